@@ -1,0 +1,197 @@
+package fence
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MaxNumber is the largest epoch, sequence or tick Tilefence accepts: 2^53 - 1. The Redis functions
+// compare numbers as IEEE 754 doubles, which are exact up to there.
+const MaxNumber = 1<<53 - 1
+
+// TileID names a tile: an H3 index. This package treats it as an opaque non-zero number; package tile
+// knows its geometry. The text form is the H3 convention, lower-case hexadecimal without leading zeros.
+type TileID uint64
+
+// String returns the index in lower-case hexadecimal, as it appears in keys and logs.
+func (t TileID) String() string { return strconv.FormatUint(uint64(t), 16) }
+
+// MarshalText implements encoding.TextMarshaler with the form of String.
+func (t TileID) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler; it accepts what ParseTileID accepts.
+func (t *TileID) UnmarshalText(b []byte) error {
+	v, err := ParseTileID(string(b))
+	if err != nil {
+		return err
+	}
+	*t = v
+	return nil
+}
+
+// ParseTileID reads the form String writes. Any other form, upper case and leading zeros included, is
+// an *ArgumentError: two spellings of one tile would be two keys.
+func ParseTileID(s string) (TileID, error) {
+	v, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || v == 0 || TileID(v).String() != s {
+		return 0, &ArgumentError{Field: "tile", Value: s, Want: "an H3 index in lower-case hexadecimal, such as 85283473fffffff"}
+	}
+	return TileID(v), nil
+}
+
+// Epoch is a tile's fencing token. The authority mints it, each mint strictly higher than every earlier
+// one of the same tile; zero means "none". Epochs of different tiles are unrelated.
+type Epoch uint64
+
+// Seq numbers the batches of a tile from 1. It is tile-lifetime monotonic: a takeover continues it, a
+// rebase jumps it ahead, nothing resets it. Zero is the position before the first batch.
+type Seq uint64
+
+// Tick counts a tile's game ticks. Ticks without events commit no batch, so Tick and Seq differ.
+type Tick uint64
+
+// Chain is a running hash over a tile's batches: equal chains at equal sequences mean equal histories.
+// It is the first 64 bits of SHA-256 (see NextChain); zero is the chain before the first batch.
+type Chain uint64
+
+// String returns the chain as 16 lower-case hexadecimal digits, its form on the wire.
+func (c Chain) String() string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(c))
+	return hex.EncodeToString(b[:])
+}
+
+// ParseChain reads the form String writes.
+func ParseChain(s string) (Chain, error) {
+	v, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || Chain(v).String() != s {
+		return 0, &ArgumentError{Field: "chain", Value: s, Want: "16 lower-case hexadecimal digits"}
+	}
+	return Chain(v), nil
+}
+
+// Position is a place in one tile's history. Epoch and sequence alone do not name a history: an owner
+// can abandon a batch that a paused master keeps and write another under the same numbers. With the
+// chain, "this follows that" is one comparison. The zero Position is the beginning.
+type Position struct {
+	Epoch Epoch
+	Seq   Seq
+	Chain Chain
+}
+
+// IsZero reports whether p is the beginning of a tile's history.
+func (p Position) IsZero() bool { return p == Position{} }
+
+// String returns epoch/seq/chain, the form stored in stream entries: "3/120/9f86d081884c7d65".
+func (p Position) String() string {
+	b := make([]byte, 0, 48)
+	b = strconv.AppendUint(b, uint64(p.Epoch), 10)
+	b = append(b, '/')
+	b = strconv.AppendUint(b, uint64(p.Seq), 10)
+	b = append(b, '/')
+	return string(append(b, p.Chain.String()...))
+}
+
+// ParsePosition reads the form String writes.
+func ParsePosition(s string) (Position, error) {
+	bad := &ArgumentError{Field: "position", Value: s, Want: "epoch/sequence/chain"}
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 {
+		return Position{}, bad
+	}
+	e, err1 := ParseNumber(parts[0])
+	q, err2 := ParseNumber(parts[1])
+	c, err3 := ParseChain(parts[2])
+	if err1 != nil || err2 != nil || err3 != nil {
+		return Position{}, bad
+	}
+	return Position{Epoch: Epoch(e), Seq: Seq(q), Chain: c}, nil
+}
+
+// ParseNumber reads a decimal number from 0 to MaxNumber without sign, spaces or leading zeros.
+func ParseNumber(s string) (uint64, error) {
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || v > MaxNumber || (len(s) > 1 && s[0] == '0') {
+		return 0, &ArgumentError{Field: "number", Value: s, Want: "a decimal number from 0 to 2^53-1"}
+	}
+	return v, nil
+}
+
+// NextChain returns the chain after a batch: the first eight bytes, big-endian, of
+// SHA-256(prev, tile, epoch, tick, events, payload), each number as eight big-endian bytes. The
+// sequence is not part of it, so that a rebase which has to jump further is still the same batch.
+func NextChain(prev Chain, tile TileID, epoch Epoch, tick Tick, events int, payload []byte) Chain {
+	var head [40]byte
+	binary.BigEndian.PutUint64(head[0:], uint64(prev))
+	binary.BigEndian.PutUint64(head[8:], uint64(tile))
+	binary.BigEndian.PutUint64(head[16:], uint64(epoch))
+	binary.BigEndian.PutUint64(head[24:], uint64(tick))
+	binary.BigEndian.PutUint64(head[32:], uint64(events))
+	h := sha256.New()
+	h.Write(head[:])
+	h.Write(payload)
+	var sum [sha256.Size]byte
+	return Chain(binary.BigEndian.Uint64(h.Sum(sum[:0])))
+}
+
+// Owner is what the coordination store says of a tile's owner: a fast copy of the authority's answer,
+// refreshed by every tick, gone when the tile has been silent for its time to live.
+type Owner struct {
+	Tile     TileID
+	Epoch    Epoch    // zero: no owner hash
+	Contact  string   // address at which the owner takes intents
+	Position Position // last committed batch
+	Tick     Tick     // last tick that committed or refreshed
+}
+
+// Present reports whether an owner hash existed when this was read. Absent is not epoch zero: it says
+// nothing about who owns the tile; only the authority does.
+func (o Owner) Present() bool { return o.Epoch > 0 }
+
+// Entry is one committed batch as the stream keeps it.
+type Entry struct {
+	Position
+	Prev      Position // the position this batch follows
+	Tick      Tick
+	Events    int   // events in the payload
+	Committed int64 // store clock at commit, milliseconds since 1970
+	Rebase    bool  // marker of a rebase: state jumped to the snapshot at this position
+	Payload   []byte
+}
+
+// Verify reports whether the entry's chain follows from its own fields: nil, or a *CorruptError. A
+// rebase marker starts a new chain.
+func (e *Entry) Verify(tile TileID) error {
+	from := e.Prev.Chain
+	if e.Rebase {
+		from = 0
+	}
+	if got := NextChain(from, tile, e.Epoch, e.Tick, e.Events, e.Payload); got != e.Chain {
+		return &CorruptError{Tile: tile, What: "stream entry", At: e.Position,
+			Detail: fmt.Sprintf("chain is %s, its content gives %s", e.Chain, got)}
+	}
+	return nil
+}
+
+// Snapshot is a tile's whole state at a position.
+type Snapshot struct {
+	Position
+	Tick    Tick
+	Contact string // owner that wrote it
+	Sum     string // checksum of Blob, see Checksum
+	Taken   int64  // store clock, milliseconds since 1970
+	Blob    []byte
+}
+
+// Verify compares the blob with its checksum: nil, or a *CorruptError.
+func (s *Snapshot) Verify(tile TileID) error {
+	if got := Checksum(s.Blob); got != s.Sum {
+		return &CorruptError{Tile: tile, What: "snapshot", At: s.Position,
+			Detail: fmt.Sprintf("checksum is %s, the blob's is %s", s.Sum, got)}
+	}
+	return nil
+}

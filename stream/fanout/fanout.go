@@ -1,0 +1,46 @@
+// Package fanout is the delivery plane: it carries committed frames from the bridge to the relays,
+// one channel a tile, at most once.
+//
+// It promises little on purpose. A message may be lost (a node died, a subscriber was slow); it is never
+// altered, and one publisher's messages on one channel arrive in order. Whoever listens compares each
+// frame's predecessor with the last position it saw and repairs from the coordination store, so delivery
+// needs no acknowledgement and its load can never reach the commit path.
+//
+// Back ends: memfanout in one process, redisfanout on a Redis 7 cluster with sharded pub/sub. Both pass
+// fanouttest.Run. All are safe for concurrent use.
+package fanout
+
+import (
+	"context"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Message is an encoded stream.Frame on its tile's channel.
+type Message struct {
+	Tile fence.TileID
+	Data []byte
+}
+
+// Publisher sends messages.
+type Publisher interface {
+	// Publish sends messages in order, in as few round trips as the back end allows. It returns how many
+	// from the front were handed over for sure; the rest may or may not have been. A message without
+	// subscribers is handed over. The publisher does not keep Data after it returns, but subscribers of
+	// an in-process back end share it: do not change it.
+	Publish(ctx context.Context, messages []Message) (sent int, err error)
+}
+
+// Subscriber receives messages.
+type Subscriber interface {
+	// Subscribe calls deliver for every message on the tile's channel until stop is called. It returns
+	// after the subscription is in force, so that a message published later is received unless lost.
+	// deliver is called from one goroutine a subscription, in order, and must not block: a subscriber
+	// that falls behind loses messages. The data is shared: do not change it. A broken connection is
+	// re-established by itself; what was missed meanwhile is lost. stop waits for a running deliver and
+	// is safe to call twice, but not from deliver itself.
+	Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error)
+}
+
+// Channel is the name of a tile's channel. It is part of the wire contract (docs/wire.md).
+func Channel(t fence.TileID) string { return "{tile:" + t.String() + "}:frames" }

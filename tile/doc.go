@@ -1,0 +1,2 @@
+// Package tile runs tiles.
+package tile

@@ -1,0 +1,64 @@
+package tile
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// MaxIntentBody is the most bytes an intent may carry.
+const MaxIntentBody = 4 << 10
+
+// Intent is what somebody wants to happen in a tile. The owner resolves it in one of its next ticks.
+type Intent struct {
+	Tile fence.TileID
+
+	// ActionID is the idempotency key of an action that must happen at most once, 1 to 64 bytes chosen by
+	// the client. The tile records its outcome in the batch that holds its effects, and answers every
+	// repetition with it. Empty for movement: repeating it is harmless, so nothing is recorded.
+	ActionID string
+
+	Actor string // who wants it, as authenticated by the gateway; at most 64 bytes
+	Body  []byte // the game's own encoding; at most MaxIntentBody bytes
+}
+
+// Validate checks the intent without any I/O: nil, or a *fence.ArgumentError.
+func (in *Intent) Validate() error {
+	switch {
+	case in.Tile == 0:
+		return &fence.ArgumentError{Field: "tile", Value: in.Tile, Want: "an H3 index, not zero"}
+	case len(in.ActionID) > stream.MaxActionID:
+		return &fence.ArgumentError{Field: "action ID", Value: len(in.ActionID), Want: "at most 64 bytes"}
+	case len(in.Actor) > 64:
+		return &fence.ArgumentError{Field: "actor", Value: len(in.Actor), Want: "at most 64 bytes"}
+	case len(in.Body) > MaxIntentBody:
+		return &fence.ArgumentError{Field: "body", Value: len(in.Body), Want: "at most 4096 bytes"}
+	}
+	return nil
+}
+
+// ErrRedirect: this processor does not own the tile. A *RedirectError says who does. The intent was not
+// resolved here and never will be; the same intent may be sent to the owner named.
+var ErrRedirect = errors.New("tile is owned elsewhere")
+
+// ErrOverloaded: the tile's intent queue is full. Backpressure: nothing was queued, try again later.
+var ErrOverloaded = errors.New("intent queue is full")
+
+// RedirectError names a tile's owner, as far as it is known.
+type RedirectError struct {
+	Tile    fence.TileID
+	Epoch   fence.Epoch // zero when unknown
+	Contact string      // empty when unknown: ask the routing ladder
+}
+
+func (e *RedirectError) Error() string {
+	if e.Contact == "" {
+		return fmt.Sprintf("tile %s: %v, owner unknown", e.Tile, ErrRedirect)
+	}
+	return fmt.Sprintf("tile %s: %v: epoch %d at %s", e.Tile, ErrRedirect, e.Epoch, e.Contact)
+}
+
+// Is matches ErrRedirect.
+func (e *RedirectError) Is(target error) bool { return target == ErrRedirect }

@@ -1,0 +1,30 @@
+package tile
+
+import (
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Rules is the game: it holds one tile's state and says what happens in it. A TileProcessor calls it
+// from one goroutine, one method at a time.
+//
+// State changes only in Restore and Apply. Resolve decides and changes nothing, so a batch that the
+// fence refuses leaves no trace, and the owner, its successor and every watcher fold the same events
+// into the same state.
+type Rules interface {
+	// Restore replaces the state with the one Snapshot wrote; nil means a new, empty tile. An error stops
+	// the processor before it has served anything.
+	Restore(snapshot []byte) error
+
+	// Resolve plays one tick: from the state and the intents queued since the last tick it returns the
+	// events that happen, and one outcome per intent, in order. It must not change the state. No events
+	// and no intents is a quiet tick. Intents whose outcome is not one of the four are Rejected.
+	Resolve(tick fence.Tick, intents []Intent) (events [][]byte, outcomes []stream.Outcome)
+
+	// Apply folds committed events into the state. It must give the same state everywhere; an error means
+	// that the stream and the rules disagree, and stops the processor.
+	Apply(tick fence.Tick, events [][]byte) error
+
+	// Snapshot encodes the whole state. Equal states give equal bytes.
+	Snapshot() ([]byte, error)
+}
