@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -18,13 +19,28 @@ const (
 	Checkpointed  Consumer = "checkpoint" // last snapshot sequence in the durable store
 )
 
-// Valid reports whether c is one of the consumers above.
-func (c Consumer) Valid() bool {
-	switch c {
-	case BridgeAcked, BridgePending, RelayFloor, Checkpointed:
-		return true
+// Consumers lists the consumers above. Watermarks that tie hold the trim floor in this order.
+func Consumers() []Consumer {
+	return []Consumer{BridgeAcked, BridgePending, RelayFloor, Checkpointed}
+}
+
+// CheckMark validates what Log.Mark takes: nil, or a *fence.ArgumentError. For implementations.
+func CheckMark(c Consumer, seq fence.Seq) error {
+	if !slices.Contains(Consumers(), c) {
+		return &fence.ArgumentError{Field: "consumer", Value: c, Want: "bridge, pending, relay or checkpoint"}
 	}
-	return false
+	if seq > fence.MaxNumber {
+		return &fence.ArgumentError{Field: "seq", Value: seq, Want: "at most 2^53-1"}
+	}
+	return nil
+}
+
+// CheckLease validates what Log.Trim takes: nil, or a *fence.ArgumentError. For implementations.
+func CheckLease(lease time.Duration) error {
+	if lease < time.Second {
+		return &fence.ArgumentError{Field: "lease", Value: lease, Want: "at least one second; consumers renew their marks every few"}
+	}
+	return nil
 }
 
 // Mark is a consumer's watermark.

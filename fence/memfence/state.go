@@ -1,0 +1,153 @@
+package memfence
+
+import (
+	"slices"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// State is one tile in the coordination store. The zero State is a tile nobody has touched. Its methods
+// are the specification of the store's functions: given the same state they give the same answer, and a
+// refusal (a fence refusal sentinel) changes nothing. Arguments must have been validated.
+type State struct {
+	Owner    fence.Owner     // Epoch zero: no owner hash
+	Entries  []fence.Entry   // the stream, in order
+	Snapshot *fence.Snapshot // nil: none
+}
+
+// Last is where the tile's history ends: what the owner hash vouches for or, when that has expired, the
+// later of the stream's last entry and the snapshot.
+func (s *State) Last() fence.Position {
+	if s.Owner.Present() {
+		return s.Owner.Position
+	}
+	var last fence.Position
+	if n := len(s.Entries); n > 0 {
+		last = s.Entries[n-1].Position
+	}
+	if s.Snapshot != nil && s.Snapshot.Seq > last.Seq {
+		last = s.Snapshot.Position
+	}
+	return last
+}
+
+// Commit is the commit table of docs/wire.md. nowMillis is the store's clock.
+func (s *State) Commit(c *fence.Commit, nowMillis int64) (fence.Receipt, error) {
+	last := s.Last()
+	current := s.Owner.Epoch
+	if !s.Owner.Present() {
+		// Absent is not epoch zero: the stream remembers who wrote last.
+		if !c.Install {
+			return fence.Receipt{}, fence.ErrNoOwner
+		}
+		current = last.Epoch
+	}
+	next := c.Next()
+	switch {
+	case c.Epoch < current:
+		return fence.Receipt{}, fence.ErrStale
+	case !c.Refresh() && last == next:
+		s.own(c.Tile, c.Epoch, c.Contact, last, c.Tick)
+		return fence.Receipt{Position: last, Duplicate: true}, nil
+	case last.Seq < c.Prev.Seq:
+		return fence.Receipt{}, fence.ErrBehind
+	case c.Epoch > current && !c.Install:
+		// The store has never heard of this owner's epoch, and the owner does not claim to be new.
+		return fence.Receipt{}, fence.ErrNoOwner
+	case last != c.Prev && last.Epoch < c.Epoch:
+		return fence.Receipt{}, fence.ErrReplay
+	case last != c.Prev:
+		return fence.Receipt{}, fence.ErrForked
+	}
+	if !c.Refresh() {
+		s.Entries = append(s.Entries, fence.Entry{Position: next, Prev: last, Tick: c.Tick, Events: c.Events,
+			Committed: nowMillis, Payload: slices.Clone(c.Payload)})
+	}
+	s.own(c.Tile, c.Epoch, c.Contact, next, c.Tick)
+	return fence.Receipt{Position: next}, nil
+}
+
+// Rebase installs an owner from state.
+func (s *State) Rebase(r *fence.Rebase, nowMillis int64) (fence.Receipt, error) {
+	last := s.Last()
+	next := r.Next()
+	if last.Epoch == r.Epoch && last.Chain == next.Chain {
+		s.own(r.Tile, r.Epoch, r.Contact, last, r.Tick)
+		return fence.Receipt{Position: last, Duplicate: true}, nil
+	}
+	highest := max(s.Owner.Epoch, last.Epoch)
+	if s.Snapshot != nil {
+		highest = max(highest, s.Snapshot.Epoch)
+	}
+	switch {
+	case r.Epoch <= highest:
+		return fence.Receipt{}, fence.ErrStale
+	case r.Seq <= last.Seq:
+		return fence.Receipt{}, fence.ErrBehind
+	}
+	s.Snapshot = &fence.Snapshot{Position: next, Tick: r.Tick, Contact: r.Contact, Sum: fence.Checksum(r.Blob),
+		Taken: nowMillis, Blob: slices.Clone(r.Blob)}
+	s.Entries = append(s.Entries, fence.Entry{Position: next, Prev: last, Tick: r.Tick, Committed: nowMillis,
+		Rebase: true, Payload: r.Marker()})
+	s.own(r.Tile, r.Epoch, r.Contact, next, r.Tick)
+	return fence.Receipt{Position: next}, nil
+}
+
+// SaveSnapshot replaces the snapshot.
+func (s *State) SaveSnapshot(w *fence.SnapshotWrite, nowMillis int64) error {
+	epoch := w.Position.Epoch
+	switch {
+	case !s.Owner.Present() || epoch > s.Owner.Epoch:
+		return fence.ErrNoOwner
+	case epoch < s.Owner.Epoch:
+		return fence.ErrStale
+	case s.Snapshot != nil && s.Snapshot.Seq > w.Position.Seq:
+		return fence.ErrRegress
+	case w.Tick > s.Owner.Tick || !s.holds(w.Position):
+		return fence.ErrUncommitted
+	}
+	s.Snapshot = &fence.Snapshot{Position: w.Position, Tick: w.Tick, Contact: s.Owner.Contact,
+		Sum: fence.Checksum(w.Blob), Taken: nowMillis, Blob: slices.Clone(w.Blob)}
+	return nil
+}
+
+func (s *State) holds(p fence.Position) bool {
+	if s.Owner.Position == p {
+		return true
+	}
+	i, found := s.search(p.Seq)
+	return found && s.Entries[i].Position == p
+}
+
+// search finds the first entry at or after seq.
+func (s *State) search(seq fence.Seq) (int, bool) {
+	return slices.BinarySearchFunc(s.Entries, seq, func(e fence.Entry, seq fence.Seq) int {
+		switch {
+		case e.Seq < seq:
+			return -1
+		case e.Seq > seq:
+			return 1
+		}
+		return 0
+	})
+}
+
+// After returns up to limit entries after seq. The entries share the state's memory: do not change them.
+func (s *State) After(seq fence.Seq, limit int) []fence.Entry {
+	i, found := s.search(seq)
+	if found {
+		i++
+	}
+	return slices.Clone(s.Entries[i:min(len(s.Entries), i+limit)])
+}
+
+// TrimBelow removes the entries below seq and says how many.
+func (s *State) TrimBelow(seq fence.Seq) int {
+	i, _ := s.search(seq)
+	s.Entries = slices.Delete(s.Entries, 0, i)
+	return i
+}
+
+func (s *State) own(tile fence.TileID, epoch fence.Epoch, contact string, at fence.Position, tick fence.Tick) {
+	s.Owner = fence.Owner{Tile: tile, Epoch: epoch, Contact: contact, Position: at, Tick: tick}
+}

@@ -1,0 +1,132 @@
+package memfence
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Store is a fence.Store in memory. The zero Store is not usable; see New.
+type Store struct {
+	ttl   time.Duration
+	mu    sync.Mutex // guards tiles, not what they point to
+	tiles map[fence.TileID]*slot
+}
+
+type slot struct {
+	mu      sync.Mutex
+	state   State
+	expires time.Time // when the owner hash evaporates
+}
+
+var _ fence.Store = (*Store)(nil)
+
+// New returns an empty store whose owner hashes live for fence.DefaultTTL after each commit.
+func New() *Store { return NewTTL(fence.DefaultTTL) }
+
+// NewTTL returns an empty store whose owner hashes live for ttl after each commit.
+func NewTTL(ttl time.Duration) *Store {
+	return &Store{ttl: ttl, tiles: map[fence.TileID]*slot{}}
+}
+
+// Update runs f on a tile's state under the tile's lock, after dropping an owner hash that has expired.
+// Other back ends of the same store, and tests that break it on purpose, work through it.
+func (s *Store) Update(tile fence.TileID, f func(*State)) {
+	s.update(tile, func(sl *slot) { f(&sl.state) })
+}
+
+func (s *Store) update(tile fence.TileID, f func(*slot)) {
+	s.mu.Lock()
+	sl := s.tiles[tile]
+	if sl == nil {
+		sl = &slot{}
+		s.tiles[tile] = sl
+	}
+	s.mu.Unlock()
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	if sl.state.Owner.Present() && !time.Now().Before(sl.expires) {
+		sl.state.Owner = fence.Owner{}
+	}
+	f(sl)
+}
+
+// write runs one store function; refresh says whether success restarts the owner hash's time to live.
+func (s *Store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, refresh bool, f func(*State) error) error {
+	if err := ctx.Err(); err != nil {
+		return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+	}
+	var err error
+	s.update(tile, func(sl *slot) {
+		st := &sl.state
+		if reason := f(st); reason != nil {
+			current := st.Owner
+			current.Tile, current.Position = tile, st.Last()
+			err = &fence.RefusedError{Reason: reason, Tile: tile, Epoch: epoch, Current: current}
+		} else if refresh {
+			sl.expires = time.Now().Add(s.ttl)
+		}
+	})
+	return err
+}
+
+// Commit implements fence.Store.
+func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+	if err := c.Validate(); err != nil {
+		return fence.Receipt{}, err
+	}
+	var r fence.Receipt
+	err := s.write(ctx, "commit", c.Tile, c.Epoch, true, func(st *State) (err error) {
+		r, err = st.Commit(&c, time.Now().UnixMilli())
+		return err
+	})
+	return confirm(c.Tile, r, c.Replicas, err)
+}
+
+// Rebase implements fence.Store.
+func (s *Store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
+	if err := b.Validate(); err != nil {
+		return fence.Receipt{}, err
+	}
+	var r fence.Receipt
+	err := s.write(ctx, "rebase", b.Tile, b.Epoch, true, func(st *State) (err error) {
+		r, err = st.Rebase(&b, time.Now().UnixMilli())
+		return err
+	})
+	return confirm(b.Tile, r, b.Replicas, err)
+}
+
+// SaveSnapshot implements fence.Store.
+func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
+	if err := w.Validate(); err != nil {
+		return err
+	}
+	return s.write(ctx, "snapshot", w.Tile, w.Position.Epoch, false, func(st *State) error {
+		return st.SaveSnapshot(&w, time.Now().UnixMilli())
+	})
+}
+
+// Owner implements fence.Store.
+func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
+	if err := ctx.Err(); err != nil {
+		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+	}
+	o := fence.Owner{Tile: tile}
+	s.Update(tile, func(st *State) {
+		if st.Owner.Present() {
+			o = st.Owner
+		}
+	})
+	return o, nil
+}
+
+// confirm fails a write that asked for replicas: memory has none, so AllReplicas is satisfied and a
+// count is not.
+func confirm(tile fence.TileID, r fence.Receipt, want int, err error) (fence.Receipt, error) {
+	if err == nil && want > 0 {
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: tile, Receipt: r, Want: want}
+	}
+	return r, err
+}
