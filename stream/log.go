@@ -17,9 +17,13 @@ const (
 	BridgePending Consumer = "pending"    // entry before the oldest one read but not yet published
 	RelayFloor    Consumer = "relay"      // position from which relays may still replay
 	Checkpointed  Consumer = "checkpoint" // last snapshot sequence in the durable store
+
+	// ConsumerGroup is the oldest pending entry of a Redis consumer group. The store tracks it by itself:
+	// it can hold the trim floor, and cannot be marked.
+	ConsumerGroup Consumer = "group"
 )
 
-// Consumers lists the consumers above. Watermarks that tie hold the trim floor in this order.
+// Consumers lists the consumers that mark. Watermarks that tie hold the trim floor in this order.
 func Consumers() []Consumer {
 	return []Consumer{BridgeAcked, BridgePending, RelayFloor, Checkpointed}
 }
@@ -69,6 +73,8 @@ type Chunk struct {
 	Owner fence.Owner
 	// Poison is an entry that could not be decoded, if reading met one. Entries end before it.
 	Poison *Poison
+	// Err says why this tile could not be read although others could; the rest is then empty.
+	Err error
 }
 
 // Poison is a stream entry that cannot be read. A consumer records it and goes on after Seq.

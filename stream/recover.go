@@ -86,6 +86,9 @@ func Follow(ctx context.Context, log Log, tile fence.TileID, from fence.Position
 			return err
 		}
 		c := &chunks[0]
+		if c.Err != nil {
+			return c.Err
+		}
 		for i := range c.Entries {
 			e := &c.Entries[i]
 			if err := e.Verify(tile); err != nil {

@@ -1,0 +1,159 @@
+package redisfence
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Config holds what has a default. The zero value is valid.
+type Config struct {
+	// TTL is how long an owner hash outlives its last refresh. Default fence.DefaultTTL, 30 s; at least
+	// one second.
+	TTL time.Duration
+
+	// ConfirmTimeout bounds the wait for replicas. Default 200 ms.
+	ConfirmTimeout time.Duration
+
+	// MinReplicas is how many replicas fence.AllReplicas means at the least, also when the master knows of
+	// fewer. Default 0: as many as the cluster lists for the shard and has not declared failed.
+	MinReplicas int
+}
+
+// Store is a fence.Store on Redis.
+type Store struct {
+	client redis.UniversalClient
+	cfg    Config
+	ttl    string // milliseconds
+}
+
+var _ fence.Store = (*Store)(nil)
+
+// New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to
+// close. It does no I/O; call Load before the first commit. A nil cfg means the defaults.
+func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
+	s := &Store{client: client}
+	if cfg != nil {
+		s.cfg = *cfg
+	}
+	if s.cfg.TTL == 0 {
+		s.cfg.TTL = fence.DefaultTTL
+	}
+	if s.cfg.ConfirmTimeout == 0 {
+		s.cfg.ConfirmTimeout = 200 * time.Millisecond
+	}
+	switch client.(type) {
+	case *redis.ClusterClient, *redis.Client:
+	default:
+		return nil, &fence.ArgumentError{Field: "client", Value: client, Want: "a *redis.ClusterClient or *redis.Client"}
+	}
+	switch {
+	case s.cfg.TTL < time.Second:
+		return nil, &fence.ArgumentError{Field: "TTL", Value: s.cfg.TTL, Want: "at least one second"}
+	case s.cfg.ConfirmTimeout < time.Millisecond:
+		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout, Want: "at least one millisecond"}
+	case s.cfg.MinReplicas < 0:
+		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "zero or more"}
+	}
+	s.ttl = strconv.FormatInt(s.cfg.TTL.Milliseconds(), 10)
+	return s, nil
+}
+
+// Commit implements fence.Store.
+func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+	if err := c.Validate(); err != nil {
+		return fence.Receipt{}, err
+	}
+	k := fence.KeysOf(c.Tile)
+	next := c.Next()
+	return s.write(ctx, call{
+		op: "commit", function: "tilefence_commit_v1", tile: c.Tile, epoch: c.Epoch, replicas: c.Replicas,
+		keys: []string{k.Owner, k.Stream, k.Snapshot},
+		args: []any{decimal(c.Epoch), c.Contact, flag(c.Install), c.Prev.String(), decimal(next.Seq), next.Chain.String(),
+			decimal(c.Tick), strconv.Itoa(c.Events), c.Payload, s.ttl},
+	})
+}
+
+// Rebase implements fence.Store.
+func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	if err := r.Validate(); err != nil {
+		return fence.Receipt{}, err
+	}
+	k := fence.KeysOf(r.Tile)
+	next := r.Next()
+	return s.write(ctx, call{
+		op: "rebase", function: "tilefence_rebase_v1", tile: r.Tile, epoch: r.Epoch, replicas: r.Replicas,
+		keys: []string{k.Owner, k.Stream, k.Snapshot},
+		args: []any{decimal(r.Epoch), r.Contact, decimal(r.Seq), next.Chain.String(), decimal(r.Tick),
+			fence.Checksum(r.Blob), r.Blob, s.ttl},
+	})
+}
+
+// SaveSnapshot implements fence.Store.
+func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
+	if err := w.Validate(); err != nil {
+		return err
+	}
+	k := fence.KeysOf(w.Tile)
+	_, err := s.write(ctx, call{
+		op: "snapshot", function: "tilefence_snapshot_v1", tile: w.Tile, epoch: w.Position.Epoch,
+		keys: []string{k.Owner, k.Stream, k.Snapshot},
+		args: []any{decimal(w.Position.Epoch), decimal(w.Position.Seq), w.Position.Chain.String(), decimal(w.Tick),
+			fence.Checksum(w.Blob), w.Blob},
+	})
+	return err
+}
+
+// Owner implements fence.Store.
+func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
+	if ctx.Err() != nil {
+		return fence.Owner{}, notSent("owner", tile, ctx)
+	}
+	v, err := s.client.HMGet(ctx, fence.KeysOf(tile).Owner, OwnerFields...).Result()
+	if err != nil {
+		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	return ParseOwner(tile, v)
+}
+
+// OwnerFields are the fields of the owner hash in the order ParseOwner takes them.
+var OwnerFields = []string{"epoch", "seq", "chain", "contact", "tick"}
+
+// ParseOwner reads the values of OwnerFields as HMGET gives them. All nil is an owner that is not
+// present; anything unreadable is a *fence.CorruptError.
+func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
+	if len(v) == 5 && v[0] == nil && v[1] == nil && v[2] == nil && v[3] == nil {
+		return fence.Owner{Tile: tile}, nil
+	}
+	p := replyParser{v: v}
+	o := fence.Owner{Tile: tile}
+	o.Epoch = fence.Epoch(p.number(0))
+	o.Position = fence.Position{Epoch: o.Epoch, Seq: fence.Seq(p.number(1)), Chain: p.chain(2)}
+	o.Contact = p.text(3)
+	o.Tick = fence.Tick(p.number(4))
+	if p.bad || o.Epoch == 0 || o.Contact == "" {
+		return fence.Owner{}, &fence.CorruptError{Tile: tile, What: "owner hash", At: o.Position,
+			Detail: "epoch, seq, chain, contact or tick is missing or unreadable; delete the key to let the owner write it again"}
+	}
+	return o, nil
+}
+
+// decimal formats the number types of package fence.
+func decimal[N fence.Epoch | fence.Seq | fence.Tick](n N) string {
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func notSent(op string, tile fence.TileID, ctx context.Context) error {
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+}

@@ -1,0 +1,217 @@
+// Package redisstream reads what redisfence committed: stream.Log on Redis 7.
+//
+//	store, err := redisfence.New(client, nil)
+//	log := redisstream.New(store, client)
+//
+// Reads of many tiles go out as one pipeline a node. Watermarks and trims are functions of the library
+// that redisfence loads, so that a trim computes its floor and acts on it in one step. The client may be
+// another one than the store's, with read timeouts or an ACL user of its own. A Log is safe for
+// concurrent use. To test against it, use memstream, which passes the same conformance suite.
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// maxDeadLetters is about how many dead letters a tile keeps.
+const maxDeadLetters = 1000
+
+// Log is a stream.Log on Redis.
+type Log struct {
+	functions *redisfence.Store
+	client    redis.UniversalClient
+}
+
+var _ stream.Log = (*Log)(nil)
+
+// New returns a log that reads through client and calls the library's functions through functions. It
+// does no I/O.
+func New(functions *redisfence.Store, client redis.UniversalClient) *Log {
+	return &Log{functions: functions, client: client}
+}
+
+// Read implements stream.Log: one pipeline a node, per tile the entries and then the owner hash.
+func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	if len(cursors) == 0 {
+		return nil, nil
+	}
+	if err := check(ctx, "read", cursors[0].Tile); err != nil {
+		return nil, err
+	}
+	pipe := l.client.Pipeline()
+	entries := make([]*redis.XMessageSliceCmd, len(cursors))
+	owners := make([]*redis.SliceCmd, len(cursors))
+	for i, c := range cursors {
+		limit := c.Limit
+		if limit <= 0 {
+			limit = stream.DefaultLimit
+		}
+		k := fence.KeysOf(c.Tile)
+		entries[i] = pipe.XRangeN(ctx, k.Stream, "("+strconv.FormatUint(uint64(c.After), 10)+"-0", "+", int64(limit))
+		owners[i] = pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
+	}
+	_, execErr := pipe.Exec(ctx)
+	chunks := make([]stream.Chunk, len(cursors))
+	var failed int
+	for i, c := range cursors {
+		var err error
+		if chunks[i], err = chunkOf(c.Tile, entries[i], owners[i]); err != nil {
+			failed++
+			chunks[i] = stream.Chunk{Tile: c.Tile, Err: err}
+		}
+	}
+	if failed == len(cursors) && execErr != nil {
+		return nil, &fence.StoreError{Op: "read", Tile: cursors[0].Tile, Outcome: fence.ErrNotApplied, Err: execErr}
+	}
+	return chunks, nil
+}
+
+func chunkOf(tile fence.TileID, entries *redis.XMessageSliceCmd, owner *redis.SliceCmd) (stream.Chunk, error) {
+	messages, err := entries.Result()
+	if err != nil {
+		return stream.Chunk{}, &fence.StoreError{Op: "read", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	fields, err := owner.Result()
+	if err != nil {
+		return stream.Chunk{}, &fence.StoreError{Op: "read", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	c := stream.Chunk{Tile: tile}
+	if c.Owner, err = redisfence.ParseOwner(tile, fields); err != nil {
+		return stream.Chunk{}, err
+	}
+	c.Entries = make([]fence.Entry, 0, len(messages))
+	for i := range messages {
+		e, poison := parseEntry(tile, &messages[i])
+		if poison != nil {
+			c.Poison = poison
+			break
+		}
+		c.Entries = append(c.Entries, e)
+	}
+	return c, nil
+}
+
+// Snapshot implements stream.Log.
+func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+	if err := check(ctx, "read snapshot", tile); err != nil {
+		return fence.Snapshot{}, false, err
+	}
+	m, err := l.client.HGetAll(ctx, fence.KeysOf(tile).Snapshot).Result()
+	if err != nil {
+		return fence.Snapshot{}, false, &fence.StoreError{Op: "read snapshot", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	if len(m) == 0 {
+		return fence.Snapshot{}, false, nil
+	}
+	s, err := parseSnapshot(tile, m)
+	if err != nil {
+		return fence.Snapshot{}, false, err
+	}
+	return s, true, nil
+}
+
+// Last implements stream.Log.
+func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
+	if err := check(ctx, "read position", tile); err != nil {
+		return fence.Position{}, err
+	}
+	k := fence.KeysOf(tile)
+	pipe := l.client.Pipeline()
+	owner := pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
+	tail := pipe.XRevRangeN(ctx, k.Stream, "+", "-", 1)
+	snap := pipe.HMGet(ctx, k.Snapshot, "epoch", "seq", "chain")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fence.Position{}, &fence.StoreError{Op: "read position", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	o, err := redisfence.ParseOwner(tile, owner.Val())
+	if err != nil || o.Present() {
+		return o.Position, err
+	}
+	var last fence.Position
+	for i := range tail.Val() {
+		e, poison := parseEntry(tile, &tail.Val()[i])
+		if poison != nil {
+			return fence.Position{}, &fence.CorruptError{Tile: tile, What: "stream entry",
+				At: fence.Position{Epoch: poison.Epoch, Seq: poison.Seq}, Detail: poison.Reason}
+		}
+		last = e.Position
+	}
+	if s, ok := parsePositionFields(snap.Val()); ok && s.Seq > last.Seq {
+		last = s
+	}
+	return last, nil
+}
+
+// Mark implements stream.Log.
+func (l *Log) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
+	if err := check(ctx, "mark", tile); err != nil {
+		return err
+	}
+	if err := stream.CheckMark(c, seq); err != nil {
+		return err
+	}
+	_, err := l.functions.Call(ctx, tile, "mark", "tilefence_mark_v1", []string{fence.KeysOf(tile).Marks},
+		string(c), strconv.FormatUint(uint64(seq), 10))
+	return err
+}
+
+// Marks implements stream.Log.
+func (l *Log) Marks(ctx context.Context, tile fence.TileID) (map[stream.Consumer]stream.Mark, error) {
+	if err := check(ctx, "read marks", tile); err != nil {
+		return nil, err
+	}
+	m, err := l.client.HGetAll(ctx, fence.KeysOf(tile).Marks).Result()
+	if err != nil {
+		return nil, &fence.StoreError{Op: "read marks", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	marks := map[stream.Consumer]stream.Mark{}
+	for _, c := range stream.Consumers() {
+		seq, err1 := fence.ParseNumber(m[string(c)])
+		at, err2 := fence.ParseNumber(m[string(c)+".at"])
+		if err1 == nil && err2 == nil {
+			marks[c] = stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
+		}
+	}
+	return marks, nil
+}
+
+// Trim implements stream.Log.
+func (l *Log) Trim(ctx context.Context, tile fence.TileID, lease time.Duration) (stream.Trimmed, error) {
+	if err := check(ctx, "trim", tile); err != nil {
+		return stream.Trimmed{}, err
+	}
+	if err := stream.CheckLease(lease); err != nil {
+		return stream.Trimmed{}, err
+	}
+	k := fence.KeysOf(tile)
+	reply, err := l.functions.Call(ctx, tile, "trim", "tilefence_trim_v1", []string{k.Marks, k.Stream, k.Snapshot},
+		strconv.FormatInt(lease.Milliseconds(), 10))
+	if err != nil {
+		return stream.Trimmed{}, err
+	}
+	t, ok := parseTrimmed(reply)
+	if !ok {
+		return stream.Trimmed{}, &fence.StoreError{Op: "trim", Tile: tile, Outcome: fence.ErrUnknownOutcome,
+			Err: errors.New("unreadable reply")}
+	}
+	return t, nil
+}
+
+func check(ctx context.Context, op string, tile fence.TileID) error {
+	if tile == 0 {
+		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
+	}
+	if ctx.Err() != nil {
+		return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+	}
+	return nil
+}

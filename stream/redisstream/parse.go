@@ -1,0 +1,197 @@
+package redisstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// parseEntry reads a stream entry, or says why it cannot be read.
+func parseEntry(tile fence.TileID, m *redis.XMessage) (fence.Entry, *stream.Poison) {
+	f := fields{v: m.Values}
+	e := fence.Entry{Tick: fence.Tick(f.number("tick")), Events: int(f.number("events")), Committed: int64(f.number("at")),
+		Rebase: f.v["rebase"] == "1", Payload: []byte(f.text("payload"))}
+	e.Epoch = fence.Epoch(f.number("epoch"))
+	e.Chain = f.chain("chain")
+	e.Prev = f.position("prev")
+	id, ok := strings.CutSuffix(m.ID, "-0")
+	seq, err := fence.ParseNumber(id)
+	if !ok || err != nil {
+		f.bad = "id " + m.ID + " is not <sequence>-0"
+		major, _, _ := strings.Cut(m.ID, "-")
+		seq, _ = fence.ParseNumber(major)
+	}
+	e.Seq = fence.Seq(seq)
+	if f.bad == "" && (e.Epoch == 0 || e.Events > fence.MaxEvents) {
+		f.bad = "epoch or events out of range"
+	}
+	if f.bad == "" {
+		return e, nil
+	}
+	p := &stream.Poison{Tile: tile, Seq: e.Seq, Epoch: e.Epoch, Reason: f.bad, Fields: map[string]string{}}
+	for k, v := range m.Values {
+		s, _ := v.(string)
+		p.Fields[k] = s
+	}
+	return fence.Entry{}, p
+}
+
+// fields reads named values; bad keeps the first complaint.
+type fields struct {
+	v   map[string]any
+	bad string
+}
+
+func (f *fields) text(name string) string {
+	s, ok := f.v[name].(string)
+	if !ok && f.bad == "" {
+		f.bad = "field " + name + " is missing"
+	}
+	return s
+}
+
+func (f *fields) fail(name string, err error) {
+	if err != nil && f.bad == "" {
+		f.bad = "field " + name + ": " + err.Error()
+	}
+}
+
+func (f *fields) number(name string) uint64 {
+	n, err := fence.ParseNumber(f.text(name))
+	f.fail(name, err)
+	return n
+}
+
+func (f *fields) chain(name string) fence.Chain {
+	c, err := fence.ParseChain(f.text(name))
+	f.fail(name, err)
+	return c
+}
+
+func (f *fields) position(name string) fence.Position {
+	p, err := fence.ParsePosition(f.text(name))
+	f.fail(name, err)
+	return p
+}
+
+func parseSnapshot(tile fence.TileID, m map[string]string) (fence.Snapshot, error) {
+	v := make(map[string]any, len(m))
+	for k, s := range m {
+		v[k] = s
+	}
+	f := fields{v: v}
+	s := fence.Snapshot{Tick: fence.Tick(f.number("tick")), Contact: f.text("contact"), Sum: f.text("sum"),
+		Taken: int64(f.number("at")), Blob: []byte(f.text("blob"))}
+	s.Epoch = fence.Epoch(f.number("epoch"))
+	s.Seq = fence.Seq(f.number("seq"))
+	s.Chain = f.chain("chain")
+	if f.bad != "" {
+		return fence.Snapshot{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.bad}
+	}
+	if err := s.Verify(tile); err != nil {
+		return fence.Snapshot{}, err
+	}
+	return s, nil
+}
+
+func parsePositionFields(v []any) (fence.Position, bool) {
+	if len(v) != 3 {
+		return fence.Position{}, false
+	}
+	f := fields{v: map[string]any{"epoch": v[0], "seq": v[1], "chain": v[2]}}
+	p := fence.Position{Epoch: fence.Epoch(f.number("epoch")), Seq: fence.Seq(f.number("seq")), Chain: f.chain("chain")}
+	return p, f.bad == ""
+}
+
+// parseTrimmed reads {'ok', floor, removed, held, expired…}.
+func parseTrimmed(reply []any) (stream.Trimmed, bool) {
+	if len(reply) < 4 {
+		return stream.Trimmed{}, false
+	}
+	floor, ok1 := reply[1].(string)
+	removed, ok2 := reply[2].(int64)
+	held, ok3 := reply[3].(string)
+	seq, err := fence.ParseNumber(floor)
+	if !ok1 || !ok2 || !ok3 || err != nil {
+		return stream.Trimmed{}, false
+	}
+	t := stream.Trimmed{Floor: fence.Seq(seq), Removed: int(removed), Held: stream.Consumer(held)}
+	for _, v := range reply[4:] {
+		name, ok := v.(string)
+		if !ok {
+			return stream.Trimmed{}, false
+		}
+		t.Expired = append(t.Expired, stream.Consumer(name))
+	}
+	return t, true
+}
+
+// DeadLetter implements stream.Log.
+func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
+	if err := check(ctx, "dead letter", p.Tile); err != nil {
+		return err
+	}
+	body, err := json.Marshal(deadLetter{Seq: p.Seq, Epoch: p.Epoch, Fields: encodeFields(p.Fields), Reason: p.Reason})
+	if err != nil {
+		return &fence.ArgumentError{Field: "poison", Value: p.Seq, Want: "something JSON can hold: " + err.Error()}
+	}
+	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: fence.KeysOf(p.Tile).Dead, MaxLen: maxDeadLetters, Approx: true,
+		Values: []any{"letter", body}}).Err()
+	if err != nil {
+		return &fence.StoreError{Op: "dead letter", Tile: p.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}
+	}
+	return nil
+}
+
+// DeadLetters implements stream.Log.
+func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Poison, error) {
+	if err := check(ctx, "read dead letters", tile); err != nil {
+		return nil, err
+	}
+	messages, err := l.client.XRange(ctx, fence.KeysOf(tile).Dead, "-", "+").Result()
+	if err != nil {
+		return nil, &fence.StoreError{Op: "read dead letters", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	var letters []stream.Poison
+	var bad error
+	for _, m := range messages {
+		s, _ := m.Values["letter"].(string)
+		var d deadLetter
+		if err := json.Unmarshal([]byte(s), &d); err != nil {
+			bad = errors.Join(bad, &fence.CorruptError{Tile: tile, What: "dead letter " + m.ID, Detail: err.Error()})
+			continue
+		}
+		letters = append(letters, stream.Poison{Tile: tile, Seq: d.Seq, Epoch: d.Epoch, Fields: decodeFields(d.Fields), Reason: d.Reason})
+	}
+	return letters, bad
+}
+
+// deadLetter is how a poison entry is stored; values may be any bytes, so they are base64 in JSON.
+type deadLetter struct {
+	Seq    fence.Seq         `json:"seq"`
+	Epoch  fence.Epoch       `json:"epoch"`
+	Fields map[string][]byte `json:"fields"`
+	Reason string            `json:"reason"`
+}
+
+func encodeFields(m map[string]string) map[string][]byte {
+	out := make(map[string][]byte, len(m))
+	for k, v := range m {
+		out[k] = []byte(v)
+	}
+	return out
+}
+
+func decodeFields(m map[string][]byte) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = string(v)
+	}
+	return out
+}
