@@ -1,0 +1,204 @@
+// Package region gives tiles their geometry: a tile is an H3 cell, and its ground is the 2,401 cells
+// (7^4) four resolutions finer that descend from it. A tile around one of the twelve pentagons of each
+// resolution has 2,001. Nothing here assumes either number.
+//
+//	t, err := region.At(37.77, -122.42, 5) // the tile around a place, resolution 5
+//	r, err := region.Of(t)
+//	r.Cells()                              // its ground, in H3 order
+//	r.Neighbours()                         // the tiles around it
+//
+// The package wraps the H3 library and needs cgo; nothing else in Tilefence does. A Region is immutable
+// and safe for concurrent use.
+package region
+
+import (
+	"slices"
+
+	h3 "github.com/uber/h3-go/v4"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Depth is how many H3 resolutions lie between a tile and the cells of its ground.
+const Depth = 4
+
+// MaxResolution is the finest resolution a tile can have: H3 ends at 15.
+const MaxResolution = 15 - Depth
+
+// Cell is an H3 cell of a tile's ground.
+type Cell uint64
+
+// Point is a place in degrees.
+type Point struct{ Lat, Lng float64 }
+
+// Region is one tile's geometry.
+type Region struct {
+	id         fence.TileID
+	cells      []Cell    // sorted
+	adjacent   [][]int32 // per cell, the indices of its neighbours inside the tile
+	neighbours []fence.TileID
+}
+
+// Of computes a tile's geometry, about a millisecond of work. A *fence.ArgumentError tells why a tile
+// has none: not an H3 cell, or too fine to hold a ground.
+func Of(t fence.TileID) (*Region, error) {
+	cell, err := tileCell(t)
+	if err != nil {
+		return nil, err
+	}
+	children, err := cell.Children(cell.Resolution() + Depth)
+	if err != nil {
+		return nil, invalid(t, err.Error())
+	}
+	r := &Region{id: t, cells: make([]Cell, len(children))}
+	for i, c := range children {
+		r.cells[i] = Cell(c)
+	}
+	slices.Sort(r.cells)
+	r.adjacent = make([][]int32, len(r.cells))
+	for i, c := range r.cells {
+		ring, err := h3.Cell(c).GridDisk(1)
+		if err != nil {
+			return nil, invalid(t, err.Error())
+		}
+		for _, n := range ring {
+			if j, ok := r.Index(Cell(n)); ok && j != i {
+				r.adjacent[i] = append(r.adjacent[i], int32(j))
+			}
+		}
+		slices.Sort(r.adjacent[i])
+	}
+	if r.neighbours, err = ring(cell); err != nil {
+		return nil, invalid(t, err.Error())
+	}
+	return r, nil
+}
+
+// At is the tile of a resolution from 0 to MaxResolution that holds a place.
+func At(lat, lng float64, resolution int) (fence.TileID, error) {
+	if resolution < 0 || resolution > MaxResolution {
+		return 0, &fence.ArgumentError{Field: "resolution", Value: resolution, Want: "from 0 to 11"}
+	}
+	c, err := h3.LatLngToCell(h3.NewLatLng(lat, lng), resolution)
+	if err != nil {
+		return 0, &fence.ArgumentError{Field: "place", Value: Point{lat, lng}, Want: "a latitude and longitude in degrees: " + err.Error()}
+	}
+	return fence.TileID(c), nil
+}
+
+// Disk lists the tiles within k steps of t, t first, then ring by ring.
+func Disk(t fence.TileID, k int) ([]fence.TileID, error) {
+	cell, err := tileCell(t)
+	if err != nil {
+		return nil, err
+	}
+	if k < 0 || k > 100 {
+		return nil, &fence.ArgumentError{Field: "k", Value: k, Want: "from 0 to 100 steps"}
+	}
+	rings, err := cell.GridDiskDistances(k)
+	if err != nil {
+		return nil, invalid(t, err.Error())
+	}
+	var tiles []fence.TileID
+	for _, ring := range rings {
+		ids := make([]fence.TileID, len(ring))
+		for i, c := range ring {
+			ids[i] = fence.TileID(c)
+		}
+		slices.Sort(ids)
+		tiles = append(tiles, ids...)
+	}
+	return tiles, nil
+}
+
+// ID is the tile's.
+func (r *Region) ID() fence.TileID { return r.id }
+
+// Len is the number of cells of the ground.
+func (r *Region) Len() int { return len(r.cells) }
+
+// Cells lists the ground in ascending H3 order. The slice is a copy.
+func (r *Region) Cells() []Cell { return slices.Clone(r.cells) }
+
+// Cell is the i-th cell of Cells.
+func (r *Region) Cell(i int) Cell { return r.cells[i] }
+
+// Index is the place of a cell in Cells; ok is false for a cell outside the tile.
+func (r *Region) Index(c Cell) (i int, ok bool) { return slices.BinarySearch(r.cells, c) }
+
+// Adjacent lists the indices of the cells of this tile that touch the i-th. The slice is shared: do not
+// change it. At the tile's rim it is shorter than six.
+func (r *Region) Adjacent(i int) []int32 { return r.adjacent[i] }
+
+// Neighbours lists the tiles that touch this one: six, or five around a pentagon. The slice is a copy.
+func (r *Region) Neighbours() []fence.TileID { return slices.Clone(r.neighbours) }
+
+// Center is the middle of the i-th cell.
+func (r *Region) Center(i int) Point {
+	// A cell of the ground is valid by construction, so H3 has no reason to refuse it.
+	p, _ := h3.Cell(r.cells[i]).LatLng()
+	return Point{p.Lat, p.Lng}
+}
+
+// Boundary is the outline of the tile.
+func (r *Region) Boundary() []Point {
+	b, _ := h3.Cell(r.id).Boundary() // valid by construction, as above
+	points := make([]Point, len(b))
+	for i, p := range b {
+		points[i] = Point{p.Lat, p.Lng}
+	}
+	return points
+}
+
+// Parent is the tile that holds a cell of its ground, found by masking bits: no call into the H3
+// library, since servers ask it for every intent. ok is false for a cell too coarse to lie in a ground.
+func Parent(c Cell) (t fence.TileID, ok bool) {
+	res := uint64(c) >> resolutionShift & 0xf
+	if res < Depth || !h3.Cell(c).IsValid() {
+		return 0, false
+	}
+	return fence.TileID(ancestor(uint64(c), res-Depth)), true
+}
+
+// An H3 index holds its resolution in bits 52 to 55 and one three-bit digit a resolution, the coarsest
+// highest; digits finer than the resolution are all ones.
+const (
+	resolutionShift = 52
+	digitBits       = 3
+	finest          = 15
+)
+
+func ancestor(c, res uint64) uint64 {
+	c = c&^(0xf<<resolutionShift) | res<<resolutionShift
+	return c | (1<<(digitBits*(finest-res)) - 1)
+}
+
+func tileCell(t fence.TileID) (h3.Cell, error) {
+	c := h3.Cell(t)
+	if t > 1<<63-1 || !c.IsValid() {
+		return 0, invalid(t, "not an H3 cell")
+	}
+	if c.Resolution() > MaxResolution {
+		return 0, invalid(t, "its resolution is over 11, so it has no cells four resolutions finer")
+	}
+	return c, nil
+}
+
+func ring(c h3.Cell) ([]fence.TileID, error) {
+	disk, err := c.GridDisk(1)
+	if err != nil {
+		return nil, err
+	}
+	var ids []fence.TileID
+	for _, n := range disk {
+		if n != c && n != 0 {
+			ids = append(ids, fence.TileID(n))
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+func invalid(t fence.TileID, why string) error {
+	return &fence.ArgumentError{Field: "tile", Value: t.String(), Want: "an H3 cell of resolution 0 to 11 (" + why + ")"}
+}

@@ -1,0 +1,114 @@
+package region_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	h3 "github.com/uber/h3-go/v4"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/region"
+)
+
+func TestGroundOfHexagonAndPentagon(t *testing.T) {
+	pentagons, err := h3.Pentagons(5)
+	require.NoError(t, err)
+	hexagon, err := region.At(37.7752, -122.4186, 5)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		tile              fence.TileID
+		cells, neighbours int
+	}{{hexagon, 2401, 6}, {fence.TileID(pentagons[3]), 2001, 5}} {
+		r, err := region.Of(c.tile)
+		require.NoError(t, err)
+		assert.Equal(t, c.cells, r.Len())
+		assert.Len(t, r.Neighbours(), c.neighbours)
+		for i := range r.Len() {
+			parent, err := h3.Cell(r.Cell(i)).Parent(5)
+			require.NoError(t, err)
+			got, ok := region.Parent(r.Cell(i))
+			require.True(t, ok)
+			assert.Equal(t, fence.TileID(parent), got)
+			for _, j := range r.Adjacent(i) {
+				assert.Contains(t, r.Adjacent(int(j)), int32(i), "adjacency is mutual")
+			}
+		}
+	}
+}
+
+func TestParentAgreesWithH3AtEveryResolution(t *testing.T) {
+	for res := region.Depth; res <= 15; res++ {
+		for lat := -88.0; lat < 90; lat += 7.3 {
+			for lng := -180.0; lng < 180; lng += 11.7 {
+				c, err := h3.LatLngToCell(h3.NewLatLng(lat, lng), res)
+				require.NoError(t, err)
+				want, err := c.Parent(res - region.Depth)
+				require.NoError(t, err)
+				got, ok := region.Parent(region.Cell(c))
+				require.True(t, ok)
+				require.Equal(t, fence.TileID(want), got)
+			}
+		}
+	}
+	_, ok := region.Parent(region.Cell(0x8009fffffffffff))
+	assert.False(t, ok, "a base cell has no tile above it")
+	_, ok = region.Parent(12345)
+	assert.False(t, ok)
+}
+
+func TestBadTiles(t *testing.T) {
+	for _, id := range []fence.TileID{0, 1, 1 << 63, 0x8f283473fffffff, fence.TileID(0x8c2834700000000)} {
+		_, err := region.Of(id)
+		assert.ErrorIs(t, err, fence.ErrInvalidArgument, "%s", id)
+		_, err = region.Disk(id, 1)
+		assert.ErrorIs(t, err, fence.ErrInvalidArgument, "%s", id)
+	}
+	_, err := region.At(0, 0, 12)
+	assert.ErrorIs(t, err, fence.ErrInvalidArgument)
+}
+
+func TestDiskStartsAtItsOrigin(t *testing.T) {
+	id, err := region.At(37.7752, -122.4186, 5)
+	require.NoError(t, err)
+	disk, err := region.Disk(id, 2)
+	require.NoError(t, err)
+	assert.Len(t, disk, 19)
+	assert.Equal(t, id, disk[0])
+	r, err := region.Of(id)
+	require.NoError(t, err)
+	assert.Equal(t, r.Neighbours(), disk[1:7])
+}
+
+func Example() {
+	id, err := region.At(37.7752, -122.4186, 5)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := region.Of(id)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	parent, _ := region.Parent(r.Cell(0))
+	fmt.Println(id, r.Len(), len(r.Neighbours()), parent == id)
+	// Output: 85283083fffffff 2401 6 true
+}
+
+func BenchmarkParent(b *testing.B) {
+	id, _ := region.At(37.7752, -122.4186, 5)
+	r, err := region.Of(id)
+	require.NoError(b, err)
+	b.Run("tilefence", func(b *testing.B) {
+		for i := range b.N {
+			region.Parent(r.Cell(i % r.Len()))
+		}
+	})
+	b.Run("h3", func(b *testing.B) {
+		for i := range b.N {
+			_, _ = h3.Cell(r.Cell(i % r.Len())).Parent(5)
+		}
+	})
+}
