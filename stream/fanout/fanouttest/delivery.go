@@ -1,0 +1,146 @@
+package fanouttest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+func deliversUnaltered(t *testing.T, b *bench) {
+	tile := b.tile()
+	in := b.subscribe(tile)
+	sizes := []int{0, 1, 5, 600, 4096, 65536, 1<<20 + 200}
+	var messages []fanout.Message
+	for i, size := range sizes {
+		messages = append(messages, fanout.Message{Tile: tile, Data: fill(size, byte(i))})
+	}
+	b.publish(messages...)
+	for i, data := range in.await(len(sizes)) {
+		require.Len(t, data, sizes[i], describe(i))
+		require.True(t, string(fill(sizes[i], byte(i))) == string(data), describe(i))
+	}
+}
+
+func order(_ *testing.T, b *bench) {
+	tile := b.tile()
+	in := b.subscribe(tile)
+	const rounds = 30
+	for i := range rounds {
+		// One by one, in pairs, and in bursts: all go the same way.
+		switch first := i * burst; i % 3 {
+		case 0:
+			b.numbered(tile, first, first+burst)
+		case 1:
+			for n := first; n < first+burst; n += 2 {
+				b.numbered(tile, n, n+2)
+			}
+		default:
+			for n := first; n < first+burst; n++ {
+				b.numbered(tile, n, n+1)
+			}
+		}
+		in.await((i + 1) * burst)
+	}
+	in.awaitNumbers(rounds * burst)
+}
+
+// orderAcrossTiles: one call may carry many tiles, interleaved; each tile's order holds.
+func orderAcrossTiles(_ *testing.T, b *bench) {
+	const tiles = 24
+	var messages []fanout.Message
+	var inboxes []*inbox
+	var ids []fence.TileID
+	for range tiles {
+		ids = append(ids, b.tile())
+		inboxes = append(inboxes, b.subscribe(ids[len(ids)-1]))
+	}
+	for n := range burst {
+		for _, tile := range ids {
+			messages = append(messages, fanout.Message{Tile: tile, Data: number(n)})
+		}
+	}
+	b.publish(messages...)
+	for _, in := range inboxes {
+		in.awaitNumbers(burst)
+	}
+}
+
+func isolation(t *testing.T, b *bench) {
+	one, two := b.tile(), b.tile()
+	inOne, inTwo := b.subscribe(one), b.subscribe(two)
+	b.publish(
+		fanout.Message{Tile: one, Data: []byte("one")},
+		fanout.Message{Tile: two, Data: []byte("two")},
+		fanout.Message{Tile: b.tile(), Data: []byte("three")},
+		fanout.Message{Tile: one, Data: []byte("one again")},
+	)
+	require.Equal(t, [][]byte{[]byte("one"), []byte("one again")}, inOne.await(2))
+	require.Equal(t, [][]byte{[]byte("two")}, inTwo.await(1))
+}
+
+// subscribeThenPublish: once Subscribe has returned, nothing published is missed.
+func subscribeThenPublish(_ *testing.T, b *bench) {
+	for range 50 {
+		tile := b.tile()
+		in := b.subscribe(tile)
+		b.numbered(tile, 0, 3)
+		in.awaitNumbers(3)
+		in.stop()
+	}
+}
+
+// unheard: a message without subscribers is handed over.
+func unheard(t *testing.T, b *bench) {
+	tile := b.tile()
+	b.numbered(tile, 0, burst)
+	sent, err := b.Publisher.Publish(t.Context(), nil)
+	require.NoError(t, err)
+	require.Zero(t, sent)
+	in := b.subscribe(tile)
+	b.numbered(tile, 0, 1)
+	in.awaitNumbers(1) // and what came before is not kept for later subscribers
+}
+
+func arguments(t *testing.T, b *bench) {
+	sent, err := b.Publisher.Publish(t.Context(), []fanout.Message{{Tile: b.tile()}, {}})
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	require.Zero(t, sent, "a malformed call sends nothing")
+	stop, err := b.Subscriber.Subscribe(t.Context(), 0, func([]byte) {})
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	require.Nil(t, stop)
+	stop, err = b.Subscriber.Subscribe(t.Context(), b.tile(), nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	require.Nil(t, stop)
+}
+
+func endedContext(t *testing.T, b *bench) {
+	tile := b.tile()
+	in := b.subscribe(tile)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	sent, err := b.Publisher.Publish(ctx, []fanout.Message{{Tile: tile, Data: []byte("no")}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, sent)
+	stop, err := b.Subscriber.Subscribe(ctx, tile, func([]byte) {})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Nil(t, stop)
+	b.numbered(tile, 0, 1)
+	in.awaitNumbers(1)
+}
+
+// subscriptionOutlivesContext: the context bounds the call of Subscribe, not the subscription.
+func subscriptionOutlivesContext(t *testing.T, b *bench) {
+	tile := b.tile()
+	in := &inbox{t: t, changed: make(chan struct{}, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	stop, err := b.Subscriber.Subscribe(ctx, tile, in.deliver)
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	cancel()
+	b.numbered(tile, 0, burst)
+	in.awaitNumbers(burst)
+}

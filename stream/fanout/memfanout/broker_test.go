@@ -1,0 +1,103 @@
+package memfanout_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/fanouttest"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConformance(t *testing.T) {
+	fanouttest.Run(t, func(*testing.T) fanouttest.Backend {
+		b := memfanout.New()
+		return fanouttest.Backend{Publisher: b, Subscriber: b, Dropped: func() uint64 { return b.Stats().Dropped }}
+	})
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	for _, cfg := range []memfanout.Config{{Buffer: -1}, {BufferBytes: -1}} {
+		_, err := memfanout.NewWithConfig(&cfg)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	}
+	_, err := memfanout.NewWithConfig(nil)
+	require.NoError(t, err)
+}
+
+// TestBounds checks both limits of a buffer exactly: synctest makes "deliver is blocked" observable.
+func TestBounds(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		cfg           memfanout.Config
+		size          int
+		kept, dropped int
+	}{
+		{"messages", memfanout.Config{Buffer: 3}, 10, 3, 7},
+		{"bytes", memfanout.Config{BufferBytes: 35}, 10, 3, 7},
+		{"one larger than the buffer", memfanout.Config{BufferBytes: 5}, 10, 1, 9},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lost []memfanout.DropInfo
+				test.cfg.Hooks.Dropped = func(d memfanout.DropInfo) { lost = append(lost, d) }
+				b, err := memfanout.NewWithConfig(&test.cfg)
+				require.NoError(t, err)
+				release := make(chan struct{})
+				got := 0
+				stop, err := b.Subscribe(t.Context(), 7, func([]byte) {
+					<-release
+					got++
+				})
+				require.NoError(t, err)
+				publish := func(n int) {
+					for range n {
+						sent, err := b.Publish(t.Context(), []fanout.Message{{Tile: 7, Data: make([]byte, test.size)}})
+						require.NoError(t, err)
+						require.Equal(t, 1, sent, "a message lost to a slow subscriber is sent all the same")
+					}
+				}
+				publish(1)
+				synctest.Wait() // deliver holds one, the buffer is empty
+				publish(10)
+				require.Len(t, lost, test.dropped)
+				require.Equal(t, memfanout.DropInfo{Tile: 7, Bytes: test.size}, lost[0])
+				close(release)
+				synctest.Wait()
+				stop()
+				require.Equal(t, 1+test.kept, got)
+				require.Equal(t, memfanout.Stats{Published: 11, Delivered: uint64(1 + test.kept), Dropped: uint64(test.dropped)}, b.Stats())
+			})
+		})
+	}
+}
+
+func BenchmarkPublish(b *testing.B) {
+	for _, subscribers := range []int{0, 1, 16} {
+		b.Run(map[int]string{0: "unheard", 1: "one subscriber", 16: "16 subscribers"}[subscribers], func(b *testing.B) {
+			broker := memfanout.New()
+			for range subscribers {
+				stop, err := broker.Subscribe(b.Context(), 7, func([]byte) {})
+				require.NoError(b, err)
+				defer stop()
+			}
+			messages := make([]fanout.Message, 64)
+			for i := range messages {
+				messages[i] = fanout.Message{Tile: 7, Data: make([]byte, 2048)}
+			}
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				_, _ = broker.Publish(b.Context(), messages)
+				n += len(messages)
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "messages/s")
+		})
+	}
+}
