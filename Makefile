@@ -1,0 +1,61 @@
+# `make` alone lists the targets. Servers that targets need are started for them, and stopped after.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tilefence
+WITHSTACK := bin/withstack
+FUZZTIME ?= 10s
+TESTFLAGS ?=
+BATTLEFLAGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+.PHONY: install-tools
+install-tools: ## install the servers and tools that are missing here (Debian; root or sudo)
+	@scripts/install-tools.sh
+
+.PHONY: test
+test: install-tools ## format, vet, lint, and all tests with -race against real servers (TESTFLAGS="-run X")
+	@scripts/test.sh $(TESTFLAGS)
+
+.PHONY: test-quick
+test-quick: ## the tests that need no servers; the others are skipped
+	go test ./...
+
+.PHONY: lint
+lint: install-tools ## golangci-lint over everything
+	$(TOOLS)/bin/golangci-lint run --allow-parallel-runners ./...
+
+.PHONY: bench
+bench: install-tools withstack ## run the benchmarks against real servers and write docs/benchmarks.md
+	$(WITHSTACK) -- go run ./internal/benchmark/cmd/benchreport -o docs/benchmarks.md
+
+.PHONY: battle
+battle: ## run the reference game server (BATTLEFLAGS="-stack local" for real servers)
+	go run ./examples/battle $(BATTLEFLAGS)
+
+.PHONY: fuzz
+fuzz: ## fuzz every Fuzz target for a while (FUZZTIME=10s each)
+	@{ grep -rlE '^func Fuzz' --include='*_test.go' . || true; } | sort | while read -r file; do \
+		sed -nE 's/^func (Fuzz[A-Za-z0-9_]+)\(.*/\1/p' "$$file" | while read -r target; do \
+			echo "== $$target in $$(dirname "$$file")"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
+		done; \
+	done
+
+# The plugin comes in the version that go.mod has of its runtime.
+.PHONY: proto
+proto: ## regenerate relay/relaypb from its schema (needs protoc)
+	@command -v protoc >/dev/null || { \
+		echo "protoc is missing: install the package protobuf-compiler, or a release of protoc" >&2; exit 1; }
+	GOBIN=$(TOOLS)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go
+	PATH=$(TOOLS)/bin:$$PATH protoc --go_out=. --go_opt=paths=source_relative relay/relaypb/*.proto
+
+# Not a file target: go build knows better than make whether it is up to date.
+.PHONY: withstack
+withstack:
+	@go build -buildvcs=false -o $(WITHSTACK) ./internal/devstack/cmd/withstack

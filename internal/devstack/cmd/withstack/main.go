@@ -1,0 +1,245 @@
+//go:build linux
+
+// Command withstack runs a command with real servers at hand:
+//
+//	withstack [-v] [-parts list] -- command [argument...]
+//
+// It starts a private Redis Cluster for coordination, another for fan-out, PostgreSQL and a
+// DynamoDB-compatible server on free loopback ports, tells the command about them in its environment,
+// stops them when it is done, however it ends, and exits with the command's code. `withstack -- bash`
+// gives a shell to try things in.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tilefence/tilefence/internal/devstack"
+)
+
+// Exit codes of withstack's own, as shells and env(1) have them.
+const (
+	exitUsage      = 2
+	exitStack      = 125 // the servers could not be started
+	exitNotRunning = 127 // the command could not be started
+	exitSignal     = 128 // plus the number of the signal
+)
+
+const usage = `Usage: withstack [-v] [-parts list] -- command [argument...]
+
+Starts real servers for tests on free loopback ports, runs the command with their addresses in its
+environment, stops them, and exits with the command's code.
+
+  %-26s coordination Redis Cluster, host:port separated by commas
+  %-26s fan-out Redis Cluster, host:port separated by commas
+  %-26s PostgreSQL, a URL
+  %-26s DynamoDB-compatible server, an endpoint
+  %-26s 1: a test without its server fails instead of being skipped
+
+SIGINT and SIGTERM are passed on to the command; the second one kills it. Missing programs are
+installed by "make install-tools".
+
+Options:
+`
+
+func main() {
+	// The kernel ends the command when the thread that started it ends; the main thread never does.
+	runtime.LockOSThread()
+	os.Exit(run(os.Args[1:], os.Stderr))
+}
+
+func run(args []string, stderr io.Writer) int {
+	opts, code, done := parse(args, stderr)
+	if done {
+		return code
+	}
+	signals := make(chan os.Signal, 8)
+	// SIGPIPE is caught, and dropped below, so that a reader that closes our output cannot end us
+	// before the servers are stopped.
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
+
+	stack, stoppedBy, err := start(opts, stderr, signals)
+	if stoppedBy != nil {
+		return exitSignal + int(stoppedBy.(syscall.Signal))
+	}
+	if err != nil {
+		report(stderr, "%v", err)
+		return exitStack
+	}
+	defer stack.Stop()
+	return runCommand(opts.command, stack.Env(), stderr, signals)
+}
+
+type options struct {
+	verbose bool
+	parts   []devstack.Part
+	command []string
+}
+
+// parse returns done, and the exit code, if there is nothing to run.
+func parse(args []string, stderr io.Writer) (opts options, code int, done bool) {
+	flags := flag.NewFlagSet("withstack", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		_, _ = fmt.Fprintf(stderr, usage, devstack.EnvRedis, devstack.EnvFanout, devstack.EnvPostgres,
+			devstack.EnvDynamoDB, devstack.EnvRequire)
+		flags.PrintDefaults()
+	}
+	flags.BoolVar(&opts.verbose, "v", false, "print a line for each server that is ready")
+	parts := flags.String("parts", "", "start only these of coordination,fanout,postgres,dynamodb")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return opts, 0, true
+		}
+		return opts, exitUsage, true
+	}
+	for name := range strings.SplitSeq(*parts, ",") {
+		if name == "" {
+			continue
+		}
+		part, err := devstack.ParsePart(name)
+		if err != nil {
+			report(stderr, "%v", err)
+			return opts, exitUsage, true
+		}
+		opts.parts = append(opts.parts, part)
+	}
+	opts.command = flags.Args()
+	if len(opts.command) == 0 {
+		report(stderr, "no command given")
+		flags.Usage()
+		return opts, exitUsage, true
+	}
+	return opts, 0, false
+}
+
+// start starts the stack. If a signal comes first, it returns the signal, and nothing runs.
+func start(opts options, stderr io.Writer, signals <-chan os.Signal) (*devstack.Stack, os.Signal, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type result struct {
+		stack *devstack.Stack
+		err   error
+	}
+	started := make(chan result, 1)
+	began := time.Now()
+	log := &logWriter{to: stderr}
+	log.quiet.Store(!opts.verbose)
+	go func() {
+		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log})
+		log.quiet.Store(false) // from here on it says only what nobody expects
+		started <- result{stack, err}
+	}()
+	for {
+		select {
+		case sig := <-signals:
+			if sig == syscall.SIGPIPE {
+				continue
+			}
+			cancel()
+			if r := <-started; r.stack != nil {
+				r.stack.Stop()
+			}
+			return nil, sig, nil
+		case r := <-started:
+			if r.err == nil {
+				report(stderr, "servers ready in %.1fs", time.Since(began).Seconds())
+			}
+			return r.stack, nil, r.err
+		}
+	}
+}
+
+// runCommand runs the command to its end and returns the exit code.
+func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signal) int {
+	inTerminal := isForeground()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(cmd.Env, devstack.EnvRequire+"=1")
+	// In a terminal the command stays in the foreground group, where it can read and be interrupted;
+	// elsewhere it gets a group of its own, so that its children can be signalled with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !inTerminal, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		report(stderr, "%v", err)
+		return exitNotRunning
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // what it says is in ProcessState
+		close(ended)
+	}()
+
+	target := cmd.Process.Pid
+	if !inTerminal {
+		target = -target // the group
+		// Whatever the command left behind would only see its servers vanish.
+		defer func() { _ = syscall.Kill(target, syscall.SIGKILL) }()
+	}
+	asked := false
+	for {
+		select {
+		case <-ended:
+			return exitCode(cmd.ProcessState)
+		case sig := <-signals:
+			switch {
+			case sig == syscall.SIGPIPE:
+			case inTerminal && sig != syscall.SIGTERM:
+				// The terminal has sent it to the command as well.
+			case asked:
+				_ = syscall.Kill(target, syscall.SIGKILL)
+			default:
+				asked = true
+				_ = syscall.Kill(target, sig.(syscall.Signal))
+			}
+		}
+	}
+}
+
+func exitCode(state *os.ProcessState) int {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitSignal + int(status.Signal())
+	}
+	return state.ExitCode()
+}
+
+// isForeground reports whether a terminal sends its Ctrl-C to this process's group.
+func isForeground() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = tty.Close() }()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+func report(to io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(to, "withstack: "+format+"\n", args...)
+}
+
+// logWriter writes the lines of the stack's log with a prefix, unless quiet.
+type logWriter struct {
+	to    io.Writer
+	quiet atomic.Bool
+}
+
+func (w *logWriter) Write(line []byte) (int, error) {
+	if !w.quiet.Load() {
+		report(w.to, "%s", strings.TrimSuffix(string(line), "\n"))
+	}
+	return len(line), nil
+}

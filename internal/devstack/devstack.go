@@ -1,0 +1,295 @@
+// Package devstack starts private instances of the real servers Tilefence works with, for tests and for
+// the local reference deployment: a Redis Cluster for coordination, a second one for fan-out, PostgreSQL
+// and a DynamoDB-compatible server.
+//
+//	stack, err := devstack.Start(ctx, devstack.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	defer stack.Stop()
+//	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stack.CoordAddrs})
+//
+// Everything runs from installed programs, on free loopback ports, inside one temporary directory. A
+// server of the same kind that already runs on the machine is neither used nor touched.
+//
+// # What remains afterwards
+//
+// Nothing: [Stack.Stop] ends every process and removes the directory. If the process that called Start is
+// killed without a chance to stop, the kernel ends the servers with it, and the next Start on the machine
+// removes the directory that was left.
+//
+// # Safety
+//
+// The servers listen on 127.0.0.1 only. PostgreSQL asks for a random password, which is part of
+// PostgresURL; Redis and the DynamoDB-compatible server accept any local user. Keep nothing in them.
+//
+// A Stack and its processes may be used by several goroutines. Only Linux is supported.
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// The environment variables by which a started stack is made known to tests; see [Stack.Env].
+//
+// EnvRequire is not an address: set to 1, it turns a missing address into a test failure.
+const (
+	EnvRequire  = "TILEFENCE_REQUIRE_SERVERS"
+	EnvRedis    = "TILEFENCE_REDIS"    // coordination cluster, host:port separated by commas
+	EnvFanout   = "TILEFENCE_FANOUT"   // fan-out cluster, host:port separated by commas
+	EnvPostgres = "TILEFENCE_POSTGRES" // a postgres:// URL of a superuser
+	EnvDynamoDB = "TILEFENCE_DYNAMODB" // an http:// endpoint
+)
+
+// ErrStopped is returned when a process of a stopped stack is to be started again.
+var ErrStopped = errors.New("devstack: the stack is stopped")
+
+// Part is one of the servers of a stack.
+type Part int
+
+// The parts of a stack.
+const (
+	Coordination Part = iota + 1 // Redis Cluster: coord-1 to coord-3 start as masters, coord-4 to coord-6 as their replicas
+	Fanout                       // Redis Cluster: fanout-1 to fanout-3, masters without replicas
+	Postgres                     // one PostgreSQL server: postgres
+	DynamoDB                     // one DynamoDB-compatible server, in memory: dynamodb
+)
+
+var partNames = map[Part]string{
+	Coordination: "coordination",
+	Fanout:       "fanout",
+	Postgres:     "postgres",
+	DynamoDB:     "dynamodb",
+}
+
+// String returns the name that [ParsePart] accepts.
+func (p Part) String() string {
+	if name, ok := partNames[p]; ok {
+		return name
+	}
+	return fmt.Sprintf("Part(%d)", int(p))
+}
+
+// AllParts returns every part.
+func AllParts() []Part {
+	return []Part{Coordination, Fanout, Postgres, DynamoDB}
+}
+
+// ParsePart returns the part called name.
+func ParsePart(name string) (Part, error) {
+	for _, part := range AllParts() {
+		if part.String() == name {
+			return part, nil
+		}
+	}
+	return 0, fmt.Errorf("devstack: no part is called %q; the parts are %v", name, AllParts())
+}
+
+// Config holds the optional settings of a stack. The zero value starts every part.
+type Config struct {
+	// Dir is the directory in which the stack makes a directory of its own, by default the system's
+	// temporary directory. The path should be short, and when running as root, every user must be able
+	// to enter it: PostgreSQL refuses to run as root.
+	Dir string
+
+	// Log receives a line for each part that is ready and for each process that ends unasked. Nil
+	// discards them.
+	Log io.Writer
+
+	// Parts names what to start; nil means all.
+	Parts []Part
+
+	// NodeTimeout is after how long the nodes of a Redis Cluster hold a silent node for failed, in
+	// whole milliseconds. Zero means one second; a replica is then promoted within about three.
+	NodeTimeout time.Duration
+
+	// StartTimeout bounds the whole start-up. Zero means a minute; an idle machine needs about three
+	// seconds.
+	StartTimeout time.Duration
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Dir == "" {
+		c.Dir = os.TempDir()
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, fmt.Errorf("devstack: Dir: %w", err)
+	}
+	c.Dir = dir
+	if c.Log == nil {
+		c.Log = io.Discard
+	}
+	if c.Parts == nil {
+		c.Parts = AllParts()
+	}
+	c.Parts = slices.Clone(c.Parts)
+	slices.Sort(c.Parts)
+	c.Parts = slices.Compact(c.Parts)
+	for _, part := range c.Parts {
+		if _, ok := partNames[part]; !ok {
+			return c, fmt.Errorf("devstack: Parts: %v is none of %v", part, AllParts())
+		}
+	}
+	if c.NodeTimeout == 0 {
+		c.NodeTimeout = time.Second
+	}
+	if c.NodeTimeout < time.Millisecond {
+		return c, fmt.Errorf("devstack: NodeTimeout %v is less than a millisecond", c.NodeTimeout)
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = time.Minute
+	}
+	if c.StartTimeout < 0 {
+		return c, fmt.Errorf("devstack: StartTimeout %v is negative", c.StartTimeout)
+	}
+	return c, nil
+}
+
+// Stack is a set of running servers. The address of a part that was not started is empty.
+type Stack struct {
+	CoordAddrs  []string // nodes of the coordination cluster, host:port
+	FanoutAddrs []string // nodes of the fan-out cluster, host:port
+	PostgresURL string   // superuser, database "postgres"
+	DynamoURL   string   // endpoint; any region and any credentials are accepted
+
+	cfg     Config
+	dir     *ownDir
+	spawner *spawner
+	ports   portPicker
+	logMu   sync.Mutex
+
+	mu        sync.Mutex
+	processes []*Process
+	stopOnce  sync.Once
+}
+
+// Start starts the configured parts, all at once, and returns when every one of them answers and both
+// clusters are complete. On an error, and when ctx ends first, everything is stopped again.
+//
+// A program that is not installed gives a [*MissingProgramError].
+func Start(ctx context.Context, cfg Config) (*Stack, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	programs, err := findPrograms(cfg.Parts)
+	if err != nil {
+		return nil, err
+	}
+	sweep(cfg.Dir)
+	dir, err := makeOwnDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{cfg: cfg, dir: dir, spawner: newSpawner()}
+
+	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range cfg.Parts {
+		group.Go(func() error { return s.startPart(ctx, part, programs) })
+	}
+	if err := group.Wait(); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stack) startPart(ctx context.Context, part Part, programs programs) error {
+	began := time.Now()
+	var where string
+	var err error
+	// The addresses are fields of their own, so the parts may set them at the same time.
+	switch part {
+	case Coordination:
+		s.CoordAddrs, err = s.startCluster(ctx, programs.redis, clusterShape{name: "coord", masters: 3, replicas: 3})
+		where = strings.Join(s.CoordAddrs, ",")
+	case Fanout:
+		s.FanoutAddrs, err = s.startCluster(ctx, programs.redis, clusterShape{name: "fanout", masters: 3})
+		where = strings.Join(s.FanoutAddrs, ",")
+	case Postgres:
+		s.PostgresURL, where, err = s.startPostgres(ctx, programs)
+	case DynamoDB:
+		s.DynamoURL, err = s.startDynamoDB(ctx, programs.dynoxide)
+		where = strings.TrimPrefix(s.DynamoURL, "http://")
+	}
+	if err != nil {
+		return fmt.Errorf("devstack: start %v: %w", part, err)
+	}
+	s.logf("%v ready in %.1fs on %s", part, time.Since(began).Seconds(), where)
+	return nil
+}
+
+// Stop ends every process, waits for it, and removes the stack's directory. A process that does not end
+// within a few seconds of being asked is killed. Calling Stop again waits for the first call.
+func (s *Stack) Stop() {
+	s.stopOnce.Do(func() {
+		s.spawner.refuse()
+		terminateAll(s.Processes())
+		s.spawner.end()
+		if err := s.dir.remove(); err != nil {
+			s.logf("could not remove %s: %v", s.dir.path, err)
+		}
+	})
+}
+
+// Env returns the addresses of the started parts as NAME=value settings for a child process.
+func (s *Stack) Env() []string {
+	var env []string
+	add := func(name, value string) {
+		if value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	add(EnvRedis, strings.Join(s.CoordAddrs, ","))
+	add(EnvFanout, strings.Join(s.FanoutAddrs, ","))
+	add(EnvPostgres, s.PostgresURL)
+	add(EnvDynamoDB, s.DynamoURL)
+	return env
+}
+
+// Processes returns the server processes, sorted by name.
+func (s *Stack) Processes() []*Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Clone(s.processes)
+	slices.SortFunc(all, func(a, b *Process) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// Process returns the process called name ("coord-1", "fanout-3", "postgres", "dynamodb"; see [Part]),
+// and false if the stack has none of that name.
+func (s *Stack) Process(name string) (*Process, bool) {
+	for _, p := range s.Processes() {
+		if p.name == name {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+func (s *Stack) adopt(processes []*Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.processes = append(s.processes, processes...)
+}
+
+func (s *Stack) logf(format string, args ...any) {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	// A log that cannot be written to must not stop the servers.
+	_, _ = fmt.Fprintf(s.cfg.Log, format+"\n", args...)
+}

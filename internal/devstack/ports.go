@@ -1,0 +1,66 @@
+package devstack
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// Ports are picked below the range from which the kernel takes the local ports of outgoing connections,
+// so that no connection can take the port of a server while it restarts; and so that every Redis bus
+// port, 10000 above its node's by convention, still is a valid port.
+const (
+	lowestPort  = 12000
+	highestPort = 22000
+	busOffset   = 10000
+)
+
+// portPicker finds ports that nobody listens on, and gives none out twice. Another program may still take
+// one before it is used; see Stack.startWithPorts.
+type portPicker struct {
+	mu    sync.Mutex
+	given map[int]bool
+}
+
+// pick returns a port that is free together with the port plus each offset.
+func (p *portPicker) pick(offsets ...int) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.given == nil {
+		p.given = make(map[int]bool)
+	}
+	for range 1000 {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		if !p.given[port] && allFree(port, offsets) {
+			p.given[port] = true
+			return port, nil
+		}
+	}
+	return 0, errors.New("no free port found on 127.0.0.1")
+}
+
+func allFree(port int, offsets []int) bool {
+	for _, offset := range append([]int{0}, offsets...) {
+		listener, err := net.Listen("tcp", loopback(port+offset))
+		if err != nil {
+			return false
+		}
+		_ = listener.Close()
+	}
+	return true
+}
+
+func loopback(port int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+func portOf(addr string) (int, error) {
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, fmt.Errorf("address %q: %w", addr, err)
+	}
+	return strconv.Atoi(text)
+}

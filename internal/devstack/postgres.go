@@ -1,0 +1,145 @@
+package devstack
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	postgresSuperuser = "tilefence"
+	// A socket's path has room for 107 bytes, of which PostgreSQL's own name takes some 20.
+	longestSocketDir = 80
+)
+
+// startPostgres returns the URL and the host:port of a new server.
+func (s *Stack) startPostgres(ctx context.Context, found programs) (address, where string, err error) {
+	dir, err := s.dir.sub("postgres", found.postgresUser)
+	if err != nil {
+		return "", "", err
+	}
+	password := rand.Text()
+	base := program{
+		path: found.postgres,
+		dir:  dir,
+		user: found.postgresUser,
+		// The "immediate" shutdown: children end and shared memory is given back, but the data, which
+		// is about to be deleted, is not first made consistent.
+		stop:     syscall.SIGQUIT,
+		orphaned: syscall.SIGQUIT,
+	}
+	data := filepath.Join(dir, "data")
+	if err := s.initdb(ctx, base, found.initdb, data, password); err != nil {
+		return "", "", err
+	}
+	processes, err := s.startWithPorts(ctx, func() ([]*Process, error) {
+		port, err := s.ports.pick()
+		if err != nil {
+			return nil, err
+		}
+		prog := base
+		prog.args = postgresArgs(data, dir, port)
+		addr := loopback(port)
+		return []*Process{{
+			name: "postgres", addr: addr, program: prog, stack: s,
+			ready: func(ctx context.Context, _ int) error { return pingPostgres(ctx, postgresURL(addr, password)) },
+		}}, nil
+	})
+	if err != nil {
+		return "", "", err
+	}
+	return postgresURL(processes[0].addr, password), processes[0].addr, nil
+}
+
+func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password string) error {
+	passwordFile := filepath.Join(base.dir, "password")
+	if err := os.WriteFile(passwordFile, []byte(password), 0o600); err != nil {
+		return err
+	}
+	if base.user != nil {
+		if err := os.Chown(passwordFile, base.user.uid, base.user.gid); err != nil {
+			return err
+		}
+	}
+	base.orphaned = syscall.SIGKILL
+	p := &Process{name: "initdb", stack: s, program: base}
+	p.program.path = initdb
+	p.program.args = []string{
+		"--pgdata", data, "--username", postgresSuperuser, "--pwfile", passwordFile,
+		"--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions",
+	}
+	if err := p.launch(); err != nil {
+		if base.user != nil && errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w (the user postgres must be able to enter every directory above %s; TMPDIR sets another)",
+				err, base.dir)
+		}
+		return err
+	}
+	r := p.current()
+	p.expectEnd(r)
+	select {
+	case <-r.exited:
+	case <-ctx.Done():
+		p.terminate()
+		return fmt.Errorf("initdb: %w", context.Cause(ctx))
+	}
+	if r.err != nil {
+		return fmt.Errorf("initdb: %w%s", r.err, p.logTail())
+	}
+	return os.Remove(passwordFile)
+}
+
+func postgresArgs(data, socketDir string, port int) []string {
+	if len(socketDir) > longestSocketDir {
+		socketDir = "" // no socket; the URL uses TCP anyway
+	}
+	args := []string{"-D", data}
+	for _, setting := range [][2]string{
+		{"listen_addresses", "127.0.0.1"},
+		{"port", strconv.Itoa(port)},
+		{"unix_socket_directories", socketDir},
+		{"fsync", "on"}, // measured figures for durable writes must mean something
+		{"synchronous_commit", "on"},
+		{"max_connections", "300"}, // several test packages at once, each with pools of its own
+		{"shared_buffers", "64MB"},
+		{"dynamic_shared_memory_type", "mmap"}, // in the data directory: nothing is left in /dev/shm
+		{"timezone", "UTC"},
+		{"log_timezone", "UTC"},
+	} {
+		args = append(args, "-c", setting[0]+"="+setting[1])
+	}
+	return args
+}
+
+func postgresURL(addr, password string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(postgresSuperuser, password),
+		Host:     addr,
+		Path:     "/postgres",
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// pingPostgres needs no check that the answer comes from the right server: no other one has the password.
+func pingPostgres(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	return conn.Ping(ctx)
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# The whole check: formatting, vet and lint, then every test with the race detector against real servers.
+# A failed check does not keep the tests from running; the summary names everything that failed.
+# Arguments are passed on to go test, in front of the packages: scripts/test.sh -run Failover
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+lint=${XDG_CACHE_HOME:-$HOME/.cache}/tilefence/bin/golangci-lint
+
+check() { # name, command...
+	local name=$1 began=$SECONDS
+	shift
+	if "$@"; then
+		printf 'ok  \t%s\t%ds\n' "$name" $((SECONDS - began))
+	else
+		printf 'FAIL\t%s\n' "$name"
+		failed+=("$name")
+	fi
+}
+
+formatted() {
+	local files
+	files=$(gofmt -l .) || return
+	[ -z "$files" ] || { printf 'not formatted: %s\n' $files; return 1; }
+}
+
+checks() {
+	failed=()
+	check gofmt formatted
+	check vet go vet ./...
+	check lint "$lint" run --allow-parallel-runners ./...
+	go build -buildvcs=false -o bin/withstack ./internal/devstack/cmd/withstack || exit 1
+	# In place of this shell, so that a signal from make arrives where the servers are stopped.
+	TILEFENCE_FAILED_CHECKS="${failed[*]}" exec bin/withstack -- "$0" --with-servers "$@"
+}
+
+tests() {
+	local line began=$SECONDS passed=0 status
+	local -a failed
+	read -ra failed <<<"${TILEFENCE_FAILED_CHECKS:-}"
+	# go test ends on these by itself; what it then says is still read and summed up.
+	trap : INT TERM
+	shopt -s lastpipe
+	go test -race -timeout 20m "$@" ./... 2>&1 | while IFS= read -r line; do
+		case $line in
+		*'[no test files]') continue ;;
+		'ok '*) passed=$((passed + 1)) ;;
+		FAIL$'\t'*)
+			line=${line%%$'\t'[0-9]*}
+			failed+=("$(cut -f2 <<<"$line" | cut -d' ' -f1)")
+			;;
+		esac
+		printf '%s\n' "$line"
+	done
+	status=${PIPESTATUS[0]}
+	printf '\n%d packages passed in %ds' "$passed" $((SECONDS - began))
+	if [ ${#failed[@]} -gt 0 ]; then
+		printf '; FAILED: %s\n' "${failed[*]}"
+		exit 1
+	fi
+	[ "$status" = 0 ] && printf ', nothing failed\n' || printf '; go test ended with code %d\n' "$status"
+	exit "$status"
+}
+
+if [ "${1:-}" = --with-servers ]; then
+	shift
+	tests "$@"
+else
+	checks "$@"
+fi
