@@ -62,3 +62,21 @@ func (e *RedirectError) Error() string {
 
 // Is matches ErrRedirect.
 func (e *RedirectError) Is(target error) bool { return target == ErrRedirect }
+
+// ErrUnresolved: ownership changed while the intent was being committed, so this processor cannot say
+// whether it was. A *UnresolvedError names the owner, who can: send it the same ActionID.
+var ErrUnresolved = errors.New("handed over while being committed")
+
+// UnresolvedError names the owner to ask, as far as it is known.
+type UnresolvedError struct {
+	Tile    fence.TileID
+	Epoch   fence.Epoch // zero when unknown
+	Contact string      // empty when unknown: ask the routing ladder
+}
+
+func (e *UnresolvedError) Error() string {
+	return fmt.Sprintf("tile %s: %v: ask epoch %d at %q", e.Tile, ErrUnresolved, e.Epoch, e.Contact)
+}
+
+// Is matches ErrUnresolved.
+func (e *UnresolvedError) Is(target error) bool { return target == ErrUnresolved }

@@ -1,0 +1,125 @@
+package tile
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Seams are the back ends a TileProcessor stands on. All three are required.
+type Seams struct {
+	Authority fence.Authority
+	Store     fence.Store
+	Log       stream.Log
+}
+
+// CheckpointFn reads a tile's last durable snapshot; found is false when there is none. It is how a tile
+// comes back after the whole coordination store was lost. checkpoint.Restore is one.
+type CheckpointFn func(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error)
+
+// Config holds what has a default. The zero value is valid.
+type Config struct {
+	// TickInterval is the time between ticks. Default 500 ms (2 Hz); at least one millisecond.
+	TickInterval time.Duration
+
+	// SnapshotEvery is the number of ticks between snapshots. Default 60.
+	SnapshotEvery int
+
+	// ConfirmEvery is the number of ticks between commits that ask every replica to confirm. What is
+	// confirmed need not be kept in memory any more. Default 10.
+	ConfirmEvery int
+
+	// Commit commits a batch. Default Seams.Store.Commit; a wrapper may write through to a durable log.
+	Commit fence.CommitFn
+
+	// Checkpoint finds a tile's state when the coordination store knows nothing of it. Default nil: such a
+	// tile starts empty.
+	Checkpoint CheckpointFn
+
+	// TakeOver lets Run take a tile from the owner it finds. Default false: a tile that is held elsewhere
+	// ends Run with a *fence.LostError.
+	TakeOver bool
+
+	// QueueLimit is how many intents may wait for a tick; more are refused with ErrOverloaded. Default 4096.
+	QueueLimit int
+
+	// RememberTicks is how long the outcome of an action is remembered for its retries, in ticks. Default
+	// 1200, ten minutes at 2 Hz. An action retried later than that could be applied again, so it must be
+	// longer than any client retries.
+	RememberTicks int
+
+	// KeepBatches and KeepBytes bound the batches kept for re-appending after a failover. Defaults 1024
+	// and 8 MiB. Past them the oldest is forgotten and Hooks.Forgotten called; a failover that loses as
+	// much is then healed by a rebase.
+	KeepBatches, KeepBytes int
+
+	// CommitTimeout bounds one attempt to commit. Default the tick interval, at least 100 ms.
+	CommitTimeout time.Duration
+
+	// BootTimeout bounds how long a store or authority may be unreachable while the tile boots before Run
+	// gives up. Default 10 s.
+	BootTimeout time.Duration
+
+	// DrainTimeout bounds the last tick, snapshot and release after Run's context ends. Default 5 s.
+	DrainTimeout time.Duration
+
+	// MarkLease is how long a consumer that has stopped moving holds the trim floor. Default 2 min.
+	MarkLease time.Duration
+
+	// Logger takes what an operator should read. Default: nothing is logged.
+	Logger *slog.Logger
+
+	// Hooks observe; see Hooks.
+	Hooks Hooks
+}
+
+func (c *Config) withDefaults(s Seams) (Config, error) {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	setDefault(&d.TickInterval, 500*time.Millisecond)
+	setDefault(&d.SnapshotEvery, 60)
+	setDefault(&d.ConfirmEvery, 10)
+	setDefault(&d.QueueLimit, 4096)
+	setDefault(&d.RememberTicks, 1200)
+	setDefault(&d.KeepBatches, 1024)
+	setDefault(&d.KeepBytes, 8<<20)
+	setDefault(&d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
+	setDefault(&d.BootTimeout, 10*time.Second)
+	setDefault(&d.DrainTimeout, 5*time.Second)
+	setDefault(&d.MarkLease, 2*time.Minute)
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.Authority == nil || s.Store == nil || s.Log == nil {
+		return d, &fence.ArgumentError{Field: "seams", Value: s, Want: "an authority, a store and a log"}
+	}
+	if d.Commit == nil {
+		d.Commit = s.Store.Commit
+	}
+	for name, n := range map[string]int{"SnapshotEvery": d.SnapshotEvery, "ConfirmEvery": d.ConfirmEvery, "QueueLimit": d.QueueLimit,
+		"RememberTicks": d.RememberTicks, "KeepBatches": d.KeepBatches, "KeepBytes": d.KeepBytes} {
+		if n < 1 {
+			return d, &fence.ArgumentError{Field: name, Value: n, Want: "at least 1"}
+		}
+	}
+	for name, t := range map[string]time.Duration{"TickInterval": d.TickInterval, "CommitTimeout": d.CommitTimeout,
+		"BootTimeout": d.BootTimeout, "DrainTimeout": d.DrainTimeout, "MarkLease": d.MarkLease} {
+		if t < time.Millisecond {
+			return d, &fence.ArgumentError{Field: name, Value: t, Want: "at least one millisecond"}
+		}
+	}
+	d.Hooks = d.Hooks.filled()
+	return d, stream.CheckLease(d.MarkLease)
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

@@ -1,0 +1,155 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// stalesBeforeRebase is how many refusals in a row may call this owner stale while the authority says it
+// is not, before it mints a new epoch. The first ones may come from a paused master that is about to
+// learn better.
+const stalesBeforeRebase = 3
+
+// reconcile decides what a serving owner does about a commit that did not succeed. The rules are those
+// of the commit protocol (docs/protocol.md). nil means: present the pending batch again.
+func (p *TileProcessor) reconcile(ctx context.Context, err error) error {
+	var refused *fence.RefusedError
+	if !errors.As(err, &refused) {
+		if retryable(err) {
+			return nil // frozen until the store answers
+		}
+		return err
+	}
+	ours, verr := p.verify(ctx, refused.Current)
+	if errors.Is(verr, ErrSuperseded) {
+		return verr
+	}
+	if !ours {
+		return nil // the authority cannot be asked: neither serve nor stand down
+	}
+	switch {
+	case errors.Is(err, fence.ErrStale):
+		if p.stales++; p.stales < stalesBeforeRebase {
+			return nil
+		}
+		return p.heal(ctx, refused)
+	case errors.Is(err, fence.ErrNoOwner):
+		// Expired, deleted or lost. The authority has just said that the tile is ours: install again.
+		p.pending.commit.Install, p.pending.commit.Replicas = true, fence.AllReplicas
+		return nil
+	case errors.Is(err, fence.ErrBehind):
+		return p.reappend(ctx, refused)
+	case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrForked):
+		return p.heal(ctx, refused)
+	}
+	return err
+}
+
+// reappend puts back what a failover lost: the same batches, sequences and chains, before anything new.
+func (p *TileProcessor) reappend(ctx context.Context, refused *fence.RefusedError) error {
+	lost, ok := p.kept.after(refused.Current.Position)
+	if !ok {
+		return p.heal(ctx, refused)
+	}
+	for i, c := range lost {
+		c.Install, c.Replicas = true, 0
+		if i == len(lost)-1 {
+			c.Replicas = fence.AllReplicas
+		}
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)
+		_, err := p.seams.Store.Commit(attempt, c)
+		cancel()
+		if err != nil {
+			p.cfg.Hooks.Refused(RefusalInfo{Tile: p.tile, Err: err})
+			return nil // the pending batch is presented again and tells where the stream ends now
+		}
+	}
+	p.cfg.Logger.Warn("tile put back batches that a failover had lost", "tile", p.tile, "epoch", p.grant.Epoch, "batches", len(lost))
+	p.cfg.Hooks.Healed(HealInfo{Tile: p.tile, Reappended: len(lost), At: p.position})
+	return nil
+}
+
+// heal replaces a history this owner does not know with its own state, under a new epoch. The pending
+// batch dies with the history it may be part of; its intents are resolved again.
+func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) error {
+	back := p.Status().State
+	p.transition(Healing)
+	for i := range p.pending.submissions {
+		p.pending.submissions[i].presented = true
+	}
+	p.requeue(p.pending.submissions)
+	p.pending, p.stales = nil, 0
+	if err := p.mintWhileServing(ctx, refused.Current.Epoch); err != nil {
+		return err
+	}
+	last := refused.Current.Position
+	err := p.rebase(ctx, max(last.Seq, p.position.Seq)+fence.RebaseJump, func(at fence.Position) {
+		p.moveTo(at)
+		p.transition(back)
+	})
+	if err != nil {
+		return err
+	}
+	p.cfg.Logger.Warn("tile was rebased on its owner's state", "tile", p.tile, "epoch", p.grant.Epoch, "voided", last, "at", p.position)
+	p.cfg.Hooks.Healed(HealInfo{Tile: p.tile, Rebased: true, Voided: last, At: p.position})
+	return nil
+}
+
+// mintWhileServing is acquire with no end to its patience but ctx's.
+func (p *TileProcessor) mintWhileServing(ctx context.Context, above fence.Epoch) error {
+	for {
+		err := p.acquire(ctx, max(above, p.grant.Epoch))
+		if err == nil || !retryable(err) {
+			return err
+		}
+		if sleep(ctx, backoff(6)) != nil {
+			return errDrained
+		}
+	}
+}
+
+// rebase installs this owner's state at seq or above and calls done with the position it took.
+func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, done func(fence.Position)) error {
+	w, err := p.snapshot()
+	if err != nil {
+		return err
+	}
+	r := fence.Rebase{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Seq: seq, Tick: p.tick, Blob: w.write.Blob,
+		Replicas: fence.AllReplicas}
+	deadline := time.Now().Add(p.cfg.BootTimeout)
+	for tries := 0; ; tries++ {
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)
+		receipt, err := p.seams.Store.Rebase(attempt, r)
+		cancel()
+		if err == nil {
+			p.kept.clear()
+			p.lastSnap, p.lastTick = receipt.Position, p.tick
+			done(receipt.Position)
+			return nil
+		}
+		p.cfg.Hooks.Refused(RefusalInfo{Tile: p.tile, Err: err})
+		booting := p.Status().State == Installing
+		var refused *fence.RefusedError
+		switch {
+		case errors.Is(err, fence.ErrStale):
+			err = p.contested(ctx, err)
+			if booting || !errors.Is(err, errStartOver) && !retryable(err) {
+				return err
+			}
+			r.Epoch = p.grant.Epoch // minted above the one that was in the way
+		case errors.As(err, &refused) && errors.Is(err, fence.ErrBehind):
+			if booting {
+				return errStartOver // there is a history after all: replay it
+			}
+			r.Seq = refused.Current.Position.Seq + fence.RebaseJump
+		case !retryable(err), booting && time.Now().After(deadline):
+			return err
+		}
+		if sleep(ctx, backoff(tries)) != nil {
+			return errDrained
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package tile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// never is a ConfirmEvery that keeps every batch, as an owner does whose replicas do not confirm.
+const never = 1 << 20
+
+func TestOwnerHashDeletedIsInstalledAgainUnderTheSameEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.start("a:1", tile.Config{})
+		p.say(t, "", "one")
+		w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+		p.say(t, "", "two")
+		assert.Equal(t, fence.Epoch(1), p.Status().Epoch)
+		time.Sleep(5 * time.Second)
+		w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+		time.Sleep(5 * time.Second) // a quiet tick meets it
+		o, err := w.store.Owner(t.Context(), testTile)
+		require.NoError(t, err)
+		assert.True(t, o.Present())
+		require.NoError(t, p.drain())
+		assert.Equal(t, []string{"one", "two"}, w.history())
+	})
+}
+
+// loseTail undoes the last n commits, as a failover to a lagging replica does.
+func (w *world) loseTail(n int) {
+	w.store.Update(testTile, func(s *memfence.State) {
+		if n == 0 || n >= len(s.Entries) {
+			return
+		}
+		s.Entries = s.Entries[:len(s.Entries)-n]
+		last := s.Entries[len(s.Entries)-1]
+		s.Owner.Position, s.Owner.Epoch, s.Owner.Tick = last.Position, last.Epoch, last.Tick
+	})
+}
+
+func TestTailLostInFailoverIsReappended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var healed []tile.HealInfo
+		p := w.start("a:1", tile.Config{ConfirmEvery: never, Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+		for i := range 6 {
+			p.say(t, "", fmt.Sprint(i))
+		}
+		before := p.Status().Position
+		w.loseTail(4)
+		p.say(t, "", "after")
+		assert.Equal(t, before.Seq+1, p.Status().Position.Seq, "same sequences as the first time")
+		require.NoError(t, p.drain())
+		require.Len(t, healed, 1)
+		assert.Equal(t, 4, healed[0].Reappended)
+		assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "after"}, w.history())
+		assert.Equal(t, fence.Epoch(1), p.Status().Epoch)
+	})
+}
+
+func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var healed []tile.HealInfo
+		p := w.start("a:1", tile.Config{ConfirmEvery: never, Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+		for i := range 4 {
+			p.say(t, "", fmt.Sprint(i))
+		}
+		before := p.Status().Position
+		// A replica that never saw the last two entries was promoted, and somebody else wrote there.
+		w.loseTail(2)
+		w.store.Update(testTile, func(s *memfence.State) {
+			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("intruder")}})
+			require.NoError(t, err)
+			for range 2 {
+				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: "z:1", Prev: s.Last(), Tick: 3, Events: 1, Payload: payload}, 1)
+				require.NoError(t, err)
+			}
+		})
+		p.say(t, "", "after")
+		require.Len(t, healed, 1)
+		assert.True(t, healed[0].Rebased)
+		assert.Equal(t, fence.Epoch(2), p.Status().Epoch)
+		assert.Greater(t, p.Status().Position.Seq, before.Seq+fence.RebaseJump)
+		require.NoError(t, p.drain())
+		assert.Equal(t, []string{"0", "1", "2", "3", "after"}, w.history())
+	})
+}
+
+func TestStoreNamesAnOwnerTheAuthorityNeverMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.start("a:1", tile.Config{})
+		p.say(t, "", "one")
+		w.store.Update(testTile, func(s *memfence.State) { s.Owner.Epoch, s.Owner.Contact = 40, "ghost:1" })
+		p.say(t, "", "two")
+		assert.Greater(t, p.Status().Epoch, fence.Epoch(40), "minted above what the store has seen")
+		require.NoError(t, p.drain())
+		assert.Equal(t, []string{"one", "two"}, w.history())
+	})
+}
+
+// unreachable is an authority that can be cut off.
+type unreachable struct {
+	fence.Authority
+	mu  sync.Mutex
+	cut bool
+}
+
+func (u *unreachable) set(cut bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.cut = cut
+}
+
+func (u *unreachable) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.cut {
+		return fence.Grant{}, &fence.StoreError{Op: "lookup", Tile: id, Outcome: fence.ErrNotApplied, Err: errors.New("cut off")}
+	}
+	return u.Authority.Lookup(ctx, id)
+}
+
+func TestStaleOwnerWithoutAuthorityFreezesAndThenStandsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		authority := &unreachable{Authority: w.authority}
+		rules := &ledgerRules{}
+		a, err := tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log}, rules, nil)
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(t.Context()) }()
+		_, err = a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("one")})
+		require.NoError(t, err)
+		authority.set(true)
+		b := w.start("b:1", tile.Config{TakeOver: true})
+		b.say(t, "", "two")
+		time.Sleep(time.Minute)
+		assert.Equal(t, tile.Serving, a.Status().State, "it does not stand down on the store's word alone")
+		assert.True(t, a.Status().Pending, "and it plays no tick")
+		authority.set(false)
+		assert.ErrorIs(t, <-ended, tile.ErrSuperseded)
+		require.NoError(t, b.drain())
+		assert.Equal(t, []string{"one", "two"}, w.history())
+	})
+}
+
+func TestColdRestoreFromCheckpointJumpsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.start("a:1", tile.Config{})
+		a.say(t, "act-1", "one")
+		require.NoError(t, a.drain())
+		saved, found, err := w.log.Snapshot(t.Context(), testTile)
+		require.NoError(t, err)
+		require.True(t, found)
+		checkpoint := func(context.Context, fence.TileID) (fence.Snapshot, bool, error) { return saved, true, nil }
+
+		w.store.Update(testTile, func(s *memfence.State) { *s = memfence.State{} }) // all of coordination is gone
+		b := w.start("b:1", tile.Config{Checkpoint: checkpoint})
+		assert.Equal(t, stream.Applied, b.say(t, "act-1", "one"), "remembered through the checkpoint")
+		b.say(t, "", "two")
+		assert.Greater(t, b.Status().Position.Seq, saved.Seq+fence.RebaseJump-1)
+		assert.Greater(t, b.Status().Epoch, saved.Epoch)
+		require.NoError(t, b.drain())
+		assert.Equal(t, []string{"one", "two"}, w.history())
+
+		w.store.Update(testTile, func(s *memfence.State) { s.Entries, s.Snapshot = nil, nil }) // only the owner hash is left
+		c := w.start("c:1", tile.Config{})
+		<-c.done
+		assert.ErrorIs(t, c.err, fence.ErrCorrupt, "without a checkpoint it refuses to start empty")
+		d := w.start("d:1", tile.Config{TakeOver: true, Checkpoint: checkpoint})
+		d.say(t, "", "three")
+		require.NoError(t, d.drain())
+		assert.Equal(t, []string{"one", "three"}, w.history())
+	})
+}
+
+func TestAuthorityDownAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		authority := &unreachable{Authority: w.authority, cut: true}
+		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log}, &ledgerRules{}, nil)
+		require.NoError(t, err)
+		began := time.Now()
+		err = p.Run(t.Context())
+		var down *fence.StoreError
+		require.ErrorAs(t, err, &down)
+		assert.WithinDuration(t, began.Add(10*time.Second), time.Now(), time.Second)
+	})
+}
+
+func TestRulesThatRefuseACommittedBatchEndTheProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.start("a:1", tile.Config{})
+		_, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "x", Body: nil})
+		assert.ErrorIs(t, err, tile.ErrUnresolved, "committed, but this processor cannot vouch for it")
+		<-p.done
+		assert.ErrorContains(t, p.err, "an empty word")
+	})
+}
+
+// flaky is a commit path that loses requests and replies.
+type flaky struct {
+	mu   sync.Mutex
+	rng  *rand.Rand
+	next fence.CommitFn
+	rate int // one in rate calls misbehaves each way; zero: none
+}
+
+func (f *flaky) commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+	f.mu.Lock()
+	fate := 99
+	if f.rate > 0 {
+		fate = f.rng.IntN(f.rate)
+	}
+	f.mu.Unlock()
+	lost := &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: errors.New("reply lost")}
+	switch fate {
+	case 0: // never arrived
+		return fence.Receipt{}, lost
+	case 1: // arrived, reply lost
+		_, _ = f.next(ctx, c)
+		return fence.Receipt{}, lost
+	}
+	return f.next(ctx, c)
+}
+
+// TestRandomFaults drives rival owners through lost replies, lost tails and lost owner hashes, and checks
+// that every acknowledged word is in the history exactly once, and no other is there twice.
+func TestRandomFaults(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	for i := range uint64(20) {
+		t.Run(fmt.Sprint(seed+i), func(t *testing.T) {
+			t.Logf("rerun: TILEFENCE_SEED=%d go test -run TestRandomFaults ./tile", seed+i)
+			synctest.Test(t, func(t *testing.T) { randomFaults(t, seed+i) })
+		})
+	}
+}
+
+func randomFaults(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	w := newWorld(t)
+	f := &flaky{rng: rand.New(rand.NewPCG(seed, 2)), rate: 8, next: w.store.Commit}
+	cfg := tile.Config{ConfirmEvery: never, SnapshotEvery: 7, Commit: f.commit, TakeOver: true}
+	var runners []*runner
+	owner := w.start("p0", cfg)
+	runners = append(runners, owner)
+	acknowledged := map[string]int{}
+	for i := range 120 {
+		word := fmt.Sprintf("w%d", i)
+		switch rng.IntN(12) {
+		case 0:
+			w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+		case 1:
+			w.loseTail(rng.IntN(3)) // the owner lives, so nothing acknowledged may be lost
+		case 2:
+			time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+			next := w.start(fmt.Sprintf("p%d", len(runners)), cfg)
+			runners = append(runners, next)
+			owner = next
+		}
+		for { // as a gateway does: until there is an outcome
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			o, err := owner.Submit(ctx, tile.Intent{Tile: testTile, ActionID: word, Body: []byte(word)})
+			cancel()
+			if err == nil {
+				require.Equal(t, stream.Applied, o)
+				acknowledged[word]++
+				break
+			}
+			require.NotErrorIs(t, err, fence.ErrInvalidArgument)
+			if errors.Is(err, tile.ErrRedirect) || errors.Is(err, tile.ErrUnresolved) {
+				owner = w.start(fmt.Sprintf("p%d", len(runners)), cfg)
+				runners = append(runners, owner)
+			}
+		}
+	}
+	f.mu.Lock()
+	f.rate = 0
+	f.mu.Unlock()
+	time.Sleep(10 * time.Second)
+	for _, r := range runners {
+		err := r.drain()
+		require.True(t, err == nil || errors.Is(err, tile.ErrSuperseded) || errors.Is(err, fence.ErrLost), "%v", err)
+	}
+	count := map[string]int{}
+	for _, word := range w.history() {
+		count[word]++
+	}
+	for word := range acknowledged {
+		require.Equal(t, 1, count[word], "%s; history: %s", word, strings.Join(w.history(), " "))
+	}
+	require.Len(t, count, len(acknowledged))
+}

@@ -1,0 +1,102 @@
+package tile
+
+import (
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Hooks observe a TileProcessor; nil ones are ignored. They run on the tick loop, so they must be quick
+// and must not call back into the processor.
+type Hooks struct {
+	// Transition: the processor's life entered another state.
+	Transition func(TransitionInfo)
+	// Ticked: a tick was played, its batch committed or still pending.
+	Ticked func(TickInfo)
+	// Committed: a batch or refresh is in the stream.
+	Committed func(CommitInfo)
+	// Refused: the store refused a batch, or could not be asked.
+	Refused func(RefusalInfo)
+	// Snapshotted: a snapshot and the trim behind it were attempted.
+	Snapshotted func(SnapshotInfo)
+	// Healed: the processor repaired its history after a failover or a fork.
+	Healed func(HealInfo)
+	// Forgotten: a batch that no replica has confirmed had to be dropped from memory.
+	Forgotten func(fence.TileID, fence.Position)
+}
+
+// TransitionInfo is a change of state.
+type TransitionInfo struct {
+	Tile     fence.TileID
+	From, To State
+	Epoch    fence.Epoch
+}
+
+// TickInfo is one played tick.
+type TickInfo struct {
+	Tile    fence.TileID
+	Tick    fence.Tick
+	Intents int
+	Events  int
+	Late    time.Duration // how much after its due time the tick began
+	Resolve time.Duration // in the game's rules
+	Took    time.Duration // in all, commit included
+	Missed  int           // tick times that passed while the previous tick ran or waited
+	Pending bool          // the batch's fate is not known yet; the next tick presents it again
+}
+
+// CommitInfo is one commit that succeeded.
+type CommitInfo struct {
+	Tile     fence.TileID
+	Position fence.Position
+	Tick     fence.Tick
+	Events   int
+	Bytes    int           // of the payload
+	Took     time.Duration // from first presentation to the answer, retries included
+	Refresh  bool          // nothing was appended
+}
+
+// RefusalInfo is one commit attempt that did not succeed.
+type RefusalInfo struct {
+	Tile fence.TileID
+	Err  error
+}
+
+// SnapshotInfo is one snapshot attempt.
+type SnapshotInfo struct {
+	Tile    fence.TileID
+	At      fence.Position
+	Bytes   int
+	Encode  time.Duration // on the tick loop
+	Save    time.Duration // beside it
+	Removed int           // entries trimmed behind it
+	Err     error         // of the snapshot or the trim
+}
+
+// HealInfo is one repair.
+type HealInfo struct {
+	Tile       fence.TileID
+	Reappended int            // batches put back after a failover lost them
+	Rebased    bool           // history was replaced by the owner's state, under a new epoch
+	Voided     fence.Position // the foreign position a rebase voided
+	At         fence.Position
+}
+
+func (h Hooks) filled() Hooks {
+	fill(&h.Transition)
+	fill(&h.Ticked)
+	fill(&h.Committed)
+	fill(&h.Refused)
+	fill(&h.Snapshotted)
+	fill(&h.Healed)
+	if h.Forgotten == nil {
+		h.Forgotten = func(fence.TileID, fence.Position) {}
+	}
+	return h
+}
+
+func fill[T any](f *func(T)) {
+	if *f == nil {
+		*f = func(T) {}
+	}
+}

@@ -1,0 +1,274 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// pendingBatch is a tick's batch from the moment it is formed until its fate is known. Its commit does
+// not change meanwhile, except that a batch met by a missing owner hash is presented as an install.
+type pendingBatch struct {
+	commit      fence.Commit
+	batch       stream.Batch
+	submissions []submission
+	outcomes    []stream.Outcome // per submission
+	formed      time.Time
+	attempts    int
+}
+
+// serve ticks until ctx ends or the tile is lost. A batch whose fate is unknown is presented again
+// after a short wait, and no tick is played before it is settled: the tile freezes rather than fork.
+func (p *TileProcessor) serve(ctx context.Context) error {
+	due := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return p.drain(ctx)
+		case f := <-p.inspect:
+			f()
+			continue
+		case r := <-p.snapshots:
+			p.snapshotSaved(r)
+			continue
+		case <-timer.C:
+		}
+		missed := 0
+		if now := time.Now(); p.pending == nil {
+			if late := now.Sub(due); late >= p.cfg.TickInterval {
+				missed = int(late / p.cfg.TickInterval)
+				due = due.Add(time.Duration(missed) * p.cfg.TickInterval)
+				p.countMissed(missed)
+			}
+			if err := p.play(ctx, due, missed); err != nil {
+				return err
+			}
+			due = due.Add(p.cfg.TickInterval)
+		} else if err := p.present(ctx); err != nil {
+			return err
+		}
+		if p.pending != nil {
+			timer.Reset(backoff(p.pending.attempts))
+			continue
+		}
+		p.snapshotIfDue(ctx)
+		timer.Reset(time.Until(due))
+	}
+}
+
+// play resolves one tick and presents its batch.
+func (p *TileProcessor) play(ctx context.Context, due time.Time, missed int) error {
+	began := time.Now()
+	p.tick++
+	subs := p.admit()
+	pending, resolve, err := p.resolve(subs)
+	if err != nil {
+		return err
+	}
+	p.pending = pending
+	info := TickInfo{Tile: p.tile, Tick: p.tick, Intents: len(pending.submissions), Events: len(pending.batch.Events),
+		Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
+	if err := p.present(ctx); err != nil {
+		return err
+	}
+	info.Took, info.Pending = time.Since(began), p.pending != nil
+	p.cfg.Hooks.Ticked(info)
+	return nil
+}
+
+// admit takes the queue, answers the actions whose outcome is already known, and drops all but the
+// first of a repeated action: the repetition waits in the queue for the first one's outcome.
+func (p *TileProcessor) admit() []submission {
+	p.mu.Lock()
+	queue := p.queue
+	p.queue = nil
+	p.mu.Unlock()
+	var repeated []submission
+	seen := map[string]bool{}
+	subs := queue[:0]
+	for _, s := range queue {
+		id := s.intent.ActionID
+		if o, ok := p.actions.outcome(id); ok && id != "" {
+			s.answer <- answer{outcome: o}
+			continue
+		}
+		if id != "" && seen[id] {
+			s.presented = true
+			repeated = append(repeated, s)
+			continue
+		}
+		seen[id] = true
+		subs = append(subs, s)
+	}
+	p.requeue(repeated)
+	return subs
+}
+
+// requeue puts submissions back at the front of the queue.
+func (p *TileProcessor) requeue(subs []submission) {
+	if len(subs) == 0 {
+		return
+	}
+	p.mu.Lock()
+	p.queue = append(append([]submission(nil), subs...), p.queue...)
+	p.mu.Unlock()
+}
+
+// resolve asks the rules for the tick's events and forms the batch. If they do not fit into one batch,
+// half the intents wait for the next tick.
+func (p *TileProcessor) resolve(subs []submission) (*pendingBatch, time.Duration, error) {
+	began := time.Now()
+	for n := len(subs); ; n /= 2 {
+		intents := make([]Intent, n)
+		for i := range intents {
+			intents[i] = subs[i].intent
+		}
+		events, outcomes := p.rules.Resolve(p.tick, intents)
+		b := &pendingBatch{submissions: subs[:n], outcomes: make([]stream.Outcome, n), formed: time.Now()}
+		b.batch.Events = events
+		for i := range intents {
+			b.outcomes[i] = stream.Rejected
+			if i < len(outcomes) && outcomes[i].Valid() {
+				b.outcomes[i] = outcomes[i]
+			}
+			if id := intents[i].ActionID; id != "" {
+				b.batch.Resolutions = append(b.batch.Resolutions, stream.Resolution{ActionID: id, Outcome: b.outcomes[i]})
+			}
+		}
+		var payload []byte
+		if b.batch.Len() > 0 {
+			var err error
+			if payload, err = stream.AppendBatch(nil, &b.batch); err != nil {
+				if n > 1 {
+					continue
+				}
+				p.requeue(subs)
+				return nil, 0, fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", p.tile, p.tick, err)
+			}
+		}
+		p.requeue(subs[n:])
+		b.commit = fence.Commit{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Prev: p.position, Tick: p.tick,
+			Events: b.batch.Len(), Payload: payload}
+		if uint64(p.tick)%uint64(p.cfg.ConfirmEvery) == 0 {
+			b.commit.Replicas = fence.AllReplicas
+		}
+		return b, time.Since(began), nil
+	}
+}
+
+// settle folds the committed batch into the state and answers whoever waits for it.
+func (p *TileProcessor) settle(r fence.Receipt, confirmed bool) error {
+	b := p.pending
+	p.pending, p.stales = nil, 0
+	if err := p.fold(b.commit.Tick, &b.batch); err != nil {
+		for _, s := range b.submissions {
+			s.answer <- answer{err: p.unresolved()}
+		}
+		return err
+	}
+	if confirmed {
+		p.kept.clear()
+	} else if !b.commit.Refresh() {
+		for _, at := range p.kept.add(b.commit) {
+			p.cfg.Hooks.Forgotten(p.tile, at)
+		}
+	}
+	p.moveTo(r.Position)
+	for i, s := range b.submissions {
+		s.answer <- answer{outcome: b.outcomes[i]}
+	}
+	p.cfg.Hooks.Committed(CommitInfo{Tile: p.tile, Position: r.Position, Tick: b.commit.Tick, Events: len(b.batch.Events),
+		Bytes: len(b.commit.Payload), Took: time.Since(b.formed), Refresh: b.commit.Refresh()})
+	return nil
+}
+
+// unresolve tells whoever waits for the pending batch that its fate will not be known here.
+func (p *TileProcessor) unresolve() {
+	if p.pending == nil {
+		return
+	}
+	for _, s := range p.pending.submissions {
+		s.answer <- answer{err: p.unresolved()}
+	}
+	p.pending = nil
+}
+
+// drain plays a last tick for the intents already queued, saves a snapshot and releases the tile, all
+// within DrainTimeout. A batch still unsettled by then stays unresolved.
+func (p *TileProcessor) drain(ctx context.Context) error {
+	p.transition(Draining)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.DrainTimeout)
+	defer cancel()
+	for lastTick := false; p.pending != nil || !lastTick; {
+		var err error
+		if p.pending != nil {
+			err = p.present(ctx)
+		} else {
+			lastTick = true
+			err = p.play(ctx, time.Now(), 0)
+		}
+		if err != nil {
+			return err
+		}
+		if p.pending != nil && sleep(ctx, backoff(p.pending.attempts)) != nil {
+			p.cfg.Logger.Warn("tile stopped before its last batch was settled", "tile", p.tile, "waited", p.cfg.DrainTimeout)
+			return errDrained
+		}
+	}
+	if p.saving {
+		p.snapshotSaved(<-p.snapshots)
+	}
+	if p.position != p.lastSnap {
+		if w, err := p.snapshot(); err == nil {
+			p.saveSnapshot(ctx, w)
+			p.snapshotSaved(<-p.snapshots)
+		}
+	}
+	p.release()
+	return errDrained
+}
+
+// moveTo records where the tile's history now ends.
+func (p *TileProcessor) moveTo(at fence.Position) {
+	p.position = at
+	p.mu.Lock()
+	p.status.Position, p.status.Tick = at, p.tick
+	p.status.Pending, p.status.Kept = p.pending != nil, len(p.kept.batches)
+	p.mu.Unlock()
+}
+
+func (p *TileProcessor) countMissed(n int) {
+	p.mu.Lock()
+	p.status.Missed += int64(n)
+	p.mu.Unlock()
+}
+
+// present shows the pending batch to the store once. On return with nil the batch is settled
+// (p.pending is nil) or has to be presented again. An error ends the processor.
+func (p *TileProcessor) present(ctx context.Context) error {
+	b := p.pending
+	b.attempts++
+	// A commit under way is not abandoned when the processor is told to stop: its fate would be unknown.
+	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)
+	r, err := p.cfg.Commit(attempt, b.commit)
+	cancel()
+	if err == nil {
+		return p.settle(r, b.commit.Replicas != 0)
+	}
+	var unconfirmed *fence.UnconfirmedError
+	if errors.As(err, &unconfirmed) && !b.commit.Install {
+		// The wish for confirmation was only to shorten what is kept; the living owner can re-append it.
+		return p.settle(unconfirmed.Receipt, false)
+	}
+	p.cfg.Hooks.Refused(RefusalInfo{Tile: p.tile, Err: err})
+	p.mu.Lock()
+	p.status.Pending = true
+	p.mu.Unlock()
+	return p.reconcile(ctx, err)
+}
