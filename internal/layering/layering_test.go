@@ -1,0 +1,218 @@
+// Package layering enforces the floors of the house: which package may import which. It has nothing but
+// tests. The rules stand in this file, what reads the source in source_test.go, and the proof that each
+// rule can be broken in selftest_test.go.
+package layering
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// floors gives every top-level family of packages its floor. A package imports lower floors and its own
+// family, nothing else of the module; internal packages, which have no floor, are seen through: what they
+// import counts as imported by whoever imports them.
+var floors = map[string]int{
+	"fence":      1,
+	"stream":     2,
+	"tile":       3,
+	"bridge":     3,
+	"checkpoint": 3,
+	"relay":      3,
+	"admission":  4,
+	"examples":   5,
+}
+
+// concepts are the packages that game servers import for their types and interfaces. They link no driver,
+// directly or through any package of the module; drivers belong into leaf packages named for them.
+var concepts = []string{
+	"admission", "bridge", "checkpoint", "fence", "relay", "stream", "stream/fanout", "tile",
+}
+
+var drivers = []string{
+	"github.com/aws/aws-sdk-go-v2",
+	"github.com/aws/smithy-go",
+	"github.com/hashicorp/memberlist",
+	"github.com/jackc/pgx",
+	"github.com/nats-io",
+	"github.com/prometheus",
+	"github.com/redis/go-redis",
+	"go.opentelemetry.io",
+	"modernc.org/sqlite",
+}
+
+// h3 needs cgo, which the families that know nothing of geography must not ask of anybody.
+const h3 = "github.com/uber/h3-go"
+
+var withoutH3 = []string{"fence", "stream"}
+
+// devstack starts servers for tests and for the examples; no product package may contain it.
+const devstack = "internal/devstack"
+
+func TestPackagesImportOnlyWhatTheirFloorAllows(t *testing.T) {
+	house, err := readModule("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, violation := range check(house) {
+		t.Error(violation)
+	}
+}
+
+// A rule about a package that was renamed would hold for ever.
+func TestTheRulesNameWhatExists(t *testing.T) {
+	house, err := readModule("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	families := make(map[string]bool)
+	for path := range house {
+		families[familyOf(path)] = true
+	}
+	for family := range floors {
+		if !families[family] {
+			t.Errorf("the family %s has a floor, but no package", family)
+		}
+	}
+	for _, path := range append([]string{devstack}, concepts...) {
+		if _, exists := house[path]; !exists {
+			t.Errorf("there are rules for %s, but there is no such package", path)
+		}
+	}
+}
+
+// pkg is what a package imports, test files aside.
+type pkg struct {
+	inside  []string // packages of the module, by their path in it
+	outside []string // all others, by import path
+}
+
+// house is the packages of the module by their path in it; the root package is ".".
+type house map[string]pkg
+
+// check returns one message for each violation, in a fixed order.
+func check(h house) []string {
+	var found []string
+	for _, path := range slices.Sorted(maps.Keys(h)) {
+		switch family := familyOf(path); {
+		case family == "internal":
+		case path == ".":
+			if len(h[path].inside) > 0 {
+				found = append(found, fmt.Sprintf("the root package imports %s: it is documentation, and imports nothing of the module",
+					strings.Join(h[path].inside, ", ")))
+			}
+		case floors[family] == 0:
+			found = append(found, fmt.Sprintf("%s: the family %q has no floor; give it one in package layering", path, family))
+		default:
+			found = append(found, checkFloors(h, path)...)
+			found = append(found, checkDevstack(h, path)...)
+			found = append(found, checkH3(h, path)...)
+			found = append(found, checkDrivers(h, path)...)
+		}
+	}
+	return found
+}
+
+func checkFloors(h house, path string) []string {
+	own := familyOf(path)
+	var found []string
+	walk(h, path, throughInternal, func(chain []string, p pkg) {
+		for _, imported := range p.inside {
+			family := familyOf(imported)
+			if family == "internal" || family == own {
+				continue
+			}
+			if _, exists := floors[family]; exists && floors[family] < floors[own] {
+				continue
+			}
+			found = append(found, fmt.Sprintf("%s: %s is on floor %d and %s on floor %d; a package imports only lower floors and its own family",
+				arrow(chain, imported), own, floors[own], family, floors[family]))
+		}
+	})
+	return found
+}
+
+func checkDevstack(h house, path string) []string {
+	if familyOf(path) == "examples" {
+		return nil
+	}
+	var found []string
+	walk(h, path, throughInternal, func(chain []string, p pkg) {
+		for _, imported := range p.inside {
+			if within(imported, devstack) {
+				found = append(found, fmt.Sprintf("%s: only tests, examples and internal packages may start servers", arrow(chain, imported)))
+			}
+		}
+	})
+	return found
+}
+
+func checkH3(h house, path string) []string {
+	if !slices.Contains(withoutH3, familyOf(path)) {
+		return nil
+	}
+	var found []string
+	walk(h, path, throughAll, func(chain []string, p pkg) {
+		for _, imported := range p.outside {
+			if within(imported, h3) {
+				found = append(found, fmt.Sprintf("%s: %s knows nothing of H3 and needs no cgo", arrow(chain, imported), familyOf(path)))
+			}
+		}
+	})
+	return found
+}
+
+func checkDrivers(h house, path string) []string {
+	if !slices.Contains(concepts, path) {
+		return nil
+	}
+	var found []string
+	walk(h, path, throughAll, func(chain []string, p pkg) {
+		for _, imported := range p.outside {
+			if slices.ContainsFunc(drivers, func(driver string) bool { return within(imported, driver) }) {
+				found = append(found, fmt.Sprintf("%s: %s is a concept and links no driver; that is for a sub-package of its own",
+					arrow(chain, imported), path))
+			}
+		}
+	})
+	return found
+}
+
+func throughAll(string) bool           { return true }
+func throughInternal(path string) bool { return familyOf(path) == "internal" }
+
+// walk calls visit for start and for every package that is reached from it by going through packages that
+// through accepts, once each, with the shortest chain of imports that leads there.
+func walk(h house, start string, through func(string) bool, visit func(chain []string, p pkg)) {
+	seen := map[string]bool{start: true}
+	queue := [][]string{{start}}
+	for len(queue) > 0 {
+		chain := queue[0]
+		queue = queue[1:]
+		p := h[chain[len(chain)-1]]
+		visit(chain, p)
+		for _, imported := range p.inside {
+			if !seen[imported] && through(imported) {
+				seen[imported] = true
+				queue = append(queue, append(slices.Clone(chain), imported))
+			}
+		}
+	}
+}
+
+func arrow(chain []string, imported string) string {
+	return strings.Join(chain, " -> ") + " -> " + imported
+}
+
+func familyOf(path string) string {
+	family, _, _ := strings.Cut(path, "/")
+	return family
+}
+
+// within reports whether path is tree or below it. A Go import path may also continue a module's path with
+// a version ("…/pgx/v5"), which is below it too.
+func within(path, tree string) bool {
+	return path == tree || strings.HasPrefix(path, tree+"/")
+}
