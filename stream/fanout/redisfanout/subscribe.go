@@ -1,0 +1,64 @@
+package redisfanout
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Subscribe implements fanout.Subscriber. It waits until Redis has confirmed the subscription; if ctx
+// ends first, the error is a *fence.StoreError whose cause names what stood in the way. A
+// *fence.ArgumentError if the tile is zero or deliver is nil.
+func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
+	if tile == 0 {
+		return nil, noTile()
+	}
+	if ctx.Err() != nil {
+		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+	}
+	// First the buffer, then the channel: what Redis sends from the confirmation on finds it in place.
+	stopLocal, err := f.local.Subscribe(ctx, tile, deliver)
+	if err != nil {
+		return nil, err
+	}
+	s, c := f.retain(tile)
+	var once sync.Once
+	stop = func() {
+		stopLocal()
+		once.Do(func() { f.release(s, c) })
+	}
+	select {
+	case <-s.upOf(c):
+		return stop, nil
+	case <-ctx.Done():
+		cause := errors.Join(context.Cause(ctx), s.errOf(c))
+		stop()
+		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied, Err: cause}
+	}
+}
+
+// retain counts one more user of the tile's channel. The first user of any channel starts the session.
+func (f *Fanout) retain(tile fence.TileID) (*session, *channel) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.session == nil {
+		f.session = newSession(f)
+		f.session.start()
+	}
+	return f.session, f.session.retain(tile)
+}
+
+// release undoes retain. The last user of the last channel ends the session and waits for it.
+func (f *Fanout) release(s *session, c *channel) {
+	f.mu.Lock()
+	last := s.release(c)
+	if last {
+		f.session = nil
+	}
+	f.mu.Unlock()
+	if last {
+		s.end()
+	}
+}
