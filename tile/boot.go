@@ -14,6 +14,10 @@ import (
 // replayed, and a paused master may hold the batch it now abandons under the old one.
 var errStartOver = errors.New("start over under a new epoch")
 
+// authorityTimeout bounds one question to the authority: one that accepts connections and never answers
+// must not hold up the loop.
+const authorityTimeout = 2 * time.Second
+
 // boot claims the tile, replays its history and installs the new epoch. On return with nil the
 // processor is Serving.
 func (p *TileProcessor) boot(ctx context.Context) error {
@@ -78,6 +82,8 @@ func (p *TileProcessor) highestKnown(ctx context.Context) (fence.Epoch, error) {
 func (p *TileProcessor) acquire(ctx context.Context, above fence.Epoch) error {
 	c := fence.Claim{Tile: p.tile, Contact: p.contact, ID: fence.NewClaimID(), Above: above}
 	err := p.patiently(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
+		defer cancel()
 		current := p.grant
 		if current.Epoch == 0 {
 			var err error
@@ -260,6 +266,8 @@ func (p *TileProcessor) contested(ctx context.Context, refusal error) error {
 // verify asks the authority whether the tile is still this processor's. If it is not, the error is the
 // *SupersededError; if it cannot be asked, its *fence.StoreError. seen is the owner the store named.
 func (p *TileProcessor) verify(ctx context.Context, seen fence.Owner) (ours bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
+	defer cancel()
 	g, err := p.seams.Authority.Lookup(ctx, p.tile)
 	if err != nil {
 		return false, err
