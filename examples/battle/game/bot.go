@@ -1,0 +1,213 @@
+package game
+
+import (
+	"math/rand/v2"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// BotConfig holds a bot's habits. The zero value of each field means its default.
+type BotConfig struct {
+	MoveChance float64    // how likely it moves in a tick without a card, 0 to 1; default 0.4
+	CardChance float64    // how likely it plays a card it could play, 0 to 1; default 0.5
+	Hand       int        // cards it holds at most, and at the start; default 4
+	DrawEvery  fence.Tick // ticks until it draws the next card; default 12: 6 s at two ticks a second
+	Cooldown   fence.Tick // ticks between two cards; default 6
+}
+
+func (c *BotConfig) withDefaults() BotConfig {
+	d := BotConfig{MoveChance: 0.4, CardChance: 0.5, Hand: 4, DrawEvery: 12, Cooldown: 6}
+	if c == nil {
+		return d
+	}
+	if c.MoveChance > 0 {
+		d.MoveChance = c.MoveChance
+	}
+	if c.CardChance > 0 {
+		d.CardChance = c.CardChance
+	}
+	if c.Hand > 0 {
+		d.Hand = c.Hand
+	}
+	if c.DrawEvery > 0 {
+		d.DrawEvery = c.DrawEvery
+	}
+	if c.Cooldown > 0 {
+		d.Cooldown = c.Cooldown
+	}
+	return d
+}
+
+// Bot is an actor's brain. It sees what any client sees, a View, and gives at most one order a tick; how
+// the order reaches the tile is not its business. A bot is used by one goroutine. The same views, ticks
+// and seed give the same orders.
+type Bot struct {
+	actor  string
+	ground Ground
+	cfg    BotConfig
+	rng    *rand.Rand
+
+	hand  int
+	drawn fence.Tick // when it last drew a card
+	ready fence.Tick // first tick of the next card
+	asked fence.Tick // first tick at which it asks for a ship again
+
+	goal  uint16   // the cell it travels to
+	steps []uint16 // per cell: steps to the goal, noWay where none leads there; nil before the first goal
+	left  int      // moves until it thinks of another goal
+}
+
+const noWay = 1<<16 - 1
+
+// NewBot returns the brain of an actor on a ground. A nil config means the defaults.
+func NewBot(actor string, ground Ground, seed uint64, cfg *BotConfig) *Bot {
+	c := cfg.withDefaults()
+	return &Bot{actor: actor, ground: ground, cfg: c, hand: c.Hand,
+		rng: rand.New(rand.NewPCG(seed, nameKey(actor)))}
+}
+
+// Decide looks at the view and returns the bot's order for a tick; ok is false when it does nothing.
+// Ticks must not decrease.
+func (b *Bot) Decide(v *View, tick fence.Tick) (o Order, ok bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if b.hand < b.cfg.Hand && tick >= b.drawn+b.cfg.DrawEvery {
+		b.hand++
+		b.drawn = tick
+	}
+	me := v.state.of(b.actor)
+	switch {
+	case me == nil:
+		return b.ask(tick)
+	case !me.InPlay():
+		b.left = 0 // it returns elsewhere, and will want another goal
+		return Order{}, false
+	}
+	if b.hand > 0 && tick >= b.ready && b.rng.Float64() < b.cfg.CardChance {
+		if o, ok := b.card(v.state, me); ok {
+			b.hand--
+			b.ready = tick + b.cfg.Cooldown
+			if b.hand == b.cfg.Hand-1 {
+				b.drawn = tick
+			}
+			return o, true
+		}
+	}
+	if b.rng.Float64() < b.cfg.MoveChance {
+		return b.move(v.state, me)
+	}
+	return Order{}, false
+}
+
+// ask orders a ship, and then gives the order a few ticks to come back as an event.
+func (b *Bot) ask(tick fence.Tick) (Order, bool) {
+	if tick < b.asked {
+		return Order{}, false
+	}
+	b.asked = tick + 4 + fence.Tick(b.rng.IntN(4))
+	return Order{Kind: Spawn}, true
+}
+
+// card picks a card worth its price: shelter when hurt, else a shot at the weakest ship in range.
+func (b *Bot) card(s *state, me *Ship) (Order, bool) {
+	if me.Hull <= MaxHull/2 && me.Shield == 0 {
+		if b.rng.IntN(3) == 0 {
+			return b.warp(s)
+		}
+		return Order{Kind: Shield}, true
+	}
+	if target := b.weakest(s, me); target != nil {
+		return Order{Kind: Volley, Target: target.ID}, true
+	}
+	return Order{}, false
+}
+
+// warp looks for a free cell a few times and otherwise lets it be.
+func (b *Bot) warp(s *state) (Order, bool) {
+	for range 8 {
+		if c := b.rng.IntN(len(s.ground)); s.free(c) {
+			b.left = 0
+			return Order{Kind: Warp, Cell: uint16(c)}, true
+		}
+	}
+	return Order{}, false
+}
+
+// weakest is the ship in range with the fewest points left, the nearest of equals; nil for none.
+func (b *Bot) weakest(s *state, me *Ship) *Ship {
+	var best *Ship
+	seen := map[int32]bool{int32(me.Cell): true}
+	edge := []int32{int32(me.Cell)}
+	for range VolleyRange {
+		var next []int32
+		for _, c := range edge {
+			for _, n := range b.ground.Adjacent(int(c)) {
+				if seen[n] {
+					continue
+				}
+				seen[n] = true
+				next = append(next, n)
+				if o := s.at(int(n)); o != nil && (best == nil || points(o) < points(best)) {
+					best = o
+				}
+			}
+		}
+		edge = next
+	}
+	return best
+}
+
+func points(s *Ship) int { return int(s.Hull) + int(s.Shield) }
+
+// move steps towards the goal over free cells, and finds another goal when there, stuck or bored.
+func (b *Bot) move(s *state, me *Ship) (Order, bool) {
+	if b.left <= 0 || me.Cell == b.goal {
+		b.travelTo(b.choose(s, me))
+	}
+	b.left--
+	best, found := me.Cell, false
+	near := b.ground.Adjacent(int(me.Cell))
+	turn := b.rng.IntN(max(len(near), 1)) // where the look around starts: equals are taken in turn
+	for i := range near {
+		n := uint16(near[(turn+i)%len(near)])
+		if s.free(int(n)) && (!found || b.steps[n] < b.steps[best]) {
+			best, found = n, true
+		}
+	}
+	if !found || b.steps[best] > b.steps[me.Cell] {
+		b.left = 0
+	}
+	return Order{Kind: Move, Cell: best}, found
+}
+
+// choose picks a goal: often another ship, so that ships meet, else any cell.
+func (b *Bot) choose(s *state, me *Ship) uint16 {
+	if b.rng.IntN(3) > 0 && len(s.ships) > 1 {
+		if prey := &s.ships[b.rng.IntN(len(s.ships))]; prey.InPlay() && prey != me {
+			return prey.Cell
+		}
+	}
+	return uint16(b.rng.IntN(len(s.ground)))
+}
+
+// travelTo sets the goal and measures the way to it from every cell.
+func (b *Bot) travelTo(goal uint16) {
+	if b.steps == nil {
+		b.steps = make([]uint16, b.ground.Len())
+	}
+	for i := range b.steps {
+		b.steps[i] = noWay
+	}
+	b.goal, b.left, b.steps[goal] = goal, 8+b.rng.IntN(16), 0
+	queue := append(make([]int32, 0, len(b.steps)), int32(goal))
+	for len(queue) > 0 {
+		c := queue[0]
+		queue = queue[1:]
+		for _, n := range b.ground.Adjacent(int(c)) {
+			if b.steps[n] == noWay {
+				b.steps[n] = b.steps[c] + 1
+				queue = append(queue, n)
+			}
+		}
+	}
+}

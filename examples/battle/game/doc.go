@@ -1,0 +1,41 @@
+// Package game is the little authoritative game of the reference deployment: ships on the cells of one
+// tile's ground. It is small on purpose and complete on purpose: everything that a game has to do to
+// live under Tilefence is here, and nothing else.
+//
+//	rules, err := game.NewRules(ground) // ground is a *region.Region
+//	processor := …                      // a tile.TileProcessor is handed the rules
+//
+//	view, err := game.NewView(ground.Len())
+//	err = view.Restore(snapshot)        // the game's bytes of a snapshot
+//	err = view.Apply(tick, payload)     // then every batch after it, in order
+//	view.Digest() == rules.Digest()     // once both have folded the same batches
+//
+// # What happens in a tick
+//
+// Rules.Resolve plays the phases below, one after the other. Within a phase ships act in an order that
+// is drawn anew each tick from the tick and their numbers, so that neither the first to arrive nor the
+// lowest number always wins a contested cell.
+//
+//  1. Destroyed ships whose time has come return at full hull, on a free cell drawn from tick and number.
+//  2. Spawn: an actor without a ship gets one, on a free cell drawn from tick and name.
+//  3. Shield: adds ShieldCharge points, up to MaxShield.
+//  4. Volley: VolleyDamage points to a ship at most VolleyRange steps away; shields take it first. All
+//     volleys of a tick are simultaneous: a ship destroyed in this tick still fires. A ship without hull
+//     is destroyed, leaves its cell and returns ReturnTicks later; the attacker scores one.
+//  5. Warp: a jump to any free cell of the tile. It is the ship's move for this tick.
+//  6. Move: a step to a free adjacent cell, one attempt a ship a tick.
+//
+// Volley, Shield and Warp are cards. Their price is spent in the gateway's durable ledger before the
+// tile sees them; the tile never looks at an account and only says whether the card was applied, fizzled
+// (out of range, blocked, destroyed, nothing left to charge) or rejected (malformed, no ship of this
+// actor, no such cell, a card without an action ID: it cannot have passed the ledger).
+//
+// # Bytes
+//
+// Orders (the bodies of intents), events and snapshots are fixed layouts, big-endian throughout, so that
+// a browser reads them with a DataView: see Order, Event and Rules.Snapshot. A decoder refuses what it
+// does not know, what is cut short and what has bytes left over; it allocates nothing that the input
+// does not hold.
+//
+// Rules, View and Bot import no H3: a ground is whatever has cells and neighbours.
+package game

@@ -1,0 +1,255 @@
+package game
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// turn plays one tick. It decides on a draft of the state and folds every event into the draft at once,
+// through the same apply as everybody else: a decision sees the ones before it, and an event that would
+// not fit cannot leave here.
+type turn struct {
+	ground Ground
+	draft  state
+	before *state // the state as the tick began
+	tick   fence.Tick
+	acts   []act
+	moved  []bool // per ship of before: it has had its move
+	events [][]byte
+	bytes  []byte
+
+	// seen and edge are the memory of within: the search that last reached each cell, and its frontier.
+	seen   []uint32
+	search uint32
+	edge   []int32
+}
+
+// act is one valid intent waiting for its phase.
+type act struct {
+	at    int // place among the intents
+	order Order
+	actor string
+	ship  uint32 // zero for Spawn
+	draw  uint64 // this tick's lot: the order within the phase
+}
+
+func (t *turn) play(s *state, tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	s.draft(&t.draft)
+	t.before, t.tick = s, tick
+	t.events, t.bytes = nil, nil // handed out: the caller keeps the last tick's
+	t.moved = append(t.moved[:0], make([]bool, len(s.ships))...)
+	t.returns()
+	outcomes := make([]stream.Outcome, len(intents))
+	t.sort(intents, outcomes)
+	for i := range t.acts {
+		a := &t.acts[i]
+		outcomes[a.at] = t.act(a)
+	}
+	return t.events, outcomes
+}
+
+// phases orders the kinds of order within a tick.
+var phases = [...]int{Spawn: 1, Shield: 2, Volley: 3, Warp: 4, Move: 5}
+
+// sort fills acts with the intents that are worth deciding, in the order in which they act, and gives
+// the others their outcome.
+func (t *turn) sort(intents []tile.Intent, outcomes []stream.Outcome) {
+	t.acts = t.acts[:0]
+	for i := range intents {
+		in := &intents[i]
+		order, err := DecodeOrder(in.Body)
+		a := act{at: i, order: order, actor: in.Actor}
+		ship := t.before.of(in.Actor)
+		switch {
+		case err != nil, in.Actor == "", len(in.Actor) > maxOwner, order.Kind.Card() && in.ActionID == "":
+			outcomes[i] = stream.Rejected
+			continue
+		case order.Kind == Spawn:
+			a.draw = draw(tick64(t.tick), nameKey(in.Actor))
+		case ship == nil:
+			outcomes[i] = stream.Rejected
+			continue
+		case !ship.InPlay():
+			outcomes[i] = stream.Fizzled
+			continue
+		default:
+			a.ship, a.draw = ship.ID, draw(tick64(t.tick), uint64(ship.ID))
+		}
+		t.acts = append(t.acts, a)
+	}
+	// Arrival decides only between orders of one ship, or of two names with one lot.
+	slices.SortFunc(t.acts, func(a, b act) int {
+		return cmp.Or(cmp.Compare(phases[a.order.Kind], phases[b.order.Kind]), cmp.Compare(a.draw, b.draw), cmp.Compare(a.at, b.at))
+	})
+}
+
+func (t *turn) act(a *act) stream.Outcome {
+	switch a.order.Kind {
+	case Spawn:
+		return t.spawn(a)
+	case Shield:
+		return t.shield(a)
+	case Volley:
+		return t.volley(a)
+	}
+	return t.step(a)
+}
+
+// returns brings back the destroyed ships whose time has come, as far as there is room.
+func (t *turn) returns() {
+	var due []uint32
+	for i := range t.before.ships {
+		if ship := &t.before.ships[i]; !ship.InPlay() && ship.Back <= t.tick {
+			due = append(due, ship.ID)
+		}
+	}
+	slices.SortFunc(due, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(draw(tick64(t.tick), uint64(a)), draw(tick64(t.tick), uint64(b))), cmp.Compare(a, b))
+	})
+	for _, id := range due {
+		if cell, ok := t.freeCell(uint64(id)); ok {
+			t.emit(Event{Kind: Returned, Ship: id, Cell: cell, Hull: MaxHull})
+		}
+	}
+}
+
+func (t *turn) spawn(a *act) stream.Outcome {
+	if t.draft.of(a.actor) != nil || t.draft.full() {
+		return stream.Fizzled
+	}
+	cell, ok := t.freeCell(nameKey(a.actor))
+	if !ok {
+		return stream.Fizzled
+	}
+	t.emit(Event{Kind: Spawned, Ship: t.draft.next(), Cell: cell, Hull: MaxHull, Owner: a.actor})
+	return stream.Applied
+}
+
+func (t *turn) shield(a *act) stream.Outcome {
+	ship := t.draft.find(a.ship)
+	if ship.Shield >= MaxShield {
+		return stream.Fizzled
+	}
+	t.emit(Event{Kind: Shielded, Ship: a.ship, Shield: min(ship.Shield+ShieldCharge, MaxShield)})
+	return stream.Applied
+}
+
+// volley does not ask whether the attacker is still in play: all volleys of a tick are simultaneous.
+func (t *turn) volley(a *act) stream.Outcome {
+	target := t.draft.find(a.order.Target)
+	switch {
+	case target == nil || target.ID == a.ship:
+		return stream.Rejected
+	case !target.InPlay():
+		return stream.Fizzled
+	case !t.within(int(t.draft.find(a.ship).Cell), int(target.Cell), VolleyRange):
+		return stream.Fizzled
+	}
+	e := Event{Kind: Fired, Ship: a.ship, Target: target.ID}
+	absorbed := min(target.Shield, VolleyDamage)
+	e.Shield = target.Shield - absorbed
+	e.Hull = target.Hull - min(target.Hull, VolleyDamage-absorbed)
+	if e.Hull == 0 {
+		e.Wait = ReturnTicks
+	}
+	t.emit(e)
+	return stream.Applied
+}
+
+// step is a Move or a Warp: a ship's one change of place in a tick. The attempt counts, also when it
+// fails, so that a client gains nothing by sending several.
+func (t *turn) step(a *act) stream.Outcome {
+	ship := t.draft.find(a.ship)
+	cell := int(a.order.Cell)
+	switch {
+	case cell >= len(t.draft.ground):
+		return stream.Rejected
+	case !ship.InPlay() || t.moved[a.ship-1]:
+		return stream.Fizzled
+	}
+	t.moved[a.ship-1] = true
+	if !t.draft.free(cell) {
+		return stream.Fizzled
+	}
+	kind := Warped
+	if a.order.Kind == Move {
+		kind = Moved
+		if !slices.Contains(t.ground.Adjacent(int(ship.Cell)), int32(cell)) {
+			return stream.Fizzled
+		}
+	}
+	t.emit(Event{Kind: kind, Ship: a.ship, Cell: uint16(cell)})
+	return stream.Applied
+}
+
+// emit records an event and folds it into the draft.
+func (t *turn) emit(e Event) {
+	if err := t.draft.apply(t.tick, &e); err != nil {
+		panic(fmt.Sprintf("game: decided what the state refuses: %v", err))
+	}
+	start := len(t.bytes)
+	t.bytes = e.Append(t.bytes)
+	t.events = append(t.events, t.bytes[start:len(t.bytes):len(t.bytes)])
+}
+
+// freeCell is the first free cell from the one that this tick draws for a key; ok is false when every
+// cell is taken.
+func (t *turn) freeCell(key uint64) (cell uint16, ok bool) {
+	n := len(t.draft.ground)
+	start := int(draw(^tick64(t.tick), key) % uint64(n))
+	for i := range n {
+		if c := (start + i) % n; t.draft.free(c) {
+			return uint16(c), true
+		}
+	}
+	return 0, false
+}
+
+// within reports whether to is at most k steps from from, over cells of the ground.
+func (t *turn) within(from, to, k int) bool {
+	if len(t.seen) == 0 {
+		t.seen = make([]uint32, t.ground.Len())
+	}
+	if t.search++; t.search == 0 {
+		clear(t.seen)
+		t.search = 1
+	}
+	t.seen[from] = t.search
+	t.edge = append(t.edge[:0], int32(from))
+	for done := 0; k > 0 && t.seen[to] != t.search; k-- {
+		end := len(t.edge)
+		for _, c := range t.edge[done:end] {
+			for _, n := range t.ground.Adjacent(int(c)) {
+				if t.seen[n] != t.search {
+					t.seen[n] = t.search
+					t.edge = append(t.edge, n)
+				}
+			}
+		}
+		done = end
+	}
+	return t.seen[to] == t.search
+}
+
+func tick64(t fence.Tick) uint64 { return uint64(t) }
+
+func nameKey(actor string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(actor))
+	return h.Sum64()
+}
+
+// draw is the lot of a key in a tick: a well mixed number, the finalizer of splitmix64 over both. It is
+// part of the rules, not of the encoding: only Resolve uses it, and watchers fold results.
+func draw(tick, key uint64) uint64 {
+	x := tick*0x9e3779b97f4a7c15 ^ key
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,42 @@
+package game
+
+import (
+	"github.com/tilefence/tilefence/fence"
+)
+
+// The game's constants. Points are whole numbers; ticks are the tile's.
+const (
+	MaxHull      = 100 // points of a ship that has just spawned or returned
+	MaxShield    = 80  // points a shield can hold
+	ShieldCharge = 40  // points one Shield card adds
+	VolleyDamage = 35  // points one Volley card takes, from the shield first
+	VolleyRange  = 6   // steps over the ground, at most, from attacker to target
+	ReturnTicks  = 8   // ticks a destroyed ship stays away: 4 s at two ticks a second
+
+	maxOwner = 64        // bytes of an owner's name: what tile.Intent allows an actor
+	maxCells = 1<<16 - 1 // cells of a ground: cells and ships are counted in 16 bits
+)
+
+// Ground is what the rules need to know of a tile's geometry. *region.Region is one. Cells are the
+// numbers from 0 to Len()-1; adjacency is mutual and never changes.
+type Ground interface {
+	Len() int
+	// Adjacent lists the cells that touch a cell. The caller does not change the slice.
+	Adjacent(cell int) []int32
+}
+
+// Ship is one actor's ship. An actor has at most one in a tile, and keeps it: a destroyed ship returns.
+type Ship struct {
+	ID     uint32 // from 1, in the order of spawning, without gaps: no ship is ever removed
+	Owner  string // the actor, 1 to 64 bytes
+	Cell   uint16 // where it is or, destroyed, where it was
+	Hull   uint8  // points; zero is destroyed
+	Shield uint8  // points
+	Score  uint32 // ships it has destroyed
+
+	// Back is the first tick at which a destroyed ship may return; zero for a ship in play.
+	Back fence.Tick
+}
+
+// InPlay reports whether the ship is on the ground: not destroyed.
+func (s *Ship) InPlay() bool { return s.Hull > 0 }
