@@ -101,7 +101,7 @@ func (s *State) SaveSnapshot(w *fence.SnapshotWrite, nowMillis int64) error {
 		return fence.ErrNoOwner
 	case epoch < s.Owner.Epoch:
 		return fence.ErrStale
-	case s.Snapshot != nil && s.Snapshot.Seq > w.Position.Seq:
+	case s.Snapshot != nil && (s.Snapshot.Seq > w.Position.Seq || s.Snapshot.Seq == w.Position.Seq && s.Snapshot.Tick > w.Tick):
 		return fence.ErrRegress
 	case w.Tick > s.Owner.Tick || !s.holds(w.Position):
 		return fence.ErrUncommitted
@@ -138,7 +138,7 @@ func (s *State) After(seq fence.Seq, limit int) []fence.Entry {
 	if found {
 		i++
 	}
-	return slices.Clone(s.Entries[i:min(len(s.Entries), i+limit)])
+	return slices.Clone(s.Entries[i : i+min(len(s.Entries)-i, limit)])
 }
 
 // TrimBelow removes the entries below seq and says how many.
@@ -148,6 +148,11 @@ func (s *State) TrimBelow(seq fence.Seq) int {
 	return i
 }
 
+// own writes the owner hash. Under one epoch the tick does not go back: a commit that was delayed on its
+// way may still be recognised, or refresh, after later ticks.
 func (s *State) own(tile fence.TileID, epoch fence.Epoch, contact string, at fence.Position, tick fence.Tick) {
+	if s.Owner.Epoch == epoch {
+		tick = max(tick, s.Owner.Tick)
+	}
 	s.Owner = fence.Owner{Tile: tile, Epoch: epoch, Contact: contact, Position: at, Tick: tick}
 }

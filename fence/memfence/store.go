@@ -55,7 +55,7 @@ func (s *Store) update(tile fence.TileID, f func(*slot)) {
 
 // write runs one store function; refresh says whether success restarts the owner hash's time to live.
 func (s *Store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, refresh bool, f func(*State) error) error {
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 	}
 	var err error
@@ -110,7 +110,10 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 
 // Owner implements fence.Store.
 func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
-	if err := ctx.Err(); err != nil {
+	if tile == 0 {
+		return fence.Owner{}, &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
+	}
+	if ctx.Err() != nil {
 		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 	}
 	o := fence.Owner{Tile: tile}

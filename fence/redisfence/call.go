@@ -33,52 +33,73 @@ var refusals = map[string]error{
 	"checksum":    fence.ErrChecksum,
 }
 
+// answer is what a function replied and how many replicas have it.
+type answer struct {
+	reply           []any
+	confirmed, want int
+}
+
+// notSentError is a failure before the function was sent anywhere.
+type notSentError struct{ error }
+
+func (e notSentError) Unwrap() error { return e.error }
+
+// failed classifies an invocation that gave no reply. A client that retries by itself shows only its last
+// attempt, so even an error reply says nothing about an earlier one: what is not known is unknown.
+func failed(op string, tile fence.TileID, err error) error {
+	outcome := fence.ErrUnknownOutcome
+	if unsent, ok := errors.AsType[notSentError](err); ok {
+		outcome, err = fence.ErrNotApplied, unsent.error
+	}
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: err}
+}
+
 // write runs a function, loading the library where it is missing, and reads its reply.
 func (s *Store) write(ctx context.Context, c call) (fence.Receipt, error) {
 	if ctx.Err() != nil {
 		return fence.Receipt{}, notSent(c.op, c.tile, ctx)
 	}
-	reply, confirmed, want, err := s.invoke(ctx, c)
+	a, err := s.invoke(ctx, c)
 	if isFunctionMissing(err) {
-		// It never ran, so asking again is safe.
-		if err := s.loadFor(ctx, c.keys[0]); err != nil {
-			return fence.Receipt{}, &fence.StoreError{Op: c.op, Tile: c.tile, Outcome: fence.ErrNotApplied, Err: err}
+		// Asking again is safe: it did not run here, and wherever else it may have, it is recognised.
+		if err = s.loadFor(ctx, c.keys[0]); err == nil {
+			a, err = s.invoke(ctx, c)
 		}
-		reply, confirmed, want, err = s.invoke(ctx, c)
 	}
 	if err != nil {
-		return fence.Receipt{}, &fence.StoreError{Op: c.op, Tile: c.tile, Outcome: fence.ErrUnknownOutcome, Err: err}
+		return fence.Receipt{}, failed(c.op, c.tile, err)
 	}
-	receipt, err := c.read(reply)
+	receipt, err := c.read(a.reply)
 	if err != nil {
 		return fence.Receipt{}, err
 	}
-	receipt.Replicas = confirmed
-	if confirmed < want {
-		return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.tile, Receipt: receipt, Want: want}
+	receipt.Replicas = a.confirmed
+	if a.confirmed < a.want {
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.tile, Receipt: receipt, Want: a.want}
 	}
 	return receipt, nil
 }
 
-func (s *Store) invoke(ctx context.Context, c call) (reply []any, confirmed, want int, err error) {
+func (s *Store) invoke(ctx context.Context, c call) (answer, error) {
 	if c.replicas == 0 {
-		reply, err = s.client.FCall(ctx, c.function, c.keys, c.args...).Slice()
-		return reply, 0, 0, err
+		reply, err := s.client.FCall(ctx, c.function, c.keys, c.args...).Slice()
+		return answer{reply: reply}, err
 	}
 	return s.invokeConfirmed(ctx, c)
 }
 
 // invokeConfirmed sends the call and WAIT on one connection to the key's own master: WAIT speaks of the
 // writes of its connection, and through a cluster pipeline it would go to any node.
-func (s *Store) invokeConfirmed(ctx context.Context, c call) (reply []any, confirmed, want int, err error) {
+func (s *Store) invokeConfirmed(ctx context.Context, c call) (answer, error) {
 	node, err := s.master(ctx, c.keys[0])
 	if err != nil {
-		return nil, 0, 0, err
+		return answer{}, notSentError{err}
 	}
-	want = c.replicas
+	want := c.replicas
 	if want == fence.AllReplicas {
 		if want, err = s.replicasOf(ctx, node, c.keys[0]); err != nil {
-			return nil, 0, 0, err
+			s.reloadTopology(ctx)
+			return answer{}, notSentError{err}
 		}
 	}
 	pipe := node.Pipeline()
@@ -87,20 +108,20 @@ func (s *Store) invokeConfirmed(ctx context.Context, c call) (reply []any, confi
 	if want > 0 {
 		wait = pipe.Do(ctx, "wait", want, s.cfg.ConfirmTimeout.Milliseconds())
 	}
-	_, err = pipe.Exec(ctx)
-	if reply, rerr := result.Slice(); rerr != nil {
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	a := answer{want: want}
+	if a.reply, err = result.Slice(); err != nil {
 		s.reloadTopology(ctx)
-		return nil, 0, want, rerr
-	} else if wait == nil {
-		return reply, 0, 0, nil
-	} else if n, werr := wait.Int(); werr == nil {
-		return reply, n, want, nil
-	} else if redis.HasErrorPrefix(werr, "UNBLOCKED") || err == nil {
-		// The node turned into a replica while it waited: what it appended will not survive.
-		s.reloadTopology(ctx)
-		return reply, 0, want, nil
+		return answer{}, err
 	}
-	return nil, 0, want, err
+	if wait != nil {
+		if a.confirmed, err = wait.Int(); err != nil {
+			// The node turned into a replica while it waited: what it appended will not survive.
+			s.reloadTopology(ctx)
+			a.confirmed = 0
+		}
+	}
+	return a, nil
 }
 
 // reloadTopology makes the next call look for the slot's master anew. The node's own client follows no
@@ -132,20 +153,17 @@ func (s *Store) replicasOf(ctx context.Context, node *redis.Client, key string) 
 		}
 		return max(n, s.cfg.MinReplicas), nil
 	}
-	slot, err := node.ClusterKeySlot(ctx, key).Result()
-	if err != nil {
+	pipe := node.Pipeline()
+	slot, slots := pipe.ClusterKeySlot(ctx, key), pipe.ClusterSlots(ctx)
+	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, err
 	}
-	slots, err := node.ClusterSlots(ctx).Result()
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range slots {
-		if int64(r.Start) <= slot && slot <= int64(r.End) {
+	for _, r := range slots.Val() {
+		if int64(r.Start) <= slot.Val() && slot.Val() <= int64(r.End) {
 			return max(len(r.Nodes)-1, s.cfg.MinReplicas), nil
 		}
 	}
-	return 0, fmt.Errorf("no node serves slot %d", slot)
+	return 0, fmt.Errorf("no node serves slot %d", slot.Val())
 }
 
 func (s *Store) loadFor(ctx context.Context, key string) error {
@@ -169,7 +187,7 @@ func (s *Store) Call(ctx context.Context, tile fence.TileID, op, function string
 		}
 	}
 	if err != nil {
-		return nil, &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrUnknownOutcome, Err: err}
+		return nil, failed(op, tile, err)
 	}
 	if code, what := head(reply); code != "ok" {
 		return nil, &fence.ArgumentError{Field: what, Value: code, Want: "what docs/wire.md says of " + function}
@@ -201,8 +219,6 @@ func (c *call) read(reply []any) (fence.Receipt, error) {
 		return fence.Receipt{}, &fence.ArgumentError{Field: detail, Value: "refused by " + c.function, Want: "see docs/wire.md"}
 	case code == "corrupt":
 		return fence.Receipt{}, &fence.CorruptError{Tile: c.tile, What: "coordination state", Detail: detail}
-	case code == "checksum":
-		return fence.Receipt{}, &fence.RefusedError{Reason: fence.ErrChecksum, Tile: c.tile, Epoch: c.epoch}
 	case refusals[code] != nil:
 		current := fence.Owner{Tile: c.tile, Epoch: fence.Epoch(p.number(1)), Contact: p.text(4), Tick: fence.Tick(p.number(5)),
 			Position: fence.Position{Epoch: fence.Epoch(p.number(6)), Seq: fence.Seq(p.number(2)), Chain: p.chain(3)}}

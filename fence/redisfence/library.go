@@ -70,28 +70,61 @@ func (s *Store) eachMaster(ctx context.Context, f func(context.Context, *redis.C
 	return &fence.FunctionsError{Node: "?", Detail: fmt.Sprintf("client is a %T; use a ClusterClient or a Client", s.client)}
 }
 
+// loadOn puts the library on one master unless it, or a newer one, is there.
 func loadOn(ctx context.Context, node *redis.Client) error {
-	address := node.Options().Addr
-	reply, err := node.FCallRO(ctx, "tilefence_revision_v1", nil).Slice()
-	if err == nil && len(reply) == 2 {
-		revision, _ := reply[0].(int64)
+	unusable := func(format string, args ...any) error {
+		return &fence.FunctionsError{Node: node.Options().Addr, Detail: fmt.Sprintf(format, args...)}
+	}
+	for range 3 {
+		has, err := revisionOn(ctx, node)
 		switch {
-		case revision > Revision:
+		case err != nil:
+			return unusable("%v", err)
+		case has.revision > Revision:
 			return nil
-		case revision == Revision && reply[1] == library.digest:
+		case has.revision == Revision && has.digest == library.digest:
 			return nil
-		case revision == Revision:
-			return &fence.FunctionsError{Node: address, Detail: fmt.Sprintf(
-				"library %s has revision %d but another source; it was changed by hand: FUNCTION DELETE %s and start again",
-				LibraryName, Revision, LibraryName)}
+		case has.revision == Revision:
+			return unusable("library %s has revision %d but another source; it was changed by hand: FUNCTION DELETE %s and start again",
+				LibraryName, Revision, LibraryName)
 		}
-	} else if err != nil && !isFunctionMissing(err) {
-		return &fence.FunctionsError{Node: address, Detail: err.Error()}
+		load := node.FunctionLoad // fails if somebody, perhaps of a newer release, has just loaded it
+		if has.revision > 0 {
+			load = node.FunctionLoadReplace
+		}
+		err = load(ctx, library.text).Err()
+		switch {
+		case err == nil:
+			return nil
+		case !strings.Contains(err.Error(), "already exists"):
+			return unusable("FUNCTION LOAD: %v (Redis 7.0 or later is needed)", err)
+		}
 	}
-	if err := node.FunctionLoadReplace(ctx, library.text).Err(); err != nil {
-		return &fence.FunctionsError{Node: address, Detail: "FUNCTION LOAD: " + err.Error() + " (Redis 7.0 or later is needed)"}
+	return unusable("another library has the name %s or its functions, but no tilefence_revision_v1", LibraryName)
+}
+
+// loaded is what a server says of its library; revision 0 is none.
+type loaded struct {
+	revision int64
+	digest   string
+}
+
+func revisionOn(ctx context.Context, node *redis.Client) (loaded, error) {
+	reply, err := node.FCallRO(ctx, "tilefence_revision_v1", nil).Slice()
+	switch {
+	case isFunctionMissing(err):
+		return loaded{}, nil
+	case err != nil:
+		return loaded{}, err
+	case len(reply) != 2:
+		return loaded{}, fmt.Errorf("tilefence_revision_v1 answers %v", reply)
 	}
-	return nil
+	revision, ok1 := reply[0].(int64)
+	digest, ok2 := reply[1].(string)
+	if !ok1 || !ok2 || revision < 1 {
+		return loaded{}, fmt.Errorf("tilefence_revision_v1 answers %v", reply)
+	}
+	return loaded{revision, digest}, nil
 }
 
 func checkSettings(ctx context.Context, node *redis.Client) error {

@@ -16,7 +16,8 @@ type Config struct {
 	// one second.
 	TTL time.Duration
 
-	// ConfirmTimeout bounds the wait for replicas. Default 200 ms.
+	// ConfirmTimeout bounds the wait for replicas. Default 200 ms; shorter than the client's ReadTimeout,
+	// or the client would give up the connection, and send the write again, while replicas still confirm.
 	ConfirmTimeout time.Duration
 
 	// MinReplicas is how many replicas fence.AllReplicas means at the least, also when the master knows of
@@ -46,8 +47,12 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	if s.cfg.ConfirmTimeout == 0 {
 		s.cfg.ConfirmTimeout = 200 * time.Millisecond
 	}
-	switch client.(type) {
-	case *redis.ClusterClient, *redis.Client:
+	var readTimeout time.Duration
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		readTimeout = c.Options().ReadTimeout
+	case *redis.Client:
+		readTimeout = c.Options().ReadTimeout
 	default:
 		return nil, &fence.ArgumentError{Field: "client", Value: client, Want: "a *redis.ClusterClient or *redis.Client"}
 	}
@@ -56,6 +61,8 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "TTL", Value: s.cfg.TTL, Want: "at least one second"}
 	case s.cfg.ConfirmTimeout < time.Millisecond:
 		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout, Want: "at least one millisecond"}
+	case readTimeout > 0 && s.cfg.ConfirmTimeout >= readTimeout:
+		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout, Want: "less than the client's ReadTimeout, " + readTimeout.String()}
 	case s.cfg.MinReplicas < 0:
 		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "zero or more"}
 	}
@@ -110,6 +117,9 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 
 // Owner implements fence.Store.
 func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
+	if tile == 0 {
+		return fence.Owner{}, &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
+	}
 	if ctx.Err() != nil {
 		return fence.Owner{}, notSent("owner", tile, ctx)
 	}
@@ -126,7 +136,7 @@ var OwnerFields = []string{"epoch", "seq", "chain", "contact", "tick"}
 // ParseOwner reads the values of OwnerFields as HMGET gives them. All nil is an owner that is not
 // present; anything unreadable is a *fence.CorruptError.
 func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
-	if len(v) == 5 && v[0] == nil && v[1] == nil && v[2] == nil && v[3] == nil {
+	if len(v) == 5 && v[0] == nil && v[1] == nil && v[2] == nil && v[3] == nil && v[4] == nil {
 		return fence.Owner{Tile: tile}, nil
 	}
 	p := replyParser{v: v}
@@ -135,7 +145,7 @@ func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
 	o.Position = fence.Position{Epoch: o.Epoch, Seq: fence.Seq(p.number(1)), Chain: p.chain(2)}
 	o.Contact = p.text(3)
 	o.Tick = fence.Tick(p.number(4))
-	if p.bad || o.Epoch == 0 || o.Contact == "" {
+	if p.bad || o.Epoch == 0 || o.Contact == "" || len(o.Contact) > fence.MaxContact {
 		return fence.Owner{}, &fence.CorruptError{Tile: tile, What: "owner hash", At: o.Position,
 			Detail: "epoch, seq, chain, contact or tick is missing or unreadable; delete the key to let the owner write it again"}
 	}

@@ -14,10 +14,11 @@ local function commit(keys, args)
   if not next_seq then return invalid('seq') end
   if not is_chain(chain) then return invalid('chain') end
   if not number(args[7]) then return invalid('tick') end
-  if not events then return invalid('events') end
+  if not events or events > 1048576 then return invalid('events') end
   if not args[9] or #args[9] > 1048576 then return invalid('payload') end
   if not ttl or ttl == 0 then return invalid('ttl') end
   local refresh = events == 0 and install == '0'
+  if refresh and #args[9] > 0 then return invalid('payload') end
 
   local owner, why = read_owner(keys[1])
   if owner == nil then return {'corrupt', why} end
@@ -36,7 +37,7 @@ local function commit(keys, args)
   if not refresh and e == current and last == next_seq and lc == chain then
     code = 'again'
   elseif (le .. '/' .. ls .. '/' .. lc) ~= prev then
-    local pe, ps, pc = string.match(prev, '^(%d+)/(%d+)/(%x+)$')
+    local pe, ps, pc = string.match(prev or '', '^(%d+)/(%d+)/(%x+)$')
     if not number(pe) or not number(ps) or not is_chain(pc) then return invalid('prev') end
     if last < tonumber(ps) then return refusal('behind', owner, le, ls, lc) end
     if e > current and install == '0' then return refusal('noowner', owner, le, ls, lc) end
@@ -48,11 +49,12 @@ local function commit(keys, args)
     if seq ~= ls or chain ~= lc then return invalid('seq') end
   else
     if next_seq ~= last + 1 then return invalid('seq') end
-    redis.call('XADD', keys[2], seq .. '-0', 'epoch', args[1], 'chain', chain, 'prev', prev,
+    why = append(keys[2], seq .. '-0', 'epoch', args[1], 'chain', chain, 'prev', prev,
       'tick', args[7], 'events', args[8], 'at', now(), 'payload', args[9])
+    if why then return {'corrupt', why} end
   end
-  if owner and e == current and owner[4] == args[2] then
-    redis.call('HSET', keys[1], 'seq', seq, 'chain', chain, 'tick', args[7])
+  if owner and e == current then
+    redis.call('HSET', keys[1], 'contact', args[2], 'seq', seq, 'chain', chain, 'tick', later(owner[5], args[7]))
   else
     redis.call('HSET', keys[1], 'epoch', args[1], 'contact', args[2], 'seq', seq, 'chain', chain, 'tick', args[7])
   end

@@ -60,15 +60,30 @@ end
 -- none, or nil and a complaint when it cannot be read: the caller then writes nothing.
 local function read_owner(key)
   local o = redis.call('HMGET', key, 'epoch', 'seq', 'chain', 'contact', 'tick')
-  if not o[1] and not o[2] and not o[3] and not o[4] then return false end
-  if not number(o[1]) or not number(o[2]) or not is_chain(o[3]) or not is_contact(o[4]) or not number(o[5]) then
+  if not o[1] and not o[2] and not o[3] and not o[4] and not o[5] then return false end
+  if not number(o[1]) or o[1] == '0' or not number(o[2]) or not is_chain(o[3]) or not is_contact(o[4]) or not number(o[5]) then
     return nil, 'the owner hash lacks a readable epoch, seq, chain, contact or tick'
   end
   return o
 end
 
--- refusal replies {code, epoch, seq, chain, contact, tick}; without an owner hash epoch is '0', the contact empty and
--- position_epoch says whose the last entry is.
+-- later returns the higher of two ticks. Under one epoch the owner hash's does not go back: a commit that was
+-- delayed on its way may still be recognised, or refresh, after later ticks.
+local function later(a, b)
+  if tonumber(a) > tonumber(b) then return a end
+  return b
+end
+
+-- append adds an entry to the stream: nil, or a complaint when Redis refuses it, which it does only when
+-- the stream goes past what the owner hash says or is no stream. Nothing has been written then.
+local function append(stream, ...)
+  local r = redis.pcall('XADD', stream, ...)
+  if type(r) == 'table' and r.err then return 'the stream does not end where the tile\'s history does: ' .. r.err end
+end
+
+-- refusal replies {code, epoch, seq, chain, contact, tick, epoch of the position}. With an owner hash all
+-- of it is the owner's; without one epoch is '0', the contact empty, and the position is where the history
+-- ends.
 local function refusal(code, owner, epoch, seq, chain)
   if owner then return {code, owner[1], owner[2], owner[3], owner[4], owner[5], owner[1]} end
   return {code, '0', seq, chain, '', '0', epoch}

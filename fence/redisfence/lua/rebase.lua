@@ -3,8 +3,8 @@
 -- ARGV  1 epoch  2 contact  3 seq of the marker  4 chain of the marker  5 tick  6 checksum of the blob
 --       7 blob  8 time to live, ms
 -- Reply {'ok', epoch, seq, chain}; {'again', …} the same rebase is already the last entry, at its own
---       sequence; refusals stale (an epoch as high is known) and behind (the stream goes further);
---       {'checksum'}; {'invalid', what}; {'corrupt', what}.
+--       sequence; refusals as commit's, with code stale (an epoch as high is known), behind (the stream
+--       goes further) or checksum (the blob was damaged on its way); {'invalid', what}; {'corrupt', what}.
 local function rebase(keys, args)
   local e, s, ttl = number(args[1]), number(args[3]), number(args[8])
   if not e or e == 0 then return invalid('epoch') end
@@ -25,20 +25,23 @@ local function rebase(keys, args)
     if why then return {'corrupt', why} end
   end
   if e == tonumber(le) and lc == args[4] then
-    redis.call('HSET', keys[1], 'epoch', args[1], 'contact', args[2], 'seq', ls, 'chain', lc, 'tick', args[5])
+    local tick = owner and later(owner[5], args[5]) or args[5]
+    redis.call('HSET', keys[1], 'epoch', args[1], 'contact', args[2], 'seq', ls, 'chain', lc, 'tick', tick)
     redis.call('PEXPIRE', keys[1], args[8])
     return {'again', args[1], ls, lc}
   end
   local known = redis.call('HGET', keys[3], 'epoch')
-  if e <= tonumber(le) or (known and e <= (number(known) or MAX)) then
+  if known and not number(known) then return {'corrupt', 'the snapshot has no readable epoch'} end
+  if e <= tonumber(le) or (known and e <= tonumber(known)) then
     return refusal('stale', owner, le, ls, lc)
   end
   if s <= tonumber(ls) then return refusal('behind', owner, le, ls, lc) end
-  if redis.sha1hex(args[7]) ~= args[6] then return {'checksum'} end
+  if redis.sha1hex(args[7]) ~= args[6] then return refusal('checksum', owner, le, ls, lc) end
 
   local at = now()
-  redis.call('XADD', keys[2], args[3] .. '-0', 'epoch', args[1], 'chain', args[4], 'prev', le .. '/' .. ls .. '/' .. lc,
+  why = append(keys[2], args[3] .. '-0', 'epoch', args[1], 'chain', args[4], 'prev', le .. '/' .. ls .. '/' .. lc,
     'tick', args[5], 'events', '0', 'at', at, 'payload', args[6], 'rebase', '1')
+  if why then return {'corrupt', why} end
   redis.call('HSET', keys[3], 'epoch', args[1], 'seq', args[3], 'chain', args[4], 'tick', args[5],
     'contact', args[2], 'sum', args[6], 'at', at, 'blob', args[7])
   redis.call('HSET', keys[1], 'epoch', args[1], 'contact', args[2], 'seq', args[3], 'chain', args[4], 'tick', args[5])

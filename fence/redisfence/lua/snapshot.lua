@@ -1,9 +1,10 @@
 -- snapshot. Replaces the tile's snapshot, under the owner's epoch.
 -- KEYS  1 owner  2 stream  3 snapshot
 -- ARGV  1 epoch  2 seq  3 chain  (a position in the stream)  4 tick  5 checksum of the blob  6 blob
--- Reply {'ok', epoch, seq, chain}; refusals stale, noowner, regress (a later snapshot exists), uncommitted
---       (the position is not in the stream, or the tick never was committed); {'checksum'};
---       {'invalid', what}; {'corrupt', what}.
+-- Reply {'ok', epoch, seq, chain}; refusals as commit's, with code stale, noowner, regress (a later snapshot
+--       exists: a higher seq, or the same at a higher tick), uncommitted (the position is not in the stream,
+--       or the tick was never committed) or checksum (the blob was damaged on its way); {'invalid', what};
+--       {'corrupt', what}.
 local function snapshot(keys, args)
   local e, s, tick = number(args[1]), number(args[2]), number(args[4])
   if not e or e == 0 then return invalid('epoch') end
@@ -21,8 +22,12 @@ local function snapshot(keys, args)
   end
   if e > tonumber(owner[1]) then return refusal('noowner', owner) end
   if e < tonumber(owner[1]) then return refusal('stale', owner) end
-  local have = redis.call('HGET', keys[3], 'seq')
-  if have and (number(have) or MAX) > s then return refusal('regress', owner) end
+  local have = redis.call('HMGET', keys[3], 'seq', 'tick')
+  if have[1] then
+    local hs, ht = number(have[1]), number(have[2])
+    if not hs or not ht then return {'corrupt', 'the snapshot has no readable seq and tick'} end
+    if hs > s or (hs == s and ht > tick) then return refusal('regress', owner) end
+  end
   if tick > tonumber(owner[5]) then return refusal('uncommitted', owner) end
   if owner[2] ~= args[2] or owner[3] ~= args[3] then
     local r = redis.call('XRANGE', keys[2], args[2] .. '-0', args[2] .. '-0')
@@ -35,7 +40,7 @@ local function snapshot(keys, args)
     end
     if epoch ~= args[1] or chain ~= args[3] then return refusal('uncommitted', owner) end
   end
-  if redis.sha1hex(args[6]) ~= args[5] then return {'checksum'} end
+  if redis.sha1hex(args[6]) ~= args[5] then return refusal('checksum', owner) end
   redis.call('HSET', keys[3], 'epoch', args[1], 'seq', args[2], 'chain', args[3], 'tick', args[4],
     'contact', owner[4], 'sum', args[5], 'at', now(), 'blob', args[6])
   return {'ok', args[1], args[2], args[3]}
