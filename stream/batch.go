@@ -108,6 +108,9 @@ func DecodeBatch(p []byte) (*Batch, error) {
 	if len(p) == 0 {
 		return &Batch{}, nil
 	}
+	if len(p) > fence.MaxPayload {
+		return nil, &FormatError{What: "batch", Detail: fmt.Sprintf("%d bytes, at most %d", len(p), fence.MaxPayload)}
+	}
 	d := decoder{p: p}
 	if v := d.byte(); v != batchVersion && d.err == nil {
 		return nil, &FormatError{What: "batch", Detail: fmt.Sprintf("version %d, this reader knows %d", v, batchVersion)}

@@ -40,11 +40,13 @@ func New(store *memfence.Store) *Log {
 
 // Read implements stream.Log.
 func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
-	chunks := make([]stream.Chunk, len(cursors))
-	for i, c := range cursors {
+	for _, c := range cursors {
 		if err := check(ctx, "read", c.Tile); err != nil {
 			return nil, err
 		}
+	}
+	chunks := make([]stream.Chunk, len(cursors))
+	for i, c := range cursors {
 		limit := c.Limit
 		if limit <= 0 {
 			limit = stream.DefaultLimit
@@ -52,6 +54,10 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 		chunks[i] = stream.Chunk{Tile: c.Tile, Owner: fence.Owner{Tile: c.Tile}}
 		l.store.Update(c.Tile, func(s *memfence.State) {
 			chunks[i].Entries = s.After(c.After, limit)
+			for j := range chunks[i].Entries {
+				e := &chunks[i].Entries[j]
+				e.Payload = slices.Clone(e.Payload)
+			}
 			if s.Owner.Present() {
 				chunks[i].Owner = s.Owner
 			}
@@ -165,6 +171,7 @@ func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.Fields = maps.Clone(p.Fields)
 	d := append(l.dead[p.Tile], p)
 	l.dead[p.Tile] = d[max(0, len(d)-maxDeadLetters):]
 	return nil
@@ -177,7 +184,11 @@ func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Pois
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.dead[tile]), nil
+	letters := slices.Clone(l.dead[tile])
+	for i := range letters {
+		letters[i].Fields = maps.Clone(letters[i].Fields)
+	}
+	return letters, nil
 }
 
 func check(ctx context.Context, op string, tile fence.TileID) error {

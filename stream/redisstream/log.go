@@ -12,6 +12,7 @@ package redisstream
 import (
 	"context"
 	"errors"
+	"math"
 	"strconv"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// maxDeadLetters is about how many dead letters a tile keeps.
+// maxDeadLetters is how many dead letters a tile keeps.
 const maxDeadLetters = 1000
 
 // Log is a stream.Log on Redis.
@@ -44,8 +45,10 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 	if len(cursors) == 0 {
 		return nil, nil
 	}
-	if err := check(ctx, "read", cursors[0].Tile); err != nil {
-		return nil, err
+	for _, c := range cursors {
+		if err := check(ctx, "read", c.Tile); err != nil {
+			return nil, err
+		}
 	}
 	pipe := l.client.Pipeline()
 	entries := make([]*redis.XMessageSliceCmd, len(cursors))
@@ -56,7 +59,7 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 			limit = stream.DefaultLimit
 		}
 		k := fence.KeysOf(c.Tile)
-		entries[i] = pipe.XRangeN(ctx, k.Stream, "("+strconv.FormatUint(uint64(c.After), 10)+"-0", "+", int64(limit))
+		entries[i] = pipe.XRangeN(ctx, k.Stream, startAfter(c.After), "+", int64(limit))
 		owners[i] = pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
 	}
 	_, execErr := pipe.Exec(ctx)
@@ -67,12 +70,29 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 		if chunks[i], err = chunkOf(c.Tile, entries[i], owners[i]); err != nil {
 			failed++
 			chunks[i] = stream.Chunk{Tile: c.Tile, Err: err}
+		} else if ownerIsOlder(&chunks[i]) {
+			chunks[i].Owner, chunks[i].Err = l.functions.Owner(ctx, c.Tile)
 		}
 	}
 	if failed == len(cursors) && execErr != nil {
 		return nil, &fence.StoreError{Op: "read", Tile: cursors[0].Tile, Outcome: fence.ErrNotApplied, Err: execErr}
 	}
 	return chunks, nil
+}
+
+// startAfter is the stream ID from which to read what comes after an entry, malformed IDs included.
+func startAfter(seq fence.Seq) string {
+	if seq == math.MaxUint64 {
+		return "18446744073709551615-18446744073709551615"
+	}
+	return strconv.FormatUint(uint64(seq)+1, 10)
+}
+
+// ownerIsOlder reports whether the owner hash was read before the entries, which happens when the slot
+// moves meanwhile and the client follows it with one of the two commands.
+func ownerIsOlder(c *stream.Chunk) bool {
+	n := len(c.Entries)
+	return n > 0 && c.Owner.Present() && c.Owner.Epoch < c.Entries[n-1].Epoch
 }
 
 func chunkOf(tile fence.TileID, entries *redis.XMessageSliceCmd, owner *redis.SliceCmd) (stream.Chunk, error) {
@@ -145,7 +165,11 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 		}
 		last = e.Position
 	}
-	if s, ok := parsePositionFields(snap.Val()); ok && s.Seq > last.Seq {
+	s, err := parsePositionFields(tile, snap.Val())
+	if err != nil {
+		return fence.Position{}, err
+	}
+	if s.Seq > last.Seq {
 		last = s
 	}
 	return last, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -25,11 +26,11 @@ func parseEntry(tile fence.TileID, m *redis.XMessage) (fence.Entry, *stream.Pois
 	if !ok || err != nil {
 		f.bad = "id " + m.ID + " is not <sequence>-0"
 		major, _, _ := strings.Cut(m.ID, "-")
-		seq, _ = fence.ParseNumber(major)
+		seq, _ = strconv.ParseUint(major, 10, 64) // whatever it is, reading goes on after it
 	}
 	e.Seq = fence.Seq(seq)
-	if f.bad == "" && (e.Epoch == 0 || e.Events > fence.MaxEvents) {
-		f.bad = "epoch or events out of range"
+	if f.bad == "" && (e.Epoch == 0 || e.Seq == 0 || e.Events > fence.MaxEvents || len(e.Payload) > fence.MaxPayload) {
+		f.bad = "epoch, sequence, events or payload out of range"
 	}
 	if f.bad == "" {
 		return e, nil
@@ -100,13 +101,17 @@ func parseSnapshot(tile fence.TileID, m map[string]string) (fence.Snapshot, erro
 	return s, nil
 }
 
-func parsePositionFields(v []any) (fence.Position, bool) {
-	if len(v) != 3 {
-		return fence.Position{}, false
+// parsePositionFields reads epoch, seq and chain of a snapshot; all nil is the zero Position.
+func parsePositionFields(tile fence.TileID, v []any) (fence.Position, error) {
+	if len(v) == 3 && v[0] == nil && v[1] == nil && v[2] == nil {
+		return fence.Position{}, nil
 	}
 	f := fields{v: map[string]any{"epoch": v[0], "seq": v[1], "chain": v[2]}}
 	p := fence.Position{Epoch: fence.Epoch(f.number("epoch")), Seq: fence.Seq(f.number("seq")), Chain: f.chain("chain")}
-	return p, f.bad == ""
+	if f.bad != "" {
+		return fence.Position{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: p, Detail: f.bad}
+	}
+	return p, nil
 }
 
 // parseTrimmed reads {'ok', floor, removed, held, expired…}.
@@ -137,11 +142,11 @@ func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
 	if err := check(ctx, "dead letter", p.Tile); err != nil {
 		return err
 	}
-	body, err := json.Marshal(deadLetter{Seq: p.Seq, Epoch: p.Epoch, Fields: encodeFields(p.Fields), Reason: p.Reason})
+	body, err := json.Marshal(encodeLetter(&p))
 	if err != nil {
 		return &fence.ArgumentError{Field: "poison", Value: p.Seq, Want: "something JSON can hold: " + err.Error()}
 	}
-	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: fence.KeysOf(p.Tile).Dead, MaxLen: maxDeadLetters, Approx: true,
+	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: fence.KeysOf(p.Tile).Dead, MaxLen: maxDeadLetters,
 		Values: []any{"letter", body}}).Err()
 	if err != nil {
 		return &fence.StoreError{Op: "dead letter", Tile: p.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}
@@ -167,31 +172,37 @@ func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Pois
 			bad = errors.Join(bad, &fence.CorruptError{Tile: tile, What: "dead letter " + m.ID, Detail: err.Error()})
 			continue
 		}
-		letters = append(letters, stream.Poison{Tile: tile, Seq: d.Seq, Epoch: d.Epoch, Fields: decodeFields(d.Fields), Reason: d.Reason})
+		letters = append(letters, d.decode(tile))
 	}
 	return letters, bad
 }
 
-// deadLetter is how a poison entry is stored; values may be any bytes, so they are base64 in JSON.
+// deadLetter is how a poison entry is stored. What was in the entry may be any bytes, which JSON text
+// cannot hold: it is base64.
 type deadLetter struct {
-	Seq    fence.Seq         `json:"seq"`
-	Epoch  fence.Epoch       `json:"epoch"`
-	Fields map[string][]byte `json:"fields"`
-	Reason string            `json:"reason"`
+	Seq    fence.Seq   `json:"seq"`
+	Epoch  fence.Epoch `json:"epoch"`
+	Fields []field     `json:"fields"`
+	Reason string      `json:"reason"`
 }
 
-func encodeFields(m map[string]string) map[string][]byte {
-	out := make(map[string][]byte, len(m))
-	for k, v := range m {
-		out[k] = []byte(v)
-	}
-	return out
+type field struct {
+	Name  []byte `json:"name"`
+	Value []byte `json:"value"`
 }
 
-func decodeFields(m map[string][]byte) map[string]string {
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[k] = string(v)
+func encodeLetter(p *stream.Poison) deadLetter {
+	d := deadLetter{Seq: p.Seq, Epoch: p.Epoch, Reason: p.Reason, Fields: make([]field, 0, len(p.Fields))}
+	for name, value := range p.Fields {
+		d.Fields = append(d.Fields, field{[]byte(name), []byte(value)})
 	}
-	return out
+	return d
+}
+
+func (d *deadLetter) decode(tile fence.TileID) stream.Poison {
+	p := stream.Poison{Tile: tile, Seq: d.Seq, Epoch: d.Epoch, Reason: d.Reason, Fields: map[string]string{}}
+	for _, f := range d.Fields {
+		p.Fields[string(f.Name)] = string(f.Value)
+	}
+	return p
 }

@@ -1,0 +1,107 @@
+package redisstream_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/stream/streamtest"
+)
+
+// open returns a loaded store on the shared cluster, a log that reads it, and their client.
+func open(t testing.TB) (*redisfence.Store, *redisstream.Log, *redis.ClusterClient) {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisfence.New(client, &redisfence.Config{TTL: 5 * time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, store.Load(t.Context()))
+	return store, redisstream.New(store, client), client
+}
+
+// hands reaches into a tile's keys past the functions.
+type hands struct {
+	t      testing.TB
+	client redis.UniversalClient
+}
+
+func (h hands) do(args ...any) {
+	h.t.Helper()
+	require.NoError(h.t, h.client.Do(context.WithoutCancel(h.t.Context()), args...).Err(), "%v", args)
+}
+
+func (h hands) hash(key string) map[string]string {
+	h.t.Helper()
+	m, err := h.client.HGetAll(context.WithoutCancel(h.t.Context()), key).Result()
+	require.NoError(h.t, err)
+	return m
+}
+
+func (h hands) dropOwner(tile fence.TileID) { h.do("del", fence.KeysOf(tile).Owner) }
+
+func (h hands) corruptOwner(tile fence.TileID) {
+	h.do("hset", fence.KeysOf(tile).Owner, "chain", "not a chain")
+}
+
+func (h hands) damageSnapshot(tile fence.TileID) {
+	key := fence.KeysOf(tile).Snapshot
+	blob := []byte(h.hash(key)["blob"])
+	blob[0] ^= 1
+	h.do("hset", key, "blob", blob)
+}
+
+func (h hands) ageMarks(tile fence.TileID, d time.Duration) {
+	key := fence.KeysOf(tile).Marks
+	marks := h.hash(key)
+	for _, c := range stream.Consumers() {
+		if at, err := strconv.ParseInt(marks[string(c)+".at"], 10, 64); err == nil {
+			h.do("hset", key, string(c)+".at", at-d.Milliseconds())
+		}
+	}
+}
+
+func (h hands) poison(tile fence.TileID) stream.Poison {
+	k := fence.KeysOf(tile)
+	seq, err := strconv.ParseUint(h.hash(k.Owner)["seq"], 10, 64)
+	require.NoError(h.t, err)
+	p := stream.Poison{Tile: tile, Seq: fence.Seq(seq + 1), Epoch: 1,
+		Fields: map[string]string{"epoch": "1", "chain": "00ff", "payload": "\x00\xff", "\xff": "?"}}
+	args := []any{"xadd", k.Stream, strconv.FormatUint(seq+1, 10) + "-0"}
+	for name, value := range p.Fields {
+		args = append(args, name, value)
+	}
+	h.do(args...)
+	h.do("hset", k.Owner, "seq", seq+1)
+	return p
+}
+
+func (h hands) group(tile fence.TileID, read, pending int) {
+	key := fence.KeysOf(tile).Stream
+	h.do("xgroup", "create", key, "readers", "0")
+	ctx := context.WithoutCancel(h.t.Context())
+	got, err := h.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "readers", Consumer: "one",
+		Streams: []string{key, ">"}, Count: int64(read), Block: -1}).Result()
+	require.NoError(h.t, err)
+	for _, m := range got[0].Messages[:read-pending] {
+		h.do("xack", key, "readers", m.ID)
+	}
+}
+
+func TestLog(t *testing.T) {
+	t.Parallel()
+	streamtest.Run(t, func(t *testing.T) streamtest.Harness {
+		store, log, client := open(t)
+		h := hands{t, client}
+		return streamtest.Harness{Log: log, Store: store, DropOwner: h.dropOwner, AgeMarks: h.ageMarks,
+			DamageSnapshot: h.damageSnapshot, Poison: h.poison, Group: h.group, CorruptOwner: h.corruptOwner}
+	})
+}

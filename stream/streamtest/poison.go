@@ -1,0 +1,162 @@
+package streamtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+func deadLettersKept(s *scene) {
+	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	require.Empty(s, letters)
+	want := []stream.Poison{
+		{Tile: s.tile, Seq: 4, Epoch: 2, Fields: map[string]string{"payload": "\x00\xff any bytes", "\xfe": "", "\xff": "x"}, Reason: "bad \"chain\""},
+		{Tile: s.tile, Seq: 4, Fields: map[string]string{}, Reason: "the same entry, seen by another bridge"},
+		{Tile: s.tile, Seq: 1<<64 - 1, Epoch: fence.MaxNumber, Fields: map[string]string{"epoch": "x"}, Reason: "id"},
+	}
+	for _, p := range want {
+		require.NoError(s, s.Log.DeadLetter(s.Context(), p))
+	}
+	letters, err = s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	require.Equal(s, want, letters)
+	letters[0].Fields["payload"] = "changed by a reader"
+	want[1].Fields["more"] = "changed by the writer"
+	letters, err = s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	require.Equal(s, want[0], letters[0])
+	require.Empty(s, letters[1].Fields)
+	other, err := s.Log.DeadLetters(s.Context(), newTile())
+	require.NoError(s, err)
+	require.Empty(s, other)
+}
+
+func deadLettersBounded(s *scene) {
+	const kept, more = 1000, 5
+	for i := range kept + more {
+		require.NoError(s, s.Log.DeadLetter(s.Context(), stream.Poison{Tile: s.tile, Seq: fence.Seq(i), Reason: "full"}))
+	}
+	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	require.Len(s, letters, kept)
+	for i, p := range letters {
+		require.EqualValues(s, more+i, p.Seq)
+	}
+}
+
+func poisonRead(s *scene) {
+	if s.Poison == nil {
+		return
+	}
+	before := s.commit(1, 3)
+	want := s.Poison(s.tile)
+	require.EqualValues(s, 4, want.Seq)
+	s.last = s.readLast()
+	require.EqualValues(s, 4, s.last.Seq)
+	after := s.commit(1, 2)
+
+	c := s.read(0, 0)
+	s.requireEntries(before, c.Entries)
+	require.NotNil(s, c.Poison)
+	require.NotEmpty(s, c.Poison.Reason)
+	want.Reason = c.Poison.Reason
+	require.Equal(s, want, *c.Poison)
+	require.True(s, c.Owner.Present())
+	// A read that ends before it does not meet it; one that starts at it brings nothing else.
+	require.Nil(s, s.read(0, 3).Poison)
+	c = s.read(3, 0)
+	require.Empty(s, c.Entries)
+	require.Equal(s, want, *c.Poison)
+	// Reading goes on after it.
+	c = s.read(c.Poison.Seq, 0)
+	require.Nil(s, c.Poison)
+	s.requireEntries(after, c.Entries)
+
+	require.NoError(s, s.Log.DeadLetter(s.Context(), want))
+	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	require.Equal(s, []stream.Poison{want}, letters)
+}
+
+func poisonRecover(s *scene) {
+	if s.Poison == nil {
+		return
+	}
+	s.commit(1, 2)
+	s.Poison(s.tile)
+	s.last = s.readLast()
+	_, err := stream.Recover(s.Context(), s.Log, s.tile)
+	require.ErrorIs(s, err, fence.ErrCorrupt)
+	var corrupt *fence.CorruptError
+	require.ErrorAs(s, err, &corrupt)
+	require.EqualValues(s, 3, corrupt.At.Seq)
+	// Once the owner hash is gone too, nobody can say where the tile ends.
+	s.DropOwner(s.tile)
+	_, err = s.Log.Last(s.Context(), s.tile)
+	require.ErrorIs(s, err, fence.ErrCorrupt)
+	_, err = s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 2, Contact: "b:1", Prev: s.last, Install: true})
+	require.ErrorIs(s, err, fence.ErrCorrupt)
+}
+
+func arguments(s *scene) {
+	s.commit(1, 1)
+	ctx := s.Context()
+	for what, call := range map[string]func() error{
+		"read":                func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{}}); return err },
+		"read of a second":    func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}, {}}); return err },
+		"snapshot":            func() error { _, _, err := s.Log.Snapshot(ctx, 0); return err },
+		"last":                func() error { _, err := s.Log.Last(ctx, 0); return err },
+		"mark":                func() error { return s.Log.Mark(ctx, 0, stream.RelayFloor, 1) },
+		"mark of nobody":      func() error { return s.Log.Mark(ctx, s.tile, "somebody", 1) },
+		"mark of no name":     func() error { return s.Log.Mark(ctx, s.tile, "", 1) },
+		"mark of a group":     func() error { return s.Log.Mark(ctx, s.tile, stream.ConsumerGroup, 1) },
+		"mark too high":       func() error { return s.Log.Mark(ctx, s.tile, stream.RelayFloor, fence.MaxNumber+1) },
+		"marks":               func() error { _, err := s.Log.Marks(ctx, 0); return err },
+		"trim":                func() error { _, err := s.Log.Trim(ctx, 0, lease); return err },
+		"trim without lease":  func() error { _, err := s.Log.Trim(ctx, s.tile, 0); return err },
+		"trim, short lease":   func() error { _, err := s.Log.Trim(ctx, s.tile, time.Second-1); return err },
+		"trim, negative":      func() error { _, err := s.Log.Trim(ctx, s.tile, -lease); return err },
+		"dead letter":         func() error { return s.Log.DeadLetter(ctx, stream.Poison{Seq: 1}) },
+		"reading dead letter": func() error { _, err := s.Log.DeadLetters(ctx, 0); return err },
+	} {
+		require.ErrorIs(s, call(), fence.ErrInvalidArgument, what)
+	}
+	require.Empty(s, s.marks())
+}
+
+func contextDone(s *scene) {
+	s.commit(1, 1)
+	cause := errors.New("the test says so")
+	ctx, cancel := context.WithCancelCause(s.Context())
+	cancel(cause)
+	for what, call := range map[string]func() error{
+		"read":         func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}}); return err },
+		"snapshot":     func() error { _, _, err := s.Log.Snapshot(ctx, s.tile); return err },
+		"last":         func() error { _, err := s.Log.Last(ctx, s.tile); return err },
+		"mark":         func() error { return s.Log.Mark(ctx, s.tile, stream.RelayFloor, 1) },
+		"marks":        func() error { _, err := s.Log.Marks(ctx, s.tile); return err },
+		"trim":         func() error { _, err := s.Log.Trim(ctx, s.tile, lease); return err },
+		"dead letter":  func() error { return s.Log.DeadLetter(ctx, stream.Poison{Tile: s.tile}) },
+		"dead letters": func() error { _, err := s.Log.DeadLetters(ctx, s.tile); return err },
+		"recover":      func() error { _, err := stream.Recover(ctx, s.Log, s.tile); return err },
+	} {
+		err := call()
+		var store *fence.StoreError
+		require.ErrorAs(s, err, &store, what)
+		require.Equal(s, fence.ErrNotApplied, store.Outcome, what)
+		require.Equal(s, s.tile, store.Tile, what)
+		require.NotEmpty(s, store.Op, what)
+		require.ErrorIs(s, err, cause, what)
+	}
+	require.Empty(s, s.marks())
+	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	require.Empty(s, letters, fmt.Sprint(letters))
+}

@@ -1,0 +1,160 @@
+// Package streamtest is the conformance suite of stream.Log: the contract in its doc comments, as tests.
+// Every back end runs it:
+//
+//	func TestLog(t *testing.T) {
+//		streamtest.Run(t, func(t *testing.T) streamtest.Harness { … })
+//	}
+package streamtest
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Harness is a log under test, the store that fills it, and the suite's way past their front doors.
+type Harness struct {
+	Log   stream.Log
+	Store fence.Store
+
+	// DropOwner removes a tile's owner hash, as the end of its time to live does.
+	DropOwner func(fence.TileID)
+	// AgeMarks makes all of a tile's marks look as if they had been written so much earlier.
+	AgeMarks func(fence.TileID, time.Duration)
+	// DamageSnapshot changes a byte of a tile's snapshot.
+	DamageSnapshot func(fence.TileID)
+
+	// Poison appends an entry that cannot be decoded, at the sequence after the last, and lets the owner
+	// hash vouch for it, so that commits can follow it. Nil for a back end that cannot hold such a thing.
+	Poison func(fence.TileID) stream.Poison
+	// Group makes a consumer group read so many entries and acknowledge those before the last few. Nil
+	// for a back end without consumer groups.
+	Group func(tile fence.TileID, read, pending int)
+	// CorruptOwner makes the owner hash unreadable. Nil for a back end that cannot hold such a thing.
+	CorruptOwner func(fence.TileID)
+}
+
+// Run runs the suite. open is called once for each test of it and leaves cleaning up to t.Cleanup. The
+// tests use random tiles, so the logs may share their servers with each other and with anything else.
+func Run(t *testing.T, open func(t *testing.T) Harness) {
+	for _, test := range []struct {
+		name string
+		run  func(*scene)
+	}{
+		{"Read/entries", readEntries},
+		{"Read/limits", readLimits},
+		{"Read/many-tiles", readManyTiles},
+		{"Read/owner", readOwner},
+		{"Read/own-memory", readOwnMemory},
+		{"Read/while-written", readWhileWritten},
+		{"Read/damage", readDamage},
+		{"Snapshot/read", snapshotRead},
+		{"Snapshot/damaged", snapshotDamaged},
+		{"Last/rows", lastRows},
+		{"Mark/climbs", markClimbs},
+		{"Mark/lease", markLease},
+		{"Trim/no-snapshot", trimNoSnapshot},
+		{"Trim/snapshot", trimSnapshot},
+		{"Trim/each-mark", trimEachMark},
+		{"Trim/ties", trimTies},
+		{"Trim/lease", trimLease},
+		{"Trim/group", trimGroup},
+		{"Trim/rebase", trimRebase},
+		{"DeadLetters/kept", deadLettersKept},
+		{"DeadLetters/bounded", deadLettersBounded},
+		{"Poison/read", poisonRead},
+		{"Poison/recover", poisonRecover},
+		{"Recover/rows", recoverRows},
+		{"Recover/long", recoverLong},
+		{"Recover/trimmed", recoverTrimmed},
+		{"Recover/rebase", recoverRebase},
+		{"Recover/while-written", recoverWhileWritten},
+		{"Follow/gaps", followGaps},
+		{"Follow/rebase", followRebase},
+		{"Arguments", arguments},
+		{"Context", contextDone},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(&scene{T: t, Harness: open(t), tile: newTile()})
+		})
+	}
+}
+
+// newTile returns a tile no test has used.
+func newTile() fence.TileID {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
+	return fence.TileID(binary.BigEndian.Uint64(b[:]) >> 1)
+}
+
+// scene is one tile of a log under test.
+type scene struct {
+	*testing.T
+	Harness
+	tile fence.TileID
+	last fence.Position
+}
+
+// commit appends n batches under an epoch and returns their entries, but for the store's clock. An epoch
+// that is new installs itself.
+func (s *scene) commit(epoch fence.Epoch, n int) []fence.Entry {
+	s.Helper()
+	entries := make([]fence.Entry, n)
+	for i := range entries {
+		c := fence.Commit{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Prev: s.last, Tick: fence.Tick(s.last.Seq + 1),
+			Events: 1, Payload: binary.BigEndian.AppendUint64([]byte("batch\x00\xff"), uint64(s.last.Seq+1)), Install: epoch > s.last.Epoch}
+		r, err := s.Store.Commit(s.Context(), c)
+		require.NoError(s, err)
+		entries[i] = fence.Entry{Position: r.Position, Prev: s.last, Tick: c.Tick, Events: 1, Payload: c.Payload}
+		s.last = r.Position
+	}
+	return entries
+}
+
+// rebase jumps the tile ahead under an epoch and returns the marker entry.
+func (s *scene) rebase(epoch fence.Epoch, seq fence.Seq) fence.Entry {
+	s.Helper()
+	r := fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Seq: seq, Tick: fence.Tick(seq), Blob: []byte("rebased")}
+	receipt, err := s.Store.Rebase(s.Context(), r)
+	require.NoError(s, err)
+	e := fence.Entry{Position: receipt.Position, Prev: s.last, Tick: r.Tick, Rebase: true, Payload: r.Marker()}
+	s.last = receipt.Position
+	return e
+}
+
+// save stores a snapshot at an entry.
+func (s *scene) save(e fence.Entry) fence.Snapshot {
+	s.Helper()
+	blob := []byte("state at " + e.String())
+	require.NoError(s, s.Store.SaveSnapshot(s.Context(), fence.SnapshotWrite{Tile: s.tile, Position: e.Position, Tick: e.Tick, Blob: blob}))
+	return fence.Snapshot{Position: e.Position, Tick: e.Tick, Contact: "owner:1", Sum: fence.Checksum(blob), Blob: blob}
+}
+
+// read reads one cursor of the tile.
+func (s *scene) read(after fence.Seq, limit int) stream.Chunk {
+	s.Helper()
+	chunks, err := s.Log.Read(s.Context(), []stream.Cursor{{Tile: s.tile, After: after, Limit: limit}})
+	require.NoError(s, err)
+	require.Len(s, chunks, 1)
+	require.Equal(s, s.tile, chunks[0].Tile)
+	require.NoError(s, chunks[0].Err)
+	return chunks[0]
+}
+
+// requireEntries compares all but the store's clock, which may only be plausible.
+func (s *scene) requireEntries(want, got []fence.Entry) {
+	s.Helper()
+	require.Len(s, got, len(want))
+	for i := range want {
+		require.InDelta(s, time.Now().UnixMilli(), got[i].Committed, float64(time.Minute.Milliseconds()))
+		e := got[i]
+		e.Committed = 0
+		require.Equal(s, want[i], e)
+	}
+}

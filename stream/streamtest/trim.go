@@ -1,0 +1,191 @@
+package streamtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// lease is long enough for no mark of a test to expire by itself.
+const lease = time.Hour
+
+func (s *scene) mark(c stream.Consumer, seq fence.Seq) {
+	s.Helper()
+	require.NoError(s, s.Log.Mark(s.Context(), s.tile, c, seq))
+}
+
+func (s *scene) marks() map[stream.Consumer]stream.Mark {
+	s.Helper()
+	m, err := s.Log.Marks(s.Context(), s.tile)
+	require.NoError(s, err)
+	return m
+}
+
+// trim trims and requires the answer, and what is left of the stream.
+func (s *scene) trim(want stream.Trimmed) {
+	s.Helper()
+	before := s.read(0, 1<<20).Entries
+	got, err := s.Log.Trim(s.Context(), s.tile, lease)
+	require.NoError(s, err)
+	require.Equal(s, want, got)
+	after := s.read(0, 1<<20).Entries
+	require.Equal(s, before[want.Removed:], after)
+	for _, e := range before[:want.Removed] {
+		require.Less(s, e.Seq, want.Floor)
+	}
+	if len(after) > 0 {
+		require.GreaterOrEqual(s, after[0].Seq, want.Floor)
+	}
+}
+
+func markClimbs(s *scene) {
+	require.Empty(s, s.marks())
+	for i, c := range stream.Consumers() {
+		s.mark(c, fence.Seq(10*i))
+	}
+	require.Len(s, s.marks(), 4)
+	for i, c := range stream.Consumers() {
+		m := s.marks()[c]
+		require.EqualValues(s, 10*i, m.Seq)
+		require.InDelta(s, time.Now().UnixMilli(), m.Moved, float64(time.Minute.Milliseconds()))
+	}
+	for _, step := range []struct{ mark, want fence.Seq }{
+		{5, 5}, {9, 9}, {8, 9}, {0, 9}, {10, 10}, {9, 10}, {100, 100}, {99, 100},
+		{fence.MaxNumber - 1, fence.MaxNumber - 1}, {fence.MaxNumber, fence.MaxNumber}, {fence.MaxNumber - 1, fence.MaxNumber},
+	} {
+		s.mark(stream.BridgeAcked, step.mark)
+		require.Equal(s, step.want, s.marks()[stream.BridgeAcked].Seq)
+	}
+	require.EqualValues(s, 10, s.marks()[stream.BridgePending].Seq, "the other marks stay")
+	// Who may mark need not own anything: the tile has no owner and no stream.
+	require.Empty(s, s.read(0, 0).Entries)
+}
+
+// markLease: every mark renews the lease, also one that moves nothing.
+func markLease(s *scene) {
+	s.mark(stream.RelayFloor, 7)
+	s.AgeMarks(s.tile, lease/2)
+	aged := s.marks()[stream.RelayFloor].Moved
+	require.Less(s, aged, time.Now().Add(-lease/2).Add(time.Minute).UnixMilli())
+	s.mark(stream.RelayFloor, 3)
+	m := s.marks()[stream.RelayFloor]
+	require.EqualValues(s, 7, m.Seq)
+	require.Greater(s, m.Moved, aged)
+}
+
+func trimNoSnapshot(s *scene) {
+	s.trim(stream.Trimmed{})
+	s.commit(1, 5)
+	s.trim(stream.Trimmed{})
+	for _, c := range stream.Consumers() {
+		s.mark(c, 4)
+	}
+	s.trim(stream.Trimmed{})
+	// Expired leases are still told.
+	s.AgeMarks(s.tile, 2*lease)
+	s.trim(stream.Trimmed{Expired: stream.Consumers()})
+	require.Empty(s, s.marks())
+}
+
+func trimSnapshot(s *scene) {
+	entries := s.commit(1, 6)
+	s.save(entries[3])
+	s.trim(stream.Trimmed{Floor: 4, Removed: 3})
+	s.trim(stream.Trimmed{Floor: 4})
+	s.save(entries[5])
+	s.trim(stream.Trimmed{Floor: 6, Removed: 2})
+	// The stream goes on from what is left.
+	s.commit(1, 1)
+	s.DropOwner(s.tile)
+	s.commit(2, 1)
+	s.trim(stream.Trimmed{Floor: 6})
+}
+
+// trimEachMark: each consumer by itself holds the floor, for as long as it is the lowest.
+func trimEachMark(s *scene) {
+	for _, c := range stream.Consumers() {
+		one := &scene{T: s.T, Harness: s.Harness, tile: newTile()}
+		one.save(one.commit(1, 9)[7])
+		others := slices.DeleteFunc(stream.Consumers(), func(o stream.Consumer) bool { return o == c })
+		for _, o := range others {
+			one.mark(o, 6)
+		}
+		one.mark(c, 0) // it needs everything
+		one.trim(stream.Trimmed{Held: c})
+		one.mark(c, 3)
+		one.trim(stream.Trimmed{Floor: 3, Removed: 2, Held: c})
+		one.mark(c, 5)
+		one.trim(stream.Trimmed{Floor: 5, Removed: 2, Held: c})
+		one.mark(c, 9)
+		one.trim(stream.Trimmed{Floor: 6, Removed: 1, Held: others[0]})
+		for _, o := range others {
+			one.mark(o, 100)
+		}
+		one.trim(stream.Trimmed{Floor: 8, Removed: 2}) // past the snapshot nobody holds it
+	}
+}
+
+func trimTies(s *scene) {
+	s.save(s.commit(1, 9)[4])
+	for _, c := range stream.Consumers() {
+		s.mark(c, 5)
+	}
+	s.trim(stream.Trimmed{Floor: 5, Removed: 4}) // as far as the snapshot: nobody holds it
+	s.save(s.read(8, 1).Entries[0])
+	for i, c := range stream.Consumers() {
+		s.trim(stream.Trimmed{Floor: 5, Held: c})
+		s.mark(c, fence.Seq(100+i))
+	}
+	s.trim(stream.Trimmed{Floor: 9, Removed: 4})
+}
+
+func trimLease(s *scene) {
+	s.save(s.commit(1, 9)[8])
+	s.mark(stream.BridgeAcked, 2)
+	s.mark(stream.Checkpointed, 3)
+	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: stream.BridgeAcked})
+	s.AgeMarks(s.tile, lease+time.Second)
+	s.mark(stream.Checkpointed, 1) // renewed, though not moved
+	s.trim(stream.Trimmed{Floor: 3, Removed: 1, Held: stream.Checkpointed, Expired: []stream.Consumer{stream.BridgeAcked}})
+	require.NotContains(s, s.marks(), stream.BridgeAcked)
+	s.trim(stream.Trimmed{Floor: 3, Held: stream.Checkpointed})
+	// Who comes back begins anew, also lower than before.
+	s.mark(stream.BridgeAcked, 1)
+	require.EqualValues(s, 1, s.marks()[stream.BridgeAcked].Seq)
+	s.trim(stream.Trimmed{Floor: 1, Held: stream.BridgeAcked})
+	s.AgeMarks(s.tile, lease+time.Second)
+	s.trim(stream.Trimmed{Floor: 9, Removed: 6, Expired: []stream.Consumer{stream.BridgeAcked, stream.Checkpointed}})
+}
+
+func trimGroup(s *scene) {
+	if s.Group == nil {
+		return
+	}
+	s.save(s.commit(1, 9)[8])
+	s.Group(s.tile, 6, 2) // 5 and 6 are pending
+	s.trim(stream.Trimmed{Floor: 5, Removed: 4, Held: stream.ConsumerGroup})
+	s.mark(stream.RelayFloor, 4)
+	s.trim(stream.Trimmed{Floor: 4, Held: stream.RelayFloor})
+	s.mark(stream.RelayFloor, 5)
+	s.trim(stream.Trimmed{Floor: 5, Held: stream.RelayFloor})
+	require.Error(s, s.Log.Mark(s.Context(), s.tile, stream.ConsumerGroup, 5))
+	idle := &scene{T: s.T, Harness: s.Harness, tile: newTile()}
+	idle.save(idle.commit(1, 4)[3])
+	idle.Group(idle.tile, 4, 0) // nothing pending
+	idle.trim(stream.Trimmed{Floor: 4, Removed: 3})
+}
+
+// trimRebase: a rebase is a snapshot, so what lies before it goes.
+func trimRebase(s *scene) {
+	s.commit(1, 3)
+	s.rebase(2, 100)
+	s.commit(2, 1)
+	s.trim(stream.Trimmed{Floor: 100, Removed: 3})
+	r, err := stream.Recover(s.Context(), s.Log, s.tile)
+	require.NoError(s, err)
+	require.Equal(s, s.last, r.Position)
+}
