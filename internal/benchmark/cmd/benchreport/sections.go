@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// section is one table of the page.
+type section struct {
+	title string
+	about string
+	pkg   string
+	match string
+}
+
+var sections = []section{
+	{"The commit function against raw XADD", "The same 2 KiB payload, the same connection, the same run. `ratio` is commits over raw XADDs.",
+		"./fence/redisfence", "Commit"},
+	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
+	{"Minting an epoch", "PostgreSQL with fsync on. The raw statement is the baseline.", "./fence/pgfence", "."},
+	{"Replay", "A full tile (2,401 ships) and 60 batches: read, verified and folded, as a new owner does.", "./internal/benchmark", "Replay"},
+	{"The bridge", "Batches from the log to fan-out, against the bare publisher.", "./bridge", "."},
+	{"Fan-out", "Sharded pub/sub, against the bare command.", "./stream/fanout/redisfanout", "."},
+	{"The relay", "One frame to many clients, against writing the same bytes to bare sockets.", "./relay", "."},
+	{"Checkpoints", "A 100 KB snapshot, against one bare write of the same bytes.", "./checkpoint/...", "."},
+	{"The ledger", "Admission of one action, against one bare transaction.", "./admission/...", "."},
+	{"Geometry", "The tile of a cell, against the H3 library.", "./tile/region", "."},
+	{"The game of the example", "One tick of the rules, for scale.", "./examples/battle/game", "."},
+}
+
+// result is one line of go test -bench.
+type result struct {
+	name    string
+	metrics []metric
+}
+
+type metric struct {
+	value float64
+	unit  string
+}
+
+// parse reads the lines that go test -bench prints: a name, a count, and pairs of value and unit.
+func parse(out string) []result {
+	var results []result
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
+			continue
+		}
+		name := strings.TrimPrefix(f[0], "Benchmark")
+		if i := strings.LastIndexByte(name, '-'); i > 0 {
+			if _, err := strconv.Atoi(name[i+1:]); err == nil {
+				name = name[:i] // the number of processors
+			}
+		}
+		r := result{name: name}
+		for i := 2; i+1 < len(f); i += 2 {
+			v, err := strconv.ParseFloat(f[i], 64)
+			if err != nil {
+				break
+			}
+			r.metrics = append(r.metrics, metric{value: v, unit: f[i+1]})
+		}
+		if len(r.metrics) > 0 {
+			results = append(results, r)
+		}
+	}
+	return results
+}
+
+// write puts the results into a table with a column for every unit that occurs.
+func (s *section) write(w io.Writer, results []result) {
+	var units []string
+	for _, r := range results {
+		for _, m := range r.metrics {
+			if !slices.Contains(units, m.unit) {
+				units = append(units, m.unit)
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n## %s\n\n%s\n\n| benchmark |", s.title, s.about)
+	for _, u := range units {
+		fmt.Fprintf(w, " %s |", u)
+	}
+	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("---:|", len(units)))
+	for _, r := range results {
+		fmt.Fprintf(w, "| %s |", r.name)
+		for _, u := range units {
+			cell := ""
+			for _, m := range r.metrics {
+				if m.unit == u {
+					cell = figure(m.value)
+				}
+			}
+			fmt.Fprintf(w, " %s |", cell)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// figure prints a number with about three significant digits and separators.
+func figure(v float64) string {
+	switch {
+	case v >= 1000:
+		s := strconv.FormatInt(int64(v+0.5), 10)
+		for i := len(s) - 3; i > 0; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}

@@ -1,0 +1,109 @@
+package benchmark
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/memstream"
+	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/region"
+)
+
+// BenchmarkReplay is what a takeover costs: reading a full tile's snapshot and 60 batches, verifying
+// and folding them.
+func BenchmarkReplay(b *testing.B) {
+	b.Run("memory", func(b *testing.B) {
+		store := memfence.New()
+		replay(b, store, memstream.New(store), 0x85283083fffffff)
+	})
+	b.Run("redis", func(b *testing.B) {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(b), ClusterStateReloadInterval: 500 * time.Millisecond})
+		b.Cleanup(func() { _ = client.Close() })
+		store, err := redisfence.New(client, nil)
+		require.NoError(b, err)
+		require.NoError(b, store.Load(b.Context()))
+		replay(b, store, redisstream.New(store, client), fence.TileID(rand.Uint64()>>8|1))
+	})
+}
+
+func replay(b *testing.B, store fence.Store, log stream.Log, id fence.TileID) {
+	ground, err := region.Of(0x85283083fffffff)
+	require.NoError(b, err)
+	bytes := fullTile(b, store, id, ground)
+	b.ResetTimer()
+	for range b.N {
+		h, err := stream.Recover(b.Context(), log, id)
+		require.NoError(b, err)
+		require.Len(b, h.Entries, batches)
+		rules, err := game.NewRules(ground)
+		require.NoError(b, err)
+		blob, err := tile.OpenSnapshot(h.Snapshot.Blob)
+		require.NoError(b, err)
+		require.NoError(b, rules.Restore(blob))
+		for i := range h.Entries {
+			batch, err := stream.DecodeBatch(h.Entries[i].Payload)
+			require.NoError(b, err)
+			require.NoError(b, rules.Apply(h.Entries[i].Tick, batch.Events))
+		}
+	}
+	b.ReportMetric(float64(bytes)/1024, "snapshot-KiB")
+	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/replay")
+}
+
+const batches = 60
+
+// fullTile commits a tile with a ship on nearly every cell, a snapshot of it, and the batches after it.
+// It returns the snapshot's size.
+func fullTile(b *testing.B, store fence.Store, id fence.TileID, ground *region.Region) int {
+	rules, err := game.NewRules(ground)
+	require.NoError(b, err)
+	ctx := context.Background()
+	var intents []tile.Intent
+	for i := range ground.Len() * 9 / 10 {
+		intents = append(intents, tile.Intent{Tile: id, Actor: shipName(i), Body: game.Order{Kind: game.Spawn}.Encode()})
+	}
+	events, _ := rules.Resolve(1, intents)
+	require.NoError(b, rules.Apply(1, events))
+	state, err := rules.Snapshot()
+	require.NoError(b, err)
+	blob := append(appendUvarint([]byte{1}, len(state)), state...)
+	blob = append(blob, 0)
+	r, err := store.Rebase(ctx, fence.Rebase{Tile: id, Epoch: 1, Contact: "bench:1", Seq: 1, Tick: 1, Blob: blob})
+	require.NoError(b, err)
+	at := r.Position
+	for t := fence.Tick(2); t < 2+batches; t++ {
+		var moves []tile.Intent
+		for i := 0; i < len(intents); i += 3 {
+			moves = append(moves, tile.Intent{Tile: id, Actor: shipName(i), ActionID: fmt.Sprint(t, "/", i),
+				Body: game.Order{Kind: game.Warp, Cell: uint16(rand.IntN(ground.Len()))}.Encode()})
+		}
+		events, _ := rules.Resolve(t, moves)
+		require.NotEmpty(b, events)
+		require.NoError(b, rules.Apply(t, events))
+		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: events})
+		require.NoError(b, err)
+		c := fence.Commit{Tile: id, Epoch: 1, Contact: "bench:1", Prev: at, Tick: t, Events: len(events), Payload: payload}
+		r, err := store.Commit(ctx, c)
+		require.NoError(b, err)
+		at = r.Position
+	}
+	return len(blob)
+}
+
+func shipName(i int) string { return fmt.Sprintf("bot%04d", i) }
+
+func appendUvarint(b []byte, n int) []byte { return binary.AppendUvarint(b, uint64(n)) }
