@@ -1,0 +1,49 @@
+// Package checkpoint copies tiles' snapshots from the coordination store to durable storage, and reads
+// them back when the coordination store is lost.
+//
+//	store, err := sqlite.Open(ctx, "checkpoints.db", nil) // or dynamo.New(client, "checkpoints", nil)
+//	c, err := checkpoint.New(log, store, tiles, nil)
+//	err = c.Run(ctx) // until ctx is cancelled; then one last pass
+//
+// A Checkpointer is deliberately simple: on a cadence it reads each tile's snapshot and writes it to a
+// Store. It replays nothing and knows nothing of the game. It reads the coordination store's state and
+// writes there only its own watermark, stream.Checkpointed, so it can never stand in the way of a commit.
+//
+// # Guarantees
+//
+//   - A checkpoint never goes back: neither its epoch nor its sequence. The Store enforces it in the write
+//     itself, so any number of Checkpointers may work on one tile.
+//   - What Get returns is whole: the blob matches the checksum the owner gave it. A snapshot that does not
+//     is never written.
+//   - The watermark moves only after the Store has confirmed the write. The stream is therefore not
+//     trimmed past a checkpoint, as long as the watermark's lease is alive.
+//   - One tile's trouble is its own: a write that fails or hangs is retried with jittered exponential
+//     backoff, and failing tiles share slots of their own.
+//
+// # What may be lost
+//
+// If the whole coordination store is lost, every tick after the last checkpoint is lost with it. That
+// window is the owner's snapshot interval plus the cadence plus however long the durable store has been
+// failing; Lag in every hook is the part of it that this package can see. Ownership loses nothing: a
+// restored tile continues under a higher epoch and a higher sequence, see Restore.
+//
+// # When the durable store fails
+//
+// The lag grows, the Failed hook says so, and nothing else happens: ticks, commits and delivery do not
+// notice. While a tile's checkpoint is behind, its watermark is not renewed, so a store that stays down
+// longer than the watermark's lease stops holding the stream's tail back, and the stream cannot grow
+// without bound. Alarm on the lag before it reaches the lease (see stream.Log.Trim).
+//
+// # Concurrency
+//
+// A Checkpointer's methods may be called from any goroutine. Run owns every goroutine it starts. Hooks
+// are called from those goroutines, several at once, and should return quickly. Stores are safe for
+// concurrent use, by any number of processes.
+//
+// # Back ends and tests
+//
+// checkpoint/dynamo keeps checkpoints in DynamoDB, checkpoint/sqlite in a file or in memory through SQL,
+// checkpoint/memory in a map. All pass checkpointtest.Run, which is the contract of Store as tests. In
+// your own tests use memory.New: it needs no driver and works inside a testing/synctest bubble, where the
+// cadence costs no time.
+package checkpoint

@@ -1,0 +1,65 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+var (
+	// ErrOlder means that the store holds a snapshot which the one presented does not supersede; an
+	// *OlderError says which. Nothing was written.
+	ErrOlder = errors.New("the stored checkpoint is not older")
+	// ErrNoSnapshot means that the coordination store has no snapshot of the tile yet.
+	ErrNoSnapshot = errors.New("the tile has no snapshot yet")
+	// ErrRunning means that Run was called while another Run of the same Checkpointer was going on.
+	ErrRunning = errors.New("the checkpointer is already running")
+)
+
+// OlderError is a Put that was refused because of what is stored.
+type OlderError struct {
+	Tile      fence.TileID
+	Stored    fence.Position
+	Presented fence.Position
+}
+
+// Covers reports whether nothing is missing: what is stored is the presented position or a later one, as
+// when another checkpointer was faster. It is false in two cases that somebody should hear of: the
+// sequence of a higher epoch went back, or another history stands at the same numbers.
+func (e *OlderError) Covers() bool { return covers(e.Stored, e.Presented) }
+
+func (e *OlderError) Error() string {
+	why := ErrOlder.Error()
+	switch {
+	case e.Covers():
+	case e.Presented.Epoch > e.Stored.Epoch:
+		why = "the sequence went back under a higher epoch"
+	case e.Presented.Epoch == e.Stored.Epoch && e.Presented.Seq == e.Stored.Seq:
+		why = "another history stands at the same sequence"
+	}
+	return fmt.Sprintf("tile %s: checkpoint at %s refused: %s (stored: %s)", e.Tile, e.Presented, why, e.Stored)
+}
+
+// Is matches ErrOlder.
+func (e *OlderError) Is(target error) bool { return target == ErrOlder }
+
+// covers reports whether a checkpoint at stored makes one at p unnecessary.
+func covers(stored, p fence.Position) bool {
+	return stored == p || Supersedes(stored, p) || stored.Epoch > p.Epoch
+}
+
+// FloorError is a snapshot of a lower epoch than its Checkpointer has seen before: what a coordination
+// store shows that has failed over to an older state. It is not written.
+type FloorError struct {
+	Tile      fence.TileID
+	Floor     fence.Epoch // highest epoch seen
+	Presented fence.Position
+}
+
+func (e *FloorError) Error() string {
+	return fmt.Sprintf("tile %s: snapshot at %s is of an older epoch than %d, seen before: %v", e.Tile, e.Presented, e.Floor, fence.ErrStale)
+}
+
+// Is matches fence.ErrStale.
+func (e *FloorError) Is(target error) bool { return target == fence.ErrStale }

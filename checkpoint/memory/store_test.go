@@ -1,0 +1,19 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
+	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/fence"
+)
+
+func TestConformance(t *testing.T) {
+	checkpointtest.Run(t, func(*testing.T) checkpointtest.Harness {
+		store := memory.New()
+		return checkpointtest.Harness{Store: store, Other: store,
+			Damage: func(t *testing.T, tile fence.TileID) { require.True(t, store.Damage(tile)) }}
+	})
+}
