@@ -1,0 +1,21 @@
+// Package sqlite keeps checkpoints in an SQLite database: a file on a developer's machine or a small
+// single-host deployment, or memory. It is a checkpoint.Store, pure Go, without cgo.
+//
+//	store, err := sqlite.Open(ctx, "checkpoints.db", nil) // or ":memory:"
+//	defer store.Close()
+//
+// # Guarantees and failures
+//
+// The rule that a checkpoint never goes back is in the WHERE of the one statement that writes, so several
+// processes may share a file. A file is in write-ahead mode and synchronised at every commit: a Put that
+// has returned survives a power failure, on storage that keeps its promises. ":memory:" is a database of
+// this Store's own that ends with Close.
+//
+// A file that stays locked for longer than Config.BusyTimeout is a *fence.StoreError with
+// fence.ErrNotApplied. Other failures of a write are fence.ErrUnknownOutcome: put the same snapshot again.
+//
+// # Concurrency and tests
+//
+// A Store is safe for concurrent use; SQLite lets one writer at a time proceed. In tests prefer
+// checkpoint/memory, or ":memory:" where SQL matters.
+package sqlite
