@@ -1,0 +1,115 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// attempt brings a tile's checkpoint up to date, tells the hooks, and schedules the next attempt. The
+// caller holds the tile's busy token; attempt gives it back.
+func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	stage, err := c.checkpoint(ctx, t)
+	now := time.Now()
+	delay := c.cadence()
+	switch {
+	case upToDate(err):
+		t.current, t.failures = now, 0
+	case mustNotWrite(err):
+		t.failures = 0
+		info := SkippedInfo{Tile: t.id, Err: err, Lag: now.Sub(t.current)}
+		c.cfg.Logger.Error("snapshot not checkpointed", "tile", t.id.String(), "err", err, "lag", info.Lag)
+		c.cfg.Hooks.Skipped(info)
+	default:
+		t.failures++
+		delay = c.backoff(t.failures)
+		info := FailedInfo{Tile: t.id, Stage: stage, Err: err, Failures: t.failures, Retry: delay, Lag: now.Sub(t.current)}
+		c.cfg.Logger.Warn("checkpoint failed", "tile", t.id.String(), "stage", stage.String(), "err", err,
+			"failures", info.Failures, "retry", delay, "lag", info.Lag)
+		c.cfg.Hooks.Failed(info)
+	}
+	failing := t.failures > 0
+	<-t.busy
+	c.schedule(t, failing, delay)
+	return err
+}
+
+// upToDate reports whether an attempt with this result left nothing to be done.
+func upToDate(err error) bool { return err == nil || errors.Is(err, ErrNoSnapshot) }
+
+// mustNotWrite reports whether the snapshot itself is at fault, so that trying again soon cannot help.
+func mustNotWrite(err error) bool {
+	return errors.Is(err, fence.ErrCorrupt) || errors.Is(err, fence.ErrStale) || errors.Is(err, ErrOlder)
+}
+
+// checkpoint copies the tile's snapshot if the store does not have it, then moves or renews the
+// watermark. Only here, after the store's own word, does the watermark move; and only when the checkpoint
+// is up to date is it renewed, so that a store which stays down cannot hold the stream's tail for ever.
+func (c *Checkpointer) checkpoint(ctx context.Context, t *tileState) (Stage, error) {
+	if !t.durable.IsZero() {
+		// A snapshot is never past the last commit: where the two meet there is nothing newer, and an idle
+		// tile's snapshot need not be fetched.
+		last, err := c.log.Last(ctx, t.id)
+		if err != nil {
+			return Reading, err
+		}
+		if last == t.durable {
+			return Marking, c.mark(ctx, t)
+		}
+	}
+	s, found, err := c.log.Snapshot(ctx, t.id)
+	switch {
+	case err != nil:
+		return Reading, err
+	case !found:
+		return Reading, fmt.Errorf("tile %s: %w", t.id, ErrNoSnapshot)
+	case s.Epoch < t.floor:
+		return Reading, &FloorError{Tile: t.id, Floor: t.floor, Presented: s.Position}
+	}
+	t.floor = s.Epoch
+	if !covers(t.durable, s.Position) {
+		if err := c.write(ctx, t, s); err != nil {
+			return Writing, err
+		}
+	}
+	return Marking, c.mark(ctx, t)
+}
+
+// write puts the snapshot, and takes what the store has instead if that is as good.
+func (c *Checkpointer) write(ctx context.Context, t *tileState, s fence.Snapshot) error {
+	begin := time.Now()
+	err := c.store.Put(ctx, t.id, s)
+	durable := s.Position
+	if older := (*OlderError)(nil); errors.As(err, &older) {
+		t.floor = max(t.floor, older.Stored.Epoch)
+		if older.Covers() {
+			err, durable = nil, older.Stored
+		}
+	}
+	if err != nil {
+		return err
+	}
+	t.durable = durable
+	now := time.Now()
+	c.cfg.Hooks.Durable(DurableInfo{Tile: t.id, Position: durable, Bytes: len(s.Blob), Took: now.Sub(begin), Lag: now.Sub(t.current)})
+	return nil
+}
+
+// mark moves the watermark to what is durable, or renews its lease when that is due.
+func (c *Checkpointer) mark(ctx context.Context, t *tileState) error {
+	if t.marked == t.durable.Seq && time.Since(t.renewed) < c.cfg.Renew {
+		return nil
+	}
+	begin := time.Now()
+	if err := c.log.Mark(ctx, t.id, stream.Checkpointed, t.durable.Seq); err != nil {
+		return err
+	}
+	t.marked, t.renewed = t.durable.Seq, begin
+	return nil
+}

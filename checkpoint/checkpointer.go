@@ -1,0 +1,191 @@
+package checkpoint
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Checkpointer copies the snapshots of a changing set of tiles to a Store. See the package comment for
+// what it guarantees. Its methods are safe for concurrent use.
+type Checkpointer struct {
+	log   stream.Log
+	store Store
+	cfg   Config
+
+	mu      sync.Mutex // guards the rest, and the scheduling of each tile
+	tiles   map[fence.TileID]*tileState
+	healthy *lane // tiles whose last attempt did not fail
+	failing *lane // the others
+	running bool
+}
+
+// tileState is what a Checkpointer remembers of a tile.
+type tileState struct {
+	id fence.TileID
+
+	// busy holds a token while somebody works on the tile, who alone may touch the next block.
+	busy     chan struct{}
+	floor    fence.Epoch    // highest epoch a snapshot was seen under
+	durable  fence.Position // in the store, as far as this process knows; zero: it does not know
+	current  time.Time      // when the store was last known to hold the latest snapshot
+	marked   fence.Seq      // last watermark written
+	renewed  time.Time      // when
+	failures int            // attempts failed in a row
+
+	// Guarded by Checkpointer.mu.
+	removed bool
+	lane    *lane // where it waits; nil while a lane's slot works on it
+	due     time.Time
+	index   int // in lane.queue
+}
+
+// New returns a Checkpointer for the given tiles; Add and Remove change them later. Nothing happens
+// before Run or CheckpointNow. A *fence.ArgumentError names a missing log or store, a zero tile, or an
+// option out of range.
+func New(log stream.Log, store Store, tiles []fence.TileID, cfg *Config) (*Checkpointer, error) {
+	if log == nil {
+		return nil, &fence.ArgumentError{Field: "log", Value: nil, Want: "the coordination store's log"}
+	}
+	if store == nil {
+		return nil, &fence.ArgumentError{Field: "store", Value: nil, Want: "a durable store"}
+	}
+	full, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Checkpointer{log: log, store: store, cfg: full, tiles: map[fence.TileID]*tileState{},
+		healthy: newLane(), failing: newLane()}
+	for _, t := range tiles {
+		if err := c.Add(t); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Add puts a tile under care; its first attempt is within one cadence. Adding a tile twice is no error;
+// the zero tile is a *fence.ArgumentError.
+func (c *Checkpointer) Add(tile fence.TileID) error {
+	if err := CheckTile(tile); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tiles[tile] != nil {
+		return nil
+	}
+	t := &tileState{id: tile, busy: make(chan struct{}, 1), current: time.Now()}
+	c.tiles[tile] = t
+	c.healthy.put(t, time.Now().Add(c.spread()))
+	return nil
+}
+
+// Remove takes a tile out of care and forgets all about it, its epoch floor included. An attempt under
+// way finishes; there is no last one, for which call CheckpointNow first. Its watermark is left to
+// expire. Removing an unknown tile does nothing.
+func (c *Checkpointer) Remove(tile fence.TileID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.tiles[tile]; t != nil {
+		t.removed = true
+		t.unqueue()
+		delete(c.tiles, tile)
+	}
+}
+
+// CheckpointNow makes a tile's latest snapshot durable now, whether Run is going on or not, waiting for
+// an attempt under way. It makes one attempt, bounded by ctx and Config.Timeout, outside the limit on
+// concurrency, and reports it to the hooks as Run does.
+//
+// A nil error means that the store holds the tile's latest snapshot and the watermark says so. Errors: a
+// *fence.ArgumentError for a tile that was not added; ErrNoSnapshot; a *fence.CorruptError, *FloorError
+// or *OlderError for a snapshot that must not be written (see SkippedInfo); otherwise what the store or
+// the log answered, and the tile is retried by Run.
+func (c *Checkpointer) CheckpointNow(ctx context.Context, tile fence.TileID) error {
+	c.mu.Lock()
+	t := c.tiles[tile]
+	c.mu.Unlock()
+	if t == nil {
+		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "a tile of this checkpointer, see Add"}
+	}
+	select {
+	case t.busy <- struct{}{}:
+	case <-ctx.Done():
+		return &fence.StoreError{Op: "checkpoint", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+	}
+	return c.attempt(ctx, t)
+}
+
+// Run keeps the tiles' checkpoints up to date until ctx is cancelled. Then it lets the attempts under
+// way finish and makes one last attempt at every tile, all within Config.Drain, and returns nil; the
+// Drained hook says whether every tile made it. ErrRunning is its only error. It may run again later.
+func (c *Checkpointer) Run(ctx context.Context) error {
+	c.mu.Lock()
+	if c.running {
+		c.mu.Unlock()
+		return ErrRunning
+	}
+	c.running = true
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.running = false
+		c.mu.Unlock()
+	}()
+
+	// Attempts outlive ctx, so that one which has uploaded most of a snapshot is not thrown away.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var lanes sync.WaitGroup
+	for _, l := range []*lane{c.healthy, c.failing} {
+		lanes.Go(func() { c.serve(ctx, work, l) })
+	}
+	<-ctx.Done()
+	begin := time.Now()
+	defer time.AfterFunc(c.cfg.Drain, cancel).Stop()
+	lanes.Wait()
+	c.drain(work, begin)
+	return nil
+}
+
+// drain makes one last attempt at every tile until ctx, which ends with Config.Drain, is done. The lanes
+// stay apart, so that tiles whose writes hang do not use up the time of the others.
+func (c *Checkpointer) drain(ctx context.Context, begin time.Time) {
+	c.mu.Lock()
+	total := len(c.tiles)
+	queues := [...][]*tileState{slices.Clone(c.healthy.queue), slices.Clone(c.failing.queue)}
+	c.mu.Unlock()
+
+	var lanes sync.WaitGroup
+	var mu sync.Mutex
+	behind := 0
+	for _, tiles := range queues {
+		next := make(chan *tileState)
+		lanes.Go(func() {
+			defer close(next)
+			for _, t := range tiles {
+				next <- t
+			}
+		})
+		for range min(c.cfg.Concurrency, len(tiles)) {
+			lanes.Go(func() {
+				for t := range next {
+					if !c.last(ctx, t) {
+						mu.Lock()
+						behind++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	lanes.Wait()
+	info := DrainedInfo{Tiles: total, Behind: behind, Took: time.Since(begin)}
+	c.cfg.Logger.Info("checkpointer drained", "tiles", info.Tiles, "behind", info.Behind, "took", info.Took)
+	c.cfg.Hooks.Drained(info)
+}

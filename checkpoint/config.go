@@ -1,0 +1,181 @@
+package checkpoint
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Defaults of Config.
+const (
+	DefaultCadence     = 5 * time.Second
+	DefaultRenew       = 20 * time.Second
+	DefaultConcurrency = 8
+	DefaultTimeout     = 30 * time.Second
+	DefaultRetryMin    = time.Second
+	DefaultRetryMax    = 30 * time.Second
+	DefaultDrain       = 10 * time.Second
+)
+
+// Config holds a Checkpointer's options. The zero value of each field means its default.
+type Config struct {
+	// Cadence is how often a tile is looked at, give or take a tenth: tiles are spread over it, so that they
+	// do not reach the store together. Default DefaultCadence.
+	Cadence time.Duration
+
+	// Renew is how often the watermark of a tile whose checkpoint is up to date is written again, so that
+	// its lease (see stream.Log.Trim) does not run out. It should be at most a third of that lease. Default
+	// DefaultRenew.
+	Renew time.Duration
+
+	// Concurrency is how many tiles are worked on at once. Tiles whose last attempt failed have as many
+	// slots of their own, so that a store which fails or hangs for some tiles does not delay the others.
+	// Each slot may hold one snapshot in memory. Default DefaultConcurrency.
+	Concurrency int
+
+	// Timeout bounds one attempt at one tile: reading, writing and marking. Default DefaultTimeout.
+	Timeout time.Duration
+
+	// RetryMin and RetryMax bound the wait after a failed attempt at a tile: it doubles from RetryMin with
+	// every failure in a row up to RetryMax, less up to half of it at random. Defaults DefaultRetryMin,
+	// and DefaultRetryMax or RetryMin if that is longer.
+	RetryMin, RetryMax time.Duration
+
+	// Drain bounds what Run still does after its context is cancelled: attempts under way, and one last
+	// pass over all tiles. Default DefaultDrain.
+	Drain time.Duration
+
+	// Logger gets failures (warnings), snapshots that must not be written (errors), and the drain. Nil
+	// discards.
+	Logger *slog.Logger
+
+	Hooks Hooks
+}
+
+// Hooks are called as things happen, for metrics and alarms. Each may be nil. They are called from the
+// Checkpointer's goroutines, several at once, and hold up the tile they report on.
+//
+// Lag, in each info, is how long ago the store was last known to hold the tile's latest snapshot: since
+// the tile was added, if it never was. It uses this process's monotonic clock.
+type Hooks struct {
+	Durable func(DurableInfo) // a snapshot is in the durable store
+	Skipped func(SkippedInfo) // a snapshot must not be written
+	Failed  func(FailedInfo)  // an attempt failed and will be repeated
+	Drained func(DrainedInfo) // the last pass of Run has ended
+}
+
+// DurableInfo is a snapshot that is in the durable store.
+type DurableInfo struct {
+	Tile     fence.TileID
+	Position fence.Position // what is durable: the snapshot that was read, or a later one the store had
+	Bytes    int            // of the snapshot that was read
+	Took     time.Duration  // the write
+	Lag      time.Duration  // that ended with it
+}
+
+// SkippedInfo is a snapshot that must not be written. The tile is looked at again at the cadence.
+type SkippedInfo struct {
+	Tile fence.TileID
+	// Err is a *fence.CorruptError for a damaged snapshot, a *FloorError for one of an older epoch than seen
+	// before, or an *OlderError that does not cover the snapshot.
+	Err error
+	Lag time.Duration
+}
+
+// FailedInfo is a failed attempt at a tile.
+type FailedInfo struct {
+	Tile     fence.TileID
+	Stage    Stage
+	Err      error
+	Failures int           // in a row, this one included
+	Retry    time.Duration // until the next attempt
+	Lag      time.Duration
+}
+
+// DrainedInfo is the end of Run.
+type DrainedInfo struct {
+	Tiles  int           // looked at
+	Behind int           // of them, how many may have a newer snapshot than their checkpoint
+	Took   time.Duration // from the cancellation
+}
+
+// Stage is what an attempt was doing.
+type Stage uint8
+
+// The stages. Zero is no stage.
+const (
+	Reading Stage = 1 // the coordination store
+	Writing Stage = 2 // the durable store
+	Marking Stage = 3 // the watermark; the snapshot is durable
+)
+
+// String returns the stage's lower-case name.
+func (s Stage) String() string {
+	switch s {
+	case Reading:
+		return "reading"
+	case Writing:
+		return "writing"
+	case Marking:
+		return "marking"
+	}
+	return "none"
+}
+
+// withDefaults returns a checked copy in which no field is nil or zero.
+func (cfg *Config) withDefaults() (Config, error) {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	durations := []struct {
+		name string
+		p    *time.Duration
+		def  time.Duration
+	}{
+		{"Cadence", &c.Cadence, DefaultCadence},
+		{"Renew", &c.Renew, DefaultRenew},
+		{"Timeout", &c.Timeout, DefaultTimeout},
+		{"RetryMin", &c.RetryMin, DefaultRetryMin},
+		{"RetryMax", &c.RetryMax, max(DefaultRetryMax, c.RetryMin)},
+		{"Drain", &c.Drain, DefaultDrain},
+	}
+	for _, d := range durations {
+		if *d.p < 0 {
+			return Config{}, &fence.ArgumentError{Field: d.name, Value: *d.p, Want: "a duration, or zero for the default"}
+		}
+		if *d.p == 0 {
+			*d.p = d.def
+		}
+	}
+	switch {
+	case c.RetryMax < c.RetryMin:
+		return Config{}, &fence.ArgumentError{Field: "RetryMax", Value: c.RetryMax, Want: "not below RetryMin"}
+	case c.Concurrency < 0:
+		return Config{}, &fence.ArgumentError{Field: "Concurrency", Value: c.Concurrency, Want: "a count, or zero for the default"}
+	case c.Concurrency == 0:
+		c.Concurrency = DefaultConcurrency
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Hooks = c.Hooks.filled()
+	return c, nil
+}
+
+func (h Hooks) filled() Hooks {
+	if h.Durable == nil {
+		h.Durable = func(DurableInfo) {}
+	}
+	if h.Skipped == nil {
+		h.Skipped = func(SkippedInfo) {}
+	}
+	if h.Failed == nil {
+		h.Failed = func(FailedInfo) {}
+	}
+	if h.Drained == nil {
+		h.Drained = func(DrainedInfo) {}
+	}
+	return h
+}

@@ -1,0 +1,170 @@
+package checkpoint
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// lane is a queue of tiles ordered by when they are due. It is guarded by Checkpointer.mu.
+type lane struct {
+	queue dueHeap
+	wake  chan struct{} // has a token when the head of the queue may have changed
+}
+
+func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
+
+// put queues a tile that is in no lane.
+func (l *lane) put(t *tileState, due time.Time) {
+	t.lane, t.due = l, due
+	heap.Push(&l.queue, t)
+	if t.index == 0 {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// unqueue takes a tile out of its lane, if it is in one.
+func (t *tileState) unqueue() {
+	if t.lane != nil {
+		heap.Remove(&t.lane.queue, t.index)
+		t.lane = nil
+	}
+}
+
+// serve works on a lane's tiles as they become due, until ctx is done; then it waits for those under
+// way. Attempts are made under work.
+func (c *Checkpointer) serve(ctx, work context.Context, l *lane) {
+	var attempts sync.WaitGroup
+	defer attempts.Wait()
+	slots := make(chan struct{}, c.cfg.Concurrency)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		t := c.next(ctx, l)
+		if t == nil {
+			return
+		}
+		attempts.Go(func() {
+			c.visit(work, t)
+			<-slots
+		})
+	}
+}
+
+// next takes the lane's next tile that is due, waiting for it; nil when ctx is done.
+func (c *Checkpointer) next(ctx context.Context, l *lane) *tileState {
+	for ctx.Err() == nil {
+		var due <-chan time.Time
+		c.mu.Lock()
+		if len(l.queue) > 0 {
+			t := l.queue[0]
+			wait := time.Until(t.due)
+			if wait <= 0 {
+				t.unqueue()
+				c.mu.Unlock()
+				return t
+			}
+			due = time.After(wait)
+		}
+		c.mu.Unlock()
+		select {
+		case <-due:
+		case <-l.wake:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// visit makes one attempt at a tile taken out of its lane.
+func (c *Checkpointer) visit(ctx context.Context, t *tileState) {
+	select {
+	case t.busy <- struct{}{}:
+		_ = c.attempt(ctx, t) // reported to the hooks, and scheduled again
+	default:
+		// CheckpointNow is at it, and may change the lane when it is done.
+		c.schedule(t, false, c.cadence())
+	}
+}
+
+// last makes the last attempt at a tile and reports whether its checkpoint is up to date.
+func (c *Checkpointer) last(ctx context.Context, t *tileState) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	select {
+	case t.busy <- struct{}{}:
+		return upToDate(c.attempt(ctx, t))
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// schedule puts a tile into the lane it belongs to, due after delay, wherever it was.
+func (c *Checkpointer) schedule(t *tileState, failing bool, delay time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.removed {
+		return
+	}
+	t.unqueue()
+	l := c.healthy
+	if failing {
+		l = c.failing
+	}
+	l.put(t, time.Now().Add(delay))
+}
+
+// spread is when a new tile's first attempt is due: anywhere in a cadence.
+func (c *Checkpointer) spread() time.Duration { return rand.N(c.cfg.Cadence) }
+
+// cadence is the configured one give or take a tenth, so that tiles which met once drift apart.
+func (c *Checkpointer) cadence() time.Duration {
+	tenth := c.cfg.Cadence / 10
+	return c.cfg.Cadence - tenth + rand.N(2*tenth+1)
+}
+
+// backoff is the wait after the given number of failures in a row.
+func (c *Checkpointer) backoff(failures int) time.Duration {
+	d := c.cfg.RetryMin
+	for i := 1; i < failures && d < c.cfg.RetryMax; i++ {
+		d *= 2
+	}
+	d = min(d, c.cfg.RetryMax)
+	return d - rand.N(d/2+1)
+}
+
+// dueHeap orders tiles by when they are due; see container/heap.
+type dueHeap []*tileState
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (h *dueHeap) Push(x any) {
+	t := x.(*tileState)
+	t.index = len(*h)
+	*h = append(*h, t)
+}
+
+// Pop implements heap.Interface.
+func (h *dueHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return t
+}
