@@ -1,0 +1,13 @@
+// Package admissiontest is the contract of admission.Store as tests. A back end passes it, embedded and
+// real alike:
+//
+//	func TestStore(t *testing.T) {
+//		admissiontest.Run(t, func(t *testing.T) admission.Store { return openMine(t) })
+//	}
+//
+// The suite uses names that nobody else uses, so the stores it gets may share a database that holds other
+// data. It asks for a store once a test and does not close it.
+//
+// One of its tests is random: it prints its seed, and the environment variable ADMISSIONTEST_SEED repeats
+// a run's calls (how they interleave stays the scheduler's choice).
+package admissiontest

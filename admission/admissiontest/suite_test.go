@@ -1,0 +1,118 @@
+package admissiontest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/admissiontest"
+	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func memory(t *testing.T) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+// mutant is a store with one promise broken.
+type mutant struct {
+	admission.Store
+	admit   func(ctx context.Context, s admission.Store, a admission.Artifact) (admission.Artifact, error)
+	attempt func(ctx context.Context, s admission.Store, id string) (admission.Artifact, error)
+	settle  func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error)
+	grant   func(ctx context.Context, s admission.Store, g admission.Grant) error
+}
+
+func (m mutant) Admit(ctx context.Context, a admission.Artifact) (admission.Artifact, error) {
+	if m.admit == nil {
+		return m.Store.Admit(ctx, a)
+	}
+	return m.admit(ctx, m.Store, a)
+}
+
+func (m mutant) Attempt(ctx context.Context, id string, attempt admission.AttemptID, at time.Time) (admission.Artifact, error) {
+	if m.attempt == nil {
+		return m.Store.Attempt(ctx, id, attempt, at)
+	}
+	return m.attempt(ctx, m.Store, id)
+}
+
+func (m mutant) Settle(ctx context.Context, c admission.Settlement) (admission.Artifact, error) {
+	if m.settle == nil {
+		return m.Store.Settle(ctx, c)
+	}
+	return m.settle(ctx, m.Store, c)
+}
+
+func (m mutant) Grant(ctx context.Context, g admission.Grant) error {
+	if m.grant == nil {
+		return m.Store.Grant(ctx, g)
+	}
+	return m.grant(ctx, m.Store, g)
+}
+
+// TestSoakCatchesMutants breaks one promise at a time; the soak must notice.
+func TestSoakCatchesMutants(t *testing.T) {
+	for name, m := range map[string]mutant{
+		"a retry spends again": {admit: func(ctx context.Context, s admission.Store, a admission.Artifact) (admission.Artifact, error) {
+			if had, err := s.Lookup(ctx, a.ActionID); err == nil {
+				b := a
+				b.ActionID = admission.NewActionID()
+				_, err := s.Admit(ctx, b)
+				return had, err
+			}
+			return s.Admit(ctx, a)
+		}},
+		"a retry gets an admission of its own": {admit: func(ctx context.Context, s admission.Store, a admission.Artifact) (admission.Artifact, error) {
+			got, err := s.Admit(ctx, a)
+			got.AdmissionID = a.AdmissionID
+			return got, err
+		}},
+		"the last outcome wins": {settle: func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error) {
+			got, err := s.Settle(ctx, c)
+			got.Outcome = c.Outcome
+			return got, err
+		}},
+		"abandoning gives back twice": {settle: func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error) {
+			got, err := s.Settle(ctx, c)
+			if err == nil && c.Abandon() && got.Refunded && got.Cost > 0 {
+				g := admission.Grant{ID: admission.NewActionID(), Owner: got.Actor, Asset: got.Asset, Amount: got.Cost, At: c.At}
+				err = s.Grant(ctx, g)
+			}
+			return got, err
+		}},
+		"abandoning gives back nothing": {settle: func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error) {
+			got, err := s.Settle(ctx, c)
+			if err == nil && got.Refunded && got.Cost > 0 {
+				b := got
+				b.ActionID, b.Outcome, b.Attempts = admission.NewActionID(), 0, 1
+				_, err = s.Admit(ctx, b)
+			}
+			return got, err
+		}},
+		"a grant is minted at each try": {grant: func(ctx context.Context, s admission.Store, g admission.Grant) error {
+			g.ID = admission.NewActionID()
+			return s.Grant(ctx, g)
+		}},
+		"an answer is made up": {attempt: func(_ context.Context, _ admission.Store, id string) (admission.Artifact, error) {
+			return admission.Artifact{ActionID: id, AdmissionID: "x", Outcome: stream.Applied}, nil
+		}},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			m.Store = memory(t)
+			require.Error(t, admissiontest.Soak(t.Context(), m, admissiontest.SoakConfig{Seed: 1, Calls: 150}))
+		})
+	}
+	require.NoError(t, admissiontest.Soak(t.Context(), memory(t), admissiontest.SoakConfig{Seed: 1, Calls: 150}))
+}

@@ -1,0 +1,184 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// delivery is what became of sending an intent.
+type delivery struct {
+	outcome   stream.Outcome
+	err       error // nil with an outcome
+	doubt     bool  // some process it was sent to may resolve it, although err says otherwise
+	redirects int
+	resubmits int
+	replayed  bool // nothing was sent, the ledger had the outcome
+}
+
+// movedTwice reports whether every process the intent was sent to, two in all, does not own the tile and
+// will never resolve the intent.
+func (d *delivery) movedTwice() bool {
+	return d.redirects > 1 && !d.doubt && errors.Is(d.err, tile.ErrRedirect)
+}
+
+// deliver sends an intent to its tile's owner. If that process names another owner, the intent is
+// resubmitted there, once: a wrong route is the system's miss and costs the player a round trip, no more.
+func (g *Gateway) deliver(ctx context.Context, in tile.Intent) (d delivery) {
+	contact, err := g.router.Route(ctx, in.Tile)
+	if err != nil {
+		d.err = asRouteError(in.Tile, err)
+		return d
+	}
+	g.submit(ctx, contact, in, &d)
+	to, moved := movedTo(d.err)
+	if !moved {
+		return d
+	}
+	if to.Contact == "" || to.Contact == contact {
+		// The router has been told that contact is wrong; what it says now comes from further up.
+		better, err := g.router.Route(ctx, in.Tile)
+		if err != nil {
+			d.err = asRouteError(in.Tile, err)
+			return d
+		}
+		to.Contact = better
+	}
+	if to.Contact == contact {
+		d.err = &RouteError{Tile: in.Tile, Err: d.err}
+		return d
+	}
+	d.resubmits++
+	g.submit(ctx, to.Contact, in, &d)
+	return d
+}
+
+// submit sends the intent to one process and tells the router what it learned.
+func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d *delivery) {
+	// A caller who has left says nothing about the contact.
+	gone := func() bool { return ctx.Err() != nil }
+	limited, cancel := context.WithTimeout(ctx, g.cfg.ForwardTimeout)
+	defer cancel()
+	outcome, err := g.tiles.Forward(limited, contact, in)
+	if err == nil && !outcome.Valid() {
+		err = &fence.ArgumentError{Field: "outcome", Value: outcome, Want: "one of the four"}
+		d.doubt = true
+	}
+	if err == nil {
+		d.outcome, d.err = outcome, nil
+		return
+	}
+	d.err = &ForwardError{Tile: in.Tile, Contact: contact, Err: err}
+	d.doubt = d.doubt || !undelivered(err)
+	if to, moved := movedTo(err); moved {
+		d.redirects++
+		g.router.Correct(contact, to)
+		g.cfg.Hooks.Redirect(RedirectInfo{Tile: in.Tile, From: contact, To: to.Contact, Epoch: to.Epoch})
+		return
+	}
+	if unreachable := !errors.Is(err, tile.ErrOverloaded) && !errors.Is(err, fence.ErrInvalidArgument); unreachable && !gone() {
+		g.router.Correct(contact, &tile.RedirectError{Tile: in.Tile})
+	}
+}
+
+// movedTo returns the owner that err names, which may be unknown, if err says that the tile has moved.
+func movedTo(err error) (*tile.RedirectError, bool) {
+	var r *tile.RedirectError
+	if errors.As(err, &r) {
+		return &tile.RedirectError{Tile: r.Tile, Epoch: r.Epoch, Contact: r.Contact}, true
+	}
+	var u *tile.UnresolvedError
+	if errors.As(err, &u) {
+		return &tile.RedirectError{Tile: u.Tile, Epoch: u.Epoch, Contact: u.Contact}, true
+	}
+	return nil, false
+}
+
+// undelivered reports whether err says for certain that the process will never resolve the intent.
+func undelivered(err error) bool {
+	if errors.Is(err, tile.ErrUnresolved) || errors.Is(err, fence.ErrUnknownOutcome) {
+		return false
+	}
+	for _, sure := range []error{tile.ErrRedirect, tile.ErrOverloaded, fence.ErrInvalidArgument, fence.ErrNotApplied} {
+		if errors.Is(err, sure) {
+			return true
+		}
+	}
+	return false
+}
+
+func asRouteError(id fence.TileID, err error) error {
+	if errors.Is(err, ErrNoRoute) {
+		return err
+	}
+	return &RouteError{Tile: id, Err: err}
+}
+
+// finish delivers an open action, whose attempt the caller has begun, and settles it.
+//
+// What it does with the delivery:
+//
+//	outcome                              resolve with it
+//	no tile will ever resolve it:
+//	  redirected twice                   abandon as redirected
+//	  refused as malformed               abandon as rejected
+//	  overloaded, no route, unreachable  withdraw the attempt; pending
+//	anything in doubt                    pending
+//
+// Abandoning fails while another attempt may have delivered the action; then it is withdrawn and pending.
+func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery, error) {
+	if time.Since(art.Admitted) > g.cfg.RetryWindow {
+		return g.expire(ctx, art)
+	}
+	d := g.deliver(ctx, art.Intent())
+	// The tile's answer is kept even if the caller has gone: that is the moment it matters most.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.SettleTimeout)
+	defer cancel()
+	switch {
+	case d.err == nil:
+		got, err := g.ledger.Resolve(ctx, art.ActionID, d.outcome)
+		if err != nil {
+			return art, d, &PendingError{Artifact: art, Err: err}
+		}
+		return got, d, nil
+	case d.doubt:
+	case d.movedTwice():
+		if got, err := g.ledger.Abandon(ctx, art, stream.Redirected); err == nil {
+			return got, d, nil
+		}
+		g.withdraw(ctx, art)
+	case errors.Is(d.err, ErrForward) && errors.Is(d.err, fence.ErrInvalidArgument):
+		if got, err := g.ledger.Abandon(ctx, art, stream.Rejected); err == nil {
+			return got, d, nil
+		}
+		g.withdraw(ctx, art)
+	default:
+		g.withdraw(ctx, art)
+	}
+	return art, d, &PendingError{Artifact: art, Err: d.err}
+}
+
+// expire ends an action that may not be sent any more: with its cost back, if no attempt but this one was
+// ever begun and not withdrawn. Otherwise a tile may have applied it, and forgotten.
+func (g *Gateway) expire(ctx context.Context, art Artifact) (Artifact, delivery, error) {
+	got, err := g.ledger.Abandon(ctx, art, stream.Rejected)
+	if err == nil {
+		return got, delivery{}, nil
+	}
+	if errors.Is(err, ErrContested) {
+		err = ErrExpired
+	}
+	g.withdraw(ctx, art)
+	return art, delivery{}, &PendingError{Artifact: art, Err: err}
+}
+
+// withdraw is best effort: an attempt that stays counted only keeps the action from being abandoned.
+func (g *Gateway) withdraw(ctx context.Context, art Artifact) {
+	if err := g.ledger.Withdraw(ctx, art); err != nil {
+		g.cfg.Logger.Warn("attempt could not be withdrawn", "action", art.ActionID, "error", err)
+	}
+}

@@ -1,0 +1,74 @@
+// Package admission is where players' intents enter: the durable ledger for what spends or mints, and the
+// gateway with its two doors.
+//
+//	ledger, err := admission.New(store, nil)             // over admission/dynamo or admission/sqlite
+//	router, err := admission.NewStoreRouter(coordination, nil)
+//	gateway, err := admission.NewGateway(ledger, router, tiles, nil)
+//
+//	outcome, err := gateway.Move(ctx, intent)            // movement: checked, shaped, sent
+//	artifact, err := gateway.Act(ctx, action)            // economic: admitted durably, then sent, then settled
+//	go gateway.Run(ctx)                                  // finishes what clients and gateways left behind
+//
+// Movement needs no record: an applied move is an event in the tile's stream, and moving again is harmless.
+// An economic action is spent and recorded in one durable step before any tile sees it, and its record, the
+// Artifact, is from then on the only source of its answer.
+//
+// # Guarantees
+//
+// For every action ID, across crashes of clients, gateways and tiles and retries at every step:
+//
+//   - The cost is spent at most once: the spend and the artifact are one atomic write, and it is made only
+//     if the action has no artifact.
+//   - There is exactly one outcome, and everybody who asks gets it, for as long as artifacts are kept. An
+//     action its account could not pay for is rejected for good, also when the balance grows later.
+//   - No balance goes below zero, and balances plus what open and resolved actions have spent are what was
+//     granted.
+//   - A tile applies the action at most once: the tile remembers action IDs, the gateway stops sending an
+//     action before the tile forgets it (GatewayConfig.RetryWindow), and what is sent is always the first
+//     request, as admitted.
+//   - What was spent is given back only by Abandon, which needs certainty: every process the action was sent
+//     to has said that it will never resolve it, and nobody else has ever begun to send it. Outcomes that a
+//     tile reports, rejected and fizzled included, give nothing back. A game that wants to make good for
+//     one grants the amount under a grant ID made from the action ID, which makes that idempotent too.
+//
+// The ledger knows what a tile answered. Whether the tile's events survive is the durability that the tile
+// was configured with: losing the whole coordination store may take back the last seconds of play, but not
+// the spends that belong to them.
+//
+// # Failures
+//
+// An error from Act says what to do. ErrPending: the action is admitted, and its outcome not known; call
+// again with the same action, now or later, on any gateway. A *StoreError: whether it was admitted is not
+// known, or it was not; call again likewise. Anything else: nothing happened, and the error says why.
+//
+//	crash or lost answer                 the retry
+//	before or during Admit               admits, or finds what was admitted
+//	after Admit, before the tile         sends it
+//	after the tile applied it            sends it again; the tile answers from memory
+//	after the outcome was recorded       reads it
+//
+// A retry nobody makes is made by a sweep (Gateway.Run, Gateway.Sweep).
+//
+// The one case that needs an operator: an attempt was lost on its way to the tile or back, and no further
+// attempt got an answer within RetryWindow. The tile may have applied the action and forgotten it, so it is
+// not sent again; it stays open, with ErrExpired, until somebody who has looked calls
+// AdmissionLedger.Resolve.
+//
+// # Trust
+//
+// Actor is believed: take it from authentication, as package gatewayws does. Asset, cost and cooldown are
+// believed too, unless GatewayConfig.Price sets them. One action ID names one action whoever presents it,
+// and a second request under it is refused with ErrReused; so IDs must be hard to guess (NewActionID).
+// Rules must refuse what costs something in an intent without an ActionID: such an intent came by the door
+// for movement.
+//
+// # Concurrency
+//
+// AdmissionLedger, Gateway and StoreRouter are safe for concurrent use and keep no state that matters, so
+// any number of processes may share a store. Constructors start nothing; Run owns its goroutines.
+//
+// # Testing
+//
+// sqlite.Open(ctx, sqlite.Memory, nil) is a whole ledger in memory, and works inside testing/synctest. A
+// fake Forwarder is one method. Stores are tested with admissiontest.Run.
+package admission

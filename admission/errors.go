@@ -1,0 +1,147 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Classes of errors; the pointer types below carry the facts.
+var (
+	// ErrReused: the action or grant ID was used before, for another request. A *ReusedError says which.
+	ErrReused = errors.New("ID was used for another request")
+	// ErrUnknownAction: the ledger has no artifact of that action ID.
+	ErrUnknownAction = errors.New("action is not in the ledger")
+	// ErrContested: the action cannot be abandoned, since another attempt may have delivered it.
+	ErrContested = errors.New("another attempt may have delivered the action")
+	// ErrExpired: the action was not delivered within the gateway's RetryWindow, and is not sent any more.
+	ErrExpired = errors.New("action is too old to be delivered")
+	// ErrBalanceLimit: the grant would lift the balance above MaxAmount.
+	ErrBalanceLimit = errors.New("balance would exceed the limit")
+	// ErrPending: the action is admitted and has no outcome yet. A *PendingError says why. The same call
+	// with the same action ID goes on where this one stopped.
+	ErrPending = errors.New("action is pending")
+	// ErrLimited: the actor sends faster than the gateway lets it. A *LimitError says when to come back.
+	ErrLimited = errors.New("rate limit exceeded")
+	// ErrRefused: the game refused the intent before it was admitted or sent. A *RefusedError says why.
+	ErrRefused = errors.New("intent refused")
+	// ErrNoRoute: nobody is known to own the tile. A *RouteError says more.
+	ErrNoRoute = errors.New("no route to the tile")
+	// ErrForward: the tile's owner gave no outcome. A *ForwardError says who and why.
+	ErrForward = errors.New("intent got no outcome")
+)
+
+// StoreError is a ledger store that could not be asked, or whose answer was lost. Every operation may be
+// presented again with the same IDs, whatever Outcome says.
+type StoreError struct {
+	Op      string // "admit", "attempt", "withdraw", "resolve", "abandon", "lookup", "pending", "grant", "balance"
+	ID      string // the action, grant or owner it was about; may be empty
+	Outcome error  // fence.ErrNotApplied or fence.ErrUnknownOutcome; errors.Is matches it
+	Err     error  // the cause
+}
+
+func (e *StoreError) Error() string {
+	return fmt.Sprintf("ledger: %s %q: %v: %v", e.Op, e.ID, e.Outcome, e.Err)
+}
+
+// Unwrap gives the outcome and the cause.
+func (e *StoreError) Unwrap() []error { return []error{e.Outcome, e.Err} }
+
+// ReusedError is an action or grant ID presented with another request than the first time. Nothing was
+// spent or minted by this call, and the first request stands.
+type ReusedError struct {
+	What string // "action" or "grant"
+	ID   string
+}
+
+func (e *ReusedError) Error() string {
+	return fmt.Sprintf("%s %q: %v: take a new ID for a new request", e.What, e.ID, ErrReused)
+}
+
+// Is matches ErrReused.
+func (e *ReusedError) Is(target error) bool { return target == ErrReused }
+
+// PendingError is an action that is durably admitted, its cost spent, and whose outcome is not known to
+// the ledger. Retry with the same action ID; the answer will be the one outcome, spent once.
+type PendingError struct {
+	Artifact Artifact
+	Err      error // what stood in the way
+}
+
+func (e *PendingError) Error() string {
+	return fmt.Sprintf("action %q: %v after attempt %d: %v", e.Artifact.ActionID, ErrPending, e.Artifact.Attempts, e.Err)
+}
+
+// Is matches ErrPending.
+func (e *PendingError) Is(target error) bool { return target == ErrPending }
+
+// Unwrap gives the cause.
+func (e *PendingError) Unwrap() error { return e.Err }
+
+// LimitError is an intent above its actor's rate. Nothing was admitted or sent.
+type LimitError struct {
+	Actor      string
+	Door       Door
+	RetryAfter time.Duration // when the bucket will hold a token again
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%s by %q: %v: retry after %v", e.Door, e.Actor, ErrLimited, e.RetryAfter)
+}
+
+// Is matches ErrLimited.
+func (e *LimitError) Is(target error) bool { return target == ErrLimited }
+
+// RefusedError is an intent that the game's own check (GatewayConfig.Price or CheckMove) refused.
+// Nothing was admitted or sent.
+type RefusedError struct {
+	Door Door
+	Err  error // what the check said
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("%s: %v: %v", e.Door, ErrRefused, e.Err) }
+
+// Is matches ErrRefused.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// Unwrap gives the check's error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// RouteError is a tile whose owner the router could not name. Nothing was sent.
+type RouteError struct {
+	Tile fence.TileID
+	Err  error // nil: the router was asked, and nobody owns the tile
+}
+
+func (e *RouteError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("tile %s: %v: it has no owner just now", e.Tile, ErrNoRoute)
+	}
+	return fmt.Sprintf("tile %s: %v: %v", e.Tile, ErrNoRoute, e.Err)
+}
+
+// Is matches ErrNoRoute.
+func (e *RouteError) Is(target error) bool { return target == ErrNoRoute }
+
+// Unwrap gives the cause.
+func (e *RouteError) Unwrap() error { return e.Err }
+
+// ForwardError is an intent that was sent to a tile's owner and got no outcome. Unless the cause is
+// tile.ErrOverloaded or tile.ErrRedirect, the owner may or may not resolve it.
+type ForwardError struct {
+	Tile    fence.TileID
+	Contact string
+	Err     error
+}
+
+func (e *ForwardError) Error() string {
+	return fmt.Sprintf("tile %s at %s: %v: %v", e.Tile, e.Contact, ErrForward, e.Err)
+}
+
+// Is matches ErrForward.
+func (e *ForwardError) Is(target error) bool { return target == ErrForward }
+
+// Unwrap gives the cause.
+func (e *ForwardError) Unwrap() error { return e.Err }

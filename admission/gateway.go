@@ -1,0 +1,275 @@
+package admission
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// Forwarder carries an intent to the process at a contact and waits for its outcome. tilehttp.Client is
+// one. Implementations are safe for concurrent use.
+//
+// Errors, by what they say about the intent:
+//   - a *tile.RedirectError: that process has not resolved it and never will;
+//   - tile.ErrOverloaded, a *fence.ArgumentError, or fence.ErrNotApplied: it was not queued;
+//   - a *tile.UnresolvedError, and anything else: it may or may not be resolved.
+//
+// A Forwarder that cannot be sure must not answer one of the first two kinds: on them the ledger gives
+// back what was spent.
+type Forwarder interface {
+	Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error)
+}
+
+// GatewayConfig holds the optional settings of a Gateway. Nil and the zero value are valid.
+type GatewayConfig struct {
+	// Price decides what an action costs, from what the client asked: it may change Asset, Cost and
+	// Cooldown, and refuse the action with an error. Retries of an action that is already admitted are not
+	// charged again, whatever it says. Nil takes the client's word, so set it wherever clients are not
+	// trusted: nothing else compares the price with the body.
+	Price func(ctx context.Context, a Action) (Action, error)
+
+	// CheckMove refuses a movement with an error. Nil lets all pass.
+	CheckMove func(ctx context.Context, in tile.Intent) error
+
+	// MoveRate and ActRate bound each actor's intents at either door. Zero fields mean 10 a second with
+	// bursts of 20, and 5 a second with bursts of 20. Retries count.
+	MoveRate, ActRate Rate
+	// Unlimited switches both bounds off.
+	Unlimited bool
+	// MaxActors is of how many actors the rates are remembered, per door. Zero means 65,536.
+	MaxActors int
+
+	// ForwardTimeout bounds one submission to a tile, its wait for the tick included. Zero means 3 s.
+	ForwardTimeout time.Duration
+	// SettleTimeout bounds the recording of an outcome, which goes on when the caller has left. Zero means 5 s.
+	SettleTimeout time.Duration
+
+	// RetryWindow is for how long after its admission an action may be sent to its tile. A tile forgets
+	// outcomes after tile.Config.RememberTicks ticks, and would apply an action it has forgotten again; so
+	// this, and what the gateways' clocks differ, must be less than that many ticks last. Zero means 5
+	// minutes (tiles remember 10 by default).
+	RetryWindow time.Duration
+
+	// SweepInterval is how often Run looks for actions left behind, give or take a quarter. Zero means 30 s.
+	SweepInterval time.Duration
+	// SweepAge is for how long nobody may have attempted an action before a sweep does. It should exceed
+	// what an Act takes, or sweeps get in the way of clients. Zero means 30 s.
+	SweepAge time.Duration
+	// SweepWorkers is how many actions a sweep delivers at a time. Zero means 8.
+	SweepWorkers int
+
+	Logger *slog.Logger // nil discards
+	Hooks  Hooks        // Done, Redirect and Swept are called
+}
+
+func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
+	var d GatewayConfig
+	if c != nil {
+		d = *c
+	}
+	d.MoveRate = d.MoveRate.orDefault(Rate{PerSecond: 10, Burst: 20})
+	d.ActRate = d.ActRate.orDefault(Rate{PerSecond: 5, Burst: 20})
+	if d.MaxActors == 0 {
+		d.MaxActors = 65536
+	}
+	if d.SweepWorkers == 0 {
+		d.SweepWorkers = 8
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	d.Hooks = d.Hooks.withDefaults()
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{"ForwardTimeout", &d.ForwardTimeout, 3 * time.Second},
+		{"SettleTimeout", &d.SettleTimeout, 5 * time.Second},
+		{"RetryWindow", &d.RetryWindow, 5 * time.Minute},
+		{"SweepInterval", &d.SweepInterval, 30 * time.Second},
+		{"SweepAge", &d.SweepAge, 30 * time.Second},
+	} {
+		if *f.value == 0 {
+			*f.value = f.zero
+		}
+		if *f.value < time.Millisecond {
+			return d, &fence.ArgumentError{Field: f.name, Value: *f.value, Want: "at least a millisecond, or zero for " + f.zero.String()}
+		}
+	}
+	for name, r := range map[string]Rate{"MoveRate": d.MoveRate, "ActRate": d.ActRate} {
+		if !(r.PerSecond > 0) || r.Burst < 0 { // not "<= 0", which is false of NaN
+			return d, &fence.ArgumentError{Field: name, Value: r, Want: "positive numbers, or zero for the default"}
+		}
+	}
+	if d.MaxActors < 0 || d.SweepWorkers < 0 {
+		return d, &fence.ArgumentError{Field: "MaxActors, SweepWorkers", Value: min(d.MaxActors, d.SweepWorkers), Want: "positive numbers, or zero for the default"}
+	}
+	return d, nil
+}
+
+// Gateway is where players' intents come in: two doors, one shape. Create one with NewGateway. Safe for
+// concurrent use; any number of gateways may share a ledger's store.
+type Gateway struct {
+	ledger *AdmissionLedger
+	router Router
+	tiles  Forwarder
+	cfg    GatewayConfig
+
+	moves, acts *limiter // nil: unlimited
+	counts      counters
+}
+
+// NewGateway returns a gateway. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *GatewayConfig) (*Gateway, error) {
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case ledger == nil:
+		return nil, &fence.ArgumentError{Field: "ledger", Value: nil, Want: "an AdmissionLedger"}
+	case router == nil:
+		return nil, &fence.ArgumentError{Field: "router", Value: nil, Want: "a Router, such as a StoreRouter"}
+	case tiles == nil:
+		return nil, &fence.ArgumentError{Field: "forwarder", Value: nil, Want: "a Forwarder, such as a tilehttp.Client"}
+	}
+	g := &Gateway{ledger: ledger, router: router, tiles: tiles, cfg: c}
+	if !c.Unlimited {
+		g.moves, g.acts = newLimiter(c.MoveRate, c.MaxActors), newLimiter(c.ActRate, c.MaxActors)
+	}
+	return g, nil
+}
+
+// Move is the door for movement: checked, shaped, sent to the tile, never recorded. Repeating a movement is
+// harmless, so a caller whose call failed simply moves again. Redirected means that the tile moved twice
+// while the intent travelled.
+//
+// Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
+// through Act; a *LimitError; a *RefusedError; a *RouteError; a *ForwardError, in which errors.Is finds
+// tile.ErrOverloaded.
+func (g *Gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	began := time.Now()
+	outcome, d, err := g.move(ctx, in)
+	g.done(DoneInfo{Door: DoorMove, Tile: in.Tile, Outcome: outcome, Redirects: d.redirects, Resubmits: d.resubmits,
+		Took: time.Since(began), Err: err})
+	return outcome, err
+}
+
+func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, delivery, error) {
+	if err := validateMove(&in); err != nil {
+		return 0, delivery{}, err
+	}
+	if err := limit(g.moves, DoorMove, in.Actor); err != nil {
+		return 0, delivery{}, err
+	}
+	if g.cfg.CheckMove != nil {
+		if err := g.cfg.CheckMove(ctx, in); err != nil {
+			return 0, delivery{}, &RefusedError{Door: DoorMove, Err: err}
+		}
+	}
+	d := g.deliver(ctx, in)
+	if d.movedTwice() {
+		return stream.Redirected, d, nil
+	}
+	return d.outcome, d, d.err
+}
+
+// validateMove refuses an action ID: a movement that had one would take the place of a paid action in the
+// tile's memory.
+func validateMove(in *tile.Intent) error {
+	if err := in.Validate(); err != nil {
+		return err
+	}
+	if in.ActionID != "" {
+		return &fence.ArgumentError{Field: "action ID", Value: in.ActionID, Want: "none: movement is not recorded, use Act"}
+	}
+	return validateName("actor", in.Actor)
+}
+
+func limit(l *limiter, door Door, actor string) error {
+	if l == nil {
+		return nil
+	}
+	if wait, ok := l.take(actor); !ok {
+		return &LimitError{Actor: actor, Door: door, RetryAfter: wait}
+	}
+	return nil
+}
+
+// Act is the door for economic actions: admitted durably before any tile sees it, then sent, then settled
+// with the tile's outcome. Call it again with the same action, by this gateway or another, after any
+// failure or crash: it goes on where it stopped, and once there is an outcome it returns that, for ever.
+//
+// The artifact returned without an error is terminal. Its outcome is Rejected with a Reason when the
+// account could not pay, and Redirected, with the cost given back, when the tile moved twice while the
+// action travelled.
+//
+// Errors: a *PendingError when the action is admitted but its outcome is not yet known or not recorded:
+// retry; but if errors.Is finds ErrExpired, the tile may have forgotten the action, and an operator must
+// look. A *fence.ArgumentError, *LimitError, *RefusedError, *ReusedError or *StoreError: nothing was
+// sent to a tile, and unless a *StoreError says that the outcome is unknown, nothing was spent either.
+func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
+	began := time.Now()
+	art, d, err := g.act(ctx, a)
+	info := DoneInfo{Door: DoorAct, Tile: a.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began), Err: err}
+	if err == nil {
+		info.Outcome, info.Replayed = art.Outcome, d.replayed
+	}
+	g.done(info)
+	return art, err
+}
+
+func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error) {
+	if err := a.validateRequest(); err != nil {
+		return Artifact{}, delivery{}, err
+	}
+	if err := limit(g.acts, DoorAct, a.Actor); err != nil {
+		return Artifact{}, delivery{}, err
+	}
+	art, err := g.admit(ctx, a)
+	if err != nil {
+		return Artifact{}, delivery{}, err
+	}
+	if art.Open() && art.Duplicate {
+		id := art.ActionID
+		if art, err = g.ledger.Attempt(ctx, id); err != nil {
+			return Artifact{}, delivery{}, err
+		}
+	}
+	if !art.Open() {
+		return art, delivery{replayed: art.Duplicate}, nil
+	}
+	return g.finish(ctx, art)
+}
+
+// admit prices the action and admits it. The fingerprint is that of the client's own request, so that a
+// change of price does not make another request of a retry.
+func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
+	if a.Fingerprint.IsZero() {
+		a.Fingerprint = FingerprintOf(a)
+	}
+	if g.cfg.Price == nil {
+		return g.ledger.Admit(ctx, a)
+	}
+	priced, err := g.cfg.Price(ctx, a)
+	if err != nil {
+		// What has been admitted stays admitted, even if it could not be bought any more.
+		art, lookup := g.ledger.Lookup(ctx, a.ID)
+		if lookup == nil && art.Fingerprint == a.Fingerprint {
+			return art, nil
+		}
+		return Artifact{}, &RefusedError{Door: DoorAct, Err: err}
+	}
+	a.Asset, a.Cost, a.Cooldown = priced.Asset, priced.Cost, priced.Cooldown
+	return g.ledger.Admit(ctx, a)
+}
+
+func (g *Gateway) done(info DoneInfo) {
+	g.counts.add(info)
+	g.cfg.Hooks.Done(info)
+}

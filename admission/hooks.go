@@ -1,0 +1,105 @@
+package admission
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Door is one of the gateway's two ways in.
+type Door uint8
+
+// The doors.
+const (
+	DoorMove Door = 1 // movement: shaped, never recorded
+	DoorAct  Door = 2 // economic actions: admitted durably first
+)
+
+// String returns "move" or "act".
+func (d Door) String() string {
+	switch d {
+	case DoorMove:
+		return "move"
+	case DoorAct:
+		return "act"
+	}
+	return fmt.Sprintf("door(%d)", uint8(d))
+}
+
+// Hooks are called as things happen, for metrics and traces. Any may be nil. They run on the caller's
+// goroutine, at the same time from many, and must not block.
+type Hooks struct {
+	Admitted func(AdmitInfo)  // an Admit was answered
+	Settled  func(SettleInfo) // a Resolve or Abandon was answered
+	Done     func(DoneInfo)   // an intent left the gateway, with an outcome or an error
+	Redirect func(RedirectInfo)
+	Swept    func(SweepInfo) // a sweep ended
+}
+
+func (h Hooks) withDefaults() Hooks {
+	if h.Admitted == nil {
+		h.Admitted = func(AdmitInfo) {}
+	}
+	if h.Settled == nil {
+		h.Settled = func(SettleInfo) {}
+	}
+	if h.Done == nil {
+		h.Done = func(DoneInfo) {}
+	}
+	if h.Redirect == nil {
+		h.Redirect = func(RedirectInfo) {}
+	}
+	if h.Swept == nil {
+		h.Swept = func(SweepInfo) {}
+	}
+	return h
+}
+
+// AdmitInfo describes an answered Admit.
+type AdmitInfo struct {
+	ActionID  string
+	Duplicate bool           // the action was known
+	Outcome   stream.Outcome // zero: open; Rejected with a Reason: the ledger rejected it
+	Reason    Reason
+	Took      time.Duration
+	Err       error // not nil: no answer, or a *ReusedError
+}
+
+// SettleInfo describes an answered Resolve or Abandon.
+type SettleInfo struct {
+	ActionID string
+	Asked    stream.Outcome // what the caller wanted
+	Outcome  stream.Outcome // what the action has; another one means that somebody else settled it, differently
+	Refunded bool
+	Took     time.Duration
+	Err      error
+}
+
+// DoneInfo describes an intent that left the gateway.
+type DoneInfo struct {
+	Door      Door
+	Tile      fence.TileID
+	Outcome   stream.Outcome // zero with an error
+	Replayed  bool           // the ledger had the outcome already
+	Redirects int            // redirects met by this call
+	Resubmits int            // submissions after the first, at most 1
+	Took      time.Duration
+	Err       error
+}
+
+// RedirectInfo describes a redirect the gateway met.
+type RedirectInfo struct {
+	Tile     fence.TileID
+	From, To string      // contacts; To is empty when the tile did not know
+	Epoch    fence.Epoch // of the owner named; zero when unknown
+}
+
+// SweepInfo describes one sweep over pending actions.
+type SweepInfo struct {
+	Found    int // pending actions picked up
+	Resolved int // of these, now terminal
+	Took     time.Duration
+	Err      error // the listing failed
+}

@@ -1,0 +1,81 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Store keeps accounts, artifacts and grants. Each method is one atomic step; nothing is ever half done,
+// and what a method has answered survives the crash of everything. Arguments come from an
+// AdmissionLedger, which has validated them. Implementations are safe for concurrent use, by many
+// processes too. admissiontest.Run states the contract as tests.
+//
+// Errors common to all methods: a *StoreError with fence.ErrNotApplied when nothing was written, or
+// fence.ErrUnknownOutcome when the answer was lost. An implementation retries what is worth it (conflicts,
+// throttling, lost answers) within ctx before it gives up. Every method may be called again with the same
+// arguments, and then does nothing twice.
+type Store interface {
+	// Admit writes the artifact a and spends its cost, unless the action has an artifact already; then it
+	// returns that one and changes nothing. a is open, with Attempts 1 and its
+	// AdmissionID as AttemptID.
+	//
+	// The spend takes a.Cost from the account (a.Actor, a.Asset) if the balance covers it and
+	// its cooldown is over at a.Admitted, and sets the next cooldown if a.Cooldown is not zero. If not,
+	// the artifact is written as rejected, with the reason (balance first), in a step that is atomic with
+	// the account still being unable to pay. An account never granted has balance zero.
+	Admit(ctx context.Context, a Artifact) (Artifact, error)
+
+	// Attempt begins an attempt of an open action: Attempts rises by one and AttemptID and Attempted are
+	// set, unless this attempt is the last one already. A terminal artifact is returned unchanged.
+	// ErrUnknownAction when there is none.
+	Attempt(ctx context.Context, actionID string, attempt AttemptID, at time.Time) (Artifact, error)
+
+	// Withdraw takes an attempt back that has certainly delivered nothing: Attempts falls by one and
+	// AttemptID becomes empty, if the action is open and this is its last attempt. Otherwise nothing
+	// changes and it is no error, since counting too many is safe. ErrUnknownAction when there is none.
+	Withdraw(ctx context.Context, actionID string, attempt AttemptID) error
+
+	// Settle gives an open action its outcome. A terminal artifact is returned unchanged: the first
+	// settlement wins. ErrUnknownAction when there is none; ErrContested, with the artifact, when s.Sole is
+	// set and the open action has or had another attempt that may have delivered it.
+	Settle(ctx context.Context, s Settlement) (Artifact, error)
+
+	// Lookup reads an artifact, seeing every write that was answered before. ErrUnknownAction when there
+	// is none.
+	Lookup(ctx context.Context, actionID string) (Artifact, error)
+
+	// Pending lists the IDs of open actions whose last attempt was before the given time, the longest
+	// untouched first, at most limit. It may lag behind other writes by seconds.
+	Pending(ctx context.Context, before time.Time, limit int) ([]string, error)
+
+	// Grant adds to an account's balance once per grant ID. The same grant again changes nothing;
+	// another grant under the ID is a *ReusedError. ErrBalanceLimit when the balance would exceed MaxAmount.
+	Grant(ctx context.Context, g Grant) error
+
+	// Balance reads an account, seeing every write that was answered before. One never touched is empty.
+	Balance(ctx context.Context, owner, asset string) (Account, error)
+}
+
+// Settlement is the end of an action.
+type Settlement struct {
+	ActionID string
+	Outcome  stream.Outcome // terminal
+	At       time.Time
+
+	// Sole, when set, makes this an abandonment: it takes effect only while Attempts is 1 and AttemptID is
+	// Sole, and gives back the cost and the cooldown in the same step.
+	Sole AttemptID
+}
+
+// Abandon reports whether the settlement is an abandonment.
+func (s *Settlement) Abandon() bool { return s.Sole != "" }
+
+// Op names the settlement for errors: "resolve" or "abandon".
+func (s *Settlement) Op() string {
+	if s.Abandon() {
+		return "abandon"
+	}
+	return "resolve"
+}
