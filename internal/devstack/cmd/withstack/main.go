@@ -8,6 +8,9 @@
 // DynamoDB-compatible server on free loopback ports, tells the command about them in its environment,
 // stops them when it is done, however it ends, and exits with the command's code. `withstack -- bash`
 // gives a shell to try things in.
+//
+// Nothing outlives a withstack that is killed, with one exception: in a terminal, where the command
+// shares the foreground with the shell it was typed into, children of the command run on.
 package main
 
 import (
@@ -20,6 +23,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -185,9 +189,14 @@ func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signa
 
 	target := cmd.Process.Pid
 	if !inTerminal {
+		release, err := guard(target)
+		if err != nil {
+			report(stderr, "%v", err)
+			_ = syscall.Kill(-target, syscall.SIGKILL)
+			return exitNotRunning
+		}
+		defer release()
 		target = -target // the group
-		// Whatever the command left behind would only see its servers vanish.
-		defer func() { _ = syscall.Kill(target, syscall.SIGKILL) }()
 	}
 	asked := false
 	for {
@@ -207,6 +216,28 @@ func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signa
 			}
 		}
 	}
+}
+
+// guard starts a process that kills a process group when release is called or this process is gone,
+// however it went: what the command started would otherwise live on without its servers. The shell waits
+// for the end of a pipe that only this process holds open.
+func guard(group int) (release func(), err error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reader.Close() }()
+	cmd := exec.Command("/bin/sh", "-c", `read -r _; kill -s KILL -- "-$1"`, "sh", strconv.Itoa(group))
+	cmd.Stdin = reader
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		_ = writer.Close()
+		return nil, err
+	}
+	return func() {
+		_ = writer.Close()
+		_ = cmd.Wait() // its code only says whether there was anything to kill
+	}, nil
 }
 
 func exitCode(state *os.ProcessState) int {

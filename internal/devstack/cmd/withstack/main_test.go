@@ -48,6 +48,8 @@ func begin(t *testing.T, args ...string) *session {
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
+	// A process that should have been ended would hold the pipe open for ever.
+	require.NoError(t, out.(*os.File).SetReadDeadline(time.Now().Add(time.Minute)))
 	s.out = bufio.NewReader(out)
 	require.NoError(t, s.cmd.Start())
 	return s
@@ -167,12 +169,13 @@ func TestWhatTheCommandLeavesBehindIsEnded(t *testing.T) {
 
 func TestKilledWithstackLeavesNoProcess(t *testing.T) {
 	stacktest.RequireFullTest(t)
-	s := begin(t, "-parts", "dynamodb", "--", "sh", "-c", "echo $$; exec sleep 1000")
-	command := s.pid(t)
+	s := begin(t, "-parts", "dynamodb", "--", "sh", "-c", "echo $$; sleep 1000 & echo $!; wait")
+	command, child := s.pid(t), s.pid(t)
 	require.NotEmpty(t, serversBelow(t, s.dir))
 	require.NoError(t, s.cmd.Process.Kill())
 	_ = s.cmd.Wait() // says that it was killed
 	requireGone(t, command)
+	requireGone(t, child)
 	require.Eventually(t, func() bool { return len(serversBelow(t, s.dir)) == 0 }, 10*time.Second, 10*time.Millisecond)
 }
 
