@@ -16,6 +16,14 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+// The parts that are made for each other, though neither package knows the other.
+var (
+	_ admission.Forwarder   = (*tilehttp.Client)(nil)
+	_ admission.OwnerReader = fence.Store(nil)
+	_ admission.Router      = (*admission.StoreRouter)(nil)
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
