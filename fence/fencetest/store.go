@@ -1,0 +1,95 @@
+package fencetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// StoreHarness is a store under test, and the suite's way past its front door: to see what was really
+// written, and to do to a tile what only time and accidents do.
+type StoreHarness struct {
+	Store fence.Store
+
+	// Entries reads a tile's whole stream.
+	Entries func(fence.TileID) []fence.Entry
+	// Snapshot reads a tile's snapshot; false when there is none.
+	Snapshot func(fence.TileID) (fence.Snapshot, bool)
+	// DropOwner removes a tile's owner hash, as the end of its time to live does.
+	DropOwner func(fence.TileID)
+
+	// TTL is the time to live the store was set up with, a minute or more.
+	TTL time.Duration
+	// Remaining is how long the owner hash has to live.
+	Remaining func(fence.TileID) time.Duration
+	// Age takes d off what the owner hash has to live, as if d had passed.
+	Age func(tile fence.TileID, d time.Duration)
+
+	// CorruptOwner makes one field of the owner hash ("epoch", "seq", "chain", "contact" or "tick")
+	// unreadable. Nil for a back end that cannot hold such a thing.
+	CorruptOwner func(tile fence.TileID, field string)
+}
+
+// RunStore runs the conformance suite of fence.Store: the commit table and the doc comments, as tests.
+// Every back end runs it:
+//
+//	func TestStore(t *testing.T) {
+//		fencetest.RunStore(t, func(t *testing.T) fencetest.StoreHarness { … })
+//	}
+//
+// open is called once for each test of the suite and leaves cleaning up to t.Cleanup. The tests use
+// random tiles, so the stores may share their servers with each other and with anything else. Where the
+// suite is random, it logs the seed, and the environment variable TILEFENCE_SEED sets it.
+func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
+	for _, test := range []struct {
+		name string
+		run  func(*scene)
+	}{
+		{"Commit/genesis", commitGenesis},
+		{"Commit/append", commitAppend},
+		{"Commit/refresh", commitRefresh},
+		{"Commit/refresh-misplaced", commitRefreshMisplaced},
+		{"Commit/duplicate", commitDuplicate},
+		{"Commit/duplicate-superseded", commitDuplicateSuperseded},
+		{"Commit/tick-climbs", commitTickClimbs},
+		{"Commit/same-epoch-moves", commitSameEpochMoves},
+		{"Commit/install", commitInstall},
+		{"Commit/install-empty", commitInstallEmpty},
+		{"Commit/stale", commitStale},
+		{"Commit/replay", commitReplay},
+		{"Commit/behind", commitBehind},
+		{"Commit/forked", commitForked},
+		{"Commit/unheard-of", commitUnheardOf},
+		{"Missing/refused", missingRefused},
+		{"Missing/install", missingInstall},
+		{"Missing/rows", missingRows},
+		{"Missing/duplicate", missingDuplicate},
+		{"Rebase/genesis", rebaseGenesis},
+		{"Rebase/restore", rebaseRestore},
+		{"Rebase/duplicate", rebaseDuplicate},
+		{"Rebase/stale", rebaseStale},
+		{"Rebase/behind", rebaseBehind},
+		{"Rebase/continues", rebaseContinues},
+		{"Snapshot/saved", snapshotSaved},
+		{"Snapshot/writer", snapshotWriter},
+		{"Snapshot/regress", snapshotRegress},
+		{"Snapshot/uncommitted", snapshotUncommitted},
+		{"Snapshot/no-refresh", snapshotNoRefresh},
+		{"Owner/never", ownerNever},
+		{"Owner/unreadable", ownerUnreadable},
+		{"Confirm/replicas", confirmReplicas},
+		{"Arguments/commit", argumentsOfCommit},
+		{"Arguments/rebase", argumentsOfRebase},
+		{"Arguments/snapshot", argumentsOfSnapshot},
+		{"Bounds/numbers", boundsNumbers},
+		{"Bounds/bytes", boundsBytes},
+		{"Context/done", storeContextDone},
+		{"Race/duplicates", raceDuplicates},
+		{"Race/rivals", raceRivals},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(&scene{T: t, StoreHarness: open(t), tile: freshTile()})
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package fencetest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+func (s *scene) rebase(epoch fence.Epoch, seq fence.Seq, blob string) fence.Rebase {
+	return fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Seq: seq, Tick: min(fence.Tick(seq)+10, fence.MaxNumber), Blob: []byte(blob)}
+}
+
+// rebased presents r and requires that snapshot, marker entry and owner hash are what it says.
+func (s *scene) rebased(r fence.Rebase) fence.Position {
+	s.Helper()
+	before, last := s.image(), s.last()
+	receipt, err := s.Store.Rebase(s.Context(), r)
+	require.NoError(s, err)
+	require.Equal(s, fence.Receipt{Position: r.Next(), Replicas: receipt.Replicas}, receipt)
+	after := s.image()
+	require.Equal(s, fence.Owner{Tile: s.tile, Epoch: r.Epoch, Contact: r.Contact, Position: r.Next(), Tick: r.Tick}, after.Owner)
+	n := len(before.Entries)
+	require.Len(s, after.Entries, n+1)
+	require.Equal(s, before.Entries, after.Entries[:n])
+	s.requireEntry(after.Entries[n], fence.Entry{Position: r.Next(), Prev: last, Tick: r.Tick, Rebase: true, Payload: r.Marker()})
+	s.requireSnapshot(fence.Snapshot{Position: r.Next(), Tick: r.Tick, Contact: r.Contact, Blob: r.Blob})
+	s.requireFresh()
+	return r.Next()
+}
+
+func (s *scene) refuseRebase(r fence.Rebase, reason error) {
+	s.Helper()
+	s.refused(reason, r.Epoch, func() error {
+		receipt, err := s.Store.Rebase(s.Context(), r)
+		require.Zero(s, receipt)
+		return err
+	})
+}
+
+func rebaseGenesis(s *scene) {
+	at := s.rebased(s.rebase(1, 1, "a new tile"))
+	at = s.commit(s.batch(1, at)).Position
+	s.commit(s.install(2, at))
+	require.NoError(s, CheckHistory(s.tile, s.Entries(s.tile)))
+	s.tile = freshTile()
+	s.rebased(s.rebase(7, 5000, "")) // a restored one, and nothing in it
+}
+
+func rebaseRestore(s *scene) {
+	last := s.found(1, 3)[2].Next()
+	at := s.rebased(s.rebase(2, last.Seq+fence.RebaseJump, "healed"))
+	require.EqualValues(s, 3+fence.RebaseJump, at.Seq)
+	s.refuse(s.batch(1, last), fence.ErrStale)
+	at = s.commit(s.batch(2, at)).Position
+	s.DropOwner(s.tile)
+	at = s.rebased(s.rebase(3, at.Seq+1, "healed again"))
+	s.commit(s.batch(3, at))
+	require.NoError(s, CheckHistory(s.tile, s.Entries(s.tile)))
+}
+
+func rebaseDuplicate(s *scene) {
+	s.found(1, 2)
+	r := s.rebase(2, 100, "state")
+	at := s.rebased(r)
+	again := func(r fence.Rebase) {
+		s.Helper()
+		entries := s.Entries(s.tile)
+		receipt, err := s.Store.Rebase(s.Context(), r)
+		require.NoError(s, err)
+		require.Equal(s, fence.Receipt{Position: at, Duplicate: true, Replicas: receipt.Replicas}, receipt)
+		require.Equal(s, entries, s.Entries(s.tile))
+		require.Equal(s, at, s.owner().Position)
+		s.requireFresh()
+	}
+	s.Age(s.tile, s.TTL/2)
+	again(r)
+	// An owner that read a longer history meanwhile and jumps further is answered with the first jump.
+	further := r
+	further.Seq = 200
+	again(further)
+	s.DropOwner(s.tile)
+	again(r)
+	require.Equal(s, r.Contact, s.owner().Contact)
+	// Delayed on its way, it does not set the tick back.
+	s.commit(s.refresh(2, at, r.Tick+9))
+	again(r)
+	require.Equal(s, r.Tick+9, s.owner().Tick)
+	// Once something follows it, it is history.
+	next := s.batch(2, at)
+	next.Tick = r.Tick + 10
+	s.commit(next)
+	s.refuseRebase(r, fence.ErrStale)
+}
+
+func rebaseStale(s *scene) {
+	commits := s.found(4, 2)
+	for _, epoch := range []fence.Epoch{1, 3, 4} {
+		s.refuseRebase(s.rebase(epoch, 100, "state"), fence.ErrStale)
+		s.refuseRebase(s.rebase(epoch, 1, "state"), fence.ErrStale)
+	}
+	s.DropOwner(s.tile)
+	s.refuseRebase(s.rebase(4, 100, "state"), fence.ErrStale)
+	at := s.rebased(s.rebase(5, 100, "state"))
+	s.refuseRebase(s.rebase(5, 200, "another state"), fence.ErrStale)
+	s.DropOwner(s.tile)
+	s.refuseRebase(s.rebase(5, 200, "another state"), fence.ErrStale)
+	s.refuse(s.install(4, commits[1].Next()), fence.ErrStale)
+	s.commit(s.install(5, at))
+}
+
+func rebaseBehind(s *scene) {
+	s.found(1, 3)
+	for _, seq := range []fence.Seq{1, 2, 3} {
+		s.refuseRebase(s.rebase(2, seq, "state"), fence.ErrBehind)
+	}
+	s.DropOwner(s.tile)
+	s.refuseRebase(s.rebase(2, 3, "state"), fence.ErrBehind)
+	s.rebased(s.rebase(2, 4, "state"))
+}
+
+// rebaseContinues: the marker is a position like any other: rows and snapshots work from it.
+func rebaseContinues(s *scene) {
+	before := s.found(1, 2)[1].Next()
+	at := s.rebased(s.rebase(2, 50, "state"))
+	s.refuse(s.install(3, before), fence.ErrReplay)
+	s.refuse(s.batch(2, before), fence.ErrForked)
+	s.refuse(s.batch(2, s.after(2, at)), fence.ErrBehind)
+	require.NoError(s, s.save(at, s.owner().Tick, "the same position, saved again"))
+	last := s.commit(s.batch(2, at)).Position
+	require.NoError(s, s.save(at, s.owner().Tick, "still the same position, though the history goes on"))
+	s.refuseSave(before, 1, fence.ErrStale)
+	require.NoError(s, s.save(last, s.owner().Tick, "on"))
+}

@@ -1,0 +1,248 @@
+package fencetest
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// scene is one tile of a store under test.
+type scene struct {
+	*testing.T
+	StoreHarness
+	tile fence.TileID
+}
+
+// freshTile returns a tile no test has used. The random number of a ClaimID is as good as any.
+func freshTile() fence.TileID {
+	id := fence.NewClaimID()
+	return fence.TileID(binary.LittleEndian.Uint64(id[:]) >> 1)
+}
+
+// seeded returns a random source and its seed, and logs how to get the same one again.
+func (s *scene) seeded() (*rand.Rand, uint64) {
+	s.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("TILEFENCE_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(s, err, "TILEFENCE_SEED")
+	}
+	s.Logf("rerun: TILEFENCE_SEED=%d go test -run '^%s$'", seed, s.Name())
+	return rand.New(rand.NewPCG(seed, 0)), seed
+}
+
+func (s *scene) requireArgument(err error, field string) {
+	s.Helper()
+	require.ErrorIs(s, err, fence.ErrInvalidArgument)
+	var bad *fence.ArgumentError
+	require.ErrorAs(s, err, &bad)
+	require.Equal(s, field, bad.Field)
+	require.NotEmpty(s, bad.Want)
+}
+
+// image is everything a store holds of a tile.
+type image struct {
+	Owner    fence.Owner
+	Entries  []fence.Entry
+	Snapshot fence.Snapshot
+}
+
+func (s *scene) image() image {
+	s.Helper()
+	snapshot, _ := s.Snapshot(s.tile)
+	return image{Owner: s.owner(), Entries: append([]fence.Entry{}, s.Entries(s.tile)...), Snapshot: snapshot}
+}
+
+func (s *scene) owner() fence.Owner {
+	s.Helper()
+	o, err := s.Store.Owner(s.Context(), s.tile)
+	require.NoError(s, err)
+	return o
+}
+
+// last is where the tile's history ends, whoever knows it.
+func (s *scene) last() fence.Position {
+	s.Helper()
+	if o := s.owner(); o.Present() {
+		return o.Position
+	}
+	var last fence.Position
+	if e := s.Entries(s.tile); len(e) > 0 {
+		last = e[len(e)-1].Position
+	}
+	if snapshot, ok := s.Snapshot(s.tile); ok && snapshot.Seq > last.Seq {
+		last = snapshot.Position
+	}
+	return last
+}
+
+// batch is one event after prev. Each tile of the suite has one batch a tick, so the tick is the payload.
+func (s *scene) batch(epoch fence.Epoch, prev fence.Position) fence.Commit {
+	tick := min(fence.Tick(prev.Seq)+10, fence.MaxNumber)
+	return fence.Commit{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Prev: prev, Tick: tick,
+		Events: 1, Payload: []byte{byte(tick), 0, '\r', '\n', 0xff}}
+}
+
+func (s *scene) install(epoch fence.Epoch, prev fence.Position) fence.Commit {
+	c := s.batch(epoch, prev)
+	c.Install = true
+	return c
+}
+
+func (s *scene) refresh(epoch fence.Epoch, at fence.Position, tick fence.Tick) fence.Commit {
+	return fence.Commit{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Prev: at, Tick: tick}
+}
+
+// after is the position of the batch after prev.
+func (s *scene) after(epoch fence.Epoch, prev fence.Position) fence.Position {
+	c := s.batch(epoch, prev)
+	return c.Next()
+}
+
+func contactOf(epoch fence.Epoch) string { return "owner-" + string(rune('a'+(epoch-1)%26)) + ":7000" }
+
+// found starts the tile with n batches under an epoch and returns their commits.
+func (s *scene) found(epoch fence.Epoch, n int) []fence.Commit {
+	s.Helper()
+	return s.extend(epoch, fence.Position{}, n)
+}
+
+// extend appends n batches after prev, the first of them an install, and returns their commits.
+func (s *scene) extend(epoch fence.Epoch, prev fence.Position, n int) []fence.Commit {
+	s.Helper()
+	commits := make([]fence.Commit, n)
+	for i := range commits {
+		commits[i] = s.batch(epoch, prev)
+		commits[i].Install = i == 0
+		prev = s.commit(commits[i]).Position
+	}
+	return commits
+}
+
+// commit presents c and requires that it was applied, and as what.
+func (s *scene) commit(c fence.Commit) fence.Receipt {
+	s.Helper()
+	before := s.image()
+	r, err := s.Store.Commit(s.Context(), c)
+	require.NoError(s, err)
+	require.Equal(s, fence.Receipt{Position: c.Next(), Replicas: r.Replicas}, r)
+	after := s.image()
+	want := fence.Owner{Tile: s.tile, Epoch: c.Epoch, Contact: c.Contact, Position: c.Next(), Tick: c.Tick}
+	require.Equal(s, want, after.Owner)
+	require.Equal(s, before.Snapshot, after.Snapshot)
+	if c.Refresh() {
+		require.Equal(s, before.Entries, after.Entries)
+	} else {
+		n := len(before.Entries)
+		require.Len(s, after.Entries, n+1)
+		require.Equal(s, before.Entries, after.Entries[:n])
+		s.requireEntry(after.Entries[n], fence.Entry{Position: c.Next(), Prev: c.Prev, Tick: c.Tick, Events: c.Events, Payload: c.Payload})
+	}
+	s.requireFresh()
+	return r
+}
+
+// repeat presents a commit that is already the last entry.
+func (s *scene) repeat(c fence.Commit) {
+	s.Helper()
+	before := s.Entries(s.tile)
+	r, err := s.Store.Commit(s.Context(), c)
+	require.NoError(s, err)
+	require.Equal(s, fence.Receipt{Position: c.Next(), Duplicate: true, Replicas: r.Replicas}, r)
+	require.Equal(s, before, s.Entries(s.tile))
+	require.Equal(s, c.Next(), s.owner().Position)
+	s.requireFresh()
+}
+
+// refuse requires that the store refuses c for a reason, says who owns the tile, and writes nothing.
+func (s *scene) refuse(c fence.Commit, reason error) {
+	s.Helper()
+	s.refused(reason, c.Epoch, func() error {
+		r, err := s.Store.Commit(s.Context(), c)
+		require.Zero(s, r)
+		return err
+	})
+}
+
+func (s *scene) refused(reason error, epoch fence.Epoch, call func() error) {
+	s.Helper()
+	before, remaining := s.image(), s.Remaining(s.tile)
+	current := before.Owner
+	current.Tile, current.Position = s.tile, s.last()
+	err := call()
+	require.ErrorIs(s, err, reason)
+	var refused *fence.RefusedError
+	require.ErrorAs(s, err, &refused)
+	require.Equal(s, &fence.RefusedError{Reason: reason, Tile: s.tile, Epoch: epoch, Current: current}, refused)
+	require.Equal(s, before, s.image())
+	require.LessOrEqual(s, s.Remaining(s.tile), remaining, "a refusal must not keep an owner hash alive")
+}
+
+// untouched requires that a call changes nothing, whatever it answers.
+func (s *scene) untouched(call func()) {
+	s.Helper()
+	before := s.image()
+	call()
+	require.Equal(s, before, s.image())
+}
+
+// requireEntry compares all but the store's clock, which may only be plausible.
+func (s *scene) requireEntry(got, want fence.Entry) {
+	s.Helper()
+	require.InDelta(s, time.Now().UnixMilli(), got.Committed, float64(time.Minute.Milliseconds()))
+	require.NoError(s, got.Verify(s.tile))
+	want.Committed = got.Committed
+	if len(want.Payload) == 0 {
+		require.Empty(s, got.Payload)
+		want.Payload = got.Payload
+	}
+	require.Equal(s, want, got)
+}
+
+// requireFresh requires a time to live of 90% to 100% of the configured one, as just after a write.
+func (s *scene) requireFresh() {
+	s.Helper()
+	remaining := s.Remaining(s.tile)
+	require.LessOrEqual(s, remaining, s.TTL)
+	require.Greater(s, remaining, s.TTL-s.TTL/10-5*time.Second)
+}
+
+// CheckHistory checks what every stream must keep, in every back end and whatever went wrong: epochs
+// never decrease, the sequence rises by one (a rebase may jump), each entry follows the one before, and
+// every chain is its content's. The first entry may follow anything, since the stream is trimmed. It
+// returns the first violation, or nil.
+func CheckHistory(tile fence.TileID, entries []fence.Entry) error {
+	for i := range entries {
+		e := &entries[i]
+		if err := e.Verify(tile); err != nil {
+			return err
+		}
+		if i == 0 {
+			continue
+		}
+		before := entries[i-1].Position
+		why := ""
+		switch {
+		case e.Prev != before:
+			why = "does not follow the entry before, " + before.String()
+		case e.Epoch < before.Epoch:
+			why = "lowers the epoch"
+		case e.Rebase && (e.Seq <= before.Seq || e.Epoch == before.Epoch):
+			why = "rebases without a higher sequence and epoch"
+		case !e.Rebase && e.Seq != before.Seq+1:
+			why = "skips a sequence"
+		}
+		if why != "" {
+			return &fence.CorruptError{Tile: tile, What: "stream entry", At: e.Position, Detail: why}
+		}
+	}
+	return nil
+}
