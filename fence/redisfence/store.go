@@ -75,14 +75,18 @@ func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 	if err := c.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
+	return s.write(ctx, s.commit(&c))
+}
+
+func (s *Store) commit(c *fence.Commit) call {
 	k := fence.KeysOf(c.Tile)
 	next := c.Next()
-	return s.write(ctx, call{
+	return call{
 		op: "commit", function: "tilefence_commit_v1", tile: c.Tile, epoch: c.Epoch, replicas: c.Replicas,
 		keys: []string{k.Owner, k.Stream, k.Snapshot},
 		args: []any{decimal(c.Epoch), c.Contact, flag(c.Install), c.Prev.String(), decimal(next.Seq), next.Chain.String(),
 			decimal(c.Tick), strconv.Itoa(c.Events), c.Payload, s.ttl},
-	})
+	}
 }
 
 // Rebase implements fence.Store.

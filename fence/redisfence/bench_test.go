@@ -1,0 +1,143 @@
+package redisfence_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+)
+
+// benchPayload is the size of a busy tile's batch.
+const benchPayload = 2 << 10
+
+// lanes are tiles that are committed to side by side, and their plain streams to compare with.
+type lanes struct {
+	store  *redisfence.Store
+	client *redis.ClusterClient
+	tiles  []fence.Commit // the next batch of each
+}
+
+func newLanes(b *testing.B, n int) *lanes {
+	store, client := newStore(b, nil)
+	l := &lanes{store: store, client: client, tiles: make([]fence.Commit, n)}
+	payload := make([]byte, benchPayload)
+	for i := range payload {
+		payload[i] = byte(i * 7)
+	}
+	for i := range l.tiles {
+		c := fence.Commit{Tile: newTile(), Epoch: 1, Contact: "owner-1.tiles.example:7000", Tick: 1, Events: 20, Payload: payload, Install: true}
+		r, err := store.Commit(b.Context(), c)
+		require.NoError(b, err)
+		l.tiles[i] = c
+		l.advance(i, r.Position)
+		l.tiles[i].Install = false
+	}
+	b.Cleanup(func() {
+		for i := range l.tiles {
+			k := fence.KeysOf(l.tiles[i].Tile)
+			client.Del(hands{t: b}.ctx(), k.Owner, k.Stream, k.Snapshot, plain(&l.tiles[i]))
+		}
+	})
+	return l
+}
+
+func (l *lanes) advance(i int, at fence.Position) {
+	l.tiles[i].Prev = at
+	l.tiles[i].Tick++
+}
+
+// plain is the stream of a lane that has no fence.
+func plain(c *fence.Commit) string { return "{tile:" + c.Tile.String() + "}:plain" }
+
+func addPlain(b *testing.B, pipe redis.Cmdable, c *fence.Commit) *redis.StringCmd {
+	return pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: plain(c), ID: fmt.Sprintf("%d-0", c.Prev.Seq+1), Values: []any{"payload", c.Payload}})
+}
+
+// BenchmarkPipelined is the server's side of a commit: one pipeline of commits to many tiles, next to one
+// pipeline of XADDs of the same payloads, in turn. ratio is how much of XADD's throughput a commit has.
+func BenchmarkPipelined(b *testing.B) {
+	const width = 500
+	l := newLanes(b, width)
+	var fenced, unfenced time.Duration
+	for b.Loop() {
+		commits, adds := l.client.Pipeline(), l.client.Pipeline()
+		for i := range l.tiles {
+			l.store.PipelineCommit(b.Context(), commits, &l.tiles[i])
+			addPlain(b, adds, &l.tiles[i])
+			l.advance(i, l.tiles[i].Next())
+		}
+		began := time.Now()
+		replies, err := commits.Exec(b.Context())
+		fenced += time.Since(began)
+		require.NoError(b, err)
+		for _, r := range replies {
+			require.Equal(b, "ok", r.(*redis.Cmd).Val().([]any)[0])
+		}
+		began = time.Now()
+		_, err = adds.Exec(b.Context())
+		unfenced += time.Since(began)
+		require.NoError(b, err)
+	}
+	total := float64(b.N) * width
+	b.ReportMetric(total/fenced.Seconds(), "commits/s")
+	b.ReportMetric(total/unfenced.Seconds(), "xadds/s")
+	b.ReportMetric(unfenced.Seconds()/fenced.Seconds(), "ratio")
+	b.ReportMetric(0, "ns/op") // of both together: it says nothing
+}
+
+// BenchmarkRoundTrip is one commit after the other, as a single tile sees it.
+func BenchmarkRoundTrip(b *testing.B) {
+	b.Run("commit", func(b *testing.B) {
+		l := newLanes(b, 1)
+		b.ReportAllocs()
+		for b.Loop() {
+			r, err := l.store.Commit(b.Context(), l.tiles[0])
+			require.NoError(b, err)
+			l.advance(0, r.Position)
+		}
+	})
+	b.Run("refresh", func(b *testing.B) {
+		l := newLanes(b, 1)
+		c := l.tiles[0]
+		c.Events, c.Payload = 0, nil
+		for b.Loop() {
+			_, err := l.store.Commit(b.Context(), c)
+			require.NoError(b, err)
+		}
+	})
+	b.Run("confirmed", func(b *testing.B) {
+		l := newLanes(b, 1)
+		l.tiles[0].Replicas = fence.AllReplicas
+		for b.Loop() {
+			r, err := l.store.Commit(b.Context(), l.tiles[0])
+			require.NoError(b, err)
+			l.advance(0, r.Position)
+		}
+	})
+	b.Run("xadd", func(b *testing.B) {
+		l := newLanes(b, 1)
+		for b.Loop() {
+			require.NoError(b, addPlain(b, l.client, &l.tiles[0]).Err())
+			l.tiles[0].Prev.Seq++
+		}
+	})
+}
+
+// BenchmarkChain is what the owner computes for each batch before it sends it.
+func BenchmarkChain(b *testing.B) {
+	for _, size := range []int{0, 256, benchPayload, 64 << 10} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			payload := make([]byte, size)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				fence.NextChain(1, 2, 3, 4, 5, payload)
+			}
+		})
+	}
+}

@@ -1,0 +1,15 @@
+package redisfence
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// PipelineCommit adds to a pipeline what Store.Commit sends.
+func (s *Store) PipelineCommit(ctx context.Context, pipe redis.Pipeliner, c *fence.Commit) *redis.Cmd {
+	f := s.commit(c)
+	return pipe.FCall(ctx, f.function, f.keys, f.args...)
+}
