@@ -1,0 +1,239 @@
+// The page: it asks for the world, listens to the relay, folds what it hears, and shows it beside what the
+// servers say of themselves.
+
+import { Feed } from "./feed.js";
+import { Fleet, digest } from "./fleet.js";
+import { Clock, Meter } from "./meter.js";
+import { introduce, shortTile } from "./palette.js";
+import { Panel } from "./panel.js";
+import { Scene } from "./scene.js";
+
+const pollEvery = 500; // ms between two looks at the servers' status
+const patience = 15_000; // ms to wait for a takeover before the button is offered again
+const silence = 3000; // ms to wait for the servers' word on a new epoch before the page tells it itself
+const remembered = 16; // own states kept a tile, to compare with the owner's digest of an earlier batch
+
+const $ = (id) => document.getElementById(id);
+
+class Page {
+  constructor(world) {
+    this.clock = new Clock();
+    this.meter = new Meter($("strip"));
+    this.status = null;
+    this.lastEvent = 0;
+    this.views = new Map(world.tiles.map((t) => [t.tile, {
+      id: t.tile, fleet: new Fleet(t.cells.length / 2), owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
+      states: new Map(), proof: "unknown", digest: "", contested: 0, untold: 0,
+    }]));
+    const takeOver = (id) => this.takeOver(id);
+    this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });
+    this.scene = new Scene($("ground"), $("live"), world, {
+      takeOver, hovered: (tile, x, y) => this.point(tile, x, y),
+    });
+    this.network = new Worker("/assets/network.js");
+    this.network.onmessage = ({ data }) => this.heard(data);
+    const line = {
+      connect: (url, protocol) => this.network.postMessage({ connect: url, protocol }),
+      send: (text) => this.network.postMessage({ send: text }),
+    };
+    this.feed = new Feed(line, relayURL(world.relay), [...this.views.keys()], {
+      restore: (id, blob) => this.restore(id, blob),
+      apply: (id, frame, arrived) => this.apply(id, frame, arrived),
+      moved: (id, position, before) => this.moved(id, position, before),
+      owner: (id, epoch, contact) => this.own(id, epoch, contact),
+      link: (state, text) => this.panel.link(state, text),
+      trouble: (text, code) => { if (code !== "CODE_UNAVAILABLE") this.panel.toast(text); },
+    });
+    const zoom = { in: (c) => c.zoom(1.5), out: (c) => c.zoom(1 / 1.5), fit: (c) => c.fit() };
+    for (const b of document.querySelectorAll("[data-zoom]")) b.addEventListener("click", () => zoom[b.dataset.zoom](this.scene.camera));
+  }
+
+  run() {
+    this.feed.connect();
+    this.poll();
+    setInterval(() => this.show(), 250);
+    setInterval(() => this.feed.remind(), 1000);
+  }
+
+  heard(data) {
+    if (data.message) this.feed.message(data.message, data.at);
+    else if (data.opened) this.feed.opened();
+    else if (data.closed) this.feed.closed(data.closed === "closed" ? "" : data.closed);
+    else if ("status" in data) this.answered(data);
+  }
+
+  point(tile, x, y) {
+    this.pointed = tile && { view: this.views.get(tile.id), x, y };
+    this.panel.tip(this.pointed);
+  }
+
+  // What the relay tells.
+
+  restore(id, blob) {
+    const v = this.views.get(id);
+    v.fleet.restore(blob);
+    v.states.clear();
+    this.scene.reset(id, v.fleet.ships);
+  }
+
+  apply(id, frame, arrived) {
+    const v = this.views.get(id);
+    const events = v.fleet.apply(frame.tick, frame.payload);
+    v.tick = frame.tick;
+    if (arrived) {
+      this.meter.frame(arrived + this.clock.ahead - frame.committed, frame.payload.length, id);
+      this.scene.batch(id, events);
+    } else {
+      this.scene.reset(id, v.fleet.ships);
+    }
+  }
+
+  moved(id, position, before) {
+    const v = this.views.get(id);
+    Object.assign(v, { epoch: position.epoch, seq: position.seq });
+    v.states.set(position.seq, v.fleet.encode());
+    if (v.states.size > remembered) v.states.delete(v.states.keys().next().value);
+    this.scene.at(id, v.epoch, v.seq, v.tick);
+    if (before.epoch === 0) this.panel.began(id, position.epoch);
+    else if (position.epoch > before.epoch) {
+      // The batch says which epoch, not who: ask at once, so that the tile changes colour with it.
+      v.untold = setTimeout(() => this.tell(v, before.epoch), silence);
+      this.poll();
+    }
+  }
+
+  /** Writes an epoch into the history that the servers had nothing to say about. */
+  tell(v, before) {
+    v.untold = 0;
+    const text = `epoch ${before} → ${v.epoch}, as the stream shows`;
+    this.panel.event({ kind: "note", at: this.clock.now(), tile: v.id, epoch: v.epoch, text });
+  }
+
+  own(id, epoch, contact) {
+    const v = this.views.get(id);
+    if (epoch < v.ownerEpoch || !contact) return;
+    introduce([contact]);
+    v.ownerEpoch = epoch;
+    if (contact !== v.owner) {
+      v.owner = contact;
+      v.contested = 0;
+      this.scene.own(id, contact);
+    } else if (v.contested && epoch > v.contestedEpoch) {
+      v.contested = 0;
+      this.scene.contest(id, false);
+    }
+  }
+
+  // What the servers say of themselves.
+
+  poll() {
+    clearTimeout(this.next);
+    if (this.polling) return void (this.again = true);
+    this.polling = true;
+    this.network.postMessage({ status: `/api/status?after=${this.lastEvent}` });
+  }
+
+  answered({ status, sent, received, error }) {
+    this.polling = false;
+    this.next = setTimeout(() => this.poll(), this.again ? 60 : pollEvery);
+    this.again = false;
+    if (!status) return console.warn("status:", error);
+    this.clock.note(sent, received, status.status.at);
+    this.take(status);
+  }
+
+  take({ status, events }) {
+    this.status = status;
+    status.tiles ??= [];
+    introduce(status.tiles.flatMap((t) => [t.owner, ...(t.processors ?? []).map((p) => p.contact)]));
+    for (const t of status.tiles) {
+      const v = this.views.get(t.tile);
+      if (!v) continue;
+      this.own(v.id, t.epoch, t.owner);
+      this.prove(v, t);
+    }
+    for (const e of events) {
+      this.lastEvent = Math.max(this.lastEvent, e.id);
+      this.event(e);
+    }
+  }
+
+  event(e) {
+    const v = this.views.get(e.tile);
+    if (v && e.kind === "installed") {
+      clearTimeout(v.untold);
+      if (e.epoch >= v.ownerEpoch) this.own(v.id, e.epoch, e.owner);
+    }
+    // Old refusals, told to a page that has just been opened, are history, not news.
+    if (v && e.kind === "refused" && this.clock.now() - e.at < 5000) this.scene.refused(v.id, e.owner, e.epoch);
+    this.panel.event(e);
+  }
+
+  /** Compares the owner's digest with that of this page's own state after the same batch. */
+  async prove(v, t) {
+    const state = t.digest && v.states.get(t.digestSeq);
+    if (!state) return;
+    const own = await digest(state);
+    if (own === null) return;
+    v.digest = own;
+    v.misses = own === t.digest ? 0 : (v.misses ?? 0) + 1;
+    // A batch that a failover took back and another that took its number may meet here once.
+    if (v.misses === 0 || v.misses > 2) v.proof = v.misses ? "differs" : "same";
+  }
+
+  async takeOver(id) {
+    const v = this.views.get(id);
+    if (v.contested) return;
+    v.contested = performance.now();
+    v.contestedEpoch = v.epoch;
+    this.scene.contest(id, true);
+    this.show();
+    try {
+      const response = await fetch(`/api/takeover?tile=${encodeURIComponent(id)}`, { method: "POST" });
+      if (response.ok) return void this.poll();
+      const body = await response.json().catch(() => ({}));
+      throw new Error(body.error?.message ?? response.statusText);
+    } catch (err) {
+      this.calm(v);
+      this.panel.toast(`Tile ${shortTile(id)} was not taken over: ${err.message}`);
+    }
+  }
+
+  calm(v) {
+    v.contested = 0;
+    this.scene.contest(v.id, false);
+  }
+
+  show() {
+    for (const v of this.views.values()) {
+      if (v.contested && performance.now() - v.contested > patience) {
+        this.calm(v);
+        this.panel.toast(`Nobody has taken over tile ${shortTile(v.id)} yet.`);
+      }
+      this.panel.tile(v, this.status?.tiles.find((t) => t.tile === v.id));
+    }
+    this.panel.tip(this.pointed);
+    this.panel.owners([...this.views.values()]);
+    this.panel.figures(this.status, this.meter.figures(), this.feed.counts);
+    this.meter.draw((tile) => this.views.get(tile)?.owner ?? "");
+  }
+}
+
+/** A path becomes a WebSocket on the page's own host. */
+function relayURL(relay) {
+  const url = new URL(relay, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  return url.href;
+}
+
+async function start() {
+  const response = await fetch("/api/world");
+  if (!response.ok) throw new Error(`the world cannot be had: ${response.status}`);
+  new Page(await response.json()).run();
+}
+
+start().catch((err) => {
+  $("link").dataset.state = "lost";
+  $("link").lastElementChild.textContent = err.message;
+  setTimeout(() => location.reload(), 3000);
+});

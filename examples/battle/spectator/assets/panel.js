@@ -1,0 +1,192 @@
+// The column beside the map: figures, the list of tiles with their buttons, and the history of epochs.
+
+import { css, owners, rgb, short, shortTile } from "./palette.js";
+
+const fingers = matchMedia("(hover: none)");
+const $ = (id) => document.getElementById(id);
+const logLines = 60;
+const attachWithin = 60_000; // ms after an install in which a refusal belongs to it
+
+/** Thousands apart by thin spaces, so that a running number stays readable. */
+export const digits = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+const millis = (v) => (v < 10 ? v.toFixed(1) : Math.round(v));
+const clock = (at) => new Date(at).toTimeString().slice(0, 8);
+
+function element(tag, className, text) {
+  const e = document.createElement(tag);
+  if (className) e.className = className;
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+// Writing a text that is there already would make screen readers and layout work for nothing.
+function write(node, text) { if (node.textContent !== text) node.textContent = text; }
+
+export class Panel {
+  constructor(world, { takeOver, highlight }) {
+    this.rows = new Map();
+    this.newest = new Map(); // tile → its latest line in the history
+    for (const t of world.tiles) {
+      const row = tileRow(t.tile, takeOver, highlight);
+      this.rows.set(t.tile, row);
+      $("tiles").append(row.li);
+    }
+    write($("n-tiles"), `${world.tiles.length} × ${digits(world.tiles[0].cells.length / 2)} cells`);
+  }
+
+  link(state, text) {
+    $("link").dataset.state = state;
+    write($("link").lastElementChild, text);
+  }
+
+  figures(status, page, counts) {
+    if (page) {
+      write($("page50"), `${millis(page.p50)}`);
+      write($("page99"), `${millis(page.p99)}`);
+      write($("n-bytes"), digits(page.bytes));
+    }
+    write($("n-gaps"), digits(counts.gaps + (status?.gaps ?? 0)));
+    write($("n-repairs"), digits(counts.repairs + (status?.repairs ?? 0)));
+    $("n-gaps").title = `this page ${counts.gaps}, bots ${status?.gaps ?? 0}`;
+    $("n-repairs").title = `this page ${counts.repairs}, bots ${status?.repairs ?? 0}`;
+    if (!status) return;
+    const { latency } = status;
+    write($("botsname"), status.bots ? `${digits(status.bots)} bots` : "bots");
+    write($("bots50"), latency.samples ? `${millis(latency.p50)}` : "–");
+    write($("bots99"), latency.samples ? `${millis(latency.p99)}` : "–");
+    write($("n-commits"), status.commits.toFixed(1));
+    write($("n-events"), digits(status.events));
+    write($("n-watchers"), digits(status.watchers));
+  }
+
+  /** The chips of the owners in the header, with how many tiles each has. */
+  owners(tiles) {
+    const held = new Map();
+    for (const t of tiles) held.set(t.owner, (held.get(t.owner) ?? 0) + 1);
+    const list = $("owners");
+    for (const o of owners()) {
+      let chip = [...list.children].find((c) => c.dataset.owner === o);
+      if (!chip) {
+        chip = element("li");
+        chip.dataset.owner = o;
+        chip.title = o;
+        chip.append(element("i"), element("span"), element("b"));
+        chip.children[0].style.background = css(rgb(o));
+        write(chip.children[1], short(o));
+        list.append(chip);
+      }
+      write(chip.children[2], String(held.get(o) ?? 0));
+      chip.classList.toggle("none", !held.get(o));
+    }
+  }
+
+  /** One tile's row: what this page holds of it, and what the server says. */
+  tile(view, status) {
+    const row = this.rows.get(view.id);
+    row.li.style.setProperty("--owner", css(rgb(view.owner)));
+    write(row.owner, view.owner ? short(view.owner) : "nobody");
+    write(row.epoch, view.epoch ? `epoch ${view.epoch}` : "");
+    write(row.position, `seq ${digits(view.seq)} · tick ${digits(view.tick)}${status?.moves ? ` · moved ${status.moves}×` : ""}`);
+    row.proof.dataset.state = view.proof;
+    write(row.proof, { same: "✓ in sync", differs: "≠ differs", unknown: "" }[view.proof]);
+    row.proof.title = view.proof === "same" ? `This page's state has the owner's digest ${view.digest.slice(0, 16)}…` : "";
+    row.button.disabled = view.contested;
+    write(row.button, view.contested ? "Taking…" : "Take over");
+    // A single process that serves is what the line above says already.
+    const processors = status?.processors ?? [];
+    this.#processors(row, status?.epoch ?? 0, processors.length === 1 && processors[0].state === "serving" ? [] : processors);
+  }
+
+  #processors(row, epoch, list) {
+    const text = JSON.stringify([epoch, list]);
+    if (row.processors.dataset.shown === text) return;
+    row.processors.dataset.shown = text;
+    row.processors.replaceChildren(...list.map((p) => {
+      // It lost the tile and will learn so from its next commit.
+      const stale = p.state === "serving" && p.epoch < epoch;
+      const state = stale ? "does not know yet" : p.state;
+      const chip = element("span", `processor ${stale ? "stale" : p.state.replaceAll(" ", "-")}`);
+      const dot = element("i");
+      dot.style.background = css(rgb(p.contact));
+      chip.append(dot, `${short(p.contact, 14)} ${state}${p.epoch ? ` · e${p.epoch}` : ""}`);
+      return chip;
+    }));
+  }
+
+  /** Shows one event. An install opens a line of its own; what its loser did is added to that line. */
+  event(e) {
+    const line = this.newest.get(e.tile);
+    if ((e.kind === "refused" || e.kind === "stood-down") && line && e.at - line.at < attachWithin && line.epoch !== e.epoch) {
+      const late = e.at - line.at;
+      const note = element("p", e.kind, e.text);
+      note.append(element("small", "", late >= 0 ? `+${digits(late)} ms` : ""));
+      line.body.append(note);
+      return;
+    }
+    const li = element("li", e.kind);
+    const head = element("div", "head");
+    head.append(element("time", "", clock(e.at)));
+    if (e.tile) head.append(element("b", "", shortTile(e.tile)));
+    const change = line?.epoch && line.epoch !== e.epoch ? `epoch ${line.epoch} → ${e.epoch}` : `epoch ${e.epoch}`;
+    if (e.kind === "installed" && e.epoch) head.append(element("span", "epoch", change));
+    const text = e.text.startsWith(`${change}: `) ? e.text.slice(change.length + 2) : e.text; // the head says it already
+    li.append(head, element("p", "", text));
+    if (e.owner) li.style.setProperty("--owner", css(rgb(e.owner)));
+    if (e.kind === "installed") this.newest.set(e.tile, { at: e.at, epoch: e.epoch, body: li });
+    $("log").prepend(li);
+    $("log-empty").hidden = true;
+    while ($("log").children.length > logLines) $("log").lastElementChild.remove();
+  }
+
+  /** The epoch a tile had when the page began, so that its first change can say from what. */
+  began(tile, epoch) {
+    if (!this.newest.has(tile)) this.newest.set(tile, { at: -Infinity, epoch, body: null });
+  }
+
+  toast(text) {
+    const t = $("toast");
+    t.textContent = text;
+    t.hidden = false;
+    clearTimeout(this.toastTimer);
+    this.toastTimer = setTimeout(() => { t.hidden = true; }, 6000);
+  }
+
+  /** What a click on the tile under the pointer would do. */
+  tip(pointed) {
+    const tip = $("tip");
+    tip.hidden = !pointed;
+    if (!pointed) return;
+    const { view, x, y } = pointed;
+    const held = view.owner ? ` held by ${short(view.owner)} under epoch ${view.epoch}` : " held by nobody";
+    tip.replaceChildren(element("b", "", shortTile(view.id)), element("span", "", held),
+      element("em", "", view.contested ? "being taken over…" : `${fingers.matches ? "tap again" : "click"} to take it over`));
+    const stage = $("stage").getBoundingClientRect(), w = tip.offsetWidth, h = tip.offsetHeight;
+    if (fingers.matches) { // out of the way of the finger, and of what it points at
+      tip.style.left = "8px";
+      tip.style.top = `${stage.height - h - 8}px`;
+      return;
+    }
+    tip.style.left = `${Math.min(stage.width - w - 8, Math.max(8, x + 16))}px`;
+    tip.style.top = `${y + 20 + h > stage.height ? y - h - 14 : y + 20}px`;
+  }
+}
+
+function tileRow(id, takeOver, highlight) {
+  const li = element("li");
+  const swatch = element("i", "swatch"), name = element("b", "", shortTile(id));
+  const owner = element("span", "owner"), epoch = element("span", "epoch"), proof = element("span", "proof");
+  const button = element("button", "take", "Take over");
+  const position = element("span", "position"), processors = element("div", "processors");
+  button.type = "button";
+  button.setAttribute("aria-label", `Take over tile ${shortTile(id)}`);
+  button.addEventListener("click", () => takeOver(id));
+  const first = element("div", "first");
+  first.append(swatch, name, owner, epoch, button);
+  const second = element("div", "second");
+  second.append(position, proof);
+  li.append(first, second, processors);
+  for (const on of ["pointerenter", "focusin"]) li.addEventListener(on, () => highlight(id));
+  for (const off of ["pointerleave", "focusout"]) li.addEventListener(off, () => highlight(null));
+  return { li, owner, epoch, position, proof, button, processors };
+}
+

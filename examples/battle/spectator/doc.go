@@ -1,0 +1,34 @@
+// Package spectator is the page on which a person watches the battle, and breaks it: the tiles with
+// their ships, who owns each and under which epoch, the latency from commit to this very page, and a
+// button that takes a tile away from its owner.
+//
+//	world, err := spectator.NewWorld("/view", 500*time.Millisecond, tiles...)
+//	page, err := spectator.Handler(world, api)
+//	mux.Handle("/", page)
+//	mux.Handle("/view", relay) // or a relay elsewhere: give its ws:// URL instead of "/view"
+//
+// # What it serves
+//
+//	GET  /                       the page
+//	GET  /assets/…               its style, scripts and icon: embedded, nothing from any other host
+//	GET  /api/world              World: geometry, the relay's address, the tick
+//	GET  /api/status?after=ID    Report: Status as it is now, and the events after ID
+//	POST /api/takeover?tile=ID   asks API.TakeOver; 202 with an empty object when it has begun
+//
+// Every error under /api is JSON, {"error":{"code":"…","message":"…"}}, with the codes of the Code
+// constants. A POST that comes from a page of another origin is refused.
+//
+// # Where the picture comes from
+//
+// The page is a client like any other: it subscribes to the relay (JSON subprotocol), restores each tile
+// from the snapshot, folds the batches, applies only what follows the position it holds and asks for a
+// Sync otherwise. What it draws is its own state, not the server's word. Status is the server's word, and
+// stands beside it: where TileStatus names a digest, the page compares it with that of its own state.
+//
+// The latency "this page" shows is the time at which a frame arrived less the time at which the store
+// committed it. The page estimates how far its clock is from the server's (Status.At, halved round trip);
+// it assumes that the server's clock is the store's.
+//
+// The handler keeps no state of its own and is safe for concurrent use. To test against it, serve it with
+// net/http/httptest and an API of canned answers.
+package spectator
