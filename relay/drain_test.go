@@ -1,0 +1,166 @@
+package relay
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/relay/relaypb"
+)
+
+func TestDrainTellsAndCloses(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(still())
+	o := w.claim(tileA, 1)
+	var told atomic.Int64
+	var all []*watcher
+	for range 10 {
+		c := s.watch(t, func(c *relayclient.Config) {
+			c.GoAway = func(within time.Duration) {
+				if within == 50*time.Millisecond {
+					told.Add(1)
+				}
+			}
+		}, tileA)
+		c.reaches(o)
+		all = append(all, c)
+	}
+	require.NoError(t, s.Drain(context.Background()))
+	for _, c := range all {
+		<-c.Done()
+		require.EqualValues(t, relaypb.CloseGoingAway, websocket.CloseStatus(c.Err()))
+	}
+	require.EqualValues(t, 10, told.Load())
+	require.Zero(t, s.Stats().Clients)
+	_, resp, err := websocket.Dial(context.Background(), s.url, &websocket.DialOptions{Subprotocols: []string{relaypb.Subprotocol}})
+	require.Error(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.NoError(t, s.Drain(context.Background()), "again: nobody is left")
+}
+
+func TestDrainIsBoundedByItsContext(t *testing.T) {
+	w := newWorld(t)
+	cfg := still()
+	cfg.CloseTimeout, cfg.WriteTimeout = time.Hour, time.Hour
+	s := w.serve(cfg)
+	o := w.claim(tileA, 1)
+	c := s.raw(t, relaypb.Subprotocol) // it never reads, and so never answers a close
+	send(t, c, subscribeTo(tileA.String()))
+	eventually(t, func() bool { return s.Stats().SyncsOut == 1 }, "it is served")
+	for range 20 {
+		o.publish(o.appendPayload(make([]byte, 64<<10), false))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Drain(ctx), context.DeadlineExceeded)
+	eventually(t, func() bool { return s.Stats().Clients == 0 }, "it is cut off")
+}
+
+func TestRunEndsWithStuckClients(t *testing.T) {
+	w := newWorld(t)
+	cfg := still()
+	cfg.CloseTimeout, cfg.WriteTimeout = 100*time.Millisecond, time.Hour
+	s := w.serve(cfg)
+	o := w.claim(tileA, 1)
+	c := s.raw(t, relaypb.Subprotocol)
+	send(t, c, subscribeTo(tileA.String()))
+	eventually(t, func() bool { return s.Stats().SyncsOut == 1 }, "it is served")
+	for range 20 {
+		o.publish(o.appendPayload(make([]byte, 64<<10), false))
+	}
+	live := s.watch(t, nil, tileA)
+	live.reaches(o)
+	start := time.Now()
+	s.stop()
+	require.Less(t, time.Since(start), 5*time.Second)
+	<-live.Done()
+	require.EqualValues(t, relaypb.CloseGoingAway, websocket.CloseStatus(live.Err()))
+	require.Zero(t, w.fan.count(tileA), "the fan-out subscription has ended")
+}
+
+// balancer is one address with a relay behind it that can be exchanged.
+type balancer struct {
+	*httptest.Server
+	mu sync.Mutex
+	to http.Handler
+}
+
+func newBalancer(t *testing.T) *balancer {
+	b := &balancer{}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		to := b.to
+		b.mu.Unlock()
+		to.ServeHTTP(w, r)
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *balancer) use(r *Relay) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.to = r.Handler()
+}
+
+func TestDrainedClientsResumeOnAnotherRelay(t *testing.T) {
+	w := newWorld(t)
+	b := newBalancer(t)
+	first, second := w.serve(still()), w.serve(still())
+	first.url = "ws" + strings.TrimPrefix(b.URL, "http")
+	b.use(first.Relay)
+	o := w.claim(tileA, 1)
+	o.tickOn(5)
+	o.snapshot()
+	var all []*watcher
+	for range 10 {
+		c := first.watch(t, func(c *relayclient.Config) { c.Reconnect = true }, tileA)
+		c.reaches(o)
+		all = append(all, c)
+	}
+	b.use(second.Relay)
+	drained := make(chan error, 1)
+	go func() { drained <- first.Drain(context.Background()) }()
+	for range 20 {
+		o.tickOn(1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.NoError(t, <-drained)
+	for _, c := range all {
+		c.reaches(o)
+		require.EqualValues(t, 2, c.Stats().Connects)
+		c.mu.Lock()
+		require.Equal(t, 1, c.syncs, "only what was missed was sent")
+		c.mu.Unlock()
+	}
+	require.Equal(t, 10, second.Stats().Clients)
+}
+
+func TestLostConnectionsResume(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(still())
+	o := w.claim(tileA, 1)
+	o.snapshot()
+	c := s.watch(t, func(c *relayclient.Config) { c.Reconnect = true }, tileA)
+	c.reaches(o)
+	for i := range 5 {
+		for _, one := range s.allClients() {
+			_ = one.wire.Close()
+		}
+		o.tickOn(3)
+		eventually(t, func() bool { return c.Stats().Connects == uint64(i)+2 }, "it is back")
+		c.reaches(o)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Equal(t, 1, c.syncs)
+}

@@ -1,0 +1,98 @@
+package relay
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relaypb"
+)
+
+// Handler returns the handler that upgrades requests to client connections, for the path of your choice.
+// It answers 503 with Retry-After unless Run runs, while draining, and when MaxClients are connected; 400
+// to a request that offers no subprotocol of the relay; 403 when Authorize or Origins refuse it. A
+// connection it has taken over belongs to the Relay: http.Server.Shutdown does not know of it, Run and
+// Drain end it.
+func (r *Relay) Handler() http.Handler {
+	return http.HandlerFunc(r.serve)
+}
+
+func (r *Relay) serve(w http.ResponseWriter, req *http.Request) {
+	if !r.admit() {
+		r.count.refused.Add(1)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "the relay takes no more clients; try another one", http.StatusServiceUnavailable)
+		return
+	}
+	c, ok := r.accept(w, req)
+	if !ok {
+		r.count.refused.Add(1)
+		r.dismiss()
+		return
+	}
+	r.count.connected.Add(1)
+	r.register(c)
+	r.cfg.Hooks.ClientOpened(ClientInfo{Remote: c.remote, Subprotocol: c.encoding.Subprotocol()})
+	// Its own goroutine, so that the server's buffers and the request are freed.
+	go func() {
+		defer r.dismiss()
+		c.run()
+	}()
+}
+
+// accept decides over a request and upgrades it; false when the response says why not.
+func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool) {
+	encoding, ok := offered(req)
+	if !ok {
+		http.Error(w, "offer the WebSocket subprotocol "+relaypb.Subprotocol+" or "+relaypb.SubprotocolJSON, http.StatusBadRequest)
+		return nil, false
+	}
+	if r.cfg.Authorize != nil {
+		if err := r.cfg.Authorize(req); err != nil {
+			r.cfg.Logger.Info("client refused", "remote", req.RemoteAddr, "error", err)
+			http.Error(w, http.StatusText(http.StatusForbidden), http.StatusForbidden)
+			return nil, false
+		}
+	}
+	c := &client{r: r, encoding: encoding, remote: req.RemoteAddr, opened: time.Now(), subs: map[fence.TileID]*subscription{}}
+	c.queue.init(r.cfg.QueueMessages, r.cfg.QueueBytes)
+	if r.cfg.AuthorizeTile != nil {
+		c.request = req
+	}
+	hold := &capture{ResponseWriter: w, total: &r.count.bytesOut}
+	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
+		Subprotocols:    []string{encoding.Subprotocol()},
+		OriginPatterns:  r.cfg.Origins,
+		CompressionMode: websocket.CompressionDisabled, // frames are prepared once for everybody
+		OnPingReceived: func(_ context.Context, payload []byte) bool {
+			c.reply(control(finPong, payload)) // in turn with the frames, not beside a blocked write
+			return false
+		},
+	})
+	if err != nil {
+		r.cfg.Logger.Info("client refused", "remote", req.RemoteAddr, "error", err)
+		if hold.wire != nil {
+			_ = hold.wire.Close()
+		}
+		return nil, false
+	}
+	conn.SetReadLimit(int64(r.cfg.MaxInbound))
+	c.conn, c.wire = conn, hold.wire
+	return c, true
+}
+
+// offered picks the first subprotocol of the client's that the relay speaks.
+func offered(req *http.Request) (relaypb.Encoding, bool) {
+	for _, line := range req.Header.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(line, ",") {
+			if e, ok := relaypb.EncodingOf(strings.TrimSpace(name)); ok {
+				return e, true
+			}
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,387 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const tileA, tileB = fence.TileID(0x85283473fffffff), fence.TileID(0x85283447fffffff)
+
+// world is one coordination store and its fan-out, with a hand on both.
+type world struct {
+	t     testing.TB
+	store *memfence.Store
+	log   *testLog
+	fan   *testFanout
+}
+
+func newWorld(t testing.TB) *world {
+	store := memfence.New()
+	return &world{t: t, store: store, log: &testLog{Log: memstream.New(store)}, fan: &testFanout{subs: map[fence.TileID]map[int]func([]byte){}}}
+}
+
+// testLog counts calls and fails on demand.
+type testLog struct {
+	stream.Log
+	snapshots, reads, lasts, marks atomic.Int64
+
+	mu     sync.Mutex
+	err    error
+	before func(op string) // called before each call
+	edit   func([]stream.Chunk)
+}
+
+func (l *testLog) set(f func(*testLog)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(l)
+}
+
+func (l *testLog) step(op string) error {
+	l.mu.Lock()
+	before, err := l.before, l.err
+	l.mu.Unlock()
+	if before != nil {
+		before(op)
+	}
+	return err
+}
+
+func (l *testLog) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	l.reads.Add(1)
+	if err := l.step("read"); err != nil {
+		return nil, err
+	}
+	chunks, err := l.Log.Read(ctx, cursors)
+	l.mu.Lock()
+	edit := l.edit
+	l.mu.Unlock()
+	if edit != nil && err == nil {
+		edit(chunks)
+	}
+	return chunks, err
+}
+
+func (l *testLog) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+	l.snapshots.Add(1)
+	if err := l.step("snapshot"); err != nil {
+		return fence.Snapshot{}, false, err
+	}
+	return l.Log.Snapshot(ctx, tile)
+}
+
+func (l *testLog) Last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
+	l.lasts.Add(1)
+	if err := l.step("last"); err != nil {
+		return fence.Position{}, err
+	}
+	return l.Log.Last(ctx, tile)
+}
+
+func (l *testLog) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
+	l.marks.Add(1)
+	if err := l.step("mark"); err != nil {
+		return err
+	}
+	return l.Log.Mark(ctx, tile, c, seq)
+}
+
+// testFanout delivers inside Publish, so that a test knows when a frame has been taken.
+type testFanout struct {
+	mu   sync.Mutex
+	next int
+	subs map[fence.TileID]map[int]func([]byte)
+	err  error
+}
+
+var _ fanout.Subscriber = (*testFanout)(nil)
+
+func (f *testFanout) Subscribe(_ context.Context, tile fence.TileID, deliver func([]byte)) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.subs[tile] == nil {
+		f.subs[tile] = map[int]func([]byte){}
+	}
+	f.next++
+	id := f.next
+	var one sync.Mutex // deliver runs in one goroutine at a time
+	f.subs[tile][id] = func(p []byte) {
+		one.Lock()
+		defer one.Unlock()
+		deliver(p)
+	}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.subs[tile], id)
+	}, nil
+}
+
+func (f *testFanout) publish(tile fence.TileID, data []byte) {
+	f.mu.Lock()
+	var all []func([]byte)
+	for _, d := range f.subs[tile] {
+		all = append(all, d)
+	}
+	f.mu.Unlock()
+	for _, d := range all {
+		d(data)
+	}
+}
+
+func (f *testFanout) count(tile fence.TileID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.subs[tile])
+}
+
+// owner writes a tile's history. Its state is the concatenation of all payloads.
+type owner struct {
+	w     *world
+	tile  fence.TileID
+	epoch fence.Epoch
+	at    fence.Position
+	tick  fence.Tick
+	state []byte
+}
+
+// claim starts a new owner of a tile from what the store has, under the given epoch.
+func (w *world) claim(tile fence.TileID, epoch fence.Epoch) *owner {
+	rec, err := stream.Recover(context.Background(), w.log.Log, tile)
+	require.NoError(w.t, err)
+	o := &owner{w: w, tile: tile, epoch: epoch, at: rec.Position, tick: rec.Snapshot.Tick, state: bytes.Clone(rec.Snapshot.Blob)}
+	for _, e := range rec.Entries {
+		o.state, o.tick = append(o.state, e.Payload...), e.Tick
+	}
+	o.append(true)
+	return o
+}
+
+// commit appends a batch and returns it as the bridge would publish it; it is not published yet.
+func (o *owner) commit() stream.Frame { return o.append(false) }
+
+func (o *owner) append(install bool) stream.Frame {
+	o.tick++
+	payload := binary.BigEndian.AppendUint64(nil, uint64(o.epoch)<<32|uint64(o.at.Seq+1))
+	return o.appendPayload(payload, install)
+}
+
+func (o *owner) appendPayload(payload []byte, install bool) stream.Frame {
+	prev := o.at
+	c := fence.Commit{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Prev: prev, Tick: o.tick, Events: 1, Payload: payload, Install: install}
+	receipt, err := o.w.store.Commit(context.Background(), c)
+	require.NoError(o.w.t, err)
+	o.at, o.state = receipt.Position, append(o.state, payload...)
+	return stream.Frame{Tile: o.tile, Entry: fence.Entry{Position: o.at, Prev: prev, Tick: o.tick, Events: 1, Committed: time.Now().UnixMilli(), Payload: payload}}
+}
+
+func (o *owner) publish(frames ...stream.Frame) {
+	for i := range frames {
+		o.w.fan.publish(o.tile, stream.AppendFrame(nil, &frames[i]))
+	}
+}
+
+// tickOn commits and publishes n batches.
+func (o *owner) tickOn(n int) {
+	for range n {
+		o.publish(o.commit())
+	}
+}
+
+func (o *owner) snapshot() {
+	require.NoError(o.w.t, o.w.store.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: o.tile, Position: o.at, Tick: o.tick, Blob: bytes.Clone(o.state)}))
+}
+
+// rebase installs the next epoch from this owner's state and returns the marker's frame.
+func (o *owner) rebase() stream.Frame {
+	o.epoch++
+	o.tick++
+	prev := o.at
+	r := fence.Rebase{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Seq: o.at.Seq + fence.RebaseJump, Tick: o.tick, Blob: bytes.Clone(o.state)}
+	receipt, err := o.w.store.Rebase(context.Background(), r)
+	require.NoError(o.w.t, err)
+	o.at = receipt.Position
+	return stream.Frame{Tile: o.tile, Entry: fence.Entry{Position: o.at, Prev: prev, Tick: o.tick, Committed: time.Now().UnixMilli(), Rebase: true, Payload: r.Marker()}}
+}
+
+// trim removes what the snapshot covers, whatever the marks say.
+func (w *world) trim(tile fence.TileID) {
+	w.store.Update(tile, func(s *memfence.State) { s.TrimBelow(s.Snapshot.Seq) })
+}
+
+// quick is a configuration whose periods suit a test.
+func quick() *Config {
+	return &Config{
+		CheckInterval: 40 * time.Millisecond, MarkInterval: 40 * time.Millisecond, RepairJitter: time.Millisecond,
+		BackoffMin: 2 * time.Millisecond, BackoffMax: 20 * time.Millisecond, CloseTimeout: time.Second,
+		DrainWindow: 50 * time.Millisecond, StoreTimeout: time.Second,
+	}
+}
+
+// still is quick without periodic comparisons, for tests of everything else.
+func still() *Config {
+	c := quick()
+	c.CheckInterval, c.MarkInterval = time.Hour, time.Hour
+	return c
+}
+
+// server is a running relay behind a listener.
+type server struct {
+	*Relay
+	url  string
+	stop func()
+}
+
+func (w *world) serve(cfg *Config) *server {
+	w.t.Helper()
+	r, err := New(w.fan, w.log, cfg)
+	require.NoError(w.t, err)
+	ts := httptest.NewUnstartedServer(r.Handler())
+	ts.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10) // so that a client that does not read is noticed soon
+		return ctx
+	}
+	ts.Start()
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	var once sync.Once
+	s := &server{Relay: r, url: "ws" + strings.TrimPrefix(ts.URL, "http")}
+	s.stop = func() {
+		once.Do(func() {
+			cancel()
+			require.NoError(w.t, <-ran)
+			ts.Close()
+		})
+	}
+	w.t.Cleanup(s.stop)
+	require.Eventually(w.t, func() bool { r.life.Lock(); defer r.life.Unlock(); return r.phase == serving }, 5*time.Second, time.Millisecond)
+	return s
+}
+
+// narrow makes a client's socket hold little.
+func narrow(c *relayclient.Config) {
+	c.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: narrowDial}}
+}
+
+func narrowDial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		err = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+	}
+	return conn, err
+}
+
+// watcher is a client that folds what it is given, and checks that it is given things in order.
+type watcher struct {
+	*relayclient.Client
+	t testing.TB
+
+	mu      sync.Mutex
+	states  map[fence.TileID][]byte
+	at      map[fence.TileID]fence.Position
+	syncs   int
+	refused []relayclient.Refusal
+	lost    error
+}
+
+func (s *server) watch(t testing.TB, edit func(*relayclient.Config), tiles ...fence.TileID) *watcher {
+	t.Helper()
+	w := &watcher{t: t, states: map[fence.TileID][]byte{}, at: map[fence.TileID]fence.Position{}}
+	cfg := &relayclient.Config{
+		Sync: func(y relayclient.Sync) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.syncs++
+			w.states[y.Tile], w.at[y.Tile] = bytes.Clone(y.Snapshot.Blob), y.Snapshot.Position
+		},
+		Frame: func(f stream.Frame) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if f.Prev != w.at[f.Tile] {
+				w.t.Errorf("tile %s: at %s, given %s after %s", f.Tile, w.at[f.Tile], f.Position, f.Prev)
+			}
+			w.states[f.Tile], w.at[f.Tile] = append(w.states[f.Tile], f.Payload...), f.Position
+		},
+		Refused: func(r relayclient.Refusal) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.refused = append(w.refused, r)
+		},
+		Disconnected: func(err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.lost = err
+		},
+		BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond,
+	}
+	if edit != nil {
+		edit(cfg)
+	}
+	c, err := relayclient.Dial(context.Background(), s.url, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	w.Client = c
+	require.NoError(t, c.Subscribe(context.Background(), tiles...))
+	return w
+}
+
+func (w *watcher) state(tile fence.TileID) ([]byte, fence.Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return bytes.Clone(w.states[tile]), w.at[tile]
+}
+
+// reaches waits until the client's view is the owner's.
+func (w *watcher) reaches(o *owner) {
+	w.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		w.mu.Lock()
+		there := w.at[o.tile] == o.at && bytes.Equal(w.states[o.tile], o.state)
+		w.mu.Unlock()
+		if there {
+			return
+		}
+		if time.Now().After(deadline) {
+			state, at := w.state(o.tile)
+			require.Equal(w.t, o.at.String(), at.String(), "the client's position")
+			require.True(w.t, bytes.Equal(o.state, state), "the client's state")
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func eventually(t testing.TB, f func() bool, what string, args ...any) {
+	t.Helper()
+	require.Eventually(t, f, 10*time.Second, time.Millisecond, append([]any{what}, args...)...)
+}
+
+var errDown = &fence.StoreError{Op: "read", Outcome: fence.ErrNotApplied, Err: errors.New("store is down")}

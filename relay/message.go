@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relaypb"
+)
+
+// batch is one committed batch as a hub keeps it and sends it: the same bytes to every client of an
+// encoding.
+type batch struct {
+	tile fence.TileID
+	fence.Entry
+	sent [relaypb.JSON + 1][]byte // by encoding, made when the first client needs it; guarded by the hub's mutex
+}
+
+// bytes returns the batch as a WebSocket frame.
+func (b *batch) bytes(e relaypb.Encoding) []byte {
+	if b.sent[e] == nil {
+		b.sent[e] = prepare(e, &relaypb.ServerMessage{
+			Tile: b.tile.String(),
+			Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&b.Entry)},
+		})
+	}
+	return b.sent[e]
+}
+
+func syncMessage(tile fence.TileID, s *relaypb.Sync) *relaypb.ServerMessage {
+	return &relaypb.ServerMessage{Tile: tile.String(), Body: &relaypb.ServerMessage_Sync{Sync: s}}
+}
+
+func errorMessage(tile string, code relaypb.Code, text string) *relaypb.ServerMessage {
+	return &relaypb.ServerMessage{Tile: strings.ToValidUTF8(tile, "?"),
+		Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: code, Message: strings.ToValidUTF8(text, "?")}}}
+}
+
+// WebSocket opcodes of RFC 6455, with the final-fragment bit set.
+const (
+	finText   = 0x81
+	finBinary = 0x82
+	finPing   = 0x89
+	finPong   = 0x8a
+)
+
+// maxHeader is the longest header of an unmasked WebSocket frame.
+const maxHeader = 10
+
+// prepare encodes a message together with its WebSocket header. A server's frames are not masked, so
+// the result is the same for every client and is written to their sockets as it is.
+func prepare(e relaypb.Encoding, m *relaypb.ServerMessage) []byte {
+	buf, err := e.Append(make([]byte, maxHeader, maxHeader+proto.Size(m)), m)
+	if err != nil {
+		// Only a string that is not UTF-8 can do this, and those from outside are cleaned before.
+		return prepare(e, errorMessage("", relaypb.Code_CODE_UNAVAILABLE, "a message could not be encoded"))
+	}
+	op := byte(finBinary)
+	if e == relaypb.JSON {
+		op = finText
+	}
+	return seal(buf, op)
+}
+
+// seal writes the header of a frame into the maxHeader bytes kept free before its payload, and returns
+// the frame.
+func seal(buf []byte, op byte) []byte {
+	n := len(buf) - maxHeader
+	switch {
+	case n < 126:
+		buf[8], buf[9] = op, byte(n)
+		return buf[8:]
+	case n < 1<<16:
+		buf[6], buf[7] = op, 126
+		binary.BigEndian.PutUint16(buf[8:], uint16(n))
+		return buf[6:]
+	}
+	buf[0], buf[1] = op, 127
+	binary.BigEndian.PutUint64(buf[2:], uint64(n))
+	return buf
+}
+
+// control makes a WebSocket control frame; the payload is at most 125 bytes.
+func control(op byte, payload []byte) []byte {
+	return seal(append(make([]byte, maxHeader, maxHeader+len(payload)), payload...), op)
+}

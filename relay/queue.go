@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"sync"
+	"time"
+)
+
+// queue is what waits to be written to one client: frames in order, then the subscriptions that are due
+// a Sync, then the end. Its bounds hold for frames from hubs; what force adds is bounded by who calls it.
+type queue struct {
+	maxFrames int
+	maxBytes  int
+	wake      chan struct{} // room for one: there is something new for the writer
+	ended     chan struct{} // closed when the connection has ended
+
+	mu        sync.Mutex
+	frames    [][]byte
+	bytes     int
+	dues      []*subscription
+	slowSince time.Time // since when it has not been caught up after a frame was dropped
+	pinged    time.Time
+	closing   bool // nothing is taken any more; close when the frames are out
+	over      bool // the connection has ended
+	code      int  // status of our close; zero: the peer or the network ended it
+	reason    string
+}
+
+func (q *queue) init(maxFrames, maxBytes int) {
+	q.maxFrames, q.maxBytes = maxFrames, maxBytes
+	q.wake, q.ended = make(chan struct{}, 1), make(chan struct{})
+	q.pinged = time.Now()
+}
+
+// push queues a frame; false if the queue is full. A single frame over the bound fits an empty queue.
+func (q *queue) push(frame []byte) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closing || q.over {
+		return true
+	}
+	if len(q.frames) > 0 && (len(q.frames) >= q.maxFrames || q.bytes+len(frame) > q.maxBytes) {
+		if q.slowSince.IsZero() {
+			q.slowSince = time.Now()
+		}
+		return false
+	}
+	q.add(frame)
+	return true
+}
+
+// force queues a frame whatever the bounds say.
+func (q *queue) force(frame []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closing && !q.over {
+		q.add(frame)
+	}
+}
+
+func (q *queue) add(frame []byte) {
+	q.frames = append(q.frames, frame)
+	q.bytes += len(frame)
+	if len(q.frames) == 1 {
+		q.call()
+	}
+}
+
+// call wakes the writer.
+func (q *queue) call() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// due asks for a Sync of a subscription once everything queued is out. It returns the bytes queued.
+func (q *queue) due(s *subscription) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !s.isDue && !q.closing && !q.over {
+		s.isDue = true
+		q.dues = append(q.dues, s)
+		q.call()
+	}
+	return q.bytes
+}
+
+// What next returns.
+type nextThing uint8
+
+const (
+	nextWait   nextThing = 1
+	nextFrames nextThing = 2
+	nextSync   nextThing = 3
+	nextClose  nextThing = 4
+)
+
+// next is the writer's next work. spare is an emptied slice of frames to fill again.
+func (q *queue) next(spare [][]byte) ([][]byte, *subscription, nextThing) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case len(q.frames) > 0:
+		frames := q.frames
+		q.frames, q.bytes = spare[:0], 0
+		return frames, nil, nextFrames
+	case q.closing:
+		return nil, nil, nextClose
+	case len(q.dues) > 0:
+		s := q.dues[0]
+		q.dues[0] = nil
+		q.dues = q.dues[1:]
+		s.isDue = false
+		return nil, s, nextSync
+	}
+	q.dues = nil
+	q.slowSince = time.Time{}
+	return nil, nil, nextWait
+}
+
+// shut ends the connection with a status. With flush everything queued is written first; without, only
+// the frame being written. It reports whether it was the first to end it.
+func (q *queue) shut(code int, reason string, flush bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closing || q.over {
+		return false
+	}
+	q.closing, q.code, q.reason = true, code, reason
+	if !flush {
+		q.frames, q.bytes = nil, 0
+	}
+	q.dues = nil
+	q.call()
+	return true
+}
+
+// gone notes that the connection has ended. The first reason given stays.
+func (q *queue) gone(reason string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.over {
+		return
+	}
+	q.over = true
+	if !q.closing {
+		q.reason = reason
+	}
+	q.frames, q.dues, q.bytes = nil, nil, 0
+	close(q.ended)
+}
+
+func (q *queue) cause() (code int, reason string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.code, q.reason
+}
+
+// slowFor is how long frames have been dropped without the client ever catching up.
+func (q *queue) slowFor(now time.Time) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.slowSince.IsZero() {
+		return 0
+	}
+	return now.Sub(q.slowSince)
+}
+
+// pingDue reports whether it is time for a ping, and counts it as sent.
+func (q *queue) pingDue(now time.Time, interval time.Duration) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now.Sub(q.pinged) < interval || len(q.frames) >= q.maxFrames {
+		return false
+	}
+	q.pinged = now
+	return true
+}

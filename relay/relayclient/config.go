@@ -1,0 +1,169 @@
+package relayclient
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Defaults of Config.
+const (
+	DefaultBackoffMin    = 250 * time.Millisecond
+	DefaultBackoffMax    = 15 * time.Second
+	DefaultResyncTimeout = 5 * time.Second
+	DefaultWriteTimeout  = 5 * time.Second
+	DefaultDialTimeout   = 10 * time.Second
+	DefaultIdleTimeout   = time.Minute
+	DefaultMaxMessage    = 64 << 20
+)
+
+// Config holds the optional settings of a Client. The zero value of every field means its default.
+// Durations and numbers must not be negative.
+//
+// The functions are called one at a time, in the order of the events, from the client's own goroutine.
+// While one runs nothing is read: a client whose functions are slow falls behind and is brought up to
+// date by a Sync. They may call any method but Close. What they are given may be kept.
+type Config struct {
+	// Sync gives a tile's state from scratch: drop what you hold of it, restore Snapshot. The batches up
+	// to Position follow at once as Frame calls. It comes first for every tile, and again whenever the
+	// relay no longer has what the client missed, or the tile's history was replaced.
+	Sync func(Sync)
+
+	// Frame gives the next batch of a tile: it follows exactly what was given before.
+	Frame func(stream.Frame)
+
+	// Refused reports something the relay could not do; see the codes of package relaypb.
+	Refused func(Refusal)
+
+	// GoAway reports that the relay will close the connection within the time given.
+	GoAway func(within time.Duration)
+
+	// Connected is called after each connection is made, Disconnected after it is lost, with the reason.
+	// With Reconnect the tiles subscribed are asked for again by themselves.
+	Connected    func()
+	Disconnected func(error)
+
+	Header     http.Header  // sent with the handshake: what the relay's Authorize looks at
+	HTTPClient *http.Client // for the handshake; nil: http.DefaultClient
+	JSON       bool         // speak the JSON encoding, for debugging
+
+	// Reconnect connects again whenever the connection is lost, at a random moment between BackoffMin/2
+	// and BackoffMin at first, twice as late after each failure, at most BackoffMax. It gives up when the
+	// relay refuses the handshake with a status of 400 to 499, or closed because the client broke the
+	// protocol. Defaults 250 ms and 15 s.
+	Reconnect  bool
+	BackoffMin time.Duration
+	BackoffMax time.Duration
+
+	ResyncTimeout time.Duration // after which an unanswered Resync is sent again. Default 5 s.
+	WriteTimeout  time.Duration // of one message to the relay. Default 5 s.
+	DialTimeout   time.Duration // of one attempt to connect again. Default 10 s.
+	IdleTimeout   time.Duration // after which a connection without a message or ping counts as lost. Default 1 min.
+	MaxMessage    int           // bytes of one message from the relay; a larger one ends the connection. Default 64 MiB.
+
+	// NoVerify leaves out the check of each snapshot's checksum and each batch's chain. The order of
+	// batches is always checked.
+	NoVerify bool
+
+	Logger *slog.Logger // nil discards
+}
+
+// Sync is a tile's state from scratch.
+type Sync struct {
+	Tile     fence.TileID
+	Snapshot fence.Snapshot // zero position: the tile has none, its state starts empty
+	Position fence.Position // reached when the Frame calls that follow are done
+	Owner    fence.Owner    // epoch and contact, as far as the relay knows
+}
+
+// Refusal is something the relay could not do.
+type Refusal struct {
+	Tile    string // as the client wrote it; empty: it is about the connection
+	Code    relaypb.Code
+	Message string
+}
+
+// Stats counts what a Client has met since Dial.
+type Stats struct {
+	Connects   uint64 // connections made
+	Bytes      uint64 // payload bytes of the messages received
+	Syncs      uint64 // Syncs received
+	Frames     uint64 // batches given to Config.Frame
+	Gaps       uint64 // times a batch did not follow what the client held
+	Repaired   uint64 // gaps closed again
+	Resyncs    uint64 // Resyncs sent
+	Duplicates uint64 // batches received again, or older than what the client held
+	Corrupt    uint64 // snapshots and batches that failed their check
+}
+
+func (c *Config) withDefaults() (Config, error) {
+	var out Config
+	if c != nil {
+		out = *c
+	}
+	out.Header = out.Header.Clone()
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"BackoffMin", &out.BackoffMin, DefaultBackoffMin},
+		{"BackoffMax", &out.BackoffMax, max(DefaultBackoffMax, out.BackoffMin)},
+		{"ResyncTimeout", &out.ResyncTimeout, DefaultResyncTimeout},
+		{"WriteTimeout", &out.WriteTimeout, DefaultWriteTimeout},
+		{"DialTimeout", &out.DialTimeout, DefaultDialTimeout},
+		{"IdleTimeout", &out.IdleTimeout, DefaultIdleTimeout},
+	} {
+		if *d.value < 0 {
+			return out, &fence.ArgumentError{Field: d.name, Value: *d.value, Want: "a duration that is not negative; zero means the default"}
+		}
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	switch {
+	case out.BackoffMax < out.BackoffMin:
+		return out, &fence.ArgumentError{Field: "BackoffMax", Value: out.BackoffMax, Want: "at least BackoffMin"}
+	case out.MaxMessage < 0:
+		return out, &fence.ArgumentError{Field: "MaxMessage", Value: out.MaxMessage, Want: "a number of bytes, or zero for the default"}
+	case out.MaxMessage == 0:
+		out.MaxMessage = DefaultMaxMessage
+	}
+	if out.Logger == nil {
+		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	out.fillCalls()
+	return out, nil
+}
+
+func (c *Config) fillCalls() {
+	if c.Sync == nil {
+		c.Sync = func(Sync) {}
+	}
+	if c.Frame == nil {
+		c.Frame = func(stream.Frame) {}
+	}
+	if c.Refused == nil {
+		c.Refused = func(Refusal) {}
+	}
+	if c.GoAway == nil {
+		c.GoAway = func(time.Duration) {}
+	}
+	if c.Connected == nil {
+		c.Connected = func() {}
+	}
+	if c.Disconnected == nil {
+		c.Disconnected = func(error) {}
+	}
+}
+
+func (c *Config) encoding() relaypb.Encoding {
+	if c.JSON {
+		return relaypb.JSON
+	}
+	return relaypb.Binary
+}

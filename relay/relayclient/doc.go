@@ -1,0 +1,35 @@
+// Package relayclient watches tiles through a relay: a client of the protocol in package relaypb, for
+// bots, tools, tests, and game clients written in Go.
+//
+//	c, err := relayclient.Dial(ctx, "wss://relay.example.com/view", &relayclient.Config{
+//		Sync:      func(s relayclient.Sync) { world.Restore(s.Tile, s.Snapshot.Blob) },
+//		Frame:     func(f stream.Frame) { world.Apply(f.Tile, f.Payload) },
+//		Reconnect: true,
+//	})
+//	...
+//	err = c.Subscribe(ctx, tiles...)
+//
+// # Guarantees
+//
+// For each tile Config.Sync is called first, then Config.Frame for one batch after another, each
+// following exactly what was given before: the client compares positions itself and does not trust the
+// relay with it. A batch that does not follow is not given; the client asks the relay for a Sync and goes
+// on from there. Snapshots are compared with their checksums and batches with their chain, unless
+// Config.NoVerify is set.
+//
+// # When things fail
+//
+// Without Reconnect a lost connection ends the client: Done is closed and Err says why. With it, the
+// client connects again with random, growing delays and names the positions it holds, so that it is sent
+// what it missed; if the relay has that no more, or it is another relay, Config.Sync is called again. A
+// connection on which not even pings come counts as lost after Config.IdleTimeout.
+//
+// # Concurrency
+//
+// A client is one goroutine and one connection: thousands fit in a process. The functions of Config are
+// called one at a time from that goroutine; while one runs nothing is read, and a client that falls
+// behind by it is brought up to date by the relay. Methods are safe for concurrent use, also from those
+// functions, except Close, which waits for them.
+//
+// To test code that uses it, run a relay over the in-process back ends, as the example does.
+package relayclient

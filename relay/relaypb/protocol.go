@@ -1,0 +1,127 @@
+// Package relaypb is the client protocol of a Tilefence relay: the messages generated from view.proto,
+// the names of its WebSocket subprotocols and close codes, and the conversions to the fence's own types.
+//
+// A Go program watches tiles with package relayclient and needs this package only for the codes. A
+// client in another language generates its messages from view.proto; what it has to do is short:
+//
+//   - Open a WebSocket with the subprotocol [Subprotocol] (binary messages) or [SubprotocolJSON] (text).
+//   - Send Subscribe. For each tile comes a Sync: replace or extend the state as it says, and hold its
+//     position.
+//   - For each Frame: if its prev equals the position held, in all three parts, apply it and hold its
+//     position. Otherwise ignore it and send one Resync with the position held; a Sync comes back.
+//   - Answer pings (every WebSocket library does) and keep reading: a relay drops the frames of a client
+//     that does not, and brings it up to date with a Sync later.
+//   - On GoAway, or on any close, connect again after a random delay, naming the positions still held in
+//     Subscribe.held, so that only what was missed is sent.
+//
+// Messages are plain data; nothing here does I/O or starts goroutines. To test a client against the real
+// thing, serve a relay over the in-process back ends: see the example of package relayclient.
+package relaypb
+
+import (
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// The WebSocket subprotocols. The number is the protocol's major version: within it messages only grow.
+const (
+	Subprotocol     = "tilefence.view.v1"
+	SubprotocolJSON = "tilefence.view.v1.json"
+)
+
+// Status codes with which a relay closes a connection. Other codes are the WebSocket library's own, such
+// as 1009 for a message over the relay's limit.
+const (
+	CloseGoingAway  = 1001 // the relay stops: connect to another one
+	ClosePolicy     = 1008 // the client broke the protocol or a limit; an Error before it says which
+	CloseOverloaded = 1013 // the relay has no room: try later, or another one
+	CloseTooSlow    = 4001 // the client did not read fast enough for too long
+	CloseIdle       = 4002 // the client did not answer pings
+)
+
+// Encoding is how messages are written on one connection. Zero is not an encoding.
+type Encoding uint8
+
+// The encodings.
+const (
+	Binary Encoding = 1 // protobuf, in binary WebSocket messages
+	JSON   Encoding = 2 // protobuf JSON mapping, in text WebSocket messages
+)
+
+// EncodingOf returns the encoding a subprotocol stands for; ok is false for any other name.
+func EncodingOf(subprotocol string) (e Encoding, ok bool) {
+	switch subprotocol {
+	case Subprotocol:
+		return Binary, true
+	case SubprotocolJSON:
+		return JSON, true
+	}
+	return 0, false
+}
+
+// Subprotocol returns the name of the WebSocket subprotocol that uses the encoding.
+func (e Encoding) Subprotocol() string {
+	if e == JSON {
+		return SubprotocolJSON
+	}
+	return Subprotocol
+}
+
+// Append appends the encoded message to dst. Only a string that is not valid UTF-8 can make it fail.
+func (e Encoding) Append(dst []byte, m proto.Message) ([]byte, error) {
+	if e == JSON {
+		return protojson.MarshalOptions{}.MarshalAppend(dst, m)
+	}
+	return proto.MarshalOptions{}.MarshalAppend(dst, m)
+}
+
+// Decode reads a message of this encoding into m, which it resets first. Fields it does not know are
+// ignored, so that a newer peer is understood. Byte fields are copies: data may be reused.
+func (e Encoding) Decode(data []byte, m proto.Message) error {
+	if e == JSON {
+		return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
+	}
+	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
+}
+
+// FromPosition converts a position; the beginning becomes nil, which is absent on the wire.
+func FromPosition(p fence.Position) *Position {
+	if p.IsZero() {
+		return nil
+	}
+	return &Position{Epoch: uint64(p.Epoch), Seq: uint64(p.Seq), Chain: uint64(p.Chain)}
+}
+
+// Fence converts the position back; nil is the beginning.
+func (x *Position) Fence() fence.Position {
+	return fence.Position{Epoch: fence.Epoch(x.GetEpoch()), Seq: fence.Seq(x.GetSeq()), Chain: fence.Chain(x.GetChain())}
+}
+
+// FromEntry converts a stream entry. The payload is shared, not copied.
+func FromEntry(e *fence.Entry) *Frame {
+	return &Frame{
+		Position:    FromPosition(e.Position),
+		Prev:        FromPosition(e.Prev),
+		Tick:        uint64(e.Tick),
+		Events:      uint32(e.Events),
+		CommittedMs: uint64(e.Committed),
+		Rebase:      e.Rebase,
+		Payload:     e.Payload,
+	}
+}
+
+// Entry converts the frame back. The payload is shared, not copied. The result is as trustworthy as its
+// sender: fence.Entry.Verify checks it.
+func (x *Frame) Entry() fence.Entry {
+	return fence.Entry{
+		Position:  x.GetPosition().Fence(),
+		Prev:      x.GetPrev().Fence(),
+		Tick:      fence.Tick(x.GetTick()),
+		Events:    int(x.GetEvents()),
+		Committed: int64(x.GetCommittedMs()),
+		Rebase:    x.GetRebase(),
+		Payload:   x.GetPayload(),
+	}
+}

@@ -1,0 +1,336 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// maxFruitless is how often a repair is tried again because live frames still do not follow what the
+// store answered (a lagging replica, a batch lost in a failover). After that they are forgotten, and the
+// periodic comparison decides.
+const maxFruitless = 6
+
+// errRaced: the store answered with less than it had said it holds a moment before.
+var errRaced = errors.New("the store's history became shorter while it was read")
+
+// errOld: the store's history ends before what the relay has seen, and clients wait for a snapshot that
+// is not older.
+var errOld = errors.New("the store is behind what the relay has seen")
+
+// repairTask brings one tile up to date: it subscribes to the fan-out if that is not done, reads what is
+// wanted, and goes on until nothing more is wanted. Only one runs for a tile, and all of them share a
+// limit, so that a thousand clients of one tile cause one read and a thousand tiles a bounded number at
+// once.
+func (h *hub) repairTask() {
+	defer h.giveBack()
+	attempt, more := 0, true
+	for more {
+		if !h.r.sleep(h.pause(attempt)) || !h.r.acquire() {
+			return
+		}
+		err := h.repair()
+		h.r.release()
+		attempt, more = h.settle(err, attempt)
+	}
+}
+
+// pause is how long to wait before an attempt: nothing before the first load, a little before a repair,
+// longer and longer after failures; random, so that relays and tiles do not march in step.
+func (h *hub) pause(attempt int) time.Duration {
+	if attempt == 0 {
+		h.mu.Lock()
+		loaded := h.view.loaded
+		h.mu.Unlock()
+		if !loaded {
+			return 0
+		}
+		return rand.N(h.r.cfg.RepairJitter + 1)
+	}
+	d := h.r.cfg.BackoffMax
+	if attempt < 16 {
+		d = min(d, h.r.cfg.BackoffMin<<(attempt-1))
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// repair makes one attempt at everything wanted so far. What it could not do is wanted again.
+func (h *hub) repair() error {
+	h.mu.Lock()
+	want, loaded, closed := h.want, h.view.loaded, h.closed
+	h.want = 0
+	h.mu.Unlock()
+	if closed {
+		return nil
+	}
+	subscribed := h.subscribe()
+	var err error
+	switch {
+	case !loaded:
+		err = h.timed("load", h.readFull)
+	case want&wantFull != 0:
+		err = h.timed("full", h.readFull)
+	case want&wantTail != 0:
+		err = h.timed("tail", h.readTail)
+		if errors.Is(err, stream.ErrGap) || errors.Is(err, fence.ErrCorrupt) {
+			want |= wantFull // a snapshot may lie past the gap or the entry that cannot be read
+			err = h.timed("full", h.readFull)
+		}
+	case want&wantSnapshot != 0:
+		err = h.timed("snapshot", h.readSnapshot)
+	}
+	if err == nil && subscribed != nil {
+		want = wantTail // without live frames, look again
+	}
+	if err = errors.Join(subscribed, err); err != nil {
+		h.mu.Lock()
+		h.want |= want
+		h.mu.Unlock()
+	}
+	return err
+}
+
+// timed runs one kind of read and reports it.
+func (h *hub) timed(kind string, read func() (RepairInfo, error)) error {
+	start := time.Now()
+	info, err := read()
+	if err == nil {
+		h.r.count.repairs.Add(1)
+	} else {
+		h.r.count.repairsFailed.Add(1)
+		h.r.cfg.Logger.Warn("cold read failed", "tile", h.tile, "kind", kind, "error", err)
+	}
+	info.Tile, info.Kind, info.Took, info.Err = h.tile, kind, time.Since(start), err
+	h.r.cfg.Hooks.Repaired(info)
+	return err
+}
+
+// subscribe starts the live frames. It comes before any read, so that nothing can fall between the two.
+func (h *hub) subscribe() error {
+	h.mu.Lock()
+	done := h.stop != nil
+	h.mu.Unlock()
+	if done {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(h.r.base, h.r.cfg.StoreTimeout)
+	defer cancel()
+	stop, err := h.r.sub.Subscribe(ctx, h.tile, h.deliver)
+	if err != nil {
+		h.r.cfg.Logger.Warn("fan-out subscription failed", "tile", h.tile, "error", err)
+		return fmt.Errorf("subscribe to tile %s: %w", h.tile, err)
+	}
+	h.mu.Lock()
+	h.stop = stop // a hub closed meanwhile is stopped when this task ends
+	if h.view.loaded {
+		h.want |= wantTail // what was committed while there was no subscription
+	}
+	h.mu.Unlock()
+	return nil
+}
+
+// readTail reads what follows the present position. stream.ErrGap says that only the snapshot helps.
+func (h *hub) readTail() (RepairInfo, error) {
+	h.mu.Lock()
+	from := h.view.at
+	h.mu.Unlock()
+	log := &reader{Log: h.r.log, timeout: h.r.cfg.StoreTimeout}
+	rec := stream.Recovery{Position: from}
+	err := stream.Follow(h.r.base, log, h.tile, from, func(e *fence.Entry) error {
+		if e.Rebase {
+			return &stream.GapError{Tile: h.tile, Have: rec.Position, Next: *e}
+		}
+		rec.Entries = append(rec.Entries, *e)
+		rec.Position = e.Position
+		return nil
+	})
+	if err != nil {
+		return RepairInfo{}, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.view.setOwner(log.owner)
+	info := RepairInfo{Batches: h.take(&rec)}
+	if log.owner.Present() && h.view.compare(log.owner.Position) == forked {
+		return info, &stream.GapError{Tile: h.tile, Have: h.view.at, Next: fence.Entry{Position: log.owner.Position}}
+	}
+	return info, nil
+}
+
+// take accepts the entries that follow and returns how many did; the rest came meanwhile by fan-out.
+func (h *hub) take(rec *stream.Recovery) (accepted int) {
+	for i := range rec.Entries {
+		if h.view.judge(&rec.Entries[i]) == follows {
+			h.accept(&batch{tile: h.tile, Entry: rec.Entries[i]})
+			accepted++
+		}
+	}
+	h.retryHeld()
+	return accepted
+}
+
+// readFull reads position, snapshot and tail, in this order: a state read after the position cannot
+// honestly end before it.
+func (h *hub) readFull() (RepairInfo, error) {
+	log := &reader{Log: h.r.log, timeout: h.r.cfg.StoreTimeout}
+	last, err := log.Last(h.r.base, h.tile)
+	if err != nil {
+		return RepairInfo{}, err
+	}
+	rec, err := stream.Recover(h.r.base, log, h.tile)
+	if err != nil {
+		return RepairInfo{}, err
+	}
+	if rec.Position.Seq < last.Seq && rec.Position.Epoch <= last.Epoch {
+		return RepairInfo{}, errRaced
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.adopt(&rec, log.owner)
+}
+
+// adopt takes a history read from the store and brings the clients to it.
+func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error) {
+	first := !h.view.loaded
+	rel := h.view.compare(rec.Position)
+	how, news := h.view.adopt(h.tile, rec, h.outwaited(rel))
+	info := RepairInfo{Batches: len(news)}
+	switch how {
+	case refused:
+		if rel == lower {
+			h.r.count.lowerEpoch.Add(1)
+		}
+		if !h.view.whole && h.waiting() {
+			return info, errOld
+		}
+		return info, nil // the view has all of it and more
+	case extended:
+		h.moved()
+		for _, b := range news {
+			h.broadcast(b)
+		}
+	case replaced:
+		h.moved()
+		info.Batches, info.Replaced = len(rec.Entries), !first
+		if !first {
+			h.r.count.replaced.Add(1)
+		}
+		for _, s := range h.subs {
+			s.live = false
+		}
+	case kept:
+	}
+	h.view.setOwner(owner)
+	h.nextRefresh = max(h.r.cfg.RefreshFrames, len(h.view.tail)+h.r.cfg.RefreshFrames/3)
+	h.retryHeld()
+	h.callDue()
+	return info, nil
+}
+
+// readSnapshot looks for a newer snapshot and shortens the tail to what follows it.
+func (h *hub) readSnapshot() (RepairInfo, error) {
+	log := &reader{Log: h.r.log, timeout: h.r.cfg.StoreTimeout}
+	s, found, err := log.Snapshot(h.r.base, h.tile)
+	if err != nil {
+		return RepairInfo{}, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if found && h.view.shorten(s) {
+		h.moved()
+		h.nextRefresh = max(h.r.cfg.RefreshFrames, len(h.view.tail)+h.r.cfg.RefreshFrames/3)
+	}
+	return RepairInfo{}, nil
+}
+
+// settle decides how the task goes on: the number of the next attempt, or no more. Held frames that still
+// do not follow mean that the store answered with less than the fan-out has shown: it is asked again, a
+// few times.
+func (h *hub) settle(err error, attempt int) (next int, more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed = err != nil
+	if attempt >= maxFruitless {
+		clear(h.held)
+	}
+	for _, b := range h.held {
+		h.want |= wantTail
+		if b.Rebase {
+			h.want |= wantFull
+		}
+	}
+	switch {
+	case h.closed:
+		more = false
+	case err != nil:
+		h.callDue() // those who have nothing are told
+		// An outage must not keep a task busy for a tile nobody watches: the hub goes soon.
+		more = len(h.subs) > 0 || !h.view.loaded
+		next = attempt + 1
+	case len(h.held) > 0:
+		more, next = true, attempt+1
+	default:
+		more, next = h.want != 0, 0
+	}
+	if !more {
+		h.repairing = false // under the same lock as the decision: the next gap starts a new task
+	}
+	return next, more
+}
+
+// waiting reports whether a client waits for a Sync.
+func (h *hub) waiting() bool {
+	for _, s := range h.subs {
+		if !s.live {
+			return true
+		}
+	}
+	return false
+}
+
+// giveBack ends a task. A hub that was dropped while it ran gives its fan-out subscription back here.
+func (h *hub) giveBack() {
+	h.mu.Lock()
+	var stop func()
+	if h.closed {
+		h.repairing, stop, h.stop = false, h.stop, nil
+	}
+	h.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// reader is a Log that bounds each call and remembers the owner hash that came with the last entries.
+type reader struct {
+	stream.Log
+	timeout time.Duration
+	owner   fence.Owner
+}
+
+func (l *reader) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	chunks, err := l.Log.Read(ctx, cursors)
+	if err == nil {
+		l.owner = chunks[0].Owner
+	}
+	return chunks, err
+}
+
+func (l *reader) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	return l.Log.Snapshot(ctx, tile)
+}
+
+func (l *reader) Last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	return l.Log.Last(ctx, tile)
+}

@@ -1,0 +1,131 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relaypb"
+)
+
+// subscription is one client watching one tile. It is either live, and every accepted batch is queued to
+// the client, or due a Sync: at the start, after the client's queue was full, after a Resync, and when
+// the tile's history was replaced. The client's writer takes due Syncs when its queue is empty, so that a
+// slow client never has more than one waiting.
+type subscription struct {
+	c *client
+	h *hub
+
+	// Guarded by the hub's mutex.
+	slot int            // index in hub.subs; -1: left
+	live bool           // it gets frames as they come
+	at   fence.Position // what the client holds once its queue is out; zero: nothing
+	told bool           // it has been told that the store does not answer
+
+	isDue bool // guarded by the client's mutex: it is in client.dues
+}
+
+// join adds a subscription and asks for its first Sync. It fails when the hub has been dropped.
+func (h *hub) join(s *subscription) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	s.slot = len(h.subs)
+	h.subs = append(h.subs, s)
+	h.empty = time.Time{}
+	if !h.view.loaded {
+		h.ask(wantFull)
+	}
+	h.r.count.subscriptions.Add(1)
+	s.c.due(s)
+	return true
+}
+
+// leave removes a subscription. It may be called twice.
+func (h *hub) leave(s *subscription) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.slot < 0 {
+		return
+	}
+	last := len(h.subs) - 1
+	h.subs[s.slot] = h.subs[last]
+	h.subs[s.slot].slot = s.slot
+	h.subs[last] = nil
+	h.subs = h.subs[:last]
+	s.slot, s.live = -1, false
+	if last == 0 {
+		h.empty = time.Now()
+	}
+	h.r.count.subscriptions.Add(-1)
+}
+
+// resync answers a client that says what it holds: nothing more is sent before the Sync.
+func (h *hub) resync(s *subscription, have fence.Position) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.live, s.at = false, have
+	s.c.due(s)
+}
+
+// sync queues the Sync a subscription is due. The client's writer calls it. Without the state to do so it
+// asks for it, and the repair comes back to everybody who is not live.
+func (h *hub) sync(s *subscription) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.slot < 0 || s.live {
+		return
+	}
+	if !h.view.loaded {
+		h.unavailable(s)
+		return
+	}
+	msg := h.encodedSync(s.c.encoding, s.at)
+	if msg == nil {
+		h.unavailable(s)
+		h.ask(wantFull)
+		return
+	}
+	s.live, s.told, s.at = true, false, h.view.at
+	h.r.count.syncsOut.Add(1)
+	s.c.force(msg)
+}
+
+// unavailable tells a client, once, that it has to wait because the store cannot be read.
+func (h *hub) unavailable(s *subscription) {
+	if !h.failed || s.told {
+		return
+	}
+	s.told = true
+	s.c.force(prepare(s.c.encoding, errorMessage(h.tile.String(), relaypb.Code_CODE_UNAVAILABLE, "the tile's state cannot be read at the moment")))
+}
+
+// encodedSync returns the Sync from a position, encoded once for all clients that hold the same. It
+// returns nil when the view cannot make it.
+func (h *hub) encodedSync(e relaypb.Encoding, have fence.Position) []byte {
+	if _, known := h.view.after(have); !known {
+		have = fence.Position{}
+	}
+	key := syncKey{encoding: e, from: have}
+	if msg := h.syncs[key]; msg != nil {
+		h.syncsUsed = true
+		return msg
+	}
+	s, ok := h.view.sync(have)
+	if !ok {
+		return nil
+	}
+	msg := prepare(e, syncMessage(h.tile, s))
+	h.syncs[key], h.syncsUsed = msg, true
+	return msg
+}
+
+// callDue asks for a Sync for everybody who is not live, after the view has become able to give one.
+func (h *hub) callDue() {
+	for _, s := range h.subs {
+		if !s.live {
+			s.c.due(s)
+		}
+	}
+}
