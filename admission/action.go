@@ -119,6 +119,10 @@ type AttemptID string
 // NewActionID returns a random ID for a new action, for clients written in Go.
 func NewActionID() string { return rand.Text() }
 
+// ValidateActor checks a name that authentication gave, before anything is done under it: nil, or a
+// *fence.ArgumentError.
+func ValidateActor(actor string) error { return validateName("actor", actor) }
+
 // validateName takes 1 to MaxName bytes of printable UTF-8. The replacement character is refused since
 // it is what encoders put for bytes they could not carry: two different IDs would become one.
 func validateName(field, s string) error {

@@ -428,7 +428,7 @@ func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 		swept := make(chan admission.SweepInfo, 8)
 		r := newRig(t, &admission.GatewayConfig{Hooks: admission.Hooks{Swept: func(i admission.SweepInfo) { swept <- i }}})
 		r.grant("ann", 500)
-		const n = 250
+		const n = 130
 		for i := range n { // admitted by a gateway that died then
 			a := play(admission.NewActionID())
 			a.Body = []byte{byte(i)}

@@ -1,0 +1,233 @@
+package gatewayws
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// DialConfig holds the optional settings of a Client. Nil and the zero value are valid.
+type DialConfig struct {
+	Header     http.Header  // of the handshake: cookies, Authorization, Origin
+	HTTPClient *http.Client // makes the handshake; nil means http.DefaultClient
+
+	// MaxInFlight is how many intents may be under way; Do waits when there are more. It should not be above
+	// the server's Config.MaxInFlight. Zero means 32.
+	MaxInFlight int
+	// WriteTimeout is how long the server may take to accept a frame. Zero means 5 s.
+	WriteTimeout time.Duration
+	// PingInterval is how often the server is asked for a sign of life. Zero means 20 s.
+	PingInterval time.Duration
+}
+
+// Request is an intent.
+type Request struct {
+	Tile fence.TileID
+	Kind Kind   // Move or Act
+	Body []byte // the game's own encoding, at most tile.MaxIntentBody bytes
+
+	// Of actions only; see admission.Action.
+	Action string
+	Asset  string
+	Cost   admission.Amount
+}
+
+// Client is a connection to a gateway. Create one with Dial. Safe for concurrent use. It does not connect
+// again by itself: dial another and repeat.
+type Client struct {
+	conn  *websocket.Conn
+	cfg   DialConfig
+	slots chan struct{} // one element for each intent under way
+	ctx   context.Context
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[string]chan<- result // capacity 1
+	err     error                    // why the connection ended
+	done    chan struct{}            // closed when it did
+}
+
+type result struct {
+	answer Answer
+	err    error
+}
+
+// Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone. Errors: a
+// *fence.ArgumentError, or what the handshake met.
+func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
+	var c DialConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = 32
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 5 * time.Second
+	}
+	if c.PingInterval == 0 {
+		c.PingInterval = 20 * time.Second
+	}
+	if c.MaxInFlight < 0 || c.WriteTimeout < 0 || c.PingInterval < 0 {
+		return nil, &fence.ArgumentError{Field: "dial config", Value: c, Want: "nothing negative"}
+	}
+	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
+		HTTPClient: c.HTTPClient, HTTPHeader: c.Header, Subprotocols: []string{Subprotocol},
+	})
+	if err != nil {
+		if resp != nil {
+			return nil, fmt.Errorf("gatewayws: dial %s: status %d: %w", url, resp.StatusCode, err)
+		}
+		return nil, fmt.Errorf("gatewayws: dial %s: %w", url, err)
+	}
+	if conn.Subprotocol() != Subprotocol {
+		_ = conn.Close(websocket.StatusProtocolError, "no subprotocol")
+		return nil, fmt.Errorf("gatewayws: dial %s: the server does not speak %s", url, Subprotocol)
+	}
+	client := &Client{conn: conn, cfg: c, slots: make(chan struct{}, c.MaxInFlight),
+		waiting: map[string]chan<- result{}, done: make(chan struct{})}
+	client.ctx, client.stop = context.WithCancel(context.WithoutCancel(ctx))
+	client.work.Go(client.read)
+	client.work.Go(client.ping)
+	return client, nil
+}
+
+// Do sends an intent and waits for its answer. When ctx ends first, the intent may be resolved all the
+// same; ask again with the same Action.
+//
+// Errors: a *fence.ArgumentError for an oversized body; an *Error, which says whether to try again;
+// ErrDisconnected; ctx's.
+func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
+	if len(r.Body) > tile.MaxIntentBody {
+		// A message over the server's limit would end the connection for everybody on it.
+		return Answer{}, &fence.ArgumentError{Field: "body", Value: len(r.Body), Want: "at most 4096 bytes"}
+	}
+	select {
+	case c.slots <- struct{}{}: // given back when the answer comes, not when the caller loses patience
+	case <-c.done:
+		return Answer{}, c.disconnected()
+	case <-ctx.Done():
+		return Answer{}, context.Cause(ctx)
+	}
+	answered := make(chan result, 1)
+	id, err := c.expect(answered)
+	if err != nil {
+		<-c.slots
+		return Answer{}, err
+	}
+	b, err := json.Marshal(intentFrame{ID: id, Tile: r.Tile, Kind: r.Kind, Action: r.Action, Asset: r.Asset, Cost: r.Cost, Body: r.Body})
+	if err != nil { // a struct of strings and numbers
+		panic(err)
+	}
+	// The caller's context must not end in the middle of a frame, which would end the connection.
+	limited, cancel := context.WithTimeout(c.ctx, c.cfg.WriteTimeout)
+	defer cancel()
+	if err := c.conn.Write(limited, websocket.MessageText, b); err != nil { //nolint:contextcheck // as it should be
+		_ = c.conn.CloseNow() // the reader answers everybody
+	}
+	select {
+	case r := <-answered:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return Answer{}, context.Cause(ctx)
+	}
+}
+
+// expect registers a waiting caller under a new id.
+func (c *Client) expect(answered chan<- result) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return "", c.err
+	}
+	c.last++
+	id := strconv.FormatUint(c.last, 10)
+	c.waiting[id] = answered
+	return id, nil
+}
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection; callers that wait get ErrDisconnected. It is safe to call twice.
+func (c *Client) Close() error {
+	err := c.conn.Close(websocket.StatusNormalClosure, "")
+	c.stop()
+	c.work.Wait()
+	if errors.Is(err, net.ErrClosed) || websocket.CloseStatus(err) != -1 {
+		return nil
+	}
+	return err
+}
+
+func (c *Client) disconnected() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *Client) read() {
+	for {
+		_, b, err := c.conn.Read(c.ctx)
+		if err != nil {
+			c.end(err)
+			return
+		}
+		id, answer, err := decodeAnswer(b)
+		c.mu.Lock()
+		answered, ok := c.waiting[id]
+		delete(c.waiting, id)
+		c.mu.Unlock()
+		if ok {
+			answered <- result{answer, err}
+			<-c.slots
+		}
+	}
+}
+
+// end answers everybody who waits.
+func (c *Client) end(cause error) {
+	c.stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = fmt.Errorf("%w: %w", ErrDisconnected, cause)
+	for id, answered := range c.waiting {
+		delete(c.waiting, id)
+		answered <- result{err: c.err}
+		<-c.slots
+	}
+	close(c.done)
+}
+
+func (c *Client) ping() {
+	ticker := time.NewTicker(c.cfg.PingInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		limited, cancel := context.WithTimeout(c.ctx, c.cfg.PingInterval)
+		err := c.conn.Ping(limited)
+		cancel()
+		if err != nil {
+			_ = c.conn.CloseNow() // the reader reports why
+			return
+		}
+	}
+}

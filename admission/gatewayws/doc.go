@@ -1,0 +1,71 @@
+// Package gatewayws is the gateway's door for clients: a WebSocket over which they send intents and get one
+// answer for each.
+//
+//	handler, err := gatewayws.New(gateway, authenticate, &gatewayws.Config{Origins: []string{"play.example.com"}})
+//	if err != nil {
+//		return err
+//	}
+//	mux.Handle("/play", handler)
+//	…
+//	handler.Drain(ctx) // before the process ends: finish what is under way, then say good-bye
+//
+// A client written in Go dials it; a connection takes any number of intents at a time:
+//
+//	client, err := gatewayws.Dial(ctx, "wss://play.example.com/play", &gatewayws.DialConfig{Header: credentials})
+//	answer, err := client.Do(ctx, gatewayws.Request{Tile: id, Kind: gatewayws.Move, Body: body})
+//
+// # Wire
+//
+// The subprotocol tilefence.intent.v1.json, which clients must ask for. Each text message is one JSON object
+// in UTF-8. From the client; id is its own, any text of 1 to 64 bytes, and comes back with the answer:
+//
+//	{"id":"7","tile":"85283473fffffff","kind":"move","body":"<base64>"}
+//	{"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54…","asset":"card:fireball","cost":1,"body":"<base64>"}
+//
+// action is the idempotency key: a new random one for each action, the same one for each retry of it. To the
+// client, in whatever order the answers come:
+//
+//	{"id":"7","outcome":"applied"}
+//	{"id":"8","outcome":"rejected","admission":"6f0c…","reason":"balance"}
+//	{"id":"8","outcome":"redirected","admission":"6f0c…","refunded":true}
+//	{"id":"8","error":{"code":"pending","message":"…","retryable":true}}
+//
+// An outcome is final, and every retry gets the same one. An error that is retryable means: send the same
+// frame again, with the same action, after retry_after milliseconds if that is there.
+//
+//	code         retryable  meaning
+//	malformed    no         no frame of this protocol; id is empty if it could not be read
+//	invalid      no         a field is missing or out of bounds
+//	refused      no         the game refused it
+//	reused       no         the action belongs to another request
+//	expired      no         the action is admitted, but too old to be sent to its tile again
+//	pending      yes        the action is admitted, and its outcome not yet known
+//	limited      yes        above the actor's rate
+//	busy         yes        too many intents under way on this connection
+//	overloaded   yes        the tile has too many intents
+//	unavailable  yes        the tile or the ledger could not be reached
+//	draining     yes        this gateway is going away; connect again
+//	internal     yes        anything else
+//
+// Clients ignore fields and codes they do not know. A change that they could not ignore takes another
+// subprotocol.
+//
+// # Guarantees and failures
+//
+// Each frame that could be read gets exactly one answer, unless the connection ends first; then the client
+// connects again and repeats its actions, which is safe, and what it still wants of its movements. Intents
+// under way when the connection ends are finished, so that their outcomes are there for the retry. A
+// client that does not read, or answer pings, is disconnected; one that sends a message over MaxFrame is
+// too, with status 1009.
+//
+// # Trust
+//
+// The actor of every intent is what Authenticate said of the connection, never what a frame says. Browsers
+// send cookies to any site's WebSockets, so requests from other origins than the server's own are refused
+// unless Config.Origins allows them. Limits are per connection here, and per actor in the gateway.
+//
+// # Concurrency and testing
+//
+// Handler and Client are safe for concurrent use. To test against the package, serve a Handler over a fake
+// Doors, two methods, with httptest.
+package gatewayws

@@ -1,0 +1,126 @@
+package gatewayws
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// Code classifies an error for clients. The package comment has the table.
+type Code string
+
+// The codes.
+const (
+	CodeMalformed   Code = "malformed"
+	CodeInvalid     Code = "invalid"
+	CodeRefused     Code = "refused"
+	CodeReused      Code = "reused"
+	CodeExpired     Code = "expired"
+	CodePending     Code = "pending"
+	CodeLimited     Code = "limited"
+	CodeBusy        Code = "busy"
+	CodeOverloaded  Code = "overloaded"
+	CodeUnavailable Code = "unavailable"
+	CodeDraining    Code = "draining"
+	CodeInternal    Code = "internal"
+)
+
+// Retryable reports whether the same frame may be sent again.
+func (c Code) Retryable() bool {
+	switch c {
+	case CodePending, CodeLimited, CodeBusy, CodeOverloaded, CodeUnavailable, CodeDraining, CodeInternal:
+		return true
+	}
+	return false
+}
+
+// ErrDisconnected means that the connection ended before an answer came. Dial again, and repeat actions
+// with the same action ID.
+var ErrDisconnected = errors.New("disconnected from the gateway")
+
+// Error is a gateway's error as a client gets it. errors.Is finds the class it had in the gateway:
+// admission.ErrPending, ErrExpired, ErrLimited, ErrRefused and ErrReused, tile.ErrOverloaded,
+// fence.ErrInvalidArgument.
+type Error struct {
+	Code       Code
+	Message    string // for people
+	Retryable  bool
+	RetryAfter time.Duration         // how long to wait at least; zero: not said
+	Admission  admission.AdmissionID // if the action is admitted
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("gateway: %s: %s", e.Code, e.Message) }
+
+// Is matches the classes above.
+func (e *Error) Is(target error) bool {
+	switch e.Code {
+	case CodeMalformed, CodeInvalid:
+		return target == fence.ErrInvalidArgument
+	case CodeRefused:
+		return target == admission.ErrRefused
+	case CodeReused:
+		return target == admission.ErrReused
+	case CodeExpired:
+		return target == admission.ErrExpired || target == admission.ErrPending
+	case CodePending:
+		return target == admission.ErrPending
+	case CodeLimited:
+		return target == admission.ErrLimited
+	case CodeOverloaded:
+		return target == tile.ErrOverloaded
+	}
+	return false
+}
+
+// describe says a gateway's error to a client. Messages go out only where they are about what the client
+// sent; what is wrong behind the gateway is nobody's business out there.
+func describe(err error) *Error {
+	e := &Error{Code: CodeInternal, Message: "something went wrong"}
+	var pending *admission.PendingError
+	if errors.As(err, &pending) {
+		e.Admission = pending.Artifact.AdmissionID
+	}
+	var limited *admission.LimitError
+	var refused *admission.RefusedError
+	var argument *fence.ArgumentError
+	switch {
+	case errors.Is(err, admission.ErrExpired):
+		e.Code, e.Message = CodeExpired, "the action is admitted, but too old to be delivered"
+	case pending != nil:
+		e.Code, e.Message = CodePending, "the action is admitted; ask again for its outcome"
+	case errors.As(err, &limited):
+		e.Code, e.Message, e.RetryAfter = CodeLimited, "too fast", limited.RetryAfter
+	case errors.As(err, &refused):
+		e.Code, e.Message = CodeRefused, refused.Err.Error()
+	case errors.Is(err, admission.ErrReused):
+		e.Code, e.Message = CodeReused, "the action ID was used for another request"
+	case errors.Is(err, tile.ErrOverloaded):
+		e.Code, e.Message = CodeOverloaded, "the tile is overloaded"
+	// Before arguments, since it is not the client who gave these wrong ones.
+	case errors.Is(err, admission.ErrNoRoute), errors.Is(err, admission.ErrForward), isStore(err):
+		e.Code, e.Message = CodeUnavailable, "not reachable just now"
+	case errors.As(err, &argument):
+		e.Code, e.Message = CodeInvalid, argument.Error()
+	}
+	e.Retryable = e.Code.Retryable()
+	return e
+}
+
+func isStore(err error) bool {
+	var s *admission.StoreError
+	return errors.As(err, &s)
+}
+
+func (e *Error) frame(id string) answerFrame {
+	return answerFrame{ID: id, Admission: e.Admission, Error: &errorFrame{Code: e.Code, Message: e.Message,
+		Retryable: e.Retryable, RetryAfter: int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)}}
+}
+
+func (f *errorFrame) decode(a admission.AdmissionID) *Error {
+	return &Error{Code: f.Code, Message: f.Message, Retryable: f.Retryable, Admission: a,
+		RetryAfter: time.Duration(max(0, min(f.RetryAfter, 1<<32))) * time.Millisecond}
+}

@@ -1,0 +1,128 @@
+package gatewayws
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Subprotocol is the WebSocket subprotocol of this package, version 1.
+const Subprotocol = "tilefence.intent.v1.json"
+
+// maxID is the most bytes of a frame's id.
+const maxID = 64
+
+// Kind says which of the gateway's doors an intent takes.
+type Kind string
+
+// The kinds.
+const (
+	Move Kind = "move"
+	Act  Kind = "act"
+)
+
+// intentFrame travels from the client.
+type intentFrame struct {
+	ID     string           `json:"id"`
+	Tile   fence.TileID     `json:"tile"`
+	Kind   Kind             `json:"kind"`
+	Action string           `json:"action,omitempty"`
+	Asset  string           `json:"asset,omitempty"`
+	Cost   admission.Amount `json:"cost,omitempty"`
+	Body   []byte           `json:"body,omitempty"`
+}
+
+// answerFrame travels to the client.
+type answerFrame struct {
+	ID        string                `json:"id"`
+	Outcome   string                `json:"outcome,omitempty"`
+	Admission admission.AdmissionID `json:"admission,omitempty"`
+	Reason    string                `json:"reason,omitempty"`
+	Refunded  bool                  `json:"refunded,omitempty"`
+	Error     *errorFrame           `json:"error,omitempty"`
+}
+
+type errorFrame struct {
+	Code       Code   `json:"code"`
+	Message    string `json:"message"`
+	Retryable  bool   `json:"retryable"`
+	RetryAfter int64  `json:"retry_after,omitempty"` // milliseconds
+}
+
+// decodeIntent reads a client's message. With an error, the frame has the id if that could be read.
+func decodeIntent(b []byte) (intentFrame, error) {
+	var f intentFrame
+	if !utf8.Valid(b) {
+		return f, errors.New("the message is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(&f)
+	if _, end := d.Token(); err == nil && !errors.Is(end, io.EOF) {
+		err = errors.New("something follows the object")
+	}
+	if err != nil {
+		return intentFrame{ID: idOf(b)}, err
+	}
+	switch {
+	case f.ID == "" || len(f.ID) > maxID:
+		return intentFrame{}, errors.New("id must have 1 to 64 bytes")
+	case f.Kind != Move && f.Kind != Act:
+		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q or %q", Move, Act)
+	}
+	return f, nil
+}
+
+// idOf finds the id in a message that is otherwise wrong, so that the client can tell which one it was.
+func idOf(b []byte) string {
+	var f struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(b, &f); err != nil || len(f.ID) > maxID {
+		return ""
+	}
+	return f.ID
+}
+
+// Answer is the outcome of an intent.
+type Answer struct {
+	Outcome stream.Outcome // final
+
+	// Of actions only:
+	Admission admission.AdmissionID // the ledger's own name of the action
+	Reason    admission.Reason      // why the ledger rejected it; zero otherwise
+	Refunded  bool                  // the cost was given back
+}
+
+func (a Answer) frame(id string) answerFrame {
+	return answerFrame{ID: id, Outcome: a.Outcome.String(), Admission: a.Admission, Reason: a.Reason.String(), Refunded: a.Refunded}
+}
+
+// decodeAnswer reads a server's message: the id, and the answer or an *Error.
+func decodeAnswer(b []byte) (id string, a Answer, err error) {
+	var f answerFrame
+	if err := json.Unmarshal(b, &f); err != nil {
+		return "", Answer{}, &Error{Code: CodeMalformed, Message: err.Error()}
+	}
+	if f.Error != nil {
+		return f.ID, Answer{}, f.Error.decode(f.Admission)
+	}
+	a = Answer{Admission: f.Admission, Refunded: f.Refunded}
+	var err1, err2 error
+	a.Outcome, err1 = stream.ParseOutcome(f.Outcome)
+	a.Reason, err2 = admission.ParseReason(f.Reason)
+	if err1 != nil {
+		return f.ID, Answer{}, &Error{Code: CodeMalformed, Message: err1.Error()}
+	}
+	if err2 != nil {
+		a.Reason = 0 // a reason of a later release; the outcome is what counts
+	}
+	return f.ID, a, nil
+}
