@@ -1,0 +1,62 @@
+package tile
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/stream"
+)
+
+func TestEnvelopeGoldenBytes(t *testing.T) {
+	var m actionMemory
+	m.keep = 100
+	m.add(300, []stream.Resolution{{ActionID: "a1", Outcome: stream.Fizzled}})
+	got := appendEnvelope(nil, []byte("game"), &m)
+	assert.Equal(t, "01 04 67 61 6d 65 01 ac 02 02 02 61 31", fmt.Sprintf("% x", got))
+}
+
+func TestActionsAreForgottenInTime(t *testing.T) {
+	m := actionMemory{keep: 10}
+	m.add(1, []stream.Resolution{{ActionID: "old", Outcome: stream.Applied}})
+	m.add(5, []stream.Resolution{{ActionID: "old", Outcome: stream.Rejected}, {ActionID: "new", Outcome: stream.Fizzled}})
+	o, ok := m.outcome("old")
+	require.True(t, ok)
+	assert.Equal(t, stream.Applied, o, "the first outcome stands")
+	m.add(12, nil)
+	_, ok = m.outcome("old")
+	assert.False(t, ok)
+	_, ok = m.outcome("new")
+	assert.True(t, ok)
+	assert.Len(t, m.order, 1)
+}
+
+func FuzzOpenSnapshot(f *testing.F) {
+	var m actionMemory
+	m.put(remembered{tick: 3, outcome: stream.Applied, id: "x"})
+	f.Add(appendEnvelope(nil, []byte("state"), &m))
+	f.Add([]byte{1, 0, 0})
+	f.Add([]byte{2})
+	f.Fuzz(func(t *testing.T, blob []byte) {
+		game, err := OpenSnapshot(blob)
+		if err != nil {
+			var format *stream.FormatError
+			require.ErrorAs(t, err, &format)
+			require.Nil(t, game)
+			return
+		}
+		if len(blob) == 0 {
+			return
+		}
+		game, actions, err := openEnvelope(blob)
+		require.NoError(t, err)
+		again := actionMemory{}
+		again.order = actions
+		back, actions2, err := openEnvelope(appendEnvelope(nil, game, &again))
+		require.NoError(t, err)
+		require.Equal(t, string(game), string(back))
+		require.Equal(t, actions, actions2)
+	})
+}
