@@ -1,6 +1,7 @@
 package spectator
 
 import (
+	"crypto/rand"
 	"embed"
 	"encoding/json"
 	"net/http"
@@ -42,9 +43,10 @@ const policy = "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' 
 
 // handler is the page and its API.
 type handler struct {
-	world []byte // encoded
-	tiles map[fence.TileID]bool
-	api   API
+	instance string
+	world    []byte // encoded
+	tiles    map[fence.TileID]bool
+	api      API
 }
 
 // Handler serves the page and its API; see the package comment for the addresses, which are absolute:
@@ -61,7 +63,7 @@ func Handler(world World, api API) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handler{world: encoded, tiles: map[fence.TileID]bool{}, api: api}
+	h := &handler{instance: rand.Text(), world: encoded, tiles: map[fence.TileID]bool{}, api: api}
 	for _, t := range world.Tiles {
 		h.tiles[t.Tile] = true
 	}
@@ -131,9 +133,8 @@ func (h *handler) serveStatus(w http.ResponseWriter, r *http.Request) {
 	if report.Events == nil {
 		report.Events = []Event{}
 	}
-	if report.Status.At == 0 {
-		report.Status.At = time.Now().UnixMilli()
-	}
+	report.Instance = h.instance
+	report.Status.At = time.Now().UnixMilli() // the page sets its clock by it, so it must not be a cached one
 	reply(w, http.StatusOK, report)
 }
 

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -132,7 +133,7 @@ func TestTakeOverIsForThisPageOnly(t *testing.T) {
 }
 
 func TestStatusCarriesTheEventsAfter(t *testing.T) {
-	api := &canned{status: spectator.Status{Commits: 14, Tiles: []spectator.TileStatus{{Tile: 7, Owner: "a", Epoch: 3}}}}
+	api := &canned{status: spectator.Status{At: 1, Commits: 14, Tiles: []spectator.TileStatus{{Tile: 7, Owner: "a", Epoch: 3}}}}
 	s, _ := serve(t, api)
 	var raw map[string]json.RawMessage
 	ask(t, "GET", s.URL+"/api/status", &raw)
@@ -147,7 +148,8 @@ func TestStatusCarriesTheEventsAfter(t *testing.T) {
 	assert.Equal(t, uint64(41), api.after)
 	require.Len(t, got.Events, 200)
 	assert.Equal(t, uint64(500), got.Events[199].ID)
-	assert.Positive(t, got.Status.At, "the server's clock")
+	assert.InDelta(t, time.Now().UnixMilli(), got.Status.At, 10_000, "the server's clock, not that of a cached status")
+	assert.NotEmpty(t, got.Instance)
 	assert.Equal(t, api.status.Tiles, got.Status.Tiles)
 
 	api.status.Commits = math.NaN()

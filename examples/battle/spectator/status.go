@@ -25,12 +25,12 @@ type API interface {
 // Status is the servers' side of the story at one instant. Rates are per second, averaged as the server
 // likes; zero numbers are shown as zero, absent latencies as unknown.
 type Status struct {
-	At       int64   `json:"at"`       // server clock, milliseconds since 1970; zero is filled in by the handler
+	At       int64   `json:"at"`       // server clock when this was sent, milliseconds since 1970; set by the handler
 	Commits  float64 `json:"commits"`  // batches committed a second, over all tiles
 	Events   float64 `json:"events"`   // game events committed a second
 	Watchers int     `json:"watchers"` // WebSockets the relays hold
 	Bots     int     `json:"bots"`     // players driven by the servers
-	Gaps     uint64  `json:"gaps"`     // gaps the bots' clients have met
+	Gaps     uint64  `json:"gaps"`     // gaps that the servers' own clients and relays have met
 	Repairs  uint64  `json:"repairs"`  // of those, closed again
 
 	Latency Latency      `json:"latency"` // commit to client, as the bots measure it
@@ -95,6 +95,9 @@ type Event struct {
 
 // Report is the body of GET /api/status.
 type Report struct {
-	Status Status  `json:"status"`
-	Events []Event `json:"events"` // after the ID asked for, oldest first
+	// Instance differs from one Handler to the next: with another instance event IDs start over, and with
+	// in-memory back ends the epochs do.
+	Instance string  `json:"instance"`
+	Status   Status  `json:"status"`
+	Events   []Event `json:"events"` // after the ID asked for, oldest first
 }

@@ -133,13 +133,24 @@ class Page {
     this.network.postMessage({ status: `/api/status?after=${this.lastEvent}` });
   }
 
-  answered({ status, sent, received, error }) {
+  answered({ status: report, sent, received, error }) {
     this.polling = false;
     this.next = setTimeout(() => this.poll(), this.again ? 60 : pollEvery);
     this.again = false;
-    if (!status) return console.warn("status:", error);
-    this.clock.note(sent, received, status.status.at);
-    this.take(status);
+    if (!report) return console.warn("status:", error);
+    this.clock.note(sent, received, report.status.at);
+    if (this.instance !== undefined && this.instance !== report.instance) this.restarted();
+    else this.take(report);
+    this.instance = report.instance;
+  }
+
+  /** The servers are other ones: their events count from one again, and their epochs may. */
+  restarted() {
+    this.lastEvent = 0;
+    for (const v of this.views.values()) v.ownerEpoch = 0;
+    this.panel.forget();
+    this.panel.event({ kind: "note", at: this.clock.now(), text: "the servers were started again" });
+    this.poll();
   }
 
   take({ status, events }) {

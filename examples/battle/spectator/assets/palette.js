@@ -11,6 +11,7 @@ const given = new Map();
 /** Gives colours to owners in alphabetical order, so that two pages opened on one battle agree. */
 export function introduce(owners) {
   for (const o of [...owners].sort()) if (o && !given.has(o)) given.set(o, colours[given.size % colours.length]);
+  findSharedHost();
 }
 
 export const owners = () => [...given.keys()];
@@ -19,10 +20,19 @@ export const css = (c, alpha = 1) => `rgba(${c[0]},${c[1]},${c[2]},${alpha})`;
 export const mix = (a, b, t) => a.map((v, i) => Math.round(v + (b[i] - v) * t));
 export const grey = nobody;
 
-/** A contact, short enough for a label: without a scheme, and at most n characters. */
+/** A contact, short enough for a label: without a scheme, without the host if all owners are on one, and at
+ *  most n characters. */
 export function short(contact, n = 18) {
   const s = contact.replace(/^[a-z]+:\/\//, "");
-  return s.length <= n ? s : `${s.slice(0, n - 7)}…${s.slice(-6)}`;
+  const own = sharedHost && s.startsWith(sharedHost) ? s.slice(sharedHost.length) : s;
+  return own.length <= n ? own : `${own.slice(0, n - 7)}…${own.slice(-6)}`;
+}
+
+let sharedHost = ""; // "127.0.0.1" where every owner is another port of it
+
+function findSharedHost() {
+  const hosts = new Set([...given.keys()].map((o) => /^([^/]+):\d+$/.exec(o)?.[1] ?? ""));
+  sharedHost = given.size > 1 && hosts.size === 1 ? [...hosts][0] : "";
 }
 
 /** An H3 index without the ones that fill its unused digits, three bits each: 85283473fffffff is 85283473. */

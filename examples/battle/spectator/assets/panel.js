@@ -5,6 +5,7 @@ import { css, owners, rgb, short, shortTile } from "./palette.js";
 const fingers = matchMedia("(hover: none)");
 const $ = (id) => document.getElementById(id);
 const logLines = 60;
+const earlyBy = 3000; // ms that a refusal may come before the install it belongs to
 const attachWithin = 60_000; // ms after an install in which a refusal belongs to it
 
 /** Thousands apart by thin spaces, so that a running number stays readable. */
@@ -26,6 +27,7 @@ export class Panel {
   constructor(world, { takeOver, highlight }) {
     this.rows = new Map();
     this.newest = new Map(); // tile → its latest line in the history
+    this.early = []; // events that wait for the install they belong to
     for (const t of world.tiles) {
       const row = tileRow(t.tile, takeOver, highlight);
       this.rows.set(t.tile, row);
@@ -72,9 +74,9 @@ export class Panel {
         chip.title = o;
         chip.append(element("i"), element("span"), element("b"));
         chip.children[0].style.background = css(rgb(o));
-        write(chip.children[1], short(o));
         list.append(chip);
       }
+      write(chip.children[1], short(o)); // shorter once another owner is known
       write(chip.children[2], String(held.get(o) ?? 0));
       chip.classList.toggle("none", !held.get(o));
     }
@@ -85,6 +87,7 @@ export class Panel {
     const row = this.rows.get(view.id);
     row.li.style.setProperty("--owner", css(rgb(view.owner)));
     write(row.owner, view.owner ? short(view.owner) : "nobody");
+    row.owner.title = view.owner;
     write(row.epoch, view.epoch ? `epoch ${view.epoch}` : "");
     write(row.position, `seq ${digits(view.seq)} · tick ${digits(view.tick)}${status?.moves ? ` · moved ${status.moves}×` : ""}`);
     row.proof.dataset.state = view.proof;
@@ -113,30 +116,59 @@ export class Panel {
     }));
   }
 
-  /** Shows one event. An install opens a line of its own; what its loser did is added to that line. */
+  /**
+   * Shows one event. An install opens a line of its own; what its loser did is added to that line. The two
+   * come from different processes, so the loser's word may be here first: then it waits for a moment.
+   */
   event(e) {
     const line = this.newest.get(e.tile);
-    if ((e.kind === "refused" || e.kind === "stood-down") && line && e.at - line.at < attachWithin && line.epoch !== e.epoch) {
-      const late = e.at - line.at;
-      const note = element("p", e.kind, e.text);
-      note.append(element("small", "", late >= 0 ? `+${digits(late)} ms` : ""));
-      line.body.append(note);
-      return;
+    if ((e.kind === "refused" || e.kind === "stood-down") && line && e.epoch) {
+      if (line.epoch > e.epoch && e.at - line.at < attachWithin) return this.#attach(line, e);
+      if (line.epoch === e.epoch) return this.#keep(e);
     }
-    const li = element("li", e.kind);
-    const head = element("div", "head");
+    this.#line(e, line);
+  }
+
+  #keep(e) {
+    this.early.push(e);
+    setTimeout(() => {
+      if (!this.early.includes(e)) return;
+      this.early = this.early.filter((x) => x !== e);
+      this.#line(e, null);
+    }, earlyBy);
+  }
+
+  #attach(line, e) {
+    const word = `${e.kind} ${e.owner} ${e.epoch}`;
+    if (line.told.has(word)) return; // an owner that retries is refused again
+    line.told.add(word);
+    const late = e.at - line.at, note = element("p", e.kind, e.text);
+    if (late >= 0) note.append(element("small", "", `+${digits(late)} ms`));
+    line.body.append(note);
+  }
+
+  #line(e, last) {
+    const li = element("li", e.kind), head = element("div", "head");
+    const change = last?.epoch && last.epoch !== e.epoch ? `epoch ${last.epoch} → ${e.epoch}` : `epoch ${e.epoch}`;
     head.append(element("time", "", clock(e.at)));
     if (e.tile) head.append(element("b", "", shortTile(e.tile)));
-    const change = line?.epoch && line.epoch !== e.epoch ? `epoch ${line.epoch} → ${e.epoch}` : `epoch ${e.epoch}`;
     if (e.kind === "installed" && e.epoch) head.append(element("span", "epoch", change));
     const text = e.text.startsWith(`${change}: `) ? e.text.slice(change.length + 2) : e.text; // the head says it already
     li.append(head, element("p", "", text));
     if (e.owner) li.style.setProperty("--owner", css(rgb(e.owner)));
-    if (e.kind === "installed") this.newest.set(e.tile, { at: e.at, epoch: e.epoch, body: li });
     $("log").prepend(li);
     $("log-empty").hidden = true;
     while ($("log").children.length > logLines) $("log").lastElementChild.remove();
+    if (e.kind !== "installed") return;
+    const line = { at: e.at, epoch: e.epoch, body: li, told: new Set() };
+    this.newest.set(e.tile, line);
+    const mine = this.early.filter((x) => x.tile === e.tile && x.epoch < e.epoch);
+    this.early = this.early.filter((x) => !mine.includes(x));
+    for (const x of mine) this.#attach(line, x);
   }
+
+  /** Forgets which epochs the tiles had: the servers are other ones. */
+  forget() { this.newest.clear(); }
 
   /** The epoch a tile had when the page began, so that its first change can say from what. */
   began(tile, epoch) {
@@ -173,7 +205,7 @@ export class Panel {
 
 function tileRow(id, takeOver, highlight) {
   const li = element("li");
-  const swatch = element("i", "swatch"), name = element("b", "", shortTile(id));
+  const name = element("b", "", shortTile(id));
   const owner = element("span", "owner"), epoch = element("span", "epoch"), proof = element("span", "proof");
   const button = element("button", "take", "Take over");
   const position = element("span", "position"), processors = element("div", "processors");
@@ -181,7 +213,7 @@ function tileRow(id, takeOver, highlight) {
   button.setAttribute("aria-label", `Take over tile ${shortTile(id)}`);
   button.addEventListener("click", () => takeOver(id));
   const first = element("div", "first");
-  first.append(swatch, name, owner, epoch, button);
+  first.append(name, owner, epoch, button);
   const second = element("div", "second");
   second.append(position, proof);
   li.append(first, second, processors);
