@@ -1,0 +1,184 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// cursor is where a tile's forwarding stands. A pass works on a copy, so that a pass that fails changes
+// nothing it should not.
+type cursor struct {
+	tile fence.TileID
+
+	place
+
+	// end is where the tile's history ended, by the owner hash, when it was last read.
+	end fence.Position
+
+	// floor is the highest epoch ever seen in force. Nothing below it is forwarded, whatever the store
+	// says: after an unlucky failover the owner hash itself can go back.
+	floor fence.Epoch
+
+	// sent is the highest position handed over. An entry at or below it, under the same epoch, has been
+	// forwarded before.
+	sent fence.Position
+
+	// counted is what has been counted of entries after read: a failed publish takes back what came
+	// after it, and the next pass meets the same entries again. Nil but then.
+	counted []count
+
+	letters int // failed attempts to dead-letter the next entry
+}
+
+// count is one thing counted of an entry.
+type count struct {
+	seq fence.Seq
+	gap bool // that it did not follow; else that it was dropped or dead-lettered
+}
+
+// once reports whether that is to be counted, and notes that it has been.
+func (c *cursor) once(n count) bool {
+	if slices.Contains(c.counted, n) {
+		return false
+	}
+	c.counted = append(c.counted[:len(c.counted):len(c.counted)], n)
+	return true
+}
+
+// forget drops the notes of what is settled.
+func (c *cursor) forget() {
+	c.counted = slices.DeleteFunc(slices.Clone(c.counted), func(n count) bool { return n.seq <= c.read })
+	if len(c.counted) == 0 {
+		c.counted = nil
+	}
+}
+
+// place is what a failed publish takes back.
+type place struct {
+	// read is the last sequence whose fate is settled: handed over, dropped or dead-lettered. Reading
+	// goes on after it, and it is what the watermarks say.
+	read  fence.Seq
+	last  fence.Position // the entry at read; zero if it is not known
+	blind bool           // nothing is known of what came before: any entry may be next
+}
+
+// settle moves past an entry. A position that cannot be trusted is zero but for its sequence.
+func (c *cursor) settle(p fence.Position) {
+	c.place = place{read: p.Seq, last: p}
+	if p.Epoch == 0 {
+		c.last = fence.Position{}
+	}
+}
+
+// follows reports whether e is what comes after what was read.
+func (c *cursor) follows(e *fence.Entry) bool {
+	switch {
+	case e.Rebase || c.blind:
+		return true // state jumps; or there is nothing to compare with
+	case c.last.IsZero():
+		return e.Prev.Seq == c.read
+	}
+	return e.Prev == c.last
+}
+
+// lookBack is how far reading goes back when a tile's history was replaced: more than a master can have
+// had unreplicated. What was forwarded of it is not forwarded again, see Repeated.
+const lookBack = stream.DefaultLimit
+
+// regressed reports whether a failover has taken back what was read of the tile, and if so goes back to
+// read what is there instead.
+func (c *cursor) regressed(chunk *stream.Chunk) bool {
+	before, end := c.end, chunk.Owner.Position
+	if chunk.Owner.Present() {
+		c.end = end // read after the entries, it is not behind them unless the store is
+	}
+	switch {
+	case len(chunk.Entries) > 0:
+		// Longer than before, but not what was read.
+		e := &chunk.Entries[0]
+		if c.sent.Seq == 0 || c.follows(e) || e.Prev.Seq != c.read {
+			return false
+		}
+		end = e.Prev
+	case !chunk.Owner.Present() || chunk.Poison != nil || end == before:
+		return false
+	case end.Seq == c.read:
+		if c.last.IsZero() || end == c.last {
+			return false
+		}
+	case end.Seq > c.read:
+		return false
+	}
+	c.counted = nil
+	c.place = place{read: end.Seq, last: end}
+	if c.sent.Seq >= end.Seq {
+		c.place = place{read: end.Seq - min(end.Seq, lookBack), blind: true}
+	}
+	return true
+}
+
+// current is the epoch whose entries are to be forwarded: the owner's or, if nobody vouches for one, the
+// highest seen. It raises the floor.
+func (c *cursor) current(owner *fence.Owner, entries []fence.Entry, defects []string) fence.Epoch {
+	epoch := owner.Epoch
+	if !owner.Present() {
+		epoch = c.floor
+		for i := range entries {
+			if defects[i] == "" {
+				epoch = max(epoch, entries[i].Epoch)
+			}
+		}
+	}
+	c.floor = max(c.floor, epoch)
+	return epoch
+}
+
+// judge is the last fence: why e is not to be forwarded, or zero if it is.
+func (c *cursor) judge(e *fence.Entry, current fence.Epoch) DropReason {
+	switch {
+	case e.Epoch > current:
+		return Unvouched
+	case e.Epoch < current:
+		return Superseded
+	case e.Epoch < c.floor:
+		return Fenced
+	case e.Epoch <= c.sent.Epoch && e.Seq <= c.sent.Seq:
+		return Repeated
+	}
+	return 0
+}
+
+// defect says why e must not reach a watcher although it could be read, or nothing.
+func defect(tile fence.TileID, e *fence.Entry) string {
+	if err := e.Verify(tile); err != nil {
+		return err.Error()
+	}
+	if e.Rebase {
+		return "" // its payload is a checksum
+	}
+	if _, err := stream.DecodeBatch(e.Payload); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// poisonOf describes a defective entry with the fields the stream keeps of it.
+func poisonOf(tile fence.TileID, e *fence.Entry, reason string) stream.Poison {
+	f := map[string]string{
+		"epoch":   strconv.FormatUint(uint64(e.Epoch), 10),
+		"chain":   e.Chain.String(),
+		"prev":    e.Prev.String(),
+		"tick":    strconv.FormatUint(uint64(e.Tick), 10),
+		"events":  strconv.Itoa(e.Events),
+		"at":      fmt.Sprint(e.Committed),
+		"payload": string(e.Payload),
+	}
+	if e.Rebase {
+		f["rebase"] = "1"
+	}
+	return stream.Poison{Tile: tile, Seq: e.Seq, Epoch: e.Epoch, Fields: f, Reason: reason}
+}

@@ -1,0 +1,282 @@
+package bridge_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+func TestForwardsWhatWasCommitted(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 3)
+		b, _ := r.run(nil, 1, 2)
+		settle()
+		r.commit(2, 7, 2)
+		r.commit(1, 1, 2)
+		settle()
+		require.Equal(t, upTo(1, 5), r.pub.seqs(1))
+		require.Equal(t, upTo(1, 2), r.pub.seqs(2))
+		for _, f := range r.pub.all() {
+			require.NoError(t, f.Verify(f.Tile), "a frame is the entry, whole")
+		}
+		s := b.Stats()
+		require.EqualValues(t, 7, s.Batches)
+		require.Equal(t, 2, s.Tiles)
+		require.Zero(t, s.Dropped.Total())
+		require.Zero(t, s.Gaps)
+		require.Less(t, s.Lag, 200*time.Millisecond)
+	})
+}
+
+func TestSupersededEpochIsDropped(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 3)
+		r.commit(1, 2, 1) // a takeover before the bridge looks
+		var drops []bridge.DropInfo
+		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Dropped: func(d bridge.DropInfo) { drops = append(drops, d) }}}, 1)
+		settle()
+		r.commit(1, 2, 2)
+		settle()
+		require.Equal(t, upTo(4, 6), r.pub.seqs(1))
+		require.Equal(t, bridge.Drops{Superseded: 3}, b.Stats().Dropped)
+		require.Len(t, drops, 3)
+		require.Equal(t, bridge.Superseded, drops[0].Reason)
+		require.Equal(t, fence.Seq(1), drops[0].Position.Seq)
+		acked, _ := r.mark(1, stream.BridgeAcked)
+		require.Equal(t, fence.Seq(6), acked.Seq, "what is dropped is settled")
+	})
+}
+
+// TestNoOwnerHash: when it has expired, the highest epoch seen is the current one.
+func TestNoOwnerHash(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 2)
+		r.commit(1, 2, 2)
+		time.Sleep(fence.DefaultTTL)
+		b, _ := r.run(nil, 1)
+		settle()
+		require.Equal(t, upTo(3, 4), r.pub.seqs(1))
+		require.Equal(t, bridge.Drops{Superseded: 2}, b.Stats().Dropped)
+	})
+}
+
+// TestFloor: an owner hash that went back does not bring an old epoch back to life.
+func TestFloor(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 2, 2)
+		b, _ := r.run(nil, 1)
+		settle()
+		r.store.Update(1, func(s *memfence.State) {
+			last := s.Entries[len(s.Entries)-1]
+			e := fence.Entry{Prev: last.Position, Tick: 99, Committed: time.Now().UnixMilli()}
+			e.Position = fence.Position{Epoch: 1, Seq: last.Seq + 1, Chain: fence.NextChain(last.Chain, 1, 1, 99, 0, nil)}
+			s.Entries = append(s.Entries, e)
+			s.Owner.Epoch, s.Owner.Position = 1, e.Position
+		})
+		settle()
+		require.Equal(t, upTo(1, 2), r.pub.seqs(1))
+		require.Equal(t, bridge.Drops{Fenced: 1}, b.Stats().Dropped)
+	})
+}
+
+// TestUnvouched: an entry above the owner's epoch is one no owner hash vouches for.
+func TestUnvouched(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 2, 1)
+		r.commit(1, 3, 1)
+		r.log.alter = func(c *stream.Chunk) { c.Owner.Epoch = 2 }
+		b, _ := r.run(nil, 1)
+		settle()
+		require.Equal(t, upTo(1, 1), r.pub.seqs(1))
+		require.Equal(t, bridge.Drops{Unvouched: 1}, b.Stats().Dropped)
+	})
+}
+
+func TestRebaseMarkerIsForwarded(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.rebase(1, 1, 1)
+		b, _ := r.run(nil, 1)
+		r.commit(1, 1, 1)
+		settle()
+		r.rebase(1, 2, fence.RebaseJump)
+		r.commit(1, 2, 1)
+		settle()
+		require.Equal(t, []fence.Seq{1, 2, 2 + fence.RebaseJump, 3 + fence.RebaseJump}, r.pub.seqs(1))
+		frames := r.pub.all()
+		require.True(t, frames[0].Rebase && frames[2].Rebase)
+		require.Zero(t, b.Stats().Gaps, "a rebase is no gap")
+		require.Zero(t, b.Stats().DeadLetters, "its payload is not a batch")
+	})
+}
+
+// TestTrimmedPastTheCursor: what is left is forwarded, and the hole is counted once.
+func TestTrimmedPastTheCursor(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 2)
+		var gaps []bridge.GapInfo
+		b, err := bridge.New(r.log, r.pub, []fence.TileID{1},
+			&bridge.Config{Hooks: bridge.Hooks{Gap: func(g bridge.GapInfo) { gaps = append(gaps, g) }}})
+		require.NoError(t, err)
+		stop := r.start(b)
+		settle()
+		stop()
+		r.commit(1, 1, 5)
+		r.store.Update(1, func(s *memfence.State) { s.TrimBelow(5) })
+		r.start(b)
+		settle()
+		r.store.Update(1, func(s *memfence.State) { // a break in the middle, seen by a running bridge
+			last := s.Owner.Position
+			prev := fence.Position{Epoch: 1, Seq: last.Seq + 2, Chain: 5}
+			e := fence.Entry{Prev: prev, Position: fence.Position{Epoch: 1, Seq: last.Seq + 3, Chain: fence.NextChain(5, 1, 1, 9, 0, nil)}, Tick: 9}
+			s.Entries = append(s.Entries, e)
+			s.Owner.Position = e.Position
+		})
+		settle()
+		require.Equal(t, []fence.Seq{1, 2, 5, 6, 7, 10}, r.pub.seqs(1))
+		require.EqualValues(t, 2, b.Stats().Gaps)
+		require.Len(t, gaps, 2)
+		require.Equal(t, fence.Seq(2), gaps[0].Have.Seq)
+		require.Equal(t, fence.Seq(5), gaps[0].Next.Seq)
+		require.Equal(t, fence.Seq(9), gaps[1].Prev.Seq)
+	})
+}
+
+// loseTail is a failover after which a tile's history ends at seq. It returns what is gone.
+func (r *rig) loseTail(tile fence.TileID, seq int) (lost []fence.Entry) {
+	r.store.Update(tile, func(s *memfence.State) {
+		lost = append(lost, s.Entries[seq:]...)
+		s.Entries = s.Entries[:seq:seq]
+		s.Owner.Position = s.Entries[seq-1].Position
+		r.heads[tile] = s.Owner.Position
+	})
+	return lost
+}
+
+// putBack is a living owner that appends what a failover lost.
+func (r *rig) putBack(tile fence.TileID, lost []fence.Entry) {
+	r.store.Update(tile, func(s *memfence.State) {
+		s.Entries = append(s.Entries, lost...)
+		s.Owner.Position = lost[len(lost)-1].Position
+		r.heads[tile] = s.Owner.Position
+	})
+}
+
+// TestHistoryPutBack: what the living owner appends again is not forwarded again.
+func TestHistoryPutBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 6)
+		var went []bridge.RegressInfo
+		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Regressed: func(i bridge.RegressInfo) { went = append(went, i) }}}, 1)
+		settle()
+		lost := r.loseTail(1, 3)
+		settle()
+		require.Equal(t, []bridge.RegressInfo{{Tile: 1, Read: 6, Last: r.heads[1]}}, went)
+		r.putBack(1, lost)
+		r.commit(1, 1, 1)
+		settle()
+		require.Equal(t, upTo(1, 7), r.pub.seqs(1))
+		require.Equal(t, bridge.Drops{Repeated: 6}, b.Stats().Dropped, "looked at again, and nothing else")
+		require.Zero(t, b.Stats().Gaps)
+		require.EqualValues(t, 1, b.Stats().Regressions)
+	})
+}
+
+// TestHistoryReplaced: what a new owner wrote in the place of lost entries is forwarded, however much of
+// it there is when the bridge looks.
+func TestHistoryReplaced(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 8} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.commit(1, 1, 6)
+			b, _ := r.run(nil, 1)
+			settle()
+			r.loseTail(1, 3)
+			r.commit(1, 2, n)
+			settle()
+			require.Equal(t, append(upTo(1, 6), upTo(4, 3+fence.Seq(n))...), r.pub.seqs(1), n)
+			require.EqualValues(t, 1, b.Stats().Regressions)
+			require.Zero(t, b.Stats().Gaps)
+			require.LessOrEqual(t, len(r.log.takeReads()), 100)
+		})
+	}
+}
+
+// TestHistoryPutBackWhenTrimmed: looking back past the trimmed end is no gap.
+func TestHistoryPutBackWhenTrimmed(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 6)
+		b, _ := r.run(nil, 1)
+		settle()
+		r.store.Update(1, func(s *memfence.State) { s.TrimBelow(3) })
+		lost := r.loseTail(1, 2)
+		settle()
+		r.putBack(1, lost)
+		r.commit(1, 1, 1)
+		settle()
+		require.Equal(t, upTo(1, 7), r.pub.seqs(1))
+		require.Zero(t, b.Stats().Gaps)
+	})
+}
+
+// TestOwnerHashDisagrees: an owner hash that names another position than the stream's last entry is not
+// looked into for ever.
+func TestOwnerHashDisagrees(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 3)
+		b, _ := r.run(nil, 1)
+		settle()
+		r.store.Update(1, func(s *memfence.State) { s.Owner.Position.Chain++ })
+		time.Sleep(5 * time.Second)
+		require.EqualValues(t, 1, b.Stats().Regressions)
+		require.Equal(t, upTo(1, 3), r.pub.seqs(1))
+	})
+}
+
+// TestHistoryShorterThanTheMark: a failover came while no bridge ran.
+func TestHistoryShorterThanTheMark(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 6)
+		_, stop := r.run(nil, 1)
+		settle()
+		stop()
+		r.loseTail(1, 3)
+		b, _ := r.run(nil, 1)
+		settle()
+		r.commit(1, 2, 2)
+		settle()
+		require.Equal(t, append(upTo(1, 6), 4, 5), r.pub.seqs(1))
+		require.EqualValues(t, 1, b.Stats().Regressions)
+		require.Zero(t, b.Stats().Gaps)
+	})
+}
+
+// TestStrangerAtTheEnd: an entry that is not from an owner and stands behind the last that is does not
+// look like a failover.
+func TestStrangerAtTheEnd(t *testing.T) {
+	for name, alter := range map[string]func(*fence.Entry){
+		"poison":    func(e *fence.Entry) { e.Payload = []byte("nonsense") },
+		"unvouched": func(e *fence.Entry) { e.Epoch++; e.Chain = fence.NextChain(e.Prev.Chain, 1, e.Epoch, e.Tick, 0, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.commit(1, 1, 2)
+				r.store.Update(1, func(s *memfence.State) {
+					e := fence.Entry{Prev: s.Owner.Position, Position: fence.Position{Epoch: 1, Seq: 3}, Tick: 9}
+					alter(&e)
+					s.Entries = append(s.Entries, e)
+				})
+				b, _ := r.run(nil, 1)
+				time.Sleep(5 * time.Second)
+				s := b.Stats()
+				require.EqualValues(t, 1, s.DeadLetters+s.Dropped.Unvouched)
+				require.Zero(t, s.Regressions)
+				require.Equal(t, upTo(1, 2), r.pub.seqs(1))
+			})
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Hooks report what a Bridge does. Any of them may be nil. They are called one at a time from Run, and
+// must not block: the next pass waits for them.
+type Hooks struct {
+	// Pass is called after each pass.
+	Pass func(PassInfo)
+	// Published is called for each tile of which a pass handed something over.
+	Published func(PublishedInfo)
+	// Dropped is called for each entry that was not forwarded.
+	Dropped func(DropInfo)
+	// DeadLettered is called for each poison entry.
+	DeadLettered func(DeadLetterInfo)
+	// Gap is called when an entry does not follow the one read before it.
+	Gap func(GapInfo)
+	// Regressed is called when a failover has taken back what was read of a tile.
+	Regressed func(RegressInfo)
+	// Failed is called for each call to the log or the publisher that failed, and is to be tried again.
+	Failed func(FailureInfo)
+}
+
+// PassInfo is one pass: one read, and at most one publish.
+type PassInfo struct {
+	Tiles   int           // tiles read
+	Entries int           // entries they had
+	Sent    int           // messages handed over
+	Unsent  int           // messages that were not, for sure
+	Bytes   int           // of the messages handed over
+	Read    time.Duration // spent in Log.Read
+	Publish time.Duration // spent in Publish
+	Retry   bool          // of tiles whose last pass failed
+}
+
+// PublishedInfo is what one pass handed over of one tile.
+type PublishedInfo struct {
+	Tile    fence.TileID
+	Last    fence.Position // of the last batch
+	Batches int
+	Bytes   int
+	// Lag is the time from the first batch's commit, by the store's clock, to the end of the publish, by
+	// this process's: only as exact as the two clocks agree. Negative differences are zero.
+	Lag time.Duration
+}
+
+// DropReason says why an entry was not forwarded.
+type DropReason uint8
+
+// The reasons.
+const (
+	// Superseded: its epoch is below the current owner's (without an owner hash: below the highest seen).
+	// It was committed legitimately, just before a takeover, and reaches watchers as state.
+	Superseded DropReason = iota + 1
+	// Fenced: its epoch is the owner hash's, but below one this bridge has already seen. The store has
+	// gone back, and a newer owner exists.
+	Fenced
+	// Unvouched: its epoch is above the current owner's, which no owner hash vouches for.
+	Unvouched
+	// Repeated: forwarded before, under the same epoch, and met again because a failover took back what
+	// was read; see RegressInfo.
+	Repeated
+
+	dropReasons = iota + 1
+)
+
+var dropNames = [dropReasons]string{"none", "superseded", "fenced", "unvouched", "repeated"}
+
+// String returns the reason's lower-case name.
+func (r DropReason) String() string {
+	if int(r) < len(dropNames) {
+		return dropNames[r]
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}
+
+// DropInfo is an entry that was not forwarded.
+type DropInfo struct {
+	Tile     fence.TileID
+	Position fence.Position
+	Reason   DropReason
+}
+
+// DeadLetterInfo is a poison entry: unreadable, not what its chain says, or not a batch.
+type DeadLetterInfo struct {
+	Tile   fence.TileID
+	Epoch  fence.Epoch // zero if unreadable
+	Seq    fence.Seq
+	Reason string
+	// Err is nil if the entry is now among the tile's dead letters; else it is why it could not be put
+	// there, the last of several times, and the bridge has gone on without.
+	Err error
+}
+
+// GapInfo is a break in a tile's stream: entries trimmed before they were read, or another history.
+// Relays notice by themselves; the bridge forwards what there is.
+type GapInfo struct {
+	Tile fence.TileID
+	Have fence.Position // the last entry read; only Seq is known after a restart
+	Next fence.Position // the entry that does not follow it
+	Prev fence.Position // the position that entry follows
+}
+
+// RegressInfo is a tile of which a failover has taken back entries that were read: its history ends before
+// them, or is another one. Reading goes back to what is there now; nothing is forwarded twice under one
+// epoch.
+type RegressInfo struct {
+	Tile fence.TileID
+	Read fence.Seq      // what was read
+	Last fence.Position // where the history ends now, by the owner hash
+}
+
+// Op is a call that can fail.
+type Op string
+
+// The calls.
+const (
+	OpResume     Op = "resume" // Log.Marks
+	OpRead       Op = "read"
+	OpPublish    Op = "publish"
+	OpMark       Op = "mark"
+	OpDeadLetter Op = "dead letter"
+)
+
+// FailureInfo is a failed call.
+type FailureInfo struct {
+	Op    Op
+	Tiles int          // tiles that have to try again
+	Tile  fence.TileID // one of them
+	Err   error
+}
+
+func (h Hooks) filled() Hooks {
+	if h.Pass == nil {
+		h.Pass = func(PassInfo) {}
+	}
+	if h.Published == nil {
+		h.Published = func(PublishedInfo) {}
+	}
+	if h.Dropped == nil {
+		h.Dropped = func(DropInfo) {}
+	}
+	if h.DeadLettered == nil {
+		h.DeadLettered = func(DeadLetterInfo) {}
+	}
+	if h.Gap == nil {
+		h.Gap = func(GapInfo) {}
+	}
+	if h.Regressed == nil {
+		h.Regressed = func(RegressInfo) {}
+	}
+	if h.Failed == nil {
+		h.Failed = func(FailureInfo) {}
+	}
+	return h
+}

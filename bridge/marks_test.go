@@ -1,0 +1,192 @@
+package bridge_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+const (
+	bridgeAcked   = stream.BridgeAcked
+	bridgePending = stream.BridgePending
+)
+
+// TestMarksAreCoalesced: they follow at half a second at most, whatever happens between.
+func TestMarksAreCoalesced(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		b, _ := r.run(nil, 1)
+		for range 500 {
+			r.commit(1, 1, 1)
+			time.Sleep(10 * ms)
+		}
+		synctest.Wait()
+		last := map[stream.Consumer]markCall{}
+		marks := r.log.takeMarks()
+		require.InDelta(t, 2*10, len(marks), 4)
+		for _, m := range marks {
+			if before, ok := last[m.c]; ok {
+				require.GreaterOrEqual(t, m.at.Sub(before.at), 500*ms)
+				require.LessOrEqual(t, m.at.Sub(before.at), 560*ms)
+				require.Greater(t, m.seq, before.seq)
+			}
+			last[m.c] = m
+		}
+		require.EqualValues(t, len(marks), b.Stats().Marks)
+	})
+}
+
+// TestMarksOfAQuietTile: a lease from the beginning, renewed, and none lost to a trim.
+func TestMarksOfAQuietTile(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.run(nil, 1)
+		synctest.Wait()
+		for _, c := range []stream.Consumer{bridgeAcked, bridgePending} {
+			m, ok := r.mark(1, c)
+			require.True(t, ok, "the lease is there before the first event")
+			require.Zero(t, m.Seq)
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			trimmed, err := r.log.Trim(t.Context(), 1, 10*time.Second)
+			require.NoError(t, err)
+			require.Empty(t, trimmed.Expired)
+		}
+		require.InDelta(t, 2*60/5, len(r.log.takeMarks()), 4)
+	})
+}
+
+// TestMarksWhileFailing: the lease of a tile that cannot be published is renewed, and what is not
+// published cannot be trimmed.
+func TestMarksWhileFailing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 3)
+		r.run(nil, 1)
+		settle()
+		r.pub.set(failWith(0, errDown))
+		r.commit(1, 1, 10)
+		require.NoError(t, r.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
+		for range 20 {
+			time.Sleep(time.Second)
+			trimmed, err := r.log.Trim(t.Context(), 1, 10*time.Second)
+			require.NoError(t, err)
+			require.Empty(t, trimmed.Expired)
+			require.Equal(t, fence.Seq(3), trimmed.Floor)
+		}
+		r.pub.set(nil)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, upTo(1, 13), r.pub.seqs(1))
+	})
+}
+
+// TestDrain: the pass under way is finished, and a successor repeats nothing.
+func TestDrain(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		_, stop := r.run(nil, 1)
+		settle()
+		r.commit(1, 1, 3)
+		r.pub.set(func(context.Context, []fanout.Message) (int, error) {
+			time.Sleep(300 * ms)
+			return -1, nil
+		})
+		time.Sleep(120 * ms) // now a publish is under way
+		began := time.Now()
+		stop()
+		require.InDelta(t, 250*ms, time.Since(began), float64(100*ms))
+		require.Equal(t, upTo(1, 3), r.pub.seqs(1))
+		for _, c := range []stream.Consumer{bridgeAcked, bridgePending} {
+			m, _ := r.mark(1, c)
+			require.Equal(t, fence.Seq(3), m.Seq)
+		}
+		r.pub.set(nil)
+		r.commit(1, 1, 2)
+		r.run(nil, 1)
+		settle()
+		require.Equal(t, upTo(1, 5), r.pub.seqs(1))
+	})
+}
+
+// TestDrainIsBounded: nothing that hangs can keep Run from returning.
+func TestDrainIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		_, stop := r.run(&bridge.Config{PublishTimeout: time.Hour, DrainTimeout: 3 * time.Second}, 1)
+		settle()
+		r.pub.set(func(ctx context.Context, _ []fanout.Message) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		r.commit(1, 1, 1)
+		time.Sleep(120 * ms)
+		began := time.Now()
+		stop()
+		require.Equal(t, 3*time.Second, time.Since(began))
+	})
+}
+
+// TestCrash: what was published after the last watermark is published again; nothing else is, and nothing
+// is lost.
+func TestCrash(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		_, stop := r.run(nil, 1)
+		for range 100 {
+			r.commit(1, 1, 1)
+			time.Sleep(20 * ms)
+		}
+		synctest.Wait()
+		r.log.breakOps(bridge.OpMark) // the watermarks of the end are not written
+		stop()
+		acked, _ := r.mark(1, bridgeAcked)
+		pending, _ := r.mark(1, bridgePending)
+		require.Equal(t, acked.Seq, pending.Seq)
+		require.GreaterOrEqual(t, acked.Seq, fence.Seq(100-30))
+		r.log.breakOps()
+		r.commit(1, 1, 10)
+		r.run(nil, 1)
+		settle()
+		require.Equal(t, append(upTo(1, 100), upTo(acked.Seq+1, 110)...), r.pub.seqs(1))
+	})
+}
+
+func TestRunOnceAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		b, stop := r.run(nil, 1)
+		synctest.Wait()
+		require.ErrorIs(t, b.Run(t.Context()), bridge.ErrRunning)
+		r.commit(1, 1, 1)
+		settle()
+		stop()
+		r.commit(1, 1, 1)
+		r.start(b)
+		settle()
+		require.Equal(t, upTo(1, 2), r.pub.seqs(1))
+		require.EqualValues(t, 2, b.Stats().Batches)
+	})
+}
+
+func TestArguments(t *testing.T) {
+	r := newRig(t)
+	for name, err := range map[string]error{
+		"no log":       errOf(bridge.New(nil, r.pub, nil, nil)),
+		"no publisher": errOf(bridge.New(r.log, nil, nil, nil)),
+		"no tile":      errOf(bridge.New(r.log, r.pub, []fence.TileID{1, 0}, nil)),
+		"negative":     errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{MinPoll: -1})),
+		"negative n":   errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{Batch: -1})),
+		"poll order":   errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{MaxPoll: 5 * ms})),
+		"renew order":  errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{RenewEvery: 5 * ms})),
+		"retry order":  errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{RetryMax: 5 * ms})),
+	} {
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
+	}
+	require.NoError(t, errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{MinPoll: time.Minute, MarkEvery: time.Minute, RetryMin: time.Minute})))
+	require.Equal(t, "superseded fenced unvouched repeated reason(9)",
+		bridge.Superseded.String()+" "+bridge.Fenced.String()+" "+bridge.Unvouched.String()+" "+bridge.Repeated.String()+" "+bridge.DropReason(9).String())
+}
+
+func errOf(_ *bridge.Bridge, err error) error { return err }

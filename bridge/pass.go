@@ -1,0 +1,268 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+// lettersAPass bounds the dead letters one tile writes in one pass: each is a round trip that the other
+// tiles wait for.
+const lettersAPass = 8
+
+// letterAttempts is how often a poison entry is offered to the dead letters before the bridge goes on
+// without: a store that refuses nothing but dead letters must not stop the tile.
+const letterAttempts = 3
+
+var (
+	errMiscount = errors.New("the log answered another number of cursors")
+	errShort    = errors.New("the publisher handed over less than it was given, without an error")
+)
+
+// pass is one read of many tiles and one publish of what they had. It touches nothing but its own parts
+// and is the same for healthy and for failing tiles.
+type pass struct {
+	retry bool
+	began time.Time
+	parts []part
+
+	info      PassInfo
+	readErr   error // the read failed as a whole
+	pubErr    error
+	pubFailed *part // of the first message not handed over, if pubErr does not say more
+}
+
+// part is one tile's share of a pass.
+type part struct {
+	tile   *tile // for the scheduler; a pass must not touch it
+	cursor cursor
+	limit  int
+
+	entries   int // read
+	bytes     int // of their payloads
+	more      bool
+	frames    []frame
+	published PublishedInfo // Batches zero: nothing
+	backlog   int           // frames not handed over
+
+	drops     []DropInfo
+	letters   []DeadLetterInfo
+	gaps      []GapInfo
+	regressed *RegressInfo
+
+	op  Op // what failed, if err is not nil
+	err error
+}
+
+// frame is an entry on its way.
+type frame struct {
+	position  fence.Position
+	committed int64
+	before    place // where the tile stands if this is not handed over
+	data      []byte
+}
+
+// explicit is what an error of a publisher with several nodes may know: which messages were handed over
+// all the same. redisfanout's does.
+type explicit interface {
+	error
+	Handed(i int) bool
+}
+
+func (b *Bridge) runPass(ctx context.Context, p *pass) {
+	p.began = time.Now()
+	chunks, err := b.read(ctx, p)
+	p.info = PassInfo{Tiles: len(p.parts), Retry: p.retry, Read: time.Since(p.began)}
+	if err != nil {
+		p.readErr = err
+		for i := range p.parts {
+			p.parts[i].fail(OpRead, err)
+		}
+		return
+	}
+	for i := range p.parts {
+		pt := &p.parts[i]
+		b.sift(ctx, pt, &chunks[i])
+		p.info.Entries += pt.entries
+	}
+	b.publish(ctx, p)
+}
+
+func (b *Bridge) read(ctx context.Context, p *pass) ([]stream.Chunk, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	defer cancel()
+	cursors := make([]stream.Cursor, len(p.parts))
+	for i := range p.parts {
+		pt := &p.parts[i]
+		cursors[i] = stream.Cursor{Tile: pt.cursor.tile, After: pt.cursor.read, Limit: pt.limit}
+	}
+	chunks, err := b.log.Read(ctx, cursors)
+	if err == nil && len(chunks) != len(cursors) {
+		err = fmt.Errorf("%w: %d of %d", errMiscount, len(chunks), len(cursors))
+	}
+	return chunks, err
+}
+
+// sift decides the fate of every entry of a chunk and moves the tile's cursor past them.
+func (b *Bridge) sift(ctx context.Context, pt *part, chunk *stream.Chunk) {
+	if chunk.Err != nil {
+		pt.fail(OpRead, chunk.Err)
+		return
+	}
+	c := &pt.cursor
+	from := c.read
+	if c.regressed(chunk) {
+		pt.regressed = &RegressInfo{Tile: c.tile, Read: from, Last: chunk.Owner.Position}
+		pt.more = true
+		return
+	}
+	defects := make([]string, len(chunk.Entries))
+	for i := range chunk.Entries {
+		defects[i] = defect(c.tile, &chunk.Entries[i])
+	}
+	current := c.current(&chunk.Owner, chunk.Entries, defects)
+	for i := range chunk.Entries {
+		e := &chunk.Entries[i]
+		if defects[i] != "" {
+			if !b.bury(ctx, pt, poisonOf(c.tile, e, defects[i])) {
+				return
+			}
+		} else {
+			pt.take(e, current)
+		}
+		pt.entries++
+		pt.bytes += len(e.Payload)
+	}
+	if chunk.Poison != nil && chunk.Poison.Seq > c.read {
+		if !b.bury(ctx, pt, *chunk.Poison) {
+			return
+		}
+		pt.entries++
+		pt.more = true
+	}
+	pt.more = c.read > from && (pt.more || len(chunk.Entries) >= pt.limit)
+}
+
+// take forwards or drops a sound entry.
+func (pt *part) take(e *fence.Entry, current fence.Epoch) {
+	c := &pt.cursor
+	if !c.follows(e) && c.once(count{seq: e.Seq, gap: true}) {
+		have := c.last
+		have.Seq = c.read
+		pt.gaps = append(pt.gaps, GapInfo{Tile: c.tile, Have: have, Next: e.Position, Prev: e.Prev})
+	}
+	before := c.place
+	reason := c.judge(e, current)
+	c.settle(e.Position)
+	switch {
+	case reason == 0:
+		data := make([]byte, 0, len(e.Payload)+128)
+		data = stream.AppendFrame(data, &stream.Frame{Tile: c.tile, Entry: *e})
+		pt.frames = append(pt.frames, frame{position: e.Position, committed: e.Committed, before: before, data: data})
+	case c.once(count{seq: e.Seq}):
+		pt.drops = append(pt.drops, DropInfo{Tile: c.tile, Position: e.Position, Reason: reason})
+	}
+}
+
+// bury dead-letters a poison entry and moves past it. It is false if the rest of the chunk has to wait.
+func (b *Bridge) bury(ctx context.Context, pt *part, p stream.Poison) bool {
+	c := &pt.cursor
+	if !slices.Contains(c.counted, count{seq: p.Seq}) {
+		if len(pt.letters) == lettersAPass {
+			pt.more = true
+			return false
+		}
+		ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+		err := b.log.DeadLetter(ctx, p)
+		cancel()
+		if err != nil {
+			if c.letters++; c.letters < letterAttempts {
+				pt.fail(OpDeadLetter, err)
+				return false
+			}
+		}
+		pt.letters = append(pt.letters, DeadLetterInfo{Tile: p.Tile, Epoch: p.Epoch, Seq: p.Seq, Reason: p.Reason, Err: err})
+		c.letters = 0
+		c.once(count{seq: p.Seq})
+	}
+	c.settle(fence.Position{Seq: p.Seq})
+	return true
+}
+
+// publish sends the frames of all parts in one call, and takes back what was not handed over.
+func (b *Bridge) publish(ctx context.Context, p *pass) {
+	var messages []fanout.Message
+	for i := range p.parts {
+		for _, f := range p.parts[i].frames {
+			messages = append(messages, fanout.Message{Tile: p.parts[i].cursor.tile, Data: f.data})
+		}
+	}
+	if len(messages) == 0 {
+		for i := range p.parts {
+			p.parts[i].cursor.forget()
+		}
+		return
+	}
+	began := time.Now()
+	pubCtx, cancel := context.WithTimeout(ctx, b.cfg.PublishTimeout)
+	sent, err := b.pub.Publish(pubCtx, messages)
+	cancel()
+	now := time.Now()
+	p.info.Publish = now.Sub(began)
+	if err == nil && sent < len(messages) {
+		err = errShort
+	}
+	p.pubErr = err
+	handed := func(i int) bool { return i < sent }
+	var known explicit
+	if errors.As(err, &known) {
+		handed = known.Handed
+	}
+	first := 0
+	for i := range p.parts {
+		pt := &p.parts[i]
+		n := 0
+		for n < len(pt.frames) && handed(first+n) {
+			n++
+		}
+		first += len(pt.frames)
+		if n < len(pt.frames) && known == nil && p.pubFailed == nil {
+			p.pubFailed = pt
+		}
+		pt.settlePublished(n, now, err)
+		p.info.Sent += n
+		p.info.Unsent += pt.backlog
+		p.info.Bytes += pt.published.Bytes
+	}
+}
+
+// settlePublished books that the first n frames were handed over at now, and takes the others back.
+func (pt *part) settlePublished(n int, now time.Time, err error) {
+	c := &pt.cursor
+	if n > 0 {
+		first, last := &pt.frames[0], &pt.frames[n-1]
+		lag := max(0, time.Duration(now.UnixMilli()-first.committed)*time.Millisecond)
+		pt.published = PublishedInfo{Tile: c.tile, Last: last.position, Batches: n, Lag: lag}
+		for i := range pt.frames[:n] {
+			pt.published.Bytes += len(pt.frames[i].data)
+		}
+		c.sent = last.position
+	}
+	if n < len(pt.frames) {
+		c.place = pt.frames[n].before
+		pt.backlog = len(pt.frames) - n
+		pt.more = false
+		pt.fail(OpPublish, err)
+	}
+	c.forget()
+	pt.frames = nil // free the payloads, or this part would keep them until its next pass
+}
+
+// fail notes why the tile has to try again.
+func (pt *part) fail(op Op, err error) { pt.op, pt.err = op, err }

@@ -1,0 +1,311 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+// TestRandomFaults breaks everything around bridges that follow one another, at random, and then checks
+// what they forwarded against what was committed.
+func TestRandomFaults(t *testing.T) {
+	runs := 40
+	seeds := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+		runs, seeds = 1, nil
+		t.Run("", func(t *testing.T) { randomFaults(t, seed) })
+	}
+	for range runs {
+		if seeds == nil {
+			break
+		}
+		seed := seeds.Uint64()
+		if !t.Run("", func(t *testing.T) { randomFaults(t, seed) }) {
+			t.Fatalf("repeat with: TILEFENCE_SEED=%d go test -run %s ./bridge", seed, t.Name())
+		}
+	}
+}
+
+// chaos is one random run.
+type chaos struct {
+	*rig
+	rng     *rand.Rand
+	tiles   []fence.TileID
+	epoch   map[fence.TileID]fence.Epoch
+	forked  map[fence.TileID]bool // lost entries to a failover: what followed may overtake the bridge
+	bridge  *bridge.Bridge
+	stop    func()
+	lives   []int // frames published before each bridge began
+	mu      sync.Mutex
+	dropped map[fence.TileID]map[fence.Position]bool
+	gaps    map[fence.TileID]int
+}
+
+func randomFaults(t *testing.T, seed uint64) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		c := &chaos{rig: r, rng: rand.New(rand.NewPCG(seed, 1)), epoch: map[fence.TileID]fence.Epoch{},
+			forked: map[fence.TileID]bool{}, dropped: map[fence.TileID]map[fence.Position]bool{}, gaps: map[fence.TileID]int{}}
+		for i := range fence.TileID(1 + c.rng.IntN(5)) {
+			c.tiles = append(c.tiles, i+1)
+			c.epoch[i+1] = 1
+		}
+		c.begin()
+		for range 200 {
+			c.step()
+			time.Sleep(time.Duration(c.rng.IntN(60)) * ms)
+		}
+		r.log.breakOps()
+		r.pub.set(nil)
+		for _, tile := range c.tiles {
+			r.commit(tile, c.epoch[tile], 1)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Zero(t, c.bridge.Stats().Failing)
+		c.stop()
+		c.check()
+	})
+}
+
+func (c *chaos) begin() {
+	b, err := bridge.New(c.log, c.pub, c.tiles, &bridge.Config{
+		Batch: 1 + c.rng.IntN(20),
+		Hooks: bridge.Hooks{
+			Dropped: func(d bridge.DropInfo) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if c.dropped[d.Tile] == nil {
+					c.dropped[d.Tile] = map[fence.Position]bool{}
+				}
+				c.dropped[d.Tile][d.Position] = true
+			},
+			Gap: func(g bridge.GapInfo) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.gaps[g.Tile]++
+			},
+		}})
+	require.NoError(c.t, err)
+	c.lives = append(c.lives, len(c.pub.all()))
+	c.bridge, c.stop = b, c.start(b)
+}
+
+func (c *chaos) step() {
+	tile := c.tiles[c.rng.IntN(len(c.tiles))]
+	switch op := c.rng.IntN(100); {
+	case op < 55:
+		c.commit(tile, c.epoch[tile], 1+c.rng.IntN(5))
+	case op < 60:
+		c.epoch[tile]++
+		c.commit(tile, c.epoch[tile], 1)
+	case op < 62:
+		c.epoch[tile]++
+		c.rebase(tile, c.epoch[tile], 1+fence.Seq(c.rng.IntN(50)))
+	case op < 64:
+		c.loseTail(tile)
+	case op < 72:
+		c.pub.set(c.fault())
+	case op < 80:
+		c.pub.set(nil)
+	case op < 84:
+		all := []bridge.Op{bridge.OpResume, bridge.OpRead, bridge.OpMark}
+		c.log.breakOps(all[c.rng.IntN(len(all))])
+	case op < 90:
+		c.log.breakOps()
+	case op < 93:
+		c.bridge.Wake(tile)
+	case op < 97:
+		c.trim(tile)
+	default:
+		if c.rng.IntN(2) == 0 {
+			c.log.breakOps(bridge.OpMark) // as good as a crash
+		}
+		c.stop()
+		c.log.breakOps()
+		c.begin()
+	}
+}
+
+func (c *chaos) fault() func(context.Context, []fanout.Message) (int, error) {
+	bad := c.tiles[c.rng.IntN(len(c.tiles))]
+	switch c.rng.IntN(4) {
+	case 0:
+		return failWith(0, errDown)
+	case 1:
+		return func(_ context.Context, m []fanout.Message) (int, error) { return len(m) / 2, errDown }
+	case 2:
+		return func(_ context.Context, m []fanout.Message) (int, error) {
+			if err := fateOf(m, bad); err != nil {
+				return firstOf(m, bad), err
+			}
+			return -1, nil
+		}
+	}
+	return func(ctx context.Context, _ []fanout.Message) (int, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+}
+
+// loseTail is a failover that loses the end of a stream. Its owner puts it back, or another one goes on.
+func (c *chaos) loseTail(tile fence.TileID) {
+	var lost []fence.Entry
+	c.store.Update(tile, func(s *memfence.State) {
+		keep := len(s.Entries) - 1 - c.rng.IntN(3)
+		if !s.Owner.Present() || keep < 1 || s.Snapshot != nil && s.Snapshot.Seq > s.Entries[keep-1].Seq || s.Entries[keep-1].Epoch != c.epoch[tile] {
+			return
+		}
+		lost = append(lost, s.Entries[keep:]...)
+		s.Entries = s.Entries[:keep:keep]
+		s.Owner.Position = s.Entries[keep-1].Position
+		c.heads[tile] = s.Owner.Position
+	})
+	if len(lost) == 0 {
+		return
+	}
+	c.forked[tile] = true
+	if c.rng.IntN(2) == 0 {
+		time.Sleep(time.Duration(c.rng.IntN(300)) * ms)
+		c.store.Update(tile, func(s *memfence.State) {
+			s.Entries = append(s.Entries, lost...)
+			s.Owner.Position = lost[len(lost)-1].Position
+			c.heads[tile] = s.Owner.Position
+		})
+		return
+	}
+	c.epoch[tile]++
+	c.commit(tile, c.epoch[tile], 1)
+}
+
+// trim takes a snapshot and removes what nobody needs.
+func (c *chaos) trim(tile fence.TileID) {
+	if _, ok := c.mark(tile, bridgeAcked); !ok {
+		return // no bridge has said yet that it reads this tile
+	}
+	err := c.store.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: tile, Position: c.heads[tile], Tick: c.ticks, Blob: []byte("s")})
+	if err != nil {
+		return // nothing committed yet
+	}
+	_, err = c.log.Log.Trim(context.Background(), tile, time.Hour)
+	require.NoError(c.t, err)
+}
+
+// check compares what was forwarded with the streams.
+func (c *chaos) check() {
+	frames := c.pub.all()
+	got := map[fence.TileID]map[fence.Position]bool{}
+	for i, begin := range c.lives {
+		end := len(frames)
+		if i+1 < len(c.lives) {
+			end = c.lives[i+1]
+		}
+		last := map[fence.TileID]fence.Position{}
+		for _, f := range frames[begin:end] {
+			before := last[f.Tile]
+			require.GreaterOrEqual(c.t, f.Epoch, before.Epoch, "epochs never go back")
+			if f.Epoch == before.Epoch {
+				require.Greater(c.t, f.Seq, before.Seq, "in order, and once")
+			}
+			last[f.Tile] = f.Position
+			if got[f.Tile] == nil {
+				got[f.Tile] = map[fence.Position]bool{}
+			}
+			got[f.Tile][f.Position] = true
+			require.NoError(c.t, f.Verify(f.Tile))
+		}
+	}
+	for _, tile := range c.tiles {
+		if c.forked[tile] {
+			c.checkForked(tile, got[tile])
+			continue
+		}
+		require.Zero(c.t, c.gaps[tile], "nothing was trimmed that had not been read")
+		for _, p := range c.past[tile] {
+			require.True(c.t, got[tile][p] || c.dropped[tile][p], fmt.Sprintf("tile %s lost %s", tile, p))
+		}
+		require.True(c.t, got[tile][c.heads[tile]], "the last is forwarded")
+	}
+}
+
+// checkForked: after failovers that lost entries, all that is in the stream now went through, unless a
+// bridge began in between, which cannot know what its predecessor had read.
+func (c *chaos) checkForked(tile fence.TileID, got map[fence.Position]bool) {
+	if len(c.lives) > 1 {
+		return
+	}
+	c.store.Update(tile, func(s *memfence.State) {
+		for i := range s.Entries {
+			p := s.Entries[i].Position
+			require.True(c.t, got[p] || c.dropped[tile][p], fmt.Sprintf("tile %s lost %s", tile, p))
+		}
+	})
+}
+
+// TestConcurrentUse calls everything at once, in real time, for the race detector.
+func TestConcurrentUse(t *testing.T) {
+	r := newRig(t)
+	const tiles = 20
+	b, stop := r.run(&bridge.Config{MinPoll: time.Millisecond, MaxPoll: 2 * ms, MarkEvery: 5 * ms, RetryMin: ms, RetryMax: 2 * ms}, 1)
+	var mu sync.Mutex // of the rig's bookkeeping
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 0))
+			for range 200 {
+				tile := fence.TileID(1 + rng.IntN(tiles))
+				switch rng.IntN(6) {
+				case 0:
+					_ = b.Add(tile)
+				case 1:
+					b.Remove(tile)
+				case 2:
+					b.Wake(tile)
+				case 3:
+					_ = b.Stats()
+				case 4:
+					r.pub.set(failWith(0, errDown))
+				default:
+					r.pub.set(nil)
+					mu.Lock()
+					r.commit(tile, 1, 1)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.pub.set(nil)
+	for tile := range fence.TileID(tiles) {
+		require.NoError(t, b.Add(tile+1))
+	}
+	require.Eventually(t, func() bool {
+		for tile := range fence.TileID(tiles) {
+			seqs := r.pub.seqs(tile + 1)
+			if n := r.heads[tile+1].Seq; n > 0 && (len(seqs) == 0 || seqs[len(seqs)-1] != n) {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, 5*ms)
+	stop()
+	for tile := range fence.TileID(tiles) {
+		acked, _ := r.mark(tile+1, stream.BridgeAcked)
+		require.Equal(t, r.heads[tile+1].Seq, acked.Seq)
+	}
+}

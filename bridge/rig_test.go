@@ -1,0 +1,311 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errDown = errors.New("down")
+
+// rig is a store with a bridge behind it, whose log and publisher can be watched and broken.
+type rig struct {
+	t     testing.TB
+	store *memfence.Store
+	log   *watchedLog
+	pub   *watchedPublisher
+	heads map[fence.TileID]fence.Position   // of each tile's history
+	past  map[fence.TileID][]fence.Position // everything ever committed
+	ticks fence.Tick
+}
+
+func newRig(t testing.TB) *rig {
+	store := memfence.New()
+	return &rig{t: t, store: store, heads: map[fence.TileID]fence.Position{},
+		past: map[fence.TileID][]fence.Position{},
+		log:  &watchedLog{Log: memstream.New(store)}, pub: &watchedPublisher{}}
+}
+
+// run starts a bridge. The function it returns ends it and fails the test if Run fails.
+func (r *rig) run(cfg *bridge.Config, tiles ...fence.TileID) (b *bridge.Bridge, stop func()) {
+	r.t.Helper()
+	b, err := bridge.New(r.log, r.pub, tiles, cfg)
+	require.NoError(r.t, err)
+	return b, r.start(b)
+}
+
+func (r *rig) start(b *bridge.Bridge) (stop func()) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Run(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			require.NoError(r.t, <-ended)
+		})
+	}
+	r.t.Cleanup(stop)
+	return stop
+}
+
+// commit appends n batches under epoch, installing it if it is new.
+func (r *rig) commit(tile fence.TileID, epoch fence.Epoch, n int) {
+	r.t.Helper()
+	for range n {
+		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")}})
+		require.NoError(r.t, err)
+		r.commitPayload(tile, epoch, payload)
+	}
+}
+
+func (r *rig) commitPayload(tile fence.TileID, epoch fence.Epoch, payload []byte) {
+	r.t.Helper()
+	prev := r.heads[tile]
+	r.ticks++
+	receipt, err := r.store.Commit(context.Background(), fence.Commit{Tile: tile, Epoch: epoch, Contact: "owner",
+		Prev: prev, Tick: r.ticks, Events: 1, Payload: payload, Install: epoch != prev.Epoch})
+	require.NoError(r.t, err)
+	r.heads[tile] = receipt.Position
+	r.past[tile] = append(r.past[tile], receipt.Position)
+}
+
+// rebase puts a marker entry under a new epoch, that many sequences ahead.
+func (r *rig) rebase(tile fence.TileID, epoch fence.Epoch, jump fence.Seq) {
+	r.t.Helper()
+	r.ticks++
+	receipt, err := r.store.Rebase(context.Background(), fence.Rebase{Tile: tile, Epoch: epoch, Contact: "owner",
+		Seq: r.heads[tile].Seq + jump, Tick: r.ticks, Blob: []byte("state")})
+	require.NoError(r.t, err)
+	r.heads[tile] = receipt.Position
+	r.past[tile] = append(r.past[tile], receipt.Position)
+}
+
+// mark reads one of a tile's watermarks.
+func (r *rig) mark(tile fence.TileID, c stream.Consumer) (stream.Mark, bool) {
+	r.t.Helper()
+	marks, err := r.log.Log.Marks(context.Background(), tile)
+	require.NoError(r.t, err)
+	m, ok := marks[c]
+	return m, ok
+}
+
+// watchedLog records reads and breaks on request. Set the functions before Run.
+type watchedLog struct {
+	stream.Log
+	before func(op bridge.Op, tile fence.TileID) error // of every call; tile is zero for reads
+	alter  func(*stream.Chunk)                         // of every chunk read
+
+	mu    sync.Mutex
+	reads []readCall
+	marks []markCall
+}
+
+type readCall struct {
+	at      time.Time
+	cursors []stream.Cursor
+}
+
+type markCall struct {
+	at   time.Time
+	tile fence.TileID
+	c    stream.Consumer
+	seq  fence.Seq
+}
+
+// breakOps makes calls of these kinds fail from now on, and all others succeed.
+func (l *watchedLog) breakOps(ops ...bridge.Op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.before = func(op bridge.Op, _ fence.TileID) error {
+		if slices.Contains(ops, op) {
+			return errDown
+		}
+		return nil
+	}
+}
+
+func (l *watchedLog) broken(op bridge.Op, tile fence.TileID) error {
+	l.mu.Lock()
+	before := l.before
+	l.mu.Unlock()
+	if before == nil {
+		return nil
+	}
+	return before(op, tile)
+}
+
+func (l *watchedLog) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	l.mu.Lock()
+	l.reads = append(l.reads, readCall{at: time.Now(), cursors: slices.Clone(cursors)})
+	l.mu.Unlock()
+	if err := l.broken(bridge.OpRead, 0); err != nil {
+		return nil, err
+	}
+	chunks, err := l.Log.Read(ctx, cursors)
+	if err == nil && l.alter != nil {
+		for i := range chunks {
+			l.alter(&chunks[i])
+		}
+	}
+	return chunks, err
+}
+
+func (l *watchedLog) Marks(ctx context.Context, tile fence.TileID) (map[stream.Consumer]stream.Mark, error) {
+	if err := l.broken(bridge.OpResume, tile); err != nil {
+		return nil, err
+	}
+	return l.Log.Marks(ctx, tile)
+}
+
+func (l *watchedLog) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
+	if err := l.broken(bridge.OpMark, tile); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.marks = append(l.marks, markCall{at: time.Now(), tile: tile, c: c, seq: seq})
+	l.mu.Unlock()
+	return l.Log.Mark(ctx, tile, c, seq)
+}
+
+func (l *watchedLog) DeadLetter(ctx context.Context, p stream.Poison) error {
+	if err := l.broken(bridge.OpDeadLetter, p.Tile); err != nil {
+		return err
+	}
+	return l.Log.DeadLetter(ctx, p)
+}
+
+func (l *watchedLog) takeReads() []readCall {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reads := l.reads
+	l.reads = nil
+	return reads
+}
+
+func (l *watchedLog) takeMarks() []markCall {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	marks := l.marks
+	l.marks = nil
+	return marks
+}
+
+// watchedPublisher records what is published and breaks on request.
+type watchedPublisher struct {
+	mu     sync.Mutex
+	fail   func(ctx context.Context, m []fanout.Message) (sent int, err error) // sent -1: all is well
+	calls  []int                                                               // messages of each call
+	frames []received
+}
+
+type received struct {
+	stream.Frame
+	at time.Time
+}
+
+func (p *watchedPublisher) set(fail func(context.Context, []fanout.Message) (int, error)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail = fail
+}
+
+func (p *watchedPublisher) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
+	p.mu.Lock()
+	fail := p.fail
+	p.calls = append(p.calls, len(messages))
+	p.mu.Unlock()
+	sent, err := len(messages), error(nil)
+	handed := func(i int) bool { return i < sent }
+	if fail != nil {
+		if n, failure := fail(ctx, messages); n >= 0 {
+			sent, err = n, failure
+			var known explicitError
+			if errors.As(err, &known) {
+				handed = known.Handed
+			}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, m := range messages {
+		if !handed(i) {
+			continue
+		}
+		f, err := stream.DecodeFrame(slices.Clone(m.Data))
+		if err != nil || f.Tile != m.Tile {
+			panic("a frame that cannot be read, or is on the wrong channel")
+		}
+		p.frames = append(p.frames, received{Frame: *f, at: time.Now()})
+	}
+	return sent, err
+}
+
+// explicitError knows each message's fate, as redisfanout's error does.
+type explicitError map[int]bool
+
+func (e explicitError) Error() string     { return "in part" }
+func (e explicitError) Handed(i int) bool { return e[i] }
+
+// seqs lists the sequences received of a tile, in order of arrival.
+func (p *watchedPublisher) seqs(tile fence.TileID) []fence.Seq {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []fence.Seq
+	for _, f := range p.frames {
+		if f.Tile == tile {
+			out = append(out, f.Seq)
+		}
+	}
+	return out
+}
+
+func (p *watchedPublisher) all() []received {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.frames)
+}
+
+func (p *watchedPublisher) takeCalls() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	calls := p.calls
+	p.calls = nil
+	return calls
+}
+
+// upTo lists first, first+1, … last.
+func upTo(first, last fence.Seq) []fence.Seq {
+	var out []fence.Seq
+	for s := first; s <= last; s++ {
+		out = append(out, s)
+	}
+	return out
+}
+
+// settle lets time pass until the bridge has surely looked twice.
+func settle() {
+	time.Sleep(300 * time.Millisecond)
+	synctest.Wait()
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newRig(t)) })
+}

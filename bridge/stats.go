@@ -1,0 +1,49 @@
+package bridge
+
+import "time"
+
+// Stats is what a Bridge has done since it was made, and where it stands.
+type Stats struct {
+	Tiles   int // tiles it forwards
+	Failing int // of these, tiles whose last read or publish failed
+	// Backlog is how many entries had been read and not been handed over when their tile last failed;
+	// more may wait in the stream.
+	Backlog int
+	// Lag is the longest of the last pass that published anything: see PublishedInfo.Lag.
+	Lag time.Duration
+
+	Passes  uint64 // reads of the log, each with at most one publish
+	Batches uint64 // batches handed over to fan-out
+	Bytes   uint64 // of their frames
+	Marks   uint64 // watermark calls that succeeded
+
+	Dropped         Drops
+	DeadLetters     uint64 // poison entries put among the dead letters
+	DeadLettersLost uint64 // poison entries that could not be put there
+	Gaps            uint64 // entries that did not follow the one before
+	Regressions     uint64 // times a failover had taken back what was read of a tile
+
+	StoreFailures   uint64 // calls to the log that failed
+	PublishFailures uint64 // calls to the publisher that failed, in part or altogether
+}
+
+// Drops counts the entries that were not forwarded, by reason.
+type Drops struct {
+	Superseded, Fenced, Unvouched, Repeated uint64
+}
+
+// Total is the number of entries dropped for any reason.
+func (d Drops) Total() uint64 { return d.Superseded + d.Fenced + d.Unvouched + d.Repeated }
+
+func (d *Drops) count(r DropReason) {
+	switch r {
+	case Superseded:
+		d.Superseded++
+	case Fenced:
+		d.Fenced++
+	case Unvouched:
+		d.Unvouched++
+	case Repeated:
+		d.Repeated++
+	}
+}
