@@ -80,7 +80,7 @@ func TestBattleStaysWithinItsBytes(t *testing.T) {
 	for range 10 {
 		b.play(t)
 	}
-	const ticks = 600
+	const ticks = 300
 	clear(b.kinds)
 	b.cards, b.hits = 0, 0
 	total, most := 0, 0

@@ -36,11 +36,18 @@ func TestCellsLieInsideTheirOutlineAndNoOther(t *testing.T) {
 		for _, g := range w.Tiles {
 			require.Len(t, g.Cells, 2*2401)
 			assert.InDelta(t, 490, len(g.Outline)/2, 30, "corners of a rim of 2,401 hexagons")
-			for i := 0; i < len(g.Cells); i += 2 {
-				for _, other := range w.Tiles {
-					require.Equal(t, other.Tile == g.Tile, inside(other.Outline, g.Cells[i], g.Cells[i+1]),
-						"cell %d of tile %s and the outline of %s near %v", i/2, g.Tile, other.Tile, place)
+			for _, other := range w.Tiles {
+				step := 2
+				if other.Tile != g.Tile {
+					step = 32 // of the others' outlines a sample will do
 				}
+				wrong := 0
+				for i := 0; i < len(g.Cells); i += step {
+					if inside(other.Outline, g.Cells[i], g.Cells[i+1]) != (other.Tile == g.Tile) {
+						wrong++
+					}
+				}
+				require.Zero(t, wrong, "cells of tile %s and the outline of %s near %v", g.Tile, other.Tile, place)
 			}
 		}
 	}

@@ -1,0 +1,330 @@
+//go:build browser && unix
+
+package spectator_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/region"
+)
+
+// These tests need a browser, so they run only when asked for:
+//
+//	go test -tags browser ./examples/battle/spectator
+
+// recording is a game as a watcher gets it: the snapshot it starts from, every tick's batch, and the
+// digest after each.
+type recording struct {
+	Snapshot []byte   `json:"snapshot"`
+	Payloads [][]byte `json:"payloads"`
+	Digests  []string `json:"digests"`
+}
+
+// record lets bots play until ships have been lost and have returned.
+func record(t *testing.T, ticks int) recording {
+	ground, err := region.Of(flower(t, 37.77, -122.42)[0])
+	require.NoError(t, err)
+	rules, err := game.NewRules(ground)
+	require.NoError(t, err)
+	view, err := game.NewView(ground.Len())
+	require.NoError(t, err)
+	var bots []*game.Bot
+	for i := range 200 {
+		bots = append(bots, game.NewBot(fmt.Sprint("bot", i), ground, 1, nil))
+	}
+	var r recording
+	for tick := fence.Tick(1); int(tick) <= ticks; tick++ {
+		var intents []tile.Intent
+		for i, b := range bots {
+			if o, ok := b.Decide(view, tick); ok {
+				intents = append(intents, tile.Intent{Actor: fmt.Sprint("bot", i), ActionID: fmt.Sprint("action", tick, i), Body: o.Encode()})
+			}
+		}
+		events, outcomes := rules.Resolve(tick, intents)
+		batch := stream.Batch{Events: events}
+		for i, o := range outcomes {
+			batch.Resolutions = append(batch.Resolutions, stream.Resolution{ActionID: intents[i].ActionID, Outcome: o})
+		}
+		payload, err := stream.AppendBatch(nil, &batch)
+		require.NoError(t, err)
+		require.NoError(t, rules.Apply(tick, events))
+		require.NoError(t, view.Apply(tick, payload))
+		if int(tick) == ticks/2 {
+			state, err := rules.Snapshot()
+			require.NoError(t, err)
+			r.Snapshot = binary.AppendUvarint([]byte{1}, uint64(len(state))) // the processor's envelope
+			r.Snapshot = append(append(r.Snapshot, state...), 0)
+		} else if int(tick) > ticks/2 {
+			r.Payloads, r.Digests = append(r.Payloads, payload), append(r.Digests, view.Digest().String())
+		}
+	}
+	return r
+}
+
+// blank opens the page over a canned API and no relay: a place to run its modules in.
+func blank(t *testing.T) *tab {
+	s, _ := serve(t, &canned{})
+	return open(t, s.URL)
+}
+
+func TestPageFoldsLikeTheGame(t *testing.T) {
+	const ticks = 120
+	r := record(t, ticks)
+	data, err := json.Marshal(r)
+	require.NoError(t, err)
+	var digests []string
+	blank(t).eval(fmt.Sprintf(`(async (r) => {
+		const { Fleet, digest } = await import("/assets/fleet.js");
+		const bytes = (s) => Uint8Array.from(atob(s), (c) => c.charCodeAt(0));
+		const fleet = new Fleet(2401), digests = [];
+		fleet.restore(bytes(r.snapshot));
+		for (const [i, p] of r.payloads.entries()) {
+			fleet.apply(%d + i, bytes(p));
+			digests.push(await digest(fleet.encode()));
+		}
+		return digests;
+	})(%s)`, ticks/2+1, data), &digests)
+	assert.Equal(t, r.Digests, digests)
+}
+
+// TestPageRefusesDamagedBytes damages what the page is sent, one byte at a time: it folds or throws a
+// WireError, and nothing else.
+func TestPageRefusesDamagedBytes(t *testing.T) {
+	r := record(t, 20)
+	data, err := json.Marshal(r)
+	require.NoError(t, err)
+	seed := rand.Uint32()
+	var got struct{ Refused, Folded, Other int }
+	blank(t).eval(fmt.Sprintf(`(async (r, seed) => {
+		const { Fleet } = await import("/assets/fleet.js");
+		const { WireError } = await import("/assets/wire.js");
+		const bytes = (s) => Uint8Array.from(atob(s), (c) => c.charCodeAt(0));
+		const random = (n) => (seed = (seed * 1664525 + 1013904223) >>> 0) %% n;
+		const got = { Refused: 0, Folded: 0, Other: 0 };
+		for (let i = 0; i < 4000; i++) {
+			let snapshot = bytes(r.snapshot), payload = bytes(r.payloads[0]);
+			const victim = random(2) ? snapshot : payload;
+			victim[random(victim.length)] = random(256);
+			if (random(4) === 0) payload = payload.subarray(0, random(payload.length));
+			const fleet = new Fleet(2401);
+			try {
+				fleet.restore(snapshot);
+				fleet.apply(11, payload);
+				got.Folded++;
+			} catch (err) {
+				got[err instanceof WireError ? "Refused" : "Other"]++;
+			}
+		}
+		return got;
+	})(%s, %d)`, data, seed), &got)
+	t.Logf("seed %d: %+v", seed, got)
+	assert.Zero(t, got.Other)
+	assert.Positive(t, got.Refused)
+}
+
+// TestPageAsksForWhatItMissed gives the page's client a Sync, a frame, a duplicate and a frame too many,
+// in the relay's own encoding, and looks at what it asks for.
+func TestPageAsksForWhatItMissed(t *testing.T) {
+	const id fence.TileID = 0x85283083fffffff
+	var frames []*relaypb.Frame
+	var at fence.Position
+	for seq := fence.Seq(1); seq <= 5; seq++ {
+		e := fence.Entry{Prev: at, Tick: fence.Tick(seq), Position: fence.Position{Epoch: 3, Seq: seq, Chain: fence.NextChain(at.Chain, id, 3, fence.Tick(seq), 0, nil)}}
+		frames = append(frames, relaypb.FromEntry(&e))
+		at = e.Position
+	}
+	text := func(m *relaypb.ServerMessage) string {
+		m.Tile = id.String()
+		b, err := relaypb.JSON.Append(nil, m)
+		require.NoError(t, err)
+		return string(b)
+	}
+	frame := func(n int) string {
+		return text(&relaypb.ServerMessage{Body: &relaypb.ServerMessage_Frame{Frame: frames[n-1]}})
+	}
+	syncTo := func(s *relaypb.Sync) string {
+		return text(&relaypb.ServerMessage{Body: &relaypb.ServerMessage_Sync{Sync: s}})
+	}
+	messages, err := json.Marshal([]string{
+		syncTo(&relaypb.Sync{Replace: true, Tail: frames[:1], Position: frames[0].Position}),
+		frame(2), frame(2), frame(4), frame(5),
+		syncTo(&relaypb.Sync{From: frames[1].Position, Tail: frames[2:4], Position: frames[3].Position}),
+		frame(5),
+	})
+	require.NoError(t, err)
+	var got struct {
+		Sent   []json.RawMessage
+		Seqs   []uint64
+		Counts map[string]int
+	}
+	blank(t).eval(fmt.Sprintf(`(async (messages, id) => {
+		const { Feed } = await import("/assets/feed.js");
+		const got = { Sent: [], Seqs: [] }, no = () => {};
+		const feed = new Feed({ connect: no, send: (m) => got.Sent.push(JSON.parse(m)) }, "ws://x", [id],
+			{ restore: no, apply: no, owner: no, link: no, trouble: no, moved: (_, p) => got.Seqs.push(p.seq) });
+		feed.opened();
+		for (const m of messages) feed.message(m, 1);
+		got.Counts = feed.counts;
+		return got;
+	})(%s, %q)`, messages, id), &got)
+	assert.Equal(t, []uint64{0, 1, 2, 3, 4, 5}, got.Seqs)
+	assert.Equal(t, 1, got.Counts["gaps"])
+	assert.Equal(t, 1, got.Counts["repairs"])
+	assert.Equal(t, 1, got.Counts["duplicates"])
+	require.Len(t, got.Sent, 2, "one Subscribe, one Resync")
+	for i, raw := range got.Sent {
+		m := &relaypb.ClientMessage{}
+		require.NoError(t, relaypb.JSON.Decode(raw, m), "%s", raw)
+		if i == 0 {
+			assert.Equal(t, []string{id.String()}, m.GetSubscribe().GetTiles())
+		} else {
+			assert.Equal(t, frames[1].Position.Fence(), m.GetResync().GetPosition().Fence())
+		}
+	}
+}
+
+// theatre runs two tiles over in-process back ends, with a relay and the page.
+type theatre struct {
+	t     *testing.T
+	seams tile.Seams
+	tiles []fence.TileID
+
+	mu     sync.Mutex
+	owners map[fence.TileID]*tile.TileProcessor
+	events []spectator.Event
+}
+
+func (th *theatre) say(kind spectator.Kind, id fence.TileID, owner string, epoch fence.Epoch, text string) {
+	th.mu.Lock()
+	defer th.mu.Unlock()
+	th.events = append(th.events, spectator.Event{ID: uint64(len(th.events) + 1), At: time.Now().UnixMilli(), Kind: kind,
+		Tile: id, Owner: owner, Epoch: epoch, Text: text})
+}
+
+// cast lets somebody run a tile; with a former owner by taking it over.
+func (th *theatre) cast(ctx context.Context, id fence.TileID, contact string, takeOver bool) {
+	ground, err := region.Of(id)
+	require.NoError(th.t, err)
+	rules, err := game.NewRules(ground)
+	require.NoError(th.t, err)
+	cfg := &tile.Config{TickInterval: 100 * time.Millisecond, TakeOver: takeOver}
+	cfg.Hooks.Transition = func(i tile.TransitionInfo) {
+		switch i.To {
+		case tile.Serving:
+			th.say(spectator.KindInstalled, id, contact, i.Epoch, contact+" took over")
+		case tile.StoodDown:
+			th.say(spectator.KindRefused, id, contact, i.Epoch, contact+" was refused")
+			th.say(spectator.KindStoodDown, id, contact, i.Epoch, contact+" stood down")
+		}
+	}
+	p, err := tile.New(id, contact, th.seams, rules, cfg)
+	require.NoError(th.t, err)
+	th.mu.Lock()
+	th.owners[id] = p
+	th.mu.Unlock()
+	go func() { _ = p.Run(ctx) }()
+	go func() {
+		for n := 0; ctx.Err() == nil; n++ { // something to see: a new ship with every tick
+			_, _ = p.Submit(ctx, tile.Intent{Tile: id, Actor: fmt.Sprint(contact, n), Body: game.Order{Kind: game.Spawn}.Encode()})
+		}
+	}()
+}
+
+func (th *theatre) Status() spectator.Status {
+	th.mu.Lock()
+	defer th.mu.Unlock()
+	s := spectator.Status{}
+	for _, id := range th.tiles {
+		p := th.owners[id]
+		st := p.Status()
+		ts := spectator.TileStatus{Tile: id, Owner: st.Contact, Epoch: st.Epoch, Seq: st.Position.Seq, Tick: st.Tick}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = p.Inspect(ctx, func(r tile.Rules, at fence.Position) { // without it the page shows no digest
+			ts.Digest, ts.DigestSeq = r.(*game.Rules).Digest().String(), at.Seq
+		})
+		cancel()
+		s.Tiles = append(s.Tiles, ts)
+	}
+	return s
+}
+
+func (th *theatre) Events(after uint64) []spectator.Event {
+	th.mu.Lock()
+	defer th.mu.Unlock()
+	return append([]spectator.Event(nil), th.events[min(after, uint64(len(th.events))):]...)
+}
+
+func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
+	th.cast(th.t.Context(), id, "bob:7002", true)
+	return nil
+}
+
+func TestPageShowsATakeover(t *testing.T) {
+	store := memfence.New()
+	log, broker := memstream.New(store), memfanout.New()
+	th := &theatre{t: t, owners: map[fence.TileID]*tile.TileProcessor{}, tiles: flower(t, 37.77, -122.42)[:2],
+		seams: tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: log}}
+	watched, err := relay.New(broker, log, nil)
+	require.NoError(t, err)
+	forward, err := bridge.New(log, broker, th.tiles, nil)
+	require.NoError(t, err)
+	go func() { _ = watched.Run(t.Context()) }()
+	go func() { _ = forward.Run(t.Context()) }()
+	for _, id := range th.tiles {
+		th.cast(t.Context(), id, "ann:7001", false)
+	}
+	page, err := spectator.Handler(newWorld(t, th.tiles...), th)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/view", watched.Handler())
+	mux.Handle("/", page)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+
+	b := open(t, s.URL)
+	b.until(`document.querySelector("#link").dataset.state === "live"`)
+	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	b.eval(`document.querySelector(".take").click()`, nil)
+	b.until(`document.querySelector("#tiles .owner").textContent === "bob:7002"`)
+	b.until(`document.querySelector("#tiles .epoch").textContent === "epoch 2"`)
+	b.until(`document.querySelector("#log li .epoch").textContent === "epoch 1 → 2"`)
+	b.until(`[...document.querySelectorAll("#log li:first-child p")].map((p) => p.className).join() === ",refused,stood-down"`)
+	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	b.until(`Number(document.querySelector("#page50").textContent) > 0`)
+
+	requests, errors := b.noted()
+	assert.Empty(t, errors)
+	home, err := url.Parse(s.URL)
+	require.NoError(t, err)
+	for _, r := range requests {
+		u, err := url.Parse(r)
+		require.NoError(t, err)
+		if u.Scheme != "about" {
+			assert.Equal(t, home.Host, u.Host, "the page asked another host: %s", r)
+		}
+	}
+}
