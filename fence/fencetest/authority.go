@@ -1,0 +1,152 @@
+// Package fencetest holds the conformance suites of package fence's seams: RunAuthority for
+// fence.Authority and RunStore for fence.Store. A back end passes the suite of its seam, or it is not one.
+// The suites are the contracts in the doc comments of package fence, as tests; each says how it is used
+// and what it takes.
+package fencetest
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// RunAuthority runs the conformance suite of fence.Authority: the contract in its doc comments, as
+// tests. Every back end runs it:
+//
+//	func TestAuthority(t *testing.T) {
+//		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority { return memfence.NewAuthority() })
+//	}
+//
+// newAuthority is called once for each test of the suite and leaves cleaning up to t.Cleanup. The tests
+// use random tiles, so the authorities may share one database, with each other and with anything else.
+// The suite takes some thousand calls, many of them at once. Where it is random, it logs the seed, and
+// the environment variable TILEFENCE_SEED sets it; the property test is rapid's, which prints its own.
+func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, fence.Authority)
+	}{
+		{"Claim/first", claimFirst},
+		{"Claim/held", claimHeld},
+		{"Claim/retry", claimRetry},
+		{"Claim/spent", claimSpent},
+		{"Claim/above", claimAbove},
+		{"Claim/exhausted", claimExhausted},
+		{"Promote/expected", promoteExpected},
+		{"Promote/released", promoteReleased},
+		{"Promote/retry", promoteRetry},
+		{"Promote/superseded", promoteSuperseded},
+		{"Promote/above", promoteAbove},
+		{"Promote/never-owned", promoteNeverOwned},
+		{"ClaimID/reused", claimIDReused},
+		{"Release/keeps-epoch", releaseKeepsEpoch},
+		{"Release/stale", releaseStale},
+		{"Release/twice", releaseTwice},
+		{"Release/never-owned", releaseNeverOwned},
+		{"Lookup/never-owned", lookupNeverOwned},
+		{"Lookup/every-bit", lookupEveryBit},
+		{"Arguments/claim", argumentsOfClaim},
+		{"Arguments/others", argumentsOfOthers},
+		{"Context/done", contextDone},
+		{"Context/ends-midway", contextEndsMidway},
+		{"Race/claim", raceClaim},
+		{"Race/reclaim", raceReclaim},
+		{"Race/promote", racePromote},
+		{"Race/same-claim", raceSameClaim},
+		{"Race/storm", raceStorm},
+		{"Model", authorityModel},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, newAuthority(t)) })
+	}
+}
+
+// newTile returns a tile no test has used. The random number of a ClaimID is as good as any.
+func newTile() fence.TileID {
+	id := fence.NewClaimID()
+	return fence.TileID(binary.BigEndian.Uint64(id[8:]) >> 1)
+}
+
+func newClaim(tile fence.TileID, contact string) fence.Claim {
+	return fence.Claim{Tile: tile, Contact: contact, ID: fence.NewClaimID()}
+}
+
+func newPromotion(tile fence.TileID, contact string, expected fence.Epoch) fence.Claim {
+	c := newClaim(tile, contact)
+	c.Expected = expected
+	return c
+}
+
+// minted is the grant a claim gets if it mints epoch.
+func minted(c fence.Claim, epoch fence.Epoch) fence.Grant {
+	return fence.Grant{Tile: c.Tile, Epoch: epoch, Contact: c.Contact, ID: c.ID}
+}
+
+func released(g fence.Grant) fence.Grant {
+	g.Contact = ""
+	return g
+}
+
+func mustClaim(t *testing.T, a fence.Authority, c fence.Claim) fence.Grant {
+	t.Helper()
+	g, err := a.Claim(t.Context(), c)
+	require.NoError(t, err)
+	return g
+}
+
+func mustPromote(t *testing.T, a fence.Authority, c fence.Claim) fence.Grant {
+	t.Helper()
+	g, err := a.Promote(t.Context(), c)
+	require.NoError(t, err)
+	return g
+}
+
+func requireRow(t *testing.T, a fence.Authority, want fence.Grant) {
+	t.Helper()
+	got, err := a.Lookup(t.Context(), want.Tile)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+func requireNoRow(t *testing.T, a fence.Authority, tile fence.TileID) {
+	t.Helper()
+	g, err := a.Lookup(t.Context(), tile)
+	require.ErrorIs(t, err, fence.ErrNeverOwned)
+	require.Zero(t, g)
+}
+
+// requireLost wants a refusal that names the holder, and the row unchanged.
+func requireLost(t *testing.T, a fence.Authority, err error, current fence.Grant) {
+	t.Helper()
+	require.ErrorIs(t, err, fence.ErrLost)
+	var lost *fence.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, current.Tile, lost.Tile)
+	require.Equal(t, current, lost.Current)
+	requireRow(t, a, current)
+}
+
+func requireArgument(t *testing.T, err error, field string) {
+	t.Helper()
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	var bad *fence.ArgumentError
+	require.ErrorAs(t, err, &bad)
+	require.Equal(t, field, bad.Field)
+	require.NotEmpty(t, bad.Want)
+}
+
+// notApplied wants a *fence.StoreError that keeps the rules, and reports whether it says that nothing was
+// applied; otherwise it says that the outcome is unknown.
+func notApplied(t *testing.T, err error, tile fence.TileID) bool {
+	t.Helper()
+	var store *fence.StoreError
+	require.ErrorAs(t, err, &store)
+	require.Equal(t, tile, store.Tile)
+	require.NotEmpty(t, store.Op)
+	require.Error(t, store.Err)
+	require.NotEqual(t, errors.Is(err, fence.ErrNotApplied), errors.Is(err, fence.ErrUnknownOutcome), "%v", err)
+	return errors.Is(err, fence.ErrNotApplied)
+}

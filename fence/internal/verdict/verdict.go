@@ -1,0 +1,124 @@
+// Package verdict judges a call to an epoch authority by the tile's row.
+//
+// Every authority works the same way: one conditional write to the row, then a look at the row as that
+// write left it. The look alone tells the caller's fate, because the row names the claim that minted its
+// epoch. A first answer, the answer to a retry, and the answer after a lost connection are therefore one
+// and the same judgement, and this package is the one place that makes it:
+//
+//	row after the write             Claim          Promote        Release
+//	none                            ErrAgain       ErrNeverOwned  ErrNeverOwned
+//	minted by this call, held       the grant      the grant      ErrAgain
+//	minted by this call, released   LostError      LostError      nil
+//	same ClaimID, another call      ArgumentError  ArgumentError  LostError
+//	another claim, held             LostError      LostError*     LostError
+//	another claim, released         ErrAgain       LostError*     LostError
+//
+// (* ErrAgain while the row is still at the epoch the promotion expects. For Release, "this call" is the
+// grant that is given up.)
+//
+// The functions are pure and safe for concurrent use. Their tests are fencetest.RunAuthority.
+package verdict
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// ErrAgain means that the row, as it was read, is one the write would have changed: somebody moved it
+// between the write and the read. Present the same call again. A back end that writes and reads under
+// one lock never sees it.
+var ErrAgain = errors.New("the row changed between the write and the read")
+
+var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53-1, which only a wrong Above can have caused")
+
+// Minted is the epoch a promotion mints if it wins.
+func Minted(c *fence.Claim) fence.Epoch { return max(c.Expected, c.Above) + 1 }
+
+// Claim judges Authority.Claim. A row with epoch zero stands for no row.
+func Claim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
+	switch {
+	case row.Epoch == 0:
+		return fence.Grant{}, ErrAgain
+	case row.ID == c.ID:
+		return own(c, row, row.Epoch > c.Above)
+	case row.Held():
+		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
+	case row.Epoch >= fence.MaxNumber:
+		return fence.Grant{}, &fence.StoreError{Op: "claim", Tile: c.Tile, Outcome: fence.ErrNotApplied, Err: errExhausted}
+	}
+	return fence.Grant{}, ErrAgain
+}
+
+// Promote judges Authority.Promote. A row with epoch zero stands for no row.
+func Promote(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
+	switch {
+	case row.Epoch == 0:
+		return fence.Grant{}, NeverOwned(c.Tile)
+	case row.ID == c.ID:
+		return own(c, row, row.Epoch == Minted(c))
+	case row.Epoch == c.Expected:
+		return fence.Grant{}, ErrAgain
+	}
+	return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
+}
+
+// own judges a row that carries the caller's own ClaimID; answers says whether its epoch is one that
+// this very call can have minted.
+func own(c *fence.Claim, row fence.Grant, answers bool) (fence.Grant, error) {
+	switch {
+	case !answers, row.Held() && row.Contact != c.Contact:
+		return fence.Grant{}, &fence.ArgumentError{Field: "claim ID", Value: c.ID,
+			Want: fmt.Sprintf("a new UUID for each attempt: this one has minted epoch %d in a call with other arguments", row.Epoch)}
+	case !row.Held():
+		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
+	}
+	return row, nil
+}
+
+// Release judges Authority.Release. A row with epoch zero stands for no row.
+func Release(g *fence.Grant, row fence.Grant) error {
+	switch {
+	case row.Epoch == 0:
+		return NeverOwned(g.Tile)
+	case row.Epoch != g.Epoch || row.ID != g.ID:
+		return &fence.LostError{Tile: g.Tile, Current: row}
+	case row.Held():
+		return ErrAgain
+	}
+	return nil
+}
+
+// Lookup judges Authority.Lookup. A row with epoch zero stands for no row.
+func Lookup(tile fence.TileID, row fence.Grant) (fence.Grant, error) {
+	if row.Epoch == 0 {
+		return fence.Grant{}, NeverOwned(tile)
+	}
+	return row, nil
+}
+
+// NeverOwned is fence.ErrNeverOwned with the tile's name.
+func NeverOwned(tile fence.TileID) error {
+	return fmt.Errorf("tile %s: %w", tile, fence.ErrNeverOwned)
+}
+
+// ValidateTile checks the argument of Authority.Lookup: nil, or a *fence.ArgumentError.
+func ValidateTile(tile fence.TileID) error {
+	if tile == 0 {
+		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
+	}
+	return nil
+}
+
+// ValidateGrant checks the argument of Authority.Release: nil, or a *fence.ArgumentError. The contact
+// does not matter: the epoch and the claim name a grant.
+func ValidateGrant(g *fence.Grant) error {
+	switch {
+	case g.Epoch == 0 || g.Epoch > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "epoch", Value: g.Epoch, Want: "the epoch of a grant, from 1 to 2^53-1"}
+	case g.ID == fence.ClaimID{}:
+		return &fence.ArgumentError{Field: "claim ID", Value: g.ID, Want: "the ClaimID of a grant"}
+	}
+	return ValidateTile(g.Tile)
+}

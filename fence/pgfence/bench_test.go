@@ -1,0 +1,118 @@
+package pgfence_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/pgfence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+)
+
+const (
+	benchTiles = 10_000
+	benchConns = 32
+)
+
+// ground is a table of held tiles, all at epoch 1.
+type ground struct {
+	pool *pgxpool.Pool
+	a    *pgfence.Authority
+	raw  string // a conditional update of one row, and nothing else
+}
+
+func newGround(b *testing.B) *ground {
+	b.Helper()
+	pool := newPool(b, stacktest.PostgresDB(b), func(c *pgxpool.Config) { c.MinConns, c.MaxConns = benchConns, benchConns })
+	a, err := pgfence.New(pool, nil)
+	require.NoError(b, err)
+	require.NoError(b, a.Migrate(b.Context()))
+	_, err = pool.Exec(b.Context(), "INSERT INTO "+pgfence.DefaultTable+` (tile, epoch, contact, claim, minted_at)
+		SELECT n, 1, 'a:1', gen_random_uuid(), now() FROM generate_series(1, $1::bigint) n`, benchTiles)
+	require.NoError(b, err)
+	_, err = pool.Exec(b.Context(), "VACUUM ANALYZE "+pgfence.DefaultTable)
+	require.NoError(b, err)
+	return &ground{pool, a, "UPDATE " + pgfence.DefaultTable +
+		" SET epoch = epoch + 1, contact = $2, claim = $3::uuid WHERE tile = $1 AND epoch >= 1 RETURNING epoch"}
+}
+
+func (g *ground) update(ctx context.Context, tile int64) error {
+	var epoch int64
+	return g.pool.QueryRow(ctx, g.raw, tile, "b:1", fence.NewClaimID().String()).Scan(&epoch)
+}
+
+func benchClaim(tile int64, expected fence.Epoch) fence.Claim {
+	return fence.Claim{Tile: fence.TileID(tile), Contact: "b:1", ID: fence.NewClaimID(), Expected: expected}
+}
+
+// BenchmarkClaim compares one caller's calls with the bare round trip of a one-row update.
+func BenchmarkClaim(b *testing.B) {
+	b.Run("raw-update", func(b *testing.B) {
+		g := newGround(b)
+		for n := int64(0); b.Loop(); n++ {
+			require.NoError(b, g.update(b.Context(), n%benchTiles+1))
+		}
+	})
+	b.Run("never-owned", func(b *testing.B) {
+		g := newGround(b)
+		for n := int64(benchTiles + 1); b.Loop(); n++ {
+			_, err := g.a.Claim(b.Context(), benchClaim(n, 0))
+			require.NoError(b, err)
+		}
+	})
+	b.Run("lost", func(b *testing.B) {
+		g := newGround(b)
+		for n := int64(0); b.Loop(); n++ {
+			_, err := g.a.Claim(b.Context(), benchClaim(n%benchTiles+1, 0))
+			require.ErrorIs(b, err, fence.ErrLost)
+		}
+	})
+	b.Run("promote", func(b *testing.B) {
+		g := newGround(b)
+		for n := int64(0); b.Loop(); n++ {
+			_, err := g.a.Promote(b.Context(), benchClaim(n%benchTiles+1, fence.Epoch(n/benchTiles+1)))
+			require.NoError(b, err)
+		}
+	})
+	b.Run("lookup", func(b *testing.B) {
+		g := newGround(b)
+		for n := int64(0); b.Loop(); n++ {
+			_, err := g.a.Lookup(b.Context(), fence.TileID(n%benchTiles+1))
+			require.NoError(b, err)
+		}
+	})
+}
+
+// BenchmarkPromoteConcurrent compares many callers' promotions of different tiles with the bare update.
+func BenchmarkPromoteConcurrent(b *testing.B) {
+	concurrently := func(b *testing.B, call func(n int64) error) {
+		var next atomic.Int64
+		b.SetParallelism(max(1, benchConns/runtime.GOMAXPROCS(0)))
+		b.ResetTimer()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := call(next.Add(1) - 1); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	}
+	b.Run("raw-update", func(b *testing.B) {
+		g := newGround(b)
+		concurrently(b, func(n int64) error { return g.update(b.Context(), n%benchTiles+1) })
+	})
+	b.Run("promote", func(b *testing.B) {
+		g := newGround(b)
+		concurrently(b, func(n int64) error {
+			_, err := g.a.Promote(b.Context(), benchClaim(n%benchTiles+1, fence.Epoch(n/benchTiles+1)))
+			return err
+		})
+	})
+}

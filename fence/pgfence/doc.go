@@ -1,0 +1,58 @@
+// Package pgfence is the epoch authority on PostgreSQL 15 or later, through pgx.
+//
+//	pool, err := pgxpool.New(ctx, "postgres://…")
+//	…
+//	authority, err := pgfence.New(pool, nil)
+//	…
+//	err = authority.Migrate(ctx) // at start; cheap when there is nothing to do
+//	…
+//	grant, err := authority.Claim(ctx, fence.Claim{Tile: tile, Contact: "host-a:7000", ID: fence.NewClaimID()})
+//
+// # Guarantees
+//
+// An Authority is a fence.Authority and promises what that promises. A tile is one row. A claim, promotion
+// or release is one transaction in one network round trip: the conditional write, then a look at the row
+// as it left it. So the loser of a race learns the winner in the round trip it lost in. Each statement
+// names its one row by primary key and carries its condition itself, so that a database which shards the
+// table by tile (Citus: SELECT create_distributed_table('tilefence_tiles', 'tile') after Migrate) keeps
+// it on one shard. Losing costs the database no lock that outlasts the winner's, and no disk write,
+// unless both were in flight at the same moment.
+//
+// An epoch is as durable as a commit is: leave fsync and synchronous_commit on. Where the database can
+// fail over to a replica that is behind, or be restored from a backup, rows can go back in time; Above in
+// each fence.Claim keeps an epoch from being minted twice even then.
+//
+// # Failures
+//
+// A *fence.StoreError with fence.ErrNotApplied: the server could not be reached, or it refused and
+// rolled back (serialization failure, deadlock, time limit, read-only standby, missing table or rights).
+//
+// When the connection is lost after the request was sent, nobody knows whether it took effect. The call
+// then presents the same request once more, on a connection that has just proved to work: if the first
+// copy took effect, the row carries the claim's ID and the second changes nothing. Only when that fails
+// too, or ctx has ended, is the error fence.ErrUnknownOutcome; call again with the same fence.Claim. A lost
+// copy can still be on its way at that time. It cannot hurt a promotion, whose expected epoch is gone by
+// then; a copy of a claim can, if the tile has been claimed and released in between, still take the tile
+// for a claimant that has stopped asking. Others then find the tile held by it, and promote.
+//
+// A server that accepts connections and never answers is only noticed when ctx ends: always give ctx a
+// deadline, and the pool a connect_timeout.
+//
+// # Configuration of the server
+//
+// Sessions must start transactions at READ COMMITTED, PostgreSQL's default. At a stricter
+// default_transaction_isolation every answer stays true, but a loser gets ErrNotApplied, for a
+// serialization failure, instead of the winner's name. All query modes of pgx work, so do poolers
+// (with a mode that does not prepare, if they need that); the default one prepares each statement once
+// per connection.
+//
+// # Concurrency
+//
+// An Authority is safe for concurrent use; it has no state but the pool, which stays the caller's to
+// size and to close. A call holds one connection for its round trip.
+//
+// # Testing
+//
+// Programs test against memfence or sqlitefence, which pass the same conformance suite
+// (fencetest.RunAuthority). This package's own tests need a server; `make test` starts one.
+package pgfence

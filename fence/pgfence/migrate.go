@@ -1,0 +1,124 @@
+package pgfence
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// schemaTable keeps, in the schema of the table of tiles, which migrations each such table has had.
+const schemaTable = "tilefence_schema"
+
+// migration is one file: 0001_tiles.sql has version 1.
+type migration struct {
+	version int
+	sql     string
+}
+
+// Migrate creates the table of tiles, or brings that of an earlier release up to date. Once that is
+// done, calling it again takes one query and needs no more than the right to read. Any number of
+// processes may call it at the same moment: an advisory lock lets one of them work and the others wait,
+// and all of its work is one transaction. A table that a later release has migrated is left alone.
+//
+// Run with a role that may create tables. The schema, if Config.Table names one, must exist.
+//
+// After an error, whatever it is, Migrate may be called again.
+func (a *Authority) Migrate(ctx context.Context) error {
+	migrations, err := loadMigrations(a.table)
+	if err != nil {
+		return err
+	}
+	version, err := a.version(ctx, a.pool)
+	if err == nil && version < migrations[len(migrations)-1].version {
+		// Not BeginFunc's default: a stricter isolation would fail where this only has to wait.
+		err = pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return a.apply(ctx, tx, migrations)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("pgfence: migrate table %s: %w", a.table, err)
+	}
+	return nil
+}
+
+// version is the last migration the table has had; zero for none.
+func (a *Authority) version(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) (int, error) {
+	var version int
+	query := "SELECT coalesce(max(version), 0) FROM " + a.table.sibling(schemaTable).quoted() + " WHERE table_name = $1"
+	err := db.QueryRow(ctx, query, a.table.name).Scan(&version)
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == codeUndefinedTable {
+		return 0, nil
+	}
+	return version, err
+}
+
+func (a *Authority) apply(ctx context.Context, tx pgx.Tx, migrations []migration) error {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey(a.table)); err != nil {
+		return err
+	}
+	versions := a.table.sibling(schemaTable).quoted()
+	if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+versions+` (
+		table_name text, version integer, applied_at timestamptz NOT NULL DEFAULT now(),
+		PRIMARY KEY (table_name, version))`); err != nil {
+		return err
+	}
+	version, err := a.version(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, m := range migrations {
+		if m.version <= version {
+			continue
+		}
+		if _, err := tx.Exec(ctx, m.sql); err != nil {
+			return fmt.Errorf("version %d: %w", m.version, err)
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO "+versions+" (table_name, version) VALUES ($1, $2)", a.table.name, m.version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockKey is the advisory lock for migrations of all tables of one schema, which share schemaTable.
+func lockKey(table tableName) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("tilefence migrations " + table.schema)) // a hash never fails to write
+	return int64(h.Sum64())                                        //nolint:gosec // only equality counts
+}
+
+// loadMigrations returns the embedded migrations; their names sort by version.
+func loadMigrations(table tableName) ([]migration, error) {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	migrations := make([]migration, len(names))
+	for i, name := range names {
+		b, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, "migrations/"), "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("pgfence: migration %s has no number: %w", name, err)
+		}
+		migrations[i] = migration{version, bind(string(b), table)}
+	}
+	return migrations, nil
+}

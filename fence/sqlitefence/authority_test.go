@@ -1,0 +1,265 @@
+package sqlitefence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/fencetest"
+	"github.com/tilefence/tilefence/fence/sqlitefence"
+)
+
+const tile fence.TileID = 0x85283473fffffff
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t testing.TB, path string, cfg *sqlitefence.Config) *sqlitefence.Authority {
+	t.Helper()
+	a, err := sqlitefence.Open(t.Context(), path, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	return a
+}
+
+func claimOf(contact string) fence.Claim {
+	return fence.Claim{Tile: tile, Contact: contact, ID: fence.NewClaimID()}
+}
+
+func TestAuthority(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority { return open(t, sqlitefence.Memory, nil) })
+	})
+	t.Run("file", func(t *testing.T) {
+		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority {
+			return open(t, filepath.Join(t.TempDir(), "epochs.db"), nil)
+		})
+	})
+	t.Run("several connections", func(t *testing.T) {
+		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority {
+			path := filepath.Join(t.TempDir(), "epochs.db")
+			cfg := &sqlitefence.Config{Synchronous: sqlitefence.SynchronousNormal, BusyTimeout: time.Minute}
+			var several spread
+			for range 3 {
+				several = append(several, open(t, path, cfg))
+			}
+			return several
+		})
+	})
+}
+
+// spread gives each claimant an authority of several on one file, as several processes would have.
+type spread []*sqlitefence.Authority
+
+func (s spread) of(id fence.ClaimID) *sqlitefence.Authority { return s[int(id[0])%len(s)] }
+
+func (s spread) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	return s.of(c.ID).Claim(ctx, c)
+}
+
+func (s spread) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	return s.of(c.ID).Promote(ctx, c)
+}
+
+func (s spread) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
+	return s.of(fence.NewClaimID()).Lookup(ctx, tile)
+}
+
+func (s spread) Release(ctx context.Context, g fence.Grant) error {
+	return s.of(fence.NewClaimID()).Release(ctx, g)
+}
+
+func TestReopen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a ? name # that % 41 means nothing.db")
+	a := open(t, path, nil)
+	g, err := a.Claim(t.Context(), claimOf("a:1"))
+	require.NoError(t, err)
+	require.NoError(t, a.Release(t.Context(), g))
+	require.NoError(t, a.Close())
+	require.FileExists(t, path)
+	require.NoFileExists(t, path+"-wal", "the connection was not closed")
+
+	a = open(t, path, nil)
+	g, err = a.Claim(t.Context(), claimOf("a:1"))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, g.Epoch)
+}
+
+func TestOpenByManyAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs.db")
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error {
+			a, err := sqlitefence.Open(t.Context(), path, nil)
+			if err != nil {
+				return err
+			}
+			_, err = a.Claim(t.Context(), claimOf("a:1"))
+			if errors.Is(err, fence.ErrLost) {
+				err = nil
+			}
+			return errors.Join(err, a.Close())
+		})
+	}
+	require.NoError(t, group.Wait())
+	g, err := open(t, path, nil).Lookup(t.Context(), tile)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, g.Epoch)
+}
+
+func TestOpenArguments(t *testing.T) {
+	for _, path := range []string{"", "file:x.db", "file::memory:?cache=shared"} {
+		_, err := sqlitefence.Open(t.Context(), path, nil)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, path)
+	}
+	for _, cfg := range []sqlitefence.Config{{Synchronous: -1}, {Synchronous: 3}, {BusyTimeout: -1}} {
+		_, err := sqlitefence.Open(t.Context(), sqlitefence.Memory, &cfg)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", cfg)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := sqlitefence.Open(done, sqlitefence.Memory, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestOpenBadFile(t *testing.T) {
+	_, err := sqlitefence.Open(t.Context(), t.TempDir(), nil) // a directory
+	require.ErrorContains(t, err, "sqlitefence: open")
+	path := filepath.Join(t.TempDir(), "notes.txt")
+	require.NoError(t, os.WriteFile(path, []byte("this is no database, and long enough for one to be looked for in it.\n"), 0o600))
+	_, err = sqlitefence.Open(t.Context(), path, nil)
+	require.ErrorContains(t, err, "not a database")
+}
+
+// A later release may have migrated the file further.
+func TestOpenNewerFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs.db")
+	require.NoError(t, open(t, path, nil).Close())
+	other := rawOpen(t, path)
+	_, err := other.ExecContext(t.Context(), "PRAGMA user_version = 1000")
+	require.NoError(t, err)
+	_, err = open(t, path, nil).Claim(t.Context(), claimOf("a:1"))
+	require.NoError(t, err)
+}
+
+func TestClose(t *testing.T) {
+	a := open(t, sqlitefence.Memory, nil)
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Close())
+	_, err := a.Claim(t.Context(), claimOf("a:1"))
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+	require.ErrorContains(t, err, "closed")
+	_, err = a.Lookup(t.Context(), tile)
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+}
+
+// Another process holds the file.
+func TestLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs.db")
+	const patience = 200 * time.Millisecond
+	a := open(t, path, &sqlitefence.Config{BusyTimeout: patience})
+	held, err := a.Claim(t.Context(), claimOf("a:1"))
+	require.NoError(t, err)
+	other := rawOpen(t, path)
+	_, err = other.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+
+	next := claimOf("b:1")
+	next.Expected = held.Epoch
+	began := time.Now()
+	_, err = a.Promote(t.Context(), next)
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+	require.GreaterOrEqual(t, time.Since(began), patience)
+
+	patient := open(t, path, &sqlitefence.Config{BusyTimeout: time.Hour})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err = patient.Promote(ctx, next)
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	// A reader does not wait for the writer.
+	g, err := a.Lookup(t.Context(), tile)
+	require.NoError(t, err)
+	require.Equal(t, held, g)
+
+	_, err = other.ExecContext(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	g, err = a.Promote(t.Context(), next)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, g.Epoch)
+}
+
+// A write that fails leaves nothing, and the authority usable.
+func TestRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs.db")
+	a := open(t, path, nil)
+	other := rawOpen(t, path)
+	_, err := other.ExecContext(t.Context(), "CREATE TRIGGER refuse AFTER INSERT ON tilefence_tiles BEGIN SELECT RAISE(ABORT, 'refused'); END")
+	require.NoError(t, err)
+	c := claimOf("a:1")
+	_, err = a.Claim(t.Context(), c)
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+	require.ErrorContains(t, err, "refused")
+	_, err = a.Lookup(t.Context(), tile)
+	require.ErrorIs(t, err, fence.ErrNeverOwned)
+
+	_, err = other.ExecContext(t.Context(), "DROP TRIGGER refuse")
+	require.NoError(t, err)
+	g, err := a.Claim(t.Context(), c)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, g.Epoch)
+}
+
+func TestSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs.db")
+	a := open(t, path, nil)
+	_, err := a.Claim(t.Context(), claimOf("a:1"))
+	require.NoError(t, err)
+	require.FileExists(t, path+"-wal")
+	require.Equal(t, 2, a.SynchronousLevel(t), "FULL")
+	var mintedAt int64
+	require.NoError(t, rawOpen(t, path).QueryRowContext(t.Context(), "SELECT minted_at FROM tilefence_tiles").Scan(&mintedAt))
+	require.WithinDuration(t, time.Now(), time.UnixMilli(mintedAt), time.Minute)
+
+	a = open(t, path, &sqlitefence.Config{Synchronous: sqlitefence.SynchronousNormal})
+	require.Equal(t, 1, a.SynchronousLevel(t), "NORMAL")
+}
+
+func BenchmarkClaim(b *testing.B) {
+	for _, bench := range []struct {
+		name string
+		sync sqlitefence.Synchronous
+	}{{"full", sqlitefence.SynchronousFull}, {"normal", sqlitefence.SynchronousNormal}} {
+		b.Run(bench.name, func(b *testing.B) {
+			a := open(b, filepath.Join(b.TempDir(), "epochs.db"), &sqlitefence.Config{Synchronous: bench.sync})
+			c := claimOf("a:1")
+			for b.Loop() {
+				c.Tile++
+				if _, err := a.Claim(b.Context(), c); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// rawOpen opens the file beside the authority, as another process would.
+func rawOpen(t *testing.T, path string) *sql.Conn {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}

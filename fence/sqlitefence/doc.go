@@ -1,0 +1,40 @@
+// Package sqlitefence is the epoch authority in an SQLite file, or in memory: for tests, local
+// development, and deployments whose game servers all run on one machine.
+//
+//	authority, err := sqlitefence.Open(ctx, "epochs.db", nil)
+//	…
+//	defer authority.Close()
+//	grant, err := authority.Claim(ctx, fence.Claim{Tile: tile, Contact: "host-a:7000", ID: fence.NewClaimID()})
+//
+// SQLite is compiled in, without cgo.
+//
+// # Guarantees
+//
+// An Authority is a fence.Authority and promises what that promises, with the same statements as package
+// pgfence. Several processes on one machine may open the same file, which must be on a local disk:
+// network file systems do not lock reliably.
+//
+// By default a grant is on the disk before it is returned (write-ahead log, synchronous=FULL).
+// SynchronousNormal is many times faster and survives the end of the process, but a power failure may take
+// the last grants back; fence.Claim.Above then keeps an epoch from being minted twice, for claimants
+// that know the epoch from the coordination store.
+//
+// # Failures
+//
+// A *fence.StoreError with fence.ErrNotApplied: another process kept the file locked for longer than
+// Config.BusyTimeout or than ctx allowed, the disk is full, the Authority is closed. With
+// fence.ErrUnknownOutcome: the commit itself failed, as it does when the disk does.
+//
+// A ctx that ends is noticed while a call waits for its turn, within some 50 ms when it waits for
+// another process. Once a transaction has begun it is carried through.
+//
+// # Concurrency
+//
+// An Authority is safe for concurrent use. It has one connection, and calls take turns: SQLite has one
+// writer at a time anyway, and a database in memory lives in its connection.
+//
+// # Testing
+//
+// Open(ctx, ":memory:", nil) gives each test an authority of its own; memfence has one that starts
+// faster still. The conformance suite is fencetest.RunAuthority.
+package sqlitefence
