@@ -17,7 +17,7 @@ const (
 // DefaultTTL is how long an owner hash outlives the last tick that refreshed it.
 const DefaultTTL = 30 * time.Second
 
-// AllReplicas, as a number of replicas to wait for, means every replica the shard has.
+// AllReplicas means every replica the shard has, as a number of replicas to wait for.
 const AllReplicas = -1
 
 // Commit is one batch presented under an epoch. Once presented it must not change until its fate is

@@ -8,7 +8,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// ErrGap: the stream no longer holds an entry that replay needs.
+// ErrGap means: the stream no longer holds an entry that replay needs.
 var ErrGap = errors.New("stream has a gap")
 
 // GapError is a hole between what a reader holds and the stream's next entry.

@@ -26,13 +26,13 @@ func (p *TileProcessor) boot(ctx context.Context) error {
 		err := p.bootOnce(ctx)
 		if !errors.Is(err, errStartOver) {
 			if ctx.Err() != nil {
-				p.release()
+				p.release(ctx)
 				return errDrained
 			}
 			return err
 		}
 		if err := sleep(ctx, backoff(attempt)); err != nil {
-			p.release()
+			p.release(ctx)
 			return errDrained
 		}
 	}
@@ -308,11 +308,11 @@ func retryable(err error) bool {
 }
 
 // release gives the tile back if this processor holds it, so that the next owner need not take it over.
-func (p *TileProcessor) release() {
+func (p *TileProcessor) release(ctx context.Context) {
 	if p.grant.Epoch == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.DrainTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.DrainTimeout)
 	defer cancel()
 	if err := p.seams.Authority.Release(ctx, p.grant); err != nil && !errors.Is(err, fence.ErrLost) {
 		p.cfg.Logger.Warn("tile could not be released; its next owner has to take it over", "tile", p.tile, "err", err)

@@ -64,7 +64,8 @@ func (p *TileProcessor) reappend(ctx context.Context, refused *fence.RefusedErro
 		cancel()
 		if err != nil {
 			p.cfg.Hooks.Refused(RefusalInfo{Tile: p.tile, Err: err})
-			return nil // the pending batch is presented again and tells where the stream ends now
+			// The pending batch is presented again, and the answer tells where the stream ends by then.
+			return nil //nolint:nilerr // reported above
 		}
 	}
 	p.cfg.Logger.Warn("tile put back batches that a failover had lost", "tile", p.tile, "epoch", p.grant.Epoch, "batches", len(lost))

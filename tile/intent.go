@@ -39,11 +39,11 @@ func (in *Intent) Validate() error {
 	return nil
 }
 
-// ErrRedirect: this processor does not own the tile. A *RedirectError says who does. The intent was not
+// ErrRedirect means: this processor does not own the tile. A *RedirectError says who does. The intent was not
 // resolved here and never will be; the same intent may be sent to the owner named.
 var ErrRedirect = errors.New("tile is owned elsewhere")
 
-// ErrOverloaded: the tile's intent queue is full. Backpressure: nothing was queued, try again later.
+// ErrOverloaded means: the tile's intent queue is full. Backpressure: nothing was queued, try again later.
 var ErrOverloaded = errors.New("intent queue is full")
 
 // RedirectError names a tile's owner, as far as it is known.
@@ -63,7 +63,7 @@ func (e *RedirectError) Error() string {
 // Is matches ErrRedirect.
 func (e *RedirectError) Is(target error) bool { return target == ErrRedirect }
 
-// ErrUnresolved: ownership changed while the intent was being committed, so this processor cannot say
+// ErrUnresolved means: ownership changed while the intent was being committed, so this processor cannot say
 // whether it was. A *UnresolvedError names the owner, who can: send it the same ActionID.
 var ErrUnresolved = errors.New("handed over while being committed")
 

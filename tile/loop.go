@@ -230,7 +230,7 @@ func (p *TileProcessor) drain(ctx context.Context) error {
 			p.snapshotSaved(<-p.snapshots)
 		}
 	}
-	p.release()
+	p.release(ctx)
 	return errDrained
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// ErrSuperseded: another processor owns the tile. Run ends with a *SupersededError, which is information
+// ErrSuperseded means: another processor owns the tile. Run ends with a *SupersededError, which is information
 // more than failure: the loser has redirected everybody it held and wrote nothing more.
 var ErrSuperseded = errors.New("superseded")
 
@@ -29,7 +29,7 @@ func (e *SupersededError) Error() string {
 // Is matches ErrSuperseded.
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
 
-// ErrAlreadyRun: a TileProcessor runs once. Make a new one to run the tile again.
+// ErrAlreadyRun means: a TileProcessor runs once. Make a new one to run the tile again.
 var ErrAlreadyRun = errors.New("tile processor was already run")
 
 // TileProcessor owns one tile: it claims an epoch, replays what was committed before, and then ticks,
@@ -109,7 +109,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 //
 // When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil.
 // Otherwise it returns a *SupersededError; a *fence.LostError if the tile is held and Config.TakeOver is
-// not set; a *fence.StoreError if a back end stayed unreachable for BootTimeout before the tile served;
+// not set; a *fence.StoreError or *fence.UnconfirmedError if a back end or a replica stayed unreachable for
+// BootTimeout before the tile served;
 // a *fence.CorruptError or *stream.GapError if the stored history cannot be replayed (restore it from
 // the checkpoint); an error of the Rules; or ErrAlreadyRun. Once serving, an unreachable back end freezes
 // the tile and never ends Run.
@@ -168,7 +169,7 @@ func (p *TileProcessor) finish(err error) {
 // Submit queues an intent and waits for its outcome, which comes with the commit of the tick that
 // resolved it. It may be called before Run has finished booting.
 //
-// Errors: *fence.ArgumentError; ErrOverloaded when the queue is full (nothing was queued); a
+// Errors means: *fence.ArgumentError; ErrOverloaded when the queue is full (nothing was queued); a
 // *RedirectError when this processor does not own the tile (the intent was never presented to the store
 // and never will be); an *UnresolvedError when ownership changed while the intent was being committed;
 // ctx's error, after which the intent may still be resolved. After the last two an action is retried

@@ -3,8 +3,6 @@ package tile_test
 import (
 	"bytes"
 	"errors"
-	"slices"
-	"sort"
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
@@ -50,9 +48,3 @@ func (r *ledgerRules) Apply(_ fence.Tick, events [][]byte) error {
 }
 
 func (r *ledgerRules) Snapshot() ([]byte, error) { return []byte(strings.Join(r.words, " ")), nil }
-
-func (r *ledgerRules) sorted() []string {
-	s := slices.Clone(r.words)
-	sort.Strings(s)
-	return s
-}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/admission"
+	admissiondynamo "github.com/tilefence/tilefence/admission/dynamo"
+	admissionsqlite "github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/checkpoint"
+	checkpointdynamo "github.com/tilefence/tilefence/checkpoint/dynamo"
+	checkpointsqlite "github.com/tilefence/tilefence/checkpoint/sqlite"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/fence/pgfence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+	"github.com/tilefence/tilefence/stream/redisstream"
+)
+
+// backends is what a battle stands on: one implementation of every seam.
+type backends struct {
+	authority   fence.Authority
+	store       fence.Store
+	log         stream.Log
+	publisher   fanout.Publisher
+	subscriber  fanout.Subscriber
+	checkpoints checkpoint.Store
+	ledger      admission.Store
+	stack       *devstack.Stack // the servers this process started; nil otherwise
+	closers     []func()
+}
+
+// close gives everything back, in the reverse order of opening.
+func (b *backends) close() {
+	for i := len(b.closers) - 1; i >= 0; i-- {
+		b.closers[i]()
+	}
+}
+
+func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
+
+// openBackends opens what the options ask for. dir is for files of the embedded stores.
+func openBackends(ctx context.Context, o *options, dir string, progress io.Writer) (*backends, error) {
+	b := &backends{}
+	var err error
+	switch {
+	case o.redis != "":
+		err = b.openServers(ctx, servers{redis: strings.Split(o.redis, ","), fanout: strings.Split(o.fanout, ","),
+			postgres: o.postgres, dynamodb: o.dynamodb})
+	case o.stack == "local":
+		fmt.Fprintln(progress, "starting Redis clusters, PostgreSQL and a DynamoDB-compatible server…")
+		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress})
+		if err == nil {
+			b.onClose(b.stack.Stop)
+			err = b.openServers(ctx, servers{redis: b.stack.CoordAddrs, fanout: b.stack.FanoutAddrs,
+				postgres: b.stack.PostgresURL, dynamodb: b.stack.DynamoURL})
+		}
+	default:
+		err = b.openEmbedded(ctx, dir)
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *backends) openEmbedded(ctx context.Context, dir string) error {
+	store := memfence.New()
+	broker := memfanout.New()
+	b.authority, b.store, b.log = memfence.NewAuthority(), store, memstream.New(store)
+	b.publisher, b.subscriber = broker, broker
+	checkpoints, err := checkpointsqlite.Open(ctx, filepath.Join(dir, "checkpoints.db"), nil)
+	if err != nil {
+		return err
+	}
+	b.onClose(func() { _ = checkpoints.Close() })
+	b.checkpoints = checkpoints
+	ledger, err := admissionsqlite.Open(ctx, filepath.Join(dir, "ledger.db"), nil)
+	if err != nil {
+		return err
+	}
+	b.onClose(func() { _ = ledger.Close() })
+	b.ledger = ledger
+	return nil
+}
+
+// servers are the addresses of real ones.
+type servers struct {
+	redis, fanout      []string
+	postgres, dynamodb string
+}
+
+const (
+	checkpointTable = "tilefence-checkpoints"
+	ledgerTable     = "tilefence-ledger"
+)
+
+func (b *backends) openServers(ctx context.Context, s servers) error {
+	coordination, err := b.cluster(ctx, "coordination", redisfence.Options(s.redis...))
+	if err != nil {
+		return err
+	}
+	store, err := redisfence.New(coordination, nil)
+	if err != nil {
+		return err
+	}
+	if err := store.Load(ctx); err != nil {
+		return err
+	}
+	b.store, b.log = store, redisstream.New(store, coordination)
+
+	delivery, err := b.cluster(ctx, "fan-out", redisfanout.Options(s.fanout...))
+	if err != nil {
+		return err
+	}
+	broker, err := redisfanout.New(delivery, nil)
+	if err != nil {
+		return err
+	}
+	b.publisher, b.subscriber = broker, broker
+
+	pool, err := pgxpool.New(ctx, s.postgres)
+	if err != nil {
+		return fmt.Errorf("PostgreSQL: %w", err)
+	}
+	b.onClose(pool.Close)
+	authority, err := pgfence.New(pool, nil)
+	if err != nil {
+		return err
+	}
+	if err := authority.Migrate(ctx); err != nil {
+		return err
+	}
+	b.authority = authority
+	return b.openDynamo(ctx, s.dynamodb)
+}
+
+// cluster connects to a Redis Cluster.
+func (b *backends) cluster(ctx context.Context, what string, options *redis.ClusterOptions) (*redis.ClusterClient, error) {
+	c := redis.NewClusterClient(options)
+	b.onClose(func() { _ = c.Close() })
+	if err := c.Ping(ctx).Err(); err != nil {
+		return nil, fmt.Errorf("%s Redis Cluster at %s: %w", what, strings.Join(options.Addrs, ","), err)
+	}
+	return c, nil
+}
+
+func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
+	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
+	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(endpoint),
+		Credentials: credentials.NewStaticCredentialsProvider("battle", "battle", "")})
+	checkpoints, err := checkpointdynamo.New(client, checkpointTable, nil)
+	if err != nil {
+		return err
+	}
+	if err := checkpoints.EnsureTable(ctx); err != nil {
+		return err
+	}
+	if err := admissiondynamo.CreateTable(ctx, client, ledgerTable); err != nil {
+		return err
+	}
+	ledger, err := admissiondynamo.New(client, ledgerTable, nil)
+	if err != nil {
+		return err
+	}
+	b.checkpoints, b.ledger = checkpoints, ledger
+	return nil
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay"
+)
+
+// battle runs every actor in this process: the shape of the whole deployment on one page. Intents and
+// frames travel over loopback sockets all the same.
+func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, out, errs io.Writer) error {
+	world, err := o.world()
+	if err != nil {
+		return err
+	}
+	b, err := openBackends(ctx, o, dir, errs)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	d := &deployment{options: o, backends: b, world: world, crew: newCrew(ctx), meters: newMeters(), logger: logger, errs: errs}
+	defer d.stopAll()
+	if err := d.start(); err != nil {
+		return err
+	}
+	r, err := d.play(ctx)
+	if err != nil {
+		return err
+	}
+	d.stopAll()
+	r.fill(d.meters, d.bridge, d.relay)
+	if err := r.write(o.report, out); err != nil {
+		return err
+	}
+	if err := d.crew.err(); err != nil {
+		return err
+	}
+	if !r.Converged {
+		return errNotConverged
+	}
+	return nil
+}
+
+// deployment is all actors of a battle in one process.
+type deployment struct {
+	options  *options
+	backends *backends
+	world    []fence.TileID
+	crew     *crew
+	meters   *meters
+	logger   *slog.Logger
+	errs     io.Writer
+
+	bridge *bridge.Bridge
+	relay  *relay.Relay
+	tower  *tower
+	url    string // of relay and gateway, ws://host:port
+	stops  []func()
+}
+
+// onStop remembers how to stop what has been started.
+func (d *deployment) onStop(f func()) { d.stops = append(d.stops, f) }
+
+// stopAll stops the actors in the reverse order of their start: nobody loses what another still sends.
+func (d *deployment) stopAll() {
+	for i := len(d.stops) - 1; i >= 0; i-- {
+		d.stops[i]()
+	}
+	d.stops = nil
+}
+
+// start starts every actor but the bots.
+func (d *deployment) start() (err error) {
+	b := d.backends
+	if d.bridge, err = newBridge(b, d.world, d.logger); err != nil {
+		return err
+	}
+	d.onStop(d.crew.start("bridge", d.bridge.Run))
+	checkpointer, err := newCheckpointer(b, d.world, d.meters, d.logger)
+	if err != nil {
+		return err
+	}
+	d.onStop(d.crew.start("checkpointer", checkpointer.Run)) // it outlives the hosts: their last snapshots become durable
+	hosts, err := d.startHosts()
+	if err != nil {
+		return err
+	}
+	d.tower = &tower{store: b.store, world: d.world, hosts: hosts, meters: d.meters, bots: d.options.clients}
+	for _, h := range hosts {
+		d.tower.contacts = append(d.tower.contacts, h.contact)
+	}
+	d.onStop(d.crew.start("tower", d.tower.run))
+	if d.relay, err = newRelay(b, d.world, d.logger); err != nil {
+		return err
+	}
+	d.onStop(d.crew.start("relay", d.relay.Run))
+	gateway, stopGateway, err := startGateway(d.crew, b, d.logger)
+	if err != nil {
+		return err
+	}
+	d.onStop(stopGateway)
+	return d.startWeb(gateway)
+}
+
+// startWeb serves the page, the relay and the gateway at one address.
+func (d *deployment) startWeb(gateway http.Handler) error {
+	page, err := pageHandler(d.options, d.world, d.tower, d.relay, gateway)
+	if err != nil {
+		return err
+	}
+	l, err := listen(d.options.listen, true)
+	if err != nil {
+		return err
+	}
+	d.onStop(d.crew.serveHTTP("web", l, page))
+	d.url = "ws://" + l.Addr().String()
+	fmt.Fprintf(d.errs, "%d tiles, %d bots, tile hosts at %v\n", len(d.world), d.options.clients, d.tower.contacts)
+	if !d.options.noPage {
+		fmt.Fprintf(d.errs, "\n  watch the battle:  http://%s/\n\n", l.Addr())
+	}
+	return nil
+}
+
+// startHosts starts the tile hosts, each on a port of its own, and deals them the tiles.
+func (d *deployment) startHosts() ([]*host, error) {
+	var hosts []*host
+	for range d.options.hosts {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		h := newHost(d.crew.ctx, l.Addr().String(), d.backends, d.options, d.meters, d.logger)
+		hosts = append(hosts, h)
+		d.onStop(d.crew.serveHTTP("tile host", l, h.handler()))
+		d.onStop(h.drain)
+	}
+	for i, id := range d.world {
+		if err := hosts[i%len(hosts)].start(id, false, d.crew.fail); err != nil {
+			return nil, err
+		}
+	}
+	return hosts, nil
+}
+
+// play lets the bots play until the battle is over, and then compares what they saw with what the owners
+// decided.
+func (d *deployment) play(ctx context.Context) (*report, error) {
+	o := d.options
+	f, err := newFleet(o, d.world, d.url+viewPath, d.url+intentPath, d.backends.store, d.meters, d.logger)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{Stack: stackName(o), Tiles: len(d.world), Clients: o.clients, TickMs: float64(o.tick) / float64(time.Millisecond)}
+	started := time.Now()
+	playing, stopPlaying := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopPlaying()
+	stopBots := d.crew.start("bots", func(ctx context.Context) error { return f.run(ctx, playing) })
+	stopStatus := d.crew.start("status", func(ctx context.Context) error { return showStatus(ctx, d.errs, d.tower.line) })
+	waitForEnd(ctx, o, d.crew)
+	stopStatus()
+	fmt.Fprintln(d.errs, "draining…")
+	stopPlaying()
+	r.Seconds = time.Since(started).Seconds()
+	r.Converged, r.Why = f.converged(context.WithoutCancel(ctx))
+	stopBots()
+	return r, nil
+}
+
+// waitForEnd returns when the battle is over: told to stop, out of time, or something failed.
+func waitForEnd(ctx context.Context, o *options, c *crew) {
+	var end <-chan time.Time
+	if o.duration > 0 {
+		t := time.NewTimer(o.duration)
+		defer t.Stop()
+		end = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-end:
+	case <-c.failed:
+	}
+}
+
+func stackName(o *options) string {
+	if o.redis != "" {
+		return "servers"
+	}
+	return o.stack
+}
+
+func newBridge(b *backends, world []fence.TileID, logger *slog.Logger) (*bridge.Bridge, error) {
+	return bridge.New(b.log, b.publisher, world, &bridge.Config{Logger: logger})
+}
+
+func newCheckpointer(b *backends, world []fence.TileID, m *meters, logger *slog.Logger) (*checkpoint.Checkpointer, error) {
+	return checkpoint.New(b.log, b.checkpoints, world, &checkpoint.Config{Logger: logger,
+		Hooks: checkpoint.Hooks{Durable: func(checkpoint.DurableInfo) { m.checkpoints.Add(1) }}})
+}
+
+func newRelay(b *backends, world []fence.TileID, logger *slog.Logger) (*relay.Relay, error) {
+	known := map[fence.TileID]bool{}
+	for _, id := range world {
+		known[id] = true
+	}
+	return relay.New(b.subscriber, b.log, &relay.Config{Logger: logger, MaxClients: 25000,
+		AuthorizeTile: func(_ *http.Request, id fence.TileID) error {
+			if !known[id] {
+				return fmt.Errorf("tile %s is not part of this battle", id)
+			}
+			return nil
+		}})
+}

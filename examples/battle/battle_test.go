@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+)
+
+// screen is what a person would see; it may be read while it is written.
+type screen struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// find waits until the screen shows something and returns the first group of the pattern.
+func (s *screen) find(t *testing.T, pattern string) string {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	var found []string
+	require.Eventually(t, func() bool {
+		found = re.FindStringSubmatch(s.String())
+		return found != nil
+	}, 30*time.Second, 20*time.Millisecond, "the screen never showed %s", pattern)
+	return found[1]
+}
+
+func TestBattleOnEmbeddedBackEnds(t *testing.T) {
+	checkBattle(t)
+}
+
+func TestBattleOnServers(t *testing.T) {
+	checkBattle(t, "-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t), ","),
+		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t))
+}
+
+// checkBattle plays a short battle in one process, takes a tile over through the page's button, and
+// wants every view to converge.
+func checkBattle(t *testing.T, servers ...string) {
+	var out bytes.Buffer
+	errs := &screen{}
+	status := make(chan int, 1)
+	args := append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms", "-duration", "8s", "-report", "json", "-listen", "127.0.0.1:0"}, servers...)
+	go func() { status <- run(args, &out, errs) }()
+
+	page := errs.find(t, `watch the battle:  (http://\S+/)`)
+	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 3 && s.Tiles[0].Seq > 5 })
+	response, err := http.Post(page+"api/takeover?tile="+before.Tiles[0].Tile.String(), "", nil)
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Less(t, response.StatusCode, 300)
+	after := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Epoch > before.Tiles[0].Epoch })
+	assert.NotEqual(t, before.Tiles[0].Owner, after.Tiles[0].Owner)
+	assert.Greater(t, after.Tiles[0].Seq, before.Tiles[0].Seq, "the sequence continues")
+
+	require.Equal(t, exitOK, <-status, "%s", errs)
+	var r report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%s", out.String())
+	assert.True(t, r.Converged, r.Why)
+	assert.EqualValues(t, 1, r.Takeovers)
+	assert.Greater(t, r.Commits, int64(50))
+	assert.Greater(t, r.ClientFrames, int64(100))
+	assert.Positive(t, r.Snapshots)
+	assert.Positive(t, r.Checkpoints)
+	assert.Positive(t, r.CommitLatency.P50)
+	assert.Positive(t, r.CommitToClient.P99)
+	assert.Positive(t, r.BytesPerClientTick)
+	assert.Zero(t, r.Ledger["unanswered"], "every card has an outcome")
+	var answered int64
+	for _, n := range r.Ledger {
+		answered += n
+	}
+	assert.Equal(t, r.Cards, answered)
+}
+
+// watch asks the page's own address for the status until it is as wanted.
+func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.Status {
+	t.Helper()
+	var got spectator.Report
+	require.Eventually(t, func() bool {
+		response, err := http.Get(page + "api/status")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		return json.NewDecoder(response.Body).Decode(&got) == nil && as(got.Status)
+	}, 20*time.Second, 50*time.Millisecond)
+	return got.Status
+}
+
+// TestActorsAsProcesses runs every actor as a process of its own, with two tile hosts, kills one host,
+// lets the other take its tiles over, and wants the bots to converge.
+func TestActorsAsProcesses(t *testing.T) {
+	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t), ","),
+		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v"}
+	program := filepath.Join(t.TempDir(), "battle")
+	build, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", build)
+	start := func(args ...string) (*exec.Cmd, *screen) {
+		c := exec.Command(program, append(args, servers...)...)
+		s := &screen{}
+		c.Stdout, c.Stderr = s, s
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		require.NoError(t, c.Start())
+		t.Cleanup(func() {
+			_ = c.Process.Kill() // most have ended by then
+			_ = c.Wait()
+			if t.Failed() {
+				t.Logf("%s:\n%s", strings.Join(args, " "), s)
+			}
+		})
+		return c, s
+	}
+	hostA, screenA := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1")
+	_, screenB := start("tile", "-listen", "127.0.0.1:0", "-own", "2,3")
+	contacts := screenA.find(t, `tile host at (\S+):`) + "," + screenB.find(t, `tile host at (\S+):`)
+	bridge, _ := start("bridge")
+	checkpointer, _ := start("checkpointer")
+	relay, relayScreen := start("relay", "-listen", "127.0.0.1:0", "-hosts-at", contacts)
+	gateway, gatewayScreen := start("gateway", "-listen", "127.0.0.1:0")
+	view, page := relayScreen.find(t, `relay at (ws://\S+),`), relayScreen.find(t, `page at (http://\S+/)`)
+	bots, botScreen := start("bots", "-clients", "16", "-duration", "12s", "-relay", view, "-gateway", gatewayScreen.find(t, `gateway at (\S+)`), "-report", "json")
+
+	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 4 && s.Tiles[0].Seq > 5 && s.Tiles[1].Seq > 5 })
+	require.NoError(t, hostA.Process.Signal(os.Kill))
+	_, screenC := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1", "-takeover")
+	screenC.find(t, `(tile host at \S+):`)
+	watch(t, page, func(s spectator.Status) bool {
+		return s.Tiles[0].Epoch > before.Tiles[0].Epoch && s.Tiles[1].Epoch > before.Tiles[1].Epoch
+	})
+	require.NoError(t, bots.Wait(), "the bots did not converge: %s", botScreen)
+	assert.Contains(t, botScreen.String(), `"converged": true`)
+	for _, c := range []*exec.Cmd{bridge, checkpointer, relay, gateway} {
+		require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+		assert.NoError(t, c.Wait(), "SIGTERM drains and ends with status 0")
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	t.Setenv("BATTLE_HOSTS", "3")
+	for args, want := range map[string]string{
+		"-tiles 0":                          "want 1 to 37",
+		"-tiles 99":                         "want 1 to 37",
+		"-clients -1":                       "want 0 to 20000",
+		"-tick 1ms":                         "at least 10ms",
+		"-stack moon":                       "want embedded or local",
+		"-report xml":                       "want text, json or none",
+		"-redis 127.0.0.1:1":                "are needed all together",
+		"-stack local -redis x -postgres y": "starts servers of its own",
+		"bridge":                            "only against servers",
+		"pirates":                           "there is no actor",
+		"extra words":                       "there is no actor",
+		"-tiles 3 words":                    "neither an actor nor a flag",
+		"-nonsense":                         "flag provided but not defined",
+		"tile -own 9 -redis a -postgres b -dynamodb c -tiles x": "invalid value",
+	} {
+		var out, errs bytes.Buffer
+		assert.Equal(t, exitUsage, run(strings.Fields(args), &out, &errs), args)
+		assert.Contains(t, errs.String(), want, args)
+		assert.Empty(t, out.String(), args)
+	}
+	t.Setenv("BATTLE_CLIENTS", "many")
+	var errs bytes.Buffer
+	assert.Equal(t, exitUsage, run(nil, &errs, &errs))
+	assert.Contains(t, errs.String(), "BATTLE_CLIENTS")
+}
+
+func TestHelp(t *testing.T) {
+	var out, errs bytes.Buffer
+	assert.Equal(t, exitOK, run([]string{"-h"}, &out, &errs))
+	for name := range commands {
+		assert.Contains(t, errs.String(), name)
+	}
+}
+
+func TestServersThatAreDown(t *testing.T) {
+	var out, errs bytes.Buffer
+	began := time.Now()
+	status := run([]string{"bridge", "-redis", "127.0.0.1:1", "-postgres", "postgres://127.0.0.1:1/x", "-dynamodb", "http://127.0.0.1:1"}, &out, &errs)
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, errs.String(), "coordination Redis Cluster at 127.0.0.1:1")
+	assert.Less(t, time.Since(began), 30*time.Second)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// bot is one client: a watcher of its tile through the relay, and a player through the gateway. It knows
+// nothing but what these two tell it.
+type bot struct {
+	actor  string
+	tile   fence.TileID
+	brain  *game.Bot
+	meters *meters
+	logger *slog.Logger
+	door   *door
+
+	mu     sync.Mutex // guards view and at; frames come from the client's goroutine
+	view   *game.View
+	at     fence.Position
+	synced fence.Seq // frames up to here were history, not news
+	broken error     // the view could not be folded
+
+	tick time.Duration // of the battle
+}
+
+type orderAt struct {
+	order game.Order
+	id    string
+}
+
+func newBot(i int, id fence.TileID, ground game.Ground, tick time.Duration, seed uint64, m *meters, logger *slog.Logger) (*bot, error) {
+	view, err := game.NewView(ground.Len())
+	if err != nil {
+		return nil, err
+	}
+	actor := fmt.Sprintf("bot%04d", i)
+	return &bot{actor: actor, tile: id, brain: game.NewBot(actor, ground, seed+uint64(i), nil), meters: m, logger: logger,
+		view: view, tick: tick}, nil
+}
+
+// run connects, watches and plays until playing ends, then only watches until ctx ends.
+func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) error {
+	client, err := relayclient.Dial(ctx, relayURL+"?actor="+b.actor, &relayclient.Config{
+		Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: relay: %w", b.actor, err)
+	}
+	defer func() {
+		_ = client.Close() // it ends with the bot
+		s := client.Stats()
+		b.meters.clientGaps.Add(int64(s.Gaps))
+		b.meters.clientRepairs.Add(int64(s.Repaired))
+		b.meters.clientBytes.Add(int64(s.Bytes))
+	}()
+	b.meters.watchers.Add(1)
+	defer b.meters.watchers.Add(-1)
+	if b.door, err = openDoor(ctx, gatewayURL, b.actor); err != nil {
+		return fmt.Errorf("%s: gateway: %w", b.actor, err)
+	}
+	defer b.door.close()
+	if err := client.Subscribe(ctx, b.tile); err != nil {
+		return fmt.Errorf("%s: subscribe: %w", b.actor, err)
+	}
+	b.play(playing)
+	<-ctx.Done()
+	return nil
+}
+
+// play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
+// its own time: a quiet tile sends no frames, and somebody has to begin.
+func (b *bot) play(ctx context.Context) {
+	ticker := time.NewTicker(b.tick)
+	defer ticker.Stop()
+	for tick := fence.Tick(1); ; tick++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		b.mu.Lock()
+		o, acts := b.brain.Decide(b.view, tick)
+		b.mu.Unlock()
+		if !acts {
+			continue
+		}
+		at := orderAt{order: o}
+		if o.Kind.Card() {
+			at.id = admission.NewActionID()
+			b.meters.cards.Add(1)
+		} else {
+			b.meters.moves.Add(1)
+		}
+		b.send(ctx, at)
+	}
+}
+
+// orderTimeout is how long a bot waits for an outcome before it asks again.
+const orderTimeout = 3 * time.Second
+
+// send presents an order until it has an outcome. A card is presented again under the same action ID
+// however often it takes: it was paid for. A move that fails is forgotten; the next tick brings another.
+func (b *bot) send(ctx context.Context, o orderAt) {
+	// An order under way when playing ends is followed to its outcome.
+	ctx = context.WithoutCancel(ctx)
+	for attempt := range 10 {
+		bounded, cancel := context.WithTimeout(ctx, orderTimeout)
+		outcome, err := b.door.do(bounded, b.tile, o)
+		cancel()
+		if err == nil {
+			if o.id != "" {
+				b.meters.outcomes.add(outcome.String())
+			}
+			return
+		}
+		if o.id == "" || errors.Is(err, fence.ErrInvalidArgument) {
+			b.meters.movesFailed.Add(1)
+			return
+		}
+		time.Sleep(time.Duration(50*(attempt+1)) * time.Millisecond)
+	}
+	b.meters.outcomes.add("unanswered")
+}
+
+func (b *bot) onSync(s relayclient.Sync) {
+	blob, err := tile.OpenSnapshot(s.Snapshot.Blob)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		err = b.view.Restore(blob)
+	}
+	b.broken = err
+	b.at, b.synced = s.Snapshot.Position, s.Position.Seq
+}
+
+func (b *bot) onFrame(f stream.Frame) {
+	now := time.Now()
+	b.mu.Lock()
+	if err := b.view.Apply(f.Tick, f.Payload); err != nil {
+		b.broken = err
+	}
+	b.at = f.Position
+	news := f.Seq > b.synced
+	b.mu.Unlock()
+	if news {
+		b.meters.clientLatency.record(now.Sub(time.UnixMilli(f.Committed)))
+		b.meters.clientFrames.Add(1)
+	}
+}
+
+// held is what the bot's view is worth.
+func (b *bot) held() (at fence.Position, digest string, broken error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.at, b.view.Digest().String(), b.broken
+}

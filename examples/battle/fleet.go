@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/region"
+)
+
+// fleet is all bots of a process.
+type fleet struct {
+	bots       []*bot
+	store      fence.Store // to find the owners whose state the views are compared with; nil: their contact comes from options
+	relayURL   string
+	gatewayURL string
+}
+
+func newFleet(o *options, world []fence.TileID, relayURL, gatewayURL string, store fence.Store, m *meters, logger *slog.Logger) (*fleet, error) {
+	grounds := make([]game.Ground, len(world))
+	for i, id := range world {
+		r, err := region.Of(id)
+		if err != nil {
+			return nil, err
+		}
+		grounds[i] = r
+	}
+	f := &fleet{relayURL: relayURL, gatewayURL: gatewayURL, store: store}
+	for i := range o.clients {
+		b, err := newBot(i, world[i%len(world)], grounds[i%len(world)], o.tick, o.seed, m, logger)
+		if err != nil {
+			return nil, err
+		}
+		f.bots = append(f.bots, b)
+	}
+	return f, nil
+}
+
+// joinEvery spaces the bots' arrivals: a thousand join in two seconds.
+const joinEvery = 2 * time.Millisecond
+
+// run plays until playing ends and watches until ctx ends.
+func (f *fleet) run(ctx, playing context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, b := range f.bots {
+		g.Go(func() error {
+			if err := b.run(ctx, playing, f.relayURL, f.gatewayURL); ctx.Err() == nil {
+				return err
+			}
+			return nil // told to leave while it was still joining
+		})
+		select {
+		case <-time.After(joinEvery):
+		case <-ctx.Done():
+			return g.Wait()
+		}
+	}
+	return g.Wait()
+}
+
+// convergeWithin is how long the views may take to equal the owners' state once nobody plays.
+const convergeWithin = 20 * time.Second
+
+// converged compares every bot's view with its tile's owner, at the same position, until all agree or
+// time is up. A ship may still return by itself, so owner and watchers are read again until they meet.
+func (f *fleet) converged(ctx context.Context) (bool, string) {
+	ctx, cancel := context.WithTimeout(ctx, convergeWithin)
+	defer cancel()
+	open := f.bots
+	var why string
+	for len(open) > 0 {
+		owners := map[fence.TileID]tileState{}
+		var still []*bot
+		for _, b := range open {
+			owner, ok := owners[b.tile]
+			if !ok {
+				var err error
+				if owner, err = f.ownerState(ctx, b.tile); err != nil {
+					why = fmt.Sprintf("tile %s: its owner does not say its state: %v", b.tile, err)
+				}
+				owners[b.tile] = owner
+			}
+			at, digest, broken := b.held()
+			same := broken == nil && at.Seq == owner.Seq && at.Chain == owner.Chain && digest == owner.Digest
+			if !same {
+				still = append(still, b)
+				if owner.Digest != "" {
+					why = fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)", b.actor, b.tile, at, owner.Epoch, owner.Seq, owner.Chain, broken)
+				}
+			}
+		}
+		open = still
+		select {
+		case <-ctx.Done():
+			return len(open) == 0, why
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return true, ""
+}
+
+// ownerState asks the tile's owner for its state, at the contact the owner hash names.
+func (f *fleet) ownerState(ctx context.Context, id fence.TileID) (tileState, error) {
+	o, err := f.store.Owner(ctx, id)
+	if err != nil {
+		return tileState{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Contact+"/state?tile="+id.String(), nil)
+	if err != nil {
+		return tileState{}, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return tileState{}, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return tileState{}, fmt.Errorf("%s answers %s", o.Contact, response.Status)
+	}
+	var s tileState
+	err = json.NewDecoder(response.Body).Decode(&s)
+	return s, err
+}

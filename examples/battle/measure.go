@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// histogram records durations from a microsecond to a minute, three significant digits: all of them,
+// and those of the last seconds.
+type histogram struct {
+	mu              sync.Mutex
+	all             *hdrhistogram.Histogram
+	window, current *hdrhistogram.Histogram // the last whole window, and the one being filled
+	began           time.Time               // when current was begun
+}
+
+// windowLength is how far back the live figures look, at least.
+const windowLength = 3 * time.Second
+
+func newHistogram() *histogram {
+	h := func() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3) }
+	return &histogram{all: h(), window: h(), current: h(), began: time.Now()}
+}
+
+func (h *histogram) record(d time.Duration) {
+	us := min(max(d.Microseconds(), 1), int64(time.Minute/time.Microsecond))
+	h.mu.Lock()
+	h.turn()
+	_ = h.all.RecordValue(us) // within the bounds, so it cannot be refused
+	_ = h.current.RecordValue(us)
+	h.mu.Unlock()
+}
+
+// turn begins a new window when the current one is full.
+func (h *histogram) turn() {
+	if time.Since(h.began) < windowLength {
+		return
+	}
+	h.window, h.current = h.current, h.window
+	h.current.Reset()
+	h.began = time.Now()
+}
+
+// latency is a distribution in milliseconds.
+type latency struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50_ms"`
+	P99   float64 `json:"p99_ms"`
+	Max   float64 `json:"max_ms"`
+}
+
+// latency is the distribution since the start.
+func (h *histogram) latency() latency {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return latencyOf(h.all)
+}
+
+// recent is the distribution of the last whole window.
+func (h *histogram) recent() latency {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turn()
+	return latencyOf(h.window)
+}
+
+func latencyOf(h *hdrhistogram.Histogram) latency {
+	ms := func(us int64) float64 { return float64(us) / 1000 }
+	return latency{Count: h.TotalCount(), P50: ms(h.ValueAtQuantile(50)), P99: ms(h.ValueAtQuantile(99)), Max: ms(h.Max())}
+}
+
+// meters counts what one process sees. Everything in it may be used from any goroutine.
+type meters struct {
+	// Tile hosts.
+	ticks, late, missed, intents  atomic.Int64
+	commits, refreshes, events    atomic.Int64
+	refusals, reappended, rebases atomic.Int64
+	snapshots, snapshotsFailed    atomic.Int64
+	trimmed, takeovers            atomic.Int64
+	commitLatency, tickLatency    *histogram
+	encodeLatency                 *histogram
+	// Checkpointer.
+	checkpoints atomic.Int64
+	// Bots.
+	watchers                  atomic.Int64
+	clientLatency             *histogram
+	clientFrames, clientBytes atomic.Int64
+	clientGaps, clientRepairs atomic.Int64
+	moves, movesFailed, cards atomic.Int64
+	outcomes                  outcomeCounts
+
+	log *battleLog
+}
+
+func newMeters() *meters {
+	return &meters{commitLatency: newHistogram(), clientLatency: newHistogram(), tickLatency: newHistogram(),
+		encodeLatency: newHistogram(), log: newBattleLog(), outcomes: outcomeCounts{counts: map[string]int64{}}}
+}
+
+// outcomeCounts counts actions by outcome, as their clients were told.
+type outcomeCounts struct {
+	mu     sync.Mutex
+	counts map[string]int64
+}
+
+func (o *outcomeCounts) add(kind string) {
+	o.mu.Lock()
+	o.counts[kind]++
+	o.mu.Unlock()
+}
+
+func (o *outcomeCounts) snapshot() map[string]int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	m := make(map[string]int64, len(o.counts))
+	for k, v := range o.counts {
+		m[k] = v
+	}
+	return m
+}
+
+// hooks feeds the meters from a tile processor of the host at a contact.
+func (m *meters) hooks(host string) tile.Hooks {
+	return tile.Hooks{
+		Ticked: func(i tile.TickInfo) {
+			m.ticks.Add(1)
+			m.missed.Add(int64(i.Missed))
+			m.intents.Add(int64(i.Intents))
+			m.tickLatency.record(i.Took)
+			if i.Late > slowTick {
+				m.late.Add(1)
+			}
+		},
+		Committed: func(i tile.CommitInfo) {
+			if i.Refresh {
+				m.refreshes.Add(1)
+				return
+			}
+			m.commits.Add(1)
+			m.events.Add(int64(i.Events))
+			m.commitLatency.record(i.Took)
+		},
+		Refused: func(i tile.RefusalInfo) {
+			m.refusals.Add(1)
+			var refused *fence.RefusedError
+			if errors.As(i.Err, &refused) && errors.Is(i.Err, fence.ErrStale) {
+				m.log.add(spectator.KindRefused, i.Tile, host, refused.Epoch, "a commit of %s under epoch %d was refused: epoch %d is at %s",
+					host, refused.Epoch, refused.Current.Epoch, refused.Current.Contact)
+			}
+		},
+		Healed: func(i tile.HealInfo) {
+			m.reappended.Add(int64(i.Reappended))
+			if i.Rebased {
+				m.rebases.Add(1)
+				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch, "%s healed a fork: rebased on its own state under epoch %d", host, i.At.Epoch)
+			} else {
+				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch, "%s put back %d batches that a failover had lost", host, i.Reappended)
+			}
+		},
+		Snapshotted: func(i tile.SnapshotInfo) {
+			if i.Err != nil {
+				m.snapshotsFailed.Add(1)
+				return
+			}
+			m.snapshots.Add(1)
+			m.trimmed.Add(int64(i.Removed))
+			m.encodeLatency.record(i.Encode)
+		},
+	}
+}
+
+// slowTick is how late a tick may begin before it counts as late.
+const slowTick = 50 * time.Millisecond

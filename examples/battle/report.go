@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/relay"
+)
+
+// report is what a battle measured. Latencies are in milliseconds; commit-to-client is from the store's
+// clock at the commit to the client's after folding, on one machine.
+type report struct {
+	Stack    string  `json:"stack"`
+	Tiles    int     `json:"tiles"`
+	Clients  int     `json:"clients"`
+	Seconds  float64 `json:"seconds"`
+	TickMs   float64 `json:"tick_ms"`
+	Ticks    int64   `json:"ticks"`
+	Late     int64   `json:"ticks_late"`
+	Missed   int64   `json:"ticks_missed"`
+	Commits  int64   `json:"commits"`
+	Refresh  int64   `json:"refreshes"`
+	Events   int64   `json:"events"`
+	Intents  int64   `json:"intents"`
+	Refusals int64   `json:"refusals"`
+
+	CommitLatency  latency `json:"commit_latency"`
+	CommitToClient latency `json:"commit_to_client"`
+	TickLatency    latency `json:"tick_latency"`
+	SnapshotEncode latency `json:"snapshot_encode"`
+
+	BytesPerClientTick float64 `json:"bytes_per_client_tick"`
+	ClientFrames       int64   `json:"client_frames"`
+	GapsRelay          uint64  `json:"relay_gaps"`
+	RepairsRelay       uint64  `json:"relay_repairs"`
+	GapsClient         int64   `json:"client_gaps"`
+	RepairsClient      int64   `json:"client_gaps_repaired"`
+	StaleDrops         uint64  `json:"stale_drops"`
+	SlowDrops          uint64  `json:"slow_client_drops"`
+
+	Snapshots       int64            `json:"snapshots"`
+	SnapshotsFailed int64            `json:"snapshots_failed"`
+	Trimmed         int64            `json:"entries_trimmed"`
+	Checkpoints     int64            `json:"checkpoints"`
+	Takeovers       int64            `json:"takeovers"`
+	Reappended      int64            `json:"batches_reappended"`
+	Rebases         int64            `json:"rebases"`
+	Moves           int64            `json:"moves_sent"`
+	MovesFailed     int64            `json:"moves_failed"`
+	Cards           int64            `json:"cards_played"`
+	Ledger          map[string]int64 `json:"ledger_outcomes"`
+
+	Converged bool   `json:"converged"`
+	Why       string `json:"why_not,omitempty"`
+}
+
+// fill takes the figures of one process.
+func (r *report) fill(m *meters, br *bridge.Bridge, re *relay.Relay) {
+	r.Ticks, r.Late, r.Missed = m.ticks.Load(), m.late.Load(), m.missed.Load()
+	r.Commits, r.Refresh, r.Events, r.Intents = m.commits.Load(), m.refreshes.Load(), m.events.Load(), m.intents.Load()
+	r.Refusals = m.refusals.Load()
+	r.CommitLatency, r.CommitToClient = m.commitLatency.latency(), m.clientLatency.latency()
+	r.TickLatency, r.SnapshotEncode = m.tickLatency.latency(), m.encodeLatency.latency()
+	r.ClientFrames = m.clientFrames.Load()
+	r.GapsClient, r.RepairsClient = m.clientGaps.Load(), m.clientRepairs.Load()
+	r.Snapshots, r.SnapshotsFailed, r.Trimmed = m.snapshots.Load(), m.snapshotsFailed.Load(), m.trimmed.Load()
+	r.Checkpoints = m.checkpoints.Load()
+	r.Takeovers, r.Reappended, r.Rebases = m.takeovers.Load(), m.reappended.Load(), m.rebases.Load()
+	r.Moves, r.MovesFailed, r.Cards, r.Ledger = m.moves.Load(), m.movesFailed.Load(), m.cards.Load(), m.outcomes.snapshot()
+	if re != nil {
+		s := re.Stats()
+		r.GapsRelay, r.RepairsRelay, r.SlowDrops = s.Gaps, s.Repairs, s.SlowDrops
+		r.StaleDrops += s.StaleDrops
+	}
+	if r.ClientFrames > 0 {
+		r.BytesPerClientTick = float64(m.clientBytes.Load()) / float64(r.ClientFrames)
+	}
+	if br != nil {
+		r.StaleDrops += br.Stats().Dropped.Superseded
+	}
+}
+
+// write prints the report for a person or for a program.
+func (r *report) write(form string, out io.Writer) error {
+	switch form {
+	case "none":
+		return nil
+	case "json":
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "  %-22s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(out, "\nBattle on %s: %d tiles, %d clients, %.0f s\n\n", r.Stack, r.Tiles, r.Clients, r.Seconds)
+	line("ticks", "%d (%d late, %d missed)", r.Ticks, r.Late, r.Missed)
+	line("commits", "%d with %d events, %d quiet ticks, %d refused attempts", r.Commits, r.Events, r.Refresh, r.Refusals)
+	line("commit latency", "p50 %.2f ms, p99 %.2f ms", r.CommitLatency.P50, r.CommitLatency.P99)
+	line("commit to client", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (%d frames)", r.CommitToClient.P50, r.CommitToClient.P99, r.CommitToClient.Max, r.ClientFrames)
+	line("per client and tick", "%.0f bytes", r.BytesPerClientTick)
+	line("gaps", "%d at the relay (%d cold reads), %d at clients (%d repaired)", r.GapsRelay, r.RepairsRelay, r.GapsClient, r.RepairsClient)
+	line("dropped", "%d stale, %d for slow clients", r.StaleDrops, r.SlowDrops)
+	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints", r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
+	line("ownership", "%d take-overs, %d batches put back, %d rebases", r.Takeovers, r.Reappended, r.Rebases)
+	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
+	if r.Converged {
+		line("converged", "yes: every client's view equals its owner's state")
+	} else {
+		line("converged", "NO: %s", r.Why)
+	}
+	return nil
+}
+
+func outcomeList(m map[string]int64) string {
+	var parts []string
+	for k, v := range m {
+		parts = append(parts, fmt.Sprintf("%d %s", v, k))
+	}
+	if len(parts) == 0 {
+		return "none answered"
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, ", ")
+}

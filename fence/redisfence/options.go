@@ -1,0 +1,15 @@
+package redisfence
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Options are the client settings a fence depends on, for a cluster at the given addresses: a slot that
+// failed over is found again within half a second instead of half a minute, and a call ends when its
+// context does, so that a node that hangs holds up one tick and not three seconds of them. Change the
+// rest as you like before giving them to redis.NewClusterClient.
+func Options(addresses ...string) *redis.ClusterOptions {
+	return &redis.ClusterOptions{Addrs: addresses, ClusterStateReloadInterval: 500 * time.Millisecond, ContextTimeoutEnabled: true}
+}
