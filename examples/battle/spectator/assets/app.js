@@ -4,7 +4,7 @@
 import { Feed } from "./feed.js";
 import { Fleet, digest } from "./fleet.js";
 import { Clock, Meter } from "./meter.js";
-import { introduce, shortTile } from "./palette.js";
+import { forgetOwners, introduce, shortTile } from "./palette.js";
 import { Panel } from "./panel.js";
 import { Scene } from "./scene.js";
 
@@ -23,7 +23,7 @@ class Page {
     this.lastEvent = 0;
     this.views = new Map(world.tiles.map((t) => [t.tile, {
       id: t.tile, fleet: new Fleet(t.cells.length / 2), owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
-      states: new Map(), proof: "unknown", digest: "", contested: 0, untold: 0,
+      states: new Map(), proof: "unknown", digest: "", misses: 0, contested: 0, contestedEpoch: 0, toldEpoch: 0, untold: 0,
     }]));
     const takeOver = (id) => this.takeOver(id);
     this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });
@@ -97,14 +97,14 @@ class Page {
     if (before.epoch === 0) this.panel.began(id, position.epoch);
     else if (position.epoch > before.epoch) {
       // The batch says which epoch, not who: ask at once, so that the tile changes colour with it.
-      v.untold = setTimeout(() => this.tell(v, before.epoch), silence);
+      clearTimeout(v.untold);
+      if (position.epoch > v.toldEpoch) v.untold = setTimeout(() => this.tell(v, before.epoch), silence);
       this.poll();
     }
   }
 
   /** Writes an epoch into the history that the servers had nothing to say about. */
   tell(v, before) {
-    v.untold = 0;
     const text = `epoch ${before} → ${v.epoch}, as the stream shows`;
     this.panel.event({ kind: "note", at: this.clock.now(), tile: v.id, epoch: v.epoch, text });
   }
@@ -147,7 +147,8 @@ class Page {
   /** The servers are other ones: their events count from one again, and their epochs may. */
   restarted() {
     this.lastEvent = 0;
-    for (const v of this.views.values()) v.ownerEpoch = 0;
+    for (const v of this.views.values()) Object.assign(v, { ownerEpoch: 0, toldEpoch: 0 });
+    forgetOwners();
     this.panel.forget();
     this.panel.event({ kind: "note", at: this.clock.now(), text: "the servers were started again" });
     this.poll();
@@ -172,7 +173,8 @@ class Page {
   event(e) {
     const v = this.views.get(e.tile);
     if (v && e.kind === "installed") {
-      clearTimeout(v.untold);
+      v.toldEpoch = Math.max(v.toldEpoch, e.epoch);
+      if (v.toldEpoch >= v.epoch) clearTimeout(v.untold);
       if (e.epoch >= v.ownerEpoch) this.own(v.id, e.epoch, e.owner);
     }
     // Old refusals, told to a page that has just been opened, are history, not news.
@@ -187,7 +189,7 @@ class Page {
     const own = await digest(state);
     if (own === null) return;
     v.digest = own;
-    v.misses = own === t.digest ? 0 : (v.misses ?? 0) + 1;
+    v.misses = own === t.digest ? 0 : v.misses + 1;
     // A batch that a failover took back and another that took its number may meet here once.
     if (v.misses === 0 || v.misses > 2) v.proof = v.misses ? "differs" : "same";
   }

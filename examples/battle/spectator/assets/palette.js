@@ -14,6 +14,12 @@ export function introduce(owners) {
   findSharedHost();
 }
 
+/** Gives all colours back. */
+export function forgetOwners() {
+  given.clear();
+  findSharedHost();
+}
+
 export const owners = () => [...given.keys()];
 export const rgb = (owner) => given.get(owner) ?? nobody;
 export const css = (c, alpha = 1) => `rgba(${c[0]},${c[1]},${c[2]},${alpha})`;

@@ -149,7 +149,7 @@ export class Panel {
 
   #line(e, last) {
     const li = element("li", e.kind), head = element("div", "head");
-    const change = last?.epoch && last.epoch !== e.epoch ? `epoch ${last.epoch} → ${e.epoch}` : `epoch ${e.epoch}`;
+    const change = last?.epoch < e.epoch ? `epoch ${last.epoch} → ${e.epoch}` : `epoch ${e.epoch}`;
     head.append(element("time", "", clock(e.at)));
     if (e.tile) head.append(element("b", "", shortTile(e.tile)));
     if (e.kind === "installed" && e.epoch) head.append(element("span", "epoch", change));
@@ -167,8 +167,11 @@ export class Panel {
     for (const x of mine) this.#attach(line, x);
   }
 
-  /** Forgets which epochs the tiles had: the servers are other ones. */
-  forget() { this.newest.clear(); }
+  /** Forgets who owned the tiles, and under which epochs: the servers are other ones. */
+  forget() {
+    this.newest.clear();
+    $("owners").replaceChildren();
+  }
 
   /** The epoch a tile had when the page began, so that its first change can say from what. */
   began(tile, epoch) {
