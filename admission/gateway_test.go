@@ -221,6 +221,7 @@ func TestPendingWhenTheTileCannotSay(t *testing.T) {
 		"never sent":      {&fence.StoreError{Op: "x", Outcome: fence.ErrNotApplied, Err: errors.New("refused")}, true},
 		"connection lost": {errors.New("reset"), false},
 		"unresolved":      {&tile.UnresolvedError{Tile: here}, false},
+		"two minds":       {errors.Join(fence.ErrNotApplied, &tile.UnresolvedError{Tile: here}), false},
 		"no outcome":      {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

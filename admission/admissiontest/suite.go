@@ -341,6 +341,8 @@ func testContested(t *testing.T, s suite) {
 	require.ErrorIs(t, err, admission.ErrContested)
 	_, err = s.store.Attempt(s.ctx, b.ActionID, "second", epoch)
 	require.NoError(t, err)
+	_, err = s.store.Settle(s.ctx, admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: epoch, Sole: b.AttemptID})
+	require.ErrorIs(t, err, admission.ErrContested, "the only attempt is somebody else's")
 	assert.True(t, s.settle(b.ActionID, stream.Rejected, "second").Refunded)
 	assert.Equal(t, admission.Amount(1), s.balance(who, "card").Balance)
 }

@@ -147,6 +147,9 @@ func TestCancellationReasons(t *testing.T) {
 				assert.Equal(t, a, got)
 				assert.Equal(t, admission.Amount(1), balance(t, store, who))
 				assert.Positive(t, retries.Load())
+				left.Store(4)
+				grant(t, store, who, 1)
+				assert.Equal(t, admission.Amount(2), balance(t, store, who))
 				return
 			}
 			require.ErrorIs(t, err, c.outcome)
