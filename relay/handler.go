@@ -12,16 +12,20 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
+// startGrace is how long a request may wait for Run to begin: a program starts both at about the same time.
+const startGrace = time.Second
+
 // Handler returns the handler that upgrades requests to client connections, for the path of your choice.
-// It answers 503 with Retry-After unless Run runs, while draining, and when MaxClients are connected; 400
-// to a request that offers no subprotocol of the relay; 403 when Authorize or Origins refuse it. A
-// connection it has taken over belongs to the Relay: http.Server.Shutdown does not know of it, Run and
-// Drain end it.
+// It answers 503 with Retry-After unless Run runs (a request waits up to a second for it), while draining,
+// and when MaxClients are connected; 400 to a request that offers no subprotocol of the relay; 403 when
+// Authorize or Origins refuse it. A connection it has taken over belongs to the Relay:
+// http.Server.Shutdown does not know of it, Run and Drain end it.
 func (r *Relay) Handler() http.Handler {
 	return http.HandlerFunc(r.serve)
 }
 
 func (r *Relay) serve(w http.ResponseWriter, req *http.Request) {
+	r.awaitRun(req.Context())
 	if !r.admit() {
 		r.count.refused.Add(1)
 		w.Header().Set("Retry-After", "1")
@@ -42,6 +46,21 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) {
 		defer r.dismiss()
 		c.run()
 	}()
+}
+
+// awaitRun waits a little for Run, if it has not begun.
+func (r *Relay) awaitRun(ctx context.Context) {
+	select {
+	case <-r.began:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, startGrace)
+	defer cancel()
+	select {
+	case <-r.began:
+	case <-ctx.Done():
+	}
 }
 
 // accept decides over a request and upgrades it; false when the response says why not.

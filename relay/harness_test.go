@@ -201,6 +201,13 @@ func (o *owner) appendPayload(payload []byte, install bool) stream.Frame {
 	return stream.Frame{Tile: o.tile, Entry: fence.Entry{Position: o.at, Prev: prev, Tick: o.tick, Events: 1, Committed: time.Now().UnixMilli(), Payload: payload}}
 }
 
+// refresh is a tick without events.
+func (o *owner) refresh() {
+	o.tick++
+	_, err := o.w.store.Commit(context.Background(), fence.Commit{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Prev: o.at, Tick: o.tick})
+	require.NoError(o.w.t, err)
+}
+
 func (o *owner) publish(frames ...stream.Frame) {
 	for i := range frames {
 		o.w.fan.publish(o.tile, stream.AppendFrame(nil, &frames[i]))
@@ -385,3 +392,8 @@ func eventually(t testing.TB, f func() bool, what string, args ...any) {
 }
 
 var errDown = &fence.StoreError{Op: "read", Outcome: fence.ErrNotApplied, Err: errors.New("store is down")}
+
+// expire removes a tile's owner hash.
+func (w *world) expire(tile fence.TileID) {
+	w.store.Update(tile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+}

@@ -26,6 +26,7 @@ type Relay struct {
 	base   context.Context // of everything Run owns; ends when Run has closed the clients
 	cancel context.CancelFunc
 	slots  chan struct{} // one a cold read under way
+	began  chan struct{} // closed when Run begins
 
 	mu      sync.Mutex // before any hub's or client's mutex
 	hubs    map[fence.TileID]*hub
@@ -67,8 +68,8 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	}
 	r := &Relay{
 		sub: sub, log: log, cfg: c,
-		slots: make(chan struct{}, c.MaxRepairs),
-		hubs:  map[fence.TileID]*hub{}, clients: map[*client]struct{}{},
+		slots: make(chan struct{}, c.MaxRepairs), began: make(chan struct{}),
+		hubs: map[fence.TileID]*hub{}, clients: map[*client]struct{}{},
 	}
 	r.base, r.cancel = context.WithCancel(context.Background())
 	return r, nil
@@ -82,6 +83,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if !r.advance(idle, serving) {
 		return ErrStopped
 	}
+	close(r.began)
 	for _, loop := range []func(){r.checkLoop, r.markLoop, r.sweepLoop} {
 		r.spawn(loop)
 	}

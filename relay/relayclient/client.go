@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +68,8 @@ func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
 	return c, nil
 }
 
-func (c *Client) dial(ctx context.Context) (*websocket.Conn, *http.Response, error) {
+// dial makes one connection. status is the relay's answer to the handshake; zero: there was none.
+func (c *Client) dial(ctx context.Context) (conn *websocket.Conn, status int, err error) {
 	conn, resp, err := websocket.Dial(ctx, c.url, &websocket.DialOptions{
 		HTTPClient:   c.cfg.HTTPClient,
 		HTTPHeader:   c.cfg.Header,
@@ -79,15 +79,18 @@ func (c *Client) dial(ctx context.Context) (*websocket.Conn, *http.Response, err
 			return true
 		},
 	})
+	if resp != nil {
+		status = resp.StatusCode
+	}
 	if err != nil {
-		return nil, resp, fmt.Errorf("relay %s: %w", c.url, err)
+		return nil, status, fmt.Errorf("relay %s: %w", c.url, err)
 	}
 	if got := conn.Subprotocol(); got != c.encoding.Subprotocol() {
 		_ = conn.CloseNow()
-		return nil, resp, fmt.Errorf("relay %s: speaks %q, not %q", c.url, got, c.encoding.Subprotocol())
+		return nil, status, fmt.Errorf("relay %s: speaks %q, not %q", c.url, got, c.encoding.Subprotocol())
 	}
 	conn.SetReadLimit(int64(c.cfg.MaxMessage))
-	return conn, resp, nil
+	return conn, status, nil
 }
 
 // Subscribe starts delivery of tiles. It returns when the request is written; the first answer comes as
@@ -263,7 +266,7 @@ func (c *Client) redial() (*websocket.Conn, error) {
 			return nil, ErrClosed
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.DialTimeout)
-		conn, resp, err := c.dial(ctx)
+		conn, status, err := c.dial(ctx)
 		cancel()
 		if err == nil {
 			if err = c.resume(conn); err == nil {
@@ -272,7 +275,7 @@ func (c *Client) redial() (*websocket.Conn, error) {
 			}
 			_ = conn.CloseNow()
 		}
-		if resp != nil && resp.StatusCode >= 400 && resp.StatusCode < 500 {
+		if status >= 400 && status < 500 {
 			return nil, err
 		}
 		c.cfg.Logger.Debug("reconnect failed", "url", c.url, "error", err)

@@ -1,0 +1,350 @@
+//go:build unix
+
+package relay
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+)
+
+// counting reads a socket to the end and counts.
+func counting(conn net.Conn, got *atomic.Int64) {
+	buf := make([]byte, 8<<10)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return
+		}
+		got.Add(int64(n))
+	}
+}
+
+func waitFor(got *atomic.Int64, want int64) {
+	for got.Load() < want {
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+// BenchmarkBroadcast sends one batch with a payload of 500 bytes to all clients of a tile; an iteration
+// ends when every socket has given it up. "socket" is the floor: the same bytes, written to as many bare
+// sockets by one goroutine each ("goroutines") or by one for all ("loop"), in the same run.
+func BenchmarkBroadcast(b *testing.B) {
+	for _, n := range []int{100, 1000, 4000} {
+		b.Run(fmt.Sprintf("relay/%d", n), func(b *testing.B) { benchRelay(b, n) })
+		b.Run(fmt.Sprintf("socket-goroutines/%d", n), func(b *testing.B) { benchSockets(b, n, true) })
+		b.Run(fmt.Sprintf("socket-loop/%d", n), func(b *testing.B) { benchSockets(b, n, false) })
+	}
+}
+
+func benchRelay(b *testing.B, n int) {
+	w := newWorld(b)
+	cfg := still()
+	cfg.PingInterval = time.Hour // these clients answer nothing
+	s := w.serve(cfg)
+	o := w.claim(tileA, 1)
+	o.snapshot()
+	var got atomic.Int64
+	for range n {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "ws://"))
+		require.NoError(b, err)
+		defer conn.Close()
+		shake(b, conn)
+		go counting(conn, &got)
+	}
+	eventually(b, func() bool { return s.Stats().SyncsOut == uint64(n) }, "all are synced")
+	time.Sleep(50 * time.Millisecond)
+	payload := make([]byte, 500)
+	frames := make([][]byte, b.N)
+	for i := range frames {
+		f := o.appendPayload(payload, false)
+		frames[i] = stream.AppendFrame(nil, &f)
+	}
+	size := int64(len((&batch{tile: tileA, Entry: decoded(b, frames[0])}).bytes(relaypb.Binary)))
+	start := got.Load()
+	used := cpu()
+	b.ResetTimer()
+	for i, data := range frames {
+		w.fan.publish(tileA, data)
+		waitFor(&got, start+int64(i+1)*int64(n)*(size-2)) // numbers grow by a byte now and then
+	}
+	b.StopTimer()
+	report(b, n, cpu()-used)
+}
+
+func decoded(b *testing.B, data []byte) fence.Entry {
+	f, err := stream.DecodeFrame(data)
+	require.NoError(b, err)
+	return f.Entry
+}
+
+// cpu is what the process has used: on a shared machine steadier than the clock.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func report(b *testing.B, n int, used time.Duration) {
+	b.ReportMetric(float64(used.Nanoseconds())/float64(b.N)/float64(n), "cpu-ns/client")
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+}
+
+// shake does a handshake and subscribes to tileA with the fewest bytes.
+func shake(b *testing.B, conn net.Conn) {
+	_, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: %s\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", relaypb.Subprotocol)
+	require.NoError(b, err)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
+	require.NoError(b, err)
+	require.Equal(b, http.StatusSwitchingProtocols, resp.StatusCode)
+	body, err := relaypb.Binary.Append(nil, subscribeTo(tileA.String()))
+	require.NoError(b, err)
+	frame := append([]byte{finBinary, 0x80 | byte(len(body)), 0, 0, 0, 0}, body...) // masked with zeros
+	_, err = conn.Write(frame)
+	require.NoError(b, err)
+}
+
+func benchSockets(b *testing.B, n int, goroutines bool) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	defer ln.Close()
+	var got atomic.Int64
+	var ends []net.Conn
+	for range n {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(b, err)
+		defer conn.Close()
+		end, err := ln.Accept()
+		require.NoError(b, err)
+		defer end.Close()
+		ends = append(ends, end)
+		go counting(conn, &got)
+	}
+	data := make([]byte, 575)
+	var calls []chan []byte
+	if goroutines {
+		for _, end := range ends {
+			c := make(chan []byte, 1)
+			calls = append(calls, c)
+			go func() {
+				for d := range c {
+					_, _ = end.Write(d)
+				}
+			}()
+		}
+	}
+	used := cpu()
+	b.ResetTimer()
+	for i := range b.N {
+		if goroutines {
+			for _, c := range calls {
+				c <- data
+			}
+		} else {
+			for _, end := range ends {
+				_, _ = end.Write(data)
+			}
+		}
+		waitFor(&got, int64(i+1)*int64(n)*int64(len(data)))
+	}
+	b.StopTimer()
+	for _, c := range calls {
+		close(c)
+	}
+	report(b, n, cpu()-used)
+}
+
+// BenchmarkCommitToClient is the whole way in one process: 1,000 clients, each watching three of sixty
+// tiles that tick twice a second, through memfanout, the relay, loopback sockets and relayclient, decoded
+// and verified. It takes ten seconds whatever b.N; run it with -benchtime=1x.
+func BenchmarkCommitToClient(b *testing.B) {
+	const clients, tiles, each, ticks = 1000, 60, 3, 20
+	w := newWorld(b)
+	broker := memfanout.New()
+	r, err := New(broker, memstream.New(w.store), nil)
+	require.NoError(b, err)
+	ts := httptest.NewServer(r.Handler())
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+
+	var owners []*owner
+	for i := range tiles {
+		o := w.claim(tileA+fence.TileID(i), 1)
+		o.snapshot()
+		owners = append(owners, o)
+	}
+	sent := sync.Map{} // position: time published
+	var mu sync.Mutex
+	var took []time.Duration
+	url := "ws" + strings.TrimPrefix(ts.URL, "http")
+	all := make([]*relayclient.Client, clients)
+	for i := range all {
+		all[i], err = relayclient.Dial(ctx, url, &relayclient.Config{Frame: func(f stream.Frame) {
+			at, _ := sent.Load(f.Position)
+			d := time.Since(at.(time.Time))
+			mu.Lock()
+			took = append(took, d)
+			mu.Unlock()
+		}})
+		require.NoError(b, err)
+		for j := range each {
+			require.NoError(b, all[i].Subscribe(ctx, owners[(i*each+j)%tiles].tile))
+		}
+	}
+	eventually(b, func() bool { return r.Stats().SyncsOut == clients*each }, "all are synced")
+
+	var group sync.WaitGroup
+	b.ResetTimer()
+	for i, o := range owners {
+		group.Go(func() { // the phases are spread, as a host spreads them
+			time.Sleep(time.Duration(i) * 500 * time.Millisecond / tiles)
+			for range ticks {
+				next := time.Now().Add(500 * time.Millisecond)
+				f := o.appendPayload(make([]byte, 500), false)
+				sent.Store(f.Position, time.Now())
+				_, _ = broker.Publish(ctx, []fanout.Message{{Tile: o.tile, Data: stream.AppendFrame(nil, &f)}})
+				time.Sleep(time.Until(next))
+			}
+		})
+	}
+	group.Wait()
+	want := clients * each * ticks
+	eventually(b, func() bool { mu.Lock(); defer mu.Unlock(); return len(took) == want }, "every client has every batch")
+	b.StopTimer()
+	slices.Sort(took)
+	at := func(p float64) float64 { return float64(took[int(p*float64(len(took)-1))].Microseconds()) / 1000 }
+	b.ReportMetric(at(0.5), "p50-ms")
+	b.ReportMetric(at(0.99), "p99-ms")
+	b.ReportMetric(at(1), "max-ms")
+	b.ReportMetric(float64(want)/10, "frames/s")
+	require.Zero(b, r.Stats().Gaps)
+	require.Zero(b, r.Stats().SlowDrops)
+	for _, c := range all {
+		_ = c.Close()
+	}
+	cancel()
+	require.NoError(b, <-ran)
+	ts.Close()
+}
+
+// BenchmarkDeliver is the relay's own part of a broadcast: decode, verify, judge, encode, and queue to
+// clients that have no sockets.
+func BenchmarkDeliver(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w := newWorld(b)
+			s := w.serve(still())
+			o := w.claim(tileA, 1)
+			o.snapshot()
+			var all []*client
+			for range n {
+				c, _ := s.testJoin(tileA)
+				all = append(all, c)
+			}
+			h := s.hub(tileA)
+			eventually(b, func() bool { _, ok := h.position(); return ok }, "loaded")
+			frames := make([][]byte, b.N)
+			for i := range frames {
+				f := o.appendPayload(make([]byte, 500), false)
+				frames[i] = stream.AppendFrame(nil, &f)
+			}
+			for _, c := range all {
+				c.drain()
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i, data := range frames {
+				h.deliver(data)
+				if i%100 == 0 {
+					b.StopTimer()
+					for _, c := range all {
+						c.drain()
+					}
+					b.StartTimer()
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSync encodes what a new client is sent: a snapshot of 100 KiB and 60 batches of 500 bytes.
+func BenchmarkSync(b *testing.B) {
+	l := line{}
+	for range 120 {
+		e := l.next(1, 'a')
+		e.Payload = make([]byte, 500)
+		l = append(l, e)
+	}
+	rec := l.recovery(60)
+	rec.Snapshot.Blob = make([]byte, 100<<10)
+	v := &view{}
+	v.adopt(tileA, rec, false)
+	for _, e := range []relaypb.Encoding{relaypb.Binary, relaypb.JSON} {
+		b.Run(e.Subprotocol(), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s, _ := v.sync(fence.Position{})
+				b.SetBytes(int64(len(prepare(e, syncMessage(tileA, s)))))
+			}
+		})
+	}
+}
+
+// BenchmarkDecode reads a client's Subscribe of ten tiles, and a relay's Frame of 500 bytes.
+func BenchmarkDecode(b *testing.B) {
+	var names []string
+	for i := range 10 {
+		names = append(names, (tileA + fence.TileID(i)).String())
+	}
+	e := line{}.next(1, 'a')
+	e.Payload = make([]byte, 500)
+	for _, enc := range []relaypb.Encoding{relaypb.Binary, relaypb.JSON} {
+		ask, err := enc.Append(nil, subscribeTo(names...))
+		require.NoError(b, err)
+		frame, err := enc.Append(nil, &relaypb.ServerMessage{Tile: tileA.String(), Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}})
+		require.NoError(b, err)
+		kind := websocket.MessageBinary
+		if enc == relaypb.JSON {
+			kind = websocket.MessageText
+		}
+		b.Run("subscribe/"+enc.Subprotocol(), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := decodeInbound(enc, kind, ask); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("frame/"+enc.Subprotocol(), func(b *testing.B) {
+			b.ReportAllocs()
+			m := &relaypb.ServerMessage{}
+			for b.Loop() {
+				if err := enc.Decode(frame, m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

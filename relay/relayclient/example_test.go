@@ -1,0 +1,50 @@
+package relayclient_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+)
+
+// A client is given a tile's state, and then every batch in order.
+func ExampleDial() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	store := memfence.New()
+	r, _ := relay.New(memfanout.New(), memstream.New(store), nil)
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	server := httptest.NewServer(r.Handler())
+
+	tile := fence.TileID(0x85283473fffffff)
+	_, _ = store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:9000", Seq: 1, Blob: []byte("an empty field")})
+
+	given := make(chan string)
+	client, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{
+		Sync: func(s relayclient.Sync) {
+			given <- fmt.Sprintf("tile %s at %d: %s (owner %s)", s.Tile, s.Position.Seq, s.Snapshot.Blob, s.Owner.Contact)
+		},
+		Frame: func(f stream.Frame) { given <- fmt.Sprintf("batch %d: %s", f.Seq, f.Payload) },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = client.Subscribe(ctx, tile)
+	fmt.Println(<-given)
+
+	_ = client.Close()
+	cancel()
+	<-ran
+	server.Close()
+	// Output:
+	// tile 85283473fffffff at 1: an empty field (owner owner:9000)
+}
