@@ -17,7 +17,7 @@ const (
 	DefaultPassBytes       = 16 << 20
 	DefaultMarkEvery       = 500 * time.Millisecond
 	DefaultRenewEvery      = 5 * time.Second
-	DefaultMarkConcurrency = 16
+	DefaultMarkConcurrency = 256
 	DefaultStoreTimeout    = 2 * time.Second
 	DefaultPublishTimeout  = 2 * time.Second
 	DefaultRetryMin        = 50 * time.Millisecond
@@ -56,7 +56,9 @@ type Config struct {
 	// below the lease given to stream.Log.Trim. Default 5 s. At least MarkEvery.
 	RenewEvery time.Duration
 
-	// MarkConcurrency is how many watermark calls are under way at once. Default 16.
+	// MarkConcurrency is how many watermark calls are under way at once. It should exceed the
+	// connections the log has to one node: then the calls to a node that hangs leave room for the
+	// others'. Default 256.
 	MarkConcurrency int
 
 	// StoreTimeout bounds one call to the log. Default 2 s.

@@ -57,13 +57,13 @@ func (r *run) bookResume(marks []mark, now time.Time) {
 }
 
 // startMarks writes the watermarks of tiles.
-func (r *run) startMarks(tiles []*tile) {
+func (r *run) startMarks(l lane, tiles []*tile) {
 	marks := make([]mark, len(tiles))
 	for i, t := range tiles {
 		t.marking = true
 		marks[i] = mark{tile: t, id: t.cursor.tile, seq: min(t.cursor.read, fence.MaxNumber)}
 	}
-	r.start(markLane, func(ctx context.Context) func(time.Time) {
+	r.start(l, func(ctx context.Context) func(time.Time) {
 		r.b.each(ctx, marks, func(ctx context.Context, m *mark) error {
 			// Everything at or below seq is published, nothing above it is known to be: both say so. The
 			// pending one first, for it must not be missing while the other exists.
@@ -95,11 +95,11 @@ func (r *run) bookMarks(marks []mark, now time.Time) {
 }
 
 // unmarked returns the tiles whose watermarks are behind.
-func (r *run) unmarked() []*tile {
-	var tiles []*tile
+func (r *run) unmarked() map[lane][]*tile {
+	tiles := map[lane][]*tile{}
 	for _, t := range r.order {
 		if t.resumed && t.marked < t.cursor.read {
-			tiles = append(tiles, t)
+			tiles[t.markLane()] = append(tiles[t.markLane()], t)
 		}
 	}
 	return tiles

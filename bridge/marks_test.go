@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,56 @@ func TestMarksWhileFailing(t *testing.T) {
 		r.pub.set(nil)
 		time.Sleep(5 * time.Second)
 		require.Equal(t, upTo(1, 13), r.pub.seqs(1))
+	})
+}
+
+// TestMarksOfAHungNode: the calls to a node that hangs do not hold up the watermarks of the others, be it
+// at the start, in between or at the end.
+func TestMarksOfAHungNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		var hung atomic.Bool
+		hung.Store(true)
+		r.log.before = func(op bridge.Op, tile fence.TileID) error {
+			if hung.Load() && tile > 100 && (op == bridge.OpMark || op == bridge.OpResume) {
+				time.Sleep(2 * time.Second) // the default StoreTimeout
+				return errDown
+			}
+			return nil
+		}
+		var ids []fence.TileID
+		for i := range fence.TileID(200) {
+			ids = append(ids, i+1)
+		}
+		b, stop := r.run(&bridge.Config{DrainTimeout: 3 * time.Second}, ids...)
+		time.Sleep(2100 * ms)
+		r.commit(1, 1, 1)
+		settle()
+		require.Equal(t, upTo(1, 1), r.pub.seqs(1))
+		hung.Store(false)
+		time.Sleep(10 * time.Second)
+		hung.Store(true)
+		time.Sleep(5 * time.Second)
+		r.log.takeMarks()
+		for range 20 {
+			r.commit(1, 1, 1)
+			r.commit(150, 1, 1)
+			time.Sleep(500 * ms)
+		}
+		require.Equal(t, upTo(1, 20), r.pub.seqs(150), "it is forwarded all the same")
+		var last time.Time
+		for _, m := range r.log.takeMarks() {
+			if m.tile == 1 && m.c == bridgeAcked {
+				require.True(t, last.IsZero() || m.at.Sub(last) < 700*ms)
+				last = m.at
+			}
+		}
+		require.WithinDuration(t, time.Now(), last, 700*ms)
+		r.commit(1, 1, 1)
+		time.Sleep(20 * ms)
+		stop()
+		acked, _ := r.mark(1, bridgeAcked)
+		require.Equal(t, fence.Seq(22), acked.Seq)
+		require.EqualValues(t, 42, b.Stats().Batches)
 	})
 }
 

@@ -101,6 +101,17 @@ func TestOneReadForAllTiles(t *testing.T) {
 	})
 }
 
+// TestPassesRest: slow passes do not follow one another without pause.
+func TestPassesRest(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.log.alter = func(*stream.Chunk) { time.Sleep(30 * ms) }
+		r.commit(1, 1, 1)
+		r.run(nil, 1)
+		time.Sleep(999 * ms)
+		require.Len(t, r.log.takeReads(), 1000/60+1)
+	})
+}
+
 // TestCatchingUp: a tile that is behind is read without pause, in chunks.
 func TestCatchingUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {

@@ -118,9 +118,8 @@ func TestOnRealServers(t *testing.T) {
 		}
 		require.Equal(t, want, marks[stream.BridgeAcked].Seq)
 		require.Equal(t, want, marks[stream.BridgePending].Seq)
-		require.NoError(t, s.coord.Del(context.WithoutCancel(t.Context()), fence.KeysOf(id).Stream, fence.KeysOf(id).Marks,
-			fence.KeysOf(id).Owner, fence.KeysOf(id).Dead).Err())
 	}
+	s.remove(t, ids)
 	stats := b.Stats()
 	require.EqualValues(t, tiles*ticks, stats.Batches)
 	require.EqualValues(t, 1, stats.DeadLetters)

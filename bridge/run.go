@@ -15,10 +15,11 @@ import (
 type lane int
 
 const (
-	passLane   lane = iota // healthy tiles
-	retryLane              // tiles that failed
-	resumeLane             // new tiles: where did forwarding end?
-	markLane
+	passLane      lane = iota // healthy tiles
+	retryLane                 // tiles that failed
+	resumeLane                // new tiles: where did forwarding end?
+	markLane                  // watermarks of healthy tiles
+	markRetryLane             // watermarks of tiles that failed in any way
 	lanes
 )
 
@@ -89,10 +90,10 @@ func (r *run) drain() {
 	limit := time.AfterFunc(r.b.cfg.DrainTimeout, r.cancel)
 	defer limit.Stop()
 	r.await()
-	if due := r.unmarked(); len(due) > 0 {
-		r.startMarks(due)
-		r.await()
+	for l, tiles := range r.unmarked() {
+		r.startMarks(l, tiles)
 	}
+	r.await()
 	r.wg.Wait()
 	r.b.count(func(s *Stats) { s.Failing, s.Backlog = 0, 0 })
 }
@@ -143,7 +144,7 @@ func (r *run) dispatch(now time.Time) (next time.Time) {
 			queues[t.lane()].add(t, t.due, soon)
 		}
 		if t.resumed && !t.marking {
-			queues[markLane].add(t, latest(t.markDue(&r.b.cfg), r.marksFrom), now)
+			queues[t.markLane()].add(t, latest(t.markDue(&r.b.cfg), r.marksFrom), now)
 		}
 	}
 	next = now.Add(time.Hour)
@@ -183,10 +184,10 @@ func (r *run) startLane(l lane, tiles []*tile, now time.Time) {
 	switch l {
 	case resumeLane:
 		r.startResume(tiles)
-	case markLane:
+	case markLane, markRetryLane:
 		// Many small flushes would cost a wake-up each: let the next ones gather.
 		r.marksFrom = now.Add(r.b.cfg.MarkEvery / 10)
-		r.startMarks(tiles)
+		r.startMarks(l, tiles)
 	default:
 		r.startPass(l, tiles, now)
 	}

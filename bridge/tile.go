@@ -39,6 +39,13 @@ func (t *tile) lane() lane {
 	return passLane
 }
 
+func (t *tile) markLane() lane {
+	if t.failures > 0 || t.markFailures > 0 {
+		return markRetryLane
+	}
+	return markLane
+}
+
 // wake makes an idle, healthy tile due.
 func (t *tile) wake(now time.Time) {
 	if t.failures == 0 && !t.busy && t.due.After(now) {
@@ -140,5 +147,7 @@ func (r *run) reschedule(t *tile, pt *part, began, now time.Time) {
 		t.due = now
 		return
 	}
-	t.due = began.Add(t.interval)
+	// With very many tiles a pass takes longer than MinPoll: leave both clusters as much time as it took.
+	rest := min(now.Sub(began), cfg.MaxPoll)
+	t.due = latest(began.Add(t.interval), now.Add(rest))
 }

@@ -1,0 +1,223 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+)
+
+// feeder commits batches of about two kilobytes on many tiles.
+type feeder struct {
+	commit  fence.CommitFn
+	ids     []fence.TileID
+	heads   []fence.Position
+	payload []byte
+}
+
+func newFeeder(b *testing.B, commit fence.CommitFn, tiles int) *feeder {
+	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: slices.Repeat([][]byte{make([]byte, 200)}, 10)})
+	require.NoError(b, err)
+	f := &feeder{commit: commit, payload: payload, ids: make([]fence.TileID, tiles), heads: make([]fence.Position, tiles)}
+	for i := range f.ids {
+		f.ids[i] = fence.TileID(rand.Uint64() | 1)
+	}
+	return f
+}
+
+// one commits the next batch of tile i.
+func (f *feeder) one(ctx context.Context, i int) error {
+	r, err := f.commit(ctx, fence.Commit{Tile: f.ids[i], Epoch: 1, Contact: "bench", Prev: f.heads[i],
+		Tick: fence.Tick(f.heads[i].Seq), Events: 10, Payload: f.payload, Install: f.heads[i].Seq == 0})
+	if err == nil {
+		f.heads[i] = r.Position
+	}
+	return err
+}
+
+// each commits n batches on every tile.
+func (f *feeder) each(b *testing.B, n int) {
+	var g errgroup.Group
+	g.SetLimit(32)
+	for i := range f.ids {
+		g.Go(func() error {
+			for range n {
+				if err := f.one(b.Context(), i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(b, g.Wait())
+}
+
+// counter passes messages on and tells when so many have been.
+type counter struct {
+	fanout.Publisher
+	sent  atomic.Int64
+	until atomic.Int64
+	full  chan struct{}
+}
+
+func (c *counter) Publish(ctx context.Context, m []fanout.Message) (int, error) {
+	n, err := c.Publisher.Publish(ctx, m)
+	if now := c.sent.Add(int64(n)); now >= c.until.Load() && now-int64(n) < c.until.Load() {
+		c.full <- struct{}{}
+	}
+	return n, err
+}
+
+// backlog measures how fast a bridge works off what was committed: each round has a bridge of its own, begun when all is committed.
+func backlog(b *testing.B, f *feeder, log stream.Log, pub fanout.Publisher, perTile int) {
+	n := perTile * len(f.ids)
+	for b.Loop() {
+		b.StopTimer()
+		f.each(b, perTile)
+		c := &counter{Publisher: pub, full: make(chan struct{}, 1)}
+		c.until.Store(int64(n))
+		br, err := bridge.New(log, c, f.ids, nil)
+		require.NoError(b, err)
+		ctx, cancel := context.WithCancel(b.Context())
+		ended := make(chan error, 1)
+		b.StartTimer()
+		go func() { ended <- br.Run(ctx) }()
+		<-c.full
+		b.StopTimer()
+		cancel()
+		require.NoError(b, <-ended)
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "batches/s")
+}
+
+// BenchmarkMemory compares the bridge, over the back ends in memory, with a publish of the same frames.
+func BenchmarkMemory(b *testing.B) {
+	for _, tiles := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("publish alone/%d tiles", tiles), func(b *testing.B) {
+			broker := memfanout.New()
+			f := newFeeder(b, nil, tiles)
+			messages := make([]fanout.Message, tiles)
+			n := 0
+			for b.Loop() {
+				for i, id := range f.ids {
+					data := stream.AppendFrame(make([]byte, 0, len(f.payload)+128), &stream.Frame{Tile: id, Entry: fence.Entry{Payload: f.payload}})
+					messages[i] = fanout.Message{Tile: id, Data: data}
+				}
+				_, _ = broker.Publish(b.Context(), messages)
+				n += tiles
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "batches/s")
+		})
+		b.Run(fmt.Sprintf("backlog/%d tiles", tiles), func(b *testing.B) {
+			store := memfence.New()
+			backlog(b, newFeeder(b, store.Commit, tiles), memstream.New(store), memfanout.New(), 10000/tiles)
+		})
+	}
+}
+
+// BenchmarkRedis measures the bridge between two Redis clusters.
+func BenchmarkRedis(b *testing.B) {
+	s := openServers(b)
+	for _, tiles := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("backlog/%d tiles", tiles), func(b *testing.B) {
+			f := newFeeder(b, s.store.Commit, tiles)
+			defer s.remove(b, f.ids)
+			backlog(b, f, s.log, s.pub, 10000/tiles)
+		})
+	}
+}
+
+// BenchmarkLatency measures the way from the call of commit to a subscriber, for tiles that tick twice a
+// second, evenly spread; one operation is three seconds of it. A tile's first batch does not count.
+func BenchmarkLatency(b *testing.B) {
+	s := openServers(b)
+	for _, tiles := range []int{100, 500} {
+		b.Run(fmt.Sprintf("%d tiles", tiles), func(b *testing.B) {
+			f := newFeeder(b, s.store.Commit, tiles)
+			defer s.remove(b, f.ids)
+			var mu sync.Mutex
+			var times []time.Duration
+			epoch := time.Now()
+			for _, id := range f.ids {
+				stop, err := s.sub.Subscribe(b.Context(), id, func(data []byte) {
+					frame, err := stream.DecodeFrame(data)
+					if err != nil || frame.Seq == 1 {
+						return // the first one finds the bridge polling as for a quiet tile
+					}
+					sent := time.Duration(binary.BigEndian.Uint64(frame.Payload[len(frame.Payload)-64:]))
+					mu.Lock()
+					defer mu.Unlock()
+					times = append(times, time.Since(epoch)-sent)
+				})
+				require.NoError(b, err)
+				defer stop()
+			}
+			br, err := bridge.New(s.log, s.pub, f.ids, nil)
+			require.NoError(b, err)
+			ctx, cancel := context.WithCancel(b.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- br.Run(ctx) }()
+			for b.Loop() {
+				tick(b, f, epoch, 6)
+			}
+			cancel()
+			require.NoError(b, <-ended)
+			mu.Lock()
+			defer mu.Unlock()
+			slices.Sort(times)
+			for _, q := range []int{50, 99} {
+				b.ReportMetric(float64(times[len(times)*q/100].Microseconds())/1000, fmt.Sprintf("p%d-ms", q))
+			}
+			b.ReportMetric(float64(br.Stats().Passes)/b.Elapsed().Seconds(), "passes/s")
+		})
+	}
+}
+
+// tick lets every tile commit so many times, twice a second. Each batch carries the time since epoch.
+func tick(b *testing.B, f *feeder, epoch time.Time, times int) {
+	var g errgroup.Group
+	for i := range f.ids {
+		g.Go(func() error {
+			time.Sleep(500 * time.Millisecond * time.Duration(i) / time.Duration(len(f.ids)))
+			own := *f
+			own.payload = slices.Clone(f.payload)
+			beat := time.NewTicker(500 * time.Millisecond)
+			defer beat.Stop()
+			for range times {
+				binary.BigEndian.PutUint64(own.payload[len(own.payload)-64:], uint64(time.Since(epoch)))
+				if err := own.one(b.Context(), i); err != nil {
+					return err
+				}
+				<-beat.C
+			}
+			return nil
+		})
+	}
+	require.NoError(b, g.Wait())
+}
+
+// remove deletes what the tiles left.
+func (s *servers) remove(t testing.TB, ids []fence.TileID) {
+	ctx := context.WithoutCancel(t.Context())
+	for _, id := range ids {
+		k := fence.KeysOf(id)
+		require.NoError(t, s.coord.Del(ctx, k.Stream, k.Marks, k.Owner, k.Snapshot, k.Dead).Err())
+	}
+}
