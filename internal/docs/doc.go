@@ -1,0 +1,3 @@
+// Package docs holds tests about the documentation: what every package must have, and links that must
+// lead somewhere.
+package docs
