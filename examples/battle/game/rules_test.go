@@ -248,6 +248,8 @@ func TestReturnWaitsForRoom(t *testing.T) {
 	m.play(fire, fire, fire)
 	m.play(order("eve", game.Order{Kind: game.Spawn}))
 	assert.Len(t, m.view.Ships(), 7, "the seventh cell is kept for the ship that returns")
+	eighth := game.Event{Kind: game.Spawned, Ship: 8, Cell: victim.Cell, Hull: 1, Owner: "eve"}
+	assert.ErrorIs(t, m.rules.Apply(m.tick, [][]byte{eighth.Append(nil)}), game.ErrDisagree)
 	for range game.ReturnTicks {
 		m.play()
 	}
