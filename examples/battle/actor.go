@@ -106,10 +106,10 @@ func (a *actorProcess) checkpointer(ctx context.Context) error {
 }
 
 func (a *actorProcess) relay(ctx context.Context) (err error) {
-	if a.re, err = newRelay(a.backends, a.world, a.logger); err != nil {
+	if a.re, err = newRelay(a.backends, a.world, a.meters, a.logger); err != nil {
 		return err
 	}
-	t := &tower{store: a.backends.store, world: a.world, meters: a.meters}
+	t := &tower{store: a.backends.store, world: a.world, meters: a.meters, relay: a.re}
 	if a.options.hostList != "" {
 		t.contacts = strings.Split(a.options.hostList, ",")
 	}

@@ -94,15 +94,15 @@ func (d *deployment) start() (err error) {
 	if err != nil {
 		return err
 	}
-	d.tower = &tower{store: b.store, world: d.world, hosts: hosts, meters: d.meters, bots: d.options.clients}
+	if d.relay, err = newRelay(b, d.world, d.meters, d.logger); err != nil {
+		return err
+	}
+	d.onStop(d.crew.start("relay", d.relay.Run))
+	d.tower = &tower{store: b.store, world: d.world, hosts: hosts, meters: d.meters, relay: d.relay, bots: d.options.clients}
 	for _, h := range hosts {
 		d.tower.contacts = append(d.tower.contacts, h.contact)
 	}
 	d.onStop(d.crew.start("tower", d.tower.run))
-	if d.relay, err = newRelay(b, d.world, d.logger); err != nil {
-		return err
-	}
-	d.onStop(d.crew.start("relay", d.relay.Run))
 	gateway, stopGateway, err := startGateway(d.crew, b, d.logger)
 	if err != nil {
 		return err
@@ -206,12 +206,17 @@ func newCheckpointer(b *backends, world []fence.TileID, m *meters, logger *slog.
 		Hooks: checkpoint.Hooks{Durable: func(checkpoint.DurableInfo) { m.checkpoints.Add(1) }}})
 }
 
-func newRelay(b *backends, world []fence.TileID, logger *slog.Logger) (*relay.Relay, error) {
+func newRelay(b *backends, world []fence.TileID, m *meters, logger *slog.Logger) (*relay.Relay, error) {
 	known := map[fence.TileID]bool{}
 	for _, id := range world {
 		known[id] = true
 	}
 	return relay.New(b.subscriber, b.log, &relay.Config{Logger: logger, MaxClients: 25000,
+		Hooks: relay.Hooks{Repaired: func(i relay.RepairInfo) {
+			if i.Err == nil && (i.Kind == "tail" || i.Kind == "full") { // the others are first loads and refreshes
+				m.relayRepairs.Add(1)
+			}
+		}},
 		AuthorizeTile: func(_ *http.Request, id fence.TileID) error {
 			if !known[id] {
 				return fmt.Errorf("tile %s is not part of this battle", id)

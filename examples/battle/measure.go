@@ -87,8 +87,8 @@ type meters struct {
 	trimmed, takeovers            atomic.Int64
 	commitLatency, tickLatency    *histogram
 	encodeLatency                 *histogram
-	// Checkpointer.
-	checkpoints atomic.Int64
+	// Checkpointer and relay.
+	checkpoints, relayRepairs atomic.Int64
 	// Bots.
 	watchers                  atomic.Int64
 	clientLatency             *histogram

@@ -36,7 +36,8 @@ type report struct {
 	BytesPerClientTick float64 `json:"bytes_per_client_tick"`
 	ClientFrames       int64   `json:"client_frames"`
 	GapsRelay          uint64  `json:"relay_gaps"`
-	RepairsRelay       uint64  `json:"relay_repairs"`
+	RepairsRelay       int64   `json:"relay_gaps_repaired"`
+	ColdReads          uint64  `json:"relay_cold_reads"`
 	GapsClient         int64   `json:"client_gaps"`
 	RepairsClient      int64   `json:"client_gaps_repaired"`
 	StaleDrops         uint64  `json:"stale_drops"`
@@ -73,7 +74,7 @@ func (r *report) fill(m *meters, br *bridge.Bridge, re *relay.Relay) {
 	r.Moves, r.MovesFailed, r.Cards, r.Ledger = m.moves.Load(), m.movesFailed.Load(), m.cards.Load(), m.outcomes.snapshot()
 	if re != nil {
 		s := re.Stats()
-		r.GapsRelay, r.RepairsRelay, r.SlowDrops = s.Gaps, s.Repairs, s.SlowDrops
+		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SlowDrops = s.Gaps, m.relayRepairs.Load(), s.Repairs, s.SlowDrops
 		r.StaleDrops += s.StaleDrops
 	}
 	if r.ClientFrames > 0 {
@@ -103,7 +104,7 @@ func (r *report) write(form string, out io.Writer) error {
 	line("commit latency", "p50 %.2f ms, p99 %.2f ms", r.CommitLatency.P50, r.CommitLatency.P99)
 	line("commit to client", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (%d frames)", r.CommitToClient.P50, r.CommitToClient.P99, r.CommitToClient.Max, r.ClientFrames)
 	line("per client and tick", "%.0f bytes", r.BytesPerClientTick)
-	line("gaps", "%d at the relay (%d cold reads), %d at clients (%d repaired)", r.GapsRelay, r.RepairsRelay, r.GapsClient, r.RepairsClient)
+	line("gaps", "%d at the relay (%d repaired, %d cold reads in all), %d at clients (%d repaired)", r.GapsRelay, r.RepairsRelay, r.ColdReads, r.GapsClient, r.RepairsClient)
 	line("dropped", "%d stale, %d for slow clients", r.StaleDrops, r.SlowDrops)
 	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints", r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
 	line("ownership", "%d take-overs, %d batches put back, %d rebases", r.Takeovers, r.Reappended, r.Rebases)

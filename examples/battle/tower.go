@@ -14,6 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -25,6 +26,7 @@ type tower struct {
 	contacts []string // of the tile hosts, for the take-over button
 	hosts    []*host  // those in this process
 	meters   *meters
+	relay    *relay.Relay // in this process, or nil
 	bots     int
 
 	mu     sync.Mutex
@@ -74,6 +76,12 @@ func (t *tower) look(ctx context.Context, commits, events float64) {
 	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events, Watchers: int(t.meters.watchers.Load()), Bots: t.bots,
 		Gaps: uint64(t.meters.clientGaps.Load()), Repairs: uint64(t.meters.clientRepairs.Load()),
 		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
+	if t.relay != nil {
+		r := t.relay.Stats()
+		s.Watchers = r.Clients
+		s.Gaps += r.Gaps
+		s.Repairs += uint64(t.meters.relayRepairs.Load())
+	}
 	for i, id := range t.world {
 		before := spectator.TileStatus{Tile: id}
 		if i < len(old.Tiles) {
