@@ -14,24 +14,23 @@ import (
 // after another, in the order that loses nothing; the first that fails is reported at once.
 type crew struct {
 	ctx    context.Context // values only; actors are stopped by stop
-	failed chan error      // capacity 1: the first failure
+	failed chan struct{}   // closed at the first failure
 	mu     sync.Mutex
 	errs   []error
 }
 
 func newCrew(ctx context.Context) *crew {
-	return &crew{ctx: context.WithoutCancel(ctx), failed: make(chan error, 1)}
+	return &crew{ctx: context.WithoutCancel(ctx), failed: make(chan struct{})}
 }
 
 // fail records a failure.
 func (c *crew) fail(err error) {
 	c.mu.Lock()
-	c.errs = append(c.errs, err)
-	c.mu.Unlock()
-	select {
-	case c.failed <- err:
-	default:
+	defer c.mu.Unlock()
+	if c.errs == nil {
+		close(c.failed)
 	}
+	c.errs = append(c.errs, err)
 }
 
 // err is everything that failed.
@@ -86,7 +85,7 @@ func (c *crew) serveHTTP(name string, l net.Listener, h http.Handler) (stop func
 		if server.Shutdown(bounded) != nil {
 			_ = server.Close() // whoever still reads has had its moment
 		}
-		<-ended
+		_ = <-ended // that it was told to stop
 		return nil
 	})
 }
