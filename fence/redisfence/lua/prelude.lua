@@ -1,32 +1,35 @@
 -- Shared by all functions of the library. Numbers travel as decimal strings and are compared as doubles,
--- exact up to 2^53-1; whoever calls makes them, Lua never formats one.
+-- exact up to 2^53-1; whoever calls makes them, Lua formats none but the clock.
 
 local MAX = 9007199254740991
 
 -- number returns s as a number if it is a plain decimal from 0 to MAX, else nil.
 local function number(s)
-  if type(s) ~= 'string' or #s > 16 or not string.find(s, '^%d+$') then return nil end
-  if #s > 1 and string.byte(s) == 48 then return nil end
   local n = tonumber(s)
-  if n > MAX then return nil end
-  return n
+  if n and n <= MAX and (s:find('^[1-9]%d*$') or s == '0') then return n end
 end
 
 local function is_chain(s)
-  return type(s) == 'string' and #s == 16 and not string.find(s, '[^0-9a-f]')
+  return s and #s == 16 and not s:find('[^0-9a-f]')
 end
 
 local function is_contact(s)
-  return type(s) == 'string' and #s > 0 and #s <= 255
+  return s and #s > 0 and #s <= 255
 end
 
 local function invalid(what)
   return {'invalid', what}
 end
 
+-- now is the server's clock in milliseconds.
 local function now()
   local t = redis.call('TIME')
-  return t[1] .. string.format('%03d', math.floor(tonumber(t[2]) / 1000))
+  local micro = t[2]
+  local digits = #micro
+  if digits < 6 then
+    micro = ('00000'):sub(digits) .. micro
+  end
+  return t[1] .. micro:sub(1, 3)
 end
 
 -- last_of returns epoch, seq and chain of the place where the tile's history ends when there is no owner
@@ -56,22 +59,41 @@ local function last_of(stream, snapshot)
   return epoch, seq, chain, nil
 end
 
--- read_owner returns the owner hash as a table {epoch, seq, chain, contact, tick}, false when there is
--- none, or nil and a complaint when it cannot be read: the caller then writes nothing.
-local function read_owner(key)
-  local o = redis.call('HMGET', key, 'epoch', 'seq', 'chain', 'contact', 'tick')
+-- owner_hash reads the owner hash as a table {epoch, seq, chain, contact, tick}, false where it has nothing.
+local function owner_hash(key)
+  return redis.call('HMGET', key, 'epoch', 'seq', 'chain', 'contact', 'tick')
+end
+
+-- readable judges what owner_hash read: true, false when there is no owner hash, or nil and a complaint; the
+-- caller then writes nothing.
+local function readable(o)
   if not o[1] and not o[2] and not o[3] and not o[4] and not o[5] then return false end
   if not number(o[1]) or o[1] == '0' or not number(o[2]) or not is_chain(o[3]) or not is_contact(o[4]) or not number(o[5]) then
     return nil, 'the owner hash lacks a readable epoch, seq, chain, contact or tick'
   end
-  return o
+  return true
 end
 
--- later returns the higher of two ticks. Under one epoch the owner hash's does not go back: a commit that was
--- delayed on its way may still be recognised, or refresh, after later ticks.
-local function later(a, b)
-  if tonumber(a) > tonumber(b) then return a end
-  return b
+-- read_owner returns the owner hash, false when there is none, or nil and a complaint.
+local function read_owner(key)
+  local o = owner_hash(key)
+  local ok, why = readable(o)
+  return ok and o, why
+end
+
+-- own writes the whole owner hash and starts its time to live.
+local function own(key, epoch, contact, seq, chain, tick, ttl)
+  redis.call('HSET', key, 'epoch', epoch, 'contact', contact, 'seq', seq, 'chain', chain, 'tick', tick)
+  redis.call('PEXPIRE', key, ttl)
+end
+
+-- keep moves the owner hash o on under the same epoch. The tick does not go back: a commit that was delayed
+-- on its way may still be recognised, or refresh, after later ticks.
+local function keep(key, o, contact, seq, chain, tick, ttl)
+  if tonumber(o[5]) > tonumber(tick) then tick = o[5] end
+  if o[4] ~= contact then return own(key, o[1], contact, seq, chain, tick, ttl) end
+  redis.call('HSET', key, 'seq', seq, 'chain', chain, 'tick', tick)
+  redis.call('PEXPIRE', key, ttl)
 end
 
 -- append adds an entry to the stream: nil, or a complaint when Redis refuses it, which it does only when

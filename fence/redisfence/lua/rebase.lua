@@ -25,9 +25,11 @@ local function rebase(keys, args)
     if why then return {'corrupt', why} end
   end
   if e == tonumber(le) and lc == args[4] then
-    local tick = owner and later(owner[5], args[5]) or args[5]
-    redis.call('HSET', keys[1], 'epoch', args[1], 'contact', args[2], 'seq', ls, 'chain', lc, 'tick', tick)
-    redis.call('PEXPIRE', keys[1], args[8])
+    if owner then
+      keep(keys[1], owner, args[2], ls, lc, args[5], args[8])
+    else
+      own(keys[1], args[1], args[2], ls, lc, args[5], args[8])
+    end
     return {'again', args[1], ls, lc}
   end
   local known = redis.call('HGET', keys[3], 'epoch')
@@ -44,7 +46,6 @@ local function rebase(keys, args)
   if why then return {'corrupt', why} end
   redis.call('HSET', keys[3], 'epoch', args[1], 'seq', args[3], 'chain', args[4], 'tick', args[5],
     'contact', args[2], 'sum', args[6], 'at', at, 'blob', args[7])
-  redis.call('HSET', keys[1], 'epoch', args[1], 'contact', args[2], 'seq', args[3], 'chain', args[4], 'tick', args[5])
-  redis.call('PEXPIRE', keys[1], args[8])
+  own(keys[1], args[1], args[2], args[3], args[4], args[5], args[8])
   return {'ok', args[1], args[3], args[4]}
 end

@@ -1,0 +1,207 @@
+package redisfence_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// kind is what an argument of a function may be.
+type kind int
+
+const (
+	number   kind = iota + 1 // from 0
+	positive                 // from 1
+	flag
+	chain
+	contact
+	position
+	payload
+	blob
+	checksum
+	consumer
+)
+
+// malformed are arguments that a client in another language might send for each kind. Each is refused.
+var malformed = map[kind][]string{
+	number: {"", "-1", "+1", "01", "00", "1.0", "1e3", "0x10", " 1", "1 ", "1\n", "\x001", "1\x00", "one", "nan", "inf", "9007199254740992",
+		"9007199254740993", "10000000000000000000", strings.Repeat("9", 400)},
+	flag:     {"", "2", "-1", "true", "01", "00"},
+	chain:    {"", "0", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF", "0123456789abcdeg", "0123456789abcde\x00"},
+	contact:  {"", strings.Repeat("x", fence.MaxContact+1)},
+	position: {"", "1", "1/1", "1/1/1", "1/1/0123456789abcdef/", "-1/1/0123456789abcdef", "1/01/0123456789abcdef", "1/1/0123456789ABCDEF", "1/9007199254740992/0123456789abcdef", "a/b/c"},
+	payload:  {strings.Repeat("x", fence.MaxPayload+1)},
+	blob:     {strings.Repeat("x", fence.MaxSnapshot+1)},
+	checksum: {"", "0000000000000000000000000000000000000000", "DA39A3EE5E6B4B0D3255BFEF95601890AFD80709"},
+	consumer: {"", "group", "Bridge", "bridge.at", "bridge "},
+}
+
+func init() {
+	malformed[positive] = append([]string{"0"}, malformed[number]...)
+}
+
+// signature is a function, arguments that it would accept, and what kind each of them is.
+type signature struct {
+	name  string
+	keys  func(fence.Keys) []string
+	args  []any
+	kinds []kind
+}
+
+func writers(k fence.Keys) []string { return []string{k.Owner, k.Stream, k.Snapshot} }
+
+// signatures are calls that would all succeed on a tile with one entry under epoch 1.
+func signatures(tile fence.TileID) []signature {
+	founder := founding(tile)
+	at := founder.Next()
+	next := fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at, Tick: 2, Events: 1, Payload: []byte("x")}
+	rebase := fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: 10, Tick: 2}
+	empty := fence.Checksum(nil)
+	return []signature{
+		{"tilefence_commit_v1", writers,
+			[]any{"1", "a:1", "0", at.String(), "2", next.Next().Chain.String(), "2", "1", "x", "60000"},
+			[]kind{positive, contact, flag, position, positive, chain, number, number, payload, positive}},
+		{"tilefence_commit_v1", writers,
+			[]any{"2", "b:1", "1", at.String(), "2", "0123456789abcdef", "2", "0", "", "60000"},
+			[]kind{positive, contact, flag, position, positive, chain, number, number, payload, positive}},
+		{"tilefence_rebase_v1", writers,
+			[]any{"2", "b:1", "10", rebase.Next().Chain.String(), "2", empty, "", "60000"},
+			[]kind{positive, contact, positive, chain, number, checksum, blob, positive}},
+		{"tilefence_snapshot_v1", writers,
+			[]any{"1", "1", at.Chain.String(), "1", empty, ""},
+			[]kind{positive, positive, chain, number, checksum, blob}},
+		{"tilefence_mark_v1", func(k fence.Keys) []string { return []string{k.Marks} },
+			[]any{"bridge", "1"}, []kind{consumer, number}},
+		{"tilefence_trim_v1", func(k fence.Keys) []string { return []string{k.Marks, k.Stream, k.Snapshot} },
+			[]any{"1000"}, []kind{positive}},
+	}
+}
+
+func founding(tile fence.TileID) fence.Commit {
+	return fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Tick: 1, Events: 1, Payload: []byte("founded"), Install: true}
+}
+
+// TestFunctionsRefuse calls the functions as any client may, with every argument malformed in every way
+// and missing: nothing is written, and the answer says which argument it was.
+func TestFunctionsRefuse(t *testing.T) {
+	t.Parallel()
+	store, client := newStore(t, nil)
+	tile := newTile()
+	_, err := store.Commit(t.Context(), founding(tile))
+	require.NoError(t, err)
+	before := dump(t, client, tile)
+	for _, s := range signatures(tile) {
+		keys := s.keys(fence.KeysOf(tile))
+		for i, kind := range s.kinds {
+			for _, bad := range malformed[kind] {
+				args := slices.Clone(s.args)
+				args[i] = bad
+				reply, err := client.FCall(t.Context(), s.name, keys, args...).Slice()
+				where := fmt.Sprintf("%s, argument %d %.40q: %v", s.name, i+1, bad, reply)
+				require.NoError(t, err, where)
+				require.Contains(t, []any{"invalid", "checksum", "stale", "forked", "replay", "behind"}, reply[0], where)
+				if kind != checksum && kind != position {
+					require.Equal(t, "invalid", reply[0], where)
+				}
+			}
+			reply, err := client.FCall(t.Context(), s.name, keys, s.args[:i]...).Slice()
+			require.NoError(t, err, "%s with %d arguments", s.name, i)
+			require.Contains(t, []any{"invalid", "checksum"}, reply[0], "%s with %d arguments", s.name, i)
+		}
+	}
+	require.Equal(t, before, dump(t, client, tile))
+	// As they stand, each of them is accepted.
+	for i := range signatures(tile) {
+		tile := newTile()
+		_, err := store.Commit(t.Context(), founding(tile))
+		require.NoError(t, err)
+		s := signatures(tile)[i]
+		reply, err := client.FCall(t.Context(), s.name, s.keys(fence.KeysOf(tile)), s.args...).Slice()
+		require.NoError(t, err)
+		require.Equal(t, "ok", reply[0], s.name)
+	}
+}
+
+// dump is everything a tile has, byte for byte.
+func dump(t *testing.T, client *redis.ClusterClient, tile fence.TileID) map[string]string {
+	t.Helper()
+	k := fence.KeysOf(tile)
+	all := map[string]string{}
+	for _, key := range []string{k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead} {
+		v, err := client.Dump(t.Context(), key).Result()
+		if err != redis.Nil {
+			require.NoError(t, err)
+			all[key] = v
+		}
+	}
+	return all
+}
+
+// TestFunctionsConsistency: arguments that are well formed, but do not fit each other, are refused too.
+func TestFunctionsConsistency(t *testing.T) {
+	t.Parallel()
+	store, client := newStore(t, nil)
+	tile := newTile()
+	r, err := store.Commit(t.Context(), founding(tile))
+	require.NoError(t, err)
+	at := r.Position
+	before := dump(t, client, tile)
+	for what, args := range map[string][]any{
+		"a batch that skips a sequence":        {"1", "a:1", "0", at.String(), "3", "0123456789abcdef", "2", "1", "x", "60000"},
+		"a batch that stays":                   {"1", "a:1", "0", at.String(), "1", "0123456789abcdef", "2", "1", "x", "60000"},
+		"a refresh that moves on":              {"1", "a:1", "0", at.String(), "2", at.Chain.String(), "2", "0", "", "60000"},
+		"a refresh to another chain":           {"1", "a:1", "0", at.String(), "1", "0123456789abcdef", "2", "0", "", "60000"},
+		"a refresh with a payload":             {"1", "a:1", "0", at.String(), "1", at.Chain.String(), "2", "0", "x", "60000"},
+		"more events than a reader would take": {"1", "a:1", "0", at.String(), "2", "0123456789abcdef", "2", "1048577", "x", "60000"},
+	} {
+		reply, err := client.FCall(t.Context(), "tilefence_commit_v1", writers(fence.KeysOf(tile)), args...).Slice()
+		require.NoError(t, err)
+		require.Equal(t, "invalid", reply[0], what)
+	}
+	require.Equal(t, before, dump(t, client, tile))
+}
+
+// TestForeignKeys: keys that hold something else are left alone, and the caller is told.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	store, client := newStore(t, nil)
+	for _, pick := range []func(fence.Keys) string{
+		func(k fence.Keys) string { return k.Owner }, func(k fence.Keys) string { return k.Stream }, func(k fence.Keys) string { return k.Snapshot },
+	} {
+		tile := newTile()
+		key := pick(fence.KeysOf(tile))
+		require.NoError(t, client.Set(t.Context(), key, "something else", 0).Err())
+		before := dump(t, client, tile)
+		_, err := store.Commit(t.Context(), founding(tile))
+		require.Error(t, err)
+		_, err = store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 1, Contact: "a:1", Seq: 1})
+		require.Error(t, err)
+		require.NotErrorIs(t, err, fence.ErrNotApplied)
+		require.Equal(t, before, dump(t, client, tile))
+	}
+}
+
+// TestStreamPastOwner: a stream that does not end where the owner hash says was written by somebody else.
+// The tile stops until it is rebased past it.
+func TestStreamPastOwner(t *testing.T) {
+	t.Parallel()
+	store, client := newStore(t, nil)
+	tile := newTile()
+	r, err := store.Commit(t.Context(), founding(tile))
+	require.NoError(t, err)
+	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: fence.KeysOf(tile).Stream, ID: "5-0", Values: []any{"who", "knows"}}).Err())
+	before := dump(t, client, tile)
+	_, err = store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: r.Position, Tick: 2, Events: 1})
+	require.ErrorIs(t, err, fence.ErrCorrupt)
+	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: 5})
+	require.ErrorIs(t, err, fence.ErrCorrupt)
+	require.Equal(t, before, dump(t, client, tile))
+	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: 1 + fence.RebaseJump})
+	require.NoError(t, err)
+}
