@@ -207,12 +207,12 @@ func (s *scene) requireEntry(got, want fence.Entry) {
 	require.Equal(s, want, got)
 }
 
-// requireFresh requires a time to live of 90% to 100% of the configured one, as just after a write.
+// requireFresh requires a time to live as just after a write.
 func (s *scene) requireFresh() {
 	s.Helper()
 	remaining := s.Remaining(s.tile)
 	require.LessOrEqual(s, remaining, s.TTL)
-	require.Greater(s, remaining, s.TTL-s.TTL/10-5*time.Second)
+	require.Greater(s, remaining, s.TTL-10*time.Second)
 }
 
 // CheckHistory checks what every stream must keep, in every back end and whatever went wrong: epochs

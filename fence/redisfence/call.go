@@ -57,7 +57,7 @@ func failed(op string, tile fence.TileID, err error) error {
 // write runs a function, loading the library where it is missing, and reads its reply.
 func (s *Store) write(ctx context.Context, c call) (fence.Receipt, error) {
 	if ctx.Err() != nil {
-		return fence.Receipt{}, notSent(c.op, c.tile, ctx)
+		return fence.Receipt{}, notSent(ctx, c.op, c.tile)
 	}
 	a, err := s.invoke(ctx, c)
 	if isFunctionMissing(err) {
@@ -97,7 +97,7 @@ func (s *Store) invokeConfirmed(ctx context.Context, c call) (answer, error) {
 	}
 	want := c.replicas
 	if want == fence.AllReplicas {
-		if want, err = s.replicasOf(ctx, node, c.keys[0]); err != nil {
+		if want, err = s.replicasOf(ctx, node); err != nil {
 			s.reloadTopology(ctx)
 			return answer{}, notSentError{err}
 		}
@@ -139,33 +139,6 @@ func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
 	return s.client.(*redis.Client), nil
 }
 
-// replicasOf asks the master itself how many replicas its shard has: those that the cluster lists and
-// has not declared failed, or outside a cluster those that are connected.
-func (s *Store) replicasOf(ctx context.Context, node *redis.Client, key string) (int, error) {
-	if _, ok := s.client.(*redis.ClusterClient); !ok {
-		info, err := node.Info(ctx, "replication").Result()
-		if err != nil {
-			return 0, err
-		}
-		var n int
-		if _, err := fmt.Sscan(infoField(info, "connected_slaves"), &n); err != nil {
-			return 0, fmt.Errorf("INFO replication gives no connected_slaves: %w", err)
-		}
-		return max(n, s.cfg.MinReplicas), nil
-	}
-	pipe := node.Pipeline()
-	slot, slots := pipe.ClusterKeySlot(ctx, key), pipe.ClusterSlots(ctx)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, err
-	}
-	for _, r := range slots.Val() {
-		if int64(r.Start) <= slot.Val() && slot.Val() <= int64(r.End) {
-			return max(len(r.Nodes)-1, s.cfg.MinReplicas), nil
-		}
-	}
-	return 0, fmt.Errorf("no node serves slot %d", slot.Val())
-}
-
 func (s *Store) loadFor(ctx context.Context, key string) error {
 	node, err := s.master(ctx, key)
 	if err != nil {
@@ -178,7 +151,7 @@ func (s *Store) loadFor(ctx context.Context, key string) error {
 // keys, loading the library where it is missing.
 func (s *Store) Call(ctx context.Context, tile fence.TileID, op, function string, keys []string, args ...any) ([]any, error) {
 	if ctx.Err() != nil {
-		return nil, notSent(op, tile, ctx)
+		return nil, notSent(ctx, op, tile)
 	}
 	reply, err := s.client.FCall(ctx, function, keys, args...).Slice()
 	if isFunctionMissing(err) {

@@ -82,7 +82,7 @@ func loadOn(ctx context.Context, node *redis.Client) error {
 			return unusable("%v", err)
 		case has.revision > Revision:
 			return nil
-		case has.revision == Revision && has.digest == library.digest:
+		case has.revision == Revision && has.digest == library.digest && !altered(ctx, node):
 			return nil
 		case has.revision == Revision:
 			return unusable("library %s has revision %d but another source; it was changed by hand: FUNCTION DELETE %s and start again",
@@ -101,6 +101,13 @@ func loadOn(ctx context.Context, node *redis.Client) error {
 		}
 	}
 	return unusable("another library has the name %s or its functions, but no tilefence_revision_v1", LibraryName)
+}
+
+// altered reports whether the library's source is not ours although it says so. A user who may not read
+// it (ACL) has to believe what it says.
+func altered(ctx context.Context, node *redis.Client) bool {
+	list, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: LibraryName, WithCode: true}).Result()
+	return err == nil && len(list) == 1 && list[0].Code != library.text
 }
 
 // loaded is what a server says of its library; revision 0 is none.

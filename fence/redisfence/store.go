@@ -125,7 +125,7 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 		return fence.Owner{}, &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
 	}
 	if ctx.Err() != nil {
-		return fence.Owner{}, notSent("owner", tile, ctx)
+		return fence.Owner{}, notSent(ctx, "owner", tile)
 	}
 	v, err := s.client.HMGet(ctx, fence.KeysOf(tile).Owner, OwnerFields...).Result()
 	if err != nil {
@@ -168,6 +168,6 @@ func flag(b bool) string {
 	return "0"
 }
 
-func notSent(op string, tile fence.TileID, ctx context.Context) error {
+func notSent(ctx context.Context, op string, tile fence.TileID) error {
 	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 }

@@ -1,0 +1,185 @@
+package redisfence_test
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/fencetest"
+	"github.com/tilefence/tilefence/fence/redisfence"
+)
+
+// replicaPaused: what the replica has not confirmed is on the master and provisional. The same commit
+// again is recognised, and confirmed once the replica is back.
+func replicaPaused(b *breakable) {
+	store := b.open(&redisfence.Config{MinReplicas: 1})
+	tile, last := b.founded()
+	_, replica := b.serving(tile)
+	b.pause(replica)
+	c := follow(tile, 1, last)
+	c.Replicas = fence.AllReplicas
+	for _, duplicate := range []bool{false, true, true} {
+		began := time.Now()
+		r, err := store.Commit(b.Context(), c)
+		require.Zero(b, r)
+		var unconfirmed *fence.UnconfirmedError
+		require.ErrorAs(b, err, &unconfirmed)
+		require.ErrorIs(b, err, fence.ErrUnconfirmed)
+		require.Equal(b, fence.UnconfirmedError{Tile: tile, Receipt: fence.Receipt{Position: c.Next(), Duplicate: duplicate}, Want: 1}, *unconfirmed)
+		require.GreaterOrEqual(b, time.Since(began), 200*time.Millisecond)
+		require.Less(b, time.Since(began), 2*time.Second)
+	}
+	require.Len(b, b.entries(tile), 2)
+	// Nobody waits for a replica who did not ask for one.
+	plain := c
+	plain.Replicas = 0
+	r, err := store.Commit(b.Context(), plain)
+	require.NoError(b, err)
+	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
+
+	require.NoError(b, replica.Signal(syscall.SIGCONT))
+	require.Eventually(b, func() bool {
+		r, err = store.Commit(b.Context(), c)
+		return err == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true, Replicas: 1}, r)
+	require.Len(b, b.entries(tile), 2)
+}
+
+// replicaFailed: a replica that the cluster has given up is not one of all replicas any more, unless
+// MinReplicas says that there must be one.
+func replicaFailed(b *breakable) {
+	strict := b.open(&redisfence.Config{MinReplicas: 1})
+	tile, last := b.founded()
+	_, replica := b.serving(tile)
+	b.pause(replica)
+	c := follow(tile, 1, last)
+	c.Replicas = fence.AllReplicas
+	_, err := b.store.Commit(b.Context(), c)
+	require.ErrorIs(b, err, fence.ErrUnconfirmed)
+	var r fence.Receipt
+	require.Eventually(b, func() bool {
+		r, err = b.store.Commit(b.Context(), c)
+		return err == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
+	_, err = strict.Commit(b.Context(), c)
+	require.ErrorIs(b, err, fence.ErrUnconfirmed)
+}
+
+// masterHandedOver: an orderly handover, as before maintenance. The store's idea of the master is out of
+// date; the owner presents the same commits until they land.
+func masterHandedOver(b *breakable) {
+	tile, last := b.founded()
+	_, replica := b.serving(tile)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(stop)
+		time.Sleep(100 * time.Millisecond)
+		if err := b.node(replica.Addr()).ClusterFailover(b.Context()).Err(); err != nil {
+			b.Errorf("CLUSTER FAILOVER: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+	})
+	n := 1
+	for running := true; running; n++ {
+		select {
+		case <-stop:
+			running = false
+		default:
+		}
+		c := follow(tile, 1, last)
+		c.Replicas = []int{0, fence.AllReplicas}[n%2]
+		last = b.settle(c).Position
+	}
+	wg.Wait()
+	require.NoError(b, fencetest.CheckHistory(tile, b.entries(tile)))
+	require.Len(b, b.entries(tile), n)
+	master, _ := b.serving(tile)
+	require.Equal(b, replica.Addr(), master.Addr())
+}
+
+// masterPaused: a master that sleeps through its own replacement answers OK to what waited in its socket.
+// Asked to confirm, it cannot; and the write is gone once it has learnt of its successor.
+func masterPaused(b *breakable) {
+	tile, last := b.founded()
+	master, replica := b.serving(tile)
+	sleeper, err := redisfence.New(b.node(master.Addr()), nil)
+	require.NoError(b, err)
+	_, err = sleeper.Owner(b.Context(), tile) // so that it is connected
+	require.NoError(b, err)
+	b.pause(master)
+	late := follow(tile, 1, last)
+	late.Replicas, late.Payload = 1, []byte("by the owner that slept too")
+	answer := make(chan error, 1)
+	go func() {
+		_, err := sleeper.Commit(b.ctx(), late)
+		answer <- err
+	}()
+
+	successor := follow(tile, 2, last)
+	successor.Contact, successor.Install = "b:1", true
+	b.await("the replica is promoted", func() bool {
+		node, err := b.client.MasterForKey(b.Context(), fence.KeysOf(tile).Owner)
+		return err == nil && node.Options().Addr == replica.Addr()
+	})
+	b.settle(successor)
+	require.NoError(b, master.Signal(syscall.SIGCONT))
+	err = <-answer
+	require.Error(b, err, "a paused master confirmed a write")
+	require.True(b, errors.Is(err, fence.ErrUnconfirmed) || errors.Is(err, fence.ErrUnknownOutcome), "%v", err)
+	b.Logf("the paused master's answer: %v", err)
+
+	b.await("the old master is a replica", b.whole)
+	entries := b.entries(tile)
+	require.Len(b, entries, 2)
+	require.Equal(b, successor.Next(), entries[1].Position)
+	_, err = b.store.Commit(b.Context(), late)
+	require.ErrorIs(b, err, fence.ErrStale)
+	var refused *fence.RefusedError
+	require.ErrorAs(b, err, &refused)
+	require.Equal(b, "b:1", refused.Current.Contact)
+}
+
+// masterKilled: the owner goes on on the promoted replica by presenting the same commit again, and
+// nothing that was confirmed is missing.
+func masterKilled(b *breakable) {
+	tile, last := b.founded()
+	master, replica := b.serving(tile)
+	confirmed := []fence.Position{last}
+	killed := time.Time{}
+	var gap time.Duration
+	for i := range 60 {
+		if i == 20 {
+			killed = time.Now()
+			require.NoError(b, master.Signal(os.Kill))
+		}
+		c := follow(tile, 1, last)
+		c.Replicas = fence.AllReplicas
+		last = b.settle(c).Position
+		confirmed = append(confirmed, last)
+		if i == 20 {
+			gap = time.Since(killed)
+		}
+	}
+	b.Logf("the first commit after the kill was accepted %v later", gap.Round(time.Millisecond))
+	entries := b.entries(tile)
+	require.NoError(b, fencetest.CheckHistory(tile, entries))
+	require.Len(b, entries, len(confirmed))
+	for i, e := range entries {
+		require.Equal(b, confirmed[i], e.Position)
+	}
+	require.NoError(b, master.Restart(b.Context()))
+	b.await("the killed master is back, as a replica", b.whole)
+	now, _ := b.serving(tile)
+	require.Equal(b, replica.Addr(), now.Addr())
+	c := follow(tile, 1, last)
+	c.Replicas = fence.AllReplicas
+	require.Equal(b, 1, b.settle(c).Replicas)
+}

@@ -1,0 +1,213 @@
+package redisfence_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+)
+
+func (b *breakable) flushFunctions() {
+	b.Helper()
+	b.eachMaster(func(ctx context.Context, node *redis.Client) error { return node.FunctionFlush(ctx).Err() })
+}
+
+// replaceLibrary puts an edited library on every master, and takes it away when the test ends.
+func (b *breakable) replaceLibrary(old, new string) {
+	b.Helper()
+	text := strings.Replace(redisfence.Library(), old, new, 1)
+	require.NotEqual(b, redisfence.Library(), text)
+	b.eachMaster(func(ctx context.Context, node *redis.Client) error { return node.FunctionLoadReplace(ctx, text).Err() })
+	b.Cleanup(b.deleteLibrary)
+}
+
+func (b *breakable) deleteLibrary() {
+	ctx := b.ctx()
+	assert.NoError(b, b.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		return node.FunctionFlush(ctx).Err()
+	}))
+}
+
+// revisions is what the masters say of their libraries.
+func (b *breakable) revisions() (revisions []int64) {
+	b.Helper()
+	var mu sync.Mutex
+	b.eachMaster(func(ctx context.Context, node *redis.Client) error {
+		reply, err := node.FCallRO(ctx, "tilefence_revision_v1", nil).Slice()
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		revisions = append(revisions, reply[0].(int64))
+		return nil
+	})
+	return revisions
+}
+
+// libraryMissing: a server without the library, new or flushed, is given it on the way.
+func libraryMissing(b *breakable) {
+	tile, last := b.founded()
+	for _, write := range []func() error{
+		func() error {
+			r, err := b.store.Commit(b.Context(), follow(tile, 1, last))
+			last = r.Position
+			return err
+		},
+		func() error {
+			c := follow(tile, 1, last)
+			c.Replicas = fence.AllReplicas
+			r, err := b.store.Commit(b.Context(), c)
+			require.Equal(b, 1, r.Replicas)
+			last = r.Position
+			return err
+		},
+		func() error {
+			return b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1, Blob: []byte("state")})
+		},
+		func() error {
+			_, err := b.store.Call(b.Context(), tile, "mark", "tilefence_mark_v1", []string{fence.KeysOf(tile).Marks}, "bridge", "1")
+			return err
+		},
+		func() error {
+			_, err := b.store.Rebase(b.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: last.Seq + 10})
+			return err
+		},
+	} {
+		b.flushFunctions()
+		require.NoError(b, write())
+	}
+	require.Len(b, b.entries(tile), 4)
+	// The replicas have it as soon as their masters have.
+	require.NoError(b, b.store.Load(b.Context()))
+}
+
+func libraryNewer(b *breakable) {
+	b.replaceLibrary("REVISION, DIGEST = 1,", "REVISION, DIGEST = 1000000,")
+	require.NoError(b, b.store.Load(b.Context()))
+	require.Equal(b, []int64{1000000, 1000000, 1000000}, b.revisions())
+	tile, _ := b.founded() // and is used as it is
+	require.Len(b, b.entries(tile), 1)
+}
+
+func libraryAltered(b *breakable) {
+	for _, edit := range []struct{ old, new string }{
+		{"if e < current then", "if e < current - 1 then"},
+		{"DIGEST = 1, '", "DIGEST = 1, 'other"},
+		{"return {REVISION, DIGEST}", "return {0, DIGEST}"},
+		{"return {REVISION, DIGEST}", "return {'one'}"},
+	} {
+		b.replaceLibrary(edit.old, edit.new)
+		err := b.store.Load(b.Context())
+		require.ErrorIs(b, err, fence.ErrFunctions, edit.new)
+		var unusable *fence.FunctionsError
+		require.ErrorAs(b, err, &unusable)
+		require.Contains(b, b.stack.CoordAddrs, unusable.Node)
+		b.deleteLibrary()
+	}
+	require.NoError(b, b.store.Load(b.Context()))
+}
+
+func libraryOfOthers(b *breakable) {
+	b.flushFunctions()
+	b.Cleanup(b.deleteLibrary)
+	b.eachMaster(func(ctx context.Context, node *redis.Client) error {
+		return node.FunctionLoad(ctx, "#!lua name=theirs\nredis.register_function('tilefence_mark_v1', function() return 'theirs' end)").Err()
+	})
+	require.ErrorIs(b, b.store.Load(b.Context()), fence.ErrFunctions)
+	_, err := b.store.Commit(b.Context(), founding(newTile()))
+	require.ErrorIs(b, err, fence.ErrFunctions)
+	var failed *fence.StoreError
+	require.ErrorAs(b, err, &failed)
+}
+
+func libraryLoadedAtOnce(b *breakable) {
+	for range 5 {
+		b.flushFunctions()
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { assert.NoError(b, b.store.Load(b.Context())) })
+		}
+		wg.Wait()
+	}
+}
+
+// settingsEviction: a server that would delete owners and streams is not used.
+func settingsEviction(b *breakable) {
+	set := func(limit, policy string) {
+		b.Helper()
+		b.eachMaster(func(ctx context.Context, node *redis.Client) error {
+			if err := node.ConfigSet(ctx, "maxmemory-policy", policy).Err(); err != nil {
+				return err
+			}
+			return node.ConfigSet(ctx, "maxmemory", limit).Err()
+		})
+	}
+	b.Cleanup(func() {
+		_ = b.client.ForEachMaster(b.ctx(), func(ctx context.Context, node *redis.Client) error {
+			return errorsOf(node.ConfigSet(ctx, "maxmemory", "0"), node.ConfigSet(ctx, "maxmemory-policy", "noeviction"))
+		})
+	})
+	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-lru"} {
+		set("100mb", policy)
+		err := b.store.Load(b.Context())
+		require.ErrorIs(b, err, fence.ErrFunctions)
+		require.ErrorContains(b, err, policy)
+	}
+	set("100mb", "noeviction")
+	require.NoError(b, b.store.Load(b.Context()))
+	set("0", "allkeys-lru") // no limit: nothing is ever evicted
+	require.NoError(b, b.store.Load(b.Context()))
+}
+
+// memoryFull: a server without memory refuses the whole commit; the same commit goes in later.
+func memoryFull(b *breakable) {
+	tile, last := b.founded()
+	node, err := b.client.MasterForKey(b.Context(), fence.KeysOf(tile).Owner)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = node.ConfigSet(b.ctx(), "maxmemory", "0") })
+	before := dump(b.T, b.client, tile)
+	require.NoError(b, node.ConfigSet(b.Context(), "maxmemory", "1").Err())
+	c := follow(tile, 1, last)
+	for _, write := range []func() error{
+		func() error { _, err := b.store.Commit(b.Context(), c); return err },
+		func() error {
+			confirmed := c
+			confirmed.Replicas = 1
+			_, err := b.store.Commit(b.Context(), confirmed)
+			return err
+		},
+		func() error {
+			return b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1, Blob: []byte("state")})
+		},
+		func() error {
+			_, err := b.store.Rebase(b.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: 100})
+			return err
+		},
+	} {
+		err := write()
+		var failed *fence.StoreError
+		require.ErrorAs(b, err, &failed)
+		require.True(b, redis.IsOOMError(err), "the cause is there to be asked for: %v", err)
+	}
+	require.Equal(b, before, dump(b.T, b.client, tile))
+	require.NoError(b, node.ConfigSet(b.Context(), "maxmemory", "0").Err())
+	r, err := b.store.Commit(b.Context(), c)
+	require.NoError(b, err)
+	require.False(b, r.Duplicate)
+}
+
+func errorsOf(replies ...*redis.StatusCmd) (err error) {
+	for _, r := range replies {
+		if err == nil {
+			err = r.Err()
+		}
+	}
+	return err
+}

@@ -1,0 +1,190 @@
+package redisfence_test
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+)
+
+// breakable is a cluster of the test's own, three masters with a replica each.
+type breakable struct {
+	*testing.T
+	stack  *devstack.Stack
+	client *redis.ClusterClient
+	store  *redisfence.Store
+	nodes  map[string]*redis.Client // by address
+	hands
+}
+
+// TestOwnCluster breaks servers, one after the other, and heals them again.
+func TestOwnCluster(t *testing.T) {
+	t.Parallel()
+	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
+	for _, test := range []struct {
+		name string
+		run  func(*breakable)
+	}{
+		{"Library/missing", libraryMissing},
+		{"Library/newer", libraryNewer},
+		{"Library/altered", libraryAltered},
+		{"Library/of-others", libraryOfOthers},
+		{"Library/loaded-at-once", libraryLoadedAtOnce},
+		{"Settings/eviction", settingsEviction},
+		{"Memory/full", memoryFull},
+		{"Replica/paused", replicaPaused},
+		{"Replica/failed", replicaFailed},
+		{"Master/handed-over", masterHandedOver},
+		{"Master/paused", masterPaused},
+		{"Master/killed", masterKilled},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := &breakable{T: t, stack: stack, client: newClient(t, stack.CoordAddrs), nodes: map[string]*redis.Client{}}
+			b.hands = hands{t, b.client}
+			b.await("every master has its replica", b.whole)
+			b.store = b.open(nil)
+			require.NoError(t, b.store.Load(t.Context()))
+			test.run(b)
+		})
+	}
+}
+
+func (b *breakable) open(cfg *redisfence.Config) *redisfence.Store {
+	b.Helper()
+	store, err := redisfence.New(b.client, cfg)
+	require.NoError(b, err)
+	return store
+}
+
+// await waits until the cluster is as a test needs it.
+func (b *breakable) await(what string, done func() bool) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		b.client.ReloadState(b.Context())
+		return done()
+	}, 40*time.Second, 50*time.Millisecond, what)
+}
+
+// whole reports whether all six nodes agree that all is well and each master's replica is up to date.
+func (b *breakable) whole() bool {
+	for _, addr := range b.stack.CoordAddrs {
+		node := b.node(addr)
+		info, err := node.ClusterInfo(b.Context()).Result()
+		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:16384") ||
+			!strings.Contains(info, "cluster_known_nodes:6") {
+			return false
+		}
+		nodes, err := node.ClusterNodes(b.Context()).Result()
+		if err != nil || strings.Contains(nodes, "fail") {
+			return false
+		}
+		replication, err := node.Info(b.Context(), "replication").Result()
+		if err != nil || !strings.Contains(replication, "state=online") && !strings.Contains(replication, "master_link_status:up") {
+			return false
+		}
+	}
+	return true
+}
+
+// node is a client of one node.
+func (b *breakable) node(addr string) *redis.Client {
+	b.Helper()
+	if b.nodes[addr] == nil {
+		client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true,
+			DialTimeout: time.Second, ReadTimeout: 20 * time.Second})
+		b.Cleanup(func() { _ = client.Close() })
+		b.nodes[addr] = client
+	}
+	return b.nodes[addr]
+}
+
+// serving is the processes that have a tile: its master and the master's replica.
+func (b *breakable) serving(tile fence.TileID) (master, replica *devstack.Process) {
+	b.Helper()
+	key := fence.KeysOf(tile).Owner
+	node, err := b.client.MasterForKey(b.Context(), key)
+	require.NoError(b, err)
+	slot, err := node.ClusterKeySlot(b.Context(), key).Result()
+	require.NoError(b, err)
+	slots, err := node.ClusterSlots(b.Context()).Result()
+	require.NoError(b, err)
+	for _, r := range slots {
+		if int64(r.Start) <= slot && slot <= int64(r.End) {
+			require.Len(b, r.Nodes, 2)
+			return b.process(r.Nodes[0].Addr), b.process(r.Nodes[1].Addr)
+		}
+	}
+	require.Fail(b, "nobody serves the tile")
+	return nil, nil
+}
+
+func (b *breakable) process(addr string) *devstack.Process {
+	b.Helper()
+	for _, p := range b.stack.Processes() {
+		if p.Addr() == addr {
+			return p
+		}
+	}
+	require.Fail(b, "no process has the address "+addr)
+	return nil
+}
+
+// pause stops a process until the test ends or it is continued.
+func (b *breakable) pause(p *devstack.Process) {
+	b.Helper()
+	require.NoError(b, p.Signal(syscall.SIGSTOP))
+	b.Cleanup(func() { _ = p.Signal(syscall.SIGCONT) })
+}
+
+// eachMaster runs f on every master.
+func (b *breakable) eachMaster(f func(ctx context.Context, node *redis.Client) error) {
+	b.Helper()
+	require.NoError(b, b.client.ForEachMaster(b.Context(), f))
+}
+
+// founded is a tile with one entry under epoch 1, on the master and its replica.
+func (b *breakable) founded() (fence.TileID, fence.Position) {
+	b.Helper()
+	c := founding(newTile())
+	c.Replicas = fence.AllReplicas
+	var r fence.Receipt
+	require.Eventually(b, func() (ok bool) {
+		var err error
+		r, err = b.store.Commit(b.Context(), c)
+		return err == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	require.Equal(b, 1, r.Replicas)
+	return c.Tile, r.Position
+}
+
+func follow(tile fence.TileID, epoch fence.Epoch, prev fence.Position) fence.Commit {
+	return fence.Commit{Tile: tile, Epoch: epoch, Contact: "a:1", Prev: prev, Tick: fence.Tick(prev.Seq + 1), Events: 1, Payload: []byte("next")}
+}
+
+// settle presents a commit until it is accepted, as an owner does whose answers are lost.
+func (b *breakable) settle(c fence.Commit) fence.Receipt {
+	b.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		ctx, cancel := context.WithTimeout(b.Context(), 2*time.Second)
+		r, err := b.store.Commit(ctx, c)
+		cancel()
+		if err == nil {
+			return r
+		}
+		require.NotErrorIs(b, err, fence.ErrInvalidArgument)
+		var refused *fence.RefusedError
+		require.NotErrorAs(b, err, &refused)
+		require.True(b, time.Now().Before(deadline), "not accepted in half a minute: %v", err)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
