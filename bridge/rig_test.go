@@ -207,8 +207,10 @@ func (l *watchedLog) takeMarks() []markCall {
 	return marks
 }
 
-// watchedPublisher records what is published and breaks on request.
+// watchedPublisher records what is published, passes it on if there is a next, and breaks on request.
 type watchedPublisher struct {
+	next fanout.Publisher
+
 	mu     sync.Mutex
 	fail   func(ctx context.Context, m []fanout.Message) (sent int, err error) // sent -1: all is well
 	calls  []int                                                               // messages of each call
@@ -236,11 +238,17 @@ func (p *watchedPublisher) Publish(ctx context.Context, messages []fanout.Messag
 	if fail != nil {
 		if n, failure := fail(ctx, messages); n >= 0 {
 			sent, err = n, failure
-			var known explicitError
-			if errors.As(err, &known) {
-				handed = known.Handed
-			}
 		}
+	}
+	if p.next != nil {
+		sent, err = p.next.Publish(ctx, messages)
+	}
+	var known interface {
+		error
+		Handed(i int) bool
+	}
+	if errors.As(err, &known) {
+		handed = known.Handed
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
