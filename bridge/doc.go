@@ -13,7 +13,8 @@
 // # Guarantees
 //
 // The batches of a tile are published in order, each at least once unless it is dropped for one of the
-// reasons below, and, while one bridge runs, once per epoch.
+// reasons below. While one bridge runs it publishes a batch again only if a failed publish left open
+// whether it had arrived.
 //
 // The last fence: an entry is forwarded only if its epoch is that of the tile's owner hash, read after
 // the entry (or, without an owner hash, the highest epoch seen), and not below any epoch the bridge has
@@ -23,15 +24,16 @@
 // An entry that cannot be read, whose chain is not its content's, or whose payload is not a batch, is put
 // among the tile's dead letters, and the tile goes on with the next.
 //
-// If entries were trimmed before they were read, or the tile's history was replaced, the bridge counts
-// it and forwards what there is: every frame names its predecessor, so watchers notice by themselves.
+// If entries were trimmed before they were read, the bridge counts it and forwards what there is: every
+// frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was
+// read, it goes back as well, and forwards what a new owner has written in its place.
 //
 // # Polling
 //
 // A pass reads every tile that is due with one call to the log and publishes everything they had with
 // one call to the publisher: a round trip for each node of either cluster, however many tiles there are.
-// A tile whose events flow is due every [Config.MinPoll]; one that has gone quiet, after twice the time
-// each pass, up to [Config.MaxPoll]. [Bridge.Wake] makes a tile due at once. Unless there is something
+// A tile whose events flow is due every [Config.MinPoll]; one that had none for [Config.Linger], after
+// twice the time each pass, up to [Config.MaxPoll]. [Bridge.Wake] makes a tile due at once. Unless there is something
 // to catch up on, passes take at most half of the time: with so many tiles that one takes 20 ms, they are
 // read every 40 ms. That is when to share the tiles among several bridges.
 //
