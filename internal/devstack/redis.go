@@ -20,6 +20,7 @@ const totalSlots = 16384
 type clusterShape struct {
 	name              string
 	masters, replicas int
+	args              []string // of every node, besides those that all clusters have
 }
 
 func (c clusterShape) nodes() int { return c.masters + c.replicas }
@@ -36,7 +37,7 @@ func (s *Stack) startCluster(ctx context.Context, path string, shape clusterShap
 		processes := make([]*Process, shape.nodes())
 		for i := range processes {
 			var err error
-			if processes[i], err = s.redisNode(path, fmt.Sprintf("%s-%d", shape.name, i+1)); err != nil {
+			if processes[i], err = s.redisNode(path, fmt.Sprintf("%s-%d", shape.name, i+1), shape.args); err != nil {
 				return nil, err
 			}
 		}
@@ -53,7 +54,7 @@ func (s *Stack) startCluster(ctx context.Context, path string, shape clusterShap
 	return cluster.addrs, nil
 }
 
-func (s *Stack) redisNode(path, name string) (*Process, error) {
+func (s *Stack) redisNode(path, name string, more []string) (*Process, error) {
 	dir, err := s.dir.sub(name, nil)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func (s *Stack) redisNode(path, name string) (*Process, error) {
 		name: name, addr: addr, stack: s,
 		program: program{
 			path: path,
-			args: []string{
+			args: append([]string{
 				"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir,
 				"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port + busOffset),
 				"--cluster-node-timeout", strconv.FormatInt(s.cfg.NodeTimeout.Milliseconds(), 10),
@@ -76,7 +77,7 @@ func (s *Stack) redisNode(path, name string) (*Process, error) {
 				"--repl-diskless-sync-delay", "0",
 				// Nothing is kept, so an ending master need not wait for its replicas.
 				"--shutdown-timeout", "0",
-			},
+			}, more...),
 			dir:      dir,
 			stop:     syscall.SIGTERM,
 			orphaned: syscall.SIGKILL,
