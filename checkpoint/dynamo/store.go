@@ -67,7 +67,7 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Store{client: client, table: table, cfg: c, chunkSize: chunkSize, tiles: map[fence.TileID]tileMemory{}}, nil
+	return &Store{client: derive(client), table: table, cfg: c, chunkSize: chunkSize, tiles: map[fence.TileID]tileMemory{}}, nil
 }
 
 // Put implements checkpoint.Store. Chunks of earlier attempts are deleted before it returns; failing at

@@ -1,9 +1,13 @@
 package dynamo_test
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
@@ -58,6 +62,30 @@ func TestNewArguments(t *testing.T) {
 	_, err = dynamo.New(client, "t", nil)
 	require.NoError(t, err)
 }
+
+// TestBodiesAreReaders sees that no request's body offers io.WriterTo; see derive.
+func TestBodiesAreReaders(t *testing.T) {
+	answer := errors.New("seen")
+	client := dynamodb.New(dynamodb.Options{Region: "local-1", BaseEndpoint: ptr("http://127.0.0.1:1"), Retryer: aws.NopRetryer{},
+		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+		HTTPClient: doer(func(r *http.Request) (*http.Response, error) {
+			_, direct := r.Body.(io.WriterTo)
+			assert.False(t, direct)
+			body, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			assert.Contains(t, string(body), "manifest")
+			return nil, answer
+		})})
+	st, err := dynamo.New(client, "t", nil)
+	require.NoError(t, err)
+	_, _, err = st.Get(t.Context(), tile)
+	require.ErrorIs(t, err, answer)
+}
+
+type doer func(r *http.Request) (*http.Response, error)
+
+// Do implements dynamodb.HTTPClient.
+func (f doer) Do(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestEnsureTableTwice(t *testing.T) {
 	table := newTable(t)
