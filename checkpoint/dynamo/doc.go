@@ -28,18 +28,19 @@
 // again.
 //
 // Chunks that no manifest names are deleted by a later Put of the tile (the first of each Store, any that
-// follows a chunked one, and one an hour), or by Collect. A chunk's key says which
-// position its attempt was for, and it is deleted only if a manifest at that position can never again be
-// accepted: the manifest in force is at or past it and names another attempt. Since manifests never go
-// back, this holds however late a delayed request arrives, and any number of writers may race.
+// follows a chunked one, and one an hour), or by Collect. A chunk's key says which position its attempt
+// was for, and it is deleted only if a manifest at that position can never again be accepted: the
+// manifest in force is at or past it and names another attempt. Since manifests never go back, this holds
+// however late a delayed request arrives, and any number of writers may race.
 //
 // # Failures
 //
 // Leave the SDK's retries on. A write that is retried after its answer was lost can find its own success
 // in the way: the refusal carries the manifest in force, which is then the same snapshot, and Put
-// succeeds. Errors of the SDK are in a *fence.StoreError: fence.ErrNotApplied as long as no manifest was sent,
-// fence.ErrUnknownOutcome from then on. When a Put failed after writing chunks, the next Put of the same
-// snapshot through the same Store writes the same items again, so that retries leave no heap of garbage.
+// succeeds. Errors of the SDK are in a *fence.StoreError: fence.ErrNotApplied as long as no manifest was
+// sent, fence.ErrUnknownOutcome from then on. When a Put failed after writing chunks, the next Put of the
+// same snapshot through the same Store writes the same items again, so that retries leave no heap of
+// garbage.
 //
 // # Cost
 //

@@ -109,8 +109,12 @@ func TestUnknownVersion(t *testing.T) {
 	require.NoError(t, st.Put(t.Context(), tile, snapshot(3, 30, 10)))
 	client := newClient(t, nil)
 	_, err := client.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &table,
-		Key:              map[string]types.AttributeValue{"tile": &types.AttributeValueMemberS{Value: tile.String()}, "part": &types.AttributeValueMemberS{Value: "manifest"}},
-		UpdateExpression: ptr("SET v = :v"), ExpressionAttributeValues: map[string]types.AttributeValue{":v": &types.AttributeValueMemberN{Value: "2"}},
+		Key: map[string]types.AttributeValue{
+			"tile": &types.AttributeValueMemberS{Value: tile.String()},
+			"part": &types.AttributeValueMemberS{Value: "manifest"},
+		},
+		UpdateExpression:          ptr("SET v = :v"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":v": &types.AttributeValueMemberN{Value: "2"}},
 	})
 	require.NoError(t, err)
 	_, _, err = st.Get(t.Context(), tile)
