@@ -161,23 +161,23 @@ func (r *Relay) sweepLoop() {
 			c.sweep(now)
 		}
 		for _, h := range r.allHubs() {
-			if h.sweep(now) {
-				r.dropHub(h)
+			if h.sweep(now, r.cfg.Linger) {
+				r.spawn(func() { r.dropHub(h) }) // ending a subscription is I/O
 			}
 		}
 	}
 }
 
-// sweep frees Syncs nobody asked for lately, and reports whether the hub has been unwatched for long
-// enough to go; it is closed then, so that no subscription can join.
-func (h *hub) sweep(now time.Time) (gone bool) {
+// sweep frees Syncs nobody asked for lately, and reports whether the hub has been unwatched for longer than
+// linger; it is closed then, so that no subscription can join.
+func (h *hub) sweep(now time.Time, linger time.Duration) (gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.syncsUsed {
 		clear(h.syncs)
 	}
 	h.syncsUsed = false
-	if h.closed || h.empty.IsZero() || now.Sub(h.empty) < h.r.cfg.Linger {
+	if h.closed || h.empty.IsZero() || now.Sub(h.empty) < linger {
 		return false
 	}
 	h.closed = true

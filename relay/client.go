@@ -108,7 +108,6 @@ func (c *client) farewell() {
 	code, reason := c.cause()
 	t := time.AfterFunc(c.r.cfg.CloseTimeout, func() { _ = c.wire.Close() })
 	defer t.Stop()
-	_ = c.wire.SetWriteDeadline(time.Now().Add(c.r.cfg.CloseTimeout))
 	_ = c.conn.Close(websocket.StatusCode(code), reason)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -143,6 +144,37 @@ func TestDrainedClientsResumeOnAnotherRelay(t *testing.T) {
 		c.mu.Unlock()
 	}
 	require.Equal(t, 10, second.Stats().Clients)
+}
+
+// TestClientAheadOfItsNewRelay: what the client holds has not reached this relay yet.
+func TestClientAheadOfItsNewRelay(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(still())
+	o := w.claim(tileA, 1)
+	o.snapshot()
+	here := s.watch(t, nil, tileA)
+	here.reaches(o)
+	ask := func(p fence.Position) *relaypb.Sync {
+		c := s.raw(t, relaypb.Subprotocol)
+		send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{
+			Held: []*relaypb.Held{{Tile: tileA.String(), Position: relaypb.FromPosition(p)}},
+		}}})
+		return receive(t, c).GetSync()
+	}
+	o.commit()
+	o.commit() // not published here
+	sync := ask(o.at)
+	require.False(t, sync.GetReplace())
+	require.Empty(t, sync.GetTail())
+	here.reaches(o)
+
+	invented := o.at
+	invented.Seq++
+	require.True(t, ask(invented).GetReplace(), "asking again so soon costs the store nothing")
+	reads := w.log.reads.Load()
+	invented.Seq += 1000
+	require.True(t, ask(invented).GetReplace())
+	require.Equal(t, reads, w.log.reads.Load())
 }
 
 func TestLostConnectionsResume(t *testing.T) {

@@ -82,7 +82,7 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 	if r.cfg.AuthorizeTile != nil {
 		c.request = req
 	}
-	hold := &capture{ResponseWriter: w, total: &r.count.bytesOut}
+	hold := &capture{ResponseWriter: w, own: r.cfg.CloseTimeout, total: &r.count.bytesOut}
 	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,

@@ -38,6 +38,7 @@ type hub struct {
 	repairing bool // a repair task runs for this tile; there is at most one
 	failed    bool // the last attempt failed
 
+	earlyAsked  time.Time // when the store was last asked because a client held more
 	nextRefresh int       // length of the tail at which a newer snapshot is looked for
 	behindSince time.Time // since when the store has been behind; zero: it is not
 	quiet       int       // comparisons since the position was last read without an owner hash
@@ -139,8 +140,9 @@ func (h *hub) accept(b *batch) {
 	}
 }
 
-// moved forgets what was encoded for the old position.
+// moved forgets what was encoded for the old position, and that the store was behind it.
 func (h *hub) moved() {
+	h.behindSince = time.Time{}
 	if len(h.syncs) > 0 {
 		clear(h.syncs)
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"strings"
 
@@ -25,6 +26,9 @@ func (b *batch) bytes(e relaypb.Encoding) []byte {
 			Tile: b.tile.String(),
 			Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&b.Entry)},
 		})
+		if rest, ok := bytes.CutSuffix(b.sent[e], b.Payload); ok {
+			b.Payload = b.sent[e][len(rest):] // it is the message's last field: keep it once
+		}
 	}
 	return b.sent[e]
 }

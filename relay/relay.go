@@ -174,11 +174,30 @@ func (r *Relay) hub(tile fence.TileID) *hub {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.hubs[tile]
-	if h == nil && len(r.hubs) < r.cfg.MaxHubs {
+	if h == nil && (len(r.hubs) < r.cfg.MaxHubs || r.makeRoom()) {
 		h = newHub(r, tile)
 		r.hubs[tile] = h
 	}
 	return h
+}
+
+// roomTries bounds how many hubs are looked at to make room for one.
+const roomTries = 64
+
+// makeRoom drops a tile that nobody watches before its time, if it soon finds one. The mutex is held.
+func (r *Relay) makeRoom() bool {
+	tries := 0
+	for tile, h := range r.hubs { // in random order
+		if h.sweep(time.Now(), 0) {
+			delete(r.hubs, tile)
+			r.spawn(func() { r.dropHub(h) })
+			return true
+		}
+		if tries++; tries == roomTries {
+			return false
+		}
+	}
+	return false
 }
 
 func (r *Relay) allHubs() []*hub {

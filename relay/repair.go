@@ -32,6 +32,7 @@ func (h *hub) repairTask() {
 	attempt, more := 0, true
 	for more {
 		if !h.r.sleep(h.pause(attempt)) || !h.r.acquire() {
+			h.abandon()
 			return
 		}
 		err := h.repair()
@@ -61,6 +62,7 @@ func (h *hub) pause(attempt int) time.Duration {
 
 // repair makes one attempt at everything wanted so far. What it could not do is wanted again.
 func (h *hub) repair() error {
+	subscribed := h.subscribe()
 	h.mu.Lock()
 	want, loaded, closed := h.want, h.view.loaded, h.closed
 	h.want = 0
@@ -68,7 +70,6 @@ func (h *hub) repair() error {
 	if closed {
 		return nil
 	}
-	subscribed := h.subscribe()
 	var err error
 	switch {
 	case !loaded:
@@ -99,9 +100,11 @@ func (h *hub) repair() error {
 func (h *hub) timed(kind string, read func() (RepairInfo, error)) error {
 	start := time.Now()
 	info, err := read()
-	if err == nil {
+	switch {
+	case err == nil:
 		h.r.count.repairs.Add(1)
-	} else {
+	case kind == "tail" && errors.Is(err, stream.ErrGap): // answered: only the snapshot helps
+	default:
 		h.r.count.repairsFailed.Add(1)
 		h.r.cfg.Logger.Warn("cold read failed", "tile", h.tile, "kind", kind, "error", err)
 	}
@@ -113,7 +116,7 @@ func (h *hub) timed(kind string, read func() (RepairInfo, error)) error {
 // subscribe starts the live frames. It comes before any read, so that nothing can fall between the two.
 func (h *hub) subscribe() error {
 	h.mu.Lock()
-	done := h.stop != nil
+	done := h.stop != nil || h.closed
 	h.mu.Unlock()
 	if done {
 		return nil
@@ -156,6 +159,7 @@ func (h *hub) readTail() (RepairInfo, error) {
 	defer h.mu.Unlock()
 	h.view.setOwner(log.owner)
 	info := RepairInfo{Batches: h.take(&rec)}
+	h.want &^= wantTail // what was asked for meanwhile is covered, or shows in the held frames
 	if log.owner.Present() && h.view.compare(log.owner.Position) == forked {
 		return info, &stream.GapError{Tile: h.tile, Have: h.view.at, Next: fence.Entry{Position: log.owner.Position}}
 	}
@@ -225,6 +229,9 @@ func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error)
 		}
 	case kept:
 	}
+	if h.view.whole {
+		h.want &^= wantTail | wantFull // as after a read of the tail
+	}
 	h.view.setOwner(owner)
 	h.nextRefresh = max(h.r.cfg.RefreshFrames, len(h.view.tail)+h.r.cfg.RefreshFrames/3)
 	h.retryHeld()
@@ -279,6 +286,7 @@ func (h *hub) settle(err error, attempt int) (next int, more bool) {
 	}
 	if !more {
 		h.repairing = false // under the same lock as the decision: the next gap starts a new task
+		h.callDue()
 	}
 	return next, more
 }
@@ -293,12 +301,20 @@ func (h *hub) waiting() bool {
 	return false
 }
 
-// giveBack ends a task. A hub that was dropped while it ran gives its fan-out subscription back here.
+// abandon ends a task because the relay stops.
+func (h *hub) abandon() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.repairing = false
+}
+
+// giveBack follows the end of a task: a hub that was dropped meanwhile gives its fan-out subscription
+// back here.
 func (h *hub) giveBack() {
 	h.mu.Lock()
 	var stop func()
 	if h.closed {
-		h.repairing, stop, h.stop = false, h.stop, nil
+		stop, h.stop = h.stop, nil
 	}
 	h.mu.Unlock()
 	if stop != nil {

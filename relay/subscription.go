@@ -16,10 +16,11 @@ type subscription struct {
 	h *hub
 
 	// Guarded by the hub's mutex.
-	slot int            // index in hub.subs; -1: left
-	live bool           // it gets frames as they come
-	at   fence.Position // what the client holds once its queue is out; zero: nothing
-	told bool           // it has been told that the store does not answer
+	slot  int            // index in hub.subs; -1: left
+	live  bool           // it gets frames as they come
+	at    fence.Position // what the client holds once its queue is out; zero: nothing
+	told  bool           // it has been told that the store does not answer
+	early bool           // it holds more than the hub did, and the store has been asked
 
 	isDue bool // guarded by the client's mutex: it is in client.dues
 }
@@ -34,8 +35,12 @@ func (h *hub) join(s *subscription) bool {
 	s.slot = len(h.subs)
 	h.subs = append(h.subs, s)
 	h.empty = time.Time{}
-	if !h.view.loaded {
+	switch {
+	case h.repairing: // and comes back to everybody who waits
+	case !h.view.loaded:
 		h.ask(wantFull)
+	case h.stop == nil:
+		h.ask(wantTail) // the fan-out failed, and nobody was there to try it again
 	}
 	h.r.count.subscriptions.Add(1)
 	s.c.due(s)
@@ -65,7 +70,7 @@ func (h *hub) leave(s *subscription) {
 func (h *hub) resync(s *subscription, have fence.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.live, s.at = false, have
+	s.live, s.at, s.early = false, have, false
 	s.c.due(s)
 }
 
@@ -81,15 +86,43 @@ func (h *hub) sync(s *subscription) {
 		h.unavailable(s)
 		return
 	}
+	if h.waitsForStore(s) {
+		return
+	}
 	msg := h.encodedSync(s.c.encoding, s.at)
 	if msg == nil {
 		h.unavailable(s)
 		h.ask(wantFull)
 		return
 	}
-	s.live, s.told, s.at = true, false, h.view.at
+	s.live, s.told, s.early, s.at = true, false, false, h.view.at
 	h.r.count.syncsOut.Add(1)
 	s.c.force(msg)
+}
+
+// A client that comes from another relay may hold a little more than this one.
+const (
+	maxEarly   = 16          // batches it may be early by
+	earlyEvery = time.Second // between questions to the store for this reason
+)
+
+// waitsForStore reports whether a client holds what may follow the view: it comes from a relay that got
+// the last frames a little sooner. The store is asked then, once, before the client is sent back to an
+// older state. Since anybody can claim to hold anything, a tile asks for it only so often.
+func (h *hub) waitsForStore(s *subscription) bool {
+	if s.early || s.at.IsZero() || h.view.compare(s.at) != ahead || s.at.Seq > h.view.at.Seq+maxEarly {
+		return false
+	}
+	now := time.Now()
+	if !h.repairing {
+		if now.Sub(h.earlyAsked) < earlyEvery {
+			return false
+		}
+		h.earlyAsked = now
+		h.ask(wantTail)
+	}
+	s.early = true
+	return true
 }
 
 // unavailable tells a client, once, that it has to wait because the store cannot be read.

@@ -14,6 +14,7 @@ import (
 // clients, header included, and several go out in one write. Both write whole frames under one lock.
 type wire struct {
 	net.Conn
+	own   time.Duration  // for the library to write a close frame
 	mu    sync.Mutex     // held while frames are written
 	heard atomic.Int64   // when bytes last came from the peer, nanoseconds since 1970
 	sent  atomic.Uint64  // bytes written
@@ -40,6 +41,9 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.SetWriteDeadline(time.Now().Add(w.own)); err != nil { // else the last send's holds
+		return 0, err
+	}
 	n, err := w.Conn.Write(p)
 	w.wrote(n)
 	return n, err
@@ -99,6 +103,7 @@ func (w *wire) sendChunks(out []byte, timeout time.Duration) error {
 type capture struct {
 	http.ResponseWriter
 	wire  *wire
+	own   time.Duration
 	total *atomic.Uint64
 }
 
@@ -108,7 +113,7 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c.wire = &wire{Conn: conn, total: c.total}
+	c.wire = &wire{Conn: conn, own: c.own, total: c.total}
 	c.wire.heard.Store(time.Now().UnixNano())
 	in := rw.Reader
 	if in.Buffered() == 0 { // else it holds what the client sent right behind its handshake

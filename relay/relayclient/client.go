@@ -95,8 +95,8 @@ func (c *Client) dial(ctx context.Context) (conn *websocket.Conn, status int, er
 
 // Subscribe starts delivery of tiles. It returns when the request is written; the first answer comes as
 // a call of Config.Sync, or of Config.Refused. A tile subscribed already is synced again from scratch.
-// Between connections the tiles are noted and asked for with the next one. ErrClosed after the end;
-// another error means that the connection is being lost: with Reconnect the request is not.
+// With Reconnect a request that meets no connection, or one that is being lost, is noted and made with the
+// next one. ErrClosed after the end; another error is that of ctx or of the connection.
 func (c *Client) Subscribe(ctx context.Context, tiles ...fence.TileID) error {
 	c.mu.Lock()
 	if err := c.ended(); err != nil {
@@ -114,7 +114,7 @@ func (c *Client) Subscribe(ctx context.Context, tiles ...fence.TileID) error {
 		n := min(len(names), subscribeBatch)
 		body := &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{Tiles: names[:n]}}
 		if err := c.write(ctx, conn, &relaypb.ClientMessage{Body: body}); err != nil {
-			return err
+			return c.unlessAgain(ctx, err)
 		}
 		names = names[n:]
 	}
@@ -141,7 +141,19 @@ func (c *Client) Unsubscribe(ctx context.Context, tiles ...fence.TileID) error {
 	if len(names) == 0 || conn == nil {
 		return nil
 	}
-	return c.write(ctx, conn, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Unsubscribe{Unsubscribe: &relaypb.Unsubscribe{Tiles: names}}})
+	body := &relaypb.ClientMessage_Unsubscribe{Unsubscribe: &relaypb.Unsubscribe{Tiles: names}}
+	if err := c.write(ctx, conn, &relaypb.ClientMessage{Body: body}); err != nil {
+		return c.unlessAgain(ctx, err)
+	}
+	return nil
+}
+
+// unlessAgain passes a failed request's error on, unless the next connection makes the request again.
+func (c *Client) unlessAgain(ctx context.Context, err error) error {
+	if c.cfg.Reconnect && ctx.Err() == nil {
+		return nil
+	}
+	return err
 }
 
 // Position is where the client's view of a tile stands; ok is false before its first Sync and for a tile

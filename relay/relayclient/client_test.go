@@ -39,7 +39,8 @@ type peer struct {
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, conns: make(chan *peer, 16)}
+	s := &script{t: t, conns: make(chan *peer, 64)}
+	over := make(chan struct{})
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/forbidden" {
 			http.Error(w, "no", http.StatusForbidden)
@@ -51,10 +52,13 @@ func newScript(t *testing.T) *script {
 		}
 		p := &peer{t: t, conn: conn, over: make(chan struct{})}
 		s.conns <- p
-		<-p.over
+		select {
+		case <-p.over:
+		case <-over:
+		}
 		_ = conn.CloseNow()
 	}))
-	t.Cleanup(ts.Close)
+	t.Cleanup(func() { close(over); ts.Close() })
 	s.url = "ws" + strings.TrimPrefix(ts.URL, "http")
 	return s
 }
