@@ -51,7 +51,8 @@ type GatewayConfig struct {
 	// RetryWindow is for how long after its admission an action may be sent to its tile. A tile forgets
 	// outcomes after tile.Config.RememberTicks ticks, and would apply an action it has forgotten again; so
 	// this, and what the gateways' clocks differ, must be less than that many ticks last. Zero means 5
-	// minutes (tiles remember 10 by default).
+	// minutes (tiles remember 10 by default). It should be a multiple of SweepAge and SweepInterval
+	// together, or sweeps come too late.
 	RetryWindow time.Duration
 
 	// SweepInterval is how often Run looks for actions left behind, give or take a quarter. Zero means 30 s.
@@ -211,8 +212,8 @@ func limit(l *limiter, door Door, actor string) error {
 //
 // Errors: a *PendingError when the action is admitted but its outcome is not yet known or not recorded:
 // retry; but if errors.Is finds ErrExpired, the tile may have forgotten the action, and an operator must
-// look. A *fence.ArgumentError, *LimitError, *RefusedError, *ReusedError or *StoreError: nothing was
-// sent to a tile, and unless a *StoreError says that the outcome is unknown, nothing was spent either.
+// look. A *fence.ArgumentError, *LimitError, *RefusedError, *ReusedError or *StoreError: this call sent
+// nothing to a tile, and unless a *StoreError says that the outcome is unknown, it spent nothing either.
 func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, d, err := g.act(ctx, a)
@@ -236,9 +237,9 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 		return Artifact{}, delivery{}, err
 	}
 	if art.Open() && art.Duplicate {
-		id := art.ActionID
-		if art, err = g.ledger.Attempt(ctx, id); err != nil {
-			return Artifact{}, delivery{}, err
+		known := art
+		if art, err = g.ledger.Attempt(ctx, a.ID); err != nil {
+			return known, delivery{}, &PendingError{Artifact: known, Err: err}
 		}
 	}
 	if !art.Open() {

@@ -38,6 +38,9 @@
 // back after its artifact is gone is a new action, so Retention must be far longer than any client retries.
 // Grants and open actions are never deleted.
 //
+// Use the table in one Region. A global table replicates later, and two Regions would each spend the same
+// card.
+//
 // # Failures
 //
 // Every reason of a cancelled transaction is looked at. Only a condition of ours that failed is an answer;

@@ -3,38 +3,42 @@ package sqlite_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/sqlite"
-	"github.com/tilefence/tilefence/stream"
 )
 
 func Example() {
+	dir, err := os.MkdirTemp("", "ledger")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
-	store, err := sqlite.Open(ctx, ":memory:", nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = store.Close() }()
-	ledger, err := admission.New(store, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := ledger.Grant(ctx, "ann", "gold", 10, "welcome/ann"); err != nil {
-		fmt.Println(err)
-		return
-	}
-	action := admission.Action{ID: "a1", Actor: "ann", Asset: "gold", Cost: 3, Tile: 0x85283083fffffff}
-	for range 2 { // the retry spends nothing
-		if _, err := ledger.Admit(ctx, action); err != nil {
-			fmt.Println(err)
-			return
+	for run := 1; run <= 2; run++ { // the second run finds what the first has written
+		store, err := sqlite.Open(ctx, filepath.Join(dir, "ledger.db"), nil)
+		if err != nil {
+			panic(err)
+		}
+		ledger, err := admission.New(store, nil)
+		if err != nil {
+			panic(err)
+		}
+		if err := ledger.Grant(ctx, "ann", "gold", 10, fmt.Sprintf("wages-%d/ann", run)); err != nil {
+			panic(err)
+		}
+		account, err := ledger.Balance(ctx, "ann", "gold")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(account.Balance)
+		if err := store.Close(); err != nil {
+			panic(err)
 		}
 	}
-	art, err := ledger.Resolve(ctx, "a1", stream.Applied)
-	account, balanceErr := ledger.Balance(ctx, "ann", "gold")
-	fmt.Println(art.Outcome, account.Balance, err, balanceErr)
-	// Output: applied 7 <nil> <nil>
+	// Output:
+	// 10
+	// 20
 }
