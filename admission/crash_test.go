@@ -170,6 +170,28 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 	}
 }
 
+// TestUncountedAttemptIsNotSent: an attempt that nobody knows of could be abandoned by somebody else.
+func TestUncountedAttemptIsNotSent(t *testing.T) {
+	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	s := &steps{Store: store, at: func(at string) error {
+		if at == "after attempt" {
+			return errReset
+		}
+		return nil
+	}}
+	w := newWorld("a")
+	r := newRigOver(t, s, w, nil)
+	r.grant("ann", 1)
+	_, err = r.ledger.Admit(t.Context(), play("x"))
+	require.NoError(t, err)
+	_, err = r.gate.Act(t.Context(), play("x"))
+	require.ErrorIs(t, err, admission.ErrPending)
+	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
+	assert.Zero(t, w.calls)
+}
+
 // TestRandomFaults plays many clients on several gateways that crash, lose answers and are sent from owner
 // to owner, and then compares what the ledger says with what the tile did.
 func TestRandomFaults(t *testing.T) {

@@ -424,6 +424,29 @@ func TestExpiredActionIsNotSent(t *testing.T) {
 	})
 }
 
+// hung is a tile that never answers.
+type hung struct{}
+
+func (hung) Forward(ctx context.Context, _ string, _ tile.Intent) (stream.Outcome, error) {
+	<-ctx.Done()
+	return 0, context.Cause(ctx)
+}
+
+func TestHungTile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.grant("ann", 1)
+		gate, err := admission.NewGateway(r.ledger, r.router, hung{}, nil)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = gate.Act(t.Context(), play("x"))
+		require.ErrorIs(t, err, admission.ErrPending)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 3*time.Second, time.Since(began))
+		assert.Equal(t, 1, r.lookup("x").Attempts, "it may have been delivered")
+	})
+}
+
 func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		swept := make(chan admission.SweepInfo, 8)
