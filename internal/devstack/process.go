@@ -166,10 +166,11 @@ func (g program) command(path string, args ...string) *exec.Cmd {
 
 func (p *Process) wait(r *run) {
 	r.err = r.cmd.Wait()
-	close(r.exited)
+	// Before anybody learns of the end: a signal sent after it asked for nothing.
 	p.mu.Lock()
 	asked := r.asked
 	p.mu.Unlock()
+	close(r.exited)
 	if !asked {
 		p.stack.logf("%s (pid %d) ended unasked: %v", p.name, r.cmd.Process.Pid, r.cmd.ProcessState)
 	}
