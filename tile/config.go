@@ -48,7 +48,7 @@ type Config struct {
 
 	// RememberTicks is how long the outcome of an action is remembered for its retries, in ticks. Default
 	// 1200, ten minutes at 2 Hz. An action retried later than that could be applied again, so it must be
-	// longer than any client retries.
+	// longer than admission.GatewayConfig.RetryWindow (5 minutes); raise it when you raise the tick rate.
 	RememberTicks int
 
 	// KeepBatches and KeepBytes bound the batches kept for re-appending after a failover. Defaults 1024

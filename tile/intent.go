@@ -3,6 +3,7 @@ package tile
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -29,10 +30,10 @@ func (in *Intent) Validate() error {
 	switch {
 	case in.Tile == 0:
 		return &fence.ArgumentError{Field: "tile", Value: in.Tile, Want: "an H3 index, not zero"}
-	case len(in.ActionID) > stream.MaxActionID:
-		return &fence.ArgumentError{Field: "action ID", Value: len(in.ActionID), Want: "at most 64 bytes"}
-	case len(in.Actor) > 64:
-		return &fence.ArgumentError{Field: "actor", Value: len(in.Actor), Want: "at most 64 bytes"}
+	case len(in.ActionID) > stream.MaxActionID || !utf8.ValidString(in.ActionID):
+		return &fence.ArgumentError{Field: "action ID", Value: in.ActionID, Want: "at most 64 bytes of UTF-8"}
+	case len(in.Actor) > 64 || !utf8.ValidString(in.Actor):
+		return &fence.ArgumentError{Field: "actor", Value: in.Actor, Want: "at most 64 bytes of UTF-8"}
 	case len(in.Body) > MaxIntentBody:
 		return &fence.ArgumentError{Field: "body", Value: len(in.Body), Want: "at most 4096 bytes"}
 	}

@@ -34,6 +34,9 @@ type host struct {
 	tiles   map[fence.TileID]*ownedTile
 }
 
+// rememberActions is how long a tile remembers what became of an action.
+const rememberActions = 10 * time.Minute
+
 // ownedTile is one processor and the rules it plays.
 type ownedTile struct {
 	processor *tile.TileProcessor
@@ -61,6 +64,8 @@ func (h *host) start(id fence.TileID, takeOver bool, failed func(error)) error {
 		&tile.Config{
 			TickInterval: h.options.tick,
 			TakeOver:     takeOver,
+			// Longer than the gateway sends an action again, whatever the tick.
+			RememberTicks: int(rememberActions / h.options.tick),
 			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 				return checkpoint.Restore(ctx, h.backends.checkpoints, id)
 			},
