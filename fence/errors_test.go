@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,11 +32,7 @@ func TestErrorClasses(t *testing.T) {
 		require.NotEmpty(t, err.Error())
 		wrapped := fmt.Errorf("somewhere: %w", err)
 		for _, class := range classes {
-			expected := false
-			for _, w := range want {
-				expected = expected || w == class
-			}
-			require.Equal(t, expected, errors.Is(wrapped, class), "%v is %v", err, class)
+			require.Equal(t, slices.Contains(want, class), errors.Is(wrapped, class), "%v is %v", err, class)
 		}
 	}
 	require.ErrorIs(t, &fence.StoreError{Outcome: fence.ErrNotApplied, Err: context.Canceled}, context.Canceled)

@@ -18,6 +18,8 @@ type StoreHarness struct {
 	Snapshot func(fence.TileID) (fence.Snapshot, bool)
 	// DropOwner removes a tile's owner hash, as the end of its time to live does.
 	DropOwner func(fence.TileID)
+	// DropEntries removes a tile's whole stream, as an operator's mistake does.
+	DropEntries func(fence.TileID)
 
 	// TTL is the time to live the store was set up with, a minute or more.
 	TTL time.Duration
@@ -65,6 +67,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Missing/install", missingInstall},
 		{"Missing/rows", missingRows},
 		{"Missing/duplicate", missingDuplicate},
+		{"Missing/stream", missingStream},
 		{"Rebase/genesis", rebaseGenesis},
 		{"Rebase/restore", rebaseRestore},
 		{"Rebase/duplicate", rebaseDuplicate},

@@ -65,6 +65,29 @@ func missingDuplicate(s *scene) {
 	s.commit(s.batch(2, c.Next()))
 }
 
+// missingStream: when the stream is gone too, the snapshot says where the tile had come to at the least.
+// Nobody starts it again from nothing.
+func missingStream(s *scene) {
+	commits := s.found(2, 3)
+	at := commits[1]
+	require.NoError(s, s.save(at.Next(), at.Tick, "state"))
+	s.DropEntries(s.tile)
+	last := s.commit(s.batch(2, commits[2].Next())).Position // what the owner hash vouches for goes on
+	s.refuseSave(commits[2].Next(), at.Tick, fence.ErrUncommitted)
+	s.DropEntries(s.tile)
+	s.DropOwner(s.tile)
+	require.Equal(s, at.Next(), s.last())
+	s.refuse(s.install(1, fence.Position{}), fence.ErrStale)
+	s.refuse(s.install(2, fence.Position{}), fence.ErrForked)
+	s.refuse(s.install(3, fence.Position{}), fence.ErrReplay)
+	s.refuse(s.install(2, last), fence.ErrBehind)
+	s.refuse(s.batch(2, at.Next()), fence.ErrNoOwner)
+	s.refuseRebase(s.rebase(2, 100, "another"), fence.ErrStale)
+	s.refuseRebase(s.rebase(3, at.Next().Seq, "another"), fence.ErrBehind)
+	s.commit(s.install(2, at.Next()))
+	s.rebased(s.rebase(3, 100, "another"))
+}
+
 func ownerNever(s *scene) {
 	require.Equal(s, fence.Owner{Tile: s.tile}, s.owner())
 	require.False(s, s.owner().Present())

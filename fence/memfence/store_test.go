@@ -34,6 +34,9 @@ func TestStore(t *testing.T) {
 			DropOwner: func(tile fence.TileID) {
 				store.Update(tile, func(s *memfence.State) { s.Owner = fence.Owner{} })
 			},
+			DropEntries: func(tile fence.TileID) {
+				store.Update(tile, func(s *memfence.State) { s.Entries = nil })
+			},
 			TTL:       fence.DefaultTTL,
 			Remaining: store.Remaining,
 			Age:       store.Age,

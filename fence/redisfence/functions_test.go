@@ -1,10 +1,12 @@
 package redisfence_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -128,17 +130,22 @@ func TestFunctionsRefuse(t *testing.T) {
 	}
 }
 
-// dump is everything a tile has, byte for byte.
-func dump(t *testing.T, client *redis.ClusterClient, tile fence.TileID) map[string]string {
+// dump is everything a tile has.
+func dump(t *testing.T, client *redis.ClusterClient, tile fence.TileID) map[string]any {
 	t.Helper()
 	k := fence.KeysOf(tile)
-	all := map[string]string{}
+	all := map[string]any{}
 	for _, key := range []string{k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead} {
-		v, err := client.Dump(t.Context(), key).Result()
-		if err != redis.Nil {
-			require.NoError(t, err)
-			all[key] = v
+		what, err := client.Type(t.Context(), key).Result()
+		require.NoError(t, err)
+		switch what {
+		case "none":
+		case "hash": // DUMP would give its fields in any order
+			all[key], err = client.HGetAll(t.Context(), key).Result()
+		default:
+			all[key], err = client.Dump(t.Context(), key).Result()
 		}
+		require.NoError(t, err)
 	}
 	return all
 }
@@ -184,6 +191,85 @@ func TestForeignKeys(t *testing.T) {
 		require.Error(t, err)
 		require.NotErrorIs(t, err, fence.ErrNotApplied)
 		require.Equal(t, before, dump(t, client, tile))
+	}
+}
+
+// TestOwnerHash: what is an owner hash, what is none, and what cannot be read.
+func TestOwnerHash(t *testing.T) {
+	t.Parallel()
+	store, client := newStore(t, nil)
+	for _, test := range []struct {
+		hash    []any
+		corrupt bool
+	}{
+		{[]any{"epoch", "1", "seq", "1", "chain", "0123456789abcdef", "contact", "a:1", "tick", "1"}, false},
+		{[]any{"epoch", "1", "seq", "1", "chain", "0123456789abcdef", "contact", "a:1", "tick", "1", "later", "release"}, false},
+		{[]any{"later", "release"}, false},
+		{[]any{"epoch", "0", "seq", "1", "chain", "0123456789abcdef", "contact", "a:1", "tick", "1"}, true},
+		{[]any{"epoch", "01", "seq", "1", "chain", "0123456789abcdef", "contact", "a:1", "tick", "1"}, true},
+		{[]any{"epoch", "1", "seq", "1", "chain", "0123456789abcdef", "contact", "", "tick", "1"}, true},
+		{[]any{"epoch", "1", "seq", "1", "chain", "0123456789abcdef", "contact", strings.Repeat("x", fence.MaxContact+1), "tick", "1"}, true},
+		{[]any{"epoch", "1", "seq", "1", "chain", "0123456789abcdef", "contact", "a:1"}, true},
+		{[]any{"epoch", "1", "chain", "0123456789abcdef", "contact", "a:1", "tick", "1"}, true},
+		{[]any{"epoch", "1", "seq", "1", "contact", "a:1", "tick", "1"}, true},
+		{[]any{"tick", "1"}, true},
+		{[]any{"seq", "1"}, true},
+	} {
+		tile := newTile()
+		require.NoError(t, client.HSet(t.Context(), fence.KeysOf(tile).Owner, test.hash...).Err())
+		before := dump(t, client, tile)
+		c := founding(tile)
+		c.Epoch = 9
+		_, readErr := store.Owner(t.Context(), tile)
+		_, writeErr := store.Commit(t.Context(), c)
+		require.Equal(t, test.corrupt, errors.Is(readErr, fence.ErrCorrupt), "%v: %v", test.hash, readErr)
+		require.Equal(t, test.corrupt, errors.Is(writeErr, fence.ErrCorrupt), "%v: %v", test.hash, writeErr)
+		if test.corrupt {
+			require.Equal(t, before, dump(t, client, tile))
+		}
+	}
+}
+
+// TestSnapshotOfHigherEpoch: an epoch that only the snapshot knows is known all the same.
+func TestSnapshotOfHigherEpoch(t *testing.T) {
+	t.Parallel()
+	store, client := newStore(t, nil)
+	tile := newTile()
+	_, err := store.Commit(t.Context(), founding(tile))
+	require.NoError(t, err)
+	require.NoError(t, client.HSet(t.Context(), fence.KeysOf(tile).Snapshot, "epoch", 5, "seq", 1, "chain", "0123456789abcdef", "tick", 1).Err())
+	for _, epoch := range []fence.Epoch{2, 5} {
+		_, err = store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: epoch, Contact: "b:1", Seq: 100})
+		require.ErrorIs(t, err, fence.ErrStale)
+	}
+	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 6, Contact: "b:1", Seq: 100})
+	require.NoError(t, err)
+}
+
+// TestServerClock: entries carry the time of the server, to the millisecond.
+func TestServerClock(t *testing.T) {
+	t.Parallel()
+	store, client := newStore(t, nil)
+	tile := newTile()
+	c := founding(tile)
+	node, err := client.MasterForKey(t.Context(), fence.KeysOf(tile).Stream)
+	require.NoError(t, err)
+	var times []int64
+	for range 150 {
+		now, err := node.Time(t.Context()).Result()
+		require.NoError(t, err)
+		times = append(times, now.UnixMilli())
+		r, err := store.Commit(t.Context(), c)
+		require.NoError(t, err)
+		c.Prev, c.Install = r.Position, false
+		time.Sleep(3 * time.Millisecond) // of the clock's digits, all change
+	}
+	now, err := node.Time(t.Context()).Result()
+	require.NoError(t, err)
+	times = append(times, now.UnixMilli())
+	for i, e := range (hands{t, client}).entries(tile) {
+		require.LessOrEqual(t, times[i], e.Committed)
+		require.LessOrEqual(t, e.Committed, times[i+1])
 	}
 }
 

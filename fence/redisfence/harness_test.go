@@ -98,6 +98,11 @@ func (h hands) dropOwner(tile fence.TileID) {
 	require.NoError(h.t, h.client.Del(h.ctx(), fence.KeysOf(tile).Owner).Err())
 }
 
+func (h hands) dropEntries(tile fence.TileID) {
+	h.t.Helper()
+	require.NoError(h.t, h.client.Del(h.ctx(), fence.KeysOf(tile).Stream).Err())
+}
+
 func (h hands) remaining(tile fence.TileID) time.Duration {
 	h.t.Helper()
 	d, err := h.client.PTTL(h.ctx(), fence.KeysOf(tile).Owner).Result()
@@ -128,6 +133,6 @@ func TestStore(t *testing.T) {
 		store, client := newStore(t, &redisfence.Config{TTL: ttl, ConfirmTimeout: 500 * time.Millisecond})
 		h := hands{t, client}
 		return fencetest.StoreHarness{Store: store, Entries: h.entries, Snapshot: h.snapshot, DropOwner: h.dropOwner,
-			TTL: ttl, Remaining: h.remaining, Age: h.age, CorruptOwner: h.corruptOwner}
+			DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: h.age, CorruptOwner: h.corruptOwner}
 	})
 }

@@ -113,17 +113,22 @@ func (b *breakable) serving(tile fence.TileID) (master, replica *devstack.Proces
 	key := fence.KeysOf(tile).Owner
 	node, err := b.client.MasterForKey(b.Context(), key)
 	require.NoError(b, err)
-	slot, err := node.ClusterKeySlot(b.Context(), key).Result()
+	nodes, err := node.ClusterNodes(b.Context()).Result()
 	require.NoError(b, err)
-	slots, err := node.ClusterSlots(b.Context()).Result()
-	require.NoError(b, err)
-	for _, r := range slots {
-		if int64(r.Start) <= slot && slot <= int64(r.End) {
-			require.Len(b, r.Nodes, 2)
-			return b.process(r.Nodes[0].Addr), b.process(r.Nodes[1].Addr)
+	master = b.process(node.Options().Addr)
+	id := ""
+	for line := range strings.Lines(nodes) {
+		if strings.Contains(line, "myself") {
+			id = strings.Fields(line)[0]
 		}
 	}
-	require.Fail(b, "nobody serves the tile")
+	for line := range strings.Lines(nodes) {
+		if f := strings.Fields(line); f[3] == id {
+			addr, _, _ := strings.Cut(f[1], "@")
+			return master, b.process(addr)
+		}
+	}
+	require.Fail(b, "the tile's master has no replica")
 	return nil, nil
 }
 

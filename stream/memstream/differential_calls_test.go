@@ -22,6 +22,7 @@ const (
 	opMark     op = "mark"
 	opTrim     op = "trim"
 	opDrop     op = "drop the owner hash"
+	opLose     op = "lose the stream"
 	opAge      op = "age the marks"
 	opRead     op = "read"
 	opOwner    op = "owner"
@@ -70,6 +71,8 @@ func (c call) on(tile fence.TileID, s side) []any {
 		return []any{t, comparable(err)}
 	case opDrop:
 		return []any{comparable(s.drop(tile))}
+	case opLose:
+		return []any{comparable(s.lose(tile))}
 	case opAge:
 		return []any{comparable(s.age(tile, c.duration))}
 	case opRead:
@@ -202,6 +205,9 @@ func (d *drawer) draw(s *memfence.State) call {
 	case n < 90:
 		return call{op: opAge, duration: pick(d, 20*time.Second, 2*time.Minute)}
 	case n < 93:
+		if d.one(12) {
+			return call{op: opLose}
+		}
 		return call{op: opDrop}
 	case n < 97:
 		return call{op: opRead, seq: near(), limit: d.rng.IntN(8) - 1}

@@ -36,6 +36,7 @@ type side struct {
 	store fence.Store
 	log   stream.Log
 	drop  func(fence.TileID) error                // removes the owner hash
+	lose  func(fence.TileID) error                // removes the stream
 	age   func(fence.TileID, time.Duration) error // makes all marks older
 }
 
@@ -56,12 +57,16 @@ func newStage(t testing.TB) *stage {
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	st := &stage{client: client, answers: map[string]int{}}
-	st.redis = side{store: store, log: redisstream.New(store, client), drop: st.drop, age: st.age}
+	st.redis = side{store: store, log: redisstream.New(store, client), drop: st.drop, lose: st.lose, age: st.age}
 	return st
 }
 
 func (st *stage) drop(tile fence.TileID) error {
 	return st.client.Del(context.Background(), fence.KeysOf(tile).Owner).Err()
+}
+
+func (st *stage) lose(tile fence.TileID) error {
+	return st.client.Del(context.Background(), fence.KeysOf(tile).Stream).Err()
 }
 
 func (st *stage) age(tile fence.TileID, d time.Duration) error {
@@ -88,11 +93,15 @@ func newMemory() (side, *memfence.Store) {
 		store.Update(tile, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
 	}
+	lose := func(tile fence.TileID) error {
+		store.Update(tile, func(s *memfence.State) { s.Entries = nil })
+		return nil
+	}
 	age := func(tile fence.TileID, d time.Duration) error {
 		log.AgeMarks(tile, d)
 		return nil
 	}
-	return side{store: store, log: log, drop: drop, age: age}, store
+	return side{store: store, log: log, drop: drop, lose: lose, age: age}, store
 }
 
 // play makes calls on both sides, each drawn by next from what the memory holds, and returns them up to
