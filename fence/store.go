@@ -27,7 +27,7 @@ type Commit struct {
 	Epoch   Epoch    // fencing token
 	Contact string   // where this owner takes intents; never empty
 	Prev    Position // the position this batch follows
-	Tick    Tick     // the tick that produced it; not below the last one
+	Tick    Tick     // the tick that produced it; under one epoch the owner hash keeps the highest it has seen
 	Events  int      // events in Payload; zero with Install unset only refreshes the time to live
 	Payload []byte   // opaque to the fence; at most MaxPayload bytes
 
@@ -87,8 +87,8 @@ type Receipt struct {
 // Errors: a *RefusedError when the store refused it (nothing written; errors.Is tells ErrStale,
 // ErrReplay, ErrBehind, ErrForked and ErrNoOwner apart); an *UnconfirmedError when it is on the master but not
 // on enough replicas; a *StoreError with ErrNotApplied or ErrUnknownOutcome when the store could not be
-// asked; an *ArgumentError for a malformed commit. After all but the refusals and the last, present the
-// same commit again.
+// asked: present the same commit again after these two; a *CorruptError when what the store holds of the
+// tile cannot be read (nothing written; somebody has to look); an *ArgumentError for a malformed commit.
 type CommitFn func(ctx context.Context, c Commit) (Receipt, error)
 
 // Rebase installs an owner from state instead of from the stream: it creates a tile (genesis), restores
@@ -168,12 +168,14 @@ type Store interface {
 	Rebase(ctx context.Context, r Rebase) (Receipt, error)
 
 	// SaveSnapshot replaces the tile's snapshot. Refused with ErrStale or ErrNoOwner when the writer is
-	// not the owner, ErrRegress when a later snapshot exists, ErrUncommitted when the position is not in
-	// the stream or the tick was never committed, ErrChecksum when the blob was damaged on its way. An
-	// identical snapshot saved twice succeeds twice.
+	// not the owner, ErrRegress when a later snapshot exists (a higher sequence, or the same at a higher
+	// tick), ErrUncommitted when the position is not in the stream or the tick was never committed,
+	// ErrChecksum when the blob was damaged on its way. An identical snapshot saved twice succeeds twice.
+	// Other errors as for CommitFn.
 	SaveSnapshot(ctx context.Context, s SnapshotWrite) error
 
-	// Owner reads the owner hash. A tile without one gives an Owner that is not Present, and no error.
+	// Owner reads the owner hash. A tile without one gives an Owner that is not Present, and no error. A
+	// *CorruptError when it cannot be read, a *StoreError with ErrNotApplied when the store cannot be asked.
 	Owner(ctx context.Context, tile TileID) (Owner, error)
 }
 
