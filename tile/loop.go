@@ -24,8 +24,8 @@ type pendingBatch struct {
 // serve ticks until ctx ends or the tile is lost. A batch whose fate is unknown is presented again
 // after a short wait, and no tick is played before it is settled: the tile freezes rather than fork.
 func (p *TileProcessor) serve(ctx context.Context) error {
-	due := time.Now()
-	timer := time.NewTimer(0)
+	due := time.Now().Add(phase(p.tile, p.cfg.TickInterval))
+	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
 	for {
 		select {
@@ -60,6 +60,13 @@ func (p *TileProcessor) serve(ctx context.Context) error {
 		p.snapshotIfDue(ctx)
 		timer.Reset(time.Until(due))
 	}
+}
+
+// phase spreads the ticks of many tiles over the interval, so that tiles started together do not commit,
+// deliver and fold all at once.
+func phase(id fence.TileID, interval time.Duration) time.Duration {
+	const golden = 0x9e3779b97f4a7c15 // neighbouring tiles differ in few bits; Fibonacci hashing parts them
+	return time.Duration(uint64(id) * golden >> 32 * uint64(interval) >> 32)
 }
 
 // play resolves one tick and presents its batch.

@@ -46,9 +46,13 @@ func newBot(i int, id fence.TileID, ground game.Ground, tick time.Duration, seed
 		return nil, err
 	}
 	actor := fmt.Sprintf("bot%04d", i)
-	return &bot{actor: actor, tile: id, brain: game.NewBot(actor, ground, seed+uint64(i), nil), meters: m, logger: logger,
+	return &bot{actor: actor, tile: id, brain: game.NewBot(actor, ground, seed+uint64(i), &game.BotConfig{DrawEvery: drawEvery}), meters: m, logger: logger,
 		view: view, tick: tick}, nil
 }
+
+// drawEvery is how many ticks a player waits for his next card: 20 s at two ticks a second. Cards are what
+// goes through the ledger, and in a game of this rhythm they are few beside the moves.
+const drawEvery = 40
 
 // run connects, watches and plays until playing ends, then only watches until ctx ends.
 func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) error {
