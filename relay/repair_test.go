@@ -369,6 +369,50 @@ func TestPoisonEntryIsPassedByASnapshot(t *testing.T) {
 	c.reaches(o)
 }
 
+func TestAnswerShorterThanTheStoresPositionIsNotTaken(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(still())
+	o := w.claim(tileA, 1)
+	for range 5 {
+		o.commit()
+	}
+	var lags atomic.Int64
+	lags.Store(3)
+	w.log.set(func(l *testLog) {
+		l.edit = func(chunks []stream.Chunk) { // a replica that lags behind the one asked for the position
+			if lags.Add(-1) >= 0 {
+				chunks[0].Entries = chunks[0].Entries[:2]
+			}
+		}
+	})
+	c := s.raw(t, relaypb.Subprotocol)
+	send(t, c, subscribeTo(tileA.String()))
+	m := receive(t, c)
+	for m.GetError().GetCode() == relaypb.Code_CODE_UNAVAILABLE {
+		m = receive(t, c)
+	}
+	require.Equal(t, o.at, m.GetSync().GetPosition().Fence())
+	require.EqualValues(t, 3, s.Stats().RepairsFailed)
+}
+
+func TestOfTwoHeldFramesTheHigherEpochStays(t *testing.T) {
+	base := line{}.grow(3, 1, 'a')
+	h := newHub(&Relay{}, tileA)
+	older, newer := base.next(1, 'x'), base.next(2, 'y')
+	for _, e := range []fence.Entry{newer, older} {
+		h.hold(&batch{tile: tileA, Entry: e})
+	}
+	require.Equal(t, newer.Position, h.held[base.end()].Position)
+	h.hold(&batch{tile: tileA, Entry: base.next(3, 'z')})
+	require.EqualValues(t, 3, h.held[base.end()].Epoch)
+	for i := range maxHeld * 2 {
+		e := base.next(1, 'm')
+		e.Prev.Seq = fence.Seq(100 + i)
+		h.hold(&batch{tile: tileA, Entry: e})
+	}
+	require.LessOrEqual(t, len(h.held), maxHeld)
+}
+
 func TestRepairsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()

@@ -88,6 +88,7 @@ func TestJudge(t *testing.T) {
 		"older than the snapshot":                 {base[1], duplicate},
 		"one too far":                             {skipped, breaks},
 		"another at a known sequence":             {fork[8], breaks},
+		"the next of another batch 10":            {base[:9].grow(1, 2, 'b').next(2, 'b'), breaks},
 		"a rebase":                                {rebase, breaks},
 		"a new owner over a batch that was lost":  {base[:9].next(3, 'd'), breaks},
 		"one that claims to follow and goes back": {backwards, breaks},

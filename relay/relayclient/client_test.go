@@ -223,16 +223,19 @@ func TestFramesThatArriveAgainAreIgnored(t *testing.T) {
 
 func TestFrameOfAnotherHistoryIsNotApplied(t *testing.T) {
 	s := newScript(t)
-	v, p := view(s, s.url, nil)
+	v, p := view(s, s.url, func(c *relayclient.Config) { c.NoVerify = true }) // the position alone must tell
 	h := history(10)
 	p.sync(whole(h, 3, 5))
 	fork := h[5]
 	fork.Prev.Chain++
 	p.frame(fork)
 	require.NotNil(t, p.receive().GetResync())
-	rebase := h[5]
+	p.sync(whole(h, 8, 9))
+	v.holds(9)
+	rebase := h[9]
 	rebase.Rebase = true
 	p.frame(rebase)
+	require.NotNil(t, p.receive().GetResync(), "state that jumped cannot be followed")
 	p.sync(whole(h, 8, 10))
 	v.holds(10)
 }
