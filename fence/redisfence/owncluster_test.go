@@ -43,6 +43,7 @@ func TestOwnCluster(t *testing.T) {
 		{"Memory/full", memoryFull},
 		{"Replica/paused", replicaPaused},
 		{"Replica/failed", replicaFailed},
+		{"Slot/migrated", slotMigrated},
 		{"Master/handed-over", masterHandedOver},
 		{"Master/paused", masterPaused},
 		{"Master/killed", masterKilled},
