@@ -5,11 +5,11 @@
 // under an epoch that a stale owner cannot forge. Three jobs happen to every batch, and none disturbs
 // another: it commits, it reaches every watcher, and it survives the loss of Redis.
 //
-//	       players ──intents──▶ admission ──▶ tile ──commit──▶ coordination Redis
-//	          ▲                 (gateway,      │ ▲               │         │
-//	          │                  ledger)       │ └─epoch─ fence  │ tail    │ snapshot
-//	          │                                │       (Postgres)▼         ▼
-//	          └───frames── relay ◀─pub/sub── fan-out ◀──────── bridge   checkpoint ──▶ DynamoDB
+//	players ──intents──▶ admission ──▶ tile ──commit──▶ coordination Redis
+//	   ▲                 (gateway,      │ ▲               │         │
+//	   │                  ledger)       │ └─epoch─ fence  │ tail    │ snapshot
+//	   │                                │       (Postgres)▼         ▼
+//	   └───frames── relay ◀─pub/sub── fan-out ◀──────── bridge   checkpoint ──▶ DynamoDB
 //
 // From the ground up:
 //

@@ -85,7 +85,9 @@ func (c *crew) serveHTTP(name string, l net.Listener, h http.Handler) (stop func
 		if server.Shutdown(bounded) != nil {
 			_ = server.Close() // whoever still reads has had its moment
 		}
-		_ = <-ended // that it was told to stop
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
 		return nil
 	})
 }
