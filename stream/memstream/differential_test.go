@@ -225,7 +225,9 @@ func (s *byteSource) Uint64() uint64 {
 	return n
 }
 
-// FuzzDifferential is TestDifferential with a fuzzer in place of the random numbers.
+// FuzzDifferential is TestDifferential with a fuzzer in place of the random numbers. Run it with
+// -fuzzminimizetime 1x: what the client's goroutines do differs from run to run, so that the fuzzer would
+// try for a minute to minimise each input.
 func FuzzDifferential(f *testing.F) {
 	st := newStage(f)
 	rng := rand.New(rand.NewPCG(1, 2))
