@@ -44,6 +44,7 @@ func TestOwnCluster(t *testing.T) {
 		{"Replica/paused", replicaPaused},
 		{"Replica/failed", replicaFailed},
 		{"Slot/migrated", slotMigrated},
+		{"Slot/migrated-bare", slotMigratedBare},
 		{"Master/handed-over", masterHandedOver},
 		{"Master/paused", masterPaused},
 		{"Master/killed", masterKilled},
