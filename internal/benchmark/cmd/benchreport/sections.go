@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,13 +19,13 @@ type section struct {
 
 var sections = []section{
 	{"The commit function against raw XADD", "The same 2 KiB payload, the same connection, the same run. `ratio` is commits over raw XADDs.",
-		"./fence/redisfence", "Commit"},
+		"./fence/redisfence", "Pipelined|RoundTrip"},
 	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
 	{"Minting an epoch", "PostgreSQL with fsync on. The raw statement is the baseline.", "./fence/pgfence", "."},
 	{"Replay", "A full tile (2,401 ships) and 60 batches: read, verified and folded, as a new owner does.", "./internal/benchmark", "Replay"},
-	{"The bridge", "Batches from the log to fan-out, against the bare publisher.", "./bridge", "."},
+	{"The bridge", "Batches from the log to fan-out, against the bare publisher.", "./bridge", "Memory|Redis"},
 	{"Fan-out", "Sharded pub/sub, against the bare command.", "./stream/fanout/redisfanout", "."},
-	{"The relay", "One frame to many clients, against writing the same bytes to bare sockets.", "./relay", "."},
+	{"The relay", "One frame to many clients, against writing the same bytes to bare sockets.", "./relay", "Broadcast|CommitToClient|Deliver"},
 	{"Checkpoints", "A 100 KB snapshot, against one bare write of the same bytes.", "./checkpoint/...", "."},
 	{"The ledger", "Admission of one action, against one bare transaction.", "./admission/...", "."},
 	{"Geometry", "The tile of a cell, against the H3 library.", "./tile/region", "."},
@@ -42,11 +43,16 @@ type metric struct {
 	unit  string
 }
 
-// parse reads the lines that go test -bench prints: a name, a count, and pairs of value and unit.
+// parse reads the lines that go test -bench prints: the package, then per benchmark a name, a count, and
+// pairs of value and unit.
 func parse(out string) []result {
 	var results []result
+	back := "" // the last element of the package's path: several may have a benchmark of one name
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
+		if len(f) == 2 && f[0] == "pkg:" {
+			back = f[1][strings.LastIndexByte(f[1], '/')+1:]
+		}
 		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
 			continue
 		}
@@ -56,7 +62,7 @@ func parse(out string) []result {
 				name = name[:i] // the number of processors
 			}
 		}
-		r := result{name: name}
+		r := result{name: back + "." + name}
 		for i := 2; i+1 < len(f); i += 2 {
 			v, err := strconv.ParseFloat(f[i], 64)
 			if err != nil {
@@ -104,6 +110,8 @@ func (s *section) write(w io.Writer, results []result) {
 // figure prints a number with about three significant digits and separators.
 func figure(v float64) string {
 	switch {
+	case v == math.Trunc(v) && v < 1000:
+		return strconv.Itoa(int(v))
 	case v >= 1000:
 		s := strconv.FormatInt(int64(v+0.5), 10)
 		for i := len(s) - 3; i > 0; i -= 3 {
