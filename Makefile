@@ -19,7 +19,7 @@ install-tools: ## install the servers and tools that are missing here (Debian; r
 	@scripts/install-tools.sh
 
 .PHONY: test
-test: install-tools ## format, vet, lint, and all tests with -race against real servers (TESTFLAGS="-run X")
+test: install-tools ## format, vet, lint, tests without servers, and all tests with -race against real ones (TESTFLAGS="-run X")
 	@scripts/test.sh $(TESTFLAGS)
 
 .PHONY: test-quick
