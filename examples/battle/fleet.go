@@ -18,7 +18,7 @@ import (
 // fleet is all bots of a process.
 type fleet struct {
 	bots       []*bot
-	store      fence.Store // to find the owners whose state the views are compared with; nil: their contact comes from options
+	store      fence.Store // to find the owners whose state the views are compared with
 	relayURL   string
 	gatewayURL string
 }

@@ -173,7 +173,7 @@ func (o *options) checkServers() error {
 	return nil
 }
 
-// world lists the tiles of the battle: adjacent ones, around a place in the Pacific.
+// world lists the tiles of the battle: adjacent ones, ring by ring around San Francisco.
 func (o *options) world() ([]fence.TileID, error) {
 	middle, err := region.At(37.7752, -122.4186, 5)
 	if err != nil {
