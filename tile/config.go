@@ -43,6 +43,25 @@ type Config struct {
 	// ends Run with a *fence.LostError.
 	TakeOver bool
 
+	// Follow makes Run begin as a warm follower: it keeps the tile's state up to date from the stream, serves
+	// nothing and answers nothing, until somebody calls TakeOver or the owner hash has been silent for
+	// SuspectAfter. Then it claims the tile as with TakeOver set. Default false: Run claims at once.
+	Follow bool
+
+	// SuspectAfter is how long a follower watches an owner hash that does not move, or is gone, before it
+	// tries to take over. It only decides when to ask: whether the tile changes hands is the authority's
+	// conditional update. Default 4 tick intervals; NeverSuspect leaves it to TakeOver.
+	SuspectAfter time.Duration
+
+	// Pace is called by a follower before it asks the authority for the tile, and may block: it is how a host
+	// keeps the take-over of many tiles at once from becoming a storm. done is called when the tile serves or
+	// the attempt has failed. Default: no wait.
+	Pace func(ctx context.Context, s Status, why Suspicion) (done func(), err error)
+
+	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
+	// tilehttp.Client.Handover is one. Default nil: Drain cannot name a successor.
+	Handover func(ctx context.Context, h Handover) error
+
 	// QueueLimit is how many intents may wait for a tick; more are refused with ErrOverloaded. Default 4096.
 	QueueLimit int
 

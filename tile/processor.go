@@ -46,6 +46,7 @@ type TileProcessor struct {
 
 	superseded chan struct{}       // closed on stand-down
 	done       chan struct{}       // closed when Run has answered everybody
+	takeOver   chan Suspicion      // capacity 1
 	inspect    chan func()         // work for the loop between ticks
 	snapshots  chan snapshotResult // at most one snapshot is being saved
 	saving     bool                // loop only: one is
@@ -96,7 +97,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
 	p := &TileProcessor{tile: id, contact: contact, seams: seams, rules: rules, cfg: c,
-		superseded: make(chan struct{}), done: make(chan struct{}), inspect: make(chan func()),
+		superseded: make(chan struct{}), done: make(chan struct{}), takeOver: make(chan Suspicion, 1), inspect: make(chan func()),
 		snapshots: make(chan snapshotResult, 1)}
 	p.status = Status{Tile: id, State: Idle, Contact: contact, Since: time.Now()}
 	p.actions.keep = fence.Tick(c.RememberTicks)

@@ -24,18 +24,19 @@ type State int
 
 // The states. Zero is none of them.
 const (
-	Idle       State = 1 // Run was not called
-	Claiming   State = 2 // asking the authority for an epoch
-	Replaying  State = 3 // reading snapshot and tail into the rules
-	Installing State = 4 // waiting until every replica knows the new epoch
-	Serving    State = 5 // ticking
-	Healing    State = 6 // repairing its history after a failover or a fork; no ticks
-	Draining   State = 7 // last tick, snapshot, release
-	StoodDown  State = 8 // superseded; everybody is redirected
-	Stopped    State = 9 // drained or failed
+	Idle       State = 1  // Run was not called
+	Claiming   State = 2  // asking the authority for an epoch
+	Replaying  State = 3  // reading snapshot and tail into the rules
+	Installing State = 4  // waiting until every replica knows the new epoch
+	Serving    State = 5  // ticking
+	Healing    State = 6  // repairing its history after a failover or a fork; no ticks
+	Draining   State = 7  // last tick, snapshot, release
+	StoodDown  State = 8  // superseded; everybody is redirected
+	Stopped    State = 9  // drained or failed
+	Following  State = 10 // warm follower: folds what the owner commits, silent
 )
 
-var stateNames = [...]string{"none", "idle", "claiming", "replaying", "installing", "serving", "healing", "draining", "stood down", "stopped"}
+var stateNames = [...]string{"none", "idle", "claiming", "replaying", "installing", "serving", "healing", "draining", "stood down", "stopped", "following"}
 
 // String returns the state's lower-case name.
 func (s State) String() string {
@@ -88,6 +89,8 @@ type Status struct {
 	Position fence.Position // last committed batch
 	Tick     fence.Tick     // last tick played
 	Queued   int            // intents waiting
+	Heat     float64        // events a tick, exponentially weighted over about 20 ticks; also of a follower
+	Owner    fence.Owner    // of a follower: the owner hash as last seen
 	Pending  bool           // a batch's fate is unknown; the tile is frozen until it is known
 	Kept     int            // batches kept for re-appending
 	Missed   int64          // tick times missed since the start
