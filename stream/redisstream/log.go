@@ -156,23 +156,11 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	if err != nil || o.Present() {
 		return o.Position, err
 	}
-	var last fence.Position
-	for i := range tail.Val() {
-		e, poison := parseEntry(tile, &tail.Val()[i])
-		if poison != nil {
-			return fence.Position{}, &fence.CorruptError{Tile: tile, What: "stream entry",
-				At: fence.Position{Epoch: poison.Epoch, Seq: poison.Seq}, Detail: poison.Reason}
-		}
-		last = e.Position
-	}
-	s, err := parsePositionFields(tile, snap.Val())
+	at, err := parsePositionFields(tile, snap.Val())
 	if err != nil {
 		return fence.Position{}, err
 	}
-	if s.Seq > last.Seq {
-		last = s
-	}
-	return last, nil
+	return lastOf(tile, o, tail.Val(), at)
 }
 
 // Mark implements stream.Log.
@@ -197,15 +185,7 @@ func (l *Log) Marks(ctx context.Context, tile fence.TileID) (map[stream.Consumer
 	if err != nil {
 		return nil, &fence.StoreError{Op: "read marks", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
 	}
-	marks := map[stream.Consumer]stream.Mark{}
-	for _, c := range stream.Consumers() {
-		seq, err1 := fence.ParseNumber(m[string(c)])
-		at, err2 := fence.ParseNumber(m[string(c)+".at"])
-		if err1 == nil && err2 == nil {
-			marks[c] = stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
-		}
-	}
-	return marks, nil
+	return parseMarks(m), nil
 }
 
 // Trim implements stream.Log.

@@ -25,8 +25,7 @@ func parseEntry(tile fence.TileID, m *redis.XMessage) (fence.Entry, *stream.Pois
 	seq, err := fence.ParseNumber(id)
 	if !ok || err != nil {
 		f.bad = "id " + m.ID + " is not <sequence>-0"
-		major, _, _ := strings.Cut(m.ID, "-")
-		seq, _ = strconv.ParseUint(major, 10, 64) // whatever it is, reading goes on after it
+		seq = uint64(sequenceOf(m.ID)) // whatever it is, reading goes on after it
 	}
 	e.Seq = fence.Seq(seq)
 	if f.bad == "" && (e.Epoch == 0 || e.Seq == 0 || e.Events > fence.MaxEvents || len(e.Payload) > fence.MaxPayload) {
@@ -112,6 +111,26 @@ func parsePositionFields(tile fence.TileID, v []any) (fence.Position, error) {
 		return fence.Position{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: p, Detail: f.bad}
 	}
 	return p, nil
+}
+
+// parseMarks reads the marks hash; a mark that cannot be read is none.
+func parseMarks(m map[string]string) map[stream.Consumer]stream.Mark {
+	marks := map[stream.Consumer]stream.Mark{}
+	for _, c := range stream.Consumers() {
+		seq, err1 := fence.ParseNumber(m[string(c)])
+		at, err2 := fence.ParseNumber(m[string(c)+".at"])
+		if err1 == nil && err2 == nil {
+			marks[c] = stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
+		}
+	}
+	return marks
+}
+
+// sequenceOf reads the sequence of a stream ID, whatever comes after it.
+func sequenceOf(id string) fence.Seq {
+	major, _, _ := strings.Cut(id, "-")
+	seq, _ := strconv.ParseUint(major, 10, 64) // Redis wrote it
+	return fence.Seq(seq)
 }
 
 // parseTrimmed reads {'ok', floor, removed, held, expired…}.

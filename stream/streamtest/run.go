@@ -66,6 +66,8 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Trim/lease", trimLease},
 		{"Trim/group", trimGroup},
 		{"Trim/rebase", trimRebase},
+		{"Stat/rows", statRows},
+		{"Stat/many-tiles", statMany},
 		{"DeadLetters/kept", deadLettersKept},
 		{"DeadLetters/bounded", deadLettersBounded},
 		{"Poison/read", poisonRead},

@@ -1,0 +1,47 @@
+package memstream
+
+import (
+	"context"
+	"maps"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+var _ stream.Inspector = (*Log)(nil)
+
+// Stat implements stream.Inspector. Memory is the sum of the payloads.
+func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, error) {
+	for _, t := range tiles {
+		if err := check(ctx, "stat", t); err != nil {
+			return nil, err
+		}
+	}
+	stats := make([]stream.Stat, len(tiles))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, t := range tiles {
+		st := stream.Stat{Tile: t, Owner: fence.Owner{Tile: t}, Marks: map[stream.Consumer]stream.Mark{}, DeadLetters: len(l.dead[t])}
+		maps.Copy(st.Marks, l.marks[t])
+		l.store.Update(t, func(s *memfence.State) {
+			if s.Owner.Present() {
+				st.Owner = s.Owner
+			}
+			st.Last, st.Entries = s.Last(), len(s.Entries)
+			for i := range s.Entries {
+				st.Memory += int64(len(s.Entries[i].Payload))
+			}
+			if len(s.Entries) > 0 {
+				st.First = s.Entries[0].Seq
+			}
+			if s.Snapshot != nil {
+				st.HasSnapshot = true
+				st.Snapshot = stream.SnapshotHead{Position: s.Snapshot.Position, Tick: s.Snapshot.Tick, Contact: s.Snapshot.Contact,
+					Taken: s.Snapshot.Taken, Size: len(s.Snapshot.Blob)}
+			}
+		})
+		stats[i] = st
+	}
+	return stats, nil
+}

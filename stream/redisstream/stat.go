@@ -1,0 +1,127 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+var _ stream.Inspector = (*Log)(nil)
+
+// snapshotHeadFields are a snapshot's fields but for the blob and its checksum.
+var snapshotHeadFields = []string{"epoch", "seq", "chain", "tick", "contact", "at"}
+
+// statReads are the reads that describe one tile.
+type statReads struct {
+	owner, snapshot *redis.SliceCmd
+	first, last     *redis.XMessageSliceCmd
+	length, dead    *redis.IntCmd
+	memory, size    *redis.IntCmd
+	marks           *redis.MapStringStringCmd
+}
+
+// Stat implements stream.Inspector: one pipeline a node. Memory is Redis's own estimate, from samples.
+func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, error) {
+	if len(tiles) == 0 {
+		return nil, nil
+	}
+	for _, t := range tiles {
+		if err := check(ctx, "stat", t); err != nil {
+			return nil, err
+		}
+	}
+	pipe := l.client.Pipeline()
+	reads := make([]statReads, len(tiles))
+	for i, t := range tiles {
+		k := fence.KeysOf(t)
+		reads[i] = statReads{
+			owner:    pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...),
+			snapshot: pipe.HMGet(ctx, k.Snapshot, snapshotHeadFields...),
+			size:     pipe.HStrLen(ctx, k.Snapshot, "blob"),
+			first:    pipe.XRangeN(ctx, k.Stream, "-", "+", 1),
+			last:     pipe.XRevRangeN(ctx, k.Stream, "+", "-", 1),
+			length:   pipe.XLen(ctx, k.Stream),
+			dead:     pipe.XLen(ctx, k.Dead),
+			memory:   pipe.MemoryUsage(ctx, k.Stream),
+			marks:    pipe.HGetAll(ctx, k.Marks),
+		}
+	}
+	_, execErr := pipe.Exec(ctx) // each read has its own error
+	stats := make([]stream.Stat, len(tiles))
+	failed := 0
+	for i, t := range tiles {
+		stats[i] = reads[i].stat(t)
+		if errors.Is(stats[i].Err, fence.ErrNotApplied) {
+			failed++
+		}
+	}
+	if failed == len(tiles) && execErr != nil {
+		return nil, &fence.StoreError{Op: "stat", Tile: tiles[0], Outcome: fence.ErrNotApplied, Err: execErr}
+	}
+	return stats, nil
+}
+
+func (r *statReads) stat(tile fence.TileID) stream.Stat {
+	st := stream.Stat{Tile: tile, Owner: fence.Owner{Tile: tile}}
+	for _, cmd := range []redis.Cmder{r.owner, r.snapshot, r.size, r.first, r.last, r.length, r.dead, r.memory, r.marks} {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // MEMORY USAGE of no key is nil
+			st.Err = &fence.StoreError{Op: "stat", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+			return st
+		}
+	}
+	st.Entries, st.DeadLetters, st.Memory = int(r.length.Val()), int(r.dead.Val()), r.memory.Val()
+	st.Marks = parseMarks(r.marks.Val())
+	for _, m := range r.first.Val() {
+		st.First = sequenceOf(m.ID)
+	}
+	var damage [3]error
+	st.Owner, damage[0] = redisfence.ParseOwner(tile, r.owner.Val())
+	if v := r.snapshot.Val(); v[0] != nil {
+		st.HasSnapshot = true
+		st.Snapshot, damage[1] = parseSnapshotHead(tile, v)
+		st.Snapshot.Size = int(r.size.Val())
+	}
+	st.Last, damage[2] = lastOf(tile, st.Owner, r.last.Val(), st.Snapshot.Position)
+	st.Err = errors.Join(damage[:]...)
+	return st
+}
+
+// parseSnapshotHead reads the values of snapshotHeadFields.
+func parseSnapshotHead(tile fence.TileID, v []any) (stream.SnapshotHead, error) {
+	f := fields{v: make(map[string]any, len(v))}
+	for i, name := range snapshotHeadFields {
+		f.v[name] = v[i]
+	}
+	s := stream.SnapshotHead{Tick: fence.Tick(f.number("tick")), Contact: f.text("contact"), Taken: int64(f.number("at"))}
+	s.Epoch, s.Seq, s.Chain = fence.Epoch(f.number("epoch")), fence.Seq(f.number("seq")), f.chain("chain")
+	if f.bad != "" {
+		return s, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.bad}
+	}
+	return s, nil
+}
+
+// lastOf is where a tile's history ends: what the owner hash vouches for or, without one, the later of the
+// stream's last entry and the snapshot.
+func lastOf(tile fence.TileID, o fence.Owner, tail []redis.XMessage, snapshot fence.Position) (fence.Position, error) {
+	if o.Present() {
+		return o.Position, nil
+	}
+	var last fence.Position
+	for i := range tail {
+		e, poison := parseEntry(tile, &tail[i])
+		if poison != nil {
+			return fence.Position{}, &fence.CorruptError{Tile: tile, What: "stream entry",
+				At: fence.Position{Epoch: poison.Epoch, Seq: poison.Seq}, Detail: poison.Reason}
+		}
+		last = e.Position
+	}
+	if snapshot.Seq > last.Seq {
+		last = snapshot
+	}
+	return last, nil
+}
