@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/tilefence/tilefence/internal/lru"
 )
 
 // Rate is a token bucket.
@@ -29,20 +31,20 @@ type limiter struct {
 	rate Rate
 
 	mu      sync.Mutex
-	buckets *lru[string, *rate.Limiter]
+	buckets *lru.Map[string, *rate.Limiter]
 }
 
 func newLimiter(r Rate, actors int) *limiter {
-	return &limiter{rate: r, buckets: newLRU[string, *rate.Limiter](actors)}
+	return &limiter{rate: r, buckets: lru.New[string, *rate.Limiter](actors)}
 }
 
 // take spends a token of the actor. Otherwise it says when there will be one.
 func (l *limiter) take(actor string) (wait time.Duration, ok bool) {
 	l.mu.Lock()
-	b, known := l.buckets.get(actor)
+	b, known := l.buckets.Get(actor)
 	if !known {
 		b = rate.NewLimiter(rate.Limit(l.rate.PerSecond), l.rate.Burst)
-		l.buckets.put(actor, b)
+		l.buckets.Put(actor, b)
 	}
 	l.mu.Unlock()
 	r := b.Reserve()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/lru"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -45,7 +46,7 @@ type StoreRouter struct {
 	maxAge time.Duration
 
 	mu     sync.Mutex
-	owners *lru[fence.TileID, learned]
+	owners *lru.Map[fence.TileID, learned]
 }
 
 // learned is an owner, from the store or from a redirect.
@@ -75,13 +76,13 @@ func NewStoreRouter(store OwnerReader, cfg *StoreRouterConfig) (*StoreRouter, er
 	case c.MaxAge < 0:
 		return nil, &fence.ArgumentError{Field: "MaxAge", Value: c.MaxAge, Want: "a duration, or zero for 5s"}
 	}
-	return &StoreRouter{store: store, maxAge: c.MaxAge, owners: newLRU[fence.TileID, learned](c.MaxTiles)}, nil
+	return &StoreRouter{store: store, maxAge: c.MaxAge, owners: lru.New[fence.TileID, learned](c.MaxTiles)}, nil
 }
 
 // Route implements Router.
 func (r *StoreRouter) Route(ctx context.Context, id fence.TileID) (string, error) {
 	r.mu.Lock()
-	known, ok := r.owners.get(id)
+	known, ok := r.owners.Get(id)
 	r.mu.Unlock()
 	if ok && time.Since(known.at) < r.maxAge {
 		return known.contact, nil
@@ -102,17 +103,17 @@ func (r *StoreRouter) Route(ctx context.Context, id fence.TileID) (string, error
 func (r *StoreRouter) learn(id fence.TileID, l learned) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known, ok := r.owners.get(id); ok && known.epoch > l.epoch && time.Since(known.at) < r.maxAge {
+	if known, ok := r.owners.Get(id); ok && known.epoch > l.epoch && time.Since(known.at) < r.maxAge {
 		return
 	}
-	r.owners.put(id, l)
+	r.owners.Put(id, l)
 }
 
 // Correct implements Router.
 func (r *StoreRouter) Correct(wrong string, e *tile.RedirectError) {
 	r.mu.Lock()
-	if known, ok := r.owners.get(e.Tile); ok && known.contact == wrong {
-		r.owners.remove(e.Tile)
+	if known, ok := r.owners.Get(e.Tile); ok && known.contact == wrong {
+		r.owners.Remove(e.Tile)
 	}
 	r.mu.Unlock()
 	if e.Contact != "" && e.Contact != wrong && e.Epoch > 0 {
