@@ -20,7 +20,7 @@
 //
 // # Safety
 //
-// The servers listen on 127.0.0.1 only. PostgreSQL asks for a random password, which is part of
+// The servers listen on loopback addresses only. PostgreSQL asks for a random password, which is part of
 // PostgresURL; Redis and the DynamoDB-compatible server accept any local user. Keep nothing in them.
 //
 // A Stack and its processes may be used by several goroutines. Only Linux is supported.
@@ -36,6 +36,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -114,6 +115,11 @@ type Config struct {
 	// whole milliseconds. Zero means one second; a replica is then promoted within about three.
 	NodeTimeout time.Duration
 
+	// OwnAddresses gives each server a loopback address of its own (127.0.1.1, 127.0.1.2, and so on), on
+	// which it listens and from which it connects, so that a routing rule can part any two of them. The
+	// DynamoDB-compatible server stays on 127.0.0.1, which all share by default.
+	OwnAddresses bool
+
 	// StartTimeout bounds the whole start-up. Zero means a minute; an idle machine needs about three
 	// seconds.
 	StartTimeout time.Duration
@@ -168,6 +174,7 @@ type Stack struct {
 	dir     *ownDir
 	spawner *spawner
 	ports   portPicker
+	hosts   atomic.Int32 // loopback addresses given out; see host
 	logMu   sync.Mutex
 
 	mu        sync.Mutex

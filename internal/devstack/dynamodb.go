@@ -20,16 +20,16 @@ func (s *Stack) startDynamoDB(ctx context.Context, path string) (string, error) 
 		return "", err
 	}
 	processes, err := s.startWithPorts(ctx, func() ([]*Process, error) {
-		port, err := s.ports.pick()
+		port, err := s.ports.pick(sharedHost)
 		if err != nil {
 			return nil, err
 		}
-		addr := loopback(port)
+		addr := hostPort(sharedHost, port)
 		return []*Process{{
 			name: "dynamodb", addr: addr, stack: s,
 			program: program{
 				path:     path,
-				args:     []string{"serve", "--host", "127.0.0.1", "--port", strconv.Itoa(port)},
+				args:     []string{"serve", "--host", sharedHost, "--port", strconv.Itoa(port)},
 				dir:      dir,
 				stop:     syscall.SIGTERM,
 				orphaned: syscall.SIGKILL,

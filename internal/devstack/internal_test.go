@@ -45,7 +45,7 @@ func TestPortsAreFreeAndGivenOnce(t *testing.T) {
 	var ports portPicker
 	seen := make(map[int]bool)
 	for range 200 {
-		port, err := ports.pick(busOffset)
+		port, err := ports.pick(sharedHost, busOffset)
 		require.NoError(t, err)
 		require.False(t, seen[port])
 		seen[port] = true
@@ -56,14 +56,14 @@ func TestPortsAreFreeAndGivenOnce(t *testing.T) {
 
 func TestAPortWithItsBusPortTakenIsNotFree(t *testing.T) {
 	var ports portPicker
-	port, err := ports.pick(busOffset)
+	port, err := ports.pick(sharedHost, busOffset)
 	require.NoError(t, err)
-	require.True(t, allFree(port, []int{busOffset}))
-	listener, err := net.Listen("tcp", loopback(port+busOffset))
+	require.True(t, allFree(sharedHost, port, []int{busOffset}))
+	listener, err := net.Listen("tcp", hostPort(sharedHost, port+busOffset))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, listener.Close()) }()
-	require.False(t, allFree(port, []int{busOffset}))
-	require.True(t, allFree(port, nil))
+	require.False(t, allFree(sharedHost, port, []int{busOffset}))
+	require.True(t, allFree(sharedHost, port, nil))
 }
 
 func TestMembersAreReadWithoutWhatDependsOnTheNodeAsked(t *testing.T) {

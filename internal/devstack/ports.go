@@ -1,7 +1,6 @@
 package devstack
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -25,8 +24,19 @@ type portPicker struct {
 	given map[int]bool
 }
 
-// pick returns a port that is free together with the port plus each offset.
-func (p *portPicker) pick(offsets ...int) (int, error) {
+// sharedHost is where servers listen that have no address of their own.
+const sharedHost = "127.0.0.1"
+
+// host returns the address for one more server.
+func (s *Stack) host() string {
+	if !s.cfg.OwnAddresses {
+		return sharedHost
+	}
+	return fmt.Sprintf("127.0.1.%d", s.hosts.Add(1))
+}
+
+// pick returns a port that is free on host together with the port plus each offset.
+func (p *portPicker) pick(host string, offsets ...int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.given == nil {
@@ -34,17 +44,17 @@ func (p *portPicker) pick(offsets ...int) (int, error) {
 	}
 	for range 1000 {
 		port := lowestPort + rand.IntN(highestPort-lowestPort)
-		if !p.given[port] && allFree(port, offsets) {
+		if !p.given[port] && allFree(host, port, offsets) {
 			p.given[port] = true
 			return port, nil
 		}
 	}
-	return 0, errors.New("no free port found on 127.0.0.1")
+	return 0, fmt.Errorf("no free port found on %s", host)
 }
 
-func allFree(port int, offsets []int) bool {
+func allFree(host string, port int, offsets []int) bool {
 	for _, offset := range append([]int{0}, offsets...) {
-		listener, err := net.Listen("tcp", loopback(port+offset))
+		listener, err := net.Listen("tcp", hostPort(host, port+offset))
 		if err != nil {
 			return false
 		}
@@ -53,14 +63,15 @@ func allFree(port int, offsets []int) bool {
 	return true
 }
 
-func loopback(port int) string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+func hostPort(host string, port int) string {
+	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-func portOf(addr string) (int, error) {
-	_, text, err := net.SplitHostPort(addr)
+func splitAddress(addr string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
-		return 0, fmt.Errorf("address %q: %w", addr, err)
+		return "", 0, fmt.Errorf("address %q: %w", addr, err)
 	}
-	return strconv.Atoi(text)
+	port, err = strconv.Atoi(text)
+	return host, port, err
 }

@@ -43,13 +43,14 @@ func (s *Stack) startPostgres(ctx context.Context, found programs) (address, whe
 		return "", "", err
 	}
 	processes, err := s.startWithPorts(ctx, func() ([]*Process, error) {
-		port, err := s.ports.pick()
+		host := s.host()
+		port, err := s.ports.pick(host)
 		if err != nil {
 			return nil, err
 		}
 		prog := base
-		prog.args = postgresArgs(data, dir, port)
-		addr := loopback(port)
+		prog.args = postgresArgs(data, dir, host, port)
+		addr := hostPort(host, port)
 		return []*Process{{
 			name: "postgres", addr: addr, program: prog, stack: s,
 			ready: func(ctx context.Context, _ int) error { return pingPostgres(ctx, postgresURL(addr, password)) },
@@ -99,13 +100,13 @@ func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password
 	return os.Remove(passwordFile)
 }
 
-func postgresArgs(data, socketDir string, port int) []string {
+func postgresArgs(data, socketDir, host string, port int) []string {
 	if len(socketDir) > longestSocketDir {
 		socketDir = "" // no socket; the URL uses TCP anyway
 	}
 	args := []string{"-D", data}
 	for _, setting := range [][2]string{
-		{"listen_addresses", "127.0.0.1"},
+		{"listen_addresses", host},
 		{"port", strconv.Itoa(port)},
 		{"unix_socket_directories", socketDir},
 		{"fsync", "on"}, // measured figures for durable writes must mean something

@@ -28,6 +28,7 @@ var errPortTaken = errors.New("a port was taken by another program")
 type program struct {
 	path string
 	args []string
+	env  []string       // NAME=value, besides what every program gets
 	dir  string         // working directory; the log lies in it
 	user *serverUser    // nil: the user of this process
 	stop syscall.Signal // asks for a quick end; Stop sends it
@@ -159,7 +160,7 @@ func (g program) command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = g.dir
 	// A fixed environment: PGDATA, LC_* or proxy settings of the caller must not change a server.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.dir, "LC_ALL=C", "TZ=UTC"}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.dir, "LC_ALL=C", "TZ=UTC"}, g.env...)
 	cmd.SysProcAttr = childAttr(g.user, g.orphaned)
 	return cmd
 }

@@ -59,17 +59,20 @@ func (s *Stack) redisNode(path, name string, more []string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := s.ports.pick(busOffset)
+	host := s.host()
+	port, err := s.ports.pick(host, busOffset)
 	if err != nil {
 		return nil, err
 	}
-	addr := loopback(port)
+	addr := hostPort(host, port)
 	return &Process{
 		name: name, addr: addr, stack: s,
 		program: program{
 			path: path,
 			args: append([]string{
-				"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir,
+				"--bind", host, "--bind-source-addr", host,
+				// It would refuse every loopback address but 127.0.0.1; nothing else can reach the node anyway.
+				"--protected-mode", "no", "--port", strconv.Itoa(port), "--dir", dir,
 				"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port + busOffset),
 				"--cluster-node-timeout", strconv.FormatInt(s.cfg.NodeTimeout.Milliseconds(), 10),
 				"--appendonly", "no", "--save", "", "--maxmemory-policy", "noeviction",
@@ -188,11 +191,11 @@ func (c *cluster) assign(ctx context.Context, node int) error {
 // meet introduces a node to the later ones, and returns when it knows all.
 func (c *cluster) meet(ctx context.Context, node int) error {
 	for _, addr := range c.addrs[node+1:] {
-		port, err := portOf(addr)
+		host, port, err := splitAddress(addr)
 		if err != nil {
 			return err
 		}
-		if err := c.clients[node].Do(ctx, "CLUSTER", "MEET", "127.0.0.1", port, port+busOffset).Err(); err != nil {
+		if err := c.clients[node].Do(ctx, "CLUSTER", "MEET", host, port, port+busOffset).Err(); err != nil {
 			return err
 		}
 	}
