@@ -17,7 +17,7 @@ func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
 	defer cancel()
 	stage, err := c.checkpoint(ctx, t)
 	now := time.Now()
-	delay := c.cadence()
+	delay := c.cadence(t)
 	switch {
 	case upToDate(err):
 		t.current, t.failures = now, 0

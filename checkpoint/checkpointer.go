@@ -81,7 +81,7 @@ func (c *Checkpointer) Add(tile fence.TileID) error {
 	}
 	t := &tileState{id: tile, busy: make(chan struct{}, 1), current: time.Now()}
 	c.tiles[tile] = t
-	c.healthy.put(t, time.Now().Add(c.spread()))
+	c.healthy.put(t, time.Now().Add(c.spread(t)))
 	return nil
 }
 

@@ -24,6 +24,11 @@ type Config struct {
 	// do not reach the store together. Default DefaultCadence.
 	Cadence time.Duration
 
+	// CadenceOf gives tiles cadences of their own, for classes of tiles that may lose more or less: a raid more
+	// often than an empty field. Zero or less means Cadence. It is called after every look at the tile, from
+	// several goroutines, and must not call the Checkpointer. Default nil: Cadence for all.
+	CadenceOf func(fence.TileID) time.Duration
+
 	// Renew is how often the watermark of a tile whose checkpoint is up to date is written again, so that
 	// its lease (see stream.Log.Trim) does not run out. It should be at most a third of that lease. Default
 	// DefaultRenew.

@@ -91,7 +91,7 @@ func (c *Checkpointer) visit(ctx context.Context, t *tileState) {
 		_ = c.attempt(ctx, t) // reported to the hooks, and scheduled again
 	default:
 		// CheckpointNow is at it, and may change the lane when it is done.
-		c.schedule(t, false, c.cadence())
+		c.schedule(t, false, c.cadence(t))
 	}
 }
 
@@ -124,12 +124,22 @@ func (c *Checkpointer) schedule(t *tileState, failing bool, delay time.Duration)
 }
 
 // spread is when a new tile's first attempt is due: anywhere in a cadence.
-func (c *Checkpointer) spread() time.Duration { return rand.N(c.cfg.Cadence) }
+func (c *Checkpointer) spread(t *tileState) time.Duration { return rand.N(c.cadenceOf(t)) }
 
-// cadence is the configured one give or take a tenth, so that tiles which met once drift apart.
-func (c *Checkpointer) cadence() time.Duration {
-	tenth := c.cfg.Cadence / 10
-	return c.cfg.Cadence - tenth + rand.N(2*tenth+1)
+// cadence is the tile's, give or take a tenth, so that tiles which met once drift apart.
+func (c *Checkpointer) cadence(t *tileState) time.Duration {
+	d := c.cadenceOf(t)
+	tenth := d / 10
+	return d - tenth + rand.N(2*tenth+1)
+}
+
+func (c *Checkpointer) cadenceOf(t *tileState) time.Duration {
+	if c.cfg.CadenceOf != nil {
+		if d := c.cfg.CadenceOf(t.id); d > 0 {
+			return d
+		}
+	}
+	return c.cfg.Cadence
 }
 
 // backoff is the wait after the given number of failures in a row.
