@@ -68,13 +68,6 @@ type frame struct {
 	data      []byte
 }
 
-// explicit is what an error of a publisher with several nodes may know: which messages were handed over
-// all the same. redisfanout's does.
-type explicit interface {
-	error
-	Handed(i int) bool
-}
-
 func (b *Bridge) runPass(ctx context.Context, p *pass) {
 	p.began = time.Now()
 	chunks, err := b.read(ctx, p)
@@ -220,7 +213,7 @@ func (b *Bridge) publish(ctx context.Context, p *pass) {
 	}
 	p.pubErr = err
 	handed := func(i int) bool { return i < sent }
-	var known explicit
+	var known fanout.PartialError
 	if errors.As(err, &known) {
 		handed = known.Handed
 	}

@@ -243,10 +243,7 @@ func (p *watchedPublisher) Publish(ctx context.Context, messages []fanout.Messag
 	if p.next != nil {
 		sent, err = p.next.Publish(ctx, messages)
 	}
-	var known interface {
-		error
-		Handed(i int) bool
-	}
+	var known fanout.PartialError
 	if errors.As(err, &known) {
 		handed = known.Handed
 	}

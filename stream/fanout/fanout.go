@@ -26,9 +26,19 @@ type Message struct {
 type Publisher interface {
 	// Publish sends messages in order, in as few round trips as the back end allows. It returns how many
 	// from the front were handed over for sure; the rest may or may not have been. A message without
-	// subscribers is handed over. The publisher does not keep Data after it returns, but subscribers of
+	// subscribers is handed over. A publisher with several nodes, of which some may fail, returns a
+	// PartialError, which knows each message's fate. The publisher does not keep Data after it returns, but subscribers of
 	// an in-process back end share it: do not change it.
 	Publish(ctx context.Context, messages []Message) (sent int, err error)
+}
+
+// PartialError is an error of Publish that knows which messages were handed over all the same, so that the
+// trouble of one node does not make the caller send the messages of the others again.
+type PartialError interface {
+	error
+
+	// Handed reports whether message i of the call was handed over for sure.
+	Handed(i int) bool
 }
 
 // Subscriber receives messages.

@@ -20,7 +20,9 @@ type PublishError struct {
 	count int
 }
 
-// Handed reports whether message i of the call was handed over for sure.
+var _ fanout.PartialError = (*PublishError)(nil)
+
+// Handed implements fanout.PartialError.
 func (e *PublishError) Handed(i int) bool { return i >= 0 && i < len(e.errs) && e.errs[i] == nil }
 
 func (e *PublishError) Error() string {
