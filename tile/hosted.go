@@ -1,0 +1,315 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// role is how a hosted tile's processor begins.
+type role int
+
+const (
+	owner    role = 1 // claims the tile if nobody holds it
+	follower role = 2
+	rival    role = 3 // takes it from whoever holds it
+)
+
+// hosted is a tile of a host, from the moment somebody wants it there until the host has forgotten it. In
+// between it has one processor after the other, seldom more than one. Host.mu guards it.
+type hosted struct {
+	tile fence.TileID
+	role role // of the processor, or the next one
+	// wanted is the role that somebody asked for while the processor was ending: the tile stays. Zero: none.
+	wanted role
+
+	life   context.Context    // of the processor, or of the wait for the next one; nil before Run
+	cancel context.CancelFunc // ends it
+	p      *TileProcessor     // nil between two
+	leave  func()             // ends the processor's promotion; nil when it has none under way
+
+	last    *Status       // of the processor before, if there was one
+	err     error         // what ended it
+	gone    bool          // the host has forgotten the tile
+	changed chan struct{} // closed when any of this changes; nil while nobody waits
+}
+
+// start gives a tile its goroutine. h.mu is held.
+func (h *Host) start(t *hosted) {
+	t.life, t.cancel = context.WithCancel(h.life)
+	h.running.Go(func() { h.supervise(t) })
+}
+
+// stop ends a tile for good, unless somebody wants it.
+func (h *Host) stop(t *hosted) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.cancel == nil {
+		h.forget(t) // Run was not called
+		return
+	}
+	t.cancel()
+}
+
+// forget removes a tile. h.mu is held.
+func (h *Host) forget(t *hosted) {
+	t.gone = true
+	delete(h.tiles, t.tile)
+	t.notify()
+}
+
+// status is Host.TileStatus. h.mu is held.
+func (t *hosted) status(h *Host) Status {
+	switch {
+	case t.p != nil:
+		return t.p.Status()
+	case t.last != nil:
+		return *t.last
+	}
+	return Status{Tile: t.tile, State: Idle, Contact: h.contact}
+}
+
+// ending reports whether the tile's processor will not do anybody's bidding any more. h.mu is held.
+func (t *hosted) ending() bool {
+	if t.p == nil {
+		return t.last != nil
+	}
+	switch t.p.Status().State {
+	case Draining, StoodDown, Stopped:
+		return true
+	}
+	return t.life != nil && t.life.Err() != nil
+}
+
+// want lets a tile that is ending begin anew in a role. h.mu is held.
+func (t *hosted) want(r role) {
+	t.wanted = r
+	if t.p == nil && t.cancel != nil {
+		t.cancel() // it may be waiting for its restart
+	}
+}
+
+// notify wakes whoever waits for a change of the tile. h.mu is held.
+func (t *hosted) notify() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// supervise runs a tile's processors until the host forgets the tile.
+func (h *Host) supervise(t *hosted) {
+	defer func() {
+		select {
+		case <-h.slots: // one tile less to drain
+		default:
+		}
+	}()
+	for failures := 0; ; {
+		began := time.Now()
+		err := h.runOnce(t)
+		if time.Since(began) > maxRestartAfter {
+			failures = 0
+		}
+		end := h.conclude(t, err, failures)
+		h.tell(&end)
+		h.cfg.Hooks.Ended(end)
+		if end.After > 0 {
+			failures++
+			h.wait(t, end.After)
+		}
+		if !h.again(t, end.Next) {
+			return
+		}
+	}
+}
+
+// runOnce makes a processor in the tile's role and runs it. Its last status is in t.last.
+func (h *Host) runOnce(t *hosted) error {
+	p, life, err := h.equip(t)
+	if err != nil {
+		h.mu.Lock()
+		t.last = &Status{Tile: t.tile, State: Stopped, Since: time.Now(), Contact: h.contact}
+		h.mu.Unlock()
+		return err
+	}
+	if !p.cfg.Follow {
+		h.takeTurn(life, t)
+	}
+	err = p.Run(life) // also when life is over: it answers those who came meanwhile
+	h.finishPromotion(t)
+	last := p.Status()
+	h.mu.Lock()
+	t.p, t.last = nil, &last
+	h.mu.Unlock()
+	return err
+}
+
+// equip gives a tile its next processor.
+func (h *Host) equip(t *hosted) (*TileProcessor, context.Context, error) {
+	rules, err := h.rules(t.tile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("tile %s: its rules could not be made: %w", t.tile, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	cfg := h.tile
+	cfg.Follow, cfg.TakeOver = t.role == follower, t.role == rival
+	if t.p, err = New(t.tile, h.contact, h.seams, rules, &cfg); err != nil {
+		return nil, nil, err
+	}
+	t.notify()
+	return t.p, t.life, nil
+}
+
+// takeTurn waits until the pacer lets a tile be claimed; its turn ends when it serves. A follower comes by
+// way of pace instead.
+func (h *Host) takeTurn(life context.Context, t *hosted) {
+	done, err := h.turn(life, t.tile, 0, 0, heatClass(0))
+	if err != nil {
+		return // life is over
+	}
+	h.mu.Lock()
+	t.leave = done
+	h.mu.Unlock()
+}
+
+// turn waits for a promotion's turn; done reports it.
+func (h *Host) turn(ctx context.Context, tile fence.TileID, why Suspicion, heat float64, class int) (done func(), err error) {
+	asked := time.Now()
+	leave, err := h.pacer.enter(ctx, class)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	return func() {
+		leave()
+		h.cfg.Hooks.Promoted(PromotionInfo{Tile: tile, Why: why, Heat: heat, Waited: began.Sub(asked), Took: time.Since(began)})
+	}, nil
+}
+
+func (h *Host) finishPromotion(t *hosted) {
+	h.mu.Lock()
+	leave := t.leave
+	t.leave = nil
+	h.mu.Unlock()
+	if leave != nil {
+		leave()
+	}
+}
+
+// pace is Config.Pace of the host's followers. While a suspicion waited for its turn, another host may
+// have taken the tile; then it is left there.
+func (h *Host) pace(ctx context.Context, s Status, why Suspicion) (done func(), err error) {
+	class := heatClass(s.Heat)
+	if why == HandedOver || why == Ordered {
+		class = urgentClass
+	}
+	done, err = h.turn(ctx, s.Tile, why, s.Heat, class)
+	if err != nil || class == urgentClass {
+		return done, err
+	}
+	// A store that cannot be asked says nothing; the authority will.
+	if o, err := h.seams.Store.Owner(ctx, s.Tile); err == nil && o.Epoch > s.Owner.Epoch {
+		done()
+		return nil, &RedirectError{Tile: s.Tile, Epoch: o.Epoch, Contact: o.Contact}
+	}
+	return done, nil
+}
+
+// transition is Hooks.Transition of the host's processors.
+func (h *Host) transition(i TransitionInfo) {
+	h.mu.Lock()
+	t := h.tiles[i.Tile]
+	if t != nil {
+		if i.To == Serving {
+			t.wanted = 0 // it has what it wanted, or has not ended after all
+		}
+		t.notify()
+	}
+	h.mu.Unlock()
+	if i.To == Serving {
+		if t != nil {
+			h.finishPromotion(t)
+		}
+		h.cfg.Announce(fence.Owner{Tile: i.Tile, Epoch: i.Epoch, Contact: h.contact})
+	}
+	h.cfg.Tile.Hooks.Transition(i)
+}
+
+// conclude decides what becomes of a tile whose processor has ended.
+func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.err = err
+	end := EndInfo{Status: *t.last, Err: err, Next: Forgotten}
+	switch {
+	case err == nil || t.life.Err() != nil:
+	case errors.Is(err, ErrSuperseded):
+		if h.cfg.Refollow {
+			t.role, end.Next = follower, Refollows
+		}
+	case errors.Is(err, fence.ErrLost):
+	case h.cfg.Restart:
+		end.Next, end.After = Restarts, restartAfter(h.cfg.RestartAfter, failures)
+		if t.role == rival {
+			t.role = owner // what it wanted to take may be in better hands by then
+		}
+	}
+	return end
+}
+
+// restartAfter doubles with each failure in a row; half of it is random.
+func restartAfter(first time.Duration, failures int) time.Duration {
+	d := min(first<<min(failures, 16), maxRestartAfter)
+	return d/2 + rand.N(d/2+1)
+}
+
+// tell announces what the end of a processor says about the tile's owner.
+func (h *Host) tell(end *EndInfo) {
+	s := &end.Status
+	o := fence.Owner{Tile: s.Tile, Epoch: s.Epoch}
+	sup, superseded := errors.AsType[*SupersededError](end.Err)
+	lost, claimLost := errors.AsType[*fence.LostError](end.Err)
+	switch {
+	case superseded:
+		o.Epoch, o.Contact = sup.Successor.Epoch, sup.Successor.Contact
+	case claimLost:
+		o.Epoch, o.Contact = lost.Current.Epoch, lost.Current.Contact
+	case s.Successor.Present(): // handed over
+		o.Epoch, o.Contact = s.Successor.Epoch, s.Successor.Contact
+	}
+	if o.Epoch > 0 {
+		h.cfg.Announce(o)
+	}
+}
+
+// wait lets time pass until the tile's restart, or until its life ends.
+func (h *Host) wait(t *hosted, d time.Duration) {
+	h.mu.RLock()
+	life := t.life
+	h.mu.RUnlock()
+	_ = sleep(life, d) // again looks at life itself
+}
+
+// again reports whether the tile gets another processor; if not, it is forgotten.
+func (h *Host) again(t *hosted, next Afterlife) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.wanted != 0 && h.phase == hostRunning {
+		t.role, t.wanted = t.wanted, 0
+		t.cancel()
+		t.life, t.cancel = context.WithCancel(h.life)
+		return true
+	}
+	if next != Forgotten && t.life.Err() == nil {
+		return true
+	}
+	t.cancel()
+	h.forget(t)
+	return false
+}

@@ -1,0 +1,209 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// part is the host's part in a tile, or nil.
+func (h *Host) part(tile fence.TileID) *hosted {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.tiles[tile]
+}
+
+// add gives tiles to the host in a role.
+func (h *Host) add(r role, tiles []fence.TileID) error {
+	if slices.Contains(tiles, 0) {
+		return errNoTile
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase == hostEnding {
+		return ErrHostEnded
+	}
+	for _, id := range tiles {
+		if t := h.tiles[id]; t == nil {
+			h.admit(id, r)
+		} else if t.ending() {
+			t.want(r)
+		}
+	}
+	return nil
+}
+
+var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
+
+// admit makes a tile the host's. h.mu is held.
+func (h *Host) admit(id fence.TileID, r role) *hosted {
+	t := &hosted{tile: id, role: r}
+	h.tiles[id] = t
+	if h.phase == hostRunning {
+		h.start(t)
+	}
+	return t
+}
+
+// promote makes the host take a tile, by its follower or a new rival; nothing happens if it owns the tile
+// already.
+func (h *Host) promote(id fence.TileID, why Suspicion) (*hosted, error) {
+	if id == 0 {
+		return nil, errNoTile
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase == hostEnding {
+		return nil, ErrHostEnded
+	}
+	t := h.tiles[id]
+	switch {
+	case t == nil:
+		t = h.admit(id, rival)
+	case t.ending():
+		t.want(rival)
+	case t.p != nil:
+		if s := t.p.Status().State; s == Serving || s == Healing {
+			break
+		}
+		if t.role == follower {
+			t.p.TakeOver(why)
+		} else {
+			t.wanted = rival // should it not get the tile as it tries now
+		}
+	default:
+		t.role = rival // it has not begun
+	}
+	return t, nil
+}
+
+// await waits until done, which is called under h.mu, says so. The error is ctx's cause.
+func (h *Host) await(ctx context.Context, t *hosted, done func() bool) error {
+	for {
+		h.mu.Lock()
+		if done() {
+			h.mu.Unlock()
+			return nil
+		}
+		if t.changed == nil {
+			t.changed = make(chan struct{})
+		}
+		changed := t.changed
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// awaitServing waits until the tile is served under an epoch above the one given. The error is ctx's cause, or
+// what ended the tile's last processor.
+func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch) error {
+	serves := false
+	err := h.await(ctx, t, func() bool {
+		if t.p != nil {
+			s := t.p.Status()
+			serves = (s.State == Serving || s.State == Healing) && s.Epoch > above
+		}
+		return serves || t.gone
+	})
+	switch {
+	case err != nil || serves:
+		return err
+	case t.err != nil: // gone: nobody writes it any more
+		return t.err
+	}
+	return h.redirect(ctx, t.tile) // it was drained
+}
+
+// Drain hands a tile that the host owns over to the process at successor, as TileProcessor.Drain does, and
+// returns when the host has forgotten it. An empty successor makes the host give up its part in the tile,
+// whatever that is: an owner plays its last tick, saves a snapshot and releases the tile.
+//
+// Errors: those of TileProcessor.Drain, after which the tile stays; a *RedirectError if the host does not
+// own the tile (or, with no successor, has no part in it); ctx's cause, after which it may still move.
+func (h *Host) Drain(ctx context.Context, tile fence.TileID, successor string) error {
+	t := h.part(tile)
+	p := h.Processor(tile)
+	switch {
+	case t == nil, p == nil && successor != "":
+		return h.redirect(ctx, tile)
+	case successor == "":
+		h.stop(t)
+	default:
+		if err := p.Drain(ctx, successor); err != nil {
+			return err
+		}
+	}
+	return h.await(ctx, t, func() bool { return t.gone || p != nil && t.p != p })
+}
+
+// DrainAll drains every tile that the host serves to the process that successor names for it, as Drain
+// does, HostConfig.Promotions of them at a time; a tile for which it names none is released. successor
+// may be called from many goroutines. The error joins those of the tiles that stay.
+func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string) error {
+	var serving []fence.TileID
+	h.mu.RLock()
+	for _, id := range slices.Sorted(maps.Keys(h.tiles)) {
+		if s := h.tiles[id].status(h); s.State == Serving || s.State == Healing {
+			serving = append(serving, id)
+		}
+	}
+	h.mu.RUnlock()
+	errs := make([]error, len(serving))
+	slots := make(chan struct{}, h.cfg.Promotions)
+	var draining sync.WaitGroup
+	for i, id := range serving {
+		slots <- struct{}{}
+		draining.Go(func() {
+			errs[i] = h.Drain(ctx, id, successor(id))
+			<-slots
+		})
+	}
+	draining.Wait()
+	return errors.Join(errs...)
+}
+
+// Accept takes over a tile that its owner hands to this host, and returns when the tile is served here. A
+// follower of the tile makes it quick; without one the history is replayed first. Accepting twice is no
+// error. tilehttp.HandoverHandler serves it.
+//
+// Errors: a *fence.ArgumentError when the hand-over is not for this host; a *RedirectError when the tile has
+// moved on from the giver already; what ended the processor that tried, such as a *fence.LostError;
+// ErrHostEnded; ctx's cause, after which the tile may still be taken over.
+func (h *Host) Accept(ctx context.Context, o Handover) error {
+	switch {
+	case o.Tile == 0:
+		return errNoTile
+	case o.To != h.contact:
+		return &fence.ArgumentError{Field: "successor", Value: o.To, Want: "this process, " + h.contact}
+	case o.Epoch == 0:
+		return &fence.ArgumentError{Field: "epoch", Value: o.Epoch, Want: "the giver's"}
+	}
+	for attempt := 0; ; attempt++ {
+		now, err := h.seams.Store.Owner(ctx, o.Tile)
+		if err != nil {
+			return err
+		}
+		if now.Epoch > o.Epoch && now.Contact != h.contact {
+			return &RedirectError{Tile: o.Tile, Epoch: now.Epoch, Contact: now.Contact}
+		}
+		t, err := h.promote(o.Tile, HandedOver)
+		if err != nil {
+			return err
+		}
+		if err = h.awaitServing(ctx, t, o.Epoch); !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrRedirect) {
+			return err
+		}
+		// What ended is the life that the tile had here before it went to the giver, and now comes back.
+		if err := sleep(ctx, backoff(attempt)); err != nil {
+			return err
+		}
+	}
+}
