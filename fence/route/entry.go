@@ -1,0 +1,57 @@
+package route
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Entry says who owned a tile at an epoch.
+type Entry struct {
+	Tile    fence.TileID
+	Epoch   fence.Epoch
+	Contact string // where the owner takes intents; empty: the tile was released at this epoch
+}
+
+// Held reports whether the entry names an owner.
+func (e Entry) Held() bool { return e.Contact != "" }
+
+// Supersedes reports whether e is to be believed over o, an entry of the same tile: at a higher epoch
+// always; at the same epoch a release over its holder, since an epoch is held first and released after.
+// Two holders of one epoch do not come from a right authority; that all tables agree even then, the
+// contact that is greater byte by byte wins.
+//
+// This is a strict total order of a tile's entries, so "keep the greater" is commutative, associative and
+// idempotent.
+func (e Entry) Supersedes(o Entry) bool {
+	switch {
+	case e.Epoch != o.Epoch:
+		return e.Epoch > o.Epoch
+	case e.Held() != o.Held():
+		return !e.Held()
+	}
+	return e.Contact > o.Contact
+}
+
+// Validate reports whether the entry can be learned: nil, or a *fence.ArgumentError.
+func (e Entry) Validate() error {
+	switch {
+	case e.Tile == 0:
+		return &fence.ArgumentError{Field: "tile", Value: e.Tile, Want: "an H3 index, not zero"}
+	case e.Epoch == 0 || e.Epoch > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "epoch", Value: e.Epoch, Want: "from 1 to 2^53-1"}
+	case e.Contact == "":
+		return nil
+	}
+	return ValidateContact(e.Contact)
+}
+
+// ValidateContact reports whether a contact is one that the authority would take, too: nil, or a
+// *fence.ArgumentError.
+func ValidateContact(contact string) error {
+	if contact == "" || len(contact) > fence.MaxContact || !utf8.ValidString(contact) || strings.ContainsRune(contact, 0) {
+		return &fence.ArgumentError{Field: "contact", Value: contact, Want: "an address of 1 to 255 bytes of UTF-8, without a zero byte"}
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package route
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/lru"
+)
+
+// OwnerReader reads a tile's owner hash. fence.Store is one.
+type OwnerReader interface {
+	Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error)
+}
+
+// RouterConfig holds the optional settings of a Router. Nil and the zero value are valid.
+type RouterConfig struct {
+	// MaxTiles is of how many tiles the router remembers what the store said and which answers were found
+	// wrong; beyond it, what was used longest ago is forgotten. The table is not counted. Zero means 65,536.
+	MaxTiles int
+
+	// MaxAge is how long an owner that the store or a redirect named is believed without asking again.
+	// Zero means 5 s. Gossip has no age: it is believed until it is found wrong.
+	MaxAge time.Duration
+}
+
+// Router is the routing ladder of one process. Safe for concurrent use.
+//
+// An answer from gossip costs a look-up in memory. Of tiles that gossip does not know, or was wrong about,
+// the router keeps a note: who owns them according to the store or to a redirect, and the lowest epoch at
+// which gossip is to be believed again.
+type Router struct {
+	table  *Table
+	store  OwnerReader
+	maxAge time.Duration
+	shards []shard // a power of two of them
+}
+
+// shard is the notes and counts of some of the tiles, so that callers rarely meet.
+type shard struct {
+	counts counters
+	noted  atomic.Int64 // how many notes there are; without any, gossip needs no lock
+
+	mu    sync.Mutex
+	notes *lru.Map[fence.TileID, note]
+
+	_ [64]byte // the next shard is on another cache line
+}
+
+// note is what the router knows of a tile besides its table.
+type note struct {
+	owner Entry // empty contact: not known
+	rung  Rung  // who named the owner
+	at    time.Time
+
+	floor fence.Epoch // gossip of lower epochs was found wrong
+}
+
+// NewRouter returns a router over a table, which may be empty and may stay so, and a store. It does no I/O.
+// Errors: a *fence.ArgumentError.
+func NewRouter(table *Table, store OwnerReader, cfg *RouterConfig) (*Router, error) {
+	var c RouterConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.MaxTiles == 0 {
+		c.MaxTiles = 65536
+	}
+	if c.MaxAge == 0 {
+		c.MaxAge = 5 * time.Second
+	}
+	switch {
+	case table == nil:
+		return nil, &fence.ArgumentError{Field: "table", Value: nil, Want: "a Table, empty where there is no gossip"}
+	case store == nil:
+		return nil, &fence.ArgumentError{Field: "store", Value: nil, Want: "a coordination store"}
+	case c.MaxTiles < 0:
+		return nil, &fence.ArgumentError{Field: "MaxTiles", Value: c.MaxTiles, Want: "at least 1, or zero for 65536"}
+	case c.MaxAge < 0:
+		return nil, &fence.ArgumentError{Field: "MaxAge", Value: c.MaxAge, Want: "a duration, or zero for 5s"}
+	}
+	r := &Router{table: table, store: store, maxAge: c.MaxAge, shards: make([]shard, shardsFor(c.MaxTiles))}
+	for i := range r.shards {
+		r.shards[i].notes = lru.New[fence.TileID, note](c.MaxTiles / len(r.shards))
+	}
+	return r, nil
+}
+
+// shardsFor is 64, or less where that would leave a shard fewer than 256 notes.
+func shardsFor(maxTiles int) int {
+	n := max(1, min(64, maxTiles/256))
+	return 1 << (bits.Len(uint(n)) - 1)
+}
+
+func (r *Router) shard(id fence.TileID) *shard {
+	return &r.shards[scatter(id)>>32&uint64(len(r.shards)-1)]
+}
+
+// Route names the contact of the tile's owner, as far as the ladder knows. Errors: a *NoRouteError.
+func (r *Router) Route(ctx context.Context, id fence.TileID) (contact string, err error) {
+	s := r.shard(id)
+	heard, _ := r.table.Lookup(id)
+	rung := RungGossip
+	contact = heard.Contact
+	if s.noted.Load() > 0 {
+		contact, rung = s.recall(id, heard, r.maxAge)
+	}
+	if contact == "" {
+		return r.ask(ctx, s, id)
+	}
+	s.counts.answers[rung].Add(1)
+	return contact, nil
+}
+
+// recall weighs what gossip says against the note of the tile. Both may be unknown.
+func (s *shard) recall(id fence.TileID, heard Entry, maxAge time.Duration) (contact string, from Rung) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, noted := s.notes.Get(id)
+	if !noted {
+		return heard.Contact, RungGossip
+	}
+	switch {
+	case n.believed(heard, maxAge):
+		return n.owner.Contact, n.rung
+	case n.trusts(heard):
+		s.forget(id) // gossip has caught up
+		return heard.Contact, RungGossip
+	}
+	return "", 0
+}
+
+// believed reports whether the note names the owner to answer with.
+func (n *note) believed(heard Entry, maxAge time.Duration) bool {
+	return n.owner.Held() && time.Since(n.at) < maxAge && !n.overruledBy(heard)
+}
+
+// trusts reports whether gossip's owner has not been found wrong.
+func (n *note) trusts(heard Entry) bool { return heard.Held() && heard.Epoch >= n.floor }
+
+// overruledBy reports whether gossip knows better than the note who owns the tile, or that nobody does.
+func (n *note) overruledBy(heard Entry) bool {
+	if heard.Held() {
+		return heard.Epoch > n.owner.Epoch && n.trusts(heard)
+	}
+	return heard.Epoch > 0 && heard.Epoch >= n.owner.Epoch
+}
+
+// ask climbs to the store.
+func (r *Router) ask(ctx context.Context, s *shard, id fence.TileID) (string, error) {
+	asked := time.Now()
+	s.counts.reads.Add(1)
+	owner, err := r.store.Owner(ctx, id)
+	if err != nil || !owner.Present() || owner.Contact == "" {
+		s.counts.failures.Add(1)
+		return "", &NoRouteError{Tile: id, Err: err}
+	}
+	said := note{owner: Entry{Tile: id, Epoch: owner.Epoch, Contact: owner.Contact}, rung: RungStore, at: asked}
+	believed := r.learnFromStore(s, said)
+	s.counts.answers[believed.rung].Add(1)
+	return believed.owner.Contact, nil
+}
+
+// learnFromStore notes the store's answer, unless somebody has named a later owner meanwhile, and returns
+// the owner to believe.
+func (r *Router) learnFromStore(s *shard, said note) note {
+	id := said.owner.Tile
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, _ := s.notes.Get(id)
+	heard, _ := r.table.Lookup(id)
+	if n.believed(heard, r.maxAge) && n.owner.Epoch > said.owner.Epoch {
+		return n
+	}
+	said.floor = n.floor
+	if heard.Epoch <= said.owner.Epoch {
+		// The store has it from the owner's last tick: gossip that says the same is cleared of suspicion,
+		// and gossip that says less is stale.
+		said.floor = said.owner.Epoch
+	}
+	s.keep(id, said)
+	return said
+}
+
+// Correct tells the router that the process at contact wrong does not own now.Tile, or cannot be reached.
+// now is the owner that process named; an empty contact or a zero epoch when it knew none. The next Route
+// of this tile does not answer wrong again without having looked further up the ladder.
+func (r *Router) Correct(wrong string, now Entry) {
+	s := r.shard(now.Tile)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	heard, _ := r.table.Lookup(now.Tile)
+	n, _ := s.notes.Get(now.Tile)
+	latest := n.owner.Epoch
+	if n.trusts(heard) || !heard.Held() {
+		latest = max(latest, heard.Epoch)
+	}
+	s.discredit(&n, heard, wrong)
+	if named := now.Held() && now.Contact != wrong && now.Epoch > 0; named && now.Epoch >= latest &&
+		!(n.trusts(heard) && heard.Epoch == now.Epoch) && // gossip knows
+		!(heard.Epoch == now.Epoch && !heard.Held()) { // and has given it up
+		n = note{owner: now, rung: RungRedirect, at: time.Now(), floor: max(n.floor, now.Epoch)}
+	}
+	if n.floor == 0 && !n.owner.Held() {
+		s.forget(now.Tile)
+		return
+	}
+	s.keep(now.Tile, n)
+}
+
+// discredit takes belief from whoever named wrong as the owner, and counts the answer as stale, once.
+func (s *shard) discredit(n *note, heard Entry, wrong string) {
+	if wrong == "" {
+		return
+	}
+	gossip := heard.Contact == wrong && n.trusts(heard)
+	switch {
+	case n.owner.Contact == wrong:
+		s.counts.stale[n.rung].Add(1)
+		n.owner = Entry{}
+	case gossip:
+		s.counts.stale[RungGossip].Add(1)
+	}
+	if gossip {
+		n.floor = heard.Epoch + 1
+	}
+}
+
+// keep and forget need the shard's lock.
+func (s *shard) keep(id fence.TileID, n note) {
+	s.notes.Put(id, n)
+	s.noted.Store(int64(s.notes.Len()))
+}
+
+func (s *shard) forget(id fence.TileID) {
+	s.notes.Remove(id)
+	s.noted.Store(int64(s.notes.Len()))
+}
