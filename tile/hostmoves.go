@@ -141,7 +141,7 @@ func (h *Host) Drain(ctx context.Context, tile fence.TileID, successor string) e
 			return err
 		}
 	}
-	return h.await(ctx, t, func() bool { return t.gone || p != nil && t.p != p })
+	return h.await(ctx, t, func() bool { return t.gone || t.p != nil && t.p != p })
 }
 
 // DrainAll drains every tile that the host serves to the process that successor names for it, as Drain
