@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -26,7 +27,7 @@ func (instant) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {
 // BenchmarkGateway is what the gateway itself costs, the tile and for Move the ledger taking no time.
 func BenchmarkGateway(b *testing.B) {
 	r := newRig(b, nil)
-	router, err := admission.NewStoreRouter(instant{}, nil)
+	router, err := route.NewRouter(new(route.Table), instant{}, nil)
 	require.NoError(b, err)
 	gate, err := admission.NewGateway(r.ledger, router, instant{}, &admission.GatewayConfig{
 		MoveRate: admission.Rate{PerSecond: 1e9, Burst: 1e9}, ActRate: admission.Rate{PerSecond: 1e9, Burst: 1e9},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -49,7 +50,7 @@ func (g *Gateway) deliver(ctx context.Context, in tile.Intent) (d delivery) {
 		to.Contact = better
 	}
 	if to.Contact == contact {
-		d.err = &RouteError{Tile: in.Tile, Err: d.err}
+		d.err = &route.NoRouteError{Tile: in.Tile, Err: d.err}
 		return d
 	}
 	d.resubmits++
@@ -81,21 +82,21 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 		return
 	}
 	if unreachable := !errors.Is(err, tile.ErrOverloaded) && !errors.Is(err, fence.ErrInvalidArgument); unreachable && !gone() {
-		g.router.Correct(contact, &tile.RedirectError{Tile: in.Tile})
+		g.router.Correct(contact, route.Entry{Tile: in.Tile})
 	}
 }
 
 // movedTo returns the owner that err names, which may be unknown, if err says that the tile has moved.
-func movedTo(err error) (*tile.RedirectError, bool) {
+func movedTo(err error) (route.Entry, bool) {
 	var r *tile.RedirectError
 	if errors.As(err, &r) {
-		return &tile.RedirectError{Tile: r.Tile, Epoch: r.Epoch, Contact: r.Contact}, true
+		return route.Entry{Tile: r.Tile, Epoch: r.Epoch, Contact: r.Contact}, true
 	}
 	var u *tile.UnresolvedError
 	if errors.As(err, &u) {
-		return &tile.RedirectError{Tile: u.Tile, Epoch: u.Epoch, Contact: u.Contact}, true
+		return route.Entry{Tile: u.Tile, Epoch: u.Epoch, Contact: u.Contact}, true
 	}
-	return nil, false
+	return route.Entry{}, false
 }
 
 // undelivered reports whether err says for certain that the process will never resolve the intent.
@@ -112,10 +113,10 @@ func undelivered(err error) bool {
 }
 
 func asRouteError(id fence.TileID, err error) error {
-	if errors.Is(err, ErrNoRoute) {
+	if errors.Is(err, route.ErrNoRoute) {
 		return err
 	}
-	return &RouteError{Tile: id, Err: err}
+	return &route.NoRouteError{Tile: id, Err: err}
 }
 
 // finish delivers an open action, whose attempt the caller has begun, and settles it.

@@ -2,7 +2,7 @@
 // gateway with its two doors.
 //
 //	ledger, err := admission.New(store, nil)             // over admission/dynamo or admission/sqlite
-//	router, err := admission.NewStoreRouter(coordination, nil)
+//	router, err := route.NewRouter(table, coordination, nil)
 //	gateway, err := admission.NewGateway(ledger, router, tiles, nil)
 //
 //	outcome, err := gateway.Move(ctx, intent)            // movement: checked, shaped, sent
@@ -64,8 +64,8 @@
 //
 // # Concurrency
 //
-// AdmissionLedger, Gateway and StoreRouter are safe for concurrent use and keep no state that matters, so
-// any number of processes may share a store. Constructors start nothing; Run owns its goroutines.
+// AdmissionLedger and Gateway are safe for concurrent use and keep no state that matters, so any number of
+// processes may share a store. Constructors start nothing; Run owns its goroutines.
 //
 // # Testing
 //

@@ -27,8 +27,6 @@ var (
 	ErrLimited = errors.New("rate limit exceeded")
 	// ErrRefused: the game refused the intent before it was admitted or sent. A *RefusedError says why.
 	ErrRefused = errors.New("intent refused")
-	// ErrNoRoute: nobody is known to own the tile. A *RouteError says more.
-	ErrNoRoute = errors.New("no route to the tile")
 	// ErrForward: the tile's owner gave no outcome. A *ForwardError says who and why.
 	ErrForward = errors.New("intent got no outcome")
 )
@@ -108,25 +106,6 @@ func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 // Unwrap gives the check's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
-
-// RouteError is a tile whose owner the router could not name. Nothing was sent.
-type RouteError struct {
-	Tile fence.TileID
-	Err  error // nil: the router was asked, and nobody owns the tile
-}
-
-func (e *RouteError) Error() string {
-	if e.Err == nil {
-		return fmt.Sprintf("tile %s: %v: it has no owner just now", e.Tile, ErrNoRoute)
-	}
-	return fmt.Sprintf("tile %s: %v: %v", e.Tile, ErrNoRoute, e.Err)
-}
-
-// Is matches ErrNoRoute.
-func (e *RouteError) Is(target error) bool { return target == ErrNoRoute }
-
-// Unwrap gives the cause.
-func (e *RouteError) Unwrap() error { return e.Err }
 
 // ForwardError is an intent that was sent to a tile's owner and got no outcome. Unless the cause is
 // tile.ErrOverloaded or tile.ErrRedirect, the owner may or may not resolve it.

@@ -7,6 +7,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/sqlite"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -34,7 +35,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	router, err := admission.NewStoreRouter(oneTile{}, nil)
+	router, err := route.NewRouter(new(route.Table), oneTile{}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -135,7 +135,7 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 	case ledger == nil:
 		return nil, &fence.ArgumentError{Field: "ledger", Value: nil, Want: "an AdmissionLedger"}
 	case router == nil:
-		return nil, &fence.ArgumentError{Field: "router", Value: nil, Want: "a Router, such as a StoreRouter"}
+		return nil, &fence.ArgumentError{Field: "router", Value: nil, Want: "a Router, such as a route.Router"}
 	case tiles == nil:
 		return nil, &fence.ArgumentError{Field: "forwarder", Value: nil, Want: "a Forwarder, such as a tilehttp.Client"}
 	}
@@ -151,7 +151,7 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 // while the intent travelled.
 //
 // Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
-// through Act; a *LimitError; a *RefusedError; a *RouteError; a *ForwardError, in which errors.Is finds
+// through Act; a *LimitError; a *RefusedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds
 // tile.ErrOverloaded.
 func (g *Gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 	began := time.Now()

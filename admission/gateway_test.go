@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/sqlite"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -21,9 +22,8 @@ import (
 
 // The parts that are made for each other, though neither package knows the other.
 var (
-	_ admission.Forwarder   = (*tilehttp.Client)(nil)
-	_ admission.OwnerReader = fence.Store(nil)
-	_ admission.Router      = (*admission.StoreRouter)(nil)
+	_ admission.Forwarder = (*tilehttp.Client)(nil)
+	_ admission.Router    = (*route.Router)(nil)
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,7 +36,7 @@ type rig struct {
 	store  admission.Store
 	ledger *admission.AdmissionLedger
 	world  *world
-	router *admission.StoreRouter
+	router *route.Router
 	gate   *admission.Gateway
 }
 
@@ -54,7 +54,7 @@ func newRigOver(t testing.TB, store admission.Store, w *world, cfg *admission.Ga
 	var err error
 	r.ledger, err = admission.New(store, nil)
 	require.NoError(t, err)
-	r.router, err = admission.NewStoreRouter(w, nil)
+	r.router, err = route.NewRouter(new(route.Table), w, nil)
 	require.NoError(t, err)
 	if cfg == nil {
 		cfg = &admission.GatewayConfig{Unlimited: true}
@@ -266,16 +266,16 @@ func TestNoOwner(t *testing.T) {
 	r.world.owner = ""
 	_, err := r.gate.Act(t.Context(), play("x"))
 	require.ErrorIs(t, err, admission.ErrPending)
-	require.ErrorIs(t, err, admission.ErrNoRoute)
+	require.ErrorIs(t, err, route.ErrNoRoute)
 	assert.Zero(t, r.lookup("x").Attempts)
 	_, err = r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann"})
-	require.ErrorIs(t, err, admission.ErrNoRoute)
+	require.ErrorIs(t, err, route.ErrNoRoute)
 
 	// A former owner that knows no other, and a router that still names it.
 	r.world.owner = "a"
 	r.world.answers = []error{&tile.RedirectError{Tile: here}}
 	_, err = r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann"})
-	require.ErrorIs(t, err, admission.ErrNoRoute)
+	require.ErrorIs(t, err, route.ErrNoRoute)
 }
 
 func TestOutcomeIsRecordedAfterTheCallerLeft(t *testing.T) {

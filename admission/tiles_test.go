@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/admission/sqlite"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -103,7 +104,7 @@ func TestWithRealTiles(t *testing.T) {
 	defer func() { require.NoError(t, store.Close()) }()
 	ledger, err := admission.New(store, nil)
 	require.NoError(t, err)
-	router, err := admission.NewStoreRouter(coordination, &admission.StoreRouterConfig{MaxAge: time.Hour})
+	router, err := route.NewRouter(new(route.Table), coordination, &route.RouterConfig{MaxAge: time.Hour})
 	require.NoError(t, err)
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)
@@ -144,7 +145,7 @@ func TestWithRealTiles(t *testing.T) {
 	require.NoError(t, <-second.ended)
 	_, err = gate.Act(t.Context(), play("4"))
 	require.ErrorIs(t, err, admission.ErrPending)
-	require.True(t, errors.Is(err, admission.ErrNoRoute) || errors.Is(err, tile.ErrRedirect), err)
+	require.True(t, errors.Is(err, route.ErrNoRoute) || errors.Is(err, tile.ErrRedirect), err)
 	account, err := ledger.Balance(t.Context(), "ann", "card")
 	require.NoError(t, err)
 	assert.Equal(t, admission.Amount(6), account.Balance)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -101,7 +102,7 @@ func describe(err error) *Error {
 	case errors.Is(err, tile.ErrOverloaded):
 		e.Code, e.Message = CodeOverloaded, "the tile is overloaded"
 	// Before arguments, since it is not the client who gave these wrong ones.
-	case errors.Is(err, admission.ErrNoRoute), errors.Is(err, admission.ErrForward), isStore(err):
+	case errors.Is(err, route.ErrNoRoute), errors.Is(err, admission.ErrForward), isStore(err):
 		e.Code, e.Message = CodeUnavailable, "not reachable just now"
 	case errors.As(err, &argument):
 		e.Code, e.Message = CodeInvalid, argument.Error()

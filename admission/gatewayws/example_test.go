@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/admission/sqlite"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -38,7 +39,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	router, err := admission.NewStoreRouter(someTile{}, nil)
+	router, err := route.NewRouter(new(route.Table), someTile{}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -87,7 +88,7 @@ func TestErrorsForClients(t *testing.T) {
 		{&admission.ForwardError{Err: tile.ErrOverloaded}, gatewayws.CodeOverloaded, true, tile.ErrOverloaded},
 		{&admission.ForwardError{Err: secret}, gatewayws.CodeUnavailable, true, nil},
 		{&admission.ForwardError{Err: &fence.ArgumentError{Field: "password=1234"}}, gatewayws.CodeUnavailable, true, nil},
-		{&admission.RouteError{Err: secret}, gatewayws.CodeUnavailable, true, nil},
+		{&route.NoRouteError{Err: secret}, gatewayws.CodeUnavailable, true, nil},
 		{store, gatewayws.CodeUnavailable, true, nil},
 		{secret, gatewayws.CodeInternal, true, nil},
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -28,7 +29,7 @@ func startGateway(c *crew, b *backends, logger *slog.Logger) (handler http.Handl
 	if err != nil {
 		return nil, nil, err
 	}
-	router, err := admission.NewStoreRouter(b.store, nil)
+	router, err := route.NewRouter(new(route.Table), b.store, nil)
 	if err != nil {
 		return nil, nil, err
 	}
