@@ -1,0 +1,142 @@
+package check
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// linearizeTimeout bounds one linearizability check. Operations that are open for ever can be placed
+// anywhere, so a history with very many of them may need longer than anybody wants to wait.
+const linearizeTimeout = 10 * time.Second
+
+// AuthorityLinearizable means: the authority's calls have an order that agrees with time and with the answers,
+// each call judged by memfence.Authority on the tile's row. Calls whose answer never came may have taken
+// effect at any time after they began, or never. Putting the authority back to an older state is one more
+// operation, which sets the row.
+//
+// It is broken when a mint is not one conditional update, when an answer is read from a replica that is
+// behind, when a release forgets the epoch, or when an ambiguous answer is resolved wrongly.
+func AuthorityLinearizable(t *Tile) []Violation {
+	operations := t.authorityOperations()
+	model := porcupine.Model{
+		Init: func() any { return history.Grant{} },
+		Step: func(state, input, output any) (bool, any) {
+			return stepAuthority(t.ID, state.(history.Grant), input.(*history.Operation))
+		},
+	}
+	switch porcupine.CheckOperationsTimeout(model, operations, linearizeTimeout) {
+	case porcupine.Illegal:
+		return []Violation{violation(t.FinalAt, "%d calls to the authority have no order that explains their answers", len(operations))}
+	case porcupine.Unknown:
+		undecided.Add(1)
+	}
+	return nil
+}
+
+func (t *Tile) authorityOperations() []porcupine.Operation {
+	var operations []porcupine.Operation
+	add := func(o *history.Operation) {
+		operations = append(operations, porcupine.Operation{Input: o, Call: o.At, Return: o.Returned})
+	}
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		switch o.Kind {
+		case history.Claim, history.Promote, history.Release, history.Restore:
+			if o.Result.Outcome != history.NotApplied {
+				add(o)
+			}
+		case history.Lookup:
+			if o.Result.Outcome == history.OK || o.Result.Outcome == history.NeverOwned {
+				add(o)
+			}
+		}
+	}
+	return operations
+}
+
+// stepAuthority runs one call on the executable specification, set to a row, and compares the answers.
+func stepAuthority(id fence.TileID, row history.Grant, o *history.Operation) (bool, history.Grant) {
+	ctx := context.Background()
+	if o.Kind == history.Restore {
+		return true, *o.Row
+	}
+	a, err := authorityAt(ctx, id, row)
+	if err != nil {
+		return false, row // a row that no authority can have
+	}
+	var g fence.Grant
+	switch o.Kind {
+	case history.Claim:
+		g, err = a.Claim(ctx, claimOf(id, o.Claim))
+	case history.Promote:
+		g, err = a.Promote(ctx, claimOf(id, o.Claim))
+	case history.Lookup:
+		g, err = a.Lookup(ctx, id)
+	case history.Release:
+		err = a.Release(ctx, fence.Grant{Tile: id, Epoch: o.Row.Epoch, Contact: o.Row.Contact, ID: claimID(o.Row.ID)})
+	}
+	next, lookupErr := a.Lookup(ctx, id)
+	if lookupErr != nil {
+		next = fence.Grant{}
+	}
+	return o.Open() || sameAnswer(o, g, err), grantOf(next)
+}
+
+// sameAnswer compares what the specification answers with what was answered.
+func sameAnswer(o *history.Operation, g fence.Grant, err error) bool {
+	var lost *fence.LostError
+	switch {
+	case err == nil:
+		return o.Result.Outcome == history.OK && (o.Kind == history.Release || *o.Result.Grant == grantOf(g))
+	case errors.As(err, &lost):
+		return o.Result.Outcome == history.Lost && *o.Result.Grant == grantOf(lost.Current)
+	case errors.Is(err, fence.ErrNeverOwned):
+		return o.Result.Outcome == history.NeverOwned
+	case errors.Is(err, fence.ErrInvalidArgument):
+		return o.Result.Outcome == history.Invalid
+	}
+	return false
+}
+
+// authorityAt makes an authority whose row is as given.
+func authorityAt(ctx context.Context, id fence.TileID, row history.Grant) (*memfence.Authority, error) {
+	a := memfence.NewAuthority()
+	if row.Epoch == 0 {
+		return a, nil
+	}
+	c := fence.Claim{Tile: id, Contact: row.Contact, ID: claimID(row.ID), Above: row.Epoch - 1}
+	if row.Contact == "" {
+		c.Contact = "released"
+	}
+	g, err := a.Claim(ctx, c)
+	if err == nil && row.Contact == "" {
+		err = a.Release(ctx, g)
+	}
+	return a, err
+}
+
+func claimOf(id fence.TileID, c *history.ClaimCall) fence.Claim {
+	return fence.Claim{Tile: id, Contact: c.Contact, ID: claimID(c.ID), Expected: c.Expected, Above: c.Above}
+}
+
+func claimID(s string) (id fence.ClaimID) {
+	b, _ := hex.DecodeString(strings.ReplaceAll(s, "-", "")) // what is no UUID gives the zero ID, which matches nothing
+	copy(id[:], b)
+	return id
+}
+
+func grantOf(g fence.Grant) history.Grant {
+	if g.Epoch == 0 {
+		return history.Grant{}
+	}
+	return history.Grant{Epoch: g.Epoch, Contact: g.Contact, ID: g.ID.String()}
+}

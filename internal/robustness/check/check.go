@@ -1,0 +1,80 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// Violation is a broken promise.
+type Violation struct {
+	Check  string       // name of the check
+	Tile   fence.TileID // zero: it is about the run
+	Detail string
+	At     int64 // time of the record that shows it, as in history.Record
+}
+
+func (v Violation) String() string {
+	if v.Tile == 0 {
+		return fmt.Sprintf("%s: %s", v.Check, v.Detail)
+	}
+	return fmt.Sprintf("%s: tile %s: %s (at %d)", v.Check, v.Tile, v.Detail, v.At)
+}
+
+// Check is one promise. Judge gets one tile's part of a history and reports what breaks the promise; it
+// fills in neither Check nor Tile.
+type Check struct {
+	Name  string
+	Judge func(t *Tile) []Violation
+}
+
+// All returns every check that holds for any history, in the order of the invariants.
+func All() []Check {
+	return []Check{
+		{"one writer", OneWriter},
+		{"sequence climbs", SequenceClimbs},
+		{"no fork", NoFork},
+		{"replay complete", ReplayComplete},
+		{"idempotent commits", IdempotentCommits},
+		{"confirmed is kept", ConfirmedKept},
+		{"owner keeps", OwnerKeeps},
+		{"rejected writer stops", RejectedStops},
+		{"rejected writer is told", RejectedIsTold},
+		{"epochs are unique", EpochsUnique},
+		{"authority linearizable", AuthorityLinearizable},
+		{"commits linearizable", CommitsLinearizable},
+		{"installed before served", InstalledBeforeServed},
+		{"fails closed", FailClosed},
+		{"answers follow the table", AnswersFollowTable},
+		{"views ordered", ViewsOrdered},
+		{"converged", Converged},
+		{"one outcome", OneOutcome},
+	}
+}
+
+// Run judges every tile of a history and returns the violations in order of time.
+func Run(h *history.History, checks []Check) []Violation {
+	var found []Violation
+	for _, id := range h.Tiles() {
+		t := NewTile(h, id)
+		if t.Final == nil {
+			found = append(found, Violation{Check: "final record", Tile: id, Detail: "the history does not say how the tile ended; nothing can be judged"})
+			continue
+		}
+		for _, c := range checks {
+			for _, v := range c.Judge(t) {
+				v.Check, v.Tile = c.Name, id
+				found = append(found, v)
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return found
+}
+
+func violation(at int64, format string, args ...any) Violation {
+	return Violation{At: at, Detail: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,53 @@
+package check
+
+import "github.com/tilefence/tilefence/internal/robustness/history"
+
+// ConfirmedKept is the first promise of the commit protocol: what every replica has confirmed is kept,
+// whatever fails next, unless every copy is lost. A position for which a writer was told OK, having asked
+// for replicas, is in the lineage, and with it everything before it.
+//
+// It is broken when a confirmation is claimed that the replicas did not give, when a store that lost its end
+// takes other entries in place of confirmed ones, and when an owner rebases on a state that lacks them. The
+// last has no exception: an owner whose state lacks confirmed entries was superseded before they were
+// confirmed, so it may not rebase.
+//
+// A fault that wiped every copy ends the promise for all that came before it.
+func ConfirmedKept(t *Tile) []Violation {
+	var found []Violation
+	if !t.Unknown.IsZero() {
+		return nil // NoFork reports it
+	}
+	reported := map[history.Position]bool{}
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		if !confirmed(o) || t.survived(o.Result.Position) || reported[o.Result.Position] || t.wiped(o.Record.At, t.FinalAt) {
+			continue
+		}
+		reported[o.Result.Position] = true
+		found = append(found, violation(o.Returned, "%s was told that every replica holds %s, which did not survive%s",
+			o.Actor(), o.Result.Position, t.voidedBy(o.Result.Position)))
+	}
+	return found
+}
+
+// confirmed reports whether an operation was answered with the replicas' confirmation.
+func confirmed(o *history.Operation) bool {
+	if o.Open() || o.Result.Outcome != history.OK {
+		return false
+	}
+	return o.Kind == history.Commit && o.Commit.Replicas != 0 || o.Kind == history.Rebase && o.Rebase.Replicas != 0
+}
+
+// voidedBy says which rebase of the lineage stands where a lost position would be.
+func (t *Tile) voidedBy(at history.Position) string {
+	for _, e := range t.Lineage {
+		if e.Rebase && e.Position.Seq > at.Seq && e.Base.Seq <= at.Seq && !t.descends(e.Base, at) {
+			who := "nobody known"
+			if len(e.Presented) > 0 {
+				who = e.Presented[0].Actor()
+			}
+			return "; the rebase at " + e.Position.String() + " by " + who + " goes on from " + e.Base.String()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,33 @@
+package check
+
+import "github.com/tilefence/tilefence/internal/robustness/history"
+
+// Converged is invariant 11 at quiescence: when the faults are over and everything has come to rest, the
+// authority's row, the owner hash and the stream name one owner, every watcher holds the stream's last
+// position, and every state there is the same.
+//
+// It is broken when a fork does not heal, when a gap is not noticed, or when two processors both think that
+// they own the tile.
+func Converged(t *Tile) []Violation {
+	var found []Violation
+	f := t.Final
+	switch {
+	case f.Owner.Epoch == 0:
+		found = append(found, violation(t.FinalAt, "nobody owns the tile"))
+	case f.Row.Epoch != f.Owner.Epoch || f.Row.Contact != f.Owner.Contact:
+		found = append(found, violation(t.FinalAt, "the authority says epoch %d of %q, the owner hash epoch %d of %q",
+			f.Row.Epoch, f.Row.Contact, f.Owner.Epoch, f.Owner.Contact))
+	}
+	for i := range t.Records {
+		r := &t.Records[i]
+		if r.Kind != history.Held {
+			continue
+		}
+		if r.Position != f.End {
+			found = append(found, violation(r.At, "%s holds %s, the stream ends at %s", r.Actor(), r.Position, f.End))
+		} else if f.State != "" && r.Digest != "" && r.Digest != f.State {
+			found = append(found, violation(r.At, "%s holds another state at %s than the stream gives", r.Actor(), r.Position))
+		}
+	}
+	return found
+}

@@ -1,0 +1,49 @@
+package check
+
+import "github.com/tilefence/tilefence/internal/robustness/history"
+
+// FailClosed is invariant 8 as far as a missing owner hash goes: absent is not epoch zero. Between an
+// auditor's seeing that a tile has no owner hash and its seeing that it has one again, an install or a rebase
+// under that epoch was on its way.
+//
+// It is broken when the store takes a missing owner hash for one that anybody may follow: an owner that was
+// silent for longer than its hash lived then goes on without asking who owns the tile.
+//
+// A failover in between ends the judgement: the two looks were at different copies. So does the first owner
+// of all, who is judged by OneWriter.
+func FailClosed(t *Tile) []Violation {
+	var found []Violation
+	absent := map[string]int64{} // by auditor: since when
+	for i := range t.Records {
+		r := &t.Records[i]
+		if r.Kind != history.SawOwner {
+			continue
+		}
+		since, gone := absent[r.Actor()]
+		delete(absent, r.Actor())
+		if r.Owner.Epoch == 0 {
+			absent[r.Actor()] = r.At
+			continue
+		}
+		copies := func(f *history.FaultInfo) bool { return f.Failover || f.Wiped }
+		if gone && !t.faultBetween(since, r.At, copies) && !t.installUnderWay(r.Owner, since, r.At) {
+			found = append(found, violation(r.At, "the owner hash came back under epoch %d of %s without an install", r.Owner.Epoch, r.Owner.Contact))
+		}
+	}
+	return found
+}
+
+func (t *Tile) installUnderWay(owner *history.Owner, from, to int64) bool {
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		if o.At > to || o.Returned < from {
+			continue
+		}
+		switch {
+		case o.Kind == history.Commit && o.Commit.Install && o.Commit.Epoch == owner.Epoch,
+			o.Kind == history.Rebase && o.Rebase.Epoch == owner.Epoch:
+			return true
+		}
+	}
+	return false
+}

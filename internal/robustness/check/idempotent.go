@@ -1,0 +1,48 @@
+package check
+
+import (
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// IdempotentCommits is invariant 5: a batch that is presented again lands once. No action is decided twice
+// along the lineage, no payload lands twice under one epoch, and no writer is refused because of its own
+// batch: whoever presents the position at which the history ends is told that it is there.
+//
+// It is broken when the store does not recognise its own last entry: the retry is appended again, or refused
+// as if somebody else had written it.
+//
+// An action is remembered for as long as the tile's RememberTicks; a run must be shorter than that.
+func IdempotentCommits(t *Tile) []Violation {
+	var found []Violation
+	actions := map[string]history.Position{}
+	type content struct {
+		epoch   uint64
+		tick    uint64
+		payload string
+	}
+	batches := map[content]history.Position{}
+	for _, e := range t.Lineage {
+		for _, a := range e.Actions {
+			if first, twice := actions[a.ID]; twice {
+				found = append(found, violation(e.SeenAt, "action %s was decided at %s and again at %s", a.ID, first, e.Position))
+			}
+			actions[a.ID] = e.Position
+		}
+		if e.Payload == "" || e.Rebase {
+			continue
+		}
+		c := content{uint64(e.Position.Epoch), uint64(e.Tick), e.Payload}
+		if first, twice := batches[c]; twice {
+			found = append(found, violation(e.SeenAt, "one batch landed at %s and again at %s", first, e.Position))
+		}
+		batches[c] = e.Position
+	}
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		if o.Kind == history.Commit && !o.Commit.Refresh() && o.Result.Outcome == history.Refused && o.Result.Reason != "stale" &&
+			o.Result.Current.Position == o.Commit.Next {
+			found = append(found, violation(o.Returned, "%s was refused as %s although it is the last entry", o.Commit.Next, o.Result.Reason))
+		}
+	}
+	return found
+}

@@ -1,0 +1,31 @@
+package check
+
+import "github.com/tilefence/tilefence/internal/robustness/history"
+
+// InstalledBeforeServed is rule 3: nobody plays a tick under an epoch that a failover could undo. Before a
+// claimant's first commit that is no install comes an install or a rebase, under the same epoch, that every
+// replica has confirmed.
+//
+// It is broken when a processor takes the master's word for its install.
+func InstalledBeforeServed(t *Tile) []Violation {
+	type reign struct {
+		actor string
+		epoch uint64
+	}
+	var found []Violation
+	installed := map[reign]bool{}
+	for _, e := range t.answersAndCalls() {
+		o := e.op
+		switch {
+		case e.answer && confirmed(o) && (o.Kind == history.Rebase || o.Commit.Install):
+			installed[reign{o.Actor(), uint64(o.Result.Position.Epoch)}] = true
+		case !e.answer && o.Kind == history.Commit && !o.Commit.Install:
+			r := reign{o.Actor(), uint64(o.Commit.Epoch)}
+			if !installed[r] {
+				installed[r] = true // report it once
+				found = append(found, violation(o.At, "%s commits a tick under epoch %d, whose install no one has confirmed", o.Actor(), o.Commit.Epoch))
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,44 @@
+package check
+
+import (
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// OneWriter is invariant 1: along the lineage epochs never decrease, and of one epoch all entries come from
+// one claimant, also of those that did not survive.
+//
+// It is broken when the store takes a write of a lower epoch, or when two claimants are given one epoch and
+// both get entries accepted. Who wrote an entry is who was told that it is in the store; where nobody was
+// told, who presented it, if only one did.
+func OneWriter(t *Tile) []Violation {
+	var found []Violation
+	for i := 1; i < len(t.Lineage); i++ {
+		before, e := t.Lineage[i-1], t.Lineage[i]
+		if e.Position.Epoch < before.Position.Epoch {
+			found = append(found, violation(e.SeenAt, "epoch falls from %s to %s", before.Position, e.Position))
+		}
+	}
+	type author struct {
+		name string
+		at   history.Position
+	}
+	authors := map[fence.Epoch]author{}
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		if o.Kind != history.Commit && o.Kind != history.Rebase || !o.Applied() || o.Kind == history.Commit && o.Commit.Refresh() {
+			continue
+		}
+		at := o.Result.Position
+		first, known := authors[at.Epoch]
+		switch {
+		case !known:
+			authors[at.Epoch] = author{o.Actor(), at}
+		case first.name != o.Actor():
+			found = append(found, violation(o.Returned, "epoch %d has two writers: %s was told that %s is its own, %s that %s is",
+				at.Epoch, first.name, first.at, o.Actor(), at))
+			authors[at.Epoch] = author{o.Actor(), at} // report each change once
+		}
+	}
+	return found
+}

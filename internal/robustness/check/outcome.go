@@ -1,0 +1,66 @@
+package check
+
+import "github.com/tilefence/tilefence/internal/robustness/history"
+
+// OneOutcome is invariant 12 as far as a tile decides it: an action has one outcome, however often and
+// wherever it is asked for, and its effects happen at most once. Every answer is the outcome that the
+// history records; an answer for which the history that survived has nothing is one whose batch was lost
+// (which OwnerKeeps and ConfirmedKept judge), never one that was not decided at all.
+//
+// It is broken when a successor does not remember what was decided, or a processor answers before its batch
+// is in the store.
+//
+// An action whose first batch was lost may be decided again, otherwise, by whoever owns the tile then.
+func OneOutcome(t *Tile) []Violation {
+	decided := map[string]map[string]bool{} // by action: outcomes of batches that were in some store
+	survived := map[string]string{}
+	lost := map[string]bool{}
+	for at, e := range t.Entries {
+		if !e.Seen && !wasTold(e) {
+			continue
+		}
+		for _, a := range e.Actions {
+			if decided[a.ID] == nil {
+				decided[a.ID] = map[string]bool{}
+			}
+			decided[a.ID][a.Outcome] = true
+			if t.survived(at) {
+				survived[a.ID] = a.Outcome
+			} else {
+				lost[a.ID] = true
+			}
+		}
+	}
+	var found []Violation
+	first := map[string]*history.Operation{}
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		if o.Kind != history.Submit || o.Intent.Action == "" || o.Open() || o.Result.Outcome != history.OK {
+			continue
+		}
+		id, answer := o.Intent.Action, o.Result.Answer
+		switch {
+		case !decided[id][answer]:
+			found = append(found, violation(o.Returned, "%s was told that action %s is %s, which no batch decided", o.Actor(), id, answer))
+		case survived[id] != "" && survived[id] != answer && !lost[id]:
+			found = append(found, violation(o.Returned, "%s was told that action %s is %s, the history says %s", o.Actor(), id, answer, survived[id]))
+		}
+		if f := first[id]; f != nil && f.Result.Answer != answer && !lost[id] {
+			found = append(found, violation(o.Returned, "action %s was answered %s and %s", id, f.Result.Answer, answer))
+		}
+		if first[id] == nil {
+			first[id] = o
+		}
+	}
+	return found
+}
+
+// wasTold reports whether somebody was told that an entry is in the store.
+func wasTold(e *Entry) bool {
+	for _, o := range e.Presented {
+		if o.Applied() {
+			return true
+		}
+	}
+	return false
+}

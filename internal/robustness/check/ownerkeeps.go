@@ -1,0 +1,68 @@
+package check
+
+import "github.com/tilefence/tilefence/internal/robustness/history"
+
+// OwnerKeeps is invariant 6: what a master acknowledged is kept while its owner lives and owns the tile.
+// Everything that one claimant was told is in the store is part of the history of everything it is told
+// later; and all of it survives if the claimant is the one that owns the tile at the end.
+//
+// It is broken when an owner goes on from a position that is not its own last, when it does not put back
+// what a failover lost, or when a store takes its batch on top of something else.
+//
+// What an owner was told, and was superseded before every replica confirmed it, may be lost: that is the
+// recovery point of the default durability. What was confirmed is judged by ConfirmedKept.
+func OwnerKeeps(t *Tile) []Violation {
+	if !t.Unknown.IsZero() {
+		return nil // NoFork reports it
+	}
+	var found []Violation
+	held := map[string]*history.Operation{} // by claimant: the last write it was told of
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		if o.Kind != history.Commit && o.Kind != history.Rebase || !t.settles(o) {
+			continue
+		}
+		before := held[o.Actor()]
+		if before == nil || o.Result.Position.Seq > before.Result.Position.Seq {
+			held[o.Actor()] = o
+		}
+		if before == nil || o.Kind == history.Rebase && o.Result.Position == before.Result.Position {
+			continue
+		}
+		older, newer := before.Result.Position, o.Result.Position
+		if newer.Seq < older.Seq { // put back after a failover
+			older, newer = newer, older
+		}
+		if !t.descends(newer, older) && !t.wiped(before.At, o.Returned) {
+			found = append(found, violation(o.Returned, "%s was told of %s, and goes on at %s without it", o.Actor(), older, newer))
+		}
+	}
+	return append(found, t.ownedAtTheEnd(held)...)
+}
+
+// settles reports whether an answer made its batch part of the claimant's state: an install counts when it
+// is confirmed, since a claimant whose install is not starts over.
+func (t *Tile) settles(o *history.Operation) bool {
+	if !o.Applied() {
+		return false
+	}
+	if o.Kind == history.Rebase || o.Commit.Install {
+		return o.Result.Outcome == history.OK && (o.Kind == history.Rebase || o.Commit.Replicas != 0)
+	}
+	return true
+}
+
+func (t *Tile) ownedAtTheEnd(held map[string]*history.Operation) []Violation {
+	if len(t.Lineage) == 0 {
+		return nil
+	}
+	last := t.Lineage[len(t.Lineage)-1]
+	var found []Violation
+	for actor, o := range held {
+		if len(last.Presented) == 0 || last.Presented[0].Actor() != actor || t.survived(o.Result.Position) || t.wiped(o.At, t.FinalAt) {
+			continue
+		}
+		found = append(found, violation(o.Returned, "%s owns the tile at the end, and what it was told of at %s is lost", actor, o.Result.Position))
+	}
+	return found
+}

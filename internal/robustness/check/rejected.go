@@ -1,0 +1,100 @@
+package check
+
+import (
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// RejectedStops is the second half of invariant 7: a writer that asked the authority, and was told that the
+// tile is another claim's, presents no commit and no rebase any more. Its successor in the same process is
+// another client.
+//
+// It is broken when a processor takes the authority's word for something else, or keeps a batch of the time
+// before in flight by presenting it again.
+func RejectedStops(t *Tile) []Violation {
+	type standing struct {
+		grant history.Grant
+		over  int64 // when it was told that the tile is another's; zero: it was not
+		to    history.Grant
+	}
+	var found []Violation
+	claims := map[string]string{} // ClaimID to who presented it
+	for i := range t.Operations {
+		if o := &t.Operations[i]; o.Claim != nil {
+			claims[o.Claim.ID] = o.Actor()
+		}
+	}
+	standings := map[string]*standing{}
+	for _, o := range t.answersAndCalls() {
+		s := standings[o.op.Actor()]
+		if s == nil {
+			s = &standing{}
+			standings[o.op.Actor()] = s
+		}
+		if !o.answer {
+			if s.over != 0 && (o.op.Kind == history.Commit || o.op.Kind == history.Rebase) {
+				found = append(found, violation(o.op.At, "%s presents a %s under epoch %d after the authority told it that the tile is held by %s under %d",
+					o.op.Actor(), o.op.Kind, s.grant.Epoch, s.to.Contact, s.to.Epoch))
+				s.over = 0
+			}
+			continue
+		}
+		g := o.op.Result.Grant
+		switch {
+		case g == nil || g.Epoch == 0:
+		case claims[g.ID] == o.op.Actor() && o.op.Result.Outcome == history.OK:
+			s.grant, s.over = *g, 0
+		case s.grant.Epoch > 0 && g.ID != s.grant.ID:
+			s.over, s.to = o.at, *g
+		}
+	}
+	return found
+}
+
+// RejectedIsTold is the first half of invariant 7: a writer refused as stale learns the epoch that replaced
+// it, above its own, and the contact; and a processor that ends superseded names both. The contact of a tile
+// that was released meanwhile, or whose owner hash has expired, is empty: nobody is there.
+//
+// It is broken when the store refuses without reading whom it names, or takes an owner without a contact.
+func RejectedIsTold(t *Tile) []Violation {
+	var found []Violation
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		if o.Kind != history.Commit || o.Result.Outcome != history.Refused || o.Result.Reason != "stale" {
+			continue
+		}
+		current := o.Result.Current
+		switch {
+		case current.Epoch == 0 && current.Position.Epoch <= o.Commit.Epoch:
+			found = append(found, violation(o.Returned, "%s was refused as stale under epoch %d by a stream that ends at %s", o.Actor(), o.Commit.Epoch, current.Position))
+		case current.Epoch > 0 && (current.Epoch <= o.Commit.Epoch || current.Contact == ""):
+			found = append(found, violation(o.Returned, "%s was refused as stale under epoch %d by epoch %d at %q", o.Actor(), o.Commit.Epoch, current.Epoch, current.Contact))
+		}
+	}
+	for i := range t.Records {
+		r := &t.Records[i]
+		if r.Kind != history.Life || r.Life.Successor == nil {
+			continue
+		}
+		if s := r.Life.Successor; s.Epoch <= r.Life.Epoch && !t.restored(0, r.At) {
+			found = append(found, violation(r.At, "%s ended under epoch %d, superseded by epoch %d at %q", r.Actor(), r.Life.Epoch, s.Epoch, s.Contact))
+		}
+	}
+	return found
+}
+
+// restored reports whether the authority was put back to an older state in a span of time.
+func (t *Tile) restored(from, to int64) bool {
+	for i := range t.Operations {
+		if o := &t.Operations[i]; o.Kind == history.Restore && o.At <= to && o.Returned >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// event is a call or an answer of an operation.
+type event struct {
+	op     *history.Operation
+	at     int64
+	answer bool
+}

@@ -1,0 +1,224 @@
+package check
+
+import (
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// Tile is one tile's part of a history, as the checks need it.
+type Tile struct {
+	ID         fence.TileID
+	Records    []history.Record    // of the tile, and the faults, which are nobody's; in order of time
+	Operations []history.Operation // by time of call
+	Final      *history.FinalTile  // nil: not recorded
+	FinalAt    int64
+
+	Entries  map[history.Position]*Entry // every entry that was presented to the store or seen in it
+	Lineage  []*Entry                    // the history that survived, oldest first; see the package comment
+	Survives map[history.Position]int    // index in Lineage of what survived
+
+	// Unknown is where the lineage was lost: a position that nobody presented and nobody saw. Zero when it
+	// reaches back to the tile's beginning.
+	Unknown history.Position
+}
+
+// Entry is everything that is known of one place in a tile's history.
+type Entry struct {
+	history.Entry
+	Seen      bool                 // somebody read it; otherwise it is what was presented
+	SeenAt    int64                // when it was first read
+	Presented []*history.Operation // the commits or rebases that presented it, by time of call
+
+	// Base, of a rebase, is the position of the state it installed: what the claimant held, or the snapshot
+	// with the same state. Zero for a tile that began empty.
+	Base history.Position
+}
+
+// Parent is the position that the entry's state was made from.
+func (e *Entry) Parent() history.Position {
+	if e.Rebase {
+		return e.Base
+	}
+	return e.Prev
+}
+
+// NewTile gathers a tile's part of a history.
+func NewTile(h *history.History, id fence.TileID) *Tile {
+	t := &Tile{ID: id, Entries: map[history.Position]*Entry{}, Survives: map[history.Position]int{}}
+	for _, r := range h.Records {
+		if r.Tile == id || r.Kind == history.Fault {
+			t.Records = append(t.Records, r)
+		}
+	}
+	for _, o := range h.Operations {
+		if o.Tile == id {
+			t.Operations = append(t.Operations, o)
+		}
+	}
+	t.gatherSeen()
+	t.gatherPresented()
+	t.findBases()
+	t.trace()
+	return t
+}
+
+func (t *Tile) entry(at history.Position) *Entry {
+	e := t.Entries[at]
+	if e == nil {
+		e = &Entry{Entry: history.Entry{Position: at}}
+		t.Entries[at] = e
+	}
+	return e
+}
+
+func (t *Tile) gatherSeen() {
+	see := func(got *history.Entry, at int64) {
+		e := t.entry(got.Position)
+		if !e.Seen {
+			e.Entry, e.Seen, e.SeenAt = *got, true, at
+		}
+	}
+	for i := range t.Records {
+		switch r := &t.Records[i]; r.Kind {
+		case history.Saw, history.Published, history.Frame:
+			see(r.Entry, r.At)
+		case history.Final:
+			t.Final, t.FinalAt = r.Final, r.At
+			for j := range r.Final.Entries {
+				see(&r.Final.Entries[j], r.At)
+			}
+		}
+	}
+}
+
+func (t *Tile) gatherPresented() {
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		switch {
+		case o.Kind == history.Commit && !o.Commit.Refresh():
+			c := o.Commit
+			e := t.entry(c.Next)
+			if !e.Seen {
+				e.Entry = history.Entry{Position: c.Next, Prev: c.Prev, Tick: c.Tick, Events: c.Events, Payload: c.Payload, Actions: c.Actions}
+			}
+			e.Presented = append(e.Presented, o)
+		case o.Kind == history.Rebase:
+			// A rebase presented again further on is the same one, and is answered with its first position.
+			at := o.Rebase.Next
+			if o.Applied() {
+				at = o.Result.Position
+			}
+			e := t.entry(at)
+			e.Rebase = true
+			e.Tick = o.Rebase.Tick
+			e.Presented = append(e.Presented, o)
+		}
+	}
+}
+
+// findBases says for each rebase which state it installed. A claimant that has served rebases on what it
+// holds; one that has not restores a checkpoint, which is known by its bytes, or begins empty.
+func (t *Tile) findBases() {
+	type claimant struct {
+		served bool
+		holds  history.Position
+	}
+	claimants := map[string]*claimant{}
+	states := map[string]history.Position{}
+	for i := range t.Operations {
+		o := &t.Operations[i]
+		c := claimants[o.Actor()]
+		if c == nil {
+			c = &claimant{}
+			claimants[o.Actor()] = c
+		}
+		switch o.Kind {
+		case history.Snapshot:
+			states[o.Snapshot.State] = o.Snapshot.Position
+		case history.Commit:
+			if o.Applied() && !o.Commit.Refresh() && o.Result.Position.Seq > c.holds.Seq {
+				c.holds = o.Result.Position
+			}
+			c.served = c.served || o.Commit.Install && o.Result.Outcome == history.OK
+		case history.Rebase:
+			base := c.holds
+			if !c.served {
+				base = states[o.Rebase.State]
+			}
+			at := o.Rebase.Next
+			if o.Applied() {
+				at = o.Result.Position
+			}
+			if e := t.Entries[at]; e.Base.IsZero() && base != at {
+				e.Base = base
+			}
+			if o.Result.Outcome == history.OK {
+				c.served, c.holds = true, o.Result.Position
+			}
+			if _, known := states[o.Rebase.State]; !known {
+				states[o.Rebase.State] = at
+			}
+		}
+	}
+}
+
+// trace walks from where the tile ended to its beginning.
+func (t *Tile) trace() {
+	if t.Final == nil {
+		return
+	}
+	var back []*Entry
+	passed := map[history.Position]bool{}
+	for at := t.Final.End; !at.IsZero() && !passed[at]; {
+		passed[at] = true
+		e := t.Entries[at]
+		if e == nil {
+			t.Unknown = at
+			break
+		}
+		back = append(back, e)
+		at = e.Parent()
+	}
+	for i := len(back) - 1; i >= 0; i-- {
+		t.Survives[back[i].Position] = len(t.Lineage)
+		t.Lineage = append(t.Lineage, back[i])
+	}
+}
+
+// survived reports whether a position is part of the history that survived.
+func (t *Tile) survived(at history.Position) bool {
+	_, ok := t.Survives[at]
+	return ok || at.IsZero()
+}
+
+// descends reports whether the state at a position was made from the one at ancestor.
+func (t *Tile) descends(at, ancestor history.Position) bool {
+	passed := map[history.Position]bool{}
+	for !passed[at] {
+		if at == ancestor {
+			return true
+		}
+		passed[at] = true
+		e := t.Entries[at]
+		if e == nil {
+			return false
+		}
+		at = e.Parent()
+	}
+	return false
+}
+
+// faultBetween reports whether a fault that accept takes began or ended in a span of time.
+func (t *Tile) faultBetween(from, to int64, accept func(*history.FaultInfo) bool) bool {
+	for i := range t.Records {
+		r := &t.Records[i]
+		if r.Kind == history.Fault && r.At >= from && r.At <= to && accept(r.Fault) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Tile) wiped(from, to int64) bool {
+	return t.faultBetween(from, to, func(f *history.FaultInfo) bool { return f.Wiped })
+}

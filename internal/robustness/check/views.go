@@ -1,0 +1,49 @@
+package check
+
+import (
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// ViewsOrdered is invariant 11 while things happen, and invariant 9: a watcher takes only the frame that
+// follows what it holds, never the same twice, and never goes to a lower epoch, not even when it starts its
+// view over. A bridge hands no entry over twice in one life, and never one of a lower epoch after one of a
+// higher; it may leave entries out, which readers then repair.
+//
+// It is broken when a reader compares sequences without chains, arbitrates by itself, or believes a store
+// that has gone back.
+func ViewsOrdered(t *Tile) []Violation {
+	type view struct {
+		at    history.Position
+		epoch fence.Epoch
+		given map[history.Position]bool
+	}
+	var found []Violation
+	views := map[string]*view{}
+	for i := range t.Records {
+		r := &t.Records[i]
+		if r.Kind != history.Reset && r.Kind != history.Frame && r.Kind != history.Published {
+			continue
+		}
+		v := views[r.Actor()]
+		if v == nil {
+			v = &view{given: map[history.Position]bool{}}
+			views[r.Actor()] = v
+		}
+		at := r.Position
+		if r.Entry != nil {
+			at = r.Entry.Position
+		}
+		if at.Epoch < v.epoch {
+			found = append(found, violation(r.At, "%s went from epoch %d to %s", r.Actor(), v.epoch, at))
+		}
+		switch {
+		case r.Kind == history.Frame && r.Entry.Prev != v.at:
+			found = append(found, violation(r.At, "%s holds %s and took %s, which follows %s", r.Actor(), v.at, at, r.Entry.Prev))
+		case r.Kind == history.Published && v.given[at]:
+			found = append(found, violation(r.At, "%s handed %s over twice", r.Actor(), at))
+		}
+		v.at, v.epoch, v.given[at] = at, max(v.epoch, at.Epoch), true
+	}
+	return found
+}

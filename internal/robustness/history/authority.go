@@ -1,0 +1,62 @@
+package history
+
+import (
+	"context"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Authority returns an authority that passes every call on to a and records, as the client's, those about
+// one tile.
+func (r *Recorder) Authority(client string, a fence.Authority) fence.Authority {
+	return &authority{Authority: a, recorder: r, client: client}
+}
+
+type authority struct {
+	fence.Authority
+	recorder *Recorder
+	client   string
+}
+
+func (a *authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	end := a.recorder.call(a.claim(Claim, &c))
+	g, err := a.Authority.Claim(ctx, c)
+	end(grantResult(g, err))
+	return g, err
+}
+
+func (a *authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	end := a.recorder.call(a.claim(Promote, &c))
+	g, err := a.Authority.Promote(ctx, c)
+	end(grantResult(g, err))
+	return g, err
+}
+
+func (a *authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
+	end := a.recorder.call(Record{Client: a.client, Kind: Lookup, Tile: tile})
+	g, err := a.Authority.Lookup(ctx, tile)
+	end(grantResult(g, err))
+	return g, err
+}
+
+func (a *authority) Release(ctx context.Context, g fence.Grant) error {
+	row := grantOf(g)
+	end := a.recorder.call(Record{Client: a.client, Kind: Release, Tile: g.Tile, Row: &row})
+	err := a.Authority.Release(ctx, g)
+	end(resultOf(err))
+	return err
+}
+
+func (a *authority) claim(kind Kind, c *fence.Claim) Record {
+	return Record{Client: a.client, Kind: kind, Tile: c.Tile,
+		Claim: &ClaimCall{Contact: c.Contact, ID: c.ID.String(), Expected: c.Expected, Above: c.Above}}
+}
+
+func grantResult(g fence.Grant, err error) Result {
+	result := resultOf(err)
+	if err == nil {
+		row := grantOf(g)
+		result.Grant = &row
+	}
+	return result
+}

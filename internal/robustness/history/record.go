@@ -1,0 +1,206 @@
+package history
+
+import (
+	"encoding/json"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Kind says what a record is about.
+type Kind string
+
+// Calls: the beginning of an operation. Return ends any of them.
+const (
+	Claim    Kind = "claim"    // Record.Claim
+	Promote  Kind = "promote"  // Record.Claim
+	Lookup   Kind = "lookup"   // the tile alone
+	Release  Kind = "release"  // Record.Row is the grant given up
+	Restore  Kind = "restore"  // Record.Row is the row the authority was put back to; its epoch is zero for none
+	Commit   Kind = "commit"   // Record.Commit
+	Rebase   Kind = "rebase"   // Record.Rebase
+	Snapshot Kind = "snapshot" // Record.Snapshot
+	Submit   Kind = "submit"   // Record.Intent
+	Return   Kind = "return"   // Record.Result; Record.Op is the call's
+)
+
+// Observations.
+const (
+	Saw       Kind = "saw"       // an auditor saw Record.Entry in the stream for the first time
+	SawEnd    Kind = "end"       // an auditor saw the stream end at Record.Position, where it did not before
+	SawOwner  Kind = "owner"     // an auditor saw Record.Owner, which differs from the one before
+	SawRow    Kind = "row"       // an auditor read Record.Row from the authority
+	Published Kind = "published" // a bridge handed Record.Entry over to fan-out
+	Reset     Kind = "reset"     // a watcher replaced its state by the one at Record.Position
+	Frame     Kind = "frame"     // a watcher took Record.Entry
+	Held      Kind = "held"      // at quiescence a watcher or owner holds Record.Position, its state is Record.Digest
+	Final     Kind = "final"     // at quiescence the tile is as Record.Final says
+	Life      Kind = "life"      // a processor's life: Record.Life
+	Fault     Kind = "fault"     // the campaign broke, or mended, something: Record.Fault
+)
+
+// Record is one line of a history. Fields that its Kind does not name are zero.
+type Record struct {
+	At      int64        `json:"at"`               // monotonic clock of the machine, nanoseconds
+	Process string       `json:"process"`          // one run of one program
+	Client  string       `json:"client,omitempty"` // who in the process; see the package comment
+	Kind    Kind         `json:"kind"`
+	Op      uint64       `json:"op,omitempty"` // joins a call to its return; unique in the process
+	Tile    fence.TileID `json:"tile,omitempty"`
+
+	Claim    *ClaimCall    `json:"claim,omitempty"`
+	Commit   *CommitCall   `json:"commit,omitempty"`
+	Rebase   *RebaseCall   `json:"rebase,omitempty"`
+	Snapshot *SnapshotCall `json:"snapshot,omitempty"`
+	Intent   *IntentCall   `json:"intent,omitempty"`
+	Result   *Result       `json:"result,omitempty"`
+
+	Entry    *Entry     `json:"entry,omitempty"`
+	Owner    *Owner     `json:"owner,omitempty"`
+	Row      *Grant     `json:"row,omitempty"`
+	Position Position   `json:"position,omitzero"`
+	Digest   string     `json:"digest,omitempty"` // of a state
+	Life     *LifeEvent `json:"life,omitempty"`
+	Final    *FinalTile `json:"final,omitempty"`
+	Fault    *FaultInfo `json:"fault,omitempty"`
+}
+
+// Position is a fence.Position that JSON shows as epoch/seq/chain.
+type Position fence.Position
+
+// IsZero reports whether p is the beginning of a tile's history.
+func (p Position) IsZero() bool { return p == Position{} }
+
+// String returns epoch/seq/chain.
+func (p Position) String() string { return fence.Position(p).String() }
+
+// MarshalText implements encoding.TextMarshaler with the form of String.
+func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Position) UnmarshalText(b []byte) error {
+	v, err := fence.ParsePosition(string(b))
+	*p = Position(v)
+	return err
+}
+
+// ClaimCall is a fence.Claim without its tile.
+type ClaimCall struct {
+	Contact  string      `json:"contact"`
+	ID       string      `json:"id"`
+	Expected fence.Epoch `json:"expected,omitempty"`
+	Above    fence.Epoch `json:"above,omitempty"`
+}
+
+// Grant is a fence.Grant without its tile. Epoch zero stands for no row.
+type Grant struct {
+	Epoch   fence.Epoch `json:"epoch"`
+	Contact string      `json:"contact,omitempty"`
+	ID      string      `json:"id,omitempty"`
+}
+
+// Owner is a fence.Owner without its tile.
+type Owner struct {
+	Epoch    fence.Epoch `json:"epoch"`
+	Contact  string      `json:"contact,omitempty"`
+	Position Position    `json:"position,omitzero"`
+	Tick     fence.Tick  `json:"tick,omitempty"`
+}
+
+// CommitCall is a fence.Commit without its tile and payload.
+type CommitCall struct {
+	Epoch    fence.Epoch `json:"epoch"`
+	Contact  string      `json:"contact"`
+	Prev     Position    `json:"prev,omitzero"`
+	Next     Position    `json:"next"` // where it takes the tile: Prev itself for a refresh
+	Tick     fence.Tick  `json:"tick"`
+	Events   int         `json:"events,omitempty"`
+	Install  bool        `json:"install,omitempty"`
+	Replicas int         `json:"replicas,omitempty"`
+	Payload  string      `json:"payload,omitempty"` // digest
+	Actions  []Action    `json:"actions,omitempty"` // what the batch decided
+}
+
+// Refresh reports whether the commit appends nothing.
+func (c *CommitCall) Refresh() bool { return c.Events == 0 && !c.Install }
+
+// Action is the outcome of one action, as a batch carries it.
+type Action struct {
+	ID      string `json:"id"`
+	Outcome string `json:"outcome"`
+}
+
+// RebaseCall is a fence.Rebase without its tile and state.
+type RebaseCall struct {
+	Epoch    fence.Epoch `json:"epoch"`
+	Contact  string      `json:"contact"`
+	Next     Position    `json:"next"`
+	Tick     fence.Tick  `json:"tick"`
+	Replicas int         `json:"replicas,omitempty"`
+	State    string      `json:"state"` // the blob's checksum
+}
+
+// SnapshotCall is a fence.SnapshotWrite without its tile and state.
+type SnapshotCall struct {
+	Position Position   `json:"position"`
+	Tick     fence.Tick `json:"tick"`
+	State    string     `json:"state"` // the blob's checksum
+}
+
+// IntentCall is an intent on its way to a tile.
+type IntentCall struct {
+	Action  string `json:"action,omitempty"`
+	Contact string `json:"contact,omitempty"` // where it was sent
+}
+
+// Entry is a fence.Entry without its payload.
+type Entry struct {
+	Position  Position   `json:"position"`
+	Prev      Position   `json:"prev,omitzero"`
+	Tick      fence.Tick `json:"tick"`
+	Events    int        `json:"events,omitempty"`
+	Committed int64      `json:"committed,omitempty"` // store clock, milliseconds since 1970
+	Rebase    bool       `json:"rebase,omitempty"`
+	Payload   string     `json:"payload,omitempty"` // digest
+	Actions   []Action   `json:"actions,omitempty"`
+	Damage    string     `json:"damage,omitempty"` // why the entry does not verify
+}
+
+// LifeEvent is a change in a processor's life.
+type LifeEvent struct {
+	State     string      `json:"state"` // tile.State in words
+	Epoch     fence.Epoch `json:"epoch,omitempty"`
+	Contact   string      `json:"contact,omitempty"`
+	Successor *Owner      `json:"successor,omitempty"` // of an end by a *tile.SupersededError
+	Err       string      `json:"err,omitempty"`       // of an end
+	Ended     bool        `json:"ended,omitempty"`     // Run has returned
+}
+
+// FinalTile is a tile after everything has come to rest.
+type FinalTile struct {
+	End     Position `json:"end"`             // where the stream ends
+	Owner   Owner    `json:"owner"`           // the owner hash
+	Row     Grant    `json:"row"`             // the authority's row
+	Entries []Entry  `json:"entries"`         // what the stream still holds, in order
+	State   string   `json:"state,omitempty"` // digest of the state it folds to
+	// Applied lists the actions whose effects are in the final state, in order, if the game can tell.
+	Applied []string `json:"applied,omitempty"`
+}
+
+// FaultInfo is one thing the campaign did. A fault that lasts has two records, the second with Over set.
+type FaultInfo struct {
+	Name   string `json:"name"` // such as "pause master"
+	Target string `json:"target,omitempty"`
+	Over   bool   `json:"over,omitempty"`
+
+	// Wiped says that every copy of what the coordination store held was lost: only checkpoints remain.
+	Wiped bool `json:"wiped,omitempty"`
+	// Failover says that another copy of the store may have become the one that answers, or that several
+	// may answer: what a master said before it may be undone.
+	Failover bool `json:"failover,omitempty"`
+}
+
+// MarshalLine encodes the record as one line, with its newline.
+func (r *Record) MarshalLine() ([]byte, error) {
+	b, err := json.Marshal(r)
+	return append(b, '\n'), err
+}

@@ -1,0 +1,111 @@
+package history
+
+import (
+	"errors"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Outcome is the class of an answer.
+type Outcome string
+
+// The outcomes.
+const (
+	OK          Outcome = "ok"
+	Unconfirmed Outcome = "unconfirmed" // on the master, not on enough replicas
+	Refused     Outcome = "refused"     // by the store; Result.Reason
+	Lost        Outcome = "lost"        // by the authority; Result.Grant is the holder
+	NeverOwned  Outcome = "never owned"
+	NotApplied  Outcome = "not applied" // nothing was, and nothing will be
+	Unknown     Outcome = "unknown"     // the operation stays open
+	Invalid     Outcome = "invalid"     // a malformed argument
+	Failed      Outcome = "failed"      // anything else; the operation stays open, since nothing says otherwise
+)
+
+// Result is the answer to an operation.
+type Result struct {
+	Outcome   Outcome  `json:"outcome"`
+	Reason    string   `json:"reason,omitempty"` // of a refusal: stale, replay, behind, forked, noowner, …
+	Position  Position `json:"position,omitzero"`
+	Duplicate bool     `json:"duplicate,omitempty"`
+	Replicas  int      `json:"replicas,omitempty"`
+	Current   *Owner   `json:"current,omitempty"` // whom a refusal names; Position is where the stream ended
+	Grant     *Grant   `json:"grant,omitempty"`   // granted, looked up, or the holder of a lost claim
+	Answer    string   `json:"answer,omitempty"`  // of an intent: its outcome
+	Err       string   `json:"err,omitempty"`     // in words, for people
+}
+
+// Applied reports whether a write is in the store of whoever answered.
+func (r *Result) Applied() bool {
+	return r != nil && (r.Outcome == OK || r.Outcome == Unconfirmed)
+}
+
+// Open reports whether the outcome leaves the operation open.
+func (r *Result) Open() bool { return r == nil || r.Outcome == Unknown || r.Outcome == Failed }
+
+var reasons = []struct {
+	err  error
+	name string
+}{
+	{fence.ErrStale, "stale"},
+	{fence.ErrReplay, "replay"},
+	{fence.ErrBehind, "behind"},
+	{fence.ErrForked, "forked"},
+	{fence.ErrNoOwner, "noowner"},
+	{fence.ErrRegress, "regress"},
+	{fence.ErrUncommitted, "uncommitted"},
+	{fence.ErrChecksum, "checksum"},
+}
+
+// resultOf classifies an error of a store or an authority. What it does not know is Failed: unknown.
+func resultOf(err error) Result {
+	if err == nil {
+		return Result{Outcome: OK}
+	}
+	r := Result{Outcome: Failed, Err: err.Error()}
+	var refused *fence.RefusedError
+	var unconfirmed *fence.UnconfirmedError
+	var lost *fence.LostError
+	switch {
+	case errors.As(err, &refused):
+		r.Outcome = Refused
+		current := ownerOf(refused.Current)
+		r.Current = &current
+		for _, known := range reasons {
+			if errors.Is(refused.Reason, known.err) {
+				r.Reason = known.name
+			}
+		}
+	case errors.As(err, &unconfirmed):
+		r.Outcome = Unconfirmed
+		r.receipt(unconfirmed.Receipt)
+	case errors.As(err, &lost):
+		r.Outcome = Lost
+		holder := grantOf(lost.Current)
+		r.Grant = &holder
+	case errors.Is(err, fence.ErrNeverOwned):
+		r.Outcome = NeverOwned
+	case errors.Is(err, fence.ErrInvalidArgument):
+		r.Outcome = Invalid
+	case errors.Is(err, fence.ErrNotApplied):
+		r.Outcome = NotApplied
+	case errors.Is(err, fence.ErrUnknownOutcome):
+		r.Outcome = Unknown
+	}
+	return r
+}
+
+func (r *Result) receipt(got fence.Receipt) {
+	r.Position, r.Duplicate, r.Replicas = Position(got.Position), got.Duplicate, got.Replicas
+}
+
+func ownerOf(o fence.Owner) Owner {
+	return Owner{Epoch: o.Epoch, Contact: o.Contact, Position: Position(o.Position), Tick: o.Tick}
+}
+
+func grantOf(g fence.Grant) Grant {
+	if g.Epoch == 0 {
+		return Grant{}
+	}
+	return Grant{Epoch: g.Epoch, Contact: g.Contact, ID: g.ID.String()}
+}

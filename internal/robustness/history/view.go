@@ -1,0 +1,68 @@
+package history
+
+import (
+	"context"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+// Publisher returns a publisher that passes messages on to p and records, as the client's, the frames that
+// were handed over for sure.
+func (r *Recorder) Publisher(client string, p fanout.Publisher) fanout.Publisher {
+	return &publisher{recorder: r, client: client, next: p}
+}
+
+type publisher struct {
+	recorder *Recorder
+	client   string
+	next     fanout.Publisher
+}
+
+func (p *publisher) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
+	sent, err := p.next.Publish(ctx, messages)
+	for _, m := range messages[:sent] {
+		e := Entry{Damage: "not a frame"}
+		if f, err := stream.DecodeFrame(m.Data); err == nil {
+			e = EntryOf(m.Tile, &f.Entry)
+		}
+		p.recorder.Append(Record{Client: p.client, Kind: Published, Tile: m.Tile, Entry: &e})
+	}
+	return sent, err
+}
+
+// Watcher records what a reader of frames takes: relayclient.Config.Sync and Frame, or whoever folds a
+// tile's batches.
+type Watcher struct {
+	recorder *Recorder
+	client   string
+}
+
+// Watcher returns a watcher for one client, which follows any number of tiles.
+func (r *Recorder) Watcher(client string) *Watcher { return &Watcher{recorder: r, client: client} }
+
+// Reset records that the client replaced its state of a tile by the one at a position.
+func (w *Watcher) Reset(id fence.TileID, at fence.Position) {
+	w.recorder.Append(Record{Client: w.client, Kind: Reset, Tile: id, Position: Position(at)})
+}
+
+// Frame records that the client took a frame.
+func (w *Watcher) Frame(f *stream.Frame) {
+	e := EntryOf(f.Tile, &f.Entry)
+	w.recorder.Append(Record{Client: w.client, Kind: Frame, Tile: f.Tile, Entry: &e})
+}
+
+// EntryOf is a stream entry as a record keeps it: verified, its payload as a digest.
+func EntryOf(id fence.TileID, e *fence.Entry) Entry {
+	digest, actions := payload(e.Payload)
+	if e.Rebase {
+		digest = string(e.Payload) // the snapshot's checksum
+	}
+	got := Entry{Position: Position(e.Position), Prev: Position(e.Prev), Tick: e.Tick, Events: e.Events,
+		Committed: e.Committed, Rebase: e.Rebase, Payload: digest, Actions: actions}
+	if err := e.Verify(id); err != nil {
+		got.Damage = err.Error()
+	}
+	return got
+}
