@@ -170,6 +170,23 @@ func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string
 	return errors.Join(errs...)
 }
 
+// Validate checks the hand-over without any I/O: nil, or a *fence.ArgumentError.
+func (o *Handover) Validate() error {
+	switch {
+	case o.Tile == 0:
+		return errNoTile
+	case o.Epoch == 0 || o.Epoch > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "epoch", Value: o.Epoch, Want: "the giver's, from 1 to 2^53-1"}
+	case o.Position.Epoch > o.Epoch || o.Position.Seq > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "position", Value: o.Position, Want: "the giver's last, no epoch above its own"}
+	case o.To == "" || len(o.To) > fence.MaxContact:
+		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "the successor's address, 1 to 255 bytes"}
+	case o.From == "" || len(o.From) > fence.MaxContact:
+		return &fence.ArgumentError{Field: "from", Value: o.From, Want: "the giver's address, 1 to 255 bytes"}
+	}
+	return nil
+}
+
 // Accept takes over a tile that its owner hands to this host, and returns when the tile is served here. A
 // follower of the tile makes it quick; without one the history is replayed first. Accepting twice is no
 // error. tilehttp.HandoverHandler serves it.
@@ -178,13 +195,11 @@ func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string
 // moved on from the giver already; what ended the processor that tried, such as a *fence.LostError;
 // ErrHostEnded; ctx's cause, after which the tile may still be taken over.
 func (h *Host) Accept(ctx context.Context, o Handover) error {
-	switch {
-	case o.Tile == 0:
-		return errNoTile
-	case o.To != h.contact:
-		return &fence.ArgumentError{Field: "successor", Value: o.To, Want: "this process, " + h.contact}
-	case o.Epoch == 0:
-		return &fence.ArgumentError{Field: "epoch", Value: o.Epoch, Want: "the giver's"}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if o.To != h.contact {
+		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "this process, " + h.contact}
 	}
 	for attempt := 0; ; attempt++ {
 		now, err := h.seams.Store.Owner(ctx, o.Tile)

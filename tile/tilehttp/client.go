@@ -40,6 +40,10 @@ type Config struct {
 	// URL is where a contact takes intents. Nil means http://<contact><Path>. An error is that of Forward.
 	URL func(contact string) (string, error)
 
+	// HandoverURL is where a contact takes hand-overs. Nil means http://<contact><HandoverPath>. An error is
+	// that of Handover.
+	HandoverURL func(contact string) (string, error)
+
 	// Transport sends the requests. Nil makes one with the settings below, which uses no proxy. One that is
 	// given must not repeat requests by itself, and Close leaves it alone.
 	Transport http.RoundTripper
@@ -55,12 +59,13 @@ type Config struct {
 	DialTimeout time.Duration
 }
 
-// Client sends intents to the processes that run tiles; it is an admission.Forwarder. Create one with
-// NewClient. Safe for concurrent use.
+// Client sends intents and hand-overs to the processes that run tiles; it is an admission.Forwarder, and its
+// Handover a tile.Config.Handover. Create one with NewClient. Safe for concurrent use.
 type Client struct {
-	url  func(string) (string, error)
-	http *http.Client
-	own  *http.Transport // nil if it was given
+	url         func(string) (string, error)
+	handoverURL func(string) (string, error)
+	http        *http.Client
+	own         *http.Transport // nil if it was given
 }
 
 // NewClient returns a client. It does no I/O. Errors: a *fence.ArgumentError.
@@ -71,6 +76,9 @@ func NewClient(cfg *Config) (*Client, error) {
 	}
 	if c.URL == nil {
 		c.URL = func(contact string) (string, error) { return "http://" + contact + Path, nil }
+	}
+	if c.HandoverURL == nil {
+		c.HandoverURL = func(contact string) (string, error) { return "http://" + contact + HandoverPath, nil }
 	}
 	if c.MaxIdlePerContact == 0 {
 		c.MaxIdlePerContact = 1024
@@ -89,7 +97,7 @@ func NewClient(cfg *Config) (*Client, error) {
 	case c.DialTimeout < 0:
 		return nil, &fence.ArgumentError{Field: "DialTimeout", Value: c.DialTimeout, Want: "a duration, or zero for 1s"}
 	}
-	client := &Client{url: c.URL}
+	client := &Client{url: c.URL, handoverURL: c.HandoverURL}
 	transport := c.Transport
 	if transport == nil {
 		client.own = &http.Transport{
@@ -126,26 +134,35 @@ func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (s
 	if err != nil {
 		return 0, err
 	}
-	url, err := c.url(contact)
+	status, b, err := c.post(ctx, contact, c.url, body)
 	if err != nil {
-		return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
+		return 0, err
+	}
+	return c.judge(contact, status, b, &in)
+}
+
+// post sends a request once and reads the whole answer. Its error is an *UnavailableError.
+func (c *Client) post(ctx context.Context, contact string, urlOf func(string) (string, error), body []byte) (status int, b []byte, err error) {
+	url, err := urlOf(contact)
+	if err != nil {
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return 0, &UnavailableError{Contact: contact, Outcome: sent(err), Err: err}
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: sent(err), Err: err}
 	}
 	defer resp.Body.Close() //nolint:errcheck // what was read is judged by itself
 	// Read to the end, or the connection could not be used again.
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	b, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	if err != nil || len(b) > maxReply {
-		return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: errors.Join(errNotOurs, err)}
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: errors.Join(errNotOurs, err)}
 	}
-	return c.judge(contact, resp.StatusCode, b, &in)
+	return resp.StatusCode, b, nil
 }
 
 func (c *Client) judge(contact string, status int, b []byte, in *tile.Intent) (stream.Outcome, error) {

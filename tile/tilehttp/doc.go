@@ -1,10 +1,13 @@
 // Package tilehttp carries intents from gateways to the processes that run tiles, over HTTP, and their
-// outcomes and errors back.
+// outcomes and errors back; and hand-overs of tiles between those processes.
 //
 // In the process that runs tiles, whose contact is its host:port:
 //
 //	mux := http.NewServeMux()
-//	mux.Handle(tilehttp.Path, tilehttp.Handler(processor)) // or anything with Submit that runs several
+//	mux.Handle(tilehttp.Path, tilehttp.Handler(host)) // a *tile.Host, or one *tile.TileProcessor
+//	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
+//
+// and its host hands tiles over by tile.Config{Handover: client.Handover}.
 //
 // In the gateway:
 //
@@ -34,6 +37,15 @@
 // The code decides, the status is for proxies and logs. Other statuses come from elsewhere and mean
 // unavailable. A major change of this format takes another path and version.
 //
+// A hand-over is a POST to HandoverPath, answered when the successor serves the tile with {"v":1,"serving":true}:
+//
+//	{"v":1,"tile":"85283473fffffff","epoch":7,"position":"7/120/9f86d081884c7d65","from":"a:7000","to":"b:7000"}
+//
+// or with an error as above, redirect meaning that the tile has moved on from the giver, or
+//
+//	lost         409     *fence.LostError                      tile, epoch and contact of the holder
+//	ending       503     tile.ErrHostEnded
+//
 // # Failures
 //
 // What a Submitter says comes out of Client.Forward as the same typed error. Everything else is an
@@ -43,7 +55,9 @@
 //
 // # Trust
 //
-// The handler believes what it is sent, the actor above all: let nobody but gateways reach it. For mutual
+// The handlers believe what they are sent: the actor of an intent, and that a hand-over comes from the
+// tile's owner. Let nobody but gateways reach the one, nobody but processes that run tiles the other: both
+// belong on an internal port. The worst a false hand-over does is move a tile; it cannot fork it. For mutual
 // TLS give the server its certificates, the client a Transport, and both an https URL.
 //
 // # Concurrency and testing

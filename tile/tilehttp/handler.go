@@ -55,15 +55,24 @@ func Handler(s Submitter) http.Handler {
 }
 
 func readIntent(w http.ResponseWriter, r *http.Request) (tile.Intent, error) {
+	b, err := readBody(w, r)
+	if err != nil {
+		return tile.Intent{}, err
+	}
+	return decodeIntent(b)
+}
+
+// readBody reads a request of at most MaxRequest bytes. Its error is a *fence.ArgumentError.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return tile.Intent{}, &fence.ArgumentError{Field: "request", Value: "more", Want: "at most " + strconv.Itoa(MaxRequest) + " bytes"}
+		return nil, &fence.ArgumentError{Field: "request", Value: "more", Want: "at most " + strconv.Itoa(MaxRequest) + " bytes"}
 	}
 	if err != nil {
-		return tile.Intent{}, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a whole body: " + err.Error()}
+		return nil, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a whole body: " + err.Error()}
 	}
-	return decodeIntent(b)
+	return b, nil
 }
 
 func fail(w http.ResponseWriter, err error) {
@@ -71,9 +80,9 @@ func fail(w http.ResponseWriter, err error) {
 	reply(w, statuses[e.Code], wireReply{Version: version, Error: &e})
 }
 
-func reply(w http.ResponseWriter, status int, r wireReply) {
+func reply(w http.ResponseWriter, status int, r any) {
 	b, err := json.Marshal(r)
-	if err != nil { // a struct of strings and numbers
+	if err != nil { // the replies are structs of strings and numbers
 		panic(err)
 	}
 	h := w.Header()

@@ -59,6 +59,8 @@ const (
 	codeOverloaded  = "overloaded"
 	codeInvalid     = "invalid"
 	codeUnavailable = "unavailable"
+	codeLost        = "lost"   // hand-overs only
+	codeEnding      = "ending" // hand-overs only
 )
 
 var statuses = map[string]int{
@@ -67,6 +69,8 @@ var statuses = map[string]int{
 	codeOverloaded:  http.StatusTooManyRequests,
 	codeInvalid:     http.StatusBadRequest,
 	codeUnavailable: http.StatusServiceUnavailable,
+	codeLost:        http.StatusConflict,
+	codeEnding:      http.StatusServiceUnavailable,
 }
 
 // encodeIntent refuses names that JSON cannot carry: an encoder would replace their bytes, and two
@@ -75,14 +79,17 @@ func encodeIntent(in *tile.Intent) ([]byte, error) {
 	if err := in.Validate(); err != nil {
 		return nil, err
 	}
-	if err := carriable(in); err != nil {
+	if err := carriable(text{"action ID", in.ActionID}, text{"actor", in.Actor}); err != nil {
 		return nil, err
 	}
 	return json.Marshal(wireIntent{Version: version, Tile: in.Tile, Action: in.ActionID, Actor: in.Actor, Body: in.Body})
 }
 
-func carriable(in *tile.Intent) error {
-	for _, f := range []struct{ field, value string }{{"action ID", in.ActionID}, {"actor", in.Actor}} {
+// text is a field that JSON has to carry.
+type text struct{ field, value string }
+
+func carriable(fields ...text) error {
+	for _, f := range fields {
 		if !utf8.ValidString(f.value) || strings.ContainsRune(f.value, utf8.RuneError) {
 			return &fence.ArgumentError{Field: f.field, Value: f.value, Want: "valid UTF-8"}
 		}
@@ -103,7 +110,7 @@ func decodeIntent(b []byte) (tile.Intent, error) {
 	if err := in.Validate(); err != nil {
 		return tile.Intent{}, err
 	}
-	return in, carriable(&in)
+	return in, carriable(text{"action ID", in.ActionID}, text{"actor", in.Actor})
 }
 
 // strictly decodes one JSON value and nothing else.

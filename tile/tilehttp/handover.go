@@ -1,0 +1,156 @@
+package tilehttp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// HandoverPath is where the client sends hand-overs.
+const HandoverPath = "/tilefence/v1/handover"
+
+// Accepter takes tiles over from their owners: a tile.Host. It must be safe for concurrent use.
+type Accepter interface {
+	// Accept takes the tile over and returns when it is served. After ctx ends it may return without.
+	Accept(ctx context.Context, h tile.Handover) error
+}
+
+type wireHandover struct {
+	Version  int          `json:"v"`
+	Tile     fence.TileID `json:"tile"`
+	Epoch    fence.Epoch  `json:"epoch"`
+	Position string       `json:"position"`
+	From     string       `json:"from"`
+	To       string       `json:"to"`
+}
+
+type wireAccepted struct {
+	Version int        `json:"v"`
+	Serving bool       `json:"serving,omitempty"`
+	Error   *wireError `json:"error,omitempty"`
+}
+
+// HandoverHandler serves hand-overs to a. It answers POST on whatever path it is mounted, refuses more than
+// MaxRequest bytes, and what it cannot read does not reach a. It is for the processes that run tiles and
+// nobody else: whoever can call it can move every tile to this process. Serve it on an internal port, as
+// the intents.
+func HandoverHandler(a Accepter) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "POST a hand-over", http.StatusMethodNotAllowed)
+			return
+		}
+		b, err := readBody(w, r)
+		if err == nil {
+			var h tile.Handover
+			if h, err = decodeHandover(b); err == nil {
+				err = a.Accept(r.Context(), h)
+			}
+		}
+		if err != nil {
+			e := encodeRefusal(err)
+			reply(w, statuses[e.Code], wireAccepted{Version: version, Error: &e})
+			return
+		}
+		reply(w, http.StatusOK, wireAccepted{Version: version, Serving: true})
+	})
+}
+
+// Handover asks the process at h.To to take the tile over, and returns nil when it serves there; bound it by
+// ctx. It is sent at most once.
+//
+// Errors: what the process's Accepter answered (*tile.RedirectError when the tile has moved on from the
+// giver, *fence.LostError, tile.ErrHostEnded, *fence.ArgumentError), or an *UnavailableError. Unless that is
+// fence.ErrNotApplied the tile may still be taken over.
+func (c *Client) Handover(ctx context.Context, h tile.Handover) error {
+	body, err := encodeHandover(&h)
+	if err != nil {
+		return err
+	}
+	status, b, err := c.post(ctx, h.To, c.handoverURL, body)
+	if err != nil {
+		return err
+	}
+	err = decodeAccepted(b, &h)
+	for _, known := range []error{tile.ErrRedirect, fence.ErrLost, tile.ErrHostEnded, fence.ErrInvalidArgument} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	if err != nil {
+		return &UnavailableError{Contact: h.To, Outcome: fence.ErrUnknownOutcome, Err: fmt.Errorf("status %d: %w", status, err)}
+	}
+	return nil
+}
+
+func encodeHandover(h *tile.Handover) ([]byte, error) {
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	if err := carriable(text{"from", h.From}, text{"to", h.To}); err != nil {
+		return nil, err
+	}
+	return json.Marshal(wireHandover{Version: version, Tile: h.Tile, Epoch: h.Epoch, Position: h.Position.String(), From: h.From, To: h.To})
+}
+
+// decodeHandover reads a request. Its error is a *fence.ArgumentError.
+func decodeHandover(b []byte) (tile.Handover, error) {
+	var w wireHandover
+	if err := strictly(b, &w); err != nil {
+		return tile.Handover{}, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a hand-over as JSON: " + err.Error()}
+	}
+	if w.Version != version {
+		return tile.Handover{}, &fence.ArgumentError{Field: "version", Value: w.Version, Want: fmt.Sprint(version)}
+	}
+	at, err := fence.ParsePosition(w.Position)
+	if err != nil {
+		return tile.Handover{}, err
+	}
+	h := tile.Handover{Tile: w.Tile, Epoch: w.Epoch, Position: at, From: w.From, To: w.To}
+	if err := h.Validate(); err != nil {
+		return tile.Handover{}, err
+	}
+	return h, carriable(text{"from", h.From}, text{"to", h.To})
+}
+
+// encodeRefusal says an Accepter's error in terms of the wire.
+func encodeRefusal(err error) wireError {
+	lost, isLost := errors.AsType[*fence.LostError](err)
+	switch {
+	case isLost:
+		return wireError{Code: codeLost, Message: err.Error(), Tile: lost.Tile, Epoch: lost.Current.Epoch, Contact: lost.Current.Contact}
+	case errors.Is(err, tile.ErrHostEnded):
+		return wireError{Code: codeEnding, Message: err.Error()}
+	}
+	return encodeError(err)
+}
+
+// decodeAccepted reads an answer: nil, the error the Accepter gave, or errNotOurs.
+func decodeAccepted(b []byte, h *tile.Handover) error {
+	var a wireAccepted
+	if err := json.Unmarshal(b, &a); err != nil || a.Version != version || (a.Error == nil) != a.Serving {
+		return errNotOurs
+	}
+	if a.Serving {
+		return nil
+	}
+	switch e := a.Error; e.Code {
+	case codeRedirect:
+		return &tile.RedirectError{Tile: h.Tile, Epoch: e.Epoch, Contact: e.Contact}
+	case codeLost:
+		return &fence.LostError{Tile: h.Tile, Current: fence.Grant{Tile: h.Tile, Epoch: e.Epoch, Contact: e.Contact}}
+	case codeEnding:
+		return tile.ErrHostEnded
+	case codeInvalid:
+		return &fence.ArgumentError{Field: e.Field, Value: e.Value, Want: e.Want}
+	case codeUnavailable:
+		return errors.New(e.Message)
+	}
+	return errNotOurs
+}
