@@ -118,6 +118,7 @@ func TestHandoverToNobody(t *testing.T) {
 	err = client.Handover(t.Context(), given(contact))
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome, "an answer that is none of ours")
 	server.Close()
+	client.Close() // an idle connection would be found dead only after writing to it
 	err = client.Handover(t.Context(), given(contact))
 	require.ErrorIs(t, err, fence.ErrNotApplied)
 	require.ErrorIs(t, err, tilehttp.ErrUnavailable)
