@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -33,8 +34,8 @@ type Claim struct {
 	Contact string  // where the claimant will take intents: 1 to MaxContact bytes of UTF-8 without a zero byte
 	ID      ClaimID // of this attempt, never zero; a retry is the same Claim again, field for field
 
-	// Expected is the epoch the claimant takes over from; Promote succeeds only while it is current.
-	// Claim ignores it.
+	// Expected is the epoch the claimant has seen at the authority: the attempt succeeds only while it is
+	// the tile's. Zero stands for a tile without a record.
 	Expected Epoch
 
 	// Above is the highest epoch seen anywhere else (owner hash, stream, checkpoint). The minted epoch is
@@ -66,10 +67,28 @@ type Grant struct {
 	Epoch   Epoch   // the fencing token; never reused, never lowered
 	Contact string  // the owner's address; empty when the tile was released
 	ID      ClaimID // the claim that minted the epoch
+
+	// For people and metrics; no decision rests on them.
+	Minted int64 // when the epoch was minted: the authority's clock, milliseconds since 1970
+	Mints  int64 // epochs minted since the record was made, so the tile has moved Mints-1 times
 }
 
 // Held reports whether somebody owns the tile; a released tile keeps its epoch.
 func (g Grant) Held() bool { return g.Contact != "" }
+
+// ClaimResult is what Authority.ClaimMany has for one claim: a grant, or an error and the zero Grant.
+type ClaimResult struct {
+	Grant Grant
+	Err   error
+}
+
+// MaxList is the most records one call of Authority.List returns, and the most that one call of
+// Authority.Retire removes.
+const MaxList = 10_000
+
+// MaxRetired is the highest epoch of a record that Authority.Retire removes. A record with a higher one
+// owes it to a mistaken Above: were it removed, every new tile would have to start above it.
+const MaxRetired Epoch = 1 << 40
 
 // Authority mints epochs. It is the only arbiter of who owns a tile, and it is never asked on the path
 // of a tick. Each mint is one conditional update of the tile's row. Implementations are safe for
@@ -81,35 +100,58 @@ func (g Grant) Held() bool { return g.Contact != "" }
 // nothing of this call will be; with ErrUnknownOutcome the answer was lost and could not be found out,
 // and the request may even take effect after the error was returned. Resolve it by making the same call
 // again. An implementation resolves an ambiguous answer by itself, from the ClaimID in the row, before
-// it gives up; it does not outstay ctx to do so. Lookup writes nothing, so it fails with ErrNotApplied
-// only.
+// it gives up; it does not outstay ctx to do so. Lookup and List write nothing, so they fail with
+// ErrNotApplied only.
 //
 // # Retries
 //
 // A ClaimID mints one epoch. Claim and Promote, called again with the same Claim, return the same grant
-// for as long as it is the current one, and a *LostError once it was released or superseded. The ClaimID
-// of the current grant in a call with any other argument that matters is a *ArgumentError. The row
-// remembers one claim only: a Claim whose grant was superseded and then released by the successor is
-// taken for a new attempt. So do not retry an attempt whose answer has arrived.
+// for as long as it is the current one, and a *LostError once it was released or superseded. A copy of a
+// call that was delayed on its way does nothing once the tile has had another epoch, whoever has it then:
+// the epoch it expects is gone for good. (Except for a first claim, which expects no record, if the
+// record was retired meanwhile. It then takes the tile, under a new epoch.) The ClaimID of the current
+// grant in a call with any other argument that matters is a *ArgumentError: a new attempt takes a new
+// ClaimID.
 type Authority interface {
-	// Claim takes a tile that nobody holds: never owned, or released. It mints
-	// max(row's epoch, Above) + 1. A *LostError names the holder otherwise; its Current is not held only
-	// when the claim's own grant has been released. A tile whose epochs are used up (its row is at
+	// Claim takes a tile that nobody holds, if its epoch is still c.Expected: that of the released record,
+	// or zero for a tile without one. It mints max(Expected, Above) + 1, or more for a tile without a
+	// record, which may have had one once (see Retire). Otherwise a *LostError has the record. When that is
+	// not held, try again with a new ClaimID and its epoch. ErrNeverOwned when there is no record, but
+	// Expected is not zero: try again with zero. A tile whose epochs are used up (its record is at
 	// MaxNumber) is a *StoreError with ErrNotApplied.
 	Claim(ctx context.Context, c Claim) (Grant, error)
 
+	// ClaimMany makes any number of claims in few round trips and returns their results in the same order.
+	// Each has the outcome that Claim could have had for it: they do not stand or fall together, some may
+	// have been granted when others are cut off by ctx, and of several claims of one tile one can win.
+	ClaimMany(ctx context.Context, claims []Claim) []ClaimResult
+
 	// Promote takes a tile from its owner, alive or not, or one that was released, if its epoch is still
-	// c.Expected; otherwise a *LostError names the holder (an empty contact when it was released). It
-	// mints max(Expected, Above) + 1. ErrNeverOwned when there is no record of the tile, whatever
-	// Expected is: Claim it instead.
+	// c.Expected; otherwise a *LostError has the record (not held when the tile was released). It mints
+	// max(Expected, Above) + 1. ErrNeverOwned when there is no record of the tile, whatever Expected is:
+	// Claim it instead.
 	Promote(ctx context.Context, c Claim) (Grant, error)
 
 	// Lookup reads a tile's record. ErrNeverOwned when there is none.
 	Lookup(ctx context.Context, tile TileID) (Grant, error)
 
-	// Release gives the tile up, keeping its epoch, if g is still the current grant (epoch and ID; the
-	// contact does not matter); if it is not, nothing changes and a *LostError names the holder, and
-	// without any record of the tile the error is ErrNeverOwned. In all three cases the tile is no longer
-	// the caller's. Releasing twice is no error, until somebody else has claimed the tile in between.
+	// Release gives the tile up, keeping its epoch, if g is still the current grant (epoch and ID; nothing
+	// else of it matters); if it is not, nothing changes and a *LostError names the holder, and without any
+	// record of the tile the error is ErrNeverOwned. In all three cases the tile is no longer the caller's.
+	// Releasing twice is no error, until somebody else has claimed the tile in between.
 	Release(ctx context.Context, g Grant) error
+
+	// List returns up to limit records (1 to MaxList), held or not, of the tiles after the given one, in the
+	// order of their numbers; zero starts from the beginning, and fewer than limit are the last. It is no
+	// snapshot: what moves between two calls may be seen twice or in its later state. With Retire it is the
+	// one call that asks every shard of a distributed authority, so it is for operators, never on the path
+	// of a claim.
+	List(ctx context.Context, after TileID, limit int) ([]Grant, error)
+
+	// Retire removes up to limit records (1 to MaxList) of tiles that were released at least releasedFor ago,
+	// by the authority's clock, and says how many; fewer than limit are all there were. Held tiles keep
+	// their records for ever, and so do epochs above MaxRetired. No epoch is used again: a tile without a
+	// record gets its next epoch above every epoch that was ever removed, of whatever tile. Let releasedFor
+	// be longer than any request can be under way. An error may come after some were removed; call again.
+	Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error)
 }

@@ -37,9 +37,9 @@ var (
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrCorrupt: stored bytes are not what was written; a *CorruptError says which.
 	ErrCorrupt = errors.New("stored data is corrupt")
-	// ErrLost: the authority gave the tile to another claim; a *LostError says to whom.
+	// ErrLost: the tile has moved on since the claim was made; a *LostError says to whom.
 	ErrLost = errors.New("claim lost")
-	// ErrNeverOwned: the authority knows no owner of the tile.
+	// ErrNeverOwned: the authority has no record of the tile: never owned, or released long ago and retired.
 	ErrNeverOwned = errors.New("tile was never owned")
 	// ErrFunctions: the store's function library is missing or is not the one this program needs.
 	ErrFunctions = errors.New("store functions unusable")
@@ -102,12 +102,15 @@ func (e *UnconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 // StoreError is a store or authority that could not be asked, or whose answer was lost.
 type StoreError struct {
 	Op      string // "commit", "snapshot", "claim", …
-	Tile    TileID
-	Outcome error // ErrNotApplied or ErrUnknownOutcome; errors.Is matches it
-	Err     error // the cause
+	Tile    TileID // zero for a call that is not about one tile
+	Outcome error  // ErrNotApplied or ErrUnknownOutcome; errors.Is matches it
+	Err     error  // the cause
 }
 
 func (e *StoreError) Error() string {
+	if e.Tile == 0 {
+		return fmt.Sprintf("%s: %v: %v", e.Op, e.Outcome, e.Err)
+	}
 	return fmt.Sprintf("tile %s: %s: %v: %v", e.Tile, e.Op, e.Outcome, e.Err)
 }
 
@@ -129,13 +132,17 @@ func (e *CorruptError) Error() string {
 // Is matches ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// LostError is a claim that another claimant won.
+// LostError is a claim that came too late: another claim has moved the tile, or the claim's own grant is
+// no longer current.
 type LostError struct {
 	Tile    TileID
-	Current Grant // who holds the tile
+	Current Grant // the tile's record: who holds it, or, when it is not held, the epoch to claim it from
 }
 
 func (e *LostError) Error() string {
+	if !e.Current.Held() {
+		return fmt.Sprintf("tile %s: %v: released at epoch %d, held by nobody", e.Tile, ErrLost, e.Current.Epoch)
+	}
 	return fmt.Sprintf("tile %s: %v to %s at epoch %d", e.Tile, ErrLost, e.Current.Contact, e.Current.Epoch)
 }
 

@@ -46,4 +46,14 @@ func TestErrorsSayWhereToGo(t *testing.T) {
 	require.EqualError(t, refused, "tile 85283473fffffff: write under epoch 3 refused: epoch is stale (owner: epoch 4 at b:7000, position 4/9/0000000000000000)")
 	refused.Current = fence.Owner{}
 	require.EqualError(t, refused, "tile 85283473fffffff: write under epoch 3 refused: epoch is stale")
+
+	lost := &fence.LostError{Tile: 0x85283473fffffff, Current: fence.Grant{Epoch: 4, Contact: "b:7000"}}
+	require.EqualError(t, lost, "tile 85283473fffffff: claim lost to b:7000 at epoch 4")
+	lost.Current.Contact = ""
+	require.EqualError(t, lost, "tile 85283473fffffff: claim lost: released at epoch 4, held by nobody")
+
+	unasked := &fence.StoreError{Op: "claim", Tile: 0x85283473fffffff, Outcome: fence.ErrNotApplied, Err: context.Canceled}
+	require.EqualError(t, unasked, "tile 85283473fffffff: claim: not applied: context canceled")
+	unasked.Op, unasked.Tile = "list", 0
+	require.EqualError(t, unasked, "list: not applied: context canceled")
 }

@@ -10,14 +10,13 @@ import (
 
 func claimFirst(t *testing.T, a fence.Authority) {
 	c := newClaim(newTile(), "a:1")
-	c.Expected = 77 // ignored
 	g := mustClaim(t, a, c)
-	require.Equal(t, minted(c, 1), g)
+	requireGrant(t, minted(c, 1), g)
 	require.True(t, g.Held())
 	requireRow(t, a, g)
 	// Tiles do not share epochs.
 	other := newClaim(newTile(), "a:1")
-	require.Equal(t, minted(other, 1), mustClaim(t, a, other))
+	requireGrant(t, minted(other, 1), mustClaim(t, a, other))
 }
 
 func claimHeld(t *testing.T, a fence.Authority) {
@@ -32,6 +31,47 @@ func claimHeld(t *testing.T, a fence.Authority) {
 	requireLost(t, a, err, g)
 }
 
+// claimExpected: a claim from the wrong epoch changes nothing and tells the right one.
+func claimExpected(t *testing.T, a fence.Authority) {
+	tile := newTile()
+	_, err := a.Claim(t.Context(), newPromotion(tile, "a:1", 1))
+	require.ErrorIs(t, err, fence.ErrNeverOwned)
+	requireNoRow(t, a, tile)
+
+	first := newClaim(tile, "a:1")
+	first.Above = 6
+	g := mustClaim(t, a, first)
+	require.NoError(t, a.Release(t.Context(), g))
+	for _, wrong := range []fence.Epoch{0, 6, 8} {
+		c := newPromotion(tile, "b:1", wrong)
+		c.Above = 100 // makes up for nothing
+		got, err := a.Claim(t.Context(), c)
+		require.Zero(t, got)
+		requireLost(t, a, err, released(g))
+	}
+	c := newPromotion(tile, "b:1", g.Epoch)
+	requireGrant(t, minted(c, 8), mustClaim(t, a, c))
+	requireRow(t, a, minted(c, 8))
+	// Held, the right epoch is not enough.
+	_, err = a.Claim(t.Context(), newPromotion(tile, "c:1", 8))
+	requireLost(t, a, err, minted(c, 8))
+}
+
+// claimLate: a copy of a claim that arrives after others have had the tile finds it free, and leaves it.
+func claimLate(t *testing.T, a fence.Authority) {
+	first := newClaim(newTile(), "a:1")
+	g := mustClaim(t, a, first)
+	require.NoError(t, a.Release(t.Context(), g))
+	again := newPromotion(g.Tile, "a:1", g.Epoch)
+	g = mustClaim(t, a, again)
+	g = mustPromote(t, a, newPromotion(g.Tile, "b:1", g.Epoch))
+	require.NoError(t, a.Release(t.Context(), g))
+	for _, late := range []fence.Claim{first, again} {
+		_, err := a.Claim(t.Context(), late)
+		requireLost(t, a, err, released(g))
+	}
+}
+
 func claimRetry(t *testing.T, a fence.Authority) {
 	c := newClaim(newTile(), "a:1")
 	g := mustClaim(t, a, c)
@@ -43,10 +83,10 @@ func claimRetry(t *testing.T, a fence.Authority) {
 	requireLost(t, a, err, successor)
 	// The same for a claim that took a released tile.
 	require.NoError(t, a.Release(t.Context(), successor))
-	again := newClaim(c.Tile, "c:1")
+	again := newPromotion(c.Tile, "c:1", successor.Epoch)
 	again.Above = 2
 	g = mustClaim(t, a, again)
-	require.Equal(t, minted(again, 3), g)
+	requireGrant(t, minted(again, 3), g)
 	require.Equal(t, g, mustClaim(t, a, again))
 	requireRow(t, a, g)
 }
@@ -78,9 +118,9 @@ func claimAbove(t *testing.T, a fence.Authority) {
 			require.Equal(t, test.row, g.Epoch)
 			require.NoError(t, a.Release(t.Context(), g))
 		}
-		c := newClaim(tile, "b:1")
+		c := newPromotion(tile, "b:1", test.row)
 		c.Above = test.above
-		require.Equal(t, minted(c, test.want), mustClaim(t, a, c), "%+v", test)
+		requireGrant(t, minted(c, test.want), mustClaim(t, a, c), "%+v", test)
 	}
 }
 
@@ -106,14 +146,14 @@ func promoteExpected(t *testing.T, a fence.Authority) {
 	}
 	p := newPromotion(g.Tile, "b:1", g.Epoch)
 	won := mustPromote(t, a, p)
-	require.Equal(t, minted(p, 2), won)
+	requireGrant(t, minted(p, 2), won)
 	requireRow(t, a, won)
 	// The next candidate with the same knowledge comes too late.
 	_, err := a.Promote(t.Context(), newPromotion(g.Tile, "c:1", g.Epoch))
 	requireLost(t, a, err, won)
 	// An owner may take over from itself, to get a new epoch.
 	self := newPromotion(g.Tile, "b:1", won.Epoch)
-	require.Equal(t, minted(self, 3), mustPromote(t, a, self))
+	requireGrant(t, minted(self, 3), mustPromote(t, a, self))
 }
 
 func promoteReleased(t *testing.T, a fence.Authority) {
@@ -122,7 +162,7 @@ func promoteReleased(t *testing.T, a fence.Authority) {
 	_, err := a.Promote(t.Context(), newPromotion(g.Tile, "b:1", g.Epoch+1))
 	requireLost(t, a, err, released(g))
 	p := newPromotion(g.Tile, "b:1", g.Epoch)
-	require.Equal(t, minted(p, 2), mustPromote(t, a, p))
+	requireGrant(t, minted(p, 2), mustPromote(t, a, p))
 	requireRow(t, a, minted(p, 2))
 }
 
@@ -132,7 +172,7 @@ func promoteRetry(t *testing.T, a fence.Authority) {
 		p := newPromotion(g.Tile, "b:1", g.Epoch)
 		p.Above = above
 		g = mustPromote(t, a, p)
-		require.Equal(t, minted(p, max(p.Expected, p.Above)+1), g)
+		requireGrant(t, minted(p, max(p.Expected, p.Above)+1), g)
 		require.Equal(t, g, mustPromote(t, a, p))
 		requireRow(t, a, g)
 	}
@@ -157,7 +197,7 @@ func promoteAbove(t *testing.T, a fence.Authority) {
 		p := newPromotion(g.Tile, "a:1", g.Epoch)
 		p.Above = test.above
 		g = mustPromote(t, a, p)
-		require.Equal(t, minted(p, test.want), g, "%+v", test)
+		requireGrant(t, minted(p, test.want), g, "%+v", test)
 	}
 	// Knowing of a higher epoch does not make up for the wrong one.
 	p := newPromotion(g.Tile, "b:1", g.Epoch-1)
@@ -202,9 +242,9 @@ func releaseKeepsEpoch(t *testing.T, a fence.Authority) {
 	for range 3 {
 		require.NoError(t, a.Release(t.Context(), g))
 		requireRow(t, a, released(g))
-		c := newClaim(g.Tile, "b:1")
+		c := newPromotion(g.Tile, "b:1", g.Epoch)
 		next := mustClaim(t, a, c)
-		require.Equal(t, minted(c, g.Epoch+1), next)
+		requireGrant(t, minted(c, g.Epoch+1), next)
 		requireRow(t, a, next)
 		g = next
 	}
@@ -232,7 +272,7 @@ func releaseTwice(t *testing.T, a fence.Authority) {
 	require.NoError(t, a.Release(t.Context(), withoutContact))
 	require.NoError(t, a.Release(t.Context(), g))
 	requireRow(t, a, released(g))
-	next := mustClaim(t, a, newClaim(g.Tile, "b:1"))
+	next := mustClaim(t, a, newPromotion(g.Tile, "b:1", g.Epoch))
 	requireLost(t, a, a.Release(t.Context(), g), next)
 }
 
@@ -253,7 +293,7 @@ func lookupEveryBit(t *testing.T, a fence.Authority) {
 		c := newClaim(tile, contacts[i])
 		c.ID[0], c.ID[15] = 0, 0xff
 		g := mustClaim(t, a, c)
-		require.Equal(t, minted(c, 1), g)
+		requireGrant(t, minted(c, 1), g)
 		requireRow(t, a, g)
 		_, err := a.Claim(t.Context(), newClaim(tile, "b:1"))
 		requireLost(t, a, err, g)

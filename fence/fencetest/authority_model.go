@@ -3,6 +3,8 @@ package fencetest
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,14 +16,29 @@ import (
 // authorityModel makes random calls, one after the other, and compares every answer with a model that
 // is as small as the contract allows and shares no code with any back end.
 func authorityModel(t *testing.T, a fence.Authority) {
+	// What earlier runs left belongs to the authority, so it belongs to the model.
+	m := &model{rows: map[fence.TileID]fence.Grant{}}
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{rows: map[fence.TileID]fence.Grant{}, tiles: []fence.TileID{newTile(), newTile()}}
+		m.tiles, m.past, m.grants = []fence.TileID{newTile(), newTile()}, nil, nil
 		rt.Repeat(map[string]func(*rapid.T){
 			"claim": func(rt *rapid.T) {
 				c := m.draw(rt)
 				want := m.claim(c)
 				g, err := a.Claim(t.Context(), c)
 				want.require(rt, "claim", c, g, err)
+			},
+			"claim many": func(rt *rapid.T) {
+				claims := []fence.Claim{m.draw(rt), m.draw(rt)}
+				if claims[0].Tile == claims[1].Tile {
+					claims = claims[:1] // of two, either may come first
+				}
+				var want []expectation
+				for _, c := range claims {
+					want = append(want, m.claim(c))
+				}
+				for i, got := range a.ClaimMany(t.Context(), claims) {
+					want[i].require(rt, "claim many", claims[i], got.Grant, got.Err)
+				}
 			},
 			"promote": func(rt *rapid.T) {
 				c := m.draw(rt)
@@ -33,6 +50,21 @@ func authorityModel(t *testing.T, a fence.Authority) {
 				g := m.drawGrant(rt)
 				want := m.release(g)
 				want.require(rt, "release", g, fence.Grant{}, a.Release(t.Context(), g))
+			},
+			"retire": func(rt *rapid.T) {
+				want := m.retire()
+				n, err := a.Retire(t.Context(), 0, fence.MaxList)
+				require.NoError(rt, err)
+				require.Equal(rt, want, n, "retired")
+			},
+			"list": func(rt *rapid.T) {
+				grants, err := a.List(t.Context(), 0, fence.MaxList)
+				require.NoError(rt, err)
+				tiles := slices.Sorted(maps.Keys(m.rows))
+				require.Len(rt, grants, len(tiles))
+				for i, g := range grants {
+					requireGrant(rt, m.rows[tiles[i]], g)
+				}
 			},
 			"": func(rt *rapid.T) {
 				for _, tile := range m.tiles {
@@ -51,6 +83,7 @@ func authorityModel(t *testing.T, a fence.Authority) {
 // model is an authority as a table of rows, with the calls made so far to draw retries from.
 type model struct {
 	rows   map[fence.TileID]fence.Grant
+	floor  fence.Epoch // the highest epoch of any row retired
 	tiles  []fence.TileID
 	past   []fence.Claim
 	grants []fence.Grant
@@ -66,7 +99,11 @@ func (e expectation) require(rt *rapid.T, op string, argument any, g fence.Grant
 	call := fmt.Sprintf("%s(%+v)", op, argument)
 	if e.err == nil {
 		require.NoError(rt, err, call)
-		require.Equal(rt, e.grant, g, call)
+		if e.grant.Epoch == 0 { // a release has none
+			require.Zero(rt, g, call)
+			return
+		}
+		requireGrant(rt, e.grant, g, call)
 		return
 	}
 	require.ErrorIs(rt, err, e.err, call)
@@ -74,7 +111,7 @@ func (e expectation) require(rt *rapid.T, op string, argument any, g fence.Grant
 	if errors.Is(e.err, fence.ErrLost) {
 		var lost *fence.LostError
 		require.ErrorAs(rt, err, &lost, call)
-		require.Equal(rt, e.grant, lost.Current, call)
+		requireGrant(rt, e.grant, lost.Current, call)
 	}
 }
 
@@ -125,6 +162,7 @@ func (m *model) drawGrant(rt *rapid.T) fence.Grant {
 
 func (m *model) mint(c fence.Claim, epoch fence.Epoch) expectation {
 	g := minted(c, epoch)
+	g.Mints = m.rows[c.Tile].Mints + 1
 	m.rows[c.Tile] = g
 	m.grants = append(m.grants, g)
 	return expectation{grant: g}
@@ -136,13 +174,17 @@ func (m *model) lost(tile fence.TileID) expectation {
 
 func (m *model) claim(c fence.Claim) expectation {
 	row, owned := m.rows[c.Tile]
-	if owned && row.ID == c.ID {
-		return m.again(c, row.Epoch > c.Above)
-	}
-	if row.Held() {
+	switch {
+	case !owned && c.Expected > 0:
+		return expectation{err: fence.ErrNeverOwned}
+	case !owned:
+		return m.mint(c, max(m.floor, c.Above)+1)
+	case row.ID == c.ID:
+		return m.again(c, row.Epoch == max(c.Expected, c.Above)+1 || c.Expected == 0 && row.Epoch > c.Above)
+	case row.Held() || row.Epoch != c.Expected:
 		return m.lost(c.Tile)
 	}
-	return m.mint(c, max(row.Epoch, c.Above)+1)
+	return m.mint(c, max(c.Expected, c.Above)+1)
 }
 
 func (m *model) promote(c fence.Claim) expectation {
@@ -180,4 +222,15 @@ func (m *model) release(g fence.Grant) expectation {
 	}
 	m.rows[g.Tile] = released(row)
 	return expectation{}
+}
+
+func (m *model) retire() (retired int) {
+	for tile, row := range m.rows {
+		if !row.Held() {
+			m.floor = max(m.floor, row.Epoch)
+			delete(m.rows, tile)
+			retired++
+		}
+	}
+	return retired
 }

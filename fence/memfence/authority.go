@@ -1,8 +1,11 @@
 package memfence
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
@@ -12,16 +15,22 @@ import (
 // fence.Authority: each method is the condition under which the row changes, the change, and the
 // judgement of the row that all back ends share. Create one with NewAuthority.
 //
-// It is safe for concurrent use. It remembers every tile that was ever claimed and forgets everything
-// with the process, so it must not be the authority of more than one process.
+// It is safe for concurrent use. It forgets everything with the process, so it must not be the authority
+// of more than one process.
 type Authority struct {
-	mu   sync.Mutex
-	rows map[fence.TileID]fence.Grant // a tile never owned has none
+	mu    sync.Mutex
+	rows  map[fence.TileID]record // a tile without a record has none
+	floor fence.Epoch             // the highest epoch of any record that was ever removed
+}
+
+type record struct {
+	fence.Grant
+	released time.Time // when; of a tile that is not held
 }
 
 // NewAuthority returns an authority that knows no tile.
 func NewAuthority() *Authority {
-	return &Authority{rows: make(map[fence.TileID]fence.Grant)}
+	return &Authority{rows: make(map[fence.TileID]record)}
 }
 
 var _ fence.Authority = (*Authority)(nil)
@@ -37,16 +46,23 @@ func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, erro
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	row := a.rows[c.Tile]
-	neverOwned := row.Epoch == 0
-	// A claim that has minted the row's epoch and released it is spent: a copy of it that arrives late
-	// must not take the tile for somebody who has let go of it.
-	released := !row.Held() && row.ID != c.ID && row.Epoch < fence.MaxNumber
-	if neverOwned || released {
-		row = fence.Grant{Tile: c.Tile, Epoch: max(row.Epoch, c.Above) + 1, Contact: c.Contact, ID: c.ID}
-		a.rows[c.Tile] = row
+	row, found := a.rows[c.Tile]
+	switch {
+	case !found && c.Expected == 0:
+		a.mint(&c, max(a.floor+1, verdict.Minted(&c)))
+	case found && !row.Held() && row.Epoch == c.Expected && row.ID != c.ID:
+		a.mint(&c, verdict.Minted(&c))
 	}
-	return verdict.Claim(&c, row)
+	return verdict.Claim(&c, a.rows[c.Tile].Grant)
+}
+
+// ClaimMany makes claims one after the other; see fence.Authority.
+func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+	results := make([]fence.ClaimResult, len(claims))
+	for i, c := range claims {
+		results[i].Grant, results[i].Err = a.Claim(ctx, c)
+	}
+	return results
 }
 
 // Promote takes a tile over from the epoch c.Expected; see fence.Authority. A ctx that is done gives a
@@ -60,12 +76,16 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	row := a.rows[c.Tile]
-	if row.Epoch > 0 && row.Epoch == c.Expected && row.ID != c.ID {
-		row = fence.Grant{Tile: c.Tile, Epoch: verdict.Minted(&c), Contact: c.Contact, ID: c.ID}
-		a.rows[c.Tile] = row
+	if row, found := a.rows[c.Tile]; found && row.Epoch == c.Expected && row.ID != c.ID {
+		a.mint(&c, verdict.Minted(&c))
 	}
-	return verdict.Promote(&c, row)
+	return verdict.Promote(&c, a.rows[c.Tile].Grant)
+}
+
+// mint gives a claim its tile.
+func (a *Authority) mint(c *fence.Claim, epoch fence.Epoch) {
+	a.rows[c.Tile] = record{Grant: fence.Grant{Tile: c.Tile, Epoch: epoch, Contact: c.Contact, ID: c.ID,
+		Minted: time.Now().UnixMilli(), Mints: a.rows[c.Tile].Mints + 1}}
 }
 
 // Lookup reads a tile's record; see fence.Authority. A ctx that is done gives a *fence.StoreError with
@@ -79,7 +99,7 @@ func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant,
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return verdict.Lookup(tile, a.rows[tile])
+	return verdict.Lookup(tile, a.rows[tile].Grant)
 }
 
 // Release gives a tile up and keeps its epoch; see fence.Authority. A ctx that is done gives a
@@ -94,11 +114,56 @@ func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	row := a.rows[g.Tile]
-	if row.Epoch == g.Epoch && row.ID == g.ID {
-		row.Contact = ""
+	if row.Epoch == g.Epoch && row.ID == g.ID && row.Held() {
+		row.Contact, row.released = "", time.Now()
 		a.rows[g.Tile] = row
 	}
-	return verdict.Release(&g, row)
+	return verdict.Release(&g, row.Grant)
+}
+
+// List returns the records of the tiles after one; see fence.Authority. It looks at all of them each time.
+func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+	if err := verdict.ValidateLimit(limit); err != nil {
+		return nil, err
+	}
+	if err := notStarted(ctx, "list", 0); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var grants []fence.Grant
+	for tile, row := range a.rows {
+		if tile > after {
+			grants = append(grants, row.Grant)
+		}
+	}
+	slices.SortFunc(grants, func(a, b fence.Grant) int { return cmp.Compare(a.Tile, b.Tile) })
+	return grants[:min(len(grants), limit)], nil
+}
+
+// Retire removes records of tiles released long ago; see fence.Authority. It looks at all of them.
+func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+	if err := verdict.ValidateRetire(releasedFor, limit); err != nil {
+		return 0, err
+	}
+	if err := notStarted(ctx, "retire", 0); err != nil {
+		return 0, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	retired := 0
+	for tile, row := range a.rows {
+		if retired == limit {
+			break
+		}
+		if row.Held() || row.Epoch > fence.MaxRetired || time.Since(row.released) < releasedFor {
+			continue
+		}
+		a.floor = max(a.floor, row.Epoch)
+		delete(a.rows, tile)
+		retired++
+	}
+	return retired, nil
 }
 
 // notStarted refuses a call whose context is already done. Nothing after it takes time.

@@ -14,7 +14,7 @@ const DefaultTable = "tilefence_tiles"
 
 // Config holds the optional settings of an Authority.
 type Config struct {
-	// Table is the table of tiles: a name of lower-case letters, digits and underscores, of at most 63
+	// Table is the table of tiles: a name of lower-case letters, digits and underscores, of at most 57
 	// bytes, not starting with a digit, with a schema of the same form and a dot before it if wanted.
 	// Without a schema the connection's search_path decides. Empty means DefaultTable.
 	Table string
@@ -51,17 +51,35 @@ func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, erro
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err
 	}
-	above, claim := int64(c.Above), c.ID.String()
-	call := call{op: "claim", tile: c.Tile, writes: []statement{
-		{a.sql.claimNew, []any{int64(c.Tile), above, c.Contact, claim}},
-		{a.sql.claimReleased, []any{int64(c.Tile), above, c.Contact, claim}},
-	}}
 	var g fence.Grant
-	err := a.settle(ctx, call, func(row fence.Grant) (err error) {
+	err := a.settle(ctx, a.claiming(&c), func(row fence.Grant) (err error) {
 		g, err = verdict.Claim(&c, row)
 		return err
 	})
 	return g, err
+}
+
+// claiming is the call a claim makes.
+func (a *Authority) claiming(c *fence.Claim) call {
+	tile, above, claim := int64(c.Tile), int64(c.Above), c.ID.String()
+	if c.Expected == 0 {
+		return call{op: "claim", tile: c.Tile, writes: []statement{
+			{a.sql.claimNew, []any{tile, above, c.Contact, claim}},
+			{a.sql.raise, []any{tile, claim}},
+		}}
+	}
+	return call{op: "claim", tile: c.Tile, writes: []statement{
+		{a.sql.claimReleased, []any{tile, above, c.Contact, claim, int64(c.Expected)}},
+	}}
+}
+
+// ClaimMany makes many claims; see fence.Authority.
+func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+	results := make([]fence.ClaimResult, len(claims))
+	for i, c := range claims {
+		results[i].Grant, results[i].Err = a.Claim(ctx, c)
+	}
+	return results
 }
 
 // Promote takes a tile over from the epoch c.Expected; see fence.Authority, and the package comment for

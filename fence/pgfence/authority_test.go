@@ -112,9 +112,12 @@ func TestMintedAt(t *testing.T) {
 	same, _ := mintedAt()
 	require.Equal(t, first, same, "a release mints nothing")
 
-	_, err = a.Claim(t.Context(), claimOf(tile, "a:1"))
+	again := claimOf(tile, "a:1")
+	again.Expected = g.Epoch
+	g, err = a.Claim(t.Context(), again)
 	require.NoError(t, err)
 	second, _ := mintedAt()
+	require.Equal(t, second.UnixMilli(), g.Minted)
 	require.True(t, second.After(first))
 }
 
@@ -122,7 +125,7 @@ func TestMintedAt(t *testing.T) {
 func TestStatementsUseThePrimaryKey(t *testing.T) {
 	pool := newPool(t, stacktest.PostgresDB(t))
 	a := newAuthority(t, pool)
-	require.Len(t, a.Statements(), 5)
+	require.Len(t, a.Statements(), 7)
 	for name, sql := range a.Statements() {
 		t.Run(name, func(t *testing.T) {
 			tx, err := pool.Begin(t.Context())
@@ -133,8 +136,13 @@ func TestStatementsUseThePrimaryKey(t *testing.T) {
 			prepared, err := tx.Prepare(t.Context(), "probe_"+name, sql)
 			require.NoError(t, err)
 			args := []string{"1", "1", "'a:1'", "'" + fence.NewClaimID().String() + "'", "1"}[:len(prepared.ParamOIDs)]
-			if name == "release" {
+			switch name {
+			case "release":
 				args[2] = "'" + fence.NewClaimID().String() + "'"
+			case "raise":
+				args[1] = "'" + fence.NewClaimID().String() + "'"
+			case "retire":
+				args[2] = "1"
 			}
 			rows, err := tx.Query(t.Context(), fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE probe_%s(%s)", name, strings.Join(args, ", ")), pgx.QueryExecModeSimpleProtocol)
 			require.NoError(t, err)
@@ -157,16 +165,30 @@ func TestStricterIsolation(t *testing.T) {
 	pool := newPool(t, stacktest.PostgresDB(t), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 	})
-	fencetest.RunAuthority(t, func(t *testing.T) fence.Authority { return retryRefused{t, newAuthority(t, pool)} })
+	readCommitted := newPool(t, pool.Config().ConnString())
+	fencetest.RunAuthority(t, func(t *testing.T) fence.Authority {
+		table := stacktest.UniqueName(t)
+		strict, err := pgfence.New(pool, &pgfence.Config{Table: table})
+		require.NoError(t, err)
+		require.NoError(t, strict.Migrate(t.Context()))
+		first, err := pgfence.New(readCommitted, &pgfence.Config{Table: table})
+		require.NoError(t, err)
+		return retryRefused{t, strict, first}
+	})
 }
 
-// retryRefused is a caller that asks again when the server has refused.
+// retryRefused is a caller that asks again when the server has refused, and makes first claims where
+// transactions are read committed.
 type retryRefused struct {
 	t *testing.T
 	*pgfence.Authority
+	first *pgfence.Authority
 }
 
 func (a retryRefused) Claim(ctx context.Context, c fence.Claim) (g fence.Grant, err error) {
+	if c.Expected == 0 {
+		return a.first.Claim(ctx, c)
+	}
 	a.retry(func() error { g, err = a.Authority.Claim(ctx, c); return err })
 	return g, err
 }
@@ -179,6 +201,18 @@ func (a retryRefused) Promote(ctx context.Context, c fence.Claim) (g fence.Grant
 func (a retryRefused) Release(ctx context.Context, g fence.Grant) (err error) {
 	a.retry(func() error { err = a.Authority.Release(ctx, g); return err })
 	return err
+}
+
+func (a retryRefused) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+	results := make([]fence.ClaimResult, len(claims))
+	for i, c := range claims {
+		results[i].Grant, results[i].Err = a.Claim(ctx, c)
+	}
+	return results
+}
+
+func (a retryRefused) Retire(ctx context.Context, releasedFor time.Duration, limit int) (n int, err error) {
+	return a.first.Retire(ctx, releasedFor, limit)
 }
 
 // retry repeats a call while it is refused for a serialization failure.

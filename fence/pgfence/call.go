@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -94,25 +95,31 @@ func (a *Authority) roundTrip(ctx context.Context, conn *pgxpool.Conn, c call) (
 		batch.Queue(w.sql, w.args...)
 	}
 	var row fence.Grant
-	batch.Queue(a.sql.read, int64(c.tile)).QueryRow(func(r pgx.Row) error {
-		var epoch int64
-		var contact *string
-		var claim [16]byte
-		err := r.Scan(&epoch, &contact, &claim)
+	batch.Queue(a.sql.read, int64(c.tile)).QueryRow(func(r pgx.Row) (err error) {
+		row, err = scan(r)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		if err != nil {
-			return err
-		}
-		row = fence.Grant{Tile: c.tile, Epoch: fence.Epoch(epoch), ID: claim}
-		if contact != nil {
-			row.Contact = *contact
-		}
-		return nil
+		return err
 	})
 	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return fence.Grant{}, err
+	}
+	return row, nil
+}
+
+// scan reads a row of tiles.
+func scan(from pgx.Row) (fence.Grant, error) {
+	var tile, epoch int64
+	var contact *string
+	var minted time.Time
+	var row fence.Grant
+	if err := from.Scan(&tile, &epoch, &contact, (*[16]byte)(&row.ID), &minted, &row.Mints); err != nil {
+		return fence.Grant{}, err
+	}
+	row.Tile, row.Epoch, row.Minted = fence.TileID(tile), fence.Epoch(epoch), minted.UnixMilli()
+	if contact != nil {
+		row.Contact = *contact
 	}
 	return row, nil
 }
@@ -138,6 +145,7 @@ func (a *Authority) acquireLive(ctx context.Context) (*pgxpool.Conn, error) {
 const (
 	codeCompletionUnknown = "40003"
 	codeUndefinedTable    = "42P01"
+	codeNotNullViolation  = "23502"
 	classConnection       = "08"
 	classSystem           = "58"
 	classInternal         = "XX"
@@ -164,8 +172,15 @@ func classify(err error) *failure {
 // hint adds to an error what the user can do about it.
 func (a *Authority) hint(err error) error {
 	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == codeUndefinedTable {
+	if !errors.As(err, &pgErr) {
+		return err
+	}
+	switch pgErr.Code {
+	case codeUndefinedTable:
 		return fmt.Errorf("%w (Migrate creates table %s)", err, a.table)
+	case codeNotNullViolation:
+		return fmt.Errorf("%w (a tile without a record can only be claimed where transactions are read committed by default "+
+			"and table %s has its row)", err, a.table.sibling(a.table.name+floorSuffix))
 	}
 	return err
 }

@@ -14,8 +14,9 @@
 // or release is one transaction in one network round trip: the conditional write, then a look at the row
 // as it left it. So the loser of a race learns the winner in the round trip it lost in. Each statement
 // names its one row by primary key and carries its condition itself, so that a database which shards the
-// table by tile (Citus: SELECT create_distributed_table('tilefence_tiles', 'tile') after Migrate) keeps
-// it on one shard. Losing costs the database no lock that outlasts the winner's, and no disk write,
+// table by tile (Citus: SELECT create_distributed_table('tilefence_tiles', 'tile') and
+// create_reference_table('tilefence_tiles_floor') after Migrate) keeps it on one shard. List and Retire,
+// which are for operators, ask every shard. Losing costs the database no lock that outlasts the winner's, and no disk write,
 // unless both were in flight at the same moment.
 //
 // An epoch is as durable as a commit is: leave fsync and synchronous_commit on. Where the database can
@@ -31,9 +32,7 @@
 // then presents the same request once more, on a connection that has just proved to work: if the first
 // copy took effect, the row carries the claim's ID and the second changes nothing. Only when that fails
 // too, or ctx has ended, is the error fence.ErrUnknownOutcome; call again with the same fence.Claim. A lost
-// copy can still be on its way at that time. It cannot hurt a promotion, whose expected epoch is gone by
-// then; a copy of a claim can, if the tile has been claimed and released in between, still take the tile
-// for a claimant that has stopped asking. Others then find the tile held by it, and promote.
+// copy can still be on its way at that time. It cannot hurt: the epoch it expects is gone by then.
 //
 // A server that accepts connections and never answers is only noticed when ctx ends: always give ctx a
 // deadline, and the pool a connect_timeout.
@@ -42,9 +41,14 @@
 //
 // Sessions must start transactions at READ COMMITTED, PostgreSQL's default. At a stricter
 // default_transaction_isolation every answer stays true, but a loser gets ErrNotApplied, for a
-// serialization failure, instead of the winner's name. All query modes of pgx work, so do poolers
-// (with a mode that does not prepare, if they need that); the default one prepares each statement once
-// per connection.
+// serialization failure, instead of the winner's name, and a tile without a record cannot be claimed: such
+// a transaction does not see whether the tile's record was retired while it waited. All query modes of pgx
+// work, so do poolers (with a mode that does not prepare, if they need that); the default one prepares each
+// statement once per connection.
+//
+// A game server's role needs SELECT, INSERT and UPDATE on the table of tiles, SELECT on its sibling with
+// the suffix _floor, and SELECT on tilefence_schema if it calls Migrate. One that calls Retire needs DELETE
+// on the first and UPDATE on the second, too.
 //
 // # Concurrency
 //

@@ -37,13 +37,19 @@ func newScene(t *testing.T, edit ...func(*pgxpool.Config)) *scene {
 	return s
 }
 
+// bare is a grant without the time and the count, which a test cannot foresee.
+func bare(g fence.Grant) fence.Grant {
+	g.Minted, g.Mints = 0, 0
+	return g
+}
+
 func (s *scene) row(t *testing.T) fence.Grant {
 	t.Helper()
 	g, err := s.direct.Lookup(t.Context(), tile)
 	if err != nil {
 		require.ErrorIs(t, err, fence.ErrNeverOwned)
 	}
-	return g
+	return bare(g)
 }
 
 func (s *scene) exec(t *testing.T, sql string) {
@@ -65,7 +71,10 @@ func (s *scene) prepare(t *testing.T, op string) step {
 	first := claimOf(tile, "first:1")
 	if op == "claim" {
 		return step{
-			call:  func(ctx context.Context) (fence.Grant, error) { return s.a.Claim(ctx, first) },
+			call: func(ctx context.Context) (fence.Grant, error) {
+				g, err := s.a.Claim(ctx, first)
+				return bare(g), err
+			},
 			after: fence.Grant{Tile: tile, Epoch: 1, Contact: first.Contact, ID: first.ID},
 		}
 	}
@@ -75,11 +84,15 @@ func (s *scene) prepare(t *testing.T, op string) step {
 		c := claimOf(tile, "second:1")
 		c.Expected = held.Epoch
 		return step{
-			call:   func(ctx context.Context) (fence.Grant, error) { return s.a.Promote(ctx, c) },
-			before: held,
+			call: func(ctx context.Context) (fence.Grant, error) {
+				g, err := s.a.Promote(ctx, c)
+				return bare(g), err
+			},
+			before: bare(held),
 			after:  fence.Grant{Tile: tile, Epoch: 2, Contact: c.Contact, ID: c.ID},
 		}
 	}
+	held = bare(held)
 	after := held
 	after.Contact = ""
 	return step{
@@ -113,7 +126,7 @@ func TestAnswerLost(t *testing.T) {
 	eachCall(t, func(t *testing.T, s *scene, step step) {
 		s.proxy.plan(accident{kind: answerLost, meanwhile: func() {
 			got, err := s.direct.Lookup(context.Background(), tile)
-			if err != nil || got != step.after {
+			if err != nil || bare(got) != step.after {
 				t.Errorf("the call has not taken effect: %+v, %v", got, err)
 			}
 		}})
@@ -189,7 +202,7 @@ func TestAnswerLostAndSuperseded(t *testing.T) {
 		var lost *fence.LostError
 		require.ErrorAs(t, err, &lost)
 		require.Equal(t, successor.grant, lost.Current)
-		require.Equal(t, successor.grant, s.row(t))
+		require.Equal(t, bare(successor.grant), s.row(t))
 	})
 }
 
@@ -221,7 +234,7 @@ func TestRequestLateAfterSuccessor(t *testing.T) {
 		successor, err := s.takeOver(t.Context(), step)
 		require.NoError(t, err)
 		late.arrive()
-		require.Equal(t, successor, s.row(t))
+		require.Equal(t, bare(successor), s.row(t))
 	})
 }
 
@@ -394,7 +407,7 @@ func TestRefusedBySettings(t *testing.T) {
 			c.Expected = held.Epoch
 			_, err = s.a.Promote(t.Context(), c)
 			require.ErrorIs(t, err, fence.ErrNotApplied)
-			require.Equal(t, held, s.row(t))
+			require.Equal(t, bare(held), s.row(t))
 		})
 	}
 }

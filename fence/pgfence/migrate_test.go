@@ -29,7 +29,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 	for _, table := range []string{"one", "two"} {
 		var versions int
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM tilefence_schema WHERE table_name = $1", table).Scan(&versions))
-		require.Equal(t, 1, versions)
+		require.Equal(t, 2, versions)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 	require.ErrorContains(t, server.Migrate(t.Context()), "permission denied")
 
 	require.NoError(t, a.Migrate(t.Context()))
-	_, err = owner.Exec(t.Context(), "GRANT SELECT ON game.tilefence_schema TO "+role+"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role)
+	_, err = owner.Exec(t.Context(), "GRANT SELECT ON game.tilefence_schema TO "+role+"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role+"; GRANT SELECT ON game.tiles_floor TO "+role)
 	require.NoError(t, err)
 	require.NoError(t, server.Migrate(t.Context()))
 	_, err = server.Claim(t.Context(), claimOf(tile, "a:1"))

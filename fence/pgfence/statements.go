@@ -13,8 +13,12 @@ import (
 //go:embed sql/*.sql
 var sqlFiles embed.FS
 
-// tablePattern admits names that need no quotes and mean the same with them.
-var tablePattern = regexp.MustCompile(`^([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}$`)
+// tablePattern admits names that need no quotes and mean the same with them. PostgreSQL cuts off what is
+// longer than 63 bytes; the name of a table of tiles is shorter by floorSuffix.
+var tablePattern = regexp.MustCompile(`^([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,56}$`)
+
+// floorSuffix makes the name of the table that holds the floor from that of the table of tiles.
+const floorSuffix = "_floor"
 
 // tableName is a table with its schema, if one was given.
 type tableName struct {
@@ -52,9 +56,10 @@ func (t tableName) String() string {
 	return t.schema + "." + t.name
 }
 
-// statements are the files in sql, with the table's name in place.
+// statements are the files in sql, with the tables' names in place.
 type statements struct {
-	claimNew, claimReleased, promote, release, read string
+	claimNew, raise, claimReleased, promote, release, read string
+	list, retirable, raiseFloor, retire                    string
 }
 
 func loadStatements(table tableName) statements {
@@ -67,14 +72,19 @@ func loadStatements(table tableName) statements {
 	}
 	return statements{
 		claimNew:      load("claim_new"),
+		raise:         load("raise"),
 		claimReleased: load("claim_released"),
 		promote:       load("promote"),
 		release:       load("release"),
 		read:          load("read"),
+		list:          load("list"),
+		retirable:     load("retirable"),
+		raiseFloor:    load("raise_floor"),
+		retire:        load("retire"),
 	}
 }
 
-// bind puts the table's name into SQL text and drops the comments, which the server need not parse.
+// bind puts the tables' names into SQL text and drops the comments, which the server need not parse.
 func bind(sql string, table tableName) string {
 	var lines []string
 	for line := range strings.Lines(sql) {
@@ -82,5 +92,6 @@ func bind(sql string, table tableName) string {
 			lines = append(lines, line)
 		}
 	}
-	return strings.TrimSpace(strings.ReplaceAll(strings.Join(lines, ""), "{table}", table.quoted()))
+	names := strings.NewReplacer("{table}", table.quoted(), "{floor}", table.sibling(table.name+floorSuffix).quoted())
+	return strings.TrimSpace(names.Replace(strings.Join(lines, "")))
 }

@@ -2,6 +2,7 @@ package sqlitefence
 
 import (
 	"context"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
@@ -14,19 +15,68 @@ type Authority struct {
 
 var _ fence.Authority = (*Authority)(nil)
 
+// maxSet is how many claims of ClaimMany are one transaction. Others wait for the file meanwhile.
+const maxSet = 500
+
 // Claim takes a tile that nobody holds; see fence.Authority, and the package comment for failures.
 func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err
 	}
-	args := []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:]}
-	row, err := a.db.present(ctx, call{op: "claim", tile: c.Tile, writes: []write{
-		{claimNew, args}, {claimReleased, args},
-	}})
+	row, err := a.db.present(ctx, claiming(&c))
 	if err != nil {
 		return fence.Grant{}, err
 	}
 	return verdict.Claim(&c, row)
+}
+
+// claiming is the call a claim makes.
+func claiming(c *fence.Claim) call {
+	if c.Expected == 0 {
+		return call{op: "claim", tile: c.Tile, statement: claimNew, args: []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:]}}
+	}
+	return call{op: "claim", tile: c.Tile, statement: claimReleased,
+		args: []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:], int64(c.Expected)}}
+}
+
+// ClaimMany makes claims in the order they have, some hundred to a transaction; see fence.Authority. When
+// one of them is refused by the database, so is the rest of its transaction.
+func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+	results := make([]fence.ClaimResult, len(claims))
+	for done := 0; done < len(claims); done += maxSet {
+		end := min(done+maxSet, len(claims))
+		a.claimSet(ctx, claims[done:end], results[done:end])
+	}
+	return results
+}
+
+// claimSet makes some claims in one transaction.
+func (a *Authority) claimSet(ctx context.Context, claims []fence.Claim, results []fence.ClaimResult) {
+	rows := make([]fence.Grant, len(claims))
+	for i := range claims {
+		results[i].Err = claims[i].Validate()
+	}
+	failed := a.db.writing(ctx, func(work context.Context) (err error) {
+		for i := range claims {
+			if results[i].Err != nil {
+				continue
+			}
+			call := claiming(&claims[i])
+			if rows[i], err = a.db.apply(work, &call); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i := range claims {
+		switch {
+		case results[i].Err != nil:
+		case failed != nil:
+			results[i].Err = failed.of("claim", claims[i].Tile)
+		default:
+			results[i].Grant, results[i].Err = verdict.Claim(&claims[i], rows[i])
+		}
+	}
 }
 
 // Promote takes a tile over from the epoch c.Expected; see fence.Authority, and the package comment for
@@ -35,9 +85,8 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err
 	}
-	row, err := a.db.present(ctx, call{op: "promote", tile: c.Tile, writes: []write{
-		{promote, []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:], int64(c.Expected)}},
-	}})
+	row, err := a.db.present(ctx, call{op: "promote", tile: c.Tile, statement: promote,
+		args: []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:], int64(c.Expected)}})
 	if err != nil {
 		return fence.Grant{}, err
 	}
@@ -61,13 +110,50 @@ func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
 	if err := verdict.ValidateGrant(&g); err != nil {
 		return err
 	}
-	row, err := a.db.present(ctx, call{op: "release", tile: g.Tile, writes: []write{
-		{release, []any{int64(g.Tile), int64(g.Epoch), g.ID[:]}},
-	}})
+	row, err := a.db.present(ctx, call{op: "release", tile: g.Tile, statement: release,
+		args: []any{int64(g.Tile), int64(g.Epoch), g.ID[:]}})
 	if err != nil {
 		return err
 	}
 	return verdict.Release(&g, row)
+}
+
+// List returns the records of the tiles after one; see fence.Authority.
+func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+	if err := verdict.ValidateLimit(limit); err != nil {
+		return nil, err
+	}
+	var grants []fence.Grant
+	failed := a.db.reading(ctx, func(work context.Context) error {
+		grants = nil
+		for _, span := range verdict.SpansAfter(after) {
+			if err := a.db.list(work, span, limit-len(grants), &grants); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if failed != nil {
+		return nil, failed.of("list", 0)
+	}
+	return grants, nil
+}
+
+// Retire removes records of tiles released long ago, in one transaction; see fence.Authority. To find them
+// it reads the whole table.
+func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+	if err := verdict.ValidateRetire(releasedFor, limit); err != nil {
+		return 0, err
+	}
+	retired := 0
+	failed := a.db.writing(ctx, func(work context.Context) (err error) {
+		retired, err = a.db.retire(work, releasedFor, limit)
+		return err
+	})
+	if failed != nil {
+		return 0, failed.of("retire", 0)
+	}
+	return retired, nil
 }
 
 // Close waits for the call in progress and closes the database; a database in memory is gone with it.

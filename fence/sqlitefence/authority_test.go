@@ -65,6 +65,18 @@ func (s spread) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	return s.of(c.ID).Claim(ctx, c)
 }
 
+func (s spread) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+	return s.of(fence.NewClaimID()).ClaimMany(ctx, claims)
+}
+
+func (s spread) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+	return s.of(fence.NewClaimID()).List(ctx, after, limit)
+}
+
+func (s spread) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+	return s.of(fence.NewClaimID()).Retire(ctx, releasedFor, limit)
+}
+
 func (s spread) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	return s.of(c.ID).Promote(ctx, c)
 }
@@ -88,7 +100,9 @@ func TestReopen(t *testing.T) {
 	require.NoFileExists(t, path+"-wal", "the connection was not closed")
 
 	a = open(t, path, nil)
-	g, err = a.Claim(t.Context(), claimOf("a:1"))
+	again := claimOf("a:1")
+	again.Expected = g.Epoch
+	g, err = a.Claim(t.Context(), again)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, g.Epoch)
 }

@@ -26,7 +26,13 @@ const (
 	promote       = "promote"
 	release       = "release"
 	read          = "read"
+	list          = "list"
+	retirable     = "retirable"
+	raiseFloor    = "raise_floor"
+	retire        = "retire"
 )
+
+var names = []string{claimNew, claimReleased, promote, release, read, list, retirable, raiseFloor, retire}
 
 // poll is how long SQLite itself waits for a lock. In between, a call looks at its context.
 const poll = 50 * time.Millisecond
@@ -46,84 +52,113 @@ type database struct {
 	closed bool
 }
 
-type write struct {
-	statement string
+// call is what one method asks of the database: a conditional write to the tile's row, then the row.
+type call struct {
+	op        string
+	tile      fence.TileID
+	statement string // empty when the call only reads
 	args      []any
 }
 
-// call is what one method asks of the database: some conditional writes to the tile's row, then the row.
-type call struct {
-	op     string
-	tile   fence.TileID
-	writes []write
+// failure is a transaction that did not come about, or of which nobody knows whether it did.
+type failure struct {
+	outcome error // as in fence.StoreError
+	err     error
 }
+
+func (f *failure) of(op string, tile fence.TileID) error {
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: f.outcome, Err: f.err}
+}
+
+func notApplied(err error) *failure { return &failure{fence.ErrNotApplied, err} }
 
 // present carries out a call, as one transaction, and returns the row it left (epoch zero for none), or a
 // *fence.StoreError.
-func (db *database) present(ctx context.Context, c call) (fence.Grant, error) {
-	failed := func(outcome, err error) (fence.Grant, error) {
-		return fence.Grant{}, &fence.StoreError{Op: c.op, Tile: c.tile, Outcome: outcome, Err: err}
+func (db *database) present(ctx context.Context, c call) (row fence.Grant, err error) {
+	step := func(work context.Context) (err error) {
+		row, err = db.apply(work, &c)
+		return err
 	}
-	if ctx.Err() != nil { // select would choose at random
-		return failed(fence.ErrNotApplied, context.Cause(ctx))
+	var failed *failure
+	if c.statement == "" {
+		failed = db.reading(ctx, step)
+	} else {
+		failed = db.writing(ctx, step)
 	}
-	select {
-	case db.turn <- struct{}{}:
-	case <-ctx.Done():
-		return failed(fence.ErrNotApplied, context.Cause(ctx))
-	}
-	defer func() { <-db.turn }()
-	if db.closed {
-		return failed(fence.ErrNotApplied, errClosed)
-	}
-	work := context.WithoutCancel(ctx)
-	if len(c.writes) == 0 {
-		var row fence.Grant
-		err := db.whileBusy(ctx, func() (err error) {
-			row, err = db.read(work, c.tile)
-			return err
-		})
-		if err != nil {
-			return failed(fence.ErrNotApplied, err)
-		}
-		return row, nil
-	}
-	if err := db.begin(ctx); err != nil {
-		return failed(fence.ErrNotApplied, err)
-	}
-	row, err := db.write(work, c)
-	if err != nil {
-		db.rollback(work)
-		return failed(fence.ErrNotApplied, err)
-	}
-	if err := db.exec(work, "COMMIT"); err != nil {
-		db.rollback(work)
-		return failed(fence.ErrUnknownOutcome, err)
+	if failed != nil {
+		return fence.Grant{}, failed.of(c.op, c.tile)
 	}
 	return row, nil
 }
 
-func (db *database) write(ctx context.Context, c call) (fence.Grant, error) {
-	for _, w := range c.writes {
-		if _, err := db.statements[w.statement].ExecContext(ctx, w.args...); err != nil {
+func (db *database) apply(work context.Context, c *call) (fence.Grant, error) {
+	if c.statement != "" {
+		if _, err := db.statements[c.statement].ExecContext(work, c.args...); err != nil {
 			return fence.Grant{}, err
 		}
 	}
-	return db.read(ctx, c.tile)
-}
-
-func (db *database) read(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	var epoch int64
-	var contact sql.NullString
-	var claim []byte
-	err := db.statements[read].QueryRowContext(ctx, int64(tile)).Scan(&epoch, &contact, &claim)
+	row, err := scan(db.statements[read].QueryRowContext(work, int64(c.tile)))
 	if errors.Is(err, sql.ErrNoRows) {
 		return fence.Grant{}, nil
 	}
-	if err != nil {
+	return row, err
+}
+
+// reading runs a step that writes nothing, again while the file is locked.
+func (db *database) reading(ctx context.Context, step func(work context.Context) error) *failure {
+	return db.inTurn(ctx, func(work context.Context) *failure {
+		if err := db.whileBusy(ctx, func() error { return step(work) }); err != nil {
+			return notApplied(err)
+		}
+		return nil
+	})
+}
+
+// writing runs a step as one transaction.
+func (db *database) writing(ctx context.Context, step func(work context.Context) error) *failure {
+	return db.inTurn(ctx, func(work context.Context) *failure {
+		if err := db.begin(ctx); err != nil {
+			return notApplied(err)
+		}
+		if err := step(work); err != nil {
+			db.rollback(work)
+			return notApplied(err)
+		}
+		if err := db.exec(work, "COMMIT"); err != nil {
+			db.rollback(work)
+			return &failure{fence.ErrUnknownOutcome, err}
+		}
+		return nil
+	})
+}
+
+// inTurn gives f the connection, and a context for it that does not end.
+func (db *database) inTurn(ctx context.Context, f func(work context.Context) *failure) *failure {
+	if ctx.Err() != nil { // select would choose at random
+		return notApplied(context.Cause(ctx))
+	}
+	select {
+	case db.turn <- struct{}{}:
+	case <-ctx.Done():
+		return notApplied(context.Cause(ctx))
+	}
+	defer func() { <-db.turn }()
+	if db.closed {
+		return notApplied(errClosed)
+	}
+	return f(context.WithoutCancel(ctx))
+}
+
+// scan reads a row of tiles.
+func scan(from interface{ Scan(dest ...any) error }) (fence.Grant, error) {
+	var tile, epoch int64
+	var contact sql.NullString
+	var claim []byte
+	var row fence.Grant
+	if err := from.Scan(&tile, &epoch, &contact, &claim, &row.Minted, &row.Mints); err != nil {
 		return fence.Grant{}, err
 	}
-	row := fence.Grant{Tile: tile, Epoch: fence.Epoch(epoch), Contact: contact.String}
+	row.Tile, row.Epoch, row.Contact = fence.TileID(tile), fence.Epoch(epoch), contact.String
 	copy(row.ID[:], claim)
 	return row, nil
 }
@@ -205,7 +240,7 @@ func (db *database) prepare(ctx context.Context, synchronous Synchronous) error 
 		return err
 	}
 	db.statements = make(map[string]*sql.Stmt)
-	for _, name := range []string{claimNew, claimReleased, promote, release, read} {
+	for _, name := range names {
 		if err := db.whileBusy(ctx, func() error { return db.prepareStatement(work, name) }); err != nil {
 			return err
 		}

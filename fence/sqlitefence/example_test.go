@@ -25,7 +25,9 @@ func ExampleOpen() {
 	fmt.Println(first.Epoch, err)
 	fmt.Println(authority.Release(ctx, first))
 
-	second, err := authority.Claim(ctx, fence.Claim{Tile: tile, Contact: "host-b:7000", ID: fence.NewClaimID()})
+	second, err := authority.Claim(ctx, fence.Claim{
+		Tile: tile, Contact: "host-b:7000", ID: fence.NewClaimID(), Expected: first.Epoch,
+	})
 	fmt.Println(second.Epoch, err)
 
 	err = authority.Release(ctx, first)

@@ -5,16 +5,16 @@
 // epoch. A first answer, the answer to a retry, and the answer after a lost connection are therefore one
 // and the same judgement, and this package is the one place that makes it:
 //
-//	row after the write             Claim          Promote        Release
-//	none                            ErrAgain       ErrNeverOwned  ErrNeverOwned
-//	minted by this call, held       the grant      the grant      ErrAgain
-//	minted by this call, released   LostError      LostError      nil
-//	same ClaimID, another call      ArgumentError  ArgumentError  LostError
-//	another claim, held             LostError      LostError*     LostError
-//	another claim, released         ErrAgain       LostError*     LostError
+//	row after the write             Claim           Promote        Release
+//	none                            ErrNeverOwned*  ErrNeverOwned  ErrNeverOwned
+//	minted by this call, held       the grant       the grant      ErrAgain
+//	minted by this call, released   LostError       LostError      nil
+//	same ClaimID, another call      ArgumentError   ArgumentError  LostError
+//	another claim, held             LostError       LostError*     LostError
+//	another claim, released         LostError*      LostError*     LostError
 //
-// (* ErrAgain while the row is still at the epoch the promotion expects. For Release, "this call" is the
-// grant that is given up.)
+// (* ErrAgain when the row is as the call expects it: none for a first claim, otherwise at its epoch. For
+// Release, "this call" is the grant that is given up.)
 //
 // The functions are pure and safe for concurrent use. Their tests are fencetest.RunAuthority.
 package verdict
@@ -22,6 +22,8 @@ package verdict
 import (
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -33,22 +35,27 @@ var ErrAgain = errors.New("the row changed between the write and the read")
 
 var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53-1, which only a wrong Above can have caused")
 
-// Minted is the epoch a promotion mints if it wins.
+// Minted is the epoch a call mints if it wins; a first claim may mint a higher one.
 func Minted(c *fence.Claim) fence.Epoch { return max(c.Expected, c.Above) + 1 }
 
 // Claim judges Authority.Claim. A row with epoch zero stands for no row.
 func Claim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
+	first := c.Expected == 0
 	switch {
+	case row.Epoch == 0 && !first:
+		return fence.Grant{}, NeverOwned(c.Tile)
 	case row.Epoch == 0:
 		return fence.Grant{}, ErrAgain
 	case row.ID == c.ID:
-		return own(c, row, row.Epoch > c.Above)
+		return own(c, row, row.Epoch == Minted(c) || first && row.Epoch > c.Above)
 	case row.Held():
 		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 	case row.Epoch >= fence.MaxNumber:
 		return fence.Grant{}, &fence.StoreError{Op: "claim", Tile: c.Tile, Outcome: fence.ErrNotApplied, Err: errExhausted}
+	case row.Epoch == c.Expected:
+		return fence.Grant{}, ErrAgain
 	}
-	return fence.Grant{}, ErrAgain
+	return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 }
 
 // Promote judges Authority.Promote. A row with epoch zero stands for no row.
@@ -121,4 +128,37 @@ func ValidateGrant(g *fence.Grant) error {
 		return &fence.ArgumentError{Field: "claim ID", Value: g.ID, Want: "the ClaimID of a grant"}
 	}
 	return ValidateTile(g.Tile)
+}
+
+// ValidateLimit checks the limit of Authority.List and Authority.Retire: nil, or a *fence.ArgumentError.
+func ValidateLimit(limit int) error {
+	if limit < 1 || limit > fence.MaxList {
+		return &fence.ArgumentError{Field: "limit", Value: limit, Want: fmt.Sprintf("a number of records from 1 to %d", fence.MaxList)}
+	}
+	return nil
+}
+
+// ValidateRetire checks the arguments of Authority.Retire: nil, or a *fence.ArgumentError.
+func ValidateRetire(releasedFor time.Duration, limit int) error {
+	if releasedFor < 0 {
+		return &fence.ArgumentError{Field: "released for", Value: releasedFor, Want: "a duration that is not negative"}
+	}
+	return ValidateLimit(limit)
+}
+
+// Span is a range of tiles as a database keeps them, as signed numbers: First and Last belong to it.
+type Span struct{ First, Last int64 }
+
+// SpansAfter are the tiles after one, in order. There are two spans when the order of tiles crosses from
+// positive to negative numbers, one otherwise, and none after the last tile.
+func SpansAfter(after fence.TileID) []Span {
+	positive, negative := Span{int64(after + 1), math.MaxInt64}, Span{math.MinInt64, -1}
+	switch {
+	case after == math.MaxUint64:
+		return nil
+	case after >= math.MaxInt64:
+		negative.First = positive.First
+		return []Span{negative}
+	}
+	return []Span{positive, negative}
 }

@@ -1,2 +1,2 @@
 -- Reads a tile's row, as the last statement of every call. $1 tile.
-SELECT epoch, contact, claim FROM {table} WHERE tile = $1
+SELECT tile, epoch, contact, claim, minted_at, mints FROM {table} WHERE tile = $1

@@ -1,0 +1,112 @@
+package pgfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/internal/verdict"
+)
+
+// retireSet is how many rows Retire removes in one transaction. Whoever wants one of the tiles waits for it.
+const retireSet = 500
+
+// List returns the records of the tiles after one; see fence.Authority.
+func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+	if err := verdict.ValidateLimit(limit); err != nil {
+		return nil, err
+	}
+	var grants []fence.Grant
+	for _, span := range verdict.SpansAfter(after) {
+		if len(grants) == limit {
+			break
+		}
+		rows, err := a.pool.Query(ctx, a.sql.list, span.First, span.Last, limit-len(grants))
+		if err == nil {
+			grants, err = pgx.AppendRows(grants, rows, func(r pgx.CollectableRow) (fence.Grant, error) { return scan(r) })
+		}
+		if err != nil {
+			return nil, &fence.StoreError{Op: "list", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
+		}
+	}
+	return grants, nil
+}
+
+// errNoFloor stands for a floor that cannot be raised.
+var errNoFloor = errors.New("the table of the floor has lost its row; restore it, with an epoch no lower than any in the table of tiles")
+
+// Retire removes records of tiles released long ago; see fence.Authority. To find them it reads the table,
+// all of it when fewer than limit are there. An error with ErrUnknownOutcome may come after some were
+// removed; nothing needs to be done about that.
+//
+// Every process that uses the table must run a release that knows the floor: one that does not would
+// claim retired tiles from epoch 1.
+func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+	if err := verdict.ValidateRetire(releasedFor, limit); err != nil {
+		return 0, err
+	}
+	tiles, floor, err := a.retirable(ctx, releasedFor, limit)
+	if err != nil {
+		return 0, &fence.StoreError{Op: "retire", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
+	}
+	if len(tiles) == 0 {
+		return 0, nil
+	}
+	// The floor is raised, and that is on the disk, before any removal begins. A claim that sees a removal
+	// will see the floor.
+	if err := a.pool.QueryRow(ctx, a.sql.raiseFloor, floor).Scan(&floor); err != nil {
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = fmt.Errorf("%w: %w", errNoFloor, err)
+		}
+		return 0, &fence.StoreError{Op: "retire", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
+	}
+	retired := 0
+	for set := range slices.Chunk(tiles, retireSet) {
+		n, err := a.remove(ctx, set, floor, releasedFor)
+		retired += n
+		if err != nil {
+			return retired, &fence.StoreError{Op: "retire", Outcome: fence.ErrUnknownOutcome, Err: a.hint(err)}
+		}
+	}
+	return retired, nil
+}
+
+// retirable finds tiles whose rows may go, in order, and the highest of their epochs.
+func (a *Authority) retirable(ctx context.Context, releasedFor time.Duration, limit int) (tiles []int64, highest int64, err error) {
+	rows, err := a.pool.Query(ctx, a.sql.retirable, releasedFor.Microseconds(), limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	var tile, epoch int64
+	_, err = pgx.ForEachRow(rows, []any{&tile, &epoch}, func() error {
+		tiles, highest = append(tiles, tile), max(highest, epoch)
+		return nil
+	})
+	slices.Sort(tiles)
+	return tiles, highest, err
+}
+
+// remove removes some rows in one transaction and one round trip. It takes their locks in the order of
+// tiles, as all transactions of this package do that take several.
+func (a *Authority) remove(ctx context.Context, tiles []int64, floor int64, releasedFor time.Duration) (int, error) {
+	var batch pgx.Batch
+	for _, tile := range tiles {
+		batch.Queue(a.sql.retire, tile, floor, releasedFor.Microseconds())
+	}
+	results := a.pool.SendBatch(ctx, &batch)
+	retired := 0
+	for range tiles {
+		tag, err := results.Exec()
+		if err != nil {
+			_ = results.Close() // the first error says more
+			return 0, err
+		}
+		retired += int(tag.RowsAffected())
+	}
+	return retired, results.Close()
+}

@@ -1,0 +1,9 @@
+-- Lifts the row that claim_new.sql has just inserted above the floor. $1 tile, $2 claim.
+-- It is a statement of its own, after the other, because that one may have waited for the removal of the
+-- tile's old row, and still see the floor as it was before. Within a transaction now() stands still, so it
+-- tells a row inserted by this one from a row that an earlier copy of the same claim inserted. Without the
+-- floor's row the epoch is NULL, which the table refuses.
+UPDATE {table} t
+SET epoch = f.epoch + 1
+FROM (SELECT max(epoch) AS epoch FROM {floor}) f
+WHERE t.tile = $1 AND t.claim = $2::uuid AND t.minted_at = now() AND (t.epoch <= f.epoch) IS NOT FALSE
