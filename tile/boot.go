@@ -98,6 +98,7 @@ func (p *TileProcessor) acquire(ctx context.Context, above fence.Epoch) error {
 		case current.ID == c.ID && current.Epoch > 0: // an earlier attempt won after all
 			g = current
 		case !current.Held():
+			c.Expected = current.Epoch
 			g, err = p.seams.Authority.Claim(ctx, c)
 		case p.grant.Epoch == 0 && !p.cfg.TakeOver && current.Contact != p.contact:
 			return &fence.LostError{Tile: p.tile, Current: current}
