@@ -13,12 +13,28 @@ import (
 // call is one invocation of a writing function.
 type call struct {
 	op       string
-	function string
 	tile     fence.TileID
 	epoch    fence.Epoch
 	replicas int
-	keys     []string
-	args     []any
+	key      string // one of its keys, which are all in one slot
+	args     []any  // of the command: FCALL, the function, its keys and its arguments
+	size     int    // bytes, near enough
+}
+
+// fcall is the command that calls a function.
+func fcall(function string, keys []string, args ...any) []any {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "fcall", function, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return append(all, args...)
+}
+
+func (c *call) command(ctx context.Context) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, c.args...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
 }
 
 // refusals maps reply codes to the reasons of package fence.
@@ -39,33 +55,27 @@ type answer struct {
 	confirmed, want int
 }
 
-// notSentError is a failure before the function was sent anywhere.
+// notSentError is a failure before the function ran anywhere.
 type notSentError struct{ error }
 
-func (e notSentError) Unwrap() error { return e.error }
+func (e *notSentError) Unwrap() error { return e.error }
 
 // failed classifies an invocation that gave no reply. A client that retries by itself shows only its last
 // attempt, so even an error reply says nothing about an earlier one: what is not known is unknown.
 func failed(op string, tile fence.TileID, err error) error {
 	outcome := fence.ErrUnknownOutcome
-	if unsent, ok := errors.AsType[notSentError](err); ok {
+	if unsent, ok := errors.AsType[*notSentError](err); ok {
 		outcome, err = fence.ErrNotApplied, unsent.error
 	}
 	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: err}
 }
 
-// write runs a function, loading the library where it is missing, and reads its reply.
+// write runs a function and reads its reply.
 func (s *Store) write(ctx context.Context, c call) (fence.Receipt, error) {
 	if ctx.Err() != nil {
 		return fence.Receipt{}, notSent(ctx, c.op, c.tile)
 	}
-	a, err := s.invoke(ctx, c)
-	if isFunctionMissing(err) {
-		// Asking again is safe: it did not run here, and wherever else it may have, it is recognised.
-		if err = s.loadFor(ctx, c.keys[0]); err == nil {
-			a, err = s.invoke(ctx, c)
-		}
-	}
+	a, err := s.invoke(ctx, &c)
 	if err != nil {
 		return fence.Receipt{}, failed(c.op, c.tile, err)
 	}
@@ -80,63 +90,57 @@ func (s *Store) write(ctx context.Context, c call) (fence.Receipt, error) {
 	return receipt, nil
 }
 
-func (s *Store) invoke(ctx context.Context, c call) (answer, error) {
-	if c.replicas == 0 {
-		reply, err := s.client.FCall(ctx, c.function, c.keys, c.args...).Slice()
+// invoke sends a call to its master: through a lane, or by itself when it is large or lanes are off.
+func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
+	alone := s.cfg.Unpipelined || c.size > s.cfg.PipelineBytes
+	if alone && c.replicas == 0 {
+		reply, err := s.redirected(ctx, c)
 		return answer{reply: reply}, err
 	}
-	return s.invokeConfirmed(ctx, c)
-}
-
-// invokeConfirmed sends the call and WAIT on one connection to the key's own master: WAIT speaks of the
-// writes of its connection, and through a cluster pipeline it would go to any node.
-func (s *Store) invokeConfirmed(ctx context.Context, c call) (answer, error) {
-	node, err := s.master(ctx, c.keys[0])
+	n, err := s.nodeOf(ctx, c.key)
 	if err != nil {
-		return answer{}, notSentError{err}
+		return answer{}, &notSentError{err}
 	}
-	want := c.replicas
-	if want == fence.AllReplicas {
-		if want, err = s.replicasOf(ctx, node); err != nil {
-			s.reloadTopology(ctx)
-			return answer{}, notSentError{err}
-		}
+	cmd := c.command(ctx)
+	r := &request{Cmder: cmd, size: c.size, replicas: c.replicas}
+	switch {
+	case c.replicas == 0:
+		err = n.plain.do(ctx, r)
+	case alone:
+		n.sendConfirmed(ctx, []*request{r})
+	default:
+		err = n.confirmed.do(ctx, r)
 	}
-	pipe := node.Pipeline()
-	result := pipe.FCall(ctx, c.function, c.keys, c.args...)
-	var wait *redis.Cmd
-	if want > 0 {
-		wait = pipe.Do(ctx, "wait", want, s.cfg.ConfirmTimeout.Milliseconds())
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	a := answer{want: want}
-	if a.reply, err = result.Slice(); err != nil {
-		s.reloadTopology(ctx)
+	if err != nil {
 		return answer{}, err
 	}
-	if wait != nil {
-		if a.confirmed, err = wait.Int(); err != nil {
-			// The node turned into a replica while it waited: what it appended will not survive.
-			s.reloadTopology(ctx)
-			a.confirmed = 0
+	if r.err != nil && c.replicas == 0 && notRun(r.err) && ctx.Err() == nil {
+		reply, err := s.redirected(ctx, c)
+		return answer{reply: reply}, err
+	}
+	if r.err != nil {
+		return answer{}, r.err
+	}
+	reply, err := cmd.Slice()
+	return answer{reply: reply, confirmed: r.confirmed, want: r.want}, err
+}
+
+// redirected sends a call through the cluster's client, which follows the slot wherever it is and tries
+// again by itself, and loads the library where it is missing.
+func (s *Store) redirected(ctx context.Context, c *call) ([]any, error) {
+	send := func() ([]any, error) {
+		cmd := c.command(ctx)
+		_ = s.client.Process(ctx, cmd)
+		return cmd.Slice()
+	}
+	reply, err := send()
+	if isFunctionMissing(err) {
+		// Asking again is safe: it did not run here, and wherever else it may have, it is recognised.
+		if err = s.loadFor(ctx, c.key); err == nil {
+			reply, err = send()
 		}
 	}
-	return a, nil
-}
-
-// reloadTopology makes the next call look for the slot's master anew. The node's own client follows no
-// redirection, so a MOVED ends here; the caller presents the same write again.
-func (s *Store) reloadTopology(ctx context.Context) {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		c.ReloadState(ctx)
-	}
-}
-
-func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.MasterForKey(ctx, key)
-	}
-	return s.client.(*redis.Client), nil
+	return reply, err
 }
 
 func (s *Store) loadFor(ctx context.Context, key string) error {
@@ -153,12 +157,7 @@ func (s *Store) Call(ctx context.Context, tile fence.TileID, op, function string
 	if ctx.Err() != nil {
 		return nil, notSent(ctx, op, tile)
 	}
-	reply, err := s.client.FCall(ctx, function, keys, args...).Slice()
-	if isFunctionMissing(err) {
-		if err = s.loadFor(ctx, keys[0]); err == nil {
-			reply, err = s.client.FCall(ctx, function, keys, args...).Slice()
-		}
-	}
+	reply, err := s.redirected(ctx, &call{key: keys[0], args: fcall(function, keys, args...)})
 	if err != nil {
 		return nil, failed(op, tile, err)
 	}
@@ -189,7 +188,7 @@ func (c *call) read(reply []any) (fence.Receipt, error) {
 			return r, nil
 		}
 	case code == "invalid":
-		return fence.Receipt{}, &fence.ArgumentError{Field: detail, Value: "refused by " + c.function, Want: "see docs/wire.md"}
+		return fence.Receipt{}, &fence.ArgumentError{Field: detail, Value: "refused by " + c.op, Want: "see docs/wire.md"}
 	case code == "corrupt":
 		return fence.Receipt{}, &fence.CorruptError{Tile: c.tile, What: "coordination state", Detail: detail}
 	case refusals[code] != nil:

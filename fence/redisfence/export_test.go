@@ -11,5 +11,7 @@ import (
 // PipelineCommit adds to a pipeline what Store.Commit sends.
 func (s *Store) PipelineCommit(ctx context.Context, pipe redis.Pipeliner, c *fence.Commit) *redis.Cmd {
 	f := s.commit(c)
-	return pipe.FCall(ctx, f.function, f.keys, f.args...)
+	cmd := f.command(ctx)
+	_ = pipe.Process(ctx, cmd)
+	return cmd
 }

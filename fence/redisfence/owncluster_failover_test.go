@@ -1,8 +1,8 @@
 package redisfence_test
 
 import (
-	"errors"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/fencetest"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
 )
 
 // replicaPaused: what the replica has not confirmed is on the master and provisional. The same commit
@@ -51,25 +52,45 @@ func replicaPaused(b *breakable) {
 	require.Len(b, b.entries(tile), 2)
 }
 
-// replicaFailed: a replica that the cluster has given up is not one of all replicas any more, unless
-// MinReplicas says that there must be one.
+// replicaFailed: a replica that the cluster has given up still is one of all replicas, since it may come
+// back and be promoted; unless the store is told to ignore it, and MinReplicas does not say otherwise.
 func replicaFailed(b *breakable) {
-	strict := b.open(&redisfence.Config{MinReplicas: 1})
+	lenient := b.open(&redisfence.Config{IgnoreFailedReplicas: true})
+	atLeastOne := b.open(&redisfence.Config{IgnoreFailedReplicas: true, MinReplicas: 1})
 	tile, last := b.founded()
 	_, replica := b.serving(tile)
 	b.pause(replica)
 	c := follow(tile, 1, last)
 	c.Replicas = fence.AllReplicas
-	_, err := strict.Commit(b.Context(), c)
-	require.ErrorIs(b, err, fence.ErrUnconfirmed)
-	var r fence.Receipt
-	require.Eventually(b, func() bool {
-		r, err = b.store.Commit(b.Context(), c)
-		return err == nil
-	}, 20*time.Second, 50*time.Millisecond)
-	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
-	_, err = strict.Commit(b.Context(), c)
-	require.ErrorIs(b, err, fence.ErrUnconfirmed)
+	b.awaitFailed(tile, replica)
+	r, err := lenient.Commit(b.Context(), c)
+	require.NoError(b, err)
+	require.Equal(b, fence.Receipt{Position: c.Next()}, r)
+	for _, strict := range []*redisfence.Store{b.store, atLeastOne} {
+		_, err = strict.Commit(b.Context(), c)
+		var unconfirmed *fence.UnconfirmedError
+		require.ErrorAs(b, err, &unconfirmed)
+		require.Equal(b, 1, unconfirmed.Want)
+	}
+	require.NoError(b, replica.Signal(syscall.SIGCONT))
+	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true, Replicas: 1}, b.settle(c))
+}
+
+// awaitFailed waits until a tile's master lists a replica as failed.
+func (b *breakable) awaitFailed(tile fence.TileID, replica *devstack.Process) {
+	b.Helper()
+	b.await("the replica is given up", func() bool {
+		node, err := b.client.MasterForKey(b.Context(), fence.KeysOf(tile).Owner)
+		require.NoError(b, err)
+		nodes, err := node.ClusterNodes(b.Context()).Result()
+		require.NoError(b, err)
+		for line := range strings.Lines(nodes) {
+			if strings.Contains(line, replica.Addr()+"@") && strings.Contains(line, "slave,fail ") {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // masterHandedOver: an orderly handover, as before maintenance. The store's idea of the master is out of
@@ -103,48 +124,6 @@ func masterHandedOver(b *breakable) {
 	require.Len(b, b.entries(tile), n)
 	master, _ := b.serving(tile)
 	require.Equal(b, replica.Addr(), master.Addr())
-}
-
-// masterPaused: a master that sleeps through its own replacement answers OK to what waited in its socket.
-// Asked to confirm, it cannot; and the write is gone once it has learnt of its successor.
-func masterPaused(b *breakable) {
-	tile, last := b.founded()
-	master, replica := b.serving(tile)
-	sleeper, err := redisfence.New(b.node(master.Addr()), nil)
-	require.NoError(b, err)
-	_, err = sleeper.Owner(b.Context(), tile) // so that it is connected
-	require.NoError(b, err)
-	b.pause(master)
-	late := follow(tile, 1, last)
-	late.Replicas, late.Payload = 1, []byte("by the owner that slept too")
-	answer := make(chan error, 1)
-	go func() {
-		_, err := sleeper.Commit(b.ctx(), late)
-		answer <- err
-	}()
-
-	successor := follow(tile, 2, last)
-	successor.Contact, successor.Install = "b:1", true
-	b.await("the replica is promoted", func() bool {
-		node, err := b.client.MasterForKey(b.Context(), fence.KeysOf(tile).Owner)
-		return err == nil && node.Options().Addr == replica.Addr()
-	})
-	b.settle(successor)
-	require.NoError(b, master.Signal(syscall.SIGCONT))
-	err = <-answer
-	require.Error(b, err, "a paused master confirmed a write")
-	require.True(b, errors.Is(err, fence.ErrUnconfirmed) || errors.Is(err, fence.ErrUnknownOutcome), "%v", err)
-	b.Logf("the paused master's answer: %v", err)
-
-	b.await("the old master is a replica", b.whole)
-	entries := b.entries(tile)
-	require.Len(b, entries, 2)
-	require.Equal(b, successor.Next(), entries[1].Position)
-	_, err = b.store.Commit(b.Context(), late)
-	require.ErrorIs(b, err, fence.ErrStale)
-	var refused *fence.RefusedError
-	require.ErrorAs(b, err, &refused)
-	require.Equal(b, "b:1", refused.Current.Contact)
 }
 
 // masterKilled: the owner goes on on the promoted replica by presenting the same commit again, and

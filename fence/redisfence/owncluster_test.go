@@ -46,7 +46,8 @@ func TestOwnCluster(t *testing.T) {
 		{"Slot/migrated", slotMigrated},
 		{"Slot/migrated-bare", slotMigratedBare},
 		{"Master/handed-over", masterHandedOver},
-		{"Master/paused", masterPaused},
+		{"Hole/paused-master", holePausedMaster},
+		{"Hole/link-cut", holeLinkCut},
 		{"Master/killed", masterKilled},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -9,35 +9,59 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
 )
 
-// replicasOf asks a master how many replicas it has: those that follow it according to the cluster and
-// have not been declared failed, connected or not; outside a cluster those that are connected.
-func (s *Store) replicasOf(ctx context.Context, node *redis.Client) (int, error) {
-	if _, ok := s.client.(*redis.ClusterClient); ok {
-		// Not CLUSTER SLOTS: it leaves out a replica until a write has reached it and gossip has said so.
-		nodes, err := node.ClusterNodes(ctx).Result()
-		if err != nil {
-			return 0, err
-		}
-		n, err := countReplicas(nodes)
-		return max(n, s.cfg.MinReplicas), err
+// wanted is how many replicas must confirm, of so many that the node has.
+func (s *Store) wanted(replicas, have int) int {
+	if replicas == fence.AllReplicas {
+		return max(have, s.cfg.MinReplicas)
 	}
-	info, err := node.Info(ctx, "replication").Result()
+	return replicas
+}
+
+// replicaQuestion is the command whose answer countReplicas reads.
+func (s *Store) replicaQuestion(ctx context.Context) *redis.StringCmd {
+	if s.isCluster() {
+		// Not CLUSTER SLOTS: it leaves out a replica until a write has reached it and gossip has said so.
+		return redis.NewStringCmd(ctx, "cluster", "nodes")
+	}
+	return redis.NewStringCmd(ctx, "info", "replication")
+}
+
+// askReplicas asks a node how many replicas it has.
+func (n *node) askReplicas(ctx context.Context) (int, error) {
+	question := n.store.replicaQuestion(ctx)
+	_ = n.client.Process(ctx, question)
+	return n.store.countReplicas(question)
+}
+
+// countReplicas reads how many replicas the node has that answered replicaQuestion.
+func (s *Store) countReplicas(question *redis.StringCmd) (int, error) {
+	text, err := question.Result()
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.Atoi(infoField(info, "connected_slaves"))
+	if s.isCluster() {
+		return replicasListed(text, s.cfg.IgnoreFailedReplicas)
+	}
+	n, err := strconv.Atoi(infoField(text, "connected_slaves"))
 	if err != nil {
 		return 0, fmt.Errorf("INFO replication gives no connected_slaves: %w", err)
 	}
-	return max(n, s.cfg.MinReplicas), nil
+	return n, nil
 }
 
-// countReplicas reads the answer to CLUSTER NODES, a line each:
+func (s *Store) isCluster() bool {
+	_, ok := s.client.(*redis.ClusterClient)
+	return ok
+}
+
+// replicasListed counts the replicas of the node that gave this answer to CLUSTER NODES, a line each:
 //
 //	<id> <address> <flags> <master id or -> …
-func countReplicas(nodes string) (int, error) {
+func replicasListed(nodes string, ignoreFailed bool) (int, error) {
 	var self string
 	masters := map[string]int{} // replicas of each master
 	for line := range strings.Lines(nodes) {
@@ -52,7 +76,7 @@ func countReplicas(nodes string) (int, error) {
 			}
 			self = f[0]
 		}
-		if slices.Contains(flags, "slave") && !slices.Contains(flags, "fail") {
+		if slices.Contains(flags, "slave") && (!ignoreFailed || !slices.Contains(flags, "fail")) {
 			masters[f[3]]++
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCountReplicas(t *testing.T) {
+func TestReplicasListed(t *testing.T) {
 	t.Parallel()
 	const others = `
 b1 127.0.0.1:7002@17002 master - 0 1700000000000 2 connected 5461-10922
@@ -14,23 +14,26 @@ c1 127.0.0.1:7003@17003,host myself,master - 0 1700000000000 3 connected 10923-1
 `
 	for _, test := range []struct {
 		name, replicas string
-		want           int
+		want, ignoring int // counted, and with IgnoreFailedReplicas
 	}{
-		{"none", "", 0},
-		{"one", "r1 127.0.0.1:7004@17004 slave c1 0 1700000000000 3 connected\n", 1},
-		{"another master's", "r1 127.0.0.1:7004@17004 slave b1 0 1700000000000 3 connected\n", 0},
-		{"silent, not yet failed", "r1 127.0.0.1:7004@17004 slave,fail? c1 1700000000000 1700000000000 3 disconnected\n", 1},
-		{"failed", "r1 127.0.0.1:7004@17004 slave,fail c1 1700000000000 1700000000000 3 disconnected\n", 0},
-		{"two of three", "r1 :0@0 slave c1 0 0 3 connected\nr2 :0@0 slave,fail,noaddr c1 0 0 3 connected\nr3 :0@0 slave c1 0 0 3 connected\n", 2},
+		{"none", "", 0, 0},
+		{"one", "r1 127.0.0.1:7004@17004 slave c1 0 1700000000000 3 connected\n", 1, 1},
+		{"another master's", "r1 127.0.0.1:7004@17004 slave b1 0 1700000000000 3 connected\n", 0, 0},
+		{"silent, not yet failed", "r1 127.0.0.1:7004@17004 slave,fail? c1 1700000000000 1700000000000 3 disconnected\n", 1, 1},
+		{"failed", "r1 127.0.0.1:7004@17004 slave,fail c1 1700000000000 1700000000000 3 disconnected\n", 1, 0},
+		{"two of three live", "r1 :0@0 slave c1 0 0 3 connected\nr2 :0@0 slave,fail,noaddr c1 0 0 3 connected\nr3 :0@0 slave c1 0 0 3 connected\n", 3, 2},
 	} {
 		for _, text := range []string{others + test.replicas, test.replicas + others} {
-			n, err := countReplicas(text)
+			n, err := replicasListed(text, false)
 			require.NoError(t, err, test.name)
 			require.Equal(t, test.want, n, test.name)
+			n, err = replicasListed(text, true)
+			require.NoError(t, err, test.name)
+			require.Equal(t, test.ignoring, n, test.name)
 		}
 	}
-	_, err := countReplicas("r1 127.0.0.1:7004@17004 myself,slave c1 0 0 3 connected\n")
+	_, err := replicasListed("r1 127.0.0.1:7004@17004 myself,slave c1 0 0 3 connected\n", false)
 	require.Error(t, err)
-	_, err = countReplicas("")
+	_, err = replicasListed("", false)
 	require.Error(t, err)
 }

@@ -2,6 +2,7 @@ package redisfence
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"time"
 
@@ -20,9 +21,34 @@ type Config struct {
 	// or the client would give up the connection, and send the write again, while replicas still confirm.
 	ConfirmTimeout time.Duration
 
-	// MinReplicas is how many replicas fence.AllReplicas means at the least, also when the master knows of
-	// fewer. Default 0: as many as the cluster lists for the shard and has not declared failed.
+	// MinReplicas is how many replicas fence.AllReplicas means at the least, also when the master lists
+	// fewer. Default 0: AllReplicas means none on a shard that has none. What that is worth: an install is
+	// then on one server, and lost with it; the tile starts over from its checkpoint, and its epoch does not
+	// go back, since no other copy is left to go back to. Set it to the replicas a shard is meant to have to
+	// freeze take-overs until they are there, also while a promoted replica is alone, and outside a cluster,
+	// where a master lists only the replicas that are connected.
 	MinReplicas int
+
+	// IgnoreFailedReplicas makes fence.AllReplicas leave out a replica that the cluster has declared failed.
+	// Off by default: a failed replica may come back, and for cluster-replica-validity-factor times
+	// cluster-node-timeout after it lost its master it may be promoted, with the epochs and batches of the
+	// moment it was lost. An install it has not confirmed is then undone, and the tile's former owner
+	// is accepted again. While it is counted, nothing is confirmed on its shard: installs wait, other commits
+	// go on and are kept by their owners. It counts until it is back or CLUSTER FORGET has removed it from
+	// the master.
+	IgnoreFailedReplicas bool
+
+	// Unpipelined sends every call by itself. By default concurrent calls to one node share pipelines, two
+	// at a time: one for calls that want replicas to confirm them and one for the others.
+	Unpipelined bool
+
+	// PipelineCalls is how many calls travel in one pipeline at most. Default 256, about 3 ms of the server's
+	// time.
+	PipelineCalls int
+
+	// PipelineBytes is how many bytes of payload travel in one pipeline at most. Default 256 KiB. A larger
+	// commit goes by itself, as snapshots and rebases do, so that small ones do not queue behind it.
+	PipelineBytes int
 }
 
 // Store is a fence.Store on Redis.
@@ -30,7 +56,14 @@ type Store struct {
 	client redis.UniversalClient
 	cfg    Config
 	ttl    string // milliseconds
+	nodes  nodes
 }
+
+// Sizes of calls, beside their payloads.
+const (
+	overhead = 512         // keys, numbers, names
+	byItself = math.MaxInt // what no lane takes
+)
 
 var _ fence.Store = (*Store)(nil)
 
@@ -46,6 +79,12 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	}
 	if s.cfg.ConfirmTimeout == 0 {
 		s.cfg.ConfirmTimeout = 200 * time.Millisecond
+	}
+	if s.cfg.PipelineCalls == 0 {
+		s.cfg.PipelineCalls = 256
+	}
+	if s.cfg.PipelineBytes == 0 {
+		s.cfg.PipelineBytes = 256 << 10
 	}
 	var readTimeout time.Duration
 	switch c := client.(type) {
@@ -63,6 +102,10 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout, Want: "at least one millisecond"}
 	case readTimeout > 0 && s.cfg.ConfirmTimeout >= readTimeout:
 		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout, Want: "less than the client's ReadTimeout, " + readTimeout.String()}
+	case s.cfg.PipelineCalls < 1:
+		return nil, &fence.ArgumentError{Field: "PipelineCalls", Value: s.cfg.PipelineCalls, Want: "at least one"}
+	case s.cfg.PipelineBytes < 1:
+		return nil, &fence.ArgumentError{Field: "PipelineBytes", Value: s.cfg.PipelineBytes, Want: "at least one"}
 	case s.cfg.MinReplicas < 0:
 		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "zero or more"}
 	}
@@ -82,10 +125,10 @@ func (s *Store) commit(c *fence.Commit) call {
 	k := fence.KeysOf(c.Tile)
 	next := c.Next()
 	return call{
-		op: "commit", function: "tilefence_commit_v1", tile: c.Tile, epoch: c.Epoch, replicas: c.Replicas,
-		keys: []string{k.Owner, k.Stream, k.Snapshot},
-		args: []any{decimal(c.Epoch), c.Contact, flag(c.Install), c.Prev.String(), decimal(next.Seq), next.Chain.String(),
-			decimal(c.Tick), strconv.Itoa(c.Events), c.Payload, s.ttl},
+		op: "commit", tile: c.Tile, epoch: c.Epoch, replicas: c.Replicas, key: k.Owner, size: overhead + len(c.Payload),
+		args: fcall("tilefence_commit_v1", []string{k.Owner, k.Stream, k.Snapshot},
+			decimal(c.Epoch), c.Contact, flag(c.Install), c.Prev.String(), decimal(next.Seq), next.Chain.String(),
+			decimal(c.Tick), strconv.Itoa(c.Events), c.Payload, s.ttl),
 	}
 }
 
@@ -97,10 +140,10 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 	k := fence.KeysOf(r.Tile)
 	next := r.Next()
 	return s.write(ctx, call{
-		op: "rebase", function: "tilefence_rebase_v1", tile: r.Tile, epoch: r.Epoch, replicas: r.Replicas,
-		keys: []string{k.Owner, k.Stream, k.Snapshot},
-		args: []any{decimal(r.Epoch), r.Contact, decimal(r.Seq), next.Chain.String(), decimal(r.Tick),
-			fence.Checksum(r.Blob), r.Blob, s.ttl},
+		op: "rebase", tile: r.Tile, epoch: r.Epoch, replicas: r.Replicas, key: k.Owner, size: byItself,
+		args: fcall("tilefence_rebase_v1", []string{k.Owner, k.Stream, k.Snapshot},
+			decimal(r.Epoch), r.Contact, decimal(r.Seq), next.Chain.String(), decimal(r.Tick),
+			fence.Checksum(r.Blob), r.Blob, s.ttl),
 	})
 }
 
@@ -111,10 +154,10 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	}
 	k := fence.KeysOf(w.Tile)
 	_, err := s.write(ctx, call{
-		op: "snapshot", function: "tilefence_snapshot_v1", tile: w.Tile, epoch: w.Position.Epoch,
-		keys: []string{k.Owner, k.Stream, k.Snapshot},
-		args: []any{decimal(w.Position.Epoch), decimal(w.Position.Seq), w.Position.Chain.String(), decimal(w.Tick),
-			fence.Checksum(w.Blob), w.Blob},
+		op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch, key: k.Owner, size: byItself,
+		args: fcall("tilefence_snapshot_v1", []string{k.Owner, k.Stream, k.Snapshot},
+			decimal(w.Position.Epoch), decimal(w.Position.Seq), w.Position.Chain.String(), decimal(w.Tick),
+			fence.Checksum(w.Blob), w.Blob),
 	})
 	return err
 }
@@ -127,11 +170,37 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 	if ctx.Err() != nil {
 		return fence.Owner{}, notSent(ctx, "owner", tile)
 	}
-	v, err := s.client.HMGet(ctx, fence.KeysOf(tile).Owner, OwnerFields...).Result()
+	v, err := s.ownerHash(ctx, fence.KeysOf(tile).Owner)
 	if err != nil {
 		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
 	}
 	return ParseOwner(tile, v)
+}
+
+// ownerHash reads through the lane of the key's master, and through the cluster's client where that fails:
+// a read may be repeated.
+func (s *Store) ownerHash(ctx context.Context, key string) ([]any, error) {
+	if !s.cfg.Unpipelined {
+		if n, err := s.nodeOf(ctx, key); err == nil {
+			cmd := redis.NewSliceCmd(ctx, ownerCommand(key)...)
+			r := &request{Cmder: cmd, size: overhead}
+			if err := n.plain.do(ctx, r); err != nil {
+				return nil, err
+			}
+			if r.err == nil {
+				return cmd.Result()
+			}
+		}
+	}
+	return s.client.HMGet(ctx, key, OwnerFields...).Result()
+}
+
+func ownerCommand(key string) []any {
+	args := []any{"hmget", key}
+	for _, f := range OwnerFields {
+		args = append(args, f)
+	}
+	return args
 }
 
 // OwnerFields are the fields of the owner hash in the order ParseOwner takes them.

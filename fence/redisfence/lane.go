@@ -1,0 +1,151 @@
+package redisfence
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// request is one command on its way to a node. It is the redis.Cmder that travels, and holds its own reply.
+type request struct {
+	redis.Cmder
+	size     int // bytes, near enough
+	replicas int // as in fence.Commit
+
+	// Set by whoever sends it.
+	err             error // why there is no reply, or the reply's error
+	confirmed, want int
+
+	// Used by the lane, under its lock.
+	done     chan struct{} // closed when the above are set
+	deadline time.Time     // of the caller; zero for none
+	taken    bool          // on its way: its fate is its reply's
+	left     bool          // the caller left while it waited
+}
+
+// NoRetry keeps the client library from sending the command a second time by itself. What a request is
+// answered is then the answer to the only time it was sent.
+func (r *request) NoRetry() bool { return true }
+
+// lane sends requests to one node, one set at a time: while a set is under way, the next one gathers. A
+// request that finds the lane free goes at once, on its caller's goroutine. No goroutine outlives the
+// work: one starts when requests have gathered, and ends when none have.
+type lane struct {
+	send         func(ctx context.Context, set []*request)
+	calls, bytes int // bounds of a set
+
+	mu      sync.Mutex
+	busy    bool
+	waiting []*request // oldest first
+}
+
+// do has a request sent. It returns nil when the request's reply or error is set; a *notSentError when
+// ctx ended before it was sent; the context's cause when ctx ended with the request under way.
+//
+// A caller that leaves disturbs nobody. One that is alone on the lane waits on the connection itself, and
+// ends at its context's deadline, not at an earlier cancellation.
+func (l *lane) do(ctx context.Context, r *request) error {
+	l.mu.Lock()
+	if !l.busy {
+		l.busy = true
+		l.mu.Unlock()
+		defer l.release()
+		l.send(ctx, []*request{r})
+		return nil
+	}
+	r.done = make(chan struct{})
+	r.deadline, _ = ctx.Deadline()
+	l.waiting = append(l.waiting, r)
+	l.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return l.leave(ctx, r)
+	}
+}
+
+// leave takes a request out of the lane if it is still there.
+func (l *lane) leave(ctx context.Context, r *request) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !r.taken {
+		r.left, r.Cmder = true, nil // the payload need not wait for its turn to be forgotten
+		return &notSentError{context.Cause(ctx)}
+	}
+	select {
+	case <-r.done:
+		return nil
+	default:
+		return context.Cause(ctx)
+	}
+}
+
+// release ends the turn of a request that went alone, and sees to those that gathered meanwhile.
+func (l *lane) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		l.busy = false
+		return
+	}
+	go l.drain()
+}
+
+// drain sends sets until nobody waits.
+func (l *lane) drain() {
+	for {
+		set := l.take()
+		if len(set) == 0 {
+			return
+		}
+		ctx, cancel := patience(set)
+		l.send(ctx, set)
+		cancel()
+		for _, r := range set {
+			close(r.done)
+		}
+	}
+}
+
+// take removes the next set, as much as the bounds allow and at least one request. With none left it
+// frees the lane.
+func (l *lane) take() (set []*request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, bytes := 0, 0
+	for _, r := range l.waiting {
+		if !r.left {
+			if len(set) > 0 && (len(set) == l.calls || bytes+r.size > l.bytes) {
+				break
+			}
+			r.taken = true
+			bytes += r.size
+			set = append(set, r)
+		}
+		n++
+	}
+	clear(l.waiting[:n])
+	l.waiting = l.waiting[n:]
+	if len(l.waiting) == 0 {
+		l.waiting = nil
+		l.busy = len(set) > 0
+	}
+	return set
+}
+
+// patience is a context that ends when the last caller of a set will have left.
+func patience(set []*request) (context.Context, context.CancelFunc) {
+	var last time.Time
+	for _, r := range set {
+		if r.deadline.IsZero() {
+			return context.WithCancel(context.Background())
+		}
+		if r.deadline.After(last) {
+			last = r.deadline
+		}
+	}
+	return context.WithDeadline(context.Background(), last)
+}

@@ -1,0 +1,238 @@
+package redisfence
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// road is a lane whose sets are sent nowhere: each takes a second, or an hour if it is "slow", and is kept.
+type road struct {
+	lane
+
+	mu    sync.Mutex
+	sets  [][]string // the keys of the requests, set by set
+	under int        // sets under way
+}
+
+func newRoad(calls, bytes int) *road {
+	r := &road{}
+	r.lane = lane{send: r.travel, calls: calls, bytes: bytes}
+	return r
+}
+
+func (r *road) travel(ctx context.Context, set []*request) {
+	var keys []string
+	for _, q := range set {
+		keys = append(keys, q.Args()[1].(string))
+	}
+	r.mu.Lock()
+	r.sets = append(r.sets, keys)
+	r.under++
+	if r.under > 1 {
+		panic("two sets under way on one lane")
+	}
+	r.mu.Unlock()
+	takes := time.Second
+	if keys[0] == "slow" {
+		takes = time.Hour
+	}
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	r.under--
+	r.mu.Unlock()
+	for _, q := range set {
+		q.err, q.confirmed = ctx.Err(), len(set)
+	}
+}
+
+func (r *road) idle() bool {
+	r.lane.mu.Lock()
+	defer r.lane.mu.Unlock()
+	return !r.busy && len(r.waiting) == 0
+}
+
+func named(key string, size int) *request {
+	return &request{Cmder: redis.NewCmd(context.Background(), "get", key), size: size}
+}
+
+// TestLaneGathers: a request alone goes at once; what comes meanwhile goes together, in order of arrival,
+// within the bounds.
+func TestLaneGathers(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		calls, bytes int
+		sizes        []int
+		want         [][]string
+	}{
+		{"together", 10, 1000, []int{1, 1, 1, 1}, [][]string{{"a"}, {"b", "c", "d"}}},
+		{"two calls", 2, 1000, []int{1, 1, 1, 1, 1, 1}, [][]string{{"a"}, {"b", "c"}, {"d", "e"}, {"f"}}},
+		{"ten bytes", 10, 10, []int{1, 4, 6, 5, 6, 1}, [][]string{{"a"}, {"b", "c"}, {"d"}, {"e", "f"}}},
+		{"over the bound", 10, 10, []int{1, 11, 2, 50, 2}, [][]string{{"a"}, {"b"}, {"c"}, {"d"}, {"e"}}},
+		{"one by one", 1, 10, []int{1, 1, 1}, [][]string{{"a"}, {"b"}, {"c"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoad(test.calls, test.bytes)
+				var wg sync.WaitGroup
+				for i, size := range test.sizes {
+					wg.Go(func() {
+						q := named(string(rune('a'+i)), size)
+						require.NoError(t, r.do(t.Context(), q))
+						require.NoError(t, q.err)
+						require.NotZero(t, q.confirmed)
+					})
+					synctest.Wait() // in this order
+				}
+				began := time.Now()
+				wg.Wait()
+				require.Equal(t, test.want, r.sets)
+				require.Equal(t, time.Duration(len(test.want))*time.Second, time.Since(began))
+				require.True(t, r.idle())
+			})
+		})
+	}
+}
+
+// TestLaneLeave: who leaves while it waits was not sent, who leaves while it is under way does not know,
+// and neither of them disturbs the others.
+func TestLaneLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoad(2, 1000)
+		outcomes := map[string]error{}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for _, key := range []string{"a", "under way", "c", "waiting", "e", "waiting too"} {
+			ctx := t.Context()
+			switch key {
+			case "under way", "waiting", "waiting too":
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, 1500*time.Millisecond, errors.New("bored"))
+				defer cancel()
+			}
+			wg.Go(func() {
+				err := r.do(ctx, named(key, 1))
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[key] = err
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		require.Equal(t, [][]string{{"a"}, {"under way", "c"}, {"e"}}, r.sets)
+		for _, key := range []string{"a", "c", "e"} {
+			require.NoError(t, outcomes[key], key)
+		}
+		var unsent *notSentError
+		for _, key := range []string{"waiting", "waiting too"} {
+			require.ErrorAs(t, outcomes[key], &unsent, key)
+			require.EqualError(t, unsent.error, "bored")
+		}
+		require.NotErrorAs(t, outcomes["under way"], &unsent)
+		require.EqualError(t, outcomes["under way"], "bored")
+		require.True(t, r.idle())
+	})
+}
+
+// TestLanePatience: a set is given as long as the most patient of its callers has.
+func TestLanePatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			patience []time.Duration // zero is for ever
+			want     time.Duration
+		}{
+			{[]time.Duration{2 * time.Second, 5 * time.Second, 3 * time.Second}, 5 * time.Second},
+			{[]time.Duration{2 * time.Second, 0, 3 * time.Second}, time.Second + time.Hour},
+		} {
+			r := newRoad(10, 1000)
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = r.do(t.Context(), named("first", 1)) })
+			synctest.Wait()
+			for _, d := range test.patience {
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if d > 0 {
+					ctx, cancel = context.WithTimeout(ctx, d)
+				}
+				wg.Go(func() {
+					defer cancel()
+					_ = r.do(ctx, named("slow", 1))
+				})
+			}
+			began := time.Now()
+			wg.Wait()
+			synctest.Wait()
+			require.Equal(t, test.want, time.Since(began))
+			require.True(t, r.idle())
+		}
+	})
+}
+
+// TestLaneStress: many callers, some of them impatient; nobody is forgotten, and no goroutine is left.
+func TestLaneStress(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	answered, sent := map[*request]bool{}, 0
+	l := &lane{calls: 7, bytes: 100}
+	l.send = func(_ context.Context, set []*request) {
+		mu.Lock()
+		sent += len(set)
+		for _, q := range set {
+			if answered[q] {
+				t.Error("sent twice")
+			}
+			answered[q] = true
+		}
+		mu.Unlock()
+		runtime.Gosched()
+	}
+	var wg sync.WaitGroup
+	const callers, each = 50, 40
+	unsent := 0
+	for i := range uint64(callers) {
+		rng := rand.New(rand.NewPCG(seed, i))
+		wg.Go(func() {
+			for range each {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*time.Microsecond)
+				q := named("x", rng.IntN(60))
+				err := l.do(ctx, q)
+				cancel()
+				var left *notSentError
+				mu.Lock()
+				switch {
+				case err == nil && !answered[q]:
+					t.Error("answered without having been sent")
+				case errors.As(err, &left):
+					unsent++
+					if answered[q] {
+						t.Error("sent, although it was said not to be")
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.busy && len(l.waiting) == 0
+	}, 10*time.Second, time.Millisecond)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, callers*each, sent+unsent)
+	t.Logf("%d of %d left unsent", unsent, callers*each)
+}

@@ -1,0 +1,227 @@
+package redisfence
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// node is one server as its own client reaches it, with a lane for what wants no confirmation and one for
+// what does: a replica that is slow to confirm holds up only those who wait for it.
+type node struct {
+	store     *Store
+	client    *redis.Client
+	plain     lane
+	confirmed lane
+
+	// replicas is how many the node had when it was last asked, or unknownReplicas. It bounds a WAIT; the
+	// judgement of it asks again.
+	replicas atomic.Int64
+}
+
+const unknownReplicas = -1
+
+// nodes are the servers met so far.
+type nodes struct {
+	mu sync.RWMutex
+	of map[*redis.Client]*node
+}
+
+// nodeOf returns the master of a key, as far as the client knows.
+func (s *Store) nodeOf(ctx context.Context, key string) (*node, error) {
+	client, err := s.master(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	s.nodes.mu.RLock()
+	n := s.nodes.of[client]
+	s.nodes.mu.RUnlock()
+	if n != nil {
+		return n, nil
+	}
+	s.nodes.mu.Lock()
+	defer s.nodes.mu.Unlock()
+	if n = s.nodes.of[client]; n != nil {
+		return n, nil
+	}
+	n = &node{store: s, client: client}
+	n.plain = lane{send: n.send, calls: s.cfg.PipelineCalls, bytes: s.cfg.PipelineBytes}
+	n.confirmed = lane{send: n.sendConfirmed, calls: s.cfg.PipelineCalls, bytes: s.cfg.PipelineBytes}
+	n.replicas.Store(unknownReplicas)
+	if s.nodes.of == nil || len(s.nodes.of) >= maxNodes {
+		// Servers that have left the cluster are forgotten with the others; those are met again.
+		s.nodes.of = map[*redis.Client]*node{}
+	}
+	s.nodes.of[client] = n
+	return n, nil
+}
+
+// maxNodes is how many servers are remembered; a cluster has at most about a thousand nodes.
+const maxNodes = 2048
+
+func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		return c.MasterForKey(ctx, key)
+	}
+	return s.client.(*redis.Client), nil
+}
+
+// reloadTopology makes later calls look for the slots' masters anew. A node's own client follows no
+// redirection.
+func (s *Store) reloadTopology(ctx context.Context) {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		c.ReloadState(ctx)
+	}
+}
+
+// send sends a set in one pipeline, and once more those that found the function library missing.
+func (n *node) send(ctx context.Context, set []*request) {
+	n.exec(ctx, set)
+	if missing := n.reload(ctx, set); len(missing) > 0 {
+		n.exec(ctx, missing)
+	}
+}
+
+// sendConfirmed is send for a set that wants to be confirmed by replicas.
+func (n *node) sendConfirmed(ctx context.Context, set []*request) {
+	n.execConfirmed(ctx, set)
+	if missing := n.reload(ctx, set); len(missing) > 0 {
+		n.execConfirmed(ctx, missing)
+	}
+}
+
+// exec runs a set, and what is sent behind it, on one connection, once.
+func (n *node) exec(ctx context.Context, set []*request, behind ...redis.Cmder) {
+	if len(set) == 1 && len(behind) == 0 {
+		_ = n.client.Process(ctx, set[0])
+	} else {
+		cmds := make([]redis.Cmder, 0, len(set)+len(behind))
+		for _, r := range set {
+			cmds = append(cmds, r)
+		}
+		pipe := n.client.Pipeline()
+		_ = pipe.BatchProcess(ctx, append(cmds, behind...)...)
+		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
+	moved := false
+	for _, r := range set {
+		r.err = r.Err()
+		if neverSent(r.err) || notRun(r.err) {
+			r.err = &notSentError{r.err}
+		}
+		moved = moved || r.err != nil && !isFunctionMissing(r.err)
+	}
+	if moved {
+		n.store.reloadTopology(ctx)
+	}
+}
+
+// execConfirmed runs a set and WAIT on one connection: WAIT speaks of the writes of its connection. One
+// WAIT, for the most replicas that anybody in the set asks for, confirms them all. How many replicas there
+// are is asked behind it: one that appeared while the set was under way counts too.
+func (n *node) execConfirmed(ctx context.Context, set []*request) {
+	all := false
+	for _, r := range set {
+		all = all || r.replicas == fence.AllReplicas
+	}
+	have := int(n.replicas.Load())
+	if all && have == unknownReplicas {
+		var err error
+		if have, err = n.askReplicas(ctx); err != nil {
+			n.store.reloadTopology(ctx)
+			for _, r := range set {
+				r.err = &notSentError{err}
+			}
+			return
+		}
+	}
+	most := 0
+	for _, r := range set {
+		most = max(most, n.store.wanted(r.replicas, have))
+	}
+	var behind []redis.Cmder
+	var wait *redis.Cmd
+	var count *redis.StringCmd
+	if most > 0 {
+		wait = redis.NewCmd(ctx, "wait", most, n.store.cfg.ConfirmTimeout.Milliseconds())
+		behind = append(behind, wait)
+	}
+	if all {
+		count = n.store.replicaQuestion(ctx)
+		behind = append(behind, count)
+	}
+	n.exec(ctx, set, behind...)
+	confirmed, have := n.judge(ctx, wait, count, have)
+	for _, r := range set {
+		r.confirmed, r.want = confirmed, n.store.wanted(r.replicas, have)
+	}
+}
+
+// judge reads how many replicas have confirmed, and how many there are.
+func (n *node) judge(ctx context.Context, wait *redis.Cmd, count *redis.StringCmd, had int) (confirmed, have int) {
+	have = had
+	var err error
+	if wait != nil {
+		// An error: the node turned into a replica while it waited. What it appended will not survive.
+		confirmed, err = wait.Int()
+	}
+	if count != nil && err == nil {
+		if have, err = n.store.countReplicas(count); err == nil {
+			n.replicas.Store(int64(have))
+			have = max(had, have) // those it had when the set was sent, and those it has now
+		}
+	}
+	if err != nil {
+		n.replicas.Store(unknownReplicas)
+		n.store.reloadTopology(ctx)
+		return 0, max(had, 1)
+	}
+	return confirmed, have
+}
+
+// reload puts the function library on the node if a set has found it missing, and returns the requests
+// that did, to be sent again: they did not run.
+func (n *node) reload(ctx context.Context, set []*request) (missing []*request) {
+	for _, r := range set {
+		if isFunctionMissing(r.err) {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	err := loadOn(ctx, n.client)
+	for _, r := range missing {
+		r.err = err
+		r.SetErr(nil)
+	}
+	if err != nil {
+		return nil
+	}
+	return missing
+}
+
+// neverSent reports whether a command that is sent at most once failed before it was sent: no connection
+// could be had.
+func neverSent(err error) bool {
+	var dial *net.OpError
+	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &dial) && dial.Op == "dial"
+}
+
+// notRun reports whether a server answered that it did not run a command, and another server, or the same
+// one later, may.
+func notRun(err error) bool {
+	if err == nil {
+		return false
+	}
+	_, moved := redis.IsMovedError(err)
+	_, ask := redis.IsAskError(err)
+	return moved || ask || redis.IsTryAgainError(err) || redis.IsClusterDownError(err) || redis.IsReadOnlyError(err) ||
+		redis.IsLoadingError(err) || redis.IsMasterDownError(err) || redis.IsNoReplicasError(err) || redis.IsMaxClientsError(err)
+}
