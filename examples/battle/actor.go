@@ -109,7 +109,7 @@ func (a *actorProcess) relay(ctx context.Context) (err error) {
 	if a.re, err = newRelay(a.backends, a.world, a.meters, a.logger); err != nil {
 		return err
 	}
-	t := &tower{store: a.backends.store, world: a.world, meters: a.meters, relay: a.re}
+	t := &tower{store: a.backends.store, authority: a.backends.authority, world: a.world, meters: a.meters, relay: a.re}
 	if a.options.hostList != "" {
 		t.contacts = strings.Split(a.options.hostList, ",")
 	}
@@ -117,7 +117,7 @@ func (a *actorProcess) relay(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	page, err := pageHandler(a.options, a.world, t, a.re, nil)
+	page, err := pageHandler(a.options, a.world, t, a.re.Handler(), nil)
 	if err != nil {
 		return err
 	}

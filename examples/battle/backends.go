@@ -41,8 +41,13 @@ type backends struct {
 	subscriber  fanout.Subscriber
 	checkpoints checkpoint.Store
 	ledger      admission.Store
-	stack       *devstack.Stack // the servers this process started; nil otherwise
 	closers     []func()
+
+	// What chaos breaks.
+	line                   *line                                            // every process's way to the coordination store
+	deleteOwner            func(ctx context.Context, id fence.TileID) error // deletes a tile's owner hash
+	stack                  *devstack.Stack                                  // the servers this process started; nil otherwise
+	coordination, delivery *redis.ClusterClient                             // nil without servers
 }
 
 // close gives everything back, in the reverse order of opening.
@@ -77,6 +82,10 @@ func openBackends(ctx context.Context, o *options, dir string, progress io.Write
 		b.close()
 		return nil, err
 	}
+	if o.chaos {
+		b.line = newLine()
+		b.store, b.log = &storeLine{b.line, b.store}, &logLine{b.line, b.log}
+	}
 	return b, nil
 }
 
@@ -85,6 +94,10 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	broker := memfanout.New()
 	b.authority, b.store, b.log = memfence.NewAuthority(), store, memstream.New(store)
 	b.publisher, b.subscriber = broker, broker
+	b.deleteOwner = func(_ context.Context, id fence.TileID) error {
+		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
+		return nil
+	}
 	checkpoints, err := checkpointsqlite.Open(ctx, filepath.Join(dir, "checkpoints.db"), nil)
 	if err != nil {
 		return err
@@ -123,7 +136,10 @@ func (b *backends) openServers(ctx context.Context, s servers) error {
 	if err := store.Load(ctx); err != nil {
 		return err
 	}
-	b.store, b.log = store, redisstream.New(store, coordination)
+	b.store, b.log, b.coordination = store, redisstream.New(store, coordination), coordination
+	b.deleteOwner = func(ctx context.Context, id fence.TileID) error {
+		return coordination.Del(ctx, fence.KeysOf(id).Owner).Err()
+	}
 
 	delivery, err := b.cluster(ctx, "fan-out", redisfanout.Options(s.fanout...))
 	if err != nil {
@@ -133,7 +149,7 @@ func (b *backends) openServers(ctx context.Context, s servers) error {
 	if err != nil {
 		return err
 	}
-	b.publisher, b.subscriber = broker, broker
+	b.publisher, b.subscriber, b.delivery = broker, broker, delivery
 
 	pool, err := pgxpool.New(ctx, s.postgres)
 	if err != nil {

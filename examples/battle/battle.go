@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -38,6 +37,9 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 	}
 	d.stopAll()
 	r.fill(d.meters, d.bridge, d.relay)
+	if d.chaos != nil {
+		r.Chaos = d.chaos.report()
+	}
 	if err := r.write(o.report, out); err != nil {
 		return err
 	}
@@ -60,12 +62,20 @@ type deployment struct {
 	logger   *slog.Logger
 	errs     io.Writer
 
-	bridge *bridge.Bridge
-	relay  *relay.Relay
-	tower  *tower
-	url    string // of relay and gateway, ws://host:port
-	stops  []func()
+	bridge     *bridge.Bridge
+	relay      *relay.Relay
+	hosts      *hosts
+	tower      *tower
+	url        string // of relay and gateway, ws://host:port
+	stops      []func()
+	stopBridge func()
+
+	chaos             *chaos  // nil: nothing is broken on purpose
+	watchers, players *cutter // the connections of relay and gateway
 }
+
+// startBridge starts the bridge, also again.
+func (d *deployment) startBridge() { d.stopBridge = d.crew.start("bridge", d.bridge.Run) }
 
 // onStop remembers how to stop what has been started.
 func (d *deployment) onStop(f func()) { d.stops = append(d.stops, f) }
@@ -84,23 +94,28 @@ func (d *deployment) start() (err error) {
 	if d.bridge, err = newBridge(b, d.world, d.logger); err != nil {
 		return err
 	}
-	d.onStop(d.crew.start("bridge", d.bridge.Run))
+	d.startBridge()
+	d.onStop(func() { d.stopBridge() })
 	checkpointer, err := newCheckpointer(b, d.world, d.meters, d.logger)
 	if err != nil {
 		return err
 	}
 	d.onStop(d.crew.start("checkpointer", checkpointer.Run)) // it outlives the hosts: their last snapshots become durable
-	hosts, err := d.startHosts()
-	if err != nil {
+	if err := d.startHosts(); err != nil {
 		return err
 	}
 	if d.relay, err = newRelay(b, d.world, d.meters, d.logger); err != nil {
 		return err
 	}
 	d.onStop(d.crew.start("relay", d.relay.Run))
-	d.tower = &tower{store: b.store, world: d.world, hosts: hosts, meters: d.meters, relay: d.relay, bots: d.options.clients}
-	for _, h := range hosts {
+	d.tower = &tower{store: b.store, authority: b.authority, world: d.world, hosts: d.hosts, meters: d.meters, relay: d.relay, bots: d.options.clients}
+	for _, h := range d.hosts.all() {
 		d.tower.contacts = append(d.tower.contacts, h.contact)
+	}
+	d.watchers, d.players = newCutter(), newCutter()
+	if d.options.chaos {
+		d.chaos = newChaos(d)
+		d.tower.chaos = d.chaos
 	}
 	d.onStop(d.crew.start("tower", d.tower.run))
 	gateway, stopGateway, err := startGateway(d.crew, b, d.logger)
@@ -113,7 +128,7 @@ func (d *deployment) start() (err error) {
 
 // startWeb serves the page, the relay and the gateway at one address.
 func (d *deployment) startWeb(gateway http.Handler) error {
-	page, err := pageHandler(d.options, d.world, d.tower, d.relay, gateway)
+	page, err := pageHandler(d.options, d.world, d.tower, d.watchers.wrap(d.relay.Handler()), d.players.wrap(gateway))
 	if err != nil {
 		return err
 	}
@@ -131,24 +146,26 @@ func (d *deployment) startWeb(gateway http.Handler) error {
 }
 
 // startHosts starts the tile hosts, each on a port of its own, and deals them the tiles.
-func (d *deployment) startHosts() ([]*host, error) {
-	var hosts []*host
+func (d *deployment) startHosts() error {
+	d.hosts = &hosts{logger: d.logger, make: func(contact string) *host {
+		return newHost(d.crew.ctx, contact, d.backends, d.options, d.meters, d.logger)
+	}}
+	d.onStop(d.hosts.drain)
 	for range d.options.hosts {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+		if _, err := d.hosts.open(); err != nil {
+			return err
 		}
-		h := newHost(d.crew.ctx, l.Addr().String(), d.backends, d.options, d.meters, d.logger)
-		hosts = append(hosts, h)
-		d.onStop(d.crew.serveHTTP("tile host", l, h.handler()))
-		d.onStop(h.drain)
 	}
+	all := d.hosts.all()
 	for i, id := range d.world {
-		if err := hosts[i%len(hosts)].start(id, false, d.crew.fail); err != nil {
-			return nil, err
+		if err := all[i%len(all)].start(id, false, d.crew.fail); err != nil {
+			return err
 		}
 	}
-	return hosts, nil
+	d.onStop(d.crew.start("supervisor", func(ctx context.Context) error {
+		return d.hosts.supervise(ctx, d.backends, d.options, d.world)
+	}))
+	return nil
 }
 
 // play lets the bots play until the battle is over, and then compares what they saw with what the owners
@@ -164,8 +181,13 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 	playing, stopPlaying := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPlaying()
 	stopBots := d.crew.start("bots", func(ctx context.Context) error { return f.run(ctx, playing) })
+	stopChaos := func() {}
+	if d.chaos != nil {
+		stopChaos = d.crew.start("chaos", d.chaos.run)
+	}
 	stopStatus := d.crew.start("status", func(ctx context.Context) error { return showStatus(ctx, d.errs, d.tower.line) })
 	waitForEnd(ctx, o, d.crew)
+	stopChaos() // it puts right what it has broken
 	stopStatus()
 	fmt.Fprintln(d.errs, "draining…")
 	stopPlaying()

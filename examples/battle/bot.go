@@ -159,6 +159,7 @@ func (b *bot) onFrame(f stream.Frame) {
 	news := f.Seq > b.synced
 	b.mu.Unlock()
 	if news {
+		b.meters.vitals.delivered(b.tile, time.UnixMilli(f.Committed))
 		b.meters.clientLatency.record(now.Sub(time.UnixMilli(f.Committed)))
 		b.meters.clientFrames.Add(1)
 	}

@@ -65,8 +65,9 @@ func (f *fleet) run(ctx, playing context.Context) error {
 	return g.Wait()
 }
 
-// convergeWithin is how long the views may take to equal the owners' state once nobody plays.
-const convergeWithin = 20 * time.Second
+// convergeWithin is how long the views may take to equal the owners' state once nobody plays. A relay gives a
+// store that was set back 30 s to come forward again before it believes it.
+const convergeWithin = 45 * time.Second
 
 // converged compares every bot's view with its tile's owner, at the same position, until all agree or
 // time is up. A ship may still return by itself, so owner and watchers are read again until they meet.

@@ -19,9 +19,12 @@ import (
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
-// host is a tile server: it runs tile processors and takes intents for them at one address.
+// host is a tile server: it runs tile processors and takes intents for them at one address. It is one life
+// of a process: a host that was killed comes back as another one at the same address.
 type host struct {
 	contact  string
+	line     *line // to the servers; broken, it stands for a host that is paused or dead
+	seams    tile.Seams
 	backends *backends
 	options  *options
 	meters   *meters
@@ -44,7 +47,11 @@ type ownedTile struct {
 }
 
 func newHost(ctx context.Context, contact string, b *backends, o *options, m *meters, logger *slog.Logger) *host {
-	h := &host{contact: contact, backends: b, options: o, meters: m, logger: logger, tiles: map[fence.TileID]*ownedTile{}}
+	h := &host{contact: contact, line: newLine(), backends: b, options: o, meters: m, logger: logger, tiles: map[fence.TileID]*ownedTile{}}
+	h.seams = tile.Seams{Authority: b.authority, Store: b.store, Log: b.log}
+	if o.chaos {
+		h.seams = b.seams(h.line)
+	}
 	h.life, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return h
 }
@@ -60,7 +67,7 @@ func (h *host) start(id fence.TileID, takeOver bool, failed func(error)) error {
 	if err != nil {
 		return err
 	}
-	p, err := tile.New(id, h.contact, tile.Seams{Authority: h.backends.authority, Store: h.backends.store, Log: h.backends.log}, rules,
+	p, err := tile.New(id, h.contact, h.seams, rules,
 		&tile.Config{
 			TickInterval: h.options.tick,
 			TakeOver:     takeOver,
@@ -85,6 +92,7 @@ func (h *host) start(id fence.TileID, takeOver bool, failed func(error)) error {
 		case errors.As(err, &superseded):
 			h.meters.log.add(spectator.KindStoodDown, id, h.contact, superseded.Held, "%s, which held epoch %d, redirected its clients to %s and stood down",
 				h.contact, superseded.Held, superseded.Successor.Contact)
+		case errors.Is(err, errKilled):
 		case err != nil && failed != nil:
 			failed(err)
 		}
@@ -98,10 +106,35 @@ func (h *host) drain() {
 	h.running.Wait()
 }
 
+// bury ends the goroutines of a host that was killed. They write nothing more.
+func (h *host) bury() {
+	h.line.set(buried)
+	h.drain()
+}
+
 func (h *host) tile(id fence.TileID) *ownedTile {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.tiles[id]
+}
+
+// load is how many tiles the host runs, or is about to.
+func (h *host) load() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, t := range h.tiles {
+		if !t.ended() {
+			n++
+		}
+	}
+	return n
+}
+
+// ended reports whether the processor will not serve again.
+func (t *ownedTile) ended() bool {
+	s := t.processor.Status().State
+	return s == tile.StoodDown || s == tile.Stopped
 }
 
 // Submit implements tilehttp.Submitter for all tiles of the host.
@@ -138,9 +171,10 @@ func (h *host) state(ctx context.Context, id fence.TileID) (tileState, error) {
 	return s, err
 }
 
-// handler serves intents, state, and the take-over button.
+// handler serves intents, state, the take-over button, and figures. It answers nothing while the host is paused.
 func (h *host) handler() http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", h.meters.serve)
 	mux.Handle(tilehttp.Path, tilehttp.Handler(h))
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		id, err := fence.ParseTileID(r.URL.Query().Get("tile"))
@@ -167,7 +201,11 @@ func (h *host) handler() http.Handler {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.line.awaitFor(r.Context()) == nil {
+			mux.ServeHTTP(w, r)
+		}
+	})
 }
 
 // errAlreadyOwner: a host cannot take a tile over from itself.
@@ -175,13 +213,15 @@ var errAlreadyOwner = errors.New("this host owns the tile already")
 
 // takeOver starts a rival processor for a tile that another host owns.
 func (h *host) takeOver(id fence.TileID) error {
-	if t := h.tile(id); t != nil {
-		switch t.processor.Status().State {
-		case tile.StoodDown, tile.Stopped:
-		default:
-			return errAlreadyOwner
-		}
+	if t := h.tile(id); t != nil && !t.ended() {
+		return errAlreadyOwner
 	}
 	h.meters.takeovers.Add(1)
-	return h.start(id, true, func(err error) { h.logger.Error("take-over failed", "tile", id, "err", err) })
+	return h.start(id, true, func(err error) {
+		if errors.Is(err, fence.ErrLost) {
+			h.logger.Info("somebody else was first to take the tile over", "tile", id, "by", err)
+			return
+		}
+		h.logger.Warn("take-over failed", "tile", id, "err", err)
+	})
 }

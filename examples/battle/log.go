@@ -21,10 +21,15 @@ const logLimit = 200
 func newBattleLog() *battleLog { return &battleLog{next: 1} }
 
 func (l *battleLog) add(kind spectator.Kind, tile fence.TileID, owner string, epoch fence.Epoch, format string, args ...any) {
+	l.put(spectator.Event{Kind: kind, Tile: tile, Owner: owner, Epoch: epoch, Text: fmt.Sprintf(format, args...)})
+}
+
+// put adds an event, and numbers and dates it.
+func (l *battleLog) put(e spectator.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.events = append(l.events, spectator.Event{ID: l.next, At: time.Now().UnixMilli(), Kind: kind, Tile: tile, Owner: owner,
-		Epoch: epoch, Text: fmt.Sprintf(format, args...)})
+	e.ID, e.At = l.next, time.Now().UnixMilli()
+	l.events = append(l.events, e)
 	l.next++
 	if len(l.events) > logLimit {
 		l.events = append([]spectator.Event(nil), l.events[len(l.events)-logLimit:]...)

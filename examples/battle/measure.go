@@ -97,15 +97,21 @@ type meters struct {
 	moves, movesFailed, cards atomic.Int64
 	outcomes                  outcomeCounts
 
-	log *battleLog
+	// Ownership.
+	installs, supersessions atomic.Int64
+	refusedFor              outcomeCounts // refused attempts, by reason
+
+	log    *battleLog
+	vitals *vitals
 }
 
 func newMeters() *meters {
 	return &meters{commitLatency: newHistogram(), clientLatency: newHistogram(), tickLatency: newHistogram(),
-		encodeLatency: newHistogram(), log: newBattleLog(), outcomes: outcomeCounts{counts: map[string]int64{}}}
+		encodeLatency: newHistogram(), log: newBattleLog(), vitals: newVitals(), outcomes: outcomeCounts{counts: map[string]int64{}},
+		refusedFor: outcomeCounts{counts: map[string]int64{}}}
 }
 
-// outcomeCounts counts actions by outcome, as their clients were told.
+// outcomeCounts counts by kind: actions by the outcome that their clients were told, refusals by reason.
 type outcomeCounts struct {
 	mu     sync.Mutex
 	counts map[string]int64
@@ -130,6 +136,15 @@ func (o *outcomeCounts) snapshot() map[string]int64 {
 // hooks feeds the meters from a tile processor of the host at a contact.
 func (m *meters) hooks(host string) tile.Hooks {
 	return tile.Hooks{
+		Transition: func(i tile.TransitionInfo) {
+			m.vitals.moved(host, i)
+			switch {
+			case i.From == tile.Installing && i.To == tile.Serving:
+				m.installs.Add(1)
+			case i.To == tile.StoodDown:
+				m.supersessions.Add(1)
+			}
+		},
 		Ticked: func(i tile.TickInfo) {
 			m.ticks.Add(1)
 			m.missed.Add(int64(i.Missed))
@@ -140,6 +155,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			}
 		},
 		Committed: func(i tile.CommitInfo) {
+			m.vitals.committed(i.Tile, host)
 			if i.Refresh {
 				m.refreshes.Add(1)
 				return
@@ -150,6 +166,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 		},
 		Refused: func(i tile.RefusalInfo) {
 			m.refusals.Add(1)
+			m.refusedFor.add(reason(i.Err))
 			var refused *fence.RefusedError
 			if errors.As(i.Err, &refused) && errors.Is(i.Err, fence.ErrStale) {
 				m.log.add(spectator.KindRefused, i.Tile, host, refused.Epoch, "a commit of %s under epoch %d was refused: epoch %d is at %s",

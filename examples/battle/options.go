@@ -32,6 +32,8 @@ type options struct {
 	hostList                  string // tile hosts, for the page's take-over button
 	only                      string // tile: which tiles this host claims, "0,2,5" or "all"
 	takeOver, noPage, verbose bool
+	chaos                     bool
+	chaosEvery                time.Duration
 	seed                      uint64
 }
 
@@ -81,7 +83,9 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions, and of chaos: the same one breaks the same things in the same order")
+	f.BoolVar(&o.chaos, "chaos", false, "break one thing after another while the battle is played: owners, connections, and with -stack local the servers")
+	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults; the next waits until every tile is well")
 	if err := fromEnvironment(f); err != nil {
 		fmt.Fprintln(out, "battle:", err)
 		return nil, errUsage
@@ -142,12 +146,13 @@ func (o *options) check(rest []string) error {
 		{"hosts", o.hosts, o.hosts >= 1 && o.hosts <= 16, "1 to 16"},
 		{"tick", o.tick, o.tick >= 10*time.Millisecond, "at least 10ms"},
 		{"duration", o.duration, o.duration >= 0, "zero or more"},
+		{"chaos-every", o.chaosEvery, o.chaosEvery >= 100*time.Millisecond, "at least 100ms"},
 	} {
 		if !c.ok {
 			return fmt.Errorf("-%s %v: want %s", c.flag, c.value, c.want)
 		}
 	}
-	if err := o.checkServers(); err != nil {
+	if err := errors.Join(o.checkChaos(), o.checkServers()); err != nil {
 		return err
 	}
 	if o.fanout == "" {
@@ -155,6 +160,17 @@ func (o *options) check(rest []string) error {
 	}
 	if o.contact == "" {
 		o.contact = o.listen
+	}
+	return nil
+}
+
+// checkChaos refuses chaos where nothing could survive it.
+func (o *options) checkChaos() error {
+	switch {
+	case o.chaos && o.command != "":
+		return fmt.Errorf("-chaos breaks what one process holds together: run the battle without an actor, not %s", o.command)
+	case o.chaos && o.hosts < 2:
+		return errors.New("-chaos kills tile hosts, and somebody has to take over: want at least -hosts 2")
 	}
 	return nil
 }

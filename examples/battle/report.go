@@ -55,6 +55,8 @@ type report struct {
 	Cards           int64            `json:"cards_played"`
 	Ledger          map[string]int64 `json:"ledger_outcomes"`
 
+	Chaos *chaosReport `json:"chaos,omitempty"`
+
 	Converged bool   `json:"converged"`
 	Why       string `json:"why_not,omitempty"`
 }
@@ -109,6 +111,9 @@ func (r *report) write(form string, out io.Writer) error {
 	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints", r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
 	line("ownership", "%d take-overs, %d batches put back, %d rebases", r.Takeovers, r.Reappended, r.Rebases)
 	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
+	if r.Chaos != nil {
+		r.Chaos.write(line)
+	}
 	if r.Converged {
 		line("converged", "yes: every client's view equals its owner's state")
 	} else {

@@ -21,13 +21,15 @@ import (
 // tower watches a battle for the page and the status line: who owns what comes from the owner hashes,
 // as any process may read them, the rest from the meters and hosts of this process.
 type tower struct {
-	store    fence.Store
-	world    []fence.TileID
-	contacts []string // of the tile hosts, for the take-over button
-	hosts    []*host  // those in this process
-	meters   *meters
-	relay    *relay.Relay // in this process, or nil
-	bots     int
+	store     fence.Store
+	authority fence.Authority
+	world     []fence.TileID
+	contacts  []string // of the tile hosts, for the take-over button
+	hosts     *hosts   // those in this process, or nil
+	meters    *meters
+	relay     *relay.Relay // in this process, or nil
+	chaos     *chaos       // nil: nothing is broken on purpose
+	bots      int
 
 	mu     sync.Mutex
 	status spectator.Status
@@ -112,7 +114,7 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 		now.Owner, now.Epoch, now.Seq, now.Tick = o.Contact, o.Epoch, o.Position.Seq, o.Tick
 	}
 	now.Processors = nil
-	for _, h := range t.hosts {
+	for _, h := range t.hosts.all() {
 		owned := h.tile(now.Tile)
 		if owned == nil {
 			continue
@@ -122,7 +124,7 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 			continue
 		}
 		now.Processors = append(now.Processors, spectator.Processor{Contact: h.contact, State: st.State.String(), Epoch: st.Epoch})
-		if st.State == tile.Serving && h.contact == now.Owner {
+		if st.State == tile.Serving && h.contact == now.Owner && h.line.is(flowing) {
 			if d, err := h.state(bounded, now.Tile); err == nil {
 				now.Digest, now.DigestSeq = d.Digest, d.Seq
 			}
@@ -135,13 +137,18 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 func (t *tower) Status() spectator.Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.status
+	s := t.status
+	if t.chaos != nil {
+		s.Chaos = t.chaos.status()
+	}
+	return s
 }
 
 // Events implements spectator.API.
 func (t *tower) Events(after uint64) []spectator.Event { return t.meters.log.after(after) }
 
-// TakeOver implements spectator.API: it asks the host after the owner to take the tile.
+// TakeOver implements spectator.API: it asks the host after the owner to take the tile, or the first after
+// that which answers.
 func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 	if len(t.contacts) < 2 {
 		return errors.New("there is no other tile host: start a second one")
@@ -150,7 +157,22 @@ func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 	if err != nil {
 		return err
 	}
-	next := t.contacts[(slices.Index(t.contacts, o.Contact)+1)%len(t.contacts)]
+	at := slices.Index(t.contacts, o.Contact)
+	for i := range len(t.contacts) - 1 {
+		if err = t.askToTake(ctx, t.contacts[(at+1+i)%len(t.contacts)], id); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// askTimeout is how long a host may take to answer; one that is paused never does.
+const askTimeout = time.Second
+
+// askToTake asks one host to take a tile over.
+func (t *tower) askToTake(ctx context.Context, next string, id fence.TileID) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+next+"/takeover?tile="+url.QueryEscape(id.String()), nil)
 	if err != nil {
 		return err
@@ -190,6 +212,10 @@ func (t *tower) line(since time.Duration) string {
 	if s.Latency.Samples > 0 {
 		latency = fmt.Sprintf("p50 %.1f p99 %.1f ms", s.Latency.P50, s.Latency.P99)
 	}
-	return fmt.Sprintf("%4.0fs  ticks %d  commits %.0f/s  watchers %d  commit→client %s  tiles %d/%d  owner epoch %s",
-		since.Seconds(), t.meters.ticks.Load(), s.Commits, s.Watchers, latency, owned, len(t.world), epochs)
+	trouble := ""
+	if t.chaos != nil {
+		trouble = t.chaos.line()
+	}
+	return fmt.Sprintf("%4.0fs  ticks %d  commits %.0f/s  watchers %d  commit→client %s  tiles %d/%d  owner epoch %s%s",
+		since.Seconds(), t.meters.ticks.Load(), s.Commits, s.Watchers, latency, owned, len(t.world), epochs, trouble)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay"
 )
 
 // Where the WebSockets are.
@@ -18,15 +17,17 @@ const (
 // errNotConverged is a battle after which some client did not see what the owners decided.
 var errNotConverged = errors.New("the views did not converge")
 
-// pageHandler serves the spectator page, the relay and the gateway at one address. A nil gateway is
+// pageHandler serves the spectator page, the relay, the gateway and the figures at one address. A nil gateway is
 // served elsewhere.
-func pageHandler(o *options, world []fence.TileID, t *tower, re *relay.Relay, gateway http.Handler) (http.Handler, error) {
+func pageHandler(o *options, world []fence.TileID, t *tower, re, gateway http.Handler) (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.Handle(viewPath, re.Handler())
+	mux.Handle(viewPath, re)
+	mux.HandleFunc("GET /metrics", t.meters.serve)
 	if gateway != nil {
 		mux.Handle(intentPath, gateway)
 	}
 	if o.noPage {
+		mux.Handle("/ownership", spectator.OwnershipHandler(t))
 		return mux, nil
 	}
 	w, err := spectator.NewWorld(viewPath, o.tick, world...)

@@ -278,6 +278,15 @@ func (th *theatre) Events(after uint64) []spectator.Event {
 	return append([]spectator.Event(nil), th.events[min(after, uint64(len(th.events))):]...)
 }
 
+func (th *theatre) Ownership(context.Context) ([]spectator.Ownership, error) {
+	var all []spectator.Ownership
+	for _, s := range th.Status().Tiles {
+		all = append(all, spectator.Ownership{Tile: s.Tile, Owner: s.Owner, Epoch: s.Epoch, Mints: int64(s.Epoch), State: "serving", Seq: s.Seq, Tick: s.Tick,
+			Since: time.Now().Add(-time.Minute).UnixMilli()})
+	}
+	return all, nil
+}
+
 func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
 	th.cast(th.t.Context(), id, "bob:7002", true)
 	return nil

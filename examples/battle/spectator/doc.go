@@ -13,6 +13,7 @@
 //	GET  /assets/…               its style, scripts and icon: embedded, nothing from any other host
 //	GET  /api/world              World: geometry, the relay's address, the tick
 //	GET  /api/status?after=ID    Report: Status as it is now, and the events after ID (all, without it)
+//	GET  /ownership              who owns what: {"at":…,"tiles":[Ownership…]}, for operators and the page's table
 //	POST /api/takeover?tile=ID   asks API.TakeOver; 202 with an empty object when it has begun
 //
 // Every error under /api is JSON, {"error":{"code":"…","message":"…"}}, with the codes of the Code

@@ -1,6 +1,7 @@
 package spectator
 
 import (
+	"context"
 	"crypto/rand"
 	"embed"
 	"encoding/json"
@@ -28,6 +29,7 @@ const (
 	CodeUnknownTile   Code = "unknown_tile"       // 404: not a tile of this world
 	CodeCrossOrigin   Code = "cross_origin"       // 403: asked by a page of another origin
 	CodeTakeOverFails Code = "takeover_failed"    // 409: API.TakeOver returned an error; the message is its text
+	CodeUnavailable   Code = "unavailable"        // 503: the servers behind the page could not be asked
 	CodeInternal      Code = "internal"           // 500: the API gave what JSON cannot say, such as NaN
 )
 
@@ -70,6 +72,7 @@ func Handler(world World, api API) (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/world", only(http.MethodGet, h.serveWorld))
 	mux.HandleFunc("/api/status", only(http.MethodGet, h.serveStatus))
+	mux.Handle("/ownership", OwnershipHandler(api))
 	mux.HandleFunc("/api/takeover", only(http.MethodPost, h.serveTakeOver))
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, CodeNotFound, "no such address")
@@ -137,6 +140,29 @@ func (h *handler) serveStatus(w http.ResponseWriter, r *http.Request) {
 	report.Status.At = time.Now().UnixMilli() // the page sets its clock by it, so it must not be a cached one
 	reply(w, http.StatusOK, report)
 }
+
+// OwnershipHandler serves GET /ownership alone, where there is no page.
+func OwnershipHandler(api API) http.Handler {
+	return only(http.MethodGet, func(w http.ResponseWriter, r *http.Request) {
+		bounded, cancel := context.WithTimeout(r.Context(), ownershipTimeout)
+		defer cancel()
+		tiles, err := api.Ownership(bounded)
+		if err != nil {
+			fail(w, http.StatusServiceUnavailable, CodeUnavailable, err.Error())
+			return
+		}
+		if tiles == nil {
+			tiles = []Ownership{}
+		}
+		reply(w, http.StatusOK, struct {
+			At    int64       `json:"at"` // server clock, milliseconds since 1970
+			Tiles []Ownership `json:"tiles"`
+		}{time.Now().UnixMilli(), tiles})
+	})
+}
+
+// ownershipTimeout bounds the question to the authority and the store.
+const ownershipTimeout = 2 * time.Second
 
 func (h *handler) serveTakeOver(w http.ResponseWriter, r *http.Request) {
 	tile, err := fence.ParseTileID(r.URL.Query().Get("tile"))

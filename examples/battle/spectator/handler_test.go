@@ -27,6 +27,7 @@ type canned struct {
 	status spectator.Status
 	events []spectator.Event
 	after  uint64
+	owned  []spectator.Ownership
 	taken  []fence.TileID
 	refuse error
 }
@@ -37,6 +38,8 @@ func (c *canned) Events(after uint64) []spectator.Event {
 	c.after = after
 	return c.events
 }
+
+func (c *canned) Ownership(context.Context) ([]spectator.Ownership, error) { return c.owned, c.refuse }
 
 func (c *canned) TakeOver(_ context.Context, tile fence.TileID) error {
 	c.taken = append(c.taken, tile)
@@ -114,6 +117,28 @@ func TestTakeOver(t *testing.T) {
 	var got failure
 	assert.Equal(t, http.StatusConflict, ask(t, "POST", url, &got).StatusCode)
 	assert.Equal(t, spectator.Error{Code: spectator.CodeTakeOverFails, Message: "no other host is alive"}, got.Error)
+}
+
+func TestOwnership(t *testing.T) {
+	api := &canned{}
+	s, tiles := serve(t, api)
+	var got struct {
+		At    int64
+		Tiles []spectator.Ownership
+	}
+	ask(t, "GET", s.URL+"/ownership", &got)
+	assert.NotNil(t, got.Tiles, "a list, also when it is empty")
+	api.owned = []spectator.Ownership{{Tile: tiles[0], Owner: "ann:7001", Epoch: 3, Since: 1700000000000, Mints: 2, State: "serving",
+		Position: "3/17/abc", Seq: 17, Tick: 40, Heat: 1.5}}
+	ask(t, "GET", s.URL+"/ownership", &got)
+	assert.Equal(t, api.owned, got.Tiles)
+	assert.InDelta(t, time.Now().UnixMilli(), got.At, 10_000)
+
+	api.refuse = errors.New("the authority cannot be asked")
+	var bad failure
+	assert.Equal(t, http.StatusServiceUnavailable, ask(t, "GET", s.URL+"/ownership", &bad).StatusCode)
+	assert.Equal(t, spectator.Error{Code: spectator.CodeUnavailable, Message: "the authority cannot be asked"}, bad.Error)
+	assert.Equal(t, http.StatusMethodNotAllowed, ask(t, "POST", s.URL+"/ownership", nil).StatusCode)
 }
 
 func TestTakeOverIsForThisPageOnly(t *testing.T) {

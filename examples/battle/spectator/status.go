@@ -16,6 +16,9 @@ type API interface {
 	// back as is remembered. More than 200 are cut to the last 200.
 	Events(after uint64) []Event
 
+	// Ownership lists the tiles in the order of the World: who owns each, since when, under which epoch.
+	Ownership(ctx context.Context) ([]Ownership, error)
+
 	// TakeOver makes somebody else take a tile from its owner and returns once that has begun, without
 	// waiting until it is done. The text of an error is shown to the person who asked. It is only called
 	// with tiles of the World.
@@ -35,6 +38,54 @@ type Status struct {
 
 	Latency Latency      `json:"latency"` // commit to client, as the bots measure it
 	Tiles   []TileStatus `json:"tiles"`
+
+	Chaos *Chaos `json:"chaos,omitempty"` // nil: nothing is broken on purpose
+}
+
+// Chaos is the breaking of things on purpose, one at a time.
+type Chaos struct {
+	Seed    uint64   `json:"seed"`    // the same seed breaks the same things in the same order
+	Faults  int      `json:"faults"`  // how many there have been, with the one under way
+	Systems []System `json:"systems"` // what can break besides the hosts
+	Fault   *Fault   `json:"fault"`   // the one under way, or the last until the next; nil before the first
+}
+
+// System is one part of the deployment, such as the coordination store.
+type System struct {
+	Name  string   `json:"name"`
+	Nodes []string `json:"nodes"` // its servers; one entry, or none, where there is nothing to tell apart
+}
+
+// Fault is something broken on purpose: from its beginning until it is healed, and on until every tile that
+// suffered is well again. Times are milliseconds since 1970, durations milliseconds.
+type Fault struct {
+	ID       uint64         `json:"id"`
+	Kind     string         `json:"kind"`             // two or three words, such as "owner killed"
+	Means    string         `json:"means"`            // one sentence: what happens, and what must happen now
+	Host     string         `json:"host,omitempty"`   // contact of the host that suffers
+	System   string         `json:"system,omitempty"` // name of the system that suffers
+	Node     string         `json:"node,omitempty"`   // which node of it
+	Suffer   []fence.TileID `json:"suffer"`           // tiles that are not yet well again
+	Began    int64          `json:"began"`
+	Lasts    int64          `json:"lasts"`              // how long it is meant to last; zero: over at once
+	Healed   int64          `json:"healed,omitempty"`   // when what was broken was put right; zero: not yet
+	Over     int64          `json:"over,omitempty"`     // when the last tile was well again; zero: not yet
+	Recovery float64        `json:"recovery,omitempty"` // from the beginning until the last tile was well
+	Summary  string         `json:"summary,omitempty"`  // one sentence about the recovery, once it is over
+}
+
+// Ownership answers an operator's questions about one tile. What is not known is zero or empty.
+type Ownership struct {
+	Tile     fence.TileID `json:"tile"`
+	Owner    string       `json:"owner"` // contact; empty: nobody, as far as the coordination store knows
+	Epoch    fence.Epoch  `json:"epoch"`
+	Since    int64        `json:"since"`    // when the epoch was minted, by the authority's clock, milliseconds since 1970
+	Mints    int64        `json:"mints"`    // how many epochs were minted for the tile, ever
+	State    string       `json:"state"`    // tile.State's name of the owner's processor, where this process runs it
+	Position string       `json:"position"` // where the tile's history ends: epoch, sequence and chain
+	Seq      fence.Seq    `json:"seq"`
+	Tick     fence.Tick   `json:"tick"`
+	Heat     float64      `json:"heat"` // events a tick, averaged over the last ones
 }
 
 // Latency summarises a distribution of durations in milliseconds. No samples: unknown.
@@ -79,6 +130,7 @@ const (
 	KindRefused   Kind = "refused"    // a commit of Owner under Epoch was refused as stale
 	KindStoodDown Kind = "stood-down" // Owner, which held Epoch, has stood down
 	KindFault     Kind = "fault"      // something broke, or was broken on purpose
+	KindRecovered Kind = "recovered"  // what the Fault of the same number had broken is well again
 	KindNote      Kind = "note"
 )
 
@@ -90,7 +142,8 @@ type Event struct {
 	Tile  fence.TileID `json:"tile,omitempty"`
 	Owner string       `json:"owner,omitempty"` // contact of the process it is about
 	Epoch fence.Epoch  `json:"epoch,omitempty"`
-	Text  string       `json:"text"` // one short sentence, shown as it is
+	Fault uint64       `json:"fault,omitempty"` // Fault.ID, of an event of KindFault or KindRecovered
+	Text  string       `json:"text"`            // one short sentence, shown as it is
 }
 
 // Report is the body of GET /api/status.
