@@ -33,8 +33,10 @@ func ExampleHost() {
 	_ = north.Own(plaza, harbour)
 	fmt.Println(north.Await(ctx, plaza, harbour))
 
+	loser := north.Processor(plaza)
 	_ = south.TakeOver(plaza)
 	fmt.Println(south.Await(ctx, plaza))
+	<-loser.Superseded() // its next commit is refused, and says by whom it was replaced
 	_, err := north.Submit(ctx, tile.Intent{Tile: plaza, Actor: "ann"})
 	fmt.Println(err)
 	outcome, err := south.Submit(ctx, tile.Intent{Tile: plaza, Actor: "ann"})
