@@ -23,9 +23,10 @@ import (
 // runningHost is a host under Run, and what it said.
 type runningHost struct {
 	*tile.Host
-	stop context.CancelFunc
-	err  error
-	done chan struct{}
+	contact string
+	stop    context.CancelFunc
+	err     error
+	done    chan struct{}
 
 	mu        sync.Mutex
 	announced []fence.Owner
@@ -34,11 +35,17 @@ type runningHost struct {
 	rules     map[fence.TileID]*ledgerRules // the latest of each tile
 }
 
-// host starts a host. What cfg has of hooks and Announce is replaced by a record of the calls.
-func (w *world) host(contact string, cfg tile.HostConfig) *runningHost {
+// host starts a host. What cfg has of hooks and Announce is replaced by a record of the calls; gossip hears
+// the announcements too.
+func (w *world) host(contact string, cfg tile.HostConfig, gossip ...func(fence.Owner)) *runningHost {
 	w.t.Helper()
-	h := &runningHost{done: make(chan struct{}), rules: map[fence.TileID]*ledgerRules{}}
-	cfg.Announce = func(o fence.Owner) { h.note(func() { h.announced = append(h.announced, o) }) }
+	h := &runningHost{contact: contact, done: make(chan struct{}), rules: map[fence.TileID]*ledgerRules{}}
+	cfg.Announce = func(o fence.Owner) {
+		h.note(func() { h.announced = append(h.announced, o) })
+		for _, g := range gossip {
+			g(o)
+		}
+	}
 	cfg.Hooks.Ended = func(i tile.EndInfo) { h.note(func() { h.ended = append(h.ended, i) }) }
 	cfg.Hooks.Promoted = func(i tile.PromotionInfo) { h.note(func() { h.promoted = append(h.promoted, i) }) }
 	var err error

@@ -1,0 +1,216 @@
+package tile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// cluster is several hosts on the same back ends, and the gossip between them: what they announce, highest
+// epoch first.
+type cluster struct {
+	w      *world
+	random *rand.Rand
+	hosts  []*runningHost
+
+	mu     sync.Mutex
+	owners map[fence.TileID]fence.Owner
+}
+
+// seeded is a source of randomness whose seed is printed, and can be given by TILE_SEED.
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	if s, err := strconv.ParseUint(os.Getenv("TILE_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	t.Logf("again with: TILE_SEED=%d go test -race -run '^%s$' ./tile", seed, t.Name())
+	return rand.New(rand.NewPCG(seed, seed))
+}
+
+func (w *world) cluster(n int, random *rand.Rand, cfg tile.HostConfig) *cluster {
+	c := &cluster{w: w, random: random, owners: map[fence.TileID]fence.Owner{}}
+	cfg.Tile.Handover = func(ctx context.Context, o tile.Handover) error { return c.at(o.To).Accept(ctx, o) }
+	for i := range n {
+		h := w.host(fmt.Sprintf("host-%d:1", i), cfg, c.learn)
+		c.hosts = append(c.hosts, h)
+	}
+	return c
+}
+
+// at is the host at a contact.
+func (c *cluster) at(contact string) *runningHost {
+	var i int
+	_, _ = fmt.Sscanf(contact, "host-%d:1", &i)
+	return c.hosts[i]
+}
+
+func (c *cluster) learn(o fence.Owner) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.Epoch >= c.owners[o.Tile].Epoch {
+		c.owners[o.Tile] = o
+	}
+}
+
+// submit routes an intent as a gateway does: by gossip, then by what it is told.
+func (c *cluster) submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	var err error
+	for range 200 {
+		c.mu.Lock()
+		contact := c.owners[in.Tile].Contact
+		c.mu.Unlock()
+		for range 5 {
+			if contact == "" {
+				contact = c.hosts[rand.IntN(len(c.hosts))].contact
+			}
+			var o stream.Outcome
+			if o, err = c.at(contact).Submit(ctx, in); err == nil {
+				return o, nil
+			}
+			redirect, away := errors.AsType[*tile.RedirectError](err)
+			unresolved, unknown := errors.AsType[*tile.UnresolvedError](err)
+			switch {
+			case away:
+				contact = redirect.Contact
+			case unknown:
+				contact = unresolved.Contact // the same ActionID: one outcome
+			default:
+				return 0, err
+			}
+			if contact == "" {
+				break
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return 0, err
+}
+
+// servers lists the hosts that serve a tile.
+func (c *cluster) servers(id fence.TileID) (by []*runningHost) {
+	for _, h := range c.hosts {
+		if s, ok := h.TileStatus(id); ok && s.State == tile.Serving {
+			by = append(by, h)
+		}
+	}
+	return by
+}
+
+// oneServer is the only host that serves a tile, and the one the authority and the store name.
+func (c *cluster) oneServer(t *testing.T, id fence.TileID) *runningHost {
+	t.Helper()
+	by := c.servers(id)
+	require.Len(t, by, 1, "tile %s", id)
+	g, err := c.w.authority.Lookup(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, by[0].contact, g.Contact)
+	o, err := c.w.store.Owner(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, g.Epoch, o.Epoch)
+	return by[0]
+}
+
+// words is a tile's history, as the next owner would fold it.
+func (c *cluster) words(t *testing.T, id fence.TileID) []string {
+	t.Helper()
+	h, err := stream.Recover(t.Context(), c.w.log, id)
+	require.NoError(t, err)
+	var rules ledgerRules
+	game, err := tile.OpenSnapshot(h.Snapshot.Blob)
+	require.NoError(t, err)
+	require.NoError(t, rules.Restore(game))
+	for i := range h.Entries {
+		b, err := stream.DecodeBatch(h.Entries[i].Payload)
+		require.NoError(t, err)
+		require.NoError(t, rules.Apply(h.Entries[i].Tick, b.Events))
+	}
+	return rules.words
+}
+
+func (c *cluster) end(t *testing.T) {
+	var all sync.WaitGroup
+	for _, h := range c.hosts {
+		all.Go(func() { h.end(t) })
+	}
+	all.Wait()
+}
+
+// traffic submits n intents, each an action with a word of its own, spread over a time and the tiles, while
+// meddle is called at random times. Each must be applied, and be in its tile's history once.
+func (c *cluster) traffic(t *testing.T, ids []fence.TileID, n int, over time.Duration, meddle func()) {
+	var all sync.WaitGroup
+	said := map[fence.TileID][]string{}
+	ended := make(chan struct{})
+	for i := range n {
+		id, after := ids[c.random.IntN(len(ids))], time.Duration(c.random.Int64N(int64(over)))
+		word := fmt.Sprint("w", i)
+		said[id] = append(said[id], word)
+		all.Go(func() {
+			time.Sleep(after)
+			o, err := c.submit(t.Context(), tile.Intent{Tile: id, ActionID: word, Body: []byte(word)})
+			assert.NoError(t, err)
+			assert.Equal(t, stream.Applied, o)
+		})
+	}
+	var meddler sync.WaitGroup
+	meddler.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Duration(c.random.Int64N(int64(500 * time.Millisecond)))):
+				meddle()
+			}
+		}
+	})
+	all.Wait()
+	close(ended)
+	meddler.Wait()
+	time.Sleep(5 * time.Second)
+	for _, id := range ids {
+		words := c.words(t, id)
+		slices.Sort(words)
+		slices.Sort(said[id])
+		require.Equal(t, said[id], words, "tile %s", id)
+	}
+}
+
+func TestHostsRouteIntentsWhileTilesMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.cluster(3, seeded(t), tile.HostConfig{})
+		ids := tiles(12)
+		for i, id := range ids {
+			require.NoError(t, c.hosts[i%3].Own(id))
+			require.NoError(t, c.hosts[i%3].Await(t.Context(), id))
+		}
+		moves := 0
+		c.traffic(t, ids, 600, time.Minute, func() {
+			moves++
+			assert.NoError(t, c.hosts[c.random.IntN(3)].TakeOver(ids[c.random.IntN(len(ids))]))
+		})
+		assert.Greater(t, moves, 100, "too little happened")
+		for _, id := range ids {
+			h := c.oneServer(t, id)
+			c.mu.Lock()
+			assert.Equal(t, h.contact, c.owners[id].Contact, "gossip was corrected by side effect")
+			c.mu.Unlock()
+		}
+		c.end(t)
+	})
+}
