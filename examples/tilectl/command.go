@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// command is one thing tilectl does.
+type command struct {
+	name  string // one or two words
+	takes string // its arguments, for people
+	says  string // what it does, one line
+	needs needs  // back ends
+	tiles int    // tiles it takes: so many, or anyTiles
+	run   func(ctx context.Context, t *tool, tiles []string) error
+}
+
+// anyTiles is any number of tiles, none meaning all.
+const anyTiles = -1
+
+var commands = []command{
+	{"tiles", "[tile…]", "who owns what, since when, at which epoch; stream length, trim floor and who holds it", needCoordination | needAuthority, anyTiles, listTiles},
+	{"tile", "<tile>", "everything that is known of one tile", needCoordination | needAuthority, 1, showTile},
+	{"tail", "<tile>", "a tile's batches, as they are committed, until Ctrl-C (-from SEQ begins earlier)", needCoordination, 1, tail},
+	{"deadletters", "<tile>", "stream entries that could not be read, with their fields", needCoordination, 1, listDeadLetters},
+	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
+	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)", needCheckpoints, 1, showCheckpoint},
+	{"checkpoint verify", "[tile…]", "reads durable snapshots and compares their checksums", needCheckpoints, anyTiles, verifyCheckpoints},
+	{"checkpoint restore", "<tile>", "puts a tile back to its durable snapshot (-force: also if somebody owns it)", needCoordination | needAuthority | needCheckpoints, 1, restoreCheckpoint},
+}
+
+// find picks the command a command line begins with.
+func find(args []string) (*command, []string, error) {
+	for i := range commands {
+		words := strings.Fields(commands[i].name)
+		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
+			return &commands[i], args[len(words):], nil
+		}
+	}
+	if len(args) == 0 {
+		return nil, nil, &usageError{"say what to do"}
+	}
+	return nil, nil, &usageError{fmt.Sprintf("there is no command %q", strings.Join(args[:min(2, len(args))], " "))}
+}
+
+// arguments checks the tiles on the command line.
+func (c *command) arguments(args []string) ([]string, error) {
+	if c.tiles != anyTiles && len(args) != c.tiles {
+		return nil, &usageError{fmt.Sprintf("%s takes %d tiles, not %d", c.name, c.tiles, len(args))}
+	}
+	for _, a := range args {
+		if _, err := fence.ParseTileID(a); err != nil {
+			return nil, &usageError{err.Error()}
+		}
+	}
+	return args, nil
+}
+
+// options is the command line.
+type options struct {
+	redis, postgres, table, dynamodb, checkpoints string
+	json, blob, force                             bool
+	from                                          uint64
+	timeout                                       time.Duration
+	args                                          []string
+}
+
+func parse(args []string, errs io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("tilectl", flag.ContinueOnError)
+	f.SetOutput(errs)
+	f.Usage = func() { usage(f, errs) }
+	f.StringVar(&o.redis, "redis", os.Getenv("TILECTL_REDIS"), "coordination Redis Cluster, `host:port,…` ($TILECTL_REDIS)")
+	f.StringVar(&o.postgres, "postgres", os.Getenv("TILECTL_POSTGRES"), "epoch authority, a PostgreSQL `URL` ($TILECTL_POSTGRES)")
+	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
+	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"), "endpoint of the checkpoint store, a `URL` ($TILECTL_DYNAMODB)")
+	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
+	f.BoolVar(&o.json, "json", false, "one JSON object a line")
+	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
+	f.BoolVar(&o.force, "force", false, "checkpoint restore: take the tile from the owner it has")
+	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")
+	// Flags may stand before, between and after the words.
+	for {
+		if err := f.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return nil, err
+			}
+			return nil, &usageError{err.Error()}
+		}
+		if f.NArg() == 0 {
+			return o, nil
+		}
+		o.args = append(o.args, f.Arg(0))
+		args = f.Args()[1:]
+	}
+}
+
+func usage(f *flag.FlagSet, w io.Writer) {
+	fmt.Fprint(w, "tilectl looks at the tiles of a Tilefence deployment.\n\n  tilectl [flags] <command> [tile…]\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(w, "  %-28s %s\n", strings.TrimSpace(c.name+" "+c.takes), c.says)
+	}
+	fmt.Fprint(w, "\nFlags:\n\n")
+	f.PrintDefaults()
+}

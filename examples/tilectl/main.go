@@ -1,0 +1,79 @@
+// Tilectl answers an operator's questions about tiles, and restores one from its checkpoint.
+//
+//	tilectl -redis 127.0.0.1:7000 -postgres postgres://… tiles
+//	tilectl -redis 127.0.0.1:7000 tail 85283083fffffff
+//
+// tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
+// All but "checkpoint restore" only read. The status is 0 when all went well, 1 when something failed or
+// is damaged, 2 for a wrong command line.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// Statuses of the program.
+const (
+	statusOK     = 0
+	statusFailed = 1
+	statusUsage  = 2
+)
+
+// usageError is a wrong command line.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+// errDamaged ends the program with status 1 after the damage has been shown.
+var errDamaged = errors.New("something is damaged")
+
+// run is the program; its result is the exit status.
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
+	o, err := parse(args, errs)
+	if err == nil {
+		err = execute(ctx, o, out, errs)
+	}
+	var usage *usageError
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp), errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return statusOK
+	case errors.As(err, &usage):
+		fmt.Fprintf(errs, "tilectl: %v (tilectl -h lists the commands)\n", err)
+		return statusUsage
+	case errors.Is(err, errDamaged):
+	default:
+		fmt.Fprintln(errs, "tilectl:", err)
+	}
+	return statusFailed
+}
+
+// execute opens what the command needs and runs it.
+func execute(ctx context.Context, o *options, out, errs io.Writer) error {
+	c, rest, err := find(o.args)
+	if err != nil {
+		return err
+	}
+	if rest, err = c.arguments(rest); err != nil {
+		return err
+	}
+	t := &tool{options: o, out: out, errs: errs}
+	defer t.close()
+	if err := t.open(ctx, c.needs); err != nil {
+		return err
+	}
+	return c.run(ctx, t, rest)
+}

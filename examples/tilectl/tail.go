@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// entryRow is one committed batch.
+type entryRow struct {
+	Seq       fence.Seq           `json:"seq"`
+	Epoch     fence.Epoch         `json:"epoch"`
+	Chain     fence.Chain         `json:"chain"`
+	Tick      fence.Tick          `json:"tick"`
+	Committed int64               `json:"committed_ms"`
+	Kind      string              `json:"kind"` // batch, install or rebase
+	Events    int                 `json:"events"`
+	Bytes     int                 `json:"bytes"`
+	Outcomes  []stream.Resolution `json:"outcomes,omitempty"`
+	Problem   string              `json:"problem,omitempty"`
+}
+
+// pollEvery is how often a quiet tile is read.
+const pollEvery = 100 * time.Millisecond
+
+// tail prints a tile's batches until ctx ends.
+func tail(ctx context.Context, t *tool, args []string) error {
+	id, err := fence.ParseTileID(args[0])
+	if err != nil {
+		return err
+	}
+	after := fence.Seq(t.options.from)
+	if after == 0 {
+		last, err := t.log.Last(ctx, id)
+		if err != nil {
+			return err
+		}
+		after = last.Seq
+	}
+	if !t.options.json {
+		fmt.Fprintf(t.out, "%-12s  %10s  %6s  %-16s  %8s  %-7s  %6s  %8s\n", "COMMITTED", "SEQ", "EPOCH", "CHAIN", "TICK", "KIND", "EVENTS", "BYTES")
+	}
+	var previous fence.Position
+	for {
+		chunks, err := t.log.Read(ctx, []stream.Cursor{{Tile: id, After: after}})
+		if err == nil {
+			err = chunks[0].Err
+		}
+		if err != nil {
+			return err
+		}
+		for i := range chunks[0].Entries {
+			e := &chunks[0].Entries[i]
+			t.printEntry(id, e, previous)
+			after, previous = e.Seq, e.Position
+		}
+		if p := chunks[0].Poison; p != nil {
+			fmt.Fprintf(t.errs, "tile %s: sequence %d cannot be read: %s\n", id, p.Seq, p.Reason)
+			after, previous = p.Seq, fence.Position{}
+		}
+		if len(chunks[0].Entries) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Position) {
+	r := entryRow{Seq: e.Seq, Epoch: e.Epoch, Chain: e.Chain, Tick: e.Tick, Committed: e.Committed, Kind: "batch", Events: e.Events, Bytes: len(e.Payload)}
+	var problems []error
+	if err := e.Verify(id); err != nil {
+		problems = append(problems, err)
+	}
+	switch {
+	case e.Rebase:
+		r.Kind = "rebase"
+	case e.Events == 0:
+		r.Kind = "install"
+	default:
+		if b, err := stream.DecodeBatch(e.Payload); err != nil {
+			problems = append(problems, err)
+		} else {
+			r.Outcomes = b.Resolutions
+		}
+	}
+	if !previous.IsZero() && !e.Rebase && e.Prev != previous {
+		problems = append(problems, fmt.Errorf("follows %s, not the entry before it", e.Prev))
+	}
+	if err := errors.Join(problems...); err != nil {
+		r.Problem = err.Error()
+	}
+	if t.options.json {
+		_ = json.NewEncoder(t.out).Encode(&r) // whoever reads may have gone
+		return
+	}
+	fmt.Fprintf(t.out, "%-12s  %10d  %6d  %s  %8d  %-7s  %6d  %8d\n", time.UnixMilli(r.Committed).UTC().Format("15:04:05.000"),
+		r.Seq, r.Epoch, r.Chain, r.Tick, r.Kind, r.Events, r.Bytes)
+	if r.Problem != "" {
+		fmt.Fprintf(t.out, "              ! %s\n", r.Problem)
+	}
+}
+
+// letterRow is one dead letter.
+type letterRow struct {
+	Seq    fence.Seq         `json:"seq"`
+	Epoch  fence.Epoch       `json:"epoch"`
+	Reason string            `json:"reason"`
+	Fields map[string][]byte `json:"fields"`
+}
+
+func listDeadLetters(ctx context.Context, t *tool, args []string) error {
+	id, err := fence.ParseTileID(args[0])
+	if err != nil {
+		return err
+	}
+	letters, damage := t.log.DeadLetters(ctx, id)
+	rows := make([]letterRow, len(letters))
+	for i, l := range letters {
+		rows[i] = letterRow{Seq: l.Seq, Epoch: l.Epoch, Reason: l.Reason, Fields: map[string][]byte{}}
+		for name, value := range l.Fields {
+			rows[i].Fields[name] = []byte(value)
+		}
+	}
+	err = printTable(t, "SEQ EPOCH FIELDS REASON", rows, func(r *letterRow) []any {
+		names := make([]string, 0, len(r.Fields))
+		for name, value := range r.Fields {
+			names = append(names, fmt.Sprintf("%q(%d)", name, len(value)))
+		}
+		slices.Sort(names)
+		return []any{r.Seq, r.Epoch, fmt.Sprint(names), r.Reason}
+	})
+	return errors.Join(err, damage)
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// tileRow is one tile: what the authority says, and what coordination does.
+type tileRow struct {
+	Tile        fence.TileID    `json:"tile"`
+	State       string          `json:"state"`           // owned, released, silent, unrecorded, never owned
+	Owner       string          `json:"owner,omitempty"` // contact
+	Epoch       fence.Epoch     `json:"epoch"`
+	Since       int64           `json:"since_ms,omitempty"`
+	Mints       int64           `json:"mints,omitempty"`
+	Seq         fence.Seq       `json:"seq"`
+	Chain       fence.Chain     `json:"chain"`
+	Tick        fence.Tick      `json:"tick"`
+	Entries     int             `json:"entries"`
+	Memory      int64           `json:"memory_bytes"`
+	Floor       fence.Seq       `json:"floor"`
+	Held        stream.Consumer `json:"floor_held_by,omitempty"` // empty: the snapshot
+	Snapshot    fence.Seq       `json:"snapshot_seq"`
+	SnapshotAt  int64           `json:"snapshot_ms,omitempty"`
+	DeadLetters int             `json:"dead_letters"`
+	Problem     string          `json:"problem,omitempty"`
+
+	marks map[stream.Consumer]stream.Mark
+	size  int // bytes of the snapshot
+}
+
+// rowOf puts both views of a tile together.
+func rowOf(g fence.Grant, s *stream.Stat) tileRow {
+	floor, held := s.Floor()
+	r := tileRow{Tile: s.Tile, Owner: g.Contact, Epoch: g.Epoch, Since: g.Minted, Mints: g.Mints, Seq: s.Last.Seq, Chain: s.Last.Chain,
+		Tick: s.Owner.Tick, Entries: s.Entries, Memory: s.Memory, Floor: floor, Held: held, Snapshot: s.Snapshot.Seq,
+		SnapshotAt: s.Snapshot.Taken, DeadLetters: s.DeadLetters, marks: s.Marks, size: s.Snapshot.Size}
+	switch {
+	case g.Epoch == 0 && s.Owner.Present():
+		r.State, r.Owner, r.Epoch = "unrecorded", s.Owner.Contact, s.Owner.Epoch
+		r.Problem = "the owner hash names an owner the authority knows nothing of: was the authority restored?"
+	case g.Epoch == 0:
+		r.State = "never owned"
+	case !g.Held():
+		r.State = "released"
+	case !s.Owner.Present():
+		r.State = "silent"
+	default:
+		r.State = "owned"
+	}
+	switch {
+	case s.Err != nil:
+		r.Problem = s.Err.Error()
+	case g.Epoch > 0 && s.Owner.Epoch > g.Epoch:
+		r.Problem = fmt.Sprintf("the owner hash is at epoch %d: was the authority restored to an older state?", s.Owner.Epoch)
+	case g.Held() && s.Owner.Present() && s.Owner.Epoch < g.Epoch:
+		r.Problem = fmt.Sprintf("a take-over is under way: the owner hash still names %s, epoch %d", s.Owner.Contact, s.Owner.Epoch)
+	}
+	return r
+}
+
+// pageSize is how many tiles are asked for at once.
+const pageSize = 500
+
+func listTiles(ctx context.Context, t *tool, args []string) error {
+	var rows []tileRow
+	if len(args) > 0 {
+		for _, a := range args {
+			row, err := t.row(ctx, a)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row)
+		}
+		return t.printTiles(rows)
+	}
+	var after fence.TileID
+	for {
+		grants, err := t.authority.List(ctx, after, pageSize)
+		if err != nil {
+			return err
+		}
+		page, err := t.rows(ctx, grants)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, page...)
+		if len(grants) < pageSize {
+			return t.printTiles(rows)
+		}
+		after = grants[len(grants)-1].Tile
+	}
+}
+
+// rows describes granted tiles.
+func (t *tool) rows(ctx context.Context, grants []fence.Grant) ([]tileRow, error) {
+	tiles := make([]fence.TileID, len(grants))
+	for i := range grants {
+		tiles[i] = grants[i].Tile
+	}
+	stats, err := t.log.Stat(ctx, tiles)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]tileRow, len(grants))
+	for i := range grants {
+		rows[i] = rowOf(grants[i], &stats[i])
+	}
+	return rows, nil
+}
+
+// row describes one tile, which may never have been owned.
+func (t *tool) row(ctx context.Context, name string) (tileRow, error) {
+	id, err := fence.ParseTileID(name)
+	if err != nil {
+		return tileRow{}, err
+	}
+	g, err := t.authority.Lookup(ctx, id)
+	if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
+		return tileRow{}, err
+	}
+	g.Tile = id
+	rows, err := t.rows(ctx, []fence.Grant{g})
+	if err != nil {
+		return tileRow{}, err
+	}
+	return rows[0], nil
+}
+
+func (t *tool) printTiles(rows []tileRow) error {
+	err := printTable(t, "TILE STATE OWNER EPOCH SINCE MINTS SEQ ENTRIES MEMORY FLOOR HELD-BY DEAD", rows, func(r *tileRow) []any {
+		return []any{r.Tile, r.State, r.Owner, r.Epoch, millis(r.Since), r.Mints, r.Seq, r.Entries, size(r.Memory), r.Floor, holder(r), r.DeadLetters}
+	})
+	for i := range rows {
+		if rows[i].Problem != "" {
+			fmt.Fprintf(t.errs, "tile %s: %s\n", rows[i].Tile, rows[i].Problem)
+		}
+	}
+	return err
+}
+
+func holder(r *tileRow) string {
+	switch {
+	case r.Snapshot == 0:
+		return ""
+	case r.Held == "":
+		return "snapshot"
+	}
+	return string(r.Held)
+}
+
+func showTile(ctx context.Context, t *tool, args []string) error {
+	r, err := t.row(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	if t.options.json {
+		return t.printTiles([]tileRow{r})
+	}
+	fmt.Fprintf(t.out, "tile      %s, %s\n", r.Tile, r.State)
+	fmt.Fprintf(t.out, "owner     %v at epoch %d, since %s; its epoch was minted %d times\n", dash(r.Owner), r.Epoch, moment(r.Since), r.Mints)
+	fmt.Fprintf(t.out, "position  sequence %d, chain %s, tick %d\n", r.Seq, r.Chain, r.Tick)
+	fmt.Fprintf(t.out, "stream    %d entries, %s, floor %d held by %v\n", r.Entries, size(r.Memory), r.Floor, dash(holder(&r)))
+	fmt.Fprintf(t.out, "snapshot  sequence %d, %s, taken %s\n", r.Snapshot, size(int64(r.size)), moment(r.SnapshotAt))
+	for _, c := range stream.Consumers() {
+		if m, ok := r.marks[c]; ok {
+			fmt.Fprintf(t.out, "mark      %-10s sequence %d, %d behind, moved %s\n", c, m.Seq, max(r.Seq, m.Seq)-m.Seq, moment(m.Moved))
+		}
+	}
+	fmt.Fprintf(t.out, "letters   %d dead\n", r.DeadLetters)
+	if r.Problem != "" {
+		fmt.Fprintf(t.out, "problem   %s\n", r.Problem)
+	}
+	return nil
+}
