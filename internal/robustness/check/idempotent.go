@@ -39,8 +39,8 @@ func IdempotentCommits(t *Tile) []Violation {
 	}
 	for i := range t.Operations {
 		o := &t.Operations[i]
-		if o.Kind == history.Commit && !o.Commit.Refresh() && o.Result.Outcome == history.Refused && o.Result.Reason != "stale" &&
-			o.Result.Current.Position == o.Commit.Next {
+		if o.Kind == history.Commit && !o.Commit.Refresh() && o.Result.Outcome == history.Refused &&
+			o.Result.Reason != "stale" && o.Result.Reason != "noowner" && o.Result.Current.Position == o.Commit.Next {
 			found = append(found, violation(o.Returned, "%s was refused as %s although it is the last entry", o.Commit.Next, o.Result.Reason))
 		}
 	}

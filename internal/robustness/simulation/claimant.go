@@ -1,0 +1,170 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// claimant is one run of a tile.TileProcessor in a process of its own.
+type claimant struct {
+	*tile.TileProcessor
+	name    string // of the run, as recorded
+	contact string
+	host    *host
+	stop    context.CancelFunc
+	done    chan struct{}
+	killed  bool // set by the world's own goroutine
+}
+
+// ended reports whether Run has returned.
+func (c *claimant) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// start runs another processor for a tile.
+func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
+	w.mu.Lock()
+	n := len(w.claimants[id]) + 1
+	w.mu.Unlock()
+	contact := fmt.Sprintf("host-%d:7000", n%5)
+	name := fmt.Sprintf("%s/%s#%d", id, contact, n)
+	h := newHost(w.net, name, w.seed)
+	ctx, stop := context.WithCancel(context.Background())
+	c := &claimant{name: name, contact: contact, host: h, stop: stop, done: make(chan struct{})}
+	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
+		Hooks: w.recorder.Hooks(name, contact, tile.Hooks{Healed: w.healed})}
+	change(&cfg)
+	s := store{cluster: w.cluster, host: h}
+	seams := tile.Seams{
+		Authority: w.recorder.Authority(name, &authority{registry: w.registry, host: h}),
+		Store:     w.recorder.Store(name, &s),
+		Log:       &log{s},
+	}
+	p, err := tile.New(id, contact, seams, &ledger{}, &cfg)
+	if err != nil {
+		panic(err) // the arguments are constants
+	}
+	c.TileProcessor = p
+	w.mu.Lock()
+	w.claimants[id] = append(w.claimants[id], c)
+	w.mu.Unlock()
+	w.running.Go(func() {
+		defer close(c.done)
+		err := p.Run(ctx)
+		w.recorder.Ended(name, contact, id, err)
+		w.ended(c, id, err)
+	})
+	return c
+}
+
+// ended notes an end that no fault explains.
+func (w *world) ended(c *claimant, id fence.TileID, err error) {
+	excusable := err == nil || errors.Is(err, tile.ErrSuperseded) || errors.Is(err, fence.ErrLost) ||
+		errors.Is(err, fence.ErrNotApplied) || errors.Is(err, fence.ErrUnknownOutcome) || errors.Is(err, fence.ErrUnconfirmed)
+	if !excusable {
+		w.fail(id, "%s ended: %v", c.name, err)
+	}
+}
+
+// crash kills a claimant's process.
+func (w *world) crash(c *claimant) {
+	c.killed = true
+	c.host.kill()
+	c.stop()
+}
+
+// living lists a tile's claimants whose process runs, oldest first.
+func (w *world) living(id fence.TileID) []*claimant {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var living []*claimant
+	for _, c := range w.claimants[id] {
+		if !c.ended() && !c.killed {
+			living = append(living, c)
+		}
+	}
+	return living
+}
+
+// server is the claimant that serves a tile, as far as it knows; the newest if several do, nil if none.
+func (w *world) server(id fence.TileID) *claimant {
+	living := w.living(id)
+	for i := len(living) - 1; i >= 0; i-- {
+		if s := living[i].Status().State; s == tile.Serving || s == tile.Healing {
+			return living[i]
+		}
+	}
+	return nil
+}
+
+// gateway sends actions to a tile until ctx ends, each until it has an outcome or nobody could tell.
+func (w *world) gateway(ctx context.Context, id fence.TileID, n int) {
+	h := newHost(w.net, fmt.Sprintf("gateway %s %d", id, n), w.seed)
+	name := fmt.Sprintf("gateway-%d", n)
+	for i := 0; ctx.Err() == nil; i++ {
+		action := fmt.Sprintf("%x-%d-%d", uint64(id)&0xff, n, i)
+		for range 8 {
+			if w.submit(ctx, id, name, action, h) || ctx.Err() != nil {
+				break
+			}
+			_ = sleep(ctx, time.Duration(h.intN(int(time.Second))))
+		}
+		_ = sleep(ctx, time.Duration(h.intN(int(600*time.Millisecond))))
+	}
+}
+
+// submit sends an action once; true if it has an outcome.
+func (w *world) submit(ctx context.Context, id fence.TileID, client, action string, h *host) bool {
+	living := w.living(id)
+	if len(living) == 0 {
+		return false
+	}
+	to := living[len(living)-1]
+	if h.intN(4) == 0 {
+		to = living[h.intN(len(living))]
+	}
+	in := tile.Intent{Tile: id, ActionID: action, Actor: client, Body: []byte(action)}
+	end := w.recorder.Submit(client, &in, to.contact)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if h.travel(ctx) != nil || to.host.awake() != nil {
+		end(0, errNoAnswer)
+		return false
+	}
+	o, err := to.Submit(ctx, in)
+	if to.host.awake() != nil {
+		o, err = 0, errKilled
+	}
+	end(o, err)
+	if err == nil {
+		w.answered(id, o)
+	}
+	return err == nil
+}
+
+// answered counts outcomes.
+func (w *world) answered(fence.TileID, stream.Outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Actions++
+}
+
+func (w *world) healed(i tile.HealInfo) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i.Rebased {
+		w.stats.Rebases++
+	}
+	w.stats.Reappended += i.Reappended
+}

@@ -1,0 +1,28 @@
+// Package simulation runs the real tile.TileProcessor over a simulated coordination store and a simulated
+// authority, breaks both at random, records what everybody asked and saw, and judges the record with package
+// check. Under testing/synctest a minute of faults takes some 20 ms.
+//
+// # What is simulated
+//
+// Three nodes hold a memfence.State of every tile. The master answers before its replicas know; they follow
+// with a lag, or not at all. A failover promotes either replica with whatever it has. The old master may be
+// dead, asleep (and, when it wakes, first do what waits in its sockets and then answer until it learns), or
+// cut off but reachable by some clients. Requests are lost, delayed by seconds and delivered all the same,
+// and applied without an answer. Owner hashes expire and are deleted. Claimants take over, are paused, killed
+// and drained; the authority is unreachable and, with Options.Restores, put back to an older state.
+// A function flush is not simulated: it changes nothing, since a missing function never runs.
+//
+// # Seeds
+//
+//	TILEFENCE_SEED=17 go test -run TestProtocolKeepsItsPromises ./internal/robustness/simulation
+//	TILEFENCE_SEEDS=20000 go test -timeout 1h -run TestProtocolKeepsItsPromises ./internal/robustness/simulation
+//
+// The first reruns one seed, the second runs the first 20,000. A seed gives the same run again as far as no
+// two things happen at the same nanosecond: all delays are drawn to the nanosecond from sources that depend
+// on the seed and on who waits, so that hardly any do.
+//
+// # Mutants
+//
+// Options.Mutant takes one rule out of the store or the authority. The tests require that the checks notice
+// each within a few seeds, and name the checks that did.
+package simulation

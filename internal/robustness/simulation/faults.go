@@ -1,0 +1,206 @@
+package simulation
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// breaker breaks one kind of thing at a time.
+type breaker struct {
+	*world
+	rng *rand.Rand
+}
+
+// fault is one thing that can go wrong. It returns when it is over.
+type fault struct {
+	name     string
+	failover bool
+	cause    func(ctx context.Context)
+}
+
+// run causes faults until ctx ends, one after the other.
+func (b *breaker) run(ctx context.Context, faults []fault) {
+	for b.rest(ctx, 200*time.Millisecond, 3*time.Second) {
+		f := faults[b.rng.IntN(len(faults))]
+		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover})
+		b.count(f.name)
+		f.cause(ctx)
+		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover, Over: true})
+	}
+}
+
+// rest waits between least and most; false once ctx has ended.
+func (b *breaker) rest(ctx context.Context, least, most time.Duration) bool {
+	return sleep(ctx, least+time.Duration(b.rng.Int64N(int64(most-least)))) == nil
+}
+
+// storeFaults are what happens to the coordination store.
+func (b *breaker) storeFaults() []fault {
+	return []fault{
+		{"kill master", true, b.killMaster},
+		{"pause master", true, b.pauseMaster},
+		{"isolate master", true, b.isolateMaster},
+		{"cut a replica, then kill master", true, func(ctx context.Context) {
+			b.cutReplicas(ctx)
+			b.killMaster(ctx)
+		}},
+		{"cut replicas", false, func(ctx context.Context) {
+			b.cutReplicas(ctx)
+			b.rest(ctx, 0, 2*time.Second)
+			b.mendReplicas()
+		}},
+		{"pause master for a moment", false, func(ctx context.Context) {
+			m, _ := b.cluster.masterNow()
+			b.cluster.pause(m)
+			b.rest(ctx, 10*time.Millisecond, time.Second)
+			b.cluster.wake(m)
+		}},
+		{"delete owner keys", false, func(context.Context) {
+			for _, id := range b.tiles {
+				b.cluster.deleteOwner(id)
+			}
+		}},
+	}
+}
+
+// promote gives the master a successor.
+func (b *breaker) promote() {
+	b.recorder.Fault(history.FaultInfo{Name: "a replica is promoted", Failover: true})
+	b.cluster.promote()
+}
+
+func (b *breaker) killMaster(ctx context.Context) {
+	m, _ := b.cluster.masterNow()
+	b.cluster.set(m, func(n *node) { n.down = true })
+	b.rest(ctx, 300*time.Millisecond, 2*time.Second)
+	b.promote()
+	b.rest(ctx, 0, 3*time.Second)
+	b.cluster.rejoin(m)
+}
+
+// pauseMaster lets a master sleep until it has a successor. When it wakes it first does what it was asked
+// before, and goes on answering until it learns.
+func (b *breaker) pauseMaster(ctx context.Context) {
+	m, _ := b.cluster.masterNow()
+	b.cluster.pause(m)
+	b.rest(ctx, 300*time.Millisecond, 2*time.Second)
+	b.promote()
+	b.rest(ctx, 0, 5*time.Second)
+	b.recorder.Fault(history.FaultInfo{Name: "old master wakes", Failover: true})
+	b.cluster.wake(m)
+	b.rest(ctx, 0, 2*time.Second)
+	b.cluster.rejoin(m)
+}
+
+// isolateMaster gives the master a successor while some clients still reach it.
+func (b *breaker) isolateMaster(ctx context.Context) {
+	m, _ := b.cluster.masterNow()
+	b.cutReplicas(ctx)
+	b.rest(ctx, 300*time.Millisecond, 2*time.Second)
+	b.promote()
+	b.rest(ctx, 0, 3*time.Second)
+	b.cluster.rejoin(m)
+}
+
+// cutReplicas stops replication to one replica or both.
+func (b *breaker) cutReplicas(ctx context.Context) {
+	both := b.rng.IntN(2) == 0
+	m, _ := b.cluster.masterNow()
+	for i := range nodes {
+		if i != m {
+			b.cluster.set(i, func(n *node) { n.cut = true })
+			if !both {
+				break
+			}
+		}
+	}
+	b.rest(ctx, 100*time.Millisecond, 2*time.Second)
+}
+
+func (b *breaker) mendReplicas() {
+	for i := range nodes {
+		b.cluster.set(i, func(n *node) { n.cut = false })
+	}
+}
+
+// ownerFaults are what happens to claimants and to the authority.
+func (b *breaker) ownerFaults(restores bool) []fault {
+	faults := []fault{
+		{"take over", false, func(context.Context) { b.start(b.tile(), func(*tile.Config) {}) }},
+		{"kill owner", false, b.killOwner},
+		{"pause owner", false, func(ctx context.Context) { b.pauseOwner(ctx, false) }},
+		{"pause owner and take over", false, func(ctx context.Context) { b.pauseOwner(ctx, true) }},
+		{"drain owner", false, b.drainOwner},
+		{"authority unreachable", false, func(ctx context.Context) {
+			b.registry.setDown(true)
+			b.rest(ctx, 200*time.Millisecond, 3*time.Second)
+			b.registry.setDown(false)
+		}},
+	}
+	if restores {
+		faults = append(faults, fault{"authority restored", false, b.restoreAuthority})
+	}
+	return faults
+}
+
+func (b *breaker) tile() fence.TileID { return b.tiles[b.rng.IntN(len(b.tiles))] }
+
+// someClaimant is mostly the one that serves.
+func (b *breaker) someClaimant(id fence.TileID) *claimant {
+	living := b.living(id)
+	if len(living) == 0 {
+		return b.start(id, func(*tile.Config) {})
+	}
+	if s := b.server(id); s != nil && b.rng.IntN(4) > 0 {
+		return s
+	}
+	return living[b.rng.IntN(len(living))]
+}
+
+func (b *breaker) killOwner(ctx context.Context) {
+	id := b.tile()
+	b.crash(b.someClaimant(id))
+	b.rest(ctx, 0, 2*time.Second)
+	b.start(id, func(*tile.Config) {})
+}
+
+// pauseOwner stops a claimant, sometimes for longer than its owner hash lives.
+func (b *breaker) pauseOwner(ctx context.Context, takeOver bool) {
+	id := b.tile()
+	c := b.someClaimant(id)
+	c.host.pause()
+	b.rest(ctx, 100*time.Millisecond, ownerTTL)
+	if takeOver {
+		b.start(id, func(*tile.Config) {})
+	}
+	b.rest(ctx, 100*time.Millisecond, ownerTTL)
+	c.host.resume()
+}
+
+func (b *breaker) drainOwner(ctx context.Context) {
+	id := b.tile()
+	c := b.someClaimant(id)
+	c.stop()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	b.start(id, func(*tile.Config) {})
+}
+
+// restoreAuthority puts a tile's row back to one of its last.
+func (b *breaker) restoreAuthority(context.Context) {
+	id := b.tile()
+	row, ok := b.registry.older(id, b.rng, 3)
+	if !ok {
+		return
+	}
+	done := b.recorder.Restored("campaign", id, row)
+	b.registry.restore(row)
+	done()
+}

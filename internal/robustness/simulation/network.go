@@ -1,0 +1,183 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+var (
+	errNoAnswer = errors.New("no answer")
+	errKilled   = errors.New("the process was killed")
+	errDown     = errors.New("connection refused")
+)
+
+// maxDelay is how late a delayed request arrives at most.
+const maxDelay = 8 * time.Second
+
+// readTimeout is how long a client library waits for an answer by itself.
+const readTimeout = time.Second
+
+// network carries requests. While it is bad, some are lost, some arrive late, and some answers are lost.
+type network struct {
+	bad     atomic.Bool
+	delayed sync.WaitGroup
+}
+
+// host is the machine of one client process, which can be paused and killed.
+type host struct {
+	net *network
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	resumed chan struct{} // closed while the host runs
+	killed  bool
+	route   int // node it takes for the master
+}
+
+func newHost(net *network, name string, seed uint64) *host {
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(name)) // never fails
+	h := &host{net: net, rng: rand.New(rand.NewPCG(seed, sum.Sum64())), resumed: make(chan struct{})}
+	close(h.resumed)
+	return h
+}
+
+func (h *host) pause() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.resumed:
+		h.resumed = make(chan struct{})
+	default:
+	}
+}
+
+func (h *host) resume() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.resumed:
+	default:
+		close(h.resumed)
+	}
+}
+
+func (h *host) kill() {
+	h.mu.Lock()
+	h.killed = true
+	h.mu.Unlock()
+	h.resume()
+}
+
+// awake waits while the host is paused. It is an error once the host was killed.
+func (h *host) awake() error {
+	h.mu.Lock()
+	resumed := h.resumed
+	h.mu.Unlock()
+	<-resumed
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.killed {
+		return errKilled
+	}
+	return nil
+}
+
+func (h *host) intN(n int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rng.IntN(n)
+}
+
+// travel is the time of one way: 50 µs to 3 ms, to the nanosecond, so that hardly two things ever happen at
+// the same instant and a seed gives the same order again.
+func (h *host) travel(ctx context.Context) error {
+	return sleep(ctx, 50*time.Microsecond+time.Duration(h.intN(int(3*time.Millisecond))))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fate is what becomes of one request.
+type fate int
+
+const (
+	arrives fate = iota
+	isLost
+	isLate
+	answerIsLost
+)
+
+func (h *host) fate() fate {
+	if !h.net.bad.Load() {
+		return arrives
+	}
+	switch h.intN(60) {
+	case 0:
+		return isLost
+	case 1, 2:
+		return isLate
+	case 3, 4:
+		return answerIsLost
+	}
+	return arrives
+}
+
+// ask sends a request and waits for its answer. deliver runs it at its destination: true if it was answered,
+// false if nothing comes back. It may be called after ask has returned.
+func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver func() (bool, error)) error {
+	failed := func(outcome, why error) error {
+		return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: why}
+	}
+	if err := h.awake(); err != nil {
+		return failed(fence.ErrNotApplied, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if ctx.Err() != nil {
+		return failed(fence.ErrNotApplied, context.Cause(ctx))
+	}
+	fate := h.fate()
+	if fate == isLate {
+		late := time.Duration(h.intN(int(maxDelay)))
+		h.net.delayed.Go(func() {
+			time.Sleep(late)
+			_, _ = deliver() // nobody waits for the answer
+		})
+	}
+	if fate == isLost || fate == isLate {
+		<-ctx.Done()
+		return failed(fence.ErrUnknownOutcome, errNoAnswer)
+	}
+	if h.travel(ctx) != nil {
+		return failed(fence.ErrNotApplied, errNoAnswer)
+	}
+	answered, err := deliver()
+	if err != nil {
+		return failed(fence.ErrNotApplied, err)
+	}
+	if !answered || fate == answerIsLost || h.travel(ctx) != nil {
+		<-ctx.Done()
+		_ = h.awake() // a paused process learns of the timeout when it continues
+		return failed(fence.ErrUnknownOutcome, errNoAnswer)
+	}
+	if err := h.awake(); err != nil {
+		return failed(fence.ErrUnknownOutcome, err)
+	}
+	return nil
+}

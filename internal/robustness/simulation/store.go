@@ -1,0 +1,157 @@
+package simulation
+
+import (
+	"context"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// store is one client's way to the cluster: a fence.Store.
+type store struct {
+	cluster *cluster
+	host    *host
+}
+
+var _ fence.Store = (*store)(nil)
+
+// at runs f on a tile's copy at the node that the client takes for the master. f may run long after at has
+// returned, when nobody reads what it found any more. The node and its reign are what a confirmation needs.
+func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy)) (n, reign int, err error) {
+	n = s.find()
+	err = s.host.ask(ctx, op, tile, func() (bool, error) {
+		c := s.cluster
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		reign = c.reign
+		node := c.nodes[n]
+		switch {
+		case node.down:
+			return false, errDown
+		case node.paused:
+			node.inbox = append(node.inbox, func() { c.run(n, tile, write, f) })
+			return false, nil
+		case n != c.master && n != c.old:
+			return false, errDown // a replica redirects; the client finds the master with its next request
+		}
+		c.run(n, tile, write, f)
+		return true, nil
+	})
+	if err != nil {
+		s.lose()
+	}
+	return n, reign, err
+}
+
+// find is the node that this client takes for the master. It learns of a failover by chance, and when a
+// request fails.
+func (s *store) find() int {
+	learns := s.host.intN(8) == 0
+	master, _ := s.cluster.masterNow()
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	if learns {
+		s.host.route = master
+	}
+	return s.host.route
+}
+
+func (s *store) lose() {
+	if s.host.intN(3) == 0 {
+		return
+	}
+	master, _ := s.cluster.masterNow()
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	s.host.route = master
+}
+
+// answer is what one request found. It is written once, at the node.
+type answer struct {
+	receipt fence.Receipt
+	reason  error
+	current fence.Owner
+}
+
+func (s *store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, replicas int,
+	f func(*tileCopy) (fence.Receipt, error)) (fence.Receipt, error) {
+	a := &answer{}
+	n, reign, err := s.at(ctx, op, tile, true, func(t *tileCopy) {
+		a.receipt, a.reason = f(t)
+		if a.reason != nil {
+			a.current = t.Owner
+			a.current.Tile, a.current.Position = tile, t.Last()
+			return
+		}
+		t.version++
+		if op != "snapshot" {
+			t.expires = time.Now().Add(s.cluster.ttl)
+		}
+	})
+	switch {
+	case err != nil:
+		return fence.Receipt{}, err
+	case a.reason != nil:
+		return fence.Receipt{}, &fence.RefusedError{Reason: a.reason, Tile: tile, Epoch: epoch, Current: a.current}
+	case replicas == 0:
+		return a.receipt, nil
+	}
+	if s.host.travel(ctx) != nil {
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: tile, Receipt: a.receipt, Want: nodes - 1}
+	}
+	got, want := s.cluster.confirm(n, reign)
+	a.receipt.Replicas = got
+	if replicas > 0 {
+		want = replicas
+	}
+	if got < want {
+		s.lose()
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: tile, Receipt: a.receipt, Want: want}
+	}
+	return a.receipt, nil
+}
+
+// Commit implements fence.Store.
+func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+	if err := c.Validate(); err != nil {
+		return fence.Receipt{}, err
+	}
+	return s.write(ctx, "commit", c.Tile, c.Epoch, c.Replicas, func(t *tileCopy) (fence.Receipt, error) {
+		return s.cluster.mutant.commit(&t.State, &c, time.Now().UnixMilli())
+	})
+}
+
+// Rebase implements fence.Store.
+func (s *store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	if err := r.Validate(); err != nil {
+		return fence.Receipt{}, err
+	}
+	return s.write(ctx, "rebase", r.Tile, r.Epoch, r.Replicas, func(t *tileCopy) (fence.Receipt, error) {
+		return s.cluster.mutant.rebase(&t.State, &r, time.Now().UnixMilli())
+	})
+}
+
+// SaveSnapshot implements fence.Store.
+func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
+	if err := w.Validate(); err != nil {
+		return err
+	}
+	_, err := s.write(ctx, "snapshot", w.Tile, w.Position.Epoch, 0, func(t *tileCopy) (fence.Receipt, error) {
+		return fence.Receipt{}, t.SaveSnapshot(&w, time.Now().UnixMilli())
+	})
+	return err
+}
+
+// Owner implements fence.Store.
+func (s *store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
+	found := &fence.Owner{Tile: tile}
+	_, _, err := s.at(ctx, "owner", tile, false, func(t *tileCopy) {
+		if t.Owner.Present() {
+			*found = t.Owner
+		}
+	})
+	if err != nil {
+		return fence.Owner{}, unread(err)
+	}
+	return *found, nil
+}

@@ -1,0 +1,238 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/check"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+const (
+	tickInterval = 100 * time.Millisecond
+	ownerTTL     = 3 * time.Second
+	quiet        = 2 * time.Second // at the beginning, without faults
+)
+
+// Options say what is simulated. The zero value is the protocol as it is, one tile, for a minute.
+type Options struct {
+	Mutant   Mutant
+	Tiles    int           // default 1
+	Duration time.Duration // of the faults, in simulated time. Default 60 s.
+	Restores bool          // put the authority back to older states, too
+}
+
+// Stats count what happened in a run.
+type Stats struct {
+	Actions    int            // that got an outcome
+	Rebases    int            // of serving owners
+	Reappended int            // batches put back
+	Faults     map[string]int // by name
+	Claimants  int
+}
+
+// Result is one run.
+type Result struct {
+	History    *history.History
+	Violations []check.Violation
+	Stats      Stats
+}
+
+// world is one simulated run.
+type world struct {
+	seed     uint64
+	net      *network
+	cluster  *cluster
+	registry *registry
+	records  *history.Memory
+	recorder *history.Recorder
+	tiles    []fence.TileID
+	running  sync.WaitGroup // processors
+
+	mu         sync.Mutex
+	claimants  map[fence.TileID][]*claimant
+	stats      Stats
+	violations []check.Violation
+}
+
+// Run simulates one run. It must be called in a bubble of testing/synctest; equal seeds and options give
+// equal runs, as far as nothing happens at the same nanosecond.
+func Run(seed uint64, o Options) Result {
+	if o.Tiles == 0 {
+		o.Tiles = 1
+	}
+	if o.Duration == 0 {
+		o.Duration = time.Minute
+	}
+	w := newWorld(seed, &o)
+	ctx, stopGateways := context.WithCancel(context.Background())
+	var gateways sync.WaitGroup
+	for _, id := range w.tiles {
+		w.start(id, func(*tile.Config) {})
+		for n := range 2 {
+			gateways.Go(func() { w.gateway(ctx, id, n) })
+		}
+	}
+	time.Sleep(quiet)
+	w.breakThings(&o)
+	stopGateways()
+	gateways.Wait()
+	w.settle()
+	for _, id := range w.tiles {
+		w.finish(id)
+	}
+	for _, id := range w.tiles {
+		for _, c := range w.living(id) {
+			w.crash(c)
+		}
+	}
+	w.running.Wait()
+	return w.judge()
+}
+
+func newWorld(seed uint64, o *Options) *world {
+	w := &world{seed: seed, net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant), registry: newRegistry(o.Mutant),
+		records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{}, stats: Stats{Faults: map[string]int{}}}
+	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, history.FakeTime())
+	auditor := w.recorder.Auditor("auditor", nil, nil)
+	w.cluster.observe = func(id fence.TileID, t *tileCopy) {
+		auditor.Observe(&stream.Chunk{Tile: id, Entries: t.Entries, Owner: t.Owner})
+	}
+	for i := range o.Tiles {
+		w.tiles = append(w.tiles, fence.TileID(0x85283083fffffff+uint64(i)<<32))
+	}
+	return w
+}
+
+// breakThings runs the faults.
+func (w *world) breakThings(o *Options) {
+	w.net.bad.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), o.Duration)
+	defer cancel()
+	var breakers sync.WaitGroup
+	stores := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 1))}
+	owners := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 2))}
+	breakers.Go(func() { stores.run(ctx, stores.storeFaults()) })
+	breakers.Go(func() { owners.run(ctx, owners.ownerFaults(o.Restores)) })
+	breakers.Wait()
+}
+
+// settle mends everything and waits until nothing is under way any more.
+func (w *world) settle() {
+	w.net.bad.Store(false)
+	w.registry.setDown(false)
+	for i := range nodes {
+		if m, _ := w.cluster.masterNow(); i == m {
+			w.cluster.wake(i)
+			w.cluster.set(i, func(n *node) { n.down, n.cut = false, false })
+		} else {
+			w.cluster.rejoin(i)
+		}
+	}
+	w.net.delayed.Wait()
+	for _, id := range w.tiles {
+		for _, c := range w.living(id) {
+			c.host.resume()
+		}
+	}
+	time.Sleep(15 * time.Second) // longer than any patience of a processor
+}
+
+// finish requires that the tile serves again, and records where it stands.
+func (w *world) finish(id fence.TileID) {
+	if len(w.living(id)) == 0 {
+		w.start(id, func(*tile.Config) {})
+	}
+	h := newHost(w.net, fmt.Sprintf("finisher %s", id), w.seed)
+	served := false
+	for i := 0; i < 30 && !served; i++ {
+		served = w.submit(context.Background(), id, "finisher", fmt.Sprintf("last-%d", i), h)
+	}
+	if !served {
+		w.fail(id, "the tile does not serve after the faults are over")
+	}
+	time.Sleep(3 * time.Second)
+	w.recordFinal(id)
+	for _, c := range w.living(id) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err := c.Inspect(ctx, func(rules tile.Rules, at fence.Position) {
+			state, _ := rules.Snapshot()
+			w.recorder.Held(c.name, id, at, fence.Checksum(state))
+		})
+		cancel()
+		if err != nil && !c.ended() {
+			w.fail(id, "%s neither serves nor has ended: it is %s", c.name, c.Status().State)
+		}
+	}
+}
+
+// recordFinal reads a tile's end from the true master.
+func (w *world) recordFinal(id fence.TileID) {
+	var f history.FinalTile
+	w.cluster.mu.Lock()
+	w.cluster.run(w.cluster.master, id, false, func(t *tileCopy) {
+		f = finalOf(id, t)
+	})
+	w.cluster.mu.Unlock()
+	w.registry.mu.Lock()
+	row := w.registry.row(id)
+	w.registry.mu.Unlock()
+	if row.Epoch > 0 {
+		f.Row = history.Grant{Epoch: row.Epoch, Contact: row.Contact, ID: row.ID.String()}
+	}
+	w.recorder.Final(id, f)
+}
+
+// finalOf folds what a copy holds.
+func finalOf(id fence.TileID, t *tileCopy) history.FinalTile {
+	f := history.FinalTile{End: history.Position(t.Last()), Owner: history.Owner{Epoch: t.Owner.Epoch, Contact: t.Owner.Contact,
+		Position: history.Position(t.Owner.Position), Tick: t.Owner.Tick}}
+	game := &ledger{}
+	var from fence.Seq
+	if t.Snapshot != nil {
+		from = t.Snapshot.Seq
+		if state, err := tile.OpenSnapshot(t.Snapshot.Blob); err == nil {
+			_ = game.Restore(state) // takes any bytes
+		}
+	}
+	for i := range t.Entries {
+		e := &t.Entries[i]
+		f.Entries = append(f.Entries, history.EntryOf(id, e))
+		if b, err := stream.DecodeBatch(e.Payload); err == nil && e.Seq > from && !e.Rebase {
+			_ = game.Apply(e.Tick, b.Events) // takes any events of this game
+		}
+	}
+	state, _ := game.Snapshot() // never fails
+	f.State, f.Applied = fence.Checksum(state), append([]string{}, game.applied...)
+	return f
+}
+
+// judge runs the checks.
+func (w *world) judge() Result {
+	h := history.Join(w.records.Records())
+	r := Result{History: h, Violations: w.violations, Stats: w.stats}
+	r.Violations = append(r.Violations, check.EnoughTraffic(h, 2, 2)...)
+	r.Violations = append(r.Violations, check.Run(h, check.All())...)
+	for _, id := range w.tiles {
+		r.Stats.Claimants += len(w.claimants[id])
+	}
+	return r
+}
+
+func (w *world) fail(id fence.TileID, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violations = append(w.violations, check.Violation{Check: "serves again", Tile: id, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (w *world) count(fault string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Faults[fault]++
+}
