@@ -1,0 +1,139 @@
+package gossip
+
+import (
+	"cmp"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+)
+
+// Config holds the optional settings of a Node. Nil and the zero value are valid.
+type Config struct {
+	// Bind is the IP address and port to listen on, UDP and TCP; port 0 lets the system choose. Empty means
+	// 0.0.0.0:7946.
+	Bind string
+
+	// Advertise is the IP address and port under which the others reach this node, where it is not the one
+	// it listens on. Empty means Bind's, or for 0.0.0.0 a private address of this machine.
+	Advertise string
+
+	// Seeds are addresses (host:port) of members to join. Any one that is alive will do; those that are not
+	// members are tried again for as long as the node runs. Its own address may be among them.
+	Seeds []string
+
+	// Label keeps groups apart that could reach each other: members of another label are not talked to. At
+	// most 255 bytes.
+	Label string
+
+	// SecretKey encrypts and authenticates everything with AES-GCM: 16, 24 or 32 bytes, the same on all
+	// members. Empty: anybody who reaches the port is believed.
+	SecretKey []byte
+
+	// Timing is how fast news travel and deaths are found. Its zero value is for a local network.
+	Timing Timing
+
+	// Notify is called for each event of another member, see route.Event. It must return in the end: Run
+	// waits for it. Nil ignores events.
+	Notify func(route.Event)
+
+	Logger *slog.Logger // nil discards; memberlist's own lines go to debug
+}
+
+// Timing is how fast news travel and deaths are found. Zero fields mean the value for a local network, given
+// in brackets, with which a death is found in about five seconds.
+type Timing struct {
+	ProbeInterval    time.Duration // between probes of one member after the other (1 s)
+	ProbeTimeout     time.Duration // for the answer to a probe, a little more than the slowest round trip (500 ms)
+	GossipInterval   time.Duration // between packets with news, to three members each (200 ms)
+	PushPullInterval time.Duration // between exchanges of whole maps, with one member each; longer above 32 members (30 s)
+	RejoinInterval   time.Duration // between attempts to reach seeds and members that are missing (10 s)
+	StreamTimeout    time.Duration // for an exchange of maps (10 s)
+	LeaveTimeout     time.Duration // for telling the others that this node leaves (5 s)
+}
+
+// Fast finds a death in about a second. It suits members that are a few milliseconds apart and are not
+// starved of CPU: one that does not answer for a second is taken for dead.
+func Fast() Timing {
+	return Timing{ProbeInterval: 200 * time.Millisecond, ProbeTimeout: 100 * time.Millisecond, GossipInterval: 50 * time.Millisecond,
+		PushPullInterval: time.Second, RejoinInterval: time.Second, StreamTimeout: 5 * time.Second, LeaveTimeout: 2 * time.Second}
+}
+
+func (t Timing) withDefaults() Timing {
+	return Timing{
+		ProbeInterval:    cmp.Or(t.ProbeInterval, time.Second),
+		ProbeTimeout:     cmp.Or(t.ProbeTimeout, 500*time.Millisecond),
+		GossipInterval:   cmp.Or(t.GossipInterval, 200*time.Millisecond),
+		PushPullInterval: cmp.Or(t.PushPullInterval, 30*time.Second),
+		RejoinInterval:   cmp.Or(t.RejoinInterval, 10*time.Second),
+		StreamTimeout:    cmp.Or(t.StreamTimeout, 10*time.Second),
+		LeaveTimeout:     cmp.Or(t.LeaveTimeout, 5*time.Second),
+	}
+}
+
+func (t Timing) validate() error {
+	for _, d := range []time.Duration{t.ProbeInterval, t.ProbeTimeout, t.GossipInterval, t.PushPullInterval, t.RejoinInterval,
+		t.StreamTimeout, t.LeaveTimeout} {
+		if d < time.Millisecond {
+			return &fence.ArgumentError{Field: "Timing", Value: d, Want: "at least a millisecond each, or zero for the default"}
+		}
+	}
+	if t.ProbeTimeout > t.ProbeInterval {
+		return &fence.ArgumentError{Field: "ProbeTimeout", Value: t.ProbeTimeout, Want: "at most the ProbeInterval"}
+	}
+	return nil
+}
+
+// settings is a Config that is complete and parsed.
+type settings struct {
+	Config
+	bind      netip.AddrPort
+	advertise netip.AddrPort // not valid: the one bound to
+}
+
+func (c *Config) settings() (settings, error) {
+	var s settings
+	if c != nil {
+		s.Config = *c
+	}
+	s.Bind = cmp.Or(s.Bind, "0.0.0.0:7946")
+	s.Seeds, s.SecretKey = slices.Clone(s.Seeds), slices.Clone(s.SecretKey)
+	s.Timing = s.Timing.withDefaults()
+	if s.Notify == nil {
+		s.Notify = func(route.Event) {}
+	}
+	if s.Logger == nil {
+		s.Logger = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if s.bind, err = netip.ParseAddrPort(s.Bind); err != nil {
+		return s, &fence.ArgumentError{Field: "Bind", Value: s.Bind, Want: "an IP address and port, such as 10.0.0.7:7946"}
+	}
+	if s.bind.Addr() == netip.IPv6Unspecified() && s.Advertise == "" {
+		return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise, Want: "an IP address and port that others can reach, when bound to all of IPv6"}
+	}
+	if s.Advertise != "" {
+		s.advertise, err = netip.ParseAddrPort(s.Advertise)
+		if err != nil || s.advertise.Port() == 0 || s.advertise.Addr().IsUnspecified() {
+			return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise, Want: "an IP address and port that others can reach"}
+		}
+	}
+	for _, seed := range s.Seeds {
+		if _, _, err := net.SplitHostPort(seed); err != nil {
+			return s, &fence.ArgumentError{Field: "Seeds", Value: seed, Want: "host:port"}
+		}
+	}
+	switch len(s.SecretKey) {
+	case 0, 16, 24, 32:
+	default:
+		return s, &fence.ArgumentError{Field: "SecretKey", Value: len(s.SecretKey), Want: "16, 24 or 32 bytes"}
+	}
+	if len(s.Label) > 255 {
+		return s, &fence.ArgumentError{Field: "Label", Value: s.Label, Want: "at most 255 bytes"}
+	}
+	return s, s.Timing.validate()
+}

@@ -1,0 +1,38 @@
+package gossip
+
+import (
+	"github.com/hashicorp/memberlist"
+
+	"github.com/tilefence/tilefence/fence/route"
+)
+
+// Between puts something between a node and the network.
+func (n *Node) Between(wrap func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport) {
+	n.between = wrap
+}
+
+// LimitState makes maps travel in parts of limit bytes.
+func (n *Node) LimitState(limit int) { n.state.limit = limit }
+
+// Receive gives a node the bytes of a packet, and Merge those of a map.
+func (n *Node) Receive(b []byte) { delegate{n}.NotifyMsg(b) }
+func (n *Node) Merge(b []byte)   { delegate{n}.MergeRemoteState(b, false) }
+
+// Packet is what a node would put into a packet, and State what it would send as its map.
+func (n *Node) Packet(limit int) [][]byte { return delegate{n}.GetBroadcasts(3, limit) }
+func (n *Node) State() []byte             { return delegate{n}.LocalState(false) }
+
+// The codec.
+var (
+	EncodeEntries  = encodeEntries
+	EncodeFarewell = encodeFarewell
+	ErrMalformed   = errMalformed
+)
+
+func Decode(b []byte) ([]route.Entry, string, error) {
+	m, err := decode(b)
+	return m.entries, m.leaving, err
+}
+
+// Seal appends the right sum to anything.
+func Seal(b []byte) []byte { return seal(b) }

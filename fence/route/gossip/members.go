@@ -1,0 +1,174 @@
+package gossip
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/tilefence/tilefence/fence/route"
+)
+
+const (
+	lostFor = time.Hour // how long a member that died is looked for
+	maxLost = 256       // how many of them
+)
+
+// members is who takes part, as memberlist tells it. It implements memberlist.EventDelegate and
+// memberlist.AliveDelegate, which are called under memberlist's lock: nothing here calls memberlist or
+// waits.
+type members struct {
+	self string // name
+
+	mu      sync.Mutex
+	ended   bool              // nothing that memberlist still says counts
+	alive   map[string]member // by name
+	leaving map[string]bool   // those of the living that have said farewell
+	lost    map[string]time.Time
+	events  []route.Event
+	wake    chan struct{} // has room for one
+}
+
+type member struct{ contact, addr string }
+
+func newMembers(self string) *members {
+	return &members{self: self, alive: make(map[string]member), leaving: make(map[string]bool), lost: make(map[string]time.Time),
+		wake: make(chan struct{}, 1)}
+}
+
+// NotifyAlive implements memberlist.AliveDelegate: a member without a contact is none of ours.
+func (m *members) NotifyAlive(n *memberlist.Node) error { return route.ValidateContact(string(n.Meta)) }
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (m *members) NotifyJoin(n *memberlist.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended {
+		return
+	}
+	m.alive[n.Name] = member{contact: string(n.Meta), addr: n.Address()}
+	delete(m.lost, n.Address())
+	m.tell(route.Joined, n)
+}
+
+// NotifyUpdate implements memberlist.EventDelegate. A member's contact is for life.
+func (m *members) NotifyUpdate(*memberlist.Node) {}
+
+// NotifyLeave implements memberlist.EventDelegate. It is called for those who left and those who died.
+func (m *members) NotifyLeave(n *memberlist.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended {
+		return
+	}
+	delete(m.alive, n.Name)
+	if m.leaving[n.Name] {
+		delete(m.leaving, n.Name)
+		m.tell(route.Left, n)
+		return
+	}
+	if n.Name != m.self && len(m.lost) < maxLost {
+		m.lost[n.Address()] = time.Now()
+	}
+	m.tell(route.Died, n)
+}
+
+// tell needs the lock.
+func (m *members) tell(kind route.EventKind, n *memberlist.Node) {
+	if n.Name == m.self {
+		return
+	}
+	m.events = append(m.events, route.Event{Kind: kind, Member: route.Member{Contact: string(n.Meta), Name: n.Name}})
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// farewell notes that a member is leaving, and reports whether that is news of a living member.
+func (m *members) farewell(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.alive[name]; !ok || m.leaving[name] || name == m.self {
+		return false
+	}
+	m.leaving[name] = true
+	return true
+}
+
+// deliver calls notify for each event until ctx is done.
+func (m *members) deliver(ctx context.Context, notify func(route.Event)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wake:
+		}
+		for _, e := range m.takeEvents() {
+			if ctx.Err() != nil {
+				return
+			}
+			notify(e)
+		}
+	}
+}
+
+// end forgets everybody. memberlist has timers that outlive it.
+func (m *members) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	clear(m.alive)
+}
+
+func (m *members) takeEvents() []route.Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events := m.events
+	m.events = nil
+	return events
+}
+
+func (m *members) list() []route.Member {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]route.Member, 0, len(m.alive))
+	for name, who := range m.alive {
+		all = append(all, route.Member{Contact: who.contact, Name: name})
+	}
+	slices.SortFunc(all, route.CompareMembers)
+	return all
+}
+
+func (m *members) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.alive)
+}
+
+// has reports whether a living member has the address.
+func (m *members) has(addr string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, who := range m.alive {
+		if who.addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// someLost returns the address of one member that died, empty without any.
+func (m *members) someLost() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.lost, func(_ string, died time.Time) bool { return time.Since(died) > lostFor })
+	if len(m.lost) == 0 {
+		return ""
+	}
+	return slices.Collect(maps.Keys(m.lost))[rand.IntN(len(m.lost))]
+}

@@ -1,0 +1,132 @@
+package gossip_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/fence/route/routetest"
+)
+
+var _ route.Membership = (*gossip.Node)(nil)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// network is members on this machine's loopback that can be cut off from each other.
+type network struct {
+	timing gossip.Timing
+	limit  int // of a map, if not zero
+	key    []byte
+
+	mu    sync.Mutex
+	nodes []*gossip.Node
+	side  map[string]int // by address; those of different sides do not hear each other
+}
+
+func newNetwork() *network { return &network{timing: gossip.Fast(), side: make(map[string]int)} }
+
+// silent is a side on which not even its members hear each other.
+const silent = -1
+
+func (n *network) cut(side int, nodes ...*gossip.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, node := range nodes {
+		n.side[node.Addr()] = side
+	}
+}
+
+func (n *network) connected(from, to string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.side[from] == n.side[to] && n.side[from] != silent
+}
+
+// Member implements routetest.Network.
+func (n *network) Member(t *testing.T, contact string, table *route.Table, notify func(route.Event)) (route.Membership, func()) {
+	node := n.node(t, contact, table, notify)
+	return node, func() { n.cut(silent, node) }
+}
+
+func (n *network) node(t testing.TB, contact string, table *route.Table, notify func(route.Event)) *gossip.Node {
+	t.Helper()
+	var seeds []string
+	for _, other := range n.nodes {
+		seeds = append(seeds, addrOf(t, other))
+	}
+	node, err := gossip.New(contact, table, &gossip.Config{Bind: "127.0.0.1:0", Seeds: seeds, Timing: n.timing, SecretKey: n.key, Notify: notify})
+	require.NoError(t, err)
+	if n.limit > 0 {
+		node.LimitState(n.limit)
+	}
+	node.Between(func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
+		return &wire{NodeAwareTransport: inner, from: node.Addr, connected: n.connected}
+	})
+	n.nodes = append(n.nodes, node)
+	return node
+}
+
+// start runs a node until the test ends.
+func (n *network) start(t testing.TB, contact string, table *route.Table, notify func(route.Event)) *gossip.Node {
+	t.Helper()
+	node := n.node(t, contact, table, notify)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- node.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	addrOf(t, node)
+	return node
+}
+
+func addrOf(t testing.TB, node *gossip.Node) string {
+	t.Helper()
+	select {
+	case <-node.Ready():
+	case <-time.After(routetest.Patience):
+		t.Fatal("a node does not get ready")
+	}
+	return node.Addr()
+}
+
+// wire is a node's way to the others.
+type wire struct {
+	memberlist.NodeAwareTransport
+	from      func() string
+	connected func(from, to string) bool
+}
+
+var errCut = errors.New("the network is cut")
+
+func (w *wire) WriteTo(b []byte, to string) (time.Time, error) {
+	return w.WriteToAddress(b, memberlist.Address{Addr: to})
+}
+
+func (w *wire) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	if !w.connected(w.from(), to.Addr) {
+		return time.Now(), nil // lost on the way
+	}
+	return w.NodeAwareTransport.WriteToAddress(b, to)
+}
+
+func (w *wire) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	return w.DialAddressTimeout(memberlist.Address{Addr: to}, timeout)
+}
+
+func (w *wire) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	if !w.connected(w.from(), to.Addr) {
+		return nil, errCut
+	}
+	return w.NodeAwareTransport.DialAddressTimeout(to, timeout)
+}

@@ -1,0 +1,263 @@
+package gossip
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"golang.org/x/time/rate"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+)
+
+const (
+	nameSuffix     = 1 + 16 // what a name has more than the contact
+	retransmitMult = 4
+	packetSize     = 1400 // bytes of UDP payload
+)
+
+// Node is this process's part in the gossip. It is a route.Membership. Create one with New. Safe for
+// concurrent use.
+type Node struct {
+	contact  string
+	name     string
+	table    *route.Table
+	settings settings
+
+	members *members
+	queue   *queue
+	state   state
+	counts  counts
+	warn    rate.Sometimes // refusals: a broken peer must not fill the log
+
+	ran   atomic.Bool
+	ready chan struct{} // closed when addr is set
+	addr  string
+
+	// between is put between memberlist and the network by tests.
+	between func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
+}
+
+type counts struct {
+	packets, packetNews, states, stateNews, refused atomic.Uint64
+}
+
+// Stats counts what a node did since it was made.
+type Stats struct {
+	Packets    uint64 // messages with announcements that arrived
+	PacketNews uint64 // entries among them that changed the table
+	States     uint64 // maps of other members that arrived
+	StateNews  uint64 // entries among them that changed the table
+	Refused    uint64 // messages that were malformed, or of another version
+	Queued     int    // entries waiting to be spread, or to be spread again
+}
+
+// New returns a node for the process that takes intents at contact; it learns into table, and tells others
+// what is in it. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+func New(contact string, table *route.Table, cfg *Config) (*Node, error) {
+	s, err := cfg.settings()
+	if err != nil {
+		return nil, err
+	}
+	if err := route.ValidateContact(contact); err != nil {
+		return nil, err
+	}
+	if table == nil {
+		return nil, &fence.ArgumentError{Field: "table", Value: nil, Want: "a route.Table"}
+	}
+	var life [8]byte
+	_, _ = rand.Read(life[:]) // crypto/rand.Read never fails
+	n := &Node{contact: contact, name: contact + "#" + hex.EncodeToString(life[:]), table: table, settings: s,
+		queue: newQueue(), state: state{limit: maxState}, warn: rate.Sometimes{First: 10, Interval: 10 * time.Second}, ready: make(chan struct{})}
+	n.members = newMembers(n.name)
+	return n, nil
+}
+
+// Ready is closed when Run is listening and Addr can be called.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Addr returns the address the others know this node by, once Ready is closed; empty before.
+func (n *Node) Addr() string {
+	select {
+	case <-n.ready:
+		return n.addr
+	default:
+		return ""
+	}
+}
+
+// Members implements route.Membership.
+func (n *Node) Members() []route.Member { return n.members.list() }
+
+// Announce implements route.Membership.
+func (n *Node) Announce(entries ...route.Entry) error {
+	for _, e := range entries {
+		if err := e.Validate(); err != nil {
+			return err
+		}
+	}
+	n.queue.push(n.table.Learn(entries...)...)
+	return nil
+}
+
+// Stats returns the counts. They are read one after the other, so they may differ by what is going on.
+func (n *Node) Stats() Stats {
+	return Stats{Packets: n.counts.packets.Load(), PacketNews: n.counts.packetNews.Load(), States: n.counts.states.Load(),
+		StateNews: n.counts.stateNews.Load(), Refused: n.counts.refused.Load(), Queued: n.queue.len()}
+}
+
+// ErrRunTwice: a Node runs once. Make another for another life.
+var ErrRunTwice = errors.New("gossip: Run was called before")
+
+// Run implements route.Membership. It fails if it cannot listen; members that cannot be reached are tried
+// again for as long as it takes. When ctx is done it says farewell and returns nil, within the
+// LeaveTimeout, what Notify still takes, and a little.
+func (n *Node) Run(ctx context.Context) error {
+	if n.ran.Swap(true) {
+		return ErrRunTwice
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	list, err := n.open(life)
+	if err != nil {
+		return err
+	}
+	n.addr = list.LocalNode().Address()
+	close(n.ready)
+	n.settings.Logger.Info("gossip: listening", "addr", n.addr, "name", n.name)
+
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	owned.Go(func() { n.members.deliver(life, n.settings.Notify) })
+	owned.Go(func() { n.rejoin(ctx, list) })
+	<-ctx.Done()
+	n.leave(list)
+	end()
+	n.members.end()
+	return list.Shutdown()
+}
+
+func (n *Node) open(life context.Context) (*memberlist.Memberlist, error) {
+	logger := logLines(n.settings.Logger)
+	t, err := listen(life, n.settings.bind, logger)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: listening on %s: %w", n.settings.Bind, err)
+	}
+	list, err := memberlist.Create(n.memberlistConfig(t, logger))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("gossip: %w", err), t.Shutdown())
+	}
+	return list, nil
+}
+
+func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Config {
+	c := memberlist.DefaultLANConfig()
+	c.Name = n.name
+	c.Label = n.settings.Label
+	c.SecretKey = n.settings.SecretKey
+	c.Logger = logger
+	c.Transport = t
+	if n.between != nil {
+		c.Transport = n.between(t)
+	}
+	c.BindPort = t.GetAutoBindPort()
+	if a := n.settings.advertise; a.IsValid() {
+		c.AdvertiseAddr, c.AdvertisePort = a.Addr().String(), int(a.Port())
+	}
+	c.ProbeInterval, c.ProbeTimeout = n.settings.Timing.ProbeInterval, n.settings.Timing.ProbeTimeout
+	c.GossipInterval, c.PushPullInterval = n.settings.Timing.GossipInterval, n.settings.Timing.PushPullInterval
+	c.TCPTimeout = n.settings.Timing.StreamTimeout
+	c.RetransmitMult = retransmitMult
+	c.UDPBufferSize = packetSize
+	c.EnableCompression = false // the map is compact, and LZW takes longer than the network
+	c.Delegate, c.Events, c.Alive = delegate{n}, n.members, n.members
+	return c
+}
+
+// rejoin joins the seeds that are no members, and looks for members that died: a partition that lasts
+// longer than memberlist remembers the dead would not heal otherwise.
+func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
+	warned := false
+	for ctx.Err() == nil {
+		var failed error
+		for _, addr := range append(n.resolveSeeds(ctx), n.members.someLost()) {
+			if addr == "" || addr == n.addr || n.members.has(addr) || ctx.Err() != nil {
+				continue
+			}
+			if _, err := list.Join([]string{addr}); err != nil {
+				failed = err
+			}
+		}
+		alone := n.members.count() <= 1
+		if alone && failed != nil && !warned && ctx.Err() == nil {
+			n.settings.Logger.Warn("gossip: no seed answers; trying again", "seeds", n.settings.Seeds, "error", failed)
+		}
+		warned = alone && failed != nil
+		pause(ctx, n.settings.Timing.RejoinInterval)
+	}
+}
+
+// resolveSeeds returns the seeds' IP addresses, with ports.
+func (n *Node) resolveSeeds(ctx context.Context) []string {
+	var addrs []string
+	for _, seed := range n.settings.Seeds {
+		host, port, _ := net.SplitHostPort(seed) // settings has checked it
+		ips, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			n.settings.Logger.Debug("gossip: seed", "seed", seed, "error", err)
+		}
+		for _, ip := range ips {
+			addrs = append(addrs, net.JoinHostPort(ip, port))
+		}
+	}
+	return addrs
+}
+
+// leave tells everybody that this node goes: a farewell to each and, by gossip, to those who miss it;
+// then, when that has had time to arrive, what memberlist takes for a death.
+func (n *Node) leave(list *memberlist.Memberlist) {
+	msg := encodeFarewell(n.name)
+	n.queue.say(msg)
+	others := 0
+	for _, to := range list.Members() {
+		if to.Name != n.name {
+			others++
+			_ = list.SendBestEffort(to, msg) // gossip is the second way
+		}
+	}
+	if others == 0 {
+		return
+	}
+	timeout := n.settings.Timing.LeaveTimeout
+	settle := min(2*n.settings.Timing.GossipInterval, timeout/2)
+	time.Sleep(settle)
+	if err := list.Leave(timeout - settle); err != nil {
+		n.settings.Logger.Debug("gossip: leaving", "error", err)
+	}
+}
+
+// refuse counts and logs a message that changed nothing.
+func (n *Node) refuse(what string, size int, err error) {
+	total := n.counts.refused.Add(1)
+	n.warn.Do(func() {
+		n.settings.Logger.Warn("gossip: refused bytes from a peer", "what", what, "bytes", size, "error", err, "total", total)
+	})
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

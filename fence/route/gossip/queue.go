@@ -1,0 +1,147 @@
+package gossip
+
+import (
+	"cmp"
+	"container/list"
+	"slices"
+	"sync"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+)
+
+// maxQueued bounds the queue. What it drops arrives with the next exchange of maps.
+const maxQueued = 1 << 16
+
+// queue holds what is to be spread in packets: entries, one a tile, and farewells. What was sent least
+// often goes first, and among that the newest; what was sent often enough goes.
+//
+// memberlist has such a queue of ready messages. This one makes the messages when there is room for them,
+// so that many entries share a packet and its contacts.
+type queue struct {
+	mu        sync.Mutex
+	tiles     map[fence.TileID]*list.Element
+	sent      []*list.List // of *queued, by how often they were sent; newest first
+	farewells []farewell
+}
+
+type queued struct {
+	entry route.Entry
+	sent  int
+}
+
+type farewell struct {
+	msg  []byte
+	sent int
+}
+
+func newQueue() *queue { return &queue{tiles: make(map[fence.TileID]*list.Element)} }
+
+// push queues entries. An entry of a tile that is queued replaces it if it supersedes it.
+func (q *queue) push(entries ...route.Entry) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range entries {
+		if was, ok := q.tiles[e.Tile]; ok {
+			if !e.Supersedes(was.Value.(*queued).entry) { // nothing else is in the lists
+				continue
+			}
+			q.drop(was)
+		}
+		q.put(&queued{entry: e})
+		if len(q.tiles) > maxQueued {
+			q.dropOldest()
+		}
+	}
+}
+
+// put and drop need the lock, and the functions below them, too.
+func (q *queue) put(i *queued) {
+	for len(q.sent) <= i.sent {
+		q.sent = append(q.sent, list.New())
+	}
+	q.tiles[i.entry.Tile] = q.sent[i.sent].PushFront(i)
+}
+
+func (q *queue) drop(e *list.Element) {
+	i := e.Value.(*queued) // as above
+	q.sent[i.sent].Remove(e)
+	delete(q.tiles, i.entry.Tile)
+}
+
+func (q *queue) dropOldest() {
+	for _, l := range slices.Backward(q.sent) {
+		if oldest := l.Back(); oldest != nil {
+			q.drop(oldest)
+			return
+		}
+	}
+}
+
+// say queues a farewell.
+func (q *queue) say(msg []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.farewells = append(q.farewells, farewell{msg: msg})
+}
+
+// take returns messages for one packet of limit bytes, each of which costs overhead bytes more. It counts
+// them as sent; what was sent times times is dropped.
+func (q *queue) take(overhead, limit, times int) [][]byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var msgs [][]byte
+	for i := range q.farewells {
+		if f := &q.farewells[i]; overhead+len(f.msg) <= limit {
+			msgs = append(msgs, f.msg)
+			limit -= overhead + len(f.msg)
+			f.sent++
+		}
+	}
+	q.farewells = slices.DeleteFunc(q.farewells, func(f farewell) bool { return f.sent >= times })
+	if msg := q.pack(limit-overhead, times); msg != nil {
+		msgs = append(msgs, msg)
+	}
+	return msgs
+}
+
+// pack makes a message of at most limit bytes, nil if not even one entry fits.
+func (q *queue) pack(limit, times int) []byte {
+	if limit < envelope+minEntry {
+		return nil
+	}
+	next := q.next(limit / 4) // an entry takes hardly less
+	slices.SortFunc(next, func(a, b *queued) int { return cmp.Compare(a.entry.Tile, b.entry.Tile) })
+	entries := make([]route.Entry, len(next))
+	for i, n := range next {
+		entries[i] = n.entry
+	}
+	msg, written := encodeEntries(entries, limit)
+	if written == 0 {
+		return nil
+	}
+	for _, i := range next[:written] {
+		q.drop(q.tiles[i.entry.Tile])
+		if i.sent++; i.sent < times {
+			q.put(i)
+		}
+	}
+	return msg
+}
+
+// next returns the first n of the queue.
+func (q *queue) next(n int) []*queued {
+	var next []*queued
+	for _, l := range q.sent {
+		for e := l.Front(); e != nil && len(next) < n; e = e.Next() {
+			next = append(next, e.Value.(*queued)) // as above
+		}
+	}
+	return next
+}
+
+func (q *queue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.tiles)
+}
