@@ -82,17 +82,10 @@ func (c *cluster) submit(ctx context.Context, in tile.Intent) (stream.Outcome, e
 			if o, err = c.at(contact).Submit(ctx, in); err == nil {
 				return o, nil
 			}
-			redirect, away := errors.AsType[*tile.RedirectError](err)
-			unresolved, unknown := errors.AsType[*tile.UnresolvedError](err)
-			switch {
-			case away:
-				contact = redirect.Contact
-			case unknown:
-				contact = unresolved.Contact // the same ActionID: one outcome
-			default:
+			if !errors.Is(err, tile.ErrRedirect) && !errors.Is(err, tile.ErrUnresolved) {
 				return 0, err
 			}
-			if contact == "" {
+			if contact = namedBy(err); contact == "" {
 				break
 			}
 		}
@@ -125,10 +118,10 @@ func (c *cluster) oneServer(t *testing.T, id fence.TileID) *runningHost {
 	return by[0]
 }
 
-// words is a tile's history, as the next owner would fold it.
-func (c *cluster) words(t *testing.T, id fence.TileID) []string {
+// wordsOf is a tile's history, as the next owner would fold it.
+func wordsOf(t *testing.T, log stream.Log, id fence.TileID) []string {
 	t.Helper()
-	h, err := stream.Recover(t.Context(), c.w.log, id)
+	h, err := stream.Recover(t.Context(), log, id)
 	require.NoError(t, err)
 	var rules ledgerRules
 	game, err := tile.OpenSnapshot(h.Snapshot.Blob)
@@ -140,6 +133,17 @@ func (c *cluster) words(t *testing.T, id fence.TileID) []string {
 		require.NoError(t, rules.Apply(h.Entries[i].Tick, b.Events))
 	}
 	return rules.words
+}
+
+// namedBy is the contact that an error of Submit sends the intent to; empty if it names nobody.
+func namedBy(err error) string {
+	if redirect, ok := errors.AsType[*tile.RedirectError](err); ok {
+		return redirect.Contact
+	}
+	if unresolved, ok := errors.AsType[*tile.UnresolvedError](err); ok {
+		return unresolved.Contact // the same ActionID: one outcome
+	}
+	return ""
 }
 
 func (c *cluster) end(t *testing.T) {
@@ -183,7 +187,7 @@ func (c *cluster) traffic(t *testing.T, ids []fence.TileID, n int, over time.Dur
 	meddler.Wait()
 	time.Sleep(5 * time.Second)
 	for _, id := range ids {
-		words := c.words(t, id)
+		words := wordsOf(t, c.w.log, id)
 		slices.Sort(words)
 		slices.Sort(said[id])
 		require.Equal(t, said[id], words, "tile %s", id)
