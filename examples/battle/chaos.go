@@ -180,6 +180,9 @@ func (c *chaos) show(f fault, s *strike, t *trial) {
 	if s.host != nil {
 		shown.Host = s.host.contact
 	}
+	if s.whileIll {
+		shown.Lasts = 0
+	}
 	c.shown, c.trial = &shown, t
 	c.mu.Unlock()
 	e := spectator.Event{Kind: spectator.KindFault, Owner: shown.Host, Fault: shown.ID, Text: f.kind + where(&shown) + ": " + f.means}

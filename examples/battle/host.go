@@ -131,6 +131,18 @@ func (h *host) load() int {
 	return n
 }
 
+// status is how a tile's processor here is doing; false if there is none.
+func (h *host) status(id fence.TileID) (tile.Status, bool) {
+	if h == nil {
+		return tile.Status{}, false
+	}
+	t := h.tile(id)
+	if t == nil {
+		return tile.Status{}, false
+	}
+	return t.processor.Status(), true
+}
+
 // ended reports whether the processor will not serve again.
 func (t *ownedTile) ended() bool {
 	s := t.processor.Status().State

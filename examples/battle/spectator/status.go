@@ -67,7 +67,7 @@ type Fault struct {
 	Node     string         `json:"node,omitempty"`   // which node of it
 	Suffer   []fence.TileID `json:"suffer"`           // tiles that are not yet well again
 	Began    int64          `json:"began"`
-	Lasts    int64          `json:"lasts"`              // how long it is meant to last; zero: over at once
+	Lasts    int64          `json:"lasts"`              // how long it is meant to last; zero: at once, or as long as it takes
 	Healed   int64          `json:"healed,omitempty"`   // when what was broken was put right; zero: not yet
 	Over     int64          `json:"over,omitempty"`     // when the last tile was well again; zero: not yet
 	Recovery float64        `json:"recovery,omitempty"` // from the beginning until the last tile was well

@@ -1,14 +1,17 @@
 // The page: it asks for the world, listens to the relay, folds what it hears, and shows it beside what the
 // servers say of themselves.
 
+import { ChaosCard, phase } from "./chaos.js";
 import { Feed } from "./feed.js";
 import { Fleet, digest } from "./fleet.js";
 import { Clock, Meter } from "./meter.js";
+import { OwnershipTable } from "./ownership.js";
 import { forgetOwners, introduce, shortTile } from "./palette.js";
 import { Panel } from "./panel.js";
 import { Scene } from "./scene.js";
 
 const pollEvery = 500; // ms between two looks at the servers' status
+const pollFaults = 200; // the same while something is broken on purpose
 const patience = 15_000; // ms to wait for a takeover before the button is offered again
 const silence = 3000; // ms to wait for the servers' word on a new epoch before the page tells it itself
 const remembered = 16; // own states kept a tile, to compare with the owner's digest of an earlier batch
@@ -25,6 +28,8 @@ class Page {
       id: t.tile, fleet: new Fleet(t.cells.length / 2), owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
       states: new Map(), proof: "unknown", digest: "", misses: 0, contested: 0, contestedEpoch: 0, toldEpoch: 0, untold: 0,
     }]));
+    this.chaos = new ChaosCard();
+    this.ownership = new OwnershipTable();
     const takeOver = (id) => this.takeOver(id);
     this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });
     this.scene = new Scene($("ground"), $("live"), world, {
@@ -52,6 +57,7 @@ class Page {
     this.feed.connect();
     this.poll();
     setInterval(() => this.show(), 250);
+    setInterval(() => this.suffer(), 100);
     setInterval(() => this.feed.remind(), 1000);
   }
 
@@ -135,7 +141,7 @@ class Page {
 
   answered({ status: report, sent, received, error }) {
     this.polling = false;
-    this.next = setTimeout(() => this.poll(), this.again ? 60 : pollEvery);
+    this.next = setTimeout(() => this.poll(), this.again ? 60 : this.status?.chaos ? pollFaults : pollEvery);
     this.again = false;
     if (!report) return console.warn("status:", error);
     this.clock.note(sent, received, report.status.at);
@@ -168,6 +174,15 @@ class Page {
       this.lastEvent = Math.max(this.lastEvent, e.id);
       this.event(e);
     }
+  }
+
+  /** Shows what is broken, where it hurts: on the card, on the tiles and on the hosts. */
+  suffer() {
+    const chaos = this.status?.chaos, fault = chaos?.fault, now = this.clock.now();
+    this.chaos.show(chaos, now);
+    const ill = new Set(fault && !fault.over ? fault.suffer : []);
+    for (const id of this.views.keys()) this.scene.suffer(id, ill.has(id) ? fault : null, now);
+    this.panel.hurt(fault && phase(fault) === "hit" ? fault : null);
   }
 
   event(e) {

@@ -6,7 +6,7 @@ const sans = "system-ui, sans-serif", mono = "ui-monospace, Menlo, Consolas, mon
 
 /**
  * Draws a label whose first line is centred on a place. The tile gives owner, epoch, seq, tick and known;
- * contested and refusal add a line each; beat, from 1 to 0, is how recently a batch came; small leaves out
+ * contested, refusal and fault add a line each; beat, from 1 to 0, is how recently a batch came; small leaves out
  * what a narrow tile has no room for.
  */
 export function drawLabel(ctx, [cx, cy], tile) {
@@ -47,7 +47,7 @@ function measure(ctx, line) {
 }
 
 /** The label's lines, each a list of parts. */
-function compose({ known, owner, epoch, seq, tick, contested, refusal, small }) {
+function compose({ known, owner, epoch, seq, tick, contested, refusal, fault, small }) {
   const epochText = (e) => (small ? `e${e}` : `epoch ${e}`);
   const loud = `600 ${small ? 11 : 14}px ${sans}`, plain = `${small ? 10 : 12}px ${sans}`, note = `600 11px ${sans}`;
   const name = !known ? "waiting for the relay" : owner ? short(owner, small ? 12 : 18) : "nobody";
@@ -57,8 +57,12 @@ function compose({ known, owner, epoch, seq, tick, contested, refusal, small }) 
   if (!small) lines.push([{ text: `seq ${seq} · tick ${tick}`, font: `11px ${mono}`, colour: "rgba(190,205,228,.82)" }]);
   if (contested) lines.push([{ text: "being taken over…", font: note, colour: "#fff" }]);
   if (refusal) {
-    const text = `✕ ${short(refusal.owner, 12)} refused: ${epochText(refusal.epoch)}`;
-    lines.push([{ text, font: note, colour: "#ff8f7a" }]);
+    const text = `✓ ${short(refusal.owner, 12)} fenced off: ${epochText(refusal.epoch)}`;
+    lines.push([{ text, font: note, colour: "#9cc9e6" }]);
+  }
+  if (fault) {
+    lines.push([{ text: `✕ ${fault.kind}`, font: note, colour: fault.mending ? "#ffc46b" : "#ff8f7a" },
+      { text: `${(fault.for / 1000).toFixed(1)} s`, font: note, colour: "#f3f7ff" }]);
   }
   return lines;
 }

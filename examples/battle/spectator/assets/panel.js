@@ -27,6 +27,7 @@ export class Panel {
   constructor(world, { takeOver, highlight }) {
     this.rows = new Map();
     this.newest = new Map(); // tile → its latest line in the history
+    this.faults = new Map(); // number → its line in the history
     this.early = []; // events that wait for the install they belong to
     for (const t of world.tiles) {
       const row = tileRow(t.tile, takeOver, highlight);
@@ -72,13 +73,22 @@ export class Panel {
         chip = element("li");
         chip.dataset.owner = o;
         chip.title = o;
-        chip.append(element("i"), element("span"), element("b"));
+        chip.append(element("i"), element("span"), element("b"), element("em"));
         chip.children[0].style.background = css(rgb(o));
         list.append(chip);
       }
       write(chip.children[1], short(o)); // shorter once another owner is known
       write(chip.children[2], String(held.get(o) ?? 0));
       chip.classList.toggle("none", !held.get(o));
+    }
+  }
+
+  /** Marks the host that a fault has hit; null: none. */
+  hurt(fault) {
+    for (const chip of $("owners").children) {
+      const here = fault?.host === chip.dataset.owner;
+      chip.classList.toggle("hurt", here);
+      if (here) write(chip.children[3], fault.kind.replace("owner ", ""));
     }
   }
 
@@ -121,12 +131,35 @@ export class Panel {
    * come from different processes, so the loser's word may be here first: then it waits for a moment.
    */
   event(e) {
+    if (e.fault) return this.#fault(e);
     const line = this.newest.get(e.tile);
     if ((e.kind === "refused" || e.kind === "stood-down") && line && e.epoch) {
       if (line.epoch > e.epoch && e.at - line.at < attachWithin) return this.#attach(line, e);
       if (line.epoch === e.epoch) return this.#keep(e);
     }
     this.#line(e, line);
+  }
+
+  /** A fault's line begins with it; its end is added to that line. */
+  #fault(e) {
+    const begun = this.faults.get(e.fault);
+    if (e.kind === "recovered" && begun) {
+      begun.append(element("p", e.kind, `✓ ${e.text}`));
+      begun.classList.add("over");
+      return;
+    }
+    const li = element("li", e.kind), head = element("div", "head");
+    head.append(element("time", "", clock(e.at)), element("span", "number", `fault ${e.fault}`));
+    if (e.tile) head.append(element("b", "", shortTile(e.tile)));
+    li.append(head, element("p", "", e.text));
+    if (e.kind === "fault") this.faults.set(e.fault, li);
+    this.#top(li);
+  }
+
+  #top(li) {
+    $("log").prepend(li);
+    $("log-empty").hidden = true;
+    while ($("log").children.length > logLines) $("log").lastElementChild.remove();
   }
 
   #keep(e) {
@@ -156,9 +189,7 @@ export class Panel {
     const text = e.text.startsWith(`${change}: `) ? e.text.slice(change.length + 2) : e.text; // the head says it already
     li.append(head, element("p", "", text));
     if (e.owner) li.style.setProperty("--owner", css(rgb(e.owner)));
-    $("log").prepend(li);
-    $("log-empty").hidden = true;
-    while ($("log").children.length > logLines) $("log").lastElementChild.remove();
+    this.#top(li);
     if (e.kind !== "installed") return;
     const line = { at: e.at, epoch: e.epoch, body: li, told: new Set() };
     this.newest.set(e.tile, line);
@@ -170,6 +201,7 @@ export class Panel {
   /** Forgets who owned the tiles, and under which epochs: the servers are other ones. */
   forget() {
     this.newest.clear();
+    this.faults.clear();
     $("owners").replaceChildren();
   }
 

@@ -5,9 +5,11 @@ import { Camera, handle } from "./camera.js";
 import { Effects } from "./effects.js";
 import { drawLabel } from "./label.js";
 import { css, grey, mix, rgb } from "./palette.js";
+import { phase } from "./chaos.js";
 import { Sprites } from "./sprites.js";
 
-const pulseTime = 260, beatTime = 500, waveTime = 1300, contestTime = 500, refusalTime = 7000; // ms
+const pulseTime = 260, beatTime = 500, waveTime = 1300, contestTime = 500, refusalTime = 7000, reliefTime = 1600; // ms
+const harm = [255, 107, 94], relief = [111, 224, 160], mending = [255, 196, 107];
 const calmly = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Scene {
@@ -49,6 +51,7 @@ export class Scene {
       radius: (Math.max(...xs) - Math.min(...xs)) / 2,
       sprites: new Sprites(t.cells, this.world.tickMs, this.effects),
       owner: "", epoch: 0, seq: 0, tick: 0, pulse: -Infinity, wave: null, contest: null, refusal: null, known: false,
+      fault: null, relieved: -Infinity,
     };
   }
 
@@ -90,6 +93,19 @@ export class Scene {
   contest(id, on) {
     this.tiles.get(id).contest = on ? { start: performance.now() } : null;
     this.wake(true);
+  }
+
+  /** Marks a tile that a fault has hit, as long as it suffers; null: it does not. now is the servers' time. */
+  suffer(id, fault, now) {
+    const t = this.tiles.get(id);
+    if (fault) {
+      t.fault = { kind: fault.kind, mending: phase(fault) !== "hit", for: Math.max(0, now - fault.began) };
+      this.wake();
+    } else if (t.fault) {
+      t.fault = null;
+      t.relieved = performance.now();
+      this.wake();
+    }
   }
 
   refused(id, owner, epoch) {
@@ -171,6 +187,7 @@ export class Scene {
     ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
     this.#intoPlane(ctx);
     for (const t of tiles) busy = this.#drawPulse(ctx, t, now) || busy;
+    for (const t of tiles) busy = this.#drawHarm(ctx, t, now) || busy;
     ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     for (const t of tiles) {
       t.sprites.draw(ctx, this.camera, now, this.world.pitch);
@@ -226,6 +243,45 @@ export class Scene {
     ctx.strokeStyle = css(rgb(t.owner), 0.75 * left);
     ctx.stroke(t.outline);
     return true;
+  }
+
+  /** A tile that suffers is hatched, and its outline throbs; when it is well again, it lights up once. */
+  #drawHarm(ctx, t, now) {
+    const { scale } = this.camera;
+    if (t.fault) {
+      const colour = t.fault.mending ? mending : harm, beat = calmly.matches ? 0.5 : 0.5 + 0.5 * Math.sin(now / 190);
+      ctx.save();
+      ctx.clip(t.outline);
+      ctx.fillStyle = css(colour, 0.05 + 0.04 * beat);
+      ctx.fill(t.outline);
+      this.#hatch(ctx, t, colour, now);
+      ctx.restore();
+      ctx.lineJoin = "round";
+      ctx.lineWidth = (2 + 1.6 * beat) / scale;
+      ctx.strokeStyle = css(colour, 0.55 + 0.4 * beat);
+      ctx.stroke(t.outline);
+      return !calmly.matches;
+    }
+    const left = 1 - (now - t.relieved) / reliefTime;
+    if (left <= 0) return false;
+    ctx.fillStyle = css(relief, 0.2 * left ** 2);
+    ctx.fill(t.outline);
+    ctx.lineWidth = (1.5 + 3 * left) / scale;
+    ctx.strokeStyle = css(relief, 0.9 * left);
+    ctx.stroke(t.outline);
+    return true;
+  }
+
+  #hatch(ctx, t, colour, now) {
+    const step = 26 / this.camera.scale, r = t.radius * 1.3, drift = calmly.matches ? 0 : ((now / 45) / this.camera.scale) % step;
+    ctx.lineWidth = 5 / this.camera.scale;
+    ctx.strokeStyle = css(colour, 0.1);
+    ctx.beginPath();
+    for (let d = -2 * r + drift; d < 2 * r; d += step) {
+      ctx.moveTo(t.x + d - r, t.y + r);
+      ctx.lineTo(t.x + d + r, t.y - r);
+    }
+    ctx.stroke();
   }
 
   /** The new owner's colour runs outwards over the old one's, which has gone grey. */

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/examples/battle/spectator"
+)
+
+// TestOperatorsQuestions: who owns what, since when, at which epoch, how often did it move; and the counters.
+func TestOperatorsQuestions(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	errs := &screen{}
+	status := make(chan int, 1)
+	began := time.Now()
+	go func() {
+		status <- run([]string{"-tiles", "2", "-clients", "4", "-tick", "100ms", "-duration", "5s", "-report", "json", "-listen", "127.0.0.1:0"}, &out, errs)
+	}()
+	page := errs.find(t, `watch the battle:  (http://\S+/)`)
+	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })
+	response, err := http.Post(page+"api/takeover?tile="+before.Tiles[0].Tile.String(), "", nil)
+	require.NoError(t, err)
+	response.Body.Close()
+	watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Epoch == 2 })
+
+	var got struct{ Tiles []spectator.Ownership }
+	require.NoError(t, json.Unmarshal(get(t, page+"ownership"), &got))
+	require.Len(t, got.Tiles, 2)
+	moved, stayed := got.Tiles[0], got.Tiles[1]
+	assert.EqualValues(t, 2, moved.Epoch)
+	assert.EqualValues(t, 2, moved.Mints)
+	assert.EqualValues(t, 1, stayed.Mints)
+	assert.Greater(t, moved.Since, stayed.Since)
+	assert.GreaterOrEqual(t, stayed.Since, began.Add(-time.Second).UnixMilli())
+	assert.NotEqual(t, before.Tiles[0].Owner, moved.Owner)
+	assert.Equal(t, "serving", moved.State)
+	assert.Greater(t, moved.Seq, before.Tiles[0].Seq)
+
+	metrics := string(get(t, page+"metrics"))
+	assert.Contains(t, metrics, "\ntilefence_ownership_changes_total 3\n")
+	assert.Regexp(t, `\ntilefence_commits_total [1-9]`, metrics)
+	require.Equal(t, exitOK, <-status, "%s", errs)
+}
+
+func get(t *testing.T, url string) []byte {
+	t.Helper()
+	response, err := http.Get(url)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, http.StatusOK, response.StatusCode, url)
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return body
+}

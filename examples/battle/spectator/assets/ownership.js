@@ -1,0 +1,68 @@
+// The operator's table: who owns what, since when, under which epoch, and how often it moved. It asks the
+// servers once a second while it is open.
+
+import { css, rgb, introduce, short, shortTile } from "./palette.js";
+import { digits } from "./panel.js";
+
+const every = 1000; // ms
+const $ = (id) => document.getElementById(id);
+
+/** A time span in its two largest units. */
+function span(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  return `${digits(Math.floor(s / 3600))} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+export class OwnershipTable {
+  constructor() {
+    this.rows = new Map();
+    $("ownership-open").addEventListener("click", () => this.#toggle($("ownership").hidden));
+    $("ownership-close").addEventListener("click", () => this.#toggle(false));
+    addEventListener("keydown", (e) => { if (e.key === "Escape" && !$("ownership").hidden) this.#toggle(false); });
+  }
+
+  #toggle(open) {
+    $("ownership").hidden = !open;
+    $("ownership-open").setAttribute("aria-expanded", String(open));
+    clearTimeout(this.next);
+    if (open) this.#ask();
+    else $("ownership-open").focus();
+  }
+
+  async #ask() {
+    try {
+      const response = await fetch("/ownership"), body = await response.json();
+      if (!response.ok) throw new Error(body.error?.message ?? response.statusText);
+      introduce(body.tiles.map((t) => t.owner));
+      for (const t of body.tiles) this.#row(t, body.at);
+      $("ownership-trouble").textContent = "";
+    } catch (err) {
+      $("ownership-trouble").textContent = `not answered: ${err.message}`;
+    }
+    clearTimeout(this.next);
+    if (!$("ownership").hidden) this.next = setTimeout(() => this.#ask(), every);
+  }
+
+  #row(t, now) {
+    let row = this.rows.get(t.tile);
+    if (!row) {
+      row = document.createElement("tr");
+      for (let i = 0; i < 9; i++) row.append(document.createElement(i ? "td" : "th"));
+      row.firstElementChild.scope = "row";
+      this.rows.set(t.tile, row);
+      $("ownership-rows").append(row);
+    }
+    row.style.setProperty("--owner", css(rgb(t.owner)));
+    const cells = [shortTile(t.tile), t.owner ? short(t.owner, 24) : "nobody", t.epoch ? digits(t.epoch) : "–",
+      t.since ? span(now - t.since) : "–", t.mints ? `${digits(Math.max(0, t.mints - 1))}×` : "–", t.state || "–",
+      digits(t.seq), digits(t.tick), t.heat.toFixed(1)];
+    cells.forEach((text, i) => {
+      const cell = row.children[i];
+      if (cell.textContent !== text) cell.textContent = text;
+    });
+    row.title = t.position ? `position ${t.position}` : "";
+    row.dataset.state = t.state;
+  }
+}
