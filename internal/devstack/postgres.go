@@ -42,6 +42,9 @@ func (s *Stack) startPostgres(ctx context.Context, found programs) (address, whe
 	if err := s.initdb(ctx, base, found.initdb, data, password); err != nil {
 		return "", "", err
 	}
+	if err := admitLoopback(data); err != nil {
+		return "", "", err
+	}
 	processes, err := s.startWithPorts(ctx, func() ([]*Process, error) {
 		host := s.host()
 		port, err := s.ports.pick(host)
@@ -98,6 +101,16 @@ func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password
 		return fmt.Errorf("initdb: %w%s", r.err, p.logTail())
 	}
 	return os.Remove(passwordFile)
+}
+
+// admitLoopback lets clients connect from every loopback address; initdb names only one.
+func admitLoopback(data string) error {
+	f, err := os.OpenFile(filepath.Join(data, "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("host all all 127.0.0.0/8 scram-sha-256\n")
+	return errors.Join(err, f.Close())
 }
 
 func postgresArgs(data, socketDir, host string, port int) []string {

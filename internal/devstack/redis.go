@@ -71,6 +71,9 @@ func (s *Stack) redisNode(path, name string, more []string) (*Process, error) {
 			path: path,
 			args: append([]string{
 				"--bind", host, "--bind-source-addr", host,
+				// Where a connection fails at once, Redis tries again without the source address; the others would
+				// take what they then see for the node's new address.
+				"--cluster-announce-ip", host,
 				// It would refuse every loopback address but 127.0.0.1; nothing else can reach the node anyway.
 				"--protected-mode", "no", "--port", strconv.Itoa(port), "--dir", dir,
 				"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port + busOffset),

@@ -1,0 +1,224 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/tilefence/tilefence/fence/pgfence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/stream/redisstream"
+)
+
+// Config holds the settings of a campaign. The zero value is valid, and runs every fault once.
+type Config struct {
+	// Seed decides the faults, their targets and times, the tiles and the traffic of every run. What the
+	// machine makes of them differs from time to time. Zero draws one.
+	Seed uint64
+
+	// Duration is how long new runs are begun. Zero runs every fault of Faults once.
+	Duration time.Duration
+
+	// Faults are the kinds to choose from. Nil means all.
+	Faults []*Fault
+
+	// Dir is where the histories of failed runs are kept. Default a new directory in the system's
+	// temporary one.
+	Dir string
+
+	// Progress gets a line for each run. Nil discards them.
+	Progress io.Writer
+
+	// Stack is a running stack with own addresses to use. Nil starts one.
+	Stack *devstack.Stack
+
+	Workers        int           // processes that run tiles. Default 3.
+	TilesPerMaster int           // tiles on each of the three masters. Default 2.
+	Tick           time.Duration // Default 50 ms.
+	ServeWithin    time.Duration // how long tiles may take to serve after everything is mended. Default 30 s.
+}
+
+func (c Config) withDefaults() Config {
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()>>32 | 1 // short enough to be typed
+	}
+	if c.Faults == nil {
+		c.Faults = Faults()
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	if c.Workers == 0 {
+		c.Workers = 3
+	}
+	if c.TilesPerMaster == 0 {
+		c.TilesPerMaster = 2
+	}
+	if c.Tick == 0 {
+		c.Tick = 50 * time.Millisecond
+	}
+	if c.ServeWithin == 0 {
+		c.ServeWithin = 30 * time.Second
+	}
+	return c
+}
+
+// Summary is what a campaign gave.
+type Summary struct {
+	Config  Config
+	Began   time.Time
+	Took    time.Duration
+	Results []Result
+}
+
+// Failed reports whether a run found something.
+func (s *Summary) Failed() bool {
+	for i := range s.Results {
+		if s.Results[i].Failed() {
+			return true
+		}
+	}
+	return false
+}
+
+// Run runs a campaign until its time is over or ctx ends, which ends the run under way without a verdict.
+// The error is of what every run needs: the servers. What runs find is in the summary.
+func Run(ctx context.Context, cfg Config) (*Summary, error) {
+	cfg = cfg.withDefaults()
+	if cfg.Dir == "" {
+		dir, err := os.MkdirTemp("", "tilefence-robustness-*")
+		if err != nil {
+			return nil, err
+		}
+		cfg.Dir = dir
+		defer func() { _ = os.Remove(dir) }() // fails, as it should, if anything is in it
+	}
+	logging.Disable() // it prints each refused connection; here they are meant
+	s := &Summary{Config: cfg, Began: time.Now()}
+	defer func() { s.Took = time.Since(s.Began) }()
+	var g *ground
+	defer func() { g.close() }()
+	for number := 1; ctx.Err() == nil && s.goesOn(); number++ {
+		if g == nil {
+			var err error
+			if g, err = open(ctx, &cfg); err != nil {
+				return s, err
+			}
+		}
+		result := g.begin(ctx, cfg, number)
+		if ctx.Err() != nil {
+			_ = os.RemoveAll(result.Dir)
+			break
+		}
+		s.Results = append(s.Results, result)
+		_, _ = fmt.Fprintln(cfg.Progress, result.line())
+		if !result.Failed() {
+			_ = os.RemoveAll(result.Dir)
+		}
+		if result.Err != nil && cfg.Stack == nil { // whatever hung may still hang
+			g.close()
+			g = nil
+		}
+	}
+	return s, nil
+}
+
+func (s *Summary) goesOn() bool {
+	if s.Config.Duration == 0 {
+		return len(s.Results) < len(s.Config.Faults)
+	}
+	return time.Since(s.Began) < s.Config.Duration
+}
+
+// begin runs one run. Every fault comes once before any comes again, in an order that the seed gives.
+func (g *ground) begin(ctx context.Context, cfg Config, number int) Result {
+	n := len(cfg.Faults)
+	round := rand.New(rand.NewPCG(cfg.Seed, uint64((number-1)/n))).Perm(n)
+	seed := cfg.Seed
+	if number > 1 { // so that the first run of a campaign with a run's seed and fault is that run
+		seed = rand.New(rand.NewPCG(cfg.Seed, uint64(number))).Uint64() >> 32
+	}
+	fault := cfg.Faults[round[(number-1)%n]]
+	r := &run{ground: g, cfg: cfg, fault: fault, number: number, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)),
+		dir: filepath.Join(cfg.Dir, fmt.Sprintf("run-%04d-%s-seed-%d", number, fault.Name, seed))}
+	return r.execute(ctx)
+}
+
+// open starts the servers, unless there are some, and connects to them.
+func open(ctx context.Context, cfg *Config) (*ground, error) {
+	g := &ground{stack: cfg.Stack}
+	g.network, g.noNetwork = newNetwork(ctx)
+	if g.stack == nil {
+		stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true,
+			Parts: []devstack.Part{devstack.Coordination, devstack.Postgres}})
+		if err != nil {
+			return nil, err
+		}
+		g.stack, g.stops = stack, append(g.stops, stack.Stop)
+	}
+	options := redisfence.Options(g.stack.CoordAddrs...)
+	options.ReadTimeout, options.DialTimeout = time.Second, 300*time.Millisecond
+	client := redis.NewClusterClient(options)
+	g.stops = append(g.stops, func() { _ = client.Close() })
+	store, err := redisfence.New(client, nil)
+	if err == nil {
+		err = store.Load(ctx)
+	}
+	if err != nil {
+		return g, err
+	}
+	g.cluster = newCluster(g.stack, client)
+	g.stops = append(g.stops, g.cluster.close)
+	g.store, g.log = store, redisstream.New(store, client)
+	if g.rowsPool, err = pgxpool.New(ctx, g.stack.PostgresURL); err != nil {
+		return g, err
+	}
+	g.stops = append(g.stops, g.rowsPool.Close)
+	authority, err := pgfence.New(g.rowsPool, nil)
+	if err != nil {
+		return g, err
+	}
+	g.authority = authority
+	return g, authority.Migrate(ctx)
+}
+
+// close stops what open started, last things first.
+func (g *ground) close() {
+	if g == nil {
+		return
+	}
+	for i := len(g.stops) - 1; i >= 0; i-- {
+		g.stops[i]()
+	}
+}
+
+// line is the result in a line of progress.
+func (r *Result) line() string {
+	head := fmt.Sprintf("run %d: %s, seed %d", r.Number, r.Fault.Name, r.Seed)
+	switch {
+	case r.Skipped != "":
+		return head + ": skipped: " + r.Skipped
+	case r.Err != nil:
+		return fmt.Sprintf("%s: FAILED after %v: %v\n  %s\n  kept in %s", head, r.Took.Round(time.Millisecond), r.Err, joined(r.State), r.Dir)
+	case len(r.Violations) > 0:
+		text := fmt.Sprintf("%s: %d VIOLATIONS on %s, kept in %s", head, len(r.Violations), r.Target, r.Dir)
+		for i, v := range r.Violations {
+			if i == 10 {
+				return text + "\n  and more"
+			}
+			text += "\n  " + v.String()
+		}
+		return text
+	}
+	return fmt.Sprintf("%s: ok, %s, longest silence %v, %d answers, %d operations, took %v", head, r.Target,
+		r.Silence.Round(time.Millisecond), r.Answers, r.Operations, r.Took.Round(100*time.Millisecond))
+}

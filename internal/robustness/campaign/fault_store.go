@@ -1,0 +1,190 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/pgfence"
+)
+
+// storeFaults change what the stores hold, under the feet of living owners.
+func storeFaults() []*Fault {
+	return []*Fault{
+		{Name: "owner-keys-deleted", About: "the owner hashes of all tiles are deleted, several times", hold: seconds(0.2, 1), moves: true,
+			inject: deleteOwnerKeys},
+		{Name: "functions-flushed", About: "FUNCTION FLUSH on every master, several times", hold: seconds(0.2, 1), moves: true,
+			inject: flushFunctions},
+		{Name: "slots-migrated", About: "the slots of a master's tiles move to another master, key by key, while they commit", hold: seconds(0.2, 1),
+			inject: migrateSlots},
+		{Name: "authority-restored", About: "the authority's rows are put back to what they were some take-overs ago, or deleted, with the owners alive",
+			hold: seconds(0.5, 2), moves: true, inject: restoreAuthority},
+	}
+}
+
+func nothingToMend(context.Context) error { return nil }
+
+func deleteOwnerKeys(ctx context.Context, r *run) (string, func(context.Context) error, error) {
+	for range 1 + r.rng.IntN(5) {
+		for _, id := range r.tiles {
+			if err := r.cluster.client.Del(ctx, fence.KeysOf(id).Owner).Err(); err != nil {
+				return "", nothingToMend, err
+			}
+		}
+		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * r.cfg.Tick))))
+	}
+	return fmt.Sprintf("%d tiles", len(r.tiles)), nothingToMend, nil
+}
+
+func flushFunctions(ctx context.Context, r *run) (string, func(context.Context) error, error) {
+	for range 1 + r.rng.IntN(5) {
+		err := r.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return node.FunctionFlush(ctx).Err()
+		})
+		if err != nil {
+			return "", nothingToMend, err
+		}
+		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * r.cfg.Tick))))
+	}
+	return "all masters", nothingToMend, nil
+}
+
+// migrateSlots moves the slots of all tiles of one master to another.
+func migrateSlots(ctx context.Context, r *run) (string, func(context.Context) error, error) {
+	s, err := r.cluster.shardOf(ctx, r.tile())
+	if err != nil {
+		return "", nothingToMend, err
+	}
+	from := s.master.Addr()
+	masters, err := r.cluster.masters(ctx)
+	if err != nil {
+		return from, nothingToMend, err
+	}
+	masters = slices.DeleteFunc(masters, func(addr string) bool { return addr == from })
+	if len(masters) == 0 {
+		return from, nothingToMend, errors.New("there is no other master")
+	}
+	to := masters[r.rng.IntN(len(masters))]
+	moved := 0
+	for _, id := range r.tiles {
+		node, err := r.cluster.client.MasterForKey(ctx, fence.KeysOf(id).Owner)
+		if err != nil {
+			return from, nothingToMend, err
+		}
+		if node.Options().Addr != from {
+			continue
+		}
+		if err := r.cluster.migrate(ctx, id, from, to, func() { time.Sleep(time.Duration(r.rng.Int64N(int64(r.cfg.Tick)))) }); err != nil {
+			return from, nothingToMend, err
+		}
+		moved++
+	}
+	return fmt.Sprintf("%d slots from %s to %s", moved, from, to), nothingToMend, nil
+}
+
+// migrate moves the slot of a tile, with a pause after each step.
+func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to string, pause func()) error {
+	source, target := c.nodes[from], c.nodes[to]
+	slot, err := source.ClusterKeySlot(ctx, fence.KeysOf(id).Owner).Result()
+	if err != nil {
+		return err
+	}
+	sourceID, err1 := source.ClusterMyID(ctx).Result()
+	targetID, err2 := target.ClusterMyID(ctx).Result()
+	if err := errors.Join(err1, err2,
+		target.Do(ctx, "cluster", "setslot", slot, "importing", sourceID).Err(),
+		source.Do(ctx, "cluster", "setslot", slot, "migrating", targetID).Err()); err != nil {
+		return err
+	}
+	for {
+		keys, err := source.ClusterGetKeysInSlot(ctx, int(slot), 10).Result()
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			err := source.Do(ctx, "migrate", hostOf(to), portOf(to), key, 0, 5000).Err()
+			if err != nil {
+				return fmt.Errorf("migrate %s: %w", key, err)
+			}
+			pause()
+		}
+	}
+	masters, err := c.masters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, addr := range append([]string{to, from}, masters...) {
+		if err := c.nodes[addr].Do(ctx, "cluster", "setslot", slot, "node", targetID).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restoreAuthority does what a restore from a backup does: rows that have moved on since are put back.
+func restoreAuthority(ctx context.Context, r *run) (string, func(context.Context) error, error) {
+	before, err := r.rows(ctx)
+	if err != nil {
+		return "", nothingToMend, err
+	}
+	if r.rng.IntN(3) == 0 {
+		clear(before) // a backup from before the tiles were first claimed
+	}
+	for range 1 + r.rng.IntN(3) { // some tiles get a successor that the backup does not know
+		id := r.tile()
+		if to := r.otherWorker(r.owner(id)); to != nil {
+			if err := r.supervisor.order(ctx, id, to); err != nil {
+				return "", nothingToMend, err
+			}
+		}
+	}
+	if err := await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving); err != nil {
+		return "", nothingToMend, err
+	}
+	for _, id := range r.tiles {
+		if err := r.putBack(ctx, id, before[id]); err != nil {
+			return "", nothingToMend, err
+		}
+	}
+	return fmt.Sprintf("%d rows", len(r.tiles)), nothingToMend, nil
+}
+
+// rows reads the authority's rows of the run's tiles.
+func (r *run) rows(ctx context.Context) (map[fence.TileID]fence.Grant, error) {
+	rows := map[fence.TileID]fence.Grant{}
+	for _, id := range r.tiles {
+		g, err := r.authority.Lookup(ctx, id)
+		if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
+			return nil, err
+		}
+		if err == nil {
+			rows[id] = g
+		}
+	}
+	return rows, nil
+}
+
+// putBack replaces a tile's row; a zero grant deletes it.
+func (r *run) putBack(ctx context.Context, id fence.TileID, g fence.Grant) error {
+	done := r.recorder.Restored("campaign", id, g)
+	defer done()
+	if g.Epoch == 0 {
+		_, err := r.rowsPool.Exec(ctx, "DELETE FROM "+pgfence.DefaultTable+" WHERE tile = $1", int64(id))
+		return err
+	}
+	var contact *string
+	if g.Contact != "" {
+		contact = &g.Contact
+	}
+	_, err := r.rowsPool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+" SET epoch = $2, contact = $3, claim = $4 WHERE tile = $1",
+		int64(id), int64(g.Epoch), contact, g.ID.String())
+	return err
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package campaign
+
+// EnterNamespace does nothing: only Linux has network namespaces.
+func EnterNamespace() {}

@@ -1,0 +1,181 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// auditEvery is how often the auditor looks: what comes and goes in between it does not see.
+const auditEvery = 30 * time.Millisecond
+
+// observers are those who see what was committed: an auditor that reads the stores, and a bridge, a relay
+// and watchers that fold what reaches them.
+type observers struct {
+	recorder *history.Recorder
+	log      stream.Log
+	watchers []*watcher
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// watcher is a client of the relay that holds every tile's state.
+type watcher struct {
+	name   string
+	client *relayclient.Client
+
+	mu     sync.Mutex
+	tiles  map[fence.TileID]*register
+	resets map[fence.TileID]fence.Position // where a state from scratch is complete, while it is not
+	err    error
+}
+
+func observe(ctx context.Context, r *history.Recorder, log stream.Log, authority fence.Authority, tiles []fence.TileID, watchers int) (*observers, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	o := &observers{recorder: r, log: log, cancel: cancel}
+	auditor := r.Auditor("auditor", log, authority)
+	o.wg.Go(func() { auditor.Run(ctx, tiles, auditEvery) })
+
+	broker := memfanout.New()
+	b, err := bridge.New(log, r.Publisher("bridge", broker), tiles, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	o.wg.Go(func() { _ = b.Run(ctx) }) // the only error is of a second Run
+	url, err := o.serveRelay(ctx, broker)
+	if err != nil {
+		o.stop()
+		return nil, err
+	}
+	for i := range watchers {
+		w, err := o.watch(ctx, fmt.Sprintf("watcher-%d", i), url, tiles)
+		if err != nil {
+			o.stop()
+			return nil, err
+		}
+		o.watchers = append(o.watchers, w)
+	}
+	return o, nil
+}
+
+// serveRelay runs a relay whose patience is as short as the campaign's faults.
+func (o *observers) serveRelay(ctx context.Context, broker *memfanout.Broker) (url string, err error) {
+	r, err := relay.New(broker, o.log, &relay.Config{CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second,
+		StoreTimeout: time.Second, BackoffMax: 500 * time.Millisecond, DrainWindow: time.Millisecond})
+	if err != nil {
+		return "", err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	server := &http.Server{Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	o.wg.Go(func() { _ = r.Run(ctx) })
+	o.wg.Go(func() { _ = server.Serve(listener) })
+	o.wg.Go(func() { <-ctx.Done(); _ = server.Close() })
+	return "ws://" + listener.Addr().String(), nil
+}
+
+func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.TileID) (*watcher, error) {
+	w := &watcher{name: name, tiles: map[fence.TileID]*register{}, resets: map[fence.TileID]fence.Position{}}
+	record := o.recorder.Watcher(name)
+	client, err := relayclient.Dial(ctx, url, &relayclient.Config{
+		Reconnect: true, BackoffMax: time.Second,
+		Sync: func(s relayclient.Sync) {
+			if w.restore(s) {
+				record.Reset(s.Tile, s.Position)
+			}
+		},
+		Frame: func(f stream.Frame) {
+			switch complete, reset := w.apply(&f); {
+			case reset && complete:
+				record.Reset(f.Tile, f.Position)
+			case !reset:
+				record.Frame(&f)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.client = client
+	return w, client.Subscribe(ctx, tiles...)
+}
+
+// restore takes a state from scratch. It is complete at once, or with the frames that follow.
+func (w *watcher) restore(s relayclient.Sync) (complete bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := &register{}
+	game, err := tile.OpenSnapshot(s.Snapshot.Blob)
+	if err == nil {
+		err = r.Restore(game)
+	}
+	w.tiles[s.Tile] = r
+	w.err = errors.Join(w.err, err)
+	delete(w.resets, s.Tile)
+	if s.Snapshot.Position != s.Position {
+		w.resets[s.Tile] = s.Position
+	}
+	return s.Snapshot.Position == s.Position
+}
+
+// apply folds a frame; reset says that it is part of a state from scratch, complete that it ends that.
+func (w *watcher) apply(f *stream.Frame) (complete, reset bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	until, reset := w.resets[f.Tile]
+	if complete = f.Position == until; complete {
+		delete(w.resets, f.Tile)
+	}
+	r := w.tiles[f.Tile]
+	if r == nil {
+		w.err = errors.Join(w.err, fmt.Errorf("tile %s: a frame before any state", f.Tile))
+		return complete, reset
+	}
+	b, err := stream.DecodeBatch(f.Payload)
+	if err == nil {
+		err = r.Apply(f.Tick, b.Events)
+	}
+	w.err = errors.Join(w.err, err)
+	return complete, reset
+}
+
+// at is where a watcher is.
+func (w *watcher) at(id fence.TileID) (fence.Position, string) {
+	at, _ := w.client.Position(id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.tiles[id]; r != nil {
+		return at, r.digest()
+	}
+	return at, ""
+}
+
+func (w *watcher) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (o *observers) stop() {
+	for _, w := range o.watchers {
+		_ = w.client.Close()
+	}
+	o.cancel()
+	o.wg.Wait()
+}

@@ -1,0 +1,422 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/robustness/check"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+// What a run needs before its fault.
+const (
+	leastAnswers = 8 // of every tile
+	leastCommits = 24
+)
+
+// run is one fault in one system under load, from its first worker to the verdict.
+type run struct {
+	*ground
+	cfg    Config
+	fault  *Fault
+	number int
+	seed   uint64
+	rng    *rand.Rand
+	dir    string
+
+	recorder   *history.Recorder
+	control    *controller
+	tiles      []fence.TileID
+	workers    []*workerSlot
+	files      []string // histories
+	supervisor *supervisor
+	traffic    *traffic
+	observers  *observers
+}
+
+// ground is what runs share: the servers and the campaign's own connections to them.
+type ground struct {
+	stack     *devstack.Stack
+	network   *network // nil: hosts cannot be parted
+	noNetwork error    // why
+	cluster   *cluster
+	log       stream.Log
+	store     fence.Store
+	authority fence.Authority
+	rowsPool  *pgxpool.Pool
+	stops     []func() // in the order of their starts
+}
+
+func (g *ground) postgres() (*devstack.Process, error) {
+	p, ok := g.stack.Process("postgres")
+	if !ok {
+		return nil, errors.New("the stack has no PostgreSQL")
+	}
+	return p, nil
+}
+
+// Result is what a run gave.
+type Result struct {
+	Number     int
+	Seed       uint64
+	Fault      *Fault
+	Target     string
+	Skipped    string            // why the fault was not tried
+	Err        error             // the run did not come to its end: something hung, or the campaign itself failed
+	State      []string          // of every tile, when something hung
+	Violations []check.Violation // broken promises
+	Dir        string            // of the histories, where they were kept
+	Took       time.Duration
+	Answers    int // actions answered
+	Operations int
+	Records    int
+	Silence    time.Duration   // the longest that any tile answered nobody, from the fault on
+	Detection  []time.Duration // of killed owners: from the kill to the order to take over
+	Takeover   []time.Duration // from the order to serving
+}
+
+// Failed reports whether the run found something.
+func (r *Result) Failed() bool { return r.Err != nil || len(r.Violations) > 0 }
+
+// execute runs one run.
+func (r *run) execute(ctx context.Context) (result Result) {
+	began := time.Now()
+	result = Result{Number: r.number, Seed: r.seed, Fault: r.fault, Dir: r.dir}
+	if r.fault.parts && r.network == nil && r.noNetwork != nil {
+		result.Skipped = r.noNetwork.Error()
+		return result
+	}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		result.Err = err
+		return result
+	}
+	faultAt, err := r.play(ctx, &result)
+	r.endWorkers()
+	if err == nil {
+		err = r.judge(&result, faultAt)
+	}
+	result.Err = err
+	result.Took = time.Since(began)
+	return result
+}
+
+// play sets the system up, breaks and mends it, and brings it to rest. It returns when the fault was.
+func (r *run) play(ctx context.Context, result *Result) (faultAt int64, err error) {
+	if err := r.cluster.awaitHealthy(ctx, 30*time.Second); err != nil {
+		return 0, fmt.Errorf("before the run: %w", err)
+	}
+	file, err := r.newHistory("campaign")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }()
+	r.recorder = history.NewRecorder(fmt.Sprintf("campaign-%d", r.number), file, nil)
+	stop, err := r.setUp(ctx)
+	defer stop()
+	if err != nil {
+		return 0, err
+	}
+	hung := func(err error) (int64, error) {
+		result.State = r.supervisor.state()
+		return 0, err
+	}
+	if err := await(ctx, r.cfg.ServeWithin, "every tile serves and answers", func() error {
+		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, time.Time{}))
+	}); err != nil {
+		return hung(fmt.Errorf("before the fault: %w", err))
+	}
+	faultAt, err = r.breakAndMend(ctx, result)
+	if err != nil {
+		return hung(err)
+	}
+	mended := time.Now()
+	if err := r.cluster.awaitHealthy(ctx, 40*time.Second); err != nil {
+		return hung(fmt.Errorf("after the fault: %w", err))
+	}
+	if err := await(ctx, r.cfg.ServeWithin, "after the fault: every tile serves and answers again", func() error {
+		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, mended))
+	}); err != nil {
+		return hung(err)
+	}
+	result.Silence = r.traffic.longest()
+	if err := r.rest(ctx); err != nil {
+		return hung(err)
+	}
+	if err := errors.Join(r.allAlive(), r.recordFinal(ctx), r.recorder.Err()); err != nil {
+		return hung(err)
+	}
+	return faultAt, nil
+}
+
+// setUp starts workers, owners, observers and clients. stop ends what is not a process.
+func (r *run) setUp(ctx context.Context) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop = cancel
+	if r.tiles, err = r.cluster.drawTiles(ctx, r.rng, r.cfg.TilesPerMaster); err != nil {
+		return stop, err
+	}
+	r.control = newController()
+	for i := range r.cfg.Workers {
+		w, err := newWorkerSlot(r.number, i)
+		if err != nil {
+			return stop, err
+		}
+		r.workers = append(r.workers, w)
+		if err := r.startWorker(ctx, w); err != nil {
+			return stop, err
+		}
+	}
+	r.supervisor = &supervisor{control: r.control, workers: r.workers, rng: rand.New(rand.NewPCG(r.seed, 1)),
+		takeFrozen: r.fault.frozen || r.rng.IntN(2) == 0, rebalance: r.fault.moves || r.rng.IntN(3) == 0,
+		tiles: map[fence.TileID]*placement{}}
+	for i, id := range r.tiles {
+		r.supervisor.tiles[id] = &placement{}
+		if err := r.supervisor.order(ctx, id, r.workers[i%len(r.workers)]); err != nil {
+			return stop, err
+		}
+	}
+	supervised := make(chan struct{})
+	go func() { defer close(supervised); r.supervisor.run(ctx) }()
+	if r.observers, err = observe(ctx, r.recorder, r.log, r.authority, r.tiles, 2); err != nil {
+		return func() { cancel(); <-supervised }, err
+	}
+	forward, err := tilehttp.NewClient(nil)
+	if err != nil {
+		return stop, err
+	}
+	r.traffic = newTraffic(r.recorder, forward, r.tiles, func(id fence.TileID) string {
+		if w := r.supervisor.where(id); w != nil {
+			return w.contact
+		}
+		return ""
+	})
+	r.traffic.start(ctx, r.seed, 2)
+	return func() {
+		cancel()
+		<-supervised
+		r.traffic.wg.Wait()
+		r.observers.stop()
+		forward.Close()
+		r.control.http.CloseIdleConnections()
+	}, nil
+}
+
+// breakAndMend has the fault happen, and over.
+func (r *run) breakAndMend(ctx context.Context, result *Result) (faultAt int64, err error) {
+	info := history.FaultInfo{Name: r.fault.Name, Failover: r.fault.failover}
+	faultAt = history.Monotonic()
+	r.traffic.watch()
+	r.recorder.Fault(info)
+	target, heal, err := r.fault.inject(ctx, r)
+	result.Target, info.Target = target, target
+	if err == nil {
+		hold := r.fault.hold[0] + time.Duration(r.rng.Int64N(int64(r.fault.hold[1]-r.fault.hold[0])))
+		select {
+		case <-time.After(hold):
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if heal != nil { // also when the campaign is told to end: the servers are for others too
+		mend, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
+		err = errors.Join(err, heal(mend))
+		cancel()
+	}
+	info.Over = true
+	r.recorder.Fault(info)
+	if err != nil {
+		return 0, fmt.Errorf("fault %s on %q: %w", r.fault.Name, target, err)
+	}
+	return faultAt, nil
+}
+
+// rest ends the traffic and waits until owners and watchers are where the stream ends.
+func (r *run) rest(ctx context.Context) error {
+	r.supervisor.mu.Lock()
+	r.supervisor.rebalance = false
+	r.supervisor.mu.Unlock()
+	r.traffic.end()
+	return await(ctx, r.cfg.ServeWithin, "everybody holds what was committed last", func() error {
+		if err := r.supervisor.serving(); err != nil {
+			return err
+		}
+		for _, id := range r.tiles {
+			if err := r.atRest(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *run) atRest(ctx context.Context, id fence.TileID) error {
+	last, err := r.log.Last(ctx, id)
+	if err != nil {
+		return err
+	}
+	w := r.supervisor.where(id)
+	if w == nil {
+		return fmt.Errorf("tile %s has no owner", id)
+	}
+	held, err := r.control.held(ctx, w.contact, id)
+	if err != nil {
+		return err
+	}
+	if held.Position != last.String() {
+		return fmt.Errorf("tile %s ends at %s, its owner %s is at %s", id, last, w.name, held.Position)
+	}
+	for _, w := range r.observers.watchers {
+		if at, _ := w.at(id); at != last {
+			return fmt.Errorf("tile %s ends at %s, %s is at %s", id, last, w.name, at)
+		}
+	}
+	return nil
+}
+
+// recordFinal records how everything ended.
+func (r *run) recordFinal(ctx context.Context) error {
+	for _, id := range r.tiles {
+		var held heldState
+		var final history.FinalTile
+		err := await(ctx, r.cfg.ServeWithin, "reading how tile "+id.String()+" ended", func() (err error) {
+			if held, err = r.control.held(ctx, r.supervisor.where(id).contact, id); err == nil {
+				final, err = r.finalOf(ctx, id)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		at, err := fence.ParsePosition(held.Position)
+		if err != nil {
+			return err
+		}
+		r.recorder.Held("owner", id, at, held.Digest)
+		for _, w := range r.observers.watchers {
+			at, digest := w.at(id)
+			r.recorder.Held(w.name, id, at, digest)
+			if err := w.failed(); err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+		}
+		r.recorder.Final(id, final)
+	}
+	return nil
+}
+
+// finalOf reads a tile from the stores as a new owner would.
+func (r *run) finalOf(ctx context.Context, id fence.TileID) (history.FinalTile, error) {
+	recovery, err := stream.Recover(ctx, r.log, id)
+	if err != nil {
+		return history.FinalTile{}, err
+	}
+	state := &register{}
+	game, err := tile.OpenSnapshot(recovery.Snapshot.Blob)
+	if err == nil {
+		err = state.Restore(game)
+	}
+	for i := range recovery.Entries {
+		b, err2 := stream.DecodeBatch(recovery.Entries[i].Payload)
+		if err2 == nil {
+			err2 = state.Apply(recovery.Entries[i].Tick, b.Events)
+		}
+		err = errors.Join(err, err2)
+	}
+	owner, err2 := r.store.Owner(ctx, id)
+	row, err3 := r.authority.Lookup(ctx, id)
+	rowID := row.ID.String()
+	if errors.Is(err3, fence.ErrNeverOwned) { // a restore may have taken it away
+		rowID, err3 = "", nil
+	}
+	chunks, err4 := r.log.Read(ctx, []stream.Cursor{{Tile: id, Limit: 1 << 20}})
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		return history.FinalTile{}, err
+	}
+	f := history.FinalTile{End: history.Position(recovery.Position), State: state.digest(), Applied: state.applied,
+		Owner: history.Owner{Epoch: owner.Epoch, Contact: owner.Contact, Position: history.Position(owner.Position), Tick: owner.Tick},
+		Row:   history.Grant{Epoch: row.Epoch, Contact: row.Contact, ID: rowID}}
+	for i := range chunks[0].Entries {
+		f.Entries = append(f.Entries, history.EntryOf(id, &chunks[0].Entries[i]))
+	}
+	return f, chunks[0].Err
+}
+
+// judge reads what everybody recorded and checks it.
+func (r *run) judge(result *Result, faultAt int64) error {
+	records, err := history.ReadFiles(r.files...)
+	if err != nil {
+		return err
+	}
+	h := history.Join(records)
+	result.Records, result.Operations = len(h.Records), len(h.Operations)
+	for i := range h.Operations {
+		if o := &h.Operations[i]; o.Kind == history.Submit && !o.Open() && o.Result.Outcome == history.OK {
+			result.Answers++
+		}
+	}
+	result.Violations = append(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)), check.Run(h, check.All())...)
+	r.timeTakeovers(h, faultAt, result)
+	return nil
+}
+
+// timeTakeovers measures the take-overs of owners that were silent: until the supervisor said so, and from
+// then until their successors served.
+func (r *run) timeTakeovers(h *history.History, faultAt int64, result *Result) {
+	for _, t := range r.supervisor.takeovers {
+		if t.ordered < faultAt {
+			continue
+		}
+		result.Detection = append(result.Detection, time.Duration(t.ordered-faultAt))
+		for i := range h.Records {
+			rec := &h.Records[i]
+			if rec.Kind == history.Life && rec.Tile == t.tile && rec.At > t.ordered && rec.Life.State == tile.Serving.String() {
+				result.Takeover = append(result.Takeover, time.Duration(rec.At-t.ordered))
+				break
+			}
+		}
+	}
+}
+
+// newHistory makes a file for one process's records.
+func (r *run) newHistory(name string) (*history.File, error) {
+	return history.Create(r.historyPath(name))
+}
+
+func (r *run) historyPath(name string) string {
+	path := filepath.Join(r.dir, name+".jsonl")
+	r.files = append(r.files, path)
+	return path
+}
+
+// tile draws one of the run's tiles.
+func (r *run) tile() fence.TileID { return r.tiles[r.rng.IntN(len(r.tiles))] }
+
+// owner is the worker of a tile; some worker if the tile is just without one.
+func (r *run) owner(id fence.TileID) *workerSlot {
+	if w := r.supervisor.where(id); w != nil {
+		return w
+	}
+	return r.workers[0]
+}
+
+// otherWorker is a worker that is not w.
+func (r *run) otherWorker(w *workerSlot) *workerSlot {
+	for _, i := range r.rng.Perm(len(r.workers)) {
+		if r.workers[i] != w {
+			return r.workers[i]
+		}
+	}
+	return nil
+}

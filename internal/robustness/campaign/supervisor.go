@@ -1,0 +1,246 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// Times of the supervisor.
+const (
+	lookEvery    = 50 * time.Millisecond
+	silentFor    = 400 * time.Millisecond  // a worker that does not answer for so long is held for dead
+	pendingFor   = 1500 * time.Millisecond // a tile frozen for so long is given to another worker, if the run says so
+	orderGrace   = 2 * time.Second         // an ordered worker is given so long before another one is
+	rebalanceGap = 700 * time.Millisecond
+)
+
+// supervisor sees to it that every tile has an owner: it looks after the workers and orders another one to
+// take over the tiles of one that is dead, silent or stuck. It decides nothing: who owns a tile is the
+// authority's word, and an order to the wrong worker costs a take-over.
+type supervisor struct {
+	control *controller
+	workers []*workerSlot
+	rng     *rand.Rand
+
+	takeFrozen bool // also take tiles from owners that answer but do not get on
+	rebalance  bool // move tiles for no reason
+
+	mu        sync.Mutex
+	tiles     map[fence.TileID]*placement
+	takeovers []takeover
+}
+
+// placement is where a tile is thought to be.
+type placement struct {
+	worker  *workerSlot
+	ordered time.Time
+	status  tileStatus
+	frozen  time.Time // since when it has been seen pending; zero if it is not
+}
+
+// takeover is an order given because a worker was silent.
+type takeover struct {
+	tile    fence.TileID
+	from    *workerSlot
+	ordered int64 // history.Monotonic
+}
+
+func (s *supervisor) run(ctx context.Context) {
+	moved := time.Now()
+	for ctx.Err() == nil {
+		s.look(ctx)
+		s.place(ctx)
+		if s.rebalance && time.Since(moved) > rebalanceGap {
+			moved = time.Now()
+			s.move(ctx)
+		}
+		time.Sleep(lookEvery)
+	}
+}
+
+// look asks every worker how it is.
+func (s *supervisor) look(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, w := range s.workers {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, silentFor/2)
+			defer cancel()
+			if all, err := s.control.status(ctx, w.contact); err == nil {
+				s.heard(w, all)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (s *supervisor) heard(w *workerSlot, all []tileStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.heard = time.Now()
+	found := map[fence.TileID]tileStatus{}
+	for _, t := range all {
+		found[t.Tile] = t
+	}
+	for id, p := range s.tiles {
+		if p.worker != w {
+			continue
+		}
+		p.status = found[id] // none: the worker is a new one and does not know of it
+		switch {
+		case !p.status.Pending:
+			p.frozen = time.Time{}
+		case p.frozen.IsZero():
+			p.frozen = time.Now()
+		}
+	}
+}
+
+// place gives tiles without a living owner to somebody.
+func (s *supervisor) place(ctx context.Context) {
+	for _, id := range s.ids() {
+		s.mu.Lock()
+		p := s.tiles[id]
+		why := s.whyMove(p)
+		var to *workerSlot
+		if why != "" {
+			to = s.choose(p.worker)
+		}
+		if to != nil {
+			if p.worker != nil && why == "silent" {
+				s.takeovers = append(s.takeovers, takeover{tile: id, from: p.worker, ordered: history.Monotonic()})
+			}
+			*p = placement{worker: to, ordered: time.Now()}
+		}
+		s.mu.Unlock()
+		if to != nil {
+			_ = s.control.own(ctx, to.contact, id) // another look tells whether it arrived
+		}
+	}
+}
+
+// whyMove says why a tile needs another owner; empty if it does not.
+func (s *supervisor) whyMove(p *placement) string {
+	switch {
+	case p.worker == nil:
+		return "homeless"
+	case time.Since(p.worker.heard) > silentFor:
+		return "silent"
+	case time.Since(p.ordered) < orderGrace && (p.status.State == "" || p.status.Err == ""):
+		return "" // it has just been told
+	case p.status.State == "", p.status.State == "stood down", p.status.State == "stopped":
+		return "ended"
+	case s.takeFrozen && !p.frozen.IsZero() && time.Since(p.frozen) > pendingFor:
+		return "frozen"
+	}
+	return ""
+}
+
+// choose picks a worker that answers, another one than the last if there is one.
+func (s *supervisor) choose(not *workerSlot) *workerSlot {
+	var fit, last *workerSlot
+	for _, i := range s.rng.Perm(len(s.workers)) {
+		switch w := s.workers[i]; {
+		case time.Since(w.heard) > silentFor:
+		case w == not:
+			last = w
+		default:
+			fit = w
+		}
+	}
+	if fit == nil {
+		fit = last
+	}
+	return fit
+}
+
+// move gives a tile to another worker although nothing is wrong.
+func (s *supervisor) move(ctx context.Context) {
+	s.mu.Lock()
+	ids := s.sorted()
+	id := ids[s.rng.IntN(len(ids))]
+	p := s.tiles[id]
+	var to *workerSlot
+	if p.worker != nil && p.status.State == "serving" {
+		if to = s.choose(p.worker); to == p.worker {
+			to = nil
+		}
+	}
+	if to != nil {
+		*p = placement{worker: to, ordered: time.Now()}
+	}
+	s.mu.Unlock()
+	if to != nil {
+		_ = s.control.own(ctx, to.contact, id) // another look tells whether it arrived
+	}
+}
+
+// order gives a tile to a worker because a fault wants it there.
+func (s *supervisor) order(ctx context.Context, id fence.TileID, to *workerSlot) error {
+	s.mu.Lock()
+	*s.tiles[id] = placement{worker: to, ordered: time.Now()}
+	s.mu.Unlock()
+	return s.control.own(ctx, to.contact, id)
+}
+
+func (s *supervisor) ids() []fence.TileID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sorted()
+}
+
+// where is a tile's worker; nil while it has none.
+func (s *supervisor) where(id fence.TileID) *workerSlot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tiles[id].worker
+}
+
+// serving returns nil when every tile serves and none is frozen.
+func (s *supervisor) serving() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.sorted() {
+		p := s.tiles[id]
+		switch {
+		case p.worker == nil:
+			return fmt.Errorf("tile %s has no owner", id)
+		case time.Since(p.worker.heard) > silentFor:
+			return fmt.Errorf("tile %s: %s does not answer", id, p.worker.name)
+		case p.status.State != "serving" || p.status.Pending:
+			return fmt.Errorf("tile %s: %s", id, p)
+		}
+	}
+	return nil
+}
+
+func (p *placement) String() string {
+	if p.worker == nil {
+		return "nowhere"
+	}
+	return fmt.Sprintf("%s at %s, epoch %d, position %s, pending %v, for %v %s", p.status.State, p.worker.name, p.status.Epoch,
+		p.status.Position, p.status.Pending, p.status.For.Round(time.Millisecond), p.status.Err)
+}
+
+// state describes every tile, for a report of what hung.
+func (s *supervisor) state() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []string
+	for _, id := range s.sorted() {
+		lines = append(lines, fmt.Sprintf("tile %s: %s", id, s.tiles[id]))
+	}
+	return lines
+}
+
+// sorted lists the tiles in an order that a seed repeats. The caller holds mu.
+func (s *supervisor) sorted() []fence.TileID {
+	return slices.Sorted(maps.Keys(s.tiles))
+}

@@ -1,0 +1,77 @@
+// Command robustness breaks a running system in every way it knows, again and again, and checks from the
+// recorded histories that every promise was kept.
+//
+//	robustness [-duration 10m] [-seed N] [-fault name[,name...]] [-report file] [-dir directory]
+//
+// Without -duration every fault (or every one named) comes once. A line for each run goes to standard
+// error; the report, Markdown, to the file. It starts its own servers, on loopback, and needs root for the
+// faults that part hosts: without, those are skipped, and the report says so. Exit code 1: something was
+// found; 2: the campaign could not be run. docs/robustness.md has the rest.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/tilefence/tilefence/internal/robustness/campaign"
+)
+
+func main() {
+	campaign.RunWorker()
+	campaign.EnterNamespace()
+	os.Exit(run())
+}
+
+func run() int {
+	cfg := campaign.Config{Progress: os.Stderr}
+	flag.DurationVar(&cfg.Duration, "duration", 0, "how long new runs are begun; 0: every fault once")
+	flag.Uint64Var(&cfg.Seed, "seed", 0, "what decides; 0: draw one")
+	flag.StringVar(&cfg.Dir, "dir", "", "where the histories of failed runs are kept")
+	names := flag.String("fault", "", "the faults to choose from, separated by commas; empty: all")
+	report := flag.String("report", "", "file to write the report to")
+	flag.Parse()
+	if *names != "" {
+		for name := range strings.SplitSeq(*names, ",") {
+			f, err := campaign.FindFault(name)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 2
+			}
+			cfg.Faults = append(cfg.Faults, f)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	summary, err := campaign.Run(ctx, cfg)
+	if summary != nil && *report != "" {
+		if err := write(summary, *report); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	case summary.Failed():
+		return 1
+	}
+	return 0
+}
+
+func write(summary *campaign.Summary, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = summary.Report(f)
+	if err2 := f.Close(); err == nil {
+		err = err2
+	}
+	return err
+}
