@@ -76,11 +76,18 @@ func (a *actorProcess) tiles(ctx context.Context) error {
 	if strings.HasSuffix(contact, ":0") {
 		contact = l.Addr().String()
 	}
-	h := newHost(ctx, contact, a.backends, a.options, a.meters, a.logger)
+	h, err := newHost(ctx, contact, a.backends, a.options, a.meters, a.logger, a.crew.fail)
+	if err != nil {
+		return err
+	}
 	stop := a.crew.serveHTTP("tile host", l, h.handler())
 	defer stop()
 	for _, id := range owned {
-		if err := h.start(id, a.options.takeOver, a.crew.fail); err != nil {
+		begin := func() error { return h.Own(id) }
+		if a.options.takeOver {
+			begin = func() error { return h.TakeOver(id) }
+		}
+		if err := begin(); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -147,8 +148,15 @@ func (d *deployment) startWeb(gateway http.Handler) error {
 
 // startHosts starts the tile hosts, each on a port of its own, and deals them the tiles.
 func (d *deployment) startHosts() error {
-	d.hosts = &hosts{logger: d.logger, make: func(contact string) *host {
-		return newHost(d.crew.ctx, contact, d.backends, d.options, d.meters, d.logger)
+	failed := func(err error) {
+		if errors.Is(err, fence.ErrLost) {
+			d.logger.Info("another host was first", "err", err) // two wanted the tile of a third
+			return
+		}
+		d.crew.fail(err)
+	}
+	d.hosts = &hosts{logger: d.logger, make: func(contact string) (*host, error) {
+		return newHost(d.crew.ctx, contact, d.backends, d.options, d.meters, d.logger, failed)
 	}}
 	d.onStop(d.hosts.drain)
 	for range d.options.hosts {
@@ -158,7 +166,7 @@ func (d *deployment) startHosts() error {
 	}
 	all := d.hosts.all()
 	for i, id := range d.world {
-		if err := all[i%len(all)].start(id, false, d.crew.fail); err != nil {
+		if err := all[i%len(all)].Own(id); err != nil {
 			return err
 		}
 	}

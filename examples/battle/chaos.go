@@ -265,7 +265,10 @@ func (c *chaos) line() string {
 }
 
 func seconds(d time.Duration) string {
-	if d < time.Second {
+	switch {
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", ms(d))
+	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	}
 	return fmt.Sprintf("%.1f s", d.Seconds())

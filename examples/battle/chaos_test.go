@@ -21,7 +21,7 @@ func TestChaos(t *testing.T) {
 	for _, seed := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			r := checkChaos(t, 16*time.Second, "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
+			r := checkChaos(t, 12*time.Second, "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
 			assert.GreaterOrEqual(t, r.Chaos.Faults, 5)
 		})
 	}
@@ -30,7 +30,8 @@ func TestChaos(t *testing.T) {
 // TestChaosOnServers also breaks the servers: every kind of fault once, and then some.
 func TestChaosOnServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
-	r := checkChaos(t, 45*time.Second, "-stack", "local", "-chaos-every", "300ms")
+	t.Parallel()
+	r := checkChaos(t, 35*time.Second, "-stack", "local", "-chaos-every", "300ms")
 	assert.GreaterOrEqual(t, r.Chaos.Faults, 5)
 }
 

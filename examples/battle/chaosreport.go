@@ -66,7 +66,7 @@ func (r *chaosReport) write(line func(name, format string, args ...any)) {
 		if k.moved == 0 {
 			line("  "+kind, "%d×, well after %.0f ms, at most %.0f ms", k.Count, k.Recovery, k.RecoveryMax)
 		} else {
-			line("  "+kind, "%d×, well after %.0f ms, at most %.0f ms (noticed after %.0f ms, taken over in %.0f ms)",
+			line("  "+kind, "%d×, well after %.0f ms, at most %.0f ms (noticed after %.0f ms, taken over in %.1f ms)",
 				k.Count, k.Recovery, k.RecoveryMax, k.Detection, k.Takeover)
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,7 +17,7 @@ import (
 // hosts are the tile hosts of this process, each with a server of its own. A host can be killed, and another
 // be started in its place, at the same address.
 type hosts struct {
-	make   func(contact string) *host
+	make   func(contact string) (*host, error)
 	logger *slog.Logger
 
 	mu     sync.Mutex
@@ -36,18 +37,24 @@ func (hs *hosts) open() (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := hs.serve(l)
+	p, err := hs.serve(l)
+	if err != nil {
+		return nil, err
+	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.places = append(hs.places, p)
 	return p.host, nil
 }
 
-func (hs *hosts) serve(l net.Listener) place {
-	h := hs.make(l.Addr().String())
+func (hs *hosts) serve(l net.Listener) (place, error) {
+	h, err := hs.make(l.Addr().String())
+	if err != nil {
+		return place{}, errors.Join(err, l.Close())
+	}
 	p := place{host: h, server: &http.Server{Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second}}
 	go func() { _ = p.server.Serve(l) }() // it ends when the server is closed
-	return p
+	return p, nil
 }
 
 // all are the hosts that live, or are dead and not yet replaced.
@@ -78,10 +85,8 @@ func (hs *hosts) owner(id fence.TileID) *host {
 	var owner *host
 	var highest fence.Epoch
 	for _, h := range hs.all() {
-		if t := h.tile(id); t != nil && !h.line.is(dead) {
-			if s := t.processor.Status(); s.State == tile.Serving && s.Epoch > highest {
-				owner, highest = h, s.Epoch
-			}
+		if s, ok := h.TileStatus(id); ok && !h.line.is(dead) && s.State == tile.Serving && s.Epoch > highest {
+			owner, highest = h, s.Epoch
 		}
 	}
 	return owner
@@ -107,10 +112,13 @@ func (hs *hosts) restart(killed *host) error {
 	if err != nil {
 		return err
 	}
+	p, err := hs.serve(l)
+	if err != nil {
+		return err
+	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	i := slices.IndexFunc(hs.places, func(p place) bool { return p.host == killed })
-	hs.places[i] = hs.serve(l)
+	hs.places[slices.IndexFunc(hs.places, func(p place) bool { return p.host == killed })] = p
 	return nil
 }
 

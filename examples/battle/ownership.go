@@ -30,8 +30,10 @@ func (t *tower) Ownership(ctx context.Context) ([]spectator.Ownership, error) {
 		if g.Epoch == o.Epoch { // the authority may be ahead: somebody has claimed the tile and is on his way
 			row.Since = g.Minted
 		}
-		if s, ok := t.hosts.at(o.Contact).status(id); ok {
-			row.State, row.Heat = s.State.String(), s.Heat
+		if h := t.hosts.at(o.Contact); h != nil {
+			if s, ok := h.TileStatus(id); ok {
+				row.State, row.Heat = s.State.String(), s.Heat
+			}
 		}
 		all = append(all, row)
 	}

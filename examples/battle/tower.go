@@ -115,12 +115,8 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 	}
 	now.Processors = nil
 	for _, h := range t.hosts.all() {
-		owned := h.tile(now.Tile)
-		if owned == nil {
-			continue
-		}
-		st := owned.processor.Status()
-		if st.State == tile.Stopped || st.State == tile.StoodDown && time.Since(st.Since) > 10*time.Second {
+		st, ok := h.TileStatus(now.Tile)
+		if !ok || st.State == tile.Stopped || st.State == tile.StoodDown {
 			continue
 		}
 		now.Processors = append(now.Processors, spectator.Processor{Contact: h.contact, State: st.State.String(), Epoch: st.Epoch})
