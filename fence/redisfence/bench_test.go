@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
@@ -24,28 +25,37 @@ type lanes struct {
 	store  *redisfence.Store
 	client *redis.ClusterClient
 	tiles  []fence.Commit // the next batch of each
+	next   int
 }
 
-func newLanes(b *testing.B, n int) *lanes {
-	store, client := newStore(b, nil)
+func newLanes(b *testing.B, n, size int, cfg *redisfence.Config) *lanes {
+	store, client := newStore(b, cfg)
 	l := &lanes{store: store, client: client, tiles: make([]fence.Commit, n)}
-	payload := make([]byte, benchPayload)
+	payload := make([]byte, size)
 	for i := range payload {
 		payload[i] = byte(i * 7)
 	}
 	for i := range l.tiles {
-		c := fence.Commit{Tile: newTile(), Epoch: 1, Contact: "owner-1.tiles.example:7000", Tick: 1, Events: 20, Payload: payload, Install: true}
-		r, err := store.Commit(b.Context(), c)
-		require.NoError(b, err)
-		l.tiles[i] = c
-		l.advance(i, r.Position)
-		l.tiles[i].Install = false
+		l.tiles[i] = fence.Commit{Tile: newTile(), Epoch: 1, Contact: "owner-1.tiles.example:7000", Tick: 1, Events: 20, Payload: payload, Install: true}
 	}
+	var wg errgroup.Group
+	wg.SetLimit(100)
+	for i := range l.tiles {
+		wg.Go(func() error {
+			r, err := store.Commit(b.Context(), l.tiles[i])
+			l.advance(i, r.Position)
+			l.tiles[i].Install = false
+			return err
+		})
+	}
+	require.NoError(b, wg.Wait())
 	b.Cleanup(func() {
+		pipe := client.Pipeline()
 		for i := range l.tiles {
 			k := fence.KeysOf(l.tiles[i].Tile)
-			client.Del(hands{t: b}.ctx(), k.Owner, k.Stream, k.Snapshot, plain(&l.tiles[i]))
+			pipe.Del(hands{t: b}.ctx(), k.Owner, k.Stream, k.Snapshot, plain(&l.tiles[i]))
 		}
+		_, _ = pipe.Exec(hands{t: b}.ctx())
 	})
 	return l
 }
@@ -86,7 +96,7 @@ func (l *lanes) serverTime(b *testing.B) (used time.Duration) {
 // cpu-ratio is the same of the masters' processor time, which is steadier on a busy machine.
 func BenchmarkPipelined(b *testing.B) {
 	const width = 500
-	l := newLanes(b, width)
+	l := newLanes(b, width, benchPayload, nil)
 	var fenced, unfenced, fencedCPU, unfencedCPU time.Duration
 	measured := func(wall, cpu *time.Duration, pipe redis.Pipeliner) []redis.Cmder {
 		used, began := l.serverTime(b), time.Now()
@@ -121,7 +131,7 @@ func BenchmarkPipelined(b *testing.B) {
 // BenchmarkRoundTrip is one commit after the other, as a single tile sees it.
 func BenchmarkRoundTrip(b *testing.B) {
 	b.Run("commit", func(b *testing.B) {
-		l := newLanes(b, 1)
+		l := newLanes(b, 1, benchPayload, nil)
 		b.ReportAllocs()
 		for b.Loop() {
 			r, err := l.store.Commit(b.Context(), l.tiles[0])
@@ -130,7 +140,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		}
 	})
 	b.Run("refresh", func(b *testing.B) {
-		l := newLanes(b, 1)
+		l := newLanes(b, 1, benchPayload, nil)
 		c := l.tiles[0]
 		c.Events, c.Payload = 0, nil
 		for b.Loop() {
@@ -139,7 +149,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		}
 	})
 	b.Run("confirmed", func(b *testing.B) {
-		l := newLanes(b, 1)
+		l := newLanes(b, 1, benchPayload, nil)
 		l.tiles[0].Replicas = fence.AllReplicas
 		for b.Loop() {
 			r, err := l.store.Commit(b.Context(), l.tiles[0])
@@ -148,7 +158,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		}
 	})
 	b.Run("xadd", func(b *testing.B) {
-		l := newLanes(b, 1)
+		l := newLanes(b, 1, benchPayload, nil)
 		for b.Loop() {
 			require.NoError(b, addPlain(b, l.client, &l.tiles[0]).Err())
 			l.tiles[0].Prev.Seq++

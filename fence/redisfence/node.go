@@ -111,11 +111,13 @@ func (n *node) exec(ctx context.Context, set []*request, behind ...redis.Cmder) 
 	}
 	moved := false
 	for _, r := range set {
-		r.err = r.Err()
+		if r.err = r.Err(); r.err == nil || isFunctionMissing(r.err) {
+			continue
+		}
+		moved = true
 		if neverSent(r.err) || notRun(r.err) {
 			r.err = &notSentError{r.err}
 		}
-		moved = moved || r.err != nil && !isFunctionMissing(r.err)
 	}
 	if moved {
 		n.store.reloadTopology(ctx)
@@ -217,9 +219,6 @@ func neverSent(err error) bool {
 // notRun reports whether a server answered that it did not run a command, and another server, or the same
 // one later, may.
 func notRun(err error) bool {
-	if err == nil {
-		return false
-	}
 	_, moved := redis.IsMovedError(err)
 	_, ask := redis.IsAskError(err)
 	return moved || ask || redis.IsTryAgainError(err) || redis.IsClusterDownError(err) || redis.IsReadOnlyError(err) ||
