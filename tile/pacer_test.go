@@ -128,9 +128,10 @@ func TestPacersOfTwoProcessesSeldomCollide(t *testing.T) {
 		by := make([]int, tiles) // processes that promote the tile just now, or have
 		collisions := 0
 		var all sync.WaitGroup
-		for range 2 {
-			p := newPacer(8, 1000, 20*time.Millisecond)
-			for tile := range tiles {
+		both := []*pacer{newPacer(8, 1000, 20*time.Millisecond), newPacer(8, 1000, 20*time.Millisecond)}
+		for tile := range tiles {
+			synctest.Wait() // the wishes come in the same order
+			for _, p := range both {
 				all.Go(func() {
 					leave, err := p.enter(t.Context(), 3)
 					assert.NoError(t, err)
@@ -153,7 +154,7 @@ func TestPacersOfTwoProcessesSeldomCollide(t *testing.T) {
 			}
 		}
 		all.Wait()
-		assert.Less(t, collisions, tiles/20, "in step it would be every tile")
+		assert.Less(t, collisions, tiles/20, "in step it would be most of them")
 	})
 }
 
