@@ -39,6 +39,12 @@ type runningHost struct {
 // the announcements too.
 func (w *world) host(contact string, cfg tile.HostConfig, gossip ...func(fence.Owner)) *runningHost {
 	w.t.Helper()
+	return w.hostAt(contact, w.seams(), cfg, gossip...)
+}
+
+// hostAt is host on seams of its own.
+func (w *world) hostAt(contact string, seams tile.Seams, cfg tile.HostConfig, gossip ...func(fence.Owner)) *runningHost {
+	w.t.Helper()
 	h := &runningHost{contact: contact, done: make(chan struct{}), rules: map[fence.TileID]*ledgerRules{}}
 	cfg.Announce = func(o fence.Owner) {
 		h.note(func() { h.announced = append(h.announced, o) })
@@ -49,7 +55,7 @@ func (w *world) host(contact string, cfg tile.HostConfig, gossip ...func(fence.O
 	cfg.Hooks.Ended = func(i tile.EndInfo) { h.note(func() { h.ended = append(h.ended, i) }) }
 	cfg.Hooks.Promoted = func(i tile.PromotionInfo) { h.note(func() { h.promoted = append(h.promoted, i) }) }
 	var err error
-	h.Host, err = tile.NewHost(contact, w.seams(), func(id fence.TileID) (tile.Rules, error) {
+	h.Host, err = tile.NewHost(contact, seams, func(id fence.TileID) (tile.Rules, error) {
 		r := &ledgerRules{}
 		h.note(func() { h.rules[id] = r })
 		return r, nil
