@@ -16,10 +16,8 @@ import (
 // authorityModel makes random calls, one after the other, and compares every answer with a model that
 // is as small as the contract allows and shares no code with any back end.
 func authorityModel(t *testing.T, a fence.Authority) {
-	// What earlier runs left belongs to the authority, so it belongs to the model.
-	m := &model{rows: map[fence.TileID]fence.Grant{}}
 	rapid.Check(t, func(rt *rapid.T) {
-		m.tiles, m.past, m.grants = []fence.TileID{newTile(), newTile()}, nil, nil
+		m := &model{rows: map[fence.TileID]fence.Grant{}, tiles: []fence.TileID{newTile(), newTile()}, floor: emptied(t, a)}
 		rt.Repeat(map[string]func(*rapid.T){
 			"claim": func(rt *rapid.T) {
 				c := m.draw(rt)
@@ -36,7 +34,9 @@ func authorityModel(t *testing.T, a fence.Authority) {
 				for _, c := range claims {
 					want = append(want, m.claim(c))
 				}
-				for i, got := range a.ClaimMany(t.Context(), claims) {
+				results := a.ClaimMany(t.Context(), claims)
+				require.Len(rt, results, len(claims))
+				for i, got := range results {
 					want[i].require(rt, "claim many", claims[i], got.Grant, got.Err)
 				}
 			},
@@ -78,6 +78,26 @@ func authorityModel(t *testing.T, a fence.Authority) {
 			},
 		})
 	})
+}
+
+// emptied removes all records, and returns the floor that is left.
+func emptied(t *testing.T, a fence.Authority) fence.Epoch {
+	t.Helper()
+	grants, err := a.List(t.Context(), 0, fence.MaxList)
+	require.NoError(t, err)
+	for _, g := range grants {
+		if g.Held() {
+			require.NoError(t, a.Release(t.Context(), g))
+		}
+	}
+	retired, err := a.Retire(t.Context(), 0, fence.MaxList)
+	require.NoError(t, err)
+	require.Len(t, grants, retired)
+	probe := mustClaim(t, a, newClaim(newTile(), "probe:1"))
+	require.NoError(t, a.Release(t.Context(), probe))
+	_, err = a.Retire(t.Context(), 0, fence.MaxList)
+	require.NoError(t, err)
+	return probe.Epoch
 }
 
 // model is an authority as a table of rows, with the calls made so far to draw retries from.

@@ -42,20 +42,27 @@ type answer struct {
 	err   error
 }
 
-// race makes all calls at once and returns their answers.
-func race(claims []fence.Claim, call func(fence.Claim) (fence.Grant, error)) []answer {
-	answers := make([]answer, len(claims))
+// each runs f for the numbers below n, all at once.
+func each(n int, f func(i int)) {
 	start := make(chan struct{})
 	var wg sync.WaitGroup
-	for i, c := range claims {
+	for i := range n {
 		wg.Go(func() {
 			<-start
-			g, err := call(c)
-			answers[i] = answer{c, g, err}
+			f(i)
 		})
 	}
 	close(start)
 	wg.Wait()
+}
+
+// race makes all calls at once and returns their answers.
+func race(claims []fence.Claim, call func(fence.Claim) (fence.Grant, error)) []answer {
+	answers := make([]answer, len(claims))
+	each(len(claims), func(i int) {
+		g, err := call(claims[i])
+		answers[i] = answer{claims[i], g, err}
+	})
 	return answers
 }
 
@@ -218,9 +225,10 @@ func (s *storm) record(t *testing.T, c fence.Claim, began int64, g fence.Grant, 
 	return true
 }
 
-func (s *storm) check(t *testing.T, a fence.Authority) {
-	byEpoch := map[fence.Epoch]fence.ClaimID{}
-	var newest fence.Epoch
+// checkWins wants each epoch granted once, and above all that were granted before it was asked for.
+func (s *storm) checkWins(t *testing.T) (byEpoch map[fence.Epoch]fence.ClaimID, newest fence.Epoch) {
+	t.Helper()
+	byEpoch = map[fence.Epoch]fence.ClaimID{}
 	for _, w := range s.wins {
 		require.NotContains(t, byEpoch, w.grant.Epoch, "epoch %d was minted twice", w.grant.Epoch)
 		byEpoch[w.grant.Epoch] = w.grant.ID
@@ -233,6 +241,11 @@ func (s *storm) check(t *testing.T, a fence.Authority) {
 			}
 		}
 	}
+	return byEpoch, newest
+}
+
+func (s *storm) check(t *testing.T, a fence.Authority) {
+	byEpoch, newest := s.checkWins(t)
 	for _, g := range s.seen {
 		require.NotEqual(t, g.by, g.row.ID, "a call was refused in favour of itself")
 		require.Equal(t, byEpoch[g.row.Epoch], g.row.ID, "epoch %d was shown, but not granted to that claim", g.row.Epoch)

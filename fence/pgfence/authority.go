@@ -2,6 +2,8 @@ package pgfence
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -12,19 +14,69 @@ import (
 // DefaultTable is the table of tiles when Config names none.
 const DefaultTable = "tilefence_tiles"
 
+// DefaultLanes and DefaultSetSize are Config.Lanes and Config.SetSize when they are zero.
+const (
+	DefaultLanes   = 4
+	DefaultSetSize = 500
+)
+
 // Config holds the optional settings of an Authority.
 type Config struct {
 	// Table is the table of tiles: a name of lower-case letters, digits and underscores, of at most 57
 	// bytes, not starting with a digit, with a schema of the same form and a dot before it if wanted.
 	// Without a schema the connection's search_path decides. Empty means DefaultTable.
 	Table string
+
+	// Lanes is how many transactions at once carry claims, promotions and releases, and how many carry
+	// lookups; calls made meanwhile gather and go together in the next. Each takes a connection from the
+	// pool. Zero means DefaultLanes.
+	Lanes int
+
+	// SetSize is the most calls that go together. Zero means DefaultSetSize.
+	SetSize int
+
+	// CallsAlone gives every call a transaction and a connection of its own, as if it were the only one.
+	// ClaimMany still makes sets.
+	CallsAlone bool
+
+	// ShardOf gives the shard that a tile is on, where the table is partitioned or distributed: any
+	// numbering. Calls that go together are then of one shard. Nil means that there is one.
+	ShardOf func(fence.TileID) int
+}
+
+func (cfg *Config) withDefaults() (Config, error) {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.Table == "" {
+		c.Table = DefaultTable
+	}
+	if c.Lanes == 0 {
+		c.Lanes = DefaultLanes
+	}
+	if c.SetSize == 0 {
+		c.SetSize = DefaultSetSize
+	}
+	switch {
+	case c.Lanes < 0:
+		return c, &fence.ArgumentError{Field: "lanes", Value: c.Lanes, Want: "a positive number, or zero for 4"}
+	case c.SetSize < 0 || c.SetSize > fence.MaxList:
+		return c, &fence.ArgumentError{Field: "set size", Value: c.SetSize, Want: "a number up to 10000, or zero for 500"}
+	}
+	return c, nil
 }
 
 // Authority mints epochs in a PostgreSQL table. Create one with New. It is safe for concurrent use.
 type Authority struct {
-	pool  *pgxpool.Pool
-	table tableName
-	sql   statements
+	pool     *pgxpool.Pool
+	table    tableName
+	sql      statements
+	planMode string // of transactions with several tiles
+	single   bool   // Config.CallsAlone
+	mints    *lanes
+	lookups  *lanes
+	floor    atomic.Int64 // that of the table when last seen, or lower
 }
 
 var _ fence.Authority = (*Authority)(nil)
@@ -35,15 +87,22 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	if pool == nil {
 		return nil, &fence.ArgumentError{Field: "pool", Value: nil, Want: "a *pgxpool.Pool"}
 	}
-	name := DefaultTable
-	if cfg != nil && cfg.Table != "" {
-		name = cfg.Table
-	}
-	table, err := parseTable(name)
+	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	return &Authority{pool: pool, table: table, sql: loadStatements(table)}, nil
+	table, err := parseTable(c.Table)
+	if err != nil {
+		return nil, err
+	}
+	a := &Authority{pool: pool, table: table, sql: loadStatements(table), single: c.CallsAlone, planMode: "force_generic_plan"}
+	if c.ShardOf != nil {
+		// A plan that is made with the tiles at hand leaves out the partitions they are not on.
+		a.planMode = "force_custom_plan"
+	}
+	a.mints = newLanes(c.Lanes, c.SetSize, c.ShardOf, a.runSet)
+	a.lookups = newLanes(c.Lanes, c.SetSize, c.ShardOf, a.runSet)
+	return a, nil
 }
 
 // Claim takes a tile that nobody holds; see fence.Authority, and the package comment for failures.
@@ -52,32 +111,48 @@ func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, erro
 		return fence.Grant{}, err
 	}
 	var g fence.Grant
-	err := a.settle(ctx, a.claiming(&c), func(row fence.Grant) (err error) {
-		g, err = verdict.Claim(&c, row)
+	err := a.settle(ctx, claiming(&c), func(row fence.Grant) (err error) {
+		g, err = a.judgeClaim(&c, row)
 		return err
 	})
 	return g, err
 }
 
-// claiming is the call a claim makes.
-func (a *Authority) claiming(c *fence.Claim) call {
-	tile, above, claim := int64(c.Tile), int64(c.Above), c.ID.String()
-	if c.Expected == 0 {
-		return call{op: "claim", tile: c.Tile, writes: []statement{
-			{a.sql.claimNew, []any{tile, above, c.Contact, claim}},
-			{a.sql.raise, []any{tile, claim}},
-		}}
+func (a *Authority) judgeClaim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
+	g, err := verdict.Claim(c, row)
+	if err == nil {
+		a.learnFloor(c, g)
 	}
-	return call{op: "claim", tile: c.Tile, writes: []statement{
-		{a.sql.claimReleased, []any{tile, above, c.Contact, claim, int64(c.Expected)}},
-	}}
+	return g, err
 }
 
-// ClaimMany makes many claims; see fence.Authority.
+// ClaimMany makes claims in sets of up to Config.SetSize, each of one shard and in one round trip; see
+// fence.Authority, and the package comment for failures.
 func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
 	results := make([]fence.ClaimResult, len(claims))
-	for i, c := range claims {
-		results[i].Grant, results[i].Err = a.Claim(ctx, c)
+	var open []int // indexes of claims that are not settled
+	for i := range claims {
+		if results[i].Err = claims[i].Validate(); results[i].Err == nil {
+			open = append(open, i)
+		}
+	}
+	for len(open) > 0 {
+		calls := make([]call, len(open))
+		for n, i := range open {
+			calls[n] = claiming(&claims[i])
+		}
+		var again []int
+		a.presentMany(ctx, calls, func(n int, row fence.Grant, err error) {
+			i := open[n]
+			r := &results[i]
+			if r.Err = err; err == nil {
+				r.Grant, r.Err = a.judgeClaim(&claims[i], row)
+			}
+			if errors.Is(r.Err, verdict.ErrAgain) {
+				again = append(again, i)
+			}
+		})
+		open = again
 	}
 	return results
 }
@@ -88,11 +163,8 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err
 	}
-	call := call{op: "promote", tile: c.Tile, writes: []statement{
-		{a.sql.promote, []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID.String(), int64(c.Expected)}},
-	}}
 	var g fence.Grant
-	err := a.settle(ctx, call, func(row fence.Grant) (err error) {
+	err := a.settle(ctx, promoting(&c), func(row fence.Grant) (err error) {
 		g, err = verdict.Promote(&c, row)
 		return err
 	})
@@ -104,7 +176,7 @@ func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant,
 	if err := verdict.ValidateTile(tile); err != nil {
 		return fence.Grant{}, err
 	}
-	row, err := a.present(ctx, call{op: "lookup", tile: tile})
+	row, err := a.present(ctx, call{kind: lookup, tile: tile})
 	if err != nil {
 		return fence.Grant{}, err
 	}
@@ -116,8 +188,5 @@ func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
 	if err := verdict.ValidateGrant(&g); err != nil {
 		return err
 	}
-	call := call{op: "release", tile: g.Tile, writes: []statement{
-		{a.sql.release, []any{int64(g.Tile), int64(g.Epoch), g.ID.String()}},
-	}}
-	return a.settle(ctx, call, func(row fence.Grant) error { return verdict.Release(&g, row) })
+	return a.settle(ctx, releasing(&g), func(row fence.Grant) error { return verdict.Release(&g, row) })
 }

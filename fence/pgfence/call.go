@@ -14,25 +14,71 @@ import (
 	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
-type statement struct {
-	sql  string
-	args []any
+// kind is what a call does to a tile's row, which decides its statements. Calls of one kind can be made
+// together.
+type kind int
+
+const (
+	lookup        kind = iota + 1
+	claimNew           // a claim that expects no row
+	claimReleased      // a claim that expects a released row
+	promote
+	release
+)
+
+// String is the name of the method, for errors.
+func (k kind) String() string {
+	return [...]string{lookup: "lookup", claimNew: "claim", claimReleased: "claim", promote: "promote", release: "release"}[k]
 }
 
-// call is what one method asks of the database: some conditional writes to the tile's row, then the row.
-// However often it is presented it takes effect once, so presenting it again is also how to find out
-// what became of it.
+// call is what one method asks of the database: a conditional write to the tile's row, unless it is a
+// lookup, then the row. However often it is presented it takes effect once, so presenting it again is
+// also how to find out what became of it.
 type call struct {
-	op     string
-	tile   fence.TileID
-	writes []statement
+	kind
+	tile fence.TileID
+	// The rest is for writes.
+	expected fence.Epoch // the row's epoch before; of a release, the epoch it gives up
+	above    fence.Epoch
+	contact  string
+	id       fence.ClaimID
 }
 
-// failure is an attempt at a call that brought no row.
+func claiming(c *fence.Claim) call {
+	k := claimReleased
+	if c.Expected == 0 {
+		k = claimNew
+	}
+	return call{kind: k, tile: c.Tile, expected: c.Expected, above: c.Above, contact: c.Contact, id: c.ID}
+}
+
+func promoting(c *fence.Claim) call {
+	return call{kind: promote, tile: c.Tile, expected: c.Expected, above: c.Above, contact: c.Contact, id: c.ID}
+}
+
+func releasing(g *fence.Grant) call {
+	return call{kind: release, tile: g.Tile, expected: g.Epoch, id: g.ID}
+}
+
+// failed is the error of a call that brought no row.
+func (c *call) failed(outcome, cause error) error {
+	return &fence.StoreError{Op: c.kind.String(), Tile: c.tile, Outcome: outcome, Err: cause}
+}
+
+// failure is an attempt at a transaction that brought no rows.
 type failure struct {
 	cause   error
 	unknown bool // the writes may have taken effect, or may yet
 	again   bool // the connection was at fault; another one may do better
+	refused bool // the server has rolled the transaction back
+}
+
+// outcome is what a failure says of a call's writes. A lookup has none whose outcome could be unknown.
+func (f *failure) outcome(k kind) error {
+	if f.unknown && k != lookup {
+		return fence.ErrUnknownOutcome
+	}
+	return fence.ErrNotApplied
 }
 
 // settle presents a call until the row it leaves permits a judgement. It loops only when others moved
@@ -49,63 +95,86 @@ func (a *Authority) settle(ctx context.Context, c call, judge func(row fence.Gra
 	}
 }
 
-// present carries out a call and returns the row it left (epoch zero for none), or a *fence.StoreError.
-// When the connection is lost on the way, it does so once more on one that is known to work.
-func (a *Authority) present(ctx context.Context, c call) (fence.Grant, error) {
-	row, fail := a.attempt(ctx, c, a.pool.Acquire)
-	if fail != nil && fail.again && ctx.Err() == nil {
-		first := fail
-		if row, fail = a.attempt(ctx, c, a.acquireLive); fail != nil {
-			// Whatever became of the second copy says nothing of the first.
-			fail.unknown = fail.unknown || first.unknown
-			fail.cause = fmt.Errorf("%w; presented again: %w", first.cause, fail.cause)
-		}
-	}
-	if fail == nil {
-		return row, nil
-	}
-	// A call without writes has no outcome that could be unknown.
-	outcome := fence.ErrNotApplied
-	if fail.unknown && len(c.writes) > 0 {
-		outcome = fence.ErrUnknownOutcome
-	}
-	return fence.Grant{}, &fence.StoreError{Op: c.op, Tile: c.tile, Outcome: outcome, Err: a.hint(fail.cause)}
-}
-
-// attempt carries out a call on one connection.
-func (a *Authority) attempt(ctx context.Context, c call, acquire func(context.Context) (*pgxpool.Conn, error)) (fence.Grant, *failure) {
-	conn, err := acquire(ctx)
-	if err != nil {
-		return fence.Grant{}, &failure{cause: err}
-	}
-	defer conn.Release()
-	row, err := a.roundTrip(ctx, conn, c)
-	if err != nil {
-		return fence.Grant{}, classify(err)
+// alone carries out a call in a transaction of its own and returns the row it left (epoch zero for none),
+// or a *fence.StoreError.
+func (a *Authority) alone(ctx context.Context, c *call) (row fence.Grant, err error) {
+	fail := a.transact(ctx, func() *transaction { return a.one(c, &row) })
+	if fail != nil {
+		return fence.Grant{}, c.failed(fail.outcome(c.kind), a.hint(fail.cause))
 	}
 	return row, nil
+}
+
+// one is the transaction of one call, which leaves its row in row.
+func (a *Authority) one(c *call, row *fence.Grant) *transaction {
+	*row = fence.Grant{} // of an earlier attempt
+	return &transaction{a.writes(c), statement{a.sql.read, []any{int64(c.tile)}}, func(g fence.Grant) { *row = g }}
+}
+
+type statement struct {
+	sql  string
+	args []any
+}
+
+// transaction is some writes and a read of the rows they met.
+type transaction struct {
+	writes []statement
+	read   statement
+	row    func(fence.Grant) // receives each row read
+}
+
+// transact carries out a transaction; when the connection is lost on the way, once more, on one that is
+// known to work. It asks for what to carry out just before it does; nil for nothing any more.
+func (a *Authority) transact(ctx context.Context, next func() *transaction) *failure {
+	fail := a.attempt(ctx, next, a.pool.Acquire)
+	if fail == nil || !fail.again || ctx.Err() != nil {
+		return fail
+	}
+	first := fail
+	if fail = a.attempt(ctx, next, a.acquireLive); fail != nil {
+		// Whatever became of the second copy says nothing of the first.
+		fail.unknown = fail.unknown || first.unknown
+		fail.cause = fmt.Errorf("%w; presented again: %w", first.cause, fail.cause)
+	}
+	return fail
+}
+
+// attempt carries out a transaction on one connection.
+func (a *Authority) attempt(ctx context.Context, next func() *transaction, acquire func(context.Context) (*pgxpool.Conn, error)) *failure {
+	conn, err := acquire(ctx)
+	if err != nil {
+		return &failure{cause: err}
+	}
+	defer conn.Release()
+	t := next()
+	if t == nil {
+		return nil
+	}
+	if err := roundTrip(ctx, conn, t); err != nil {
+		return classify(err)
+	}
+	return nil
 }
 
 // roundTrip sends the writes and the read in one batch, which the server runs as one transaction, giving
 // each statement a snapshot of its own: the read sees what the writes met, not what was there before.
 // The transaction has committed only when Close says so, after all results were read.
-func (a *Authority) roundTrip(ctx context.Context, conn *pgxpool.Conn, c call) (fence.Grant, error) {
+func roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transaction) error {
 	var batch pgx.Batch
-	for _, w := range c.writes {
+	for _, w := range t.writes {
 		batch.Queue(w.sql, w.args...)
 	}
-	var row fence.Grant
-	batch.Queue(a.sql.read, int64(c.tile)).QueryRow(func(r pgx.Row) (err error) {
-		row, err = scan(r)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
+	batch.Queue(t.read.sql, t.read.args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			g, err := scan(rows)
+			if err != nil {
+				return err
+			}
+			t.row(g)
 		}
-		return err
+		return rows.Err()
 	})
-	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
-		return fence.Grant{}, err
-	}
-	return row, nil
+	return conn.SendBatch(ctx, &batch).Close()
 }
 
 // scan reads a row of tiles.
@@ -164,7 +233,7 @@ func classify(err error) *failure {
 		case class == classConnection, class == classSystem, class == classInternal, pgErr.Code == codeCompletionUnknown:
 			return &failure{cause: err, unknown: true, again: true}
 		}
-		return &failure{cause: err}
+		return &failure{cause: err, refused: true}
 	}
 	return &failure{cause: err, unknown: !pgconn.SafeToRetry(err), again: true}
 }

@@ -60,6 +60,9 @@ func (t tableName) String() string {
 type statements struct {
 	claimNew, raise, claimReleased, promote, release, read string
 	list, retirable, raiseFloor, retire                    string
+
+	// For many tiles in one transaction.
+	settings, claimNewSet, raiseSet, claimReleasedSet, promoteSet, releaseSet, readSet string
 }
 
 func loadStatements(table tableName) statements {
@@ -81,6 +84,14 @@ func loadStatements(table tableName) statements {
 		retirable:     load("retirable"),
 		raiseFloor:    load("raise_floor"),
 		retire:        load("retire"),
+
+		settings:         load("settings"),
+		claimNewSet:      load("claim_new_set"),
+		raiseSet:         load("raise_set"),
+		claimReleasedSet: load("claim_released_set"),
+		promoteSet:       load("promote_set"),
+		releaseSet:       load("release_set"),
+		readSet:          load("read_set"),
 	}
 }
 

@@ -3,7 +3,6 @@
 -- tile's old row, and still see the floor as it was before. Within a transaction now() stands still, so it
 -- tells a row inserted by this one from a row that an earlier copy of the same claim inserted. Without the
 -- floor's row the epoch is NULL, which the table refuses.
-UPDATE {table} t
-SET epoch = f.epoch + 1
-FROM (SELECT max(epoch) AS epoch FROM {floor}) f
-WHERE t.tile = $1 AND t.claim = $2::uuid AND t.minted_at = now() AND (t.epoch <= f.epoch) IS NOT FALSE
+UPDATE {table}
+SET epoch = (SELECT max(epoch) + 1 FROM {floor})
+WHERE tile = $1 AND claim = $2::uuid AND minted_at = now() AND (epoch <= (SELECT max(epoch) FROM {floor})) IS NOT FALSE

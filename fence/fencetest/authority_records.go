@@ -1,0 +1,230 @@
+package fencetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// mintedWhen: a grant says when its epoch was minted and how many were before it; a release is no mint.
+func mintedWhen(t *testing.T, a fence.Authority) {
+	g := mustClaim(t, a, newClaim(newTile(), "a:1"))
+	require.WithinDuration(t, time.Now(), time.UnixMilli(g.Minted), time.Minute)
+	require.EqualValues(t, 1, g.Mints)
+	requireRow(t, a, g)
+	require.Equal(t, g, mustClaim(t, a, fence.Claim{Tile: g.Tile, Contact: g.Contact, ID: g.ID}), "a retry")
+
+	p := newPromotion(g.Tile, "b:1", g.Epoch)
+	p.Above = 100 // skips epochs, which is one mint
+	next := mustPromote(t, a, p)
+	require.GreaterOrEqual(t, next.Minted, g.Minted)
+	require.EqualValues(t, 2, next.Mints)
+	requireRow(t, a, next)
+
+	require.NoError(t, a.Release(t.Context(), next))
+	requireRow(t, a, released(next))
+	last := mustClaim(t, a, newPromotion(g.Tile, "c:1", next.Epoch))
+	require.GreaterOrEqual(t, last.Minted, next.Minted)
+	require.EqualValues(t, 3, last.Mints)
+	requireRow(t, a, last)
+}
+
+// claimMany: each claim of a set has its own outcome, whatever becomes of the others.
+func claimMany(t *testing.T, a fence.Authority) {
+	require.Empty(t, a.ClaimMany(t.Context(), nil))
+	held := mustClaim(t, a, newClaim(newTile(), "a:1"))
+	free := mustClaim(t, a, newClaim(newTile(), "a:1"))
+	require.NoError(t, a.Release(t.Context(), free))
+
+	late, malformed, reused := newClaim(free.Tile, "b:1"), newClaim(newTile(), ""), newPromotion(held.Tile, "b:1", 9)
+	reused.ID = held.ID
+	first, above := newClaim(newTile(), "b:1"), newClaim(newTile(), "b:1")
+	above.Above = 6
+	again := newPromotion(free.Tile, "b:1", free.Epoch)
+	claims := []fence.Claim{newClaim(held.Tile, "b:1"), late, malformed, reused, first,
+		newPromotion(newTile(), "b:1", 3), again, above}
+	results := a.ClaimMany(t.Context(), claims)
+	require.Len(t, results, len(claims))
+	requireLost(t, a, results[0].Err, held)
+	// The two claims of the free tile come in either order.
+	taken := results[6].Grant
+	var lost *fence.LostError
+	require.ErrorAs(t, results[1].Err, &lost)
+	if lost.Current.Held() {
+		requireGrant(t, taken, lost.Current)
+	} else {
+		requireGrant(t, released(free), lost.Current)
+	}
+	requireArgument(t, results[2].Err, "contact")
+	requireArgument(t, results[3].Err, "claim ID")
+	require.ErrorIs(t, results[5].Err, fence.ErrNeverOwned)
+	for i, epoch := range map[int]fence.Epoch{4: 1, 6: 2, 7: 7} {
+		require.NoError(t, results[i].Err)
+		requireGrant(t, minted(claims[i], epoch), results[i].Grant)
+		requireRow(t, a, results[i].Grant)
+	}
+	for _, r := range results {
+		require.True(t, r.Err == nil || r.Grant == fence.Grant{}, "%+v", r)
+	}
+}
+
+// claimManyTwice: the same set again has the same grants, and a thousand others lose to them.
+func claimManyTwice(t *testing.T, a fence.Authority) {
+	const tiles = 1200
+	var claims, others []fence.Claim
+	for range tiles {
+		c := newClaim(newTile(), "a:1")
+		claims, others = append(claims, c), append(others, newClaim(c.Tile, "b:1"))
+	}
+	won := a.ClaimMany(t.Context(), claims)
+	for i, r := range won {
+		require.NoError(t, r.Err)
+		requireGrant(t, minted(claims[i], 1), r.Grant)
+	}
+	require.Equal(t, won, a.ClaimMany(t.Context(), claims))
+	for i, r := range a.ClaimMany(t.Context(), others) {
+		var lost *fence.LostError
+		require.ErrorAs(t, r.Err, &lost)
+		require.Equal(t, won[i].Grant, lost.Current)
+	}
+}
+
+// claimManyDuplicates: of several claims of one tile in a set, one wins, and the others learn of it.
+func claimManyDuplicates(t *testing.T, a fence.Authority) {
+	for range rounds {
+		claims := contenders(newTile(), 0)
+		claims = append(claims, claims[0], claims[1]) // and two of them are retries
+		var answers []answer
+		var winner fence.Grant
+		for i, r := range a.ClaimMany(t.Context(), claims) {
+			answers = append(answers, answer{claims[i], r.Grant, r.Err})
+			if r.Err == nil {
+				require.True(t, winner == fence.Grant{} || winner == r.Grant, "two winners")
+				winner = r.Grant
+				requireGrant(t, minted(claims[i], 1), winner)
+			}
+		}
+		for _, got := range answers {
+			if got.claim.ID != winner.ID {
+				requireLost(t, a, got.err, winner)
+			}
+		}
+	}
+}
+
+// claimManyDone: under a context that is done every claim fails, and says the truth about its outcome.
+func claimManyDone(t *testing.T, a fence.Authority) {
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	claims := []fence.Claim{newClaim(newTile(), "a:1"), newClaim(newTile(), "a:1"), newClaim(0, "a:1")}
+	results := a.ClaimMany(done, claims)
+	require.Len(t, results, len(claims))
+	for i, c := range claims[:2] {
+		if notApplied(t, results[i].Err, c.Tile) {
+			requireNoRow(t, a, c.Tile)
+		}
+	}
+	requireArgument(t, results[2].Err, "tile")
+	for i, r := range a.ClaimMany(t.Context(), claims[:2]) {
+		require.NoError(t, r.Err)
+		requireGrant(t, minted(claims[i], 1), r.Grant)
+	}
+}
+
+// raceClaimMany: several processes claim the same tiles in sets that overlap, in orders of their own. Each
+// tile goes to one of them, and all agree to whom.
+func raceClaimMany(t *testing.T, a fence.Authority) {
+	rng, _ := seeded(t)
+	tiles := make([]fence.TileID, 60)
+	for i := range tiles {
+		tiles[i] = newTile()
+	}
+	sets := make([][]fence.Claim, 8)
+	for i := range sets {
+		for _, n := range rng.Perm(len(tiles))[:40] {
+			sets[i] = append(sets[i], newClaim(tiles[n], fmt.Sprintf("host-%d:1", i)))
+		}
+	}
+	results := make([][]fence.ClaimResult, len(sets))
+	each(len(sets), func(i int) { results[i] = a.ClaimMany(t.Context(), sets[i]) })
+	for i, set := range sets {
+		for n, c := range set {
+			row, err := a.Lookup(t.Context(), c.Tile)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, row.Epoch)
+			if r := results[i][n]; r.Err == nil {
+				require.Equal(t, row, r.Grant)
+			} else {
+				requireLost(t, a, r.Err, row)
+			}
+		}
+	}
+}
+
+// list wants every record once, in the order of tiles, in pages of any size.
+func list(t *testing.T, a fence.Authority) {
+	none, err := a.List(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	var want []fence.Grant
+	for i := range 23 {
+		tile := newTile()
+		if i%3 == 0 {
+			tile |= 1 << 63 // where databases have signed numbers
+		}
+		g := mustClaim(t, a, newClaim(tile, "a:1"))
+		if i%2 == 0 {
+			require.NoError(t, a.Release(t.Context(), g))
+			g = released(g)
+		}
+		want = append(want, g)
+	}
+	for _, edge := range []fence.TileID{1, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
+		want = append(want, mustClaim(t, a, newClaim(edge, "a:1")))
+	}
+	slices.SortFunc(want, func(a, b fence.Grant) int { return cmp.Compare(a.Tile, b.Tile) })
+	for _, limit := range []int{1, 2, 5, len(want) - 1, len(want), len(want) + 1, fence.MaxList} {
+		var got []fence.Grant
+		for after := fence.TileID(0); ; after = got[len(got)-1].Tile {
+			page, err := a.List(t.Context(), after, limit)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(page), limit)
+			got = append(got, page...)
+			if len(page) < limit {
+				break
+			}
+		}
+		require.Equal(t, want, got, "limit %d", limit)
+	}
+	for _, after := range want {
+		page, err := a.List(t.Context(), after.Tile, fence.MaxList)
+		require.NoError(t, err)
+		i := slices.Index(want, after)
+		require.Equal(t, append([]fence.Grant{}, want[i+1:]...), append([]fence.Grant{}, page...))
+	}
+}
+
+func argumentsOfRecords(t *testing.T, a fence.Authority) {
+	for _, limit := range []int{-1, 0, fence.MaxList + 1} {
+		_, err := a.List(t.Context(), 0, limit)
+		requireArgument(t, err, "limit")
+		_, err = a.Retire(t.Context(), 0, limit)
+		requireArgument(t, err, "limit")
+	}
+	_, err := a.Retire(t.Context(), -1, 1)
+	requireArgument(t, err, "released for")
+
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = a.List(done, 0, 1)
+	require.True(t, notApplied(t, err, 0))
+	_, err = a.Retire(done, 0, 1)
+	notApplied(t, err, 0)
+}

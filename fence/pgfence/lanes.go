@@ -1,0 +1,208 @@
+package pgfence
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// stall is how long a lane waits for the server before another is opened in its place, so that a
+// connection nobody answers on holds up nobody but the calls that are on it.
+const stall = time.Second
+
+// lanes make calls that arrive together share transactions, as a group commit does. A call that finds a
+// lane free takes it, alone, at once. While all lanes are under way, calls gather; a lane that comes back
+// takes the set that has waited longest. A set is of one kind and one shard, and a tile is in it once.
+//
+//	         lane free             lane comes back            answered
+//	call ──────────────► alone         ┌──────────► sealed ────────────► done
+//	  └────────────────► gathering ────┘               │
+//	   all under way        │ ctx ends                 │ ctx ends
+//	                        ▼                          ▼
+//	                   not applied              outcome unknown
+//
+// No goroutine outlives the calls in progress.
+type lanes struct {
+	run     func(*set)
+	size    int // members of a set at most
+	shardOf func(fence.TileID) int
+
+	mu     sync.Mutex
+	free   int
+	queues map[group][]*member
+	order  []group // those with a queue, each once, the one that has waited longest first
+}
+
+// group is what the members of a set have in common.
+type group struct {
+	kind  kind
+	shard int
+}
+
+// member is a call on its way through the lanes.
+type member struct {
+	call
+	set  *set          // once it has been taken; guarded by lanes.mu
+	gone bool          // its caller has left; guarded by lanes.mu
+	done chan struct{} // closed when the rest is there
+
+	row     fence.Grant
+	err     error
+	refused bool // the server rolled the set back: nothing was applied, and alone it may fare better
+}
+
+// set is some members on one lane.
+type set struct {
+	group
+	members []*member // in the order of their tiles
+	ctx     context.Context
+	cancel  context.CancelFunc // when the last caller has left
+	present int                // callers that have not left; guarded by lanes.mu
+	sealed  bool               // the request may have been sent; guarded by lanes.mu
+}
+
+func newLanes(count, size int, shardOf func(fence.TileID) int, run func(*set)) *lanes {
+	return &lanes{run: run, size: size, shardOf: shardOf, free: count, queues: map[group][]*member{}}
+}
+
+// try takes a free lane for a call that goes alone. The lane comes back by the function returned.
+func (l *lanes) try() (leave func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.free == 0 {
+		return nil, false
+	}
+	l.free--
+	return l.occupy(), true
+}
+
+// occupy starts the clock of a lane that has been taken, and returns what brings it back.
+func (l *lanes) occupy() (leave func()) {
+	stalled := time.AfterFunc(stall, l.comeBack)
+	return func() {
+		if stalled.Stop() {
+			l.comeBack()
+		}
+	}
+}
+
+// comeBack gives a lane to those who wait, or makes it free.
+func (l *lanes) comeBack() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free++
+	l.dispatch()
+}
+
+// gather queues calls up for the next sets.
+func (l *lanes) gather(calls []call) []*member {
+	members := make([]*member, len(calls))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, c := range calls {
+		members[i] = &member{call: c, done: make(chan struct{})}
+		g := group{kind: c.kind}
+		if l.shardOf != nil {
+			g.shard = l.shardOf(c.tile)
+		}
+		if len(l.queues[g]) == 0 {
+			l.order = append(l.order, g)
+		}
+		l.queues[g] = append(l.queues[g], members[i])
+	}
+	l.dispatch()
+	return members
+}
+
+// dispatch sends sets off while there are lanes and calls. With mu held.
+func (l *lanes) dispatch() {
+	for l.free > 0 {
+		s := l.take()
+		if s == nil {
+			return
+		}
+		l.free--
+		leave := l.occupy()
+		go func() {
+			defer leave()
+			defer s.cancel()
+			l.run(s)
+		}()
+	}
+}
+
+// take makes a set of what has waited longest; nil when nothing waits. With mu held.
+func (l *lanes) take() *set {
+	for len(l.order) > 0 {
+		g := l.order[0]
+		l.order = l.order[1:]
+		taken, left := choose(l.queues[g], l.size)
+		if len(left) > 0 {
+			l.queues[g] = left
+			l.order = append(l.order, g)
+		} else {
+			delete(l.queues, g)
+		}
+		if len(taken) > 0 {
+			return newSet(g, taken)
+		}
+	}
+	return nil
+}
+
+func newSet(g group, members []*member) *set {
+	s := &set{group: g, members: members, present: len(members)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	for _, m := range members {
+		m.set = s
+	}
+	return s
+}
+
+// choose takes up to size members from a queue, in the order of their tiles and no tile twice. Those who
+// have left are dropped.
+func choose(queue []*member, size int) (taken, left []*member) {
+	queue = slices.DeleteFunc(queue, func(m *member) bool { return m.gone })
+	n := min(size, len(queue))
+	taken = slices.Clone(queue[:n])
+	slices.SortStableFunc(taken, func(a, b *member) int { return cmp.Compare(int64(a.tile), int64(b.tile)) })
+	var again []*member
+	distinct := taken[:0]
+	for _, m := range taken {
+		if len(distinct) > 0 && distinct[len(distinct)-1].tile == m.tile {
+			again = append(again, m)
+			continue
+		}
+		distinct = append(distinct, m)
+	}
+	return distinct, append(again, queue[n:]...)
+}
+
+// seal returns the members of a set whose callers are still there, just before a request is sent for them:
+// from then on, who leaves does not know what becomes of his call.
+func (l *lanes) seal(s *set) []*member {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.sealed = true
+	s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.gone })
+	return s.members
+}
+
+// leave takes a member out whose caller will not wait any longer, and reports whether its request can have
+// been sent. The last to leave a set ends it.
+func (l *lanes) leave(m *member) (sent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.gone = true
+	if m.set == nil {
+		return false
+	}
+	if m.set.present--; m.set.present == 0 {
+		m.set.cancel()
+	}
+	return m.set.sealed
+}

@@ -1,0 +1,85 @@
+package pgfence
+
+import (
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// writes are the statements of one call. Each names the tile's row by primary key.
+func (a *Authority) writes(c *call) []statement {
+	tile, above, id := int64(c.tile), int64(c.above), c.id.String()
+	switch c.kind {
+	case claimNew:
+		return []statement{
+			{a.sql.claimNew, []any{tile, max(above, a.floor.Load()), c.contact, id}},
+			{a.sql.raise, []any{tile, id}},
+		}
+	case claimReleased:
+		return []statement{{a.sql.claimReleased, []any{tile, above, c.contact, id, int64(c.expected)}}}
+	case promote:
+		return []statement{{a.sql.promote, []any{tile, above, c.contact, id, int64(c.expected)}}}
+	case release:
+		return []statement{{a.sql.release, []any{tile, int64(c.expected), id}}}
+	}
+	return nil
+}
+
+// columns are the arguments of a set's statements: one slice an argument, one element a call.
+type columns struct {
+	tiles, expected, above []int64
+	contacts               []string
+	ids                    []pgtype.UUID
+}
+
+// setOf is a transaction of several calls of one kind on different tiles, which are in the order of their
+// numbers as the database has them.
+func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *transaction {
+	var v columns
+	for _, m := range members {
+		v.tiles = append(v.tiles, int64(m.tile))
+		v.expected = append(v.expected, int64(m.expected))
+		v.above = append(v.above, int64(m.above))
+		v.contacts = append(v.contacts, m.contact)
+		v.ids = append(v.ids, pgtype.UUID{Bytes: m.id, Valid: true})
+	}
+	t := &transaction{
+		writes: []statement{{a.sql.settings, []any{a.planMode}}},
+		read:   statement{a.sql.readSet, []any{v.tiles}},
+		row:    row,
+	}
+	switch k {
+	case claimNew:
+		floor := a.floor.Load()
+		for i := range v.above {
+			v.above[i] = max(v.above[i], floor)
+		}
+		lowest := slices.Min(v.above) + 1
+		t.writes = append(t.writes,
+			statement{a.sql.claimNewSet, []any{v.tiles, v.above, v.contacts, v.ids}},
+			statement{a.sql.raiseSet, []any{v.tiles, v.ids, lowest}})
+	case claimReleased:
+		t.writes = append(t.writes, statement{a.sql.claimReleasedSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}})
+	case promote:
+		t.writes = append(t.writes, statement{a.sql.promoteSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}})
+	case release:
+		t.writes = append(t.writes, statement{a.sql.releaseSet, []any{v.tiles, v.expected, v.ids}})
+	}
+	return t
+}
+
+// learnFloor remembers the floor from a first claim's grant that is above what the call asked for. Later
+// claims start there, which spares them a second write to their row. Nothing depends on it.
+func (a *Authority) learnFloor(c *fence.Claim, g fence.Grant) {
+	if c.Expected > 0 || g.Mints > 1 || g.Epoch <= c.Above+1 || g.Epoch > fence.MaxRetired+1 {
+		return
+	}
+	for floor := int64(g.Epoch) - 1; ; {
+		known := a.floor.Load()
+		if known >= floor || a.floor.CompareAndSwap(known, floor) {
+			return
+		}
+	}
+}
