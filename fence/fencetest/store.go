@@ -73,6 +73,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Rebase/duplicate", rebaseDuplicate},
 		{"Rebase/stale", rebaseStale},
 		{"Rebase/behind", rebaseBehind},
+		{"Rebase/blank", rebaseBlank},
 		{"Rebase/continues", rebaseContinues},
 		{"Snapshot/saved", snapshotSaved},
 		{"Snapshot/writer", snapshotWriter},

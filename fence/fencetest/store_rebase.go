@@ -118,6 +118,28 @@ func rebaseBehind(s *scene) {
 	s.rebased(s.rebase(2, 4, "state"))
 }
 
+// rebaseBlank: an owner that found nothing, because it asked a node that is behind, must not void what
+// there is.
+func rebaseBlank(s *scene) {
+	blank := func(epoch fence.Epoch, seq fence.Seq) fence.Rebase {
+		r := s.rebase(epoch, seq, "a new tile")
+		r.Blank = true
+		return r
+	}
+	s.found(1, 3)
+	s.refuseRebase(blank(2, 4+fence.RebaseJump), fence.ErrBehind)
+	s.refuseRebase(blank(1, 4+fence.RebaseJump), fence.ErrStale)
+	s.DropOwner(s.tile)
+	s.refuseRebase(blank(2, 4+fence.RebaseJump), fence.ErrBehind)
+
+	s.tile = freshTile()
+	r := blank(3, 1+2*fence.RebaseJump)
+	at := s.rebased(r)
+	receipt, err := s.Store.Rebase(s.Context(), r)
+	require.NoError(s, err)
+	require.Equal(s, fence.Receipt{Position: at, Duplicate: true, Replicas: receipt.Replicas}, receipt, "its own marker is no history of others")
+}
+
 // rebaseContinues: the marker is a position like any other: rows and snapshots work from it.
 func rebaseContinues(s *scene) {
 	before := s.found(1, 2)[1].Next()

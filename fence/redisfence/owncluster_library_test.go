@@ -2,6 +2,7 @@ package redisfence_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -89,7 +90,7 @@ func libraryMissing(b *breakable) {
 }
 
 func libraryNewer(b *breakable) {
-	b.replaceLibrary("REVISION, DIGEST = 1,", "REVISION, DIGEST = 1000000,")
+	b.replaceLibrary(fmt.Sprintf("REVISION, DIGEST = %d,", redisfence.Revision), "REVISION, DIGEST = 1000000,")
 	require.NoError(b, b.store.Load(b.Context()))
 	require.Equal(b, []int64{1000000, 1000000, 1000000}, b.revisions())
 	tile, _ := b.founded() // and is used as it is
@@ -99,7 +100,7 @@ func libraryNewer(b *breakable) {
 func libraryAltered(b *breakable) {
 	for _, edit := range []struct{ old, new string }{
 		{"if e < current then", "if e < current - 1 then"},
-		{"DIGEST = 1, '", "DIGEST = 1, 'other"},
+		{fmt.Sprintf("DIGEST = %d, '", redisfence.Revision), fmt.Sprintf("DIGEST = %d, 'other", redisfence.Revision)},
 		{"return {REVISION, DIGEST}", "return {0, DIGEST}"},
 		{"return {REVISION, DIGEST}", "return {'one'}"},
 	} {

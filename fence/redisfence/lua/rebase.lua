@@ -1,10 +1,10 @@
 -- rebase. Installs an owner from state: snapshot, marker entry, sequence jump and owner hash in one step.
 -- KEYS  1 owner  2 stream  3 snapshot
 -- ARGV  1 epoch  2 contact  3 seq of the marker  4 chain of the marker  5 tick  6 checksum of the blob
---       7 blob  8 time to live, ms
+--       7 blob  8 time to live, ms  9 '1' if the caller found nothing of the tile, else '0'
 -- Reply {'ok', epoch, seq, chain}; {'again', …} the same rebase is already the last entry, at its own
 --       sequence; refusals as commit's, with code stale (an epoch as high is known), behind (the stream
---       goes further) or checksum (the blob was damaged on its way); {'invalid', what}; {'corrupt', what}.
+--       goes further, or there is a history after all) or checksum (the blob was damaged on its way); {'invalid', what}; {'corrupt', what}.
 local function rebase(keys, args)
   local e, s, ttl = number(args[1]), number(args[3]), number(args[8])
   if not e or e == 0 then return invalid('epoch') end
@@ -14,6 +14,7 @@ local function rebase(keys, args)
   if not number(args[5]) then return invalid('tick') end
   if not args[7] or #args[7] > 16777216 then return invalid('blob') end
   if not ttl or ttl == 0 then return invalid('ttl') end
+  if args[9] ~= '0' and args[9] ~= '1' then return invalid('blank') end
 
   local owner, why = read_owner(keys[1])
   if owner == nil then return {'corrupt', why} end
@@ -37,7 +38,7 @@ local function rebase(keys, args)
   if e <= tonumber(le) or (known and e <= tonumber(known)) then
     return refusal('stale', owner, le, ls, lc)
   end
-  if s <= tonumber(ls) then return refusal('behind', owner, le, ls, lc) end
+  if s <= tonumber(ls) or (args[9] == '1' and ls ~= '0') then return refusal('behind', owner, le, ls, lc) end
   if redis.sha1hex(args[7]) ~= args[6] then return refusal('checksum', owner, le, ls, lc) end
 
   local at = now()
