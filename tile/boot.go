@@ -14,6 +14,11 @@ import (
 // replayed, and a paused master may hold the batch it now abandons under the old one.
 var errStartOver = errors.New("start over under a new epoch")
 
+// orphanedBeforeBelieved is how many boots in a row must find an owner hash without stream and snapshot
+// before it is believed that they are gone. Once, it may be that another claimant has just begun the tile, or
+// that one of the reads met a node that is behind.
+const orphanedBeforeBelieved = 5
+
 // authorityTimeout bounds one question to the authority: one that accepts connections and never answers
 // must not hold up the loop.
 const authorityTimeout = 2 * time.Second
@@ -129,6 +134,9 @@ func (p *TileProcessor) bootFromCheckpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if p.orphaned++; !last.IsZero() && p.orphaned < orphanedBeforeBelieved {
+		return errStartOver
+	}
 	if p.cfg.Checkpoint != nil {
 		var snap fence.Snapshot
 		var found bool
@@ -158,7 +166,7 @@ func (p *TileProcessor) bootFromCheckpoint(ctx context.Context) error {
 		return err
 	}
 	p.transition(Installing)
-	return p.rebase(ctx, seq, p.serving)
+	return p.rebase(ctx, seq, last.IsZero(), p.serving)
 }
 
 // mintAbove takes the next epoch above one that the authority has forgotten, and starts over.

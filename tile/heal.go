@@ -87,7 +87,7 @@ func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) e
 		return err
 	}
 	last := refused.Current.Position
-	err := p.rebase(ctx, max(last.Seq, p.position.Seq)+fence.RebaseJump, func(at fence.Position) {
+	err := p.rebase(ctx, max(last.Seq, p.position.Seq)+fence.RebaseJump, false, func(at fence.Position) {
 		p.moveTo(at)
 		p.transition(back)
 	})
@@ -112,14 +112,15 @@ func (p *TileProcessor) mintWhileServing(ctx context.Context, above fence.Epoch)
 	}
 }
 
-// rebase installs this owner's state at seq or above and calls done with the position it took.
-func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, done func(fence.Position)) error {
+// rebase installs this owner's state at seq or above and calls done with the position it took. blank says that
+// the store knows nothing of the tile, as far as this owner has seen.
+func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, done func(fence.Position)) error {
 	w, err := p.snapshot()
 	if err != nil {
 		return err
 	}
 	r := fence.Rebase{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Seq: seq, Tick: p.tick, Blob: w.write.Blob,
-		Replicas: fence.AllReplicas}
+		Replicas: fence.AllReplicas, Blank: blank}
 	deadline := time.Now().Add(p.cfg.BootTimeout)
 	for tries := 0; ; tries++ {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)

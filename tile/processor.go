@@ -63,6 +63,7 @@ type TileProcessor struct {
 	actions  actionMemory
 	pending  *pendingBatch
 	kept     keptBatches
+	orphaned int // boots that found no history
 	stales   int // refusals as stale in a row that the authority contradicts
 	lastSnap fence.Position
 	lastTick fence.Tick // of the last snapshot
