@@ -177,7 +177,9 @@ func TestARedirectDuringARead(t *testing.T) {
 
 type readerFunc func(context.Context, fence.TileID) (fence.Owner, error)
 
-func (f readerFunc) Owner(ctx context.Context, id fence.TileID) (fence.Owner, error) { return f(ctx, id) }
+func (f readerFunc) Owner(ctx context.Context, id fence.TileID) (fence.Owner, error) {
+	return f(ctx, id)
+}
 
 // TestNoStaleAnswerTwice: whatever gossip, store and redirects say, in any order, a contact that was found
 // wrong is not named again before something new was learned: from the store, from gossip, or from a

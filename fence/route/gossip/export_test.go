@@ -1,6 +1,8 @@
 package gossip
 
 import (
+	"time"
+
 	"github.com/hashicorp/memberlist"
 
 	"github.com/tilefence/tilefence/fence/route"
@@ -36,3 +38,6 @@ func Decode(b []byte) ([]route.Entry, string, error) {
 
 // Seal appends the right sum to anything.
 func Seal(b []byte) []byte { return seal(b) }
+
+// ForgetTheDead makes memberlist forget them after d.
+func (n *Node) ForgetTheDead(d time.Duration) { n.toTheDead = d }

@@ -23,6 +23,10 @@ const (
 	nameSuffix     = 1 + 16 // what a name has more than the contact
 	retransmitMult = 4
 	packetSize     = 1400 // bytes of UDP payload
+
+	// toTheDead is how long memberlist remembers the dead. For so long they are told that they are, and may
+	// protest; and nobody who has not heard yet can bring them back.
+	toTheDead = 30 * time.Second
 )
 
 // Node is this process's part in the gossip. It is a route.Membership. Create one with New. Safe for
@@ -43,6 +47,7 @@ type Node struct {
 	ready chan struct{} // closed when addr is set
 	addr  string
 
+	toTheDead time.Duration
 	// between is put between memberlist and the network by tests.
 	between func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 }
@@ -77,7 +82,8 @@ func New(contact string, table *route.Table, cfg *Config) (*Node, error) {
 	var life [8]byte
 	_, _ = rand.Read(life[:]) // crypto/rand.Read never fails
 	n := &Node{contact: contact, name: contact + "#" + hex.EncodeToString(life[:]), table: table, settings: s,
-		queue: newQueue(), state: state{limit: maxState}, warn: rate.Sometimes{First: 10, Interval: 10 * time.Second}, ready: make(chan struct{})}
+		queue: newQueue(), state: state{limit: maxState}, warn: rate.Sometimes{First: 10, Interval: 10 * time.Second}, ready: make(chan struct{}),
+		toTheDead: toTheDead}
 	n.members = newMembers(n.name)
 	return n, nil
 }
@@ -138,9 +144,19 @@ func (n *Node) Run(ctx context.Context) error {
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	owned.Go(func() { n.members.deliver(life, n.settings.Notify) })
-	owned.Go(func() { n.rejoin(ctx, list) })
+	joined := make(chan struct{})
+	owned.Go(func() {
+		defer close(joined)
+		n.rejoin(ctx, list)
+	})
 	<-ctx.Done()
-	n.leave(list)
+	// Whoever is being joined knows this node already, perhaps, and this node not him.
+	timeout := n.settings.Timing.LeaveTimeout / 2
+	select {
+	case <-joined:
+	case <-time.After(timeout):
+	}
+	n.leave(list, timeout)
 	end()
 	n.members.end()
 	return list.Shutdown()
@@ -177,6 +193,7 @@ func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Co
 	c.GossipInterval, c.PushPullInterval = n.settings.Timing.GossipInterval, n.settings.Timing.PushPullInterval
 	c.TCPTimeout = n.settings.Timing.StreamTimeout
 	c.RetransmitMult = retransmitMult
+	c.GossipToTheDeadTime = n.toTheDead
 	c.UDPBufferSize = packetSize
 	c.EnableCompression = false // the map is compact, and LZW takes longer than the network
 	c.Delegate, c.Events, c.Alive = delegate{n}, n.members, n.members
@@ -224,20 +241,14 @@ func (n *Node) resolveSeeds(ctx context.Context) []string {
 
 // leave tells everybody that this node goes: a farewell to each and, by gossip, to those who miss it;
 // then, when that has had time to arrive, what memberlist takes for a death.
-func (n *Node) leave(list *memberlist.Memberlist) {
+func (n *Node) leave(list *memberlist.Memberlist, timeout time.Duration) {
 	msg := encodeFarewell(n.name)
 	n.queue.say(msg)
-	others := 0
 	for _, to := range list.Members() {
 		if to.Name != n.name {
-			others++
 			_ = list.SendBestEffort(to, msg) // gossip is the second way
 		}
 	}
-	if others == 0 {
-		return
-	}
-	timeout := n.settings.Timing.LeaveTimeout
 	settle := min(2*n.settings.Timing.GossipInterval, timeout/2)
 	time.Sleep(settle)
 	if err := list.Leave(timeout - settle); err != nil {

@@ -1,8 +1,19 @@
 package gossip_test
 
 import (
+	"context"
+	"net"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/hashicorp/memberlist"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/gossip"
 	"github.com/tilefence/tilefence/fence/route/routetest"
 )
 
@@ -18,4 +29,204 @@ func TestConformanceEncrypted(t *testing.T) {
 		n.key = []byte("0123456789abcdef")
 		return n
 	})
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	table := new(route.Table)
+	for name, bad := range map[string]*gossip.Config{
+		"a host name":           {Bind: "localhost:7946"},
+		"no port":               {Bind: "127.0.0.1"},
+		"advertised nowhere":    {Advertise: "0.0.0.0:7946"},
+		"advertised at port 0":  {Advertise: "10.0.0.7:0"},
+		"all of IPv6":           {Bind: "[::]:7946"},
+		"a seed without a port": {Seeds: []string{"10.0.0.7"}},
+		"a short key":           {SecretKey: []byte("short")},
+		"a long label":          {Label: string(make([]byte, 256))},
+		"negative timing":       {Timing: gossip.Timing{PushPullInterval: -1}},
+		"late probes":           {Timing: gossip.Timing{ProbeTimeout: 2 * time.Second}},
+	} {
+		_, err := gossip.New("a:1", table, bad)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
+	}
+	_, err := gossip.New("", table, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = gossip.New(string(make([]byte, 600)), table, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument, "memberlist panics of meta data of more than 512 bytes")
+	_, err = gossip.New("a:1", nil, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	node, err := gossip.New("a:1", table, nil)
+	require.NoError(t, err)
+	require.Empty(t, node.Addr())
+}
+
+// TestAPortThatIsTaken is the one thing that Run does not try again.
+func TestAPortThatIsTaken(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	first := n.node(t, "a:1", new(route.Table), nil)
+	n.run(t, first)
+	second, err := gossip.New("b:1", new(route.Table), &gossip.Config{Bind: first.Addr()})
+	require.NoError(t, err)
+	require.Error(t, second.Run(t.Context()))
+	require.ErrorIs(t, second.Run(t.Context()), gossip.ErrRunTwice)
+}
+
+// TestASeedThatComesLater: a member does not give up.
+func TestASeedThatComesLater(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	place := n.node(t, "x:1", new(route.Table), nil) // to get an address
+	n.run(t, place)()
+	early, err := gossip.New("a:1", new(route.Table), &gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{place.Addr(), "127.0.0.1:1"}, Timing: gossip.Fast()})
+	require.NoError(t, err)
+	n.run(t, early)
+	time.Sleep(200 * time.Millisecond)
+	require.Len(t, early.Members(), 1)
+	seed, err := gossip.New("b:1", new(route.Table), &gossip.Config{Bind: place.Addr(), Seeds: []string{place.Addr()}, Timing: gossip.Fast()})
+	require.NoError(t, err)
+	n.run(t, seed)
+	for _, node := range []*gossip.Node{early, seed} {
+		require.Eventually(t, func() bool { return len(node.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
+	}
+}
+
+// TestAPeerThatDoesNotAnswer does not keep Run from ending.
+func TestAPeerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	timing := gossip.Fast()
+	timing.StreamTimeout = time.Hour
+	node, err := gossip.New("a:1", new(route.Table), &gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{silent.Addr().String()}, Timing: timing})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- node.Run(ctx) }()
+	conn, err := silent.Accept() // it is being joined
+	require.NoError(t, err)
+	defer conn.Close()
+	stop()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(routetest.Patience):
+		t.Fatal("Run waits for a peer")
+	}
+}
+
+// TestStrangers: those with another key or label, or without a contact, are no members.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	heard := new(events)
+	start := func(contact string, cfg gossip.Config) *gossip.Node {
+		cfg.Bind, cfg.Timing, cfg.Notify = "127.0.0.1:0", gossip.Fast(), heard.add
+		node, err := gossip.New(contact, new(route.Table), &cfg)
+		require.NoError(t, err)
+		n.run(t, node)
+		return node
+	}
+	key := []byte("0123456789abcdef")
+	a := start("a:1", gossip.Config{SecretKey: key, Label: "red"})
+	seeds := []string{a.Addr()}
+	for _, stranger := range []gossip.Config{{Label: "red"}, {SecretKey: []byte("fedcba9876543210"), Label: "red"}, {SecretKey: key, Label: "blue"}, {SecretKey: key}} {
+		stranger.Seeds = seeds
+		start("b:1", stranger)
+	}
+	peer(t, a.Addr(), "red", key, &foreign{}) // no meta data
+	time.Sleep(500 * time.Millisecond)
+	require.Len(t, a.Members(), 1)
+	require.Empty(t, heard.byName())
+	friend := start("c:1", gossip.Config{SecretKey: key, Label: "red", Seeds: seeds})
+	require.Eventually(t, func() bool { return len(a.Members()) == 2 && len(friend.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
+}
+
+// TestAPeerThatSendsNonsense: a member whose maps and packets are malformed changes nothing, is counted, and
+// disturbs nobody.
+func TestAPeerThatSendsNonsense(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	var tables [2]*route.Table
+	var nodes [2]*gossip.Node
+	for i, contact := range []string{"a:1", "b:1"} {
+		tables[i] = new(route.Table)
+		nodes[i] = n.node(t, contact, tables[i], nil)
+		n.run(t, nodes[i])
+	}
+	liar := gossip.Seal([]byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}) // epoch zero
+	peer(t, nodes[0].Addr(), "", nil, &foreign{meta: []byte("evil:1"), state: liar, packet: []byte("nonsense")})
+	e := route.Entry{Tile: 1, Epoch: 1, Contact: "a:1"}
+	require.NoError(t, nodes[0].Announce(e))
+	for i := range nodes {
+		require.Eventually(t, func() bool { return nodes[i].Stats().Refused > 2 && len(nodes[i].Members()) == 3 }, routetest.Patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return slices.Equal([]route.Entry{e}, tables[i].Snapshot()) }, routetest.Patience, 10*time.Millisecond)
+	}
+}
+
+// foreign is a program that speaks memberlist, and says what it likes.
+type foreign struct{ meta, state, packet []byte }
+
+func (f *foreign) NodeMeta(int) []byte             { return f.meta }
+func (f *foreign) NotifyMsg([]byte)                {}
+func (f *foreign) LocalState(bool) []byte          { return f.state }
+func (f *foreign) MergeRemoteState([]byte, bool)   {}
+func (f *foreign) GetBroadcasts(int, int) [][]byte { return [][]byte{f.packet} }
+
+// peer runs a foreign member.
+func peer(t *testing.T, seed, label string, key []byte, f *foreign) {
+	t.Helper()
+	cfg := memberlist.DefaultLocalConfig()
+	cfg.Name, cfg.BindAddr, cfg.BindPort, cfg.Label, cfg.SecretKey = "foreign", "127.0.0.1", 0, label, key
+	cfg.Delegate, cfg.LogOutput = f, discard{}
+	cfg.ProbeInterval, cfg.PushPullInterval = 200*time.Millisecond, 200*time.Millisecond
+	list, err := memberlist.Create(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, list.Shutdown()) })
+	_, err = list.Join([]string{seed})
+	require.NoError(t, err)
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// TestAFarewellIsBelievedOnce: of somebody who is a member, and not of oneself.
+func TestAFarewellIsBelievedOnce(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	heard := new(events)
+	a := n.node(t, "a:1", new(route.Table), heard.add)
+	n.run(t, a)
+	b := n.node(t, "b:1", new(route.Table), nil)
+	endB := n.run(t, b)
+	require.Eventually(t, func() bool { return len(a.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
+	for _, m := range a.Members() {
+		if m.Contact == "a:1" {
+			a.Receive(gossip.EncodeFarewell(m.Name))
+		}
+	}
+	a.Receive(gossip.EncodeFarewell("nobody#1"))
+	require.Empty(t, farewells(a), "not passed on")
+	n.cut(silent, b)
+	endB()
+	require.Eventually(t, func() bool { return len(a.Members()) == 1 }, routetest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		for _, kinds := range heard.byName() {
+			return slices.Equal(kinds, []route.EventKind{route.Joined, route.Died})
+		}
+		return false
+	}, routetest.Patience, 10*time.Millisecond)
+}
+
+// farewells returns the names that a node would send on.
+func farewells(n *gossip.Node) []string {
+	var names []string
+	for _, msg := range n.Packet(packet) {
+		if _, name, err := gossip.Decode(msg); err == nil && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -111,22 +111,32 @@ func (q *queue) pack(limit, times int) []byte {
 		return nil
 	}
 	next := q.next(limit / 4) // an entry takes hardly less
-	slices.SortFunc(next, func(a, b *queued) int { return cmp.Compare(a.entry.Tile, b.entry.Tile) })
-	entries := make([]route.Entry, len(next))
-	for i, n := range next {
-		entries[i] = n.entry
+	var msg []byte
+	for written := -1; written < len(next); {
+		if written >= 0 {
+			next = next[:written] // those whose turn it is, not those whose tile is low
+		}
+		msg, written = encodeEntries(byTile(next), limit)
 	}
-	msg, written := encodeEntries(entries, limit)
-	if written == 0 {
+	if len(next) == 0 {
 		return nil
 	}
-	for _, i := range next[:written] {
+	for _, i := range next {
 		q.drop(q.tiles[i.entry.Tile])
 		if i.sent++; i.sent < times {
 			q.put(i)
 		}
 	}
 	return msg
+}
+
+func byTile(items []*queued) []route.Entry {
+	entries := make([]route.Entry, len(items))
+	for i, item := range items {
+		entries[i] = item.entry
+	}
+	slices.SortFunc(entries, func(a, b route.Entry) int { return cmp.Compare(a.Tile, b.Tile) })
+	return entries
 }
 
 // next returns the first n of the queue.

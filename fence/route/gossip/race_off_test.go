@@ -1,0 +1,5 @@
+//go:build !race
+
+package gossip_test
+
+const galaxySize = 100_000
