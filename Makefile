@@ -9,6 +9,7 @@ WITHSTACK := bin/withstack
 FUZZTIME ?= 10s
 TESTFLAGS ?=
 BATTLEFLAGS ?=
+DURATION ?= 10m
 
 .PHONY: help
 help: ## list the targets
@@ -46,6 +47,10 @@ fuzz: ## fuzz every Fuzz target for a while (FUZZTIME=10s each)
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
 		done; \
 	done
+
+.PHONY: robustness
+robustness: install-tools ## break a running system again and again and check what it promised (DURATION=10m; writes docs/robustness-report.md)
+	go run ./internal/robustness/cmd/robustness -duration $(DURATION) -report docs/robustness-report.md
 
 # The plugin comes in the version that go.mod has of its runtime.
 .PHONY: proto

@@ -107,6 +107,7 @@ missing_packages() {
 	if ! have gcc; then echo gcc; echo libc6-dev; fi # for H3, and for the race detector
 	have redis-server || echo redis-server
 	postgres_server >/dev/null || echo postgresql
+	have ip || echo iproute2 # parts hosts in the robustness campaign
 	if ! dynoxide_server >/dev/null && ! have npm; then echo npm; echo ca-certificates; fi
 }
 

@@ -41,6 +41,9 @@ type Config struct {
 	// Stack is a running stack with own addresses to use. Nil starts one.
 	Stack *devstack.Stack
 
+	// Brief makes every fault last as short as it can.
+	Brief bool
+
 	Workers        int           // processes that run tiles. Default 3.
 	TilesPerMaster int           // tiles on each of the three masters. Default 2.
 	Tick           time.Duration // Default 50 ms.
@@ -139,15 +142,21 @@ func (s *Summary) goesOn() bool {
 	return time.Since(s.Began) < s.Config.Duration
 }
 
-// begin runs one run. Every fault comes once before any comes again, in an order that the seed gives.
-func (g *ground) begin(ctx context.Context, cfg Config, number int) Result {
-	n := len(cfg.Faults)
-	round := rand.New(rand.NewPCG(cfg.Seed, uint64((number-1)/n))).Perm(n)
-	seed := cfg.Seed
-	if number > 1 { // so that the first run of a campaign with a run's seed and fault is that run
-		seed = rand.New(rand.NewPCG(cfg.Seed, uint64(number))).Uint64() >> 32
+// draw gives the fault and the seed of a run. Every fault comes once before any comes again. The first run's
+// seed is the campaign's, so that a campaign with a run's own seed and fault begins with that run.
+func (c *Config) draw(number int) (*Fault, uint64) {
+	n := len(c.Faults)
+	round := rand.New(rand.NewPCG(c.Seed, uint64((number-1)/n))).Perm(n)
+	seed := c.Seed
+	if number > 1 {
+		seed = rand.New(rand.NewPCG(c.Seed, uint64(number))).Uint64() >> 32
 	}
-	fault := cfg.Faults[round[(number-1)%n]]
+	return c.Faults[round[(number-1)%n]], seed
+}
+
+// begin runs one run.
+func (g *ground) begin(ctx context.Context, cfg Config, number int) Result {
+	fault, seed := cfg.draw(number)
 	r := &run{ground: g, cfg: cfg, fault: fault, number: number, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)),
 		dir: filepath.Join(cfg.Dir, fmt.Sprintf("run-%04d-%s-seed-%d", number, fault.Name, seed))}
 	return r.execute(ctx)

@@ -222,9 +222,8 @@ func (r *run) breakAndMend(ctx context.Context, result *Result) (faultAt int64, 
 	target, heal, err := r.fault.inject(ctx, r)
 	result.Target, info.Target = target, target
 	if err == nil {
-		hold := r.fault.hold[0] + time.Duration(r.rng.Int64N(int64(r.fault.hold[1]-r.fault.hold[0])))
 		select {
-		case <-time.After(hold):
+		case <-time.After(r.hold()):
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -240,6 +239,15 @@ func (r *run) breakAndMend(ctx context.Context, result *Result) (faultAt int64, 
 		return 0, fmt.Errorf("fault %s on %q: %w", r.fault.Name, target, err)
 	}
 	return faultAt, nil
+}
+
+// hold draws how long the fault lasts.
+func (r *run) hold() time.Duration {
+	d := time.Duration(r.rng.Int64N(int64(r.fault.hold[1] - r.fault.hold[0])))
+	if r.cfg.Brief {
+		d = 0
+	}
+	return r.fault.hold[0] + d
 }
 
 // rest ends the traffic and waits until owners and watchers are where the stream ends.
