@@ -202,7 +202,10 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 	r.Seconds = time.Since(started).Seconds()
 	r.Converged, r.Why = f.converged(context.WithoutCancel(ctx))
 	stopBots()
-	return r, nil
+	if d.chaos != nil && r.Converged {
+		r.Audited, err = f.audit(context.WithoutCancel(ctx), d.backends.ledger)
+	}
+	return r, err
 }
 
 // waitForEnd returns when the battle is over: told to stop, out of time, or something failed.

@@ -25,6 +25,7 @@ type bot struct {
 	meters *meters
 	logger *slog.Logger
 	door   *door
+	cards  []playedCard // in the order of play; read when the battle is over
 
 	mu     sync.Mutex // guards view and at; frames come from the client's goroutine
 	view   *game.View
@@ -33,6 +34,12 @@ type bot struct {
 	broken error     // the view could not be folded
 
 	tick time.Duration // of the battle
+}
+
+// playedCard is a card, and what its player was told became of it.
+type playedCard struct {
+	orderAt
+	told stream.Outcome // zero: nothing
 }
 
 type orderAt struct {
@@ -126,6 +133,7 @@ func (b *bot) send(ctx context.Context, o orderAt) {
 		if err == nil {
 			if o.id != "" {
 				b.meters.outcomes.add(outcome.String())
+				b.cards = append(b.cards, playedCard{o, outcome})
 			}
 			return
 		}
@@ -136,6 +144,7 @@ func (b *bot) send(ctx context.Context, o orderAt) {
 		time.Sleep(time.Duration(50*(attempt+1)) * time.Millisecond)
 	}
 	b.meters.outcomes.add("unanswered")
+	b.cards = append(b.cards, playedCard{orderAt: o})
 }
 
 func (b *bot) onSync(s relayclient.Sync) {

@@ -62,6 +62,8 @@ func checkChaos(t *testing.T, duration time.Duration, args ...string) report {
 		answered += n
 	}
 	assert.Equal(t, r.Cards, answered)
+	assert.EqualValues(t, r.Cards, r.Audited)
+	assert.Positive(t, r.Audited)
 	t.Logf("%v: %d faults: %s", args, r.Chaos.Faults, out.String())
 	return r
 }

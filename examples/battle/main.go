@@ -3,7 +3,19 @@
 //
 //	go run ./examples/battle              # everything in one process, nothing else needed
 //	go run ./examples/battle -stack local # the same on real servers, started for the occasion
+//	go run ./examples/battle -chaos       # the same while one thing after another is broken
 //	go run ./examples/battle -h
+//
+// With -chaos a fault comes every few seconds (-chaos-every): owners are killed, paused and robbed, replies are
+// lost, the store is out of reach, the bridge stops, connections break; with -stack local also masters, replicas,
+// PostgreSQL and fan-out nodes are stopped or killed, and the functions flushed. The page shows each as it
+// happens. One comes at a time, and the next only when every tile is well; -seed says which in what order. The
+// battle ends like any other: every client's view must equal its owner's state, every card must have in the
+// ledger the one outcome its player was told, and the report says how long each kind took to recover from.
+//
+// An operator asks GET /ownership who owns what, since when, under which epoch, and how often it moved; the page
+// shows the same as a table. GET /metrics counts, as Prometheus reads it: changes of ownership, supersessions,
+// commits, refusals by reason.
 //
 // Each actor also runs as a process of its own: tile, bridge, checkpointer, relay, gateway, bots.
 package main

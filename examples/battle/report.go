@@ -55,7 +55,8 @@ type report struct {
 	Cards           int64            `json:"cards_played"`
 	Ledger          map[string]int64 `json:"ledger_outcomes"`
 
-	Chaos *chaosReport `json:"chaos,omitempty"`
+	Chaos   *chaosReport `json:"chaos,omitempty"`
+	Audited int          `json:"cards_audited,omitempty"` // found in the ledger with the outcome told, and paid for once
 
 	Converged bool   `json:"converged"`
 	Why       string `json:"why_not,omitempty"`
@@ -112,6 +113,7 @@ func (r *report) write(form string, out io.Writer) error {
 	line("ownership", "%d take-overs, %d batches put back, %d rebases", r.Takeovers, r.Reappended, r.Rebases)
 	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
 	if r.Chaos != nil {
+		line("audit", "%d cards have in the ledger the outcome their players were told, and every balance is what they cost", r.Audited)
 		r.Chaos.write(line)
 	}
 	if r.Converged {

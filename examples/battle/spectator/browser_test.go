@@ -292,6 +292,36 @@ func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
 	return nil
 }
 
+// TestPageShowsAFault: what is broken, where it hurts, and how it ended.
+func TestPageShowsAFault(t *testing.T) {
+	api := &canned{}
+	s, tiles := serve(t, api)
+	fault := spectator.Fault{ID: 3, Kind: "owner killed", Means: "Somebody has to take over.", Host: "ann:7001", Suffer: tiles[:1], Began: time.Now().UnixMilli()}
+	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "ann:7001", Epoch: 1}, {Tile: tiles[1], Owner: "bob:7002", Epoch: 1}},
+		Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &fault, Systems: []spectator.System{{Name: "authority"}, {Name: "coordination", Nodes: []string{"coord-1", "coord-2"}}}}},
+		spectator.Event{ID: 1, Kind: spectator.KindFault, Fault: 3, Owner: "ann:7001", Text: "owner killed (ann:7001)"})
+	b := open(t, s.URL)
+	b.until(`document.querySelector("#chaos").dataset.state === "hit"`)
+	b.until(`document.querySelector("#chaos-kind").textContent === "owner killed"`)
+	b.until(`document.querySelector("#chaos-state").textContent === "1 tile not well yet"`)
+	b.until(`document.querySelector("#owners .hurt em").textContent === "killed"`)
+	b.until(`document.querySelectorAll("#chaos-systems i").length === 3`)
+	b.until(`document.querySelector("#log li.fault .number").textContent === "fault 3"`)
+
+	over := fault
+	over.Suffer, over.Healed, over.Over, over.Recovery, over.Summary = nil, fault.Began+10, fault.Began+20, 2100, "1 tile well again after 2.1 s"
+	api.set(spectator.Status{Tiles: api.Status().Tiles, Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &over}},
+		spectator.Event{ID: 2, Kind: spectator.KindRecovered, Fault: 3, Text: over.Summary})
+	b.until(`document.querySelector("#chaos").dataset.state === "over"`)
+	b.until(`document.querySelector("#chaos-time").textContent === "✓ 2.1 s"`)
+	b.until(`document.querySelectorAll("#owners .hurt").length === 0`)
+	b.until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
+
+	api.own(spectator.Ownership{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2, State: "serving", Since: time.Now().Add(-65 * time.Second).UnixMilli()})
+	b.eval(`document.querySelector("#ownership-open").click()`, nil)
+	b.until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|").startsWith("bob:7002|2|1 min 5 s|1×|serving")`)
+}
+
 func TestPageShowsATakeover(t *testing.T) {
 	store := memfence.New()
 	log, broker := memstream.New(store), memfanout.New()

@@ -11,7 +11,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,16 +32,41 @@ type canned struct {
 	owned  []spectator.Ownership
 	taken  []fence.TileID
 	refuse error
+
+	mu sync.Mutex // guards what a page asks for
 }
 
-func (c *canned) Status() spectator.Status { return c.status }
+// set changes what the page is told, and adds an event.
+func (c *canned) set(s spectator.Status, e spectator.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status, c.events = s, append(c.events, e)
+}
+
+func (c *canned) own(o ...spectator.Ownership) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned = o
+}
+
+func (c *canned) Status() spectator.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status
+}
 
 func (c *canned) Events(after uint64) []spectator.Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.after = after
-	return c.events
+	return slices.DeleteFunc(slices.Clone(c.events), func(e spectator.Event) bool { return e.ID <= after })
 }
 
-func (c *canned) Ownership(context.Context) ([]spectator.Ownership, error) { return c.owned, c.refuse }
+func (c *canned) Ownership(context.Context) ([]spectator.Ownership, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.owned, c.refuse
+}
 
 func (c *canned) TakeOver(_ context.Context, tile fence.TileID) error {
 	c.taken = append(c.taken, tile)

@@ -180,7 +180,7 @@ class Page {
   suffer() {
     const chaos = this.status?.chaos, fault = chaos?.fault, now = this.clock.now();
     this.chaos.show(chaos, now);
-    const ill = new Set(fault && !fault.over ? fault.suffer : []);
+    const ill = new Set(fault && !fault.over ? fault.suffer ?? [] : []);
     for (const id of this.views.keys()) this.scene.suffer(id, ill.has(id) ? fault : null, now);
     this.panel.hurt(fault && phase(fault) === "hit" ? fault : null);
   }

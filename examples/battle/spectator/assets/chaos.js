@@ -46,14 +46,14 @@ export class ChaosCard {
   #state(f) {
     if (!f) return "";
     if (f.over) return f.summary;
-    const n = f.suffer.length, tiles = n === 1 ? "1 tile" : `${n} tiles`;
+    const n = f.suffer?.length ?? 0, tiles = n === 1 ? "1 tile" : `${n} tiles`;
     const how = n ? `${tiles} not well yet` : "every tile is well";
     return f.healed ? `put right; ${how}` : how;
   }
 
   #systems({ systems, fault }) {
     const list = $("chaos-systems"), hurt = fault && !fault.over ? fault : {};
-    for (const s of systems) {
+    for (const s of systems ?? []) {
       let row = this.systems.get(s.name);
       if (!row) {
         row = element("li");
