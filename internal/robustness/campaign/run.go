@@ -154,7 +154,7 @@ func (r *run) play(ctx context.Context, result *Result) (faultAt int64, err erro
 	if err := r.rest(ctx); err != nil {
 		return hung(err)
 	}
-	if err := errors.Join(r.allAlive(), r.recordFinal(ctx), r.recorder.Err()); err != nil {
+	if err := errors.Join(r.quiet(), r.recordFinal(ctx), r.recorder.Err()); err != nil {
 		return hung(err)
 	}
 	return faultAt, nil
@@ -252,9 +252,7 @@ func (r *run) hold() time.Duration {
 
 // rest ends the traffic and waits until owners and watchers are where the stream ends.
 func (r *run) rest(ctx context.Context) error {
-	r.supervisor.mu.Lock()
-	r.supervisor.rebalance = false
-	r.supervisor.mu.Unlock()
+	r.supervisor.settle()
 	r.traffic.end()
 	return await(ctx, r.cfg.ServeWithin, "everybody holds what was committed last", func() error {
 		if err := r.supervisor.serving(); err != nil {

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ type workerSlot struct {
 	contact string
 	lives   int
 	proc    *devstack.Process
+	logs    []string  // of all its processes
 	heard   time.Time // last sign of life; guarded by supervisor.mu
 }
 
@@ -59,32 +61,37 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	if err != nil {
 		return err
 	}
-	w.proc = proc
+	w.proc, w.logs = proc, append(w.logs, proc.LogPath())
 	return nil
 }
 
 // endWorkers kills all workers: nothing they could still do belongs to the history.
 func (r *run) endWorkers() {
 	for _, w := range r.workers {
-		if w.proc == nil {
-			continue
+		if w.proc != nil {
+			_ = w.proc.Signal(os.Kill) // an error means that it has ended already
+			w.proc.Stop()
 		}
-		if err := w.proc.Signal(os.Kill); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			continue
-		}
-		w.proc.Stop()
 	}
 }
 
-// allAlive returns nil unless a worker has ended by itself.
-func (r *run) allAlive() error {
+// quiet returns nil unless a worker has ended by itself or has printed anything: a panic, or a race that the
+// race detector found.
+func (r *run) quiet() error {
+	var errs []error
 	for _, w := range r.workers {
 		select {
 		case <-w.proc.Exited():
-			log, _ := os.ReadFile(w.proc.LogPath())
-			return fmt.Errorf("%s has ended by itself: %s", w.name, log[:min(len(log), 4000)])
+			errs = append(errs, fmt.Errorf("%s has ended by itself", w.name))
 		default:
 		}
+		for _, path := range w.logs {
+			if text, err := os.ReadFile(path); err != nil || len(text) > 0 {
+				errs = append(errs, fmt.Errorf("%s: %w %s", path, cmp.Or(err, errPrinted), text[:min(len(text), 8000)]))
+			}
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
+
+var errPrinted = errors.New("the worker printed")

@@ -31,9 +31,9 @@ type supervisor struct {
 	rng     *rand.Rand
 
 	takeFrozen bool // also take tiles from owners that answer but do not get on
-	rebalance  bool // move tiles for no reason
 
 	mu        sync.Mutex
+	rebalance bool // move tiles for no reason
 	tiles     map[fence.TileID]*placement
 	takeovers []takeover
 }
@@ -58,12 +58,25 @@ func (s *supervisor) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.look(ctx)
 		s.place(ctx)
-		if s.rebalance && time.Since(moved) > rebalanceGap {
+		if s.rebalances() && time.Since(moved) > rebalanceGap {
 			moved = time.Now()
 			s.move(ctx)
 		}
 		time.Sleep(lookEvery)
 	}
+}
+
+func (s *supervisor) rebalances() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rebalance
+}
+
+// settle ends the moves that have no reason.
+func (s *supervisor) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rebalance = false
 }
 
 // look asks every worker how it is.

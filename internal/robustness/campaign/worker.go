@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
@@ -87,6 +88,7 @@ func work(ctx context.Context, cfg workerConfig) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
+	logging.Disable() // what a worker prints is a finding; lost connections are none
 	w := &worker{cfg: cfg, recorder: history.NewRecorder(cfg.Process, file, nil), tiles: map[fence.TileID]*owned{}}
 	if err := w.connect(ctx); err != nil {
 		return err
