@@ -20,6 +20,10 @@ type Seams struct {
 // comes back after the whole coordination store was lost. checkpoint.Restore is one.
 type CheckpointFn func(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error)
 
+// CheckpointHeadFn reads the position of a tile's last durable snapshot, without its blob; found is false when
+// there is none.
+type CheckpointHeadFn func(ctx context.Context, tile fence.TileID) (at fence.Position, found bool, err error)
+
 // Config holds what has a default. The zero value is valid.
 type Config struct {
 	// TickInterval is the time between ticks. Default 500 ms (2 Hz); at least one millisecond.
@@ -35,9 +39,22 @@ type Config struct {
 	// Commit commits a batch. Default Seams.Store.Commit; a wrapper may write through to a durable log.
 	Commit fence.CommitFn
 
-	// Checkpoint finds a tile's state when the coordination store knows nothing of it. Default nil: such a
-	// tile starts empty.
+	// RefreshEvery is how many ticks apart an owner refreshes its owner hash while its tile has no events; other
+	// quiet ticks cost no round trip. An idle owner learns that it was superseded at its next refresh, and a
+	// tick with intents always asks. Followers must be more patient than that, see SuspectAfter; and it must be
+	// well within the time to live of owner hashes, so RefreshEvery tick intervals may be 15 s at most. Default 1.
+	RefreshEvery int
+
+	// Checkpoint finds a tile's durable state. It is asked whenever the tile is booted or taken over, beside the
+	// replay: for a tile that the coordination store knows nothing of, and for one whose stream ends before the
+	// checkpoint, because a failover lost what the durable store has. Where the stream is whole, a durable store
+	// that gives no answer within 2 s is not waited for; that is logged. Default nil: a tile without history
+	// starts empty, and the stream is believed.
 	Checkpoint CheckpointFn
+
+	// CheckpointHead, if set, is asked in place of Checkpoint how far the durable state goes, so that no blob is
+	// read when it is not needed. Default nil.
+	CheckpointHead CheckpointHeadFn
 
 	// TakeOver lets Run take a tile from the owner it finds. Default false: a tile that is held elsewhere
 	// ends Run with a *fence.LostError.
@@ -50,7 +67,10 @@ type Config struct {
 
 	// SuspectAfter is how long a follower watches an owner hash that does not move, or is gone, before it
 	// tries to take over. It only decides when to ask: whether the tile changes hands is the authority's
-	// conditional update. Default 4 tick intervals; NeverSuspect leaves it to TakeOver.
+	// conditional update. Time in which the store does not answer does not count. It must be longer than the
+	// owner's RefreshEvery tick intervals, or an idle owner seems silent. Default RefreshEvery+3 tick intervals,
+	// 500 ms at least; NeverSuspect leaves it to TakeOver. The longer it is, the less often a quiet tile is
+	// read: every quarter of it, between one and eight tick intervals.
 	SuspectAfter time.Duration
 
 	// Pace is called by a follower before it asks the authority for the tile, and may block: it is how a host
@@ -71,8 +91,8 @@ type Config struct {
 	RememberTicks int
 
 	// KeepBatches and KeepBytes bound the batches kept for re-appending after a failover. Defaults 1024
-	// and 8 MiB. Past them the oldest is forgotten and Hooks.Forgotten called; a failover that loses as
-	// much is then healed by a rebase.
+	// and 8 MiB. Past them the oldest is forgotten: Hooks.Forgotten, Status.Forgotten, and one warning in the
+	// log until all is confirmed again. A failover that loses as much is then healed by a rebase.
 	KeepBatches, KeepBytes int
 
 	// CommitTimeout bounds one attempt to commit. Default the tick interval, at least 100 ms.
@@ -102,6 +122,8 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	}
 	setDefault(&d.TickInterval, 500*time.Millisecond)
 	setDefault(&d.SnapshotEvery, 60)
+	setDefault(&d.RefreshEvery, 1)
+	setDefault(&d.SuspectAfter, max(time.Duration(d.RefreshEvery+3)*d.TickInterval, 500*time.Millisecond))
 	setDefault(&d.ConfirmEvery, 10)
 	setDefault(&d.QueueLimit, 4096)
 	setDefault(&d.RememberTicks, 1200)
@@ -120,7 +142,7 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	if d.Commit == nil {
 		d.Commit = s.Store.Commit
 	}
-	for name, n := range map[string]int{"SnapshotEvery": d.SnapshotEvery, "ConfirmEvery": d.ConfirmEvery, "QueueLimit": d.QueueLimit,
+	for name, n := range map[string]int{"SnapshotEvery": d.SnapshotEvery, "RefreshEvery": d.RefreshEvery, "ConfirmEvery": d.ConfirmEvery, "QueueLimit": d.QueueLimit,
 		"RememberTicks": d.RememberTicks, "KeepBatches": d.KeepBatches, "KeepBytes": d.KeepBytes} {
 		if n < 1 {
 			return d, &fence.ArgumentError{Field: name, Value: n, Want: "at least 1"}
@@ -131,6 +153,15 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 		if t < time.Millisecond {
 			return d, &fence.ArgumentError{Field: name, Value: t, Want: "at least one millisecond"}
 		}
+	}
+	silence := time.Duration(d.RefreshEvery) * d.TickInterval
+	switch {
+	case d.RefreshEvery > 1 && silence > fence.DefaultTTL/2:
+		return d, &fence.ArgumentError{Field: "RefreshEvery", Value: d.RefreshEvery, Want: "at most 15 s worth of ticks"}
+	case d.SuspectAfter <= silence:
+		return d, &fence.ArgumentError{Field: "SuspectAfter", Value: d.SuspectAfter, Want: "longer than RefreshEvery tick intervals, " + silence.String()}
+	case d.CheckpointHead != nil && d.Checkpoint == nil:
+		return d, &fence.ArgumentError{Field: "CheckpointHead", Value: "set", Want: "Checkpoint beside it, which reads the state"}
 	}
 	d.Hooks = d.Hooks.filled()
 	return d, stream.CheckLease(d.MarkLease)

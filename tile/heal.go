@@ -23,12 +23,13 @@ func (p *TileProcessor) reconcile(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	ours, verr := p.verify(ctx, refused.Current)
-	if errors.Is(verr, ErrSuperseded) {
+	switch verr := p.verify(ctx, refused.Current); {
+	case errors.Is(verr, ErrSuperseded):
 		return verr
-	}
-	if !ours {
-		return nil // the authority cannot be asked: neither serve nor stand down
+	case errors.Is(verr, errForgotten):
+		return p.heal(ctx, refused) // nobody has the tile, but this epoch proves nothing any more
+	case verr != nil:
+		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
 	}
 	switch {
 	case errors.Is(err, fence.ErrStale):
@@ -83,7 +84,8 @@ func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) e
 	}
 	p.requeue(p.pending.submissions)
 	p.pending, p.stales = nil, 0
-	if err := p.mintWhileServing(ctx, refused.Current.Epoch); err != nil {
+	p.saw(refused.Current.Epoch, refused.Current.Position.Epoch)
+	if err := p.mintWhileServing(ctx); err != nil {
 		return err
 	}
 	last := refused.Current.Position
@@ -100,9 +102,9 @@ func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) e
 }
 
 // mintWhileServing is acquire with no end to its patience but ctx's.
-func (p *TileProcessor) mintWhileServing(ctx context.Context, above fence.Epoch) error {
+func (p *TileProcessor) mintWhileServing(ctx context.Context) error {
 	for {
-		err := p.acquire(ctx, max(above, p.grant.Epoch))
+		err := p.acquire(ctx)
 		if err == nil || !retryable(err) {
 			return err
 		}
@@ -127,7 +129,8 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 		receipt, err := p.seams.Store.Rebase(attempt, r)
 		cancel()
 		if err == nil {
-			p.kept.clear()
+			p.forgetKept()
+			p.settledTick = p.tick
 			p.lastSnap, p.lastTick = receipt.Position, p.tick
 			done(receipt.Position)
 			return nil
@@ -141,7 +144,12 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 			if booting || !errors.Is(err, errStartOver) && !retryable(err) {
 				return err
 			}
-			r.Epoch = p.grant.Epoch // minted above the one that was in the way
+			if errors.Is(err, errStartOver) {
+				if err := p.mintWhileServing(ctx); err != nil {
+					return err
+				}
+				r.Epoch = p.grant.Epoch // above the one that was in the way
+			}
 		case errors.As(err, &refused) && errors.Is(err, fence.ErrBehind):
 			if booting {
 				return errStartOver // there is a history after all: replay it

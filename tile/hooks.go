@@ -21,6 +21,8 @@ type Hooks struct {
 	Snapshotted func(SnapshotInfo)
 	// Healed: the processor repaired its history after a failover or a fork.
 	Healed func(HealInfo)
+	// TookOver: a follower became the owner.
+	TookOver func(TakeoverInfo)
 	// Forgotten: a batch that no replica has confirmed had to be dropped from memory.
 	Forgotten func(fence.TileID, fence.Position)
 }
@@ -82,6 +84,21 @@ type HealInfo struct {
 	At         fence.Position
 }
 
+// TakeoverInfo is one take-over by a follower, from the suspicion to Serving. Detection is Silent; the take-over
+// itself is Minted, Replayed and Installed together.
+type TakeoverInfo struct {
+	Tile  fence.TileID
+	Why   Suspicion
+	Epoch fence.Epoch // minted
+	Warm  bool        // only the missing tail was read; otherwise snapshot and tail
+
+	Silent    time.Duration // how long the owner hash had not moved when the follower became suspicious
+	Asked     time.Duration // from then to the question to the authority: Config.Pace, and one look at the stream
+	Minted    time.Duration // until the authority had answered
+	Replayed  time.Duration // until the state was complete
+	Installed time.Duration // until every replica had confirmed the epoch
+}
+
 func (h Hooks) filled() Hooks {
 	fill(&h.Transition)
 	fill(&h.Ticked)
@@ -89,6 +106,7 @@ func (h Hooks) filled() Hooks {
 	fill(&h.Refused)
 	fill(&h.Snapshotted)
 	fill(&h.Healed)
+	fill(&h.TookOver)
 	if h.Forgotten == nil {
 		h.Forgotten = func(fence.TileID, fence.Position) {}
 	}

@@ -21,6 +21,31 @@ func (k *keptBatches) add(c fence.Commit) (forgotten []fence.Position) {
 	return forgotten
 }
 
+// forgetKept drops all kept batches: every replica has them, or history was rebased.
+func (p *TileProcessor) forgetKept() {
+	p.kept.clear()
+	p.forgetting = false
+}
+
+// keep keeps a committed batch, and says what it had to forget for it.
+func (p *TileProcessor) keep(c fence.Commit) {
+	forgotten := p.kept.add(c)
+	if len(forgotten) == 0 {
+		return
+	}
+	if !p.forgetting {
+		p.forgetting = true
+		p.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; a failover that loses them ends in a rebase",
+			"tile", p.tile, "kept", len(p.kept.batches), "bytes", p.kept.bytes, "forgotten", forgotten[0])
+	}
+	p.mu.Lock()
+	p.status.Forgotten += int64(len(forgotten))
+	p.mu.Unlock()
+	for _, at := range forgotten {
+		p.cfg.Hooks.Forgotten(p.tile, at)
+	}
+}
+
 // after lists the batches that follow a position of this owner's history; ok is false if the position is
 // not one it knows.
 func (k *keptBatches) after(p fence.Position) (lost []fence.Commit, ok bool) {

@@ -31,8 +31,18 @@ func (p *TileProcessor) serve(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return p.drain(ctx)
-		case f := <-p.inspect:
-			f()
+		case i := <-p.inspect:
+			p.inspected(i)
+			continue
+		case d := <-p.drains:
+			if d.successor == "" {
+				d.answer <- nil
+				return p.drain(ctx)
+			}
+			if err := p.handOver(ctx, d); err != nil {
+				return err
+			}
+			timer.Reset(time.Until(due))
 			continue
 		case r := <-p.snapshots:
 			p.snapshotSaved(r)
@@ -73,20 +83,42 @@ func phase(id fence.TileID, interval time.Duration) time.Duration {
 func (p *TileProcessor) play(ctx context.Context, due time.Time, missed int) error {
 	began := time.Now()
 	p.tick++
-	subs := p.admit()
-	pending, resolve, err := p.resolve(subs)
+	pending, resolve, err := p.resolve(p.admit())
 	if err != nil {
 		return err
 	}
-	p.pending = pending
-	info := TickInfo{Tile: p.tile, Tick: p.tick, Intents: len(pending.submissions), Events: len(pending.batch.Events),
-		Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
-	if err := p.present(ctx); err != nil {
-		return err
+	info := TickInfo{Tile: p.tile, Tick: p.tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
+	if pending == nil {
+		p.rest()
+	} else {
+		info.Intents, info.Events = len(pending.submissions), len(pending.batch.Events)
+		p.pending = pending
+		if err := p.present(ctx); err != nil {
+			return err
+		}
 	}
 	info.Took, info.Pending = time.Since(began), p.pending != nil
 	p.cfg.Hooks.Ticked(info)
 	return nil
+}
+
+// rest ends a tick that needs no commit.
+func (p *TileProcessor) rest() {
+	p.heat.decay(p.tick)
+	p.mu.Lock()
+	p.status.Tick, p.status.Heat = p.tick, p.heat.value
+	p.mu.Unlock()
+}
+
+// mayRest reports whether a tick without events and intents needs no commit: the owner hash was refreshed not
+// long ago, and nothing waits to be confirmed.
+func (p *TileProcessor) mayRest() bool {
+	return !p.confirm && p.tick < p.settledTick+fence.Tick(p.cfg.RefreshEvery) && !p.confirmationDue()
+}
+
+// confirmationDue reports whether this tick's commit asks every replica for what they may not have.
+func (p *TileProcessor) confirmationDue() bool {
+	return p.confirm || uint64(p.tick)%uint64(p.cfg.ConfirmEvery) == 0 && len(p.kept.batches) > 0
 }
 
 // admit takes the queue, answers the actions whose outcome is already known, and drops all but the
@@ -96,6 +128,9 @@ func (p *TileProcessor) admit() []submission {
 	queue := p.queue
 	p.queue = nil
 	p.mu.Unlock()
+	if len(queue) == 0 {
+		return nil
+	}
 	var repeated []submission
 	seen := map[string]bool{}
 	subs := queue[:0]
@@ -127,65 +162,82 @@ func (p *TileProcessor) requeue(subs []submission) {
 	p.mu.Unlock()
 }
 
-// resolve asks the rules for the tick's events and forms the batch. If they do not fit into one batch,
-// half the intents wait for the next tick.
+// resolve asks the rules for the tick's events and forms the batch; nil if none is needed. If they do not fit
+// into one batch, half the intents wait for the next tick.
 func (p *TileProcessor) resolve(subs []submission) (*pendingBatch, time.Duration, error) {
 	began := time.Now()
 	for n := len(subs); ; n /= 2 {
-		intents := make([]Intent, n)
-		for i := range intents {
-			intents[i] = subs[i].intent
+		var intents []Intent
+		for i := range n {
+			intents = append(intents, subs[i].intent)
 		}
 		events, outcomes := p.rules.Resolve(p.tick, intents)
-		b := &pendingBatch{submissions: subs[:n], outcomes: make([]stream.Outcome, n), formed: time.Now()}
-		b.batch.Events = events
-		for i := range intents {
-			b.outcomes[i] = stream.Rejected
-			if i < len(outcomes) && outcomes[i].Valid() {
-				b.outcomes[i] = outcomes[i]
-			}
-			if id := intents[i].ActionID; id != "" {
-				b.batch.Resolutions = append(b.batch.Resolutions, stream.Resolution{ActionID: id, Outcome: b.outcomes[i]})
-			}
+		if len(events) == 0 && n == 0 && p.mayRest() {
+			return nil, time.Since(began), nil
 		}
-		var payload []byte
-		if b.batch.Len() > 0 {
-			var err error
-			if payload, err = stream.AppendBatch(nil, &b.batch); err != nil {
-				if n > 1 {
-					continue
-				}
-				p.requeue(subs)
-				return nil, 0, fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", p.tile, p.tick, err)
+		b, err := p.form(subs[:n], events, outcomes)
+		if err != nil {
+			if n > 1 {
+				continue
 			}
+			p.requeue(subs)
+			return nil, 0, fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", p.tile, p.tick, err)
 		}
 		p.requeue(subs[n:])
-		b.commit = fence.Commit{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Prev: p.position, Tick: p.tick,
-			Events: b.batch.Len(), Payload: payload}
-		if uint64(p.tick)%uint64(p.cfg.ConfirmEvery) == 0 {
-			b.commit.Replicas = fence.AllReplicas
-		}
 		return b, time.Since(began), nil
 	}
+}
+
+// form makes the batch of a tick. The error says that it does not fit.
+func (p *TileProcessor) form(subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
+	b := &pendingBatch{submissions: subs, formed: time.Now()}
+	b.batch.Events = events
+	if len(subs) > 0 {
+		b.outcomes = make([]stream.Outcome, len(subs))
+	}
+	for i := range subs {
+		b.outcomes[i] = stream.Rejected
+		if i < len(outcomes) && outcomes[i].Valid() {
+			b.outcomes[i] = outcomes[i]
+		}
+		if id := subs[i].intent.ActionID; id != "" {
+			b.batch.Resolutions = append(b.batch.Resolutions, stream.Resolution{ActionID: id, Outcome: b.outcomes[i]})
+		}
+	}
+	var payload []byte
+	if b.batch.Len() > 0 {
+		var err error
+		if payload, err = stream.AppendBatch(nil, &b.batch); err != nil {
+			return nil, err
+		}
+	}
+	b.commit = fence.Commit{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Prev: p.position, Tick: p.tick,
+		Events: b.batch.Len(), Payload: payload}
+	if p.confirmationDue() || uint64(p.tick)%uint64(p.cfg.ConfirmEvery) == 0 && b.batch.Len() > 0 {
+		b.commit.Replicas = fence.AllReplicas
+	}
+	return b, nil
 }
 
 // settle folds the committed batch into the state and answers whoever waits for it.
 func (p *TileProcessor) settle(r fence.Receipt, confirmed bool) error {
 	b := p.pending
 	p.pending, p.stales = nil, 0
-	if err := p.fold(b.commit.Tick, &b.batch); err != nil {
-		for _, s := range b.submissions {
-			s.answer <- answer{err: p.unresolved()}
+	if !b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
+		if err := p.fold(b.commit.Tick, &b.batch); err != nil {
+			for _, s := range b.submissions {
+				s.answer <- answer{err: p.unresolved()}
+			}
+			return err
 		}
-		return err
 	}
+	p.confirmed, p.settledTick = confirmed, b.commit.Tick
 	if confirmed {
-		p.kept.clear()
+		p.forgetKept()
 	} else if !b.commit.Refresh() {
-		for _, at := range p.kept.add(b.commit) {
-			p.cfg.Hooks.Forgotten(p.tile, at)
-		}
+		p.keep(b.commit)
 	}
+	p.heat.add(b.commit.Tick, len(b.batch.Events))
 	p.moveTo(r.Position)
 	for i, s := range b.submissions {
 		s.answer <- answer{outcome: b.outcomes[i]}
@@ -212,6 +264,7 @@ func (p *TileProcessor) drain(ctx context.Context) error {
 	p.transition(Draining)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.DrainTimeout)
 	defer cancel()
+	p.confirm = true // the last tick is not left in memory that is about to go
 	for lastTick := false; p.pending != nil || !lastTick; {
 		var err error
 		if p.pending != nil {
@@ -245,7 +298,7 @@ func (p *TileProcessor) drain(ctx context.Context) error {
 func (p *TileProcessor) moveTo(at fence.Position) {
 	p.position = at
 	p.mu.Lock()
-	p.status.Position, p.status.Tick = at, p.tick
+	p.status.Position, p.status.Tick, p.status.Heat = at, p.tick, p.heat.value
 	p.status.Pending, p.status.Kept = p.pending != nil, len(p.kept.batches)
 	p.mu.Unlock()
 }

@@ -33,7 +33,8 @@ func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded
 var ErrAlreadyRun = errors.New("tile processor was already run")
 
 // TileProcessor owns one tile: it claims an epoch, replays what was committed before, and then ticks,
-// committing each tick's batch under its epoch until it is drained or superseded.
+// committing each tick's batch under its epoch until it is drained or superseded. With Config.Follow it first
+// follows what another owner commits, and claims the tile when there is a reason to.
 //
 // Run does the work in its own goroutine; every other method is safe to call from any goroutine at any
 // time. See the package comment for the guarantees.
@@ -44,12 +45,14 @@ type TileProcessor struct {
 	rules   Rules
 	cfg     Config
 
-	superseded chan struct{}       // closed on stand-down
-	done       chan struct{}       // closed when Run has answered everybody
-	takeOver   chan Suspicion      // capacity 1
-	inspect    chan func()         // work for the loop between ticks
+	superseded chan struct{}   // closed on stand-down
+	done       chan struct{}   // closed when Run has answered everybody
+	takeOver   chan Suspicion  // capacity 1
+	inspect    chan inspection // work for the loop between ticks
+	drains     chan drainRequest
 	snapshots  chan snapshotResult // at most one snapshot is being saved
 	saving     bool                // loop only: one is
+	beside     sync.WaitGroup      // goroutines that ask somebody something beside the loop
 
 	mu     sync.Mutex // guards what follows
 	status Status
@@ -58,6 +61,7 @@ type TileProcessor struct {
 
 	// The loop's own state.
 	grant    fence.Grant
+	floor    fence.Epoch // the highest epoch seen anywhere
 	position fence.Position
 	tick     fence.Tick
 	actions  actionMemory
@@ -67,6 +71,19 @@ type TileProcessor struct {
 	stales   int // refusals as stale in a row that the authority contradicts
 	lastSnap fence.Position
 	lastTick fence.Tick // of the last snapshot
+	heat     heat
+
+	settledTick fence.Tick // the last that the store knows of: committed or refreshed
+	lastSeen    fence.Tick // the highest in an owner hash before this owner's
+	confirm     bool       // the next commit must be confirmed by every replica
+	confirmed   bool       // the last one was
+	forgetting  bool       // batches were forgotten since all were confirmed
+
+	// A follower's.
+	watch   watch
+	warm    bool // the state is one that the stream has been in
+	damaged bool // the history could not be read, and that was said
+	timing  timing
 }
 
 // submission is one intent waiting for its outcome.
@@ -98,7 +115,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
 	p := &TileProcessor{tile: id, contact: contact, seams: seams, rules: rules, cfg: c,
-		superseded: make(chan struct{}), done: make(chan struct{}), takeOver: make(chan Suspicion, 1), inspect: make(chan func()),
+		superseded: make(chan struct{}), done: make(chan struct{}), takeOver: make(chan Suspicion, 1), inspect: make(chan inspection),
+		drains:    make(chan drainRequest),
 		snapshots: make(chan snapshotResult, 1)}
 	p.status = Status{Tile: id, State: Idle, Contact: contact, Since: time.Now()}
 	p.actions.keep = fence.Tick(c.RememberTicks)
@@ -109,13 +127,14 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every
 // goroutine it starts and returns when all have ended and every waiting Submit has been answered.
 //
-// When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil.
-// Otherwise it returns a *SupersededError; a *fence.LostError if the tile is held and Config.TakeOver is
+// When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil; a
+// follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a *fence.LostError if the tile is held and Config.TakeOver is
 // not set; a *fence.StoreError or *fence.UnconfirmedError if a back end or a replica stayed unreachable for
 // BootTimeout before the tile served;
 // a *fence.CorruptError or *stream.GapError if the stored history cannot be replayed (restore it from
 // the checkpoint); an error of the Rules; or ErrAlreadyRun. Once serving, an unreachable back end freezes
-// the tile and never ends Run.
+// the tile and never ends Run. While it follows, nothing of all this ends Run: a take-over that fails sends the
+// processor back to following.
 func (p *TileProcessor) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.ran {
@@ -124,15 +143,21 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	}
 	p.ran = true
 	p.mu.Unlock()
-	err := p.boot(ctx)
+	var err error
+	if p.cfg.Follow {
+		err = p.liveAsFollower(ctx)
+	} else {
+		err = p.boot(ctx, false)
+	}
 	if err == nil {
 		err = p.serve(ctx)
 	}
 	if p.saving {
 		<-p.snapshots
 	}
+	p.beside.Wait()
 	p.finish(err)
-	if errors.Is(err, errDrained) {
+	if errors.Is(err, errDrained) || errors.Is(err, errHandedOver) {
 		return nil
 	}
 	return err
@@ -144,6 +169,12 @@ var errDrained = errors.New("drained")
 // finish answers everybody who still waits, and everybody who comes later.
 func (p *TileProcessor) finish(err error) {
 	var sup *SupersededError
+	var handed *handedOver
+	if errors.As(err, &handed) {
+		p.mu.Lock()
+		p.status.Successor = handed.successor
+		p.mu.Unlock()
+	}
 	if errors.As(err, &sup) {
 		p.mu.Lock()
 		p.status.Successor = sup.Successor
@@ -169,7 +200,8 @@ func (p *TileProcessor) finish(err error) {
 }
 
 // Submit queues an intent and waits for its outcome, which comes with the commit of the tick that
-// resolved it. It may be called before Run has finished booting.
+// resolved it. It may be called before Run has finished booting. A follower answers with a *RedirectError to
+// the owner it last saw.
 //
 // Errors means: *fence.ArgumentError; ErrOverloaded when the queue is full (nothing was queued); a
 // *RedirectError when this processor does not own the tile (the intent was never presented to the store
@@ -191,6 +223,10 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 		return 0, p.redirect()
 	default:
 	}
+	if p.silent() {
+		p.mu.Unlock()
+		return 0, p.redirect()
+	}
 	if len(p.queue) >= p.cfg.QueueLimit {
 		p.mu.Unlock()
 		return 0, ErrOverloaded
@@ -208,14 +244,31 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 // Superseded is closed when the processor stands down because another owns the tile.
 func (p *TileProcessor) Superseded() <-chan struct{} { return p.superseded }
 
+// silent reports whether this processor is a follower that answers nothing. p.mu is held.
+func (p *TileProcessor) silent() bool {
+	return p.status.State == Following || p.status.State == Idle && p.cfg.Follow
+}
+
+// inspection is a call of Inspect.
+type inspection struct {
+	f    func(Rules, fence.Position)
+	done chan error // capacity 1
+}
+
 // Inspect runs f on the tick loop, between ticks, so that it may read the rules. It returns ctx's error
-// if the loop did not get to it, and ErrRedirect once the processor has ended.
+// if the loop did not get to it, and a *RedirectError once the processor has ended. A follower refuses it in the
+// same way: its state is the owner's of a moment ago, and nobody's truth.
 func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Position)) error {
-	ran := make(chan struct{})
+	p.mu.Lock()
+	silent := p.silent()
+	p.mu.Unlock()
+	if silent {
+		return p.redirect()
+	}
+	i := inspection{f: f, done: make(chan error, 1)}
 	select {
-	case p.inspect <- func() { f(p.rules, p.position); close(ran) }:
-		<-ran
-		return nil
+	case p.inspect <- i:
+		return <-i.done
 	case <-p.done:
 		return p.redirect()
 	case <-ctx.Done():
@@ -223,10 +276,23 @@ func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Positio
 	}
 }
 
-// redirect is what a processor that does not own the tile answers.
+// inspected runs an inspection.
+func (p *TileProcessor) inspected(i inspection) {
+	i.f(p.rules, p.position)
+	i.done <- nil
+}
+
+// redirect is what a processor that does not own the tile answers: the owner as far as it knows, never itself.
 func (p *TileProcessor) redirect() error {
-	s := p.Status().Successor
-	return &RedirectError{Tile: p.tile, Epoch: s.Epoch, Contact: s.Contact}
+	s := p.Status()
+	o := s.Successor
+	if o.Contact == "" {
+		o = s.Owner
+	}
+	if o.Contact == p.contact {
+		return &RedirectError{Tile: p.tile}
+	}
+	return &RedirectError{Tile: p.tile, Epoch: o.Epoch, Contact: o.Contact}
 }
 
 // unresolved is what it answers when it cannot say whether an intent was committed.

@@ -18,7 +18,7 @@ type encodedSnapshot struct {
 // snapshotResult is what became of it.
 type snapshotResult struct{ info SnapshotInfo }
 
-// snapshot encodes the state as it is at p.position.
+// snapshot encodes the state as it is at p.position. Its tick is the last that the store knows of.
 func (p *TileProcessor) snapshot() (encodedSnapshot, error) {
 	began := time.Now()
 	game, err := p.rules.Snapshot()
@@ -27,7 +27,7 @@ func (p *TileProcessor) snapshot() (encodedSnapshot, error) {
 	}
 	blob := appendEnvelope(make([]byte, 0, len(game)+64), game, &p.actions)
 	return encodedSnapshot{encode: time.Since(began),
-		write: fence.SnapshotWrite{Tile: p.tile, Position: p.position, Tick: p.tick, Blob: blob}}, nil
+		write: fence.SnapshotWrite{Tile: p.tile, Position: p.position, Tick: p.settledTick, Blob: blob}}, nil
 }
 
 // snapshotIfDue encodes a snapshot on the tick loop, where the state stands still, and saves it beside

@@ -10,33 +10,39 @@ import (
 
 // State is where a TileProcessor is in its life:
 //
-//	Idle ──▶ Claiming ──▶ Replaying ──▶ Installing ──▶ Serving ◀──▶ Healing
-//	            ▲             │              │            │            │
-//	            └─────────────┴──────────────┘            ▼            │
-//	              (start over, new epoch)             Draining         │
-//	                                                      │            │
-//	  any state but Idle ──▶ StoodDown               Stopped ◀─────────┘
-//	  any state          ──▶ Stopped
+//	            (lost the race, or the attempt failed)
+//	          ┌────────────┬─────────────┬──────────────┐
+//	          ▼            │             │              │
+//	Idle ▶ Following ▶ Claiming ──▶ Replaying ──▶ Installing ──▶ Serving ◀──▶ Healing
+//	  │                  ▲ ▲             │              │          ▲ │           │
+//	  └──────────────────┘ └─────────────┴──────────────┘          │ ▼           │
+//	   (without Follow)       (start over, new epoch)           Draining ◀───────┘
+//	                                                                 │
+//	  any state from Claiming on ──▶ StoodDown                       ▼
+//	  any state                  ──▶ Stopped                      Stopped
 //
-// StoodDown is the end of a processor that was superseded; Stopped of one that drained or failed. Only
-// a processor that is Serving or Draining commits ticks.
+// Following is a warm follower's, which goes back there whenever it does not get the tile; a processor without
+// Config.Follow never enters it. Draining ends in Stopped, or in Serving again when the successor named to
+// Drain did not take the tile. StoodDown is the end of a processor that was superseded once it served (without
+// Config.Follow, also while it booted); Stopped of one that drained, handed its tile over or failed. Only a
+// processor that is Serving or Draining commits ticks.
 type State int
 
-// The states. Zero is none of them.
+// The states, in the order of life. Zero is none of them.
 const (
 	Idle       State = 1  // Run was not called
-	Claiming   State = 2  // asking the authority for an epoch
-	Replaying  State = 3  // reading snapshot and tail into the rules
-	Installing State = 4  // waiting until every replica knows the new epoch
-	Serving    State = 5  // ticking
-	Healing    State = 6  // repairing its history after a failover or a fork; no ticks
-	Draining   State = 7  // last tick, snapshot, release
-	StoodDown  State = 8  // superseded; everybody is redirected
-	Stopped    State = 9  // drained or failed
-	Following  State = 10 // warm follower: folds what the owner commits, silent
+	Following  State = 2  // warm follower: folds what the owner commits, silent
+	Claiming   State = 3  // asking the authority for an epoch
+	Replaying  State = 4  // reading what it lacks into the rules: snapshot and tail, or the tail alone
+	Installing State = 5  // waiting until every replica knows the new epoch
+	Serving    State = 6  // ticking
+	Healing    State = 7  // repairing its history after a failover or a fork; no ticks
+	Draining   State = 8  // last tick, then snapshot and release, or hand-over
+	StoodDown  State = 9  // superseded; everybody is redirected
+	Stopped    State = 10 // drained, handed over or failed
 )
 
-var stateNames = [...]string{"none", "idle", "claiming", "replaying", "installing", "serving", "healing", "draining", "stood down", "stopped", "following"}
+var stateNames = [...]string{"none", "idle", "following", "claiming", "replaying", "installing", "serving", "healing", "draining", "stood down", "stopped"}
 
 // String returns the state's lower-case name.
 func (s State) String() string {
@@ -48,13 +54,14 @@ func (s State) String() string {
 
 // transitions is the diagram above.
 var transitions = map[State][]State{
-	Idle:       {Claiming, Stopped},
-	Claiming:   {Replaying, StoodDown, Stopped},
-	Replaying:  {Claiming, Installing, StoodDown, Stopped},
-	Installing: {Claiming, Serving, StoodDown, Stopped},
+	Idle:       {Following, Claiming, Stopped},
+	Following:  {Claiming, Stopped},
+	Claiming:   {Following, Replaying, StoodDown, Stopped},
+	Replaying:  {Following, Claiming, Installing, StoodDown, Stopped},
+	Installing: {Following, Claiming, Serving, StoodDown, Stopped},
 	Serving:    {Healing, Draining, StoodDown, Stopped},
 	Healing:    {Serving, Draining, StoodDown, Stopped},
-	Draining:   {Healing, StoodDown, Stopped},
+	Draining:   {Healing, Serving, StoodDown, Stopped},
 }
 
 // transition enters another state. A transition outside the diagram is a bug in this package, found by
@@ -90,11 +97,15 @@ type Status struct {
 	Tick     fence.Tick     // last tick played
 	Queued   int            // intents waiting
 	Heat     float64        // events a tick, exponentially weighted over about 20 ticks; also of a follower
-	Owner    fence.Owner    // of a follower: the owner hash as last seen
+	Owner    fence.Owner    // of a follower: the owner hash as last seen; kept when that expires
 	Pending  bool           // a batch's fate is unknown; the tile is frozen until it is known
 	Kept     int            // batches kept for re-appending
 	Missed   int64          // tick times missed since the start
-	// Successor is who superseded this processor; zero unless StoodDown.
+	// Forgotten counts the batches dropped from memory (Config.KeepBatches) before every replica was known to
+	// have them. A failover that loses one of them ends in a rebase.
+	Forgotten int64
+	// Successor is who superseded this processor, or took the tile from its hand; zero unless StoodDown or
+	// Stopped. Its epoch is zero when only the contact could be found out.
 	Successor fence.Owner
 }
 
