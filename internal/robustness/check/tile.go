@@ -136,14 +136,17 @@ func (t *Tile) findBases() {
 		case history.Snapshot:
 			states[o.Snapshot.State] = o.Snapshot.Position
 		case history.Commit:
-			if o.Applied() && !o.Commit.Refresh() && o.Result.Position.Seq > c.holds.Seq {
+			if t.settles(o) && o.Result.Position.Seq > c.holds.Seq {
 				c.holds = o.Result.Position
 			}
 			c.served = c.served || o.Commit.Install && o.Result.Outcome == history.OK
 		case history.Rebase:
 			base := c.holds
 			if !c.served {
-				base = states[o.Rebase.State]
+				// Two empty tiles look the same: what a rebase restored came before it.
+				if base = states[o.Rebase.State]; base.Seq >= o.Rebase.Next.Seq {
+					base = history.Position{}
+				}
 			}
 			at := o.Rebase.Next
 			if o.Applied() {

@@ -112,15 +112,16 @@ func (w *world) server(id fence.TileID) *claimant {
 func (w *world) gateway(ctx context.Context, id fence.TileID, n int) {
 	h := newHost(w.net, fmt.Sprintf("gateway %s %d", id, n), w.seed)
 	name := fmt.Sprintf("gateway-%d", n)
+	_ = h.travel(ctx, "submit") // not all at the same instant
 	for i := 0; ctx.Err() == nil; i++ {
-		action := fmt.Sprintf("%x-%d-%d", uint64(id)&0xff, n, i)
+		action := fmt.Sprintf("%d-%d", n, i)
 		for range 8 {
 			if w.submit(ctx, id, name, action, h) || ctx.Err() != nil {
 				break
 			}
-			_ = sleep(ctx, time.Duration(h.intN(int(time.Second))))
+			_ = sleep(ctx, time.Duration(h.intN("submit", int(time.Second))))
 		}
-		_ = sleep(ctx, time.Duration(h.intN(int(600*time.Millisecond))))
+		_ = sleep(ctx, time.Duration(h.intN("submit", int(600*time.Millisecond))))
 	}
 }
 
@@ -131,14 +132,14 @@ func (w *world) submit(ctx context.Context, id fence.TileID, client, action stri
 		return false
 	}
 	to := living[len(living)-1]
-	if h.intN(4) == 0 {
-		to = living[h.intN(len(living))]
+	if h.intN("submit", 4) == 0 {
+		to = living[h.intN("submit", len(living))]
 	}
 	in := tile.Intent{Tile: id, ActionID: action, Actor: client, Body: []byte(action)}
 	end := w.recorder.Submit(client, &in, to.contact)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if h.travel(ctx) != nil || to.host.awake() != nil {
+	if h.travel(ctx, "submit") != nil || to.host.awake() != nil {
 		end(0, errNoAnswer)
 		return false
 	}

@@ -165,8 +165,9 @@ func (c *cluster) promote() {
 			c.reset(i)
 		}
 	}
-	for id, t := range c.nodes[c.master].tiles {
-		c.observe(id, t)
+	tiles := c.nodes[c.master].tiles
+	for _, id := range slices.Sorted(maps.Keys(tiles)) {
+		c.observe(id, tiles[id])
 	}
 }
 

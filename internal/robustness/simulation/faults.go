@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -136,6 +137,7 @@ func (b *breaker) ownerFaults(restores bool) []fault {
 		{"pause owner", false, func(ctx context.Context) { b.pauseOwner(ctx, false) }},
 		{"pause owner and take over", false, func(ctx context.Context) { b.pauseOwner(ctx, true) }},
 		{"drain owner", false, b.drainOwner},
+		{"twin of the owner", false, b.twin},
 		{"authority unreachable", false, func(ctx context.Context) {
 			b.registry.setDown(true)
 			b.rest(ctx, 200*time.Millisecond, 3*time.Second)
@@ -191,6 +193,28 @@ func (b *breaker) drainOwner(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	b.start(id, func(*tile.Config) {})
+}
+
+// twin presents a batch under the owner's own epoch that follows a place with the right epoch and sequence in
+// another history: what a second claimant of that epoch would do, or the owner's machine put back to an earlier
+// moment, after a node that is dead by now took another batch there.
+func (b *breaker) twin(context.Context) {
+	id := b.tile()
+	var last fence.Position
+	var contact string
+	b.cluster.mu.Lock()
+	b.cluster.run(b.cluster.master, id, false, func(t *tileCopy) { last, contact = t.Last(), t.Owner.Contact })
+	b.cluster.mu.Unlock()
+	if contact == "" || last.Seq == 0 {
+		return
+	}
+	h := newHost(b.net, fmt.Sprintf("twin of %s", last), b.seed)
+	h.route, _ = b.cluster.masterNow()
+	ctx, cancel := context.WithTimeout(context.Background(), tickInterval)
+	defer cancel()
+	last.Chain++
+	s := b.recorder.Store("twin of "+contact, &store{cluster: b.cluster, host: h})
+	_, _ = s.Commit(ctx, fence.Commit{Tile: id, Epoch: last.Epoch, Contact: contact, Prev: last, Install: true})
 }
 
 // restoreAuthority puts a tile's row back to one of its last.

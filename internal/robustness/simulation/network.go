@@ -34,17 +34,18 @@ type network struct {
 type host struct {
 	net *network
 
+	name string
+	seed uint64
+
 	mu      sync.Mutex
-	rng     *rand.Rand
-	resumed chan struct{} // closed while the host runs
+	rngs    map[string]*rand.Rand // by operation, so that two at once do not change each other's luck
+	resumed chan struct{}         // closed while the host runs
 	killed  bool
 	route   int // node it takes for the master
 }
 
 func newHost(net *network, name string, seed uint64) *host {
-	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(name)) // never fails
-	h := &host{net: net, rng: rand.New(rand.NewPCG(seed, sum.Sum64())), resumed: make(chan struct{})}
+	h := &host{net: net, name: name, seed: seed, rngs: map[string]*rand.Rand{}, resumed: make(chan struct{})}
 	close(h.resumed)
 	return h
 }
@@ -90,16 +91,24 @@ func (h *host) awake() error {
 	return nil
 }
 
-func (h *host) intN(n int) int {
+// intN draws a number below n for an operation.
+func (h *host) intN(op string, n int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.rng.IntN(n)
+	rng := h.rngs[op]
+	if rng == nil {
+		sum := fnv.New64a()
+		_, _ = sum.Write([]byte(h.name + " " + op)) // never fails
+		rng = rand.New(rand.NewPCG(h.seed, sum.Sum64()))
+		h.rngs[op] = rng
+	}
+	return rng.IntN(n)
 }
 
 // travel is the time of one way: 50 µs to 3 ms, to the nanosecond, so that hardly two things ever happen at
 // the same instant and a seed gives the same order again.
-func (h *host) travel(ctx context.Context) error {
-	return sleep(ctx, 50*time.Microsecond+time.Duration(h.intN(int(3*time.Millisecond))))
+func (h *host) travel(ctx context.Context, op string) error {
+	return sleep(ctx, 50*time.Microsecond+time.Duration(h.intN(op, int(3*time.Millisecond))))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -123,11 +132,11 @@ const (
 	answerIsLost
 )
 
-func (h *host) fate() fate {
+func (h *host) fate(op string) fate {
 	if !h.net.bad.Load() {
 		return arrives
 	}
-	switch h.intN(60) {
+	switch h.intN(op, 60) {
 	case 0:
 		return isLost
 	case 1, 2:
@@ -152,9 +161,9 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 	if ctx.Err() != nil {
 		return failed(fence.ErrNotApplied, context.Cause(ctx))
 	}
-	fate := h.fate()
+	fate := h.fate(op)
 	if fate == isLate {
-		late := time.Duration(h.intN(int(maxDelay)))
+		late := time.Duration(h.intN(op, int(maxDelay)))
 		h.net.delayed.Go(func() {
 			time.Sleep(late)
 			_, _ = deliver() // nobody waits for the answer
@@ -164,14 +173,14 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 		<-ctx.Done()
 		return failed(fence.ErrUnknownOutcome, errNoAnswer)
 	}
-	if h.travel(ctx) != nil {
+	if h.travel(ctx, op) != nil {
 		return failed(fence.ErrNotApplied, errNoAnswer)
 	}
 	answered, err := deliver()
 	if err != nil {
 		return failed(fence.ErrNotApplied, err)
 	}
-	if !answered || fate == answerIsLost || h.travel(ctx) != nil {
+	if !answered || fate == answerIsLost || h.travel(ctx, op) != nil {
 		<-ctx.Done()
 		_ = h.awake() // a paused process learns of the timeout when it continues
 		return failed(fence.ErrUnknownOutcome, errNoAnswer)

@@ -18,7 +18,7 @@ var _ fence.Store = (*store)(nil)
 // at runs f on a tile's copy at the node that the client takes for the master. f may run long after at has
 // returned, when nobody reads what it found any more. The node and its reign are what a confirmation needs.
 func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy)) (n, reign int, err error) {
-	n = s.find()
+	n = s.find(op)
 	err = s.host.ask(ctx, op, tile, func() (bool, error) {
 		c := s.cluster
 		c.mu.Lock()
@@ -38,15 +38,15 @@ func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool
 		return true, nil
 	})
 	if err != nil {
-		s.lose()
+		s.lose(op)
 	}
 	return n, reign, err
 }
 
 // find is the node that this client takes for the master. It learns of a failover by chance, and when a
 // request fails.
-func (s *store) find() int {
-	learns := s.host.intN(8) == 0
+func (s *store) find(op string) int {
+	learns := s.host.intN(op, 8) == 0
 	master, _ := s.cluster.masterNow()
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
@@ -56,8 +56,8 @@ func (s *store) find() int {
 	return s.host.route
 }
 
-func (s *store) lose() {
-	if s.host.intN(3) == 0 {
+func (s *store) lose(op string) {
+	if s.host.intN(op, 3) == 0 {
 		return
 	}
 	master, _ := s.cluster.masterNow()
@@ -96,7 +96,7 @@ func (s *store) write(ctx context.Context, op string, tile fence.TileID, epoch f
 	case replicas == 0:
 		return a.receipt, nil
 	}
-	if s.host.travel(ctx) != nil {
+	if s.host.travel(ctx, op) != nil {
 		return fence.Receipt{}, &fence.UnconfirmedError{Tile: tile, Receipt: a.receipt, Want: nodes - 1}
 	}
 	got, want := s.cluster.confirm(n, reign)
@@ -105,7 +105,7 @@ func (s *store) write(ctx context.Context, op string, tile fence.TileID, epoch f
 		want = replicas
 	}
 	if got < want {
-		s.lose()
+		s.lose(op)
 		return fence.Receipt{}, &fence.UnconfirmedError{Tile: tile, Receipt: a.receipt, Want: want}
 	}
 	return a.receipt, nil

@@ -20,10 +20,10 @@ const (
 	quiet        = 2 * time.Second // at the beginning, without faults
 )
 
-// Options say what is simulated. The zero value is the protocol as it is, one tile, for a minute.
+// Options say what is simulated. The zero value is the protocol as it is, two tiles, for a minute.
 type Options struct {
 	Mutant   Mutant
-	Tiles    int           // default 1
+	Tiles    int           // default 2; those after the first are born while things break
 	Duration time.Duration // of the faults, in simulated time. Default 60 s.
 	Restores bool          // put the authority back to older states, too
 }
@@ -35,6 +35,17 @@ type Stats struct {
 	Reappended int            // batches put back
 	Faults     map[string]int // by name
 	Claimants  int
+}
+
+// add counts another run in.
+func (s *Stats) add(o *Stats) {
+	s.Actions += o.Actions
+	s.Rebases += o.Rebases
+	s.Reappended += o.Reappended
+	s.Claimants += o.Claimants
+	for name, n := range o.Faults {
+		s.Faults[name] += n
+	}
 }
 
 // Result is one run.
@@ -65,7 +76,7 @@ type world struct {
 // equal runs, as far as nothing happens at the same nanosecond.
 func Run(seed uint64, o Options) Result {
 	if o.Tiles == 0 {
-		o.Tiles = 1
+		o.Tiles = 2
 	}
 	if o.Duration == 0 {
 		o.Duration = time.Minute
@@ -73,11 +84,13 @@ func Run(seed uint64, o Options) Result {
 	w := newWorld(seed, &o)
 	ctx, stopGateways := context.WithCancel(context.Background())
 	var gateways sync.WaitGroup
-	for _, id := range w.tiles {
-		w.start(id, func(*tile.Config) {})
-		for n := range 2 {
-			gateways.Go(func() { w.gateway(ctx, id, n) })
-		}
+	for i, id := range w.tiles {
+		birth := time.Duration(i) * (quiet + time.Duration(seed%40)*time.Second/10)
+		gateways.Go(func() {
+			if sleep(ctx, birth) == nil {
+				w.populate(ctx, id)
+			}
+		})
 	}
 	time.Sleep(quiet)
 	w.breakThings(&o)
@@ -94,6 +107,19 @@ func Run(seed uint64, o Options) Result {
 	}
 	w.running.Wait()
 	return w.judge()
+}
+
+// populate runs a tile's first claimants, two at once, and the gateways that send it actions until ctx ends.
+func (w *world) populate(ctx context.Context, id fence.TileID) {
+	w.start(id, func(*tile.Config) {})
+	if w.seed%3 == 0 {
+		w.start(id, func(*tile.Config) {})
+	}
+	var gateways sync.WaitGroup
+	for n := range 2 {
+		gateways.Go(func() { w.gateway(ctx, id, n) })
+	}
+	gateways.Wait()
 }
 
 func newWorld(seed uint64, o *Options) *world {
