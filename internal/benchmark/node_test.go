@@ -1,0 +1,289 @@
+package benchmark
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/pgfence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+// envNode makes this test binary a tile server: it holds a nodeConfig as JSON.
+const envNode = "TILEFENCE_BENCH_NODE"
+
+func TestMain(m *testing.M) {
+	if text, is := os.LookupEnv(envNode); is {
+		if err := serveNode(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// nodeConfig says what a node does.
+type nodeConfig struct {
+	Redis    []string
+	Postgres string
+	Contact  string
+	Seed     string // gossip address of another node, or empty
+	Tiles    []fence.TileID
+	Follow   bool // warm follower; otherwise it owns the tiles
+}
+
+// nodeEvent is a line a node prints. Times are of the machine's clock, which all its processes share.
+type nodeEvent struct {
+	What string // gossip (Who: its address), ready, died (Who: the member), serving, tookover
+	At   time.Time
+	Who  string             `json:",omitempty"`
+	Tile fence.TileID       `json:",omitempty"`
+	Took *tile.TakeoverInfo `json:",omitempty"`
+}
+
+// serveNode is the child process: a host of tiles, its gossip and its intent port, until SIGTERM.
+func serveNode(text string) error {
+	var cfg nodeConfig
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	var mu sync.Mutex
+	say := func(e nodeEvent) {
+		e.At = time.Now()
+		line, _ := json.Marshal(e) // it holds nothing that JSON cannot
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Println(string(line))
+	}
+	seams, done, err := openSeams(ctx, cfg.Redis, cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	defer done()
+	table := new(route.Table)
+	var host *tile.Host
+	g := &gossip.Config{Bind: "127.0.0.1:0", Timing: gossip.Fast(), Notify: func(e route.Event) {
+		if e.Kind == route.Died {
+			say(nodeEvent{What: "died", Who: e.Member.Contact})
+			host.Suspect(e.Member.Contact)
+		}
+	}}
+	if cfg.Seed != "" {
+		g.Seeds = []string{cfg.Seed}
+	}
+	node, err := gossip.New(cfg.Contact, table, g)
+	if err != nil {
+		return err
+	}
+	host, err = tile.NewHost(cfg.Contact, seams, func(fence.TileID) (tile.Rules, error) { return &busy{}, nil }, &tile.HostConfig{
+		Announce: func(o fence.Owner) {
+			_ = node.Announce(route.Entry{Tile: o.Tile, Epoch: o.Epoch, Contact: o.Contact}) // of the host's own making
+		},
+		Tile: tile.Config{SuspectAfter: tile.NeverSuspect, Hooks: tile.Hooks{
+			Transition: func(i tile.TransitionInfo) {
+				if i.To == tile.Serving {
+					say(nodeEvent{What: "serving", Tile: i.Tile})
+				}
+			},
+			TookOver: func(i tile.TakeoverInfo) { say(nodeEvent{What: "tookover", Tile: i.Tile, Took: &i}) },
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	return runNode(ctx, &cfg, host, node, say)
+}
+
+// runNode runs what serveNode has made.
+func runNode(ctx context.Context, cfg *nodeConfig, host *tile.Host, node *gossip.Node, say func(nodeEvent)) error {
+	var running sync.WaitGroup
+	errs := make(chan error, 3)
+	running.Go(func() { errs <- node.Run(ctx) })
+	running.Go(func() { errs <- host.Run(ctx) })
+	server := &http.Server{Addr: cfg.Contact, Handler: muxOf(host), ReadHeaderTimeout: time.Second}
+	go func() { _ = server.ListenAndServe() }()
+	defer func() { _ = server.Close() }()
+	<-node.Ready()
+	say(nodeEvent{What: "gossip", Who: node.Addr()})
+	var err error
+	if cfg.Follow {
+		err = host.Follow(cfg.Tiles...)
+	} else if err = host.Own(cfg.Tiles...); err == nil {
+		err = host.Await(ctx, cfg.Tiles...)
+	}
+	if err != nil {
+		return err
+	}
+	for cfg.Follow && !warm(host, cfg.Tiles) && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	say(nodeEvent{What: "ready"})
+	running.Wait()
+	return nil
+}
+
+// muxOf is a host's internal port: intents and hand-overs.
+func muxOf(host *tile.Host) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(tilehttp.Path, tilehttp.Handler(host))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
+	return mux
+}
+
+// warm reports whether every tile is followed and its owner known.
+func warm(host *tile.Host, tiles []fence.TileID) bool {
+	for _, id := range tiles {
+		if s, ok := host.TileStatus(id); !ok || s.State != tile.Following || !s.Owner.Present() {
+			return false
+		}
+	}
+	return true
+}
+
+// openSeams connects to the real servers.
+func openSeams(ctx context.Context, addrs []string, postgres string) (tile.Seams, func(), error) {
+	pool, err := pgxpool.New(ctx, postgres)
+	if err != nil {
+		return tile.Seams{}, nil, err
+	}
+	authority, err := pgfence.New(pool, nil)
+	if err == nil {
+		err = authority.Migrate(ctx)
+	}
+	if err != nil {
+		pool.Close()
+		return tile.Seams{}, nil, err
+	}
+	client := redis.NewClusterClient(redisfence.Options(addrs...))
+	done := func() {
+		_ = client.Close()
+		pool.Close()
+	}
+	store, err := redisfence.New(client, nil)
+	if err == nil {
+		err = store.Load(ctx)
+	}
+	if err != nil {
+		done()
+		return tile.Seams{}, nil, err
+	}
+	return tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}, done, nil
+}
+
+// busy is a game in which something happens every tick.
+type busy struct{ tally }
+
+// Resolve implements tile.Rules.
+func (g *busy) Resolve(_ fence.Tick, intents []tile.Intent) (events [][]byte, outcomes []stream.Outcome) {
+	events = append(events, []byte("something happened"))
+	for range intents {
+		outcomes = append(outcomes, stream.Applied)
+	}
+	return events, outcomes
+}
+
+// process is a node that runs.
+type process struct {
+	cmd     *exec.Cmd
+	events  chan nodeEvent
+	contact string
+	gossip  string
+	ended   chan struct{}
+}
+
+// startNode starts a node and waits until it is ready.
+func startNode(b *testing.B, cfg nodeConfig) *process {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	cfg.Contact = l.Addr().String()
+	require.NoError(b, l.Close())
+	cfg.Redis = stacktest.Redis(b)
+	text, err := json.Marshal(cfg)
+	require.NoError(b, err)
+	p := &process{cmd: exec.Command(os.Args[0]), events: make(chan nodeEvent, 1<<16), contact: cfg.Contact, ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), envNode+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(b, err)
+	started := make(chan error)
+	go p.follow(out, started)
+	require.NoError(b, <-started)
+	b.Cleanup(p.kill)
+	p.gossip = p.await(b, "gossip").Who
+	p.await(b, "ready")
+	return p
+}
+
+// follow starts the process and reads its lines, on the thread whose end would end the process.
+func (p *process) follow(out io.Reader, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.ended)
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		var e nodeEvent
+		if strings.HasPrefix(lines.Text(), "{") && json.Unmarshal(lines.Bytes(), &e) == nil {
+			p.events <- e
+		}
+	}
+	_ = p.cmd.Wait() // it was killed
+}
+
+// await returns the next event of a kind and drops what comes before.
+func (p *process) await(b *testing.B, what string) nodeEvent {
+	b.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case e := <-p.events:
+			if e.What == what {
+				return e
+			}
+		case <-p.ended:
+			b.Fatalf("the node ended before %q", what)
+		case <-deadline:
+			b.Fatalf("no %q within 30 s", what)
+		}
+	}
+}
+
+// kill ends the node as kill -9 does, and waits for it.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+}
