@@ -1,0 +1,66 @@
+package campaign_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/robustness/campaign"
+)
+
+func TestMain(m *testing.M) {
+	campaign.RunWorker()
+	if os.Getenv(devstack.EnvRequire) == "1" {
+		campaign.EnterNamespace()
+	}
+	os.Exit(m.Run())
+}
+
+// TestEveryFaultOnce breaks a system in every way there is, once, on servers that all runs share. A finding
+// is printed with the command that repeats its run, and its histories are kept.
+func TestEveryFaultOnce(t *testing.T) {
+	stacktest.RequireFullTest(t)
+	if testing.Short() {
+		t.Skip("takes two minutes")
+	}
+	var progress logWriter = t.Log
+	summary, err := campaign.Run(t.Context(), campaign.Config{Seed: 20, Brief: true, ServeWithin: time.Minute, Progress: progress})
+	require.NoError(t, err)
+	require.Len(t, summary.Results, len(campaign.Faults()))
+	var report bytes.Buffer
+	require.NoError(t, summary.Report(&report))
+	require.False(t, summary.Failed(), "%s", report.String())
+	for _, r := range summary.Results {
+		if r.Skipped != "" {
+			t.Logf("not tried: %s: %s", r.Fault.Name, r.Skipped)
+		}
+	}
+}
+
+// logWriter writes lines to a test's log.
+type logWriter func(...any)
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w(strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
+}
+
+func TestFaultsAreFoundByTheirNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range campaign.Faults() {
+		require.False(t, seen[f.Name], f.Name)
+		seen[f.Name] = true
+		require.NotEmpty(t, f.About)
+		found, err := campaign.FindFault(f.Name)
+		require.NoError(t, err)
+		require.Equal(t, f.Name, found.Name)
+	}
+	_, err := campaign.FindFault("earthquake")
+	require.ErrorContains(t, err, "owner-killed")
+}
