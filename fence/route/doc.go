@@ -31,8 +31,8 @@
 // A *NoRouteError: nobody is known to own the tile, or the store could not be asked. Stale answers are no
 // errors; Router.Stats counts them by the rung they came from.
 //
-// A table keeps one entry for every tile that was ever announced to it, 60 to 110 bytes each, released
-// ones included: without them an old announcement would come back.
+// A table keeps one entry for every tile that was ever announced to it, 50 to 90 bytes each, released ones
+// included: without them an old announcement would come back.
 //
 // # Concurrency and testing
 //

@@ -123,17 +123,17 @@ func (s *shard) recall(id fence.TileID, heard Entry, maxAge time.Duration) (cont
 	if !noted {
 		return heard.Contact, RungGossip
 	}
-	switch {
-	case n.believed(heard, maxAge):
+	if n.believed(heard, maxAge) {
 		return n.owner.Contact, n.rung
-	case n.trusts(heard):
-		s.forget(id) // gossip has caught up
+	}
+	if n.trusts(heard) {
+		s.forget(id)
 		return heard.Contact, RungGossip
 	}
 	return "", 0
 }
 
-// believed reports whether the note names the owner to answer with.
+// believed reports whether the note names the owner to answer with: not when gossip has caught up.
 func (n *note) believed(heard Entry, maxAge time.Duration) bool {
 	return n.owner.Held() && time.Since(n.at) < maxAge && !n.overruledBy(heard)
 }
@@ -141,12 +141,10 @@ func (n *note) believed(heard Entry, maxAge time.Duration) bool {
 // trusts reports whether gossip's owner has not been found wrong.
 func (n *note) trusts(heard Entry) bool { return heard.Held() && heard.Epoch >= n.floor }
 
-// overruledBy reports whether gossip knows better than the note who owns the tile, or that nobody does.
+// overruledBy reports whether gossip knows as well as the note who owns the tile, or better, or that nobody
+// does.
 func (n *note) overruledBy(heard Entry) bool {
-	if heard.Held() {
-		return heard.Epoch > n.owner.Epoch && n.trusts(heard)
-	}
-	return heard.Epoch > 0 && heard.Epoch >= n.owner.Epoch
+	return heard.Epoch > 0 && heard.Epoch >= n.owner.Epoch && (n.trusts(heard) || !heard.Held())
 }
 
 // ask climbs to the store.

@@ -206,6 +206,27 @@ func TestReadersAmongWriters(t *testing.T) {
 	require.Equal(t, tiles, table.Stats().Held)
 }
 
+// TestAReaderAtTheWritersHeels looks for each tile in the moment in which it is stored.
+func TestAReaderAtTheWritersHeels(t *testing.T) {
+	t.Parallel()
+	const tiles = 20_000
+	table := new(route.Table)
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for id := fence.TileID(1); id <= tiles; id++ {
+			table.Learn(route.Entry{Tile: id, Epoch: fence.Epoch(id), Contact: "a:1"})
+		}
+	})
+	defer writer.Wait()
+	for id := fence.TileID(1); id <= tiles; id++ {
+		e, known := table.Lookup(id)
+		for ; !known; e, known = table.Lookup(id) {
+			_ = known // it comes
+		}
+		require.Equal(t, fence.Epoch(id), e.Epoch)
+	}
+}
+
 func TestLookupAllocatesNothing(t *testing.T) {
 	table := new(route.Table)
 	table.Learn(route.Entry{Tile: 7, Epoch: 1, Contact: "a:1"})

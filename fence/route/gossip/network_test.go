@@ -28,6 +28,7 @@ type network struct {
 	timing gossip.Timing
 	limit  int // of a map, if not zero
 	key    []byte
+	slow   time.Duration // before what a peer answers on a connection is read
 
 	mu    sync.Mutex
 	nodes []*gossip.Node
@@ -71,7 +72,7 @@ func (n *network) node(t testing.TB, contact string, table *route.Table, notify 
 		node.LimitState(n.limit)
 	}
 	node.Between(func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
-		return &wire{NodeAwareTransport: inner, from: node.Addr, connected: n.connected}
+		return &wire{NodeAwareTransport: inner, from: node.Addr, connected: n.connected, slow: n.slow}
 	})
 	n.nodes = append(n.nodes, node)
 	return node
@@ -92,6 +93,7 @@ type wire struct {
 	memberlist.NodeAwareTransport
 	from      func() string
 	connected func(from, to string) bool
+	slow      time.Duration
 }
 
 var errCut = errors.New("the network is cut")
@@ -115,5 +117,20 @@ func (w *wire) DialAddressTimeout(to memberlist.Address, timeout time.Duration) 
 	if !w.connected(w.from(), to.Addr) {
 		return nil, errCut
 	}
-	return w.NodeAwareTransport.DialAddressTimeout(to, timeout)
+	conn, err := w.NodeAwareTransport.DialAddressTimeout(to, timeout)
+	if err == nil && w.slow > 0 {
+		conn = &slowConn{Conn: conn, delay: w.slow}
+	}
+	return conn, err
+}
+
+// slowConn is a connection whose answers take their time.
+type slowConn struct {
+	net.Conn
+	delay time.Duration
+}
+
+func (c *slowConn) Read(b []byte) (int, error) {
+	time.Sleep(c.delay)
+	return c.Conn.Read(b)
 }

@@ -116,6 +116,27 @@ func TestAPeerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestLeavingWhileJoining: the seed knows the member already, and the member has not heard from it yet.
+func TestLeavingWhileJoining(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	heard := new(events)
+	seed := n.node(t, "a:1", new(route.Table), heard.add)
+	n.run(t, seed)
+	n.slow = 300 * time.Millisecond
+	hasty := n.node(t, "b:1", new(route.Table), nil)
+	end := n.run(t, hasty)
+	require.Eventually(t, func() bool { return len(seed.Members()) == 2 }, routetest.Patience, time.Millisecond)
+	end()
+	require.Eventually(t, func() bool { return len(seed.Members()) == 1 }, routetest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		for _, kinds := range heard.byName() {
+			return slices.Equal(kinds, []route.EventKind{route.Joined, route.Left})
+		}
+		return false
+	}, time.Second, 10*time.Millisecond, "%v", heard.byName())
+}
+
 // TestStrangers: those with another key or label, or without a contact, are no members.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
