@@ -126,13 +126,26 @@ func (h hands) corruptOwner(tile fence.TileID, field string) {
 	require.NoError(h.t, h.client.HSet(h.ctx(), key, field, "-1").Err())
 }
 
+// TestStore runs the suite with calls in shared pipelines, which is the default; with pipelines that are
+// always full; and with each call by itself.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	fencetest.RunStore(t, func(t *testing.T) fencetest.StoreHarness {
-		const ttl = 5 * time.Minute
-		store, client := newStore(t, &redisfence.Config{TTL: ttl, ConfirmTimeout: 500 * time.Millisecond})
-		h := hands{t, client}
-		return fencetest.StoreHarness{Store: store, Entries: h.entries, Snapshot: h.snapshot, DropOwner: h.dropOwner,
-			DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: h.age, CorruptOwner: h.corruptOwner}
-	})
+	const ttl = 5 * time.Minute
+	for name, cfg := range map[string]redisfence.Config{
+		"pipelined":  {},
+		"two-calls":  {PipelineCalls: 2},
+		"two-kb":     {PipelineBytes: 2 << 10},
+		"one-by-one": {Unpipelined: true},
+	} {
+		cfg.TTL, cfg.ConfirmTimeout = ttl, 500*time.Millisecond
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fencetest.RunStore(t, func(t *testing.T) fencetest.StoreHarness {
+				store, client := newStore(t, &cfg)
+				h := hands{t, client}
+				return fencetest.StoreHarness{Store: store, Entries: h.entries, Snapshot: h.snapshot, DropOwner: h.dropOwner,
+					DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: h.age, CorruptOwner: h.corruptOwner}
+			})
+		})
+	}
 }
