@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -140,7 +141,7 @@ func (h *Host) Follow(tiles ...fence.TileID) error { return h.add(follower, tile
 // TakeOver makes the host take a tile from whoever owns it, now: by its follower if it has one. It does
 // not wait; see Await. If the host owns the tile, or is about to, nothing happens. Errors as for Own.
 func (h *Host) TakeOver(tile fence.TileID) error {
-	_, err := h.promote(tile, Ordered)
+	_, _, err := h.promote(tile, Ordered)
 	return err
 }
 
@@ -180,7 +181,7 @@ func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 			failed = append(failed, h.redirect(ctx, id))
 			continue
 		}
-		if err := h.awaitServing(ctx, t, 0); err != nil {
+		if err := h.awaitServing(ctx, t, 0, math.MaxInt); err != nil {
 			failed = append(failed, err)
 		}
 		if ctx.Err() != nil {

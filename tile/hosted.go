@@ -32,6 +32,7 @@ type hosted struct {
 	p      *TileProcessor     // nil between two
 	leave  func()             // ends the processor's promotion; nil when it has none under way
 
+	failed  int           // take-overs that its followers tried in vain
 	last    *Status       // of the processor before, if there was one
 	err     error         // what ended it
 	gone    bool          // the host has forgotten the tile
@@ -202,23 +203,13 @@ func (h *Host) finishPromotion(t *hosted) {
 	}
 }
 
-// pace is Config.Pace of the host's followers. While a suspicion waited for its turn, another host may
-// have taken the tile; then it is left there.
+// pace is Config.Pace of the host's followers.
 func (h *Host) pace(ctx context.Context, s Status, why Suspicion) (done func(), err error) {
 	class := heatClass(s.Heat)
 	if why == HandedOver || why == Ordered {
 		class = urgentClass
 	}
-	done, err = h.turn(ctx, s.Tile, why, s.Heat, class)
-	if err != nil || class == urgentClass {
-		return done, err
-	}
-	// A store that cannot be asked says nothing; the authority will.
-	if o, err := h.seams.Store.Owner(ctx, s.Tile); err == nil && o.Epoch > s.Owner.Epoch {
-		done()
-		return nil, &RedirectError{Tile: s.Tile, Epoch: o.Epoch, Contact: o.Contact}
-	}
-	return done, nil
+	return h.turn(ctx, s.Tile, why, s.Heat, class)
 }
 
 // transition is Hooks.Transition of the host's processors.
@@ -226,8 +217,11 @@ func (h *Host) transition(i TransitionInfo) {
 	h.mu.Lock()
 	t := h.tiles[i.Tile]
 	if t != nil {
-		if i.To == Serving {
+		switch {
+		case i.To == Serving:
 			t.wanted = 0 // it has what it wanted, or has not ended after all
+		case i.To == Following && i.From != Idle:
+			t.failed++
 		}
 		t.notify()
 	}

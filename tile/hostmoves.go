@@ -50,17 +50,17 @@ func (h *Host) admit(id fence.TileID, r role) *hosted {
 }
 
 // promote makes the host take a tile, by its follower or a new rival; nothing happens if it owns the tile
-// already.
-func (h *Host) promote(id fence.TileID, why Suspicion) (*hosted, error) {
+// already. failed is how often its followers have tried in vain until now.
+func (h *Host) promote(id fence.TileID, why Suspicion) (t *hosted, failed int, err error) {
 	if id == 0 {
-		return nil, errNoTile
+		return nil, 0, errNoTile
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == hostEnding {
-		return nil, ErrHostEnded
+		return nil, 0, ErrHostEnded
 	}
-	t := h.tiles[id]
+	t = h.tiles[id]
 	switch {
 	case t == nil:
 		t = h.admit(id, rival)
@@ -78,7 +78,7 @@ func (h *Host) promote(id fence.TileID, why Suspicion) (*hosted, error) {
 	default:
 		t.role = rival // it has not begun
 	}
-	return t, nil
+	return t, t.failed, nil
 }
 
 // await waits until done, which is called under h.mu, says so. The error is ctx's cause.
@@ -102,20 +102,25 @@ func (h *Host) await(ctx context.Context, t *hosted, done func() bool) error {
 	}
 }
 
-// awaitServing waits until the tile is served under an epoch above the one given. The error is ctx's cause, or
-// what ended the tile's last processor.
-func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch) error {
-	serves := false
+// awaitServing waits until the tile is served under an epoch above the one given, or until more take-overs than
+// failures were tried in vain. The error is ctx's cause; what ended the tile's last processor; a *fence.LostError
+// that names the owner, as far as the follower knows, which stayed one.
+func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch, failures int) error {
+	serves, inVain := false, false
+	var s Status
 	err := h.await(ctx, t, func() bool {
 		if t.p != nil {
-			s := t.p.Status()
+			s = t.p.Status()
 			serves = (s.State == Serving || s.State == Healing) && s.Epoch > above
 		}
-		return serves || t.gone
+		inVain = t.failed > failures
+		return serves || t.gone || inVain
 	})
 	switch {
 	case err != nil || serves:
 		return err
+	case inVain:
+		return &fence.LostError{Tile: t.tile, Current: fence.Grant{Tile: t.tile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact}}
 	case t.err != nil: // gone: nobody writes it any more
 		return t.err
 	}
@@ -209,11 +214,11 @@ func (h *Host) Accept(ctx context.Context, o Handover) error {
 		if now.Epoch > o.Epoch && now.Contact != h.contact {
 			return &RedirectError{Tile: o.Tile, Epoch: now.Epoch, Contact: now.Contact}
 		}
-		t, err := h.promote(o.Tile, HandedOver)
+		t, failures, err := h.promote(o.Tile, HandedOver)
 		if err != nil {
 			return err
 		}
-		if err = h.awaitServing(ctx, t, o.Epoch); !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrRedirect) {
+		if err = h.awaitServing(ctx, t, o.Epoch, failures); !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrRedirect) {
 			return err
 		}
 		// What ended is the life that the tile had here before it went to the giver, and now comes back.
