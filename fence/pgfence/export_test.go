@@ -1,5 +1,7 @@
 package pgfence
 
+import "github.com/tilefence/tilefence/fence"
+
 // Statements returns the statements by the name of their file.
 func (a *Authority) Statements() map[string]string {
 	return map[string]string{
@@ -7,4 +9,42 @@ func (a *Authority) Statements() map[string]string {
 		"promote": a.sql.promote, "release": a.sql.release, "read": a.sql.read,
 		"raise": a.sql.raise, "retire": a.sql.retire,
 	}
+}
+
+// Waiting is how many calls gather for a next set.
+func (a *Authority) Waiting() int {
+	a.mints.mu.Lock()
+	defer a.mints.mu.Unlock()
+	n := 0
+	for _, queue := range a.mints.queues {
+		n += len(queue)
+	}
+	return n
+}
+
+// SetStatements returns the statements of a set of each kind with their arguments, by the names of their
+// files. The first is settings; calls must be on different tiles, in order.
+func (a *Authority) SetStatements(claims []fence.Claim) map[string]SetStatement {
+	members := make([]*member, len(claims))
+	for i := range claims {
+		members[i] = &member{call: promoting(&claims[i])}
+	}
+	named := map[string]SetStatement{}
+	for k, names := range map[kind][]string{
+		lookup: {"read_set"}, claimNew: {"claim_new_set", "raise_set"}, claimReleased: {"claim_released_set"},
+		promote: {"promote_set"}, release: {"release_set"},
+	} {
+		t := a.setOf(k, members, nil)
+		named["settings"] = SetStatement{t.writes[0].sql, t.writes[0].args}
+		for i, s := range append(t.writes[1:], t.read)[:len(names)] {
+			named[names[i]] = SetStatement{s.sql, s.args}
+		}
+	}
+	return named
+}
+
+// SetStatement is a statement and its arguments.
+type SetStatement struct {
+	SQL  string
+	Args []any
 }
