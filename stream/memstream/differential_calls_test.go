@@ -22,6 +22,7 @@ const (
 	opMark     op = "mark"
 	opTrim     op = "trim"
 	opDrop     op = "drop the owner hash"
+	opExpire   op = "let the owner hash expire"
 	opLose     op = "lose the stream"
 	opAge      op = "age the marks"
 	opRead     op = "read"
@@ -71,6 +72,8 @@ func (c call) on(tile fence.TileID, s side) []any {
 		return []any{t, comparable(err)}
 	case opDrop:
 		return []any{comparable(s.drop(tile))}
+	case opExpire:
+		return []any{comparable(s.expire(tile))}
 	case opLose:
 		return []any{comparable(s.lose(tile))}
 	case opAge:
@@ -90,7 +93,7 @@ var everyAnswer = []string{
 	"commit: ok", "commit: again", "commit: argument", "commit: stale", "commit: replay", "commit: behind", "commit: forked", "commit: noowner",
 	"rebase: ok", "rebase: again", "rebase: argument", "rebase: stale", "rebase: behind",
 	"snapshot: ok", "snapshot: argument", "snapshot: stale", "snapshot: noowner", "snapshot: regress", "snapshot: uncommitted",
-	"mark: ok", "mark: argument", "trim: ok", "trim: argument",
+	"mark: ok", "mark: argument", "trim: ok", "trim: argument", string(opDrop) + ": ok", string(opExpire) + ": ok",
 }
 
 var reasons = map[error]string{fence.ErrStale: "stale", fence.ErrReplay: "replay", fence.ErrBehind: "behind", fence.ErrForked: "forked",
@@ -109,6 +112,36 @@ func (c call) answer(reply []any) string {
 		kind, _, _ = strings.Cut(failure, " ")
 	}
 	return string(c.op) + ": " + kind
+}
+
+// floor is the highest epoch and sequence that a tile's writes have been answered with.
+type floor struct {
+	epoch fence.Epoch
+	seq   fence.Seq
+	lost  bool // the stream is gone, and only the owner hash knows how far it went
+}
+
+// rise takes the reply to a call into account: "", or what went back. Only a stream that is lost altogether
+// may take the tile back; an owner hash that is dropped or has expired may not.
+func (f *floor) rise(c call, reply []any, s *memfence.State) string {
+	now := fence.Position{}
+	switch r := reply[0].(type) {
+	case fence.Receipt:
+		now = r.Position
+	case fence.Owner:
+		now = r.Position
+	}
+	f.lost = f.lost || c.op == opLose
+	switch {
+	case f.lost && !s.Owner.Present():
+		*f = floor{epoch: s.Last().Epoch, seq: s.Last().Seq}
+	case now.IsZero():
+	case now.Epoch < f.epoch || now.Seq < f.seq:
+		return fmt.Sprintf("the tile went back from epoch %d, sequence %d to %s", f.epoch, f.seq, now)
+	default:
+		f.epoch, f.seq = now.Epoch, now.Seq
+	}
+	return ""
 }
 
 // whole is everything that can be read of a tile.
@@ -205,10 +238,7 @@ func (d *drawer) draw(s *memfence.State) call {
 	case n < 90:
 		return call{op: opAge, duration: pick(d, 20*time.Second, 2*time.Minute)}
 	case n < 93:
-		if d.one(12) {
-			return call{op: opLose}
-		}
-		return call{op: opDrop}
+		return call{op: pick(d, opDrop, opDrop, opDrop, opExpire, opExpire, opExpire, opExpire, opExpire, opLose)}
 	case n < 97:
 		return call{op: opRead, seq: near(), limit: d.rng.IntN(8) - 1}
 	}

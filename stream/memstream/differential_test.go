@@ -28,16 +28,17 @@ import (
 	"github.com/tilefence/tilefence/stream/redisstream"
 )
 
-// lifetime of owner hashes: they are dropped by calls, not by time.
+// lifetime of owner hashes: they are dropped, and made to expire, by calls.
 const lifetime = time.Hour
 
 // side is one of the two implementations that must not be told apart.
 type side struct {
-	store fence.Store
-	log   stream.Log
-	drop  func(fence.TileID) error                // removes the owner hash
-	lose  func(fence.TileID) error                // removes the stream
-	age   func(fence.TileID, time.Duration) error // makes all marks older
+	store  fence.Store
+	log    stream.Log
+	drop   func(fence.TileID) error                // removes the owner hash
+	expire func(fence.TileID) error                // lets the owner hash's time to live end
+	lose   func(fence.TileID) error                // removes the stream
+	age    func(fence.TileID, time.Duration) error // makes all marks older
 }
 
 // stage is where calls are made on both sides.
@@ -57,12 +58,19 @@ func newStage(t testing.TB) *stage {
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	st := &stage{client: client, answers: map[string]int{}}
-	st.redis = side{store: store, log: redisstream.New(store, client), drop: st.drop, lose: st.lose, age: st.age}
+	st.redis = side{store: store, log: redisstream.New(store, client), drop: st.drop, expire: st.expire, lose: st.lose, age: st.age}
 	return st
 }
 
 func (st *stage) drop(tile fence.TileID) error {
 	return st.client.Del(context.Background(), fence.KeysOf(tile).Owner).Err()
+}
+
+// expire leaves an owner hash whose time is over, which Redis removes when the next call meets it.
+func (st *stage) expire(tile fence.TileID) error {
+	err := st.client.PExpire(context.Background(), fence.KeysOf(tile).Owner, time.Millisecond).Err()
+	time.Sleep(3 * time.Millisecond)
+	return err
 }
 
 func (st *stage) lose(tile fence.TileID) error {
@@ -101,13 +109,14 @@ func newMemory() (side, *memfence.Store) {
 		log.AgeMarks(tile, d)
 		return nil
 	}
-	return side{store: store, log: log, drop: drop, lose: lose, age: age}, store
+	return side{store: store, log: log, drop: drop, expire: drop, lose: lose, age: age}, store
 }
 
 // play makes calls on both sides, each drawn by next from what the memory holds, and returns them up to
-// the first whose replies differ, with the difference.
+// the first whose replies differ, or take the tile back, with the difference.
 func (st *stage) play(tile fence.TileID, steps int, next func(*memfence.Store) call) (calls []call, difference string) {
 	memory, store := newMemory()
+	var seen floor
 	for i := range steps {
 		c := next(store)
 		calls = append(calls, c)
@@ -118,6 +127,10 @@ func (st *stage) play(tile fence.TileID, steps int, next func(*memfence.Store) c
 		}
 		if !reflect.DeepEqual(want, got) {
 			return calls, fmt.Sprintf("memory: %+v\nredis:  %+v", want, got)
+		}
+		store.Update(tile, func(s *memfence.State) { difference = seen.rise(c, got, s) })
+		if difference != "" {
+			return calls, difference
 		}
 	}
 	return calls, ""
@@ -178,7 +191,7 @@ func (st *stage) episode(t testing.TB, rng *rand.Rand, steps int) {
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	st := newStage(t)
-	const workers, length = 4, 160
+	const workers, length = 16, 160 // so many at once that calls share pipelines
 	seed, steps := uint64(time.Now().UnixNano()), uint64(40_000)
 	if testing.Short() {
 		steps /= 10
