@@ -28,8 +28,10 @@ type hostLine struct {
 	slow           time.Duration // what a promotion takes
 }
 
-func (l *hostLine) seams() tile.Seams {
-	return tile.Seams{Authority: &hostLineAuthority{l.w.authority, l}, Store: &hostLineStore{l.w.store, l}, Log: &hostLineLog{l.w.log, l}}
+func (l *hostLine) seams() tile.Seams { return l.of(l.w.seams()) }
+
+func (l *hostLine) of(s tile.Seams) tile.Seams {
+	return tile.Seams{Authority: &hostLineAuthority{s.Authority, l}, Store: &hostLineStore{s.Store, l}, Log: &hostLineLog{s.Log, l}}
 }
 
 func (l *hostLine) check(id fence.TileID) error {

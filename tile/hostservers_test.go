@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -49,14 +50,17 @@ type tileServer struct {
 	ended   chan error
 }
 
-func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client) *tileServer {
+func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client, hooks ...tile.Hooks) *tileServer {
 	mux := http.NewServeMux()
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	s := &tileServer{contact: server.Listener.Addr().String(), ended: make(chan error, 1)}
+	cfg := tile.Config{TickInterval: 100 * time.Millisecond, CommitTimeout: 2 * time.Second, SuspectAfter: 30 * time.Second, BootTimeout: 30 * time.Second, Handover: client.Handover}
+	for _, h := range hooks {
+		cfg.Hooks = h
+	}
 	var err error
-	s.Host, err = tile.NewHost(s.contact, seams, func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil },
-		&tile.HostConfig{Tile: tile.Config{TickInterval: 50 * time.Millisecond, CommitTimeout: 2 * time.Second, Handover: client.Handover}})
+	s.Host, err = tile.NewHost(s.contact, seams, func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{Tile: cfg})
 	require.NoError(t, err)
 	mux.Handle(tilehttp.Path, tilehttp.Handler(s))
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s))
@@ -66,68 +70,135 @@ func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client) *tileSer
 	return s
 }
 
-// On real servers and over HTTP: tiles are claimed, taken over and accepted while intents are sent, each of
-// which happens once.
+// tileIDs are n tiles that no other test uses.
+func tileIDs(n int) []fence.TileID {
+	ids := make([]fence.TileID, n)
+	for i := range ids {
+		ids[i] = fence.TileID(rand.Uint64()>>9 | 1)
+	}
+	return ids
+}
+
+// sayOverHTTP sends a word to a tile by way of a host that may not have it, until there is an outcome.
+func sayOverHTTP(ctx context.Context, t *testing.T, client *tilehttp.Client, contact string, id fence.TileID, word string) {
+	in := tile.Intent{Tile: id, ActionID: word, Body: []byte(word)}
+	first := contact
+	for ctx.Err() == nil {
+		o, err := client.Forward(ctx, contact, in)
+		if err == nil {
+			assert.Equal(t, stream.Applied, o)
+			return
+		}
+		if contact = namedBy(err); contact == "" {
+			contact = first
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	t.Error("no answer in time")
+}
+
+// On real servers and over HTTP: tiles are claimed, taken over, and drained to a successor with and without a
+// follower, while intents are sent, each of which happens once.
 func TestHostsOnRealServers(t *testing.T) {
 	seams := servers(t)
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)
 	defer client.Close()
 	a, b := serveHost(t, seams, client), serveHost(t, seams, client)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-
-	ids := make([]fence.TileID, 30)
-	for i := range ids {
-		ids[i] = fence.TileID(rand.Uint64()>>9 | 1)
-	}
+	ids := tileIDs(32)
 	require.NoError(t, a.Own(ids...))
 	require.NoError(t, a.Await(ctx, ids...))
-
-	// say sends a word to a tile by way of a host that may not have it.
-	say := func(contact string, id fence.TileID, word string) {
-		in := tile.Intent{Tile: id, ActionID: word, Body: []byte(word)}
-		for attempt := 0; ctx.Err() == nil; attempt++ {
-			o, err := client.Forward(ctx, contact, in)
-			if err == nil {
-				assert.Equal(t, stream.Applied, o)
-				return
-			}
-			if next := namedBy(err); next != "" {
-				contact = next
-			} else {
-				time.Sleep(20 * time.Millisecond)
-			}
-		}
-		t.Error("no answer in time")
-	}
 	var all sync.WaitGroup
 	for i, id := range ids {
 		all.Go(func() {
-			say(a.contact, id, "first")
-			switch i % 3 {
+			sayOverHTTP(ctx, t, client, a.contact, id, "first")
+			switch i % 4 {
 			case 0:
 				assert.NoError(t, b.TakeOver(id))
 				assert.NoError(t, b.Await(ctx, id))
 			case 1:
-				s, _ := a.TileStatus(id)
-				assert.NoError(t, client.Handover(ctx, tile.Handover{Tile: id, Epoch: s.Epoch, Position: s.Position, From: a.contact, To: b.contact}))
+				assert.NoError(t, b.Follow(id))
+				assert.NoError(t, a.Drain(ctx, id, b.contact))
+			case 2:
+				assert.NoError(t, a.Drain(ctx, id, b.contact))
 			}
-			say(a.contact, id, "second")
-			say(b.contact, id, "third")
+			sayOverHTTP(ctx, t, client, a.contact, id, "second")
+			sayOverHTTP(ctx, t, client, b.contact, id, "third")
 		})
 	}
 	all.Wait()
-	require.Eventually(t, func() bool { return len(a.Status()) == 10 && len(b.Status()) == 20 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Status()) == 8 && len(b.Status()) == 24 }, 10*time.Second, 10*time.Millisecond)
 	a.stop()
 	b.stop()
 	require.NoError(t, <-a.ended)
 	require.NoError(t, <-b.ended)
 	for _, id := range ids {
-		words := wordsOf(t, seams.Log, id)
-		assert.Equal(t, []string{"first", "second", "third"}, words, "tile %s", id)
+		assert.Equal(t, []string{"first", "second", "third"}, wordsOf(t, seams.Log, id), "tile %s", id)
 		g, err := seams.Authority.Lookup(t.Context(), id)
 		require.NoError(t, err)
 		assert.False(t, g.Held())
+	}
+}
+
+// A process that holds many tiles is gone; another one that follows them is told so.
+func TestHostTakesOverADeadOnesTilesOnRealServers(t *testing.T) {
+	seams := servers(t)
+	client, err := tilehttp.NewClient(nil)
+	require.NoError(t, err)
+	defer client.Close()
+	dead := &hostLine{}
+	a := serveHost(t, dead.of(seams), client)
+	var mu sync.Mutex
+	var took []tile.TakeoverInfo
+	b := serveHost(t, seams, client, tile.Hooks{TookOver: func(i tile.TakeoverInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, i)
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	ids := tileIDs(100)
+	require.NoError(t, a.Own(ids...))
+	require.NoError(t, a.Await(ctx, ids...))
+	require.NoError(t, b.Follow(ids...))
+	followed := func() (n int) {
+		for _, s := range b.Status() {
+			if s.State == tile.Following && s.Owner.Contact == a.contact {
+				n++
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return followed() == len(ids) }, 20*time.Second, 20*time.Millisecond)
+	for _, id := range ids[:20] {
+		sayOverHTTP(ctx, t, client, a.contact, id, "before")
+	}
+	dead.cut.Store(true)
+	began := time.Now()
+	b.Suspect(a.contact)
+	require.NoError(t, b.Await(ctx, ids...))
+	t.Logf("%d tiles in %s", len(ids), time.Since(began))
+	for _, id := range ids[:20] {
+		sayOverHTTP(ctx, t, client, b.contact, id, "after")
+	}
+	mu.Lock()
+	total := make([]time.Duration, 0, len(took))
+	for _, i := range took {
+		assert.True(t, i.Warm)
+		total = append(total, i.Minted+i.Replayed+i.Installed)
+	}
+	mu.Unlock()
+	slices.Sort(total)
+	t.Logf("a take-over, from its turn: median %s, longest %s", total[len(total)/2], total[len(total)-1])
+	dead.cut.Store(false)
+	require.Eventually(t, func() bool { return len(a.Status()) == 0 }, 20*time.Second, 20*time.Millisecond, "the dead one wakes up and stands down")
+	a.stop()
+	b.stop()
+	require.NoError(t, <-a.ended)
+	require.NoError(t, <-b.ended)
+	for _, id := range ids[:20] {
+		assert.Equal(t, []string{"before", "after"}, wordsOf(t, seams.Log, id), "tile %s", id)
 	}
 }
