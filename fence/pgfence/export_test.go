@@ -1,6 +1,12 @@
 package pgfence
 
-import "github.com/tilefence/tilefence/fence"
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tilefence/tilefence/fence"
+)
 
 // Statements returns the statements by the name of their file.
 func (a *Authority) Statements() map[string]string {
@@ -47,4 +53,13 @@ func (a *Authority) SetStatements(claims []fence.Claim) map[string]SetStatement 
 type SetStatement struct {
 	SQL  string
 	Args []any
+}
+
+// MigrateTo is Migrate in a release whose last migration was version.
+func (a *Authority) MigrateTo(ctx context.Context, version int) error {
+	migrations, err := loadMigrations(a.table)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error { return a.apply(ctx, tx, migrations[:version]) })
 }
