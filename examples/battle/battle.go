@@ -146,7 +146,8 @@ func (d *deployment) startWeb(gateway http.Handler) error {
 	return nil
 }
 
-// startHosts starts the tile hosts, each on a port of its own, and deals them the tiles.
+// startHosts starts the tile hosts, each on a port of its own, and deals them the tiles. Each follows those of
+// the others.
 func (d *deployment) startHosts() error {
 	failed := func(err error) {
 		if errors.Is(err, fence.ErrLost) {
@@ -155,7 +156,7 @@ func (d *deployment) startHosts() error {
 		}
 		d.crew.fail(err)
 	}
-	d.hosts = &hosts{logger: d.logger, make: func(contact string) (*host, error) {
+	d.hosts = &hosts{make: func(contact string) (*host, error) {
 		return newHost(d.crew.ctx, contact, d.backends, d.options, d.meters, d.logger, failed)
 	}}
 	d.onStop(d.hosts.drain)
@@ -170,9 +171,11 @@ func (d *deployment) startHosts() error {
 			return err
 		}
 	}
-	d.onStop(d.crew.start("supervisor", func(ctx context.Context) error {
-		return d.hosts.supervise(ctx, d.backends, d.options, d.world)
-	}))
+	for _, h := range all {
+		if err := h.Follow(d.world...); err != nil { // its own stay its own
+			return err
+		}
+	}
 	return nil
 }
 

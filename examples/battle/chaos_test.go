@@ -27,12 +27,18 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestChaosOnServers also breaks the servers: every kind of fault once, and then some.
+// TestChaosOnServers also breaks the servers.
 func TestChaosOnServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()
-	r := checkChaos(t, 35*time.Second, "-stack", "local", "-chaos-every", "300ms")
-	assert.GreaterOrEqual(t, r.Chaos.Faults, 5)
+	r := checkChaos(t, 25*time.Second, "-stack", "local", "-chaos-every", "300ms")
+	servers := 0
+	for _, f := range serverFaults() {
+		if k := r.Chaos.Kinds[f.kind]; k != nil {
+			servers += k.Count
+		}
+	}
+	assert.GreaterOrEqual(t, servers, 2)
 }
 
 // checkChaos plays a battle under chaos and checks what must hold whatever was broken.

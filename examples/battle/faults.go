@@ -61,10 +61,10 @@ func killOwner(_ context.Context, c *chaos) (*strike, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It comes back empty, as from a supervisor, once others have had the time to take its tiles.
+	// It comes back with nothing, as a supervisor starts it, once others have had the time to take its tiles.
 	return &strike{host: h, tiles: c.served(h), lasts: patience, whileIll: true,
 		hit:  always(func() { c.hosts.kill(h) }),
-		heal: func(context.Context) error { return c.hosts.restart(h) }}, nil
+		heal: func(context.Context) error { return c.hosts.restart(h, c.world) }}, nil
 }
 
 func pauseOwner(_ context.Context, c *chaos) (*strike, error) {

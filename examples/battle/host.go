@@ -43,10 +43,12 @@ func newHost(ctx context.Context, contact string, b *backends, o *options, m *me
 	}
 	var err error
 	h.Host, err = tile.NewHost(contact, seams, newRules, &tile.HostConfig{
-		Restart: true,
-		Hooks:   tile.HostHooks{Ended: func(i tile.EndInfo) { h.tileEnded(i, failed) }},
+		Refollow: true,
+		Restart:  true,
+		Hooks:    tile.HostHooks{Ended: func(i tile.EndInfo) { h.tileEnded(i, failed) }},
 		Tile: tile.Config{
 			TickInterval: o.tick,
+			SuspectAfter: o.silence(),
 			// Longer than the gateway sends an action again, whatever the tick.
 			RememberTicks: int(rememberActions / o.tick),
 			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
@@ -102,17 +104,6 @@ func (h *host) bury() {
 	h.stop()
 	h.line.set(buried)
 	<-h.ended
-}
-
-// load is how many tiles the host serves, or is about to.
-func (h *host) load() int {
-	n := 0
-	for _, s := range h.Status() {
-		if s.State != tile.Following && s.State != tile.StoodDown && s.State != tile.Stopped {
-			n++
-		}
-	}
-	return n
 }
 
 // tileState is what GET /state answers: the owner's own view of its tile, to compare a watcher's with.
@@ -186,6 +177,5 @@ func (h *host) takeOver(id fence.TileID) error {
 	if s, ok := h.TileStatus(id); ok && s.State == tile.Serving {
 		return errAlreadyOwner
 	}
-	h.meters.takeovers.Add(1)
 	return h.TakeOver(id)
 }

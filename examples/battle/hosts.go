@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -14,11 +13,11 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// hosts are the tile hosts of this process, each with a server of its own. A host can be killed, and another
-// be started in its place, at the same address.
+// hosts are the tile hosts of this process, each with a server of its own. Each follows the tiles of the others,
+// to take them over when their owner falls silent. A host can be killed, and another be started in its place, at
+// the same address.
 type hosts struct {
-	make   func(contact string) (*host, error)
-	logger *slog.Logger
+	make func(contact string) (*host, error)
 
 	mu     sync.Mutex
 	places []place
@@ -71,15 +70,6 @@ func (hs *hosts) all() []*host {
 	return all
 }
 
-// at is the host at a contact, or nil.
-func (hs *hosts) at(contact string) *host {
-	all := hs.all()
-	if i := slices.IndexFunc(all, func(h *host) bool { return h.contact == contact }); i >= 0 {
-		return all[i]
-	}
-	return nil
-}
-
 // owner is the host that serves a tile under the highest epoch, or nil.
 func (hs *hosts) owner(id fence.TileID) *host {
 	var owner *host
@@ -106,8 +96,8 @@ func (hs *hosts) kill(h *host) {
 	}
 }
 
-// restart starts an empty host in the place of one that was killed.
-func (hs *hosts) restart(killed *host) error {
+// restart starts a host in the place of one that was killed. It owns nothing and follows the world.
+func (hs *hosts) restart(killed *host, world []fence.TileID) error {
 	l, err := net.Listen("tcp", killed.contact)
 	if err != nil {
 		return err
@@ -119,7 +109,7 @@ func (hs *hosts) restart(killed *host) error {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.places[slices.IndexFunc(hs.places, func(p place) bool { return p.host == killed })] = p
-	return nil
+	return p.Follow(world...)
 }
 
 // drain ends them all: the living in order, the dead at last.
@@ -142,51 +132,6 @@ func (hs *hosts) drain() {
 	}
 }
 
-// silence is how long an owner hash may stand still before somebody else tries to take the tile over: four
-// ticks, and a second at least. It only decides when to ask: the authority decides who owns the tile.
+// silence is how long an owner hash may stand still before a follower asks for the tile: four ticks, and a
+// second at least.
 func (o *options) silence() time.Duration { return max(4*o.tick, time.Second) }
-
-// supervise has the tiles of silent owners taken over by the living host with the fewest, until ctx ends.
-func (hs *hosts) supervise(ctx context.Context, b *backends, o *options, world []fence.TileID) error {
-	type sight struct {
-		owner fence.Owner
-		since time.Time
-	}
-	last := map[fence.TileID]sight{}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(o.tick / 2):
-		}
-		for _, id := range world {
-			bounded, cancel := context.WithTimeout(ctx, o.tick)
-			owner, err := b.store.Owner(bounded, id)
-			cancel()
-			if s := last[id]; err != nil || owner != s.owner || s.since.IsZero() {
-				last[id] = sight{owner, time.Now()} // a store that cannot be asked says nothing about the owner
-				continue
-			} else if time.Since(s.since) < o.silence() {
-				continue
-			}
-			last[id] = sight{owner, time.Now()}
-			if h := hs.successor(owner.Contact); h != nil {
-				if err := h.takeOver(id); err != nil {
-					hs.logger.Info("silent tile not taken over", "tile", id, "by", h.contact, "err", err)
-				}
-			}
-		}
-	}
-}
-
-// successor is the living host with the fewest tiles, except for the one at a contact.
-func (hs *hosts) successor(except string) *host {
-	var best *host
-	fewest := 0
-	for _, h := range hs.all() {
-		if n := h.load(); h.contact != except && h.line.is(flowing) && (best == nil || n < fewest) {
-			best, fewest = h, n
-		}
-	}
-	return best
-}

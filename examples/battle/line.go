@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ const (
 var (
 	errLineCut   = errors.New("connection refused (chaos)")
 	errReplyLost = errors.New("connection reset before the answer (chaos)")
-	errKilled    = errors.New("this process was killed (chaos)")
+	errKilled    = fmt.Errorf("this process was killed (chaos): %w", context.Canceled)
 )
 
 func newLine() *line { return &line{state: flowing, changed: make(chan struct{})} }

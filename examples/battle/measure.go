@@ -139,6 +139,8 @@ func (m *meters) hooks(host string) tile.Hooks {
 		Transition: func(i tile.TransitionInfo) {
 			m.vitals.moved(host, i)
 			switch {
+			case i.From == tile.Following && i.To == tile.Claiming:
+				m.takeovers.Add(1)
 			case i.From == tile.Installing && i.To == tile.Serving:
 				m.installs.Add(1)
 			case i.To == tile.StoodDown:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Ownership implements spectator.API: who owns each tile, since when, at which epoch, and how often it moved.
@@ -30,9 +31,12 @@ func (t *tower) Ownership(ctx context.Context) ([]spectator.Ownership, error) {
 		if g.Epoch == o.Epoch { // the authority may be ahead: somebody has claimed the tile and is on his way
 			row.Since = g.Minted
 		}
-		if h := t.hosts.at(o.Contact); h != nil {
-			if s, ok := h.TileStatus(id); ok {
+		for _, h := range t.hosts.all() {
+			switch s, _ := h.TileStatus(id); {
+			case h.contact == o.Contact:
 				row.State, row.Heat = s.State.String(), s.Heat
+			case s.State == tile.Following && h.line.is(flowing):
+				row.Followers++
 			}
 		}
 		all = append(all, row)

@@ -116,8 +116,8 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 	now.Processors = nil
 	for _, h := range t.hosts.all() {
 		st, ok := h.TileStatus(now.Tile)
-		if !ok || st.State == tile.Stopped || st.State == tile.StoodDown {
-			continue
+		if !ok || st.State == tile.Stopped || st.State == tile.StoodDown || st.State == tile.Following {
+			continue // it has no part in what is decided now
 		}
 		now.Processors = append(now.Processors, spectator.Processor{Contact: h.contact, State: st.State.String(), Epoch: st.Epoch})
 		if st.State == tile.Serving && h.contact == now.Owner && h.line.is(flowing) {

@@ -292,6 +292,19 @@ func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
 	return nil
 }
 
+// set changes what the page is told, and adds an event.
+func (c *canned) set(s spectator.Status, e spectator.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status, c.events = s, append(c.events, e)
+}
+
+func (c *canned) own(o ...spectator.Ownership) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned = o
+}
+
 // TestPageShowsAFault: what is broken, where it hurts, and how it ended.
 func TestPageShowsAFault(t *testing.T) {
 	api := &canned{}

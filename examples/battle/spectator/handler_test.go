@@ -36,19 +36,6 @@ type canned struct {
 	mu sync.Mutex // guards what a page asks for
 }
 
-// set changes what the page is told, and adds an event.
-func (c *canned) set(s spectator.Status, e spectator.Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.status, c.events = s, append(c.events, e)
-}
-
-func (c *canned) own(o ...spectator.Ownership) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.owned = o
-}
-
 func (c *canned) Status() spectator.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()

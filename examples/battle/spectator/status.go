@@ -86,6 +86,8 @@ type Ownership struct {
 	Seq      fence.Seq    `json:"seq"`
 	Tick     fence.Tick   `json:"tick"`
 	Heat     float64      `json:"heat"` // events a tick, averaged over the last ones
+
+	Followers int `json:"followers"` // warm followers that this process runs
 }
 
 // Latency summarises a distribution of durations in milliseconds. No samples: unknown.

@@ -49,14 +49,14 @@ export class OwnershipTable {
     let row = this.rows.get(t.tile);
     if (!row) {
       row = document.createElement("tr");
-      for (let i = 0; i < 9; i++) row.append(document.createElement(i ? "td" : "th"));
+      for (let i = 0; i < 10; i++) row.append(document.createElement(i ? "td" : "th"));
       row.firstElementChild.scope = "row";
       this.rows.set(t.tile, row);
       $("ownership-rows").append(row);
     }
     row.style.setProperty("--owner", css(rgb(t.owner)));
     const cells = [shortTile(t.tile), t.owner ? short(t.owner, 24) : "nobody", t.epoch ? digits(t.epoch) : "–",
-      t.since ? span(now - t.since) : "–", t.mints ? `${digits(Math.max(0, t.mints - 1))}×` : "–", t.state || "–",
+      t.since ? span(now - t.since) : "–", t.mints ? `${digits(Math.max(0, t.mints - 1))}×` : "–", t.state || "–", String(t.followers),
       digits(t.seq), digits(t.tick), t.heat.toFixed(1)];
     cells.forEach((text, i) => {
       const cell = row.children[i];
