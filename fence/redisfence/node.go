@@ -143,10 +143,7 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 			return
 		}
 	}
-	most := 0
-	for _, r := range set {
-		most = max(most, n.store.wanted(r.replicas, have))
-	}
+	most := n.store.mostWanted(set, have)
 	var behind []redis.Cmder
 	var wait *redis.Cmd
 	var count *redis.StringCmd

@@ -21,6 +21,14 @@ func (s *Store) wanted(replicas, have int) int {
 	return replicas
 }
 
+// mostWanted is how many replicas the most demanding request of a set wants.
+func (s *Store) mostWanted(set []*request, have int) (most int) {
+	for _, r := range set {
+		most = max(most, s.wanted(r.replicas, have))
+	}
+	return most
+}
+
 // replicaQuestion is the command whose answer countReplicas reads.
 func (s *Store) replicaQuestion(ctx context.Context) *redis.StringCmd {
 	if s.isCluster() {

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
 )
 
 func TestReplicasListed(t *testing.T) {
@@ -36,4 +38,27 @@ c1 127.0.0.1:7003@17003,host myself,master - 0 1700000000000 3 connected 10923-1
 	require.Error(t, err)
 	_, err = replicasListed("", false)
 	require.Error(t, err)
+}
+
+func TestMostWanted(t *testing.T) {
+	t.Parallel()
+	const all = fence.AllReplicas
+	for _, test := range []struct {
+		replicas            []int
+		have, minimum, want int
+	}{
+		{[]int{1, 3, 2}, 0, 0, 3},
+		{[]int{1, all, 1}, 2, 0, 2},
+		{[]int{3, all}, 2, 0, 3},
+		{[]int{all, all}, 0, 0, 0},
+		{[]int{all, 1}, 0, 2, 2},
+		{[]int{1}, 0, 2, 1},
+	} {
+		s := Store{cfg: Config{MinReplicas: test.minimum}}
+		var set []*request
+		for _, n := range test.replicas {
+			set = append(set, &request{replicas: n})
+		}
+		require.Equal(t, test.want, s.mostWanted(set, test.have), "%+v", test)
+	}
 }

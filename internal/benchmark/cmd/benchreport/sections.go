@@ -20,6 +20,8 @@ type section struct {
 var sections = []section{
 	{"The commit function against raw XADD", "The same 2 KiB payload, the same connection, the same run. `ratio` is commits over raw XADDs.",
 		"./fence/redisfence", "Pipelined|RoundTrip"},
+	{"Many tiles in one process", "Each tile commits 700 bytes after 700 bytes through one store. The ratios are over one client that fills pipelines of 256 in the same run.",
+		"./fence/redisfence", "Tiles|Confirmed"},
 	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
 	{"Minting an epoch", "PostgreSQL with fsync on. The raw statement is the baseline.", "./fence/pgfence", "."},
 	{"Replay", "A full tile (2,401 ships) and 60 batches: read, verified and folded, as a new owner does.", "./internal/benchmark", "Replay"},
