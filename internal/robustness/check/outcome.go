@@ -12,25 +12,7 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 //
 // An action whose first batch was lost may be decided again, otherwise, by whoever owns the tile then.
 func OneOutcome(t *Tile) []Violation {
-	decided := map[string]map[string]bool{} // by action: outcomes of batches that were in some store
-	survived := map[string]string{}
-	lost := map[string]bool{}
-	for at, e := range t.Entries {
-		if !e.Seen && !wasTold(e) {
-			continue
-		}
-		for _, a := range e.Actions {
-			if decided[a.ID] == nil {
-				decided[a.ID] = map[string]bool{}
-			}
-			decided[a.ID][a.Outcome] = true
-			if t.survived(at) {
-				survived[a.ID] = a.Outcome
-			} else {
-				lost[a.ID] = true
-			}
-		}
-	}
+	actions := t.decisions()
 	var found []Violation
 	first := map[string]*history.Operation{}
 	for i := range t.Operations {
@@ -39,20 +21,51 @@ func OneOutcome(t *Tile) []Violation {
 			continue
 		}
 		id, answer := o.Intent.Action, o.Result.Answer
+		d := actions[id]
 		switch {
-		case !decided[id][answer]:
+		case d == nil || !d.outcomes[answer]:
 			found = append(found, violation(o.Returned, "%s was told that action %s is %s, which no batch decided", o.Actor(), id, answer))
-		case survived[id] != "" && survived[id] != answer && !lost[id]:
-			found = append(found, violation(o.Returned, "%s was told that action %s is %s, the history says %s", o.Actor(), id, answer, survived[id]))
-		}
-		if f := first[id]; f != nil && f.Result.Answer != answer && !lost[id] {
-			found = append(found, violation(o.Returned, "action %s was answered %s and %s", id, f.Result.Answer, answer))
+		case d.lost:
+		case d.survived != "" && d.survived != answer:
+			found = append(found, violation(o.Returned, "%s was told that action %s is %s, the history says %s", o.Actor(), id, answer, d.survived))
+		case first[id] != nil && first[id].Result.Answer != answer:
+			found = append(found, violation(o.Returned, "action %s was answered %s and %s", id, first[id].Result.Answer, answer))
 		}
 		if first[id] == nil {
 			first[id] = o
 		}
 	}
 	return found
+}
+
+// decision is what the batches that were in some store say of an action.
+type decision struct {
+	outcomes map[string]bool
+	survived string // the outcome in the lineage; empty: none
+	lost     bool   // a batch that decided it did not survive
+}
+
+func (t *Tile) decisions() map[string]*decision {
+	decided := map[string]*decision{}
+	for at, e := range t.Entries {
+		if !e.Seen && !wasTold(e) {
+			continue
+		}
+		for _, a := range e.Actions {
+			d := decided[a.ID]
+			if d == nil {
+				d = &decision{outcomes: map[string]bool{}}
+				decided[a.ID] = d
+			}
+			d.outcomes[a.Outcome] = true
+			if t.survived(at) {
+				d.survived = a.Outcome
+			} else {
+				d.lost = true
+			}
+		}
+	}
+	return decided
 }
 
 // wasTold reports whether somebody was told that an entry is in the store.

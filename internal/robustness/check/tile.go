@@ -119,12 +119,8 @@ func (t *Tile) gatherPresented() {
 // findBases says for each rebase which state it installed. A claimant that has served rebases on what it
 // holds; one that has not restores a checkpoint, which is known by its bytes, or begins empty.
 func (t *Tile) findBases() {
-	type claimant struct {
-		served bool
-		holds  history.Position
-	}
 	claimants := map[string]*claimant{}
-	states := map[string]history.Position{}
+	states := map[string]history.Position{} // by checksum: where a tile was in that state
 	for i := range t.Operations {
 		o := &t.Operations[i]
 		c := claimants[o.Actor()]
@@ -141,27 +137,34 @@ func (t *Tile) findBases() {
 			}
 			c.served = c.served || o.Commit.Install && o.Result.Outcome == history.OK
 		case history.Rebase:
-			base := c.holds
-			if !c.served {
-				// Two empty tiles look the same: what a rebase restored came before it.
-				if base = states[o.Rebase.State]; base.Seq >= o.Rebase.Next.Seq {
-					base = history.Position{}
-				}
-			}
-			at := o.Rebase.Next
-			if o.Applied() {
-				at = o.Result.Position
-			}
-			if e := t.Entries[at]; e.Base.IsZero() && base != at {
-				e.Base = base
-			}
-			if o.Result.Outcome == history.OK {
-				c.served, c.holds = true, o.Result.Position
-			}
-			if _, known := states[o.Rebase.State]; !known {
-				states[o.Rebase.State] = at
-			}
+			t.findBase(o, c, states)
 		}
+	}
+}
+
+// claimant is what a claimant knows of its own history.
+type claimant struct {
+	served bool
+	holds  history.Position
+}
+
+func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
+	base := c.holds
+	if !c.served {
+		// Two empty tiles look the same: what a rebase restored came before it.
+		if base = states[o.Rebase.State]; base.Seq >= o.Rebase.Next.Seq {
+			base = history.Position{}
+		}
+	}
+	at := written(o)
+	if e := t.Entries[at]; e.Base.IsZero() && base != at {
+		e.Base = base
+	}
+	if o.Result.Outcome == history.OK {
+		c.served, c.holds = true, o.Result.Position
+	}
+	if _, known := states[o.Rebase.State]; !known {
+		states[o.Rebase.State] = at
 	}
 }
 

@@ -136,6 +136,7 @@ type RebaseCall struct {
 	Next     Position    `json:"next"`
 	Tick     fence.Tick  `json:"tick"`
 	Replicas int         `json:"replicas,omitempty"`
+	Blank    bool        `json:"blank,omitempty"`
 	State    string      `json:"state"` // the blob's checksum
 }
 

@@ -19,7 +19,7 @@ type claimant struct {
 	host    *host
 	stop    context.CancelFunc
 	done    chan struct{}
-	killed  bool // set by the world's own goroutine
+	killed  bool // guarded by the world's mu
 }
 
 // ended reports whether Run has returned.
@@ -79,7 +79,9 @@ func (w *world) ended(c *claimant, id fence.TileID, err error) {
 
 // crash kills a claimant's process.
 func (w *world) crash(c *claimant) {
+	w.mu.Lock()
 	c.killed = true
+	w.mu.Unlock()
 	c.host.kill()
 	c.stop()
 }

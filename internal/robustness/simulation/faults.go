@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -41,8 +42,8 @@ func (b *breaker) rest(ctx context.Context, least, most time.Duration) bool {
 }
 
 // storeFaults are what happens to the coordination store.
-func (b *breaker) storeFaults() []fault {
-	return []fault{
+func (b *breaker) storeFaults(calm bool) []fault {
+	all := []fault{
 		{"kill master", true, b.killMaster},
 		{"pause master", true, b.pauseMaster},
 		{"isolate master", true, b.isolateMaster},
@@ -67,6 +68,7 @@ func (b *breaker) storeFaults() []fault {
 			}
 		}},
 	}
+	return slices.DeleteFunc(all, func(f fault) bool { return calm && f.failover })
 }
 
 // promote gives the master a successor.

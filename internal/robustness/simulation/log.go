@@ -109,7 +109,10 @@ func (l *log) Trim(ctx context.Context, tile fence.TileID, lease time.Duration) 
 		trimmed.Removed = t.TrimBelow(trimmed.Floor)
 		t.version++
 	})
-	return *trimmed, err
+	if err != nil {
+		return stream.Trimmed{}, err
+	}
+	return *trimmed, nil
 }
 
 // DeadLetter implements stream.Log. Nothing here makes an entry unreadable.

@@ -41,21 +41,25 @@ func (m Mutant) commit(s *memfence.State, c *fence.Commit, nowMillis int64) (fen
 	}
 	r, err := s.Commit(c, nowMillis)
 	elsewhere := errors.Is(err, fence.ErrReplay) || errors.Is(err, fence.ErrForked) || errors.Is(err, fence.ErrBehind)
-	if !elsewhere || c.Refresh() {
-		return r, err
+	if elsewhere && !c.Refresh() && (m == NoPositionCheck || m == NoChain) {
+		return m.misplace(s, c, last, nowMillis, err)
 	}
-	next := c.Next()
+	return r, err
+}
+
+// misplace takes a batch that the position check refused, where the mutant does not see why.
+func (m Mutant) misplace(s *memfence.State, c *fence.Commit, last fence.Position, nowMillis int64, refusal error) (fence.Receipt, error) {
+	r := fence.Receipt{Position: c.Next()}
 	switch {
-	case m == NoPositionCheck, m == NoChain && sameButChain(c.Prev, last):
-		s.Entries = append(s.Entries, fence.Entry{Position: next, Prev: last, Tick: c.Tick, Events: c.Events,
+	case m == NoPositionCheck, sameButChain(c.Prev, last):
+		s.Entries = append(s.Entries, fence.Entry{Position: r.Position, Prev: last, Tick: c.Tick, Events: c.Events,
 			Committed: nowMillis, Payload: c.Payload})
-	case m == NoChain && sameButChain(next, last):
+	case sameButChain(r.Position, last):
 		r.Duplicate = true
 	default:
-		return r, err
+		return fence.Receipt{}, refusal
 	}
-	r.Position = next
-	s.Owner = fence.Owner{Tile: c.Tile, Epoch: c.Epoch, Contact: c.Contact, Position: next, Tick: c.Tick}
+	s.Owner = fence.Owner{Tile: c.Tile, Epoch: c.Epoch, Contact: c.Contact, Position: r.Position, Tick: c.Tick}
 	return r, nil
 }
 

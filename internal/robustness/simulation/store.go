@@ -19,11 +19,12 @@ var _ fence.Store = (*store)(nil)
 // returned, when nobody reads what it found any more. The node and its reign are what a confirmation needs.
 func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy)) (n, reign int, err error) {
 	n = s.find(op)
+	met := new(int) // the reign
 	err = s.host.ask(ctx, op, tile, func() (bool, error) {
 		c := s.cluster
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		reign = c.reign
+		*met = c.reign
 		node := c.nodes[n]
 		switch {
 		case node.down:
@@ -39,8 +40,9 @@ func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool
 	})
 	if err != nil {
 		s.lose(op)
+		return n, 0, err
 	}
-	return n, reign, err
+	return n, *met, nil
 }
 
 // find is the node that this client takes for the master. It learns of a failover by chance, and when a

@@ -1,0 +1,245 @@
+package check_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/check"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/internal/robustness/simulation"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// sound is a history without a violation, of one tile in a simulated run of many faults, with a watcher that
+// took every entry that survived.
+func sound(t *testing.T) []history.Record {
+	t.Helper()
+	var r simulation.Result
+	synctest.Test(t, func(*testing.T) { r = simulation.Run(1, simulation.Options{Tiles: 1, Duration: 30 * time.Second}) })
+	return append(r.History.Records, watched(check.NewTile(r.History, r.History.Tiles()[0]))...)
+}
+
+// watched is what a bridge and a watcher would have recorded that missed nothing.
+func watched(t *check.Tile) (records []history.Record) {
+	at := t.FinalAt
+	for _, e := range t.Lineage {
+		at++
+		rec := history.Record{At: at, Process: "relay", Client: "watcher", Kind: history.Frame, Tile: t.ID, Entry: &e.Entry}
+		if e.Rebase {
+			rec.Kind, rec.Entry, rec.Position = history.Reset, nil, e.Position
+		}
+		records = append(records, rec)
+		if !e.Rebase {
+			bridge := rec
+			bridge.Client, bridge.Kind = "bridge", history.Published
+			records = append(records, bridge)
+		}
+	}
+	return records
+}
+
+// copyOf gives each test records of its own.
+func copyOf(t *testing.T, records []history.Record) []history.Record {
+	t.Helper()
+	text, err := json.Marshal(records)
+	require.NoError(t, err)
+	var fresh []history.Record
+	require.NoError(t, json.Unmarshal(text, &fresh))
+	return fresh
+}
+
+func find(records []history.Record, from int, accept func(*history.Record) bool) int {
+	i := slices.IndexFunc(records[from:], func(r history.Record) bool { return accept(&r) })
+	if i < 0 {
+		return -1
+	}
+	return from + i
+}
+
+// call finds a commit of a tick somewhere in the middle, and the return that acknowledges it.
+func call(records []history.Record) (commit, answer int) {
+	for commit = len(records) / 2; commit < len(records); commit++ {
+		if records[commit].Commit == nil || records[commit].Commit.Events == 0 || records[commit].Commit.Install {
+			continue
+		}
+		answer = find(records, commit, func(r *history.Record) bool { return r.Kind == history.Return && r.Op == records[commit].Op })
+		if answer > 0 && records[answer].Result.Applied() {
+			return commit, answer
+		}
+	}
+	panic("no commit was acknowledged")
+}
+
+// refused finds a refusal as stale.
+func refused(records []history.Record) *history.Result {
+	i := find(records, 0, func(r *history.Record) bool {
+		return r.Result != nil && r.Result.Reason == "stale" && r.Result.Current.Epoch > 0
+	})
+	return records[i].Result
+}
+
+// frames lists the watcher's frames.
+func frames(records []history.Record) (at []int) {
+	for i := range records {
+		if records[i].Kind == history.Frame {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// corruptions break one promise each in a history that keeps them all.
+var corruptions = []struct {
+	check string
+	how   string
+	do    func(records []history.Record) []history.Record
+}{
+	{"one writer", "a batch is another process's", func(r []history.Record) []history.Record {
+		commit, answer := call(r)
+		r[commit].Process, r[answer].Process = "intruder", "intruder"
+		return r
+	}},
+	{"no fork", "an entry appears that nobody presented", func(r []history.Record) []history.Record {
+		i := find(r, len(r)/2, func(r *history.Record) bool { return r.Kind == history.Saw })
+		stranger := r[i]
+		entry := *r[i].Entry
+		entry.Position.Chain++
+		stranger.Entry = &entry
+		return append(r, stranger)
+	}},
+	{"replay complete", "the final state lacks an action", func(r []history.Record) []history.Record {
+		i := find(r, 0, func(r *history.Record) bool { return r.Kind == history.Final })
+		r[i].Final.Applied = slices.Delete(r[i].Final.Applied, 3, 4)
+		return r
+	}},
+	{"idempotent commits", "an action is decided twice", func(r []history.Record) []history.Record {
+		saw := func(r *history.Record) bool { return r.Kind == history.Saw && len(r.Entry.Actions) > 0 }
+		first := find(r, 0, saw)
+		second := find(r, first+1, saw)
+		r[second].Entry.Actions = append(r[second].Entry.Actions, r[first].Entry.Actions[0])
+		return r
+	}},
+	{"confirmed is kept", "a confirmed batch is another than the one that survived", func(r []history.Record) []history.Record {
+		commit, answer := call(r)
+		r[commit].Commit.Replicas = fence.AllReplicas
+		r[commit].Commit.Next.Chain++
+		r[answer].Result.Outcome, r[answer].Result.Position = history.OK, r[commit].Commit.Next
+		return r
+	}},
+	{"owner keeps", "an owner is told of a batch and goes on without it", func(r []history.Record) []history.Record {
+		commit, answer := call(r)
+		r[commit].Commit.Next.Chain++
+		r[answer].Result.Position = r[commit].Commit.Next
+		return r
+	}},
+	{"rejected writer stops", "a superseded owner presents another batch", func(r []history.Record) []history.Record {
+		i := find(r, 0, func(r *history.Record) bool { return r.Life != nil && r.Life.Successor != nil })
+		late := r[i]
+		commit, _ := call(r)
+		late.Kind, late.Life, late.Commit, late.Op = history.Commit, nil, r[commit].Commit, 1<<40
+		return append(r, late)
+	}},
+	{"rejected writer is told", "a refusal names no contact", func(r []history.Record) []history.Record {
+		refused(r).Current.Contact = ""
+		return r
+	}},
+	{"answers follow the table", "a refusal has another reason", func(r []history.Record) []history.Record {
+		refused(r).Reason = "replay"
+		return r
+	}},
+	{"installed before served", "an install was not confirmed", func(r []history.Record) []history.Record {
+		for i := range r {
+			if r[i].Kind == history.Return && r[i].Result.Replicas > 0 && r[i].Result.Outcome == history.OK {
+				r[i].Result.Outcome = history.Unconfirmed
+			}
+		}
+		return r
+	}},
+	{"epochs are unique", "a claim is granted the epoch of another", func(r []history.Record) []history.Record {
+		granted := func(r *history.Record) bool {
+			return r.Result != nil && r.Result.Outcome == history.OK && r.Result.Grant != nil && r.Result.Grant.Epoch > 1
+		}
+		i := find(r, 0, granted)
+		claim := r[i]
+		other := *r[i].Result.Grant
+		other.ID = "another"
+		claim.Op, claim.Client, claim.Result = 1<<40, "another", &history.Result{Outcome: history.OK, Grant: &other}
+		begin := claim
+		begin.Kind, begin.Result, begin.Claim = history.Claim, nil, &history.ClaimCall{ID: "another"}
+		return append(r, begin, claim)
+	}},
+	{"commits linearizable", "a batch is acknowledged before the one it follows is presented", func(r []history.Record) []history.Record {
+		commit, answer := call(r)
+		for i := range r {
+			if r[i].Commit != nil && r[i].Commit.Next == r[commit].Commit.Next && i != commit {
+				r[i].At = r[len(r)-1].At + 1 // its retries come later
+			}
+		}
+		r[commit].At, r[answer].At = 1, 2
+		return r
+	}},
+	{"views ordered", "a watcher misses a frame", func(r []history.Record) []history.Record {
+		at := frames(r)
+		return slices.Delete(r, at[5], at[5]+1)
+	}},
+	{"views ordered", "a watcher takes a frame twice", func(r []history.Record) []history.Record {
+		at := frames(r)
+		return slices.Insert(r, at[5]+1, r[at[5]])
+	}},
+	{"views ordered", "a watcher starts over at a lower epoch", func(r []history.Record) []history.Record {
+		at := frames(r)
+		back := r[at[len(at)-1]]
+		back.Kind, back.Position, back.Entry = history.Reset, r[at[0]].Entry.Position, nil
+		return append(r, back)
+	}},
+	{"views ordered", "a bridge hands an entry over twice", func(r []history.Record) []history.Record {
+		i := find(r, 0, func(r *history.Record) bool { return r.Kind == history.Published })
+		return slices.Insert(r, i+1, r[i])
+	}},
+	{"converged", "a watcher holds something else", func(r []history.Record) []history.Record {
+		i := find(r, 0, func(r *history.Record) bool { return r.Kind == history.Held })
+		r[i].Position.Chain++
+		return r
+	}},
+	{"converged", "the authority names another owner", func(r []history.Record) []history.Record {
+		i := find(r, 0, func(r *history.Record) bool { return r.Kind == history.Final })
+		r[i].Final.Row.Epoch++
+		return r
+	}},
+	{"one outcome", "an action is answered otherwise than it was decided", func(r []history.Record) []history.Record {
+		i := find(r, 0, func(r *history.Record) bool { return r.Result != nil && r.Result.Answer != "" })
+		r[i].Result.Answer = stream.Rejected.String()
+		return r
+	}},
+	{"final record", "nobody says how it ended", func(r []history.Record) []history.Record {
+		return slices.DeleteFunc(r, func(r history.Record) bool { return r.Kind == history.Final })
+	}},
+}
+
+func TestChecksFindWhatIsBroken(t *testing.T) {
+	records := sound(t)
+	require.Empty(t, check.Run(history.Join(records), check.All()), "the history is sound before it is corrupted")
+	for _, c := range corruptions {
+		t.Run(c.check+"/"+c.how, func(t *testing.T) {
+			var names []string
+			for _, v := range check.Run(history.Join(c.do(copyOf(t, records))), check.All()) {
+				names = append(names, v.Check)
+			}
+			assert.Contains(t, names, c.check)
+		})
+	}
+}
+
+func TestTooLittleTrafficFails(t *testing.T) {
+	h := history.Join(sound(t))
+	assert.Empty(t, check.EnoughTraffic(h, 2, 2))
+	assert.Len(t, check.EnoughTraffic(h, 1000, 1000), 2)
+	assert.Len(t, check.EnoughTraffic(&history.History{}, 1, 0), 1)
+}
