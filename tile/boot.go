@@ -81,6 +81,9 @@ func (p *TileProcessor) bootOnce(ctx context.Context, warm bool) error {
 // look notes what owner hash and stream know: the epochs, for the mint to be above them, and the tick.
 func (p *TileProcessor) look(ctx context.Context) error {
 	return p.patiently(ctx, func() error {
+		// A master that hangs is soon replaced, but a client that waits for its answer does not notice.
+		ctx, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
+		defer cancel()
 		owner, err := p.seams.Store.Owner(ctx, p.tile)
 		if err != nil {
 			return err
@@ -99,6 +102,8 @@ func (p *TileProcessor) look(ctx context.Context) error {
 func (p *TileProcessor) recover(ctx context.Context, durable <-chan checkpointed) error {
 	var history stream.Recovery
 	err := p.patiently(ctx, func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
 		history, err = stream.Recover(ctx, p.seams.Log, p.tile)
 		return err
 	})

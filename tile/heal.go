@@ -8,10 +8,10 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// stalesBeforeRebase is how many refusals in a row may call this owner stale while the authority says it
+// stalesBeforeMint is how many refusals in a row may call this owner stale while the authority says it
 // is not, before it mints a new epoch. The first ones may come from a paused master that is about to
 // learn better.
-const stalesBeforeRebase = 3
+const stalesBeforeMint = 3
 
 // reconcile decides what a serving owner does about a commit that did not succeed. The rules are those
 // of the commit protocol (docs/protocol.md). nil means: present the pending batch again.
@@ -26,6 +26,8 @@ func (p *TileProcessor) reconcile(ctx context.Context, err error) error {
 	switch verr := p.verify(ctx, refused.Current); {
 	case errors.Is(verr, ErrSuperseded):
 		return verr
+	case errors.Is(verr, errForgotten) && p.outlived(refused):
+		return p.rejoin(ctx, refused)
 	case errors.Is(verr, errForgotten):
 		return p.heal(ctx, refused) // nobody has the tile, but this epoch proves nothing any more
 	case verr != nil:
@@ -33,10 +35,10 @@ func (p *TileProcessor) reconcile(ctx context.Context, err error) error {
 	}
 	switch {
 	case errors.Is(err, fence.ErrStale):
-		if p.stales++; p.stales < stalesBeforeRebase {
+		if p.stales++; p.stales < stalesBeforeMint {
 			return nil
 		}
-		return p.heal(ctx, refused)
+		return p.rejoin(ctx, refused)
 	case errors.Is(err, fence.ErrNoOwner):
 		// Expired, deleted or lost. The authority has just said that the tile is ours: install again.
 		p.pending.commit.Install, p.pending.commit.Replicas = true, fence.AllReplicas
@@ -77,14 +79,7 @@ func (p *TileProcessor) reappend(ctx context.Context, refused *fence.RefusedErro
 // heal replaces a history this owner does not know with its own state, under a new epoch. The pending
 // batch dies with the history it may be part of; its intents are resolved again.
 func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) error {
-	back := p.Status().State
-	p.transition(Healing)
-	for i := range p.pending.submissions {
-		p.pending.submissions[i].presented = true
-	}
-	p.requeue(p.pending.submissions)
-	p.pending, p.stales = nil, 0
-	p.saw(refused.Current.Epoch, refused.Current.Position.Epoch)
+	back := p.abandon(refused)
 	if err := p.mintWhileServing(ctx); err != nil {
 		return err
 	}
@@ -99,6 +94,20 @@ func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) e
 	p.cfg.Logger.Warn("tile was rebased on its owner's state", "tile", p.tile, "epoch", p.grant.Epoch, "voided", last, "at", p.position)
 	p.cfg.Hooks.Healed(HealInfo{Tile: p.tile, Rebased: true, Voided: last, At: p.position})
 	return nil
+}
+
+// abandon enters Healing for a new epoch above what the store has shown. The pending batch is given up; its
+// intents are resolved again. It returns the state to go back to.
+func (p *TileProcessor) abandon(refused *fence.RefusedError) (back State) {
+	back = p.Status().State
+	p.transition(Healing)
+	for i := range p.pending.submissions {
+		p.pending.submissions[i].presented = true
+	}
+	p.requeue(p.pending.submissions)
+	p.pending, p.stales = nil, 0
+	p.saw(refused.Current.Epoch, refused.Current.Position.Epoch)
+	return back
 }
 
 // mintWhileServing is acquire with no end to its patience but ctx's.

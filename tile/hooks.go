@@ -80,6 +80,7 @@ type HealInfo struct {
 	Tile       fence.TileID
 	Reappended int            // batches put back after a failover lost them
 	Rebased    bool           // history was replaced by the owner's state, under a new epoch
+	Rejoined   bool           // the owner's state was replaced by the history of a later owner whom the authority had forgotten
 	Voided     fence.Position // the foreign position a rebase voided
 	At         fence.Position
 }

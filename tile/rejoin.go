@@ -1,0 +1,64 @@
+package tile
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// outlived reports whether a refusal shows an epoch above this owner's. Epochs come from the authority alone, so
+// somebody was granted the tile after this owner, whatever the authority says now.
+func (p *TileProcessor) outlived(refused *fence.RefusedError) bool {
+	return max(refused.Current.Epoch, refused.Current.Position.Epoch) > p.grant.Epoch
+}
+
+// rejoin is what an owner does that the store calls stale although the authority, put back to an older state,
+// knows nobody after it. Somebody was granted the tile since and may have served, so this owner's state is not
+// the tile's any more: a rebase on it would void what every replica has confirmed. It takes the tile as a
+// successor does, under an epoch above both, from the history that the store has. Who served meanwhile is
+// refused in turn, asks the authority, and stands down.
+func (p *TileProcessor) rejoin(ctx context.Context, refused *fence.RefusedError) error {
+	if refused.Current.Position.IsZero() {
+		return p.heal(ctx, refused) // there is no history but this owner's
+	}
+	back := p.abandon(refused)
+	for attempt := 0; ; attempt++ {
+		err := p.rejoinOnce(ctx)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errStartOver) && !retryable(err) {
+			return err
+		}
+		if sleep(ctx, backoff(attempt)) != nil {
+			return errDrained
+		}
+	}
+	p.transition(back)
+	p.cfg.Logger.Warn("tile was replayed from a later owner whom the authority had forgotten", "tile", p.tile, "epoch", p.grant.Epoch,
+		"forgotten", refused.Current.Epoch, "at", p.position)
+	p.cfg.Hooks.Healed(HealInfo{Tile: p.tile, Rejoined: true, At: p.position})
+	return nil
+}
+
+func (p *TileProcessor) rejoinOnce(ctx context.Context) error {
+	if err := p.mintWhileServing(ctx); err != nil {
+		return err
+	}
+	p.lastSeen = max(p.lastSeen, p.tick)
+	if err := p.recover(ctx, p.askCheckpoint(ctx)); err != nil {
+		return err
+	}
+	if p.position.Epoch >= p.grant.Epoch {
+		p.saw(p.position.Epoch)
+		return errStartOver
+	}
+	at, err := p.presentInstall(ctx)
+	if err != nil {
+		return err
+	}
+	p.settledTick = p.tick
+	p.moveTo(at)
+	return nil
+}

@@ -1,0 +1,173 @@
+package tile_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// restorable is an authority that can be put back to what it was after the first claim, or before it.
+type restorable struct {
+	mu    sync.Mutex
+	now   *memfence.Authority
+	first *fence.Claim
+}
+
+func (r *restorable) current() *memfence.Authority {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now
+}
+
+func (r *restorable) restore(t *testing.T, firstClaim bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = memfence.NewAuthority()
+	if firstClaim {
+		_, err := r.now.Claim(t.Context(), *r.first)
+		require.NoError(t, err)
+	}
+}
+
+func (r *restorable) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	r.mu.Lock()
+	if r.first == nil {
+		r.first = &c
+	}
+	r.mu.Unlock()
+	return r.current().Claim(ctx, c)
+}
+
+func (r *restorable) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+	return r.current().ClaimMany(ctx, claims)
+}
+
+func (r *restorable) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+	return r.current().List(ctx, after, limit)
+}
+
+func (r *restorable) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+	return r.current().Retire(ctx, releasedFor, limit)
+}
+
+func (r *restorable) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	return r.current().Promote(ctx, c)
+}
+
+func (r *restorable) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
+	return r.current().Lookup(ctx, id)
+}
+
+func (r *restorable) Release(ctx context.Context, g fence.Grant) error {
+	return r.current().Release(ctx, g)
+}
+
+// startOn runs a processor on other seams than a world's.
+func startOn(t *testing.T, seams tile.Seams, contact string, cfg tile.Config) *runner {
+	t.Helper()
+	r := &runner{rules: &ledgerRules{}, done: make(chan struct{})}
+	p, err := tile.New(testTile, contact, seams, r.rules, &cfg)
+	require.NoError(t, err)
+	r.TileProcessor = p
+	ctx, cancel := context.WithCancel(t.Context())
+	r.stop = cancel
+	go func() {
+		defer close(r.done)
+		r.err = p.Run(ctx)
+	}()
+	return r
+}
+
+// TestRestoredAuthorityDoesNotVoidALaterOwner: an owner was superseded and has not noticed when the authority is
+// put back to when the tile was its own. What its successor confirmed is kept.
+func TestRestoredAuthorityDoesNotVoidALaterOwner(t *testing.T) {
+	for _, firstClaim := range []bool{true, false} {
+		t.Run(fmt.Sprintf("firstClaim=%v", firstClaim), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				authority := &restorable{now: memfence.NewAuthority()}
+				seams := tile.Seams{Authority: authority, Store: w.store, Log: w.log}
+				var healed []tile.HealInfo
+				old := startOn(t, seams, "a:1", tile.Config{Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+				old.say(t, "x", "one")
+				later := startOn(t, seams, "b:1", tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
+				later.say(t, "y", "two")
+				require.Equal(t, tile.Serving, old.Status().State, "it has not ticked since")
+				authority.restore(t, firstClaim)
+
+				o, err := old.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "y", Body: []byte("two")})
+				require.NoError(t, err)
+				assert.Equal(t, stream.Applied, o)
+				old.say(t, "z", "three")
+				assert.Equal(t, []tile.HealInfo{{Tile: testTile, Rejoined: true, At: healed[0].At}}, healed)
+				assert.Equal(t, fence.Epoch(3), old.Status().Epoch)
+				<-later.done
+				require.ErrorIs(t, later.err, tile.ErrSuperseded)
+				require.NoError(t, old.drain())
+				assert.Equal(t, []string{"one", "two", "three"}, w.history())
+			})
+		})
+	}
+}
+
+// hanging is a log whose node answers nothing, until another has its place.
+type hanging struct {
+	stream.Log
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (h *hanging) wait(ctx context.Context) error {
+	h.mu.Lock()
+	hangs := time.Now().Before(h.until)
+	h.mu.Unlock()
+	if !hangs {
+		return nil
+	}
+	// The client waits on a connection to the node that hangs, however soon another one takes over.
+	select {
+	case <-time.After(15 * time.Second):
+	case <-ctx.Done():
+	}
+	return &fence.StoreError{Op: "read", Tile: testTile, Outcome: fence.ErrNotApplied, Err: context.DeadlineExceeded}
+}
+
+func (h *hanging) Last(ctx context.Context, id fence.TileID) (fence.Position, error) {
+	if err := h.wait(ctx); err != nil {
+		return fence.Position{}, err
+	}
+	return h.Log.Last(ctx, id)
+}
+
+func (h *hanging) Snapshot(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+	if err := h.wait(ctx); err != nil {
+		return fence.Snapshot{}, false, err
+	}
+	return h.Log.Snapshot(ctx, id)
+}
+
+// TestTakeOverDoesNotWaitForANodeThatHangs longer than for the one that replaces it.
+func TestTakeOverDoesNotWaitForANodeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		owner := w.start("a:1", tile.Config{})
+		owner.say(t, "x", "one")
+		began := time.Now()
+		log := &hanging{Log: w.log, until: began.Add(1500 * time.Millisecond)}
+		later := startOn(t, tile.Seams{Authority: w.authority, Store: w.store, Log: log}, "b:1", tile.Config{TakeOver: true})
+		later.say(t, "y", "two")
+		assert.Less(t, time.Since(began), 4*time.Second)
+		require.NoError(t, later.drain())
+	})
+}
