@@ -148,15 +148,25 @@ func TestTheLadder(t *testing.T) {
 		routed("e", 3)
 		routed("e", 3)
 
+		// Gossip has the epoch right and the owner wrong: the one who was asked knows better.
+		hears(6, "x")
+		routed("x", 3)
+		r.Correct("x", route.Entry{Tile: 1, Epoch: 6, Contact: "f"})
+		routed("f", 3)
+		routed("f", 3)
+		hears(6, "")
+
 		// A release of what the store said.
-		hears(5, "")
+		store.owner = fence.Owner{Epoch: 7, Contact: "g"}
+		routed("g", 4)
+		hears(7, "")
 		store.owner = fence.Owner{}
 		_, err := r.Route(t.Context(), 1)
 		require.ErrorIs(t, err, route.ErrNoRoute)
 
 		assert.Equal(t, route.Stats{
-			Gossip: route.RungStats{Answers: 5, Stale: 2}, Store: route.RungStats{Answers: 4}, Redirect: route.RungStats{Answers: 1},
-			StoreReads: 4, Failures: 1,
+			Gossip: route.RungStats{Answers: 6, Stale: 3}, Store: route.RungStats{Answers: 5}, Redirect: route.RungStats{Answers: 3},
+			StoreReads: 5, Failures: 1,
 		}, r.Stats())
 	})
 }

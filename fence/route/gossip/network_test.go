@@ -33,6 +33,7 @@ type network struct {
 	mu    sync.Mutex
 	nodes []*gossip.Node
 	side  map[string]int // by address; those of different sides do not hear each other
+	mute  string         // address of one whose packets are lost
 }
 
 func newNetwork() *network { return &network{timing: gossip.Fast(), side: make(map[string]int)} }
@@ -54,6 +55,20 @@ func (n *network) connected(from, to string) bool {
 	return n.side[from] == n.side[to] && n.side[from] != silent
 }
 
+func (n *network) silencePackets(from *gossip.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mute = from.Addr()
+}
+
+// packets reports whether packets get through.
+func (n *network) packets(from, to string) bool {
+	n.mu.Lock()
+	mute := n.mute
+	n.mu.Unlock()
+	return n.connected(from, to) && (mute == "" || from != mute)
+}
+
 // Member implements routetest.Network.
 func (n *network) Member(t *testing.T, contact string, table *route.Table, notify func(route.Event)) (route.Membership, func()) {
 	node := n.node(t, contact, table, notify)
@@ -72,7 +87,7 @@ func (n *network) node(t testing.TB, contact string, table *route.Table, notify 
 		node.LimitState(n.limit)
 	}
 	node.Between(func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
-		return &wire{NodeAwareTransport: inner, from: node.Addr, connected: n.connected, slow: n.slow}
+		return &wire{NodeAwareTransport: inner, from: node.Addr, connected: n.connected, packets: n.packets, slow: n.slow}
 	})
 	n.nodes = append(n.nodes, node)
 	return node
@@ -93,6 +108,7 @@ type wire struct {
 	memberlist.NodeAwareTransport
 	from      func() string
 	connected func(from, to string) bool
+	packets   func(from, to string) bool
 	slow      time.Duration
 }
 
@@ -103,7 +119,7 @@ func (w *wire) WriteTo(b []byte, to string) (time.Time, error) {
 }
 
 func (w *wire) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
-	if !w.connected(w.from(), to.Addr) {
+	if !w.packets(w.from(), to.Addr) {
 		return time.Now(), nil // lost on the way
 	}
 	return w.NodeAwareTransport.WriteToAddress(b, to)
