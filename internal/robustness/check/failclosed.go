@@ -23,6 +23,9 @@ func FailClosed(t *Tile) []Violation {
 		delete(absent, r.Actor())
 		if r.Owner.Epoch == 0 {
 			absent[r.Actor()] = r.At
+			if r.Asked > 0 { // an install may have come between the look and its record
+				absent[r.Actor()] = r.Asked
+			}
 			continue
 		}
 		copies := func(f *history.FaultInfo) bool { return f.Failover || f.Wiped }

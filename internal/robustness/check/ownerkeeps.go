@@ -9,6 +9,9 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // It is broken when an owner goes on from a position that is not its own last, when it does not put back
 // what a failover lost, or when a store takes its batch on top of something else.
 //
+// An owner that finds, by an authority put back to an older state, that it was superseded without being told
+// takes the tile again as a newcomer does, by an install under a higher epoch; that ends the comparison.
+//
 // What an owner was told, and was superseded before every replica confirmed it, may be lost: that is the
 // recovery point of the default durability. What was confirmed is judged by ConfirmedKept.
 func OwnerKeeps(t *Tile) []Violation {
@@ -26,7 +29,7 @@ func OwnerKeeps(t *Tile) []Violation {
 		if before == nil || o.Result.Position.Seq > before.Result.Position.Seq {
 			held[o.Actor()] = o
 		}
-		if before == nil || o.Kind == history.Rebase && o.Result.Position == before.Result.Position {
+		if before == nil || o.Kind == history.Rebase && o.Result.Position == before.Result.Position || replayed(o, before) {
 			continue
 		}
 		older, newer := before.Result.Position, o.Result.Position
@@ -38,6 +41,12 @@ func OwnerKeeps(t *Tile) []Violation {
 		}
 	}
 	return append(found, t.ownedAtTheEnd(held)...)
+}
+
+// replayed reports whether a claimant came back as a newcomer, by an install under a higher epoch: somebody
+// else owned the tile in between.
+func replayed(o, before *history.Operation) bool {
+	return o.Kind == history.Commit && o.Commit.Install && o.Commit.Epoch > before.Result.Position.Epoch
 }
 
 // settles reports whether an answer made its batch part of the claimant's state: an install counts when it

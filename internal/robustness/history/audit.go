@@ -55,6 +55,7 @@ func (a *Auditor) Run(ctx context.Context, tiles []fence.TileID, interval time.D
 
 // Look looks at the tiles once. The error is of the first read that failed.
 func (a *Auditor) Look(ctx context.Context, tiles []fence.TileID) error {
+	asked := a.recorder.clock()
 	cursors := make([]stream.Cursor, len(tiles))
 	for i, id := range tiles {
 		cursors[i] = stream.Cursor{Tile: id, After: a.from(id), Limit: 4 * auditOverlap}
@@ -63,7 +64,7 @@ func (a *Auditor) Look(ctx context.Context, tiles []fence.TileID) error {
 	for i := range chunks {
 		err = errors.Join(err, chunks[i].Err)
 		if chunks[i].Err == nil {
-			a.Observe(&chunks[i])
+			a.observe(&chunks[i], asked)
 		}
 	}
 	if a.authority == nil {
@@ -77,7 +78,9 @@ func (a *Auditor) Look(ctx context.Context, tiles []fence.TileID) error {
 
 // Observe records what a chunk shows that was not known. A simulation that sees every write calls it by
 // itself.
-func (a *Auditor) Observe(c *stream.Chunk) {
+func (a *Auditor) Observe(c *stream.Chunk) { a.observe(c, 0) }
+
+func (a *Auditor) observe(c *stream.Chunk, asked int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := a.tile(c.Tile)
@@ -101,7 +104,7 @@ func (a *Auditor) Observe(c *stream.Chunk) {
 	t.owner = c.Owner
 	if changed {
 		owner := ownerOf(c.Owner)
-		a.recorder.Append(Record{Client: a.client, Kind: SawOwner, Tile: c.Tile, Owner: &owner})
+		a.recorder.Append(Record{Client: a.client, Kind: SawOwner, Tile: c.Tile, Owner: &owner, Asked: asked})
 	}
 }
 

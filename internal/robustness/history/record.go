@@ -54,6 +54,7 @@ type Record struct {
 	Intent   *IntentCall   `json:"intent,omitempty"`
 	Result   *Result       `json:"result,omitempty"`
 
+	Asked    int64      `json:"asked,omitempty"` // when an auditor asked for what it saw, which may be as old; zero: At
 	Entry    *Entry     `json:"entry,omitempty"`
 	Owner    *Owner     `json:"owner,omitempty"`
 	Row      *Grant     `json:"row,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -99,6 +100,16 @@ func (w *world) living(id fence.TileID) []*claimant {
 	return living
 }
 
+// follower is a tile's warm follower; nil if it has none.
+func (w *world) follower(id fence.TileID) *claimant {
+	for _, c := range w.living(id) {
+		if c.Status().State == tile.Following {
+			return c
+		}
+	}
+	return nil
+}
+
 // server is the claimant that serves a tile, as far as it knows; the newest if several do, nil if none.
 func (w *world) server(id fence.TileID) *claimant {
 	living := w.living(id)
@@ -129,7 +140,7 @@ func (w *world) gateway(ctx context.Context, id fence.TileID, n int) {
 
 // submit sends an action once; true if it has an outcome.
 func (w *world) submit(ctx context.Context, id fence.TileID, client, action string, h *host) bool {
-	living := w.living(id)
+	living := slices.DeleteFunc(w.living(id), func(c *claimant) bool { return c.Status().State == tile.Following })
 	if len(living) == 0 {
 		return false
 	}

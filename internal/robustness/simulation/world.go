@@ -187,6 +187,10 @@ func (w *world) finish(id fence.TileID) {
 	time.Sleep(3 * time.Second)
 	w.recordFinal(id)
 	for _, c := range w.living(id) {
+		if s := c.Status(); s.State == tile.Following {
+			w.recorder.Held(c.name, id, s.Position, "") // it shows its state to nobody
+			continue
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		err := c.Inspect(ctx, func(rules tile.Rules, at fence.Position) {
 			state, _ := rules.Snapshot()
