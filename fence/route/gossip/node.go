@@ -126,7 +126,8 @@ var ErrRunTwice = errors.New("gossip: Run was called before")
 
 // Run implements route.Membership. It fails if it cannot listen; members that cannot be reached are tried
 // again for as long as it takes. When ctx is done it says farewell and returns nil, within the
-// LeaveTimeout, what Notify still takes, and a little.
+// LeaveTimeout, what Notify still takes, and a little. memberlist does not interrupt a probe that is under
+// way; it ends by itself within seconds and changes nothing.
 func (n *Node) Run(ctx context.Context) error {
 	if n.ran.Swap(true) {
 		return ErrRunTwice
