@@ -2,8 +2,6 @@ package pgfence_test
 
 import (
 	"context"
-	"runtime"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,14 +24,16 @@ type ground struct {
 	raw  string // a conditional update of one row, and nothing else
 }
 
-func newGround(b *testing.B) *ground {
+func newGround(b *testing.B) *ground { return newGroundOf(b, benchTiles, nil) }
+
+func newGroundOf(b *testing.B, tiles int, cfg *pgfence.Config) *ground {
 	b.Helper()
 	pool := newPool(b, stacktest.PostgresDB(b), func(c *pgxpool.Config) { c.MinConns, c.MaxConns = benchConns, benchConns })
-	a, err := pgfence.New(pool, nil)
+	a, err := pgfence.New(pool, cfg)
 	require.NoError(b, err)
 	require.NoError(b, a.Migrate(b.Context()))
 	_, err = pool.Exec(b.Context(), "INSERT INTO "+pgfence.DefaultTable+` (tile, epoch, contact, claim, minted_at)
-		SELECT n, 1, 'a:1', gen_random_uuid(), now() FROM generate_series(1, $1::bigint) n`, benchTiles)
+		SELECT n, 1, 'a:1', gen_random_uuid(), now() FROM generate_series(1, $1::bigint) n`, tiles)
 	require.NoError(b, err)
 	_, err = pool.Exec(b.Context(), "VACUUM ANALYZE "+pgfence.DefaultTable)
 	require.NoError(b, err)
@@ -85,34 +85,5 @@ func BenchmarkClaim(b *testing.B) {
 			_, err := g.a.Lookup(b.Context(), fence.TileID(n%benchTiles+1))
 			require.NoError(b, err)
 		}
-	})
-}
-
-// BenchmarkPromoteConcurrent compares many callers' promotions of different tiles with the bare update.
-func BenchmarkPromoteConcurrent(b *testing.B) {
-	concurrently := func(b *testing.B, call func(n int64) error) {
-		var next atomic.Int64
-		b.SetParallelism(max(1, benchConns/runtime.GOMAXPROCS(0)))
-		b.ResetTimer()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if err := call(next.Add(1) - 1); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
-	}
-	b.Run("raw-update", func(b *testing.B) {
-		g := newGround(b)
-		concurrently(b, func(n int64) error { return g.update(b.Context(), n%benchTiles+1) })
-	})
-	b.Run("promote", func(b *testing.B) {
-		g := newGround(b)
-		concurrently(b, func(n int64) error {
-			_, err := g.a.Promote(b.Context(), benchClaim(n%benchTiles+1, fence.Epoch(n/benchTiles+1)))
-			return err
-		})
 	})
 }

@@ -1,0 +1,182 @@
+package pgfence_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/pgfence"
+)
+
+const (
+	stormTiles   = 50_000
+	stormCallers = 4_000
+	rawSet       = 500
+)
+
+// BenchmarkMintStorm is many callers who want epochs at once, each by a call of its own, beside what the
+// database does bare: one row a transaction, and 500 rows a statement. Everything is durable. x-one-row and
+// x-500-rows are mints over the bare figures of the same run.
+func BenchmarkMintStorm(b *testing.B) {
+	var oneRow, manyRows float64
+	bare := func(b *testing.B) float64 {
+		rate := float64(b.N) / b.Elapsed().Seconds()
+		b.ReportMetric(rate, "mints/s")
+		return rate
+	}
+	report := func(b *testing.B) {
+		rate := bare(b)
+		if oneRow > 0 && manyRows > 0 { // not left out by -bench
+			b.ReportMetric(rate/oneRow, "x-one-row")
+			b.ReportMetric(rate/manyRows, "x-500-rows")
+		}
+	}
+	b.Run("raw-one-row", func(b *testing.B) {
+		g := newGroundOf(b, stormTiles, nil)
+		callers(b, benchConns, func(n int64) error { return g.update(b.Context(), n%stormTiles+1) })
+		oneRow = bare(b)
+	})
+	b.Run("raw-500-rows", func(b *testing.B) {
+		g := newGroundOf(b, stormTiles, nil)
+		var next atomic.Int64
+		b.ResetTimer()
+		callersUntil(b, 8, func() (bool, error) {
+			from := next.Add(rawSet) - rawSet
+			if from >= int64(b.N) {
+				return false, nil
+			}
+			return true, g.updateMany(b.Context(), from)
+		})
+		manyRows = bare(b)
+	})
+	promote := func(g *ground) func(n int64) error {
+		return func(n int64) error {
+			_, err := g.a.Promote(context.Background(), benchClaim(n%stormTiles+1, fence.Epoch(n/stormTiles+1)))
+			return err
+		}
+	}
+	b.Run("promote", func(b *testing.B) {
+		callers(b, stormCallers, promote(newGroundOf(b, stormTiles, nil)))
+		report(b)
+	})
+	b.Run("promote-alone", func(b *testing.B) {
+		callers(b, benchConns, promote(newGroundOf(b, stormTiles, &pgfence.Config{CallsAlone: true})))
+		report(b)
+	})
+	b.Run("claim-new", func(b *testing.B) {
+		g := newGroundOf(b, 1, nil)
+		callers(b, stormCallers, func(n int64) error {
+			_, err := g.a.Claim(context.Background(), benchClaim(n+2, 0))
+			return err
+		})
+		report(b)
+	})
+	b.Run("claim-many", func(b *testing.B) {
+		g := newGroundOf(b, 1, nil)
+		claims := make([]fence.Claim, b.N)
+		for i, n := range rand.Perm(b.N) {
+			claims[i] = benchClaim(int64(n)+2, 0)
+		}
+		b.ResetTimer()
+		for _, r := range g.a.ClaimMany(b.Context(), claims) {
+			require.NoError(b, r.Err)
+		}
+		report(b)
+	})
+}
+
+// updateMany is the bare statement of 500 rows.
+func (g *ground) updateMany(ctx context.Context, from int64) error {
+	tiles, contacts, ids := make([]int64, rawSet), make([]string, rawSet), make([]pgtype.UUID, rawSet)
+	for i := range tiles {
+		tiles[i], contacts[i] = (from+int64(i))%stormTiles+1, "b:1"
+		ids[i] = pgtype.UUID{Bytes: fence.NewClaimID(), Valid: true}
+	}
+	_, err := g.pool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+` t SET epoch = t.epoch + 1, contact = v.contact, claim = v.claim
+		FROM unnest($1::bigint[], $2::text[], $3::uuid[]) v (tile, contact, claim) WHERE t.tile = v.tile AND t.epoch >= 1`, tiles, contacts, ids)
+	return err
+}
+
+// callers makes b.N calls, numbered from 0, by so many at once.
+func callers(b *testing.B, count int, call func(n int64) error) {
+	b.Helper()
+	var next atomic.Int64
+	b.ResetTimer()
+	callersUntil(b, count, func() (bool, error) {
+		n := next.Add(1) - 1
+		if n >= int64(b.N) {
+			return false, nil
+		}
+		return true, call(n)
+	})
+}
+
+func callersUntil(b *testing.B, count int, call func() (more bool, err error)) {
+	b.Helper()
+	var wg sync.WaitGroup
+	for range count {
+		wg.Go(func() {
+			for more := true; more; {
+				var err error
+				if more, err = call(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+}
+
+// BenchmarkLoneMint is one caller's latency, call by call beside a bare round trip: p50 and p99 of both, and
+// the ratio of the latter.
+func BenchmarkLoneMint(b *testing.B) {
+	b.Run("claim-new", func(b *testing.B) {
+		g := newGround(b)
+		lone(b, g, func(n int64) error {
+			_, err := g.a.Claim(context.Background(), benchClaim(benchTiles+n+1, 0))
+			return err
+		})
+	})
+	b.Run("promote", func(b *testing.B) {
+		g := newGroundOf(b, benchTiles+b.N, nil)
+		lone(b, g, func(n int64) error {
+			_, err := g.a.Promote(context.Background(), benchClaim(benchTiles+n+1, 1))
+			return err
+		})
+	})
+}
+
+// lone alternates bare updates of the first tiles with calls.
+func lone(b *testing.B, g *ground, call func(n int64) error) {
+	b.Helper()
+	raw, ours := make([]time.Duration, b.N), make([]time.Duration, b.N)
+	b.ResetTimer()
+	for n := range b.N {
+		began := time.Now()
+		require.NoError(b, g.update(b.Context(), int64(n%benchTiles)+1))
+		between := time.Now()
+		require.NoError(b, call(int64(n)))
+		raw[n], ours[n] = between.Sub(began), time.Since(between)
+	}
+	b.StopTimer()
+	slices.Sort(raw)
+	slices.Sort(ours)
+	at := func(sorted []time.Duration, percent int) float64 {
+		return float64(sorted[len(sorted)*percent/100].Nanoseconds())
+	}
+	b.ReportMetric(at(raw, 50), "raw-p50-ns")
+	b.ReportMetric(at(ours, 50), "p50-ns")
+	b.ReportMetric(at(raw, 99), "raw-p99-ns")
+	b.ReportMetric(at(ours, 99), "p99-ns")
+	b.ReportMetric(at(ours, 99)/at(raw, 99), "x-raw-p99")
+}
