@@ -26,10 +26,10 @@ func OwnerKeeps(t *Tile) []Violation {
 			continue
 		}
 		before := held[o.Actor()]
-		if before == nil || o.Result.Position.Seq > before.Result.Position.Seq {
+		if before == nil || replayed(o, before) || o.Result.Position.Seq > before.Result.Position.Seq {
 			held[o.Actor()] = o
 		}
-		if before == nil || o.Kind == history.Rebase && o.Result.Position == before.Result.Position || replayed(o, before) {
+		if before == nil || replayed(o, before) || o.Kind == history.Rebase && o.Result.Position == before.Result.Position {
 			continue
 		}
 		older, newer := before.Result.Position, o.Result.Position
