@@ -318,7 +318,7 @@ func TestPageShowsAFault(t *testing.T) {
 	b.until(`document.querySelector("#chaos-kind").textContent === "owner killed"`)
 	b.until(`document.querySelector("#chaos-state").textContent === "1 tile not well yet"`)
 	b.until(`document.querySelector("#owners .hurt em").textContent === "killed"`)
-	b.until(`document.querySelectorAll("#chaos-systems i").length === 3`)
+	b.until(`document.querySelectorAll("#systems i").length === 3`)
 	b.until(`document.querySelector("#log li.fault .number").textContent === "fault 3"`)
 
 	over := fault

@@ -25,11 +25,11 @@ export class ChaosCard {
 
   /** Shows what the servers say; now is the time by their clock. */
   show(chaos, now) {
-    $("chaos").hidden = !chaos;
+    $("chaos").hidden = $("systems").hidden = !chaos;
     if (!chaos) return;
     this.#systems(chaos);
     const f = chaos.fault, state = f ? phase(f) : "calm";
-    $("chaos").dataset.state = state;
+    $("chaos").dataset.state = $("systems").dataset.state = state;
     $("chaos").classList.toggle("open-ended", state === "hit" && !f.lasts);
     write($("chaos-number"), f ? `fault ${f.id}` : "no fault yet");
     write($("chaos-seed"), `seed ${chaos.seed}`);
@@ -52,7 +52,7 @@ export class ChaosCard {
   }
 
   #systems({ systems, fault }) {
-    const list = $("chaos-systems"), hurt = fault && !fault.over ? fault : {};
+    const list = $("systems"), hurt = fault && !fault.over ? fault : {};
     for (const s of systems ?? []) {
       let row = this.systems.get(s.name);
       if (!row) {
