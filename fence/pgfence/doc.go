@@ -12,12 +12,22 @@
 //
 // An Authority is a fence.Authority and promises what that promises. A tile is one row. A claim, promotion
 // or release is one transaction in one network round trip: the conditional write, then a look at the row
-// as it left it. So the loser of a race learns the winner in the round trip it lost in. Each statement
-// names its one row by primary key and carries its condition itself, so that a database which shards the
-// table by tile (Citus: SELECT create_distributed_table('tilefence_tiles', 'tile') and
-// create_reference_table('tilefence_tiles_floor') after Migrate) keeps it on one shard. List and Retire,
-// which are for operators, ask every shard. Losing costs the database no lock that outlasts the winner's, and no disk write,
-// unless both were in flight at the same moment.
+// as it left it. So the loser of a race learns the winner in the round trip it lost in. Losing costs the
+// database no lock that outlasts the winner's, and no disk write, unless both were in flight at the same
+// moment.
+//
+// Calls that arrive while Config.Lanes transactions are under way gather, and go together in the next, up
+// to Config.SetSize of one kind in set-based statements, each row under its own condition. A call that
+// finds a lane free goes at once and alone, so nobody waits for company; a thousand that come at the same
+// moment, as when a host dies, take a few round trips. Who is in a set makes no difference to anybody's
+// outcome: a set that the server refuses is split into its calls, and a ctx that ends takes its own call out
+// and no other.
+//
+// Each statement names its rows by primary key and carries its conditions itself, so that a database which
+// shards the table by tile (Citus: SELECT create_distributed_table('tilefence_tiles', 'tile') and
+// create_reference_table('tilefence_tiles_floor') after Migrate) can keep it on one shard; Config.ShardOf
+// keeps sets on one. With tables partitioned by PostgreSQL itself this is tested; with Citus and Aurora
+// Limitless it is not. List and Retire, which are for operators, ask every shard.
 //
 // An epoch is as durable as a commit is: leave fsync and synchronous_commit on. Where the database can
 // fail over to a replica that is behind, or be restored from a backup, rows can go back in time; Above in
@@ -35,7 +45,8 @@
 // copy can still be on its way at that time. It cannot hurt: the epoch it expects is gone by then.
 //
 // A server that accepts connections and never answers is only noticed when ctx ends: always give ctx a
-// deadline, and the pool a connect_timeout.
+// deadline, and the pool a connect_timeout. A ctx that ends while a call gathers gives ErrNotApplied, one
+// that ends later ErrUnknownOutcome.
 //
 // # Configuration of the server
 //
@@ -52,8 +63,10 @@
 //
 // # Concurrency
 //
-// An Authority is safe for concurrent use; it has no state but the pool, which stays the caller's to
-// size and to close. A call holds one connection for its round trip.
+// An Authority is safe for concurrent use. The pool stays the caller's to size and to close. Up to twice
+// Config.Lanes connections are in use at once, half of them for lookups, and for every second that the
+// server leaves one without an answer another. There is nothing to close: an Authority has goroutines only
+// while calls are in progress.
 //
 // # Testing
 //

@@ -277,3 +277,43 @@ func rawOpen(t *testing.T, path string) *sql.Conn {
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
+
+// A file of an earlier release keeps its rows and its epochs.
+func TestOpenOlderFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs.db")
+	first, err := os.ReadFile("migrations/0001_tiles.sql")
+	require.NoError(t, err)
+	for _, sql := range []string{string(first), "PRAGMA user_version = 1",
+		"INSERT INTO tilefence_tiles VALUES (1, 5, 'a:1', randomblob(16), 1000), (2, 3, NULL, randomblob(16), 1000)"} {
+		_, err := rawOpen(t, path).ExecContext(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	a := open(t, path, nil)
+	grants, err := a.List(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, grants, 2)
+	require.Equal(t, "a:1", grants[0].Contact)
+	require.EqualValues(t, 5, grants[0].Mints)
+	require.EqualValues(t, 1000, grants[0].Minted)
+	n, err := a.Retire(t.Context(), time.Hour, 10)
+	require.NoError(t, err)
+	require.Zero(t, n, "released at the migration, as far as anybody knows")
+	n, err = a.Retire(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	c := claimOf("b:1")
+	c.Tile = 2
+	g, err := a.Claim(t.Context(), c)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, g.Epoch)
+}
+
+// Without the floor nobody can say from where a new tile may start.
+func TestFloorMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs.db")
+	a := open(t, path, nil)
+	_, err := rawOpen(t, path).ExecContext(t.Context(), "DELETE FROM tilefence_floor")
+	require.NoError(t, err)
+	_, err = a.Claim(t.Context(), claimOf("a:1"))
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+}

@@ -10,8 +10,8 @@
 //
 // # Guarantees
 //
-// An Authority is a fence.Authority and promises what that promises, with the same statements as package
-// pgfence. Several processes on one machine may open the same file, which must be on a local disk:
+// An Authority is a fence.Authority and promises what that promises, with statements like those of package
+// pgfence. Every process that uses a file must run a release that knows retirement before Retire is called. Several processes on one machine may open the same file, which must be on a local disk:
 // network file systems do not lock reliably.
 //
 // By default a grant is on the disk before it is returned (write-ahead log, synchronous=FULL).
