@@ -41,6 +41,11 @@ type Config struct {
 	// Stack is a running stack with own addresses to use. Nil starts one.
 	Stack *devstack.Stack
 
+	// Followers gives every tile of every run a warm follower, which takes it when its owner falls silent: sooner
+	// than the supervisor would, and whenever the machine makes it look so. Otherwise the seed decides for
+	// each run whether there are any.
+	Followers bool
+
 	// Brief makes every fault last as short as it can.
 	Brief bool
 

@@ -17,7 +17,7 @@ import (
 
 // Where a worker takes orders, beside intents.
 const (
-	pathOwn       = "/robustness/own"       // POST ?tile=
+	pathOwn       = "/robustness/own"       // POST ?tile=&follow=
 	pathStatus    = "/robustness/status"    // GET: []tileStatus
 	pathHeld      = "/robustness/held"      // GET ?tile=: heldState
 	pathAccidents = "/robustness/accidents" // POST ?server=redis|postgres&answers=&requests=, in thousandths
@@ -46,7 +46,7 @@ func (w *worker) handler() http.Handler {
 	mux.HandleFunc("POST "+pathOwn, func(rw http.ResponseWriter, r *http.Request) {
 		id, err := fence.ParseTileID(r.FormValue("tile"))
 		if err == nil {
-			err = w.own(id)
+			err = w.own(id, r.FormValue("follow") != "")
 		}
 		answer(rw, nil, err)
 	})
@@ -124,6 +124,10 @@ func newController() *controller {
 
 func (c *controller) own(ctx context.Context, contact string, id fence.TileID) error {
 	return c.ask(ctx, http.MethodPost, contact, pathOwn, url.Values{"tile": {id.String()}}, nil)
+}
+
+func (c *controller) follow(ctx context.Context, contact string, id fence.TileID) error {
+	return c.ask(ctx, http.MethodPost, contact, pathOwn, url.Values{"tile": {id.String()}, "follow": {"yes"}}, nil)
 }
 
 func (c *controller) accidents(ctx context.Context, contact, server string, answers, requests int) error {

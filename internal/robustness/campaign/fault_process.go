@@ -16,7 +16,9 @@ func processFaults() []*Fault {
 	return []*Fault{
 		{Name: "owner-paused", About: "SIGSTOP of a worker with tiles, SIGCONT after others have taken them over", hold: seconds(1.5, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
-				return pause(r.owner(r.tile()).proc)
+				w := r.owner(r.tile())
+				r.orphans = r.supervisor.of(w)
+				return pause(w.proc)
 			}},
 		{Name: "owner-killed", About: "SIGKILL of a worker with tiles", hold: seconds(2, 3),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
@@ -95,6 +97,7 @@ func (r *run) killWorkers(victims ...*workerSlot) (string, func(context.Context)
 	var errs []error
 	for _, w := range victims {
 		names = append(names, w.name)
+		r.orphans = append(r.orphans, r.supervisor.of(w)...)
 		errs = append(errs, w.proc.Signal(os.Kill))
 	}
 	heal := func(ctx context.Context) error {

@@ -44,6 +44,7 @@ type run struct {
 	supervisor *supervisor
 	traffic    *traffic
 	observers  *observers
+	orphans    []fence.TileID // tiles of the owners that the fault silences
 }
 
 // ground is what runs share: the servers and the campaign's own connections to them.
@@ -83,8 +84,8 @@ type Result struct {
 	Operations int
 	Records    int
 	Silence    time.Duration   // the longest that any tile answered nobody, from the fault on
-	Detection  []time.Duration // of killed owners: from the kill to the order to take over
-	Takeover   []time.Duration // from the order to serving
+	Detection  []time.Duration // of silenced owners' tiles: from the fault to the first claim
+	Takeover   []time.Duration // from the claim to serving
 }
 
 // Failed reports whether the run found something.
@@ -180,7 +181,7 @@ func (r *run) setUp(ctx context.Context) (stop func(), err error) {
 	}
 	r.supervisor = &supervisor{control: r.control, workers: r.workers, rng: rand.New(rand.NewPCG(r.seed, 1)),
 		takeFrozen: r.fault.frozen || r.rng.IntN(2) == 0, rebalance: r.fault.moves || r.rng.IntN(3) == 0,
-		tiles: map[fence.TileID]*placement{}}
+		followers: r.cfg.Followers || r.rng.IntN(2) == 0, tiles: map[fence.TileID]*placement{}}
 	for i, id := range r.tiles {
 		r.supervisor.tiles[id] = &placement{}
 		if err := r.supervisor.order(ctx, id, r.workers[i%len(r.workers)]); err != nil {
@@ -377,22 +378,29 @@ func (r *run) judge(result *Result, faultAt int64) error {
 	return nil
 }
 
-// timeTakeovers measures the take-overs of owners that were silent: until the supervisor said so, and from
-// then until their successors served.
+// timeTakeovers measures how the tiles of silenced owners changed hands: until somebody began to claim them,
+// and from then until their successors served.
 func (r *run) timeTakeovers(h *history.History, faultAt int64, result *Result) {
-	for _, t := range r.supervisor.takeovers {
-		if t.ordered < faultAt {
+	for _, id := range r.orphans {
+		claimed := firstLife(h, id, tile.Claiming, faultAt)
+		if claimed == history.Never {
 			continue
 		}
-		result.Detection = append(result.Detection, time.Duration(t.ordered-faultAt))
-		for i := range h.Records {
-			rec := &h.Records[i]
-			if rec.Kind == history.Life && rec.Tile == t.tile && rec.At > t.ordered && rec.Life.State == tile.Serving.String() {
-				result.Takeover = append(result.Takeover, time.Duration(rec.At-t.ordered))
-				break
-			}
+		result.Detection = append(result.Detection, time.Duration(claimed-faultAt))
+		if served := firstLife(h, id, tile.Serving, claimed); served != history.Never {
+			result.Takeover = append(result.Takeover, time.Duration(served-claimed))
 		}
 	}
+}
+
+// firstLife is when a processor of a tile first entered a state after a time; history.Never if none did.
+func firstLife(h *history.History, id fence.TileID, s tile.State, after int64) int64 {
+	for i := range h.Records {
+		if r := &h.Records[i]; r.Kind == history.Life && r.Tile == id && r.At > after && r.Life.State == s.String() {
+			return r.At
+		}
+	}
+	return history.Never
 }
 
 // newHistory makes a file for one process's records.

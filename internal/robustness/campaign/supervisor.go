@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Times of the supervisor.
@@ -31,11 +31,11 @@ type supervisor struct {
 	rng     *rand.Rand
 
 	takeFrozen bool // also take tiles from owners that answer but do not get on
+	followers  bool // every tile has a warm follower, which may take it by itself
 
 	mu        sync.Mutex
 	rebalance bool // move tiles for no reason
 	tiles     map[fence.TileID]*placement
-	takeovers []takeover
 }
 
 // placement is where a tile is thought to be.
@@ -44,13 +44,9 @@ type placement struct {
 	ordered time.Time
 	status  tileStatus
 	frozen  time.Time // since when it has been seen pending; zero if it is not
-}
 
-// takeover is an order given because a worker was silent.
-type takeover struct {
-	tile    fence.TileID
-	from    *workerSlot
-	ordered int64 // history.Monotonic
+	follower *workerSlot // where a warm follower was last seen or ordered
+	followed time.Time
 }
 
 func (s *supervisor) run(ctx context.Context) {
@@ -103,7 +99,16 @@ func (s *supervisor) heard(w *workerSlot, all []tileStatus) {
 		found[t.Tile] = t
 	}
 	for id, p := range s.tiles {
-		if p.worker != w {
+		switch t, known := found[id]; {
+		case known && t.State == tile.Following.String():
+			p.follower, p.followed = w, w.heard
+			if p.worker != w {
+				continue
+			}
+		case p.worker == w:
+		case known && t.State == tile.Serving.String() && t.Epoch > p.status.Epoch: // a follower took it
+			*p = placement{worker: w, ordered: p.ordered}
+		default:
 			continue
 		}
 		p.status = found[id] // none: the worker is a new one and does not know of it
@@ -127,16 +132,30 @@ func (s *supervisor) place(ctx context.Context) {
 			to = s.choose(p.worker)
 		}
 		if to != nil {
-			if p.worker != nil && why == "silent" {
-				s.takeovers = append(s.takeovers, takeover{tile: id, from: p.worker, ordered: history.Monotonic()})
-			}
 			*p = placement{worker: to, ordered: time.Now()}
 		}
+		follower := s.wantsFollower(p)
 		s.mu.Unlock()
 		if to != nil {
 			_ = s.control.own(ctx, to.contact, id) // another look tells whether it arrived
 		}
+		if follower != nil {
+			_ = s.control.follow(ctx, follower.contact, id) // the same
+		}
 	}
+}
+
+// wantsFollower picks a worker to follow a tile that serves and that nobody has followed lately.
+func (s *supervisor) wantsFollower(p *placement) *workerSlot {
+	if !s.followers || p.worker == nil || p.status.State != tile.Serving.String() || time.Since(p.followed) < silentFor {
+		return nil
+	}
+	w := s.choose(p.worker)
+	if w == nil || w == p.worker {
+		return nil
+	}
+	p.follower, p.followed = w, time.Now()
+	return w
 }
 
 // whyMove says why a tile needs another owner; empty if it does not.
@@ -148,7 +167,8 @@ func (s *supervisor) whyMove(p *placement) string {
 		return "silent"
 	case time.Since(p.ordered) < orderGrace && (p.status.State == "" || p.status.Err == ""):
 		return "" // it has just been told
-	case p.status.State == "", p.status.State == "stood down", p.status.State == "stopped":
+	case p.status.State == "", p.status.State == tile.StoodDown.String(), p.status.State == tile.Stopped.String(),
+		p.status.State == tile.Following.String() && time.Since(p.ordered) > orderGrace:
 		return "ended"
 	case s.takeFrozen && !p.frozen.IsZero() && time.Since(p.frozen) > pendingFor:
 		return "frozen"
@@ -181,7 +201,7 @@ func (s *supervisor) move(ctx context.Context) {
 	id := ids[s.rng.IntN(len(ids))]
 	p := s.tiles[id]
 	var to *workerSlot
-	if p.worker != nil && p.status.State == "serving" {
+	if p.worker != nil && p.status.State == tile.Serving.String() {
 		if to = s.choose(p.worker); to == p.worker {
 			to = nil
 		}
@@ -216,6 +236,13 @@ func (s *supervisor) where(id fence.TileID) *workerSlot {
 	return s.tiles[id].worker
 }
 
+// of lists the tiles of a worker.
+func (s *supervisor) of(w *workerSlot) []fence.TileID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(s.sorted(), func(id fence.TileID) bool { return s.tiles[id].worker != w })
+}
+
 // serving returns nil when every tile serves and none is frozen.
 func (s *supervisor) serving() error {
 	s.mu.Lock()
@@ -227,7 +254,7 @@ func (s *supervisor) serving() error {
 			return fmt.Errorf("tile %s has no owner", id)
 		case time.Since(p.worker.heard) > silentFor:
 			return fmt.Errorf("tile %s: %s does not answer", id, p.worker.name)
-		case p.status.State != "serving" || p.status.Pending:
+		case p.status.State != tile.Serving.String() || p.status.Pending:
 			return fmt.Errorf("tile %s: %s", id, p)
 		}
 	}

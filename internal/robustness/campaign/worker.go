@@ -133,11 +133,15 @@ func (w *worker) connect(ctx context.Context) error {
 	return err
 }
 
-// own starts a processor that takes the tile from whoever has it, unless one is at work.
-func (w *worker) own(id fence.TileID) error {
+// own makes the tile's processor take it from whoever has it: the follower at work, or a new one. With follow,
+// a follower is started instead, unless a processor is at work.
+func (w *worker) own(id fence.TileID, follow bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if o := w.tiles[id]; o != nil && !o.hasEnded() {
+		if !follow {
+			o.processor.TakeOver(tile.Ordered) // ignored unless it follows
+		}
 		return nil
 	}
 	w.runs++
@@ -145,7 +149,7 @@ func (w *worker) own(id fence.TileID) error {
 	seams := tile.Seams{Authority: w.recorder.Authority(client, w.seams.Authority),
 		Store: w.recorder.Store(client, w.seams.Store), Log: w.seams.Log}
 	p, err := tile.New(id, w.cfg.Contact, seams, &register{}, &tile.Config{
-		TickInterval: w.cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5, TakeOver: true,
+		TickInterval: w.cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5, TakeOver: true, Follow: follow,
 		Hooks: w.recorder.Hooks(client, w.cfg.Contact, tile.Hooks{}),
 	})
 	if err != nil {

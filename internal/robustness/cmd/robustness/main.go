@@ -1,7 +1,7 @@
 // Command robustness breaks a running system in every way it knows, again and again, and checks from the
 // recorded histories that every promise was kept.
 //
-//	robustness [-duration 10m] [-seed N] [-fault name[,name...]] [-report file] [-dir directory]
+//	robustness [-duration 10m] [-seed N] [-fault name[,name...]] [-followers] [-report file] [-dir directory]
 //
 // Without -duration every fault (or every one named) comes once. A line for each run goes to standard
 // error; the report, Markdown, to the file. It starts its own servers, on loopback, and needs root for the
@@ -32,6 +32,7 @@ func run() int {
 	flag.DurationVar(&cfg.Duration, "duration", 0, "how long new runs are begun; 0: every fault once")
 	flag.Uint64Var(&cfg.Seed, "seed", 0, "what decides; 0: draw one")
 	flag.StringVar(&cfg.Dir, "dir", "", "where the histories of failed runs are kept")
+	flag.BoolVar(&cfg.Followers, "followers", false, "give every tile a warm follower in every run; else in half of them")
 	names := flag.String("fault", "", "the faults to choose from, separated by commas; empty: all")
 	report := flag.String("report", "", "file to write the report to")
 	flag.Parse()
