@@ -26,6 +26,7 @@ type hostLine struct {
 	cut            atomic.Bool
 	promoted, lost atomic.Int64
 	slow           time.Duration // what a promotion takes
+	rival          fence.Grant   // if it has an epoch, whom every promotion loses to
 }
 
 func (l *hostLine) seams() tile.Seams { return l.of(l.w.seams()) }
@@ -49,6 +50,9 @@ type hostLineAuthority struct {
 func (a *hostLineAuthority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	if err := a.l.check(c.Tile); err != nil {
 		return fence.Grant{}, err
+	}
+	if a.l.rival.Epoch > 0 {
+		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: a.l.rival}
 	}
 	time.Sleep(a.l.slow)
 	g, err := a.Authority.Promote(ctx, c)
@@ -379,6 +383,53 @@ func TestHostHandsOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestHostAcceptsWithoutWaitingBehindAStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		dead := &hostLine{w: w}
+		a, giver := w.hostAt("a:1", dead.seams(), tile.HostConfig{}), w.host("giver:1", tile.HostConfig{})
+		b := w.host("b:1", tile.HostConfig{Promotions: 4, PromotionRate: 1, Tile: untilTold})
+		ids := tiles(31)
+		require.NoError(t, a.Own(ids[1:]...))
+		require.NoError(t, giver.Own(testTile))
+		require.NoError(t, a.Await(t.Context(), ids[1:]...))
+		require.NoError(t, giver.Await(t.Context(), testTile))
+		b.follow(t, ids)
+		dead.cut.Store(true)
+		assert.Equal(t, 30, b.Suspect("a:1")) // half a minute of take-overs
+		time.Sleep(time.Second)
+		s, _ := giver.TileStatus(testTile)
+		asked := time.Now()
+		require.NoError(t, b.Accept(t.Context(), tile.Handover{Tile: testTile, Epoch: s.Epoch, Position: s.Position, From: "giver:1", To: "b:1"}))
+		assert.Less(t, time.Since(asked), 100*time.Millisecond)
+		dead.cut.Store(false)
+		for _, h := range []*runningHost{a, b, giver} {
+			h.end(t)
+		}
+	})
+}
+
+func TestHostAcceptSaysWhenItsFollowerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.host("a:1", tile.HostConfig{})
+		b := w.hostAt("b:1", (&hostLine{w: w, rival: fence.Grant{Tile: testTile, Epoch: 9, Contact: "z:1"}}).seams(), tile.HostConfig{})
+		require.NoError(t, a.Own(testTile))
+		require.NoError(t, a.Await(t.Context(), testTile))
+		b.follow(t, []fence.TileID{testTile})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := b.Accept(ctx, tile.Handover{Tile: testTile, Epoch: 1, From: "a:1", To: "b:1"})
+		lost, ok := errors.AsType[*fence.LostError](err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, "z:1", lost.Current.Contact)
+		s, _ := b.TileStatus(testTile)
+		assert.Equal(t, tile.Following, s.State, "it follows on")
+		a.end(t)
+		b.end(t)
+	})
 }
 
 func TestHostGoesOnServingWhenTheSuccessorRefuses(t *testing.T) {
