@@ -40,6 +40,11 @@ type heldState struct {
 	Digest   string
 }
 
+// taking reports whether the processor is on its way to a tile.
+func (t *tileStatus) taking() bool {
+	return t.State == tile.Claiming.String() || t.State == tile.Replaying.String() || t.State == tile.Installing.String()
+}
+
 func (w *worker) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(tilehttp.Path, tilehttp.Handler(w))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -292,25 +293,23 @@ func (r *run) atRest(ctx context.Context, id fence.TileID) error {
 	return nil
 }
 
-// recordFinal records how everything ended.
+// ending is how a tile ended, as its owner and the stores have it.
+type ending struct {
+	at    fence.Position
+	held  heldState
+	final history.FinalTile
+}
+
+// recordFinal records how everything ended. The workers are paused meanwhile: a take-over that was still under
+// way would change what has just been recorded.
 func (r *run) recordFinal(ctx context.Context) error {
+	endings := map[fence.TileID]*ending{}
+	if err := await(ctx, r.cfg.ServeWithin, "reading how everything ended", func() error { return r.readEndings(ctx, endings) }); err != nil {
+		return err
+	}
 	for _, id := range r.tiles {
-		var held heldState
-		var final history.FinalTile
-		err := await(ctx, r.cfg.ServeWithin, "reading how tile "+id.String()+" ended", func() (err error) {
-			if held, err = r.control.held(ctx, r.supervisor.where(id).contact, id); err == nil {
-				final, err = r.finalOf(ctx, id)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		at, err := fence.ParsePosition(held.Position)
-		if err != nil {
-			return err
-		}
-		r.recorder.Held("owner", id, at, held.Digest)
+		e := endings[id]
+		r.recorder.Held("owner", id, e.at, e.held.Digest)
 		for _, w := range r.observers.watchers {
 			at, digest := w.at(id)
 			r.recorder.Held(w.name, id, at, digest)
@@ -318,9 +317,55 @@ func (r *run) recordFinal(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
 		}
-		r.recorder.Final(id, final)
+		r.recorder.Final(id, e.final)
 	}
 	return nil
+}
+
+// readEndings reads all tiles while nothing moves. On nil the workers stay paused; otherwise they go on.
+func (r *run) readEndings(ctx context.Context, endings map[fence.TileID]*ending) (err error) {
+	if err := r.supervisor.serving(); err != nil {
+		return err
+	}
+	for _, id := range r.tiles {
+		if err := r.atRest(ctx, id); err != nil {
+			return err
+		}
+		e := &ending{}
+		if e.held, err = r.control.held(ctx, r.supervisor.where(id).contact, id); err != nil {
+			return err
+		}
+		if e.at, err = fence.ParsePosition(e.held.Position); err != nil {
+			return err
+		}
+		endings[id] = e
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.signalWorkers(syscall.SIGCONT))
+		}
+	}()
+	if err := r.signalWorkers(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	time.Sleep(r.cfg.Tick) // what they sent before may be on its way
+	for id, e := range endings {
+		if e.final, err = r.finalOf(ctx, id); err != nil {
+			return err
+		}
+		if e.final.End != history.Position(e.at) || e.final.Row.Epoch > e.final.Owner.Epoch {
+			return fmt.Errorf("tile %s has moved from %s to %s, epoch %d is minted", id, e.at, e.final.End, e.final.Row.Epoch)
+		}
+	}
+	return nil
+}
+
+func (r *run) signalWorkers(sig os.Signal) error {
+	var errs []error
+	for _, w := range r.workers {
+		errs = append(errs, w.proc.Signal(sig))
+	}
+	return errors.Join(errs...)
 }
 
 // finalOf reads a tile from the stores as a new owner would.

@@ -23,6 +23,7 @@ type workerSlot struct {
 	proc    *devstack.Process
 	logs    []string  // of all its processes
 	heard   time.Time // last sign of life; guarded by supervisor.mu
+	taking  bool      // some tile, when last heard; guarded by supervisor.mu
 }
 
 // newWorkerSlot makes the place of a worker on a host of its own.

@@ -93,7 +93,7 @@ func (s *supervisor) look(ctx context.Context) {
 func (s *supervisor) heard(w *workerSlot, all []tileStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.heard = time.Now()
+	w.heard, w.taking = time.Now(), slices.ContainsFunc(all, func(t tileStatus) bool { return t.taking() })
 	found := map[fence.TileID]tileStatus{}
 	for _, t := range all {
 		found[t.Tile] = t
@@ -247,6 +247,11 @@ func (s *supervisor) of(w *workerSlot) []fence.TileID {
 func (s *supervisor) serving() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, w := range s.workers {
+		if w.taking && time.Since(w.heard) <= silentFor {
+			return fmt.Errorf("%s is taking a tile", w.name)
+		}
+	}
 	for _, id := range s.sorted() {
 		p := s.tiles[id]
 		switch {
