@@ -230,3 +230,30 @@ func TestRetireMany(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3000, g.Epoch, "above 2999, the highest that was retired")
 }
+
+// The floor is for rows that a claim inserts. A retry, by a process that has not met the floor yet, leaves the
+// row of the first attempt as it is, though others were retired above it meanwhile.
+func TestRetryIsNotRaised(t *testing.T) {
+	s := newScene(t)
+	claims := []fence.Claim{claimOf(tile, "a:1"), claimOf(tile+1, "a:1")}
+	first := s.direct.ClaimMany(t.Context(), claims)
+	high := claimOf(tile+2, "a:1")
+	high.Above = 6
+	g, err := s.direct.Claim(t.Context(), high)
+	require.NoError(t, err)
+	require.NoError(t, s.direct.Release(t.Context(), g))
+	n, err := s.direct.Retire(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+
+	require.Equal(t, first, s.a.ClaimMany(t.Context(), claims))
+	g, err = s.a.Claim(t.Context(), claims[0])
+	require.NoError(t, err)
+	require.Equal(t, first[0].Grant, g)
+	// One that has no row starts above, next to one that has.
+	fresh := claimOf(tile+3, "a:1")
+	results := s.a.ClaimMany(t.Context(), []fence.Claim{claims[0], fresh})
+	require.Equal(t, first[0], results[0])
+	require.NoError(t, results[1].Err)
+	require.EqualValues(t, 8, results[1].Grant.Epoch)
+}
