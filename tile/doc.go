@@ -5,6 +5,8 @@
 //	go func() { ended <- p.Run(ctx) }()
 //	outcome, err := p.Submit(ctx, tile.Intent{Tile: id, ActionID: "a1", Actor: "ann", Body: body})
 //
+// A Host runs the tiles of a whole process, thousands of them, and moves them between processes.
+//
 // A game implements Rules: Resolve decides what happens in a tick, Apply folds what was committed. Package
 // tile/region gives a tile's ground from H3; tile/tilehttp carries intents between processes.
 //

@@ -139,7 +139,7 @@ func (h *Host) runOnce(t *hosted) error {
 		return err
 	}
 	if !p.cfg.Follow {
-		h.takeTurn(life, t)
+		h.takeTurn(life, t, p.cfg.TakeOver)
 	}
 	err = p.Run(life) // also when life is over: it answers those who came meanwhile
 	h.finishPromotion(t)
@@ -169,8 +169,12 @@ func (h *Host) equip(t *hosted) (*TileProcessor, context.Context, error) {
 
 // takeTurn waits until the pacer lets a tile be claimed; its turn ends when it serves. A follower comes by
 // way of pace instead.
-func (h *Host) takeTurn(life context.Context, t *hosted) {
-	done, err := h.turn(life, t.tile, 0, 0, heatClass(0))
+func (h *Host) takeTurn(life context.Context, t *hosted, takeOver bool) {
+	class := heatClass(0)
+	if takeOver {
+		class = urgentClass // somebody asked for it: TakeOver or Accept
+	}
+	done, err := h.turn(life, t.tile, 0, 0, class)
 	if err != nil {
 		return // life is over
 	}

@@ -391,19 +391,22 @@ func TestHostAcceptsWithoutWaitingBehindAStorm(t *testing.T) {
 		dead := &hostLine{w: w}
 		a, giver := w.hostAt("a:1", dead.seams(), tile.HostConfig{}), w.host("giver:1", tile.HostConfig{})
 		b := w.host("b:1", tile.HostConfig{Promotions: 4, PromotionRate: 1, Tile: untilTold})
-		ids := tiles(31)
-		require.NoError(t, a.Own(ids[1:]...))
-		require.NoError(t, giver.Own(testTile))
-		require.NoError(t, a.Await(t.Context(), ids[1:]...))
-		require.NoError(t, giver.Await(t.Context(), testTile))
-		b.follow(t, ids)
+		ids := tiles(32)
+		warm, cold := ids[0], ids[31]
+		require.NoError(t, a.Own(ids[1:31]...))
+		require.NoError(t, giver.Own(warm, cold))
+		require.NoError(t, a.Await(t.Context(), ids[1:31]...))
+		require.NoError(t, giver.Await(t.Context(), warm, cold))
+		b.follow(t, ids[:31])
 		dead.cut.Store(true)
 		assert.Equal(t, 30, b.Suspect("a:1")) // half a minute of take-overs
 		time.Sleep(time.Second)
-		s, _ := giver.TileStatus(testTile)
-		asked := time.Now()
-		require.NoError(t, b.Accept(t.Context(), tile.Handover{Tile: testTile, Epoch: s.Epoch, Position: s.Position, From: "giver:1", To: "b:1"}))
-		assert.Less(t, time.Since(asked), 100*time.Millisecond)
+		for _, id := range []fence.TileID{warm, cold} {
+			s, _ := giver.TileStatus(id)
+			asked := time.Now()
+			require.NoError(t, b.Accept(t.Context(), tile.Handover{Tile: id, Epoch: s.Epoch, Position: s.Position, From: "giver:1", To: "b:1"}))
+			assert.Less(t, time.Since(asked), 100*time.Millisecond)
+		}
 		dead.cut.Store(false)
 		for _, h := range []*runningHost{a, b, giver} {
 			h.end(t)
