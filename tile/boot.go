@@ -69,7 +69,7 @@ func (p *TileProcessor) bootOnce(ctx context.Context, warm bool) error {
 		return errStartOver // the authority had forgotten epochs: mint above the stream's
 	}
 	if p.position.IsZero() {
-		return p.bootWithoutHistory(ctx)
+		return p.bootWithoutHistory(ctx, durable)
 	}
 	if later, err := p.laterCheckpoint(ctx, durable); err != nil || later {
 		return err

@@ -49,7 +49,7 @@ type Config struct {
 	// replay: for a tile that the coordination store knows nothing of, and for one whose stream ends before the
 	// checkpoint, because a failover lost what the durable store has. Where the stream is whole, a durable store
 	// that gives no answer within 2 s is not waited for; that is logged. Default nil: a tile without history
-	// starts empty, and the stream is believed.
+	// starts empty, and the stream is believed. It may be called from several goroutines.
 	Checkpoint CheckpointFn
 
 	// CheckpointHead, if set, is asked in place of Checkpoint how far the durable state goes, so that no blob is

@@ -70,6 +70,17 @@ func (p *TileProcessor) readCheckpoint(ctx context.Context) (snap fence.Snapshot
 	return snap, found, nil
 }
 
+// wholeCheckpoint is readCheckpoint, unless what was asked beside the replay will do.
+func (p *TileProcessor) wholeCheckpoint(ctx context.Context, c checkpointed) (snap fence.Snapshot, found bool, err error) {
+	switch {
+	case c.err == nil && !c.found:
+		return fence.Snapshot{}, false, nil
+	case c.err == nil && c.snap != nil:
+		return *c.snap, true, nil
+	}
+	return p.readCheckpoint(ctx)
+}
+
 // standing is how the durable state stands to the stream.
 type standing int
 
@@ -160,7 +171,7 @@ func (s standing) String() string {
 
 // bootWithoutHistory starts a tile of which the coordination store has neither stream nor snapshot: from its
 // durable snapshot, or empty. Both are a rebase.
-func (p *TileProcessor) bootWithoutHistory(ctx context.Context) error {
+func (p *TileProcessor) bootWithoutHistory(ctx context.Context, durable <-chan checkpointed) error {
 	// Without a checkpoint nobody knows how far earlier owners came. Each may have committed for a while
 	// before its history was lost, so each epoch before this one moves the beginning up.
 	seq := fence.Seq(1) + fence.Seq(p.grant.Epoch-1)*fence.RebaseJump
@@ -172,7 +183,7 @@ func (p *TileProcessor) bootWithoutHistory(ctx context.Context) error {
 		p.saw(last.Epoch)
 		return errStartOver
 	}
-	snap, found, err := p.readCheckpoint(ctx)
+	snap, found, err := p.wholeCheckpoint(ctx, <-durable)
 	if err != nil {
 		return err
 	}

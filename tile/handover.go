@@ -66,8 +66,8 @@ func (p *TileProcessor) handOver(ctx context.Context, d drainRequest) error {
 			d.answer <- p.endedBy(err)
 			return err
 		}
-		d.answer <- err
 		p.transition(Serving)
+		d.answer <- err
 		return nil
 	}
 	asked := p.askSuccessor(ctx, d.successor)
@@ -85,8 +85,8 @@ func (p *TileProcessor) handOver(ctx context.Context, d drainRequest) error {
 		asked = fmt.Errorf("tile %s: %s says that it has taken over, and the authority does not know of it", p.tile, d.successor)
 	}
 	p.cfg.Logger.Warn("successor did not take the tile; it stays", "tile", p.tile, "epoch", p.grant.Epoch, "successor", d.successor, "err", asked)
-	d.answer <- asked
 	p.transition(Serving)
+	d.answer <- asked
 	return nil
 }
 

@@ -237,7 +237,7 @@ func (p *TileProcessor) settle(r fence.Receipt, confirmed bool) error {
 	} else if !b.commit.Refresh() {
 		p.keep(b.commit)
 	}
-	p.heat.add(b.commit.Tick, len(b.batch.Events))
+	p.heat.add(b.commit.Tick, b.commit.Events)
 	p.moveTo(r.Position)
 	for i, s := range b.submissions {
 		s.answer <- answer{outcome: b.outcomes[i]}

@@ -96,7 +96,7 @@ type Status struct {
 	Position fence.Position // last committed batch
 	Tick     fence.Tick     // last tick played
 	Queued   int            // intents waiting
-	Heat     float64        // events a tick, exponentially weighted over about 20 ticks; also of a follower
+	Heat     float64        // events and outcomes of actions a tick, exponentially weighted over about 20 ticks; also of a follower
 	Owner    fence.Owner    // of a follower: the owner hash as last seen; kept when that expires
 	Pending  bool           // a batch's fate is unknown; the tile is frozen until it is known
 	Kept     int            // batches kept for re-appending

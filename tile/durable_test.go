@@ -1,0 +1,231 @@
+package tile_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// durable is a durable store with one snapshot, which counts what is read.
+type durable struct {
+	snap         fence.Snapshot
+	found        bool
+	err          error
+	heads, blobs atomic.Int32
+}
+
+func (d *durable) read(context.Context, fence.TileID) (fence.Snapshot, bool, error) {
+	d.blobs.Add(1)
+	return d.snap, d.found, d.err
+}
+
+func (d *durable) head(context.Context, fence.TileID) (fence.Position, bool, error) {
+	d.heads.Add(1)
+	return d.snap.Position, d.found, d.err
+}
+
+// wordsThenCheckpoint leaves a tile of three words, drained, its checkpoint taken.
+func (w *world) wordsThenCheckpoint() *durable {
+	a := w.process("a:1", tile.Config{})
+	for _, word := range []string{"one", "two", "three"} {
+		a.say(w.t, "", word)
+	}
+	require.NoError(w.t, a.drain())
+	snap, found, err := w.log.Snapshot(w.t.Context(), testTile)
+	require.NoError(w.t, err)
+	return &durable{snap: snap, found: found}
+}
+
+func TestStreamThatEndsBeforeTheCheckpointIsRebasedOnIt(t *testing.T) {
+	for _, heads := range []bool{false, true} {
+		for _, follow := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				a := w.process("a:1", tile.Config{SnapshotEvery: 1 << 20})
+				for _, word := range []string{"one", "two", "three"} {
+					a.say(t, "", word)
+				}
+				a.kill() // with the newest end of the stream, which the durable store has
+				rules := []byte("one two three")
+				var d durable
+				at := a.Status().Position
+				w.store.Update(testTile, func(s *memfence.State) {
+					blob := append([]byte{1, byte(len(rules))}, rules...)
+					blob = append(blob, 0)
+					d.snap, d.found = fence.Snapshot{Position: at, Tick: 4, Sum: fence.Checksum(blob), Blob: blob}, true
+				})
+				w.loseTail(2)
+				cfg := tile.Config{TakeOver: !follow, Follow: follow, Checkpoint: d.read}
+				if heads {
+					cfg.CheckpointHead = d.head
+				}
+				b := w.process("b:1", cfg)
+				b.eventually(t, tile.Serving, 10*time.Second)
+				assert.Greater(t, b.Status().Position.Seq, at.Seq+fence.RebaseJump-1)
+				assert.Greater(t, b.Status().Epoch, at.Epoch)
+				b.say(t, "", "four")
+				require.NoError(t, b.drain())
+				assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
+				assert.EqualValues(t, 1, d.blobs.Load())
+			})
+		}
+	}
+}
+
+func TestCheckpointOfAWholeStreamIsNotRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := w.wordsThenCheckpoint()
+		b := w.process("b:1", tile.Config{TakeOver: true, Checkpoint: d.read, CheckpointHead: d.head})
+		b.say(t, "", "four")
+		assert.EqualValues(t, 1, d.heads.Load())
+		assert.Zero(t, d.blobs.Load(), "no blob is read")
+		assert.Empty(t, b.healed)
+		assert.EqualValues(t, 2, b.Status().Epoch, "one mint")
+		require.NoError(t, b.drain())
+		assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
+	})
+}
+
+func TestDurableStoreThatIsDownDoesNotKeepATileFromBooting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := w.wordsThenCheckpoint()
+		for _, read := range []tile.CheckpointFn{
+			func(ctx context.Context, _ fence.TileID) (fence.Snapshot, bool, error) {
+				<-ctx.Done()
+				return fence.Snapshot{}, false, ctx.Err()
+			},
+			func(context.Context, fence.TileID) (fence.Snapshot, bool, error) {
+				return fence.Snapshot{}, false, errors.New("down")
+			},
+		} {
+			began := time.Now()
+			b := w.process("b:1", tile.Config{Checkpoint: read})
+			b.eventually(t, tile.Serving, 5*time.Second)
+			assert.LessOrEqual(t, time.Since(began), 2100*time.Millisecond)
+			require.NoError(t, b.drain())
+		}
+		assert.Equal(t, []string{"one", "two", "three"}, w.history())
+		w.store.Update(testTile, func(s *memfence.State) { *s = memfence.State{} })
+		d.err = &fence.StoreError{Op: "get", Tile: testTile, Outcome: fence.ErrNotApplied, Err: errors.New("down")}
+		b := w.process("b:1", tile.Config{Checkpoint: d.read})
+		<-b.done
+		assert.ErrorIs(t, b.err, fence.ErrNotApplied, "but a tile without history does not start empty")
+	})
+}
+
+func TestSequenceIsMovedAboveACheckpointThatALaterOwnerDidNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := w.wordsThenCheckpoint()
+		d.snap.Seq += 100
+		b := w.process("b:1", tile.Config{})
+		b.say(t, "", "four")
+		require.NoError(t, b.drain())
+		c := w.process("c:1", tile.Config{Checkpoint: d.read})
+		c.say(t, "", "five")
+		assert.Greater(t, c.Status().Position.Seq, d.snap.Seq)
+		require.NoError(t, c.drain())
+		assert.Equal(t, []string{"one", "two", "three", "four", "five"}, w.history(), "what was served stands")
+	})
+}
+
+func TestDamagedHistoryWithACheckpointSaysWhatToDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := w.wordsThenCheckpoint()
+		w.store.Update(testTile, func(s *memfence.State) { s.Snapshot.Blob = []byte("?") })
+		b := w.process("b:1", tile.Config{Checkpoint: d.read})
+		<-b.done
+		require.ErrorIs(t, b.err, fence.ErrCorrupt)
+		assert.ErrorContains(t, b.err, "delete "+fence.KeysOf(testTile).Stream)
+		w.store.Update(testTile, func(s *memfence.State) { s.Snapshot, s.Entries = nil, nil }) // as advised
+		c := w.process("c:1", tile.Config{TakeOver: true, Checkpoint: d.read})
+		c.say(t, "", "four")
+		require.NoError(t, c.drain())
+		assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
+	})
+}
+
+// Each of the four knows an epoch that the others do not; whoever it is, the next epoch is above it.
+func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
+	for who, teach := range map[string]func(*testing.T, *world, *durable){
+		"authority": func(t *testing.T, w *world, _ *durable) {
+			g, err := w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(), Expected: 1, Above: 70})
+			require.NoError(t, err)
+			require.NoError(t, w.authority.Release(t.Context(), g))
+		},
+		"owner hash": func(_ *testing.T, w *world, _ *durable) {
+			w.store.Update(testTile, func(s *memfence.State) { s.Owner.Epoch = 70 })
+		},
+		"stream": func(t *testing.T, w *world, _ *durable) {
+			w.store.Update(testTile, func(s *memfence.State) {
+				_, err := s.Commit(&fence.Commit{Tile: testTile, Epoch: 70, Contact: "z:1", Prev: s.Last(), Tick: 9, Install: true}, 1)
+				require.NoError(t, err)
+				s.Owner = fence.Owner{}
+			})
+		},
+		"checkpoint": func(_ *testing.T, _ *world, d *durable) { d.snap.Epoch = 70 },
+	} {
+		for _, follow := range []bool{false, true} {
+			t.Run(who, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					d := w.wordsThenCheckpoint()
+					teach(t, w, d)
+					b := w.process("b:1", tile.Config{TakeOver: true, Follow: follow, Checkpoint: d.read})
+					b.eventually(t, tile.Serving, time.Minute)
+					assert.Greater(t, b.Status().Epoch, fence.Epoch(70))
+					assert.LessOrEqual(t, b.Status().Epoch, fence.Epoch(72), "and no epoch is wasted without need")
+					b.say(t, "", "four")
+					require.NoError(t, b.drain())
+					assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
+				})
+			})
+		}
+	}
+}
+
+// An authority restored to before the tile, or to an earlier owner, knows nobody who took the tile. The owner
+// mints above its own epoch and goes on.
+func TestOwnerThatItsAuthorityHasForgottenGoesOnUnderAHigherEpoch(t *testing.T) {
+	for name, older := range map[string]func(*testing.T, *memfence.Authority){
+		"never owned": func(*testing.T, *memfence.Authority) {},
+		"an earlier owner": func(t *testing.T, a *memfence.Authority) {
+			_, err := a.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID()})
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				d := w.wordsThenCheckpoint()
+				_ = d
+				a := w.process("b:1", tile.Config{})
+				a.say(t, "", "four")
+				require.EqualValues(t, 2, a.Status().Epoch)
+				*w.authority = *memfence.NewAuthority() //nolint:govet // nobody uses it at this moment
+				older(t, w.authority)
+				a.say(t, "", "five")
+				assert.EqualValues(t, 2, a.Status().Epoch, "nobody needs to know while the store takes its commits")
+				w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+				a.say(t, "", "six")
+				assert.Greater(t, a.Status().Epoch, fence.Epoch(2))
+				assert.Equal(t, tile.Serving, a.Status().State)
+				require.NoError(t, a.drain())
+				assert.Equal(t, []string{"one", "two", "three", "four", "five", "six"}, w.history())
+			})
+		})
+	}
+}
