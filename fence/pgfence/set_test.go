@@ -243,6 +243,7 @@ func TestSetLeftUnderWay(t *testing.T) {
 	// The set waits for somebody who is inserting one of its tiles.
 	tx, err := c.pool.Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), "INSERT INTO "+c.table+" (tile, epoch, contact, claim, minted_at) VALUES (101, 9, 'x:1', gen_random_uuid(), now())")
 	require.NoError(t, err)
 	c.letGo()
