@@ -22,6 +22,10 @@
 //     ticks the replicas confirm what came before. If owner and master die together, the batches since the
 //     last confirmation can be lost; if all of coordination is lost, those since the last checkpoint.
 //
+//   - A follower (Config.Follow) serves nothing, answers nothing and commits nothing. It takes the tile only by
+//     the authority's conditional update, on the epoch it saw.
+//   - Drain to a successor loses no intent: each is decided here before, or redirected after the successor serves.
+//
 // # Failures
 //
 // Refused as stale, the owner asks the authority: superseded, it redirects everybody and Run ends with a
@@ -31,8 +35,8 @@
 //
 // # Concurrency
 //
-// A TileProcessor runs one goroutine, and a second while a snapshot is being saved. Rules and Hooks are
-// called from it alone. Submit, Status, Inspect and Superseded may be called from anywhere.
+// A TileProcessor runs one goroutine, and others while a snapshot is being saved, or a checkpoint or a successor
+// is asked. Rules and Hooks are called from the first alone. Submit, Status, Inspect and Superseded may be called from anywhere.
 //
 // # Testing
 //
