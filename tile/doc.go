@@ -14,16 +14,21 @@
 //
 //   - A tick's batch is in the stream, under this owner's epoch and after the position it was decided on,
 //     or it has no effect. State changes only by folding committed batches.
+//
 //   - No tick is played while the fate of the one before is unknown: the tile freezes, it does not fork.
+//
 //   - An owner serves only after every replica has confirmed its epoch.
+//
 //   - An action (an Intent with an ActionID) has one outcome however often it is sent, across takeovers
 //     and restores, while it is remembered (Config.RememberTicks).
+//
 //   - Submit's success means committed by the master and kept while this owner lives; every ConfirmEvery
 //     ticks the replicas confirm what came before. If owner and master die together, the batches since the
 //     last confirmation can be lost; if all of coordination is lost, those since the last checkpoint.
 //
 //   - A follower (Config.Follow) serves nothing, answers nothing and commits nothing. It takes the tile only by
 //     the authority's conditional update, on the epoch it saw.
+//
 //   - Drain to a successor loses no intent: each is decided here before, or redirected after the successor serves.
 //
 // # Failures
