@@ -18,11 +18,12 @@ import (
 // tile to have recovered, and every card to have one outcome.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	for _, seed := range []int{1, 2, 3} {
+	for _, seed := range []int{34, 35, 36} { // the first four faults of these are, together, of every kind
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			r := checkChaos(t, 12*time.Second, "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
 			assert.GreaterOrEqual(t, r.Chaos.Faults, 5)
+			assert.Zero(t, r.Rebases, "nothing here can fork a history")
 		})
 	}
 }
