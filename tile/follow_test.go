@@ -37,7 +37,7 @@ func TestFollowerIsWarmAndSilent(t *testing.T) {
 		assert.Equal(t, a.Status().Position, s.Position)
 		assert.Equal(t, "a:1", s.Owner.Contact)
 		assert.Greater(t, s.Heat, 0.5)
-		assert.InDelta(t, a.Status().Heat, s.Heat, 0.1)
+		assert.InDelta(t, a.Status().Heat, s.Heat, 0.5, "a tick or so behind, and without what a reload skipped")
 		assert.Zero(t, s.Epoch)
 		f.asks(t, "a:1")
 		err := f.Inspect(t.Context(), func(tile.Rules, fence.Position) { t.Error("a follower answered a read") })
