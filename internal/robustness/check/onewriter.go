@@ -10,7 +10,11 @@ import (
 //
 // It is broken when the store takes a write of a lower epoch, or when two claimants are given one epoch and
 // both get entries accepted. Who wrote an entry is who was told that it is in the store; where nobody was
-// told, who presented it, if only one did.
+// told, it counts for nobody.
+//
+// An authority that was put back to an older state may grant an epoch again of which only copies of the store
+// knew that are gone: its first claimant was told by a master alone. After a restore only writers count that
+// the replicas confirmed, or whose entry survived.
 func OneWriter(t *Tile) []Violation {
 	var found []Violation
 	for i := 1; i < len(t.Lineage); i++ {
@@ -24,12 +28,16 @@ func OneWriter(t *Tile) []Violation {
 		at   history.Position
 	}
 	authors := map[fence.Epoch]author{}
+	restored := t.restored(0, t.FinalAt)
 	for i := range t.Operations {
 		o := &t.Operations[i]
 		if o.Kind != history.Commit && o.Kind != history.Rebase || !o.Applied() || o.Kind == history.Commit && o.Commit.Refresh() {
 			continue
 		}
 		at := o.Result.Position
+		if restored && !confirmed(o) && !t.survived(at) {
+			continue
+		}
 		first, known := authors[at.Epoch]
 		switch {
 		case !known:

@@ -17,20 +17,19 @@ var _ fence.Store = (*store)(nil)
 
 // at runs f on a tile's copy at the node that the client takes for the master. f may run long after at has
 // returned, when nobody reads what it found any more. The node and its reign are what a confirmation needs.
-func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy)) (n, reign int, err error) {
-	n = s.find(op)
-	met := new(int) // the reign
+func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy)) (node, reign int, err error) {
+	n, met := s.find(op), new(int) // the reign; the request may outlive the results
 	err = s.host.ask(ctx, op, tile, func() (bool, error) {
 		c := s.cluster
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		*met = c.reign
-		node := c.nodes[n]
+		at := c.nodes[n]
 		switch {
-		case node.down:
+		case at.down:
 			return false, errDown
-		case node.paused:
-			node.inbox = append(node.inbox, func() { c.run(n, tile, write, f) })
+		case at.paused:
+			at.inbox = append(at.inbox, func() { c.run(n, tile, write, f) })
 			return false, nil
 		case n != c.master && n != c.old:
 			return false, errDown // a replica redirects; the client finds the master with its next request
