@@ -8,8 +8,11 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// batchVersion is the first byte of every encoded batch. A reader refuses versions it does not know.
-const batchVersion = 1
+// The first byte of every encoded batch. A reader refuses what it does not know.
+const (
+	batchVersion   = 1
+	installVersion = 2
+)
 
 // Limits of a batch; the decoder refuses more before it allocates.
 const (
@@ -66,17 +69,33 @@ type Resolution struct {
 //	version      1 byte, 1
 //	events       varint count, then per event: varint length, bytes
 //	resolutions  varint count, then per resolution: outcome (1 byte), varint length, action ID
+//
+// or, for the first batch of an owner, which holds nothing else:
+//
+//	version      1 byte, 2
+//	claim        16 bytes
 type Batch struct {
 	Events      [][]byte
 	Resolutions []Resolution
+
+	// Claim is the claim under which an owner installs itself; zero for any other batch. It makes the installs
+	// of two claimants different batches, with different chains, even when an authority that was restored
+	// has granted both the same epoch.
+	Claim fence.ClaimID
 }
 
 // Len is the number of things in the batch: what fence.Commit.Events takes.
 func (b *Batch) Len() int { return len(b.Events) + len(b.Resolutions) }
 
 // AppendBatch appends the encoded batch to dst. A *fence.ArgumentError names an oversized event, action
-// ID or batch; dst is then returned as it came.
+// ID or batch, or a claim beside events; dst is then returned as it came.
 func AppendBatch(dst []byte, b *Batch) ([]byte, error) {
+	if b.Claim != (fence.ClaimID{}) {
+		if b.Len() > 0 {
+			return dst, &fence.ArgumentError{Field: "claim", Value: b.Claim, Want: "a batch of its own, without events and resolutions"}
+		}
+		return append(append(dst, installVersion), b.Claim[:]...), nil
+	}
 	start := len(dst)
 	out := append(dst, batchVersion)
 	out = binary.AppendUvarint(out, uint64(len(b.Events)))
@@ -103,13 +122,16 @@ func AppendBatch(dst []byte, b *Batch) ([]byte, error) {
 }
 
 // DecodeBatch reads an encoded batch. Events alias p. An empty p is an empty batch (the payload of a
-// refresh or an install without events). A *FormatError says what is wrong; nothing is returned then.
+// refresh). A *FormatError says what is wrong; nothing is returned then.
 func DecodeBatch(p []byte) (*Batch, error) {
 	if len(p) == 0 {
 		return &Batch{}, nil
 	}
 	if len(p) > fence.MaxPayload {
 		return nil, &FormatError{What: "batch", Detail: fmt.Sprintf("%d bytes, at most %d", len(p), fence.MaxPayload)}
+	}
+	if p[0] == installVersion {
+		return decodeInstall(p)
 	}
 	d := decoder{p: p}
 	if v := d.byte(); v != batchVersion && d.err == nil {
@@ -138,6 +160,18 @@ func DecodeBatch(p []byte) (*Batch, error) {
 	}
 	if d.err != nil {
 		return nil, &FormatError{What: "batch", Detail: d.err.Error()}
+	}
+	return b, nil
+}
+
+func decodeInstall(p []byte) (*Batch, error) {
+	b := &Batch{}
+	if len(p) != 1+len(b.Claim) {
+		return nil, &FormatError{What: "batch", Detail: fmt.Sprintf("an install of %d bytes, not %d", len(p), 1+len(b.Claim))}
+	}
+	copy(b.Claim[:], p[1:])
+	if b.Claim == (fence.ClaimID{}) {
+		return nil, &FormatError{What: "batch", Detail: "an install without a claim"}
 	}
 	return b, nil
 }

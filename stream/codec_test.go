@@ -38,11 +38,13 @@ type goldenBatch struct {
 		ActionID string `json:"action_id"`
 		Outcome  string
 	}
+	Claim octets
 	Bytes octets
 }
 
 func (g *goldenBatch) batch(t testing.TB) *stream.Batch {
 	b := &stream.Batch{}
+	copy(b.Claim[:], g.Claim)
 	for _, e := range g.Events {
 		b.Events = append(b.Events, e)
 	}
@@ -130,10 +132,10 @@ func TestDecodersRefuse(t *testing.T) {
 			batch(string(g.Bytes[:n]))
 		}
 		batch(string(g.Bytes) + "\x00")
-		batch("\x02" + string(g.Bytes[1:]))
+		batch("\x03" + string(g.Bytes[1:]))
 	}
 	for _, bad := range []string{
-		"\x00", "\x01", "\x01\x00",
+		"\x00", "\x01", "\x01\x00", "\x02", "\x02" + strings.Repeat("\x00", 16), // an install without a claim
 		"\x01\x80\x00\x00", // a number that is longer than it needs to be
 		"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00", // a count of 2^64-1
 		"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", // a number without end
@@ -168,6 +170,7 @@ func TestAppendBatchRefuses(t *testing.T) {
 		"no action ID":       {Resolutions: []stream.Resolution{ok, {Outcome: stream.Applied}}},
 		"a long action ID":   {Resolutions: []stream.Resolution{{ActionID: strings.Repeat("x", stream.MaxActionID+1), Outcome: stream.Applied}}},
 		"no outcome":         {Resolutions: []stream.Resolution{{ActionID: "a"}}},
+		"a claim and more":   {Claim: fence.NewClaimID(), Resolutions: []stream.Resolution{ok}},
 		"an unknown outcome": {Resolutions: []stream.Resolution{{ActionID: "a", Outcome: 5}}},
 		"too much of it all": {Events: [][]byte{event, event, event, event, event, event, event, event, event, event, event, event, event, event, event, event}},
 	} {

@@ -182,11 +182,15 @@ func (p *TileProcessor) install(ctx context.Context) error {
 	return err
 }
 
-// presentInstall presents the new epoch with an empty first batch until every replica has confirmed it. Only
+// presentInstall presents the new epoch with a first batch that holds nothing but the claim, until every replica has confirmed it. Only
 // then may the tile serve: an install that a failover can undo would let the old owner commit again.
 func (p *TileProcessor) presentInstall(ctx context.Context) (at fence.Position, err error) {
+	claim, err := stream.AppendBatch(nil, &stream.Batch{Claim: p.grant.ID})
+	if err != nil {
+		return at, err
+	}
 	c := fence.Commit{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Prev: p.position, Tick: p.tick,
-		Install: true, Replicas: fence.AllReplicas}
+		Payload: claim, Install: true, Replicas: fence.AllReplicas}
 	err = p.patiently(ctx, func() error {
 		attempt, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
 		defer cancel()

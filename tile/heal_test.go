@@ -91,7 +91,7 @@ func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
 			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("intruder")}})
 			require.NoError(t, err)
 			for range 2 {
-				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: "z:1", Prev: s.Last(), Tick: 3, Events: 1, Payload: payload}, 1)
+				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(), Tick: 3, Events: 1, Payload: payload}, 1)
 				require.NoError(t, err)
 			}
 		})

@@ -55,7 +55,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Commit/duplicate", commitDuplicate},
 		{"Commit/duplicate-superseded", commitDuplicateSuperseded},
 		{"Commit/tick-climbs", commitTickClimbs},
-		{"Commit/same-epoch-moves", commitSameEpochMoves},
+		{"Commit/twin", commitTwin},
 		{"Commit/install", commitInstall},
 		{"Commit/install-empty", commitInstallEmpty},
 		{"Commit/stale", commitStale},

@@ -142,17 +142,16 @@ func boundsBytes(s *scene) {
 	last := s.commit(c).Position
 	require.Equal(s, c.Contact, s.owner().Contact)
 
-	c = s.batch(1, last)
-	c.Payload = nil // events without bytes are the caller's affair
+	c = s.batch(2, last)
+	c.Install, c.Contact, c.Payload = true, "\x00", nil // events without bytes are the caller's affair
 	last = s.commit(c).Position
-	c = s.batch(1, last)
-	c.Contact, c.Payload = "\x00", []byte{}
+	c.Install, c.Prev, c.Payload = false, last, []byte{}
 	s.commit(c)
 
 	blob := bytes.Repeat(all, fence.MaxSnapshot/len(all))
 	require.NoError(s, s.save(c.Next(), c.Tick, string(blob)))
 	s.requireSnapshot(fence.Snapshot{Position: c.Next(), Tick: c.Tick, Contact: "\x00", Blob: blob})
-	r := s.rebase(2, 100, string(blob))
+	r := s.rebase(3, 100, string(blob))
 	r.Contact = string(all[1:])
 	s.rebased(r)
 }

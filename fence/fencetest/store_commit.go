@@ -106,12 +106,29 @@ func commitTickClimbs(s *scene) {
 	s.commit(install)
 }
 
-func commitSameEpochMoves(s *scene) {
-	c := s.batch(1, s.found(1, 1)[0].Next())
-	c.Contact = "elsewhere:1"
-	s.commit(c)
-	s.commit(s.refresh(1, c.Next(), c.Tick))
+// commitTwin: a claimant whose epoch was granted twice, by an authority that was restored, forms the same
+// first batch as its twin. It must not be taken for the owner's own retry, nor go on where the owner is.
+func commitTwin(s *scene) {
+	install := s.install(1, fence.Position{})
+	install.Events, install.Payload = 0, nil
+	s.commit(install)
+	twin := install
+	twin.Contact = "twin:1"
+	s.refuse(twin, fence.ErrForked)
+	next := s.batch(1, install.Next())
+	next.Contact = twin.Contact
+	s.refuse(next, fence.ErrForked)
+	refresh := s.refresh(1, install.Next(), install.Tick+1)
+	refresh.Contact = twin.Contact
+	s.refuse(refresh, fence.ErrForked)
 	require.Equal(s, contactOf(1), s.owner().Contact)
+	s.repeat(install)
+	// Without an owner hash nobody can tell them apart, and whoever the authority names may install.
+	s.DropOwner(s.tile)
+	_, err := s.Store.Commit(s.Context(), twin)
+	require.NoError(s, err)
+	require.Equal(s, twin.Contact, s.owner().Contact)
+	s.refuse(install, fence.ErrForked)
 }
 
 func commitInstall(s *scene) {

@@ -85,6 +85,10 @@ func rebaseDuplicate(s *scene) {
 	s.commit(s.refresh(2, at, r.Tick+9))
 	again(r)
 	require.Equal(s, r.Tick+9, s.owner().Tick)
+	// The twin that was granted the same epoch is not answered with it.
+	twin := r
+	twin.Contact = "twin:1"
+	s.refuseRebase(twin, fence.ErrStale)
 	// Once something follows it, it is history.
 	next := s.batch(2, at)
 	next.Tick = r.Tick + 10

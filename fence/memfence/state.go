@@ -46,6 +46,9 @@ func (s *State) Commit(c *fence.Commit, nowMillis int64) (fence.Receipt, error) 
 	switch {
 	case c.Epoch < current:
 		return fence.Receipt{}, fence.ErrStale
+	case c.Epoch == s.Owner.Epoch && c.Contact != s.Owner.Contact:
+		// An authority that was restored has granted the epoch twice. Their installs would be the same batch.
+		return fence.Receipt{}, fence.ErrForked
 	case !c.Refresh() && last == next:
 		s.own(c.Tile, c.Epoch, c.Contact, last, c.Tick)
 		return fence.Receipt{Position: last, Duplicate: true}, nil
@@ -71,7 +74,8 @@ func (s *State) Commit(c *fence.Commit, nowMillis int64) (fence.Receipt, error) 
 func (s *State) Rebase(r *fence.Rebase, nowMillis int64) (fence.Receipt, error) {
 	last := s.Last()
 	next := r.Next()
-	if last.Epoch == r.Epoch && last.Chain == next.Chain {
+	twin := s.Owner.Present() && s.Owner.Contact != r.Contact // see Commit
+	if last.Epoch == r.Epoch && last.Chain == next.Chain && !twin {
 		s.own(r.Tile, r.Epoch, r.Contact, last, r.Tick)
 		return fence.Receipt{Position: last, Duplicate: true}, nil
 	}

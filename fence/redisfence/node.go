@@ -146,14 +146,16 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 	most := n.store.mostWanted(set, have)
 	var behind []redis.Cmder
 	var wait *redis.Cmd
-	var count *redis.StringCmd
+	var count []*redis.StringCmd
 	if most > 0 {
 		wait = redis.NewCmd(ctx, "wait", most, n.store.cfg.ConfirmTimeout.Milliseconds())
 		behind = append(behind, wait)
 	}
 	if all {
 		count = n.store.replicaQuestion(ctx)
-		behind = append(behind, count)
+		for _, c := range count {
+			behind = append(behind, c)
+		}
 	}
 	n.exec(ctx, set, behind...)
 	confirmed, have := n.judge(ctx, wait, count, have)
@@ -163,7 +165,7 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 }
 
 // judge reads how many replicas have confirmed, and how many there are.
-func (n *node) judge(ctx context.Context, wait *redis.Cmd, count *redis.StringCmd, had int) (confirmed, have int) {
+func (n *node) judge(ctx context.Context, wait *redis.Cmd, count []*redis.StringCmd, had int) (confirmed, have int) {
 	have = had
 	var err error
 	if wait != nil {

@@ -29,36 +29,51 @@ func (s *Store) mostWanted(set []*request, have int) (most int) {
 	return most
 }
 
-// replicaQuestion is the command whose answer countReplicas reads.
-func (s *Store) replicaQuestion(ctx context.Context) *redis.StringCmd {
+// replicaQuestion is the commands whose answers countReplicas reads.
+func (s *Store) replicaQuestion(ctx context.Context) []*redis.StringCmd {
+	question := []*redis.StringCmd{redis.NewStringCmd(ctx, "info", "replication")}
 	if s.isCluster() {
 		// Not CLUSTER SLOTS: it leaves out a replica until a write has reached it and gossip has said so.
-		return redis.NewStringCmd(ctx, "cluster", "nodes")
+		question = append(question, redis.NewStringCmd(ctx, "cluster", "nodes"))
 	}
-	return redis.NewStringCmd(ctx, "info", "replication")
+	return question
 }
 
 // askReplicas asks a node how many replicas it has.
 func (n *node) askReplicas(ctx context.Context) (int, error) {
 	question := n.store.replicaQuestion(ctx)
-	_ = n.client.Process(ctx, question)
+	pipe := n.client.Pipeline()
+	for _, q := range question {
+		_ = pipe.Process(ctx, q)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	return n.store.countReplicas(question)
 }
 
-// countReplicas reads how many replicas the node has that answered replicaQuestion.
-func (s *Store) countReplicas(question *redis.StringCmd) (int, error) {
-	text, err := question.Result()
+// countReplicas reads how many replicas the node has that answered replicaQuestion: those connected to it, or
+// those the cluster lists as its own, whichever are more. A replica that has lost its connection is listed,
+// and one that a new master has just got is connected before the cluster's gossip has told that master.
+func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
+	info, err := question[0].Result()
 	if err != nil {
 		return 0, err
 	}
-	if s.isCluster() {
-		return replicasListed(text, s.cfg.IgnoreFailedReplicas)
-	}
-	n, err := strconv.Atoi(infoField(text, "connected_slaves"))
+	connected, err := strconv.Atoi(infoField(info, "connected_slaves"))
 	if err != nil {
 		return 0, fmt.Errorf("INFO replication gives no connected_slaves: %w", err)
 	}
-	return n, nil
+	if len(question) == 1 {
+		return connected, nil
+	}
+	nodes, err := question[1].Result()
+	if err != nil {
+		return 0, err
+	}
+	listed, err := replicasListed(nodes, s.cfg.IgnoreFailedReplicas)
+	if s.cfg.IgnoreFailedReplicas {
+		return listed, err // one that has just been declared failed may still be connected
+	}
+	return max(connected, listed), err
 }
 
 func (s *Store) isCluster() bool {

@@ -28,6 +28,8 @@ local function judge(keys, args, o, refresh)
   local code
   if e < current then
     code = 'stale'
+  elseif present and e == current and o[4] ~= args[2] then
+    code = 'forked' -- an authority that was restored has granted the epoch twice
   elseif not refresh and e == current and ls == args[5] and lc == args[6] then
     return 'again', ls, o
   elseif last < tonumber(ps) then
@@ -59,7 +61,7 @@ local function commit(keys, args)
 
   local o = owner_hash(keys[1])
   local code, last = 'ok', o[2]
-  if o[1] ~= epoch or not last or not o[3] or not is_contact(o[4]) or not number(o[5]) or prev ~= epoch .. '/' .. last .. '/' .. o[3] then
+  if o[1] ~= epoch or not last or not o[3] or o[4] ~= contact or not number(o[5]) or prev ~= epoch .. '/' .. last .. '/' .. o[3] then
     local rest
     code, last, rest = judge(keys, args, o, refresh)
     if not code then return last end
@@ -74,7 +76,7 @@ local function commit(keys, args)
     if why then return {'corrupt', why} end
   end
   if o then
-    keep(keys[1], o, contact, seq, chain, tick, ttl)
+    keep(keys[1], o, seq, chain, tick, ttl)
   else
     own(keys[1], epoch, contact, seq, chain, tick, ttl)
   end

@@ -87,11 +87,10 @@ local function own(key, epoch, contact, seq, chain, tick, ttl)
   redis.call('PEXPIRE', key, ttl)
 end
 
--- keep moves the owner hash o on under the same epoch. The tick does not go back: a commit that was delayed
+-- keep moves the owner hash o on under the same epoch and contact. The tick does not go back: a commit that was delayed
 -- on its way may still be recognised, or refresh, after later ticks.
-local function keep(key, o, contact, seq, chain, tick, ttl)
+local function keep(key, o, seq, chain, tick, ttl)
   if tonumber(o[5]) > tonumber(tick) then tick = o[5] end
-  if o[4] ~= contact then return own(key, o[1], contact, seq, chain, tick, ttl) end
   redis.call('HSET', key, 'seq', seq, 'chain', chain, 'tick', tick)
   redis.call('PEXPIRE', key, ttl)
 end

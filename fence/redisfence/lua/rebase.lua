@@ -25,9 +25,9 @@ local function rebase(keys, args)
     le, ls, lc, why = last_of(keys[2], keys[3])
     if why then return {'corrupt', why} end
   end
-  if e == tonumber(le) and lc == args[4] then
+  if e == tonumber(le) and lc == args[4] and not (owner and owner[4] ~= args[2]) then
     if owner then
-      keep(keys[1], owner, args[2], ls, lc, args[5], args[8])
+      keep(keys[1], owner, ls, lc, args[5], args[8])
     else
       own(keys[1], args[1], args[2], ls, lc, args[5], args[8])
     end

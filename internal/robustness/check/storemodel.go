@@ -86,7 +86,7 @@ func (s tileState) commit(c *history.CommitCall) (next tileState, reason string,
 
 func (s tileState) rebase(r *history.RebaseCall) (next tileState, reason string, duplicate bool) {
 	switch {
-	case s.last.Epoch == r.Epoch && s.last.Chain == r.Next.Chain:
+	case s.last.Epoch == r.Epoch && s.last.Chain == r.Next.Chain && (s.owner == 0 || s.contact == r.Contact):
 		s.owner, s.contact = r.Epoch, r.Contact
 		return s, "", true
 	case r.Epoch <= max(s.owner, s.last.Epoch, s.snap):

@@ -45,6 +45,8 @@ func tableReason(c *history.CommitCall, current *history.Owner) string {
 	switch {
 	case c.Epoch < epoch:
 		return "stale"
+	case c.Epoch == current.Epoch && c.Contact != current.Contact:
+		return "forked"
 	case !c.Refresh() && last == c.Next:
 		return ""
 	case last.Seq < c.Prev.Seq:

