@@ -118,7 +118,10 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 	frame := answer.frame(f.ID)
 	if err != nil {
 		e := describe(err)
-		if e.Code == CodeInternal || e.Code == CodeUnavailable {
+		switch e.Code {
+		case CodeUnavailable: // one for each intent while a tile has no owner; Hooks.Answered counts them
+			s.h.cfg.Logger.Debug("intent could not be delivered", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
+		case CodeInternal:
 			s.h.cfg.Logger.Warn("intent failed", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
 		}
 		info.Code, frame = e.Code, e.frame(f.ID)

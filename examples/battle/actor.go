@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,8 +64,15 @@ type actorProcess struct {
 	re       *relay.Relay
 }
 
+// say tells whoever started the process something.
+func (a *actorProcess) say(format string, args ...any) { fmt.Fprintf(a.errs, format, args...) }
+
 func (a *actorProcess) tiles(ctx context.Context) error {
-	owned, err := a.options.owned(a.world)
+	owned, err := numbered("own", a.options.only, a.world)
+	if err != nil {
+		return err
+	}
+	followed, err := numbered("follow", a.options.follow, a.world)
 	if err != nil {
 		return err
 	}
@@ -76,7 +84,7 @@ func (a *actorProcess) tiles(ctx context.Context) error {
 	if strings.HasSuffix(contact, ":0") {
 		contact = l.Addr().String()
 	}
-	h, err := newHost(ctx, contact, a.backends, a.options, a.meters, a.logger, a.crew.fail)
+	h, err := newHost(ctx, contact, a.joins(), a.backends, a.options, a.meters, a.logger, a.crew.fail)
 	if err != nil {
 		return err
 	}
@@ -91,7 +99,10 @@ func (a *actorProcess) tiles(ctx context.Context) error {
 			return err
 		}
 	}
-	fmt.Fprintf(a.errs, "tile host at %s: %d tiles\n", contact, len(owned))
+	if err := h.Follow(followed...); err != nil { // its own stay its own
+		return err
+	}
+	a.say("tile host at %s: %d tiles\n", contact, len(owned))
 	waitForEnd(ctx, a.options, a.crew)
 	h.drain()
 	return nil
@@ -130,24 +141,25 @@ func (a *actorProcess) relay(ctx context.Context) (err error) {
 	}
 	defer a.crew.start("tower", t.run)()
 	defer a.crew.serveHTTP("web", l, page)()
-	fmt.Fprintf(a.errs, "relay at ws://%s%s, page at http://%s/\n", l.Addr(), viewPath, l.Addr())
+	a.say("relay at ws://%s%s, page at http://%s/\n", l.Addr(), viewPath, l.Addr())
 	return a.until(ctx, "relay", a.re.Run)
 }
 
 func (a *actorProcess) gateway(ctx context.Context) error {
-	handler, stop, err := startGateway(a.crew, a.backends, a.logger)
-	if err != nil {
-		return err
-	}
-	defer stop()
 	l, err := listen(a.options.listen, false)
 	if err != nil {
 		return err
 	}
+	handler, stop, err := startGateway(a.crew, l.Addr().String(), a.joins(), a.backends, a.meters, a.logger)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer stop()
 	mux := http.NewServeMux()
 	mux.Handle(intentPath, handler)
+	mux.HandleFunc("GET /metrics", a.meters.serve)
 	defer a.crew.serveHTTP("web", l, mux)()
-	fmt.Fprintf(a.errs, "gateway at ws://%s%s\n", l.Addr(), intentPath)
+	a.say("gateway at ws://%s%s\n", l.Addr(), intentPath)
 	waitForEnd(ctx, a.options, a.crew)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/relay"
 )
 
@@ -27,7 +28,7 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 		return err
 	}
 	defer b.close()
-	d := &deployment{options: o, backends: b, world: world, crew: newCrew(ctx), meters: newMeters(), logger: logger, errs: errs}
+	d := &deployment{options: o, backends: b, world: world, crew: newCrew(ctx), joins: inGroup(new(route.Group)), meters: newMeters(), logger: logger, errs: errs}
 	defer d.stopAll()
 	if err := d.start(); err != nil {
 		return err
@@ -59,6 +60,7 @@ type deployment struct {
 	backends *backends
 	world    []fence.TileID
 	crew     *crew
+	joins    join // makes the hosts and the gateway members of one group
 	meters   *meters
 	logger   *slog.Logger
 	errs     io.Writer
@@ -119,7 +121,7 @@ func (d *deployment) start() (err error) {
 		d.tower.chaos = d.chaos
 	}
 	d.onStop(d.crew.start("tower", d.tower.run))
-	gateway, stopGateway, err := startGateway(d.crew, b, d.logger)
+	gateway, stopGateway, err := startGateway(d.crew, "gateway", d.joins, b, d.meters, d.logger)
 	if err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (d *deployment) startHosts() error {
 		d.crew.fail(err)
 	}
 	d.hosts = &hosts{make: func(contact string) (*host, error) {
-		return newHost(d.crew.ctx, contact, d.backends, d.options, d.meters, d.logger, failed)
+		return newHost(d.crew.ctx, contact, d.joins, d.backends, d.options, d.meters, d.logger, failed)
 	}}
 	d.onStop(d.hosts.drain)
 	for range d.options.hosts {

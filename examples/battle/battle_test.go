@@ -97,6 +97,8 @@ func checkBattle(t *testing.T, servers ...string) {
 		answered += n
 	}
 	assert.Equal(t, r.Cards, answered)
+	require.NotNil(t, r.Routing)
+	assert.Greater(t, r.Routing.Gossip.Answers, 10*r.Routing.Store.Answers, "the members' own table answers first")
 }
 
 // watch asks the page's own address for the status until it is as wanted.
@@ -114,8 +116,9 @@ func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.
 	return got.Status
 }
 
-// TestActorsAsProcesses runs every actor as a process of its own, with two tile hosts, kills one host,
-// lets the other take its tiles over, and wants the bots to converge.
+// TestActorsAsProcesses runs every actor as a process of its own, with gossip between two tile hosts and the
+// gateway. It kills one host with SIGKILL, and wants the other, a warm follower, to hear of it and to take its
+// tiles over; then a third takes one from the second by -takeover. The bots must converge.
 func TestActorsAsProcesses(t *testing.T) {
 	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t), ","),
 		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v"}
@@ -137,23 +140,36 @@ func TestActorsAsProcesses(t *testing.T) {
 		})
 		return c, s
 	}
-	hostA, screenA := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1")
-	_, screenB := start("tile", "-listen", "127.0.0.1:0", "-own", "2,3")
-	contacts := screenA.find(t, `tile host at (\S+):`) + "," + screenB.find(t, `tile host at (\S+):`)
+	hostA, screenA := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1", "-follow", "all", "-gossip", "127.0.0.1:0")
+	seed := screenA.find(t, `gossip at (\S+)`)
+	_, screenB := start("tile", "-listen", "127.0.0.1:0", "-own", "2,3", "-follow", "all", "-gossip", "127.0.0.1:0", "-gossip-seeds", seed)
+	second := screenB.find(t, `gossip at (\S+)`)
+	contactA, contactB := screenA.find(t, `tile host at (\S+):`), screenB.find(t, `tile host at (\S+):`)
+	contacts := contactA + "," + contactB
 	bridge, _ := start("bridge")
 	checkpointer, _ := start("checkpointer")
 	relay, relayScreen := start("relay", "-listen", "127.0.0.1:0", "-hosts-at", contacts)
-	gateway, gatewayScreen := start("gateway", "-listen", "127.0.0.1:0")
+	gateway, gatewayScreen := start("gateway", "-listen", "127.0.0.1:0", "-gossip", "127.0.0.1:0", "-gossip-seeds", seed+","+second)
 	view, page := relayScreen.find(t, `relay at (ws://\S+),`), relayScreen.find(t, `page at (http://\S+/)`)
-	bots, botScreen := start("bots", "-clients", "16", "-duration", "12s", "-relay", view, "-gateway", gatewayScreen.find(t, `gateway at (\S+)`), "-report", "json")
+	intents := gatewayScreen.find(t, `gateway at (\S+)`)
+	gatewayPage := strings.Replace(strings.TrimSuffix(intents, "intent"), "ws:", "http:", 1)
+	bots, botScreen := start("bots", "-clients", "16", "-duration", "15s", "-relay", view, "-gateway", intents, "-report", "json")
 
 	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 4 && s.Tiles[0].Seq > 5 && s.Tiles[1].Seq > 5 })
+	require.Equal(t, contactA, before.Tiles[0].Owner)
+	killed := time.Now()
 	require.NoError(t, hostA.Process.Signal(os.Kill))
-	_, screenC := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1", "-takeover")
-	screenC.find(t, `(tile host at \S+):`)
-	watch(t, page, func(s spectator.Status) bool {
-		return s.Tiles[0].Epoch > before.Tiles[0].Epoch && s.Tiles[1].Epoch > before.Tiles[1].Epoch
-	})
+	after := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactB && s.Tiles[1].Owner == contactB })
+	t.Logf("the killed host's tiles were taken over within %v", time.Since(killed))
+	screenB.find(t, `gossip.*event=(died) who=`+regexp.QuoteMeta(contactA))
+	t.Logf("gossip held it for dead within %v", time.Since(killed))
+	_, screenC := start("tile", "-listen", "127.0.0.1:0", "-own", "0", "-takeover")
+	contactC := screenC.find(t, `tile host at (\S+):`)
+	taken := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactC })
+	assert.Greater(t, taken.Tiles[0].Epoch, after.Tiles[0].Epoch)
+	metrics := string(get(t, gatewayPage+"metrics"))
+	assert.Regexp(t, `\ntilefence_route_answers_total{rung="gossip"} [1-9]`, metrics)
+	assert.Regexp(t, `\ntilefence_route_stale_total{rung="gossip"} [1-9]`, metrics, "moves that were sent to the dead")
 	require.NoError(t, bots.Wait(), "the bots did not converge: %s", botScreen)
 	assert.Contains(t, botScreen.String(), `"converged": true`)
 	for _, c := range []*exec.Cmd{bridge, checkpointer, relay, gateway} {
@@ -173,6 +189,8 @@ func TestBadCommandLines(t *testing.T) {
 		"-chaos -hosts 1":                   "want at least -hosts 2",
 		"-chaos -chaos-every 1ms":           "at least 100ms",
 		"bridge -chaos":                     "breaks what one process holds together",
+		"-gossip 127.0.0.1:0":               "a battle in one process needs none",
+		"tile -gossip-seeds 127.0.0.1:1":    "give -gossip too",
 		"-report xml":                       "want text, json or none",
 		"-redis 127.0.0.1:1":                "are needed all together",
 		"-stack local -redis x -postgres y": "starts servers of its own",

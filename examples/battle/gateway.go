@@ -23,16 +23,23 @@ const (
 	welcomeGift = 60
 )
 
-// startGateway runs the two doors and returns where the clients' WebSockets go.
-func startGateway(c *crew, b *backends, logger *slog.Logger) (handler http.Handler, stop func(), err error) {
+// startGateway runs the two doors and returns where the clients' WebSockets go. It routes by what the members
+// have announced, then by the owner hashes, then by the redirects of hosts that were asked in vain.
+func startGateway(c *crew, contact string, joins join, b *backends, m *meters, logger *slog.Logger) (handler http.Handler, stop func(), err error) {
 	ledger, err := admission.New(b.ledger, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	router, err := route.NewRouter(new(route.Table), b.store, nil)
+	table := new(route.Table)
+	member, err := joins(contact, table, nil)
 	if err != nil {
 		return nil, nil, err
 	}
+	router, err := route.NewRouter(table, b.store, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.router.Store(router)
 	tiles, err := tilehttp.NewClient(nil)
 	if err != nil {
 		return nil, nil, err
@@ -50,6 +57,7 @@ func startGateway(c *crew, b *backends, logger *slog.Logger) (handler http.Handl
 	if err != nil {
 		return nil, nil, err
 	}
+	leave := c.start("gateway's membership", member.Run)
 	stopSweep := c.start("gateway", gateway.Run)
 	return doors, func() {
 		bounded, cancel := context.WithTimeout(c.ctx, 5*time.Second)
@@ -58,6 +66,7 @@ func startGateway(c *crew, b *backends, logger *slog.Logger) (handler http.Handl
 			logger.Warn("clients were still waiting when the gateway ended", "err", err)
 		}
 		stopSweep()
+		leave()
 		tiles.Close()
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -26,8 +27,10 @@ type host struct {
 	meters  *meters
 	logger  *slog.Logger
 
-	stop  context.CancelFunc // drains
-	ended chan struct{}      // closed when everything of the host has ended
+	stop   context.CancelFunc // drains
+	ended  chan struct{}      // closed when everything of the host has ended
+	member route.Membership
+	leave  context.CancelFunc // ends the membership
 }
 
 // rememberActions is how long a tile remembers what became of an action.
@@ -35,17 +38,23 @@ const rememberActions = 10 * time.Minute
 
 // newHost starts a host without tiles. failed is called when a tile ends and neither was taken by a successor
 // nor could not reach its servers: with a *fence.LostError if another host has it already.
-func newHost(ctx context.Context, contact string, b *backends, o *options, m *meters, logger *slog.Logger, failed func(error)) (*host, error) {
+func newHost(ctx context.Context, contact string, joins join, b *backends, o *options, m *meters, logger *slog.Logger, failed func(error)) (*host, error) {
 	h := &host{contact: contact, line: newLine(), meters: m, logger: logger, ended: make(chan struct{})}
 	seams := tile.Seams{Authority: b.authority, Store: b.store, Log: b.log}
 	if o.chaos {
 		seams = b.seams(h.line)
 	}
 	var err error
+	if h.member, err = joins(contact, new(route.Table), h.told); err != nil {
+		return nil, err
+	}
 	h.Host, err = tile.NewHost(contact, seams, newRules, &tile.HostConfig{
 		Refollow: true,
 		Restart:  true,
-		Hooks:    tile.HostHooks{Ended: func(i tile.EndInfo) { h.tileEnded(i, failed) }},
+		Announce: func(o fence.Owner) {
+			announce(h.member, logger, route.Entry{Tile: o.Tile, Epoch: o.Epoch, Contact: o.Contact})
+		},
+		Hooks: tile.HostHooks{Ended: func(i tile.EndInfo) { h.tileEnded(i, failed) }},
 		Tile: tile.Config{
 			TickInterval: o.tick,
 			SuspectAfter: o.silence(),
@@ -60,13 +69,28 @@ func newHost(ctx context.Context, contact string, b *backends, o *options, m *me
 	if err != nil {
 		return nil, err
 	}
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	h.stop = stop
+	h.start(context.WithoutCancel(ctx), failed)
+	return h, nil
+}
+
+// start runs the host, and its membership until the host has told the others about its last tile.
+func (h *host) start(ctx context.Context, failed func(error)) {
+	var life, taking context.Context
+	life, h.stop = context.WithCancel(ctx)
+	taking, h.leave = context.WithCancel(ctx)
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		if err := h.member.Run(taking); err != nil {
+			failed(err)
+		}
+	}()
 	go func() {
 		defer close(h.ended)
 		_ = h.Run(life) // what became of the tiles, tileEnded was told
+		h.leave()
+		<-left
 	}()
-	return h, nil
 }
 
 // newRules makes the game's rules for a tile.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -28,6 +29,7 @@ type hosts struct {
 type place struct {
 	*host
 	server *http.Server
+	dying  *time.Timer // of one that was killed: when the others hear of its death
 }
 
 // open starts another host on any free port.
@@ -88,13 +90,19 @@ func (hs *hosts) kill(h *host) {
 	h.line.set(dead)
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	for _, p := range hs.places {
+	for i, p := range hs.places {
 		if p.host == h {
 			_ = p.server.Close() // it is dead
 			hs.graves = append(hs.graves, h)
+			if m, ok := h.member.(*route.GroupMember); ok {
+				hs.places[i].dying = time.AfterFunc(noticeAfter, m.Kill)
+			}
 		}
 	}
 }
+
+// noticeAfter is when the members of a group hear that one was killed: gossip.Fast takes about as long.
+const noticeAfter = time.Second
 
 // restart starts a host in the place of one that was killed. It owns nothing and follows the world.
 func (hs *hosts) restart(killed *host, world []fence.TileID) error {
@@ -108,7 +116,11 @@ func (hs *hosts) restart(killed *host, world []fence.TileID) error {
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	hs.places[slices.IndexFunc(hs.places, func(p place) bool { return p.host == killed })] = p
+	i := slices.IndexFunc(hs.places, func(p place) bool { return p.host == killed })
+	if dying := hs.places[i].dying; dying != nil && dying.Stop() {
+		killed.leave() // the new life is known before the death of the old one is: nobody hears of that
+	}
+	hs.places[i] = p
 	return p.Follow(world...)
 }
 

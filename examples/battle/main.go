@@ -17,7 +17,19 @@
 // shows the same as a table. GET /metrics counts, as Prometheus reads it: changes of ownership, supersessions,
 // commits, refusals by reason.
 //
-// Each actor also runs as a process of its own: tile, bridge, checkpointer, relay, gateway, bots.
+// The hosts and the gateway are members of one group (fence/route): each knows who lives, and who owns what. The
+// gateway asks its own copy of that first, then the owner hash, then follows redirects; the report, /metrics and
+// the page count the answers of each and how many were stale. A host that hears of a death takes over the tiles
+// it follows, without waiting for their silence.
+//
+// Each actor also runs as a process of its own: tile, bridge, checkpointer, relay, gateway, bots. There the
+// members gossip, when -gossip says where; a host keeps warm copies of the tiles that -follow names:
+//
+//	battle tile -own 0,1,2 -follow all -listen 127.0.0.1:7000 -gossip 127.0.0.1:7946 -redis …
+//	battle tile -own 3,4,5 -follow all -listen 127.0.0.1:7001 -gossip 127.0.0.1:7947 -gossip-seeds 127.0.0.1:7946 -redis …
+//	battle gateway -listen 127.0.0.1:8081 -gossip 127.0.0.1:7948 -gossip-seeds 127.0.0.1:7946,127.0.0.1:7947 -redis …
+//
+// Its gossip is neither encrypted nor authenticated (a game sets gossip.Config.SecretKey): keep those ports private.
 package main
 
 import (

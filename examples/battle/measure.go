@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -96,6 +97,8 @@ type meters struct {
 	clientGaps, clientRepairs atomic.Int64
 	moves, movesFailed, cards atomic.Int64
 	outcomes                  outcomeCounts
+
+	router atomic.Pointer[route.Router] // of the gateway in this process, or nil
 
 	// Ownership.
 	installs, supersessions atomic.Int64

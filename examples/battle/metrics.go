@@ -57,6 +57,7 @@ func (m *meters) serve(w http.ResponseWriter, _ *http.Request) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		fmt.Fprintf(w, "tilefence_refusals_total{reason=%q} %d\n", name, counts[name])
 	}
+	m.writeRouting(w)
 }
 
 func metric(w io.Writer, name, help string) {

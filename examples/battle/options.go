@@ -31,6 +31,8 @@ type options struct {
 	relayURL, gatewayURL      string // where bots connect
 	hostList                  string // tile hosts, for the page's take-over button
 	only                      string // tile: which tiles this host claims, "0,2,5" or "all"
+	follow                    string // tile: which tiles this host follows, in the same form, or none
+	gossip, gossipSeeds       string // tile, gateway: host:port to listen on, and those of others
 	takeOver, noPage, verbose bool
 	chaos                     bool
 	chaosEvery                time.Duration
@@ -80,6 +82,9 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.gatewayURL, "gateway", "ws://127.0.0.1:8081/intent", "bots, relay: the gateway's `URL`")
 	f.StringVar(&o.hostList, "hosts-at", "", "relay: tile hosts for the page's take-over button, `host:port,…`")
 	f.StringVar(&o.only, "own", "all", "tile: which tiles to claim, by `number`, such as 0,2,5")
+	f.StringVar(&o.follow, "follow", "", "tile: which tiles to follow, to take them over when their owner dies: by `number`, or all (default: none)")
+	f.StringVar(&o.gossip, "gossip", "", "tile, gateway: the IP `address` and port of this process's gossip, UDP and TCP: who lives, and who owns what (default: no gossip)")
+	f.StringVar(&o.gossipSeeds, "gossip-seeds", "", "tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
 	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
@@ -152,7 +157,7 @@ func (o *options) check(rest []string) error {
 			return fmt.Errorf("-%s %v: want %s", c.flag, c.value, c.want)
 		}
 	}
-	if err := errors.Join(o.checkChaos(), o.checkServers()); err != nil {
+	if err := errors.Join(o.checkChaos(), o.checkGossip(), o.checkServers()); err != nil {
 		return err
 	}
 	if o.fanout == "" {
@@ -171,6 +176,17 @@ func (o *options) checkChaos() error {
 		return fmt.Errorf("-chaos breaks what one process holds together: run the battle without an actor, not %s", o.command)
 	case o.chaos && o.hosts < 2:
 		return errors.New("-chaos kills tile hosts, and somebody has to take over: want at least -hosts 2")
+	}
+	return nil
+}
+
+// checkGossip refuses gossip where nobody would listen.
+func (o *options) checkGossip() error {
+	switch {
+	case o.gossip != "" && o.command == "":
+		return errors.New("-gossip is between processes, tile and gateway: a battle in one process needs none")
+	case o.gossip == "" && o.gossipSeeds != "":
+		return errors.New("-gossip-seeds are joined from a gossip of one's own: give -gossip too, such as 127.0.0.1:7946")
 	}
 	return nil
 }
@@ -202,16 +218,24 @@ func (o *options) world() ([]fence.TileID, error) {
 	return disk[:o.tiles], nil
 }
 
-// owned picks the tiles named by -own.
-func (o *options) owned(world []fence.TileID) ([]fence.TileID, error) {
-	if o.only == "all" {
+// list splits what a flag lists with commas between; nothing is an empty list.
+func list(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+// numbered picks the tiles that -own or -follow names.
+func numbered(flag, numbers string, world []fence.TileID) ([]fence.TileID, error) {
+	if numbers == "all" {
 		return world, nil
 	}
 	var tiles []fence.TileID
-	for _, s := range strings.Split(o.only, ",") {
+	for _, s := range list(numbers) {
 		var i int
 		if _, err := fmt.Sscan(s, &i); err != nil || i < 0 || i >= len(world) {
-			return nil, fmt.Errorf("-own %q: want numbers from 0 to %d, with commas between", o.only, len(world)-1)
+			return nil, fmt.Errorf("-%s %q: want numbers from 0 to %d, with commas between, or all", flag, numbers, len(world)-1)
 		}
 		tiles = append(tiles, world[i])
 	}

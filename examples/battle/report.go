@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/relay"
 )
 
@@ -55,6 +56,8 @@ type report struct {
 	Cards           int64            `json:"cards_played"`
 	Ledger          map[string]int64 `json:"ledger_outcomes"`
 
+	Routing *spectator.Routing `json:"routing,omitempty"`
+
 	Chaos   *chaosReport `json:"chaos,omitempty"`
 	Audited int          `json:"cards_audited,omitempty"` // found in the ledger with the outcome told, and paid for once
 
@@ -75,6 +78,7 @@ func (r *report) fill(m *meters, br *bridge.Bridge, re *relay.Relay) {
 	r.Checkpoints = m.checkpoints.Load()
 	r.Takeovers, r.Reappended, r.Rebases = m.takeovers.Load(), m.reappended.Load(), m.rebases.Load()
 	r.Moves, r.MovesFailed, r.Cards, r.Ledger = m.moves.Load(), m.movesFailed.Load(), m.cards.Load(), m.outcomes.snapshot()
+	r.Routing = m.routing()
 	if re != nil {
 		s := re.Stats()
 		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SlowDrops = s.Gaps, m.relayRepairs.Load(), s.Repairs, s.SlowDrops
@@ -112,6 +116,9 @@ func (r *report) write(form string, out io.Writer) error {
 	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints", r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
 	line("ownership", "%d take-overs, %d batches put back, %d rebases", r.Takeovers, r.Reappended, r.Rebases)
 	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
+	if r.Routing != nil {
+		line("routing", "%s", r.Routing)
+	}
 	if r.Chaos != nil {
 		line("audit", "%d cards have in the ledger the outcome their players were told, and every balance is what they cost", r.Audited)
 		r.Chaos.write(line)

@@ -134,6 +134,7 @@ func (t *tower) Status() spectator.Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.status
+	s.Routing = t.meters.routing()
 	if t.chaos != nil {
 		s.Chaos = t.chaos.status()
 	}

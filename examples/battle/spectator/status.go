@@ -2,6 +2,7 @@ package spectator
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -39,7 +40,30 @@ type Status struct {
 	Latency Latency      `json:"latency"` // commit to client, as the bots measure it
 	Tiles   []TileStatus `json:"tiles"`
 
+	Routing *Routing `json:"routing,omitempty"` // of the gateway behind the page; nil where it is elsewhere
+
 	Chaos *Chaos `json:"chaos,omitempty"` // nil: nothing is broken on purpose
+}
+
+// Routing counts how a gateway has found the owners, by the rungs of its ladder; see package route.
+type Routing struct {
+	Gossip     Rung   `json:"gossip"`
+	Store      Rung   `json:"store"`
+	Redirect   Rung   `json:"redirect"`
+	StoreReads uint64 `json:"store_reads"` // owner hashes read
+	Failures   uint64 `json:"failures"`    // tiles whose owner nobody could name
+}
+
+// Rung is one rung of the ladder.
+type Rung struct {
+	Answers uint64 `json:"answers"` // owners named
+	Stale   uint64 `json:"stale"`   // of those, found wrong
+}
+
+// String lists the rungs.
+func (r *Routing) String() string {
+	return fmt.Sprintf("%d owners from gossip (%d stale), %d from the store (%d stale), %d from redirects (%d stale), %d not found",
+		r.Gossip.Answers, r.Gossip.Stale, r.Store.Answers, r.Store.Stale, r.Redirect.Answers, r.Redirect.Stale, r.Failures)
 }
 
 // Chaos is the breaking of things on purpose, one at a time.

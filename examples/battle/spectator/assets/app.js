@@ -163,6 +163,7 @@ class Page {
   take({ status, events }) {
     this.status = status;
     status.tiles ??= [];
+    this.ownership.routing(status.routing);
     introduce(status.tiles.flatMap((t) => [t.owner, ...(t.processors ?? []).map((p) => p.contact)]));
     for (const t of status.tiles) {
       const v = this.views.get(t.tile);

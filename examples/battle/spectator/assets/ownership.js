@@ -23,6 +23,15 @@ export class OwnershipTable {
     addEventListener("keydown", (e) => { if (e.key === "Escape" && !$("ownership").hidden) this.#toggle(false); });
   }
 
+  /** How the gateway has found the owners, by rung; nothing where it is another process. */
+  routing(r) {
+    if ($("ownership").hidden) return;
+    const rung = (name, n) => `${name} ${digits(n.answers)} (${digits(n.stale)} stale)`;
+    const text = r ? `The gateway asked for owners: ${rung("gossip", r.gossip)}, ${rung("store", r.store)}, ${rung("redirect", r.redirect)}, `
+      + `not found ${digits(r.failures)}` : "";
+    if ($("ownership-routing").textContent !== text) $("ownership-routing").textContent = text;
+  }
+
   #toggle(open) {
     $("ownership").hidden = !open;
     $("ownership-open").setAttribute("aria-expanded", String(open));
