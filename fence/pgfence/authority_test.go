@@ -198,6 +198,11 @@ func (a retryRefused) Promote(ctx context.Context, c fence.Claim) (g fence.Grant
 	return g, err
 }
 
+func (a retryRefused) Lookup(ctx context.Context, tile fence.TileID) (g fence.Grant, err error) {
+	a.retry(func() error { g, err = a.Authority.Lookup(ctx, tile); return err })
+	return g, err
+}
+
 func (a retryRefused) Release(ctx context.Context, g fence.Grant) (err error) {
 	a.retry(func() error { err = a.Authority.Release(ctx, g); return err })
 	return err

@@ -108,7 +108,11 @@ func (a *Authority) alone(ctx context.Context, c *call) (row fence.Grant, err er
 // one is the transaction of one call, which leaves its row in row.
 func (a *Authority) one(c *call, row *fence.Grant) *transaction {
 	*row = fence.Grant{} // of an earlier attempt
-	return &transaction{a.writes(c), statement{a.sql.read, []any{int64(c.tile)}}, func(g fence.Grant) { *row = g }}
+	return &transaction{
+		writes: a.writes(c),
+		read:   statement{a.sql.read, []any{int64(c.tile)}},
+		row:    func(g fence.Grant) { *row = g },
+	}
 }
 
 type statement struct {
@@ -118,9 +122,10 @@ type statement struct {
 
 // transaction is some writes and a read of the rows they met.
 type transaction struct {
-	writes []statement
-	read   statement
-	row    func(fence.Grant) // receives each row read
+	settings *statement // what comes first; its row is nobody's
+	writes   []statement
+	read     statement
+	row      func(fence.Grant) // receives each row returned; a later one of the same tile takes the earlier one's place
 }
 
 // transact carries out a transaction; when the connection is lost on the way, once more, on one that is
@@ -157,14 +162,15 @@ func (a *Authority) attempt(ctx context.Context, next func() *transaction, acqui
 }
 
 // roundTrip sends the writes and the read in one batch, which the server runs as one transaction, giving
-// each statement a snapshot of its own: the read sees what the writes met, not what was there before.
+// each statement a snapshot of its own: the read sees what the writes met, not what was there before. A row
+// that a write returns is what the read would have found, because the transaction has locked it.
 // The transaction has committed only when Close says so, after all results were read.
 func roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transaction) error {
 	var batch pgx.Batch
-	for _, w := range t.writes {
-		batch.Queue(w.sql, w.args...)
+	if t.settings != nil {
+		batch.Queue(t.settings.sql, t.settings.args...)
 	}
-	batch.Queue(t.read.sql, t.read.args...).Query(func(rows pgx.Rows) error {
+	receive := func(rows pgx.Rows) error {
 		for rows.Next() {
 			g, err := scan(rows)
 			if err != nil {
@@ -173,7 +179,11 @@ func roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transaction) error {
 			t.row(g)
 		}
 		return rows.Err()
-	})
+	}
+	for _, w := range t.writes {
+		batch.Queue(w.sql, w.args...).Query(receive)
+	}
+	batch.Queue(t.read.sql, t.read.args...).Query(receive)
 	return conn.SendBatch(ctx, &batch).Close()
 }
 

@@ -12,7 +12,7 @@
 //
 // An Authority is a fence.Authority and promises what that promises. A tile is one row. A claim, promotion
 // or release is one transaction in one network round trip: the conditional write, then a look at the row
-// as it left it. So the loser of a race learns the winner in the round trip it lost in. Losing costs the
+// as it left it (of a set, the look is left out when the write has returned every row). So the loser of a race learns the winner in the round trip it lost in. Losing costs the
 // database no lock that outlasts the winner's, and no disk write, unless both were in flight at the same
 // moment.
 //
@@ -52,10 +52,10 @@
 //
 // Sessions must start transactions at READ COMMITTED, PostgreSQL's default. At a stricter
 // default_transaction_isolation every answer stays true, but a loser gets ErrNotApplied, for a
-// serialization failure, instead of the winner's name, and a tile without a record cannot be claimed: such
-// a transaction does not see whether the tile's record was retired while it waited. All query modes of pgx
-// work, so do poolers (with a mode that does not prepare, if they need that); the default one prepares each
-// statement once per connection.
+// serialization failure, instead of the winner's name (at SERIALIZABLE even a lookup may get it), and a
+// tile without a record cannot be claimed: such a transaction does not see whether the tile's record was
+// retired while it waited. All query modes of pgx work, so do poolers (with a mode that does not prepare, if
+// they need that); the default one prepares each statement once per connection.
 //
 // A game server's role needs SELECT, INSERT and UPDATE on the table of tiles, SELECT on its sibling with
 // the suffix _floor, and SELECT on tilefence_schema if it calls Migrate. One that calls Retire needs DELETE

@@ -41,8 +41,8 @@ func (a *Authority) SetStatements(claims []fence.Claim) map[string]SetStatement 
 		promote: {"promote_set"}, release: {"release_set"},
 	} {
 		t := a.setOf(k, members, nil)
-		named["settings"] = SetStatement{t.writes[0].sql, t.writes[0].args}
-		for i, s := range append(t.writes[1:], t.read)[:len(names)] {
+		named["settings"] = SetStatement{t.settings.sql, t.settings.args}
+		for i, s := range append(t.writes, t.read)[:len(names)] {
 			named[names[i]] = SetStatement{s.sql, s.args}
 		}
 	}

@@ -101,10 +101,12 @@ func (l *lanes) comeBack() {
 // gather queues calls up for the next sets.
 func (l *lanes) gather(calls []call) []*member {
 	members := make([]*member, len(calls))
+	for i, c := range calls {
+		members[i] = &member{call: c, done: make(chan struct{})}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, c := range calls {
-		members[i] = &member{call: c, done: make(chan struct{})}
 		g := group{kind: c.kind}
 		if l.shardOf != nil {
 			g.shard = l.shardOf(c.tile)
@@ -164,11 +166,16 @@ func newSet(g group, members []*member) *set {
 }
 
 // choose takes up to size members from a queue, in the order of their tiles and no tile twice. Those who
-// have left are dropped.
+// have left are dropped when it is their turn. What is left lies in the queue's own array, because the
+// queue may be long.
 func choose(queue []*member, size int) (taken, left []*member) {
-	queue = slices.DeleteFunc(queue, func(m *member) bool { return m.gone })
-	n := min(size, len(queue))
-	taken = slices.Clone(queue[:n])
+	taken = make([]*member, 0, min(size, len(queue)))
+	seen := 0
+	for ; seen < len(queue) && len(taken) < size; seen++ {
+		if m := queue[seen]; !m.gone {
+			taken = append(taken, m)
+		}
+	}
 	slices.SortStableFunc(taken, func(a, b *member) int { return cmp.Compare(int64(a.tile), int64(b.tile)) })
 	var again []*member
 	distinct := taken[:0]
@@ -179,7 +186,10 @@ func choose(queue []*member, size int) (taken, left []*member) {
 		}
 		distinct = append(distinct, m)
 	}
-	return distinct, append(again, queue[n:]...)
+	left = queue[seen-len(again):]
+	copy(left, again)
+	clear(queue[:seen-len(again)]) // the array outlives them
+	return distinct, left
 }
 
 // seal returns the members of a set whose callers are still there, just before a request is sent for them:

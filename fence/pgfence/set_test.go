@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
@@ -106,6 +108,40 @@ func TestSetIsOneTransaction(t *testing.T) {
 	var transactions int
 	require.NoError(t, c.pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+c.table+" WHERE tile >= 100").Scan(&transactions))
 	require.Equal(t, 1, transactions)
+}
+
+// A set whose write has returned every row is not read again; one with a loser is.
+func TestSetReadsForLosersOnly(t *testing.T) {
+	s := newScene(t)
+	s.exec(t, "INSERT INTO "+s.table+" (tile, epoch, contact, claim, minted_at) SELECT n, 1, 'a:1', gen_random_uuid(), now() FROM generate_series(1, 20) n")
+	for name, change := range map[string]struct {
+		expected fence.Epoch // of the last tile
+		read     bool
+	}{"all win": {1, false}, "one loses": {7, true}} {
+		t.Run(name, func(t *testing.T) {
+			var claims []fence.Claim
+			for tile := range fence.TileID(20) {
+				c := claimOf(tile+1, "b:1")
+				c.Expected = 1
+				claims = append(claims, c)
+			}
+			claims[19].Expected = change.expected
+			statements := s.direct.SetStatements(claims)
+			tx, err := s.pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			for _, name := range []string{"settings", "promote_set"} {
+				_, err = tx.Exec(t.Context(), statements[name].SQL, statements[name].Args...)
+				require.NoError(t, err)
+			}
+			read := statements["read_set"]
+			rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+read.SQL, read.Args...)
+			require.NoError(t, err)
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+			require.Equal(t, !change.read, strings.Contains(strings.Join(plan, "\n"), "never executed"), "%v", plan)
+		})
+	}
 }
 
 // SetSize bounds a set, and a shard's calls go by themselves.

@@ -37,7 +37,11 @@ type columns struct {
 // setOf is a transaction of several calls of one kind on different tiles, which are in the order of their
 // numbers as the database has them.
 func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *transaction {
-	var v columns
+	n := len(members)
+	v := columns{
+		tiles: make([]int64, 0, n), expected: make([]int64, 0, n), above: make([]int64, 0, n),
+		contacts: make([]string, 0, n), ids: make([]pgtype.UUID, 0, n),
+	}
 	for _, m := range members {
 		v.tiles = append(v.tiles, int64(m.tile))
 		v.expected = append(v.expected, int64(m.expected))
@@ -46,9 +50,9 @@ func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *tra
 		v.ids = append(v.ids, pgtype.UUID{Bytes: m.id, Valid: true})
 	}
 	t := &transaction{
-		writes: []statement{{a.sql.settings, []any{a.planMode}}},
-		read:   statement{a.sql.readSet, []any{v.tiles}},
-		row:    row,
+		settings: &statement{a.sql.settings, []any{a.planMode}},
+		read:     statement{a.sql.readSet, []any{v.tiles}},
+		row:      row,
 	}
 	switch k {
 	case claimNew:
@@ -57,15 +61,16 @@ func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *tra
 			v.above[i] = max(v.above[i], floor)
 		}
 		lowest := slices.Min(v.above) + 1
-		t.writes = append(t.writes,
-			statement{a.sql.claimNewSet, []any{v.tiles, v.above, v.contacts, v.ids}},
-			statement{a.sql.raiseSet, []any{v.tiles, v.ids, lowest}})
+		t.writes = []statement{
+			{a.sql.claimNewSet, []any{v.tiles, v.above, v.contacts, v.ids}},
+			{a.sql.raiseSet, []any{v.tiles, v.ids, lowest}},
+		}
 	case claimReleased:
-		t.writes = append(t.writes, statement{a.sql.claimReleasedSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}})
+		t.writes = []statement{{a.sql.claimReleasedSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}}}
 	case promote:
-		t.writes = append(t.writes, statement{a.sql.promoteSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}})
+		t.writes = []statement{{a.sql.promoteSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}}}
 	case release:
-		t.writes = append(t.writes, statement{a.sql.releaseSet, []any{v.tiles, v.expected, v.ids}})
+		t.writes = []statement{{a.sql.releaseSet, []any{v.tiles, v.expected, v.ids}}}
 	}
 	return t
 }

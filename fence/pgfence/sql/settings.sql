@@ -3,6 +3,7 @@
 -- So rows are locked in that order, and two such transactions cannot deadlock; nor does the plan depend on
 -- how many rows PostgreSQL believes there are. What is switched off counts as dear where there is nothing
 -- else (the floor has one row and no index to read it by), which must not set off the compiler.
+-- tilefence.won is no setting of the server: it is how many tiles have been written, for read_set.sql.
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
     set_config('enable_nestloop', 'off', true), set_config('enable_mergejoin', 'off', true),
-    set_config('jit', 'off', true), set_config('plan_cache_mode', $1, true)
+    set_config('jit', 'off', true), set_config('plan_cache_mode', $1, true), set_config('tilefence.won', '0', true)
