@@ -214,6 +214,7 @@ func (p *TileProcessor) presentInstall(ctx context.Context) (at fence.Position, 
 func (p *TileProcessor) serving(at fence.Position) {
 	p.timing.installed()
 	p.settledTick = p.tick
+	p.lastTick = p.tick // whoever owned the tile when the last snapshot was due has saved it
 	p.moveTo(at)
 	p.transition(Serving)
 }
@@ -252,9 +253,25 @@ func retryable(err error) bool {
 	return errors.Is(err, fence.ErrNotApplied) || errors.Is(err, fence.ErrUnknownOutcome) || errors.Is(err, fence.ErrUnconfirmed)
 }
 
-// backoff is 5 ms doubling to 320 ms.
+// maxBackoff is the longest wait between two attempts.
+const maxBackoff = 320 * time.Millisecond
+
+// backoff is 5 ms doubling to maxBackoff.
 func backoff(attempt int) time.Duration {
 	return 5 * time.Millisecond << min(attempt, 6)
+}
+
+// retryAfter is how long the pending batch waits to be presented again. A refusal or an error that comes quickly
+// is what a failover looks like, and the new master may be there any moment. A store that lets CommitTimeout pass
+// has more to do than it can, and is not asked again by all tiles at once: the wait begins between one and two
+// eighths of CommitTimeout, its place there being the tile's own, and doubles up to maxBackoff.
+func (p *TileProcessor) retryAfter() time.Duration {
+	b := p.pending
+	if b.timeouts == 0 {
+		return backoff(b.attempts)
+	}
+	base := min(p.cfg.CommitTimeout/8<<min(b.timeouts-1, 6), maxBackoff/2)
+	return base + time.Duration(spread(p.tile, retryTurn, uint64(base)))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -29,11 +29,12 @@ type Config struct {
 	// TickInterval is the time between ticks. Default 500 ms (2 Hz); at least one millisecond.
 	TickInterval time.Duration
 
-	// SnapshotEvery is the number of ticks between snapshots. Default 60.
+	// SnapshotEvery is the number of ticks between snapshots. Each tile has its own place in the interval, so that
+	// tiles that began together do not save all at once; the first one comes earlier by that. Default 60.
 	SnapshotEvery int
 
 	// ConfirmEvery is the number of ticks between commits that ask every replica to confirm. What is
-	// confirmed need not be kept in memory any more. Default 10.
+	// confirmed need not be kept in memory any more. Each tile has its own place in the interval. Default 10.
 	ConfirmEvery int
 
 	// Commit commits a batch. Default Seams.Store.Commit; a wrapper may write through to a durable log.

@@ -46,6 +46,9 @@ func (p *TileProcessor) reconcile(ctx context.Context, err error) error {
 	case errors.Is(err, fence.ErrBehind):
 		return p.reappend(ctx, refused)
 	case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrForked):
+		if p.outlived(refused) {
+			return p.rejoin(ctx, refused)
+		}
 		return p.heal(ctx, refused)
 	}
 	return err
@@ -88,6 +91,10 @@ func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) e
 		p.moveTo(at)
 		p.transition(back)
 	})
+	var later *outlivedError
+	if errors.As(err, &later) {
+		return p.rejoinLater(ctx, back, later.owner)
+	}
 	if err != nil {
 		return err
 	}
@@ -124,7 +131,8 @@ func (p *TileProcessor) mintWhileServing(ctx context.Context) error {
 }
 
 // rebase installs this owner's state at seq or above and calls done with the position it took. blank says that
-// the store knows nothing of the tile, as far as this owner has seen.
+// the store knows nothing of the tile, as far as this owner has seen. While the tile serves it does not end until
+// the store has answered; an *outlivedError then means that this state is not the tile's any more.
 func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, done func(fence.Position)) error {
 	w, err := p.snapshot()
 	if err != nil {
@@ -148,17 +156,11 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 		booting := p.Status().State == Installing
 		var refused *fence.RefusedError
 		switch {
-		case errors.Is(err, fence.ErrStale):
-			err = p.contested(ctx, err)
-			if booting || !errors.Is(err, errStartOver) && !retryable(err) {
+		case errors.As(err, &refused) && errors.Is(err, fence.ErrStale):
+			if err := p.contestedRebase(ctx, refused, booting); err != nil {
 				return err
 			}
-			if errors.Is(err, errStartOver) {
-				if err := p.mintWhileServing(ctx); err != nil {
-					return err
-				}
-				r.Epoch = p.grant.Epoch // above the one that was in the way
-			}
+			r.Epoch = p.grant.Epoch // above the one that was in the way
 		case errors.As(err, &refused) && errors.Is(err, fence.ErrBehind):
 			if booting {
 				return errStartOver // there is a history after all: replay it
@@ -171,4 +173,20 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 			return errDrained
 		}
 	}
+}
+
+// contestedRebase is contested for a rebase: nil means that it may be presented again under the epoch now held.
+func (p *TileProcessor) contestedRebase(ctx context.Context, refused *fence.RefusedError, booting bool) error {
+	err := p.contested(ctx, refused)
+	switch {
+	case booting:
+		return err
+	case errors.Is(err, errStartOver) && p.outlived(refused) && !refused.Current.Position.IsZero():
+		return &outlivedError{owner: refused.Current}
+	case errors.Is(err, errStartOver):
+		return p.mintWhileServing(ctx)
+	case retryable(err):
+		return nil // the authority cannot be asked
+	}
+	return err
 }

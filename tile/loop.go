@@ -19,6 +19,7 @@ type pendingBatch struct {
 	outcomes    []stream.Outcome // per submission
 	formed      time.Time
 	attempts    int
+	timeouts    int // of the last attempts, how many in a row had no answer within CommitTimeout
 }
 
 // serve ticks until ctx ends or the tile is lost. A batch whose fate is unknown is presented again
@@ -64,19 +65,12 @@ func (p *TileProcessor) serve(ctx context.Context) error {
 			return err
 		}
 		if p.pending != nil {
-			timer.Reset(backoff(p.pending.attempts))
+			timer.Reset(p.retryAfter())
 			continue
 		}
 		p.snapshotIfDue(ctx)
 		timer.Reset(time.Until(due))
 	}
-}
-
-// phase spreads the ticks of many tiles over the interval, so that tiles started together do not commit,
-// deliver and fold all at once.
-func phase(id fence.TileID, interval time.Duration) time.Duration {
-	const golden = 0x9e3779b97f4a7c15 // neighbouring tiles differ in few bits; Fibonacci hashing parts them
-	return time.Duration(uint64(id) * golden >> 32 * uint64(interval) >> 32)
 }
 
 // play resolves one tick and presents its batch.
@@ -118,7 +112,12 @@ func (p *TileProcessor) mayRest() bool {
 
 // confirmationDue reports whether this tick's commit asks every replica for what they may not have.
 func (p *TileProcessor) confirmationDue() bool {
-	return p.confirm || uint64(p.tick)%uint64(p.cfg.ConfirmEvery) == 0 && len(p.kept.batches) > 0
+	return p.confirm || p.confirmsNow() && len(p.kept.batches) > 0
+}
+
+// confirmsNow reports whether this tick is one of those, ConfirmEvery apart, whose commits are confirmed.
+func (p *TileProcessor) confirmsNow() bool {
+	return atTurn(p.tile, confirmTurn, p.tick, p.cfg.ConfirmEvery)
 }
 
 // admit takes the queue, answers the actions whose outcome is already known, and drops all but the
@@ -213,7 +212,7 @@ func (p *TileProcessor) form(subs []submission, events [][]byte, outcomes []stre
 	}
 	b.commit = fence.Commit{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Prev: p.position, Tick: p.tick,
 		Events: b.batch.Len(), Payload: payload}
-	if p.confirmationDue() || uint64(p.tick)%uint64(p.cfg.ConfirmEvery) == 0 && b.batch.Len() > 0 {
+	if p.confirmationDue() || p.confirmsNow() && b.batch.Len() > 0 {
 		b.commit.Replicas = fence.AllReplicas
 	}
 	return b, nil
@@ -276,7 +275,7 @@ func (p *TileProcessor) drain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if p.pending != nil && sleep(ctx, backoff(p.pending.attempts)) != nil {
+		if p.pending != nil && sleep(ctx, p.retryAfter()) != nil {
 			p.cfg.Logger.Warn("tile stopped before its last batch was settled", "tile", p.tile, "waited", p.cfg.DrainTimeout)
 			return errDrained
 		}
@@ -317,6 +316,11 @@ func (p *TileProcessor) present(ctx context.Context) error {
 	// A commit under way is not abandoned when the processor is told to stop: its fate would be unknown.
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)
 	r, err := p.cfg.Commit(attempt, b.commit)
+	if attempt.Err() != nil {
+		b.timeouts++
+	} else {
+		b.timeouts = 0
+	}
 	cancel()
 	if err == nil {
 		return p.settle(r, b.commit.Replicas != 0)

@@ -93,13 +93,15 @@ func (p *TileProcessor) claim(ctx context.Context, c *fence.Claim, record *fence
 }
 
 // claimable reports, as nil, that this processor may take the tile from the record the authority has.
-// lookedUp says that the record was found, rather than that it has just won against this processor.
+// lookedUp says that the record was found, rather than that it has just won against this processor. A tile that
+// somebody has had and released since is for the taking as long as this processor has served nobody: it has no
+// state of its own to lose.
 func (p *TileProcessor) claimable(g fence.Grant, lookedUp bool) error {
 	held := p.grant
 	switch {
 	case held.Epoch > g.Epoch, held.Epoch > 0 && held.ID == g.ID:
 		return nil // forgotten, or still ours
-	case held.Epoch > 0:
+	case held.Epoch > 0 && (g.Held() || p.owns()):
 		return p.supersededBy(ownerOf(g))
 	case !g.Held(), p.cfg.Follow && g.Epoch <= p.watch.epoch():
 		return nil
@@ -107,6 +109,12 @@ func (p *TileProcessor) claimable(g fence.Grant, lookedUp bool) error {
 		return nil
 	}
 	return &fence.LostError{Tile: p.tile, Current: g}
+}
+
+// owns reports whether this processor has served under the epoch it holds.
+func (p *TileProcessor) owns() bool {
+	s := p.Status().State
+	return s == Serving || s == Healing || s == Draining
 }
 
 func ownerOf(g fence.Grant) fence.Owner {

@@ -125,7 +125,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 }
 
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every
-// goroutine it starts and returns when all have ended and every waiting Submit has been answered.
+// goroutine it starts and returns when all have ended and every waiting Submit has been answered. The answers
+// come first: a snapshot still being saved delays Run's return, by DrainTimeout at most, and no redirect.
 //
 // When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil; a
 // follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a *fence.LostError if the tile is held and Config.TakeOver is
@@ -152,11 +153,12 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	if err == nil {
 		err = p.serve(ctx)
 	}
+	p.finish(err)
+	// Nobody is kept waiting for an answer while a store that hangs is given up.
 	if p.saving {
 		<-p.snapshots
 	}
 	p.beside.Wait()
-	p.finish(err)
 	if errors.Is(err, errDrained) || errors.Is(err, errHandedOver) {
 		return nil
 	}

@@ -3,14 +3,26 @@ package tile
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
 )
 
-// outlived reports whether a refusal shows an epoch above this owner's. Epochs come from the authority alone, so
-// somebody was granted the tile after this owner, whatever the authority says now.
+// outlived reports whether a refusal shows an epoch above this owner's, or the same in somebody else's hand. Epochs
+// come from the authority alone, so somebody was granted the tile after this owner, whatever the authority says
+// now.
 func (p *TileProcessor) outlived(refused *fence.RefusedError) bool {
-	return max(refused.Current.Epoch, refused.Current.Position.Epoch) > p.grant.Epoch
+	c := refused.Current
+	twin := c.Epoch == p.grant.Epoch && c.Contact != "" && c.Contact != p.contact
+	return twin || max(c.Epoch, c.Position.Epoch) > p.grant.Epoch
+}
+
+// outlivedError ends the repair of a history: while it went on, somebody was granted the tile whom the authority
+// has forgotten since.
+type outlivedError struct{ owner fence.Owner }
+
+func (e *outlivedError) Error() string {
+	return fmt.Sprintf("tile %s: epoch %d at %s came after this owner", e.owner.Tile, e.owner.Epoch, e.owner.Contact)
 }
 
 // rejoin is what an owner does that the store calls stale although the authority, put back to an older state,
@@ -22,7 +34,11 @@ func (p *TileProcessor) rejoin(ctx context.Context, refused *fence.RefusedError)
 	if refused.Current.Position.IsZero() {
 		return p.heal(ctx, refused) // there is no history but this owner's
 	}
-	back := p.abandon(refused)
+	return p.rejoinLater(ctx, p.abandon(refused), refused.Current)
+}
+
+// rejoinLater takes the tile back from a later owner, without a pending batch, and returns to a state.
+func (p *TileProcessor) rejoinLater(ctx context.Context, back State, later fence.Owner) error {
 	for attempt := 0; ; attempt++ {
 		err := p.rejoinOnce(ctx)
 		if err == nil {
@@ -37,7 +53,7 @@ func (p *TileProcessor) rejoin(ctx context.Context, refused *fence.RefusedError)
 	}
 	p.transition(back)
 	p.cfg.Logger.Warn("tile was replayed from a later owner whom the authority had forgotten", "tile", p.tile, "epoch", p.grant.Epoch,
-		"forgotten", refused.Current.Epoch, "at", p.position)
+		"forgotten", later.Epoch, "at", p.position)
 	p.cfg.Hooks.Healed(HealInfo{Tile: p.tile, Rejoined: true, At: p.position})
 	return nil
 }

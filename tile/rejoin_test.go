@@ -171,3 +171,56 @@ func TestTakeOverDoesNotWaitForANodeThatHangs(t *testing.T) {
 		require.NoError(t, later.drain())
 	})
 }
+
+// rebaseHook is a store at which something happens before the first rebase arrives.
+type rebaseHook struct {
+	fence.Store
+	once  sync.Once
+	first func()
+}
+
+func (h *rebaseHook) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	if r.Epoch > 1 {
+		h.once.Do(h.first)
+	}
+	return h.Store.Rebase(ctx, r)
+}
+
+// TestRebaseDoesNotVoidALaterOwner: an owner repairs its history under a new epoch. Before its rebase arrives somebody
+// else is granted the tile and serves; then the authority is put back to when the tile was the first one's. Or
+// the same epoch is granted to both. What the other one confirmed is kept.
+func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
+	for name, later := range map[string]fence.Epoch{"a later epoch": 3, "the same epoch": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				live := memfence.NewAuthority() // what the authority was before it was put back
+				_, err := live.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "a:1", ID: fence.NewClaimID(), Above: later - 2})
+				require.NoError(t, err)
+				behind := &restorable{now: memfence.NewAuthority()}
+				store := &rebaseHook{Store: w.store, first: func() {
+					b := startOn(t, tile.Seams{Authority: live, Store: w.store, Log: w.log}, "b:1",
+						tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
+					b.say(t, "y", "two")
+					require.NoError(t, b.drain())
+				}}
+				var healed []tile.HealInfo
+				a := startOn(t, tile.Seams{Authority: behind, Store: store, Log: w.log}, "a:1",
+					tile.Config{Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+				a.say(t, "x", "one")
+				behind.restore(t, false)
+				w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+
+				o, err := a.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "y", Body: []byte("two")})
+				require.NoError(t, err)
+				assert.Equal(t, stream.Applied, o, "the later owner's outcome")
+				a.say(t, "z", "three")
+				require.Len(t, healed, 1)
+				assert.True(t, healed[0].Rejoined)
+				assert.Greater(t, a.Status().Epoch, later)
+				require.NoError(t, a.drain())
+				assert.Equal(t, []string{"one", "two", "three"}, w.history())
+			})
+		})
+	}
+}

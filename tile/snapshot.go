@@ -33,7 +33,8 @@ func (p *TileProcessor) snapshot() (encodedSnapshot, error) {
 // snapshotIfDue encodes a snapshot on the tick loop, where the state stands still, and saves it beside
 // the loop, where a slow store delays no tick.
 func (p *TileProcessor) snapshotIfDue(ctx context.Context) {
-	if p.saving || p.position == p.lastSnap || p.tick < p.lastTick+fence.Tick(p.cfg.SnapshotEvery) {
+	if p.saving || p.position == p.lastSnap ||
+		turn(p.tile, snapshotTurn, p.tick, p.cfg.SnapshotEvery) == turn(p.tile, snapshotTurn, p.lastTick, p.cfg.SnapshotEvery) {
 		return
 	}
 	w, err := p.snapshot()
