@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/bridge"
@@ -73,8 +74,9 @@ type deployment struct {
 	stops      []func()
 	stopBridge func()
 
-	chaos             *chaos  // nil: nothing is broken on purpose
-	watchers, players *cutter // the connections of relay and gateway
+	calm              sync.Mutex // held while something is broken, or a tile handed over: never both at once
+	chaos             *chaos     // nil: nothing is broken on purpose
+	watchers, players *cutter    // the connections of relay and gateway
 }
 
 // startBridge starts the bridge, also again.
@@ -194,13 +196,17 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 	playing, stopPlaying := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPlaying()
 	stopBots := d.crew.start("bots", func(ctx context.Context) error { return f.run(ctx, playing) })
-	stopChaos := func() {}
+	stopChaos, stopBalance := func() {}, func() {}
+	if o.balanceEvery > 0 {
+		stopBalance = d.crew.start("balance", d.balance)
+	}
 	if d.chaos != nil {
 		stopChaos = d.crew.start("chaos", d.chaos.run)
 	}
 	stopStatus := d.crew.start("status", func(ctx context.Context) error { return showStatus(ctx, d.errs, d.tower.line) })
 	waitForEnd(ctx, o, d.crew)
 	stopChaos() // it puts right what it has broken
+	stopBalance()
 	stopStatus()
 	fmt.Fprintln(d.errs, "draining…")
 	stopPlaying()

@@ -191,6 +191,7 @@ func TestBadCommandLines(t *testing.T) {
 		"bridge -chaos":                     "breaks what one process holds together",
 		"-gossip 127.0.0.1:0":               "a battle in one process needs none",
 		"tile -gossip-seeds 127.0.0.1:1":    "give -gossip too",
+		"-balance-every -1s":                "zero or more",
 		"-report xml":                       "want text, json or none",
 		"-redis 127.0.0.1:1":                "are needed all together",
 		"-stack local -redis x -postgres y": "starts servers of its own",

@@ -85,7 +85,7 @@ func (c *chaos) run(ctx context.Context) error {
 		case <-time.After(max(time.Until(next), breather)):
 		}
 		next = time.Now().Add(c.options.chaosEvery)
-		if err := c.one(ctx); err != nil && !errors.Is(err, errNotNow) {
+		if err := c.undisturbed(ctx); err != nil && !errors.Is(err, errNotNow) {
 			return err
 		}
 	}
@@ -100,6 +100,16 @@ func (c *chaos) draw() fault {
 	f := c.deck[0]
 	c.deck = c.deck[1:]
 	return f
+}
+
+// undisturbed breaks one thing while nothing is handed over.
+func (c *chaos) undisturbed(ctx context.Context) error {
+	c.calm.Lock()
+	defer c.calm.Unlock()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return c.one(ctx)
 }
 
 // one breaks one thing, waits, puts it right, and waits until all is well. A tile that does not recover is an error.

@@ -29,6 +29,7 @@ type host struct {
 
 	stop   context.CancelFunc // drains
 	ended  chan struct{}      // closed when everything of the host has ended
+	others *tilehttp.Client   // to hand tiles over with
 	member route.Membership
 	leave  context.CancelFunc // ends the membership
 }
@@ -48,6 +49,9 @@ func newHost(ctx context.Context, contact string, joins join, b *backends, o *op
 	if h.member, err = joins(contact, new(route.Table), h.told); err != nil {
 		return nil, err
 	}
+	if h.others, err = tilehttp.NewClient(nil); err != nil {
+		return nil, err
+	}
 	h.Host, err = tile.NewHost(contact, seams, newRules, &tile.HostConfig{
 		Refollow: true,
 		Restart:  true,
@@ -58,6 +62,7 @@ func newHost(ctx context.Context, contact string, joins join, b *backends, o *op
 		Tile: tile.Config{
 			TickInterval: o.tick,
 			SuspectAfter: o.silence(),
+			Handover:     h.others.Handover,
 			// Longer than the gateway sends an action again, whatever the tick.
 			RememberTicks: int(rememberActions / o.tick),
 			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
@@ -90,6 +95,7 @@ func (h *host) start(ctx context.Context, failed func(error)) {
 		_ = h.Run(life) // what became of the tiles, tileEnded was told
 		h.leave()
 		<-left
+		h.others.Close()
 	}()
 }
 
@@ -161,6 +167,7 @@ func (h *host) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", h.meters.serve)
 	mux.Handle(tilehttp.Path, tilehttp.Handler(h))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(h))
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		id, err := fence.ParseTileID(r.URL.Query().Get("tile"))
 		if err != nil {

@@ -22,6 +22,10 @@
 // the page count the answers of each and how many were stale. A host that hears of a death takes over the tiles
 // it follows, without waiting for their silence.
 //
+// Take-overs pile tiles up, since a host that comes back owns nothing: every few seconds (-balance-every), and
+// never while something is broken, a host with clearly more tiles than the average hands its coldest over to the
+// host with the fewest. That is in one process only; processes leave it to whoever deploys them.
+//
 // Each actor also runs as a process of its own: tile, bridge, checkpointer, relay, gateway, bots. There the
 // members gossip, when -gossip says where; a host keeps warm copies of the tiles that -follow names:
 //

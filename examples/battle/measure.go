@@ -85,7 +85,7 @@ type meters struct {
 	commits, refreshes, events    atomic.Int64
 	refusals, reappended, rebases atomic.Int64
 	snapshots, snapshotsFailed    atomic.Int64
-	trimmed, takeovers            atomic.Int64
+	trimmed, takeovers, handovers atomic.Int64
 	commitLatency, tickLatency    *histogram
 	encodeLatency                 *histogram
 	// Checkpointer and relay.

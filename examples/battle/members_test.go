@@ -26,6 +26,20 @@ func deploy(t *testing.T, args ...string) *deployment {
 	d := &deployment{options: o, backends: b, world: world, crew: newCrew(t.Context()), joins: inGroup(new(route.Group)),
 		meters: newMeters(), logger: slog.New(slog.DiscardHandler), errs: io.Discard}
 	t.Cleanup(d.stopAll)
+	t.Cleanup(func() {
+		for _, e := range d.meters.log.after(0) {
+			if t.Failed() {
+				t.Log(e.Text)
+			}
+		}
+		for _, h := range d.hosts.all() {
+			for _, s := range h.Status() {
+				if t.Failed() {
+					t.Logf("%s: tile %s %s, owner %s, dead %t", h.contact, s.Tile, s.State, s.Owner.Contact, h.line.is(dead))
+				}
+			}
+		}
+	})
 	require.NoError(t, d.start())
 	require.Eventually(t, func() bool {
 		for _, id := range world {

@@ -44,6 +44,7 @@ func (m *meters) serve(w http.ResponseWriter, _ *http.Request) {
 		{"ownership_changes_total", "Processors that became a tile's owner, the first one included.", m.installs.Load()},
 		{"supersessions_total", "Processors that stood down for a successor.", m.supersessions.Load()},
 		{"takeovers_total", "Attempts to take a tile from its owner.", m.takeovers.Load()},
+		{"handovers_total", "Tiles handed over to even out the hosts' loads.", m.handovers.Load()},
 		{"rebases_total", "Forks healed by a rebase.", m.rebases.Load()},
 		{"reappended_total", "Batches put back after a failover had lost them.", m.reappended.Load()},
 		{"snapshots_total", "Snapshots saved.", m.snapshots.Load()},

@@ -35,7 +35,7 @@ type options struct {
 	gossip, gossipSeeds       string // tile, gateway: host:port to listen on, and those of others
 	takeOver, noPage, verbose bool
 	chaos                     bool
-	chaosEvery                time.Duration
+	chaosEvery, balanceEvery  time.Duration
 	seed                      uint64
 }
 
@@ -91,6 +91,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions, and of chaos: the same one breaks the same things in the same order")
 	f.BoolVar(&o.chaos, "chaos", false, "break one thing after another while the battle is played: owners, connections, and with -stack local the servers")
 	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults; the next waits until every tile is well")
+	f.DurationVar(&o.balanceEvery, "balance-every", 3*time.Second, "in one process: time between two hand-overs from a host with many tiles to one with few; 0 hands nothing over")
 	if err := fromEnvironment(f); err != nil {
 		fmt.Fprintln(out, "battle:", err)
 		return nil, errUsage
@@ -151,6 +152,7 @@ func (o *options) check(rest []string) error {
 		{"hosts", o.hosts, o.hosts >= 1 && o.hosts <= 16, "1 to 16"},
 		{"tick", o.tick, o.tick >= 10*time.Millisecond, "at least 10ms"},
 		{"duration", o.duration, o.duration >= 0, "zero or more"},
+		{"balance-every", o.balanceEvery, o.balanceEvery >= 0, "zero or more"},
 		{"chaos-every", o.chaosEvery, o.chaosEvery >= 100*time.Millisecond, "at least 100ms"},
 	} {
 		if !c.ok {

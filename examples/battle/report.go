@@ -48,7 +48,8 @@ type report struct {
 	SnapshotsFailed int64            `json:"snapshots_failed"`
 	Trimmed         int64            `json:"entries_trimmed"`
 	Checkpoints     int64            `json:"checkpoints"`
-	Takeovers       int64            `json:"takeovers"`
+	Takeovers       int64            `json:"takeovers"` // with the hand-overs
+	Handovers       int64            `json:"handovers"`
 	Reappended      int64            `json:"batches_reappended"`
 	Rebases         int64            `json:"rebases"`
 	Moves           int64            `json:"moves_sent"`
@@ -75,6 +76,7 @@ func (r *report) fill(m *meters, br *bridge.Bridge, re *relay.Relay) {
 	r.ClientFrames = m.clientFrames.Load()
 	r.GapsClient, r.RepairsClient = m.clientGaps.Load(), m.clientRepairs.Load()
 	r.Snapshots, r.SnapshotsFailed, r.Trimmed = m.snapshots.Load(), m.snapshotsFailed.Load(), m.trimmed.Load()
+	r.Handovers = m.handovers.Load()
 	r.Checkpoints = m.checkpoints.Load()
 	r.Takeovers, r.Reappended, r.Rebases = m.takeovers.Load(), m.reappended.Load(), m.rebases.Load()
 	r.Moves, r.MovesFailed, r.Cards, r.Ledger = m.moves.Load(), m.movesFailed.Load(), m.cards.Load(), m.outcomes.snapshot()
@@ -114,7 +116,7 @@ func (r *report) write(form string, out io.Writer) error {
 	line("gaps", "%d at the relay (%d repaired, %d cold reads in all), %d at clients (%d repaired)", r.GapsRelay, r.RepairsRelay, r.ColdReads, r.GapsClient, r.RepairsClient)
 	line("dropped", "%d stale, %d for slow clients", r.StaleDrops, r.SlowDrops)
 	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints", r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
-	line("ownership", "%d take-overs, %d batches put back, %d rebases", r.Takeovers, r.Reappended, r.Rebases)
+	line("ownership", "%d take-overs (%d of them handed over), %d batches put back, %d rebases", r.Takeovers, r.Handovers, r.Reappended, r.Rebases)
 	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
 	if r.Routing != nil {
 		line("routing", "%s", r.Routing)

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// load is the tiles that a host serves.
+type load struct {
+	host  *host
+	tiles []tile.Status
+}
+
+// balance hands a tile over every few seconds for as long as the tiles lie unevenly: after take-overs they pile
+// up, since a host that comes back owns nothing. It waits while something is broken.
+func (d *deployment) balance(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(d.options.balanceEvery):
+		}
+		d.calm.Lock()
+		if ctx.Err() == nil {
+			d.even(context.WithoutCancel(ctx)) // a hand-over that has begun is finished
+		}
+		d.calm.Unlock()
+	}
+}
+
+// loads are the living hosts and what each serves.
+func (d *deployment) loads() []load {
+	var all []load
+	for _, h := range d.hosts.all() {
+		if !h.line.is(flowing) {
+			continue
+		}
+		l := load{host: h}
+		for _, id := range d.world {
+			if s, _ := h.TileStatus(id); s.State == tile.Serving && d.hosts.owner(id) == h {
+				l.tiles = append(l.tiles, s)
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// uneven names the host with the most tiles, if they are over one more than the average, and that with the fewest.
+func uneven(all []load) (most, fewest load, ok bool) {
+	if len(all) < 2 {
+		return most, fewest, false
+	}
+	byCount := func(a, b load) int { return cmp.Compare(len(a.tiles), len(b.tiles)) }
+	sum := 0
+	for _, l := range all {
+		sum += len(l.tiles)
+	}
+	most, fewest = slices.MaxFunc(all, byCount), slices.MinFunc(all, byCount)
+	return most, fewest, (len(most.tiles)-1)*len(all) > sum
+}
+
+// coldest is the tile in which least happens: the one whose players notice a hand-over least.
+func coldest(tiles []tile.Status) tile.Status {
+	return slices.MinFunc(tiles, func(a, b tile.Status) int { return cmp.Compare(a.Heat, b.Heat) })
+}
+
+// even hands one tile over, if that makes the hosts more even and its successor follows it.
+func (d *deployment) even(ctx context.Context) {
+	most, fewest, ok := uneven(d.loads())
+	if !ok {
+		return
+	}
+	s := coldest(most.tiles)
+	if f, _ := fewest.host.TileStatus(s.Tile); f.State != tile.Following || !f.Owner.Present() {
+		return // not warm yet
+	}
+	from, to := most.host, fewest.host
+	d.meters.log.put(spectator.Event{Kind: spectator.KindNote, Tile: s.Tile, Owner: from.contact, Epoch: s.Epoch,
+		Text: fmt.Sprintf("hand-over: %s has %s and gives this one to %s, which has %d", from.contact, count(len(most.tiles), "tile"), to.contact, len(fewest.tiles))})
+	bounded, cancel := context.WithTimeout(ctx, handoverWithin+2*d.options.tick)
+	defer cancel()
+	if err := from.Drain(bounded, s.Tile, to.contact); err != nil {
+		d.logger.Warn("a tile was not handed over, its owner goes on", "tile", s.Tile, "from", from.contact, "to", to.contact, "err", err)
+		return
+	}
+	d.meters.handovers.Add(1)
+	if err := from.Follow(s.Tile); err != nil { // it was forgotten
+		d.logger.Warn("a tile that was handed over is not followed", "tile", s.Tile, "by", from.contact, "err", err)
+	}
+}
+
+// handoverWithin is how long a hand-over may take besides its ticks; a warm one takes milliseconds.
+const handoverWithin = 5 * time.Second
