@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,8 @@ type players struct {
 	mu      sync.Mutex
 	done    map[string]int
 	stopped chan struct{}
+
+	abandoned atomic.Bool
 }
 
 func play(t *testing.T, n int, at *process, find func(string) *process) *players {
@@ -47,6 +50,10 @@ func play(t *testing.T, n int, at *process, find func(string) *process) *players
 	for i := range n {
 		l.running.Go(func() { l.play(i, at) })
 	}
+	t.Cleanup(func() { // a test that fails must not leave them playing: the bubble would never end
+		l.abandoned.Store(true)
+		l.running.Wait()
+	})
 	return l
 }
 
@@ -57,8 +64,11 @@ func (l *players) play(player int, at *process) {
 			return
 		default:
 		}
+		if l.abandoned.Load() {
+			return
+		}
 		word := fmt.Sprintf("%d.%d", player, n)
-		for {
+		for !l.abandoned.Load() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			o, err := at.Submit(ctx, tile.Intent{Tile: testTile, ActionID: word, Body: []byte(word)})
 			cancel()

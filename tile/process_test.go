@@ -153,7 +153,19 @@ type process struct {
 // process starts a processor. Its hooks for take-overs and repairs are replaced by records.
 func (w *world) process(contact string, cfg tile.Config) *process {
 	w.t.Helper()
-	p := &process{contact: contact, line: &line{w: w}, runner: &runner{rules: &ledgerRules{}, done: make(chan struct{})}}
+	p := w.processOn(&line{w: w}, testTile, contact, cfg)
+	w.t.Cleanup(func() {
+		p.resume()
+		p.stop()
+		<-p.done
+	})
+	return p
+}
+
+// processOn is process for any tile, on a line that others may share. It is for the caller to stop it.
+func (w *world) processOn(l *line, id fence.TileID, contact string, cfg tile.Config) *process {
+	w.t.Helper()
+	p := &process{contact: contact, line: l, runner: &runner{rules: &ledgerRules{}, done: make(chan struct{})}}
 	cfg.Hooks.TookOver = func(i tile.TakeoverInfo) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -166,7 +178,7 @@ func (w *world) process(contact string, cfg tile.Config) *process {
 	}
 	seams := tile.Seams{Authority: lineAuthority{w.authority, p.line}, Store: lineStore{p.line}, Log: lineLog{w.log, p.line}}
 	var err error
-	p.TileProcessor, err = tile.New(testTile, contact, seams, p.rules, &cfg)
+	p.TileProcessor, err = tile.New(id, contact, seams, p.rules, &cfg)
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
@@ -174,11 +186,6 @@ func (w *world) process(contact string, cfg tile.Config) *process {
 		defer close(p.done)
 		p.err = p.Run(ctx)
 	}()
-	w.t.Cleanup(func() {
-		p.resume()
-		p.stop()
-		<-p.done
-	})
 	return p
 }
 

@@ -72,9 +72,11 @@ func (r *runner) say(t *testing.T, action, word string) stream.Outcome {
 }
 
 // history folds what the store has, as the next owner would.
-func (w *world) history() []string {
+func (w *world) history() []string { return w.historyOf(testTile) }
+
+func (w *world) historyOf(id fence.TileID) []string {
 	w.t.Helper()
-	h, err := stream.Recover(context.Background(), w.log, testTile)
+	h, err := stream.Recover(context.Background(), w.log, id)
 	require.NoError(w.t, err)
 	rules := &ledgerRules{}
 	game, err := tile.OpenSnapshot(h.Snapshot.Blob)

@@ -3,6 +3,7 @@ package tile_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +39,10 @@ func TestStandingDownRedirectsBeforeTheSnapshotIsSaved(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				store := &stuckSnapshots{Store: w.store, began: make(chan struct{}, 1), release: make(chan struct{})}
+				release := sync.OnceFunc(func() { close(store.release) })
+				t.Cleanup(release)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
 				var b *runner
 				a := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log}, "a:1", tile.Config{SnapshotEvery: 4,
 					Handover: func(context.Context, tile.Handover) error {
@@ -53,16 +58,20 @@ func TestStandingDownRedirectsBeforeTheSnapshotIsSaved(t *testing.T) {
 					go func() { waits <- a.Drain(t.Context(), "b:1") }()
 					time.Sleep(time.Millisecond)
 					go func() {
-						_, err := a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("three")})
+						_, err := a.Submit(ctx, tile.Intent{Tile: testTile, Body: []byte("three")})
 						redirected <- err
 					}()
 					require.NoError(t, <-waits)
 				} else {
 					b = w.start("b:1", tile.Config{TakeOver: true})
 					b.say(t, "", "two")
-					_, err := a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("three")})
+					_, err := a.Submit(ctx, tile.Intent{Tile: testTile, Body: []byte("three")})
 					redirected <- err
-					<-a.Superseded()
+					select {
+					case <-a.Superseded():
+					case <-ctx.Done():
+						t.Fatal("it has not stood down")
+					}
 				}
 				began := time.Now()
 				synctest.Wait()
@@ -72,7 +81,7 @@ func TestStandingDownRedirectsBeforeTheSnapshotIsSaved(t *testing.T) {
 				if !errors.As(err, &unresolved) { // it was in the batch that the store refused
 					require.ErrorAs(t, err, &away)
 				}
-				_, err = a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("four")})
+				_, err = a.Submit(ctx, tile.Intent{Tile: testTile, Body: []byte("four")})
 				require.ErrorAs(t, err, &away)
 				assert.Equal(t, "b:1", away.Contact)
 				assert.Zero(t, time.Since(began), "at once")
@@ -81,7 +90,7 @@ func TestStandingDownRedirectsBeforeTheSnapshotIsSaved(t *testing.T) {
 					t.Error("Run returned before its snapshot was saved or given up")
 				default:
 				}
-				close(store.release)
+				release()
 				<-a.done
 				if !handedOver {
 					require.ErrorIs(t, a.err, tile.ErrSuperseded)
