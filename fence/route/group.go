@@ -60,7 +60,7 @@ func (m *GroupMember) Run(ctx context.Context) error {
 	if err := m.join(); err != nil {
 		return err
 	}
-	defer m.group.remove(m, Left) // does nothing if it was killed
+	defer func() { m.group.remove(m, m.end()) }() // does nothing if Kill was first
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,6 +70,16 @@ func (m *GroupMember) Run(ctx context.Context) error {
 		case <-m.wake:
 			m.deliver(ctx)
 		}
+	}
+}
+
+// end is what the others are told of a member whose Run returns: it may return before Kill has told them.
+func (m *GroupMember) end() EventKind {
+	select {
+	case <-m.killed:
+		return Died
+	default:
+		return Left
 	}
 }
 
