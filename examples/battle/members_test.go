@@ -23,13 +23,17 @@ func deploy(t *testing.T, args ...string) *deployment {
 	b, err := openBackends(t.Context(), o, t.TempDir(), io.Discard)
 	require.NoError(t, err)
 	t.Cleanup(b.close)
+	logged := &screen{}
 	d := &deployment{options: o, backends: b, world: world, crew: newCrew(t.Context()), joins: inGroup(new(route.Group)),
-		meters: newMeters(), logger: slog.New(slog.DiscardHandler), errs: io.Discard}
+		meters: newMeters(), logger: slog.New(slog.NewTextHandler(logged, nil)), errs: io.Discard}
 	t.Cleanup(d.stopAll)
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(logged)
+		}
 		for _, e := range d.meters.log.after(0) {
 			if t.Failed() {
-				t.Log(e.Text)
+				t.Log(time.UnixMilli(e.At), e.Text)
 			}
 		}
 		for _, h := range d.hosts.all() {
@@ -61,6 +65,7 @@ func TestMembersHearOfADeath(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "-chaos", "-tiles", "2", "-hosts", "2", "-tick", "4s")
 	killed := d.hosts.owner(d.world[0])
+	d.logger.Info("test", "kills", killed.contact)
 	d.hosts.kill(killed)
 	require.Eventually(t, func() bool {
 		for _, e := range d.meters.log.after(0) {
