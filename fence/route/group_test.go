@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,4 +61,27 @@ func TestGroupArguments(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = group.NewMember("a:1", nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+}
+
+// TestKilledMemberNeverLeaves: whichever of Kill and the end of Run comes first, the others hear of a death.
+func TestKilledMemberNeverLeaves(t *testing.T) {
+	for range 500 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var g route.Group
+			var heard []route.Event
+			watcher, err := g.NewMember("a:1", new(route.Table), func(e route.Event) { heard = append(heard, e) })
+			require.NoError(t, err)
+			victim, err := g.NewMember("b:1", new(route.Table), nil)
+			require.NoError(t, err)
+			go func() { _ = watcher.Run(ctx) }()
+			go func() { _ = victim.Run(ctx) }()
+			synctest.Wait()
+			victim.Kill()
+			synctest.Wait()
+			require.NotEmpty(t, heard)
+			require.Equal(t, route.Died, heard[len(heard)-1].Kind)
+		})
+	}
 }
