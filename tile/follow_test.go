@@ -378,3 +378,25 @@ func TestFollowerOfADamagedStreamKeepsTrying(t *testing.T) {
 		assert.Equal(t, []string{"one", "two", "three"}, w.history())
 	})
 }
+
+func TestSilenceIsNoLongerThanItWasWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		assert.Equal(t, 3*time.Second, tile.Silence(time.Second, time.Second, time.Hour, time.Second), "the follower was stopped for an hour")
+		w := newWorld(t)
+		a := w.process("a:1", tile.Config{})
+		a.say(t, "", "one")
+		f := w.process("f:1", tile.Config{Follow: true, SuspectAfter: 4 * time.Second})
+		time.Sleep(5 * time.Second)
+		a.line.set(func(l *line) { l.store = true })
+		f.line.set(func(l *line) { l.store = true })
+		time.Sleep(20 * time.Second)
+		f.line.set(func(l *line) { l.store = false })
+		time.Sleep(2900 * time.Millisecond) // less than it may be silent, and nothing of the outage counts
+		a.line.set(func(l *line) { l.store = false })
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, tile.Following, f.Status().State)
+		assert.EqualValues(t, 1, a.Status().Epoch)
+		require.NoError(t, f.drain())
+		require.NoError(t, a.drain())
+	})
+}
