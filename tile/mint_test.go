@@ -76,7 +76,9 @@ func TestTileThatIsFreeAgainIsClaimedAgain(t *testing.T) {
 		"claimed and released by another while it starts over": {func(w *world) map[int]func() {
 			return map[int]func(){
 				1: func() {
-					w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{Tile: testTile, Epoch: 40, Contact: "g:1", Position: s.Last()} })
+					w.store.Update(testTile, func(s *memfence.State) {
+						s.Owner = fence.Owner{Tile: testTile, Epoch: 40, Contact: "g:1", Position: s.Last()}
+					})
 				},
 				2: func() { w.passing(2, true) },
 			}
