@@ -16,6 +16,7 @@ type call struct {
 	tile     fence.TileID
 	epoch    fence.Epoch
 	replicas int
+	install  bool   // it must not be answered before it is confirmed
 	key      string // one of its keys, which are all in one slot
 	args     []any  // of the command: FCALL, the function, its keys and its arguments
 	size     int    // bytes, near enough
@@ -35,6 +36,14 @@ func (c *call) command(ctx context.Context) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, c.args...)
 	cmd.SetFirstKeyPos(3)
 	return cmd
+}
+
+// atLeastOne is a number of replicas that nobody has confirmed to, if any was asked for.
+func (c *call) atLeastOne() int {
+	if c.replicas == 0 {
+		return 0
+	}
+	return max(c.replicas, 1)
 }
 
 // refusals maps reply codes to the reasons of package fence.
@@ -114,9 +123,11 @@ func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if r.err != nil && c.replicas == 0 && notRun(r.err) && ctx.Err() == nil {
+	if r.err != nil && !(c.install && c.replicas != 0) && notRun(r.err) && ctx.Err() == nil {
+		// Whose connection it then goes through is not known, so nobody can be asked to confirm it: an owner in
+		// the midst of its tile's slot moving to another master goes on, and keeps what it commits.
 		reply, err := s.redirected(ctx, c)
-		return answer{reply: reply}, err
+		return answer{reply: reply, want: c.atLeastOne()}, err
 	}
 	if r.err != nil {
 		return answer{}, r.err

@@ -39,6 +39,17 @@ func slotMigrated(b *breakable) {
 		}
 	}
 	commit(0) // all of them there: the client is sent after them
+	// Nobody can be asked to confirm on a slot that moves, so the commit goes through and says so.
+	c := follow(tile, 1, last)
+	c.Replicas = fence.AllReplicas
+	_, err = b.store.Commit(b.Context(), c)
+	var unconfirmed *fence.UnconfirmedError
+	require.ErrorAs(b, err, &unconfirmed)
+	last, committed = unconfirmed.Receipt.Position, committed+1
+	c = follow(tile, 1, last)
+	c.Install, c.Replicas = true, fence.AllReplicas
+	_, err = b.store.Commit(b.Context(), c)
+	require.ErrorIs(b, err, fence.ErrNotApplied, "an install waits until the slot has moved")
 	m.finish()
 	for range 5 {
 		commit(0)

@@ -53,6 +53,7 @@ func TestOwnCluster(t *testing.T) {
 		{"Hole/paused-master", holePausedMaster},
 		{"Hole/link-cut", holeLinkCut},
 		{"Master/killed", masterKilled},
+		{"Hole/orphan", holeOrphan},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := &breakable{T: t, stack: stack, client: newClient(t, stack.CoordAddrs), nodes: map[string]*redis.Client{}}

@@ -51,8 +51,8 @@ func (n *node) askReplicas(ctx context.Context) (int, error) {
 }
 
 // countReplicas reads how many replicas the node has that answered replicaQuestion: those connected to it, or
-// those the cluster lists as its own, whichever are more. A replica that has lost its connection is listed,
-// and one that a new master has just got is connected before the cluster's gossip has told that master.
+// those the cluster lists, whichever are more. A replica that has lost its connection is listed, and one that
+// a new master has just got is connected before the cluster's gossip has told that master.
 func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
 	info, err := question[0].Result()
 	if err != nil {
@@ -69,7 +69,8 @@ func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	listed, err := replicasListed(nodes, s.cfg.IgnoreFailedReplicas)
+	promoted := strings.Trim(infoField(info, "master_replid2"), "0") != ""
+	listed, err := replicasListed(nodes, promoted, s.cfg.IgnoreFailedReplicas)
 	if s.cfg.IgnoreFailedReplicas {
 		return listed, err // one that has just been declared failed may still be connected
 	}
@@ -83,28 +84,46 @@ func (s *Store) isCluster() bool {
 
 // replicasListed counts the replicas of the node that gave this answer to CLUSTER NODES, a line each:
 //
-//	<id> <address> <flags> <master id or -> …
-func replicasListed(nodes string, ignoreFailed bool) (int, error) {
+//	<id> <address> <flags> <master id or -> <ping> <pong> <epoch> <link> <slots…>
+//
+// Of a node that was promoted, the replicas that its former master has left behind count too: until such a
+// replica has said itself whom it follows now, which one that is down or cut off does not, the cluster lists it
+// under the old master. It would follow this node when it is back, and could then be promoted in its turn,
+// with all that the old master had and nothing that came later.
+func replicasListed(nodes string, promoted, ignoreFailed bool) (int, error) {
 	var self string
-	masters := map[string]int{} // replicas of each master
+	followed := map[string]int{} // replicas by the master they are listed under
+	alive := map[string]bool{}   // masters that have not failed
 	for line := range strings.Lines(nodes) {
 		f := strings.Fields(line)
 		if len(f) < 4 {
 			continue
 		}
 		flags := strings.Split(f[2], ",")
+		failed := slices.Contains(flags, "fail")
 		if slices.Contains(flags, "myself") {
 			if !slices.Contains(flags, "master") {
 				return 0, errors.New("the node is not a master any more")
 			}
 			self = f[0]
 		}
-		if slices.Contains(flags, "slave") && (!ignoreFailed || !slices.Contains(flags, "fail")) {
-			masters[f[3]]++
+		switch {
+		case slices.Contains(flags, "slave"):
+			if !ignoreFailed || !failed {
+				followed[f[3]]++
+			}
+		case slices.Contains(flags, "master") && !failed:
+			alive[f[0]] = true
 		}
 	}
 	if self == "" {
 		return 0, errors.New("CLUSTER NODES does not list the node that was asked")
 	}
-	return masters[self], nil
+	n := followed[self]
+	for master, replicas := range followed {
+		if promoted && master != self && !alive[master] {
+			n += replicas
+		}
+	}
+	return n, nil
 }

@@ -26,18 +26,44 @@ c1 127.0.0.1:7003@17003,host myself,master - 0 1700000000000 3 connected 10923-1
 		{"two of three live", "r1 :0@0 slave c1 0 0 3 connected\nr2 :0@0 slave,fail,noaddr c1 0 0 3 connected\nr3 :0@0 slave c1 0 0 3 connected\n", 3, 2},
 	} {
 		for _, text := range []string{others + test.replicas, test.replicas + others} {
-			n, err := replicasListed(text, false)
+			n, err := replicasListed(text, false, false)
 			require.NoError(t, err, test.name)
 			require.Equal(t, test.want, n, test.name)
-			n, err = replicasListed(text, true)
+			n, err = replicasListed(text, true, false)
+			require.NoError(t, err, test.name)
+			require.Equal(t, test.want, n, test.name+", promoted")
+			n, err = replicasListed(text, false, true)
 			require.NoError(t, err, test.name)
 			require.Equal(t, test.ignoring, n, test.name)
 		}
 	}
-	_, err := replicasListed("r1 127.0.0.1:7004@17004 myself,slave c1 0 0 3 connected\n", false)
+	_, err := replicasListed("r1 127.0.0.1:7004@17004 myself,slave c1 0 0 3 connected\n", false, false)
 	require.Error(t, err)
-	_, err = replicasListed("", false)
+	_, err = replicasListed("", false, false)
 	require.Error(t, err)
+}
+
+// TestReplicasLeftBehind: what is listed under a master that has failed may become a promoted node's own.
+func TestReplicasLeftBehind(t *testing.T) {
+	t.Parallel()
+	const cluster = `
+b1 127.0.0.1:7002@17002 master - 0 1700000000000 2 connected 5461-10922
+b2 127.0.0.1:7005@17005 slave b1 0 1700000000000 2 connected
+c1 127.0.0.1:7003@17003 myself,master - 0 1700000000000 9 connected 10923-16383
+`
+	for name, lines := range map[string]string{
+		"failed":              "a1 127.0.0.1:7001@17001 master,fail - 1 1 3 disconnected\nr1 :7004@17004 slave,fail a1 1 1 3 disconnected\n",
+		"alive":               "a1 127.0.0.1:7001@17001 master,fail - 1 1 3 disconnected\nr1 :7004@17004 slave a1 0 1 3 connected\n",
+		"master is forgotten": "r1 127.0.0.1:7004@17004 slave,fail a1 1 1 3 disconnected\n",
+		"master is a replica": "a1 127.0.0.1:7001@17001 slave b1 0 1 2 connected\nr1 :7004@17004 slave a1 0 1 3 connected\n",
+	} {
+		n, err := replicasListed(cluster+lines, true, false)
+		require.NoError(t, err, name)
+		require.Equal(t, 1, n, name)
+		n, err = replicasListed(cluster+lines, false, false)
+		require.NoError(t, err, name)
+		require.Zero(t, n, "%s: a master that was never promoted inherits nobody", name)
+	}
 }
 
 func TestMostWanted(t *testing.T) {

@@ -23,10 +23,11 @@ type Config struct {
 
 	// MinReplicas is how many replicas fence.AllReplicas means at the least, also when the master lists
 	// fewer. Default 0: AllReplicas means none on a shard that has none. What that is worth: an install is
-	// then on one server, and lost with it; the tile starts over from its checkpoint, and its epoch does not
-	// go back, since no other copy is left to go back to. Set it to the replicas a shard is meant to have to
-	// freeze take-overs until they are there, also while a promoted replica is alone, and outside a cluster,
-	// where a master lists only the replicas that are connected.
+	// then on one server, and lost with it; the tile starts over from its checkpoint. Production wants it at the
+	// replicas a shard is meant to have: take-overs then wait until they are there, also while a promoted
+	// replica is alone and its former master could be brought back by force (CLUSTER FAILOVER), and outside
+	// a cluster, where a master lists only the replicas that are connected. Attach no replicas from outside
+	// the cluster: WAIT counts them, and they cannot be promoted.
 	MinReplicas int
 
 	// IgnoreFailedReplicas makes fence.AllReplicas leave out a replica that the cluster has declared failed.
@@ -35,7 +36,7 @@ type Config struct {
 	// moment it was lost. An install it has not confirmed is then undone, and the tile's former owner
 	// is accepted again. While it is counted, nothing is confirmed on its shard: installs wait, other commits
 	// go on and are kept by their owners. It counts until it is back or CLUSTER FORGET has removed it from
-	// the master.
+	// the master. One that was left behind by a master that failed counts at whoever was promoted.
 	IgnoreFailedReplicas bool
 
 	// Unpipelined sends every call by itself. By default concurrent calls to one node share pipelines, two
@@ -125,7 +126,7 @@ func (s *Store) commit(c *fence.Commit) call {
 	k := fence.KeysOf(c.Tile)
 	next := c.Next()
 	return call{
-		op: "commit", tile: c.Tile, epoch: c.Epoch, replicas: c.Replicas, key: k.Owner, size: overhead + len(c.Payload),
+		op: "commit", tile: c.Tile, epoch: c.Epoch, replicas: c.Replicas, install: c.Install, key: k.Owner, size: overhead + len(c.Payload),
 		args: fcall("tilefence_commit_v1", []string{k.Owner, k.Stream, k.Snapshot},
 			decimal(c.Epoch), c.Contact, flag(c.Install), c.Prev.String(), decimal(next.Seq), next.Chain.String(),
 			decimal(c.Tick), strconv.Itoa(c.Events), c.Payload, s.ttl),
@@ -140,7 +141,7 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 	k := fence.KeysOf(r.Tile)
 	next := r.Next()
 	return s.write(ctx, call{
-		op: "rebase", tile: r.Tile, epoch: r.Epoch, replicas: r.Replicas, key: k.Owner, size: byItself,
+		op: "rebase", tile: r.Tile, epoch: r.Epoch, replicas: r.Replicas, install: true, key: k.Owner, size: byItself,
 		args: fcall("tilefence_rebase_v1", []string{k.Owner, k.Stream, k.Snapshot},
 			decimal(r.Epoch), r.Contact, decimal(r.Seq), next.Chain.String(), decimal(r.Tick),
 			fence.Checksum(r.Blob), r.Blob, s.ttl, flag(r.Blank)),

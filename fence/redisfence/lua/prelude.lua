@@ -95,11 +95,15 @@ local function keep(key, o, seq, chain, tick, ttl)
   redis.call('PEXPIRE', key, ttl)
 end
 
--- append adds an entry to the stream: nil, or a complaint when Redis refuses it, which it does only when
--- the stream goes past what the owner hash says or is no stream. Nothing has been written then.
+-- append adds an entry to the stream: nil, or a complaint when Redis refuses it because the stream goes past
+-- what the owner hash says or is no stream. Any other error ends the call. Nothing has been written then.
 local function append(stream, ...)
   local r = redis.pcall('XADD', stream, ...)
-  if type(r) == 'table' and r.err then return 'the stream does not end where the tile\'s history does: ' .. r.err end
+  if type(r) ~= 'table' or not r.err then return nil end
+  if r.err:find('equal or smaller', 1, true) or r.err:find('WRONGTYPE', 1, true) then
+    return 'the stream does not end where the tile\'s history does: ' .. r.err
+  end
+  error(r.err)
 end
 
 -- refusal replies {code, epoch, seq, chain, contact, tick, epoch of the position}. With an owner hash all
