@@ -103,7 +103,8 @@ type Config struct {
 	// gives up. Default 10 s.
 	BootTimeout time.Duration
 
-	// DrainTimeout bounds the last tick, snapshot and release after Run's context ends. Default 5 s.
+	// DrainTimeout bounds the last tick and its confirmation by every replica after Run's context ends, and then
+	// again snapshot and release. Default 5 s.
 	DrainTimeout time.Duration
 
 	// MarkLease is how long a consumer that has stopped moving holds the trim floor. Default 2 min.

@@ -124,6 +124,9 @@ func (p *TileProcessor) settleConfirmed(ctx context.Context) error {
 				Prev: p.position, Tick: p.tick, Replicas: fence.AllReplicas}}
 			err = p.present(ctx)
 		}
+		if errors.Is(err, errDrained) {
+			return fmt.Errorf("tile %s: %w", p.tile, errUnsettled) // the time was up in the midst of a repair
+		}
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error
 		pacer: newPacer(c.Promotions, c.PromotionRate, c.PromotionJitter), slots: make(chan struct{}, drainWidth)}
 	h.tile = c.Tile
 	h.tile.Pace = h.pace
-	h.tile.Hooks.Transition = h.transition
+	h.tile.Hooks.Transition, h.tile.Hooks.Refused = h.transition, h.refused
 	return h, nil
 }
 

@@ -31,6 +31,7 @@ type hosted struct {
 	cancel context.CancelFunc // ends it
 	p      *TileProcessor     // nil between two
 	leave  func()             // ends the processor's promotion; nil when it has none under way
+	yield  func()             // gives its place to another tile's while it waits for replicas; nil: it has none
 
 	failed  int           // take-overs that its followers tried in vain
 	last    *Status       // of the processor before, if there was one
@@ -190,6 +191,11 @@ func (h *Host) turn(ctx context.Context, tile fence.TileID, why Suspicion, heat 
 	if err != nil {
 		return nil, err
 	}
+	h.mu.Lock()
+	if t := h.tiles[tile]; t != nil {
+		t.yield = leave
+	}
+	h.mu.Unlock()
 	began := time.Now()
 	return func() {
 		leave()
@@ -214,6 +220,24 @@ func (h *Host) pace(ctx context.Context, s Status, why Suspicion) (done func(), 
 		class = urgentClass
 	}
 	return h.turn(ctx, s.Tile, why, s.Heat, class)
+}
+
+// refused is Hooks.Refused of the host's processors. A tile that is installed on its master, and waits for
+// replicas, gives its turn away: it asks nobody anything, and a shard whose replica is down must not keep the
+// tiles of the others waiting.
+func (h *Host) refused(i RefusalInfo) {
+	if errors.Is(i.Err, fence.ErrUnconfirmed) {
+		h.mu.Lock()
+		var yield func()
+		if t := h.tiles[i.Tile]; t != nil {
+			yield, t.yield = t.yield, nil
+		}
+		h.mu.Unlock()
+		if yield != nil {
+			yield()
+		}
+	}
+	h.cfg.Tile.Hooks.Refused(i)
 }
 
 // transition is Hooks.Transition of the host's processors.

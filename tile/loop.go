@@ -257,29 +257,25 @@ func (p *TileProcessor) unresolve() {
 	p.pending = nil
 }
 
-// drain plays a last tick for the intents already queued, saves a snapshot and releases the tile, all
-// within DrainTimeout. A batch still unsettled by then stays unresolved.
+// drain plays a last tick for the intents already queued and waits until every replica has it, then saves a
+// snapshot and releases the tile; each of the two within DrainTimeout. A batch still unsettled by then stays
+// unresolved, and the tile with its record, for the next owner to take over.
 func (p *TileProcessor) drain(ctx context.Context) error {
 	p.transition(Draining)
+	err := p.settleConfirmed(ctx)
+	if err != nil && !errors.Is(err, errUnsettled) {
+		return err
+	}
+	if err != nil && (p.pending != nil || p.Status().State != Draining) {
+		p.cfg.Logger.Warn("tile stopped before its last batch was settled", "tile", p.tile, "waited", p.cfg.DrainTimeout)
+		return errDrained
+	}
+	if err != nil {
+		p.cfg.Logger.Warn("tile stopped before every replica had confirmed its last batches", "tile", p.tile,
+			"batches", len(p.kept.batches), "waited", p.cfg.DrainTimeout)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.DrainTimeout)
 	defer cancel()
-	p.confirm = true // the last tick is not left in memory that is about to go
-	for lastTick := false; p.pending != nil || !lastTick; {
-		var err error
-		if p.pending != nil {
-			err = p.present(ctx)
-		} else {
-			lastTick = true
-			err = p.play(ctx, time.Now(), 0)
-		}
-		if err != nil {
-			return err
-		}
-		if p.pending != nil && sleep(ctx, p.retryAfter()) != nil {
-			p.cfg.Logger.Warn("tile stopped before its last batch was settled", "tile", p.tile, "waited", p.cfg.DrainTimeout)
-			return errDrained
-		}
-	}
 	if p.saving {
 		p.snapshotSaved(<-p.snapshots)
 	}

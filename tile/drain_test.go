@@ -1,0 +1,134 @@
+package tile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// mintless is an authority that answers questions and takes no promotions while it is told not to.
+type mintless struct {
+	fence.Authority
+	cut atomic.Bool
+}
+
+func (m *mintless) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	if m.cut.Load() {
+		return fence.Grant{}, &fence.StoreError{Op: "promote", Tile: c.Tile, Outcome: fence.ErrNotApplied, Err: errors.New("cut off")}
+	}
+	return m.Authority.Promote(ctx, c)
+}
+
+// The last tick before a hand-over finds a fork, and the repair cannot be finished in time: the tile stays, and
+// is repaired when that is possible again.
+func TestHandOverWhoseLastTickCannotBeRepairedLeavesTheTile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		authority := &mintless{Authority: w.authority}
+		p := &runner{rules: &ledgerRules{}, done: make(chan struct{})}
+		var err error
+		p.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log}, p.rules,
+			&tile.Config{ConfirmEvery: never, Handover: func(context.Context, tile.Handover) error {
+				t.Error("the successor was asked although the last tick was not settled")
+				return errors.New("not now")
+			}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			defer close(p.done)
+			p.err = p.Run(ctx)
+		}()
+		for i := range 4 {
+			p.say(t, "", fmt.Sprint(i))
+		}
+		w.loseTail(2)
+		w.store.Update(testTile, func(s *memfence.State) {
+			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("intruder")}})
+			require.NoError(t, err)
+			for range 3 {
+				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(), Tick: 3, Events: 1, Payload: payload}, 1)
+				require.NoError(t, err)
+			}
+		})
+		authority.cut.Store(true)
+		require.Error(t, p.Drain(t.Context(), "b:1"))
+		authority.cut.Store(false)
+		p.say(t, "", "after")
+		assert.Equal(t, tile.Serving, p.Status().State)
+		stop()
+		<-p.done
+		require.NoError(t, p.err)
+		assert.Equal(t, []string{"0", "1", "2", "3", "after"}, w.history())
+	})
+}
+
+// An owner that leaves in good order asks again when a replica was slow to confirm its last batch.
+func TestDrainInsistsOnConfirmation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		asked := 0
+		p := w.start("a:1", tile.Config{ConfirmEvery: never, Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+			r, err := w.store.Commit(ctx, c)
+			if err == nil && c.Replicas != 0 && !c.Install {
+				if asked++; asked == 1 {
+					return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.Tile, Receipt: r, Want: 1}
+				}
+			}
+			return r, err
+		}})
+		p.say(t, "", "one")
+		require.NoError(t, p.drain())
+		assert.Equal(t, 2, asked)
+		assert.Zero(t, p.Status().Kept)
+		g, err := w.authority.Lookup(t.Context(), testTile)
+		require.NoError(t, err)
+		assert.False(t, g.Held())
+	})
+}
+
+// neverConfirmed is a store on which nothing of one tile is ever confirmed.
+type neverConfirmed struct {
+	fence.Store
+	tile fence.TileID
+}
+
+func (n *neverConfirmed) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	x, err := n.Store.Rebase(ctx, r)
+	if err == nil && r.Tile == n.tile {
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: r.Tile, Receipt: x, Want: 1}
+	}
+	return x, err
+}
+
+// A tile whose replica is down does not keep a tile of another shard from being claimed.
+func TestHostPromotesPastATileThatIsNotConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h, err := tile.NewHost("a:1", tile.Seams{Authority: w.authority, Store: &neverConfirmed{Store: w.store, tile: testTile}, Log: w.log},
+			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{Promotions: 1})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(ctx) }()
+		require.NoError(t, h.Own(testTile))
+		time.Sleep(time.Second)
+		asked := time.Now()
+		require.NoError(t, h.Own(testTile+1))
+		require.NoError(t, h.Await(ctx, testTile+1))
+		assert.Less(t, time.Since(asked), time.Second)
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
