@@ -26,8 +26,7 @@ const readTimeout = time.Second
 
 // network carries requests. While it is bad, some are lost, some arrive late, and some answers are lost.
 type network struct {
-	bad     atomic.Bool
-	delayed sync.WaitGroup
+	bad atomic.Bool
 }
 
 // host is the machine of one client process, which can be paused and killed.
@@ -164,10 +163,10 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 	fate := h.fate(op)
 	if fate == isLate {
 		late := time.Duration(h.intN(op, int(maxDelay)))
-		h.net.delayed.Go(func() {
+		go func() { // the bubble ends when it has
 			time.Sleep(late)
 			_, _ = deliver() // nobody waits for the answer
-		})
+		}()
 	}
 	if fate == isLost || fate == isLate {
 		<-ctx.Done()

@@ -162,7 +162,7 @@ func (w *world) settle() {
 			w.cluster.rejoin(i)
 		}
 	}
-	w.net.delayed.Wait()
+	time.Sleep(maxDelay + time.Second) // what is late arrives
 	for _, id := range w.tiles {
 		for _, c := range w.living(id) {
 			c.host.resume()
