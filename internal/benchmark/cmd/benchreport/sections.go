@@ -24,7 +24,7 @@ var sections = []section{
 		"./fence/redisfence", "Tiles|Confirmed"},
 	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
 	{"Minting an epoch", "PostgreSQL with fsync on. The raw statement is the baseline: in the storm one row a transaction (32 connections) " +
-		"and 500 rows a statement, beside 4,000 callers; alone, call by call in turns.", "./fence/pgfence", "."},
+		"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap where it is installed; alone, call by call in turns.", "./fence/pgfence", "."},
 	{"Replay", "A full tile (2,401 ships) and 60 batches: read, verified and folded, as a new owner does.", "./internal/benchmark", "Replay"},
 	{"A host of 10,000 tiles", "One process on one core, 2 Hz, one tick in twenty with an intent. `late` is how long after its due time a tick began, `cores` the processor time of the process, its driver included.",
 		"./internal/benchmark", "^BenchmarkHost$"},
