@@ -132,3 +132,31 @@ func TestHostPromotesPastATileThatIsNotConfirmed(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 }
+
+// A replica sleeps, and the store waits longer for it than the owner for the store: the tile goes on, with what
+// the master says.
+func TestConfirmationThatTakesTooLongDoesNotFreezeTheTile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		asleep := false
+		p := w.start("a:1", tile.Config{TickInterval: 50 * time.Millisecond, ConfirmEvery: 3, Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+			r, err := w.store.Commit(ctx, c)
+			if err == nil && c.Replicas != 0 && asleep {
+				<-ctx.Done()
+				return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: context.Cause(ctx)}
+			}
+			return r, err
+		}})
+		p.say(t, "", "one")
+		asleep = true
+		before := time.Now()
+		for i := range 9 {
+			p.say(t, "", fmt.Sprint(i))
+		}
+		assert.Less(t, time.Since(before), 3*time.Second)
+		assert.Positive(t, p.Status().Kept)
+		asleep = false
+		require.NoError(t, p.drain())
+		assert.Zero(t, p.Status().Kept)
+	})
+}

@@ -326,6 +326,11 @@ func (p *TileProcessor) present(ctx context.Context) error {
 		// The wish for confirmation was only to shorten what is kept; the living owner can re-append it.
 		return p.settle(unconfirmed.Receipt, false)
 	}
+	if b.timeouts > 0 && !b.commit.Install {
+		// Perhaps it was the wait for replicas that took too long, and would again: the tile would stand still for
+		// a wish that an owner can do without. A later tick asks for confirmation again.
+		b.commit.Replicas = 0
+	}
 	p.cfg.Hooks.Refused(RefusalInfo{Tile: p.tile, Err: err})
 	p.mu.Lock()
 	p.status.Pending = true
