@@ -47,7 +47,7 @@ func processFaults() []*Fault {
 			inject: killMaster},
 		{Name: "owner-and-master-killed", About: "SIGKILL of a Redis master and of the worker that owns a tile there", hold: seconds(1, 2), failover: true,
 			inject: killOwnerAndMaster},
-		{Name: "replica-paused", About: "SIGSTOP of a Redis replica: installs and confirmations wait for it until the cluster gives it up",
+		{Name: "replica-paused", About: "SIGSTOP of a Redis replica: installs wait for it until it is back, everything else goes on",
 			hold: seconds(1, 4), moves: true,
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				s, err := r.cluster.shardOf(ctx, r.tile())
