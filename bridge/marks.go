@@ -27,8 +27,10 @@ func (r *run) startResume(tiles []*tile) {
 	}
 	r.start(resumeLane, func(ctx context.Context) func(time.Time) {
 		r.b.each(ctx, marks, func(ctx context.Context, m *mark) error {
-			all, err := r.b.log.Marks(ctx, m.id)
-			m.seq = all[stream.BridgeAcked].Seq // zero without one: from the oldest entry
+			all, err := r.b.log.Marks(ctx, []fence.TileID{m.id})
+			if err == nil {
+				m.seq = all[0].Marks[stream.BridgeAcked].Seq // zero without one: from the oldest entry
+			}
 			return err
 		})
 		return func(now time.Time) { r.bookResume(marks, now) }
@@ -67,10 +69,10 @@ func (r *run) startMarks(l lane, tiles []*tile) {
 		r.b.each(ctx, marks, func(ctx context.Context, m *mark) error {
 			// Everything at or below seq is published, nothing above it is known to be: both say so. The
 			// pending one first, for it must not be missing while the other exists.
-			if err := r.b.log.Mark(ctx, m.id, stream.BridgePending, m.seq); err != nil {
+			if err := stream.MarkOne(ctx, r.b.log, stream.MarkWrite{Tile: m.id, Consumer: stream.BridgePending, Seq: m.seq}); err != nil {
 				return err
 			}
-			return r.b.log.Mark(ctx, m.id, stream.BridgeAcked, m.seq)
+			return stream.MarkOne(ctx, r.b.log, stream.MarkWrite{Tile: m.id, Consumer: stream.BridgeAcked, Seq: m.seq})
 		})
 		return func(now time.Time) { r.bookMarks(marks, now) }
 	})

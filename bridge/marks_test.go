@@ -56,7 +56,7 @@ func TestMarksOfAQuietTile(t *testing.T) {
 		}
 		for range 60 {
 			time.Sleep(time.Second)
-			trimmed, err := r.log.Trim(t.Context(), 1, 10*time.Second)
+			trimmed, err := r.log.Trim(t.Context(), stream.TrimRequest{Tile: 1, Lease: 10 * time.Second})
 			require.NoError(t, err)
 			require.Empty(t, trimmed.Expired)
 		}
@@ -76,7 +76,7 @@ func TestMarksWhileFailing(t *testing.T) {
 		require.NoError(t, r.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
 		for range 20 {
 			time.Sleep(time.Second)
-			trimmed, err := r.log.Trim(t.Context(), 1, 10*time.Second)
+			trimmed, err := r.log.Trim(t.Context(), stream.TrimRequest{Tile: 1, Lease: 10 * time.Second})
 			require.NoError(t, err)
 			require.Empty(t, trimmed.Expired)
 			require.Equal(t, fence.Seq(3), trimmed.Floor)

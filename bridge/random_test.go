@@ -202,7 +202,7 @@ func (c *chaos) trim(tile fence.TileID) {
 	if err != nil {
 		return // nothing committed yet
 	}
-	_, err = c.log.Log.Trim(context.Background(), tile, time.Hour)
+	_, err = c.log.Log.Trim(context.Background(), stream.TrimRequest{Tile: tile, Lease: time.Hour})
 	require.NoError(c.t, err)
 }
 

@@ -110,14 +110,14 @@ func TestOnRealServers(t *testing.T) {
 	}, 20*time.Second, 10*ms)
 	stop()
 	for i, id := range ids {
-		marks, err := s.log.Marks(t.Context(), id)
+		marks, err := s.log.Marks(t.Context(), []fence.TileID{id})
 		require.NoError(t, err)
 		want := heads[i].Seq
 		if i == 0 {
 			want = stranger
 		}
-		require.Equal(t, want, marks[stream.BridgeAcked].Seq)
-		require.Equal(t, want, marks[stream.BridgePending].Seq)
+		require.Equal(t, want, marks[0].Marks[stream.BridgeAcked].Seq)
+		require.Equal(t, want, marks[0].Marks[stream.BridgePending].Seq)
 	}
 	s.remove(t, ids)
 	stats := b.Stats()

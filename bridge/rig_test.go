@@ -100,9 +100,9 @@ func (r *rig) rebase(tile fence.TileID, epoch fence.Epoch, jump fence.Seq) {
 // mark reads one of a tile's watermarks.
 func (r *rig) mark(tile fence.TileID, c stream.Consumer) (stream.Mark, bool) {
 	r.t.Helper()
-	marks, err := r.log.Log.Marks(context.Background(), tile)
+	marks, err := r.log.Log.Marks(context.Background(), []fence.TileID{tile})
 	require.NoError(r.t, err)
-	m, ok := marks[c]
+	m, ok := marks[0].Marks[c]
 	return m, ok
 }
 
@@ -167,21 +167,23 @@ func (l *watchedLog) Read(ctx context.Context, cursors []stream.Cursor) ([]strea
 	return chunks, err
 }
 
-func (l *watchedLog) Marks(ctx context.Context, tile fence.TileID) (map[stream.Consumer]stream.Mark, error) {
-	if err := l.broken(bridge.OpResume, tile); err != nil {
+func (l *watchedLog) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
+	if err := l.broken(bridge.OpResume, tiles[0]); err != nil {
 		return nil, err
 	}
-	return l.Log.Marks(ctx, tile)
+	return l.Log.Marks(ctx, tiles)
 }
 
-func (l *watchedLog) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
-	if err := l.broken(bridge.OpMark, tile); err != nil {
-		return err
+func (l *watchedLog) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	if err := l.broken(bridge.OpMark, writes[0].Tile); err != nil {
+		return slices.Repeat([]error{err}, len(writes))
 	}
 	l.mu.Lock()
-	l.marks = append(l.marks, markCall{at: time.Now(), tile: tile, c: c, seq: seq})
+	for _, w := range writes {
+		l.marks = append(l.marks, markCall{at: time.Now(), tile: w.Tile, c: w.Consumer, seq: w.Seq})
+	}
 	l.mu.Unlock()
-	return l.Log.Mark(ctx, tile, c, seq)
+	return l.Log.Mark(ctx, writes)
 }
 
 func (l *watchedLog) DeadLetter(ctx context.Context, p stream.Poison) error {

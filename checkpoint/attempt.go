@@ -107,7 +107,7 @@ func (c *Checkpointer) mark(ctx context.Context, t *tileState) error {
 		return nil
 	}
 	begin := time.Now()
-	if err := c.log.Mark(ctx, t.id, stream.Checkpointed, t.durable.Seq); err != nil {
+	if err := stream.MarkOne(ctx, c.log, stream.MarkWrite{Tile: t.id, Consumer: stream.Checkpointed, Seq: t.durable.Seq}); err != nil {
 		return err
 	}
 	t.marked, t.renewed = t.durable.Seq, begin

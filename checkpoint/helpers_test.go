@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -133,9 +134,9 @@ func (w *world) stored(tile fence.TileID) fence.Position {
 // marked returns a tile's watermark.
 func (w *world) marked(tile fence.TileID) stream.Mark {
 	w.t.Helper()
-	m, err := w.log.Marks(context.Background(), tile)
+	m, err := w.log.Marks(context.Background(), []fence.TileID{tile})
 	require.NoError(w.t, err)
-	return m[stream.Checkpointed]
+	return m[0].Marks[stream.Checkpointed]
 }
 
 // flakyStore calls put, if set, in place of the store's Put.
@@ -197,20 +198,22 @@ func (l *watchedLog) Snapshot(ctx context.Context, tile fence.TileID) (fence.Sna
 }
 
 // Mark implements stream.Log.
-func (l *watchedLog) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
-	if c != stream.Checkpointed {
-		l.w.t.Errorf("moved the watermark of %q", c)
-	}
-	if stored := l.w.stored(tile); seq > stored.Seq {
-		l.w.t.Errorf("tile %s: marked %d, durable is %s", tile, seq, stored)
+func (l *watchedLog) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	for _, w := range writes {
+		if w.Consumer != stream.Checkpointed {
+			l.w.t.Errorf("moved the watermark of %q", w.Consumer)
+		}
+		if stored := l.w.stored(w.Tile); w.Seq > stored.Seq {
+			l.w.t.Errorf("tile %s: marked %d, durable is %s", w.Tile, w.Seq, stored)
+		}
 	}
 	l.mu.Lock()
 	err := l.mark
 	l.mu.Unlock()
 	if err != nil {
-		return err
+		return slices.Repeat([]error{err}, len(writes))
 	}
-	return l.Log.Mark(ctx, tile, c, seq)
+	return l.Log.Mark(ctx, writes)
 }
 
 func (l *watchedLog) change(f func(*watchedLog)) {

@@ -91,9 +91,9 @@ func TestRelayFloorIsMarkedAndRenewed(t *testing.T) {
 	c := s.watch(t, nil, tileA, tileB)
 	c.reaches(o)
 	mark := func() stream.Mark {
-		m, err := w.log.Marks(context.Background(), tileA)
+		m, err := w.log.Marks(context.Background(), []fence.TileID{tileA})
 		require.NoError(t, err)
-		return m[stream.RelayFloor]
+		return m[0].Marks[stream.RelayMember("relay")]
 	}
 	first := o.at.Seq
 	eventually(t, func() bool { return mark().Seq == first }, "the cached snapshot's sequence is marked")
@@ -104,9 +104,9 @@ func TestRelayFloorIsMarkedAndRenewed(t *testing.T) {
 	o.tickOn(2)
 	c.reaches(o)
 	eventually(t, func() bool { return mark().Seq == o.at.Seq-2 }, "the mark follows the snapshot")
-	other, err := w.log.Marks(context.Background(), tileB)
+	other, err := w.log.Marks(context.Background(), []fence.TileID{tileB})
 	require.NoError(t, err)
-	require.Empty(t, other, "a tile without a history is not marked")
+	require.Empty(t, other[0].Marks, "a tile without a history is not marked")
 }
 
 func TestUnwatchedTileIsDropped(t *testing.T) {

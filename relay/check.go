@@ -131,7 +131,7 @@ func (r *Relay) markLoop() {
 func (r *Relay) mark(tile fence.TileID, seq fence.Seq) {
 	ctx, cancel := context.WithTimeout(r.base, r.cfg.StoreTimeout)
 	defer cancel()
-	if err := r.log.Mark(ctx, tile, stream.RelayFloor, seq); err != nil {
+	if err := stream.MarkOne(ctx, r.log, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("relay"), Seq: seq}); err != nil {
 		r.count.markFails.Add(1)
 		r.cfg.Logger.Debug("relay floor not marked", "tile", tile, "seq", uint64(seq), "error", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,12 +102,12 @@ func (l *testLog) Last(ctx context.Context, tile fence.TileID) (fence.Position, 
 	return l.Log.Last(ctx, tile)
 }
 
-func (l *testLog) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
-	l.marks.Add(1)
+func (l *testLog) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	l.marks.Add(int64(len(writes)))
 	if err := l.step("mark"); err != nil {
-		return err
+		return slices.Repeat([]error{err}, len(writes))
 	}
-	return l.Log.Mark(ctx, tile, c, seq)
+	return l.Log.Mark(ctx, writes)
 }
 
 // testFanout delivers inside Publish, so that a test knows when a frame has been taken.

@@ -216,11 +216,11 @@ func TestOutcomes(t *testing.T) {
 
 func TestMarksAndLeases(t *testing.T) {
 	t.Parallel()
-	for _, c := range stream.Consumers() {
-		require.NoError(t, stream.CheckMark(c, 0))
-		require.NoError(t, stream.CheckMark(c, fence.MaxNumber))
-		require.Error(t, stream.CheckMark(c, fence.MaxNumber+1))
+	for _, c := range []stream.Consumer{stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"), stream.Checkpointed} {
+		for seq, ok := range map[fence.Seq]bool{0: true, fence.MaxNumber: true, fence.MaxNumber + 1: false} {
+			require.Equal(t, ok, (&stream.MarkWrite{Tile: 1, Consumer: c, Seq: seq}).Check() == nil)
+		}
 	}
-	require.Error(t, stream.CheckMark(stream.ConsumerGroup, 1))
-	require.NotContains(t, stream.Consumers(), stream.ConsumerGroup)
+	require.Error(t, (&stream.MarkWrite{Tile: 1, Consumer: stream.ConsumerGroup}).Check())
+	require.NotContains(t, stream.Kinds(), stream.ConsumerGroup)
 }

@@ -2,56 +2,9 @@ package stream
 
 import (
 	"context"
-	"slices"
-	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
-
-// Consumer names who moves a watermark. The trim floor is the lowest of them and the snapshot.
-type Consumer string
-
-// The consumers of a tile's stream. Each owns one field of the tile's marks.
-const (
-	BridgeAcked   Consumer = "bridge"     // last entry published to fan-out
-	BridgePending Consumer = "pending"    // entry before the oldest one read but not yet published
-	RelayFloor    Consumer = "relay"      // position from which relays may still replay
-	Checkpointed  Consumer = "checkpoint" // last snapshot sequence in the durable store
-
-	// ConsumerGroup is the oldest pending entry of a Redis consumer group. The store tracks it by itself:
-	// it can hold the trim floor, and cannot be marked.
-	ConsumerGroup Consumer = "group"
-)
-
-// Consumers lists the consumers that mark. Watermarks that tie hold the trim floor in this order.
-func Consumers() []Consumer {
-	return []Consumer{BridgeAcked, BridgePending, RelayFloor, Checkpointed}
-}
-
-// CheckMark validates what Log.Mark takes: nil, or a *fence.ArgumentError. For implementations.
-func CheckMark(c Consumer, seq fence.Seq) error {
-	if !slices.Contains(Consumers(), c) {
-		return &fence.ArgumentError{Field: "consumer", Value: c, Want: "bridge, pending, relay or checkpoint"}
-	}
-	if seq > fence.MaxNumber {
-		return &fence.ArgumentError{Field: "seq", Value: seq, Want: "at most 2^53-1"}
-	}
-	return nil
-}
-
-// CheckLease validates what Log.Trim takes: nil, or a *fence.ArgumentError. For implementations.
-func CheckLease(lease time.Duration) error {
-	if lease < time.Second {
-		return &fence.ArgumentError{Field: "lease", Value: lease, Want: "at least one second; consumers renew their marks every few"}
-	}
-	return nil
-}
-
-// Mark is a consumer's watermark.
-type Mark struct {
-	Seq   fence.Seq // the consumer needs no entry at or below it
-	Moved int64     // store clock when it was last written, milliseconds since 1970
-}
 
 // Cursor asks for a tile's entries after a sequence.
 type Cursor struct {
@@ -84,14 +37,7 @@ type Poison struct {
 	Epoch  fence.Epoch       // zero if unreadable
 	Fields map[string]string // as stored
 	Reason string
-}
-
-// Trimmed says what a trim did.
-type Trimmed struct {
-	Floor   fence.Seq  // entries below it were removed
-	Removed int        // how many
-	Held    Consumer   // the consumer that holds the floor; empty: the snapshot does
-	Expired []Consumer // consumers whose lease ran out; they must resync
+	Letter string // its name among the tile's dead letters; empty when it is not one
 }
 
 // Log is the coordination store as a reader sees it, and the small writes a reader may make: its own
@@ -112,21 +58,27 @@ type Log interface {
 	// expired, from the stream; zero when there is neither.
 	Last(ctx context.Context, tile fence.TileID) (fence.Position, error)
 
-	// Mark moves a consumer's watermark. It never goes back: a lower sequence only renews the lease.
-	Mark(ctx context.Context, tile fence.TileID, c Consumer, seq fence.Seq) error
+	// Mark moves watermarks and renews their leases, in as few round trips as the store allows. The answer has
+	// an error per write, nil where it is in force; it is nil if all are. Errors: a *ResyncError when entries
+	// after Seq are gone; ErrTooManyMarks; a *fence.ArgumentError, which only its own write suffers.
+	Mark(ctx context.Context, writes []MarkWrite) []error
 
-	// Marks reads all watermarks of a tile.
-	Marks(ctx context.Context, tile fence.TileID) (map[Consumer]Mark, error)
+	// Marks reads all watermarks of tiles, in the order asked. It fails as a whole only when nothing could be read.
+	Marks(ctx context.Context, tiles []fence.TileID) ([]TileMarks, error)
 
 	// Trim removes the entries below the lowest of: the snapshot, every consumer's mark, and the oldest
-	// pending entry of any consumer group. The entry at the floor stays, so that the last position can
-	// always be read. A mark not renewed for lease is dropped and reported. Without a snapshot nothing is
-	// removed.
-	Trim(ctx context.Context, tile fence.TileID, lease time.Duration) (Trimmed, error)
+	// pending entry of any consumer group; floor and removal are one step. The entry at the floor stays, so that
+	// the last position can always be read. A mark not renewed for the lease is dropped and reported, and so are
+	// those that the memory bound costs. Without a snapshot nothing is removed.
+	Trim(ctx context.Context, r TrimRequest) (Trimmed, error)
 
 	// DeadLetter keeps a poison entry where an operator finds it: at most 1,000 a tile, oldest dropped.
 	DeadLetter(ctx context.Context, p Poison) error
 
 	// DeadLetters lists a tile's dead letters, oldest first.
 	DeadLetters(ctx context.Context, tile fence.TileID) ([]Poison, error)
+
+	// RemoveDeadLetter removes the dead letter of that name, because somebody has dealt with it; found is false
+	// when there is none, which is no error.
+	RemoveDeadLetter(ctx context.Context, tile fence.TileID, letter string) (found bool, err error)
 }

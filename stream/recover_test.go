@@ -76,7 +76,7 @@ func TestRecoverStartsAgain(t *testing.T) {
 		"rebase": func(o *owner, _ stream.Log) { o.rebase() },
 		"trim": func(o *owner, log stream.Log) {
 			require.NoError(o, o.store.SaveSnapshot(o.Context(), fence.SnapshotWrite{Tile: tile, Position: o.last}))
-			_, err := log.Trim(o.Context(), tile, 1<<40)
+			_, err := log.Trim(o.Context(), stream.TrimRequest{Tile: tile, Lease: 1 << 40})
 			require.NoError(o, err)
 		},
 	} {

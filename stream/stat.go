@@ -27,6 +27,7 @@ type Stat struct {
 	Snapshot    SnapshotHead
 	HasSnapshot bool
 	Marks       map[Consumer]Mark
+	Trimmed     fence.Seq // the highest floor the stream was ever trimmed to
 	DeadLetters int
 	// Err says why this tile could not be read, or what is damaged; what could be read is there.
 	Err error
@@ -40,8 +41,8 @@ func (s *Stat) Floor() (seq fence.Seq, held Consumer) {
 		return 0, ""
 	}
 	seq = s.Snapshot.Seq
-	for _, c := range Consumers() {
-		if m, ok := s.Marks[c]; ok && m.Seq < seq {
+	for c, m := range s.Marks {
+		if m.Seq < seq || m.Seq == seq && held != "" && CompareConsumers(c, held) < 0 {
 			seq, held = m.Seq, c
 		}
 	}

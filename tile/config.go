@@ -166,7 +166,7 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 		return d, &fence.ArgumentError{Field: "CheckpointHead", Value: "set", Want: "Checkpoint beside it, which reads the state"}
 	}
 	d.Hooks = d.Hooks.filled()
-	return d, stream.CheckLease(d.MarkLease)
+	return d, (&stream.TrimRequest{Tile: 1, Lease: d.MarkLease}).Check()
 }
 
 func setDefault[T comparable](v *T, d T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // encodedSnapshot is a snapshot on its way to the store.
@@ -58,7 +59,7 @@ func (p *TileProcessor) saveSnapshot(ctx context.Context, w encodedSnapshot) {
 		info.Err = p.seams.Store.SaveSnapshot(ctx, w.write)
 		info.Save = time.Since(began)
 		if info.Err == nil {
-			trimmed, err := p.seams.Log.Trim(ctx, p.tile, p.cfg.MarkLease)
+			trimmed, err := p.seams.Log.Trim(ctx, stream.TrimRequest{Tile: p.tile, Lease: p.cfg.MarkLease})
 			info.Removed, info.Err = trimmed.Removed, err
 			for _, c := range trimmed.Expired {
 				p.cfg.Logger.Warn("consumer stopped moving and no longer holds the stream; it has to resync", "tile", p.tile, "consumer", c)

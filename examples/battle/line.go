@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -177,11 +178,7 @@ type logLine struct {
 }
 
 func (g *logLine) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
-	var first fence.TileID
-	if len(cursors) > 0 {
-		first = cursors[0].Tile
-	}
-	return through(ctx, g.line, "read", first, fence.ErrNotApplied, func(ctx context.Context) ([]stream.Chunk, error) { return g.log.Read(ctx, cursors) })
+	return through(ctx, g.line, "read", firstOf(cursors).Tile, fence.ErrNotApplied, func(ctx context.Context) ([]stream.Chunk, error) { return g.log.Read(ctx, cursors) })
 }
 
 func (g *logLine) Snapshot(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
@@ -197,16 +194,32 @@ func (g *logLine) Last(ctx context.Context, id fence.TileID) (fence.Position, er
 	return through(ctx, g.line, "read last", id, fence.ErrNotApplied, func(ctx context.Context) (fence.Position, error) { return g.log.Last(ctx, id) })
 }
 
-func (g *logLine) Mark(ctx context.Context, id fence.TileID, c stream.Consumer, seq fence.Seq) error {
-	return write(ctx, g.line, "mark", id, func(ctx context.Context) error { return g.log.Mark(ctx, id, c, seq) })
+func (g *logLine) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	var answers []error
+	err := write(ctx, g.line, "mark", firstOf(writes).Tile, func(ctx context.Context) error {
+		answers = g.log.Mark(ctx, writes)
+		return nil
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(writes))
+	}
+	return answers
 }
 
-func (g *logLine) Marks(ctx context.Context, id fence.TileID) (map[stream.Consumer]stream.Mark, error) {
-	return through(ctx, g.line, "read marks", id, fence.ErrNotApplied, func(ctx context.Context) (map[stream.Consumer]stream.Mark, error) { return g.log.Marks(ctx, id) })
+// firstOf is the first of a slice, or nothing.
+func firstOf[T any](all []T) (first T) {
+	if len(all) > 0 {
+		first = all[0]
+	}
+	return first
 }
 
-func (g *logLine) Trim(ctx context.Context, id fence.TileID, lease time.Duration) (stream.Trimmed, error) {
-	return through(ctx, g.line, "trim", id, fence.ErrUnknownOutcome, func(ctx context.Context) (stream.Trimmed, error) { return g.log.Trim(ctx, id, lease) })
+func (g *logLine) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
+	return through(ctx, g.line, "read marks", firstOf(tiles), fence.ErrNotApplied, func(ctx context.Context) ([]stream.TileMarks, error) { return g.log.Marks(ctx, tiles) })
+}
+
+func (g *logLine) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
+	return through(ctx, g.line, "trim", r.Tile, fence.ErrUnknownOutcome, func(ctx context.Context) (stream.Trimmed, error) { return g.log.Trim(ctx, r) })
 }
 
 func (g *logLine) DeadLetter(ctx context.Context, p stream.Poison) error {
@@ -215,6 +228,10 @@ func (g *logLine) DeadLetter(ctx context.Context, p stream.Poison) error {
 
 func (g *logLine) DeadLetters(ctx context.Context, id fence.TileID) ([]stream.Poison, error) {
 	return through(ctx, g.line, "read dead letters", id, fence.ErrNotApplied, func(ctx context.Context) ([]stream.Poison, error) { return g.log.DeadLetters(ctx, id) })
+}
+
+func (g *logLine) RemoveDeadLetter(ctx context.Context, id fence.TileID, letter string) (bool, error) {
+	return through(ctx, g.line, "remove dead letter", id, fence.ErrUnknownOutcome, func(ctx context.Context) (bool, error) { return g.log.RemoveDeadLetter(ctx, id, letter) })
 }
 
 // write is through for a call that answers with nothing but an error.

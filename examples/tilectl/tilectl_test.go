@@ -73,7 +73,7 @@ func TestTiles(t *testing.T) {
 	b.own(first, "10.0.0.1:7000", 3)
 	g, at := b.own(second, "10.0.0.2:7000", 5)
 	require.NoError(t, b.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: second, Position: at, Tick: 5, Blob: []byte("state")}))
-	require.NoError(t, b.log.Mark(t.Context(), second, stream.BridgeAcked, 4))
+	require.NoError(t, stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: second, Consumer: stream.BridgeAcked, Seq: 4}))
 	require.NoError(t, b.authority.Release(t.Context(), g))
 	b.own(third, "10.0.0.3:7000", 0)
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -166,10 +168,9 @@ func showTile(ctx context.Context, t *tool, args []string) error {
 	fmt.Fprintf(t.out, "position  sequence %d, chain %s, tick %d\n", r.Seq, r.Chain, r.Tick)
 	fmt.Fprintf(t.out, "stream    %d entries, %s, floor %d held by %v\n", r.Entries, size(r.Memory), r.Floor, dash(holder(&r)))
 	fmt.Fprintf(t.out, "snapshot  sequence %d, %s, taken %s\n", r.Snapshot, size(int64(r.size)), moment(r.SnapshotAt))
-	for _, c := range stream.Consumers() {
-		if m, ok := r.marks[c]; ok {
-			fmt.Fprintf(t.out, "mark      %-10s sequence %d, %d behind, moved %s\n", c, m.Seq, max(r.Seq, m.Seq)-m.Seq, moment(m.Moved))
-		}
+	for _, c := range slices.SortedFunc(maps.Keys(r.marks), stream.CompareConsumers) {
+		m := r.marks[c]
+		fmt.Fprintf(t.out, "mark      %-10s sequence %d, %d behind, moved %s\n", c, m.Seq, max(r.Seq, m.Seq)-m.Seq, moment(m.Moved))
 	}
 	fmt.Fprintf(t.out, "letters   %d dead\n", r.DeadLetters)
 	if r.Problem != "" {

@@ -162,20 +162,63 @@ func (s *Store) loadFor(ctx context.Context, key string) error {
 	return loadOn(ctx, node)
 }
 
-// Call runs one of the library's functions that only other packages of this module know, on one tile's
-// keys, loading the library where it is missing.
-func (s *Store) Call(ctx context.Context, tile fence.TileID, op, function string, keys []string, args ...any) ([]any, error) {
+// FunctionCall is one invocation of a function of the library that only other packages of this module know, on
+// one tile's keys.
+type FunctionCall struct {
+	Tile     fence.TileID
+	Function string
+	Keys     []string
+	Args     []any
+}
+
+// FunctionReply is what a function answered: what comes after 'ok', or why there is none.
+type FunctionReply struct {
+	Values []any
+	Err    error
+}
+
+// Call runs one function, loading the library where it is missing.
+func (s *Store) Call(ctx context.Context, op string, c FunctionCall) ([]any, error) {
+	r := s.CallMany(ctx, op, []FunctionCall{c})
+	return r[0].Values, r[0].Err
+}
+
+// CallMany runs functions, one pipeline a node, loading the library where it is missing. The replies are in the
+// order of the calls.
+func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) []FunctionReply {
+	replies := make([]FunctionReply, len(calls))
 	if ctx.Err() != nil {
-		return nil, notSent(ctx, op, tile)
+		for i := range calls {
+			replies[i].Err = notSent(ctx, op, calls[i].Tile)
+		}
+		return replies
 	}
-	reply, err := s.redirected(ctx, &call{key: keys[0], args: fcall(function, keys, args...)})
+	pipe := s.client.Pipeline()
+	sent := make([]*redis.Cmd, len(calls))
+	for i := range calls {
+		c := call{key: calls[i].Keys[0], args: fcall(calls[i].Function, calls[i].Keys, calls[i].Args...)}
+		sent[i] = c.command(ctx)
+		_ = pipe.Process(ctx, sent[i])
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i := range calls {
+		reply, err := sent[i].Slice()
+		if isFunctionMissing(err) {
+			reply, err = s.redirected(ctx, &call{key: calls[i].Keys[0], args: sent[i].Args()})
+		}
+		replies[i] = functionReply(op, &calls[i], reply, err)
+	}
+	return replies
+}
+
+func functionReply(op string, c *FunctionCall, reply []any, err error) FunctionReply {
 	if err != nil {
-		return nil, failed(op, tile, err)
+		return FunctionReply{Err: failed(op, c.Tile, err)}
 	}
 	if code, what := head(reply); code != "ok" {
-		return nil, &fence.ArgumentError{Field: what, Value: code, Want: "what docs/wire.md says of " + function}
+		return FunctionReply{Err: &fence.ArgumentError{Field: what, Value: code, Want: "what docs/wire.md says of " + c.Function}}
 	}
-	return reply, nil
+	return FunctionReply{Values: reply[1:]}
 }
 
 func head(reply []any) (code, detail string) {

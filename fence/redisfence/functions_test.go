@@ -28,6 +28,7 @@ const (
 	blob
 	checksum
 	consumer
+	bound // 0, or from 1 MiB
 )
 
 // malformed are arguments that a client in another language might send for each kind. Each is refused.
@@ -41,10 +42,11 @@ var malformed = map[kind][]string{
 	payload:  {strings.Repeat("x", fence.MaxPayload+1)},
 	blob:     {strings.Repeat("x", fence.MaxSnapshot+1)},
 	checksum: {"", "0000000000000000000000000000000000000000", "DA39A3EE5E6B4B0D3255BFEF95601890AFD80709"},
-	consumer: {"", "group", "Bridge", "bridge.at", "bridge "},
+	consumer: {"", "group", "Bridge", "bridge.at", "bridge ", "trimmed", "relay", "relay:", "relay:a.at", "relay:a b", "relay:é", "relay:" + strings.Repeat("x", 65)},
 }
 
 func init() {
+	malformed[bound] = append([]string{"1", "1048575"}, malformed[number]...)
 	malformed[positive] = append([]string{"0"}, malformed[number]...)
 }
 
@@ -79,9 +81,9 @@ func signatures(tile fence.TileID) []signature {
 			[]any{"1", "1", at.Chain.String(), "1", empty, ""},
 			[]kind{positive, positive, chain, number, checksum, blob}},
 		{"tilefence_mark_v1", func(k fence.Keys) []string { return []string{k.Marks} },
-			[]any{"bridge", "1"}, []kind{consumer, number}},
+			[]any{"relay:a-1_Z", "1", "0"}, []kind{consumer, number, flag}},
 		{"tilefence_trim_v1", func(k fence.Keys) []string { return []string{k.Marks, k.Stream, k.Snapshot} },
-			[]any{"1000"}, []kind{positive}},
+			[]any{"1000", "1048576"}, []kind{positive, bound}},
 	}
 }
 

@@ -73,7 +73,8 @@ func libraryMissing(b *breakable) {
 			return b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1, Blob: []byte("state")})
 		},
 		func() error {
-			_, err := b.store.Call(b.Context(), tile, "mark", "tilefence_mark_v1", []string{fence.KeysOf(tile).Marks}, "bridge", "1")
+			_, err := b.store.Call(b.Context(), "mark", redisfence.FunctionCall{Tile: tile, Function: "tilefence_mark_v1",
+				Keys: []string{fence.KeysOf(tile).Marks}, Args: []any{"bridge", "1", "0"}})
 			return err
 		},
 		func() error {

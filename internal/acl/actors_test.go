@@ -78,8 +78,8 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 		}
 	}
 	require.Eventually(t, func() bool {
-		marks, err := log.Marks(t.Context(), tile)
-		return err == nil && marks[stream.BridgeAcked].Seq == at.Seq && marks[stream.Checkpointed].Seq == at.Seq
+		marks, err := log.Marks(t.Context(), []fence.TileID{tile})
+		return err == nil && marks[0].Marks[stream.BridgeAcked].Seq == at.Seq && marks[0].Marks[stream.Checkpointed].Seq == at.Seq
 	}, 20*time.Second, 20*time.Millisecond, "bridge and checkpointer move their marks")
 	cancel()
 	require.NoError(t, <-running)
@@ -93,9 +93,9 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	last, err := relayLog.Last(t.Context(), tile)
 	require.NoError(t, err)
 	require.Equal(t, at, last)
-	require.NoError(t, relayLog.Mark(t.Context(), tile, stream.RelayFloor, at.Seq))
+	require.NoError(t, stream.MarkOne(t.Context(), relayLog, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("a"), Seq: at.Seq}))
 
-	trimmed, err := log.Trim(t.Context(), tile, time.Minute)
+	trimmed, err := log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, at.Seq, trimmed.Floor)
 
@@ -158,7 +158,7 @@ func TestWhatIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "NOPERM", "%s rebases", actor)
 		_, err = store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 2, Contact: "thief:1", Install: true})
 		require.ErrorContains(t, err, "NOPERM", "%s commits", actor)
-		_, err = log.Trim(t.Context(), tile, time.Minute)
+		_, err = log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
 		require.ErrorContains(t, err, "NOPERM", "%s trims", actor)
 	}
 	owner, err := admin.Owner(t.Context(), tile)

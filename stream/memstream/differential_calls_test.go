@@ -66,9 +66,10 @@ func (c call) on(tile fence.TileID, s side) []any {
 	case opSnapshot:
 		return []any{comparable(s.store.SaveSnapshot(ctx, c.snapshot))}
 	case opMark:
-		return []any{comparable(s.log.Mark(ctx, tile, c.consumer, c.seq))}
+		return []any{comparable(stream.MarkOne(ctx, s.log, stream.MarkWrite{Tile: tile, Consumer: c.consumer, Seq: c.seq}))}
 	case opTrim:
-		t, err := s.log.Trim(ctx, tile, c.duration)
+		t, err := s.log.Trim(ctx, stream.TrimRequest{Tile: tile, Lease: c.duration})
+		t.Bytes = 0 // each store's own estimate
 		return []any{t, comparable(err)}
 	case opDrop:
 		return []any{comparable(s.drop(tile))}
@@ -152,9 +153,9 @@ func whole(tile fence.TileID, s side) []any {
 	snapshot, found, err3 := s.log.Snapshot(ctx, tile)
 	snapshot.Taken = 0
 	snapshot.Blob = append([]byte{}, snapshot.Blob...)
-	marks, err4 := s.log.Marks(ctx, tile)
-	for c, m := range marks {
-		marks[c] = stream.Mark{Seq: m.Seq}
+	marks, err4 := s.log.Marks(ctx, []fence.TileID{tile})
+	for c, m := range marks[0].Marks {
+		marks[0].Marks[c] = stream.Mark{Seq: m.Seq}
 	}
 	recovery, err5 := stream.Recover(ctx, s.log, tile)
 	return []any{timeless(chunks), last, snapshot, found, marks, recovery.Position, len(recovery.Entries),
@@ -228,7 +229,7 @@ func (d *drawer) draw(s *memfence.State) call {
 	case n < 74:
 		return call{op: opSnapshot, snapshot: d.snapshot(s)}
 	case n < 82:
-		consumer := pick(d, stream.Consumers()...)
+		consumer := pick(d, stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"), stream.RelayMember("b"), stream.Checkpointed)
 		if d.one(30) {
 			consumer = pick(d, stream.ConsumerGroup, "", "nobody")
 		}

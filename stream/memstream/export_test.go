@@ -10,8 +10,10 @@ import (
 func (l *Log) AgeMarks(tile fence.TileID, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for c, m := range l.marks[tile] {
-		m.Moved -= d.Milliseconds()
-		l.marks[tile][c] = m
+	if marks := l.marks[tile]; marks != nil {
+		for c, m := range marks.of {
+			m.Moved -= d.Milliseconds()
+			marks.of[c] = m
+		}
 	}
 }

@@ -2,7 +2,6 @@ package memstream
 
 import (
 	"context"
-	"maps"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
@@ -22,8 +21,9 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, t := range tiles {
-		st := stream.Stat{Tile: t, Owner: fence.Owner{Tile: t}, Marks: map[stream.Consumer]stream.Mark{}, DeadLetters: len(l.dead[t])}
-		maps.Copy(st.Marks, l.marks[t])
+		st := stream.Stat{Tile: t, Owner: fence.Owner{Tile: t}, DeadLetters: len(l.dead[t])}
+		m := l.marksOf(t)
+		st.Marks, st.Trimmed = m.Marks, m.Trimmed
 		l.store.Update(t, func(s *memfence.State) {
 			if s.Owner.Present() {
 				st.Owner = s.Owner

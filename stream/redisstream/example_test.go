@@ -30,7 +30,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	trimmed, err := tiles.Trim(ctx, tile, 2*time.Minute)
+	trimmed, err := tiles.Trim(ctx, stream.TrimRequest{Tile: tile, Lease: 2 * time.Minute})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -11,10 +11,8 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,9 +20,6 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/stream"
 )
-
-// maxDeadLetters is how many dead letters a tile keeps.
-const maxDeadLetters = 1000
 
 // Log is a stream.Log on Redis.
 type Log struct {
@@ -161,53 +156,6 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 		return fence.Position{}, err
 	}
 	return lastOf(tile, o, tail.Val(), at)
-}
-
-// Mark implements stream.Log.
-func (l *Log) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
-	if err := check(ctx, "mark", tile); err != nil {
-		return err
-	}
-	if err := stream.CheckMark(c, seq); err != nil {
-		return err
-	}
-	_, err := l.functions.Call(ctx, tile, "mark", "tilefence_mark_v1", []string{fence.KeysOf(tile).Marks},
-		string(c), strconv.FormatUint(uint64(seq), 10))
-	return err
-}
-
-// Marks implements stream.Log.
-func (l *Log) Marks(ctx context.Context, tile fence.TileID) (map[stream.Consumer]stream.Mark, error) {
-	if err := check(ctx, "read marks", tile); err != nil {
-		return nil, err
-	}
-	m, err := l.client.HGetAll(ctx, fence.KeysOf(tile).Marks).Result()
-	if err != nil {
-		return nil, &fence.StoreError{Op: "read marks", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
-	}
-	return parseMarks(m), nil
-}
-
-// Trim implements stream.Log.
-func (l *Log) Trim(ctx context.Context, tile fence.TileID, lease time.Duration) (stream.Trimmed, error) {
-	if err := check(ctx, "trim", tile); err != nil {
-		return stream.Trimmed{}, err
-	}
-	if err := stream.CheckLease(lease); err != nil {
-		return stream.Trimmed{}, err
-	}
-	k := fence.KeysOf(tile)
-	reply, err := l.functions.Call(ctx, tile, "trim", "tilefence_trim_v1", []string{k.Marks, k.Stream, k.Snapshot},
-		strconv.FormatInt(lease.Milliseconds(), 10))
-	if err != nil {
-		return stream.Trimmed{}, err
-	}
-	t, ok := parseTrimmed(reply)
-	if !ok {
-		return stream.Trimmed{}, &fence.StoreError{Op: "trim", Tile: tile, Outcome: fence.ErrUnknownOutcome,
-			Err: errors.New("unreadable reply")}
-	}
-	return t, nil
 }
 
 func check(ctx context.Context, op string, tile fence.TileID) error {

@@ -3,6 +3,7 @@ package redisstream_test
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,10 +62,9 @@ func (h hands) damageSnapshot(tile fence.TileID) {
 
 func (h hands) ageMarks(tile fence.TileID, d time.Duration) {
 	key := fence.KeysOf(tile).Marks
-	marks := h.hash(key)
-	for _, c := range stream.Consumers() {
-		if at, err := strconv.ParseInt(marks[string(c)+".at"], 10, 64); err == nil {
-			h.do("hset", key, string(c)+".at", at-d.Milliseconds())
+	for field, value := range h.hash(key) {
+		if at, err := strconv.ParseInt(value, 10, 64); err == nil && strings.HasSuffix(field, ".at") {
+			h.do("hset", key, field, at-d.Milliseconds())
 		}
 	}
 }

@@ -1,9 +1,6 @@
 package redisstream
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -113,115 +110,9 @@ func parsePositionFields(tile fence.TileID, v []any) (fence.Position, error) {
 	return p, nil
 }
 
-// parseMarks reads the marks hash; a mark that cannot be read is none.
-func parseMarks(m map[string]string) map[stream.Consumer]stream.Mark {
-	marks := map[stream.Consumer]stream.Mark{}
-	for _, c := range stream.Consumers() {
-		seq, err1 := fence.ParseNumber(m[string(c)])
-		at, err2 := fence.ParseNumber(m[string(c)+".at"])
-		if err1 == nil && err2 == nil {
-			marks[c] = stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
-		}
-	}
-	return marks
-}
-
 // sequenceOf reads the sequence of a stream ID, whatever comes after it.
 func sequenceOf(id string) fence.Seq {
 	major, _, _ := strings.Cut(id, "-")
 	seq, _ := strconv.ParseUint(major, 10, 64) // Redis wrote it
 	return fence.Seq(seq)
-}
-
-// parseTrimmed reads {'ok', floor, removed, held, expired…}.
-func parseTrimmed(reply []any) (stream.Trimmed, bool) {
-	if len(reply) < 4 {
-		return stream.Trimmed{}, false
-	}
-	floor, ok1 := reply[1].(string)
-	removed, ok2 := reply[2].(int64)
-	held, ok3 := reply[3].(string)
-	seq, err := fence.ParseNumber(floor)
-	if !ok1 || !ok2 || !ok3 || err != nil {
-		return stream.Trimmed{}, false
-	}
-	t := stream.Trimmed{Floor: fence.Seq(seq), Removed: int(removed), Held: stream.Consumer(held)}
-	for _, v := range reply[4:] {
-		name, ok := v.(string)
-		if !ok {
-			return stream.Trimmed{}, false
-		}
-		t.Expired = append(t.Expired, stream.Consumer(name))
-	}
-	return t, true
-}
-
-// DeadLetter implements stream.Log.
-func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
-	if err := check(ctx, "dead letter", p.Tile); err != nil {
-		return err
-	}
-	body, err := json.Marshal(encodeLetter(&p))
-	if err != nil {
-		return &fence.ArgumentError{Field: "poison", Value: p.Seq, Want: "something JSON can hold: " + err.Error()}
-	}
-	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: fence.KeysOf(p.Tile).Dead, MaxLen: maxDeadLetters,
-		Values: []any{"letter", body}}).Err()
-	if err != nil {
-		return &fence.StoreError{Op: "dead letter", Tile: p.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}
-	}
-	return nil
-}
-
-// DeadLetters implements stream.Log.
-func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Poison, error) {
-	if err := check(ctx, "read dead letters", tile); err != nil {
-		return nil, err
-	}
-	messages, err := l.client.XRange(ctx, fence.KeysOf(tile).Dead, "-", "+").Result()
-	if err != nil {
-		return nil, &fence.StoreError{Op: "read dead letters", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
-	}
-	var letters []stream.Poison
-	var bad error
-	for _, m := range messages {
-		s, _ := m.Values["letter"].(string)
-		var d deadLetter
-		if err := json.Unmarshal([]byte(s), &d); err != nil {
-			bad = errors.Join(bad, &fence.CorruptError{Tile: tile, What: "dead letter " + m.ID, Detail: err.Error()})
-			continue
-		}
-		letters = append(letters, d.decode(tile))
-	}
-	return letters, bad
-}
-
-// deadLetter is how a poison entry is stored. What was in the entry may be any bytes, which JSON text
-// cannot hold: it is base64.
-type deadLetter struct {
-	Seq    fence.Seq   `json:"seq"`
-	Epoch  fence.Epoch `json:"epoch"`
-	Fields []field     `json:"fields"`
-	Reason string      `json:"reason"`
-}
-
-type field struct {
-	Name  []byte `json:"name"`
-	Value []byte `json:"value"`
-}
-
-func encodeLetter(p *stream.Poison) deadLetter {
-	d := deadLetter{Seq: p.Seq, Epoch: p.Epoch, Reason: p.Reason, Fields: make([]field, 0, len(p.Fields))}
-	for name, value := range p.Fields {
-		d.Fields = append(d.Fields, field{[]byte(name), []byte(value)})
-	}
-	return d
-}
-
-func (d *deadLetter) decode(tile fence.TileID) stream.Poison {
-	p := stream.Poison{Tile: tile, Seq: d.Seq, Epoch: d.Epoch, Reason: d.Reason, Fields: map[string]string{}}
-	for _, f := range d.Fields {
-		p.Fields[string(f.Name)] = string(f.Value)
-	}
-	return p
 }

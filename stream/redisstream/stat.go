@@ -75,7 +75,8 @@ func (r *statReads) stat(tile fence.TileID) stream.Stat {
 		}
 	}
 	st.Entries, st.DeadLetters, st.Memory = int(r.length.Val()), int(r.dead.Val()), r.memory.Val()
-	st.Marks = parseMarks(r.marks.Val())
+	m := parseMarks(tile, r.marks.Val())
+	st.Marks, st.Trimmed = m.Marks, m.Trimmed
 	for _, m := range r.first.Val() {
 		st.First = sequenceOf(m.ID)
 	}

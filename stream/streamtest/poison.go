@@ -26,6 +26,11 @@ func deadLettersKept(s *scene) {
 	}
 	letters, err = s.Log.DeadLetters(s.Context(), s.tile)
 	require.NoError(s, err)
+	require.Len(s, letters, len(want))
+	for i := range letters {
+		require.NotEmpty(s, letters[i].Letter)
+		want[i].Letter = letters[i].Letter
+	}
 	require.Equal(s, want, letters)
 	letters[0].Fields["payload"] = "changed by a reader"
 	want[1].Fields["more"] = "changed by the writer"
@@ -36,6 +41,14 @@ func deadLettersKept(s *scene) {
 	other, err := s.Log.DeadLetters(s.Context(), newTile())
 	require.NoError(s, err)
 	require.Empty(s, other)
+	for _, found := range []bool{true, false} {
+		removed, err := s.Log.RemoveDeadLetter(s.Context(), s.tile, want[1].Letter)
+		require.NoError(s, err)
+		require.Equal(s, found, removed)
+	}
+	letters, err = s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	require.Equal(s, []stream.Poison{want[0], want[2]}, letters)
 }
 
 func deadLettersBounded(s *scene) {
@@ -82,6 +95,7 @@ func poisonRead(s *scene) {
 	require.NoError(s, s.Log.DeadLetter(s.Context(), want))
 	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
 	require.NoError(s, err)
+	want.Letter = letters[0].Letter
 	require.Equal(s, []stream.Poison{want}, letters)
 }
 
@@ -113,16 +127,25 @@ func arguments(s *scene) {
 		"read of a second":    func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}, {}}); return err },
 		"snapshot":            func() error { _, _, err := s.Log.Snapshot(ctx, 0); return err },
 		"last":                func() error { _, err := s.Log.Last(ctx, 0); return err },
-		"mark":                func() error { return s.Log.Mark(ctx, 0, stream.RelayFloor, 1) },
-		"mark of nobody":      func() error { return s.Log.Mark(ctx, s.tile, "somebody", 1) },
-		"mark of no name":     func() error { return s.Log.Mark(ctx, s.tile, "", 1) },
-		"mark of a group":     func() error { return s.Log.Mark(ctx, s.tile, stream.ConsumerGroup, 1) },
-		"mark too high":       func() error { return s.Log.Mark(ctx, s.tile, stream.RelayFloor, fence.MaxNumber+1) },
-		"marks":               func() error { _, err := s.Log.Marks(ctx, 0); return err },
-		"trim":                func() error { _, err := s.Log.Trim(ctx, 0, lease); return err },
-		"trim without lease":  func() error { _, err := s.Log.Trim(ctx, s.tile, 0); return err },
-		"trim, short lease":   func() error { _, err := s.Log.Trim(ctx, s.tile, time.Second-1); return err },
-		"trim, negative":      func() error { _, err := s.Log.Trim(ctx, s.tile, -lease); return err },
+		"mark":                func() error { return s.markErr(ctx, 0, relay, 1) },
+		"mark of nobody":      func() error { return s.markErr(ctx, s.tile, "somebody", 1) },
+		"mark of no name":     func() error { return s.markErr(ctx, s.tile, "", 1) },
+		"mark of a group":     func() error { return s.markErr(ctx, s.tile, stream.ConsumerGroup, 1) },
+		"mark of all relays":  func() error { return s.markErr(ctx, s.tile, stream.RelayFloor, 1) },
+		"mark of a bad relay": func() error { return s.markErr(ctx, s.tile, stream.RelayMember("a.at"), 1) },
+		"mark too high":       func() error { return s.markErr(ctx, s.tile, relay, fence.MaxNumber+1) },
+		"marks":               func() error { _, err := s.Log.Marks(ctx, []fence.TileID{0}); return err },
+		"trim":                func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Lease: lease}); return err },
+		"trim without lease":  func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile}); return err },
+		"trim, short lease": func() error {
+			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: time.Second - 1})
+			return err
+		},
+		"trim, negative": func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: -lease}); return err },
+		"trim, small bound": func() error {
+			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease, MaxBytes: 1})
+			return err
+		},
 		"dead letter":         func() error { return s.Log.DeadLetter(ctx, stream.Poison{Seq: 1}) },
 		"reading dead letter": func() error { _, err := s.Log.DeadLetters(ctx, 0); return err },
 	} {
@@ -140,9 +163,9 @@ func contextDone(s *scene) {
 		"read":         func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}}); return err },
 		"snapshot":     func() error { _, _, err := s.Log.Snapshot(ctx, s.tile); return err },
 		"last":         func() error { _, err := s.Log.Last(ctx, s.tile); return err },
-		"mark":         func() error { return s.Log.Mark(ctx, s.tile, stream.RelayFloor, 1) },
-		"marks":        func() error { _, err := s.Log.Marks(ctx, s.tile); return err },
-		"trim":         func() error { _, err := s.Log.Trim(ctx, s.tile, lease); return err },
+		"mark":         func() error { return s.markErr(ctx, s.tile, relay, 1) },
+		"marks":        func() error { _, err := s.Log.Marks(ctx, []fence.TileID{s.tile}); return err },
+		"trim":         func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease}); return err },
 		"dead letter":  func() error { return s.Log.DeadLetter(ctx, stream.Poison{Tile: s.tile}) },
 		"dead letters": func() error { _, err := s.Log.DeadLetters(ctx, s.tile); return err },
 		"recover":      func() error { _, err := stream.Recover(ctx, s.Log, s.tile); return err },

@@ -232,7 +232,7 @@ func lastRows(s *scene) {
 			// After a trim there is still an entry to tell by.
 			e := s.commit(3, 1)[0]
 			s.save(e)
-			_, err := s.Log.Trim(s.Context(), s.tile, lease)
+			_, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
 			require.NoError(s, err)
 			require.Len(s, s.read(0, 0).Entries, 1)
 		},

@@ -115,7 +115,7 @@ func recoverWhileWritten(s *scene) {
 		}
 		for _, e := range s.commit(epoch+1, 3) {
 			s.save(e)
-			_, err := s.Log.Trim(s.Context(), s.tile, lease)
+			_, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
 			require.NoError(s, err)
 		}
 	}

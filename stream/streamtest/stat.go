@@ -48,7 +48,7 @@ func statRows(s *scene) {
 	require.Equal(s, fence.Seq(2), seq)
 	require.Equal(s, stream.Checkpointed, held)
 
-	trimmed, err := s.Log.Trim(s.Context(), s.tile, lease)
+	trimmed, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
 	require.NoError(s, err)
 	require.Equal(s, seq, trimmed.Floor, "what Floor says is what Trim does")
 	require.Equal(s, held, trimmed.Held)

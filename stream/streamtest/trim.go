@@ -1,6 +1,7 @@
 package streamtest
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -13,24 +14,41 @@ import (
 // lease is long enough for no mark of a test to expire by itself.
 const lease = time.Hour
 
+// relay is one of a tier.
+var relay = stream.RelayMember("relay-1_A")
+
+// consumers are all that mark, in the order in which ties hold the floor.
+func consumers() []stream.Consumer {
+	return []stream.Consumer{stream.BridgeAcked, stream.BridgePending, relay, stream.Checkpointed}
+}
+
+func (s *scene) markErr(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
+	return stream.MarkOne(ctx, s.Log, stream.MarkWrite{Tile: tile, Consumer: c, Seq: seq})
+}
+
 func (s *scene) mark(c stream.Consumer, seq fence.Seq) {
 	s.Helper()
-	require.NoError(s, s.Log.Mark(s.Context(), s.tile, c, seq))
+	require.NoError(s, s.markErr(s.Context(), s.tile, c, seq))
 }
 
 func (s *scene) marks() map[stream.Consumer]stream.Mark {
 	s.Helper()
-	m, err := s.Log.Marks(s.Context(), s.tile)
+	m, err := s.Log.Marks(s.Context(), []fence.TileID{s.tile})
 	require.NoError(s, err)
-	return m
+	require.Len(s, m, 1)
+	require.NoError(s, m[0].Err)
+	return m[0].Marks
 }
 
 // trim trims and requires the answer, and what is left of the stream.
 func (s *scene) trim(want stream.Trimmed) {
 	s.Helper()
 	before := s.read(0, 1<<20).Entries
-	got, err := s.Log.Trim(s.Context(), s.tile, lease)
+	got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
 	require.NoError(s, err)
+	require.Len(s, s.read(0, 1<<20).Entries, got.Entries)
+	require.Equal(s, got.Entries > 0, got.Bytes > 0)
+	got.Entries, got.Bytes = 0, 0
 	require.Equal(s, want, got)
 	after := s.read(0, 1<<20).Entries
 	require.Equal(s, before[want.Removed:], after)
@@ -44,11 +62,11 @@ func (s *scene) trim(want stream.Trimmed) {
 
 func markClimbs(s *scene) {
 	require.Empty(s, s.marks())
-	for i, c := range stream.Consumers() {
+	for i, c := range consumers() {
 		s.mark(c, fence.Seq(10*i))
 	}
 	require.Len(s, s.marks(), 4)
-	for i, c := range stream.Consumers() {
+	for i, c := range consumers() {
 		m := s.marks()[c]
 		require.EqualValues(s, 10*i, m.Seq)
 		require.InDelta(s, time.Now().UnixMilli(), m.Moved, float64(time.Minute.Milliseconds()))
@@ -67,12 +85,12 @@ func markClimbs(s *scene) {
 
 // markLease: every mark renews the lease, also one that moves nothing.
 func markLease(s *scene) {
-	s.mark(stream.RelayFloor, 7)
+	s.mark(relay, 7)
 	s.AgeMarks(s.tile, lease/2)
-	aged := s.marks()[stream.RelayFloor].Moved
+	aged := s.marks()[relay].Moved
 	require.Less(s, aged, time.Now().Add(-lease/2).Add(time.Minute).UnixMilli())
-	s.mark(stream.RelayFloor, 3)
-	m := s.marks()[stream.RelayFloor]
+	s.mark(relay, 3)
+	m := s.marks()[relay]
 	require.EqualValues(s, 7, m.Seq)
 	require.Greater(s, m.Moved, aged)
 }
@@ -81,13 +99,13 @@ func trimNoSnapshot(s *scene) {
 	s.trim(stream.Trimmed{})
 	s.commit(1, 5)
 	s.trim(stream.Trimmed{})
-	for _, c := range stream.Consumers() {
+	for _, c := range consumers() {
 		s.mark(c, 4)
 	}
 	s.trim(stream.Trimmed{})
 	// Expired leases are still told.
 	s.AgeMarks(s.tile, 2*lease)
-	s.trim(stream.Trimmed{Expired: stream.Consumers()})
+	s.trim(stream.Trimmed{Expired: consumers()})
 	require.Empty(s, s.marks())
 }
 
@@ -107,10 +125,10 @@ func trimSnapshot(s *scene) {
 
 // trimEachMark: each consumer by itself holds the floor, for as long as it is the lowest.
 func trimEachMark(s *scene) {
-	for _, c := range stream.Consumers() {
+	for _, c := range consumers() {
 		one := &scene{T: s.T, Harness: s.Harness, tile: newTile()}
 		one.save(one.commit(1, 9)[7])
-		others := slices.DeleteFunc(stream.Consumers(), func(o stream.Consumer) bool { return o == c })
+		others := slices.DeleteFunc(consumers(), func(o stream.Consumer) bool { return o == c })
 		for _, o := range others {
 			one.mark(o, 6)
 		}
@@ -131,12 +149,12 @@ func trimEachMark(s *scene) {
 
 func trimTies(s *scene) {
 	s.save(s.commit(1, 9)[4])
-	for _, c := range stream.Consumers() {
+	for _, c := range consumers() {
 		s.mark(c, 5)
 	}
 	s.trim(stream.Trimmed{Floor: 5, Removed: 4}) // as far as the snapshot: nobody holds it
 	s.save(s.read(8, 1).Entries[0])
-	for i, c := range stream.Consumers() {
+	for i, c := range consumers() {
 		s.trim(stream.Trimmed{Floor: 5, Held: c})
 		s.mark(c, fence.Seq(100+i))
 	}
@@ -154,7 +172,9 @@ func trimLease(s *scene) {
 	require.NotContains(s, s.marks(), stream.BridgeAcked)
 	s.trim(stream.Trimmed{Floor: 3, Held: stream.Checkpointed})
 	// Who comes back begins anew, also lower than before.
-	s.mark(stream.BridgeAcked, 1)
+	var resync *stream.ResyncError
+	require.ErrorAs(s, s.markErr(s.Context(), s.tile, stream.BridgeAcked, 1), &resync)
+	require.Equal(s, stream.ResyncError{Tile: s.tile, Consumer: stream.BridgeAcked, Seq: 1, Trimmed: 3}, *resync)
 	require.EqualValues(s, 1, s.marks()[stream.BridgeAcked].Seq)
 	s.trim(stream.Trimmed{Floor: 1, Held: stream.BridgeAcked})
 	s.AgeMarks(s.tile, lease+time.Second)
@@ -168,11 +188,11 @@ func trimGroup(s *scene) {
 	s.save(s.commit(1, 9)[8])
 	s.Group(s.tile, 6, 2) // 5 and 6 are pending
 	s.trim(stream.Trimmed{Floor: 5, Removed: 4, Held: stream.ConsumerGroup})
-	s.mark(stream.RelayFloor, 4)
-	s.trim(stream.Trimmed{Floor: 4, Held: stream.RelayFloor})
-	s.mark(stream.RelayFloor, 5)
-	s.trim(stream.Trimmed{Floor: 5, Held: stream.RelayFloor})
-	require.Error(s, s.Log.Mark(s.Context(), s.tile, stream.ConsumerGroup, 5))
+	s.mark(relay, 4)
+	s.trim(stream.Trimmed{Floor: 4, Held: relay})
+	s.mark(relay, 5)
+	s.trim(stream.Trimmed{Floor: 5, Held: relay})
+	require.Error(s, s.markErr(s.Context(), s.tile, stream.ConsumerGroup, 5))
 	idle := &scene{T: s.T, Harness: s.Harness, tile: newTile()}
 	idle.save(idle.commit(1, 4)[3])
 	idle.Group(idle.tile, 4, 0) // nothing pending

@@ -1,20 +1,44 @@
--- mark. Moves one consumer's watermark and renews its lease. It never goes back.
+-- mark. Moves watermarks of consumers and renews their leases.
 -- KEYS  1 marks
--- ARGV  1 consumer: bridge, pending, relay or checkpoint  2 seq
--- Reply {'ok', seq now in force}; {'invalid', what}.
-local CONSUMERS = {'bridge', 'pending', 'relay', 'checkpoint'}
+-- ARGV  per watermark three: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '1' if it may go back,
+--       else '0'. At most 16 watermarks.
+-- Reply {'ok', highest floor ever trimmed to, then per watermark 'ok', 'resync' (entries after seq are gone; it
+--       is in force all the same) or 'full' (the tile has 256 consumers; it is not)}; {'invalid', what}.
+--       'invalid' writes nothing.
+local KINDS = {bridge = 1, pending = 2, relay = 3, checkpoint = 4}
+local MAX_MARKS = 256
+
+local function is_consumer(c)
+  if not c then return false end
+  local id = c:match('^relay:([%w_-]+)$')
+  return (KINDS[c] and c ~= 'relay') or (id and #id <= 64)
+end
 
 local function mark(keys, args)
-  local known = false
-  for _, c in ipairs(CONSUMERS) do
-    if c == args[1] then known = true end
+  local n = #args / 3
+  if n < 1 or n > 16 or n % 1 ~= 0 then return invalid('watermarks') end
+  local fields = {'trimmed'}
+  for i = 1, #args, 3 do
+    if not is_consumer(args[i]) then return invalid('consumer') end
+    if not number(args[i + 1]) then return invalid('seq') end
+    if args[i + 2] ~= '0' and args[i + 2] ~= '1' then return invalid('rewind') end
+    fields[#fields + 1] = args[i]
   end
-  if not known then return invalid('consumer') end
-  local s = number(args[2])
-  if not s then return invalid('seq') end
-  local have = redis.call('HGET', keys[1], args[1])
-  local seq = args[2]
-  if have and (number(have) or 0) > s then seq = have end
-  redis.call('HSET', keys[1], args[1], seq, args[1] .. '.at', now())
-  return {'ok', seq}
+  local have = redis.call('HMGET', keys[1], unpack(fields))
+  local trimmed = number(have[1]) or 0
+  local reply = {'ok', have[1] or '0'}
+  local at = now()
+  for i = 1, #args, 3 do
+    local consumer, seq = args[i], args[i + 1]
+    local s = tonumber(seq)
+    local old = have[#reply]
+    if not old and redis.call('HLEN', keys[1]) >= 2 * MAX_MARKS then
+      reply[#reply + 1] = 'full'
+    else
+      if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end
+      redis.call('HSET', keys[1], consumer, seq, consumer .. '.at', at)
+      reply[#reply + 1] = s + 1 < trimmed and 'resync' or 'ok'
+    end
+  end
+  return reply
 end

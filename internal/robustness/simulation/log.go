@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -70,39 +71,48 @@ func (l *log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 }
 
 // Mark implements stream.Log.
-func (l *log) Mark(ctx context.Context, tile fence.TileID, c stream.Consumer, seq fence.Seq) error {
-	_, _, err := l.at(ctx, "mark", tile, true, func(t *tileCopy) {
-		t.marks[c] = stream.Mark{Seq: max(seq, t.marks[c].Seq), Moved: time.Now().UnixMilli()}
-		t.version++
-	})
-	return err
+func (l *log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	errs := make([]error, len(writes))
+	for i, w := range writes {
+		_, _, errs[i] = l.at(ctx, "mark", w.Tile, true, func(t *tileCopy) {
+			seq := w.Seq
+			if !w.Rewind {
+				seq = max(seq, t.marks[w.Consumer].Seq)
+			}
+			t.marks[w.Consumer] = stream.Mark{Seq: seq, Moved: time.Now().UnixMilli()}
+			t.version++
+		})
+	}
+	return errs
 }
 
 // Marks implements stream.Log.
-func (l *log) Marks(ctx context.Context, tile fence.TileID) (map[stream.Consumer]stream.Mark, error) {
-	var found map[stream.Consumer]stream.Mark
-	if _, _, err := l.at(ctx, "read marks", tile, false, func(t *tileCopy) { found = maps.Clone(t.marks) }); err != nil {
-		return nil, unread(err)
+func (l *log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
+	all := make([]stream.TileMarks, len(tiles))
+	for i, tile := range tiles {
+		if _, _, err := l.at(ctx, "read marks", tile, false, func(t *tileCopy) { all[i] = stream.TileMarks{Tile: tile, Marks: maps.Clone(t.marks)} }); err != nil {
+			return nil, unread(err)
+		}
 	}
-	return found, nil
+	return all, nil
 }
 
 // Trim implements stream.Log.
-func (l *log) Trim(ctx context.Context, tile fence.TileID, lease time.Duration) (stream.Trimmed, error) {
+func (l *log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
 	trimmed := &stream.Trimmed{}
-	_, _, err := l.at(ctx, "trim", tile, true, func(t *tileCopy) {
-		oldest := time.Now().Add(-lease).UnixMilli()
+	_, _, err := l.at(ctx, "trim", r.Tile, true, func(t *tileCopy) {
+		oldest := time.Now().Add(-r.Lease).UnixMilli()
 		if t.Snapshot == nil {
 			return
 		}
 		trimmed.Floor = t.Snapshot.Seq
-		for _, c := range stream.Consumers() {
-			m, marked := t.marks[c]
+		for _, c := range slices.SortedFunc(maps.Keys(t.marks), stream.CompareConsumers) {
+			m := t.marks[c]
 			switch {
-			case marked && m.Moved < oldest:
+			case m.Moved < oldest:
 				delete(t.marks, c)
 				trimmed.Expired = append(trimmed.Expired, c)
-			case marked && m.Seq < trimmed.Floor:
+			case m.Seq < trimmed.Floor:
 				trimmed.Floor, trimmed.Held = m.Seq, c
 			}
 		}
@@ -120,3 +130,8 @@ func (l *log) DeadLetter(context.Context, stream.Poison) error { return nil }
 
 // DeadLetters implements stream.Log.
 func (l *log) DeadLetters(context.Context, fence.TileID) ([]stream.Poison, error) { return nil, nil }
+
+// RemoveDeadLetter implements stream.Log.
+func (l *log) RemoveDeadLetter(context.Context, fence.TileID, string) (bool, error) {
+	return false, nil
+}

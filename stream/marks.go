@@ -1,0 +1,127 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Consumer names who moves a watermark: a kind, and for kinds of which there are many a member's name after a
+// colon. The trim floor is the lowest of all watermarks and the snapshot.
+type Consumer string
+
+// The kinds of consumers of a tile's stream. Each consumer owns one field of the tile's marks.
+const (
+	BridgeAcked   Consumer = "bridge"     // last entry published to fan-out
+	BridgePending Consumer = "pending"    // entry before the oldest one read but not yet published
+	RelayFloor    Consumer = "relay"      // position from which a relay may still replay; marked by RelayMember
+	Checkpointed  Consumer = "checkpoint" // last snapshot sequence in the durable store
+
+	// ConsumerGroup is the oldest pending entry of a Redis consumer group. The store tracks it by itself:
+	// it can hold the trim floor, and cannot be marked.
+	ConsumerGroup Consumer = "group"
+)
+
+// RelayMember is the mark of one relay of the tier: "relay:" and the relay's id, 1 to 64 ASCII letters,
+// digits, hyphens and underscores. Each relay holds the floor by itself and for its own lease, so one that is
+// behind cannot be overtaken by the others.
+func RelayMember(id string) Consumer { return RelayFloor + ":" + Consumer(id) }
+
+// Kind is the consumer without its member's name.
+func (c Consumer) Kind() Consumer {
+	kind, _, _ := strings.Cut(string(c), ":")
+	return Consumer(kind)
+}
+
+// MaxMarks is how many consumers a tile can have at once. It keeps the work of a trim bounded.
+const MaxMarks = 256
+
+// Kinds lists the kinds of consumers that mark. Watermarks that tie hold the trim floor in this order, and
+// within a kind by name.
+func Kinds() []Consumer {
+	return []Consumer{BridgeAcked, BridgePending, RelayFloor, Checkpointed}
+}
+
+// CompareConsumers orders consumers as ties do: by kind, then by name.
+func CompareConsumers(a, b Consumer) int {
+	kinds := Kinds()
+	return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind()), slices.Index(kinds, b.Kind())), cmp.Compare(a, b))
+}
+
+var relayMember = regexp.MustCompile(`^relay:[A-Za-z0-9_-]{1,64}$`)
+
+// MarkWrite moves one consumer's watermark of one tile to Seq: the consumer needs no entry at or below it.
+type MarkWrite struct {
+	Tile     fence.TileID
+	Consumer Consumer
+	Seq      fence.Seq
+
+	// Rewind lets the mark go back. It is for a consumer that has seen the tile's history go back, after a
+	// failover, and reads again what was written in its place. Without it a lower sequence only renews the lease.
+	Rewind bool
+}
+
+// Check validates what Log.Mark takes: nil, or a *fence.ArgumentError. For implementations.
+func (w *MarkWrite) Check() error {
+	switch {
+	case w.Tile == 0:
+		return &fence.ArgumentError{Field: "tile", Value: w.Tile, Want: "an H3 index, not zero"}
+	case w.Consumer != BridgeAcked && w.Consumer != BridgePending && w.Consumer != Checkpointed && !relayMember.MatchString(string(w.Consumer)):
+		return &fence.ArgumentError{Field: "consumer", Value: w.Consumer, Want: "bridge, pending, checkpoint, or relay: and an id of 1 to 64 letters, digits, - and _"}
+	case w.Seq > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "seq", Value: w.Seq, Want: "at most 2^53-1"}
+	}
+	return nil
+}
+
+// ErrResync means: entries that a consumer has not seen are gone.
+var ErrResync = errors.New("entries were trimmed that this consumer had not seen: resync from the snapshot")
+
+// ResyncError is the answer to a mark that says "I need everything after Seq" when the stream has been
+// trimmed past that: the consumer's lease had run out, or it was too slow for the memory bound. The mark is in
+// force all the same, so that what is left is kept while the consumer reads the snapshot.
+type ResyncError struct {
+	Tile     fence.TileID
+	Consumer Consumer
+	Seq      fence.Seq // what the consumer marked
+	Trimmed  fence.Seq // entries below it are gone
+}
+
+func (e *ResyncError) Error() string {
+	return fmt.Sprintf("tile %s: %s is at %d and the stream begins at %d: %v", e.Tile, e.Consumer, e.Seq, e.Trimmed, ErrResync)
+}
+
+// Is matches ErrResync.
+func (e *ResyncError) Is(target error) bool { return target == ErrResync }
+
+// ErrTooManyMarks means: the tile has MaxMarks consumers. One whose mark is refused holds no entry, and has to
+// resync when it meets a gap.
+var ErrTooManyMarks = errors.New("the tile has as many consumers as it can have")
+
+// Mark is a consumer's watermark.
+type Mark struct {
+	Seq   fence.Seq // the consumer needs no entry at or below it
+	Moved int64     // store clock when it was last written, milliseconds since 1970
+}
+
+// TileMarks are the watermarks of one tile.
+type TileMarks struct {
+	Tile    fence.TileID
+	Marks   map[Consumer]Mark
+	Trimmed fence.Seq // the highest floor the stream was ever trimmed to: entries below it are gone
+	Err     error     // why this tile's could not be read although others' could
+}
+
+// MarkOne moves one watermark; see Log.Mark.
+func MarkOne(ctx context.Context, log Log, w MarkWrite) error {
+	for _, err := range log.Mark(ctx, []MarkWrite{w}) {
+		return err
+	}
+	return nil
+}

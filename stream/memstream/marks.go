@@ -1,0 +1,149 @@
+package memstream
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// entryOverhead is about what an entry takes beside its payload.
+const entryOverhead = 128
+
+// marks are one tile's.
+type marks struct {
+	of      map[stream.Consumer]stream.Mark
+	trimmed fence.Seq
+}
+
+// Mark implements stream.Log.
+func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	errs := make([]error, len(writes))
+	failed := false
+	for i := range writes {
+		errs[i] = l.mark(ctx, &writes[i])
+		failed = failed || errs[i] != nil
+	}
+	if !failed {
+		return nil
+	}
+	return errs
+}
+
+func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
+	if err := w.Check(); err != nil {
+		return err
+	}
+	if err := check(ctx, "mark", w.Tile); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.marks[w.Tile]
+	if m == nil {
+		m = &marks{of: map[stream.Consumer]stream.Mark{}}
+		l.marks[w.Tile] = m
+	}
+	had, known := m.of[w.Consumer]
+	if !known && len(m.of) >= stream.MaxMarks {
+		return stream.ErrTooManyMarks
+	}
+	seq := w.Seq
+	if !w.Rewind {
+		seq = max(seq, had.Seq)
+	}
+	m.of[w.Consumer] = stream.Mark{Seq: seq, Moved: time.Now().UnixMilli()}
+	if w.Seq+1 < m.trimmed {
+		return &stream.ResyncError{Tile: w.Tile, Consumer: w.Consumer, Seq: w.Seq, Trimmed: m.trimmed}
+	}
+	return nil
+}
+
+// Marks implements stream.Log.
+func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
+	for _, t := range tiles {
+		if err := check(ctx, "read marks", t); err != nil {
+			return nil, err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]stream.TileMarks, len(tiles))
+	for i, t := range tiles {
+		all[i] = l.marksOf(t)
+	}
+	return all, nil
+}
+
+// marksOf copies a tile's marks. l.mu is held.
+func (l *Log) marksOf(tile fence.TileID) stream.TileMarks {
+	all := stream.TileMarks{Tile: tile, Marks: map[stream.Consumer]stream.Mark{}}
+	if m := l.marks[tile]; m != nil {
+		maps.Copy(all.Marks, m.of)
+		all.Trimmed = m.trimmed
+	}
+	return all
+}
+
+// Trim implements stream.Log. There are no consumer groups in memory.
+func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
+	if err := r.Check(); err != nil {
+		return stream.Trimmed{}, err
+	}
+	if err := check(ctx, "trim", r.Tile); err != nil {
+		return stream.Trimmed{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.marks[r.Tile]
+	if m == nil {
+		m = &marks{of: map[stream.Consumer]stream.Mark{}}
+	}
+	var t stream.Trimmed
+	oldest := time.Now().Add(-r.Lease).UnixMilli()
+	for _, c := range m.consumers() {
+		if m.of[c].Moved < oldest {
+			delete(m.of, c)
+			t.Expired = append(t.Expired, c)
+		}
+	}
+	l.store.Update(r.Tile, func(s *memfence.State) {
+		m.trim(s, &t)
+		for r.MaxBytes > 0 && t.Bytes > r.MaxBytes && t.Held != "" {
+			delete(m.of, t.Held)
+			t.Evicted = append(t.Evicted, t.Held)
+			m.trim(s, &t)
+		}
+	})
+	if t.Removed > 0 {
+		m.trimmed = max(m.trimmed, t.Floor)
+		l.marks[r.Tile] = m
+	}
+	return t, nil
+}
+
+// trim removes what is below the floor and measures what is left.
+func (m *marks) trim(s *memfence.State, t *stream.Trimmed) {
+	if s.Snapshot != nil {
+		t.Floor, t.Held = s.Snapshot.Seq, ""
+		for _, c := range m.consumers() {
+			if mark := m.of[c]; mark.Seq < t.Floor {
+				t.Floor, t.Held = mark.Seq, c
+			}
+		}
+		t.Removed += s.TrimBelow(t.Floor)
+	}
+	t.Entries, t.Bytes = len(s.Entries), 0
+	for i := range s.Entries {
+		t.Bytes += int64(len(s.Entries[i].Payload)) + entryOverhead
+	}
+}
+
+// consumers lists those that have a mark, in the order in which ties hold the floor.
+func (m *marks) consumers() []stream.Consumer {
+	return slices.SortedFunc(maps.Keys(m.of), stream.CompareConsumers)
+}

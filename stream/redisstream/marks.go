@@ -1,0 +1,179 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// marksACall is how many watermarks of one tile one call of the function moves at most.
+const marksACall = 16
+
+// Mark implements stream.Log: one pipeline a node, one call for the watermarks of one tile that come together.
+func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	errs := make([]error, len(writes))
+	var calls []redisfence.FunctionCall
+	var of [][]int // the writes of each call
+	for i := range writes {
+		w := &writes[i]
+		if errs[i] = w.Check(); errs[i] != nil {
+			continue
+		}
+		n := len(calls) - 1
+		if n < 0 || calls[n].Tile != w.Tile || len(of[n]) == marksACall {
+			calls = append(calls, redisfence.FunctionCall{Tile: w.Tile, Function: "tilefence_mark_v1", Keys: []string{fence.KeysOf(w.Tile).Marks}})
+			of = append(of, nil)
+			n++
+		}
+		rewind := "0"
+		if w.Rewind {
+			rewind = "1"
+		}
+		calls[n].Args = append(calls[n].Args, string(w.Consumer), strconv.FormatUint(uint64(w.Seq), 10), rewind)
+		of[n] = append(of[n], i)
+	}
+	if len(calls) > 0 {
+		for n, reply := range l.functions.CallMany(ctx, "mark", calls) {
+			for k, i := range of[n] {
+				errs[i] = markAnswer(&writes[i], reply, k)
+			}
+		}
+	}
+	for _, err := range errs {
+		if err != nil {
+			return errs
+		}
+	}
+	return nil
+}
+
+// markAnswer reads what became of the k-th watermark of a call.
+func markAnswer(w *stream.MarkWrite, r redisfence.FunctionReply, k int) error {
+	if r.Err != nil {
+		return r.Err
+	}
+	if len(r.Values) > k+1 {
+		trimmed, _ := r.Values[0].(string)
+		switch r.Values[k+1] {
+		case "ok":
+			return nil
+		case "full":
+			return stream.ErrTooManyMarks
+		case "resync":
+			if seq, err := fence.ParseNumber(trimmed); err == nil {
+				return &stream.ResyncError{Tile: w.Tile, Consumer: w.Consumer, Seq: w.Seq, Trimmed: fence.Seq(seq)}
+			}
+		}
+	}
+	return unreadable("mark", w.Tile)
+}
+
+func unreadable(op string, tile fence.TileID) error {
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrUnknownOutcome, Err: errors.New("unreadable reply")}
+}
+
+// Marks implements stream.Log: one pipeline a node.
+func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
+	if len(tiles) == 0 {
+		return nil, nil
+	}
+	pipe := l.client.Pipeline()
+	reads := make([]*redis.MapStringStringCmd, len(tiles))
+	for i, t := range tiles {
+		if err := check(ctx, "read marks", t); err != nil {
+			return nil, err
+		}
+		reads[i] = pipe.HGetAll(ctx, fence.KeysOf(t).Marks)
+	}
+	_, _ = pipe.Exec(ctx) // each read has its own error
+	all := make([]stream.TileMarks, len(tiles))
+	failed := 0
+	for i, t := range tiles {
+		if err := reads[i].Err(); err != nil {
+			failed++
+			all[i] = stream.TileMarks{Tile: t, Err: &fence.StoreError{Op: "read marks", Tile: t, Outcome: fence.ErrNotApplied, Err: err}}
+			continue
+		}
+		all[i] = parseMarks(t, reads[i].Val())
+	}
+	if failed == len(tiles) {
+		return nil, all[0].Err
+	}
+	return all, nil
+}
+
+// parseMarks reads the marks hash; a mark that cannot be read is none.
+func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
+	all := stream.TileMarks{Tile: tile, Marks: map[stream.Consumer]stream.Mark{}}
+	if n, err := fence.ParseNumber(m["trimmed"]); err == nil {
+		all.Trimmed = fence.Seq(n)
+	}
+	for name, text := range m {
+		w := stream.MarkWrite{Tile: tile, Consumer: stream.Consumer(name)}
+		if strings.HasSuffix(name, ".at") || w.Check() != nil {
+			continue
+		}
+		seq, err1 := fence.ParseNumber(text)
+		at, err2 := fence.ParseNumber(m[name+".at"])
+		if err1 == nil && err2 == nil {
+			all.Marks[w.Consumer] = stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
+		}
+	}
+	return all
+}
+
+// Trim implements stream.Log.
+func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
+	if err := r.Check(); err != nil {
+		return stream.Trimmed{}, err
+	}
+	if err := check(ctx, "trim", r.Tile); err != nil {
+		return stream.Trimmed{}, err
+	}
+	k := fence.KeysOf(r.Tile)
+	values, err := l.functions.Call(ctx, "trim", redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1",
+		Keys: []string{k.Marks, k.Stream, k.Snapshot},
+		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10)}})
+	if err != nil {
+		return stream.Trimmed{}, err
+	}
+	t, ok := parseTrimmed(values)
+	if !ok {
+		return stream.Trimmed{}, unreadable("trim", r.Tile)
+	}
+	return t, nil
+}
+
+// parseTrimmed reads floor, removed, held, expired, evicted, entries, bytes.
+func parseTrimmed(v []any) (t stream.Trimmed, ok bool) {
+	if len(v) != 7 {
+		return t, false
+	}
+	floor, ok1 := v[0].(string)
+	removed, ok2 := v[1].(int64)
+	held, ok3 := v[2].(string)
+	expired, ok4 := consumers(v[3])
+	evicted, ok5 := consumers(v[4])
+	entries, ok6 := v[5].(int64)
+	bytes, ok7 := v[6].(int64)
+	seq, err := fence.ParseNumber(floor)
+	return stream.Trimmed{Floor: fence.Seq(seq), Removed: int(removed), Held: stream.Consumer(held), Expired: expired,
+		Evicted: evicted, Entries: int(entries), Bytes: bytes}, ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7 && err == nil
+}
+
+func consumers(v any) (names []stream.Consumer, ok bool) {
+	list, ok := v.([]any)
+	for _, e := range list {
+		name, is := e.(string)
+		ok = ok && is
+		names = append(names, stream.Consumer(name))
+	}
+	return names, ok
+}

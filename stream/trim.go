@@ -1,0 +1,55 @@
+package stream
+
+import (
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Bounds of a stream's memory. See TrimRequest.MaxBytes.
+const (
+	DefaultMaxBytes = 16 << 20
+	MinMaxBytes     = 1 << 20
+)
+
+// TrimRequest asks for a trim.
+type TrimRequest struct {
+	Tile fence.TileID
+
+	// Lease is how long a consumer that does not mark holds the floor; at least a second.
+	Lease time.Duration
+
+	// MaxBytes is the memory a stream may take in the store: past it, consumers lose their hold as if their lease
+	// had run out, the one furthest behind first, until the stream is within bounds or only the snapshot holds it.
+	// An entry after the snapshot is never removed. At least MinMaxBytes; zero for no bound.
+	MaxBytes int64
+}
+
+// Check validates what Log.Trim takes: nil, or a *fence.ArgumentError. For implementations.
+func (r *TrimRequest) Check() error {
+	switch {
+	case r.Tile == 0:
+		return &fence.ArgumentError{Field: "tile", Value: r.Tile, Want: "an H3 index, not zero"}
+	case r.Lease < time.Second:
+		return &fence.ArgumentError{Field: "lease", Value: r.Lease, Want: "at least one second; consumers renew their marks every few"}
+	case r.MaxBytes != 0 && r.MaxBytes < MinMaxBytes || r.MaxBytes > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "max bytes", Value: r.MaxBytes, Want: "at least 1048576, or zero for no bound"}
+	}
+	return nil
+}
+
+// Trimmed says what a trim did.
+type Trimmed struct {
+	Floor   fence.Seq  // entries below it were removed
+	Removed int        // how many
+	Held    Consumer   // the consumer that holds the floor; empty: the snapshot does
+	Expired []Consumer // consumers whose lease ran out; they must resync
+	Evicted []Consumer // consumers that lost their hold to the memory bound; they must resync
+
+	// What the stream holds now. Bytes is the store's own estimate.
+	Entries int
+	Bytes   int64
+}
+
+// Alarming reports whether the stream takes three quarters or more of a bound: the time to look who holds it.
+func (t *Trimmed) Alarming(maxBytes int64) bool { return maxBytes > 0 && t.Bytes >= maxBytes/4*3 }
