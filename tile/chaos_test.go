@@ -154,11 +154,18 @@ func (c *chaos) keep(m *machine, id fence.TileID, rng *rand.Rand) {
 
 // handOver asks another machine, whose answer is lost one time in four.
 func (c *chaos) handOver(rng *rand.Rand) func(context.Context, tile.Handover) error {
+	var mu sync.Mutex // a call that was given up goes on beside the next
+	own := rand.New(rand.NewPCG(rng.Uint64(), 2))
+	lost := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return own.IntN(4) == 0
+	}
 	return func(ctx context.Context, h tile.Handover) error {
 		for _, m := range c.all() {
 			if p := m.on(h.Tile); m.contact == h.To && p != nil {
 				err := p.accept(ctx, h)
-				if rng.IntN(4) == 0 {
+				if lost() {
 					err = errors.New("connection reset")
 				}
 				return err

@@ -52,6 +52,9 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		if err == nil {
 			err = chunks[0].Err
 		}
+		if ctx.Err() != nil {
+			return nil // told to stop, in the midst of a read
+		}
 		if err != nil {
 			return err
 		}
