@@ -6,6 +6,9 @@
 // frame's predecessor with the last position it saw and repairs from the coordination store, so delivery
 // needs no acknowledgement and its load can never reach the commit path.
 //
+// It also carries wake hints the other way, from those who commit to the bridge: "these tiles have new
+// entries", see [Hinter]. They spare the bridge polls and delay, and may be lost as well: then it polls.
+//
 // Back ends: memfanout in one process, redisfanout on a Redis 7 cluster with sharded pub/sub. Both pass
 // fanouttest.Run. All are safe for concurrent use.
 package fanout
@@ -33,7 +36,8 @@ type Publisher interface {
 }
 
 // PartialError is an error of Publish that knows which messages were handed over all the same, so that the
-// trouble of one node does not make the caller send the messages of the others again.
+// trouble of one node does not make the caller send the messages of the others again. PublishHints returns
+// it too; its messages are the hints, one a tile.
 type PartialError interface {
 	error
 

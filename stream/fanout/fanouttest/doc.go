@@ -39,6 +39,10 @@ type Backend struct {
 	Publisher  fanout.Publisher
 	Subscriber fanout.Subscriber
 
+	// HintPublisher and HintSubscriber are the same for wake hints. Others may use the same channels.
+	HintPublisher  fanout.HintPublisher
+	HintSubscriber fanout.HintSubscriber
+
 	// Dropped returns how many messages were lost to slow subscriptions.
 	Dropped func() uint64
 }
@@ -69,6 +73,14 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Concurrent", concurrent},
 		{"Random", random},
 		{"NoLeak", noLeak},
+		{"HintsArrive", hintsArrive},
+		{"HintsToEverySubscription", hintsToEverySubscription},
+		{"HintsApartFromFrames", hintsApartFromFrames},
+		{"HintArguments", hintArguments},
+		{"HintStopIsFinal", hintStopIsFinal},
+		{"HintsSlowSubscriber", hintsSlowSubscriber},
+		{"HintsConcurrent", hintsConcurrent},
+		{"HintsLeakNothing", hintsLeakNothing},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, &bench{Backend: open(t), t: t}) })
 	}

@@ -10,16 +10,18 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// Broker carries messages from publishers to the subscriptions of their tile. It implements
-// fanout.Publisher and fanout.Subscriber.
+// Broker carries messages from publishers to the subscriptions of their tile, and wake hints to those of
+// their group. It implements the four interfaces of package fanout.
 type Broker struct {
 	cfg Config
 
 	mu    sync.RWMutex
-	tiles map[fence.TileID][]*subscription // each slice is replaced, never changed: publishers walk it unlocked
+	tiles map[fence.TileID][]*subscription[[]byte] // each slice is replaced, never changed: publishers walk it unlocked
 	count int
 
 	published, delivered, dropped atomic.Uint64
+
+	hints hints
 }
 
 var (
@@ -42,7 +44,7 @@ func NewWithConfig(cfg *Config) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Broker{cfg: c, tiles: map[fence.TileID][]*subscription{}}, nil
+	return &Broker{cfg: c, tiles: map[fence.TileID][]*subscription[[]byte]{}}, nil
 }
 
 // Publish implements fanout.Publisher. It fails only before the first message: with the context's cause
@@ -59,7 +61,7 @@ func (b *Broker) Publish(ctx context.Context, messages []fanout.Message) (int, e
 	for i := range messages {
 		m := &messages[i]
 		for _, s := range b.subscriptions(m.Tile) {
-			if !s.put(m.Data) {
+			if !s.put(m.Data, len(m.Data)) {
 				b.dropped.Add(1)
 				b.cfg.Hooks.Dropped(DropInfo{Tile: m.Tile, Bytes: len(m.Data)})
 			}
@@ -82,7 +84,7 @@ func (b *Broker) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	if deliver == nil {
 		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
 	}
-	s := newSubscription(&b.cfg)
+	s := newSubscription[[]byte](&b.cfg)
 	b.mu.Lock()
 	b.tiles[tile] = append(slices.Clone(b.tiles[tile]), s)
 	b.count++
@@ -109,17 +111,17 @@ func (b *Broker) Stats() Stats {
 	return Stats{Published: b.published.Load(), Delivered: b.delivered.Load(), Dropped: b.dropped.Load(), Subscriptions: n}
 }
 
-func (b *Broker) subscriptions(tile fence.TileID) []*subscription {
+func (b *Broker) subscriptions(tile fence.TileID) []*subscription[[]byte] {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.tiles[tile]
 }
 
-func (b *Broker) remove(tile fence.TileID, s *subscription) {
+func (b *Broker) remove(tile fence.TileID, s *subscription[[]byte]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.count--
-	rest := slices.DeleteFunc(slices.Clone(b.tiles[tile]), func(o *subscription) bool { return o == s })
+	rest := slices.DeleteFunc(slices.Clone(b.tiles[tile]), func(o *subscription[[]byte]) bool { return o == s })
 	if len(rest) == 0 {
 		delete(b.tiles, tile)
 		return

@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestConformance(t *testing.T) {
 	fanouttest.Run(t, func(*testing.T) fanouttest.Backend {
 		b := memfanout.New()
-		return fanouttest.Backend{Publisher: b, Subscriber: b, Dropped: func() uint64 { return b.Stats().Dropped }}
+		return fanouttest.Backend{Publisher: b, Subscriber: b, HintPublisher: b, HintSubscriber: b,
+			Dropped: func() uint64 { return b.Stats().Dropped }}
 	})
 }
 

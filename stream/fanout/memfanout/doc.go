@@ -12,6 +12,8 @@
 // alone, counted in [Stats] and reported to [Hooks]. What is delivered is delivered once and in order. A
 // message that was buffered when its subscription stopped is discarded, and not counted as dropped.
 //
+// Wake hints go the same way, each call's tiles of a group as one message; [Broker.HintStats] counts them.
+//
 // # Failure
 //
 // Nothing can fail but a call made with an ended context or a malformed argument. Nothing survives the

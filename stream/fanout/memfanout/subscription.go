@@ -3,8 +3,8 @@ package memfanout
 import "sync/atomic"
 
 // subscription is the bounded buffer in front of one deliver function.
-type subscription struct {
-	queue chan []byte
+type subscription[M any] struct {
+	queue chan message[M]
 	limit int64        // bytes that may wait
 	bytes atomic.Int64 // bytes that wait
 
@@ -12,9 +12,14 @@ type subscription struct {
 	done chan struct{} // closed when deliver will not be called again
 }
 
-func newSubscription(cfg *Config) *subscription {
-	return &subscription{
-		queue: make(chan []byte, cfg.Buffer),
+type message[M any] struct {
+	data M
+	size int64
+}
+
+func newSubscription[M any](cfg *Config) *subscription[M] {
+	return &subscription[M]{
+		queue: make(chan message[M], cfg.Buffer),
 		limit: int64(cfg.BufferBytes),
 		quit:  make(chan struct{}),
 		done:  make(chan struct{}),
@@ -22,14 +27,14 @@ func newSubscription(cfg *Config) *subscription {
 }
 
 // put buffers data, and is false if there is no room for it. It never waits.
-func (s *subscription) put(data []byte) bool {
-	n := int64(len(data))
+func (s *subscription[M]) put(data M, size int) bool {
+	n := int64(size)
 	if now := s.bytes.Add(n); now > s.limit && now > n {
 		s.bytes.Add(-n)
 		return false
 	}
 	select {
-	case s.queue <- data:
+	case s.queue <- message[M]{data, n}:
 		return true
 	default:
 		s.bytes.Add(-n)
@@ -37,20 +42,20 @@ func (s *subscription) put(data []byte) bool {
 	}
 }
 
-func (s *subscription) run(deliver func([]byte)) {
+func (s *subscription[M]) run(deliver func(M)) {
 	defer close(s.done)
 	for {
 		select {
 		case <-s.quit:
 			return
-		case data := <-s.queue:
+		case m := <-s.queue:
 			select {
 			case <-s.quit: // both were ready, and select chose at random
 				return
 			default:
 			}
-			s.bytes.Add(-int64(len(data)))
-			deliver(data)
+			s.bytes.Add(-m.size)
+			deliver(m.data)
 		}
 	}
 }

@@ -61,6 +61,9 @@ type Hooks struct {
 	// Disconnected is called when one is given up, or could not be made. It is not called when the last
 	// subscription stops.
 	Disconnected func(ConnInfo)
+	// BadHints is called for each hint message that could not be read, with a *stream.FormatError. It is
+	// ignored.
+	BadHints func(group int, err error)
 }
 
 // ConnInfo is one subscribing connection.
@@ -74,10 +77,15 @@ type ConnInfo struct {
 type Stats struct {
 	Published     uint64 // messages handed over
 	Unpublished   uint64 // messages not handed over for sure
-	Received      uint64 // messages read from Redis
+	Received      uint64 // messages read from Redis, hint messages too
 	Dropped       uint64 // messages lost to a subscription whose buffer was full, each subscription counted
+	HintsSent     uint64 // wake hints handed over; a hint is one tile
+	HintsUnsent   uint64 // wake hints not handed over for sure
+	HintsReceived uint64 // wake hints read from Redis
+	HintsDropped  uint64 // wake hints lost to a subscription whose buffer was full, each subscription counted
+	BadHints      uint64 // hint messages that could not be read
 	Disconnects   uint64 // subscribing connections that were lost or could not be made
-	Subscriptions int    // subscriptions now
+	Subscriptions int    // subscriptions now, to tiles and to hint groups
 	Channels      int    // channels they need
 	InForce       int    // channels Redis has confirmed
 	Connections   int    // subscribing connections
@@ -123,6 +131,9 @@ func (c *Config) withDefaults() (Config, error) {
 	}
 	if out.Hooks.Connected == nil {
 		out.Hooks.Connected = func(ConnInfo) {}
+	}
+	if out.Hooks.BadHints == nil {
+		out.Hooks.BadHints = func(int, error) {}
 	}
 	if out.Hooks.Disconnected == nil {
 		out.Hooks.Disconnected = func(ConnInfo) {}

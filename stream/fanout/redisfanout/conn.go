@@ -1,7 +1,6 @@
 package redisfanout
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // conn is one subscribing connection to one node, given up at its first error. A writer goroutine sends
@@ -164,8 +161,7 @@ func (k *conn) deliver(m *redis.Message) {
 	if c == nil {
 		return // on its way out
 	}
-	// It cannot fail: no tile is zero, and this context does not end.
-	_, _ = k.s.f.local.Publish(context.Background(), []fanout.Message{{Tile: c.tile, Data: []byte(m.Payload)}})
+	c.deliver(m.Payload)
 }
 
 // confirm books the answer to a command, or the news that a slot has moved away.

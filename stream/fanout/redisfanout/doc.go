@@ -29,6 +29,12 @@
 // counted and lost. Nothing else is buffered, so neither a slow subscriber nor a fast publisher makes the
 // process grow, and Redis never sees a slow reader.
 //
+// # Wake hints
+//
+// A call of PublishHints sends one message for each group its tiles belong to, again in one pipeline a
+// node. Subscriptions to hint groups use the same connections as those to tiles, and say when they are in
+// force and when not; a message that cannot be read is ignored, counted, and given to [Hooks].
+//
 // # Failure
 //
 // A lost or silent connection is made again with jittered delays of 50 ms to 1 s, its channels being

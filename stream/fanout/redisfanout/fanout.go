@@ -11,7 +11,7 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 )
 
-// Fanout publishes to and subscribes from Redis. It implements fanout.Publisher and fanout.Subscriber.
+// Fanout publishes to and subscribes from Redis. It implements the four interfaces of package fanout.
 type Fanout struct {
 	cfg   Config
 	nodes *topology
@@ -20,12 +20,16 @@ type Fanout struct {
 	mu      sync.Mutex
 	session *session // nil while there are no subscriptions
 
-	published, unpublished, received, disconnects atomic.Uint64
+	published, unpublished, received, disconnects   atomic.Uint64
+	hintsSent, hintsUnsent, hintsReceived, badHints atomic.Uint64
 }
 
 var (
 	_ fanout.Publisher  = (*Fanout)(nil)
 	_ fanout.Subscriber = (*Fanout)(nil)
+
+	_ fanout.HintPublisher  = (*Fanout)(nil)
+	_ fanout.HintSubscriber = (*Fanout)(nil)
 )
 
 // New returns a Fanout on client, a *redis.ClusterClient or a *redis.Client; it does no I/O. A nil cfg
@@ -50,14 +54,19 @@ func New(client redis.UniversalClient, cfg *Config) (*Fanout, error) {
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.
 func (f *Fanout) Stats() Stats {
-	local := f.local.Stats()
+	local, hints := f.local.Stats(), f.local.HintStats()
 	s := Stats{
 		Published:     f.published.Load(),
 		Unpublished:   f.unpublished.Load(),
 		Received:      f.received.Load(),
 		Dropped:       local.Dropped,
 		Disconnects:   f.disconnects.Load(),
-		Subscriptions: local.Subscriptions,
+		HintsSent:     f.hintsSent.Load(),
+		HintsUnsent:   f.hintsUnsent.Load(),
+		HintsReceived: f.hintsReceived.Load(),
+		HintsDropped:  hints.Dropped,
+		BadHints:      f.badHints.Load(),
+		Subscriptions: local.Subscriptions + hints.Subscriptions,
 	}
 	f.mu.Lock()
 	session := f.session

@@ -45,7 +45,8 @@ func TestConformance(t *testing.T) {
 	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
 		// Two clients, as the bridge and a relay would have.
 		pub, sub := open(t, newClient(t, addrs), nil), open(t, newClient(t, addrs), nil)
-		return fanouttest.Backend{Publisher: pub, Subscriber: sub, Dropped: func() uint64 { return sub.Stats().Dropped }}
+		return fanouttest.Backend{Publisher: pub, Subscriber: sub, HintPublisher: pub, HintSubscriber: sub,
+			Dropped: func() uint64 { return sub.Stats().Dropped }}
 	})
 }
 

@@ -13,8 +13,10 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// PublishError is a Publish of which some messages were not handed over for sure.
+// PublishError is a Publish of which some messages, or a PublishHints of which some hints, were not handed
+// over for sure.
 type PublishError struct {
+	what  string  // "messages" or "hints"
 	errs  []error // by message; nil: handed over
 	first *fence.StoreError
 	count int
@@ -26,7 +28,7 @@ var _ fanout.PartialError = (*PublishError)(nil)
 func (e *PublishError) Handed(i int) bool { return i >= 0 && i < len(e.errs) && e.errs[i] == nil }
 
 func (e *PublishError) Error() string {
-	return fmt.Sprintf("%d of %d messages not published, the first: %v", e.count, len(e.errs), e.first)
+	return fmt.Sprintf("%d of %d %s not published, the first: %v", e.count, len(e.errs), e.what, e.first)
 }
 
 // Unwrap gives the first failure, a *fence.StoreError: with ErrNotApplied if the node refused the message
@@ -62,14 +64,14 @@ func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, e
 
 // pipeline is what one node gets of a call.
 type pipeline struct {
+	node     *redis.Client
 	pipe     redis.Pipeliner
 	messages []int // the message of each command
 }
 
 // group queues the messages by node. A message whose node is not known gets an error.
-func (f *Fanout) group(ctx context.Context, messages []fanout.Message, errs []error) []*pipeline {
-	var all []*pipeline
-	byNode := map[*redis.Client]*pipeline{}
+func (f *Fanout) group(ctx context.Context, messages []fanout.Message, errs []error) pipelines {
+	var all pipelines
 	// Messages of one tile usually come together: name and find its channel once.
 	var (
 		tile    fence.TileID
@@ -87,19 +89,29 @@ func (f *Fanout) group(ctx context.Context, messages []fanout.Message, errs []er
 			errs[i] = &unsentError{err}
 			continue
 		}
-		p := byNode[node]
-		if p == nil {
-			p = &pipeline{pipe: node.Pipeline()}
-			byNode[node] = p
-			all = append(all, p)
-		}
+		p := all.of(node)
 		p.pipe.SPublish(ctx, channel, messages[i].Data)
 		p.messages = append(p.messages, i)
 	}
 	return all
 }
 
-func (f *Fanout) send(ctx context.Context, all []*pipeline, errs []error) {
+// pipelines are those of one call.
+type pipelines []*pipeline
+
+// of returns the node's pipeline, a new one if it has none. There are few nodes.
+func (all *pipelines) of(node *redis.Client) *pipeline {
+	for _, p := range *all {
+		if p.node == node {
+			return p
+		}
+	}
+	p := &pipeline{node: node, pipe: node.Pipeline()}
+	*all = append(*all, p)
+	return p
+}
+
+func (f *Fanout) send(ctx context.Context, all pipelines, errs []error) {
 	exec := func(p *pipeline) {
 		cmds, _ := p.pipe.Exec(ctx) // the error is that of a command
 		for k, cmd := range cmds {
@@ -131,7 +143,7 @@ func (f *Fanout) settle(ctx context.Context, messages []fanout.Message, errs []e
 	}
 	f.unpublished.Add(uint64(failed))
 	f.nodes.reload(ctx)
-	return sent, &PublishError{errs: errs, count: failed, first: &fence.StoreError{
+	return sent, &PublishError{what: "messages", errs: errs, count: failed, first: &fence.StoreError{
 		Op: "publish", Tile: messages[sent].Tile, Outcome: outcomeOf(errs[sent]), Err: errs[sent]}}
 }
 

@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // session is everything that serves subscriptions, from the first to the last. Its manager goroutine
@@ -29,23 +26,24 @@ type session struct {
 	wake   chan struct{} // tells the manager that a channel is unplaced
 
 	mu       sync.Mutex
-	channels map[fence.TileID]*channel
-	byName   map[string]*channel
+	channels map[string]*channel
 	conns    map[string]*conn    // by node address
 	refused  map[string]*backoff // nodes that could not be connected to
 	checked  time.Time           // when all placements were last compared with the topology
 }
 
-// channel is one tile's channel and how many subscriptions share it.
+// channel is one channel and how many subscriptions share it.
 type channel struct {
-	tile  fence.TileID
-	name  string
-	users int
+	name    string
+	deliver func(data string) // hands a message to the subscriptions
+	users   int
 
 	conn     *conn
 	up       chan struct{} // closed while in force
 	inForce  bool
-	disagree int // successive looks at the topology that put it elsewhere
+	lost     int           // how often it ceased to be in force
+	changed  chan struct{} // closed, and replaced, when that happens
+	disagree int           // successive looks at the topology that put it elsewhere
 	retry    backoff
 	err      error // what stood in the way last
 }
@@ -67,8 +65,7 @@ func newSession(f *Fanout) *session {
 	return &session{
 		f: f, ctx: ctx, cancel: cancel,
 		wake:     make(chan struct{}, 1),
-		channels: map[fence.TileID]*channel{},
-		byName:   map[string]*channel{},
+		channels: map[string]*channel{},
 		conns:    map[string]*conn{},
 		refused:  map[string]*backoff{},
 		checked:  time.Now(),
@@ -89,14 +86,14 @@ func (s *session) poke() {
 	}
 }
 
-func (s *session) retain(tile fence.TileID) *channel {
+// retain counts one more user of a channel, whose messages go to deliver.
+func (s *session) retain(name string, deliver func(data string)) *channel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.channels[tile]
+	c := s.channels[name]
 	if c == nil {
-		c = &channel{tile: tile, name: fanout.Channel(tile), up: make(chan struct{})}
-		s.channels[tile] = c
-		s.byName[c.name] = c
+		c = &channel{name: name, deliver: deliver, up: make(chan struct{}), changed: make(chan struct{})}
+		s.channels[name] = c
 		s.poke()
 	}
 	c.users++
@@ -108,8 +105,7 @@ func (s *session) release(c *channel) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.users--; c.users == 0 {
-		delete(s.channels, c.tile)
-		delete(s.byName, c.name)
+		delete(s.channels, c.name)
 		if c.conn != nil {
 			c.conn.leave(c)
 		}
@@ -121,6 +117,14 @@ func (s *session) upOf(c *channel) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.up
+}
+
+// stateOf tells whether a channel is in force, how often it has been lost, and two channels of which one
+// will be closed when either changes.
+func (s *session) stateOf(c *channel) (inForce bool, lost int, up, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.inForce, c.lost, c.up, c.changed
 }
 
 func (s *session) errOf(c *channel) error {
@@ -212,7 +216,7 @@ func (s *session) untilNext(every time.Duration) time.Duration {
 // assign puts c onto node's connection, or leaves it where it is. The caller holds s.mu.
 func (s *session) assign(c *channel, node *redis.Client, now time.Time) {
 	addr := node.Options().Addr
-	if s.channels[c.tile] != c {
+	if s.channels[c.name] != c {
 		return // released meanwhile
 	}
 	if c.conn != nil {
@@ -251,7 +255,10 @@ func (c *channel) unplace(err error, now time.Time) {
 	c.conn, c.err = nil, err
 	if c.inForce {
 		c.inForce = false
+		c.lost++
 		c.up = make(chan struct{})
+		close(c.changed)
+		c.changed = make(chan struct{})
 	}
 	if !now.IsZero() {
 		c.retry.fail(now)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // Subscribe implements fanout.Subscriber. It waits until Redis has confirmed the subscription; if ctx
@@ -23,7 +24,10 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	if err != nil {
 		return nil, err
 	}
-	s, c := f.retain(tile)
+	s, c := f.retain(fanout.Channel(tile), func(data string) {
+		// It cannot fail: the tile is not zero, and this context does not end.
+		_, _ = f.local.Publish(context.Background(), []fanout.Message{{Tile: tile, Data: []byte(data)}})
+	})
 	var once sync.Once
 	stop = func() {
 		stopLocal()
@@ -39,15 +43,15 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	}
 }
 
-// retain counts one more user of the tile's channel. The first user of any channel starts the session.
-func (f *Fanout) retain(tile fence.TileID) (*session, *channel) {
+// retain counts one more user of a channel. The first user of any channel starts the session.
+func (f *Fanout) retain(name string, deliver func(data string)) (*session, *channel) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session == nil {
 		f.session = newSession(f)
 		f.session.start()
 	}
-	return f.session, f.session.retain(tile)
+	return f.session, f.session.retain(name, deliver)
 }
 
 // release undoes retain. The last user of the last channel ends the session and waits for it.

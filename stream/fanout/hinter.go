@@ -1,0 +1,260 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Defaults of HinterConfig.
+const (
+	DefaultHintEvery   = time.Millisecond
+	DefaultHintTimeout = 100 * time.Millisecond
+	DefaultHintPause   = time.Second
+	DefaultHintTiles   = 1 << 16
+)
+
+// ErrHinterRunning is returned by Hinter.Run while another Run has not returned.
+var ErrHinterRunning = errors.New("the hinter is already running")
+
+// Hinter is the sending side of wake hints in a process that commits: it collects the tiles that Hint is
+// called for and publishes them together.
+//
+//	hinter, err := fanout.NewHinter(publisher, nil)
+//	go func() { errs <- hinter.Run(ctx) }()
+//	cfg.Hooks.Committed = func(i tile.CommitInfo) { hinter.Hint(i.Tile) }
+//
+// It is on nobody's path: Hint neither waits nor does I/O, one publish at most is under way, and the tiles
+// that wait for it are a bounded set. A group of tiles whose publish failed is left alone for
+// HinterConfig.Pause, its hints being dropped, so that a node that hangs delays those of the others by one
+// HinterConfig.Timeout a Pause at most. All methods are safe for concurrent use.
+type Hinter struct {
+	pub HintPublisher
+	cfg HinterConfig
+
+	running atomic.Bool
+	wake    chan struct{} // tells Run that there is something to flush
+	waiting atomic.Int64  // tiles in all sets
+	groups  [HintGroups]hintGroup
+
+	sent, failed, flushes atomic.Uint64
+}
+
+// hintGroup is the tiles of one group that wait for the next flush. Each has a lock of its own: Hint is
+// called from the tick loops of thousands of tiles.
+type hintGroup struct {
+	mu    sync.Mutex
+	tiles map[fence.TileID]struct{}
+	list  []fence.TileID // the same: a map that was once large is slow to walk
+
+	hinted, coalesced, dropped uint64
+
+	paused time.Time // used by Run only: until then the group's hints are dropped
+}
+
+// HinterConfig holds the optional settings of a Hinter. In every field zero means the default; none may be
+// negative.
+type HinterConfig struct {
+	// Every is the shortest time between two flushes, and so about the longest a hint waits while
+	// publishing is quick. Default 1 ms.
+	Every time.Duration
+
+	// Timeout bounds one publish. Default 100 ms.
+	Timeout time.Duration
+
+	// Pause is how long a group whose publish failed is left alone. Default 1 s.
+	Pause time.Duration
+
+	// MaxTiles is how many tiles wait for a flush at most; hints for more are dropped. Default 65,536.
+	MaxTiles int
+
+	// Logger receives failures, one line a failed publish. Nil discards.
+	Logger *slog.Logger
+}
+
+// HinterStats is what a Hinter has done since it was made.
+type HinterStats struct {
+	Hinted    uint64 // calls of Hint
+	Coalesced uint64 // of these, for a tile that was waiting already
+	Dropped   uint64 // of these, for which there was no room, or whose group was paused
+	Sent      uint64 // hints handed over
+	Failed    uint64 // hints that were published and not handed over for sure
+	Flushes   uint64 // publishes
+	Waiting   int    // tiles that wait now
+}
+
+// NewHinter returns a Hinter that sends through pub. It does no I/O. A nil cfg means all defaults. A
+// *fence.ArgumentError names what is missing or out of range.
+func NewHinter(pub HintPublisher, cfg *HinterConfig) (*Hinter, error) {
+	if pub == nil {
+		return nil, &fence.ArgumentError{Field: "pub", Value: "nil", Want: "a fanout.HintPublisher"}
+	}
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	h := &Hinter{pub: pub, cfg: c, wake: make(chan struct{}, 1)}
+	for i := range h.groups {
+		h.groups[i].tiles = map[fence.TileID]struct{}{}
+	}
+	return h, nil
+}
+
+// Hint notes that the tile has new entries; Run tells the readers. It costs about as much as a map
+// assignment. What is hinted while Run does not run waits for it, as far as there is room. A zero tile is
+// ignored.
+func (h *Hinter) Hint(tile fence.TileID) {
+	if tile == 0 {
+		return
+	}
+	g := &h.groups[HintGroupOf(tile)]
+	g.mu.Lock()
+	g.hinted++
+	if _, waits := g.tiles[tile]; waits {
+		g.coalesced++
+		g.mu.Unlock()
+		return
+	}
+	if h.waiting.Add(1) > int64(h.cfg.MaxTiles) {
+		h.waiting.Add(-1)
+		g.dropped++
+		g.mu.Unlock()
+		return
+	}
+	g.tiles[tile] = struct{}{}
+	g.list = append(g.list, tile)
+	g.mu.Unlock()
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run publishes what is hinted until ctx ends, then once more what still waits, and returns nil, within
+// one HinterConfig.Timeout. It may be called again afterwards. The only error is ErrHinterRunning.
+func (h *Hinter) Run(ctx context.Context) error {
+	if !h.running.CompareAndSwap(false, true) {
+		return ErrHinterRunning
+	}
+	defer h.running.Store(false)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var tiles []fence.TileID
+	for {
+		select { // not sooner than Every after the last flush
+		case <-ctx.Done():
+			h.flush(context.WithoutCancel(ctx), tiles[:0])
+			return nil
+		case <-timer.C:
+		}
+		select {
+		case <-ctx.Done():
+			h.flush(context.WithoutCancel(ctx), tiles[:0])
+			return nil
+		case <-h.wake:
+		}
+		tiles = h.flush(context.WithoutCancel(ctx), tiles[:0])
+		timer.Reset(h.cfg.Every)
+	}
+}
+
+// flush publishes what waits. It returns tiles, grown, to be used again.
+func (h *Hinter) flush(ctx context.Context, tiles []fence.TileID) []fence.TileID {
+	tiles = h.take(tiles, time.Now())
+	if len(tiles) == 0 {
+		return tiles
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	err := h.pub.PublishHints(ctx, tiles)
+	cancel()
+	h.flushes.Add(1)
+	if err == nil {
+		h.sent.Add(uint64(len(tiles)))
+		return tiles
+	}
+	var partial PartialError
+	knows := errors.As(err, &partial)
+	until, failed := time.Now().Add(h.cfg.Pause), 0
+	for i, tile := range tiles {
+		if knows && partial.Handed(i) {
+			continue
+		}
+		failed++
+		h.groups[HintGroupOf(tile)].paused = until
+	}
+	h.failed.Add(uint64(failed))
+	h.sent.Add(uint64(len(tiles) - failed))
+	h.cfg.Logger.Warn("wake hints not published; readers poll", "hints", failed, "error", err)
+	return tiles
+}
+
+// take empties the sets into tiles, but for the paused ones, which it drops.
+func (h *Hinter) take(tiles []fence.TileID, now time.Time) []fence.TileID {
+	for i := range h.groups {
+		g := &h.groups[i]
+		g.mu.Lock()
+		n := len(g.list)
+		if now.Before(g.paused) {
+			g.dropped += uint64(n)
+		} else {
+			tiles = append(tiles, g.list...)
+		}
+		g.list = g.list[:0]
+		clear(g.tiles)
+		g.mu.Unlock()
+		h.waiting.Add(-int64(n))
+	}
+	return tiles
+}
+
+// Stats returns the counters. They are read one after another: a hint under way may be in some only.
+func (h *Hinter) Stats() HinterStats {
+	s := HinterStats{Sent: h.sent.Load(), Failed: h.failed.Load(), Flushes: h.flushes.Load(), Waiting: int(h.waiting.Load())}
+	for i := range h.groups {
+		g := &h.groups[i]
+		g.mu.Lock()
+		s.Hinted += g.hinted
+		s.Coalesced += g.coalesced
+		s.Dropped += g.dropped
+		g.mu.Unlock()
+	}
+	return s
+}
+
+func (c *HinterConfig) withDefaults() (HinterConfig, error) {
+	var out HinterConfig
+	if c != nil {
+		out = *c
+	}
+	for _, d := range []struct {
+		field string
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{"Every", &out.Every, DefaultHintEvery},
+		{"Timeout", &out.Timeout, DefaultHintTimeout},
+		{"Pause", &out.Pause, DefaultHintPause},
+	} {
+		if *d.value < 0 {
+			return out, &fence.ArgumentError{Field: d.field, Value: *d.value, Want: "a duration, or zero for the default"}
+		}
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	if out.MaxTiles < 0 {
+		return out, &fence.ArgumentError{Field: "MaxTiles", Value: out.MaxTiles, Want: "a number of tiles, or zero for the default"}
+	}
+	if out.MaxTiles == 0 {
+		out.MaxTiles = DefaultHintTiles
+	}
+	if out.Logger == nil {
+		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	return out, nil
+}

@@ -1,0 +1,152 @@
+package redisfanout
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+// PublishHints implements fanout.HintPublisher: one message a group, one pipeline a node, all nodes at
+// once, tried once. A *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already;
+// nothing is sent then. Otherwise, if not all hints were handed over, a *PublishError.
+func (f *Fanout) PublishHints(ctx context.Context, tiles []fence.TileID) error {
+	var groups [fanout.HintGroups][]fence.TileID
+	for _, t := range tiles {
+		if t == 0 {
+			return noTile()
+		}
+		g := fanout.HintGroupOf(t)
+		groups[g] = append(groups[g], t)
+	}
+	if ctx.Err() != nil {
+		return &fence.StoreError{Op: "publish hints", Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	defer cancel()
+	f.nodes.refresh(ctx)
+	var (
+		all   pipelines
+		errs  []error // by message
+		of    []int   // by message, its group
+		first error
+	)
+	for g := range groups {
+		channel := fanout.HintChannel(g)
+		for part := range slices.Chunk(groups[g], fanout.MaxHints) {
+			i := len(errs)
+			errs, of = append(errs, nil), append(of, g)
+			node, err := f.nodes.master(ctx, channel)
+			if err != nil {
+				errs[i] = &unsentError{err}
+				continue
+			}
+			p := all.of(node)
+			p.pipe.SPublish(ctx, channel, fanout.AppendHints(make([]byte, 0, 3+8*len(part)), part))
+			p.messages = append(p.messages, i)
+		}
+	}
+	f.send(ctx, all, errs)
+	var failed [fanout.HintGroups]error
+	for i, err := range errs {
+		if err != nil {
+			failed[of[i]] = err
+			first = err
+		}
+	}
+	if first == nil {
+		f.hintsSent.Add(uint64(len(tiles)))
+		return nil
+	}
+	return f.unsentHints(ctx, tiles, &failed)
+}
+
+// unsentHints is the error of a PublishHints of which the groups with an error in failed were not handed
+// over, or not all of their messages.
+func (f *Fanout) unsentHints(ctx context.Context, tiles []fence.TileID, failed *[fanout.HintGroups]error) error {
+	e := &PublishError{what: "hints", errs: make([]error, len(tiles))}
+	for i, t := range tiles {
+		err := failed[fanout.HintGroupOf(t)]
+		if err == nil {
+			continue
+		}
+		e.errs[i] = err
+		e.count++
+		if e.first == nil {
+			e.first = &fence.StoreError{Op: "publish hints", Tile: t, Outcome: outcomeOf(err), Err: err}
+		}
+	}
+	f.hintsSent.Add(uint64(len(tiles) - e.count))
+	f.hintsUnsent.Add(uint64(e.count))
+	f.nodes.reload(ctx)
+	return e
+}
+
+// SubscribeHints implements fanout.HintSubscriber. Subscriptions to one group share one SSUBSCRIBE, and
+// the connections of the tiles' channels. A lost connection is noticed at once, a silent one after three
+// of Config.PingInterval.
+func (f *Fanout) SubscribeHints(group int, deliver func(tiles []fence.TileID), up func(inForce bool)) (stop func(), err error) {
+	if up == nil {
+		return nil, &fence.ArgumentError{Field: "up", Value: "nil", Want: "a function"}
+	}
+	stopLocal, err := f.local.SubscribeHints(group, deliver, func(bool) {})
+	if err != nil {
+		return nil, err
+	}
+	s, c := f.retain(fanout.HintChannel(group), func(data string) { f.receiveHints(group, data) })
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		watch(s, c, quit, up)
+	}()
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			close(quit)
+			stopLocal()
+			<-done
+			f.release(s, c)
+		})
+	}, nil
+}
+
+// receiveHints takes a message of a group from Redis.
+func (f *Fanout) receiveHints(group int, data string) {
+	tiles, err := fanout.DecodeHints(group, []byte(data))
+	if err != nil {
+		f.badHints.Add(1)
+		f.cfg.Hooks.BadHints(group, err)
+		return
+	}
+	f.hintsReceived.Add(uint64(len(tiles)))
+	// It cannot fail: no tile is zero, and this context does not end.
+	_ = f.local.PublishHints(context.Background(), tiles)
+}
+
+// watch tells up of every change of a channel's state until quit is closed.
+func watch(s *session, c *channel, quit <-chan struct{}, up func(inForce bool)) {
+	told, toldLost := false, 0
+	for {
+		inForce, lost, upChannel, changed := s.stateOf(c)
+		if told && lost != toldLost {
+			up(false) // even if it is in force again by now: hints were lost
+			told = false
+		}
+		if inForce && !told {
+			up(true)
+			told = true
+		}
+		toldLost = lost
+		wait := upChannel
+		if inForce {
+			wait = changed
+		}
+		select {
+		case <-quit:
+			return
+		case <-wait:
+		}
+	}
+}
