@@ -13,6 +13,9 @@ var (
 	ErrOlder = errors.New("the stored checkpoint is not older")
 	// ErrNoSnapshot means that the coordination store has no snapshot of the tile yet.
 	ErrNoSnapshot = errors.New("the tile has no snapshot yet")
+	// ErrThrottled means that the durable store refused for want of capacity. It comes inside a
+	// *fence.StoreError.
+	ErrThrottled = errors.New("throttled")
 	// ErrRunning means that Run was called while another Run of the same Checkpointer was going on.
 	ErrRunning = errors.New("the checkpointer is already running")
 )

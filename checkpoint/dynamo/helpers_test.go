@@ -93,6 +93,11 @@ func newSmall(t testing.TB, table string, f fault) *dynamo.Store {
 // parts lists the sort keys of all items of the tile.
 func parts(t testing.TB, table string) []string {
 	t.Helper()
+	return partsOf(t, table, tile)
+}
+
+func partsOf(t testing.TB, table string, tile fence.TileID) []string {
+	t.Helper()
 	out, err := newClient(t, nil).Query(context.Background(), &dynamodb.QueryInput{
 		TableName: &table, ConsistentRead: aws.Bool(true), KeyConditionExpression: aws.String("tile = :t"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":t": &types.AttributeValueMemberS{Value: tile.String()}},

@@ -73,9 +73,7 @@ func headProjection() (expression *string, names map[string]string) {
 // parseManifest reads a manifest with or without its blob. A *fence.CorruptError says what is wrong.
 func parseManifest(tile fence.TileID, item map[string]types.AttributeValue) (manifest, error) {
 	r := itemReader{item: item}
-	if v := r.number("v"); v != formatVersion && r.err == nil {
-		r.err = fmt.Errorf("version %d, this reader knows %d", v, formatVersion)
-	}
+	r.version(formatVersion)
 	m := manifest{Head: checkpoint.Head{Tile: tile, Position: fence.Position{
 		Epoch: fence.Epoch(r.number("epoch")), Seq: fence.Seq(r.number("seq")),
 	}}}
@@ -132,6 +130,13 @@ func (r *itemReader) text(name string) string {
 	}
 	r.missing(name)
 	return ""
+}
+
+// version refuses an item of a format this reader does not know.
+func (r *itemReader) version(known uint64) {
+	if v := r.number("v"); v != known && r.err == nil {
+		r.err = fmt.Errorf("version %d, this reader knows %d", v, known)
+	}
 }
 
 func (r *itemReader) missing(name string) {

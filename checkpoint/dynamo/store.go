@@ -34,7 +34,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is a checkpoint.Store in a DynamoDB table. See the package comment.
+// Store is a checkpoint.Store and a checkpoint.Journal in a DynamoDB table. See the package comment.
 type Store struct {
 	client    *dynamodb.Client
 	table     string
@@ -287,5 +287,5 @@ func failed(ctx context.Context, op string, tile fence.TileID, outcome, err erro
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 	}
-	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: err}
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: throttled(err)}
 }

@@ -1,9 +1,10 @@
-// Package memory keeps checkpoints in a map: checkpoint.Store for tests and local development.
+// Package memory keeps checkpoints and journals in maps: checkpoint.Store and checkpoint.Journal for tests
+// and local development.
 //
 //	store := memory.New()
 //
 // Nothing survives the process. It links no driver and starts no goroutine, so it works inside a
-// testing/synctest bubble; its ten lines of logic are also what the other back ends' conditions are
+// testing/synctest bubble; its few lines of logic are also what the other back ends' conditions are
 // checked against. A Store is safe for concurrent use.
 package memory
 
@@ -17,16 +18,19 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Store is a checkpoint.Store in memory. The zero Store is not usable; see New.
+// Store is a checkpoint.Store and a checkpoint.Journal in memory. The zero Store is not usable; see New.
 type Store struct {
-	mu    sync.Mutex
-	tiles map[fence.TileID]fence.Snapshot
+	mu       sync.Mutex
+	tiles    map[fence.TileID]fence.Snapshot
+	journals map[fence.TileID]*journal
 }
 
 var _ checkpoint.Store = (*Store)(nil)
 
 // New returns an empty store.
-func New() *Store { return &Store{tiles: map[fence.TileID]fence.Snapshot{}} }
+func New() *Store {
+	return &Store{tiles: map[fence.TileID]fence.Snapshot{}, journals: map[fence.TileID]*journal{}}
+}
 
 // Put implements checkpoint.Store.
 func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {

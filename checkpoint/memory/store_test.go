@@ -17,3 +17,11 @@ func TestConformance(t *testing.T) {
 			Damage: func(t *testing.T, tile fence.TileID) { require.True(t, store.Damage(tile)) }}
 	})
 }
+
+func TestJournalConformance(t *testing.T) {
+	checkpointtest.RunJournal(t, func(*testing.T) checkpointtest.JournalHarness {
+		store := memory.New()
+		return checkpointtest.JournalHarness{Journal: store,
+			Damage: func(t *testing.T, tile fence.TileID, seq fence.Seq) { require.True(t, store.DamageEntry(tile, seq)) }}
+	})
+}

@@ -49,12 +49,12 @@ type Config struct {
 	BusyTimeout time.Duration
 }
 
-// Store is a checkpoint.Store in SQLite. See the package comment.
+// Store is a checkpoint.Store and a checkpoint.Journal in SQLite. See the package comment.
 type Store struct{ db *sql.DB }
 
 var _ checkpoint.Store = (*Store)(nil)
 
-// Open opens the database at path, creating file and table as needed; Memory makes one in memory. Close
+// Open opens the database at path, creating file and tables as needed; Memory makes one in memory. Close
 // it after use. A *fence.ArgumentError names an empty path or an option out of range; other errors are
 // SQLite's.
 func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
@@ -78,7 +78,7 @@ func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
 	}
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
-	if _, err := db.ExecContext(ctx, schemaSQL); err != nil {
+	if _, err := db.ExecContext(ctx, schemaSQL+journalSchemaSQL); err != nil {
 		_ = db.Close()
 		return nil, fmt.Errorf("open checkpoints in %s: %w", path, err)
 	}

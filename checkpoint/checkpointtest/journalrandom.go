@@ -1,0 +1,252 @@
+package checkpointtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
+
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/fence"
+)
+
+// journalModel is what a journal of one tile should hold: the contract in its shortest form.
+type journalModel struct {
+	sealed  fence.Epoch
+	entries map[fence.Seq]fence.Entry
+}
+
+func (m *journalModel) seal(epoch fence.Epoch) string {
+	if epoch < m.sealed {
+		return "sealed"
+	}
+	m.sealed = epoch
+	return ""
+}
+
+func (m *journalModel) append(e fence.Entry) string {
+	stored, found := m.entries[e.Seq]
+	switch {
+	case e.Epoch != m.sealed:
+		return "sealed"
+	case found && stored.Position == e.Position:
+		return ""
+	case found && stored.Epoch == e.Epoch:
+		return "forked"
+	}
+	m.entries[e.Seq] = e
+	return ""
+}
+
+func (m *journalModel) positions(after fence.Seq) []fence.Position {
+	var at []fence.Position
+	for _, seq := range slices.Sorted(maps.Keys(m.entries)) {
+		if seq > after {
+			at = append(at, m.entries[seq].Position)
+		}
+	}
+	return at
+}
+
+// answer names the kind of an error.
+func answer(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, checkpoint.ErrSealed):
+		return "sealed"
+	case errors.Is(err, fence.ErrForked):
+		return "forked"
+	}
+	return err.Error()
+}
+
+// testJournalModel compares random calls, on both handles, with the model.
+func testJournalModel(t *testing.T, h JournalHarness) {
+	next := tile
+	ctx := context.Background()
+	rapid.Check(t, func(rt *rapid.T) {
+		next++
+		model := journalModel{entries: map[fence.Seq]fence.Entry{}}
+		for range rapid.IntRange(1, 20).Draw(rt, "calls") {
+			j := h.Journal
+			if rapid.Bool().Draw(rt, "other") {
+				j = h.Other
+			}
+			epoch := fence.Epoch(rapid.IntRange(1, 4).Draw(rt, "epoch"))
+			seq := fence.Seq(rapid.IntRange(1, 6).Draw(rt, "seq"))
+			var got, want string
+			switch op := rapid.IntRange(0, 9).Draw(rt, "op"); op {
+			case 0, 1:
+				got, want = answer(j.Seal(ctx, next, epoch)), model.seal(epoch)
+			case 2:
+				got = answer(j.Truncate(ctx, next, seq))
+				maps.DeleteFunc(model.entries, func(s fence.Seq, _ fence.Entry) bool { return s <= seq })
+			default:
+				if op > 4 {
+					epoch = max(1, model.sealed)
+				}
+				payload := []byte{byte(rapid.IntRange(0, 1).Draw(rt, "content"))}
+				e := entryAt(next, epoch, seq, fence.Position{Epoch: 1, Seq: seq - 1, Chain: 1}, payload)
+				got, want = answer(j.Append(ctx, next, e)), model.append(e)
+			}
+			if got != want {
+				rt.Fatalf("answered %q, the model says %q", got, want)
+			}
+			after := fence.Seq(rapid.IntRange(0, 3).Draw(rt, "after"))
+			tail, err := j.Tail(ctx, next, after)
+			if err != nil || !slices.Equal(positions(tail), model.positions(after)) {
+				rt.Fatalf("tail after %d: %v, %v; the model says %v", after, positions(tail), err, model.positions(after))
+			}
+		}
+	})
+}
+
+func positions(entries []fence.Entry) []fence.Position {
+	var at []fence.Position
+	for i := range entries {
+		at = append(at, entries[i].Position)
+	}
+	return at
+}
+
+// testZombie lets an owner append as fast as it can while another seals the journal. What the first was told
+// yes is in the tail the second reads, nothing that it begins after the Seal has returned is answered
+// with yes, and nothing appears in the journal once the tail has been read.
+func testZombie(t *testing.T, h JournalHarness) {
+	const rounds = 40
+	seal(t, h.Journal, tile, 1)
+	at := fence.Position{}
+	for epoch := fence.Epoch(1); epoch < rounds; epoch++ {
+		owner, heir := h.Journal, h.Other
+		if epoch%2 == 0 {
+			owner, heir = heir, owner
+		}
+		var sealed atomic.Bool
+		var yes []fence.Position
+		var group errgroup.Group
+		started := make(chan struct{}, 1)
+		running := func() {
+			select {
+			case started <- struct{}{}:
+			default:
+			}
+		}
+		group.Go(func() error {
+			defer running()
+			prev := at
+			for n := 0; ; n++ {
+				e := entry(tile, epoch, prev, noise(10+n%5))
+				late := sealed.Load()
+				err := owner.Append(t.Context(), tile, e)
+				switch {
+				case errors.Is(err, checkpoint.ErrSealed):
+					return nil
+				case err != nil:
+					return err
+				case late:
+					return fmt.Errorf("the append at %s was begun after the journal was sealed for %d, and kept", e.Position, epoch+1)
+				}
+				yes, prev = append(yes, e.Position), e.Position
+				running()
+			}
+		})
+		<-started
+		require.NoError(t, heir.Seal(t.Context(), tile, epoch+1))
+		sealed.Store(true)
+		tail, err := heir.Tail(t.Context(), tile, at.Seq)
+		require.NoError(t, err)
+		require.NoError(t, group.Wait())
+		held := positions(tail)
+		require.GreaterOrEqual(t, len(held), len(yes), "a batch that was acknowledged is not in the tail")
+		require.Equal(t, yes, held[:len(yes)])
+		tailIs(t, heir, tile, at.Seq, tail...)
+		at = held[len(held)-1]
+		require.NoError(t, heir.Truncate(t.Context(), tile, at.Seq-1))
+	}
+}
+
+// testSuccessors lets several processes take the tile from one another at random, each going on from the tail
+// it read. In the end the journal is one chain, and everything that anybody was told yes is in it.
+func testSuccessors(t *testing.T, h JournalHarness) {
+	seed := Seed(t)
+	const owners, terms = 4, 12
+	race := successors{tile: tile, acked: map[fence.Position]bool{}}
+	var group errgroup.Group
+	for i := range owners {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		j := []checkpoint.Journal{h.Journal, h.Other}[i%2]
+		group.Go(func() error {
+			for range terms {
+				if err := race.term(t.Context(), j, rng); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	tail, err := h.Other.Tail(t.Context(), tile, 0)
+	require.NoError(t, err)
+	prev := fence.Position{}
+	for _, e := range tail {
+		require.Equal(t, prev, e.Prev, "the journal forks at %s", e.Position)
+		prev = e.Position
+		delete(race.acked, e.Position)
+	}
+	require.Empty(t, race.acked, "acknowledged, and not in the journal")
+	require.NotEmpty(t, tail)
+}
+
+// successors is a race for one tile.
+type successors struct {
+	tile  fence.TileID
+	epoch atomic.Uint64
+
+	mu    sync.Mutex
+	acked map[fence.Position]bool
+}
+
+// term is one owner's, from its Seal until it is replaced or has had enough.
+func (s *successors) term(ctx context.Context, j checkpoint.Journal, rng *rand.Rand) error {
+	epoch := fence.Epoch(s.epoch.Add(1))
+	err := j.Seal(ctx, s.tile, epoch)
+	if errors.Is(err, checkpoint.ErrSealed) {
+		return nil // somebody was faster
+	}
+	if err != nil {
+		return err
+	}
+	tail, err := j.Tail(ctx, s.tile, 0)
+	if err != nil {
+		return err
+	}
+	at := fence.Position{}
+	if len(tail) > 0 {
+		at = tail[len(tail)-1].Position
+	}
+	for range rng.IntN(12) {
+		e := entry(s.tile, epoch, at, noise(10+rng.IntN(100)))
+		err := j.Append(ctx, s.tile, e)
+		if errors.Is(err, checkpoint.ErrSealed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.acked[e.Position] = true
+		s.mu.Unlock()
+		at = e.Position
+	}
+	return nil
+}

@@ -1,0 +1,1 @@
+DELETE FROM journal WHERE tile = ?1 AND seq <= ?2;
