@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +46,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if text, is := os.LookupEnv(envPart); is {
+		if err := servePart(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -58,13 +66,27 @@ type nodeConfig struct {
 	Follow   bool // warm follower; otherwise it owns the tiles
 }
 
-// nodeEvent is a line a node prints. Times are of the machine's clock, which all its processes share.
+// nodeEvent is a line a child process prints. Times are of the machine's clock, which all its processes share.
 type nodeEvent struct {
-	What string // gossip (Who: its address), ready, died (Who: the member), serving, tookover
-	At   time.Time
-	Who  string             `json:",omitempty"`
-	Tile fence.TileID       `json:",omitempty"`
-	Took *tile.TakeoverInfo `json:",omitempty"`
+	What   string // gossip (Who: its address), ready, died (Who: the member), serving, tookover, counts, window
+	At     time.Time
+	Who    string             `json:",omitempty"`
+	Tile   fence.TileID       `json:",omitempty"`
+	Took   *tile.TakeoverInfo `json:",omitempty"`
+	Counts counts             `json:",omitempty"` // since it began
+	Window *window            `json:",omitempty"`
+}
+
+// speaker returns a function that prints events, one a line; it may be called from several goroutines.
+func speaker() func(nodeEvent) {
+	var mu sync.Mutex
+	return func(e nodeEvent) {
+		e.At = time.Now()
+		line, _ := json.Marshal(e) // it holds nothing that JSON cannot
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Println(string(line))
+	}
 }
 
 // serveNode is the child process: a host of tiles, its gossip and its intent port, until SIGTERM.
@@ -75,14 +97,7 @@ func serveNode(text string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	var mu sync.Mutex
-	say := func(e nodeEvent) {
-		e.At = time.Now()
-		line, _ := json.Marshal(e) // it holds nothing that JSON cannot
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Println(string(line))
-	}
+	say := speaker()
 	seams, done, err := openSeams(ctx, cfg.Redis, cfg.Postgres)
 	if err != nil {
 		return err
@@ -210,10 +225,12 @@ func (g *busy) Resolve(_ fence.Tick, intents []tile.Intent) (events [][]byte, ou
 	return events, outcomes
 }
 
-// process is a node that runs.
+// process is a child that runs.
 type process struct {
 	cmd     *exec.Cmd
+	orders  io.Writer // its standard input
 	events  chan nodeEvent
+	counted atomic.Pointer[counts] // the last it said
 	contact string
 	gossip  string
 	ended   chan struct{}
@@ -227,20 +244,31 @@ func startNode(b *testing.B, cfg nodeConfig) *process {
 	cfg.Contact = l.Addr().String()
 	require.NoError(b, l.Close())
 	cfg.Redis = stacktest.Redis(b)
+	p := launch(b, envNode, cfg)
+	p.contact = cfg.Contact
+	p.gossip = p.await(b, "gossip").Who
+	p.await(b, "ready")
+	return p
+}
+
+// launch starts this test binary as a child that finds its configuration, as JSON, in a variable. It is killed
+// at the end of the test.
+func launch(tb testing.TB, variable string, cfg any) *process {
+	tb.Helper()
 	text, err := json.Marshal(cfg)
-	require.NoError(b, err)
-	p := &process{cmd: exec.Command(os.Args[0]), events: make(chan nodeEvent, 1<<16), contact: cfg.Contact, ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), envNode+"="+string(text))
+	require.NoError(tb, err)
+	p := &process{cmd: exec.Command(os.Args[0]), events: make(chan nodeEvent, 1<<16), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), variable+"="+string(text))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := p.cmd.StdoutPipe()
-	require.NoError(b, err)
+	require.NoError(tb, err)
+	p.orders, err = p.cmd.StdinPipe()
+	require.NoError(tb, err)
 	started := make(chan error)
 	go p.follow(out, started)
-	require.NoError(b, <-started)
-	b.Cleanup(p.kill)
-	p.gossip = p.await(b, "gossip").Who
-	p.await(b, "ready")
+	require.NoError(tb, <-started)
+	tb.Cleanup(p.kill)
 	return p
 }
 
@@ -257,7 +285,12 @@ func (p *process) follow(out io.Reader, started chan<- error) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var e nodeEvent
-		if strings.HasPrefix(lines.Text(), "{") && json.Unmarshal(lines.Bytes(), &e) == nil {
+		if !strings.HasPrefix(lines.Text(), "{") || json.Unmarshal(lines.Bytes(), &e) != nil {
+			continue
+		}
+		if e.What == "counts" {
+			p.counted.Store(&e.Counts)
+		} else {
 			p.events <- e
 		}
 	}
@@ -265,8 +298,8 @@ func (p *process) follow(out io.Reader, started chan<- error) {
 }
 
 // await returns the next event of a kind and drops what comes before.
-func (p *process) await(b *testing.B, what string) nodeEvent {
-	b.Helper()
+func (p *process) await(tb testing.TB, what string) nodeEvent {
+	tb.Helper()
 	deadline := time.After(30 * time.Second)
 	for {
 		select {
@@ -275,14 +308,14 @@ func (p *process) await(b *testing.B, what string) nodeEvent {
 				return e
 			}
 		case <-p.ended:
-			b.Fatalf("the node ended before %q", what)
+			tb.Fatalf("the child ended before %q", what)
 		case <-deadline:
-			b.Fatalf("no %q within 30 s", what)
+			tb.Fatalf("no %q within 30 s", what)
 		}
 	}
 }
 
-// kill ends the node as kill -9 does, and waits for it.
+// kill ends the child as kill -9 does, and waits for it.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.ended

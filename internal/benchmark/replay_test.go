@@ -104,6 +104,4 @@ func fullTile(b *testing.B, store fence.Store, id fence.TileID, ground *region.R
 	return len(blob)
 }
 
-func shipName(i int) string { return fmt.Sprintf("bot%04d", i) }
-
 func appendUvarint(b []byte, n int) []byte { return binary.AppendUvarint(b, uint64(n)) }

@@ -1,0 +1,129 @@
+package benchmark
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/stream/redisstream"
+)
+
+// planes is a deployment in which every part is a process of its own, on servers of its own that may be broken.
+// The commit path (owner and coordination nodes) has one half of the processors and everything else the other, as if
+// they were different machines; TILEFENCE_BENCH_PIN=off, or a single processor, lets them share all.
+type planes struct {
+	stack  *devstack.Stack
+	client *redis.ClusterClient
+	store  *redisfence.Store
+	log    *redisstream.Log
+	front  *unix.CPUSet // of the commit path; nil: nothing is pinned
+	back   *unix.CPUSet
+}
+
+func newPlanes(tb testing.TB, parts ...devstack.Part) *planes {
+	tb.Helper()
+	// A node that has to wait for its processor must not be held for dead.
+	p := &planes{stack: stacktest.Start(tb, devstack.Config{Parts: parts, NodeTimeout: 3 * time.Second})}
+	p.client = redis.NewClusterClient(redisfence.Options(p.stack.CoordAddrs...))
+	tb.Cleanup(func() { _ = p.client.Close() })
+	var err error
+	p.store, err = redisfence.New(p.client, nil)
+	require.NoError(tb, err)
+	require.NoError(tb, p.store.Load(tb.Context()))
+	p.log = redisstream.New(p.store, p.client)
+	p.front, p.back = halves(tb)
+	for _, server := range p.stack.Processes() {
+		set := p.back
+		for _, addr := range p.stack.CoordAddrs {
+			if server.Addr() == addr {
+				set = p.front
+			}
+		}
+		pin(tb, server.Pid(), set)
+	}
+	return p
+}
+
+// start starts a part and waits until it is ready.
+func (p *planes) start(tb testing.TB, cfg partConfig) *process {
+	tb.Helper()
+	cfg.Redis, cfg.Fanout, cfg.DynamoDB = p.stack.CoordAddrs, p.stack.FanoutAddrs, p.stack.DynamoURL
+	c := launch(tb, envPart, cfg)
+	set := p.back
+	if cfg.Role == "owner" {
+		set = p.front
+	}
+	pin(tb, c.cmd.Process.Pid, set)
+	c.await(tb, "ready")
+	return c
+}
+
+// halves parts the processors that this process may use.
+func halves(tb testing.TB) (front, back *unix.CPUSet) {
+	var all, first, second unix.CPUSet
+	require.NoError(tb, unix.SchedGetaffinity(0, &all))
+	if os.Getenv("TILEFENCE_BENCH_PIN") == "off" || all.Count() < 2 {
+		return nil, nil
+	}
+	for cpu, given := 0, 0; given < all.Count(); cpu++ {
+		if !all.IsSet(cpu) {
+			continue
+		}
+		if given < all.Count()/2 {
+			first.Set(cpu)
+		} else {
+			second.Set(cpu)
+		}
+		given++
+	}
+	return &first, &second
+}
+
+// pin binds a process to processors. Threads inherit that, so a second look finds those that began meanwhile.
+func pin(tb testing.TB, pid int, set *unix.CPUSet) {
+	tb.Helper()
+	for look := 0; set != nil && look < 2; look++ {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		require.NoError(tb, err)
+		for _, thread := range threads {
+			id, err := strconv.Atoi(thread.Name())
+			require.NoError(tb, err)
+			if err := unix.SchedSetaffinity(id, set); err != nil {
+				require.ErrorIs(tb, err, unix.ESRCH, "only a thread that has ended cannot be bound")
+			}
+		}
+	}
+}
+
+// measure watches what an owner does for a while.
+func (p *process) measure(tb testing.TB, during time.Duration) window {
+	tb.Helper()
+	p.window(tb)
+	time.Sleep(during)
+	w := p.window(tb)
+	require.NotZero(tb, w.Commit.N, "nothing was committed")
+	return w
+}
+
+// window asks an owner what it measured since it was asked the last time.
+func (p *process) window(tb testing.TB) window {
+	tb.Helper()
+	_, err := p.orders.Write([]byte("window\n"))
+	require.NoError(tb, err)
+	return *p.await(tb, "window").Window
+}
+
+// counts are what a part has done so far, by its own word of a moment ago.
+func (p *process) counts() counts { return *p.counted.Load() }
+
+// ms is a duration as the tables have it.
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }
