@@ -58,9 +58,11 @@ type Log interface {
 	// expired, from the stream; zero when there is neither.
 	Last(ctx context.Context, tile fence.TileID) (fence.Position, error)
 
-	// Mark moves watermarks and renews their leases, in as few round trips as the store allows. The answer has
-	// an error per write, nil where it is in force; it is nil if all are. Errors: a *ResyncError when entries
-	// after Seq are gone; ErrTooManyMarks; a *fence.ArgumentError, which only its own write suffers.
+	// Mark moves watermarks and renews their leases, in as few round trips as the store allows; writes to one tile act
+	// in the order given. The answer has an error per write, nil where it is in force; it is nil if all are. Errors: a
+	// *ResyncError when entries after Seq are gone, each time until the consumer marks what is left; ErrTooManyMarks;
+	// a *fence.ArgumentError, which only its own write suffers. Across the jump of a rebase a consumer may be told to
+	// resync although it had seen all that was removed: it has to start from the snapshot there in any case.
 	Mark(ctx context.Context, writes []MarkWrite) []error
 
 	// Marks reads all watermarks of tiles, in the order asked. It fails as a whole only when nothing could be read.
@@ -69,7 +71,9 @@ type Log interface {
 	// Trim removes the entries below the lowest of: the snapshot, every consumer's mark, and the oldest
 	// pending entry of any consumer group; floor and removal are one step. The entry at the floor stays, so that
 	// the last position can always be read. A mark not renewed for the lease is dropped and reported, and so are
-	// those that the memory bound costs. Without a snapshot nothing is removed.
+	// those that the memory bound costs; with an error the answer is what was done before it. A reply that gets lost
+	// takes that report with it, never the consumers' own: they are told by their next mark. Without a snapshot
+	// nothing is removed.
 	Trim(ctx context.Context, r TrimRequest) (Trimmed, error)
 
 	// DeadLetter keeps a poison entry where an operator finds it: at most 1,000 a tile, oldest dropped.

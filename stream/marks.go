@@ -23,8 +23,10 @@ const (
 	RelayFloor    Consumer = "relay"      // position from which a relay may still replay; marked by RelayMember
 	Checkpointed  Consumer = "checkpoint" // last snapshot sequence in the durable store
 
-	// ConsumerGroup is the oldest pending entry of a Redis consumer group. The store tracks it by itself:
-	// it can hold the trim floor, and cannot be marked.
+	// ConsumerGroup is the oldest pending entry of a Redis consumer group: read, and not acknowledged. The store
+	// tracks it by itself: it can hold the trim floor, and cannot be marked. Its lease counts for each entry from when
+	// it was last delivered. What a group has not read yet holds nothing. Redis gives a pending entry that was removed
+	// to whoever asks for it again without its fields: that is how a member of the group is told.
 	ConsumerGroup Consumer = "group"
 )
 
@@ -48,10 +50,17 @@ func Kinds() []Consumer {
 	return []Consumer{BridgeAcked, BridgePending, RelayFloor, Checkpointed}
 }
 
-// CompareConsumers orders consumers as ties do: by kind, then by name.
+// CompareConsumers orders consumers as ties do: by kind, consumer groups last, then by name.
 func CompareConsumers(a, b Consumer) int {
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+}
+
+func rank(c Consumer) int {
 	kinds := Kinds()
-	return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind()), slices.Index(kinds, b.Kind())), cmp.Compare(a, b))
+	if i := slices.Index(kinds, c.Kind()); i >= 0 {
+		return i
+	}
+	return len(kinds)
 }
 
 var relayMember = regexp.MustCompile(`^relay:[A-Za-z0-9_-]{1,64}$`)
@@ -64,6 +73,9 @@ type MarkWrite struct {
 
 	// Rewind lets the mark go back. It is for a consumer that has seen the tile's history go back, after a
 	// failover, and reads again what was written in its place. Without it a lower sequence only renews the lease.
+	//
+	// One that is sent again by a client library, or arrives late, may put back a mark that has climbed meanwhile.
+	// That is safe: a lower mark removes nothing, it keeps entries that nobody needs until the consumer's next mark.
 	Rewind bool
 }
 

@@ -176,6 +176,32 @@ func TestFunctionsConsistency(t *testing.T) {
 	require.Equal(t, before, dump(t, client, tile))
 }
 
+// TestMarksACall: one call moves sixteen watermarks at most, whole ones, and those of one consumer act in turn.
+func TestMarksACall(t *testing.T) {
+	t.Parallel()
+	_, client := newStore(t, nil)
+	tile := newTile()
+	mark := func(args ...any) []any {
+		reply, err := client.FCall(t.Context(), "tilefence_mark_v1", []string{fence.KeysOf(tile).Marks}, args...).Slice()
+		require.NoError(t, err)
+		return reply
+	}
+	var many []any
+	for i := range 17 {
+		many = append(many, fmt.Sprint("relay:r", i), "1", "0")
+	}
+	require.Equal(t, []any{"invalid", "watermarks"}, mark())
+	require.Equal(t, []any{"invalid", "watermarks"}, mark(many...))
+	require.Equal(t, "invalid", mark(many[:7]...)[0])
+	require.Empty(t, dump(t, client, tile))
+	require.Len(t, mark(many[:48]...), 18)
+	mark("bridge", "20", "0", "bridge", "10", "0")
+	seq := func() string { return client.HGet(t.Context(), fence.KeysOf(tile).Marks, "bridge").Val() }
+	require.Equal(t, "20", seq())
+	mark("bridge", "10", "1", "bridge", "5", "0")
+	require.Equal(t, "10", seq())
+}
+
 // TestForeignKeys: keys that hold something else are left alone, and the caller is told.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()

@@ -137,10 +137,15 @@ func (m *marks) trim(s *memfence.State, t *stream.Trimmed) {
 		}
 		t.Removed += s.TrimBelow(t.Floor)
 	}
-	t.Entries, t.Bytes = len(s.Entries), 0
+	t.Entries, t.Bytes = len(s.Entries), size(s)
+}
+
+// size is about how many bytes a tile's entries take.
+func size(s *memfence.State) (bytes int64) {
 	for i := range s.Entries {
-		t.Bytes += int64(len(s.Entries[i].Payload)) + entryOverhead
+		bytes += int64(len(s.Entries[i].Payload)) + entryOverhead
 	}
+	return bytes
 }
 
 // consumers lists those that have a mark, in the order in which ties hold the floor.

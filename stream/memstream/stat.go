@@ -10,7 +10,7 @@ import (
 
 var _ stream.Inspector = (*Log)(nil)
 
-// Stat implements stream.Inspector. Memory is the sum of the payloads.
+// Stat implements stream.Inspector.
 func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, error) {
 	for _, t := range tiles {
 		if err := check(ctx, "stat", t); err != nil {
@@ -28,10 +28,7 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 			if s.Owner.Present() {
 				st.Owner = s.Owner
 			}
-			st.Last, st.Entries = s.Last(), len(s.Entries)
-			for i := range s.Entries {
-				st.Memory += int64(len(s.Entries[i].Payload))
-			}
+			st.Last, st.Entries, st.Memory = s.Last(), len(s.Entries), size(s)
 			if len(s.Entries) > 0 {
 				st.First = s.Entries[0].Seq
 			}

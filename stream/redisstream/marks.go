@@ -138,17 +138,26 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		return stream.Trimmed{}, err
 	}
 	k := fence.KeysOf(r.Tile)
-	values, err := l.functions.Call(ctx, "trim", redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1",
-		Keys: []string{k.Marks, k.Stream, k.Snapshot},
-		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10)}})
-	if err != nil {
-		return stream.Trimmed{}, err
+	c := redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1", Keys: []string{k.Marks, k.Stream, k.Snapshot},
+		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10)}}
+	var all stream.Trimmed
+	for {
+		values, err := l.functions.Call(ctx, "trim", c)
+		if err != nil {
+			return all, err
+		}
+		t, ok := parseTrimmed(values)
+		if !ok {
+			return all, unreadable("trim", r.Tile)
+		}
+		t.Removed += all.Removed
+		t.Expired, t.Evicted = append(all.Expired, t.Expired...), append(all.Evicted, t.Evicted...)
+		// One call takes so many steps at most, lest it keep its server busy. As long as each drops a mark, the next goes on.
+		if r.MaxBytes == 0 || t.Bytes <= r.MaxBytes || len(t.Evicted) == len(all.Evicted) {
+			return t, nil
+		}
+		all = t
 	}
-	t, ok := parseTrimmed(values)
-	if !ok {
-		return stream.Trimmed{}, unreadable("trim", r.Tile)
-	}
-	return t, nil
 }
 
 // parseTrimmed reads floor, removed, held, expired, evicted, entries, bytes.

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
@@ -8,30 +9,25 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/internal/fields"
 )
 
 // parseEntry reads a stream entry, or says why it cannot be read.
 func parseEntry(tile fence.TileID, m *redis.XMessage) (fence.Entry, *stream.Poison) {
-	f := fields{v: m.Values}
-	e := fence.Entry{Tick: fence.Tick(f.number("tick")), Events: int(f.number("events")), Committed: int64(f.number("at")),
-		Rebase: f.v["rebase"] == "1", Payload: []byte(f.text("payload"))}
-	e.Epoch = fence.Epoch(f.number("epoch"))
-	e.Chain = f.chain("chain")
-	e.Prev = f.position("prev")
 	id, ok := strings.CutSuffix(m.ID, "-0")
-	seq, err := fence.ParseNumber(id)
-	if !ok || err != nil {
-		f.bad = "id " + m.ID + " is not <sequence>-0"
+	seq, bad := fence.ParseNumber(id)
+	if !ok || bad != nil {
+		bad = errors.New("id " + m.ID + " is not <sequence>-0")
 		seq = uint64(sequenceOf(m.ID)) // whatever it is, reading goes on after it
 	}
-	e.Seq = fence.Seq(seq)
-	if f.bad == "" && (e.Epoch == 0 || e.Seq == 0 || e.Events > fence.MaxEvents || len(e.Payload) > fence.MaxPayload) {
-		f.bad = "epoch, sequence, events or payload out of range"
+	e, err := stream.ParseEntry(fence.Seq(seq), texts(m.Values))
+	if bad == nil {
+		bad = err
 	}
-	if f.bad == "" {
+	if bad == nil {
 		return e, nil
 	}
-	p := &stream.Poison{Tile: tile, Seq: e.Seq, Epoch: e.Epoch, Reason: f.bad, Fields: map[string]string{}}
+	p := &stream.Poison{Tile: tile, Seq: fence.Seq(seq), Epoch: e.Epoch, Reason: bad.Error(), Fields: map[string]string{}}
 	for k, v := range m.Values {
 		s, _ := v.(string)
 		p.Fields[k] = s
@@ -39,57 +35,26 @@ func parseEntry(tile fence.TileID, m *redis.XMessage) (fence.Entry, *stream.Pois
 	return fence.Entry{}, p
 }
 
-// fields reads named values; bad keeps the first complaint.
-type fields struct {
-	v   map[string]any
-	bad string
-}
-
-func (f *fields) text(name string) string {
-	s, ok := f.v[name].(string)
-	if !ok && f.bad == "" {
-		f.bad = "field " + name + " is missing"
+// texts looks up what Redis answered by name.
+func texts(values map[string]any) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		s, ok := values[name].(string)
+		return s, ok
 	}
-	return s
-}
-
-func (f *fields) fail(name string, err error) {
-	if err != nil && f.bad == "" {
-		f.bad = "field " + name + ": " + err.Error()
-	}
-}
-
-func (f *fields) number(name string) uint64 {
-	n, err := fence.ParseNumber(f.text(name))
-	f.fail(name, err)
-	return n
-}
-
-func (f *fields) chain(name string) fence.Chain {
-	c, err := fence.ParseChain(f.text(name))
-	f.fail(name, err)
-	return c
-}
-
-func (f *fields) position(name string) fence.Position {
-	p, err := fence.ParsePosition(f.text(name))
-	f.fail(name, err)
-	return p
 }
 
 func parseSnapshot(tile fence.TileID, m map[string]string) (fence.Snapshot, error) {
-	v := make(map[string]any, len(m))
-	for k, s := range m {
-		v[k] = s
-	}
-	f := fields{v: v}
-	s := fence.Snapshot{Tick: fence.Tick(f.number("tick")), Contact: f.text("contact"), Sum: f.text("sum"),
-		Taken: int64(f.number("at")), Blob: []byte(f.text("blob"))}
-	s.Epoch = fence.Epoch(f.number("epoch"))
-	s.Seq = fence.Seq(f.number("seq"))
-	s.Chain = f.chain("chain")
-	if f.bad != "" {
-		return fence.Snapshot{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.bad}
+	f := fields.Reader{Field: func(name string) (string, bool) {
+		s, found := m[name]
+		return s, found
+	}}
+	s := fence.Snapshot{Tick: fence.Tick(f.Number("tick")), Contact: f.Text("contact"), Sum: f.Text("sum"),
+		Taken: int64(f.Number("at")), Blob: []byte(f.Text("blob"))}
+	s.Epoch = fence.Epoch(f.Number("epoch"))
+	s.Seq = fence.Seq(f.Number("seq"))
+	s.Chain = f.Chain("chain")
+	if f.Err != nil {
+		return fence.Snapshot{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.Err.Error()}
 	}
 	if err := s.Verify(tile); err != nil {
 		return fence.Snapshot{}, err
@@ -102,10 +67,10 @@ func parsePositionFields(tile fence.TileID, v []any) (fence.Position, error) {
 	if len(v) == 3 && v[0] == nil && v[1] == nil && v[2] == nil {
 		return fence.Position{}, nil
 	}
-	f := fields{v: map[string]any{"epoch": v[0], "seq": v[1], "chain": v[2]}}
-	p := fence.Position{Epoch: fence.Epoch(f.number("epoch")), Seq: fence.Seq(f.number("seq")), Chain: f.chain("chain")}
-	if f.bad != "" {
-		return fence.Position{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: p, Detail: f.bad}
+	f := fields.Reader{Field: texts(map[string]any{"epoch": v[0], "seq": v[1], "chain": v[2]})}
+	p := fence.Position{Epoch: fence.Epoch(f.Number("epoch")), Seq: fence.Seq(f.Number("seq")), Chain: f.Chain("chain")}
+	if f.Err != nil {
+		return fence.Position{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: p, Detail: f.Err.Error()}
 	}
 	return p, nil
 }

@@ -9,12 +9,16 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/internal/fields"
 )
 
 var _ stream.Inspector = (*Log)(nil)
 
 // snapshotHeadFields are a snapshot's fields but for the blob and its checksum.
 var snapshotHeadFields = []string{"epoch", "seq", "chain", "tick", "contact", "at"}
+
+// measuredNodes is how much of a stream's memory is measured rather than guessed; see trim.lua.
+const measuredNodes = 16384
 
 // statReads are the reads that describe one tile.
 type statReads struct {
@@ -25,7 +29,7 @@ type statReads struct {
 	marks           *redis.MapStringStringCmd
 }
 
-// Stat implements stream.Inspector: one pipeline a node. Memory is Redis's own estimate, from samples.
+// Stat implements stream.Inspector: one pipeline a node. Memory is measured as a trim measures it.
 func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, error) {
 	if len(tiles) == 0 {
 		return nil, nil
@@ -47,7 +51,7 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 			last:     pipe.XRevRangeN(ctx, k.Stream, "+", "-", 1),
 			length:   pipe.XLen(ctx, k.Stream),
 			dead:     pipe.XLen(ctx, k.Dead),
-			memory:   pipe.MemoryUsage(ctx, k.Stream),
+			memory:   pipe.MemoryUsage(ctx, k.Stream, measuredNodes),
 			marks:    pipe.HGetAll(ctx, k.Marks),
 		}
 	}
@@ -94,14 +98,15 @@ func (r *statReads) stat(tile fence.TileID) stream.Stat {
 
 // parseSnapshotHead reads the values of snapshotHeadFields.
 func parseSnapshotHead(tile fence.TileID, v []any) (stream.SnapshotHead, error) {
-	f := fields{v: make(map[string]any, len(v))}
+	values := make(map[string]any, len(v))
 	for i, name := range snapshotHeadFields {
-		f.v[name] = v[i]
+		values[name] = v[i]
 	}
-	s := stream.SnapshotHead{Tick: fence.Tick(f.number("tick")), Contact: f.text("contact"), Taken: int64(f.number("at"))}
-	s.Epoch, s.Seq, s.Chain = fence.Epoch(f.number("epoch")), fence.Seq(f.number("seq")), f.chain("chain")
-	if f.bad != "" {
-		return s, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.bad}
+	f := fields.Reader{Field: texts(values)}
+	s := stream.SnapshotHead{Tick: fence.Tick(f.Number("tick")), Contact: f.Text("contact"), Taken: int64(f.Number("at"))}
+	s.Epoch, s.Seq, s.Chain = fence.Epoch(f.Number("epoch")), fence.Seq(f.Number("seq")), f.Chain("chain")
+	if f.Err != nil {
+		return s, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.Err.Error()}
 	}
 	return s, nil
 }

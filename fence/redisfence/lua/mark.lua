@@ -1,7 +1,9 @@
--- mark. Moves watermarks of consumers and renews their leases.
+-- mark. Moves watermarks of consumers and renews their leases. A mark that comes again, or late, does no harm: it
+-- can only climb, and one that may go back holds more than it need until the consumer's next. What is gone is told
+-- by the sequence presented, not by the one in force, so that no order of arrival hides it.
 -- KEYS  1 marks
 -- ARGV  per watermark three: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '1' if it may go back,
---       else '0'. At most 16 watermarks.
+--       else '0'. At most 16 watermarks; those of one consumer act in turn.
 -- Reply {'ok', highest floor ever trimmed to, then per watermark 'ok', 'resync' (entries after seq are gone; it
 --       is in force all the same) or 'full' (the tile has 256 consumers; it is not)}; {'invalid', what}.
 --       'invalid' writes nothing.
@@ -26,17 +28,19 @@ local function mark(keys, args)
   end
   local have = redis.call('HMGET', keys[1], unpack(fields))
   local trimmed = number(have[1]) or 0
-  local reply = {'ok', have[1] or '0'}
+  local reply = {'ok', number(have[1]) and have[1] or '0'}
   local at = now()
+  local moved = {} -- by this call
   for i = 1, #args, 3 do
     local consumer, seq = args[i], args[i + 1]
     local s = tonumber(seq)
-    local old = have[#reply]
+    local old = moved[consumer] or have[#reply]
     if not old and redis.call('HLEN', keys[1]) >= 2 * MAX_MARKS then
       reply[#reply + 1] = 'full'
     else
       if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end
       redis.call('HSET', keys[1], consumer, seq, consumer .. '.at', at)
+      moved[consumer] = seq
       reply[#reply + 1] = s + 1 < trimmed and 'resync' or 'ok'
     end
   end

@@ -6,7 +6,9 @@ end
 
 redis.register_function('tilefence_commit_v1', commit)
 redis.register_function('tilefence_rebase_v1', rebase)
-redis.register_function('tilefence_snapshot_v1', snapshot)
-redis.register_function('tilefence_mark_v1', mark)
-redis.register_function('tilefence_trim_v1', trim)
+-- A server that is out of memory refuses what grows a tile. A snapshot, which takes the place of the one before, and
+-- a trim are the way out of it; marks must not look as if their consumers had stopped.
+redis.register_function{function_name = 'tilefence_snapshot_v1', callback = snapshot, flags = {'allow-oom'}}
+redis.register_function{function_name = 'tilefence_mark_v1', callback = mark, flags = {'allow-oom'}}
+redis.register_function{function_name = 'tilefence_trim_v1', callback = trim, flags = {'allow-oom'}}
 redis.register_function{function_name = 'tilefence_revision_v1', callback = revision, flags = {'no-writes'}}
