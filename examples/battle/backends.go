@@ -46,6 +46,7 @@ type backends struct {
 	// What chaos breaks.
 	line                   *line                                            // every process's way to the coordination store
 	deleteOwner            func(ctx context.Context, id fence.TileID) error // deletes a tile's owner hash
+	loseTile               func(id fence.TileID)                            // loses all that the coordination store has of a tile; nil with servers
 	stack                  *devstack.Stack                                  // the servers this process started; nil otherwise
 	coordination, delivery *redis.ClusterClient                             // nil without servers
 }
@@ -98,6 +99,7 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
 	}
+	b.loseTile = func(id fence.TileID) { store.Update(id, func(s *memfence.State) { *s = memfence.State{} }) }
 	checkpoints, err := checkpointsqlite.Open(ctx, filepath.Join(dir, "checkpoints.db"), nil)
 	if err != nil {
 		return err

@@ -69,6 +69,9 @@ const (
 func newChaos(d *deployment) *chaos {
 	c := &chaos{deployment: d, rng: rand.New(rand.NewPCG(d.options.seed, 0xc4a05))}
 	c.all = processFaults()
+	if d.backends.loseTile != nil {
+		c.all = append(c.all, lostCoordination(loseTiles))
+	}
 	if d.backends.stack != nil {
 		c.all = append(c.all, serverFaults()...)
 	}

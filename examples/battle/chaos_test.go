@@ -18,12 +18,16 @@ import (
 // tile to have recovered, and every card to have one outcome.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	for _, seed := range []int{34, 35, 36} { // the first four faults of these are, together, of every kind
+	for _, seed := range []int{30, 31, 32} { // the first four faults of these are, together, of every kind
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			r := checkChaos(t, 12*time.Second, "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
 			assert.GreaterOrEqual(t, r.Chaos.Faults, 5)
-			assert.Zero(t, r.Rebases, "nothing here can fork a history")
+			if lost := r.Chaos.Kinds["coordination lost"]; lost == nil {
+				assert.Zero(t, r.Rebases, "nothing else here can take a history away")
+			} else {
+				assert.Positive(t, r.Rebases)
+			}
 		})
 	}
 }

@@ -109,6 +109,20 @@ func cutStore(_ context.Context, c *chaos) (*strike, error) {
 		hit: always(func() { l.set(cut) }), heal: always(func() { l.set(flowing) })}, nil
 }
 
+// lostCoordination is a fault of both kinds of back ends, with an aim for each.
+func lostCoordination(aim func(context.Context, *chaos) (*strike, error)) fault {
+	return fault{"coordination lost", "All that the coordination store held is gone. The living owners put their tiles back from memory; the sequence jumps.", aim}
+}
+
+func loseTiles(_ context.Context, c *chaos) (*strike, error) {
+	lose := c.backends.loseTile
+	return &strike{system: coordination, tiles: c.world, hit: always(func() {
+		for _, id := range c.world {
+			lose(id)
+		}
+	})}, nil
+}
+
 func stopBridge(_ context.Context, c *chaos) (*strike, error) {
 	return &strike{system: bridgeSystem, tiles: c.watched(), lasts: c.between(time.Second, 3*time.Second), delivery: true,
 		hit: always(c.stopBridge), heal: always(c.startBridge)}, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
@@ -29,6 +31,7 @@ func serverFaults() []fault {
 		{"PostgreSQL paused", "SIGSTOP. Nobody can become an owner. Those there are do not ask it, and go on.", pausePostgres},
 		{"PostgreSQL killed", "kill -9. Nobody can become an owner. Those there are go on; it forgets no epoch.", killPostgres},
 		{"fan-out node paused", "SIGSTOP. The owners do not notice. Watchers see a gap, and repair it from the store.", pauseFanout},
+		lostCoordination(killCoordination),
 		{"functions flushed", "FUNCTION FLUSH on every master. The next commit finds no function, and loads the library again.", flushFunctions},
 	}
 }
@@ -118,6 +121,26 @@ func killMaster(ctx context.Context, c *chaos) (*strike, error) {
 		})
 	}
 	return kills(p, strike{system: coordination, tiles: tiles, lasts: patience, whileIll: true}, promoted, c.whole), nil
+}
+
+// killCoordination kills every node at once. They come back empty.
+func killCoordination(_ context.Context, c *chaos) (*strike, error) {
+	nodes := c.nodes(coordination)
+	return &strike{system: coordination, tiles: c.world, lasts: time.Second, settles: underWay,
+		hit: func(context.Context) error {
+			var errs []error
+			for _, p := range nodes {
+				errs = append(errs, p.Signal(os.Kill))
+			}
+			return errors.Join(errs...)
+		},
+		heal: func(ctx context.Context) error {
+			var all errgroup.Group
+			for _, p := range nodes {
+				all.Go(func() error { return p.Restart(ctx) })
+			}
+			return errors.Join(all.Wait(), c.whole(ctx))
+		}}, nil
 }
 
 // replica picks a replica, and says which tiles are on its master.
@@ -261,12 +284,19 @@ func (c *chaos) systems() []spectator.System {
 	if c.backends.stack == nil {
 		return all
 	}
-	for _, p := range c.backends.stack.Processes() {
-		for i, prefix := range []string{"postgres", "coord-", "fanout-"} {
-			if strings.HasPrefix(p.Name(), prefix) {
-				all[i].Nodes = append(all[i].Nodes, p.Name())
-			}
+	for i := range all {
+		for _, p := range c.nodes(all[i].Name) {
+			all[i].Nodes = append(all[i].Nodes, p.Name())
 		}
 	}
 	return all
+}
+
+// nodePrefixes are how the stack names the servers of a system.
+var nodePrefixes = map[string]string{authority: "postgres", coordination: "coord-", delivery: "fanout-"}
+
+// nodes are the servers of a system that this process started.
+func (c *chaos) nodes(system string) []*devstack.Process {
+	prefix, known := nodePrefixes[system]
+	return slices.DeleteFunc(c.backends.stack.Processes(), func(p *devstack.Process) bool { return !known || !strings.HasPrefix(p.Name(), prefix) })
 }
