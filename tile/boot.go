@@ -57,6 +57,9 @@ func (p *TileProcessor) bootOnce(ctx context.Context, warm bool) error {
 	}
 	p.timing.minted()
 	p.transition(Replaying)
+	if err := p.askJournal(ctx, durable); err != nil {
+		return err
+	}
 	warm = warm && p.catchUp(ctx)
 	if !warm {
 		if err := p.recover(ctx, durable); err != nil {
@@ -69,13 +72,17 @@ func (p *TileProcessor) bootOnce(ctx context.Context, warm bool) error {
 		return errStartOver // the authority had forgotten epochs: mint above the stream's
 	}
 	if p.position.IsZero() {
-		return p.bootWithoutHistory(ctx, durable)
+		return p.bootWithoutHistory(ctx, durable, p.serving)
 	}
-	if later, err := p.laterCheckpoint(ctx, durable); err != nil || later {
+	if later, err := p.laterCheckpoint(ctx, durable, p.serving); err != nil || later {
 		return err
 	}
 	p.transition(Installing)
-	return p.install(ctx)
+	at, err := p.presentInstall(ctx, true)
+	if err == nil {
+		p.serving(at)
+	}
+	return err
 }
 
 // look notes what owner hash and stream know: the epochs, for the mint to be above them, and the tick.
@@ -173,18 +180,18 @@ func (p *TileProcessor) fold(tick fence.Tick, b *stream.Batch) error {
 	return nil
 }
 
-// install presents the new epoch, and serves.
-func (p *TileProcessor) install(ctx context.Context) error {
-	at, err := p.presentInstall(ctx)
-	if err == nil {
-		p.serving(at)
+// presentInstall presents the new epoch with a first batch that holds nothing but the claim, until every replica
+// has confirmed it. Only then may the tile serve: an install that a failover can undo would let the old owner
+// commit again. toServe says that it is to serve from there with the state it has.
+func (p *TileProcessor) presentInstall(ctx context.Context, toServe bool) (at fence.Position, err error) {
+	var blob []byte
+	if toServe && p.writesThrough() {
+		w, err := p.snapshot()
+		if err != nil {
+			return at, err
+		}
+		blob = w.write.Blob
 	}
-	return err
-}
-
-// presentInstall presents the new epoch with a first batch that holds nothing but the claim, until every replica has confirmed it. Only
-// then may the tile serve: an install that a failover can undo would let the old owner commit again.
-func (p *TileProcessor) presentInstall(ctx context.Context) (at fence.Position, err error) {
 	claim, err := stream.AppendBatch(nil, &stream.Batch{Claim: p.grant.ID})
 	if err != nil {
 		return at, err
@@ -197,8 +204,10 @@ func (p *TileProcessor) presentInstall(ctx context.Context) (at fence.Position, 
 		r, err := p.seams.Store.Commit(attempt, c)
 		switch {
 		case err == nil:
-			p.kept.add(c)
 			at = r.Position
+			if toServe {
+				return p.layBase(ctx, at, blob)
+			}
 			return nil
 		case errors.Is(err, fence.ErrStale):
 			return p.contested(ctx, err)
@@ -207,6 +216,9 @@ func (p *TileProcessor) presentInstall(ctx context.Context) (at fence.Position, 
 		}
 		return err
 	})
+	if err == nil {
+		p.kept.add(c)
+	}
 	return at, err
 }
 

@@ -40,6 +40,21 @@ type Config struct {
 	// Commit commits a batch. Default Seams.Store.Commit; a wrapper may write through to a durable log.
 	Commit fence.CommitFn
 
+	// Durability is what the owner waits for before it answers: see the classes. Default Checkpointed.
+	Durability Durability
+
+	// Replicas is how many replicas must have a Replicated tile's batch before it is acknowledged. Default
+	// fence.AllReplicas; at least 1. A shard that never has as many freezes the tile. Other classes ignore it.
+	// What AllReplicas is worth on a shard that has lost some is the store's: see redisfence.Config.MinReplicas.
+	Replicas int
+
+	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must be of one durable
+	// store with Checkpoint, and of no other tile's than that reads. Other classes ignore it.
+	Journal Journal
+
+	// JournalTimeout bounds one attempt to append to the journal. Default CommitTimeout.
+	JournalTimeout time.Duration
+
 	// RefreshEvery is how many ticks apart an owner refreshes its owner hash while its tile has no events; other
 	// quiet ticks cost no round trip. An idle owner learns that it was superseded at its next refresh, and a
 	// tick with intents always asks. Followers must be more patient than that, see SuspectAfter; and it must be
@@ -69,8 +84,9 @@ type Config struct {
 	// SuspectAfter is how long a follower watches an owner hash that does not move, or is gone, before it
 	// tries to take over. It only decides when to ask: whether the tile changes hands is the authority's
 	// conditional update. Time in which the store does not answer does not count. It must be longer than the
-	// owner's RefreshEvery tick intervals, or an idle owner seems silent. Default RefreshEvery+3 tick intervals,
-	// 500 ms at least; NeverSuspect leaves it to TakeOver. The longer it is, the less often a quiet tile is
+	// owner's RefreshEvery tick intervals, or an idle owner seems silent; for a WriteThrough tile also by one
+	// JournalTimeout, for which an owner may wait. Default RefreshEvery+3 tick intervals, 500 ms at least, and
+	// JournalTimeout more for WriteThrough; NeverSuspect leaves it to TakeOver. The longer it is, the less often a quiet tile is
 	// read: every quarter of it, between one and eight tick intervals.
 	SuspectAfter time.Duration
 
@@ -125,13 +141,15 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	setDefault(&d.TickInterval, 500*time.Millisecond)
 	setDefault(&d.SnapshotEvery, 60)
 	setDefault(&d.RefreshEvery, 1)
-	setDefault(&d.SuspectAfter, max(time.Duration(d.RefreshEvery+3)*d.TickInterval, 500*time.Millisecond))
 	setDefault(&d.ConfirmEvery, 10)
 	setDefault(&d.QueueLimit, 4096)
 	setDefault(&d.RememberTicks, 1200)
 	setDefault(&d.KeepBatches, 1024)
 	setDefault(&d.KeepBytes, 8<<20)
 	setDefault(&d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
+	setDefault(&d.JournalTimeout, d.CommitTimeout)
+	setDefault(&d.SuspectAfter, max(time.Duration(d.RefreshEvery+3)*d.TickInterval, 500*time.Millisecond)+d.journalWait())
+	setDefault(&d.Replicas, fence.AllReplicas)
 	setDefault(&d.BootTimeout, 10*time.Second)
 	setDefault(&d.DrainTimeout, 5*time.Second)
 	setDefault(&d.MarkLease, 2*time.Minute)
@@ -150,23 +168,37 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 			return d, &fence.ArgumentError{Field: name, Value: n, Want: "at least 1"}
 		}
 	}
-	for name, t := range map[string]time.Duration{"TickInterval": d.TickInterval, "CommitTimeout": d.CommitTimeout,
+	for name, t := range map[string]time.Duration{"TickInterval": d.TickInterval, "CommitTimeout": d.CommitTimeout, "JournalTimeout": d.JournalTimeout,
 		"BootTimeout": d.BootTimeout, "DrainTimeout": d.DrainTimeout, "MarkLease": d.MarkLease} {
 		if t < time.Millisecond {
 			return d, &fence.ArgumentError{Field: name, Value: t, Want: "at least one millisecond"}
 		}
 	}
-	silence := time.Duration(d.RefreshEvery) * d.TickInterval
-	switch {
-	case d.RefreshEvery > 1 && silence > fence.DefaultTTL/2:
-		return d, &fence.ArgumentError{Field: "RefreshEvery", Value: d.RefreshEvery, Want: "at most 15 s worth of ticks"}
-	case d.SuspectAfter <= silence:
-		return d, &fence.ArgumentError{Field: "SuspectAfter", Value: d.SuspectAfter, Want: "longer than RefreshEvery tick intervals, " + silence.String()}
-	case d.CheckpointHead != nil && d.Checkpoint == nil:
+	if err := d.checkDurability(); err != nil {
+		return d, err
+	}
+	if err := d.checkSilence(); err != nil {
+		return d, err
+	}
+	if d.CheckpointHead != nil && d.Checkpoint == nil {
 		return d, &fence.ArgumentError{Field: "CheckpointHead", Value: "set", Want: "Checkpoint beside it, which reads the state"}
 	}
 	d.Hooks = d.Hooks.filled()
 	return d, (&stream.TrimRequest{Tile: 1, Lease: d.MarkLease}).Check()
+}
+
+// checkSilence validates how long an owner may be silent, and how long its followers watch that.
+func (c *Config) checkSilence() error {
+	quiet := time.Duration(c.RefreshEvery) * c.TickInterval
+	silence := quiet + c.journalWait()
+	switch {
+	case c.RefreshEvery > 1 && quiet > fence.DefaultTTL/2:
+		return &fence.ArgumentError{Field: "RefreshEvery", Value: c.RefreshEvery, Want: "at most 15 s worth of ticks"}
+	case c.SuspectAfter <= silence:
+		return &fence.ArgumentError{Field: "SuspectAfter", Value: c.SuspectAfter,
+			Want: "longer than RefreshEvery tick intervals (and JournalTimeout, for WriteThrough), " + silence.String()}
+	}
+	return nil
 }
 
 func setDefault[T comparable](v *T, d T) {

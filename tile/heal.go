@@ -83,14 +83,8 @@ func (p *TileProcessor) reappend(ctx context.Context, refused *fence.RefusedErro
 // batch dies with the history it may be part of; its intents are resolved again.
 func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) error {
 	back := p.abandon(refused)
-	if err := p.mintWhileServing(ctx); err != nil {
-		return err
-	}
-	last := refused.Current.Position
-	err := p.rebase(ctx, max(last.Seq, p.position.Seq)+fence.RebaseJump, false, func(at fence.Position) {
-		p.moveTo(at)
-		p.transition(back)
-	})
+	last, from := refused.Current.Position, p.position
+	err := p.rebaseOnOwnState(ctx, max(last.Seq, from.Seq))
 	var later *outlivedError
 	if errors.As(err, &later) {
 		return p.rejoinLater(ctx, back, later.owner)
@@ -98,9 +92,49 @@ func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) e
 	if err != nil {
 		return err
 	}
+	p.transition(back)
 	p.cfg.Logger.Warn("tile was rebased on its owner's state", "tile", p.tile, "epoch", p.grant.Epoch, "voided", last, "at", p.position)
 	p.cfg.Hooks.Healed(HealInfo{Tile: p.tile, Rebased: true, Voided: last, At: p.position})
+	if last.IsZero() && !refused.Current.Present() {
+		p.restored(RestoredInfo{Tile: p.tile, From: from, At: p.position, SnapshotTick: p.tick, Taken: time.Now(), Exact: true, FromMemory: true})
+	}
 	return nil
+}
+
+// rebaseOnOwnState rebases the tile above a sequence, under an epoch of its own, and as often as it takes: a
+// durable store may turn out to have something later than was read from it.
+func (p *TileProcessor) rebaseOnOwnState(ctx context.Context, above fence.Seq) error {
+	served := p.grant.Epoch
+	for tries := 0; ; tries++ {
+		if err := p.mintWhileServing(ctx); err != nil {
+			return err
+		}
+		durable, err := p.takeJournalFrom(ctx, served)
+		if err == nil {
+			err = p.rebase(ctx, max(above, durable.Seq)+fence.RebaseJump, false, p.moveTo)
+		}
+		if !errors.Is(err, errStartOver) {
+			return err
+		}
+		if sleep(ctx, backoff(tries)) != nil {
+			return errDrained
+		}
+	}
+}
+
+// takeJournalFrom takes the journal over for an owner that has served, and returns where the durable state ends.
+// An *outlivedError if anybody has appended after it, or sealed it under a higher epoch: what that owner has
+// acknowledged is not in this one's state.
+func (p *TileProcessor) takeJournalFrom(ctx context.Context, served fence.Epoch) (fence.Position, error) {
+	if !p.writesThrough() {
+		return fence.Position{}, nil
+	}
+	c, err := p.takeJournal(ctx)
+	switch {
+	case errors.Is(err, errStartOver), err == nil && c.at.Epoch > served:
+		return c.at, &outlivedError{owner: fence.Owner{Tile: p.tile, Epoch: max(p.floor, c.at.Epoch), Position: c.at}}
+	}
+	return c.at, err
 }
 
 // abandon enters Healing for a new epoch above what the store has shown. The pending batch is given up; its
@@ -130,9 +164,11 @@ func (p *TileProcessor) mintWhileServing(ctx context.Context) error {
 	}
 }
 
-// rebase installs this owner's state at seq or above and calls done with the position it took. blank says that
-// the store knows nothing of the tile, as far as this owner has seen. While the tile serves it does not end until
-// the store has answered; an *outlivedError then means that this state is not the tile's any more.
+// rebase installs this owner's state at seq or above, where it is durable before the tile serves if it writes
+// through, and calls done with the position it took. blank says that the store knows nothing of the tile, as far as
+// this owner has seen. While the tile serves it does not end until the store has answered; an *outlivedError then
+// means that this state is not the tile's any more. errStartOver: there is a history after all, or something later
+// in the durable store.
 func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, done func(fence.Position)) error {
 	w, err := p.snapshot()
 	if err != nil {
@@ -146,6 +182,9 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 		receipt, err := p.seams.Store.Rebase(attempt, r)
 		cancel()
 		if err == nil {
+			err = p.layBase(ctx, receipt.Position, r.Blob)
+		}
+		if err == nil {
 			p.forgetKept()
 			p.settledTick = p.tick
 			p.lastSnap, p.lastTick = receipt.Position, p.tick
@@ -153,14 +192,13 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 			return nil
 		}
 		p.cfg.Hooks.Refused(RefusalInfo{Tile: p.tile, Err: err})
-		booting := p.Status().State == Installing
+		booting := p.rejoining || p.Status().State == Installing
 		var refused *fence.RefusedError
 		switch {
 		case errors.As(err, &refused) && errors.Is(err, fence.ErrStale):
 			if err := p.contestedRebase(ctx, refused, booting); err != nil {
 				return err
 			}
-			r.Epoch = p.grant.Epoch // above the one that was in the way
 		case errors.As(err, &refused) && errors.Is(err, fence.ErrBehind):
 			if booting {
 				return errStartOver // there is a history after all: replay it
@@ -175,7 +213,7 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 	}
 }
 
-// contestedRebase is contested for a rebase: nil means that it may be presented again under the epoch now held.
+// contestedRebase is contested for a rebase: nil means that it may be presented again.
 func (p *TileProcessor) contestedRebase(ctx context.Context, refused *fence.RefusedError, booting bool) error {
 	err := p.contested(ctx, refused)
 	switch {
@@ -183,8 +221,6 @@ func (p *TileProcessor) contestedRebase(ctx context.Context, refused *fence.Refu
 		return err
 	case errors.Is(err, errStartOver) && p.outlived(refused) && !refused.Current.Position.IsZero():
 		return &outlivedError{owner: refused.Current}
-	case errors.Is(err, errStartOver):
-		return p.mintWhileServing(ctx)
 	case retryable(err):
 		return nil // the authority cannot be asked
 	}

@@ -23,6 +23,8 @@ type Hooks struct {
 	Healed func(HealInfo)
 	// TookOver: a follower became the owner.
 	TookOver func(TakeoverInfo)
+	// Restored: coordination had lost the tile's history, and the tile goes on from what was left of it.
+	Restored func(RestoredInfo)
 	// Forgotten: a batch that no replica has confirmed had to be dropped from memory.
 	Forgotten func(fence.TileID, fence.Position)
 }
@@ -56,6 +58,13 @@ type CommitInfo struct {
 	Bytes    int           // of the payload
 	Took     time.Duration // from first presentation to the answer, retries included
 	Refresh  bool          // nothing was appended
+
+	// Durability is the tile's class. Of Took, Committing was spent in calls of the coordination store, until the
+	// batch was known to be on the master; a confirmation that came with that answer is part of it. Confirming is
+	// what it took from then until enough replicas had it; zero if they had it at once, or nobody asked. Journaling
+	// was spent in calls of the journal. What is left was waiting between attempts.
+	Durability                         Durability
+	Committing, Confirming, Journaling time.Duration
 }
 
 // RefusalInfo is one commit attempt that did not succeed.
@@ -108,6 +117,7 @@ func (h Hooks) filled() Hooks {
 	fill(&h.Snapshotted)
 	fill(&h.Healed)
 	fill(&h.TookOver)
+	fill(&h.Restored)
 	if h.Forgotten == nil {
 		h.Forgotten = func(fence.TileID, fence.Position) {}
 	}

@@ -78,9 +78,9 @@ func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error
 	}
 	h := &Host{contact: contact, seams: seams, rules: rules, cfg: c, tiles: map[fence.TileID]*hosted{},
 		pacer: newPacer(c.Promotions, c.PromotionRate, c.PromotionJitter), slots: make(chan struct{}, drainWidth)}
-	h.tile = c.Tile
-	h.tile.Pace = h.pace
-	h.tile.Hooks.Transition, h.tile.Hooks.Refused = h.transition, h.refused
+	if cfg != nil {
+		h.tile = cfg.Tile // without defaults, which may depend on what Configure sets
+	}
 	return h, nil
 }
 

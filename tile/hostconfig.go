@@ -12,6 +12,12 @@ type HostConfig struct {
 	// sets them. Hooks of the tiles run on many goroutines at once.
 	Tile Config
 
+	// Configure changes the configuration of one tile's processor, a copy of Tile, each time before it is made: for
+	// tiles that differ, in their Durability say. It must not set TakeOver, Follow, Pace, and Hooks.Transition and
+	// Hooks.Refused, which are the host's: it would be overruled. It may be called from many goroutines. What is
+	// wrong with what it makes of it is a *fence.ArgumentError at HostHooks.Ended. Default: all tiles are alike.
+	Configure func(fence.TileID, *Config)
+
 	// Promotions is how many tiles may be claimed or taken over at once. Default 64.
 	Promotions int
 

@@ -157,10 +157,14 @@ func (h *Host) equip(t *hosted) (*TileProcessor, context.Context, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("tile %s: its rules could not be made: %w", t.tile, err)
 	}
+	cfg := h.tile
+	if h.cfg.Configure != nil {
+		h.cfg.Configure(t.tile, &cfg)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	cfg := h.tile
-	cfg.Follow, cfg.TakeOver = t.role == follower, t.role == rival
+	cfg.Follow, cfg.TakeOver, cfg.Pace = t.role == follower, t.role == rival, h.pace
+	cfg.Hooks.Transition, cfg.Hooks.Refused = h.transition, h.refused
 	if t.p, err = New(t.tile, h.contact, h.seams, rules, &cfg); err != nil {
 		return nil, nil, err
 	}

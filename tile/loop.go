@@ -20,6 +20,10 @@ type pendingBatch struct {
 	formed      time.Time
 	attempts    int
 	timeouts    int // of the last attempts, how many in a row had no answer within CommitTimeout
+
+	committing  time.Duration // in the store's calls, until the batch was known to be on the master
+	journaling  time.Duration // in the journal's
+	unconfirmed time.Time     // when it was first known to be on the master and not on enough replicas
 }
 
 // serve ticks until ctx ends or the tile is lost. A batch whose fate is unknown is presented again
@@ -212,6 +216,7 @@ func (p *TileProcessor) form(subs []submission, events [][]byte, outcomes []stre
 	}
 	b.commit = fence.Commit{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Prev: p.position, Tick: p.tick,
 		Events: b.batch.Len(), Payload: payload}
+	b.commit.Replicas = p.needed(b)
 	if p.confirmationDue() || p.confirmsNow() && b.batch.Len() > 0 {
 		b.commit.Replicas = fence.AllReplicas
 	}
@@ -241,8 +246,13 @@ func (p *TileProcessor) settle(r fence.Receipt, confirmed bool) error {
 	for i, s := range b.submissions {
 		s.answer <- answer{outcome: b.outcomes[i]}
 	}
-	p.cfg.Hooks.Committed(CommitInfo{Tile: p.tile, Position: r.Position, Tick: b.commit.Tick, Events: len(b.batch.Events),
-		Bytes: len(b.commit.Payload), Took: time.Since(b.formed), Refresh: b.commit.Refresh()})
+	info := CommitInfo{Tile: p.tile, Position: r.Position, Tick: b.commit.Tick, Events: len(b.batch.Events),
+		Bytes: len(b.commit.Payload), Took: time.Since(b.formed), Refresh: b.commit.Refresh(),
+		Durability: p.cfg.Durability, Committing: b.committing, Journaling: b.journaling}
+	if !b.unconfirmed.IsZero() {
+		info.Confirming = time.Since(b.unconfirmed)
+	}
+	p.cfg.Hooks.Committed(info)
 	return nil
 }
 
@@ -311,7 +321,9 @@ func (p *TileProcessor) present(ctx context.Context) error {
 	b.attempts++
 	// A commit under way is not abandoned when the processor is told to stop: its fate would be unknown.
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)
-	r, err := p.cfg.Commit(attempt, b.commit)
+	began := time.Now()
+	r, err := p.commit(attempt, b.commit)
+	b.took(time.Since(began), p.through)
 	if attempt.Err() != nil {
 		b.timeouts++
 	} else {
@@ -319,21 +331,67 @@ func (p *TileProcessor) present(ctx context.Context) error {
 	}
 	cancel()
 	if err == nil {
-		return p.settle(r, b.commit.Replicas != 0)
+		return p.settle(r, b.commit.Replicas == fence.AllReplicas)
 	}
 	var unconfirmed *fence.UnconfirmedError
-	if errors.As(err, &unconfirmed) && !b.commit.Install {
-		// The wish for confirmation was only to shorten what is kept; the living owner can re-append it.
+	if errors.As(err, &unconfirmed) && !b.commit.Install && p.enough(b, unconfirmed.Receipt.Replicas) {
+		// The wish for more confirmation was only to shorten what is kept; the living owner can re-append it.
 		return p.settle(unconfirmed.Receipt, false)
 	}
 	if b.timeouts > 0 && !b.commit.Install {
 		// Perhaps it was the wait for replicas that took too long, and would again: the tile would stand still for
 		// a wish that an owner can do without. A later tick asks for confirmation again.
-		b.commit.Replicas = 0
+		b.commit.Replicas = p.needed(b)
 	}
 	p.cfg.Hooks.Refused(RefusalInfo{Tile: p.tile, Err: err})
 	p.mu.Lock()
 	p.status.Pending = true
 	p.mu.Unlock()
+	if at, ok := b.landed(err); ok {
+		p.beat(ctx, at)
+	}
 	return p.reconcile(ctx, err)
+}
+
+// took notes how long an attempt to commit took.
+func (b *pendingBatch) took(d time.Duration, w *writeThrough) {
+	if w != nil {
+		b.journaling += w.took
+		d -= w.took
+	}
+	if b.unconfirmed.IsZero() {
+		b.committing += d
+	}
+}
+
+// landed is where the stream ends when an attempt has brought the batch to the master, but not to where it must be
+// before it counts.
+func (b *pendingBatch) landed(err error) (fence.Position, bool) {
+	if u, ok := errors.AsType[*fence.UnconfirmedError](err); ok {
+		if b.unconfirmed.IsZero() {
+			b.unconfirmed = time.Now()
+		}
+		return u.Receipt.Position, true
+	}
+	if j, ok := errors.AsType[*journalError](err); ok {
+		return j.receipt.Position, true
+	}
+	return fence.Position{}, false
+}
+
+// beat keeps the owner hash moving while a batch that is on the master waits for replicas or for the journal: the
+// tile is frozen, but its owner is not dead, and followers would take it for that. The ticks that pass meanwhile
+// are counted, and not played.
+func (p *TileProcessor) beat(ctx context.Context, at fence.Position) {
+	b := p.pending
+	tick := b.commit.Tick + fence.Tick(time.Since(b.formed)/p.cfg.TickInterval)
+	if tick < p.tick+fence.Tick(p.cfg.RefreshEvery) {
+		return
+	}
+	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)
+	defer cancel()
+	_, err := p.seams.Store.Commit(attempt, fence.Commit{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Prev: at, Tick: tick})
+	if err == nil { // what is wrong otherwise, the batch will hear when it is presented again
+		p.tick = tick
+	}
 }

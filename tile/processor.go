@@ -54,6 +54,9 @@ type TileProcessor struct {
 	saving     bool                // loop only: one is
 	beside     sync.WaitGroup      // goroutines that ask somebody something beside the loop
 
+	commit  fence.CommitFn // Config.Commit, and the journal behind it if the tile writes through
+	through *writeThrough  // nil unless it does
+
 	mu     sync.Mutex // guards what follows
 	status Status
 	queue  []submission
@@ -78,6 +81,7 @@ type TileProcessor struct {
 	confirm     bool       // the next commit must be confirmed by every replica
 	confirmed   bool       // the last one was
 	forgetting  bool       // batches were forgotten since all were confirmed
+	rejoining   bool       // the state is being replaced by a history that was read
 
 	// A follower's.
 	watch   watch
@@ -118,7 +122,12 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		superseded: make(chan struct{}), done: make(chan struct{}), takeOver: make(chan Suspicion, 1), inspect: make(chan inspection),
 		drains:    make(chan drainRequest),
 		snapshots: make(chan snapshotResult, 1)}
-	p.status = Status{Tile: id, State: Idle, Contact: contact, Since: time.Now()}
+	p.commit = c.Commit
+	if c.Durability == WriteThrough {
+		p.through = &writeThrough{store: c.Commit, journal: c.Journal, timeout: c.JournalTimeout}
+		p.commit = p.through.commit
+	}
+	p.status = Status{Tile: id, State: Idle, Contact: contact, Since: time.Now(), Durability: c.Durability}
 	p.actions.keep = fence.Tick(c.RememberTicks)
 	p.kept.limit, p.kept.limitBytes = c.KeepBatches, c.KeepBytes
 	return p, nil

@@ -51,11 +51,13 @@ func drainedOr(ctx context.Context, err error) error {
 var errRecovered = errors.New("the tile has an owner that is alive")
 
 // lookAgain brings the state up to date once more, so that little is left to be read when the epoch is minted. A
-// follower that cannot read the tile does not take it from an owner that can.
+// follower that cannot read the tile, or write to its journal, does not take it from an owner that can.
 func (p *TileProcessor) lookAgain(ctx context.Context, s suspicion) error {
 	err := p.patiently(ctx, func() error {
-		_, err := p.pass(ctx)
-		return err
+		if _, err := p.pass(ctx); err != nil {
+			return err
+		}
+		return p.journalAnswers(ctx)
 	})
 	if err != nil {
 		p.report(err)

@@ -39,6 +39,8 @@ func (p *TileProcessor) rejoin(ctx context.Context, refused *fence.RefusedError)
 
 // rejoinLater takes the tile back from a later owner, without a pending batch, and returns to a state.
 func (p *TileProcessor) rejoinLater(ctx context.Context, back State, later fence.Owner) error {
+	p.rejoining = true
+	defer func() { p.rejoining = false }()
 	for attempt := 0; ; attempt++ {
 		err := p.rejoinOnce(ctx)
 		if err == nil {
@@ -63,14 +65,26 @@ func (p *TileProcessor) rejoinOnce(ctx context.Context) error {
 		return err
 	}
 	p.lastSeen = max(p.lastSeen, p.tick)
-	if err := p.recover(ctx, p.askCheckpoint(ctx)); err != nil {
+	durable := p.askCheckpoint(ctx)
+	if err := p.askJournal(ctx, durable); err != nil {
+		return err
+	}
+	if err := p.recover(ctx, durable); err != nil {
 		return err
 	}
 	if p.position.Epoch >= p.grant.Epoch {
 		p.saw(p.position.Epoch)
 		return errStartOver
 	}
-	at, err := p.presentInstall(ctx)
+	if p.position.IsZero() {
+		return p.bootWithoutHistory(ctx, durable, p.moveTo) // it was lost since the refusal
+	}
+	if p.writesThrough() {
+		if later, err := p.laterCheckpoint(ctx, durable, p.moveTo); err != nil || later {
+			return err
+		}
+	}
+	at, err := p.presentInstall(ctx, true)
 	if err != nil {
 		return err
 	}

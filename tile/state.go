@@ -88,19 +88,21 @@ func (p *TileProcessor) transition(to State) {
 
 // Status is a processor at one instant.
 type Status struct {
-	Tile     fence.TileID
-	State    State
-	Since    time.Time // when it entered State
-	Epoch    fence.Epoch
-	Contact  string
-	Position fence.Position // last committed batch
-	Tick     fence.Tick     // last tick played
-	Queued   int            // intents waiting
-	Heat     float64        // events and outcomes of actions a tick, exponentially weighted over about 20 ticks; also of a follower
-	Owner    fence.Owner    // of a follower: the owner hash as last seen; kept when that expires
-	Pending  bool           // a batch's fate is unknown; the tile is frozen until it is known
-	Kept     int            // batches kept for re-appending
-	Missed   int64          // tick times missed since the start
+	Tile    fence.TileID
+	State   State
+	Since   time.Time // when it entered State
+	Epoch   fence.Epoch
+	Contact string
+	// Durability is the tile's class, from the first.
+	Durability Durability
+	Position   fence.Position // last committed batch
+	Tick       fence.Tick     // last tick played
+	Queued     int            // intents waiting
+	Heat       float64        // events and outcomes of actions a tick, exponentially weighted over about 20 ticks; also of a follower
+	Owner      fence.Owner    // of a follower: the owner hash as last seen; kept when that expires
+	Pending    bool           // a batch's fate is unknown; the tile is frozen until it is known
+	Kept       int            // batches kept for re-appending
+	Missed     int64          // tick times missed since the start
 	// Forgotten counts the batches dropped from memory (Config.KeepBatches) before every replica was known to
 	// have them. A failover that loses one of them ends in a rebase.
 	Forgotten int64

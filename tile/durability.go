@@ -1,0 +1,126 @@
+package tile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Durability is what a tile's owner waits for before a tick counts: before it is folded into the state, and
+// Submit is answered. It is chosen per tile (Config.Durability, HostConfig.Configure); all owners of a tile
+// must choose the same.
+//
+// The recovery point of each, which is what can be lost of what was acknowledged:
+//
+//	                  owner dies   master dies   both at once                       all of coordination, and the owner
+//	Checkpointed      nothing      nothing       since the last confirmation        since the last checkpoint
+//	Replicated        nothing      nothing       nothing, if a replica with it is   since the last checkpoint
+//	                                             promoted: always with AllReplicas
+//	WriteThrough      nothing      nothing       nothing                            nothing
+//
+// An owner that lives has everything in memory and loses nothing in any class, whatever coordination loses.
+//
+// To change a tile's class, drain its owner (last tick, snapshot, release), let a Checkpointer store that
+// snapshot, and run the tile in its new class: an owner of another class does not look into the journal.
+type Durability int
+
+// The classes.
+const (
+	// Checkpointed acknowledges a tick when the master has taken it. Every Config.ConfirmEvery ticks all replicas
+	// confirm what came before. It is the default, and the zero value.
+	Checkpointed Durability = 0
+
+	// Replicated acknowledges a tick that has an event or a recorded outcome when Config.Replicas replicas have
+	// it. While they do not, the tile is frozen: the same batch is presented until they confirm. A replica that is
+	// down therefore stops the tile with AllReplicas; with fewer, what a replica without the batch loses when it
+	// is the one promoted is put back by a living owner only. Ticks that only refresh the owner hash wait for
+	// nobody.
+	Replicated Durability = 1
+
+	// WriteThrough acknowledges a tick when the master has taken it and Config.Journal has it. While the journal
+	// does not answer, the tile is frozen, and no other tile is. Needs Config.Journal and Config.Checkpoint, and a
+	// Checkpointer, which truncates the journal behind its checkpoints.
+	WriteThrough Durability = 2
+)
+
+var durabilityNames = [...]string{"checkpointed", "replicated", "write-through"}
+
+// String returns the class in lower-case words.
+func (d Durability) String() string {
+	if d >= 0 && int(d) < len(durabilityNames) {
+		return durabilityNames[d]
+	}
+	return fmt.Sprintf("durability(%d)", int(d))
+}
+
+// Journal keeps the batches of WriteThrough tiles where they survive the coordination store, beside the
+// checkpoints that Config.Checkpoint reads. What was acknowledged is always the latest checkpoint and the
+// entries after it. The back ends of package checkpoint are Journals. Implementations are safe for concurrent use.
+//
+// The seal fences it: a successor seals the journal under its epoch before it reads what is in it, so what an
+// owner that was superseded appends later is refused, and acknowledged by nobody, even if a paused master has
+// taken it.
+//
+// Errors: a *fence.StoreError with ErrNotApplied or ErrUnknownOutcome, after which the same call may be made
+// again; those named below.
+type Journal interface {
+	// Seal takes a tile's journal over for an epoch: from now on an Append under a lower epoch is refused. The
+	// same epoch again succeeds. Lower than sealed: errors.Is(err, fence.ErrStale), and if it is a
+	// *fence.RefusedError, Current.Epoch is the sealed one.
+	Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error
+
+	// Append stores an entry whose epoch must be the sealed one; errors.Is(err, fence.ErrStale), as for Seal, if a
+	// higher one is. The same position again succeeds. It replaces an entry of a lower epoch at the same sequence;
+	// another entry of the same epoch there is errors.Is(err, fence.ErrForked).
+	Append(ctx context.Context, tile fence.TileID, e fence.Entry) error
+
+	// Tail returns the entries after a sequence, in order, verified.
+	Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error)
+
+	// Put stores a snapshot in place of the latest checkpoint, if neither its epoch nor its sequence is lower than
+	// that one's and one of them is higher, or it is the same; any other is refused, with an error that is none of
+	// the above.
+	Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error
+}
+
+// writesThrough reports whether this tile's batches go to the journal.
+func (p *TileProcessor) writesThrough() bool { return p.cfg.Durability == WriteThrough }
+
+// needed is how many replicas must have a batch before it is acknowledged.
+func (p *TileProcessor) needed(b *pendingBatch) int {
+	if p.cfg.Durability == Replicated && b.batch.Len() > 0 {
+		return p.cfg.Replicas
+	}
+	return 0
+}
+
+// enough reports whether a batch that have replicas have is acknowledged.
+func (p *TileProcessor) enough(b *pendingBatch, have int) bool {
+	n := p.needed(b)
+	return n != fence.AllReplicas && have >= n
+}
+
+// journalWait is how long the journal may keep an owner from refreshing its owner hash.
+func (c *Config) journalWait() time.Duration {
+	if c.Durability == WriteThrough {
+		return c.JournalTimeout
+	}
+	return 0
+}
+
+// checkDurability validates the class and what it needs.
+func (c *Config) checkDurability() error {
+	switch {
+	case c.Durability < Checkpointed || c.Durability > WriteThrough:
+		return &fence.ArgumentError{Field: "Durability", Value: c.Durability, Want: "Checkpointed, Replicated or WriteThrough"}
+	case c.Replicas < fence.AllReplicas:
+		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
+	case c.Durability == WriteThrough && c.Journal == nil:
+		return &fence.ArgumentError{Field: "Journal", Value: "nil", Want: "a journal: WriteThrough appends every batch to it"}
+	case c.Durability == WriteThrough && c.Checkpoint == nil:
+		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil", Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
+	}
+	return nil
+}

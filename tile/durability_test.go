@@ -1,0 +1,736 @@
+package tile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// onShard runs a test in a bubble, with a shard and a shelf of its own.
+func onShard(t *testing.T, f func(*testing.T, *shard, *shelf)) {
+	synctest.Test(t, func(t *testing.T) {
+		f(t, newShard(newWorld(t), rand.New(rand.NewPCG(1, 2))), newShelf())
+	})
+}
+
+// words says n words, each acknowledged.
+func (r *restorer) words(t *testing.T, prefix string, n int) (all []string) {
+	t.Helper()
+	for i := range n {
+		word := fmt.Sprintf("%s%d", prefix, i)
+		require.Equal(t, stream.Applied, r.say(t, word, word))
+		all = append(all, word)
+	}
+	return all
+}
+
+// save puts the tile's snapshot on the shelf, as a Checkpointer does.
+func (s *shard) save(t *testing.T, sh *shelf) fence.Snapshot {
+	t.Helper()
+	snap, found, err := s.w.log.Snapshot(t.Context(), testTile)
+	require.NoError(t, err)
+	require.True(t, found)
+	sh.checkpoint(snap)
+	return snap
+}
+
+// durableEnd is where the shelf's checkpoint and journal end.
+func (s *shelf) durableEnd() fence.Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.snap.Position
+	for e, ok := s.entries[at.Seq+1]; ok && e.Prev == at; e, ok = s.entries[at.Seq+1] {
+		at = e.Position
+	}
+	return at
+}
+
+var classes = []tile.Durability{tile.Checkpointed, tile.Replicated, tile.WriteThrough}
+
+// What is lost in each class by each loss, against what the class promises. The last five words were acknowledged
+// after the last checkpoint; in the first row the replicas have had nothing since.
+func TestWhatIsLostIsWhatWasPromised(t *testing.T) {
+	const before, after = 12, 5
+	for name, loss := range map[string]struct {
+		do    func(s *shard, owner *restorer)
+		keeps map[tile.Durability]bool // of what was acknowledged since the checkpoint
+	}{
+		"owner": {
+			func(_ *shard, owner *restorer) { owner.kill() },
+			map[tile.Durability]bool{tile.Checkpointed: true, tile.Replicated: true, tile.WriteThrough: true},
+		},
+		"master": {
+			func(s *shard, _ *restorer) { s.fail(0) },
+			map[tile.Durability]bool{tile.Checkpointed: true, tile.Replicated: true, tile.WriteThrough: true},
+		},
+		"owner and master": {
+			func(s *shard, owner *restorer) { owner.kill(); s.fail(0) },
+			map[tile.Durability]bool{tile.Replicated: true, tile.WriteThrough: true},
+		},
+		"coordination": {
+			func(s *shard, _ *restorer) { s.lose() },
+			map[tile.Durability]bool{tile.Checkpointed: true, tile.Replicated: true, tile.WriteThrough: true},
+		},
+		"coordination and owner": {
+			func(s *shard, owner *restorer) { owner.kill(); s.lose() },
+			map[tile.Durability]bool{tile.WriteThrough: true},
+		},
+	} {
+		for _, class := range classes {
+			t.Run(name+"/"+class.String(), func(t *testing.T) {
+				onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+					s.acks = 0
+					cfg := tile.Config{Durability: class, SnapshotEvery: 4, ConfirmEvery: 3}
+					a := s.spawn("a:1", sh, cfg)
+					kept := a.words(t, "early", before)
+					time.Sleep(5 * time.Second) // snapshot, and confirmation
+					saved := s.save(t, sh)
+					cfg.SnapshotEvery, cfg.ConfirmEvery = never, never
+					require.NoError(t, a.drain())
+					b := s.spawn("b:1", sh, cfg)
+					late := b.words(t, "late", after)
+					require.Equal(t, class, b.Status().Durability)
+					died := time.Now()
+
+					loss.do(s, b)
+					if name == "master" || name == "coordination" {
+						b.words(t, "alive", 1) // its owner lives, and puts back what was lost
+						late = append(late, "alive0")
+						require.NoError(t, b.drain())
+					} else {
+						<-b.done
+					}
+					c := s.spawn("c:1", sh, tile.Config{Durability: class, TakeOver: true})
+					c.words(t, "again", 1)
+					if loss.keeps[class] {
+						kept = append(kept, late...)
+					}
+					require.NoError(t, c.drain())
+					assert.Equal(t, append(kept, "again0"), s.w.history())
+
+					reports := append(b.reports(), c.reports()...)
+					switch {
+					case name == "coordination":
+						require.Len(t, reports, 1)
+						assert.True(t, reports[0].FromMemory && reports[0].Exact)
+						assert.Zero(t, reports[0].LostTicks)
+					case name == "coordination and owner" && class == tile.WriteThrough:
+						require.Len(t, reports, 1)
+						assert.True(t, reports[0].Exact)
+						assert.Zero(t, reports[0].LostTicks)
+					case name == "coordination and owner":
+						require.Len(t, reports, 1)
+						assert.Equal(t, saved.Position, reports[0].From)
+						assert.GreaterOrEqual(t, reports[0].LostTicks, fence.Tick(after))
+						assert.GreaterOrEqual(t, reports[0].LostFor, died.Sub(time.UnixMilli(saved.Taken)))
+						assert.False(t, reports[0].Exact)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestBatchIsInTheJournalBeforeItIsAcknowledged(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough, SnapshotEvery: 10})
+		a.eventually(t, tile.Serving, time.Second)
+		assert.Equal(t, sh.durableEnd(), a.Status().Position, "before it serves")
+		a.reach.set(func(_ context.Context, op string, applied bool) error {
+			if op == "append" && applied {
+				time.Sleep(30 * time.Millisecond)
+			}
+			return nil
+		})
+		for i := range 25 {
+			a.words(t, fmt.Sprint(i, "."), 1)
+			require.Equal(t, a.Status().Position, sh.durableEnd())
+			if i%7 == 0 {
+				s.save(t, sh)
+			}
+		}
+		for _, c := range a.committed() {
+			if !c.Refresh {
+				assert.Equal(t, 30*time.Millisecond, c.Journaling)
+				assert.Equal(t, tile.WriteThrough, c.Durability)
+			}
+		}
+		appends := a.reach.calls("append")
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, appends, a.reach.calls("append"), "a tick that only refreshes costs the journal nothing")
+		require.NoError(t, a.drain())
+	})
+}
+
+var errJournal = errors.New("journal is down")
+
+// Each call of a take-over's and of a tick's fails three times, before or after it is applied.
+func TestJournalThatFailsDelaysAndLosesNothing(t *testing.T) {
+	for _, op := range []string{"seal", "get", "tail", "put", "append"} {
+		for _, applied := range []bool{false, true} {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+				all := a.words(t, "a", 3)
+				a.kill()
+				<-a.done
+				s.lose()
+				b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+				left := 3
+				var mu sync.Mutex
+				b.reach.set(func(_ context.Context, o string, after bool) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if o == op && after == applied && left > 0 {
+						left--
+						return errJournal
+					}
+					return nil
+				})
+				all = append(all, b.words(t, "b", 3)...)
+				assert.Zero(t, left, "%s was not asked as often", op)
+				require.NoError(t, b.drain())
+				assert.Equal(t, all, s.w.history(), "%s %v", op, applied)
+			})
+		}
+	}
+}
+
+// A journal that hangs freezes its tile. Nobody is answered, the owner hash goes on moving, so that followers do
+// not take the owner for dead, and a drain ends in time.
+func TestJournalThatHangsFreezesTheTile(t *testing.T) {
+	hang := func(ctx context.Context, op string, applied bool) error {
+		if op == "append" && !applied {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		a.words(t, "a", 2)
+		f := s.spawn("f:1", sh, tile.Config{Durability: tile.WriteThrough, Follow: true})
+		f.eventually(t, tile.Following, time.Second)
+		time.Sleep(5 * time.Second)
+		a.reach.set(hang)
+		said := make(chan stream.Outcome, 1)
+		go func() {
+			o, err := a.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: "x", Body: []byte("x")})
+			assert.NoError(t, err)
+			said <- o
+		}()
+		for range 60 {
+			time.Sleep(time.Second)
+			require.Empty(t, said)
+			require.Equal(t, tile.Serving, a.Status().State)
+			require.Equal(t, tile.Following, f.Status().State, "the owner is not silent")
+		}
+		o, err := s.w.store.Owner(t.Context(), testTile)
+		require.NoError(t, err)
+		assert.True(t, o.Present())
+		a.reach.set(nil)
+		assert.Equal(t, stream.Applied, <-said)
+		a.words(t, "b", 2)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, tile.Following, f.Status().State)
+
+		a.reach.set(hang)
+		lost := make(chan error, 1)
+		go func() {
+			_, err := a.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: "y", Body: []byte("y")})
+			lost <- err
+		}()
+		time.Sleep(time.Second)
+		began := time.Now()
+		require.NoError(t, a.drain())
+		assert.Less(t, time.Since(began), 7*time.Second)
+		assert.ErrorIs(t, <-lost, tile.ErrUnresolved)
+	})
+}
+
+// A follower that cannot write to the journal does not take a tile, which it could only freeze.
+func TestFollowerWithoutAJournalLeavesTheTileAlone(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 2)
+		f := s.spawn("f:1", sh, tile.Config{Durability: tile.WriteThrough, Follow: true})
+		f.eventually(t, tile.Following, time.Second)
+		f.reach.set(func(context.Context, string, bool) error { return errJournal })
+		time.Sleep(3 * time.Second)
+		f.TakeOver(tile.Ordered)
+		time.Sleep(time.Minute)
+		g, err := s.w.authority.Lookup(t.Context(), testTile)
+		require.NoError(t, err)
+		assert.Equal(t, "a:1", g.Contact, "it has not even asked for it")
+		all = append(all, a.words(t, "b", 2)...)
+		f.reach.set(nil)
+		a.kill()
+		f.eventually(t, tile.Serving, time.Minute)
+		all = append(all, f.words(t, "c", 1)...)
+		require.NoError(t, f.drain())
+		assert.Equal(t, all, s.w.history())
+	})
+}
+
+// zombieAndSuccessor gives an owner whose master is old and does not know it, and is refused by nobody but the
+// journal, and a successor on the new master. at is where in its boot, by the name of a call to the journal, the
+// successor is when the owner commits once more.
+func zombieAndSuccessor(t *testing.T, at string, applied bool) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 3)
+		s.fail(s.later())
+		s.asksZombie(a, true)
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		asked, late := false, false
+		b.reach.set(func(_ context.Context, op string, after bool) error {
+			if op == at && after == applied && !asked {
+				asked = true
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				_, err := a.Submit(ctx, tile.Intent{Tile: testTile, ActionID: "late", Body: []byte("late")})
+				late = err == nil
+			}
+			return nil
+		})
+		all2 := b.words(t, "b", 2)
+		require.True(t, asked)
+		if late {
+			all = append(all, "late")
+		}
+		b.reach.set(nil)
+		b.kill()
+		<-b.done
+		s.lose()
+		c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		c.words(t, "c", 1)
+		require.NoError(t, c.drain())
+		assert.Equal(t, append(append(all, all2...), "c0"), s.w.history(), "acknowledged: %v", late)
+		a.stop()
+		<-a.done
+		if !late {
+			assert.ErrorIs(t, a.err, tile.ErrSuperseded)
+		}
+	})
+}
+
+func TestZombieOwnerAcknowledgesNothingThatItsSuccessorMisses(t *testing.T) {
+	for _, at := range []string{"seal", "get", "tail", "put", "append"} {
+		for _, applied := range []bool{false, true} {
+			t.Run(fmt.Sprint(at, applied), func(t *testing.T) { zombieAndSuccessor(t, at, applied) })
+		}
+	}
+}
+
+// The successor seals between the commit that the zombie takes and the append.
+func TestSealBetweenCommitAndAppend(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 3)
+		s.fail(s.later())
+		s.asksZombie(a, true)
+		sealed := make(chan struct{})
+		a.reach.set(func(_ context.Context, op string, applied bool) error {
+			if op == "append" && !applied {
+				<-sealed
+			}
+			return nil
+		})
+		answered := make(chan error, 1)
+		go func() {
+			_, err := a.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: "late", Body: []byte("late")})
+			answered <- err
+		}()
+		time.Sleep(time.Second)
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		all = append(all, b.words(t, "b", 1)...)
+		close(sealed)
+		var unresolved *tile.UnresolvedError
+		require.ErrorAs(t, <-answered, &unresolved)
+		assert.Equal(t, "b:1", unresolved.Contact)
+		<-a.done
+		require.ErrorIs(t, a.err, tile.ErrSuperseded)
+		assert.Equal(t, "b:1", a.Status().Successor.Contact)
+		require.NoError(t, b.drain())
+		assert.Equal(t, all, s.w.history())
+	})
+}
+
+// A claimant installs itself on a stream that has lost what the journal has, and dies before it has restored it.
+// Its stream looks later than the journal, and is not.
+func TestClaimantThatDiedBeforeItRestoredHidesNothing(t *testing.T) {
+	for lost := range 3 {
+		onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+			a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+			all := a.words(t, "a", 4)
+			a.kill()
+			<-a.done
+			s.w.loseTail(lost)
+			b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+			seals := 0
+			b.reach.set(func(_ context.Context, op string, applied bool) error {
+				if op == "seal" || op == "put" {
+					if seals++; seals == 2 { // it has installed itself by then
+						b.kill()
+						return errJournal
+					}
+				}
+				return nil
+			})
+			<-b.done
+			c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+			all = append(all, c.words(t, "c", 2)...)
+			require.NoError(t, c.drain())
+			assert.Equal(t, all, s.w.history(), "lost %d", lost)
+		})
+	}
+}
+
+// A Checkpointer that was paused puts, at last, a snapshot of a history that is void: one that an owner wrote to an
+// old master when it tried to repair itself there. It has a higher sequence than the tile.
+func TestLateCheckpointOfAVoidHistoryHidesNothing(t *testing.T) {
+	for _, at := range []string{"seal", "tail", "put", "append"} {
+		t.Run(at, func(t *testing.T) {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+				all := a.words(t, "a", 3)
+				s.fail(s.later())
+				s.asksZombie(a, true)
+				s.mu.Lock() // what it met there
+				foreign := s.zombie.Last()
+				foreign.Chain++
+				s.zombie.Owner.Position = foreign
+				s.zombie.Entries[len(s.zombie.Entries)-1].Position = foreign
+				s.mu.Unlock()
+				time.Sleep(3 * time.Second)
+				require.Equal(t, tile.Healing, a.Status().State)
+				s.mu.Lock()
+				void := *s.zombie.Snapshot
+				s.mu.Unlock()
+				require.Greater(t, void.Seq, foreign.Seq)
+				a.kill()
+				<-a.done
+				b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+				done := false
+				b.reach.set(func(_ context.Context, op string, applied bool) error {
+					if op == at && !applied && !done {
+						done = true
+						sh.checkpoint(void)
+					}
+					return nil
+				})
+				all = append(all, b.words(t, "b", 3)...)
+				require.True(t, done)
+				b.kill()
+				<-b.done
+				s.lose()
+				c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+				all = append(all, c.words(t, "c", 1)...)
+				require.NoError(t, c.drain())
+				assert.Equal(t, all, s.w.history())
+			})
+		})
+	}
+}
+
+// Entries that a later owner has replaced are left in the journal, and are no gap.
+func TestLeftoversInTheJournalAreNoGap(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		a.words(t, "a", 12)
+		a.kill()
+		<-a.done
+		s.w.loseTail(10)
+		plain := s.spawn("p:1", newShelf(), tile.Config{TakeOver: true}) // of another class: it does not see them
+		plain.words(t, "p", 1)
+		require.NoError(t, plain.drain())
+		all := s.w.history()
+		s.save(t, sh)
+		require.NotEmpty(t, sh.entries)
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all = append(all, b.words(t, "b", 2)...)
+		b.kill()
+		<-b.done
+		s.lose()
+		c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		all = append(all, c.words(t, "c", 1)...)
+		require.NoError(t, c.drain())
+		assert.Equal(t, all, s.w.history())
+	})
+}
+
+// A journal that lacks an entry is not passed over: what was acknowledged is gone, and somebody has to know.
+func TestHoleInTheJournalEndsTheBoot(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		a.words(t, "a", 4)
+		hole := a.Status().Position.Seq - 2
+		a.kill()
+		<-a.done
+		delete(sh.entries, hole)
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		<-b.done
+		require.ErrorIs(t, b.err, stream.ErrGap)
+		require.Equal(t, 3, b.reach.calls("tail"), "a checkpoint may have come between")
+	})
+}
+
+// Where an owner of another class has served without what the journal has, its state stands.
+func TestWhatAnotherClassHasServedStands(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		a.words(t, "a", 6)
+		a.kill()
+		<-a.done
+		s.w.loseTail(4)
+		plain := s.spawn("p:1", newShelf(), tile.Config{TakeOver: true})
+		plain.words(t, "p", 2)
+		require.NoError(t, plain.drain())
+		all := s.w.history()
+		c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all = append(all, c.words(t, "c", 1)...)
+		require.NoError(t, c.drain())
+		assert.Equal(t, all, s.w.history())
+		assert.Contains(t, all, "p1")
+	})
+}
+
+// An owner that repairs its history has the repaired one in the durable store before it serves again.
+func TestRepairedHistoryIsDurableBeforeItIsServed(t *testing.T) {
+	for name, spoil := range map[string]func(*shard){
+		"fork": func(s *shard) {
+			s.w.store.Update(testTile, func(m *memfence.State) {
+				e := &m.Entries[len(m.Entries)-1]
+				e.Chain++
+				m.Owner.Position = e.Position
+			})
+		},
+		"everything lost": func(s *shard) { s.lose() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+				all := a.words(t, "a", 3)
+				down := true
+				var mu sync.Mutex
+				a.reach.set(func(_ context.Context, op string, _ bool) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if down && op == "put" {
+						return errJournal
+					}
+					return nil
+				})
+				spoil(s)
+				said := make(chan struct{})
+				go func() {
+					defer close(said)
+					a.say(t, "after", "after")
+				}()
+				time.Sleep(20 * time.Second)
+				require.Equal(t, tile.Healing, a.Status().State)
+				mu.Lock()
+				down = false
+				mu.Unlock()
+				<-said
+				require.Equal(t, a.Status().Position, sh.durableEnd())
+				a.kill()
+				<-a.done
+				s.lose()
+				b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+				b.words(t, "b", 1)
+				require.NoError(t, b.drain())
+				assert.Equal(t, append(all, "after", "b0"), s.w.history())
+			})
+		})
+	}
+}
+
+// An authority that was put back to an older state has forgotten a successor that has served. What the successor
+// acknowledged is in the journal, and counts.
+func TestOwnerDoesNotOverruleWhoSealedAfterIt(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 3)
+		record, err := s.w.authority.Lookup(t.Context(), testTile)
+		require.NoError(t, err)
+		a.pause()
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		all = append(all, b.words(t, "b", 3)...)
+		b.kill()
+		<-b.done
+		s.lose()
+		*s.w.authority = *memfence.NewAuthority() //nolint:govet // nobody uses it at this moment
+		_, err = s.w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: record.Contact, ID: record.ID})
+		require.NoError(t, err)
+		a.resume()
+		all = append(all, a.words(t, "late", 1)...)
+		require.NoError(t, a.drain())
+		assert.Equal(t, all, s.w.history())
+	})
+}
+
+func TestUnconfirmedBatchIsNotAcknowledged(t *testing.T) {
+	for replicas, down := range map[int][2]bool{fence.AllReplicas: {true, false}, 2: {false, true}, 1: {true, true}} {
+		for _, slow := range []bool{false, true} {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				a := s.spawn("a:1", sh, tile.Config{Durability: tile.Replicated, Replicas: replicas, ConfirmEvery: 3})
+				a.words(t, "a", 3)
+				f := s.spawn("f:1", sh, tile.Config{Durability: tile.Replicated, Follow: true})
+				if slow {
+					require.NoError(t, f.drain()) // from a store that does not answer it cannot tell that the owner lives
+				}
+				time.Sleep(5 * time.Second)
+				s.mu.Lock()
+				s.cut, s.slow = down, slow
+				s.mu.Unlock()
+				said := make(chan struct{})
+				go func() {
+					defer close(said)
+					a.say(t, "x", "x")
+				}()
+				time.Sleep(30 * time.Second)
+				select {
+				case <-said:
+					t.Fatal("acknowledged, and on the master only")
+				default:
+				}
+				require.True(t, a.Status().Pending)
+				if !slow {
+					require.Equal(t, tile.Following, f.Status().State, "its owner is not silent")
+				}
+				s.mu.Lock()
+				s.cut, s.slow = [2]bool{}, false
+				s.mu.Unlock()
+				<-said
+				i := slices.IndexFunc(a.committed(), func(c tile.CommitInfo) bool { return c.Confirming > 20*time.Second })
+				assert.True(t, slow || i >= 0)
+				require.NoError(t, f.drain())
+				require.NoError(t, a.drain())
+			})
+		}
+	}
+}
+
+// With fewer replicas than all, one that is down stops nobody; its batches are kept until all have them.
+func TestEnoughReplicasAreEnough(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.Replicated, Replicas: 1, ConfirmEvery: 3})
+		all := a.words(t, "a", 3)
+		s.mu.Lock()
+		s.cut[0] = true
+		s.mu.Unlock()
+		all = append(all, a.words(t, "b", 9)...)
+		assert.GreaterOrEqual(t, a.Status().Kept, 9)
+		s.fail(0) // the one that has missed them: the owner puts them back
+		all = append(all, a.words(t, "c", 1)...)
+		time.Sleep(5 * time.Second)
+		assert.Less(t, a.Status().Kept, 3)
+		require.NoError(t, a.drain())
+		assert.Equal(t, all, s.w.history())
+	})
+}
+
+func TestHandOverInEachClass(t *testing.T) {
+	for _, class := range classes {
+		for _, warm := range []bool{false, true} {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				var b *restorer
+				cfg := tile.Config{Durability: class}
+				cfg.Handover = func(ctx context.Context, h tile.Handover) error {
+					if warm {
+						return b.accept(ctx, h)
+					}
+					b = s.spawn("b:1", sh, tile.Config{Durability: class, TakeOver: true})
+					b.eventually(t, tile.Serving, 4*time.Second)
+					return nil
+				}
+				a := s.spawn("a:1", sh, cfg)
+				all := a.words(t, "a", 3)
+				if warm {
+					b = s.spawn("b:1", sh, tile.Config{Durability: class, Follow: true})
+					b.eventually(t, tile.Following, time.Second)
+					time.Sleep(time.Second)
+				}
+				require.NoError(t, a.Drain(t.Context(), "b:1"))
+				<-a.done
+				require.NoError(t, a.err)
+				all = append(all, b.words(t, "b", 2)...)
+				require.Empty(t, b.reports())
+				require.NoError(t, b.drain())
+				assert.Equal(t, all, s.w.history())
+			})
+		}
+	}
+}
+
+func TestDurabilityArguments(t *testing.T) {
+	w := newWorld(t)
+	seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+	r := &reach{shelf: newShelf()}
+	for name, cfg := range map[string]tile.Config{
+		"class":         {Durability: 3},
+		"negative":      {Durability: -1},
+		"replicas":      {Durability: tile.Replicated, Replicas: -2},
+		"no journal":    {Durability: tile.WriteThrough, Checkpoint: r.read},
+		"no checkpoint": {Durability: tile.WriteThrough, Journal: r},
+		"timeout":       {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read, JournalTimeout: -1},
+		"patience":      {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read, JournalTimeout: 2 * time.Second, SuspectAfter: 2 * time.Second},
+	} {
+		_, err := tile.New(testTile, "a", seams, &ledgerRules{}, &cfg)
+		assert.ErrorIs(t, err, fence.ErrInvalidArgument, name)
+	}
+	assert.Equal(t, "checkpointed replicated write-through durability(7)",
+		fmt.Sprint(tile.Checkpointed, " ", tile.Replicated, " ", tile.WriteThrough, " ", tile.Durability(7)))
+}
+
+func TestHostGivesEachTileItsOwnClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		sh := newShelf()
+		r := &reach{shelf: sh}
+		var mu sync.Mutex
+		var ended []tile.EndInfo
+		h, err := tile.NewHost("a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
+			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{
+				Hooks: tile.HostHooks{Ended: func(e tile.EndInfo) { mu.Lock(); defer mu.Unlock(); ended = append(ended, e) }},
+				Configure: func(id fence.TileID, c *tile.Config) {
+					switch id {
+					case testTile:
+						c.Durability, c.Journal, c.Checkpoint = tile.WriteThrough, r, r.read
+					case testTile + 2:
+						c.Durability = tile.WriteThrough // and nothing that it needs
+					}
+				}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- h.Run(ctx) }()
+		require.NoError(t, h.Own(testTile, testTile+1, testTile+2))
+		require.NoError(t, h.Await(t.Context(), testTile, testTile+1))
+		s, _ := h.TileStatus(testTile)
+		assert.Equal(t, tile.WriteThrough, s.Durability)
+		assert.Equal(t, s.Position, sh.durableEnd())
+		s, _ = h.TileStatus(testTile + 1)
+		assert.Equal(t, tile.Checkpointed, s.Durability)
+		mu.Lock()
+		require.Len(t, ended, 1)
+		assert.ErrorIs(t, ended[0].Err, fence.ErrInvalidArgument)
+		mu.Unlock()
+		stop()
+		require.NoError(t, <-done)
+	})
+}

@@ -1,0 +1,412 @@
+package tile_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// shelf is a durable store of one tile: its checkpoint and its journal. Each process reaches it by a reach of its
+// own, which can fail.
+type shelf struct {
+	mu      sync.Mutex
+	snap    fence.Snapshot
+	found   bool
+	sealed  fence.Epoch
+	entries map[fence.Seq]fence.Entry
+}
+
+func newShelf() *shelf { return &shelf{entries: map[fence.Seq]fence.Entry{}} }
+
+// sealedFor refuses an epoch lower than the sealed one, as the back ends do.
+func (s *shelf) sealedFor(e fence.Epoch) error {
+	if e < s.sealed {
+		return &fence.RefusedError{Reason: fence.ErrStale, Tile: testTile, Epoch: e, Current: fence.Owner{Epoch: s.sealed}}
+	}
+	return nil
+}
+
+var errOlder = errors.New("older than what is stored")
+
+func (s *shelf) put(snap fence.Snapshot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, at := snap.Position, s.snap.Position
+	switch {
+	case s.found && p == at && snap.Sum == s.snap.Sum:
+		return nil
+	case s.found && (p.Epoch < at.Epoch || p.Seq < at.Seq || p.Epoch == at.Epoch && p.Seq == at.Seq):
+		return errOlder
+	}
+	s.snap, s.found = snap, true
+	return nil
+}
+
+// checkpoint does what a Checkpointer does with a snapshot that it has read, now or long ago.
+func (s *shelf) checkpoint(snap fence.Snapshot) {
+	err := s.put(snap)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || s.snap.Epoch >= snap.Epoch && s.snap.Seq >= snap.Seq {
+		maps.DeleteFunc(s.entries, func(q fence.Seq, _ fence.Entry) bool { return q <= s.snap.Seq })
+	}
+}
+
+// reach is a process's way to the shelf: a tile.Journal, and what reads the checkpoint.
+type reach struct {
+	*shelf
+	mu   sync.Mutex
+	fail func(ctx context.Context, op string, applied bool) error // before and after each call; nil: nothing fails
+	ops  []string
+}
+
+func (r *reach) set(fail func(ctx context.Context, op string, applied bool) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = fail
+}
+
+func (r *reach) calls(op string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.ops {
+		if o == op {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *reach) call(ctx context.Context, op string, f func() error) error {
+	r.mu.Lock()
+	fail := r.fail
+	r.ops = append(r.ops, op)
+	r.mu.Unlock()
+	if fail == nil {
+		fail = func(context.Context, string, bool) error { return nil }
+	}
+	if err := fail(ctx, op, false); err != nil {
+		return &fence.StoreError{Op: op, Tile: testTile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	if err := fail(ctx, op, true); err != nil {
+		return &fence.StoreError{Op: op, Tile: testTile, Outcome: fence.ErrUnknownOutcome, Err: err}
+	}
+	return nil
+}
+
+func (r *reach) Seal(ctx context.Context, _ fence.TileID, e fence.Epoch) error {
+	return r.call(ctx, "seal", func() error {
+		r.shelf.mu.Lock()
+		defer r.shelf.mu.Unlock()
+		err := r.sealedFor(e)
+		if err == nil {
+			r.sealed = e
+		}
+		return err
+	})
+}
+
+func (r *reach) Append(ctx context.Context, id fence.TileID, e fence.Entry) error {
+	return r.call(ctx, "append", func() error {
+		if err := e.Verify(id); err != nil {
+			return err
+		}
+		r.shelf.mu.Lock()
+		defer r.shelf.mu.Unlock()
+		if err := r.sealedFor(e.Epoch); err != nil {
+			return err
+		}
+		old := r.entries[e.Seq]
+		switch {
+		case e.Epoch != r.sealed:
+			return errors.New("not sealed")
+		case old.Epoch == e.Epoch && old.Position != e.Position:
+			return fence.ErrForked
+		}
+		e.Payload = slices.Clone(e.Payload)
+		r.entries[e.Seq] = e
+		return nil
+	})
+}
+
+func (r *reach) Tail(ctx context.Context, _ fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {
+	err = r.call(ctx, "tail", func() error {
+		r.shelf.mu.Lock()
+		defer r.shelf.mu.Unlock()
+		for _, q := range slices.Sorted(maps.Keys(r.entries)) {
+			if q > after {
+				tail = append(tail, r.entries[q])
+			}
+		}
+		return nil
+	})
+	return tail, err
+}
+
+func (r *reach) Put(ctx context.Context, _ fence.TileID, s fence.Snapshot) error {
+	return r.call(ctx, "put", func() error { return r.put(s) })
+}
+
+func (r *reach) read(ctx context.Context, _ fence.TileID) (snap fence.Snapshot, found bool, err error) {
+	err = r.call(ctx, "get", func() error {
+		r.shelf.mu.Lock()
+		defer r.shelf.mu.Unlock()
+		snap, found = r.snap, r.found
+		return nil
+	})
+	return snap, found, err
+}
+
+func (r *reach) head(ctx context.Context, id fence.TileID) (fence.Position, bool, error) {
+	s, found, err := r.read(ctx, id)
+	return s.Position, found, err
+}
+
+// shard is a master, which is the world's store, and two replicas that follow it with a lag, or not at all.
+type shard struct {
+	w   *world
+	mu  sync.Mutex
+	rng *rand.Rand
+
+	replicas [2]memfence.State
+	cut      [2]bool // nothing reaches the replica
+	acks     int     // of 10 replications that nobody waits for, how many happen
+	slow     bool    // replicas that are waited for take longer than anybody waits
+	confirms int     // commits that every replica has confirmed
+	zombie   *memfence.State
+}
+
+func newShard(w *world, rng *rand.Rand) *shard { return &shard{w: w, rng: rng, acks: 5} }
+
+// replicate brings the master's state to a replica. s.mu is held.
+func (s *shard) replicate(i int) bool {
+	if s.cut[i] {
+		return false
+	}
+	s.replicas[i] = s.state()
+	return true
+}
+
+// state is a copy of the master's state.
+func (s *shard) state() (c memfence.State) {
+	s.w.store.Update(testTile, func(m *memfence.State) {
+		c = *m
+		c.Entries = slices.Clone(m.Entries)
+	})
+	return c
+}
+
+// confirm answers a write as the master does that waits for replicas.
+func (s *shard) confirm(r fence.Receipt, want int, err error) (fence.Receipt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		return r, err
+	}
+	for i := range s.replicas {
+		if (want != 0 || s.rng.IntN(10) < s.acks) && s.replicate(i) && want != 0 {
+			r.Replicas++
+		}
+	}
+	if r.Replicas == len(s.replicas) {
+		s.confirms++
+	}
+	if need := want; need == fence.AllReplicas && r.Replicas < len(s.replicas) || r.Replicas < need {
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: want}
+	}
+	return r, nil
+}
+
+// fail makes a replica the master, with what it has. The old master goes on as a zombie, for those who are told to
+// ask it.
+func (s *shard) fail(promoted int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.state()
+	s.zombie = &old
+	s.w.store.Update(testTile, func(m *memfence.State) {
+		*m = s.replicas[promoted]
+		m.Entries = slices.Clone(m.Entries)
+	})
+	s.cut = [2]bool{}
+	s.replicate(0)
+	s.replicate(1)
+}
+
+// lose loses everything that coordination has.
+func (s *shard) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.zombie = nil
+	s.w.store.Update(testTile, func(m *memfence.State) { *m = memfence.State{} })
+	s.cut = [2]bool{}
+	s.replicate(0)
+	s.replicate(1)
+}
+
+// later is the replica that has more.
+func (s *shard) later() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replicas[1].Last().Seq > s.replicas[0].Last().Seq {
+		return 1
+	}
+	return 0
+}
+
+// shardStore is a process's way to the shard. A process that asks the zombie is refused nothing that the zombie
+// does not know of, and confirmed nothing.
+type shardStore struct {
+	lineStore
+	*shard
+	asksZombie *bool // guarded by the shard's mu
+}
+
+func (s shardStore) old() *memfence.State {
+	s.mu().Lock()
+	defer s.mu().Unlock()
+	if *s.asksZombie {
+		return s.zombie
+	}
+	return nil
+}
+
+func (s shardStore) mu() *sync.Mutex { return &s.shard.mu }
+
+func (s shardStore) Commit(ctx context.Context, c fence.Commit) (r fence.Receipt, err error) {
+	err = s.call("commit", false, func() (err error) {
+		if z := s.old(); z != nil {
+			s.mu().Lock()
+			defer s.mu().Unlock()
+			if r, err = z.Commit(&c, 0); err != nil {
+				return s.refused(z, c.Epoch, err)
+			}
+			if c.Replicas != 0 {
+				return &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: c.Replicas}
+			}
+			return nil
+		}
+		want := c.Replicas
+		c.Replicas = 0
+		r, err = s.shard.w.store.Commit(ctx, c)
+		s.mu().Lock()
+		slow := s.slow && want != 0 && err == nil
+		s.mu().Unlock()
+		if slow {
+			<-ctx.Done()
+			return &fence.StoreError{Op: "commit", Tile: testTile, Outcome: fence.ErrUnknownOutcome, Err: ctx.Err()}
+		}
+		r, err = s.confirm(r, want, err)
+		return err
+	})
+	return r, err
+}
+
+func (s shardStore) Rebase(ctx context.Context, b fence.Rebase) (r fence.Receipt, err error) {
+	err = s.call("rebase", false, func() (err error) {
+		if z := s.old(); z != nil {
+			s.mu().Lock()
+			defer s.mu().Unlock()
+			if r, err = z.Rebase(&b, 0); err != nil {
+				return s.refused(z, b.Epoch, err)
+			}
+			return &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: b.Replicas}
+		}
+		want := b.Replicas
+		b.Replicas = 0
+		r, err = s.shard.w.store.Rebase(ctx, b)
+		r, err = s.confirm(r, want, err)
+		return err
+	})
+	return r, err
+}
+
+func (s shardStore) refused(z *memfence.State, e fence.Epoch, reason error) error {
+	current := z.Owner
+	current.Tile, current.Position = testTile, z.Last()
+	return &fence.RefusedError{Reason: reason, Tile: testTile, Epoch: e, Current: current}
+}
+
+// restorer is a process of a world with a shard and a shelf.
+type restorer struct {
+	*process
+	reach  *reach
+	zombie *bool
+
+	mu       sync.Mutex
+	restored []tile.RestoredInfo
+	commits  []tile.CommitInfo
+	refusals int
+}
+
+func (r *restorer) reports() []tile.RestoredInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.restored)
+}
+
+func (r *restorer) committed() []tile.CommitInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.commits)
+}
+
+// asksZombie makes a process ask the old master, or the new one again.
+func (s *shard) asksZombie(r *restorer, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*r.zombie = on
+}
+
+// spawn starts a process on the shard. What cfg does not say of journal and checkpoint is filled in.
+func (s *shard) spawn(contact string, sh *shelf, cfg tile.Config) *restorer {
+	r := &restorer{reach: &reach{shelf: sh}, zombie: new(bool),
+		process: &process{contact: contact, line: &line{w: s.w}, runner: &runner{rules: &ledgerRules{}, done: make(chan struct{})}}}
+	cfg.Journal, cfg.Checkpoint, cfg.CheckpointHead = r.reach, r.reach.read, r.reach.head
+	cfg.Hooks = tile.Hooks{
+		Restored:  func(i tile.RestoredInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.restored = append(r.restored, i) },
+		Committed: func(i tile.CommitInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.commits = append(r.commits, i) },
+		Refused:   func(tile.RefusalInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.refusals++ },
+		Healed: func(i tile.HealInfo) {
+			r.process.mu.Lock()
+			defer r.process.mu.Unlock()
+			r.healed = append(r.healed, i)
+		},
+		TookOver: func(i tile.TakeoverInfo) {
+			r.process.mu.Lock()
+			defer r.process.mu.Unlock()
+			r.took = append(r.took, i)
+		},
+	}
+	w := s.w
+	seams := tile.Seams{Authority: lineAuthority{w.authority, r.line}, Log: lineLog{w.log, r.line},
+		Store: shardStore{lineStore: lineStore{r.line}, shard: s, asksZombie: r.zombie}}
+	var err error
+	r.TileProcessor, err = tile.New(testTile, contact, seams, r.rules, &cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	go func() {
+		defer close(r.done)
+		r.err = r.Run(ctx)
+	}()
+	w.t.Cleanup(func() {
+		r.resume()
+		r.reach.set(nil)
+		r.stop()
+		<-r.done
+	})
+	return r
+}
