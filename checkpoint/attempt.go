@@ -16,11 +16,21 @@ func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	stage, err := c.checkpoint(ctx, t)
+	if err == nil {
+		c.truncate(ctx, t)
+	}
+	c.settle(t, stage, err)
+	return err
+}
+
+// settle ends an attempt, or a look that has shown that none is needed: it tells the hooks, gives the busy
+// token back and schedules the next one.
+func (c *Checkpointer) settle(t *tileState, stage Stage, err error) {
 	now := time.Now()
-	delay := c.cadence(t)
+	next, delay := c.waiting, c.cadence(t)
 	switch {
 	case upToDate(err):
-		t.current, t.failures = now, 0
+		t.failures = 0
 	case mustNotWrite(err):
 		t.failures = 0
 		info := SkippedInfo{Tile: t.id, Err: err, Lag: now.Sub(t.current)}
@@ -28,16 +38,25 @@ func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
 		c.cfg.Hooks.Skipped(info)
 	default:
 		t.failures++
-		delay = c.backoff(t.failures)
+		next, delay = c.failing, c.backoff(t.failures)
 		info := FailedInfo{Tile: t.id, Stage: stage, Err: err, Failures: t.failures, Retry: delay, Lag: now.Sub(t.current)}
 		c.cfg.Logger.Warn("checkpoint failed", "tile", t.id.String(), "stage", stage.String(), "err", err,
 			"failures", info.Failures, "retry", delay, "lag", info.Lag)
 		c.cfg.Hooks.Failed(info)
 	}
-	failing := t.failures > 0
+	if t.failures == 0 && t.truncating > 0 {
+		// A journal that hangs must not take the slots of tiles that have none.
+		next, delay = c.failing, c.backoff(t.truncating)
+	}
+	c.mu.Lock()
+	c.counts.ended(err)
+	t.behind = !upToDate(err)
+	if !t.behind {
+		t.current = now
+	}
+	c.mu.Unlock()
 	<-t.busy
-	c.schedule(t, failing, delay)
-	return err
+	c.schedule(t, next, delay)
 }
 
 // upToDate reports whether an attempt with this result left nothing to be done.
@@ -97,19 +116,61 @@ func (c *Checkpointer) write(ctx context.Context, t *tileState, s fence.Snapshot
 	}
 	t.durable = durable
 	now := time.Now()
+	c.mu.Lock()
+	c.counts.durable(len(s.Blob))
+	c.mu.Unlock()
 	c.cfg.Hooks.Durable(DurableInfo{Tile: t.id, Position: durable, Bytes: len(s.Blob), Took: now.Sub(begin), Lag: now.Sub(t.current)})
 	return nil
 }
 
 // mark moves the watermark to what is durable, or renews its lease when that is due.
 func (c *Checkpointer) mark(ctx context.Context, t *tileState) error {
-	if t.marked == t.durable.Seq && time.Since(t.renewed) < c.cfg.Renew {
+	if !c.owesMark(t) {
 		return nil
 	}
 	begin := time.Now()
-	if err := stream.MarkOne(ctx, c.log, stream.MarkWrite{Tile: t.id, Consumer: stream.Checkpointed, Seq: t.durable.Seq}); err != nil {
+	return t.wasMarked(begin, stream.MarkOne(ctx, c.log, t.markWrite()))
+}
+
+func (c *Checkpointer) owesMark(t *tileState) bool {
+	return t.marked != t.durable.Seq || time.Since(t.renewed) >= c.cfg.Renew
+}
+
+func (t *tileState) markWrite() stream.MarkWrite {
+	return stream.MarkWrite{Tile: t.id, Consumer: stream.Checkpointed, Seq: t.durable.Seq}
+}
+
+// wasMarked notes the answer to a mark. Being told to resync is no failure: the mark is in force, and what was
+// trimmed is in a snapshot, which is all that a Checkpointer reads.
+func (t *tileState) wasMarked(at time.Time, err error) error {
+	if err != nil && !errors.Is(err, stream.ErrResync) {
 		return err
 	}
-	t.marked, t.renewed = t.durable.Seq, begin
+	t.marked, t.renewed = t.durable.Seq, at
 	return nil
+}
+
+// owesTruncate reports whether the journal may still hold entries that the checkpoint covers.
+func (c *Checkpointer) owesTruncate(t *tileState) bool {
+	return c.cfg.Journal != nil && t.truncated != t.durable.Seq
+}
+
+// truncate removes from the journal what the store's own word covers, and nothing after it. A failure is
+// told, and made good by a later attempt; the checkpoint stands.
+func (c *Checkpointer) truncate(ctx context.Context, t *tileState) {
+	if !c.owesTruncate(t) {
+		return
+	}
+	upTo := t.durable.Seq
+	err := c.cfg.Journal.Truncate(ctx, t.id, upTo)
+	t.truncating++
+	if err == nil {
+		t.truncated, t.truncating = upTo, 0
+	} else {
+		c.cfg.Logger.Warn("journal not truncated", "tile", t.id.String(), "up to", uint64(upTo), "err", err, "failures", t.truncating)
+	}
+	c.mu.Lock()
+	c.counts.truncated(err)
+	c.mu.Unlock()
+	c.cfg.Hooks.Truncated(TruncatedInfo{Tile: t.id, UpTo: upTo, Err: err, Failures: t.truncating})
 }

@@ -2,8 +2,10 @@ package checkpoint
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -17,10 +19,14 @@ type Checkpointer struct {
 	store Store
 	cfg   Config
 
+	inspector stream.Inspector // the log, if it is one; see survey
+
 	mu      sync.Mutex // guards the rest, and the scheduling of each tile
 	tiles   map[fence.TileID]*tileState
-	healthy *lane // tiles whose last attempt did not fail
-	failing *lane // the others
+	waiting *lane // tiles whose last attempt did not fail, until it is time to look at them
+	changed *lane // those of which a look has shown that an attempt is due
+	failing *lane // tiles whose last attempt failed
+	counts  counts
 	running bool
 }
 
@@ -32,10 +38,16 @@ type tileState struct {
 	busy     chan struct{}
 	floor    fence.Epoch    // highest epoch a snapshot was seen under
 	durable  fence.Position // in the store, as far as this process knows; zero: it does not know
-	current  time.Time      // when the store was last known to hold the latest snapshot
 	marked   fence.Seq      // last watermark written
 	renewed  time.Time      // when
 	failures int            // attempts failed in a row
+
+	truncated  fence.Seq // up to where the journal was truncated
+	truncating int       // failures in a row to truncate it
+
+	// Written by the holder of the token under Checkpointer.mu; so the holder may read them without it.
+	current time.Time // when the store was last known to hold the latest snapshot
+	behind  bool      // the last attempt did not make it so
 
 	// Guarded by Checkpointer.mu.
 	removed bool
@@ -59,7 +71,8 @@ func New(log stream.Log, store Store, tiles []fence.TileID, cfg *Config) (*Check
 		return nil, err
 	}
 	c := &Checkpointer{log: log, store: store, cfg: full, tiles: map[fence.TileID]*tileState{},
-		healthy: newLane(), failing: newLane()}
+		waiting: newLane(), changed: newLane(), failing: newLane()}
+	c.inspector, _ = log.(stream.Inspector)
 	for _, t := range tiles {
 		if err := c.Add(t); err != nil {
 			return nil, err
@@ -81,7 +94,7 @@ func (c *Checkpointer) Add(tile fence.TileID) error {
 	}
 	t := &tileState{id: tile, busy: make(chan struct{}, 1), current: time.Now()}
 	c.tiles[tile] = t
-	c.healthy.put(t, time.Now().Add(c.spread(t)))
+	c.waiting.put(t, time.Now().Add(c.spread(t)))
 	return nil
 }
 
@@ -142,8 +155,11 @@ func (c *Checkpointer) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var lanes sync.WaitGroup
-	for _, l := range []*lane{c.healthy, c.failing} {
-		lanes.Go(func() { c.serve(ctx, work, l) })
+	lanes.Go(func() { c.serve(ctx, c.waiting, looks, func(tiles []*tileState) { c.look(work, tiles) }) })
+	for _, l := range []*lane{c.changed, c.failing} {
+		lanes.Go(func() {
+			c.serve(ctx, l, attempts(c.cfg.Concurrency), func(tiles []*tileState) { c.visit(work, tiles[0]) })
+		})
 	}
 	<-ctx.Done()
 	begin := time.Now()
@@ -153,39 +169,67 @@ func (c *Checkpointer) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain makes one last attempt at every tile until ctx, which ends with Config.Drain, is done. The lanes
-// stay apart, so that tiles whose writes hang do not use up the time of the others.
+// drain makes one last attempt at every tile until ctx, which ends with Config.Drain, is done. Failing tiles
+// stay apart, so that those whose writes hang do not use up the time of the others.
 func (c *Checkpointer) drain(ctx context.Context, begin time.Time) {
 	c.mu.Lock()
 	total := len(c.tiles)
-	queues := [...][]*tileState{slices.Clone(c.healthy.queue), slices.Clone(c.failing.queue)}
+	tiles, failing := slices.Concat(c.waiting.queue, c.changed.queue), slices.Clone(c.failing.queue)
 	c.mu.Unlock()
 
 	var lanes sync.WaitGroup
-	var mu sync.Mutex
-	behind := 0
-	for _, tiles := range queues {
-		next := make(chan *tileState)
-		lanes.Go(func() {
-			defer close(next)
-			for _, t := range tiles {
-				next <- t
-			}
-		})
-		for range min(c.cfg.Concurrency, len(tiles)) {
-			lanes.Go(func() {
-				for t := range next {
-					if !c.last(ctx, t) {
-						mu.Lock()
-						behind++
-						mu.Unlock()
-					}
-				}
-			})
+	var behind atomic.Int64
+	last := func(t *tileState) {
+		if !c.last(ctx, t) {
+			behind.Add(1)
 		}
 	}
+	lanes.Go(func() { c.each(slices.Values(failing), last) })
+	lanes.Go(func() { c.each(c.remaining(ctx, tiles, &behind), last) })
 	lanes.Wait()
-	info := DrainedInfo{Tiles: total, Behind: behind, Took: time.Since(begin)}
+	info := DrainedInfo{Tiles: total, Behind: int(behind.Load()), Took: time.Since(begin)}
 	c.cfg.Logger.Info("checkpointer drained", "tiles", info.Tiles, "behind", info.Behind, "took", info.Took)
 	c.cfg.Hooks.Drained(info)
+}
+
+// remaining goes through the tiles that need a last attempt. Those that a survey cannot read, or that there is
+// no time to ask about, it adds to behind.
+func (c *Checkpointer) remaining(ctx context.Context, tiles []*tileState, behind *atomic.Int64) iter.Seq[*tileState] {
+	return func(yield func(*tileState) bool) {
+		for some := range slices.Chunk(tiles, looks.tiles) {
+			if ctx.Err() != nil {
+				behind.Add(int64(len(some)))
+				continue
+			}
+			held, busy := take(some)
+			changed, failed := c.survey(ctx, held)
+			behind.Add(int64(failed))
+			for _, t := range changed {
+				<-t.busy
+			}
+			for _, t := range slices.Concat(changed, busy) {
+				if !yield(t) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// each calls f for every tile, Config.Concurrency at a time.
+func (c *Checkpointer) each(tiles iter.Seq[*tileState], f func(*tileState)) {
+	next := make(chan *tileState)
+	var workers sync.WaitGroup
+	for range c.cfg.Concurrency {
+		workers.Go(func() {
+			for t := range next {
+				f(t)
+			}
+		})
+	}
+	for t := range tiles {
+		next <- t
+	}
+	close(next)
+	workers.Wait()
 }

@@ -34,9 +34,16 @@ type Config struct {
 	// DefaultRenew.
 	Renew time.Duration
 
+	// Journal is where write-through tiles keep the batches that no checkpoint covers. When a tile's snapshot
+	// is durable, its journal is truncated up to it. That this fails is told to the Truncated hook and made
+	// good later; it is no failed checkpoint. Default nil: there is none.
+	Journal Journal
+
 	// Concurrency is how many tiles are worked on at once. Tiles whose last attempt failed have as many
 	// slots of their own, so that a store which fails or hangs for some tiles does not delay the others.
-	// Each slot may hold one snapshot in memory. Default DefaultConcurrency.
+	// Each slot may hold one snapshot in memory, and so may each call of CheckpointNow: at the default,
+	// 16 snapshots of at most fence.MaxSnapshot bytes. Looking for what has changed needs no slot. Default
+	// DefaultConcurrency.
 	Concurrency int
 
 	// Timeout bounds one attempt at one tile: reading, writing and marking. Default DefaultTimeout.
@@ -64,10 +71,11 @@ type Config struct {
 // Lag, in each info, is how long ago the store was last known to hold the tile's latest snapshot: since
 // the tile was added, if it never was. It uses this process's monotonic clock.
 type Hooks struct {
-	Durable func(DurableInfo) // a snapshot is in the durable store
-	Skipped func(SkippedInfo) // a snapshot must not be written
-	Failed  func(FailedInfo)  // an attempt failed and will be repeated
-	Drained func(DrainedInfo) // the last pass of Run has ended
+	Durable   func(DurableInfo)   // a snapshot is in the durable store
+	Skipped   func(SkippedInfo)   // a snapshot must not be written
+	Failed    func(FailedInfo)    // an attempt failed and will be repeated
+	Truncated func(TruncatedInfo) // a journal was truncated, or could not be
+	Drained   func(DrainedInfo)   // the last pass of Run has ended
 }
 
 // DurableInfo is a snapshot that is in the durable store.
@@ -96,6 +104,14 @@ type FailedInfo struct {
 	Failures int           // in a row, this one included
 	Retry    time.Duration // until the next attempt
 	Lag      time.Duration
+}
+
+// TruncatedInfo is a journal that was truncated, or could not be.
+type TruncatedInfo struct {
+	Tile     fence.TileID
+	UpTo     fence.Seq // the entries at or below it are covered by the checkpoint
+	Err      error     // nil: they are removed; otherwise a later attempt will
+	Failures int       // in a row
 }
 
 // DrainedInfo is the end of Run.
@@ -178,6 +194,9 @@ func (h Hooks) filled() Hooks {
 	}
 	if h.Failed == nil {
 		h.Failed = func(FailedInfo) {}
+	}
+	if h.Truncated == nil {
+		h.Truncated = func(TruncatedInfo) {}
 	}
 	if h.Drained == nil {
 		h.Drained = func(DrainedInfo) {}

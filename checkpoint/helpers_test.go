@@ -35,6 +35,8 @@ type world struct {
 	skipped []checkpoint.SkippedInfo
 	failed  []checkpoint.FailedInfo
 	drained []checkpoint.DrainedInfo
+
+	truncated []checkpoint.TruncatedInfo
 }
 
 // owner is where a tile's writer is.
@@ -46,7 +48,8 @@ type owner struct {
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, fence: memfence.New(), owners: map[fence.TileID]*owner{}}
 	w.store = &flakyStore{Store: memory.New()}
-	w.log = &watchedLog{Log: memstream.New(w.fence), w: w}
+	log := memstream.New(w.fence)
+	w.log = &watchedLog{Log: log, Inspector: log, w: w}
 	return w
 }
 
@@ -57,6 +60,8 @@ func (w *world) hooks() checkpoint.Hooks {
 		Skipped: func(i checkpoint.SkippedInfo) { record(w, &w.skipped, i) },
 		Failed:  func(i checkpoint.FailedInfo) { record(w, &w.failed, i) },
 		Drained: func(i checkpoint.DrainedInfo) { record(w, &w.drained, i) },
+
+		Truncated: func(i checkpoint.TruncatedInfo) { record(w, &w.truncated, i) },
 	}
 }
 
@@ -101,6 +106,18 @@ func (w *world) run(c *checkpoint.Checkpointer) (stop func()) {
 // play commits n batches to a tile and saves a snapshot at the last one.
 func (w *world) play(tile fence.TileID, n int) fence.Snapshot {
 	w.t.Helper()
+	o := w.commit(tile, n)
+	require.NoError(w.t, w.fence.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: tile, Position: o.at,
+		Tick: fence.Tick(o.at.Seq), Blob: fmt.Appendf(nil, "tile %s at %s", tile, o.at)}))
+	s, found, err := w.log.Log.Snapshot(context.Background(), tile)
+	require.NoError(w.t, err)
+	require.True(w.t, found)
+	return s
+}
+
+// commit commits n batches to a tile.
+func (w *world) commit(tile fence.TileID, n int) *owner {
+	w.t.Helper()
 	o := w.owners[tile]
 	if o == nil {
 		o = &owner{epoch: 1}
@@ -112,12 +129,7 @@ func (w *world) play(tile fence.TileID, n int) fence.Snapshot {
 		require.NoError(w.t, err)
 		o.at = r.Position
 	}
-	require.NoError(w.t, w.fence.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: tile, Position: o.at,
-		Tick: fence.Tick(o.at.Seq), Blob: fmt.Appendf(nil, "tile %s at %s", tile, o.at)}))
-	s, found, err := w.log.Log.Snapshot(context.Background(), tile)
-	require.NoError(w.t, err)
-	require.True(w.t, found)
-	return s
+	return o
 }
 
 // promote gives a tile's next batches to an owner with a higher epoch.
@@ -177,12 +189,49 @@ func stall(stalled func(fence.TileID) bool) func(context.Context, fence.TileID, 
 // watchedLog counts, and sees that no watermark is ahead of what is durable.
 type watchedLog struct {
 	stream.Log
+	stream.Inspector
 	w *world
 
 	mu        sync.Mutex
 	snapshots int
+	reads     int
+	lasts     int
+	stats     int
+	marks     int
 	snapshot  func(s *fence.Snapshot) error // may change what is read, or fail
 	mark      error
+	read      error
+}
+
+func (l *watchedLog) count(n *int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*n++
+	return l.read
+}
+
+// Read implements stream.Log.
+func (l *watchedLog) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	if err := l.count(&l.reads); err != nil {
+		return nil, err
+	}
+	return l.Log.Read(ctx, cursors)
+}
+
+// Last implements stream.Log.
+func (l *watchedLog) Last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
+	if err := l.count(&l.lasts); err != nil {
+		return fence.Position{}, err
+	}
+	return l.Log.Last(ctx, tile)
+}
+
+// Stat implements stream.Inspector.
+func (l *watchedLog) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, error) {
+	if err := l.count(&l.stats); err != nil {
+		return nil, err
+	}
+	return l.Inspector.Stat(ctx, tiles)
 }
 
 // Snapshot implements stream.Log.
@@ -208,6 +257,7 @@ func (l *watchedLog) Mark(ctx context.Context, writes []stream.MarkWrite) []erro
 		}
 	}
 	l.mu.Lock()
+	l.marks++
 	err := l.mark
 	l.mu.Unlock()
 	if err != nil {

@@ -36,41 +36,54 @@ func (t *tileState) unqueue() {
 	}
 }
 
-// serve works on a lane's tiles as they become due, until ctx is done; then it waits for those under
-// way. Attempts are made under work.
-func (c *Checkpointer) serve(ctx, work context.Context, l *lane) {
-	var attempts sync.WaitGroup
-	defer attempts.Wait()
-	slots := make(chan struct{}, c.cfg.Concurrency)
+// pace is how a lane is worked off.
+type pace struct {
+	slots  int           // how many are at work at once
+	tiles  int           // at most, that one of them takes
+	gather time.Duration // how long before its time a tile may be taken along with one that is due
+}
+
+// looks is the pace of looking at waiting tiles: many at once, because a look is one round trip a node however
+// many tiles it is about.
+var looks = pace{slots: 4, tiles: 256, gather: 50 * time.Millisecond}
+
+// attempts is the pace of attempts at single tiles, each of which may hold a snapshot.
+func attempts(concurrency int) pace { return pace{slots: concurrency, tiles: 1} }
+
+// serve calls work with a lane's tiles as they become due, until ctx is done; then it waits for those under
+// way.
+func (c *Checkpointer) serve(ctx context.Context, l *lane, p pace, work func([]*tileState)) {
+	var working sync.WaitGroup
+	defer working.Wait()
+	slots := make(chan struct{}, p.slots)
 	for {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		t := c.next(ctx, l)
-		if t == nil {
+		tiles := c.next(ctx, l, p)
+		if len(tiles) == 0 {
 			return
 		}
-		attempts.Go(func() {
-			c.visit(work, t)
+		working.Go(func() {
+			work(tiles)
 			<-slots
 		})
 	}
 }
 
-// next takes the lane's next tile that is due, waiting for it; nil when ctx is done.
-func (c *Checkpointer) next(ctx context.Context, l *lane) *tileState {
+// next takes the lane's next tiles that are due, waiting for the first; none when ctx is done.
+func (c *Checkpointer) next(ctx context.Context, l *lane, p pace) []*tileState {
 	for ctx.Err() == nil {
 		var due <-chan time.Time
 		c.mu.Lock()
 		if len(l.queue) > 0 {
-			t := l.queue[0]
-			wait := time.Until(t.due)
+			wait := time.Until(l.queue[0].due)
 			if wait <= 0 {
-				t.unqueue()
+				tiles := l.takeUntil(time.Now().Add(p.gather), p.tiles)
 				c.mu.Unlock()
-				return t
+				return tiles
 			}
 			due = time.After(wait)
 		}
@@ -84,14 +97,51 @@ func (c *Checkpointer) next(ctx context.Context, l *lane) *tileState {
 	return nil
 }
 
+// takeUntil takes the tiles out of the lane that are due by then, limit at most.
+func (l *lane) takeUntil(then time.Time, limit int) []*tileState {
+	var tiles []*tileState
+	for len(tiles) < limit && len(l.queue) > 0 && !l.queue[0].due.After(then) {
+		t := l.queue[0]
+		t.unqueue()
+		tiles = append(tiles, t)
+	}
+	return tiles
+}
+
+// take takes the busy tokens of tiles, and says for which somebody else has them.
+func take(tiles []*tileState) (held, busy []*tileState) {
+	for _, t := range tiles {
+		select {
+		case t.busy <- struct{}{}:
+			held = append(held, t)
+		default:
+			busy = append(busy, t)
+		}
+	}
+	return held, busy
+}
+
+// look looks at tiles taken out of the waiting lane, and queues those for an attempt that need one.
+func (c *Checkpointer) look(ctx context.Context, tiles []*tileState) {
+	held, busy := take(tiles)
+	for _, t := range busy {
+		// CheckpointNow is at it, and may change the lane when it is done.
+		c.schedule(t, c.waiting, c.cadence(t))
+	}
+	changed, _ := c.survey(ctx, held)
+	for _, t := range changed {
+		<-t.busy
+		c.schedule(t, c.changed, 0)
+	}
+}
+
 // visit makes one attempt at a tile taken out of its lane.
 func (c *Checkpointer) visit(ctx context.Context, t *tileState) {
 	select {
 	case t.busy <- struct{}{}:
 		_ = c.attempt(ctx, t) // reported to the hooks, and scheduled again
 	default:
-		// CheckpointNow is at it, and may change the lane when it is done.
-		c.schedule(t, false, c.cadence(t))
+		c.schedule(t, c.waiting, c.cadence(t)) // as in look
 	}
 }
 
@@ -108,18 +158,14 @@ func (c *Checkpointer) last(ctx context.Context, t *tileState) bool {
 	}
 }
 
-// schedule puts a tile into the lane it belongs to, due after delay, wherever it was.
-func (c *Checkpointer) schedule(t *tileState, failing bool, delay time.Duration) {
+// schedule puts a tile into a lane, due after delay, wherever it was.
+func (c *Checkpointer) schedule(t *tileState, l *lane, delay time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.removed {
 		return
 	}
 	t.unqueue()
-	l := c.healthy
-	if failing {
-		l = c.failing
-	}
 	l.put(t, time.Now().Add(delay))
 }
 
