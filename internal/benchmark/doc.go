@@ -1,3 +1,11 @@
 // Package benchmark holds the benchmarks that span packages, and the command that turns all benchmarks
 // of the module into docs/benchmarks.md.
+//
+// Variables of the environment change some of them:
+//
+//	TILEFENCE_BENCH_TILES       tiles of BenchmarkHost; 10,000
+//	TILEFENCE_BENCH_FAULT       length of a fault of BenchmarkIsolation, and with it of the windows of
+//	                            BenchmarkFullTile and BenchmarkColdPath; 30s
+//	TILEFENCE_BENCH_PASS_BYTES  the bridge's Config.PassBytes in BenchmarkIsolation
+//	TILEFENCE_BENCH_PIN         off: do not part the processors between the commit path and the rest
 package benchmark

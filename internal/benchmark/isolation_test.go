@@ -215,24 +215,21 @@ func (is *isolation) faults() []fault {
 	}
 }
 
-// underWay is how long after a fault its effect may be still to come: what was sent before it arrives.
-const underWay = 500 * time.Millisecond
-
 // suffer measures a fault.
 func (is *isolation) suffer(tb testing.TB, f *fault) (o outcome, err error) {
 	tb.Helper()
 	o.before = is.last
 	is.owner.window(tb)
 	f.hit(tb)
-	time.Sleep(underWay)
+	time.Sleep(is.fault / 2) // what was sent before it arrives, and is counted
 	done := f.idle.counts()[f.count]
-	time.Sleep(is.fault - underWay)
+	time.Sleep(is.fault / 2)
 	done = f.idle.counts()[f.count] - done
 	o.during = is.owner.window(tb)
 	o.behind = is.behind(tb, f.consumer)
 	f.heal(tb)
 	if ticks := float64(o.during.Commit.N / len(is.tiles)); done > 0 || o.behind < ticks/2 {
-		return o, fmt.Errorf("%s: %w: %d %s meanwhile, %s is %.1f entries behind after %.0f ticks", f.name, errNoEffect, done, f.count, f.consumer, o.behind, ticks)
+		return o, fmt.Errorf("%s: %w: %d %s in its second half, %s is %.1f entries behind after %.0f ticks", f.name, errNoEffect, done, f.count, f.consumer, o.behind, ticks)
 	}
 	if o.took, err = is.catchUp(tb, f.consumer); err != nil {
 		return o, fmt.Errorf("%s: %w", f.name, err)
@@ -289,6 +286,9 @@ var storms = []storm{
 	{"reader-storm", relay.DefaultMaxRepairs, relay.DefaultRepairJitter},
 	{"reader-storm-unlimited", 256, 0},
 }
+
+// underWay is how long a storm takes to begin: connections are made.
+const underWay = 500 * time.Millisecond
 
 // weather measures a storm.
 func (is *isolation) weather(tb testing.TB, s *storm) (o outcome, err error) {

@@ -25,9 +25,22 @@ var sections = []section{
 	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
 	{"Minting an epoch", "PostgreSQL with fsync on. The raw statement is the baseline: in the storm one row a transaction (32 connections) " +
 		"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap where it is installed; alone, call by call in turns.", "./fence/pgfence", "."},
-	{"Replay", "A full tile (2,401 ships) and 60 batches: read, verified and folded, as a new owner does.", "./internal/benchmark", "Replay"},
+	{"Replay", "A full tile (2,401 cells) and 60 batches: read, verified and folded, as a new owner does. With the battle's short names of ships, and with longer ones.", "./internal/benchmark", "Replay"},
 	{"A host of 10,000 tiles", "One process on one core, 2 Hz, one tick in twenty with an intent. `late` is how long after its due time a tick began, `cores` the processor time of the process, its driver included.",
 		"./internal/benchmark", "^BenchmarkHost$"},
+	{"Isolation", "What a fault of one plane does to the commits of another. 400 tiles at 2 Hz commit 1 KiB a tick; bridge, checkpointer (to DynamoDB, every second), relay and clients are processes of their own. " +
+		"Owner and coordination nodes have one half of the processors, everything else the other, as if they were different machines. " +
+		"`x-p99` is the p99 of commits during the fault over `calm-p99-ms`, the mean of before and after; the row `nothing-wrong` shows how far windows differ by themselves, and no other ratio is more exact than that. " +
+		"`x-late-p99` is the same ratio of how late ticks begin, for which no store is asked: where it is high too, processors were short. " +
+		"`behind` is how many entries a tile were to be caught up with, `catch-up-s` how long that took, `x-catching-up` the ratio meanwhile. " +
+		"The storms read every tile again and again: 16 at once, each after up to 20 ms, as a relay with its defaults repairs gaps; and 256 at once.",
+		"./internal/benchmark", "^BenchmarkIsolation$"},
+	{"Snapshots of full tiles", "Ten tiles of 2,401 cells save snapshots every second, as three hundred do at the default interval, beside 200 tiles of the same node. " +
+		"`tick-ms` is all that a tick of such a tile can wait for: encoding, which is on the tick's own goroutine, and the functions for snapshot and trim in the node (`-fn-`), which a commit finds running. `save-ms` is beside the tick. " +
+		"`x-others` is the p99 of the other tiles' commits over that without snapshots.",
+		"./internal/benchmark", "FullTile"},
+	{"The cold path", "Full tiles (100 KB, 60 batches) recovered from one node by one process, 16 or 64 at once, and the commits of 200 tiles of that node meanwhile; from the master, and from its replica. `node-cores` is the master's processor time.",
+		"./internal/benchmark", "ColdPath"},
 	{"Take-over", "A tile server killed with SIGKILL, gossip's fast settings, a warm follower in another process: `detect` until gossip holds it for dead, `first-commit` until the successor's first commit is confirmed, `takeover` the successor's own part per tile. A hand-over to a named successor. From the store's refusal to the redirect in the last client's hands, over HTTP.",
 		"./internal/benchmark", "OwnerKilled|Handover|Redirect"},
 	{"The bridge", "Batches from the log to fan-out, against the bare publisher.", "./bridge", "Memory|Redis"},
