@@ -2,6 +2,7 @@ package redisstream_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -86,13 +87,28 @@ func (h hands) poison(tile fence.TileID) stream.Poison {
 
 func (h hands) group(tile fence.TileID, read, pending int) {
 	key := fence.KeysOf(tile).Stream
-	h.do("xgroup", "create", key, "readers", "0")
+	name := "readers-" + strconv.FormatUint(rand.Uint64(), 16)
+	h.do("xgroup", "create", key, name, "0")
 	ctx := context.WithoutCancel(h.t.Context())
-	got, err := h.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "readers", Consumer: "one",
+	got, err := h.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: name, Consumer: "one",
 		Streams: []string{key, ">"}, Count: int64(read), Block: -1}).Result()
 	require.NoError(h.t, err)
 	for _, m := range got[0].Messages[:read-pending] {
-		h.do("xack", key, "readers", m.ID)
+		h.do("xack", key, name, m.ID)
+	}
+}
+
+// ageGroups claims all that is pending for whom it is pending, as of earlier.
+func (h hands) ageGroups(tile fence.TileID, d time.Duration) {
+	ctx, key := context.WithoutCancel(h.t.Context()), fence.KeysOf(tile).Stream
+	groups, err := h.client.XInfoGroups(ctx, key).Result()
+	require.NoError(h.t, err)
+	for _, g := range groups {
+		pending, err := h.client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: g.Name, Start: "-", End: "+", Count: 1000}).Result()
+		require.NoError(h.t, err)
+		for _, p := range pending {
+			h.do("xclaim", key, g.Name, p.Consumer, "0", p.ID, "idle", (p.Idle + d).Milliseconds(), "justid", "force")
+		}
 	}
 }
 
@@ -102,6 +118,6 @@ func TestLog(t *testing.T) {
 		store, log, client := open(t)
 		h := hands{t, client}
 		return streamtest.Harness{Log: log, Store: store, DropOwner: h.dropOwner, AgeMarks: h.ageMarks,
-			DamageSnapshot: h.damageSnapshot, Poison: h.poison, Group: h.group, CorruptOwner: h.corruptOwner}
+			DamageSnapshot: h.damageSnapshot, Poison: h.poison, Group: h.group, AgeGroups: h.ageGroups, CorruptOwner: h.corruptOwner}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -99,6 +100,42 @@ func poisonRead(s *scene) {
 	require.Equal(s, []stream.Poison{want}, letters)
 }
 
+// poisonEntry: a dead letter that can be read after all is the entry it was; any other says why it cannot.
+func poisonEntry(s *scene) {
+	want := s.commit(1, 2)[1]
+	want.Committed = 1700000000000
+	whole := stream.Poison{Tile: s.tile, Seq: want.Seq, Epoch: want.Epoch, Reason: "an older reader did not know it", Fields: map[string]string{
+		"epoch": "1", "chain": want.Chain.String(), "prev": want.Prev.String(), "tick": "2", "events": "1",
+		"at": "1700000000000", "payload": string(want.Payload), "of a later version": "ignored"}}
+	require.NoError(s, s.Log.DeadLetter(s.Context(), whole))
+	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
+	require.NoError(s, err)
+	got, err := stream.EntryOf(&letters[0])
+	require.NoError(s, err)
+	require.Equal(s, want, got)
+	for name, bad := range map[string]string{"epoch": "0", "chain": "00ff", "prev": "1/1", "tick": "3", "events": "-1", "at": "", "payload": "changed"} {
+		letter := whole
+		letter.Fields = maps.Clone(whole.Fields)
+		letter.Fields[name] = bad
+		_, err := stream.EntryOf(&letter)
+		require.ErrorIs(s, err, fence.ErrCorrupt, name)
+		delete(letter.Fields, name)
+		_, err = stream.EntryOf(&letter)
+		require.ErrorIs(s, err, fence.ErrCorrupt, name)
+		require.ErrorContains(s, err, name)
+	}
+	for _, seq := range []fence.Seq{0, 1, 3, fence.MaxNumber + 1} {
+		letter := whole
+		letter.Seq = seq
+		_, err := stream.EntryOf(&letter)
+		require.ErrorIs(s, err, fence.ErrCorrupt, seq)
+	}
+	elsewhere := whole
+	elsewhere.Tile++
+	_, err = stream.EntryOf(&elsewhere)
+	require.ErrorIs(s, err, fence.ErrCorrupt)
+}
+
 func poisonRecover(s *scene) {
 	if s.Poison == nil {
 		return
@@ -146,6 +183,8 @@ func arguments(s *scene) {
 			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease, MaxBytes: 1})
 			return err
 		},
+		"stat":                func() error { _, err := s.Log.(stream.Inspector).Stat(ctx, []fence.TileID{0}); return err },
+		"remove dead letter":  func() error { _, err := s.Log.RemoveDeadLetter(ctx, 0, "1-0"); return err },
 		"dead letter":         func() error { return s.Log.DeadLetter(ctx, stream.Poison{Seq: 1}) },
 		"reading dead letter": func() error { _, err := s.Log.DeadLetters(ctx, 0); return err },
 	} {
@@ -167,6 +206,7 @@ func contextDone(s *scene) {
 		"marks":        func() error { _, err := s.Log.Marks(ctx, []fence.TileID{s.tile}); return err },
 		"trim":         func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease}); return err },
 		"dead letter":  func() error { return s.Log.DeadLetter(ctx, stream.Poison{Tile: s.tile}) },
+		"remove":       func() error { _, err := s.Log.RemoveDeadLetter(ctx, s.tile, "1-0"); return err },
 		"dead letters": func() error { _, err := s.Log.DeadLetters(ctx, s.tile); return err },
 		"recover":      func() error { _, err := stream.Recover(ctx, s.Log, s.tile); return err },
 	} {

@@ -33,9 +33,11 @@ type Harness struct {
 	// Poison appends an entry that cannot be decoded, at the sequence after the last, and lets the owner
 	// hash vouch for it, so that commits can follow it. Nil for a back end that cannot hold such a thing.
 	Poison func(fence.TileID) stream.Poison
-	// Group makes a consumer group read so many entries and acknowledge those before the last few. Nil
+	// Group makes a new consumer group read so many entries and acknowledge those before the last few. Nil
 	// for a back end without consumer groups.
 	Group func(tile fence.TileID, read, pending int)
+	// AgeGroups makes all that is pending look as if it had been delivered so much earlier. Nil like Group.
+	AgeGroups func(fence.TileID, time.Duration)
 	// CorruptOwner makes the owner hash unreadable. Nil for a back end that cannot hold such a thing.
 	CorruptOwner func(fence.TileID)
 }
@@ -59,19 +61,34 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Last/rows", lastRows},
 		{"Mark/climbs", markClimbs},
 		{"Mark/lease", markLease},
+		{"Mark/many", markMany},
+		{"Mark/turns", markTurns},
+		{"Mark/members", markMembers},
+		{"Mark/rewind", markRewind},
+		{"Mark/resync", markResync},
+		{"Mark/trimmed", markTrimmed},
+		{"Mark/full", markFull},
 		{"Trim/no-snapshot", trimNoSnapshot},
 		{"Trim/snapshot", trimSnapshot},
 		{"Trim/each-mark", trimEachMark},
 		{"Trim/ties", trimTies},
 		{"Trim/lease", trimLease},
 		{"Trim/group", trimGroup},
+		{"Trim/group-lease", trimGroupLease},
+		{"Trim/groups", trimGroups},
 		{"Trim/rebase", trimRebase},
+		{"Bound/evicts", boundEvicts},
+		{"Bound/keeps-the-tail", boundKeepsTheTail},
+		{"Bound/evicts-many", boundEvictsMany},
+		{"Bound/uneven", boundUneven},
+		{"Bound/group", boundGroup},
 		{"Stat/rows", statRows},
 		{"Stat/many-tiles", statMany},
 		{"DeadLetters/kept", deadLettersKept},
 		{"DeadLetters/bounded", deadLettersBounded},
 		{"Poison/read", poisonRead},
 		{"Poison/recover", poisonRecover},
+		{"Poison/entry", poisonEntry},
 		{"Recover/rows", recoverRows},
 		{"Recover/long", recoverLong},
 		{"Recover/trimmed", recoverTrimmed},

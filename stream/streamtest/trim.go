@@ -33,11 +33,7 @@ func (s *scene) mark(c stream.Consumer, seq fence.Seq) {
 
 func (s *scene) marks() map[stream.Consumer]stream.Mark {
 	s.Helper()
-	m, err := s.Log.Marks(s.Context(), []fence.TileID{s.tile})
-	require.NoError(s, err)
-	require.Len(s, m, 1)
-	require.NoError(s, m[0].Err)
-	return m[0].Marks
+	return s.tileMarks().Marks
 }
 
 // trim trims and requires the answer, and what is left of the stream.
@@ -197,6 +193,46 @@ func trimGroup(s *scene) {
 	idle.save(idle.commit(1, 4)[3])
 	idle.Group(idle.tile, 4, 0) // nothing pending
 	idle.trim(stream.Trimmed{Floor: 4, Removed: 3})
+}
+
+// trimGroupLease: what a group has had pending for a lease holds nothing any more; what it was given since does.
+func trimGroupLease(s *scene) {
+	if s.Group == nil {
+		return
+	}
+	s.save(s.commit(1, 9)[8])
+	s.Group(s.tile, 4, 2) // 3 and 4 are pending
+	s.AgeGroups(s.tile, lease+time.Second)
+	s.Group(s.tile, 6, 1) // 6, of another group
+	s.mark(relay, 2)
+	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: relay}) // nothing of the group's is gone yet
+	s.mark(relay, 9)
+	s.trim(stream.Trimmed{Floor: 6, Removed: 4, Held: stream.ConsumerGroup, Expired: []stream.Consumer{stream.ConsumerGroup}})
+	s.trim(stream.Trimmed{Floor: 6, Held: stream.ConsumerGroup}) // told once
+	s.AgeGroups(s.tile, lease/2)
+	s.trim(stream.Trimmed{Floor: 6, Held: stream.ConsumerGroup})
+	s.AgeGroups(s.tile, lease)
+	s.trim(stream.Trimmed{Floor: 9, Removed: 3, Expired: []stream.Consumer{stream.ConsumerGroup}})
+}
+
+// trimGroups: the lowest of all groups counts, and a long backlog is seen through.
+func trimGroups(s *scene) {
+	if s.Group == nil {
+		return
+	}
+	s.save(s.commit(1, 400)[399])
+	s.Group(s.tile, 390, 390)
+	s.AgeGroups(s.tile, 2*lease)
+	s.Group(s.tile, 310, 10) // 301 to 310
+	var removed int
+	for range 5 {
+		got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
+		require.NoError(s, err)
+		require.Equal(s, stream.ConsumerGroup, got.Held)
+		require.LessOrEqual(s, got.Floor, fence.Seq(301))
+		removed += got.Removed
+	}
+	require.Equal(s, 300, removed)
 }
 
 // trimRebase: a rebase is a snapshot, so what lies before it goes.

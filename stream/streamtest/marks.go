@@ -1,0 +1,204 @@
+package streamtest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// another is another tile of the same log.
+func (s *scene) another() *scene { return &scene{T: s.T, Harness: s.Harness, tile: newTile()} }
+
+// tileMarks reads the tile's marks with what they come with.
+func (s *scene) tileMarks() stream.TileMarks {
+	s.Helper()
+	m, err := s.Log.Marks(s.Context(), []fence.TileID{s.tile})
+	require.NoError(s, err)
+	require.Len(s, m, 1)
+	require.NoError(s, m[0].Err)
+	require.Equal(s, s.tile, m[0].Tile)
+	return m[0]
+}
+
+// markMany: marks of many consumers and tiles go out together, in any order; what is wrong with one, the others do
+// not feel.
+func markMany(s *scene) {
+	require.Empty(s, s.Log.Mark(s.Context(), nil))
+	const tiles = 40
+	var writes []stream.MarkWrite
+	var all []fence.TileID
+	for i := range tiles {
+		all = append(all, newTile())
+		for j, c := range consumers() {
+			writes = append(writes, stream.MarkWrite{Tile: all[i], Consumer: c, Seq: fence.Seq(100*i + j)})
+		}
+	}
+	require.Nil(s, s.Log.Mark(s.Context(), writes), "nothing was wrong")
+	bad := map[int]stream.MarkWrite{
+		3:           {Tile: 0, Consumer: stream.BridgeAcked, Seq: 1},
+		4:           {Tile: all[1], Consumer: "nobody", Seq: 1},
+		50:          {Tile: all[12], Consumer: stream.BridgeAcked, Seq: fence.MaxNumber + 1},
+		4*tiles - 1: {Tile: all[tiles-1], Consumer: stream.RelayFloor, Seq: 1},
+	}
+	for i := range writes {
+		writes[i].Seq++
+		if w, is := bad[i]; is {
+			writes[i] = w
+		}
+	}
+	errs := s.Log.Mark(s.Context(), writes)
+	require.Len(s, errs, len(writes))
+	for i, err := range errs {
+		if _, is := bad[i]; is {
+			require.ErrorIs(s, err, fence.ErrInvalidArgument, i)
+			continue
+		}
+		require.NoError(s, err, i)
+	}
+	marks, err := s.Log.Marks(s.Context(), all)
+	require.NoError(s, err)
+	require.Len(s, marks, tiles)
+	for i, m := range marks {
+		require.Equal(s, all[i], m.Tile)
+		require.Len(s, m.Marks, 4)
+		for j, c := range consumers() {
+			want := fence.Seq(100*i + j + 1)
+			if _, is := bad[4*i+j]; is {
+				want--
+			}
+			require.Equal(s, want, m.Marks[c].Seq, "tile %d, %s", i, c)
+		}
+	}
+}
+
+// markTurns: writes to one consumer act in the order given, also when more than one call has to be made of them.
+func markTurns(s *scene) {
+	var writes []stream.MarkWrite
+	for i := range 40 {
+		writes = append(writes, stream.MarkWrite{Tile: s.tile, Consumer: relay, Seq: fence.Seq(40 - i)})
+	}
+	require.Nil(s, s.Log.Mark(s.Context(), writes))
+	require.EqualValues(s, 40, s.marks()[relay].Seq)
+	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{
+		{Tile: s.tile, Consumer: relay, Seq: 7, Rewind: true}, {Tile: s.tile, Consumer: relay, Seq: 5}, {Tile: s.tile, Consumer: relay, Seq: 9}}))
+	require.EqualValues(s, 9, s.marks()[relay].Seq)
+}
+
+// markMembers: each relay holds the floor by itself and for its own lease.
+func markMembers(s *scene) {
+	s.save(s.commit(1, 9)[8])
+	slow, quick := stream.RelayMember("slow"), stream.RelayMember("quick")
+	s.mark(slow, 2)
+	s.mark(quick, 7)
+	s.mark(stream.RelayMember("a"), 2) // of two, the name decides who is said to hold it
+	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: stream.RelayMember("a")})
+	s.mark(stream.RelayMember("a"), 9)
+	s.trim(stream.Trimmed{Floor: 2, Held: slow})
+	s.AgeMarks(s.tile, lease+time.Second)
+	s.mark(quick, 7)
+	s.mark(stream.RelayMember("a"), 9)
+	s.trim(stream.Trimmed{Floor: 7, Removed: 5, Held: quick, Expired: []stream.Consumer{slow}})
+	require.NotContains(s, s.marks(), slow)
+}
+
+// markRewind: only a mark that says so goes back, and what it asks for is kept again.
+func markRewind(s *scene) {
+	s.save(s.commit(1, 9)[8])
+	s.mark(relay, 6)
+	s.mark(relay, 4)
+	require.EqualValues(s, 6, s.marks()[relay].Seq)
+	for _, seq := range []fence.Seq{4, 8, 3} {
+		require.NoError(s, stream.MarkOne(s.Context(), s.Log, stream.MarkWrite{Tile: s.tile, Consumer: relay, Seq: seq, Rewind: true}))
+		require.Equal(s, seq, s.marks()[relay].Seq)
+	}
+	s.trim(stream.Trimmed{Floor: 3, Removed: 2, Held: relay})
+	err := stream.MarkOne(s.Context(), s.Log, stream.MarkWrite{Tile: s.tile, Consumer: relay, Seq: 1, Rewind: true})
+	require.ErrorIs(s, err, stream.ErrResync, "there is nothing left to go back to")
+}
+
+// markResync: whoever lost entries is told, as often as it asks for them; whoever did not is not.
+func markResync(s *scene) {
+	s.save(s.commit(1, 20)[9])
+	s.trim(stream.Trimmed{Floor: 10, Removed: 9})
+	for _, c := range consumers() {
+		for range 2 {
+			for _, seq := range []fence.Seq{0, 5, 8} {
+				var resync *stream.ResyncError
+				require.ErrorAs(s, s.markErr(s.Context(), s.tile, c, seq), &resync, "%s at %d", c, seq)
+				require.Equal(s, stream.ResyncError{Tile: s.tile, Consumer: c, Seq: seq, Trimmed: 10}, *resync)
+				require.Contains(s, s.marks(), c, "it is in force, so that the rest is kept meanwhile")
+			}
+		}
+		s.mark(c, 9) // the entry at the floor is still there
+		s.mark(c, 12)
+		require.ErrorIs(s, s.markErr(s.Context(), s.tile, c, 8), stream.ErrResync, "a mark that does not move tells all the same")
+		require.EqualValues(s, 12, s.marks()[c].Seq)
+	}
+	errs := s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: relay, Seq: 13},
+		{Tile: s.tile, Consumer: stream.RelayMember("new"), Seq: 3}, {Tile: s.tile, Consumer: stream.Checkpointed, Seq: 13}})
+	require.Len(s, errs, 3)
+	require.NoError(s, errs[0])
+	require.ErrorIs(s, errs[1], stream.ErrResync)
+	require.NoError(s, errs[2])
+	s.trim(stream.Trimmed{Floor: 3, Held: stream.RelayMember("new")})
+	require.EqualValues(s, 10, s.tileMarks().Trimmed, "what is gone stays gone")
+	require.Equal(s, fence.Seq(10), s.read(0, 1).Entries[0].Seq)
+}
+
+// markTrimmed: how far a stream was ever trimmed is kept with the marks, and told nobody who has lost nothing.
+func markTrimmed(s *scene) {
+	require.Zero(s, s.tileMarks().Trimmed)
+	entries := s.commit(1, 9)
+	s.save(entries[0])
+	s.trim(stream.Trimmed{Floor: 1})
+	require.Zero(s, s.tileMarks().Trimmed, "nothing is gone")
+	s.mark(relay, 0)
+	s.save(entries[5])
+	s.mark(relay, 4)
+	s.trim(stream.Trimmed{Floor: 4, Removed: 3, Held: relay})
+	require.EqualValues(s, 4, s.tileMarks().Trimmed)
+	require.EqualValues(s, 4, s.stat().Trimmed)
+	s.AgeMarks(s.tile, 2*lease)
+	s.trim(stream.Trimmed{Floor: 6, Removed: 2, Expired: []stream.Consumer{relay}})
+	require.Empty(s, s.tileMarks().Marks)
+	require.EqualValues(s, 6, s.tileMarks().Trimmed, "also when nobody marks any more")
+	require.EqualValues(s, 6, s.stat().Trimmed)
+}
+
+// markFull: a tile has only so many consumers.
+func markFull(s *scene) {
+	s.save(s.commit(1, 9)[8])
+	s.mark(stream.BridgeAcked, 3)
+	s.trim(stream.Trimmed{Floor: 3, Removed: 2, Held: stream.BridgeAcked}) // what is recorded of trims takes no place
+	var writes []stream.MarkWrite
+	for i := range stream.MaxMarks + 4 {
+		writes = append(writes, stream.MarkWrite{Tile: s.tile, Consumer: stream.RelayMember(fmt.Sprint("r", i)), Seq: 5})
+	}
+	errs := s.Log.Mark(s.Context(), writes)
+	require.Len(s, errs, len(writes))
+	for i, err := range errs {
+		if i < stream.MaxMarks-1 {
+			require.NoError(s, err)
+		} else {
+			require.ErrorIs(s, err, stream.ErrTooManyMarks)
+		}
+	}
+	require.Len(s, s.marks(), stream.MaxMarks)
+	s.mark(stream.BridgeAcked, 4)
+	s.mark(writes[7].Consumer, 6)
+	require.ErrorIs(s, s.markErr(s.Context(), s.tile, stream.Checkpointed, 1), stream.ErrTooManyMarks)
+	s.another().mark(stream.Checkpointed, 1)
+	// Who is expired makes room.
+	s.AgeMarks(s.tile, 2*lease)
+	require.Nil(s, s.Log.Mark(s.Context(), writes[:16]))
+	got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
+	require.NoError(s, err)
+	require.Len(s, got.Expired, stream.MaxMarks-16)
+	require.True(s, slices.IsSortedFunc(got.Expired, stream.CompareConsumers))
+	s.mark(stream.Checkpointed, 6)
+}
