@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -24,10 +25,20 @@ type Bridge struct {
 	changed chan struct{} // tells Run of a change of the following
 
 	mu     sync.Mutex
-	wanted map[fence.TileID]bool // the tiles to forward
-	woken  map[fence.TileID]bool // of these, the ones Wake was called for
-	edited bool                  // wanted has changed since Run looked
+	wanted map[fence.TileID]*want  // the tiles to forward
+	woken  []*want                 // of these, the ones Wake was called for since Run looked
+	hints  [fanout.HintGroups]bool // of which groups hints arrive
+	edited bool                    // wanted has changed since Run looked
+	turned bool                    // hints has changed since Run looked
 	stats  Stats
+	oldest time.Time // commit of the oldest entry that is known to wait; zero: none does
+}
+
+// want is a tile that is to be forwarded.
+type want struct {
+	id    fence.TileID
+	woken bool  // is in Bridge.woken
+	tile  *tile // Run's; nil while it does not know of it
 }
 
 // New returns a Bridge from log to pub for the given tiles, to which Add and Remove may bring changes at
@@ -45,23 +56,32 @@ func New(log stream.Log, pub fanout.Publisher, tiles []fence.TileID, cfg *Config
 		return nil, err
 	}
 	b := &Bridge{log: log, pub: pub, cfg: c, changed: make(chan struct{}, 1),
-		wanted: map[fence.TileID]bool{}, woken: map[fence.TileID]bool{}}
+		wanted: map[fence.TileID]*want{}}
 	if err := b.Add(tiles...); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// Run forwards until ctx ends, then finishes the pass under way, writes the watermarks, and returns nil,
+// Run forwards until ctx ends, then finishes the passes under way, writes the watermarks, and returns nil,
 // all within Config.DrainTimeout if log and publisher obey their contexts. All its goroutines have ended
-// when it returns. It may be called again afterwards. The only error is ErrRunning.
+// when it returns. It may be called again afterwards. The only errors are ErrRunning and, at once, that of
+// Config.Hints if it refuses a subscription.
 func (b *Bridge) Run(ctx context.Context) error {
 	if !b.running.CompareAndSwap(false, true) {
 		return ErrRunning
 	}
 	defer b.running.Store(false)
+	unsubscribe, err := b.subscribe()
+	if err != nil {
+		return err
+	}
+	defer unsubscribe()
 	b.mu.Lock()
-	b.edited = true
+	b.edited, b.turned = true, true
+	for _, w := range b.wanted {
+		w.tile = nil
+	}
 	b.mu.Unlock()
 	newRun(b).loop(ctx)
 	return nil
@@ -77,7 +97,9 @@ func (b *Bridge) Add(tiles ...fence.TileID) error {
 	}
 	b.mu.Lock()
 	for _, t := range tiles {
-		b.wanted[t] = true
+		if b.wanted[t] == nil {
+			b.wanted[t] = &want{id: t}
+		}
 	}
 	b.edited = true
 	b.stats.Tiles = len(b.wanted)
@@ -93,24 +115,9 @@ func (b *Bridge) Remove(tiles ...fence.TileID) {
 	b.mu.Lock()
 	for _, t := range tiles {
 		delete(b.wanted, t)
-		delete(b.woken, t)
 	}
 	b.edited = true
 	b.stats.Tiles = len(b.wanted)
-	b.mu.Unlock()
-	b.signal()
-}
-
-// Wake says that tiles have, or may have, new entries: they are read in the next pass, which begins at
-// once. It is a hint; a lost one costs the time to the tile's next poll. It does not shorten the wait of
-// a tile that failed. Tiles the bridge does not forward are ignored.
-func (b *Bridge) Wake(tiles ...fence.TileID) {
-	b.mu.Lock()
-	for _, t := range tiles {
-		if b.wanted[t] {
-			b.woken[t] = true
-		}
-	}
 	b.mu.Unlock()
 	b.signal()
 }
@@ -119,7 +126,11 @@ func (b *Bridge) Wake(tiles ...fence.TileID) {
 func (b *Bridge) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.stats
+	s := b.stats
+	if !b.oldest.IsZero() {
+		s.Lag = max(0, time.Since(b.oldest))
+	}
+	return s
 }
 
 func (b *Bridge) signal() {

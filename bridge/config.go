@@ -6,40 +6,56 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // Defaults of Config.
 const (
-	DefaultMinPoll         = 10 * time.Millisecond
-	DefaultMaxPoll         = 100 * time.Millisecond
-	DefaultLinger          = time.Second
-	DefaultBatch           = stream.DefaultLimit
-	DefaultPassBytes       = 16 << 20
-	DefaultMarkEvery       = 500 * time.Millisecond
-	DefaultRenewEvery      = 5 * time.Second
-	DefaultMarkConcurrency = 256
-	DefaultStoreTimeout    = 2 * time.Second
-	DefaultPublishTimeout  = 2 * time.Second
-	DefaultRetryMin        = 50 * time.Millisecond
-	DefaultRetryMax        = 2 * time.Second
-	DefaultDrainTimeout    = 5 * time.Second
+	DefaultMinPoll        = 10 * time.Millisecond
+	DefaultMaxPoll        = 100 * time.Millisecond
+	DefaultHintedPoll     = 10 * time.Second
+	DefaultLinger         = time.Second
+	DefaultPollRate       = 10_000
+	DefaultBatch          = stream.DefaultLimit
+	DefaultPassBytes      = 16 << 20
+	DefaultMarkEvery      = 2 * time.Second
+	DefaultRenewEvery     = 30 * time.Second
+	DefaultStoreTimeout   = 2 * time.Second
+	DefaultPublishTimeout = 2 * time.Second
+	DefaultRetryMin       = 50 * time.Millisecond
+	DefaultRetryMax       = 2 * time.Second
+	DefaultDrainTimeout   = 5 * time.Second
 )
 
 // Config holds the optional settings of a Bridge. In every field zero means the default; durations and
 // numbers must not be negative.
 type Config struct {
-	// MinPoll is how soon a tile whose events flow is read again, and the shortest time between two
-	// passes that have nothing to catch up on. Default 10 ms.
+	// MinPoll is how soon a tile whose events flow is read again if nothing tells when the next is due:
+	// neither hints nor a rhythm. Default 10 ms.
 	MinPoll time.Duration
 
-	// MaxPoll is how long a quiet tile waits at most between reads. Default 100 ms. With wake hints
-	// (Bridge.Wake) it may be seconds. At least MinPoll.
+	// MaxPoll is how long a quiet tile waits at most between reads while no hints arrive. Default 100 ms. At
+	// least MinPoll.
 	MaxPoll time.Duration
+
+	// Hints tells of wake hints while Run runs; usually the publisher is one. Nil: no hints, unless the
+	// caller has another source, see Bridge.Wake and Bridge.Hints.
+	Hints fanout.HintSubscriber
+
+	// HintedPoll is how long a quiet tile waits at most between reads while hints arrive: what a lost hint
+	// costs a tile that was quiet. Default 10 s. At least MaxPoll.
+	HintedPoll time.Duration
 
 	// Linger is how long after its last event a tile still counts as one whose events flow; then the
 	// time between reads doubles with each that finds nothing, up to MaxPoll. It should exceed the
 	// tick, or a tile that commits once a tick has gone quiet before each. Default 1 s, two ticks.
 	Linger time.Duration
+
+	// PollRate is how many tiles a second are read to look for what may have come irregularly: of the tiles
+	// whose events flow, and as much again of those in rhythm between their beats. With more of them than that
+	// allows, the former are read less often than every MinPoll, though not less than every MaxPoll; the
+	// latter less often than every MaxPoll. Default 10,000: that is 100 and 1,000 tiles.
+	PollRate int
 
 	// Batch is how many entries of one tile a pass reads at most. Default 128.
 	Batch int
@@ -49,17 +65,13 @@ type Config struct {
 	PassBytes int
 
 	// MarkEvery is how often a tile's watermarks are moved at most. What was published since the last
-	// one is published again after a crash. Default 500 ms.
+	// one is published again after a crash. Default 2 s.
 	MarkEvery time.Duration
 
-	// RenewEvery is how often the watermarks of a tile without events are renewed. It must stay well
-	// below the lease given to stream.Log.Trim. Default 5 s. At least MarkEvery.
+	// RenewEvery is how often the watermarks of a tile without events are renewed at least. It must stay
+	// well below the lease given to stream.Log.Trim. Default 30 s, a quarter of the tile owners' default
+	// lease. At least MarkEvery.
 	RenewEvery time.Duration
-
-	// MarkConcurrency is how many watermark calls are under way at once. It should exceed the
-	// connections the log has to one node: then the calls to a node that hangs leave room for the
-	// others'. Default 256.
-	MarkConcurrency int
 
 	// StoreTimeout bounds one call to the log. Default 2 s.
 	StoreTimeout time.Duration
@@ -94,6 +106,8 @@ func (c *Config) withDefaults() (Config, error) {
 	switch {
 	case out.MaxPoll < out.MinPoll:
 		return Config{}, &fence.ArgumentError{Field: "MaxPoll", Value: out.MaxPoll, Want: "at least MinPoll, " + out.MinPoll.String()}
+	case out.HintedPoll < out.MaxPoll:
+		return Config{}, &fence.ArgumentError{Field: "HintedPoll", Value: out.HintedPoll, Want: "at least MaxPoll, " + out.MaxPoll.String()}
 	case out.RenewEvery < out.MarkEvery:
 		return Config{}, &fence.ArgumentError{Field: "RenewEvery", Value: out.RenewEvery, Want: "at least MarkEvery, " + out.MarkEvery.String()}
 	case out.RetryMax < out.RetryMin:
@@ -115,6 +129,7 @@ func (c *Config) fill() error {
 	}{
 		{"MinPoll", &c.MinPoll, DefaultMinPoll},
 		{"MaxPoll", &c.MaxPoll, max(DefaultMaxPoll, c.MinPoll)},
+		{"HintedPoll", &c.HintedPoll, max(DefaultHintedPoll, c.MaxPoll, c.MinPoll)},
 		{"Linger", &c.Linger, DefaultLinger},
 		{"MarkEvery", &c.MarkEvery, DefaultMarkEvery},
 		{"RenewEvery", &c.RenewEvery, max(DefaultRenewEvery, c.MarkEvery)},
@@ -138,7 +153,7 @@ func (c *Config) fill() error {
 	}{
 		{"Batch", &c.Batch, DefaultBatch},
 		{"PassBytes", &c.PassBytes, DefaultPassBytes},
-		{"MarkConcurrency", &c.MarkConcurrency, DefaultMarkConcurrency},
+		{"PollRate", &c.PollRate, DefaultPollRate},
 	} {
 		if *n.value < 0 {
 			return &fence.ArgumentError{Field: n.field, Value: *n.value, Want: "a positive number, or zero for the default"}

@@ -48,6 +48,7 @@ func TestSupersededEpochIsDropped(t *testing.T) {
 		require.Len(t, drops, 3)
 		require.Equal(t, bridge.Superseded, drops[0].Reason)
 		require.Equal(t, fence.Seq(1), drops[0].Position.Seq)
+		time.Sleep(3 * time.Second)
 		acked, _ := r.mark(1, stream.BridgeAcked)
 		require.Equal(t, fence.Seq(6), acked.Seq, "what is dropped is settled")
 	})

@@ -22,6 +22,8 @@ type Hooks struct {
 	Gap func(GapInfo)
 	// Regressed is called when a failover has taken back what was read of a tile.
 	Regressed func(RegressInfo)
+	// Lost is called when entries were trimmed before they were read.
+	Lost func(LostInfo)
 	// Failed is called for each call to the log or the publisher that failed, and is to be tried again.
 	Failed func(FailureInfo)
 }
@@ -115,6 +117,15 @@ type RegressInfo struct {
 	Last fence.Position // where the history ends now, by the owner hash
 }
 
+// LostInfo is a tile of which entries were trimmed before they were read: no bridge had moved its watermark for
+// longer than the trim's lease, or the stream was at its bound of memory. The bridge goes on with the
+// oldest entry there is; relays notice the gap and resync by themselves.
+type LostInfo struct {
+	Tile    fence.TileID
+	Read    fence.Seq // what was read
+	Trimmed fence.Seq // entries below it are gone
+}
+
 // Op is a call that can fail.
 type Op string
 
@@ -153,6 +164,9 @@ func (h Hooks) filled() Hooks {
 	}
 	if h.Regressed == nil {
 		h.Regressed = func(RegressInfo) {}
+	}
+	if h.Lost == nil {
+		h.Lost = func(LostInfo) {}
 	}
 	if h.Failed == nil {
 		h.Failed = func(FailureInfo) {}

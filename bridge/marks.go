@@ -2,9 +2,9 @@ package bridge
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -12,10 +12,11 @@ import (
 
 // mark is one tile's watermarks, to be read or written.
 type mark struct {
-	tile *tile // for the scheduler; a job must not touch it
-	id   fence.TileID
-	seq  fence.Seq
-	err  error
+	tile   *tile // for the scheduler; a job must not touch it
+	id     fence.TileID
+	seq    fence.Seq
+	rewind bool
+	err    error
 }
 
 // startResume reads where forwarding of tiles ended.
@@ -24,17 +25,33 @@ func (r *run) startResume(tiles []*tile) {
 	for i, t := range tiles {
 		t.busy = true
 		marks[i] = mark{tile: t, id: t.cursor.tile}
+		r.plan(t)
 	}
 	r.start(resumeLane, func(ctx context.Context) func(time.Time) {
-		r.b.each(ctx, marks, func(ctx context.Context, m *mark) error {
-			all, err := r.b.log.Marks(ctx, []fence.TileID{m.id})
-			if err == nil {
-				m.seq = all[0].Marks[stream.BridgeAcked].Seq // zero without one: from the oldest entry
-			}
-			return err
-		})
+		r.b.readMarks(ctx, marks)
 		return func(now time.Time) { r.bookResume(marks, now) }
 	})
+}
+
+func (b *Bridge) readMarks(ctx context.Context, marks []mark) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	defer cancel()
+	ids := make([]fence.TileID, len(marks))
+	for i := range marks {
+		ids[i] = marks[i].id
+	}
+	all, err := b.log.Marks(ctx, ids)
+	if err == nil && len(all) != len(ids) {
+		err = fmt.Errorf("%w: %d of %d", errMiscount, len(all), len(ids))
+	}
+	for i := range marks {
+		if err != nil {
+			marks[i].err = err
+			continue
+		}
+		marks[i].err = all[i].Err
+		marks[i].seq = all[i].Marks[stream.BridgeAcked].Seq // zero without one: from the oldest entry
+	}
 }
 
 func (r *run) bookResume(marks []mark, now time.Time) {
@@ -47,77 +64,118 @@ func (r *run) bookResume(marks []mark, now time.Time) {
 			t.failures++
 			t.due = now.Add(r.b.cfg.backoff(t.failures))
 			failed = append(failed, m)
-			continue
+		} else {
+			t.resumed, t.failures, t.due = true, 0, now
+			// The mark may be ahead of the tile's history, if a failover came meanwhile.
+			t.cursor.place, t.cursor.end = place{read: m.seq, blind: m.seq == 0}, fence.Position{Seq: m.seq}
+			t.marked = m.seq
 		}
-		t.resumed, t.failures, t.due = true, 0, now
-		// The mark may be ahead of the tile's history, if a failover came meanwhile.
-		t.cursor.place, t.cursor.end = place{read: m.seq, blind: m.seq == 0}, fence.Position{Seq: m.seq}
-		t.marked = m.seq
+		r.plan(t)
 	}
-	r.countFailing()
+	r.tell()
 	r.reportMarks(OpResume, failed)
 }
 
-// startMarks writes the watermarks of tiles.
+func (t *tile) markLane() lane {
+	if t.failures > 0 || t.markFailures > 0 {
+		return markRetryLane
+	}
+	return markLane
+}
+
+// settled reports whether the watermarks say what they should.
+func (t *tile) settled() bool { return !t.rewind && t.marked >= t.cursor.read }
+
+// markDue is when the watermarks are to be written next.
+func (t *tile) markDue(c *Config) time.Time {
+	switch {
+	case t.markFailures > 0:
+		return t.markRetry
+	case t.removed || t.rewind:
+		return time.Time{}
+	case t.settled():
+		return t.renew
+	}
+	return t.markedAt.Add(c.MarkEvery)
+}
+
+// startMarks writes the watermarks of tiles, all in one call.
 func (r *run) startMarks(l lane, tiles []*tile) {
 	marks := make([]mark, len(tiles))
 	for i, t := range tiles {
-		t.marking = true
-		marks[i] = mark{tile: t, id: t.cursor.tile, seq: min(t.cursor.read, fence.MaxNumber)}
+		marks[i] = mark{tile: t, id: t.cursor.tile, seq: min(t.cursor.read, fence.MaxNumber), rewind: t.rewind}
+		t.marking, t.rewind = true, false
+		r.plan(t)
 	}
 	r.start(l, func(ctx context.Context) func(time.Time) {
-		r.b.each(ctx, marks, func(ctx context.Context, m *mark) error {
-			// Everything at or below seq is published, nothing above it is known to be: both say so. The
-			// pending one first, for it must not be missing while the other exists.
-			if err := stream.MarkOne(ctx, r.b.log, stream.MarkWrite{Tile: m.id, Consumer: stream.BridgePending, Seq: m.seq}); err != nil {
-				return err
-			}
-			return stream.MarkOne(ctx, r.b.log, stream.MarkWrite{Tile: m.id, Consumer: stream.BridgeAcked, Seq: m.seq})
-		})
+		r.b.writeMarks(ctx, marks)
 		return func(now time.Time) { r.bookMarks(marks, now) }
 	})
 }
 
+// writeMarks writes both watermarks of each tile: everything at or below seq is published, nothing above it is
+// known to be, and both say so.
+func (b *Bridge) writeMarks(ctx context.Context, marks []mark) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	defer cancel()
+	writes := make([]stream.MarkWrite, 0, 2*len(marks))
+	for i := range marks {
+		w := stream.MarkWrite{Tile: marks[i].id, Consumer: stream.BridgePending, Seq: marks[i].seq, Rewind: marks[i].rewind}
+		writes = append(writes, w)
+		w.Consumer = stream.BridgeAcked
+		writes = append(writes, w)
+	}
+	for i, err := range b.log.Mark(ctx, writes) {
+		if m := &marks[i/2]; m.err == nil || errors.Is(m.err, stream.ErrResync) {
+			m.err = err // of two that say the same, one is enough; a failure counts more
+		}
+	}
+}
+
 func (r *run) bookMarks(marks []mark, now time.Time) {
 	var failed []*mark
+	written, full := uint64(0), uint64(0)
 	for i := range marks {
 		m := &marks[i]
 		t := m.tile
 		t.marking = false
+		var resync *stream.ResyncError
+		switch {
+		case errors.As(m.err, &resync):
+			r.lost(m, resync)
+			m.err = nil // it is in force
+		case errors.Is(m.err, stream.ErrTooManyMarks):
+			full++
+		}
 		if m.err != nil {
+			t.rewind = t.rewind || m.rewind
 			t.markFailures++
 			t.markRetry = now.Add(r.b.cfg.backoff(t.markFailures))
 			failed = append(failed, m)
-			continue
+		} else {
+			written += 2
+			if m.rewind || m.seq > t.marked {
+				t.marked = m.seq
+			}
+			t.markedAt, t.markFailures = now, 0
+			t.renew = now.Add(spread(r.b.cfg.RenewEvery))
 		}
-		t.marked, t.markedAt, t.markFailures = max(t.marked, m.seq), now, 0
+		r.plan(t)
 	}
-	r.b.count(func(s *Stats) { s.Marks += 2 * uint64(len(marks)-len(failed)) })
+	r.b.count(func(s *Stats) {
+		s.Marks += written
+		s.MarksRefused += full
+	})
 	r.reportMarks(OpMark, failed)
 }
 
-// unmarked returns the tiles whose watermarks are behind.
-func (r *run) unmarked() map[lane][]*tile {
-	tiles := map[lane][]*tile{}
-	for _, t := range r.order {
-		if t.resumed && t.marked < t.cursor.read {
-			tiles[t.markLane()] = append(tiles[t.markLane()], t)
-		}
+// lost reports entries that were trimmed before the bridge has read them: its lease had run out, or the tile
+// was at its bound of memory. Reading goes on with the oldest entry there is.
+func (r *run) lost(m *mark, e *stream.ResyncError) {
+	if m.rewind && e.Trimmed <= m.tile.rewound+1 {
+		return // it went back further than it had to
 	}
-	return tiles
-}
-
-// each calls f for every mark, several at once, and keeps its errors.
-func (b *Bridge) each(ctx context.Context, marks []mark, f func(context.Context, *mark) error) {
-	var g errgroup.Group
-	g.SetLimit(b.cfg.MarkConcurrency)
-	for i := range marks {
-		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
-			defer cancel()
-			marks[i].err = f(ctx, &marks[i])
-			return nil
-		})
-	}
-	_ = g.Wait()
+	r.b.count(func(s *Stats) { s.Resyncs++ })
+	r.b.cfg.Logger.Error("entries were trimmed before they were forwarded", "tile", e.Tile, "read", m.seq, "trimmed", e.Trimmed)
+	r.b.cfg.Hooks.Lost(LostInfo{Tile: e.Tile, Read: m.seq, Trimmed: e.Trimmed})
 }

@@ -36,6 +36,9 @@ type pass struct {
 	readErr   error // the read failed as a whole
 	pubErr    error
 	pubFailed *part // of the first message not handed over, if pubErr does not say more
+
+	cursors  []stream.Cursor
+	messages []fanout.Message
 }
 
 // part is one tile's share of a pass.
@@ -43,13 +46,17 @@ type part struct {
 	tile   *tile // for the scheduler; a pass must not touch it
 	cursor cursor
 	limit  int
+	woken  bool // read because of a hint
+	wasDue bool // read because its rhythm said so
 
-	entries   int // read
-	bytes     int // of their payloads
+	entries   int     // read
+	bytes     int     // of their payloads
+	commits   []int64 // commit times of those that are sound
 	more      bool
 	frames    []frame
 	published PublishedInfo // Batches zero: nothing
-	backlog   int           // frames not handed over
+	unsent    int           // frames not handed over
+	oldest    int64         // commit time of the first of them, or else of the last entry read
 
 	drops     []DropInfo
 	letters   []DeadLetterInfo
@@ -66,6 +73,18 @@ type frame struct {
 	committed int64
 	before    place // where the tile stands if this is not handed over
 	data      []byte
+}
+
+// clear empties p for its next use and lets go of what it refers to.
+func (p *pass) clear() {
+	parts := p.parts
+	for i := range parts {
+		pt := &parts[i]
+		clear(pt.frames)
+		*pt = part{commits: pt.commits[:0], frames: pt.frames[:0]}
+	}
+	clear(p.messages)
+	*p = pass{parts: parts, cursors: p.cursors, messages: p.messages[:0]}
 }
 
 func (b *Bridge) runPass(ctx context.Context, p *pass) {
@@ -90,14 +109,14 @@ func (b *Bridge) runPass(ctx context.Context, p *pass) {
 func (b *Bridge) read(ctx context.Context, p *pass) ([]stream.Chunk, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
 	defer cancel()
-	cursors := make([]stream.Cursor, len(p.parts))
+	p.cursors = p.cursors[:0]
 	for i := range p.parts {
 		pt := &p.parts[i]
-		cursors[i] = stream.Cursor{Tile: pt.cursor.tile, After: pt.cursor.read, Limit: pt.limit}
+		p.cursors = append(p.cursors, stream.Cursor{Tile: pt.cursor.tile, After: pt.cursor.read, Limit: pt.limit})
 	}
-	chunks, err := b.log.Read(ctx, cursors)
-	if err == nil && len(chunks) != len(cursors) {
-		err = fmt.Errorf("%w: %d of %d", errMiscount, len(chunks), len(cursors))
+	chunks, err := b.log.Read(ctx, p.cursors)
+	if err == nil && len(chunks) != len(p.cursors) {
+		err = fmt.Errorf("%w: %d of %d", errMiscount, len(chunks), len(p.cursors))
 	}
 	return chunks, err
 }
@@ -128,6 +147,8 @@ func (b *Bridge) sift(ctx context.Context, pt *part, chunk *stream.Chunk) {
 			}
 		} else {
 			pt.take(e, current)
+			pt.commits = append(pt.commits, e.Committed)
+			pt.oldest = e.Committed
 		}
 		pt.entries++
 		pt.bytes += len(e.Payload)
@@ -190,12 +211,13 @@ func (b *Bridge) bury(ctx context.Context, pt *part, p stream.Poison) bool {
 
 // publish sends the frames of all parts in one call, and takes back what was not handed over.
 func (b *Bridge) publish(ctx context.Context, p *pass) {
-	var messages []fanout.Message
+	messages := p.messages[:0]
 	for i := range p.parts {
 		for _, f := range p.parts[i].frames {
 			messages = append(messages, fanout.Message{Tile: p.parts[i].cursor.tile, Data: f.data})
 		}
 	}
+	p.messages = messages
 	if len(messages) == 0 {
 		for i := range p.parts {
 			p.parts[i].cursor.forget()
@@ -230,7 +252,7 @@ func (b *Bridge) publish(ctx context.Context, p *pass) {
 		}
 		pt.settlePublished(n, now, err)
 		p.info.Sent += n
-		p.info.Unsent += pt.backlog
+		p.info.Unsent += pt.unsent
 		p.info.Bytes += pt.published.Bytes
 	}
 }
@@ -249,12 +271,21 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 	}
 	if n < len(pt.frames) {
 		c.place = pt.frames[n].before
-		pt.backlog = len(pt.frames) - n
+		pt.unsent, pt.oldest = len(pt.frames)-n, pt.frames[n].committed
 		pt.more = false
 		pt.fail(OpPublish, err)
 	}
 	c.forget()
-	pt.frames = nil // free the payloads, or this part would keep them until its next pass
+}
+
+// waiting is how many entries are known to wait, and the commit time of the oldest of them, or one a little
+// before it. What was not read is counted by the owner's sequence.
+func (pt *part) waiting() (n int, oldest int64) {
+	n = pt.unsent
+	if c := &pt.cursor; (pt.err != nil || pt.more) && c.end.Seq > c.read && pt.entries >= pt.limit {
+		n = max(n, int(c.end.Seq-c.read))
+	}
+	return n, pt.oldest
 }
 
 // fail notes why the tile has to try again.

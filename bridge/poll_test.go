@@ -92,7 +92,7 @@ func TestOneReadForAllTiles(t *testing.T) {
 			time.Sleep(10 * ms)
 		}
 		reads = r.log.takeReads()
-		require.LessOrEqual(t, len(reads), seconds*200+1, "at most one pass in half of MinPoll")
+		require.LessOrEqual(t, len(reads), seconds*400+1, "at most one pass every 2.5 ms")
 		require.LessOrEqual(t, len(r.pub.takeCalls()), len(reads))
 		settle()
 		for _, id := range ids {
@@ -173,7 +173,7 @@ func TestWakeDuringPass(t *testing.T) {
 		})
 		r.commit(1, 1, 1)
 		b.Wake(1)
-		time.Sleep(50 * ms)
+		time.Sleep(60 * ms)
 		synctest.Wait()
 		require.Equal(t, upTo(1, 2), r.pub.seqs(1))
 	})

@@ -9,7 +9,7 @@ import (
 func (r *run) report(p *pass) {
 	hooks := &r.b.cfg.Hooks
 	r.b.count(func(s *Stats) { p.addTo(s) })
-	r.countFailing()
+	r.tell()
 	for i := range p.parts {
 		pt := &p.parts[i]
 		if pt.regressed != nil {
@@ -42,6 +42,7 @@ func (r *run) report(p *pass) {
 
 func (p *pass) addTo(s *Stats) {
 	s.Passes++
+	s.Reads += uint64(len(p.parts))
 	if p.readErr != nil {
 		s.StoreFailures++
 	}
@@ -77,16 +78,13 @@ func (p *pass) addTo(s *Stats) {
 	}
 }
 
-// countFailing brings the statistics of failing tiles up to date.
-func (r *run) countFailing() {
-	failing, backlog := 0, 0
-	for _, t := range r.order {
-		if t.failures > 0 {
-			failing++
-			backlog += t.backlog
-		}
-	}
-	r.b.count(func(s *Stats) { s.Failing, s.Backlog = failing, backlog })
+// tell brings the statistics of all tiles up to date.
+func (r *run) tell() {
+	oldest, _ := r.behind.first()
+	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	s := &r.b.stats
+	s.Failing, s.Backlog, s.Rhythmic, r.b.oldest = r.failing, r.backlog, r.paces[rhythmic], oldest
 }
 
 // reportFailures tells of each kind of failure once a pass.

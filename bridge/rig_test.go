@@ -115,6 +115,8 @@ type watchedLog struct {
 	mu    sync.Mutex
 	reads []readCall
 	marks []markCall
+
+	markCalls, resumeCalls int
 }
 
 type readCall struct {
@@ -168,22 +170,65 @@ func (l *watchedLog) Read(ctx context.Context, cursors []stream.Cursor) ([]strea
 }
 
 func (l *watchedLog) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
-	if err := l.broken(bridge.OpResume, tiles[0]); err != nil {
-		return nil, err
+	l.mu.Lock()
+	l.resumeCalls++
+	l.mu.Unlock()
+	broken := l.brokenOf(bridge.OpResume, tiles)
+	all, err := l.Log.Marks(context.WithoutCancel(ctx), tiles) // the other nodes have answered before
+	for i := range all {
+		if err := broken[tiles[i]]; err != nil {
+			all[i] = stream.TileMarks{Tile: tiles[i], Err: err}
+		}
 	}
-	return l.Log.Marks(ctx, tiles)
+	return all, err
+}
+
+// brokenOf asks for many tiles at once, each on a node of its own.
+func (l *watchedLog) brokenOf(op bridge.Op, tiles []fence.TileID) map[fence.TileID]error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	errs := map[fence.TileID]error{}
+	for _, tile := range tiles {
+		wg.Go(func() {
+			if err := l.broken(op, tile); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs[tile] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errs
 }
 
 func (l *watchedLog) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
-	if err := l.broken(bridge.OpMark, writes[0].Tile); err != nil {
-		return slices.Repeat([]error{err}, len(writes))
-	}
+	began := time.Now()
+	ctx = context.WithoutCancel(ctx) // the other nodes have answered before
 	l.mu.Lock()
-	for _, w := range writes {
-		l.marks = append(l.marks, markCall{at: time.Now(), tile: w.Tile, c: w.Consumer, seq: w.Seq})
-	}
+	l.markCalls++
 	l.mu.Unlock()
-	return l.Log.Mark(ctx, writes)
+	var tiles []fence.TileID
+	for _, w := range writes {
+		if n := len(tiles); n == 0 || tiles[n-1] != w.Tile {
+			tiles = append(tiles, w.Tile)
+		}
+	}
+	broken := l.brokenOf(bridge.OpMark, tiles)
+	errs := make([]error, len(writes))
+	failed := false
+	for i, w := range writes {
+		if errs[i] = broken[w.Tile]; errs[i] == nil {
+			errs[i] = stream.MarkOne(ctx, l.Log, w)
+			l.mu.Lock()
+			l.marks = append(l.marks, markCall{at: began, tile: w.Tile, c: w.Consumer, seq: w.Seq})
+			l.mu.Unlock()
+		}
+		failed = failed || errs[i] != nil
+	}
+	if !failed {
+		return nil
+	}
+	return errs
 }
 
 func (l *watchedLog) DeadLetter(ctx context.Context, p stream.Poison) error {
