@@ -1,0 +1,112 @@
+package coldrestore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// classes are all there are.
+var classes = []tile.Durability{tile.Checkpointed, tile.Replicated, tile.WriteThrough}
+
+// TestEverythingIsLost: the owner and the whole coordination store die at once. The next owner begins from the
+// durable store; bridge, relay and client find to it by themselves.
+func TestEverythingIsLost(t *testing.T) {
+	t.Parallel()
+	for _, class := range classes {
+		t.Run(class.String()+"/embedded", func(t *testing.T) {
+			t.Parallel()
+			s, lose := embedded(t, class)
+			everythingIsLost(newWorld(t, s), lose)
+		})
+	}
+	t.Run("servers", func(t *testing.T) {
+		c := newCluster(t)
+		for _, class := range classes {
+			t.Run(class.String(), func(t *testing.T) { everythingIsLost(newWorld(t, c.servers(t, class)), c.loseEverything) })
+		}
+	})
+}
+
+func everythingIsLost(w *world, lose func(*testing.T, fence.TileID)) {
+	first := w.own("first:1")
+	kept := first.play("kept", times(15))
+	_, at := first.state()
+	w.checkpointed(at)
+	w.checkpoints.shut.Store(true) // from now on only a journal makes anything durable
+	recent := first.play("recent", times(25))
+	_, at = first.state()
+	require.Eventually(w, func() bool { return w.client.seen() >= at.Seq }, soon, 5*time.Millisecond)
+	first.crash()
+	lose(w.T, w.tile)
+	w.checkpoints.shut.Store(false)
+
+	seen := w.client.seen()
+	second := w.own("second:1")
+	state, begins := second.state()
+	require.Zero(w, w.missing(kept, state), "what was in the checkpoint is kept")
+	lost := w.missing(recent, state)
+	report := second.report()
+	w.Logf("%s: %d of %d actions lost; reported: %d ticks, %v, from %s to %s", w.class, lost, len(recent), report.LostTicks, report.LostFor, report.From, report.At)
+	switch w.class {
+	case tile.WriteThrough:
+		require.Zero(w, lost, "write-through promises that nothing acknowledged is lost")
+		require.Zero(w, report.LostTicks)
+		require.Zero(w, report.LostFor)
+	default:
+		require.Len(w, recent, lost, "nothing but the checkpoint can have survived, or the test lost nothing")
+		// One action a tick at most, so at least as many ticks were lost.
+		require.GreaterOrEqual(w, int(report.LostTicks), lost, "the report is a bound on what was lost")
+		require.Equal(w, report.LostFor, time.Duration(report.LostTicks)*tickInterval)
+	}
+	require.Greater(w, begins.Seq, seen, "the sequence jumps ahead of all that anybody saw")
+	require.Greater(w, begins.Epoch, at.Epoch)
+	w.converges(second)
+
+	after := second.play("after", times(10))
+	state, _ = second.state()
+	require.Zero(w, w.missing(after, state))
+	w.converges(second)
+	require.Equal(w, w.class, second.processor.Status().Durability)
+	second.crash()
+}
+
+// TestALivingOwnerLosesNothing: the whole coordination store is lost, and the owner lives on. It has everything in
+// memory.
+func TestALivingOwnerLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, class := range classes {
+		t.Run(class.String()+"/embedded", func(t *testing.T) {
+			t.Parallel()
+			s, lose := embedded(t, class)
+			livingOwner(newWorld(t, s), lose)
+		})
+	}
+	t.Run("servers", func(t *testing.T) {
+		c := newCluster(t)
+		for _, class := range classes {
+			t.Run(class.String(), func(t *testing.T) { livingOwner(newWorld(t, c.servers(t, class)), c.loseEverything) })
+		}
+	})
+}
+
+func livingOwner(w *world, lose func(*testing.T, fence.TileID)) {
+	o := w.own("first:1")
+	acknowledged := o.play("before", times(15))
+	w.checkpoints.shut.Store(true)
+	acknowledged = append(acknowledged, o.play("held", times(10))...)
+	_, at := o.state()
+	require.Eventually(w, func() bool { return w.client.seen() >= at.Seq }, soon, 5*time.Millisecond)
+	lose(w.T, w.tile)
+	w.checkpoints.shut.Store(false)
+	acknowledged = append(acknowledged, o.play("after", times(10))...)
+	state, now := o.state()
+	require.Zero(w, w.missing(acknowledged, state))
+	require.Greater(w, now.Seq, at.Seq)
+	w.converges(o)
+	o.crash()
+}
