@@ -89,6 +89,18 @@ func (e *SealedError) Is(target error) bool {
 	return target == ErrSealed || (target == fence.ErrStale && e.Sealed > e.Presented)
 }
 
+// As gives a stale one as a *fence.RefusedError whose Current.Epoch is the sealed epoch, for callers that know
+// of refusals only from package fence.
+func (e *SealedError) As(target any) bool {
+	refused, ok := target.(**fence.RefusedError)
+	if !ok || e.Sealed <= e.Presented {
+		return false
+	}
+	*refused = &fence.RefusedError{Reason: fence.ErrStale, Tile: e.Tile, Epoch: e.Presented,
+		Current: fence.Owner{Tile: e.Tile, Epoch: e.Sealed}}
+	return true
+}
+
 // ForkedError is an Append at a sequence where the same epoch has stored another entry. Nothing was written.
 type ForkedError struct {
 	Tile      fence.TileID

@@ -221,8 +221,12 @@ func TestSealedErrorsSay(t *testing.T) {
 	stale := &checkpoint.SealedError{Tile: tile, Sealed: 7, Presented: 6}
 	require.ErrorIs(t, stale, fence.ErrStale)
 	require.ErrorContains(t, stale, "sealed for another epoch: 7")
+	refused, ok := errors.AsType[*fence.RefusedError](fmt.Errorf("wrapped: %w", stale))
+	require.True(t, ok)
+	assert.Equal(t, fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 6, Current: fence.Owner{Tile: tile, Epoch: 7}}, *refused)
 	early := &checkpoint.SealedError{Tile: tile, Sealed: 5, Presented: 6}
 	require.NotErrorIs(t, early, fence.ErrStale)
+	require.False(t, errors.As(early, &refused))
 	require.ErrorIs(t, early, checkpoint.ErrSealed)
 	forked := &checkpoint.ForkedError{Tile: tile, Stored: fence.Position{Epoch: 1, Seq: 2, Chain: 3}, Presented: fence.Position{Epoch: 1, Seq: 2, Chain: 4}}
 	require.ErrorIs(t, forked, fence.ErrForked)
