@@ -1,9 +1,11 @@
 package memstream
 
 import (
+	"maps"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // AgeMarks makes all of a tile's marks look as if they had been written so much earlier.
@@ -15,5 +17,20 @@ func (l *Log) AgeMarks(tile fence.TileID, d time.Duration) {
 			m.Moved -= d.Milliseconds()
 			marks.of[c] = m
 		}
+	}
+}
+
+// FreezeMarks remembers a tile's marks and returns a function that puts them back.
+func (l *Log) FreezeMarks(tile fence.TileID) (thaw func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frozen := marks{of: map[stream.Consumer]stream.Mark{}}
+	if m := l.marks[tile]; m != nil {
+		frozen = marks{of: maps.Clone(m.of), trimmed: m.trimmed}
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.marks[tile] = &marks{of: maps.Clone(frozen.of), trimmed: frozen.trimmed}
 	}
 }

@@ -30,6 +30,12 @@ type Harness struct {
 	// DamageSnapshot changes a byte of a tile's snapshot.
 	DamageSnapshot func(fence.TileID)
 
+	// Freeze remembers all that the store has of a tile, and returns a function that puts it back, as a failover to
+	// a replica does that stopped there. Only Readers needs it.
+	Freeze func(fence.TileID) (thaw func())
+	// Forget removes all of a tile, when Readers is done with it. May be nil.
+	Forget func(fence.TileID)
+
 	// Poison appends an entry that cannot be decoded, at the sequence after the last, and lets the owner
 	// hash vouch for it, so that commits can follow it. Nil for a back end that cannot hold such a thing.
 	Poison func(fence.TileID) stream.Poison
