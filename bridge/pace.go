@@ -45,12 +45,13 @@ func (r *run) polledDue(t *tile, pt *part, asked, began, now time.Time) (pace, t
 	if t.rhythm.in() {
 		t.interval = cfg.MinPoll
 		next := r.began.Add(t.rhythm.due())
-		between := cfg.MaxPoll
-		if t.rhythm.missed == 0 {
-			// Something may come off the beat; how often to look is a question of how many tiles there are.
-			between = max(between, r.everyOther(rhythmic))
+		// Something may come off the beat; how often to look is a question of how many tiles there are.
+		between := r.everyOther(rhythmic)
+		if t.rhythm.shaky() {
+			between /= 4
 		}
-		return rhythmic, earliest(next, began.Add(between))
+		between = max(between, cfg.MaxPoll)
+		return rhythmic, earliest(next, r.onGrid(began.Add(between), cfg.MinPoll/2))
 	}
 	p := quiet
 	switch {
@@ -62,7 +63,7 @@ func (r *run) polledDue(t *tile, pt *part, asked, began, now time.Time) (pace, t
 	}
 	// A pass that takes longer than that leaves both clusters as much time as it took.
 	rest := min(now.Sub(began), cfg.MaxPoll)
-	return p, r.onGrid(latest(began.Add(t.interval), now.Add(rest)))
+	return p, r.onGrid(latest(began.Add(t.interval), now.Add(rest)), cfg.MinPoll/2)
 }
 
 // everyOther is the time between two reads of a tile if all of its pace share Config.PollRate.
@@ -70,18 +71,17 @@ func (r *run) everyOther(p pace) time.Duration {
 	return time.Duration(r.paces[p]) * time.Second / time.Duration(r.b.cfg.PollRate)
 }
 
-// onGrid is the nearest time at which polled tiles are read, so that they find into common passes.
-func (r *run) onGrid(at time.Time) time.Time {
-	grid := r.b.cfg.MinPoll / 2
-	if grid <= 0 {
-		return at
-	}
+// onGrid is the multiple of grid nearest to at, so that tiles find into common passes.
+func (r *run) onGrid(at time.Time, grid time.Duration) time.Time {
 	return r.began.Add(at.Sub(r.began).Round(grid))
 }
 
 // hintedDue is when a tile is read if no hint comes before.
 func (r *run) hintedDue(t *tile, pt *part, asked, now time.Time) time.Time {
 	cfg := &r.b.cfg
+	if pt.entries == 0 {
+		t.rhythm.empty = asked.Sub(r.began)
+	}
 	if t.rhythm.in() && pt.entries == 0 && asked.Sub(r.began) >= t.rhythm.due() {
 		t.rhythm.skip()
 	}
@@ -96,5 +96,5 @@ func (r *run) hintedDue(t *tile, pt *part, asked, now time.Time) time.Time {
 	default:
 		t.interval = min(2*t.interval, cfg.HintedPoll)
 	}
-	return now.Add(spread(t.interval))
+	return r.onGrid(now.Add(spread(t.interval)), cfg.MaxPoll)
 }

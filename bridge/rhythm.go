@@ -1,23 +1,21 @@
 package bridge
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // rhythm is the beat of a tile whose owner commits at regular times, once a tick: it tells when the next
 // entry is due, so that the tile need not be read in between.
 //
 // Entries carry their commit time by the store's clock, so intervals are known however late they were read.
 // Ticks without events append nothing: an interval may be a few periods long. After rhythmFits intervals
-// that fit, the tile is in rhythm. Two in a row that do not fit end it, and so do rhythmMissed beats in a row
-// without an entry; it is learnt anew then. A step of the store's clock, a takeover or a change of rate are
-// intervals that do not fit.
+// that fit, the tile is in rhythm. An entry off the beat is forgiven: owners are late when their machine is
+// busy. A second one that is off by as much moves the beat (a takeover, a pause, a step of the store's clock).
+// Too many in a row, or every other one, end it, and so do more than rhythmMissed beats without an entry.
 //
-// What a commit time is by this process's clock is not measured but found: lead, which is added to it, is never
-// more than in the entry read soonest after its commit; it shrinks with each beat that was read in time and
-// grows with each that was read too early. About one beat in five is, and lead follows the owner's jitter,
-// the drift of the clocks and the time a read takes, without having to tell them apart.
+// What a commit time is by this process's clock is found from the reads: an entry was committed after the last
+// read that did not find it, and before the end of the one that did. Within these bounds lead, which is added to
+// the expected time, shrinks with each beat that was read in time and grows with each that was read too early.
+// About one beat in five is, and lead follows the owner's jitter, the drift of the clocks and the time a read takes,
+// without having to tell them apart.
 //
 // Times of this process are durations since its run began, so that a step of its clock does no harm.
 type rhythm struct {
@@ -25,18 +23,21 @@ type rhythm struct {
 	next    time.Duration // when the next is expected to be committed, by the same
 	period  time.Duration // zero: unknown
 	fits    int           // intervals in a row that were whole periods
-	misfits int           // in a row since that were not
+	misfits int           // entries since that were off the beat count two, those that were not take one back
+	off     time.Duration // by how much the last entry was off the beat; zero if it was not
 	missed  int           // beats in a row without an entry
 
 	lead   time.Duration // this process's time less the store's, plus what makes a read find something
 	streak int           // beats in a row that were read in time
 	early  int           // reads of the present beat that found nothing
 	asked  time.Duration // when the last of them began
+	empty  time.Duration // when the last read since the last entry began; zero: none
 }
 
 const (
-	rhythmFits   = 2
-	rhythmMissed = 4
+	rhythmFits    = 2
+	rhythmMisfits = 6
+	rhythmMissed  = 4
 
 	minPeriod = 40 * time.Millisecond // shorter ones are as well polled
 	maxPeriod = 2 * time.Second       // longer ones are cheap to poll, and their changes would be found late
@@ -49,7 +50,8 @@ const (
 )
 
 // retries are the waits after reads that came too early. After the last the beat has no entry.
-var retries = [...]time.Duration{3 * time.Millisecond, 6 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond}
+var retries = [...]time.Duration{3 * time.Millisecond, 6 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond,
+	20 * time.Millisecond, 25 * time.Millisecond, 30 * time.Millisecond}
 
 // in reports whether the tile is in rhythm.
 func (r *rhythm) in() bool { return r.fits >= rhythmFits }
@@ -71,46 +73,50 @@ func (r *rhythm) found(committed int64, now time.Duration, wasDue bool) {
 	if !first {
 		r.fit(interval, at)
 	}
-	r.lead = r.aim(now-at, at, wasDue)
-	r.early, r.missed = 0, 0
+	r.aim(now-at, at, wasDue)
+	r.early, r.missed, r.empty = 0, 0, 0
 	if behind := now - (r.next + r.lead); r.period > 0 && behind > r.period {
-		r.next += behind / r.period * r.period // catching up: later beats are read already
+		r.next += behind.Truncate(r.period) // catching up: later beats are read already
 	}
 }
 
-// aim is the new lead after an entry that was committed at at and read late after that.
-func (r *rhythm) aim(late, at time.Duration, wasDue bool) time.Duration {
+// aim moves lead after an entry that was committed at at and found late after that.
+func (r *rhythm) aim(late, at time.Duration, wasDue bool) {
 	switch {
 	case r.fits == 0:
-		return late
+		r.lead = late
 	case !r.in() || !wasDue:
-		return min(r.lead, late)
 	case r.early > 0:
 		r.streak = 0
-		return min(max(r.lead+tooEarly, r.asked-at), late) // it was not there yet when last asked
+		r.lead += tooEarly
+	default:
+		r.streak++
+		r.lead -= onTime << min(max(r.streak-slowBeats, 0), 5)
 	}
-	r.streak++
-	return min(r.lead-onTime<<min(max(r.streak-slowBeats, 0), 5), late)
+	if r.empty != 0 {
+		r.lead = max(r.lead, r.empty-at) // it was not there yet
+	}
+	r.lead = min(r.lead, late)
 }
 
 // fit compares an interval that ended at at with the period, and expects the next.
 func (r *rhythm) fit(interval, at time.Duration) {
 	var beats, off time.Duration
 	if r.period > 0 {
-		beats = time.Duration(math.Round(float64(interval) / float64(r.period)))
-		off = interval - beats*r.period
+		whole := interval.Round(r.period)
+		beats, off = whole/r.period, interval-whole
 	}
 	if r.in() {
 		// Against what was expected, not against the last one: what delayed that has not moved the beat.
 		off = at - r.next
-		off -= time.Duration(math.Round(float64(off)/float64(r.period))) * r.period
+		off -= off.Round(r.period)
 	}
 	switch {
-	case beats < 1 || beats > rhythmMissed+1 || off.Abs() > max(15*time.Millisecond, r.period/16):
-		r.misfit(interval, at)
+	case beats < 1 && !r.in() || beats > rhythmMissed+1 || off.Abs() > r.tolerance():
+		r.misfit(interval, at, off)
 	case r.in():
-		r.misfits = 0
-		r.period += off / (16 * beats)
+		r.misfits, r.off = max(0, r.misfits-1), 0
+		r.period += off / 16
 		r.next = at - off/2 + r.period
 	default:
 		r.fits++
@@ -119,11 +125,18 @@ func (r *rhythm) fit(interval, at time.Duration) {
 	}
 }
 
-// misfit forgives one interval that does not fit, and learns anew after another.
-func (r *rhythm) misfit(interval, at time.Duration) {
-	if r.in() && r.misfits == 0 && interval > 0 && interval < rhythmMissed*r.period {
-		r.misfits++
-		r.next += time.Duration(math.Round(float64(at-r.next)/float64(r.period))+1) * r.period
+// tolerance is how far off the beat an entry may be.
+func (r *rhythm) tolerance() time.Duration { return max(15*time.Millisecond, r.period/16) }
+
+// misfit notes an entry that was off the beat.
+func (r *rhythm) misfit(interval, at, off time.Duration) {
+	if r.in() && interval > 0 && interval < 2*rhythmMissed*r.period && r.misfits < rhythmMisfits {
+		r.misfits += 2
+		r.next += (at - r.next).Round(r.period) + r.period
+		if r.off != 0 && (off-r.off).Abs() <= r.tolerance() {
+			r.next, off = at+r.period, 0
+		}
+		r.off = off
 		return
 	}
 	*r = rhythm{last: at}
@@ -134,6 +147,7 @@ func (r *rhythm) misfit(interval, at time.Duration) {
 
 // nothing notes that a read that began at began has found no entry.
 func (r *rhythm) nothing(began time.Duration) {
+	r.empty = began
 	if !r.in() || began < r.due() {
 		return
 	}
@@ -144,6 +158,9 @@ func (r *rhythm) nothing(began time.Duration) {
 	}
 	r.skip()
 }
+
+// shaky reports whether the last beat was not as expected.
+func (r *rhythm) shaky() bool { return r.missed > 0 || r.misfits > 0 }
 
 // skip gives up waiting for the present beat's entry.
 func (r *rhythm) skip() {

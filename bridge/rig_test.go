@@ -3,6 +3,8 @@ package bridge_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -20,7 +22,16 @@ import (
 	"github.com/tilefence/tilefence/stream/memstream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if file, is := os.LookupEnv(envProducer); is {
+		if err := produce(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var errDown = errors.New("down")
 

@@ -207,8 +207,8 @@ func (r *run) dispatch(now time.Time) (next time.Time) {
 	next = now.Add(time.Hour)
 	for l := range lanes {
 		for r.busy[l] < jobsOf[l] { // else its end brings us back here
-			at, any := r.agenda[l].first()
-			if !any {
+			at, ok := r.agenda[l].first()
+			if !ok {
 				break
 			}
 			if at = latest(at, r.from[l]); at.After(now) {

@@ -50,7 +50,7 @@ func (d *date) clear() {
 }
 
 // first is when the first is due; false if the schedule is empty.
-func (s *schedule) first() (at time.Time, any bool) {
+func (s *schedule) first() (at time.Time, ok bool) {
 	if len(s.dates) == 0 {
 		return time.Time{}, false
 	}
