@@ -22,14 +22,44 @@
 //   - An action (an Intent with an ActionID) has one outcome however often it is sent, across takeovers
 //     and restores, while it is remembered (Config.RememberTicks).
 //
-//   - Submit's success means committed by the master and kept while this owner lives; every ConfirmEvery
-//     ticks the replicas confirm what came before. If owner and master die together, the batches since the
-//     last confirmation can be lost; if all of coordination is lost, those since the last checkpoint.
+//   - Submit's success means committed by the master and kept while this owner lives. What survives when the
+//     owner dies as well is the tile's Durability, below.
 //
 //   - A follower (Config.Follow) serves nothing, answers nothing and commits nothing. It takes the tile only by
 //     the authority's conditional update, on the epoch it saw.
 //
 //   - Drain to a successor loses no intent: each is decided here before, or redirected after the successor serves.
+//
+// # Durability
+//
+// Each tile chooses what its owner waits for before it answers (Config.Durability; in a Host, HostConfig.Configure):
+//
+//   - Checkpointed, the default: the master. If owner and master die together, what was acknowledged since the last
+//     confirmation can be lost, ConfirmEvery ticks while replicas are well; if all of coordination is lost with the
+//     owner, what was acknowledged since the last checkpoint.
+//
+//   - Replicated: the replicas, for every tick with an event or a recorded outcome. Owner and master may die
+//     together; all of coordination may not. The price is a round trip to the replicas a tick, and that the tile
+//     stands still while one is down (Config.Replicas chooses how many are needed).
+//
+//   - WriteThrough: a journal in the durable store (Config.Journal). Coordination may be lost altogether, with every
+//     owner. The price is a durable write a tick, and that the tile stands still while the durable store is down.
+//
+// A tile that waits for replicas or for its journal is frozen: nobody is answered, no tick is played, no other tile
+// notices. Its owner hash goes on moving, so that followers do not take the owner for dead.
+//
+// A WriteThrough batch is committed, then appended to the journal, then acknowledged. A successor seals the journal
+// under its epoch before it reads checkpoint and journal, so that an owner which a paused master still believes
+// acknowledges nothing that the successor does not know of. What the durable store has and the stream has not, the
+// successor restores. Before it serves it puts a snapshot of its state, at the position it serves from: what is
+// acknowledged is always the checkpoint and the entries after it.
+//
+// A tile that goes on from its durable state because coordination had lost its history says so, with what was lost
+// at most: Hooks.Restored, and the log.
+//
+// Followers are alike in all classes. They read the stream, and so may hold, silently, a batch that is not
+// acknowledged yet; whoever takes over either finds it committed, and it counts, or replaces it. One of a
+// WriteThrough tile does not ask for the tile while it cannot write to the journal.
 //
 // # Failures
 //

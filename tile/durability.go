@@ -63,6 +63,9 @@ func (d Durability) String() string {
 // owner that was superseded appends later is refused, and acknowledged by nobody, even if a paused master has
 // taken it.
 //
+// Config.Checkpoint and Config.CheckpointHead read what Put writes, and see every Put that was answered before they
+// were called; Tail sees every such Append.
+//
 // Errors: a *fence.StoreError with ErrNotApplied or ErrUnknownOutcome, after which the same call may be made
 // again; those named below.
 type Journal interface {

@@ -2,60 +2,59 @@ package tile_test
 
 import (
 	"context"
-	"errors"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/tilefence/tilefence/checkpoint/memory"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/tile"
 )
 
-// shelf is a durable store of one tile: its checkpoint and its journal. Each process reaches it by a reach of its
-// own, which can fail.
-type shelf struct {
-	mu      sync.Mutex
-	snap    fence.Snapshot
-	found   bool
-	sealed  fence.Epoch
-	entries map[fence.Seq]fence.Entry
+// shelf is a durable store of checkpoints and journals. Each process reaches it by a reach of its own, which can
+// fail.
+type shelf struct{ *memory.Store }
+
+var _ tile.Journal = (*memory.Store)(nil)
+
+func newShelf() *shelf { return &shelf{memory.New()} }
+
+// snapshot is the checkpoint.
+func (s *shelf) snapshot() fence.Snapshot {
+	snap, _, err := s.Get(context.Background(), testTile)
+	if err != nil {
+		panic(err)
+	}
+	return snap
 }
 
-func newShelf() *shelf { return &shelf{entries: map[fence.Seq]fence.Entry{}} }
-
-// sealedFor refuses an epoch lower than the sealed one, as the back ends do.
-func (s *shelf) sealedFor(e fence.Epoch) error {
-	if e < s.sealed {
-		return &fence.RefusedError{Reason: fence.ErrStale, Tile: testTile, Epoch: e, Current: fence.Owner{Epoch: s.sealed}}
+// tail is what the journal has after the checkpoint.
+func (s *shelf) tail() []fence.Entry {
+	tail, err := s.Tail(context.Background(), testTile, s.snapshot().Seq)
+	if err != nil {
+		panic(err)
 	}
-	return nil
+	return tail
 }
 
-var errOlder = errors.New("older than what is stored")
-
-func (s *shelf) put(snap fence.Snapshot) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, at := snap.Position, s.snap.Position
-	switch {
-	case s.found && p == at && snap.Sum == s.snap.Sum:
-		return nil
-	case s.found && (p.Epoch < at.Epoch || p.Seq < at.Seq || p.Epoch == at.Epoch && p.Seq == at.Seq):
-		return errOlder
+// durableEnd is where the checkpoint and the journal end.
+func (s *shelf) durableEnd() fence.Position {
+	at := s.snapshot().Position
+	for _, e := range s.tail() {
+		if e.Prev == at {
+			at = e.Position
+		}
 	}
-	s.snap, s.found = snap, true
-	return nil
+	return at
 }
 
 // checkpoint does what a Checkpointer does with a snapshot that it has read, now or long ago.
 func (s *shelf) checkpoint(snap fence.Snapshot) {
-	err := s.put(snap)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil || s.snap.Epoch >= snap.Epoch && s.snap.Seq >= snap.Seq {
-		maps.DeleteFunc(s.entries, func(q fence.Seq, _ fence.Entry) bool { return q <= s.snap.Seq })
+	err := s.Put(context.Background(), testTile, snap)
+	if at := s.snapshot(); err == nil || at.Epoch >= snap.Epoch && at.Seq >= snap.Seq {
+		_ = s.Truncate(context.Background(), testTile, at.Seq)
 	}
 }
 
@@ -104,67 +103,26 @@ func (r *reach) call(ctx context.Context, op string, f func() error) error {
 	return nil
 }
 
-func (r *reach) Seal(ctx context.Context, _ fence.TileID, e fence.Epoch) error {
-	return r.call(ctx, "seal", func() error {
-		r.shelf.mu.Lock()
-		defer r.shelf.mu.Unlock()
-		err := r.sealedFor(e)
-		if err == nil {
-			r.sealed = e
-		}
-		return err
-	})
+func (r *reach) Seal(ctx context.Context, id fence.TileID, e fence.Epoch) error {
+	return r.call(ctx, "seal", func() error { return r.Store.Seal(ctx, id, e) })
 }
 
 func (r *reach) Append(ctx context.Context, id fence.TileID, e fence.Entry) error {
-	return r.call(ctx, "append", func() error {
-		if err := e.Verify(id); err != nil {
-			return err
-		}
-		r.shelf.mu.Lock()
-		defer r.shelf.mu.Unlock()
-		if err := r.sealedFor(e.Epoch); err != nil {
-			return err
-		}
-		old := r.entries[e.Seq]
-		switch {
-		case e.Epoch != r.sealed:
-			return errors.New("not sealed")
-		case old.Epoch == e.Epoch && old.Position != e.Position:
-			return fence.ErrForked
-		}
-		e.Payload = slices.Clone(e.Payload)
-		r.entries[e.Seq] = e
-		return nil
-	})
+	return r.call(ctx, "append", func() error { return r.Store.Append(ctx, id, e) })
 }
 
-func (r *reach) Tail(ctx context.Context, _ fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {
-	err = r.call(ctx, "tail", func() error {
-		r.shelf.mu.Lock()
-		defer r.shelf.mu.Unlock()
-		for _, q := range slices.Sorted(maps.Keys(r.entries)) {
-			if q > after {
-				tail = append(tail, r.entries[q])
-			}
-		}
-		return nil
-	})
+func (r *reach) Tail(ctx context.Context, id fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {
+	err = r.call(ctx, "tail", func() (err error) { tail, err = r.Store.Tail(ctx, id, after); return err })
 	return tail, err
 }
 
-func (r *reach) Put(ctx context.Context, _ fence.TileID, s fence.Snapshot) error {
-	return r.call(ctx, "put", func() error { return r.put(s) })
+func (r *reach) Put(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
+	return r.call(ctx, "put", func() error { return r.Store.Put(ctx, id, s) })
 }
 
-func (r *reach) read(ctx context.Context, _ fence.TileID) (snap fence.Snapshot, found bool, err error) {
-	err = r.call(ctx, "get", func() error {
-		r.shelf.mu.Lock()
-		defer r.shelf.mu.Unlock()
-		snap, found = r.snap, r.found
-		return nil
-	})
-	return snap, found, err
+func (r *reach) read(ctx context.Context, id fence.TileID) (s fence.Snapshot, found bool, err error) {
+	err = r.call(ctx, "get", func() (err error) { s, found, err = r.Get(ctx, id); return err })
+	return s, found, err
 }
 
 func (r *reach) head(ctx context.Context, id fence.TileID) (fence.Position, bool, error) {
@@ -182,8 +140,9 @@ type shard struct {
 	cut      [2]bool // nothing reaches the replica
 	acks     int     // of 10 replications that nobody waits for, how many happen
 	slow     bool    // replicas that are waited for take longer than anybody waits
-	confirms int     // commits that every replica has confirmed
-	zombie   *memfence.State
+	// confirmed is when every replica last confirmed.
+	confirmed time.Time
+	zombie    *memfence.State
 }
 
 func newShard(w *world, rng *rand.Rand) *shard { return &shard{w: w, rng: rng, acks: 5} }
@@ -219,7 +178,7 @@ func (s *shard) confirm(r fence.Receipt, want int, err error) (fence.Receipt, er
 		}
 	}
 	if r.Replicas == len(s.replicas) {
-		s.confirms++
+		s.confirmed = time.Now()
 	}
 	if need := want; need == fence.AllReplicas && r.Replicas < len(s.replicas) || r.Replicas < need {
 		return fence.Receipt{}, &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: want}

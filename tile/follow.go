@@ -19,7 +19,8 @@ type watch struct {
 	wrote  fence.Epoch   // of the stream's last entry
 	answer time.Time     // of the last answer of the store; zero: the last reading failed
 	silent time.Duration // how long the owner hash has been seen not to move
-	moved  time.Time     // when it was last seen to have moved
+	there  time.Time     // when it was last seen
+	gone   time.Time     // when it was first found missing since; zero: it was not
 	stuck  int           // readings in a row in which the owner hash was ahead of the stream
 }
 
@@ -41,9 +42,14 @@ func (w *watch) latest() fence.Owner {
 func (w *watch) saw(o fence.Owner, most time.Duration) {
 	now := time.Now()
 	if o.Present() && o != w.owner {
-		w.owner, w.silent, w.moved = o, 0, now
+		w.owner, w.silent = o, 0
 	} else if !w.answer.IsZero() {
 		w.silent += min(now.Sub(w.answer), most)
+	}
+	if o.Present() {
+		w.there, w.gone = now, time.Time{}
+	} else if w.gone.IsZero() {
+		w.gone = now
 	}
 	w.answer = now
 }

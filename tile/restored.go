@@ -21,8 +21,9 @@ type RestoredInfo struct {
 
 	// LostTicks are the ticks that were acknowledged and are lost, LostFor the time that they lasted. Unless Exact,
 	// both are bounds: at most as many, if the clocks agree. They count every tick interval from Taken until now,
-	// the time in which nobody played included; a follower knows better, and counts from the last tick that it
-	// saw in the owner hash. Ticks without events are counted like others.
+	// the time in which nobody played included. A follower knows better: it counts to the last tick that it
+	// saw in the owner hash, and what can have come between then and when it found the hash gone. Ticks without
+	// events are counted like others.
 	LostTicks fence.Tick
 	LostFor   time.Duration
 
@@ -56,17 +57,22 @@ func (p *TileProcessor) lossSince(c *checkpointed, ownerHash bool) RestoredInfo 
 	case ownerHash && p.lastSeen >= c.tick:
 		i.LostTicks, i.Exact = p.lastSeen-c.tick, true
 	default:
-		i.LostTicks = p.ticksSince(i.Taken)
-		if w := &p.watch; w.owner.Tick >= c.tick && !w.moved.IsZero() {
-			i.LostTicks = min(i.LostTicks, w.owner.Tick-c.tick+p.ticksSince(w.moved))
+		now := time.Now()
+		i.LostTicks = p.ticksBetween(i.Taken, now)
+		if w := &p.watch; w.owner.Tick >= c.tick && !w.there.IsZero() {
+			// An owner whose hash is gone is refused, or puts it back: it has acknowledged nothing since.
+			if !w.gone.IsZero() {
+				now = w.gone
+			}
+			i.LostTicks = min(i.LostTicks, w.owner.Tick-c.tick+fence.Tick(p.cfg.RefreshEvery)+p.ticksBetween(w.there, now))
 		}
 	}
 	i.LostFor = time.Duration(i.LostTicks) * p.cfg.TickInterval
 	return i
 }
 
-// ticksSince is how many ticks an owner can have played since a time.
-func (p *TileProcessor) ticksSince(t time.Time) fence.Tick {
-	d := max(0, time.Since(t))
+// ticksBetween is how many ticks an owner can have played between two times.
+func (p *TileProcessor) ticksBetween(from, to time.Time) fence.Tick {
+	d := max(0, to.Sub(from))
 	return fence.Tick((d + p.cfg.TickInterval - 1) / p.cfg.TickInterval)
 }
