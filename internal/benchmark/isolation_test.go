@@ -123,9 +123,11 @@ func newIsolation(tb testing.TB, how plan) *isolation {
 	tb.Helper()
 	is := &isolation{planes: newPlanes(tb, devstack.Coordination, devstack.Fanout, devstack.DynamoDB), plan: how, tiles: someTiles(how.tiles)}
 	is.sample = is.tiles[:min(backlogSample, len(is.tiles))]
+	hints := os.Getenv("TILEFENCE_BENCH_HINTS") != "off"
 	is.owner = is.start(tb, partConfig{Role: "owner", Tiles: is.tiles, Tick: how.tick, SnapshotEvery: how.snapshotEvery,
-		Payload: isolationPayload, State: isolationState})
-	is.bridge = is.start(tb, partConfig{Role: "bridge", Tiles: is.tiles, PassBytes: passBytes(tb)})
+		Payload: isolationPayload, State: isolationState, Hints: hints})
+	// Its marks say how far it is behind, so they must be more recent than that.
+	is.bridge = is.start(tb, partConfig{Role: "bridge", Tiles: is.tiles, PassBytes: passBytes(tb), Hints: hints, MarkEvery: how.tick})
 	is.checkpointer = is.start(tb, partConfig{Role: "checkpointer", Tiles: is.tiles, Table: stacktest.UniqueName(tb)})
 	is.relay = is.start(tb, partConfig{Role: "relay", Tiles: is.tiles})
 	require.Eventually(tb, func() bool {

@@ -29,6 +29,7 @@ import (
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
@@ -53,8 +54,11 @@ type partConfig struct {
 	State         int  // bytes of the state
 	Full          bool // tiles of the battle, full of ships, instead
 
+	Hints bool // the owner gives wake hints, the bridge takes them
+
 	// Of a bridge.
 	PassBytes int // zero: its default
+	MarkEvery time.Duration
 
 	// Of a reader.
 	AtOnce   int           // recoveries at once
@@ -120,8 +124,21 @@ func (p *part) own(ctx context.Context) error {
 	if p.Full {
 		rules = newFull
 	}
+	hooks := p.meter.hooks()
+	if p.Hints {
+		hinter, err := fanout.NewHinter(p.fanout, nil)
+		if err != nil {
+			return err
+		}
+		go func() { _ = hinter.Run(ctx) }()
+		measured := hooks.Committed
+		hooks.Committed = func(i tile.CommitInfo) {
+			measured(i)
+			hinter.Hint(i.Tile)
+		}
+	}
 	h, err := tile.NewHost("owner:1", tile.Seams{Authority: memfence.NewAuthority(), Store: p.store, Log: p.log}, rules, &tile.HostConfig{
-		Tile: tile.Config{TickInterval: p.Tick, SnapshotEvery: p.SnapshotEvery, SuspectAfter: tile.NeverSuspect, Hooks: p.meter.hooks()},
+		Tile: tile.Config{TickInterval: p.Tick, SnapshotEvery: p.SnapshotEvery, SuspectAfter: tile.NeverSuspect, Hooks: hooks},
 	})
 	if err != nil {
 		return err
@@ -145,7 +162,11 @@ func (p *part) own(ctx context.Context) error {
 }
 
 func (p *part) forward(ctx context.Context) error {
-	b, err := bridge.New(p.log, p.fanout, p.Tiles, &bridge.Config{PassBytes: p.PassBytes})
+	cfg := &bridge.Config{PassBytes: p.PassBytes, MarkEvery: p.MarkEvery}
+	if p.Hints {
+		cfg.Hints = p.fanout
+	}
+	b, err := bridge.New(p.log, p.fanout, p.Tiles, cfg)
 	if err != nil {
 		return err
 	}
