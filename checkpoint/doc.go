@@ -1,5 +1,5 @@
 // Package checkpoint copies tiles' snapshots from the coordination store to durable storage, and reads
-// them back when the coordination store is lost.
+// them back when the coordination store is lost. It also keeps the journals of write-through tiles there.
 //
 //	store, err := sqlite.Open(ctx, "checkpoints.db", nil) // or dynamo.New(client, "checkpoints", nil)
 //	c, err := checkpoint.New(log, store, tiles, nil)
@@ -8,6 +8,10 @@
 // A Checkpointer is deliberately simple: on a cadence it reads each tile's snapshot and writes it to a
 // Store. It replays nothing and knows nothing of the game. It reads the coordination store's state and
 // writes there only its own watermark, stream.Checkpointed, so it can never stand in the way of a commit.
+//
+// It looks at many tiles in one round trip a node. A tile that does nothing costs a share of it, and a
+// tile that plays on has its snapshot fetched only when there is a new one, if the log is a stream.Inspector,
+// as the Logs of this module are.
 //
 // # Guarantees
 //
@@ -19,6 +23,7 @@
 //     trimmed past a checkpoint, as long as the watermark's lease is alive.
 //   - One tile's trouble is its own: a write that fails or hangs is retried with jittered exponential
 //     backoff, and failing tiles share slots of their own.
+//   - A journal is truncated up to what the Store has confirmed, and never past it.
 //
 // # What may be lost
 //
@@ -27,12 +32,21 @@
 // failing; Lag in every hook is the part of it that this package can see. Ownership loses nothing: a
 // restored tile continues under a higher epoch and a higher sequence, see Restore.
 //
+// # Journals
+//
+// A tile that writes through loses none of its acknowledged ticks: its owner appends every batch to a Journal
+// before it acknowledges it, so what the checkpoint lacks is in the journal's tail. The owner seals the
+// journal for its epoch when it takes the tile over; whoever had it before can then append no more, and is
+// told so. Set Config.Journal, and the Checkpointer removes the entries that a checkpoint covers.
+//
 // # When the durable store fails
 //
-// The lag grows, the Failed hook says so, and nothing else happens: ticks, commits and delivery do not
-// notice. While a tile's checkpoint is behind, its watermark is not renewed, so a store that stays down
-// longer than the watermark's lease stops holding the stream's tail back, and the stream cannot grow
-// without bound. Alarm on the lag before it reaches the lease (see stream.Log.Trim).
+// The lag grows, the Failed hook and Stats say so, and nothing else happens: ticks, commits and delivery do
+// not notice, except that tiles which write through cannot acknowledge. While a tile's checkpoint is behind,
+// its watermark is not renewed, so a store that stays down longer than the watermark's lease stops holding the
+// stream's tail back, and the stream cannot grow without bound. Alarm on Stats.Lag well before it reaches the
+// lease (see stream.TrimRequest): it is about one cadence when all is well, and half the lease leaves time to
+// act.
 //
 // # Concurrency
 //
@@ -42,8 +56,8 @@
 //
 // # Back ends and tests
 //
-// checkpoint/dynamo keeps checkpoints in DynamoDB, checkpoint/sqlite in a file or in memory through SQL,
-// checkpoint/memory in a map. All pass checkpointtest.Run, which is the contract of Store as tests. In
-// your own tests use memory.New: it needs no driver and works inside a testing/synctest bubble, where the
-// cadence costs no time.
+// checkpoint/dynamo keeps checkpoints and journals in DynamoDB, checkpoint/sqlite in a file or in memory
+// through SQL, checkpoint/memory in maps. All pass checkpointtest.Run and checkpointtest.RunJournal, which are
+// the contracts of Store and Journal as tests. In your own tests use memory.New: it needs no driver and works
+// inside a testing/synctest bubble, where the cadence costs no time.
 package checkpoint

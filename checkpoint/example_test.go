@@ -2,10 +2,12 @@ package checkpoint_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
 	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/checkpoint/memory"
 	"github.com/tilefence/tilefence/checkpoint/sqlite"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
@@ -61,4 +63,47 @@ func Example() {
 	fmt.Printf("%s, from epoch %d, sequence %d to epoch %d, sequence %d\n", snapshot.Blob,
 		snapshot.Epoch, snapshot.Seq, receipt.Position.Epoch, receipt.Position.Seq)
 	// Output: ship 7 at 3,4, from epoch 1, sequence 1 to epoch 2, sequence 4097
+}
+
+// A write-through tile changes owners. The first one has stalled and does not know; the journal does.
+func Example_journal() {
+	ctx := context.Background()
+	const tile fence.TileID = 0x85283473fffffff
+	var journal checkpoint.Journal = memory.New()
+	batch := func(epoch fence.Epoch, prev fence.Position, payload string) fence.Entry {
+		e := fence.Entry{Prev: prev, Tick: 1, Events: 1, Payload: []byte(payload)}
+		e.Epoch, e.Seq = epoch, prev.Seq+1
+		e.Chain = fence.NextChain(prev.Chain, tile, epoch, e.Tick, e.Events, e.Payload)
+		return e
+	}
+
+	// An owner seals the journal for its epoch, and appends before it acknowledges.
+	if err := journal.Seal(ctx, tile, 1); err != nil {
+		log.Fatal(err)
+	}
+	first := batch(1, fence.Position{}, "ship 7 sails north")
+	if err := journal.Append(ctx, tile, first); err != nil {
+		log.Fatal(err)
+	}
+
+	// The next owner does the same, then reads what there is: in this order, so that nothing can be added.
+	if err := journal.Seal(ctx, tile, 2); err != nil {
+		log.Fatal(err)
+	}
+	tail, err := journal.Tail(ctx, tile, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d batch: %s\n", len(tail), tail[0].Payload)
+
+	err = journal.Append(ctx, tile, batch(1, first.Position, "ship 7 sinks"))
+	fmt.Println("the first owner is stale:", errors.Is(err, fence.ErrStale))
+
+	// A checkpoint at or past the batch makes it unnecessary; a Checkpointer with Config.Journal does this.
+	if err := journal.Truncate(ctx, tile, first.Seq); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// 1 batch: ship 7 sails north
+	// the first owner is stale: true
 }

@@ -1,5 +1,5 @@
-// Package checkpointtest is the contract of checkpoint.Store as tests. A back end passes by calling Run
-// from a test of its own:
+// Package checkpointtest is the contracts of checkpoint.Store and checkpoint.Journal as tests. A back end passes
+// by calling Run, and RunJournal if it is a Journal, from tests of its own:
 //
 //	func TestConformance(t *testing.T) {
 //		checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
