@@ -78,6 +78,10 @@ type MarkWrite struct {
 	// One that is sent again by a client library, or arrives late, may put back a mark that has climbed meanwhile.
 	// That is safe: a lower mark removes nothing, it keeps entries that nobody needs until the consumer's next mark.
 	Rewind bool
+
+	// Release removes the mark, because the consumer leaves in good order: it holds nothing any more, and is not
+	// reported as one that stopped. Seq and Rewind then say nothing.
+	Release bool
 }
 
 // Check validates what Log.Mark takes: nil, or a *fence.ArgumentError. For implementations.

@@ -29,12 +29,14 @@ const (
 	checksum
 	consumer
 	bound // 0, or from 1 MiB
+	motion
 )
 
 // malformed are arguments that a client in another language might send for each kind. Each is refused.
 var malformed = map[kind][]string{
 	number: {"", "-1", "+1", "01", "00", "1.0", "1e3", "0x10", " 1", "1 ", "1\n", "\x001", "1\x00", "one", "nan", "inf", "9007199254740992",
 		"9007199254740993", "10000000000000000000", strings.Repeat("9", 400)},
+	motion:   {"", "3", "-1", "true", "01", "02"},
 	flag:     {"", "2", "-1", "true", "01", "00"},
 	chain:    {"", "0", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF", "0123456789abcdeg", "0123456789abcde\x00"},
 	contact:  {"", strings.Repeat("x", fence.MaxContact+1)},
@@ -81,7 +83,7 @@ func signatures(tile fence.TileID) []signature {
 			[]any{"1", "1", at.Chain.String(), "1", empty, ""},
 			[]kind{positive, positive, chain, number, checksum, blob}},
 		{"tilefence_mark_v1", func(k fence.Keys) []string { return []string{k.Marks} },
-			[]any{"relay:a-1_Z", "1", "0"}, []kind{consumer, number, flag}},
+			[]any{"relay:a-1_Z", "1", "0"}, []kind{consumer, number, motion}},
 		{"tilefence_trim_v1", func(k fence.Keys) []string { return []string{k.Marks, k.Stream, k.Snapshot} },
 			[]any{"1000", "1048576"}, []kind{positive, bound}},
 	}

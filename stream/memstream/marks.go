@@ -49,6 +49,10 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 		l.marks[w.Tile] = m
 	}
 	had, known := m.of[w.Consumer]
+	if w.Release {
+		delete(m.of, w.Consumer)
+		return nil
+	}
 	if !known && len(m.of) >= stream.MaxMarks {
 		return stream.ErrTooManyMarks
 	}

@@ -32,11 +32,7 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 			of = append(of, nil)
 			n++
 		}
-		rewind := "0"
-		if w.Rewind {
-			rewind = "1"
-		}
-		calls[n].Args = append(calls[n].Args, string(w.Consumer), strconv.FormatUint(uint64(w.Seq), 10), rewind)
+		calls[n].Args = append(calls[n].Args, string(w.Consumer), strconv.FormatUint(uint64(w.Seq), 10), motion(w))
 		of[n] = append(of[n], i)
 	}
 	if len(calls) > 0 {
@@ -52,6 +48,17 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 		}
 	}
 	return nil
+}
+
+// motion is how the function is to move a mark.
+func motion(w *stream.MarkWrite) string {
+	switch {
+	case w.Release:
+		return "2"
+	case w.Rewind:
+		return "1"
+	}
+	return "0"
 }
 
 // markAnswer reads what became of the k-th watermark of a call.

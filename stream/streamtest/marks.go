@@ -121,6 +121,23 @@ func markRewind(s *scene) {
 	require.ErrorIs(s, err, stream.ErrResync, "there is nothing left to go back to")
 }
 
+// markRelease: who leaves in good order holds nothing, is not reported, and makes room.
+func markRelease(s *scene) {
+	s.save(s.commit(1, 9)[8])
+	s.mark(relay, 2)
+	s.mark(stream.Checkpointed, 5)
+	other := stream.RelayMember("other")
+	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: relay, Release: true},
+		{Tile: s.tile, Consumer: other, Seq: 1}, {Tile: s.tile, Consumer: other, Release: true}, {Tile: s.tile, Consumer: stream.BridgeAcked, Release: true}}))
+	require.Len(s, s.marks(), 1)
+	s.trim(stream.Trimmed{Floor: 5, Removed: 4, Held: stream.Checkpointed})
+	// Whoever comes back begins anew.
+	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: stream.Checkpointed, Release: true},
+		{Tile: s.tile, Consumer: stream.Checkpointed, Seq: 4}}))
+	require.EqualValues(s, 4, s.marks()[stream.Checkpointed].Seq)
+	require.ErrorIs(s, s.markErr(s.Context(), s.tile, relay, 2), stream.ErrResync)
+}
+
 // markResync: whoever lost entries is told, as often as it asks for them; whoever did not is not.
 func markResync(s *scene) {
 	s.save(s.commit(1, 20)[9])

@@ -192,8 +192,7 @@ func (p *play) readerStep(r *reader) (what string, err error) {
 	case n < 17:
 		return fmt.Sprint("read by ", r.consumer), p.read(r, 1+p.rng.IntN(8))
 	case n < 19:
-		p.crash(r)
-		return fmt.Sprint("crash of ", r.consumer), nil
+		return fmt.Sprint("crash of ", r.consumer), p.crash(r)
 	case n < 22 && r.down == 0:
 		w.Seq -= min(w.Seq, fence.Seq(p.rng.IntN(10)))
 		_, err := p.write(&w)
@@ -288,13 +287,17 @@ func (p *play) dropOwner() error {
 	return nil
 }
 
-// crash stops a reader. It comes back with what it had seen, or from its mark, or, a relay, as another.
-func (p *play) crash(r *reader) {
+// crash stops a reader. It comes back with what it had seen, or, a relay, leaves for another, in good order or not.
+func (p *play) crash(r *reader) error {
 	r.down = 5 + p.rng.IntN(40)
-	if r.consumer.Kind() == stream.RelayFloor && p.one(2) {
-		i := slices.Index(p.readers, r)
-		p.readers[i] = p.newRelay()
+	if r.consumer.Kind() != stream.RelayFloor || p.one(2) {
+		return nil
 	}
+	p.readers[slices.Index(p.readers, r)] = p.newRelay()
+	if p.one(2) {
+		return nil
+	}
+	return stream.MarkOne(p.ctx, p.h.Log, stream.MarkWrite{Tile: p.tile, Consumer: r.consumer, Release: true})
 }
 
 // failover puts the store back to an earlier moment. What was written since is gone; the owner appends it again if it

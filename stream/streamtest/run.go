@@ -71,6 +71,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Mark/turns", markTurns},
 		{"Mark/members", markMembers},
 		{"Mark/rewind", markRewind},
+		{"Mark/release", markRelease},
 		{"Mark/resync", markResync},
 		{"Mark/trimmed", markTrimmed},
 		{"Mark/full", markFull},

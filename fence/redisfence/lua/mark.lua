@@ -2,8 +2,8 @@
 -- can only climb, and one that may go back holds more than it need until the consumer's next. What is gone is told
 -- by the sequence presented, not by the one in force, so that no order of arrival hides it.
 -- KEYS  1 marks
--- ARGV  per watermark three: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '1' if it may go back,
---       else '0'. At most 16 watermarks; those of one consumer act in turn.
+-- ARGV  per watermark three: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '0' it climbs, '1' it may go
+--       back, '2' it is removed. At most 16 watermarks; those of one consumer act in turn.
 -- Reply {'ok', highest floor ever trimmed to, then per watermark 'ok', 'resync' (entries after seq are gone; it
 --       is in force all the same) or 'full' (the tile has 256 consumers; it is not)}; {'invalid', what}.
 --       'invalid' writes nothing.
@@ -23,7 +23,8 @@ local function mark(keys, args)
   for i = 1, #args, 3 do
     if not is_consumer(args[i]) then return invalid('consumer') end
     if not number(args[i + 1]) then return invalid('seq') end
-    if args[i + 2] ~= '0' and args[i + 2] ~= '1' then return invalid('rewind') end
+    local how = args[i + 2]
+    if how ~= '0' and how ~= '1' and how ~= '2' then return invalid('how') end
     fields[#fields + 1] = args[i]
   end
   local have = redis.call('HMGET', keys[1], unpack(fields))
@@ -34,8 +35,13 @@ local function mark(keys, args)
   for i = 1, #args, 3 do
     local consumer, seq = args[i], args[i + 1]
     local s = tonumber(seq)
-    local old = moved[consumer] or have[#reply]
-    if not old and redis.call('HLEN', keys[1]) >= 2 * MAX_MARKS then
+    local old = moved[consumer]
+    if old == nil then old = have[#reply] end
+    if args[i + 2] == '2' then
+      redis.call('HDEL', keys[1], consumer, consumer .. '.at')
+      moved[consumer] = false
+      reply[#reply + 1] = 'ok'
+    elseif not old and redis.call('HLEN', keys[1]) >= 2 * MAX_MARKS then
       reply[#reply + 1] = 'full'
     else
       if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end

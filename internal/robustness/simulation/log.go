@@ -75,12 +75,16 @@ func (l *log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 	errs := make([]error, len(writes))
 	for i, w := range writes {
 		_, _, errs[i] = l.at(ctx, "mark", w.Tile, true, func(t *tileCopy) {
+			t.version++
+			if w.Release {
+				delete(t.marks, w.Consumer)
+				return
+			}
 			seq := w.Seq
 			if !w.Rewind {
 				seq = max(seq, t.marks[w.Consumer].Seq)
 			}
 			t.marks[w.Consumer] = stream.Mark{Seq: seq, Moved: time.Now().UnixMilli()}
-			t.version++
 		})
 	}
 	return errs
