@@ -1,0 +1,110 @@
+package acl_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
+	"github.com/tilefence/tilefence/stream/shard"
+	"github.com/tilefence/tilefence/stream/shard/redisshard"
+)
+
+// TestHintsUnderTheirUsers: an owner hints, a bridge and a checkpointer hear it.
+func TestHintsUnderTheirUsers(t *testing.T) {
+	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	tile := fence.TileID(rand.Uint64()>>1 | 1)
+	owner, err := redisfanout.New(delivery.as(t, "owner"), nil)
+	require.NoError(t, err)
+	hinter, err := fanout.NewHinter(owner, nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- hinter.Run(ctx) }()
+	for _, actor := range []string{"bridge", "checkpointer"} {
+		hears, err := redisfanout.New(delivery.as(t, actor), nil)
+		require.NoError(t, err)
+		heard, up := make(chan fence.TileID, 1000), make(chan bool, 10)
+		stop, err := hears.SubscribeHints(fanout.HintGroupOf(tile), func(tiles []fence.TileID) {
+			for _, hinted := range tiles {
+				heard <- hinted
+			}
+		}, func(inForce bool) { up <- inForce })
+		require.NoError(t, err)
+		select {
+		case <-up:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("may the %s subscribe to hints?", actor)
+		}
+		require.Eventually(t, func() bool {
+			hinter.Hint(tile)
+			select {
+			case got := <-heard:
+				return got == tile
+			case <-time.After(20 * time.Millisecond):
+				return false
+			}
+		}, 20*time.Second, time.Millisecond, "may the owner publish hints?")
+		stop()
+	}
+	cancel()
+	require.NoError(t, <-done)
+	require.Zero(t, hinter.Stats().Failed)
+}
+
+// TestSharingUnderItsUsers: bridges, and checkpointers, keep the book of their own groups, and cannot touch
+// each other's.
+func TestSharingUnderItsUsers(t *testing.T) {
+	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	request := func(group string) shard.Request {
+		return shard.Request{Group: group, Holder: "a", Beat: 1, TTL: time.Minute}
+	}
+	for _, actor := range []string{"owner", "bridge", "checkpointer", "relay"} {
+		leases, err := redisshard.New(delivery.as(t, actor))
+		require.NoError(t, err)
+		for _, of := range []string{"bridge", "checkpointer"} {
+			group := of + "-" + stacktest.UniqueName(t)
+			_, err := leases.Sync(t.Context(), request(group))
+			if actor != of {
+				require.ErrorContains(t, err, "NOPERM", "%s keeps the book of a %s", actor, of)
+				continue
+			}
+			require.NoError(t, err)
+			key := redisshard.Key(group)
+			require.NoError(t, delivery.as(t, actor).Eval(t.Context(), "return 1", []string{key}).Err(), "it may load the script itself")
+			// In a script it has its own rights and no others.
+			for _, code := range []string{"return redis.call('DEL', KEYS[1])", "return redis.call('SPUBLISH', '{tilefence:hints:3}', 'forged')",
+				"return redis.call('HSET', '{tilefence:shards:other}', 'a', 'b')", "return redis.call('CONFIG', 'GET', '*')"} {
+				require.Error(t, delivery.as(t, actor).Eval(t.Context(), code, []string{key}).Err(), code)
+			}
+		}
+	}
+}
+
+// TestWhatIsRefusedOnFanout: what an actor has no business with is NOPERM there, too.
+func TestWhatIsRefusedOnFanout(t *testing.T) {
+	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	frames, hints := fanout.Channel(7), fanout.HintChannel(3)
+	book, others := redisshard.Key("bridge-x"), redisshard.Key("checkpointer-x")
+	for actor, commands := range map[string][][]any{
+		"owner": {{"spublish", frames, "forged"}, {"ssubscribe", hints}, {"ssubscribe", frames}, {"eval", "return 1", "0"},
+			{"hgetall", book}, {"hset", book, "token", "9"}},
+		"bridge": {{"spublish", hints, "forged"}, {"ssubscribe", frames}, {"hset", others, "token", "9"}, {"hset", "{tile:1}:owner", "epoch", "9"},
+			{"hgetall", "{tile:1}:owner"}, {"del", book}, {"set", book, "1"}, {"script", "flush"}, {"script", "load", "return 1"},
+			{"eval", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", others}},
+		"checkpointer": {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", frames}, {"hset", book, "token", "9"}},
+		"relay":        {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", hints}, {"hgetall", book}, {"eval", "return 1", "0"}},
+	} {
+		for _, command := range append(commands, []any{"spublish", "{tile:1}:other", "forged"}, []any{"publish", "other", "forged"},
+			[]any{"set", "a", "b"}, []any{"flushall"}, []any{"keys", "*"}, []any{"config", "get", "*"}, []any{"acl", "list"},
+			[]any{"function", "flush"}, []any{"shutdown", "nosave"}) {
+			requireRefused(t, delivery.as(t, actor), actor, command)
+		}
+	}
+}
