@@ -126,6 +126,15 @@ type Config struct {
 	// MarkLease is how long a consumer that has stopped moving holds the trim floor. Default 2 min.
 	MarkLease time.Duration
 
+	// MaxStreamBytes is the memory that the tile's stream may take in the coordination store. The owner trims before
+	// it grows by an eighth of that, whatever SnapshotEvery. From three quarters on it raises an alarm
+	// (SnapshotInfo.Alarm, and an error in the log). Past it, consumers lose their hold on the stream, the one
+	// furthest behind first, and have to resync. When even that does not help, because no snapshot can be saved, the
+	// tile stands still: it keeps its owner hash, commits no events, and lets intents wait (Status.StreamFull). An owner
+	// counts what it commits itself until its first trim measures the rest. Default 16 MiB
+	// (stream.DefaultMaxBytes), at least 8 MiB: eight of the largest batches.
+	MaxStreamBytes int64
+
 	// Logger takes what an operator should read. Default: nothing is logged.
 	Logger *slog.Logger
 
@@ -153,6 +162,7 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	setDefault(&d.BootTimeout, 10*time.Second)
 	setDefault(&d.DrainTimeout, 5*time.Second)
 	setDefault(&d.MarkLease, 2*time.Minute)
+	setDefault(&d.MaxStreamBytes, stream.DefaultMaxBytes)
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -183,9 +193,14 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	if d.CheckpointHead != nil && d.Checkpoint == nil {
 		return d, &fence.ArgumentError{Field: "CheckpointHead", Value: "set", Want: "Checkpoint beside it, which reads the state"}
 	}
+	if d.MaxStreamBytes < minStreamBytes {
+		return d, &fence.ArgumentError{Field: "MaxStreamBytes", Value: d.MaxStreamBytes, Want: "at least 8388608"}
+	}
 	d.Hooks = d.Hooks.filled()
-	return d, (&stream.TrimRequest{Tile: 1, Lease: d.MarkLease}).Check()
+	return d, (&stream.TrimRequest{Tile: 1, Lease: d.MarkLease, MaxBytes: d.MaxStreamBytes}).Check()
 }
+
+const minStreamBytes = 8 * fence.MaxPayload
 
 // checkSilence validates how long an owner may be silent, and how long its followers watch that.
 func (c *Config) checkSilence() error {

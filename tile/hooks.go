@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // Hooks observe a TileProcessor; nil ones are ignored. They run on the tick loop, so they must be quick
@@ -75,13 +76,15 @@ type RefusalInfo struct {
 
 // SnapshotInfo is one snapshot attempt.
 type SnapshotInfo struct {
-	Tile    fence.TileID
-	At      fence.Position
-	Bytes   int
-	Encode  time.Duration // on the tick loop
-	Save    time.Duration // beside it
-	Removed int           // entries trimmed behind it
-	Err     error         // of the snapshot or the trim
+	Tile   fence.TileID
+	At     fence.Position
+	Bytes  int
+	Encode time.Duration // on the tick loop
+	Save   time.Duration // beside it
+	Err    error         // of the snapshot or the trim
+
+	Trimmed *stream.Trimmed // what the trim behind it did; nil if there was none
+	Alarm   bool            // the stream takes three quarters or more of Config.MaxStreamBytes
 }
 
 // HealInfo is one repair.

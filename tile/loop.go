@@ -169,6 +169,14 @@ func (p *TileProcessor) requeue(subs []submission) {
 // into one batch, half the intents wait for the next tick.
 func (p *TileProcessor) resolve(subs []submission) (*pendingBatch, time.Duration, error) {
 	began := time.Now()
+	if p.standStill() {
+		p.requeue(subs)
+		if p.mayRest() {
+			return nil, 0, nil
+		}
+		b, err := p.form(nil, nil, nil)
+		return b, 0, err
+	}
 	for n := len(subs); ; n /= 2 {
 		var intents []Intent
 		for i := range n {
@@ -234,6 +242,9 @@ func (p *TileProcessor) settle(r fence.Receipt, confirmed bool) error {
 			}
 			return err
 		}
+	}
+	if !b.commit.Refresh() {
+		p.memory.grow(len(b.commit.Payload))
 	}
 	p.confirmed, p.settledTick = confirmed, b.commit.Tick
 	if confirmed {

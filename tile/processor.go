@@ -70,6 +70,7 @@ type TileProcessor struct {
 	actions  actionMemory
 	pending  *pendingBatch
 	kept     keptBatches
+	memory   streamMemory
 	orphaned int // boots that found no history
 	stales   int // refusals as stale in a row that the authority contradicts
 	lastSnap fence.Position
@@ -130,6 +131,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	p.status = Status{Tile: id, State: Idle, Contact: contact, Since: time.Now(), Durability: c.Durability}
 	p.actions.keep = fence.Tick(c.RememberTicks)
 	p.kept.limit, p.kept.limitBytes = c.KeepBatches, c.KeepBytes
+	p.memory.limit = c.MaxStreamBytes
 	return p, nil
 }
 

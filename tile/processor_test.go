@@ -230,7 +230,7 @@ func TestSnapshotsTrimTheStream(t *testing.T) {
 		removed := 0
 		for _, s := range saved {
 			require.NoError(t, s.Err)
-			removed += s.Removed
+			removed += s.Trimmed.Removed
 		}
 		assert.Greater(t, removed, 80)
 		assert.Len(t, w.history(), 95)

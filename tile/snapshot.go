@@ -14,10 +14,15 @@ import (
 type encodedSnapshot struct {
 	write  fence.SnapshotWrite
 	encode time.Duration
+	added  int64 // by how much the stream had grown since the last trim
 }
 
 // snapshotResult is what became of it.
-type snapshotResult struct{ info SnapshotInfo }
+type snapshotResult struct {
+	info  SnapshotInfo
+	saved bool  // the snapshot itself was
+	added int64 // as in encodedSnapshot
+}
 
 // snapshot encodes the state as it is at p.position. Its tick is the last that the store knows of.
 func (p *TileProcessor) snapshot() (encodedSnapshot, error) {
@@ -27,15 +32,19 @@ func (p *TileProcessor) snapshot() (encodedSnapshot, error) {
 		return encodedSnapshot{}, fmt.Errorf("tile %s: the rules' snapshot failed: %w", p.tile, err)
 	}
 	blob := appendEnvelope(make([]byte, 0, len(game)+64), game, &p.actions)
-	return encodedSnapshot{encode: time.Since(began),
+	return encodedSnapshot{encode: time.Since(began), added: p.memory.added,
 		write: fence.SnapshotWrite{Tile: p.tile, Position: p.position, Tick: p.settledTick, Blob: blob}}, nil
 }
 
 // snapshotIfDue encodes a snapshot on the tick loop, where the state stands still, and saves it beside
 // the loop, where a slow store delays no tick.
 func (p *TileProcessor) snapshotIfDue(ctx context.Context) {
-	if p.saving || p.position == p.lastSnap ||
-		turn(p.tile, snapshotTurn, p.tick, p.cfg.SnapshotEvery) == turn(p.tile, snapshotTurn, p.lastTick, p.cfg.SnapshotEvery) {
+	inTurn := turn(p.tile, snapshotTurn, p.tick, p.cfg.SnapshotEvery) != turn(p.tile, snapshotTurn, p.lastTick, p.cfg.SnapshotEvery)
+	switch {
+	case p.saving, p.tick == p.lastTick: // one at a time, and one a tick
+		return
+	case p.memory.pressing(): // out of turn; the trim alone may have failed
+	case !inTurn, p.position == p.lastSnap:
 		return
 	}
 	w, err := p.snapshot()
@@ -58,22 +67,22 @@ func (p *TileProcessor) saveSnapshot(ctx context.Context, w encodedSnapshot) {
 		began := time.Now()
 		info.Err = p.seams.Store.SaveSnapshot(ctx, w.write)
 		info.Save = time.Since(began)
-		if info.Err == nil {
-			trimmed, err := p.seams.Log.Trim(ctx, stream.TrimRequest{Tile: p.tile, Lease: p.cfg.MarkLease})
-			info.Removed, info.Err = trimmed.Removed, err
-			for _, c := range trimmed.Expired {
-				p.cfg.Logger.Warn("consumer stopped moving and no longer holds the stream; it has to resync", "tile", p.tile, "consumer", c)
-			}
-		}
-		p.snapshots <- snapshotResult{info: info}
+		saved := info.Err == nil
+		p.trimStream(func() (stream.Trimmed, error) {
+			return p.seams.Log.Trim(ctx, stream.TrimRequest{Tile: p.tile, Lease: p.cfg.MarkLease, MaxBytes: p.cfg.MaxStreamBytes})
+		}, &info)
+		p.snapshots <- snapshotResult{info: info, saved: saved, added: w.added}
 	}()
 }
 
 // snapshotSaved takes the result back on the loop.
 func (p *TileProcessor) snapshotSaved(r snapshotResult) {
 	p.saving = false
+	if r.info.Trimmed != nil {
+		p.memory.trimmed(r.info.Trimmed, r.added)
+	}
 	switch {
-	case r.info.Err == nil:
+	case r.saved:
 		p.lastSnap = r.info.At
 	case errors.Is(r.info.Err, fence.ErrRegress):
 		p.lastSnap = p.position

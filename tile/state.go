@@ -102,6 +102,7 @@ type Status struct {
 	Owner      fence.Owner    // of a follower: the owner hash as last seen; kept when that expires
 	Pending    bool           // a batch's fate is unknown; the tile is frozen until it is known
 	Kept       int            // batches kept for re-appending
+	StreamFull bool           // the tile stands still, see Config.MaxStreamBytes
 	Missed     int64          // tick times missed since the start
 	// Forgotten counts the batches dropped from memory (Config.KeepBatches) before every replica was known to
 	// have them. A failover that loses one of them ends in a rebase.

@@ -193,7 +193,9 @@ func (m *meters) hooks(host string) tile.Hooks {
 				return
 			}
 			m.snapshots.Add(1)
-			m.trimmed.Add(int64(i.Removed))
+			if i.Trimmed != nil {
+				m.trimmed.Add(int64(i.Trimmed.Removed))
+			}
 			m.encodeLatency.record(i.Encode)
 		},
 	}

@@ -2,8 +2,11 @@ package coldrestore_test
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -128,19 +131,20 @@ func (c *cluster) serving(t *testing.T, id fence.TileID) (master, replica *devst
 	key := fence.KeysOf(id).Owner
 	node, err := c.client.MasterForKey(t.Context(), key)
 	require.NoError(t, err)
-	slot, err := c.client.ClusterKeySlot(t.Context(), key).Result()
+	shards, err := c.client.ClusterShards(t.Context()).Result()
 	require.NoError(t, err)
-	slots, err := c.client.ClusterSlots(t.Context()).Result()
-	require.NoError(t, err)
-	for _, r := range slots {
-		if int(slot) < r.Start || int(slot) > r.End {
-			continue
+	for _, shard := range shards {
+		var addrs []string
+		for _, n := range shard.Nodes {
+			addrs = append(addrs, net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10)))
 		}
-		for _, n := range r.Nodes {
-			if p := c.process(t, n.Addr); n.Addr == node.Options().Addr {
-				master = p
-			} else {
-				replica = p
+		if slices.Contains(addrs, node.Options().Addr) {
+			for _, addr := range addrs {
+				if p := c.process(t, addr); addr == node.Options().Addr {
+					master = p
+				} else {
+					replica = p
+				}
 			}
 		}
 	}
