@@ -607,6 +607,7 @@ func TestUnconfirmedBatchIsNotAcknowledged(t *testing.T) {
 				s.cut, s.slow = [2]bool{}, false
 				s.mu.Unlock()
 				<-said
+				synctest.Wait() // the answer comes before the hook
 				i := slices.IndexFunc(a.committed(), func(c tile.CommitInfo) bool { return c.Confirming > 20*time.Second })
 				assert.True(t, slow || i >= 0)
 				require.NoError(t, f.drain())
