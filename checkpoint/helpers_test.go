@@ -201,6 +201,7 @@ type watchedLog struct {
 	snapshot  func(s *fence.Snapshot) error // may change what is read, or fail
 	mark      error
 	read      error
+	stat      error // of each tile, as when an access list does not allow it
 }
 
 func (l *watchedLog) count(n *int) error {
@@ -231,7 +232,15 @@ func (l *watchedLog) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.S
 	if err := l.count(&l.stats); err != nil {
 		return nil, err
 	}
-	return l.Inspector.Stat(ctx, tiles)
+	stats, err := l.Inspector.Stat(ctx, tiles)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range stats {
+		if l.stat != nil {
+			stats[i] = stream.Stat{Tile: stats[i].Tile, Err: l.stat}
+		}
+	}
+	return stats, err
 }
 
 // Snapshot implements stream.Log.

@@ -107,6 +107,44 @@ func TestPlainLog(t *testing.T) {
 	})
 }
 
+// TestHeadsRefused: a user who may not read the heads of snapshots costs more, and misses nothing.
+func TestHeadsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.log.stat = &fence.StoreError{Op: "stat", Tile: tile, Outcome: fence.ErrNotApplied, Err: errors.New("NOPERM")}
+		stop := w.run(w.checkpointer([]fence.TileID{tile}, nil))
+		for range 5 {
+			s := w.play(tile, 2)
+			sleep(oneCadence)
+			require.Equal(t, s.Position, w.stored(tile))
+		}
+		stop()
+		assert.Empty(t, w.failed)
+	})
+}
+
+// TestSameSequence: a tile whose newest batch was lost with its owner, and written again by the next one under
+// the same sequence, is not where its checkpoint is.
+func TestSameSequence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lost := w.play(tile, 5)
+		stop := w.run(w.checkpointer([]fence.TileID{tile}, nil))
+		sleep(oneCadence)
+		require.Equal(t, lost.Position, w.stored(tile))
+		w.fence.Update(tile, func(s *memfence.State) {
+			*s = memfence.State{Entries: s.Entries[:4]}
+			w.owners[tile].at = s.Entries[3].Position
+		})
+		w.promote(tile)
+		again := w.play(tile, 1)
+		require.Equal(t, lost.Seq, again.Seq)
+		sleep(oneCadence)
+		assert.Equal(t, again.Position, w.stored(tile))
+		stop()
+	})
+}
+
 // TestCoordinationDown makes the coordination store unreadable for a while: every tile says so, and is up to
 // date soon after it is back.
 func TestCoordinationDown(t *testing.T) {
