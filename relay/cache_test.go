@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // tailLen is how many batches the relay keeps of a tile, and whether it can sync a new client from them.
@@ -78,35 +77,6 @@ func TestOvergrownCacheIsDroppedAndReadAgain(t *testing.T) {
 	late.reaches(o)
 	c.reaches(o)
 	require.EqualValues(t, 1, c.Stats().Syncs, "those who are up to date notice nothing")
-}
-
-func TestRelayFloorIsMarkedAndRenewed(t *testing.T) {
-	w := newWorld(t)
-	cfg := quick()
-	cfg.RefreshFrames = 5
-	s := w.serve(cfg)
-	o := w.claim(tileA, 1)
-	o.tickOn(3)
-	o.snapshot()
-	c := s.watch(t, nil, tileA, tileB)
-	c.reaches(o)
-	mark := func() stream.Mark {
-		m, err := w.log.Marks(context.Background(), []fence.TileID{tileA})
-		require.NoError(t, err)
-		return m[0].Marks[stream.RelayMember("relay")]
-	}
-	first := o.at.Seq
-	eventually(t, func() bool { return mark().Seq == first }, "the cached snapshot's sequence is marked")
-	moved := mark().Moved
-	eventually(t, func() bool { return mark().Moved > moved }, "the mark is renewed")
-	o.tickOn(4)
-	o.snapshot()
-	o.tickOn(2)
-	c.reaches(o)
-	eventually(t, func() bool { return mark().Seq == o.at.Seq-2 }, "the mark follows the snapshot")
-	other, err := w.log.Marks(context.Background(), []fence.TileID{tileB})
-	require.NoError(t, err)
-	require.Empty(t, other[0].Marks, "a tile without a history is not marked")
 }
 
 func TestUnwatchedTileIsDropped(t *testing.T) {

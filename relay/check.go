@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -14,7 +13,6 @@ const (
 	checkBatch = 128 // tiles compared in one call to the store
 	checkLimit = 32  // batches read of one tile in a comparison; more are left to a repair
 	quietTurns = 6   // comparisons of a tile without an owner hash for each reading of its last position
-	markers    = 8   // marks written at once
 )
 
 // checkLoop compares every tile with the store once in CheckInterval: what no frame reveals (the last
@@ -102,52 +100,6 @@ func (h *hub) checkedLast(p fence.Position) {
 	if !h.closed && !h.repairing && h.view.loaded {
 		h.compareEnd(p)
 	}
-}
-
-// markLoop tells the store which entries the relay may still replay: those after its cached snapshots.
-// The mark is renewed even when it has not moved, so that its lease does not end while a tile is watched.
-func (r *Relay) markLoop() {
-	r.turns(checkTurns, r.cfg.MarkInterval, func(turn int) {
-		var group sync.WaitGroup
-		places := make(chan struct{}, markers)
-		for _, h := range r.allHubs() {
-			if h.turn != turn {
-				continue
-			}
-			seq := h.floorMark()
-			if seq == 0 {
-				continue // nothing committed: no mark, so that watching invented tiles writes nothing
-			}
-			places <- struct{}{}
-			group.Go(func() {
-				defer func() { <-places }()
-				r.mark(h.tile, seq)
-			})
-		}
-		group.Wait()
-	})
-}
-
-func (r *Relay) mark(tile fence.TileID, seq fence.Seq) {
-	ctx, cancel := context.WithTimeout(r.base, r.cfg.StoreTimeout)
-	defer cancel()
-	if err := stream.MarkOne(ctx, r.log, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("relay"), Seq: seq}); err != nil {
-		r.count.markFails.Add(1)
-		r.cfg.Logger.Debug("relay floor not marked", "tile", tile, "seq", uint64(seq), "error", err)
-	}
-}
-
-// floorMark is the sequence at or below which this relay needs no entry of the stream; zero: no mark.
-func (h *hub) floorMark() fence.Seq {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.closed || !h.view.loaded:
-		return 0
-	case h.view.whole:
-		return h.view.base.Seq
-	}
-	return h.view.at.Seq
 }
 
 // sweepLoop does what depends only on time passing: pings, clients that are silent or too slow, tiles

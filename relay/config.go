@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // Defaults of Config.
@@ -43,6 +45,11 @@ const (
 // Config holds the optional settings of a Relay. The zero value of every field means its default.
 // Durations and numbers must not be negative.
 type Config struct {
+	// ID names the relay's own marks in the store, one for each tile it watches: 1 to 64 ASCII letters, digits,
+	// hyphens and underscores. No two relays that run at once may share it. Default: random, which suits every relay
+	// that keeps no state; a name of its own helps whoever asks what holds a stream's tail.
+	ID string
+
 	// Authorize decides over each connection before it is upgraded, from the request's cookies, headers
 	// or query. An error refuses it with 403; its text is logged, not sent. nil admits everybody.
 	Authorize func(*http.Request) error
@@ -88,7 +95,7 @@ type Config struct {
 	RefreshFrames int
 
 	CheckInterval time.Duration // between comparisons of a tile with the store, spread over its length. Default 5 s.
-	MarkInterval  time.Duration // between renewals of a tile's RelayFloor mark; keep it well below the trim lease. Default 10 s.
+	MarkInterval  time.Duration // between renewals of a tile's mark; keep it well below the trim lease. Default 10 s.
 
 	// BehindGrace is how long the store may be behind what clients have seen (a failover lost its last
 	// entries, and the living owner appends them again) before the relay takes the store's word for it.
@@ -116,6 +123,13 @@ func (c *Config) withDefaults() (Config, error) {
 		if _, err := path.Match(strings.ToLower(o), ""); err != nil || o == "" || o == "*" {
 			return out, &fence.ArgumentError{Field: "Origins", Value: o, Want: "a pattern of path.Match narrower than *"}
 		}
+	}
+	if out.ID == "" {
+		out.ID = rand.Text()
+	}
+	mark := stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(out.ID)}
+	if mark.Check() != nil {
+		return out, &fence.ArgumentError{Field: "ID", Value: out.ID, Want: "1 to 64 ASCII letters, digits, hyphens and underscores"}
 	}
 	if err := out.numbers(); err != nil {
 		return out, err

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,13 +49,20 @@ func TestConfigIsValidated(t *testing.T) {
 		"BackoffMax":    {BackoffMin: time.Second, BackoffMax: time.Millisecond},
 		"RefreshFrames": {TailFrames: 10, RefreshFrames: 11},
 		"Origins":       {Origins: []string{"*"}},
+		"ID":            {ID: "a relay"},
 	} {
 		_, err := New(w.fan, w.log, cfg)
 		var arg *fence.ArgumentError
 		require.ErrorAs(t, err, &arg, field)
 		require.Equal(t, field, arg.Field)
 	}
-	_, err := New(nil, w.log, nil)
+	for _, id := range []string{"a:b", "a.at", "\n", strings.Repeat("x", 65), "é"} {
+		_, err := New(w.fan, w.log, &Config{ID: id})
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, id)
+	}
+	_, err := New(w.fan, w.log, &Config{ID: strings.Repeat("x", 64)})
+	require.NoError(t, err)
+	_, err = New(nil, w.log, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = New(w.fan, nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)

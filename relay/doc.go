@@ -51,9 +51,11 @@
 // write. Messages are not compressed. Memory for a tile is its snapshot, a tail bounded by
 // Config.TailFrames and TailBytes, and what has been encoded of both.
 //
-// The store's RelayFloor mark of every watched tile is kept at the sequence of its cached snapshot and
-// renewed while the tile is watched. Losing the mark, or sharing it with a relay that is further, costs
-// nothing but dearer repairs: what is trimmed is read from the snapshot instead.
+// A relay holds what it may still replay: it marks every watched tile at the sequence of its cached snapshot, under
+// its own Config.ID, in one call for many tiles, renews the marks while the tiles are watched, and releases them when
+// they are not or the relay stops. One that crashes holds the streams for the lease of the trim. Losing a mark costs
+// nothing but a dearer repair: the relay is told by its next mark that the stream went on without it, and reads the
+// snapshot again; its clients get what they missed as frames, or a Sync if those are gone.
 //
 // # Testing against it
 //

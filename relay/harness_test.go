@@ -47,7 +47,7 @@ func newWorld(t testing.TB) *world {
 // testLog counts calls and fails on demand.
 type testLog struct {
 	stream.Log
-	snapshots, reads, lasts, marks atomic.Int64
+	snapshots, reads, lasts, marks, markCalls atomic.Int64
 
 	mu     sync.Mutex
 	err    error
@@ -104,6 +104,7 @@ func (l *testLog) Last(ctx context.Context, tile fence.TileID) (fence.Position, 
 
 func (l *testLog) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 	l.marks.Add(int64(len(writes)))
+	l.markCalls.Add(1)
 	if err := l.step("mark"); err != nil {
 		return slices.Repeat([]error{err}, len(writes))
 	}

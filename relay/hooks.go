@@ -45,7 +45,8 @@ type GapInfo struct {
 	Tile fence.TileID
 	Have fence.Position
 	Got  fence.Position // of the frame, or of the store
-	// By is how it was found: "frame" (a message was lost), "rebase", "check" (by the periodic comparison).
+	// By is how it was found: "frame" (a message was lost), "rebase", "check" (by the periodic comparison),
+	// "mark" (the store has removed what the relay had not seen; of Got only the sequence is known).
 	By string
 }
 

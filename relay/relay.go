@@ -23,6 +23,8 @@ type Relay struct {
 	cfg   Config
 	count counters
 
+	consumer stream.Consumer // whose marks it writes
+
 	base   context.Context // of everything Run owns; ends when Run has closed the clients
 	cancel context.CancelFunc
 	slots  chan struct{} // one a cold read under way
@@ -67,7 +69,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{
-		sub: sub, log: log, cfg: c,
+		sub: sub, log: log, cfg: c, consumer: stream.RelayMember(c.ID),
 		slots: make(chan struct{}, c.MaxRepairs), began: make(chan struct{}),
 		hubs: map[fence.TileID]*hub{}, clients: map[*client]struct{}{},
 	}
@@ -77,7 +79,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 
 // Run serves connections until ctx is cancelled, and owns every goroutine of the Relay. At the end it
 // closes the clients that are left with status 1001, waits for them at most Config.CloseTimeout, ends
-// the fan-out subscriptions and returns nil. It can be called once: ErrStopped otherwise. For a slower
+// the fan-out subscriptions, releases its marks and returns nil. It can be called once: ErrStopped otherwise. For a slower
 // end call Drain before cancelling ctx.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.advance(idle, serving) {

@@ -80,6 +80,40 @@ func TestLastFrameBeforeSilenceIsCaughtByComparison(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Caught)
 }
 
+// TestFanoutAwayAndBack: a subscription that is cut and made again under way, as a broker's client does it, tells nobody.
+// Whatever was missed, the comparison finds: more batches than it reads at once, a takeover, a rebase.
+func TestFanoutAwayAndBack(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(quick())
+	o := w.claim(tileA, 1)
+	o.snapshot()
+	c := s.watch(t, nil, tileA)
+	c.reaches(o)
+	for _, missed := range []func(){
+		func() { o.commit() },
+		func() {
+			for range 3 * checkLimit {
+				o.commit()
+			}
+		},
+		func() { o = w.claim(tileA, o.epoch+1) },
+		func() { o.rebase() },
+		func() {
+			for range checkLimit {
+				o.commit()
+			}
+			o.snapshot()
+			w.trim(tileA)
+			o.commit()
+		},
+	} {
+		missed()
+		c.reaches(o) // nothing was published
+		o.tickOn(2)
+		c.reaches(o)
+	}
+}
+
 func TestDuplicatesAndOldFramesAreIgnored(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(still())

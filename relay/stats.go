@@ -26,7 +26,9 @@ type Stats struct {
 	RepairsFailed uint64 // attempts that failed
 	Replaced      uint64 // repairs after which clients had to replace their state
 	LowerEpoch    uint64 // answers of the store refused because they were below a tile's epoch floor
-	MarksFailed   uint64 // RelayFloor marks that could not be written
+	MarksFailed   uint64 // marks that could not be written
+	MarksRefused  uint64 // marks refused because the tile has stream.MaxMarks consumers
+	Outrun        uint64 // marks answered with "resync": the stream was trimmed further than the relay's snapshot
 
 	SlowDrops   uint64 // times a tile fell behind for a client because its queue was full
 	SlowCloses  uint64 // clients closed because they were too slow for too long
@@ -37,12 +39,13 @@ type Stats struct {
 
 // counters are the running totals behind Stats.
 type counters struct {
-	connected, refused                                                    atomic.Uint64
-	framesIn, framesOut, syncsOut, bytesOut                               atomic.Uint64
-	duplicates, staleDrops, corrupt                                       atomic.Uint64
-	gaps, caught, repairs, repairsFailed, replaced, lowerEpoch, markFails atomic.Uint64
-	slowDrops, slowCloses, idleCloses, resyncs, badMessages               atomic.Uint64
-	subscriptions                                                         atomic.Int64
+	connected, refused                                         atomic.Uint64
+	framesIn, framesOut, syncsOut, bytesOut                    atomic.Uint64
+	duplicates, staleDrops, corrupt                            atomic.Uint64
+	gaps, caught, repairs, repairsFailed, replaced, lowerEpoch atomic.Uint64
+	markFails, marksRefused, outrun                            atomic.Uint64
+	slowDrops, slowCloses, idleCloses, resyncs, badMessages    atomic.Uint64
+	subscriptions                                              atomic.Int64
 }
 
 // Stats returns the relay's figures. It may be called at any time.
@@ -58,6 +61,7 @@ func (r *Relay) Stats() Stats {
 		Duplicates: c.duplicates.Load(), StaleDrops: c.staleDrops.Load(), Corrupt: c.corrupt.Load(),
 		Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(), RepairsFailed: c.repairsFailed.Load(),
 		Replaced: c.replaced.Load(), LowerEpoch: c.lowerEpoch.Load(), MarksFailed: c.markFails.Load(),
+		MarksRefused: c.marksRefused.Load(), Outrun: c.outrun.Load(),
 		SlowDrops: c.slowDrops.Load(), SlowCloses: c.slowCloses.Load(), IdleCloses: c.idleCloses.Load(),
 		Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(),
 	}
