@@ -30,13 +30,17 @@ type servers struct {
 }
 
 func openServers(t testing.TB) *servers {
+	return serversOf(t, stacktest.Redis(t), stacktest.Fanout(t))
+}
+
+// serversOf connects to a stack.
+func serversOf(t testing.TB, coord, delivery []string) *servers {
 	client := func(addrs []string) *redis.ClusterClient {
 		c := redis.NewClusterClient(redisfanout.Options(addrs...))
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	s := &servers{coord: client(stacktest.Redis(t))}
-	delivery := stacktest.Fanout(t)
+	s := &servers{coord: client(coord)}
 	var err error
 	s.store, err = redisfence.New(s.coord, nil)
 	require.NoError(t, err)

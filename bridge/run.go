@@ -27,7 +27,7 @@ var jobsOf = [lanes]int{passLane: 2, retryLane: 1, resumeLane: 1, markLane: 1, m
 
 // tilesAJob is how many tiles one job takes at most. More would make those that have entries wait for the
 // many that have none.
-var tilesAJob = [lanes]int{passLane: 1024, retryLane: 1024, resumeLane: 4096, markLane: 4096, markRetryLane: 4096}
+var tilesAJob = [lanes]int{passLane: 2048, retryLane: 2048, resumeLane: 4096, markLane: 4096, markRetryLane: 4096}
 
 // run is one Run of a Bridge. Its loop alone touches its fields and the tiles; jobs get copies of what
 // they need and hand back a function that books what came of them.
