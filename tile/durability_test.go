@@ -177,7 +177,7 @@ func TestJournalThatFailsDelaysAndLosesNothing(t *testing.T) {
 				a.kill()
 				<-a.done
 				s.lose()
-				b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+				b := s.equip("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 				left := 3
 				var mu sync.Mutex
 				b.reach.set(func(_ context.Context, o string, after bool) error {
@@ -189,6 +189,7 @@ func TestJournalThatFailsDelaysAndLosesNothing(t *testing.T) {
 					}
 					return nil
 				})
+				b.start()
 				all = append(all, b.words(t, "b", 3)...)
 				assert.Zero(t, left, "%s was not asked as often", op)
 				require.NoError(t, b.drain())
@@ -284,7 +285,7 @@ func zombieAndSuccessor(t *testing.T, at string, applied bool, acks int) {
 		all := a.words(t, "a", 3)
 		s.fail(s.later())
 		s.asksZombie(a, true)
-		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		b := s.equip("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 		asked, late := false, false
 		b.reach.set(func(_ context.Context, op string, after bool) error {
 			if op == at && after == applied && !asked {
@@ -296,6 +297,7 @@ func zombieAndSuccessor(t *testing.T, at string, applied bool, acks int) {
 			}
 			return nil
 		})
+		b.start()
 		all2 := b.words(t, "b", 2)
 		require.True(t, asked)
 		if late {
@@ -371,7 +373,7 @@ func TestClaimantThatDiedBeforeItRestoredHidesNothing(t *testing.T) {
 			a.kill()
 			<-a.done
 			s.w.loseTail(lost)
-			b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+			b := s.equip("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 			seals := 0
 			b.reach.set(func(_ context.Context, op string, applied bool) error {
 				if op == "seal" || op == "put" {
@@ -382,6 +384,7 @@ func TestClaimantThatDiedBeforeItRestoredHidesNothing(t *testing.T) {
 				}
 				return nil
 			})
+			b.start()
 			<-b.done
 			c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 			all = append(all, c.words(t, "c", 2)...)
@@ -415,7 +418,7 @@ func TestLateCheckpointOfAVoidHistoryHidesNothing(t *testing.T) {
 				require.Greater(t, void.Seq, foreign.Seq)
 				a.kill()
 				<-a.done
-				b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+				b := s.equip("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 				done := false
 				b.reach.set(func(_ context.Context, op string, applied bool) error {
 					if op == at && !applied && !done {
@@ -424,6 +427,7 @@ func TestLateCheckpointOfAVoidHistoryHidesNothing(t *testing.T) {
 					}
 					return nil
 				})
+				b.start()
 				all = append(all, b.words(t, "b", 3)...)
 				require.True(t, done)
 				b.kill()

@@ -303,6 +303,7 @@ type restorer struct {
 	zombie *bool
 
 	mu       sync.Mutex
+	ctx      context.Context
 	restored []tile.RestoredInfo
 	commits  []tile.CommitInfo
 	refusals int
@@ -329,6 +330,21 @@ func (s *shard) asksZombie(r *restorer, on bool) {
 
 // spawn starts a process on the shard. What cfg does not say of journal and checkpoint is filled in.
 func (s *shard) spawn(contact string, sh *shelf, cfg tile.Config) *restorer {
+	r := s.equip(contact, sh, cfg)
+	r.start()
+	return r
+}
+
+// start lets a process run.
+func (r *restorer) start() {
+	go func() {
+		defer close(r.done)
+		r.err = r.Run(r.ctx)
+	}()
+}
+
+// equip is spawn without start.
+func (s *shard) equip(contact string, sh *shelf, cfg tile.Config) *restorer {
 	r := &restorer{reach: &reach{shelf: sh}, zombie: new(bool),
 		process: &process{contact: contact, line: &line{w: s.w}, runner: &runner{rules: &ledgerRules{}, done: make(chan struct{})}}}
 	cfg.Journal, cfg.Checkpoint, cfg.CheckpointHead = r.reach, r.reach.read, r.reach.head
@@ -355,12 +371,7 @@ func (s *shard) spawn(contact string, sh *shelf, cfg tile.Config) *restorer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r.stop = cancel
-	go func() {
-		defer close(r.done)
-		r.err = r.Run(ctx)
-	}()
+	r.ctx, r.stop = context.WithCancel(context.Background())
 	w.t.Cleanup(func() {
 		r.resume()
 		r.reach.set(nil)

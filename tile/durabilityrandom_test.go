@@ -109,10 +109,16 @@ func (r *trial) succeed() {
 }
 
 func (r *trial) spawn() *restorer {
+	o := r.equip()
+	o.start()
+	return o
+}
+
+func (r *trial) equip() *restorer {
 	r.born++
 	cfg := r.cfg
 	cfg.TakeOver = true
-	o := r.s.spawn(fmt.Sprintf("p%d", r.born), r.sh, cfg)
+	o := r.s.equip(fmt.Sprintf("p%d", r.born), r.sh, cfg)
 	o.line.set(func(l *line) { l.rng = rand.New(rand.NewPCG(uint64(r.born), 3)) })
 	r.disturb(o)
 	return o
@@ -291,7 +297,7 @@ func (r *trial) fault() (name string, may reading) {
 
 // claimantThatDies takes the tile over and dies somewhere in it.
 func (r *trial) claimantThatDies() {
-	o := r.spawn()
+	o := r.equip()
 	left := 1 + r.rng.IntN(12)
 	var mu sync.Mutex
 	o.reach.set(func(context.Context, string, bool) error {
@@ -305,6 +311,7 @@ func (r *trial) claimantThatDies() {
 		}
 		return nil
 	})
+	o.start()
 	time.Sleep(time.Duration(r.rng.IntN(1000)) * time.Millisecond)
 	o.kill()
 	<-o.done
