@@ -39,6 +39,9 @@ type call struct {
 	seq      fence.Seq
 	limit    int
 	duration time.Duration
+	rewind   bool
+	release  bool
+	bytes    int64
 }
 
 func (c call) String() string {
@@ -50,7 +53,7 @@ func (c call) String() string {
 	case opSnapshot:
 		return fmt.Sprintf("%s %+v", c.op, c.snapshot)
 	}
-	return fmt.Sprintf("%s %q seq %d, limit %d, %v", c.op, c.consumer, c.seq, c.limit, c.duration)
+	return fmt.Sprintf("%s %q seq %d, limit %d, %v, rewind %v, release %v, bytes %d", c.op, c.consumer, c.seq, c.limit, c.duration, c.rewind, c.release, c.bytes)
 }
 
 // on makes the call on one side and returns its reply, without what the stores' clocks say.
@@ -66,9 +69,10 @@ func (c call) on(tile fence.TileID, s side) []any {
 	case opSnapshot:
 		return []any{comparable(s.store.SaveSnapshot(ctx, c.snapshot))}
 	case opMark:
-		return []any{comparable(stream.MarkOne(ctx, s.log, stream.MarkWrite{Tile: tile, Consumer: c.consumer, Seq: c.seq}))}
+		return []any{comparable(stream.MarkOne(ctx, s.log, stream.MarkWrite{Tile: tile, Consumer: c.consumer, Seq: c.seq,
+			Rewind: c.rewind, Release: c.release}))}
 	case opTrim:
-		t, err := s.log.Trim(ctx, stream.TrimRequest{Tile: tile, Lease: c.duration})
+		t, err := s.log.Trim(ctx, stream.TrimRequest{Tile: tile, Lease: c.duration, MaxBytes: c.bytes})
 		t.Bytes = 0 // each store's own estimate
 		return []any{t, comparable(err)}
 	case opDrop:
@@ -94,7 +98,7 @@ var everyAnswer = []string{
 	"commit: ok", "commit: again", "commit: argument", "commit: stale", "commit: replay", "commit: behind", "commit: forked", "commit: noowner",
 	"rebase: ok", "rebase: again", "rebase: argument", "rebase: stale", "rebase: behind",
 	"snapshot: ok", "snapshot: argument", "snapshot: stale", "snapshot: noowner", "snapshot: regress", "snapshot: uncommitted",
-	"mark: ok", "mark: argument", "trim: ok", "trim: argument", string(opDrop) + ": ok", string(opExpire) + ": ok",
+	"mark: ok", "mark: argument", "mark: resync", "trim: ok", "trim: argument", string(opDrop) + ": ok", string(opExpire) + ": ok",
 }
 
 var reasons = map[error]string{fence.ErrStale: "stale", fence.ErrReplay: "replay", fence.ErrBehind: "behind", fence.ErrForked: "forked",
@@ -109,6 +113,8 @@ func (c call) answer(reply []any) string {
 	switch failure := reply[len(reply)-1].(type) {
 	case fence.RefusedError:
 		kind = reasons[failure.Reason]
+	case stream.ResyncError:
+		kind = "resync"
 	case string:
 		kind, _, _ = strings.Cut(failure, " ")
 	}
@@ -179,6 +185,7 @@ func comparable(err error) any {
 	var refused *fence.RefusedError
 	var argument *fence.ArgumentError
 	var gap *stream.GapError
+	var resync *stream.ResyncError
 	switch {
 	case err == nil:
 		return nil
@@ -186,6 +193,8 @@ func comparable(err error) any {
 		return *refused
 	case errors.As(err, &argument):
 		return "argument " + argument.Field
+	case errors.As(err, &resync):
+		return *resync
 	case errors.As(err, &gap):
 		return fmt.Sprint("gap from ", gap.Have, " to ", gap.Next.Position)
 	}
@@ -229,13 +238,15 @@ func (d *drawer) draw(s *memfence.State) call {
 	case n < 74:
 		return call{op: opSnapshot, snapshot: d.snapshot(s)}
 	case n < 82:
-		consumer := pick(d, stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"), stream.RelayMember("b"), stream.Checkpointed)
+		consumer := pick(d, stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"), stream.RelayMember("b"), stream.RelayMember("b-2"), stream.Checkpointed)
 		if d.one(30) {
 			consumer = pick(d, stream.ConsumerGroup, "", "nobody")
 		}
-		return call{op: opMark, consumer: consumer, seq: pick(d, near(), near(), near(), near(), 0, fence.MaxNumber, fence.MaxNumber+1)}
+		return call{op: opMark, consumer: consumer, seq: pick(d, near(), near(), near(), near(), 0, fence.MaxNumber, fence.MaxNumber+1),
+			rewind: d.one(3), release: d.one(10)}
 	case n < 88:
-		return call{op: opTrim, duration: pick(d, time.Minute, time.Minute, time.Minute, time.Second-1)}
+		return call{op: opTrim, duration: pick(d, time.Minute, time.Minute, time.Minute, time.Second-1),
+			bytes: pick[int64](d, 0, 0, 1<<40, 1<<20-1)} // how much a stream takes, each store has its own opinion
 	case n < 90:
 		return call{op: opAge, duration: pick(d, 20*time.Second, 2*time.Minute)}
 	case n < 93:
