@@ -157,14 +157,8 @@ func (e *requestError) Unwrap() error         { return e.error }
 // TestThrottled answers the first tries of every request with what a table without capacity answers.
 func TestThrottled(t *testing.T) {
 	table := newTable(t)
-	var n atomic.Int32
 	throttle := &types.ProvisionedThroughputExceededException{Message: ptr("slow down")}
-	st := newSmall(t, table, func(_ context.Context, _ any, send func() error) error {
-		if n.Add(1)%2 == 1 {
-			return throttle
-		}
-		return send()
-	})
+	st := newSmall(t, table, firstTry(throttle))
 	for i, size := range []int{100, 2500} {
 		s := snapshot(1, fence.Seq(1+i), size)
 		require.NoError(t, st.Put(t.Context(), tile, s))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -174,14 +175,8 @@ func TestJournalBusy(t *testing.T) {
 // waits out, or for good, which the error says.
 func TestJournalThrottled(t *testing.T) {
 	table := newTable(t)
-	var n atomic.Int32
 	throttle := &types.ProvisionedThroughputExceededException{}
-	st := newSmall(t, table, func(_ context.Context, _ any, send func() error) error {
-		if n.Add(1)%2 == 1 {
-			return throttle
-		}
-		return send()
-	})
+	st := newSmall(t, table, firstTry(throttle))
 	require.NoError(t, st.Seal(t.Context(), tile, 1))
 	e := journalEntry(1, fence.Position{}, 2500)
 	require.NoError(t, st.Append(t.Context(), tile, e))
@@ -196,21 +191,37 @@ func TestJournalThrottled(t *testing.T) {
 	journalHolds(t, st)
 }
 
+// firstTry refuses the first try of every request.
+func firstTry(err error) fault {
+	var tried sync.Map
+	return func(_ context.Context, input any, send func() error) error {
+		if _, again := tried.LoadOrStore(input, true); again {
+			return send()
+		}
+		return err
+	}
+}
+
 // TestTailDuringAppend shows Tail what a query may see of a transaction that has passed its check and is not
 // all there yet: the head's note without the entry, and the entry without a chunk. Tail waits for the rest.
 func TestTailDuringAppend(t *testing.T) {
-	for name, hidden := range map[string]string{"entry": "", "first chunk": "/0000", "last chunk": "/0002"} {
+	for name, hidden := range map[string]struct {
+		of     fence.Seq
+		suffix string
+	}{"last entry": {3, ""}, "first chunk": {2, "/0000"}, "last chunk": {2, "/0002"}, "chunk at the end": {3, "/0001"}} {
 		t.Run(name, func(t *testing.T) {
 			table := newTable(t)
 			writer := newSmall(t, table, nil)
 			require.NoError(t, writer.Seal(t.Context(), tile, 1))
 			first := journalEntry(1, fence.Position{}, 10)
 			second := journalEntry(1, first.Position, 2500)
-			require.NoError(t, writer.Append(t.Context(), tile, first))
-			require.NoError(t, writer.Append(t.Context(), tile, second))
+			third := journalEntry(1, second.Position, 1500)
+			for _, e := range []fence.Entry{first, second, third} {
+				require.NoError(t, writer.Append(t.Context(), tile, e))
+			}
 			parts := journalParts(t, table)
 			part := parts[slices.IndexFunc(parts, func(p string) bool {
-				return strings.HasPrefix(p, entryKey(2)) && strings.HasSuffix(p, hidden)
+				return strings.HasPrefix(p, entryKey(hidden.of)) && strings.HasSuffix(p, hidden.suffix)
 			})]
 			restore := hide(t, table, part)
 			queries := 0
@@ -222,7 +233,7 @@ func TestTailDuringAppend(t *testing.T) {
 				}
 				return send()
 			})
-			journalHolds(t, reader, first, second)
+			journalHolds(t, reader, first, second, third)
 			require.Equal(t, 3, queries)
 
 			// What stays away is damage.
@@ -230,7 +241,7 @@ func TestTailDuringAppend(t *testing.T) {
 			_, err := reader.Tail(t.Context(), tile, 0)
 			require.ErrorIs(t, err, fence.ErrCorrupt)
 			require.ErrorContains(t, err, "missing")
-			tail, err := reader.Tail(t.Context(), tile, 2)
+			tail, err := reader.Tail(t.Context(), tile, 3)
 			require.NoError(t, err, "what was not asked for is not missed")
 			require.Empty(t, tail)
 		})
@@ -269,7 +280,9 @@ func TestTruncateKilled(t *testing.T) {
 			want, prev = append(want, e), e.Position
 		}
 		var made atomic.Int32
-		killed := newSmall(t, table, killAt(func(any) bool { return int(made.Add(1)) > requests }))
+		killed, err := dynamo.New(newClient(t, killAt(func(any) bool { return int(made.Add(1)) > requests })), table, &dynamo.Config{Parallel: 1})
+		require.NoError(t, err)
+		killed.SetChunkSize(1000)
 		_ = killed.Truncate(t.Context(), tile, 3)
 		got, err := st.Tail(t.Context(), tile, 0)
 		require.NoError(t, err, "after %d requests", requests)
