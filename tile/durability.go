@@ -3,6 +3,8 @@ package tile
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -53,6 +55,14 @@ func (d Durability) String() string {
 		return durabilityNames[d]
 	}
 	return fmt.Sprintf("durability(%d)", int(d))
+}
+
+// ParseDurability reads the form String writes; any other is a *fence.ArgumentError.
+func ParseDurability(s string) (Durability, error) {
+	if i := slices.Index(durabilityNames[:], s); i >= 0 {
+		return Durability(i), nil
+	}
+	return 0, &fence.ArgumentError{Field: "durability", Value: s, Want: strings.Join(durabilityNames[:], ", ")}
 }
 
 // Journal keeps the batches of WriteThrough tiles where they survive the coordination store, beside the

@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/stream/shard"
 )
 
 // actor runs one actor as this process, against servers that already run.
@@ -109,18 +110,37 @@ func (a *actorProcess) tiles(ctx context.Context) error {
 }
 
 func (a *actorProcess) bridge(ctx context.Context) (err error) {
-	if a.br, err = newBridge(a.backends, a.world, a.logger); err != nil {
+	if a.br, err = newBridge(a.backends, nil, a.logger); err != nil {
 		return err
 	}
-	return a.until(ctx, "bridge", a.br.Run)
+	return a.share(ctx, "bridge", a.br, a.br.Run)
 }
 
 func (a *actorProcess) checkpointer(ctx context.Context) error {
-	cp, err := newCheckpointer(a.backends, a.world, a.meters, a.logger)
+	cp, err := newCheckpointer(a.backends, nil, a.meters, a.logger)
 	if err != nil {
 		return err
 	}
-	return a.until(ctx, "checkpointer", cp.Run)
+	return a.share(ctx, "checkpointer", shard.OneByOne(cp), cp.Run)
+}
+
+// shards is into how many parts the tiles are cut at most, so that several processes can share them.
+const shards = 8
+
+// share runs an actor for its part of the tiles: all of them, or less while other processes run the same actor.
+func (a *actorProcess) share(ctx context.Context, name string, target shard.Target, run func(context.Context) error) error {
+	ranges, err := shard.Cut(a.world, min(len(a.world), shards))
+	if err != nil {
+		return err
+	}
+	group := fmt.Sprintf("%s-%d", name, len(a.world)) // worlds of another size are cut elsewhere
+	s, err := shard.NewShare(a.backends.leases, group, ranges, shard.Fixed(a.world), target, &shard.ShareConfig{Logger: a.logger})
+	if err != nil {
+		return err
+	}
+	stop := a.crew.start(name, run) // stopped last: it finishes what it is at
+	defer stop()
+	return a.until(ctx, name+"'s share", s.Run)
 }
 
 func (a *actorProcess) relay(ctx context.Context) (err error) {

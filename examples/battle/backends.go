@@ -30,16 +30,33 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/stream/shard"
+	"github.com/tilefence/tilefence/stream/shard/memshard"
+	"github.com/tilefence/tilefence/stream/shard/redisshard"
 )
+
+// broker is the delivery plane: frames from the bridge to the relays, hints from the owners to the bridge.
+type broker interface {
+	fanout.Publisher
+	fanout.Subscriber
+	fanout.HintPublisher
+	fanout.HintSubscriber
+}
+
+// durable is the durable store of tiles: checkpoints, and the journals of those that write through.
+type durable interface {
+	checkpoint.Store
+	checkpoint.Journal
+}
 
 // backends is what a battle stands on: one implementation of every seam.
 type backends struct {
 	authority   fence.Authority
 	store       fence.Store
 	log         stream.Log
-	publisher   fanout.Publisher
-	subscriber  fanout.Subscriber
-	checkpoints checkpoint.Store
+	broker      broker
+	leases      shard.Leases
+	checkpoints durable
 	ledger      admission.Store
 	closers     []func()
 
@@ -94,7 +111,7 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	store := memfence.New()
 	broker := memfanout.New()
 	b.authority, b.store, b.log = memfence.NewAuthority(), store, memstream.New(store)
-	b.publisher, b.subscriber = broker, broker
+	b.broker, b.leases = broker, memshard.New()
 	b.deleteOwner = func(_ context.Context, id fence.TileID) error {
 		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
@@ -151,7 +168,10 @@ func (b *backends) openServers(ctx context.Context, s servers) error {
 	if err != nil {
 		return err
 	}
-	b.publisher, b.subscriber, b.delivery = broker, broker, delivery
+	b.broker, b.delivery = broker, delivery
+	if b.leases, err = redisshard.New(delivery); err != nil {
+		return err
+	}
 
 	pool, err := pgxpool.New(ctx, s.postgres)
 	if err != nil {

@@ -242,11 +242,11 @@ func stackName(o *options) string {
 }
 
 func newBridge(b *backends, world []fence.TileID, logger *slog.Logger) (*bridge.Bridge, error) {
-	return bridge.New(b.log, b.publisher, world, &bridge.Config{Logger: logger})
+	return bridge.New(b.log, b.broker, world, &bridge.Config{Logger: logger, Hints: b.broker})
 }
 
 func newCheckpointer(b *backends, world []fence.TileID, m *meters, logger *slog.Logger) (*checkpoint.Checkpointer, error) {
-	return checkpoint.New(b.log, b.checkpoints, world, &checkpoint.Config{Logger: logger,
+	return checkpoint.New(b.log, b.checkpoints, world, &checkpoint.Config{Logger: logger, Journal: b.checkpoints,
 		Hooks: checkpoint.Hooks{Durable: func(checkpoint.DurableInfo) { m.checkpoints.Add(1) }}})
 }
 
@@ -255,7 +255,7 @@ func newRelay(b *backends, world []fence.TileID, m *meters, logger *slog.Logger)
 	for _, id := range world {
 		known[id] = true
 	}
-	return relay.New(b.subscriber, b.log, &relay.Config{Logger: logger, MaxClients: 25000,
+	return relay.New(b.broker, b.log, &relay.Config{Logger: logger, MaxClients: 25000,
 		Hooks: relay.Hooks{Repaired: func(i relay.RepairInfo) {
 			if i.Err == nil && (i.Kind == "tail" || i.Kind == "full") { // the others are first loads and refreshes
 				m.relayRepairs.Add(1)

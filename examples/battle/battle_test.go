@@ -186,6 +186,7 @@ func TestBadCommandLines(t *testing.T) {
 		"-clients -1":                       "want 0 to 20000",
 		"-tick 1ms":                         "at least 10ms",
 		"-stack moon":                       "want embedded or local",
+		"-durability iron":                  "checkpointed, replicated, write-through",
 		"-chaos -hosts 1":                   "want at least -hosts 2",
 		"-chaos -chaos-every 1ms":           "at least 100ms",
 		"bridge -chaos":                     "breaks what one process holds together",

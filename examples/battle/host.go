@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -31,6 +32,7 @@ type host struct {
 	ended  chan struct{}      // closed when everything of the host has ended
 	others *tilehttp.Client   // to hand tiles over with
 	member route.Membership
+	hinter *fanout.Hinter
 	leave  context.CancelFunc // ends the membership
 }
 
@@ -52,6 +54,9 @@ func newHost(ctx context.Context, contact string, joins join, b *backends, o *op
 	if h.others, err = tilehttp.NewClient(nil); err != nil {
 		return nil, err
 	}
+	if h.hinter, err = fanout.NewHinter(b.broker, &fanout.HinterConfig{Logger: logger}); err != nil {
+		return nil, err
+	}
 	h.Host, err = tile.NewHost(contact, seams, newRules, &tile.HostConfig{
 		Refollow: true,
 		Restart:  true,
@@ -68,8 +73,10 @@ func newHost(ctx context.Context, contact string, joins join, b *backends, o *op
 			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 				return checkpoint.Restore(ctx, b.checkpoints, id)
 			},
-			Logger: logger,
-			Hooks:  m.hooks(contact),
+			Durability: o.durability,
+			Journal:    b.checkpoints,
+			Logger:     logger,
+			Hooks:      h.hooks(),
 		}})
 	if err != nil {
 		return nil, err
@@ -90,13 +97,31 @@ func (h *host) start(ctx context.Context, failed func(error)) {
 			failed(err)
 		}
 	}()
+	hinting := make(chan struct{})
+	go func() {
+		defer close(hinting)
+		_ = h.hinter.Run(taking) // it is run once
+	}()
 	go func() {
 		defer close(h.ended)
 		_ = h.Run(life) // what became of the tiles, tileEnded was told
 		h.leave()
 		<-left
+		<-hinting
 		h.others.Close()
 	}()
+}
+
+// hooks are the meters', and tell the bridge at once of what was committed.
+func (h *host) hooks() tile.Hooks {
+	hooks := h.meters.hooks(h.contact)
+	count := hooks.Committed
+	hooks.Committed = func(i tile.CommitInfo) {
+		if count(i); !i.Refresh {
+			h.hinter.Hint(i.Tile)
+		}
+	}
+	return hooks
 }
 
 // newRules makes the game's rules for a tile.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,7 @@ type meters struct {
 	ticks, late, missed, intents  atomic.Int64
 	commits, refreshes, events    atomic.Int64
 	refusals, reappended, rebases atomic.Int64
+	lostTicks                     atomic.Int64 // reported by owners that began from the durable store
 	snapshots, snapshotsFailed    atomic.Int64
 	trimmed, takeovers, handovers atomic.Int64
 	commitLatency, tickLatency    *histogram
@@ -186,6 +188,14 @@ func (m *meters) hooks(host string) tile.Hooks {
 			} else {
 				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch, "%s put back %d batches that a failover had lost", host, i.Reappended)
 			}
+		},
+		Restored: func(i tile.RestoredInfo) {
+			m.lostTicks.Add(int64(i.LostTicks))
+			what := fmt.Sprintf("at most %d ticks, %v, are lost", i.LostTicks, i.LostFor)
+			if i.LostTicks == 0 {
+				what = "nothing is lost"
+			}
+			m.log.add(spectator.KindNote, i.Tile, host, i.At.Epoch, "coordination had lost the tile; it goes on from tick %d: %s", i.SnapshotTick, what)
 		},
 		Snapshotted: func(i tile.SnapshotInfo) {
 			if i.Err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 )
 
@@ -36,6 +37,7 @@ type options struct {
 	takeOver, noPage, verbose bool
 	chaos                     bool
 	chaosEvery, balanceEvery  time.Duration
+	durability                tile.Durability
 	seed                      uint64
 }
 
@@ -85,6 +87,11 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.follow, "follow", "", "tile: which tiles to follow, to take them over when their owner dies: by `number`, or all (default: none)")
 	f.StringVar(&o.gossip, "gossip", "", "tile, gateway: the IP `address` and port of this process's gossip, UDP and TCP: who lives, and who owns what (default: no gossip)")
 	f.StringVar(&o.gossipSeeds, "gossip-seeds", "", "tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
+	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or write-through (the durable store has it) (default checkpointed)",
+		func(s string) (err error) {
+			o.durability, err = tile.ParseDurability(s)
+			return err
+		})
 	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
