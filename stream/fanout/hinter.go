@@ -148,17 +148,17 @@ func (h *Hinter) Run(ctx context.Context) error {
 	for {
 		select { // not sooner than Every after the last flush
 		case <-ctx.Done():
-			h.flush(context.WithoutCancel(ctx), tiles[:0])
-			return nil
 		case <-timer.C:
 		}
 		select {
 		case <-ctx.Done():
-			h.flush(context.WithoutCancel(ctx), tiles[:0])
-			return nil
 		case <-h.wake:
 		}
+		last := ctx.Err() != nil
 		tiles = h.flush(context.WithoutCancel(ctx), tiles[:0])
+		if last {
+			return nil
+		}
 		timer.Reset(h.cfg.Every)
 	}
 }

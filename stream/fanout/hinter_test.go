@@ -239,6 +239,21 @@ func TestHinterLastFlush(t *testing.T) {
 	})
 }
 
+// TestHinterLosesNothingAtItsEnd: a hint that was given before Run was told to end is sent, whatever Run was
+// at.
+func TestHinterLosesNothingAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			r := &recorder{}
+			h, stop := running(t, r, nil)
+			time.Sleep(time.Second)
+			h.Hint(1)
+			stop()
+			require.Equal(t, []fence.TileID{1}, r.tiles())
+		}
+	})
+}
+
 func TestHinterArguments(t *testing.T) {
 	_, err := fanout.NewHinter(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)

@@ -107,6 +107,28 @@ func TestStoreAway(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
 }
 
+// TestBookDoesNotGrow: of holders that have left or died nothing stays.
+func TestBookDoesNotGrow(t *testing.T) {
+	client := newClient(t, stacktest.Fanout(t))
+	b, group := backend(t, client), stacktest.UniqueName(t)
+	r, err := shard.NewRanges(10, 20, 30)
+	require.NoError(t, err)
+	for n := range 30 {
+		q := shard.Request{Group: group, Holder: fmt.Sprint("holder", n), Beat: 1, Ranges: r, TTL: time.Hour}
+		_, err := b.Leases.Sync(t.Context(), q)
+		require.NoError(t, err)
+		if n%2 == 0 {
+			q.Beat, q.Leaving, q.Release = 2, true, []int{0, 1, 2, 3}
+			_, err := b.Leases.Sync(t.Context(), q)
+			require.NoError(t, err)
+		}
+		b.Age(group, 29*time.Minute)
+	}
+	fields, err := client.HLen(t.Context(), redisshard.Key(group)).Result()
+	require.NoError(t, err)
+	require.LessOrEqual(t, fields, int64(5+4+4), "the group's own, one for each shard, and who was heard within the hour")
+}
+
 // TestDamagedBook: what cannot be read is not written over.
 func TestDamagedBook(t *testing.T) {
 	client := newClient(t, stacktest.Fanout(t))

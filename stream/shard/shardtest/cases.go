@@ -179,6 +179,18 @@ func keptIfNobodyHadItSince(t *testing.T, b *bench) {
 	require.Empty(t, one.held, "another has them now")
 	settle(one, two)
 	requireShared(t, 8, one, two)
+
+	mine = one.held
+	b.pass(ttl+time.Minute, two)
+	settle(two)
+	requireShared(t, 8, two)
+	two.leave()
+	two.leave()
+	one.sync()
+	requireShared(t, 8, one)
+	for _, l := range mine {
+		require.NotContains(t, one.held, l, "it is free, but another had it")
+	}
 }
 
 // leavingHandsOver: who leaves takes no more, keeps what it has not released, and at its last release is
