@@ -376,7 +376,7 @@ func TestClaimantThatDiedBeforeItRestoredHidesNothing(t *testing.T) {
 			b := s.equip("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 			seals := 0
 			b.reach.set(func(_ context.Context, op string, applied bool) error {
-				if op == "seal" || op == "put" {
+				if !applied && (op == "seal" || op == "put") {
 					if seals++; seals == 2 { // it has installed itself by then
 						b.kill()
 						return errJournal
@@ -477,6 +477,7 @@ func TestHoleInTheJournalEndsTheBoot(t *testing.T) {
 		<-a.done
 		require.NoError(t, sh.Truncate(t.Context(), testTile, a.Status().Position.Seq-2))
 		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		b.eventually(t, tile.Stopped, time.Minute)
 		<-b.done
 		require.ErrorIs(t, b.err, stream.ErrGap)
 		require.Equal(t, 3, b.reach.calls("tail"), "a checkpoint may have come between")
@@ -485,6 +486,12 @@ func TestHoleInTheJournalEndsTheBoot(t *testing.T) {
 
 // Where an owner of another class has served without what the journal has, its state stands.
 func TestWhatAnotherClassHasServedStands(t *testing.T) {
+	for _, saved := range []bool{false, true} {
+		t.Run(fmt.Sprint("saved ", saved), func(t *testing.T) { servedByAnotherClass(t, saved) })
+	}
+}
+
+func servedByAnotherClass(t *testing.T, saved bool) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
 		a.words(t, "a", 6)
@@ -493,9 +500,14 @@ func TestWhatAnotherClassHasServedStands(t *testing.T) {
 		s.w.loseTail(4)
 		plain := s.spawn("p:1", newShelf(), tile.Config{TakeOver: true})
 		plain.words(t, "p", 2)
-		require.NoError(t, plain.drain())
+		if saved {
+			require.NoError(t, plain.drain())
+		} else {
+			plain.kill()
+			<-plain.done
+		}
 		all := s.w.history()
-		c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough})
+		c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 		all = append(all, c.words(t, "c", 1)...)
 		require.NoError(t, c.drain())
 		assert.Equal(t, all, s.w.history())
@@ -554,27 +566,58 @@ func TestRepairedHistoryIsDurableBeforeItIsServed(t *testing.T) {
 	}
 }
 
-// An authority that was put back to an older state has forgotten a successor that has served. What the successor
-// acknowledged is in the journal, and counts.
+// forgotten gives an owner that was paused while a successor served, and died, and an authority that was put back to
+// when it knew of no successor. spoil is what happens to the store before the owner wakes.
+func forgotten(t *testing.T, s *shard, sh *shelf, cfg tile.Config, spoil func()) (a *restorer, all []string) {
+	a = s.spawn("a:1", sh, cfg)
+	all = a.words(t, "a", 3)
+	record, err := s.w.authority.Lookup(t.Context(), testTile)
+	require.NoError(t, err)
+	a.pause()
+	cfg.TakeOver = true
+	b := s.spawn("b:1", sh, cfg)
+	all = append(all, b.words(t, "b", 6)...)
+	b.kill()
+	<-b.done
+	spoil()
+	*s.w.authority = *memfence.NewAuthority() //nolint:govet // nobody uses it at this moment
+	_, err = s.w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: record.Contact, ID: record.ID})
+	require.NoError(t, err)
+	a.resume()
+	return a, all
+}
+
+// What a successor has acknowledged that the authority has forgotten is in the journal, and counts, whether or not
+// the store has it.
 func TestOwnerDoesNotOverruleWhoSealedAfterIt(t *testing.T) {
+	for name, spoil := range map[string]func(*shard){
+		"all lost": (*shard).lose, "end lost": func(s *shard) { s.fail(0) }, "nothing lost": func(*shard) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				s.acks = 0
+				a, all := forgotten(t, s, sh, tile.Config{Durability: tile.WriteThrough, ConfirmEvery: never}, func() { spoil(s) })
+				all = append(all, a.words(t, "late", 1)...)
+				require.NoError(t, a.drain())
+				assert.Equal(t, all, s.w.history())
+			})
+		})
+	}
+}
+
+// An owner that takes its tile back from the history of a later one, and finds the store emptied meanwhile, goes on
+// from the checkpoint, and not from nothing.
+func TestHistoryLostWhileItIsTakenBack(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
-		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
-		all := a.words(t, "a", 3)
-		record, err := s.w.authority.Lookup(t.Context(), testTile)
-		require.NoError(t, err)
-		a.pause()
-		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
-		all = append(all, b.words(t, "b", 3)...)
-		b.kill()
-		<-b.done
-		s.lose()
-		*s.w.authority = *memfence.NewAuthority() //nolint:govet // nobody uses it at this moment
-		_, err = s.w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: record.Contact, ID: record.ID})
-		require.NoError(t, err)
-		a.resume()
-		all = append(all, a.words(t, "late", 1)...)
+		a, all := forgotten(t, s, sh, tile.Config{SnapshotEvery: 4}, func() { s.save(t, sh) })
+		a.onSnapshot(s.lose)
+		a.words(t, "late", 1)
 		require.NoError(t, a.drain())
-		assert.Equal(t, all, s.w.history())
+		history := s.w.history()
+		require.Greater(t, len(history), 3)
+		assert.Equal(t, all[:len(history)-1], history[:len(history)-1])
+		assert.Equal(t, "late0", history[len(history)-1])
+		require.Len(t, a.reports(), 1)
 	})
 }
 

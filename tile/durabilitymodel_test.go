@@ -304,6 +304,7 @@ type restorer struct {
 
 	mu       sync.Mutex
 	ctx      context.Context
+	snapshot func() // called when a snapshot is about to be read; nil: nothing
 	restored []tile.RestoredInfo
 	commits  []tile.CommitInfo
 	refusals int
@@ -326,6 +327,29 @@ func (s *shard) asksZombie(r *restorer, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*r.zombie = on
+}
+
+// onSnapshot calls f, once, before the process reads the tile's snapshot again.
+func (r *restorer) onSnapshot(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.snapshot = f
+}
+
+type watchedLog struct {
+	lineLog
+	r *restorer
+}
+
+func (l watchedLog) Snapshot(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+	l.r.mu.Lock()
+	f := l.r.snapshot
+	l.r.snapshot = nil
+	l.r.mu.Unlock()
+	if f != nil {
+		f()
+	}
+	return l.lineLog.Snapshot(ctx, id)
 }
 
 // spawn starts a process on the shard. What cfg does not say of journal and checkpoint is filled in.
@@ -364,7 +388,7 @@ func (s *shard) equip(contact string, sh *shelf, cfg tile.Config) *restorer {
 		},
 	}
 	w := s.w
-	seams := tile.Seams{Authority: lineAuthority{w.authority, r.line}, Log: lineLog{w.log, r.line},
+	seams := tile.Seams{Authority: lineAuthority{w.authority, r.line}, Log: watchedLog{lineLog{w.log, r.line}, r},
 		Store: shardStore{lineStore: lineStore{r.line}, shard: s, asksZombie: r.zombie}}
 	var err error
 	r.TileProcessor, err = tile.New(testTile, contact, seams, r.rules, &cfg)

@@ -7,11 +7,16 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// PlayTicks plays n ticks of a processor at once, without Run.
+// PlayTicks plays n ticks of a processor at once, without Run, each until its batch is settled.
 func (p *TileProcessor) PlayTicks(ctx context.Context, n int) error {
 	for range n {
 		if err := p.play(ctx, time.Now(), 0); err != nil {
 			return err
+		}
+		for p.pending != nil && ctx.Err() == nil {
+			if err := p.present(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
