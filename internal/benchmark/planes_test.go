@@ -63,6 +63,9 @@ func (p *planes) start(tb testing.TB, cfg partConfig) *process {
 		set = p.front
 	}
 	pin(tb, c.cmd.Process.Pid, set)
+	if cfg.Role == "reader" {
+		yield(tb, c.cmd.Process.Pid) // readers are many machines: what else runs here must not wait for them
+	}
 	c.await(tb, "ready")
 	return c
 }
@@ -88,17 +91,32 @@ func halves(tb testing.TB) (front, back *unix.CPUSet) {
 	return &first, &second
 }
 
-// pin binds a process to processors. Threads inherit that, so a second look finds those that began meanwhile.
+// pin binds a process to processors.
 func pin(tb testing.TB, pid int, set *unix.CPUSet) {
 	tb.Helper()
-	for look := 0; set != nil && look < 2; look++ {
+	if set != nil {
+		everyThread(tb, pid, func(thread int) error { return unix.SchedSetaffinity(thread, set) })
+	}
+}
+
+// yield lets a process run only when others do not want to.
+func yield(tb testing.TB, pid int) {
+	tb.Helper()
+	everyThread(tb, pid, func(thread int) error { return unix.Setpriority(unix.PRIO_PROCESS, thread, 19) })
+}
+
+// everyThread changes all threads of a process. New ones inherit that, so a second look finds those that began
+// meanwhile.
+func everyThread(tb testing.TB, pid int, change func(thread int) error) {
+	tb.Helper()
+	for range 2 {
 		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		require.NoError(tb, err)
 		for _, thread := range threads {
 			id, err := strconv.Atoi(thread.Name())
 			require.NoError(tb, err)
-			if err := unix.SchedSetaffinity(id, set); err != nil {
-				require.ErrorIs(tb, err, unix.ESRCH, "only a thread that has ended cannot be bound")
+			if err := change(id); err != nil {
+				require.ErrorIs(tb, err, unix.ESRCH, "only a thread that has ended cannot be changed")
 			}
 		}
 	}

@@ -39,7 +39,7 @@ var sections = []section{
 		"`tick-ms` is all that a tick of such a tile can wait for: encoding, which is on the tick's own goroutine, and the functions for snapshot and trim in the node (`-fn-`), which a commit finds running. `save-ms` is beside the tick. " +
 		"`x-others` is the p99 of the other tiles' commits over that without snapshots.",
 		"./internal/benchmark", "FullTile"},
-	{"The cold path", "Full tiles (100 KB, 60 batches) recovered from one node by one process, 16 or 64 at once, and the commits of 200 tiles of that node meanwhile; from the master, and from its replica. `node-cores` is the master's processor time.",
+	{"The cold path", "Full tiles (100 KB, 60 batches) recovered from one node by one process, 16 or 64 at once, and the commits of 200 tiles of that node meanwhile; from the master, and from its replica, which has the readers' processors. `node-cores` is the master's processor time.",
 		"./internal/benchmark", "ColdPath"},
 	{"Take-over", "A tile server killed with SIGKILL, gossip's fast settings, a warm follower in another process: `detect` until gossip holds it for dead, `first-commit` until the successor's first commit is confirmed, `takeover` the successor's own part per tile. A hand-over to a named successor. From the store's refusal to the redirect in the last client's hands, over HTTP.",
 		"./internal/benchmark", "OwnerKilled|Handover|Redirect"},
