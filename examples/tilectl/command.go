@@ -20,31 +20,40 @@ type command struct {
 	takes string // its arguments, for people
 	says  string // what it does, one line
 	needs needs  // back ends
-	tiles int    // tiles it takes: so many, or anyTiles
-	run   func(ctx context.Context, t *tool, tiles []string) error
+	tiles int    // tiles it takes: so many, or anyTiles, or a tile and more words
+	run   func(ctx context.Context, t *tool, args []string) error
 }
 
-// anyTiles is any number of tiles, none meaning all.
-const anyTiles = -1
+const (
+	anyTiles    = -1 // any number of tiles, none meaning all
+	tileAndMore = -2 // one tile, then whatever the command makes of it
+)
 
 var commands = []command{
 	{"tiles", "[tile…]", "who owns what, since when, at which epoch; stream length, trim floor and who holds it", needCoordination | needAuthority, anyTiles, listTiles},
 	{"tile", "<tile>", "everything that is known of one tile", needCoordination | needAuthority, 1, showTile},
 	{"tail", "<tile>", "a tile's batches, as they are committed, until Ctrl-C (-from SEQ begins earlier)", needCoordination, 1, tail},
-	{"deadletters", "<tile>", "stream entries that could not be read, with their fields", needCoordination, 1, listDeadLetters},
+	{"deadletters", "<tile>", "stream entries that could not be read, and whether they can be now", needCoordination, 1, listDeadLetters},
+	{"deadletters replay", "<tile> [letter…]", "publishes those that can be read by now to the fan-out, and removes them (-dry-run only says which)", needCoordination | needFanout, tileAndMore, replayDeadLetters},
+	{"deadletters drop", "<tile> [letter…]", "removes them for good, unread (-dry-run, -yes)", needCoordination, tileAndMore, dropDeadLetters},
 	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
 	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)", needCheckpoints, 1, showCheckpoint},
 	{"checkpoint verify", "[tile…]", "reads durable snapshots and compares their checksums", needCheckpoints, anyTiles, verifyCheckpoints},
 	{"checkpoint restore", "<tile>", "puts a tile back to its durable snapshot (-force: also if somebody owns it)", needCoordination | needAuthority | needCheckpoints, 1, restoreCheckpoint},
 }
 
-// find picks the command a command line begins with.
+// find picks the command a command line begins with, the one of more words if there are two.
 func find(args []string) (*command, []string, error) {
+	var found *command
+	length := 0
 	for i := range commands {
 		words := strings.Fields(commands[i].name)
-		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
-			return &commands[i], args[len(words):], nil
+		if len(words) > length && len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
+			found, length = &commands[i], len(words)
 		}
+	}
+	if found != nil {
+		return found, args[length:], nil
 	}
 	if len(args) == 0 {
 		return nil, nil, &usageError{"say what to do"}
@@ -54,10 +63,17 @@ func find(args []string) (*command, []string, error) {
 
 // arguments checks the tiles on the command line.
 func (c *command) arguments(args []string) ([]string, error) {
-	if c.tiles != anyTiles && len(args) != c.tiles {
+	tiles := args
+	switch {
+	case c.tiles == tileAndMore:
+		tiles = args[:min(1, len(args))]
+		if len(args) == 0 {
+			return nil, &usageError{c.name + " takes a tile"}
+		}
+	case c.tiles != anyTiles && len(args) != c.tiles:
 		return nil, &usageError{fmt.Sprintf("%s takes %d tiles, not %d", c.name, c.tiles, len(args))}
 	}
-	for _, a := range args {
+	for _, a := range tiles {
 		if _, err := fence.ParseTileID(a); err != nil {
 			return nil, &usageError{err.Error()}
 		}
@@ -67,11 +83,11 @@ func (c *command) arguments(args []string) ([]string, error) {
 
 // options is the command line.
 type options struct {
-	redis, postgres, table, dynamodb, checkpoints string
-	json, blob, force                             bool
-	from                                          uint64
-	timeout                                       time.Duration
-	args                                          []string
+	redis, postgres, table, dynamodb, checkpoints, fanout string
+	json, blob, force, dryRun, yes                        bool
+	from                                                  uint64
+	timeout                                               time.Duration
+	args                                                  []string
 }
 
 func parse(args []string, errs io.Writer) (*options, error) {
@@ -82,11 +98,14 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.StringVar(&o.redis, "redis", os.Getenv("TILECTL_REDIS"), "coordination Redis Cluster, `host:port,…` ($TILECTL_REDIS)")
 	f.StringVar(&o.postgres, "postgres", os.Getenv("TILECTL_POSTGRES"), "epoch authority, a PostgreSQL `URL` ($TILECTL_POSTGRES)")
 	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
-	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"), "endpoint of the checkpoint store, a `URL` ($TILECTL_DYNAMODB)")
+	f.StringVar(&o.fanout, "fanout", os.Getenv("TILECTL_FANOUT"), "fan-out Redis Cluster, `host:port,…` ($TILECTL_FANOUT)")
+	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"), "endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them ($TILECTL_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
 	f.BoolVar(&o.force, "force", false, "checkpoint restore: take the tile from the owner it has")
+	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters replay, drop: only say what would be done")
+	f.BoolVar(&o.yes, "yes", false, "deadletters drop: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")
 	// Flags may stand before, between and after the words.

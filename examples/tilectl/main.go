@@ -2,10 +2,11 @@
 //
 //	tilectl -redis 127.0.0.1:7000 -postgres postgres://… tiles
 //	tilectl -redis 127.0.0.1:7000 tail 85283083fffffff
+//	tilectl -redis 127.0.0.1:7000 -fanout 127.0.0.1:7100 deadletters replay 85283083fffffff -dry-run
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
-// All but "checkpoint restore" only read. The status is 0 when all went well, 1 when something failed or
-// is damaged, 2 for a wrong command line.
+// All but "checkpoint restore", "deadletters replay" and "deadletters drop" only read. The status is 0 when all went
+// well, 1 when something failed or is damaged, 2 for a wrong command line.
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
 }
@@ -42,10 +43,10 @@ func (e *usageError) Error() string { return e.text }
 var errDamaged = errors.New("something is damaged")
 
 // run is the program; its result is the exit status.
-func run(ctx context.Context, args []string, out, errs io.Writer) int {
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	o, err := parse(args, errs)
 	if err == nil {
-		err = execute(ctx, o, out, errs)
+		err = execute(ctx, o, in, out, errs)
 	}
 	var usage *usageError
 	switch {
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 }
 
 // execute opens what the command needs and runs it.
-func execute(ctx context.Context, o *options, out, errs io.Writer) error {
+func execute(ctx context.Context, o *options, in io.Reader, out, errs io.Writer) error {
 	c, rest, err := find(o.args)
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func execute(ctx context.Context, o *options, out, errs io.Writer) error {
 	if rest, err = c.arguments(rest); err != nil {
 		return err
 	}
-	t := &tool{options: o, out: out, errs: errs}
+	t := &tool{options: o, in: in, out: out, errs: errs}
 	defer t.close()
 	if err := t.open(ctx, c.needs); err != nil {
 		return err

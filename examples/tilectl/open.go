@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,6 +19,8 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
 )
 
@@ -28,6 +31,7 @@ const (
 	needCoordination needs = 1 << iota
 	needAuthority
 	needCheckpoints
+	needFanout
 )
 
 // log is what tilectl reads of the coordination store.
@@ -39,11 +43,13 @@ type log interface {
 // tool is an opened tilectl.
 type tool struct {
 	options     *options
+	in          io.Reader
 	out, errs   io.Writer
 	authority   fence.Authority
 	store       fence.Store
 	log         log
 	checkpoints checkpoint.Store
+	publisher   fanout.Publisher
 	closers     []func()
 }
 
@@ -67,8 +73,13 @@ func (t *tool) open(ctx context.Context, n needs) error {
 			return err
 		}
 	}
+	if n&needFanout != 0 {
+		if err := t.openFanout(ctx); err != nil {
+			return err
+		}
+	}
 	if n&needCheckpoints != 0 {
-		return t.openCheckpoints()
+		return t.openCheckpoints(ctx)
 	}
 	return nil
 }
@@ -103,13 +114,43 @@ func (t *tool) openAuthority(ctx context.Context) error {
 	return err
 }
 
-func (t *tool) openCheckpoints() error {
-	if t.options.dynamodb == "" {
-		return &usageError{"-dynamodb is missing: the checkpoint store"}
+func (t *tool) openFanout(ctx context.Context) error {
+	if t.options.fanout == "" {
+		return &usageError{"-fanout is missing: the fan-out cluster"}
 	}
-	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
-	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(t.options.dynamodb),
-		Credentials: credentials.NewStaticCredentialsProvider("tilectl", "tilectl", "")})
+	client := redis.NewClusterClient(redisfence.Options(strings.Split(t.options.fanout, ",")...))
+	t.closers = append(t.closers, func() { _ = client.Close() })
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("fan-out Redis Cluster at %s: %w", t.options.fanout, err)
+	}
+	var err error
+	t.publisher, err = redisfanout.New(client, nil)
+	return err
+}
+
+// onAWS is the -dynamodb that stands for DynamoDB itself, of the account and region that the environment, the shared
+// configuration files or the machine's role say.
+const onAWS = "aws"
+
+func (t *tool) openCheckpoints(ctx context.Context) error {
+	var client *dynamodb.Client
+	switch t.options.dynamodb {
+	case "":
+		return &usageError{"-dynamodb is missing: the checkpoint store"}
+	case onAWS:
+		cfg, err := config.LoadDefaultConfig(ctx)
+		if err != nil {
+			return fmt.Errorf("AWS: %w", err)
+		}
+		if cfg.Region == "" {
+			return &usageError{"-dynamodb aws: no region is configured; set AWS_REGION"}
+		}
+		client = dynamodb.NewFromConfig(cfg)
+	default:
+		// A local DynamoDB-compatible server wants some region and credentials and checks neither.
+		client = dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(t.options.dynamodb),
+			Credentials: credentials.NewStaticCredentialsProvider("tilectl", "tilectl", "")})
+	}
 	var err error
 	t.checkpoints, err = checkpointdynamo.New(client, t.options.checkpoints, nil)
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
@@ -15,11 +16,14 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
+	"github.com/tilefence/tilefence/stream/redisstream"
 )
 
 // TestOnServers runs the program as its user does.
 func TestOnServers(t *testing.T) {
-	addrs, postgres, dynamo := stacktest.Redis(t), stacktest.PostgresDB(t), stacktest.DynamoDB(t)
+	addrs, postgres, dynamo, delivery := stacktest.Redis(t), stacktest.PostgresDB(t), stacktest.DynamoDB(t), stacktest.Fanout(t)
 	pool, err := pgxpool.New(t.Context(), postgres)
 	require.NoError(t, err)
 	defer pool.Close()
@@ -40,9 +44,9 @@ func TestOnServers(t *testing.T) {
 
 	tilectl := func(line string) (int, string, string) {
 		var out, errs bytes.Buffer
-		args := append([]string{"-redis", strings.Join(addrs, ","), "-postgres", postgres, "-dynamodb", dynamo,
+		args := append([]string{"-redis", strings.Join(addrs, ","), "-postgres", postgres, "-dynamodb", dynamo, "-fanout", strings.Join(delivery, ","),
 			"-checkpoints", stacktest.UniqueName(t)}, strings.Fields(line)...)
-		status := run(t.Context(), args, &out, &errs)
+		status := run(t.Context(), args, strings.NewReader("yes\n"), &out, &errs)
 		return status, out.String(), errs.String()
 	}
 	status, out, errs := tilectl("tiles -json")
@@ -59,4 +63,69 @@ func TestOnServers(t *testing.T) {
 	status, _, errs = tilectl("checkpoint restore " + id.String())
 	require.Equal(t, statusFailed, status)
 	require.NotEmpty(t, errs, "there is no table of checkpoints: said, and not made")
+
+	// On AWS itself: the endpoint is from the environment, which stands for what the SDK finds out.
+	for name, value := range map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
+		"AWS_ENDPOINT_URL": dynamo, "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true"} {
+		t.Setenv(name, value)
+	}
+	status, _, errs = tilectl("-dynamodb aws checkpoint show " + id.String())
+	require.Equal(t, statusFailed, status)
+	require.Contains(t, errs, "ResourceNotFoundException", "it reached the server")
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
+	status, _, errs = tilectl("-dynamodb aws checkpoint show " + id.String())
+	require.Equal(t, statusUsage, status)
+	require.Contains(t, errs, "AWS_REGION")
+}
+
+// TestDeadLettersOnServers: letters that can be read go to who listens, and off the list.
+func TestDeadLettersOnServers(t *testing.T) {
+	addrs, delivery := stacktest.Redis(t), stacktest.Fanout(t)
+	client := redis.NewClusterClient(redisfence.Options(addrs...))
+	defer func() { _ = client.Close() }()
+	store, err := redisfence.New(client, nil)
+	require.NoError(t, err)
+	require.NoError(t, store.Load(t.Context()))
+	log := redisstream.New(store, client)
+	id := fence.TileID(rand.Uint64()>>1 | 1)
+	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")}})
+	require.NoError(t, err)
+	_, err = store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1, Events: 1, Payload: payload, Install: true})
+	require.NoError(t, err)
+	chunks, err := log.Read(t.Context(), []stream.Cursor{{Tile: id}})
+	require.NoError(t, err)
+	entry := chunks[0].Entries[0]
+	require.NoError(t, log.DeadLetter(t.Context(), poisonOf(id, &entry)))
+	require.NoError(t, log.DeadLetter(t.Context(), stream.Poison{Tile: id, Seq: 2, Reason: "unreadable", Fields: map[string]string{"\xff": "\x00"}}))
+
+	listeners := redis.NewClusterClient(redisfence.Options(delivery...))
+	defer func() { _ = listeners.Close() }()
+	sub, err := redisfanout.New(listeners, nil)
+	require.NoError(t, err)
+	heard := listen(t, sub, id)
+	tilectl := func(line, typed string) (int, string, string) {
+		var out, errs bytes.Buffer
+		args := append([]string{"-redis", strings.Join(addrs, ","), "-fanout", strings.Join(delivery, ",")}, strings.Fields(line)...)
+		return run(t.Context(), args, strings.NewReader(typed), &out, &errs), out.String(), errs.String()
+	}
+	status, out, errs := tilectl("deadletters replay "+id.String(), "")
+	require.Equal(t, statusFailed, status, "one stays")
+	require.Contains(t, errs, "some dead letters stay")
+	require.Regexp(t, ` published `, out)
+	require.Eventually(t, func() bool { return len(heard()) == 1 }, waitFor, poll)
+	require.Equal(t, entry.Position, heard()[0])
+	letters, err := log.DeadLetters(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	status, _, _ = tilectl("deadletters drop "+id.String(), "no\n")
+	require.Equal(t, statusFailed, status)
+	status, _, errs = tilectl("deadletters drop "+id.String(), "yes\n")
+	require.Equal(t, statusOK, status, errs)
+	letters, err = log.DeadLetters(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, letters)
+	status, _, errs = tilectl("deadletters replay -fanout= "+id.String(), "")
+	require.Equal(t, statusUsage, status)
+	require.Contains(t, errs, "-fanout is missing")
 }

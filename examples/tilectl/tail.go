@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -52,8 +51,10 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		if err == nil {
 			err = chunks[0].Err
 		}
-		if ctx.Err() != nil {
-			return nil // told to stop, in the midst of a read
+		select {
+		case <-ctx.Done():
+			return nil // told to stop, perhaps in the midst of a read
+		default:
 		}
 		if err != nil {
 			return err
@@ -111,36 +112,4 @@ func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Positi
 	if r.Problem != "" {
 		fmt.Fprintf(t.out, "              ! %s\n", r.Problem)
 	}
-}
-
-// letterRow is one dead letter.
-type letterRow struct {
-	Seq    fence.Seq         `json:"seq"`
-	Epoch  fence.Epoch       `json:"epoch"`
-	Reason string            `json:"reason"`
-	Fields map[string][]byte `json:"fields"`
-}
-
-func listDeadLetters(ctx context.Context, t *tool, args []string) error {
-	id, err := fence.ParseTileID(args[0])
-	if err != nil {
-		return err
-	}
-	letters, damage := t.log.DeadLetters(ctx, id)
-	rows := make([]letterRow, len(letters))
-	for i, l := range letters {
-		rows[i] = letterRow{Seq: l.Seq, Epoch: l.Epoch, Reason: l.Reason, Fields: map[string][]byte{}}
-		for name, value := range l.Fields {
-			rows[i].Fields[name] = []byte(value)
-		}
-	}
-	err = printTable(t, "SEQ EPOCH FIELDS REASON", rows, func(r *letterRow) []any {
-		names := make([]string, 0, len(r.Fields))
-		for name, value := range r.Fields {
-			names = append(names, fmt.Sprintf("%q(%d)", name, len(value)))
-		}
-		slices.Sort(names)
-		return []any{r.Seq, r.Epoch, fmt.Sprint(names), r.Reason}
-	})
-	return errors.Join(err, damage)
 }

@@ -14,8 +14,16 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
+)
+
+// How long a test waits for what comes by itself, and how often it looks.
+const (
+	waitFor = 10 * time.Second
+	poll    = time.Millisecond
 )
 
 // board is a deployment in memory, with tilectl opened on it.
@@ -25,10 +33,13 @@ type board struct {
 	store     *memfence.Store
 	log       *memstream.Log
 	durable   *memory.Store
+	fanout    *memfanout.Broker
+	publisher fanout.Publisher // nil: to fanout
+	answers   string           // typed by the operator
 }
 
 func newBoard(t *testing.T) *board {
-	b := &board{T: t, authority: memfence.NewAuthority(), store: memfence.New(), durable: memory.New()}
+	b := &board{T: t, authority: memfence.NewAuthority(), store: memfence.New(), durable: memory.New(), fanout: memfanout.New()}
 	b.log = memstream.New(b.store)
 	return b
 }
@@ -61,7 +72,10 @@ func (b *board) tilectl(ctx context.Context, line string) (out, errs string, err
 	require.NoError(b, err)
 	rest, err = c.arguments(rest)
 	require.NoError(b, err)
-	t := &tool{options: options, out: &o, errs: &e, authority: b.authority, store: b.store, log: b.log, checkpoints: b.durable}
+	if b.publisher == nil {
+		b.publisher = b.fanout
+	}
+	t := &tool{options: options, in: strings.NewReader(b.answers), out: &o, errs: &e, publisher: b.publisher, authority: b.authority, store: b.store, log: b.log, checkpoints: b.durable}
 	err = c.run(ctx, t, rest)
 	return o.String(), e.String(), err
 }
@@ -73,7 +87,12 @@ func TestTiles(t *testing.T) {
 	b.own(first, "10.0.0.1:7000", 3)
 	g, at := b.own(second, "10.0.0.2:7000", 5)
 	require.NoError(t, b.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: second, Position: at, Tick: 5, Blob: []byte("state")}))
+	require.NoError(t, stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: second, Consumer: stream.BridgeAcked, Seq: 3}))
+	trimmed, err := b.log.Trim(t.Context(), stream.TrimRequest{Tile: second, Lease: time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, 2, trimmed.Removed)
 	require.NoError(t, stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: second, Consumer: stream.BridgeAcked, Seq: 4}))
+	require.NoError(t, stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: second, Consumer: stream.RelayMember("slow"), Seq: 4}))
 	require.NoError(t, b.authority.Release(t.Context(), g))
 	b.own(third, "10.0.0.3:7000", 0)
 
@@ -83,7 +102,7 @@ func TestTiles(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 4)
 	require.Regexp(t, `^85283083fffffff +owned +10\.0\.0\.1:7000 +1 .* 3 +3 `, lines[1])
-	require.Regexp(t, `^85283087fffffff +released +- +1 .* 5 +5 .* 4 +bridge +0$`, lines[2])
+	require.Regexp(t, `^85283087fffffff +released +- +1 .* 5 +3 +\d+ B +3 +4 +bridge +0$`, lines[2])
 	require.Regexp(t, `^8528308bfffffff +silent +10\.0\.0\.3:7000 `, lines[3])
 
 	out, _, err = b.tilectl(t.Context(), "-json tiles 85283087fffffff")
@@ -94,10 +113,16 @@ func TestTiles(t *testing.T) {
 	require.Equal(t, at.Chain, row.Chain)
 	require.InDelta(t, time.Now().UnixMilli(), row.Since, 60_000)
 	require.EqualValues(t, 1, row.Mints)
+	require.EqualValues(t, 3, row.Trimmed)
+	require.Len(t, row.Marks, 2)
+	require.Equal(t, stream.RelayMember("slow"), row.Marks[1].Consumer)
+	require.EqualValues(t, 1, row.Marks[1].Behind)
 
 	out, _, err = b.tilectl(t.Context(), "tile 85283087fffffff")
 	require.NoError(t, err)
-	require.Contains(t, out, "sequence 4, 1 behind")
+	require.Regexp(t, `mark +bridge +sequence 4, 1 behind`, out)
+	require.Regexp(t, `mark +relay:slow +sequence 4, 1 behind`, out)
+	require.Contains(t, out, "trimmed to 3, floor 4 held by bridge")
 	out, _, err = b.tilectl(t.Context(), "tile 8528308ffffffff")
 	require.NoError(t, err)
 	require.Contains(t, out, "never owned")
@@ -136,14 +161,6 @@ func TestTail(t *testing.T) {
 	require.Len(t, rows, 2)
 	require.Equal(t, fence.Seq(2), rows[0].Seq)
 	require.Equal(t, []stream.Resolution{{ActionID: "a1", Outcome: stream.Applied}}, rows[1].Outcomes)
-}
-
-func TestDeadLetters(t *testing.T) {
-	b := newBoard(t)
-	require.NoError(t, b.log.DeadLetter(t.Context(), stream.Poison{Tile: first, Seq: 9, Epoch: 2, Reason: "field chain: bad", Fields: map[string]string{"chain": "\xff"}}))
-	out, _, err := b.tilectl(t.Context(), "deadletters 85283083fffffff")
-	require.NoError(t, err)
-	require.Contains(t, out, `["chain"(1)]  field chain: bad`)
 }
 
 // TestRestore: a tile goes back to its checkpoint, and its next owner starts there.
@@ -219,15 +236,18 @@ func TestCommandLine(t *testing.T) {
 		"tiles -redis= ":              "-redis is missing",
 		"checkpoint list -dynamodb= ": "-dynamodb is missing",
 		"tiles -what":                 "not defined: -what",
+		"deadletters":                 "takes 1 tiles, not 0",
+		"deadletters replay":          "takes a tile",
+		"deadletters drop all":        "lower-case hexadecimal",
 		"-timeout x tiles":            "invalid value",
 	} {
 		var out, errs bytes.Buffer
-		require.Equal(t, statusUsage, run(t.Context(), strings.Fields(line), &out, &errs), line)
+		require.Equal(t, statusUsage, run(t.Context(), strings.Fields(line), nil, &out, &errs), line)
 		require.Contains(t, errs.String(), want, line)
 		require.Empty(t, out.String())
 	}
 	var errs bytes.Buffer
-	require.Equal(t, statusOK, run(t.Context(), []string{"-h"}, &errs, &errs))
+	require.Equal(t, statusOK, run(t.Context(), []string{"-h"}, nil, &errs, &errs))
 	for _, c := range commands {
 		require.Contains(t, errs.String(), c.says)
 	}

@@ -26,13 +26,30 @@ type tileRow struct {
 	Memory      int64           `json:"memory_bytes"`
 	Floor       fence.Seq       `json:"floor"`
 	Held        stream.Consumer `json:"floor_held_by,omitempty"` // empty: the snapshot
+	Trimmed     fence.Seq       `json:"trimmed"`                 // entries below it are gone
+	Marks       []markRow       `json:"marks,omitempty"`
 	Snapshot    fence.Seq       `json:"snapshot_seq"`
 	SnapshotAt  int64           `json:"snapshot_ms,omitempty"`
 	DeadLetters int             `json:"dead_letters"`
 	Problem     string          `json:"problem,omitempty"`
 
-	marks map[stream.Consumer]stream.Mark
-	size  int // bytes of the snapshot
+	size int // bytes of the snapshot
+}
+
+// markRow is one consumer's watermark.
+type markRow struct {
+	Consumer stream.Consumer `json:"consumer"`
+	Seq      fence.Seq       `json:"seq"`
+	Behind   fence.Seq       `json:"behind"` // the tile's last sequence
+	Moved    int64           `json:"moved_ms"`
+}
+
+func marksOf(s *stream.Stat) (rows []markRow) {
+	for _, c := range slices.SortedFunc(maps.Keys(s.Marks), stream.CompareConsumers) {
+		m := s.Marks[c]
+		rows = append(rows, markRow{Consumer: c, Seq: m.Seq, Behind: max(s.Last.Seq, m.Seq) - m.Seq, Moved: m.Moved})
+	}
+	return rows
 }
 
 // rowOf puts both views of a tile together.
@@ -40,7 +57,7 @@ func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	floor, held := s.Floor()
 	r := tileRow{Tile: s.Tile, Owner: g.Contact, Epoch: g.Epoch, Since: g.Minted, Mints: g.Mints, Seq: s.Last.Seq, Chain: s.Last.Chain,
 		Tick: s.Owner.Tick, Entries: s.Entries, Memory: s.Memory, Floor: floor, Held: held, Snapshot: s.Snapshot.Seq,
-		SnapshotAt: s.Snapshot.Taken, DeadLetters: s.DeadLetters, marks: s.Marks, size: s.Snapshot.Size}
+		SnapshotAt: s.Snapshot.Taken, DeadLetters: s.DeadLetters, Trimmed: s.Trimmed, Marks: marksOf(s), size: s.Snapshot.Size}
 	switch {
 	case g.Epoch == 0 && s.Owner.Present():
 		r.State, r.Owner, r.Epoch = "unrecorded", s.Owner.Contact, s.Owner.Epoch
@@ -134,8 +151,8 @@ func (t *tool) row(ctx context.Context, name string) (tileRow, error) {
 }
 
 func (t *tool) printTiles(rows []tileRow) error {
-	err := printTable(t, "TILE STATE OWNER EPOCH SINCE MINTS SEQ ENTRIES MEMORY FLOOR HELD-BY DEAD", rows, func(r *tileRow) []any {
-		return []any{r.Tile, r.State, r.Owner, r.Epoch, millis(r.Since), r.Mints, r.Seq, r.Entries, size(r.Memory), r.Floor, holder(r), r.DeadLetters}
+	err := printTable(t, "TILE STATE OWNER EPOCH SINCE MINTS SEQ ENTRIES MEMORY TRIMMED FLOOR HELD-BY DEAD", rows, func(r *tileRow) []any {
+		return []any{r.Tile, r.State, r.Owner, r.Epoch, millis(r.Since), r.Mints, r.Seq, r.Entries, size(r.Memory), r.Trimmed, r.Floor, holder(r), r.DeadLetters}
 	})
 	for i := range rows {
 		if rows[i].Problem != "" {
@@ -166,11 +183,10 @@ func showTile(ctx context.Context, t *tool, args []string) error {
 	fmt.Fprintf(t.out, "tile      %s, %s\n", r.Tile, r.State)
 	fmt.Fprintf(t.out, "owner     %v at epoch %d, since %s; its epoch was minted %d times\n", dash(r.Owner), r.Epoch, moment(r.Since), r.Mints)
 	fmt.Fprintf(t.out, "position  sequence %d, chain %s, tick %d\n", r.Seq, r.Chain, r.Tick)
-	fmt.Fprintf(t.out, "stream    %d entries, %s, floor %d held by %v\n", r.Entries, size(r.Memory), r.Floor, dash(holder(&r)))
+	fmt.Fprintf(t.out, "stream    %d entries, %s, trimmed to %d, floor %d held by %v\n", r.Entries, size(r.Memory), r.Trimmed, r.Floor, dash(holder(&r)))
 	fmt.Fprintf(t.out, "snapshot  sequence %d, %s, taken %s\n", r.Snapshot, size(int64(r.size)), moment(r.SnapshotAt))
-	for _, c := range slices.SortedFunc(maps.Keys(r.marks), stream.CompareConsumers) {
-		m := r.marks[c]
-		fmt.Fprintf(t.out, "mark      %-10s sequence %d, %d behind, moved %s\n", c, m.Seq, max(r.Seq, m.Seq)-m.Seq, moment(m.Moved))
+	for _, m := range r.Marks {
+		fmt.Fprintf(t.out, "mark      %-32s  sequence %d, %d behind, moved %s\n", m.Consumer, m.Seq, m.Behind, moment(m.Moved))
 	}
 	fmt.Fprintf(t.out, "letters   %d dead\n", r.DeadLetters)
 	if r.Problem != "" {

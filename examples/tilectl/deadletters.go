@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+// letterRow is one dead letter, and what became of it.
+type letterRow struct {
+	Letter string            `json:"letter"`
+	Seq    fence.Seq         `json:"seq"`
+	Epoch  fence.Epoch       `json:"epoch"`
+	Reason string            `json:"reason"` // as when it was put aside
+	Now    string            `json:"now"`    // readable, published, dropped, would be …; or why it still cannot be read
+	Fields map[string][]byte `json:"fields"`
+
+	poison stream.Poison
+	entry  fence.Entry
+	err    error // why it cannot be read
+}
+
+// letters reads a tile's dead letters: all of them, or those named. damage is what of the list cannot be read.
+func (t *tool) letters(ctx context.Context, args []string) (id fence.TileID, rows []letterRow, damage, err error) {
+	if id, err = fence.ParseTileID(args[0]); err != nil {
+		return 0, nil, nil, err
+	}
+	all, damage := t.log.DeadLetters(ctx, id)
+	if damage != nil && !errors.Is(damage, fence.ErrCorrupt) {
+		return 0, nil, nil, damage
+	}
+	for i := range all {
+		if names := args[1:]; len(names) == 0 || slices.Contains(names, all[i].Letter) {
+			rows = append(rows, letterRowOf(&all[i]))
+		}
+	}
+	for _, name := range args[1:] {
+		if !slices.ContainsFunc(rows, func(r letterRow) bool { return r.Letter == name }) {
+			return 0, nil, nil, fmt.Errorf("tile %s has no dead letter %q", id, name)
+		}
+	}
+	return id, rows, damage, nil
+}
+
+func letterRowOf(p *stream.Poison) letterRow {
+	r := letterRow{Letter: p.Letter, Seq: p.Seq, Epoch: p.Epoch, Reason: p.Reason, Now: "readable", Fields: map[string][]byte{}, poison: *p}
+	for name, value := range p.Fields {
+		r.Fields[name] = []byte(value)
+	}
+	if r.entry, r.err = readable(p); r.err != nil {
+		r.Now = r.err.Error()
+	}
+	return r
+}
+
+// readable reads a dead letter as a bridge of this version would: an entry that is what its chain says, and a batch.
+func readable(p *stream.Poison) (fence.Entry, error) {
+	e, err := stream.EntryOf(p)
+	if err == nil && !e.Rebase {
+		_, err = stream.DecodeBatch(e.Payload)
+	}
+	return e, err
+}
+
+func (t *tool) printLetters(rows []letterRow) error {
+	return printTable(t, "LETTER SEQ EPOCH NOW FIELDS REASON", rows, func(r *letterRow) []any {
+		names := make([]string, 0, len(r.Fields))
+		for name, value := range r.Fields {
+			names = append(names, fmt.Sprintf("%q(%d)", name, len(value)))
+		}
+		slices.Sort(names)
+		return []any{r.Letter, r.Seq, r.Epoch, r.Now, fmt.Sprint(names), r.Reason}
+	})
+}
+
+func listDeadLetters(ctx context.Context, t *tool, args []string) error {
+	_, rows, damage, err := t.letters(ctx, args)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.printLetters(rows), damage)
+}
+
+// errKept ends the program with status 1 after the rest has been done.
+var errKept = errors.New("some dead letters stay: they cannot be read by this version either")
+
+// replayDeadLetters publishes the letters that can be read, oldest first, and removes each that was handed over.
+// Relays ignore what they hold already, or have passed by a snapshot.
+func replayDeadLetters(ctx context.Context, t *tool, args []string) error {
+	id, rows, damage, err := t.letters(ctx, args)
+	if err != nil {
+		return err
+	}
+	kept := false
+	for i := range rows {
+		r := &rows[i]
+		switch {
+		case r.err != nil:
+			kept = true
+		case t.options.dryRun:
+			r.Now = "would be published"
+		case err == nil:
+			if err = t.replay(ctx, id, r); err != nil {
+				r.Now = "failed: " + err.Error()
+			}
+		default:
+			r.Now = "not tried"
+		}
+	}
+	err = errors.Join(t.printLetters(rows), err, damage)
+	if err == nil && kept {
+		err = errKept
+	}
+	return err
+}
+
+func (t *tool) replay(ctx context.Context, id fence.TileID, r *letterRow) error {
+	frame := stream.AppendFrame(nil, &stream.Frame{Tile: id, Entry: r.entry})
+	if _, err := t.publisher.Publish(ctx, []fanout.Message{{Tile: id, Data: frame}}); err != nil {
+		return fmt.Errorf("letter %s was not published for sure, and stays: %w", r.Letter, err)
+	}
+	r.Now = "published"
+	found, err := t.log.RemoveDeadLetter(ctx, id, r.Letter)
+	switch {
+	case err != nil:
+		return fmt.Errorf("letter %s was published, but not removed for sure; it does no harm to publish it again: %w", r.Letter, err)
+	case !found:
+		r.Now = "published; somebody else has removed it"
+	}
+	return nil
+}
+
+// dropDeadLetters removes letters that nobody is going to read.
+func dropDeadLetters(ctx context.Context, t *tool, args []string) error {
+	id, rows, damage, err := t.letters(ctx, args)
+	if err != nil {
+		return err
+	}
+	if t.options.dryRun {
+		for i := range rows {
+			rows[i].Now = "would be dropped"
+		}
+		return errors.Join(t.printLetters(rows), damage)
+	}
+	if len(rows) > 0 && !t.options.yes {
+		if err := t.confirm(fmt.Sprintf("%d dead letters of tile %s will be gone for good, unread. Type yes to go on: ", len(rows), id)); err != nil {
+			return err
+		}
+	}
+	for i := range rows {
+		found, err := t.log.RemoveDeadLetter(ctx, id, rows[i].Letter)
+		if err != nil {
+			return errors.Join(t.printLetters(rows[:i]), fmt.Errorf("letter %s: %w", rows[i].Letter, err))
+		}
+		if rows[i].Now = "dropped"; !found {
+			rows[i].Now = "somebody else has removed it"
+		}
+	}
+	return errors.Join(t.printLetters(rows), damage)
+}
+
+// confirm asks; anything but yes is an error.
+func (t *tool) confirm(question string) error {
+	fmt.Fprint(t.errs, question)
+	answer, _ := bufio.NewReader(t.in).ReadString('\n') // an end of input is no answer
+	if strings.TrimSpace(answer) != "yes" {
+		fmt.Fprintln(t.errs)
+		return errors.New("nothing was removed; -yes does not ask")
+	}
+	return nil
+}
