@@ -15,7 +15,7 @@ import (
 const (
 	MinTTL     = 100 * time.Millisecond
 	MaxTTL     = time.Hour
-	MaxHolders = 1024 // of a group, those that left within the last TTL included
+	MaxHolders = 256 // of a group, those that left within the last TTL included
 )
 
 // Errors of Leases.Sync, besides *RangesError and *fence.ArgumentError.

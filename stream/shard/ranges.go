@@ -11,8 +11,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// MaxShards is the most shards a group may have.
-const MaxShards = 1024
+// MaxShards is the most shards a group may have. What a heartbeat costs the store grows with them.
+const MaxShards = 256
 
 // Ranges divides all tile IDs into shards, each a range. The zero Ranges is one shard of everything. It is
 // immutable and safe for concurrent use.

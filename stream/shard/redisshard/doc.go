@@ -6,7 +6,7 @@
 //
 // A group's book is one hash, {tilefence:shards:<group>}, which one script reads and writes whole, by the
 // clock of the node that has it; docs/wire.md describes it. A heartbeat is one round trip. Its work grows
-// with the shards and holders of the group, which are at most 1,024 each.
+// with the shards and holders of the group, which are at most 256 each.
 //
 // # Which Redis
 //

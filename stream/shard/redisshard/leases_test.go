@@ -207,7 +207,7 @@ func randomRequest(rng *rand.Rand, group string, step int, last []shard.Reply) s
 // BenchmarkSync is one heartbeat of a holder of a few shards among others.
 func BenchmarkSync(b *testing.B) {
 	client := newClient(b, stacktest.Fanout(b))
-	for _, size := range []struct{ shards, holders int }{{16, 4}, {256, 16}, {1024, 64}} {
+	for _, size := range []struct{ shards, holders int }{{32, 4}, {64, 16}, {256, 64}} {
 		b.Run(fmt.Sprintf("%d shards, %d holders", size.shards, size.holders), func(b *testing.B) {
 			l := open(b, client)
 			cuts := make([]fence.TileID, size.shards-1)

@@ -14,9 +14,9 @@
 --          {"late"}, {"full"}, {"ranges", digest, shards} or {"corrupt", field}: a
 --          refusal, at which no more was written than who was not heard
 --
--- The caller has checked the arguments. The work is bounded by 1,024 shards and 1,024 holders.
+-- The caller has checked the arguments. The work is bounded by 256 shards and 256 holders.
 
-local maxHolders, keepBook = 1024, 7 * 24 * 3600 * 1000
+local maxHolders, keepBook = 256, 7 * 24 * 3600 * 1000
 local name, beat, digest, shards, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local leaving = ARGV[6] == '1'
 local clock = redis.call('TIME')
