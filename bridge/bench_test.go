@@ -132,6 +132,19 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
+// BenchmarkWake is what a hint costs its caller, one tile a call, while the bridge works them off.
+func BenchmarkWake(b *testing.B) {
+	ids := randomTiles(10_000, nil)
+	r := newRig(b)
+	br, _ := r.run(nil, ids...)
+	br.Hints(true)
+	i := 0
+	for b.Loop() {
+		br.Wake(ids[i%len(ids)])
+		i++
+	}
+}
+
 // BenchmarkRedis measures the bridge between two Redis clusters.
 func BenchmarkRedis(b *testing.B) {
 	s := openServers(b)

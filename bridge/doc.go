@@ -28,22 +28,42 @@
 // frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was
 // read, it goes back as well, and forwards what a new owner has written in its place.
 //
-// # Polling
+// # When a tile is read
 //
-// A pass reads every tile that is due with one call to the log and publishes everything they had with
-// one call to the publisher: a round trip for each node of either cluster, however many tiles there are.
-// A tile whose events flow is due every [Config.MinPoll]; one that had none for [Config.Linger], after
-// twice the time each pass, up to [Config.MaxPoll]. [Bridge.Wake] makes a tile due at once. Unless there is something
-// to catch up on, passes take at most half of the time: with so many tiles that one takes 20 ms, they are
-// read every 40 ms. That is when to share the tiles among several bridges.
+// A pass reads tiles that are due with one call to the log and publishes everything they had with one call to
+// the publisher: a round trip for each node of either cluster, however many tiles there are. While one pass
+// publishes, another reads other tiles. A tile that is not due costs nothing.
+//
+// A tile is due, in this order of preference:
+//
+//   - With wake hints ([Config.Hints], or [Bridge.Wake] and [Bridge.Hints]) when one comes, and in between only
+//     ever more rarely, up to [Config.HintedPoll]. Hints may be lost: a tile that commits in rhythm is read
+//     50 ms after a hint was to be expected, any other by its next poll. An entry that a poll finds and no
+//     hint announces is counted, and its tile polled as without hints for half a minute; if that is common,
+//     all tiles whose hints take the same way. When hints are known to have stopped, all tiles are due
+//     within MaxPoll.
+//   - In rhythm, when its next entry is to be expected. Owners commit once a tick, and entries carry their
+//     commit time: after four regular ones the bridge knows the beat. Such a tile is also read every
+//     MaxPoll in between, or less often when there are more than [Config.PollRate] allows: with the
+//     default and 10,000 tiles every second, so that there an entry off the beat may wait for the next beat.
+//   - Otherwise every [Config.MinPoll] while events flow (less often when there are more of these than
+//     PollRate allows); once it had none for [Config.Linger], after twice the time each pass, up to
+//     [Config.MaxPoll]: without hints a quiet tile is read at least so often, if passes keep up. A
+//     polled tile rests as long as the pass took that read it.
+//
+// When that is not enough, [Stats.Lag] and Backlog grow: share the tiles among several bridges.
 //
 // # Watermarks
 //
 // Forwarding resumes after the tile's stream.BridgeAcked mark; a tile that has none, or lost it because
-// no bridge ran for longer than the trim's lease, resumes at the oldest entry the stream holds. The marks
-// follow at most every [Config.MarkEvery], so after a crash that much is published again; both
-// stream.BridgePending and stream.BridgeAcked always are at or below what was published, so that no
-// unpublished entry can be trimmed. They are renewed while a tile is quiet or failing.
+// no bridge ran for longer than the trim's lease, resumes at the oldest entry the stream holds. One call reads the
+// marks of many tiles, and one writes those of all whose turn it is. They follow at most every
+// [Config.MarkEvery], so after a crash that much is published again: with the default 2 s, four batches of a tile
+// that ticks twice a second. Both stream.BridgePending and stream.BridgeAcked always are at or below what was
+// published, so that no unpublished entry can be trimmed. They are renewed while a tile is quiet or failing, and
+// go back when a failover has taken back what was read, so that what is written in its place is not
+// trimmed either. If entries are trimmed all the same, because of the lease or the bound of memory of
+// stream.Log.Trim, that is counted and told ([Hooks.Lost]).
 //
 // # Failure
 //
@@ -52,8 +72,9 @@
 // healthy ones until they succeed, so that one fan-out node that hangs does not hold up those of the
 // others. With a publisher whose errors know which messages were handed over (redisfanout's do) only the
 // tiles concerned are tried again. What was read and could not be published is forgotten and read again
-// from the log, which is the buffer: the bridge's memory is bounded by one pass, and the fence above is
-// asked anew.
+// from the log, which is the buffer: the bridge's memory is bounded by three passes (two of healthy tiles, one
+// of failing ones), each of [Config.PassBytes] or one entry a tile, and the fence above is asked anew. Of a
+// tile that fails only a few entries are read at a time. [Stats] says meanwhile how much waits, and for how long.
 //
 // # Concurrency
 //
