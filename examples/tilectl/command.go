@@ -83,11 +83,11 @@ func (c *command) arguments(args []string) ([]string, error) {
 
 // options is the command line.
 type options struct {
-	redis, postgres, table, dynamodb, checkpoints, fanout string
-	json, blob, force, dryRun, yes                        bool
-	from                                                  uint64
-	timeout                                               time.Duration
-	args                                                  []string
+	redis, postgres, table, dynamodb, checkpoints, fanout, user string
+	json, blob, force, dryRun, yes                              bool
+	from                                                        uint64
+	timeout                                                     time.Duration
+	args                                                        []string
 }
 
 func parse(args []string, errs io.Writer) (*options, error) {
@@ -99,6 +99,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.StringVar(&o.postgres, "postgres", os.Getenv("TILECTL_POSTGRES"), "epoch authority, a PostgreSQL `URL` ($TILECTL_POSTGRES)")
 	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
 	f.StringVar(&o.fanout, "fanout", os.Getenv("TILECTL_FANOUT"), "fan-out Redis Cluster, `host:port,…` ($TILECTL_FANOUT)")
+	f.StringVar(&o.user, "user", os.Getenv("TILECTL_USER"), "Redis `user` on both clusters, whose password is $TILECTL_PASSWORD ($TILECTL_USER; default: Redis's own)")
 	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"), "endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them ($TILECTL_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -84,12 +85,20 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	return nil
 }
 
+// cluster is a client of a Redis Cluster.
+func (t *tool) cluster(addrs string) *redis.ClusterClient {
+	o := redisfence.Options(strings.Split(addrs, ",")...)
+	o.Username, o.Password = t.options.user, os.Getenv("TILECTL_PASSWORD")
+	client := redis.NewClusterClient(o)
+	t.closers = append(t.closers, func() { _ = client.Close() })
+	return client
+}
+
 func (t *tool) openCoordination(ctx context.Context) error {
 	if t.options.redis == "" {
 		return &usageError{"-redis is missing: the coordination cluster"}
 	}
-	client := redis.NewClusterClient(redisfence.Options(strings.Split(t.options.redis, ",")...))
-	t.closers = append(t.closers, func() { _ = client.Close() })
+	client := t.cluster(t.options.redis)
 	if err := client.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("coordination Redis Cluster at %s: %w", t.options.redis, err)
 	}
@@ -118,8 +127,7 @@ func (t *tool) openFanout(ctx context.Context) error {
 	if t.options.fanout == "" {
 		return &usageError{"-fanout is missing: the fan-out cluster"}
 	}
-	client := redis.NewClusterClient(redisfence.Options(strings.Split(t.options.fanout, ",")...))
-	t.closers = append(t.closers, func() { _ = client.Close() })
+	client := t.cluster(t.options.fanout)
 	if err := client.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("fan-out Redis Cluster at %s: %w", t.options.fanout, err)
 	}

@@ -98,6 +98,7 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	trimmed, err := log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, at.Seq, trimmed.Floor)
+	require.NoError(t, stream.MarkOne(t.Context(), relayLog, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("a"), Release: true}))
 
 	router, _ := logAs(t, coordination.as(t, "router"))
 	owner, err := router.Owner(t.Context(), tile)

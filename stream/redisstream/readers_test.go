@@ -110,13 +110,13 @@ func (r renamed) rename(cmd redis.Cmder) {
 var mutants = []struct{ name, old, new string }{
 	{"intact", "", ""},
 	{"one entry too far", "'MINID', floor .. '-0')", "'MINID', (tonumber(floor) + 1) .. '-0')"},
-	{"highest relay counts", "  table.sort(live, before)\n  table.sort(expired",
-		"  local top\n  for _, m in ipairs(live) do if m.kind == 'relay' and (not top or m.seq > top.seq) then top = m end end\n" +
-			"  for _, m in ipairs(live) do if m.kind == 'relay' then m.seq, m.text = top.seq, top.text end end\n  table.sort(live, before)\n  table.sort(expired"},
-	{"no lease", "or not at or at < oldest then", "or not at then"},
+	{"highest relay counts", "  lowest_first(live)\n", "  local top\n" +
+		"  for _, m in ipairs(live) do if m.kind == 'relay' and (not top or m.seq > top.seq) then top = m end end\n" +
+		"  for _, m in ipairs(live) do if m.kind == 'relay' then m.seq, m.text = top.seq, top.text end end\n  lowest_first(live)\n"},
+	{"no lease", "if not seq or not at or at < oldest then", "if not seq or not at then"},
 	{"half a lease", "tonumber(now()) - lease)", "tonumber(now()) - lease / 2)"},
 	{"trims are forgotten", "redis.call('HSET', keys[1], 'trimmed', floor)", "redis.call('HDEL', keys[1], 'trimmed')"},
-	{"pending mark ignored", "    if is_consumer(name) then", "    if is_consumer(name) and name ~= 'pending' then"},
+	{"pending mark ignored", "    if kind then", "    if kind and kind ~= 'pending' then"},
 	{"groups ignored", "  local idle = there and pending_of(keys[2], trimmed, lease, live)", "  local idle = false"},
 	{"evicts past the snapshot", "live[i] and live[i].seq < tonumber(snap)", "live[i]"},
 	{"evicts once too often", "most > 0 and bytes > most and held", "most > 0 and bytes * 2 > most and held"},

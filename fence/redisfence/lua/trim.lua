@@ -26,7 +26,13 @@ local function before(a, b)
   return a.name < b.name
 end
 
--- marks_of reads the marks, lowest first, and the highest floor ever. What cannot be read or was not renewed since
+-- kind_of is the kind of consumer whose mark a field of the marks is, or nil.
+local function kind_of(field)
+  if field:sub(1, 6) == 'relay:' then return field:sub(-3) ~= '.at' and 'relay' or nil end
+  return KINDS[field] and field ~= 'relay' and field or nil
+end
+
+-- marks_of reads the marks, in any order, and the highest floor ever. What cannot be read or was not renewed since
 -- oldest is removed and returned apart.
 local function marks_of(key, oldest)
   local all = redis.call('HGETALL', key)
@@ -34,18 +40,16 @@ local function marks_of(key, oldest)
   for i = 1, #all, 2 do by[all[i]] = all[i + 1] end
   local live, expired = {}, {}
   for name, v in pairs(by) do
-    if is_consumer(name) then
-      local m = {name = name, kind = name:match('^%a+'), text = v, seq = number(v) or 0}
-      local at = number(by[name .. '.at'])
-      if not number(v) or not at or at < oldest then
-        m.seq = 0
-        expired[#expired + 1] = m
+    local kind = kind_of(name)
+    if kind then
+      local seq, at = number(v), number(by[name .. '.at'])
+      if not seq or not at or at < oldest then
+        expired[#expired + 1] = {name = name, kind = kind, seq = 0}
       else
-        live[#live + 1] = m
+        live[#live + 1] = {name = name, kind = kind, text = v, seq = seq}
       end
     end
   end
-  table.sort(live, before)
   table.sort(expired, before)
   for i, m in ipairs(expired) do
     redis.call('HDEL', key, m.name, m.name .. '.at')
@@ -74,8 +78,14 @@ local function pending_of(stream, from, lease, marks)
       if not idle or s < idle then idle = s end
     end
   end
-  table.sort(marks, before)
   return idle
+end
+
+-- lowest_first puts the lowest mark first, without the cost of sorting them all.
+local function lowest_first(marks)
+  for i = 2, #marks do
+    if before(marks[i], marks[1]) then marks[1], marks[i] = marks[i], marks[1] end
+  end
 end
 
 local function trim(keys, args)
@@ -91,6 +101,7 @@ local function trim(keys, args)
     return {'ok', '0', 0, '', expired, evicted, redis.call('XLEN', keys[2]), measure()}
   end
   local idle = there and pending_of(keys[2], trimmed, lease, live)
+  lowest_first(live)
   local removed, step, i = 0, 0, 1
   local floor, held, bytes, gone
   repeat
@@ -103,6 +114,7 @@ local function trim(keys, args)
     removed = removed + gone
     local over = most > 0 and bytes > most and held ~= '' and step < STEPS
     if over then
+      if i == 1 then table.sort(live, before) end
       evicted[#evicted + 1] = held
       if held ~= 'group' then redis.call('HDEL', keys[1], held, held .. '.at') end
       i = i + 1
