@@ -181,6 +181,19 @@ func TestRhythmChanges(t *testing.T) {
 	}
 }
 
+// TestRhythmMoves: a takeover keeps the rate and moves the beat; the second entry after it is found in time, without
+// learning anew.
+func TestRhythmMoves(t *testing.T) {
+	commit := ticks(seeded(t), 100, 500*time.Millisecond, 2*time.Millisecond)
+	for i := 50; i < len(commit); i++ {
+		commit[i] += 170 * time.Millisecond
+	}
+	b := newBeat(t, commit)
+	b.play()
+	require.NotContains(t, b.in[10:], false)
+	require.LessOrEqual(t, b.slow(53, 12*time.Millisecond), 10)
+}
+
 // TestNoRhythm: what comes irregularly is not in rhythm, at least not often, and waits for no more than a poll.
 func TestNoRhythm(t *testing.T) {
 	rng := seeded(t)

@@ -176,6 +176,9 @@ func (r *run) takeTiles(now time.Time) {
 
 // plan enters a tile where its state says: to be called after every change of that.
 func (r *run) plan(t *tile) {
+	if t.forgotten {
+		return // a hint was under way
+	}
 	if t.busy || t.removed {
 		t.work.clear()
 	} else {
@@ -199,6 +202,7 @@ func (r *run) forget(t *tile) {
 	t.failures, t.backlog = 0, 0
 	r.account(t)
 	r.paces[t.pace]--
+	t.forgotten = true
 	delete(r.tiles, t.cursor.tile)
 }
 

@@ -18,6 +18,8 @@ type tile struct {
 	removed bool // no longer wanted; goes when its last watermarks are written
 	busy    bool // in a pass, or being resumed
 
+	forgotten bool // another tile may have its place in the run
+
 	work, marks, behind date // in the run's schedules
 
 	due      time.Time // when it is to be read, or resumed
@@ -66,7 +68,7 @@ func (t *tile) lane() lane {
 // wake makes an idle, healthy tile due.
 func (r *run) wake(t *tile, now time.Time) {
 	t.woken = true
-	if t.failures == 0 && !t.busy && !t.removed && t.due.After(now) {
+	if t.failures == 0 && !t.busy && t.due.After(now) {
 		t.due = now
 		r.plan(t)
 	}
