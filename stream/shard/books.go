@@ -14,9 +14,9 @@ import (
 //
 //	granted -> serving -> losing -> done -> (forgotten, when the book has it no more)
 //	granted -> done, if it is to be given back before Gained was called
-//	losing -> granted, if the shard was granted anew meanwhile
 //
-// A shard whose lease is gone goes from serving to losing, and is forgotten from any other state.
+// A shard whose lease is gone goes from serving to losing, and is forgotten from any other state, and from
+// losing when Lost has returned. If it was granted anew meanwhile, the next reply says so.
 type state uint8
 
 const (
@@ -30,8 +30,7 @@ const (
 type held struct {
 	token Token
 	state state
-	lease bool  // the book says it is ours under this token
-	next  Grant // what the book has granted since instead; its Token is zero if nothing
+	lease bool // the book says it is ours under this token
 }
 
 // books is what a Member knows of its shards.
@@ -57,7 +56,6 @@ func (b *books) take(reply *Reply) {
 			b.shards[g.Shard] = fresh(g)
 		default:
 			h.gone()
-			h.next = g
 		}
 	}
 	for s := range b.shards {
@@ -87,7 +85,7 @@ func (h *held) giveBack() {
 
 // gone says that the lease is not ours any more.
 func (h *held) gone() {
-	h.lease, h.next = false, Grant{}
+	h.lease = false
 	if h.state == serving {
 		h.state = losing
 	}
@@ -113,19 +111,14 @@ func (b *books) drain() {
 	b.draining = true
 	for _, h := range b.shards {
 		h.giveBack()
-		h.next.GiveBack = true
 	}
 }
 
 // lost enters the return of Handler.Lost.
 func (b *books) lost(s int) {
-	h := b.shards[s]
-	switch {
-	case h.next.Token != 0:
-		b.shards[s] = fresh(h.next)
-	case h.lease:
+	if h := b.shards[s]; h.lease {
 		h.state = done
-	default:
+	} else {
 		delete(b.shards, s)
 	}
 }

@@ -439,6 +439,73 @@ func TestOtherRanges(t *testing.T) {
 	})
 }
 
+// TestJoin: who comes has its share after one heartbeat of who has it now, and a short one of its own.
+func TestJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for offset := range 12 {
+			s, store := newSite(t, 8), memshard.New()
+			one := start(t, s, store, "one", nil)
+			time.Sleep(ttl + time.Duration(offset)*ttl/36)
+			began := time.Now()
+			two := start(t, s, store, "two", nil)
+			for s.loads()["two"] < 4 {
+				time.Sleep(time.Millisecond)
+			}
+			require.LessOrEqual(t, time.Since(began), ttl/3+ttl/12+2*time.Millisecond)
+			one.end(t)
+			two.end(t)
+		}
+	})
+}
+
+// scripted is a store that says what it is told to, once each, and then the last for ever.
+type scripted struct {
+	mu      sync.Mutex
+	replies []shard.Reply
+	last    shard.Request
+}
+
+func (s *scripted) Sync(_ context.Context, r shard.Request) (shard.Reply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = r
+	reply := s.replies[0]
+	if len(s.replies) > 1 {
+		s.replies = s.replies[1:]
+	}
+	if r.Leaving {
+		reply = shard.Reply{}
+	}
+	return reply, nil
+}
+
+// TestAnotherLease: a shard that was lost and granted again is lost and gained, also when the member did
+// not hear of it in between, or was still losing it.
+func TestAnotherLease(t *testing.T) {
+	holds := func(token shard.Token) shard.Reply {
+		return shard.Reply{Held: []shard.Grant{{Lease: shard.Lease{Token: token}}}, Share: 1, Holders: 1}
+	}
+	for _, slow := range []time.Duration{0, ttl} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, 1)
+			store := &scripted{replies: []shard.Reply{holds(1), holds(5), holds(5), {}, holds(7)}}
+			p := start(t, s, store, "one", nil, func(w *worker) { w.slowLoss = slow })
+			time.Sleep(10 * ttl)
+			require.Equal(t, []shard.Lease{{Shard: 0, Token: 7}}, p.Held())
+			gained := 3
+			if slow > 0 {
+				gained = 2 // the second was over before work on the first had ceased
+			}
+			require.Len(t, s.history(), 2*gained-1)
+			require.EqualValues(t, gained, p.Stats().Gained)
+			store.mu.Lock()
+			require.Equal(t, []shard.Lease{{Shard: 0, Token: 7}}, store.last.Held)
+			store.mu.Unlock()
+			p.end(t)
+		})
+	}
+}
+
 // TestMemberAgain: a Member runs once at a time, and again as a new holder.
 func TestMemberAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
