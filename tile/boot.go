@@ -279,7 +279,10 @@ func backoff(attempt int) time.Duration {
 // eighths of CommitTimeout, its place there being the tile's own, and doubles up to maxBackoff.
 func (p *TileProcessor) retryAfter() time.Duration {
 	b := p.pending
-	if b.timeouts == 0 {
+	switch {
+	case b.timeouts == 0 && b.waits:
+		return min(backoff(b.attempts), p.cfg.TickInterval) // see beat
+	case b.timeouts == 0:
 		return backoff(b.attempts)
 	}
 	base := min(p.cfg.CommitTimeout/8<<min(b.timeouts-1, 6), maxBackoff/2)

@@ -24,6 +24,7 @@ type pendingBatch struct {
 	committing  time.Duration // in the store's calls, until the batch was known to be on the master
 	journaling  time.Duration // in the journal's
 	unconfirmed time.Time     // when it was first known to be on the master and not on enough replicas
+	waits       bool          // it is on the master, and waits for replicas or the journal
 }
 
 // serve ticks until ctx ends or the tile is lost. A batch whose fate is unknown is presented again
@@ -358,7 +359,8 @@ func (p *TileProcessor) present(ctx context.Context) error {
 	p.mu.Lock()
 	p.status.Pending = true
 	p.mu.Unlock()
-	if at, ok := b.landed(err); ok {
+	at, landed := b.landed(err)
+	if b.waits = landed; landed {
 		p.beat(ctx, at)
 	}
 	return p.reconcile(ctx, err)
@@ -395,8 +397,9 @@ func (b *pendingBatch) landed(err error) (fence.Position, bool) {
 // are counted, and not played.
 func (p *TileProcessor) beat(ctx context.Context, at fence.Position) {
 	b := p.pending
-	tick := b.commit.Tick + fence.Tick(time.Since(b.formed)/p.cfg.TickInterval)
-	if tick < p.tick+fence.Tick(p.cfg.RefreshEvery) {
+	passed := fence.Tick(time.Since(b.formed) / p.cfg.TickInterval)
+	tick := b.commit.Tick + passed - 1 // the next to be played is the one that is due
+	if passed == 0 || tick < p.tick+fence.Tick(p.cfg.RefreshEvery) {
 		return
 	}
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)

@@ -64,15 +64,17 @@ func (p *TileProcessor) lossSince(c *checkpointed, ownerHash bool) RestoredInfo 
 			if !w.gone.IsZero() {
 				now = w.gone
 			}
-			i.LostTicks = min(i.LostTicks, w.owner.Tick-c.tick+fence.Tick(p.cfg.RefreshEvery)+p.ticksBetween(w.there, now))
+			i.LostTicks = min(i.LostTicks, w.owner.Tick-c.tick+p.ticksBetween(w.there, now))
 		}
+		i.LostTicks += fence.Tick(p.grant.Epoch - c.at.Epoch) // each owner since may have begun with one out of turn
 	}
 	i.LostFor = time.Duration(i.LostTicks) * p.cfg.TickInterval
 	return i
 }
 
-// ticksBetween is how many ticks an owner can have played between two times.
+// ticksBetween is how many ticks an owner can have played between two times, with those that it had played before
+// and not yet told the store, and one that was late.
 func (p *TileProcessor) ticksBetween(from, to time.Time) fence.Tick {
 	d := max(0, to.Sub(from))
-	return fence.Tick((d + p.cfg.TickInterval - 1) / p.cfg.TickInterval)
+	return fence.Tick(d/p.cfg.TickInterval) + 1 + fence.Tick(p.cfg.RefreshEvery)
 }

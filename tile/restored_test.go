@@ -59,7 +59,7 @@ func TestFollowerKnowsBetterWhatWasLost(t *testing.T) {
 		require.Len(t, f.reports(), 1)
 		i := f.reports()[0]
 		assert.GreaterOrEqual(t, i.LostTicks, played-saved.Tick, "of them %d with a word", len(all))
-		assert.LessOrEqual(t, i.LostTicks, played-saved.Tick+20)
+		assert.LessOrEqual(t, i.LostTicks, played-saved.Tick+25)
 		assert.False(t, i.Exact)
 		require.NoError(t, f.drain())
 	})
