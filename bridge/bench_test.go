@@ -229,8 +229,11 @@ func tick(b *testing.B, f *feeder, epoch time.Time, times int) {
 // remove deletes what the tiles left.
 func (s *servers) remove(t testing.TB, ids []fence.TileID) {
 	ctx := context.WithoutCancel(t.Context())
+	pipe := s.coord.Pipeline()
 	for _, id := range ids {
 		k := fence.KeysOf(id)
-		require.NoError(t, s.coord.Del(ctx, k.Stream, k.Marks, k.Owner, k.Snapshot, k.Dead).Err())
+		pipe.Unlink(ctx, k.Stream, k.Marks, k.Owner, k.Snapshot, k.Dead)
 	}
+	_, err := pipe.Exec(ctx)
+	require.NoError(t, err)
 }

@@ -22,12 +22,13 @@ import (
 // TestFanoutFrozen: all fan-out nodes are paused while much more is committed than a pass may hold. The bridge says
 // what waits and for how long, takes no more memory, and afterwards every watcher has every batch, in order.
 func TestFanoutFrozen(t *testing.T) {
-	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination, devstack.Fanout}})
+	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Fanout}})
 	logging.Disable() // the client library prints every failed connection
 	defer logging.Enable()
-	s := serversOf(t, stack.CoordAddrs, stack.FanoutAddrs)
+	s := serversOf(t, stacktest.Redis(t), stack.FanoutAddrs)
 	const tiles, size, passBytes = 60, 4000, 1 << 20
 	ids := randomTiles(tiles, nil)
+	defer s.remove(t, ids)
 	watchers := make([]*watcher, tiles)
 	for i, id := range ids {
 		watchers[i] = &watcher{}
