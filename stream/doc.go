@@ -15,8 +15,9 @@
 //   - An entry that cannot be read is handed out as Poison, never skipped in silence and never in the way
 //     of the entries before it.
 //   - Trim keeps every entry that a live consumer, or a recovery from the snapshot, can still need: the
-//     floor is the lowest of the snapshot and all watermarks. A consumer that has stopped moving holds it
-//     only for its lease.
+//     floor is the lowest of the snapshot, all watermarks, and what consumer groups have pending. A consumer
+//     that has stopped moving holds it only for its lease, and all of them only as long as the stream is within
+//     its bound. Who loses entries is named by the trim, and told by its own next mark.
 //
 // # Failures
 //
