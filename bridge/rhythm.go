@@ -126,7 +126,7 @@ func (r *rhythm) fit(interval, at time.Duration) {
 }
 
 // tolerance is how far off the beat an entry may be.
-func (r *rhythm) tolerance() time.Duration { return max(15*time.Millisecond, r.period/16) }
+func (r *rhythm) tolerance() time.Duration { return max(15*time.Millisecond, r.period/8) }
 
 // misfit notes an entry that was off the beat.
 func (r *rhythm) misfit(interval, at, off time.Duration) {
