@@ -191,7 +191,7 @@ func TestRhythmMoves(t *testing.T) {
 	b := newBeat(t, commit)
 	b.play()
 	require.NotContains(t, b.in[10:], false)
-	require.LessOrEqual(t, b.slow(53, 12*time.Millisecond), 10)
+	require.LessOrEqual(t, b.slow(53, 12*time.Millisecond), 20)
 }
 
 // TestNoRhythm: what comes irregularly is not in rhythm, at least not often, and waits for no more than a poll.
