@@ -83,10 +83,17 @@ func (e *SealedError) Error() string {
 	return fmt.Sprintf("tile %s: epoch %d: %v: %d", e.Tile, e.Presented, ErrSealed, e.Sealed)
 }
 
-// Is matches ErrSealed, and fence.ErrStale if somebody with a higher epoch has taken the journal over. An
-// Append without a Seal before it is not stale.
+// Is matches ErrSealed; fence.ErrStale if somebody with a higher epoch has taken the journal over; and
+// fence.ErrNoOwner if nobody has: there was no Seal before this Append, or it is lost with the state that the store
+// was put back from.
 func (e *SealedError) Is(target error) bool {
-	return target == ErrSealed || (target == fence.ErrStale && e.Sealed > e.Presented)
+	switch target {
+	case fence.ErrStale:
+		return e.Sealed > e.Presented
+	case fence.ErrNoOwner:
+		return e.Sealed < e.Presented
+	}
+	return target == ErrSealed
 }
 
 // As gives a stale one as a *fence.RefusedError whose Current.Epoch is the sealed epoch, for callers that know

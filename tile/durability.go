@@ -86,7 +86,8 @@ type Journal interface {
 
 	// Append stores an entry whose epoch must be the sealed one; errors.Is(err, fence.ErrStale), as for Seal, if a
 	// higher one is. The same position again succeeds. It replaces an entry of a lower epoch at the same sequence;
-	// another entry of the same epoch there is errors.Is(err, fence.ErrForked).
+	// another entry of the same epoch there is errors.Is(err, fence.ErrForked). A seal that was lost, because the
+	// store was put back to an older state, is errors.Is(err, fence.ErrNoOwner).
 	Append(ctx context.Context, tile fence.TileID, e fence.Entry) error
 
 	// Tail returns the entries after a sequence, in order, verified.

@@ -363,6 +363,9 @@ func (p *TileProcessor) present(ctx context.Context) error {
 	if b.waits = landed; landed {
 		p.beat(ctx, at)
 	}
+	if j, ok := errors.AsType[*journalError](err); ok && j.unsealed {
+		return p.reseal(ctx)
+	}
 	return p.reconcile(ctx, err)
 }
 

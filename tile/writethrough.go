@@ -53,13 +53,15 @@ func (w *writeThrough) append(ctx context.Context, c *fence.Commit, r fence.Rece
 	case errors.Is(err, fence.ErrStale), errors.Is(err, fence.ErrForked):
 		return refusedByJournal(err, c.Tile, c.Epoch, r.Position)
 	}
-	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}, receipt: r}
+	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}, receipt: r,
+		unsealed: errors.Is(err, fence.ErrNoOwner)}
 }
 
 // journalError is a batch that the store has and the journal may not have: it is to be presented again.
 type journalError struct {
 	*fence.StoreError
-	receipt fence.Receipt
+	receipt  fence.Receipt
+	unsealed bool // the journal has lost this owner's seal
 }
 
 // Unwrap gives the error as callers know it.
@@ -146,6 +148,32 @@ func (p *TileProcessor) layBase(ctx context.Context, at fence.Position, blob []b
 	}
 	p.cfg.Logger.Warn("durable store refuses the state that the tile was to begin from; it is read again", "tile", p.tile, "at", at, "err", err)
 	return errStartOver
+}
+
+// reseal takes back a journal that has lost this owner's seal: the durable store was put back to an older state,
+// and lacks what this owner has acknowledged. If the authority says that the tile is this owner's still, the state
+// is put there first, so that what is durable is whole again when the pending batch is appended to it. What fails is
+// tried again with the batch: the journal takes none before it is sealed.
+func (p *TileProcessor) reseal(ctx context.Context) error {
+	if err := p.verify(ctx, fence.Owner{}); err != nil {
+		if errors.Is(err, ErrSuperseded) {
+			return err
+		}
+		return nil //nolint:nilerr // the authority cannot be asked, or was put back too
+	}
+	w, err := p.snapshot()
+	if err != nil {
+		return err
+	}
+	if err = p.layBase(ctx, p.position, w.write.Blob); err != nil {
+		return nil //nolint:nilerr // logged, or tried again
+	}
+	bounded, cancel := context.WithTimeout(ctx, p.cfg.JournalTimeout)
+	defer cancel()
+	if err = p.cfg.Journal.Seal(bounded, p.tile, p.grant.Epoch); err == nil {
+		p.cfg.Logger.Error("durable store was put back to an older state; the tile's state is in it again", "tile", p.tile, "at", p.position)
+	}
+	return nil //nolint:nilerr // the next append tells
 }
 
 // insist repeats f while it fails for want of an answer, with no end but ctx's: errDrained.

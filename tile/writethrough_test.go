@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/checkpoint/memory"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
@@ -210,6 +212,28 @@ func TestZombieOwnerAcknowledgesNothingThatItsSuccessorMisses(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The durable store is put back to an older state under a living owner, which has acknowledged more since.
+func TestDurableStorePutBackUnderALivingOwner(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 1)
+		old := sh.snapshot()
+		all = append(all, a.words(t, "c", 5)...)
+		synctest.Wait()
+		older := memory.New()
+		require.NoError(t, older.Put(t.Context(), testTile, old))
+		sh.Store = older
+		all = append(all, a.words(t, "b", 3)...)
+		require.Equal(t, a.Status().Position, sh.durableEnd())
+		a.kill()
+		s.lose()
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		all = append(all, b.words(t, "d", 1)...)
+		require.NoError(t, b.drain())
+		assert.Equal(t, all, b.rules.words)
+	})
 }
 
 // The successor seals between the commit that the zombie takes and the append.
