@@ -3,7 +3,10 @@ package bridge_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -59,23 +63,47 @@ func BenchmarkIdle(b *testing.B) {
 // bridge. cores is the processor time of this process, the stopwatch included. On a machine that cannot carry the
 // load the rate is lower.
 func BenchmarkPaced(b *testing.B) {
-	s := openServers(b)
+	coord := withoutReplicas(b)
+	s := serversOf(b, coord, stacktest.Fanout(b))
 	for _, tiles := range []int{1000, 10_000} {
 		for _, hints := range []bool{true, false} {
 			name := fmt.Sprintf("%s/%d tiles", map[bool]string{true: "hints", false: "polling"}[hints], tiles)
-			b.Run(name, func(b *testing.B) { paced(b, s, tiles, hints) })
+			b.Run(name, func(b *testing.B) { paced(b, s, coord, tiles, hints) })
 		}
 	}
 }
 
-func paced(b *testing.B, s *servers, tiles int, hints bool) {
+// withoutReplicas starts a coordination cluster of masters alone. Replicas do everything once more, and two cores
+// that are to carry 20,000 commits a second, the bridge and the stopwatch have no room for them.
+func withoutReplicas(b *testing.B) (masters []string) {
+	stack := stacktest.Start(b, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
+	shards, err := redisOf(b, stack.CoordAddrs).ClusterShards(b.Context()).Result()
+	require.NoError(b, err)
+	for _, shard := range shards {
+		for _, n := range shard.Nodes {
+			addr := net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10))
+			if n.Role != "replica" {
+				masters = append(masters, addr)
+				continue
+			}
+			for _, p := range stack.Processes() {
+				if p.Addr() == addr {
+					require.NoError(b, p.Signal(os.Kill))
+				}
+			}
+		}
+	}
+	return masters
+}
+
+func paced(b *testing.B, s *servers, coord []string, tiles int, hints bool) {
 	ids := randomTiles(tiles, nil)
 	defer s.remove(b, ids)
 	watch := newStopwatch(s.pub, ids)
 	br, stop := runBridge(b, s, watch, ids, nil)
 	defer stop()
 	br.Hints(hints)
-	p := startProducer(b, production{Redis: stacktest.Redis(b), Tiles: ids, Payload: 700, Every: 500 * time.Millisecond},
+	p := startProducer(b, production{Redis: coord, Tiles: ids, Payload: 700, Every: 500 * time.Millisecond},
 		func(part []receipt) {
 			watch.took(part)
 			if hints {
