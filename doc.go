@@ -17,10 +17,12 @@
 //     fence/pgfence, fence/sqlitefence, fence/redisfence, fence/memfence.
 //   - stream: reading what was committed. Codec, tail, snapshots, watermarks, trim. Back ends:
 //     stream/redisstream, stream/memstream. stream/fanout is the delivery plane: redisfanout, memfanout.
+//     stream/shard divides tiles among processes: redisshard, memshard.
 //   - tile: the game's Rules and the TileProcessor that runs them. tile/region: geometry from H3.
 //     tile/tilehttp: intents between processes.
 //   - bridge: Bridge forwards committed batches to fan-out.
-//   - checkpoint: Checkpointer copies snapshots to durable storage; Restore brings them back. Back ends:
+//   - checkpoint: Checkpointer copies snapshots to durable storage; Restore brings them back; Journal keeps
+//     the batches of tiles of which nothing may be lost (tile.WriteThrough). Back ends:
 //     checkpoint/dynamo, checkpoint/sqlite.
 //   - relay: Relay holds the clients' WebSockets and repairs their gaps. relay/relayclient: a client.
 //   - admission: AdmissionLedger for what spends, Gateway with its two doors. Back ends:
