@@ -28,6 +28,7 @@ type Bridge struct {
 	wanted map[fence.TileID]*want  // the tiles to forward
 	woken  []*want                 // of these, the ones Wake was called for since Run looked
 	hints  [fanout.HintGroups]bool // of which groups hints arrive
+	lapsed [fanout.HintGroups]bool // of which they did not for a while since Run looked
 	edited bool                    // wanted has changed since Run looked
 	turned bool                    // hints has changed since Run looked
 	stats  Stats

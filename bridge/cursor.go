@@ -24,7 +24,7 @@ type cursor struct {
 	floor fence.Epoch
 
 	// sent is the highest position handed over. An entry at or below it, under the same epoch, has been
-	// forwarded before.
+	// forwarded before. Where forwarding was resumed only its sequence is known, until a read shows the rest.
 	sent fence.Position
 
 	// counted is what has been counted of entries after read: a failed publish takes back what came
@@ -107,7 +107,10 @@ func (c *cursor) regressed(chunk *stream.Chunk) bool {
 	case !chunk.Owner.Present() || chunk.Poison != nil || end == before:
 		return false
 	case end.Seq == c.read:
-		if c.last.IsZero() || end == c.last {
+		if c.last.IsZero() {
+			c.arrive(end)
+		}
+		if end == c.last {
 			return false
 		}
 	case end.Seq > c.read:
@@ -119,6 +122,14 @@ func (c *cursor) regressed(chunk *stream.Chunk) bool {
 		c.place = place{read: end.Seq - min(end.Seq, lookBack), blind: true}
 	}
 	return true
+}
+
+// arrive notes that the entry at read is the one at end: it is not told from another under its sequence otherwise.
+func (c *cursor) arrive(end fence.Position) {
+	c.last = end
+	if c.sent.Seq == end.Seq && c.sent.Epoch == 0 {
+		c.sent = end
+	}
 }
 
 // current is the epoch whose entries are to be forwarded: the owner's or, if nobody vouches for one, the

@@ -26,7 +26,9 @@
 //
 // If entries were trimmed before they were read, the bridge counts it and forwards what there is: every
 // frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was
-// read, it goes back as well, and forwards what a new owner has written in its place.
+// read, it goes back as well, and forwards what a new owner has written in its place. Of what a predecessor
+// forwarded it knows the sequence only, by the watermark: a history that was replaced while no bridge ran, and is
+// longer than the watermark by now, is forwarded from there on, and watchers repair what came before.
 //
 // # When a tile is read
 //

@@ -238,7 +238,8 @@ func TestOwnerHashDisagrees(t *testing.T) {
 	})
 }
 
-// TestHistoryShorterThanTheMark: a failover came while no bridge ran.
+// TestHistoryShorterThanTheMark: a failover came while no bridge ran. What is there now is forwarded, though some of it
+// was before: the mark does not say under which epoch.
 func TestHistoryShorterThanTheMark(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 6)
@@ -250,10 +251,45 @@ func TestHistoryShorterThanTheMark(t *testing.T) {
 		settle()
 		r.commit(1, 2, 2)
 		settle()
-		require.Equal(t, append(upTo(1, 6), 4, 5), r.pub.seqs(1))
+		require.Equal(t, append(upTo(1, 6), upTo(1, 5)...), r.pub.seqs(1))
 		require.EqualValues(t, 1, b.Stats().Regressions)
 		require.Zero(t, b.Stats().Gaps)
 	})
+}
+
+// TestHistoryRewrittenBeforeAnythingWasSent: a bridge that has taken over a quiet tile, and has had nothing to forward
+// of it so far, forwards what a new owner writes in the place of what its predecessor forwarded.
+func TestHistoryRewrittenBeforeAnythingWasSent(t *testing.T) {
+	for name, test := range map[string]struct {
+		look    time.Duration // between the take-over and the failover; zero: no bridge runs then
+		entries int           // of the new owner, after the 10 that are left of 50
+	}{
+		"longer than the mark":                 {look: time.Second, entries: 60},
+		"as long":                              {look: time.Second, entries: 40},
+		"shorter":                              {look: time.Second, entries: 20},
+		"shorter, while no bridge was there":   {entries: 20},
+		"one entry, while no bridge was there": {entries: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.commit(1, 1, 50)
+				_, stop := r.run(nil, 1)
+				time.Sleep(5 * time.Second)
+				stop()
+				if test.look > 0 {
+					r.run(nil, 1)
+					time.Sleep(test.look)
+				}
+				r.loseTail(1, 10)
+				r.commit(1, 2, test.entries)
+				if test.look == 0 {
+					r.run(nil, 1)
+				}
+				time.Sleep(5 * time.Second)
+				require.Equal(t, append(upTo(1, 50), upTo(11, r.heads[1].Seq)...), r.pub.seqs(1))
+			})
+		})
+	}
 }
 
 // TestStrangerAtTheEnd: an entry that is not from an owner and stands behind the last that is does not

@@ -53,6 +53,7 @@ func (b *Bridge) Hints(up bool) {
 func (b *Bridge) setHints(group int, up bool) {
 	b.mu.Lock()
 	b.hints[group] = up
+	b.lapsed[group] = b.lapsed[group] || !up
 	b.turned = true
 	b.mu.Unlock()
 	b.signal()
@@ -97,17 +98,19 @@ func (r *run) hinted(t *tile, now time.Time) bool {
 	return g.up && !now.Before(g.doubt) && !now.Before(t.doubt)
 }
 
-// takeHints takes over which groups' hints arrive. b.mu is held.
+// takeHints takes over which groups' hints arrive. Where they do again after a lapse, however short, some may have
+// been lost. b.mu is held.
 func (r *run) takeHints(now time.Time) {
 	for i := range r.groups {
 		g := &r.groups[i]
+		if r.b.lapsed[i] && g.up {
+			r.hasten(i, now)
+		}
 		if up := r.b.hints[i]; up != g.up {
 			*g = hintGroup{up: up}
-			if !up {
-				r.hasten(i, now)
-			}
 		}
 	}
+	clear(r.b.lapsed[:])
 }
 
 // hasten makes the tiles of a group due within MaxPoll, because their hints are no longer relied on.

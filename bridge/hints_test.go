@@ -271,3 +271,21 @@ func TestHintsFromFanout(t *testing.T) {
 		stop()
 	})
 }
+
+// TestHintsLapseForAMoment: the source of hints was away so briefly that the bridge never saw it down. What was
+// committed meanwhile has had no hint, and is found within a MaxPoll.
+func TestHintsLapseForAMoment(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		b, _ := r.run(nil, 1, 2)
+		b.Hints(true)
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			r.commit(1, 1, 1)
+			b.Hints(false)
+			b.Hints(true)
+			time.Sleep(101 * ms)
+			synctest.Wait()
+			require.Equal(t, upTo(1, r.heads[1].Seq), r.pub.seqs(1))
+		}
+	})
+}

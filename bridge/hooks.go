@@ -109,8 +109,8 @@ type GapInfo struct {
 }
 
 // RegressInfo is a tile of which a failover has taken back entries that were read: its history ends before
-// them, or is another one. Reading goes back to what is there now; nothing is forwarded twice under one
-// epoch.
+// them, or is another one. Reading goes back to what is there now; nothing that this bridge has forwarded is
+// forwarded again under the same epoch.
 type RegressInfo struct {
 	Tile fence.TileID
 	Read fence.Seq      // what was read
@@ -122,7 +122,7 @@ type RegressInfo struct {
 // oldest entry there is; relays notice the gap and resync by themselves.
 type LostInfo struct {
 	Tile    fence.TileID
-	Read    fence.Seq // what was read
+	Read    fence.Seq // what was read; zero if no watermark says, because its lease has run out
 	Trimmed fence.Seq // entries below it are gone
 }
 

@@ -17,6 +17,8 @@ type mark struct {
 	seq    fence.Seq
 	rewind bool
 	err    error
+
+	trimmed fence.Seq // read only: entries below it are gone
 }
 
 // startResume reads where forwarding of tiles ended.
@@ -51,6 +53,7 @@ func (b *Bridge) readMarks(ctx context.Context, marks []mark) {
 		}
 		marks[i].err = all[i].Err
 		marks[i].seq = all[i].Marks[stream.BridgeAcked].Seq // zero without one: from the oldest entry
+		marks[i].trimmed = all[i].Trimmed
 	}
 }
 
@@ -68,7 +71,11 @@ func (r *run) bookResume(marks []mark, now time.Time) {
 			t.resumed, t.failures, t.due = true, 0, now
 			// The mark may be ahead of the tile's history, if a failover came meanwhile.
 			t.cursor.place, t.cursor.end = place{read: m.seq, blind: m.seq == 0}, fence.Position{Seq: m.seq}
+			t.cursor.sent = t.cursor.end
 			t.marked = m.seq
+			if m.seq+1 < m.trimmed {
+				r.lost(t, m.seq, m.trimmed) // now: once the first pass has gone on from there, no mark is told
+			}
 		}
 		r.plan(t)
 	}
@@ -142,7 +149,9 @@ func (r *run) bookMarks(marks []mark, now time.Time) {
 		var resync *stream.ResyncError
 		switch {
 		case errors.As(m.err, &resync):
-			r.lost(m, resync)
+			if !m.rewind || resync.Trimmed > t.rewound+1 { // else it went back further than it had to
+				r.lost(t, m.seq, resync.Trimmed)
+			}
 			m.err = nil // it is in force
 		case errors.Is(m.err, stream.ErrTooManyMarks):
 			full++
@@ -169,13 +178,15 @@ func (r *run) bookMarks(marks []mark, now time.Time) {
 	r.reportMarks(OpMark, failed)
 }
 
-// lost reports entries that were trimmed before the bridge has read them: its lease had run out, or the tile
+// lost reports, once, entries that were trimmed before the bridge has read them: its lease had run out, or the tile
 // was at its bound of memory. Reading goes on with the oldest entry there is.
-func (r *run) lost(m *mark, e *stream.ResyncError) {
-	if m.rewind && e.Trimmed <= m.tile.rewound+1 {
-		return // it went back further than it had to
+func (r *run) lost(t *tile, read, trimmed fence.Seq) {
+	if trimmed <= t.lost {
+		return
 	}
+	t.lost = trimmed
+	id := t.cursor.tile
 	r.b.count(func(s *Stats) { s.Resyncs++ })
-	r.b.cfg.Logger.Error("entries were trimmed before they were forwarded", "tile", e.Tile, "read", m.seq, "trimmed", e.Trimmed)
-	r.b.cfg.Hooks.Lost(LostInfo{Tile: e.Tile, Read: m.seq, Trimmed: e.Trimmed})
+	r.b.cfg.Logger.Error("entries were trimmed before they were forwarded", "tile", id, "read", read, "trimmed", trimmed)
+	r.b.cfg.Hooks.Lost(LostInfo{Tile: id, Read: read, Trimmed: trimmed})
 }

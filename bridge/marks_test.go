@@ -214,6 +214,35 @@ func TestTrimmedBeforeItWasRead(t *testing.T) {
 	})
 }
 
+// TestTrimmedWhileNoBridgeRan: the marks went with their lease, so that nothing says what was read. That entries are
+// gone is told once a tile all the same, also when the first pass is quicker than the first mark.
+func TestTrimmedWhileNoBridgeRan(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const tiles = 8
+		for id := fence.TileID(1); id <= tiles; id++ {
+			r.commit(id, 1, 12)
+			require.NoError(t, r.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: id, Position: r.heads[id], Tick: r.ticks, Blob: []byte("s")}))
+			r.commit(id, 1, 2)
+			_, err := r.log.Trim(t.Context(), stream.TrimRequest{Tile: id, Lease: 10 * time.Second})
+			require.NoError(t, err)
+		}
+		lost := map[fence.TileID][]bridge.LostInfo{}
+		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{
+			Lost: func(i bridge.LostInfo) { lost[i.Tile] = append(lost[i.Tile], i) },
+		}})
+		for id := fence.TileID(1); id <= tiles; id++ {
+			require.NoError(t, b.Add(id))
+			time.Sleep(20 * ms) // while the marks of the one before are gathered
+		}
+		time.Sleep(5 * time.Second)
+		for id := fence.TileID(1); id <= tiles; id++ {
+			require.Equal(t, []bridge.LostInfo{{Tile: id, Trimmed: 12}}, lost[id])
+			require.Equal(t, upTo(12, 14), r.pub.seqs(id))
+		}
+		require.EqualValues(t, tiles, b.Stats().Resyncs)
+	})
+}
+
 // TestNoRoomForAMark: a tile with as many consumers as it can have is forwarded all the same, and counted.
 func TestNoRoomForAMark(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {

@@ -160,7 +160,8 @@ func (b *Bridge) sift(ctx context.Context, pt *part, chunk *stream.Chunk) {
 		pt.entries++
 		pt.more = true
 	}
-	pt.more = c.read > from && (pt.more || len(chunk.Entries) >= pt.limit)
+	full := len(chunk.Entries) >= pt.limit && !(chunk.Owner.Present() && chunk.Owner.Position.Seq == c.read)
+	pt.more = c.read > from && (pt.more || full)
 }
 
 // take forwards or drops a sound entry.

@@ -43,6 +43,7 @@ type tile struct {
 	marked       fence.Seq // what the watermarks say
 	rewind       bool      // they may be too high: the history went back
 	rewound      fence.Seq // where it ended then
+	lost         fence.Seq // entries below it are gone, which was reported
 	markedAt     time.Time // when they were last written; zero: never by this run, so that a lease is due
 	renew        time.Time // when to write them even if they say the same
 	markFailures int
