@@ -10,6 +10,8 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/memory"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -304,7 +306,8 @@ type restorer struct {
 
 	mu       sync.Mutex
 	ctx      context.Context
-	snapshot func() // called when a snapshot is about to be read; nil: nothing
+	snapshot func()     // called when a snapshot is about to be read; nil: nothing
+	oldLog   stream.Log // what it reads of an old master; nil: it reads the new one
 	restored []tile.RestoredInfo
 	commits  []tile.CommitInfo
 	refusals int
@@ -349,7 +352,36 @@ func (l watchedLog) Snapshot(ctx context.Context, id fence.TileID) (fence.Snapsh
 	if f != nil {
 		f()
 	}
-	return l.lineLog.Snapshot(ctx, id)
+	return l.current().Snapshot(ctx, id)
+}
+
+func (l watchedLog) Read(ctx context.Context, c []stream.Cursor) ([]stream.Chunk, error) {
+	return l.current().Read(ctx, c)
+}
+
+// current is the log that the process reads.
+func (l watchedLog) current() stream.Log {
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	if l.r.oldLog != nil {
+		return l.r.oldLog
+	}
+	return l.lineLog
+}
+
+// readsZombie makes a process read the old master, or the new one again.
+func (s *shard) readsZombie(r *restorer, on bool) {
+	var old stream.Log
+	if on {
+		store := memfence.New()
+		s.mu.Lock()
+		store.Update(testTile, func(m *memfence.State) { *m = *s.zombie })
+		s.mu.Unlock()
+		old = memstream.New(store)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.oldLog = old
 }
 
 // spawn starts a process on the shard. What cfg does not say of journal and checkpoint is filled in.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -150,7 +151,9 @@ func compare(ends, durable fence.Position) standing {
 // judge says how the durable state stands to the history that was replayed. For a tile that writes through,
 // what is durable is all that was ever acknowledged, and only the history itself tells whether the stream has it:
 // an owner that installed itself and died before it had restored what is durable leaves a stream that looks later,
-// and is not. Where somebody has committed events without it, that was an owner of another class.
+// and is not. Where somebody has committed events without it, that was an owner of another class. errStartOver if
+// the history, read once more, is not the one that was replayed: the two came from different masters, or somebody
+// has gone on.
 func (p *TileProcessor) judge(ctx context.Context, c *checkpointed) (standing, error) {
 	if !p.writesThrough() {
 		return compare(p.position, c.at), nil
@@ -168,7 +171,20 @@ func (p *TileProcessor) judge(ctx context.Context, c *checkpointed) (standing, e
 	if err != nil {
 		return 0, err
 	}
+	if !endAt(&h, p.position) {
+		return 0, errStartOver
+	}
 	return stands(&h, c.at), nil
+}
+
+// endAt cuts a history off behind a position, and reports whether it has that position.
+func endAt(h *stream.Recovery, at fence.Position) bool {
+	last := slices.IndexFunc(h.Entries, func(e fence.Entry) bool { return e.Position == at })
+	if last < 0 && h.Snapshot.Position != at {
+		return false
+	}
+	h.Entries, h.Position = h.Entries[:last+1], at
+	return true
 }
 
 // stands is judge, for the history of a stream.

@@ -102,7 +102,8 @@ func (p *TileProcessor) heal(ctx context.Context, refused *fence.RefusedError) e
 }
 
 // rebaseOnOwnState rebases the tile above a sequence, under an epoch of its own, and as often as it takes: a
-// durable store may turn out to have something later than was read from it.
+// durable store may turn out to have something later than was read from it, and the authority may not answer when it
+// is asked who has sealed the journal.
 func (p *TileProcessor) rebaseOnOwnState(ctx context.Context, above fence.Seq) error {
 	served := p.grant.Epoch
 	for tries := 0; ; tries++ {
@@ -113,7 +114,7 @@ func (p *TileProcessor) rebaseOnOwnState(ctx context.Context, above fence.Seq) e
 		if err == nil {
 			err = p.rebase(ctx, max(above, durable.Seq)+fence.RebaseJump, false, p.moveTo)
 		}
-		if !errors.Is(err, errStartOver) {
+		if !errors.Is(err, errStartOver) && !retryable(err) {
 			return err
 		}
 		if sleep(ctx, backoff(tries)) != nil {

@@ -349,6 +349,30 @@ func TestLateCheckpointOfAVoidHistoryHidesNothing(t *testing.T) {
 	}
 }
 
+// The replay reads the new master, which lacks what the journal has; when the claimant looks whether the stream has
+// it, it meets the old master, which does; and it installs itself on the new one.
+func TestStreamIsJudgedAsItWasReplayed(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		s.acks = 0
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough, ConfirmEvery: 1000})
+		all := a.words(t, "a", 4)
+		a.kill()
+		<-a.done
+		s.fail(s.later())
+		b := s.equip("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		b.onSnapshot(func() {
+			b.onSnapshot(func() {
+				s.readsZombie(b, true)
+				b.onSnapshot(func() { s.readsZombie(b, false) })
+			})
+		})
+		b.start()
+		all = append(all, b.words(t, "b", 1)...)
+		require.NoError(t, b.drain())
+		assert.Equal(t, all, s.w.history())
+	})
+}
+
 // Entries that a later owner has replaced are left in the journal, and are no gap.
 func TestLeftoversInTheJournalAreNoGap(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
@@ -510,6 +534,36 @@ func TestOwnerDoesNotOverruleWhoSealedAfterIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An owner that repairs its history finds that somebody has sealed the journal after it, and cannot ask the
+// authority who has the tile. It waits for the answer.
+func TestOwnerWaitsForTheAuthorityWhoSealedAfterIt(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 3)
+		var once sync.Once
+		a.reach.set(func(ctx context.Context, op string, applied bool) error {
+			if op == "seal" && !applied {
+				once.Do(func() {
+					assert.NoError(t, sh.Store.Seal(ctx, testTile, a.Status().Epoch+10))
+					a.line.set(func(l *line) { l.authority = true })
+				})
+			}
+			return nil
+		})
+		s.w.store.Update(testTile, func(m *memfence.State) {
+			e := &m.Entries[len(m.Entries)-1]
+			e.Chain++
+			m.Owner.Position = e.Position
+		})
+		time.Sleep(time.Minute)
+		require.Equal(t, tile.Healing, a.Status().State, "%v", a.err)
+		a.line.set(func(l *line) { l.authority = false })
+		all = append(all, a.words(t, "b", 1)...)
+		require.NoError(t, a.drain())
+		assert.Equal(t, all, a.rules.words)
+	})
 }
 
 // An owner that takes its tile back from the history of a later one, and finds the store emptied meanwhile, goes on
