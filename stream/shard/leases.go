@@ -59,6 +59,7 @@ type Leases interface {
 	//     s/n for each, rounded up for as many as it takes and down for the others. A holder below its
 	//     share is granted free shards; of one above it, so many are marked GiveBack. That mark stays until
 	//     the shard is released or its lease runs out, so no shard is granted before it is free.
+	//   - A clock that was put back takes all times with it, so that leases last no longer for it.
 	//   - A group that the store knows nothing of, while the holder says it holds shards, was lost. Then
 	//     free shards are only granted after another TTL, so that every holder can say what it holds.
 	//

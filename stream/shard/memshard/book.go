@@ -42,6 +42,7 @@ func (b *book) sync(now time.Time, r *shard.Request) (shard.Reply, error) {
 	if me := b.holders[r.Holder]; me != nil && r.Beat < me.beat {
 		return shard.Reply{}, shard.ErrLate
 	}
+	b.setBack(now)
 	b.expire(now, r.TTL)
 	if err := b.agree(now, r); err != nil {
 		return shard.Reply{}, err
@@ -66,6 +67,18 @@ func (b *book) sync(now time.Time, r *shard.Request) (shard.Reply, error) {
 		}
 	}
 	return b.balance(now, r), nil
+}
+
+// setBack follows a clock that was put back, so that no lease outlives its holder by as much.
+func (b *book) setBack(now time.Time) {
+	by := b.heard.Sub(now)
+	if by <= 0 {
+		return
+	}
+	b.heard, b.settled = now, b.settled.Add(-by)
+	for _, h := range b.holders {
+		h.expires = h.expires.Add(-by)
+	}
 }
 
 // expire strikes off who was not heard for his TTL. But if nobody was heard for half a TTL, it is the store

@@ -1,4 +1,4 @@
--- One heartbeat of a holder of shards, revision 1. The steps are those of memshard, which specifies them.
+-- One heartbeat of a holder of shards, revision 2. The steps are those of memshard, which specifies them.
 --
 -- KEYS[1]  the group's book, a hash
 --   ranges        digest of the ranges
@@ -47,6 +47,15 @@ local token, settled, heard = tonumber(book.token or '0'), tonumber(book.settled
 if not token or not settled or not heard then return {'corrupt', 'token'} end
 if holders[name] and beat < holders[name].beat then return {'late'} end
 
+-- Follow a clock that was put back, so that no lease outlives its holder by as much.
+if heard > now then
+  for _, h in pairs(holders) do
+    h.expires, h.changed = math.max(0, h.expires - (heard - now)), true
+  end
+  settled = math.max(0, settled - (heard - now))
+  heard = now
+end
+
 -- Strike off who was not heard; but if nobody was, the store was away, and all get a whole TTL.
 local away, struck = now - heard > ttl / 2, {}
 for who, h in pairs(holders) do
@@ -91,7 +100,7 @@ if book.ranges ~= digest then
   for _, e in pairs(entries) do has[e.holder] = true end
   for who, h in pairs(holders) do
     if h.state ~= 'l' or has[who] then
-      write({'heard', int(now)})
+      write({'heard', int(now), 'settled', int(settled)})
       return {'ranges', book.ranges or '', tonumber(book.shards or '0')}
     end
   end
@@ -101,7 +110,7 @@ if book.ranges ~= digest then
 end
 if not holders[name] then
   if members >= maxHolders then
-    write({'heard', int(now)})
+    write({'heard', int(now), 'settled', int(settled)})
     return {'full'}
   end
   members = members + 1

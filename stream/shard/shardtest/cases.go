@@ -112,6 +112,31 @@ func anOutageMovesNothing(t *testing.T, b *bench) {
 	require.Equal(t, before, holdings(members))
 }
 
+// aClockThatGoesBack: the clock of the store is put back, or another node with a slower one takes over. Leases last no
+// longer for it, and none is lost.
+func aClockThatGoesBack(t *testing.T, b *bench) {
+	one, two, three := b.member("one", 8), b.member("two", 8), b.member("three", 8)
+	settle(one, two, three)
+	before := holdings([]*member{one, two})
+	b.Age(b.group, -50*ttl)
+	one.sync()
+	two.sync()
+	require.Equal(t, before, holdings([]*member{one, two}))
+	b.pass(ttl-time.Minute, one, two)
+	require.Len(t, append(one.shards(), two.shards()...), 8-len(three.held), "its lease still lasts")
+	b.pass(2*time.Minute, one, two)
+	requireShared(t, 8, one, two)
+
+	// So it is with the time in which nothing is granted, and when it is a stranger that notices.
+	b.Lose(b.group)
+	one.sync()
+	b.Age(b.group, -50*ttl)
+	_, err := b.Leases.Sync(t.Context(), b.member("stranger", 3).request(false))
+	require.ErrorAs(t, err, new(*shard.RangesError))
+	b.pass(ttl+time.Minute, one)
+	requireShared(t, 8, one)
+}
+
 // allDead: whoever comes after all have died waits for one more TTL, not for ever.
 func allDead(t *testing.T, b *bench) {
 	settle(b.member("one", 6), b.member("two", 6))

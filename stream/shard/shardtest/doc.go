@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"TheDeadAreReplaced", theDeadAreReplaced},
 		{"AnOutageMovesNothing", anOutageMovesNothing},
 		{"AllDead", allDead},
+		{"AClockThatGoesBack", aClockThatGoesBack},
 		{"ALostBookMovesNothing", aLostBookMovesNothing},
 		{"KeptIfNobodyHadItSince", keptIfNobodyHadItSince},
 		{"Leaving", leavingHandsOver},
