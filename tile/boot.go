@@ -129,10 +129,12 @@ func (p *TileProcessor) replay(h *stream.Recovery) error {
 		return err
 	}
 	p.tick, p.position = max(h.Snapshot.Tick, p.lastSeen), h.Snapshot.Position
+	p.memory.measured, p.memory.added = 0, 0
 	for i := range h.Entries {
 		if err := p.foldEntry(&h.Entries[i]); err != nil {
 			return err
 		}
+		p.memory.grow(len(h.Entries[i].Payload)) // nobody may remove it, so it counts before it is measured
 	}
 	p.position = h.Position
 	return nil

@@ -192,6 +192,7 @@ func (p *TileProcessor) foldTail(c *stream.Chunk) bool {
 			return false
 		}
 		p.heat.add(e.Tick, e.Events)
+		p.memory.followed(len(e.Payload))
 	}
 	switch at := c.Owner.Position; {
 	case c.Poison != nil:

@@ -13,8 +13,8 @@ import (
 // are on it.
 type streamMemory struct {
 	limit    int64
-	measured int64 // by the store, at the last trim
-	added    int64 // committed since then, about
+	measured int64 // by the store, at the last trim; zero before this owner's first
+	added    int64 // committed since then, or found at the beginning, about
 	stands   bool  // the tile commits no events because the stream is full
 }
 
@@ -22,6 +22,13 @@ type streamMemory struct {
 const entryOverhead = 160
 
 func (m *streamMemory) grow(payload int) { m.added += int64(payload) + entryOverhead }
+
+// followed books an entry that was committed by somebody else, whose trims are not seen here. It comes to no more than
+// makes the first snapshot after a take-over due, with which the stream is measured.
+func (m *streamMemory) followed(payload int) {
+	m.grow(payload)
+	m.added = min(m.added, m.limit/8)
+}
 
 // pressing reports whether the stream has grown by enough for a snapshot and a trim out of turn: an eighth of the
 // bound, so that the alarm at three quarters comes before anything is taken from anybody.

@@ -56,11 +56,23 @@ type filler struct {
 	store *stubborn
 	saved []tile.SnapshotInfo
 	log   strings.Builder
+	stop  func()
 }
 
 func fill(t *testing.T) *filler {
 	f := &filler{world: newWorld(t)}
 	f.store = &stubborn{Store: f.world.store}
+	f.start(t)
+	t.Cleanup(func() {
+		f.store.refuses.Store(false)
+		f.stop()
+	})
+	return f
+}
+
+// start runs an owner, the first or the next.
+func (f *filler) start(t *testing.T) {
+	t.Helper()
 	cfg := &tile.Config{MaxStreamBytes: 8 * mebibyte, SnapshotEvery: 1000, QueueLimit: 4, Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
 		Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { f.saved = append(f.saved, i) }}}
 	var err error
@@ -69,15 +81,13 @@ func fill(t *testing.T) *filler {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
-	t.Cleanup(func() {
-		f.store.refuses.Store(false)
+	f.stop = func() {
 		cancel()
 		assert.NoError(t, <-done)
-	})
+	}
 	for f.Status().State != tile.Serving {
 		time.Sleep(time.Millisecond)
 	}
-	return f
 }
 
 // act makes one action happen and returns how many bytes the stream takes then.
@@ -167,5 +177,24 @@ func TestAFullStreamStandsStill(t *testing.T) {
 		}
 		require.False(t, f.Status().StreamFull)
 		require.Less(t, f.act(t), int64(8*mebibyte))
+	})
+}
+
+// TestTheBoundOutlivesOwners: owners that come and go while no snapshot can be saved do not each fill the stream anew:
+// what lies after the snapshot counts for all of them.
+func TestTheBoundOutlivesOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fill(t)
+		f.store.refuses.Store(true)
+		for range 5 {
+			for !f.Status().StreamFull {
+				require.Less(t, f.act(t), int64(10*mebibyte))
+				time.Sleep(2 * time.Second) // the next tick knows
+			}
+			f.stop()
+			f.start(t)
+			time.Sleep(2 * time.Second)
+		}
+		require.True(t, f.Status().StreamFull)
 	})
 }
