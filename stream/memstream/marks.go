@@ -108,11 +108,17 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		m = &marks{of: map[stream.Consumer]stream.Mark{}}
 	}
 	var t stream.Trimmed
-	oldest := time.Now().Add(-r.Lease).UnixMilli()
+	now := time.Now()
+	oldest := now.Add(-r.Lease).UnixMilli()
 	for _, c := range m.consumers() {
-		if m.of[c].Moved < oldest {
+		mark := m.of[c]
+		switch {
+		case mark.Moved < oldest:
 			delete(m.of, c)
 			t.Expired = append(t.Expired, c)
+		case mark.Moved > now.UnixMilli(): // the clock was put back
+			mark.Moved = now.UnixMilli()
+			m.of[c] = mark
 		}
 	}
 	l.store.Update(r.Tile, func(s *memfence.State) {

@@ -121,3 +121,38 @@ func TestLog(t *testing.T) {
 			DamageSnapshot: h.damageSnapshot, Poison: h.poison, Group: h.group, AgeGroups: h.ageGroups, CorruptOwner: h.corruptOwner}
 	})
 }
+
+// TestATrimThatBreaksOffIsTold: the server refuses a command in the midst of a trim, which undoes nothing that the trim
+// has done. What it has removed is told all the same.
+func TestATrimThatBreaksOffIsTold(t *testing.T) {
+	store, log, client := open(t)
+	tile := fence.TileID(rand.Uint64())
+	prev := fence.Position{}
+	for i := range fence.Tick(9) {
+		receipt, err := store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: prev, Tick: i + 1,
+			Events: 1, Payload: []byte("x"), Install: i == 0})
+		require.NoError(t, err)
+		prev = receipt.Position
+	}
+	require.NoError(t, store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: tile, Position: prev, Tick: 9, Blob: []byte("s")}))
+	user := "blind-" + strconv.FormatUint(rand.Uint64(), 16)
+	each := func(args ...any) {
+		require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+			return node.Do(ctx, args...).Err()
+		}))
+	}
+	each("acl", "setuser", user, "on", ">secret", "~*", "&*", "+@all", "-memory")
+	defer each("acl", "deluser", user)
+	blind := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t), ContextTimeoutEnabled: true, Username: user, Password: "secret"})
+	defer func() { _ = blind.Close() }()
+	theirs, err := redisfence.New(blind, nil)
+	require.NoError(t, err)
+	_, err = redisstream.New(theirs, blind).Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
+	require.ErrorContains(t, err, "can't run this command")
+	length, err := client.XLen(t.Context(), fence.KeysOf(tile).Stream).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, length)
+	var told *stream.ResyncError
+	require.ErrorAs(t, stream.MarkOne(t.Context(), log, stream.MarkWrite{Tile: tile, Consumer: stream.BridgeAcked, Seq: 3}), &told)
+	require.EqualValues(t, 9, told.Trimmed)
+}

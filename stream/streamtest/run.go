@@ -80,6 +80,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Trim/each-mark", trimEachMark},
 		{"Trim/ties", trimTies},
 		{"Trim/lease", trimLease},
+		{"Trim/clock put back", trimClockPutBack},
 		{"Trim/group", trimGroup},
 		{"Trim/group-lease", trimGroupLease},
 		{"Trim/groups", trimGroups},

@@ -177,6 +177,19 @@ func trimLease(s *scene) {
 	s.trim(stream.Trimmed{Floor: 9, Removed: 6, Expired: []stream.Consumer{stream.BridgeAcked, stream.Checkpointed}})
 }
 
+// trimClockPutBack: the store's clock is put back, or a node with a slower one takes over. A lease that began in what is
+// now the future counts from the next trim on, instead of for as long as the clock was put back.
+func trimClockPutBack(s *scene) {
+	s.save(s.commit(1, 9)[8])
+	s.mark(relay, 2)
+	s.AgeMarks(s.tile, -50*lease)
+	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: relay})
+	s.AgeMarks(s.tile, lease/2)
+	s.trim(stream.Trimmed{Floor: 2, Held: relay})
+	s.AgeMarks(s.tile, lease/2+time.Second)
+	s.trim(stream.Trimmed{Floor: 9, Removed: 7, Expired: []stream.Consumer{relay}})
+}
+
 func trimGroup(s *scene) {
 	if s.Group == nil {
 		return

@@ -32,10 +32,13 @@ local function kind_of(field)
   return KINDS[field] and field ~= 'relay' and field or nil
 end
 
--- marks_of reads the marks, in any order, and the highest floor ever. What cannot be read or was not renewed since
--- oldest is removed and returned apart.
-local function marks_of(key, oldest)
+-- marks_of reads the marks, in any order, and the highest floor ever. What cannot be read or was not renewed for the
+-- lease is removed and returned apart. A lease that began in the future, since the clock was put back, begins now.
+local function marks_of(key, lease)
   local all = redis.call('HGETALL', key)
+  local clock = now()
+  local newest = tonumber(clock)
+  local oldest = newest - lease
   local by = {}
   for i = 1, #all, 2 do by[all[i]] = all[i + 1] end
   local live, expired = {}, {}
@@ -47,6 +50,7 @@ local function marks_of(key, oldest)
         expired[#expired + 1] = {name = name, kind = kind, seq = 0}
       else
         live[#live + 1] = {name = name, kind = kind, text = v, seq = seq}
+        if at > newest then redis.call('HSET', key, name .. '.at', clock) end
       end
     end
   end
@@ -92,7 +96,7 @@ local function trim(keys, args)
   local lease, most = number(args[1]), number(args[2])
   if not lease or lease < 1000 then return invalid('lease') end
   if not most or (most > 0 and most < 1048576) then return invalid('bytes') end
-  local live, expired, trimmed = marks_of(keys[1], tonumber(now()) - lease)
+  local live, expired, trimmed = marks_of(keys[1], lease)
   local evicted = {}
   local snap = redis.call('HGET', keys[3], 'seq')
   local there = redis.call('EXISTS', keys[2]) == 1
@@ -108,10 +112,14 @@ local function trim(keys, args)
     floor, held = snap, ''
     if live[i] and live[i].seq < tonumber(snap) then floor, held = live[i].text, live[i].name end
     gone = there and redis.call('XTRIM', keys[2], 'MINID', floor .. '-0') or 0
+    removed = removed + gone
+    if removed > 0 and tonumber(floor) > tonumber(trimmed) then
+      trimmed = floor
+      redis.call('HSET', keys[1], 'trimmed', floor) -- before anything that a server may refuse: nothing undoes a removal
+    end
     if gone > 0 or not bytes then
       bytes, step = measure(), step + 1
     end
-    removed = removed + gone
     local over = most > 0 and bytes > most and held ~= '' and step < STEPS
     if over then
       if i == 1 then table.sort(live, before) end
@@ -121,6 +129,5 @@ local function trim(keys, args)
     end
   until not over
   if idle and idle < tonumber(floor) then expired[#expired + 1] = 'group' end
-  if removed > 0 and tonumber(floor) > tonumber(trimmed) then redis.call('HSET', keys[1], 'trimmed', floor) end
   return {'ok', floor, removed, held, expired, evicted, redis.call('XLEN', keys[2]), bytes}
 end
