@@ -13,13 +13,13 @@ import (
 const (
 	DefaultMinPoll        = 10 * time.Millisecond
 	DefaultMaxPoll        = 100 * time.Millisecond
-	DefaultHintedPoll     = 10 * time.Second
+	DefaultHintedPoll     = 15 * time.Second
 	DefaultLinger         = time.Second
 	DefaultPollRate       = 10_000
 	DefaultBatch          = stream.DefaultLimit
 	DefaultPassBytes      = 1 << 20
 	DefaultMarkEvery      = 2 * time.Second
-	DefaultRenewEvery     = 30 * time.Second
+	DefaultRenewEvery     = 40 * time.Second
 	DefaultStoreTimeout   = 2 * time.Second
 	DefaultPublishTimeout = 2 * time.Second
 	DefaultRetryMin       = 50 * time.Millisecond
@@ -43,7 +43,7 @@ type Config struct {
 	Hints fanout.HintSubscriber
 
 	// HintedPoll is how long a quiet tile waits at most between reads while hints arrive: what a lost hint
-	// costs a tile that was quiet. Default 10 s. At least MaxPoll.
+	// costs a tile that was quiet. Default 15 s. At least MaxPoll.
 	HintedPoll time.Duration
 
 	// Linger is how long after its last event a tile still counts as one whose events flow; then the
@@ -70,7 +70,7 @@ type Config struct {
 	MarkEvery time.Duration
 
 	// RenewEvery is how often the watermarks of a tile without events are renewed at least. It must stay
-	// well below the lease given to stream.Log.Trim. Default 30 s, a quarter of the tile owners' default
+	// well below the lease given to stream.Log.Trim. Default 40 s, a third of the tile owners' default
 	// lease. At least MarkEvery.
 	RenewEvery time.Duration
 

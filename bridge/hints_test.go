@@ -35,7 +35,7 @@ func TestHintedTileWaitsForNoPoll(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.log.takeReads()
 		time.Sleep(10 * time.Minute)
-		require.InDelta(t, 2*600/8.8, len(r.log.takeReads()), 20, "every HintedPoll, not all at once")
+		require.InDelta(t, 2*600/13.2, len(r.log.takeReads()), 20, "every HintedPoll, not all at once")
 		for range 20 {
 			r.commit(1, 1, 1)
 			b.Wake(1)
@@ -150,7 +150,7 @@ func TestAllHintsLost(t *testing.T) {
 		for _, id := range ids {
 			r.commit(id, 1, 1)
 		}
-		time.Sleep(8 * time.Second) // by then enough were missed, though not all tiles have been polled in their turn
+		time.Sleep(12 * time.Second) // by then enough were missed, though not all tiles have been polled in their turn
 		require.Greater(t, b.Stats().HintsMissed, uint64(16*8-1))
 		for _, id := range ids {
 			r.commit(id, 1, 1)

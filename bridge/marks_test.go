@@ -167,7 +167,7 @@ func TestMarksInOneCall(t *testing.T) {
 		r.log.takeMarks()
 		time.Sleep(5 * time.Minute)
 		marks := r.log.takeMarks()
-		require.InDelta(t, 2*tiles*300/26, len(marks), tiles*3)
+		require.InDelta(t, 2*tiles*300/35, len(marks), tiles*3)
 		busiest := map[int]int{}
 		for _, m := range marks {
 			busiest[int(m.at.Sub(marks[0].at)/time.Second)]++
