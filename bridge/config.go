@@ -78,7 +78,9 @@ type Config struct {
 	StoreTimeout time.Duration
 
 	// PublishTimeout bounds one call to the publisher. It is also how long a fan-out node that hangs can
-	// hold up the other tiles, once: tiles that failed are published apart from the others. Default 2 s.
+	// hold up the other tiles of a pass (less, if the publisher gives up sooner): when a tile of that node first
+	// has something. From then on it is published apart from the others. Tiles that were quiet when the node
+	// began to hang do so one after another as they wake. Default 2 s.
 	PublishTimeout time.Duration
 
 	// RetryMin and RetryMax bound the wait after a failure, which doubles from one to the other and is
