@@ -72,8 +72,8 @@
 // A failed call to the log or the publisher is reported ([Hooks.Failed], [Stats]) and tried again with
 // jittered, growing delays; no failure ends Run. Tiles that failed are read and published apart from the
 // healthy ones until they succeed, so that one fan-out node that hangs holds up those of the others once for
-// each of its own that wakes, for a publish that times out, and not for as long as it hangs. With a publisher whose errors know which messages were handed over (redisfanout's do) only the
-// tiles concerned are tried again. What was read and could not be published is forgotten and read again
+// each of its own that wakes, for a publish that times out, and not for as long as it hangs. With a publisher
+// whose errors know which messages were handed over (redisfanout's do) only the tiles concerned are tried again. What was read and could not be published is forgotten and read again
 // from the log, which is the buffer: the bridge's memory is bounded by three passes (two of healthy tiles, one
 // of failing ones), each of [Config.PassBytes] or one entry a tile, and the fence above is asked anew. Of a
 // tile that fails only a few entries are read at a time. [Stats] says meanwhile how much waits, and for how long.

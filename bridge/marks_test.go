@@ -159,6 +159,7 @@ func TestMarksInOneCall(t *testing.T) {
 			r.commit(id, 1, 3)
 		}
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		require.LessOrEqual(t, r.log.markCalls, 3)
 		for _, id := range ids {
 			acked, _ := r.mark(id, bridgeAcked)
