@@ -36,6 +36,9 @@ func (m *streamMemory) pressing() bool { return m.added >= m.limit/8 || m.full()
 
 func (m *streamMemory) full() bool { return m.measured+m.added > m.limit }
 
+// alarming is stream.Trimmed.Alarming, while nothing is trimmed because there is no snapshot.
+func (m *streamMemory) alarming() bool { return m.measured+m.added >= m.limit/4*3 }
+
 // trimmed books what a trim that began when the stream had grown by added has left.
 func (m *streamMemory) trimmed(t *stream.Trimmed, added int64) {
 	m.measured, m.added = t.Bytes, m.added-added

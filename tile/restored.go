@@ -28,7 +28,8 @@ type RestoredInfo struct {
 	LostFor   time.Duration
 
 	// Exact says that LostTicks is no bound: the owner hash was left, and names the last tick; or nothing is lost,
-	// because the tile writes through, or because of FromMemory.
+	// because the tile writes through (and its durable store was not put back to an older state), or because of
+	// FromMemory.
 	Exact bool
 
 	// FromMemory says that the owner was alive, and put back the state that it has in memory: nothing is lost.

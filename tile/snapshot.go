@@ -49,7 +49,7 @@ func (p *TileProcessor) snapshotIfDue(ctx context.Context) {
 	}
 	w, err := p.snapshot()
 	if err != nil {
-		p.cfg.Hooks.Snapshotted(SnapshotInfo{Tile: p.tile, At: p.position, Err: err})
+		p.cfg.Hooks.Snapshotted(SnapshotInfo{Tile: p.tile, At: p.position, Err: err, Alarm: p.memory.alarming()})
 		p.cfg.Logger.Error("snapshot failed", "tile", p.tile, "err", err)
 		p.lastTick = p.tick // try again an interval later
 		return

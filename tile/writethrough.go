@@ -155,11 +155,14 @@ func (p *TileProcessor) layBase(ctx context.Context, at fence.Position, blob []b
 // is put there first, so that what is durable is whole again when the pending batch is appended to it. What fails is
 // tried again with the batch: the journal takes none before it is sealed.
 func (p *TileProcessor) reseal(ctx context.Context) error {
-	if err := p.verify(ctx, fence.Owner{}); err != nil {
-		if errors.Is(err, ErrSuperseded) {
-			return err
-		}
-		return nil //nolint:nilerr // the authority cannot be asked, or was put back too
+	switch err := p.verify(ctx, fence.Owner{}); {
+	case errors.Is(err, ErrSuperseded):
+		return err
+	case errors.Is(err, errForgotten): // the authority was put back as well: a new epoch, and a rebase, put all right
+		return p.heal(ctx, &fence.RefusedError{Reason: fence.ErrNoOwner, Tile: p.tile, Epoch: p.grant.Epoch,
+			Current: fence.Owner{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Position: p.pending.commit.Next()}})
+	case err != nil:
+		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
 	}
 	w, err := p.snapshot()
 	if err != nil {

@@ -236,6 +236,24 @@ func TestDurableStorePutBackUnderALivingOwner(t *testing.T) {
 	})
 }
 
+// The authority is put back with it: the owner goes on under an epoch above its own.
+func TestDurableStoreAndAuthorityPutBack(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 3)
+		synctest.Wait()
+		older := memory.New()
+		require.NoError(t, older.Put(t.Context(), testTile, sh.snapshot()))
+		sh.Store = older
+		*s.w.authority = *memfence.NewAuthority()
+		all = append(all, a.words(t, "b", 2)...)
+		require.Equal(t, a.Status().Position, sh.durableEnd())
+		require.Greater(t, a.Status().Epoch, fence.Epoch(1))
+		require.NoError(t, a.drain())
+		assert.Equal(t, all, a.rules.words)
+	})
+}
+
 // The successor seals between the commit that the zombie takes and the append.
 func TestSealBetweenCommitAndAppend(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
