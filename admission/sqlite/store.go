@@ -10,7 +10,8 @@ import (
 	"net/url"
 	"time"
 
-	_ "modernc.org/sqlite" // registers the driver "sqlite"
+	sqlite "modernc.org/sqlite" // registers the driver "sqlite" as well
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
@@ -69,11 +70,25 @@ func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(1)
 	s := &Store{db: db, memory: path == Memory}
-	if err := s.migrate(ctx); err != nil {
-		_ = db.Close()
-		return nil, fmt.Errorf("ledger: open %s: %w", path, err)
+	// Whoever makes a new file WAL locks the others out for a moment, and SQLite does not wait for that by itself.
+	for deadline := time.Now().Add(c.BusyTimeout); ; time.Sleep(busyPause) {
+		err := s.migrate(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if ctx.Err() != nil || !isBusy(err) || time.Now().After(deadline) {
+			_ = db.Close()
+			return nil, fmt.Errorf("ledger: open %s: %w", path, err)
+		}
 	}
-	return s, nil
+}
+
+const busyPause = 5 * time.Millisecond
+
+// isBusy reports whether another process had the file locked.
+func isBusy(err error) bool {
+	locked, ok := errors.AsType[*sqlite.Error](err)
+	return ok && locked.Code()&0xff == sqlite3.SQLITE_BUSY
 }
 
 func dataSource(path string, c Config) string {

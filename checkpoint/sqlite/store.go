@@ -78,12 +78,20 @@ func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
 	}
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
-	if _, err := db.ExecContext(ctx, schemaSQL+journalSchemaSQL); err != nil {
-		_ = db.Close()
-		return nil, fmt.Errorf("open checkpoints in %s: %w", path, err)
+	// Whoever makes a new file WAL locks the others out for a moment, and SQLite does not wait for that by itself.
+	for deadline := time.Now().Add(busy); ; time.Sleep(busyPause) {
+		_, err := db.ExecContext(ctx, schemaSQL+journalSchemaSQL)
+		if err == nil {
+			return &Store{db: db}, nil
+		}
+		if ctx.Err() != nil || outcome(err) != fence.ErrNotApplied || time.Now().After(deadline) { //nolint:errorlint // outcome gives one of two
+			_ = db.Close()
+			return nil, fmt.Errorf("open checkpoints in %s: %w", path, err)
+		}
 	}
-	return &Store{db: db}, nil
 }
+
+const busyPause = 5 * time.Millisecond
 
 // source is what the driver calls the file at path, with the options every connection sets.
 func source(path string, busy time.Duration) string {

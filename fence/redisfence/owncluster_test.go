@@ -118,6 +118,15 @@ func (b *breakable) node(addr string) *redis.Client {
 // serving is the processes that have a tile: its master and the master's replica.
 func (b *breakable) serving(tile fence.TileID) (master, replica *devstack.Process) {
 	b.Helper()
+	require.Eventually(b, func() bool { // a node that is back is a replica for its master a moment later
+		master, replica = b.servingNow(tile)
+		return replica != nil
+	}, 20*time.Second, 50*time.Millisecond, "the tile's master has no replica")
+	return master, replica
+}
+
+func (b *breakable) servingNow(tile fence.TileID) (master, replica *devstack.Process) {
+	b.Helper()
 	key := fence.KeysOf(tile).Owner
 	node, err := b.client.MasterForKey(b.Context(), key)
 	require.NoError(b, err)
@@ -136,8 +145,7 @@ func (b *breakable) serving(tile fence.TileID) (master, replica *devstack.Proces
 			return master, b.process(addr)
 		}
 	}
-	require.Fail(b, "the tile's master has no replica")
-	return nil, nil
+	return master, nil
 }
 
 func (b *breakable) process(addr string) *devstack.Process {
