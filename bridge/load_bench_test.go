@@ -44,7 +44,7 @@ func BenchmarkIdle(b *testing.B) {
 			br, stop := runBridge(b, s, s.pub, ids, nil)
 			defer stop()
 			br.Hints(hints)
-			time.Sleep(15 * time.Second) // until they have gone quiet
+			time.Sleep(40 * time.Second) // until they have gone quiet: the waits double up to HintedPoll
 			before, used := br.Stats(), processorTime(b)
 			for b.Loop() {
 				time.Sleep(10 * time.Second)
