@@ -36,8 +36,11 @@ func (m *streamMemory) pressing() bool { return m.added >= m.limit/8 || m.full()
 
 func (m *streamMemory) full() bool { return m.measured+m.added > m.limit }
 
-// alarming is stream.Trimmed.Alarming, while nothing is trimmed because there is no snapshot.
-func (m *streamMemory) alarming() bool { return m.measured+m.added >= m.limit/4*3 }
+// alarming is the alarm of a trim, while nothing is trimmed because there is no snapshot.
+func (m *streamMemory) alarming() bool {
+	t := stream.Trimmed{Bytes: m.measured + m.added}
+	return t.Alarming(m.limit)
+}
 
 // trimmed books what a trim that began when the stream had grown by added has left.
 func (m *streamMemory) trimmed(t *stream.Trimmed, added int64) {
