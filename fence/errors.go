@@ -43,6 +43,8 @@ var (
 	ErrNeverOwned = errors.New("tile was never owned")
 	// ErrFunctions: the store's function library is missing or is not the one this program needs.
 	ErrFunctions = errors.New("store functions unusable")
+	// ErrAlreadyRun: Run was called twice: make a new one. Every type of the module that runs once returns it.
+	ErrAlreadyRun = errors.New("already run: make a new one")
 )
 
 // ArgumentError is a malformed argument, found before anything was sent or written.
