@@ -23,10 +23,10 @@
 //   - bridge: Bridge forwards committed batches to fan-out.
 //   - checkpoint: Checkpointer copies snapshots to durable storage; Restore brings them back; Journal keeps
 //     the batches of tiles of which nothing may be lost (tile.WriteThrough). Back ends:
-//     checkpoint/dynamo, checkpoint/sqlite.
+//     checkpoint/dynamocheckpoint, checkpoint/sqlitecheckpoint.
 //   - relay: Relay holds the clients' WebSockets and repairs their gaps. relay/relayclient: a client.
 //   - admission: AdmissionLedger for what spends, Gateway with its two doors. Back ends:
-//     admission/dynamo, admission/sqlite. admission/gatewayws: the clients' side.
+//     admission/dynamoledger, admission/sqliteledger. admission/gatewayws: the clients' side.
 //
 // Every seam with a back end has an embedded one, and one conformance suite that all pass. Importing a
 // concept links no driver; import the back ends you use.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -99,7 +99,7 @@ func TestCrashAtEachStepThenRetry(t *testing.T) {
 }
 
 func crashThenRetry(t *testing.T, step string, answers []error) {
-	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	w := newWorld("a")
@@ -151,7 +151,7 @@ func crashThenRetry(t *testing.T, step string, answers []error) {
 func TestLostAnswersAreReadBack(t *testing.T) {
 	for _, op := range []string{"admit", "settle"} {
 		t.Run(op, func(t *testing.T) {
-			store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+			store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, store.Close()) }()
 			s := &steps{Store: store, at: func(at string) error {
@@ -172,7 +172,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 
 // TestUncountedAttemptIsNotSent: an attempt that nobody knows of could be abandoned by somebody else.
 func TestUncountedAttemptIsNotSent(t *testing.T) {
-	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	s := &steps{Store: store, at: func(at string) error {
@@ -202,7 +202,7 @@ func TestRandomFaults(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Logf("rerun with ADMISSION_SEED=%d go test -run '^TestRandomFaults$' ./admission", seed)
-	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	w := newWorld("a")

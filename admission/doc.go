@@ -1,7 +1,7 @@
 // Package admission is where players' intents enter: the durable ledger for what spends or mints, and the
 // gateway with its two doors.
 //
-//	ledger, err := admission.New(store, nil)             // over admission/dynamo or admission/sqlite
+//	ledger, err := admission.New(store, nil)             // over admission/dynamoledger or admission/sqliteledger
 //	router, err := route.NewRouter(table, coordination, nil)
 //	gateway, err := admission.NewGateway(ledger, router, tiles, nil)
 //
@@ -69,6 +69,6 @@
 //
 // # Testing
 //
-// sqlite.Open(ctx, sqlite.Memory, nil) is a whole ledger in memory, and works inside testing/synctest. A
+// sqliteledger.Open(ctx, sqliteledger.Memory, nil) is a whole ledger in memory, and works inside testing/synctest. A
 // fake Forwarder is one method. Stores are tested with admissiontest.Run.
 package admission

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
@@ -26,7 +26,7 @@ func (oneTile) Forward(_ context.Context, contact string, in tile.Intent) (strea
 
 func Example() {
 	ctx := context.Background()
-	store, err := sqlite.Open(ctx, sqlite.Memory, nil)
+	store, err := sqliteledger.Open(ctx, sqliteledger.Memory, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -70,7 +70,7 @@ func Example() {
 
 func ExampleAdmissionLedger() {
 	ctx := context.Background()
-	store, err := sqlite.Open(ctx, sqlite.Memory, nil)
+	store, err := sqliteledger.Open(ctx, sqliteledger.Memory, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
@@ -42,7 +42,7 @@ type rig struct {
 
 func newRig(t testing.TB, cfg *admission.GatewayConfig) *rig {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return newRigOver(t, store, newWorld("a"), cfg)

@@ -29,7 +29,7 @@ type AdmissionLedger struct {
 // New returns a ledger over store. It does no I/O. A nil store is a *fence.ArgumentError.
 func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 	if store == nil {
-		return nil, &fence.ArgumentError{Field: "store", Value: nil, Want: "a ledger store, such as sqlite or dynamo"}
+		return nil, &fence.ArgumentError{Field: "store", Value: nil, Want: "a ledger store, such as a sqliteledger.Store or a dynamoledger.Store"}
 	}
 	var c Config
 	if cfg != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
 func TestLedger(t *testing.T) {
-	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	var admitted []admission.AdmitInfo

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
@@ -99,7 +99,7 @@ func TestWithRealTiles(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	ledger, err := admission.New(store, nil)

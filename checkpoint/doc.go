@@ -1,7 +1,7 @@
 // Package checkpoint copies tiles' snapshots from the coordination store to durable storage, and reads
 // them back when the coordination store is lost. It also keeps the journals of write-through tiles there.
 //
-//	store, err := sqlite.Open(ctx, "checkpoints.db", nil) // or dynamo.New(client, "checkpoints", nil)
+//	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db", nil) // or dynamocheckpoint.New(client, "checkpoints", nil)
 //	c, err := checkpoint.New(log, store, tiles, nil)
 //	err = c.Run(ctx) // until ctx is cancelled; then one last pass
 //
@@ -56,8 +56,8 @@
 //
 // # Back ends and tests
 //
-// checkpoint/dynamo keeps checkpoints and journals in DynamoDB, checkpoint/sqlite in a file or in memory
-// through SQL, checkpoint/memory in maps. All pass checkpointtest.Run and checkpointtest.RunJournal, which are
-// the contracts of Store and Journal as tests. In your own tests use memory.New: it needs no driver and works
+// checkpoint/dynamocheckpoint keeps checkpoints and journals in DynamoDB, checkpoint/sqlitecheckpoint in a file or in memory
+// through SQL, checkpoint/memcheckpoint in maps. All pass checkpointtest.Run and checkpointtest.RunJournal, which are
+// the contracts of Store and Journal as tests. In your own tests use memcheckpoint.New: it needs no driver and works
 // inside a testing/synctest bubble, where the cadence costs no time.
 package checkpoint

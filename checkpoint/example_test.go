@@ -7,8 +7,8 @@ import (
 	"log"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
-	"github.com/tilefence/tilefence/checkpoint/sqlite"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
+	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -19,7 +19,7 @@ func Example() {
 	ctx := context.Background()
 	const tile fence.TileID = 0x85283473fffffff
 
-	durable, err := sqlite.Open(ctx, sqlite.Memory, nil)
+	durable, err := sqlitecheckpoint.Open(ctx, sqlitecheckpoint.Memory, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func Example() {
 func Example_journal() {
 	ctx := context.Background()
 	const tile fence.TileID = 0x85283473fffffff
-	var journal checkpoint.Journal = memory.New()
+	var journal checkpoint.Journal = memcheckpoint.New()
 	batch := func(epoch fence.Epoch, prev fence.Position, payload string) fence.Entry {
 		e := fence.Entry{Prev: prev, Tick: 1, Events: 1, Payload: []byte(payload)}
 		e.Epoch, e.Seq = epoch, prev.Seq+1

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
@@ -47,7 +47,7 @@ type owner struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, fence: memfence.New(), owners: map[fence.TileID]*owner{}}
-	w.store = &flakyStore{Store: memory.New()}
+	w.store = &flakyStore{Store: memcheckpoint.New()}
 	log := memstream.New(w.fence)
 	w.log = &watchedLog{Log: log, Inspector: log, w: w}
 	return w

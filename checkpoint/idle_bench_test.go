@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
@@ -42,7 +42,7 @@ func BenchmarkIdle(b *testing.B) {
 	require.NoError(b, group.Wait())
 	persist(b, client, ids)
 
-	durable := memory.New()
+	durable := memcheckpoint.New()
 	c, err := checkpoint.New(redisstream.New(store, client), durable, ids, nil)
 	require.NoError(b, err)
 	b.Cleanup(func() { forget(client, ids) })

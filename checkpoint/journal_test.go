@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 )
 
 // watchedJournal sees that no journal is truncated past what its world's store holds, and can be made to fail.
 type watchedJournal struct {
-	*memory.Store
+	*memcheckpoint.Store
 	w *world
 
 	mu       sync.Mutex
@@ -50,7 +50,7 @@ func (j *watchedJournal) Truncate(ctx context.Context, tile fence.TileID, upTo f
 	return j.Store.Truncate(ctx, tile, upTo)
 }
 
-func (w *world) journal() *watchedJournal { return &watchedJournal{Store: memory.New(), w: w} }
+func (w *world) journal() *watchedJournal { return &watchedJournal{Store: memcheckpoint.New(), w: w} }
 
 // write commits n batches of a write-through tile: each is in the journal first.
 func (j *watchedJournal) write(tile fence.TileID, n int) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -248,7 +248,7 @@ func TestErrorsSay(t *testing.T) {
 }
 
 func TestNewArguments(t *testing.T) {
-	log, store := memstream.New(memfence.New()), memory.New()
+	log, store := memstream.New(memfence.New()), memcheckpoint.New()
 	_, err := checkpoint.New(nil, store, nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = checkpoint.New(log, nil, nil, nil)
@@ -274,7 +274,7 @@ func TestNewArguments(t *testing.T) {
 }
 
 func TestRestore(t *testing.T) {
-	store := memory.New()
+	store := memcheckpoint.New()
 	_, found, err := checkpoint.Restore(t.Context(), store, tile)
 	require.NoError(t, err)
 	require.False(t, found)

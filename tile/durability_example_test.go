@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -16,7 +16,7 @@ import (
 // A tile that writes through loses nothing that it has acknowledged, although its owner and all of coordination are
 // lost at once.
 func Example_writeThrough() {
-	durable := memory.New() // DynamoDB or SQLite, in a deployment
+	durable := memcheckpoint.New() // DynamoDB or SQLite, in a deployment
 	cfg := tile.Config{TickInterval: 10 * time.Millisecond, Durability: tile.WriteThrough, Journal: durable,
 		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 			return checkpoint.Restore(ctx, durable, id)

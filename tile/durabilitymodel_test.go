@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
@@ -17,11 +17,11 @@ import (
 
 // shelf is a durable store of checkpoints and journals. Each process reaches it by a reach of its own, which can
 // fail.
-type shelf struct{ *memory.Store }
+type shelf struct{ *memcheckpoint.Store }
 
-var _ tile.Journal = (*memory.Store)(nil)
+var _ tile.Journal = (*memcheckpoint.Store)(nil)
 
-func newShelf() *shelf { return &shelf{memory.New()} }
+func newShelf() *shelf { return &shelf{memcheckpoint.New()} }
 
 // snapshot is the checkpoint.
 func (s *shelf) snapshot() fence.Snapshot {

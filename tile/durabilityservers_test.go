@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/dynamo"
-	"github.com/tilefence/tilefence/checkpoint/sqlite"
+	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
+	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
@@ -37,14 +37,14 @@ type durableStore interface {
 func dynamoStore(t testing.TB) durableStore {
 	client := dynamodb.New(dynamodb.Options{Region: "local-1", BaseEndpoint: aws.String(stacktest.DynamoDB(t)),
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
-	store, err := dynamo.New(client, stacktest.UniqueName(t), nil)
+	store, err := dynamocheckpoint.New(client, stacktest.UniqueName(t), nil)
 	require.NoError(t, err)
 	require.NoError(t, store.EnsureTable(t.Context()))
 	return store
 }
 
 func sqliteStore(t testing.TB) durableStore {
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "checkpoints.db"), nil)
+	store, err := sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "checkpoints.db"), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store

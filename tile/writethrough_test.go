@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
@@ -222,7 +222,7 @@ func TestDurableStorePutBackUnderALivingOwner(t *testing.T) {
 		old := sh.snapshot()
 		all = append(all, a.words(t, "c", 5)...)
 		synctest.Wait()
-		older := memory.New()
+		older := memcheckpoint.New()
 		require.NoError(t, older.Put(t.Context(), testTile, old))
 		sh.Store = older
 		all = append(all, a.words(t, "b", 3)...)
@@ -242,7 +242,7 @@ func TestDurableStoreAndAuthorityPutBack(t *testing.T) {
 		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
 		all := a.words(t, "a", 3)
 		synctest.Wait()
-		older := memory.New()
+		older := memcheckpoint.New()
 		require.NoError(t, older.Put(t.Context(), testTile, sh.snapshot()))
 		sh.Store = older
 		*s.w.authority = *memfence.NewAuthority()

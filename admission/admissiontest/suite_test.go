@@ -11,15 +11,15 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/admissiontest"
-	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/stream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func memory(t *testing.T) *sqlite.Store {
+func memory(t *testing.T) *sqliteledger.Store {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store

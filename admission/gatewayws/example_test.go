@@ -10,7 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
-	"github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
@@ -30,7 +30,7 @@ func (someTile) Forward(context.Context, string, tile.Intent) (stream.Outcome, e
 
 func Example() {
 	ctx := context.Background()
-	store, err := sqlite.Open(ctx, sqlite.Memory, nil)
+	store, err := sqliteledger.Open(ctx, sqliteledger.Memory, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -3,7 +3,7 @@
 //
 //	func TestConformance(t *testing.T) {
 //		checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
-//			store := memory.New()
+//			store := memcheckpoint.New()
 //			return checkpointtest.Harness{Store: store, Other: store, Damage: ...}
 //		})
 //	}

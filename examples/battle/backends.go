@@ -14,11 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/admission"
-	admissiondynamo "github.com/tilefence/tilefence/admission/dynamo"
-	admissionsqlite "github.com/tilefence/tilefence/admission/sqlite"
+	"github.com/tilefence/tilefence/admission/dynamoledger"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/checkpoint"
-	checkpointdynamo "github.com/tilefence/tilefence/checkpoint/dynamo"
-	checkpointsqlite "github.com/tilefence/tilefence/checkpoint/sqlite"
+	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
+	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/pgfence"
@@ -117,13 +117,13 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 		return nil
 	}
 	b.loseTile = func(id fence.TileID) { store.Update(id, func(s *memfence.State) { *s = memfence.State{} }) }
-	checkpoints, err := checkpointsqlite.Open(ctx, filepath.Join(dir, "checkpoints.db"), nil)
+	checkpoints, err := sqlitecheckpoint.Open(ctx, filepath.Join(dir, "checkpoints.db"), nil)
 	if err != nil {
 		return err
 	}
 	b.onClose(func() { _ = checkpoints.Close() })
 	b.checkpoints = checkpoints
-	ledger, err := admissionsqlite.Open(ctx, filepath.Join(dir, "ledger.db"), nil)
+	ledger, err := sqliteledger.Open(ctx, filepath.Join(dir, "ledger.db"), nil)
 	if err != nil {
 		return err
 	}
@@ -203,17 +203,17 @@ func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
 	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(endpoint),
 		Credentials: credentials.NewStaticCredentialsProvider("battle", "battle", "")})
-	checkpoints, err := checkpointdynamo.New(client, checkpointTable, nil)
+	checkpoints, err := dynamocheckpoint.New(client, checkpointTable, nil)
 	if err != nil {
 		return err
 	}
 	if err := checkpoints.EnsureTable(ctx); err != nil {
 		return err
 	}
-	if err := admissiondynamo.CreateTable(ctx, client, ledgerTable); err != nil {
+	if err := dynamoledger.CreateTable(ctx, client, ledgerTable); err != nil {
 		return err
 	}
-	ledger, err := admissiondynamo.New(client, ledgerTable, nil)
+	ledger, err := dynamoledger.New(client, ledgerTable, nil)
 	if err != nil {
 		return err
 	}

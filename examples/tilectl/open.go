@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	checkpointdynamo "github.com/tilefence/tilefence/checkpoint/dynamo"
+	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
@@ -160,6 +160,6 @@ func (t *tool) openCheckpoints(ctx context.Context) error {
 			Credentials: credentials.NewStaticCredentialsProvider("tilectl", "tilectl", "")})
 	}
 	var err error
-	t.checkpoints, err = checkpointdynamo.New(client, t.options.checkpoints, nil)
+	t.checkpoints, err = dynamocheckpoint.New(client, t.options.checkpoints, nil)
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
@@ -32,14 +32,14 @@ type board struct {
 	authority *memfence.Authority
 	store     *memfence.Store
 	log       *memstream.Log
-	durable   *memory.Store
+	durable   *memcheckpoint.Store
 	fanout    *memfanout.Broker
 	publisher fanout.Publisher // nil: to fanout
 	answers   string           // typed by the operator
 }
 
 func newBoard(t *testing.T) *board {
-	b := &board{T: t, authority: memfence.NewAuthority(), store: memfence.New(), durable: memory.New(), fanout: memfanout.New()}
+	b := &board{T: t, authority: memfence.NewAuthority(), store: memfence.New(), durable: memcheckpoint.New(), fanout: memfanout.New()}
 	b.log = memstream.New(b.store)
 	return b
 }

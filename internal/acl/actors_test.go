@@ -11,7 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
@@ -56,7 +56,7 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	seen, err := checkpointLog.Stat(t.Context(), []fence.TileID{tile})
 	require.NoError(t, err)
 	require.NoError(t, seen[0].Err, "or it fetches every snapshot to see whether it is new")
-	durable := memory.New()
+	durable := memcheckpoint.New()
 	cp, err := checkpoint.New(checkpointLog, durable, []fence.TileID{tile}, nil)
 	require.NoError(t, err)
 	running := make(chan error, 2)

@@ -22,7 +22,7 @@ import (
 
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/dynamo"
+	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
@@ -183,7 +183,7 @@ const checkpointCadence = time.Second
 func (p *part) checkpoint(ctx context.Context) error {
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(p.DynamoDB),
 		Credentials: credentials.NewStaticCredentialsProvider("local", "local", "")})
-	store, err := dynamo.New(client, p.Table, nil)
+	store, err := dynamocheckpoint.New(client, p.Table, nil)
 	if err == nil {
 		err = store.EnsureTable(ctx)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/checkpoint/dynamo"
-	"github.com/tilefence/tilefence/checkpoint/sqlite"
+	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
+	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
@@ -36,7 +36,7 @@ import (
 // embedded is coordination in memory with a durable file, and how to lose it.
 func embedded(t *testing.T, class tile.Durability) (servers, func(*testing.T, fence.TileID)) {
 	store, broker := memfence.New(), memfanout.New()
-	file, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "durable.db"), nil)
+	file, err := sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "durable.db"), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, file.Close()) })
 	lose := func(_ *testing.T, id fence.TileID) {
@@ -73,7 +73,7 @@ func (c *cluster) servers(t *testing.T, class tile.Durability) servers {
 	require.NoError(t, err)
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(stacktest.DynamoDB(t)),
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
-	table, err := dynamo.New(client, stacktest.UniqueName(t), nil)
+	table, err := dynamocheckpoint.New(client, stacktest.UniqueName(t), nil)
 	require.NoError(t, err)
 	require.NoError(t, table.EnsureTable(t.Context()))
 	return servers{authority: memfence.NewAuthority(), store: c.store, log: redisstream.New(c.store, c.client),

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/memory"
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -22,7 +22,7 @@ import (
 // all of them.
 func TestCheckpointersShareTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, durable, leases := memfence.New(), memory.New(), memshard.New()
+		store, durable, leases := memfence.New(), memcheckpoint.New(), memshard.New()
 		log := memstream.New(store)
 		heads := map[fence.TileID]fence.Position{}
 		var tiles []fence.TileID

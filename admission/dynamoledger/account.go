@@ -1,0 +1,117 @@
+package dynamoledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/tilefence/tilefence/admission"
+)
+
+// Grant implements admission.Store.
+func (s *Store) Grant(ctx context.Context, g admission.Grant) error {
+	put := &types.Put{
+		TableName: s.table,
+		Item: merge(grantKey(g.ID), item{"owner": text(g.Owner), "asset": text(g.Asset),
+			"amount": number(g.Amount), "granted_at": number(g.At.UnixMilli())}),
+		ConditionExpression:                 ptr("attribute_not_exists(#pk)"),
+		ExpressionAttributeNames:            names("pk"),
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	add := &types.Update{
+		TableName:                 s.table,
+		Key:                       accountKey(g.Owner, g.Asset),
+		UpdateExpression:          ptr("ADD #balance :amount, #version :one"),
+		ConditionExpression:       ptr("attribute_not_exists(#balance) OR #balance <= :room"),
+		ExpressionAttributeNames:  names("balance", "version"),
+		ExpressionAttributeValues: item{":amount": number(g.Amount), ":one": number(1), ":room": number(admission.MaxAmount - g.Amount)},
+	}
+	id := token("grant", g.ID, g.Owner, g.Asset, strconv.FormatUint(uint64(g.Amount), 10), strconv.FormatInt(g.At.UnixMilli(), 10))
+	return s.persist(ctx, call{op: "grant", id: g.ID, writes: true}, func(ctx context.Context) error {
+		reasons, err := s.transact(ctx, id, types.TransactWriteItem{Put: put}, types.TransactWriteItem{Update: add})
+		switch {
+		case err != nil || reasons == nil:
+			return err
+		case !reasons[0].failed:
+			return admission.ErrBalanceLimit
+		}
+		d := decoder{item: reasons[0].item}
+		if d.text("owner") != g.Owner || d.text("asset") != g.Asset || admission.Amount(d.number("amount")) != g.Amount {
+			return &admission.ReusedError{What: "grant", ID: g.ID}
+		}
+		return d.err
+	})
+}
+
+// Balance implements admission.Store.
+func (s *Store) Balance(ctx context.Context, owner, asset string) (got admission.Account, err error) {
+	err = s.persist(ctx, call{op: "balance", id: owner}, func(ctx context.Context) error {
+		out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+			TableName: s.table, Key: accountKey(owner, asset), ConsistentRead: ptr(true),
+		})
+		if err == nil {
+			got, err = decodeAccount(out.Item, owner, asset)
+		}
+		return err
+	})
+	return got, err
+}
+
+// openShards spreads the index of open actions, so that one partition does not take every admission.
+const openShards = 16
+
+func openShard(n uint32) string { return fmt.Sprintf("%02d", n%openShards) }
+
+func shardOf(actionID string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(actionID)) // never fails
+	return openShard(h.Sum32())
+}
+
+// Pending implements admission.Store. The index lags behind the table, usually by milliseconds.
+func (s *Store) Pending(ctx context.Context, before time.Time, limit int) ([]string, error) {
+	type open struct {
+		id string
+		at uint64
+	}
+	var all []open
+	for shard := range uint32(openShards) {
+		err := s.persist(ctx, call{op: "pending"}, func(ctx context.Context) error {
+			out, err := s.client.Query(ctx, &dynamodb.QueryInput{
+				TableName: s.table, IndexName: ptr(openIndex), Limit: ptr(int32(limit)), // at most 1000
+				KeyConditionExpression:    ptr("#open = :shard AND #attempted_at < :before"),
+				ExpressionAttributeNames:  names("open", "attempted_at"),
+				ExpressionAttributeValues: item{":shard": text(openShard(shard)), ":before": number(before.UnixMilli())},
+			})
+			if err != nil {
+				return err
+			}
+			for _, it := range out.Items {
+				d := decoder{item: it}
+				o := open{id: strings.TrimPrefix(d.text("pk"), actionPrefix), at: d.number("attempted_at")}
+				if d.err != nil {
+					return d.err
+				}
+				all = append(all, o)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(all, func(a, b open) int { return cmp.Compare(a.at, b.at) })
+	var ids []string
+	for _, o := range all[:min(limit, len(all))] {
+		ids = append(ids, o.id)
+	}
+	return ids, nil
+}

@@ -1,0 +1,177 @@
+package dynamoledger
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/tilefence/tilefence/admission"
+)
+
+// Lookup implements admission.Store.
+func (s *Store) Lookup(ctx context.Context, actionID string) (got admission.Artifact, err error) {
+	err = s.persist(ctx, call{op: "lookup", id: actionID}, func(ctx context.Context) error {
+		got, err = s.readArtifact(ctx, actionID)
+		return err
+	})
+	return got, err
+}
+
+func (s *Store) readArtifact(ctx context.Context, actionID string) (admission.Artifact, error) {
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: s.table, Key: actionKey(actionID), ConsistentRead: ptr(true),
+	})
+	if err != nil {
+		return admission.Artifact{}, err
+	}
+	return decodeArtifact(out.Item)
+}
+
+// Attempt implements admission.Store.
+func (s *Store) Attempt(ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time) (admission.Artifact, error) {
+	return s.update(ctx, "attempt", actionID, &dynamodb.UpdateItemInput{
+		UpdateExpression: ptr("SET #attempts = #attempts + :one, #attempt_id = :attempt, #attempted_at = :at"),
+		ConditionExpression: ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)" +
+			" AND (attribute_not_exists(#attempt_id) OR #attempt_id <> :attempt)"),
+		ExpressionAttributeNames:  names("pk", "outcome", "attempts", "attempt_id", "attempted_at"),
+		ExpressionAttributeValues: item{":one": number(1), ":attempt": text(attempt), ":at": number(at.UnixMilli())},
+	})
+}
+
+// Withdraw implements admission.Store.
+func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission.AttemptID) error {
+	_, err := s.update(ctx, "withdraw", actionID, &dynamodb.UpdateItemInput{
+		UpdateExpression:          ptr("SET #attempts = #attempts - :one REMOVE #attempt_id"),
+		ConditionExpression:       ptr("attribute_not_exists(#outcome) AND #attempt_id = :attempt"),
+		ExpressionAttributeNames:  names("outcome", "attempts", "attempt_id"),
+		ExpressionAttributeValues: item{":one": number(1), ":attempt": text(attempt)},
+	})
+	return err
+}
+
+// Settle implements admission.Store.
+func (s *Store) Settle(ctx context.Context, c admission.Settlement) (admission.Artifact, error) {
+	if c.Abandon() {
+		return s.abandon(ctx, c)
+	}
+	u := &dynamodb.UpdateItemInput{
+		UpdateExpression:          ptr("SET #outcome = :outcome, #resolved_at = :at"),
+		ConditionExpression:       ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)"),
+		ExpressionAttributeNames:  names("pk", "open", "outcome", "resolved_at"),
+		ExpressionAttributeValues: item{":outcome": text(c.Outcome.String()), ":at": number(c.At.UnixMilli())},
+	}
+	if s.cfg.Retention > 0 {
+		*u.UpdateExpression += ", #expires = :expires"
+		u.ExpressionAttributeNames["#expires"] = "expires"
+		u.ExpressionAttributeValues[":expires"] = s.expires(c.At)
+	}
+	*u.UpdateExpression += " REMOVE #open"
+	return s.update(ctx, "resolve", c.ActionID, u)
+}
+
+// update makes one conditional write to an artifact. If the condition fails, the artifact as it is is the
+// answer: that is also what a request finds that is made again after its own success.
+func (s *Store) update(ctx context.Context, op, actionID string, u *dynamodb.UpdateItemInput) (got admission.Artifact, err error) {
+	u.TableName, u.Key = s.table, actionKey(actionID)
+	u.ReturnValues = types.ReturnValueAllNew
+	u.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
+	err = s.persist(ctx, call{op: op, id: actionID, writes: true}, func(ctx context.Context) error {
+		out, err := s.client.UpdateItem(ctx, u)
+		var refused *types.ConditionalCheckFailedException
+		switch {
+		case errors.As(err, &refused):
+			got, err = decodeArtifact(refused.Item)
+		case err == nil:
+			got, err = decodeArtifact(out.Attributes)
+		}
+		return err
+	})
+	return got, err
+}
+
+// abandon ends the action and gives back what it took, in one transaction.
+func (s *Store) abandon(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
+	err = s.persist(ctx, call{op: c.Op(), id: c.ActionID, writes: true}, func(ctx context.Context) error {
+		if got, err = s.readArtifact(ctx, c.ActionID); err != nil || !got.Open() {
+			return err
+		}
+		// The cooldown is still the action's own, unless it has passed and a later action has set another.
+		for _, own := range []bool{true, false} {
+			if own && got.Cooldown == 0 {
+				continue
+			}
+			done, err := s.giveBack(ctx, c, own, &got)
+			if done || err != nil {
+				return err
+			}
+		}
+		return errAgain
+	})
+	return got, err
+}
+
+// giveBack runs one abandonment. done is false if the account's cooldown is not the action's own.
+func (s *Store) giveBack(ctx context.Context, c admission.Settlement, ownCooldown bool, a *admission.Artifact) (done bool, err error) {
+	reasons, err := s.transact(ctx,
+		token("abandon", c.ActionID, string(c.Sole), c.Outcome.String(), strconv.FormatInt(c.At.UnixMilli(), 10), strconv.FormatBool(ownCooldown)),
+		types.TransactWriteItem{Update: s.endAbandoned(c)},
+		types.TransactWriteItem{Update: s.refund(*a, ownCooldown)},
+	)
+	switch {
+	case err != nil:
+		return false, err
+	case reasons == nil:
+		a.Outcome, a.Resolved, a.Refunded = c.Outcome, c.At, true
+		return true, nil
+	case reasons[0].failed:
+		if *a, err = decodeArtifact(reasons[0].item); err == nil && a.Open() {
+			err = admission.ErrContested
+		}
+		return true, err
+	}
+	return false, nil
+}
+
+func (s *Store) endAbandoned(c admission.Settlement) *types.Update {
+	u := &types.Update{
+		TableName:        s.table,
+		Key:              actionKey(c.ActionID),
+		UpdateExpression: ptr("SET #outcome = :outcome, #resolved_at = :at, #refunded = :true"),
+		ConditionExpression: ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)" +
+			" AND #attempts = :one AND #attempt_id = :sole"),
+		ExpressionAttributeNames: names("pk", "open", "outcome", "resolved_at", "refunded", "attempts", "attempt_id"),
+		ExpressionAttributeValues: item{
+			":outcome": text(c.Outcome.String()), ":at": number(c.At.UnixMilli()), ":true": flag(true),
+			":one": number(1), ":sole": text(c.Sole),
+		},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	if s.cfg.Retention > 0 {
+		*u.UpdateExpression += ", #expires = :expires"
+		u.ExpressionAttributeNames["#expires"] = "expires"
+		u.ExpressionAttributeValues[":expires"] = s.expires(c.At)
+	}
+	*u.UpdateExpression += " REMOVE #open"
+	return u
+}
+
+func (s *Store) refund(a admission.Artifact, ownCooldown bool) *types.Update {
+	u := &types.Update{
+		TableName:                 s.table,
+		Key:                       accountKey(a.Actor, a.Asset),
+		UpdateExpression:          ptr("ADD #balance :cost, #version :one"),
+		ExpressionAttributeNames:  names("balance", "version"),
+		ExpressionAttributeValues: item{":cost": number(a.Cost), ":one": number(1)},
+	}
+	if ownCooldown {
+		*u.UpdateExpression += " REMOVE #cooldown_until"
+		u.ConditionExpression = ptr("#cooldown_until = :own")
+		u.ExpressionAttributeNames["#cooldown_until"] = "cooldown_until"
+		u.ExpressionAttributeValues[":own"] = number(a.CooldownUntil().UnixMilli())
+	}
+	return u
+}

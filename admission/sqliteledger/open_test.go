@@ -1,0 +1,93 @@
+package sqliteledger_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/sqliteledger"
+	"github.com/tilefence/tilefence/fence"
+)
+
+// TestManyStoresOnOneFile: processes share a ledger as goroutines do.
+func TestManyStoresOnOneFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	ledgers := make([]*admission.AdmissionLedger, 4)
+	var wg sync.WaitGroup
+	for i := range ledgers {
+		wg.Go(func() { // the tables are made by one of them
+			store, err := sqliteledger.Open(t.Context(), path, &sqliteledger.Config{Relaxed: true, BusyTimeout: time.Minute})
+			if assert.NoError(t, err) {
+				t.Cleanup(func() { assert.NoError(t, store.Close()) })
+				ledgers[i], err = admission.New(store, nil)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	require.False(t, t.Failed())
+	require.NoError(t, ledgers[0].Grant(t.Context(), "ann", "card", 20, "deck"))
+	var spent sync.Map
+	for i, ledger := range ledgers {
+		wg.Go(func() {
+			for n := range 20 {
+				id := string(rune('a' + (n+i)%30)) // every action by several
+				art, err := ledger.Admit(t.Context(), admission.Action{ID: id, Actor: "ann", Asset: "card", Cost: 1, Tile: 7})
+				assert.NoError(t, err)
+				spent.Store(id, art.Spent())
+			}
+		})
+	}
+	wg.Wait()
+	var sum admission.Amount
+	for _, amount := range spent.Range {
+		sum += amount.(admission.Amount)
+	}
+	account, err := ledgers[1].Balance(t.Context(), "ann", "card")
+	require.NoError(t, err)
+	assert.Equal(t, admission.Amount(20), sum+account.Balance)
+	assert.Zero(t, account.Balance)
+}
+
+func TestOpen(t *testing.T) {
+	_, err := sqliteledger.Open(t.Context(), "", nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = sqliteledger.Open(t.Context(), sqliteledger.Memory, &sqliteledger.Config{BusyTimeout: -1})
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "no", "such", "directory"), nil)
+	require.Error(t, err)
+
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	_, err = db.Exec("PRAGMA user_version = 99")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	_, err = sqliteledger.Open(t.Context(), path, nil)
+	require.ErrorContains(t, err, "schema 99")
+}
+
+// TestLockedDatabase: another process that does not let go is an error, and changes nothing.
+func TestLockedDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	store := open(t, path, &sqliteledger.Config{BusyTimeout: 20 * time.Millisecond})
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	g := admission.Grant{ID: "deck", Owner: "ann", Asset: "card", Amount: 1, At: time.Now()}
+	require.ErrorIs(t, store.Grant(t.Context(), g), fence.ErrNotApplied)
+	_, err = conn.ExecContext(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.NoError(t, store.Grant(t.Context(), g))
+}

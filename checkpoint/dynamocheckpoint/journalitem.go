@@ -1,0 +1,215 @@
+package dynamocheckpoint
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// journalVersion is the attribute v of a journal's head and entries.
+const journalVersion = 1
+
+const (
+	journalPart = "journal" // the head
+	entryRoot   = "journal/"
+)
+
+func entryPart(seq fence.Seq) string { return fmt.Sprintf("%s%016x", entryRoot, uint64(seq)) }
+
+// entryChunkPart names a chunk by its entry's epoch, too, so that an entry that replaces one of a lower epoch
+// has chunks of its own.
+func entryChunkPart(entry string, epoch fence.Epoch, index int) string {
+	return fmt.Sprintf("%s/%016x/%04x", entry, uint64(epoch), index)
+}
+
+// isEntryPart tells an entry from a chunk.
+func isEntryPart(part string) bool { return len(part) == len(entryRoot)+16 }
+
+// journalHead is the item that says who may append to a tile's journal.
+type journalHead struct {
+	sealed fence.Epoch
+	last   fence.Seq // sequence of the entry appended last; zero: none was
+	floor  fence.Seq // entries at or below it may have been removed
+}
+
+func parseJournal(tile fence.TileID, item map[string]types.AttributeValue) (journalHead, error) {
+	if item == nil {
+		return journalHead{}, nil // an Append without a Seal
+	}
+	r := itemReader{item: item}
+	r.version(journalVersion)
+	h := journalHead{sealed: fence.Epoch(r.number("sealed"))}
+	if item["last"] != nil {
+		h.last = fence.Seq(r.number("last"))
+	}
+	if item["floor"] != nil {
+		h.floor = fence.Seq(r.number("floor"))
+	}
+	if r.err != nil {
+		return journalHead{}, &fence.CorruptError{Tile: tile, What: "journal head", At: fence.Position{Epoch: h.sealed}, Detail: r.err.Error()}
+	}
+	return h, nil
+}
+
+// entryItem is an entry as an item; its payload is elsewhere if there are chunks.
+func entryItem(tile fence.TileID, e *fence.Entry, chunks int) map[string]types.AttributeValue {
+	item := key(tile, entryPart(e.Seq))
+	item["v"] = number(journalVersion)
+	item["epoch"] = number(uint64(e.Epoch))
+	item["seq"] = number(uint64(e.Seq))
+	item["chain"] = text(e.Chain.String())
+	item["prev"] = text(e.Prev.String())
+	item["tick"] = number(uint64(e.Tick))
+	item["events"] = number(uint64(e.Events))
+	item["committed"] = number(uint64(e.Committed))
+	item["rebase"] = &types.AttributeValueMemberBOOL{Value: e.Rebase}
+	item["size"] = number(uint64(len(e.Payload)))
+	item["chunks"] = number(uint64(chunks))
+	if chunks == 0 {
+		payload := e.Payload
+		if payload == nil {
+			payload = []byte{} // the SDK would write null
+		}
+		item["payload"] = &types.AttributeValueMemberB{Value: payload}
+	}
+	return item
+}
+
+// entryPosition reads an entry's position.
+func entryPosition(tile fence.TileID, item map[string]types.AttributeValue) (fence.Position, error) {
+	r := itemReader{item: item}
+	r.version(journalVersion)
+	at := fence.Position{Epoch: fence.Epoch(r.number("epoch")), Seq: fence.Seq(r.number("seq"))}
+	chain, err := fence.ParseChain(r.text("chain"))
+	at.Chain = chain
+	return at, corruptEntry(tile, at, r.err, err)
+}
+
+// corruptEntry is nil if all errors are.
+func corruptEntry(tile fence.TileID, at fence.Position, errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return &fence.CorruptError{Tile: tile, What: "journal entry", At: at, Detail: err.Error()}
+		}
+	}
+	return nil
+}
+
+// parseEntry reads an entry; the payload is missing if chunks is not zero.
+func parseEntry(tile fence.TileID, item map[string]types.AttributeValue) (e fence.Entry, size, chunks int, err error) {
+	if e.Position, err = entryPosition(tile, item); err != nil {
+		return e, 0, 0, err
+	}
+	r := itemReader{item: item}
+	e.Tick = fence.Tick(r.number("tick"))
+	e.Events = int(r.number("events"))
+	e.Committed = int64(r.number("committed"))
+	size, chunks = int(r.number("size")), int(r.number("chunks"))
+	part := r.text("part")
+	prev, err := fence.ParsePosition(r.text("prev"))
+	e.Prev = prev
+	if b, ok := item["payload"].(*types.AttributeValueMemberB); ok {
+		e.Payload = b.Value
+	}
+	if b, ok := item["rebase"].(*types.AttributeValueMemberBOOL); ok {
+		e.Rebase = b.Value
+	} else {
+		r.missing("rebase")
+	}
+	if r.err == nil && (part != entryPart(e.Seq) || size > fence.MaxPayload || chunks > size) {
+		r.err = fmt.Errorf("%d bytes in %d chunks under the key %q", size, chunks, part)
+	}
+	return e, size, chunks, corruptEntry(tile, e.Position, r.err, err)
+}
+
+// tailReader puts a journal's items together: each entry comes before its chunks.
+type tailReader struct {
+	tile    fence.TileID
+	entries []fence.Entry
+
+	current fence.Entry // whose chunks are being read
+	chunks  [][]byte
+	size    int
+	want    int // chunks still to come; zero: there is no current entry
+}
+
+func (t *tailReader) add(item map[string]types.AttributeValue) error {
+	r := itemReader{item: item}
+	part := r.text("part")
+	if r.err != nil {
+		return corruptEntry(t.tile, t.current.Position, r.err)
+	}
+	if !isEntryPart(part) {
+		return t.addChunk(part, item)
+	}
+	if err := t.whole(); err != nil {
+		return err
+	}
+	e, size, chunks, err := parseEntry(t.tile, item)
+	if err != nil {
+		return err
+	}
+	t.current, t.size, t.want, t.chunks = e, size, chunks, nil
+	if chunks == 0 {
+		return t.done()
+	}
+	return nil
+}
+
+// addChunk takes the chunk if it is the next one of the current entry. Others are left from an entry that
+// was replaced or removed.
+func (t *tailReader) addChunk(part string, item map[string]types.AttributeValue) error {
+	if t.want == 0 || part != entryChunkPart(entryPart(t.current.Seq), t.current.Epoch, len(t.chunks)) {
+		return nil
+	}
+	b, ok := item["payload"].(*types.AttributeValueMemberB)
+	if !ok {
+		return corruptEntry(t.tile, t.current.Position, fmt.Errorf("chunk %d has no payload", len(t.chunks)))
+	}
+	t.chunks = append(t.chunks, b.Value)
+	t.want--
+	if t.want > 0 {
+		return nil
+	}
+	t.current.Payload = bytes.Join(t.chunks, nil)
+	return t.done()
+}
+
+// done verifies the current entry and takes it into the tail.
+func (t *tailReader) done() error {
+	if len(t.current.Payload) != t.size {
+		return corruptEntry(t.tile, t.current.Position, fmt.Errorf("%d bytes of payload, not %d", len(t.current.Payload), t.size))
+	}
+	if err := t.current.Verify(t.tile); err != nil {
+		return err
+	}
+	t.entries = append(t.entries, t.current)
+	return nil
+}
+
+// whole says that no chunk of the current entry is missing.
+func (t *tailReader) whole() error {
+	if t.want > 0 {
+		return partial("entry %s: %d chunks are missing", t.current.Position, t.want)
+	}
+	return nil
+}
+
+// finish says that nothing is missing at the end, given the head as it was before the entries were read.
+func (t *tailReader) finish(head journalHead, after fence.Seq) error {
+	if err := t.whole(); err != nil {
+		return err
+	}
+	if head.last <= max(after, head.floor) {
+		return nil
+	}
+	for i := len(t.entries) - 1; i >= 0 && t.entries[i].Seq >= head.last; i-- {
+		if t.entries[i].Seq == head.last {
+			return nil
+		}
+	}
+	return partial("the entry appended last, at sequence %d, is missing", head.last)
+}

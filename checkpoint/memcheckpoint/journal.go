@@ -1,0 +1,150 @@
+package memcheckpoint
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/fence"
+)
+
+// journal is what a Store keeps of a write-through tile.
+type journal struct {
+	sealed  fence.Epoch
+	entries map[fence.Seq]fence.Entry
+}
+
+var _ checkpoint.Journal = (*Store)(nil)
+
+// Seal implements checkpoint.Journal.
+func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
+	if err := checkpoint.CheckSeal(tile, epoch); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return notApplied(ctx, "journal seal", tile)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	j := st.journals[tile]
+	if j == nil {
+		j = &journal{entries: map[fence.Seq]fence.Entry{}}
+		st.journals[tile] = j
+	}
+	if epoch < j.sealed {
+		return &checkpoint.SealedError{Tile: tile, Sealed: j.sealed, Presented: epoch}
+	}
+	j.sealed = epoch
+	return nil
+}
+
+// Append implements checkpoint.Journal.
+func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
+	if err := checkpoint.CheckEntry(tile, &e); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return notApplied(ctx, "journal append", tile)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	j := st.journals[tile]
+	if j == nil {
+		return &checkpoint.SealedError{Tile: tile, Presented: e.Epoch}
+	}
+	write, err := checkpoint.JudgeAppend(tile, &e, j.sealed, j.entries[e.Seq].Position)
+	if !write {
+		return err
+	}
+	e.Payload = slices.Clone(e.Payload)
+	j.entries[e.Seq] = e
+	return nil
+}
+
+// Tail implements checkpoint.Journal.
+func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
+	if err := checkpoint.CheckJournalSeq(tile, after); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, notApplied(ctx, "journal tail", tile)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	var tail []fence.Entry
+	for _, seq := range st.sequences(tile) {
+		if seq <= after {
+			continue
+		}
+		e := st.journals[tile].entries[seq]
+		if err := e.Verify(tile); err != nil {
+			return nil, err
+		}
+		e.Payload = slices.Clone(e.Payload)
+		tail = append(tail, e)
+	}
+	return tail, nil
+}
+
+// sequences are those of a tile's entries, in order.
+func (st *Store) sequences(tile fence.TileID) []fence.Seq {
+	j := st.journals[tile]
+	if j == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(j.entries))
+}
+
+// Truncate implements checkpoint.Journal.
+func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
+	if err := checkpoint.CheckJournalSeq(tile, upTo); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return notApplied(ctx, "journal truncate", tile)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if j := st.journals[tile]; j != nil {
+		maps.DeleteFunc(j.entries, func(seq fence.Seq, _ fence.Entry) bool { return seq <= upTo })
+	}
+	return nil
+}
+
+// JournalHead implements checkpoint.Journal.
+func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
+	if err := checkpoint.CheckTile(tile); err != nil {
+		return checkpoint.JournalHead{}, err
+	}
+	if ctx.Err() != nil {
+		return checkpoint.JournalHead{}, notApplied(ctx, "journal head", tile)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	h := checkpoint.JournalHead{Tile: tile}
+	if j := st.journals[tile]; j != nil {
+		h.Sealed = j.sealed
+	}
+	for _, seq := range st.sequences(tile) {
+		e := st.journals[tile].entries[seq]
+		h.Add(e.Position, len(e.Payload))
+	}
+	return h, nil
+}
+
+// DamageEntry flips a bit of a journal entry's payload, for tests of what happens then; false when there is
+// none to flip.
+func (st *Store) DamageEntry(tile fence.TileID, seq fence.Seq) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	j := st.journals[tile]
+	if j == nil || len(j.entries[seq].Payload) == 0 {
+		return false
+	}
+	e := j.entries[seq]
+	e.Payload = slices.Clone(e.Payload)
+	e.Payload[len(e.Payload)/2] ^= 1
+	j.entries[seq] = e
+	return true
+}

@@ -1,0 +1,114 @@
+// Package memcheckpoint keeps checkpoints and journals in maps: checkpoint.Store and checkpoint.Journal for tests
+// and local development.
+//
+//	store := memcheckpoint.New()
+//
+// Nothing survives the process. It links no driver and starts no goroutine, so it works inside a
+// testing/synctest bubble; its few lines of logic are also what the other back ends' conditions are
+// checked against. A Store is safe for concurrent use.
+package memcheckpoint
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Store is a checkpoint.Store and a checkpoint.Journal in memory. The zero Store is not usable; see New.
+type Store struct {
+	mu       sync.Mutex
+	tiles    map[fence.TileID]fence.Snapshot
+	journals map[fence.TileID]*journal
+}
+
+var _ checkpoint.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{tiles: map[fence.TileID]fence.Snapshot{}, journals: map[fence.TileID]*journal{}}
+}
+
+// Put implements checkpoint.Store.
+func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+	if err := checkpoint.CheckPut(tile, &s); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return notApplied(ctx, "checkpoint put", tile)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if stored, ok := st.tiles[tile]; ok {
+		head := checkpoint.HeadOf(tile, &stored)
+		if write, err := head.Judge(&s); !write {
+			return err
+		}
+	}
+	s.Blob = slices.Clone(s.Blob)
+	st.tiles[tile] = s
+	return nil
+}
+
+// Get implements checkpoint.Store.
+func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+	if err := checkpoint.CheckTile(tile); err != nil {
+		return fence.Snapshot{}, false, err
+	}
+	if ctx.Err() != nil {
+		return fence.Snapshot{}, false, notApplied(ctx, "checkpoint get", tile)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s, found := st.tiles[tile]
+	if !found {
+		return fence.Snapshot{}, false, nil
+	}
+	if err := s.Verify(tile); err != nil {
+		return fence.Snapshot{}, false, err
+	}
+	s.Blob = slices.Clone(s.Blob)
+	return s, true, nil
+}
+
+// List implements checkpoint.Store.
+func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
+	return func(yield func(checkpoint.Head, error) bool) {
+		if ctx.Err() != nil {
+			yield(checkpoint.Head{}, notApplied(ctx, "checkpoint list", 0))
+			return
+		}
+		st.mu.Lock()
+		heads := make([]checkpoint.Head, 0, len(st.tiles))
+		for tile, s := range st.tiles {
+			heads = append(heads, checkpoint.HeadOf(tile, &s))
+		}
+		st.mu.Unlock()
+		for _, h := range heads {
+			if !yield(h, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Damage flips a bit of a stored blob, for tests of what happens then; false when there is none to flip.
+func (st *Store) Damage(tile fence.TileID) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s := st.tiles[tile]
+	if len(s.Blob) == 0 {
+		return false
+	}
+	s.Blob = slices.Clone(s.Blob)
+	s.Blob[len(s.Blob)/2] ^= 1
+	st.tiles[tile] = s
+	return true
+}
+
+func notApplied(ctx context.Context, op string, tile fence.TileID) error {
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+}

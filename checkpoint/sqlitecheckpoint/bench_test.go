@@ -1,0 +1,54 @@
+package sqlitecheckpoint_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const benchSize = 100 << 10
+
+// BenchmarkPut is to be compared with BenchmarkRawInsert: the same bytes without conditions or checks.
+func BenchmarkPut(b *testing.B) {
+	st := open(b, filepath.Join(b.TempDir(), "bench.db"), nil)
+	s := snapshot(1, benchSize)
+	b.SetBytes(benchSize)
+	for b.Loop() {
+		require.NoError(b, st.Put(b.Context(), tile, s))
+		s.Seq++
+	}
+}
+
+func BenchmarkRawInsert(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "bench.db")
+	open(b, path, nil)
+	db := raw(b, path)
+	s := snapshot(1, benchSize)
+	b.SetBytes(benchSize)
+	for b.Loop() {
+		_, err := db.ExecContext(b.Context(), "INSERT OR REPLACE INTO checkpoints VALUES (?, 1, 1, '', 1, '', '', 1, ?)", tile.String(), s.Blob)
+		require.NoError(b, err)
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	st := open(b, filepath.Join(b.TempDir(), "bench.db"), nil)
+	require.NoError(b, st.Put(b.Context(), tile, snapshot(1, benchSize)))
+	b.SetBytes(benchSize)
+	for b.Loop() {
+		_, found, err := st.Get(b.Context(), tile)
+		require.True(b, found && err == nil)
+	}
+}
+
+func BenchmarkRawSelect(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "bench.db")
+	require.NoError(b, open(b, path, nil).Put(b.Context(), tile, snapshot(1, benchSize)))
+	db := raw(b, path)
+	b.SetBytes(benchSize)
+	for b.Loop() {
+		var blob []byte
+		require.NoError(b, db.QueryRowContext(b.Context(), "SELECT blob FROM checkpoints WHERE tile = ?", tile.String()).Scan(&blob))
+	}
+}

@@ -1,0 +1,131 @@
+package sqlitecheckpoint_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
+	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
+	"github.com/tilefence/tilefence/fence"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const tile fence.TileID = 0x85283473fffffff
+
+func open(t testing.TB, path string, cfg *sqlitecheckpoint.Config) *sqlitecheckpoint.Store {
+	t.Helper()
+	st, err := sqlitecheckpoint.Open(t.Context(), path, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	return st
+}
+
+func TestConformanceFile(t *testing.T) {
+	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
+		path := filepath.Join(t.TempDir(), "odd name?#%.db")
+		return checkpointtest.Harness{Store: open(t, path, nil), Other: open(t, path, nil),
+			Damage: func(t *testing.T, tile fence.TileID) { damage(t, raw(t, path), tile) }}
+	})
+}
+
+func TestConformanceMemory(t *testing.T) {
+	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
+		st := open(t, sqlitecheckpoint.Memory, nil)
+		return checkpointtest.Harness{Store: st, Damage: func(t *testing.T, tile fence.TileID) { damage(t, st.DB(), tile) }}
+	})
+}
+
+// raw opens the file behind the store's back.
+func raw(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", sqlitecheckpoint.Source(path, time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func damage(t *testing.T, db *sql.DB, tile fence.TileID) {
+	t.Helper()
+	var blob []byte
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT blob FROM checkpoints WHERE tile = ?", tile.String()).Scan(&blob))
+	blob[len(blob)/2] ^= 1
+	_, err := db.ExecContext(t.Context(), "UPDATE checkpoints SET blob = ? WHERE tile = ?", blob, tile.String())
+	require.NoError(t, err)
+}
+
+func snapshot(seq fence.Seq, n int) fence.Snapshot {
+	blob := make([]byte, n)
+	return fence.Snapshot{Position: fence.Position{Epoch: 1, Seq: seq, Chain: 7}, Tick: 1, Contact: "10.0.0.1:7000",
+		Sum: fence.Checksum(blob), Taken: 1, Blob: blob}
+}
+
+func TestReopen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoints.db")
+	st, err := sqlitecheckpoint.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	want := snapshot(10, 100)
+	require.NoError(t, st.Put(t.Context(), tile, want))
+	require.NoError(t, st.Close())
+	got, found, err := open(t, path, nil).Get(t.Context(), tile)
+	require.NoError(t, err)
+	require.True(t, found)
+	assert.Equal(t, want, got)
+}
+
+// TestMemorySurvivesCancellation sees that a call cut short does not cost the one connection, with which
+// a database in memory would go.
+func TestMemorySurvivesCancellation(t *testing.T) {
+	st := open(t, sqlitecheckpoint.Memory, nil)
+	last := fence.Seq(1)
+	require.NoError(t, st.Put(t.Context(), tile, snapshot(last, 10)))
+	cut := 0
+	for seq := fence.Seq(2); seq <= 40; seq++ {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seq)*200*time.Microsecond)
+		if err := st.Put(ctx, tile, snapshot(seq, 4<<20)); err == nil {
+			last = seq
+		} else {
+			cut++
+		}
+		cancel()
+	}
+	require.Positive(t, cut)
+	got, found, err := st.Get(t.Context(), tile)
+	require.NoError(t, err)
+	require.True(t, found)
+	assert.GreaterOrEqual(t, got.Seq, last)
+}
+
+func TestLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoints.db")
+	st := open(t, path, &sqlitecheckpoint.Config{BusyTimeout: 20 * time.Millisecond})
+	require.NoError(t, st.Put(t.Context(), tile, snapshot(1, 10)))
+	conn, err := raw(t, path).Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	require.ErrorIs(t, st.Put(t.Context(), tile, snapshot(2, 10)), fence.ErrNotApplied)
+	got, _, err := st.Get(t.Context(), tile)
+	require.NoError(t, err, "readers do not wait")
+	assert.Equal(t, fence.Seq(1), got.Seq)
+	_, err = conn.ExecContext(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.NoError(t, st.Put(t.Context(), tile, snapshot(2, 10)))
+}
+
+func TestOpenArguments(t *testing.T) {
+	_, err := sqlitecheckpoint.Open(t.Context(), "", nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = sqlitecheckpoint.Open(t.Context(), sqlitecheckpoint.Memory, &sqlitecheckpoint.Config{BusyTimeout: -1})
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "no", "such", "directory.db"), nil)
+	require.Error(t, err)
+}
