@@ -53,8 +53,8 @@ func Example() {
 	if err != nil || !found {
 		log.Fatal(found, err)
 	}
-	claim := fence.Claim{Tile: tile, Contact: "10.0.0.2:7000", ID: fence.NewClaimID(), Above: snapshot.Epoch}
-	epoch := claim.Above + 1 // what an authority that has lost its rows, too, would mint
+	claim := fence.Claim{Tile: tile, Contact: "10.0.0.2:7000", ID: fence.NewClaimID(), Floor: snapshot.Epoch}
+	epoch := claim.Floor + 1 // what an authority that has lost its rows, too, would mint
 	receipt, err = coordination.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: epoch, Contact: claim.Contact,
 		Seq: snapshot.Seq + fence.RebaseJump, Tick: snapshot.Tick, Blob: snapshot.Blob})
 	if err != nil {

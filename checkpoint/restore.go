@@ -11,7 +11,7 @@ import (
 //
 // The owner then
 //
-//  1. claims the tile from the authority with fence.Claim.Above set to the snapshot's Epoch, so that even
+//  1. claims the tile from the authority with fence.Claim.Floor set to the snapshot's Epoch, so that even
 //     an authority restored from an old backup mints a higher one;
 //  2. loads the snapshot's Blob as its state;
 //  3. rebases with fence.Rebase.Seq set to the snapshot's Seq + fence.RebaseJump, because the lost stream

@@ -38,10 +38,10 @@ type Claim struct {
 	// the tile's. Zero stands for a tile without a record.
 	Expected Epoch
 
-	// Above is the highest epoch seen anywhere else (owner hash, stream, checkpoint). The minted epoch is
-	// above it, so that an authority restored to an older state cannot mint an epoch twice. Zero when
-	// nothing was seen.
-	Above Epoch
+	// Floor is the highest epoch the claimant knows from elsewhere (owner hash, stream, checkpoint). The
+	// minted epoch is above it, so that an authority restored to an older state cannot mint an epoch twice.
+	// Zero: none is known.
+	Floor Epoch
 }
 
 // Validate checks the arguments without any I/O: nil, or an *ArgumentError.
@@ -55,8 +55,8 @@ func (c *Claim) Validate() error {
 		return argument("contact", c.Contact, "text: valid UTF-8 without a zero byte, which databases refuse")
 	case c.ID == ClaimID{}:
 		return argument("claim ID", c.ID, "a new UUID for each attempt, see NewClaimID")
-	case c.Expected >= MaxNumber || c.Above >= MaxNumber:
-		return argument("epoch", max(c.Expected, c.Above), "below 2^53-1")
+	case c.Expected >= MaxNumber || c.Floor >= MaxNumber:
+		return argument("epoch", max(c.Expected, c.Floor), "below 2^53-1")
 	}
 	return nil
 }
@@ -69,8 +69,8 @@ type Grant struct {
 	ID      ClaimID // the claim that minted the epoch
 
 	// For people and metrics; no decision rests on them.
-	Minted int64 // when the epoch was minted: the authority's clock, milliseconds since 1970
-	Mints  int64 // epochs minted since the record was made, so the tile has moved Mints-1 times
+	Minted time.Time // when the epoch was minted, by the authority's clock, in UTC
+	Mints  int64     // epochs minted since the record was made, so the tile has moved Mints-1 times
 }
 
 // Held reports whether somebody owns the tile; a released tile keeps its epoch.
@@ -87,7 +87,7 @@ type ClaimResult struct {
 const MaxList = 10_000
 
 // MaxRetired is the highest epoch of a record that Authority.Retire removes. A record with a higher one
-// owes it to a mistaken Above: were it removed, every new tile would have to start above it.
+// owes it to a mistaken Floor: were it removed, every new tile would have to start above it.
 const MaxRetired Epoch = 1 << 40
 
 // Authority mints epochs. It is the only arbiter of who owns a tile, and it is never asked on the path
@@ -114,7 +114,7 @@ const MaxRetired Epoch = 1 << 40
 // ClaimID.
 type Authority interface {
 	// Claim takes a tile that nobody holds, if its epoch is still c.Expected: that of the released record,
-	// or zero for a tile without one. It mints max(Expected, Above) + 1, or more for a tile without a
+	// or zero for a tile without one. It mints max(Expected, Floor) + 1, or more for a tile without a
 	// record, which may have had one once (see Retire). Otherwise a *LostError has the record. When that is
 	// not held, try again with a new ClaimID and its epoch. ErrNeverOwned when there is no record, but
 	// Expected is not zero: try again with zero. A tile whose epochs are used up (its record is at
@@ -128,7 +128,7 @@ type Authority interface {
 
 	// Promote takes a tile from its owner, alive or not, or one that was released, if its epoch is still
 	// c.Expected; otherwise a *LostError has the record (not held when the tile was released). It mints
-	// max(Expected, Above) + 1. ErrNeverOwned when there is no record of the tile, whatever Expected is:
+	// max(Expected, Floor) + 1. ErrNeverOwned when there is no record of the tile, whatever Expected is:
 	// Claim it instead.
 	Promote(ctx context.Context, c Claim) (Grant, error)
 

@@ -103,10 +103,10 @@ type Rebase struct {
 	Blob     []byte // the tile's whole state, at most MaxSnapshot bytes
 	Replicas int    // as in Commit
 
-	// Blank says that the owner found nothing of the tile in the store. If there is something after all, it
-	// asked a node that is behind, such as a paused master that woke: the rebase is refused with ErrBehind, for
-	// it would void a history that its owner does not know.
-	Blank bool
+	// ExpectEmpty says that the owner found nothing of the tile in the store. If the store has a history of
+	// the tile after all, the rebase is refused with ErrBehind, for it would void entries that its owner has
+	// not read. The owner then asked a node that is behind, such as a paused master that woke.
+	ExpectEmpty bool
 }
 
 // RebaseJump is how far above the highest sequence it knows an owner rebases a tile that has lost
@@ -168,8 +168,8 @@ type Store interface {
 	Commit(ctx context.Context, c Commit) (Receipt, error)
 
 	// Rebase installs an owner from state. Refused with ErrStale when the epoch is not above every epoch
-	// the store knows, with ErrBehind when the sequence is not above the stream's last, or the store is not
-	// as Blank as it says. Other errors as for CommitFn.
+	// the store knows, with ErrBehind when the sequence is not above the stream's last, or
+	// ExpectEmpty is set and the store has a history of the tile. Other errors as for CommitFn.
 	Rebase(ctx context.Context, r Rebase) (Receipt, error)
 
 	// SaveSnapshot replaces the tile's snapshot. Refused with ErrStale or ErrNoOwner when the writer is

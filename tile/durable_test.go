@@ -162,7 +162,7 @@ func TestDamagedHistoryWithACheckpointSaysWhatToDo(t *testing.T) {
 func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 	for who, teach := range map[string]func(*testing.T, *world, *durable){
 		"authority": func(t *testing.T, w *world, _ *durable) {
-			g, err := w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(), Expected: 1, Above: 70})
+			g, err := w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(), Expected: 1, Floor: 70})
 			require.NoError(t, err)
 			require.NoError(t, w.authority.Release(t.Context(), g))
 		},

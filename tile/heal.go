@@ -176,7 +176,7 @@ func (p *TileProcessor) rebase(ctx context.Context, seq fence.Seq, blank bool, d
 		return err
 	}
 	r := fence.Rebase{Tile: p.tile, Epoch: p.grant.Epoch, Contact: p.contact, Seq: seq, Tick: p.tick, Blob: w.write.Blob,
-		Replicas: fence.AllReplicas, Blank: blank}
+		Replicas: fence.AllReplicas, ExpectEmpty: blank}
 	deadline := time.Now().Add(p.cfg.BootTimeout)
 	for tries := 0; ; tries++ {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CommitTimeout)

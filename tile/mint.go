@@ -30,7 +30,7 @@ func (p *TileProcessor) saw(epochs ...fence.Epoch) {
 // the tile.
 func (p *TileProcessor) acquire(ctx context.Context) error {
 	p.saw(p.grant.Epoch)
-	c := fence.Claim{Tile: p.tile, Contact: p.contact, ID: fence.NewClaimID(), Above: p.floor}
+	c := fence.Claim{Tile: p.tile, Contact: p.contact, ID: fence.NewClaimID(), Floor: p.floor}
 	record, known := p.expected()
 	return p.patiently(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, authorityTimeout)

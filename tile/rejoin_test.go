@@ -195,7 +195,7 @@ func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				live := memfence.NewAuthority() // what the authority was before it was put back
-				_, err := live.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "a:1", ID: fence.NewClaimID(), Above: later - 2})
+				_, err := live.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "a:1", ID: fence.NewClaimID(), Floor: later - 2})
 				require.NoError(t, err)
 				behind := &restorable{now: memfence.NewAuthority()}
 				store := &rebaseHook{Store: w.store, first: func() {

@@ -28,8 +28,8 @@ func (t *tower) Ownership(ctx context.Context) ([]spectator.Ownership, error) {
 		if o.Present() {
 			row.Owner, row.Epoch, row.Position, row.Seq, row.Tick = o.Contact, o.Epoch, o.Position.String(), o.Position.Seq, o.Tick
 		}
-		if g.Epoch == o.Epoch { // the authority may be ahead: somebody has claimed the tile and is on his way
-			row.Since = g.Minted
+		if g.Epoch == o.Epoch && !g.Minted.IsZero() { // the authority may be ahead: somebody has claimed the tile and is on his way
+			row.Since = g.Minted.UnixMilli()
 		}
 		for _, h := range t.hosts.all() {
 			switch s, _ := h.TileStatus(id); {

@@ -158,7 +158,7 @@ func (t *tool) seize(ctx context.Context, id fence.TileID, above fence.Epoch) (f
 	if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 		return fence.Grant{}, err
 	}
-	c := fence.Claim{Tile: id, Contact: operator, ID: fence.NewClaimID(), Expected: current.Epoch, Above: above}
+	c := fence.Claim{Tile: id, Contact: operator, ID: fence.NewClaimID(), Expected: current.Epoch, Floor: above}
 	if current.Held() {
 		return t.authority.Promote(ctx, c)
 	}

@@ -55,9 +55,12 @@ func marksOf(s *stream.Stat) (rows []markRow) {
 // rowOf puts both views of a tile together.
 func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	floor, held := s.Floor()
-	r := tileRow{Tile: s.Tile, Owner: g.Contact, Epoch: g.Epoch, Since: g.Minted, Mints: g.Mints, Seq: s.Last.Seq, Chain: s.Last.Chain,
+	r := tileRow{Tile: s.Tile, Owner: g.Contact, Epoch: g.Epoch, Mints: g.Mints, Seq: s.Last.Seq, Chain: s.Last.Chain,
 		Tick: s.Owner.Tick, Entries: s.Entries, Memory: s.Memory, Floor: floor, Held: held, Snapshot: s.Snapshot.Seq,
 		SnapshotAt: s.Snapshot.Taken, DeadLetters: s.DeadLetters, Trimmed: s.Trimmed, Marks: marksOf(s), size: s.Snapshot.Size}
+	if !g.Minted.IsZero() {
+		r.Since = g.Minted.UnixMilli()
+	}
 	switch {
 	case g.Epoch == 0 && s.Owner.Present():
 		r.State, r.Owner, r.Epoch = "unrecorded", s.Owner.Contact, s.Owner.Epoch

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -107,7 +108,7 @@ func released(g fence.Grant) fence.Grant {
 
 // bare is a grant without what is for people only.
 func bare(g fence.Grant) fence.Grant {
-	g.Minted, g.Mints = 0, 0
+	g.Minted, g.Mints = time.Time{}, 0
 	return g
 }
 
@@ -116,10 +117,10 @@ func requireGrant(t require.TestingT, want, got fence.Grant, msg ...any) {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()
 	}
-	require.Positive(t, got.Minted, msg...)
+	require.False(t, got.Minted.IsZero(), msg...)
 	require.Positive(t, got.Mints, msg...)
-	if want.Minted == 0 {
-		got.Minted = 0
+	if want.Minted.IsZero() {
+		got.Minted = time.Time{}
 	}
 	if want.Mints == 0 {
 		got.Mints = 0

@@ -24,8 +24,8 @@ func argumentsOfClaim(t *testing.T, a fence.Authority) {
 		{"contact not UTF-8", "contact", func(c *fence.Claim) { c.Contact = "a\xff" }},
 		{"no ID", "claim ID", func(c *fence.Claim) { c.ID = fence.ClaimID{} }},
 		{"expected too high", "epoch", func(c *fence.Claim) { c.Expected = fence.MaxNumber }},
-		{"above too high", "epoch", func(c *fence.Claim) { c.Above = fence.MaxNumber }},
-		{"above far too high", "epoch", func(c *fence.Claim) { c.Above = 1<<64 - 1 }},
+		{"above too high", "epoch", func(c *fence.Claim) { c.Floor = fence.MaxNumber }},
+		{"above far too high", "epoch", func(c *fence.Claim) { c.Floor = 1<<64 - 1 }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tile := newTile()

@@ -22,7 +22,7 @@ func claimFirst(t *testing.T, a fence.Authority) {
 func claimHeld(t *testing.T, a fence.Authority) {
 	g := mustClaim(t, a, newClaim(newTile(), "a:1"))
 	late := newClaim(g.Tile, "b:1")
-	late.Above = 10 // knowing of a higher epoch gives no right to a tile that is held
+	late.Floor = 10 // knowing of a higher epoch gives no right to a tile that is held
 	got, err := a.Claim(t.Context(), late)
 	require.Zero(t, got)
 	requireLost(t, a, err, g)
@@ -39,12 +39,12 @@ func claimExpected(t *testing.T, a fence.Authority) {
 	requireNoRow(t, a, tile)
 
 	first := newClaim(tile, "a:1")
-	first.Above = 6
+	first.Floor = 6
 	g := mustClaim(t, a, first)
 	require.NoError(t, a.Release(t.Context(), g))
 	for _, wrong := range []fence.Epoch{0, 6, 8} {
 		c := newPromotion(tile, "b:1", wrong)
-		c.Above = 100 // makes up for nothing
+		c.Floor = 100 // makes up for nothing
 		got, err := a.Claim(t.Context(), c)
 		require.Zero(t, got)
 		requireLost(t, a, err, released(g))
@@ -84,7 +84,7 @@ func claimRetry(t *testing.T, a fence.Authority) {
 	// The same for a claim that took a released tile.
 	require.NoError(t, a.Release(t.Context(), successor))
 	again := newPromotion(c.Tile, "c:1", successor.Epoch)
-	again.Above = 2
+	again.Floor = 2
 	g = mustClaim(t, a, again)
 	requireGrant(t, minted(again, 3), g)
 	require.Equal(t, g, mustClaim(t, a, again))
@@ -113,20 +113,20 @@ func claimAbove(t *testing.T, a fence.Authority) {
 		tile := newTile()
 		if test.row > 0 {
 			first := newClaim(tile, "a:1")
-			first.Above = test.row - 1
+			first.Floor = test.row - 1
 			g := mustClaim(t, a, first)
 			require.Equal(t, test.row, g.Epoch)
 			require.NoError(t, a.Release(t.Context(), g))
 		}
 		c := newPromotion(tile, "b:1", test.row)
-		c.Above = test.above
+		c.Floor = test.above
 		requireGrant(t, minted(c, test.want), mustClaim(t, a, c), "%+v", test)
 	}
 }
 
 func claimExhausted(t *testing.T, a fence.Authority) {
 	c := newClaim(newTile(), "a:1")
-	c.Above = fence.MaxNumber - 1
+	c.Floor = fence.MaxNumber - 1
 	g := mustClaim(t, a, c)
 	require.Equal(t, fence.Epoch(fence.MaxNumber), g.Epoch)
 	require.Equal(t, g, mustClaim(t, a, c))
@@ -170,9 +170,9 @@ func promoteRetry(t *testing.T, a fence.Authority) {
 	g := mustClaim(t, a, newClaim(newTile(), "a:1"))
 	for _, above := range []fence.Epoch{0, 10, 10} {
 		p := newPromotion(g.Tile, "b:1", g.Epoch)
-		p.Above = above
+		p.Floor = above
 		g = mustPromote(t, a, p)
-		requireGrant(t, minted(p, max(p.Expected, p.Above)+1), g)
+		requireGrant(t, minted(p, max(p.Expected, p.Floor)+1), g)
 		require.Equal(t, g, mustPromote(t, a, p))
 		requireRow(t, a, g)
 	}
@@ -195,13 +195,13 @@ func promoteAbove(t *testing.T, a fence.Authority) {
 	g := mustClaim(t, a, newClaim(newTile(), "a:1"))
 	for _, test := range []struct{ above, want fence.Epoch }{{0, 2}, {1, 3}, {3, 4}, {4, 5}, {9, 10}, {5, 11}} {
 		p := newPromotion(g.Tile, "a:1", g.Epoch)
-		p.Above = test.above
+		p.Floor = test.above
 		g = mustPromote(t, a, p)
 		requireGrant(t, minted(p, test.want), g, "%+v", test)
 	}
 	// Knowing of a higher epoch does not make up for the wrong one.
 	p := newPromotion(g.Tile, "b:1", g.Epoch-1)
-	p.Above = 1000
+	p.Floor = 1000
 	_, err := a.Promote(t.Context(), p)
 	requireLost(t, a, err, g)
 }
@@ -210,7 +210,7 @@ func promoteNeverOwned(t *testing.T, a fence.Authority) {
 	tile := newTile()
 	for _, expected := range []fence.Epoch{0, 1, 7} {
 		p := newPromotion(tile, "a:1", expected)
-		p.Above = 9
+		p.Floor = 9
 		g, err := a.Promote(t.Context(), p)
 		require.ErrorIs(t, err, fence.ErrNeverOwned)
 		require.Zero(t, g)
@@ -223,7 +223,7 @@ func claimIDReused(t *testing.T, a fence.Authority) {
 	g := mustClaim(t, a, c)
 	elsewhere, higher := c, c
 	elsewhere.Contact = "b:1"
-	higher.Above = g.Epoch
+	higher.Floor = g.Epoch
 	for _, other := range []fence.Claim{elsewhere, higher} {
 		_, err := a.Claim(t.Context(), other)
 		requireArgument(t, err, "claim ID")

@@ -144,7 +144,7 @@ func (m *model) draw(rt *rapid.T) fence.Claim {
 		case 0:
 			c.Contact += "x"
 		case 1:
-			c.Above++
+			c.Floor++
 		case 2:
 			c.Expected = m.rows[c.Tile].Epoch
 		}
@@ -158,7 +158,7 @@ func (m *model) draw(rt *rapid.T) fence.Claim {
 		return m.rows[tile].Epoch + fence.Epoch(rapid.IntRange(1, 4).Draw(rt, label)) - min(2, m.rows[tile].Epoch)
 	}
 	c := newClaim(tile, rapid.SampledFrom([]string{"a:1", "b:1"}).Draw(rt, "contact"))
-	c.Above = near("above")
+	c.Floor = near("above")
 	c.Expected = m.rows[tile].Epoch
 	if rapid.IntRange(0, 3).Draw(rt, "wrong") == 0 {
 		c.Expected = near("expected")
@@ -198,13 +198,13 @@ func (m *model) claim(c fence.Claim) expectation {
 	case !owned && c.Expected > 0:
 		return expectation{err: fence.ErrNeverOwned}
 	case !owned:
-		return m.mint(c, max(m.floor, c.Above)+1)
+		return m.mint(c, max(m.floor, c.Floor)+1)
 	case row.ID == c.ID:
-		return m.again(c, row.Epoch == max(c.Expected, c.Above)+1 || c.Expected == 0 && row.Epoch > c.Above)
+		return m.again(c, row.Epoch == max(c.Expected, c.Floor)+1 || c.Expected == 0 && row.Epoch > c.Floor)
 	case row.Held() || row.Epoch != c.Expected:
 		return m.lost(c.Tile)
 	}
-	return m.mint(c, max(c.Expected, c.Above)+1)
+	return m.mint(c, max(c.Expected, c.Floor)+1)
 }
 
 func (m *model) promote(c fence.Claim) expectation {
@@ -213,11 +213,11 @@ func (m *model) promote(c fence.Claim) expectation {
 	case !owned:
 		return expectation{err: fence.ErrNeverOwned}
 	case row.ID == c.ID:
-		return m.again(c, row.Epoch == max(c.Expected, c.Above)+1)
+		return m.again(c, row.Epoch == max(c.Expected, c.Floor)+1)
 	case row.Epoch != c.Expected:
 		return m.lost(c.Tile)
 	}
-	return m.mint(c, max(c.Expected, c.Above)+1)
+	return m.mint(c, max(c.Expected, c.Floor)+1)
 }
 
 // again is a call with the ClaimID of the current grant.

@@ -175,18 +175,18 @@ func (s *storm) player(t *testing.T, a fence.Authority, rng *rand.Rand, contact 
 	for range 60 {
 		c := newPromotion(s.tile, contact, known.Epoch)
 		if rng.IntN(4) == 0 {
-			c.Above = known.Epoch + fence.Epoch(rng.IntN(3))
+			c.Floor = known.Epoch + fence.Epoch(rng.IntN(3))
 		}
 		began := s.clock.Add(1)
 		var err error
 		var g fence.Grant
 		switch pick := rng.IntN(10); {
 		case pick < 3:
-			if g, err = a.Claim(t.Context(), c); err == nil && !assert.Equal(t, minted(c, max(c.Expected, c.Above)+1), bare(g)) {
+			if g, err = a.Claim(t.Context(), c); err == nil && !assert.Equal(t, minted(c, max(c.Expected, c.Floor)+1), bare(g)) {
 				return
 			}
 		case pick < 6:
-			if g, err = a.Promote(t.Context(), c); err == nil && !assert.Equal(t, minted(c, max(c.Expected, c.Above)+1), bare(g)) {
+			if g, err = a.Promote(t.Context(), c); err == nil && !assert.Equal(t, minted(c, max(c.Expected, c.Floor)+1), bare(g)) {
 				return
 			}
 		case pick < 8 && known.Epoch > 0:

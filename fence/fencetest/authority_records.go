@@ -16,22 +16,22 @@ import (
 // mintedWhen: a grant says when its epoch was minted and how many were before it; a release is no mint.
 func mintedWhen(t *testing.T, a fence.Authority) {
 	g := mustClaim(t, a, newClaim(newTile(), "a:1"))
-	require.WithinDuration(t, time.Now(), time.UnixMilli(g.Minted), time.Minute)
+	require.WithinDuration(t, time.Now(), g.Minted, time.Minute)
 	require.EqualValues(t, 1, g.Mints)
 	requireRow(t, a, g)
 	require.Equal(t, g, mustClaim(t, a, fence.Claim{Tile: g.Tile, Contact: g.Contact, ID: g.ID}), "a retry")
 
 	p := newPromotion(g.Tile, "b:1", g.Epoch)
-	p.Above = 100 // skips epochs, which is one mint
+	p.Floor = 100 // skips epochs, which is one mint
 	next := mustPromote(t, a, p)
-	require.GreaterOrEqual(t, next.Minted, g.Minted)
+	require.False(t, next.Minted.Before(g.Minted))
 	require.EqualValues(t, 2, next.Mints)
 	requireRow(t, a, next)
 
 	require.NoError(t, a.Release(t.Context(), next))
 	requireRow(t, a, released(next))
 	last := mustClaim(t, a, newPromotion(g.Tile, "c:1", next.Epoch))
-	require.GreaterOrEqual(t, last.Minted, next.Minted)
+	require.False(t, last.Minted.Before(next.Minted))
 	require.EqualValues(t, 3, last.Mints)
 	requireRow(t, a, last)
 }
@@ -46,7 +46,7 @@ func claimMany(t *testing.T, a fence.Authority) {
 	late, malformed, reused := newClaim(free.Tile, "b:1"), newClaim(newTile(), ""), newPromotion(held.Tile, "b:1", 9)
 	reused.ID = held.ID
 	first, above := newClaim(newTile(), "b:1"), newClaim(newTile(), "b:1")
-	above.Above = 6
+	above.Floor = 6
 	again := newPromotion(free.Tile, "b:1", free.Epoch)
 	claims := []fence.Claim{newClaim(held.Tile, "b:1"), late, malformed, reused, first,
 		newPromotion(newTile(), "b:1", 3), again, above}

@@ -26,7 +26,7 @@ func mustRetire(t *testing.T, a fence.Authority, want int) {
 func freed(t *testing.T, a fence.Authority, epoch fence.Epoch) fence.Grant {
 	t.Helper()
 	c := newClaim(newTile(), "a:1")
-	c.Above = epoch - 1
+	c.Floor = epoch - 1
 	g := mustClaim(t, a, c)
 	require.Equal(t, epoch, g.Epoch)
 	require.NoError(t, a.Release(t.Context(), g))
@@ -57,13 +57,13 @@ func retire(t *testing.T, a fence.Authority) {
 	require.EqualValues(t, 1, again.Mints)
 	require.Equal(t, again, mustClaim(t, a, c), "a retry")
 	requireRow(t, a, again)
-	// The floor is under all tiles without a record, and Above counts as ever.
+	// The floor is under all tiles without a record, and Floor counts as ever.
 	for _, test := range []struct{ above, want fence.Epoch }{{0, 8}, {6, 8}, {7, 8}, {8, 9}} {
 		c := newClaim(newTile(), "b:1")
-		c.Above = test.above
+		c.Floor = test.above
 		requireGrant(t, minted(c, test.want), mustClaim(t, a, c))
 		c = newClaim(newTile(), "b:1")
-		c.Above = test.above
+		c.Floor = test.above
 		result := a.ClaimMany(t.Context(), []fence.Claim{c, newClaim(newTile(), "b:1")})[0]
 		require.NoError(t, result.Err)
 		requireGrant(t, minted(c, test.want), result.Grant)
@@ -79,7 +79,7 @@ func retire(t *testing.T, a fence.Authority) {
 // retireFloor: the floor only climbs, whatever is retired later.
 func retireFloor(t *testing.T, a fence.Authority) {
 	low, high := newClaim(newTile(), "a:1"), newClaim(newTile(), "a:1")
-	high.Above = 99
+	high.Floor = 99
 	lowest := mustClaim(t, a, low)
 	require.NoError(t, a.Release(t.Context(), mustClaim(t, a, high)))
 	mustRetire(t, a, 1)

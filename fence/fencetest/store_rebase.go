@@ -127,7 +127,7 @@ func rebaseBehind(s *scene) {
 func rebaseBlank(s *scene) {
 	blank := func(epoch fence.Epoch, seq fence.Seq) fence.Rebase {
 		r := s.rebase(epoch, seq, "a new tile")
-		r.Blank = true
+		r.ExpectEmpty = true
 		return r
 	}
 	s.found(1, 3)

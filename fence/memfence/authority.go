@@ -85,7 +85,7 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 // mint gives a claim its tile.
 func (a *Authority) mint(c *fence.Claim, epoch fence.Epoch) {
 	a.rows[c.Tile] = record{Grant: fence.Grant{Tile: c.Tile, Epoch: epoch, Contact: c.Contact, ID: c.ID,
-		Minted: time.Now().UnixMilli(), Mints: a.rows[c.Tile].Mints + 1}}
+		Minted: time.Now().UTC().Truncate(time.Millisecond), Mints: a.rows[c.Tile].Mints + 1}}
 }
 
 // Lookup reads a tile's record; see fence.Authority. A ctx that is done gives a *fence.StoreError with

@@ -86,7 +86,7 @@ func (s *State) Rebase(r *fence.Rebase, nowMillis int64) (fence.Receipt, error) 
 	switch {
 	case r.Epoch <= highest:
 		return fence.Receipt{}, fence.ErrStale
-	case r.Seq <= last.Seq, r.Blank && !last.IsZero():
+	case r.Seq <= last.Seq, r.ExpectEmpty && !last.IsZero():
 		return fence.Receipt{}, fence.ErrBehind
 	}
 	s.Snapshot = &fence.Snapshot{Position: next, Tick: r.Tick, Contact: r.Contact, Sum: fence.Checksum(r.Blob),

@@ -49,11 +49,11 @@ func claiming(c *fence.Claim) call {
 	if c.Expected == 0 {
 		k = claimNew
 	}
-	return call{kind: k, tile: c.Tile, expected: c.Expected, above: c.Above, contact: c.Contact, id: c.ID}
+	return call{kind: k, tile: c.Tile, expected: c.Expected, above: c.Floor, contact: c.Contact, id: c.ID}
 }
 
 func promoting(c *fence.Claim) call {
-	return call{kind: promote, tile: c.Tile, expected: c.Expected, above: c.Above, contact: c.Contact, id: c.ID}
+	return call{kind: promote, tile: c.Tile, expected: c.Expected, above: c.Floor, contact: c.Contact, id: c.ID}
 }
 
 func releasing(g *fence.Grant) call {
@@ -196,7 +196,7 @@ func scan(from pgx.Row) (fence.Grant, error) {
 	if err := from.Scan(&tile, &epoch, &contact, (*[16]byte)(&row.ID), &minted, &row.Mints); err != nil {
 		return fence.Grant{}, err
 	}
-	row.Tile, row.Epoch, row.Minted = fence.TileID(tile), fence.Epoch(epoch), minted.UnixMilli()
+	row.Tile, row.Epoch, row.Minted = fence.TileID(tile), fence.Epoch(epoch), minted.UTC()
 	if contact != nil {
 		row.Contact = *contact
 	}

@@ -30,7 +30,7 @@
 // Limitless it is not. List and Retire, which are for operators, ask every shard.
 //
 // An epoch is as durable as a commit is: leave fsync and synchronous_commit on. Where the database can
-// fail over to a replica that is behind, or be restored from a backup, rows can go back in time; Above in
+// fail over to a replica that is behind, or be restored from a backup, rows can go back in time; Floor in
 // each fence.Claim keeps an epoch from being minted twice even then.
 //
 // # Failures

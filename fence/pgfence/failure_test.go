@@ -39,7 +39,7 @@ func newScene(t *testing.T, edit ...func(*pgxpool.Config)) *scene {
 
 // bare is a grant without the time and the count, which a test cannot foresee.
 func bare(g fence.Grant) fence.Grant {
-	g.Minted, g.Mints = 0, 0
+	g.Minted, g.Mints = time.Time{}, 0
 	return g
 }
 

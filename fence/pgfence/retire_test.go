@@ -28,7 +28,7 @@ func TestClaimWaitsForRetirement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			old := claimOf(tile, "a:1")
-			old.Above = 6
+			old.Floor = 6
 			g, err := s.direct.Claim(t.Context(), old)
 			require.NoError(t, err)
 			require.NoError(t, s.direct.Release(t.Context(), g))
@@ -131,7 +131,7 @@ func TestClaimFailsClosed(t *testing.T) {
 }
 
 // The database is restored from a copy that has forgotten epochs, which the coordination store or a
-// checkpoint has not: Above keeps every one of them from being minted again.
+// checkpoint has not: Floor keeps every one of them from being minted again.
 func TestRestoredDatabase(t *testing.T) {
 	s := newScene(t)
 	g, err := s.direct.Claim(t.Context(), claimOf(tile, "a:1"))
@@ -139,7 +139,7 @@ func TestRestoredDatabase(t *testing.T) {
 	promote := func(g fence.Grant, above fence.Epoch) fence.Grant {
 		t.Helper()
 		c := claimOf(tile, "b:1")
-		c.Expected, c.Above = g.Epoch, above
+		c.Expected, c.Floor = g.Epoch, above
 		g, err := s.direct.Promote(t.Context(), c)
 		require.NoError(t, err)
 		return g
@@ -153,7 +153,7 @@ func TestRestoredDatabase(t *testing.T) {
 	newTileAbove := func(above fence.Epoch) fence.Grant {
 		t.Helper()
 		c := claimOf(tile+1, "b:1")
-		c.Above = above
+		c.Floor = above
 		g, err := s.direct.Claim(t.Context(), c)
 		require.NoError(t, err)
 		return g
@@ -195,7 +195,7 @@ func TestMigrateFromFirstRelease(t *testing.T) {
 	require.Len(t, grants, 2)
 	require.Equal(t, "a:1", grants[0].Contact)
 	require.EqualValues(t, 5, grants[0].Mints)
-	require.WithinDuration(t, time.Now().Add(-24*time.Hour), time.UnixMilli(grants[0].Minted), time.Hour)
+	require.WithinDuration(t, time.Now().Add(-24*time.Hour), grants[0].Minted, time.Hour)
 	require.False(t, grants[1].Held())
 
 	n, err := a.Retire(t.Context(), time.Hour, 10)
@@ -238,7 +238,7 @@ func TestRetryIsNotRaised(t *testing.T) {
 	claims := []fence.Claim{claimOf(tile, "a:1"), claimOf(tile+1, "a:1")}
 	first := s.direct.ClaimMany(t.Context(), claims)
 	high := claimOf(tile+2, "a:1")
-	high.Above = 6
+	high.Floor = 6
 	g, err := s.direct.Claim(t.Context(), high)
 	require.NoError(t, err)
 	require.NoError(t, s.direct.Release(t.Context(), g))

@@ -78,7 +78,7 @@ func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *tra
 // learnFloor remembers the floor from a first claim's grant that is above what the call asked for. Later
 // claims start there, which spares them a second write to their row. Nothing depends on it.
 func (a *Authority) learnFloor(c *fence.Claim, g fence.Grant) {
-	if c.Expected > 0 || g.Mints > 1 || g.Epoch <= c.Above+1 || g.Epoch > fence.MaxRetired+1 {
+	if c.Expected > 0 || g.Mints > 1 || g.Epoch <= c.Floor+1 || g.Epoch > fence.MaxRetired+1 {
 		return
 	}
 	for floor := int64(g.Epoch) - 1; ; {

@@ -144,7 +144,7 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 		op: "rebase", tile: r.Tile, epoch: r.Epoch, replicas: r.Replicas, install: true, key: k.Owner, size: byItself,
 		args: fcall("tilefence_rebase_v1", []string{k.Owner, k.Stream, k.Snapshot},
 			decimal(r.Epoch), r.Contact, decimal(r.Seq), next.Chain.String(), decimal(r.Tick),
-			fence.Checksum(r.Blob), r.Blob, s.ttl, flag(r.Blank)),
+			fence.Checksum(r.Blob), r.Blob, s.ttl, flag(r.ExpectEmpty)),
 	})
 }
 

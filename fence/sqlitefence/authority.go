@@ -33,10 +33,10 @@ func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, erro
 // claiming is the call a claim makes.
 func claiming(c *fence.Claim) call {
 	if c.Expected == 0 {
-		return call{op: "claim", tile: c.Tile, statement: claimNew, args: []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:]}}
+		return call{op: "claim", tile: c.Tile, statement: claimNew, args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:]}}
 	}
 	return call{op: "claim", tile: c.Tile, statement: claimReleased,
-		args: []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:], int64(c.Expected)}}
+		args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:], int64(c.Expected)}}
 }
 
 // ClaimMany makes claims in the order they have, some hundred to a transaction; see fence.Authority. When
@@ -86,7 +86,7 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 		return fence.Grant{}, err
 	}
 	row, err := a.db.present(ctx, call{op: "promote", tile: c.Tile, statement: promote,
-		args: []any{int64(c.Tile), int64(c.Above), c.Contact, c.ID[:], int64(c.Expected)}})
+		args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:], int64(c.Expected)}})
 	if err != nil {
 		return fence.Grant{}, err
 	}

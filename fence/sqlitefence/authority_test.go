@@ -294,7 +294,7 @@ func TestOpenOlderFile(t *testing.T) {
 	require.Len(t, grants, 2)
 	require.Equal(t, "a:1", grants[0].Contact)
 	require.EqualValues(t, 5, grants[0].Mints)
-	require.EqualValues(t, 1000, grants[0].Minted)
+	require.Equal(t, time.UnixMilli(1000).UTC(), grants[0].Minted)
 	n, err := a.Retire(t.Context(), time.Hour, 10)
 	require.NoError(t, err)
 	require.Zero(t, n, "released at the migration, as far as anybody knows")

@@ -151,14 +151,15 @@ func (db *database) inTurn(ctx context.Context, f func(work context.Context) *fa
 
 // scan reads a row of tiles.
 func scan(from interface{ Scan(dest ...any) error }) (fence.Grant, error) {
-	var tile, epoch int64
+	var tile, epoch, minted int64
 	var contact sql.NullString
 	var claim []byte
 	var row fence.Grant
-	if err := from.Scan(&tile, &epoch, &contact, &claim, &row.Minted, &row.Mints); err != nil {
+	if err := from.Scan(&tile, &epoch, &contact, &claim, &minted, &row.Mints); err != nil {
 		return fence.Grant{}, err
 	}
 	row.Tile, row.Epoch, row.Contact = fence.TileID(tile), fence.Epoch(epoch), contact.String
+	row.Minted = time.UnixMilli(minted).UTC()
 	copy(row.ID[:], claim)
 	return row, nil
 }

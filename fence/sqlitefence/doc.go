@@ -16,7 +16,7 @@
 //
 // By default a grant is on the disk before it is returned (write-ahead log, synchronous=FULL).
 // SynchronousNormal is many times faster and survives the end of the process, but a power failure may take
-// the last grants back; fence.Claim.Above then keeps an epoch from being minted twice, for claimants
+// the last grants back; fence.Claim.Floor then keeps an epoch from being minted twice, for claimants
 // that know the epoch from the coordination store.
 //
 // # Failures

@@ -368,7 +368,7 @@ func (d *drawer) rebase(s *memfence.State) fence.Rebase {
 	if !d.one(3) {
 		r.Epoch++
 	}
-	r.Blank = d.one(4)
+	r.ExpectEmpty = d.one(4)
 	r.Seq = s.Last().Seq + pick[fence.Seq](d, 1, 2, 10, 10, 10, 100) - min(s.Last().Seq, pick[fence.Seq](d, 0, 0, 0, 0, 10))
 	if d.one(100) {
 		r.Seq = pick[fence.Seq](d, 0, fence.MaxNumber-3, fence.MaxNumber, fence.MaxNumber+1)

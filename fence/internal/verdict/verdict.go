@@ -33,10 +33,10 @@ import (
 // one lock never sees it.
 var ErrAgain = errors.New("the row changed between the write and the read")
 
-var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53-1, which only a wrong Above can have caused")
+var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53-1, which only a wrong Floor can have caused")
 
 // Minted is the epoch a call mints if it wins; a first claim may mint a higher one.
-func Minted(c *fence.Claim) fence.Epoch { return max(c.Expected, c.Above) + 1 }
+func Minted(c *fence.Claim) fence.Epoch { return max(c.Expected, c.Floor) + 1 }
 
 // Claim judges Authority.Claim. A row with epoch zero stands for no row.
 func Claim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
@@ -47,7 +47,7 @@ func Claim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
 	case row.Epoch == 0:
 		return fence.Grant{}, ErrAgain
 	case row.ID == c.ID:
-		return own(c, row, row.Epoch == Minted(c) || first && row.Epoch > c.Above)
+		return own(c, row, row.Epoch == Minted(c) || first && row.Epoch > c.Floor)
 	case row.Held():
 		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 	case row.Epoch >= fence.MaxNumber:

@@ -113,7 +113,7 @@ func authorityAt(ctx context.Context, id fence.TileID, row history.Grant) (*memf
 	if row.Epoch == 0 {
 		return a, nil
 	}
-	c := fence.Claim{Tile: id, Contact: row.Contact, ID: claimID(row.ID), Above: row.Epoch - 1}
+	c := fence.Claim{Tile: id, Contact: row.Contact, ID: claimID(row.ID), Floor: row.Epoch - 1}
 	if row.Contact == "" {
 		c.Contact = "released"
 	}
@@ -125,7 +125,7 @@ func authorityAt(ctx context.Context, id fence.TileID, row history.Grant) (*memf
 }
 
 func claimOf(id fence.TileID, c *history.ClaimCall) fence.Claim {
-	return fence.Claim{Tile: id, Contact: c.Contact, ID: claimID(c.ID), Expected: c.Expected, Above: c.Above}
+	return fence.Claim{Tile: id, Contact: c.Contact, ID: claimID(c.ID), Expected: c.Expected, Floor: c.Floor}
 }
 
 func claimID(s string) (id fence.ClaimID) {

@@ -13,7 +13,7 @@ import (
 //
 // It is broken when a release, or the retention of old rows, forgets the epoch, when two promotions read and
 // write in two steps, or when a claimant does not tell the authority what the store and the checkpoint have
-// seen (Claim.Above).
+// seen (Claim.Floor).
 //
 // An authority that was put back to an older state may grant an epoch again: a claimant that looked at the
 // store before the epoch was served there cannot know of it. One of the two then has to start over, so after

@@ -74,9 +74,9 @@ func commitBoth(rng *rand.Rand, s *memfence.State, known []fence.Position, o *hi
 
 func rebaseBoth(rng *rand.Rand, s *memfence.State, o *history.Operation) (fence.Receipt, error) {
 	r := fence.Rebase{Tile: 1, Epoch: max(1, s.Last().Epoch+fence.Epoch(rng.IntN(3))), Contact: "b", Seq: max(1, s.Last().Seq+fence.Seq(rng.IntN(3))),
-		Blob: []byte{byte(rng.IntN(2))}, Blank: rng.IntN(3) == 0}
+		Blob: []byte{byte(rng.IntN(2))}, ExpectEmpty: rng.IntN(3) == 0}
 	o.Kind = history.Rebase
-	o.Rebase = &history.RebaseCall{Epoch: r.Epoch, Contact: r.Contact, Next: history.Position(r.Next()), Blank: r.Blank}
+	o.Rebase = &history.RebaseCall{Epoch: r.Epoch, Contact: r.Contact, Next: history.Position(r.Next()), ExpectEmpty: r.ExpectEmpty}
 	return s.Rebase(&r, 0)
 }
 

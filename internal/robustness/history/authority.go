@@ -49,7 +49,7 @@ func (a *authority) Release(ctx context.Context, g fence.Grant) error {
 
 func (a *authority) claim(kind Kind, c *fence.Claim) Record {
 	return Record{Client: a.client, Kind: kind, Tile: c.Tile,
-		Claim: &ClaimCall{Contact: c.Contact, ID: c.ID.String(), Expected: c.Expected, Above: c.Above}}
+		Claim: &ClaimCall{Contact: c.Contact, ID: c.ID.String(), Expected: c.Expected, Floor: c.Floor}}
 }
 
 func grantResult(g fence.Grant, err error) Result {

@@ -89,7 +89,7 @@ type ClaimCall struct {
 	Contact  string      `json:"contact"`
 	ID       string      `json:"id"`
 	Expected fence.Epoch `json:"expected,omitempty"`
-	Above    fence.Epoch `json:"above,omitempty"`
+	Floor    fence.Epoch `json:"floor,omitempty"`
 }
 
 // Grant is a fence.Grant without its tile. Epoch zero stands for no row.
@@ -132,13 +132,13 @@ type Action struct {
 
 // RebaseCall is a fence.Rebase without its tile and state.
 type RebaseCall struct {
-	Epoch    fence.Epoch `json:"epoch"`
-	Contact  string      `json:"contact"`
-	Next     Position    `json:"next"`
-	Tick     fence.Tick  `json:"tick"`
-	Replicas int         `json:"replicas,omitempty"`
-	Blank    bool        `json:"blank,omitempty"`
-	State    string      `json:"state"` // the blob's checksum
+	Epoch       fence.Epoch `json:"epoch"`
+	Contact     string      `json:"contact"`
+	Next        Position    `json:"next"`
+	Tick        fence.Tick  `json:"tick"`
+	Replicas    int         `json:"replicas,omitempty"`
+	ExpectEmpty bool        `json:"expect_empty,omitempty"`
+	State       string      `json:"state"` // the blob's checksum
 }
 
 // SnapshotCall is a fence.SnapshotWrite without its tile and state.

@@ -69,7 +69,7 @@ func enter(rows *memfence.Authority, row fence.Grant) {
 	if row.Epoch == 0 {
 		return
 	}
-	c := fence.Claim{Tile: row.Tile, Contact: row.Contact, ID: row.ID, Above: row.Epoch - 1}
+	c := fence.Claim{Tile: row.Tile, Contact: row.Contact, ID: row.ID, Floor: row.Epoch - 1}
 	if !row.Held() {
 		c.Contact = "released"
 	}
