@@ -13,7 +13,7 @@ import (
 )
 
 // TestStaleGossipIsHarmless: whatever the table says, intents arrive within one resubmission, and the
-// router says which rung was wrong.
+// router says which source was wrong.
 func TestStaleGossipIsHarmless(t *testing.T) {
 	r := newRig(t, nil)
 	table := new(route.Table)
@@ -38,7 +38,7 @@ func TestStaleGossipIsHarmless(t *testing.T) {
 	r.world.move("c", false) // epoch 3, which the store knows
 	moves(2)
 	assert.Equal(t, route.Stats{
-		Gossip: route.RungStats{Answers: 6, Stale: 2}, Redirect: route.RungStats{Answers: 1}, Store: route.RungStats{Answers: 2},
+		Gossip: route.SourceStats{Answers: 6, Stale: 2}, Redirect: route.SourceStats{Answers: 1}, Store: route.SourceStats{Answers: 2},
 		StoreReads: 1,
 	}, router.Stats())
 	assert.Equal(t, uint64(2), gate.Stats().Redirects)

@@ -15,7 +15,7 @@ func (m *meters) routing() *spectator.Routing {
 		return nil
 	}
 	s := router.Stats()
-	return &spectator.Routing{Gossip: spectator.Rung(s.Gossip), Store: spectator.Rung(s.Store), Redirect: spectator.Rung(s.Redirect),
+	return &spectator.Routing{Gossip: spectator.Source(s.Gossip), Store: spectator.Source(s.Store), Redirect: spectator.Source(s.Redirect),
 		StoreReads: s.StoreReads, Failures: s.Failures}
 }
 
@@ -25,17 +25,17 @@ func (m *meters) writeRouting(w io.Writer) {
 	if r == nil {
 		return
 	}
-	rungs := []struct {
-		name route.Rung
-		spectator.Rung
-	}{{route.RungGossip, r.Gossip}, {route.RungStore, r.Store}, {route.RungRedirect, r.Redirect}}
-	metric(w, "route_answers_total", "Owners named to the gateway, by the rung of the ladder that knew.")
-	for _, rung := range rungs {
-		fmt.Fprintf(w, "tilefence_route_answers_total{rung=%q} %d\n", rung.name, rung.Answers)
+	sources := []struct {
+		name route.Source
+		spectator.Source
+	}{{route.SourceGossip, r.Gossip}, {route.SourceStore, r.Store}, {route.SourceRedirect, r.Redirect}}
+	metric(w, "route_answers_total", "Owners named to the gateway, by the source that named them.")
+	for _, source := range sources {
+		fmt.Fprintf(w, "tilefence_route_answers_total{source=%q} %d\n", source.name, source.Answers)
 	}
-	metric(w, "route_stale_total", "Owners named that turned out to be wrong, by rung.")
-	for _, rung := range rungs {
-		fmt.Fprintf(w, "tilefence_route_stale_total{rung=%q} %d\n", rung.name, rung.Stale)
+	metric(w, "route_stale_total", "Owners named that turned out to be wrong, by source.")
+	for _, source := range sources {
+		fmt.Fprintf(w, "tilefence_route_stale_total{source=%q} %d\n", source.name, source.Stale)
 	}
 	metric(w, "route_failures_total", "Tiles whose owner nobody could name.")
 	fmt.Fprintf(w, "tilefence_route_failures_total %d\n", r.Failures)

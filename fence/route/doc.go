@@ -1,6 +1,6 @@
 // Package route answers which process owns a tile, without asking the authority.
 //
-// The ladder has three rungs, each asked only when the one before it does not know or was found wrong:
+// A Router has three sources, each asked only when the one before it does not know or was found wrong:
 //
 //	gossip    the Table of this process: what owners have announced, in memory
 //	store     one read of the tile's owner hash, which every tick refreshes
@@ -23,13 +23,13 @@
 //     learning is a join-semilattice, see Entry.Supersedes.
 //   - What was announced at a higher epoch replaces what was known of the tile, everywhere it arrives; so an
 //     owner that was superseded puts the tables right by announcing its successor.
-//   - After Router.Correct the next Route does not repeat the contact unless a higher rung, or a later
+//   - After Router.Correct the next Route does not repeat the contact unless another source, or a later
 //     announcement, names it again.
 //
 // # Failures
 //
 // A *NoRouteError: nobody is known to own the tile, or the store could not be asked. Stale answers are no
-// errors; Router.Stats counts them by the rung they came from.
+// errors; Router.Stats counts them by source.
 //
 // A table keeps one entry for every tile that was ever announced to it, 50 to 90 bytes each, released ones
 // included: without them an old announcement would come back.

@@ -14,7 +14,7 @@ var ErrNoRoute = errors.New("no route to the tile")
 // another, and a store that is down comes back.
 type NoRouteError struct {
 	Tile fence.TileID
-	Err  error // nil: every rung was asked, and nobody owns the tile
+	Err  error // nil: every source was asked, and none names an owner
 }
 
 func (e *NoRouteError) Error() string {

@@ -27,7 +27,7 @@ type RouterConfig struct {
 	MaxAge time.Duration
 }
 
-// Router is the routing ladder of one process. Safe for concurrent use.
+// Router finds the owners of tiles for one process. Safe for concurrent use.
 //
 // An answer from gossip costs a look-up in memory. Of tiles that gossip does not know, or was wrong about,
 // the router keeps a note: who owns them according to the store or to a redirect, and the lowest epoch at
@@ -52,8 +52,8 @@ type shard struct {
 
 // note is what the router knows of a tile besides its table.
 type note struct {
-	owner Entry // empty contact: not known
-	rung  Rung  // who named the owner
+	owner Entry  // empty contact: not known
+	from  Source // what named the owner
 	at    time.Time
 
 	floor fence.Epoch // gossip of lower epochs was found wrong
@@ -99,36 +99,36 @@ func (r *Router) shard(id fence.TileID) *shard {
 	return &r.shards[scatter(id)>>32&uint64(len(r.shards)-1)]
 }
 
-// Route names the contact of the tile's owner, as far as the ladder knows. Errors: a *NoRouteError.
+// Route names the contact of the tile's owner, as far as any source knows. Errors: a *NoRouteError.
 func (r *Router) Route(ctx context.Context, id fence.TileID) (contact string, err error) {
 	s := r.shard(id)
 	heard, _ := r.table.Lookup(id)
-	rung := RungGossip
+	from := SourceGossip
 	contact = heard.Contact
 	if s.noted.Load() > 0 {
-		contact, rung = s.recall(id, heard, r.maxAge)
+		contact, from = s.recall(id, heard, r.maxAge)
 	}
 	if contact == "" {
 		return r.ask(ctx, s, id)
 	}
-	s.counts.answers[rung].Add(1)
+	s.counts.answers[from].Add(1)
 	return contact, nil
 }
 
 // recall weighs what gossip says against the note of the tile. Both may be unknown.
-func (s *shard) recall(id fence.TileID, heard Entry, maxAge time.Duration) (contact string, from Rung) {
+func (s *shard) recall(id fence.TileID, heard Entry, maxAge time.Duration) (contact string, from Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, noted := s.notes.Get(id)
 	if !noted {
-		return heard.Contact, RungGossip
+		return heard.Contact, SourceGossip
 	}
 	if n.believed(heard, maxAge) {
-		return n.owner.Contact, n.rung
+		return n.owner.Contact, n.from
 	}
 	if n.trusts(heard) {
 		s.forget(id)
-		return heard.Contact, RungGossip
+		return heard.Contact, SourceGossip
 	}
 	return "", 0
 }
@@ -147,7 +147,7 @@ func (n *note) overruledBy(heard Entry) bool {
 	return heard.Epoch > 0 && heard.Epoch >= n.owner.Epoch && (n.trusts(heard) || !heard.Held())
 }
 
-// ask climbs to the store.
+// ask reads the owner hash.
 func (r *Router) ask(ctx context.Context, s *shard, id fence.TileID) (string, error) {
 	asked := time.Now()
 	s.counts.reads.Add(1)
@@ -156,9 +156,9 @@ func (r *Router) ask(ctx context.Context, s *shard, id fence.TileID) (string, er
 		s.counts.failures.Add(1)
 		return "", &NoRouteError{Tile: id, Err: err}
 	}
-	said := note{owner: Entry{Tile: id, Epoch: owner.Epoch, Contact: owner.Contact}, rung: RungStore, at: asked}
+	said := note{owner: Entry{Tile: id, Epoch: owner.Epoch, Contact: owner.Contact}, from: SourceStore, at: asked}
 	believed := r.learnFromStore(s, said)
-	s.counts.answers[believed.rung].Add(1)
+	s.counts.answers[believed.from].Add(1)
 	return believed.owner.Contact, nil
 }
 
@@ -185,7 +185,7 @@ func (r *Router) learnFromStore(s *shard, said note) note {
 
 // Correct tells the router that the process at contact wrong does not own now.Tile, or cannot be reached.
 // now is the owner that process named; an empty contact or a zero epoch when it knew none. The next Route
-// of this tile does not answer wrong again without having looked further up the ladder.
+// of this tile does not answer wrong again until another source, or a later announcement, names it.
 func (r *Router) Correct(wrong string, now Entry) {
 	s := r.shard(now.Tile)
 	s.mu.Lock()
@@ -200,7 +200,7 @@ func (r *Router) Correct(wrong string, now Entry) {
 	if named := now.Held() && now.Contact != wrong && now.Epoch > 0; named && now.Epoch >= latest &&
 		!(n.trusts(heard) && heard.Epoch == now.Epoch) && // gossip knows
 		!(heard.Epoch == now.Epoch && !heard.Held()) { // and has given it up
-		n = note{owner: now, rung: RungRedirect, at: time.Now(), floor: max(n.floor, now.Epoch)}
+		n = note{owner: now, from: SourceRedirect, at: time.Now(), floor: max(n.floor, now.Epoch)}
 	}
 	if n.floor == 0 && !n.owner.Held() {
 		s.forget(now.Tile)
@@ -217,10 +217,10 @@ func (s *shard) discredit(n *note, heard Entry, wrong string) {
 	gossip := heard.Contact == wrong && n.trusts(heard)
 	switch {
 	case n.owner.Contact == wrong:
-		s.counts.stale[n.rung].Add(1)
+		s.counts.stale[n.from].Add(1)
 		n.owner = Entry{}
 	case gossip:
-		s.counts.stale[RungGossip].Add(1)
+		s.counts.stale[SourceGossip].Add(1)
 	}
 	if gossip {
 		n.floor = heard.Epoch + 1

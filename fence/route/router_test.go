@@ -40,8 +40,8 @@ func newRouter(t testing.TB, table *route.Table, store route.OwnerReader, cfg *r
 	return r
 }
 
-// TestTheStoreRung: without gossip, the store is asked, and remembered until it is too old or wrong.
-func TestTheStoreRung(t *testing.T) {
+// TestTheStoreAsASource: without gossip, the store is asked, and remembered until it is too old or wrong.
+func TestTheStoreAsASource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &owners{owner: fence.Owner{Epoch: 3, Contact: "a"}}
@@ -83,8 +83,8 @@ func TestTheStoreRung(t *testing.T) {
 		require.ErrorIs(t, err, route.ErrNoRoute)
 		require.ErrorIs(t, err, store.err)
 		assert.Equal(t, route.Stats{
-			Store:    route.RungStats{Answers: 8, Stale: 2},
-			Redirect: route.RungStats{Answers: 2, Stale: 1},
+			Store:    route.SourceStats{Answers: 8, Stale: 2},
+			Redirect: route.SourceStats{Answers: 2, Stale: 1},
 			// Two of the nine reads failed.
 			StoreReads: 9, Failures: 2,
 		}, r.Stats())
@@ -98,8 +98,8 @@ func TestNoOwnerIsFailClosed(t *testing.T) {
 	require.ErrorIs(t, err, route.ErrNoRoute, "an owner hash without a contact names nobody")
 }
 
-// TestTheLadder walks down and up its rungs.
-func TestTheLadder(t *testing.T) {
+// TestTheSources asks all three, one after the other, and gossip again once it has caught up.
+func TestTheSources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		table, store := new(route.Table), &owners{}
@@ -165,7 +165,7 @@ func TestTheLadder(t *testing.T) {
 		require.ErrorIs(t, err, route.ErrNoRoute)
 
 		assert.Equal(t, route.Stats{
-			Gossip: route.RungStats{Answers: 6, Stale: 3}, Store: route.RungStats{Answers: 5}, Redirect: route.RungStats{Answers: 3},
+			Gossip: route.SourceStats{Answers: 6, Stale: 3}, Store: route.SourceStats{Answers: 5}, Redirect: route.SourceStats{Answers: 3},
 			StoreReads: 5, Failures: 1,
 		}, r.Stats())
 	})
@@ -264,8 +264,8 @@ func TestManyTiles(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	assert.Equal(t, route.Stats{Gossip: route.RungStats{Answers: 4000, Stale: 4000}, Store: route.RungStats{Answers: 4000, Stale: 4000},
-		Redirect: route.RungStats{Answers: 4000, Stale: 4000}, StoreReads: 4000}, r.Stats())
+	assert.Equal(t, route.Stats{Gossip: route.SourceStats{Answers: 4000, Stale: 4000}, Store: route.SourceStats{Answers: 4000, Stale: 4000},
+		Redirect: route.SourceStats{Answers: 4000, Stale: 4000}, StoreReads: 4000}, r.Stats())
 }
 
 func TestRouterArguments(t *testing.T) {

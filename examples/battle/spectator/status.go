@@ -45,22 +45,22 @@ type Status struct {
 	Chaos *Chaos `json:"chaos,omitempty"` // nil: nothing is broken on purpose
 }
 
-// Routing counts how a gateway has found the owners, by the rungs of its ladder; see package route.
+// Routing counts how a gateway has found the owners, by where the answers came from; see package route.
 type Routing struct {
-	Gossip     Rung   `json:"gossip"`
-	Store      Rung   `json:"store"`
-	Redirect   Rung   `json:"redirect"`
+	Gossip     Source `json:"gossip"`
+	Store      Source `json:"store"`
+	Redirect   Source `json:"redirect"`
 	StoreReads uint64 `json:"store_reads"` // owner hashes read
 	Failures   uint64 `json:"failures"`    // tiles whose owner nobody could name
 }
 
-// Rung is one rung of the ladder.
-type Rung struct {
+// Source is one place an answer came from.
+type Source struct {
 	Answers uint64 `json:"answers"` // owners named
 	Stale   uint64 `json:"stale"`   // of those, found wrong
 }
 
-// String lists the rungs.
+// String lists the sources.
 func (r *Routing) String() string {
 	return fmt.Sprintf("%d owners from gossip (%d stale), %d from the store (%d stale), %d from redirects (%d stale), %d not found",
 		r.Gossip.Answers, r.Gossip.Stale, r.Store.Answers, r.Store.Stale, r.Redirect.Answers, r.Redirect.Stale, r.Failures)

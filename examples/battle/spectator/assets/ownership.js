@@ -23,11 +23,11 @@ export class OwnershipTable {
     addEventListener("keydown", (e) => { if (e.key === "Escape" && !$("ownership").hidden) this.#toggle(false); });
   }
 
-  /** How the gateway has found the owners, by rung; nothing where it is another process. */
+  /** How the gateway has found the owners, by source; nothing where it is another process. */
   routing(r) {
     if ($("ownership").hidden) return;
-    const rung = (name, n) => `${name} ${digits(n.answers)} (${digits(n.stale)} stale)`;
-    const text = r ? `The gateway asked for owners: ${rung("gossip", r.gossip)}, ${rung("store", r.store)}, ${rung("redirect", r.redirect)}, `
+    const source = (name, n) => `${name} ${digits(n.answers)} (${digits(n.stale)} stale)`;
+    const text = r ? `The gateway asked for owners: ${source("gossip", r.gossip)}, ${source("store", r.store)}, ${source("redirect", r.redirect)}, `
       + `not found ${digits(r.failures)}` : "";
     if ($("ownership-routing").textContent !== text) $("ownership-routing").textContent = text;
   }
