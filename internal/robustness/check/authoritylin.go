@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -13,10 +12,6 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
-
-// linearizeTimeout bounds one linearizability check. Operations that are open for ever can be placed
-// anywhere, so a history with very many of them may need longer than anybody wants to wait.
-const linearizeTimeout = 10 * time.Second
 
 // AuthorityLinearizable means: the authority's calls have an order that agrees with time and with the answers,
 // each call judged by memfence.Authority on the tile's row. Calls whose answer never came may have taken
@@ -33,13 +28,7 @@ func AuthorityLinearizable(t *Tile) []Violation {
 			return stepAuthority(t.ID, state.(history.Grant), input.(*history.Operation))
 		},
 	}
-	switch porcupine.CheckOperationsTimeout(model, operations, linearizeTimeout) {
-	case porcupine.Illegal:
-		return []Violation{violation(t.FinalAt, "%d calls to the authority have no order that explains their answers", len(operations))}
-	case porcupine.Unknown:
-		undecided.Add(1)
-	}
-	return nil
+	return t.linearize(model, operations, linearizeTimeout, "calls to the authority have no order that explains their answers")
 }
 
 func (t *Tile) authorityOperations() []porcupine.Operation {

@@ -24,8 +24,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: tile %s: %s (at %d)", v.Check, v.Tile, v.Detail, v.At)
 }
 
-// Check is one promise. Judge gets one tile's part of a history and reports what breaks the promise; it
-// fills in neither Check nor Tile.
+// Check is one promise. Judge gets one tile's part of a history and reports what breaks the promise. Run fills in
+// Tile, and Check unless Judge has set it.
 type Check struct {
 	Name  string
 	Judge func(t *Tile) []Violation
@@ -66,7 +66,10 @@ func Run(h *history.History, checks []Check) []Violation {
 		}
 		for _, c := range checks {
 			for _, v := range c.Judge(t) {
-				v.Check, v.Tile = c.Name, id
+				v.Check, v.Tile = cmp.Or(v.Check, c.Name), id
+				if v.Check != c.Name {
+					v.Detail = c.Name + ": " + v.Detail
+				}
 				found = append(found, v)
 			}
 		}

@@ -24,13 +24,7 @@ func CommitsLinearizable(t *Tile) []Violation {
 	if !t.faultBetween(0, history.Never, copies) {
 		model, operations = t.storeModel(), t.storeOperations()
 	}
-	switch porcupine.CheckOperationsTimeout(model, operations, linearizeTimeout) {
-	case porcupine.Illegal:
-		return []Violation{violation(t.FinalAt, "%d writes have no order that explains their answers", len(operations))}
-	case porcupine.Unknown:
-		undecided.Add(1)
-	}
-	return nil
+	return t.linearize(model, operations, linearizeTimeout, "writes have no order that explains their answers")
 }
 
 // lineageModel counts the entries of the lineage that are in the history so far. A write of the next one

@@ -1,0 +1,31 @@
+package check
+
+import (
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// linearizeTimeout bounds one linearizability check. An operation that stays open can be placed anywhere, so the
+// time grows exponentially with their number.
+const linearizeTimeout = 10 * time.Second
+
+// undecided is the name under which Run reports a check that ran out of time. It differs from the check's own name,
+// so that a mutant counts as found only if the check has found it.
+const undecided = "undecided"
+
+// linearize looks for an order of the operations that the model allows, for at most the given time. illegal says
+// what it means that there is none.
+//
+// Running out of time is reported like a broken promise: a check that decides nothing finds nothing.
+func (t *Tile) linearize(m porcupine.Model, ops []porcupine.Operation, timeout time.Duration, illegal string) []Violation {
+	switch porcupine.CheckOperationsTimeout(m, ops, timeout) {
+	case porcupine.Illegal:
+		return []Violation{violation(t.FinalAt, "%d "+illegal, len(ops))}
+	case porcupine.Unknown:
+		v := violation(t.FinalAt, "no verdict on %d operations within %v; judge the history again with more time", len(ops), timeout)
+		v.Check = undecided
+		return []Violation{v}
+	}
+	return nil
+}
