@@ -25,7 +25,8 @@ type checkpointRow struct {
 }
 
 func checkpointRowOf(h checkpoint.Head) checkpointRow {
-	return checkpointRow{Tile: h.Tile, Seq: h.Seq, Epoch: h.Epoch, Chain: h.Chain, Tick: h.Tick, Contact: h.Contact, Taken: h.Taken, Size: h.Size, Sum: h.Sum}
+	return checkpointRow{Tile: h.Tile, Seq: h.Seq, Epoch: h.Epoch, Chain: h.Chain, Tick: h.Tick, Contact: h.Contact,
+		Taken: h.Taken, Size: h.Size, Sum: h.Sum}
 }
 
 func (t *tool) printCheckpoints(rows []checkpointRow) error {
@@ -131,14 +132,16 @@ func restoreCheckpoint(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	if row.State == "owned" && !t.options.force {
-		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or say -force to take the tile from it", id, row.Owner)
+		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or say -force to take the tile from it", id,
+			row.Owner)
 	}
 	grant, err := t.seize(ctx, id, max(snapshot.Epoch, row.Epoch))
 	if err != nil {
 		return err
 	}
-	rebase := fence.Rebase{Tile: id, Epoch: grant.Epoch, Contact: operator, Seq: max(snapshot.Seq, row.Seq) + fence.RebaseJump,
-		Tick: snapshot.Tick, Blob: snapshot.Blob, Replicas: fence.AllReplicas}
+	rebase := fence.Rebase{Tile: id, Epoch: grant.Epoch, Contact: operator,
+		Seq: max(snapshot.Seq, row.Seq) + fence.RebaseJump, Tick: snapshot.Tick, Blob: snapshot.Blob,
+		Replicas: fence.AllReplicas}
 	receipt, err := t.store.Rebase(ctx, rebase)
 	err = errors.Join(err, t.authority.Release(context.WithoutCancel(ctx), grant))
 	if err != nil {

@@ -30,16 +30,25 @@ const (
 )
 
 var commands = []command{
-	{"tiles", "[tile…]", "who owns what, since when, at which epoch; stream length, trim floor and who holds it", needCoordination | needAuthority, anyTiles, listTiles},
+	{"tiles", "[tile…]", "who owns what, since when, at which epoch; stream length, trim floor and who holds it",
+		needCoordination | needAuthority, anyTiles, listTiles},
 	{"tile", "<tile>", "everything that is known of one tile", needCoordination | needAuthority, 1, showTile},
-	{"tail", "<tile>", "a tile's batches, as they are committed, until Ctrl-C (-from SEQ begins earlier)", needCoordination, 1, tail},
-	{"deadletters", "<tile>", "stream entries that could not be read, and whether they can be now", needCoordination, 1, listDeadLetters},
-	{"deadletters replay", "<tile> [letter…]", "publishes those that can be read by now to the fan-out, and removes them (-dry-run only says which)", needCoordination | needFanout, tileAndMore, replayDeadLetters},
-	{"deadletters drop", "<tile> [letter…]", "removes them for good, unread (-dry-run, -yes)", needCoordination, tileAndMore, dropDeadLetters},
+	{"tail", "<tile>", "a tile's batches, as they are committed, until Ctrl-C (-from SEQ begins earlier)",
+		needCoordination, 1, tail},
+	{"deadletters", "<tile>", "stream entries that could not be read, and whether they can be now", needCoordination, 1,
+		listDeadLetters},
+	{"deadletters replay", "<tile> [letter…]",
+		"publishes those that can be read by now to the fan-out, and removes them (-dry-run only says which)",
+		needCoordination | needFanout, tileAndMore, replayDeadLetters},
+	{"deadletters drop", "<tile> [letter…]", "removes them for good, unread (-dry-run, -yes)", needCoordination,
+		tileAndMore, dropDeadLetters},
 	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
-	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)", needCheckpoints, 1, showCheckpoint},
-	{"checkpoint verify", "[tile…]", "reads durable snapshots and compares their checksums", needCheckpoints, anyTiles, verifyCheckpoints},
-	{"checkpoint restore", "<tile>", "puts a tile back to its durable snapshot (-force: also if somebody owns it)", needCoordination | needAuthority | needCheckpoints, 1, restoreCheckpoint},
+	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)",
+		needCheckpoints, 1, showCheckpoint},
+	{"checkpoint verify", "[tile…]", "reads durable snapshots and compares their checksums", needCheckpoints, anyTiles,
+		verifyCheckpoints},
+	{"checkpoint restore", "<tile>", "puts a tile back to its durable snapshot (-force: also if somebody owns it)",
+		needCoordination | needAuthority | needCheckpoints, 1, restoreCheckpoint},
 }
 
 // find picks the command a command line begins with, the one of more words if there are two.
@@ -95,12 +104,17 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f := flag.NewFlagSet("tilectl", flag.ContinueOnError)
 	f.SetOutput(errs)
 	f.Usage = func() { usage(f, errs) }
-	f.StringVar(&o.redis, "redis", os.Getenv("TILECTL_REDIS"), "coordination Redis Cluster, `host:port,…` ($TILECTL_REDIS)")
-	f.StringVar(&o.postgres, "postgres", os.Getenv("TILECTL_POSTGRES"), "epoch authority, a PostgreSQL `URL` ($TILECTL_POSTGRES)")
+	f.StringVar(&o.redis, "redis", os.Getenv("TILECTL_REDIS"),
+		"coordination Redis Cluster, `host:port,…` ($TILECTL_REDIS)")
+	f.StringVar(&o.postgres, "postgres", os.Getenv("TILECTL_POSTGRES"),
+		"epoch authority, a PostgreSQL `URL` ($TILECTL_POSTGRES)")
 	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
-	f.StringVar(&o.fanout, "fanout", os.Getenv("TILECTL_FANOUT"), "fan-out Redis Cluster, `host:port,…` ($TILECTL_FANOUT)")
-	f.StringVar(&o.user, "user", os.Getenv("TILECTL_USER"), "Redis `user` on both clusters, whose password is $TILECTL_PASSWORD ($TILECTL_USER; default: Redis's own)")
-	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"), "endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them ($TILECTL_DYNAMODB)")
+	f.StringVar(&o.fanout, "fanout", os.Getenv("TILECTL_FANOUT"),
+		"fan-out Redis Cluster, `host:port,…` ($TILECTL_FANOUT)")
+	f.StringVar(&o.user, "user", os.Getenv("TILECTL_USER"),
+		"Redis `user` on both clusters, whose password is $TILECTL_PASSWORD ($TILECTL_USER; default: Redis's own)")
+	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"),
+		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them ($TILECTL_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")

@@ -50,7 +50,8 @@ func (t *tool) letters(ctx context.Context, args []string) (id fence.TileID, row
 }
 
 func letterRowOf(p *stream.Poison) letterRow {
-	r := letterRow{Letter: p.Letter, Seq: p.Seq, Epoch: p.Epoch, Reason: p.Reason, Now: "readable", Fields: map[string][]byte{}, poison: *p}
+	r := letterRow{Letter: p.Letter, Seq: p.Seq, Epoch: p.Epoch, Reason: p.Reason, Now: "readable",
+		Fields: map[string][]byte{}, poison: *p}
 	for name, value := range p.Fields {
 		r.Fields[name] = []byte(value)
 	}
@@ -130,7 +131,8 @@ func (t *tool) replay(ctx context.Context, id fence.TileID, r *letterRow) error 
 	found, err := t.log.RemoveDeadLetter(ctx, id, r.Letter)
 	switch {
 	case err != nil:
-		return fmt.Errorf("letter %s was published, but not removed for sure; it does no harm to publish it again: %w", r.Letter, err)
+		return fmt.Errorf("letter %s was published, but not removed for sure; it does no harm to publish it again: %w",
+			r.Letter, err)
 	case !found:
 		r.Now = "published; somebody else has removed it"
 	}
@@ -150,7 +152,8 @@ func dropDeadLetters(ctx context.Context, t *tool, args []string) error {
 		return errors.Join(t.printLetters(rows), damage)
 	}
 	if len(rows) > 0 && !t.options.yes {
-		if err := t.confirm(fmt.Sprintf("%d dead letters of tile %s will be gone for good, unread. Type yes to go on: ", len(rows), id)); err != nil {
+		if err := t.confirm(fmt.Sprintf("%d dead letters of tile %s will be gone for good, unread. Type yes to go on: ",
+			len(rows), id)); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,8 @@ import (
 func poisonOf(id fence.TileID, e *fence.Entry) stream.Poison {
 	return stream.Poison{Tile: id, Seq: e.Seq, Epoch: e.Epoch, Reason: "put aside", Fields: map[string]string{
 		"epoch": strconv.FormatUint(uint64(e.Epoch), 10), "chain": e.Chain.String(), "prev": e.Prev.String(),
-		"tick": strconv.FormatUint(uint64(e.Tick), 10), "events": strconv.Itoa(e.Events), "at": "1700000000000", "payload": string(e.Payload)}}
+		"tick": strconv.FormatUint(uint64(e.Tick), 10), "events": strconv.Itoa(e.Events), "at": "1700000000000",
+		"payload": string(e.Payload)}}
 }
 
 // putAside makes dead letters of the tile's entries and of one that nobody can read, and returns the entries.
@@ -32,7 +33,9 @@ func (b *board) putAside(id fence.TileID, n int) []fence.Entry {
 	for i := range chunks[0].Entries {
 		require.NoError(b, b.log.DeadLetter(b.Context(), poisonOf(id, &chunks[0].Entries[i])))
 		if i == 0 {
-			require.NoError(b, b.log.DeadLetter(b.Context(), stream.Poison{Tile: id, Seq: 9, Epoch: 2, Reason: "field chain: bad", Fields: map[string]string{"chain": "\xff"}}))
+			require.NoError(b, b.log.DeadLetter(b.Context(),
+				stream.Poison{Tile: id, Seq: 9, Epoch: 2, Reason: "field chain: bad",
+					Fields: map[string]string{"chain": "\xff"}}))
 		}
 	}
 	return chunks[0].Entries
@@ -115,7 +118,8 @@ func TestReplay(t *testing.T) {
 // TestReplayKeepsWhatIsNoBatch: what can be read as an entry, and is one, but holds nothing a client understands.
 func TestReplayKeepsWhatIsNoBatch(t *testing.T) {
 	b := newBoard(t)
-	c := fence.Commit{Tile: first, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1, Events: 1, Payload: []byte("\xffnot a batch"), Install: true}
+	c := fence.Commit{Tile: first, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1, Events: 1,
+		Payload: []byte("\xffnot a batch"), Install: true}
 	_, err := b.store.Commit(t.Context(), c)
 	require.NoError(t, err)
 	chunks, err := b.log.Read(t.Context(), []stream.Cursor{{Tile: first}})

@@ -23,7 +23,8 @@ import (
 
 // TestOnServers runs the program as its user does.
 func TestOnServers(t *testing.T) {
-	addrs, postgres, dynamo, delivery := stacktest.Redis(t), stacktest.PostgresDB(t), stacktest.DynamoDB(t), stacktest.Fanout(t)
+	addrs, postgres, dynamo, delivery := stacktest.Redis(t), stacktest.PostgresDB(t), stacktest.DynamoDB(t),
+		stacktest.Fanout(t)
 	pool, err := pgxpool.New(t.Context(), postgres)
 	require.NoError(t, err)
 	defer pool.Close()
@@ -39,12 +40,14 @@ func TestOnServers(t *testing.T) {
 	id := fence.TileID(rand.Uint64()>>1 | 1)
 	grant, err := authority.Claim(t.Context(), fence.Claim{Tile: id, Contact: "10.0.0.1:7000", ID: fence.NewClaimID()})
 	require.NoError(t, err)
-	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: id, Epoch: grant.Epoch, Contact: "10.0.0.1:7000", Seq: 1, Blob: []byte("state")})
+	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: id, Epoch: grant.Epoch, Contact: "10.0.0.1:7000", Seq: 1,
+		Blob: []byte("state")})
 	require.NoError(t, err)
 
 	tilectl := func(line string) (int, string, string) {
 		var out, errs bytes.Buffer
-		args := append([]string{"-redis", strings.Join(addrs, ","), "-postgres", postgres, "-dynamodb", dynamo, "-fanout", strings.Join(delivery, ","),
+		args := append([]string{"-redis", strings.Join(addrs, ","), "-postgres", postgres, "-dynamodb", dynamo,
+			"-fanout", strings.Join(delivery, ","),
 			"-checkpoints", stacktest.UniqueName(t)}, strings.Fields(line)...)
 		status := run(t.Context(), args, strings.NewReader("yes\n"), &out, &errs)
 		return status, out.String(), errs.String()
@@ -65,8 +68,10 @@ func TestOnServers(t *testing.T) {
 	require.NotEmpty(t, errs, "there is no table of checkpoints: said, and not made")
 
 	// On AWS itself: the endpoint is from the environment, which stands for what the SDK finds out.
-	for name, value := range map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
-		"AWS_ENDPOINT_URL": dynamo, "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true"} {
+	for name, value := range map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "x",
+		"AWS_SECRET_ACCESS_KEY": "x",
+		"AWS_ENDPOINT_URL":      dynamo, "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_EC2_METADATA_DISABLED": "true"} {
 		t.Setenv(name, value)
 	}
 	status, _, errs = tilectl("-dynamodb aws checkpoint show " + id.String())
@@ -91,13 +96,15 @@ func TestDeadLettersOnServers(t *testing.T) {
 	id := fence.TileID(rand.Uint64()>>1 | 1)
 	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")}})
 	require.NoError(t, err)
-	_, err = store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1, Events: 1, Payload: payload, Install: true})
+	_, err = store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1, Events: 1,
+		Payload: payload, Install: true})
 	require.NoError(t, err)
 	chunks, err := log.Read(t.Context(), []stream.Cursor{{Tile: id}})
 	require.NoError(t, err)
 	entry := chunks[0].Entries[0]
 	require.NoError(t, log.DeadLetter(t.Context(), poisonOf(id, &entry)))
-	require.NoError(t, log.DeadLetter(t.Context(), stream.Poison{Tile: id, Seq: 2, Reason: "unreadable", Fields: map[string]string{"\xff": "\x00"}}))
+	require.NoError(t, log.DeadLetter(t.Context(),
+		stream.Poison{Tile: id, Seq: 2, Reason: "unreadable", Fields: map[string]string{"\xff": "\x00"}}))
 
 	listeners := redis.NewClusterClient(redisfence.Options(delivery...))
 	defer func() { _ = listeners.Close() }()
@@ -106,7 +113,8 @@ func TestDeadLettersOnServers(t *testing.T) {
 	heard := listen(t, sub, id)
 	tilectl := func(line, typed string) (int, string, string) {
 		var out, errs bytes.Buffer
-		args := append([]string{"-redis", strings.Join(addrs, ","), "-fanout", strings.Join(delivery, ",")}, strings.Fields(line)...)
+		args := append([]string{"-redis", strings.Join(addrs, ","), "-fanout", strings.Join(delivery, ",")},
+			strings.Fields(line)...)
 		return run(t.Context(), args, strings.NewReader(typed), &out, &errs), out.String(), errs.String()
 	}
 	status, out, errs := tilectl("deadletters replay "+id.String(), "")

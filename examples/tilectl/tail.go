@@ -43,7 +43,8 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		after = last.Seq
 	}
 	if !t.options.json {
-		fmt.Fprintf(t.out, "%-12s  %10s  %6s  %-16s  %8s  %-7s  %6s  %8s\n", "COMMITTED", "SEQ", "EPOCH", "CHAIN", "TICK", "KIND", "EVENTS", "BYTES")
+		fmt.Fprintf(t.out, "%-12s  %10s  %6s  %-16s  %8s  %-7s  %6s  %8s\n", "COMMITTED", "SEQ", "EPOCH", "CHAIN",
+			"TICK", "KIND", "EVENTS", "BYTES")
 	}
 	var previous fence.Position
 	for {
@@ -80,7 +81,8 @@ func tail(ctx context.Context, t *tool, args []string) error {
 }
 
 func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Position) {
-	r := entryRow{Seq: e.Seq, Epoch: e.Epoch, Chain: e.Chain, Tick: e.Tick, Committed: e.Committed, Kind: "batch", Events: e.Events, Bytes: len(e.Payload)}
+	r := entryRow{Seq: e.Seq, Epoch: e.Epoch, Chain: e.Chain, Tick: e.Tick, Committed: e.Committed, Kind: "batch",
+		Events: e.Events, Bytes: len(e.Payload)}
 	var problems []error
 	if err := e.Verify(id); err != nil {
 		problems = append(problems, err)
@@ -107,8 +109,9 @@ func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Positi
 		_ = json.NewEncoder(t.out).Encode(&r) // whoever reads may have gone
 		return
 	}
-	fmt.Fprintf(t.out, "%-12s  %10d  %6d  %s  %8d  %-7s  %6d  %8d\n", time.UnixMilli(r.Committed).UTC().Format("15:04:05.000"),
-		r.Seq, r.Epoch, r.Chain, r.Tick, r.Kind, r.Events, r.Bytes)
+	fmt.Fprintf(t.out, "%-12s  %10d  %6d  %s  %8d  %-7s  %6d  %8d\n",
+		time.UnixMilli(r.Committed).UTC().Format("15:04:05.000"), r.Seq, r.Epoch, r.Chain, r.Tick, r.Kind, r.Events,
+		r.Bytes)
 	if r.Problem != "" {
 		fmt.Fprintf(t.out, "              ! %s\n", r.Problem)
 	}

@@ -39,7 +39,8 @@ type board struct {
 }
 
 func newBoard(t *testing.T) *board {
-	b := &board{T: t, authority: memfence.NewAuthority(), store: memfence.New(), durable: memcheckpoint.New(), fanout: memfanout.New()}
+	b := &board{T: t, authority: memfence.NewAuthority(), store: memfence.New(), durable: memcheckpoint.New(),
+		fanout: memfanout.New()}
 	b.log = memstream.New(b.store)
 	return b
 }
@@ -54,8 +55,9 @@ func (b *board) own(id fence.TileID, contact string, n int) (fence.Grant, fence.
 		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")},
 			Resolutions: []stream.Resolution{{ActionID: "a1", Outcome: stream.Applied}}})
 		require.NoError(b, err)
-		r, err := b.store.Commit(b.Context(), fence.Commit{Tile: id, Epoch: g.Epoch, Contact: contact, Prev: at, Tick: fence.Tick(i + 1),
-			Events: 1, Payload: payload, Install: i == 0})
+		r, err := b.store.Commit(b.Context(),
+			fence.Commit{Tile: id, Epoch: g.Epoch, Contact: contact, Prev: at, Tick: fence.Tick(i + 1), Events: 1,
+				Payload: payload, Install: i == 0})
 		require.NoError(b, err)
 		at = r.Position
 	}
@@ -75,7 +77,8 @@ func (b *board) tilectl(ctx context.Context, line string) (out, errs string, err
 	if b.publisher == nil {
 		b.publisher = b.fanout
 	}
-	t := &tool{options: options, in: strings.NewReader(b.answers), out: &o, errs: &e, publisher: b.publisher, authority: b.authority, store: b.store, log: b.log, checkpoints: b.durable}
+	t := &tool{options: options, in: strings.NewReader(b.answers), out: &o, errs: &e, publisher: b.publisher,
+		authority: b.authority, store: b.store, log: b.log, checkpoints: b.durable}
 	err = c.run(ctx, t, rest)
 	return o.String(), e.String(), err
 }
@@ -86,13 +89,17 @@ func TestTiles(t *testing.T) {
 	b := newBoard(t)
 	b.own(first, "10.0.0.1:7000", 3)
 	g, at := b.own(second, "10.0.0.2:7000", 5)
-	require.NoError(t, b.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: second, Position: at, Tick: 5, Blob: []byte("state")}))
-	require.NoError(t, stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: second, Consumer: stream.BridgeAcked, Seq: 3}))
+	require.NoError(t, b.store.SaveSnapshot(t.Context(),
+		fence.SnapshotWrite{Tile: second, Position: at, Tick: 5, Blob: []byte("state")}))
+	require.NoError(t, stream.MarkOne(t.Context(), b.log,
+		stream.MarkWrite{Tile: second, Consumer: stream.BridgeAcked, Seq: 3}))
 	trimmed, err := b.log.Trim(t.Context(), stream.TrimRequest{Tile: second, Lease: time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, 2, trimmed.Removed)
-	require.NoError(t, stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: second, Consumer: stream.BridgeAcked, Seq: 4}))
-	require.NoError(t, stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: second, Consumer: stream.RelayMember("slow"), Seq: 4}))
+	require.NoError(t, stream.MarkOne(t.Context(), b.log,
+		stream.MarkWrite{Tile: second, Consumer: stream.BridgeAcked, Seq: 4}))
+	require.NoError(t, stream.MarkOne(t.Context(), b.log,
+		stream.MarkWrite{Tile: second, Consumer: stream.RelayMember("slow"), Seq: 4}))
 	require.NoError(t, b.authority.Release(t.Context(), g))
 	b.own(third, "10.0.0.3:7000", 0)
 
@@ -132,7 +139,8 @@ func TestTiles(t *testing.T) {
 func TestTilesSaysWhatIsWrong(t *testing.T) {
 	b := newBoard(t)
 	_, at := b.own(first, "10.0.0.1:7000", 1)
-	_, err := b.store.Commit(t.Context(), fence.Commit{Tile: first, Epoch: 7, Contact: "10.0.0.9:7000", Prev: at, Install: true})
+	_, err := b.store.Commit(t.Context(), fence.Commit{Tile: first, Epoch: 7, Contact: "10.0.0.9:7000", Prev: at,
+		Install: true})
 	require.NoError(t, err)
 	_, errs, err := b.tilectl(t.Context(), "tiles")
 	require.NoError(t, err)
@@ -169,7 +177,8 @@ func TestRestore(t *testing.T) {
 	seams := tile.Seams{Authority: b.authority, Store: b.store, Log: b.log}
 	play := func(contact string, actions ...string) []string {
 		rules := &register{}
-		p, err := tile.New(first, contact, seams, rules, &tile.Config{TickInterval: 5 * time.Millisecond, TakeOver: true})
+		p, err := tile.New(first, contact, seams, rules,
+			&tile.Config{TickInterval: 5 * time.Millisecond, TakeOver: true})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -210,7 +219,8 @@ func TestRestoreAsksBeforeItTakes(t *testing.T) {
 	b := newBoard(t)
 	_, at := b.own(first, "10.0.0.1:7000", 2)
 	blob := []byte("state")
-	require.NoError(t, b.durable.Put(t.Context(), first, fence.Snapshot{Position: at, Tick: 2, Contact: "10.0.0.1:7000", Sum: fence.Checksum(blob), Blob: blob}))
+	require.NoError(t, b.durable.Put(t.Context(), first,
+		fence.Snapshot{Position: at, Tick: 2, Contact: "10.0.0.1:7000", Sum: fence.Checksum(blob), Blob: blob}))
 	_, _, err := b.tilectl(t.Context(), "checkpoint restore 85283083fffffff")
 	require.ErrorContains(t, err, "owned by 10.0.0.1:7000")
 	owner, err := b.store.Owner(t.Context(), first)

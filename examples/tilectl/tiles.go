@@ -57,7 +57,8 @@ func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	floor, held := s.Floor()
 	r := tileRow{Tile: s.Tile, Owner: g.Contact, Epoch: g.Epoch, Mints: g.Mints, Seq: s.Last.Seq, Chain: s.Last.Chain,
 		Tick: s.Owner.Tick, Entries: s.Entries, Memory: s.Memory, Floor: floor, Held: held, Snapshot: s.Snapshot.Seq,
-		SnapshotAt: s.Snapshot.Taken, DeadLetters: s.DeadLetters, Trimmed: s.Trimmed, Marks: marksOf(s), size: s.Snapshot.Size}
+		SnapshotAt: s.Snapshot.Taken, DeadLetters: s.DeadLetters, Trimmed: s.Trimmed, Marks: marksOf(s),
+		size: s.Snapshot.Size}
 	if !g.Minted.IsZero() {
 		r.Since = g.Minted.UnixMilli()
 	}
@@ -78,9 +79,11 @@ func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	case s.Err != nil:
 		r.Problem = s.Err.Error()
 	case g.Epoch > 0 && s.Owner.Epoch > g.Epoch:
-		r.Problem = fmt.Sprintf("the owner hash is at epoch %d: was the authority restored to an older state?", s.Owner.Epoch)
+		r.Problem = fmt.Sprintf("the owner hash is at epoch %d: was the authority restored to an older state?",
+			s.Owner.Epoch)
 	case g.Held() && s.Owner.Present() && s.Owner.Epoch < g.Epoch:
-		r.Problem = fmt.Sprintf("a take-over is under way: the owner hash still names %s, epoch %d", s.Owner.Contact, s.Owner.Epoch)
+		r.Problem = fmt.Sprintf("a take-over is under way: the owner hash still names %s, epoch %d", s.Owner.Contact,
+			s.Owner.Epoch)
 	}
 	return r
 }
@@ -154,9 +157,11 @@ func (t *tool) row(ctx context.Context, name string) (tileRow, error) {
 }
 
 func (t *tool) printTiles(rows []tileRow) error {
-	err := printTable(t, "TILE STATE OWNER EPOCH SINCE MINTS SEQ ENTRIES MEMORY TRIMMED FLOOR HELD-BY DEAD", rows, func(r *tileRow) []any {
-		return []any{r.Tile, r.State, r.Owner, r.Epoch, millis(r.Since), r.Mints, r.Seq, r.Entries, size(r.Memory), r.Trimmed, r.Floor, holder(r), r.DeadLetters}
-	})
+	err := printTable(t, "TILE STATE OWNER EPOCH SINCE MINTS SEQ ENTRIES MEMORY TRIMMED FLOOR HELD-BY DEAD", rows,
+		func(r *tileRow) []any {
+			return []any{r.Tile, r.State, r.Owner, r.Epoch, millis(r.Since), r.Mints, r.Seq, r.Entries, size(r.Memory),
+				r.Trimmed, r.Floor, holder(r), r.DeadLetters}
+		})
 	for i := range rows {
 		if rows[i].Problem != "" {
 			fmt.Fprintf(t.errs, "tile %s: %s\n", rows[i].Tile, rows[i].Problem)
@@ -184,12 +189,15 @@ func showTile(ctx context.Context, t *tool, args []string) error {
 		return t.printTiles([]tileRow{r})
 	}
 	fmt.Fprintf(t.out, "tile      %s, %s\n", r.Tile, r.State)
-	fmt.Fprintf(t.out, "owner     %v at epoch %d, since %s; its epoch was minted %d times\n", dash(r.Owner), r.Epoch, moment(r.Since), r.Mints)
+	fmt.Fprintf(t.out, "owner     %v at epoch %d, since %s; its epoch was minted %d times\n", dash(r.Owner), r.Epoch,
+		moment(r.Since), r.Mints)
 	fmt.Fprintf(t.out, "position  sequence %d, chain %s, tick %d\n", r.Seq, r.Chain, r.Tick)
-	fmt.Fprintf(t.out, "stream    %d entries, %s, trimmed to %d, floor %d held by %v\n", r.Entries, size(r.Memory), r.Trimmed, r.Floor, dash(holder(&r)))
+	fmt.Fprintf(t.out, "stream    %d entries, %s, trimmed to %d, floor %d held by %v\n", r.Entries, size(r.Memory),
+		r.Trimmed, r.Floor, dash(holder(&r)))
 	fmt.Fprintf(t.out, "snapshot  sequence %d, %s, taken %s\n", r.Snapshot, size(int64(r.size)), moment(r.SnapshotAt))
 	for _, m := range r.Marks {
-		fmt.Fprintf(t.out, "mark      %-32s  sequence %d, %d behind, moved %s\n", m.Consumer, m.Seq, m.Behind, moment(m.Moved))
+		fmt.Fprintf(t.out, "mark      %-32s  sequence %d, %d behind, moved %s\n", m.Consumer, m.Seq, m.Behind,
+			moment(m.Moved))
 	}
 	fmt.Fprintf(t.out, "letters   %d dead\n", r.DeadLetters)
 	if r.Problem != "" {

@@ -32,12 +32,14 @@ func logAs(t *testing.T, c *redis.ClusterClient) (*redisfence.Store, *redisstrea
 // TestEveryActorWorksUnderItsUser: a tile is installed, committed, snapshotted and trimmed by an owner,
 // forwarded by a bridge, checkpointed, and repaired from by a relay, each under its own user.
 func TestEveryActorWorksUnderItsUser(t *testing.T) {
-	coordination, delivery := withUsers(t, "coordination.acl", stacktest.Redis(t)), withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	coordination, delivery := withUsers(t, "coordination.acl", stacktest.Redis(t)),
+		withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 
 	store, log := logAs(t, coordination.as(t, "owner"))
 	require.NoError(t, store.Load(t.Context()))
-	rebased, err := store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:1", Seq: 1, Replicas: fence.AllReplicas})
+	rebased, err := store.Rebase(t.Context(),
+		fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:1", Seq: 1, Replicas: fence.AllReplicas})
 	require.NoError(t, err)
 
 	sub, err := redisfanout.New(delivery.as(t, "relay"), nil)
@@ -66,12 +68,14 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 
 	at := rebased.Position
 	for i := range 5 {
-		r, err := store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: at, Tick: fence.Tick(i + 1),
-			Events: 1, Payload: batch(t)})
+		r, err := store.Commit(t.Context(),
+			fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: at, Tick: fence.Tick(i + 1), Events: 1,
+				Payload: batch(t)})
 		require.NoError(t, err)
 		at = r.Position
 	}
-	require.NoError(t, store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: tile, Position: at, Tick: 5, Blob: []byte("state")}))
+	require.NoError(t, store.SaveSnapshot(t.Context(),
+		fence.SnapshotWrite{Tile: tile, Position: at, Tick: 5, Blob: []byte("state")}))
 
 	for range 5 {
 		select {
@@ -82,7 +86,8 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		marks, err := log.Marks(t.Context(), []fence.TileID{tile})
-		return err == nil && marks[0].Marks[stream.BridgeAcked].Seq == at.Seq && marks[0].Marks[stream.Checkpointed].Seq == at.Seq
+		return err == nil && marks[0].Marks[stream.BridgeAcked].Seq == at.Seq &&
+			marks[0].Marks[stream.Checkpointed].Seq == at.Seq
 	}, 20*time.Second, 20*time.Millisecond, "bridge and checkpointer move their marks")
 	cancel()
 	require.NoError(t, <-running)
@@ -96,12 +101,14 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	last, err := relayLog.Last(t.Context(), tile)
 	require.NoError(t, err)
 	require.Equal(t, at, last)
-	require.NoError(t, stream.MarkOne(t.Context(), relayLog, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("a"), Seq: at.Seq}))
+	require.NoError(t, stream.MarkOne(t.Context(), relayLog,
+		stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("a"), Seq: at.Seq}))
 
 	trimmed, err := log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, at.Seq, trimmed.Floor)
-	require.NoError(t, stream.MarkOne(t.Context(), relayLog, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("a"), Release: true}))
+	require.NoError(t, stream.MarkOne(t.Context(), relayLog,
+		stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember("a"), Release: true}))
 
 	router, _ := logAs(t, coordination.as(t, "router"))
 	owner, err := router.Owner(t.Context(), tile)
@@ -127,7 +134,8 @@ func batch(t *testing.T) []byte {
 
 // TestWhatIsRefused: what an actor has no business with is NOPERM, and changes nothing.
 func TestWhatIsRefused(t *testing.T) {
-	coordination, delivery := withUsers(t, "coordination.acl", stacktest.Redis(t)), withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	coordination, delivery := withUsers(t, "coordination.acl", stacktest.Redis(t)),
+		withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 	k := fence.KeysOf(tile)
 	admin, err := redisfence.New(coordination.admin, nil)
@@ -138,16 +146,20 @@ func TestWhatIsRefused(t *testing.T) {
 
 	readers := []string{"bridge", "checkpointer", "relay", "router", "viewer"}
 	for _, command := range [][]any{
-		{"hset", k.Owner, "epoch", "9"}, {"del", k.Owner}, {"xadd", k.Stream, "*", "f", "v"}, {"xtrim", k.Stream, "maxlen", "0"},
-		{"hset", k.Snapshot, "seq", "9"}, {"set", "other", "1"}, {"get", "other"}, {"flushall"}, {"config", "get", "*"}, {"keys", "*"},
-		{"function", "flush"}, {"function", "load", "replace", "#!lua name=x\nredis.register_function('x', function() end)"},
+		{"hset", k.Owner, "epoch", "9"}, {"del", k.Owner}, {"xadd", k.Stream, "*", "f", "v"},
+		{"xtrim", k.Stream, "maxlen", "0"},
+		{"hset", k.Snapshot, "seq", "9"}, {"set", "other", "1"}, {"get", "other"}, {"flushall"}, {"config", "get", "*"},
+		{"keys", "*"},
+		{"function", "flush"}, {"function", "load", "replace",
+			"#!lua name=x\nredis.register_function('x', function() end)"},
 		{"eval", "return 1", "0"}, {"acl", "list"}, {"shutdown", "nosave"}, {"cluster", "reset"},
 	} {
 		for _, actor := range readers {
 			requireRefused(t, coordination.as(t, actor), actor, command)
 		}
 	}
-	for _, command := range [][]any{{"del", k.Owner}, {"flushall"}, {"function", "flush"}, {"eval", "return 1", "0"}, {"set", "other", "1"},
+	for _, command := range [][]any{{"del", k.Owner}, {"flushall"}, {"function", "flush"}, {"eval", "return 1", "0"},
+		{"set", "other", "1"},
 		{"hset", "{tile:1}:other", "a", "b"}, {"acl", "list"}, {"config", "set", "maxmemory", "1"}} {
 		requireRefused(t, coordination.as(t, "owner"), "owner", command)
 	}

@@ -77,10 +77,13 @@ func TestSharingUnderItsUsers(t *testing.T) {
 			}
 			require.NoError(t, err)
 			key := redisshard.Key(group)
-			require.NoError(t, delivery.as(t, actor).Eval(t.Context(), "return 1", []string{key}).Err(), "it may load the script itself")
+			require.NoError(t, delivery.as(t, actor).Eval(t.Context(), "return 1", []string{key}).Err(),
+				"it may load the script itself")
 			// In a script it has its own rights and no others.
-			for _, code := range []string{"return redis.call('DEL', KEYS[1])", "return redis.call('SPUBLISH', '{tilefence:hints:3}', 'forged')",
-				"return redis.call('HSET', '{tilefence:shards:other}', 'a', 'b')", "return redis.call('CONFIG', 'GET', '*')"} {
+			for _, code := range []string{"return redis.call('DEL', KEYS[1])",
+				"return redis.call('SPUBLISH', '{tilefence:hints:3}', 'forged')",
+				"return redis.call('HSET', '{tilefence:shards:other}', 'a', 'b')",
+				"return redis.call('CONFIG', 'GET', '*')"} {
 				require.Error(t, delivery.as(t, actor).Eval(t.Context(), code, []string{key}).Err(), code)
 			}
 		}
@@ -93,16 +96,20 @@ func TestWhatIsRefusedOnFanout(t *testing.T) {
 	frames, hints := fanout.Channel(7), fanout.HintChannel(3)
 	book, others := redisshard.Key("bridge-x"), redisshard.Key("checkpointer-x")
 	for actor, commands := range map[string][][]any{
-		"owner": {{"spublish", frames, "forged"}, {"ssubscribe", hints}, {"ssubscribe", frames}, {"eval", "return 1", "0"},
-			{"hgetall", book}, {"hset", book, "token", "9"}},
-		"bridge": {{"spublish", hints, "forged"}, {"ssubscribe", frames}, {"hset", others, "token", "9"}, {"hset", "{tile:1}:owner", "epoch", "9"},
-			{"hgetall", "{tile:1}:owner"}, {"del", book}, {"set", book, "1"}, {"script", "flush"}, {"script", "load", "return 1"},
+		"owner": {{"spublish", frames, "forged"}, {"ssubscribe", hints}, {"ssubscribe", frames},
+			{"eval", "return 1", "0"}, {"hgetall", book}, {"hset", book, "token", "9"}},
+		"bridge": {{"spublish", hints, "forged"}, {"ssubscribe", frames}, {"hset", others, "token", "9"},
+			{"hset", "{tile:1}:owner", "epoch", "9"}, {"hgetall", "{tile:1}:owner"}, {"del", book}, {"set", book, "1"},
+			{"script", "flush"}, {"script", "load", "return 1"},
 			{"eval", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", others}},
-		"checkpointer": {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", frames}, {"hset", book, "token", "9"}},
-		"relay":        {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", hints}, {"hgetall", book}, {"eval", "return 1", "0"}},
+		"checkpointer": {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", frames},
+			{"hset", book, "token", "9"}},
+		"relay": {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", hints},
+			{"hgetall", book}, {"eval", "return 1", "0"}},
 	} {
-		for _, command := range append(commands, []any{"spublish", "{tile:1}:other", "forged"}, []any{"publish", "other", "forged"},
-			[]any{"set", "a", "b"}, []any{"flushall"}, []any{"keys", "*"}, []any{"config", "get", "*"}, []any{"acl", "list"},
+		for _, command := range append(commands, []any{"spublish", "{tile:1}:other", "forged"},
+			[]any{"publish", "other", "forged"}, []any{"set", "a", "b"}, []any{"flushall"}, []any{"keys", "*"},
+			[]any{"config", "get", "*"}, []any{"acl", "list"},
 			[]any{"function", "flush"}, []any{"shutdown", "nosave"}) {
 			requireRefused(t, delivery.as(t, actor), actor, command)
 		}

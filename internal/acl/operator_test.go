@@ -17,12 +17,14 @@ import (
 
 // TestOperatorsUser: dead letters can be read, handed over and removed, and nothing else is touched.
 func TestOperatorsUser(t *testing.T) {
-	coordination, delivery := withUsers(t, "coordination.acl", stacktest.Redis(t)), withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	coordination, delivery := withUsers(t, "coordination.acl", stacktest.Redis(t)),
+		withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 	admin, err := redisfence.New(coordination.admin, nil)
 	require.NoError(t, err)
 	require.NoError(t, admin.Load(t.Context()))
-	require.NoError(t, redisstream.New(admin, coordination.admin).DeadLetter(t.Context(), stream.Poison{Tile: tile, Seq: 1, Reason: "test"}))
+	require.NoError(t, redisstream.New(admin, coordination.admin).DeadLetter(t.Context(),
+		stream.Poison{Tile: tile, Seq: 1, Reason: "test"}))
 
 	client := coordination.as(t, "operator")
 	_, log := logAs(t, client)
@@ -40,7 +42,8 @@ func TestOperatorsUser(t *testing.T) {
 	require.NoError(t, err)
 
 	k := fence.KeysOf(tile)
-	for _, command := range [][]any{{"xdel", k.Stream, "1-0"}, {"hset", k.Owner, "a", "b"}, {"del", k.Dead}, {"xadd", k.Dead, "*", "a", "b"},
+	for _, command := range [][]any{{"xdel", k.Stream, "1-0"}, {"hset", k.Owner, "a", "b"}, {"del", k.Dead},
+		{"xadd", k.Dead, "*", "a", "b"},
 		{"fcall", "tilefence_mark_v1", "1", k.Marks, "bridge", "1", "0"}} {
 		require.ErrorContains(t, client.Do(t.Context(), command...).Err(), "NOPERM", "%v", command)
 	}

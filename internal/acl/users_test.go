@@ -24,7 +24,8 @@ type cluster struct {
 // withUsers creates the users of an ACL file on every node, replicas included, and removes them after.
 func withUsers(t *testing.T, file string, addrs []string) *cluster {
 	t.Helper()
-	c := &cluster{addrs: addrs, suffix: "-" + stacktest.UniqueName(t), admin: redis.NewClusterClient(redisfence.Options(addrs...))}
+	c := &cluster{addrs: addrs, suffix: "-" + stacktest.UniqueName(t),
+		admin: redis.NewClusterClient(redisfence.Options(addrs...))}
 	t.Cleanup(func() { _ = c.admin.Close() })
 	text, err := os.ReadFile("../../deploy/acl/" + file)
 	require.NoError(t, err)
@@ -48,9 +49,10 @@ func anys(words []string) []any {
 
 func (c *cluster) onEveryNode(t *testing.T, command ...any) {
 	t.Helper()
-	require.NoError(t, c.admin.ForEachShard(context.WithoutCancel(t.Context()), func(ctx context.Context, node *redis.Client) error {
-		return node.Do(ctx, command...).Err()
-	}))
+	require.NoError(t,
+		c.admin.ForEachShard(context.WithoutCancel(t.Context()), func(ctx context.Context, node *redis.Client) error {
+			return node.Do(ctx, command...).Err()
+		}))
 }
 
 // as connects as one of the users.

@@ -32,8 +32,9 @@ func newCrowd(b *testing.B) *crowd {
 	b.Helper()
 	c := &crowd{planes: newPlanes(b, devstack.Coordination), length: faultLength(b) / 3}
 	c.tiles, c.node = c.tilesOn(b, smallTiles+fullTiles)
-	c.owner = c.start(b, partConfig{Role: "owner", Tiles: c.tiles[fullTiles:], Tick: 500 * time.Millisecond, SnapshotEvery: 60,
-		Payload: isolationPayload, State: isolationState})
+	c.owner = c.start(b,
+		partConfig{Role: "owner", Tiles: c.tiles[fullTiles:], Tick: 500 * time.Millisecond, SnapshotEvery: 60,
+			Payload: isolationPayload, State: isolationState})
 	c.owner.measure(b, 2*time.Second) // the burst of the start is over
 	return c
 }
@@ -62,7 +63,8 @@ func BenchmarkFullTile(b *testing.B) {
 	c := newCrowd(b)
 	for b.Loop() {
 		before := c.owner.measure(b, c.length)
-		full := c.start(b, partConfig{Role: "owner", Full: true, Tiles: c.tiles[:fullTiles], Tick: 500 * time.Millisecond, SnapshotEvery: 2})
+		full := c.start(b, partConfig{Role: "owner", Full: true, Tiles: c.tiles[:fullTiles],
+			Tick: 500 * time.Millisecond, SnapshotEvery: 2})
 		time.Sleep(2 * time.Second) // the tiles have filled up
 		full.window(b)
 		during := c.owner.measure(b, c.length)

@@ -46,7 +46,8 @@ func BenchmarkHost(b *testing.B) {
 		store, err := redisfence.New(client, nil)
 		require.NoError(b, err)
 		require.NoError(b, store.Load(b.Context()))
-		ids := playHost(b, tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: redisstream.New(store, client)})
+		ids := playHost(b, tile.Seams{Authority: memfence.NewAuthority(), Store: store,
+			Log: redisstream.New(store, client)})
 		pipe := client.Pipeline()
 		for _, id := range ids {
 			k := fence.KeysOf(id)

@@ -52,7 +52,8 @@ func faultLength(tb testing.TB) time.Duration {
 // mean of before and after. A fault that has no effect fails the benchmark.
 func BenchmarkIsolation(b *testing.B) {
 	length := faultLength(b)
-	is := newIsolation(b, plan{tiles: 400, tick: 500 * time.Millisecond, snapshotEvery: 10, calm: length / 2, fault: length})
+	is := newIsolation(b, plan{tiles: 400, tick: 500 * time.Millisecond, snapshotEvery: 10, calm: length / 2,
+		fault: length})
 	run := func(name string, what func(testing.TB) (outcome, error)) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -71,7 +72,8 @@ func BenchmarkIsolation(b *testing.B) {
 	}
 }
 
-var smallPlan = plan{tiles: 20, tick: 100 * time.Millisecond, snapshotEvery: 5, calm: time.Second, fault: 2 * time.Second}
+var smallPlan = plan{tiles: 20, tick: 100 * time.Millisecond, snapshotEvery: 5, calm: time.Second,
+	fault: 2 * time.Second}
 
 // TestIsolationIsMeasured plays BenchmarkIsolation in small: the faults have their effect, and pass.
 func TestIsolationIsMeasured(t *testing.T) {
@@ -121,13 +123,15 @@ type rates map[string]float64
 
 func newIsolation(tb testing.TB, how plan) *isolation {
 	tb.Helper()
-	is := &isolation{planes: newPlanes(tb, devstack.Coordination, devstack.Fanout, devstack.DynamoDB), plan: how, tiles: someTiles(how.tiles)}
+	is := &isolation{planes: newPlanes(tb, devstack.Coordination, devstack.Fanout, devstack.DynamoDB), plan: how,
+		tiles: someTiles(how.tiles)}
 	is.sample = is.tiles[:min(backlogSample, len(is.tiles))]
 	hints := os.Getenv("TILEFENCE_BENCH_HINTS") != "off"
 	is.owner = is.start(tb, partConfig{Role: "owner", Tiles: is.tiles, Tick: how.tick, SnapshotEvery: how.snapshotEvery,
 		Payload: isolationPayload, State: isolationState, Hints: hints})
 	// Its marks say how far it is behind, so they must be more recent than that.
-	is.bridge = is.start(tb, partConfig{Role: "bridge", Tiles: is.tiles, PassBytes: passBytes(tb), Hints: hints, MarkEvery: how.tick})
+	is.bridge = is.start(tb, partConfig{Role: "bridge", Tiles: is.tiles, PassBytes: passBytes(tb), Hints: hints,
+		MarkEvery: how.tick})
 	is.checkpointer = is.start(tb, partConfig{Role: "checkpointer", Tiles: is.tiles, Table: stacktest.UniqueName(tb)})
 	is.relay = is.start(tb, partConfig{Role: "relay", Tiles: is.tiles})
 	require.Eventually(tb, func() bool {
@@ -232,9 +236,12 @@ func (is *isolation) faults() []fault {
 		return func(tb testing.TB) { require.NoError(tb, p.cmd.Process.Signal(sig)) }
 	}
 	return []fault{
-		{"durable-frozen", servers("dynamodb", syscall.SIGSTOP), servers("dynamodb", syscall.SIGCONT), is.checkpointer, "durable", stream.Checkpointed},
-		{"fanout-frozen", servers("fanout-", syscall.SIGSTOP), servers("fanout-", syscall.SIGCONT), is.bridge, "batches", stream.BridgeAcked},
-		{"bridge-stopped", part(is.bridge, syscall.SIGSTOP), part(is.bridge, syscall.SIGCONT), is.relay, "frames", stream.BridgeAcked},
+		{"durable-frozen", servers("dynamodb", syscall.SIGSTOP), servers("dynamodb", syscall.SIGCONT), is.checkpointer,
+			"durable", stream.Checkpointed},
+		{"fanout-frozen", servers("fanout-", syscall.SIGSTOP), servers("fanout-", syscall.SIGCONT), is.bridge,
+			"batches", stream.BridgeAcked},
+		{"bridge-stopped", part(is.bridge, syscall.SIGSTOP), part(is.bridge, syscall.SIGCONT), is.relay, "frames",
+			stream.BridgeAcked},
 	}
 }
 
@@ -254,7 +261,7 @@ func (is *isolation) suffer(tb testing.TB, f *fault) (o outcome, err error) {
 	f.heal(tb)
 	ticks, usual := float64(o.during.Commit.N/len(is.tiles)), is.rates[f.idle][f.count]*half.Seconds()
 	if float64(done) > usual/4 || o.behind < ticks/2 { // not zero: a count may come late from a busy machine
-		return o, fmt.Errorf("%s: %w: %d %s in its second half, where %.0f are usual; %s is %.1f entries behind after %.0f ticks",
+		return o, fmt.Errorf("%s: %w: %d %s in its second half, expected %.0f; %s lags %.1f entries after %.0f ticks",
 			f.name, errNoEffect, done, f.count, usual, f.consumer, o.behind, ticks)
 	}
 	if o.took, err = is.catchUp(tb, f.consumer); err != nil {
@@ -329,7 +336,9 @@ func (is *isolation) weather(tb testing.TB, s *storm) (o outcome, err error) {
 }
 
 // readsBeside measures an owner while p reads, and how much that is a second.
-func (p *process) readsBeside(tb testing.TB, owner *process, during time.Duration) (reads float64, w window, err error) {
+func (p *process) readsBeside(
+	tb testing.TB, owner *process, during time.Duration,
+) (reads float64, w window, err error) {
 	tb.Helper()
 	before, began := p.counts(), time.Now()
 	w = owner.measure(tb, during)

@@ -118,19 +118,21 @@ func serveNode(text string) error {
 	if err != nil {
 		return err
 	}
-	host, err = tile.NewHost(cfg.Contact, seams, func(fence.TileID) (tile.Rules, error) { return &busy{}, nil }, &tile.HostConfig{
-		Announce: func(o fence.Owner) {
-			_ = node.Announce(route.Entry{Tile: o.Tile, Epoch: o.Epoch, Contact: o.Contact}) // of the host's own making
-		},
-		Tile: tile.Config{SuspectAfter: tile.NeverSuspect, Hooks: tile.Hooks{
-			Transition: func(i tile.TransitionInfo) {
-				if i.To == tile.Serving {
-					say(nodeEvent{What: "serving", Tile: i.Tile})
-				}
+	host, err = tile.NewHost(cfg.Contact, seams, func(fence.TileID) (tile.Rules, error) { return &busy{}, nil },
+		&tile.HostConfig{
+			Announce: func(o fence.Owner) {
+				// of the host's own making
+				_ = node.Announce(route.Entry{Tile: o.Tile, Epoch: o.Epoch, Contact: o.Contact})
 			},
-			TookOver: func(i tile.TakeoverInfo) { say(nodeEvent{What: "tookover", Tile: i.Tile, Took: &i}) },
-		}},
-	})
+			Tile: tile.Config{SuspectAfter: tile.NeverSuspect, Hooks: tile.Hooks{
+				Transition: func(i tile.TransitionInfo) {
+					if i.To == tile.Serving {
+						say(nodeEvent{What: "serving", Tile: i.Tile})
+					}
+				},
+				TookOver: func(i tile.TakeoverInfo) { say(nodeEvent{What: "tookover", Tile: i.Tile, Took: &i}) },
+			}},
+		})
 	if err != nil {
 		return err
 	}

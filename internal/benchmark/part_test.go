@@ -108,8 +108,9 @@ func servePart(text string) error {
 			return err
 		}
 	}
-	play, ok := map[string]func(context.Context) error{"owner": p.own, "bridge": p.forward, "checkpointer": p.checkpoint,
-		"relay": p.relay, "reader": p.read}[p.Role]
+	play, ok := map[string]func(context.Context) error{"owner": p.own, "bridge": p.forward,
+		"checkpointer": p.checkpoint,
+		"relay":        p.relay, "reader": p.read}[p.Role]
 	if !ok {
 		return fmt.Errorf("no part is called %q", p.Role)
 	}
@@ -137,9 +138,11 @@ func (p *part) own(ctx context.Context) error {
 			hinter.Hint(i.Tile)
 		}
 	}
-	h, err := tile.NewHost("owner:1", tile.Seams{Authority: memfence.NewAuthority(), Store: p.store, Log: p.log}, rules, &tile.HostConfig{
-		Tile: tile.Config{TickInterval: p.Tick, SnapshotEvery: p.SnapshotEvery, SuspectAfter: tile.NeverSuspect, Hooks: hooks},
-	})
+	h, err := tile.NewHost("owner:1", tile.Seams{Authority: memfence.NewAuthority(), Store: p.store, Log: p.log}, rules,
+		&tile.HostConfig{
+			Tile: tile.Config{TickInterval: p.Tick, SnapshotEvery: p.SnapshotEvery, SuspectAfter: tile.NeverSuspect,
+				Hooks: hooks},
+		})
 	if err != nil {
 		return err
 	}
@@ -191,10 +194,11 @@ func (p *part) checkpoint(ctx context.Context) error {
 		return err
 	}
 	var durable, failed atomic.Int64
-	c, err := checkpoint.New(p.log, store, p.Tiles, &checkpoint.Config{Cadence: checkpointCadence, Hooks: checkpoint.Hooks{
-		Durable: func(checkpoint.DurableInfo) { durable.Add(1) },
-		Failed:  func(checkpoint.FailedInfo) { failed.Add(1) },
-	}})
+	c, err := checkpoint.New(p.log, store, p.Tiles,
+		&checkpoint.Config{Cadence: checkpointCadence, Hooks: checkpoint.Hooks{
+			Durable: func(checkpoint.DurableInfo) { durable.Add(1) },
+			Failed:  func(checkpoint.FailedInfo) { failed.Add(1) },
+		}})
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,8 @@ func fullTile(b testing.TB, store fence.Store, id fence.TileID, ground *region.R
 		require.NoError(b, rules.Apply(t, events))
 		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: events})
 		require.NoError(b, err)
-		c := fence.Commit{Tile: id, Epoch: 1, Contact: "bench:1", Prev: at, Tick: t, Events: len(events), Payload: payload}
+		c := fence.Commit{Tile: id, Epoch: 1, Contact: "bench:1", Prev: at, Tick: t, Events: len(events),
+			Payload: payload}
 		r, err := store.Commit(ctx, c)
 		require.NoError(b, err)
 		at = r.Position

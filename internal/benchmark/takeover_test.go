@@ -37,7 +37,8 @@ func BenchmarkOwnerKilled(b *testing.B) {
 				for range rounds {
 					cfg.Seed = owner.gossip
 					follower := startNode(b, cfg)
-					time.Sleep(time.Duration(1000+rand.IntN(500)) * time.Millisecond) // anywhere in gossip's and the ticks' intervals
+					// anywhere in gossip's and the ticks' intervals
+					time.Sleep(time.Duration(1000+rand.IntN(500)) * time.Millisecond)
 					killed := time.Now()
 					owner.kill()
 					detect = append(detect, follower.await(b, "died").At.Sub(killed))
@@ -117,9 +118,14 @@ func newPair(b *testing.B) *pair {
 	b.Cleanup(p.client.Close)
 	for i := range p.hosts {
 		p.servers[i] = httptest.NewUnstartedServer(nil)
-		p.hosts[i], err = tile.NewHost(contactOf(p.servers[i]), seams, func(fence.TileID) (tile.Rules, error) { return &busy{}, nil },
-			&tile.HostConfig{Refollow: true, Tile: tile.Config{SuspectAfter: tile.NeverSuspect, Handover: p.client.Handover,
-				Hooks: tile.Hooks{Refused: p.stale}}})
+		p.hosts[i], err = tile.NewHost(contactOf(p.servers[i]), seams,
+			func(fence.TileID) (
+				tile.Rules, error,
+			) {
+				return &busy{}, nil
+			}, &tile.HostConfig{Refollow: true,
+				Tile: tile.Config{SuspectAfter: tile.NeverSuspect, Handover: p.client.Handover,
+					Hooks: tile.Hooks{Refused: p.stale}}})
 		require.NoError(b, err)
 		p.servers[i].Config.Handler = muxOf(p.hosts[i])
 		p.servers[i].Start()
@@ -197,12 +203,14 @@ func BenchmarkRedirect(b *testing.B) {
 			var mu sync.Mutex
 			for range clients {
 				waiting.Go(func() {
-					_, err := p.client.Forward(b.Context(), contactOf(p.servers[0]), tile.Intent{Tile: id, Actor: "ann", Body: []byte("go")})
+					_, err := p.client.Forward(b.Context(), contactOf(p.servers[0]),
+						tile.Intent{Tile: id, Actor: "ann", Body: []byte("go")})
 					at := time.Now()
 					mu.Lock()
 					defer mu.Unlock()
 					// Those in the refused batch are told that only the successor can know; the others to go there.
-					if !errors.Is(err, tile.ErrRedirect) && !errors.Is(err, tile.ErrUnresolved) || !strings.Contains(err.Error(), contactOf(p.servers[1])) {
+					if !errors.Is(err, tile.ErrRedirect) && !errors.Is(err, tile.ErrUnresolved) ||
+						!strings.Contains(err.Error(), contactOf(p.servers[1])) {
 						b.Errorf("answered %v", err)
 					}
 					if at.After(last) {

@@ -27,7 +27,9 @@ func TestEverythingIsLost(t *testing.T) {
 	t.Run("servers", func(t *testing.T) {
 		c := newCluster(t)
 		for _, class := range classes {
-			t.Run(class.String(), func(t *testing.T) { everythingIsLost(newWorld(t, c.servers(t, class)), c.loseEverything) })
+			t.Run(class.String(), func(t *testing.T) {
+				everythingIsLost(newWorld(t, c.servers(t, class)), c.loseEverything)
+			})
 		}
 	})
 }
@@ -51,7 +53,8 @@ func everythingIsLost(w *world, lose func(*testing.T, fence.TileID)) {
 	require.Zero(w, w.missing(kept, state), "what was in the checkpoint is kept")
 	lost := w.missing(recent, state)
 	report := second.report()
-	w.Logf("%s: %d of %d actions lost; reported: %d ticks, %v, from %s to %s", w.class, lost, len(recent), report.LostTicks, report.LostFor, report.From, report.At)
+	w.Logf("%s: %d of %d actions lost; reported: %d ticks, %v, from %s to %s", w.class, lost, len(recent),
+		report.LostTicks, report.LostFor, report.From, report.At)
 	switch w.class {
 	case tile.WriteThrough:
 		require.Zero(w, lost, "write-through promises that nothing acknowledged is lost")
@@ -89,7 +92,9 @@ func TestALivingOwnerLosesNothing(t *testing.T) {
 	t.Run("servers", func(t *testing.T) {
 		c := newCluster(t)
 		for _, class := range classes {
-			t.Run(class.String(), func(t *testing.T) { livingOwner(newWorld(t, c.servers(t, class)), c.loseEverything) })
+			t.Run(class.String(), func(t *testing.T) {
+				livingOwner(newWorld(t, c.servers(t, class)), c.loseEverything)
+			})
 		}
 	})
 }

@@ -26,7 +26,9 @@ func ownerAndMasterAreLost(w *world, c *cluster) {
 	kept := first.play("kept", times(25)) // some of them at a confirmation
 	master, replica := c.serving(w.T, w.tile)
 	_, at := first.state()
-	require.Eventually(w, func() bool { return c.has(w.T, replica, w.tile, at) }, soon, time.Millisecond, "the replica has what was acknowledged")
+	require.Eventually(w, func() bool {
+		return c.has(w.T, replica, w.tile, at)
+	}, soon, time.Millisecond, "the replica has what was acknowledged")
 
 	// The replica sleeps, and its connection is gone when it wakes: what the master takes from now on dies with it.
 	w.checkpoints.shut.Store(true)

@@ -42,8 +42,8 @@ func embedded(t *testing.T, class tile.Durability) (servers, func(*testing.T, fe
 	lose := func(_ *testing.T, id fence.TileID) {
 		store.Update(id, func(s *memfence.State) { *s = memfence.State{} })
 	}
-	return servers{authority: memfence.NewAuthority(), store: store, log: memstream.New(store), publisher: broker, watchers: broker,
-		durable: file, class: class}, lose
+	return servers{authority: memfence.NewAuthority(), store: store, log: memstream.New(store), publisher: broker,
+		watchers: broker, durable: file, class: class}, lose
 }
 
 // cluster is a coordination cluster of this test alone, to be broken, beside the shared fan-out cluster and the
@@ -110,7 +110,8 @@ func (c *cluster) whole(t *testing.T) {
 }
 
 func healthy(ctx context.Context, addr string) bool {
-	node := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Second})
+	node := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true,
+		ReadTimeout: time.Second})
 	defer node.Close()
 	info, err := node.ClusterInfo(ctx).Result()
 	if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:6") {
@@ -121,7 +122,8 @@ func healthy(ctx context.Context, addr string) bool {
 		return false
 	}
 	replication, err := node.Info(ctx, "replication").Result()
-	return err == nil && (strings.Contains(replication, "state=online") || strings.Contains(replication, "master_link_status:up"))
+	return err == nil && (strings.Contains(replication, "state=online") ||
+		strings.Contains(replication, "master_link_status:up"))
 }
 
 // serving finds the master and the replica of a tile's shard.

@@ -45,7 +45,8 @@ type held struct {
 
 func (h *held) Put(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
 	if h.shut.Load() {
-		return &fence.StoreError{Op: "checkpoint", Tile: id, Outcome: fence.ErrNotApplied, Err: errors.New("held by the test")}
+		return &fence.StoreError{Op: "checkpoint", Tile: id, Outcome: fence.ErrNotApplied,
+			Err: errors.New("held by the test")}
 	}
 	return h.Store.Put(ctx, id, s)
 }
@@ -76,10 +77,12 @@ func newWorld(t *testing.T, s servers) *world {
 	b, err := bridge.New(s.log, s.publisher, []fence.TileID{w.tile}, nil)
 	require.NoError(t, err)
 	w.background(b.Run)
-	c, err := checkpoint.New(s.log, w.checkpoints, []fence.TileID{w.tile}, &checkpoint.Config{Cadence: cadence, RetryMin: cadence, Journal: s.durable})
+	c, err := checkpoint.New(s.log, w.checkpoints, []fence.TileID{w.tile},
+		&checkpoint.Config{Cadence: cadence, RetryMin: cadence, Journal: s.durable})
 	require.NoError(t, err)
 	w.background(c.Run)
-	r, err := relay.New(s.watchers, s.log, &relay.Config{CheckInterval: 200 * time.Millisecond, BackoffMax: 200 * time.Millisecond, BehindGrace: time.Second})
+	r, err := relay.New(s.watchers, s.log, &relay.Config{CheckInterval: 200 * time.Millisecond,
+		BackoffMax: 200 * time.Millisecond, BehindGrace: time.Second})
 	require.NoError(t, err)
 	w.background(r.Run)
 	server := httptest.NewServer(r.Handler())
@@ -115,8 +118,9 @@ type owner struct {
 func (w *world) own(contact string) *owner {
 	w.Helper()
 	o := &owner{world: w, power: &power{}, ended: make(chan error, 1)}
-	cfg := &tile.Config{TickInterval: tickInterval, SnapshotEvery: 10, ConfirmEvery: 10, TakeOver: true, Durability: w.class,
-		Journal: poweredJournal{w.durable, o.power}, BootTimeout: soon, DrainTimeout: 300 * time.Millisecond, CommitTimeout: 200 * time.Millisecond,
+	cfg := &tile.Config{TickInterval: tickInterval, SnapshotEvery: 10, ConfirmEvery: 10, TakeOver: true,
+		Durability: w.class, Journal: poweredJournal{w.durable, o.power}, BootTimeout: soon,
+		DrainTimeout: 300 * time.Millisecond, CommitTimeout: 200 * time.Millisecond,
 		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 			return checkpoint.Restore(ctx, w.durable, id)
 		},
@@ -127,8 +131,9 @@ func (w *world) own(contact string) *owner {
 		}},
 	}
 	var err error
-	o.processor, err = tile.New(w.tile, contact, tile.Seams{Authority: poweredAuthority{w.authority, o.power}, Store: poweredStore{w.store, o.power},
-		Log: poweredLog{w.log, o.power}}, &ledger{}, cfg)
+	o.processor, err = tile.New(w.tile, contact,
+		tile.Seams{Authority: poweredAuthority{w.authority, o.power}, Store: poweredStore{w.store, o.power},
+			Log: poweredLog{w.log, o.power}}, &ledger{}, cfg)
 	require.NoError(w, err)
 	var ctx context.Context
 	ctx, o.stop = context.WithCancel(context.Background())
@@ -188,8 +193,8 @@ func (o *owner) report() tile.RestoredInfo {
 	return o.restored[0]
 }
 
-// missing counts the acknowledged actions that a state does not have. They must be the last ones, since the state is one the
-// tile has been in.
+// missing counts the acknowledged actions that a state does not have. They must be the last ones, since the state is
+// one the tile has been in.
 func (w *world) missing(acknowledged, state []string) int {
 	w.Helper()
 	have := map[string]bool{}

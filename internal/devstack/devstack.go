@@ -61,10 +61,11 @@ type Part int
 
 // The parts of a stack.
 const (
-	Coordination Part = iota + 1 // Redis Cluster: coord-1 to coord-3 start as masters, coord-4 to coord-6 as their replicas
-	Fanout                       // Redis Cluster: fanout-1 to fanout-3, masters without replicas
-	Postgres                     // one PostgreSQL server: postgres
-	DynamoDB                     // one DynamoDB-compatible server, in memory: dynamodb
+	// Redis Cluster: coord-1 to coord-3 start as masters, coord-4 to coord-6 as their replicas
+	Coordination Part = iota + 1
+	Fanout            // Redis Cluster: fanout-1 to fanout-3, masters without replicas
+	Postgres          // one PostgreSQL server: postgres
+	DynamoDB          // one DynamoDB-compatible server, in memory: dynamodb
 )
 
 var partNames = map[Part]string{

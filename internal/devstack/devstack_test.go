@@ -92,7 +92,8 @@ func TestProcessesRestartAfterACrash(t *testing.T) {
 		<-p.Exited()
 		require.ErrorIs(t, p.Signal(syscall.SIGTERM), os.ErrProcessDone)
 		require.Eventually(t, func() bool {
-			return strings.Contains(log.String(), fmt.Sprintf("%s (pid %d) ended unasked: signal: killed", name, before))
+			return strings.Contains(log.String(),
+				fmt.Sprintf("%s (pid %d) ended unasked: signal: killed", name, before))
 		}, 5*time.Second, 5*time.Millisecond)
 		require.NoError(t, p.Restart(t.Context()), name)
 		require.NotEqual(t, before, p.Pid())
@@ -282,14 +283,16 @@ func writeToDynamoDB(t *testing.T, endpoint string) {
 	})
 	table := aws.String("tries")
 	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName:            table,
-		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("k"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("k"), KeyType: types.KeyTypeHash}},
+		TableName:   table,
+		BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("k"),
+			AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("k"), KeyType: types.KeyTypeHash}},
 	})
 	require.NoError(t, err)
 	item := map[string]types.AttributeValue{"k": &types.AttributeValueMemberS{Value: "a"}}
-	put := &dynamodb.PutItemInput{TableName: table, Item: item, ConditionExpression: aws.String("attribute_not_exists(k)")}
+	put := &dynamodb.PutItemInput{TableName: table, Item: item,
+		ConditionExpression: aws.String("attribute_not_exists(k)")}
 	_, err = client.PutItem(t.Context(), put)
 	require.NoError(t, err)
 	_, err = client.PutItem(t.Context(), put)

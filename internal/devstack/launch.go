@@ -34,7 +34,8 @@ func (s *Stack) Launch(ctx context.Context, g Program) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{name: g.Name, addr: g.Addr, stack: s, ready: g.Ready,
-		program: program{path: g.Path, args: g.Args, env: g.Env, dir: dir, stop: syscall.SIGTERM, orphaned: syscall.SIGKILL}}
+		program: program{path: g.Path, args: g.Args, env: g.Env, dir: dir, stop: syscall.SIGTERM,
+			orphaned: syscall.SIGKILL}}
 	if err := p.start(ctx); err != nil {
 		p.terminate()
 		return nil, fmt.Errorf("devstack: launch %s: %w", g.Name, err)

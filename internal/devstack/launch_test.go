@@ -39,8 +39,8 @@ func TestServersWithAddressesOfTheirOwn(t *testing.T) {
 func TestALaunchedProgramIsAProcessOfTheStack(t *testing.T) {
 	stack := stacktest.Start(t, devstack.Config{Dir: openDir(t), Parts: []devstack.Part{}})
 	ready := func(context.Context, int) error { return nil }
-	program := devstack.Program{Name: "sleeper", Path: "/bin/sh", Args: []string{"-c", `echo "$GREETING"; sleep 60 & wait`},
-		Env: []string{"GREETING=hello"}, Ready: ready}
+	program := devstack.Program{Name: "sleeper", Path: "/bin/sh",
+		Args: []string{"-c", `echo "$GREETING"; sleep 60 & wait`}, Env: []string{"GREETING=hello"}, Ready: ready}
 	p, err := stack.Launch(t.Context(), program)
 	require.NoError(t, err)
 	_, err = stack.Launch(t.Context(), program)
@@ -60,7 +60,8 @@ func TestALaunchedProgramIsAProcessOfTheStack(t *testing.T) {
 		return child != 0
 	}, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, p.SignalAll(syscall.SIGSTOP))
-	require.Eventually(t, func() bool { return state(t, p.Pid()) == "T" && state(t, child) == "T" }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return state(t, p.Pid()) == "T" && state(t, child) == "T" }, 10*time.Second,
+		5*time.Millisecond)
 	require.NoError(t, p.SignalAll(syscall.SIGKILL))
 	<-p.Exited()
 

@@ -84,7 +84,7 @@ func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password
 	}
 	if err := p.launch(); err != nil {
 		if base.user != nil && errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w (the user postgres must be able to enter every directory above %s; TMPDIR sets another)",
+			err = fmt.Errorf("%w (the user postgres cannot enter a parent directory of %s; set TMPDIR to another)",
 				err, base.dir)
 		}
 		return err

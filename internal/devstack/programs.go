@@ -23,7 +23,7 @@ type MissingProgramError struct {
 }
 
 func (e *MissingProgramError) Error() string {
-	return fmt.Sprintf("devstack: %s is not installed (looked in %s); `make install-tools` installs it, and so does `make test`",
+	return fmt.Sprintf("devstack: %s is not installed (looked in %s); run `make install-tools`",
 		e.Program, strings.Join(e.Looked, ", "))
 }
 

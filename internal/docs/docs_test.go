@@ -26,7 +26,8 @@ func publicPackages(t *testing.T) []string {
 			return err
 		}
 		name := d.Name()
-		if path != root && (strings.HasPrefix(name, ".") || name == "internal" || name == "testdata" || name == "examples") {
+		if path != root && (strings.HasPrefix(name, ".") || name == "internal" || name == "testdata" ||
+			name == "examples") {
 			return filepath.SkipDir
 		}
 		if goFiles, _ := filepath.Glob(filepath.Join(path, "*.go")); len(goFiles) > 0 && path != root {
@@ -79,14 +80,16 @@ func TestEveryPublicPackageIsExplained(t *testing.T) {
 		assert.NotEmpty(t, examples, "%s: no Example", dir)
 		for _, e := range examples {
 			if !needsServer[filepath.Base(dir)] {
-				assert.True(t, e.Output != "" || e.EmptyOutput, "%s: Example%s is not run: it has no Output", dir, e.Name)
+				assert.True(t, e.Output != "" || e.EmptyOutput, "%s: Example%s is not run: it has no Output", dir,
+					e.Name)
 			}
 		}
 	}
 }
 
 // needsServer are the back ends that only exist with a server; their examples are compiled, not run.
-var needsServer = map[string]bool{"redisfence": true, "redisstream": true, "redisfanout": true, "redisshard": true, "pgfence": true, "dynamo": true}
+var needsServer = map[string]bool{"redisfence": true, "redisstream": true, "redisfanout": true, "redisshard": true,
+	"pgfence": true, "dynamo": true}
 
 // TestLinksLeadSomewhere follows the relative links of the Markdown files.
 func TestLinksLeadSomewhere(t *testing.T) {

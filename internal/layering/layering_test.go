@@ -28,7 +28,8 @@ var floors = map[string]int{
 // concepts are the packages that game servers import for their types and interfaces. They link no driver,
 // directly or through any package of the module; drivers belong into leaf packages named for them.
 var concepts = []string{
-	"admission", "bridge", "checkpoint", "fence", "fence/route", "relay", "stream", "stream/fanout", "stream/shard", "tile",
+	"admission", "bridge", "checkpoint", "fence", "fence/route", "relay", "stream", "stream/fanout", "stream/shard",
+	"tile",
 }
 
 var drivers = []string{
@@ -100,11 +101,13 @@ func check(h house) []string {
 		case family == "internal":
 		case path == ".":
 			if len(h[path].inside) > 0 {
-				found = append(found, fmt.Sprintf("the root package imports %s: it is documentation, and imports nothing of the module",
-					strings.Join(h[path].inside, ", ")))
+				found = append(found,
+					fmt.Sprintf("the root package imports %s: it is documentation, and imports nothing of the module",
+						strings.Join(h[path].inside, ", ")))
 			}
 		case floors[family] == 0:
-			found = append(found, fmt.Sprintf("%s: the family %q has no floor; give it one in package layering", path, family))
+			found = append(found, fmt.Sprintf("%s: the family %q has no floor; give it one in package layering", path,
+				family))
 		default:
 			found = append(found, checkFloors(h, path)...)
 			found = append(found, checkDevstack(h, path)...)
@@ -127,7 +130,7 @@ func checkFloors(h house, path string) []string {
 			if _, exists := floors[family]; exists && floors[family] < floors[own] {
 				continue
 			}
-			found = append(found, fmt.Sprintf("%s: %s is on floor %d and %s on floor %d; a package imports only lower floors and its own family",
+			found = append(found, fmt.Sprintf("%s: %s is on layer %d and %s on layer %d; import only lower layers",
 				arrow(chain, imported), own, floors[own], family, floors[family]))
 		}
 	})
@@ -142,7 +145,8 @@ func checkDevstack(h house, path string) []string {
 	walk(h, path, throughInternal, func(chain []string, p pkg) {
 		for _, imported := range p.inside {
 			if within(imported, devstack) {
-				found = append(found, fmt.Sprintf("%s: only tests, examples and internal packages may start servers", arrow(chain, imported)))
+				found = append(found, fmt.Sprintf("%s: only tests, examples and internal packages may start servers",
+					arrow(chain, imported)))
 			}
 		}
 	})
@@ -157,7 +161,8 @@ func checkH3(h house, path string) []string {
 	walk(h, path, throughAll, func(chain []string, p pkg) {
 		for _, imported := range p.outside {
 			if within(imported, h3) {
-				found = append(found, fmt.Sprintf("%s: %s knows nothing of H3 and needs no cgo", arrow(chain, imported), familyOf(path)))
+				found = append(found, fmt.Sprintf("%s: %s knows nothing of H3 and needs no cgo", arrow(chain, imported),
+					familyOf(path)))
 			}
 		}
 	})
@@ -172,8 +177,9 @@ func checkDrivers(h house, path string) []string {
 	walk(h, path, throughAll, func(chain []string, p pkg) {
 		for _, imported := range p.outside {
 			if slices.ContainsFunc(drivers, func(driver string) bool { return within(imported, driver) }) {
-				found = append(found, fmt.Sprintf("%s: %s is a concept and links no driver; that is for a sub-package of its own",
-					arrow(chain, imported), path))
+				found = append(found,
+					fmt.Sprintf("%s: %s is a concept and links no driver; that is for a sub-package of its own",
+						arrow(chain, imported), path))
 			}
 		}
 	})

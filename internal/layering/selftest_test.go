@@ -10,27 +10,30 @@ import (
 
 func TestAHouseInOrderIsAccepted(t *testing.T) {
 	require.Empty(t, check(house{
-		".":                           {outside: []string{"fmt"}},
-		"fence":                       {inside: []string{"internal/clock"}, outside: []string{"context"}},
-		"fence/redisfence":            {inside: []string{"fence"}, outside: []string{"github.com/redis/go-redis/v9"}},
-		"fence/internal/sql":          {inside: []string{"fence"}, outside: []string{"github.com/jackc/pgx/v5"}},
-		"fence/pgfence":               {inside: []string{"fence", "fence/internal/sql"}},
-		"stream":                      {inside: []string{"fence"}},
-		"stream/fanout":               {inside: []string{"fence", "stream"}},
-		"tile":                        {inside: []string{"fence", "stream"}},
-		"tile/region":                 {outside: []string{"github.com/uber/h3-go/v4"}},
-		"admission":                   {inside: []string{"fence", "tile"}},
-		"examples/battle":             {inside: []string{"admission", "fence/redisfence", "internal/devstack", "tile/region"}},
-		"internal/clock":              {outside: []string{"time"}},
-		"internal/devstack":           {outside: []string{"github.com/redis/go-redis/v9"}},
-		"internal/benchmark":          {inside: []string{"admission", "examples/battle", "internal/devstack"}},
-		"relay/relaypb":               {outside: []string{"google.golang.org/protobuf/proto"}},
-		"relay":                       {inside: []string{"relay/relaypb", "stream/fanout"}},
-		"checkpoint/dynamocheckpoint": {inside: []string{"checkpoint"}, outside: []string{"github.com/aws/aws-sdk-go-v2/aws"}},
-		"checkpoint":                  {outside: []string{"github.com/aws/aws-sdk-go-v2x/similar"}},
-		"bridge":                      {inside: []string{"stream"}},
-		"bridge/prombridge":           {inside: []string{"bridge"}, outside: []string{"github.com/prometheus/client_golang/prometheus"}},
-		"stream/fanout/redis":         {inside: []string{"stream/fanout"}, outside: []string{"github.com/redis/go-redis/v9"}},
+		".":                  {outside: []string{"fmt"}},
+		"fence":              {inside: []string{"internal/clock"}, outside: []string{"context"}},
+		"fence/redisfence":   {inside: []string{"fence"}, outside: []string{"github.com/redis/go-redis/v9"}},
+		"fence/internal/sql": {inside: []string{"fence"}, outside: []string{"github.com/jackc/pgx/v5"}},
+		"fence/pgfence":      {inside: []string{"fence", "fence/internal/sql"}},
+		"stream":             {inside: []string{"fence"}},
+		"stream/fanout":      {inside: []string{"fence", "stream"}},
+		"tile":               {inside: []string{"fence", "stream"}},
+		"tile/region":        {outside: []string{"github.com/uber/h3-go/v4"}},
+		"admission":          {inside: []string{"fence", "tile"}},
+		"examples/battle": {inside: []string{"admission", "fence/redisfence", "internal/devstack",
+			"tile/region"}},
+		"internal/clock":     {outside: []string{"time"}},
+		"internal/devstack":  {outside: []string{"github.com/redis/go-redis/v9"}},
+		"internal/benchmark": {inside: []string{"admission", "examples/battle", "internal/devstack"}},
+		"relay/relaypb":      {outside: []string{"google.golang.org/protobuf/proto"}},
+		"relay":              {inside: []string{"relay/relaypb", "stream/fanout"}},
+		"checkpoint/dynamocheckpoint": {inside: []string{"checkpoint"},
+			outside: []string{"github.com/aws/aws-sdk-go-v2/aws"}},
+		"checkpoint": {outside: []string{"github.com/aws/aws-sdk-go-v2x/similar"}},
+		"bridge":     {inside: []string{"stream"}},
+		"bridge/prombridge": {inside: []string{"bridge"},
+			outside: []string{"github.com/prometheus/client_golang/prometheus"}},
+		"stream/fanout/redis": {inside: []string{"stream/fanout"}, outside: []string{"github.com/redis/go-redis/v9"}},
 	}))
 }
 
@@ -142,7 +145,8 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 func TestEveryDriverIsForbiddenToEveryConcept(t *testing.T) {
 	for _, concept := range concepts {
 		for _, driver := range drivers {
-			require.Len(t, check(house{concept: {outside: []string{driver + "/v2/sub"}}}), 1, "%s -> %s", concept, driver)
+			require.Len(t, check(house{concept: {outside: []string{driver + "/v2/sub"}}}), 1, "%s -> %s", concept,
+				driver)
 		}
 	}
 }
@@ -158,7 +162,8 @@ func TestSourceIsRead(t *testing.T) {
 	write("go.mod", "module example.org/m\n\ngo 1.26\n")
 	write("doc.go", "package m\n")
 	write("fence/fence.go", "package fence\nimport (\n\t\"fmt\"\n\tother \"example.org/m/stream\"\n)\n")
-	write("fence/more.go", "//go:build windows\n\npackage fence\nimport \"example.org/mm/x\"\nimport \"example.org/m\"\n")
+	write("fence/more.go",
+		"//go:build windows\n\npackage fence\nimport \"example.org/mm/x\"\nimport \"example.org/m\"\n")
 	write("fence/fence_test.go", "package fence\n"+violation)
 	write("fence/generate.go", "//go:build ignore\n\npackage main\n"+violation)
 	write("fence/testdata/x.go", "package x\n"+violation)

@@ -81,7 +81,8 @@ func At(lat, lng float64, resolution int) (fence.TileID, error) {
 	}
 	c, err := h3.LatLngToCell(h3.NewLatLng(lat, lng), resolution)
 	if err != nil {
-		return 0, &fence.ArgumentError{Field: "place", Value: Point{lat, lng}, Want: "a latitude and longitude in degrees: " + err.Error()}
+		return 0, &fence.ArgumentError{Field: "place", Value: Point{lat, lng},
+			Want: "a latitude and longitude in degrees: " + err.Error()}
 	}
 	return fence.TileID(c), nil
 }
@@ -200,5 +201,6 @@ func ring(c h3.Cell) ([]fence.TileID, error) {
 }
 
 func invalid(t fence.TileID, why string) error {
-	return &fence.ArgumentError{Field: "tile", Value: t.String(), Want: "an H3 cell of resolution 0 to 11 (" + why + ")"}
+	return &fence.ArgumentError{Field: "tile", Value: t.String(),
+		Want: "an H3 cell of resolution 0 to 11 (" + why + ")"}
 }

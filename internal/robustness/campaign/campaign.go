@@ -222,7 +222,8 @@ func (r *Result) line() string {
 	case r.Skipped != "":
 		return head + ": skipped: " + r.Skipped
 	case r.Err != nil:
-		return fmt.Sprintf("%s: FAILED after %v: %v\n  %s\n  kept in %s", head, r.Took.Round(time.Millisecond), r.Err, joined(r.State), r.Dir)
+		return fmt.Sprintf("%s: FAILED after %v: %v\n  %s\n  kept in %s", head, r.Took.Round(time.Millisecond), r.Err,
+			joined(r.State), r.Dir)
 	case len(r.Violations) > 0:
 		text := fmt.Sprintf("%s: %d VIOLATIONS on %s, kept in %s", head, len(r.Violations), r.Target, r.Dir)
 		for i, v := range r.Violations {

@@ -30,7 +30,8 @@ func TestEveryFaultOnce(t *testing.T) {
 		t.Skip("takes two minutes")
 	}
 	var progress logWriter = t.Log
-	summary, err := campaign.Run(t.Context(), campaign.Config{Seed: 20, Brief: true, ServeWithin: time.Minute, Progress: progress})
+	summary, err := campaign.Run(t.Context(),
+		campaign.Config{Seed: 20, Brief: true, ServeWithin: time.Minute, Progress: progress})
 	require.NoError(t, err)
 	require.Len(t, summary.Results, len(campaign.Faults()))
 	var report bytes.Buffer

@@ -25,8 +25,8 @@ type cluster struct {
 func newCluster(stack *devstack.Stack, client *redis.ClusterClient) *cluster {
 	c := &cluster{stack: stack, client: client, nodes: map[string]*redis.Client{}}
 	for _, addr := range stack.CoordAddrs {
-		c.nodes[addr] = redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 2, ContextTimeoutEnabled: true,
-			DialTimeout: 300 * time.Millisecond, ReadTimeout: 5 * time.Second})
+		c.nodes[addr] = redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 2,
+			ContextTimeoutEnabled: true, DialTimeout: 300 * time.Millisecond, ReadTimeout: 5 * time.Second})
 	}
 	return c
 }

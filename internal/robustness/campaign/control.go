@@ -42,7 +42,8 @@ type heldState struct {
 
 // taking reports whether the processor is on its way to a tile.
 func (t *tileStatus) taking() bool {
-	return t.State == tile.Claiming.String() || t.State == tile.Replaying.String() || t.State == tile.Installing.String()
+	return t.State == tile.Claiming.String() || t.State == tile.Replaying.String() ||
+		t.State == tile.Installing.String()
 }
 
 func (w *worker) handler() http.Handler {
@@ -96,8 +97,8 @@ func (w *worker) status() []tileStatus {
 	var all []tileStatus
 	for id, o := range w.tiles {
 		s := o.processor.Status()
-		t := tileStatus{Tile: id, State: s.State.String(), Epoch: s.Epoch, Position: s.Position.String(), Pending: s.Pending,
-			For: time.Since(s.Since)}
+		t := tileStatus{Tile: id, State: s.State.String(), Epoch: s.Epoch, Position: s.Position.String(),
+			Pending: s.Pending, For: time.Since(s.Since)}
 		if o.hasEnded() && o.err != nil {
 			t.Err = o.err.Error()
 		}
@@ -124,7 +125,8 @@ func (w *worker) held(ctx context.Context, id fence.TileID) (heldState, error) {
 type controller struct{ http *http.Client }
 
 func newController() *controller {
-	return &controller{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second}}}
+	return &controller{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4,
+		IdleConnTimeout: 5 * time.Second}}}
 }
 
 func (c *controller) own(ctx context.Context, contact string, id fence.TileID) error {

@@ -8,12 +8,15 @@ import (
 // networkFaults break the ways between processes.
 func networkFaults() []*Fault {
 	return []*Fault{
-		{Name: "owner-without-store", About: "a worker cannot reach Redis; the authority and its clients it can", parts: true, frozen: true, hold: seconds(2, 5),
+		{Name: "owner-without-store", About: "a worker cannot reach Redis; the authority and its clients it can",
+			parts: true, frozen: true, hold: seconds(2, 5),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				w := r.owner(r.tile())
 				return w.name, r.network.join, r.partFromStore(ctx, w)
 			}},
-		{Name: "owner-without-authority", About: "a worker cannot reach PostgreSQL, while tiles are to move; Redis it can", parts: true, frozen: true, moves: true, hold: seconds(2, 4),
+		{Name: "owner-without-authority",
+			About: "a worker cannot reach PostgreSQL, while tiles are to move; Redis it can", parts: true, frozen: true,
+			moves: true, hold: seconds(2, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				w := r.owner(r.tile())
 				p, err := r.postgres()
@@ -22,16 +25,19 @@ func networkFaults() []*Fault {
 				}
 				return w.name, r.network.join, r.network.part(ctx, w.host, hostOf(p.Addr()))
 			}},
-		{Name: "owner-alone", About: "a worker can reach neither Redis nor PostgreSQL, its clients it can", parts: true, frozen: true, hold: seconds(2, 5),
+		{Name: "owner-alone", About: "a worker can reach neither Redis nor PostgreSQL, its clients it can", parts: true,
+			frozen: true, hold: seconds(2, 5),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				w := r.owner(r.tile())
 				p, err := r.postgres()
 				if err != nil {
 					return "", nil, err
 				}
-				return w.name, r.network.join, errors.Join(r.partFromStore(ctx, w), r.network.part(ctx, w.host, hostOf(p.Addr())))
+				return w.name, r.network.join,
+					errors.Join(r.partFromStore(ctx, w), r.network.part(ctx, w.host, hostOf(p.Addr())))
 			}},
-		{Name: "answers-lost", About: "what a master answers to one worker vanishes; requests arrive", parts: true, frozen: true, hold: seconds(1, 4),
+		{Name: "answers-lost", About: "what a master answers to one worker vanishes; requests arrive", parts: true,
+			frozen: true, hold: seconds(1, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				id := r.tile()
 				w := r.owner(id)
@@ -39,9 +45,11 @@ func networkFaults() []*Fault {
 				if err != nil {
 					return "", nil, err
 				}
-				return s.master.Name() + " to " + w.name, r.network.join, r.network.drop(ctx, hostOf(s.master.Addr()), w.host, "")
+				return s.master.Name() + " to " + w.name, r.network.join,
+					r.network.drop(ctx, hostOf(s.master.Addr()), w.host, "")
 			}},
-		{Name: "master-cut-off", About: "a master cannot reach the other nodes, all clients can reach it", parts: true, failover: true, frozen: true, hold: seconds(2.5, 5),
+		{Name: "master-cut-off", About: "a master cannot reach the other nodes, all clients can reach it", parts: true,
+			failover: true, frozen: true, hold: seconds(2.5, 5),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				s, err := r.cluster.shardOf(ctx, r.tile())
 				if err != nil {
@@ -49,9 +57,11 @@ func networkFaults() []*Fault {
 				}
 				return s.master.Name(), r.network.join, r.isolate(ctx, s)
 			}},
-		{Name: "master-and-owner-cut-off", About: "a master and an owner reach each other but no other node of Redis", parts: true, failover: true, frozen: true, hold: seconds(2.5, 5),
-			inject: masterAndOwnerCutOff},
-		{Name: "replication-cut", About: "a master and its replica cannot reach each other, everybody else can reach both", parts: true, failover: true, moves: true, hold: seconds(1, 4),
+		{Name: "master-and-owner-cut-off", About: "a master and an owner reach each other but no other node of Redis",
+			parts: true, failover: true, frozen: true, hold: seconds(2.5, 5), inject: masterAndOwnerCutOff},
+		{Name: "replication-cut",
+			About: "a master and its replica cannot reach each other, everybody else can reach both", parts: true,
+			failover: true, moves: true, hold: seconds(1, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				s, err := r.cluster.shardOf(ctx, r.tile())
 				if err != nil {
@@ -60,7 +70,9 @@ func networkFaults() []*Fault {
 				return s.master.Name() + " " + s.replica.Name(), r.network.join,
 					r.network.part(ctx, hostOf(s.master.Addr()), hostOf(s.replica.Addr()))
 			}},
-		{Name: "store-resets", About: "connections to Redis are reset before a request or, more often, after it was carried out and before the answer", moves: true, hold: seconds(1, 3),
+		{Name: "store-resets",
+			About: "connections to Redis are reset before a request or, more often, after it was carried out and before the answer",
+			moves: true, hold: seconds(1, 3),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				return r.resets(ctx, "redis", 60, 20)
 			}},
@@ -108,7 +120,9 @@ func masterAndOwnerCutOff(ctx context.Context, r *run) (string, func(context.Con
 }
 
 // resets gives the connections of all workers to a server accidents, in thousandths of reads and writes.
-func (r *run) resets(ctx context.Context, server string, answers, requests int) (string, func(context.Context) error, error) {
+func (r *run) resets(
+	ctx context.Context, server string, answers, requests int,
+) (string, func(context.Context) error, error) {
 	set := func(ctx context.Context, answers, requests int) error {
 		var errs []error
 		for _, w := range r.workers {

@@ -14,7 +14,8 @@ import (
 // processFaults stop processes, for a while or for good.
 func processFaults() []*Fault {
 	return []*Fault{
-		{Name: "owner-paused", About: "SIGSTOP of a worker with tiles, SIGCONT after others have taken them over", hold: seconds(1.5, 4),
+		{Name: "owner-paused", About: "SIGSTOP of a worker with tiles, SIGCONT after others have taken them over",
+			hold: seconds(1.5, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				w := r.owner(r.tile())
 				r.orphans = r.supervisor.of(w)
@@ -35,7 +36,8 @@ func processFaults() []*Fault {
 				}
 				return r.killWorkers(victims...)
 			}},
-		{Name: "master-paused", About: "SIGSTOP of a Redis master, sometimes for too short a time for a failover", hold: seconds(0.3, 5), failover: true,
+		{Name: "master-paused", About: "SIGSTOP of a Redis master, sometimes for too short a time for a failover",
+			hold: seconds(0.3, 5), failover: true,
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				s, err := r.cluster.shardOf(ctx, r.tile())
 				if err != nil {
@@ -43,12 +45,13 @@ func processFaults() []*Fault {
 				}
 				return pause(s.master)
 			}},
-		{Name: "master-killed", About: "SIGKILL of a Redis master; it comes back empty after its replica was promoted", hold: seconds(1, 2), failover: true,
-			inject: killMaster},
-		{Name: "owner-and-master-killed", About: "SIGKILL of a Redis master and of the worker that owns a tile there", hold: seconds(1, 2), failover: true,
-			inject: killOwnerAndMaster},
-		{Name: "replica-paused", About: "SIGSTOP of a Redis replica: installs wait for it until it is back, everything else goes on",
-			hold: seconds(1, 4), moves: true,
+		{Name: "master-killed", About: "SIGKILL of a Redis master; it comes back empty after its replica was promoted",
+			hold: seconds(1, 2), failover: true, inject: killMaster},
+		{Name: "owner-and-master-killed", About: "SIGKILL of a Redis master and of the worker that owns a tile there",
+			hold: seconds(1, 2), failover: true, inject: killOwnerAndMaster},
+		{Name: "replica-paused",
+			About: "SIGSTOP of a Redis replica: installs wait for it until it is back, everything else goes on",
+			hold:  seconds(1, 4), moves: true,
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				s, err := r.cluster.shardOf(ctx, r.tile())
 				if err != nil {
@@ -64,15 +67,18 @@ func processFaults() []*Fault {
 				}
 				return s.replica.Name(), s.replica.Restart, s.replica.Signal(os.Kill)
 			}},
-		{Name: "authority-paused", About: "SIGSTOP of PostgreSQL and all its processes while tiles are to move", hold: seconds(1, 4), moves: true,
+		{Name: "authority-paused", About: "SIGSTOP of PostgreSQL and all its processes while tiles are to move",
+			hold: seconds(1, 4), moves: true,
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				p, err := r.postgres()
 				if err != nil {
 					return "", nil, err
 				}
-				return p.Name(), func(context.Context) error { return p.SignalAll(syscall.SIGCONT) }, p.SignalAll(syscall.SIGSTOP)
+				return p.Name(), func(context.Context) error { return p.SignalAll(syscall.SIGCONT) },
+					p.SignalAll(syscall.SIGSTOP)
 			}},
-		{Name: "authority-killed", About: "SIGKILL of PostgreSQL while tiles are to move; it recovers from its log", hold: seconds(1, 3), moves: true,
+		{Name: "authority-killed", About: "SIGKILL of PostgreSQL while tiles are to move; it recovers from its log",
+			hold: seconds(1, 3), moves: true,
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				p, err := r.postgres()
 				if err != nil {
@@ -80,10 +86,12 @@ func processFaults() []*Fault {
 				}
 				return p.Name(), p.Restart, p.Signal(os.Kill)
 			}},
-		{Name: "zombie-master", About: "a master and an owner are paused with a commit between them; others take over on the promoted replica; then both wake",
-			hold: seconds(0.1, 0.5), failover: true, inject: zombieMaster},
-		{Name: "fence-moved-back", About: "the replication link is cut, a successor installs on the master alone, and the master is killed: the replica knows only the old owner",
-			hold: seconds(0.5, 1.5), failover: true, inject: fenceMovedBack},
+		{Name: "zombie-master",
+			About: "a master and an owner are paused with a commit between them; others take over on the promoted replica; then both wake",
+			hold:  seconds(0.1, 0.5), failover: true, inject: zombieMaster},
+		{Name: "fence-moved-back",
+			About: "the replication link is cut, a successor installs on the master alone, and the master is killed: the replica knows only the old owner",
+			hold:  seconds(0.5, 1.5), failover: true, inject: fenceMovedBack},
 	}
 }
 
@@ -136,7 +144,9 @@ func killOwnerAndMaster(ctx context.Context, r *run) (string, func(context.Conte
 	}
 	target, heal, err := r.killWorkers(r.owner(id))
 	revive := r.reviveMaster(s)
-	return target + " " + s.master.Name(), func(ctx context.Context) error { return errors.Join(revive(ctx), heal(ctx)) },
+	return target + " " + s.master.Name(), func(ctx context.Context) error {
+			return errors.Join(revive(ctx), heal(ctx))
+		},
 		errors.Join(err, s.master.Signal(os.Kill))
 }
 
@@ -164,7 +174,8 @@ func zombieMaster(ctx context.Context, r *run) (string, func(context.Context) er
 	if err := r.cluster.awaitPromotion(ctx, s.replica, promotionTime); err != nil {
 		return target, heal, err
 	}
-	return target, heal, await(ctx, r.cfg.ServeWithin, "others serve the tiles of the paused owner", r.supervisor.serving)
+	return target, heal, await(ctx, r.cfg.ServeWithin, "others serve the tiles of the paused owner",
+		r.supervisor.serving)
 }
 
 // fenceMovedBack is the case of a replica that is promoted without the newest epoch. The link is kept from

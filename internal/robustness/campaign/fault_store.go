@@ -16,14 +16,16 @@ import (
 // storeFaults change what the stores hold, under the feet of living owners.
 func storeFaults() []*Fault {
 	return []*Fault{
-		{Name: "owner-keys-deleted", About: "the owner hashes of all tiles are deleted, several times", hold: seconds(0.2, 1), moves: true,
-			inject: deleteOwnerKeys},
-		{Name: "functions-flushed", About: "FUNCTION FLUSH on every master, several times", hold: seconds(0.2, 1), moves: true,
-			inject: flushFunctions},
-		{Name: "slots-migrated", About: "the slots of a master's tiles move to another master, key by key, while they commit", hold: seconds(0.2, 1),
-			inject: migrateSlots},
-		{Name: "authority-restored", About: "the authority's rows are put back to what they were some take-overs ago, or deleted, with the owners alive",
-			hold: seconds(0.5, 2), moves: true, inject: restoreAuthority},
+		{Name: "owner-keys-deleted", About: "the owner hashes of all tiles are deleted, several times",
+			hold: seconds(0.2, 1), moves: true, inject: deleteOwnerKeys},
+		{Name: "functions-flushed", About: "FUNCTION FLUSH on every master, several times", hold: seconds(0.2, 1),
+			moves: true, inject: flushFunctions},
+		{Name: "slots-migrated",
+			About: "the slots of a master's tiles move to another master, key by key, while they commit",
+			hold:  seconds(0.2, 1), inject: migrateSlots},
+		{Name: "authority-restored",
+			About: "the authority's rows are deleted or restored to an older state while the owners live",
+			hold:  seconds(0.5, 2), moves: true, inject: restoreAuthority},
 	}
 }
 
@@ -79,7 +81,9 @@ func migrateSlots(ctx context.Context, r *run) (string, func(context.Context) er
 		if node.Options().Addr != from {
 			continue
 		}
-		if err := r.cluster.migrate(ctx, id, from, to, func() { time.Sleep(time.Duration(r.rng.Int64N(int64(r.cfg.Tick)))) }); err != nil {
+		if err := r.cluster.migrate(ctx, id, from, to, func() {
+			time.Sleep(time.Duration(r.rng.Int64N(int64(r.cfg.Tick))))
+		}); err != nil {
 			return from, nothingToMend, err
 		}
 		moved++
@@ -184,7 +188,7 @@ func (r *run) putBack(ctx context.Context, id fence.TileID, g fence.Grant) error
 	if g.Contact != "" {
 		contact = &g.Contact
 	}
-	_, err := r.rowsPool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+" SET epoch = $2, contact = $3, claim = $4 WHERE tile = $1",
-		int64(id), int64(g.Epoch), contact, g.ID.String())
+	_, err := r.rowsPool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+
+		" SET epoch = $2, contact = $3, claim = $4 WHERE tile = $1", int64(id), int64(g.Epoch), contact, g.ID.String())
 	return err
 }

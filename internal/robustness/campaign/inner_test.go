@@ -48,7 +48,8 @@ func TestEveryFaultComesOnceARound(t *testing.T) {
 }
 
 func TestTheRegisterDependsOnItsPast(t *testing.T) {
-	intents := []tile.Intent{{ActionID: "a"}, {ActionID: "b"}, {ActionID: "c"}, {ActionID: "d"}, {ActionID: "e"}, {ActionID: "f"}}
+	intents := []tile.Intent{{ActionID: "a"}, {ActionID: "b"}, {ActionID: "c"}, {ActionID: "d"}, {ActionID: "e"},
+		{ActionID: "f"}}
 	var r register
 	events, outcomes := r.Resolve(1, intents)
 	require.Len(t, outcomes, len(intents))
@@ -127,18 +128,23 @@ func TestReportNamesWhatWasFoundAndHowToRepeatIt(t *testing.T) {
 	require.NoError(t, err)
 	parted, err := FindFault("owner-alone")
 	require.NoError(t, err)
-	s := &Summary{Config: Config{Seed: 9, Faults: []*Fault{killed, parted}}.withDefaults(), Began: time.Unix(0, 0), Took: time.Minute,
+	s := &Summary{Config: Config{Seed: 9, Faults: []*Fault{killed, parted}}.withDefaults(), Began: time.Unix(0, 0),
+		Took: time.Minute,
 		Results: []Result{
-			{Number: 1, Seed: 9, Fault: killed, Target: "worker-1", Silence: time.Second, Detection: []time.Duration{400 * time.Millisecond}},
-			{Number: 2, Seed: 77, Fault: killed, Violations: []check.Violation{{Check: "no fork", Tile: 1, Detail: "two histories"}}},
+			{Number: 1, Seed: 9, Fault: killed, Target: "worker-1", Silence: time.Second,
+				Detection: []time.Duration{400 * time.Millisecond}},
+			{Number: 2, Seed: 77, Fault: killed,
+				Violations: []check.Violation{{Check: "no fork", Tile: 1, Detail: "two histories"}}},
 			{Number: 3, Seed: 78, Fault: killed, Err: errors.New("it hung"), State: []string{"tile 1: installing"}},
 			{Number: 4, Fault: parted, Skipped: "no namespace"},
 		}}
 	require.True(t, s.Failed())
 	var b bytes.Buffer
 	require.NoError(t, s.Report(&b))
-	for _, want := range []string{"| owner-killed | 3 | 2 | 0s | 1s | 1s |", "skipped: no namespace", "-fault owner-killed -seed 77",
-		"no fork: tile 1: two histories", "it hung", "- tile 1: installing", "| **violations** | **1** |", "1970-01-01"} {
+	for _, want := range []string{"| owner-killed | 3 | 2 | 0s | 1s | 1s |", "skipped: no namespace",
+		"-fault owner-killed -seed 77",
+		"no fork: tile 1: two histories", "it hung", "- tile 1: installing", "| **violations** | **1** |",
+		"1970-01-01"} {
 		require.Contains(t, b.String(), want)
 	}
 	s.Results = s.Results[:1]

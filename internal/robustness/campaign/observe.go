@@ -43,7 +43,10 @@ type watcher struct {
 	err    error
 }
 
-func observe(ctx context.Context, r *history.Recorder, log stream.Log, authority fence.Authority, tiles []fence.TileID, watchers int) (*observers, error) {
+func observe(
+	ctx context.Context, r *history.Recorder, log stream.Log, authority fence.Authority, tiles []fence.TileID,
+	watchers int,
+) (*observers, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observers{recorder: r, log: log, cancel: cancel}
 	auditor := r.Auditor("auditor", log, authority)
@@ -74,8 +77,9 @@ func observe(ctx context.Context, r *history.Recorder, log stream.Log, authority
 
 // serveRelay runs a relay whose patience is as short as the campaign's faults.
 func (o *observers) serveRelay(ctx context.Context, broker *memfanout.Broker) (url string, err error) {
-	r, err := relay.New(broker, o.log, &relay.Config{CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second,
-		StoreTimeout: time.Second, BackoffMax: 500 * time.Millisecond, DrainWindow: time.Millisecond})
+	r, err := relay.New(broker, o.log,
+		&relay.Config{CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
+			BackoffMax: 500 * time.Millisecond, DrainWindow: time.Millisecond})
 	if err != nil {
 		return "", err
 	}

@@ -65,10 +65,15 @@ func (s *Summary) Report(w io.Writer) error {
 			hung++
 		}
 	}
-	fmt.Fprintf(&b, "# Robustness: the last campaign\n\nWritten by `make robustness`; docs/robustness.md says what was done and what is checked.\n\n")
-	fmt.Fprintf(&b, "| | |\n|---|---|\n| begun | %s |\n| length | %v |\n| seed | %d |\n", s.Began.UTC().Format("2006-01-02 15:04 MST"), s.Took.Round(time.Second), s.Config.Seed)
-	fmt.Fprintf(&b, "| system | %d worker processes, %d tiles, tick %v, Redis Cluster 3+3, PostgreSQL |\n", s.Config.Workers, 3*s.Config.TilesPerMaster, s.Config.Tick)
-	fmt.Fprintf(&b, "| runs, one fault each | %d |\n| runs skipped | %d |\n| actions answered | %d |\n| operations recorded | %d |\n| records | %d |\n", runs, skipped, answers, operations, records)
+	fmt.Fprintf(&b,
+		"# Robustness: the last campaign\n\nWritten by `make robustness`; docs/robustness.md says what was done and what is checked.\n\n")
+	fmt.Fprintf(&b, "| | |\n|---|---|\n| begun | %s |\n| length | %v |\n| seed | %d |\n",
+		s.Began.UTC().Format("2006-01-02 15:04 MST"), s.Took.Round(time.Second), s.Config.Seed)
+	fmt.Fprintf(&b, "| system | %d worker processes, %d tiles, tick %v, Redis Cluster 3+3, PostgreSQL |\n",
+		s.Config.Workers, 3*s.Config.TilesPerMaster, s.Config.Tick)
+	fmt.Fprintf(&b,
+		"| runs, one fault each | %d |\n| runs skipped | %d |\n| actions answered | %d |\n| operations recorded | %d |\n| records | %d |\n",
+		runs, skipped, answers, operations, records)
 	fmt.Fprintf(&b, "| runs that did not come to their end | %d |\n| **violations** | **%d** |\n\n", hung, violations)
 	s.faultTable(&b)
 	s.findings(&b)
@@ -95,8 +100,9 @@ func (s *Summary) faultTable(b *strings.Builder) {
 	b.WriteString("| fault | tiles | detection: median | worst | take-over: median | 90 % | worst |\n|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, t := range s.tallies() {
 		if len(t.detection) > 0 {
-			fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %s | %s |\n", t.fault.Name, len(t.detection), quantile(t.detection, 0.5), quantile(t.detection, 1),
-				quantile(t.takeover, 0.5), quantile(t.takeover, 0.9), quantile(t.takeover, 1))
+			fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %s | %s |\n", t.fault.Name, len(t.detection),
+				quantile(t.detection, 0.5), quantile(t.detection, 1), quantile(t.takeover, 0.5),
+				quantile(t.takeover, 0.9), quantile(t.takeover, 1))
 		}
 	}
 	b.WriteString("\n## What each fault is\n\n")

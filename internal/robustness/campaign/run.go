@@ -304,7 +304,8 @@ type ending struct {
 // way would change what has just been recorded.
 func (r *run) recordFinal(ctx context.Context) error {
 	endings := map[fence.TileID]*ending{}
-	if err := await(ctx, r.cfg.ServeWithin, "reading how everything ended", func() error { return r.readEndings(ctx, endings) }); err != nil {
+	if err := await(ctx, r.cfg.ServeWithin, "reading how everything ended",
+		func() error { return r.readEndings(ctx, endings) }); err != nil {
 		return err
 	}
 	for _, id := range r.tiles {
@@ -354,7 +355,8 @@ func (r *run) readEndings(ctx context.Context, endings map[fence.TileID]*ending)
 			return err
 		}
 		if e.final.End != history.Position(e.at) || e.final.Row.Epoch > e.final.Owner.Epoch {
-			return fmt.Errorf("tile %s has moved from %s to %s, epoch %d is minted", id, e.at, e.final.End, e.final.Row.Epoch)
+			return fmt.Errorf("tile %s has moved from %s to %s, epoch %d is minted", id, e.at, e.final.End,
+				e.final.Row.Epoch)
 		}
 	}
 	return nil
@@ -397,8 +399,9 @@ func (r *run) finalOf(ctx context.Context, id fence.TileID) (history.FinalTile, 
 		return history.FinalTile{}, err
 	}
 	f := history.FinalTile{End: history.Position(recovery.Position), State: state.digest(), Applied: state.applied,
-		Owner: history.Owner{Epoch: owner.Epoch, Contact: owner.Contact, Position: history.Position(owner.Position), Tick: owner.Tick},
-		Row:   history.Grant{Epoch: row.Epoch, Contact: row.Contact, ID: rowID}}
+		Owner: history.Owner{Epoch: owner.Epoch, Contact: owner.Contact, Position: history.Position(owner.Position),
+			Tick: owner.Tick},
+		Row: history.Grant{Epoch: row.Epoch, Contact: row.Contact, ID: rowID}}
 	for i := range chunks[0].Entries {
 		f.Entries = append(f.Entries, history.EntryOf(id, &chunks[0].Entries[i]))
 	}
@@ -418,7 +421,8 @@ func (r *run) judge(result *Result, faultAt int64) error {
 			result.Answers++
 		}
 	}
-	result.Violations = append(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)), check.Run(h, check.All())...)
+	result.Violations = append(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)),
+		check.Run(h, check.All())...)
 	r.timeTakeovers(h, faultAt, result)
 	return nil
 }

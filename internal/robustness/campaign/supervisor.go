@@ -147,7 +147,8 @@ func (s *supervisor) place(ctx context.Context) {
 
 // wantsFollower picks a worker to follow a tile that serves and that nobody has followed lately.
 func (s *supervisor) wantsFollower(p *placement) *workerSlot {
-	if !s.followers || p.worker == nil || p.status.State != tile.Serving.String() || time.Since(p.followed) < silentFor {
+	if !s.followers || p.worker == nil || p.status.State != tile.Serving.String() ||
+		time.Since(p.followed) < silentFor {
 		return nil
 	}
 	w := s.choose(p.worker)
@@ -270,8 +271,8 @@ func (p *placement) String() string {
 	if p.worker == nil {
 		return "nowhere"
 	}
-	return fmt.Sprintf("%s at %s, epoch %d, position %s, pending %v, for %v %s", p.status.State, p.worker.name, p.status.Epoch,
-		p.status.Position, p.status.Pending, p.status.For.Round(time.Millisecond), p.status.Err)
+	return fmt.Sprintf("%s at %s, epoch %d, position %s, pending %v, for %v %s", p.status.State, p.worker.name,
+		p.status.Epoch, p.status.Position, p.status.Pending, p.status.For.Round(time.Millisecond), p.status.Err)
 }
 
 // state describes every tile, for a report of what hung.

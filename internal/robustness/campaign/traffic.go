@@ -41,7 +41,9 @@ type traffic struct {
 	since   time.Time
 }
 
-func newTraffic(r *history.Recorder, forward *tilehttp.Client, tiles []fence.TileID, where func(fence.TileID) string) *traffic {
+func newTraffic(
+	r *history.Recorder, forward *tilehttp.Client, tiles []fence.TileID, where func(fence.TileID) string,
+) *traffic {
 	return &traffic{recorder: r, forward: forward, where: where, tiles: tiles, stop: make(chan struct{}),
 		acked: map[fence.TileID]int{}, lastAck: map[fence.TileID]time.Time{}, silence: map[fence.TileID]time.Duration{}}
 }

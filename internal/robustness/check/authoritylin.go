@@ -28,7 +28,8 @@ func AuthorityLinearizable(t *Tile) []Violation {
 			return stepAuthority(t.ID, state.(history.Grant), input.(*history.Operation))
 		},
 	}
-	return t.linearize(model, operations, linearizeTimeout, "calls to the authority have no order that explains their answers")
+	return t.linearize(model, operations, linearizeTimeout,
+		"calls to the authority have no order that explains their answers")
 }
 
 func (t *Tile) authorityOperations() []porcupine.Operation {

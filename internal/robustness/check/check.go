@@ -61,7 +61,8 @@ func Run(h *history.History, checks []Check) []Violation {
 	for _, id := range h.Tiles() {
 		t := NewTile(h, id)
 		if t.Final == nil {
-			found = append(found, Violation{Check: "final record", Tile: id, Detail: "the history does not say how the tile ended; nothing can be judged"})
+			found = append(found, Violation{Check: "final record", Tile: id,
+				Detail: "the history does not say how the tile ended; nothing can be judged"})
 			continue
 		}
 		for _, c := range checks {

@@ -56,7 +56,8 @@ func (t *Tile) lineageOperations() []porcupine.Operation {
 	// An entry that nobody presented (NoFork reports it) may have come at any time.
 	for _, e := range t.Lineage {
 		if !present[e.Position] {
-			o := &history.Operation{Record: history.Record{Kind: history.Commit, Commit: &history.CommitCall{Next: e.Position, Events: 1}}}
+			o := &history.Operation{Record: history.Record{Kind: history.Commit,
+				Commit: &history.CommitCall{Next: e.Position, Events: 1}}}
 			operations = append(operations, porcupine.Operation{Input: o, Call: 0, Return: history.Never})
 		}
 	}

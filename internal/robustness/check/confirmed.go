@@ -20,7 +20,8 @@ func ConfirmedKept(t *Tile) []Violation {
 	reported := map[history.Position]bool{}
 	for i := range t.Operations {
 		o := &t.Operations[i]
-		if !confirmed(o) || t.survived(o.Result.Position) || reported[o.Result.Position] || t.wiped(o.Record.At, t.FinalAt) {
+		if !confirmed(o) || t.survived(o.Result.Position) || reported[o.Result.Position] ||
+			t.wiped(o.Record.At, t.FinalAt) {
 			continue
 		}
 		reported[o.Result.Position] = true

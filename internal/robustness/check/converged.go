@@ -29,7 +29,8 @@ func Converged(t *Tile) []Violation {
 		if r.Position != f.End {
 			found = append(found, violation(r.At, "%s holds %s, the stream ends at %s", r.Actor(), r.Position, f.End))
 		} else if f.State != "" && r.Digest != "" && r.Digest != f.State {
-			found = append(found, violation(r.At, "%s holds another state at %s than the stream gives", r.Actor(), r.Position))
+			found = append(found, violation(r.At, "%s holds another state at %s than the stream gives", r.Actor(),
+				r.Position))
 		}
 	}
 	return found

@@ -22,7 +22,9 @@ import (
 func sound(t *testing.T) []history.Record {
 	t.Helper()
 	var r simulation.Result
-	synctest.Test(t, func(*testing.T) { r = simulation.Run(1, simulation.Options{Tiles: 1, Duration: 30 * time.Second}) })
+	synctest.Test(t, func(*testing.T) {
+		r = simulation.Run(1, simulation.Options{Tiles: 1, Duration: 30 * time.Second})
+	})
 	return append(r.History.Records, watched(check.NewTile(r.History, r.History.Tiles()[0]))...)
 }
 
@@ -31,7 +33,8 @@ func watched(t *check.Tile) (records []history.Record) {
 	at := t.FinalAt
 	for _, e := range t.Lineage {
 		at++
-		rec := history.Record{At: at, Process: "relay", Client: "watcher", Kind: history.Frame, Tile: t.ID, Entry: &e.Entry}
+		rec := history.Record{At: at, Process: "relay", Client: "watcher", Kind: history.Frame, Tile: t.ID,
+			Entry: &e.Entry}
 		if e.Rebase {
 			rec.Kind, rec.Entry, rec.Position = history.Reset, nil, e.Position
 		}
@@ -69,7 +72,9 @@ func call(records []history.Record) (commit, answer int) {
 		if records[commit].Commit == nil || records[commit].Commit.Events == 0 || records[commit].Commit.Install {
 			continue
 		}
-		answer = find(records, commit, func(r *history.Record) bool { return r.Kind == history.Return && r.Op == records[commit].Op })
+		answer = find(records, commit, func(r *history.Record) bool {
+			return r.Kind == history.Return && r.Op == records[commit].Op
+		})
 		if answer > 0 && records[answer].Result.Applied() {
 			return commit, answer
 		}
@@ -126,13 +131,14 @@ var corruptions = []struct {
 		r[second].Entry.Actions = append(r[second].Entry.Actions, r[first].Entry.Actions[0])
 		return r
 	}},
-	{"confirmed is kept", "a confirmed batch is another than the one that survived", func(r []history.Record) []history.Record {
-		commit, answer := call(r)
-		r[commit].Commit.Replicas = fence.AllReplicas
-		r[commit].Commit.Next.Chain++
-		r[answer].Result.Outcome, r[answer].Result.Position = history.OK, r[commit].Commit.Next
-		return r
-	}},
+	{"confirmed is kept", "a confirmed batch is another than the one that survived",
+		func(r []history.Record) []history.Record {
+			commit, answer := call(r)
+			r[commit].Commit.Replicas = fence.AllReplicas
+			r[commit].Commit.Next.Chain++
+			r[answer].Result.Outcome, r[answer].Result.Position = history.OK, r[commit].Commit.Next
+			return r
+		}},
 	{"owner keeps", "an owner is told of a batch and goes on without it", func(r []history.Record) []history.Record {
 		commit, answer := call(r)
 		r[commit].Commit.Next.Chain++
@@ -164,7 +170,8 @@ var corruptions = []struct {
 	}},
 	{"epochs are unique", "a claim is granted the epoch of another", func(r []history.Record) []history.Record {
 		granted := func(r *history.Record) bool {
-			return r.Result != nil && r.Result.Outcome == history.OK && r.Result.Grant != nil && r.Result.Grant.Epoch > 1
+			return r.Result != nil && r.Result.Outcome == history.OK && r.Result.Grant != nil &&
+				r.Result.Grant.Epoch > 1
 		}
 		i := find(r, 0, granted)
 		claim := r[i]
@@ -175,16 +182,17 @@ var corruptions = []struct {
 		begin.Kind, begin.Result, begin.Claim = history.Claim, nil, &history.ClaimCall{ID: "another"}
 		return append(r, begin, claim)
 	}},
-	{"commits linearizable", "a batch is acknowledged before the one it follows is presented", func(r []history.Record) []history.Record {
-		commit, answer := call(r)
-		for i := range r {
-			if r[i].Commit != nil && r[i].Commit.Next == r[commit].Commit.Next && i != commit {
-				r[i].At = r[len(r)-1].At + 1 // its retries come later
+	{"commits linearizable", "a batch is acknowledged before the one it follows is presented",
+		func(r []history.Record) []history.Record {
+			commit, answer := call(r)
+			for i := range r {
+				if r[i].Commit != nil && r[i].Commit.Next == r[commit].Commit.Next && i != commit {
+					r[i].At = r[len(r)-1].At + 1 // its retries come later
+				}
 			}
-		}
-		r[commit].At, r[answer].At = 1, 2
-		return r
-	}},
+			r[commit].At, r[answer].At = 1, 2
+			return r
+		}},
 	{"views ordered", "a watcher misses a frame", func(r []history.Record) []history.Record {
 		at := frames(r)
 		return slices.Delete(r, at[5], at[5]+1)

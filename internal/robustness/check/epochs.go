@@ -30,7 +30,8 @@ func EpochsUnique(t *Tile) []Violation {
 		if confirmed(o) && (o.Kind == history.Rebase || o.Commit.Install) {
 			epoch := o.Result.Position.Epoch
 			if first := served[epoch]; first != nil && first.Actor() != o.Actor() {
-				found = append(found, violation(o.Returned, "epoch %d is served by %s and by %s", epoch, first.Actor(), o.Actor()))
+				found = append(found, violation(o.Returned, "epoch %d is served by %s and by %s", epoch, first.Actor(),
+					o.Actor()))
 			}
 			served[epoch] = o
 		}
@@ -40,7 +41,8 @@ func EpochsUnique(t *Tile) []Violation {
 		g := o.Result.Grant
 		first := granted[g.Epoch]
 		if first != nil && first.Result.Grant.ID != g.ID && !t.restored(first.At, o.Returned) {
-			found = append(found, violation(o.Returned, "epoch %d was granted to %s and again to %s", g.Epoch, first.Actor(), o.Actor()))
+			found = append(found, violation(o.Returned, "epoch %d was granted to %s and again to %s", g.Epoch,
+				first.Actor(), o.Actor()))
 		}
 		granted[g.Epoch] = o
 	}

@@ -30,7 +30,8 @@ func FailClosed(t *Tile) []Violation {
 		}
 		copies := func(f *history.FaultInfo) bool { return f.Failover || f.Wiped }
 		if gone && !t.faultBetween(since, r.At, copies) && !t.installUnderWay(r.Owner, since, r.At) {
-			found = append(found, violation(r.At, "the owner hash came back under epoch %d of %s without an install", r.Owner.Epoch, r.Owner.Contact))
+			found = append(found, violation(r.At, "the owner hash came back under epoch %d of %s without an install",
+				r.Owner.Epoch, r.Owner.Contact))
 		}
 	}
 	return found

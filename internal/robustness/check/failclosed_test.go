@@ -16,7 +16,8 @@ func TestAnInstallBetweenALookAndItsRecordCounts(t *testing.T) {
 	owner := &history.Owner{Epoch: 1, Contact: "a:1"}
 	records := func(asked int64) *history.History {
 		return history.Join([]history.Record{
-			{At: 11, Process: "a", Kind: history.Commit, Op: 1, Tile: id, Commit: &history.CommitCall{Epoch: 1, Contact: "a:1", Install: true}},
+			{At: 11, Process: "a", Kind: history.Commit, Op: 1, Tile: id,
+				Commit: &history.CommitCall{Epoch: 1, Contact: "a:1", Install: true}},
 			{At: 12, Process: "a", Kind: history.Return, Op: 1, Tile: id, Result: &history.Result{Outcome: history.OK}},
 			{At: 13, Process: "auditor", Kind: history.SawOwner, Tile: id, Owner: &history.Owner{}, Asked: asked},
 			{At: 20, Process: "auditor", Kind: history.SawOwner, Tile: id, Owner: owner, Asked: 19},
@@ -24,5 +25,6 @@ func TestAnInstallBetweenALookAndItsRecordCounts(t *testing.T) {
 		})
 	}
 	require.Empty(t, check.FailClosed(check.NewTile(records(10), id)))
-	require.Len(t, check.FailClosed(check.NewTile(records(13), id)), 1, "an install that was over when it asked explains nothing")
+	require.Len(t, check.FailClosed(check.NewTile(records(13), id)), 1,
+		"an install that was over when it asked explains nothing")
 }

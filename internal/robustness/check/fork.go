@@ -27,11 +27,13 @@ func NoFork(t *Tile) []Violation {
 	for i := 1; i < len(t.Final.Entries); i++ {
 		before, e := &t.Final.Entries[i-1], &t.Final.Entries[i]
 		if e.Prev != before.Position {
-			found = append(found, violation(t.FinalAt, "the stream holds %s, which follows %s, after %s", e.Position, e.Prev, before.Position))
+			found = append(found, violation(t.FinalAt, "the stream holds %s, which follows %s, after %s", e.Position,
+				e.Prev, before.Position))
 		}
 	}
 	if !t.Unknown.IsZero() {
-		found = append(found, violation(t.FinalAt, "the history that survived leads back to %s, which nobody presented or saw", t.Unknown))
+		found = append(found, violation(t.FinalAt,
+			"the history that survived leads back to %s, which nobody presented or saw", t.Unknown))
 	}
 	return append(found, t.heldTogether()...)
 }
@@ -39,7 +41,8 @@ func NoFork(t *Tile) []Violation {
 func followsAsPresented(e *Entry) []Violation {
 	for _, o := range e.Presented {
 		if o.Kind == history.Commit && o.Commit.Prev != e.Prev {
-			return []Violation{violation(e.SeenAt, "%s was presented to follow %s and follows %s", e.Position, o.Commit.Prev, e.Prev)}
+			return []Violation{violation(e.SeenAt, "%s was presented to follow %s and follows %s", e.Position,
+				o.Commit.Prev, e.Prev)}
 		}
 	}
 	return nil
@@ -51,5 +54,6 @@ func (t *Tile) heldTogether() []Violation {
 	if f.Owner.Epoch == 0 || f.Owner.Position == f.End {
 		return nil
 	}
-	return []Violation{violation(t.FinalAt, "the owner hash vouches for %s, and the stream ends at %s", f.Owner.Position, f.End)}
+	return []Violation{violation(t.FinalAt, "the owner hash vouches for %s, and the stream ends at %s",
+		f.Owner.Position, f.End)}
 }

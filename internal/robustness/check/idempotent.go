@@ -24,7 +24,8 @@ func IdempotentCommits(t *Tile) []Violation {
 	for _, e := range t.Lineage {
 		for _, a := range e.Actions {
 			if first, twice := actions[a.ID]; twice {
-				found = append(found, violation(e.SeenAt, "action %s was decided at %s and again at %s", a.ID, first, e.Position))
+				found = append(found, violation(e.SeenAt, "action %s was decided at %s and again at %s", a.ID, first,
+					e.Position))
 			}
 			actions[a.ID] = e.Position
 		}
@@ -41,7 +42,8 @@ func IdempotentCommits(t *Tile) []Violation {
 		o := &t.Operations[i]
 		if o.Kind == history.Commit && !o.Commit.Refresh() && o.Result.Outcome == history.Refused &&
 			o.Result.Reason != "stale" && o.Result.Reason != "noowner" && o.Result.Current.Position == o.Commit.Next {
-			found = append(found, violation(o.Returned, "%s was refused as %s although it is the last entry", o.Commit.Next, o.Result.Reason))
+			found = append(found, violation(o.Returned, "%s was refused as %s although it is the last entry",
+				o.Commit.Next, o.Result.Reason))
 		}
 	}
 	return found

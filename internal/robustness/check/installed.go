@@ -23,7 +23,9 @@ func InstalledBeforeServed(t *Tile) []Violation {
 			r := reign{o.Actor(), uint64(o.Commit.Epoch)}
 			if !installed[r] {
 				installed[r] = true // report it once
-				found = append(found, violation(o.At, "%s commits a tick under epoch %d, whose install no one has confirmed", o.Actor(), o.Commit.Epoch))
+				found = append(found,
+					violation(o.At, "%s commits a tick under epoch %d, whose install no one has confirmed", o.Actor(),
+						o.Commit.Epoch))
 			}
 		}
 	}

@@ -18,12 +18,15 @@ const undecided = "undecided"
 // what it means that there is none.
 //
 // Running out of time is reported like a broken promise: a check that decides nothing finds nothing.
-func (t *Tile) linearize(m porcupine.Model, ops []porcupine.Operation, timeout time.Duration, illegal string) []Violation {
+func (t *Tile) linearize(
+	m porcupine.Model, ops []porcupine.Operation, timeout time.Duration, illegal string,
+) []Violation {
 	switch porcupine.CheckOperationsTimeout(m, ops, timeout) {
 	case porcupine.Illegal:
 		return []Violation{violation(t.FinalAt, "%d "+illegal, len(ops))}
 	case porcupine.Unknown:
-		v := violation(t.FinalAt, "no verdict on %d operations within %v; judge the history again with more time", len(ops), timeout)
+		v := violation(t.FinalAt, "no verdict on %d operations within %v; judge the history again with more time",
+			len(ops), timeout)
 		v.Check = undecided
 		return []Violation{v}
 	}

@@ -50,7 +50,9 @@ func TestModelIsTheSpecification(t *testing.T) {
 	require.GreaterOrEqual(t, len(answers), 9, "every answer has to come up")
 }
 
-func commitBoth(rng *rand.Rand, s *memfence.State, known []fence.Position, o *history.Operation) (fence.Receipt, error) {
+func commitBoth(
+	rng *rand.Rand, s *memfence.State, known []fence.Position, o *history.Operation,
+) (fence.Receipt, error) {
 	c := fence.Commit{Tile: 1, Epoch: max(1, s.Last().Epoch+fence.Epoch(rng.IntN(4))-1), Contact: "a", Prev: s.Last(),
 		Tick: fence.Tick(rng.IntN(2)), Events: rng.IntN(3), Install: rng.IntN(2) == 0}
 	if c.Events > 0 {
@@ -67,25 +69,30 @@ func commitBoth(rng *rand.Rand, s *memfence.State, known []fence.Position, o *hi
 	}
 	c.Epoch = max(c.Epoch, c.Prev.Epoch)
 	o.Kind = history.Commit
-	o.Commit = &history.CommitCall{Epoch: c.Epoch, Contact: c.Contact, Prev: history.Position(c.Prev), Next: history.Position(c.Next()),
-		Tick: c.Tick, Events: c.Events, Install: c.Install}
+	o.Commit = &history.CommitCall{Epoch: c.Epoch, Contact: c.Contact, Prev: history.Position(c.Prev),
+		Next: history.Position(c.Next()), Tick: c.Tick, Events: c.Events, Install: c.Install}
 	return s.Commit(&c, 0)
 }
 
 func rebaseBoth(rng *rand.Rand, s *memfence.State, o *history.Operation) (fence.Receipt, error) {
-	r := fence.Rebase{Tile: 1, Epoch: max(1, s.Last().Epoch+fence.Epoch(rng.IntN(3))), Contact: "b", Seq: max(1, s.Last().Seq+fence.Seq(rng.IntN(3))),
-		Blob: []byte{byte(rng.IntN(2))}, ExpectEmpty: rng.IntN(3) == 0}
+	r := fence.Rebase{Tile: 1, Epoch: max(1, s.Last().Epoch+fence.Epoch(rng.IntN(3))), Contact: "b",
+		Seq: max(1, s.Last().Seq+fence.Seq(rng.IntN(3))), Blob: []byte{byte(rng.IntN(2))},
+		ExpectEmpty: rng.IntN(3) == 0}
 	o.Kind = history.Rebase
-	o.Rebase = &history.RebaseCall{Epoch: r.Epoch, Contact: r.Contact, Next: history.Position(r.Next()), ExpectEmpty: r.ExpectEmpty}
+	o.Rebase = &history.RebaseCall{Epoch: r.Epoch, Contact: r.Contact, Next: history.Position(r.Next()),
+		ExpectEmpty: r.ExpectEmpty}
 	return s.Rebase(&r, 0)
 }
 
 func resultOf(s *memfence.State, receipt fence.Receipt, err error) history.Result {
 	if err == nil {
-		return history.Result{Outcome: history.OK, Position: history.Position(receipt.Position), Duplicate: receipt.Duplicate}
+		return history.Result{Outcome: history.OK, Position: history.Position(receipt.Position),
+			Duplicate: receipt.Duplicate}
 	}
-	r := history.Result{Outcome: history.Refused, Current: &history.Owner{Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Position: history.Position(s.Last())}}
-	for reason, name := range map[error]string{fence.ErrStale: "stale", fence.ErrReplay: "replay", fence.ErrBehind: "behind",
+	r := history.Result{Outcome: history.Refused,
+		Current: &history.Owner{Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Position: history.Position(s.Last())}}
+	for reason, name := range map[error]string{fence.ErrStale: "stale", fence.ErrReplay: "replay",
+		fence.ErrBehind: "behind",
 		fence.ErrForked: "forked", fence.ErrNoOwner: "noowner"} {
 		if errors.Is(err, reason) {
 			r.Reason = name

@@ -31,7 +31,8 @@ func OneWriter(t *Tile) []Violation {
 	restored := t.restored(0, t.FinalAt)
 	for i := range t.Operations {
 		o := &t.Operations[i]
-		if o.Kind != history.Commit && o.Kind != history.Rebase || !o.Applied() || o.Kind == history.Commit && o.Commit.Refresh() {
+		if o.Kind != history.Commit && o.Kind != history.Rebase || !o.Applied() || o.Kind == history.Commit &&
+			o.Commit.Refresh() {
 			continue
 		}
 		at := o.Result.Position
@@ -43,8 +44,9 @@ func OneWriter(t *Tile) []Violation {
 		case !known:
 			authors[at.Epoch] = author{o.Actor(), at}
 		case first.name != o.Actor():
-			found = append(found, violation(o.Returned, "epoch %d has two writers: %s was told that %s is its own, %s that %s is",
-				at.Epoch, first.name, first.at, o.Actor(), at))
+			found = append(found,
+				violation(o.Returned, "epoch %d has two writers: %s was told that %s is its own, %s that %s is",
+					at.Epoch, first.name, first.at, o.Actor(), at))
 			authors[at.Epoch] = author{o.Actor(), at} // report each change once
 		}
 	}

@@ -24,12 +24,15 @@ func OneOutcome(t *Tile) []Violation {
 		d := actions[id]
 		switch {
 		case d == nil || !d.outcomes[answer]:
-			found = append(found, violation(o.Returned, "%s was told that action %s is %s, which no batch decided", o.Actor(), id, answer))
+			found = append(found, violation(o.Returned, "%s was told that action %s is %s, which no batch decided",
+				o.Actor(), id, answer))
 		case d.lost:
 		case d.survived != "" && d.survived != answer:
-			found = append(found, violation(o.Returned, "%s was told that action %s is %s, the history says %s", o.Actor(), id, answer, d.survived))
+			found = append(found, violation(o.Returned, "%s was told that action %s is %s, the history says %s",
+				o.Actor(), id, answer, d.survived))
 		case first[id] != nil && first[id].Result.Answer != answer:
-			found = append(found, violation(o.Returned, "action %s was answered %s and %s", id, first[id].Result.Answer, answer))
+			found = append(found, violation(o.Returned, "action %s was answered %s and %s", id, first[id].Result.Answer,
+				answer))
 		}
 		if first[id] == nil {
 			first[id] = o

@@ -29,7 +29,8 @@ func OwnerKeeps(t *Tile) []Violation {
 		if before == nil || replayed(o, before) || o.Result.Position.Seq > before.Result.Position.Seq {
 			held[o.Actor()] = o
 		}
-		if before == nil || replayed(o, before) || o.Kind == history.Rebase && o.Result.Position == before.Result.Position {
+		if before == nil || replayed(o, before) || o.Kind == history.Rebase &&
+			o.Result.Position == before.Result.Position {
 			continue
 		}
 		older, newer := before.Result.Position, o.Result.Position
@@ -37,7 +38,8 @@ func OwnerKeeps(t *Tile) []Violation {
 			older, newer = newer, older
 		}
 		if !t.descends(newer, older) && !t.wiped(before.At, o.Returned) {
-			found = append(found, violation(o.Returned, "%s was told of %s, and goes on at %s without it", o.Actor(), older, newer))
+			found = append(found, violation(o.Returned, "%s was told of %s, and goes on at %s without it", o.Actor(),
+				older, newer))
 		}
 	}
 	return append(found, t.ownedAtTheEnd(held)...)
@@ -68,10 +70,12 @@ func (t *Tile) ownedAtTheEnd(held map[string]*history.Operation) []Violation {
 	last := t.Lineage[len(t.Lineage)-1]
 	var found []Violation
 	for actor, o := range held {
-		if len(last.Presented) == 0 || last.Presented[0].Actor() != actor || t.survived(o.Result.Position) || t.wiped(o.At, t.FinalAt) {
+		if len(last.Presented) == 0 || last.Presented[0].Actor() != actor || t.survived(o.Result.Position) ||
+			t.wiped(o.At, t.FinalAt) {
 			continue
 		}
-		found = append(found, violation(o.Returned, "%s owns the tile at the end, and what it was told of at %s is lost", actor, o.Result.Position))
+		found = append(found, violation(o.Returned,
+			"%s owns the tile at the end, and what it was told of at %s is lost", actor, o.Result.Position))
 	}
 	return found
 }

@@ -32,8 +32,10 @@ func RejectedStops(t *Tile) []Violation {
 		}
 		if !o.answer {
 			if s.over != 0 && (o.op.Kind == history.Commit || o.op.Kind == history.Rebase) {
-				found = append(found, violation(o.op.At, "%s presents a %s under epoch %d after the authority told it that the tile is held by %s under %d",
-					o.op.Actor(), o.op.Kind, s.grant.Epoch, s.to.Contact, s.to.Epoch))
+				found = append(found,
+					violation(o.op.At,
+						"%s presents a %s under epoch %d after the authority told it that the tile is held by %s under %d",
+						o.op.Actor(), o.op.Kind, s.grant.Epoch, s.to.Contact, s.to.Epoch))
 				s.over = 0
 			}
 			continue
@@ -65,9 +67,12 @@ func RejectedIsTold(t *Tile) []Violation {
 		current := o.Result.Current
 		switch {
 		case current.Epoch == 0 && current.Position.Epoch <= o.Commit.Epoch:
-			found = append(found, violation(o.Returned, "%s was refused as stale under epoch %d by a stream that ends at %s", o.Actor(), o.Commit.Epoch, current.Position))
+			found = append(found, violation(o.Returned,
+				"%s was refused as stale under epoch %d by a stream that ends at %s", o.Actor(), o.Commit.Epoch,
+				current.Position))
 		case current.Epoch > 0 && (current.Epoch <= o.Commit.Epoch || current.Contact == ""):
-			found = append(found, violation(o.Returned, "%s was refused as stale under epoch %d by epoch %d at %q", o.Actor(), o.Commit.Epoch, current.Epoch, current.Contact))
+			found = append(found, violation(o.Returned, "%s was refused as stale under epoch %d by epoch %d at %q",
+				o.Actor(), o.Commit.Epoch, current.Epoch, current.Contact))
 		}
 	}
 	for i := range t.Records {
@@ -76,7 +81,8 @@ func RejectedIsTold(t *Tile) []Violation {
 			continue
 		}
 		if s := r.Life.Successor; s.Epoch <= r.Life.Epoch && !t.restored(0, r.At) {
-			found = append(found, violation(r.At, "%s ended under epoch %d, superseded by epoch %d at %q", r.Actor(), r.Life.Epoch, s.Epoch, s.Contact))
+			found = append(found, violation(r.At, "%s ended under epoch %d, superseded by epoch %d at %q", r.Actor(),
+				r.Life.Epoch, s.Epoch, s.Contact))
 		}
 	}
 	return found

@@ -20,8 +20,9 @@ func ReplayComplete(t *Tile) []Violation {
 		}
 		for _, o := range e.Presented {
 			if o.Applied() && o.Commit.Prev != before.Position {
-				found = append(found, violation(o.Returned, "%s was installed by an owner that had replayed to %s, and follows %s",
-					e.Position, o.Commit.Prev, before.Position))
+				found = append(found,
+					violation(o.Returned, "%s was installed by an owner that had replayed to %s, and follows %s",
+						e.Position, o.Commit.Prev, before.Position))
 			}
 		}
 	}
@@ -29,8 +30,10 @@ func ReplayComplete(t *Tile) []Violation {
 		return found
 	}
 	if want := t.applied(); !slices.Equal(want, t.Final.Applied) {
-		found = append(found, violation(t.FinalAt, "the surviving history applied %d actions, the final state has %d; the first difference is %s",
-			len(want), len(t.Final.Applied), difference(want, t.Final.Applied)))
+		found = append(found,
+			violation(t.FinalAt,
+				"the surviving history applied %d actions, the final state has %d; the first difference is %s",
+				len(want), len(t.Final.Applied), difference(want, t.Final.Applied)))
 	}
 	return found
 }

@@ -16,7 +16,8 @@ func SequenceClimbs(t *Tile) []Violation {
 		case e.Position.Seq <= before.Position.Seq:
 			found = append(found, violation(e.SeenAt, "sequence falls from %s to %s", before.Position, e.Position))
 		case !e.Rebase && e.Position.Seq != before.Position.Seq+1:
-			found = append(found, violation(e.SeenAt, "sequence jumps from %s to %s without a rebase", before.Position, e.Position))
+			found = append(found, violation(e.SeenAt, "sequence jumps from %s to %s without a rebase", before.Position,
+				e.Position))
 		}
 	}
 	for i := 1; i < len(t.Final.Entries); i++ {

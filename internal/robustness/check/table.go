@@ -19,11 +19,14 @@ func AnswersFollowTable(t *Tile) []Violation {
 		case o.Open() || o.Kind != history.Commit:
 		case o.Result.Outcome == history.Refused:
 			if want := tableReason(o.Commit, o.Result.Current); want != o.Result.Reason {
-				found = append(found, violation(o.Returned, "a commit of %s after %s was refused as %q by epoch %d at %s; the table says %q",
-					o.Commit.Next, o.Commit.Prev, o.Result.Reason, o.Result.Current.Epoch, o.Result.Current.Position, want))
+				found = append(found,
+					violation(o.Returned,
+						"a commit of %s after %s was refused as %q by epoch %d at %s; the table says %q", o.Commit.Next,
+						o.Commit.Prev, o.Result.Reason, o.Result.Current.Epoch, o.Result.Current.Position, want))
 			}
 		case o.Applied() && o.Result.Position != o.Commit.Next:
-			found = append(found, violation(o.Returned, "a commit of %s was answered with %s", o.Commit.Next, o.Result.Position))
+			found = append(found, violation(o.Returned, "a commit of %s was answered with %s", o.Commit.Next,
+				o.Result.Position))
 		case o.Applied() && o.Result.Duplicate && o.Commit.Refresh():
 			found = append(found, violation(o.Returned, "a refresh was answered as a duplicate"))
 		}

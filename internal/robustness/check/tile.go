@@ -99,7 +99,8 @@ func (t *Tile) gatherPresented() {
 			c := o.Commit
 			e := t.entry(c.Next)
 			if !e.Seen {
-				e.Entry = history.Entry{Position: c.Next, Prev: c.Prev, Tick: c.Tick, Events: c.Events, Payload: c.Payload, Actions: c.Actions}
+				e.Entry = history.Entry{Position: c.Next, Prev: c.Prev, Tick: c.Tick, Events: c.Events,
+					Payload: c.Payload, Actions: c.Actions}
 			}
 			e.Presented = append(e.Presented, o)
 		case o.Kind == history.Rebase:

@@ -39,7 +39,8 @@ func ViewsOrdered(t *Tile) []Violation {
 		}
 		switch {
 		case r.Kind == history.Frame && r.Entry.Prev != v.at:
-			found = append(found, violation(r.At, "%s holds %s and took %s, which follows %s", r.Actor(), v.at, at, r.Entry.Prev))
+			found = append(found, violation(r.At, "%s holds %s and took %s, which follows %s", r.Actor(), v.at, at,
+				r.Entry.Prev))
 		case r.Kind == history.Published && v.given[at]:
 			found = append(found, violation(r.At, "%s handed %s over twice", r.Actor(), at))
 		}

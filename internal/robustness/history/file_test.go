@@ -32,13 +32,15 @@ func record(t *testing.T, r *history.Recorder) {
 
 	memory := memfence.New()
 	store := r.Store("a#1", memory)
-	rebase := fence.Rebase{Tile: testTile, Epoch: g.Epoch, Contact: "a:1", Seq: 1, Blob: []byte("state"), Replicas: fence.AllReplicas}
+	rebase := fence.Rebase{Tile: testTile, Epoch: g.Epoch, Contact: "a:1", Seq: 1, Blob: []byte("state"),
+		Replicas: fence.AllReplicas}
 	_, err = store.Rebase(ctx, rebase)
 	require.NoError(t, err)
 	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("moved")},
 		Resolutions: []stream.Resolution{{ActionID: "act", Outcome: stream.Applied}}})
 	require.NoError(t, err)
-	c := fence.Commit{Tile: testTile, Epoch: g.Epoch, Contact: "a:1", Prev: rebase.Next(), Tick: 1, Events: 2, Payload: payload}
+	c := fence.Commit{Tile: testTile, Epoch: g.Epoch, Contact: "a:1", Prev: rebase.Next(), Tick: 1, Events: 2,
+		Payload: payload}
 	_, err = store.Commit(ctx, c)
 	require.NoError(t, err)
 	c.Replicas = 1
@@ -46,17 +48,20 @@ func record(t *testing.T, r *history.Recorder) {
 	require.ErrorIs(t, err, fence.ErrUnconfirmed)
 	_, err = store.Commit(ctx, fence.Commit{Tile: testTile, Epoch: g.Epoch, Contact: "a:1", Tick: 1})
 	require.ErrorIs(t, err, fence.ErrForked)
-	require.NoError(t, store.SaveSnapshot(ctx, fence.SnapshotWrite{Tile: testTile, Position: c.Next(), Tick: 1, Blob: []byte("state")}))
+	require.NoError(t, store.SaveSnapshot(ctx,
+		fence.SnapshotWrite{Tile: testTile, Position: c.Next(), Tick: 1, Blob: []byte("state")}))
 
 	auditor := r.Auditor("auditor", memstream.New(memory), authority)
 	require.NoError(t, auditor.Look(ctx, []fence.TileID{testTile}))
 	w := r.Watcher("watcher")
 	w.Reset(testTile, rebase.Next())
-	w.Frame(&stream.Frame{Tile: testTile, Entry: fence.Entry{Position: c.Next(), Prev: rebase.Next(), Tick: 1, Events: 2, Payload: payload}})
+	w.Frame(&stream.Frame{Tile: testTile, Entry: fence.Entry{Position: c.Next(), Prev: rebase.Next(), Tick: 1,
+		Events: 2, Payload: payload}})
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act"}, "a:1")(stream.Applied, nil)
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act2"}, "a:1")(0, &tile.UnresolvedError{Tile: testTile})
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act3"}, "a:1")
-	r.Ended("a#1", "a:1", testTile, &tile.SupersededError{Tile: testTile, Held: 1, Successor: fence.Owner{Epoch: 2, Contact: "b:1"}})
+	r.Ended("a#1", "a:1", testTile, &tile.SupersededError{Tile: testTile, Held: 1,
+		Successor: fence.Owner{Epoch: 2, Contact: "b:1"}})
 	r.Fault(history.FaultInfo{Name: "pause master", Failover: true})
 	r.Restored("campaign", testTile, g)()
 	require.NoError(t, authority.Release(ctx, g))

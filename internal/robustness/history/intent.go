@@ -12,7 +12,8 @@ import (
 // that leaves the fate unknown (tile.ErrUnresolved, a broken connection, a timeout) leaves the operation
 // open; a redirect or an overloaded queue is NotApplied.
 func (r *Recorder) Submit(client string, in *tile.Intent, contact string) (end func(stream.Outcome, error)) {
-	done := r.call(Record{Client: client, Kind: Submit, Tile: in.Tile, Intent: &IntentCall{Action: in.ActionID, Contact: contact}})
+	done := r.call(Record{Client: client, Kind: Submit, Tile: in.Tile,
+		Intent: &IntentCall{Action: in.ActionID, Contact: contact}})
 	return func(o stream.Outcome, err error) {
 		result := resultOf(err)
 		switch {

@@ -11,7 +11,8 @@ import (
 func (r *Recorder) Hooks(client, contact string, next tile.Hooks) tile.Hooks {
 	observe := next.Transition
 	next.Transition = func(i tile.TransitionInfo) {
-		r.Append(Record{Client: client, Kind: Life, Tile: i.Tile, Life: &LifeEvent{State: i.To.String(), Epoch: i.Epoch, Contact: contact}})
+		r.Append(Record{Client: client, Kind: Life, Tile: i.Tile,
+			Life: &LifeEvent{State: i.To.String(), Epoch: i.Epoch, Contact: contact}})
 		if observe != nil {
 			observe(i)
 		}

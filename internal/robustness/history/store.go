@@ -44,8 +44,8 @@ func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 
 func commitCall(c *fence.Commit) *CommitCall {
 	digest, actions := payload(c.Payload)
-	return &CommitCall{Epoch: c.Epoch, Contact: c.Contact, Prev: Position(c.Prev), Next: Position(c.Next()), Tick: c.Tick,
-		Events: c.Events, Install: c.Install, Replicas: c.Replicas, Payload: digest, Actions: actions}
+	return &CommitCall{Epoch: c.Epoch, Contact: c.Contact, Prev: Position(c.Prev), Next: Position(c.Next()),
+		Tick: c.Tick, Events: c.Events, Install: c.Install, Replicas: c.Replicas, Payload: digest, Actions: actions}
 }
 
 func receiptResult(receipt fence.Receipt, err error) Result {

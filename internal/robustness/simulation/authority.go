@@ -117,17 +117,23 @@ type authority struct {
 
 // Claim implements fence.Authority.
 func (a *authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return a.ask(ctx, "claim", c.Tile, func(rows *memfence.Authority) (fence.Grant, error) { return rows.Claim(context.Background(), c) })
+	return a.ask(ctx, "claim", c.Tile, func(rows *memfence.Authority) (fence.Grant, error) {
+		return rows.Claim(context.Background(), c)
+	})
 }
 
 // Promote implements fence.Authority.
 func (a *authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return a.ask(ctx, "promote", c.Tile, func(rows *memfence.Authority) (fence.Grant, error) { return rows.Promote(context.Background(), c) })
+	return a.ask(ctx, "promote", c.Tile, func(rows *memfence.Authority) (fence.Grant, error) {
+		return rows.Promote(context.Background(), c)
+	})
 }
 
 // Lookup implements fence.Authority.
 func (a *authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	g, err := a.ask(ctx, "lookup", tile, func(rows *memfence.Authority) (fence.Grant, error) { return rows.Lookup(context.Background(), tile) })
+	g, err := a.ask(ctx, "lookup", tile, func(rows *memfence.Authority) (fence.Grant, error) {
+		return rows.Lookup(context.Background(), tile)
+	})
 	return g, unread(err)
 }
 
@@ -139,7 +145,9 @@ func (a *authority) Release(ctx context.Context, g fence.Grant) error {
 	return err
 }
 
-func (a *authority) ask(ctx context.Context, op string, tile fence.TileID, call func(*memfence.Authority) (fence.Grant, error)) (fence.Grant, error) {
+func (a *authority) ask(
+	ctx context.Context, op string, tile fence.TileID, call func(*memfence.Authority) (fence.Grant, error),
+) (fence.Grant, error) {
 	type reply struct {
 		grant fence.Grant
 		err   error

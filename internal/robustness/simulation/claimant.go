@@ -72,7 +72,8 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 // ended notes an end that no fault explains.
 func (w *world) ended(c *claimant, id fence.TileID, err error) {
 	excusable := err == nil || errors.Is(err, tile.ErrSuperseded) || errors.Is(err, fence.ErrLost) ||
-		errors.Is(err, fence.ErrNotApplied) || errors.Is(err, fence.ErrUnknownOutcome) || errors.Is(err, fence.ErrUnconfirmed)
+		errors.Is(err, fence.ErrNotApplied) || errors.Is(err, fence.ErrUnknownOutcome) ||
+		errors.Is(err, fence.ErrUnconfirmed)
 	if !excusable {
 		w.fail(id, "%s ended: %v", c.name, err)
 	}

@@ -48,7 +48,8 @@ type tileCopy struct {
 }
 
 func newCluster(ttl time.Duration, seed uint64, m Mutant) *cluster {
-	c := &cluster{ttl: ttl, mutant: m, rng: rand.New(rand.NewPCG(seed, 7)), old: -1, observe: func(fence.TileID, *tileCopy) {}}
+	c := &cluster{ttl: ttl, mutant: m, rng: rand.New(rand.NewPCG(seed, 7)), old: -1,
+		observe: func(fence.TileID, *tileCopy) {}}
 	for i := range c.nodes {
 		c.nodes[i] = &node{tiles: map[fence.TileID]*tileCopy{}}
 	}

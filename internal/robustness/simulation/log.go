@@ -94,7 +94,9 @@ func (l *log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 func (l *log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
 	all := make([]stream.TileMarks, len(tiles))
 	for i, tile := range tiles {
-		if _, _, err := l.at(ctx, "read marks", tile, false, func(t *tileCopy) { all[i] = stream.TileMarks{Tile: tile, Marks: maps.Clone(t.marks)} }); err != nil {
+		if _, _, err := l.at(ctx, "read marks", tile, false, func(t *tileCopy) {
+			all[i] = stream.TileMarks{Tile: tile, Marks: maps.Clone(t.marks)}
+		}); err != nil {
 			return nil, unread(err)
 		}
 	}

@@ -33,14 +33,17 @@ var luaMutants = []struct {
 	{NoEpochComparison, "if e < current then", "if false then", "answers follow the table"},
 	{NoPositionCheck, "elseif le == pe and ls == ps and lc == pc then", "elseif true then", "no fork"},
 	{NoChain, "ls == ps and lc == pc then", "ls == ps then", "no fork"},
-	{NoDigest, "elseif not refresh and e == current and ls == args[5] and lc == args[6] then", "elseif false then", "idempotent commits"},
-	{ExpiryIsEpochZero, "if args[3] == '0' then return nil, refusal('noowner', nil, le, ls, lc) end", "", "fails closed"},
+	{NoDigest, "elseif not refresh and e == current and ls == args[5] and lc == args[6] then", "elseif false then",
+		"idempotent commits"},
+	{ExpiryIsEpochZero, "if args[3] == '0' then return nil, refusal('noowner', nil, le, ls, lc) end", "",
+		"fails closed"},
 }
 
 // TestMutantsOfTheFunctionsAreCaught plays claimants against edited function libraries on a real server, and
 // judges what they were answered by the checks. The libraries have names of their own: the cluster is shared.
 func TestMutantsOfTheFunctionsAreCaught(t *testing.T) {
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t), ClusterStateReloadInterval: 500 * time.Millisecond})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t),
+		ClusterStateReloadInterval: 500 * time.Millisecond})
 	t.Cleanup(func() { _ = client.Close() })
 	for i, m := range luaMutants {
 		t.Run("mutant "+string(m.mutant), func(t *testing.T) {
@@ -50,14 +53,17 @@ func TestMutantsOfTheFunctionsAreCaught(t *testing.T) {
 				text = strings.Replace(text, m.old, m.new, 1)
 			}
 			name := fmt.Sprintf("mutant%d%x", i, rand.Uint32())
-			text = strings.ReplaceAll(strings.Replace(text, redisfence.LibraryName, name, 1), "'tilefence_", "'"+name+"_")
+			text = strings.ReplaceAll(strings.Replace(text, redisfence.LibraryName, name, 1), "'tilefence_",
+				"'"+name+"_")
 			require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 				return node.FunctionLoad(ctx, text).Err()
 			}))
 			t.Cleanup(func() {
-				assert.NoError(t, client.ForEachMaster(context.WithoutCancel(t.Context()), func(ctx context.Context, node *redis.Client) error {
-					return node.FunctionDelete(ctx, name).Err()
-				}))
+				assert.NoError(t,
+					client.ForEachMaster(context.WithoutCancel(t.Context()),
+						func(ctx context.Context, node *redis.Client) error {
+							return node.FunctionDelete(ctx, name).Err()
+						}))
 			})
 			found := contest(t, client, name)
 			if m.mutant == Intact {
@@ -175,8 +181,9 @@ func (f *functions) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, 
 	if c.Install {
 		install = "1"
 	}
-	reply, err := f.client.FCall(ctx, f.library+"_commit_v1", []string{k.Owner, k.Stream, k.Snapshot}, uint64(c.Epoch), c.Contact,
-		install, c.Prev.String(), uint64(next.Seq), next.Chain.String(), uint64(c.Tick), c.Events, c.Payload, 60000).StringSlice()
+	reply, err := f.client.FCall(ctx, f.library+"_commit_v1", []string{k.Owner, k.Stream, k.Snapshot}, uint64(c.Epoch),
+		c.Contact, install, c.Prev.String(), uint64(next.Seq), next.Chain.String(), uint64(c.Tick), c.Events, c.Payload,
+		60000).StringSlice()
 	if err != nil {
 		return fence.Receipt{}, err
 	}
@@ -192,7 +199,8 @@ func (f *functions) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, 
 		return fence.Receipt{}, err
 	}
 	owner, err := strconv.ParseUint(reply[1], 10, 64)
-	refusal := &fence.RefusedError{Tile: c.Tile, Epoch: c.Epoch, Current: fence.Owner{Epoch: fence.Epoch(owner), Contact: reply[4], Position: at}}
+	refusal := &fence.RefusedError{Tile: c.Tile, Epoch: c.Epoch,
+		Current: fence.Owner{Epoch: fence.Epoch(owner), Contact: reply[4], Position: at}}
 	refusal.Reason = map[string]error{"stale": fence.ErrStale, "replay": fence.ErrReplay, "behind": fence.ErrBehind,
 		"forked": fence.ErrForked, "noowner": fence.ErrNoOwner}[reply[0]]
 	return fence.Receipt{}, errors.Join(refusal, err)

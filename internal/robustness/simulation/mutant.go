@@ -48,7 +48,9 @@ func (m Mutant) commit(s *memfence.State, c *fence.Commit, nowMillis int64) (fen
 }
 
 // misplace takes a batch that the position check refused, where the mutant does not see why.
-func (m Mutant) misplace(s *memfence.State, c *fence.Commit, last fence.Position, nowMillis int64, refusal error) (fence.Receipt, error) {
+func (m Mutant) misplace(
+	s *memfence.State, c *fence.Commit, last fence.Position, nowMillis int64, refusal error,
+) (fence.Receipt, error) {
 	r := fence.Receipt{Position: c.Next()}
 	switch {
 	case m == NoPositionCheck, sameButChain(c.Prev, last):

@@ -17,7 +17,9 @@ var _ fence.Store = (*store)(nil)
 
 // at runs f on a tile's copy at the node that the client takes for the master. f may run long after at has
 // returned, when nobody reads what it found any more. The node and its reign are what a confirmation needs.
-func (s *store) at(ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy)) (node, reign int, err error) {
+func (s *store) at(
+	ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy),
+) (node, reign int, err error) {
 	n, met := s.find(op), new(int) // the reign; the request may outlive the results
 	err = s.host.ask(ctx, op, tile, func() (bool, error) {
 		c := s.cluster

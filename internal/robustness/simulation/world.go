@@ -124,8 +124,9 @@ func (w *world) populate(ctx context.Context, id fence.TileID) {
 }
 
 func newWorld(seed uint64, o *Options) *world {
-	w := &world{seed: seed, net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant), registry: newRegistry(o.Mutant),
-		records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{}, stats: Stats{Faults: map[string]int{}}}
+	w := &world{seed: seed, net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant),
+		registry: newRegistry(o.Mutant), records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
+		stats: Stats{Faults: map[string]int{}}}
 	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, history.FakeTime())
 	auditor := w.recorder.Auditor("auditor", nil, nil)
 	w.cluster.observe = func(id fence.TileID, t *tileCopy) {
@@ -222,8 +223,9 @@ func (w *world) recordFinal(id fence.TileID) {
 
 // finalOf folds what a copy holds.
 func finalOf(id fence.TileID, t *tileCopy) history.FinalTile {
-	f := history.FinalTile{End: history.Position(t.Last()), Owner: history.Owner{Epoch: t.Owner.Epoch, Contact: t.Owner.Contact,
-		Position: history.Position(t.Owner.Position), Tick: t.Owner.Tick}}
+	f := history.FinalTile{End: history.Position(t.Last()),
+		Owner: history.Owner{Epoch: t.Owner.Epoch, Contact: t.Owner.Contact,
+			Position: history.Position(t.Owner.Position), Tick: t.Owner.Tick}}
 	game := &ledger{}
 	var from fence.Seq
 	if t.Snapshot != nil {
@@ -259,7 +261,8 @@ func (w *world) judge() Result {
 func (w *world) fail(id fence.TileID, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.violations = append(w.violations, check.Violation{Check: "serves again", Tile: id, Detail: fmt.Sprintf(format, args...)})
+	w.violations = append(w.violations, check.Violation{Check: "serves again", Tile: id,
+		Detail: fmt.Sprintf(format, args...)})
 }
 
 func (w *world) count(fault string) {

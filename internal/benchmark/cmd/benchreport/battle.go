@@ -47,8 +47,10 @@ func battle(ctx context.Context, w io.Writer, clients int, duration time.Duratio
 	if err := json.Unmarshal(out.Bytes(), &figures); err != nil {
 		return fmt.Errorf("its report is not JSON: %w", err)
 	}
-	fmt.Fprintf(w, "\n## %s\n\n`battle -stack local -clients %d -duration %s`: Redis Cluster 3+3, a fan-out cluster, PostgreSQL and a\n"+
-		"DynamoDB-compatible server, with the bots, on this one machine.\n\n| figure | value |\n|---|---:|\n", battleTitle, clients, duration)
+	fmt.Fprintf(w,
+		"\n## %s\n\n`battle -stack local -clients %d -duration %s`: Redis Cluster 3+3, a fan-out cluster, PostgreSQL and a\n"+
+			"DynamoDB-compatible server, with the bots, on this one machine.\n\n| figure | value |\n|---|---:|\n",
+		battleTitle, clients, duration)
 	writeFigures(w, "", figures)
 	return nil
 }

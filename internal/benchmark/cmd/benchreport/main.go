@@ -85,7 +85,8 @@ func processor() string {
 
 // bench runs one section's benchmarks, showing their progress.
 func bench(ctx context.Context, s section, o options) ([]result, error) {
-	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", s.match, "-benchtime", o.benchtime, "-timeout", "20m", s.pkg)
+	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", s.match, "-benchtime", o.benchtime, "-timeout",
+		"20m", s.pkg)
 	c.Env = append(os.Environ(), "TILEFENCE_BENCH_FAULT="+o.fault.String())
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	var out strings.Builder

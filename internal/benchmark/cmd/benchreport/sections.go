@@ -18,47 +18,67 @@ type section struct {
 }
 
 var sections = []section{
-	{"The commit function against raw XADD", "The same 2 KiB payload, the same connection, the same run. `ratio` is commits over raw XADDs.",
+	{"The commit function against raw XADD",
+		"The same 2 KiB payload, the same connection, the same run. `ratio` is commits over raw XADDs.",
 		"./fence/redisfence", "Pipelined|RoundTrip"},
-	{"Many tiles in one process", "Each tile commits 700 bytes after 700 bytes through one store. The ratios are over one client that fills pipelines of 256 in the same run.",
+	{"Many tiles in one process",
+		"Each tile commits 700 bytes after 700 bytes through one store. The ratios are over one client that fills pipelines of 256 in the same run.",
 		"./fence/redisfence", "Tiles|Confirmed"},
 	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
-	{"Minting an epoch", "PostgreSQL with fsync on. The raw statement is the baseline: in the storm one row a transaction (32 connections) " +
-		"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap where it is installed; alone, call by call in turns.", "./fence/pgfence", "."},
-	{"Replay", "A full tile (2,401 cells) and 60 batches: read, verified and folded, as a new owner does. With the battle's short names of ships, and with longer ones.", "./internal/benchmark", "Replay"},
-	{"A host of 10,000 tiles", "One process on one core, 2 Hz, one tick in twenty with an intent. `late` is how long after its due time a tick began, `cores` the processor time of the process, its driver included.",
+	{"Minting an epoch",
+		"PostgreSQL with fsync on. The raw statement is the baseline: in the storm one row a transaction (32 connections) " +
+			"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap where it is installed; alone, call by call in turns.",
+		"./fence/pgfence", "."},
+	{"Replay",
+		"A full tile (2,401 cells) and 60 batches: read, verified and folded, as a new owner does. With the battle's short names of ships, and with longer ones.",
+		"./internal/benchmark", "Replay"},
+	{"A host of 10,000 tiles",
+		"One process on one core, 2 Hz, one tick in twenty with an intent. `late` is how long after its due time a tick began, `cores` the processor time of the process, its driver included.",
 		"./internal/benchmark", "^BenchmarkHost$"},
-	{"Isolation", "What a fault of one plane does to the commits of another. 400 tiles at 2 Hz commit 1 KiB a tick; bridge, checkpointer (to DynamoDB, every second), relay and clients are processes of their own. " +
-		"Owner and coordination nodes have one half of the processors, everything else the other, as if they were different machines. " +
-		"`x-p99` is the p99 of commits during the fault over `calm-p99-ms`, the mean of before and after; the row `nothing-wrong` shows how far windows differ by themselves, and no other ratio is more exact than that. " +
-		"`x-late-p99` is the same ratio of how late ticks begin, for which no store is asked: where it is high too, processors were short. " +
-		"`behind` is how many entries a tile were to be caught up with, `catch-up-s` how long that took, `x-catching-up` the ratio meanwhile. " +
-		"The storms read every tile again and again: 16 at once, each after up to 20 ms, as a relay with its defaults repairs gaps; and 256 at once.",
+	{"Isolation",
+		"What a fault of one plane does to the commits of another. 400 tiles at 2 Hz commit 1 KiB a tick; bridge, checkpointer (to DynamoDB, every second), relay and clients are processes of their own. " +
+			"Owner and coordination nodes have one half of the processors, everything else the other, as if they were different machines. " +
+			"`x-p99` is the p99 of commits during the fault over `calm-p99-ms`, the mean of before and after; the row `nothing-wrong` shows how far windows differ by themselves, and no other ratio is more exact than that. " +
+			"`x-late-p99` is the same ratio of how late ticks begin, for which no store is asked: where it is high too, processors were short. " +
+			"`behind` is how many entries a tile were to be caught up with, `catch-up-s` how long that took, `x-catching-up` the ratio meanwhile. " +
+			"The storms read every tile again and again: 16 at once, each after up to 20 ms, as a relay with its defaults repairs gaps; and 256 at once.",
 		"./internal/benchmark", "^BenchmarkIsolation$"},
-	{"Snapshots of full tiles", "Ten tiles of 2,401 cells save snapshots every second, as three hundred do at the default interval, beside 200 tiles of the same node. " +
-		"`tick-ms` is all that a tick of such a tile can wait for: encoding, which is on the tick's own goroutine, and the functions for snapshot and trim in the node (`-fn-`), which a commit finds running. `save-ms` is beside the tick. " +
-		"`x-others` is the p99 of the other tiles' commits over that without snapshots.",
+	{"Snapshots of full tiles",
+		"Ten tiles of 2,401 cells save snapshots every second, as three hundred do at the default interval, beside 200 tiles of the same node. " +
+			"`tick-ms` is all that a tick of such a tile can wait for: encoding, which is on the tick's own goroutine, and the functions for snapshot and trim in the node (`-fn-`), which a commit finds running. `save-ms` is beside the tick. " +
+			"`x-others` is the p99 of the other tiles' commits over that without snapshots.",
 		"./internal/benchmark", "FullTile"},
-	{"The cold path", "Full tiles (100 KB, 60 batches) recovered from one node by one process, 16 or 64 at once, and the commits of 200 tiles of that node meanwhile; from the master, and from its replica, which has the readers' processors. `node-cores` is the master's processor time.",
+	{"The cold path",
+		"Full tiles (100 KB, 60 batches) recovered from one node by one process, 16 or 64 at once, and the commits of 200 tiles of that node meanwhile; from the master, and from its replica, which has the readers' processors. `node-cores` is the master's processor time.",
 		"./internal/benchmark", "ColdPath"},
-	{"Take-over", "A tile server killed with SIGKILL, gossip's fast settings, a warm follower in another process: `detect` until gossip holds it for dead, `first-commit` until the successor's first commit is confirmed, `takeover` the successor's own part per tile. A hand-over to a named successor. From the store's refusal to the redirect in the last client's hands, over HTTP.",
+	{"Take-over",
+		"A tile server killed with SIGKILL, gossip's fast settings, a warm follower in another process: `detect` until gossip holds it for dead, `first-commit` until the successor's first commit is confirmed, `takeover` the successor's own part per tile. A hand-over to a named successor. From the store's refusal to the redirect in the last client's hands, over HTTP.",
 		"./internal/benchmark", "OwnerKilled|Handover|Redirect"},
 	{"The bridge", "Batches from the log to fan-out, against the bare publisher.", "./bridge", "Memory|Redis"},
-	{"The bridge under load", "Owners in another process, two Redis clusters, and the bridge, all on this machine. Idle: 10,000 tiles without events. " +
-		"Paced: tiles that commit 700 bytes twice a second each, at phases of their own; from the answer to a commit to the return of the publish, with wake hints and without; masters without replicas. " +
-		"KeepUp: one node, committed to as fast as it takes it; `ratio` is forwarded over committed meanwhile. `cores` is the bridge's processor time, the stopwatch included.",
+	{"The bridge under load",
+		"Owners in another process, two Redis clusters, and the bridge, all on this machine. Idle: 10,000 tiles without events. " +
+			"Paced: tiles that commit 700 bytes twice a second each, at phases of their own; from the answer to a commit to the return of the publish, with wake hints and without; masters without replicas. " +
+			"KeepUp: one node, committed to as fast as it takes it; `ratio` is forwarded over committed meanwhile. `cores` is the bridge's processor time, the stopwatch included.",
 		"./bridge", "Idle|Paced|KeepUp|Wake"},
-	{"What durability costs", "From an intent to its outcome, on real servers, for one tile and for 64 at once that are played as fast as they go. The durable store is on this machine's processors too.",
+	{"What durability costs",
+		"From an intent to its outcome, on real servers, for one tile and for 64 at once that are played as fast as they go. The durable store is on this machine's processors too.",
 		"./tile", "Durability"},
-	{"Fan-out", "Sharded pub/sub, against the bare command.", "./stream/fanout/redisfanout", "^BenchmarkPublish$|^BenchmarkDeliver$"},
-	{"Wake hints", "Noting that a tile has something new, sending that, and hearing it.", "./stream/fanout/...", "Hint"},
+	{"Fan-out", "Sharded pub/sub, against the bare command.", "./stream/fanout/redisfanout",
+		"^BenchmarkPublish$|^BenchmarkDeliver$"},
+	{"Wake hints", "Noting that a tile has something new, sending that, and hearing it.", "./stream/fanout/...",
+		"Hint"},
 	{"Marks and trims", "`server-us/op` is the node's own time for one call.", "./stream/redisstream", "."},
 	{"Shards", "One heartbeat of one of so many processes that share so many shards.", "./stream/shard/...", "."},
-	{"The relay", "One frame to many clients, against writing the same bytes to bare sockets.", "./relay", "Broadcast|CommitToClient|Deliver"},
-	{"Checkpoints", "A 100 KB snapshot against one bare write of the same bytes, a journal entry of 2 KiB likewise; what 10,000 tiles cost of which nothing is new.", "./checkpoint/...", "."},
-	{"Routing", "A look-up among 100,000 tiles, alone and beside a writer that never pauses; and the map of 100,000 tiles as it travels.",
+	{"The relay", "One frame to many clients, against writing the same bytes to bare sockets.", "./relay",
+		"Broadcast|CommitToClient|Deliver"},
+	{"Checkpoints",
+		"A 100 KB snapshot against one bare write of the same bytes, a journal entry of 2 KiB likewise; what 10,000 tiles cost of which nothing is new.",
+		"./checkpoint/...", "."},
+	{"Routing",
+		"A look-up among 100,000 tiles, alone and beside a writer that never pauses; and the map of 100,000 tiles as it travels.",
 		"./fence/route/...", "Lookup|Route|Learn|Map"},
-	{"Gossip", "Five members on loopback with the fast settings: from an announcement until all know, and from a member's silence until it is called dead.",
+	{"Gossip",
+		"Five members on loopback with the fast settings: from an announcement until all know, and from a member's silence until it is called dead.",
 		"./fence/route/gossip", "Announce|Death"},
 	{"The ledger", "Admission of one action, against one bare transaction.", "./admission/...", "."},
 	{"Geometry", "The tile of a cell, against the H3 library.", "./tile/region", "."},

@@ -99,7 +99,8 @@ func TestUsage(t *testing.T) {
 
 func TestCommandGetsTheServersAndItsCodeIsReturned(t *testing.T) {
 	stacktest.RequireFullTest(t)
-	s := begin(t, "-v", "-parts", "dynamodb", "--", "sh", "-c", "echo $TILEFENCE_DYNAMODB $TILEFENCE_REQUIRE_SERVERS; exit 7")
+	s := begin(t, "-v", "-parts", "dynamodb", "--", "sh", "-c",
+		"echo $TILEFENCE_DYNAMODB $TILEFENCE_REQUIRE_SERVERS; exit 7")
 	out, code := s.end(t)
 	require.Equal(t, 7, code)
 	require.Regexp(t, `^http://127\.0\.0\.1:\d+ 1\n$`, out)

@@ -32,7 +32,8 @@ func run() int {
 	flag.DurationVar(&cfg.Duration, "duration", 0, "how long new runs are begun; 0: every fault once")
 	flag.Uint64Var(&cfg.Seed, "seed", 0, "what decides; 0: draw one")
 	flag.StringVar(&cfg.Dir, "dir", "", "where the histories of failed runs are kept")
-	flag.BoolVar(&cfg.Followers, "followers", false, "give every tile a warm follower in every run; else in half of them")
+	flag.BoolVar(&cfg.Followers, "followers", false,
+		"give every tile a warm follower in every run; else in half of them")
 	names := flag.String("fault", "", "the faults to choose from, separated by commas; empty: all")
 	report := flag.String("report", "", "file to write the report to")
 	flag.Parse()
