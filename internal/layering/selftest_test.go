@@ -44,7 +44,7 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 	}{
 		"higher floor": {
 			house{"fence": {inside: []string{"stream"}}},
-			[]string{"fence -> stream: fence is on floor 1 and stream on floor 2"},
+			[]string{"fence -> stream: fence is on layer 1 and stream on layer 2"},
 		},
 		"higher floor from a back end": {
 			house{"stream/redisstream": {inside: []string{"tile/region"}}},
@@ -52,7 +52,7 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		},
 		"same floor": {
 			house{"relay": {inside: []string{"bridge", "stream"}}},
-			[]string{"relay -> bridge: relay is on floor 3 and bridge on floor 3"},
+			[]string{"relay -> bridge: relay is on layer 3 and bridge on layer 3"},
 		},
 		"higher floor through internal packages": {
 			house{
