@@ -19,6 +19,8 @@
 // and the store can be read, every client comes to hold all of it.
 //
 //   - A superseded owner's frames are dropped: a tile never goes back to a lower epoch.
+//   - A client that was shown a higher epoch, by another relay, is sent nothing until this relay has caught up. It
+//     is told CODE_STALE, so that it can try another relay.
 //   - A gap or fork causes one repair for the tile, however many clients watch it: first a read of what
 //     follows, which reaches clients as ordinary frames, then, if that does not connect, snapshot and tail,
 //     which reach them as a Sync that replaces their state. A rebase is always repaired from its snapshot.

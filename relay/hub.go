@@ -128,9 +128,13 @@ func (h *hub) ask(w wants) {
 
 // accept appends a batch that follows and sends it to everybody who is up to date.
 func (h *hub) accept(b *batch) {
+	takeover := b.Epoch > h.view.at.Epoch
 	h.view.push(b)
 	h.moved()
 	h.broadcast(b)
+	if takeover {
+		h.callDue() // clients that waited for this epoch
+	}
 	if len(h.view.tail) > h.r.cfg.TailFrames || h.view.bytes > h.r.cfg.TailBytes {
 		h.view.drop()
 		h.nextRefresh = h.r.cfg.RefreshFrames
@@ -155,7 +159,7 @@ func (h *hub) broadcast(b *batch) {
 			continue
 		}
 		if s.c.push(b.bytes(s.c.encoding)) {
-			s.at = b.Position
+			s.has.at = b.Position
 			sent++
 			continue
 		}

@@ -27,10 +27,10 @@ func (c *client) receive(kind websocket.MessageType, data []byte) {
 	switch body := m.GetBody().(type) {
 	case *relaypb.ClientMessage_Subscribe:
 		for _, name := range body.Subscribe.GetTiles() {
-			c.subscribe(name, fence.Position{})
+			c.subscribe(name, clientState{})
 		}
 		for _, held := range body.Subscribe.GetHeld() {
-			c.subscribe(held.GetTile(), held.GetPosition().Fence())
+			c.subscribe(held.GetTile(), stateOf(held))
 		}
 	case *relaypb.ClientMessage_Unsubscribe:
 		for _, name := range body.Unsubscribe.GetTiles() {
@@ -38,9 +38,18 @@ func (c *client) receive(kind websocket.MessageType, data []byte) {
 		}
 	case *relaypb.ClientMessage_Resync:
 		c.r.count.resyncs.Add(1)
-		c.resync(body.Resync.GetTile(), body.Resync.GetPosition().Fence())
+		c.resync(body.Resync.GetTile(), stateOf(body.Resync))
 	}
 	// Anything else is a newer client's: ignored, as the protocol says.
+}
+
+// stateOf reads what a client says it holds, from a Held or a Resync.
+func stateOf(m interface {
+	GetPosition() *relaypb.Position
+	GetEpochFloor() uint64
+}) clientState {
+	at := m.GetPosition().Fence()
+	return clientState{at: at, floor: max(at.Epoch, fence.Epoch(m.GetEpochFloor()))}
 }
 
 // decodeInbound reads a message of the connection's encoding.
@@ -92,7 +101,7 @@ func (c *client) tile(name string) (fence.TileID, bool) {
 }
 
 // subscribe starts delivery of a tile. A tile subscribed again is sent a Sync again.
-func (c *client) subscribe(name string, have fence.Position) {
+func (c *client) subscribe(name string, have clientState) {
 	tile, ok := c.tile(name)
 	if !ok {
 		return
@@ -118,7 +127,7 @@ func (c *client) subscribe(name string, have fence.Position) {
 			c.refuse(name, relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{c: c, h: h, at: have}
+		s := &subscription{c: c, h: h, has: have}
 		if h.join(s) {
 			c.subs[tile] = s
 			return
@@ -138,7 +147,7 @@ func (c *client) unsubscribe(name string) {
 	}
 }
 
-func (c *client) resync(name string, have fence.Position) {
+func (c *client) resync(name string, have clientState) {
 	tile, ok := c.tile(name)
 	if !ok {
 		return

@@ -208,10 +208,10 @@ func (c *chaos) dump() {
 	for _, tile := range c.tiles {
 		h := c.s.hub(tile)
 		h.mu.Lock()
-		c.t.Logf("tile %s: relay at %s, floor %d, whole %v, tail %d from %s, held %d, want %b, repairing %v, failed %v", tile,
-			h.view.at, h.view.floor, h.view.whole, len(h.view.tail), h.view.start(), len(h.held), h.want, h.repairing, h.failed)
+		c.t.Logf("tile %s: relay at %s, whole %v, tail %d from %s, held %d, want %b, repairing %v, failed %v", tile,
+			h.view.at, h.view.whole, len(h.view.tail), h.view.start(), len(h.held), h.want, h.repairing, h.failed)
 		for _, s := range h.subs {
-			c.t.Logf("  %s: live %v, at %s, due %v", s.c.remote, s.live, s.at, s.isDue)
+			c.t.Logf("  %s: live %v, at %s, due %v", s.c.remote, s.live, s.has.at, s.isDue)
 		}
 		h.mu.Unlock()
 		for i, w := range c.clients {

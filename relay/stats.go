@@ -35,6 +35,7 @@ type Stats struct {
 	IdleCloses  uint64 // clients closed because they did not answer pings
 	Resyncs     uint64 // Resyncs asked for by clients
 	BadMessages uint64 // messages from clients that broke the protocol
+	Stale       uint64 // clients told that this relay is at a lower epoch than they are
 }
 
 // counters are the running totals behind Stats.
@@ -45,6 +46,7 @@ type counters struct {
 	gaps, caught, repairs, repairsFailed, replaced, lowerEpoch atomic.Uint64
 	markFails, marksRefused, outrun                            atomic.Uint64
 	slowDrops, slowCloses, idleCloses, resyncs, badMessages    atomic.Uint64
+	stale                                                      atomic.Uint64
 	subscriptions                                              atomic.Int64
 }
 
@@ -63,6 +65,6 @@ func (r *Relay) Stats() Stats {
 		Replaced: c.replaced.Load(), LowerEpoch: c.lowerEpoch.Load(), MarksFailed: c.markFails.Load(),
 		MarksRefused: c.marksRefused.Load(), Outrun: c.outrun.Load(),
 		SlowDrops: c.slowDrops.Load(), SlowCloses: c.slowCloses.Load(), IdleCloses: c.idleCloses.Load(),
-		Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(),
+		Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(), Stale: c.stale.Load(),
 	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -16,13 +17,19 @@ type subscription struct {
 	h *hub
 
 	// Guarded by the hub's mutex.
-	slot  int            // index in hub.subs; -1: left
-	live  bool           // it gets frames as they come
-	at    fence.Position // what the client holds once its queue is out; zero: nothing
-	told  bool           // it has been told that the store does not answer
-	early bool           // it holds more than the hub did, and the store has been asked
+	slot  int         // index in hub.subs; -1: left
+	live  bool        // it gets frames as they come
+	has   clientState // what the client holds once its queue is out
+	told  bool        // the client knows why it has to wait
+	asked bool        // the client holds more than the view, and the store has been asked
 
 	isDue bool // guarded by the client's mutex: it is in client.dues
+}
+
+// clientState is what a client holds of a tile.
+type clientState struct {
+	at    fence.Position // zero: nothing
+	floor fence.Epoch    // the client must not be shown anything of a lower epoch; at least at.Epoch
 }
 
 // join adds a subscription and asks for its first Sync. It fails when the hub has been dropped.
@@ -67,10 +74,10 @@ func (h *hub) leave(s *subscription) {
 }
 
 // resync answers a client that says what it holds: nothing more is sent before the Sync.
-func (h *hub) resync(s *subscription, have fence.Position) {
+func (h *hub) resync(s *subscription, have clientState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.live, s.at, s.early = false, have, false
+	s.live, s.has, s.asked, s.told = false, have, false, false
 	s.c.due(s)
 }
 
@@ -86,52 +93,79 @@ func (h *hub) sync(s *subscription) {
 		h.unavailable(s)
 		return
 	}
-	if h.waitsForStore(s) {
+	if h.behindClient(s) {
 		return
 	}
-	msg := h.encodedSync(s.c.encoding, s.at)
+	msg := h.encodedSync(s.c.encoding, s.has.at)
 	if msg == nil {
 		h.unavailable(s)
 		h.ask(wantFull)
 		return
 	}
-	s.live, s.told, s.early, s.at = true, false, false, h.view.at
+	s.live, s.told, s.asked, s.has.at = true, false, false, h.view.at
 	h.r.count.syncsOut.Add(1)
 	s.c.force(msg)
 }
 
 // A client that comes from another relay may hold a little more than this one.
 const (
-	maxEarly   = 16          // batches it may be early by
+	maxEarly   = 16          // batches by which it may be ahead
 	earlyEvery = time.Second // between questions to the store for this reason
 )
 
-// waitsForStore reports whether a client holds what may follow the view: it comes from a relay that got
-// the last frames a little sooner. The store is asked then, once, before the client is sent back to an
-// older state. Since anybody can claim to hold anything, a tile asks for it only so often.
-func (h *hub) waitsForStore(s *subscription) bool {
-	if s.early || s.at.IsZero() || h.view.compare(s.at) != ahead || s.at.Seq > h.view.at.Seq+maxEarly {
+// behindClient reports whether the client must wait because it holds more than the view: it comes from a relay
+// that received the last frames sooner, or this relay is cut off. The store is asked once before the client is
+// sent back to an older state of the same epoch. A client is never sent back to a lower epoch: it is told that
+// the relay is stale, and waits until the view reaches its floor.
+func (h *hub) behindClient(s *subscription) bool {
+	lower := h.view.at.Epoch < s.has.floor
+	early := !s.has.at.IsZero() && h.view.compare(s.has.at) == ahead && s.has.at.Seq <= h.view.at.Seq+maxEarly
+	if !lower && !early {
 		return false
 	}
-	now := time.Now()
-	if !h.repairing {
-		if now.Sub(h.earlyAsked) < earlyEvery {
-			return false
-		}
-		h.earlyAsked = now
-		h.ask(wantTail)
+	if !s.asked && h.askEarly() {
+		s.asked = true
+		return true
 	}
-	s.early = true
+	if lower {
+		h.tell(s, relaypb.Code_CODE_STALE, fmt.Sprintf(
+			"this relay is at epoch %d and the client at epoch %d: wait, or try another relay", h.view.at.Epoch, s.has.floor))
+	}
+	return lower
+}
+
+// askEarly asks the store for what a client claims to hold; false if it was asked a moment ago. Any client can
+// claim to hold anything, so a tile asks only once in earlyEvery.
+func (h *hub) askEarly() bool {
+	if h.repairing {
+		return true
+	}
+	now := time.Now()
+	if now.Sub(h.earlyAsked) < earlyEvery {
+		return false
+	}
+	h.earlyAsked = now
+	h.ask(wantTail)
 	return true
 }
 
-// unavailable tells a client, once, that it has to wait because the store cannot be read.
+// unavailable tells a client that it has to wait because the store cannot be read.
 func (h *hub) unavailable(s *subscription) {
-	if !h.failed || s.told {
+	if h.failed {
+		h.tell(s, relaypb.Code_CODE_UNAVAILABLE, "the tile's state cannot be read at the moment")
+	}
+}
+
+// tell says once why a client has to wait.
+func (h *hub) tell(s *subscription, code relaypb.Code, why string) {
+	if s.told {
 		return
 	}
 	s.told = true
-	s.c.force(prepare(s.c.encoding, errorMessage(h.tile.String(), relaypb.Code_CODE_UNAVAILABLE, "the tile's state cannot be read at the moment")))
+	if code == relaypb.Code_CODE_STALE {
+		h.r.count.stale.Add(1)
+	}
+	s.c.force(prepare(s.c.encoding, errorMessage(h.tile.String(), code, why)))
 }
 
 // encodedSync returns the Sync from a position, encoded once for all clients that hold the same. It

@@ -14,12 +14,11 @@ import (
 // a client can be brought there. It does no locking and no I/O; all of the relay's judgement about what
 // may follow what is here.
 //
-// Invariants: the tail's batches follow each other and end at `at`; with whole, the first follows base;
-// floor is not above at.Epoch and never sinks.
+// Invariants: the tail's batches follow each other and end at `at`; with whole, the first follows base. The
+// epoch of `at` never decreases: nothing of a lower epoch is accepted.
 type view struct {
 	loaded bool // the store has been read at least once
 	at     fence.Position
-	floor  fence.Epoch // no batch below it is accepted any more
 
 	whole bool           // base and tail make the state at `at`
 	base  fence.Snapshot // zero position: the tile has no snapshot, the tail starts at the beginning
@@ -35,16 +34,16 @@ type verdict uint8
 const (
 	follows   verdict = 1 // it continues the history: accept it
 	duplicate verdict = 2 // it is held already, or older than what is held
-	stale     verdict = 3 // its epoch is below the floor: a superseded owner's
+	stale     verdict = 3 // its epoch is lower than the view's: a superseded owner's
 	breaks    verdict = 4 // a gap, a fork or a rebase: only the store can tell
 )
 
-// judge compares a batch with the view. The order matters: the floor comes first, so that a superseded
+// judge compares a batch with the view. The order matters: the epoch comes first, so that a superseded
 // owner's batch is never accepted whatever it claims to follow; a duplicate is recognised before the
 // position it follows is looked at.
 func (v *view) judge(e *fence.Entry) verdict {
 	switch {
-	case e.Epoch < v.floor:
+	case e.Epoch < v.at.Epoch:
 		return stale
 	case v.holds(e.Position):
 		return duplicate
@@ -99,7 +98,6 @@ func (v *view) push(b *batch) {
 
 func (v *view) moveTo(p fence.Position) {
 	v.at = p
-	v.floor = max(v.floor, p.Epoch)
 	if p.Epoch > v.owner.Epoch {
 		v.owner = fence.Owner{Epoch: p.Epoch}
 	}
@@ -120,7 +118,7 @@ const (
 	same   relation = 1
 	ahead  relation = 2 // the store has more
 	behind relation = 3 // the store has less of the same history
-	lower  relation = 4 // the store is at an epoch below the floor
+	lower  relation = 4 // the store is at a lower epoch
 	forked relation = 5 // the store has another history
 )
 
@@ -130,7 +128,7 @@ func (v *view) compare(p fence.Position) relation {
 	switch {
 	case p == v.at:
 		return same
-	case p.Epoch < v.floor:
+	case p.Epoch < v.at.Epoch:
 		return lower
 	case p.Seq > v.at.Seq:
 		return ahead
@@ -147,11 +145,11 @@ const (
 	kept     adoption = 1 // it ends where the view does
 	extended adoption = 2 // it continues the view
 	replaced adoption = 3 // it is another history: clients must start over
-	refused  adoption = 4 // it is below the floor, or behind without leave to step back
+	refused  adoption = 4 // it is of a lower epoch, or behind without leave to step back
 )
 
 // adopt takes a history read from the store, if it may. news are the batches that were not known when it
-// extends the view. stepBack allows a history that ends before the view does; never one below the floor.
+// extends the view. stepBack allows a history that ends before the view does; never one of a lower epoch.
 func (v *view) adopt(tile fence.TileID, rec *stream.Recovery, stepBack bool) (how adoption, news []*batch) {
 	rel := v.compare(rec.Position)
 	switch {

@@ -198,10 +198,10 @@ func TestViewProperty(t *testing.T) {
 				require.NotEqual(t, refused, how)
 			},
 			"old store": func(t *rapid.T) {
-				floor := v.floor
+				epoch := v.at.Epoch
 				old := l[:rapid.IntRange(0, len(l)).Draw(t, "left")]
 				v.adopt(tileA, old.recovery(rapid.IntRange(-1, len(old)).Draw(t, "snapshot")), false)
-				require.Equal(t, floor, v.floor)
+				require.Equal(t, epoch, v.at.Epoch)
 			},
 			"shorten": func(t *rapid.T) {
 				if len(l) > 0 {
@@ -220,7 +220,6 @@ func TestViewProperty(t *testing.T) {
 
 // checkView holds a view against the one true history.
 func checkView(t *rapid.T, v *view, l line) {
-	require.GreaterOrEqual(t, v.at.Epoch, v.floor)
 	at, bytesHeld := v.start(), 0
 	for _, b := range v.tail {
 		require.Equal(t, at, b.Prev)

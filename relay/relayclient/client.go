@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,9 @@ import (
 
 // ErrClosed: the client was closed, or its connection has ended for good; Err says why.
 var ErrClosed = errors.New("relayclient: closed")
+
+// ErrStale means that a relay stayed behind what the client was shown, so that the client left it for another one.
+var ErrStale = errors.New("relayclient: the relay is behind this client")
 
 // subscribeBatch is how many tiles go into one Subscribe: well below any relay's limit on messages.
 const subscribeBatch = 64
@@ -40,10 +44,11 @@ type Client struct {
 	mu    sync.Mutex
 	conn  *websocket.Conn // nil between connections
 	tiles map[fence.TileID]*tile
+	left  error // why the client itself ends the present connection; nil: it does not
 	err   error // set when done is closed
 
 	stats struct {
-		connects, bytes, syncs, frames, gaps, repaired, resyncs, duplicates, corrupt atomic.Uint64
+		connects, bytes, syncs, frames, gaps, repaired, resyncs, duplicates, corrupt, stale atomic.Uint64
 	}
 }
 
@@ -103,22 +108,39 @@ func (c *Client) Subscribe(ctx context.Context, tiles ...fence.TileID) error {
 		c.mu.Unlock()
 		return err
 	}
-	names := make([]string, 0, len(tiles))
-	for _, t := range tiles {
-		c.tiles[t] = &tile{id: t}
-		names = append(names, t.String())
-	}
-	conn := c.conn
-	c.mu.Unlock()
-	for len(names) > 0 && conn != nil {
-		n := min(len(names), subscribeBatch)
-		body := &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{Tiles: names[:n]}}
-		if err := c.write(ctx, conn, &relaypb.ClientMessage{Body: body}); err != nil {
-			return c.unlessAgain(ctx, err)
+	fresh := make([]*tile, 0, len(tiles))
+	for _, id := range tiles {
+		t := &tile{id: id}
+		if old := c.tiles[id]; old != nil {
+			old.rest()
+			t.floor = old.floor
 		}
-		names = names[n:]
+		c.tiles[id] = t
+		fresh = append(fresh, t)
 	}
-	return nil
+	conn, asks := c.conn, subscribes(fresh)
+	c.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	return c.unlessAgain(ctx, c.writeAll(ctx, conn, asks))
+}
+
+// subscribes makes the messages that ask for tiles from where they stand. The mutex is held.
+func subscribes(tiles []*tile) []*relaypb.ClientMessage {
+	var all []*relaypb.ClientMessage
+	for part := range slices.Chunk(tiles, subscribeBatch) {
+		ask := &relaypb.Subscribe{}
+		for _, t := range part {
+			if t.floor == 0 {
+				ask.Tiles = append(ask.Tiles, t.id.String())
+				continue
+			}
+			ask.Held = append(ask.Held, &relaypb.Held{Tile: t.id.String(), Position: relaypb.FromPosition(t.at), EpochFloor: uint64(t.floor)})
+		}
+		all = append(all, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: ask}})
+	}
+	return all
 }
 
 // Unsubscribe ends delivery of tiles: no function is called for them any more once it has returned and a
@@ -131,7 +153,8 @@ func (c *Client) Unsubscribe(ctx context.Context, tiles ...fence.TileID) error {
 	}
 	names := make([]string, 0, len(tiles))
 	for _, t := range tiles {
-		if c.tiles[t] != nil {
+		if old := c.tiles[t]; old != nil {
+			old.rest()
 			delete(c.tiles, t)
 			names = append(names, t.String())
 		}
@@ -142,10 +165,7 @@ func (c *Client) Unsubscribe(ctx context.Context, tiles ...fence.TileID) error {
 		return nil
 	}
 	body := &relaypb.ClientMessage_Unsubscribe{Unsubscribe: &relaypb.Unsubscribe{Tiles: names}}
-	if err := c.write(ctx, conn, &relaypb.ClientMessage{Body: body}); err != nil {
-		return c.unlessAgain(ctx, err)
-	}
-	return nil
+	return c.unlessAgain(ctx, c.write(ctx, conn, &relaypb.ClientMessage{Body: body}))
 }
 
 // unlessAgain passes a failed request's error on, unless the next connection makes the request again.
@@ -174,7 +194,7 @@ func (c *Client) Stats() Stats {
 	return Stats{
 		Connects: s.connects.Load(), Bytes: s.bytes.Load(), Syncs: s.syncs.Load(), Frames: s.frames.Load(),
 		Gaps: s.gaps.Load(), Repaired: s.repaired.Load(), Resyncs: s.resyncs.Load(),
-		Duplicates: s.duplicates.Load(), Corrupt: s.corrupt.Load(),
+		Duplicates: s.duplicates.Load(), Corrupt: s.corrupt.Load(), Stale: s.stale.Load(),
 	}
 }
 
@@ -233,6 +253,15 @@ func (c *Client) write(ctx context.Context, conn *websocket.Conn, m *relaypb.Cli
 	return nil
 }
 
+func (c *Client) writeAll(ctx context.Context, conn *websocket.Conn, all []*relaypb.ClientMessage) error {
+	for _, m := range all {
+		if err := c.write(ctx, conn, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // run serves one connection after another until the client ends.
 func (c *Client) run(conn *websocket.Conn) {
 	defer close(c.done)
@@ -242,6 +271,9 @@ func (c *Client) run(conn *websocket.Conn) {
 		_ = conn.CloseNow()
 		c.mu.Lock()
 		c.conn = nil
+		if c.left != nil {
+			err, c.left = c.left, nil
+		}
 		c.mu.Unlock()
 		if c.ctx.Err() == nil {
 			c.cfg.Disconnected(err)
@@ -264,6 +296,9 @@ func (c *Client) finish(err error) {
 	c.cancel(err)
 	c.mu.Lock()
 	c.err = err
+	for _, t := range c.tiles {
+		t.rest()
+	}
 	c.mu.Unlock()
 }
 
@@ -298,28 +333,15 @@ func (c *Client) redial() (*websocket.Conn, error) {
 func (c *Client) resume(conn *websocket.Conn) error {
 	c.mu.Lock()
 	c.conn = conn
-	var asks []*relaypb.Subscribe
-	n := 0
+	all := make([]*tile, 0, len(c.tiles))
 	for _, t := range c.tiles {
-		if n%subscribeBatch == 0 {
-			asks = append(asks, &relaypb.Subscribe{})
-		}
-		n++
-		ask := asks[len(asks)-1]
 		t.asked = time.Time{}
-		if t.synced && !t.at.IsZero() {
-			ask.Held = append(ask.Held, &relaypb.Held{Tile: t.id.String(), Position: relaypb.FromPosition(t.at)})
-		} else {
-			ask.Tiles = append(ask.Tiles, t.id.String())
-		}
+		t.rest()
+		all = append(all, t)
 	}
+	asks := subscribes(all)
 	c.mu.Unlock()
-	for _, ask := range asks {
-		if err := c.write(c.ctx, conn, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: ask}}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.writeAll(c.ctx, conn, asks)
 }
 
 // serve reads messages until the connection ends.

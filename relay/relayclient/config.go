@@ -39,6 +39,12 @@ type Config struct {
 	// Refused reports something the relay could not do; see the codes of package relaypb.
 	Refused func(Refusal)
 
+	// Stale reports that a relay is behind the client: it offers a tile at a lower epoch than the client was shown,
+	// because it is cut off from the store. The client keeps what it holds. It asks again after BackoffMin, doubled
+	// each time up to BackoffMax, and with Reconnect leaves the relay after three requests: a load balancer may
+	// then choose another one. Unsubscribe forgets the tile's floor.
+	Stale func(Stale)
+
 	// GoAway reports that the relay will close the connection within the time given.
 	GoAway func(within time.Duration)
 
@@ -87,6 +93,14 @@ type Refusal struct {
 	Message string
 }
 
+// Stale is a relay that is behind the client.
+type Stale struct {
+	Tile    fence.TileID
+	Floor   fence.Epoch    // the highest epoch the client was shown
+	Offered fence.Position // zero if the relay said itself that it is behind
+	Attempt int            // 1 the first time; counts until the view continues
+}
+
 // Stats counts what a Client has met since Dial.
 type Stats struct {
 	Connects   uint64 // connections made
@@ -98,6 +112,7 @@ type Stats struct {
 	Resyncs    uint64 // Resyncs sent
 	Duplicates uint64 // batches received again, or older than what the client held
 	Corrupt    uint64 // snapshots and batches that failed their check
+	Stale      uint64 // Syncs and batches of a lower epoch than the client was shown; none was applied
 }
 
 func (c *Config) withDefaults() (Config, error) {
@@ -149,6 +164,9 @@ func (c *Config) fillCalls() {
 	}
 	if c.Refused == nil {
 		c.Refused = func(Refusal) {}
+	}
+	if c.Stale == nil {
+		c.Stale = func(Stale) {}
 	}
 	if c.GoAway == nil {
 		c.GoAway = func(time.Duration) {}

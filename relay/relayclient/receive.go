@@ -1,7 +1,7 @@
 package relayclient
 
 import (
-	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/coder/websocket"
@@ -17,9 +17,15 @@ type tile struct {
 	id     fence.TileID
 	synced bool           // a first Sync has come
 	at     fence.Position // what has been given to the application
+	floor  fence.Epoch    // the highest epoch that was given to the application; nothing below it is given
 	broken bool           // a gap is open
 	asked  time.Time      // when a Resync was sent for it; zero: not
+	stale  int            // how often relays have offered less than the floor since the view last continued
+	again  *time.Timer    // asks again while a relay is behind; nil: not waiting
 }
+
+// staleAsks is how often one relay that is behind is asked before a client with Config.Reconnect leaves it.
+const staleAsks = 3
 
 // receive acts on one message.
 func (c *Client) receive(conn *websocket.Conn, m *relaypb.ServerMessage) {
@@ -34,6 +40,10 @@ func (c *Client) receive(conn *websocket.Conn, m *relaypb.ServerMessage) {
 			c.sync(conn, t, body.Sync)
 		}
 	case *relaypb.ServerMessage_Error:
+		if t := c.tile(m.GetTile()); t != nil && body.Error.GetCode() == relaypb.Code_CODE_STALE {
+			c.behind(conn, t, fence.Position{})
+			return
+		}
 		c.cfg.Refused(Refusal{Tile: m.GetTile(), Code: body.Error.GetCode(), Message: body.Error.GetMessage()})
 	case *relaypb.ServerMessage_GoAway:
 		c.cfg.GoAway(time.Duration(body.GoAway.GetWithinMs()) * time.Millisecond)
@@ -55,11 +65,16 @@ func (c *Client) tile(name string) *tile {
 // frame applies a batch if it follows, and asks for a Sync if it does not.
 func (c *Client) frame(conn *websocket.Conn, t *tile, e fence.Entry) {
 	switch {
+	case e.Epoch < t.floor:
+		c.stats.stale.Add(1) // of a superseded owner; what follows it shows whether the relay is behind
+		return
 	case e.Prev == t.at && !e.Rebase:
-		if c.apply(t, e) {
+		if c.cfg.NoVerify || e.Verify(t.id) == nil {
+			c.apply(t, e)
 			c.mend(t)
 			return
 		}
+		c.stats.corrupt.Add(1)
 	case e.Position == t.at || e.Epoch <= t.at.Epoch && e.Seq <= t.at.Seq:
 		c.stats.duplicates.Add(1)
 		return
@@ -67,56 +82,134 @@ func (c *Client) frame(conn *websocket.Conn, t *tile, e fence.Entry) {
 	c.gap(conn, t, t.at)
 }
 
-// apply gives one batch that follows to the application; false if it is not what its chain says.
-func (c *Client) apply(t *tile, e fence.Entry) bool {
-	if !c.cfg.NoVerify && e.Verify(t.id) != nil {
-		c.stats.corrupt.Add(1)
-		return false
-	}
+// apply gives one batch that follows to the application.
+func (c *Client) apply(t *tile, e fence.Entry) {
 	c.moveTo(t, e.Position)
 	c.stats.frames.Add(1)
 	c.cfg.Frame(stream.Frame{Tile: t.id, Entry: e})
-	return true
 }
 
-// sync brings a tile to where the Sync ends, from scratch or from where it stands.
+// sync brings a tile to where the Sync ends, from scratch or from where it stands. Nothing of a Sync is given to
+// the application unless all of it is intact and at or above the epoch floor.
 func (c *Client) sync(conn *websocket.Conn, t *tile, s *relaypb.Sync) {
 	end := s.GetPosition().Fence()
-	if !s.GetReplace() && !t.synced {
+	switch {
+	case !s.GetReplace() && !t.synced:
 		return // of an earlier subscription; the answer to this one is on its way
+	case end.Epoch < t.floor:
+		c.stats.stale.Add(1)
+		c.behind(conn, t, end)
+		return
+	}
+	start := t.at
+	snap := fence.Snapshot{
+		Position: s.GetFrom().Fence(), Tick: fence.Tick(s.GetTick()),
+		Sum: s.GetSum(), Taken: int64(s.GetTakenMs()), Blob: s.GetBlob(),
 	}
 	if s.GetReplace() {
-		snap := fence.Snapshot{
-			Position: s.GetFrom().Fence(), Tick: fence.Tick(s.GetTick()),
-			Sum: s.GetSum(), Taken: int64(s.GetTakenMs()), Blob: s.GetBlob(),
+		start = snap.Position
+	}
+	tail, continues, intact := c.check(t, start, s)
+	if s.GetReplace() && !c.cfg.NoVerify && !snap.IsZero() && snap.Verify(t.id) != nil {
+		intact = false
+	}
+	if !intact {
+		c.stats.corrupt.Add(1)
+	}
+	if !continues || !intact {
+		if !s.GetReplace() { // it does not continue what is held: ask for everything, at once
+			c.mu.Lock()
+			t.asked = time.Time{}
+			c.mu.Unlock()
 		}
-		if !c.cfg.NoVerify && !snap.IsZero() && snap.Verify(t.id) != nil {
-			c.stats.corrupt.Add(1)
-			c.gap(conn, t, fence.Position{})
-			return
-		}
+		c.gap(conn, t, fence.Position{})
+		return
+	}
+	if s.GetReplace() {
 		c.moveTo(t, snap.Position)
 		c.cfg.Sync(Sync{
 			Tile: t.id, Snapshot: snap, Position: end,
 			Owner: fence.Owner{Tile: t.id, Epoch: fence.Epoch(s.GetOwnerEpoch()), Contact: s.GetOwnerContact(), Position: end},
 		})
 	}
+	for _, e := range tail {
+		c.apply(t, e)
+	}
+	c.mend(t)
+}
+
+// check reads the tail of a Sync: the batches that follow start, whether they lead to the Sync's position, and
+// whether each is what its chain says. Batches that the client already holds are left out.
+func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []fence.Entry, continues, intact bool) {
+	at := start
 	for _, f := range s.GetTail() {
 		e := f.Entry()
-		if e.Prev == t.at && !c.apply(t, e) {
-			break
+		if e.Prev != at {
+			continue
 		}
+		if !c.cfg.NoVerify && e.Verify(t.id) != nil {
+			return nil, false, false
+		}
+		tail, at = append(tail, e), e.Position
 	}
-	if t.at == end {
-		c.mend(t)
+	return tail, at == s.GetPosition().Fence(), true
+}
+
+// behind notes that the relay offers less than the client was shown, and asks again after a pause that doubles
+// each time. The relay may catch up, or the next connection may reach another one.
+func (c *Client) behind(conn *websocket.Conn, t *tile, offered fence.Position) {
+	c.mu.Lock()
+	if t.again != nil { // it is asked again soon
+		c.mu.Unlock()
 		return
 	}
-	if !s.GetReplace() { // it does not continue what is held: ask for everything, at once
-		c.mu.Lock()
-		t.asked = time.Time{}
-		c.mu.Unlock()
+	pause := c.cfg.BackoffMax
+	if t.stale < 16 {
+		pause = min(pause, c.cfg.BackoffMin<<t.stale)
 	}
-	c.gap(conn, t, fence.Position{})
+	t.stale++
+	t.again = time.AfterFunc(pause/2+rand.N(pause/2+1), func() { c.askAgain(conn, t) })
+	event := Stale{Tile: t.id, Floor: t.floor, Offered: offered, Attempt: t.stale}
+	c.mu.Unlock()
+	c.cfg.Logger.Warn("the relay is behind this client", "tile", t.id, "floor", uint64(event.Floor),
+		"offered", offered, "attempt", event.Attempt)
+	c.cfg.Stale(event)
+}
+
+// askAgain sends a Resync to a relay that was behind, or leaves it for another one.
+func (c *Client) askAgain(conn *websocket.Conn, t *tile) {
+	c.mu.Lock()
+	if c.conn != conn || c.tiles[t.id] != t || t.again == nil {
+		c.mu.Unlock()
+		return
+	}
+	t.again = nil
+	leave := c.cfg.Reconnect && t.stale%staleAsks == 0
+	if leave {
+		c.left = ErrStale
+	}
+	ask := t.resync(t.at)
+	c.mu.Unlock()
+	if leave {
+		_ = conn.Close(websocket.StatusNormalClosure, "this relay is behind")
+		return
+	}
+	c.stats.resyncs.Add(1)
+	_ = c.write(c.ctx, conn, ask) // if it cannot be written, the connection is lost and reading notices
+}
+
+func (t *tile) resync(have fence.Position) *relaypb.ClientMessage {
+	return &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{
+		Tile: t.id.String(), Position: relaypb.FromPosition(have), EpochFloor: uint64(t.floor),
+	}}}
+}
+
+// rest stops asking a relay that was behind. The mutex is held.
+func (t *tile) rest() {
+	if t.again != nil {
+		t.again.Stop()
+		t.again = nil
+	}
 }
 
 // gap notes that the view does not continue and asks for a Sync from have, once until it is answered.
@@ -131,14 +224,13 @@ func (c *Client) gap(conn *websocket.Conn, t *tile, have fence.Position) {
 	if ask {
 		t.asked = now
 	}
+	message := t.resync(have)
 	c.mu.Unlock()
 	if !ask {
 		return
 	}
 	c.stats.resyncs.Add(1)
-	body := &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: t.id.String(), Position: relaypb.FromPosition(have)}}
-	// If it cannot be written the connection is going, and reading will notice.
-	_ = c.write(context.Background(), conn, &relaypb.ClientMessage{Body: body})
+	_ = c.write(c.ctx, conn, message) // if it cannot be written, the connection is lost and reading notices
 }
 
 // mend notes that the view continues.
@@ -148,11 +240,12 @@ func (c *Client) mend(t *tile) {
 	if t.broken {
 		c.stats.repaired.Add(1)
 	}
-	t.broken, t.asked = false, time.Time{}
+	t.broken, t.asked, t.stale = false, time.Time{}, 0
+	t.rest()
 }
 
 func (c *Client) moveTo(t *tile, p fence.Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.at, t.synced = p, true
+	t.at, t.synced, t.floor = p, true, max(t.floor, p.Epoch)
 }

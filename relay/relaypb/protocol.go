@@ -9,6 +9,8 @@
 //     position.
 //   - For each Frame: if its prev equals the position held, in all three parts, apply it and hold its
 //     position. Otherwise ignore it and send one Resync with the position held; a Sync comes back.
+//   - Remember the highest epoch held of each tile. Ignore a Sync or Frame of a lower epoch: the relay is cut
+//     off from the store. Ask again later, or another relay.
 //   - Answer pings (every WebSocket library does) and keep reading: a relay drops the frames of a client
 //     that does not, and brings it up to date with a Sync later.
 //   - On GoAway, or on any close, connect again after a random delay, naming the positions still held in

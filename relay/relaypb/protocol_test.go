@@ -35,6 +35,14 @@ var golden = []struct {
 		`{"subscribe":{"tiles":["85283473fffffff"],"held":[{"tile":"85283447fffffff","position":{"epoch":"1","seq":"119","chain":"72623859790382856"}}]}}`,
 	},
 	{
+		"subscribe with a floor",
+		&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{
+			Held: []*relaypb.Held{{Tile: "1", EpochFloor: 3}},
+		}}},
+		"0a07" + "1205" + "0a0131" + "1803",
+		`{"subscribe":{"held":[{"tile":"1","epochFloor":"3"}]}}`,
+	},
+	{
 		"unsubscribe",
 		&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Unsubscribe{Unsubscribe: &relaypb.Unsubscribe{Tiles: []string{"1"}}}},
 		"1203" + "0a0131",
@@ -42,9 +50,9 @@ var golden = []struct {
 	},
 	{
 		"resync",
-		&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: "1", Position: relaypb.FromPosition(first)}}},
-		"1a12" + "0a0131" + "120d" + "08011077190807060504030201",
-		`{"resync":{"tile":"1","position":{"epoch":"1","seq":"119","chain":"72623859790382856"}}}`,
+		&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: "1", Position: relaypb.FromPosition(first), EpochFloor: 3}}},
+		"1a14" + "0a0131" + "120d" + "08011077190807060504030201" + "1803",
+		`{"resync":{"tile":"1","position":{"epoch":"1","seq":"119","chain":"72623859790382856"},"epochFloor":"3"}}`,
 	},
 	{
 		"frame",
@@ -68,6 +76,12 @@ var golden = []struct {
 		&relaypb.ServerMessage{Tile: "1", Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: relaypb.Code_CODE_FORBIDDEN, Message: "no"}}},
 		"0a0131" + "2206" + "0804" + "12026e6f",
 		`{"tile":"1","error":{"code":"CODE_FORBIDDEN","message":"no"}}`,
+	},
+	{
+		"stale",
+		&relaypb.ServerMessage{Tile: "1", Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: relaypb.Code_CODE_STALE, Message: "x"}}},
+		"0a0131" + "2205" + "0809" + "120178",
+		`{"tile":"1","error":{"code":"CODE_STALE","message":"x"}}`,
 	},
 	{
 		"go away",
