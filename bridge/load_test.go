@@ -57,7 +57,7 @@ func produce(file string) error {
 	}
 	client := redis.NewClusterClient(redisfence.Options(p.Redis...))
 	defer client.Close()
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func BenchmarkIdle(b *testing.B) {
 	const idle, measured = 10_000, 10 * time.Second
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(b)})
 	b.Cleanup(func() { require.NoError(b, client.Close()) })
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(b, err)
 	require.NoError(b, store.Load(b.Context()))
 	ids := make([]fence.TileID, idle)

@@ -92,10 +92,15 @@ type UnconfirmedError struct {
 	Tile    TileID
 	Receipt Receipt // Receipt.Replicas confirmed
 	Want    int     // replicas asked for
+	Detail  string  // what is known of the reason, and what to do; empty: the replicas were too slow
 }
 
 func (e *UnconfirmedError) Error() string {
-	return fmt.Sprintf("tile %s: %s is on %d of %d replicas: %v", e.Tile, e.Receipt.Position, e.Receipt.Replicas, e.Want, ErrUnconfirmed)
+	s := fmt.Sprintf("tile %s: %s is on %d of %d replicas: %v", e.Tile, e.Receipt.Position, e.Receipt.Replicas, e.Want, ErrUnconfirmed)
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	return s
 }
 
 // Is matches ErrUnconfirmed.

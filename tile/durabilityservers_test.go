@@ -54,7 +54,7 @@ func sqliteStore(t testing.TB) durableStore {
 func onRedis(t testing.TB) (tile.Seams, *redis.ClusterClient) {
 	client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(t)...))
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	return tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: redisstream.New(store, client)}, client

@@ -148,7 +148,8 @@ func (b *backends) openServers(ctx context.Context, s servers) error {
 	if err != nil {
 		return err
 	}
-	store, err := redisfence.New(coordination, nil)
+	// The battle's own servers write no files, and nobody minds if a battle is lost with them.
+	store, err := redisfence.New(coordination, &redisfence.Config{AllowNoPersistence: true})
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func TestOnServers(t *testing.T) {
 	require.NoError(t, authority.Migrate(t.Context()))
 	client := redis.NewClusterClient(redisfence.Options(addrs...))
 	defer func() { _ = client.Close() }()
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 
@@ -89,7 +89,7 @@ func TestDeadLettersOnServers(t *testing.T) {
 	addrs, delivery := stacktest.Redis(t), stacktest.Fanout(t)
 	client := redis.NewClusterClient(redisfence.Options(addrs...))
 	defer func() { _ = client.Close() }()
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	log := redisstream.New(store, client)

@@ -37,7 +37,8 @@ func main() {
 	check(authority.Migrate(ctx))
 
 	client := redis.NewClusterClient(redisfence.Options(strings.Split(os.Getenv("REDIS"), ",")...))
-	store := must(redisfence.New(client, nil)) // commits under them
+	local := &redisfence.Config{AllowNoPersistence: true, AllowNoReplicas: true} // nil in production
+	store := must(redisfence.New(client, local))                                 // commits under them
 	check(store.Load(ctx))
 
 	const id, contact = fence.TileID(0x85283083fffffff), "127.0.0.1:7777"

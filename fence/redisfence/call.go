@@ -62,6 +62,7 @@ var refusals = map[string]error{
 type answer struct {
 	reply           []any
 	confirmed, want int
+	detail          string // why there are too few, if that is known
 }
 
 // notSentError is a failure before the function ran anywhere.
@@ -94,7 +95,7 @@ func (s *Store) write(ctx context.Context, c call) (fence.Receipt, error) {
 	}
 	receipt.Replicas = a.confirmed
 	if a.confirmed < a.want {
-		return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.tile, Receipt: receipt, Want: a.want}
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.tile, Receipt: receipt, Want: a.want, Detail: a.detail}
 	}
 	return receipt, nil
 }
@@ -133,7 +134,7 @@ func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 		return answer{}, r.err
 	}
 	reply, err := cmd.Slice()
-	return answer{reply: reply, confirmed: r.confirmed, want: r.want}, err
+	return answer{reply: reply, confirmed: r.confirmed, want: r.want, detail: r.detail}, err
 }
 
 // redirected sends a call through the cluster's client, which follows the slot wherever it is and tries

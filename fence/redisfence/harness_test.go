@@ -29,7 +29,12 @@ func newClient(t testing.TB, addrs []string) *redis.ClusterClient {
 func newStore(t testing.TB, cfg *redisfence.Config) (*redisfence.Store, *redis.ClusterClient) {
 	t.Helper()
 	client := newClient(t, stacktest.Redis(t))
-	store, err := redisfence.New(client, cfg)
+	c := redisfence.Config{}
+	if cfg != nil {
+		c = *cfg
+	}
+	c.AllowNoPersistence = true
+	store, err := redisfence.New(client, &c)
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	return store, client

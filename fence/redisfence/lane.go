@@ -17,6 +17,7 @@ type request struct {
 	// Set by whoever sends it.
 	err             error // why there is no reply, or the reply's error
 	confirmed, want int
+	detail          string // why too few replicas can confirm it
 
 	// Used by the lane, under its lock.
 	done     chan struct{} // closed when the above are set

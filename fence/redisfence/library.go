@@ -6,7 +6,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -48,15 +47,18 @@ func build() builtLibrary {
 	return builtLibrary{text: head + body.String(), digest: digest}
 }
 
-// Load puts the function library on every master and checks that the servers keep what they are given
-// (maxmemory-policy noeviction). A library of a higher revision is left in place. It is safe to run from
-// many processes at once. A *fence.FunctionsError names the server that cannot be used and why.
+// Load puts the function library on every master and checks that the servers keep what they are given: that
+// they do not evict (maxmemory-policy noeviction) and, unless Config.AllowNoPersistence is set, that they write
+// an append-only file. A library of a higher revision is left in place. It is safe to run from many processes
+// at once. Errors: a *SettingError or a *fence.FunctionsError names the server that
+// cannot be used and why; a *fence.StoreError one that could not be asked.
 func (s *Store) Load(ctx context.Context) error {
+	s.warnOfSlowReload()
 	return s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		if err := loadOn(ctx, node); err != nil {
+		if err := s.checkSettings(ctx, node); err != nil {
 			return err
 		}
-		return checkSettings(ctx, node)
+		return loadOn(ctx, node)
 	})
 }
 
@@ -132,29 +134,6 @@ func revisionOn(ctx context.Context, node *redis.Client) (loaded, error) {
 		return loaded{}, fmt.Errorf("tilefence_revision_v1 answers %v", reply)
 	}
 	return loaded{revision, digest}, nil
-}
-
-func checkSettings(ctx context.Context, node *redis.Client) error {
-	info, err := node.Info(ctx, "memory").Result()
-	if err != nil {
-		return &fence.FunctionsError{Node: node.Options().Addr, Detail: err.Error()}
-	}
-	policy := infoField(info, "maxmemory_policy")
-	limit, _ := strconv.ParseUint(infoField(info, "maxmemory"), 10, 64)
-	if limit > 0 && policy != "noeviction" {
-		return &fence.FunctionsError{Node: node.Options().Addr, Detail: "maxmemory-policy is " + policy +
-			": Redis would delete owners and streams when memory runs out; set it to noeviction"}
-	}
-	return nil
-}
-
-func infoField(info, name string) string {
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(v)
-		}
-	}
-	return ""
 }
 
 func isFunctionMissing(err error) bool {

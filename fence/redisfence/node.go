@@ -161,8 +161,13 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 	confirmed, have := n.judge(ctx, wait, count, have)
 	for _, r := range set {
 		r.confirmed, r.want = confirmed, n.store.wanted(r.replicas, have)
+		if have == 0 && r.replicas == fence.AllReplicas {
+			r.detail = noReplica
+		}
 	}
 }
+
+const noReplica = "the master lists no replica: attach one, or set redisfence.Config.AllowNoReplicas if the shard is meant to have none"
 
 // judge reads how many replicas have confirmed, and how many there are.
 func (n *node) judge(ctx context.Context, wait *redis.Cmd, count []*redis.StringCmd, had int) (confirmed, have int) {

@@ -55,7 +55,7 @@ func replicaPaused(b *breakable) {
 // replicaFailed: a replica that the cluster has given up still is one of all replicas, since it may come
 // back and be promoted; unless the store is told to ignore it, and MinReplicas does not say otherwise.
 func replicaFailed(b *breakable) {
-	lenient := b.open(&redisfence.Config{IgnoreFailedReplicas: true})
+	lenient := b.open(&redisfence.Config{IgnoreFailedReplicas: true, AllowNoReplicas: true})
 	atLeastOne := b.open(&redisfence.Config{IgnoreFailedReplicas: true, MinReplicas: 1})
 	tile, last := b.founded()
 	_, replica := b.serving(tile)
@@ -127,7 +127,7 @@ func masterHandedOver(b *breakable) {
 }
 
 // masterKilled: the owner goes on on the promoted replica by presenting the same commit again, and
-// nothing that was confirmed is missing.
+// nothing that was confirmed is missing. The promoted node has no replica, so it confirms nothing.
 func masterKilled(b *breakable) {
 	tile, last := b.founded()
 	master, replica := b.serving(tile)
@@ -140,13 +140,17 @@ func masterKilled(b *breakable) {
 			require.NoError(b, master.Signal(os.Kill))
 		}
 		c := follow(tile, 1, last)
-		c.Replicas = fence.AllReplicas
+		if i < 20 {
+			c.Replicas = fence.AllReplicas
+		}
 		last = b.settle(c).Position
 		confirmed = append(confirmed, last)
 		if i == 20 {
 			gap = time.Since(killed)
 		}
 	}
+	last = b.aloneConfirmsNothing(tile, last)
+	confirmed = append(confirmed, last)
 	b.Logf("the first commit after the kill was accepted %v later", gap.Round(time.Millisecond))
 	entries := b.entries(tile)
 	require.NoError(b, fencetest.CheckHistory(tile, entries))
@@ -161,4 +165,25 @@ func masterKilled(b *breakable) {
 	c := follow(tile, 1, last)
 	c.Replicas = fence.AllReplicas
 	require.Equal(b, 1, b.settle(c).Replicas)
+}
+
+// aloneConfirmsNothing: a commit that all replicas are to have is not confirmed by a master without any, unless
+// the store is told that the shard is meant to have none.
+func (b *breakable) aloneConfirmsNothing(tile fence.TileID, last fence.Position) fence.Position {
+	b.Helper()
+	c := follow(tile, 1, last)
+	c.Replicas = fence.AllReplicas
+	for range 2 {
+		_, err := b.store.Commit(b.Context(), c)
+		var unconfirmed *fence.UnconfirmedError
+		require.ErrorAs(b, err, &unconfirmed)
+		require.Equal(b, 1, unconfirmed.Want)
+		require.Zero(b, unconfirmed.Receipt.Replicas)
+		require.ErrorContains(b, err, "attach one, or set redisfence.Config.AllowNoReplicas")
+	}
+	alone := b.open(&redisfence.Config{AllowNoReplicas: true})
+	r, err := alone.Commit(b.Context(), c)
+	require.NoError(b, err)
+	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
+	return r.Position
 }

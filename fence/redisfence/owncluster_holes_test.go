@@ -99,7 +99,7 @@ func holePausedMaster(b *breakable) {
 // holeLinkCut: a replica that lost its link before an install, and is promoted after it, brings back the
 // epoch before it. An install that asks for all replicas is not confirmed then, and its owner serves nobody.
 func holeLinkCut(b *breakable) {
-	careless := b.open(&redisfence.Config{IgnoreFailedReplicas: true})
+	careless := b.open(&redisfence.Config{IgnoreFailedReplicas: true, AllowNoReplicas: true})
 	tile, _ := b.founded()
 	master, replica := b.serving(tile)
 	founded := b.foundedOn(master.Addr(), 3)
@@ -200,7 +200,7 @@ func (b *breakable) sleepers(addr string, n int) []*redisfence.Store {
 		require.NoError(b, client.Ping(b.Context()).Err())
 		_, err := client.Pipelined(b.Context(), func(pipe redis.Pipeliner) error { return pipe.Ping(b.Context()).Err() })
 		require.NoError(b, err)
-		stores[i], err = redisfence.New(client, nil)
+		stores[i], err = redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 		require.NoError(b, err)
 	}
 	return stores

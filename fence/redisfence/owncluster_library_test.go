@@ -159,13 +159,42 @@ func settingsEviction(b *breakable) {
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-lru"} {
 		set("100mb", policy)
 		err := b.store.Load(b.Context())
-		require.ErrorIs(b, err, fence.ErrFunctions)
-		require.ErrorContains(b, err, policy)
+		var setting *redisfence.SettingError
+		require.ErrorAs(b, err, &setting)
+		require.ErrorIs(b, err, redisfence.ErrSetting)
+		require.Equal(b, []string{"maxmemory-policy", policy}, []string{setting.Setting, setting.Value})
 	}
 	set("100mb", "noeviction")
 	require.NoError(b, b.store.Load(b.Context()))
 	set("0", "allkeys-lru") // no limit: nothing is ever evicted
 	require.NoError(b, b.store.Load(b.Context()))
+}
+
+// settingsPersistence: a master that would come back empty from a restart is refused, also one with RDB files alone,
+// unless the store is told that none is meant to keep anything.
+func settingsPersistence(b *breakable) {
+	careful, err := redisfence.New(b.client, nil)
+	require.NoError(b, err)
+	set := func(name, value string) {
+		b.Helper()
+		b.eachMaster(func(ctx context.Context, node *redis.Client) error { return node.ConfigSet(ctx, name, value).Err() })
+	}
+	b.Cleanup(func() {
+		_ = b.client.ForEachMaster(b.ctx(), func(ctx context.Context, node *redis.Client) error {
+			return errorsOf(node.ConfigSet(ctx, "appendonly", "no"), node.ConfigSet(ctx, "save", ""))
+		})
+	})
+	for _, save := range []string{"", "3600 1"} {
+		set("save", save)
+		err := careful.Load(b.Context())
+		var setting *redisfence.SettingError
+		require.ErrorAs(b, err, &setting)
+		require.Equal(b, []string{"appendonly", "no"}, []string{setting.Setting, setting.Value})
+		require.ErrorContains(b, err, "AllowNoPersistence")
+		require.NoError(b, b.store.Load(b.Context()))
+	}
+	set("appendonly", "yes")
+	require.NoError(b, careful.Load(b.Context()))
 }
 
 // memoryFull: a server without memory refuses the whole commit; the same commit goes in later. What frees memory it

@@ -83,7 +83,7 @@ func (b *breakable) more(progress func() int64, n int64) {
 func loadReplicaPaused(b *breakable) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: b.stack.CoordAddrs, ReadTimeout: 2 * time.Minute, ContextTimeoutEnabled: true})
 	b.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{ConfirmTimeout: time.Minute})
+	store, err := redisfence.New(client, &redisfence.Config{ConfirmTimeout: time.Minute, AllowNoPersistence: true})
 	require.NoError(b, err)
 	tile, _ := b.founded()
 	master, replica := b.serving(tile)

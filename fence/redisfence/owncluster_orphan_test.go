@@ -47,7 +47,7 @@ func holeOrphan(b *breakable) {
 		i.Contact, i.Install, i.Replicas = "b:1", true, fence.AllReplicas
 		return i
 	}
-	careless := b.open(&redisfence.Config{IgnoreFailedReplicas: true})
+	careless := b.open(&redisfence.Config{IgnoreFailedReplicas: true, AllowNoReplicas: true})
 	_, err := careless.Commit(b.Context(), install(founded[0]))
 	require.NoError(b, err, "the heir is taken to be alone")
 	for range 2 {

@@ -25,7 +25,7 @@ func TestPausedMasterIsLeftSoon(t *testing.T) {
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
 	client := redis.NewClusterClient(redisfence.Options(stack.CoordAddrs...))
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	tile := newTile()

@@ -40,6 +40,7 @@ func TestOwnCluster(t *testing.T) {
 		{"Library/of-others", libraryOfOthers},
 		{"Library/loaded-at-once", libraryLoadedAtOnce},
 		{"Settings/eviction", settingsEviction},
+		{"Settings/persistence", settingsPersistence},
 		{"Memory/full", memoryFull},
 		{"Replica/paused", replicaPaused},
 		{"Replica/failed", replicaFailed},
@@ -66,9 +67,15 @@ func TestOwnCluster(t *testing.T) {
 	}
 }
 
+// open returns a store on the cluster, which keeps nothing over a restart.
 func (b *breakable) open(cfg *redisfence.Config) *redisfence.Store {
 	b.Helper()
-	store, err := redisfence.New(b.client, cfg)
+	c := redisfence.Config{}
+	if cfg != nil {
+		c = *cfg
+	}
+	c.AllowNoPersistence = true
+	store, err := redisfence.New(b.client, &c)
 	require.NoError(b, err)
 	return store
 }

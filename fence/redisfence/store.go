@@ -1,7 +1,9 @@
 package redisfence
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"math"
 	"strconv"
 	"time"
@@ -22,13 +24,26 @@ type Config struct {
 	ConfirmTimeout time.Duration
 
 	// MinReplicas is how many replicas fence.AllReplicas means at the least, also when the master lists
-	// fewer. Default 0: AllReplicas means none on a shard that has none. What that is worth: an install is
-	// then on one server, and lost with it; the tile starts over from its checkpoint. Production wants it at the
-	// replicas a shard is meant to have: take-overs then wait until they are there, also while a promoted
-	// replica is alone and its former master could be brought back by force (CLUSTER FAILOVER), and outside
-	// a cluster, where a master lists only the replicas that are connected. Attach no replicas from outside
-	// the cluster: WAIT counts them, and they cannot be promoted.
+	// fewer. Default 1. Production sets it to the replicas each shard is meant to have. A promoted replica
+	// starts without any: takeovers and replicated commits on its shard then fail with fence.ErrUnconfirmed
+	// until it has as many. Outside a cluster a master lists only the replicas that are connected. Attach no
+	// replicas from outside the cluster: WAIT counts them, and they cannot be promoted.
 	MinReplicas int
+
+	// AllowNoReplicas lets fence.AllReplicas mean none on a master that lists no replica: for development,
+	// and for shards that are meant to have none. A confirmed commit is then on one server, and lost with
+	// it; the tile starts over from its checkpoint. MinReplicas must then be zero.
+	AllowNoReplicas bool
+
+	// AllowNoPersistence makes Load accept masters without an append-only file. By default it refuses them: a
+	// master that is restarted before a replica was promoted comes back empty, or with its last RDB file, and
+	// its replicas discard what they have confirmed. Set it for development, if no tile is Replicated, or if
+	// whatever restarts a master waits until a replica was promoted.
+	AllowNoPersistence bool
+
+	// Logger is told by Load when the client looks for a changed topology less often than Options has it.
+	// Nil means slog.Default().
+	Logger *slog.Logger
 
 	// IgnoreFailedReplicas makes fence.AllReplicas leave out a replica that the cluster has declared failed.
 	// Off by default: a failed replica may come back, and for cluster-replica-validity-factor times
@@ -36,7 +51,7 @@ type Config struct {
 	// moment it was lost. An install it has not confirmed is then undone, and the tile's former owner
 	// is accepted again. While it is counted, nothing is confirmed on its shard: installs wait, other commits
 	// go on and are kept by their owners. It counts until it is back or CLUSTER FORGET has removed it from
-	// the master. One that was left behind by a master that failed counts at whoever was promoted.
+	// the master. Replicas of a failed master count against the promoted one.
 	IgnoreFailedReplicas bool
 
 	// Unpipelined sends every call by itself. By default concurrent calls to one node share pipelines, two
@@ -75,18 +90,17 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	if cfg != nil {
 		s.cfg = *cfg
 	}
-	if s.cfg.TTL == 0 {
-		s.cfg.TTL = fence.DefaultTTL
+	if s.cfg.AllowNoReplicas && s.cfg.MinReplicas != 0 {
+		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "zero with AllowNoReplicas"}
 	}
-	if s.cfg.ConfirmTimeout == 0 {
-		s.cfg.ConfirmTimeout = 200 * time.Millisecond
+	if !s.cfg.AllowNoReplicas {
+		s.cfg.MinReplicas = cmp.Or(s.cfg.MinReplicas, 1)
 	}
-	if s.cfg.PipelineCalls == 0 {
-		s.cfg.PipelineCalls = 256
-	}
-	if s.cfg.PipelineBytes == 0 {
-		s.cfg.PipelineBytes = 256 << 10
-	}
+	s.cfg.TTL = cmp.Or(s.cfg.TTL, fence.DefaultTTL)
+	s.cfg.ConfirmTimeout = cmp.Or(s.cfg.ConfirmTimeout, 200*time.Millisecond)
+	s.cfg.PipelineCalls = cmp.Or(s.cfg.PipelineCalls, 256)
+	s.cfg.PipelineBytes = cmp.Or(s.cfg.PipelineBytes, 256<<10)
+	s.cfg.Logger = cmp.Or(s.cfg.Logger, slog.Default())
 	var readTimeout time.Duration
 	switch c := client.(type) {
 	case *redis.ClusterClient:
@@ -108,7 +122,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	case s.cfg.PipelineBytes < 1:
 		return nil, &fence.ArgumentError{Field: "PipelineBytes", Value: s.cfg.PipelineBytes, Want: "at least one"}
 	case s.cfg.MinReplicas < 0:
-		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "zero or more"}
+		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "at least 1, or zero for 1; see AllowNoReplicas"}
 	}
 	s.ttl = strconv.FormatInt(s.cfg.TTL.Milliseconds(), 10)
 	return s, nil

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -22,17 +23,47 @@ func TestNew(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = client.Close() }()
-	for field, cfg := range map[string]redisfence.Config{
-		"TTL":            {TTL: time.Millisecond},
-		"ConfirmTimeout": {ConfirmTimeout: time.Hour},
-		"MinReplicas":    {MinReplicas: -1},
-		"PipelineCalls":  {PipelineCalls: -1},
-		"PipelineBytes":  {PipelineBytes: -1},
+	for _, test := range []struct {
+		field string
+		cfg   redisfence.Config
+	}{
+		{"TTL", redisfence.Config{TTL: time.Millisecond}},
+		{"ConfirmTimeout", redisfence.Config{ConfirmTimeout: time.Hour}},
+		{"MinReplicas", redisfence.Config{MinReplicas: -1}},
+		{"MinReplicas", redisfence.Config{MinReplicas: 1, AllowNoReplicas: true}},
+		{"PipelineCalls", redisfence.Config{PipelineCalls: -1}},
+		{"PipelineBytes", redisfence.Config{PipelineBytes: -1}},
 	} {
-		_, err := redisfence.New(client, &cfg)
+		_, err := redisfence.New(client, &test.cfg)
 		var argument *fence.ArgumentError
 		require.ErrorAs(t, err, &argument)
-		require.Equal(t, field, argument.Field)
+		require.Equal(t, test.field, argument.Field)
+	}
+}
+
+// TestSlowTopologyReload: Load warns of a client that would notice a failover late, as go-redis does by default.
+func TestSlowTopologyReload(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		slow bool
+		set  func(*redis.ClusterOptions)
+	}{
+		{"as Options has it", false, func(*redis.ClusterOptions) {}},
+		{"faster", false, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 100 * time.Millisecond }},
+		{"the client's default", true, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 0 }},
+		{"slower", true, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 10 * time.Second }},
+	} {
+		options := redisfence.Options("127.0.0.1:1")
+		options.DialerRetries = 1
+		test.set(options)
+		client := redis.NewClusterClient(options)
+		var log strings.Builder
+		store, err := redisfence.New(client, &redisfence.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		require.Error(t, store.Load(t.Context()), "nobody listens")
+		require.Equal(t, test.slow, strings.Contains(log.String(), "ClusterStateReloadInterval"), "%s: %s", test.name, log.String())
+		require.NoError(t, client.Close())
 	}
 }
 

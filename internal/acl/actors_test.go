@@ -24,7 +24,7 @@ import (
 // logAs is a stream.Log of one user.
 func logAs(t *testing.T, c *redis.ClusterClient) (*redisfence.Store, *redisstream.Log) {
 	t.Helper()
-	store, err := redisfence.New(c, nil)
+	store, err := redisfence.New(c, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	return store, redisstream.New(store, c)
 }
@@ -138,7 +138,7 @@ func TestWhatIsRefused(t *testing.T) {
 		withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 	k := fence.KeysOf(tile)
-	admin, err := redisfence.New(coordination.admin, nil)
+	admin, err := redisfence.New(coordination.admin, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, admin.Load(t.Context()))
 	_, err = admin.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:1", Seq: 1})

@@ -204,7 +204,7 @@ func openSeams(ctx context.Context, addrs []string, postgres string) (tile.Seams
 		_ = client.Close()
 		pool.Close()
 	}
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	if err == nil {
 		err = store.Load(ctx)
 	}

@@ -90,7 +90,7 @@ func servePart(text string) error {
 	client := redis.NewClusterClient(redisfence.Options(p.Redis...))
 	defer func() { _ = client.Close() }()
 	var err error
-	if p.store, err = redisfence.New(client, nil); err != nil {
+	if p.store, err = redisfence.New(client, &redisfence.Config{AllowNoPersistence: true}); err != nil {
 		return err
 	}
 	reading := client

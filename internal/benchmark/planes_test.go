@@ -36,7 +36,7 @@ func newPlanes(tb testing.TB, parts ...devstack.Part) *planes {
 	p.client = redis.NewClusterClient(redisfence.Options(p.stack.CoordAddrs...))
 	tb.Cleanup(func() { _ = p.client.Close() })
 	var err error
-	p.store, err = redisfence.New(p.client, nil)
+	p.store, err = redisfence.New(p.client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(tb, err)
 	require.NoError(tb, p.store.Load(tb.Context()))
 	p.log = redisstream.New(p.store, p.client)

@@ -36,7 +36,7 @@ func BenchmarkReplay(b *testing.B) {
 func replayRedis(b *testing.B, ship func(int) string) {
 	client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(b)...))
 	b.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(b, err)
 	require.NoError(b, store.Load(b.Context()))
 	replay(b, store, redisstream.New(store, client), someTiles(1)[0], ship)

@@ -60,7 +60,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Cleanup(func() { _ = c.client.Close() })
 	c.whole(t)
 	var err error
-	c.store, err = redisfence.New(c.client, nil)
+	c.store, err = redisfence.New(c.client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, c.store.Load(t.Context()))
 	return c

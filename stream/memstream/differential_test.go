@@ -54,7 +54,7 @@ func newStage(t testing.TB) *stage {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t)})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{TTL: lifetime})
+	store, err := redisfence.New(client, &redisfence.Config{TTL: lifetime, AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	st := &stage{client: client, answers: map[string]int{}}

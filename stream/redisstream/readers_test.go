@@ -152,7 +152,7 @@ func TestReadersCatch(t *testing.T) {
 			edited := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t)})
 			t.Cleanup(func() { _ = edited.Close() })
 			edited.AddHook(renamed{library: name})
-			functions, err := redisfence.New(edited, &redisfence.Config{TTL: 5 * time.Minute})
+			functions, err := redisfence.New(edited, &redisfence.Config{TTL: 5 * time.Minute, AllowNoPersistence: true})
 			require.NoError(t, err)
 			h := readers(t, redisstream.New(functions, client), store, client)
 			if m.old == "" {

@@ -183,7 +183,7 @@ func open(ctx context.Context, cfg *Config) (*ground, error) {
 	options.ReadTimeout, options.DialTimeout = time.Second, 300*time.Millisecond
 	client := redis.NewClusterClient(options)
 	g.stops = append(g.stops, func() { _ = client.Close() })
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	if err == nil {
 		err = store.Load(ctx)
 	}

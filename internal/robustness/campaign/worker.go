@@ -114,7 +114,7 @@ func (w *worker) connect(ctx context.Context) error {
 	options := redisfence.Options(w.cfg.Redis...)
 	options.Dialer = w.toRedis.dialer(host)
 	client := redis.NewClusterClient(options)
-	store, err := redisfence.New(client, nil)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	if err != nil {
 		return err
 	}
