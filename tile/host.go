@@ -19,7 +19,7 @@ var ErrHostEnded = errors.New("tile host has ended")
 // Host runs the tiles of one process, thousands of them: each in a TileProcessor and a goroutine of its
 // own, their ticks spread over the interval, their promotions paced.
 //
-//	h, err := tile.NewHost("10.0.0.7:7000", seams, rules, &tile.HostConfig{Announce: gossip.Announce})
+//	h, err := tile.NewHost("10.0.0.7:7000", seams, newRules, &tile.HostConfig{Announce: announce})
 //	go func() { ended <- h.Run(ctx) }()
 //	err = h.Own(mine...)
 //	err = h.Follow(theirs...)

@@ -6,7 +6,7 @@
 //		return err
 //	}
 //	mux.Handle("/play", handler)
-//	…
+//
 //	handler.Drain(ctx) // before the process ends: finish what is under way, then say good-bye
 //
 // A client written in Go dials it; a connection takes any number of intents at a time:

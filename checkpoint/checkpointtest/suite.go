@@ -4,7 +4,7 @@
 //	func TestConformance(t *testing.T) {
 //		checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
 //			store := memcheckpoint.New()
-//			return checkpointtest.Harness{Store: store, Other: store, Damage: ...}
+//			return checkpointtest.Harness{Store: store, Other: store, Damage: damage}
 //		})
 //	}
 //

@@ -37,7 +37,7 @@ type StoreHarness struct {
 // Every back end runs it:
 //
 //	func TestStore(t *testing.T) {
-//		fencetest.RunStore(t, func(t *testing.T) fencetest.StoreHarness { … })
+//		fencetest.RunStore(t, func(t *testing.T) fencetest.StoreHarness { return newHarness(t) })
 //	}
 //
 // open is called once for each test of the suite and leaves cleaning up to t.Cleanup. The tests use

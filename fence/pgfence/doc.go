@@ -1,11 +1,8 @@
 // Package pgfence is the epoch authority on PostgreSQL 15 or later, through pgx.
 //
 //	pool, err := pgxpool.New(ctx, "postgres://…")
-//	…
 //	authority, err := pgfence.New(pool, nil)
-//	…
 //	err = authority.Migrate(ctx) // at start; cheap when there is nothing to do
-//	…
 //	grant, err := authority.Claim(ctx, fence.Claim{Tile: tile, Contact: "host-a:7000", ID: fence.NewClaimID()})
 //
 // # Guarantees

@@ -4,7 +4,7 @@
 //	client := redis.NewClusterClient(redisfence.Options(addresses...))
 //	store, err := redisfence.New(client, nil)
 //	err = store.Load(ctx) // on every master; also checks the settings a fence depends on
-//	receipt, err := store.Commit(ctx, fence.Commit{…})
+//	receipt, err := store.Commit(ctx, commit)
 //
 // The functions are one library, tilefence_v1 (lua/, documented in docs/wire.md). Load puts it on every
 // master, never over a newer revision, and refuses one that was changed by hand. A master that answers

@@ -6,6 +6,8 @@
 //	store     one read of the tile's owner hash, which every tick refreshes
 //	redirect  a process that was asked and does not own the tile names the owner it knows
 //
+// A gateway routes like this:
+//
 //	table := new(route.Table)                            // fed by a Membership, such as a gossip.Node
 //	router, err := route.NewRouter(table, store, nil)
 //	contact, err := router.Route(ctx, tile)

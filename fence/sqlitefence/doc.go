@@ -2,7 +2,6 @@
 // development, and deployments whose game servers all run on one machine.
 //
 //	authority, err := sqlitefence.Open(ctx, "epochs.db", nil)
-//	…
 //	defer authority.Close()
 //	grant, err := authority.Claim(ctx, fence.Claim{Tile: tile, Contact: "host-a:7000", ID: fence.NewClaimID()})
 //

@@ -6,7 +6,6 @@
 //		Frame:     func(f stream.Frame) { world.Apply(f.Tile, f.Payload) },
 //		Reconnect: true,
 //	})
-//	...
 //	err = c.Subscribe(ctx, tiles...)
 //
 // # Guarantees

@@ -2,7 +2,7 @@
 // Every back end runs it:
 //
 //	func TestLog(t *testing.T) {
-//		streamtest.Run(t, func(t *testing.T) streamtest.Harness { … })
+//		streamtest.Run(t, func(t *testing.T) streamtest.Harness { return newHarness(t) })
 //	}
 package streamtest
 

@@ -2,13 +2,12 @@
 // tile's ground. It is small on purpose and complete on purpose: everything that a game has to do to
 // live under Tilefence is here, and nothing else.
 //
-//	rules, err := game.NewRules(ground) // ground is a *region.Region
-//	processor := …                      // a tile.TileProcessor is handed the rules
+//	rules, err := game.NewRules(ground)          // ground is a *region.Region; rules are for a tile.TileProcessor
 //
 //	view, err := game.NewView(ground.Len())
-//	err = view.Restore(snapshot)        // the game's bytes of a snapshot
-//	err = view.Apply(tick, payload)     // then every batch after it, in order
-//	view.Digest() == rules.Digest()     // once both have folded the same batches
+//	err = view.Restore(snapshot)                 // the game's bytes of a snapshot
+//	err = view.Apply(tick, payload)              // then every batch after it, in order
+//	same := view.Digest() == rules.Digest()      // once both have folded the same batches
 //
 // # What happens in a tick
 //

@@ -3,7 +3,7 @@
 //	table := new(route.Table)
 //	node, err := gossip.New("10.0.0.7:7000", table, &gossip.Config{
 //		Bind: "10.0.0.7:7946", Seeds: []string{"10.0.0.8:7946"}, Timing: gossip.Fast(),
-//		Notify: func(e route.Event) { … },
+//		Notify: func(e route.Event) { events <- e },
 //	})
 //	go node.Run(ctx)
 //	err = node.Announce(route.Entry{Tile: tile, Epoch: 12, Contact: "10.0.0.7:7000"})

@@ -2,7 +2,6 @@
 //
 //	func TestStore(t *testing.T) {
 //		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t)})
-//		...
 //	}
 //
 // The servers are those named by the environment (see package devstack), which `make test` starts once

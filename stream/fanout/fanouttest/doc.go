@@ -1,7 +1,7 @@
 // Package fanouttest is the contract of package fanout as tests. Every back end runs it:
 //
 //	func TestConformance(t *testing.T) {
-//		fanouttest.Run(t, func(t *testing.T) fanouttest.Backend { … })
+//		fanouttest.Run(t, func(t *testing.T) fanouttest.Backend { return newBackend(t) })
 //	}
 //
 // The tests use random tiles, so that back ends may share servers with other tests. They need a fabric

@@ -2,7 +2,7 @@
 // example.
 //
 //	broker := memfanout.New()
-//	stop, err := broker.Subscribe(ctx, tile, func(data []byte) { … })
+//	stop, err := broker.Subscribe(ctx, tile, func(data []byte) { frames <- data })
 //	sent, err := broker.Publish(ctx, []fanout.Message{{Tile: tile, Data: frame}})
 //
 // # Guarantees

@@ -1,7 +1,7 @@
 // Package shardtest is the contract of shard.Leases as tests. Every back end runs it:
 //
 //	func TestConformance(t *testing.T) {
-//		shardtest.Run(t, func(t *testing.T) shardtest.Backend { … })
+//		shardtest.Run(t, func(t *testing.T) shardtest.Backend { return newBackend(t) })
 //	}
 //
 // The tests use groups of random names, so that back ends may share servers with other tests. Leases are

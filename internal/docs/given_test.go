@@ -1,0 +1,84 @@
+package docs
+
+// given are the names that a block of statements may use without declaring them, with their types. What a reader
+// could not guess belongs into the block itself.
+var given = map[string]string{
+	"authority": "fence.Authority",
+	"body":      "[]byte",
+	"cfg":       "tile.Config",
+	"client":    "*redis.ClusterClient",
+	"ctx":       "context.Context",
+	"ended":     "chan error",
+	"errs":      "chan error",
+	"host":      "*tile.Host",
+	"id":        "fence.TileID",
+	"log":       "stream.Log",
+	"mux":       "*http.ServeMux",
+	"payload":   "[]byte",
+	"position":  "fence.Position",
+	"publisher": "fanout.Publisher",
+	"rules":     "tile.Rules",
+	"seams":     "tile.Seams",
+	"seq":       "fence.Seq",
+	"store":     "fence.Store",
+	"t":         "*testing.T",
+	"tile":      "fence.TileID",
+	"tiles":     "[]fence.TileID",
+}
+
+// givenIn are names with another type in one package, or names that only this package's blocks use.
+var givenIn = map[string]map[string]string{
+	"admission": {
+		"action": "admission.Action", "coordination": "route.OwnerReader", "intent": "tile.Intent",
+		"store": "admission.Store", "table": "*route.Table", "tiles": "admission.Forwarder",
+	},
+	"admission/admissiontest": {"openMine": "func(*testing.T) admission.Store"},
+	"admission/dynamoledger":  {"cfg": "aws.Config"},
+	"admission/gatewayws": {
+		"authenticate": "gatewayws.AuthenticateFunc", "credentials": "http.Header",
+		"gateway": "*admission.Gateway",
+	},
+	"checkpoint/checkpointtest":    {"damage": "func(*testing.T, fence.TileID)"},
+	"examples/battle/game":         {"ground": "*region.Region", "snapshot": "[]byte", "tick": "fence.Tick"},
+	"examples/battle/spectator":    {"api": "spectator.API", "relay": "http.Handler"},
+	"fence/fencetest":              {"newHarness": "func(*testing.T) fencetest.StoreHarness"},
+	"fence/redisfence":             {"addresses": "[]string", "commit": "fence.Commit"},
+	"fence/route/gossip":           {"events": "chan route.Event"},
+	"fence/route/routetest":        {"newNetwork": "func(*testing.T) routetest.Network"},
+	"internal/robustness/campaign": {"file": "*os.File"},
+	"internal/robustness/check":    {"records": "[]history.Record"},
+	"internal/robustness/history": {
+		"path": "string", "paths": "[]string", "realAuthority": "fence.Authority", "realStore": "fence.Store",
+	},
+	"relay": {
+		"broker": "fanout.Subscriber", "checkCookie": "func(*http.Request) error",
+		"mayWatch": "func(*http.Request, fence.TileID) error",
+	},
+	"relay/relayclient": {
+		"world": "interface { Restore(fence.TileID, []byte); Apply(fence.TileID, []byte) }",
+	},
+	"stream/fanout":             {"publisher": "fanout.HintPublisher"},
+	"stream/fanout/fanouttest":  {"newBackend": "func(*testing.T) fanouttest.Backend"},
+	"stream/fanout/memfanout":   {"frame": "[]byte", "frames": "chan []byte"},
+	"stream/fanout/redisfanout": {"deliver": "func([]byte)", "messages": "[]fanout.Message"},
+	"stream/shard":              {"allTiles": "[]fence.TileID", "b": "*bridge.Bridge", "leases": "shard.Leases"},
+	"stream/shard/memshard":     {"handler": "shard.Handler", "ranges": "shard.Ranges"},
+	"stream/shard/redisshard":   {"lister": "shard.Lister", "ranges": "shard.Ranges", "target": "shard.Target"},
+	"stream/shard/shardtest":    {"newBackend": "func(*testing.T) shardtest.Backend"},
+	"stream/streamtest":         {"newHarness": "func(*testing.T) streamtest.Harness"},
+	"tile": {
+		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",
+		"newRules": "func(fence.TileID) (tile.Rules, error)", "theirs": "[]fence.TileID",
+	},
+	"tile/tilehttp": {"ledger": "*admission.AdmissionLedger", "router": "*route.Router"},
+}
+
+// outside are the packages of other modules and of the standard library that blocks may use.
+var outside = []string{
+	"context", "errors", "fmt", "log/slog", "net/http", "os", "testing", "time",
+	"github.com/aws/aws-sdk-go-v2/aws",
+	"github.com/aws/aws-sdk-go-v2/config",
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb",
+	"github.com/jackc/pgx/v5/pgxpool",
+	"github.com/redis/go-redis/v9",
+}
