@@ -186,7 +186,8 @@ func newChecker(t *testing.T, blocks []block) *checker {
 			}
 		}
 	}
-	args := append([]string{"-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, slices.Sorted(maps.Keys(needed))...)
+	args := []string{"-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	args = append(args, slices.Sorted(maps.Keys(needed))...)
 	for _, line := range goList(t, args...) {
 		path, file, _ := strings.Cut(line, " ")
 		c.exports[path] = file
