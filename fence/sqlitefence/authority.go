@@ -2,15 +2,17 @@ package sqlitefence
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
+	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
 // Authority mints epochs in an SQLite database. Create one with Open. It is safe for concurrent use.
 type Authority struct {
-	db *database
+	db *sqlitedb.DB
 }
 
 var _ fence.Authority = (*Authority)(nil)
@@ -23,7 +25,7 @@ func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, erro
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err
 	}
-	row, err := a.db.present(ctx, claiming(&c))
+	row, err := a.present(ctx, claiming(&c))
 	if err != nil {
 		return fence.Grant{}, err
 	}
@@ -56,13 +58,13 @@ func (a *Authority) claimSet(ctx context.Context, claims []fence.Claim, results 
 	for i := range claims {
 		results[i].Err = claims[i].Validate()
 	}
-	failed := a.db.writing(ctx, func(work context.Context) (err error) {
+	failed := a.db.Write(ctx, "claim", 0, func(tx *sqlitedb.Tx) (err error) {
 		for i := range claims {
 			if results[i].Err != nil {
 				continue
 			}
 			call := claiming(&claims[i])
-			if rows[i], err = a.db.apply(work, &call); err != nil {
+			if rows[i], err = call.apply(tx); err != nil {
 				return err
 			}
 		}
@@ -72,11 +74,19 @@ func (a *Authority) claimSet(ctx context.Context, claims []fence.Claim, results 
 		switch {
 		case results[i].Err != nil:
 		case failed != nil:
-			results[i].Err = failed.of("claim", claims[i].Tile)
+			results[i].Err = ofTile(failed, claims[i].Tile)
 		default:
 			results[i].Grant, results[i].Err = verdict.Claim(&claims[i], rows[i])
 		}
 	}
+}
+
+// ofTile gives an error of a set of claims the tile of one.
+func ofTile(err error, tile fence.TileID) error {
+	if e, ok := errors.AsType[*fence.StoreError](err); ok {
+		return &fence.StoreError{Op: e.Op, Tile: tile, Outcome: e.Outcome, Err: e.Err}
+	}
+	return err
 }
 
 // Promote takes a tile over from the epoch c.Expected; see fence.Authority, and the package comment for
@@ -85,7 +95,7 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err
 	}
-	row, err := a.db.present(ctx, call{op: "promote", tile: c.Tile, statement: promote,
+	row, err := a.present(ctx, call{op: "promote", tile: c.Tile, statement: promote,
 		args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:], int64(c.Expected)}})
 	if err != nil {
 		return fence.Grant{}, err
@@ -98,7 +108,7 @@ func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant,
 	if err := verdict.ValidateTile(tile); err != nil {
 		return fence.Grant{}, err
 	}
-	row, err := a.db.present(ctx, call{op: "lookup", tile: tile})
+	row, err := a.present(ctx, call{op: "lookup", tile: tile})
 	if err != nil {
 		return fence.Grant{}, err
 	}
@@ -110,7 +120,7 @@ func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
 	if err := verdict.ValidateGrant(&g); err != nil {
 		return err
 	}
-	row, err := a.db.present(ctx, call{op: "release", tile: g.Tile, statement: release,
+	row, err := a.present(ctx, call{op: "release", tile: g.Tile, statement: release,
 		args: []any{int64(g.Tile), int64(g.Epoch), g.ID[:]}})
 	if err != nil {
 		return err
@@ -124,17 +134,17 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 		return nil, err
 	}
 	var grants []fence.Grant
-	failed := a.db.reading(ctx, func(work context.Context) error {
+	err := a.db.Read(ctx, "list", 0, func(tx *sqlitedb.Tx) error {
 		grants = nil
 		for _, span := range verdict.SpansAfter(after) {
-			if err := a.db.list(work, span, limit-len(grants), &grants); err != nil {
+			if err := listSpan(tx, span, limit-len(grants), &grants); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if failed != nil {
-		return nil, failed.of("list", 0)
+	if err != nil {
+		return nil, err
 	}
 	return grants, nil
 }
@@ -146,16 +156,16 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 		return 0, err
 	}
 	retired := 0
-	failed := a.db.writing(ctx, func(work context.Context) (err error) {
-		retired, err = a.db.retire(work, releasedFor, limit)
+	err := a.db.Write(ctx, "retire", 0, func(tx *sqlitedb.Tx) (err error) {
+		retired, err = retireRows(tx, releasedFor, limit)
 		return err
 	})
-	if failed != nil {
-		return 0, failed.of("retire", 0)
+	if err != nil {
+		return 0, err
 	}
 	return retired, nil
 }
 
 // Close waits for the call in progress and closes the database; a database in memory is gone with it.
 // Calls made later fail with fence.ErrNotApplied. Closing twice is no error.
-func (a *Authority) Close() error { return a.db.close() }
+func (a *Authority) Close() error { return a.db.Close() }

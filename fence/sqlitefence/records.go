@@ -2,67 +2,125 @@ package sqlitefence
 
 import (
 	"context"
+	"database/sql"
+	_ "embed"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
+	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
-// list appends up to limit rows of a span of tiles.
-func (db *database) list(work context.Context, span verdict.Span, limit int, to *[]fence.Grant) error {
-	rows, err := db.statements[list].QueryContext(work, span.First, span.Last, limit)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		row, err := scan(rows)
-		if err != nil {
-			return err
-		}
-		*to = append(*to, row)
-	}
-	return rows.Err()
+// The statements.
+var (
+	//go:embed sql/claim_new.sql
+	claimNew string
+	//go:embed sql/claim_released.sql
+	claimReleased string
+	//go:embed sql/promote.sql
+	promote string
+	//go:embed sql/release.sql
+	release string
+	//go:embed sql/read.sql
+	read string
+	//go:embed sql/list.sql
+	list string
+	//go:embed sql/retirable.sql
+	retirable string
+	//go:embed sql/raise_floor.sql
+	raiseFloor string
+	//go:embed sql/retire.sql
+	retire string
+)
+
+// call is what one method asks of the database: a conditional write to the tile's row, then the row.
+type call struct {
+	op        string
+	tile      fence.TileID
+	statement string // empty when the call only reads
+	args      []any
 }
 
-// retire removes rows within a transaction. Nobody can claim a tile between the look at its row and its
+// present carries out a call, as one transaction, and returns the row it left (epoch zero for none), or a
+// *fence.StoreError.
+func (a *Authority) present(ctx context.Context, c call) (row fence.Grant, err error) {
+	run := a.db.Write
+	if c.statement == "" {
+		run = a.db.Read
+	}
+	err = run(ctx, c.op, c.tile, func(tx *sqlitedb.Tx) (err error) {
+		row, err = c.apply(tx)
+		return err
+	})
+	return row, err
+}
+
+func (c *call) apply(tx *sqlitedb.Tx) (fence.Grant, error) {
+	if c.statement != "" {
+		if _, err := tx.Exec(c.statement, c.args...); err != nil {
+			return fence.Grant{}, err
+		}
+	}
+	found := false
+	row, err := scan(func(dest ...any) (err error) {
+		found, err = tx.Row(read, []any{int64(c.tile)}, dest...)
+		return err
+	})
+	if !found {
+		return fence.Grant{}, err
+	}
+	return row, err
+}
+
+// scan reads a row of tiles.
+func scan(from func(dest ...any) error) (fence.Grant, error) {
+	var tile, epoch, minted int64
+	var contact sql.NullString
+	var claim []byte
+	var row fence.Grant
+	if err := from(&tile, &epoch, &contact, &claim, &minted, &row.Mints); err != nil {
+		return fence.Grant{}, err
+	}
+	row.Tile, row.Epoch, row.Contact = fence.TileID(tile), fence.Epoch(epoch), contact.String
+	row.Minted = time.UnixMilli(minted).UTC()
+	copy(row.ID[:], claim)
+	return row, nil
+}
+
+// listSpan appends up to limit rows of a span of tiles.
+func listSpan(tx *sqlitedb.Tx, span verdict.Span, limit int, to *[]fence.Grant) error {
+	return tx.Rows(list, []any{span.First, span.Last, limit}, func(from func(dest ...any) error) error {
+		row, err := scan(from)
+		if err == nil {
+			*to = append(*to, row)
+		}
+		return err
+	})
+}
+
+// retireRows removes rows within a transaction. Nobody can claim a tile between the look at its row and its
 // removal, or see the removal before the floor: SQLite has one writer at a time.
-func (db *database) retire(work context.Context, releasedFor time.Duration, limit int) (int, error) {
-	tiles, highest, err := db.retirable(work, releasedFor, limit)
+func retireRows(tx *sqlitedb.Tx, releasedFor time.Duration, limit int) (retired int, err error) {
+	var tiles []int64
+	var highest int64
+	err = tx.Rows(retirable, []any{releasedFor.Milliseconds(), limit}, func(from func(dest ...any) error) error {
+		var tile, epoch int64
+		err := from(&tile, &epoch)
+		tiles, highest = append(tiles, tile), max(highest, epoch)
+		return err
+	})
 	if err != nil || len(tiles) == 0 {
 		return 0, err
 	}
-	if _, err := db.statements[raiseFloor].ExecContext(work, highest); err != nil {
+	if _, err := tx.Exec(raiseFloor, highest); err != nil {
 		return 0, err
 	}
-	retired := 0
 	for _, tile := range tiles {
-		result, err := db.statements[retire].ExecContext(work, tile)
-		if err != nil {
-			return 0, err
-		}
-		n, err := result.RowsAffected()
+		n, err := tx.Exec(retire, tile)
 		if err != nil {
 			return 0, err
 		}
 		retired += int(n)
 	}
 	return retired, nil
-}
-
-// retirable finds tiles whose rows may go, and the highest of their epochs.
-func (db *database) retirable(work context.Context, releasedFor time.Duration, limit int) (tiles []int64, highest int64, err error) {
-	rows, err := db.statements[retirable].QueryContext(work, releasedFor.Milliseconds(), limit)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var tile, epoch int64
-		if err := rows.Scan(&tile, &epoch); err != nil {
-			return nil, 0, err
-		}
-		tiles, highest = append(tiles, tile), max(highest, epoch)
-	}
-	return tiles, highest, rows.Err()
 }
