@@ -2,6 +2,7 @@ package tile_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -63,10 +64,15 @@ func (s *shelf) checkpoint(snap fence.Snapshot) {
 // reach is a process's way to the shelf: a tile.Journal, and what reads the checkpoint.
 type reach struct {
 	*shelf
-	mu   sync.Mutex
-	fail func(ctx context.Context, op string, applied bool) error // before and after each call; nil: nothing fails
-	ops  []string
+	mu       sync.Mutex
+	fail     func(ctx context.Context, op string, applied bool) error // before and after each call; nil: nothing fails
+	ops      []string
+	forgives bool // a mutant: an append whose answer is lost counts as done
 }
+
+// errRequestLost, from reach.fail before a call is applied, is a request that never arrives, and a caller who waits for
+// its answer until it gives up: the outcome is unknown, and nothing was done.
+var errRequestLost = errors.New("request lost")
 
 func (r *reach) set(fail func(ctx context.Context, op string, applied bool) error) {
 	r.mu.Lock()
@@ -94,7 +100,11 @@ func (r *reach) call(ctx context.Context, op string, f func() error) error {
 		fail = func(context.Context, string, bool) error { return nil }
 	}
 	if err := fail(ctx, op, false); err != nil {
-		return &fence.StoreError{Op: op, Tile: testTile, Outcome: fence.ErrNotApplied, Err: err}
+		outcome := fence.ErrNotApplied
+		if errors.Is(err, errRequestLost) {
+			outcome = fence.ErrUnknownOutcome
+		}
+		return &fence.StoreError{Op: op, Tile: testTile, Outcome: outcome, Err: err}
 	}
 	if err := f(); err != nil {
 		return err
@@ -110,7 +120,11 @@ func (r *reach) Seal(ctx context.Context, id fence.TileID, e fence.Epoch) error 
 }
 
 func (r *reach) Append(ctx context.Context, id fence.TileID, e fence.Entry) error {
-	return r.call(ctx, "append", func() error { return r.Store.Append(ctx, id, e) })
+	err := r.call(ctx, "append", func() error { return r.Store.Append(ctx, id, e) })
+	if r.forgives && errors.Is(err, fence.ErrUnknownOutcome) {
+		return nil
+	}
+	return err
 }
 
 func (r *reach) Tail(ctx context.Context, id fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {

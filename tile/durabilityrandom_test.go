@@ -129,10 +129,13 @@ func (r *trial) disturb(o *restorer) {
 	rate, rng := r.rng.IntN(3)*6, rand.New(rand.NewPCG(r.rng.Uint64(), 4))
 	o.line.set(func(l *line) { l.rate = 2 * rate })
 	var mu sync.Mutex
-	o.reach.set(func(context.Context, string, bool) error {
+	o.reach.set(func(_ context.Context, _ string, applied bool) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if rate > 0 && rng.IntN(rate) == 0 {
+			if !applied && rng.IntN(2) == 0 {
+				return errRequestLost
+			}
 			return errJournal
 		}
 		return nil

@@ -193,17 +193,15 @@ func (p *TileProcessor) insist(ctx context.Context, f func() error) error {
 	}
 }
 
-// journalAnswers reports, as nil, that a follower can write to the journal: it would freeze the tile that it takes
-// from an owner otherwise. It seals it for the owner that it sees, which changes nothing.
+// journalAnswers reports, as nil, that a follower reaches the journal: it would freeze the tile that it takes from an
+// owner otherwise. It only reads. A write, even of a seal that is there already, would bring back one that the durable
+// store has lost, by whose absence the owner learns that the store was restored to an older state.
 func (p *TileProcessor) journalAnswers(ctx context.Context) error {
 	if !p.writesThrough() || p.watch.owner.Epoch == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.BootTimeout)
 	defer cancel()
-	err := p.cfg.Journal.Seal(ctx, p.tile, p.watch.owner.Epoch)
-	if errors.Is(err, fence.ErrStale) {
-		return nil
-	}
+	_, err := p.cfg.Journal.Tail(ctx, p.tile, p.position.Seq)
 	return err
 }

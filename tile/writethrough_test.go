@@ -52,10 +52,14 @@ func TestBatchIsInTheJournalBeforeItIsAcknowledged(t *testing.T) {
 
 var errJournal = errors.New("journal is down")
 
-// Each call of a take-over's and of a tick's fails three times, before or after it is applied.
+// Each call of a take-over's and of a tick's fails three times: before it is applied, after it, or because it was lost
+// on its way, which only the wait for its answer tells.
 func TestJournalThatFailsDelaysAndLosesNothing(t *testing.T) {
 	for _, op := range []string{"seal", "get", "tail", "put", "append"} {
-		for _, applied := range []bool{false, true} {
+		for how, fails := range map[string]struct {
+			applied bool
+			err     error
+		}{"refused": {false, errJournal}, "answer lost": {true, errJournal}, "request lost": {false, errRequestLost}} {
 			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 				a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
 				all := a.words(t, "a", 3)
@@ -68,9 +72,9 @@ func TestJournalThatFailsDelaysAndLosesNothing(t *testing.T) {
 				b.reach.set(func(_ context.Context, o string, after bool) error {
 					mu.Lock()
 					defer mu.Unlock()
-					if o == op && after == applied && left > 0 {
+					if o == op && after == fails.applied && left > 0 {
 						left--
-						return errJournal
+						return fails.err
 					}
 					return nil
 				})
@@ -78,10 +82,87 @@ func TestJournalThatFailsDelaysAndLosesNothing(t *testing.T) {
 				all = append(all, b.words(t, "b", 3)...)
 				assert.Zero(t, left, "%s was not asked as often", op)
 				require.NoError(t, b.drain())
-				assert.Equal(t, all, s.w.history(), "%s %v", op, applied)
+				assert.Equal(t, all, s.w.history(), "%s %s", op, how)
 			})
 		}
 	}
+}
+
+// An append that was lost on its way is not acknowledged before it is in the journal. The mutant takes a lost answer
+// for success; that it loses the word shows that the test would see it.
+func TestAppendThatWasLostIsNotAcknowledged(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+			a := s.equip("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+			a.reach.forgives = mutant
+			a.start()
+			all := a.words(t, "a", 2)
+			lost := 0
+			a.reach.set(func(_ context.Context, op string, applied bool) error {
+				if op == "append" && !applied && lost == 0 {
+					lost++
+					return errRequestLost
+				}
+				return nil
+			})
+			all = append(all, a.words(t, "lost", 1)...)
+			require.Equal(t, 1, lost)
+			a.kill()
+			<-a.done
+			s.lose()
+			b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+			b.eventually(t, tile.Serving, time.Minute)
+			require.NoError(t, b.drain())
+			if mutant {
+				all = all[:2]
+			}
+			assert.Equal(t, all, b.rules.words, "mutant %v", mutant)
+		})
+	}
+}
+
+// A follower that suspects the owner looks at the journal, and leaves no trace there: by the missing seal the owner
+// learns that the durable store was restored to an older state, and makes it whole again.
+func TestFollowersProbeDoesNotHideALostSeal(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+		all := a.words(t, "a", 1)
+		old := sh.snapshot()
+		all = append(all, a.words(t, "b", 4)...)
+		asked, look := make(chan struct{}), make(chan struct{})
+		f := s.spawn("f:1", sh, tile.Config{Durability: tile.WriteThrough, Follow: true,
+			Pace: func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
+				close(asked)
+				<-look
+				return nil, nil
+			}})
+		f.eventually(t, tile.Following, time.Second)
+		time.Sleep(time.Second)
+		a.pause()
+		<-asked
+		a.resume()
+		older := memcheckpoint.New()
+		require.NoError(t, older.Put(t.Context(), testTile, old))
+		sh.Store = older
+		time.Sleep(2 * time.Second) // the owner hash moves again
+		tails := f.reach.calls("tail")
+		close(look)
+		time.Sleep(2 * time.Second)
+		require.Greater(t, f.reach.calls("tail"), tails, "the follower looked")
+		require.Equal(t, tile.Following, f.Status().State)
+		require.Zero(t, f.reach.calls("seal"))
+		f.stop()
+		<-f.done
+
+		all = append(all, a.words(t, "c", 3)...)
+		require.Equal(t, a.Status().Position, sh.durableEnd())
+		a.kill()
+		s.lose()
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+		all = append(all, b.words(t, "d", 1)...)
+		require.NoError(t, b.drain())
+		assert.Equal(t, all, b.rules.words)
+	})
 }
 
 // A journal that hangs freezes its tile. Nobody is answered, the owner hash goes on moving, so that followers do
@@ -546,11 +627,24 @@ func TestOwnerDoesNotOverruleWhoSealedAfterIt(t *testing.T) {
 			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 				s.acks = 0
 				a, all := forgotten(t, s, sh, tile.Config{Durability: tile.WriteThrough, ConfirmEvery: never}, func() { spoil(s) })
-				all = append(all, a.words(t, "late", 1)...)
+				all = append(all, a.insist(t, "late"))
 				require.NoError(t, a.drain())
 				assert.Equal(t, all, s.w.history())
 			})
 		})
+	}
+}
+
+// insist says a word to a tile that may send it away for a while: to a later owner that the authority has forgotten.
+func (r *restorer) insist(t *testing.T, word string) string {
+	t.Helper()
+	for {
+		_, err := r.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: word, Body: []byte(word)})
+		if err == nil {
+			return word
+		}
+		require.ErrorIs(t, err, tile.ErrRedirect)
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -590,12 +684,12 @@ func TestHistoryLostWhileItIsTakenBack(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 		a, all := forgotten(t, s, sh, tile.Config{SnapshotEvery: 4}, func() { s.save(t, sh) })
 		a.onSnapshot(s.lose)
-		a.words(t, "late", 1)
+		a.insist(t, "late")
 		require.NoError(t, a.drain())
 		history := s.w.history()
 		require.Greater(t, len(history), 3)
 		assert.Equal(t, all[:len(history)-1], history[:len(history)-1])
-		assert.Equal(t, "late0", history[len(history)-1])
+		assert.Equal(t, "late", history[len(history)-1])
 		require.Len(t, a.reports(), 1)
 	})
 }
