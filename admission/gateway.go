@@ -49,9 +49,9 @@ type GatewayConfig struct {
 	SettleTimeout time.Duration
 
 	// RetryWindow is for how long after its admission an action may be sent to its tile. A tile forgets
-	// outcomes after tile.Config.RememberTicks ticks, and would apply an action it has forgotten again; so
-	// this, and what the gateways' clocks differ, must be less than that many ticks last. Zero means 5
-	// minutes (tiles remember 10 by default). It should be a multiple of SweepAge and SweepInterval
+	// outcomes after tile.Config.RememberFor, and would apply an action it has forgotten again. Tiles know the
+	// longest window in use as tile.Config.RetryWindow, which refuses a shorter memory: raise both together. Zero
+	// means tile.DefaultRetryWindow, 5 minutes (tiles remember 10 by default). It should be a multiple of SweepAge and SweepInterval
 	// together, or sweeps come too late.
 	RetryWindow time.Duration
 
@@ -91,7 +91,7 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	}{
 		{"ForwardTimeout", &d.ForwardTimeout, 3 * time.Second},
 		{"SettleTimeout", &d.SettleTimeout, 5 * time.Second},
-		{"RetryWindow", &d.RetryWindow, 5 * time.Minute},
+		{"RetryWindow", &d.RetryWindow, tile.DefaultRetryWindow},
 		{"SweepInterval", &d.SweepInterval, 30 * time.Second},
 		{"SweepAge", &d.SweepAge, 30 * time.Second},
 	} {

@@ -5,12 +5,28 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
+// The remembered outcomes of a tile are part of every snapshot of it, which may take fence.MaxSnapshot bytes. These
+// bound them; whichever is reached first. An action that would go past a bound is refused with ErrOverloaded before
+// it is decided.
+const (
+	// MaxRemembered is the most outcomes that a tile remembers: 218 actions a second for ten minutes.
+	MaxRemembered = 128 << 10
+	// MaxRememberedBytes is the most bytes that they take in a snapshot. A game whose own state takes more than
+	// the rest of the snapshot leaves them less.
+	MaxRememberedBytes = 8 << 20
+)
+
+// snapshotReserve is kept free in a snapshot: for the actions of one batch, of which some may have been presented
+// before and cannot be refused, and for a game's state that grows until the next snapshot.
+const snapshotReserve = fence.MaxPayload
+
 // actionMemory remembers the outcomes of recent actions. It is part of the tile's state: built from the
 // committed resolutions alone, so every owner remembers the same.
 type actionMemory struct {
 	keep     fence.Tick // forget outcomes older than this
 	outcomes map[string]stream.Outcome
 	order    []remembered // by tick
+	bytes    int          // in a snapshot, at most
 }
 
 type remembered struct {
@@ -18,6 +34,9 @@ type remembered struct {
 	outcome stream.Outcome
 	id      string
 }
+
+// rememberedSize is what an action takes in a snapshot at most: tick, outcome and the length of the ID beside the ID.
+func rememberedSize(id string) int { return 8 + 1 + 1 + len(id) }
 
 // add records the resolutions of a committed batch and forgets what is too old.
 func (m *actionMemory) add(tick fence.Tick, resolutions []stream.Resolution) {
@@ -36,22 +55,29 @@ func (m *actionMemory) put(r remembered) {
 	}
 	m.outcomes[r.id] = r.outcome
 	m.order = append(m.order, r)
+	m.bytes += rememberedSize(r.id)
 }
 
+// expire forgets what is too old at a tick. It is called for every tick, also for those that commit nothing.
 func (m *actionMemory) expire(now fence.Tick) {
 	n := 0
-	for n < len(m.order) && m.order[n].tick+m.keep < now {
+	for ; n < len(m.order) && m.order[n].tick+m.keep < now; n++ {
 		delete(m.outcomes, m.order[n].id)
-		n++
+		m.bytes -= rememberedSize(m.order[n].id)
+		m.order[n] = remembered{} // the array outlives the slice
 	}
-	if n > 0 {
-		m.order = append([]remembered(nil), m.order[n:]...)
-	}
+	m.order = m.order[n:]
 }
 
 func (m *actionMemory) outcome(id string) (stream.Outcome, bool) {
 	o, ok := m.outcomes[id]
 	return o, ok
+}
+
+// allows reports whether n more actions, whose IDs take bytes in a snapshot, can be remembered beside a game's state.
+func (m *actionMemory) allows(n, bytes, game int) bool {
+	limit := min(MaxRememberedBytes, fence.MaxSnapshot-snapshotReserve-game)
+	return len(m.order)+n <= MaxRemembered && m.bytes+bytes <= limit
 }
 
 func (m *actionMemory) reset() { *m = actionMemory{keep: m.keep} }

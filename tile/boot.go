@@ -129,6 +129,7 @@ func (p *TileProcessor) replay(h *stream.Recovery) error {
 		return err
 	}
 	p.tick, p.position = max(h.Snapshot.Tick, p.lastSeen), h.Snapshot.Position
+	p.actions.expire(p.tick)
 	p.memory.measured, p.memory.added = 0, 0
 	for i := range h.Entries {
 		if err := p.foldEntry(&h.Entries[i]); err != nil {
@@ -167,6 +168,7 @@ func (p *TileProcessor) restore(blob []byte) error {
 			p.actions.put(a)
 		}
 	}
+	p.gameBytes = len(game)
 	if err := p.rules.Restore(game); err != nil {
 		return fmt.Errorf("tile %s: the rules refuse the snapshot: %w", p.tile, err)
 	}

@@ -102,10 +102,16 @@ type Config struct {
 	// QueueLimit is how many intents may wait for a tick; more are refused with ErrOverloaded. Default 4096.
 	QueueLimit int
 
-	// RememberTicks is how long the outcome of an action is remembered for its retries, in ticks. Default
-	// 1200, ten minutes at 2 Hz. An action retried later than that could be applied again, so it must be
-	// longer than admission.GatewayConfig.RetryWindow (5 minutes); raise it when you raise the tick rate.
-	RememberTicks int
+	// RememberFor is how long the outcome of an action is remembered for its retries. An action retried later
+	// could be applied again, so it must be longer than RetryWindow, by more than the clocks of gateways differ.
+	// It is counted in ticks, rounded up, so a change of TickInterval scales it for what is remembered already.
+	// Default 10 min. MaxRemembered and MaxRememberedBytes bound how many are remembered.
+	RememberFor time.Duration
+
+	// RetryWindow is for how long after its admission a gateway may send an action to this tile: the longest
+	// admission.GatewayConfig.RetryWindow in use, or what your own senders do. Set it to switch to a shorter
+	// RememberFor. Default DefaultRetryWindow.
+	RetryWindow time.Duration
 
 	// KeepBatches and KeepBytes bound the batches kept for re-appending after a failover. Defaults 1024
 	// and 8 MiB. Past them the oldest is forgotten: Hooks.Forgotten, Status.Forgotten, and one warning in the
@@ -152,7 +158,8 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	setDefault(&d.RefreshEvery, 1)
 	setDefault(&d.ConfirmEvery, 10)
 	setDefault(&d.QueueLimit, 4096)
-	setDefault(&d.RememberTicks, 1200)
+	setDefault(&d.RetryWindow, DefaultRetryWindow)
+	setDefault(&d.RememberFor, 10*time.Minute)
 	setDefault(&d.KeepBatches, 1024)
 	setDefault(&d.KeepBytes, 8<<20)
 	setDefault(&d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
@@ -173,13 +180,13 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 		d.Commit = s.Store.Commit
 	}
 	for name, n := range map[string]int{"SnapshotEvery": d.SnapshotEvery, "RefreshEvery": d.RefreshEvery, "ConfirmEvery": d.ConfirmEvery, "QueueLimit": d.QueueLimit,
-		"RememberTicks": d.RememberTicks, "KeepBatches": d.KeepBatches, "KeepBytes": d.KeepBytes} {
+		"KeepBatches": d.KeepBatches, "KeepBytes": d.KeepBytes} {
 		if n < 1 {
 			return d, &fence.ArgumentError{Field: name, Value: n, Want: "at least 1"}
 		}
 	}
 	for name, t := range map[string]time.Duration{"TickInterval": d.TickInterval, "CommitTimeout": d.CommitTimeout, "JournalTimeout": d.JournalTimeout,
-		"BootTimeout": d.BootTimeout, "DrainTimeout": d.DrainTimeout, "MarkLease": d.MarkLease} {
+		"BootTimeout": d.BootTimeout, "DrainTimeout": d.DrainTimeout, "MarkLease": d.MarkLease, "RetryWindow": d.RetryWindow} {
 		if t < time.Millisecond {
 			return d, &fence.ArgumentError{Field: name, Value: t, Want: "at least one millisecond"}
 		}
@@ -200,13 +207,25 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	return d, (&stream.TrimRequest{Tile: 1, Lease: d.MarkLease, MaxBytes: d.MaxStreamBytes}).Check()
 }
 
+// DefaultRetryWindow is for how long gateways retry an admitted action by default.
+const DefaultRetryWindow = 5 * time.Minute
+
+// rememberTicks is RememberFor in ticks, rounded up. No tick is shorter than TickInterval.
+func (c *Config) rememberTicks() fence.Tick {
+	return fence.Tick((c.RememberFor + c.TickInterval - 1) / c.TickInterval)
+}
+
 const minStreamBytes = 8 * fence.MaxPayload
 
-// checkSilence validates how long an owner may be silent, and how long its followers watch that.
+// checkSilence validates how long actions are remembered, how long an owner may be silent, and how long its followers
+// watch that.
 func (c *Config) checkSilence() error {
 	quiet := time.Duration(c.RefreshEvery) * c.TickInterval
 	silence := quiet + c.journalWait()
 	switch {
+	case c.RememberFor <= c.RetryWindow:
+		return &fence.ArgumentError{Field: "RememberFor", Value: c.RememberFor,
+			Want: "longer than RetryWindow, " + c.RetryWindow.String() + ": an action retried after it is forgotten is applied twice"}
 	case c.RefreshEvery > 1 && quiet > fence.DefaultTTL/2:
 		return &fence.ArgumentError{Field: "RefreshEvery", Value: c.RefreshEvery, Want: "at most 15 s worth of ticks"}
 	case c.SuspectAfter <= silence:

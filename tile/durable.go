@@ -289,6 +289,7 @@ func (p *TileProcessor) fromDurable(c *checkpointed) error {
 	}
 	c.tick = p.tick
 	p.tick = max(p.tick, p.lastSeen)
+	p.actions.expire(p.tick)
 	return nil
 }
 

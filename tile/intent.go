@@ -44,8 +44,9 @@ func (in *Intent) Validate() error {
 // resolved here and never will be; the same intent may be sent to the owner named.
 var ErrRedirect = errors.New("tile is owned elsewhere")
 
-// ErrOverloaded means: the tile's intent queue is full. Backpressure: nothing was queued, try again later.
-var ErrOverloaded = errors.New("intent queue is full")
+// ErrOverloaded means: the tile's intent queue is full, or the tile cannot remember the outcome of another action
+// (MaxRemembered). Backpressure: the intent was not decided and never will be; send it again later.
+var ErrOverloaded = errors.New("tile is overloaded")
 
 // RedirectError names a tile's owner, as far as it is known.
 type RedirectError struct {

@@ -82,6 +82,9 @@ func (p *TileProcessor) serve(ctx context.Context) error {
 func (p *TileProcessor) play(ctx context.Context, due time.Time, missed int) error {
 	began := time.Now()
 	p.tick++
+	if p.actions.expire(p.tick); p.full && p.actions.allows(1, rememberedSize(""), p.gameBytes) {
+		p.full = false
+	}
 	pending, resolve, err := p.resolve(p.admit())
 	if err != nil {
 		return err
@@ -136,24 +139,44 @@ func (p *TileProcessor) admit() []submission {
 		return nil
 	}
 	var repeated []submission
-	seen := map[string]bool{}
+	seen, actions, bytes := map[string]bool{}, 0, 0
 	subs := queue[:0]
 	for _, s := range queue {
 		id := s.intent.ActionID
-		if o, ok := p.actions.outcome(id); ok && id != "" {
+		if id == "" {
+			subs = append(subs, s)
+			continue
+		}
+		if o, ok := p.actions.outcome(id); ok {
 			s.answer <- answer{outcome: o}
 			continue
 		}
-		if id != "" && seen[id] {
+		if seen[id] {
 			s.presented = true
 			repeated = append(repeated, s)
 			continue
 		}
+		if !s.presented && !p.actions.allows(actions+1, bytes+rememberedSize(id), p.gameBytes) {
+			p.cannotRemember()
+			s.answer <- answer{err: ErrOverloaded}
+			continue
+		}
 		seen[id] = true
+		actions, bytes = actions+1, bytes+rememberedSize(id)
 		subs = append(subs, s)
 	}
 	p.requeue(repeated)
 	return subs
+}
+
+// cannotRemember says, once until it is over, that new actions are refused.
+func (p *TileProcessor) cannotRemember() {
+	if p.full {
+		return
+	}
+	p.full = true
+	p.cfg.Logger.Error("tile remembers as many actions as fit into a snapshot; new ones are refused until the oldest are forgotten",
+		"tile", p.tile, "remembered", len(p.actions.order), "bytes", p.actions.bytes, "game_bytes", p.gameBytes)
 }
 
 // requeue puts submissions back at the front of the queue.

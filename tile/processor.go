@@ -82,6 +82,8 @@ type TileProcessor struct {
 	confirm     bool       // the next commit must be confirmed by every replica
 	confirmed   bool       // the last one was
 	forgetting  bool       // batches were forgotten since all were confirmed
+	full        bool       // no new action can be remembered, and that was said
+	gameBytes   int        // of the game's state in the last snapshot that was read or written
 	rejoining   bool       // the state is being replaced by a history that was read
 
 	// A follower's.
@@ -129,7 +131,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		p.commit = p.through.commit
 	}
 	p.status = Status{Tile: id, State: Idle, Contact: contact, Since: time.Now(), Durability: c.Durability}
-	p.actions.keep = fence.Tick(c.RememberTicks)
+	p.actions.keep = c.rememberTicks()
 	p.kept.limit, p.kept.limitBytes = c.KeepBatches, c.KeepBytes
 	p.memory.limit = c.MaxStreamBytes
 	return p, nil
@@ -216,7 +218,7 @@ func (p *TileProcessor) finish(err error) {
 // resolved it. It may be called before Run has finished booting. A follower answers with a *RedirectError to
 // the owner it last saw.
 //
-// Errors means: *fence.ArgumentError; ErrOverloaded when the queue is full (nothing was queued); a
+// Errors means: *fence.ArgumentError; ErrOverloaded when the queue is full or no more actions can be remembered (nothing was decided); a
 // *RedirectError when this processor does not own the tile (the intent was never presented to the store
 // and never will be); an *UnresolvedError when ownership changed while the intent was being committed;
 // ctx's error, after which the intent may still be resolved. After the last two an action is retried
@@ -257,9 +259,9 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 // Superseded is closed when the processor stands down because another owns the tile.
 func (p *TileProcessor) Superseded() <-chan struct{} { return p.superseded }
 
-// silent reports whether this processor is a follower that answers nothing. p.mu is held.
+// silent reports whether this processor answers nothing: a follower, or an owner that yields. p.mu is held.
 func (p *TileProcessor) silent() bool {
-	return p.status.State == Following || p.status.State == Idle && p.cfg.Follow
+	return p.status.Owner.Epoch > p.status.Epoch || p.status.State == Following || p.status.State == Idle && p.cfg.Follow
 }
 
 // inspection is a call of Inspect.

@@ -31,6 +31,7 @@ func (p *TileProcessor) snapshot() (encodedSnapshot, error) {
 	if err != nil {
 		return encodedSnapshot{}, fmt.Errorf("tile %s: the rules' snapshot failed: %w", p.tile, err)
 	}
+	p.gameBytes = len(game)
 	blob := appendEnvelope(make([]byte, 0, len(game)+64), game, &p.actions)
 	return encodedSnapshot{encode: time.Since(began), added: p.memory.added,
 		write: fence.SnapshotWrite{Tile: p.tile, Position: p.position, Tick: p.settledTick, Blob: blob}}, nil

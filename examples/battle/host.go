@@ -69,7 +69,7 @@ func newHost(ctx context.Context, contact string, joins join, b *backends, o *op
 			SuspectAfter: o.silence(),
 			Handover:     h.others.Handover,
 			// Longer than the gateway sends an action again, whatever the tick.
-			RememberTicks: int(rememberActions / o.tick),
+			RememberFor: rememberActions,
 			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 				return checkpoint.Restore(ctx, b.checkpoints, id)
 			},

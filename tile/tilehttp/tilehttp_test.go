@@ -221,7 +221,7 @@ func TestGolden(t *testing.T) {
 	for want, err := range map[string]error{
 		`200 {"v":1,"outcome":"applied"}`: nil,
 		`421 {"v":1,"error":{"code":"redirect","message":"tile 85283473fffffff: tile is owned elsewhere: epoch 7 at b:1","tile":"85283473fffffff","epoch":7,"contact":"b:1"}}`: &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"},
-		`429 {"v":1,"error":{"code":"overloaded","message":"intent queue is full"}}`:                                                                                           tile.ErrOverloaded,
+		`429 {"v":1,"error":{"code":"overloaded","message":"tile is overloaded"}}`:                                                                                             tile.ErrOverloaded,
 	} {
 		answer = err
 		w := httptest.NewRecorder()

@@ -11,7 +11,7 @@ import (
 // It is broken when the store does not recognise its own last entry: the retry is appended again, or refused
 // as if somebody else had written it.
 //
-// An action is remembered for as long as the tile's RememberTicks; a run must be shorter than that.
+// An action is remembered for as long as the tile's RememberFor; a run must be shorter than that.
 func IdempotentCommits(t *Tile) []Violation {
 	var found []Violation
 	actions := map[string]history.Position{}

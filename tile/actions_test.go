@@ -1,0 +1,166 @@
+package tile_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// With defaults, at any tick rate, an action that a gateway retries within its window is applied once.
+func TestActionIsAppliedOnceForTheWholeRetryWindow(t *testing.T) {
+	for _, interval := range []time.Duration{50 * time.Millisecond, 500 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.start("a:1", tile.Config{TickInterval: interval})
+			p.say(t, "act", "paid")
+			time.Sleep(tile.DefaultRetryWindow)
+			assert.Equal(t, stream.Applied, p.say(t, "act", "paid"))
+			require.NoError(t, p.drain())
+			assert.Equal(t, []string{"paid"}, w.history(), "ticks of %s", interval)
+		})
+	}
+}
+
+func TestMemoryShorterThanTheRetryWindowIsRefused(t *testing.T) {
+	make := func(cfg tile.Config) error {
+		w := newWorld(t)
+		_, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &ledgerRules{}, &cfg)
+		return err
+	}
+	var argument *fence.ArgumentError
+	require.ErrorAs(t, make(tile.Config{RememberFor: 5 * time.Minute}), &argument)
+	assert.Equal(t, "RememberFor", argument.Field)
+	require.ErrorAs(t, make(tile.Config{RetryWindow: 10 * time.Minute}), &argument)
+	assert.Equal(t, "RememberFor", argument.Field)
+	assert.NoError(t, make(tile.Config{RememberFor: time.Minute, RetryWindow: 30 * time.Second}))
+}
+
+// large is a game whose state takes a given number of bytes, and whose actions change nothing.
+type large struct{ size int }
+
+func (l *large) Restore([]byte) error             { return nil }
+func (l *large) Apply(fence.Tick, [][]byte) error { return nil }
+func (l *large) Snapshot() ([]byte, error)        { return bytes.Repeat([]byte{'x'}, l.size), nil }
+func (l *large) Resolve(_ fence.Tick, in []tile.Intent) (events [][]byte, outcomes []stream.Outcome) {
+	for range in {
+		outcomes = append(outcomes, stream.Applied)
+	}
+	return nil, outcomes
+}
+
+func (w *world) startLarge(t *testing.T, size int, cfg tile.Config) *tile.TileProcessor {
+	t.Helper()
+	p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &large{size}, &cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-done)
+	})
+	return p
+}
+
+// New actions are refused before the remembered ones and the game's state are too large for a snapshot. Every outcome
+// that was given is remembered for as long as promised; after that there is room again.
+func TestRememberedActionsLeaveRoomForTheSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var snapshots []tile.SnapshotInfo
+		p := w.startLarge(t, fence.MaxSnapshot-fence.MaxPayload-50_000, tile.Config{SnapshotEvery: 20,
+			Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { snapshots = append(snapshots, i) }}})
+		act := func(id string) error {
+			_, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: id})
+			return err
+		}
+		require.NoError(t, act("first"))
+		time.Sleep(20 * time.Second)
+		require.NotEmpty(t, snapshots, "it knows by now what the game's state takes")
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		done, refused := []string{}, 0
+		for i := range 1500 {
+			all.Go(func() {
+				id := fmt.Sprintf("%064d", i)
+				err := act(id)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					done = append(done, id)
+					return
+				}
+				refused++
+				assert.ErrorIs(t, err, tile.ErrOverloaded)
+			})
+		}
+		all.Wait()
+		assert.Greater(t, len(done), 500)
+		assert.Greater(t, refused, 500)
+		_, err := p.Submit(t.Context(), tile.Intent{Tile: testTile})
+		require.NoError(t, err, "movement is not remembered, and goes on")
+		time.Sleep(5 * time.Minute)
+		for _, id := range done {
+			require.NoError(t, act(id), "what was decided is answered")
+		}
+		time.Sleep(5 * time.Minute)
+		require.NoError(t, act("later"))
+		for _, s := range snapshots {
+			require.NoError(t, s.Err)
+		}
+	})
+}
+
+// A tile whose remembered actions do not fit into a snapshot, as one from before they were bounded: its stream is full,
+// so it commits nothing. Its memory expires all the same, a snapshot fits again, and it goes on.
+func TestTileThatRemembersTooMuchRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		at := fence.Position{}
+		install := true
+		n := 0
+		for tick := fence.Tick(1); tick <= 18; tick++ {
+			b := stream.Batch{}
+			for range 15_500 {
+				n++
+				b.Resolutions = append(b.Resolutions, stream.Resolution{ActionID: fmt.Sprintf("%064d", n), Outcome: stream.Applied})
+			}
+			payload, err := stream.AppendBatch(nil, &b)
+			require.NoError(t, err)
+			r, err := w.store.Commit(t.Context(), fence.Commit{Tile: testTile, Epoch: 1, Contact: "old:1", Prev: at, Tick: tick,
+				Events: b.Len(), Payload: payload, Install: install})
+			require.NoError(t, err)
+			at, install = r.Position, false
+		}
+		_, err := w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "old:1", ID: fence.NewClaimID()})
+		require.NoError(t, err)
+		p := w.startLarge(t, 1, tile.Config{TakeOver: true, TickInterval: 10 * time.Second})
+		time.Sleep(time.Minute)
+		require.True(t, p.Status().StreamFull)
+		known, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: fmt.Sprintf("%064d", 1)})
+		require.NoError(t, err, "what it remembers it answers")
+		require.Equal(t, stream.Applied, known)
+		_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "new"})
+		require.ErrorIs(t, err, tile.ErrOverloaded, "new ones it refuses")
+		time.Sleep(11 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = p.Submit(ctx, tile.Intent{Tile: testTile, ActionID: "new"})
+		require.NoError(t, err)
+		require.False(t, p.Status().StreamFull)
+		_, saved, err := w.log.Snapshot(t.Context(), testTile)
+		require.NoError(t, err)
+		require.True(t, saved)
+	})
+}
