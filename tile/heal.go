@@ -23,7 +23,7 @@ func (p *TileProcessor) reconcile(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	switch verr := p.verify(ctx, refused.Current); {
+	switch verr := p.whose(ctx, refused); {
 	case errors.Is(verr, ErrSuperseded):
 		return verr
 	case errors.Is(verr, errForgotten) && p.outlived(refused):
@@ -52,6 +52,50 @@ func (p *TileProcessor) reconcile(ctx context.Context, err error) error {
 		return p.heal(ctx, refused)
 	}
 	return err
+}
+
+// whose is verify after a refusal; until the authority has answered, the owner that the store named gets the clients.
+func (p *TileProcessor) whose(ctx context.Context, refused *fence.RefusedError) error {
+	if errors.Is(refused, fence.ErrStale) {
+		p.yield(refused.Current)
+	}
+	err := p.verify(ctx, refused.Current)
+	if err == nil || errors.Is(err, errForgotten) {
+		p.resume()
+	}
+	return err
+}
+
+// yield redirects clients to an owner that the store has named in a refusal, before the authority is asked. Epochs come
+// from the authority alone and an old master knows no later ones, so a higher epoch is one that was granted after
+// this owner's. The redirect decides nothing: only intents that were never presented leave, and a client that is sent
+// to a process that does not own the tile is sent on from there.
+func (p *TileProcessor) yield(to fence.Owner) {
+	if to.Epoch <= p.grant.Epoch || to.Contact == "" || to.Contact == p.contact {
+		return
+	}
+	p.mu.Lock()
+	p.status.Owner = to
+	queue := p.queue
+	p.queue = nil
+	for _, s := range queue {
+		if s.presented {
+			p.queue = append(p.queue, s)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range queue {
+		if !s.presented {
+			s.answer <- answer{err: p.redirect()}
+		}
+	}
+}
+
+// resume ends yield: the authority says that the tile is this owner's, or nobody's, or the store has taken a batch.
+func (p *TileProcessor) resume() {
+	p.mu.Lock()
+	p.status.Owner = fence.Owner{}
+	p.mu.Unlock()
 }
 
 // reappend puts back what a failover lost: the same batches, sequences and chains, before anything new.

@@ -259,6 +259,7 @@ func (p *TileProcessor) form(subs []submission, events [][]byte, outcomes []stre
 func (p *TileProcessor) settle(r fence.Receipt, confirmed bool) error {
 	b := p.pending
 	p.pending, p.stales = nil, 0
+	p.resume()
 	if !b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
 		if err := p.fold(b.commit.Tick, &b.batch); err != nil {
 			for _, s := range b.submissions {

@@ -99,11 +99,13 @@ type Status struct {
 	Tick       fence.Tick     // last tick played
 	Queued     int            // intents waiting
 	Heat       float64        // events and outcomes of actions a tick, exponentially weighted over about 20 ticks; also of a follower
-	Owner      fence.Owner    // of a follower: the owner hash as last seen; kept when that expires
-	Pending    bool           // a batch's fate is unknown; the tile is frozen until it is known
-	Kept       int            // batches kept for re-appending
-	StreamFull bool           // the tile stands still, see Config.MaxStreamBytes
-	Missed     int64          // tick times missed since the start
+	// Owner is, of a follower, the owner hash as last seen, kept when that expires. Of an owner that the store
+	// has refused, it is the successor that the store named, until the authority confirms or contradicts it.
+	Owner      fence.Owner
+	Pending    bool  // a batch's fate is unknown; the tile is frozen until it is known
+	Kept       int   // batches kept for re-appending
+	StreamFull bool  // the tile stands still, see Config.MaxStreamBytes
+	Missed     int64 // tick times missed since the start
 	// Forgotten counts the batches dropped from memory (Config.KeepBatches) before every replica was known to
 	// have them. A failover that loses one of them ends in a rebase.
 	Forgotten int64
