@@ -131,7 +131,7 @@ type Mark struct {
 type TileMarks struct {
 	Tile    fence.TileID
 	Marks   map[Consumer]Mark
-	Trimmed fence.Seq // the highest floor the stream was ever trimmed to: entries below it are gone
+	Trimmed fence.Seq // the highest floor at which a trim removed entries: those below it are gone
 	Err     error     // why this tile's could not be read although others' could
 }
 

@@ -27,7 +27,7 @@ type Stat struct {
 	Snapshot    SnapshotHead
 	HasSnapshot bool
 	Marks       map[Consumer]Mark
-	Trimmed     fence.Seq // the highest floor the stream was ever trimmed to
+	Trimmed     fence.Seq // the highest floor at which a trim removed entries
 	DeadLetters int
 	// Err says why this tile could not be read, or what is damaged; what could be read is there.
 	Err error

@@ -130,7 +130,6 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		}
 	})
 	if t.Removed > 0 {
-		m.trimmed = max(m.trimmed, t.Floor)
 		l.marks[r.Tile] = m
 	}
 	return t, nil
@@ -145,7 +144,10 @@ func (m *marks) trim(s *memfence.State, t *stream.Trimmed) {
 				t.Floor, t.Held = mark.Seq, c
 			}
 		}
-		t.Removed += s.TrimBelow(t.Floor)
+		if removed := s.TrimBelow(t.Floor); removed > 0 {
+			t.Removed += removed
+			m.trimmed = max(m.trimmed, t.Floor)
+		}
 	}
 	t.Entries, t.Bytes = len(s.Entries), size(s)
 }

@@ -55,12 +55,16 @@ func readers(t testing.TB, log *redisstream.Log, store *redisfence.Store, client
 		Freeze: h.freeze, Forget: h.forget}
 }
 
+// twoPasses is a play in which a bounded trim takes two calls, the second of which evicts marks within a gap in the
+// sequence and removes nothing.
+const twoPasses = 72921884466104032
+
 // TestReaders plays random readers, crashes, failovers and trims; see streamtest.Readers.
 func TestReaders(t *testing.T) {
 	t.Parallel()
 	store, log, client := open(t)
 	happened := map[string]int{}
-	for _, seed := range streamtest.Seeds(t, 8) {
+	for _, seed := range append(streamtest.Seeds(t, 8), twoPasses) {
 		h, err := streamtest.Readers(t.Context(), readers(t, log, store, client), seed, 250)
 		require.NoError(t, err)
 		for what, n := range h {

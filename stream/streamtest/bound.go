@@ -20,7 +20,7 @@ const (
 func (s *scene) fill(n int) (entries []fence.Entry) {
 	s.Helper()
 	for range n {
-		c := fence.Commit{Tile: s.tile, Epoch: 1, Contact: "owner:1", Prev: s.last, Tick: fence.Tick(s.last.Seq + 1),
+		c := fence.Commit{Tile: s.tile, Epoch: max(s.last.Epoch, 1), Contact: "owner:1", Prev: s.last, Tick: fence.Tick(s.last.Seq + 1),
 			Events: 1, Payload: make([]byte, largeEntry), Install: s.last.IsZero()}
 		r, err := s.Store.Commit(s.Context(), c)
 		require.NoError(s, err)
@@ -104,6 +104,28 @@ func boundEvictsMany(s *scene) {
 	}
 	s.mark(stream.Checkpointed, 38)
 	s.squeeze(1<<20, stream.Trimmed{Floor: 38, Removed: 37, Held: stream.Checkpointed, Evicted: evicted})
+}
+
+// boundInAGap: marks that are evicted where the sequence has a gap cost no entries, so the floor that is remembered
+// is the one below which entries were removed, however many calls the store takes.
+func boundInAGap(s *scene) {
+	s.fill(20)
+	s.rebase(2, 5000)
+	s.fill(30)
+	s.mark(relay, 10)
+	evicted := []stream.Consumer{relay}
+	for i := range 20 {
+		c := stream.RelayMember(fmt.Sprintf("%02d", i))
+		s.mark(c, fence.Seq(3000+i))
+		evicted = append(evicted, c)
+	}
+	got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease, MaxBytes: 1 << 20})
+	require.NoError(s, err)
+	got.Bytes = 0
+	require.Equal(s, stream.Trimmed{Floor: 5000, Removed: 20, Evicted: evicted, Entries: 31}, got)
+	require.EqualValues(s, 3000, s.tileMarks().Trimmed)
+	s.mark(evicted[2], 3001) // it has lost its hold and no entry
+	require.ErrorIs(s, s.markErr(s.Context(), s.tile, relay, 10), stream.ErrResync)
 }
 
 // boundUneven: a stream whose first entries are small is measured as what it is.

@@ -183,7 +183,7 @@ func (p *play) trim(bounded bool) error {
 		func() error { return evictedNeedfully(&t, &request, marks.Marks, before) },
 		func() error { return p.floorRight(&t, marks.Marks, snapshot.Seq, found) },
 		func() error { return p.groupsKept(&t, before) },
-		func() error { return p.trimmedRight(&t) },
+		func() error { return p.trimmedRight(&t, marks.Marks, before, after) },
 		p.recovers,
 	} {
 		if err := check(); err != nil {
@@ -296,20 +296,31 @@ func (p *play) groupsKept(t *stream.Trimmed, before []fence.Entry) error {
 	return nil
 }
 
-// trimmedRight: how far the stream was trimmed is remembered, and never sinks.
-func (p *play) trimmedRight(t *stream.Trimmed) error {
+// trimmedRight: the lowest floor that removed all that was removed is remembered, and never sinks. A trim visits the
+// marks it evicts, from the lowest, and then its floor; where a group was held nobody outside the store knows.
+func (p *play) trimmedRight(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, before, after []fence.Entry) error {
 	m, err := p.marks()
 	if err != nil {
 		return err
 	}
-	want := p.trimmed
-	if t.Removed > 0 {
-		want = max(want, t.Floor)
+	lowest, highest := p.trimmed, p.trimmed
+	if n := len(before) - len(after); n > 0 {
+		last := before[n-1].Seq
+		lowest, highest = t.Floor, t.Floor
+		for _, c := range t.Evicted {
+			if c != stream.ConsumerGroup && marks[c].Seq > last {
+				lowest, highest = min(lowest, marks[c].Seq), min(highest, marks[c].Seq)
+			}
+		}
+		if slices.Contains(t.Evicted, stream.ConsumerGroup) {
+			lowest = last + 1
+		}
+		lowest, highest = max(lowest, p.trimmed), max(highest, p.trimmed)
 	}
-	if m.Trimmed != want {
-		return broken("trimmed to %d, of which %d entries were there; %d is remembered", t.Floor, t.Removed, m.Trimmed)
+	if m.Trimmed < lowest || m.Trimmed > highest {
+		return broken("trimmed to %d, of which %d entries were there; %d is remembered, not %d to %d", t.Floor, t.Removed, m.Trimmed, lowest, highest)
 	}
-	p.trimmed = want
+	p.trimmed = m.Trimmed
 	return nil
 }
 

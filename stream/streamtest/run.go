@@ -88,6 +88,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Bound/evicts", boundEvicts},
 		{"Bound/keeps-the-tail", boundKeepsTheTail},
 		{"Bound/evicts-many", boundEvictsMany},
+		{"Bound/in-a-gap", boundInAGap},
 		{"Bound/uneven", boundUneven},
 		{"Bound/group", boundGroup},
 		{"Stat/rows", statRows},

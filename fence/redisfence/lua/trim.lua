@@ -113,9 +113,12 @@ local function trim(keys, args)
     if live[i] and live[i].seq < tonumber(snap) then floor, held = live[i].text, live[i].name end
     gone = there and redis.call('XTRIM', keys[2], 'MINID', floor .. '-0') or 0
     removed = removed + gone
-    if removed > 0 and tonumber(floor) > tonumber(trimmed) then
+    -- A floor is remembered if entries were removed below it, not if it merely passed a gap in the sequence: then it
+    -- does not matter how many calls a trim takes. At once, because a server may refuse what follows, and nothing
+    -- undoes a removal.
+    if gone > 0 and tonumber(floor) > tonumber(trimmed) then
       trimmed = floor
-      redis.call('HSET', keys[1], 'trimmed', floor) -- before anything that a server may refuse: nothing undoes a removal
+      redis.call('HSET', keys[1], 'trimmed', floor)
     end
     if gone > 0 or not bytes then
       bytes, step = measure(), step + 1
