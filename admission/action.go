@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// MaxName is the most bytes of an actor, owner, asset or grant ID.
+// MaxName is the most bytes of an actor, owner, asset or credit ID.
 const MaxName = 64
 
 // Amount counts units of an asset: cards, coins in their smallest denomination, charges.

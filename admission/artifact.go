@@ -116,8 +116,8 @@ type Account struct {
 	CooldownUntil time.Time // spends are refused before it; zero: never set
 }
 
-// Grant mints units into an account.
-type Grant struct {
+// Credit mints units into an account.
+type Credit struct {
 	ID     string // idempotency key of the mint, 1 to MaxName bytes of UTF-8; never reused
 	Owner  string // 1 to MaxName bytes of UTF-8
 	Asset  string // 1 to MaxName bytes of UTF-8
@@ -125,15 +125,15 @@ type Grant struct {
 	At     time.Time
 }
 
-// Validate checks the grant without any I/O: nil, or a *fence.ArgumentError.
-func (g *Grant) Validate() error {
-	for _, f := range []struct{ field, value string }{{"grant ID", g.ID}, {"owner", g.Owner}, {"asset", g.Asset}} {
+// Validate checks the credit without any I/O: nil, or a *fence.ArgumentError.
+func (c *Credit) Validate() error {
+	for _, f := range []struct{ field, value string }{{"credit ID", c.ID}, {"owner", c.Owner}, {"asset", c.Asset}} {
 		if err := validateName(f.field, f.value); err != nil {
 			return err
 		}
 	}
-	if g.Amount == 0 || g.Amount > MaxAmount {
-		return &fence.ArgumentError{Field: "amount", Value: g.Amount, Want: "from 1 to 2^53-1"}
+	if c.Amount == 0 || c.Amount > MaxAmount {
+		return &fence.ArgumentError{Field: "amount", Value: c.Amount, Want: "from 1 to 2^53-1"}
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func BenchmarkGateway(b *testing.B) {
 	router, err := route.NewRouter(new(route.Table), instant{}, nil)
 	require.NoError(b, err)
 	gate, err := admission.NewGateway(r.ledger, router, instant{}, &admission.GatewayConfig{
-		MoveRate: admission.Rate{PerSecond: 1e9, Burst: 1e9}, ActRate: admission.Rate{PerSecond: 1e9, Burst: 1e9},
+		TrustClientPrices: true,
+		MoveRate:          admission.Rate{PerSecond: 1e9, Burst: 1e9}, ActRate: admission.Rate{PerSecond: 1e9, Burst: 1e9},
 	})
 	require.NoError(b, err)
 	b.Run("Move", func(b *testing.B) {

@@ -35,11 +35,11 @@ type steps struct {
 func around[T any](s *steps, op string, f func() (T, error)) (T, error) {
 	var none T
 	if err := s.at("before " + op); err != nil {
-		return none, &admission.StoreError{Op: op, Outcome: fence.ErrNotApplied, Err: err}
+		return none, &fence.StoreError{Op: op, Outcome: fence.ErrNotApplied, Err: err}
 	}
 	got, err := f()
 	if lost := s.at("after " + op); lost != nil {
-		return none, &admission.StoreError{Op: op, Outcome: fence.ErrUnknownOutcome, Err: lost}
+		return none, &fence.StoreError{Op: op, Outcome: fence.ErrUnknownOutcome, Err: lost}
 	}
 	return got, err
 }
@@ -114,12 +114,12 @@ func crashThenRetry(t *testing.T, step string, answers []error) {
 	}}
 	restart := func() *rig {
 		r := newRigOver(t, s, w, nil)
-		r.gate, err = admission.NewGateway(r.ledger, r.router, s, &admission.GatewayConfig{Unlimited: true})
+		r.gate, err = admission.NewGateway(r.ledger, r.router, s, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 		require.NoError(t, err)
 		return r
 	}
 	r := restart()
-	r.grant("ann", 2)
+	r.credit("ann", 2)
 
 	var art admission.Artifact
 	for range 8 {
@@ -161,7 +161,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 				return nil
 			}}
 			r := newRigOver(t, s, newWorld("a"), nil)
-			r.grant("ann", 2)
+			r.credit("ann", 2)
 			art, err := r.gate.Act(t.Context(), play("x"))
 			require.NoError(t, err)
 			assert.Equal(t, stream.Applied, art.Outcome)
@@ -183,7 +183,7 @@ func TestUncountedAttemptIsNotSent(t *testing.T) {
 	}}
 	w := newWorld("a")
 	r := newRigOver(t, s, w, nil)
-	r.grant("ann", 1)
+	r.credit("ann", 1)
 	_, err = r.ledger.Admit(t.Context(), play("x"))
 	require.NoError(t, err)
 	_, err = r.gate.Act(t.Context(), play("x"))
@@ -209,7 +209,7 @@ func TestRandomFaults(t *testing.T) {
 	quiet := newRigOver(t, store, w, nil)
 	const players, actions = 4, 40
 	for p := range players {
-		quiet.grant(fmt.Sprint("player-", p), actions/2)
+		quiet.credit(fmt.Sprint("player-", p), actions/2)
 	}
 
 	var wg sync.WaitGroup
@@ -231,7 +231,7 @@ func TestRandomFaults(t *testing.T) {
 				for range 1 + r.IntN(3) {
 					survive(func() {
 						g := newRigOver(t, s, w, nil)
-						gate, err := admission.NewGateway(g.ledger, g.router, s, &admission.GatewayConfig{Unlimited: true})
+						gate, err := admission.NewGateway(g.ledger, g.router, s, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 						assert.NoError(t, err)
 						_, _ = gate.Act(t.Context(), a) // the faults are what is tested
 					})

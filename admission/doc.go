@@ -3,7 +3,7 @@
 //
 //	ledger, err := admission.New(store, nil)             // over admission/dynamoledger or admission/sqliteledger
 //	router, err := route.NewRouter(table, coordination, nil)
-//	gateway, err := admission.NewGateway(ledger, router, tiles, nil)
+//	gateway, err := admission.NewGateway(ledger, router, tiles, &admission.GatewayConfig{Price: price})
 //
 //	outcome, err := gateway.Move(ctx, intent)            // movement: checked, shaped, sent
 //	artifact, err := gateway.Act(ctx, action)            // economic: admitted durably, then sent, then settled
@@ -22,14 +22,14 @@
 //   - There is exactly one outcome, and everybody who asks gets it, for as long as artifacts are kept. An
 //     action its account could not pay for is rejected for good, also when the balance grows later.
 //   - No balance goes below zero, and balances plus what open and resolved actions have spent are what was
-//     granted.
+//     credited.
 //   - A tile applies the action at most once: the tile remembers action IDs, the gateway stops sending an
 //     action before the tile forgets it (GatewayConfig.RetryWindow), and what is sent is always the first
 //     request, as admitted.
 //   - What was spent is given back only by Abandon, which needs certainty: every process the action was sent
 //     to has said that it will never resolve it, and nobody else has ever begun to send it. Outcomes that a
 //     tile reports, rejected and fizzled included, give nothing back. A game that wants to make good for
-//     one grants the amount under a grant ID made from the action ID, which makes that idempotent too.
+//     one credits the amount under a credit ID made from the action ID, which makes that idempotent too.
 //
 // The ledger knows what a tile answered. Whether the tile's events survive is the durability that the tile
 // was configured with: losing the whole coordination store may take back the last seconds of play, but not
@@ -38,7 +38,7 @@
 // # Failures
 //
 // An error from Act says what to do. ErrPending: the action is admitted, and its outcome not known; call
-// again with the same action, now or later, on any gateway. A *StoreError: whether it was admitted is not
+// again with the same action, now or later, on any gateway. A *fence.StoreError: whether it was admitted is not
 // known, or it was not; call again likewise. Anything else: nothing happened, and the error says why.
 //
 //	crash or lost answer                 the retry
@@ -56,8 +56,8 @@
 //
 // # Trust
 //
-// Actor is believed: take it from authentication, as package gatewayws does. Asset, cost and cooldown are
-// believed too, unless GatewayConfig.Price sets them. One action ID names one action whoever presents it,
+// Actor is believed: take it from authentication, as package gatewayws does. Asset, cost and cooldown come from
+// GatewayConfig.Price; clients are believed only with TrustClientPrices. One action ID names one action whoever presents it,
 // and a second request under it is refused with ErrReused; so IDs must be hard to guess (NewActionID).
 // Rules must refuse what costs something in an intent without an ActionID: such an intent came by the door
 // for movement.

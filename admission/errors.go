@@ -10,7 +10,7 @@ import (
 
 // Classes of errors; the pointer types below carry the facts.
 var (
-	// ErrReused: the action or grant ID was used before, for another request. A *ReusedError says which.
+	// ErrReused: the action or credit ID was used before, for another request. A *ReusedError says which.
 	ErrReused = errors.New("ID was used for another request")
 	// ErrUnknownAction: the ledger has no artifact of that action ID.
 	ErrUnknownAction = errors.New("action is not in the ledger")
@@ -18,39 +18,23 @@ var (
 	ErrContested = errors.New("another attempt may have delivered the action")
 	// ErrExpired: the action was not delivered within the gateway's RetryWindow, and is not sent any more.
 	ErrExpired = errors.New("action is too old to be delivered")
-	// ErrBalanceLimit: the grant would lift the balance above MaxAmount.
+	// ErrBalanceLimit: the credit would lift the balance above MaxAmount.
 	ErrBalanceLimit = errors.New("balance would exceed the limit")
 	// ErrPending: the action is admitted and has no outcome yet. A *PendingError says why. The same call
 	// with the same action ID goes on where this one stopped.
 	ErrPending = errors.New("action is pending")
 	// ErrLimited: the actor sends faster than the gateway lets it. A *LimitError says when to come back.
 	ErrLimited = errors.New("rate limit exceeded")
-	// ErrRefused: the game refused the intent before it was admitted or sent. A *RefusedError says why.
-	ErrRefused = errors.New("intent refused")
+	// ErrDeclined: the game declined the intent before it was admitted or sent. A *DeclinedError says why.
+	ErrDeclined = errors.New("intent declined")
 	// ErrForward: the tile's owner gave no outcome. A *ForwardError says who and why.
 	ErrForward = errors.New("intent got no outcome")
 )
 
-// StoreError is a ledger store that could not be asked, or whose answer was lost. Every operation may be
-// presented again with the same IDs, whatever Outcome says.
-type StoreError struct {
-	Op      string // "admit", "attempt", "withdraw", "resolve", "abandon", "lookup", "pending", "grant", "balance"
-	ID      string // the action, grant or owner it was about; may be empty
-	Outcome error  // fence.ErrNotApplied or fence.ErrUnknownOutcome; errors.Is matches it
-	Err     error  // the cause
-}
-
-func (e *StoreError) Error() string {
-	return fmt.Sprintf("ledger: %s %q: %v: %v", e.Op, e.ID, e.Outcome, e.Err)
-}
-
-// Unwrap gives the outcome and the cause.
-func (e *StoreError) Unwrap() []error { return []error{e.Outcome, e.Err} }
-
-// ReusedError is an action or grant ID presented with another request than the first time. Nothing was
+// ReusedError is an action or credit ID presented with another request than the first time. Nothing was
 // spent or minted by this call, and the first request stands.
 type ReusedError struct {
-	What string // "action" or "grant"
+	What string // "action" or "credit"
 	ID   string
 }
 
@@ -92,20 +76,20 @@ func (e *LimitError) Error() string {
 // Is matches ErrLimited.
 func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 
-// RefusedError is an intent that the game's own check (GatewayConfig.Price or CheckMove) refused.
+// DeclinedError is an intent that the game's own check (GatewayConfig.Price or CheckMove) declined.
 // Nothing was admitted or sent.
-type RefusedError struct {
+type DeclinedError struct {
 	Door Door
 	Err  error // what the check said
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("%s: %v: %v", e.Door, ErrRefused, e.Err) }
+func (e *DeclinedError) Error() string { return fmt.Sprintf("%s: %v: %v", e.Door, ErrDeclined, e.Err) }
 
-// Is matches ErrRefused.
-func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+// Is matches ErrDeclined.
+func (e *DeclinedError) Is(target error) bool { return target == ErrDeclined }
 
 // Unwrap gives the check's error.
-func (e *RefusedError) Unwrap() error { return e.Err }
+func (e *DeclinedError) Unwrap() error { return e.Err }
 
 // ForwardError is an intent that was sent to a tile's owner and got no outcome. Unless the cause is
 // tile.ErrOverloaded or tile.ErrRedirect, the owner may or may not resolve it.

@@ -39,11 +39,11 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	gateway, err := admission.NewGateway(ledger, router, oneTile{}, nil)
+	gateway, err := admission.NewGateway(ledger, router, oneTile{}, &admission.GatewayConfig{Price: price})
 	if err != nil {
 		panic(err)
 	}
-	if err := ledger.Grant(ctx, "ann", "card:fireball", 1, "starter-deck/ann"); err != nil {
+	if err := ledger.Credit(ctx, "ann", "card:fireball", 1, "starter-deck/ann"); err != nil {
 		panic(err)
 	}
 
@@ -79,8 +79,8 @@ func ExampleAdmissionLedger() {
 	if err != nil {
 		panic(err)
 	}
-	_ = ledger.Grant(ctx, "ann", "gold", 10, "quest-17/ann")
-	_ = ledger.Grant(ctx, "ann", "gold", 10, "quest-17/ann") // a retry mints nothing
+	_ = ledger.Credit(ctx, "ann", "gold", 10, "quest-17/ann")
+	_ = ledger.Credit(ctx, "ann", "gold", 10, "quest-17/ann") // a retry mints nothing
 
 	artifact, err := ledger.Admit(ctx, admission.Action{ID: "0b54", Actor: "ann", Asset: "gold", Cost: 4, Tile: 0x85283473fffffff})
 	if err != nil {
@@ -104,4 +104,10 @@ func ExampleAdmissionLedger() {
 	// Output:
 	// open: true balance: 6
 	// applied applied
+}
+
+// price is what the game charges for an action: here one card, whatever the client says.
+func price(_ context.Context, a admission.Action) (admission.Action, error) {
+	a.Cost = 1
+	return a, nil
 }

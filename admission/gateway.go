@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -24,13 +25,17 @@ type Forwarder interface {
 	Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error)
 }
 
-// GatewayConfig holds the optional settings of a Gateway. Nil and the zero value are valid.
+// GatewayConfig holds the settings of a Gateway. All but Price are optional.
 type GatewayConfig struct {
 	// Price decides what an action costs, from what the client asked: it may change Asset, Cost and
-	// Cooldown, and refuse the action with an error. Retries of an action that is already admitted are not
-	// charged again, whatever it says. Nil takes the client's word, so set it wherever clients are not
-	// trusted: nothing else compares the price with the body.
+	// Cooldown, and decline the action with an error. Retries of an action that is already admitted are not
+	// charged again, whatever it says. Nothing else compares the price with the body, so it is required unless
+	// TrustClientPrices is set.
 	Price func(ctx context.Context, a Action) (Action, error)
+
+	// TrustClientPrices admits every action at the price its client names. A client can then buy anything for
+	// nothing: it is for tests, and for clients that are servers of the game.
+	TrustClientPrices bool
 
 	// CheckMove refuses a movement with an error. Nil lets all pass.
 	CheckMove func(ctx context.Context, in tile.Intent) error
@@ -74,15 +79,9 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	}
 	d.MoveRate = d.MoveRate.orDefault(Rate{PerSecond: 10, Burst: 20})
 	d.ActRate = d.ActRate.orDefault(Rate{PerSecond: 5, Burst: 20})
-	if d.MaxActors == 0 {
-		d.MaxActors = 65536
-	}
-	if d.SweepWorkers == 0 {
-		d.SweepWorkers = 8
-	}
-	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
-	}
+	d.MaxActors = cmp.Or(d.MaxActors, 65536)
+	d.SweepWorkers = cmp.Or(d.SweepWorkers, 8)
+	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	d.Hooks = d.Hooks.withDefaults()
 	for _, f := range []struct {
 		name  string
@@ -95,20 +94,26 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 		{"SweepInterval", &d.SweepInterval, 30 * time.Second},
 		{"SweepAge", &d.SweepAge, 30 * time.Second},
 	} {
-		if *f.value == 0 {
-			*f.value = f.zero
-		}
+		*f.value = cmp.Or(*f.value, f.zero)
 		if *f.value < time.Millisecond {
 			return d, &fence.ArgumentError{Field: f.name, Value: *f.value, Want: "at least a millisecond, or zero for " + f.zero.String()}
 		}
 	}
-	for name, r := range map[string]Rate{"MoveRate": d.MoveRate, "ActRate": d.ActRate} {
-		if !(r.PerSecond > 0) || r.Burst < 0 { // not "<= 0", which is false of NaN
-			return d, &fence.ArgumentError{Field: name, Value: r, Want: "positive numbers, or zero for the default"}
+	for _, f := range []struct {
+		name string
+		rate Rate
+	}{{"MoveRate", d.MoveRate}, {"ActRate", d.ActRate}} {
+		if !(f.rate.PerSecond > 0) || f.rate.Burst < 0 { // not "<= 0", which is false of NaN
+			return d, &fence.ArgumentError{Field: f.name, Value: f.rate, Want: "positive numbers, or zero for the default"}
 		}
 	}
-	if d.MaxActors < 0 || d.SweepWorkers < 0 {
-		return d, &fence.ArgumentError{Field: "MaxActors, SweepWorkers", Value: min(d.MaxActors, d.SweepWorkers), Want: "positive numbers, or zero for the default"}
+	switch {
+	case d.MaxActors < 0:
+		return d, &fence.ArgumentError{Field: "MaxActors", Value: d.MaxActors, Want: "a positive number, or zero for the default"}
+	case d.SweepWorkers < 0:
+		return d, &fence.ArgumentError{Field: "SweepWorkers", Value: d.SweepWorkers, Want: "a positive number, or zero for the default"}
+	case (d.Price == nil) != d.TrustClientPrices:
+		return d, &fence.ArgumentError{Field: "Price", Value: d.Price != nil, Want: "a price function, or else TrustClientPrices"}
 	}
 	return d, nil
 }
@@ -125,7 +130,8 @@ type Gateway struct {
 	counts      counters
 }
 
-// NewGateway returns a gateway. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+// NewGateway returns a gateway. It does no I/O and starts nothing. Errors: a *fence.ArgumentError, as for a cfg with
+// neither Price nor TrustClientPrices.
 func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *GatewayConfig) (*Gateway, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
@@ -151,7 +157,7 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 // while the intent travelled.
 //
 // Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
-// through Act; a *LimitError; a *RefusedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds
+// through Act; a *LimitError; a *DeclinedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds
 // tile.ErrOverloaded.
 func (g *Gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 	began := time.Now()
@@ -170,7 +176,7 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, del
 	}
 	if g.cfg.CheckMove != nil {
 		if err := g.cfg.CheckMove(ctx, in); err != nil {
-			return 0, delivery{}, &RefusedError{Door: DoorMove, Err: err}
+			return 0, delivery{}, &DeclinedError{Door: DoorMove, Err: err}
 		}
 	}
 	d := g.deliver(ctx, in)
@@ -212,8 +218,8 @@ func limit(l *limiter, door Door, actor string) error {
 //
 // Errors: a *PendingError when the action is admitted but its outcome is not yet known or not recorded:
 // retry; but if errors.Is finds ErrExpired, the tile may have forgotten the action, and an operator must
-// look. A *fence.ArgumentError, *LimitError, *RefusedError, *ReusedError or *StoreError: this call sent
-// nothing to a tile, and unless a *StoreError says that the outcome is unknown, it spent nothing either.
+// look. A *fence.ArgumentError, *LimitError, *DeclinedError, *ReusedError or *fence.StoreError: this call sent
+// nothing to a tile, and unless a *fence.StoreError says that the outcome is unknown, it spent nothing either.
 func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, d, err := g.act(ctx, a)
@@ -254,7 +260,7 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 	if a.Fingerprint.IsZero() {
 		a.Fingerprint = FingerprintOf(a)
 	}
-	if g.cfg.Price == nil {
+	if g.cfg.TrustClientPrices {
 		return g.ledger.Admit(ctx, a)
 	}
 	priced, err := g.cfg.Price(ctx, a)
@@ -264,7 +270,7 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 		if lookup == nil && art.Fingerprint == a.Fingerprint {
 			return art, nil
 		}
-		return Artifact{}, &RefusedError{Door: DoorAct, Err: err}
+		return Artifact{}, &DeclinedError{Door: DoorAct, Err: err}
 	}
 	a.Asset, a.Cost, a.Cooldown = priced.Asset, priced.Cost, priced.Cooldown
 	return g.ledger.Admit(ctx, a)

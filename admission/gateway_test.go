@@ -56,17 +56,19 @@ func newRigOver(t testing.TB, store admission.Store, w *world, cfg *admission.Ga
 	require.NoError(t, err)
 	r.router, err = route.NewRouter(new(route.Table), w, nil)
 	require.NoError(t, err)
-	if cfg == nil {
-		cfg = &admission.GatewayConfig{Unlimited: true}
+	c := admission.GatewayConfig{Unlimited: true}
+	if cfg != nil {
+		c = *cfg
 	}
-	r.gate, err = admission.NewGateway(r.ledger, r.router, w, cfg)
+	c.TrustClientPrices = c.Price == nil
+	r.gate, err = admission.NewGateway(r.ledger, r.router, w, &c)
 	require.NoError(t, err)
 	return r
 }
 
-func (r *rig) grant(owner string, amount admission.Amount) {
+func (r *rig) credit(owner string, amount admission.Amount) {
 	r.t.Helper()
-	require.NoError(r.t, r.ledger.Grant(r.t.Context(), owner, "card", amount, admission.NewActionID()))
+	require.NoError(r.t, r.ledger.Credit(r.t.Context(), owner, "card", amount, admission.NewActionID()))
 }
 
 func (r *rig) balance(owner string) admission.Amount {
@@ -89,7 +91,7 @@ func play(id string) admission.Action {
 
 func TestActIsAppliedOnceAndAnsweredForEver(t *testing.T) {
 	r := newRig(t, nil)
-	r.grant("ann", 2)
+	r.credit("ann", 2)
 	first, err := r.gate.Act(t.Context(), play("x"))
 	require.NoError(t, err)
 	assert.Equal(t, stream.Applied, first.Outcome)
@@ -114,15 +116,15 @@ func TestActThatCannotBePaidNeverReachesATile(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, stream.Rejected, art.Outcome)
 		assert.Equal(t, admission.ReasonBalance, art.Reason)
-		r.grant("ann", 1)
+		r.credit("ann", 1)
 	}
 	assert.Zero(t, r.world.calls)
 }
 
 func TestActRefusesAnotherRequestUnderTheSameID(t *testing.T) {
 	r := newRig(t, nil)
-	r.grant("ann", 9)
-	r.grant("bob", 9)
+	r.credit("ann", 9)
+	r.credit("bob", 9)
 	_, err := r.gate.Act(t.Context(), play("x"))
 	require.NoError(t, err)
 	for name, change := range map[string]func(*admission.Action){
@@ -147,7 +149,7 @@ func TestRedirectOnceIsFollowedInBand(t *testing.T) {
 	for name, names := range map[string]bool{"the tile names the owner": true, "the router knows better": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
-			r.grant("ann", 1)
+			r.credit("ann", 1)
 			_, err := r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann"})
 			require.NoError(t, err)
 			r.world.move("b", names)
@@ -166,7 +168,7 @@ func TestRedirectOnceIsFollowedInBand(t *testing.T) {
 
 func TestRedirectTwiceGivesTheCostBack(t *testing.T) {
 	r := newRig(t, nil)
-	r.grant("ann", 1)
+	r.credit("ann", 1)
 	r.world.answers = []error{&tile.RedirectError{Tile: here, Epoch: 2, Contact: "b"}, &tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
 	art, err := r.gate.Act(t.Context(), play("x"))
 	require.NoError(t, err)
@@ -188,7 +190,7 @@ func TestRedirectTwiceGivesTheCostBack(t *testing.T) {
 // being sent away by the ones asked now settles nothing.
 func TestRedirectAfterDoubtIsNoRedirected(t *testing.T) {
 	r := newRig(t, nil)
-	r.grant("ann", 1)
+	r.credit("ann", 1)
 	r.world.loseReplies = 1
 	_, err := r.gate.Act(t.Context(), play("x"))
 	require.ErrorIs(t, err, admission.ErrPending)
@@ -204,7 +206,7 @@ func TestRedirectAfterDoubtIsNoRedirected(t *testing.T) {
 	assert.Zero(t, r.balance("ann"))
 
 	// The same within one call: handed over while being committed, then redirected.
-	r.grant("ann", 1)
+	r.credit("ann", 1)
 	r.world.answers = []error{&tile.UnresolvedError{Tile: here, Epoch: 2, Contact: "b"}, &tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
 	_, err = r.gate.Act(t.Context(), play("y"))
 	require.ErrorIs(t, err, admission.ErrPending)
@@ -226,7 +228,7 @@ func TestPendingWhenTheTileCannotSay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
-			r.grant("ann", 1)
+			r.credit("ann", 1)
 			r.world.answers = []error{c.answer}
 			_, err := r.gate.Act(t.Context(), play("x"))
 			var pending *admission.PendingError
@@ -251,7 +253,7 @@ func TestPendingWhenTheTileCannotSay(t *testing.T) {
 
 func TestMalformedForTheTileIsRejectedAndGivenBack(t *testing.T) {
 	r := newRig(t, nil)
-	r.grant("ann", 1)
+	r.credit("ann", 1)
 	r.world.answers = []error{&fence.ArgumentError{Field: "body"}}
 	art, err := r.gate.Act(t.Context(), play("x"))
 	require.NoError(t, err)
@@ -262,7 +264,7 @@ func TestMalformedForTheTileIsRejectedAndGivenBack(t *testing.T) {
 
 func TestNoOwner(t *testing.T) {
 	r := newRig(t, nil)
-	r.grant("ann", 1)
+	r.credit("ann", 1)
 	r.world.owner = ""
 	_, err := r.gate.Act(t.Context(), play("x"))
 	require.ErrorIs(t, err, admission.ErrPending)
@@ -280,7 +282,7 @@ func TestNoOwner(t *testing.T) {
 
 func TestOutcomeIsRecordedAfterTheCallerLeft(t *testing.T) {
 	r := newRig(t, nil)
-	r.grant("ann", 1)
+	r.credit("ann", 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.world.afterApply = cancel
 	art, err := r.gate.Act(ctx, play("x"))
@@ -297,7 +299,7 @@ func TestPrice(t *testing.T) {
 		a.ID, a.Actor, a.Tile, a.Body = "other", "bob", 9, nil // not its business
 		return a, refuse
 	}})
-	r.grant("ann", 5)
+	r.credit("ann", 5)
 	ask := play("x")
 	ask.Asset, ask.Cost = "", 0
 	r.world.loseReplies = 1
@@ -318,7 +320,7 @@ func TestPrice(t *testing.T) {
 
 	ask.ID = "y"
 	_, err = r.gate.Act(t.Context(), ask)
-	require.ErrorIs(t, err, admission.ErrRefused)
+	require.ErrorIs(t, err, admission.ErrDeclined)
 	require.ErrorIs(t, err, refuse)
 	_, err = r.ledger.Lookup(t.Context(), "y")
 	require.ErrorIs(t, err, admission.ErrUnknownAction)
@@ -342,7 +344,7 @@ func TestMove(t *testing.T) {
 	wall.Body = []byte("wall")
 	_, err = r.gate.Move(t.Context(), wall)
 	require.ErrorIs(t, err, no)
-	require.ErrorIs(t, err, admission.ErrRefused)
+	require.ErrorIs(t, err, admission.ErrDeclined)
 
 	paid := move
 	paid.ActionID = "x"
@@ -375,7 +377,7 @@ func TestRateIsPerActorAndDoor(t *testing.T) {
 		require.ErrorAs(t, move("ann"), &limited)
 		assert.Equal(t, 500*time.Millisecond, limited.RetryAfter)
 		require.NoError(t, move("bob"))
-		r.grant("ann", 2)
+		r.credit("ann", 2)
 		_, err := r.gate.Act(t.Context(), play("x"))
 		require.NoError(t, err, "the doors do not share a bucket")
 		_, err = r.gate.Act(t.Context(), play("y"))
@@ -394,7 +396,7 @@ func TestRateIsPerActorAndDoor(t *testing.T) {
 func TestExpiredActionIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		r.grant("ann", 3)
+		r.credit("ann", 3)
 		r.world.answers = []error{tile.ErrOverloaded, errors.New("reset")}
 		_, err := r.gate.Act(t.Context(), play("never sent"))
 		require.ErrorIs(t, err, admission.ErrPending)
@@ -435,8 +437,8 @@ func (hung) Forward(ctx context.Context, _ string, _ tile.Intent) (stream.Outcom
 func TestHungTile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		r.grant("ann", 1)
-		gate, err := admission.NewGateway(r.ledger, r.router, hung{}, nil)
+		r.credit("ann", 1)
+		gate, err := admission.NewGateway(r.ledger, r.router, hung{}, &admission.GatewayConfig{TrustClientPrices: true})
 		require.NoError(t, err)
 		began := time.Now()
 		_, err = gate.Act(t.Context(), play("x"))
@@ -451,7 +453,7 @@ func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		swept := make(chan admission.SweepInfo, 8)
 		r := newRig(t, &admission.GatewayConfig{Hooks: admission.Hooks{Swept: func(i admission.SweepInfo) { swept <- i }}})
-		r.grant("ann", 500)
+		r.credit("ann", 500)
 		const n = 130
 		for i := range n { // admitted by a gateway that died then
 			a := play(admission.NewActionID())
@@ -491,6 +493,21 @@ func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 	})
 }
 
+// TestPriceMustBeChosen: without a price function, a gateway trusts its clients only if it is told to.
+func TestPriceMustBeChosen(t *testing.T) {
+	r := newRig(t, nil)
+	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
+	for _, cfg := range []*admission.GatewayConfig{nil, {}, {Unlimited: true}, {Price: price, TrustClientPrices: true}} {
+		_, err := admission.NewGateway(r.ledger, r.router, r.world, cfg)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument)
+		require.ErrorContains(t, err, "TrustClientPrices")
+	}
+	for _, cfg := range []*admission.GatewayConfig{{Price: price}, {TrustClientPrices: true}} {
+		_, err := admission.NewGateway(r.ledger, r.router, r.world, cfg)
+		require.NoError(t, err)
+	}
+}
+
 func TestGatewayArguments(t *testing.T) {
 	r := newRig(t, nil)
 	_, err := admission.New(nil, nil)
@@ -499,15 +516,17 @@ func TestGatewayArguments(t *testing.T) {
 		{ForwardTimeout: -1}, {RetryWindow: time.Microsecond}, {MoveRate: admission.Rate{PerSecond: -1}},
 		{ActRate: admission.Rate{Burst: -1}}, {MaxActors: -1}, {SweepWorkers: -1},
 	} {
+		cfg.TrustClientPrices = true
 		_, err := admission.NewGateway(r.ledger, r.router, r.world, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}
-	_, err = admission.NewGateway(nil, r.router, r.world, nil)
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = admission.NewGateway(r.ledger, nil, r.world, nil)
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = admission.NewGateway(r.ledger, r.router, nil, nil)
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	ok := &admission.GatewayConfig{TrustClientPrices: true}
+	_, err = admission.NewGateway(nil, r.router, r.world, ok)
+	require.ErrorContains(t, err, "ledger")
+	_, err = admission.NewGateway(r.ledger, nil, r.world, ok)
+	require.ErrorContains(t, err, "router")
+	_, err = admission.NewGateway(r.ledger, r.router, nil, ok)
+	require.ErrorContains(t, err, "forwarder")
 	for _, bad := range []admission.Action{
 		{}, {ID: "x"}, {ID: "x", Actor: "a", Asset: "b"}, {ID: "x", Actor: "a", Asset: "b", Tile: 1, Cost: admission.MaxAmount + 1},
 		{ID: "x", Actor: "a", Asset: "b", Tile: 1, Cooldown: -1}, {ID: "a\nb", Actor: "a", Asset: "b", Tile: 1},

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -35,10 +36,8 @@ func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 	if cfg != nil {
 		c = *cfg
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &AdmissionLedger{store: store, log: c.Logger, hooks: c.Hooks.withDefaults()}, nil
+	log := cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return &AdmissionLedger{store: store, log: log, hooks: c.Hooks.withDefaults()}, nil
 }
 
 // Admit spends the action's cost and records the action, in one step, unless its ID is known: then the
@@ -48,7 +47,7 @@ func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 // An open artifact means: forward Artifact.Intent to the tile, then Resolve. If it is a Duplicate,
 // somebody else has set out to do that before: call Attempt first.
 //
-// Errors: a *fence.ArgumentError; a *ReusedError when the ID belongs to another request; a *StoreError,
+// Errors: a *fence.ArgumentError; a *ReusedError when the ID belongs to another request; a *fence.StoreError,
 // after which the same call is safe and settles the question.
 func (l *AdmissionLedger) Admit(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
@@ -103,7 +102,7 @@ func (l *AdmissionLedger) reread(ctx context.Context, actionID string, cause err
 // others know that it may have been delivered. The artifact's AttemptID is the caller's; if the artifact is
 // terminal, there is nothing to deliver.
 //
-// Errors: ErrUnknownAction; a *fence.ArgumentError; a *StoreError, after which the caller must not deliver.
+// Errors: ErrUnknownAction; a *fence.ArgumentError; a *fence.StoreError, after which the caller must not deliver.
 func (l *AdmissionLedger) Attempt(ctx context.Context, actionID string) (Artifact, error) {
 	if err := validateName("action ID", actionID); err != nil {
 		return Artifact{}, err
@@ -121,7 +120,7 @@ func (l *AdmissionLedger) Attempt(ctx context.Context, actionID string) (Artifac
 // full, or it could not be reached at all. art is the artifact by which the attempt was begun. Doing
 // without is always safe; the action can then no longer be abandoned.
 //
-// Errors: ErrUnknownAction; a *StoreError.
+// Errors: ErrUnknownAction; a *fence.StoreError.
 func (l *AdmissionLedger) Withdraw(ctx context.Context, art Artifact) error {
 	return l.store.Withdraw(ctx, art.ActionID, art.AttemptID)
 }
@@ -129,7 +128,7 @@ func (l *AdmissionLedger) Withdraw(ctx context.Context, art Artifact) error {
 // Resolve records the outcome that a tile gave the action. Exactly one outcome ever wins: if the action
 // is terminal already, that artifact is returned, with whatever outcome it has, and no error.
 //
-// Errors: ErrUnknownAction; a *fence.ArgumentError; a *StoreError, after which the same call is safe.
+// Errors: ErrUnknownAction; a *fence.ArgumentError; a *fence.StoreError, after which the same call is safe.
 func (l *AdmissionLedger) Resolve(ctx context.Context, actionID string, outcome stream.Outcome) (Artifact, error) {
 	if !outcome.Valid() {
 		return Artifact{}, &fence.ArgumentError{Field: "outcome", Value: outcome, Want: "applied, fizzled, rejected or redirected"}
@@ -185,7 +184,7 @@ func (l *AdmissionLedger) rereadSettled(ctx context.Context, actionID string, ca
 	return art, err
 }
 
-// Lookup reads an action's artifact. Errors: ErrUnknownAction; a *fence.ArgumentError; a *StoreError.
+// Lookup reads an action's artifact. Errors: ErrUnknownAction; a *fence.ArgumentError; a *fence.StoreError.
 func (l *AdmissionLedger) Lookup(ctx context.Context, actionID string) (Artifact, error) {
 	if err := validateName("action ID", actionID); err != nil {
 		return Artifact{}, err
@@ -198,7 +197,7 @@ func (l *AdmissionLedger) Lookup(ctx context.Context, actionID string) (Artifact
 // Pending lists open actions that nobody has attempted since before, the longest untouched first, at most
 // limit (1 to 1000). The list may lag by seconds. Call Attempt on each before delivering it.
 //
-// Errors: a *fence.ArgumentError; a *StoreError.
+// Errors: a *fence.ArgumentError; a *fence.StoreError.
 func (l *AdmissionLedger) Pending(ctx context.Context, before time.Time, limit int) ([]string, error) {
 	if limit < 1 || limit > 1000 {
 		return nil, &fence.ArgumentError{Field: "limit", Value: limit, Want: "from 1 to 1000"}
@@ -206,22 +205,22 @@ func (l *AdmissionLedger) Pending(ctx context.Context, before time.Time, limit i
 	return l.store.Pending(ctx, before, limit)
 }
 
-// Grant mints amount (1 to MaxAmount) units of asset for owner, once per grantID: a retry changes
-// nothing. Derive the grant ID from what earned it (an order, a quest, an action being made good), so that
+// Credit mints amount (1 to MaxAmount) units of asset for owner, once per creditID: a retry changes
+// nothing. Derive the credit ID from what earned it (an order, a quest, an action being made good), so that
 // every retry has the same one.
 //
-// Errors: a *ReusedError when the ID was used for another grant; ErrBalanceLimit; a *fence.ArgumentError; a
-// *StoreError, after which the same call is safe.
-func (l *AdmissionLedger) Grant(ctx context.Context, owner, asset string, amount Amount, grantID string) error {
-	g := Grant{ID: grantID, Owner: owner, Asset: asset, Amount: amount, At: time.Now().UTC().Truncate(time.Millisecond)}
-	if err := g.Validate(); err != nil {
+// Errors: a *ReusedError when the ID was used for another credit; ErrBalanceLimit; a *fence.ArgumentError; a
+// *fence.StoreError, after which the same call is safe.
+func (l *AdmissionLedger) Credit(ctx context.Context, owner, asset string, amount Amount, creditID string) error {
+	c := Credit{ID: creditID, Owner: owner, Asset: asset, Amount: amount, At: time.Now().UTC().Truncate(time.Millisecond)}
+	if err := c.Validate(); err != nil {
 		return err
 	}
-	return l.store.Grant(ctx, g)
+	return l.store.Credit(ctx, c)
 }
 
 // Balance reads an account. One that was never touched is empty, and no error.
-// Errors: a *fence.ArgumentError; a *StoreError.
+// Errors: a *fence.ArgumentError; a *fence.StoreError.
 func (l *AdmissionLedger) Balance(ctx context.Context, owner, asset string) (Account, error) {
 	if err := validateName("owner", owner); err != nil {
 		return Account{}, err

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -16,13 +17,7 @@ type Rate struct {
 }
 
 func (r Rate) orDefault(d Rate) Rate {
-	if r.PerSecond == 0 {
-		r.PerSecond = d.PerSecond
-	}
-	if r.Burst == 0 {
-		r.Burst = d.Burst
-	}
-	return r
+	return Rate{PerSecond: cmp.Or(r.PerSecond, d.PerSecond), Burst: cmp.Or(r.Burst, d.Burst)}
 }
 
 // limiter keeps a token bucket for each of the actors seen last. An actor that is forgotten comes back

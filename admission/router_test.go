@@ -19,7 +19,7 @@ func TestStaleGossipIsHarmless(t *testing.T) {
 	table := new(route.Table)
 	router, err := route.NewRouter(table, r.world, nil)
 	require.NoError(t, err)
-	gate, err := admission.NewGateway(r.ledger, router, r.world, &admission.GatewayConfig{Unlimited: true})
+	gate, err := admission.NewGateway(r.ledger, router, r.world, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 	require.NoError(t, err)
 	moves := func(times int) {
 		t.Helper()

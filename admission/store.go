@@ -7,12 +7,12 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// Store keeps accounts, artifacts and grants. Each method is one atomic step; nothing is ever half done,
+// Store keeps accounts, artifacts and credits. Each method is one atomic step; nothing is ever half done,
 // and what a method has answered survives the crash of everything. Arguments come from an
 // AdmissionLedger, which has validated them. Implementations are safe for concurrent use, by many
 // processes too. admissiontest.Run states the contract as tests.
 //
-// Errors common to all methods: a *StoreError with fence.ErrNotApplied when nothing was written, or
+// Errors common to all methods: a *fence.StoreError with fence.ErrNotApplied when nothing was written, or
 // fence.ErrUnknownOutcome when the answer was lost. An implementation retries what is worth it (conflicts,
 // throttling, lost answers) within ctx before it gives up. Every method may be called again with the same
 // arguments, and then does nothing twice.
@@ -24,7 +24,7 @@ type Store interface {
 	// The spend takes a.Cost from the account (a.Actor, a.Asset) if the balance covers it and
 	// its cooldown is over at a.Admitted, and sets the next cooldown if a.Cooldown is not zero. If not,
 	// the artifact is written as rejected, with the reason (balance first), in a step that is atomic with
-	// the account still being unable to pay. An account never granted has balance zero.
+	// the account still being unable to pay. An account never credited has balance zero.
 	Admit(ctx context.Context, a Artifact) (Artifact, error)
 
 	// Attempt begins an attempt of an open action: Attempts rises by one and AttemptID and Attempted are
@@ -50,9 +50,9 @@ type Store interface {
 	// untouched first, at most limit. It may lag behind other writes by seconds.
 	Pending(ctx context.Context, before time.Time, limit int) ([]string, error)
 
-	// Grant adds to an account's balance once per grant ID. The same grant again changes nothing;
-	// another grant under the ID is a *ReusedError. ErrBalanceLimit when the balance would exceed MaxAmount.
-	Grant(ctx context.Context, g Grant) error
+	// Credit adds to an account's balance once per credit ID. The same credit again changes nothing;
+	// another credit under the ID is a *ReusedError. ErrBalanceLimit when the balance would exceed MaxAmount.
+	Credit(ctx context.Context, c Credit) error
 
 	// Balance reads an account, seeing every write that was answered before. One never touched is empty.
 	Balance(ctx context.Context, owner, asset string) (Account, error)

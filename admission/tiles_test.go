@@ -109,9 +109,9 @@ func TestWithRealTiles(t *testing.T) {
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)
 	defer client.Close()
-	gate, err := admission.NewGateway(ledger, router, client, &admission.GatewayConfig{Unlimited: true})
+	gate, err := admission.NewGateway(ledger, router, client, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 	require.NoError(t, err)
-	require.NoError(t, ledger.Grant(ctx, "ann", "card", 10, "deck"))
+	require.NoError(t, ledger.Credit(ctx, "ann", "card", 10, "deck"))
 
 	first := startHost(t, ctx, seams)
 	act := func(id, spell string) admission.Artifact {

@@ -28,7 +28,7 @@ func together(n int, f func(i int)) {
 
 func testConcurrentSame(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 10)
+	s.credit(who, "card", 10)
 	a := action(who, "card", 1)
 	got := make([]admission.Artifact, 16)
 	together(len(got), func(i int) {
@@ -42,15 +42,15 @@ func testConcurrentSame(t *testing.T, s suite) {
 	assert.Equal(t, admission.Amount(9), s.balance(who, "card").Balance)
 }
 
-func testConcurrentGrant(t *testing.T, s suite) {
+func testConcurrentCredit(t *testing.T, s suite) {
 	for range 5 {
 		who := player()
 		a := action(who, "card", 1)
 		got := make([]admission.Artifact, 6)
 		together(len(got), func(i int) {
 			if i == 0 {
-				g := admission.Grant{ID: a.ActionID, Owner: who, Asset: "card", Amount: 1, At: epoch}
-				assert.NoError(t, s.store.Grant(s.ctx, g))
+				g := admission.Credit{ID: a.ActionID, Owner: who, Asset: "card", Amount: 1, At: epoch}
+				assert.NoError(t, s.store.Credit(s.ctx, g))
 				return
 			}
 			var err error
@@ -67,7 +67,7 @@ func testConcurrentGrant(t *testing.T, s suite) {
 
 func testConcurrentSpends(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "gold", 10)
+	s.credit(who, "gold", 10)
 	got := make([]admission.Artifact, 16)
 	together(len(got), func(i int) {
 		var err error
@@ -88,7 +88,7 @@ func testConcurrentSpends(t *testing.T, s suite) {
 func testConcurrentSettle(t *testing.T, s suite) {
 	for range 3 {
 		who := player()
-		s.grant(who, "card", 1)
+		s.credit(who, "card", 1)
 		a := action(who, "card", 1)
 		s.admit(a)
 		got := make([]admission.Artifact, 8)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -38,7 +39,7 @@ type SoakConfig struct {
 // Soak plays random calls, many of them repetitions of earlier ones, from several goroutines at once, then
 // checks what must hold of any history:
 //
-//   - for each account, what is left and what the artifacts say was spent are together what was granted;
+//   - for each account, what is left and what the artifacts say was spent are together what was credited;
 //   - every answer about an action names the same admission, and the same outcome once it is terminal.
 //
 // An error says what was violated. A call that fails with an unknown outcome is presented again until it is
@@ -75,17 +76,17 @@ type history struct {
 	store   admission.Store
 	owners  []string
 	actions []admission.Artifact // requests that may be presented
-	grants  []admission.Grant
+	credits []admission.Credit
 
-	mu      sync.Mutex
-	granted map[int]bool
-	told    map[string]admission.Artifact // the last answer per action
+	mu       sync.Mutex
+	credited map[int]bool
+	told     map[string]admission.Artifact // the last answer per action
 }
 
 const soakAsset = "gold"
 
 func newHistory(store admission.Store) *history {
-	h := &history{store: store, granted: map[int]bool{}, told: map[string]admission.Artifact{}}
+	h := &history{store: store, credited: map[int]bool{}, told: map[string]admission.Artifact{}}
 	for range 3 {
 		h.owners = append(h.owners, player())
 	}
@@ -97,7 +98,7 @@ func newHistory(store admission.Store) *history {
 		a.Admitted = epoch.Add(time.Duration(i) * time.Millisecond)
 		a.Attempted = a.Admitted
 		h.actions = append(h.actions, a)
-		h.grants = append(h.grants, admission.Grant{ID: admission.NewActionID(), Owner: h.owners[i%3],
+		h.credits = append(h.credits, admission.Credit{ID: admission.NewActionID(), Owner: h.owners[i%3],
 			Asset: soakAsset, Amount: admission.Amount(1 + i%11), At: epoch})
 	}
 	return h
@@ -108,10 +109,10 @@ func (h *history) step(ctx context.Context, r *rand.Rand) error {
 	a := h.actions[pick]
 	switch p := r.IntN(100); {
 	case p < 12:
-		err := persist(ctx, func() error { return h.store.Grant(ctx, h.grants[pick]) })
+		err := persist(ctx, func() error { return h.store.Credit(ctx, h.credits[pick]) })
 		if err == nil {
 			h.mu.Lock()
-			h.granted[pick] = true
+			h.credited[pick] = true
 			h.mu.Unlock()
 		}
 		return err
@@ -148,7 +149,7 @@ func (h *history) lastAttempt(actionID string) admission.AttemptID {
 func persist(ctx context.Context, call func() error) error {
 	for {
 		err := call()
-		var failed *admission.StoreError
+		var failed *fence.StoreError
 		switch {
 		case errors.Is(err, admission.ErrUnknownAction) || errors.Is(err, admission.ErrContested):
 			return nil
@@ -189,8 +190,8 @@ func (h *history) heard(got admission.Artifact) error {
 
 func (h *history) check(ctx context.Context) error {
 	sums := map[string]admission.Amount{}
-	for i := range h.granted {
-		sums[h.grants[i].Owner] += h.grants[i].Amount
+	for i := range h.credited {
+		sums[h.credits[i].Owner] += h.credits[i].Amount
 	}
 	for _, a := range h.actions {
 		got, err := h.store.Lookup(ctx, a.ActionID)
@@ -217,7 +218,7 @@ func (h *history) check(ctx context.Context) error {
 			return err
 		}
 		if account.Balance != sums[owner] {
-			return fmt.Errorf("account %s holds %d, grants less spends are %d", owner, account.Balance, int64(sums[owner]))
+			return fmt.Errorf("account %s holds %d, credits less spends are %d", owner, account.Balance, int64(sums[owner]))
 		}
 	}
 	return nil

@@ -32,13 +32,13 @@ func Run(t *testing.T, open func(t *testing.T) admission.Store) {
 		{"AbandonIsContestedByAnotherAttempt", testContested},
 		{"AbandonLeavesALaterCooldown", testAbandonCooldown},
 		{"PendingListsTheLongestUntouched", testPending},
-		{"GrantOnce", testGrant},
-		{"GrantStopsAtTheLimit", testGrantLimit},
+		{"CreditOnce", testCredit},
+		{"CreditStopsAtTheLimit", testCreditLimit},
 		{"NamesDoNotRunTogether", testNames},
 		{"FieldsRoundTrip", testRoundTrip},
 		{"CancelledContext", testCancelled},
 		{"ConcurrentAdmitsOfOneActionSpendOnce", testConcurrentSame},
-		{"ConcurrentAdmitsRacingAGrantGetOneAnswer", testConcurrentGrant},
+		{"ConcurrentAdmitsRacingACreditGetOneAnswer", testConcurrentCredit},
 		{"ConcurrentSpendsNeverOverdraw", testConcurrentSpends},
 		{"ConcurrentSettlementsHaveOneWinner", testConcurrentSettle},
 		{"RandomHistoryKeepsTheSums", testRandom},
@@ -74,9 +74,9 @@ func again(a admission.Artifact) admission.Artifact {
 	return a
 }
 
-func (s suite) grant(owner, asset string, amount admission.Amount) {
+func (s suite) credit(owner, asset string, amount admission.Amount) {
 	s.Helper()
-	require.NoError(s, s.store.Grant(s.ctx, admission.Grant{
+	require.NoError(s, s.store.Credit(s.ctx, admission.Credit{
 		ID: admission.NewActionID(), Owner: owner, Asset: asset, Amount: amount, At: epoch,
 	}))
 }
@@ -114,7 +114,7 @@ func player() string { return "player-" + admission.NewActionID() }
 
 func testAdmit(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 3)
+	s.credit(who, "card", 3)
 	before := s.balance(who, "card")
 	assert.Equal(t, admission.Amount(3), before.Balance)
 
@@ -134,7 +134,7 @@ func testAdmit(t *testing.T, s suite) {
 
 func testAdmitAgain(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 3)
+	s.credit(who, "card", 3)
 	a := action(who, "card", 1)
 	s.admit(a)
 	for range 3 {
@@ -155,7 +155,7 @@ func testAdmitAgain(t *testing.T, s suite) {
 
 func testRejected(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 1)
+	s.credit(who, "card", 1)
 	version := s.balance(who, "card").Version
 	a := action(who, "card", 2)
 	got := s.admit(a)
@@ -166,19 +166,19 @@ func testRejected(t *testing.T, s suite) {
 	assert.Equal(t, got, s.lookup(a.ActionID))
 	assert.Equal(t, version, s.balance(who, "card").Version)
 
-	s.grant(who, "card", 5)
+	s.credit(who, "card", 5)
 	assert.Equal(t, got, s.admit(again(a)), "the answer stays when the balance grows")
 	assert.Equal(t, got, s.settle(a.ActionID, stream.Applied, ""), "and when a tile says otherwise")
 	assert.Equal(t, got, s.settle(a.ActionID, stream.Redirected, a.AttemptID), "and has nothing to give back")
 	assert.Equal(t, admission.Amount(6), s.balance(who, "card").Balance)
 
 	unknown := s.admit(action(player(), "card", 1))
-	assert.Equal(t, admission.ReasonBalance, unknown.Reason, "an account never granted")
+	assert.Equal(t, admission.ReasonBalance, unknown.Reason, "an account never credited")
 }
 
 func testCooldown(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 10)
+	s.credit(who, "card", 10)
 	first := action(who, "card", 1)
 	first.Cooldown = 1500 * time.Millisecond
 	s.admit(first)
@@ -276,7 +276,7 @@ func testSettle(t *testing.T, s suite) {
 
 	for first := stream.Applied; first <= stream.Redirected; first++ {
 		who := player()
-		s.grant(who, "card", 1)
+		s.credit(who, "card", 1)
 		a := action(who, "card", 1)
 		s.admit(a)
 		got := s.settle(a.ActionID, first, "")
@@ -298,7 +298,7 @@ func testAbandon(t *testing.T, s suite) {
 
 	for _, cost := range []admission.Amount{0, 2} {
 		who := player()
-		s.grant(who, "card", 3)
+		s.credit(who, "card", 3)
 		a := action(who, "card", cost)
 		a.Cooldown = time.Hour
 		s.admit(a)
@@ -320,7 +320,7 @@ func testAbandon(t *testing.T, s suite) {
 
 func testContested(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 2)
+	s.credit(who, "card", 2)
 	a := action(who, "card", 1)
 	s.admit(a)
 	second, err := s.store.Attempt(s.ctx, a.ActionID, "second", epoch)
@@ -349,7 +349,7 @@ func testContested(t *testing.T, s suite) {
 
 func testAbandonCooldown(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 2)
+	s.credit(who, "card", 2)
 	first := action(who, "card", 1)
 	first.Cooldown = time.Second
 	s.admit(first)
@@ -393,40 +393,40 @@ func testPending(t *testing.T, s suite) {
 	}
 }
 
-func testGrant(t *testing.T, s suite) {
-	g := admission.Grant{ID: admission.NewActionID(), Owner: player(), Asset: "gold", Amount: 7, At: epoch}
+func testCredit(t *testing.T, s suite) {
+	g := admission.Credit{ID: admission.NewActionID(), Owner: player(), Asset: "gold", Amount: 7, At: epoch}
 	for range 3 {
-		require.NoError(t, s.store.Grant(s.ctx, g))
+		require.NoError(t, s.store.Credit(s.ctx, g))
 		assert.Equal(t, admission.Amount(7), s.balance(g.Owner, "gold").Balance)
 		g.At = g.At.Add(time.Hour)
 	}
-	for _, change := range []func(*admission.Grant){
-		func(g *admission.Grant) { g.Amount++ },
-		func(g *admission.Grant) { g.Owner = player() },
-		func(g *admission.Grant) { g.Asset = "silver" },
+	for _, change := range []func(*admission.Credit){
+		func(g *admission.Credit) { g.Amount++ },
+		func(g *admission.Credit) { g.Owner = player() },
+		func(g *admission.Credit) { g.Asset = "silver" },
 	} {
 		other := g
 		change(&other)
 		var reused *admission.ReusedError
-		require.ErrorAs(t, s.store.Grant(s.ctx, other), &reused)
+		require.ErrorAs(t, s.store.Credit(s.ctx, other), &reused)
 		assert.Equal(t, g.ID, reused.ID)
 	}
 	assert.Equal(t, admission.Amount(7), s.balance(g.Owner, "gold").Balance)
 
-	// Grants and actions are different things, so the same ID may name one of each.
+	// Credits and actions are different things, so the same ID may name one of each.
 	a := action(g.Owner, "gold", 7)
 	a.ActionID = g.ID
 	assert.True(t, s.admit(a).Open())
 	assert.Equal(t, admission.Account{Owner: "nobody-" + g.Owner, Asset: "gold"}, s.balance("nobody-"+g.Owner, "gold"))
 }
 
-func testGrantLimit(t *testing.T, s suite) {
+func testCreditLimit(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "gold", admission.MaxAmount)
-	g := admission.Grant{ID: admission.NewActionID(), Owner: who, Asset: "gold", Amount: 1, At: epoch}
-	require.ErrorIs(t, s.store.Grant(s.ctx, g), admission.ErrBalanceLimit)
+	s.credit(who, "gold", admission.MaxAmount)
+	g := admission.Credit{ID: admission.NewActionID(), Owner: who, Asset: "gold", Amount: 1, At: epoch}
+	require.ErrorIs(t, s.store.Credit(s.ctx, g), admission.ErrBalanceLimit)
 	s.admit(action(who, "gold", 1))
-	require.NoError(t, s.store.Grant(s.ctx, g), "a refused grant leaves its ID unused")
+	require.NoError(t, s.store.Credit(s.ctx, g), "a refused credit leaves its ID unused")
 	assert.Equal(t, admission.MaxAmount, s.balance(who, "gold").Balance)
 }
 
@@ -434,7 +434,7 @@ func testNames(t *testing.T, s suite) {
 	p := player()
 	pairs := [][2]string{{p + "#a", "b"}, {p, "a#b"}, {p + "/a", "b"}, {p, "a/b"}, {p + "A", "b"}, {p + "a", "b"}, {p + "a ", "b"}, {p + "\u00e9", "b"}, {p + "e\u0301", "b"}}
 	for i, pair := range pairs {
-		s.grant(pair[0], pair[1], admission.Amount(i+1))
+		s.credit(pair[0], pair[1], admission.Amount(i+1))
 	}
 	for i, pair := range pairs {
 		assert.Equal(t, admission.Amount(i+1), s.balance(pair[0], pair[1]).Balance, "%q", pair)
@@ -443,7 +443,7 @@ func testNames(t *testing.T, s suite) {
 
 func testRoundTrip(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "géld 🂡", admission.MaxAmount)
+	s.credit(who, "géld 🂡", admission.MaxAmount)
 	body := make([]byte, 4096)
 	for i := range body {
 		body[i] = byte(i)
@@ -466,12 +466,12 @@ func testRoundTrip(t *testing.T, s suite) {
 
 func testCancelled(t *testing.T, s suite) {
 	who := player()
-	s.grant(who, "card", 1)
+	s.credit(who, "card", 1)
 	ctx, cancel := context.WithCancel(s.ctx)
 	cancel()
 	a := action(who, "card", 1)
 	_, err := s.store.Admit(ctx, a)
-	var failed *admission.StoreError
+	var failed *fence.StoreError
 	require.ErrorAs(t, err, &failed)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, a, s.admit(a), "the same call is safe afterwards")
@@ -480,5 +480,5 @@ func testCancelled(t *testing.T, s suite) {
 	require.ErrorAs(t, err, &failed)
 	_, err = s.store.Pending(ctx, epoch, 1)
 	require.ErrorAs(t, err, &failed)
-	require.ErrorAs(t, s.store.Grant(ctx, admission.Grant{ID: admission.NewActionID(), Owner: who, Asset: "card", Amount: 1, At: epoch}), &failed)
+	require.ErrorAs(t, s.store.Credit(ctx, admission.Credit{ID: admission.NewActionID(), Owner: who, Asset: "card", Amount: 1, At: epoch}), &failed)
 }

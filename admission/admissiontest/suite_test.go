@@ -31,7 +31,7 @@ type mutant struct {
 	admit   func(ctx context.Context, s admission.Store, a admission.Artifact) (admission.Artifact, error)
 	attempt func(ctx context.Context, s admission.Store, id string) (admission.Artifact, error)
 	settle  func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error)
-	grant   func(ctx context.Context, s admission.Store, g admission.Grant) error
+	credit  func(ctx context.Context, s admission.Store, g admission.Credit) error
 }
 
 func (m mutant) Admit(ctx context.Context, a admission.Artifact) (admission.Artifact, error) {
@@ -55,11 +55,11 @@ func (m mutant) Settle(ctx context.Context, c admission.Settlement) (admission.A
 	return m.settle(ctx, m.Store, c)
 }
 
-func (m mutant) Grant(ctx context.Context, g admission.Grant) error {
-	if m.grant == nil {
-		return m.Store.Grant(ctx, g)
+func (m mutant) Credit(ctx context.Context, g admission.Credit) error {
+	if m.credit == nil {
+		return m.Store.Credit(ctx, g)
 	}
-	return m.grant(ctx, m.Store, g)
+	return m.credit(ctx, m.Store, g)
 }
 
 // TestSoakCatchesMutants breaks one promise at a time; the soak must notice.
@@ -87,8 +87,8 @@ func TestSoakCatchesMutants(t *testing.T) {
 		"abandoning gives back twice": {settle: func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error) {
 			got, err := s.Settle(ctx, c)
 			if err == nil && c.Abandon() && got.Refunded && got.Cost > 0 {
-				g := admission.Grant{ID: admission.NewActionID(), Owner: got.Actor, Asset: got.Asset, Amount: got.Cost, At: c.At}
-				err = s.Grant(ctx, g)
+				g := admission.Credit{ID: admission.NewActionID(), Owner: got.Actor, Asset: got.Asset, Amount: got.Cost, At: c.At}
+				err = s.Credit(ctx, g)
 			}
 			return got, err
 		}},
@@ -101,9 +101,9 @@ func TestSoakCatchesMutants(t *testing.T) {
 			}
 			return got, err
 		}},
-		"a grant is minted at each try": {grant: func(ctx context.Context, s admission.Store, g admission.Grant) error {
+		"a credit is minted at each try": {credit: func(ctx context.Context, s admission.Store, g admission.Credit) error {
 			g.ID = admission.NewActionID()
-			return s.Grant(ctx, g)
+			return s.Credit(ctx, g)
 		}},
 		"an answer is made up": {attempt: func(_ context.Context, _ admission.Store, id string) (admission.Artifact, error) {
 			return admission.Artifact{ActionID: id, AdmissionID: "x", Outcome: stream.Applied}, nil

@@ -16,26 +16,26 @@ import (
 	"github.com/tilefence/tilefence/admission"
 )
 
-// Grant implements admission.Store.
-func (s *Store) Grant(ctx context.Context, g admission.Grant) error {
+// Credit implements admission.Store.
+func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 	put := &types.Put{
 		TableName: s.table,
-		Item: merge(grantKey(g.ID), item{"owner": text(g.Owner), "asset": text(g.Asset),
-			"amount": number(g.Amount), "granted_at": number(g.At.UnixMilli())}),
+		Item: merge(creditKey(c.ID), item{"owner": text(c.Owner), "asset": text(c.Asset),
+			"amount": number(c.Amount), "credited_at": number(c.At.UnixMilli())}),
 		ConditionExpression:                 ptr("attribute_not_exists(#pk)"),
 		ExpressionAttributeNames:            names("pk"),
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 	add := &types.Update{
 		TableName:                 s.table,
-		Key:                       accountKey(g.Owner, g.Asset),
+		Key:                       accountKey(c.Owner, c.Asset),
 		UpdateExpression:          ptr("ADD #balance :amount, #version :one"),
 		ConditionExpression:       ptr("attribute_not_exists(#balance) OR #balance <= :room"),
 		ExpressionAttributeNames:  names("balance", "version"),
-		ExpressionAttributeValues: item{":amount": number(g.Amount), ":one": number(1), ":room": number(admission.MaxAmount - g.Amount)},
+		ExpressionAttributeValues: item{":amount": number(c.Amount), ":one": number(1), ":room": number(admission.MaxAmount - c.Amount)},
 	}
-	id := token("grant", g.ID, g.Owner, g.Asset, strconv.FormatUint(uint64(g.Amount), 10), strconv.FormatInt(g.At.UnixMilli(), 10))
-	return s.persist(ctx, call{op: "grant", id: g.ID, writes: true}, func(ctx context.Context) error {
+	id := token("credit", c.ID, c.Owner, c.Asset, strconv.FormatUint(uint64(c.Amount), 10), strconv.FormatInt(c.At.UnixMilli(), 10))
+	return s.persist(ctx, call{op: "credit", id: c.ID, writes: true}, func(ctx context.Context) error {
 		reasons, err := s.transact(ctx, id, types.TransactWriteItem{Put: put}, types.TransactWriteItem{Update: add})
 		switch {
 		case err != nil || reasons == nil:
@@ -44,8 +44,8 @@ func (s *Store) Grant(ctx context.Context, g admission.Grant) error {
 			return admission.ErrBalanceLimit
 		}
 		d := decoder{item: reasons[0].item}
-		if d.text("owner") != g.Owner || d.text("asset") != g.Asset || admission.Amount(d.number("amount")) != g.Amount {
-			return &admission.ReusedError{What: "grant", ID: g.ID}
+		if d.text("owner") != c.Owner || d.text("asset") != c.Asset || admission.Amount(d.number("amount")) != c.Amount {
+			return &admission.ReusedError{What: "credit", ID: c.ID}
 		}
 		return d.err
 	})

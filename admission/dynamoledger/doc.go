@@ -15,7 +15,7 @@
 //	pk                 sk       item
 //	account/<owner>    <asset>  balance, version, cooldown_until
 //	action/<ID>        action   an artifact, see below
-//	grant/<ID>         grant    owner, asset, amount, granted_at
+//	credit/<ID>         credit    owner, asset, amount, credited_at
 //
 // An artifact has the attributes admission_id, fingerprint (binary), actor, asset, cost, cooldown, tile
 // (hexadecimal), body (binary), attempts, attempt_id, admitted_at, attempted_at; once terminal outcome,
@@ -36,7 +36,7 @@
 // Config.Retention lets DynamoDB delete terminal artifacts after that time. It is garbage collection and
 // nothing else: an artifact that is still there is valid, whatever its expires says. An action ID that comes
 // back after its artifact is gone is a new action, so Retention must be far longer than any client retries.
-// Grants and open actions are never deleted.
+// Credits and open actions are never deleted.
 //
 // Use the table in one Region. A global table replicates later, and two Regions would each spend the same
 // card.

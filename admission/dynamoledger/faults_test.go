@@ -95,9 +95,9 @@ func request(actor string, cost admission.Amount) admission.Artifact {
 	}
 }
 
-func grant(t testing.TB, store admission.Store, owner string, amount admission.Amount) {
+func credit(t testing.TB, store admission.Store, owner string, amount admission.Amount) {
 	t.Helper()
-	require.NoError(t, store.Grant(t.Context(), admission.Grant{ID: admission.NewActionID(), Owner: owner, Asset: "card", Amount: amount, At: time.Now()}))
+	require.NoError(t, store.Credit(t.Context(), admission.Credit{ID: admission.NewActionID(), Owner: owner, Asset: "card", Amount: amount, At: time.Now()}))
 }
 
 func balance(t testing.TB, store admission.Store, owner string) admission.Amount {
@@ -138,7 +138,7 @@ func TestCancellationReasons(t *testing.T) {
 					return next()
 				})
 			who := "w-" + admission.NewActionID()
-			grant(t, store, who, 2)
+			credit(t, store, who, 2)
 			left.Store(4)
 			a := request(who, 1)
 			got, err := store.Admit(t.Context(), a)
@@ -148,7 +148,7 @@ func TestCancellationReasons(t *testing.T) {
 				assert.Equal(t, admission.Amount(1), balance(t, store, who))
 				assert.Positive(t, retries.Load())
 				left.Store(4)
-				grant(t, store, who, 1)
+				credit(t, store, who, 1)
 				assert.Equal(t, admission.Amount(2), balance(t, store, who))
 				return
 			}
@@ -168,7 +168,7 @@ func TestGivesUpOnLastingConflict(t *testing.T) {
 		}
 		return next()
 	})
-	grant(t, store, "w", 1)
+	credit(t, store, "w", 1)
 	on.Store(true)
 	_, err := store.Admit(t.Context(), request("w", 1))
 	require.ErrorIs(t, err, fence.ErrNotApplied)
@@ -202,7 +202,7 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 
 			who := "w-" + admission.NewActionID()
 			left.Store(replies)
-			grant(t, store, who, 5)
+			credit(t, store, who, 5)
 			assert.Equal(t, admission.Amount(5), balance(t, store, who))
 
 			a := request(who, 2)
@@ -257,7 +257,7 @@ func TestAnswerLostForGood(t *testing.T) {
 		}
 		return next()
 	})
-	grant(t, store, "w", 3)
+	credit(t, store, "w", 3)
 	on.Store(true)
 	a := request("w", 1)
 	_, err := store.Admit(t.Context(), a)
@@ -274,14 +274,14 @@ func TestAnswerLostForGood(t *testing.T) {
 	assert.Equal(t, admission.Amount(1), balance(t, store, "w"))
 }
 
-// TestGrantBetweenRefusalAndRecord: a rejection is recorded only at a moment at which it is true.
-func TestGrantBetweenRefusalAndRecord(t *testing.T) {
+// TestCreditBetweenRefusalAndRecord: a rejection is recorded only at a moment at which it is true.
+func TestCreditBetweenRefusalAndRecord(t *testing.T) {
 	table := newTable(t)
 	plain := flawed(t, table, dynamoledger.Config{}, func(_ string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) { return next() })
 	var once sync.Once
 	store := flawed(t, table, dynamoledger.Config{}, func(_ string, body []byte, next func() (*http.Response, error)) (*http.Response, error) {
 		if bytes.Contains(body, []byte("ConditionCheck\"")) {
-			once.Do(func() { grant(t, plain, "w", 5) })
+			once.Do(func() { credit(t, plain, "w", 5) })
 		}
 		return next()
 	})
@@ -318,8 +318,8 @@ func TestRetention(t *testing.T) {
 		seen.Store(string(body))
 		return next()
 	})
-	grant(t, store, "w", 3)
-	assert.NotContains(t, seen.Load(), "expires", "a grant is kept for ever, or it could be minted again")
+	credit(t, store, "w", 3)
+	assert.NotContains(t, seen.Load(), "expires", "a credit is kept for ever, or it could be minted again")
 	a, b := request("w", 1), request("w", 1)
 	for _, x := range []admission.Artifact{a, b} {
 		_, err := store.Admit(t.Context(), x)

@@ -21,14 +21,14 @@ type item = map[string]types.AttributeValue
 const (
 	accountPrefix = "account/"
 	actionPrefix  = "action/"
-	grantPrefix   = "grant/"
+	creditPrefix  = "credit/"
 )
 
 func accountKey(owner, asset string) item {
 	return item{"pk": text(accountPrefix + owner), "sk": text(asset)}
 }
 func actionKey(id string) item { return item{"pk": text(actionPrefix + id), "sk": text("action")} }
-func grantKey(id string) item  { return item{"pk": text(grantPrefix + id), "sk": text("grant")} }
+func creditKey(id string) item { return item{"pk": text(creditPrefix + id), "sk": text("credit")} }
 
 func text[T ~string](s T) types.AttributeValue {
 	return &types.AttributeValueMemberS{Value: string(s)}

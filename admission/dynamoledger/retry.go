@@ -68,7 +68,7 @@ func (s *Store) failed(c call, doubt bool, err error) error {
 		outcome = fence.ErrUnknownOutcome
 	}
 	s.cfg.Logger.Warn("ledger table failed", "op", c.op, "id", c.id, "outcome", outcome, "error", err)
-	return &admission.StoreError{Op: c.op, ID: c.id, Outcome: outcome, Err: err}
+	return &fence.StoreError{Op: fmt.Sprintf("%s %q", c.op, c.id), Outcome: outcome, Err: err}
 }
 
 // pause is a random part of an exponentially growing time, so that those who collided part ways.

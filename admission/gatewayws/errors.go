@@ -44,7 +44,7 @@ func (c Code) Retryable() bool {
 var ErrDisconnected = errors.New("disconnected from the gateway")
 
 // Error is a gateway's error as a client gets it. errors.Is finds the class it had in the gateway:
-// admission.ErrPending, ErrExpired, ErrLimited, ErrRefused and ErrReused, tile.ErrOverloaded,
+// admission.ErrPending, ErrExpired, ErrLimited, ErrDeclined and ErrReused, tile.ErrOverloaded,
 // fence.ErrInvalidArgument.
 type Error struct {
 	Code       Code
@@ -62,7 +62,7 @@ func (e *Error) Is(target error) bool {
 	case CodeMalformed, CodeInvalid:
 		return target == fence.ErrInvalidArgument
 	case CodeRefused:
-		return target == admission.ErrRefused
+		return target == admission.ErrDeclined
 	case CodeReused:
 		return target == admission.ErrReused
 	case CodeExpired:
@@ -86,7 +86,7 @@ func describe(err error) *Error {
 		e.Admission = pending.Artifact.AdmissionID
 	}
 	var limited *admission.LimitError
-	var refused *admission.RefusedError
+	var refused *admission.DeclinedError
 	var argument *fence.ArgumentError
 	switch {
 	case errors.Is(err, admission.ErrExpired):
@@ -112,7 +112,7 @@ func describe(err error) *Error {
 }
 
 func isStore(err error) bool {
-	var s *admission.StoreError
+	var s *fence.StoreError
 	return errors.As(err, &s)
 }
 

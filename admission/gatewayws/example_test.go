@@ -43,11 +43,11 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	gateway, err := admission.NewGateway(ledger, router, someTile{}, nil)
+	gateway, err := admission.NewGateway(ledger, router, someTile{}, &admission.GatewayConfig{Price: price})
 	if err != nil {
 		panic(err)
 	}
-	if err := ledger.Grant(ctx, "ann", "card:fireball", 1, "starter-deck/ann"); err != nil {
+	if err := ledger.Credit(ctx, "ann", "card:fireball", 1, "starter-deck/ann"); err != nil {
 		panic(err)
 	}
 
@@ -76,4 +76,10 @@ func Example() {
 	// 0b54: applied -
 	// 0b54: applied -
 	// 0b55: rejected balance
+}
+
+// price is what the game charges for an action: here one card, whatever the client says.
+func price(_ context.Context, a admission.Action) (admission.Action, error) {
+	a.Cost = 1
+	return a, nil
 }

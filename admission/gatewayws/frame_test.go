@@ -69,7 +69,7 @@ func TestDecodeAnswer(t *testing.T) {
 func TestErrorsForClients(t *testing.T) {
 	secret := errors.New("password=1234")
 	art := admission.Artifact{ActionID: "x", AdmissionID: "6f0c"}
-	store := &admission.StoreError{Op: "admit", ID: "x", Outcome: fence.ErrUnknownOutcome, Err: secret}
+	store := &fence.StoreError{Op: "admit", Outcome: fence.ErrUnknownOutcome, Err: secret}
 	for _, c := range []struct {
 		err   error
 		code  gatewayws.Code
@@ -77,8 +77,8 @@ func TestErrorsForClients(t *testing.T) {
 		is    error
 	}{
 		{&fence.ArgumentError{Field: "actor"}, gatewayws.CodeInvalid, false, fence.ErrInvalidArgument},
-		{&admission.RefusedError{Err: errors.New("not your turn")}, gatewayws.CodeRefused, false, admission.ErrRefused},
-		{&admission.RefusedError{Err: &fence.ArgumentError{Field: "x"}}, gatewayws.CodeRefused, false, admission.ErrRefused},
+		{&admission.DeclinedError{Err: errors.New("not your turn")}, gatewayws.CodeRefused, false, admission.ErrDeclined},
+		{&admission.DeclinedError{Err: &fence.ArgumentError{Field: "x"}}, gatewayws.CodeRefused, false, admission.ErrDeclined},
 		{&admission.ReusedError{}, gatewayws.CodeReused, false, admission.ErrReused},
 		{&admission.PendingError{Artifact: art, Err: secret}, gatewayws.CodePending, true, admission.ErrPending},
 		{&admission.PendingError{Artifact: art, Err: store}, gatewayws.CodePending, true, admission.ErrPending},

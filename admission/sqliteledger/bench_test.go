@@ -21,7 +21,7 @@ func BenchmarkAdmit(b *testing.B) {
 			store := open(b, filepath.Join(b.TempDir(), "ledger.db"), cfg)
 			ledger, err := admission.New(store, nil)
 			require.NoError(b, err)
-			require.NoError(b, ledger.Grant(b.Context(), "ann", "card", admission.MaxAmount, "all"))
+			require.NoError(b, ledger.Credit(b.Context(), "ann", "card", admission.MaxAmount, "all"))
 			for b.Loop() {
 				_, err := ledger.Admit(b.Context(), admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "card", Cost: 1, Tile: 7, Body: make([]byte, 200)})
 				require.NoError(b, err)
@@ -38,7 +38,7 @@ func BenchmarkAdmit(b *testing.B) {
 	b.Run("ledger/memory", func(b *testing.B) {
 		ledger, err := admission.New(open(b, sqliteledger.Memory, nil), nil)
 		require.NoError(b, err)
-		require.NoError(b, ledger.Grant(b.Context(), "ann", "card", admission.MaxAmount, "all"))
+		require.NoError(b, ledger.Credit(b.Context(), "ann", "card", admission.MaxAmount, "all"))
 		for b.Loop() {
 			_, err := ledger.Admit(b.Context(), admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "card", Cost: 1, Tile: 7, Body: make([]byte, 200)})
 			require.NoError(b, err)

@@ -26,7 +26,7 @@ func Example() {
 		if err != nil {
 			panic(err)
 		}
-		if err := ledger.Grant(ctx, "ann", "gold", 10, fmt.Sprintf("wages-%d/ann", run)); err != nil {
+		if err := ledger.Credit(ctx, "ann", "gold", 10, fmt.Sprintf("wages-%d/ann", run)); err != nil {
 			panic(err)
 		}
 		account, err := ledger.Balance(ctx, "ann", "gold")

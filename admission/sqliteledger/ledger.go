@@ -2,20 +2,19 @@ package sqliteledger
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sqlitedb"
 	"github.com/tilefence/tilefence/stream"
 )
 
 // Admit implements admission.Store.
 func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.Artifact, err error) {
-	err = s.transact(ctx, "admit", a.ActionID, func(t *tx) error {
-		changed, err := t.exec(`INSERT INTO artifacts (action_id, admission_id, fingerprint, actor, asset, cost,
+	err = s.write(ctx, "admit", a.ActionID, func(tx *sqlitedb.Tx) error {
+		changed, err := tx.Exec(`INSERT INTO artifacts (action_id, admission_id, fingerprint, actor, asset, cost,
 			cooldown, tile, body, attempts, attempt_id, admitted_at, attempted_at)
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, ?2, ?10, ?10) ON CONFLICT DO NOTHING`,
 			a.ActionID, string(a.AdmissionID), a.Fingerprint[:], a.Actor, a.Asset, int64(a.Cost),
@@ -24,30 +23,30 @@ func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.
 			return err
 		}
 		if changed == 0 {
-			got, err = lookup(t, a.ActionID)
+			got, err = lookup(tx, a.ActionID)
 			return err
 		}
 		got = a
-		paid, err := spend(t, &a)
+		paid, err := spend(tx, &a)
 		if err != nil || paid {
 			return err
 		}
-		return reject(t, &got)
+		return reject(tx, &got)
 	})
 	return got, err
 }
 
 // spend takes the cost if the account can pay it now.
-func spend(t *tx, a *admission.Artifact) (bool, error) {
+func spend(tx *sqlitedb.Tx, a *admission.Artifact) (bool, error) {
 	if a.Cost == 0 {
-		// What is free can be had without ever having been granted anything.
-		_, err := t.exec(`INSERT INTO accounts (owner, asset, balance, version) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING`,
+		// What is free can be had without ever having been credited anything.
+		_, err := tx.Exec(`INSERT INTO accounts (owner, asset, balance, version) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING`,
 			a.Actor, a.Asset)
 		if err != nil {
 			return false, err
 		}
 	}
-	changed, err := t.exec(`UPDATE accounts SET balance = balance - ?1, version = version + 1,
+	changed, err := tx.Exec(`UPDATE accounts SET balance = balance - ?1, version = version + 1,
 		cooldown_until = CASE WHEN ?2 > 0 THEN ?3 + ?2 ELSE cooldown_until END
 		WHERE owner = ?4 AND asset = ?5 AND balance >= ?1 AND cooldown_until <= ?3`,
 		int64(a.Cost), a.Cooldown.Milliseconds(), millis(a.Admitted), a.Actor, a.Asset)
@@ -55,8 +54,8 @@ func spend(t *tx, a *admission.Artifact) (bool, error) {
 }
 
 // reject makes the artifact just written a rejected one.
-func reject(t *tx, a *admission.Artifact) error {
-	account, err := balance(t, a.Actor, a.Asset)
+func reject(tx *sqlitedb.Tx, a *admission.Artifact) error {
+	account, err := balance(tx, a.Actor, a.Asset)
 	if err != nil {
 		return err
 	}
@@ -65,20 +64,20 @@ func reject(t *tx, a *admission.Artifact) error {
 		a.Reason = admission.ReasonBalance
 	}
 	a.Outcome, a.Resolved = stream.Rejected, a.Admitted
-	_, err = t.exec(`UPDATE artifacts SET outcome = ?, reason = ?, resolved_at = ? WHERE action_id = ?`,
+	_, err = tx.Exec(`UPDATE artifacts SET outcome = ?, reason = ?, resolved_at = ? WHERE action_id = ?`,
 		int64(a.Outcome), int64(a.Reason), millis(a.Resolved), a.ActionID)
 	return err
 }
 
 // Attempt implements admission.Store.
 func (s *Store) Attempt(ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time) (got admission.Artifact, err error) {
-	err = s.transact(ctx, "attempt", actionID, func(t *tx) error {
-		_, err := t.exec(`UPDATE artifacts SET attempts = attempts + 1, attempt_id = ?1, attempted_at = ?2
+	err = s.write(ctx, "attempt", actionID, func(tx *sqlitedb.Tx) error {
+		_, err := tx.Exec(`UPDATE artifacts SET attempts = attempts + 1, attempt_id = ?1, attempted_at = ?2
 			WHERE action_id = ?3 AND outcome = 0 AND attempt_id <> ?1`, string(attempt), millis(at), actionID)
 		if err != nil {
 			return err
 		}
-		got, err = lookup(t, actionID)
+		got, err = lookup(tx, actionID)
 		return err
 	})
 	return got, err
@@ -86,11 +85,11 @@ func (s *Store) Attempt(ctx context.Context, actionID string, attempt admission.
 
 // Withdraw implements admission.Store.
 func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission.AttemptID) error {
-	return s.transact(ctx, "withdraw", actionID, func(t *tx) error {
-		changed, err := t.exec(`UPDATE artifacts SET attempts = attempts - 1, attempt_id = ''
+	return s.write(ctx, "withdraw", actionID, func(tx *sqlitedb.Tx) error {
+		changed, err := tx.Exec(`UPDATE artifacts SET attempts = attempts - 1, attempt_id = ''
 			WHERE action_id = ? AND outcome = 0 AND attempt_id = ?`, actionID, string(attempt))
 		if err == nil && changed == 0 {
-			_, err = lookup(t, actionID)
+			_, err = lookup(tx, actionID)
 		}
 		return err
 	})
@@ -98,21 +97,21 @@ func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission
 
 // Settle implements admission.Store.
 func (s *Store) Settle(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
-	err = s.transact(ctx, c.Op(), c.ActionID, func(t *tx) error {
-		if got, err = lookup(t, c.ActionID); err != nil || !got.Open() {
+	err = s.write(ctx, c.Op(), c.ActionID, func(tx *sqlitedb.Tx) error {
+		if got, err = lookup(tx, c.ActionID); err != nil || !got.Open() {
 			return err
 		}
 		if c.Abandon() && (got.Attempts != 1 || got.AttemptID != c.Sole) {
 			return admission.ErrContested
 		}
 		got.Outcome, got.Resolved, got.Refunded = c.Outcome, c.At, c.Abandon()
-		_, err := t.exec(`UPDATE artifacts SET outcome = ?, resolved_at = ?, refunded = ? WHERE action_id = ?`,
+		_, err := tx.Exec(`UPDATE artifacts SET outcome = ?, resolved_at = ?, refunded = ? WHERE action_id = ?`,
 			int64(c.Outcome), millis(c.At), c.Abandon(), c.ActionID)
 		if err != nil || !c.Abandon() {
 			return err
 		}
 		// A later action may have set a cooldown of its own, which stands.
-		_, err = t.exec(`UPDATE accounts SET balance = balance + ?1, version = version + 1,
+		_, err = tx.Exec(`UPDATE accounts SET balance = balance + ?1, version = version + 1,
 			cooldown_until = CASE WHEN cooldown_until = ?2 THEN 0 ELSE cooldown_until END
 			WHERE owner = ?3 AND asset = ?4`,
 			int64(got.Cost), millis(got.CooldownUntil()), got.Actor, got.Asset)
@@ -123,30 +122,30 @@ func (s *Store) Settle(ctx context.Context, c admission.Settlement) (got admissi
 
 // Lookup implements admission.Store.
 func (s *Store) Lookup(ctx context.Context, actionID string) (got admission.Artifact, err error) {
-	err = s.read(ctx, "lookup", actionID, func(t *tx) error {
-		got, err = lookup(t, actionID)
+	err = s.read(ctx, "lookup", actionID, func(tx *sqlitedb.Tx) error {
+		got, err = lookup(tx, actionID)
 		return err
 	})
 	return got, err
 }
 
-func lookup(t *tx, actionID string) (admission.Artifact, error) {
+func lookup(tx *sqlitedb.Tx, actionID string) (admission.Artifact, error) {
 	a := admission.Artifact{ActionID: actionID}
 	var fingerprint []byte
 	var tileText string
 	var cooldown, admitted, attempted, resolved int64
-	err := t.row(`SELECT admission_id, fingerprint, actor, asset, cost, cooldown, tile, body, outcome, reason,
-		refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at FROM artifacts WHERE action_id = ?`, actionID).
-		Scan(&a.AdmissionID, &fingerprint, &a.Actor, &a.Asset, &a.Cost, &cooldown, &tileText, &a.Body, &a.Outcome,
-			&a.Reason, &a.Refunded, &a.Attempts, &a.AttemptID, &admitted, &attempted, &resolved)
-	if errors.Is(err, sql.ErrNoRows) {
+	found, err := tx.Row(`SELECT admission_id, fingerprint, actor, asset, cost, cooldown, tile, body, outcome, reason,
+		refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at FROM artifacts WHERE action_id = ?`, []any{actionID},
+		&a.AdmissionID, &fingerprint, &a.Actor, &a.Asset, &a.Cost, &cooldown, &tileText, &a.Body, &a.Outcome,
+		&a.Reason, &a.Refunded, &a.Attempts, &a.AttemptID, &admitted, &attempted, &resolved)
+	switch {
+	case err != nil:
+		return admission.Artifact{}, err
+	case !found:
 		return admission.Artifact{}, admission.ErrUnknownAction
 	}
-	if err != nil {
-		return admission.Artifact{}, err
-	}
 	if a.Tile, err = fence.ParseTileID(tileText); err != nil || copy(a.Fingerprint[:], fingerprint) != len(a.Fingerprint) {
-		return admission.Artifact{}, fmt.Errorf("artifact %q is damaged", actionID)
+		return admission.Artifact{}, &fence.CorruptError{Tile: a.Tile, What: fmt.Sprintf("artifact %q", actionID), Detail: "tile or fingerprint"}
 	}
 	a.Cooldown = time.Duration(cooldown) * time.Millisecond
 	a.Admitted, a.Attempted, a.Resolved = date(admitted), date(attempted), date(resolved)
@@ -155,39 +154,33 @@ func lookup(t *tx, actionID string) (admission.Artifact, error) {
 
 // Pending implements admission.Store; it does not lag.
 func (s *Store) Pending(ctx context.Context, before time.Time, limit int) (ids []string, err error) {
-	err = s.read(ctx, "pending", "", func(t *tx) error {
-		rows, err := t.conn.QueryContext(t.ctx, `SELECT action_id FROM artifacts
-			WHERE outcome = 0 AND attempted_at < ? ORDER BY attempted_at LIMIT ?`, millis(before), limit)
-		if err != nil {
-			return err
-		}
-		defer rows.Close() //nolint:errcheck // rows.Err has it
-		for rows.Next() {
-			var id string
-			if err := rows.Scan(&id); err != nil {
+	err = s.read(ctx, "pending", "", func(tx *sqlitedb.Tx) error {
+		ids = nil
+		return tx.Rows(`SELECT action_id FROM artifacts WHERE outcome = 0 AND attempted_at < ? ORDER BY attempted_at LIMIT ?`,
+			[]any{millis(before), limit}, func(scan func(...any) error) error {
+				var id string
+				err := scan(&id)
+				ids = append(ids, id)
 				return err
-			}
-			ids = append(ids, id)
-		}
-		return rows.Err()
+			})
 	})
 	return ids, err
 }
 
-// Grant implements admission.Store.
-func (s *Store) Grant(ctx context.Context, g admission.Grant) error {
-	return s.transact(ctx, "grant", g.ID, func(t *tx) error {
-		changed, err := t.exec(`INSERT INTO grants (grant_id, owner, asset, amount, granted_at) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT DO NOTHING`, g.ID, g.Owner, g.Asset, int64(g.Amount), millis(g.At))
+// Credit implements admission.Store.
+func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
+	return s.write(ctx, "credit", c.ID, func(tx *sqlitedb.Tx) error {
+		changed, err := tx.Exec(`INSERT INTO credits (credit_id, owner, asset, amount, credited_at) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT DO NOTHING`, c.ID, c.Owner, c.Asset, int64(c.Amount), millis(c.At))
 		if err != nil {
 			return err
 		}
 		if changed == 0 {
-			return sameGrant(t, g)
+			return sameCredit(tx, c)
 		}
-		changed, err = t.exec(`INSERT INTO accounts (owner, asset, balance, version) VALUES (?1, ?2, ?3, 1)
+		changed, err = tx.Exec(`INSERT INTO accounts (owner, asset, balance, version) VALUES (?1, ?2, ?3, 1)
 			ON CONFLICT DO UPDATE SET balance = balance + ?3, version = version + 1 WHERE balance <= ?4 - ?3`,
-			g.Owner, g.Asset, int64(g.Amount), int64(admission.MaxAmount))
+			c.Owner, c.Asset, int64(c.Amount), int64(admission.MaxAmount))
 		if err == nil && changed == 0 {
 			return admission.ErrBalanceLimit
 		}
@@ -195,35 +188,32 @@ func (s *Store) Grant(ctx context.Context, g admission.Grant) error {
 	})
 }
 
-func sameGrant(t *tx, g admission.Grant) error {
-	var had admission.Grant
-	err := t.row(`SELECT owner, asset, amount FROM grants WHERE grant_id = ?`, g.ID).Scan(&had.Owner, &had.Asset, &had.Amount)
+func sameCredit(tx *sqlitedb.Tx, c admission.Credit) error {
+	var had admission.Credit
+	_, err := tx.Row(`SELECT owner, asset, amount FROM credits WHERE credit_id = ?`, []any{c.ID}, &had.Owner, &had.Asset, &had.Amount)
 	if err != nil {
 		return err
 	}
-	if had.Owner != g.Owner || had.Asset != g.Asset || had.Amount != g.Amount {
-		return &admission.ReusedError{What: "grant", ID: g.ID}
+	if had.Owner != c.Owner || had.Asset != c.Asset || had.Amount != c.Amount {
+		return &admission.ReusedError{What: "credit", ID: c.ID}
 	}
 	return nil
 }
 
 // Balance implements admission.Store.
 func (s *Store) Balance(ctx context.Context, owner, asset string) (got admission.Account, err error) {
-	err = s.read(ctx, "balance", owner, func(t *tx) error {
-		got, err = balance(t, owner, asset)
+	err = s.read(ctx, "balance", owner, func(tx *sqlitedb.Tx) error {
+		got, err = balance(tx, owner, asset)
 		return err
 	})
 	return got, err
 }
 
-func balance(t *tx, owner, asset string) (admission.Account, error) {
+func balance(tx *sqlitedb.Tx, owner, asset string) (admission.Account, error) {
 	a := admission.Account{Owner: owner, Asset: asset}
 	var cooldown int64
-	err := t.row(`SELECT balance, version, cooldown_until FROM accounts WHERE owner = ? AND asset = ?`, owner, asset).
-		Scan(&a.Balance, &a.Version, &cooldown)
-	if errors.Is(err, sql.ErrNoRows) {
-		return a, nil
-	}
+	_, err := tx.Row(`SELECT balance, version, cooldown_until FROM accounts WHERE owner = ? AND asset = ?`, []any{owner, asset},
+		&a.Balance, &a.Version, &cooldown)
 	a.CooldownUntil = date(cooldown)
 	return a, err
 }

@@ -32,7 +32,7 @@ func TestManyStoresOnOneFile(t *testing.T) {
 	}
 	wg.Wait()
 	require.False(t, t.Failed())
-	require.NoError(t, ledgers[0].Grant(t.Context(), "ann", "card", 20, "deck"))
+	require.NoError(t, ledgers[0].Credit(t.Context(), "ann", "card", 20, "deck"))
 	var spent sync.Map
 	for i, ledger := range ledgers {
 		wg.Go(func() {
@@ -85,9 +85,9 @@ func TestLockedDatabase(t *testing.T) {
 	defer func() { require.NoError(t, conn.Close()) }()
 	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
-	g := admission.Grant{ID: "deck", Owner: "ann", Asset: "card", Amount: 1, At: time.Now()}
-	require.ErrorIs(t, store.Grant(t.Context(), g), fence.ErrNotApplied)
+	g := admission.Credit{ID: "deck", Owner: "ann", Asset: "card", Amount: 1, At: time.Now()}
+	require.ErrorIs(t, store.Credit(t.Context(), g), fence.ErrNotApplied)
 	_, err = conn.ExecContext(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
-	require.NoError(t, store.Grant(t.Context(), g))
+	require.NoError(t, store.Credit(t.Context(), g))
 }

@@ -71,11 +71,11 @@ func startGateway(c *crew, contact string, joins join, b *backends, m *meters, l
 	}, nil
 }
 
-// welcome gives a player his energy. The grant's ID makes it happen once, however often he joins.
+// welcome gives a player his energy. The credit's ID makes it happen once, however often he joins.
 func welcome(ctx context.Context, ledger *admission.AdmissionLedger, actor string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return ledger.Grant(ctx, actor, energy, welcomeGift, "welcome/"+actor)
+	return ledger.Credit(ctx, actor, energy, welcomeGift, "welcome/"+actor)
 }
 
 // price decides what an action costs: never the client.

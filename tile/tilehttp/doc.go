@@ -16,7 +16,7 @@
 //		return err
 //	}
 //	defer client.Close()
-//	gateway, err := admission.NewGateway(ledger, router, client, nil)
+//	gateway, err := admission.NewGateway(ledger, router, client, &admission.GatewayConfig{Price: price})
 //
 // # Wire
 //

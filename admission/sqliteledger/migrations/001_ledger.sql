@@ -33,10 +33,10 @@ CREATE TABLE artifacts (
 -- Only open actions are in it, so it stays small however old the ledger grows.
 CREATE INDEX artifacts_open ON artifacts (attempted_at) WHERE outcome = 0;
 
-CREATE TABLE grants (
-  grant_id   TEXT    NOT NULL PRIMARY KEY,
+CREATE TABLE credits (
+  credit_id   TEXT    NOT NULL PRIMARY KEY,
   owner      TEXT    NOT NULL,
   asset      TEXT    NOT NULL,
   amount     INTEGER NOT NULL,
-  granted_at INTEGER NOT NULL
+  credited_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
