@@ -50,6 +50,7 @@ var givenIn = map[string]map[string]string{
 	"internal/robustness/history": {
 		"path": "string", "paths": "[]string", "realAuthority": "fence.Authority", "realStore": "fence.Store",
 	},
+	"internal/sqlitedb": {"files": "fs.FS"},
 	"relay": {
 		"broker": "fanout.Subscriber", "checkCookie": "func(*http.Request) error",
 		"mayWatch": "func(*http.Request, fence.TileID) error",
@@ -75,7 +76,7 @@ var givenIn = map[string]map[string]string{
 
 // outside are the packages of other modules and of the standard library that blocks may use.
 var outside = []string{
-	"context", "errors", "fmt", "log/slog", "net/http", "os", "testing", "time",
+	"context", "errors", "fmt", "io/fs", "log/slog", "net/http", "os", "testing", "time",
 	"github.com/aws/aws-sdk-go-v2/aws",
 	"github.com/aws/aws-sdk-go-v2/config",
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb",

@@ -3,8 +3,8 @@
 //
 //	db, err := sqlitedb.Open(ctx, "ledger.db", sqlitedb.Options{Migrations: files})
 //	err = db.Write(ctx, "grant", 0, func(tx *sqlitedb.Tx) error {
-//		changed, err := tx.Exec("UPDATE …", id)
-//		…
+//		_, err := tx.Exec("UPDATE accounts SET balance = balance + 1 WHERE id = ?", id)
+//		return err
 //	})
 //
 // # Guarantees
@@ -92,7 +92,8 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	case path == "" || strings.HasPrefix(path, "file:"):
 		return nil, &fence.ArgumentError{Field: "path", Value: path, Want: "a file name, or :memory:"}
 	case o.BusyTimeout < 0:
-		return nil, &fence.ArgumentError{Field: "BusyTimeout", Value: o.BusyTimeout, Want: "a positive duration, or zero for 5s"}
+		return nil, &fence.ArgumentError{Field: "BusyTimeout", Value: o.BusyTimeout,
+			Want: "a positive duration, or zero for 5s"}
 	case o.BusyTimeout == 0:
 		o.BusyTimeout = DefaultBusyTimeout
 	}
