@@ -16,6 +16,7 @@ var given = map[string]string{
 	"mux":       "*http.ServeMux",
 	"payload":   "[]byte",
 	"position":  "fence.Position",
+	"price":     "func(context.Context, admission.Action) (admission.Action, error)",
 	"publisher": "fanout.Publisher",
 	"rules":     "tile.Rules",
 	"seams":     "tile.Seams",
