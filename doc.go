@@ -17,7 +17,7 @@
 //     fence/pgfence, fence/sqlitefence, fence/redisfence, fence/memfence.
 //   - stream: reading what was committed. Codec, tail, snapshots, watermarks, trim. Back ends:
 //     stream/redisstream, stream/memstream. stream/fanout is the delivery plane: redisfanout, memfanout.
-//     stream/shard divides tiles among processes: redisshard, memshard.
+//     stream/share divides tiles among processes: redisshare.
 //   - tile: the game's Rules and the TileProcessor that runs them. tile/region: geometry from H3.
 //     tile/tilehttp: intents between processes.
 //   - bridge: Bridge forwards committed batches to fan-out.

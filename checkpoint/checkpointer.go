@@ -73,41 +73,45 @@ func New(log stream.Log, store Store, tiles []fence.TileID, cfg *Config) (*Check
 	c := &Checkpointer{log: log, store: store, cfg: full, tiles: map[fence.TileID]*tileState{},
 		waiting: newLane(), changed: newLane(), failing: newLane()}
 	c.inspector, _ = log.(stream.Inspector)
-	for _, t := range tiles {
-		if err := c.Add(t); err != nil {
-			return nil, err
-		}
+	if err := c.Add(tiles...); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
-// Add puts a tile under care; its first attempt is within one cadence. Adding a tile twice is no error;
-// the zero tile is a *fence.ArgumentError.
-func (c *Checkpointer) Add(tile fence.TileID) error {
-	if err := CheckTile(tile); err != nil {
-		return err
+// Add puts tiles under care; the first attempt of each is within one cadence. Adding a tile twice is no error. A
+// *fence.ArgumentError if a tile is zero; none is added then.
+func (c *Checkpointer) Add(tiles ...fence.TileID) error {
+	for _, tile := range tiles {
+		if err := CheckTile(tile); err != nil {
+			return err
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tiles[tile] != nil {
-		return nil
+	for _, tile := range tiles {
+		if c.tiles[tile] != nil {
+			continue
+		}
+		t := &tileState{id: tile, busy: make(chan struct{}, 1), current: time.Now()}
+		c.tiles[tile] = t
+		c.waiting.put(t, time.Now().Add(c.spread(t)))
 	}
-	t := &tileState{id: tile, busy: make(chan struct{}, 1), current: time.Now()}
-	c.tiles[tile] = t
-	c.waiting.put(t, time.Now().Add(c.spread(t)))
 	return nil
 }
 
-// Remove takes a tile out of care and forgets all about it, its epoch floor included. An attempt under
-// way finishes; there is no last one, for which call CheckpointNow first. Its watermark is left to
+// Remove takes tiles out of care and forgets all about them, their epoch floors included. An attempt under
+// way finishes; there is no last one, for which call CheckpointNow first. Watermarks are left to
 // expire. Removing an unknown tile does nothing.
-func (c *Checkpointer) Remove(tile fence.TileID) {
+func (c *Checkpointer) Remove(tiles ...fence.TileID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t := c.tiles[tile]; t != nil {
-		t.removed = true
-		t.unqueue()
-		delete(c.tiles, tile)
+	for _, tile := range tiles {
+		if t := c.tiles[tile]; t != nil {
+			t.removed = true
+			t.unqueue()
+			delete(c.tiles, tile)
+		}
 	}
 }
 

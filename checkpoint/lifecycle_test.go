@@ -113,14 +113,13 @@ func TestAddRemove(t *testing.T) {
 			require.NoError(t, c.Add(id))
 			require.NoError(t, c.Add(id))
 		}
-		require.ErrorIs(t, c.Add(0), fence.ErrInvalidArgument)
+		require.ErrorIs(t, c.Add(77, 0), fence.ErrInvalidArgument)
 		sleep(oneCadence)
 		for _, id := range ids {
 			require.Equal(t, w.owners[id].at, w.stored(id))
 			w.play(id, 1)
 		}
-		c.Remove(ids[1])
-		c.Remove(ids[1])
+		c.Remove(ids[1], ids[1])
 		c.Remove(12345)
 		sleep(oneCadence)
 		stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay"
-	"github.com/tilefence/tilefence/stream/shard"
+	"github.com/tilefence/tilefence/stream/share"
 )
 
 // actor runs one actor as this process, against servers that already run.
@@ -121,20 +121,13 @@ func (a *actorProcess) checkpointer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.share(ctx, "checkpointer", shard.OneByOne(cp), cp.Run)
+	return a.share(ctx, "checkpointer", cp, cp.Run)
 }
 
-// shards is into how many parts the tiles are cut at most, so that several processes can share them.
-const shards = 8
-
 // share runs an actor for its part of the tiles: all of them, or less while other processes run the same actor.
-func (a *actorProcess) share(ctx context.Context, name string, target shard.Target, run func(context.Context) error) error {
-	ranges, err := shard.Cut(a.world, min(len(a.world), shards))
-	if err != nil {
-		return err
-	}
-	group := fmt.Sprintf("%s-%d", name, len(a.world)) // worlds of another size are cut elsewhere
-	s, err := shard.NewShare(a.backends.leases, group, ranges, shard.Fixed(a.world), target, &shard.ShareConfig{Logger: a.logger})
+func (a *actorProcess) share(ctx context.Context, name string, target share.Target, run func(context.Context) error) error {
+	group := fmt.Sprintf("%s-%d", name, len(a.world)) // a world of another size is another battle
+	s, err := share.New(a.backends.members, group, share.Fixed(a.world), target, &share.Config{Name: name, Logger: a.logger})
 	if err != nil {
 		return err
 	}

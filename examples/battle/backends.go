@@ -30,9 +30,8 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/stream/redisstream"
-	"github.com/tilefence/tilefence/stream/shard"
-	"github.com/tilefence/tilefence/stream/shard/memshard"
-	"github.com/tilefence/tilefence/stream/shard/redisshard"
+	"github.com/tilefence/tilefence/stream/share"
+	"github.com/tilefence/tilefence/stream/share/redisshare"
 )
 
 // broker is the delivery plane: frames from the bridge to the relays, hints from the owners to the bridge.
@@ -55,7 +54,7 @@ type backends struct {
 	store       fence.Store
 	log         stream.Log
 	broker      broker
-	leases      shard.Leases
+	members     share.Members
 	checkpoints durable
 	ledger      admission.Store
 	closers     []func()
@@ -111,7 +110,7 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	store := memfence.New()
 	broker := memfanout.New()
 	b.authority, b.store, b.log = memfence.NewAuthority(), store, memstream.New(store)
-	b.broker, b.leases = broker, memshard.New()
+	b.broker, b.members = broker, share.NewMemory()
 	b.deleteOwner = func(_ context.Context, id fence.TileID) error {
 		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
@@ -169,10 +168,7 @@ func (b *backends) openServers(ctx context.Context, s servers) error {
 	if err != nil {
 		return err
 	}
-	b.broker, b.delivery = broker, delivery
-	if b.leases, err = redisshard.New(delivery); err != nil {
-		return err
-	}
+	b.broker, b.delivery, b.members = broker, delivery, redisshare.New(delivery)
 
 	pool, err := pgxpool.New(ctx, s.postgres)
 	if err != nil {

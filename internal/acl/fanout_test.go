@@ -12,8 +12,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
-	"github.com/tilefence/tilefence/stream/shard"
-	"github.com/tilefence/tilefence/stream/shard/redisshard"
+	"github.com/tilefence/tilefence/stream/share/redisshare"
 )
 
 // TestHintsUnderTheirUsers: an owner hints, a bridge and a checkpointer hear it.
@@ -58,31 +57,29 @@ func TestHintsUnderTheirUsers(t *testing.T) {
 	require.Zero(t, hinter.Stats().Failed)
 }
 
-// TestSharingUnderItsUsers: bridges, and checkpointers, keep the book of their own groups, and cannot touch
+// TestSharingUnderItsUsers: bridges, and checkpointers, are on the lists of their own groups, and cannot touch
 // each other's.
 func TestSharingUnderItsUsers(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
-	request := func(group string) shard.Request {
-		return shard.Request{Group: group, Holder: "a", Beat: 1, TTL: time.Minute}
-	}
 	for _, actor := range []string{"owner", "bridge", "checkpointer", "relay"} {
-		leases, err := redisshard.New(delivery.as(t, actor))
-		require.NoError(t, err)
+		members := redisshare.New(delivery.as(t, actor))
 		for _, of := range []string{"bridge", "checkpointer"} {
 			group := of + "-" + stacktest.UniqueName(t)
-			_, err := leases.Sync(t.Context(), request(group))
+			_, _, err := members.Beat(t.Context(), group, "a", time.Minute)
 			if actor != of {
-				require.ErrorContains(t, err, "NOPERM", "%s keeps the book of a %s", actor, of)
+				require.ErrorContains(t, err, "NOPERM", "%s is on the list of a %s", actor, of)
 				continue
 			}
 			require.NoError(t, err)
-			key := redisshard.Key(group)
+			require.NoError(t, members.Leave(t.Context(), group, "a"))
+			key := redisshare.Key(group)
 			require.NoError(t, delivery.as(t, actor).Eval(t.Context(), "return 1", []string{key}).Err(),
 				"it may load the script itself")
 			// In a script it has its own rights and no others.
 			for _, code := range []string{"return redis.call('DEL', KEYS[1])",
 				"return redis.call('SPUBLISH', '{tilefence:hints:3}', 'forged')",
-				"return redis.call('HSET', '{tilefence:shards:other}', 'a', 'b')",
+				"return redis.call('HSET', '{tilefence:members:other}', 'a', 'b')",
+				"return redis.call('ZADD', '{tilefence:members:other}', 1, 'b')",
 				"return redis.call('CONFIG', 'GET', '*')"} {
 				require.Error(t, delivery.as(t, actor).Eval(t.Context(), code, []string{key}).Err(), code)
 			}
@@ -94,18 +91,18 @@ func TestSharingUnderItsUsers(t *testing.T) {
 func TestWhatIsRefusedOnFanout(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	frames, hints := fanout.Channel(7), fanout.HintChannel(3)
-	book, others := redisshard.Key("bridge-x"), redisshard.Key("checkpointer-x")
+	list, others := redisshare.Key("bridge-x"), redisshare.Key("checkpointer-x")
 	for actor, commands := range map[string][][]any{
 		"owner": {{"spublish", frames, "forged"}, {"ssubscribe", hints}, {"ssubscribe", frames},
-			{"eval", "return 1", "0"}, {"hgetall", book}, {"hset", book, "token", "9"}},
-		"bridge": {{"spublish", hints, "forged"}, {"ssubscribe", frames}, {"hset", others, "token", "9"},
-			{"hset", "{tile:1}:owner", "epoch", "9"}, {"hgetall", "{tile:1}:owner"}, {"del", book}, {"set", book, "1"},
+			{"eval", "return 1", "0"}, {"zrange", list, "0", "-1"}, {"zadd", list, "9", "a"}},
+		"bridge": {{"spublish", hints, "forged"}, {"ssubscribe", frames}, {"zadd", others, "9", "a"},
+			{"hset", "{tile:1}:owner", "epoch", "9"}, {"hgetall", "{tile:1}:owner"}, {"del", list}, {"set", list, "1"},
 			{"script", "flush"}, {"script", "load", "return 1"},
-			{"eval", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", others}},
+			{"eval", "return redis.call('ZADD', KEYS[1], 1, 'b')", "1", others}},
 		"checkpointer": {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", frames},
-			{"hset", book, "token", "9"}},
+			{"zadd", list, "9", "a"}},
 		"relay": {{"spublish", frames, "forged"}, {"spublish", hints, "forged"}, {"ssubscribe", hints},
-			{"hgetall", book}, {"eval", "return 1", "0"}},
+			{"zrange", list, "0", "-1"}, {"eval", "return 1", "0"}},
 	} {
 		for _, command := range append(commands, []any{"spublish", "{tile:1}:other", "forged"},
 			[]any{"publish", "other", "forged"}, []any{"set", "a", "b"}, []any{"flushall"}, []any{"keys", "*"},

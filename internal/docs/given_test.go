@@ -63,10 +63,9 @@ var givenIn = map[string]map[string]string{
 	"stream/fanout/fanouttest":  {"newBackend": "func(*testing.T) fanouttest.Backend"},
 	"stream/fanout/memfanout":   {"frame": "[]byte", "frames": "chan []byte"},
 	"stream/fanout/redisfanout": {"deliver": "func([]byte)", "messages": "[]fanout.Message"},
-	"stream/shard":              {"allTiles": "[]fence.TileID", "b": "*bridge.Bridge", "leases": "shard.Leases"},
-	"stream/shard/memshard":     {"handler": "shard.Handler", "ranges": "shard.Ranges"},
-	"stream/shard/redisshard":   {"lister": "shard.Lister", "ranges": "shard.Ranges", "target": "shard.Target"},
-	"stream/shard/shardtest":    {"newBackend": "func(*testing.T) shardtest.Backend"},
+	"stream/share":              {"members": "share.Members", "target": "share.Target"},
+	"stream/share/redisshare":   {"target": "share.Target"},
+	"stream/share/sharetest":    {"newBackend": "func(*testing.T) sharetest.Backend"},
 	"stream/streamtest":         {"newHarness": "func(*testing.T) streamtest.Harness"},
 	"tile": {
 		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",

@@ -28,7 +28,7 @@ var floors = map[string]int{
 // concepts are the packages that game servers import for their types and interfaces. They link no driver,
 // directly or through any package of the module; drivers belong into leaf packages named for them.
 var concepts = []string{
-	"admission", "bridge", "checkpoint", "fence", "fence/route", "relay", "stream", "stream/fanout", "stream/shard",
+	"admission", "bridge", "checkpoint", "fence", "fence/route", "relay", "stream", "stream/fanout", "stream/share",
 	"tile",
 }
 

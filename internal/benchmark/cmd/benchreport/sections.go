@@ -68,7 +68,7 @@ var sections = []section{
 	{"Wake hints", "Noting that a tile has something new, sending that, and hearing it.", "./stream/fanout/...",
 		"Hint"},
 	{"Marks and trims", "`server-us/op` is the node's own time for one call.", "./stream/redisstream", "."},
-	{"Shards", "One heartbeat of one of so many processes that share so many shards.", "./stream/shard/...", "."},
+	{"Shared tiles", "One heartbeat of one of so many processes that share tiles.", "./stream/share/...", "."},
 	{"The relay", "One frame to many clients, against writing the same bytes to bare sockets.", "./relay",
 		"Broadcast|CommitToClient|Deliver"},
 	{"Checkpoints",

@@ -1,4 +1,4 @@
-package redisshard_test
+package redisshare_test
 
 import (
 	"bufio"
@@ -19,39 +19,44 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
-	"github.com/tilefence/tilefence/stream/shard"
-	"github.com/tilefence/tilefence/stream/shard/redisshard"
+	"github.com/tilefence/tilefence/stream/share"
+	"github.com/tilefence/tilefence/stream/share/redisshare"
 )
 
 const patience = 60 * time.Second
 
 // Of a member that is a process of its own: the group and the nodes' addresses, separated by a blank.
-const envMember = "TILEFENCE_TEST_SHARD_MEMBER"
+const envMember = "TILEFENCE_TEST_SHARE_MEMBER"
 
-const processShards = 12
+const processTiles = 120
 
-func processRanges() shard.Ranges {
-	var cuts []fence.TileID
-	for i := range processShards - 1 {
-		cuts = append(cuts, fence.TileID(i+1)*1000)
+func processWorld() (tiles []fence.TileID) {
+	for i := range fence.TileID(processTiles) {
+		tiles = append(tiles, 0x85283473fffffff+i<<30)
 	}
-	r, _ := shard.NewRanges(cuts...) // they ascend
-	return r
+	return tiles
 }
 
-// reporter is a Handler that writes what happens, a line each.
+// reporter is a Target that writes what happens, a line a tile.
 type reporter struct{ to io.Writer }
 
-func (r reporter) Gained(s int, token shard.Token) { fmt.Fprintf(r.to, "+ %d %d\n", s, token) }
-func (r reporter) Lost(_ context.Context, s int)   { fmt.Fprintf(r.to, "- %d 0\n", s) }
-func (r reporter) member(group string, addrs []string) (*shard.Member, func() error, error) {
-	client := redis.NewClusterClient(redisfanout.Options(addrs...))
-	leases, err := redisshard.New(client)
-	if err != nil {
-		return nil, nil, err
+func (r reporter) Add(tiles ...fence.TileID) error {
+	for _, t := range tiles {
+		fmt.Fprintf(r.to, "+ %d\n", uint64(t))
 	}
-	m, err := shard.NewMember(leases, group, processRanges(), r, nil)
-	return m, client.Close, err
+	return nil
+}
+
+func (r reporter) Remove(tiles ...fence.TileID) {
+	for _, t := range tiles {
+		fmt.Fprintf(r.to, "- %d\n", uint64(t))
+	}
+}
+
+func (r reporter) member(group string, addrs []string) (*share.Share, func() error, error) {
+	client := redis.NewClusterClient(redisfanout.Options(addrs...))
+	s, err := share.New(redisshare.New(client), group, share.Fixed(processWorld()), r, nil)
+	return s, client.Close, err
 }
 
 // memberProcess is a member until its standard input ends.
@@ -77,30 +82,29 @@ func memberProcess() int {
 // seen is what a member has reported.
 type seen struct {
 	mu  sync.Mutex
-	has map[int]shard.Token
+	has map[fence.TileID]bool
 }
 
 func (s *seen) read(from io.Reader) {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		var sign string
-		var i int
-		var token shard.Token
-		if n, _ := fmt.Sscan(lines.Text(), &sign, &i, &token); n != 3 {
+		var tile fence.TileID
+		if n, _ := fmt.Sscan(lines.Text(), &sign, (*uint64)(&tile)); n != 2 {
 			continue
 		}
 		s.mu.Lock()
-		if delete(s.has, i); sign == "+" {
-			s.has[i] = token
+		if delete(s.has, tile); sign == "+" {
+			s.has[tile] = true
 		}
 		s.mu.Unlock()
 	}
 }
 
-func (s *seen) shards() (all []int) {
+func (s *seen) tiles() (all []fence.TileID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.has {
-		all = append(all, i)
+	for t := range s.has {
+		all = append(all, t)
 	}
 	return all
 }
@@ -118,7 +122,7 @@ func startProcess(t *testing.T, group string, addrs []string) (*seen, *exec.Cmd,
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	s := &seen{has: map[int]shard.Token{}}
+	s := &seen{has: map[fence.TileID]bool{}}
 	go s.read(out)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -133,7 +137,7 @@ func startGoroutine(t *testing.T, group string, addrs []string) (*seen, func()) 
 	out, in := io.Pipe()
 	m, closeClient, err := reporter{in}.member(group, addrs)
 	require.NoError(t, err)
-	s := &seen{has: map[int]shard.Token{}}
+	s := &seen{has: map[fence.TileID]bool{}}
 	go s.read(out)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -148,19 +152,20 @@ func startGoroutine(t *testing.T, group string, addrs []string) (*seen, func()) 
 	return s, stop
 }
 
-// awaitShared waits until the members have every shard between them, none twice, evenly.
+// awaitShared waits until the members have every tile between them, none twice, and each has some.
 func awaitShared(t *testing.T, why string, members ...*seen) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		var all []int
-		least, most := processShards, 0
+		var all []fence.TileID
 		for _, m := range members {
-			has := m.shards()
+			has := m.tiles()
+			if len(has) == 0 {
+				return false
+			}
 			all = append(all, has...)
-			least, most = min(least, len(has)), max(most, len(has))
 		}
 		slices.Sort(all)
-		return len(all) == processShards && len(slices.Compact(all)) == processShards && most-least <= 1
+		return len(all) == processTiles && len(slices.Compact(all)) == processTiles
 	}, patience, 5*time.Millisecond, why)
 }
 
@@ -174,19 +179,19 @@ func TestTakeover(t *testing.T) {
 	also, stopAlso := startGoroutine(t, group, addrs)
 	awaitShared(t, "four members share", here, one, two, also)
 
-	lost := one.shards()
+	lost := one.tiles()
 	began := time.Now()
 	require.NoError(t, oneCmd.Process.Kill())
 	_ = oneCmd.Wait()
 	awaitShared(t, "one was killed", here, two, also)
-	t.Logf("%d shards of a killed process were taken over after %v (TTL %v, heartbeat %v)",
-		len(lost), time.Since(began).Round(time.Millisecond), shard.DefaultTTL, shard.DefaultTTL/3)
+	t.Logf("%d tiles of a killed process were taken over after %v (TTL %v, heartbeat %v)",
+		len(lost), time.Since(began).Round(time.Millisecond), share.DefaultTTL, share.DefaultTTL/3)
 
 	began = time.Now()
 	require.NoError(t, twoIn.Close())
 	awaitShared(t, "one has left", here, also)
 	t.Logf("a planned leave was complete after %v", time.Since(began).Round(time.Millisecond))
-	require.Eventually(t, func() bool { return len(two.shards()) == 0 }, patience, time.Millisecond, "it had ceased before")
+	require.Eventually(t, func() bool { return len(two.tiles()) == 0 }, patience, time.Millisecond)
 
 	three, _, _ := startProcess(t, group, addrs)
 	awaitShared(t, "one has come", here, also, three)

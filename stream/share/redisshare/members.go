@@ -1,0 +1,70 @@
+// Package redisshare keeps the lists of living members of package share on Redis 7.
+//
+//	client := redis.NewClusterClient(redisfanout.Options("10.0.0.1:6379", "10.0.0.2:6379"))
+//	s, err := share.New(redisshare.New(client), "bridge", share.Fixed(tiles), target, nil)
+//
+// The list of a group is one sorted set, {tilefence:members:<group>}, see docs/wire.md. A heartbeat is one script on
+// one key, in one round trip, by the clock of the node that has the key. Any Redis will do; bridges have the fan-out
+// cluster at hand. The list need not survive a failover or a restart: the members write themselves anew. A user
+// needs evalsha, eval, zadd, zrange, zrem, pexpire and time on the keys of its groups, see deploy/acl.
+package redisshare
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/share"
+)
+
+//go:embed beat.lua
+var source string
+
+var script = redis.NewScript(source)
+
+// Members implements share.Members on Redis.
+type Members struct{ client redis.UniversalClient }
+
+var _ share.Members = (*Members)(nil)
+
+// New returns the lists on client; it does no I/O. The client must obey deadlines (ContextTimeoutEnabled, see
+// redisfanout.Options), or a heartbeat could outlast the TTL.
+func New(client redis.UniversalClient) *Members { return &Members{client} }
+
+// Key is the key of a group's list. It is part of the wire contract (docs/wire.md).
+func Key(group string) string { return "{tilefence:members:" + group + "}" }
+
+// Beat implements share.Members. The client may retry it, which does no harm.
+func (m *Members) Beat(ctx context.Context, group, member string, ttl time.Duration) ([]string, bool, error) {
+	reply, err := script.Run(ctx, m.client, []string{Key(group)}, member, ttl.Milliseconds()).Slice()
+	if err != nil {
+		return nil, false, failed("heartbeat", err)
+	}
+	living := make([]string, 0, len(reply))
+	for _, item := range reply[min(1, len(reply)):] {
+		name, _ := item.(string)
+		living = append(living, name)
+	}
+	if !slices.Contains(living, member) {
+		return nil, false, failed("heartbeat", fmt.Errorf("unexpected answer %q", reply))
+	}
+	slices.Sort(living)
+	return living, reply[0] == int64(1), nil
+}
+
+// Leave implements share.Members.
+func (m *Members) Leave(ctx context.Context, group, member string) error {
+	if err := m.client.ZRem(ctx, Key(group), member).Err(); err != nil {
+		return failed("leave", err)
+	}
+	return nil
+}
+
+func failed(op string, err error) error {
+	return &fence.StoreError{Op: op, Outcome: fence.ErrUnknownOutcome, Err: err}
+}

@@ -1,0 +1,259 @@
+package share
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+// Defaults of Config.
+const (
+	DefaultName    = "member"
+	DefaultTTL     = 3 * time.Second
+	DefaultRefresh = 10 * time.Second
+)
+
+// Config holds the optional settings of a Share. A zero field means its default; none may be negative.
+type Config struct {
+	// Name begins the member's name on the list; random characters follow. At most 200 bytes. Default "member".
+	Name string
+
+	// TTL is how long a member that is not heard stays on the list. A heartbeat is made, and may take, a third of
+	// it. All members of a group have the same. At least 100 ms. Default 3 s.
+	TTL time.Duration
+
+	// Refresh is how often the tiles are listed again, and how long listing them may take. Default 10 s.
+	Refresh time.Duration
+
+	// Hints, if not nil, makes tiles known before they are listed: a wake hint for a tile that is this member's
+	// adds it at once. The target subscribes to the hints that wake it by itself.
+	Hints fanout.HintSubscriber
+
+	// Logger receives failures and changes of the members. Nil discards.
+	Logger *slog.Logger
+}
+
+// Stats is what a Share has done since it was made, and what it holds now.
+type Stats struct {
+	Members    int       // members that are believed to be alive, this one included
+	Tiles      int       // tiles the target works on
+	LastBeat   time.Time // when the last answered heartbeat was sent; zero before the first
+	BeatErrors uint64
+	ListErrors uint64
+	AddErrors  uint64
+	Ignored    uint64 // hints for unlisted tiles of which 10,000 were known already
+}
+
+// Share is one process's part in working on all tiles. It keeps a Target in step with the tiles that are this
+// process's.
+type Share struct {
+	members Members
+	group   string
+	self    string
+	list    Lister
+	target  Target
+	cfg     Config
+	ran     atomic.Bool
+
+	mu      sync.Mutex
+	view    view
+	tiles   tiles
+	pending bool // the target has not taken all
+	stats   Stats
+}
+
+var groupName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)
+
+// New returns a Share of a group, which is named by 1 to 64 letters, digits, dots, underscores and hyphens. It does
+// no I/O. A nil cfg means all defaults. A *fence.ArgumentError names what is missing or out of range.
+func New(members Members, group string, list Lister, target Target, cfg *Config) (*Share, error) {
+	c := Config{}
+	if cfg != nil {
+		c = *cfg
+	}
+	c.Name, c.TTL = cmp.Or(c.Name, DefaultName), cmp.Or(c.TTL, DefaultTTL)
+	c.Refresh, c.Logger = cmp.Or(c.Refresh, DefaultRefresh), cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	for _, a := range []struct {
+		bad   bool
+		field string
+		value any
+		want  string
+	}{
+		{members == nil, "members", "nil", "a share.Members"},
+		{!groupName.MatchString(group), "group", group, "1 to 64 letters, digits, dots, underscores and hyphens"},
+		{list == nil, "list", "nil", "a share.Lister"},
+		{target == nil, "target", "nil", "a share.Target"},
+		{len(c.Name) > 200, "Name", c.Name, "at most 200 bytes"},
+		{c.TTL < 100*time.Millisecond, "TTL", c.TTL, "at least 100ms, or zero for the default"},
+		{c.Refresh < 0, "Refresh", c.Refresh, "a duration, or zero for the default"},
+	} {
+		if a.bad {
+			return nil, &fence.ArgumentError{Field: a.field, Value: a.value, Want: a.want}
+		}
+	}
+	self := c.Name + "-" + rand.Text()[:13]
+	return &Share{members: members, group: group, self: self, list: list, target: target, cfg: c,
+		view: view{self: self}, tiles: newTiles()}, nil
+}
+
+// Run takes part until ctx ends, then leaves the list, removes all tiles from the target, and returns nil within a
+// third of the TTL. Stop the target after Run has returned, so that it can finish what it is at. The other errors are
+// fence.ErrAlreadyRun and that of Config.Hints if it refuses a subscription.
+func (s *Share) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return fmt.Errorf("share: %w", fence.ErrAlreadyRun)
+	}
+	if s.cfg.Hints != nil {
+		for group := range fanout.HintGroups {
+			stop, err := s.cfg.Hints.SubscribeHints(group, s.hinted, func(bool) {})
+			if err != nil {
+				return err
+			}
+			defer stop()
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { repeat(ctx, func() time.Duration { return s.refresh(ctx) }) })
+	repeat(ctx, func() time.Duration {
+		s.beat(ctx)
+		return s.cfg.TTL / 3
+	})
+	wg.Wait()
+	s.leave(context.WithoutCancel(ctx))
+	return nil
+}
+
+// repeat calls f until ctx ends. f returns after how long, from when it began, it is to be called again.
+func repeat(ctx context.Context, f func() time.Duration) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			began := time.Now()
+			timer.Reset(max(f()-time.Since(began), time.Millisecond))
+		}
+	}
+}
+
+func (s *Share) beat(ctx context.Context) {
+	began := time.Now()
+	call, cancel := context.WithTimeout(ctx, s.cfg.TTL/3)
+	defer cancel()
+	living, known, err := s.members.Beat(call, s.group, s.self, s.cfg.TTL)
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var changed bool
+	if err != nil {
+		s.stats.BeatErrors++
+		s.cfg.Logger.Warn("heartbeat failed: this member keeps its tiles", "group", s.group, "error", err)
+		changed = s.view.failed()
+	} else {
+		s.stats.LastBeat = began
+		changed = s.view.answered(living, known)
+	}
+	if changed {
+		s.cfg.Logger.Info("members changed", "group", s.group, "self", s.self, "members", s.view.names)
+	}
+	if changed || s.pending {
+		s.apply()
+	}
+}
+
+// refresh lists the tiles and returns when to do so again.
+func (s *Share) refresh(ctx context.Context) time.Duration {
+	call, cancel := context.WithTimeout(ctx, s.cfg.Refresh)
+	defer cancel()
+	list, err := s.list(call)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return 0
+	case err != nil:
+		s.stats.ListErrors++
+		s.cfg.Logger.Warn("tiles not listed", "group", s.group, "error", err)
+		return min(time.Second, s.cfg.Refresh)
+	}
+	s.tiles.list(list)
+	s.apply()
+	return s.cfg.Refresh
+}
+
+// hinted makes the tiles of a hint message known that are this member's.
+func (s *Share) hinted(hints []fence.TileID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := false
+	for _, t := range hints {
+		switch {
+		case t == 0 || !s.mine(t):
+		case !s.tiles.hint(t):
+			s.stats.Ignored++
+		case !s.tiles.held[t]:
+			fresh = true
+		}
+	}
+	if fresh {
+		s.apply()
+	}
+}
+
+func (s *Share) mine(t fence.TileID) bool { return s.view.member(t) == s.self }
+
+// apply brings the target in step with the tiles that are this member's. s.mu is held.
+func (s *Share) apply() {
+	add, remove := s.tiles.changes(s.mine)
+	s.target.Remove(remove...)
+	for _, t := range remove {
+		delete(s.tiles.held, t)
+	}
+	err := s.target.Add(add...)
+	if s.pending = err != nil; err != nil {
+		s.stats.AddErrors++
+		s.cfg.Logger.Warn("tiles not added: the next heartbeat tries again", "group", s.group, "tiles", len(add),
+			"error", err)
+		return
+	}
+	for _, t := range add {
+		s.tiles.held[t] = true
+	}
+}
+
+// leave hands everything over to the other members.
+func (s *Share) leave(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, s.cfg.TTL/3)
+	defer cancel()
+	if err := s.members.Leave(call, s.group, s.self); err != nil {
+		s.cfg.Logger.Warn("not taken off the list: the others wait for the TTL", "group", s.group, "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.target.Remove(slices.Collect(maps.Keys(s.tiles.held))...)
+	clear(s.tiles.held)
+}
+
+// Stats returns the counters, all of one moment.
+func (s *Share) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.stats
+	out.Members, out.Tiles = len(s.view.names), len(s.tiles.held)
+	return out
+}
