@@ -6,15 +6,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
 // MaxName is the most bytes of an actor, owner, asset or credit ID.
-const MaxName = 64
+const MaxName = tile.MaxName
 
 // Amount counts units of an asset: cards, coins in their smallest denomination, charges.
 type Amount uint64
@@ -48,23 +46,25 @@ type Action struct {
 
 // Validate checks the action without any I/O: nil, or a *fence.ArgumentError.
 func (a *Action) Validate() error {
-	if err := a.validateRequest(); err != nil {
+	if err := validateName("asset", a.Asset); err != nil {
 		return err
 	}
-	return validateName("asset", a.Asset)
+	return a.validateRequest()
 }
 
-// validateRequest checks what a client must send even when the gateway sets the price.
+// validateRequest checks what a client must send even when the gateway sets the price and chooses the asset.
 func (a *Action) validateRequest() error {
-	if err := validateName("action ID", a.ID); err != nil {
-		return err
+	for _, f := range []struct{ field, value string }{{"action ID", a.ID}, {"actor", a.Actor}} {
+		if err := validateName(f.field, f.value); err != nil {
+			return err
+		}
 	}
-	if err := validateName("actor", a.Actor); err != nil {
-		return err
+	if a.Asset != "" {
+		if err := validateName("asset", a.Asset); err != nil {
+			return err
+		}
 	}
 	switch {
-	case len(a.Asset) > MaxName || a.Asset != "" && !printable(a.Asset):
-		return validateName("asset", a.Asset)
 	case a.Cost > MaxAmount:
 		return &fence.ArgumentError{Field: "cost", Value: a.Cost, Want: "at most 2^53-1"}
 	case a.Cooldown < 0 || a.Cooldown > maxCooldown:
@@ -123,24 +123,5 @@ func NewActionID() string { return rand.Text() }
 // *fence.ArgumentError.
 func ValidateActor(actor string) error { return validateName("actor", actor) }
 
-// validateName takes 1 to MaxName bytes of printable UTF-8. The replacement character is refused since
-// it is what encoders put for bytes they could not carry: two different IDs would become one.
-func validateName(field, s string) error {
-	limit := MaxName
-	if field == "action ID" {
-		limit = stream.MaxActionID
-	}
-	if s == "" || len(s) > limit || !printable(s) {
-		return &fence.ArgumentError{Field: field, Value: s, Want: "1 to 64 bytes of UTF-8 without control characters"}
-	}
-	return nil
-}
-
-func printable(s string) bool {
-	for _, r := range s {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
-			return false
-		}
-	}
-	return true
-}
+// validateName applies the one rule for names, which is the tile's.
+func validateName(field, s string) error { return tile.ValidateName(field, s) }

@@ -1,11 +1,11 @@
 // Package admission is where players' intents enter: the durable ledger for what spends or mints, and the
-// gateway with its two doors.
+// gateway for movements and economic actions.
 //
 //	ledger, err := admission.New(store, nil)             // over admission/dynamoledger or admission/sqliteledger
 //	router, err := route.NewRouter(table, coordination, nil)
 //	gateway, err := admission.NewGateway(ledger, router, tiles, &admission.GatewayConfig{Price: price})
 //
-//	outcome, err := gateway.Move(ctx, intent)            // movement: checked, shaped, sent
+//	outcome, err := gateway.Move(ctx, intent)            // movement: checked, rate-limited, sent
 //	artifact, err := gateway.Act(ctx, action)            // economic: admitted durably, then sent, then settled
 //	go gateway.Run(ctx)                                  // finishes what clients and gateways left behind
 //

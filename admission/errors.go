@@ -65,12 +65,12 @@ func (e *PendingError) Unwrap() error { return e.Err }
 // LimitError is an intent above its actor's rate. Nothing was admitted or sent.
 type LimitError struct {
 	Actor      string
-	Door       Door
+	Kind       Kind
 	RetryAfter time.Duration // when the bucket will hold a token again
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("%s by %q: %v: retry after %v", e.Door, e.Actor, ErrLimited, e.RetryAfter)
+	return fmt.Sprintf("%s by %q: %v: retry after %v", e.Kind, e.Actor, ErrLimited, e.RetryAfter)
 }
 
 // Is matches ErrLimited.
@@ -79,11 +79,11 @@ func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 // DeclinedError is an intent that the game's own check (GatewayConfig.Price or CheckMove) declined.
 // Nothing was admitted or sent.
 type DeclinedError struct {
-	Door Door
+	Kind Kind
 	Err  error // what the check said
 }
 
-func (e *DeclinedError) Error() string { return fmt.Sprintf("%s: %v: %v", e.Door, ErrDeclined, e.Err) }
+func (e *DeclinedError) Error() string { return fmt.Sprintf("%s: %v: %v", e.Kind, ErrDeclined, e.Err) }
 
 // Is matches ErrDeclined.
 func (e *DeclinedError) Is(target error) bool { return target == ErrDeclined }

@@ -40,12 +40,12 @@ type GatewayConfig struct {
 	// CheckMove refuses a movement with an error. Nil lets all pass.
 	CheckMove func(ctx context.Context, in tile.Intent) error
 
-	// MoveRate and ActRate bound each actor's intents at either door. Zero fields mean 10 a second with
+	// MoveRate and ActRate bound each actor's intents of either kind. Zero fields mean 10 a second with
 	// bursts of 20, and 5 a second with bursts of 20. Retries count.
 	MoveRate, ActRate Rate
 	// Unlimited switches both bounds off.
 	Unlimited bool
-	// MaxActors is of how many actors the rates are remembered, per door. Zero means 65,536.
+	// MaxActors is of how many actors the rates are remembered, per kind. Zero means 65,536.
 	MaxActors int
 
 	// ForwardTimeout bounds one submission to a tile, its wait for the tick included. Zero means 3 s.
@@ -118,8 +118,8 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	return d, nil
 }
 
-// Gateway is where players' intents come in: two doors, one shape. Create one with NewGateway. Safe for
-// concurrent use; any number of gateways may share a ledger's store.
+// Gateway is where players' intents come in: movements through Move, economic actions through Act. Create one with
+// NewGateway. Safe for concurrent use; any number of gateways may share a ledger's store.
 type Gateway struct {
 	ledger *AdmissionLedger
 	router Router
@@ -152,7 +152,7 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 	return g, nil
 }
 
-// Move is the door for movement: checked, shaped, sent to the tile, never recorded. Repeating a movement is
+// Move takes a movement: it is checked, rate-limited, sent to the tile, and never recorded. Repeating a movement is
 // harmless, so a caller whose call failed simply moves again. Redirected means that the tile moved twice
 // while the intent travelled.
 //
@@ -162,7 +162,7 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 func (g *Gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 	began := time.Now()
 	outcome, d, err := g.move(ctx, in)
-	g.done(DoneInfo{Door: DoorMove, Tile: in.Tile, Outcome: outcome, Redirects: d.redirects, Resubmits: d.resubmits,
+	g.done(DoneInfo{Kind: Move, Tile: in.Tile, Outcome: outcome, Redirects: d.redirects, Resubmits: d.resubmits,
 		Took: time.Since(began), Err: err})
 	return outcome, err
 }
@@ -171,12 +171,12 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, del
 	if err := validateMove(&in); err != nil {
 		return 0, delivery{}, err
 	}
-	if err := limit(g.moves, DoorMove, in.Actor); err != nil {
+	if err := limit(g.moves, Move, in.Actor); err != nil {
 		return 0, delivery{}, err
 	}
 	if g.cfg.CheckMove != nil {
 		if err := g.cfg.CheckMove(ctx, in); err != nil {
-			return 0, delivery{}, &DeclinedError{Door: DoorMove, Err: err}
+			return 0, delivery{}, &DeclinedError{Kind: Move, Err: err}
 		}
 	}
 	d := g.deliver(ctx, in)
@@ -198,17 +198,17 @@ func validateMove(in *tile.Intent) error {
 	return validateName("actor", in.Actor)
 }
 
-func limit(l *limiter, door Door, actor string) error {
+func limit(l *limiter, kind Kind, actor string) error {
 	if l == nil {
 		return nil
 	}
 	if wait, ok := l.take(actor); !ok {
-		return &LimitError{Actor: actor, Door: door, RetryAfter: wait}
+		return &LimitError{Actor: actor, Kind: kind, RetryAfter: wait}
 	}
 	return nil
 }
 
-// Act is the door for economic actions: admitted durably before any tile sees it, then sent, then settled
+// Act takes an economic action: it is admitted durably before any tile sees it, then sent, then resolved
 // with the tile's outcome. Call it again with the same action, by this gateway or another, after any
 // failure or crash: it goes on where it stopped, and once there is an outcome it returns that, for ever.
 //
@@ -223,7 +223,7 @@ func limit(l *limiter, door Door, actor string) error {
 func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, d, err := g.act(ctx, a)
-	info := DoneInfo{Door: DoorAct, Tile: a.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began), Err: err}
+	info := DoneInfo{Kind: Act, Tile: a.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began), Err: err}
 	if err == nil {
 		info.Outcome, info.Replayed = art.Outcome, d.replayed
 	}
@@ -235,7 +235,7 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 	if err := a.validateRequest(); err != nil {
 		return Artifact{}, delivery{}, err
 	}
-	if err := limit(g.acts, DoorAct, a.Actor); err != nil {
+	if err := limit(g.acts, Act, a.Actor); err != nil {
 		return Artifact{}, delivery{}, err
 	}
 	art, err := g.admit(ctx, a)
@@ -270,7 +270,7 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 		if lookup == nil && art.Fingerprint == a.Fingerprint {
 			return art, nil
 		}
-		return Artifact{}, &DeclinedError{Door: DoorAct, Err: err}
+		return Artifact{}, &DeclinedError{Kind: Act, Err: err}
 	}
 	a.Asset, a.Cost, a.Cooldown = priced.Asset, priced.Cost, priced.Cooldown
 	return g.ledger.Admit(ctx, a)

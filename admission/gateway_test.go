@@ -512,13 +512,22 @@ func TestGatewayArguments(t *testing.T) {
 	r := newRig(t, nil)
 	_, err := admission.New(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	for _, cfg := range []admission.GatewayConfig{
-		{ForwardTimeout: -1}, {RetryWindow: time.Microsecond}, {MoveRate: admission.Rate{PerSecond: -1}},
-		{ActRate: admission.Rate{Burst: -1}}, {MaxActors: -1}, {SweepWorkers: -1},
+	for _, c := range []struct {
+		field string
+		cfg   admission.GatewayConfig
+	}{
+		{"ForwardTimeout", admission.GatewayConfig{ForwardTimeout: -1, RetryWindow: -1, SweepAge: -1}},
+		{"RetryWindow", admission.GatewayConfig{RetryWindow: time.Microsecond}},
+		{"MoveRate", admission.GatewayConfig{MoveRate: admission.Rate{PerSecond: -1}, ActRate: admission.Rate{Burst: -1}}},
+		{"ActRate", admission.GatewayConfig{ActRate: admission.Rate{Burst: -1}}},
+		{"MaxActors", admission.GatewayConfig{MaxActors: -1, SweepWorkers: -1}},
+		{"SweepWorkers", admission.GatewayConfig{SweepWorkers: -1}},
 	} {
-		cfg.TrustClientPrices = true
-		_, err := admission.NewGateway(r.ledger, r.router, r.world, &cfg)
-		require.ErrorIs(t, err, fence.ErrInvalidArgument)
+		c.cfg.TrustClientPrices = true
+		_, err := admission.NewGateway(r.ledger, r.router, r.world, &c.cfg)
+		var bad *fence.ArgumentError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, c.field, bad.Field, "the same field each time")
 	}
 	ok := &admission.GatewayConfig{TrustClientPrices: true}
 	_, err = admission.NewGateway(nil, r.router, r.world, ok)

@@ -1,32 +1,20 @@
 package admission
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
-// Door is one of the gateway's two ways in.
-type Door uint8
+// Kind tells the two kinds of intents apart.
+type Kind string
 
-// The doors.
+// The kinds.
 const (
-	DoorMove Door = 1 // movement: shaped, never recorded
-	DoorAct  Door = 2 // economic actions: admitted durably first
+	Move Kind = "move" // movement: rate-limited, never recorded
+	Act  Kind = "act"  // economic actions: admitted durably first
 )
-
-// String returns "move" or "act".
-func (d Door) String() string {
-	switch d {
-	case DoorMove:
-		return "move"
-	case DoorAct:
-		return "act"
-	}
-	return fmt.Sprintf("door(%d)", uint8(d))
-}
 
 // Hooks are called as things happen, for metrics and traces. Any may be nil. They run on the caller's
 // goroutine, at the same time from many, and must not block.
@@ -79,7 +67,7 @@ type SettleInfo struct {
 
 // DoneInfo describes an intent that left the gateway.
 type DoneInfo struct {
-	Door      Door
+	Kind      Kind
 	Tile      fence.TileID
 	Outcome   stream.Outcome // zero with an error
 	Replayed  bool           // the ledger had the outcome already

@@ -122,7 +122,6 @@ func TestFingerprint(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for s, want := range map[string]string{
-		admission.DoorMove.String(): "move", admission.DoorAct.String(): "act", admission.Door(9).String(): "door(9)",
 		admission.ReasonBalance.String(): "balance", admission.ReasonCooldown.String(): "cooldown", admission.Reason(9).String(): "reason(9)",
 	} {
 		assert.Equal(t, want, s)

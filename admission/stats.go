@@ -11,11 +11,11 @@ import (
 // Stats counts what left a gateway since it was made. The Done hook says more.
 type Stats struct {
 	Moves, Acts Tally
-	Redirects   uint64 // met, at both doors
+	Redirects   uint64 // met, by intents of both kinds
 	Resubmits   uint64 // submissions after a redirect
 }
 
-// Tally counts the intents of one door by how they ended.
+// Tally counts the intents of one kind by how they ended.
 type Tally struct {
 	Applied, Fizzled, Rejected, Redirected uint64
 
@@ -47,7 +47,7 @@ func (c *counters) add(info DoneInfo) {
 	c.redirects.Add(uint64(info.Redirects))
 	c.resubmits.Add(uint64(info.Resubmits))
 	t := &c.moves
-	if info.Door == DoorAct {
+	if info.Kind == Act {
 		t = &c.acts
 	}
 	switch {

@@ -199,7 +199,7 @@ func (h *Host) Submit(ctx context.Context, in Intent) (stream.Outcome, error) {
 		return 0, err
 	}
 	if p := h.submitTo(ctx, in.Tile); p != nil {
-		outcome, err := p.Submit(ctx, in)
+		outcome, err := p.submit(ctx, in)
 		if away, ok := errors.AsType[*RedirectError](err); !ok || away.Contact != "" {
 			return outcome, err
 		}

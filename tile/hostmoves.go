@@ -5,7 +5,9 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -184,12 +186,17 @@ func (o *Handover) Validate() error {
 		return &fence.ArgumentError{Field: "epoch", Value: o.Epoch, Want: "the giver's, from 1 to 2^53-1"}
 	case o.Position.Epoch > o.Epoch || o.Position.Seq > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "position", Value: o.Position, Want: "the giver's last, no epoch above its own"}
-	case o.To == "" || len(o.To) > fence.MaxContact:
+	case !isAddress(o.To):
 		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "the successor's address, 1 to 255 bytes"}
-	case o.From == "" || len(o.From) > fence.MaxContact:
+	case !isAddress(o.From):
 		return &fence.ArgumentError{Field: "from", Value: o.From, Want: "the giver's address, 1 to 255 bytes"}
 	}
 	return nil
+}
+
+// isAddress reports whether s can be a contact. The replacement character stands for bytes that JSON could not carry.
+func isAddress(s string) bool {
+	return s != "" && len(s) <= fence.MaxContact && utf8.ValidString(s) && !strings.ContainsRune(s, utf8.RuneError)
 }
 
 // Accept takes over a tile that its owner hands to this host, and returns when the tile is served here. A

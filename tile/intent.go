@@ -12,32 +12,61 @@ import (
 // MaxIntentBody is the most bytes an intent may carry.
 const MaxIntentBody = 4 << 10
 
+// MaxName is the most bytes of an action ID or an actor.
+const MaxName = stream.MaxActionID
+
 // Intent is what somebody wants to happen in a tile. The owner resolves it in one of its next ticks.
 type Intent struct {
 	Tile fence.TileID
 
-	// ActionID is the idempotency key of an action that must happen at most once, 1 to 64 bytes chosen by
+	// ActionID is the idempotency key of an action that must happen at most once, a name (ValidateName) chosen by
 	// the client. The tile records its outcome in the batch that holds its effects, and answers every
 	// repetition with it. Empty for movement: repeating it is harmless, so nothing is recorded.
 	ActionID string
 
-	Actor string // who wants it, as authenticated by the gateway; at most 64 bytes
+	Actor string // who wants it, as authenticated by the gateway; a name, or empty
 	Body  []byte // the game's own encoding; at most MaxIntentBody bytes
 }
 
 // Validate checks the intent without any I/O: nil, or a *fence.ArgumentError.
 func (in *Intent) Validate() error {
-	switch {
-	case in.Tile == 0:
+	if in.Tile == 0 {
 		return &fence.ArgumentError{Field: "tile", Value: in.Tile, Want: "an H3 index, not zero"}
-	case len(in.ActionID) > stream.MaxActionID || !utf8.ValidString(in.ActionID):
-		return &fence.ArgumentError{Field: "action ID", Value: in.ActionID, Want: "at most 64 bytes of UTF-8"}
-	case len(in.Actor) > 64 || !utf8.ValidString(in.Actor):
-		return &fence.ArgumentError{Field: "actor", Value: in.Actor, Want: "at most 64 bytes of UTF-8"}
-	case len(in.Body) > MaxIntentBody:
-		return &fence.ArgumentError{Field: "body", Value: len(in.Body), Want: "at most 4096 bytes"}
+	}
+	if in.ActionID != "" {
+		if err := ValidateName("action ID", in.ActionID); err != nil {
+			return err
+		}
+	}
+	if in.Actor != "" {
+		if err := ValidateName("actor", in.Actor); err != nil {
+			return err
+		}
+	}
+	if len(in.Body) > MaxIntentBody {
+		return &fence.ArgumentError{Field: "body", Value: len(in.Body), Want: fmt.Sprintf("at most %d bytes", MaxIntentBody)}
 	}
 	return nil
+}
+
+// ValidateName checks an ID or a name that travels with an intent: 1 to MaxName bytes of UTF-8 without control
+// characters. It refuses the replacement character, which encoders write for bytes that they cannot carry: two
+// different IDs would become one. It returns nil, or a *fence.ArgumentError with the field's name.
+func ValidateName(field, s string) error {
+	if s == "" || len(s) > MaxName || !printable(s) {
+		want := fmt.Sprintf("1 to %d bytes of UTF-8 without control characters", MaxName)
+		return &fence.ArgumentError{Field: field, Value: s, Want: want}
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+			return false
+		}
+	}
+	return true
 }
 
 // ErrRedirect means: this processor does not own the tile. A *RedirectError says who does. The intent was not

@@ -227,6 +227,11 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 	if err := in.Validate(); err != nil {
 		return 0, err
 	}
+	return p.submit(ctx, in)
+}
+
+// submit queues an intent that was validated where it came in.
+func (p *TileProcessor) submit(ctx context.Context, in Intent) (stream.Outcome, error) {
 	if in.Tile != p.tile {
 		return 0, &fence.ArgumentError{Field: "tile", Value: in.Tile, Want: "the tile this processor runs, " + p.tile.String()}
 	}

@@ -1,6 +1,7 @@
 package gatewayws
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // DialConfig holds the optional settings of a Client. Nil and the zero value are valid.
@@ -35,7 +35,7 @@ type DialConfig struct {
 // Request is an intent.
 type Request struct {
 	Tile fence.TileID
-	Kind Kind   // Move or Act
+	Kind admission.Kind
 	Body []byte // the game's own encoding, at most tile.MaxIntentBody bytes
 
 	// Of actions only; see admission.Action.
@@ -61,6 +61,11 @@ type Client struct {
 	done    chan struct{}            // closed when it did
 }
 
+// maxFrame bounds the length of the request's frame: JSON writes a byte of a name in at most 6.
+func (r *Request) maxFrame() int {
+	return 256 + 6*(len(r.Kind)+len(r.Action)+len(r.Asset)) + (len(r.Body)+2)/3*4
+}
+
 type result struct {
 	answer Answer
 	err    error
@@ -73,17 +78,16 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	if cfg != nil {
 		c = *cfg
 	}
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = 32
-	}
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 5 * time.Second
-	}
-	if c.PingInterval == 0 {
-		c.PingInterval = 20 * time.Second
-	}
-	if c.MaxInFlight < 0 || c.WriteTimeout < 0 || c.PingInterval < 0 {
-		return nil, &fence.ArgumentError{Field: "dial config", Value: c, Want: "nothing negative"}
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
+	c.PingInterval = cmp.Or(c.PingInterval, 20*time.Second)
+	switch {
+	case c.MaxInFlight < 0:
+		return nil, &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight, Want: "at least 1, or zero for the default"}
+	case c.WriteTimeout < 0:
+		return nil, &fence.ArgumentError{Field: "WriteTimeout", Value: c.WriteTimeout, Want: "a positive duration, or zero for the default"}
+	case c.PingInterval < 0:
+		return nil, &fence.ArgumentError{Field: "PingInterval", Value: c.PingInterval, Want: "a positive duration, or zero for the default"}
 	}
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
 		HTTPClient: c.HTTPClient, HTTPHeader: c.Header, Subprotocols: []string{Subprotocol},
@@ -109,12 +113,12 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 // Do sends an intent and waits for its answer. When ctx ends first, the intent may be resolved all the
 // same; ask again with the same Action.
 //
-// Errors: a *fence.ArgumentError for an oversized body; an *Error, which says whether to try again;
+// Errors: a *fence.ArgumentError for a request too large to send; an *Error, which says whether to try again;
 // ErrDisconnected; ctx's.
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
-	if len(r.Body) > tile.MaxIntentBody {
-		// A message over the server's limit would end the connection for everybody on it.
-		return Answer{}, &fence.ArgumentError{Field: "body", Value: len(r.Body), Want: "at most 4096 bytes"}
+	// A message over the server's limit would end the connection for everybody on it.
+	if n := r.maxFrame(); n > defaultMaxFrame {
+		return Answer{}, &fence.ArgumentError{Field: "request", Value: n, Want: fmt.Sprintf("at most %d bytes as JSON", defaultMaxFrame)}
 	}
 	select {
 	case c.slots <- struct{}{}: // given back when the answer comes, not when the caller loses patience

@@ -1,5 +1,4 @@
-// Package gatewayws is the gateway's door for clients: a WebSocket over which they send intents and get one
-// answer for each.
+// Package gatewayws serves a gateway to clients over WebSockets: they send intents and get one answer for each.
 //
 //	handler, err := gatewayws.New(gateway, authenticate, &gatewayws.Config{Origins: []string{"play.example.com"}})
 //	if err != nil {
@@ -12,7 +11,7 @@
 // A client written in Go dials it; a connection takes any number of intents at a time:
 //
 //	client, err := gatewayws.Dial(ctx, "wss://play.example.com/play", &gatewayws.DialConfig{Header: credentials})
-//	answer, err := client.Do(ctx, gatewayws.Request{Tile: id, Kind: gatewayws.Move, Body: body})
+//	answer, err := client.Do(ctx, gatewayws.Request{Tile: id, Kind: admission.Move, Body: body})
 //
 // # Wire
 //
@@ -47,8 +46,12 @@
 //	draining     yes        this gateway is going away; connect again
 //	internal     yes        anything else
 //
-// Clients ignore fields and codes they do not know. A change that they could not ignore takes another
-// subprotocol.
+// # Evolution
+//
+// Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls; clients
+// ignore codes that they do not know too, and go by retryable. A field that must not be ignored takes another
+// subprotocol. The handler refuses, as malformed: a message that is binary, not UTF-8, or not one JSON object; a field
+// of the wrong type; an id or a kind that is missing or unknown. The gateway refuses, as invalid, what is out of bounds.
 //
 // # Guarantees and failures
 //
@@ -67,5 +70,5 @@
 // # Concurrency and testing
 //
 // Handler and Client are safe for concurrent use. To test against the package, serve a Handler over a fake
-// Doors, two methods, with httptest.
+// Admitter, two methods, with httptest.
 package gatewayws

@@ -66,7 +66,7 @@ func Example() {
 	}
 	defer func() { _ = client.Close() }()
 	for _, action := range []string{"0b54", "0b54", "0b55"} {
-		answer, err := client.Do(ctx, gatewayws.Request{Tile: 0x85283473fffffff, Kind: gatewayws.Act, Action: action, Asset: "card:fireball", Cost: 1})
+		answer, err := client.Do(ctx, gatewayws.Request{Tile: 0x85283473fffffff, Kind: admission.Act, Action: action, Asset: "card:fireball", Cost: 1})
 		if err != nil {
 			panic(err)
 		}

@@ -1,11 +1,9 @@
 package gatewayws
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/admission"
@@ -19,20 +17,11 @@ const Subprotocol = "tilefence.intent.v1.json"
 // maxID is the most bytes of a frame's id.
 const maxID = 64
 
-// Kind says which of the gateway's doors an intent takes.
-type Kind string
-
-// The kinds.
-const (
-	Move Kind = "move"
-	Act  Kind = "act"
-)
-
 // intentFrame travels from the client.
 type intentFrame struct {
 	ID     string           `json:"id"`
 	Tile   fence.TileID     `json:"tile"`
-	Kind   Kind             `json:"kind"`
+	Kind   admission.Kind   `json:"kind"`
 	Action string           `json:"action,omitempty"`
 	Asset  string           `json:"asset,omitempty"`
 	Cost   admission.Amount `json:"cost,omitempty"`
@@ -56,26 +45,21 @@ type errorFrame struct {
 	RetryAfter int64  `json:"retry_after,omitempty"` // milliseconds
 }
 
-// decodeIntent reads a client's message. With an error, the frame has the id if that could be read.
+// decodeIntent reads a client's message. With an error, the frame has the id if that could be read. It ignores fields it
+// does not know, which a newer client may send; the gateway validates the intent.
 func decodeIntent(b []byte) (intentFrame, error) {
 	var f intentFrame
 	if !utf8.Valid(b) {
 		return f, errors.New("the message is not UTF-8")
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	err := d.Decode(&f)
-	if _, end := d.Token(); err == nil && !errors.Is(end, io.EOF) {
-		err = errors.New("something follows the object")
-	}
-	if err != nil {
-		return intentFrame{ID: idOf(b)}, err
+	if err := json.Unmarshal(b, &f); err != nil {
+		return intentFrame{ID: idOf(b)}, fmt.Errorf("send one JSON object: %w", err)
 	}
 	switch {
 	case f.ID == "" || len(f.ID) > maxID:
-		return intentFrame{}, errors.New("id must have 1 to 64 bytes")
-	case f.Kind != Move && f.Kind != Act:
-		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q or %q", Move, Act)
+		return intentFrame{}, fmt.Errorf("id must have 1 to %d bytes", maxID)
+	case f.Kind != admission.Move && f.Kind != admission.Act:
+		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q or %q", admission.Move, admission.Act)
 	}
 	return f, nil
 }

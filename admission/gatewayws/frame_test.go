@@ -1,6 +1,7 @@
 package gatewayws_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +25,7 @@ func TestDecodeIntent(t *testing.T) {
 	id, r, err := gatewayws.DecodeIntent([]byte(` {"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54","asset":"card","cost":3,"body":"ZmlyZQ=="} `))
 	require.NoError(t, err)
 	assert.Equal(t, "8", id)
-	assert.Equal(t, gatewayws.Request{Tile: here, Kind: gatewayws.Act, Action: "0b54", Asset: "card", Cost: 3, Body: []byte("fire")}, r)
+	assert.Equal(t, gatewayws.Request{Tile: here, Kind: admission.Act, Action: "0b54", Asset: "card", Cost: 3, Body: []byte("fire")}, r)
 
 	for frame, id := range map[string]string{
 		``: "", `null`: "", `[]`: "", `{`: "", `7`: "", `{"id":7}`: "", "{\"id\":\"\xff\"}": "",
@@ -36,7 +38,6 @@ func TestDecodeIntent(t *testing.T) {
 		`{"id":"7","kind":"move","tile":"1","cost":-1}`:                          "7",
 		`{"id":"7","kind":"move","tile":"1","cost":1e3}`:                         "7",
 		`{"id":"7","kind":"move","tile":"1","body":"%"}`:                         "7",
-		`{"id":"7","kind":"move","tile":"1","actor":"admin"}`:                    "7",
 		`{"id":"7","kind":"move","tile":"1"}{}`:                                  "",
 		`{"id":"7","kind":"move","tile":"1","cost":99999999999999999999999}`:     "7",
 		`{"id":"7","x":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000): "",
@@ -44,6 +45,38 @@ func TestDecodeIntent(t *testing.T) {
 		got, _, err := gatewayws.DecodeIntent([]byte(frame))
 		require.Error(t, err, frame)
 		assert.Equal(t, id, got, frame)
+	}
+}
+
+// TestUnknownFieldsAreIgnored: a newer client may send them while an upgrade rolls. No field names the actor.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	frame := `{"id":"7","kind":"move","tile":"1","actor":"admin","new":{"deep":[1,{"er":null}]},"body":"ZmlyZQ=="}`
+	id, r, err := gatewayws.DecodeIntent([]byte(frame))
+	require.NoError(t, err)
+	assert.Equal(t, "7", id)
+	assert.Equal(t, gatewayws.Request{Tile: 1, Kind: admission.Move, Body: []byte("fire")}, r)
+
+	actors := make(chan string, 1)
+	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		actors <- in.Actor
+		return stream.Applied, nil
+	}}, nil)
+	assert.JSONEq(t, `{"id":"7","outcome":"applied"}`, exchange(t, raw(t, url), websocket.MessageText, frame))
+	assert.Equal(t, "ann", <-actors, "the authenticated one")
+}
+
+// TestMalformedFramesSayWhatToDo: each with the code malformed and a text that names what is wrong.
+func TestMalformedFramesSayWhatToDo(t *testing.T) {
+	_, url := serve(t, &gateway{}, nil)
+	for frame, says := range map[string]string{
+		`{"id":"7"} {}`:                     "one JSON object",
+		`{"id":"7","kind":"move","tile":1}`: "tile",
+		`{"id":"7","kind":"teleport"}`:      "kind must be",
+		`{"kind":"move"}`:                   "1 to 64 bytes",
+	} {
+		answer := exchange(t, raw(t, url), websocket.MessageText, frame)
+		assert.Contains(t, answer, `"code":"malformed"`, frame)
+		assert.Contains(t, answer, says, frame)
 	}
 }
 

@@ -28,20 +28,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const here fence.TileID = 0x85283473fffffff
 
-// doors is a gateway made of two functions.
-type doors struct {
+// gateway is one made of two functions.
+type gateway struct {
 	move func(context.Context, tile.Intent) (stream.Outcome, error)
 	act  func(context.Context, admission.Action) (admission.Artifact, error)
 }
 
-func (d *doors) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (d *gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	if err := in.Validate(); err != nil { // as the real one does
+		return 0, err
+	}
 	if d.move == nil {
 		return stream.Applied, nil
 	}
 	return d.move(ctx, in)
 }
 
-func (d *doors) Act(ctx context.Context, a admission.Action) (admission.Artifact, error) {
+func (d *gateway) Act(ctx context.Context, a admission.Action) (admission.Artifact, error) {
 	if d.act == nil {
 		return admission.Artifact{AdmissionID: "6f0c", Outcome: stream.Applied}, nil
 	}
@@ -58,7 +61,7 @@ func byHeader(r *http.Request) (string, error) {
 var asAnn = http.Header{"X-Player": {"ann"}}
 
 // serve returns a handler and the URL it is served at.
-func serve(t testing.TB, d gatewayws.Doors, cfg *gatewayws.Config) (*gatewayws.Handler, string) {
+func serve(t testing.TB, d gatewayws.Admitter, cfg *gatewayws.Config) (*gatewayws.Handler, string) {
 	t.Helper()
 	h, err := gatewayws.New(d, byHeader, cfg)
 	require.NoError(t, err)
@@ -103,10 +106,10 @@ func exchange(t testing.TB, conn *websocket.Conn, kind websocket.MessageType, fr
 	return string(b)
 }
 
-func TestBothDoors(t *testing.T) {
+func TestBothKinds(t *testing.T) {
 	var moved tile.Intent
 	var acted admission.Action
-	_, url := serve(t, &doors{
+	_, url := serve(t, &gateway{
 		move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 			moved = in
 			return stream.Fizzled, nil
@@ -117,32 +120,37 @@ func TestBothDoors(t *testing.T) {
 		},
 	}, nil)
 	client := dial(t, url, nil)
-	a, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move, Body: []byte("north")})
+	a, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move, Body: []byte("north")})
 	require.NoError(t, err)
 	assert.Equal(t, gatewayws.Answer{Outcome: stream.Fizzled}, a)
 	assert.Equal(t, tile.Intent{Tile: here, Actor: "ann", Body: []byte("north")}, moved)
 
-	a, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Act, Action: "0b54", Asset: "card", Cost: 3, Body: []byte("fire")})
+	a, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act, Action: "0b54", Asset: "card", Cost: 3, Body: []byte("fire")})
 	require.NoError(t, err)
 	assert.Equal(t, gatewayws.Answer{Outcome: stream.Rejected, Admission: "6f0c", Reason: admission.ReasonCooldown}, a)
 	assert.Equal(t, admission.Action{ID: "0b54", Actor: "ann", Asset: "card", Cost: 3, Tile: here, Body: []byte("fire")}, acted)
 
-	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move, Action: "0b54"})
+	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move, Action: "0b54"})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: "teleport"})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move, Body: make([]byte, 5000)})
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move, Body: make([]byte, 5000)})
+	require.ErrorIs(t, err, fence.ErrInvalidArgument, "the gateway refuses it")
+	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act, Action: strings.Repeat("\x01", 3000)})
+	var argument *fence.ArgumentError
+	require.ErrorAs(t, err, &argument, "it is not sent: the server would end the connection")
+	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
+	require.NoError(t, err)
 }
 
 func TestFramesByHand(t *testing.T) {
-	_, url := serve(t, &doors{}, nil)
+	_, url := serve(t, &gateway{}, nil)
 	conn := raw(t, url)
 	for _, c := range []struct{ frame, want string }{
 		{`{"id":"a","tile":"1","kind":"move"}`, `{"id":"a","outcome":"applied"}`},
 		{`{"id":"b","tile":"1","kind":"act","action":"x","asset":"y","cost":1}`, `{"id":"b","outcome":"applied","admission":"6f0c"}`},
 		{`{"id":"c","tile":"1","kind":"teleport"}`, `{"id":"c","error":{"code":"malformed","message":"kind must be \"move\" or \"act\"","retryable":false}}`},
-		{`hello`, `{"id":"","error":{"code":"malformed","message":"invalid character 'h' looking for beginning of value","retryable":false}}`},
+		{`hello`, `{"id":"","error":{"code":"malformed","message":"send one JSON object: invalid character 'h' looking for beginning of value","retryable":false}}`},
 		{`{"id":"d","tile":"1","kind":"move"}`, `{"id":"d","outcome":"applied"}`},
 	} {
 		assert.JSONEq(t, c.want, exchange(t, conn, websocket.MessageText, c.frame))
@@ -156,14 +164,14 @@ func TestFramesByHand(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	_, url := serve(t, &doors{move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 		return stream.Outcome(1 + len(in.Body)%4), nil
 	}}, nil)
 	client := dial(t, url, nil)
 	var wg sync.WaitGroup
 	for i := range 300 {
 		wg.Go(func() {
-			a, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move, Body: make([]byte, i)})
+			a, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move, Body: make([]byte, i)})
 			assert.NoError(t, err)
 			assert.Equal(t, stream.Outcome(1+i%4), a.Outcome, "each gets its own answer")
 		})
@@ -174,7 +182,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestInFlightIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	var running atomic.Int64
-	_, url := serve(t, &doors{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
+	_, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
 		running.Add(1)
 		<-release
 		return stream.Applied, nil
@@ -191,14 +199,14 @@ func TestInFlightIsBounded(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
-			_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move})
+			_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
 			assert.NoError(t, err)
 		})
 	}
 	require.Eventually(t, func() bool { return running.Load() == 4 }, 5*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := client.Do(ctx, gatewayws.Request{Tile: here, Kind: gatewayws.Move})
+	_, err := client.Do(ctx, gatewayws.Request{Tile: here, Kind: admission.Move})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	close(release)
 	wg.Wait()
@@ -206,7 +214,7 @@ func TestInFlightIsBounded(t *testing.T) {
 }
 
 func TestWhoMayConnect(t *testing.T) {
-	_, url := serve(t, &doors{}, &gatewayws.Config{Origins: []string{"*.example.com", "https://play.example.org"}})
+	_, url := serve(t, &gateway{}, &gatewayws.Config{Origins: []string{"*.example.com", "https://play.example.org"}})
 	try := func(header http.Header, subprotocols ...string) int {
 		t.Helper()
 		conn, resp, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{HTTPHeader: header, Subprotocols: subprotocols})
@@ -230,7 +238,7 @@ func TestWhoMayConnect(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, try(with("http://play.example.org"), v1))
 	assert.Equal(t, http.StatusForbidden, try(with("https://evil.example.net"), v1))
 
-	_, url = serve(t, &doors{}, &gatewayws.Config{AnyOrigin: true})
+	_, url = serve(t, &gateway{}, &gatewayws.Config{AnyOrigin: true})
 	assert.Equal(t, ok, try(with("https://evil.example.net"), v1))
 
 	resp, err := http.Get("http" + strings.TrimPrefix(url, "ws"))
@@ -241,20 +249,20 @@ func TestWhoMayConnect(t *testing.T) {
 }
 
 func TestPanicIsOneAnswer(t *testing.T) {
-	_, url := serve(t, &doors{act: func(context.Context, admission.Action) (admission.Artifact, error) { panic("no such card") }}, nil)
+	_, url := serve(t, &gateway{act: func(context.Context, admission.Action) (admission.Artifact, error) { panic("no such card") }}, nil)
 	client := dial(t, url, nil)
-	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Act})
+	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act})
 	var e *gatewayws.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, gatewayws.CodeInternal, e.Code)
-	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move})
+	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
 	require.NoError(t, err)
 }
 
 func TestIntentsOutliveTheConnection(t *testing.T) {
 	entered, finished := make(chan struct{}), make(chan error, 1)
 	release := make(chan struct{})
-	_, url := serve(t, &doors{act: func(ctx context.Context, _ admission.Action) (admission.Artifact, error) {
+	_, url := serve(t, &gateway{act: func(ctx context.Context, _ admission.Action) (admission.Artifact, error) {
 		close(entered)
 		<-release
 		finished <- ctx.Err()
@@ -263,14 +271,14 @@ func TestIntentsOutliveTheConnection(t *testing.T) {
 	client := dial(t, url, nil)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Act})
+		_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act})
 		failed <- err
 	}()
 	<-entered
 	require.NoError(t, client.Close())
 	require.ErrorIs(t, <-failed, gatewayws.ErrDisconnected)
 	<-client.Done()
-	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Act})
+	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act})
 	require.ErrorIs(t, err, gatewayws.ErrDisconnected)
 	close(release)
 	require.NoError(t, <-finished)
@@ -278,7 +286,7 @@ func TestIntentsOutliveTheConnection(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	h, url := serve(t, &doors{act: func(context.Context, admission.Action) (admission.Artifact, error) {
+	h, url := serve(t, &gateway{act: func(context.Context, admission.Action) (admission.Artifact, error) {
 		close(entered)
 		<-release
 		return admission.Artifact{Outcome: stream.Applied, AdmissionID: "6f0c"}, nil
@@ -304,7 +312,7 @@ func TestDrain(t *testing.T) {
 
 func TestDrainCutShort(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	h, url := serve(t, &doors{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
+	h, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
 		close(entered)
 		<-release
 		return stream.Applied, nil
@@ -312,7 +320,7 @@ func TestDrainCutShort(t *testing.T) {
 	client := dial(t, url, nil)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move})
+		_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
 		failed <- err
 	}()
 	<-entered
@@ -326,7 +334,7 @@ func TestDrainCutShort(t *testing.T) {
 // TestDeafClient: one that reads nothing is disconnected, and holds nobody up.
 func TestDeafClient(t *testing.T) {
 	closed := make(chan gatewayws.ConnInfo, 1)
-	_, url := serve(t, &doors{}, &gatewayws.Config{PingInterval: 50 * time.Millisecond,
+	_, url := serve(t, &gateway{}, &gatewayws.Config{PingInterval: 50 * time.Millisecond,
 		Hooks: gatewayws.Hooks{Closed: func(i gatewayws.ConnInfo) { closed <- i }}})
 	_ = raw(t, url)
 	info := <-closed
@@ -338,7 +346,7 @@ func TestHooks(t *testing.T) {
 	var mu sync.Mutex
 	var answers []gatewayws.AnswerInfo
 	opened := make(chan gatewayws.ConnInfo, 1)
-	_, url := serve(t, &doors{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
+	_, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
 		return 0, &admission.LimitError{RetryAfter: time.Second}
 	}}, &gatewayws.Config{Hooks: gatewayws.Hooks{
 		Opened: func(i gatewayws.ConnInfo) { opened <- i },
@@ -351,29 +359,29 @@ func TestHooks(t *testing.T) {
 	}})
 	client := dial(t, url, nil)
 	assert.Equal(t, gatewayws.ConnInfo{Actor: "ann"}, <-opened)
-	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Move})
+	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
 	var e *gatewayws.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, time.Second, e.RetryAfter)
 	assert.True(t, e.Retryable)
-	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: gatewayws.Act})
+	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act})
 	require.NoError(t, err)
 	mu.Lock()
 	defer mu.Unlock()
 	assert.Equal(t, []gatewayws.AnswerInfo{
-		{Actor: "ann", Kind: gatewayws.Move, Code: gatewayws.CodeLimited},
-		{Actor: "ann", Kind: gatewayws.Act, Outcome: stream.Applied},
+		{Actor: "ann", Kind: admission.Move, Code: gatewayws.CodeLimited},
+		{Actor: "ann", Kind: admission.Act, Outcome: stream.Applied},
 	}, answers)
 }
 
 func TestArguments(t *testing.T) {
 	for _, cfg := range []gatewayws.Config{{MaxFrame: 10}, {MaxInFlight: -1}, {IntentTimeout: -1}, {WriteTimeout: 1}, {PingInterval: 1}} {
-		_, err := gatewayws.New(&doors{}, byHeader, &cfg)
+		_, err := gatewayws.New(&gateway{}, byHeader, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}
 	_, err := gatewayws.New(nil, byHeader, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = gatewayws.New(&doors{}, nil, nil)
+	_, err = gatewayws.New(&gateway{}, nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = gatewayws.Dial(t.Context(), "ws://127.0.0.1:1", &gatewayws.DialConfig{MaxInFlight: -1})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)

@@ -1,6 +1,7 @@
 package gatewayws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,8 +19,14 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// Doors is where intents go in: an admission.Gateway.
-type Doors interface {
+// Defaults of Config and DialConfig.
+const (
+	defaultMaxFrame    = 16 << 10 // holds the largest intent: its body in base64, its names escaped
+	defaultMaxInFlight = 32
+)
+
+// Admitter takes the intents of authenticated clients: an admission.Gateway.
+type Admitter interface {
 	Move(ctx context.Context, in tile.Intent) (stream.Outcome, error)
 	Act(ctx context.Context, a admission.Action) (admission.Artifact, error)
 }
@@ -71,7 +78,7 @@ type ConnInfo struct {
 // AnswerInfo describes the answer to a frame.
 type AnswerInfo struct {
 	Actor   string
-	Kind    Kind           // empty for a malformed frame
+	Kind    admission.Kind // empty for a malformed frame
 	Outcome stream.Outcome // zero with a code
 	Code    Code           // empty with an outcome
 	Took    time.Duration
@@ -83,15 +90,12 @@ func (c *Config) withDefaults() (Config, error) {
 		d = *c
 	}
 	d.Origins = slices.Clone(d.Origins)
-	if d.MaxFrame == 0 {
-		d.MaxFrame = 16 << 10
-	}
-	if d.MaxInFlight == 0 {
-		d.MaxInFlight = 32
-	}
-	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
-	}
+	d.MaxFrame = cmp.Or(d.MaxFrame, defaultMaxFrame)
+	d.MaxInFlight = cmp.Or(d.MaxInFlight, defaultMaxInFlight)
+	d.IntentTimeout = cmp.Or(d.IntentTimeout, 15*time.Second)
+	d.WriteTimeout = cmp.Or(d.WriteTimeout, 5*time.Second)
+	d.PingInterval = cmp.Or(d.PingInterval, 20*time.Second)
+	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	if d.Hooks.Opened == nil {
 		d.Hooks.Opened = func(ConnInfo) {}
 	}
@@ -101,31 +105,31 @@ func (c *Config) withDefaults() (Config, error) {
 	if d.Hooks.Answered == nil {
 		d.Hooks.Answered = func(AnswerInfo) {}
 	}
-	for _, f := range []struct {
-		name  string
-		value *time.Duration
-		zero  time.Duration
-	}{
-		{"IntentTimeout", &d.IntentTimeout, 15 * time.Second},
-		{"WriteTimeout", &d.WriteTimeout, 5 * time.Second},
-		{"PingInterval", &d.PingInterval, 20 * time.Second},
-	} {
-		if *f.value == 0 {
-			*f.value = f.zero
-		}
-		if *f.value < time.Millisecond {
-			return d, &fence.ArgumentError{Field: f.name, Value: *f.value, Want: "at least a millisecond, or zero for " + f.zero.String()}
+	return d, d.validate()
+}
+
+// validate checks the settings after the defaults are in.
+func (c *Config) validate() error {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"IntentTimeout", c.IntentTimeout}, {"WriteTimeout", c.WriteTimeout}, {"PingInterval", c.PingInterval}} {
+		if d.value < time.Millisecond {
+			return &fence.ArgumentError{Field: d.field, Value: d.value, Want: "at least a millisecond, or zero for the default"}
 		}
 	}
-	if d.MaxFrame < 256 || d.MaxInFlight < 1 {
-		return d, &fence.ArgumentError{Field: "MaxFrame, MaxInFlight", Value: min(d.MaxFrame, d.MaxInFlight), Want: "at least 256 and 1, or zero for the defaults"}
+	switch {
+	case c.MaxFrame < 256:
+		return &fence.ArgumentError{Field: "MaxFrame", Value: c.MaxFrame, Want: "at least 256 bytes, or zero for the default"}
+	case c.MaxInFlight < 1:
+		return &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight, Want: "at least 1, or zero for the default"}
 	}
-	return d, nil
+	return nil
 }
 
 // Handler serves clients. Create one with New. It is an http.Handler.
 type Handler struct {
-	doors        Doors
+	gateway      Admitter
 	authenticate AuthenticateFunc
 	cfg          Config
 
@@ -136,18 +140,18 @@ type Handler struct {
 }
 
 // New returns a handler. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
-func New(doors Doors, authenticate AuthenticateFunc, cfg *Config) (*Handler, error) {
+func New(gateway Admitter, authenticate AuthenticateFunc, cfg *Config) (*Handler, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case doors == nil:
-		return nil, &fence.ArgumentError{Field: "doors", Value: nil, Want: "an admission.Gateway"}
+	case gateway == nil:
+		return nil, &fence.ArgumentError{Field: "gateway", Value: nil, Want: "an admission.Gateway"}
 	case authenticate == nil:
 		return nil, &fence.ArgumentError{Field: "authenticate", Value: nil, Want: "a function that says who a client is"}
 	}
-	return &Handler{doors: doors, authenticate: authenticate, cfg: c, sessions: map[*session]struct{}{}}, nil
+	return &Handler{gateway: gateway, authenticate: authenticate, cfg: c, sessions: map[*session]struct{}{}}, nil
 }
 
 // ServeHTTP upgrades the request and serves the connection until it ends and its intents are finished.

@@ -70,7 +70,7 @@ func (s *session) read(ctx context.Context) error {
 		}
 		f, err := decodeIntent(b)
 		if kind != websocket.MessageText {
-			f, err = intentFrame{}, errors.New("the message is binary")
+			f, err = intentFrame{}, errors.New("the message is binary: send text")
 		}
 		switch {
 		case err != nil:
@@ -148,12 +148,12 @@ var (
 	errPaidMove = &fence.ArgumentError{Field: "action, asset, cost", Value: "set", Want: "none of them in a move, which is free"}
 )
 
-// run puts the intent through its door.
+// run hands the intent to the gateway.
 func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.h.cfg.IntentTimeout)
 	defer cancel()
-	if f.Kind == Act {
-		art, err := s.h.doors.Act(ctx, admission.Action{ID: f.Action, Actor: s.actor, Asset: f.Asset, Cost: f.Cost, Tile: f.Tile, Body: f.Body})
+	if f.Kind == admission.Act {
+		art, err := s.h.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.actor, Asset: f.Asset, Cost: f.Cost, Tile: f.Tile, Body: f.Body})
 		if err != nil {
 			return Answer{}, err
 		}
@@ -162,7 +162,7 @@ func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove
 	}
-	outcome, err := s.h.doors.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.actor, Body: f.Body})
+	outcome, err := s.h.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.actor, Body: f.Body})
 	return Answer{Outcome: outcome}, err
 }
 

@@ -123,9 +123,9 @@ func (d *door) close() { _ = d.client.Close() } // the battle is over
 
 // do sends an order and waits for its outcome.
 func (d *door) do(ctx context.Context, id fence.TileID, o orderAt) (stream.Outcome, error) {
-	request := gatewayws.Request{Tile: id, Kind: gatewayws.Move, Body: o.order.Encode()}
+	request := gatewayws.Request{Tile: id, Kind: admission.Move, Body: o.order.Encode()}
 	if o.id != "" {
-		request.Kind, request.Action = gatewayws.Act, o.id
+		request.Kind, request.Action = admission.Act, o.id
 	}
 	answer, err := d.client.Do(ctx, request)
 	if errors.Is(err, gatewayws.ErrDisconnected) {

@@ -2,6 +2,7 @@ package tilehttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,15 +81,9 @@ func NewClient(cfg *Config) (*Client, error) {
 	if c.HandoverURL == nil {
 		c.HandoverURL = func(contact string) (string, error) { return "http://" + contact + HandoverPath, nil }
 	}
-	if c.MaxIdlePerContact == 0 {
-		c.MaxIdlePerContact = 1024
-	}
-	if c.IdleTimeout == 0 {
-		c.IdleTimeout = time.Minute
-	}
-	if c.DialTimeout == 0 {
-		c.DialTimeout = time.Second
-	}
+	c.MaxIdlePerContact = cmp.Or(c.MaxIdlePerContact, 1024)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
+	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
 	switch {
 	case c.MaxIdlePerContact < 0:
 		return nil, &fence.ArgumentError{Field: "MaxIdlePerContact", Value: c.MaxIdlePerContact, Want: "at least 1, or zero for 1024"}
@@ -127,8 +122,7 @@ func (c *Client) Close() {
 // of a tick; bound it by ctx. The intent is sent at most once.
 //
 // Errors: what the process's Submitter answered (*tile.RedirectError, *tile.UnresolvedError,
-// tile.ErrOverloaded, *fence.ArgumentError), or an *UnavailableError. An intent whose names are not UTF-8 is
-// a *fence.ArgumentError and not sent.
+// tile.ErrOverloaded, *fence.ArgumentError), or an *UnavailableError.
 func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
 	body, err := encodeIntent(&in)
 	if err != nil {

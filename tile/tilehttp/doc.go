@@ -20,8 +20,7 @@
 //
 // # Wire
 //
-// A POST of a JSON object, at most MaxRequest bytes of UTF-8; empty fields may be left out, unknown ones are
-// refused:
+// A POST of a JSON object, at most MaxRequest bytes of UTF-8; empty fields may be left out:
 //
 //	{"v":1,"tile":"85283473fffffff","action":"0b54","actor":"ann","body":"<base64>"}
 //
@@ -35,7 +34,7 @@
 //	unavailable  503     *UnavailableError, outcome unknown
 //
 // The code decides, the status is for proxies and logs. Other statuses come from elsewhere and mean
-// unavailable. A major change of this format takes another path and version.
+// unavailable.
 //
 // A hand-over is a POST to HandoverPath, answered when the successor serves the tile with {"v":1,"serving":true}:
 //
@@ -45,6 +44,13 @@
 //
 //	lost         409     *fence.LostError                      tile, epoch and contact of the holder
 //	ending       503     tile.ErrHostEnded
+//
+// # Evolution
+//
+// Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls. A field that
+// must not be ignored takes another path and version. The handler refuses, as invalid: a body that is too long, not
+// UTF-8, or not one JSON object; a field of the wrong type; another version. Whether the intent itself is in order is
+// judged once, where it is queued (tile.Intent.Validate); the client and the handler pass it on.
 //
 // # Failures
 //

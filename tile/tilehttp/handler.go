@@ -28,7 +28,8 @@ func (f SubmitterFunc) Submit(ctx context.Context, in tile.Intent) (stream.Outco
 }
 
 // Handler serves intents to s. It answers POST on whatever path it is mounted, refuses more than
-// MaxRequest bytes, and what it cannot read does not reach s. A request whose client has gone ends the
+// MaxRequest bytes, and what it cannot read does not reach s. It leaves it to s to validate the intent, as
+// tile.Host and tile.TileProcessor do. A request whose client has gone ends the
 // context that s got; the intent may be resolved all the same.
 func Handler(s Submitter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +68,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, &fence.ArgumentError{Field: "request", Value: "more", Want: "at most " + strconv.Itoa(MaxRequest) + " bytes"}
+		return nil, &fence.ArgumentError{Field: "request", Value: "too long", Want: "at most " + strconv.Itoa(MaxRequest) + " bytes"}
 	}
 	if err != nil {
 		return nil, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a whole body: " + err.Error()}

@@ -16,7 +16,8 @@ const HandoverPath = "/tilefence/v1/handover"
 
 // Accepter takes tiles over from their owners: a tile.Host. It must be safe for concurrent use.
 type Accepter interface {
-	// Accept takes the tile over and returns when it is served. After ctx ends it may return without.
+	// Accept validates the hand-over, takes the tile over and returns when it is served. After ctx ends it may return
+	// without.
 	Accept(ctx context.Context, h tile.Handover) error
 }
 
@@ -93,30 +94,20 @@ func encodeHandover(h *tile.Handover) ([]byte, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	if err := carriable(text{"from", h.From}, text{"to", h.To}); err != nil {
-		return nil, err
-	}
 	return json.Marshal(wireHandover{Version: version, Tile: h.Tile, Epoch: h.Epoch, Position: h.Position.String(), From: h.From, To: h.To})
 }
 
 // decodeHandover reads a request. Its error is a *fence.ArgumentError.
 func decodeHandover(b []byte) (tile.Handover, error) {
 	var w wireHandover
-	if err := strictly(b, &w); err != nil {
-		return tile.Handover{}, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a hand-over as JSON: " + err.Error()}
-	}
-	if w.Version != version {
-		return tile.Handover{}, &fence.ArgumentError{Field: "version", Value: w.Version, Want: fmt.Sprint(version)}
+	if err := decodeRequest(b, &w, &w.Version, "a hand-over"); err != nil {
+		return tile.Handover{}, err
 	}
 	at, err := fence.ParsePosition(w.Position)
 	if err != nil {
 		return tile.Handover{}, err
 	}
-	h := tile.Handover{Tile: w.Tile, Epoch: w.Epoch, Position: at, From: w.From, To: w.To}
-	if err := h.Validate(); err != nil {
-		return tile.Handover{}, err
-	}
-	return h, carriable(text{"from", h.From}, text{"to", h.To})
+	return tile.Handover{Tile: w.Tile, Epoch: w.Epoch, Position: at, From: w.From, To: w.To}, nil
 }
 
 // encodeRefusal says an Accepter's error in terms of the wire.

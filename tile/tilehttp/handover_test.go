@@ -145,13 +145,16 @@ func TestHandoverTimeoutIsUnknown(t *testing.T) {
 const goldenHandover = `{"v":1,"tile":"85283473fffffff","epoch":7,"position":"7/120/9f86d081884c7d65","from":"a:7000","to":"b:7000"}`
 
 func TestHandoverHandlerRefusesWhatItCannotRead(t *testing.T) {
-	h := tilehttp.HandoverHandler(accepterFunc(func(context.Context, tile.Handover) error {
-		t.Error("accepted")
+	h := tilehttp.HandoverHandler(accepterFunc(func(_ context.Context, o tile.Handover) error {
+		if err := o.Validate(); err != nil { // as tile.Host does
+			return err
+		}
+		t.Errorf("accepted: %+v", o)
 		return nil
 	}))
 	for _, body := range []string{
 		"", "null", "[]", "{}", goldenHandover + "{}", goldenHandover + strings.Repeat(" ", tilehttp.MaxRequest),
-		strings.Replace(goldenHandover, `"v":1`, `"v":2`, 1), strings.Replace(goldenHandover, `"v":1`, `"v":1,"new":1`, 1),
+		strings.Replace(goldenHandover, `"v":1`, `"v":2`, 1),
 		strings.Replace(goldenHandover, "85283473fffffff", "0", 1), strings.Replace(goldenHandover, `"epoch":7`, `"epoch":-7`, 1),
 		strings.Replace(goldenHandover, `"epoch":7`, `"epoch":6`, 1), strings.Replace(goldenHandover, "7/120/", "7/", 1),
 		strings.Replace(goldenHandover, "a:7000", "", 1), strings.Replace(goldenHandover, "b:7000", "", 1),
@@ -164,6 +167,21 @@ func TestHandoverHandlerRefusesWhatItCannotRead(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, tilehttp.HandoverPath, nil))
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+}
+
+// TestHandoverIgnoresUnknownFields: a newer release may send them while an upgrade rolls, in both directions.
+func TestHandoverIgnoresUnknownFields(t *testing.T) {
+	h := tilehttp.HandoverHandler(accepterFunc(func(_ context.Context, got tile.Handover) error {
+		assert.Equal(t, given("b:7000"), got)
+		return nil
+	}))
+	w := httptest.NewRecorder()
+	body := strings.Replace(goldenHandover, `"v":1`, `"v":1,"new":{"deep":[1]}`, 1)
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tilehttp.HandoverPath, strings.NewReader(body)))
+	assert.Equal(t, http.StatusOK, w.Code)
+	client, err := tilehttp.NewClient(&tilehttp.Config{Transport: oneReply(`{"v":1,"serving":true,"new":1}`)})
+	require.NoError(t, err)
+	require.NoError(t, client.Handover(t.Context(), given("b:7000")))
 }
 
 // TestHandoverGolden pins the format, both ways.
@@ -210,6 +228,9 @@ func FuzzHandoverHandler(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var got *tile.Handover
 		h := tilehttp.HandoverHandler(accepterFunc(func(_ context.Context, h tile.Handover) error {
+			if err := h.Validate(); err != nil {
+				return err
+			}
 			got = &h
 			return nil
 		}))
@@ -220,7 +241,6 @@ func FuzzHandoverHandler(f *testing.F) {
 			return
 		}
 		require.Equal(t, http.StatusOK, w.Code)
-		require.NoError(t, got.Validate())
 		// What was understood is what the client would have sent.
 		again := &recordingTransport{}
 		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: again, HandoverURL: func(string) (string, error) { return "http://x", nil }})

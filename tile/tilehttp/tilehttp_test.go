@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -102,13 +103,24 @@ func TestErrorsTravel(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeCarriedIsNotSent(t *testing.T) {
-	contact, client := serve(t, func(context.Context, tile.Intent) (stream.Outcome, error) {
-		t.Error("sent")
+// validating submits nothing that is not in order, as tile.Host and tile.TileProcessor do.
+func validating(t *testing.T) tilehttp.SubmitterFunc {
+	return func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		if err := in.Validate(); err != nil {
+			return 0, err
+		}
+		t.Errorf("submitted: %+v", in)
 		return stream.Applied, nil
-	})
+	}
+}
+
+// TestWhatIsNotInOrderIsRefused: the client passes an intent on, and the process that runs the tile refuses it. A name
+// that JSON cannot carry arrives as another one, which is refused too.
+func TestWhatIsNotInOrderIsRefused(t *testing.T) {
+	contact, client := serve(t, validating(t))
 	for _, in := range []tile.Intent{
 		{}, {Tile: 1, ActionID: "\xff"}, {Tile: 1, Actor: "a\xc3"}, {Tile: 1, ActionID: "\ufffd"}, {Tile: 1, Body: make([]byte, tile.MaxIntentBody+1)},
+		{Tile: 1, Body: make([]byte, 2*tilehttp.MaxRequest)}, {Tile: 1, Actor: strings.Repeat("x", 65)},
 	} {
 		_, err := client.Forward(t.Context(), contact, in)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
@@ -191,13 +203,10 @@ func post(t testing.TB, h http.Handler, body string) (int, map[string]any) {
 }
 
 func TestHandlerRefusesWhatItCannotRead(t *testing.T) {
-	h := tilehttp.Handler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (stream.Outcome, error) {
-		t.Error("submitted")
-		return stream.Applied, nil
-	}))
+	h := tilehttp.Handler(validating(t))
 	for _, body := range []string{
 		"", "null", "[]", "1", "{", `{"v":1}`, `{"v":2,"tile":"1"}`, `{"tile":"1"}`, `{"v":1,"tile":"0"}`, `{"v":1,"tile":"01"}`, `{"v":1,"tile":"A"}`,
-		`{"v":1,"tile":1}`, `{"v":1,"tile":"1"}{}`, `{"v":1,"tile":"1"} x`, `{"v":1,"tile":"1","body":"%"}`, `{"v":1,"tile":"1","new":1}`,
+		`{"v":1,"tile":1}`, `{"v":1,"tile":"1"}{}`, `{"v":1,"tile":"1"} x`, `{"v":1,"tile":"1","body":"%"}`,
 		`{"v":1,"tile":"1","action":"` + "\xff" + `"}`, `{"v":1,"tile":"1","action":"\ud800"}`, `{"v":1,"tile":"1","actor":"\ufffd"}`,
 		`{"v":1,"tile":"1","actor":"` + strings.Repeat("a", 65) + `"}`, `{"v":1,"tile":"1","body":"` + strings.Repeat("A", 5600) + `"}`,
 		`{"v":1,"tile":"1"` + strings.Repeat(" ", tilehttp.MaxRequest) + `}`,
@@ -205,10 +214,34 @@ func TestHandlerRefusesWhatItCannotRead(t *testing.T) {
 		status, reply := post(t, h, body)
 		assert.Equal(t, http.StatusBadRequest, status, body)
 		assert.Equal(t, "invalid", reply["error"].(map[string]any)["code"], body)
+		assert.NotEmpty(t, reply["error"].(map[string]any)["want"], "what to send instead")
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, tilehttp.Path, nil))
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+}
+
+// TestUnknownFieldsAreIgnored: a newer release may send them while an upgrade rolls, in both directions.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	var got tile.Intent
+	h := tilehttp.Handler(tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		got = in
+		return stream.Applied, nil
+	}))
+	status, reply := post(t, h, `{"v":1,"tile":"85283473fffffff","new":{"deep":[1,{"er":null}]},"action":"0b54"}`)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, "applied", reply["outcome"])
+	assert.Equal(t, tile.Intent{Tile: here, ActionID: "0b54"}, got)
+
+	for answer, want := range map[string]error{
+		`{"v":1,"outcome":"applied","new":1}`:                          nil,
+		`{"v":1,"new":[],"error":{"code":"overloaded","newer":"yes"}}`: tile.ErrOverloaded,
+	} {
+		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: oneReply(answer)})
+		require.NoError(t, err)
+		_, err = client.Forward(t.Context(), "x:1", tile.Intent{Tile: here})
+		require.ErrorIs(t, err, want)
+	}
 }
 
 // TestGolden pins the format.
@@ -305,7 +338,7 @@ func FuzzHandler(f *testing.F) {
 			return
 		}
 		require.Equal(t, http.StatusOK, w.Code)
-		require.NoError(t, got.Validate())
+		require.True(t, utf8.ValidString(got.ActionID+got.Actor))
 	})
 }
 

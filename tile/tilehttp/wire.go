@@ -1,13 +1,10 @@
 package tilehttp
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
@@ -73,58 +70,32 @@ var statuses = map[string]int{
 	codeEnding:      http.StatusServiceUnavailable,
 }
 
-// encodeIntent refuses names that JSON cannot carry: an encoder would replace their bytes, and two
-// different action IDs could become one.
+// encodeIntent writes a request. It does not validate: the receiver does, and refuses the replacement character that
+// JSON puts for bytes that are not UTF-8.
 func encodeIntent(in *tile.Intent) ([]byte, error) {
-	if err := in.Validate(); err != nil {
-		return nil, err
-	}
-	if err := carriable(text{"action ID", in.ActionID}, text{"actor", in.Actor}); err != nil {
-		return nil, err
-	}
 	return json.Marshal(wireIntent{Version: version, Tile: in.Tile, Action: in.ActionID, Actor: in.Actor, Body: in.Body})
 }
 
-// text is a field that JSON has to carry.
-type text struct{ field, value string }
-
-func carriable(fields ...text) error {
-	for _, f := range fields {
-		if !utf8.ValidString(f.value) || strings.ContainsRune(f.value, utf8.RuneError) {
-			return &fence.ArgumentError{Field: f.field, Value: f.value, Want: "valid UTF-8"}
-		}
-	}
-	return nil
-}
-
-// decodeIntent reads a request. Its error is a *fence.ArgumentError.
+// decodeIntent reads a request without judging the intent. Its error is a *fence.ArgumentError.
 func decodeIntent(b []byte) (tile.Intent, error) {
 	var w wireIntent
-	if err := strictly(b, &w); err != nil {
-		return tile.Intent{}, &fence.ArgumentError{Field: "request", Value: len(b), Want: "an intent as JSON: " + err.Error()}
-	}
-	if w.Version != version {
-		return tile.Intent{}, &fence.ArgumentError{Field: "version", Value: w.Version, Want: fmt.Sprint(version)}
-	}
-	in := tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}
-	if err := in.Validate(); err != nil {
+	if err := decodeRequest(b, &w, &w.Version, "an intent"); err != nil {
 		return tile.Intent{}, err
 	}
-	return in, carriable(text{"action ID", in.ActionID}, text{"actor", in.Actor})
+	return tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}, nil
 }
 
-// strictly decodes one JSON value and nothing else.
-func strictly(b []byte, v any) error {
+// decodeRequest reads one JSON object into v and checks its version. It ignores fields it does not know, which a newer
+// release may send while an upgrade rolls. Its error is a *fence.ArgumentError.
+func decodeRequest(b []byte, v any, got *int, what string) error {
 	if !utf8.Valid(b) {
-		return errors.New("it is not UTF-8")
+		return &fence.ArgumentError{Field: "request", Value: len(b), Want: what + " as JSON in UTF-8"}
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
+	if err := json.Unmarshal(b, v); err != nil {
+		return &fence.ArgumentError{Field: "request", Value: len(b), Want: what + " as one JSON object: " + err.Error()}
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows it")
+	if *got != version {
+		return &fence.ArgumentError{Field: "version", Value: *got, Want: fmt.Sprint(version)}
 	}
 	return nil
 }
