@@ -13,5 +13,11 @@ type Keys struct {
 // KeysOf returns the keys of a tile.
 func KeysOf(t TileID) Keys {
 	p := "{tile:" + t.String() + "}:"
-	return Keys{Owner: p + "owner", Stream: p + "stream", Snapshot: p + "snapshot", Marks: p + "marks", Dead: p + "dead"}
+	all := p + "owner" + p + "stream" + p + "snapshot" + p + "marks" + p + "dead" // one allocation for all of them
+	next := func(name string) string {
+		key := all[:len(p)+len(name)]
+		all = all[len(key):]
+		return key
+	}
+	return Keys{Owner: next("owner"), Stream: next("stream"), Snapshot: next("snapshot"), Marks: next("marks"), Dead: next("dead")}
 }

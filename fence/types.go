@@ -60,9 +60,14 @@ type Chain uint64
 
 // String returns the chain as 16 lower-case hexadecimal digits, its form on the wire.
 func (c Chain) String() string {
+	var b [16]byte
+	return string(c.append(b[:0]))
+}
+
+func (c Chain) append(to []byte) []byte {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(c))
-	return hex.EncodeToString(b[:])
+	return hex.AppendEncode(to, b[:])
 }
 
 // ParseChain reads the form String writes.
@@ -88,12 +93,12 @@ func (p Position) IsZero() bool { return p == Position{} }
 
 // String returns epoch/seq/chain, the form stored in stream entries: "3/120/9f86d081884c7d65".
 func (p Position) String() string {
-	b := make([]byte, 0, 48)
-	b = strconv.AppendUint(b, uint64(p.Epoch), 10)
+	var room [64]byte
+	b := strconv.AppendUint(room[:0], uint64(p.Epoch), 10)
 	b = append(b, '/')
 	b = strconv.AppendUint(b, uint64(p.Seq), 10)
 	b = append(b, '/')
-	return string(append(b, p.Chain.String()...))
+	return string(p.Chain.append(b))
 }
 
 // ParsePosition reads the form String writes.

@@ -10,30 +10,23 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// call is one invocation of a writing function.
+// call is one invocation of a writing function. It is one allocation, the command's arguments included.
 type call struct {
-	op       string
-	tile     fence.TileID
-	epoch    fence.Epoch
-	replicas int
-	install  bool   // it must not be answered before it is confirmed
-	key      string // one of its keys, which are all in one slot
-	args     []any  // of the command: FCALL, the function, its keys and its arguments
-	size     int    // bytes, near enough
+	request
+	op        string
+	tile      fence.TileID
+	epoch     fence.Epoch
+	install   bool   // it must not be answered before it is confirmed
+	key       string // one of its keys, which are all in one slot
+	arguments arguments
 }
 
-// fcall is the command that calls a function.
-func fcall(function string, keys []string, args ...any) []any {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, "fcall", function, len(keys))
-	for _, k := range keys {
-		all = append(all, k)
-	}
-	return append(all, args...)
-}
+// command returns a new command that makes the call.
+func (c *call) command(ctx context.Context) *redis.Cmd { return functionCommand(ctx, c.arguments.list) }
 
-func (c *call) command(ctx context.Context) *redis.Cmd {
-	cmd := redis.NewCmd(ctx, c.args...)
+// functionCommand is the command with these arguments: FCALL, the function, its keys and its arguments.
+func functionCommand(ctx context.Context, args []any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(3)
 	return cmd
 }
@@ -81,11 +74,11 @@ func failed(op string, tile fence.TileID, err error) error {
 }
 
 // write runs a function and reads its reply.
-func (s *Store) write(ctx context.Context, c call) (fence.Receipt, error) {
+func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 	if ctx.Err() != nil {
 		return fence.Receipt{}, notSent(ctx, c.op, c.tile)
 	}
-	a, err := s.invoke(ctx, &c)
+	a, err := s.invoke(ctx, c)
 	if err != nil {
 		return fence.Receipt{}, failed(c.op, c.tile, err)
 	}
@@ -104,7 +97,7 @@ func (s *Store) write(ctx context.Context, c call) (fence.Receipt, error) {
 func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 	alone := s.cfg.Unpipelined || c.size > s.cfg.PipelineBytes
 	if alone && c.replicas == 0 {
-		reply, err := s.redirected(ctx, c)
+		reply, err := s.redirected(ctx, c.key, c.arguments.list)
 		return answer{reply: reply}, err
 	}
 	n, err := s.nodeOf(ctx, c.key)
@@ -112,12 +105,13 @@ func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 		return answer{}, &notSentError{err}
 	}
 	cmd := c.command(ctx)
-	r := &request{Cmder: cmd, size: c.size, replicas: c.replicas}
+	r := &c.request
+	r.Cmder = cmd
 	switch {
 	case c.replicas == 0:
 		err = n.plain.do(ctx, r)
 	case alone:
-		n.sendConfirmed(ctx, []*request{r})
+		n.sendConfirmed(ctx, r.alone())
 	default:
 		err = n.confirmed.do(ctx, r)
 	}
@@ -127,7 +121,7 @@ func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 	if r.err != nil && !(c.install && c.replicas != 0) && notRun(r.err) && ctx.Err() == nil {
 		// Whose connection it then goes through is not known, so nobody can be asked to confirm it: an owner in
 		// the midst of its tile's slot moving to another master goes on, and keeps what it commits.
-		reply, err := s.redirected(ctx, c)
+		reply, err := s.redirected(ctx, c.key, c.arguments.list)
 		return answer{reply: reply, want: c.atLeastOne()}, err
 	}
 	if r.err != nil {
@@ -139,16 +133,16 @@ func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 
 // redirected sends a call through the cluster's client, which follows the slot wherever it is and tries
 // again by itself, and loads the library where it is missing.
-func (s *Store) redirected(ctx context.Context, c *call) ([]any, error) {
+func (s *Store) redirected(ctx context.Context, key string, args []any) ([]any, error) {
 	send := func() ([]any, error) {
-		cmd := c.command(ctx)
+		cmd := functionCommand(ctx, args)
 		_ = s.client.Process(ctx, cmd)
 		return cmd.Slice()
 	}
 	reply, err := send()
 	if isFunctionMissing(err) {
 		// Asking again is safe: it did not run here, and wherever else it may have, it is recognised.
-		if err = s.loadFor(ctx, c.key); err == nil {
+		if err = s.loadFor(ctx, key); err == nil {
 			reply, err = send()
 		}
 	}
@@ -170,6 +164,15 @@ type FunctionCall struct {
 	Function string
 	Keys     []string
 	Args     []any
+}
+
+func (c *FunctionCall) command() []any {
+	all := make([]any, 0, 3+len(c.Keys)+len(c.Args))
+	all = append(all, "fcall", c.Function, len(c.Keys))
+	for _, k := range c.Keys {
+		all = append(all, k)
+	}
+	return append(all, c.Args...)
 }
 
 // FunctionReply is what a function answered: what comes after 'ok', or why there is none.
@@ -197,15 +200,14 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 	pipe := s.client.Pipeline()
 	sent := make([]*redis.Cmd, len(calls))
 	for i := range calls {
-		c := call{key: calls[i].Keys[0], args: fcall(calls[i].Function, calls[i].Keys, calls[i].Args...)}
-		sent[i] = c.command(ctx)
+		sent[i] = functionCommand(ctx, calls[i].command())
 		_ = pipe.Process(ctx, sent[i])
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i := range calls {
 		reply, err := sent[i].Slice()
 		if isFunctionMissing(err) {
-			reply, err = s.redirected(ctx, &call{key: calls[i].Keys[0], args: sent[i].Args()})
+			reply, err = s.redirected(ctx, calls[i].Keys[0], sent[i].Args())
 		}
 		replies[i] = functionReply(op, &calls[i], reply, err)
 	}

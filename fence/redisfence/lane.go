@@ -2,6 +2,7 @@ package redisfence
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +23,13 @@ type request struct {
 	// Used by the lane, under its lock.
 	done     chan struct{} // closed when the above are set
 	deadline time.Time     // of the caller; zero for none
-	taken    bool          // on its way: its fate is its reply's
-	left     bool          // the caller left while it waited
+	self     [1]*request
+}
+
+// alone is a set of this request, without an allocation.
+func (r *request) alone() []*request {
+	r.self[0] = r
+	return r.self[:]
 }
 
 // NoRetry keeps the client library from sending the command a second time by itself. What a request is
@@ -53,7 +59,7 @@ func (l *lane) do(ctx context.Context, r *request) error {
 		l.busy = true
 		l.mu.Unlock()
 		defer l.release()
-		l.send(ctx, []*request{r})
+		l.send(ctx, r.alone())
 		return nil
 	}
 	r.done = make(chan struct{})
@@ -68,12 +74,13 @@ func (l *lane) do(ctx context.Context, r *request) error {
 	}
 }
 
-// leave takes a request out of the lane if it is still there.
+// leave takes a request out of the lane if it is still there: then it was not sent. If it is under way, its outcome is
+// its reply's, which its caller does not wait for.
 func (l *lane) leave(ctx context.Context, r *request) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !r.taken {
-		r.left, r.Cmder = true, nil // the payload need not wait for its turn to be forgotten
+	if i := slices.Index(l.waiting, r); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
 		return &notSentError{context.Cause(ctx)}
 	}
 	select {
@@ -95,14 +102,14 @@ func (l *lane) release() {
 	go l.drain()
 }
 
-// drain sends sets until nobody waits.
+// drain sends sets until no request waits.
 func (l *lane) drain() {
 	for {
 		set := l.take()
 		if len(set) == 0 {
 			return
 		}
-		ctx, cancel := patience(set)
+		ctx, cancel := batchContext(set)
 		l.send(ctx, set)
 		cancel()
 		for _, r := range set {
@@ -117,28 +124,18 @@ func (l *lane) take() (set []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, bytes := 0, 0
-	for _, r := range l.waiting {
-		if !r.left {
-			if len(set) > 0 && (len(set) == l.calls || bytes+r.size > l.bytes) {
-				break
-			}
-			r.taken = true
-			bytes += r.size
-			set = append(set, r)
-		}
+	for n < min(len(l.waiting), l.calls) && (n == 0 || bytes+l.waiting[n].size <= l.bytes) {
+		bytes += l.waiting[n].size
 		n++
 	}
-	clear(l.waiting[:n])
-	l.waiting = l.waiting[n:]
-	if len(l.waiting) == 0 {
-		l.waiting = nil
-		l.busy = len(set) > 0
-	}
+	set = slices.Clone(l.waiting[:n])
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	l.busy = n > 0
 	return set
 }
 
-// patience is a context that ends when the last caller of a set will have left.
-func patience(set []*request) (context.Context, context.CancelFunc) {
+// batchContext expires at the latest deadline of the set's callers, or not at all if one of them has none.
+func batchContext(set []*request) (context.Context, context.CancelFunc) {
 	var last time.Time
 	for _, r := range set {
 		if r.deadline.IsZero() {

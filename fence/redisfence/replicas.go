@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -50,9 +49,9 @@ func (n *node) askReplicas(ctx context.Context) (int, error) {
 	return n.store.countReplicas(question)
 }
 
-// countReplicas reads how many replicas the node has that answered replicaQuestion: those connected to it, or
-// those the cluster lists, whichever are more. A replica that has lost its connection is listed, and one that
-// a new master has just got is connected before the cluster's gossip has told that master.
+// countReplicas returns how many replicas the node that answered replicaQuestion has: those connected to it or those
+// the cluster lists, whichever are more. A replica that lost its connection is still listed, and a new one is
+// connected before the cluster's gossip lists it.
 func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
 	info, err := question[0].Result()
 	if err != nil {
@@ -86,34 +85,32 @@ func (s *Store) isCluster() bool {
 //
 //	<id> <address> <flags> <master id or -> <ping> <pong> <epoch> <link> <slots…>
 //
-// Of a node that was promoted, the replicas that its former master has left behind count too: until such a
-// replica has said itself whom it follows now, which one that is down or cut off does not, the cluster lists it
-// under the old master. It would follow this node when it is back, and could then be promoted in its turn,
-// with all that the old master had and nothing that came later.
+// Replicas of a failed master count against the promoted one. The cluster lists a replica under its old master until
+// the replica itself reports the new one, which it does not while it is down or cut off. When it is back it follows
+// this node, and could then be promoted with all that the old master had and nothing that came later.
 func replicasListed(nodes string, promoted, ignoreFailed bool) (int, error) {
 	var self string
 	followed := map[string]int{} // replicas by the master they are listed under
 	alive := map[string]bool{}   // masters that have not failed
 	for line := range strings.Lines(nodes) {
-		f := strings.Fields(line)
-		if len(f) < 4 {
+		id, flags, master, ok := nodeLine(line)
+		if !ok {
 			continue
 		}
-		flags := strings.Split(f[2], ",")
-		failed := slices.Contains(flags, "fail")
-		if slices.Contains(flags, "myself") {
-			if !slices.Contains(flags, "master") {
+		failed := hasFlag(flags, "fail")
+		if hasFlag(flags, "myself") {
+			if !hasFlag(flags, "master") {
 				return 0, errors.New("the node is not a master any more")
 			}
-			self = f[0]
+			self = id
 		}
 		switch {
-		case slices.Contains(flags, "slave"):
+		case hasFlag(flags, "slave"):
 			if !ignoreFailed || !failed {
-				followed[f[3]]++
+				followed[master]++
 			}
-		case slices.Contains(flags, "master") && !failed:
-			alive[f[0]] = true
+		case hasFlag(flags, "master") && !failed:
+			alive[id] = true
 		}
 	}
 	if self == "" {
@@ -126,4 +123,29 @@ func replicasListed(nodes string, promoted, ignoreFailed bool) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// nodeLine reads the fields of a line that count here, without allocating: each set of confirmed commits asks.
+func nodeLine(line string) (id, flags, master string, ok bool) {
+	fields := 0
+	for f := range strings.FieldsSeq(line) {
+		switch fields++; fields {
+		case 1:
+			id = f
+		case 3:
+			flags = f
+		case 4:
+			return id, flags, f, true
+		}
+	}
+	return "", "", "", false
+}
+
+func hasFlag(flags, name string) bool {
+	for f := range strings.SplitSeq(flags, ",") {
+		if f == name {
+			return true
+		}
+	}
+	return false
 }

@@ -136,15 +136,24 @@ func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 	return s.write(ctx, s.commit(&c))
 }
 
-func (s *Store) commit(c *fence.Commit) call {
+func (s *Store) commit(c *fence.Commit) *call {
 	k := fence.KeysOf(c.Tile)
 	next := c.Next()
-	return call{
-		op: "commit", tile: c.Tile, epoch: c.Epoch, replicas: c.Replicas, install: c.Install, key: k.Owner, size: overhead + len(c.Payload),
-		args: fcall("tilefence_commit_v1", []string{k.Owner, k.Stream, k.Snapshot},
-			decimal(c.Epoch), c.Contact, flag(c.Install), c.Prev.String(), decimal(next.Seq), next.Chain.String(),
-			decimal(c.Tick), strconv.Itoa(c.Events), c.Payload, s.ttl),
-	}
+	f := &call{request: request{size: overhead + len(c.Payload), replicas: c.Replicas},
+		op: "commit", tile: c.Tile, epoch: c.Epoch, install: c.Install, key: k.Owner}
+	a := &f.arguments
+	a.fcall("tilefence_commit_v1", k.Owner, k.Stream, k.Snapshot)
+	a.number(uint64(c.Epoch))
+	a.text(c.Contact)
+	a.flag(c.Install)
+	a.text(c.Prev.String())
+	a.number(uint64(next.Seq))
+	a.text(next.Chain.String())
+	a.number(uint64(c.Tick))
+	a.number(uint64(c.Events))
+	a.bytes(c.Payload)
+	a.text(s.ttl)
+	return f
 }
 
 // Rebase implements fence.Store.
@@ -154,12 +163,20 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 	}
 	k := fence.KeysOf(r.Tile)
 	next := r.Next()
-	return s.write(ctx, call{
-		op: "rebase", tile: r.Tile, epoch: r.Epoch, replicas: r.Replicas, install: true, key: k.Owner, size: byItself,
-		args: fcall("tilefence_rebase_v1", []string{k.Owner, k.Stream, k.Snapshot},
-			decimal(r.Epoch), r.Contact, decimal(r.Seq), next.Chain.String(), decimal(r.Tick),
-			fence.Checksum(r.Blob), r.Blob, s.ttl, flag(r.ExpectEmpty)),
-	})
+	f := &call{request: request{size: byItself, replicas: r.Replicas},
+		op: "rebase", tile: r.Tile, epoch: r.Epoch, install: true, key: k.Owner}
+	a := &f.arguments
+	a.fcall("tilefence_rebase_v1", k.Owner, k.Stream, k.Snapshot)
+	a.number(uint64(r.Epoch))
+	a.text(r.Contact)
+	a.number(uint64(r.Seq))
+	a.text(next.Chain.String())
+	a.number(uint64(r.Tick))
+	a.text(fence.Checksum(r.Blob))
+	a.bytes(r.Blob)
+	a.text(s.ttl)
+	a.flag(r.ExpectEmpty)
+	return s.write(ctx, f)
 }
 
 // SaveSnapshot implements fence.Store.
@@ -168,12 +185,16 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 		return err
 	}
 	k := fence.KeysOf(w.Tile)
-	_, err := s.write(ctx, call{
-		op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch, key: k.Owner, size: byItself,
-		args: fcall("tilefence_snapshot_v1", []string{k.Owner, k.Stream, k.Snapshot},
-			decimal(w.Position.Epoch), decimal(w.Position.Seq), w.Position.Chain.String(), decimal(w.Tick),
-			fence.Checksum(w.Blob), w.Blob),
-	})
+	f := &call{request: request{size: byItself}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch, key: k.Owner}
+	a := &f.arguments
+	a.fcall("tilefence_snapshot_v1", k.Owner, k.Stream, k.Snapshot)
+	a.number(uint64(w.Position.Epoch))
+	a.number(uint64(w.Position.Seq))
+	a.text(w.Position.Chain.String())
+	a.number(uint64(w.Tick))
+	a.text(fence.Checksum(w.Blob))
+	a.bytes(w.Blob)
+	_, err := s.write(ctx, f)
 	return err
 }
 
@@ -238,18 +259,6 @@ func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
 			Detail: "epoch, seq, chain, contact or tick is missing or unreadable; delete the key to let the owner write it again"}
 	}
 	return o, nil
-}
-
-// decimal formats the number types of package fence.
-func decimal[N fence.Epoch | fence.Seq | fence.Tick](n N) string {
-	return strconv.FormatUint(uint64(n), 10)
-}
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }
 
 func notSent(ctx context.Context, op string, tile fence.TileID) error {
