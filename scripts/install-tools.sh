@@ -56,7 +56,7 @@ forbid_service_start() {
 	as_root chmod 755 "$policy"
 }
 
-# The PostgreSQL package makes a database cluster for port 5432 when installed, unless told otherwise.
+# The PostgreSQL package creates a database cluster on port 5432 when it is installed, unless configured otherwise.
 forbid_main_cluster() {
 	local dir=/etc/postgresql-common/createcluster.d
 	[ -d "$dir" ] || undo+=("as_root rmdir --ignore-fail-on-non-empty $dir")

@@ -47,7 +47,7 @@ tests() {
 	local line name began=$SECONDS passed=0 status
 	local -a failed
 	read -ra failed <<<"${TILEFENCE_FAILED_CHECKS:-}"
-	# go test ends on these by itself; what it then says is still read and summed up.
+	# go test ends on these signals by itself; its last output is still read and counted.
 	trap : INT TERM
 	shopt -s lastpipe
 	# -count=1: a result kept from before says nothing about the servers of today.

@@ -174,7 +174,7 @@ func passBytes(tb testing.TB) int {
 type outcome struct {
 	before, during, after window
 
-	catching window        // from when it was over until nobody was behind any more
+	catching window        // from the end of the fault until no consumer lags any more
 	took     time.Duration // that; zero: there was nothing to catch up with
 	behind   float64       // entries a tile, when it was over
 	reads    float64       // recoveries a second
@@ -212,7 +212,7 @@ func (is *isolation) nothing(tb testing.TB) (o outcome, err error) {
 // errNoEffect means: something was to go wrong, and did not.
 var errNoEffect = errors.New("the fault had no effect")
 
-// fault is one part, or the servers behind it, that stands still.
+// fault is one part, or the servers behind it, that stalls.
 type fault struct {
 	name      string
 	hit, heal func(testing.TB)

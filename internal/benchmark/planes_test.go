@@ -31,7 +31,7 @@ type planes struct {
 
 func newPlanes(tb testing.TB, parts ...devstack.Part) *planes {
 	tb.Helper()
-	// A node that has to wait for its processor must not be held for dead.
+	// A node that has to wait for its processor must not be suspected.
 	p := &planes{stack: stacktest.Start(tb, devstack.Config{Parts: parts, NodeTimeout: 3 * time.Second})}
 	p.client = redis.NewClusterClient(redisfence.Options(p.stack.CoordAddrs...))
 	tb.Cleanup(func() { _ = p.client.Close() })

@@ -24,7 +24,7 @@ import (
 const rounds = 5
 
 // BenchmarkOwnerKilled kills a tile server with SIGKILL, and measures until its warm follower, a process of
-// its own, serves: the first tile, and all of them. detect is until gossip's fast settings hold it for dead;
+// its own, serves: the first tile, and all of them. detect is until gossip with its fast settings suspects it;
 // takeover is from the question to the authority to serving, per tile.
 func BenchmarkOwnerKilled(b *testing.B) {
 	for _, n := range []int{1, 1000} {
@@ -208,7 +208,7 @@ func BenchmarkRedirect(b *testing.B) {
 					at := time.Now()
 					mu.Lock()
 					defer mu.Unlock()
-					// Those in the refused batch are told that only the successor can know; the others to go there.
+					// Intents of the refused batch are answered as unresolved, the others with a redirect.
 					if !errors.Is(err, tile.ErrRedirect) && !errors.Is(err, tile.ErrUnresolved) ||
 						!strings.Contains(err.Error(), contactOf(p.servers[1])) {
 						b.Errorf("answered %v", err)

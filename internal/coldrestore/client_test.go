@@ -15,7 +15,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// client is a player's view of the tile, through a relay. It is connected once and never told of anything.
+// client is a player's view of the tile, through a relay. It connects once and gets no other information.
 type client struct {
 	mu      sync.Mutex
 	game    ledger

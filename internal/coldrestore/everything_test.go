@@ -66,7 +66,7 @@ func everythingIsLost(w *world, lose func(*testing.T, fence.TileID)) {
 		require.GreaterOrEqual(w, int(report.LostTicks), lost, "the report is a bound on what was lost")
 		require.Equal(w, report.LostFor, time.Duration(report.LostTicks)*tickInterval)
 	}
-	require.Greater(w, begins.Seq, seen, "the sequence jumps ahead of all that anybody saw")
+	require.Greater(w, begins.Seq, seen, "the sequence jumps ahead of every sequence seen before")
 	require.Greater(w, begins.Epoch, at.Epoch)
 	w.converges(second)
 

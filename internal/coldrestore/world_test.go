@@ -222,7 +222,7 @@ func (w *world) checkpointed(at fence.Position) {
 	}, soon, 5*time.Millisecond, "a checkpoint at %s or later", at)
 }
 
-// converges requires that the client comes to hold what the owner has, by itself.
+// converges requires that the client's state becomes the owner's without further help.
 func (w *world) converges(o *owner) {
 	w.Helper()
 	require.Eventually(w, func() bool {

@@ -12,7 +12,7 @@
 // Everything runs from installed programs, on free loopback ports, inside one temporary directory. A
 // server of the same kind that already runs on the machine is neither used nor touched.
 //
-// # What remains afterwards
+// # Cleaning up
 //
 // Nothing: [Stack.Stop] ends every process and removes the directory. If the process that called Start is
 // killed without a chance to stop, the kernel ends the servers with it, and the next Start on the machine
@@ -105,19 +105,19 @@ type Config struct {
 	// to enter it: PostgreSQL refuses to run as root.
 	Dir string
 
-	// Log receives a line for each part that is ready and for each process that ends unasked. Nil
+	// Log receives a line for each part that is ready and for each process that ends unexpectedly. Nil
 	// discards them.
 	Log io.Writer
 
 	// Parts names what to start; nil means all.
 	Parts []Part
 
-	// NodeTimeout is after how long the nodes of a Redis Cluster hold a silent node for failed, in
+	// NodeTimeout is after how long the nodes of a Redis Cluster consider a silent node failed, in
 	// whole milliseconds. Zero means one second; a replica is then promoted within about three.
 	NodeTimeout time.Duration
 
 	// OwnAddresses gives each server a loopback address of its own (127.0.1.1, 127.0.1.2, and so on), on
-	// which it listens and from which it connects, so that a routing rule can part any two of them. The
+	// which it listens and from which it connects, so that a routing rule can separate any two of them. The
 	// DynamoDB-compatible server stays on 127.0.0.1, which all share by default.
 	OwnAddresses bool
 

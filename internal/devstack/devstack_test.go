@@ -74,7 +74,7 @@ func TestStackServesEveryPartAndStopsWithoutTrace(t *testing.T) {
 	stack.Stop() // the second call finds nothing to do
 	require.Empty(t, processesBelow(t, dir))
 	require.Empty(t, entries(t, dir))
-	require.NotContains(t, log.String(), "unasked")
+	require.NotContains(t, log.String(), "unexpectedly")
 }
 
 func TestProcessesRestartAfterACrash(t *testing.T) {
@@ -93,7 +93,7 @@ func TestProcessesRestartAfterACrash(t *testing.T) {
 		require.ErrorIs(t, p.Signal(syscall.SIGTERM), os.ErrProcessDone)
 		require.Eventually(t, func() bool {
 			return strings.Contains(log.String(),
-				fmt.Sprintf("%s (pid %d) ended unasked: signal: killed", name, before))
+				fmt.Sprintf("%s (pid %d) ended unexpectedly: signal: killed", name, before))
 		}, 5*time.Second, 5*time.Millisecond)
 		require.NoError(t, p.Restart(t.Context()), name)
 		require.NotEqual(t, before, p.Pid())
@@ -174,7 +174,7 @@ func TestKilledParentLeavesNoProcess(t *testing.T) {
 		"servers outlived their killed parent")
 
 	left := entries(t, dir)
-	require.Len(t, left, 1, "nobody was there to remove the directory")
+	require.Len(t, left, 1, "no process was left to remove the directory")
 	longAgo := time.Now().Add(-time.Minute)
 	require.NoError(t, os.Chtimes(filepath.Join(dir, left[0], "lock"), longAgo, longAgo))
 	next := stacktest.Start(t, devstack.Config{Dir: dir, Parts: []devstack.Part{devstack.DynamoDB}})

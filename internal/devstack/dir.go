@@ -13,7 +13,7 @@ const (
 )
 
 // ownDir is the directory of one stack. The lock file in it stays locked while the process lives, which
-// tells the directory of a running stack from one left by a process that was killed.
+// distinguishes the directory of a running stack from one that a killed process left.
 type ownDir struct {
 	path string
 	lock *os.File
@@ -31,7 +31,7 @@ func makeOwnDir(parent string) (*ownDir, error) {
 	if _, err := tryLock(lock); err != nil {
 		return nil, fmt.Errorf("devstack: lock %s: %w", lock.Name(), err)
 	}
-	// PostgreSQL may run as another user, who has to pass through; what is inside protects itself.
+	// PostgreSQL may run as another user, which must be able to enter; the files inside have their own modes.
 	if err := os.Chmod(path, 0o711); err != nil {
 		return nil, fmt.Errorf("devstack: %w", err)
 	}

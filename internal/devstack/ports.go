@@ -17,7 +17,7 @@ const (
 	busOffset   = 10000
 )
 
-// portPicker finds ports that nobody listens on, and gives none out twice. Another program may still take
+// portPicker finds ports that are free, and returns none twice. Another program may still take
 // one before it is used; see Stack.startWithPorts.
 type portPicker struct {
 	mu    sync.Mutex

@@ -82,7 +82,7 @@ func (p *Process) Signal(sig os.Signal) error {
 // Restart kills the process if it still runs, starts it again at the same address on the same files, and
 // returns when it answers or ctx ends. What comes back:
 //
-//   - A Redis node is empty and rejoins its cluster, as the replica of whoever has its slots by now. If
+//   - A Redis node is empty and rejoins its cluster, as a replica of the node that has its slots now. If
 //     no replica was promoted while it was away, it is a master again, and its replicas empty themselves
 //     too. The cluster may need two more seconds to be complete.
 //   - PostgreSQL recovers every committed transaction from its log.
@@ -167,13 +167,13 @@ func (g program) command(path string, args ...string) *exec.Cmd {
 
 func (p *Process) wait(r *run) {
 	r.err = r.cmd.Wait()
-	// Before anybody learns of the end: a signal sent after it asked for nothing.
+	// Before the end is announced: a signal that is sent later requested nothing.
 	p.mu.Lock()
 	asked := r.asked
 	p.mu.Unlock()
 	close(r.exited)
 	if !asked {
-		p.stack.logf("%s (pid %d) ended unasked: %v", p.name, r.cmd.Process.Pid, r.cmd.ProcessState)
+		p.stack.logf("%s (pid %d) ended unexpectedly: %v", p.name, r.cmd.Process.Pid, r.cmd.ProcessState)
 	}
 }
 

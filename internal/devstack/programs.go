@@ -62,7 +62,7 @@ func findPrograms(parts []Part) (programs, error) {
 		var err error
 		if found.postgresUser, err = unprivilegedUser("postgres"); err != nil {
 			missing = append(missing, &MissingProgramError{
-				Program: "the user postgres, as whom PostgreSQL runs when started by root,",
+				Program: "the user postgres, under which PostgreSQL runs when root starts it,",
 				Looked:  []string{"the user database"},
 			})
 		}

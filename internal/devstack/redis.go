@@ -172,7 +172,7 @@ func (c *cluster) onEveryNode(ctx context.Context, step func(context.Context, in
 	return group.Wait()
 }
 
-// assign gives a node an epoch of its own, so that none have to be settled by collision later, and a
+// assign gives a node an epoch of its own, so that no epochs collide later, and a
 // master its slots.
 func (c *cluster) assign(ctx context.Context, node int) error {
 	client := c.clients[node]

@@ -51,7 +51,7 @@ func childAttr(as *serverUser, orphaned syscall.Signal) *syscall.SysProcAttr {
 }
 
 // tryLock takes the exclusive lock of an open file, which ends with the last process that has it open.
-// It returns false if somebody else holds the lock.
+// It returns false if another process holds the lock.
 func tryLock(f *os.File) (bool, error) {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

@@ -1,4 +1,4 @@
-// Package layering enforces the floors of the house: which package may import which. It has nothing but
+// Package layering enforces the layers of the module: which package may import which. It has nothing but
 // tests. The rules stand in this file, what reads the source in source_test.go, and the proof that each
 // rule can be broken in selftest_test.go.
 package layering
@@ -13,7 +13,7 @@ import (
 
 // floors gives every top-level family of packages its floor. A package imports lower floors and its own
 // family, nothing else of the module; internal packages, which have no floor, are seen through: what they
-// import counts as imported by whoever imports them.
+// import counts as imported by their importers.
 var floors = map[string]int{
 	"fence":      1,
 	"stream":     2,
@@ -44,7 +44,7 @@ var drivers = []string{
 	"modernc.org/sqlite",
 }
 
-// h3 needs cgo, which the families that know nothing of geography must not ask of anybody.
+// h3 needs cgo, which families without geography must not require.
 const h3 = "github.com/uber/h3-go"
 
 var withoutH3 = []string{"fence", "stream"}

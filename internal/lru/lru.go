@@ -1,4 +1,4 @@
-// Package lru has a map of bounded size: who asks for more room gets that of the entry used longest ago.
+// Package lru has a map of bounded size: a new entry replaces the least recently used one.
 package lru
 
 import "container/list"

@@ -39,8 +39,8 @@ type Region struct {
 	neighbours []fence.TileID
 }
 
-// Of computes a tile's geometry, about a millisecond of work. A *fence.ArgumentError tells why a tile
-// has none: not an H3 cell, or too fine to hold a ground.
+// Of computes a tile's geometry, about a millisecond of work. It returns a *fence.ArgumentError if t
+// is not an H3 cell or is too fine to hold a ground.
 func Of(t fence.TileID) (*Region, error) {
 	cell, err := tileCell(t)
 	if err != nil {
@@ -74,7 +74,7 @@ func Of(t fence.TileID) (*Region, error) {
 	return r, nil
 }
 
-// At is the tile of a resolution from 0 to MaxResolution that holds a place.
+// At returns the tile that holds a place. The resolution is from 0 to MaxResolution.
 func At(lat, lng float64, resolution int) (fence.TileID, error) {
 	if resolution < 0 || resolution > MaxResolution {
 		return 0, &fence.ArgumentError{Field: "resolution", Value: resolution, Want: "from 0 to 11"}
@@ -112,19 +112,19 @@ func Disk(t fence.TileID, k int) ([]fence.TileID, error) {
 	return tiles, nil
 }
 
-// ID is the tile's.
+// ID returns the tile's index.
 func (r *Region) ID() fence.TileID { return r.id }
 
-// Len is the number of cells of the ground.
+// Len returns the number of cells of the ground.
 func (r *Region) Len() int { return len(r.cells) }
 
 // Cells lists the ground in ascending H3 order. The slice is a copy.
 func (r *Region) Cells() []Cell { return slices.Clone(r.cells) }
 
-// Cell is the i-th cell of Cells.
+// Cell returns the i-th cell of Cells.
 func (r *Region) Cell(i int) Cell { return r.cells[i] }
 
-// Index is the place of a cell in Cells; ok is false for a cell outside the tile.
+// Index returns the index of a cell in Cells; ok is false for a cell outside the tile.
 func (r *Region) Index(c Cell) (i int, ok bool) { return slices.BinarySearch(r.cells, c) }
 
 // Adjacent lists the indices of the cells of this tile that touch the i-th. The slice is shared: do not
@@ -134,14 +134,14 @@ func (r *Region) Adjacent(i int) []int32 { return r.adjacent[i] }
 // Neighbours lists the tiles that touch this one: six, or five around a pentagon. The slice is a copy.
 func (r *Region) Neighbours() []fence.TileID { return slices.Clone(r.neighbours) }
 
-// Center is the middle of the i-th cell.
+// Center returns the center of the i-th cell.
 func (r *Region) Center(i int) Point {
 	// A cell of the ground is valid by construction, so H3 has no reason to refuse it.
 	p, _ := h3.Cell(r.cells[i]).LatLng()
 	return Point{p.Lat, p.Lng}
 }
 
-// Boundary is the outline of the tile.
+// Boundary returns the outline of the tile.
 func (r *Region) Boundary() []Point {
 	b, _ := h3.Cell(r.id).Boundary() // valid by construction, as above
 	points := make([]Point, len(b))
@@ -151,7 +151,7 @@ func (r *Region) Boundary() []Point {
 	return points
 }
 
-// Parent is the tile that holds a cell of its ground, found by masking bits: no call into the H3
+// Parent returns the tile that holds a cell of its ground. It masks bits and does not call the H3
 // library, since servers ask it for every intent. ok is false for a cell too coarse to lie in a ground.
 func Parent(c Cell) (t fence.TileID, ok bool) {
 	res := uint64(c) >> resolutionShift & 0xf

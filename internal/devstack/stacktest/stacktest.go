@@ -55,7 +55,7 @@ func DynamoDB(t testing.TB) string {
 }
 
 // PostgresDB creates an empty database for this test alone and returns its URL. It is dropped at the end
-// of the test, whoever is still connected to it.
+// of the test, even while clients are connected to it.
 func PostgresDB(t testing.TB) string {
 	t.Helper()
 	shared := Postgres(t)

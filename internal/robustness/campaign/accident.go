@@ -20,7 +20,7 @@ type accidents struct {
 	requestsLost atomic.Int64 // the request never leaves
 }
 
-// dialer connects from a host of one's own, so that routing rules can tell who connects.
+// dialer connects from a host of one's own, so that routing rules can distinguish connections.
 func (a *accidents) dialer(from string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

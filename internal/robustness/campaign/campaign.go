@@ -52,7 +52,7 @@ type Config struct {
 	Workers        int           // processes that run tiles. Default 3.
 	TilesPerMaster int           // tiles on each of the three masters. Default 2.
 	Tick           time.Duration // Default 50 ms.
-	ServeWithin    time.Duration // how long tiles may take to serve after everything is mended. Default 30 s.
+	ServeWithin    time.Duration // how long tiles may take to serve after the fault is removed. Default 30 s.
 }
 
 func (c Config) withDefaults() Config {

@@ -15,7 +15,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 )
 
-// cluster is the coordination cluster as whoever breaks it sees it.
+// cluster is the coordination cluster, for the faults.
 type cluster struct {
 	stack  *devstack.Stack
 	client *redis.ClusterClient
@@ -77,7 +77,7 @@ func (c *cluster) members(ctx context.Context, addr string) ([]member, error) {
 	return all, nil
 }
 
-// healthy returns nil when all nodes agree that every slot is served, nobody is failing, and every replica
+// healthy returns nil when all nodes agree that every slot is served, no node is failing, and every replica
 // has its master's data.
 func (c *cluster) healthy(ctx context.Context) error {
 	for addr, node := range c.nodes {

@@ -88,7 +88,7 @@ func answer(rw http.ResponseWriter, v any, err error) {
 		http.Error(rw, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_ = json.NewEncoder(rw).Encode(v) // whoever asked has gone
+	_ = json.NewEncoder(rw).Encode(v) // the caller may have gone
 }
 
 func (w *worker) status() []tileStatus {

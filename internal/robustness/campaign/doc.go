@@ -1,5 +1,5 @@
-// Package campaign breaks a running system, one fault at a time, and has the histories that everybody
-// recorded checked: the model is etcd's robustness suite.
+// Package campaign injects faults into a running system, one at a time, and checks the recorded histories. The
+// model is etcd's robustness suite.
 //
 //	summary, err := campaign.Run(ctx, campaign.Config{Duration: 10 * time.Minute, Progress: os.Stderr})
 //	err = summary.Report(file)
@@ -7,8 +7,8 @@
 // A run is a system of its own on shared servers: worker processes that run tiles over a Redis Cluster and
 // PostgreSQL, a supervisor that gives tiles of dead or stuck workers to others, a bridge, a relay, watchers
 // and an auditor, and clients that send actions over HTTP and follow redirects. When every tile has answered
-// enough, one fault of Faults happens and is mended; then every tile must serve again within a time, and
-// the system is brought to rest and judged by package check.
+// enough, one fault of Faults is injected and removed; then every tile must serve again within a time, the
+// system is brought to rest, and package check checks its histories.
 //
 // # Seeds
 //
@@ -17,12 +17,12 @@
 //
 // # Programs
 //
-// A campaign starts its workers from its own executable, and needs a network namespace of its own to part
+// A campaign starts its workers from its own executable, and needs a network namespace of its own to separate
 // hosts. A program that runs one calls RunWorker and EnterNamespace first thing in main, or TestMain.
 //
 // # Failures
 //
-// Run's error is about what every run needs: the servers. Everything that a run finds is in its Result, with
-// the seed, and the histories are kept. Processes die with the campaign, however that ends; ctx ends it
-// after it has mended what it broke.
+// Run returns an error if the servers that every run needs fail. What a run finds is in its Result, with the
+// seed, and the histories are kept. Processes end with the campaign, however that ends. When ctx ends, the
+// campaign first removes the fault.
 package campaign

@@ -11,19 +11,19 @@ type Fault struct {
 	Name  string // as -fault takes it
 	About string // what it does, for the report
 
-	// parts says that hosts are parted by the network, which not every machine allows.
+	// parts says that hosts are separated by the network, which not every machine allows.
 	parts bool
 	// failover says that another copy of a shard may become the one that answers.
 	failover bool
 	// moves says that the fault shows only while tiles move between workers.
 	moves bool
-	// frozen says that tiles have to be taken from owners that answer but do not get on.
+	// frozen says that tiles have to be taken from owners that answer but make no progress.
 	frozen bool
-	// hold is how long the fault lasts, at least and at most.
+	// hold is how long the fault lasts, minimum and maximum.
 	hold [2]time.Duration
 
-	// inject breaks something and returns what mends it. The mending is called also when the campaign is
-	// told to end, with a context of its own.
+	// inject breaks something and returns what repairs it. The repair is also called when the campaign is
+	// cancelled, with a context of its own.
 	inject func(ctx context.Context, r *run) (target string, heal func(context.Context) error, err error)
 }
 

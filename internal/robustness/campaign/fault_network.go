@@ -8,15 +8,16 @@ import (
 // networkFaults break the ways between processes.
 func networkFaults() []*Fault {
 	return []*Fault{
-		{Name: "owner-without-store", About: "a worker cannot reach Redis; the authority and its clients it can",
+		{Name: "owner-without-store", About: "a worker cannot reach Redis; it can reach the authority and its clients",
 			parts: true, frozen: true, hold: seconds(2, 5),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				w := r.owner(r.tile())
 				return w.name, r.network.join, r.partFromStore(ctx, w)
 			}},
 		{Name: "owner-without-authority",
-			About: "a worker cannot reach PostgreSQL, while tiles are to move; Redis it can", parts: true, frozen: true,
-			moves: true, hold: seconds(2, 4),
+			About: "a worker cannot reach PostgreSQL, while tiles are to move; it can reach Redis", parts: true,
+			frozen: true,
+			moves:  true, hold: seconds(2, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				w := r.owner(r.tile())
 				p, err := r.postgres()
@@ -25,7 +26,7 @@ func networkFaults() []*Fault {
 				}
 				return w.name, r.network.join, r.network.part(ctx, w.host, hostOf(p.Addr()))
 			}},
-		{Name: "owner-alone", About: "a worker can reach neither Redis nor PostgreSQL, its clients it can", parts: true,
+		{Name: "owner-alone", About: "a worker can reach its clients, but neither Redis nor PostgreSQL", parts: true,
 			frozen: true, hold: seconds(2, 5),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				w := r.owner(r.tile())
@@ -36,7 +37,7 @@ func networkFaults() []*Fault {
 				return w.name, r.network.join,
 					errors.Join(r.partFromStore(ctx, w), r.network.part(ctx, w.host, hostOf(p.Addr())))
 			}},
-		{Name: "answers-lost", About: "what a master answers to one worker vanishes; requests arrive", parts: true,
+		{Name: "answers-lost", About: "a master's answers to one worker are lost; requests arrive", parts: true,
 			frozen: true, hold: seconds(1, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				id := r.tile()
@@ -60,7 +61,7 @@ func networkFaults() []*Fault {
 		{Name: "master-and-owner-cut-off", About: "a master and an owner reach each other but no other node of Redis",
 			parts: true, failover: true, frozen: true, hold: seconds(2.5, 5), inject: masterAndOwnerCutOff},
 		{Name: "replication-cut",
-			About: "a master and its replica cannot reach each other, everybody else can reach both", parts: true,
+			About: "a master and its replica cannot reach each other, all others can reach both", parts: true,
 			failover: true, moves: true, hold: seconds(1, 4),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				s, err := r.cluster.shardOf(ctx, r.tile())

@@ -193,7 +193,7 @@ func fenceMovedBack(ctx context.Context, r *run) (string, func(context.Context) 
 	}
 	target := s.master.Name() + " " + s.replica.Name()
 	err = errors.Join(
-		replica.ConfigSet(ctx, "masterauth", "nobody-asked").Err(),
+		replica.ConfigSet(ctx, "masterauth", "wrong-password").Err(),
 		replica.Do(ctx, "client", "kill", "type", "master").Err())
 	if err != nil {
 		return target, heal, errors.Join(err, s.master.Signal(os.Kill))

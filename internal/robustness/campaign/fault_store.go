@@ -133,7 +133,7 @@ func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to string,
 	return nil
 }
 
-// restoreAuthority does what a restore from a backup does: rows that have moved on since are put back.
+// restoreAuthority does what a restore from a backup does: it overwrites newer rows.
 func restoreAuthority(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 	before, err := r.rows(ctx)
 	if err != nil {

@@ -83,7 +83,7 @@ func TestSilenceIsOfTheWorstTileFromTheFaultOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTraffic(nil, nil, []fence.TileID{1, 2}, nil)
 		tr.heard(1)
-		time.Sleep(time.Minute) // before the fault: nobody's business
+		time.Sleep(time.Minute) // before the fault: not counted
 		tr.watch()
 		tr.heard(1)
 		time.Sleep(3 * time.Second)
@@ -116,7 +116,7 @@ func TestWhenATileGetsAnotherOwner(t *testing.T) {
 	s := &supervisor{}
 	for name, p := range map[string]*placement{
 		"serving":        {worker: live, status: serving},
-		"just told":      {worker: live, ordered: now},
+		"just ordered":   {worker: live, ordered: now},
 		"frozen, unless": {worker: live, status: serving, frozen: now.Add(-time.Minute)},
 	} {
 		require.Empty(t, s.whyMove(p), name)

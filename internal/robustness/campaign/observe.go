@@ -19,10 +19,10 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// auditEvery is how often the auditor looks: what comes and goes in between it does not see.
+// auditEvery is how often the auditor looks. It does not see what comes and goes in between.
 const auditEvery = 30 * time.Millisecond
 
-// observers are those who see what was committed: an auditor that reads the stores, and a bridge, a relay
+// observers see what was committed: an auditor that reads the stores, and a bridge, a relay
 // and watchers that fold what reaches them.
 type observers struct {
 	recorder *history.Recorder
@@ -75,7 +75,7 @@ func observe(
 	return o, nil
 }
 
-// serveRelay runs a relay whose patience is as short as the campaign's faults.
+// serveRelay runs a relay whose timeouts are as short as the campaign's faults.
 func (o *observers) serveRelay(ctx context.Context, broker *memfanout.Broker) (url string, err error) {
 	r, err := relay.New(broker, o.log,
 		&relay.Config{CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
@@ -148,7 +148,7 @@ func (w *watcher) apply(f *stream.Frame) (complete, reset bool) {
 	}
 	r := w.tiles[f.Tile]
 	if r == nil {
-		w.err = errors.Join(w.err, fmt.Errorf("tile %s: a frame before any state", f.Tile))
+		w.err = errors.Join(w.err, fmt.Errorf("tile %s: a frame arrived before any state", f.Tile))
 		return complete, reset
 	}
 	b, err := stream.DecodeBatch(f.Payload)

@@ -13,7 +13,7 @@ import (
 )
 
 // register is the game of the campaign: a list of the actions that were applied, in order. An action that
-// took effect twice is in it twice. What becomes of an action depends on what came before it, so that an
+// took effect twice is in it twice. The outcome of an action depends on the actions before it, so that an
 // owner which forgot an outcome, or replayed another history, answers differently.
 type register struct {
 	applied []string

@@ -82,7 +82,7 @@ func (s *Summary) Report(w io.Writer) error {
 }
 
 func (s *Summary) faultTable(b *strings.Builder) {
-	b.WriteString("## Faults\n\nSilence is the longest time that any tile answered nobody, from the fault until every tile served again; a run's is its worst tile's.\n\n")
+	b.WriteString("## Faults\n\nSilence is the longest time that any tile answered no client, from the fault until every tile served again; a run's is its worst tile's.\n\n")
 	b.WriteString("| fault | runs | with findings | silence: median | 90 % | worst |\n|---|---:|---:|---:|---:|---:|\n")
 	for _, t := range s.tallies() {
 		if t.runs == 0 {
@@ -96,7 +96,7 @@ func (s *Summary) faultTable(b *strings.Builder) {
 		fmt.Fprintf(b, "| %s | %d | %d | %s | %s | %s |\n", t.fault.Name, t.runs, t.failed,
 			quantile(t.silences, 0.5), quantile(t.silences, 0.9), quantile(t.silences, 1))
 	}
-	b.WriteString("\n## Owners that fell silent\n\nFrom the fault to the first claim by somebody else (detection: by a warm follower after four silent ticks, in runs that have them, or by the supervisor after 400 ms), and from the claim to serving (take-over: mint, replay, install on every replica), for each tile of a worker that was killed or paused.\n\n")
+	b.WriteString("\n## Owners that fell silent\n\nFrom the fault to the first claim by another process (detection: by a warm follower after four silent ticks, in runs that have them, or by the supervisor after 400 ms), and from the claim to serving (take-over: mint, replay, install on every replica), for each tile of a worker that was killed or paused.\n\n")
 	b.WriteString("| fault | tiles | detection: median | worst | take-over: median | 90 % | worst |\n|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, t := range s.tallies() {
 		if len(t.detection) > 0 {

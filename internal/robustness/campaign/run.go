@@ -84,7 +84,7 @@ type Result struct {
 	Answers    int // actions answered
 	Operations int
 	Records    int
-	Silence    time.Duration   // the longest that any tile answered nobody, from the fault on
+	Silence    time.Duration   // the longest time that any tile answered no client, from the fault on
 	Detection  []time.Duration // of silenced owners' tiles: from the fault to the first claim
 	Takeover   []time.Duration // from the claim to serving
 }
@@ -114,7 +114,7 @@ func (r *run) execute(ctx context.Context) (result Result) {
 	return result
 }
 
-// play sets the system up, breaks and mends it, and brings it to rest. It returns when the fault was.
+// play sets the system up, breaks and repairs it, and brings it to rest. It returns the time of the fault.
 func (r *run) play(ctx context.Context, result *Result) (faultAt int64, err error) {
 	if err := r.cluster.awaitHealthy(ctx, 30*time.Second); err != nil {
 		return 0, fmt.Errorf("before the run: %w", err)
@@ -143,12 +143,12 @@ func (r *run) play(ctx context.Context, result *Result) (faultAt int64, err erro
 	if err != nil {
 		return hung(err)
 	}
-	mended := time.Now()
+	repaired := time.Now()
 	if err := r.cluster.awaitHealthy(ctx, 40*time.Second); err != nil {
 		return hung(fmt.Errorf("after the fault: %w", err))
 	}
 	if err := await(ctx, r.cfg.ServeWithin, "after the fault: every tile serves and answers again", func() error {
-		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, mended))
+		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, repaired))
 	}); err != nil {
 		return hung(err)
 	}
@@ -215,7 +215,7 @@ func (r *run) setUp(ctx context.Context) (stop func(), err error) {
 	}, nil
 }
 
-// breakAndMend has the fault happen, and over.
+// breakAndMend injects the fault and removes it.
 func (r *run) breakAndMend(ctx context.Context, result *Result) (faultAt int64, err error) {
 	info := history.FaultInfo{Name: r.fault.Name, Failover: r.fault.failover}
 	faultAt = history.Monotonic()
@@ -230,7 +230,7 @@ func (r *run) breakAndMend(ctx context.Context, result *Result) (faultAt int64, 
 			err = context.Cause(ctx)
 		}
 	}
-	if heal != nil { // also when the campaign is told to end: the servers are for others too
+	if heal != nil { // also when the campaign is cancelled: other runs use the servers
 		mend, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
 		err = errors.Join(err, heal(mend))
 		cancel()
@@ -256,7 +256,7 @@ func (r *run) hold() time.Duration {
 func (r *run) rest(ctx context.Context) error {
 	r.supervisor.settle()
 	r.traffic.end()
-	return await(ctx, r.cfg.ServeWithin, "everybody holds what was committed last", func() error {
+	return await(ctx, r.cfg.ServeWithin, "all observers hold what was committed last", func() error {
 		if err := r.supervisor.serving(); err != nil {
 			return err
 		}
@@ -408,7 +408,7 @@ func (r *run) finalOf(ctx context.Context, id fence.TileID) (history.FinalTile, 
 	return f, chunks[0].Err
 }
 
-// judge reads what everybody recorded and checks it.
+// judge reads all records and checks them.
 func (r *run) judge(result *Result, faultAt int64) error {
 	records, err := history.ReadFiles(r.files...)
 	if err != nil {
@@ -427,7 +427,7 @@ func (r *run) judge(result *Result, faultAt int64) error {
 	return nil
 }
 
-// timeTakeovers measures how the tiles of silenced owners changed hands: until somebody began to claim them,
+// timeTakeovers measures how the tiles of silenced owners changed hands: until another process claimed them,
 // and from then until their successors served.
 func (r *run) timeTakeovers(h *history.History, faultAt int64, result *Result) {
 	for _, id := range r.orphans {

@@ -76,14 +76,14 @@ func (r *run) endWorkers() {
 	}
 }
 
-// quiet returns nil unless a worker has ended by itself or has printed anything: a panic, or a race that the
+// quiet returns nil unless a worker ended unexpectedly or printed anything: a panic, or a race that the
 // race detector found.
 func (r *run) quiet() error {
 	var errs []error
 	for _, w := range r.workers {
 		select {
 		case <-w.proc.Exited():
-			errs = append(errs, fmt.Errorf("%s has ended by itself", w.name))
+			errs = append(errs, fmt.Errorf("%s ended unexpectedly", w.name))
 		default:
 		}
 		for _, path := range w.logs {

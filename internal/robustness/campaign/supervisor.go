@@ -16,15 +16,15 @@ import (
 // Times of the supervisor.
 const (
 	lookEvery    = 50 * time.Millisecond
-	silentFor    = 400 * time.Millisecond  // a worker that does not answer for so long is held for dead
+	silentFor    = 400 * time.Millisecond  // a worker that does not answer for so long is suspected
 	pendingFor   = 1500 * time.Millisecond // a tile frozen for so long is given to another worker, if the run says so
 	orderGrace   = 2 * time.Second         // an ordered worker is given so long before another one is
 	rebalanceGap = 700 * time.Millisecond
 )
 
-// supervisor sees to it that every tile has an owner: it looks after the workers and orders another one to
-// take over the tiles of one that is dead, silent or stuck. It decides nothing: who owns a tile is the
-// authority's word, and an order to the wrong worker costs a take-over.
+// supervisor ensures that every tile has an owner: it watches the workers and orders another one to take over
+// the tiles of a worker that is dead, silent or stuck. It does not decide ownership; the authority does, and an
+// order to the wrong worker costs a take-over.
 type supervisor struct {
 	control *controller
 	workers []*workerSlot
@@ -68,7 +68,7 @@ func (s *supervisor) rebalances() bool {
 	return s.rebalance
 }
 
-// settle ends the moves that have no reason.
+// settle stops moving tiles between healthy workers.
 func (s *supervisor) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *supervisor) heard(w *workerSlot, all []tileStatus) {
 	}
 }
 
-// place gives tiles without a living owner to somebody.
+// place gives tiles without a living owner to a worker.
 func (s *supervisor) place(ctx context.Context) {
 	for _, id := range s.ids() {
 		s.mu.Lock()
@@ -137,7 +137,7 @@ func (s *supervisor) place(ctx context.Context) {
 		follower := s.wantsFollower(p)
 		s.mu.Unlock()
 		if to != nil {
-			_ = s.control.own(ctx, to.contact, id) // another look tells whether it arrived
+			_ = s.control.own(ctx, to.contact, id) // another look shows whether it arrived
 		}
 		if follower != nil {
 			_ = s.control.follow(ctx, follower.contact, id) // the same
@@ -145,7 +145,7 @@ func (s *supervisor) place(ctx context.Context) {
 	}
 }
 
-// wantsFollower picks a worker to follow a tile that serves and that nobody has followed lately.
+// wantsFollower picks a worker to follow a tile that serves and has had no follower lately.
 func (s *supervisor) wantsFollower(p *placement) *workerSlot {
 	if !s.followers || p.worker == nil || p.status.State != tile.Serving.String() ||
 		time.Since(p.followed) < silentFor {
@@ -167,7 +167,7 @@ func (s *supervisor) whyMove(p *placement) string {
 	case time.Since(p.worker.heard) > silentFor:
 		return "silent"
 	case time.Since(p.ordered) < orderGrace && (p.status.State == "" || p.status.Err == ""):
-		return "" // it has just been told
+		return "" // it has just been ordered
 	case p.status.State == "", p.status.State == tile.StoodDown.String(), p.status.State == tile.Stopped.String(),
 		p.status.State == tile.Following.String() && time.Since(p.ordered) > orderGrace:
 		return "ended"
@@ -195,7 +195,7 @@ func (s *supervisor) choose(not *workerSlot) *workerSlot {
 	return fit
 }
 
-// move gives a tile to another worker although nothing is wrong.
+// move gives a tile to another worker without need.
 func (s *supervisor) move(ctx context.Context) {
 	s.mu.Lock()
 	ids := s.sorted()
@@ -212,7 +212,7 @@ func (s *supervisor) move(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	if to != nil {
-		_ = s.control.own(ctx, to.contact, id) // another look tells whether it arrived
+		_ = s.control.own(ctx, to.contact, id) // another look shows whether it arrived
 	}
 }
 

@@ -124,7 +124,7 @@ func (t *traffic) act(ctx context.Context, client string, in tile.Intent, routes
 	return false
 }
 
-// next is where an error says the owner is; empty if it does not, or names whoever has just been asked.
+// next is where an error says the owner is; empty if it does not, or names the worker that has just been asked.
 func next(err error, asked string) string {
 	var redirect *tile.RedirectError
 	var unresolved *tile.UnresolvedError

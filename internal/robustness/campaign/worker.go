@@ -30,7 +30,7 @@ import (
 // envWorker holds a workerConfig as JSON in the environment of a worker process.
 const envWorker = "TILEFENCE_ROBUSTNESS_WORKER"
 
-// workerConfig is what a worker process is told.
+// workerConfig configures a worker process.
 type workerConfig struct {
 	Process  string   // name of this run of the worker in the history
 	Contact  string   // host:port it listens on; the host is also the one it connects from
@@ -61,7 +61,7 @@ func RunWorker() {
 	os.Exit(0)
 }
 
-// worker runs processors for the tiles it is told to own.
+// worker runs processors for the tiles that it is ordered to own.
 type worker struct {
 	cfg      workerConfig
 	recorder *history.Recorder
@@ -133,7 +133,7 @@ func (w *worker) connect(ctx context.Context) error {
 	return err
 }
 
-// own makes the tile's processor take it from whoever has it: the follower at work, or a new one. With follow,
+// own makes the tile's processor take it from its owner: the follower at work, or a new one. With follow,
 // a follower is started instead, unless a processor is at work.
 func (w *worker) own(id fence.TileID, follow bool) error {
 	w.mu.Lock()

@@ -14,7 +14,7 @@ import (
 )
 
 // AuthorityLinearizable means: the authority's calls have an order that agrees with time and with the answers,
-// each call judged by memfence.Authority on the tile's row. Calls whose answer never came may have taken
+// each call checked by memfence.Authority on the tile's row. Calls whose answer never came may have taken
 // effect at any time after they began, or never. Putting the authority back to an older state is one more
 // operation, which sets the row.
 //

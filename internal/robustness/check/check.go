@@ -42,7 +42,7 @@ func All() []Check {
 		{"confirmed is kept", ConfirmedKept},
 		{"owner keeps", OwnerKeeps},
 		{"rejected writer stops", RejectedStops},
-		{"rejected writer is told", RejectedIsTold},
+		{"rejected writer learns", RejectedIsTold},
 		{"epochs are unique", EpochsUnique},
 		{"authority linearizable", AuthorityLinearizable},
 		{"commits linearizable", CommitsLinearizable},
@@ -62,7 +62,7 @@ func Run(h *history.History, checks []Check) []Violation {
 		t := NewTile(h, id)
 		if t.Final == nil {
 			found = append(found, Violation{Check: "final record", Tile: id,
-				Detail: "the history does not say how the tile ended; nothing can be judged"})
+				Detail: "the history does not say how the tile ended; nothing can be checked"})
 			continue
 		}
 		for _, c := range checks {

@@ -12,7 +12,7 @@ import (
 //
 // Once a failover was possible, a store may have said things that were undone. Then only writes of the
 // lineage are asked: a write that was answered is in the history before any write that began after the
-// answer. What else was answered is judged by ConfirmedKept, OwnerKeeps and AnswersFollowTable. A master
+// answer. ConfirmedKept, OwnerKeeps and AnswersFollowTable check what else was answered. A master
 // that was paused and wakes may, truthfully by what it knows, append, refresh and refuse; nothing it says is
 // confirmed, and nothing it appends is in the lineage unless the true master took it too.
 //
@@ -28,7 +28,7 @@ func CommitsLinearizable(t *Tile) []Violation {
 }
 
 // lineageModel counts the entries of the lineage that are in the history so far. A write of the next one
-// appends it; a write of an earlier one is a retry, or puts back what a failover had lost.
+// appends it; a write of an earlier one is a retry, or re-appends what a failover lost.
 func (t *Tile) lineageModel() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return 0 },
@@ -53,7 +53,7 @@ func (t *Tile) lineageOperations() []porcupine.Operation {
 			operations = append(operations, porcupine.Operation{Input: o, Call: o.At, Return: o.Returned})
 		}
 	}
-	// An entry that nobody presented (NoFork reports it) may have come at any time.
+	// An entry that no client presented (NoFork reports it) may have come at any time.
 	for _, e := range t.Lineage {
 		if !present[e.Position] {
 			o := &history.Operation{Record: history.Record{Kind: history.Commit,

@@ -3,10 +3,10 @@ package check
 import "github.com/tilefence/tilefence/internal/robustness/history"
 
 // ConfirmedKept is the first promise of the commit protocol: what every replica has confirmed is kept,
-// whatever fails next, unless every copy is lost. A position for which a writer was told OK, having asked
-// for replicas, is in the lineage, and with it everything before it.
+// whatever fails next, unless every copy is lost. A position for which a writer that asked for
+// replicas was answered OK is in the lineage, and with it everything before it.
 //
-// It is broken when a confirmation is claimed that the replicas did not give, when a store that lost its end
+// It is broken when a confirmation is claimed that the replicas did not give, when a store that lost its head
 // takes other entries in place of confirmed ones, and when an owner rebases on a state that lacks them. The
 // last has no exception: an owner whose state lacks confirmed entries was superseded before they were
 // confirmed, so it may not rebase.
@@ -25,8 +25,9 @@ func ConfirmedKept(t *Tile) []Violation {
 			continue
 		}
 		reported[o.Result.Position] = true
-		found = append(found, violation(o.Returned, "%s was told that every replica holds %s, which did not survive%s",
-			o.Actor(), o.Result.Position, t.voidedBy(o.Result.Position)))
+		found = append(found,
+			violation(o.Returned, "%s was answered that every replica holds %s, which did not survive%s", o.Actor(),
+				o.Result.Position, t.voidedBy(o.Result.Position)))
 	}
 	return found
 }
@@ -43,7 +44,7 @@ func confirmed(o *history.Operation) bool {
 func (t *Tile) voidedBy(at history.Position) string {
 	for _, e := range t.Lineage {
 		if e.Rebase && e.Position.Seq > at.Seq && e.Base.Seq <= at.Seq && !t.descends(e.Base, at) {
-			who := "nobody known"
+			who := "an unknown client"
 			if len(e.Presented) > 0 {
 				who = e.Presented[0].Actor()
 			}

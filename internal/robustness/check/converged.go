@@ -6,17 +6,17 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // authority's row, the owner hash and the stream name one owner, every watcher holds the stream's last
 // position, and every state there is the same.
 //
-// An authority that was put back to an older state does not know the owner that serves, until somebody
-// claims the tile above the epoch that the store names; its row is then not compared.
+// An authority that was restored to an older state does not know the owner that serves, until a
+// claim is above the epoch in the store; its row is then not compared.
 //
-// It is broken when a fork does not heal, when a gap is not noticed, or when two processors both think that
-// they own the tile.
+// It is broken when a fork does not heal, when a gap is not noticed, or when two processors both believe
+// that they own the tile.
 func Converged(t *Tile) []Violation {
 	var found []Violation
 	f := t.Final
 	switch {
 	case f.Owner.Epoch == 0:
-		found = append(found, violation(t.FinalAt, "nobody owns the tile"))
+		found = append(found, violation(t.FinalAt, "the tile has no owner"))
 	case (f.Row.Epoch != f.Owner.Epoch || f.Row.Contact != f.Owner.Contact) && !t.restored(0, t.FinalAt):
 		found = append(found, violation(t.FinalAt, "the authority says epoch %d of %q, the owner hash epoch %d of %q",
 			f.Row.Epoch, f.Row.Contact, f.Owner.Epoch, f.Owner.Contact))

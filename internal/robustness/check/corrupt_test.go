@@ -111,7 +111,7 @@ var corruptions = []struct {
 		r[commit].Process, r[answer].Process = "intruder", "intruder"
 		return r
 	}},
-	{"no fork", "an entry appears that nobody presented", func(r []history.Record) []history.Record {
+	{"no fork", "an entry appears that no client presented", func(r []history.Record) []history.Record {
 		i := find(r, len(r)/2, func(r *history.Record) bool { return r.Kind == history.Saw })
 		stranger := r[i]
 		entry := *r[i].Entry
@@ -139,12 +139,13 @@ var corruptions = []struct {
 			r[answer].Result.Outcome, r[answer].Result.Position = history.OK, r[commit].Commit.Next
 			return r
 		}},
-	{"owner keeps", "an owner is told of a batch and goes on without it", func(r []history.Record) []history.Record {
-		commit, answer := call(r)
-		r[commit].Commit.Next.Chain++
-		r[answer].Result.Position = r[commit].Commit.Next
-		return r
-	}},
+	{"owner keeps", "a batch is acknowledged and the owner goes on without it",
+		func(r []history.Record) []history.Record {
+			commit, answer := call(r)
+			r[commit].Commit.Next.Chain++
+			r[answer].Result.Position = r[commit].Commit.Next
+			return r
+		}},
 	{"rejected writer stops", "a superseded owner presents another batch", func(r []history.Record) []history.Record {
 		i := find(r, 0, func(r *history.Record) bool { return r.Life != nil && r.Life.Successor != nil })
 		late := r[i]
@@ -152,7 +153,7 @@ var corruptions = []struct {
 		late.Kind, late.Life, late.Commit, late.Op = history.Commit, nil, r[commit].Commit, 1<<40
 		return append(r, late)
 	}},
-	{"rejected writer is told", "a refusal names no contact", func(r []history.Record) []history.Record {
+	{"rejected writer learns", "a refusal names no contact", func(r []history.Record) []history.Record {
 		refused(r).Current.Contact = ""
 		return r
 	}},
@@ -226,7 +227,7 @@ var corruptions = []struct {
 		r[i].Result.Answer = stream.Rejected.String()
 		return r
 	}},
-	{"final record", "nobody says how it ended", func(r []history.Record) []history.Record {
+	{"final record", "no record says how it ended", func(r []history.Record) []history.Record {
 		return slices.DeleteFunc(r, func(r history.Record) bool { return r.Kind == history.Final })
 	}},
 }

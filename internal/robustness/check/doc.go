@@ -20,7 +20,7 @@
 //
 // # Limits
 //
-// A check can only judge what was recorded. A history without final records (history.Final) has no lineage;
+// A check sees only what was recorded. A history without final records (history.Final) has no lineage;
 // Run then reports that as a violation of its own, since nothing else would be found. For the same reason a
 // linearizability check that runs out of time is reported as a violation, of the check "undecided".
 package check

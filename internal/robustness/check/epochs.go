@@ -12,12 +12,12 @@ import (
 // that every replica confirmed an install or a rebase under it.
 //
 // It is broken when a release, or the retention of old rows, forgets the epoch, when two promotions read and
-// write in two steps, or when a claimant does not tell the authority what the store and the checkpoint have
+// write in two steps, or when a claim does not carry the epochs that the store and the checkpoint have
 // seen (Claim.Floor).
 //
-// An authority that was put back to an older state may grant an epoch again: a claimant that looked at the
+// An authority that was restored to an older state may grant an epoch again: a claimant that looked at the
 // store before the epoch was served there cannot know of it. One of the two then has to start over, so after
-// a restore only serving is judged.
+// a restore only serving is checked.
 func EpochsUnique(t *Tile) []Violation {
 	var found []Violation
 	granted := map[fence.Epoch]*history.Operation{}

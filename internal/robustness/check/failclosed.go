@@ -6,11 +6,11 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // auditor's seeing that a tile has no owner hash and its seeing that it has one again, an install or a rebase
 // under that epoch was on its way.
 //
-// It is broken when the store takes a missing owner hash for one that anybody may follow: an owner that was
-// silent for longer than its hash lived then goes on without asking who owns the tile.
+// It is broken when the store accepts any commit while the owner hash is missing: an owner that was silent for
+// longer than its hash lived then goes on without asking the authority.
 //
-// A failover in between ends the judgement: the two looks were at different copies. So does the first owner
-// of all, who is judged by OneWriter.
+// A failover in between ends the check, since the two looks were at different copies. So does the tile's first
+// owner, which OneWriter checks.
 func FailClosed(t *Tile) []Violation {
 	var found []Violation
 	absent := map[string]int64{} // by auditor: since when

@@ -9,8 +9,8 @@ import (
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
-// TestAnInstallBetweenALookAndItsRecordCounts: an auditor asks at 10 and is answered that nobody owns the tile;
-// the owner installs from 11 to 12; the auditor records what it was told at 13.
+// TestAnInstallBetweenALookAndItsRecordCounts: an auditor asks at 10 and is answered that the tile has no owner;
+// the owner installs from 11 to 12; the auditor records its answer at 13.
 func TestAnInstallBetweenALookAndItsRecordCounts(t *testing.T) {
 	const id = 1
 	owner := &history.Owner{Epoch: 1, Contact: "a:1"}

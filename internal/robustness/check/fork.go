@@ -3,13 +3,13 @@ package check
 import "github.com/tilefence/tilefence/internal/robustness/history"
 
 // NoFork is invariant 3: each entry names the position it follows, the entry before it is there, its chain
-// is its content's, and nothing is in the stream that nobody presented as it stands there.
+// is its content's, and everything in the stream was presented by a client as it is there.
 //
 // It is broken when the store appends without comparing positions, or compares them without the chain: the
 // entry then follows something other than what its writer meant, or two histories grow from one place in
 // what readers see.
 //
-// Entries of stores that are dead or void may contradict each other; that is what the chain tells apart.
+// Entries of stores that are dead or void may contradict each other; the chain distinguishes them.
 // Within one stream, or along the lineage, none may.
 func NoFork(t *Tile) []Violation {
 	var found []Violation
@@ -18,7 +18,7 @@ func NoFork(t *Tile) []Violation {
 			found = append(found, violation(e.SeenAt, "%s does not verify: %s", e.Position, e.Damage))
 		}
 		if e.Seen && len(e.Presented) == 0 {
-			found = append(found, violation(e.SeenAt, "%s is in the stream, and nobody presented it", e.Position))
+			found = append(found, violation(e.SeenAt, "%s is in the stream, and no client presented it", e.Position))
 		}
 		if e.Seen && !e.Rebase {
 			found = append(found, followsAsPresented(e)...)
@@ -33,7 +33,7 @@ func NoFork(t *Tile) []Violation {
 	}
 	if !t.Unknown.IsZero() {
 		found = append(found, violation(t.FinalAt,
-			"the history that survived leads back to %s, which nobody presented or saw", t.Unknown))
+			"the history that survived leads back to %s, which no client presented and no observer saw", t.Unknown))
 	}
 	return append(found, t.heldTogether()...)
 }

@@ -4,12 +4,12 @@ import (
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
-// IdempotentCommits is invariant 5: a batch that is presented again lands once. No action is decided twice
-// along the lineage, no payload lands twice under one epoch, and no writer is refused because of its own
-// batch: whoever presents the position at which the history ends is told that it is there.
+// IdempotentCommits is invariant 5: a batch that is presented again is committed once. No action is decided twice
+// along the lineage, no payload is committed twice under one epoch, and no writer is refused because of its own
+// batch: a commit that presents the head's position is answered that it is there.
 //
 // It is broken when the store does not recognise its own last entry: the retry is appended again, or refused
-// as if somebody else had written it.
+// as if another client had written it.
 //
 // An action is remembered for as long as the tile's RememberFor; a run must be shorter than that.
 func IdempotentCommits(t *Tile) []Violation {
@@ -34,7 +34,8 @@ func IdempotentCommits(t *Tile) []Violation {
 		}
 		c := content{uint64(e.Position.Epoch), uint64(e.Tick), e.Payload}
 		if first, twice := batches[c]; twice {
-			found = append(found, violation(e.SeenAt, "one batch landed at %s and again at %s", first, e.Position))
+			found = append(found, violation(e.SeenAt, "one batch was committed at %s and again at %s", first,
+				e.Position))
 		}
 		batches[c] = e.Position
 	}

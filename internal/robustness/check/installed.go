@@ -2,11 +2,11 @@ package check
 
 import "github.com/tilefence/tilefence/internal/robustness/history"
 
-// InstalledBeforeServed is rule 3: nobody plays a tick under an epoch that a failover could undo. Before a
+// InstalledBeforeServed is rule 3: no owner plays a tick under an epoch that a failover could undo. Before a
 // claimant's first commit that is no install comes an install or a rebase, under the same epoch, that every
 // replica has confirmed.
 //
-// It is broken when a processor takes the master's word for its install.
+// It is broken when a processor trusts the master's answer to its install.
 func InstalledBeforeServed(t *Tile) []Violation {
 	type reign struct {
 		actor string
@@ -24,7 +24,7 @@ func InstalledBeforeServed(t *Tile) []Violation {
 			if !installed[r] {
 				installed[r] = true // report it once
 				found = append(found,
-					violation(o.At, "%s commits a tick under epoch %d, whose install no one has confirmed", o.Actor(),
+					violation(o.At, "%s commits a tick under epoch %d, whose install was not confirmed", o.Actor(),
 						o.Commit.Epoch))
 			}
 		}

@@ -25,7 +25,7 @@ func (t *Tile) linearize(
 	case porcupine.Illegal:
 		return []Violation{violation(t.FinalAt, "%d "+illegal, len(ops))}
 	case porcupine.Unknown:
-		v := violation(t.FinalAt, "no verdict on %d operations within %v; judge the history again with more time",
+		v := violation(t.FinalAt, "no verdict on %d operations within %v; check the history again with more time",
 			len(ops), timeout)
 		v.Check = undecided
 		return []Violation{v}

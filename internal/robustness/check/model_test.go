@@ -14,7 +14,7 @@ import (
 )
 
 // TestModelIsTheSpecification runs random commits and rebases on memfence.State, which is the specification,
-// and on the model that histories are judged by, which knows no payloads. They must agree, always.
+// and on the model that histories are checked against, which knows no payloads. They must always agree.
 func TestModelIsTheSpecification(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

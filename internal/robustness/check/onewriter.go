@@ -9,18 +9,18 @@ import (
 // one claimant, also of those that did not survive.
 //
 // It is broken when the store takes a write of a lower epoch, or when two claimants are given one epoch and
-// both get entries accepted. Who wrote an entry is who was told that it is in the store; where nobody was
-// told, it counts for nobody.
+// both get entries accepted. The writer of an entry is the client that was answered that it is in the store; an
+// entry without such an answer has no writer.
 //
-// An authority that was put back to an older state may grant an epoch again of which only copies of the store
-// knew that are gone: its first claimant was told by a master alone. After a restore only writers count that
+// An authority that was restored to an older state may grant an epoch again that only lost copies
+// of the store knew: its first claimant was answered by a master alone. After a restore only writers count that
 // the replicas confirmed, or whose entry survived.
 func OneWriter(t *Tile) []Violation {
 	var found []Violation
 	for i := 1; i < len(t.Lineage); i++ {
 		before, e := t.Lineage[i-1], t.Lineage[i]
 		if e.Position.Epoch < before.Position.Epoch {
-			found = append(found, violation(e.SeenAt, "epoch falls from %s to %s", before.Position, e.Position))
+			found = append(found, violation(e.SeenAt, "epoch decreases from %s to %s", before.Position, e.Position))
 		}
 	}
 	type author struct {
@@ -45,7 +45,7 @@ func OneWriter(t *Tile) []Violation {
 			authors[at.Epoch] = author{o.Actor(), at}
 		case first.name != o.Actor():
 			found = append(found,
-				violation(o.Returned, "epoch %d has two writers: %s was told that %s is its own, %s that %s is",
+				violation(o.Returned, "epoch %d has two writers: %s was answered that %s is its own, %s that %s is",
 					at.Epoch, first.name, first.at, o.Actor(), at))
 			authors[at.Epoch] = author{o.Actor(), at} // report each change once
 		}

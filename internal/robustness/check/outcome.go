@@ -5,12 +5,12 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // OneOutcome is invariant 12 as far as a tile decides it: an action has one outcome, however often and
 // wherever it is asked for, and its effects happen at most once. Every answer is the outcome that the
 // history records; an answer for which the history that survived has nothing is one whose batch was lost
-// (which OwnerKeeps and ConfirmedKept judge), never one that was not decided at all.
+// (see OwnerKeeps and ConfirmedKept), never one that was not decided at all.
 //
 // It is broken when a successor does not remember what was decided, or a processor answers before its batch
 // is in the store.
 //
-// An action whose first batch was lost may be decided again, otherwise, by whoever owns the tile then.
+// If an action's first batch was lost, the next owner may decide it again and differently.
 func OneOutcome(t *Tile) []Violation {
 	actions := t.decisions()
 	var found []Violation
@@ -24,11 +24,11 @@ func OneOutcome(t *Tile) []Violation {
 		d := actions[id]
 		switch {
 		case d == nil || !d.outcomes[answer]:
-			found = append(found, violation(o.Returned, "%s was told that action %s is %s, which no batch decided",
+			found = append(found, violation(o.Returned, "%s was answered that action %s is %s, which no batch decided",
 				o.Actor(), id, answer))
 		case d.lost:
 		case d.survived != "" && d.survived != answer:
-			found = append(found, violation(o.Returned, "%s was told that action %s is %s, the history says %s",
+			found = append(found, violation(o.Returned, "%s was answered that action %s is %s, the history says %s",
 				o.Actor(), id, answer, d.survived))
 		case first[id] != nil && first[id].Result.Answer != answer:
 			found = append(found, violation(o.Returned, "action %s was answered %s and %s", id, first[id].Result.Answer,
@@ -51,7 +51,7 @@ type decision struct {
 func (t *Tile) decisions() map[string]*decision {
 	decided := map[string]*decision{}
 	for at, e := range t.Entries {
-		if !e.Seen && !wasTold(e) {
+		if !e.Seen && !acknowledged(e) {
 			continue
 		}
 		for _, a := range e.Actions {
@@ -71,8 +71,8 @@ func (t *Tile) decisions() map[string]*decision {
 	return decided
 }
 
-// wasTold reports whether somebody was told that an entry is in the store.
-func wasTold(e *Entry) bool {
+// acknowledged reports whether a client was answered that an entry is in the store.
+func acknowledged(e *Entry) bool {
 	for _, o := range e.Presented {
 		if o.Applied() {
 			return true

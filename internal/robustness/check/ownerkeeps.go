@@ -3,23 +3,23 @@ package check
 import "github.com/tilefence/tilefence/internal/robustness/history"
 
 // OwnerKeeps is invariant 6: what a master acknowledged is kept while its owner lives and owns the tile.
-// Everything that one claimant was told is in the store is part of the history of everything it is told
-// later; and all of it survives if the claimant is the one that owns the tile at the end.
+// What the store acknowledged to a claimant is part of the history of everything that it acknowledges later to
+// that claimant, and all of it survives if the claimant owns the tile at the end.
 //
-// It is broken when an owner goes on from a position that is not its own last, when it does not put back
+// It is broken when an owner goes on from a position that is not its own last, when it does not re-append
 // what a failover lost, or when a store takes its batch on top of something else.
 //
-// An owner that finds, by an authority put back to an older state, that it was superseded without being told
+// An owner that finds, by an authority restored to an older state, that it was superseded without noticing
 // takes the tile again as a newcomer does, by an install under a higher epoch; that ends the comparison.
 //
-// What an owner was told, and was superseded before every replica confirmed it, may be lost: that is the
-// recovery point of the default durability. What was confirmed is judged by ConfirmedKept.
+// What was acknowledged to an owner that was superseded before every replica confirmed it may be lost: that is
+// the recovery point of the default durability. ConfirmedKept checks what was confirmed.
 func OwnerKeeps(t *Tile) []Violation {
 	if !t.Unknown.IsZero() {
 		return nil // NoFork reports it
 	}
 	var found []Violation
-	held := map[string]*history.Operation{} // by claimant: the last write it was told of
+	held := map[string]*history.Operation{} // by claimant: its last acknowledged write
 	for i := range t.Operations {
 		o := &t.Operations[i]
 		if o.Kind != history.Commit && o.Kind != history.Rebase || !t.settles(o) {
@@ -34,19 +34,19 @@ func OwnerKeeps(t *Tile) []Violation {
 			continue
 		}
 		older, newer := before.Result.Position, o.Result.Position
-		if newer.Seq < older.Seq { // put back after a failover
+		if newer.Seq < older.Seq { // re-appended after a failover
 			older, newer = newer, older
 		}
 		if !t.descends(newer, older) && !t.wiped(before.At, o.Returned) {
-			found = append(found, violation(o.Returned, "%s was told of %s, and goes on at %s without it", o.Actor(),
-				older, newer))
+			found = append(found,
+				violation(o.Returned, "%s had %s acknowledged, and goes on at %s without it", o.Actor(), older, newer))
 		}
 	}
 	return append(found, t.ownedAtTheEnd(held)...)
 }
 
-// replayed reports whether a claimant came back as a newcomer, by an install under a higher epoch: somebody
-// else owned the tile in between.
+// replayed reports whether a claimant came back as a newcomer, by an install under a higher epoch: another
+// claimant owned the tile in between.
 func replayed(o, before *history.Operation) bool {
 	return o.Kind == history.Commit && o.Commit.Install && o.Commit.Epoch > before.Result.Position.Epoch
 }
@@ -75,7 +75,7 @@ func (t *Tile) ownedAtTheEnd(held map[string]*history.Operation) []Violation {
 			continue
 		}
 		found = append(found, violation(o.Returned,
-			"%s owns the tile at the end, and what it was told of at %s is lost", actor, o.Result.Position))
+			"%s owns the tile at the end, and its acknowledged batch at %s is lost", actor, o.Result.Position))
 	}
 	return found
 }

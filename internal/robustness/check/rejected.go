@@ -4,20 +4,19 @@ import (
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
-// RejectedStops is the second half of invariant 7: a writer that asked the authority, and was told that the
-// tile is another claim's, presents no commit and no rebase any more. Its successor in the same process is
+// RejectedStops is the second half of invariant 7: a writer that learned from the authority that the
+// tile belongs to another claim presents no commit and no rebase any more. Its successor in the same process is
 // another client.
 //
-// It is broken when a processor takes the authority's word for something else, or keeps a batch of the time
-// before in flight by presenting it again.
+// It is broken when a processor misreads the authority's answer, or keeps presenting a batch from before it.
 func RejectedStops(t *Tile) []Violation {
 	type standing struct {
 		grant history.Grant
-		over  int64 // when it was told that the tile is another's; zero: it was not
+		over  int64 // when it learned that the tile has another owner; zero: it did not
 		to    history.Grant
 	}
 	var found []Violation
-	claims := map[string]string{} // ClaimID to who presented it
+	claims := map[string]string{} // ClaimID to the client that presented it
 	for i := range t.Operations {
 		if o := &t.Operations[i]; o.Claim != nil {
 			claims[o.Claim.ID] = o.Actor()
@@ -34,7 +33,7 @@ func RejectedStops(t *Tile) []Violation {
 			if s.over != 0 && (o.op.Kind == history.Commit || o.op.Kind == history.Rebase) {
 				found = append(found,
 					violation(o.op.At,
-						"%s presents a %s under epoch %d after the authority told it that the tile is held by %s under %d",
+						"%s presents a %s under epoch %d after it learned that %s holds the tile under %d",
 						o.op.Actor(), o.op.Kind, s.grant.Epoch, s.to.Contact, s.to.Epoch))
 				s.over = 0
 			}
@@ -54,9 +53,10 @@ func RejectedStops(t *Tile) []Violation {
 
 // RejectedIsTold is the first half of invariant 7: a writer refused as stale learns the epoch that replaced
 // it, above its own, and the contact; and a processor that ends superseded names both. The contact of a tile
-// that was released meanwhile, or whose owner hash has expired, is empty: nobody is there.
+// that was released meanwhile, or whose owner hash has expired, is empty.
 //
-// It is broken when the store refuses without reading whom it names, or takes an owner without a contact.
+// It is broken when a refusal does not name the current owner, or when the store takes an owner without a
+// contact.
 func RejectedIsTold(t *Tile) []Violation {
 	var found []Violation
 	for i := range t.Operations {
@@ -88,7 +88,7 @@ func RejectedIsTold(t *Tile) []Violation {
 	return found
 }
 
-// restored reports whether the authority was put back to an older state in a span of time.
+// restored reports whether the authority was restored to an older state in a span of time.
 func (t *Tile) restored(from, to int64) bool {
 	for i := range t.Operations {
 		if o := &t.Operations[i]; o.Kind == history.Restore && o.At <= to && o.Returned >= from {

@@ -7,8 +7,8 @@ import (
 // ReplayComplete is invariant 4: a new owner's state includes every entry before its first own entry. The
 // first entry of an epoch, unless it is a rebase, names as its predecessor the entry before it in the
 // stream; an install that missed one is refused. Where the game can list what was applied, the final state
-// has exactly the actions of the lineage, in its order: whoever missed an entry would pass on a state
-// without it.
+// has exactly the actions of the lineage, in its order: an owner that missed an entry would pass on a
+// state without it.
 //
 // It is broken when the store accepts an install at a position that is not the stream's last.
 func ReplayComplete(t *Tile) []Violation {

@@ -8,7 +8,7 @@ import (
 // Tile is one tile's part of a history, as the checks need it.
 type Tile struct {
 	ID         fence.TileID
-	Records    []history.Record    // of the tile, and the faults, which are nobody's; in order of time
+	Records    []history.Record    // of the tile, and the faults; in order of time
 	Operations []history.Operation // by time of call
 	Final      *history.FinalTile  // nil: not recorded
 	FinalAt    int64
@@ -17,7 +17,7 @@ type Tile struct {
 	Lineage  []*Entry                    // the history that survived, oldest first; see the package comment
 	Survives map[history.Position]int    // index in Lineage of what survived
 
-	// Unknown is where the lineage was lost: a position that nobody presented and nobody saw. Zero when it
+	// Unknown is where the lineage was lost: a position that no client presented and no observer saw. Zero when it
 	// reaches back to the tile's beginning.
 	Unknown history.Position
 }
@@ -25,7 +25,7 @@ type Tile struct {
 // Entry is everything that is known of one place in a tile's history.
 type Entry struct {
 	history.Entry
-	Seen      bool                 // somebody read it; otherwise it is what was presented
+	Seen      bool                 // an observer read it; otherwise it is what was presented
 	SeenAt    int64                // when it was first read
 	Presented []*history.Operation // the commits or rebases that presented it, by time of call
 

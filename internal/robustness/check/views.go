@@ -7,11 +7,11 @@ import (
 
 // ViewsOrdered is invariant 11 while things happen, and invariant 9: a watcher takes only the frame that
 // follows what it holds, never the same twice, and never goes to a lower epoch, not even when it starts its
-// view over. A bridge hands no entry over twice in one life, and never one of a lower epoch after one of a
-// higher; it may leave entries out, which readers then repair.
+// view over. A bridge forwards no entry twice in one life, and never one of a lower epoch after one of a
+// higher; it may leave out entries, which readers then repair.
 //
-// It is broken when a reader compares sequences without chains, arbitrates by itself, or believes a store
-// that has gone back.
+// It is broken when a reader compares sequences without chains, arbitrates by itself, or accepts data from a
+// store that has regressed.
 func ViewsOrdered(t *Tile) []Violation {
 	type view struct {
 		at    history.Position
@@ -42,7 +42,7 @@ func ViewsOrdered(t *Tile) []Violation {
 			found = append(found, violation(r.At, "%s holds %s and took %s, which follows %s", r.Actor(), v.at, at,
 				r.Entry.Prev))
 		case r.Kind == history.Published && v.given[at]:
-			found = append(found, violation(r.At, "%s handed %s over twice", r.Actor(), at))
+			found = append(found, violation(r.At, "%s forwarded %s twice", r.Actor(), at))
 		}
 		v.at, v.epoch, v.given[at] = at, max(v.epoch, at.Epoch), true
 	}

@@ -14,9 +14,9 @@ import (
 // that were replaced.
 const auditOverlap = 256
 
-// Auditor looks at tiles all the time, so that what is trimmed, or lost in a failover, is still known
-// afterwards. It records every entry when it first sees it, and every change of a stream's end, of an owner
-// hash and of the authority's row. What comes and goes between two looks it does not see.
+// Auditor reads tiles all the time, so that what is trimmed or lost in a failover is still known. It records every
+// entry when it first sees it, and every change of a stream's end, of an owner hash and of the authority's row. It does
+// not see what comes and goes between two reads.
 type Auditor struct {
 	recorder  *Recorder
 	client    string
@@ -40,7 +40,7 @@ func (r *Recorder) Auditor(client string, log stream.Log, a fence.Authority) *Au
 	return &Auditor{recorder: r, client: client, log: log, authority: a, tiles: map[fence.TileID]*audited{}}
 }
 
-// Run looks at the tiles every interval until ctx ends. Whoever cannot be asked is asked again.
+// Run looks at the tiles every interval until ctx ends. Reads that fail are repeated.
 func (a *Auditor) Run(ctx context.Context, tiles []fence.TileID, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

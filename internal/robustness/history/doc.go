@@ -1,5 +1,5 @@
-// Package history records what clients of the fence asked and were answered, and what observers saw, so
-// that package check can judge afterwards whether the protocol's promises were kept.
+// Package history records the calls of the fence's clients with their answers, and what observers saw, so
+// that package check can check whether the protocol kept its promises.
 //
 // A history is a set of records from any number of processes. Each process appends its own to a file, as
 // JSON lines:
@@ -9,14 +9,14 @@
 //	authority := recorder.Authority("10.0.0.7:7000#1", realAuthority)
 //	store := recorder.Store("10.0.0.7:7000#1", realStore)
 //
-// and whoever judges reads all files and joins them:
+// A check reads all files and joins them:
 //
 //	records, err := history.ReadFiles(paths...)
 //	h := history.Join(records)
 //
 // # Clients
 //
-// A client is whoever keeps the protocol's rules by itself: one run of one tile.TileProcessor, one gateway,
+// A client is a party that keeps the protocol's rules by itself: one run of one tile.TileProcessor, one gateway,
 // one watcher. Give every run a name of its own, also when it has the same contact as its predecessor: what
 // one run must not do any more, its successor under the same address may.
 //

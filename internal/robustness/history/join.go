@@ -22,13 +22,13 @@ type Operation struct {
 // Open reports whether the operation may still take effect.
 func (o *Operation) Open() bool { return o.Returned == Never }
 
-// Applied reports whether the caller was told that the write is in the store, if only on a master.
+// Applied reports whether the caller was answered that the write is in the store, if only on a master.
 func (o *Operation) Applied() bool { return !o.Open() && o.Result.Applied() }
 
-// Actor names who called: clients of different processes are different.
+// Actor names the caller: clients of different processes are different.
 func (o *Operation) Actor() string { return o.Process + "/" + o.Client }
 
-// Actor names who recorded: clients of different processes are different.
+// Actor names the recorder: clients of different processes are different.
 func (r *Record) Actor() string { return r.Process + "/" + r.Client }
 
 // History is the records of all processes, in order of time, and their operations.

@@ -15,7 +15,7 @@ const (
 	Promote  Kind = "promote"  // Record.Claim
 	Lookup   Kind = "lookup"   // the tile alone
 	Release  Kind = "release"  // Record.Row is the grant given up
-	Restore  Kind = "restore"  // Record.Row is the row the authority was put back to; its epoch is zero for none
+	Restore  Kind = "restore"  // Record.Row is the row the authority was restored to; its epoch is zero for none
 	Commit   Kind = "commit"   // Record.Commit
 	Rebase   Kind = "rebase"   // Record.Rebase
 	Snapshot Kind = "snapshot" // Record.Snapshot
@@ -35,14 +35,14 @@ const (
 	Held      Kind = "held"      // at quiescence a watcher or owner holds Record.Position, its state is Record.Digest
 	Final     Kind = "final"     // at quiescence the tile is as Record.Final says
 	Life      Kind = "life"      // a processor's life: Record.Life
-	Fault     Kind = "fault"     // the campaign broke, or mended, something: Record.Fault
+	Fault     Kind = "fault"     // the campaign injected or removed a fault: Record.Fault
 )
 
 // Record is one line of a history. Fields that its Kind does not name are zero.
 type Record struct {
 	At      int64        `json:"at"`               // monotonic clock of the machine, nanoseconds
 	Process string       `json:"process"`          // one run of one program
-	Client  string       `json:"client,omitempty"` // who in the process; see the package comment
+	Client  string       `json:"client,omitempty"` // the client within the process; see the package comment
 	Kind    Kind         `json:"kind"`
 	Op      uint64       `json:"op,omitempty"` // joins a call to its return; unique in the process
 	Tile    fence.TileID `json:"tile,omitempty"`

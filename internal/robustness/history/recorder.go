@@ -18,7 +18,7 @@ type Sink interface {
 type Clock func() int64
 
 // Monotonic is CLOCK_MONOTONIC: one clock for all processes of a machine, unmoved when the time of day is
-// set. It stands still while the machine is suspended.
+// set. It does not advance while the machine is suspended.
 func Monotonic() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -90,10 +90,10 @@ func (r *Recorder) call(rec Record) (end func(Result)) {
 	}
 }
 
-// Fault records that the campaign breaks or mends something.
+// Fault records that the campaign injects or removes a fault.
 func (r *Recorder) Fault(f FaultInfo) { r.Append(Record{Kind: Fault, Fault: &f}) }
 
-// Restored records that the authority's row of a tile was put back to an older one, as an operation: call
+// Restored records that the authority's row of a tile was restored to an older one, as an operation: call
 // it before, and the function it returns after. A row with epoch zero stands for none.
 func (r *Recorder) Restored(client string, tile fence.TileID, row fence.Grant) (done func()) {
 	g := grantOf(row)

@@ -29,13 +29,13 @@ type Result struct {
 	Position  Position `json:"position,omitzero"`
 	Duplicate bool     `json:"duplicate,omitempty"`
 	Replicas  int      `json:"replicas,omitempty"`
-	Current   *Owner   `json:"current,omitempty"` // whom a refusal names; Position is where the stream ended
+	Current   *Owner   `json:"current,omitempty"` // the owner that a refusal names; Position is the head of the stream
 	Grant     *Grant   `json:"grant,omitempty"`   // granted, looked up, or the holder of a lost claim
 	Answer    string   `json:"answer,omitempty"`  // of an intent: its outcome
 	Err       string   `json:"err,omitempty"`     // in words, for people
 }
 
-// Applied reports whether a write is in the store of whoever answered.
+// Applied reports whether a write is in the store that answered.
 func (r *Result) Applied() bool {
 	return r != nil && (r.Outcome == OK || r.Outcome == Unconfirmed)
 }

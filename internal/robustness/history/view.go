@@ -9,7 +9,7 @@ import (
 )
 
 // Publisher returns a publisher that passes messages on to p and records, as the client's, the frames that
-// were handed over for sure.
+// were certainly forwarded.
 func (r *Recorder) Publisher(client string, p fanout.Publisher) fanout.Publisher {
 	return &publisher{recorder: r, client: client, next: p}
 }
@@ -32,7 +32,7 @@ func (p *publisher) Publish(ctx context.Context, messages []fanout.Message) (int
 	return sent, err
 }
 
-// Watcher records what a reader of frames takes: relayclient.Config.Sync and Frame, or whoever folds a
+// Watcher records what a reader of frames takes: relayclient.Config.Sync and Frame, or any code that folds a
 // tile's batches.
 type Watcher struct {
 	recorder *Recorder

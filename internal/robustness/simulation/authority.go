@@ -9,7 +9,7 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 )
 
-// registry is the epoch authority's server. It can be down, and be put back to an older state.
+// registry is the epoch authority's server. It can be down, and be restored to an older state.
 type registry struct {
 	mutant Mutant
 

@@ -122,7 +122,7 @@ func (w *world) server(id fence.TileID) *claimant {
 	return nil
 }
 
-// gateway sends actions to a tile until ctx ends, each until it has an outcome or nobody could tell.
+// gateway sends actions to a tile until ctx ends, each until it has an outcome or its outcome stays unknown.
 func (w *world) gateway(ctx context.Context, id fence.TileID, n int) {
 	h := newHost(w.net, fmt.Sprintf("gateway %s %d", id, n), w.seed)
 	name := fmt.Sprintf("gateway-%d", n)

@@ -186,7 +186,7 @@ func (c *cluster) rejoin(i int) {
 	}
 }
 
-// pause stops a node: whoever asks it waits.
+// pause stops a node: its callers wait.
 func (c *cluster) pause(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

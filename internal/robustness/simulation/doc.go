@@ -1,6 +1,6 @@
 // Package simulation runs the real tile.TileProcessor over a simulated coordination store and a simulated
-// authority, breaks both at random, records what everybody asked and saw, and judges the record with package
-// check. Under testing/synctest a minute of faults takes some 20 ms.
+// authority, injects faults into both at random, records every call and observation, and checks the record with
+// package check. Under testing/synctest a minute of faults takes some 20 ms.
 //
 // # What is simulated
 //
@@ -9,7 +9,7 @@
 // dead, asleep (and, when it wakes, first do what waits in its sockets and then answer until it learns), or
 // cut off but reachable by some clients. Requests are lost, delayed by seconds and delivered all the same,
 // and applied without an answer. Owner hashes expire and are deleted. Claimants take over, are paused, killed
-// and drained; the authority is unreachable and, with Options.Restores, put back to an older state.
+// and drained; the authority is unreachable and, with Options.Restores, restored to an older state.
 // A function flush is not simulated: it changes nothing, since a missing function never runs.
 //
 // # Seeds
@@ -18,7 +18,7 @@
 //	TILEFENCE_SEEDS=20000 go test -timeout 1h -run TestProtocolKeepsItsPromises ./internal/robustness/simulation
 //
 // The first reruns one seed, the second runs the first 20,000. All delays are drawn to the nanosecond from
-// sources that depend on the seed, on who waits and on what for, so that hardly two things happen at the same
+// sources that depend on the seed, on the waiting party and its purpose, so that hardly two things happen at the same
 // instant, and most runs of a seed are the same. Where one event wakes several, and where a select of the
 // processor finds two channels ready, the order is Go's: repeat a seed that does not fail again with -count.
 // TILEFENCE_HISTORY names a directory that takes the history of a failed run.

@@ -136,7 +136,7 @@ func (b *breaker) ownerFaults(restores bool) []fault {
 	faults := []fault{
 		{"take over", false, func(context.Context) { b.start(b.tile(), func(*tile.Config) {}) }},
 		{"follow", false, func(context.Context) { b.follow() }},
-		{"follower told to take over", false, func(context.Context) { b.order() }},
+		{"follower ordered to take over", false, func(context.Context) { b.order() }},
 		{"kill owner", false, b.killOwner},
 		{"pause owner", false, func(ctx context.Context) { b.pauseOwner(ctx, false) }},
 		{"pause owner and take over", false, func(ctx context.Context) { b.pauseOwner(ctx, true) }},
@@ -168,7 +168,7 @@ func (b *breaker) someClaimant(id fence.TileID) *claimant {
 	return living[b.rng.IntN(len(living))]
 }
 
-// follow starts a warm follower of a tile that has none. It takes over by itself when the owner falls silent.
+// follow starts a warm follower of a tile that has none. It takes over by itself when the owner becomes silent.
 func (b *breaker) follow() {
 	id := b.tile()
 	if b.follower(id) == nil {
@@ -176,7 +176,7 @@ func (b *breaker) follow() {
 	}
 }
 
-// order tells a follower to take its tile over from a living owner.
+// order makes a follower take its tile over from a living owner.
 func (b *breaker) order() {
 	if f := b.follower(b.tile()); f != nil {
 		f.TakeOver(tile.Ordered)

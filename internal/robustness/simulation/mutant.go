@@ -18,7 +18,7 @@ const (
 	NoChain           Mutant = "no chain"             // a position is epoch and sequence only
 	NoDigest          Mutant = "no digest"            // a batch that is already there is not recognised
 	WaitSkipped       Mutant = "wait skipped"         // replicas are said to have confirmed
-	ExpiryIsEpochZero Mutant = "expiry is epoch zero" // a missing owner hash is one that anybody may follow
+	ExpiryIsEpochZero Mutant = "expiry is epoch zero" // any commit may follow a missing owner hash
 	ReleaseForgets    Mutant = "release forgets"      // a released tile begins at epoch 1 again
 )
 
@@ -28,7 +28,7 @@ func (m Mutant) commit(s *memfence.State, c *fence.Commit, nowMillis int64) (fen
 	switch {
 	case m == NoEpochComparison && c.Epoch < max(s.Owner.Epoch, last.Epoch),
 		m == ExpiryIsEpochZero && !s.Owner.Present():
-		// The rule looks at the owner, so let the owner be one of whom it has nothing to say.
+		// The rule compares the owner, so present one that it accepts.
 		was := s.Owner
 		s.Owner = fence.Owner{Tile: c.Tile, Epoch: c.Epoch, Contact: c.Contact, Position: last, Tick: was.Tick}
 		r, err := s.Commit(c, nowMillis)

@@ -21,7 +21,7 @@ var (
 // maxDelay is how late a delayed request arrives at most.
 const maxDelay = 8 * time.Second
 
-// readTimeout is how long a client library waits for an answer by itself.
+// readTimeout is how long a client library waits for an answer by default.
 const readTimeout = time.Second
 
 // network carries requests. While it is bad, some are lost, some arrive late, and some answers are lost.
@@ -121,7 +121,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fate is what becomes of one request.
+// fate is what happens to one request.
 type fate int
 
 const (
@@ -165,7 +165,7 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 		late := time.Duration(h.intN(op, int(maxDelay)))
 		go func() { // the bubble ends when it has
 			time.Sleep(late)
-			_, _ = deliver() // nobody waits for the answer
+			_, _ = deliver() // no caller waits for the answer
 		}()
 	}
 	if fate == isLost || fate == isLate {

@@ -65,8 +65,8 @@ func promise(t *testing.T, list []uint64, o Options) {
 
 func TestProtocolKeepsItsPromises(t *testing.T) { promise(t, seeds(t, 40), Options{}) }
 
-// While one copy of the store answers at all times, every answer is judged by the whole specification.
+// While one copy of the store answers at all times, every answer is checked against the whole specification.
 func TestOneCopyAnswersAsSpecified(t *testing.T) { promise(t, seeds(t, 10), Options{Calm: true}) }
 
-// An authority that is put back to an older state forgets owners and epochs; the store does not.
+// An authority that is restored to an older state forgets owners and epochs; the store does not.
 func TestRestoredAuthority(t *testing.T) { promise(t, seeds(t, 25), Options{Restores: true}) }

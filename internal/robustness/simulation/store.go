@@ -16,7 +16,7 @@ type store struct {
 var _ fence.Store = (*store)(nil)
 
 // at runs f on a tile's copy at the node that the client takes for the master. f may run long after at has
-// returned, when nobody reads what it found any more. The node and its reign are what a confirmation needs.
+// returned, when no caller reads its result any more. The node and its reign are what a confirmation needs.
 func (s *store) at(
 	ctx context.Context, op string, tile fence.TileID, write bool, f func(*tileCopy),
 ) (node, reign int, err error) {

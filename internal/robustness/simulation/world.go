@@ -33,7 +33,7 @@ type Options struct {
 type Stats struct {
 	Actions    int            // that got an outcome
 	Rebases    int            // of serving owners
-	Reappended int            // batches put back
+	Reappended int            // batches re-appended
 	Faults     map[string]int // by name
 	Claimants  int
 }
@@ -151,7 +151,7 @@ func (w *world) breakThings(o *Options) {
 	breakers.Wait()
 }
 
-// settle mends everything and waits until nothing is under way any more.
+// settle ends all faults and waits until nothing is under way any more.
 func (w *world) settle() {
 	w.net.bad.Store(false)
 	w.registry.setDown(false)
@@ -189,7 +189,7 @@ func (w *world) finish(id fence.TileID) {
 	w.recordFinal(id)
 	for _, c := range w.living(id) {
 		if s := c.Status(); s.State == tile.Following {
-			w.recorder.Held(c.name, id, s.Position, "") // it shows its state to nobody
+			w.recorder.Held(c.name, id, s.Position, "") // it shows its state to no client
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

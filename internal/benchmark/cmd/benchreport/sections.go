@@ -27,7 +27,7 @@ var sections = []section{
 	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
 	{"Minting an epoch",
 		"PostgreSQL with fsync on. The raw statement is the baseline: in the storm one row a transaction (32 connections) " +
-			"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap where it is installed; alone, call by call in turns.",
+			"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap where it is installed; alone, calls in alternation.",
 		"./fence/pgfence", "."},
 	{"Replay",
 		"A full tile (2,401 cells) and 60 batches: read, verified and folded, as a new owner does. With the battle's short names of ships, and with longer ones.",
@@ -52,7 +52,7 @@ var sections = []section{
 		"Full tiles (100 KB, 60 batches) recovered from one node by one process, 16 or 64 at once, and the commits of 200 tiles of that node meanwhile; from the master, and from its replica, which has the readers' processors. `node-cores` is the master's processor time.",
 		"./internal/benchmark", "ColdPath"},
 	{"Take-over",
-		"A tile server killed with SIGKILL, gossip's fast settings, a warm follower in another process: `detect` until gossip holds it for dead, `first-commit` until the successor's first commit is confirmed, `takeover` the successor's own part per tile. A hand-over to a named successor. From the store's refusal to the redirect in the last client's hands, over HTTP.",
+		"A tile server killed with SIGKILL, gossip's fast settings, a warm follower in another process: `detect` until gossip suspects it, `first-commit` until the successor's first commit is confirmed, `takeover` the successor's own part per tile. A hand-over to a named successor. From the store's refusal to the redirect in the last client's hands, over HTTP.",
 		"./internal/benchmark", "OwnerKilled|Handover|Redirect"},
 	{"The bridge", "Batches from the log to fan-out, against the bare publisher.", "./bridge", "Memory|Redis"},
 	{"The bridge under load",

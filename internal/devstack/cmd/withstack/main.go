@@ -5,7 +5,7 @@
 //	withstack [-v] [-parts list] -- command [argument...]
 //
 // It starts a private Redis Cluster for coordination, another for fan-out, PostgreSQL and a
-// DynamoDB-compatible server on free loopback ports, tells the command about them in its environment,
+// DynamoDB-compatible server on free loopback ports, passes their addresses to the command in its environment,
 // stops them when it is done, however it ends, and exits with the command's code. `withstack -- bash`
 // gives a shell to try things in.
 //
@@ -144,7 +144,7 @@ func start(opts options, stderr io.Writer, signals <-chan os.Signal) (*devstack.
 	log.quiet.Store(!opts.verbose)
 	go func() {
 		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log})
-		log.quiet.Store(false) // from here on it says only what nobody expects
+		log.quiet.Store(false) // from here on only unexpected events are logged
 		started <- result{stack, err}
 	}()
 	for {

@@ -183,7 +183,7 @@ func TestKilledWithstackLeavesNoProcess(t *testing.T) {
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		// A process that nobody has waited for yet has no executable any more.
+		// A process that ended and has not been waited for has no executable any more.
 		_, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 		return err != nil
 	}, 10*time.Second, 10*time.Millisecond, "process %d still runs", pid)
