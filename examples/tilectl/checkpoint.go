@@ -74,7 +74,7 @@ func (t *tool) checkpoint(ctx context.Context, name string) (fence.TileID, fence
 	return id, s, err
 }
 
-// verifyCheckpoints reads each snapshot; damage is shown for all before the command fails.
+// verifyCheckpoints reads each snapshot and reports all damage before the command fails.
 func verifyCheckpoints(ctx context.Context, t *tool, args []string) error {
 	var tiles []fence.TileID
 	for _, a := range args {
@@ -121,7 +121,7 @@ func verifyCheckpoints(ctx context.Context, t *tool, args []string) error {
 const operator = "tilectl"
 
 // restoreCheckpoint makes the durable snapshot the tile's state again: it takes the tile, rebases it, and
-// releases it, so that the next owner starts from there. Everything committed since is void.
+// releases it, so that the next owner starts from there. Later commits are discarded.
 func restoreCheckpoint(ctx context.Context, t *tool, args []string) error {
 	id, snapshot, err := t.checkpoint(ctx, args[0])
 	if err != nil {
@@ -132,7 +132,7 @@ func restoreCheckpoint(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	if row.State == "owned" && !t.options.force {
-		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or say -force to take the tile from it", id,
+		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or pass -force to take the tile from it", id,
 			row.Owner)
 	}
 	grant, err := t.seize(ctx, id, max(snapshot.Epoch, row.Epoch))
@@ -145,17 +145,17 @@ func restoreCheckpoint(ctx context.Context, t *tool, args []string) error {
 	receipt, err := t.store.Rebase(ctx, rebase)
 	err = errors.Join(err, t.authority.Release(context.WithoutCancel(ctx), grant))
 	if err != nil {
-		return fmt.Errorf("tile %s was not restored for sure, say it again: %w", id, err)
+		return fmt.Errorf("tile %s may not have been restored, run the command again: %w", id, err)
 	}
-	fmt.Fprintf(t.out, "tile %s is at tick %d again, as of %s; the sequence goes on from %d under epoch %d\n",
+	fmt.Fprintf(t.out, "tile %s is restored to tick %d of %s; the sequence continues at %d under epoch %d\n",
 		id, snapshot.Tick, moment(snapshot.Taken), receipt.Position.Seq, grant.Epoch)
 	if row.Tick > snapshot.Tick {
-		fmt.Fprintf(t.out, "%d ticks that were played since are void\n", row.Tick-snapshot.Tick)
+		fmt.Fprintf(t.out, "%d later ticks are discarded\n", row.Tick-snapshot.Tick)
 	}
 	return nil
 }
 
-// seize takes a tile for the operator, whoever holds it.
+// seize takes a tile for the operator from its owner, if it has one.
 func (t *tool) seize(ctx context.Context, id fence.TileID, above fence.Epoch) (fence.Grant, error) {
 	current, err := t.authority.Lookup(ctx, id)
 	if err != nil && !errors.Is(err, fence.ErrNeverOwned) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// command is one thing tilectl does.
+// command is one command of tilectl.
 type command struct {
 	name  string // one or two words
 	takes string // its arguments, for people
@@ -30,24 +30,24 @@ const (
 )
 
 var commands = []command{
-	{"tiles", "[tile…]", "who owns what, since when, at which epoch; stream length, trim floor and who holds it",
+	{"tiles", "[tile…]", "owner, epoch and its age; stream length, trim floor and the consumer that holds it",
 		needCoordination | needAuthority, anyTiles, listTiles},
-	{"tile", "<tile>", "everything that is known of one tile", needCoordination | needAuthority, 1, showTile},
-	{"tail", "<tile>", "a tile's batches, as they are committed, until Ctrl-C (-from SEQ begins earlier)",
+	{"tile", "<tile>", "everything known about one tile", needCoordination | needAuthority, 1, showTile},
+	{"tail", "<tile>", "a tile's batches as they are committed, until Ctrl-C (-from SEQ starts earlier)",
 		needCoordination, 1, tail},
-	{"deadletters", "<tile>", "stream entries that could not be read, and whether they can be now", needCoordination, 1,
-		listDeadLetters},
+	{"deadletters", "<tile>", "stream entries that could not be read, and whether they can be read now",
+		needCoordination, 1, listDeadLetters},
 	{"deadletters replay", "<tile> [letter…]",
-		"publishes those that can be read by now to the fan-out, and removes them (-dry-run only says which)",
+		"publishes those that can be read now to the fan-out and removes them (-dry-run only lists them)",
 		needCoordination | needFanout, tileAndMore, replayDeadLetters},
-	{"deadletters drop", "<tile> [letter…]", "removes them for good, unread (-dry-run, -yes)", needCoordination,
+	{"deadletters drop", "<tile> [letter…]", "deletes them (-dry-run, -yes)", needCoordination,
 		tileAndMore, dropDeadLetters},
 	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
 	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)",
 		needCheckpoints, 1, showCheckpoint},
 	{"checkpoint verify", "[tile…]", "reads durable snapshots and compares their checksums", needCheckpoints, anyTiles,
 		verifyCheckpoints},
-	{"checkpoint restore", "<tile>", "puts a tile back to its durable snapshot (-force: also if somebody owns it)",
+	{"checkpoint restore", "<tile>", "restores a tile to its durable snapshot (-force: even if it has an owner)",
 		needCoordination | needAuthority | needCheckpoints, 1, restoreCheckpoint},
 }
 
@@ -140,7 +140,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 }
 
 func usage(f *flag.FlagSet, w io.Writer) {
-	fmt.Fprint(w, "tilectl looks at the tiles of a Tilefence deployment.\n\n  tilectl [flags] <command> [tile…]\n\n")
+	fmt.Fprint(w, "tilectl inspects the tiles of a Tilefence deployment.\n\n  tilectl [flags] <command> [tile…]\n\n")
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-28s %s\n", strings.TrimSpace(c.name+" "+c.takes), c.says)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// letterRow is one dead letter, and what became of it.
+// letterRow is one dead letter, and what happened to it.
 type letterRow struct {
 	Letter string            `json:"letter"`
 	Seq    fence.Seq         `json:"seq"`
@@ -90,9 +90,9 @@ func listDeadLetters(ctx context.Context, t *tool, args []string) error {
 }
 
 // errKept ends the program with status 1 after the rest has been done.
-var errKept = errors.New("some dead letters stay: they cannot be read by this version either")
+var errKept = errors.New("some dead letters are kept: this version cannot read them either")
 
-// replayDeadLetters publishes the letters that can be read, oldest first, and removes each that was handed over.
+// replayDeadLetters publishes the letters that can be read, oldest first, and removes each that was published.
 // Relays ignore what they hold already, or have passed by a snapshot.
 func replayDeadLetters(ctx context.Context, t *tool, args []string) error {
 	id, rows, damage, err := t.letters(ctx, args)
@@ -125,21 +125,21 @@ func replayDeadLetters(ctx context.Context, t *tool, args []string) error {
 func (t *tool) replay(ctx context.Context, id fence.TileID, r *letterRow) error {
 	frame := stream.AppendFrame(nil, &stream.Frame{Tile: id, Entry: r.entry})
 	if _, err := t.publisher.Publish(ctx, []fanout.Message{{Tile: id, Data: frame}}); err != nil {
-		return fmt.Errorf("letter %s was not published for sure, and stays: %w", r.Letter, err)
+		return fmt.Errorf("letter %s may not have been published and is kept: %w", r.Letter, err)
 	}
 	r.Now = "published"
 	found, err := t.log.RemoveDeadLetter(ctx, id, r.Letter)
 	switch {
 	case err != nil:
-		return fmt.Errorf("letter %s was published, but not removed for sure; it does no harm to publish it again: %w",
+		return fmt.Errorf("letter %s was published but may not have been removed; publishing it again does no harm: %w",
 			r.Letter, err)
 	case !found:
-		r.Now = "published; somebody else has removed it"
+		r.Now = "published; already removed by another client"
 	}
 	return nil
 }
 
-// dropDeadLetters removes letters that nobody is going to read.
+// dropDeadLetters deletes letters that are not needed.
 func dropDeadLetters(ctx context.Context, t *tool, args []string) error {
 	id, rows, damage, err := t.letters(ctx, args)
 	if err != nil {
@@ -152,7 +152,7 @@ func dropDeadLetters(ctx context.Context, t *tool, args []string) error {
 		return errors.Join(t.printLetters(rows), damage)
 	}
 	if len(rows) > 0 && !t.options.yes {
-		if err := t.confirm(fmt.Sprintf("%d dead letters of tile %s will be gone for good, unread. Type yes to go on: ",
+		if err := t.confirm(fmt.Sprintf("%d dead letters of tile %s will be deleted unread. Type yes to continue: ",
 			len(rows), id)); err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func dropDeadLetters(ctx context.Context, t *tool, args []string) error {
 			return errors.Join(t.printLetters(rows[:i]), fmt.Errorf("letter %s: %w", rows[i].Letter, err))
 		}
 		if rows[i].Now = "dropped"; !found {
-			rows[i].Now = "somebody else has removed it"
+			rows[i].Now = "already removed by another client"
 		}
 	}
 	return errors.Join(t.printLetters(rows), damage)
@@ -175,7 +175,7 @@ func (t *tool) confirm(question string) error {
 	answer, _ := bufio.NewReader(t.in).ReadString('\n') // an end of input is no answer
 	if strings.TrimSpace(answer) != "yes" {
 		fmt.Fprintln(t.errs)
-		return errors.New("nothing was removed; -yes does not ask")
+		return errors.New("nothing was removed; -yes skips the question")
 	}
 	return nil
 }

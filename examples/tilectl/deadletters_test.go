@@ -24,7 +24,7 @@ func poisonOf(id fence.TileID, e *fence.Entry) stream.Poison {
 		"payload": string(e.Payload)}}
 }
 
-// putAside makes dead letters of the tile's entries and of one that nobody can read, and returns the entries.
+// putAside makes dead letters of the tile's entries and of one that cannot be read, and returns the entries.
 func (b *board) putAside(id fence.TileID, n int) []fence.Entry {
 	b.Helper()
 	b.own(id, "10.0.0.1:7000", n)
@@ -160,7 +160,7 @@ func TestDrop(t *testing.T) {
 		b.answers = answer
 		_, errs, err := b.tilectl(t.Context(), "deadletters drop 85283083fffffff")
 		require.ErrorContains(t, err, "nothing was removed")
-		require.Contains(t, errs, "3 dead letters of tile 85283083fffffff will be gone for good")
+		require.Contains(t, errs, "3 dead letters of tile 85283083fffffff will be deleted unread")
 	}
 	require.Equal(t, all, b.letters(first))
 	b.answers = "yes\n"

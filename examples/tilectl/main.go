@@ -1,12 +1,12 @@
-// Tilectl answers an operator's questions about tiles, and restores one from its checkpoint.
+// Tilectl inspects tiles, restores one from its checkpoint, and handles dead letters.
 //
 //	tilectl -redis 127.0.0.1:7000 -postgres postgres://… tiles
 //	tilectl -redis 127.0.0.1:7000 tail 85283083fffffff
 //	tilectl -redis 127.0.0.1:7000 -fanout 127.0.0.1:7100 deadletters replay 85283083fffffff -dry-run
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
-// All but "checkpoint restore", "deadletters replay" and "deadletters drop" only read. The status is 0 when all went
-// well, 1 when something failed or is damaged, 2 for a wrong command line.
+// All but "checkpoint restore", "deadletters replay" and "deadletters drop" only read. The exit status is 0 on
+// success, 1 if something failed or is damaged, 2 for a wrong command line.
 package main
 
 import (
@@ -40,7 +40,7 @@ type usageError struct{ text string }
 func (e *usageError) Error() string { return e.text }
 
 // errDamaged ends the program with status 1 after the damage has been shown.
-var errDamaged = errors.New("something is damaged")
+var errDamaged = errors.New("damage was found, see above")
 
 // run is the program; its result is the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {

@@ -84,7 +84,7 @@ func TestOnServers(t *testing.T) {
 	require.Contains(t, errs, "AWS_REGION")
 }
 
-// TestDeadLettersOnServers: letters that can be read go to who listens, and off the list.
+// TestDeadLettersOnServers: letters that can be read are published to subscribers and removed.
 func TestDeadLettersOnServers(t *testing.T) {
 	addrs, delivery := stacktest.Redis(t), stacktest.Fanout(t)
 	client := redis.NewClusterClient(redisfence.Options(addrs...))

@@ -54,7 +54,7 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil // told to stop, perhaps in the midst of a read
+			return nil // cancelled, perhaps during a read
 		default:
 		}
 		if err != nil {
@@ -106,7 +106,7 @@ func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Positi
 		r.Problem = err.Error()
 	}
 	if t.options.json {
-		_ = json.NewEncoder(t.out).Encode(&r) // whoever reads may have gone
+		_ = json.NewEncoder(t.out).Encode(&r) // the reader may have gone
 		return
 	}
 	fmt.Fprintf(t.out, "%-12s  %10d  %6d  %s  %8d  %-7s  %6d  %8d\n",

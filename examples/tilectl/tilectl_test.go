@@ -20,7 +20,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// How long a test waits for what comes by itself, and how often it looks.
+// How long a test waits for asynchronous effects, and how often it polls.
 const (
 	waitFor = 10 * time.Second
 	poll    = time.Millisecond
@@ -45,7 +45,7 @@ func newBoard(t *testing.T) *board {
 	return b
 }
 
-// own makes somebody commit n batches to a tile.
+// own commits n batches to a tile under a new epoch.
 func (b *board) own(id fence.TileID, contact string, n int) (fence.Grant, fence.Position) {
 	b.Helper()
 	g, err := b.authority.Claim(b.Context(), fence.Claim{Tile: id, Contact: contact, ID: fence.NewClaimID()})
@@ -171,7 +171,7 @@ func TestTail(t *testing.T) {
 	require.Equal(t, []stream.Resolution{{ActionID: "a1", Outcome: stream.Applied}}, rows[1].Outcomes)
 }
 
-// TestRestore: a tile goes back to its checkpoint, and its next owner starts there.
+// TestRestore: a tile is restored to its checkpoint, and its next owner starts there.
 func TestRestore(t *testing.T) {
 	b := newBoard(t)
 	seams := tile.Seams{Authority: b.authority, Store: b.store, Log: b.log}
@@ -203,7 +203,7 @@ func TestRestore(t *testing.T) {
 
 	out, _, err := b.tilectl(t.Context(), "checkpoint restore 85283083fffffff -force")
 	require.NoError(t, err)
-	require.Contains(t, out, "is at tick")
+	require.Contains(t, out, "is restored to tick")
 	require.Equal(t, []string{"a", "b"}, play("10.0.0.2:7000"))
 	after, err := b.log.Last(t.Context(), first)
 	require.NoError(t, err)
@@ -263,7 +263,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// register is a game that remembers what it was told.
+// register is a game that remembers its events.
 type register struct{ seen []string }
 
 func (r *register) Restore(b []byte) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// tileRow is one tile: what the authority says, and what coordination does.
+// tileRow is one tile as the authority and the coordination store have it.
 type tileRow struct {
 	Tile        fence.TileID    `json:"tile"`
 	State       string          `json:"state"`           // owned, released, silent, unrecorded, never owned
@@ -65,7 +65,7 @@ func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	switch {
 	case g.Epoch == 0 && s.Owner.Present():
 		r.State, r.Owner, r.Epoch = "unrecorded", s.Owner.Contact, s.Owner.Epoch
-		r.Problem = "the owner hash names an owner the authority knows nothing of: was the authority restored?"
+		r.Problem = "the owner hash names an owner that the authority does not know: was the authority restored?"
 	case g.Epoch == 0:
 		r.State = "never owned"
 	case !g.Held():
