@@ -7,7 +7,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// ErrNoRoute: nobody is known to own the tile. A *NoRouteError says more.
+// ErrNoRoute: no source names an owner of the tile. A *NoRouteError says more.
 var ErrNoRoute = errors.New("no route to the tile")
 
 // NoRouteError is a tile whose owner could not be named. Try again: a tile that lost its owner gets

@@ -3,7 +3,6 @@ package route
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,11 +11,10 @@ import (
 )
 
 // Group is a membership within one process: for tests, for local development, and for a deployment that is
-// one process. Announcements arrive at once, and a member dies when it is told to. The zero value is a
-// group without members.
+// one process. Announcements arrive at once; Kill makes a member die. The zero value is a group without members.
 type Group struct {
 	mu      sync.Mutex
-	members []*GroupMember // those that take part
+	members []*GroupMember // those that run
 	lives   int
 }
 
@@ -73,7 +71,7 @@ func (m *GroupMember) Run(ctx context.Context) error {
 	}
 }
 
-// end is what the others are told of a member whose Run returns: it may return before Kill has told them.
+// end is the event of a member whose Run returns, which may be before Kill has notified the others.
 func (m *GroupMember) end() EventKind {
 	select {
 	case <-m.killed:
@@ -83,14 +81,12 @@ func (m *GroupMember) end() EventKind {
 	}
 }
 
-var errRunTwice = errors.New("Run was called before; make another member")
-
 func (m *GroupMember) join() error {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m.ran {
-		return errRunTwice
+		return fmt.Errorf("group member %s: %w", m.self.Name, fence.ErrAlreadyRun)
 	}
 	m.ran = true
 	select {
@@ -108,7 +104,7 @@ func (m *GroupMember) join() error {
 	return nil
 }
 
-// Kill ends the member without a word, as a process ends that is killed; the others are told that it died.
+// Kill ends the member as a killed process ends: it does not say that it leaves, and the others see it die.
 func (m *GroupMember) Kill() {
 	m.kill.Do(func() { close(m.killed) })
 	m.group.remove(m, Died)

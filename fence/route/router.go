@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"math/bits"
 	"sync"
@@ -18,20 +19,20 @@ type OwnerReader interface {
 
 // RouterConfig holds the optional settings of a Router. Nil and the zero value are valid.
 type RouterConfig struct {
-	// MaxTiles is of how many tiles the router remembers what the store said and which answers were found
-	// wrong; beyond it, what was used longest ago is forgotten. The table is not counted. Zero means 65,536.
+	// MaxTiles bounds the tiles of which the router remembers the store's answer and which answers were found
+	// wrong. Beyond it, the least recently used tile is forgotten. The table is not counted. Zero means 65,536.
 	MaxTiles int
 
-	// MaxAge is how long an owner that the store or a redirect named is believed without asking again.
-	// Zero means 5 s. Gossip has no age: it is believed until it is found wrong.
+	// MaxAge is how long the router believes an owner named by the store or a redirect before it asks again.
+	// Zero means 5 s. Gossip does not expire: it is believed until it is found wrong.
 	MaxAge time.Duration
 }
 
 // Router finds the owners of tiles for one process. Safe for concurrent use.
 //
-// An answer from gossip costs a look-up in memory. Of tiles that gossip does not know, or was wrong about,
-// the router keeps a note: who owns them according to the store or to a redirect, and the lowest epoch at
-// which gossip is to be believed again.
+// An answer from gossip costs a look-up in memory. For a tile that gossip does not know, or was wrong about,
+// the router keeps a note: the owner according to the store or a redirect, and the lowest epoch at which
+// gossip is believed again.
 type Router struct {
 	table  *Table
 	store  OwnerReader
@@ -39,7 +40,7 @@ type Router struct {
 	shards []shard // a power of two of them
 }
 
-// shard is the notes and counts of some of the tiles, so that callers rarely meet.
+// shard has the notes and counts of some of the tiles, so that callers rarely wait for each other.
 type shard struct {
 	counts counters
 	noted  atomic.Int64 // how many notes there are; without any, gossip needs no lock
@@ -66,12 +67,8 @@ func NewRouter(table *Table, store OwnerReader, cfg *RouterConfig) (*Router, err
 	if cfg != nil {
 		c = *cfg
 	}
-	if c.MaxTiles == 0 {
-		c.MaxTiles = 65536
-	}
-	if c.MaxAge == 0 {
-		c.MaxAge = 5 * time.Second
-	}
+	c.MaxTiles = cmp.Or(c.MaxTiles, 65536)
+	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Second)
 	switch {
 	case table == nil:
 		return nil, &fence.ArgumentError{Field: "table", Value: nil, Want: "a Table, empty where there is no gossip"}
@@ -115,7 +112,7 @@ func (r *Router) Route(ctx context.Context, id fence.TileID) (contact string, er
 	return contact, nil
 }
 
-// recall weighs what gossip says against the note of the tile. Both may be unknown.
+// recall chooses between gossip's answer and the tile's note. Either may be missing.
 func (s *shard) recall(id fence.TileID, heard Entry, maxAge time.Duration) (contact string, from Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +138,8 @@ func (n *note) believed(heard Entry, maxAge time.Duration) bool {
 // trusts reports whether gossip's owner has not been found wrong.
 func (n *note) trusts(heard Entry) bool { return heard.Held() && heard.Epoch >= n.floor }
 
-// overruledBy reports whether gossip knows as well as the note who owns the tile, or better, or that nobody
-// does.
+// overruledBy reports whether gossip is at least as recent as the note: it names an owner that was not found
+// wrong, or says that the tile was released.
 func (n *note) overruledBy(heard Entry) bool {
 	return heard.Epoch > 0 && heard.Epoch >= n.owner.Epoch && (n.trusts(heard) || !heard.Held())
 }
@@ -162,8 +159,8 @@ func (r *Router) ask(ctx context.Context, s *shard, id fence.TileID) (string, er
 	return believed.owner.Contact, nil
 }
 
-// learnFromStore notes the store's answer, unless somebody has named a later owner meanwhile, and returns
-// the owner to believe.
+// learnFromStore notes the store's answer, unless a later owner was named meanwhile, and returns the note to
+// answer with.
 func (r *Router) learnFromStore(s *shard, said note) note {
 	id := said.owner.Tile
 	s.mu.Lock()
@@ -209,7 +206,8 @@ func (r *Router) Correct(wrong string, now Entry) {
 	s.keep(now.Tile, n)
 }
 
-// discredit takes belief from whoever named wrong as the owner, and counts the answer as stale, once.
+// discredit marks the source that named wrong as the owner as not to be believed, and counts its answer as stale,
+// once.
 func (s *shard) discredit(n *note, heard Entry, wrong string) {
 	if wrong == "" {
 		return

@@ -22,42 +22,42 @@ type Config struct {
 	// it listens on. Empty means Bind's, or for 0.0.0.0 a private address of this machine.
 	Advertise string
 
-	// Seeds are addresses (host:port) of members to join. Any one that is alive will do; those that are not
-	// members are tried again for as long as the node runs. Its own address may be among them.
+	// Seeds are addresses (host:port) of members to join. One that is alive is enough; the node retries those
+	// that are not members for as long as it runs. Its own address may be among them.
 	Seeds []string
 
-	// Label keeps groups apart that could reach each other: members of another label are not talked to. At
-	// most 255 bytes.
+	// Label separates groups that could reach each other: members of another label are ignored. At most 255
+	// bytes.
 	Label string
 
 	// SecretKey encrypts and authenticates everything with AES-GCM: 16, 24 or 32 bytes, the same on all
-	// members. Empty: anybody who reaches the port is believed.
+	// members. Empty: every process that reaches the port is believed.
 	SecretKey []byte
 
-	// Timing is how fast news travel and deaths are found. Its zero value is for a local network.
+	// Timing is how fast announcements travel and deaths are detected. Its zero value is for a local network.
 	Timing Timing
 
-	// Notify is called for each event of another member, see route.Event. It must return in the end: Run
-	// waits for it. Nil ignores events.
+	// Notify is called for each event of another member, see route.Event. Run waits for it before it returns.
+	// Nil ignores events.
 	Notify func(route.Event)
 
 	Logger *slog.Logger // nil discards; memberlist's own lines go to debug
 }
 
-// Timing is how fast news travel and deaths are found. Zero fields mean the value for a local network, given
-// in brackets, with which a death is found in about five seconds.
+// Timing is how fast announcements travel and deaths are detected. Zero fields mean the value for a local
+// network, given in brackets, with which a death is detected in about five seconds.
 type Timing struct {
 	ProbeInterval    time.Duration // between probes of one member after the other (1 s)
 	ProbeTimeout     time.Duration // for the answer to a probe, a little more than the slowest round trip (500 ms)
-	GossipInterval   time.Duration // between packets with news, to three members each (200 ms)
+	GossipInterval   time.Duration // between packets with announcements, to three members each (200 ms)
 	PushPullInterval time.Duration // between exchanges of whole maps, with one member each; longer above 32 members (30 s)
 	RejoinInterval   time.Duration // between attempts to reach seeds and members that are missing (10 s)
 	StreamTimeout    time.Duration // for an exchange of maps (10 s)
-	LeaveTimeout     time.Duration // for telling the others that this node leaves (5 s)
+	LeaveTimeout     time.Duration // for notifying the others that this node leaves (5 s)
 }
 
-// Fast finds a death in about a second. It suits members that are a few milliseconds apart and are not
-// starved of CPU: one that does not answer for a second is taken for dead.
+// Fast detects a death in about a second. It suits members that are a few milliseconds apart and are not
+// starved of CPU: one that does not answer for a second is presumed dead.
 func Fast() Timing {
 	return Timing{ProbeInterval: 200 * time.Millisecond, ProbeTimeout: 100 * time.Millisecond, GossipInterval: 50 * time.Millisecond,
 		PushPullInterval: time.Second, RejoinInterval: time.Second, StreamTimeout: 5 * time.Second, LeaveTimeout: 2 * time.Second}

@@ -8,14 +8,14 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 )
 
-// few is how many news from an exchange of maps are passed on in packets. More of them travel with the
-// exchanges that follow.
+// few is the most new entries of an exchange of maps that are passed on in packets. More of them travel with
+// the exchanges that follow.
 const few = 1024
 
-// delegate is what memberlist asks and tells a node. It implements memberlist.Delegate.
+// delegate is what memberlist calls on a node. It implements memberlist.Delegate.
 type delegate struct{ *Node }
 
-// NodeMeta implements memberlist.Delegate. New has seen to it that it is within the limit.
+// NodeMeta implements memberlist.Delegate. New has checked that it is within the limit.
 func (d delegate) NodeMeta(int) []byte { return []byte(d.contact) }
 
 // NotifyMsg implements memberlist.Delegate.
@@ -42,7 +42,7 @@ func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	return d.queue.take(overhead, limit, retransmits(d.members.count()))
 }
 
-// retransmits is how often each member sends what is news to it: as memberlist does with its own.
+// retransmits is how often each member sends what is news to it, by memberlist's own formula.
 func retransmits(members int) int {
 	return retransmitMult * int(math.Ceil(math.Log10(float64(max(members, 1)+1))))
 }

@@ -8,16 +8,15 @@
 //	go node.Run(ctx)
 //	err = node.Announce(route.Entry{Tile: tile, Epoch: 12, Contact: "10.0.0.7:7000"})
 //
-// Members probe each other, tell each other who is alive, and carry the map from tiles to owners into each
-// other's tables: what is announced travels at once in small packets, passed on by whoever it is news to,
-// and from time to time two members exchange their whole maps over TCP. The second repairs what the first
-// lost, brings a newcomer up to date, and heals a partition.
+// Members probe each other, tell each other which are alive, and carry the map from tiles to owners into each
+// other's tables. An announcement travels at once in small packets; each member to which it is news passes it
+// on. From time to time two members exchange their whole maps over TCP, which repairs lost packets, brings a
+// new member up to date, and heals a partition.
 //
 // # Guarantees
 //
 // All tables become equal once announcements stop and the members can reach each other, and the highest
-// epoch of each tile is what is left. How soon is a matter of Timing; nothing about who may write depends
-// on it.
+// epoch of each tile is what is left. How soon depends on Timing; the right to write depends on none of it.
 //
 // A member that is cut off comes back by itself: Run keeps trying the seeds that are missing, and the
 // members that died within the last hour.
@@ -25,9 +24,9 @@
 // # Failures
 //
 // Bytes from a peer that are no message change nothing: they are refused, counted (Stats.Refused) and
-// logged. A map that does not fit into one exchange (16 MiB; about three million tiles) travels in parts. Who can
-// send to the port can announce what he likes, so set Config.SecretKey, or keep the port to trusted
-// networks; the worst a liar does is misroute, since gossip decides nothing.
+// logged. A map that does not fit into one exchange (16 MiB; about three million tiles) travels in parts. A
+// process that can send to the port can announce anything, so set Config.SecretKey, or keep the port to
+// trusted networks. False announcements misroute; they do not grant a tile.
 //
 // # Wire format, version 1
 //
@@ -40,7 +39,7 @@
 //	+---------+------+- - - - - - - - - - - - - - - - - - - - -+-------+
 //
 // The version is 1. The sum is the CRC-32C of everything before it, big-endian: one flipped bit in an epoch
-// would be believed by everybody for ever. The body of kind 1, entries, is empty or
+// would be believed by all members for ever. The body of kind 1, entries, is empty or
 //
 //	+-------+-------+---------+-----------+---------+---------+-----------+- - -
 //	| shift | first |  epoch  |  contact  |  step   |  epoch  |  contact  | step …
@@ -55,7 +54,7 @@
 // bytes (UTF-8 without a zero byte) follow. Varints are unsigned LEB128, minimally encoded.
 //
 // The body of kind 2, farewell, is the name of a member that leaves, 1 to 272 bytes of UTF-8. (memberlist
-// does not tell those who leave from those who die.)
+// does not distinguish members that leave from members that die.)
 //
 // # Concurrency and testing
 //

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// logLines makes a *log.Logger for memberlist whose lines go to l at debug level. memberlist logs as
-// errors what every network does all day.
+// logLines makes a *log.Logger for memberlist whose lines go to l at debug level: memberlist logs ordinary
+// network failures as errors.
 func logLines(l *slog.Logger) *log.Logger { return log.New(lines{l}, "", 0) }
 
 type lines struct{ logger *slog.Logger }
@@ -22,7 +22,7 @@ func (l lines) Write(b []byte) (int, error) {
 				level, text = strings.ToLower(name), strings.TrimPrefix(after, "memberlist: ")
 			}
 		}
-		l.logger.Debug("memberlist", "said", text, "level", level)
+		l.logger.Debug("memberlist", "message", text, "level", level)
 	}
 	return len(b), nil
 }

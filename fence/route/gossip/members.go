@@ -14,20 +14,19 @@ import (
 )
 
 const (
-	lostFor = time.Hour // how long a member that died is looked for
-	maxLost = 256       // how many of them
+	lostFor = time.Hour // how long the node tries to reach a member that died
+	maxLost = 256       // the most of them
 )
 
-// members is who takes part, as memberlist tells it. It implements memberlist.EventDelegate and
-// memberlist.AliveDelegate, which are called under memberlist's lock: nothing here calls memberlist or
-// waits.
+// members are the members that memberlist reports. It implements memberlist.EventDelegate and
+// memberlist.AliveDelegate, which memberlist calls under its lock: nothing here calls memberlist or blocks.
 type members struct {
 	self string // name
 
 	mu      sync.Mutex
-	ended   bool              // nothing that memberlist still says counts
+	ended   bool              // what memberlist still reports is ignored
 	alive   map[string]member // by name
-	leaving map[string]bool   // those of the living that have said farewell
+	leaving map[string]bool   // those that said that they leave
 	lost    map[string]time.Time
 	events  []route.Event
 	wake    chan struct{} // has room for one
@@ -40,7 +39,7 @@ func newMembers(self string) *members {
 		wake: make(chan struct{}, 1)}
 }
 
-// NotifyAlive implements memberlist.AliveDelegate: a member without a contact is none of ours.
+// NotifyAlive implements memberlist.AliveDelegate: a member without a contact is of another kind.
 func (m *members) NotifyAlive(n *memberlist.Node) error { return route.ValidateContact(string(n.Meta)) }
 
 // NotifyJoin implements memberlist.EventDelegate.
@@ -55,10 +54,10 @@ func (m *members) NotifyJoin(n *memberlist.Node) {
 	m.tell(route.Joined, n)
 }
 
-// NotifyUpdate implements memberlist.EventDelegate. A member's contact is for life.
+// NotifyUpdate implements memberlist.EventDelegate. A member's contact never changes.
 func (m *members) NotifyUpdate(*memberlist.Node) {}
 
-// NotifyLeave implements memberlist.EventDelegate. It is called for those who left and those who died.
+// NotifyLeave implements memberlist.EventDelegate. It is called for members that left and members that died.
 func (m *members) NotifyLeave(n *memberlist.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +116,7 @@ func (m *members) deliver(ctx context.Context, notify func(route.Event)) {
 	}
 }
 
-// end forgets everybody. memberlist has timers that outlive it.
+// end forgets all members: memberlist has timers that outlive it.
 func (m *members) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,8 +136,8 @@ func (m *members) list() []route.Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := make([]route.Member, 0, len(m.alive))
-	for name, who := range m.alive {
-		all = append(all, route.Member{Contact: who.contact, Name: name})
+	for name, one := range m.alive {
+		all = append(all, route.Member{Contact: one.contact, Name: name})
 	}
 	slices.SortFunc(all, route.CompareMembers)
 	return all
@@ -154,8 +153,8 @@ func (m *members) count() int {
 func (m *members) has(addr string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, who := range m.alive {
-		if who.addr == addr {
+	for _, one := range m.alive {
+		if one.addr == addr {
 			return true
 		}
 	}

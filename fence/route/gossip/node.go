@@ -24,8 +24,8 @@ const (
 	retransmitMult = 4
 	packetSize     = 1400 // bytes of UDP payload
 
-	// toTheDead is how long memberlist remembers the dead. For so long they are told that they are, and may
-	// protest; and nobody who has not heard yet can bring them back.
+	// toTheDead is how long memberlist remembers a dead member. Meanwhile it tells that member, which can refute
+	// it, and a member that has not heard of the death cannot bring it back.
 	toTheDead = 30 * time.Second
 )
 
@@ -66,8 +66,8 @@ type Stats struct {
 	Queued     int    // entries waiting to be spread, or to be spread again
 }
 
-// New returns a node for the process that takes intents at contact; it learns into table, and tells others
-// what is in it. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+// New returns a node for the process that takes intents at contact. It learns into table, and spreads what is
+// in it. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
 func New(contact string, table *route.Table, cfg *Config) (*Node, error) {
 	s, err := cfg.settings()
 	if err != nil {
@@ -121,16 +121,13 @@ func (n *Node) Stats() Stats {
 		StateNews: n.counts.stateNews.Load(), Refused: n.counts.refused.Load(), Queued: n.queue.len()}
 }
 
-// ErrRunTwice: a Node runs once. Make another for another life.
-var ErrRunTwice = errors.New("gossip: Run was called before")
-
-// Run implements route.Membership. It fails if it cannot listen; members that cannot be reached are tried
-// again for as long as it takes. When ctx is done it says farewell and returns nil, within the
-// LeaveTimeout, what Notify still takes, and a little. memberlist does not interrupt a probe that is under
-// way; it ends by itself within seconds and changes nothing.
+// Run implements route.Membership. It fails if it cannot listen; it retries members that cannot be reached for
+// as long as it runs. When ctx is done it notifies the others that it leaves and returns nil, within the
+// LeaveTimeout and the time that Notify still takes. memberlist does not interrupt a probe that is under way;
+// such a probe ends by itself within seconds and changes nothing. A second call returns fence.ErrAlreadyRun.
 func (n *Node) Run(ctx context.Context) error {
 	if n.ran.Swap(true) {
-		return ErrRunTwice
+		return fmt.Errorf("gossip node %s: %w", n.name, fence.ErrAlreadyRun)
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -151,7 +148,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.rejoin(ctx, list)
 	})
 	<-ctx.Done()
-	// Whoever is being joined knows this node already, perhaps, and this node not him.
+	// A member that this node is just joining may know this node already, and not be known yet.
 	timeout := n.settings.Timing.LeaveTimeout / 2
 	select {
 	case <-joined:
@@ -201,8 +198,8 @@ func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Co
 	return c
 }
 
-// rejoin joins the seeds that are no members, and looks for members that died: a partition that lasts
-// longer than memberlist remembers the dead would not heal otherwise.
+// rejoin joins the seeds that are not members and the members that died: a partition that lasts longer than
+// memberlist remembers the dead would not heal otherwise.
 func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 	warned := false
 	for ctx.Err() == nil {
@@ -217,7 +214,7 @@ func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 		}
 		alone := n.members.count() <= 1
 		if alone && failed != nil && !warned && ctx.Err() == nil {
-			n.settings.Logger.Warn("gossip: no seed answers; trying again", "seeds", n.settings.Seeds, "error", failed)
+			n.settings.Logger.Warn("gossip: no seed answers; retrying", "seeds", n.settings.Seeds, "error", failed)
 		}
 		warned = alone && failed != nil
 		pause(ctx, n.settings.Timing.RejoinInterval)
@@ -231,7 +228,7 @@ func (n *Node) resolveSeeds(ctx context.Context) []string {
 		host, port, _ := net.SplitHostPort(seed) // settings has checked it
 		ips, err := net.DefaultResolver.LookupHost(ctx, host)
 		if err != nil {
-			n.settings.Logger.Debug("gossip: seed", "seed", seed, "error", err)
+			n.settings.Logger.Debug("gossip: cannot resolve a seed", "seed", seed, "error", err)
 		}
 		for _, ip := range ips {
 			addrs = append(addrs, net.JoinHostPort(ip, port))
@@ -240,8 +237,8 @@ func (n *Node) resolveSeeds(ctx context.Context) []string {
 	return addrs
 }
 
-// leave tells everybody that this node goes: a farewell to each and, by gossip, to those who miss it;
-// then, when that has had time to arrive, what memberlist takes for a death.
+// leave notifies the others that this node leaves: a farewell to each member directly and, in case one is lost, by
+// gossip; then, when they have had time to arrive, by memberlist's own means, which look like a death.
 func (n *Node) leave(list *memberlist.Memberlist, timeout time.Duration) {
 	msg := encodeFarewell(n.name)
 	n.queue.say(msg)
@@ -253,7 +250,7 @@ func (n *Node) leave(list *memberlist.Memberlist, timeout time.Duration) {
 	settle := min(2*n.settings.Timing.GossipInterval, timeout/2)
 	time.Sleep(settle)
 	if err := list.Leave(timeout - settle); err != nil {
-		n.settings.Logger.Debug("gossip: leaving", "error", err)
+		n.settings.Logger.Debug("gossip: leave failed", "error", err)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestAPortThatIsTaken(t *testing.T) {
 	second, err := gossip.New("b:1", new(route.Table), &gossip.Config{Bind: first.Addr()})
 	require.NoError(t, err)
 	require.Error(t, second.Run(t.Context()))
-	require.ErrorIs(t, second.Run(t.Context()), gossip.ErrRunTwice)
+	require.ErrorIs(t, second.Run(t.Context()), fence.ErrAlreadyRun)
 }
 
 // TestASeedThatComesLater: a member does not give up.

@@ -10,14 +10,16 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 )
 
-// maxQueued bounds the queue. What it drops arrives with the next exchange of maps.
+// maxQueued bounds the queue. An entry that it drops arrives with the next exchange of maps.
 const maxQueued = 1 << 16
 
-// queue holds what is to be spread in packets: entries, one a tile, and farewells. What was sent least
-// often goes first, and among that the newest; what was sent often enough goes.
+// queue holds what is to be spread in packets: entries, one a tile, and farewells. Those sent least often go
+// first, and among them the newest; each is removed when it was sent often enough.
 //
-// memberlist has such a queue of ready messages. This one makes the messages when there is room for them,
-// so that many entries share a packet and its contacts.
+// memberlist has such a queue, of ready messages: a message for each entry fits about 40 of them into a packet
+// of 1,400 bytes, and one for many entries does not fit once memberlist has put something of its own into the
+// packet. This queue encodes the entries for the room that is left, more than 200 to a packet, since they
+// share contacts; and it never sends an entry that was superseded meanwhile.
 type queue struct {
 	mu        sync.Mutex
 	tiles     map[fence.TileID]*list.Element
@@ -86,7 +88,7 @@ func (q *queue) say(msg []byte) {
 }
 
 // take returns messages for one packet of limit bytes, each of which costs overhead bytes more. It counts
-// them as sent; what was sent times times is dropped.
+// them as sent, and removes what was sent that many times.
 func (q *queue) take(overhead, limit, times int) [][]byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,7 +116,7 @@ func (q *queue) pack(limit, times int) []byte {
 	var msg []byte
 	for written := -1; written < len(next); {
 		if written >= 0 {
-			next = next[:written] // those whose turn it is, not those whose tile is low
+			next = next[:written] // those that were sent least, not those with the lowest tiles
 		}
 		msg, written = encodeEntries(byTile(next), limit)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// transport is memberlist's own, but for connections that end with the node: memberlist would wait for a
+// transport is memberlist's own, except that its connections end with the node: memberlist would wait for a
 // peer that does not answer.
 type transport struct {
 	*memberlist.NetTransport
