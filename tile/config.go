@@ -90,10 +90,10 @@ type Config struct {
 	// read: every quarter of it, between one and eight tick intervals.
 	SuspectAfter time.Duration
 
-	// Pace is called by a follower before it asks the authority for the tile, and may block: it is how a host
-	// keeps the take-over of many tiles at once from becoming a storm. done is called when the tile serves or
-	// the attempt has failed. Default: no wait.
-	Pace func(ctx context.Context, s Status, why Suspicion) (done func(), err error)
+	// pace is called by a follower before it asks the authority for the tile, and may block: it is how a Host keeps
+	// the take-over of many tiles at once from becoming a storm. done is called when the tile serves or the attempt has
+	// failed. Nil: no wait.
+	pace func(ctx context.Context, s Status, why Suspicion) (done func(), err error)
 
 	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
 	// tilehttp.Client.Handover is one. Default nil: Drain cannot name a successor.
@@ -113,10 +113,10 @@ type Config struct {
 	// RememberFor. Default DefaultRetryWindow.
 	RetryWindow time.Duration
 
-	// KeepBatches and KeepBytes bound the batches kept for re-appending after a failover. Defaults 1024
-	// and 8 MiB. Past them the oldest is forgotten: Hooks.Forgotten, Status.Forgotten, and one warning in the
-	// log until all is confirmed again. A failover that loses as much is then healed by a rebase.
-	KeepBatches, KeepBytes int
+	// KeepBytes bounds the batches kept for re-appending after a failover, each counted with 160 bytes beside its
+	// payload. Past it the oldest is forgotten: Hooks.Forgotten, Status.Forgotten, and one warning in the log until
+	// all is confirmed again. A failover that loses as much is then healed by a rebase. Default 8 MiB.
+	KeepBytes int
 
 	// CommitTimeout bounds one attempt to commit. Default the tick interval, at least 100 ms.
 	CommitTimeout time.Duration
@@ -160,7 +160,6 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 	setDefault(&d.QueueLimit, 4096)
 	setDefault(&d.RetryWindow, DefaultRetryWindow)
 	setDefault(&d.RememberFor, 10*time.Minute)
-	setDefault(&d.KeepBatches, 1024)
 	setDefault(&d.KeepBytes, 8<<20)
 	setDefault(&d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
 	setDefault(&d.JournalTimeout, d.CommitTimeout)
@@ -180,7 +179,7 @@ func (c *Config) withDefaults(s Seams) (Config, error) {
 		d.Commit = s.Store.Commit
 	}
 	for name, n := range map[string]int{"SnapshotEvery": d.SnapshotEvery, "RefreshEvery": d.RefreshEvery, "ConfirmEvery": d.ConfirmEvery, "QueueLimit": d.QueueLimit,
-		"KeepBatches": d.KeepBatches, "KeepBytes": d.KeepBytes} {
+		"KeepBytes": d.KeepBytes} {
 		if n < 1 {
 			return d, &fence.ArgumentError{Field: name, Value: n, Want: "at least 1"}
 		}

@@ -99,23 +99,6 @@ type Journal interface {
 	Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error
 }
 
-// writesThrough reports whether this tile's batches go to the journal.
-func (p *TileProcessor) writesThrough() bool { return p.cfg.Durability == WriteThrough }
-
-// needed is how many replicas must have a batch before it is acknowledged.
-func (p *TileProcessor) needed(b *pendingBatch) int {
-	if p.cfg.Durability == Replicated && b.batch.Len() > 0 {
-		return p.cfg.Replicas
-	}
-	return 0
-}
-
-// enough reports whether a batch that have replicas have is acknowledged.
-func (p *TileProcessor) enough(b *pendingBatch, have int) bool {
-	n := p.needed(b)
-	return n != fence.AllReplicas && have >= n
-}
-
 // journalWait is how long the journal may keep an owner from refreshing its owner hash.
 func (c *Config) journalWait() time.Duration {
 	if c.Durability == WriteThrough {

@@ -7,14 +7,14 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// PlayTicks plays n ticks of a processor at once, without Run, each until its batch is settled.
+// PlayTicks plays n ticks of a processor at once, without Run, each until its batch is resolved.
 func (p *TileProcessor) PlayTicks(ctx context.Context, n int) error {
 	for range n {
-		if err := p.play(ctx, time.Now(), 0); err != nil {
+		if err := p.owner.play(ctx, time.Now(), 0); err != nil {
 			return err
 		}
-		for p.pending != nil && ctx.Err() == nil {
-			if err := p.present(ctx); err != nil {
+		for p.owner.pending != nil && ctx.Err() == nil {
+			if err := p.owner.present(ctx); err != nil {
 				return err
 			}
 		}
@@ -23,7 +23,13 @@ func (p *TileProcessor) PlayTicks(ctx context.Context, n int) error {
 }
 
 // BootOnly takes the tile without serving it.
-func (p *TileProcessor) BootOnly(ctx context.Context) error { return p.boot(ctx, false) }
+func (p *TileProcessor) BootOnly(ctx context.Context) error { return p.acquire(ctx) }
+
+// Paced is a configuration whose followers ask pace for their turn, as those of a Host do.
+func Paced(c Config, pace func(context.Context, Status, Suspicion) (func(), error)) Config {
+	c.pace = pace
+	return c
+}
 
 // Silence is the silence that a follower counts that reads the same owner hash after each gap, by the clock.
 func Silence(most time.Duration, gaps ...time.Duration) time.Duration {

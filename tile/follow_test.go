@@ -255,14 +255,13 @@ func TestTakeOverThatFailsGoesBackToFollowing(t *testing.T) {
 		a := w.process("a:1", tile.Config{})
 		a.say(t, "", "one")
 		var paced atomic.Int32
-		cfg := following
-		cfg.Pace = func(_ context.Context, s tile.Status, why tile.Suspicion) (func(), error) {
+		cfg := tile.Paced(following, func(_ context.Context, s tile.Status, why tile.Suspicion) (func(), error) {
 			assert.Equal(t, tile.Following, s.State)
 			if paced.Add(1) == 1 {
 				return nil, errors.New("not now")
 			}
 			return func() { paced.Add(100) }, nil
-		}
+		})
 		f := w.process("f:1", cfg)
 		f.line.set(func(l *line) { l.authority = true })
 		time.Sleep(5 * time.Second)
@@ -292,12 +291,11 @@ func TestOwnerThatRecoversWhileItsFollowerWaitsForItsTurnKeepsTheTile(t *testing
 		w := newWorld(t)
 		a := w.process("a:1", tile.Config{})
 		a.say(t, "", "one")
-		cfg := following
-		cfg.Pace = func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
+		cfg := tile.Paced(following, func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
 			a.resume()
 			time.Sleep(2 * time.Second)
 			return nil, nil
-		}
+		})
 		f := w.process("f:1", cfg)
 		time.Sleep(3 * time.Second)
 		a.pause()

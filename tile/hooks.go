@@ -97,6 +97,34 @@ type HealInfo struct {
 	At         fence.Position
 }
 
+// RestoredInfo is a tile that goes on although coordination had lost its history, and what of it is lost.
+type RestoredInfo struct {
+	Tile fence.TileID
+	From fence.Position // where what it goes on from ends
+	At   fence.Position // where it goes on; clients see the sequence jump
+
+	// SnapshotTick is the tick of the state it goes on from. Of a WriteThrough tile that is the last entry's of the
+	// journal; Taken is still when the snapshot before it was taken, by the clock of whoever took it.
+	SnapshotTick fence.Tick
+	Taken        time.Time
+
+	// LostTicks are the ticks that were acknowledged and are lost, LostFor the time that they lasted. Unless Exact,
+	// both are bounds: at most as many, if the clocks agree. They count every tick interval from Taken until now,
+	// the time in which nobody played included. A follower knows better: it counts to the last tick that it
+	// saw in the owner hash, and what can have come between then and when it found the hash gone. Ticks without
+	// events are counted like others.
+	LostTicks fence.Tick
+	LostFor   time.Duration
+
+	// Exact says that LostTicks is no bound: the owner hash was left, and names the last tick; or nothing is lost,
+	// because the tile writes through (and its durable store was not put back to an older state), or because of
+	// FromMemory.
+	Exact bool
+
+	// FromMemory says that the owner was alive, and put back the state that it has in memory: nothing is lost.
+	FromMemory bool
+}
+
 // TakeoverInfo is one take-over by a follower, from the suspicion to Serving. Detection is Silent; the take-over
 // itself is Minted, Replayed and Installed together.
 type TakeoverInfo struct {

@@ -89,12 +89,12 @@ func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error
 // time; those that have not had their turn after Config.DrainTimeout are drained at once, so that Run
 // outlives ctx by about twice that time, and in a healthy system by much less.
 //
-// A host runs once: ErrAlreadyRun. No tile's failure is an error of Run; see HostHooks.Ended.
+// A host runs once: fence.ErrAlreadyRun. No tile's failure is an error of Run; see HostHooks.Ended.
 func (h *Host) Run(ctx context.Context) error {
 	h.mu.Lock()
 	if h.phase != hostReady {
 		h.mu.Unlock()
-		return ErrAlreadyRun
+		return fence.ErrAlreadyRun
 	}
 	h.phase = hostRunning
 	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -132,11 +132,11 @@ func (h *Host) drainEverything() {
 // Own makes the host claim tiles and run them. A tile that is held elsewhere is left there: its processor
 // ends with a *fence.LostError (see Await, HostHooks.Ended). A tile that the host has a part in already keeps
 // that part. Own does not wait. Errors: a *fence.ArgumentError, and then no tile was added; ErrHostEnded.
-func (h *Host) Own(tiles ...fence.TileID) error { return h.add(owner, tiles) }
+func (h *Host) Own(tiles ...fence.TileID) error { return h.add(asOwner, tiles) }
 
 // Follow makes the host a warm follower of tiles: each is kept up to date, silently, and taken over when
 // its owner dies, hands it over, or falls silent (Config.SuspectAfter). Otherwise it is like Own.
-func (h *Host) Follow(tiles ...fence.TileID) error { return h.add(follower, tiles) }
+func (h *Host) Follow(tiles ...fence.TileID) error { return h.add(asFollower, tiles) }
 
 // TakeOver makes the host take a tile from whoever owns it, now: by its follower if it has one. It does
 // not wait; see Await. If the host owns the tile, or is about to, nothing happens. Errors as for Own.

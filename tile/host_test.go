@@ -161,7 +161,7 @@ func TestHostOwnsServesAndDrainsEverything(t *testing.T) {
 		}
 		assert.ErrorIs(t, h.Own(mine...), tile.ErrHostEnded)
 		assert.ErrorIs(t, h.TakeOver(mine[0]), tile.ErrHostEnded)
-		assert.ErrorIs(t, h.Run(t.Context()), tile.ErrAlreadyRun)
+		assert.ErrorIs(t, h.Run(t.Context()), fence.ErrAlreadyRun)
 		_, err := h.Submit(t.Context(), tile.Intent{Tile: mine[0]})
 		assert.ErrorIs(t, err, tile.ErrRedirect)
 	})
@@ -428,7 +428,6 @@ func TestHostLeavesNoGoroutineAndNoRulesBehind(t *testing.T) {
 func TestHostArguments(t *testing.T) {
 	w := newWorld(t)
 	rules := func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }
-	pace := func(context.Context, tile.Status, tile.Suspicion) (func(), error) { return nil, nil }
 	for name, f := range map[string]func() (*tile.Host, error){
 		"contact": func() (*tile.Host, error) { return tile.NewHost("", w.seams(), rules, nil) },
 		"seams":   func() (*tile.Host, error) { return tile.NewHost("a", tile.Seams{}, rules, nil) },
@@ -439,7 +438,7 @@ func TestHostArguments(t *testing.T) {
 	}
 	for _, cfg := range []tile.HostConfig{{Promotions: -1}, {PromotionRate: -1}, {PromotionRate: 1e7}, {PromotionJitter: -1},
 		{RestartAfter: -1}, {RestartAfter: time.Hour}, {Tile: tile.Config{Follow: true}}, {Tile: tile.Config{TakeOver: true}},
-		{Tile: tile.Config{Pace: pace}}, {Tile: tile.Config{TickInterval: -1}}} {
+		{Tile: tile.Config{TickInterval: -1}}} {
 		_, err := tile.NewHost("a", w.seams(), rules, &cfg)
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", cfg)
 	}

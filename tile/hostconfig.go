@@ -8,12 +8,12 @@ import (
 
 // HostConfig holds what has a default. The zero value is valid.
 type HostConfig struct {
-	// Tile is the configuration of every tile's processor. TakeOver, Follow and Pace must be unset: the host
+	// Tile is the configuration of every tile's processor. TakeOver and Follow must be unset: the host
 	// sets them. Hooks of the tiles run on many goroutines at once.
 	Tile Config
 
 	// Configure changes the configuration of one tile's processor, a copy of Tile, each time before it is made: for
-	// tiles that differ, in their Durability say. It must not set TakeOver, Follow, Pace, and Hooks.Transition and
+	// tiles that differ, in their Durability say. It must not set TakeOver, Follow, and Hooks.Transition and
 	// Hooks.Refused, which are the host's: it would be overruled. It may be called from many goroutines. What is
 	// wrong with what it makes of it is a *fence.ArgumentError at HostHooks.Ended. Default: all tiles are alike.
 	Configure func(fence.TileID, *Config)
@@ -113,8 +113,8 @@ func (c *HostConfig) withDefaults(s Seams) (HostConfig, error) {
 	fill(&d.Hooks.Ended)
 	fill(&d.Hooks.Promoted)
 	switch {
-	case d.Tile.TakeOver || d.Tile.Follow || d.Tile.Pace != nil:
-		return d, &fence.ArgumentError{Field: "Tile", Value: "TakeOver, Follow or Pace", Want: "none of them: the host sets them, see Own, Follow and TakeOver"}
+	case d.Tile.TakeOver || d.Tile.Follow:
+		return d, &fence.ArgumentError{Field: "Tile", Value: "TakeOver or Follow", Want: "neither: the host sets them, see Own, Follow and TakeOver"}
 	case d.Promotions < 1:
 		return d, &fence.ArgumentError{Field: "Promotions", Value: d.Promotions, Want: "at least 1"}
 	case d.PromotionRate < 1 || d.PromotionRate > maxPromotionRate:

@@ -14,9 +14,9 @@ import (
 type role int
 
 const (
-	owner    role = 1 // claims the tile if nobody holds it
-	follower role = 2
-	rival    role = 3 // takes it from whoever holds it
+	asOwner    role = 1 // claims the tile if nobody holds it
+	asFollower role = 2
+	asRival    role = 3 // takes it from whoever holds it
 )
 
 // hosted is a tile of a host, from the moment somebody wants it there until the host has forgotten it. In
@@ -163,7 +163,7 @@ func (h *Host) equip(t *hosted) (*TileProcessor, context.Context, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	cfg.Follow, cfg.TakeOver, cfg.Pace = t.role == follower, t.role == rival, h.pace
+	cfg.Follow, cfg.TakeOver, cfg.pace = t.role == asFollower, t.role == asRival, h.pace
 	cfg.Hooks.Transition, cfg.Hooks.Refused = h.transition, h.refused
 	if t.p, err = New(t.tile, h.contact, h.seams, rules, &cfg); err != nil {
 		return nil, nil, err
@@ -277,13 +277,13 @@ func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
 	case err == nil || t.life.Err() != nil:
 	case errors.Is(err, ErrSuperseded):
 		if h.cfg.Refollow {
-			t.role, end.Next = follower, Refollows
+			t.role, end.Next = asFollower, Refollows
 		}
 	case errors.Is(err, fence.ErrLost):
 	case h.cfg.Restart:
 		end.Next, end.After = Restarts, restartAfter(h.cfg.RestartAfter, failures)
-		if t.role == rival {
-			t.role = owner // what it wanted to take may be in better hands by then
+		if t.role == asRival {
+			t.role = asOwner // what it wanted to take may be in better hands by then
 		}
 	}
 	return end

@@ -65,20 +65,20 @@ func (h *Host) promote(id fence.TileID, why Suspicion) (t *hosted, failed int, e
 	t = h.tiles[id]
 	switch {
 	case t == nil:
-		t = h.admit(id, rival)
+		t = h.admit(id, asRival)
 	case t.ending():
-		t.want(rival)
+		t.want(asRival)
 	case t.p != nil:
 		if s := t.p.Status().State; s == Serving || s == Healing {
 			break
 		}
-		if t.role == follower {
+		if t.role == asFollower {
 			t.p.TakeOver(why)
 		} else {
-			t.wanted = rival // should it not get the tile as it tries now
+			t.wanted = asRival // should it not get the tile as it tries now
 		}
 	default:
-		t.role = rival // it has not begun
+		t.role = asRival // it has not begun
 	}
 	return t, t.failed, nil
 }

@@ -2,52 +2,30 @@ package tile
 
 import "github.com/tilefence/tilefence/fence"
 
-// keptBatches are the batches of this owner that may not be on every replica yet, oldest first. If a
-// failover loses the end of the stream, they are what is put back.
+// keptBatches are the batches of this owner that may not be on every replica yet, oldest first. If a failover loses
+// the end of the stream, the owner appends them again.
 type keptBatches struct {
-	limit, limitBytes int
-	batches           []fence.Commit
-	bytes             int
+	limit     int // bytes, with entryOverhead for each batch
+	batches   []fence.Commit
+	bytes     int
+	forgetful bool // batches were forgotten since all were confirmed
 }
 
-// add keeps a committed batch. It returns the positions it had to forget to stay within bounds.
+func keptSize(c *fence.Commit) int { return len(c.Payload) + entryOverhead }
+
+// add keeps a committed batch. It returns the positions that it had to forget to stay within bounds.
 func (k *keptBatches) add(c fence.Commit) (forgotten []fence.Position) {
 	k.batches = append(k.batches, c)
-	k.bytes += len(c.Payload)
-	for len(k.batches) > 1 && (len(k.batches) > k.limit || k.bytes > k.limitBytes) {
+	k.bytes += keptSize(&c)
+	for len(k.batches) > 1 && k.bytes > k.limit {
 		forgotten = append(forgotten, k.batches[0].Next())
 		k.drop(1)
 	}
 	return forgotten
 }
 
-// forgetKept drops all kept batches: every replica has them, or history was rebased.
-func (p *TileProcessor) forgetKept() {
-	p.kept.clear()
-	p.forgetting = false
-}
-
-// keep keeps a committed batch, and says what it had to forget for it.
-func (p *TileProcessor) keep(c fence.Commit) {
-	forgotten := p.kept.add(c)
-	if len(forgotten) == 0 {
-		return
-	}
-	if !p.forgetting {
-		p.forgetting = true
-		p.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; a failover that loses them ends in a rebase",
-			"tile", p.tile, "kept", len(p.kept.batches), "bytes", p.kept.bytes, "forgotten", forgotten[0])
-	}
-	p.mu.Lock()
-	p.status.Forgotten += int64(len(forgotten))
-	p.mu.Unlock()
-	for _, at := range forgotten {
-		p.cfg.Hooks.Forgotten(p.tile, at)
-	}
-}
-
-// after lists the batches that follow a position of this owner's history; ok is false if the position is
-// not one it knows.
+// after lists the batches that follow a position of this owner's history; ok is false if the position is not one
+// that it knows.
 func (k *keptBatches) after(p fence.Position) (lost []fence.Commit, ok bool) {
 	for i := range k.batches {
 		if k.batches[i].Prev == p {
@@ -57,15 +35,15 @@ func (k *keptBatches) after(p fence.Position) (lost []fence.Commit, ok bool) {
 	return nil, false
 }
 
-// clear forgets everything: it is confirmed, or history was rebased.
+// clear forgets everything: every replica has it, or the history was replaced.
 func (k *keptBatches) clear() {
 	k.drop(len(k.batches))
-	k.batches = nil
+	k.batches, k.forgetful = nil, false
 }
 
 func (k *keptBatches) drop(n int) {
 	for i := range k.batches[:n] {
-		k.bytes -= len(k.batches[i].Payload)
+		k.bytes -= keptSize(&k.batches[i])
 		k.batches[i].Payload = nil // the array outlives the slice
 	}
 	k.batches = k.batches[n:]

@@ -3,34 +3,10 @@ package tile
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
-
-// ErrSuperseded means: another processor owns the tile. Run ends with a *SupersededError, which is information
-// more than failure: the loser has redirected everybody it held and wrote nothing more.
-var ErrSuperseded = errors.New("superseded")
-
-// SupersededError names the successor.
-type SupersededError struct {
-	Tile      fence.TileID
-	Held      fence.Epoch // this processor's epoch
-	Successor fence.Owner // its epoch and contact; the contact is empty if only the authority knew of it
-}
-
-func (e *SupersededError) Error() string {
-	return fmt.Sprintf("tile %s: epoch %d %v by epoch %d at %s", e.Tile, e.Held, ErrSuperseded, e.Successor.Epoch, e.Successor.Contact)
-}
-
-// Is matches ErrSuperseded.
-func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
-
-// ErrAlreadyRun means: a TileProcessor runs once. Make a new one to run the tile again.
-var ErrAlreadyRun = errors.New("tile processor was already run")
 
 // TileProcessor owns one tile: it claims an epoch, replays what was committed before, and then ticks,
 // committing each tick's batch under its epoch until it is drained or superseded. With Config.Follow it first
@@ -39,74 +15,16 @@ var ErrAlreadyRun = errors.New("tile processor was already run")
 // Run does the work in its own goroutine; every other method is safe to call from any goroutine at any
 // time. See the package comment for the guarantees.
 type TileProcessor struct {
-	tile    fence.TileID
-	contact string
-	seams   Seams
-	rules   Rules
-	cfg     Config
-
-	superseded chan struct{}   // closed on stand-down
-	done       chan struct{}   // closed when Run has answered everybody
-	takeOver   chan Suspicion  // capacity 1
-	inspect    chan inspection // work for the loop between ticks
-	drains     chan drainRequest
-	snapshots  chan snapshotResult // at most one snapshot is being saved
-	saving     bool                // loop only: one is
-	beside     sync.WaitGroup      // goroutines that ask somebody something beside the loop
-
-	commit  fence.CommitFn // Config.Commit, and the journal behind it if the tile writes through
-	through *writeThrough  // nil unless it does
-
-	mu     sync.Mutex // guards what follows
-	status Status
-	queue  []submission
-	ran    bool
-
-	// The loop's own state.
-	grant    fence.Grant
-	floor    fence.Epoch // the highest epoch seen anywhere
-	position fence.Position
-	tick     fence.Tick
-	actions  actionMemory
-	pending  *pendingBatch
-	kept     keptBatches
-	memory   streamMemory
-	orphaned int // boots that found no history
-	stales   int // refusals as stale in a row that the authority contradicts
-	lastSnap fence.Position
-	lastTick fence.Tick // of the last snapshot
-	heat     heat
-
-	settledTick fence.Tick // the last that the store knows of: committed or refreshed
-	lastSeen    fence.Tick // the highest in an owner hash before this owner's
-	confirm     bool       // the next commit must be confirmed by every replica
-	confirmed   bool       // the last one was
-	forgetting  bool       // batches were forgotten since all were confirmed
-	full        bool       // no new action can be remembered, and that was said
-	gameBytes   int        // of the game's state in the last snapshot that was read or written
-	rejoining   bool       // the state is being replaced by a history that was read
-
-	// A follower's.
-	watch   watch
-	warm    bool // the state is one that the stream has been in
-	damaged bool // the history could not be read, and that was said
-	timing  timing
+	*core
+	title       *title
+	history     *history
+	acquisition *acquisition
+	follower    *follower
+	owner       *owner
 }
 
-// submission is one intent waiting for its outcome.
-type submission struct {
-	intent    Intent
-	answer    chan<- answer // capacity 1
-	presented bool          // the intent, or one with its ActionID, has been part of a batch shown to the store
-}
-
-type answer struct {
-	outcome stream.Outcome
-	err     error
-}
-
-// New makes a processor for a tile. contact is the address at which it takes intents, told to whoever is
-// redirected here: 1 to 255 bytes. The rules must not be used by anybody else while Run runs. A nil cfg
+// New makes a processor for a tile. contact is the address at which it takes intents, given to clients that are
+// redirected here: 1 to 255 bytes. The rules are the processor's alone while Run runs. A nil cfg
 // means the defaults. New does no I/O and starts nothing; a *fence.ArgumentError names a bad argument.
 func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config) (*TileProcessor, error) {
 	c, err := cfg.withDefaults(seams)
@@ -115,25 +33,20 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	}
 	switch {
 	case id == 0:
-		return nil, &fence.ArgumentError{Field: "tile", Value: id, Want: "an H3 index, not zero"}
+		return nil, errNoTile
 	case contact == "" || len(contact) > fence.MaxContact:
 		return nil, &fence.ArgumentError{Field: "contact", Value: contact, Want: "this server's address, 1 to 255 bytes"}
 	case rules == nil:
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
-	p := &TileProcessor{tile: id, contact: contact, seams: seams, rules: rules, cfg: c,
-		superseded: make(chan struct{}), done: make(chan struct{}), takeOver: make(chan Suspicion, 1), inspect: make(chan inspection),
-		drains:    make(chan drainRequest),
-		snapshots: make(chan snapshotResult, 1)}
-	p.commit = c.Commit
-	if c.Durability == WriteThrough {
-		p.through = &writeThrough{store: c.Commit, journal: c.Journal, timeout: c.JournalTimeout}
-		p.commit = p.through.commit
-	}
-	p.status = Status{Tile: id, State: Idle, Contact: contact, Since: time.Now(), Durability: c.Durability}
-	p.actions.keep = c.rememberTicks()
-	p.kept.limit, p.kept.limitBytes = c.KeepBatches, c.KeepBytes
-	p.memory.limit = c.MaxStreamBytes
+	p := &TileProcessor{core: &core{tile: id, contact: contact, seams: seams, cfg: &c, desk: newDesk(id, contact, &c)}}
+	seen := &watch{}
+	p.history = &history{tile: id, rules: rules, actions: actionMemory{keep: c.rememberTicks()}, bound: streamBound{limit: c.MaxStreamBytes}}
+	p.title = &title{core: p.core, watch: seen}
+	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: &durable{p.core}, watch: seen}
+	p.follower = &follower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, watch: seen}
+	p.owner = &owner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, kept: keptBatches{limit: c.KeepBytes},
+		snapshots: &snapshots{core: p.core, history: p.history, results: make(chan snapshotResult, 1)}}
 	return p, nil
 }
 
@@ -142,35 +55,22 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 // come first: a snapshot still being saved delays Run's return, by DrainTimeout at most, and no redirect.
 //
 // When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil; a
-// follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a *fence.LostError if the tile is held and Config.TakeOver is
-// not set; a *fence.StoreError or *fence.UnconfirmedError if a back end or a replica stayed unreachable for
-// BootTimeout before the tile served;
-// a *fence.CorruptError or *stream.GapError if the stored history cannot be replayed (restore it from
-// the checkpoint); an error of the Rules; or ErrAlreadyRun. Once serving, an unreachable back end freezes
-// the tile and never ends Run. While it follows, nothing of all this ends Run: a take-over that fails sends the
-// processor back to following.
+// follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a
+// *fence.LostError if the tile is held and Config.TakeOver is not set; a *fence.StoreError or *fence.UnconfirmedError
+// if a back end or a replica stayed unreachable for BootTimeout before the tile served; a *fence.CorruptError or
+// *stream.GapError if the stored history cannot be replayed (restore it from the checkpoint); an error of the Rules;
+// or fence.ErrAlreadyRun. Once serving, an unreachable back end freezes the tile and never ends Run. While it
+// follows, none of these ends Run: after a take-over that fails the processor follows again.
 func (p *TileProcessor) Run(ctx context.Context) error {
-	p.mu.Lock()
-	if p.ran {
-		p.mu.Unlock()
-		return ErrAlreadyRun
+	if !p.desk.begin() {
+		return fence.ErrAlreadyRun
 	}
-	p.ran = true
-	p.mu.Unlock()
-	var err error
-	if p.cfg.Follow {
-		err = p.liveAsFollower(ctx)
-	} else {
-		err = p.boot(ctx, false)
-	}
+	err := p.acquire(ctx)
 	if err == nil {
-		err = p.serve(ctx)
+		err = p.owner.serve(ctx)
 	}
 	p.finish(err)
-	// Nobody is kept waiting for an answer while a store that hangs is given up.
-	if p.saving {
-		<-p.snapshots
-	}
+	p.owner.snapshots.wait()
 	p.beside.Wait()
 	if errors.Is(err, errDrained) || errors.Is(err, errHandedOver) {
 		return nil
@@ -178,48 +78,58 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	return err
 }
 
-// errDrained ends boot and serve when the context did.
-var errDrained = errors.New("drained")
-
-// finish answers everybody who still waits, and everybody who comes later.
-func (p *TileProcessor) finish(err error) {
-	var sup *SupersededError
-	var handed *handedOver
-	if errors.As(err, &handed) {
-		p.mu.Lock()
-		p.status.Successor = handed.successor
-		p.mu.Unlock()
-	}
-	if errors.As(err, &sup) {
-		p.mu.Lock()
-		p.status.Successor = sup.Successor
-		p.mu.Unlock()
-		p.transition(StoodDown)
-		close(p.superseded)
-	} else {
-		p.transition(Stopped)
-	}
-	p.unresolve()
-	p.mu.Lock()
-	queue := p.queue
-	p.queue = nil
-	close(p.done)
-	p.mu.Unlock()
-	for _, s := range queue {
-		if s.presented {
-			s.answer <- answer{err: p.unresolved()}
-		} else {
-			s.answer <- answer{err: p.redirect()}
+// acquire returns nil when the processor is Serving.
+func (p *TileProcessor) acquire(ctx context.Context) error {
+	if !p.cfg.Follow {
+		got, err := p.acquisition.run(ctx, fromStore)
+		if err != nil && ctx.Err() != nil {
+			p.title.release(ctx)
+			return errDrained
 		}
+		if err == nil {
+			p.owner.begin(got, Serving)
+		}
+		return err
 	}
+	got, done, err := p.follower.run(ctx)
+	if err != nil {
+		return err
+	}
+	if done != nil {
+		defer done()
+	}
+	p.owner.begin(got, Serving)
+	i := p.acquisition.steps
+	i.Epoch = p.title.grant.Epoch
+	p.cfg.Logger.Info("tile taken over", "tile", p.tile, "epoch", i.Epoch, "why", i.Why, "silent", i.Silent, "asked", i.Asked,
+		"minted", i.Minted, "replayed", i.Replayed, "installed", i.Installed, "warm", i.Warm)
+	p.cfg.Hooks.TookOver(i)
+	return nil
+}
+
+// finish answers every client that still waits, and every later call.
+func (p *TileProcessor) finish(err error) {
+	var successor fence.Owner
+	sup, stoodDown := errors.AsType[*SupersededError](err)
+	if stoodDown {
+		successor = sup.Successor
+	}
+	if handed, ok := errors.AsType[*handedOver](err); ok {
+		successor = handed.successor
+	}
+	var pending []submission
+	if p.owner.pending != nil {
+		pending = p.owner.pending.submissions
+	}
+	p.desk.close(p.title.grant.Epoch, successor, stoodDown, pending)
 }
 
 // Submit queues an intent and waits for its outcome, which comes with the commit of the tick that
 // resolved it. It may be called before Run has finished booting. A follower answers with a *RedirectError to
 // the owner it last saw.
 //
-// Errors means: *fence.ArgumentError; ErrOverloaded when the queue is full or no more actions can be remembered (nothing was decided); a
-// *RedirectError when this processor does not own the tile (the intent was never presented to the store
+// Errors: a *fence.ArgumentError; ErrOverloaded when the queue is full or no more actions can be remembered (nothing
+// was decided); a *RedirectError when this processor does not own the tile (the intent was never presented to the store
 // and never will be); an *UnresolvedError when ownership changed while the intent was being committed;
 // ctx's error, after which the intent may still be resolved. After the last two an action is retried
 // with the same ActionID, which gives its one outcome.
@@ -235,24 +145,10 @@ func (p *TileProcessor) submit(ctx context.Context, in Intent) (stream.Outcome, 
 	if in.Tile != p.tile {
 		return 0, &fence.ArgumentError{Field: "tile", Value: in.Tile, Want: "the tile this processor runs, " + p.tile.String()}
 	}
-	c := make(chan answer, 1)
-	p.mu.Lock()
-	select {
-	case <-p.done:
-		p.mu.Unlock()
-		return 0, p.redirect()
-	default:
+	c, err := p.desk.submit(in)
+	if err != nil {
+		return 0, err
 	}
-	if p.silent() {
-		p.mu.Unlock()
-		return 0, p.redirect()
-	}
-	if len(p.queue) >= p.cfg.QueueLimit {
-		p.mu.Unlock()
-		return 0, ErrOverloaded
-	}
-	p.queue = append(p.queue, submission{intent: in, answer: c})
-	p.mu.Unlock()
 	select {
 	case a := <-c:
 		return a.outcome, a.err
@@ -261,62 +157,69 @@ func (p *TileProcessor) submit(ctx context.Context, in Intent) (stream.Outcome, 
 	}
 }
 
+// Status reports where the processor is. It may be called at any time, from any goroutine.
+func (p *TileProcessor) Status() Status { return p.desk.read() }
+
 // Superseded is closed when the processor stands down because another owns the tile.
-func (p *TileProcessor) Superseded() <-chan struct{} { return p.superseded }
-
-// silent reports whether this processor answers nothing: a follower, or an owner that yields. p.mu is held.
-func (p *TileProcessor) silent() bool {
-	return p.status.Owner.Epoch > p.status.Epoch || p.status.State == Following || p.status.State == Idle && p.cfg.Follow
-}
-
-// inspection is a call of Inspect.
-type inspection struct {
-	f    func(Rules, fence.Position)
-	done chan error // capacity 1
-}
+func (p *TileProcessor) Superseded() <-chan struct{} { return p.desk.superseded }
 
 // Inspect runs f on the tick loop, between ticks, so that it may read the rules. It returns ctx's error
 // if the loop did not get to it, and a *RedirectError once the processor has ended. A follower refuses it in the
-// same way: its state is the owner's of a moment ago, and nobody's truth.
+// same way, and so does an owner while it redirects: their state may be behind the owner's.
 func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Position)) error {
-	p.mu.Lock()
-	silent := p.silent()
-	p.mu.Unlock()
-	if silent {
-		return p.redirect()
+	if err := p.desk.away(); err != nil {
+		return err
 	}
 	i := inspection{f: f, done: make(chan error, 1)}
 	select {
-	case p.inspect <- i:
+	case p.desk.inspections <- i:
 		return <-i.done
-	case <-p.done:
-		return p.redirect()
+	case <-p.desk.done:
+		return p.desk.redirected()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// inspected runs an inspection.
-func (p *TileProcessor) inspected(i inspection) {
-	i.f(p.rules, p.position)
-	i.done <- nil
-}
+// TakeOver makes a follower claim the tile now; it returns at once. A processor that is no follower, or no
+// longer one, ignores it.
+func (p *TileProcessor) TakeOver(why Suspicion) { p.desk.order(why) }
 
-// redirect is what a processor that does not own the tile answers: the owner as far as it knows, never itself.
-func (p *TileProcessor) redirect() error {
-	s := p.Status()
-	o := s.Successor
-	if o.Contact == "" {
-		o = s.Owner
+// Drain finishes the tile's work and ends the processor. With a successor it hands the tile over: it plays a last tick,
+// confirms it on every replica, and asks the process at successor to take over (Config.Handover). Intents that arrive
+// meanwhile wait; when the successor serves they are redirected to it, so that none is lost. Run then returns nil.
+// If the successor does not take the tile, the processor goes on serving, and Drain returns why. An empty successor
+// drains as the end of Run's context does: last tick, snapshot, release.
+//
+// Other errors: a *fence.ArgumentError when the successor is this processor, or there is no
+// Config.Handover; a *RedirectError when this processor does not own the tile; ctx's error, after which
+// the hand-over may still happen.
+func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
+	switch {
+	case successor == p.contact, len(successor) > fence.MaxContact:
+		return &fence.ArgumentError{Field: "successor", Value: successor, Want: "another process's address, at most 255 bytes"}
+	case successor != "" && p.cfg.Handover == nil:
+		return &fence.ArgumentError{Field: "Handover", Value: "nil", Want: "Config.Handover, to ask the successor with"}
 	}
-	if o.Contact == p.contact {
-		return &RedirectError{Tile: p.tile}
+	d := drainCall{successor: successor, answer: make(chan error, 1)}
+	select {
+	case p.desk.drains <- d:
+	case <-p.desk.done:
+		return p.desk.redirected()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return &RedirectError{Tile: p.tile, Epoch: o.Epoch, Contact: o.Contact}
-}
-
-// unresolved is what it answers when it cannot say whether an intent was committed.
-func (p *TileProcessor) unresolved() error {
-	s := p.Status().Successor
-	return &UnresolvedError{Tile: p.tile, Epoch: s.Epoch, Contact: s.Contact}
+	select {
+	case err := <-d.answer:
+		return err
+	case <-p.desk.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-d.answer:
+		return err
+	default:
+		return p.desk.redirected() // it ended otherwise before it could
+	}
 }

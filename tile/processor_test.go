@@ -107,7 +107,7 @@ func TestServesFromGenesisAndDrains(t *testing.T) {
 		assert.False(t, g.Held(), "drained means released")
 		_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("late")})
 		assert.ErrorIs(t, err, tile.ErrRedirect)
-		assert.ErrorIs(t, p.Run(t.Context()), tile.ErrAlreadyRun)
+		assert.ErrorIs(t, p.Run(t.Context()), fence.ErrAlreadyRun)
 	})
 }
 

@@ -2,7 +2,6 @@ package tile
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -64,28 +63,6 @@ var transitions = map[State][]State{
 	Draining:   {Healing, Serving, StoodDown, Stopped},
 }
 
-// transition enters another state. A transition outside the diagram is a bug in this package, found by
-// its tests, so it panics.
-func (p *TileProcessor) transition(to State) {
-	p.mu.Lock()
-	from := p.status.State
-	if from == to {
-		p.mu.Unlock()
-		return
-	}
-	if !slices.Contains(transitions[from], to) {
-		p.mu.Unlock()
-		panic(fmt.Sprintf("tile: transition from %s to %s", from, to))
-	}
-	p.status.State = to
-	p.status.Epoch = p.grant.Epoch
-	p.status.Since = time.Now()
-	epoch := p.grant.Epoch
-	p.mu.Unlock()
-	p.cfg.Logger.Info("tile state", "tile", p.tile, "from", from, "to", to, "epoch", epoch)
-	p.cfg.Hooks.Transition(TransitionInfo{Tile: p.tile, From: from, To: to, Epoch: epoch})
-}
-
 // Status is a processor at one instant.
 type Status struct {
 	Tile    fence.TileID
@@ -112,13 +89,4 @@ type Status struct {
 	// Successor is who superseded this processor, or took the tile from its hand; zero unless StoodDown or
 	// Stopped. Its epoch is zero when only the contact could be found out.
 	Successor fence.Owner
-}
-
-// Status reports where the processor is. It may be called at any time, from any goroutine.
-func (p *TileProcessor) Status() Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.status
-	s.Queued = len(p.queue)
-	return s
 }

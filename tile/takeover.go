@@ -1,7 +1,6 @@
 package tile
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"time"
@@ -40,26 +39,4 @@ type Handover struct {
 	Epoch    fence.Epoch    // the giver's
 	Position fence.Position // the giver's last batch, confirmed by every replica; it commits nothing after it
 	From, To string         // contacts
-}
-
-// TakeOver makes a follower claim the tile now; it returns at once. A processor that is no follower, or no
-// longer one, ignores it.
-func (p *TileProcessor) TakeOver(why Suspicion) {
-	select {
-	case p.takeOver <- why:
-	default: // it has been told
-	}
-}
-
-// Drain hands the tile over: it plays a last tick, confirms it on every replica, and asks the process at
-// successor to take over (Config.Handover). Intents that arrive meanwhile wait; when the successor serves
-// they are redirected to it, so that none is lost. Run then returns nil. If the successor does not take
-// the tile, the processor goes on serving, and Drain returns why. An empty successor drains as the end of
-// Run's context does: last tick, snapshot, release.
-//
-// Other errors: a *fence.ArgumentError when the successor is this processor, or there is no
-// Config.Handover; a *RedirectError when this processor does not own the tile; ctx's error, after which
-// the hand-over may still happen.
-func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
-	return p.drainTo(ctx, successor)
 }

@@ -130,12 +130,12 @@ func TestFollowersProbeDoesNotHideALostSeal(t *testing.T) {
 		old := sh.snapshot()
 		all = append(all, a.words(t, "b", 4)...)
 		asked, look := make(chan struct{}), make(chan struct{})
-		f := s.spawn("f:1", sh, tile.Config{Durability: tile.WriteThrough, Follow: true,
-			Pace: func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
+		f := s.spawn("f:1", sh, tile.Paced(tile.Config{Durability: tile.WriteThrough, Follow: true},
+			func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
 				close(asked)
 				<-look
 				return nil, nil
-			}})
+			}))
 		f.eventually(t, tile.Following, time.Second)
 		time.Sleep(time.Second)
 		a.pause()

@@ -169,7 +169,7 @@ func TestAFullStreamStandsStill(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, before, f.bytes(t))
 		require.Empty(t, answers, "who waits is neither answered nor sent away")
-		require.Contains(t, f.log.String(), "the tile stands still")
+		require.Contains(t, f.log.String(), "the tile stalls")
 
 		f.store.refuses.Store(false)
 		for range 4 {

@@ -1,0 +1,83 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// commit makes one attempt to append or refresh by Config.Commit, within CommitTimeout. It is not abandoned when the
+// processor is told to stop: its outcome would be unknown.
+func (c *core) commit(ctx context.Context, batch fence.Commit) (fence.Receipt, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CommitTimeout)
+	defer cancel()
+	return c.cfg.Commit(ctx, batch)
+}
+
+// writesThrough reports whether this tile's batches go to the journal.
+func (c *core) writesThrough() bool { return c.cfg.Durability == WriteThrough }
+
+// commitThrough is commit for a tick's batch, which counts only when the journal has it too, if the tile writes
+// through. The store comes first, so that the journal never holds what the fence has refused; and it is asked at
+// every attempt, which keeps the owner hash alive while the journal hangs. journaling is what the journal took.
+func (c *core) commitThrough(ctx context.Context, batch fence.Commit) (r fence.Receipt, journaling time.Duration, err error) {
+	r, err = c.commit(ctx, batch)
+	if !c.writesThrough() {
+		return r, 0, err
+	}
+	unconfirmed, ok := errors.AsType[*fence.UnconfirmedError](err)
+	switch {
+	case ok && !batch.Install:
+		r = unconfirmed.Receipt // on the master, which is all that an ordinary batch needs
+	case err != nil:
+		return r, 0, err
+	}
+	if batch.Refresh() {
+		return r, 0, err
+	}
+	began := time.Now()
+	if failed := c.journal(ctx, &batch, r); failed != nil {
+		return fence.Receipt{}, time.Since(began), failed
+	}
+	return r, time.Since(began), err
+}
+
+// journal appends a batch that the store has taken.
+func (c *core) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.JournalTimeout)
+	defer cancel()
+	err := c.cfg.Journal.Append(ctx, batch.Tile, fence.Entry{Position: batch.Next(), Prev: batch.Prev, Tick: batch.Tick,
+		Events: batch.Events, Committed: time.Now().UnixMilli(), Payload: batch.Payload})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fence.ErrStale), errors.Is(err, fence.ErrForked):
+		return refusedByJournal(err, batch.Tile, batch.Epoch, r.Position)
+	}
+	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: batch.Tile, Outcome: fence.ErrUnknownOutcome, Err: err},
+		receipt: r, unsealed: errors.Is(err, fence.ErrNoOwner)}
+}
+
+// journalError is a batch that the store has and the journal may not have: it is to be presented again.
+type journalError struct {
+	*fence.StoreError
+	receipt  fence.Receipt
+	unsealed bool // the journal has lost this owner's seal
+}
+
+// Unwrap gives the error as callers know it.
+func (e *journalError) Unwrap() error { return e.StoreError }
+
+// refusedByJournal is a refusal by the journal as if the store had refused: it was sealed under a higher epoch, or
+// under the same one from an authority that was restored. In both cases what it holds may have been acknowledged by
+// another owner, so this owner's state is not all there is to the tile: the refusal names a later epoch, and at is
+// where the stream ends.
+func refusedByJournal(err error, tile fence.TileID, epoch fence.Epoch, at fence.Position) *fence.RefusedError {
+	above := epoch + 1
+	if r, ok := errors.AsType[*fence.RefusedError](err); ok {
+		above = max(above, r.Current.Epoch)
+	}
+	return &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: epoch, Current: fence.Owner{Tile: tile, Epoch: above, Position: at}}
+}

@@ -1,0 +1,256 @@
+package tile
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// desk is where a processor's loop and other goroutines meet. They leave intents and calls there and read the status;
+// everything else of a processor belongs to its loop alone.
+type desk struct {
+	tile    fence.TileID
+	contact string
+	cfg     *Config
+
+	inspections chan inspection
+	drains      chan drainCall
+	takeOvers   chan Suspicion // capacity 1
+	superseded  chan struct{}  // closed on stand-down
+	done        chan struct{}  // closed when every submission has been answered
+
+	mu     sync.Mutex // guards what follows
+	ran    bool
+	status Status
+	queue  []submission
+}
+
+// submission is one intent that waits for its outcome.
+type submission struct {
+	intent    Intent
+	answer    chan<- answer // capacity 1
+	presented bool          // the intent, or one with its ActionID, has been part of a batch shown to the store
+}
+
+type answer struct {
+	outcome stream.Outcome
+	err     error
+}
+
+// inspection is a call of Inspect.
+type inspection struct {
+	f    func(Rules, fence.Position)
+	done chan error // capacity 1
+}
+
+// drainCall is a call of Drain.
+type drainCall struct {
+	successor string
+	answer    chan error // capacity 1
+}
+
+func newDesk(tile fence.TileID, contact string, cfg *Config) *desk {
+	return &desk{tile: tile, contact: contact, cfg: cfg, inspections: make(chan inspection), drains: make(chan drainCall),
+		takeOvers: make(chan Suspicion, 1), superseded: make(chan struct{}), done: make(chan struct{}),
+		status: Status{Tile: tile, State: Idle, Contact: contact, Since: time.Now(), Durability: cfg.Durability}}
+}
+
+// begin reports whether this is the first call: a processor runs once.
+func (d *desk) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := !d.ran
+	d.ran = true
+	return first
+}
+
+// read is Status.
+func (d *desk) read() Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.status
+	s.Queued = len(d.queue)
+	return s
+}
+
+// update changes the status.
+func (d *desk) update(f func(*Status)) {
+	d.mu.Lock()
+	f(&d.status)
+	d.mu.Unlock()
+}
+
+// enter enters another state. A transition outside the diagram of State is a bug in this package, found by its tests,
+// so it panics.
+func (d *desk) enter(to State, epoch fence.Epoch) {
+	d.mu.Lock()
+	from := d.status.State
+	if from == to {
+		d.mu.Unlock()
+		return
+	}
+	if !slices.Contains(transitions[from], to) {
+		d.mu.Unlock()
+		panic(fmt.Sprintf("tile: transition from %s to %s", from, to))
+	}
+	d.status.State, d.status.Epoch, d.status.Since = to, epoch, time.Now()
+	d.mu.Unlock()
+	d.cfg.Logger.Info("tile state", "tile", d.tile, "from", from, "to", to, "epoch", epoch)
+	d.cfg.Hooks.Transition(TransitionInfo{Tile: d.tile, From: from, To: to, Epoch: epoch})
+}
+
+// submit queues an intent. The error says why it was not queued.
+func (d *desk) submit(in Intent) (<-chan answer, error) {
+	c := make(chan answer, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.silent():
+		return nil, d.redirect()
+	case len(d.queue) >= d.cfg.QueueLimit:
+		return nil, ErrOverloaded
+	}
+	d.queue = append(d.queue, submission{intent: in, answer: c})
+	return c, nil
+}
+
+// silent reports whether the processor answers nothing: it has ended, it follows, or it is an owner that redirects
+// because the store has named a successor. d.mu is held.
+func (d *desk) silent() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+	}
+	s := &d.status
+	return s.State == Following || s.State == Idle && d.cfg.Follow || s.Owner.Epoch > s.Epoch
+}
+
+// away is what the processor answers while it is silent; nil otherwise.
+func (d *desk) away() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.silent() {
+		return d.redirect()
+	}
+	return nil
+}
+
+// order is TakeOver.
+func (d *desk) order(why Suspicion) {
+	select {
+	case d.takeOvers <- why:
+	default: // one is waiting
+	}
+}
+
+// take empties the queue.
+func (d *desk) take() []submission {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	queue := d.queue
+	d.queue = nil
+	return queue
+}
+
+// requeue returns submissions to the front of the queue.
+func (d *desk) requeue(subs []submission) {
+	if len(subs) == 0 {
+		return
+	}
+	d.mu.Lock()
+	d.queue = append(slices.Clone(subs), d.queue...)
+	d.mu.Unlock()
+}
+
+// sendAway redirects every intent that was never presented to the store. What was presented stays in the queue.
+func (d *desk) sendAway() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var presented []submission
+	for _, s := range d.queue {
+		if s.presented {
+			presented = append(presented, s)
+		} else {
+			s.answer <- answer{err: d.redirect()}
+		}
+	}
+	d.queue = presented
+}
+
+// yield redirects clients to an owner that the store has named in a refusal, before the authority is asked. Epochs come
+// from the authority alone and an old master knows no later ones, so a higher epoch was granted after this owner's. The
+// redirect decides nothing: only intents that were never presented leave, and a process that does not own the tile
+// redirects them in turn.
+func (d *desk) yield(to fence.Owner) {
+	if to.Contact == "" || to.Contact == d.contact {
+		return
+	}
+	d.update(func(s *Status) {
+		if to.Epoch > s.Epoch {
+			s.Owner = to
+		}
+	})
+	if d.away() != nil {
+		d.sendAway()
+	}
+}
+
+// resume ends yield: the authority says that no other process has the tile, or the store has taken a batch.
+func (d *desk) resume() { d.update(func(s *Status) { s.Owner = fence.Owner{} }) }
+
+// close ends the desk: it answers every submission, those of the pending batch included, and every later call.
+func (d *desk) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, pending []submission) {
+	d.update(func(s *Status) { s.Successor = successor })
+	if stoodDown {
+		d.enter(StoodDown, epoch)
+		close(d.superseded)
+	} else {
+		d.enter(Stopped, epoch)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range pending {
+		s.answer <- answer{err: d.unresolved()}
+	}
+	for _, s := range d.queue {
+		if s.presented {
+			s.answer <- answer{err: d.unresolved()}
+		} else {
+			s.answer <- answer{err: d.redirect()}
+		}
+	}
+	d.queue = nil
+	close(d.done)
+}
+
+// redirect is what a processor that does not own the tile answers: the owner as far as it knows, never itself. d.mu
+// is held.
+func (d *desk) redirect() error {
+	o := d.status.Successor
+	if o.Contact == "" {
+		o = d.status.Owner
+	}
+	if o.Contact == d.contact {
+		return &RedirectError{Tile: d.tile}
+	}
+	return &RedirectError{Tile: d.tile, Epoch: o.Epoch, Contact: o.Contact}
+}
+
+// redirected is redirect for a caller that does not hold d.mu.
+func (d *desk) redirected() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.redirect()
+}
+
+// unresolved is the answer to an intent that was presented, and of which this processor cannot say whether it was
+// committed. d.mu is held.
+func (d *desk) unresolved() error {
+	s := d.status.Successor
+	return &UnresolvedError{Tile: d.tile, Epoch: s.Epoch, Contact: s.Contact}
+}

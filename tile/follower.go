@@ -1,0 +1,249 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// follower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
+// reason to.
+type follower struct {
+	*core
+	title       *title
+	history     *history
+	acquisition *acquisition
+	watch       *watch
+
+	warm    bool // the state is one that the stream has had
+	damaged bool // the history could not be read, and that was logged
+}
+
+// suspicion is why a follower asks for the tile.
+type suspicion struct {
+	why    Suspicion
+	silent time.Duration
+	of     fence.Epoch // the owner's, when it became suspicious
+	began  time.Time
+}
+
+func (f *follower) suspect(why Suspicion) suspicion {
+	return suspicion{why: why, silent: f.watch.silent, of: f.watch.epoch(), began: time.Now()}
+}
+
+// run follows the tile until this processor has acquired it. Nothing but ctx or Drain ends a follower: what it cannot
+// read now it may be able to read later.
+func (f *follower) run(ctx context.Context) (got acquired, done func(), err error) {
+	for {
+		f.desk.enter(Following, f.title.grant.Epoch)
+		f.desk.sendAway()
+		s, err := f.follow(ctx)
+		if err != nil {
+			return got, nil, err
+		}
+		if got, done, err = f.take(ctx, s); err == nil {
+			return got, done, nil
+		}
+		if ctx.Err() != nil {
+			f.title.release(ctx)
+			return got, nil, errDrained
+		}
+		f.resign(s, err)
+	}
+}
+
+// follow keeps the state up to date until there is a reason to ask for the tile.
+func (f *follower) follow(ctx context.Context) (suspicion, error) {
+	often, seldom := f.pace()
+	wait := often
+	timer := time.NewTimer(phase(f.tile, often))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return suspicion{}, errDrained
+		case i := <-f.desk.inspections:
+			i.done <- f.desk.redirected()
+			continue
+		case d := <-f.desk.drains:
+			if d.successor == "" {
+				d.answer <- nil
+				return suspicion{}, errDrained
+			}
+			d.answer <- f.desk.redirected()
+			continue
+		case why := <-f.desk.takeOvers:
+			return f.suspect(why), nil
+		case <-timer.C:
+		}
+		n, err := f.pass(ctx)
+		f.note(err)
+		if err == nil && f.watch.epoch() > 0 && f.watch.silent >= f.cfg.SuspectAfter {
+			return f.suspect(SilentOwner), nil
+		}
+		switch {
+		case n >= stream.DefaultLimit:
+			wait = 0 // there is more
+		case n > 0:
+			wait = often
+		case f.damaged:
+			wait = max(2*wait, seldom) // it may be reading the whole history each time
+			wait = min(wait, max(seldom, damagedWait))
+		default:
+			wait = min(max(2*wait, often), seldom)
+		}
+		timer.Reset(wait)
+	}
+}
+
+// damagedWait is how long a follower waits at most before it reads a history again that cannot be read.
+const damagedWait = 5 * time.Second
+
+// pace is how long a follower waits between two readings: while events flow, and at most.
+func (f *follower) pace() (often, seldom time.Duration) {
+	quarter := f.cfg.SuspectAfter / 4
+	often = min(f.cfg.TickInterval, quarter)
+	return often, max(often, min(8*f.cfg.TickInterval, quarter))
+}
+
+// pass reads what was committed since the last pass and folds it. Where that does not continue the state, it
+// reads everything again. n is the number of entries that were new.
+func (f *follower) pass(ctx context.Context) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	h := f.history
+	before := h.position
+	c, err := readTail(ctx, f.seams.Log, f.tile, before.Seq)
+	if err != nil {
+		f.watch.answer = time.Time{}
+		return 0, err
+	}
+	_, seldom := f.pace()
+	f.watch.saw(c.Owner, 2*seldom)
+	if !f.warm || !h.extend(&c) {
+		f.warm = false
+		r, err := stream.Recover(ctx, f.seams.Log, f.tile)
+		if err == nil {
+			err = h.replay(&r.Snapshot, r.Entries)
+		}
+		if err != nil {
+			return 0, err
+		}
+		f.warm = true
+	}
+	h.tick = max(h.tick, f.watch.owner.Tick)
+	h.seen = h.tick
+	h.heat.decay(h.tick)
+	f.watch.wrote = h.position.Epoch
+	f.title.saw(f.watch.epoch())
+	f.desk.update(func(s *Status) {
+		s.Position, s.Tick, s.Owner, s.Heat = h.position, h.tick, f.watch.latest(), h.heat.value
+	})
+	if h.position == before {
+		return 0, nil
+	}
+	return max(1, len(c.Entries)), nil
+}
+
+// note logs what keeps a follower from following, once each time it changes. Store errors are for Hooks.Refused.
+func (f *follower) note(err error) {
+	damaged := err != nil && !retryable(err) && !errors.Is(err, context.Canceled)
+	switch {
+	case damaged && !f.damaged:
+		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying", "tile", f.tile,
+			"at", f.history.position, "error", err)
+	case err == nil && f.damaged:
+		f.cfg.Logger.Info("tile can be followed again", "tile", f.tile, "at", f.history.position)
+	}
+	if err != nil {
+		f.report(err)
+	}
+	f.damaged = damaged || f.damaged && err != nil
+}
+
+// take takes a suspicion to the authority. On success the tile is this processor's, and done, which may be nil, is to
+// be called when it serves. After an error the state may be anything.
+func (f *follower) take(ctx context.Context, s suspicion) (got acquired, done func(), err error) {
+	a := f.acquisition
+	a.steps, a.lapped = TakeoverInfo{Tile: f.tile, Why: s.why, Silent: s.silent}, s.began
+	if f.cfg.pace != nil {
+		if done, err = f.cfg.pace(ctx, f.desk.read(), s.why); err != nil {
+			return got, nil, err
+		}
+	}
+	if err = f.lookAgain(ctx, s); err == nil {
+		from := fromStore
+		if f.warm {
+			from = fromFollower
+		}
+		if got, err = a.run(ctx, from); err == nil {
+			f.desk.resume()
+			return got, done, nil
+		}
+	}
+	if done != nil {
+		done()
+	}
+	return got, nil, err
+}
+
+// errRecovered means: while the follower waited for its turn, the owner moved again, or another took over.
+var errRecovered = errors.New("the tile has an owner that is alive")
+
+// lookAgain brings the state up to date once more, so that little is left to be read when the epoch is minted. A
+// follower that cannot read the tile, or its journal, does not take it from an owner that can.
+func (f *follower) lookAgain(ctx context.Context, s suspicion) error {
+	err := retry(ctx, f.title.patience(), f.report, func() error {
+		if _, err := f.pass(ctx); err != nil {
+			return err
+		}
+		return f.acquisition.durable.readable(ctx, f.history.position.Seq)
+	})
+	if err != nil {
+		f.note(err)
+		return err
+	}
+	switch moved := f.watch.epoch() != s.of; {
+	case s.why == SilentOwner && (moved || f.watch.silent < s.silent),
+		s.why == OwnerDied && s.of > 0 && moved:
+		return errRecovered
+	}
+	return nil
+}
+
+// resign returns to following after an attempt that failed. What was presented under the epoch it had, if any, does
+// not matter: it was empty, and no client was served.
+func (f *follower) resign(s suspicion, err error) {
+	var lost *fence.LostError
+	var superseded *SupersededError
+	level := slog.LevelInfo
+	switch {
+	case errors.As(err, &lost):
+		f.watch.rival = lost.Current
+	case errors.As(err, &superseded):
+		o := superseded.Successor
+		f.watch.rival = fence.Grant{Tile: f.tile, Epoch: o.Epoch, Contact: o.Contact}
+		f.warm = false
+	case errors.Is(err, errRecovered), errors.Is(err, ErrRedirect):
+	default:
+		level = slog.LevelWarn
+		if f.title.grant.Epoch > 0 {
+			f.watch.rival = f.title.grant // taken over from at the next attempt
+		}
+		f.warm = false
+	}
+	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "tile", f.tile, "why", s.why, "error", err)
+	f.title.grant, f.watch.silent = fence.Grant{}, 0
+	f.desk.update(func(st *Status) { st.Owner = f.watch.latest() })
+	select {
+	case why := <-f.desk.takeOvers:
+		if why == HandedOver || why == Ordered {
+			f.desk.order(why) // asked for since; the owner that died may have been another
+		}
+	default:
+	}
+}

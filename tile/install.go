@@ -1,0 +1,272 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// This file holds the last step of an acquisition: which state is installed, and how.
+
+// orphanedBeforeBelieved is how many attempts in a row must find an owner hash without stream and snapshot before they
+// are taken for lost. One may have met another claimant that has just begun the tile, or a node that is behind.
+const orphanedBeforeBelieved = 5
+
+// withHistory installs the epoch at the end of the history that was read, unless the durable state is later.
+func (a *acquisition) withHistory(ctx context.Context, c checkpointed) (acquired, error) {
+	if c.err != nil {
+		a.cfg.Logger.Warn("durable store cannot be asked; the tile begins from its stream", "tile", a.tile,
+			"at", a.history.position, "error", c.err)
+	} else if c.found {
+		how, err := a.judge(ctx, c.at)
+		if err != nil {
+			return acquired{}, err
+		}
+		if how != streamReaches {
+			return a.withLaterCheckpoint(ctx, c, how)
+		}
+	}
+	a.enter(Installing)
+	return a.install(ctx, true)
+}
+
+// judge says how the durable state stands to the history that was read. errStartOver if the history, read once more, is
+// another one: the two came from different masters, or another owner has committed.
+func (a *acquisition) judge(ctx context.Context, durable fence.Position) (standing, error) {
+	if !a.writesThrough() {
+		return compare(a.history.position, durable), nil
+	}
+	if durable == a.history.position || durable.IsZero() {
+		return streamReaches, nil
+	}
+	h, err := a.recover(ctx)
+	if err != nil {
+		return 0, err
+	}
+	how, ok := compareThrough(&h, a.history.position, durable)
+	if !ok {
+		return 0, errStartOver
+	}
+	return how, nil
+}
+
+// withLaterCheckpoint rebases a tile whose durable state is later than its stream.
+func (a *acquisition) withLaterCheckpoint(ctx context.Context, c checkpointed, how standing) (acquired, error) {
+	ends := a.history.position
+	// The checkpoint may also be ahead because an owner that is alive has gone on since the replay, or because
+	// the replay came from an old master. The store refuses to install there, and once it has done so no other owner
+	// commits: only then is it certain what is about to be replaced. A rebase takes an epoch of its own.
+	a.enter(Installing)
+	installed, err := a.install(ctx, false)
+	if err != nil {
+		return acquired{}, err
+	}
+	a.history.position = installed.at
+	if c, err = a.mintAbove(ctx, c); err != nil {
+		return acquired{}, err
+	}
+	if how == durableAhead {
+		if c, err = a.whole(ctx, c); err != nil {
+			return acquired{}, err
+		}
+		if !c.found {
+			return acquired{}, fmt.Errorf("tile %s: its checkpoint is gone; Config.CheckpointHead and Config.Checkpoint disagree", a.tile)
+		}
+		if err = a.history.replay(c.snap, c.tail); err != nil {
+			return acquired{}, err
+		}
+	}
+	a.cfg.Logger.Warn("tile's stream ends before its checkpoint: entries were lost with their owner; it is rebased",
+		"tile", a.tile, "stream", ends, "checkpoint", c.at, "state", how)
+	got, err := a.rebase(ctx, max(c.at.Seq, installed.at.Seq)+fence.RebaseJump, false)
+	got.voided = &ends
+	if err == nil && how == durableAhead {
+		got.restored = a.loss(&c, false)
+	}
+	return got, err
+}
+
+// mintAbove takes another epoch, above what is durable. With it the journal is taken over again; if anything has
+// come to it since, the acquisition starts over.
+func (a *acquisition) mintAbove(ctx context.Context, c checkpointed) (checkpointed, error) {
+	a.title.saw(c.at.Epoch)
+	if err := a.title.acquire(ctx); err != nil || !a.writesThrough() {
+		return c, err
+	}
+	again, err := a.takeJournal(ctx)
+	if err == nil && again.at != c.at {
+		return again, errStartOver
+	}
+	return again, err
+}
+
+// whole reads the whole durable state, because it is needed, unless c has it already.
+func (a *acquisition) whole(ctx context.Context, c checkpointed) (checkpointed, error) {
+	if a.cfg.Checkpoint == nil || c.err == nil && (!c.found || c.snap != nil) {
+		return c, nil
+	}
+	err := a.retry(ctx, func() (err error) {
+		c, err = a.durable.read(ctx, true)
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("tile %s: reading its checkpoint: %w", a.tile, err)
+	}
+	return c, nil
+}
+
+// withoutHistory begins a tile of which the coordination store has neither stream nor snapshot: from its durable state,
+// or empty. Both are a rebase.
+func (a *acquisition) withoutHistory(ctx context.Context, c checkpointed) (acquired, error) {
+	// Without a checkpoint it is unknown how far earlier owners came. Each may have committed for a while
+	// before its history was lost, so each epoch before this one moves the beginning up.
+	seq := fence.Seq(1) + fence.Seq(a.title.grant.Epoch-1)*fence.RebaseJump
+	last, err := a.seams.Log.Last(ctx, a.tile)
+	if err != nil {
+		return acquired{}, err
+	}
+	if a.orphaned++; !last.IsZero() && a.orphaned < orphanedBeforeBelieved {
+		a.title.saw(last.Epoch)
+		return acquired{}, errStartOver
+	}
+	if c, err = a.whole(ctx, c); err != nil {
+		return acquired{}, err
+	}
+	if c.found {
+		if a.title.saw(c.at.Epoch); c.at.Epoch >= a.title.grant.Epoch {
+			return acquired{}, errStartOver
+		}
+		seq = c.at.Seq + fence.RebaseJump
+	}
+	if !last.IsZero() {
+		// An owner hash without its stream and snapshot: they were deleted.
+		if !c.found {
+			return acquired{}, &fence.CorruptError{Tile: a.tile, What: "history", At: last,
+				Detail: "the owner hash names it, but stream and snapshot are gone; restore the tile from a checkpoint (Config.Checkpoint)"}
+		}
+		seq = max(seq, last.Seq+fence.RebaseJump)
+	}
+	if !c.found {
+		c.snap, c.tail = nil, nil
+	}
+	if err = a.history.replay(c.snap, c.tail); err != nil {
+		return acquired{}, err
+	}
+	a.enter(Installing)
+	got, err := a.rebase(ctx, seq, last.IsZero())
+	if err == nil && c.found {
+		got.restored = a.loss(&c, !last.IsZero())
+	}
+	return got, err
+}
+
+// restoreFromMemory rebases the tile on the state of this owner, which is alive. errOutlived if the durable state is of
+// a later epoch than held: what its owner has acknowledged is not in this one's state.
+func (a *acquisition) restoreFromMemory(ctx context.Context, c checkpointed, held fence.Epoch) (acquired, error) {
+	if c.at.Epoch > held {
+		return acquired{}, errOutlived
+	}
+	return a.rebase(ctx, max(a.reached, a.history.position.Seq, c.at.Seq)+fence.RebaseJump, false)
+}
+
+// install presents the new epoch with a first batch that holds nothing but the claim, until every replica has
+// confirmed it. Only then may the tile serve: an install that a failover can undo would let the old owner commit again.
+// toServe says that it is to serve from there with the state it has.
+func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, err error) {
+	var blob []byte
+	if toServe && a.writesThrough() {
+		if blob, err = a.history.blob(); err != nil {
+			return got, err
+		}
+	}
+	claim, err := stream.AppendBatch(nil, &stream.Batch{Claim: a.title.grant.ID})
+	if err != nil {
+		return got, err
+	}
+	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.position, Tick: a.history.tick,
+		Payload: claim, Install: true, Replicas: fence.AllReplicas}
+	err = a.retry(ctx, func() error {
+		r, err := a.commit(ctx, c)
+		switch {
+		case err == nil:
+			got.at, got.claim = r.Position, &c
+			if toServe {
+				return a.durable.begin(ctx, a.history.snapshot(r.Position, a.contact, blob))
+			}
+			return nil
+		case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrBehind), errors.Is(err, fence.ErrForked):
+			return errStartOver
+		}
+		return a.ifStale(ctx, err)
+	})
+	return got, err
+}
+
+// rebase installs the state at a sequence or above, where it is durable before the tile serves if it writes through.
+// empty says that the store knows nothing of the tile, as far as this processor has seen. errStartOver: there is a
+// history after all, or something later in the durable store.
+func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (got acquired, err error) {
+	blob, err := a.history.blob()
+	if err != nil {
+		return got, err
+	}
+	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.tick, Blob: blob,
+		Replicas: fence.AllReplicas, ExpectEmpty: empty}
+	err = a.retry(ctx, func() error {
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
+		receipt, err := a.seams.Store.Rebase(attempt, r)
+		cancel()
+		if err == nil {
+			got.at = receipt.Position
+			return a.durable.begin(ctx, a.history.snapshot(receipt.Position, a.contact, blob))
+		}
+		if refused, ok := errors.AsType[*fence.RefusedError](err); ok && errors.Is(err, fence.ErrBehind) {
+			a.report(err)
+			a.saw(refused.Current)
+			return errStartOver
+		}
+		return a.ifStale(ctx, err)
+	})
+	return got, err
+}
+
+// ifStale is contested if a refusal is stale; any other error is returned.
+func (a *acquisition) ifStale(ctx context.Context, err error) error {
+	if refused, ok := errors.AsType[*fence.RefusedError](err); ok && errors.Is(err, fence.ErrStale) {
+		a.report(err)
+		return a.contested(ctx, refused)
+	}
+	return err
+}
+
+// loss is what is lost when a tile goes on from its durable state. ownerHash says that the owner hash was left, so that
+// the last tick is known.
+func (a *acquisition) loss(c *checkpointed, ownerHash bool) *RestoredInfo {
+	tick := c.tick()
+	i := &RestoredInfo{Tile: a.tile, From: c.at, SnapshotTick: tick, Taken: time.UnixMilli(c.snap.Taken)}
+	switch {
+	case a.writesThrough():
+		i.Exact = true
+	case ownerHash && a.history.seen >= tick:
+		i.LostTicks, i.Exact = a.history.seen-tick, true
+	default:
+		i.LostTicks = a.ticksBetween(i.Taken, time.Now())
+		if played, ok := a.watch.played(tick, a.ticksBetween); ok {
+			i.LostTicks = min(i.LostTicks, played)
+		}
+		i.LostTicks += fence.Tick(a.title.grant.Epoch - c.at.Epoch) // each owner since may have begun with one out of turn
+	}
+	i.LostFor = time.Duration(i.LostTicks) * a.cfg.TickInterval
+	return i
+}
+
+// ticksBetween is how many ticks an owner can have played between two times, with those that it had played before
+// and not yet shown to the store, and one that was late.
+func (a *acquisition) ticksBetween(from, to time.Time) fence.Tick {
+	d := max(0, to.Sub(from))
+	return fence.Tick(d/a.cfg.TickInterval) + 1 + fence.Tick(a.cfg.RefreshEvery)
+}

@@ -1,0 +1,106 @@
+package tile
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// pendingBatch is a tick's batch from the moment it is formed until its outcome is known. Its commit does not change
+// meanwhile, except that a batch met by a missing owner hash is presented as an install.
+type pendingBatch struct {
+	commit      fence.Commit
+	batch       stream.Batch
+	submissions []submission
+	outcomes    []stream.Outcome // per submission
+	formed      time.Time
+	attempts    int
+	timeouts    int // of the last attempts, how many in a row had no answer within CommitTimeout
+
+	committing  time.Duration // in the store's calls, until the batch was known to be on the master
+	journaling  time.Duration // in the journal's
+	unconfirmed time.Time     // when it was first known to be on the master and not on enough replicas
+	waits       bool          // it is on the master, and waits for replicas or the journal
+}
+
+// newPending makes the batch of a tick from what the rules have decided. The error says that it does not fit.
+func newPending(c fence.Commit, subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
+	b := &pendingBatch{submissions: subs, formed: time.Now(), commit: c}
+	b.batch.Events = events
+	if len(subs) > 0 {
+		b.outcomes = make([]stream.Outcome, len(subs))
+	}
+	for i := range subs {
+		b.outcomes[i] = stream.Rejected
+		if i < len(outcomes) && outcomes[i].Valid() {
+			b.outcomes[i] = outcomes[i]
+		}
+		if id := subs[i].intent.ActionID; id != "" {
+			b.batch.Resolutions = append(b.batch.Resolutions, stream.Resolution{ActionID: id, Outcome: b.outcomes[i]})
+		}
+	}
+	b.commit.Events = b.batch.Len()
+	if b.commit.Events == 0 {
+		return b, nil
+	}
+	var err error
+	b.commit.Payload, err = stream.AppendBatch(nil, &b.batch)
+	return b, err
+}
+
+// attempted notes one attempt to commit, of which the journal took a part.
+func (b *pendingBatch) attempted(took, journaling time.Duration, timedOut bool) {
+	b.attempts++
+	b.journaling += journaling
+	if b.unconfirmed.IsZero() {
+		b.committing += took - journaling
+	}
+	if timedOut {
+		b.timeouts++
+	} else {
+		b.timeouts = 0
+	}
+}
+
+// landed is where the stream ends when an attempt has brought the batch to the master, but not to where it must be
+// before it counts.
+func (b *pendingBatch) landed(err error) (fence.Position, bool) {
+	if u, ok := errors.AsType[*fence.UnconfirmedError](err); ok {
+		if b.unconfirmed.IsZero() {
+			b.unconfirmed = time.Now()
+		}
+		return u.Receipt.Position, true
+	}
+	if j, ok := errors.AsType[*journalError](err); ok {
+		return j.receipt.Position, true
+	}
+	return fence.Position{}, false
+}
+
+// retryAfter is how long the batch waits to be presented again. A refusal or an error that comes quickly
+// is what a failover looks like, and the new master may be there any moment. A store that lets CommitTimeout pass
+// has more to do than it can, and is not asked again by all tiles at once: the wait begins between one and two
+// eighths of CommitTimeout, its place there being the tile's own, and doubles up to maxBackoff.
+func (b *pendingBatch) retryAfter(cfg *Config) time.Duration {
+	switch {
+	case b.timeouts == 0 && b.waits:
+		return min(backoff(b.attempts), cfg.TickInterval) // the owner hash is to be refreshed
+	case b.timeouts == 0:
+		return backoff(b.attempts)
+	}
+	base := min(cfg.CommitTimeout/8<<min(b.timeouts-1, 6), maxBackoff/2)
+	return base + time.Duration(spread(b.commit.Tile, retryTurn, uint64(base)))
+}
+
+// info describes the commit that succeeded.
+func (b *pendingBatch) info(at fence.Position, class Durability) CommitInfo {
+	i := CommitInfo{Tile: b.commit.Tile, Position: at, Tick: b.commit.Tick, Events: len(b.batch.Events),
+		Bytes: len(b.commit.Payload), Took: time.Since(b.formed), Refresh: b.commit.Refresh(),
+		Durability: class, Committing: b.committing, Journaling: b.journaling}
+	if !b.unconfirmed.IsZero() {
+		i.Confirming = time.Since(b.unconfirmed)
+	}
+	return i
+}

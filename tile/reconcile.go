@@ -1,0 +1,155 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// stalesBeforeMint is how many refusals in a row may call this owner stale while the authority says it
+// is not, before it mints a new epoch. The first ones may come from a paused master that is about to
+// learn better.
+const stalesBeforeMint = 3
+
+// reconcile decides what a serving owner does about a commit that did not succeed. The rules are those
+// of the commit protocol (docs/protocol.md). nil means: present the pending batch again.
+func (o *owner) reconcile(ctx context.Context, err error) error {
+	refused, ok := errors.AsType[*fence.RefusedError](err)
+	if !ok {
+		if retryable(err) {
+			return nil // frozen until the store answers
+		}
+		return err
+	}
+	verr := o.whose(ctx, refused)
+	switch {
+	case errors.Is(verr, ErrSuperseded):
+		return verr
+	case errors.Is(verr, errForgotten) && o.title.outlived(refused):
+		return o.repair(ctx, fromStore, refused)
+	case errors.Is(verr, errForgotten):
+		return o.repair(ctx, fromMemory, refused) // no other owner has the tile, but this epoch proves nothing any more
+	case verr != nil:
+		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
+	}
+	switch {
+	case errors.Is(err, fence.ErrStale):
+		if o.stales++; o.stales < stalesBeforeMint {
+			return nil
+		}
+		return o.repair(ctx, fromStore, refused)
+	case errors.Is(err, fence.ErrNoOwner):
+		// Expired, deleted or lost. The authority has just said that the tile is ours: install again.
+		o.pending.commit.Install, o.pending.commit.Replicas = true, fence.AllReplicas
+		return nil
+	case errors.Is(err, fence.ErrBehind):
+		if lost, ok := o.kept.after(refused.Current.Position); ok {
+			o.reappend(ctx, lost)
+			return nil
+		}
+		return o.repair(ctx, fromMemory, refused)
+	case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrForked):
+		if o.title.outlived(refused) {
+			return o.repair(ctx, fromStore, refused)
+		}
+		return o.repair(ctx, fromMemory, refused)
+	}
+	return err
+}
+
+// whose is verify after a refusal; until the authority has answered, clients go to the owner that the store named.
+func (o *owner) whose(ctx context.Context, refused *fence.RefusedError) error {
+	if errors.Is(refused, fence.ErrStale) {
+		o.desk.yield(refused.Current)
+	}
+	err := o.title.verify(ctx, refused.Current)
+	if err == nil || errors.Is(err, errForgotten) {
+		o.desk.resume()
+	}
+	return err
+}
+
+// reappend appends again what a failover lost: the same batches, sequences and chains, before anything new.
+func (o *owner) reappend(ctx context.Context, lost []fence.Commit) {
+	for i, c := range lost {
+		c.Install, c.Replicas = true, 0
+		if i == len(lost)-1 {
+			c.Replicas = fence.AllReplicas
+		}
+		if _, err := o.commit(ctx, c); err != nil {
+			o.report(err) // the pending batch is presented again, and the answer says where the stream ends by then
+			return
+		}
+	}
+	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "tile", o.tile, "epoch", o.title.grant.Epoch, "batches", len(lost))
+	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.position})
+}
+
+// repair acquires the tile anew, under an epoch above all that the store has shown. From memory, it replaces a history
+// that this owner does not know. From the store, it takes up the history of a later owner that the authority, restored
+// to an older state, has forgotten: that one may have served, so a rebase on this owner's state would void what every
+// replica has confirmed. The pending batch is abandoned with the history it may be part of; its intents are
+// resolved again.
+func (o *owner) repair(ctx context.Context, from source, refused *fence.RefusedError) error {
+	back, last, before := o.desk.read().State, refused.Current.Position, o.history.position
+	if last.IsZero() {
+		from = fromMemory // there is no history but this owner's
+	}
+	o.desk.enter(Healing, o.title.grant.Epoch)
+	for i := range o.pending.submissions {
+		o.pending.submissions[i].presented = true
+	}
+	o.desk.requeue(o.pending.submissions)
+	o.pending = nil
+	o.acquisition.saw(refused.Current)
+	got, err := o.acquisition.run(ctx, from)
+	if err != nil {
+		return err
+	}
+	o.begin(got, back)
+	if got.source == fromStore {
+		o.cfg.Logger.Warn("tile was replayed from a later owner that the authority had forgotten", "tile", o.tile,
+			"epoch", o.title.grant.Epoch, "at", o.history.position)
+		o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rejoined: true, At: o.history.position})
+		return nil
+	}
+	o.cfg.Logger.Warn("tile was rebased on its owner's state", "tile", o.tile, "epoch", o.title.grant.Epoch, "voided", last,
+		"at", o.history.position)
+	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.position})
+	if last.IsZero() && !refused.Current.Present() {
+		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.tick, Taken: time.Now(), Exact: true, FromMemory: true})
+	}
+	return nil
+}
+
+// reseal seals a journal again that has lost this owner's seal: the durable store was restored to an older state, and
+// lacks what this owner has acknowledged. If the authority says that the tile is this owner's still, the state is put
+// there first, so that what is durable is whole again when the pending batch is appended to it. What fails is
+// tried again with the batch: the journal takes none before it is sealed.
+func (o *owner) reseal(ctx context.Context) error {
+	switch err := o.title.verify(ctx, fence.Owner{}); {
+	case errors.Is(err, ErrSuperseded):
+		return err
+	case errors.Is(err, errForgotten): // the authority was restored as well: a new epoch and a rebase repair both
+		return o.repair(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrNoOwner, Tile: o.tile, Epoch: o.title.grant.Epoch,
+			Current: fence.Owner{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Position: o.pending.commit.Next()}})
+	case err != nil:
+		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
+	}
+	blob, err := o.history.blob()
+	if err != nil {
+		return err
+	}
+	if err = o.acquisition.durable.begin(ctx, o.history.snapshot(o.history.position, o.contact, blob)); err != nil {
+		return nil //nolint:nilerr // logged, or tried again
+	}
+	bounded, cancel := context.WithTimeout(ctx, o.cfg.JournalTimeout)
+	defer cancel()
+	if err = o.cfg.Journal.Seal(bounded, o.tile, o.title.grant.Epoch); err == nil {
+		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again", "tile", o.tile,
+			"at", o.history.position)
+	}
+	return nil //nolint:nilerr // the next append tells
+}

@@ -1,0 +1,63 @@
+package tile
+
+import (
+	"context"
+	"time"
+)
+
+// serve ticks until ctx ends or the tile is lost. The error is never nil.
+func (o *owner) serve(ctx context.Context) error {
+	due := time.Now().Add(phase(o.tile, o.cfg.TickInterval))
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return o.drain(ctx)
+		case i := <-o.desk.inspections:
+			o.inspected(i)
+			continue
+		case d := <-o.desk.drains:
+			if d.successor == "" {
+				d.answer <- nil
+				return o.drain(ctx)
+			}
+			if err := o.handOver(ctx, d); err != nil {
+				return err
+			}
+			timer.Reset(time.Until(due))
+			continue
+		case r := <-o.snapshots.results:
+			o.snapshots.done(r)
+			continue
+		case <-timer.C:
+		}
+		var err error
+		if o.pending == nil {
+			missed := o.missed(time.Since(due))
+			due = due.Add(time.Duration(missed) * o.cfg.TickInterval)
+			err = o.play(ctx, due, missed)
+			due = due.Add(o.cfg.TickInterval)
+		} else {
+			err = o.present(ctx)
+		}
+		switch {
+		case err != nil:
+			return err
+		case o.pending != nil:
+			timer.Reset(o.pending.retryAfter(o.cfg))
+		default:
+			o.snapshots.saveIfDue(ctx, o.settled)
+			timer.Reset(time.Until(due))
+		}
+	}
+}
+
+// missed counts the ticks whose time passed while the tick before ran or waited. They are not played.
+func (o *owner) missed(late time.Duration) int {
+	missed := int(max(0, late) / o.cfg.TickInterval)
+	if missed > 0 {
+		o.desk.update(func(s *Status) { s.Missed += int64(missed) })
+	}
+	return missed
+}

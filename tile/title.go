@@ -1,0 +1,220 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// core is what all parts of a processor share.
+type core struct {
+	tile    fence.TileID
+	contact string
+	seams   Seams
+	cfg     *Config
+	desk    *desk
+	beside  sync.WaitGroup // goroutines that wait for a back end or a successor beside the loop
+}
+
+// report passes a refusal, or the error of a back end, to the hook.
+func (c *core) report(err error) { c.cfg.Hooks.Refused(RefusalInfo{Tile: c.tile, Err: err}) }
+
+// ErrSuperseded means: another processor owns the tile. Run ends with a *SupersededError, which is information
+// more than failure: the loser has redirected its clients and wrote nothing more.
+var ErrSuperseded = errors.New("superseded")
+
+// SupersededError names the successor.
+type SupersededError struct {
+	Tile      fence.TileID
+	Held      fence.Epoch // this processor's epoch
+	Successor fence.Owner // its epoch and contact; the contact is empty if only the authority knew of it
+}
+
+func (e *SupersededError) Error() string {
+	return fmt.Sprintf("tile %s: epoch %d %v by epoch %d at %s", e.Tile, e.Held, ErrSuperseded, e.Successor.Epoch, e.Successor.Contact)
+}
+
+// Is matches ErrSuperseded.
+func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
+
+// errForgotten means: the authority's record is older than this processor's epoch, or there is none. Only an
+// authority that was restored to an older state can say so, since it never lowers an epoch. Nobody has taken
+// the tile; the next epoch is minted above this one.
+var errForgotten = errors.New("the authority has forgotten this epoch")
+
+// authorityTimeout bounds one question to the authority: one that accepts connections and never answers
+// must not hold up the loop.
+const authorityTimeout = 2 * time.Second
+
+// title is a processor's right to its tile, as the authority grants it.
+type title struct {
+	*core
+	watch  *watch
+	grant  fence.Grant
+	floor  fence.Epoch // the highest epoch seen anywhere: the next one is minted above it
+	served bool        // the processor has served the tile: it has a state of its own to lose
+}
+
+// saw notes epochs that some store knows.
+func (t *title) saw(epochs ...fence.Epoch) {
+	for _, e := range epochs {
+		t.floor = max(t.floor, e)
+	}
+}
+
+// patience bounds how often a request is repeated: a tile that has served waits as long as it takes.
+func (t *title) patience() time.Duration {
+	if t.served {
+		return 0
+	}
+	return t.cfg.BootTimeout
+}
+
+// acquire gets an epoch from the authority, above every epoch seen: by claim if no processor holds the tile, by
+// promotion otherwise. Lost to another, the error is a *fence.LostError, or a *SupersededError if this processor held
+// the tile.
+func (t *title) acquire(ctx context.Context) error {
+	t.saw(t.grant.Epoch)
+	c := fence.Claim{Tile: t.tile, Contact: t.contact, ID: fence.NewClaimID(), Floor: t.floor}
+	record, known := t.expected()
+	return retry(ctx, t.patience(), t.report, func() error {
+		ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
+		defer cancel()
+		if !known {
+			g, err := t.seams.Authority.Lookup(ctx, t.tile)
+			if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
+				return err
+			}
+			if err := t.claimable(g, true); err != nil {
+				return err
+			}
+			record, known = g, true
+		}
+		return t.claim(ctx, &c, &record)
+	})
+}
+
+// expected is what the authority's record should be without asking: this processor's own grant, or, for a
+// follower, the epoch that it has seen in the owner hash. That makes the claim conditional on no other claim since,
+// and saves a round trip.
+func (t *title) expected() (record fence.Grant, known bool) {
+	switch {
+	case t.grant.Epoch > 0:
+		return t.grant, true
+	case t.watch.epoch() > 0:
+		return fence.Grant{Tile: t.tile, Epoch: t.watch.epoch(), Contact: "as seen"}, true
+	}
+	return fence.Grant{}, false
+}
+
+// claim presents c against the record that the authority should have. If it has another one that may be taken, claim
+// tries again on that, in a new attempt; an answer that was lost is for the caller to repeat, unchanged.
+func (t *title) claim(ctx context.Context, c *fence.Claim, record *fence.Grant) error {
+	for {
+		c.Expected = record.Epoch
+		ask := t.seams.Authority.Claim
+		if record.Held() {
+			ask = t.seams.Authority.Promote
+		}
+		g, err := ask(ctx, *c)
+		var lost *fence.LostError
+		switch {
+		case err == nil:
+			t.grant = g
+			return nil
+		case errors.Is(err, fence.ErrNeverOwned):
+			*record = fence.Grant{}
+		case errors.As(err, &lost):
+			if err := t.claimable(lost.Current, false); err != nil {
+				return err
+			}
+			*record = lost.Current
+		default:
+			return err
+		}
+		c.ID = fence.NewClaimID()
+	}
+}
+
+// claimable reports, as nil, that this processor may take the tile from the record that the authority has. lookedUp
+// says that the record was found, rather than that it has just won against this processor. A tile that was released
+// by another owner since may be taken as long as this processor has served no client.
+func (t *title) claimable(g fence.Grant, lookedUp bool) error {
+	held := t.grant
+	switch {
+	case held.Epoch > g.Epoch, held.Epoch > 0 && held.ID == g.ID:
+		return nil // forgotten, or still ours
+	case held.Epoch > 0 && (g.Held() || t.served):
+		return t.supersededBy(ownerOf(g))
+	case !g.Held(), t.cfg.Follow && g.Epoch <= t.watch.epoch():
+		return nil
+	case lookedUp && !t.cfg.Follow && (t.cfg.TakeOver || g.Contact == t.contact):
+		return nil
+	}
+	return &fence.LostError{Tile: t.tile, Current: g}
+}
+
+func ownerOf(g fence.Grant) fence.Owner {
+	return fence.Owner{Tile: g.Tile, Epoch: g.Epoch, Contact: g.Contact}
+}
+
+func (t *title) supersededBy(o fence.Owner) error {
+	return &SupersededError{Tile: t.tile, Held: t.grant.Epoch, Successor: o}
+}
+
+// outlived reports whether a refusal shows an epoch above this owner's, or the same at another contact. Epochs come
+// from the authority alone, so another processor was granted the tile after this one, whatever the authority says now.
+func (t *title) outlived(refused *fence.RefusedError) bool {
+	c := refused.Current
+	twin := c.Epoch == t.grant.Epoch && c.Contact != "" && c.Contact != t.contact
+	return twin || max(c.Epoch, c.Position.Epoch) > t.grant.Epoch
+}
+
+// verify asks the authority whether the tile is still this processor's: nil if it is. If it is not, the error is
+// the *SupersededError, or errForgotten; if the authority cannot be asked, its *fence.StoreError. seen is the
+// owner that the store named.
+func (t *title) verify(ctx context.Context, seen fence.Owner) error {
+	g, err := t.record(ctx)
+	switch {
+	case errors.Is(err, fence.ErrNeverOwned):
+		return errForgotten
+	case err != nil:
+		return err
+	case t.holds(g):
+		return nil
+	case g.Epoch < t.grant.Epoch:
+		return errForgotten
+	case seen.Epoch > g.Epoch:
+		return t.supersededBy(seen)
+	}
+	return t.supersededBy(ownerOf(g))
+}
+
+// holds reports whether the authority's record is this processor's grant.
+func (t *title) holds(g fence.Grant) bool {
+	return g.Epoch == t.grant.Epoch && g.ID == t.grant.ID && g.Held()
+}
+
+// record asks the authority for the tile's record.
+func (t *title) record(ctx context.Context) (fence.Grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
+	defer cancel()
+	return t.seams.Authority.Lookup(ctx, t.tile)
+}
+
+// release gives the tile up if this processor holds it, so that the next owner need not take it over.
+func (t *title) release(ctx context.Context) {
+	if t.grant.Epoch == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.DrainTimeout)
+	defer cancel()
+	err := t.seams.Authority.Release(ctx, t.grant)
+	if err != nil && !errors.Is(err, fence.ErrLost) && !errors.Is(err, fence.ErrNeverOwned) {
+		t.cfg.Logger.Warn("tile could not be released; its next owner has to take it over", "tile", t.tile, "error", err)
+	}
+}
