@@ -31,26 +31,7 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		name string
 		run  func(*testing.T, fence.Authority)
 	}{
-		{"Claim/first", claimFirst},
-		{"Claim/held", claimHeld},
-		{"Claim/expected", claimExpected},
-		{"Claim/retry", claimRetry},
-		{"Claim/late", claimLate},
-		{"Claim/spent", claimSpent},
-		{"Claim/above", claimAbove},
 		{"Claim/exhausted", claimExhausted},
-		{"Promote/expected", promoteExpected},
-		{"Promote/released", promoteReleased},
-		{"Promote/retry", promoteRetry},
-		{"Promote/superseded", promoteSuperseded},
-		{"Promote/above", promoteAbove},
-		{"Promote/never-owned", promoteNeverOwned},
-		{"ClaimID/reused", claimIDReused},
-		{"Release/keeps-epoch", releaseKeepsEpoch},
-		{"Release/stale", releaseStale},
-		{"Release/twice", releaseTwice},
-		{"Release/never-owned", releaseNeverOwned},
-		{"Lookup/never-owned", lookupNeverOwned},
 		{"Lookup/every-bit", lookupEveryBit},
 		{"Minted", mintedWhen},
 		{"ClaimMany/each", claimMany},
@@ -59,7 +40,6 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"ClaimMany/context-done", claimManyDone},
 		{"List", list},
 		{"Retire/epochs", retire},
-		{"Retire/floor", retireFloor},
 		{"Retire/which", retireWhich},
 		{"Retire/limit", retireLimit},
 		{"Arguments/claim", argumentsOfClaim},
@@ -77,6 +57,9 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"Model", authorityModel},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newAuthority(t)) })
+	}
+	for _, test := range authorityScripts {
+		t.Run(test.name, func(t *testing.T) { runScript(t, newAuthority(t), test.steps) })
 	}
 }
 

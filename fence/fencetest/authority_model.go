@@ -115,7 +115,7 @@ type expectation struct {
 	err   error
 }
 
-func (e expectation) require(rt *rapid.T, op string, argument any, g fence.Grant, err error) {
+func (e expectation) require(rt require.TestingT, op string, argument any, g fence.Grant, err error) {
 	call := fmt.Sprintf("%s(%+v)", op, argument)
 	if e.err == nil {
 		require.NoError(rt, err, call)

@@ -76,19 +76,6 @@ func retire(t *testing.T, a fence.Authority) {
 	requireGrant(t, minted(p, 2), mustPromote(t, a, p))
 }
 
-// retireFloor: the floor only climbs, whatever is retired later.
-func retireFloor(t *testing.T, a fence.Authority) {
-	low, high := newClaim(newTile(), "a:1"), newClaim(newTile(), "a:1")
-	high.Floor = 99
-	lowest := mustClaim(t, a, low)
-	require.NoError(t, a.Release(t.Context(), mustClaim(t, a, high)))
-	mustRetire(t, a, 1)
-	require.NoError(t, a.Release(t.Context(), lowest))
-	mustRetire(t, a, 1)
-	c := newClaim(low.Tile, "b:1")
-	requireGrant(t, minted(c, 101), mustClaim(t, a, c))
-}
-
 // retireWhich: only what was released, long enough ago, and has an epoch that others can start above.
 func retireWhich(t *testing.T, a fence.Authority) {
 	g := freed(t, a, 3)
