@@ -16,7 +16,7 @@ dynoxide=$dynoxide_dir/package/dynoxide
 lint=$cache/bin/golangci-lint
 
 say() { printf '%-14s %s\n' "$1" "$2"; }
-fail() { printf 'install-tools: %s\n' "$1" >&2; exit 1; }
+fail() { printf 'install-tools: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
@@ -113,7 +113,8 @@ missing_packages() {
 
 install_dynoxide() {
 	[ "$(uname -sm)" = 'Linux x86_64' ] ||
-		fail "no DynamoDB-compatible server is pinned for $(uname -sm); build dynoxide $dynoxide_version and set TILEFENCE_DYNOXIDE to it"
+		fail "no DynamoDB-compatible server is pinned for $(uname -sm);" \
+			"build dynoxide $dynoxide_version and set TILEFENCE_DYNOXIDE to it"
 	say dynoxide "fetching $dynoxide_version ..."
 	local work tarball
 	mkdir -p "$cache"
@@ -137,7 +138,8 @@ install_lint() {
 	say golangci-lint "building $lint_version (about two minutes, once) ..."
 	mkdir -p "$cache/bin"
 	# Not in the module's directory and without the caller's flags, which are meant for the module.
-	(cd / && GOFLAGS='' GOBIN=$cache/bin go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$lint_version" 2>&1 |
+	local package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	(cd / && GOFLAGS='' GOBIN=$cache/bin go install "$package@v$lint_version" 2>&1 |
 		{ grep -v '^go: downloading' || true; }) || fail 'could not build golangci-lint'
 }
 

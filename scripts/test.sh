@@ -28,8 +28,8 @@ formatted() {
 # What a newcomer runs first, go test ./..., must pass where there is no server.
 serverless() {
 	local out
-	out=$(env -u TILEFENCE_REQUIRE_SERVERS -u TILEFENCE_REDIS -u TILEFENCE_FANOUT -u TILEFENCE_POSTGRES -u TILEFENCE_DYNAMODB \
-		go test -count=1 -timeout 10m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
+	out=$(env -u TILEFENCE_REQUIRE_SERVERS -u TILEFENCE_REDIS -u TILEFENCE_FANOUT -u TILEFENCE_POSTGRES \
+		-u TILEFENCE_DYNAMODB go test -count=1 -timeout 10m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
 }
 
 checks() {

@@ -35,12 +35,12 @@ type Config struct {
 	// SetSize is the most calls that go together. Zero means DefaultSetSize.
 	SetSize int
 
-	// CallsAlone gives every call a transaction and a connection of its own, as if it were the only one.
+	// CallsAlone gives every call a transaction and a connection of its own.
 	// ClaimMany still makes sets.
 	CallsAlone bool
 
-	// ShardOf gives the shard that a tile is on, where the table is partitioned or distributed: any
-	// numbering. Calls that go together are then of one shard. Nil means that there is one.
+	// ShardOf returns the number of a tile's shard if the table is partitioned or distributed. Calls that go
+	// together are then of one shard. Nil means that there is one shard.
 	ShardOf func(fence.TileID) int
 }
 
@@ -62,7 +62,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 	case c.Lanes < 0:
 		return c, &fence.ArgumentError{Field: "lanes", Value: c.Lanes, Want: "a positive number, or zero for 4"}
 	case c.SetSize < 0 || c.SetSize > fence.MaxList:
-		return c, &fence.ArgumentError{Field: "set size", Value: c.SetSize, Want: "a number up to 10000, or zero for 500"}
+		return c, &fence.ArgumentError{Field: "set size", Value: c.SetSize,
+			Want: "a number up to 10000, or zero for 500"}
 	}
 	return c, nil
 }
@@ -76,7 +77,7 @@ type Authority struct {
 	single   bool   // Config.CallsAlone
 	mints    *lanes
 	lookups  *lanes
-	floor    atomic.Int64 // that of the table when last seen, or lower
+	floor    atomic.Int64 // the floor in the table when last read, or lower
 }
 
 var _ fence.Authority = (*Authority)(nil)
@@ -95,9 +96,10 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{pool: pool, table: table, sql: loadStatements(table), single: c.CallsAlone, planMode: "force_generic_plan"}
+	a := &Authority{pool: pool, table: table, sql: loadStatements(table), single: c.CallsAlone,
+		planMode: "force_generic_plan"}
 	if c.ShardOf != nil {
-		// A plan that is made with the tiles at hand leaves out the partitions they are not on.
+		// A plan for these tiles omits partitions that hold none of them.
 		a.planMode = "force_custom_plan"
 	}
 	a.mints = newLanes(c.Lanes, c.SetSize, c.ShardOf, a.runSet)
@@ -105,7 +107,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	return a, nil
 }
 
-// Claim takes a tile that nobody holds; see fence.Authority, and the package comment for failures.
+// Claim takes a tile that has no owner; see fence.Authority, and the package comment for failures.
 func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err
@@ -130,7 +132,7 @@ func (a *Authority) judgeClaim(c *fence.Claim, row fence.Grant) (fence.Grant, er
 // fence.Authority, and the package comment for failures.
 func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
 	results := make([]fence.ClaimResult, len(claims))
-	var open []int // indexes of claims that are not settled
+	var open []int // indexes of claims without an answer
 	for i := range claims {
 		if results[i].Err = claims[i].Validate(); results[i].Err == nil {
 			open = append(open, i)
@@ -183,7 +185,7 @@ func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant,
 	return verdict.Lookup(tile, row)
 }
 
-// Release gives a tile up and keeps its epoch; see fence.Authority, and the package comment for failures.
+// Release ends the ownership of a tile and keeps its epoch; see fence.Authority, and the package comment for failures.
 func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
 	if err := verdict.ValidateGrant(&g); err != nil {
 		return err

@@ -86,13 +86,14 @@ func TestNew(t *testing.T) {
 		require.NoError(t, err, good)
 	}
 	long := "a123456789012345678901234567890123456789012345678901234567890123" // 64 bytes
-	for _, bad := range []string{"Tiles", "1t", "a b", "a;b", `a"b`, "a.b.c", ".a", "a.", "ä", long, long + ".a", "a\n"} {
+	for _, bad := range []string{"Tiles", "1t", "a b", "a;b", `a"b`, "a.b.c", ".a", "a.", "ä", long, long + ".a",
+		"a\n"} {
 		_, err := pgfence.New(pool, &pgfence.Config{Table: bad})
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, bad)
 	}
 }
 
-// The time of the mint is the database's, for the people who look.
+// The time of the mint is the database's.
 func TestMintedAt(t *testing.T) {
 	pool := newPool(t, stacktest.PostgresDB(t))
 	a, err := pgfence.New(pool, nil)
@@ -131,7 +132,8 @@ func TestStatementsUseThePrimaryKey(t *testing.T) {
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = tx.Rollback(context.Background()) }()
-			_, err = tx.Exec(t.Context(), "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan")
+			_, err = tx.Exec(t.Context(),
+				"SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan")
 			require.NoError(t, err)
 			prepared, err := tx.Prepare(t.Context(), "probe_"+name, sql)
 			require.NoError(t, err)
@@ -144,7 +146,9 @@ func TestStatementsUseThePrimaryKey(t *testing.T) {
 			case "retire":
 				args[2] = "1"
 			}
-			rows, err := tx.Query(t.Context(), fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE probe_%s(%s)", name, strings.Join(args, ", ")), pgx.QueryExecModeSimpleProtocol)
+			rows, err := tx.Query(t.Context(),
+				fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE probe_%s(%s)", name, strings.Join(args, ", ")),
+				pgx.QueryExecModeSimpleProtocol)
 			require.NoError(t, err)
 			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			require.NoError(t, err)
@@ -157,7 +161,7 @@ func TestStatementsUseThePrimaryKey(t *testing.T) {
 	}
 }
 
-// Under a stricter isolation a loser may have to ask again, but nobody is told anything untrue.
+// Under a stricter isolation the loser may have to ask again, but every answer is correct.
 func TestStricterIsolation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite once more")

@@ -28,7 +28,9 @@ func newGround(b *testing.B) *ground { return newGroundOf(b, benchTiles, nil) }
 
 func newGroundOf(b *testing.B, tiles int, cfg *pgfence.Config) *ground {
 	b.Helper()
-	pool := newPool(b, stacktest.PostgresDB(b), func(c *pgxpool.Config) { c.MinConns, c.MaxConns = benchConns, benchConns })
+	pool := newPool(b, stacktest.PostgresDB(b), func(c *pgxpool.Config) {
+		c.MinConns, c.MaxConns = benchConns, benchConns
+	})
 	a, err := pgfence.New(pool, cfg)
 	require.NoError(b, err)
 	require.NoError(b, a.Migrate(b.Context()))

@@ -28,12 +28,13 @@ const (
 
 // String is the name of the method, for errors.
 func (k kind) String() string {
-	return [...]string{lookup: "lookup", claimNew: "claim", claimReleased: "claim", promote: "promote", release: "release"}[k]
+	return [...]string{lookup: "lookup", claimNew: "claim", claimReleased: "claim", promote: "promote",
+		release: "release"}[k]
 }
 
 // call is what one method asks of the database: a conditional write to the tile's row, unless it is a
-// lookup, then the row. However often it is presented it takes effect once, so presenting it again is
-// also how to find out what became of it.
+// lookup, then the row. It takes effect once however often it is presented, so that presenting it again also
+// reveals its outcome.
 type call struct {
 	kind
 	tile fence.TileID
@@ -69,7 +70,7 @@ func (c *call) failed(outcome, cause error) error {
 type failure struct {
 	cause   error
 	unknown bool // the writes may have taken effect, or may yet
-	again   bool // the connection was at fault; another one may do better
+	again   bool // the connection failed; another one may work
 	refused bool // the server has rolled the transaction back
 }
 
@@ -81,8 +82,8 @@ func (f *failure) outcome(k kind) error {
 	return fence.ErrNotApplied
 }
 
-// settle presents a call until the row it leaves permits a judgement. It loops only when others moved
-// the row during the round trip, so somebody always gets ahead.
+// settle presents a call until the row that it leaves decides the outcome. It loops only if another call changed
+// the row during the round trip, so one of them always makes progress.
 func (a *Authority) settle(ctx context.Context, c call, judge func(row fence.Grant) error) error {
 	for {
 		row, err := a.present(ctx, c)
@@ -122,14 +123,14 @@ type statement struct {
 
 // transaction is some writes and a read of the rows they met.
 type transaction struct {
-	settings *statement // what comes first; its row is nobody's
+	settings *statement // first; its row is ignored
 	writes   []statement
 	read     statement
 	row      func(fence.Grant) // receives each row returned; a later one of the same tile takes the earlier one's place
 }
 
-// transact carries out a transaction; when the connection is lost on the way, once more, on one that is
-// known to work. It asks for what to carry out just before it does; nil for nothing any more.
+// transact carries out a transaction. If the connection is lost, it repeats it once on a connection that is
+// known to work. It asks for the transaction just before sending it; nil means that nothing is left to send.
 func (a *Authority) transact(ctx context.Context, next func() *transaction) *failure {
 	fail := a.attempt(ctx, next, a.pool.Acquire)
 	if fail == nil || !fail.again || ctx.Err() != nil {
@@ -137,7 +138,7 @@ func (a *Authority) transact(ctx context.Context, next func() *transaction) *fai
 	}
 	first := fail
 	if fail = a.attempt(ctx, next, a.acquireLive); fail != nil {
-		// Whatever became of the second copy says nothing of the first.
+		// The outcome of the second copy says nothing about the first.
 		fail.unknown = fail.unknown || first.unknown
 		fail.cause = fmt.Errorf("%w; presented again: %w", first.cause, fail.cause)
 	}
@@ -145,7 +146,9 @@ func (a *Authority) transact(ctx context.Context, next func() *transaction) *fai
 }
 
 // attempt carries out a transaction on one connection.
-func (a *Authority) attempt(ctx context.Context, next func() *transaction, acquire func(context.Context) (*pgxpool.Conn, error)) *failure {
+func (a *Authority) attempt(
+	ctx context.Context, next func() *transaction, acquire func(context.Context) (*pgxpool.Conn, error),
+) *failure {
 	conn, err := acquire(ctx)
 	if err != nil {
 		return &failure{cause: err}
@@ -230,8 +233,8 @@ const (
 	classInternal         = "XX"
 )
 
-// classify judges what the error of a round trip says about the transaction. Only what is known to have
-// had no effect is called that.
+// classify derives a transaction's outcome from the error of its round trip. What is not known to have had no
+// effect is unknown.
 //
 // An error of severity ERROR rolls the transaction back, also when it comes from the commit itself. The
 // exceptions are those with which a pooler or a coordinator in front of the database reports that it has
@@ -240,7 +243,8 @@ func classify(err error) *failure {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" {
 		switch class := pgErr.Code[:min(2, len(pgErr.Code))]; {
-		case class == classConnection, class == classSystem, class == classInternal, pgErr.Code == codeCompletionUnknown:
+		case class == classConnection, class == classSystem, class == classInternal,
+			pgErr.Code == codeCompletionUnknown:
 			return &failure{cause: err, unknown: true, again: true}
 		}
 		return &failure{cause: err, refused: true}
@@ -258,7 +262,7 @@ func (a *Authority) hint(err error) error {
 	case codeUndefinedTable:
 		return fmt.Errorf("%w (Migrate creates table %s)", err, a.table)
 	case codeNotNullViolation:
-		return fmt.Errorf("%w (a tile without a record can only be claimed where transactions are read committed by default "+
+		return fmt.Errorf("%w (a tile without a record can only be claimed if transactions are read committed by default "+
 			"and table %s has its row)", err, a.table.sibling(a.table.name+floorSuffix))
 	}
 	return err

@@ -56,7 +56,7 @@ func startEtcd(b *testing.B) string {
 	return client
 }
 
-// freeURL is an address that nobody listens on.
+// freeURL is an unused address.
 func freeURL(b *testing.B) string {
 	b.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,7 +78,8 @@ type etcdKey struct {
 func newEtcdKeys(b *testing.B) chan *etcdKey {
 	b.Helper()
 	url := startEtcd(b) + "/v3/kv/txn"
-	transport := &http.Transport{MaxIdleConns: etcdCallers, MaxIdleConnsPerHost: etcdCallers, MaxConnsPerHost: etcdCallers}
+	transport := &http.Transport{MaxIdleConns: etcdCallers, MaxIdleConnsPerHost: etcdCallers,
+		MaxConnsPerHost: etcdCallers}
 	b.Cleanup(transport.CloseIdleConnections)
 	keys := make(chan *etcdKey, etcdCallers)
 	var writes sync.WaitGroup

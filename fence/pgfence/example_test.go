@@ -12,7 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 )
 
-// A host takes a tile, or learns who has it. With an outcome that is unknown it makes the same claim
+// A host takes a tile, or learns its owner. With an outcome that is unknown it makes the same claim
 // again, which cannot mint twice. (Not run here, for want of a server; see sqlitefence for one that is.)
 func ExampleNew() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -172,7 +172,7 @@ func TestEveryRequestLost(t *testing.T) {
 	})
 }
 
-// The answer was lost, and then there is nobody left to ask. That the second copy was certainly not applied
+// The answer was lost, and then no server is left to ask. That the second copy was certainly not applied
 // says nothing of the first.
 func TestAnswerLostAndServerGone(t *testing.T) {
 	eachCall(t, func(t *testing.T, s *scene, step step) {
@@ -370,7 +370,8 @@ func TestRefused(t *testing.T) {
 			if test.when == "AFTER INSERT" {
 				kind, deferred = "CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED"
 			}
-			s.exec(t, "CREATE "+kind+" refuse "+test.when+" ON "+s.table+" "+deferred+" FOR EACH ROW EXECUTE FUNCTION refuse()")
+			s.exec(t, "CREATE "+kind+" refuse "+test.when+" ON "+s.table+" "+deferred+
+				" FOR EACH ROW EXECUTE FUNCTION refuse()")
 
 			c := claimOf(tile, "a:1")
 			g, err := s.a.Claim(t.Context(), c)

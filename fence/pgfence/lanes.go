@@ -10,8 +10,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// stall is how long a lane waits for the server before another is opened in its place, so that a
-// connection nobody answers on holds up nobody but the calls that are on it.
+// stall is how long a lane waits for the server before another lane replaces it, so that a connection without
+// answers delays only its own calls.
 const stall = time.Second
 
 // lanes make calls that arrive together share transactions, as a group commit does. A call that finds a
@@ -47,12 +47,12 @@ type group struct {
 type member struct {
 	call
 	set  *set          // once it has been taken; guarded by lanes.mu
-	gone bool          // its caller has left; guarded by lanes.mu
+	gone bool          // its caller was cancelled; guarded by lanes.mu
 	done chan struct{} // closed when the rest is there
 
 	row     fence.Grant
 	err     error
-	refused bool // the server rolled the set back: nothing was applied, and alone it may fare better
+	refused bool // the server rolled the set back: nothing was applied, and alone it may succeed
 }
 
 // set is some members on one lane.
@@ -60,8 +60,8 @@ type set struct {
 	group
 	members []*member // in the order of their tiles
 	ctx     context.Context
-	cancel  context.CancelFunc // when the last caller has left
-	present int                // callers that have not left; guarded by lanes.mu
+	cancel  context.CancelFunc // when the last caller was cancelled
+	present int                // callers that still wait; guarded by lanes.mu
 	sealed  bool               // the request may have been sent; guarded by lanes.mu
 }
 
@@ -69,7 +69,7 @@ func newLanes(count, size int, shardOf func(fence.TileID) int, run func(*set)) *
 	return &lanes{run: run, size: size, shardOf: shardOf, free: count, queues: map[group][]*member{}}
 }
 
-// try takes a free lane for a call that goes alone. The lane comes back by the function returned.
+// try takes a free lane for a call that goes alone. The function that it returns frees the lane.
 func (l *lanes) try() (leave func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *lanes) try() (leave func(), ok bool) {
 	return l.occupy(), true
 }
 
-// occupy starts the clock of a lane that has been taken, and returns what brings it back.
+// occupy starts the timeout of a lane that has been taken, and returns the function that frees it.
 func (l *lanes) occupy() (leave func()) {
 	stalled := time.AfterFunc(stall, l.comeBack)
 	return func() {
@@ -90,7 +90,7 @@ func (l *lanes) occupy() (leave func()) {
 	}
 }
 
-// comeBack gives a lane to those who wait, or makes it free.
+// comeBack gives a lane to the calls that wait, or frees it.
 func (l *lanes) comeBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,9 +165,8 @@ func newSet(g group, members []*member) *set {
 	return s
 }
 
-// choose takes up to size members from a queue, in the order of their tiles and no tile twice. Those who
-// have left are dropped when it is their turn. What is left lies in the queue's own array, because the
-// queue may be long.
+// choose takes up to size members from a queue, in the order of their tiles and no tile twice. It drops cancelled
+// members when it reaches them. The rest stays in the queue's own array, because the queue may be long.
 func choose(queue []*member, size int) (taken, left []*member) {
 	taken = make([]*member, 0, min(size, len(queue)))
 	seen := 0
@@ -192,8 +191,8 @@ func choose(queue []*member, size int) (taken, left []*member) {
 	return distinct, left
 }
 
-// seal returns the members of a set whose callers are still there, just before a request is sent for them:
-// from then on, who leaves does not know what becomes of his call.
+// seal returns the members of a set whose callers still wait, just before a request is sent for them. A call that
+// is cancelled after its set was sealed has an unknown outcome.
 func (l *lanes) seal(s *set) []*member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,8 +201,8 @@ func (l *lanes) seal(s *set) []*member {
 	return s.members
 }
 
-// leave takes a member out whose caller will not wait any longer, and reports whether its request can have
-// been sent. The last to leave a set ends it.
+// leave removes a member whose caller no longer waits, and reports whether its request may have been sent. The
+// last one to leave a set cancels it.
 func (l *lanes) leave(m *member) (sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -87,7 +87,8 @@ func (a *Authority) apply(ctx context.Context, tx pgx.Tx, migrations []migration
 		if _, err := tx.Exec(ctx, m.sql); err != nil {
 			return fmt.Errorf("version %d: %w", m.version, err)
 		}
-		if _, err := tx.Exec(ctx, "INSERT INTO "+versions+" (table_name, version) VALUES ($1, $2)", a.table.name, m.version); err != nil {
+		if _, err := tx.Exec(ctx, "INSERT INTO "+versions+" (table_name, version) VALUES ($1, $2)", a.table.name,
+			m.version); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,8 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 	pool := newPool(t, address)
 	for _, table := range []string{"one", "two"} {
 		var versions int
-		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM tilefence_schema WHERE table_name = $1", table).Scan(&versions))
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM tilefence_schema WHERE table_name = $1",
+			table).Scan(&versions))
 		require.Equal(t, 2, versions)
 	}
 }
@@ -43,7 +44,8 @@ func TestMigrateAgain(t *testing.T) {
 
 	require.NoError(t, a.Migrate(t.Context()))
 	// A later release has been here.
-	_, err = pool.Exec(t.Context(), "INSERT INTO tilefence_schema (table_name, version) VALUES ($1, 1000)", pgfence.DefaultTable)
+	_, err = pool.Exec(t.Context(), "INSERT INTO tilefence_schema (table_name, version) VALUES ($1, 1000)",
+		pgfence.DefaultTable)
 	require.NoError(t, err)
 	require.NoError(t, a.Migrate(t.Context()))
 
@@ -57,7 +59,8 @@ func TestMigrateWithoutRights(t *testing.T) {
 	address := stacktest.PostgresDB(t)
 	owner := newPool(t, address)
 	role := stacktest.UniqueName(t)
-	_, err := owner.Exec(t.Context(), "CREATE SCHEMA game; CREATE ROLE "+role+" LOGIN PASSWORD 'game'; GRANT USAGE ON SCHEMA game TO "+role)
+	_, err := owner.Exec(t.Context(), "CREATE SCHEMA game; CREATE ROLE "+role+
+		" LOGIN PASSWORD 'game'; GRANT USAGE ON SCHEMA game TO "+role)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		// The test's own context has ended by now.
@@ -75,7 +78,8 @@ func TestMigrateWithoutRights(t *testing.T) {
 	require.ErrorContains(t, server.Migrate(t.Context()), "permission denied")
 
 	require.NoError(t, a.Migrate(t.Context()))
-	_, err = owner.Exec(t.Context(), "GRANT SELECT ON game.tilefence_schema TO "+role+"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role+"; GRANT SELECT ON game.tiles_floor TO "+role)
+	_, err = owner.Exec(t.Context(), "GRANT SELECT ON game.tilefence_schema TO "+role+
+		"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role+"; GRANT SELECT ON game.tiles_floor TO "+role)
 	require.NoError(t, err)
 	require.NoError(t, server.Migrate(t.Context()))
 	_, err = server.Claim(t.Context(), claimOf(tile, "a:1"))

@@ -23,12 +23,12 @@ const (
 	leastSamples = 3_000 // or thirty would decide on a p99
 )
 
-// BenchmarkMintStorm is many callers who want epochs at once, each by a call of its own, beside what the
+// BenchmarkMintStorm has many concurrent callers that each mint an epoch with one call, beside what the
 // database does bare: one row a transaction, and 500 rows a statement; and beside etcd. Everything is durable.
 // x-one-row, x-500-rows and x-etcd are mints over those figures of the same run.
 //
 // etcd is one node, as it comes, with an fsync before each answer. Each of its callers replaces a key of its
-// own if the key is at the revision the caller has seen, so nobody loses. They go through etcd's own gateway,
+// own if the key is at the revision the caller has seen, so no call loses. They go through etcd's own gateway,
 // as JSON over HTTP/1.1, because its Go client is no dependency of this module. That costs etcd something: it
 // turns each call into one of gRPC, on the processors it runs on itself. By its own client it is faster.
 func BenchmarkMintStorm(b *testing.B) {
@@ -118,7 +118,8 @@ func (g *ground) updateMany(ctx context.Context, from int64) error {
 		tiles[i], contacts[i] = (from+int64(i))%stormTiles+1, "b:1"
 		ids[i] = pgtype.UUID{Bytes: fence.NewClaimID(), Valid: true}
 	}
-	_, err := g.pool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+` t SET epoch = t.epoch + 1, contact = v.contact, claim = v.claim
+	_, err := g.pool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+
+		` t SET epoch = t.epoch + 1, contact = v.contact, claim = v.claim
 		FROM unnest($1::bigint[], $2::text[], $3::uuid[]) v (tile, contact, claim) WHERE t.tile = v.tile AND t.epoch >= 1`, tiles, contacts, ids)
 	return err
 }

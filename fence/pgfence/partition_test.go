@@ -34,15 +34,18 @@ func newPartitioned(t *testing.T) *partitioned {
 	require.NoError(t, err)
 	require.NoError(t, p.a.Migrate(t.Context()))
 	p.exec(t, "ALTER TABLE "+pgfence.DefaultTable+" RENAME TO plain")
-	p.exec(t, "CREATE TABLE "+pgfence.DefaultTable+" (LIKE plain INCLUDING DEFAULTS INCLUDING CONSTRAINTS, PRIMARY KEY (tile)) PARTITION BY HASH (tile)")
+	p.exec(t, "CREATE TABLE "+pgfence.DefaultTable+
+		" (LIKE plain INCLUDING DEFAULTS INCLUDING CONSTRAINTS, PRIMARY KEY (tile)) PARTITION BY HASH (tile)")
 	for i := range partitions {
-		p.exec(t, fmt.Sprintf("CREATE TABLE shard_%d PARTITION OF %s FOR VALUES WITH (MODULUS %d, REMAINDER %d)", i, pgfence.DefaultTable, partitions, i))
+		p.exec(t, fmt.Sprintf("CREATE TABLE shard_%d PARTITION OF %s FOR VALUES WITH (MODULUS %d, REMAINDER %d)", i,
+			pgfence.DefaultTable, partitions, i))
 	}
 	for tile, missing := fence.TileID(1), partitions; missing > 0; tile++ {
 		for i := range partitions {
 			var here bool
-			require.NoError(t, p.pool.QueryRow(t.Context(), "SELECT satisfies_hash_partition($1::regclass, $2, $3, $4::bigint)",
-				pgfence.DefaultTable, partitions, i, int64(tile)).Scan(&here))
+			require.NoError(t,
+				p.pool.QueryRow(t.Context(), "SELECT satisfies_hash_partition($1::regclass, $2, $3, $4::bigint)",
+					pgfence.DefaultTable, partitions, i, int64(tile)).Scan(&here))
 			if here && len(p.tiles[i]) < 50 {
 				p.shard[tile] = i
 				if p.tiles[i] = append(p.tiles[i], tile); len(p.tiles[i]) == 50 {
@@ -76,7 +79,8 @@ func planned(t *testing.T, tx pgx.Tx, sql string, args []any) map[string]bool {
 				visit(n)
 			}
 		case map[string]any:
-			if name, ok := node["Relation Name"].(string); ok && name != pgfence.DefaultTable && name != pgfence.DefaultTable+"_floor" {
+			if name, ok := node["Relation Name"].(string); ok && name != pgfence.DefaultTable &&
+				name != pgfence.DefaultTable+"_floor" {
 				found[name] = true
 			}
 			for _, n := range node {
@@ -114,8 +118,9 @@ func TestEachStatementTouchesOnePartition(t *testing.T) {
 		id := fence.NewClaimID().String()
 		statements := map[string]pgfence.SetStatement{}
 		for name, args := range map[string][]any{
-			"claim_new": {tile, int64(0), "a:1", id}, "raise": {tile, id}, "claim_released": {tile, int64(0), "a:1", id, int64(1)},
-			"promote": {tile, int64(0), "a:1", id, int64(1)}, "release": {tile, int64(1), id}, "read": {tile},
+			"claim_new": {tile, int64(0), "a:1", id}, "raise": {tile, id},
+			"claim_released": {tile, int64(0), "a:1", id, int64(1)},
+			"promote":        {tile, int64(0), "a:1", id, int64(1)}, "release": {tile, int64(1), id}, "read": {tile},
 			"retire": {tile, int64(1), int64(0)},
 		} {
 			statements[name] = pgfence.SetStatement{SQL: p.a.Statements()[name], Args: args}
@@ -195,7 +200,8 @@ func TestSetsTouchOnePartitionForGood(t *testing.T) {
 	s := &scene{pool: p.pool}
 	s.waitsForLock(t)
 	var pid uint32
-	require.NoError(t, p.pool.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&pid))
+	require.NoError(t, p.pool.QueryRow(t.Context(),
+		"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&pid))
 	require.Equal(t, map[string]bool{"shard_2": true}, locked(t, p.pool, pid))
 	require.NoError(t, tx.Rollback(t.Context()))
 	for _, r := range <-done {

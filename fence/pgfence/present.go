@@ -9,8 +9,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// present carries out a call, alone or together with others, and returns the row it left (epoch zero for
-// none), or a *fence.StoreError.
+// present carries out a call, alone or in a set, and returns the row it left (epoch zero for none), or a
+// *fence.StoreError.
 func (a *Authority) present(ctx context.Context, c call) (fence.Grant, error) {
 	if a.single {
 		return a.alone(ctx, &c)
@@ -31,7 +31,7 @@ func (a *Authority) presentMany(ctx context.Context, calls []call, each func(i i
 	}
 }
 
-// lanesOf are the lanes for calls of a kind. A lookup does not queue up behind what has to reach a disk.
+// lanesOf are the lanes for calls of a kind. A lookup does not wait behind writes, which have to reach a disk.
 func (a *Authority) lanesOf(k kind) *lanes {
 	if k == lookup {
 		return a.lookups
@@ -39,13 +39,13 @@ func (a *Authority) lanesOf(k kind) *lanes {
 	return a.mints
 }
 
-// await waits for what becomes of a member, for as long as ctx lasts.
+// await waits for the outcome of a member until ctx ends.
 func (a *Authority) await(ctx context.Context, l *lanes, m *member) (fence.Grant, error) {
 	select {
 	case <-m.done:
 	case <-ctx.Done():
 		select {
-		case <-m.done: // both: the answer is worth more
+		case <-m.done: // both are ready: prefer the answer
 		default:
 			f := failure{unknown: l.leave(m)}
 			return fence.Grant{}, m.failed(f.outcome(m.kind), ended(ctx))
@@ -65,8 +65,8 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// runSet carries out a set and tells its members. A set that the server refuses has changed nothing, and
-// one of its members may have been the reason; they are then carried out one by one.
+// runSet carries out a set and answers its members. A set that the server refuses has changed nothing, and one
+// member may be the reason; the members are then carried out one by one.
 func (a *Authority) runSet(s *set) {
 	l := a.lanesOf(s.kind)
 	fail := a.transact(s.ctx, func() *transaction {

@@ -18,7 +18,7 @@ type accident struct {
 	kind accidentKind
 	// meanwhile, if set, runs when the server has answered and the client has not heard of it.
 	meanwhile func()
-	// late holds a requestLate back until it is told to arrive, and ends a silence.
+	// late delays a requestLate until arrive is called, and ends a silence.
 	late *lateCopy
 }
 
@@ -27,7 +27,7 @@ type accidentKind int
 const (
 	requestLost accidentKind = iota + 1 // cut before the request reaches the server
 	answerLost                          // cut after the server has answered, before the client hears of it
-	requestLate                         // cut at once, but the request reaches the server when told to
+	requestLate                         // cut at once, but the request reaches the server when arrive is called
 	silence                             // nothing moves, and nothing is cut, until the late copy is to arrive
 )
 
@@ -38,7 +38,7 @@ func newLateCopy() *lateCopy {
 	return &lateCopy{deliver: make(chan struct{}), answered: make(chan struct{})}
 }
 
-// arrive lets the request reach the server and waits for the answer nobody hears.
+// arrive lets the request reach the server and waits for the answer, which is discarded.
 func (l *lateCopy) arrive() {
 	close(l.deliver)
 	<-l.answered

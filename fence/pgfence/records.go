@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
-// retireSet is how many rows Retire removes in one transaction. Whoever wants one of the tiles waits for it.
+// retireSet is how many rows Retire removes in one transaction. Claims of these tiles wait for it.
 const retireSet = 500
 
 // List returns the records of the tiles after one; see fence.Authority.
@@ -28,7 +28,8 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 		}
 		rows, err := a.pool.Query(ctx, a.sql.list, span.First, span.Last, limit-len(grants))
 		if err == nil {
-			grants, err = pgx.AppendRows(grants, rows, func(r pgx.CollectableRow) (fence.Grant, error) { return scan(r) })
+			grants, err = pgx.AppendRows(grants, rows,
+				func(r pgx.CollectableRow) (fence.Grant, error) { return scan(r) })
 		}
 		if err != nil {
 			return nil, &fence.StoreError{Op: "list", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
@@ -37,8 +38,8 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 	return grants, nil
 }
 
-// errNoFloor stands for a floor that cannot be raised.
-var errNoFloor = errors.New("the table of the floor has lost its row; restore it, with an epoch no lower than any in the table of tiles")
+// errNoFloor means that the floor cannot be raised.
+var errNoFloor = errors.New("the floor table has no row; insert one whose epoch is not below any in the table of tiles")
 
 // Retire removes records of tiles released long ago; see fence.Authority. To find them it reads the table,
 // all of it when fewer than limit are there. An error with ErrUnknownOutcome may come after some were
@@ -57,8 +58,7 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 	if len(tiles) == 0 {
 		return 0, nil
 	}
-	// The floor is raised, and that is on the disk, before any removal begins. A claim that sees a removal
-	// will see the floor.
+	// The floor is raised durably before any removal begins. A claim that sees a removal sees the floor.
 	if err := a.pool.QueryRow(ctx, a.sql.raiseFloor, floor).Scan(&floor); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = fmt.Errorf("%w: %w", errNoFloor, err)
@@ -77,7 +77,9 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 }
 
 // retirable finds tiles whose rows may go, in order, and the highest of their epochs.
-func (a *Authority) retirable(ctx context.Context, releasedFor time.Duration, limit int) (tiles []int64, highest int64, err error) {
+func (a *Authority) retirable(
+	ctx context.Context, releasedFor time.Duration, limit int,
+) (tiles []int64, highest int64, err error) {
 	rows, err := a.pool.Query(ctx, a.sql.retirable, releasedFor.Microseconds(), limit)
 	if err != nil {
 		return nil, 0, err

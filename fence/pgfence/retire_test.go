@@ -24,7 +24,8 @@ func TestClaimWaitsForRetirement(t *testing.T) {
 		r := a.ClaimMany(context.Background(), []fence.Claim{claimOf(1, "a:1"), c, claimOf(2, "a:1")})[1]
 		return r.Grant, r.Err
 	}
-	for name, call := range map[string]func(*pgfence.Authority, fence.Claim) (fence.Grant, error){"alone": single, "in a set": inSet} {
+	for name, call := range map[string]func(*pgfence.Authority, fence.Claim) (fence.Grant, error){"alone": single,
+		"in a set": inSet} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			old := claimOf(tile, "a:1")
@@ -61,12 +62,14 @@ func TestClaimWaitsForRetirement(t *testing.T) {
 	}
 }
 
-// waitsForLock waits until somebody waits for a lock in this database.
+// waitsForLock waits until a session waits for a lock in this database.
 func (s *scene) waitsForLock(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var n int
-		err := s.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)
+		err := s.pool.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").
+			Scan(&n)
 		return err == nil && n == 1
 	}, 10*time.Second, time.Millisecond)
 }
@@ -81,7 +84,8 @@ func TestRetirementWaitsForClaim(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	c := claimOf(tile, "b:1")
-	_, err = tx.Exec(t.Context(), s.direct.Statements()["claim_released"], int64(tile), int64(0), c.Contact, c.ID.String(), int64(1))
+	_, err = tx.Exec(t.Context(), s.direct.Statements()["claim_released"], int64(tile), int64(0), c.Contact,
+		c.ID.String(), int64(1))
 	require.NoError(t, err)
 
 	retired := make(chan int, 1)
@@ -150,15 +154,15 @@ func TestRestoredDatabase(t *testing.T) {
 		g = promote(g, 0)
 		seen[g.Epoch] = true
 	}
-	newTileAbove := func(above fence.Epoch) fence.Grant {
+	newTileWithFloor := func(floor fence.Epoch) fence.Grant {
 		t.Helper()
 		c := claimOf(tile+1, "b:1")
-		c.Floor = above
+		c.Floor = floor
 		g, err := s.direct.Claim(t.Context(), c)
 		require.NoError(t, err)
 		return g
 	}
-	first := newTileAbove(41)
+	first := newTileWithFloor(41)
 
 	s.exec(t, "TRUNCATE "+s.table)
 	s.exec(t, "INSERT INTO "+s.table+" TABLE backup")
@@ -171,7 +175,7 @@ func TestRestoredDatabase(t *testing.T) {
 	next := promote(restored, g.Epoch)
 	require.NotContains(t, seen, next.Epoch)
 	require.Equal(t, g.Epoch+1, next.Epoch)
-	require.Equal(t, first.Epoch+1, newTileAbove(first.Epoch).Epoch)
+	require.Equal(t, first.Epoch+1, newTileWithFloor(first.Epoch).Epoch)
 	// What the living owner of before still asks for is refused.
 	err = s.direct.Release(t.Context(), g)
 	require.ErrorIs(t, err, fence.ErrLost)
@@ -200,7 +204,7 @@ func TestMigrateFromFirstRelease(t *testing.T) {
 
 	n, err := a.Retire(t.Context(), time.Hour, 10)
 	require.NoError(t, err)
-	require.Zero(t, n, "released at the migration, as far as anybody knows")
+	require.Zero(t, n, "counts as released at the migration")
 	n, err = a.Retire(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -215,7 +219,8 @@ func TestRetireMany(t *testing.T) {
 	a, err := pgfence.New(pool, nil)
 	require.NoError(t, err)
 	require.NoError(t, a.Migrate(t.Context()))
-	_, err = pool.Exec(t.Context(), "INSERT INTO "+pgfence.DefaultTable+` (tile, epoch, contact, claim, minted_at, released_at)
+	_, err = pool.Exec(t.Context(), "INSERT INTO "+pgfence.DefaultTable+
+		` (tile, epoch, contact, claim, minted_at, released_at)
 		SELECT n, n, CASE WHEN n % 5 = 0 THEN 'a:1' END, gen_random_uuid(), now(), CASE WHEN n % 5 > 0 THEN now() END FROM generate_series(1, 3000) n`)
 	require.NoError(t, err)
 	n, err := a.Retire(t.Context(), 0, fence.MaxList)

@@ -18,7 +18,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 )
 
-// crowd is a scene in which the only lane is held up by a row that somebody has locked, so that calls
+// crowd is a scene in which another session has locked a row that the only lane waits for, so that calls
 // gather and go together when it is let go.
 type crowd struct {
 	*scene
@@ -57,7 +57,9 @@ func newCrowd(t *testing.T, cfg pgfence.Config, prepare ...string) *crowd {
 	})
 	require.Eventually(t, func() bool {
 		var n int
-		err := c.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)
+		err := c.pool.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").
+			Scan(&n)
 		return err == nil && n == 1
 	}, 10*time.Second, time.Millisecond)
 	return c
@@ -70,7 +72,9 @@ type outcome struct {
 }
 
 // claims makes first claims of n tiles under ctx, and returns once they have gathered. Their outcomes follow.
-func (c *crowd) claims(t *testing.T, ctx context.Context, n int, first fence.TileID) func() []outcome { //nolint:revive // t is first in a test
+func (c *crowd) claims(
+	t *testing.T, ctx context.Context, n int, first fence.TileID,
+) func() []outcome { //nolint:revive // t is first in a test
 	t.Helper()
 	outcomes := make([]outcome, n)
 	var these sync.WaitGroup
@@ -92,7 +96,8 @@ func requireWon(t *testing.T, outcomes []outcome, a fence.Authority) {
 	t.Helper()
 	for _, o := range outcomes {
 		require.NoError(t, o.err)
-		require.Equal(t, fence.Grant{Tile: o.claim.Tile, Epoch: 1, Contact: o.claim.Contact, ID: o.claim.ID}, bare(o.grant))
+		require.Equal(t, fence.Grant{Tile: o.claim.Tile, Epoch: 1, Contact: o.claim.Contact, ID: o.claim.ID},
+			bare(o.grant))
 		row, err := a.Lookup(t.Context(), o.claim.Tile)
 		require.NoError(t, err)
 		require.Equal(t, o.grant, row)
@@ -106,7 +111,8 @@ func TestSetIsOneTransaction(t *testing.T) {
 	c.letGo()
 	requireWon(t, outcomes(), c.direct)
 	var transactions int
-	require.NoError(t, c.pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+c.table+" WHERE tile >= 100").Scan(&transactions))
+	require.NoError(t, c.pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+c.table+
+		" WHERE tile >= 100").Scan(&transactions))
 	require.Equal(t, 1, transactions)
 }
 
@@ -128,7 +134,8 @@ func TestSetReadsForLosersOnly(t *testing.T) {
 				run := func(sql string, args ...any) []string {
 					rows, err := tx.Query(t.Context(), sql, args...)
 					require.NoError(t, err)
-					lines, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (string, error) { return string(r.RawValues()[0]), nil })
+					lines, err := pgx.CollectRows(rows,
+						func(r pgx.CollectableRow) (string, error) { return string(r.RawValues()[0]), nil })
 					require.NoError(t, err)
 					return lines
 				}
@@ -144,7 +151,8 @@ func TestSetReadsForLosersOnly(t *testing.T) {
 					case write == "release_set":
 						id = c.ID
 					}
-					run("INSERT INTO "+s.table+" (tile, epoch, contact, claim, minted_at) VALUES ($1, $2, nullif($3, ''), $4::uuid, '2000-01-01')",
+					run("INSERT INTO "+s.table+
+						" (tile, epoch, contact, claim, minted_at) VALUES ($1, $2, nullif($3, ''), $4::uuid, '2000-01-01')",
 						int64(c.Tile), epoch, contact, id.String())
 				}
 				run(statements["settings"].SQL, statements["settings"].Args...)
@@ -163,7 +171,8 @@ func TestSetSizeAndShards(t *testing.T) {
 	outcomes := c.claims(t, t.Context(), 20, 100)
 	c.letGo()
 	requireWon(t, outcomes(), c.direct)
-	rows, err := c.pool.Query(t.Context(), "SELECT count(*), count(DISTINCT tile % 2) FROM "+c.table+" WHERE tile >= 100 GROUP BY xmin::text")
+	rows, err := c.pool.Query(t.Context(), "SELECT count(*), count(DISTINCT tile % 2) FROM "+c.table+
+		" WHERE tile >= 100 GROUP BY xmin::text")
 	require.NoError(t, err)
 	for rows.Next() {
 		var size, shards int
@@ -189,7 +198,8 @@ func TestCallsAlone(t *testing.T) {
 	}
 	calls.Wait()
 	var transactions int
-	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+s.table).Scan(&transactions))
+	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+
+		s.table).Scan(&transactions))
 	require.Equal(t, 20, transactions)
 }
 
@@ -230,7 +240,7 @@ func TestSetWithAccidents(t *testing.T) {
 	}
 }
 
-// While an answer was under way, somebody superseded one of the set.
+// While an answer was under way, another claimant superseded one member of the set.
 func TestSetAnswerLostAndOneSuperseded(t *testing.T) {
 	c := newCrowd(t, pgfence.Config{})
 	outcomes := c.claims(t, t.Context(), 5, 100)
@@ -262,7 +272,7 @@ func TestSetWithOneRefused(t *testing.T) {
 	requireWon(t, append(got[:2:2], got[3:]...), c.direct)
 }
 
-// Who leaves while his call gathers has not made it; those who stay notice nothing.
+// A call that is cancelled while it gathers is not applied; the other calls are not affected.
 func TestSetLeftWhileGathering(t *testing.T) {
 	c := newCrowd(t, pgfence.Config{})
 	staying := c.claims(t, t.Context(), 3, 100)
@@ -283,23 +293,26 @@ func TestSetLeftWhileGathering(t *testing.T) {
 	}
 }
 
-// Who leaves while his set is under way does not know, nor does he disturb it.
+// A call that is cancelled while its set is under way has an unknown outcome and does not disturb the set.
 func TestSetLeftUnderWay(t *testing.T) {
 	c := newCrowd(t, pgfence.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	staying, leaving := c.claims(t, t.Context(), 3, 100), c.claims(t, ctx, 3, 200)
-	// The set waits for somebody who is inserting one of its tiles.
+	// The set waits for a session that is inserting one of its tiles.
 	tx, err := c.pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), "INSERT INTO "+c.table+" (tile, epoch, contact, claim, minted_at) VALUES (101, 9, 'x:1', gen_random_uuid(), now())")
+	_, err = tx.Exec(t.Context(), "INSERT INTO "+c.table+
+		" (tile, epoch, contact, claim, minted_at) VALUES (101, 9, 'x:1', gen_random_uuid(), now())")
 	require.NoError(t, err)
 	c.letGo()
 	require.Eventually(t, func() bool { return c.a.Waiting() == 0 }, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool {
 		var n int
-		err := c.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)
+		err := c.pool.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").
+			Scan(&n)
 		return err == nil && n == 1
 	}, 10*time.Second, time.Millisecond)
 	cancel()
@@ -336,7 +349,7 @@ func TestSetAllLeft(t *testing.T) {
 	late.arrive()
 }
 
-// A connection on which nobody answers holds up only the calls that are on it.
+// A connection without answers delays only its own calls.
 func TestLaneStalls(t *testing.T) {
 	s := newScene(t)
 	a, err := pgfence.New(newPool(t, s.proxy.URL), &pgfence.Config{Lanes: 1})
@@ -387,7 +400,8 @@ func TestSetsDoNotDeadlock(t *testing.T) {
 	all.Wait()
 	pool := newPool(t, address)
 	var deadlocks int
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks))
+	require.NoError(t, pool.QueryRow(t.Context(),
+		"SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks))
 	require.Zero(t, deadlocks)
 }
 

@@ -8,9 +8,11 @@ CREATE TABLE {table} (
     minted_at timestamptz NOT NULL
 ) WITH (fillfactor = 85);
 
-COMMENT ON TABLE {table} IS 'Tilefence epoch authority. A row is the only memory of its epoch: never delete one, never lower an epoch.';
+COMMENT ON TABLE {table} IS
+    'Tilefence epoch authority. A row is the only memory of its epoch: never delete one, never lower an epoch.';
 COMMENT ON COLUMN {table}.tile IS 'H3 index, its 64 bits as a signed number';
 COMMENT ON COLUMN {table}.epoch IS 'fencing token: strictly higher with every mint';
 COMMENT ON COLUMN {table}.contact IS 'the owner''s address; NULL when the tile was released';
 COMMENT ON COLUMN {table}.claim IS 'the claim that minted the epoch';
-COMMENT ON COLUMN {table}.minted_at IS 'when the epoch was minted, by this database''s clock; for people, no decision rests on it';
+COMMENT ON COLUMN {table}.minted_at IS
+    'when the epoch was minted, by this database''s clock; for people, no decision depends on it';

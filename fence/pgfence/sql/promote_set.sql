@@ -1,9 +1,11 @@
--- promote.sql for many tiles, each once and in order. $1 tiles, $2 their Above, $3 contacts, $4 claims,
+-- promote.sql for many tiles, each once and in order. $1 tiles, $2 their Floor, $3 contacts, $4 claims,
 -- $5 expected epochs. For the rest see claim_released_set.sql.
 WITH won AS (
     UPDATE {table} t
-    SET epoch = greatest(t.epoch, v.above) + 1, contact = v.contact, claim = v.claim, minted_at = now(), mints = t.mints + 1, released_at = NULL
-    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::uuid[], $5::bigint[]) v (tile, above, contact, claim, expected)
+    SET epoch = greatest(t.epoch, v.above) + 1, contact = v.contact, claim = v.claim, minted_at = now(),
+        mints = t.mints + 1, released_at = NULL
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::uuid[], $5::bigint[])
+        v (tile, above, contact, claim, expected)
     WHERE t.tile = ANY ($1::bigint[]) AND t.tile = v.tile AND t.epoch = v.expected AND t.claim <> v.claim
     RETURNING t.tile, t.epoch, t.contact, t.claim, t.minted_at, t.mints
 )

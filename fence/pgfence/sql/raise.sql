@@ -1,7 +1,7 @@
--- Lifts the row that claim_new.sql has just inserted above the floor. $1 tile, $2 claim.
--- It is a statement of its own, after the other, because that one may have waited for the removal of the
--- tile's old row, and still see the floor as it was before. Within a transaction now() stands still, so it
--- tells a row inserted by this one from a row that an earlier copy of the same claim inserted. Without the
+-- Raises the row that claim_new.sql has just inserted above the floor. $1 tile, $2 claim.
+-- It is a separate statement, because claim_new.sql may have waited for the removal of the tile's old row and still
+-- see the previous floor. now() is constant within a transaction, so it distinguishes a row inserted by this one from
+-- a row that an earlier copy of the same claim inserted. Without the
 -- floor's row the epoch is NULL, which the table refuses.
 UPDATE {table}
 SET epoch = (SELECT max(epoch) + 1 FROM {floor})
