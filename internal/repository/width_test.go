@@ -21,7 +21,44 @@ var wrapped = []string{".go", ".lua", ".proto", ".sh", ".sql"}
 
 // unwrapped are the directories that still have wide lines. The list only gets shorter.
 var unwrapped = []string{
-	"admission", "bridge", "checkpoint", "examples/battle", "fence", "relay", "stream", "tile",
+	"admission",
+	"admission/admissiontest",
+	"admission/dynamoledger",
+	"admission/gatewayws",
+	"admission/sqliteledger",
+	"bridge",
+	"checkpoint",
+	"checkpoint/checkpointtest",
+	"checkpoint/dynamocheckpoint",
+	"checkpoint/memcheckpoint",
+	"checkpoint/sqlitecheckpoint",
+	"checkpoint/sqlitecheckpoint/sql",
+	"examples/battle",
+	"examples/battle/game",
+	"examples/battle/spectator",
+	"fence",
+	"fence/fencetest",
+	"fence/internal/verdict",
+	"fence/memfence",
+	"fence/redisfence",
+	"fence/redisfence/lua",
+	"fence/route",
+	"fence/route/gossip",
+	"fence/route/routetest",
+	"fence/sqlitefence",
+	"relay",
+	"relay/relayclient",
+	"relay/relaypb",
+	"stream",
+	"stream/fanout",
+	"stream/fanout/fanouttest",
+	"stream/fanout/memfanout",
+	"stream/fanout/redisfanout",
+	"stream/memstream",
+	"stream/redisstream",
+	"stream/streamtest",
+	"tile",
+	"tile/tilehttp",
 }
 
 // TestLinesFitOnAScreen refuses lines above 120 columns. Excepted are generated files, raw strings of several lines,
@@ -42,9 +79,7 @@ func TestLinesFitOnAScreen(t *testing.T) {
 }
 
 func isWrapped(name string) bool {
-	if strings.HasSuffix(name, ".pb.go") || slices.ContainsFunc(unwrapped, func(dir string) bool {
-		return strings.HasPrefix(name, dir+"/")
-	}) {
+	if strings.HasSuffix(name, ".pb.go") || slices.Contains(unwrapped, path.Dir(name)) {
 		return false
 	}
 	return name == ".ci/run" || slices.Contains(wrapped, path.Ext(name))
