@@ -262,8 +262,8 @@ func (a *Authority) hint(err error) error {
 	case codeUndefinedTable:
 		return fmt.Errorf("%w (Migrate creates table %s)", err, a.table)
 	case codeNotNullViolation:
-		return fmt.Errorf("%w (a tile without a record can only be claimed if transactions are read committed by default "+
-			"and table %s has its row)", err, a.table.sibling(a.table.name+floorSuffix))
+		return fmt.Errorf("%w (claiming a tile without a record needs read committed as the default isolation, "+
+			"and the row of table %s)", err, a.table.sibling(a.table.name+floorSuffix))
 	}
 	return err
 }

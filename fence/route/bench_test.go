@@ -13,7 +13,8 @@ import (
 func galaxy() []route.Entry {
 	entries := make([]route.Entry, 100_000)
 	for i := range entries {
-		entries[i] = route.Entry{Tile: 0x8500000fffffff | fence.TileID(i)<<28, Epoch: fence.Epoch(1 + i%300), Contact: fmt.Sprintf("10.0.0.%d:7000", i%40)}
+		entries[i] = route.Entry{Tile: 0x8500000fffffff | fence.TileID(i)<<28, Epoch: fence.Epoch(1 + i%300),
+			Contact: fmt.Sprintf("10.0.0.%d:7000", i%40)}
 	}
 	return entries
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Entry says who owned a tile at an epoch.
+// Entry names the owner of a tile at an epoch.
 type Entry struct {
 	Tile    fence.TileID
 	Epoch   fence.Epoch
@@ -17,10 +17,9 @@ type Entry struct {
 // Held reports whether the entry names an owner.
 func (e Entry) Held() bool { return e.Contact != "" }
 
-// Supersedes reports whether e is to be believed over o, an entry of the same tile: at a higher epoch
-// always; at the same epoch a release over its holder, since an epoch is held first and released after.
-// Two holders of one epoch do not come from a right authority; that all tables agree even then, the
-// contact that is greater byte by byte wins.
+// Supersedes reports whether e replaces o, an entry of the same tile. A higher epoch always does. At the same epoch a
+// release replaces its holder, since an epoch is held first and released later. A correct authority never grants one
+// epoch to two holders; so that all tables agree even then, the contact that is greater byte by byte wins.
 //
 // This is a strict total order of a tile's entries, so "keep the greater" is commutative, associative and
 // idempotent.
@@ -50,8 +49,10 @@ func (e Entry) Validate() error {
 // ValidateContact reports whether a contact is one that the authority would take, too: nil, or a
 // *fence.ArgumentError.
 func ValidateContact(contact string) error {
-	if contact == "" || len(contact) > fence.MaxContact || !utf8.ValidString(contact) || strings.ContainsRune(contact, 0) {
-		return &fence.ArgumentError{Field: "contact", Value: contact, Want: "an address of 1 to 255 bytes of UTF-8, without a zero byte"}
+	if contact == "" || len(contact) > fence.MaxContact || !utf8.ValidString(contact) ||
+		strings.ContainsRune(contact, 0) {
+		return &fence.ArgumentError{Field: "contact", Value: contact,
+			Want: "an address of 1 to 255 bytes of UTF-8, without a zero byte"}
 	}
 	return nil
 }

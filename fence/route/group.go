@@ -49,8 +49,8 @@ func (g *Group) NewMember(contact string, table *Table, notify func(Event)) (*Gr
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lives++
-	return &GroupMember{group: g, table: table, notify: notify, killed: make(chan struct{}), wake: make(chan struct{}, 1),
-		self: Member{Contact: contact, Name: fmt.Sprintf("%s#%d", contact, g.lives)}}, nil
+	return &GroupMember{group: g, table: table, notify: notify, killed: make(chan struct{}),
+		wake: make(chan struct{}, 1), self: Member{Contact: contact, Name: fmt.Sprintf("%s#%d", contact, g.lives)}}, nil
 }
 
 // Run implements Membership. A member that is killed returns nil, too.

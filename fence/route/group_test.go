@@ -15,7 +15,9 @@ import (
 
 type inProcess struct{ route.Group }
 
-func (n *inProcess) Member(t *testing.T, contact string, table *route.Table, notify func(route.Event)) (route.Membership, func()) {
+func (n *inProcess) Member(
+	t *testing.T, contact string, table *route.Table, notify func(route.Event),
+) (route.Membership, func()) {
 	m, err := n.NewMember(contact, table, notify)
 	require.NoError(t, err)
 	return m, m.Kill
@@ -50,7 +52,8 @@ func TestGroupInABubble(t *testing.T) {
 		require.Equal(t, killed, <-died)
 		require.Len(t, a.Members(), 1)
 		require.Empty(t, b.Members())
-		require.NoError(t, b.Announce(route.Entry{Tile: 1, Epoch: 1, Contact: "b:1"}), "it does not know that it is dead")
+		require.NoError(t, b.Announce(route.Entry{Tile: 1, Epoch: 1, Contact: "b:1"}),
+			"it does not know that it is dead")
 	})
 }
 

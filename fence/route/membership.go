@@ -41,7 +41,7 @@ const (
 	// Died: the member is presumed dead. It may be unreachable or slow instead, so this is a reason to take
 	// over its tiles, not a proof that it has stopped writing.
 	Died EventKind = 2
-	// Left: the member left in good order. It has released its tiles.
+	// Left: the member ended cleanly and has released its tiles.
 	Left EventKind = 3
 )
 

@@ -95,7 +95,7 @@ func TestNoOwnerIsFailClosed(t *testing.T) {
 	t.Parallel()
 	r := newRouter(t, new(route.Table), &owners{owner: fence.Owner{Epoch: 3}}, nil)
 	_, err := r.Route(t.Context(), 1)
-	require.ErrorIs(t, err, route.ErrNoRoute, "an owner hash without a contact names nobody")
+	require.ErrorIs(t, err, route.ErrNoRoute, "an owner hash without a contact names no owner")
 }
 
 // TestTheSources asks all three, one after the other, and gossip again once it has caught up.
@@ -142,13 +142,13 @@ func TestTheSources(t *testing.T) {
 		time.Sleep(time.Second)
 		routed("d", 2) // the store said the same as gossip, which is believed again
 
-		// Released: gossip names nobody, and the store is asked who came after.
+		// Released: gossip names no owner, and the store is asked for the successor.
 		hears(4, "")
 		store.owner = fence.Owner{Epoch: 5, Contact: "e"}
 		routed("e", 3)
 		routed("e", 3)
 
-		// Gossip has the epoch right and the owner wrong: the one who was asked knows better.
+		// Gossip has the right epoch and the wrong owner: the answer of the process that was asked counts.
 		hears(6, "x")
 		routed("x", 3)
 		r.Correct("x", route.Entry{Tile: 1, Epoch: 6, Contact: "f"})
@@ -165,7 +165,8 @@ func TestTheSources(t *testing.T) {
 		require.ErrorIs(t, err, route.ErrNoRoute)
 
 		assert.Equal(t, route.Stats{
-			Gossip: route.SourceStats{Answers: 6, Stale: 3}, Store: route.SourceStats{Answers: 5}, Redirect: route.SourceStats{Answers: 3},
+			Gossip: route.SourceStats{Answers: 6, Stale: 3}, Store: route.SourceStats{Answers: 5},
+			Redirect:   route.SourceStats{Answers: 3},
 			StoreReads: 5, Failures: 1,
 		}, r.Stats())
 	})
@@ -264,8 +265,10 @@ func TestManyTiles(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	assert.Equal(t, route.Stats{Gossip: route.SourceStats{Answers: 4000, Stale: 4000}, Store: route.SourceStats{Answers: 4000, Stale: 4000},
-		Redirect: route.SourceStats{Answers: 4000, Stale: 4000}, StoreReads: 4000}, r.Stats())
+	assert.Equal(t,
+		route.Stats{Gossip: route.SourceStats{Answers: 4000, Stale: 4000},
+			Store:    route.SourceStats{Answers: 4000, Stale: 4000},
+			Redirect: route.SourceStats{Answers: 4000, Stale: 4000}, StoreReads: 4000}, r.Stats())
 }
 
 func TestRouterArguments(t *testing.T) {

@@ -50,7 +50,8 @@ type counters struct {
 // Stats returns the counts. They are read one after the other, so they may differ by what is going on.
 func (r *Router) Stats() Stats {
 	var total Stats
-	sources := [...]*SourceStats{SourceGossip: &total.Gossip, SourceStore: &total.Store, SourceRedirect: &total.Redirect}
+	sources := [...]*SourceStats{SourceGossip: &total.Gossip, SourceStore: &total.Store,
+		SourceRedirect: &total.Redirect}
 	for i := range r.shards {
 		c := &r.shards[i].counts
 		for from := SourceGossip; from <= SourceRedirect; from++ {

@@ -77,7 +77,8 @@ func TestSupersedesIsATotalOrder(t *testing.T) {
 
 func TestWhatSupersedesWhat(t *testing.T) {
 	t.Parallel()
-	inOrder := []route.Entry{{1, 1, "b"}, {1, 1, ""}, {1, 2, "a"}, {1, 2, "b"}, {1, 2, ""}, {1, 3, "a"}, {1, fence.MaxNumber, "a"}}
+	inOrder := []route.Entry{{1, 1, "b"}, {1, 1, ""}, {1, 2, "a"}, {1, 2, "b"}, {1, 2, ""}, {1, 3, "a"},
+		{1, fence.MaxNumber, "a"}}
 	for i, lower := range inOrder {
 		for j, higher := range inOrder {
 			assert.Equal(t, j > i, higher.Supersedes(lower), "%v over %v", higher, lower)
@@ -124,7 +125,9 @@ func TestTableAgainstAMap(t *testing.T) {
 		}
 		all := table.Snapshot()
 		require.Len(t, all, len(model))
-		require.True(t, slices.IsSortedFunc(all, func(a, b route.Entry) int { return int(int64(a.Tile) - int64(b.Tile)) }))
+		require.True(t, slices.IsSortedFunc(all, func(a, b route.Entry) int {
+			return int(int64(a.Tile) - int64(b.Tile))
+		}))
 		stats := table.Stats()
 		require.Equal(t, []int{len(model), held, news}, []int{stats.Known, stats.Held, int(stats.News)})
 	})
@@ -150,13 +153,14 @@ func TestTheTableRefusesWhatIsNotValid(t *testing.T) {
 func TestTwoHoldersOfOneEpochAreCounted(t *testing.T) {
 	t.Parallel()
 	table := new(route.Table)
-	table.Learn(route.Entry{Tile: 1, Epoch: 2, Contact: "a"}, route.Entry{Tile: 1, Epoch: 2}, route.Entry{Tile: 2, Epoch: 2, Contact: "b"})
+	table.Learn(route.Entry{Tile: 1, Epoch: 2, Contact: "a"}, route.Entry{Tile: 1, Epoch: 2},
+		route.Entry{Tile: 2, Epoch: 2, Contact: "b"})
 	require.Zero(t, table.Stats().Conflicts)
 	table.Learn(route.Entry{Tile: 2, Epoch: 2, Contact: "a"})
 	require.Equal(t, uint64(1), table.Stats().Conflicts)
 }
 
-// TestReadersAmongWriters: a reader sees entries whole, never one of another tile, and never goes back;
+// TestReadersAmongWriters: a reader sees entries whole, never one of another tile, and never an older one;
 // while the table grows many times.
 func TestReadersAmongWriters(t *testing.T) {
 	t.Parallel()

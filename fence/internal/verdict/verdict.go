@@ -1,7 +1,7 @@
 // Package verdict judges a call to an epoch authority by the tile's row.
 //
 // Every authority works the same way: one conditional write to the row, then a look at the row as that
-// write left it. The look alone tells the caller's fate, because the row names the claim that minted its
+// write left it. The look alone decides the caller's outcome, because the row names the claim that minted its
 // epoch. A first answer, the answer to a retry, and the answer after a lost connection are therefore one
 // and the same judgement, and this package is the one place that makes it:
 //
@@ -28,12 +28,12 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// ErrAgain means that the row, as it was read, is one the write would have changed: somebody moved it
+// ErrAgain means that the row, as it was read, is one the write would have changed: another call changed it
 // between the write and the read. Present the same call again. A back end that writes and reads under
 // one lock never sees it.
 var ErrAgain = errors.New("the row changed between the write and the read")
 
-var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53-1, which only a wrong Floor can have caused")
+var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53-1; check Claim.Floor")
 
 // Minted is the epoch a call mints if it wins; a first claim may mint a higher one.
 func Minted(c *fence.Claim) fence.Epoch { return max(c.Expected, c.Floor) + 1 }
@@ -51,7 +51,8 @@ func Claim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
 	case row.Held():
 		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 	case row.Epoch >= fence.MaxNumber:
-		return fence.Grant{}, &fence.StoreError{Op: "claim", Tile: c.Tile, Outcome: fence.ErrNotApplied, Err: errExhausted}
+		return fence.Grant{}, &fence.StoreError{Op: "claim", Tile: c.Tile, Outcome: fence.ErrNotApplied,
+			Err: errExhausted}
 	case row.Epoch == c.Expected:
 		return fence.Grant{}, ErrAgain
 	}
@@ -77,7 +78,8 @@ func own(c *fence.Claim, row fence.Grant, answers bool) (fence.Grant, error) {
 	switch {
 	case !answers, row.Held() && row.Contact != c.Contact:
 		return fence.Grant{}, &fence.ArgumentError{Field: "claim ID", Value: c.ID,
-			Want: fmt.Sprintf("a new UUID for each attempt: this one has minted epoch %d in a call with other arguments", row.Epoch)}
+			Want: fmt.Sprintf("a new UUID for each attempt: this one minted epoch %d with other arguments",
+				row.Epoch)}
 	case !row.Held():
 		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 	}
@@ -133,7 +135,8 @@ func ValidateGrant(g *fence.Grant) error {
 // ValidateLimit checks the limit of Authority.List and Authority.Retire: nil, or a *fence.ArgumentError.
 func ValidateLimit(limit int) error {
 	if limit < 1 || limit > fence.MaxList {
-		return &fence.ArgumentError{Field: "limit", Value: limit, Want: fmt.Sprintf("a number of records from 1 to %d", fence.MaxList)}
+		return &fence.ArgumentError{Field: "limit", Value: limit,
+			Want: fmt.Sprintf("a number of records from 1 to %d", fence.MaxList)}
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func BenchmarkAnnounce(b *testing.B) {
 }
 
 // BenchmarkDeath is from the moment that one of five nodes falls silent until the first of the others, and
-// until all of them, are told that it died.
+// until all of them, are notified that it died.
 func BenchmarkDeath(b *testing.B) {
 	var first, all time.Duration
 	n := 0

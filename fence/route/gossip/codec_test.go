@@ -87,7 +87,8 @@ func someMap(t *rapid.T) []route.Entry {
 	entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) route.Entry {
 		tile := rapid.Uint64Min(1).Draw(t, "tile")<<low | 1<<low>>1
 		epoch := rapid.Uint64Range(1, 1<<rapid.IntRange(1, 53).Draw(t, "bits")-1).Draw(t, "epoch")
-		return route.Entry{Tile: fence.TileID(max(tile, 1)), Epoch: fence.Epoch(epoch), Contact: contact.Draw(t, "contact")}
+		return route.Entry{Tile: fence.TileID(max(tile, 1)), Epoch: fence.Epoch(epoch),
+			Contact: contact.Draw(t, "contact")}
 	}), 0, 60).Draw(t, "entries")
 	table := new(route.Table)
 	table.Learn(entries...)
@@ -108,7 +109,8 @@ func TestRoundTrip(t *testing.T) {
 			require.Equal(t, whole, part)
 		} else {
 			more, _ := gossip.EncodeEntries(entries[:written+1], noLimit)
-			require.Greater(t, len(more)+fence.MaxContact, limit, "there was room") // a better shift takes a little less
+			// a better shift takes a little less
+			require.Greater(t, len(more)+fence.MaxContact, limit, "there was room")
 		}
 		for msg, want := range map[string][]route.Entry{string(whole): entries, string(part): entries[:written]} {
 			got, leaving, err := gossip.Decode([]byte(msg))
@@ -165,7 +167,8 @@ func galaxy(n int) []route.Entry {
 			cell /= 7
 		}
 		contact := "10.0." + string('0'+rune(i%4)) + "." + string('0'+rune(bits.OnesCount(uint(i))%10)) + ":7000"
-		entries[i] = route.Entry{Tile: fence.TileID(0x0850000000000000 | cell<<45 | digits<<30 | 1<<30 - 1), Epoch: fence.Epoch(1 + i%300), Contact: contact}
+		entries[i] = route.Entry{Tile: fence.TileID(0x0850000000000000 | cell<<45 | digits<<30 | 1<<30 - 1),
+			Epoch: fence.Epoch(1 + i%300), Contact: contact}
 	}
 	table := new(route.Table)
 	table.Learn(entries...)

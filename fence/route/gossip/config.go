@@ -47,10 +47,11 @@ type Config struct {
 // Timing is how fast announcements travel and deaths are detected. Zero fields mean the value for a local
 // network, given in brackets, with which a death is detected in about five seconds.
 type Timing struct {
-	ProbeInterval    time.Duration // between probes of one member after the other (1 s)
-	ProbeTimeout     time.Duration // for the answer to a probe, a little more than the slowest round trip (500 ms)
-	GossipInterval   time.Duration // between packets with announcements, to three members each (200 ms)
-	PushPullInterval time.Duration // between exchanges of whole maps, with one member each; longer above 32 members (30 s)
+	ProbeInterval  time.Duration // between probes of one member after the other (1 s)
+	ProbeTimeout   time.Duration // for the answer to a probe, a little more than the slowest round trip (500 ms)
+	GossipInterval time.Duration // between packets with announcements, to three members each (200 ms)
+	// between exchanges of whole maps, with one member each; longer above 32 members (30 s)
+	PushPullInterval time.Duration
 	RejoinInterval   time.Duration // between attempts to reach seeds and members that are missing (10 s)
 	StreamTimeout    time.Duration // for an exchange of maps (10 s)
 	LeaveTimeout     time.Duration // for notifying the others that this node leaves (5 s)
@@ -59,8 +60,9 @@ type Timing struct {
 // Fast detects a death in about a second. It suits members that are a few milliseconds apart and are not
 // starved of CPU: one that does not answer for a second is presumed dead.
 func Fast() Timing {
-	return Timing{ProbeInterval: 200 * time.Millisecond, ProbeTimeout: 100 * time.Millisecond, GossipInterval: 50 * time.Millisecond,
-		PushPullInterval: time.Second, RejoinInterval: time.Second, StreamTimeout: 5 * time.Second, LeaveTimeout: 2 * time.Second}
+	return Timing{ProbeInterval: 200 * time.Millisecond, ProbeTimeout: 100 * time.Millisecond,
+		GossipInterval: 50 * time.Millisecond, PushPullInterval: time.Second, RejoinInterval: time.Second,
+		StreamTimeout: 5 * time.Second, LeaveTimeout: 2 * time.Second}
 }
 
 func (t Timing) withDefaults() Timing {
@@ -76,10 +78,12 @@ func (t Timing) withDefaults() Timing {
 }
 
 func (t Timing) validate() error {
-	for _, d := range []time.Duration{t.ProbeInterval, t.ProbeTimeout, t.GossipInterval, t.PushPullInterval, t.RejoinInterval,
+	for _, d := range []time.Duration{t.ProbeInterval, t.ProbeTimeout, t.GossipInterval, t.PushPullInterval,
+		t.RejoinInterval,
 		t.StreamTimeout, t.LeaveTimeout} {
 		if d < time.Millisecond {
-			return &fence.ArgumentError{Field: "Timing", Value: d, Want: "at least a millisecond each, or zero for the default"}
+			return &fence.ArgumentError{Field: "Timing", Value: d,
+				Want: "at least a millisecond each, or zero for the default"}
 		}
 	}
 	if t.ProbeTimeout > t.ProbeInterval {
@@ -111,15 +115,18 @@ func (c *Config) settings() (settings, error) {
 	}
 	var err error
 	if s.bind, err = netip.ParseAddrPort(s.Bind); err != nil {
-		return s, &fence.ArgumentError{Field: "Bind", Value: s.Bind, Want: "an IP address and port, such as 10.0.0.7:7946"}
+		return s, &fence.ArgumentError{Field: "Bind", Value: s.Bind,
+			Want: "an IP address and port, such as 10.0.0.7:7946"}
 	}
 	if s.bind.Addr() == netip.IPv6Unspecified() && s.Advertise == "" {
-		return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise, Want: "an IP address and port that others can reach, when bound to all of IPv6"}
+		return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise,
+			Want: "an IP address and port that others can reach, when bound to all of IPv6"}
 	}
 	if s.Advertise != "" {
 		s.advertise, err = netip.ParseAddrPort(s.Advertise)
 		if err != nil || s.advertise.Port() == 0 || s.advertise.Addr().IsUnspecified() {
-			return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise, Want: "an IP address and port that others can reach"}
+			return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise,
+				Want: "an IP address and port that others can reach"}
 		}
 	}
 	for _, seed := range s.Seeds {

@@ -30,8 +30,8 @@ func converge(t testing.TB, want *route.Table, tables ...*route.Table) {
 	t.Logf("%d tables of %d tiles are equal after %v", len(tables), len(all), time.Since(began).Round(time.Millisecond))
 }
 
-// TestAWholeMapConverges: 100,000 tiles (10,000 with the race detector) between several members; then one that comes late; then through a
-// partition in which both sides go on.
+// TestAWholeMapConverges: 100,000 tiles (10,000 with the race detector) between several members; then one that comes
+// late; then through a partition in which both sides go on.
 func TestAWholeMapConverges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds of CPU")
@@ -46,7 +46,7 @@ func TestAWholeMapConverges(t *testing.T) {
 		t.Helper()
 		tables = append(tables, new(route.Table))
 		node := net.node(t, fmt.Sprintf("10.0.0.%d:7000", len(nodes)+1), tables[len(nodes)], nil)
-		// Whoever is cut off for longer than the others remember him has to be looked for.
+		// A member that is cut off for longer than the others remember it has to be searched for.
 		node.ForgetTheDead(time.Second)
 		net.run(t, node)
 		nodes = append(nodes, node)
@@ -129,16 +129,18 @@ func TestChurn(t *testing.T) {
 		}
 		for range 40 {
 			l := alive[random.IntN(len(alive))]
-			e := route.Entry{Tile: fence.TileID(1 + random.IntN(100)), Epoch: fence.Epoch(1 + random.IntN(50)), Contact: "10.0.0.1:7000"}
+			e := route.Entry{Tile: fence.TileID(1 + random.IntN(100)), Epoch: fence.Epoch(1 + random.IntN(50)),
+				Contact: "10.0.0.1:7000"}
 			require.NoError(t, l.node.Announce(e))
 		}
 		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 	}
-	// What was announced by one who died before he could tell is gone: what is left is the join of those
-	// who are left.
+	// Announcements of a member that died before it spread them are lost: the result is the join of the others.
 	var tables []*route.Table
 	for _, l := range alive {
-		require.Eventually(t, func() bool { return len(l.node.Members()) == len(alive) }, routetest.Patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			return len(l.node.Members()) == len(alive)
+		}, routetest.Patience, 10*time.Millisecond)
 		want.Learn(l.table.Snapshot()...)
 		tables = append(tables, l.table)
 	}

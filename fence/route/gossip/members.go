@@ -35,8 +35,8 @@ type members struct {
 type member struct{ contact, addr string }
 
 func newMembers(self string) *members {
-	return &members{self: self, alive: make(map[string]member), leaving: make(map[string]bool), lost: make(map[string]time.Time),
-		wake: make(chan struct{}, 1)}
+	return &members{self: self, alive: make(map[string]member), leaving: make(map[string]bool),
+		lost: make(map[string]time.Time), wake: make(chan struct{}, 1)}
 }
 
 // NotifyAlive implements memberlist.AliveDelegate: a member without a contact is of another kind.

@@ -70,7 +70,9 @@ func (n *network) packets(from, to string) bool {
 }
 
 // Member implements routetest.Network.
-func (n *network) Member(t *testing.T, contact string, table *route.Table, notify func(route.Event)) (route.Membership, func()) {
+func (n *network) Member(
+	t *testing.T, contact string, table *route.Table, notify func(route.Event),
+) (route.Membership, func()) {
 	node := n.node(t, contact, table, notify)
 	return node, func() { n.cut(silent, node) }
 }
@@ -81,13 +83,15 @@ func (n *network) node(t testing.TB, contact string, table *route.Table, notify 
 	for _, other := range n.nodes {
 		seeds = append(seeds, addrOf(t, other))
 	}
-	node, err := gossip.New(contact, table, &gossip.Config{Bind: "127.0.0.1:0", Seeds: seeds, Timing: n.timing, SecretKey: n.key, Notify: notify})
+	node, err := gossip.New(contact, table, &gossip.Config{Bind: "127.0.0.1:0", Seeds: seeds, Timing: n.timing,
+		SecretKey: n.key, Notify: notify})
 	require.NoError(t, err)
 	if n.limit > 0 {
 		node.LimitState(n.limit)
 	}
 	node.Between(func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
-		return &wire{NodeAwareTransport: inner, from: node.Addr, connected: n.connected, packets: n.packets, slow: n.slow}
+		return &wire{NodeAwareTransport: inner, from: node.Addr, connected: n.connected, packets: n.packets,
+			slow: n.slow}
 	})
 	n.nodes = append(n.nodes, node)
 	return node

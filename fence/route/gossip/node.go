@@ -82,7 +82,8 @@ func New(contact string, table *route.Table, cfg *Config) (*Node, error) {
 	var life [8]byte
 	_, _ = rand.Read(life[:]) // crypto/rand.Read never fails
 	n := &Node{contact: contact, name: contact + "#" + hex.EncodeToString(life[:]), table: table, settings: s,
-		queue: newQueue(), state: state{limit: maxState}, warn: rate.Sometimes{First: 10, Interval: 10 * time.Second}, ready: make(chan struct{}),
+		queue: newQueue(), state: state{limit: maxState}, warn: rate.Sometimes{First: 10, Interval: 10 * time.Second},
+		ready:     make(chan struct{}),
 		toTheDead: toTheDead}
 	n.members = newMembers(n.name)
 	return n, nil
@@ -117,8 +118,9 @@ func (n *Node) Announce(entries ...route.Entry) error {
 
 // Stats returns the counts. They are read one after the other, so they may differ by what is going on.
 func (n *Node) Stats() Stats {
-	return Stats{Packets: n.counts.packets.Load(), PacketNews: n.counts.packetNews.Load(), States: n.counts.states.Load(),
-		StateNews: n.counts.stateNews.Load(), Refused: n.counts.refused.Load(), Queued: n.queue.len()}
+	return Stats{Packets: n.counts.packets.Load(), PacketNews: n.counts.packetNews.Load(),
+		States: n.counts.states.Load(), StateNews: n.counts.stateNews.Load(), Refused: n.counts.refused.Load(),
+		Queued: n.queue.len()}
 }
 
 // Run implements route.Membership. It fails if it cannot listen; it retries members that cannot be reached for
@@ -258,7 +260,8 @@ func (n *Node) leave(list *memberlist.Memberlist, timeout time.Duration) {
 func (n *Node) refuse(what string, size int, err error) {
 	total := n.counts.refused.Add(1)
 	n.warn.Do(func() {
-		n.settings.Logger.Warn("gossip: refused bytes from a peer", "what", what, "bytes", size, "error", err, "total", total)
+		n.settings.Logger.Warn("gossip: refused bytes from a peer", "what", what, "bytes", size, "error", err, "total",
+			total)
 	})
 }
 

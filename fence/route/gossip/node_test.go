@@ -78,12 +78,14 @@ func TestASeedThatComesLater(t *testing.T) {
 	n := newNetwork()
 	place := n.node(t, "x:1", new(route.Table), nil) // to get an address
 	n.run(t, place)()
-	early, err := gossip.New("a:1", new(route.Table), &gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{place.Addr(), "127.0.0.1:1"}, Timing: gossip.Fast()})
+	early, err := gossip.New("a:1", new(route.Table),
+		&gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{place.Addr(), "127.0.0.1:1"}, Timing: gossip.Fast()})
 	require.NoError(t, err)
 	n.run(t, early)
 	time.Sleep(200 * time.Millisecond)
 	require.Len(t, early.Members(), 1)
-	seed, err := gossip.New("b:1", new(route.Table), &gossip.Config{Bind: place.Addr(), Seeds: []string{place.Addr()}, Timing: gossip.Fast()})
+	seed, err := gossip.New("b:1", new(route.Table),
+		&gossip.Config{Bind: place.Addr(), Seeds: []string{place.Addr()}, Timing: gossip.Fast()})
 	require.NoError(t, err)
 	n.run(t, seed)
 	for _, node := range []*gossip.Node{early, seed} {
@@ -99,7 +101,8 @@ func TestAPeerThatDoesNotAnswer(t *testing.T) {
 	defer silent.Close()
 	timing := gossip.Fast()
 	timing.StreamTimeout = time.Hour
-	node, err := gossip.New("a:1", new(route.Table), &gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{silent.Addr().String()}, Timing: timing})
+	node, err := gossip.New("a:1", new(route.Table),
+		&gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{silent.Addr().String()}, Timing: timing})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -153,7 +156,8 @@ func TestStrangers(t *testing.T) {
 	key := []byte("0123456789abcdef")
 	a := start("a:1", gossip.Config{SecretKey: key, Label: "red"})
 	seeds := []string{a.Addr()}
-	for _, stranger := range []gossip.Config{{Label: "red"}, {SecretKey: []byte("fedcba9876543210"), Label: "red"}, {SecretKey: key, Label: "blue"}, {SecretKey: key}} {
+	for _, stranger := range []gossip.Config{{Label: "red"}, {SecretKey: []byte("fedcba9876543210"), Label: "red"},
+		{SecretKey: key, Label: "blue"}, {SecretKey: key}} {
 		stranger.Seeds = seeds
 		start("b:1", stranger)
 	}
@@ -162,11 +166,13 @@ func TestStrangers(t *testing.T) {
 	require.Len(t, a.Members(), 1)
 	require.Empty(t, heard.byName())
 	friend := start("c:1", gossip.Config{SecretKey: key, Label: "red", Seeds: seeds})
-	require.Eventually(t, func() bool { return len(a.Members()) == 2 && len(friend.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(a.Members()) == 2 && len(friend.Members()) == 2
+	}, routetest.Patience, 10*time.Millisecond)
 }
 
 // TestAPeerThatSendsNonsense: a member whose maps and packets are malformed changes nothing, is counted, and
-// disturbs nobody.
+// disturbs no member.
 func TestAPeerThatSendsNonsense(t *testing.T) {
 	t.Parallel()
 	n := newNetwork()
@@ -182,8 +188,12 @@ func TestAPeerThatSendsNonsense(t *testing.T) {
 	e := route.Entry{Tile: 1, Epoch: 1, Contact: "a:1"}
 	require.NoError(t, nodes[0].Announce(e))
 	for i := range nodes {
-		require.Eventually(t, func() bool { return nodes[i].Stats().Refused > 2 && len(nodes[i].Members()) == 3 }, routetest.Patience, 10*time.Millisecond)
-		require.Eventually(t, func() bool { return slices.Equal([]route.Entry{e}, tables[i].Snapshot()) }, routetest.Patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			return nodes[i].Stats().Refused > 2 && len(nodes[i].Members()) == 3
+		}, routetest.Patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			return slices.Equal([]route.Entry{e}, tables[i].Snapshot())
+		}, routetest.Patience, 10*time.Millisecond)
 	}
 }
 
@@ -214,7 +224,7 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// TestAFarewellIsBelievedOnce: of somebody who is a member, and not of oneself.
+// TestAFarewellIsBelievedOnce: of another member, and not of the node itself.
 func TestAFarewellIsBelievedOnce(t *testing.T) {
 	t.Parallel()
 	n := newNetwork()

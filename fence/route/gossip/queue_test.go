@@ -58,7 +58,8 @@ func TestEachEntryIsSentAFewTimes(t *testing.T) {
 		n, table := newNode(t)
 		total := rapid.IntRange(0, 900).Draw(t, "entries")
 		for i := range total {
-			e := route.Entry{Tile: 0x8500000fffffff | fence.TileID(i+1)<<28, Epoch: 1, Contact: fmt.Sprintf("10.0.0.%d:7000", i%17)}
+			e := route.Entry{Tile: 0x8500000fffffff | fence.TileID(i+1)<<28, Epoch: 1,
+				Contact: fmt.Sprintf("10.0.0.%d:7000", i%17)}
 			require.NoError(t, n.Announce(e))
 		}
 		times := map[route.Entry]int{}
@@ -131,7 +132,8 @@ func TestNewsArePassedOn(t *testing.T) {
 	require.Equal(t, gossip.Stats{Packets: 2, PacketNews: 50, States: 1, StateNews: 950, Queued: 1000}, n.Stats())
 	many, _ := gossip.EncodeEntries(galaxy(9000), 1<<20)
 	n.Merge(many)
-	require.Equal(t, gossip.Stats{Packets: 2, PacketNews: 50, States: 2, StateNews: 8950, Queued: 1000}, n.Stats(), "many travel with maps")
+	require.Equal(t, gossip.Stats{Packets: 2, PacketNews: 50, States: 2, StateNews: 8950, Queued: 1000}, n.Stats(),
+		"many travel with maps")
 }
 
 // TestALargeMapTravelsInParts, and all of it gets there, while it changes.

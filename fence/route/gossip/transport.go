@@ -19,7 +19,8 @@ type transport struct {
 }
 
 func listen(life context.Context, bind netip.AddrPort, logger *log.Logger) (*transport, error) {
-	cfg := &memberlist.NetTransportConfig{BindAddrs: []string{bind.Addr().String()}, BindPort: int(bind.Port()), Logger: logger}
+	cfg := &memberlist.NetTransportConfig{BindAddrs: []string{bind.Addr().String()}, BindPort: int(bind.Port()),
+		Logger: logger}
 	t, err := memberlist.NewNetTransport(cfg)
 	// A port that is free for TCP may be taken for UDP; the system picks another one.
 	for range 10 {

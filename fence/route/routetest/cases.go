@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 )
 
-func everybodyKnowsEverybody(s *scene) {
+func membersKnowEachOther(s *scene) {
 	a, b, c := s.start("a:1"), s.start("b:1"), s.start("c:1")
 	for _, p := range s.all {
 		var contacts []string
@@ -30,7 +30,7 @@ func everybodyKnowsEverybody(s *scene) {
 				assert.Empty(s.t, p.of(other), "no events of oneself")
 				continue
 			}
-			s.until(func() bool { return len(p.of(other)) > 0 }, "%s is not told of %s", p.contact, other)
+			s.until(func() bool { return len(p.of(other)) > 0 }, "%s is not notified of %s", p.contact, other)
 			assert.Equal(s.t, []route.EventKind{route.Joined}, p.kinds(other))
 			assert.Contains(s.t, p.Members(), p.of(other)[0].Member)
 		}
@@ -80,7 +80,7 @@ func theHighestEpochWins(s *scene) {
 	old, now := route.Entry{Tile: 1, Epoch: 1, Contact: "a:1"}, route.Entry{Tile: 1, Epoch: 2, Contact: "b:1"}
 	require.NoError(s.t, a.Announce(old))
 	everywhere(old)
-	require.NoError(s.t, a.Announce(now)) // it was refused at a write, and told who owns the tile
+	require.NoError(s.t, a.Announce(now)) // it was refused at a write and learned the owner
 	everywhere(now)
 	require.NoError(s.t, c.Announce(old))
 	released := route.Entry{Tile: 1, Epoch: 2}
@@ -114,14 +114,17 @@ func tablesBecomeEqual(s *scene) {
 	}
 	announcing.Wait()
 	for _, p := range s.all {
-		s.until(func() bool { return slices.Equal(want.Snapshot(), p.table.Snapshot()) }, "%s does not converge", p.contact)
+		s.until(func() bool {
+			return slices.Equal(want.Snapshot(), p.table.Snapshot())
+		}, "%s does not converge", p.contact)
 	}
 }
 
 func malformedAnnouncements(s *scene) {
 	a := s.start("a:1")
 	good := route.Entry{Tile: 1, Epoch: 1, Contact: "a:1"}
-	for _, bad := range []route.Entry{{}, {Tile: 1, Contact: "a:1"}, {Epoch: 1, Contact: "a:1"}, {Tile: 1, Epoch: fence.MaxNumber + 1}} {
+	for _, bad := range []route.Entry{{}, {Tile: 1, Contact: "a:1"}, {Epoch: 1, Contact: "a:1"},
+		{Tile: 1, Epoch: fence.MaxNumber + 1}} {
 		require.ErrorIs(s.t, a.Announce(good, bad), fence.ErrInvalidArgument)
 	}
 	assert.Empty(s.t, a.table.Snapshot(), "all of an announcement, or nothing")
@@ -131,7 +134,7 @@ func aDeath(s *scene) {
 	a, b, c := s.start("a:1"), s.start("b:1"), s.start("c:1")
 	s.kill(c)
 	for _, p := range []*process{a, b} {
-		s.until(func() bool { return len(p.of("c:1")) == 2 }, "%s is not told of the death", p.contact)
+		s.until(func() bool { return len(p.of("c:1")) == 2 }, "%s is not notified of the death", p.contact)
 		assert.Equal(s.t, []route.EventKind{route.Joined, route.Died}, p.kinds("c:1"))
 		assert.Equal(s.t, p.of("c:1")[0].Member, p.of("c:1")[1].Member)
 		assert.Len(s.t, p.Members(), 2)
@@ -147,7 +150,7 @@ func aDeparture(s *scene) {
 	a, b, c := s.start("a:1"), s.start("b:1"), s.start("c:1")
 	s.leave(c)
 	for _, p := range []*process{a, b} {
-		s.until(func() bool { return len(p.of("c:1")) == 2 }, "%s is not told of the departure", p.contact)
+		s.until(func() bool { return len(p.of("c:1")) == 2 }, "%s is not notified of the departure", p.contact)
 		assert.Equal(s.t, []route.EventKind{route.Joined, route.Left}, p.kinds("c:1"))
 		assert.Len(s.t, p.Members(), 2)
 	}
@@ -163,7 +166,7 @@ func anotherLife(s *scene) {
 	s.kill(b)
 	again := s.prepare("b:1")
 	s.run(again)
-	s.until(func() bool { return len(a.of("b:1")) == 3 }, "not told of the second life")
+	s.until(func() bool { return len(a.of("b:1")) == 3 }, "not notified of the second life")
 	s.settle()
 	s.learns(again, e)
 	events := a.of("b:1")

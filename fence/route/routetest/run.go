@@ -27,8 +27,8 @@ const Patience = 30 * time.Second
 // Network makes members that can reach each other.
 type Network interface {
 	// Member prepares one more member, which the suite runs before it asks for the next. kill makes the
-	// member silent, as the death of its process would: nothing it does after reaches anybody. The suite ends
-	// its Run after that.
+	// member silent, as the death of its process would: nothing it does afterwards reaches another member. The suite
+	// ends its Run after that.
 	Member(t *testing.T, contact string, table *route.Table, notify func(route.Event)) (m route.Membership, kill func())
 }
 
@@ -38,7 +38,7 @@ func Run(t *testing.T, newNetwork func(t *testing.T) Network) {
 		name string
 		run  func(*scene)
 	}{
-		{"everybody knows everybody", everybodyKnowsEverybody},
+		{"members know each other", membersKnowEachOther},
 		{"announcements arrive", announcementsArrive},
 		{"announced before Run", announcedBeforeRun},
 		{"the highest epoch wins", theHighestEpochWins},
@@ -102,7 +102,7 @@ func (s *scene) run(p *process) {
 	go func() { p.ended <- p.Run(ctx) }()
 }
 
-// start runs a member and waits until everybody who is alive knows it, and it them.
+// start runs a member and waits until it and every living member know each other.
 func (s *scene) start(contact string) *process {
 	s.t.Helper()
 	p := s.prepare(contact)
@@ -111,11 +111,11 @@ func (s *scene) start(contact string) *process {
 	return p
 }
 
-// settle waits until the members agree on who they are.
+// settle waits until all members know the same members.
 func (s *scene) settle() {
 	s.t.Helper()
 	for _, p := range s.all {
-		s.until(func() bool { return len(p.Members()) == len(s.all) }, "%s does not know everybody", p.contact)
+		s.until(func() bool { return len(p.Members()) == len(s.all) }, "%s does not know all members", p.contact)
 	}
 }
 

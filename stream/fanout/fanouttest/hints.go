@@ -17,7 +17,7 @@ import (
 )
 
 // hintbox keeps the hinted tiles of one group that its test is about. Unlike the channels of tiles, those
-// of hint groups are shared with whoever uses the same servers.
+// of hint groups are shared with other tests on the same servers.
 type hintbox struct {
 	t     *testing.T
 	group int
@@ -224,7 +224,7 @@ func hintStopIsFinal(t *testing.T, b *bench) {
 	}
 }
 
-// hintsSlowSubscriber: whoever does not keep up loses hints and holds up nobody.
+// hintsSlowSubscriber: a subscriber that does not keep up loses hints and delays no other.
 func hintsSlowSubscriber(t *testing.T, b *bench) {
 	tiles := tilesOf(9, 1)
 	release := make(chan struct{})
@@ -249,7 +249,8 @@ func hintsConcurrent(t *testing.T, b *bench) {
 	for p := range 4 {
 		g.Go(func() error {
 			for i := range 50 {
-				if err := b.HintPublisher.PublishHints(t.Context(), []fence.TileID{lasting[i], lasting[(i+p)%50]}); err != nil {
+				if err := b.HintPublisher.PublishHints(t.Context(),
+					[]fence.TileID{lasting[i], lasting[(i+p)%50]}); err != nil {
 					return err
 				}
 			}

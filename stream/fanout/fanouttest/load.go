@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// slowSubscriber: whoever does not keep up loses messages, which are counted, and holds up nobody.
+// slowSubscriber: a subscriber that does not keep up loses messages, which are counted, and delays no other.
 func slowSubscriber(t *testing.T, b *bench) {
 	const total = 200 * burst // more than any sensible buffer
 	tile, other := b.tile(), b.tile()

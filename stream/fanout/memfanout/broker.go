@@ -108,7 +108,8 @@ func (b *Broker) Stats() Stats {
 	b.mu.RLock()
 	n := b.count
 	b.mu.RUnlock()
-	return Stats{Published: b.published.Load(), Delivered: b.delivered.Load(), Dropped: b.dropped.Load(), Subscriptions: n}
+	return Stats{Published: b.published.Load(), Delivered: b.delivered.Load(), Dropped: b.dropped.Load(),
+		Subscriptions: n}
 }
 
 func (b *Broker) subscriptions(tile fence.TileID) []*subscription[[]byte] {

@@ -73,7 +73,8 @@ func TestBounds(t *testing.T) {
 				synctest.Wait()
 				stop()
 				require.Equal(t, 1+test.kept, got)
-				require.Equal(t, memfanout.Stats{Published: 11, Delivered: uint64(1 + test.kept), Dropped: uint64(test.dropped)}, b.Stats())
+				require.Equal(t, memfanout.Stats{Published: 11, Delivered: uint64(1 + test.kept),
+					Dropped: uint64(test.dropped)}, b.Stats())
 			})
 		})
 	}

@@ -49,10 +49,12 @@ func (c *Config) withDefaults() (Config, error) {
 		out = *c
 	}
 	if out.Buffer < 0 {
-		return out, &fence.ArgumentError{Field: "Buffer", Value: out.Buffer, Want: "a number of messages, or zero for the default"}
+		return out, &fence.ArgumentError{Field: "Buffer", Value: out.Buffer,
+			Want: "a number of messages, or zero for the default"}
 	}
 	if out.BufferBytes < 0 {
-		return out, &fence.ArgumentError{Field: "BufferBytes", Value: out.BufferBytes, Want: "a number of bytes, or zero for the default"}
+		return out, &fence.ArgumentError{Field: "BufferBytes", Value: out.BufferBytes,
+			Want: "a number of bytes, or zero for the default"}
 	}
 	if out.Buffer == 0 {
 		out.Buffer = DefaultBuffer

@@ -63,7 +63,9 @@ func (h *hints) publish(group int, tiles []fence.TileID) {
 
 // SubscribeHints implements fanout.HintSubscriber. The subscription is in force when it returns, and
 // stays so: up is called once, with true, before.
-func (b *Broker) SubscribeHints(group int, deliver func(tiles []fence.TileID), up func(inForce bool)) (stop func(), err error) {
+func (b *Broker) SubscribeHints(
+	group int, deliver func(tiles []fence.TileID), up func(inForce bool),
+) (stop func(), err error) {
 	switch {
 	case group < 0 || group >= fanout.HintGroups:
 		return nil, &fence.ArgumentError{Field: "group", Value: group, Want: "0 to HintGroups-1"}
@@ -97,7 +99,8 @@ func (h *hints) remove(group int, s *subscription[[]fence.TileID]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.count--
-	h.groups[group] = slices.DeleteFunc(slices.Clone(h.groups[group]), func(o *subscription[[]fence.TileID]) bool { return o == s })
+	h.groups[group] = slices.DeleteFunc(slices.Clone(h.groups[group]),
+		func(o *subscription[[]fence.TileID]) bool { return o == s })
 }
 
 // HintStats counts what a Broker has done with wake hints since it was made. A hint is one tile.
@@ -114,5 +117,6 @@ func (b *Broker) HintStats() HintStats {
 	h.mu.RLock()
 	n := h.count
 	h.mu.RUnlock()
-	return HintStats{Published: h.published.Load(), Delivered: h.delivered.Load(), Dropped: h.dropped.Load(), Subscriptions: n}
+	return HintStats{Published: h.published.Load(), Delivered: h.delivered.Load(), Dropped: h.dropped.Load(),
+		Subscriptions: n}
 }
