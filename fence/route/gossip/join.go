@@ -1,0 +1,17 @@
+package gossip
+
+import "github.com/tilefence/tilefence/fence/route"
+
+// Join implements route.Joiner: it makes a Node with this configuration. notify is called after c.Notify.
+func (c Config) Join(contact string, table *route.Table, notify func(route.Event)) (route.Membership, error) {
+	if first := c.Notify; first != nil && notify != nil {
+		c.Notify = func(e route.Event) { first(e); notify(e) }
+	} else if notify != nil {
+		c.Notify = notify
+	}
+	n, err := New(contact, table, &c)
+	if err != nil {
+		return nil, err // not a nil *Node in an interface
+	}
+	return n, nil
+}
