@@ -1,6 +1,5 @@
-// Package layering enforces the layers of the module: which package may import which. It has nothing but
-// tests. The rules stand in this file, what reads the source in source_test.go, and the proof that each
-// rule can be broken in selftest_test.go.
+// Package layering enforces which package may import which. It has nothing but tests. The rules stand in this
+// file, what reads the source in source_test.go, and the proof that each rule can be broken in selftest_test.go.
 package layering
 
 import (
@@ -11,10 +10,14 @@ import (
 	"testing"
 )
 
-// floors gives every top-level family of packages its floor. A package imports lower floors and its own
-// family, nothing else of the module; internal packages, which have no floor, are seen through: what they
-// import counts as imported by their importers.
-var floors = map[string]int{
+// root is the path of the module's root package, which puts all others together.
+const root = "."
+
+// layers gives every top-level family of packages its layer. A package imports lower layers and its own
+// family, nothing else of the module; internal packages, which have no layer, are seen through: what they
+// import counts as imported by the packages that import them. The root package is a family of its own, above
+// everything but the examples.
+var layers = map[string]int{
 	"fence":      1,
 	"stream":     2,
 	"tile":       3,
@@ -22,14 +25,15 @@ var floors = map[string]int{
 	"checkpoint": 3,
 	"relay":      3,
 	"admission":  4,
-	"examples":   5,
+	root:         5,
+	"examples":   6,
 }
 
 // concepts are the packages that game servers import for their types and interfaces. They link no driver,
 // directly or through any package of the module; drivers belong into leaf packages named for them.
 var concepts = []string{
-	"admission", "bridge", "checkpoint", "fence", "fence/route", "relay", "stream", "stream/fanout", "stream/share",
-	"tile",
+	root, "admission", "bridge", "checkpoint", "fence", "fence/route", "relay", "stream", "stream/fanout",
+	"stream/share", "tile",
 }
 
 var drivers = []string{
@@ -52,7 +56,7 @@ var withoutH3 = []string{"fence", "stream"}
 // devstack starts servers for tests and for the examples; no product package may contain it.
 const devstack = "internal/devstack"
 
-func TestPackagesImportOnlyWhatTheirFloorAllows(t *testing.T) {
+func TestPackagesImportOnlyWhatTheirLayerAllows(t *testing.T) {
 	house, err := readModule("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -72,9 +76,9 @@ func TestTheRulesNameWhatExists(t *testing.T) {
 	for path := range house {
 		families[familyOf(path)] = true
 	}
-	for family := range floors {
+	for family := range layers {
 		if !families[family] {
-			t.Errorf("the family %s has a floor, but no package", family)
+			t.Errorf("the family %s has a layer, but no package", family)
 		}
 	}
 	for _, path := range append([]string{devstack}, concepts...) {
@@ -90,7 +94,7 @@ type pkg struct {
 	outside []string // all others, by import path
 }
 
-// house is the packages of the module by their path in it; the root package is ".".
+// house is the packages of the module by their path in it; the root package is root.
 type house map[string]pkg
 
 // check returns one message for each violation, in a fixed order.
@@ -99,17 +103,11 @@ func check(h house) []string {
 	for _, path := range slices.Sorted(maps.Keys(h)) {
 		switch family := familyOf(path); {
 		case family == "internal":
-		case path == ".":
-			if len(h[path].inside) > 0 {
-				found = append(found,
-					fmt.Sprintf("the root package imports %s: it is documentation, and imports nothing of the module",
-						strings.Join(h[path].inside, ", ")))
-			}
-		case floors[family] == 0:
-			found = append(found, fmt.Sprintf("%s: the family %q has no floor; give it one in package layering", path,
+		case layers[family] == 0:
+			found = append(found, fmt.Sprintf("%s: the family %q has no layer; give it one in package layering", path,
 				family))
 		default:
-			found = append(found, checkFloors(h, path)...)
+			found = append(found, checkLayers(h, path)...)
 			found = append(found, checkDevstack(h, path)...)
 			found = append(found, checkH3(h, path)...)
 			found = append(found, checkDrivers(h, path)...)
@@ -118,7 +116,7 @@ func check(h house) []string {
 	return found
 }
 
-func checkFloors(h house, path string) []string {
+func checkLayers(h house, path string) []string {
 	own := familyOf(path)
 	var found []string
 	walk(h, path, throughInternal, func(chain []string, p pkg) {
@@ -127,11 +125,11 @@ func checkFloors(h house, path string) []string {
 			if family == "internal" || family == own {
 				continue
 			}
-			if _, exists := floors[family]; exists && floors[family] < floors[own] {
+			if _, exists := layers[family]; exists && layers[family] < layers[own] {
 				continue
 			}
 			found = append(found, fmt.Sprintf("%s: %s is on layer %d and %s on layer %d; import only lower layers",
-				arrow(chain, imported), own, floors[own], family, floors[family]))
+				arrow(chain, imported), own, layers[own], family, layers[family]))
 		}
 	})
 	return found

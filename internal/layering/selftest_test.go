@@ -10,7 +10,7 @@ import (
 
 func TestAHouseInOrderIsAccepted(t *testing.T) {
 	require.Empty(t, check(house{
-		".":                  {outside: []string{"fmt"}},
+		".":                  {inside: []string{"admission", "fence/route", "relay"}, outside: []string{"fmt"}},
 		"fence":              {inside: []string{"internal/clock"}, outside: []string{"context"}},
 		"fence/redisfence":   {inside: []string{"fence"}, outside: []string{"github.com/redis/go-redis/v9"}},
 		"fence/internal/sql": {inside: []string{"fence"}, outside: []string{"github.com/jackc/pgx/v5"}},
@@ -20,7 +20,7 @@ func TestAHouseInOrderIsAccepted(t *testing.T) {
 		"tile":               {inside: []string{"fence", "stream"}},
 		"tile/region":        {outside: []string{"github.com/uber/h3-go/v4"}},
 		"admission":          {inside: []string{"fence", "tile"}},
-		"examples/battle": {inside: []string{"admission", "fence/redisfence", "internal/devstack",
+		"examples/battle": {inside: []string{".", "admission", "fence/redisfence", "internal/devstack",
 			"tile/region"}},
 		"internal/clock":     {outside: []string{"time"}},
 		"internal/devstack":  {outside: []string{"github.com/redis/go-redis/v9"}},
@@ -42,19 +42,19 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		house house
 		want  []string // beginnings of the violations
 	}{
-		"higher floor": {
+		"higher layer": {
 			house{"fence": {inside: []string{"stream"}}},
 			[]string{"fence -> stream: fence is on layer 1 and stream on layer 2"},
 		},
-		"higher floor from a back end": {
+		"higher layer from a back end": {
 			house{"stream/redisstream": {inside: []string{"tile/region"}}},
 			[]string{"stream/redisstream -> tile/region: "},
 		},
-		"same floor": {
+		"same layer": {
 			house{"relay": {inside: []string{"bridge", "stream"}}},
 			[]string{"relay -> bridge: relay is on layer 3 and bridge on layer 3"},
 		},
-		"higher floor through internal packages": {
+		"higher layer through internal packages": {
 			house{
 				"stream":     {inside: []string{"internal/a"}},
 				"internal/a": {inside: []string{"internal/b", "fence"}},
@@ -68,15 +68,26 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		},
 		"product imports the root": {
 			house{"tile": {inside: []string{"."}}, ".": {}},
-			[]string{"tile -> .: "},
+			[]string{"tile -> .: tile is on layer 3 and . on layer 5"},
 		},
-		"root imports a package": {
-			house{".": {inside: []string{"tile"}}},
-			[]string{"the root package imports tile: "},
+		"root imports an example": {
+			house{".": {inside: []string{"examples/battle"}}},
+			[]string{". -> examples/battle: . is on layer 5 and examples on layer 6"},
+		},
+		"root links a driver": {
+			house{
+				".":             {inside: []string{"fence/pgfence"}},
+				"fence/pgfence": {outside: []string{"github.com/jackc/pgx/v5"}},
+			},
+			[]string{". -> fence/pgfence -> github.com/jackc/pgx/v5: . is a concept"},
+		},
+		"root starts servers": {
+			house{".": {inside: []string{"internal/devstack"}}},
+			[]string{". -> internal/devstack: only tests"},
 		},
 		"unknown family": {
 			house{"util/text": {}},
-			[]string{`util/text: the family "util" has no floor`},
+			[]string{`util/text: the family "util" has no layer`},
 		},
 		"import of an unknown family": {
 			house{"tile": {inside: []string{"util/text"}}},
@@ -93,7 +104,7 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 			},
 			[]string{"stream/fanout -> stream/fanout/redisfanout -> github.com/redis/go-redis/v9: "},
 		},
-		"concept links a lower floor's back end": {
+		"concept links a lower layer's back end": {
 			house{
 				"tile":          {inside: []string{"fence/pgfence"}},
 				"fence/pgfence": {outside: []string{"github.com/jackc/pgx/v5/pgxpool"}},
