@@ -29,6 +29,10 @@ var given = map[string]string{
 
 // givenIn are names with another type in one package, or names that only this package's blocks use.
 var givenIn = map[string]map[string]string{
+	".": {
+		"broker": "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
+		"newRules": "func(fence.TileID) (tile.Rules, error)",
+	},
 	"admission": {
 		"action": "admission.Action", "coordination": "route.OwnerReader", "intent": "tile.Intent",
 		"store": "admission.Store", "table": "*route.Table", "tiles": "admission.Forwarder",

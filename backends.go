@@ -1,0 +1,83 @@
+package tilefence
+
+import (
+	"strings"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/share"
+)
+
+// Backends names the back ends of a deployment. Every process of it is given the same ones; each constructor
+// says which it needs, and refuses a nil one with a *fence.ArgumentError that names it.
+//
+// A Backends value opens and closes nothing: whoever opened the clients closes them, after Run has returned.
+type Backends struct {
+	// Authority mints epochs. pgfence in production, sqlitefence or memfence's Authority embedded.
+	Authority fence.Authority
+	// Store commits under them. redisfence, or memfence.
+	Store fence.Store
+	// Log reads what was committed. redisstream, or memstream, over the same servers as Store.
+	Log stream.Log
+	// Fanout carries frames to relays and wake hints to bridges. redisfanout, or memfanout.
+	Fanout Fanout
+	// Durable keeps checkpoints and journals. dynamocheckpoint, sqlitecheckpoint or memcheckpoint.
+	Durable Durable
+	// Ledger keeps accounts and actions. dynamoledger or sqliteledger.
+	Ledger admission.Store
+	// Workers lets bridges share the tiles with each other, and checkpoint servers likewise. redisshare between
+	// processes, share.NewMemory within one.
+	Workers share.Members
+	// Members lets tile servers and gateways know of each other: who is alive, and who owns what. A
+	// gossip.Config between processes, a *route.Group within one.
+	Members route.Joiner
+}
+
+// Fanout is the delivery plane: frames from bridges to relays, wake hints from tile servers to bridges.
+type Fanout interface {
+	fanout.Publisher
+	fanout.Subscriber
+	fanout.HintPublisher
+	fanout.HintSubscriber
+}
+
+// Durable is a durable store of tiles: their checkpoints, and the journals of tiles that write through.
+type Durable interface {
+	checkpoint.Store
+	checkpoint.Journal
+}
+
+// backend is one field of Backends.
+type backend struct {
+	name    string
+	missing bool
+}
+
+func (b *Backends) authority() backend { return backend{"Authority", b.Authority == nil} }
+func (b *Backends) store() backend     { return backend{"Store", b.Store == nil} }
+func (b *Backends) log() backend       { return backend{"Log", b.Log == nil} }
+func (b *Backends) fanout() backend    { return backend{"Fanout", b.Fanout == nil} }
+func (b *Backends) durable() backend   { return backend{"Durable", b.Durable == nil} }
+func (b *Backends) ledger() backend    { return backend{"Ledger", b.Ledger == nil} }
+func (b *Backends) workers() backend   { return backend{"Workers", b.Workers == nil} }
+func (b *Backends) members() backend   { return backend{"Members", b.Members == nil} }
+
+// require names the back ends among those needed that are nil, in their order: nil, or a *fence.ArgumentError.
+func require(server string, needed ...backend) error {
+	var all, missing []string
+	for _, n := range needed {
+		all = append(all, n.name)
+		if n.missing {
+			missing = append(missing, n.name)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return argument("Backends", "nil "+strings.Join(missing, ", "),
+		strings.Join(all, ", ")+", which a "+server+" needs")
+}

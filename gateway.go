@@ -1,0 +1,175 @@
+package tilefence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+// PriceFunc decides what an action costs, from what the client asked: it may change Asset, Cost and Cooldown, and
+// refuse the action with an error.
+type PriceFunc func(ctx context.Context, a admission.Action) (admission.Action, error)
+
+// GatewayServerConfig holds the optional settings of a GatewayServer. Nil and the zero value are valid.
+type GatewayServerConfig struct {
+	// Web is where clients connect. By default the server listens at its address, and every path is the
+	// WebSocket's.
+	Web Web
+
+	// Gateway are the settings of the gateway. Its Price must be unset: it is an argument of NewGatewayServer.
+	Gateway admission.GatewayConfig
+	// Clients are the settings of the clients' connections.
+	Clients gatewayws.Config
+
+	// Spawn sends the intents for a tile that nobody owns to a tile server, always the same one while the
+	// members are the same, which may begin the tile: see TileServerConfig.Spawn. Default: such an intent is
+	// answered with an error that asks the client to try again.
+	Spawn bool
+
+	// DrainTimeout bounds how long a gateway that stops lets intents under way finish. Default 5 s.
+	DrainTimeout time.Duration
+
+	// Logger is also that of Gateway and Clients if they have none. Nil discards.
+	Logger *slog.Logger
+}
+
+// GatewayServer is a complete gateway: clients' WebSockets, the ledger, and routing by gossip, owner hashes and
+// redirects. Any number of them may run; they share the sweep of actions that were left behind.
+//
+// All methods may be called from any goroutine.
+type GatewayServer struct {
+	addr    string
+	cfg     GatewayServerConfig
+	member  route.Membership
+	router  *route.Router
+	peers   *tilehttp.Client
+	gateway *admission.Gateway
+	clients *gatewayws.Handler
+	ran     atomic.Bool
+}
+
+// NewGatewayServer returns a gateway whose clients connect to addr, a host and port. authenticate says who a
+// client is, and price what an action costs; neither may be nil, since nothing else keeps clients from naming
+// themselves and their prices. A nil cfg means the defaults.
+//
+// It needs Store, Ledger and Members. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+func NewGatewayServer(
+	addr string, b Backends, authenticate gatewayws.AuthenticateFunc, price PriceFunc, cfg *GatewayServerConfig,
+) (*GatewayServer, error) {
+	if err := require("GatewayServer", b.store(), b.ledger(), b.members()); err != nil {
+		return nil, err
+	}
+	c, err := cfg.withDefaults(price)
+	if err != nil {
+		return nil, err
+	}
+	g := &GatewayServer{addr: addr, cfg: c}
+	table := new(route.Table)
+	if g.member, err = b.Members.Join(gatewayPrefix+addr, table, nil); err != nil {
+		return nil, err
+	}
+	if g.router, err = route.NewRouter(table, b.Store, nil); err != nil {
+		return nil, err
+	}
+	if g.peers, err = tilehttp.NewClient(nil); err != nil {
+		return nil, err
+	}
+	ledger, err := admission.New(b.Ledger, &admission.Config{Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	var router admission.Router = g.router
+	if c.Spawn {
+		router = &spawnRouter{Router: g.router, members: g.member}
+	}
+	if g.gateway, err = admission.NewGateway(ledger, router, g.peers, &c.Gateway); err != nil {
+		return nil, err
+	}
+	if g.clients, err = gatewayws.New(g.gateway, authenticate, &c.Clients); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig, error) {
+	var d GatewayServerConfig
+	if c != nil {
+		d = *c
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	d.DrainTimeout = cmp.Or(d.DrainTimeout, 5*time.Second)
+	d.Gateway.Logger = cmp.Or(d.Gateway.Logger, d.Logger)
+	d.Clients.Logger = cmp.Or(d.Clients.Logger, d.Logger)
+	switch {
+	case price == nil:
+		return d, argument("price", "nil", "a function that decides what an action costs")
+	case d.Gateway.Price != nil:
+		return d, argument("Gateway.Price", "set", "nil: price is an argument")
+	case d.DrainTimeout < 0:
+		return d, argument("DrainTimeout", d.DrainTimeout, "a duration, or zero for 5s")
+	}
+	d.Gateway.Price = price
+	return d, nil
+}
+
+// Router is the routing of the gateway, for its figures.
+func (g *GatewayServer) Router() *route.Router { return g.router }
+
+// Gateway is the gateway itself, for its figures and for intents that come another way than over a WebSocket.
+func (g *GatewayServer) Gateway() *admission.Gateway { return g.gateway }
+
+// Run serves clients until ctx ends. Then it refuses new intents, finishes those under way, closes its connections
+// and its listener, and leaves the gossip. It returns when every goroutine of the server has ended: nil, or what
+// failed. It runs once: fence.ErrAlreadyRun.
+func (g *GatewayServer) Run(ctx context.Context) error {
+	if g.ran.Swap(true) {
+		return alreadyRun("GatewayServer")
+	}
+	l, err := g.cfg.Web.listen(ctx, g.addr)
+	if err != nil {
+		return err
+	}
+	c := newCrew(ctx)
+	c.onStop(g.peers.Close)
+	c.start("membership", g.member.Run)
+	c.start("gateway", g.gateway.Run)
+	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients) })
+	c.onStop(func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.DrainTimeout)
+		defer cancel()
+		if err := g.clients.Drain(bounded); err != nil {
+			g.cfg.Logger.Warn("intents were under way when the gateway ended", "error", err)
+		}
+	})
+	c.wait(ctx)
+	return c.stop()
+}
+
+// spawnRouter routes the intents of tiles that nobody owns to a tile server.
+type spawnRouter struct {
+	*route.Router
+	members route.Membership
+}
+
+// Route implements admission.Router.
+func (r *spawnRouter) Route(ctx context.Context, id fence.TileID) (string, error) {
+	contact, err := r.Router.Route(ctx, id)
+	if none, ok := errors.AsType[*route.NoRouteError](err); !ok || none.Err != nil {
+		return contact, err
+	}
+	if servers := tileServers(r.members, ""); len(servers) > 0 {
+		return preferred(id, servers)[0], nil
+	}
+	return "", err
+}

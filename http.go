@@ -1,0 +1,62 @@
+package tilefence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds of the HTTP servers.
+const (
+	readHeaderTimeout = 5 * time.Second // a peer that does not finish its request's header is cut off
+	idleTimeout       = 2 * time.Minute // longer than tilehttp's clients keep a connection that is idle
+	shutdownTimeout   = 2 * time.Second // for requests under way when a listener closes
+)
+
+// Web is how a server serves HTTP. The zero value is valid.
+type Web struct {
+	// Listener takes the connections. Run closes it. Default: Run listens at the server's address.
+	Listener net.Listener
+
+	// Handler wraps the server's own handler, to serve other paths beside it or to let requests through only
+	// on conditions. Default: nothing else is served.
+	Handler func(own http.Handler) http.Handler
+}
+
+// listen opens the listener, unless there is one.
+func (w *Web) listen(ctx context.Context, addr string) (net.Listener, error) {
+	if w.Listener != nil {
+		return w.Listener, nil
+	}
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", addr)
+}
+
+// serve serves requests until ctx ends, then closes the listener and lets requests under way finish for
+// shutdownTimeout.
+func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler) error {
+	if w.Handler != nil {
+		own = w.Handler(own)
+	}
+	server := &http.Server{Handler: own, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	late := server.Shutdown(bounded)
+	if late != nil {
+		_ = server.Close() // the requests left have had their time
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return cmp.Or(err, late)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package tilefence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay"
+)
+
+// RelayServerConfig holds the optional settings of a RelayServer. Nil and the zero value are valid.
+type RelayServerConfig struct {
+	// Web is where watchers connect. By default the server listens at its address, and every path is the
+	// WebSocket's.
+	Web Web
+
+	// Relay are the settings of the relay. Its AuthorizeTile must be unset: it is an argument of
+	// NewRelayServer.
+	Relay relay.Config
+
+	// Logger is also that of Relay if it has none. Nil discards.
+	Logger *slog.Logger
+}
+
+// RelayServer is a complete relay: watchers' WebSockets, and what they need of fan-out and coordination store.
+//
+// All methods may be called from any goroutine.
+type RelayServer struct {
+	addr  string
+	web   Web
+	relay *relay.Relay
+	drain time.Duration
+	ran   atomic.Bool
+}
+
+// NewRelayServer returns a relay whose watchers connect to addr, a host and port. authorize decides over each
+// subscription, from the request that opened the connection; it must not be nil, since it is what keeps watchers
+// to tiles that exist and that they may see. A nil cfg means the defaults.
+//
+// It needs Log and Fanout. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+func NewRelayServer(
+	addr string, b Backends, authorize func(*http.Request, fence.TileID) error, cfg *RelayServerConfig,
+) (*RelayServer, error) {
+	if err := require("RelayServer", b.log(), b.fanout()); err != nil {
+		return nil, err
+	}
+	var c RelayServerConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Relay.Logger = cmp.Or(c.Relay.Logger, c.Logger)
+	switch {
+	case authorize == nil:
+		return nil, argument("authorize", "nil", "a function that decides who may watch a tile")
+	case c.Relay.AuthorizeTile != nil:
+		return nil, argument("Relay.AuthorizeTile", "set", "nil: authorize is an argument")
+	}
+	c.Relay.AuthorizeTile = authorize
+	r, err := relay.New(b.Fanout, b.Log, &c.Relay)
+	if err != nil {
+		return nil, err
+	}
+	return &RelayServer{addr: addr, web: c.Web, relay: r,
+		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}, nil
+}
+
+// Relay is the relay itself, for its figures.
+func (r *RelayServer) Relay() *relay.Relay { return r.relay }
+
+// Run serves watchers until ctx ends. Then it sends them to other relays, over Relay.DrainWindow, and closes its
+// listener. It returns when every goroutine of the server has ended: nil, or what failed. It runs once:
+// fence.ErrAlreadyRun.
+func (r *RelayServer) Run(ctx context.Context) error {
+	if r.ran.Swap(true) {
+		return alreadyRun("RelayServer")
+	}
+	l, err := r.web.listen(ctx, r.addr)
+	if err != nil {
+		return err
+	}
+	c := newCrew(ctx)
+	c.start("relay", func(ctx context.Context) error {
+		err := r.relay.Run(ctx)
+		if errors.Is(err, relay.ErrStopped) { // it was drained before it had begun
+			return nil
+		}
+		return err
+	})
+	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler()) })
+	c.onStop(func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.drain)
+		defer cancel()
+		_ = r.relay.Drain(bounded) // the clients left are closed by Run
+	})
+	c.wait(ctx)
+	return c.stop()
+}

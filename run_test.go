@@ -1,0 +1,173 @@
+package tilefence_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// constructors makes one server of each kind.
+var constructors = map[string]func(b tilefence.Backends) (tilefence.Server, error){
+	"TileServer": func(b tilefence.Backends) (tilefence.Server, error) {
+		return tilefence.NewTileServer("127.0.0.1:0", b, newBell, nil)
+	},
+	"GatewayServer": func(b tilefence.Backends) (tilefence.Server, error) {
+		return tilefence.NewGatewayServer("127.0.0.1:0", b, anybody, free, nil)
+	},
+	"RelayServer": func(b tilefence.Backends) (tilefence.Server, error) {
+		return tilefence.NewRelayServer("127.0.0.1:0", b, everyTile, nil)
+	},
+	"BridgeServer": func(b tilefence.Backends) (tilefence.Server, error) {
+		return tilefence.NewBridgeServer(b, nil)
+	},
+	"CheckpointServer": func(b tilefence.Backends) (tilefence.Server, error) {
+		return tilefence.NewCheckpointServer(b, nil)
+	},
+}
+
+// Each server names every back end that it needs and was not given, and only those.
+func TestMissingBackends(t *testing.T) {
+	for kind, missing := range map[string]string{
+		"TileServer":       "nil Authority, Store, Log, Fanout, Durable, Members",
+		"GatewayServer":    "nil Store, Ledger, Members",
+		"RelayServer":      "nil Log, Fanout",
+		"BridgeServer":     "nil Authority, Log, Fanout, Workers",
+		"CheckpointServer": "nil Authority, Log, Fanout, Durable, Workers",
+	} {
+		_, err := constructors[kind](tilefence.Backends{})
+		var argument *fence.ArgumentError
+		require.ErrorAs(t, err, &argument, kind)
+		assert.Equal(t, missing, argument.Value)
+		assert.Contains(t, err.Error(), "which a "+kind+" needs")
+	}
+	b := embedded(t)
+	b.Durable = nil
+	_, err := constructors["TileServer"](b)
+	assert.ErrorContains(t, err, `"nil Durable"`)
+}
+
+// What a server sets itself cannot be set beside it, and what would be unsafe cannot be left out.
+func TestSettingsThatAreRefused(t *testing.T) {
+	b := embedded(t)
+	tiles := func(cfg tilefence.TileServerConfig) error {
+		_, err := tilefence.NewTileServer("127.0.0.1:0", b, newBell, &cfg)
+		return err
+	}
+	gateway := func(cfg tilefence.GatewayServerConfig) error {
+		_, err := tilefence.NewGatewayServer("127.0.0.1:0", b, anybody, free, &cfg)
+		return err
+	}
+	var withCheckpoint, withHandover, withFollow tilefence.TileServerConfig
+	withCheckpoint.Host.Tile.Checkpoint = func(context.Context, fence.TileID) (s fence.Snapshot, _ bool, _ error) {
+		return s, false, nil
+	}
+	withHandover.Host.Tile.Handover = func(context.Context, tile.Handover) error { return nil }
+	withFollow.Host.Tile.Follow = true
+	_, noPrice := tilefence.NewGatewayServer("127.0.0.1:0", b, anybody, nil, nil)
+	_, noAuthenticate := tilefence.NewGatewayServer("127.0.0.1:0", b, nil, free, nil)
+	_, noAuthorize := tilefence.NewRelayServer("127.0.0.1:0", b, nil, nil)
+	_, journal := tilefence.NewCheckpointServer(b,
+		&tilefence.CheckpointServerConfig{Checkpoint: checkpoint.Config{Journal: b.Durable}})
+	_, noRules := tilefence.NewTileServer("127.0.0.1:0", b, nil, nil)
+	for field, err := range map[string]error{
+		"Host.Tile":          tiles(withCheckpoint),
+		"Host.Tile.Handover": tiles(withHandover),
+		"Tile":               tiles(withFollow),
+		"SpawnTimeout":       tiles(tilefence.TileServerConfig{SpawnTimeout: -1}),
+		"HandOverTimeout":    tiles(tilefence.TileServerConfig{HandOverTimeout: -1}),
+		"rules":              noRules,
+		"price":              noPrice,
+		"Gateway.Price":      gateway(tilefence.GatewayServerConfig{Gateway: admission.GatewayConfig{Price: free}}),
+		"DrainTimeout":       gateway(tilefence.GatewayServerConfig{DrainTimeout: -1}),
+		"authenticate":       noAuthenticate,
+		"authorize":          noAuthorize,
+		"Checkpoint.Journal": journal,
+	} {
+		var argument *fence.ArgumentError
+		if assert.ErrorAs(t, err, &argument, field) {
+			assert.Equal(t, field, argument.Field)
+		}
+	}
+}
+
+func TestServersRunOnce(t *testing.T) {
+	for kind, construct := range constructors {
+		s, err := construct(embedded(t))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, s.Run(ctx), kind)
+		err = s.Run(ctx)
+		require.ErrorIs(t, err, fence.ErrAlreadyRun)
+		require.ErrorContains(t, err, kind)
+	}
+}
+
+// A server that cannot listen says so and starts nothing.
+func TestAddressInUse(t *testing.T) {
+	taken := listen(t).Addr().String()
+	b := embedded(t)
+	server, err := tilefence.NewTileServer(taken, b, newBell, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, server.Run(t.Context()), "address already in use")
+}
+
+// named is a server of the caller's.
+type named struct {
+	name   string
+	order  *record
+	ends   error
+	atOnce bool
+}
+
+func (n *named) Run(ctx context.Context) error {
+	n.order.add("+" + n.name)
+	if !n.atOnce {
+		<-ctx.Done()
+	}
+	n.order.add("-" + n.name)
+	return n.ends
+}
+
+func TestRunStopsTheFirstFirst(t *testing.T) {
+	var order record
+	broken := errors.New("broken")
+	err := tilefence.Run(t.Context(), &named{name: "a", order: &order}, &named{name: "b", order: &order},
+		&named{name: "c", order: &order, atOnce: true, ends: broken})
+	require.ErrorIs(t, err, broken)
+	require.ErrorContains(t, err, "named: broken")
+	var stops []string
+	for _, e := range order.all() {
+		if e == "-a" || e == "-b" {
+			stops = append(stops, e)
+		}
+	}
+	assert.Equal(t, []string{"-a", "-b"}, stops, "a server that ends stops the others, in order")
+}
+
+func TestRunRefusesAWrongOrder(t *testing.T) {
+	b := embedded(t)
+	servers := map[string]tilefence.Server{}
+	for kind, construct := range constructors {
+		s, err := construct(b)
+		require.NoError(t, err)
+		servers[kind] = s
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := tilefence.Run(ctx, servers["CheckpointServer"], servers["TileServer"])
+	require.ErrorContains(t, err, "TileServer after CheckpointServer")
+	require.ErrorIs(t, tilefence.Run(ctx, nil), fence.ErrInvalidArgument)
+	require.ErrorIs(t, tilefence.Run(ctx, (*tilefence.TileServer)(nil)), fence.ErrInvalidArgument)
+	require.NoError(t, tilefence.Run(ctx, servers["GatewayServer"], servers["TileServer"], servers["BridgeServer"],
+		servers["RelayServer"], servers["CheckpointServer"]))
+}

@@ -1,0 +1,269 @@
+package tilefence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+// TileServerConfig holds the optional settings of a TileServer. Nil and the zero value are valid.
+type TileServerConfig struct {
+	// Web is where intents and hand-overs are served. By default the server listens at its contact.
+	Web Web
+
+	// Host are the settings of the tiles. The server sets Refollow, Restart, and of Tile also Checkpoint,
+	// Journal and Handover; setting one of the last three is a *fence.ArgumentError. Hooks and Announce are
+	// called beside the server's own. A Configure that replaces Hooks.Committed switches wake hints off.
+	Host tile.HostConfig
+
+	// Spawn decides whether the server begins a tile that nobody owns because an intent has come for it: nil
+	// says yes, an error says no and answers the intent. ErrFull is the one for a server that has no room, and
+	// a *tile.RedirectError sends the intent elsewhere. Several tiles may be decided on at once, one tile once
+	// at a time. Default: the server begins no tile that Own or Follow does not name.
+	Spawn func(ctx context.Context, r SpawnRequest) error
+
+	// SpawnTimeout bounds the begin of a tile, from the decision until it serves. Default 10 s.
+	SpawnTimeout time.Duration
+
+	// HandOverTimeout bounds how long a server that stops hands its tiles to others. Those that are left are
+	// released. Default 10 s.
+	HandOverTimeout time.Duration
+
+	// Notify is called for each member that comes or goes, see route.Event. suspected is how many tiles of a member
+	// that died the server follows and now takes over.
+	Notify func(e route.Event, suspected int)
+
+	// Logger takes what an operator should read. It is also that of the tiles if Host.Tile has none. Nil
+	// discards.
+	Logger *slog.Logger
+}
+
+// TileServer is a complete tile server: a tile.Host whose tiles are found by gossip, announced to bridges by wake
+// hints, restored from checkpoints, journaled where they write through, taken over when their owner dies, and
+// handed over when the server stops. It serves intents and hand-overs over HTTP.
+//
+// A tile of its own that another server holds is followed, and taken when that server dies or hands it over: a
+// server that comes back does not guess what it still owns. It also follows a tile that it lost or handed over.
+//
+// All methods may be called from any goroutine.
+type TileServer struct {
+	contact string
+	store   fence.Store
+	cfg     TileServerConfig
+
+	host   *tile.Host
+	member route.Membership
+	hinter *fanout.Hinter
+	peers  *tilehttp.Client
+
+	ran      atomic.Bool
+	stopping atomic.Bool
+	spawning singleflight.Group
+
+	mu     sync.Mutex
+	wanted map[fence.TileID]bool // the tiles of Own and Follow
+}
+
+// NewTileServer returns a tile server that other processes reach at contact, a host and port. rules makes a
+// tile's rules, empty and for that tile alone, each time the tile is begun. A nil cfg means the defaults.
+//
+// It needs Authority, Store, Log, Fanout, Durable and Members. It does no I/O and starts nothing. Errors: a
+// *fence.ArgumentError.
+func NewTileServer(
+	contact string, b Backends, rules func(fence.TileID) (tile.Rules, error), cfg *TileServerConfig,
+) (*TileServer, error) {
+	err := require("TileServer", b.authority(), b.store(), b.log(), b.fanout(), b.durable(), b.members())
+	if err != nil {
+		return nil, err
+	}
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &TileServer{contact: contact, store: b.Store, cfg: c, wanted: map[fence.TileID]bool{}}
+	if s.member, err = b.Members.Join(contact, new(route.Table), s.memberChanged); err != nil {
+		return nil, err
+	}
+	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
+		return nil, err
+	}
+	if s.peers, err = tilehttp.NewClient(nil); err != nil {
+		return nil, err
+	}
+	seams := tile.Seams{Authority: b.Authority, Store: b.Store, Log: b.Log}
+	s.host, err = tile.NewHost(contact, seams, rules, s.hostConfig(b.Durable))
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
+	var d TileServerConfig
+	if c != nil {
+		d = *c
+	}
+	d.SpawnTimeout = cmp.Or(d.SpawnTimeout, 10*time.Second)
+	d.HandOverTimeout = cmp.Or(d.HandOverTimeout, 10*time.Second)
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &d.Host.Tile
+	switch {
+	case t.Checkpoint != nil || t.CheckpointHead != nil || t.Journal != nil:
+		return d, argument("Host.Tile", "Checkpoint or Journal", "neither: Backends.Durable is both")
+	case t.Handover != nil:
+		return d, argument("Host.Tile.Handover", "set", "nil: the server hands over")
+	case d.SpawnTimeout < 0:
+		return d, argument("SpawnTimeout", d.SpawnTimeout, "a duration, or zero for 10s")
+	case d.HandOverTimeout < 0:
+		return d, argument("HandOverTimeout", d.HandOverTimeout, "a duration, or zero for 10s")
+	}
+	return d, nil
+}
+
+// hostConfig is the caller's configuration of the host with the server's own parts.
+func (s *TileServer) hostConfig(durable Durable) *tile.HostConfig {
+	c := s.cfg.Host
+	c.Refollow, c.Restart = true, true
+	announce, ended, committed := c.Announce, c.Hooks.Ended, c.Tile.Hooks.Committed
+	c.Announce = func(o fence.Owner) {
+		if err := s.member.Announce(route.Entry{Tile: o.Tile, Epoch: o.Epoch, Contact: o.Contact}); err != nil {
+			s.cfg.Logger.Debug("owner not announced", "tile", o.Tile, "epoch", o.Epoch, "error", err)
+		}
+		if announce != nil {
+			announce(o)
+		}
+	}
+	c.Hooks.Ended = func(i tile.EndInfo) {
+		s.tileEnded(i)
+		if ended != nil {
+			ended(i)
+		}
+	}
+	c.Tile.Hooks.Committed = func(i tile.CommitInfo) {
+		if !i.Refresh {
+			s.hinter.Hint(i.Tile)
+		}
+		if committed != nil {
+			committed(i)
+		}
+	}
+	if c.Tile.Logger == nil {
+		c.Tile.Logger = s.cfg.Logger
+	}
+	c.Tile.Handover, c.Tile.Journal = s.peers.Handover, durable
+	c.Tile.Checkpoint = func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+		return checkpoint.Restore(ctx, durable, id)
+	}
+	return &c
+}
+
+// Host is the host of the server's tiles, for everything else: its status, single hand-overs, take-overs. It is
+// run by the server.
+func (s *TileServer) Host() *tile.Host { return s.host }
+
+// Contact is the address at which the server takes intents.
+func (s *TileServer) Contact() string { return s.contact }
+
+// Own makes the server own those of the tiles that nobody else holds, and follow the others. It does not wait,
+// and may be called before Run. Errors as for tile.Host.Own.
+func (s *TileServer) Own(tiles ...fence.TileID) error {
+	if err := s.host.Own(tiles...); err != nil {
+		return err
+	}
+	s.want(tiles)
+	return nil
+}
+
+// Follow makes the server a warm follower of tiles. A tile that nobody owns is taken after Config.SuspectAfter.
+// Otherwise it is like Own.
+func (s *TileServer) Follow(tiles ...fence.TileID) error {
+	if err := s.host.Follow(tiles...); err != nil {
+		return err
+	}
+	s.want(tiles)
+	return nil
+}
+
+func (s *TileServer) want(tiles []fence.TileID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range tiles {
+		s.wanted[id] = true
+	}
+}
+
+// tileEnded makes the server follow a tile that it wants and another server owns.
+func (s *TileServer) tileEnded(i tile.EndInfo) {
+	id := i.Status.Tile
+	elsewhere := errors.Is(i.Err, fence.ErrLost) || i.Err == nil && i.Status.Successor.Present()
+	s.mu.Lock()
+	wanted := s.wanted[id]
+	if i.Err == nil && !elsewhere {
+		delete(s.wanted, id) // it was given up
+	}
+	s.mu.Unlock()
+	if !elsewhere || !wanted || s.stopping.Load() {
+		return
+	}
+	if err := s.host.Follow(id); err != nil {
+		s.cfg.Logger.Warn("tile is not followed", "tile", id, "error", err)
+	}
+}
+
+// memberChanged makes the server go after the tiles of a member that died.
+func (s *TileServer) memberChanged(e route.Event) {
+	suspected := 0
+	if e.Kind == route.Died {
+		suspected = s.host.Suspect(e.Member.Contact)
+	}
+	s.cfg.Logger.Info("member "+e.Kind.String(), "contact", e.Member.Contact, "suspected_tiles", suspected)
+	if s.cfg.Notify != nil {
+		s.cfg.Notify(e, suspected)
+	}
+}
+
+// Run serves until ctx ends. Then it hands its tiles to other members, releases those that nobody takes, each
+// after its last tick and snapshot, closes its listener, and leaves the gossip last of all. It returns when every
+// goroutine of the server has ended: nil, or what failed. It runs once: fence.ErrAlreadyRun.
+func (s *TileServer) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return alreadyRun("TileServer")
+	}
+	l, err := s.cfg.Web.listen(ctx, s.contact)
+	if err != nil {
+		return err
+	}
+	c := newCrew(ctx)
+	c.onStop(s.peers.Close)
+	c.start("membership", s.member.Run)
+	c.start("hinter", s.hinter.Run)
+	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler()) })
+	c.start("host", s.host.Run)
+	c.wait(ctx)
+	s.stopping.Store(true)
+	s.handOver(context.WithoutCancel(ctx))
+	return c.stop()
+}
+
+func (s *TileServer) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(tilehttp.Path, tilehttp.Handler(s))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s.host))
+	return mux
+}

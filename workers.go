@@ -1,0 +1,175 @@
+package tilefence
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/stream/share"
+)
+
+// Groups in which bridges and checkpoint servers share the tiles.
+const (
+	bridgeGroup     = "bridge"
+	checkpointGroup = "checkpoint"
+)
+
+// BridgeServerConfig holds the optional settings of a BridgeServer. Nil and the zero value are valid.
+type BridgeServerConfig struct {
+	// Tiles lists the tiles that all bridges forward together. Default: those of which the authority has a
+	// record. Tiles that are hinted are forwarded before they are listed.
+	Tiles share.Lister
+
+	// Bridge are the settings of the bridge. Its Hints must be unset: Backends.Fanout is it.
+	Bridge bridge.Config
+
+	// Logger is also that of Bridge if it has none. Nil discards.
+	Logger *slog.Logger
+}
+
+// BridgeServer is a complete bridge: it forwards its share of all tiles, with the other bridges that run, from the
+// coordination store to fan-out.
+//
+// All methods may be called from any goroutine.
+type BridgeServer struct {
+	bridge *bridge.Bridge
+	share  *share.Share
+	ran    atomic.Bool
+}
+
+// NewBridgeServer returns a bridge. A nil cfg means the defaults.
+//
+// It needs Log, Fanout and Workers, and Authority unless BridgeServerConfig.Tiles is set. It does no I/O and starts
+// nothing. Errors: a *fence.ArgumentError.
+func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error) {
+	var c BridgeServerConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	if err := b.listed("BridgeServer", c.Tiles, b.log(), b.fanout(), b.workers()); err != nil {
+		return nil, err
+	}
+	if c.Bridge.Hints != nil {
+		return nil, argument("Bridge.Hints", "set", "nil: Backends.Fanout is it")
+	}
+	c.Bridge.Hints, c.Bridge.Logger = b.Fanout, cmp.Or(c.Bridge.Logger, c.Logger)
+	br, err := bridge.New(b.Log, b.Fanout, nil, &c.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.share(bridgeGroup, c.Tiles, br, c.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return &BridgeServer{bridge: br, share: s}, nil
+}
+
+// Bridge is the bridge itself, for its figures.
+func (s *BridgeServer) Bridge() *bridge.Bridge { return s.bridge }
+
+// Run forwards until ctx ends. Then it gives its tiles to the other bridges, finishes the passes under way and
+// writes its watermarks. It returns when every goroutine of the server has ended: nil, or what failed. It runs
+// once: fence.ErrAlreadyRun.
+func (s *BridgeServer) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return alreadyRun("BridgeServer")
+	}
+	return runShared(ctx, "bridge", s.bridge.Run, s.share)
+}
+
+// CheckpointServerConfig holds the optional settings of a CheckpointServer. Nil and the zero value are valid.
+type CheckpointServerConfig struct {
+	// Tiles lists the tiles that all checkpoint servers copy together. Default: those of which the authority
+	// has a record. Tiles that are hinted are copied before they are listed.
+	Tiles share.Lister
+
+	// Checkpoint are the settings of the checkpointer. Its Journal must be unset: Backends.Durable is it.
+	Checkpoint checkpoint.Config
+
+	// Logger is also that of Checkpoint if it has none. Nil discards.
+	Logger *slog.Logger
+}
+
+// CheckpointServer is a complete checkpointer: it copies the snapshots of its share of all tiles, with the other
+// checkpoint servers that run, to the durable store, and truncates their journals.
+//
+// All methods may be called from any goroutine.
+type CheckpointServer struct {
+	checkpointer *checkpoint.Checkpointer
+	share        *share.Share
+	ran          atomic.Bool
+}
+
+// NewCheckpointServer returns a checkpointer. A nil cfg means the defaults.
+//
+// It needs Log, Fanout, Durable and Workers, and Authority unless CheckpointServerConfig.Tiles is set. It does no
+// I/O and starts nothing. Errors: a *fence.ArgumentError.
+func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointServer, error) {
+	var c CheckpointServerConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	if err := b.listed("CheckpointServer", c.Tiles, b.log(), b.fanout(), b.durable(), b.workers()); err != nil {
+		return nil, err
+	}
+	if c.Checkpoint.Journal != nil {
+		return nil, argument("Checkpoint.Journal", "set", "nil: Backends.Durable is it")
+	}
+	c.Checkpoint.Journal, c.Checkpoint.Logger = b.Durable, cmp.Or(c.Checkpoint.Logger, c.Logger)
+	cp, err := checkpoint.New(b.Log, b.Durable, nil, &c.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.share(checkpointGroup, c.Tiles, cp, c.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return &CheckpointServer{checkpointer: cp, share: s}, nil
+}
+
+// Checkpointer is the checkpointer itself, for its figures.
+func (s *CheckpointServer) Checkpointer() *checkpoint.Checkpointer { return s.checkpointer }
+
+// Run copies snapshots until ctx ends. Then it makes a last attempt at each of its tiles and gives them to the
+// other checkpoint servers. It returns when every goroutine of the server has ended: nil, or what failed. It runs
+// once: fence.ErrAlreadyRun.
+func (s *CheckpointServer) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return alreadyRun("CheckpointServer")
+	}
+	// The last pass is over the tiles that the share has given, so the checkpointer stops first.
+	c := newCrew(ctx)
+	c.start("share", s.share.Run)
+	c.start("checkpointer", s.checkpointer.Run)
+	c.wait(ctx)
+	return c.stop()
+}
+
+func runShared(ctx context.Context, name string, run func(context.Context) error, s *share.Share) error {
+	c := newCrew(ctx)
+	c.start(name, run)
+	c.start("share", s.Run)
+	c.wait(ctx)
+	return c.stop()
+}
+
+// listed is require for servers that work on all tiles.
+func (b *Backends) listed(server string, tiles share.Lister, needed ...backend) error {
+	if tiles == nil {
+		needed = append([]backend{b.authority()}, needed...)
+	}
+	return require(server, needed...)
+}
+
+// share divides the tiles among the servers of a group.
+func (b *Backends) share(
+	group string, tiles share.Lister, target share.Target, logger *slog.Logger,
+) (*share.Share, error) {
+	if tiles == nil {
+		tiles = share.Recorded(b.Authority)
+	}
+	return share.New(b.Workers, group, tiles, target, &share.Config{Hints: b.Fanout, Logger: logger})
+}
