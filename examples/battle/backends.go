@@ -13,19 +13,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/dynamoledger"
 	"github.com/tilefence/tilefence/admission/sqliteledger"
-	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/devstack"
-	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -34,40 +32,19 @@ import (
 	"github.com/tilefence/tilefence/stream/share/redisshare"
 )
 
-// broker is the delivery plane: frames from the bridge to the relays, hints from the owners to the bridge.
-type broker interface {
-	fanout.Publisher
-	fanout.Subscriber
-	fanout.HintPublisher
-	fanout.HintSubscriber
-}
-
-// durable is the durable store of tiles: checkpoints, and the journals of those that write through.
-type durable interface {
-	checkpoint.Store
-	checkpoint.Journal
-}
-
-// backends is what a battle stands on: one implementation of every seam.
+// backends is what a battle stands on, and what chaos breaks of it.
 type backends struct {
-	authority   fence.Authority
-	store       fence.Store
-	log         stream.Log
-	broker      broker
-	members     share.Members
-	checkpoints durable
-	ledger      admission.Store
-	closers     []func()
+	tilefence.Backends
+	closers []func()
 
-	// What chaos breaks.
 	line                   *line                                            // every process's way to the coordination store
 	deleteOwner            func(ctx context.Context, id fence.TileID) error // deletes a tile's owner hash
-	loseTile               func(id fence.TileID)                            // loses all that the coordination store has of a tile; nil with servers
-	stack                  *devstack.Stack                                  // the servers this process started; nil otherwise
+	loseTile               func(id fence.TileID)                            // empties the store of a tile; nil with servers
+	stack                  *devstack.Stack                                  // servers this process started, or nil
 	coordination, delivery *redis.ClusterClient                             // nil without servers
 }
 
-// close gives everything back, in the reverse order of opening.
+// close closes everything, in the reverse order of opening.
 func (b *backends) close() {
 	for i := len(b.closers) - 1; i >= 0; i-- {
 		b.closers[i]()
@@ -78,19 +55,18 @@ func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
 func openBackends(ctx context.Context, o *options, dir string, progress io.Writer) (*backends, error) {
-	b := &backends{}
+	b := &backends{line: newLine()}
+	b.Members = new(route.Group)
 	var err error
 	switch {
 	case o.redis != "":
-		err = b.openServers(ctx, servers{redis: strings.Split(o.redis, ","), fanout: strings.Split(o.fanout, ","),
-			postgres: o.postgres, dynamodb: o.dynamodb})
+		err = b.openServers(ctx, list(o.redis), list(o.fanout), o.postgres, o.dynamodb)
 	case o.stack == "local":
 		fmt.Fprintln(progress, "starting Redis clusters, PostgreSQL and a DynamoDB-compatible server…")
 		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress})
 		if err == nil {
 			b.onClose(b.stack.Stop)
-			err = b.openServers(ctx, servers{redis: b.stack.CoordAddrs, fanout: b.stack.FanoutAddrs,
-				postgres: b.stack.PostgresURL, dynamodb: b.stack.DynamoURL})
+			err = b.openServers(ctx, b.stack.CoordAddrs, b.stack.FanoutAddrs, b.stack.PostgresURL, b.stack.DynamoURL)
 		}
 	default:
 		err = b.openEmbedded(ctx, dir)
@@ -100,17 +76,15 @@ func openBackends(ctx context.Context, o *options, dir string, progress io.Write
 		return nil, err
 	}
 	if o.chaos {
-		b.line = newLine()
-		b.store, b.log = &storeLine{b.line, b.store}, &logLine{b.line, b.log}
+		b.Store, b.Log = &storeLine{b.line, b.Store}, &logLine{b.line, b.Log}
 	}
 	return b, nil
 }
 
 func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	store := memfence.New()
-	broker := memfanout.New()
-	b.authority, b.store, b.log = memfence.NewAuthority(), store, memstream.New(store)
-	b.broker, b.members = broker, share.NewMemory()
+	b.Authority, b.Store, b.Log = memfence.NewAuthority(), store, memstream.New(store)
+	b.Fanout, b.Workers = memfanout.New(), share.NewMemory()
 	b.deleteOwner = func(_ context.Context, id fence.TileID) error {
 		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
@@ -121,56 +95,39 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 		return err
 	}
 	b.onClose(func() { _ = checkpoints.Close() })
-	b.checkpoints = checkpoints
 	ledger, err := sqliteledger.Open(ctx, filepath.Join(dir, "ledger.db"), nil)
 	if err != nil {
 		return err
 	}
 	b.onClose(func() { _ = ledger.Close() })
-	b.ledger = ledger
+	b.Durable, b.Ledger = checkpoints, ledger
 	return nil
 }
 
-// servers are the addresses of real ones.
-type servers struct {
-	redis, fanout      []string
-	postgres, dynamodb string
-}
-
-const (
-	checkpointTable = "tilefence-checkpoints"
-	ledgerTable     = "tilefence-ledger"
-)
-
-func (b *backends) openServers(ctx context.Context, s servers) error {
-	coordination, err := b.cluster(ctx, "coordination", redisfence.Options(s.redis...))
-	if err != nil {
+func (b *backends) openServers(ctx context.Context, coord, deliver []string, postgres, dynamo string) (err error) {
+	if b.coordination, err = b.cluster(ctx, "coordination", redisfence.Options(coord...)); err != nil {
 		return err
 	}
-	// The battle's own servers write no files, and nobody minds if a battle is lost with them.
-	store, err := redisfence.New(coordination, &redisfence.Config{AllowNoPersistence: true})
+	// The battle's own servers write no files, and a battle that is lost with them is no loss.
+	store, err := redisfence.New(b.coordination, &redisfence.Config{AllowNoPersistence: true})
 	if err != nil {
 		return err
 	}
 	if err := store.Load(ctx); err != nil {
 		return err
 	}
-	b.store, b.log, b.coordination = store, redisstream.New(store, coordination), coordination
+	b.Store, b.Log = store, redisstream.New(store, b.coordination)
 	b.deleteOwner = func(ctx context.Context, id fence.TileID) error {
-		return coordination.Del(ctx, fence.KeysOf(id).Owner).Err()
+		return b.coordination.Del(ctx, fence.KeysOf(id).Owner).Err()
 	}
-
-	delivery, err := b.cluster(ctx, "fan-out", redisfanout.Options(s.fanout...))
-	if err != nil {
+	if b.delivery, err = b.cluster(ctx, "fan-out", redisfanout.Options(deliver...)); err != nil {
 		return err
 	}
-	broker, err := redisfanout.New(delivery, nil)
-	if err != nil {
+	if b.Fanout, err = redisfanout.New(b.delivery, nil); err != nil {
 		return err
 	}
-	b.broker, b.delivery, b.members = broker, delivery, redisshare.New(delivery)
-
-	pool, err := pgxpool.New(ctx, s.postgres)
+	b.Workers = redisshare.New(b.delivery)
+	pool, err := pgxpool.New(ctx, postgres)
 	if err != nil {
 		return fmt.Errorf("PostgreSQL: %w", err)
 	}
@@ -179,24 +136,25 @@ func (b *backends) openServers(ctx context.Context, s servers) error {
 	if err != nil {
 		return err
 	}
+	b.Authority = authority
 	if err := authority.Migrate(ctx); err != nil {
 		return err
 	}
-	b.authority = authority
-	return b.openDynamo(ctx, s.dynamodb)
+	return b.openDynamo(ctx, dynamo)
 }
 
 // cluster connects to a Redis Cluster.
-func (b *backends) cluster(ctx context.Context, what string, options *redis.ClusterOptions) (*redis.ClusterClient, error) {
-	c := redis.NewClusterClient(options)
+func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOptions) (*redis.ClusterClient, error) {
+	c := redis.NewClusterClient(o)
 	b.onClose(func() { _ = c.Close() })
 	if err := c.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("%s Redis Cluster at %s: %w", what, strings.Join(options.Addrs, ","), err)
+		return nil, fmt.Errorf("%s Redis Cluster at %s: %w", what, strings.Join(o.Addrs, ","), err)
 	}
 	return c, nil
 }
 
 func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
+	const checkpointTable, ledgerTable = "tilefence-checkpoints", "tilefence-ledger"
 	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(endpoint),
 		Credentials: credentials.NewStaticCredentialsProvider("battle", "battle", "")})
@@ -211,9 +169,6 @@ func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
 		return err
 	}
 	ledger, err := dynamoledger.New(client, ledgerTable, nil)
-	if err != nil {
-		return err
-	}
-	b.checkpoints, b.ledger = checkpoints, ledger
-	return nil
+	b.Durable, b.Ledger = checkpoints, ledger
+	return err
 }

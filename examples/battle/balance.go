@@ -43,7 +43,7 @@ func (d *deployment) loads() []load {
 		}
 		l := load{host: h}
 		for _, id := range d.world {
-			if s, _ := h.TileStatus(id); s.State == tile.Serving && d.hosts.owner(id) == h {
+			if s := h.status(id); s.State == tile.Serving && d.hosts.owner(id) == h {
 				l.tiles = append(l.tiles, s)
 			}
 		}
@@ -78,22 +78,19 @@ func (d *deployment) even(ctx context.Context) {
 		return
 	}
 	s := coldest(most.tiles)
-	if f, _ := fewest.host.TileStatus(s.Tile); f.State != tile.Following || !f.Owner.Present() {
+	if f := fewest.host.status(s.Tile); f.State != tile.Following || !f.Owner.Present() {
 		return // not warm yet
 	}
 	from, to := most.host, fewest.host
-	d.meters.log.put(spectator.Event{Kind: spectator.KindNote, Tile: s.Tile, Owner: from.contact, Epoch: s.Epoch,
-		Text: fmt.Sprintf("hand-over: %s has %s and gives this one to %s, which has %d", from.contact, count(len(most.tiles), "tile"), to.contact, len(fewest.tiles))})
+	d.meters.log.put(spectator.Event{Kind: spectator.KindNote, Tile: s.Tile, Owner: from.Contact(), Epoch: s.Epoch,
+		Text: fmt.Sprintf("hand-over: %s has %s and gives this one to %s, which has %d", from.Contact(), count(len(most.tiles), "tile"), to.Contact(), len(fewest.tiles))})
 	bounded, cancel := context.WithTimeout(ctx, handoverWithin+2*d.options.tick)
 	defer cancel()
-	if err := from.Drain(bounded, s.Tile, to.contact); err != nil {
-		d.logger.Warn("a tile was not handed over, its owner goes on", "tile", s.Tile, "from", from.contact, "to", to.contact, "err", err)
+	if err := from.Host().Drain(bounded, s.Tile, to.Contact()); err != nil {
+		d.logger.Warn("a tile was not handed over, its owner goes on", "tile", s.Tile, "from", from.Contact(), "to", to.Contact(), "error", err)
 		return
 	}
 	d.meters.handovers.Add(1)
-	if err := from.Follow(s.Tile); err != nil { // it was forgotten
-		d.logger.Warn("a tile that was handed over is not followed", "tile", s.Tile, "by", from.contact, "err", err)
-	}
 }
 
 // handoverWithin is how long a hand-over may take besides its ticks; a warm one takes milliseconds.

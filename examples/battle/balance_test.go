@@ -49,7 +49,7 @@ func TestHandOvers(t *testing.T) {
 	greedy := d.hosts.all()[0]
 	for _, id := range d.world[1:] {
 		if d.hosts.owner(id) != greedy {
-			require.NoError(t, greedy.TakeOver(id))
+			require.NoError(t, greedy.Host().TakeOver(id))
 		}
 	}
 	counts := func() (n []int) {
@@ -60,18 +60,17 @@ func TestHandOvers(t *testing.T) {
 		return n
 	}
 	require.Eventually(t, func() bool { return slices.Equal(counts(), []int{0, 0, 6}) }, 20*time.Second, 10*time.Millisecond)
-	d.onStop(d.crew.start("balance", d.balance))
+	t.Cleanup(d.start(d.balance))
 	require.Eventually(t, func() bool { _, _, ok := uneven(d.loads()); return !ok && counts()[0] > 0 }, 20*time.Second, 10*time.Millisecond,
 		"the tiles still lie unevenly")
 	require.Eventually(t, func() bool {
 		followed := 0
 		for _, id := range d.world {
-			if s, _ := greedy.TileStatus(id); s.State == tile.Following {
+			if s := greedy.status(id); s.State == tile.Following {
 				followed++
 			}
 		}
 		return followed >= 3
 	}, 20*time.Second, 10*time.Millisecond, "it keeps no warm copy of what it gave away")
 	assert.GreaterOrEqual(t, d.meters.handovers.Load(), int64(3))
-	assert.NoError(t, d.crew.err())
 }

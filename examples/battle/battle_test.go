@@ -141,9 +141,9 @@ func TestActorsAsProcesses(t *testing.T) {
 		return c, s
 	}
 	hostA, screenA := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1", "-follow", "all", "-gossip", "127.0.0.1:0")
-	seed := screenA.find(t, `gossip at (\S+)`)
+	seed := screenA.find(t, `gossip: listening.*addr=(\S+)`)
 	_, screenB := start("tile", "-listen", "127.0.0.1:0", "-own", "2,3", "-follow", "all", "-gossip", "127.0.0.1:0", "-gossip-seeds", seed)
-	second := screenB.find(t, `gossip at (\S+)`)
+	second := screenB.find(t, `gossip: listening.*addr=(\S+)`)
 	contactA, contactB := screenA.find(t, `tile host at (\S+):`), screenB.find(t, `tile host at (\S+):`)
 	contacts := contactA + "," + contactB
 	bridge, _ := start("bridge")
@@ -161,7 +161,7 @@ func TestActorsAsProcesses(t *testing.T) {
 	require.NoError(t, hostA.Process.Signal(os.Kill))
 	after := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactB && s.Tiles[1].Owner == contactB })
 	t.Logf("the killed host's tiles were taken over within %v", time.Since(killed))
-	screenB.find(t, `gossip.*event=(died) who=`+regexp.QuoteMeta(contactA))
+	screenB.find(t, `member (died)" contact=`+regexp.QuoteMeta(contactA))
 	t.Logf("gossip held it for dead within %v", time.Since(killed))
 	_, screenC := start("tile", "-listen", "127.0.0.1:0", "-own", "0", "-takeover")
 	contactC := screenC.find(t, `tile host at (\S+):`)

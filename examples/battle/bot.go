@@ -47,14 +47,14 @@ type orderAt struct {
 	id    string
 }
 
-func newBot(i int, id fence.TileID, ground game.Ground, tick time.Duration, seed uint64, m *meters, logger *slog.Logger) (*bot, error) {
+func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
 	view, err := game.NewView(ground.Len())
 	if err != nil {
 		return nil, err
 	}
 	actor := fmt.Sprintf("bot%04d", i)
-	return &bot{actor: actor, tile: id, brain: game.NewBot(actor, ground, seed+uint64(i), &game.BotConfig{DrawEvery: drawEvery}), meters: m, logger: logger,
-		view: view, tick: tick}, nil
+	brain := game.NewBot(actor, ground, p.options.seed+uint64(i), &game.BotConfig{DrawEvery: drawEvery})
+	return &bot{actor: actor, tile: id, brain: brain, meters: p.meters, logger: p.logger, view: view, tick: p.options.tick}, nil
 }
 
 // drawEvery is how many ticks a player waits for his next card: 20 s at two ticks a second. Cards are what

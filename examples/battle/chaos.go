@@ -124,7 +124,7 @@ func (c *chaos) one(ctx context.Context) error {
 	}
 	t := &trial{began: time.Now(), settles: s.settles, delivery: s.delivery}
 	if s.host != nil {
-		t.victim = s.host.contact
+		t.victim = s.host.Contact()
 	}
 	c.meters.vitals.begin(t, s.tiles)
 	c.show(f, s, t)
@@ -191,7 +191,7 @@ func (c *chaos) show(f fault, s *strike, t *trial) {
 	shown := spectator.Fault{ID: c.count, Kind: f.kind, Means: f.means, System: s.system, Node: s.node, Suffer: s.tiles,
 		Began: t.began.UnixMilli(), Lasts: s.lasts.Milliseconds()}
 	if s.host != nil {
-		shown.Host = s.host.contact
+		shown.Host = s.host.Contact()
 	}
 	if s.whileIll {
 		shown.Lasts = 0

@@ -64,7 +64,7 @@ func killOwner(_ context.Context, c *chaos) (*strike, error) {
 	// It comes back with nothing, as a supervisor starts it, once others have had the time to take its tiles.
 	return &strike{host: h, tiles: c.served(h), lasts: patience, whileIll: true,
 		hit:  always(func() { c.hosts.kill(h) }),
-		heal: func(context.Context) error { return c.hosts.restart(h, c.world) }}, nil
+		heal: func(context.Context) error { return c.hosts.restart(h) }}, nil
 }
 
 func pauseOwner(_ context.Context, c *chaos) (*strike, error) {
@@ -125,7 +125,7 @@ func loseTiles(_ context.Context, c *chaos) (*strike, error) {
 
 func stopBridge(_ context.Context, c *chaos) (*strike, error) {
 	return &strike{system: bridgeSystem, tiles: c.watched(), lasts: c.between(time.Second, 3*time.Second), delivery: true,
-		hit: always(c.stopBridge), heal: always(c.startBridge)}, nil
+		hit: always(func() { c.bridgeLine.set(paused) }), heal: always(func() { c.bridgeLine.set(flowing) })}, nil
 }
 
 func cutRelay(_ context.Context, c *chaos) (*strike, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -17,13 +16,14 @@ import (
 
 // fleet is all bots of a process.
 type fleet struct {
+	*plan
 	bots       []*bot
-	store      fence.Store // to find the owners whose state the views are compared with
 	relayURL   string
 	gatewayURL string
 }
 
-func newFleet(o *options, world []fence.TileID, relayURL, gatewayURL string, store fence.Store, m *meters, logger *slog.Logger) (*fleet, error) {
+func newFleet(p *plan, relayURL, gatewayURL string) (*fleet, error) {
+	world := p.world
 	grounds := make([]game.Ground, len(world))
 	for i, id := range world {
 		r, err := region.Of(id)
@@ -32,15 +32,37 @@ func newFleet(o *options, world []fence.TileID, relayURL, gatewayURL string, sto
 		}
 		grounds[i] = r
 	}
-	f := &fleet{relayURL: relayURL, gatewayURL: gatewayURL, store: store}
-	for i := range o.clients {
-		b, err := newBot(i, world[i%len(world)], grounds[i%len(world)], o.tick, o.seed, m, logger)
+	f := &fleet{plan: p, relayURL: relayURL, gatewayURL: gatewayURL}
+	for i := range p.options.clients {
+		b, err := newBot(i, world[i%len(world)], grounds[i%len(world)], p)
 		if err != nil {
 			return nil, err
 		}
 		f.bots = append(f.bots, b)
 	}
 	return f, nil
+}
+
+// playBots runs the bots alone, against a relay and a gateway elsewhere.
+func (p *plan) playBots(ctx context.Context, r *report) error {
+	f, err := newFleet(p, p.options.relayURL, p.options.gatewayURL)
+	if err == nil {
+		f.play(ctx, r, func() {})
+	}
+	return err
+}
+
+// play lets the bots play until ctx ends, calls over, and compares what they saw with what the owners decided.
+func (f *fleet) play(ctx context.Context, r *report, over func()) {
+	began := time.Now()
+	playing, stopPlaying := context.WithCancel(context.Background())
+	stopBots := f.start(func(ctx context.Context) error { return f.run(ctx, playing) })
+	<-ctx.Done()
+	over()
+	stopPlaying()
+	r.Seconds = time.Since(began).Seconds()
+	r.Converged, r.Why = f.converged(context.WithoutCancel(ctx))
+	stopBots()
 }
 
 // joinEvery spaces the bots' arrivals: a thousand join in two seconds.
@@ -109,7 +131,7 @@ func (f *fleet) converged(ctx context.Context) (bool, string) {
 
 // ownerState asks the tile's owner for its state, at the contact the owner hash names.
 func (f *fleet) ownerState(ctx context.Context, id fence.TileID) (tileState, error) {
-	o, err := f.store.Owner(ctx, id)
+	o, err := f.backends.Store.Owner(ctx, id)
 	if err != nil {
 		return tileState{}, err
 	}

@@ -3,18 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // energy is what cards cost. Everybody who joins is given some, once.
@@ -22,54 +18,6 @@ const (
 	energy      = "energy"
 	welcomeGift = 60
 )
-
-// startGateway runs the two doors and returns where the clients' WebSockets go. It routes by what the members
-// have announced, then by the owner hashes, then by the redirects of hosts that were asked in vain.
-func startGateway(c *crew, contact string, joins join, b *backends, m *meters, logger *slog.Logger) (handler http.Handler, stop func(), err error) {
-	ledger, err := admission.New(b.ledger, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	table := new(route.Table)
-	member, err := joins(contact, table, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	router, err := route.NewRouter(table, b.store, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	m.router.Store(router)
-	tiles, err := tilehttp.NewClient(nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	gateway, err := admission.NewGateway(ledger, router, tiles, &admission.GatewayConfig{Price: price, CheckMove: checkMove, Logger: logger})
-	if err != nil {
-		return nil, nil, err
-	}
-	// A real game would look at a session here; this one believes the name and greets it.
-	authenticate := func(r *http.Request) (string, error) {
-		actor := r.URL.Query().Get("actor")
-		return actor, welcome(r.Context(), ledger, actor)
-	}
-	doors, err := gatewayws.New(gateway, authenticate, &gatewayws.Config{Logger: logger})
-	if err != nil {
-		return nil, nil, err
-	}
-	leave := c.start("gateway's membership", member.Run)
-	stopSweep := c.start("gateway", gateway.Run)
-	return doors, func() {
-		bounded, cancel := context.WithTimeout(c.ctx, 5*time.Second)
-		defer cancel()
-		if err := doors.Drain(bounded); err != nil {
-			logger.Warn("clients were still waiting when the gateway ended", "err", err)
-		}
-		stopSweep()
-		leave()
-		tiles.Close()
-	}, nil
-}
 
 // welcome gives a player his energy. The credit's ID makes it happen once, however often he joins.
 func welcome(ctx context.Context, ledger *admission.AdmissionLedger, actor string) error {

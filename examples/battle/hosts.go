@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -14,48 +12,51 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// hosts are the tile hosts of this process, each with a server of its own. Each follows the tiles of the others,
-// to take them over when their owner falls silent. A host can be killed, and another be started in its place, at
-// the same address.
+// hosts are the tile hosts of this process, each with a server of its own. A host can be killed, and another be
+// started in its place, at the same address. It is a tilefence.Server.
 type hosts struct {
-	make func(contact string) (*host, error)
+	*plan
 
 	mu     sync.Mutex
-	places []place
+	places []*host // that live, or are dead and not yet replaced
 	graves []*host // killed: their goroutines wait for the end
 }
 
-// place is a host and the server at its address.
-type place struct {
-	*host
-	server *http.Server
-	dying  *time.Timer // of one that was killed: when the others hear of its death
-}
-
-// open starts another host on any free port.
-func (hs *hosts) open() (*host, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// open starts another host at an address. It owns some of the tiles, unless others own them, and follows the rest.
+func (hs *hosts) open(address string) (*host, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	p, err := hs.serve(l)
+	h, err := hs.newHost(l)
 	if err != nil {
 		return nil, err
+	}
+	h.stop = hs.start(func(ctx context.Context) error {
+		if err := h.Run(ctx); !h.line.is(buried) {
+			return err
+		}
+		return nil // how a host that was killed ends is no news
+	})
+	return h, nil
+}
+
+// Run implements tilefence.Server: it stops the hosts when ctx ends.
+func (hs *hosts) Run(ctx context.Context) error {
+	<-ctx.Done()
+	for _, h := range hs.all() {
+		if !h.line.is(dead) {
+			h.stop()
+		}
 	}
 	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	hs.places = append(hs.places, p)
-	return p.host, nil
-}
-
-func (hs *hosts) serve(l net.Listener) (place, error) {
-	h, err := hs.make(l.Addr().String())
-	if err != nil {
-		return place{}, errors.Join(err, l.Close())
+	graves := hs.graves
+	hs.mu.Unlock()
+	for _, h := range graves { // nothing holds their goroutines any more, and they write nothing
+		h.line.set(buried)
+		h.stop()
 	}
-	p := place{host: h, server: &http.Server{Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second}}
-	go func() { _ = p.server.Serve(l) }() // it ends when the server is closed
-	return p, nil
+	return nil
 }
 
 // all are the hosts that live, or are dead and not yet replaced.
@@ -65,11 +66,7 @@ func (hs *hosts) all() []*host {
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	all := make([]*host, len(hs.places))
-	for i, p := range hs.places {
-		all[i] = p.host
-	}
-	return all
+	return slices.Clone(hs.places)
 }
 
 // owner is the host that serves a tile under the highest epoch, or nil.
@@ -77,73 +74,98 @@ func (hs *hosts) owner(id fence.TileID) *host {
 	var owner *host
 	var highest fence.Epoch
 	for _, h := range hs.all() {
-		if s, ok := h.TileStatus(id); ok && !h.line.is(dead) && s.State == tile.Serving && s.Epoch > highest {
+		if s := h.status(id); !h.line.is(dead) && s.State == tile.Serving && s.Epoch > highest {
 			owner, highest = h, s.Epoch
 		}
 	}
 	return owner
 }
 
-// kill ends a host as kill -9 does: no call of it returns any more, its connections are closed by the
-// kernel, and nothing is drained or released.
-func (hs *hosts) kill(h *host) {
-	h.line.set(dead)
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	for i, p := range hs.places {
-		if p.host == h {
-			_ = p.server.Close() // it is dead
-			hs.graves = append(hs.graves, h)
-			if m, ok := h.member.(*route.GroupMember); ok {
-				hs.places[i].dying = time.AfterFunc(noticeAfter, m.Kill)
-			}
-		}
-	}
-}
-
 // noticeAfter is when the members of a group hear that one was killed: gossip.Fast takes about as long.
 const noticeAfter = time.Second
 
-// restart starts a host in the place of one that was killed. It owns nothing and follows the world.
-func (hs *hosts) restart(killed *host, world []fence.TileID) error {
-	l, err := net.Listen("tcp", killed.contact)
-	if err != nil {
-		return err
-	}
-	p, err := hs.serve(l)
-	if err != nil {
-		return err
-	}
+// kill ends a host as kill -9 does: no call of it returns any more, its connections are closed by the kernel, and
+// nothing is drained or released.
+func (hs *hosts) kill(h *host) {
+	h.line.set(dead)
+	h.conns.close()
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	i := slices.IndexFunc(hs.places, func(p place) bool { return p.host == killed })
-	if dying := hs.places[i].dying; dying != nil && dying.Stop() {
-		killed.leave() // the new life is known before the death of the old one is: nobody hears of that
+	hs.graves = append(hs.graves, h)
+	if m, ok := h.member.(*route.GroupMember); ok {
+		h.dying = time.AfterFunc(noticeAfter, m.Kill)
 	}
-	hs.places[i] = p
-	return p.Follow(world...)
 }
 
-// drain ends them all: the living in order, the dead at last.
-func (hs *hosts) drain() {
+// restart starts a host in the place of one that was killed. It owns nothing and follows the world.
+func (hs *hosts) restart(killed *host) error {
+	if killed.dying.Stop() {
+		killed.member.(*route.GroupMember).Kill() // its new life is not taken for the old one
+	}
+	h, err := hs.open(killed.Contact())
+	if err != nil {
+		return err
+	}
 	hs.mu.Lock()
-	places, graves := hs.places, hs.graves
+	hs.places[slices.Index(hs.places, killed)] = h
 	hs.mu.Unlock()
-	for _, p := range places {
-		if !p.line.is(dead) {
-			p.drain()
-		}
-		bounded, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		if p.server.Shutdown(bounded) != nil {
-			_ = p.server.Close() // whoever still reads has had its moment
-		}
-		cancel()
+	return h.Follow(hs.world...)
+}
+
+// silence is how long an owner hash may stand still before a follower asks for the tile: four ticks, and a second
+// at least.
+func (o *options) silence() time.Duration { return max(4*o.tick, time.Second) }
+
+// cuttable is a listener whose connections can be broken.
+type cuttable struct {
+	net.Listener
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+}
+
+// Accept implements net.Listener.
+func (c *cuttable) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
-	for _, h := range graves {
-		h.bury()
+	conn = &remembered{conn, c}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conns == nil {
+		c.conns = map[net.Conn]struct{}{}
+	}
+	c.conns[conn] = struct{}{}
+	return conn, nil
+}
+
+// cut closes every connection, without a word.
+func (c *cuttable) cut() {
+	c.mu.Lock()
+	conns := c.conns
+	c.conns = nil
+	c.mu.Unlock()
+	for conn := range conns {
+		_ = conn.Close() // that is the point
 	}
 }
 
-// silence is how long an owner hash may stand still before a follower asks for the tile: four ticks, and a
-// second at least.
-func (o *options) silence() time.Duration { return max(4*o.tick, time.Second) }
+// close closes the listener and every connection.
+func (c *cuttable) close() {
+	_ = c.Listener.Close()
+	c.cut()
+}
+
+// remembered is a connection that is forgotten when it is closed.
+type remembered struct {
+	net.Conn
+	by *cuttable
+}
+
+// Close implements net.Conn.
+func (r *remembered) Close() error {
+	r.by.mu.Lock()
+	delete(r.by.conns, net.Conn(r))
+	r.by.mu.Unlock()
+	return r.Conn.Close()
+}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // line is what a process is connected to its servers by, and what chaos breaks. All of a process's calls
@@ -122,31 +121,26 @@ func through[T any](ctx context.Context, l *line, op string, id fence.TileID, lo
 // deafness is how long a caller waits for an answer that is lost before its connection is known to be broken.
 const deafness = 50 * time.Millisecond
 
-// seams are b's as a process at the end of the line sees them.
-func (b *backends) seams(l *line) tile.Seams {
-	return tile.Seams{Authority: &authorityLine{l, b.authority}, Store: &storeLine{l, b.store}, Log: &logLine{l, b.log}}
-}
-
 // storeLine is a fence.Store at the far end of a line.
 type storeLine struct {
 	*line
-	store fence.Store
+	fence.Store
 }
 
 func (s *storeLine) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-	return through(ctx, s.line, "commit", c.Tile, fence.ErrUnknownOutcome, func(ctx context.Context) (fence.Receipt, error) { return s.store.Commit(ctx, c) })
+	return through(ctx, s.line, "commit", c.Tile, fence.ErrUnknownOutcome, func(ctx context.Context) (fence.Receipt, error) { return s.Store.Commit(ctx, c) })
 }
 
 func (s *storeLine) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
-	return through(ctx, s.line, "rebase", r.Tile, fence.ErrUnknownOutcome, func(ctx context.Context) (fence.Receipt, error) { return s.store.Rebase(ctx, r) })
+	return through(ctx, s.line, "rebase", r.Tile, fence.ErrUnknownOutcome, func(ctx context.Context) (fence.Receipt, error) { return s.Store.Rebase(ctx, r) })
 }
 
 func (s *storeLine) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
-	return write(ctx, s.line, "snapshot", w.Tile, func(ctx context.Context) error { return s.store.SaveSnapshot(ctx, w) })
+	return write(ctx, s.line, "snapshot", w.Tile, func(ctx context.Context) error { return s.Store.SaveSnapshot(ctx, w) })
 }
 
 func (s *storeLine) Owner(ctx context.Context, id fence.TileID) (fence.Owner, error) {
-	return through(ctx, s.line, "owner", id, fence.ErrNotApplied, func(ctx context.Context) (fence.Owner, error) { return s.store.Owner(ctx, id) })
+	return through(ctx, s.line, "owner", id, fence.ErrNotApplied, func(ctx context.Context) (fence.Owner, error) { return s.Store.Owner(ctx, id) })
 }
 
 // authorityLine is a fence.Authority at the far end of a line.
@@ -174,30 +168,30 @@ func (a *authorityLine) Release(ctx context.Context, g fence.Grant) error {
 // logLine is a stream.Log at the far end of a line.
 type logLine struct {
 	*line
-	log stream.Log
+	stream.Log
 }
 
 func (g *logLine) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
-	return through(ctx, g.line, "read", firstOf(cursors).Tile, fence.ErrNotApplied, func(ctx context.Context) ([]stream.Chunk, error) { return g.log.Read(ctx, cursors) })
+	return through(ctx, g.line, "read", firstOf(cursors).Tile, fence.ErrNotApplied, func(ctx context.Context) ([]stream.Chunk, error) { return g.Log.Read(ctx, cursors) })
 }
 
 func (g *logLine) Snapshot(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 	var found bool
 	s, err := through(ctx, g.line, "read snapshot", id, fence.ErrNotApplied, func(ctx context.Context) (s fence.Snapshot, err error) {
-		s, found, err = g.log.Snapshot(ctx, id)
+		s, found, err = g.Log.Snapshot(ctx, id)
 		return s, err
 	})
 	return s, found && err == nil, err
 }
 
 func (g *logLine) Last(ctx context.Context, id fence.TileID) (fence.Position, error) {
-	return through(ctx, g.line, "read last", id, fence.ErrNotApplied, func(ctx context.Context) (fence.Position, error) { return g.log.Last(ctx, id) })
+	return through(ctx, g.line, "read last", id, fence.ErrNotApplied, func(ctx context.Context) (fence.Position, error) { return g.Log.Last(ctx, id) })
 }
 
 func (g *logLine) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 	var answers []error
 	err := write(ctx, g.line, "mark", firstOf(writes).Tile, func(ctx context.Context) error {
-		answers = g.log.Mark(ctx, writes)
+		answers = g.Log.Mark(ctx, writes)
 		return nil
 	})
 	if err != nil {
@@ -215,23 +209,11 @@ func firstOf[T any](all []T) (first T) {
 }
 
 func (g *logLine) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
-	return through(ctx, g.line, "read marks", firstOf(tiles), fence.ErrNotApplied, func(ctx context.Context) ([]stream.TileMarks, error) { return g.log.Marks(ctx, tiles) })
+	return through(ctx, g.line, "read marks", firstOf(tiles), fence.ErrNotApplied, func(ctx context.Context) ([]stream.TileMarks, error) { return g.Log.Marks(ctx, tiles) })
 }
 
 func (g *logLine) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
-	return through(ctx, g.line, "trim", r.Tile, fence.ErrUnknownOutcome, func(ctx context.Context) (stream.Trimmed, error) { return g.log.Trim(ctx, r) })
-}
-
-func (g *logLine) DeadLetter(ctx context.Context, p stream.Poison) error {
-	return write(ctx, g.line, "dead letter", p.Tile, func(ctx context.Context) error { return g.log.DeadLetter(ctx, p) })
-}
-
-func (g *logLine) DeadLetters(ctx context.Context, id fence.TileID) ([]stream.Poison, error) {
-	return through(ctx, g.line, "read dead letters", id, fence.ErrNotApplied, func(ctx context.Context) ([]stream.Poison, error) { return g.log.DeadLetters(ctx, id) })
-}
-
-func (g *logLine) RemoveDeadLetter(ctx context.Context, id fence.TileID, letter string) (bool, error) {
-	return through(ctx, g.line, "remove dead letter", id, fence.ErrUnknownOutcome, func(ctx context.Context) (bool, error) { return g.log.RemoveDeadLetter(ctx, id, letter) })
+	return through(ctx, g.line, "trim", r.Tile, fence.ErrUnknownOutcome, func(ctx context.Context) (stream.Trimmed, error) { return g.Log.Trim(ctx, r) })
 }
 
 // write is through for a call that answers with nothing but an error.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -18,15 +18,17 @@ import (
 func deploy(t *testing.T, args ...string) *deployment {
 	o, err := parse(append([]string{"-listen", "127.0.0.1:0", "-clients", "0"}, args...), io.Discard)
 	require.NoError(t, err)
-	world, err := o.world()
-	require.NoError(t, err)
-	b, err := openBackends(t.Context(), o, t.TempDir(), io.Discard)
-	require.NoError(t, err)
-	t.Cleanup(b.close)
 	logged := &screen{}
-	d := &deployment{options: o, backends: b, world: world, crew: newCrew(t.Context()), joins: inGroup(new(route.Group)),
-		meters: newMeters(), logger: slog.New(slog.NewTextHandler(logged, nil)), errs: io.Discard}
-	t.Cleanup(d.stopAll)
+	ctx, p, err := newPlan(t.Context(), o, t.TempDir(), slog.New(slog.NewTextHandler(logged, nil)), io.Discard)
+	require.NoError(t, err)
+	t.Cleanup(p.backends.close)
+	d := &deployment{plan: p}
+	stop, err := d.run()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, failed(ctx))
+		stop()
+	})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(logged)
@@ -37,18 +39,17 @@ func deploy(t *testing.T, args ...string) *deployment {
 			}
 		}
 		for _, h := range d.hosts.all() {
-			for _, s := range h.Status() {
+			for _, s := range h.Host().Status() {
 				if t.Failed() {
-					t.Logf("%s: tile %s %s, owner %s, dead %t", h.contact, s.Tile, s.State, s.Owner.Contact, h.line.is(dead))
+					t.Logf("%s: tile %s %s, owner %s, dead %t", h.Contact(), s.Tile, s.State, s.Owner.Contact, h.line.is(dead))
 				}
 			}
 		}
 	})
-	require.NoError(t, d.start())
 	require.Eventually(t, func() bool {
-		for _, id := range world {
+		for _, id := range d.world {
 			for _, h := range d.hosts.all() {
-				s, _ := h.TileStatus(id)
+				s := h.status(id)
 				if s.State != tile.Serving && (s.State != tile.Following || !s.Owner.Present()) {
 					return false
 				}
@@ -65,11 +66,11 @@ func TestMembersHearOfADeath(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "-chaos", "-tiles", "2", "-hosts", "2", "-tick", "4s")
 	killed := d.hosts.owner(d.world[0])
-	d.logger.Info("test", "kills", killed.contact)
+	d.logger.Info("test", "kills", killed.Contact())
 	d.hosts.kill(killed)
 	require.Eventually(t, func() bool {
 		for _, e := range d.meters.log.after(0) {
-			if strings.Contains(e.Text, "heard that "+killed.contact+" is dead, and goes after 1 tile") {
+			if strings.Contains(e.Text, "heard that "+killed.Contact()+" is dead, and goes after 1 tile") {
 				return true
 			}
 		}

@@ -19,7 +19,7 @@ func (t *tower) Ownership(ctx context.Context) ([]spectator.Ownership, error) {
 	}
 	var all []spectator.Ownership
 	for _, id := range t.world {
-		o, err := t.store.Owner(ctx, id)
+		o, err := t.backends.Store.Owner(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -32,8 +32,8 @@ func (t *tower) Ownership(ctx context.Context) ([]spectator.Ownership, error) {
 			row.Since = g.Minted.UnixMilli()
 		}
 		for _, h := range t.hosts.all() {
-			switch s, _ := h.TileStatus(id); {
-			case h.contact == o.Contact:
+			switch s := h.status(id); {
+			case h.Contact() == o.Contact:
 				row.State, row.Heat = s.State.String(), s.Heat
 			case s.State == tile.Following && h.line.is(flowing):
 				row.Followers++
@@ -49,7 +49,7 @@ func (t *tower) grants(ctx context.Context) (map[fence.TileID]fence.Grant, error
 	grants := map[fence.TileID]fence.Grant{}
 	after, last := slices.Min(t.world)-1, slices.Max(t.world)
 	for {
-		page, err := t.authority.List(ctx, after, fence.MaxList)
+		page, err := t.backends.Authority.List(ctx, after, fence.MaxList)
 		if err != nil {
 			return nil, err
 		}

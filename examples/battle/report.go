@@ -6,10 +6,9 @@ import (
 	"io"
 	"sort"
 	"strings"
+	"time"
 
-	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
-	"github.com/tilefence/tilefence/relay"
 )
 
 // report is what a battle measured. Latencies are in milliseconds; commit-to-client is from the store's
@@ -66,8 +65,14 @@ type report struct {
 	Why       string `json:"why_not,omitempty"`
 }
 
+func newReport(stack string, p *plan) *report {
+	return &report{Stack: stack, Tiles: len(p.world), Clients: p.options.clients,
+		TickMs: float64(p.options.tick) / float64(time.Millisecond)}
+}
+
 // fill takes the figures of one process.
-func (r *report) fill(m *meters, br *bridge.Bridge, re *relay.Relay) {
+func (r *report) fill(p *plan) {
+	m := p.meters
 	r.Ticks, r.Late, r.Missed = m.ticks.Load(), m.late.Load(), m.missed.Load()
 	r.Commits, r.Refresh, r.Events, r.Intents = m.commits.Load(), m.refreshes.Load(), m.events.Load(), m.intents.Load()
 	r.Refusals = m.refusals.Load()
@@ -81,16 +86,16 @@ func (r *report) fill(m *meters, br *bridge.Bridge, re *relay.Relay) {
 	r.Takeovers, r.Reappended, r.Rebases = m.takeovers.Load(), m.reappended.Load(), m.rebases.Load()
 	r.Moves, r.MovesFailed, r.Cards, r.Ledger = m.moves.Load(), m.movesFailed.Load(), m.cards.Load(), m.outcomes.snapshot()
 	r.Routing = m.routing()
-	if re != nil {
-		s := re.Stats()
+	if p.re != nil {
+		s := p.re.Stats()
 		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SlowDrops = s.Gaps, m.relayRepairs.Load(), s.Repairs, s.SlowDrops
 		r.StaleDrops += s.StaleDrops
 	}
 	if r.ClientFrames > 0 {
 		r.BytesPerClientTick = float64(m.clientBytes.Load()) / float64(r.ClientFrames)
 	}
-	if br != nil {
-		r.StaleDrops += br.Stats().Dropped.Superseded
+	if p.br != nil {
+		r.StaleDrops += p.br.Stats().Dropped.Superseded
 	}
 }
 

@@ -21,15 +21,12 @@ import (
 // tower watches a battle for the page and the status line: who owns what comes from the owner hashes,
 // as any process may read them, the rest from the meters and hosts of this process.
 type tower struct {
-	store     fence.Store
-	authority fence.Authority
-	world     []fence.TileID
-	contacts  []string // of the tile hosts, for the take-over button
-	hosts     *hosts   // those in this process, or nil
-	meters    *meters
-	relay     *relay.Relay // in this process, or nil
-	chaos     *chaos       // nil: nothing is broken on purpose
-	bots      int
+	*plan
+	contacts []string // of the tile hosts, for the take-over button
+	hosts    *hosts   // those in this process, or nil
+	relay    *relay.Relay
+	chaos    *chaos // nil: nothing is broken on purpose
+	bots     int
 
 	mu     sync.Mutex
 	status spectator.Status
@@ -40,8 +37,8 @@ var _ spectator.API = (*tower)(nil)
 // lookEvery is how often the tower looks.
 const lookEvery = 250 * time.Millisecond
 
-// run looks around until ctx ends.
-func (t *tower) run(ctx context.Context) error {
+// Run implements tilefence.Server: it looks around until ctx ends.
+func (t *tower) Run(ctx context.Context) error {
 	var commits, events rate
 	for {
 		t.look(ctx, commits.perSecond(t.meters.commits.Load()), events.perSecond(t.meters.events.Load()))
@@ -78,12 +75,10 @@ func (t *tower) look(ctx context.Context, commits, events float64) {
 	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events, Watchers: int(t.meters.watchers.Load()), Bots: t.bots,
 		Gaps: uint64(t.meters.clientGaps.Load()), Repairs: uint64(t.meters.clientRepairs.Load()),
 		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
-	if t.relay != nil {
-		r := t.relay.Stats()
-		s.Watchers = r.Clients
-		s.Gaps += r.Gaps
-		s.Repairs += uint64(t.meters.relayRepairs.Load())
-	}
+	r := t.relay.Stats()
+	s.Watchers = r.Clients
+	s.Gaps += r.Gaps
+	s.Repairs += uint64(t.meters.relayRepairs.Load())
 	for i, id := range t.world {
 		before := spectator.TileStatus{Tile: id}
 		if i < len(old.Tiles) {
@@ -100,7 +95,7 @@ func (t *tower) look(ctx context.Context, commits, events float64) {
 func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.TileStatus {
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	o, err := t.store.Owner(bounded, now.Tile)
+	o, err := t.backends.Store.Owner(bounded, now.Tile)
 	if err == nil && o.Present() {
 		if o.Epoch != now.Epoch {
 			now.Since = time.Now().UnixMilli()
@@ -115,12 +110,12 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 	}
 	now.Processors = nil
 	for _, h := range t.hosts.all() {
-		st, ok := h.TileStatus(now.Tile)
-		if !ok || st.State == tile.Stopped || st.State == tile.StoodDown || st.State == tile.Following {
+		st := h.status(now.Tile)
+		if st.State == 0 || st.State == tile.Stopped || st.State == tile.StoodDown || st.State == tile.Following {
 			continue // it has no part in what is decided now
 		}
-		now.Processors = append(now.Processors, spectator.Processor{Contact: h.contact, State: st.State.String(), Epoch: st.Epoch})
-		if st.State == tile.Serving && h.contact == now.Owner && h.line.is(flowing) {
+		now.Processors = append(now.Processors, spectator.Processor{Contact: h.Contact(), State: st.State.String(), Epoch: st.Epoch})
+		if st.State == tile.Serving && h.Contact() == now.Owner && h.line.is(flowing) {
 			if d, err := h.state(bounded, now.Tile); err == nil {
 				now.Digest, now.DigestSeq = d.Digest, d.Seq
 			}
@@ -150,7 +145,7 @@ func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 	if len(t.contacts) < 2 {
 		return errors.New("there is no other tile host: start a second one")
 	}
-	o, err := t.store.Owner(ctx, id)
+	o, err := t.backends.Store.Owner(ctx, id)
 	if err != nil {
 		return err
 	}

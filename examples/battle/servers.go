@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay"
+)
+
+// Where the WebSockets are.
+const (
+	viewPath   = "/view"
+	intentPath = "/intent"
+)
+
+// plan is what the servers of a battle are made from.
+type plan struct {
+	options  *options
+	backends *backends
+	world    []fence.TileID
+	meters   *meters
+	logger   *slog.Logger
+	errs     io.Writer   // for the person who watches
+	fail     func(error) // ends the battle
+
+	br *bridge.Bridge // of this process, or nil
+	re *relay.Relay   // the same
+}
+
+// newPlan opens the back ends of a battle. The battle is over when the context that it returns ends.
+func newPlan(ctx context.Context, o *options, dir string, logger *slog.Logger, errs io.Writer) (context.Context, *plan, error) {
+	world, err := o.world()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := openBackends(ctx, o, dir, errs)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, errs: errs}
+	p.fail = func(err error) { cancel(&failure{err}) }
+	if o.duration > 0 {
+		time.AfterFunc(o.duration, func() { cancel(nil) })
+	}
+	return ctx, p, nil
+}
+
+// failure is the cause of the end of a battle that was not told to end.
+type failure struct{ error }
+
+// failed is what ended the battle, if it was not told to end.
+func failed(ctx context.Context) error {
+	if f, ok := context.Cause(ctx).(*failure); ok { //nolint:errorlint // it is never wrapped
+		return f.error
+	}
+	return nil
+}
+
+// say tells the person who started the process something.
+func (p *plan) say(format string, args ...any) { fmt.Fprintf(p.errs, format, args...) }
+
+// start runs f beside the servers, and returns what stops it and waits for its end. Its error ends the battle.
+func (p *plan) start(f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f(ctx); err != nil {
+			p.fail(err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// listen takes an address. If the port is taken and free says so, any free one will do.
+func listen(address string, free bool) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if host, _, splitErr := net.SplitHostPort(address); err != nil && free && splitErr == nil {
+		return net.Listen("tcp", net.JoinHostPort(host, "0"))
+	}
+	return l, err
+}
+
+func (p *plan) newBridge(b tilefence.Backends) (*tilefence.BridgeServer, error) {
+	s, err := tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Logger: p.logger})
+	if err == nil {
+		p.br = s.Bridge()
+	}
+	return s, err
+}
+
+func (p *plan) newCheckpointer() (*tilefence.CheckpointServer, error) {
+	durable := func(checkpoint.DurableInfo) { p.meters.checkpoints.Add(1) }
+	return tilefence.NewCheckpointServer(p.backends.Backends, &tilefence.CheckpointServerConfig{Logger: p.logger,
+		Checkpoint: checkpoint.Config{Hooks: checkpoint.Hooks{Durable: durable}}})
+}
+
+// newRelay makes the relay, which serves the page of a tower too.
+func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error) {
+	known := map[fence.TileID]bool{}
+	for _, id := range p.world {
+		known[id] = true
+	}
+	mayWatch := func(_ *http.Request, id fence.TileID) error {
+		if !known[id] {
+			return fmt.Errorf("tile %s is not part of this battle", id)
+		}
+		return nil
+	}
+	page, err := p.page(t)
+	if err != nil {
+		return nil, err
+	}
+	repaired := func(i relay.RepairInfo) {
+		if i.Err == nil && (i.Kind == "tail" || i.Kind == "full") { // the others are first loads and refreshes
+			p.meters.relayRepairs.Add(1)
+		}
+	}
+	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &tilefence.RelayServerConfig{
+		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
+			page.Handle(viewPath, own)
+			return page
+		}},
+		Relay: relay.Config{MaxClients: 25000, DrainWindow: time.Second, Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger})
+	if err == nil {
+		p.re, t.relay = s.Relay(), s.Relay()
+	}
+	return s, err
+}
+
+// page serves the spectator page and the figures.
+func (p *plan) page(t *tower) (*http.ServeMux, error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", p.meters.serve)
+	if p.options.noPage {
+		mux.Handle("/ownership", spectator.OwnershipHandler(t))
+		return mux, nil
+	}
+	w, err := spectator.NewWorld(viewPath, p.options.tick, p.world...)
+	if err != nil {
+		return nil, err
+	}
+	page, err := spectator.Handler(w, t)
+	mux.Handle("/", page)
+	return mux, err
+}
+
+// newGateway makes the gateway, which serves its figures too.
+func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
+	ledger, err := admission.New(p.backends.Ledger, nil)
+	if err != nil {
+		return nil, err
+	}
+	// A real game would look at a session here; this one believes the name and greets it.
+	authenticate := func(r *http.Request) (string, error) {
+		actor := r.URL.Query().Get("actor")
+		return actor, welcome(r.Context(), ledger, actor)
+	}
+	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, authenticate, price,
+		&tilefence.GatewayServerConfig{
+			Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
+				mux := http.NewServeMux()
+				mux.Handle(intentPath, own)
+				mux.HandleFunc("GET /metrics", p.meters.serve)
+				return mux
+			}},
+			Gateway: admission.GatewayConfig{CheckMove: checkMove}, Logger: p.logger})
+	if err == nil {
+		p.meters.router.Store(s.Router())
+	}
+	return s, err
+}
