@@ -240,3 +240,26 @@ func setDefault[T comparable](v *T, d T) {
 		*v = d
 	}
 }
+
+// journalWait is how long the journal may keep an owner from refreshing its owner hash.
+func (c *Config) journalWait() time.Duration {
+	if c.Durability == WriteThrough {
+		return c.JournalTimeout
+	}
+	return 0
+}
+
+// checkDurability validates the class and what it needs.
+func (c *Config) checkDurability() error {
+	switch {
+	case c.Durability < Checkpointed || c.Durability > WriteThrough:
+		return &fence.ArgumentError{Field: "Durability", Value: c.Durability, Want: "Checkpointed, Replicated or WriteThrough"}
+	case c.Replicas < fence.AllReplicas:
+		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
+	case c.Durability == WriteThrough && c.Journal == nil:
+		return &fence.ArgumentError{Field: "Journal", Value: "nil", Want: "a journal: WriteThrough appends every batch to it"}
+	case c.Durability == WriteThrough && c.Checkpoint == nil:
+		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil", Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
+	}
+	return nil
+}

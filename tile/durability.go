@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -97,27 +96,4 @@ type Journal interface {
 	// that one's and one of them is higher, or it is the same; any other is refused, with an error that is none of
 	// the above.
 	Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error
-}
-
-// journalWait is how long the journal may keep an owner from refreshing its owner hash.
-func (c *Config) journalWait() time.Duration {
-	if c.Durability == WriteThrough {
-		return c.JournalTimeout
-	}
-	return 0
-}
-
-// checkDurability validates the class and what it needs.
-func (c *Config) checkDurability() error {
-	switch {
-	case c.Durability < Checkpointed || c.Durability > WriteThrough:
-		return &fence.ArgumentError{Field: "Durability", Value: c.Durability, Want: "Checkpointed, Replicated or WriteThrough"}
-	case c.Replicas < fence.AllReplicas:
-		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
-	case c.Durability == WriteThrough && c.Journal == nil:
-		return &fence.ArgumentError{Field: "Journal", Value: "nil", Want: "a journal: WriteThrough appends every batch to it"}
-	case c.Durability == WriteThrough && c.Checkpoint == nil:
-		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil", Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
-	}
-	return nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// follower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
+// tileFollower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
 // reason to.
-type follower struct {
+type tileFollower struct {
 	*core
 	title       *title
 	history     *history
@@ -31,13 +31,13 @@ type suspicion struct {
 	began  time.Time
 }
 
-func (f *follower) suspect(why Suspicion) suspicion {
+func (f *tileFollower) suspect(why Suspicion) suspicion {
 	return suspicion{why: why, silent: f.watch.silent, of: f.watch.epoch(), began: time.Now()}
 }
 
 // run follows the tile until this processor has acquired it. Nothing but ctx or Drain ends a follower: what it cannot
 // read now it may be able to read later.
-func (f *follower) run(ctx context.Context) (got acquired, done func(), err error) {
+func (f *tileFollower) run(ctx context.Context) (got acquired, done func(), err error) {
 	for {
 		f.desk.enter(Following, f.title.grant.Epoch)
 		f.desk.sendAway()
@@ -57,7 +57,7 @@ func (f *follower) run(ctx context.Context) (got acquired, done func(), err erro
 }
 
 // follow keeps the state up to date until there is a reason to ask for the tile.
-func (f *follower) follow(ctx context.Context) (suspicion, error) {
+func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 	often, seldom := f.pace()
 	wait := often
 	timer := time.NewTimer(phase(f.tile, often))
@@ -104,7 +104,7 @@ func (f *follower) follow(ctx context.Context) (suspicion, error) {
 const damagedWait = 5 * time.Second
 
 // pace is how long a follower waits between two readings: while events flow, and at most.
-func (f *follower) pace() (often, seldom time.Duration) {
+func (f *tileFollower) pace() (often, seldom time.Duration) {
 	quarter := f.cfg.SuspectAfter / 4
 	often = min(f.cfg.TickInterval, quarter)
 	return often, max(often, min(8*f.cfg.TickInterval, quarter))
@@ -112,7 +112,7 @@ func (f *follower) pace() (often, seldom time.Duration) {
 
 // pass reads what was committed since the last pass and folds it. Where that does not continue the state, it
 // reads everything again. n is the number of entries that were new.
-func (f *follower) pass(ctx context.Context) (n int, err error) {
+func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	h := f.history
@@ -150,7 +150,7 @@ func (f *follower) pass(ctx context.Context) (n int, err error) {
 }
 
 // note logs what keeps a follower from following, once each time it changes. Store errors are for Hooks.Refused.
-func (f *follower) note(err error) {
+func (f *tileFollower) note(err error) {
 	damaged := err != nil && !retryable(err) && !errors.Is(err, context.Canceled)
 	switch {
 	case damaged && !f.damaged:
@@ -167,7 +167,7 @@ func (f *follower) note(err error) {
 
 // take takes a suspicion to the authority. On success the tile is this processor's, and done, which may be nil, is to
 // be called when it serves. After an error the state may be anything.
-func (f *follower) take(ctx context.Context, s suspicion) (got acquired, done func(), err error) {
+func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, done func(), err error) {
 	a := f.acquisition
 	a.steps, a.lapped = TakeoverInfo{Tile: f.tile, Why: s.why, Silent: s.silent}, s.began
 	if f.cfg.pace != nil {
@@ -196,7 +196,7 @@ var errRecovered = errors.New("the tile has an owner that is alive")
 
 // lookAgain brings the state up to date once more, so that little is left to be read when the epoch is minted. A
 // follower that cannot read the tile, or its journal, does not take it from an owner that can.
-func (f *follower) lookAgain(ctx context.Context, s suspicion) error {
+func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
 	err := retry(ctx, f.title.patience(), f.report, func() error {
 		if _, err := f.pass(ctx); err != nil {
 			return err
@@ -217,7 +217,7 @@ func (f *follower) lookAgain(ctx context.Context, s suspicion) error {
 
 // resign returns to following after an attempt that failed. What was presented under the epoch it had, if any, does
 // not matter: it was empty, and no client was served.
-func (f *follower) resign(s suspicion, err error) {
+func (f *tileFollower) resign(s suspicion, err error) {
 	var lost *fence.LostError
 	var superseded *SupersededError
 	level := slog.LevelInfo

@@ -23,7 +23,7 @@ func (e *handedOver) Is(target error) bool { return target == errHandedOver }
 // drain plays a last tick for the intents already queued and waits until every replica has it, then saves a
 // snapshot and releases the tile; each of the two within DrainTimeout. A batch still pending by then stays
 // unresolved, and the tile with its record, for the next owner to take over. The error is never nil.
-func (o *owner) drain(ctx context.Context) error {
+func (o *tileOwner) drain(ctx context.Context) error {
 	o.desk.enter(Draining, o.title.grant.Epoch)
 	err := o.settleConfirmed(ctx)
 	switch {
@@ -46,7 +46,7 @@ func (o *owner) drain(ctx context.Context) error {
 
 // handOver gives the tile to a named successor. On return with nil the processor is serving again; otherwise the
 // error ends it. All of it happens within DrainTimeout for the last tick and as much for the successor.
-func (o *owner) handOver(ctx context.Context, d drainCall) error {
+func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 	o.desk.enter(Draining, o.title.grant.Epoch)
 	stays := o.settleConfirmed(ctx)
 	if stays != nil && !errors.Is(stays, errUnsettled) {
@@ -78,7 +78,7 @@ func (o *owner) handOver(ctx context.Context, d drainCall) error {
 }
 
 // endedBy is what Drain answers when the processor ended instead: a *RedirectError to the owner that superseded it.
-func (o *owner) endedBy(err error) error {
+func (o *tileOwner) endedBy(err error) error {
 	if sup, ok := errors.AsType[*SupersededError](err); ok {
 		return &RedirectError{Tile: o.tile, Epoch: sup.Successor.Epoch, Contact: sup.Successor.Contact}
 	}
@@ -90,7 +90,7 @@ var errUnsettled = errors.New("the last tick was not confirmed by every replica 
 
 // settleConfirmed plays a last tick and waits until every replica has confirmed it, so that the successor builds
 // on nothing that a failover could undo. errUnsettled when that takes longer than DrainTimeout.
-func (o *owner) settleConfirmed(ctx context.Context) error {
+func (o *tileOwner) settleConfirmed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
 	defer cancel()
 	unsettled := fmt.Errorf("tile %s: %w", o.tile, errUnsettled)
@@ -128,7 +128,7 @@ func (o *owner) settleConfirmed(ctx context.Context) error {
 
 // askSuccessor asks for the take-over and waits for the answer. Nothing is committed meanwhile; intents wait in
 // the queue.
-func (o *owner) askSuccessor(ctx context.Context, successor string) error {
+func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
 	h := Handover{Tile: o.tile, Epoch: o.title.grant.Epoch, Position: o.history.position, From: o.contact, To: successor}
 	answer := make(chan error, 1)
@@ -156,7 +156,7 @@ func (o *owner) askSuccessor(ctx context.Context, successor string) error {
 }
 
 // inspected runs an inspection.
-func (o *owner) inspected(i inspection) {
+func (o *tileOwner) inspected(i inspection) {
 	i.f(o.history.rules, o.history.position)
 	i.done <- nil
 }
@@ -165,7 +165,7 @@ func (o *owner) inspected(i inspection) {
 // when it has the tile, a *SupersededError when another processor has, nil when the tile is still ours. An authority
 // that cannot be asked leaves it at what the successor said. If that was an error the owner goes on: should the
 // successor have installed itself, the store will refuse the next commit and say so.
-func (o *owner) successorOf(ctx context.Context, successor string, asked error) error {
+func (o *tileOwner) successorOf(ctx context.Context, successor string, asked error) error {
 	g, err := o.title.record(context.WithoutCancel(ctx))
 	switch {
 	case err == nil && o.title.holds(g):
@@ -181,7 +181,7 @@ func (o *owner) successorOf(ctx context.Context, successor string, asked error) 
 }
 
 // inOwnerHash looks up the successor's epoch, for the clients that will be redirected to it.
-func (o *owner) inOwnerHash(ctx context.Context, successor string) fence.Owner {
+func (o *tileOwner) inOwnerHash(ctx context.Context, successor string) fence.Owner {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.CommitTimeout)
 	defer cancel()
 	if now, err := o.seams.Store.Owner(ctx, o.tile); err == nil && now.Contact == successor {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -82,113 +81,6 @@ func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error
 		h.tile = cfg.Tile // without defaults, which may depend on what Configure sets
 	}
 	return h, nil
-}
-
-// Run runs the host's tiles until ctx ends; then it drains them all, as TileProcessor.Run does, and returns
-// nil. It owns every goroutine of the host and returns when all have ended. Tiles are drained 256 at a
-// time; those that have not had their turn after Config.DrainTimeout are drained at once, so that Run
-// outlives ctx by about twice that time, and in a healthy system by much less.
-//
-// A host runs once: fence.ErrAlreadyRun. No tile's failure is an error of Run; see HostHooks.Ended.
-func (h *Host) Run(ctx context.Context) error {
-	h.mu.Lock()
-	if h.phase != hostReady {
-		h.mu.Unlock()
-		return fence.ErrAlreadyRun
-	}
-	h.phase = hostRunning
-	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
-	defer h.end()
-	for _, t := range h.tiles {
-		h.start(t)
-	}
-	h.mu.Unlock()
-
-	<-ctx.Done()
-	h.drainEverything()
-	h.running.Wait()
-	return nil
-}
-
-// drainEverything ends all tiles, a limited number at a time while that is quick enough.
-func (h *Host) drainEverything() {
-	h.mu.Lock()
-	h.phase = hostEnding
-	tiles := slices.Collect(maps.Values(h.tiles))
-	h.mu.Unlock()
-	patience := time.NewTimer(h.cfg.Tile.DrainTimeout)
-	defer patience.Stop()
-	for _, t := range tiles {
-		select {
-		case h.slots <- struct{}{}:
-			h.stop(t)
-		case <-patience.C:
-			h.end()
-			return
-		}
-	}
-}
-
-// Own makes the host claim tiles and run them. A tile that is held elsewhere is left there: its processor
-// ends with a *fence.LostError (see Await, HostHooks.Ended). A tile that the host has a part in already keeps
-// that part. Own does not wait. Errors: a *fence.ArgumentError, and then no tile was added; ErrHostEnded.
-func (h *Host) Own(tiles ...fence.TileID) error { return h.add(asOwner, tiles) }
-
-// Follow makes the host a warm follower of tiles: each is kept up to date, silently, and taken over when
-// its owner dies, hands it over, or falls silent (Config.SuspectAfter). Otherwise it is like Own.
-func (h *Host) Follow(tiles ...fence.TileID) error { return h.add(asFollower, tiles) }
-
-// TakeOver makes the host take a tile from whoever owns it, now: by its follower if it has one. It does
-// not wait; see Await. If the host owns the tile, or is about to, nothing happens. Errors as for Own.
-func (h *Host) TakeOver(tile fence.TileID) error {
-	_, _, err := h.promote(tile, Ordered)
-	return err
-}
-
-// Suspect tells the host that gossip holds the process at contact for dead. It takes over the tiles that it
-// follows and whose owner hash, as last seen, names that process; paced, hot tiles first. A tile that turns
-// out to have another owner when its turn comes is left alone. Suspect does not wait; it returns the number
-// of tiles suspected.
-func (h *Host) Suspect(contact string) int {
-	if contact == "" {
-		return 0
-	}
-	var suspected []*TileProcessor
-	h.mu.RLock()
-	for _, t := range h.tiles {
-		if t.p == nil {
-			continue
-		}
-		if s := t.p.Status(); s.State == Following && s.Owner.Contact == contact {
-			suspected = append(suspected, t.p)
-		}
-	}
-	h.mu.RUnlock()
-	for _, p := range suspected {
-		p.TakeOver(OwnerDied)
-	}
-	return len(suspected)
-}
-
-// Await waits until the host serves all of the tiles. Its error joins one for each tile that it will not
-// serve: what ended its processor, or a *RedirectError if the host has no part in it. A tile that is
-// followed, or will be restarted, is waited for. ctx's cause if that ends first.
-func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
-	var failed []error
-	for _, id := range tiles {
-		t := h.part(id)
-		if t == nil {
-			failed = append(failed, h.redirect(ctx, id))
-			continue
-		}
-		if err := h.awaitServing(ctx, t, 0, math.MaxInt); err != nil {
-			failed = append(failed, err)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return errors.Join(failed...)
 }
 
 // Submit queues an intent at its tile's processor and waits for its outcome, as TileProcessor.Submit does.
@@ -270,4 +162,108 @@ func (h *Host) TileStatus(tile fence.TileID) (s Status, ok bool) {
 		return Status{}, false
 	}
 	return t.status(h), true
+}
+
+// role is how a hosted tile's processor begins.
+type role int
+
+const (
+	asOwner    role = 1 // claims the tile if nobody holds it
+	asFollower role = 2
+	asRival    role = 3 // takes it from whoever holds it
+)
+
+// hosted is a tile of a host, from the moment somebody wants it there until the host has forgotten it. In
+// between it has one processor after the other, seldom more than one. Host.mu guards it.
+type hosted struct {
+	tile fence.TileID
+	role role // of the processor, or the next one
+	// wanted is the role that somebody asked for while the processor was ending: the tile stays. Zero: none.
+	wanted role
+
+	life   context.Context    // of the processor, or of the wait for the next one; nil before Run
+	cancel context.CancelFunc // ends it
+	p      *TileProcessor     // nil between two
+	leave  func()             // ends the processor's promotion; nil when it has none under way
+	yield  func()             // gives its place to another tile's while it waits for replicas; nil: it has none
+
+	failed  int           // take-overs that its followers tried in vain
+	last    *Status       // of the processor before, if there was one
+	err     error         // what ended it
+	gone    bool          // the host has forgotten the tile
+	changed chan struct{} // closed when any of this changes; nil while nobody waits
+}
+
+// part is the host's part in a tile, or nil.
+func (h *Host) part(tile fence.TileID) *hosted {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.tiles[tile]
+}
+
+// await waits until done, which is called under h.mu, says so. The error is ctx's cause.
+func (h *Host) await(ctx context.Context, t *hosted, done func() bool) error {
+	for {
+		h.mu.Lock()
+		if done() {
+			h.mu.Unlock()
+			return nil
+		}
+		if t.changed == nil {
+			t.changed = make(chan struct{})
+		}
+		changed := t.changed
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// forget removes a tile. h.mu is held.
+func (h *Host) forget(t *hosted) {
+	t.gone = true
+	delete(h.tiles, t.tile)
+	t.notify()
+}
+
+// status is Host.TileStatus. h.mu is held.
+func (t *hosted) status(h *Host) Status {
+	switch {
+	case t.p != nil:
+		return t.p.Status()
+	case t.last != nil:
+		return *t.last
+	}
+	return Status{Tile: t.tile, State: Idle, Contact: h.contact}
+}
+
+// ending reports whether the tile's processor will not do anybody's bidding any more. h.mu is held.
+func (t *hosted) ending() bool {
+	if t.p == nil {
+		return t.last != nil
+	}
+	switch t.p.Status().State {
+	case Draining, StoodDown, Stopped:
+		return true
+	}
+	return t.life != nil && t.life.Err() != nil
+}
+
+// want lets a tile that is ending begin anew in a role. h.mu is held.
+func (t *hosted) want(r role) {
+	t.wanted = r
+	if t.p == nil && t.cancel != nil {
+		t.cancel() // it may be waiting for its restart
+	}
+}
+
+// notify wakes whoever waits for a change of the tile. h.mu is held.
+func (t *hosted) notify() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
 }

@@ -10,36 +10,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// role is how a hosted tile's processor begins.
-type role int
-
-const (
-	asOwner    role = 1 // claims the tile if nobody holds it
-	asFollower role = 2
-	asRival    role = 3 // takes it from whoever holds it
-)
-
-// hosted is a tile of a host, from the moment somebody wants it there until the host has forgotten it. In
-// between it has one processor after the other, seldom more than one. Host.mu guards it.
-type hosted struct {
-	tile fence.TileID
-	role role // of the processor, or the next one
-	// wanted is the role that somebody asked for while the processor was ending: the tile stays. Zero: none.
-	wanted role
-
-	life   context.Context    // of the processor, or of the wait for the next one; nil before Run
-	cancel context.CancelFunc // ends it
-	p      *TileProcessor     // nil between two
-	leave  func()             // ends the processor's promotion; nil when it has none under way
-	yield  func()             // gives its place to another tile's while it waits for replicas; nil: it has none
-
-	failed  int           // take-overs that its followers tried in vain
-	last    *Status       // of the processor before, if there was one
-	err     error         // what ended it
-	gone    bool          // the host has forgotten the tile
-	changed chan struct{} // closed when any of this changes; nil while nobody waits
-}
-
 // start gives a tile its goroutine. h.mu is held.
 func (h *Host) start(t *hosted) {
 	t.life, t.cancel = context.WithCancel(h.life)
@@ -55,52 +25,6 @@ func (h *Host) stop(t *hosted) {
 		return
 	}
 	t.cancel()
-}
-
-// forget removes a tile. h.mu is held.
-func (h *Host) forget(t *hosted) {
-	t.gone = true
-	delete(h.tiles, t.tile)
-	t.notify()
-}
-
-// status is Host.TileStatus. h.mu is held.
-func (t *hosted) status(h *Host) Status {
-	switch {
-	case t.p != nil:
-		return t.p.Status()
-	case t.last != nil:
-		return *t.last
-	}
-	return Status{Tile: t.tile, State: Idle, Contact: h.contact}
-}
-
-// ending reports whether the tile's processor will not do anybody's bidding any more. h.mu is held.
-func (t *hosted) ending() bool {
-	if t.p == nil {
-		return t.last != nil
-	}
-	switch t.p.Status().State {
-	case Draining, StoodDown, Stopped:
-		return true
-	}
-	return t.life != nil && t.life.Err() != nil
-}
-
-// want lets a tile that is ending begin anew in a role. h.mu is held.
-func (t *hosted) want(r role) {
-	t.wanted = r
-	if t.p == nil && t.cancel != nil {
-		t.cancel() // it may be waiting for its restart
-	}
-}
-
-// notify wakes whoever waits for a change of the tile. h.mu is held.
-func (t *hosted) notify() {
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
-	}
 }
 
 // supervise runs a tile's processors until the host forgets the tile.

@@ -4,19 +4,121 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
 )
 
-// part is the host's part in a tile, or nil.
-func (h *Host) part(tile fence.TileID) *hosted {
+// Run runs the host's tiles until ctx ends; then it drains them all, as TileProcessor.Run does, and returns
+// nil. It owns every goroutine of the host and returns when all have ended. Tiles are drained 256 at a
+// time; those that have not had their turn after Config.DrainTimeout are drained at once, so that Run
+// outlives ctx by about twice that time, and in a healthy system by much less.
+//
+// A host runs once: fence.ErrAlreadyRun. No tile's failure is an error of Run; see HostHooks.Ended.
+func (h *Host) Run(ctx context.Context) error {
+	h.mu.Lock()
+	if h.phase != hostReady {
+		h.mu.Unlock()
+		return fence.ErrAlreadyRun
+	}
+	h.phase = hostRunning
+	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
+	defer h.end()
+	for _, t := range h.tiles {
+		h.start(t)
+	}
+	h.mu.Unlock()
+
+	<-ctx.Done()
+	h.drainEverything()
+	h.running.Wait()
+	return nil
+}
+
+// drainEverything ends all tiles, a limited number at a time while that is quick enough.
+func (h *Host) drainEverything() {
+	h.mu.Lock()
+	h.phase = hostEnding
+	tiles := slices.Collect(maps.Values(h.tiles))
+	h.mu.Unlock()
+	patience := time.NewTimer(h.cfg.Tile.DrainTimeout)
+	defer patience.Stop()
+	for _, t := range tiles {
+		select {
+		case h.slots <- struct{}{}:
+			h.stop(t)
+		case <-patience.C:
+			h.end()
+			return
+		}
+	}
+}
+
+// Own makes the host claim tiles and run them. A tile that is held elsewhere is left there: its processor
+// ends with a *fence.LostError (see Await, HostHooks.Ended). A tile that the host has a part in already keeps
+// that part. Own does not wait. Errors: a *fence.ArgumentError, and then no tile was added; ErrHostEnded.
+func (h *Host) Own(tiles ...fence.TileID) error { return h.add(asOwner, tiles) }
+
+// Follow makes the host a warm follower of tiles: each is kept up to date, silently, and taken over when
+// its owner dies, hands it over, or falls silent (Config.SuspectAfter). Otherwise it is like Own.
+func (h *Host) Follow(tiles ...fence.TileID) error { return h.add(asFollower, tiles) }
+
+// TakeOver makes the host take a tile from whoever owns it, now: by its follower if it has one. It does
+// not wait; see Await. If the host owns the tile, or is about to, nothing happens. Errors as for Own.
+func (h *Host) TakeOver(tile fence.TileID) error {
+	_, _, err := h.promote(tile, Ordered)
+	return err
+}
+
+// Suspect tells the host that gossip holds the process at contact for dead. It takes over the tiles that it
+// follows and whose owner hash, as last seen, names that process; paced, hot tiles first. A tile that turns
+// out to have another owner when its turn comes is left alone. Suspect does not wait; it returns the number
+// of tiles suspected.
+func (h *Host) Suspect(contact string) int {
+	if contact == "" {
+		return 0
+	}
+	var suspected []*TileProcessor
 	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.tiles[tile]
+	for _, t := range h.tiles {
+		if t.p == nil {
+			continue
+		}
+		if s := t.p.Status(); s.State == Following && s.Owner.Contact == contact {
+			suspected = append(suspected, t.p)
+		}
+	}
+	h.mu.RUnlock()
+	for _, p := range suspected {
+		p.TakeOver(OwnerDied)
+	}
+	return len(suspected)
+}
+
+// Await waits until the host serves all of the tiles. Its error joins one for each tile that it will not
+// serve: what ended its processor, or a *RedirectError if the host has no part in it. A tile that is
+// followed, or will be restarted, is waited for. ctx's cause if that ends first.
+func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
+	var failed []error
+	for _, id := range tiles {
+		t := h.part(id)
+		if t == nil {
+			failed = append(failed, h.redirect(ctx, id))
+			continue
+		}
+		if err := h.awaitServing(ctx, t, 0, math.MaxInt); err != nil {
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // add gives tiles to the host in a role.
@@ -38,8 +140,6 @@ func (h *Host) add(r role, tiles []fence.TileID) error {
 	}
 	return nil
 }
-
-var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
 
 // admit makes a tile the host's. h.mu is held.
 func (h *Host) admit(id fence.TileID, r role) *hosted {
@@ -81,27 +181,6 @@ func (h *Host) promote(id fence.TileID, why Suspicion) (t *hosted, failed int, e
 		t.role = asRival // it has not begun
 	}
 	return t, t.failed, nil
-}
-
-// await waits until done, which is called under h.mu, says so. The error is ctx's cause.
-func (h *Host) await(ctx context.Context, t *hosted, done func() bool) error {
-	for {
-		h.mu.Lock()
-		if done() {
-			h.mu.Unlock()
-			return nil
-		}
-		if t.changed == nil {
-			t.changed = make(chan struct{})
-		}
-		changed := t.changed
-		h.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // awaitServing waits until the tile is served under an epoch above the one given, or until more take-overs than

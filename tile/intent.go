@@ -28,10 +28,12 @@ type Intent struct {
 	Body  []byte // the game's own encoding; at most MaxIntentBody bytes
 }
 
+var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
+
 // Validate checks the intent without any I/O: nil, or a *fence.ArgumentError.
 func (in *Intent) Validate() error {
 	if in.Tile == 0 {
-		return &fence.ArgumentError{Field: "tile", Value: in.Tile, Want: "an H3 index, not zero"}
+		return errNoTile
 	}
 	if in.ActionID != "" {
 		if err := ValidateName("action ID", in.ActionID); err != nil {

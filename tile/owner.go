@@ -1,8 +1,6 @@
 package tile
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,9 +8,9 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// owner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is presented
+// tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is presented
 // again, and no tick is played before it is resolved: the tile freezes rather than fork.
-type owner struct {
+type tileOwner struct {
 	*core
 	title       *title
 	history     *history
@@ -30,7 +28,7 @@ type owner struct {
 }
 
 // begin makes the processor the serving owner of what was acquired, in the state that it was in.
-func (o *owner) begin(got acquired, as State) {
+func (o *tileOwner) begin(got acquired, as State) {
 	o.settled, o.stales, o.snapshots.tick = o.history.tick, 0, o.history.tick // the owner before has saved what was due
 	o.kept.clear()
 	if got.claim != nil {
@@ -51,7 +49,7 @@ func (o *owner) begin(got acquired, as State) {
 }
 
 // restored reports that coordination had lost the history.
-func (o *owner) restored(i RestoredInfo) {
+func (o *tileOwner) restored(i RestoredInfo) {
 	log := o.cfg.Logger.Warn
 	if i.LostTicks > 0 {
 		log = o.cfg.Logger.Error
@@ -62,35 +60,9 @@ func (o *owner) restored(i RestoredInfo) {
 	o.cfg.Hooks.Restored(i)
 }
 
-// play resolves one tick and presents its batch.
-func (o *owner) play(ctx context.Context, due time.Time, missed int) error {
-	began := time.Now()
-	h := o.history
-	h.tick++
-	h.actions.expire(h.tick)
-	pending, resolve, err := o.resolve(o.admit())
-	if err != nil {
-		return err
-	}
-	info := TickInfo{Tile: o.tile, Tick: h.tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
-	if pending == nil {
-		h.heat.decay(h.tick)
-		o.desk.update(func(s *Status) { s.Tick, s.Heat = h.tick, h.heat.value })
-	} else {
-		info.Intents, info.Events = len(pending.submissions), len(pending.batch.Events)
-		o.pending = pending
-		if err := o.present(ctx); err != nil {
-			return err
-		}
-	}
-	info.Took, info.Pending = time.Since(began), o.pending != nil
-	o.cfg.Hooks.Ticked(info)
-	return nil
-}
-
 // admit takes the queue. It answers the actions whose outcome is known, refuses those that could not be remembered, and
 // keeps back all but the first of a repeated action: the repetition waits in the queue for the first one's outcome.
-func (o *owner) admit() []submission {
+func (o *tileOwner) admit() []submission {
 	queue := o.desk.take()
 	if len(queue) == 0 {
 		return nil
@@ -132,7 +104,7 @@ func (o *owner) admit() []submission {
 
 // resolve asks the rules for the tick's events and forms the batch; nil if none is needed. If they do not fit
 // into one batch, half the intents wait for the next tick.
-func (o *owner) resolve(subs []submission) (*pendingBatch, time.Duration, error) {
+func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration, error) {
 	began := time.Now()
 	if o.stalled() {
 		o.desk.requeue(subs)
@@ -165,7 +137,7 @@ func (o *owner) resolve(subs []submission) (*pendingBatch, time.Duration, error)
 }
 
 // stalled reports whether the tile may commit no events now because its stream is full, and logs the changes.
-func (o *owner) stalled() bool {
+func (o *tileOwner) stalled() bool {
 	b := &o.history.bound
 	full := b.full()
 	if full != b.stalled {
@@ -182,18 +154,18 @@ func (o *owner) stalled() bool {
 
 // mayRest reports whether a tick without events and intents needs no commit: the owner hash was refreshed not
 // long ago, and nothing waits to be confirmed.
-func (o *owner) mayRest() bool {
+func (o *tileOwner) mayRest() bool {
 	confirms := o.confirm || o.confirmsNow() && len(o.kept.batches) > 0
 	return !confirms && o.history.tick < o.settled+fence.Tick(o.cfg.RefreshEvery)
 }
 
 // confirmsNow reports whether this tick is one of those, ConfirmEvery apart, whose commits are confirmed.
-func (o *owner) confirmsNow() bool {
+func (o *tileOwner) confirmsNow() bool {
 	return atTurn(o.tile, confirmTurn, o.history.tick, o.cfg.ConfirmEvery)
 }
 
 // form makes the batch of a tick. The error says that it does not fit.
-func (o *owner) form(subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
+func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
 	b, err := newPending(o.next(), subs, events, outcomes)
 	if err != nil {
 		return nil, err
@@ -206,70 +178,20 @@ func (o *owner) form(subs []submission, events [][]byte, outcomes []stream.Outco
 }
 
 // next is a commit of nothing at the end of the history.
-func (o *owner) next() fence.Commit {
+func (o *tileOwner) next() fence.Commit {
 	return fence.Commit{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Prev: o.history.position, Tick: o.history.tick}
 }
 
 // needed is how many replicas must have a batch before it is acknowledged.
-func (o *owner) needed(b *pendingBatch) int {
+func (o *tileOwner) needed(b *pendingBatch) int {
 	if o.cfg.Durability == Replicated && b.batch.Len() > 0 {
 		return o.cfg.Replicas
 	}
 	return 0
 }
 
-// present shows the pending batch to the store once. On return with nil the batch is resolved (o.pending is nil) or has to
-// be presented again. An error ends the processor.
-func (o *owner) present(ctx context.Context) error {
-	b := o.pending
-	began := time.Now()
-	r, journaling, err := o.commitThrough(ctx, b.commit)
-	took := time.Since(began)
-	b.attempted(took, journaling, took >= o.cfg.CommitTimeout)
-	if err == nil {
-		return o.settle(r, b.commit.Replicas == fence.AllReplicas)
-	}
-	needed := o.needed(b)
-	unconfirmed, ok := errors.AsType[*fence.UnconfirmedError](err)
-	if ok && !b.commit.Install && needed != fence.AllReplicas && unconfirmed.Receipt.Replicas >= needed {
-		// More confirmation was asked for only to shorten what is kept; the living owner can re-append it.
-		return o.settle(unconfirmed.Receipt, false)
-	}
-	if b.timeouts > 0 && !b.commit.Install {
-		// The wait for replicas may have taken too long, and would again: the tile would freeze for a confirmation that
-		// an owner can do without. A later tick asks for it again.
-		b.commit.Replicas = needed
-	}
-	o.report(err)
-	o.desk.update(func(s *Status) { s.Pending = true })
-	at, landed := b.landed(err)
-	if b.waits = landed; landed {
-		o.beat(ctx, at)
-	}
-	if j, ok := errors.AsType[*journalError](err); ok && j.unsealed {
-		return o.reseal(ctx)
-	}
-	return o.reconcile(ctx, err)
-}
-
-// beat keeps the owner hash moving while a batch that is on the master waits for replicas or for the journal: the
-// tile is frozen, but followers must not suspect its owner. The ticks that pass meanwhile are counted, and not played.
-func (o *owner) beat(ctx context.Context, at fence.Position) {
-	b := o.pending
-	passed := fence.Tick(time.Since(b.formed) / o.cfg.TickInterval)
-	tick := b.commit.Tick + passed - 1 // the next to be played is the one that is due
-	if passed == 0 || tick < o.history.tick+fence.Tick(o.cfg.RefreshEvery) {
-		return
-	}
-	c := o.next()
-	c.Prev, c.Tick = at, tick
-	if _, err := o.commit(ctx, c); err == nil { // any error comes again when the batch is presented
-		o.history.tick = tick
-	}
-}
-
 // settle folds the committed batch into the state and answers the clients that wait for it.
-func (o *owner) settle(r fence.Receipt, confirmed bool) error {
+func (o *tileOwner) settle(r fence.Receipt, confirmed bool) error {
 	b, h := o.pending, o.history
 	o.stales = 0
 	o.desk.resume()
@@ -296,7 +218,7 @@ func (o *owner) settle(r fence.Receipt, confirmed bool) error {
 }
 
 // keep keeps a committed batch, and reports what it had to forget for it.
-func (o *owner) keep(c fence.Commit) {
+func (o *tileOwner) keep(c fence.Commit) {
 	forgotten := o.kept.add(c)
 	if len(forgotten) == 0 {
 		return
@@ -313,7 +235,7 @@ func (o *owner) keep(c fence.Commit) {
 }
 
 // moveTo records where the tile's history now ends.
-func (o *owner) moveTo(at fence.Position) {
+func (o *tileOwner) moveTo(at fence.Position) {
 	h := o.history
 	h.position = at
 	o.desk.update(func(s *Status) {

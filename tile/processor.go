@@ -19,8 +19,8 @@ type TileProcessor struct {
 	title       *title
 	history     *history
 	acquisition *acquisition
-	follower    *follower
-	owner       *owner
+	follower    *tileFollower
+	owner       *tileOwner
 }
 
 // New makes a processor for a tile. contact is the address at which it takes intents, given to clients that are
@@ -44,8 +44,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	p.history = &history{tile: id, rules: rules, actions: actionMemory{keep: c.rememberTicks()}, bound: streamBound{limit: c.MaxStreamBytes}}
 	p.title = &title{core: p.core, watch: seen}
 	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: &durable{p.core}, watch: seen}
-	p.follower = &follower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, watch: seen}
-	p.owner = &owner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, kept: keptBatches{limit: c.KeepBytes},
+	p.follower = &tileFollower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, watch: seen}
+	p.owner = &tileOwner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, kept: keptBatches{limit: c.KeepBytes},
 		snapshots: &snapshots{core: p.core, history: p.history, results: make(chan snapshotResult, 1)}}
 	return p, nil
 }

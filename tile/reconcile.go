@@ -15,7 +15,7 @@ const stalesBeforeMint = 3
 
 // reconcile decides what a serving owner does about a commit that did not succeed. The rules are those
 // of the commit protocol (docs/protocol.md). nil means: present the pending batch again.
-func (o *owner) reconcile(ctx context.Context, err error) error {
+func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 	refused, ok := errors.AsType[*fence.RefusedError](err)
 	if !ok {
 		if retryable(err) {
@@ -60,7 +60,7 @@ func (o *owner) reconcile(ctx context.Context, err error) error {
 }
 
 // whose is verify after a refusal; until the authority has answered, clients go to the owner that the store named.
-func (o *owner) whose(ctx context.Context, refused *fence.RefusedError) error {
+func (o *tileOwner) whose(ctx context.Context, refused *fence.RefusedError) error {
 	if errors.Is(refused, fence.ErrStale) {
 		o.desk.yield(refused.Current)
 	}
@@ -72,7 +72,7 @@ func (o *owner) whose(ctx context.Context, refused *fence.RefusedError) error {
 }
 
 // reappend appends again what a failover lost: the same batches, sequences and chains, before anything new.
-func (o *owner) reappend(ctx context.Context, lost []fence.Commit) {
+func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 	for i, c := range lost {
 		c.Install, c.Replicas = true, 0
 		if i == len(lost)-1 {
@@ -92,7 +92,7 @@ func (o *owner) reappend(ctx context.Context, lost []fence.Commit) {
 // to an older state, has forgotten: that one may have served, so a rebase on this owner's state would void what every
 // replica has confirmed. The pending batch is abandoned with the history it may be part of; its intents are
 // resolved again.
-func (o *owner) repair(ctx context.Context, from source, refused *fence.RefusedError) error {
+func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.RefusedError) error {
 	back, last, before := o.desk.read().State, refused.Current.Position, o.history.position
 	if last.IsZero() {
 		from = fromMemory // there is no history but this owner's
@@ -128,7 +128,7 @@ func (o *owner) repair(ctx context.Context, from source, refused *fence.RefusedE
 // lacks what this owner has acknowledged. If the authority says that the tile is this owner's still, the state is put
 // there first, so that what is durable is whole again when the pending batch is appended to it. What fails is
 // tried again with the batch: the journal takes none before it is sealed.
-func (o *owner) reseal(ctx context.Context) error {
+func (o *tileOwner) reseal(ctx context.Context) error {
 	switch err := o.title.verify(ctx, fence.Owner{}); {
 	case errors.Is(err, ErrSuperseded):
 		return err

@@ -6,7 +6,7 @@ import (
 )
 
 // serve ticks until ctx ends or the tile is lost. The error is never nil.
-func (o *owner) serve(ctx context.Context) error {
+func (o *tileOwner) serve(ctx context.Context) error {
 	due := time.Now().Add(phase(o.tile, o.cfg.TickInterval))
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
@@ -54,7 +54,7 @@ func (o *owner) serve(ctx context.Context) error {
 }
 
 // missed counts the ticks whose time passed while the tick before ran or waited. They are not played.
-func (o *owner) missed(late time.Duration) int {
+func (o *tileOwner) missed(late time.Duration) int {
 	missed := int(max(0, late) / o.cfg.TickInterval)
 	if missed > 0 {
 		o.desk.update(func(s *Status) { s.Missed += int64(missed) })

@@ -4,24 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
-
-// core is what all parts of a processor share.
-type core struct {
-	tile    fence.TileID
-	contact string
-	seams   Seams
-	cfg     *Config
-	desk    *desk
-	beside  sync.WaitGroup // goroutines that wait for a back end or a successor beside the loop
-}
-
-// report passes a refusal, or the error of a back end, to the hook.
-func (c *core) report(err error) { c.cfg.Hooks.Refused(RefusalInfo{Tile: c.tile, Err: err}) }
 
 // ErrSuperseded means: another processor owns the tile. Run ends with a *SupersededError, which is information
 // more than failure: the loser has redirected its clients and wrote nothing more.
@@ -156,10 +142,6 @@ func (t *title) claimable(g fence.Grant, lookedUp bool) error {
 		return nil
 	}
 	return &fence.LostError{Tile: t.tile, Current: g}
-}
-
-func ownerOf(g fence.Grant) fence.Owner {
-	return fence.Owner{Tile: g.Tile, Epoch: g.Epoch, Contact: g.Contact}
 }
 
 func (t *title) supersededBy(o fence.Owner) error {

@@ -60,3 +60,7 @@ func (w *watch) played(since fence.Tick, between func(from, to time.Time) fence.
 	}
 	return w.owner.Tick - since + between(w.there, end), true
 }
+
+func ownerOf(g fence.Grant) fence.Owner {
+	return fence.Owner{Tile: g.Tile, Epoch: g.Epoch, Contact: g.Contact}
+}

@@ -3,10 +3,24 @@ package tile
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
+
+// core is what all parts of a processor share.
+type core struct {
+	tile    fence.TileID
+	contact string
+	seams   Seams
+	cfg     *Config
+	desk    *desk
+	beside  sync.WaitGroup // goroutines that wait for a back end or a successor beside the loop
+}
+
+// report passes a refusal, or the error of a back end, to the hook.
+func (c *core) report(err error) { c.cfg.Hooks.Refused(RefusalInfo{Tile: c.tile, Err: err}) }
 
 // commit makes one attempt to append or refresh by Config.Commit, within CommitTimeout. It is not abandoned when the
 // processor is told to stop: its outcome would be unknown.

@@ -1,0 +1,85 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// play resolves one tick and presents its batch.
+func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
+	began := time.Now()
+	h := o.history
+	h.tick++
+	h.actions.expire(h.tick)
+	pending, resolve, err := o.resolve(o.admit())
+	if err != nil {
+		return err
+	}
+	info := TickInfo{Tile: o.tile, Tick: h.tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
+	if pending == nil {
+		h.heat.decay(h.tick)
+		o.desk.update(func(s *Status) { s.Tick, s.Heat = h.tick, h.heat.value })
+	} else {
+		info.Intents, info.Events = len(pending.submissions), len(pending.batch.Events)
+		o.pending = pending
+		if err := o.present(ctx); err != nil {
+			return err
+		}
+	}
+	info.Took, info.Pending = time.Since(began), o.pending != nil
+	o.cfg.Hooks.Ticked(info)
+	return nil
+}
+
+// present shows the pending batch to the store once. On return with nil the batch is resolved (o.pending is nil) or has to
+// be presented again. An error ends the processor.
+func (o *tileOwner) present(ctx context.Context) error {
+	b := o.pending
+	began := time.Now()
+	r, journaling, err := o.commitThrough(ctx, b.commit)
+	took := time.Since(began)
+	b.attempted(took, journaling, took >= o.cfg.CommitTimeout)
+	if err == nil {
+		return o.settle(r, b.commit.Replicas == fence.AllReplicas)
+	}
+	needed := o.needed(b)
+	unconfirmed, ok := errors.AsType[*fence.UnconfirmedError](err)
+	if ok && !b.commit.Install && needed != fence.AllReplicas && unconfirmed.Receipt.Replicas >= needed {
+		// More confirmation was asked for only to shorten what is kept; the living owner can re-append it.
+		return o.settle(unconfirmed.Receipt, false)
+	}
+	if b.timeouts > 0 && !b.commit.Install {
+		// The wait for replicas may have taken too long, and would again: the tile would freeze for a confirmation that
+		// an owner can do without. A later tick asks for it again.
+		b.commit.Replicas = needed
+	}
+	o.report(err)
+	o.desk.update(func(s *Status) { s.Pending = true })
+	at, landed := b.landed(err)
+	if b.waits = landed; landed {
+		o.beat(ctx, at)
+	}
+	if j, ok := errors.AsType[*journalError](err); ok && j.unsealed {
+		return o.reseal(ctx)
+	}
+	return o.reconcile(ctx, err)
+}
+
+// beat keeps the owner hash moving while a batch that is on the master waits for replicas or for the journal: the
+// tile is frozen, but followers must not suspect its owner. The ticks that pass meanwhile are counted, and not played.
+func (o *tileOwner) beat(ctx context.Context, at fence.Position) {
+	b := o.pending
+	passed := fence.Tick(time.Since(b.formed) / o.cfg.TickInterval)
+	tick := b.commit.Tick + passed - 1 // the next to be played is the one that is due
+	if passed == 0 || tick < o.history.tick+fence.Tick(o.cfg.RefreshEvery) {
+		return
+	}
+	c := o.next()
+	c.Prev, c.Tick = at, tick
+	if _, err := o.commit(ctx, c); err == nil { // any error comes again when the batch is presented
+		o.history.tick = tick
+	}
+}
