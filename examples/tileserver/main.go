@@ -1,29 +1,40 @@
-// Tileserver is a complete tile server: one tile on Redis and PostgreSQL, taking intents over HTTP.
+// Tileserver is a complete production process: a tile server with gossip, wake hints, hand-over and warm followers,
+// and a checkpointer, on Redis, PostgreSQL and DynamoDB. Any number of them run the same tiles together.
 //
-//	REDIS=127.0.0.1:7000,127.0.0.1:7001 POSTGRES=postgres://… go run ./examples/tileserver
+//	CONTACT=10.0.0.7:7000 GOSSIP=10.0.0.7:7946 SEEDS="10.0.0.8:7946" REDIS=10.0.1.1:6379,10.0.1.2:6379 \
+//	POSTGRES=postgres://… AWS_REGION=… go run ./examples/tileserver
 //
-// The part between the markers is what README.md shows.
+// GOSSIP must be reachable by the other servers only: this gossip is not encrypted (see gossip.Config.SecretKey).
+//
+// The part between the markers is short enough to be copied.
 package main
 
 import (
 	"context"
+	"errors"
 	"log"
-	"net/http"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/fence/route/gossip"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/stream/share/redisshare"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // [begin]
@@ -34,23 +45,28 @@ func main() {
 
 	pool := must(pgxpool.New(ctx, os.Getenv("POSTGRES")))
 	authority := must(pgfence.New(pool, nil)) // mints epochs
-	check(authority.Migrate(ctx))
-
 	client := redis.NewClusterClient(redisfence.Options(strings.Split(os.Getenv("REDIS"), ",")...))
-	local := &redisfence.Config{AllowNoPersistence: true, AllowNoReplicas: true} // nil in production
-	store := must(redisfence.New(client, local))                                 // commits under them
-	check(store.Load(ctx))
+	store := must(redisfence.New(client, nil)) // commits under them
+	aws := must(config.LoadDefaultConfig(ctx))
+	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), "tilefence-checkpoints", nil))
+	check(errors.Join(authority.Migrate(ctx), store.Load(ctx), durable.EnsureTable(ctx)))
 
-	const id, contact = fence.TileID(0x85283083fffffff), "127.0.0.1:7777"
-	seams := tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}
-	p := must(tile.New(id, contact, seams, &doorbell{}, nil))
-
-	go func() { check(http.ListenAndServe(contact, tilehttp.Handler(p))) }()
-	check(p.Run(ctx)) // claims, replays, ticks at 2 Hz; drains on Ctrl-C
+	b := tilefence.Backends{
+		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
+		Fanout: must(redisfanout.New(client, nil)), Workers: redisshare.New(client),
+		Members: gossip.Config{Bind: os.Getenv("GOSSIP"), Seeds: strings.Fields(os.Getenv("SEEDS"))},
+	}
+	cfg := &tilefence.TileServerConfig{Logger: slog.Default()}
+	server := must(tilefence.NewTileServer(os.Getenv("CONTACT"), b, newDoorbell, cfg))
+	check(server.Own(0x85283083fffffff, 0x85283087fffffff)) // or follow those that another server owns
+	checkpointer := must(tilefence.NewCheckpointServer(b, nil))
+	check(tilefence.Run(ctx, server, checkpointer)) // on Ctrl-C hands the tiles over
 }
 
 // doorbell is the game: everybody can ring, and the state counts the rings.
 type doorbell struct{ rings byte }
+
+func newDoorbell(fence.TileID) (tile.Rules, error) { return &doorbell{}, nil }
 
 func (d *doorbell) Resolve(_ fence.Tick, intents []tile.Intent) (events [][]byte, out []stream.Outcome) {
 	for range intents {

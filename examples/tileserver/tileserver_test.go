@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+const doorTile fence.TileID = 0x85283083fffffff
+
+// TestTileServers runs two processes as production would. The second follows the tiles of the first, which hands them
+// over when it is told to end; the second releases them, with everything in the durable store.
+func TestTileServers(t *testing.T) {
+	stacktest.RequireFullTest(t)
+	t.Parallel()
+	stack := stacktest.Start(t, devstack.Config{
+		Parts: []devstack.Part{devstack.Coordination, devstack.Postgres, devstack.DynamoDB}})
+	for _, addr := range stack.CoordAddrs { // production servers write their data to disk
+		node := redis.NewClient(&redis.Options{Addr: addr})
+		require.NoError(t, node.ConfigSet(t.Context(), "appendonly", "yes").Err())
+		require.NoError(t, node.Close())
+	}
+	program := filepath.Join(t.TempDir(), "tileserver")
+	built, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", built)
+	gossips := []string{freeAddress(t), freeAddress(t)}
+	start := func(i int) *process {
+		p := &process{contact: freeAddress(t), Cmd: exec.Command(program)}
+		p.Env = []string{"CONTACT=" + p.contact, "GOSSIP=" + gossips[i], "SEEDS=" + strings.Join(gossips, " "),
+			"REDIS=" + strings.Join(stack.CoordAddrs, ","), "POSTGRES=" + stack.PostgresURL,
+			"AWS_ENDPOINT_URL=" + stack.DynamoURL, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}
+		p.Stdout, p.Stderr = &p.log, &p.log
+		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		require.NoError(t, p.Start())
+		t.Cleanup(func() {
+			_ = p.Process.Kill() // it has ended unless the test failed
+			_ = p.Wait()
+			if t.Failed() {
+				t.Logf("%s:\n%s", p.contact, p.log.String())
+			}
+		})
+		return p
+	}
+	peers, err := tilehttp.NewClient(nil)
+	require.NoError(t, err)
+	defer peers.Close()
+
+	first := start(0)
+	first.rings(t, peers)
+	second := start(1)
+	require.Eventually(t, func() bool { return strings.Contains(second.log.String(), "member joined") },
+		30*time.Second, 20*time.Millisecond)
+	_, err = peers.Forward(t.Context(), second.contact, tile.Intent{Tile: doorTile})
+	require.ErrorIs(t, err, tile.ErrRedirect)
+	first.ends(t)
+	second.rings(t, peers)
+	second.ends(t)
+
+	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(stack.DynamoURL),
+		Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")})
+	durable, err := dynamocheckpoint.New(client, "tilefence-checkpoints", nil)
+	require.NoError(t, err)
+	s, found, err := durable.Get(t.Context(), doorTile)
+	require.NoError(t, err)
+	require.True(t, found)
+	coordination := redis.NewClusterClient(redisfence.Options(stack.CoordAddrs...))
+	defer coordination.Close()
+	store, err := redisfence.New(coordination, nil)
+	require.NoError(t, err)
+	owner, err := store.Owner(t.Context(), doorTile)
+	require.NoError(t, err)
+	assert.Equal(t, owner.Position, s.Position, "the last snapshot is durable")
+	game, err := tile.OpenSnapshot(s.Blob)
+	require.NoError(t, err)
+	assert.Equal(t, []byte{2}, game, "both rings")
+}
+
+type process struct {
+	*exec.Cmd
+	contact string
+	log     buffer
+}
+
+// rings sends an intent until it is applied.
+func (p *process) rings(t *testing.T, peers *tilehttp.Client) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		outcome, err := peers.Forward(ctx, p.contact, tile.Intent{Tile: doorTile, ActionID: "ring at " + p.contact})
+		return err == nil && outcome == stream.Applied
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
+// ends tells the process to end, and wants it to end well.
+func (p *process) ends(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.Wait())
+}
+
+// buffer may be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// freeAddress is a loopback address that was free a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
