@@ -51,7 +51,8 @@ func TestTileServers(t *testing.T) {
 		p := &process{contact: freeAddress(t), Cmd: exec.Command(program)}
 		p.Env = []string{"CONTACT=" + p.contact, "GOSSIP=" + gossips[i], "SEEDS=" + strings.Join(gossips, " "),
 			"REDIS=" + strings.Join(stack.CoordAddrs, ","), "POSTGRES=" + stack.PostgresURL,
-			"AWS_ENDPOINT_URL=" + stack.DynamoURL, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}
+			"AWS_ENDPOINT_URL=" + stack.DynamoURL, "AWS_REGION=us-east-1",
+			"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}
 		p.Stdout, p.Stderr = &p.log, &p.log
 		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		require.NoError(t, p.Start())
