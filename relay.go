@@ -89,7 +89,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 	c := newCrew(ctx)
 	c.start("relay", func(ctx context.Context) error {
 		err := r.relay.Run(ctx)
-		if errors.Is(err, relay.ErrStopped) { // it was drained before it had begun
+		if errors.Is(err, fence.ErrAlreadyRun) { // it was drained before it had begun
 			return nil
 		}
 		return err

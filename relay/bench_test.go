@@ -271,7 +271,7 @@ func BenchmarkDeliver(b *testing.B) {
 				c, _ := s.testJoin(tileA)
 				all = append(all, c)
 			}
-			h := s.hub(tileA)
+			h := s.hubs.open(tileA)
 			eventually(b, func() bool { _, ok := h.position(); return ok }, "loaded")
 			frames := make([][]byte, b.N)
 			for i := range frames {

@@ -12,7 +12,7 @@ import (
 
 // tailLen is how many batches the relay keeps of a tile, and whether it can sync a new client from them.
 func (s *server) tailLen(tile fence.TileID) (n int, whole bool) {
-	h := s.hub(tile)
+	h := s.hubs.open(tile)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.view.tail), h.view.whole
@@ -37,7 +37,7 @@ func TestNewClientsAreServedFromMemory(t *testing.T) {
 func TestLongTailIsShortenedByANewerSnapshot(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.RefreshFrames = 20
+	cfg.refreshFrames = 20
 	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	o.snapshot()
@@ -89,7 +89,7 @@ func TestUnwatchedTileIsDropped(t *testing.T) {
 	c.reaches(o)
 	require.Equal(t, 1, w.fan.count(tileA))
 	require.NoError(t, c.Unsubscribe(context.Background(), tileA))
-	eventually(t, func() bool { return s.Stats().Hubs == 0 && w.fan.count(tileA) == 0 }, "hub and subscription go")
+	eventually(t, func() bool { return s.Stats().Tiles == 0 && w.fan.count(tileA) == 0 }, "hub and subscription go")
 	o.tickOn(2)
 	require.NoError(t, c.Subscribe(context.Background(), tileA))
 	c.reaches(o)

@@ -2,40 +2,44 @@ package relay
 
 import (
 	"context"
-	"time"
+	"slices"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
 const (
-	checkTurns = 16  // parts of the check and mark intervals over which the tiles are spread
 	checkBatch = 128 // tiles compared in one call to the store
 	checkLimit = 32  // batches read of one tile in a comparison; more are left to a repair
 	quietTurns = 6   // comparisons of a tile without an owner hash for each reading of its last position
 )
 
-// checkLoop compares every tile with the store once in CheckInterval: what no frame reveals (the last
+// checker compares every tile with the store once in CheckInterval: what no frame reveals (the last
 // message before a silence was lost, a subscription died unnoticed, the history was replaced) shows here.
 // It reads what follows the tile's position, together with the owner hash, so that most differences are
 // repaired by the comparison itself; a batch still on its way through the fan-out is merely early.
-func (r *Relay) checkLoop() {
-	r.turns(checkTurns, r.cfg.CheckInterval, func(turn int) {
+type checker struct {
+	log  stream.Log
+	hubs *registry
+	life *lifecycle
+	cfg  *Config
+}
+
+func (c *checker) run() {
+	c.life.turns(checkTurns, c.cfg.CheckInterval, func(turn int) {
 		var hubs []*hub
-		for _, h := range r.allHubs() {
+		for _, h := range c.hubs.all() {
 			if h.turn == turn {
 				hubs = append(hubs, h)
 			}
 		}
-		for len(hubs) > 0 {
-			n := min(len(hubs), checkBatch)
-			r.check(hubs[:n])
-			hubs = hubs[n:]
+		for batch := range slices.Chunk(hubs, checkBatch) {
+			c.check(batch)
 		}
 	})
 }
 
-func (r *Relay) check(hubs []*hub) {
+func (c *checker) check(hubs []*hub) {
 	cursors := make([]stream.Cursor, 0, len(hubs))
 	asked := make([]*hub, 0, len(hubs))
 	for _, h := range hubs {
@@ -47,24 +51,24 @@ func (r *Relay) check(hubs []*hub) {
 	if len(cursors) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.base, r.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(c.life.base, c.cfg.StoreTimeout)
 	defer cancel()
-	chunks, err := r.log.Read(ctx, cursors)
+	chunks, err := c.log.Read(ctx, cursors)
 	if err != nil {
-		r.cfg.Logger.Warn("comparison with the store failed", "tiles", len(cursors), "error", err)
+		c.cfg.Logger.Warn("comparison with the store failed", "tiles", len(cursors), "error", err)
 		return
 	}
 	for i, h := range asked {
-		c := &chunks[i]
-		for j := range c.Entries {
-			if c.Entries[j].Verify(h.tile) != nil {
-				c.Entries, c.Poison = c.Entries[:j], &stream.Poison{Tile: h.tile}
+		chunk := &chunks[i]
+		for j := range chunk.Entries {
+			if chunk.Entries[j].Verify(h.tile) != nil {
+				chunk.Entries, chunk.Poison = chunk.Entries[:j], &stream.Poison{Tile: h.tile}
 				break
 			}
 		}
-		h.checked(c, checkLimit)
-		if !c.Owner.Present() && h.dueLast() {
-			if last, err := r.log.Last(ctx, h.tile); err == nil {
+		h.checked(chunk, checkLimit)
+		if !chunk.Owner.Present() && h.dueLast() {
+			if last, err := c.log.Last(ctx, h.tile); err == nil {
 				h.checkedLast(last)
 			}
 		}
@@ -79,7 +83,7 @@ func (h *hub) position() (at fence.Position, ok bool) {
 }
 
 // dueLast reports whether to read the last position of a tile that has no owner hash. Such a tile does
-// not move; one call a tile is dear, so it is done now and then.
+// not move, and a call for one tile is expensive, so it is made now and then.
 func (h *hub) dueLast() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,36 +106,53 @@ func (h *hub) checkedLast(p fence.Position) {
 	}
 }
 
-// sweepLoop does what depends only on time passing: pings, clients that are silent or too slow, tiles
-// nobody watches.
-func (r *Relay) sweepLoop() {
-	shortest := min(r.cfg.PingInterval, r.cfg.SlowTimeout, r.cfg.Linger)
-	every := min(max(shortest/4, 5*time.Millisecond), time.Second)
-	for r.sleep(every) {
-		now := time.Now()
-		for _, c := range r.allClients() {
-			c.sweep(now)
+// checked compares the view with what the store says follows it.
+func (h *hub) checked(c *stream.Chunk, limit int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.repairing || !h.view.loaded {
+		return
+	}
+	h.view.setOwner(c.Owner)
+	for i := range c.Entries {
+		b := &batch{tile: h.tile, Entry: c.Entries[i]}
+		switch h.view.judge(&b.Entry) {
+		case follows:
+			h.count.caught.Add(1)
+			h.accept(b)
+		case breaks:
+			h.broken(b.Position, b.Rebase, "check")
+			return
+		case duplicate, stale:
 		}
-		for _, h := range r.allHubs() {
-			if h.sweep(now, r.cfg.Linger) {
-				r.spawn(func() { r.dropHub(h) }) // ending a subscription is I/O
-			}
-		}
+	}
+	switch {
+	case c.Poison != nil:
+		h.ask(wantFull) // a snapshot may lie past it by now
+	case len(c.Entries) >= limit:
+		h.ask(wantTail) // there may be more
+	}
+	if len(c.Entries) > 0 {
+		h.retryHeld()
+	}
+	if c.Owner.Present() {
+		h.compareEnd(c.Owner.Position)
 	}
 }
 
-// sweep frees Syncs nobody asked for lately, and reports whether the hub has been unwatched for longer than
-// linger; it is closed then, so that no subscription can join.
-func (h *hub) sweep(now time.Time, linger time.Duration) (gone bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.syncsUsed {
-		clear(h.syncs)
+// compareEnd acts on the head of the store's history. The caller has already taken the
+// entries after the view's own, so a store that is merely ahead has moved since: its frames are on their
+// way.
+func (h *hub) compareEnd(p fence.Position) {
+	switch rel := h.view.compare(p); rel {
+	case same, ahead, behind:
+		if h.outwaited(rel) {
+			h.ask(wantFull)
+		}
+	case lower:
+		h.count.lowerEpoch.Add(1)
+	case forked:
+		h.broken(p, false, "check")
+		h.ask(wantFull)
 	}
-	h.syncsUsed = false
-	if h.closed || h.empty.IsZero() || now.Sub(h.empty) < linger {
-		return false
-	}
-	h.closed = true
-	return true
 }

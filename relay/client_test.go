@@ -110,7 +110,7 @@ func TestSlowClientIsResyncedAndOthersAreNotAffected(t *testing.T) {
 func TestTooSlowClientIsClosed(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.QueueBytes, cfg.SlowTimeout, cfg.WriteTimeout = 1<<10, 100*time.Millisecond, 5*time.Second
+	cfg.QueueBytes, cfg.SlowTimeout, cfg.writeTimeout = 1<<10, 100*time.Millisecond, 5*time.Second
 	var closed sync.Map
 	cfg.Hooks.ClientClosed = func(i ClientClosedInfo) { closed.Store(i.Code, i.Reason) }
 	s := w.serve(cfg)
@@ -130,7 +130,7 @@ func TestTooSlowClientIsClosed(t *testing.T) {
 func TestStuckClientIsCutOffByTheWriteTimeout(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.WriteTimeout = 100 * time.Millisecond
+	cfg.writeTimeout = 100 * time.Millisecond
 	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	c := s.raw(t, relaypb.Subprotocol)
@@ -164,7 +164,7 @@ func TestSilentClientIsClosed(t *testing.T) {
 // TestCloseAfterSilenceIsAnswered: the deadline of the last write must not meet the close frame.
 func TestCloseAfterSilenceIsAnswered(t *testing.T) {
 	cfg := still()
-	cfg.WriteTimeout = 20 * time.Millisecond
+	cfg.writeTimeout = 20 * time.Millisecond
 	s := newWorld(t).serve(cfg)
 	c := s.raw(t, relaypb.Subprotocol)
 	send(t, c, subscribeTo(tileA.String()))
@@ -217,7 +217,7 @@ func TestMalformedMessages(t *testing.T) {
 func TestLimits(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.MaxTiles, cfg.MaxHubs, cfg.MaxInbound, cfg.InboundRate = 2, 2, 1<<10, 3
+	cfg.MaxTilesPerClient, cfg.MaxTiles, cfg.inboundBytes, cfg.InboundRate = 2, 2, 1<<10, 3
 	s := w.serve(cfg)
 	code := func(m *relaypb.ServerMessage) relaypb.Code { return m.GetError().GetCode() }
 
@@ -344,7 +344,7 @@ func TestAdmission(t *testing.T) {
 
 func TestHandlerRefusesWithoutRun(t *testing.T) {
 	w := newWorld(t)
-	r, err := New(w.fan, w.log, nil)
+	r, err := New(w.fan, w.log, public())
 	require.NoError(t, err)
 	rec := httptest.NewRecorder()
 	r.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -353,5 +353,5 @@ func TestHandlerRefusesWithoutRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.NoError(t, r.Run(ctx))
-	require.ErrorIs(t, r.Run(ctx), ErrStopped)
+	require.ErrorIs(t, r.Run(ctx), fence.ErrAlreadyRun)
 }

@@ -1,8 +1,8 @@
 package relay
 
 import (
+	"cmp"
 	"crypto/rand"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"path"
@@ -14,102 +14,103 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// Defaults of Config.
+// Defaults of Config and Limits.
 const (
-	DefaultMaxClients    = 10_000
-	DefaultMaxTiles      = 64
-	DefaultMaxHubs       = 16_384
-	DefaultMaxInbound    = 16 << 10
-	DefaultInboundRate   = 50
-	DefaultQueueMessages = 256
-	DefaultQueueBytes    = 1 << 20
-	DefaultWriteTimeout  = 10 * time.Second
-	DefaultSlowTimeout   = 30 * time.Second
-	DefaultPingInterval  = 20 * time.Second
-	DefaultCloseTimeout  = 2 * time.Second
-	DefaultDrainWindow   = 5 * time.Second
-	DefaultLinger        = 30 * time.Second
-	DefaultTailFrames    = 512
-	DefaultTailBytes     = 4 << 20
-	DefaultRefreshFrames = 180
-	DefaultCheckInterval = 5 * time.Second
-	DefaultMarkInterval  = 10 * time.Second
-	DefaultBehindGrace   = fence.DefaultTTL
-	DefaultMaxRepairs    = 16
-	DefaultRepairJitter  = 20 * time.Millisecond
-	DefaultBackoffMin    = 100 * time.Millisecond
-	DefaultBackoffMax    = 5 * time.Second
-	DefaultStoreTimeout  = 2 * time.Second
+	DefaultMaxClients        = 10_000
+	DefaultMaxTiles          = 16_384
+	DefaultMaxTilesPerClient = 64
+	DefaultInboundRate       = 50
+	DefaultQueueBytes        = 1 << 20
+	DefaultTailFrames        = 512
+	DefaultTailBytes         = 4 << 20
+	DefaultMaxRepairs        = 16
+	DefaultSlowTimeout       = 30 * time.Second
+	DefaultPingInterval      = 20 * time.Second
+	DefaultDrainWindow       = 5 * time.Second
+	DefaultLinger            = 30 * time.Second
+	DefaultCheckInterval     = 5 * time.Second
+	DefaultMarkInterval      = 10 * time.Second
+	DefaultBehindGrace       = fence.DefaultTTL
+	DefaultStoreTimeout      = 2 * time.Second
 )
 
-// Config holds the optional settings of a Relay. The zero value of every field means its default.
-// Durations and numbers must not be negative.
+// Config holds the settings of a Relay. AuthorizeTile or Public is required; in every other field zero means the
+// default. Durations must not be negative.
 type Config struct {
-	// ID names the relay's own marks in the store, one for each tile it watches: 1 to 64 ASCII letters, digits,
-	// hyphens and underscores. No two relays that run at once may share it. Default: random, which suits every relay
-	// that keeps no state; a name of its own helps whoever asks what holds a stream's tail.
-	ID string
-
-	// Authorize decides over each connection before it is upgraded, from the request's cookies, headers
-	// or query. An error refuses it with 403; its text is logged, not sent. nil admits everybody.
-	Authorize func(*http.Request) error
-
 	// AuthorizeTile decides over each subscription; r is the connection's handshake request, whose context
 	// has ended. An error is answered with CODE_FORBIDDEN; its text is logged, not sent. It is called from
 	// the connection's own goroutine, in turn. A game checks here that the tile exists and that the player
-	// may see it. nil allows every tile: then anybody can make the relay watch tiles that never existed.
+	// may see it.
 	AuthorizeTile func(r *http.Request, tile fence.TileID) error
+
+	// Public lets every client watch every tile, also tiles that never existed. Set it only where AuthorizeTile is nil.
+	Public bool
+
+	// Authorize decides over each connection before it is upgraded, from the request's cookies, headers
+	// or query. An error refuses it with 403; its text is logged, not sent. nil leaves it to AuthorizeTile.
+	Authorize func(*http.Request) error
 
 	// Origins are the web origins whose pages may connect, besides the relay's own host: patterns of
 	// path.Match over the host ("*.example.com") or, with "://", over scheme and host. A request without
 	// an Origin header does not come from a web page and is not checked.
 	Origins []string
 
-	MaxClients  int // connections at once; more are answered 503. Default 10,000.
-	MaxTiles    int // tiles one client may watch at once. Default 64.
-	MaxHubs     int // tiles the relay watches at once. Default 16,384.
-	MaxInbound  int // bytes of one message from a client; a larger one closes the connection. Default 16 KiB.
-	InboundRate int // messages a second from one client, averaged over ten seconds. Default 50.
+	// ID names the relay's own marks in the store, one for each tile it watches: 1 to 64 ASCII letters, digits,
+	// hyphens and underscores. No two relays that run at once may share it. Default: random, which suits every relay
+	// that keeps no state; a fixed name helps an operator who asks what holds a stream's tail.
+	ID string
 
-	// QueueMessages and QueueBytes bound what waits for one client. Frames over it are dropped for that
-	// client, which is brought up to date with a Sync when its queue has drained. Defaults 256 and 1 MiB.
-	QueueMessages int
-	QueueBytes    int
+	Limits
 
-	WriteTimeout time.Duration // a client that does not take 64 KiB within it is cut off. Default 10 s.
-	SlowTimeout  time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
-	PingInterval time.Duration // between pings; a client silent for two and a half is closed with 4002. Default 20 s.
-	CloseTimeout time.Duration // for a peer to answer a close. Default 2 s.
-	DrainWindow  time.Duration // over which Drain spreads the closing of clients. Default 5 s.
+	SlowTimeout   time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
+	PingInterval  time.Duration // between pings; a client silent for two and a half is closed with 4002. Default 20 s.
+	DrainWindow   time.Duration // over which Drain spreads the closing of clients. Default 5 s.
+	Linger        time.Duration // after which a tile without clients is dropped. Default 30 s.
+	MarkInterval  time.Duration // between renewals of a tile's mark; keep it well below the trim lease. Default 10 s.
+	StoreTimeout  time.Duration // of one call to the store or to the fan-out. Default 2 s.
+	CheckInterval time.Duration // between comparisons of a tile with the store. Default 5 s.
 
-	Linger time.Duration // a tile nobody watches is dropped after it. Default 30 s.
+	// BehindGrace is how long the store may be behind what clients have seen (a failover lost its last
+	// entries, and the living owner re-appends them) before the relay takes the store's word for it.
+	// It should not be below the owner hash's time to live. Default 30 s.
+	BehindGrace time.Duration
+
+	Logger *slog.Logger // nil discards
+	Hooks  Hooks
+
+	tuning
+}
+
+// Limits bound what a Relay holds. Zero fields mean their defaults; none may be negative.
+type Limits struct {
+	MaxClients        int // connections at once; more are answered 503. Default 10,000.
+	MaxTiles          int // tiles the relay watches at once. Default 16,384.
+	MaxTilesPerClient int // tiles one client may watch at once. Default 64.
+	InboundRate       int // messages a second from one client, averaged over ten seconds. Default 50.
+	MaxRepairs        int // cold reads at once, over all tiles. Default 16.
+
+	// QueueBytes bounds what waits for one client. Frames over it are dropped for that client, which gets
+	// a Sync when its queue has drained. Default 1 MiB.
+	QueueBytes int
 
 	// TailFrames and TailBytes (of payload) bound the batches kept in memory for one tile, and with them
 	// what a new client is sent besides the snapshot. When the tail is longer the cache of the tile is
 	// dropped, and the next new client causes a cold read. Defaults 512 and 4 MiB.
 	TailFrames int
 	TailBytes  int
+}
 
-	// RefreshFrames is the length of the tail from which a newer snapshot is looked for. It should be
-	// above the owner's snapshot interval (60 ticks). Default 180, or TailFrames/2 if that is less.
-	RefreshFrames int
+// tuning are settings that only tests change.
+type tuning struct {
+	inboundBytes  int // of one message from a client; a larger one closes the connection
+	queueFrames   int // that wait for one client
+	refreshFrames int // length of the tail from which a newer snapshot is looked for; above an owner's snapshot interval
 
-	CheckInterval time.Duration // between comparisons of a tile with the store, spread over its length. Default 5 s.
-	MarkInterval  time.Duration // between renewals of a tile's mark; keep it well below the trim lease. Default 10 s.
-
-	// BehindGrace is how long the store may be behind what clients have seen (a failover lost its last
-	// entries, and the living owner appends them again) before the relay takes the store's word for it.
-	// It should not be below the owner hash's time to live. Default 30 s.
-	BehindGrace time.Duration
-
-	MaxRepairs   int           // cold reads at once, over all tiles. Default 16.
-	RepairJitter time.Duration // a repair after a gap waits a random part of it, so that relays do not all read at once. Default 20 ms.
-	BackoffMin   time.Duration // between attempts of a failing repair, doubled each time. Default 100 ms.
-	BackoffMax   time.Duration // limit of the doubling. Default 5 s.
-	StoreTimeout time.Duration // of one call to the store or to the fan-out. Default 2 s.
-
-	Logger *slog.Logger // nil discards
-	Hooks  Hooks
+	writeTimeout time.Duration // for a client to take 64 KiB
+	closeTimeout time.Duration // for a client to answer a close
+	repairJitter time.Duration // a repair after a gap waits a random part of it, so that relays do not all read at once
+	backoffMin   time.Duration // between attempts of a failing repair, doubled each time
+	backoffMax   time.Duration // limit of the doubling
 }
 
 // withDefaults returns a copy with every field set, or an *fence.ArgumentError.
@@ -119,93 +120,75 @@ func (c *Config) withDefaults() (Config, error) {
 		out = *c
 	}
 	out.Origins = slices.Clone(out.Origins)
-	for _, o := range out.Origins {
-		if _, err := path.Match(strings.ToLower(o), ""); err != nil || o == "" || o == "*" {
-			return out, &fence.ArgumentError{Field: "Origins", Value: o, Want: "a pattern of path.Match narrower than *"}
-		}
-	}
-	if out.ID == "" {
-		out.ID = rand.Text()
-	}
-	mark := stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(out.ID)}
-	if mark.Check() != nil {
-		return out, &fence.ArgumentError{Field: "ID", Value: out.ID, Want: "1 to 64 ASCII letters, digits, hyphens and underscores"}
-	}
-	if err := out.numbers(); err != nil {
-		return out, err
-	}
-	if err := out.durations(); err != nil {
-		return out, err
-	}
-	switch {
-	case out.RefreshFrames > out.TailFrames:
-		return out, &fence.ArgumentError{Field: "RefreshFrames", Value: out.RefreshFrames, Want: fmt.Sprintf("at most TailFrames (%d)", out.TailFrames)}
-	case out.BackoffMax < out.BackoffMin:
-		return out, &fence.ArgumentError{Field: "BackoffMax", Value: out.BackoffMax, Want: fmt.Sprintf("at least BackoffMin (%s)", out.BackoffMin)}
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.ID = cmp.Or(out.ID, rand.Text())
+	out.MaxClients = cmp.Or(out.MaxClients, DefaultMaxClients)
+	out.MaxTiles = cmp.Or(out.MaxTiles, DefaultMaxTiles)
+	out.MaxTilesPerClient = cmp.Or(out.MaxTilesPerClient, DefaultMaxTilesPerClient)
+	out.InboundRate = cmp.Or(out.InboundRate, DefaultInboundRate)
+	out.MaxRepairs = cmp.Or(out.MaxRepairs, DefaultMaxRepairs)
+	out.QueueBytes = cmp.Or(out.QueueBytes, DefaultQueueBytes)
+	out.TailFrames = cmp.Or(out.TailFrames, DefaultTailFrames)
+	out.TailBytes = cmp.Or(out.TailBytes, DefaultTailBytes)
+	out.SlowTimeout = cmp.Or(out.SlowTimeout, DefaultSlowTimeout)
+	out.PingInterval = cmp.Or(out.PingInterval, DefaultPingInterval)
+	out.DrainWindow = cmp.Or(out.DrainWindow, DefaultDrainWindow)
+	out.Linger = cmp.Or(out.Linger, DefaultLinger)
+	out.CheckInterval = cmp.Or(out.CheckInterval, DefaultCheckInterval)
+	out.MarkInterval = cmp.Or(out.MarkInterval, DefaultMarkInterval)
+	out.BehindGrace = cmp.Or(out.BehindGrace, DefaultBehindGrace)
+	out.StoreTimeout = cmp.Or(out.StoreTimeout, DefaultStoreTimeout)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	out.Hooks = out.Hooks.withDefaults()
-	return out, nil
+	out.inboundBytes = cmp.Or(out.inboundBytes, 16<<10)
+	out.queueFrames = cmp.Or(out.queueFrames, 256)
+	out.refreshFrames = cmp.Or(out.refreshFrames, max(1, min(180, out.TailFrames/2)))
+	out.writeTimeout = cmp.Or(out.writeTimeout, 10*time.Second)
+	out.closeTimeout = cmp.Or(out.closeTimeout, 2*time.Second)
+	out.repairJitter = cmp.Or(out.repairJitter, 20*time.Millisecond)
+	out.backoffMin = cmp.Or(out.backoffMin, 100*time.Millisecond)
+	out.backoffMax = cmp.Or(out.backoffMax, max(out.backoffMin, min(out.CheckInterval, DefaultCheckInterval)))
+	return out, out.validate()
 }
 
-func (c *Config) numbers() error {
+// validate checks the settings after the defaults are in.
+func (c *Config) validate() error {
+	switch {
+	case c.AuthorizeTile == nil && !c.Public:
+		return &fence.ArgumentError{Field: "AuthorizeTile", Value: "nil", Want: "a function, or Public to let everybody watch every tile"}
+	case c.AuthorizeTile != nil && c.Public:
+		return &fence.ArgumentError{Field: "Public", Value: true, Want: "false beside an AuthorizeTile"}
+	}
+	for _, o := range c.Origins {
+		if _, err := path.Match(strings.ToLower(o), ""); err != nil || o == "" || o == "*" {
+			return &fence.ArgumentError{Field: "Origins", Value: o, Want: "a pattern of path.Match narrower than *"}
+		}
+	}
+	mark := stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(c.ID)}
+	if mark.Check() != nil {
+		return &fence.ArgumentError{Field: "ID", Value: c.ID, Want: "1 to 64 ASCII letters, digits, hyphens and underscores"}
+	}
 	for _, n := range []struct {
-		name  string
-		value *int
-		def   int
+		field string
+		value int
 	}{
-		{"MaxClients", &c.MaxClients, DefaultMaxClients},
-		{"MaxTiles", &c.MaxTiles, DefaultMaxTiles},
-		{"MaxHubs", &c.MaxHubs, DefaultMaxHubs},
-		{"MaxInbound", &c.MaxInbound, DefaultMaxInbound},
-		{"InboundRate", &c.InboundRate, DefaultInboundRate},
-		{"QueueMessages", &c.QueueMessages, DefaultQueueMessages},
-		{"QueueBytes", &c.QueueBytes, DefaultQueueBytes},
-		{"TailFrames", &c.TailFrames, DefaultTailFrames},
-		{"TailBytes", &c.TailBytes, DefaultTailBytes},
-		{"RefreshFrames", &c.RefreshFrames, 0}, // depends on TailFrames
-		{"MaxRepairs", &c.MaxRepairs, DefaultMaxRepairs},
+		{"MaxClients", c.MaxClients}, {"MaxTiles", c.MaxTiles}, {"MaxTilesPerClient", c.MaxTilesPerClient},
+		{"InboundRate", c.InboundRate}, {"MaxRepairs", c.MaxRepairs}, {"QueueBytes", c.QueueBytes},
+		{"TailFrames", c.TailFrames}, {"TailBytes", c.TailBytes},
 	} {
-		if *n.value < 0 {
-			return &fence.ArgumentError{Field: n.name, Value: *n.value, Want: "a positive number, or zero for the default"}
-		}
-		if *n.value == 0 {
-			*n.value = n.def
+		if n.value < 0 {
+			return &fence.ArgumentError{Field: n.field, Value: n.value, Want: "a positive number, or zero for the default"}
 		}
 	}
-	if c.RefreshFrames == 0 {
-		c.RefreshFrames = max(1, min(DefaultRefreshFrames, c.TailFrames/2))
-	}
-	return nil
-}
-
-func (c *Config) durations() error {
 	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		def   time.Duration
+		field string
+		value time.Duration
 	}{
-		{"WriteTimeout", &c.WriteTimeout, DefaultWriteTimeout},
-		{"SlowTimeout", &c.SlowTimeout, DefaultSlowTimeout},
-		{"PingInterval", &c.PingInterval, DefaultPingInterval},
-		{"CloseTimeout", &c.CloseTimeout, DefaultCloseTimeout},
-		{"DrainWindow", &c.DrainWindow, DefaultDrainWindow},
-		{"Linger", &c.Linger, DefaultLinger},
-		{"CheckInterval", &c.CheckInterval, DefaultCheckInterval},
-		{"MarkInterval", &c.MarkInterval, DefaultMarkInterval},
-		{"BehindGrace", &c.BehindGrace, DefaultBehindGrace},
-		{"RepairJitter", &c.RepairJitter, DefaultRepairJitter},
-		{"BackoffMin", &c.BackoffMin, DefaultBackoffMin},
-		{"BackoffMax", &c.BackoffMax, DefaultBackoffMax},
-		{"StoreTimeout", &c.StoreTimeout, DefaultStoreTimeout},
+		{"SlowTimeout", c.SlowTimeout}, {"PingInterval", c.PingInterval}, {"DrainWindow", c.DrainWindow},
+		{"Linger", c.Linger}, {"CheckInterval", c.CheckInterval}, {"MarkInterval", c.MarkInterval},
+		{"BehindGrace", c.BehindGrace}, {"StoreTimeout", c.StoreTimeout},
 	} {
-		if *d.value < 0 {
-			return &fence.ArgumentError{Field: d.name, Value: *d.value, Want: "a duration that is not negative; zero means the default"}
-		}
-		if *d.value == 0 {
-			*d.value = d.def
+		if d.value < 0 {
+			return &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a positive duration, or zero for the default"}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,28 +12,33 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
+// public is the least that a relay must be told.
+func public() *Config { return &Config{Public: true} }
+
 func TestConfigDefaults(t *testing.T) {
 	w := newWorld(t)
-	r, err := New(w.fan, w.log, nil)
+	r, err := New(w.fan, w.log, public())
 	require.NoError(t, err)
 	v := reflect.ValueOf(r.cfg)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
 		case "Authorize", "AuthorizeTile", "Origins":
-		case "Hooks":
+		case "Hooks", "Limits", "tuning":
 			for j := range v.Field(i).NumField() {
-				require.False(t, v.Field(i).Field(j).IsNil(), "a hook is never nil inside")
+				require.False(t, v.Field(i).Field(j).IsZero(), "%s.%s", name, v.Field(i).Type().Field(j).Name)
 			}
 		default:
 			require.False(t, v.Field(i).IsZero(), name)
 		}
 	}
-	require.Equal(t, DefaultRefreshFrames, r.cfg.RefreshFrames)
+	require.Equal(t, 180, r.cfg.refreshFrames)
+	require.Equal(t, DefaultCheckInterval, r.cfg.backoffMax)
 }
 
 func TestConfigIsCloned(t *testing.T) {
 	w := newWorld(t)
-	cfg := &Config{Origins: []string{"a.test"}}
+	cfg := public()
+	cfg.Origins = []string{"a.test"}
 	r, err := New(w.fan, w.log, cfg)
 	require.NoError(t, err)
 	cfg.Origins[0] = "b.test"
@@ -42,28 +48,33 @@ func TestConfigIsCloned(t *testing.T) {
 
 func TestConfigIsValidated(t *testing.T) {
 	w := newWorld(t)
-	for field, cfg := range map[string]*Config{
-		"MaxClients":    {MaxClients: -1},
-		"QueueBytes":    {QueueBytes: -1},
-		"PingInterval":  {PingInterval: -time.Second},
-		"BackoffMax":    {BackoffMin: time.Second, BackoffMax: time.Millisecond},
-		"RefreshFrames": {TailFrames: 10, RefreshFrames: 11},
-		"Origins":       {Origins: []string{"*"}},
-		"ID":            {ID: "a relay"},
+	for _, c := range []struct {
+		field string
+		edit  func(*Config)
+	}{
+		{"AuthorizeTile", func(c *Config) { c.Public = false }}, // an open relay must be asked for in so many words
+		{"Public", func(c *Config) { c.AuthorizeTile = func(*http.Request, fence.TileID) error { return nil } }},
+		{"MaxClients", func(c *Config) { c.MaxClients, c.MaxTiles, c.QueueBytes = -1, -1, -1 }},
+		{"QueueBytes", func(c *Config) { c.QueueBytes, c.PingInterval = -1, -1 }},
+		{"PingInterval", func(c *Config) { c.PingInterval, c.DrainWindow = -time.Second, -1 }},
+		{"Origins", func(c *Config) { c.Origins = []string{"*"} }},
+		{"ID", func(c *Config) { c.ID = "a relay" }},
 	} {
+		cfg := public()
+		c.edit(cfg)
 		_, err := New(w.fan, w.log, cfg)
 		var arg *fence.ArgumentError
-		require.ErrorAs(t, err, &arg, field)
-		require.Equal(t, field, arg.Field)
+		require.ErrorAs(t, err, &arg, c.field)
+		require.Equal(t, c.field, arg.Field, "the same field each time")
 	}
 	for _, id := range []string{"a:b", "a.at", "\n", strings.Repeat("x", 65), "é"} {
-		_, err := New(w.fan, w.log, &Config{ID: id})
+		_, err := New(w.fan, w.log, &Config{Public: true, ID: id})
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, id)
 	}
-	_, err := New(w.fan, w.log, &Config{ID: strings.Repeat("x", 64)})
+	_, err := New(w.fan, w.log, &Config{Public: true, ID: strings.Repeat("x", 64)})
 	require.NoError(t, err)
-	_, err = New(nil, w.log, nil)
+	_, err = New(nil, w.log, public())
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = New(w.fan, nil, nil)
+	_, err = New(w.fan, nil, public())
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 }

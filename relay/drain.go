@@ -8,39 +8,58 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// Drain sends the clients elsewhere: it refuses new ones, tells those it has that the relay goes away,
-// and closes them with status 1001 one after another, in random order, over Config.DrainWindow, so that
-// the other relays do not meet them all at once. What is queued for a client is sent before. It returns
-// nil when every client has gone, or the cause of ctx when that ended first; the clients left are then
-// being closed at once. Run goes on until its own context is cancelled. Without Run there is nobody to
-// drain and the Relay can no longer be run.
+// Drain sends the clients to other relays and then ends Run: it refuses new clients, tells those it has that the relay
+// goes away, and closes them with status 1001 one after another, in random order, over Config.DrainWindow, so that
+// the other relays do not meet them all at once. What is queued for a client is sent before. It returns nil when every
+// client has gone and Run has returned, or the cause of ctx when that ended first; the clients left are then
+// closed at once. Without Run there is nothing to drain, and the Relay can no longer be run.
 func (r *Relay) Drain(ctx context.Context) error {
-	r.advance(serving, draining)
-	if r.advance(idle, stopped) {
-		return nil
+	if r.life.advance(idle, stopped) {
+		close(r.life.ended)
+	}
+	if !r.life.advance(serving, draining) { // another call drains, or Run ends
+		return r.awaitEnd(ctx)
 	}
 	clients := r.allClients()
 	rand.Shuffle(len(clients), func(i, j int) { clients[i], clients[j] = clients[j], clients[i] })
 	r.announce(clients)
 	err := r.closeSpread(ctx, clients)
 	if err == nil {
-		done := make(chan struct{})
-		go func() {
-			r.conns.Wait()
-			close(done)
-		}()
-		select {
-		case <-done:
-			return nil
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+		err = r.awaitClients(ctx)
 	}
-	for _, c := range r.allClients() {
-		c.shut(relaypb.CloseGoingAway, "relay is going away", false)
-		_ = c.wire.Close()
+	if err != nil {
+		r.cut()
 	}
-	return err
+	close(r.life.drained)
+	if err != nil {
+		return err
+	}
+	return r.awaitEnd(ctx)
+}
+
+// awaitClients waits until every client has gone.
+func (r *Relay) awaitClients(ctx context.Context) error {
+	gone := make(chan struct{})
+	go func() {
+		r.life.conns.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// awaitEnd waits until Run has returned.
+func (r *Relay) awaitEnd(ctx context.Context) error {
+	select {
+	case <-r.life.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // announce tells every client how soon it will be closed.
@@ -74,20 +93,4 @@ func (r *Relay) closeSpread(ctx context.Context, clients []*client) error {
 		}
 	}
 	return nil
-}
-
-// closeClients ends every connection at once and waits for them, at most CloseTimeout before the
-// connections are cut.
-func (r *Relay) closeClients() {
-	clients := r.allClients()
-	for _, c := range clients {
-		c.shut(relaypb.CloseGoingAway, "relay stopped", false)
-	}
-	cut := time.AfterFunc(r.cfg.CloseTimeout, func() {
-		for _, c := range r.allClients() {
-			_ = c.wire.Close()
-		}
-	})
-	defer cut.Stop()
-	r.conns.Wait()
 }

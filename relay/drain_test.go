@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
@@ -46,12 +47,13 @@ func TestDrainTellsAndCloses(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	require.NoError(t, s.Drain(context.Background()), "again: nobody is left")
+	require.True(t, s.life.reached(stopped), "Run has ended")
 }
 
 func TestDrainIsBoundedByItsContext(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.CloseTimeout, cfg.WriteTimeout = time.Hour, time.Hour
+	cfg.closeTimeout, cfg.writeTimeout = time.Hour, time.Hour
 	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	c := s.raw(t, relaypb.Subprotocol) // it never reads, and so never answers a close
@@ -69,7 +71,7 @@ func TestDrainIsBoundedByItsContext(t *testing.T) {
 func TestRunEndsWithStuckClients(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.CloseTimeout, cfg.WriteTimeout = 100*time.Millisecond, time.Hour
+	cfg.closeTimeout, cfg.writeTimeout = 100*time.Millisecond, time.Hour
 	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	c := s.raw(t, relaypb.Subprotocol)
@@ -195,4 +197,27 @@ func TestLostConnectionsResume(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	require.Equal(t, 1, c.syncs)
+}
+
+// TestDrainsAtOnceAndAfterTheEnd: each call returns when the relay has ended.
+func TestDrainsAtOnceAndAfterTheEnd(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(still())
+	o := w.claim(tileA, 1)
+	c := s.watch(t, nil, tileA)
+	c.reaches(o)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() { assert.NoError(t, s.Drain(context.Background())) })
+	}
+	group.Wait()
+	<-c.Done()
+	s.stop() // the context is cancelled after the end
+	require.NoError(t, s.Drain(context.Background()))
+
+	idle, err := New(w.fan, w.log, public())
+	require.NoError(t, err)
+	require.NoError(t, idle.Drain(context.Background()))
+	require.NoError(t, idle.Drain(context.Background()))
+	require.ErrorIs(t, idle.Run(context.Background()), fence.ErrAlreadyRun)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -21,12 +20,12 @@ const startGrace = time.Second
 // Authorize or Origins refuse it. A connection it has taken over belongs to the Relay:
 // http.Server.Shutdown does not know of it, Run and Drain end it.
 func (r *Relay) Handler() http.Handler {
-	return http.HandlerFunc(r.serve)
+	return http.HandlerFunc(r.handle)
 }
 
-func (r *Relay) serve(w http.ResponseWriter, req *http.Request) {
+func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
 	r.awaitRun(req.Context())
-	if !r.admit() {
+	if !r.life.admit(r.cfg.MaxClients) {
 		r.count.refused.Add(1)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the relay takes no more clients; try another one", http.StatusServiceUnavailable)
@@ -35,30 +34,24 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) {
 	c, ok := r.accept(w, req)
 	if !ok {
 		r.count.refused.Add(1)
-		r.dismiss()
+		r.life.dismiss()
 		return
 	}
 	r.count.connected.Add(1)
-	r.register(c)
-	r.cfg.Hooks.ClientOpened(ClientInfo{Remote: c.remote, Subprotocol: c.encoding.Subprotocol()})
-	// Its own goroutine, so that the server's buffers and the request are freed.
-	go func() {
-		defer r.dismiss()
-		c.run()
-	}()
+	r.serve(c)
 }
 
 // awaitRun waits a little for Run, if it has not begun.
 func (r *Relay) awaitRun(ctx context.Context) {
 	select {
-	case <-r.began:
+	case <-r.life.began:
 		return
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, startGrace)
 	defer cancel()
 	select {
-	case <-r.began:
+	case <-r.life.began:
 	case <-ctx.Done():
 	}
 }
@@ -77,12 +70,8 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 			return nil, false
 		}
 	}
-	c := &client{r: r, encoding: encoding, remote: req.RemoteAddr, opened: time.Now(), subs: map[fence.TileID]*subscription{}}
-	c.queue.init(r.cfg.QueueMessages, r.cfg.QueueBytes)
-	if r.cfg.AuthorizeTile != nil {
-		c.request = req
-	}
-	hold := &capture{ResponseWriter: w, own: r.cfg.CloseTimeout, total: &r.count.bytesOut}
+	c := r.newClient(req, encoding)
+	hold := &capture{ResponseWriter: w, own: r.cfg.closeTimeout, total: &r.count.bytesOut}
 	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,
@@ -99,7 +88,7 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 		}
 		return nil, false
 	}
-	conn.SetReadLimit(int64(r.cfg.MaxInbound))
+	conn.SetReadLimit(int64(r.cfg.inboundBytes))
 	c.conn, c.wire = conn, hold.wire
 	return c, true
 }

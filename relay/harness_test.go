@@ -247,9 +247,12 @@ func (w *world) trim(tile fence.TileID) {
 // quick is a configuration whose periods suit a test.
 func quick() *Config {
 	return &Config{
-		CheckInterval: 40 * time.Millisecond, MarkInterval: 40 * time.Millisecond, RepairJitter: time.Millisecond,
-		BackoffMin: 2 * time.Millisecond, BackoffMax: 20 * time.Millisecond, CloseTimeout: time.Second,
+		CheckInterval: 40 * time.Millisecond, MarkInterval: 40 * time.Millisecond,
 		DrainWindow: 50 * time.Millisecond, StoreTimeout: time.Second,
+		tuning: tuning{
+			repairJitter: time.Millisecond, backoffMin: 2 * time.Millisecond, backoffMax: 20 * time.Millisecond,
+			closeTimeout: time.Second,
+		},
 	}
 }
 
@@ -269,6 +272,7 @@ type server struct {
 
 func (w *world) serve(cfg *Config) *server {
 	w.t.Helper()
+	cfg.Public = cfg.AuthorizeTile == nil
 	r, err := New(w.fan, w.log, cfg)
 	require.NoError(w.t, err)
 	ts := httptest.NewUnstartedServer(r.Handler())
@@ -290,7 +294,7 @@ func (w *world) serve(cfg *Config) *server {
 		})
 	}
 	w.t.Cleanup(s.stop)
-	require.Eventually(w.t, func() bool { r.life.Lock(); defer r.life.Unlock(); return r.phase == serving }, 5*time.Second, time.Millisecond)
+	require.Eventually(w.t, func() bool { return r.life.reached(serving) }, 5*time.Second, time.Millisecond)
 	return s
 }
 

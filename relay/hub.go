@@ -10,25 +10,23 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// maxHeld bounds the live frames kept while a repair is under way.
-const maxHeld = 256
-
-// hub is one tile on this relay: its view, the clients that watch it, and the repair that is under way.
-// It is made by the first subscription and dropped some time after the last has left.
+// hub is one tile on this relay: its view, and the clients that watch it. It is made by the first subscription and
+// dropped some time after the last has left. It does no I/O: what it lacks it wants from a repair.
 //
-// Locking: hub.mu may be held when a client's mutex is taken, never the other way round, and no I/O is
-// done under it.
+// Locking: hub.mu may be held when a queue's mutex is taken, never the other way round.
 type hub struct {
-	r    *Relay
-	tile fence.TileID
-	turn int // in which part of the check interval it is compared with the store
+	tile   fence.TileID
+	cfg    *Config
+	count  *counters
+	repair func(*hub) bool // starts the tile's repair task; false if the relay stops
+	turn   int             // in which part of the check interval it is compared with the store
 
 	mu     sync.Mutex
 	view   view
 	closed bool
 	stop   func() // ends the fan-out subscription; nil: there is none
 	subs   []*subscription
-	empty  time.Time // since when nobody watches; zero: somebody does
+	empty  time.Time // since when no client watches; zero: one does
 
 	// held are live frames that do not follow yet, by the position they follow. They are tried again
 	// whenever the view moves.
@@ -43,8 +41,7 @@ type hub struct {
 	behindSince time.Time // since when the store has been behind; zero: it is not
 	quiet       int       // comparisons since the position was last read without an owner hash
 
-	syncs     map[syncKey][]byte // the Syncs of the present position, encoded once
-	syncsUsed bool               // since the last sweep
+	syncs syncCache
 }
 
 // wants are the kinds of repair asked for.
@@ -56,27 +53,49 @@ const (
 	wantSnapshot                   // a newer snapshot, to shorten the tail
 )
 
-// syncKey names one encoded Sync: from which position (zero: from scratch), for which encoding.
-type syncKey struct {
+// checkTurns is the number of parts of the check and mark intervals over which tiles are spread.
+const checkTurns = 16
+
+// maxHeld bounds the live frames kept while a repair is under way.
+const maxHeld = 256
+
+// subscription is one client watching one tile. It is either live, and every accepted batch is queued to
+// the client, or due a Sync: at the start, after the client's queue was full, after a Resync, and when
+// the tile's history was replaced.
+type subscription struct {
+	h        *hub
+	out      *queue
 	encoding relaypb.Encoding
-	from     fence.Position
+	remote   string
+
+	// Guarded by the hub's mutex.
+	slot  int         // index in hub.subs; -1: left
+	live  bool        // it gets frames as they come
+	has   clientState // what the client holds once its queue is out
+	told  bool        // the client knows why it has to wait
+	asked bool        // the client holds more than the view, and the store has been asked
 }
 
-func newHub(r *Relay, tile fence.TileID) *hub {
+// clientState is what a client holds of a tile.
+type clientState struct {
+	at    fence.Position // zero: nothing
+	floor fence.Epoch    // the client must not be shown anything of a lower epoch; at least at.Epoch
+}
+
+func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) bool) *hub {
 	return &hub{
-		r: r, tile: tile, turn: rand.IntN(checkTurns),
-		held: map[fence.Position]*batch{}, syncs: map[syncKey][]byte{},
-		want: wantFull, nextRefresh: r.cfg.RefreshFrames, empty: time.Now(),
+		tile: tile, cfg: cfg, count: count, repair: repair, turn: rand.IntN(checkTurns),
+		held: map[fence.Position]*batch{}, want: wantFull, nextRefresh: cfg.refreshFrames, empty: time.Now(),
 	}
 }
 
 // deliver takes a message from the fan-out. It does not block: broadcasting only appends to queues.
 func (h *hub) deliver(data []byte) {
-	h.r.count.framesIn.Add(1)
+	h.count.framesIn.Add(1)
 	f, err := stream.DecodeFrame(data)
 	if err != nil || f.Tile != h.tile || f.Verify(h.tile) != nil {
 		// What it carried shows as a gap at the next frame, or to the periodic comparison.
-		h.r.count.corrupt.Add(1)
+		h.count.corrupt.Add(1)
 		return
 	}
 	h.mu.Lock()
@@ -94,9 +113,9 @@ func (h *hub) deliver(data []byte) {
 		h.accept(b)
 		h.retryHeld()
 	case duplicate:
-		h.r.count.duplicates.Add(1)
+		h.count.duplicates.Add(1)
 	case stale:
-		h.r.count.staleDrops.Add(1)
+		h.count.staleDrops.Add(1)
 	case breaks:
 		h.hold(b)
 		h.broken(b.Position, b.Rebase, "frame")
@@ -111,22 +130,22 @@ func (h *hub) broken(got fence.Position, rebase bool, by string) {
 		want, by = wantFull, "rebase"
 	}
 	if !h.repairing { // one gap shows in every frame until it is repaired; count it once
-		h.r.count.gaps.Add(1)
-		h.r.cfg.Hooks.Gap(GapInfo{Tile: h.tile, Have: h.view.at, Got: got, By: by})
+		h.count.gaps.Add(1)
+		h.cfg.Hooks.Gap(GapInfo{Tile: h.tile, Have: h.view.at, Got: got, By: by})
 	}
 	h.ask(want)
 }
 
-// ask starts the tile's repair task, or leaves word with the one that runs.
+// ask starts the tile's repair task, or leaves the request to the one that runs.
 func (h *hub) ask(w wants) {
 	h.want |= w
 	if h.repairing || h.closed {
 		return
 	}
-	h.repairing = h.r.spawn(h.repairTask)
+	h.repairing = h.repair(h)
 }
 
-// accept appends a batch that follows and sends it to everybody who is up to date.
+// accept appends a batch that follows and sends it to every client that is up to date.
 func (h *hub) accept(b *batch) {
 	takeover := b.Epoch > h.view.at.Epoch
 	h.view.push(b)
@@ -135,11 +154,11 @@ func (h *hub) accept(b *batch) {
 	if takeover {
 		h.callDue() // clients that waited for this epoch
 	}
-	if len(h.view.tail) > h.r.cfg.TailFrames || h.view.bytes > h.r.cfg.TailBytes {
+	if len(h.view.tail) > h.cfg.TailFrames || h.view.bytes > h.cfg.TailBytes {
 		h.view.drop()
-		h.nextRefresh = h.r.cfg.RefreshFrames
+		h.nextRefresh = h.cfg.refreshFrames
 	} else if h.view.whole && len(h.view.tail) >= h.nextRefresh {
-		h.nextRefresh += h.r.cfg.RefreshFrames / 3
+		h.nextRefresh += h.cfg.refreshFrames / 3
 		h.ask(wantSnapshot)
 	}
 }
@@ -147,9 +166,7 @@ func (h *hub) accept(b *batch) {
 // moved forgets what was encoded for the old position, and that the store was behind it.
 func (h *hub) moved() {
 	h.behindSince = time.Time{}
-	if len(h.syncs) > 0 {
-		clear(h.syncs)
-	}
+	h.syncs.clear()
 }
 
 func (h *hub) broadcast(b *batch) {
@@ -158,17 +175,26 @@ func (h *hub) broadcast(b *batch) {
 		if !s.live {
 			continue
 		}
-		if s.c.push(b.bytes(s.c.encoding)) {
+		if s.out.push(b.bytes(s.encoding)) {
 			s.has.at = b.Position
 			sent++
 			continue
 		}
 		// The queue is full. What is in it still arrives; after that the client gets a Sync.
 		s.live = false
-		h.r.count.slowDrops.Add(1)
-		h.r.cfg.Hooks.SlowClient(SlowClientInfo{Remote: s.c.remote, Tile: h.tile, Queued: s.c.due(s)})
+		h.count.slowDrops.Add(1)
+		h.cfg.Hooks.SlowClient(SlowClientInfo{Remote: s.remote, Tile: h.tile, Queued: s.out.owe(s)})
 	}
-	h.r.count.framesOut.Add(uint64(sent))
+	h.count.framesOut.Add(uint64(sent))
+}
+
+// callDue asks for a Sync for every client that is not live, after the view has become able to give one.
+func (h *hub) callDue() {
+	for _, s := range h.subs {
+		if !s.live {
+			s.out.owe(s)
+		}
+	}
 }
 
 // hold keeps a live frame until what it follows is known. Of two that follow the same position the
@@ -200,57 +226,6 @@ func (h *hub) retryHeld() {
 	}
 }
 
-// checked compares the view with what the store says follows it.
-func (h *hub) checked(c *stream.Chunk, limit int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || h.repairing || !h.view.loaded {
-		return
-	}
-	h.view.setOwner(c.Owner)
-	for i := range c.Entries {
-		b := &batch{tile: h.tile, Entry: c.Entries[i]}
-		switch h.view.judge(&b.Entry) {
-		case follows:
-			h.r.count.caught.Add(1)
-			h.accept(b)
-		case breaks:
-			h.broken(b.Position, b.Rebase, "check")
-			return
-		case duplicate, stale:
-		}
-	}
-	switch {
-	case c.Poison != nil:
-		h.ask(wantFull) // a snapshot may lie past it by now
-	case len(c.Entries) >= limit:
-		h.ask(wantTail) // there may be more
-	}
-	if len(c.Entries) > 0 {
-		h.retryHeld()
-	}
-	if c.Owner.Present() {
-		h.compareEnd(c.Owner.Position)
-	}
-}
-
-// compareEnd acts on the position at which the store's history ends. The caller has already taken the
-// entries after the view's own, so a store that is merely ahead has moved since: its frames are on their
-// way.
-func (h *hub) compareEnd(p fence.Position) {
-	switch rel := h.view.compare(p); rel {
-	case same, ahead, behind:
-		if h.outwaited(rel) {
-			h.ask(wantFull)
-		}
-	case lower:
-		h.r.count.lowerEpoch.Add(1)
-	case forked:
-		h.broken(p, false, "check")
-		h.ask(wantFull)
-	}
-}
-
 // outwaited reports whether the store has now been behind for BehindGrace, so that its word is taken.
 func (h *hub) outwaited(rel relation) bool {
 	switch {
@@ -260,5 +235,32 @@ func (h *hub) outwaited(rel relation) bool {
 	case h.behindSince.IsZero():
 		h.behindSince = time.Now()
 	}
-	return time.Since(h.behindSince) >= h.r.cfg.BehindGrace
+	return time.Since(h.behindSince) >= h.cfg.BehindGrace
+}
+
+// expire closes a hub without clients for longer than linger, so that no subscription can join, and reports that it
+// did. It frees Syncs that no client asked for since the last call.
+func (h *hub) expire(now time.Time, linger time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.syncs.expire()
+	if h.closed || h.empty.IsZero() || now.Sub(h.empty) < linger {
+		return false
+	}
+	h.closed = true
+	return true
+}
+
+// close ends the tile's fan-out subscription. A repair under way ends it itself.
+func (h *hub) close() {
+	h.mu.Lock()
+	h.closed = true
+	var stop func()
+	if !h.repairing {
+		stop, h.stop = h.stop, nil
+	}
+	h.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
 }

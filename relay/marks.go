@@ -12,76 +12,78 @@ import (
 // markBatch is how many marks go to the store in one call.
 const markBatch = 512
 
-// markLoop tells the store which entries the relay may still replay: those after its cached snapshots. The mark is
+// marker tells the store which entries the relay may still replay: those after its cached snapshots. A mark is
 // renewed even when it has not moved, so that its lease does not end while a tile is watched, and released when it is
-// not watched any more, so that nobody takes this relay for one that has stopped.
-func (r *Relay) markLoop() {
+// not watched any more, so that the relay does not look like one that has stopped.
+type marker struct {
+	consumer stream.Consumer // whose marks it writes
+	log      stream.Log
+	hubs     *registry
+	life     *lifecycle
+	cfg      *Config
+	count    *counters
+}
+
+func (m *marker) run() {
 	marked := map[fence.TileID]int{} // tiles that have this relay's mark, as far as it knows, and their turns
-	r.turns(checkTurns, r.cfg.MarkInterval, func(turn int) {
+	m.life.turns(checkTurns, m.cfg.MarkInterval, func(turn int) {
 		var writes []stream.MarkWrite
 		watched := map[fence.TileID]bool{}
-		for _, h := range r.allHubs() {
+		for _, h := range m.hubs.all() {
 			watched[h.tile] = true
 			seq, ok := h.floorMark()
 			if h.turn != turn || !ok {
 				continue
 			}
 			marked[h.tile] = turn
-			// No one else has this mark, so that it may go back with the view, when the tile's history did.
-			writes = append(writes, stream.MarkWrite{Tile: h.tile, Consumer: r.consumer, Seq: seq, Rewind: true})
+			// Only this relay writes this mark, so that it may regress with the view, when the tile's history did.
+			writes = append(writes, stream.MarkWrite{Tile: h.tile, Consumer: m.consumer, Seq: seq, Rewind: true})
 		}
 		for tile, its := range marked {
 			if its == turn && !watched[tile] {
 				delete(marked, tile)
-				writes = append(writes, stream.MarkWrite{Tile: tile, Consumer: r.consumer, Release: true})
+				writes = append(writes, stream.MarkWrite{Tile: tile, Consumer: m.consumer, Release: true})
 			}
 		}
-		r.writeMarks(r.base, writes)
+		m.write(m.life.base, writes)
 	})
 	// The relay stops. What is not released in time holds the streams for its lease.
 	var writes []stream.MarkWrite
 	for tile := range marked {
-		writes = append(writes, stream.MarkWrite{Tile: tile, Consumer: r.consumer, Release: true})
+		writes = append(writes, stream.MarkWrite{Tile: tile, Consumer: m.consumer, Release: true})
 	}
-	r.writeMarks(context.WithoutCancel(r.base), writes)
+	m.write(context.WithoutCancel(m.life.base), writes)
 }
 
-// writeMarks writes marks, many in a call, and does what the store says about them.
-func (r *Relay) writeMarks(ctx context.Context, writes []stream.MarkWrite) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
+// write writes marks, many in a call, and does what the store says about them.
+func (m *marker) write(ctx context.Context, writes []stream.MarkWrite) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
 	defer cancel()
 	for batch := range slices.Chunk(writes, markBatch) {
-		for i, err := range r.log.Mark(ctx, batch) {
+		for i, err := range m.log.Mark(ctx, batch) {
 			if err != nil {
-				r.markRefused(&batch[i], err)
+				m.refused(&batch[i], err)
 			}
 		}
 	}
 }
 
-func (r *Relay) markRefused(w *stream.MarkWrite, err error) {
+func (m *marker) refused(w *stream.MarkWrite, err error) {
 	resync, outrun := errors.AsType[*stream.ResyncError](err)
 	switch {
 	case outrun:
-		r.count.outrun.Add(1)
-		r.cfg.Logger.Warn("the stream was trimmed past this relay: its snapshot is read again", "tile", w.Tile, "error", err)
-		if h := r.known(w.Tile); h != nil {
+		m.count.outrun.Add(1)
+		m.cfg.Logger.Warn("the stream was trimmed past this relay: its snapshot is read again", "tile", w.Tile, "error", err)
+		if h := m.hubs.find(w.Tile); h != nil {
 			h.outrun(resync)
 		}
 	case errors.Is(err, stream.ErrTooManyMarks):
 		// What is trimmed is then read from the snapshot instead.
-		r.count.marksRefused.Add(1)
+		m.count.marksRefused.Add(1)
 	default:
-		r.count.markFails.Add(1)
-		r.cfg.Logger.Debug("mark not written", "tile", w.Tile, "seq", uint64(w.Seq), "error", err)
+		m.count.markFails.Add(1)
+		m.cfg.Logger.Debug("mark not written", "tile", w.Tile, "seq", uint64(w.Seq), "error", err)
 	}
-}
-
-// known is the tile's hub if there is one.
-func (r *Relay) known(tile fence.TileID) *hub {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.hubs[tile]
 }
 
 // outrun follows a trim that went further than the mark. The clients lack nothing, if the view itself goes on from

@@ -38,7 +38,7 @@ func marking(id string) *Config {
 func TestRelayFloorIsMarkedAndRenewed(t *testing.T) {
 	w := newWorld(t)
 	cfg := quick()
-	cfg.ID, cfg.RefreshFrames = "one", 5
+	cfg.ID, cfg.refreshFrames = "one", 5
 	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	o.tickOn(3)
@@ -89,10 +89,10 @@ func TestDefaultIDs(t *testing.T) {
 	w := newWorld(t)
 	seen := map[stream.Consumer]bool{}
 	for range 100 {
-		r, err := New(w.fan, w.log, nil)
+		r, err := New(w.fan, w.log, public())
 		require.NoError(t, err)
-		require.False(t, seen[r.consumer])
-		seen[r.consumer] = true
+		require.False(t, seen[r.marker.consumer])
+		seen[r.marker.consumer] = true
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -106,20 +107,19 @@ func FuzzDecodeInbound(f *testing.F) {
 		f.Add(data, false)
 	}
 	w := newWorld(f)
-	r, err := New(w.fan, w.log, &Config{MaxHubs: 8})
+	r, err := New(w.fan, w.log, &Config{Public: true, Limits: Limits{MaxTiles: 8}})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, binary bool) {
-		c := &client{r: r, encoding: relaypb.JSON, subs: map[fence.TileID]*subscription{}}
+		c := r.newClient(&http.Request{}, relaypb.JSON)
 		kind := websocket.MessageText
 		if binary {
 			c.encoding, kind = relaypb.Binary, websocket.MessageBinary
 		}
-		c.queue.init(16, 1<<20)
 		c.receive(kind, data) // must not panic, whatever comes
-		require.LessOrEqual(t, len(c.subs), r.cfg.MaxTiles)
+		require.LessOrEqual(t, len(c.subs), r.cfg.MaxTilesPerClient)
 		for _, s := range c.subs {
-			s.h.leave(s)
-			r.forget(s.h)
+			s.leave()
+			r.hubs.forget(s.h)
 		}
 		for _, frame := range c.frames {
 			require.NotEmpty(t, frame)

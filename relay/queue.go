@@ -1,12 +1,13 @@
 package relay
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
 
-// queue is what waits to be written to one client: frames in order, then the subscriptions that are due
-// a Sync, then the end. Its bounds hold for frames from hubs; what force adds is bounded by who calls it.
+// queue is what waits to be written to one client: frames in order, then the Syncs that are due, then the end. Its
+// bounds hold for frames that push adds; the callers of force bound what they add.
 type queue struct {
 	maxFrames int
 	maxBytes  int
@@ -16,7 +17,7 @@ type queue struct {
 	mu        sync.Mutex
 	frames    [][]byte
 	bytes     int
-	dues      []*subscription
+	dues      []due
 	slowSince time.Time // since when it has not been caught up after a frame was dropped
 	pinged    time.Time
 	closing   bool // nothing is taken any more; close when the frames are out
@@ -24,6 +25,10 @@ type queue struct {
 	code      int  // status of our close; zero: the peer or the network ended it
 	reason    string
 }
+
+// due is a Sync owed to the client. It is made when everything queued before is out, so that a slow client never has
+// more than one waiting for a tile.
+type due interface{ sync() }
 
 func (q *queue) init(maxFrames, maxBytes int) {
 	q.maxFrames, q.maxBytes = maxFrames, maxBytes
@@ -73,13 +78,12 @@ func (q *queue) call() {
 	}
 }
 
-// due asks for a Sync of a subscription once everything queued is out. It returns the bytes queued.
-func (q *queue) due(s *subscription) int {
+// owe asks for a Sync once everything queued is out. It returns the bytes queued.
+func (q *queue) owe(d due) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !s.isDue && !q.closing && !q.over {
-		s.isDue = true
-		q.dues = append(q.dues, s)
+	if !q.closing && !q.over && !slices.Contains(q.dues, d) {
+		q.dues = append(q.dues, d)
 		q.call()
 	}
 	return q.bytes
@@ -96,7 +100,7 @@ const (
 )
 
 // next is the writer's next work. spare is an emptied slice of frames to fill again.
-func (q *queue) next(spare [][]byte) ([][]byte, *subscription, nextThing) {
+func (q *queue) next(spare [][]byte) ([][]byte, due, nextThing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -107,11 +111,10 @@ func (q *queue) next(spare [][]byte) ([][]byte, *subscription, nextThing) {
 	case q.closing:
 		return nil, nil, nextClose
 	case len(q.dues) > 0:
-		s := q.dues[0]
+		d := q.dues[0]
 		q.dues[0] = nil
 		q.dues = q.dues[1:]
-		s.isDue = false
-		return nil, s, nextSync
+		return nil, d, nextSync
 	}
 	q.dues = nil
 	q.slowSince = time.Time{}

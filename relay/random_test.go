@@ -56,7 +56,7 @@ type chaos struct {
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	cfg := quick()
-	cfg.TailFrames, cfg.RefreshFrames, cfg.QueueMessages, cfg.BehindGrace = 24, 6, 4, 200*time.Millisecond
+	cfg.TailFrames, cfg.refreshFrames, cfg.queueFrames, cfg.BehindGrace = 24, 6, 4, 200*time.Millisecond
 	cfg.Linger = 50 * time.Millisecond
 	c := &chaos{world: newWorld(t), Rand: rand.New(rand.NewPCG(seed, 1)), tiles: []fence.TileID{tileA, tileB, tileA + 1}, owners: map[fence.TileID]*owner{}}
 	c.s = c.serve(cfg)
@@ -206,12 +206,12 @@ func (c *chaos) zombie(o *owner) {
 // dump logs where everybody stands.
 func (c *chaos) dump() {
 	for _, tile := range c.tiles {
-		h := c.s.hub(tile)
+		h := c.s.hubs.open(tile)
 		h.mu.Lock()
 		c.t.Logf("tile %s: relay at %s, whole %v, tail %d from %s, held %d, want %b, repairing %v, failed %v", tile,
 			h.view.at, h.view.whole, len(h.view.tail), h.view.start(), len(h.held), h.want, h.repairing, h.failed)
 		for _, s := range h.subs {
-			c.t.Logf("  %s: live %v, at %s, due %v", s.c.remote, s.live, s.has.at, s.isDue)
+			c.t.Logf("  %s: live %v, at %s", s.remote, s.live, s.has.at)
 		}
 		h.mu.Unlock()
 		for i, w := range c.clients {

@@ -2,61 +2,35 @@ package relay
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// ErrStopped: Run has returned, or was called before. A Relay runs once.
-var ErrStopped = errors.New("relay: already run")
-
 // Relay holds client connections and keeps each client's view of its tiles equal to what was committed.
 // Create one with New. All methods are safe for concurrent use.
 type Relay struct {
-	sub   fanout.Subscriber
-	log   stream.Log
 	cfg   Config
 	count counters
+	life  *lifecycle
 
-	consumer stream.Consumer // whose marks it writes
+	hubs    *registry
+	checker *checker
+	marker  *marker
 
-	base   context.Context // of everything Run owns; ends when Run has closed the clients
-	cancel context.CancelFunc
-	slots  chan struct{} // one a cold read under way
-	began  chan struct{} // closed when Run begins
-
-	mu      sync.Mutex // before any hub's or client's mutex
-	hubs    map[fence.TileID]*hub
+	mu      sync.Mutex // before any client's
 	clients map[*client]struct{}
-
-	// life guards the phase and, with it, that no goroutine is started once Run waits for them. It is
-	// taken last, under any other mutex.
-	life  sync.Mutex
-	phase phase
-	open  int            // connections admitted and not ended
-	tasks sync.WaitGroup // everything but connections
-	conns sync.WaitGroup // one a connection
 }
 
-// phase is what a Relay is doing. It only moves forward.
-type phase uint8
-
-const (
-	idle     phase = iota // Run has not been called: nobody is admitted
-	serving               // Run runs
-	draining              // Run runs, nobody new is admitted
-	closing               // Run closes the connections that are left
-	stopped               // Run waits for the rest, or has returned
-)
-
-// New returns a Relay that follows tiles through sub and reads what it missed from log. A nil cfg means
-// all defaults. It does no I/O and starts no goroutine: Run does. An *fence.ArgumentError names a missing
-// argument or a field of cfg that is out of range.
+// New returns a Relay that follows tiles through sub and reads what it missed from log. It does no I/O and
+// starts no goroutine: Run does. A *fence.ArgumentError names a missing argument or a field of cfg that is
+// missing or out of range.
 func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	if sub == nil {
 		return nil, &fence.ArgumentError{Field: "sub", Value: "nil", Want: "the fan-out to follow"}
@@ -68,182 +42,113 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{
-		sub: sub, log: log, cfg: c, consumer: stream.RelayMember(c.ID),
-		slots: make(chan struct{}, c.MaxRepairs), began: make(chan struct{}),
-		hubs: map[fence.TileID]*hub{}, clients: map[*client]struct{}{},
-	}
-	r.base, r.cancel = context.WithCancel(context.Background())
+	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{}}
+	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count, slots: make(chan struct{}, c.MaxRepairs)}
+	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, hubs: map[fence.TileID]*hub{}}
+	r.checker = &checker{log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg}
+	r.marker = &marker{consumer: stream.RelayMember(c.ID), log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg, count: &r.count}
 	return r, nil
 }
 
-// Run serves connections until ctx is cancelled, and owns every goroutine of the Relay. At the end it
-// closes the clients that are left with status 1001, waits for them at most Config.CloseTimeout, ends
-// the fan-out subscriptions, releases its marks and returns nil. It can be called once: ErrStopped otherwise. For a slower
-// end call Drain before cancelling ctx.
+// Run serves connections until ctx is cancelled or Drain has ended, and owns every goroutine of the Relay. At the end
+// it closes the clients that are left with status 1001, waits for them at most two seconds, ends the fan-out
+// subscriptions, releases its marks and returns nil. It can be called once: fence.ErrAlreadyRun otherwise. To send
+// clients to other relays first, call Drain.
 func (r *Relay) Run(ctx context.Context) error {
-	if !r.advance(idle, serving) {
-		return ErrStopped
+	if !r.life.advance(idle, serving) {
+		return fmt.Errorf("relay: %w", fence.ErrAlreadyRun)
 	}
-	close(r.began)
-	for _, loop := range []func(){r.checkLoop, r.markLoop, r.sweepLoop} {
-		r.spawn(loop)
+	defer close(r.life.ended)
+	close(r.life.began)
+	for _, loop := range []func(){r.checker.run, r.marker.run, r.sweepLoop} {
+		r.life.spawn(loop)
 	}
-	<-ctx.Done()
-	r.advance(serving, closing)
-	r.advance(draining, closing)
+	select {
+	case <-ctx.Done():
+	case <-r.life.drained:
+	}
+	r.life.advance(serving, closing)
+	r.life.advance(draining, closing)
 	r.closeClients()
-	r.cancel()
-	r.advance(closing, stopped)
-	for _, h := range r.allHubs() {
-		r.dropHub(h)
+	r.life.cancel()
+	r.life.advance(closing, stopped)
+	for _, h := range r.hubs.all() {
+		r.hubs.drop(h)
 	}
-	r.tasks.Wait()
+	r.life.tasks.Wait()
 	return nil
 }
 
-// advance moves the relay from one phase to a later one, if it is in the first.
-func (r *Relay) advance(from, to phase) bool {
-	r.life.Lock()
-	defer r.life.Unlock()
-	if r.phase != from {
-		return false
-	}
-	r.phase = to
-	return true
-}
-
-// spawn starts a goroutine that Run waits for; false if it is too late.
-func (r *Relay) spawn(f func()) bool {
-	r.life.Lock()
-	defer r.life.Unlock()
-	if r.phase == idle || r.phase == stopped {
-		return false
-	}
-	r.tasks.Go(f)
-	return true
-}
-
-// admit counts a connection in, if the relay takes new ones and has room.
-func (r *Relay) admit() bool {
-	r.life.Lock()
-	defer r.life.Unlock()
-	if r.phase != serving || r.open >= r.cfg.MaxClients {
-		return false
-	}
-	r.open++
-	r.conns.Add(1)
-	return true
-}
-
-// dismiss counts a connection out that admit counted in.
-func (r *Relay) dismiss() {
-	r.life.Lock()
-	defer r.life.Unlock()
-	r.open--
-	r.conns.Done()
-}
-
-// sleep waits; false if the relay stops meanwhile.
-func (r *Relay) sleep(d time.Duration) bool {
-	if d <= 0 {
-		return r.base.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-r.base.Done():
-		return false
+// sweepLoop does what depends only on time passing: pings, clients that are silent or too slow, tiles
+// without clients.
+func (r *Relay) sweepLoop() {
+	shortest := min(r.cfg.PingInterval, r.cfg.SlowTimeout, r.cfg.Linger)
+	every := min(max(shortest/4, 5*time.Millisecond), time.Second)
+	for r.life.sleep(every) {
+		now := time.Now()
+		for _, c := range r.allClients() {
+			c.sweep(now)
+		}
+		r.hubs.sweep(now)
 	}
 }
 
-// acquire takes one of the places for a cold read; false if the relay stops meanwhile.
-func (r *Relay) acquire() bool {
-	select {
-	case r.slots <- struct{}{}:
-		return true
-	case <-r.base.Done():
-		return false
+// closeClients ends every connection at once and waits for them, for a bounded time before the connections are cut.
+func (r *Relay) closeClients() {
+	for _, c := range r.allClients() {
+		c.shut(relaypb.CloseGoingAway, "relay stopped", false)
+	}
+	late := time.AfterFunc(r.cfg.closeTimeout, r.cut)
+	defer late.Stop()
+	r.life.conns.Wait()
+}
+
+// cut closes the network connections of the clients that are left.
+func (r *Relay) cut() {
+	for _, c := range r.allClients() {
+		_ = c.wire.Close()
 	}
 }
 
-func (r *Relay) release() { <-r.slots }
+// serve runs a connection that was admitted until it ends. It is closed at once if the relay has begun to send its
+// clients away.
+func (r *Relay) serve(c *client) {
+	r.mu.Lock()
+	r.clients[c] = struct{}{}
+	r.mu.Unlock()
+	if r.life.reached(draining) {
+		c.shut(relaypb.CloseGoingAway, "relay stopped", false)
+	}
+	r.cfg.Hooks.ClientOpened(ClientInfo{Remote: c.remote, Subprotocol: c.encoding.Subprotocol()})
+	// Its own goroutine, so that the server's buffers and the request are freed.
+	go func() {
+		defer r.life.dismiss()
+		c.run()
+		r.mu.Lock()
+		delete(r.clients, c)
+		r.mu.Unlock()
+	}()
+}
 
-// hub returns the tile's hub, making it if need be; nil when there is no room for another.
-func (r *Relay) hub(tile fence.TileID) *hub {
+func (r *Relay) allClients() []*client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := r.hubs[tile]
-	if h == nil && (len(r.hubs) < r.cfg.MaxHubs || r.makeRoom()) {
-		h = newHub(r, tile)
-		r.hubs[tile] = h
-	}
-	return h
-}
-
-// roomTries bounds how many hubs are looked at to make room for one.
-const roomTries = 64
-
-// makeRoom drops a tile that nobody watches before its time, if it soon finds one. The mutex is held.
-func (r *Relay) makeRoom() bool {
-	tries := 0
-	for tile, h := range r.hubs { // in random order
-		if h.sweep(time.Now(), 0) {
-			delete(r.hubs, tile)
-			r.spawn(func() { r.dropHub(h) })
-			return true
-		}
-		if tries++; tries == roomTries {
-			return false
-		}
-	}
-	return false
-}
-
-func (r *Relay) allHubs() []*hub {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]*hub, 0, len(r.hubs))
-	for _, h := range r.hubs {
-		all = append(all, h)
+	all := make([]*client, 0, len(r.clients))
+	for c := range r.clients {
+		all = append(all, c)
 	}
 	return all
 }
 
-// forget makes room for another hub of the same tile.
-func (r *Relay) forget(h *hub) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.hubs[h.tile] == h {
-		delete(r.hubs, h.tile)
+// newClient makes a client for a request; the connection is not there yet.
+func (r *Relay) newClient(req *http.Request, e relaypb.Encoding) *client {
+	c := &client{
+		cfg: &r.cfg, count: &r.count, hubs: r.hubs, encoding: e, remote: req.RemoteAddr, opened: time.Now(),
+		subs: map[fence.TileID]*subscription{},
 	}
-}
-
-// dropHub forgets a hub and ends its fan-out subscription. A repair under way ends it itself.
-func (r *Relay) dropHub(h *hub) {
-	r.forget(h)
-	h.mu.Lock()
-	h.closed = true
-	var stop func()
-	if !h.repairing {
-		stop, h.stop = h.stop, nil
+	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
+	if r.cfg.AuthorizeTile != nil {
+		c.request = req
 	}
-	h.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-}
-
-// turns calls f in each of n parts of interval with the number of the part, from a random moment on,
-// until the relay stops.
-func (r *Relay) turns(n int, interval time.Duration, f func(turn int)) {
-	step := max(interval/time.Duration(n), time.Millisecond)
-	if !r.sleep(rand.N(step)) {
-		return
-	}
-	for turn := 0; r.sleep(step); turn = (turn + 1) % n {
-		f(turn)
-	}
+	return c
 }

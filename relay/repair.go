@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // maxFruitless is how often a repair is tried again because live frames still do not follow what the
@@ -23,21 +24,43 @@ var errRaced = errors.New("the store's history became shorter while it was read"
 // is not older.
 var errOld = errors.New("the store is behind what the relay has seen")
 
-// repairTask brings one tile up to date: it subscribes to the fan-out if that is not done, reads what is
-// wanted, and goes on until nothing more is wanted. Only one runs for a tile, and all of them share a
-// limit, so that a thousand clients of one tile cause one read and a thousand tiles a bounded number at
-// once.
-func (h *hub) repairTask() {
-	defer h.giveBack()
+// repairer brings tiles up to date: it subscribes them to the fan-out and reads from the store what they want. One
+// task runs for a tile, and all of them share a limit, so that a thousand clients of one tile cause one read, and a
+// thousand tiles a bounded number at once.
+type repairer struct {
+	sub   fanout.Subscriber
+	log   stream.Log
+	life  *lifecycle
+	cfg   *Config
+	count *counters
+	slots chan struct{} // one element for each cold read under way
+}
+
+// start begins the tile's task; false if the relay stops. The hub's mutex is held.
+func (r *repairer) start(h *hub) bool { return r.life.spawn(func() { r.task(h) }) }
+
+// task repairs the tile until nothing more is wanted.
+func (r *repairer) task(h *hub) {
+	defer h.unsubscribe()
 	attempt, more := 0, true
 	for more {
-		if !h.r.sleep(h.pause(attempt)) || !h.r.acquire() {
+		if !r.life.sleep(h.pause(attempt)) || !r.acquire() {
 			h.abandon()
 			return
 		}
-		err := h.repair()
-		h.r.release()
+		err := r.repair(h)
+		<-r.slots
 		attempt, more = h.settle(err, attempt)
+	}
+}
+
+// acquire takes one of the places for a cold read; false if the relay stops meanwhile.
+func (r *repairer) acquire() bool {
+	select {
+	case r.slots <- struct{}{}:
+		return true
+	case <-r.life.base.Done():
+		return false
 	}
 }
 
@@ -51,18 +74,18 @@ func (h *hub) pause(attempt int) time.Duration {
 		if !loaded {
 			return 0
 		}
-		return rand.N(h.r.cfg.RepairJitter + 1)
+		return rand.N(h.cfg.repairJitter + 1)
 	}
-	d := h.r.cfg.BackoffMax
+	d := h.cfg.backoffMax
 	if attempt < 16 {
-		d = min(d, h.r.cfg.BackoffMin<<(attempt-1))
+		d = min(d, h.cfg.backoffMin<<(attempt-1))
 	}
 	return d/2 + rand.N(d/2+1)
 }
 
 // repair makes one attempt at everything wanted so far. What it could not do is wanted again.
-func (h *hub) repair() error {
-	subscribed := h.subscribe()
+func (r *repairer) repair(h *hub) error {
+	subscribed := r.subscribe(h)
 	h.mu.Lock()
 	want, loaded, closed := h.want, h.view.loaded, h.closed
 	h.want = 0
@@ -73,17 +96,17 @@ func (h *hub) repair() error {
 	var err error
 	switch {
 	case !loaded:
-		err = h.timed("load", h.readFull)
+		err = r.timed(h, "load", r.readFull)
 	case want&wantFull != 0:
-		err = h.timed("full", h.readFull)
+		err = r.timed(h, "full", r.readFull)
 	case want&wantTail != 0:
-		err = h.timed("tail", h.readTail)
+		err = r.timed(h, "tail", r.readTail)
 		if errors.Is(err, stream.ErrGap) || errors.Is(err, fence.ErrCorrupt) {
 			want |= wantFull // a snapshot may lie past the gap or the entry that cannot be read
-			err = h.timed("full", h.readFull)
+			err = r.timed(h, "full", r.readFull)
 		}
 	case want&wantSnapshot != 0:
-		err = h.timed("snapshot", h.readSnapshot)
+		err = r.timed(h, "snapshot", r.readSnapshot)
 	}
 	if err == nil && subscribed != nil {
 		want = wantTail // without live frames, look again
@@ -97,35 +120,35 @@ func (h *hub) repair() error {
 }
 
 // timed runs one kind of read and reports it.
-func (h *hub) timed(kind string, read func() (RepairInfo, error)) error {
+func (r *repairer) timed(h *hub, kind string, read func(*hub) (RepairInfo, error)) error {
 	start := time.Now()
-	info, err := read()
+	info, err := read(h)
 	switch {
 	case err == nil:
-		h.r.count.repairs.Add(1)
+		r.count.repairs.Add(1)
 	case kind == "tail" && errors.Is(err, stream.ErrGap): // answered: only the snapshot helps
 	default:
-		h.r.count.repairsFailed.Add(1)
-		h.r.cfg.Logger.Warn("cold read failed", "tile", h.tile, "kind", kind, "error", err)
+		r.count.repairsFailed.Add(1)
+		r.cfg.Logger.Warn("cold read failed", "tile", h.tile, "kind", kind, "error", err)
 	}
 	info.Tile, info.Kind, info.Took, info.Err = h.tile, kind, time.Since(start), err
-	h.r.cfg.Hooks.Repaired(info)
+	r.cfg.Hooks.Repaired(info)
 	return err
 }
 
 // subscribe starts the live frames. It comes before any read, so that nothing can fall between the two.
-func (h *hub) subscribe() error {
+func (r *repairer) subscribe(h *hub) error {
 	h.mu.Lock()
 	done := h.stop != nil || h.closed
 	h.mu.Unlock()
 	if done {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(h.r.base, h.r.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(r.life.base, r.cfg.StoreTimeout)
 	defer cancel()
-	stop, err := h.r.sub.Subscribe(ctx, h.tile, h.deliver)
+	stop, err := r.sub.Subscribe(ctx, h.tile, h.deliver)
 	if err != nil {
-		h.r.cfg.Logger.Warn("fan-out subscription failed", "tile", h.tile, "error", err)
+		r.cfg.Logger.Warn("fan-out subscription failed", "tile", h.tile, "error", err)
 		return fmt.Errorf("subscribe to tile %s: %w", h.tile, err)
 	}
 	h.mu.Lock()
@@ -138,13 +161,13 @@ func (h *hub) subscribe() error {
 }
 
 // readTail reads what follows the present position. stream.ErrGap says that only the snapshot helps.
-func (h *hub) readTail() (RepairInfo, error) {
+func (r *repairer) readTail(h *hub) (RepairInfo, error) {
 	h.mu.Lock()
 	from := h.view.at
 	h.mu.Unlock()
-	log := &reader{Log: h.r.log, timeout: h.r.cfg.StoreTimeout}
+	log := &reader{Log: r.log, timeout: r.cfg.StoreTimeout}
 	rec := stream.Recovery{Position: from}
-	err := stream.Follow(h.r.base, log, h.tile, from, func(e *fence.Entry) error {
+	err := stream.Follow(r.life.base, log, h.tile, from, func(e *fence.Entry) error {
 		if e.Rebase {
 			return &stream.GapError{Tile: h.tile, Have: rec.Position, Next: *e}
 		}
@@ -180,13 +203,13 @@ func (h *hub) take(rec *stream.Recovery) (accepted int) {
 
 // readFull reads position, snapshot and tail, in this order: a state read after the position cannot
 // honestly end before it.
-func (h *hub) readFull() (RepairInfo, error) {
-	log := &reader{Log: h.r.log, timeout: h.r.cfg.StoreTimeout}
-	last, err := log.Last(h.r.base, h.tile)
+func (r *repairer) readFull(h *hub) (RepairInfo, error) {
+	log := &reader{Log: r.log, timeout: r.cfg.StoreTimeout}
+	last, err := log.Last(r.life.base, h.tile)
 	if err != nil {
 		return RepairInfo{}, err
 	}
-	rec, err := stream.Recover(h.r.base, log, h.tile)
+	rec, err := stream.Recover(r.life.base, log, h.tile)
 	if err != nil {
 		return RepairInfo{}, err
 	}
@@ -207,7 +230,7 @@ func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error)
 	switch how {
 	case refused:
 		if rel == lower {
-			h.r.count.lowerEpoch.Add(1)
+			h.count.lowerEpoch.Add(1)
 		}
 		if !h.view.whole && h.waiting() {
 			return info, errOld
@@ -222,7 +245,7 @@ func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error)
 		h.moved()
 		info.Batches, info.Replaced = len(rec.Entries), !first
 		if !first {
-			h.r.count.replaced.Add(1)
+			h.count.replaced.Add(1)
 		}
 		for _, s := range h.subs {
 			s.live = false
@@ -233,16 +256,16 @@ func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error)
 		h.want &^= wantTail | wantFull // as after a read of the tail
 	}
 	h.view.setOwner(owner)
-	h.nextRefresh = max(h.r.cfg.RefreshFrames, len(h.view.tail)+h.r.cfg.RefreshFrames/3)
+	h.nextRefresh = max(h.cfg.refreshFrames, len(h.view.tail)+h.cfg.refreshFrames/3)
 	h.retryHeld()
 	h.callDue()
 	return info, nil
 }
 
 // readSnapshot looks for a newer snapshot and shortens the tail to what follows it.
-func (h *hub) readSnapshot() (RepairInfo, error) {
-	log := &reader{Log: h.r.log, timeout: h.r.cfg.StoreTimeout}
-	s, found, err := log.Snapshot(h.r.base, h.tile)
+func (r *repairer) readSnapshot(h *hub) (RepairInfo, error) {
+	log := &reader{Log: r.log, timeout: r.cfg.StoreTimeout}
+	s, found, err := log.Snapshot(r.life.base, h.tile)
 	if err != nil {
 		return RepairInfo{}, err
 	}
@@ -250,7 +273,7 @@ func (h *hub) readSnapshot() (RepairInfo, error) {
 	defer h.mu.Unlock()
 	if found && h.view.shorten(s) {
 		h.moved()
-		h.nextRefresh = max(h.r.cfg.RefreshFrames, len(h.view.tail)+h.r.cfg.RefreshFrames/3)
+		h.nextRefresh = max(h.cfg.refreshFrames, len(h.view.tail)+h.cfg.refreshFrames/3)
 	}
 	return RepairInfo{}, nil
 }
@@ -275,7 +298,7 @@ func (h *hub) settle(err error, attempt int) (next int, more bool) {
 	case h.closed:
 		more = false
 	case err != nil:
-		h.callDue() // those who have nothing are told
+		h.callDue() // clients that hold nothing are told
 		// An outage must not keep a task busy for a tile nobody watches: the hub goes soon.
 		more = len(h.subs) > 0 || !h.view.loaded
 		next = attempt + 1
@@ -308,9 +331,8 @@ func (h *hub) abandon() {
 	h.repairing = false
 }
 
-// giveBack follows the end of a task: a hub that was dropped meanwhile gives its fan-out subscription
-// back here.
-func (h *hub) giveBack() {
+// unsubscribe follows the end of a task: it ends the fan-out subscription of a hub that was dropped meanwhile.
+func (h *hub) unsubscribe() {
 	h.mu.Lock()
 	var stop func()
 	if h.closed {

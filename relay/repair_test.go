@@ -431,7 +431,7 @@ func TestAnswerShorterThanTheStoresPositionIsNotTaken(t *testing.T) {
 
 func TestOfTwoHeldFramesTheHigherEpochStays(t *testing.T) {
 	base := line{}.grow(3, 1, 'a')
-	h := newHub(&Relay{}, tileA)
+	h := newHub(tileA, &Config{}, nil, nil)
 	older, newer := base.next(1, 'x'), base.next(2, 'y')
 	for _, e := range []fence.Entry{newer, older} {
 		h.hold(&batch{tile: tileA, Entry: e})
@@ -470,7 +470,7 @@ func TestRepairsAreBounded(t *testing.T) {
 	c := s.watch(t, nil, tiles...)
 	eventually(t, func() bool { return c.Stats().Syncs == 60 }, "all tiles are synced")
 	require.LessOrEqual(t, most.Load(), int64(3))
-	require.EqualValues(t, 60, s.Stats().Hubs)
+	require.EqualValues(t, 60, s.Stats().Tiles)
 }
 
 func TestReconnectStormIsOneColdRead(t *testing.T) {

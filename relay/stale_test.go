@@ -108,7 +108,7 @@ const staleTries = 4
 
 // live reports whether the relay sends every client of the tile its frames.
 func (w *watcher) live(s *server) bool {
-	h := s.hub(tileA)
+	h := s.hubs.open(tileA)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.subs {
@@ -165,14 +165,14 @@ func TestInventedFloorAsksTheStoreSeldom(t *testing.T) {
 		c.drain()
 		before := w.log.reads.Load()
 		for range 1000 {
-			s.h.resync(s, clientState{floor: fence.MaxNumber})
+			s.resync(clientState{floor: fence.MaxNumber})
 			c.drain()
 			time.Sleep(30 * time.Millisecond) // longer than the jitter of a repair
 			c.drain()
 		}
 		require.LessOrEqual(t, w.log.reads.Load()-before, int64(31), "once a second")
 		require.EqualValues(t, 1000, r.Stats().Stale, "each request is answered once")
-		s.h.resync(s, clientState{floor: 1})
+		s.resync(clientState{floor: 1})
 		require.Equal(t, 1, c.drain(), "a true floor is served")
 	})
 }

@@ -5,37 +5,49 @@ import "sync/atomic"
 // Stats is what a Relay holds now and has done since it was made. The values are read one after
 // another, so that they may be a few events apart.
 type Stats struct {
+	ClientStats
+	FrameStats
+	RepairStats
+}
+
+// ClientStats is about connections and what clients do.
+type ClientStats struct {
 	Clients       int // connections now
-	Hubs          int // tiles watched now
+	Tiles         int // tiles watched now
 	Subscriptions int // tiles watched now, each client counted
 
-	Connected uint64 // connections admitted
-	Refused   uint64 // connections refused: authorization, origin, limits, not running
-
-	FramesIn   uint64 // frames received from the fan-out
-	FramesOut  uint64 // frames queued to clients
-	SyncsOut   uint64 // Syncs queued to clients
-	BytesOut   uint64 // bytes written to clients, WebSocket headers included
-	Duplicates uint64 // frames received again, or older than what is held
-	StaleDrops uint64 // frames below a tile's epoch floor: a superseded owner's
-	Corrupt    uint64 // frames that could not be read or whose chain is not their content's
-
-	Gaps          uint64 // times a history did not continue where the relay stood
-	Caught        uint64 // batches that the periodic comparison found before the fan-out brought them
-	Repairs       uint64 // cold reads done
-	RepairsFailed uint64 // attempts that failed
-	Replaced      uint64 // repairs after which clients had to replace their state
-	LowerEpoch    uint64 // answers of the store refused because they were below a tile's epoch floor
-	MarksFailed   uint64 // marks that could not be written
-	MarksRefused  uint64 // marks refused because the tile has stream.MaxMarks consumers
-	Outrun        uint64 // marks answered with "resync": the stream was trimmed further than the relay's snapshot
-
+	Connected   uint64 // connections admitted
+	Refused     uint64 // connections refused: authorization, origin, limits, not running
 	SlowDrops   uint64 // times a tile fell behind for a client because its queue was full
 	SlowCloses  uint64 // clients closed because they were too slow for too long
 	IdleCloses  uint64 // clients closed because they did not answer pings
 	Resyncs     uint64 // Resyncs asked for by clients
 	BadMessages uint64 // messages from clients that broke the protocol
-	Stale       uint64 // clients told that this relay is at a lower epoch than they are
+	Stale       uint64 // times a client was told that this relay is at a lower epoch
+}
+
+// FrameStats is about what goes in and out.
+type FrameStats struct {
+	FramesIn   uint64 // frames received from the fan-out
+	FramesOut  uint64 // frames queued to clients
+	SyncsOut   uint64 // Syncs queued to clients
+	BytesOut   uint64 // bytes written to clients, WebSocket headers included
+	Duplicates uint64 // frames received again, or older than what is held
+	StaleDrops uint64 // frames of a lower epoch than the tile's: a superseded owner's
+	Corrupt    uint64 // frames that could not be read or whose chain is not their content's
+}
+
+// RepairStats is about keeping up with the store.
+type RepairStats struct {
+	Gaps          uint64 // times a history did not continue where the relay stood
+	Caught        uint64 // batches that the periodic comparison found before the fan-out brought them
+	Repairs       uint64 // cold reads done
+	RepairsFailed uint64 // attempts that failed
+	Replaced      uint64 // repairs after which clients had to replace their state
+	LowerEpoch    uint64 // answers of the store refused because they were of a lower epoch than the tile's
+	MarksFailed   uint64 // marks that could not be written
+	MarksRefused  uint64 // marks refused because the tile has stream.MaxMarks consumers
+	Outrun        uint64 // marks answered with "resync": the stream was trimmed further than the relay's snapshot
 }
 
 // counters are the running totals behind Stats.
@@ -53,18 +65,24 @@ type counters struct {
 // Stats returns the relay's figures. It may be called at any time.
 func (r *Relay) Stats() Stats {
 	r.mu.Lock()
-	clients, hubs := len(r.clients), len(r.hubs)
+	clients := len(r.clients)
 	r.mu.Unlock()
 	c := &r.count
 	return Stats{
-		Clients: clients, Hubs: hubs, Subscriptions: int(c.subscriptions.Load()),
-		Connected: c.connected.Load(), Refused: c.refused.Load(),
-		FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), SyncsOut: c.syncsOut.Load(), BytesOut: c.bytesOut.Load(),
-		Duplicates: c.duplicates.Load(), StaleDrops: c.staleDrops.Load(), Corrupt: c.corrupt.Load(),
-		Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(), RepairsFailed: c.repairsFailed.Load(),
-		Replaced: c.replaced.Load(), LowerEpoch: c.lowerEpoch.Load(), MarksFailed: c.markFails.Load(),
-		MarksRefused: c.marksRefused.Load(), Outrun: c.outrun.Load(),
-		SlowDrops: c.slowDrops.Load(), SlowCloses: c.slowCloses.Load(), IdleCloses: c.idleCloses.Load(),
-		Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(), Stale: c.stale.Load(),
+		ClientStats{
+			Clients: clients, Tiles: r.hubs.len(), Subscriptions: int(c.subscriptions.Load()),
+			Connected: c.connected.Load(), Refused: c.refused.Load(),
+			SlowDrops: c.slowDrops.Load(), SlowCloses: c.slowCloses.Load(), IdleCloses: c.idleCloses.Load(),
+			Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(), Stale: c.stale.Load(),
+		},
+		FrameStats{
+			FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), SyncsOut: c.syncsOut.Load(), BytesOut: c.bytesOut.Load(),
+			Duplicates: c.duplicates.Load(), StaleDrops: c.staleDrops.Load(), Corrupt: c.corrupt.Load(),
+		},
+		RepairStats{
+			Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(), RepairsFailed: c.repairsFailed.Load(),
+			Replaced: c.replaced.Load(), LowerEpoch: c.lowerEpoch.Load(), MarksFailed: c.markFails.Load(),
+			MarksRefused: c.marksRefused.Load(), Outrun: c.outrun.Load(),
+		},
 	}
 }

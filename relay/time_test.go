@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,10 @@ import (
 func inBubble(t *testing.T, cfg *Config, f func(w *world, r *Relay)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		if cfg == nil {
+			cfg = &Config{}
+		}
+		cfg.Public = true
 		r, err := New(w.fan, w.log, cfg)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -30,22 +35,21 @@ func inBubble(t *testing.T, cfg *Config, f func(w *world, r *Relay)) {
 
 // join is a client without a connection watching a tile; its writer is whoever calls drain.
 func (r *Relay) testJoin(tile fence.TileID) (*client, *subscription) {
-	c := &client{r: r, encoding: relaypb.Binary}
-	c.init(r.cfg.QueueMessages, r.cfg.QueueBytes)
-	s := &subscription{c: c, h: r.hub(tile)}
-	s.h.join(s)
+	c := r.newClient(&http.Request{}, relaypb.Binary)
+	s := &subscription{h: r.hubs.open(tile), out: &c.queue, encoding: relaypb.Binary}
+	s.join()
 	return c, s
 }
 
 // drain does the writer's work until there is none, and returns how many frames it would have written.
 func (c *client) drain() (frames int) {
 	for {
-		f, s, what := c.next(nil)
+		f, owed, what := c.next(nil)
 		switch what {
 		case nextFrames:
 			frames += len(f)
 		case nextSync:
-			s.h.sync(s)
+			owed.sync()
 		case nextWait, nextClose:
 			return frames
 		}
@@ -62,7 +66,7 @@ func TestOutageBacksOff(t *testing.T) {
 		require.Greater(t, failed, uint64(10*60/5), "it goes on trying")
 		require.Less(t, failed, uint64(10*60/5*2+10), "every BackoffMax/2 to BackoffMax")
 		w.log.set(func(l *testLog) { l.err = nil })
-		time.Sleep(DefaultBackoffMax + time.Second)
+		time.Sleep(DefaultCheckInterval + time.Second)
 		require.Equal(t, 1, c.drain(), "the Sync")
 	})
 }
@@ -72,9 +76,9 @@ func TestOutageOfAnUnwatchedTileEnds(t *testing.T) {
 		w.log.err = errDown
 		_, s := r.testJoin(tileA)
 		time.Sleep(time.Second)
-		s.h.leave(s)
+		s.leave()
 		time.Sleep(DefaultLinger + 5*time.Second)
-		require.Zero(t, r.Stats().Hubs)
+		require.Zero(t, r.Stats().Tiles)
 		require.Zero(t, w.fan.count(tileA))
 		failed := r.Stats().RepairsFailed
 		time.Sleep(time.Hour)
@@ -142,8 +146,8 @@ func TestPushBounds(t *testing.T) {
 	}
 	require.False(t, q.push([]byte("x")), "over the number")
 	s := &subscription{}
-	q.due(s)
-	q.due(s)
+	q.owe(s)
+	q.owe(s)
 	_, _, what = q.next(nil)
 	require.Equal(t, nextFrames, what)
 	_, got, what := q.next(nil)

@@ -136,7 +136,8 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 			page.Handle(viewPath, own)
 			return page
 		}},
-		Relay: relay.Config{MaxClients: 25000, DrainWindow: time.Second, Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger})
+		Relay: relay.Config{Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
+			Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger})
 	if err == nil {
 		p.re, t.relay = s.Relay(), s.Relay()
 	}

@@ -311,11 +311,11 @@ func (is *isolation) behind(tb testing.TB, c stream.Consumer) float64 {
 type storm struct {
 	name   string
 	atOnce int
-	pause  time.Duration // at most, at random, before each
+	pause  time.Duration // at most, at random, before each, as a relay waits before a repair
 }
 
 var storms = []storm{
-	{"reader-storm", relay.DefaultMaxRepairs, relay.DefaultRepairJitter},
+	{"reader-storm", relay.DefaultMaxRepairs, 20 * time.Millisecond},
 	{"reader-storm-unlimited", 256, 0},
 }
 

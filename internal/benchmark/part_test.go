@@ -208,7 +208,7 @@ func (p *part) checkpoint(ctx context.Context) error {
 
 // relay runs a relay, and clients that watch all tiles through it.
 func (p *part) relay(ctx context.Context) error {
-	r, err := relay.New(p.fanout, p.log, nil)
+	r, err := relay.New(p.fanout, p.log, &relay.Config{Public: true})
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (p *part) relay(ctx context.Context) error {
 	go func() { ended <- r.Run(ctx) }()
 	server := httptest.NewServer(r.Handler())
 	defer server.Close()
-	for tiles := range slices.Chunk(p.Tiles, relay.DefaultMaxTiles) {
+	for tiles := range slices.Chunk(p.Tiles, relay.DefaultMaxTilesPerClient) {
 		c, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{})
 		if err != nil {
 			return err

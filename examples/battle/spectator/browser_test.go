@@ -340,7 +340,7 @@ func TestPageShowsATakeover(t *testing.T) {
 	log, broker := memstream.New(store), memfanout.New()
 	th := &theatre{t: t, owners: map[fence.TileID]*tile.TileProcessor{}, tiles: flower(t, 37.77, -122.42)[:2],
 		seams: tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: log}}
-	watched, err := relay.New(broker, log, nil)
+	watched, err := relay.New(broker, log, &relay.Config{Public: true})
 	require.NoError(t, err)
 	forward, err := bridge.New(log, broker, th.tiles, nil)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -12,6 +13,48 @@ import (
 
 // rateWindow is the time over which the inbound rate is averaged.
 const rateWindow = 10 * time.Second
+
+// run serves the client until the connection ends, and then undoes everything.
+func (c *client) run() {
+	writer := make(chan struct{})
+	go func() {
+		defer close(writer)
+		c.writeLoop()
+	}()
+	err := c.readLoop()
+	c.gone(closeText(err))
+	_ = c.conn.CloseNow()
+	<-writer
+	for _, s := range c.subs {
+		s.leave()
+	}
+	code, reason := c.cause()
+	c.cfg.Logger.Debug("client closed", "remote", c.remote, "code", code, "reason", reason)
+	c.cfg.Hooks.ClientClosed(ClientClosedInfo{
+		ClientInfo: ClientInfo{Remote: c.remote, Subprotocol: c.encoding.Subprotocol()},
+		Code:       code, Reason: reason, Open: time.Since(c.opened), Bytes: c.wire.sent.Load(),
+	})
+}
+
+func closeText(err error) string {
+	if code := websocket.CloseStatus(err); code != -1 {
+		return fmt.Sprintf("closed by the client with status %d", code)
+	}
+	return "connection lost: " + err.Error()
+}
+
+// readLoop serves messages until the connection ends or the client breaks the protocol.
+func (c *client) readLoop() error {
+	for {
+		// The context is never cancelled: closing the connection ends the read, and costs no watcher a
+		// message.
+		kind, data, err := c.conn.Read(context.Background())
+		if err != nil {
+			return err
+		}
+		c.receive(kind, data)
+	}
+}
 
 // receive serves one message from the client.
 func (c *client) receive(kind websocket.MessageType, data []byte) {
@@ -37,7 +80,7 @@ func (c *client) receive(kind websocket.MessageType, data []byte) {
 			c.unsubscribe(name)
 		}
 	case *relaypb.ClientMessage_Resync:
-		c.r.count.resyncs.Add(1)
+		c.count.resyncs.Add(1)
 		c.resync(body.Resync.GetTile(), stateOf(body.Resync))
 	}
 	// Anything else is a newer client's: ignored, as the protocol says.
@@ -66,7 +109,7 @@ func decodeInbound(e relaypb.Encoding, kind websocket.MessageType, data []byte) 
 
 // violate tells the client what it did and closes the connection.
 func (c *client) violate(code relaypb.Code, text string) {
-	c.r.count.badMessages.Add(1)
+	c.count.badMessages.Add(1)
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText]
 	}
@@ -86,14 +129,14 @@ func (c *client) overRate(now time.Time) bool {
 		c.window, c.inside = now, 0
 	}
 	c.inside++
-	return c.inside > c.r.cfg.InboundRate*int(rateWindow/time.Second)
+	return c.inside > c.cfg.InboundRate*int(rateWindow/time.Second)
 }
 
 // tile reads a tile's name, answering one that is none.
 func (c *client) tile(name string) (fence.TileID, bool) {
 	tile, err := fence.ParseTileID(name)
 	if err != nil {
-		c.r.count.badMessages.Add(1)
+		c.count.badMessages.Add(1)
 		c.refuse(name[:min(len(name), maxTileText)], relaypb.Code_CODE_INVALID_TILE, "not an H3 index in lower-case hexadecimal")
 		return 0, false
 	}
@@ -107,32 +150,32 @@ func (c *client) subscribe(name string, have clientState) {
 		return
 	}
 	if s := c.subs[tile]; s != nil {
-		s.h.resync(s, have)
+		s.resync(have)
 		return
 	}
-	if len(c.subs) >= c.r.cfg.MaxTiles {
-		c.refuse(name, relaypb.Code_CODE_TOO_MANY_TILES, fmt.Sprintf("at most %d tiles at once", c.r.cfg.MaxTiles))
+	if len(c.subs) >= c.cfg.MaxTilesPerClient {
+		c.refuse(name, relaypb.Code_CODE_TOO_MANY_TILES, fmt.Sprintf("at most %d tiles at once", c.cfg.MaxTilesPerClient))
 		return
 	}
 	if c.request != nil {
-		if err := c.r.cfg.AuthorizeTile(c.request, tile); err != nil {
-			c.r.cfg.Logger.Info("tile refused", "remote", c.remote, "tile", tile, "error", err)
+		if err := c.cfg.AuthorizeTile(c.request, tile); err != nil {
+			c.cfg.Logger.Info("tile refused", "remote", c.remote, "tile", tile, "error", err)
 			c.refuse(name, relaypb.Code_CODE_FORBIDDEN, "not allowed")
 			return
 		}
 	}
 	for {
-		h := c.r.hub(tile)
+		h := c.hubs.open(tile)
 		if h == nil {
 			c.refuse(name, relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{c: c, h: h, has: have}
-		if h.join(s) {
+		s := &subscription{h: h, out: &c.queue, encoding: c.encoding, remote: c.remote, has: have}
+		if s.join() {
 			c.subs[tile] = s
 			return
 		}
-		c.r.forget(h) // it was just dropped
+		c.hubs.forget(h) // it was just dropped
 	}
 }
 
@@ -142,7 +185,7 @@ func (c *client) unsubscribe(name string) {
 		return
 	}
 	if s := c.subs[tile]; s != nil {
-		s.h.leave(s)
+		s.leave()
 		delete(c.subs, tile)
 	}
 }
@@ -153,7 +196,7 @@ func (c *client) resync(name string, have clientState) {
 		return
 	}
 	if s := c.subs[tile]; s != nil {
-		s.h.resync(s, have)
+		s.resync(have)
 		return
 	}
 	c.refuse(name, relaypb.Code_CODE_NOT_SUBSCRIBED, "subscribe to the tile first")

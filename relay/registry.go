@@ -1,0 +1,97 @@
+package relay
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// registry holds the hubs of the tiles that the relay watches. Its mutex is taken before any hub's.
+type registry struct {
+	cfg    *Config
+	count  *counters
+	life   *lifecycle
+	repair func(*hub) bool // starts a hub's repair task
+
+	mu   sync.Mutex
+	hubs map[fence.TileID]*hub
+}
+
+// open returns the tile's hub, making it if need be; nil when there is no room for another.
+func (r *registry) open(tile fence.TileID) *hub {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.hubs[tile]
+	if h == nil && (len(r.hubs) < r.cfg.MaxTiles || r.makeRoom()) {
+		h = newHub(tile, r.cfg, r.count, r.repair)
+		r.hubs[tile] = h
+	}
+	return h
+}
+
+// roomTries bounds how many hubs are looked at to make room for one.
+const roomTries = 64
+
+// makeRoom drops a tile without clients before its time, if it soon finds one. The mutex is held.
+func (r *registry) makeRoom() bool {
+	tries := 0
+	for tile, h := range r.hubs { // in random order
+		if h.expire(time.Now(), 0) {
+			delete(r.hubs, tile)
+			r.life.spawn(h.close)
+			return true
+		}
+		if tries++; tries == roomTries {
+			return false
+		}
+	}
+	return false
+}
+
+// find is the tile's hub if there is one.
+func (r *registry) find(tile fence.TileID) *hub {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hubs[tile]
+}
+
+func (r *registry) all() []*hub {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*hub, 0, len(r.hubs))
+	for _, h := range r.hubs {
+		all = append(all, h)
+	}
+	return all
+}
+
+func (r *registry) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.hubs)
+}
+
+// forget makes room for another hub of the same tile.
+func (r *registry) forget(h *hub) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hubs[h.tile] == h {
+		delete(r.hubs, h.tile)
+	}
+}
+
+// drop forgets a hub and ends its fan-out subscription.
+func (r *registry) drop(h *hub) {
+	r.forget(h)
+	h.close()
+}
+
+// sweep drops the tiles that no client has watched for Config.Linger.
+func (r *registry) sweep(now time.Time) {
+	for _, h := range r.all() {
+		if h.expire(now, r.cfg.Linger) {
+			r.life.spawn(func() { r.drop(h) }) // ending a subscription is I/O
+		}
+	}
+}
