@@ -2,44 +2,20 @@ package bridge
 
 import (
 	"context"
-	"errors"
-	"sync"
+	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// ErrRunning is returned by Run while another Run of the same Bridge has not returned.
-var ErrRunning = errors.New("the bridge is already running")
-
 // Bridge forwards the committed batches of a changing set of tiles.
 type Bridge struct {
-	log stream.Log
-	pub fanout.Publisher
-	cfg Config
-
-	running atomic.Bool
-	changed chan struct{} // tells Run of a change of the following
-
-	mu     sync.Mutex
-	wanted map[fence.TileID]*want  // the tiles to forward
-	woken  []*want                 // of these, the ones Wake was called for since Run looked
-	hints  [fanout.HintGroups]bool // of which groups hints arrive
-	lapsed [fanout.HintGroups]bool // of which they did not for a while since Run looked
-	edited bool                    // wanted has changed since Run looked
-	turned bool                    // hints has changed since Run looked
-	stats  Stats
-	oldest time.Time // commit of the oldest entry that is known to wait; zero: none does
-}
-
-// want is a tile that is to be forwarded.
-type want struct {
-	id    fence.TileID
-	woken bool  // is in Bridge.woken
-	tile  *tile // Run's; nil while it does not know of it
+	clusters clusters
+	report   reporter
+	inbox    inbox
+	ran      atomic.Bool
 }
 
 // New returns a Bridge from log to pub for the given tiles, to which Add and Remove may bring changes at
@@ -56,8 +32,8 @@ func New(log stream.Log, pub fanout.Publisher, tiles []fence.TileID, cfg *Config
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{log: log, pub: pub, cfg: c, changed: make(chan struct{}, 1),
-		wanted: map[fence.TileID]*want{}}
+	b := &Bridge{clusters: clusters{log: log, pub: pub, cfg: c}, report: reporter{cfg: c},
+		inbox: inbox{changed: make(chan struct{}, 1), wanted: map[fence.TileID]*want{}}}
 	if err := b.Add(tiles...); err != nil {
 		return nil, err
 	}
@@ -66,25 +42,22 @@ func New(log stream.Log, pub fanout.Publisher, tiles []fence.TileID, cfg *Config
 
 // Run forwards until ctx ends, then finishes the passes under way, writes the watermarks, and returns nil,
 // all within Config.DrainTimeout if log and publisher obey their contexts. All its goroutines have ended
-// when it returns. It may be called again afterwards. The only errors are ErrRunning and, at once, that of
-// Config.Hints if it refuses a subscription.
+// when it returns. The other errors are fence.ErrAlreadyRun, and that of Config.Hints if it refuses a subscription.
 func (b *Bridge) Run(ctx context.Context) error {
-	if !b.running.CompareAndSwap(false, true) {
-		return ErrRunning
+	if b.ran.Swap(true) {
+		return fmt.Errorf("bridge: %w", fence.ErrAlreadyRun)
 	}
-	defer b.running.Store(false)
-	unsubscribe, err := b.subscribe()
-	if err != nil {
-		return err
+	if b.clusters.cfg.Hints != nil {
+		for group := range fanout.HintGroups {
+			stop, err := b.clusters.cfg.Hints.SubscribeHints(group, b.inbox.wake,
+				func(up bool) { b.inbox.setHints(group, up) })
+			if err != nil {
+				return err
+			}
+			defer stop()
+		}
 	}
-	defer unsubscribe()
-	b.mu.Lock()
-	b.edited, b.turned = true, true
-	for _, w := range b.wanted {
-		w.tile = nil
-	}
-	b.mu.Unlock()
-	newRun(b).loop(ctx)
+	newRun(&b.clusters, &b.inbox, newWorld(b.clusters.cfg, &b.report)).loop(ctx)
 	return nil
 }
 
@@ -96,54 +69,33 @@ func (b *Bridge) Add(tiles ...fence.TileID) error {
 			return &fence.ArgumentError{Field: "tile", Value: t, Want: "an H3 index, not zero"}
 		}
 	}
-	b.mu.Lock()
-	for _, t := range tiles {
-		if b.wanted[t] == nil {
-			b.wanted[t] = &want{id: t}
-		}
-	}
-	b.edited = true
-	b.stats.Tiles = len(b.wanted)
-	b.mu.Unlock()
-	b.signal()
+	b.inbox.add(tiles)
 	return nil
 }
 
 // Remove ceases to forward tiles. It does not wait: a pass under way may still publish, and the last
 // watermarks are written after it. Another bridge that begins before they are publishes up to
 // Config.MarkEvery's worth again. The marks stay until their lease runs out.
-func (b *Bridge) Remove(tiles ...fence.TileID) {
-	b.mu.Lock()
-	for _, t := range tiles {
-		delete(b.wanted, t)
+func (b *Bridge) Remove(tiles ...fence.TileID) { b.inbox.remove(tiles) }
+
+// Wake says that tiles have, or may have, new entries: they are read in the next pass, which begins at
+// once or, while passes follow one another, a few milliseconds later. It is a hint; a lost one costs the
+// time to the tile's next poll. It does not shorten the wait of a tile that failed. Tiles the bridge does not
+// forward are ignored. It costs a map lookup a tile.
+func (b *Bridge) Wake(tiles ...fence.TileID) { b.inbox.wake(tiles) }
+
+// Hints says whether Wake is going to be called for what is committed from now on: if so, quiet tiles are
+// polled every Config.HintedPoll only. It is for a source of hints of the caller's own, one that has no
+// fanout.HintSubscriber. Initially it is not.
+func (b *Bridge) Hints(up bool) {
+	for group := range fanout.HintGroups {
+		b.inbox.setHints(group, up)
 	}
-	b.edited = true
-	b.stats.Tiles = len(b.wanted)
-	b.mu.Unlock()
-	b.signal()
 }
 
-// Stats returns the counters, all of one moment.
+// Stats returns the counters.
 func (b *Bridge) Stats() Stats {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.stats
-	if !b.oldest.IsZero() {
-		s.Lag = max(0, time.Since(b.oldest))
-	}
+	s := b.report.snapshot()
+	s.Tiles = b.inbox.count()
 	return s
-}
-
-func (b *Bridge) signal() {
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
-}
-
-// count changes the statistics.
-func (b *Bridge) count(f func(*Stats)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	f(&b.stats)
 }

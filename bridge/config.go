@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -15,7 +16,7 @@ const (
 	DefaultMaxPoll        = 100 * time.Millisecond
 	DefaultHintedPoll     = 15 * time.Second
 	DefaultLinger         = time.Second
-	DefaultPollRate       = 10_000
+	DefaultPollRate       = 20_000
 	DefaultBatch          = stream.DefaultLimit
 	DefaultPassBytes      = 1 << 20
 	DefaultMarkEvery      = 2 * time.Second
@@ -30,32 +31,31 @@ const (
 // Config holds the optional settings of a Bridge. In every field zero means the default; durations and
 // numbers must not be negative.
 type Config struct {
-	// MinPoll is how soon a tile whose events flow is read again if nothing tells when the next is due:
-	// neither hints nor a rhythm. Default 10 ms.
+	// MinPoll is how soon a tile whose events flow is read again while its hints are not relied on. Default 10 ms.
 	MinPoll time.Duration
 
-	// MaxPoll is how long a quiet tile waits at most between reads while no hints arrive. Default 100 ms. At
-	// least MinPoll.
+	// MaxPoll is how long a quiet tile waits at most between reads while its hints are not relied on. Default
+	// 100 ms. At least MinPoll.
 	MaxPoll time.Duration
 
-	// Hints tells of wake hints while Run runs; usually the publisher is one. Nil: no hints, unless the
-	// caller has another source, see Bridge.Wake and Bridge.Hints.
+	// PollRate is how many tiles whose events flow are read in a second to look for more while hints are not
+	// relied on. If there are more of these tiles than it allows, each is read less often than every MinPoll, though
+	// not less often than every MaxPoll. Default 20,000: 200 tiles every 10 ms, 2,000 tiles every 100 ms.
+	PollRate int
+
+	// Hints is where Run subscribes to wake hints, usually the publisher. Nil: no hints, unless the caller has
+	// another source, see Bridge.Wake and Bridge.Hints.
 	Hints fanout.HintSubscriber
 
-	// HintedPoll is how long a quiet tile waits at most between reads while hints arrive: what a lost hint
-	// costs a tile that was quiet. Default 15 s. At least MaxPoll.
+	// HintedPoll is how long a quiet tile waits at most between reads while its hints are relied on: what a lost
+	// hint costs a tile that was quiet. Default 15 s. At least MaxPoll.
 	HintedPoll time.Duration
 
-	// Linger is how long after its last event a tile still counts as one whose events flow; then the
-	// time between reads doubles with each that finds nothing, up to MaxPoll. It should exceed the
-	// tick, or a tile that commits once a tick has gone quiet before each. Default 1 s, two ticks.
+	// Linger is how long after its last event a tile still counts as one whose events flow. Then the time between
+	// reads doubles with each that finds nothing, up to MaxPoll, or HintedPoll with hints. A tile whose events flow
+	// and whose hint is lost waits for the next hint, or for Linger. It should exceed the tick, or a tile that
+	// commits once a tick has gone quiet before each. Default 1 s, two ticks.
 	Linger time.Duration
-
-	// PollRate is how many tiles a second are read to look for what may have come irregularly: of the tiles
-	// whose events flow, and as much again of those in rhythm between their beats. With more of them than that
-	// allows, the former are read less often than every MinPoll, though not less than every MaxPoll; the
-	// latter less often than every MaxPoll. Default 10,000: that is 100 and 1,000 tiles.
-	PollRate int
 
 	// Batch is how many entries of one tile a pass reads at most. Default 128.
 	Batch int
@@ -77,10 +77,9 @@ type Config struct {
 	// StoreTimeout bounds one call to the log. Default 2 s.
 	StoreTimeout time.Duration
 
-	// PublishTimeout bounds one call to the publisher. It is also how long a fan-out node that hangs can
-	// hold up the other tiles of a pass (less, if the publisher gives up sooner): when a tile of that node first
-	// has something. From then on it is published apart from the others. Tiles that were quiet when the node
-	// began to hang do so one after another as they wake. Default 2 s.
+	// PublishTimeout bounds one call to the publisher. A fan-out node that hangs delays the other tiles of a pass by
+	// that much at most (less, if the publisher gives up sooner) when a tile of that node first has something. From
+	// then on this tile is published apart from the others. Default 2 s.
 	PublishTimeout time.Duration
 
 	// RetryMin and RetryMax bound the wait after a failure, which doubles from one to the other and is
@@ -98,71 +97,58 @@ type Config struct {
 	Hooks Hooks
 }
 
-func (c *Config) withDefaults() (Config, error) {
-	var out Config
+// withDefaults returns the settings with zeros replaced by defaults.
+func (c *Config) withDefaults() (*Config, error) {
+	out := Config{}
 	if c != nil {
 		out = *c
 	}
-	if err := out.fill(); err != nil {
-		return Config{}, err
-	}
-	switch {
-	case out.MaxPoll < out.MinPoll:
-		return Config{}, &fence.ArgumentError{Field: "MaxPoll", Value: out.MaxPoll, Want: "at least MinPoll, " + out.MinPoll.String()}
-	case out.HintedPoll < out.MaxPoll:
-		return Config{}, &fence.ArgumentError{Field: "HintedPoll", Value: out.HintedPoll, Want: "at least MaxPoll, " + out.MaxPoll.String()}
-	case out.RenewEvery < out.MarkEvery:
-		return Config{}, &fence.ArgumentError{Field: "RenewEvery", Value: out.RenewEvery, Want: "at least MarkEvery, " + out.MarkEvery.String()}
-	case out.RetryMax < out.RetryMin:
-		return Config{}, &fence.ArgumentError{Field: "RetryMax", Value: out.RetryMax, Want: "at least RetryMin, " + out.RetryMin.String()}
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
-	out.Hooks = out.Hooks.filled()
-	return out, nil
+	out.MinPoll = cmp.Or(out.MinPoll, DefaultMinPoll)
+	out.MaxPoll = cmp.Or(out.MaxPoll, max(DefaultMaxPoll, out.MinPoll))
+	out.PollRate = cmp.Or(out.PollRate, DefaultPollRate)
+	out.HintedPoll = cmp.Or(out.HintedPoll, max(DefaultHintedPoll, out.MaxPoll))
+	out.Linger = cmp.Or(out.Linger, DefaultLinger)
+	out.Batch = cmp.Or(out.Batch, DefaultBatch)
+	out.PassBytes = cmp.Or(out.PassBytes, DefaultPassBytes)
+	out.MarkEvery = cmp.Or(out.MarkEvery, DefaultMarkEvery)
+	out.RenewEvery = cmp.Or(out.RenewEvery, max(DefaultRenewEvery, out.MarkEvery))
+	out.StoreTimeout = cmp.Or(out.StoreTimeout, DefaultStoreTimeout)
+	out.PublishTimeout = cmp.Or(out.PublishTimeout, DefaultPublishTimeout)
+	out.RetryMin = cmp.Or(out.RetryMin, DefaultRetryMin)
+	out.RetryMax = cmp.Or(out.RetryMax, max(DefaultRetryMax, out.RetryMin))
+	out.DrainTimeout = cmp.Or(out.DrainTimeout, DefaultDrainTimeout)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
+	return &out, out.validate()
 }
 
-// fill replaces zeros by defaults.
-func (c *Config) fill() error {
+func (c *Config) validate() error {
 	for _, d := range []struct {
-		field string
-		value *time.Duration
-		zero  time.Duration
+		field        string
+		value, least time.Duration
 	}{
-		{"MinPoll", &c.MinPoll, DefaultMinPoll},
-		{"MaxPoll", &c.MaxPoll, max(DefaultMaxPoll, c.MinPoll)},
-		{"HintedPoll", &c.HintedPoll, max(DefaultHintedPoll, c.MaxPoll, c.MinPoll)},
-		{"Linger", &c.Linger, DefaultLinger},
-		{"MarkEvery", &c.MarkEvery, DefaultMarkEvery},
-		{"RenewEvery", &c.RenewEvery, max(DefaultRenewEvery, c.MarkEvery)},
-		{"StoreTimeout", &c.StoreTimeout, DefaultStoreTimeout},
-		{"PublishTimeout", &c.PublishTimeout, DefaultPublishTimeout},
-		{"RetryMin", &c.RetryMin, DefaultRetryMin},
-		{"RetryMax", &c.RetryMax, max(DefaultRetryMax, c.RetryMin)},
-		{"DrainTimeout", &c.DrainTimeout, DefaultDrainTimeout},
+		{"MinPoll", c.MinPoll, 0},
+		{"MaxPoll", c.MaxPoll, c.MinPoll},
+		{"HintedPoll", c.HintedPoll, c.MaxPoll},
+		{"Linger", c.Linger, 0},
+		{"MarkEvery", c.MarkEvery, 0},
+		{"RenewEvery", c.RenewEvery, c.MarkEvery},
+		{"StoreTimeout", c.StoreTimeout, 0},
+		{"PublishTimeout", c.PublishTimeout, 0},
+		{"RetryMin", c.RetryMin, 0},
+		{"RetryMax", c.RetryMax, c.RetryMin},
+		{"DrainTimeout", c.DrainTimeout, 0},
 	} {
-		if *d.value < 0 {
-			return &fence.ArgumentError{Field: d.field, Value: *d.value, Want: "a duration, or zero for the default"}
-		}
-		if *d.value == 0 {
-			*d.value = d.zero
+		if d.value < d.least {
+			want := "at least " + d.least.String() + ", or zero for the default"
+			return &fence.ArgumentError{Field: d.field, Value: d.value, Want: want}
 		}
 	}
 	for _, n := range []struct {
 		field string
-		value *int
-		zero  int
-	}{
-		{"Batch", &c.Batch, DefaultBatch},
-		{"PassBytes", &c.PassBytes, DefaultPassBytes},
-		{"PollRate", &c.PollRate, DefaultPollRate},
-	} {
-		if *n.value < 0 {
-			return &fence.ArgumentError{Field: n.field, Value: *n.value, Want: "a positive number, or zero for the default"}
-		}
-		if *n.value == 0 {
-			*n.value = n.zero
+		value int
+	}{{"Batch", c.Batch}, {"PassBytes", c.PassBytes}, {"PollRate", c.PollRate}} {
+		if n.value < 0 {
+			return &fence.ArgumentError{Field: n.field, Value: n.value, Want: "a positive number, or zero for the default"}
 		}
 	}
 	return nil

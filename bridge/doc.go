@@ -36,24 +36,16 @@
 // the publisher: a round trip for each node of either cluster, however many tiles there are. While one pass
 // publishes, another reads other tiles. A tile that is not due costs nothing.
 //
-// A tile is due, in this order of preference:
+//   - With wake hints ([Config.Hints], or [Bridge.Wake] and [Bridge.Hints]) a tile is due when one comes. Hints may be
+//     lost: a tile whose events flow is also read [Config.Linger] after its last entry, and then ever more rarely, up
+//     to every [Config.HintedPoll]. An entry that a poll finds and no hint announces is counted, and its tile polled
+//     as without hints for half a minute; if that is common, all tiles whose hints take the same way. When hints are
+//     known to have stopped, all tiles are due within MaxPoll.
+//   - Without hints a tile is due every [Config.MinPoll] while events flow, or less often when there are more such
+//     tiles than [Config.PollRate] allows. Once it had none for Linger, it is due after twice the time each pass, up to
+//     every [Config.MaxPoll]. A polled tile rests as long as the pass took that read it.
 //
-//   - With wake hints ([Config.Hints], or [Bridge.Wake] and [Bridge.Hints]) when one comes, and in between only
-//     ever more rarely, up to [Config.HintedPoll]. Hints may be lost: a tile that commits in rhythm is read
-//     50 ms after a hint was to be expected, any other by its next poll. An entry that a poll finds and no
-//     hint announces is counted, and its tile polled as without hints for half a minute; if that is common,
-//     all tiles whose hints take the same way. When hints are known to have stopped, all tiles are due
-//     within MaxPoll.
-//   - In rhythm, when its next entry is to be expected. Owners commit once a tick, and entries carry their
-//     commit time: after four regular ones the bridge knows the beat. Such a tile is also read every
-//     MaxPoll in between, or less often when there are more than [Config.PollRate] allows: with the
-//     default and 10,000 tiles every second, so that there an entry off the beat may wait for the next beat.
-//   - Otherwise every [Config.MinPoll] while events flow (less often when there are more of these than
-//     PollRate allows); once it had none for [Config.Linger], after twice the time each pass, up to
-//     [Config.MaxPoll]: without hints a quiet tile is read at least so often, if passes keep up. A
-//     polled tile rests as long as the pass took that read it.
-//
-// When that is not enough, [Stats.Lag] and Backlog grow: share the tiles among several bridges.
+// When that is not enough, [Stats.Lag] and Backlog grow: share the tiles among several bridges (package share).
 //
 // # Watermarks
 //
@@ -63,24 +55,25 @@
 // [Config.MarkEvery], so after a crash that much is published again: with the default 2 s, four batches of a tile
 // that ticks twice a second. Both stream.BridgePending and stream.BridgeAcked always are at or below what was
 // published, so that no unpublished entry can be trimmed. They are renewed while a tile is quiet or failing, and
-// go back when a failover has taken back what was read, so that what is written in its place is not
+// regress when a failover has taken back what was read, so that what is written in its place is not
 // trimmed either. If entries are trimmed all the same, because of the lease or the bound of memory of
-// stream.Log.Trim, that is counted and told ([Hooks.Lost]).
+// stream.Log.Trim, that is counted and reported ([Hooks.Lost]).
 //
 // # Failure
 //
 // A failed call to the log or the publisher is reported ([Hooks.Failed], [Stats]) and tried again with
 // jittered, growing delays; no failure ends Run. Tiles that failed are read and published apart from the
-// healthy ones until they succeed, so that one fan-out node that hangs holds up those of the others once for
-// each of its own that wakes, for a publish that times out, and not for as long as it hangs. With a publisher
-// whose errors know which messages were handed over (redisfanout's do) only the tiles concerned are tried again. What was read and could not be published is forgotten and read again
-// from the log, which is the buffer: the bridge's memory is bounded by three passes (two of healthy tiles, one
-// of failing ones), each of [Config.PassBytes] or one entry a tile, and the fence above is asked anew. Of a
-// tile that fails only a few entries are read at a time. [Stats] says meanwhile how much waits, and for how long.
+// healthy ones until they succeed. So a fan-out node that hangs delays the tiles of other nodes by at most one publish
+// timeout for each of its own tiles that becomes active, and not for as long as it hangs. With a publisher
+// whose errors know which messages were handed over (redisfanout's do) only the tiles concerned are tried again. What
+// was read and could not be published is forgotten and read again from the log, which is the buffer: the bridge's
+// memory is bounded by three passes (two of healthy tiles, one of failing ones), each of [Config.PassBytes] or one
+// entry a tile, and the fence above is asked anew. Of a tile that fails only a few entries are read at a time. [Stats]
+// says meanwhile how much waits, and for how long.
 //
 // # Concurrency
 //
-// A [Bridge] is safe for concurrent use; Run may be called once at a time. Two bridges may forward the
+// A [Bridge] is safe for concurrent use and runs once. Two bridges may forward the
 // same tile, at the price of every frame twice; nothing breaks.
 //
 // # Testing

@@ -121,15 +121,13 @@ func TestTrimmedPastTheCursor(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 2)
 		var gaps []bridge.GapInfo
-		b, err := bridge.New(r.log, r.pub, []fence.TileID{1},
-			&bridge.Config{Hooks: bridge.Hooks{Gap: func(g bridge.GapInfo) { gaps = append(gaps, g) }}})
-		require.NoError(t, err)
-		stop := r.start(b)
+		cfg := &bridge.Config{Hooks: bridge.Hooks{Gap: func(g bridge.GapInfo) { gaps = append(gaps, g) }}}
+		_, stop := r.run(cfg, 1)
 		settle()
 		stop()
 		r.commit(1, 1, 5)
 		r.store.Update(1, func(s *memfence.State) { s.TrimBelow(5) })
-		r.start(b)
+		b, _ := r.run(cfg, 1)
 		settle()
 		r.store.Update(1, func(s *memfence.State) { // a break in the middle, seen by a running bridge
 			last := s.Owner.Position

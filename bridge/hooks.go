@@ -146,30 +146,9 @@ type FailureInfo struct {
 	Err   error
 }
 
-func (h Hooks) filled() Hooks {
-	if h.Pass == nil {
-		h.Pass = func(PassInfo) {}
+// call calls a hook if there is one.
+func call[T any](hook func(T), info T) {
+	if hook != nil {
+		hook(info)
 	}
-	if h.Published == nil {
-		h.Published = func(PublishedInfo) {}
-	}
-	if h.Dropped == nil {
-		h.Dropped = func(DropInfo) {}
-	}
-	if h.DeadLettered == nil {
-		h.DeadLettered = func(DeadLetterInfo) {}
-	}
-	if h.Gap == nil {
-		h.Gap = func(GapInfo) {}
-	}
-	if h.Regressed == nil {
-		h.Regressed = func(RegressInfo) {}
-	}
-	if h.Lost == nil {
-		h.Lost = func(LostInfo) {}
-	}
-	if h.Failed == nil {
-		h.Failed = func(FailureInfo) {}
-	}
-	return h
 }

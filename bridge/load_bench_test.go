@@ -126,7 +126,6 @@ func paced(b *testing.B, s *servers, coord []string, tiles int, hints bool) {
 	b.ReportMetric(float64(watch.published.Load()-published)/seconds, "batches/s")
 	b.ReportMetric(float64(after.Reads-before.Reads)/seconds, "reads/s")
 	b.ReportMetric(float64(after.Passes-before.Passes)/seconds, "passes/s")
-	b.ReportMetric(float64(after.Rhythmic), "in-rhythm")
 	b.ReportMetric(0, "ns/op")
 	p.stop(b)
 	times := watch.end()

@@ -358,19 +358,20 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-func TestRunOnceAtATime(t *testing.T) {
+func TestRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		b, stop := r.run(nil, 1)
 		synctest.Wait()
-		require.ErrorIs(t, b.Run(t.Context()), bridge.ErrRunning)
+		require.ErrorIs(t, b.Run(t.Context()), fence.ErrAlreadyRun)
 		r.commit(1, 1, 1)
 		settle()
 		stop()
+		require.ErrorIs(t, b.Run(t.Context()), fence.ErrAlreadyRun)
 		r.commit(1, 1, 1)
-		r.start(b)
+		r.run(nil, 1)
 		settle()
 		require.Equal(t, upTo(1, 2), r.pub.seqs(1))
-		require.EqualValues(t, 2, b.Stats().Batches)
+		require.EqualValues(t, 1, b.Stats().Batches)
 	})
 }
 

@@ -2,8 +2,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -20,11 +18,6 @@ const lettersAPass = 8
 // without: a store that refuses nothing but dead letters must not stop the tile.
 const letterAttempts = 3
 
-var (
-	errMiscount = errors.New("the log answered another number of cursors")
-	errShort    = errors.New("the publisher handed over less than it was given, without an error")
-)
-
 // pass is one read of many tiles and one publish of what they had. It touches nothing but its own parts
 // and is the same for healthy and for failing tiles.
 type pass struct {
@@ -35,7 +28,7 @@ type pass struct {
 	info      PassInfo
 	readErr   error // the read failed as a whole
 	pubErr    error
-	pubFailed *part // of the first message not handed over, if pubErr does not say more
+	pubFailed int // the part of the first message not handed over, if pubErr does not say more; else -1
 
 	cursors  []stream.Cursor
 	messages []fanout.Message
@@ -43,15 +36,12 @@ type pass struct {
 
 // part is one tile's share of a pass.
 type part struct {
-	tile   *tile // for the scheduler; a pass must not touch it
 	cursor cursor
 	limit  int
 	woken  bool // read because of a hint
-	wasDue bool // read because its rhythm said so
 
-	entries   int     // read
-	bytes     int     // of their payloads
-	commits   []int64 // commit times of those that are sound
+	entries   int // read
+	bytes     int // of their payloads
 	more      bool
 	frames    []frame
 	published PublishedInfo // Batches zero: nothing
@@ -81,48 +71,37 @@ func (p *pass) clear() {
 	for i := range parts {
 		pt := &parts[i]
 		clear(pt.frames)
-		*pt = part{commits: pt.commits[:0], frames: pt.frames[:0]}
+		*pt = part{frames: pt.frames[:0]}
 	}
 	clear(p.messages)
 	*p = pass{parts: parts, cursors: p.cursors, messages: p.messages[:0]}
 }
 
-func (b *Bridge) runPass(ctx context.Context, p *pass) {
-	p.began = time.Now()
-	chunks, err := b.read(ctx, p)
-	p.info = PassInfo{Tiles: len(p.parts), Retry: p.retry, Read: time.Since(p.began)}
-	if err != nil {
-		p.readErr = err
-		for i := range p.parts {
-			p.parts[i].fail(OpRead, err)
-		}
-		return
-	}
-	for i := range p.parts {
-		pt := &p.parts[i]
-		b.sift(ctx, pt, &chunks[i])
-		p.info.Entries += pt.entries
-	}
-	b.publish(ctx, p)
-}
-
-func (b *Bridge) read(ctx context.Context, p *pass) ([]stream.Chunk, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
-	defer cancel()
+// run reads and publishes.
+func (p *pass) run(ctx context.Context, c *clusters) {
+	p.began, p.pubFailed = time.Now(), -1
 	p.cursors = p.cursors[:0]
 	for i := range p.parts {
 		pt := &p.parts[i]
 		p.cursors = append(p.cursors, stream.Cursor{Tile: pt.cursor.tile, After: pt.cursor.read, Limit: pt.limit})
 	}
-	chunks, err := b.log.Read(ctx, p.cursors)
-	if err == nil && len(chunks) != len(p.cursors) {
-		err = fmt.Errorf("%w: %d of %d", errMiscount, len(chunks), len(p.cursors))
+	chunks, err := c.read(ctx, p.cursors)
+	p.info = PassInfo{Tiles: len(p.parts), Retry: p.retry, Read: time.Since(p.began)}
+	p.readErr = err
+	for i := range p.parts {
+		pt := &p.parts[i]
+		if err != nil {
+			pt.fail(OpRead, err)
+			continue
+		}
+		pt.sift(ctx, c, &chunks[i])
+		p.info.Entries += pt.entries
 	}
-	return chunks, err
+	p.publish(ctx, c)
 }
 
 // sift decides the fate of every entry of a chunk and moves the tile's cursor past them.
-func (b *Bridge) sift(ctx context.Context, pt *part, chunk *stream.Chunk) {
+func (pt *part) sift(ctx context.Context, to *clusters, chunk *stream.Chunk) {
 	if chunk.Err != nil {
 		pt.fail(OpRead, chunk.Err)
 		return
@@ -142,19 +121,18 @@ func (b *Bridge) sift(ctx context.Context, pt *part, chunk *stream.Chunk) {
 	for i := range chunk.Entries {
 		e := &chunk.Entries[i]
 		if defects[i] != "" {
-			if !b.bury(ctx, pt, poisonOf(c.tile, e, defects[i])) {
+			if !pt.bury(ctx, to, poisonOf(c.tile, e, defects[i])) {
 				return
 			}
 		} else {
 			pt.take(e, current)
-			pt.commits = append(pt.commits, e.Committed)
 			pt.oldest = e.Committed
 		}
 		pt.entries++
 		pt.bytes += len(e.Payload)
 	}
 	if chunk.Poison != nil && chunk.Poison.Seq > c.read {
-		if !b.bury(ctx, pt, *chunk.Poison) {
+		if !pt.bury(ctx, to, *chunk.Poison) {
 			return
 		}
 		pt.entries++
@@ -186,16 +164,14 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 }
 
 // bury dead-letters a poison entry and moves past it. It is false if the rest of the chunk has to wait.
-func (b *Bridge) bury(ctx context.Context, pt *part, p stream.Poison) bool {
+func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 	c := &pt.cursor
 	if !slices.Contains(c.counted, count{seq: p.Seq}) {
 		if len(pt.letters) == lettersAPass {
 			pt.more = true
 			return false
 		}
-		ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
-		err := b.log.DeadLetter(ctx, p)
-		cancel()
+		err := to.deadLetter(ctx, p)
 		if err != nil {
 			if c.letters++; c.letters < letterAttempts {
 				pt.fail(OpDeadLetter, err)
@@ -211,35 +187,22 @@ func (b *Bridge) bury(ctx context.Context, pt *part, p stream.Poison) bool {
 }
 
 // publish sends the frames of all parts in one call, and takes back what was not handed over.
-func (b *Bridge) publish(ctx context.Context, p *pass) {
-	messages := p.messages[:0]
+func (p *pass) publish(ctx context.Context, c *clusters) {
 	for i := range p.parts {
 		for _, f := range p.parts[i].frames {
-			messages = append(messages, fanout.Message{Tile: p.parts[i].cursor.tile, Data: f.data})
+			p.messages = append(p.messages, fanout.Message{Tile: p.parts[i].cursor.tile, Data: f.data})
 		}
 	}
-	p.messages = messages
-	if len(messages) == 0 {
+	if len(p.messages) == 0 {
 		for i := range p.parts {
 			p.parts[i].cursor.forget()
 		}
 		return
 	}
 	began := time.Now()
-	pubCtx, cancel := context.WithTimeout(ctx, b.cfg.PublishTimeout)
-	sent, err := b.pub.Publish(pubCtx, messages)
-	cancel()
+	handed, exact, err := c.publish(ctx, p.messages)
 	now := time.Now()
-	p.info.Publish = now.Sub(began)
-	if err == nil && sent < len(messages) {
-		err = errShort
-	}
-	p.pubErr = err
-	handed := func(i int) bool { return i < sent }
-	var known fanout.PartialError
-	if errors.As(err, &known) {
-		handed = known.Handed
-	}
+	p.info.Publish, p.pubErr = now.Sub(began), err
 	first := 0
 	for i := range p.parts {
 		pt := &p.parts[i]
@@ -248,8 +211,8 @@ func (b *Bridge) publish(ctx context.Context, p *pass) {
 			n++
 		}
 		first += len(pt.frames)
-		if n < len(pt.frames) && known == nil && p.pubFailed == nil {
-			p.pubFailed = pt
+		if n < len(pt.frames) && !exact && p.pubFailed < 0 {
+			p.pubFailed = i
 		}
 		pt.settlePublished(n, now, err)
 		p.info.Sent += n

@@ -1,43 +1,89 @@
 package bridge
 
 import (
-	"log/slog"
+	"sync"
 	"time"
+
+	"github.com/tilefence/tilefence/fence"
 )
 
-// report counts what a pass did and tells hooks and log.
-func (r *run) report(p *pass) {
-	hooks := &r.b.cfg.Hooks
-	r.b.count(func(s *Stats) { p.addTo(s) })
-	r.tell()
+// reporter counts what happens, and reports it to hooks and log.
+type reporter struct {
+	cfg *Config
+
+	mu     sync.Mutex
+	stats  Stats
+	oldest time.Time // commit of the oldest entry that is known to wait; zero: none does
+}
+
+// snapshot returns the counters, all of one moment.
+func (r *reporter) snapshot() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.stats
+	if !r.oldest.IsZero() {
+		s.Lag = max(0, time.Since(r.oldest))
+	}
+	return s
+}
+
+func (r *reporter) count(f func(*Stats)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.stats)
+}
+
+// totals brings the statistics over all tiles up to date.
+func (r *reporter) totals(failing, backlog int, oldest time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Failing, r.stats.Backlog, r.oldest = failing, backlog, oldest
+}
+
+// pass reports what a pass did.
+func (r *reporter) pass(p *pass) {
+	r.count(func(s *Stats) { p.addTo(s) })
+	hooks, log := &r.cfg.Hooks, r.cfg.Logger
+	failed := map[Op]*FailureInfo{}
 	for i := range p.parts {
 		pt := &p.parts[i]
-		if pt.regressed != nil {
-			r.b.cfg.Logger.Warn("tile's history went back", "tile", pt.cursor.tile, "read", pt.regressed.Read, "last", pt.regressed.Last)
-			hooks.Regressed(*pt.regressed)
+		id := pt.cursor.tile
+		if g := pt.regressed; g != nil {
+			log.Warn("the tile's history regressed", "tile", id, "read", g.Read, "last", g.Last)
+			call(hooks.Regressed, *g)
 		}
 		for _, g := range pt.gaps {
-			r.b.cfg.Logger.Warn("gap in stream", "tile", g.Tile, "have", g.Have, "next", g.Next, "prev", g.Prev)
-			hooks.Gap(g)
+			log.Warn("gap in stream", "tile", id, "have", g.Have, "next", g.Next, "prev", g.Prev)
+			call(hooks.Gap, g)
 		}
 		for _, d := range pt.drops {
-			log := r.b.cfg.Logger.Info
+			log := log.Info
 			if d.Reason == Repeated {
-				log = r.b.cfg.Logger.Debug // comes in bursts, and says nothing new
+				log = r.cfg.Logger.Debug // comes in bursts, and says nothing new
 			}
-			log("entry not forwarded", "tile", d.Tile, "position", d.Position, "reason", d.Reason)
-			hooks.Dropped(d)
+			log("entry not forwarded", "tile", id, "position", d.Position, "reason", d.Reason)
+			call(hooks.Dropped, d)
 		}
 		for _, d := range pt.letters {
-			r.b.cfg.Logger.Error("poison entry", "tile", d.Tile, "epoch", d.Epoch, "seq", d.Seq, "reason", d.Reason, "lost", d.Err)
-			hooks.DeadLettered(d)
+			log.Error("poison entry", "tile", id, "epoch", d.Epoch, "seq", d.Seq, "reason", d.Reason, "error", d.Err)
+			call(hooks.DeadLettered, d)
 		}
 		if pt.published.Batches > 0 {
-			hooks.Published(pt.published)
+			call(hooks.Published, pt.published)
+		}
+		if pt.err != nil {
+			if failed[pt.op] == nil {
+				failed[pt.op] = &FailureInfo{Op: pt.op, Tile: id, Err: pt.err}
+			}
+			failed[pt.op].Tiles++
 		}
 	}
-	r.reportFailures(p)
-	hooks.Pass(p.info)
+	for _, op := range []Op{OpRead, OpDeadLetter, OpPublish} {
+		if f := failed[op]; f != nil {
+			r.failed(f)
+		}
+	}
+	call(hooks.Pass, p.info)
 }
 
 func (p *pass) addTo(s *Stats) {
@@ -78,46 +124,23 @@ func (p *pass) addTo(s *Stats) {
 	}
 }
 
-// tell brings the statistics of all tiles up to date.
-func (r *run) tell() {
-	oldest, _ := r.behind.first()
-	r.b.mu.Lock()
-	defer r.b.mu.Unlock()
-	s := &r.b.stats
-	s.Failing, s.Backlog, s.Rhythmic, r.b.oldest = r.failing, r.backlog, r.paces[rhythmic], oldest
-}
-
-// reportFailures tells of each kind of failure once a pass.
-func (r *run) reportFailures(p *pass) {
-	byOp := map[Op]*FailureInfo{}
-	for i := range p.parts {
-		pt := &p.parts[i]
-		if pt.err == nil {
-			continue
-		}
-		f := byOp[pt.op]
-		if f == nil {
-			f = &FailureInfo{Op: pt.op, Tile: pt.cursor.tile, Err: pt.err}
-			byOp[pt.op] = f
-		}
-		f.Tiles++
-	}
-	for _, op := range []Op{OpRead, OpDeadLetter, OpPublish} {
-		if f := byOp[op]; f != nil {
-			r.failed(f)
-		}
-	}
-}
-
-func (r *run) reportMarks(op Op, failed []*mark) {
+// marks reports failed calls for watermarks.
+func (r *reporter) marks(op Op, failed []mark) {
 	if len(failed) == 0 {
 		return
 	}
-	r.b.count(func(s *Stats) { s.StoreFailures += uint64(len(failed)) })
-	r.failed(&FailureInfo{Op: op, Tiles: len(failed), Tile: failed[0].id, Err: failed[0].err})
+	r.count(func(s *Stats) { s.StoreFailures += uint64(len(failed)) })
+	r.failed(&FailureInfo{Op: op, Tiles: len(failed), Tile: failed[0].tile, Err: failed[0].err})
 }
 
-func (r *run) failed(f *FailureInfo) {
-	r.b.cfg.Logger.Warn("will try again", slog.String("op", string(f.Op)), "tiles", f.Tiles, "tile", f.Tile, "error", f.Err)
-	r.b.cfg.Hooks.Failed(*f)
+func (r *reporter) failed(f *FailureInfo) {
+	r.cfg.Logger.Warn("call failed; trying again", "op", string(f.Op), "tiles", f.Tiles, "tile", f.Tile, "error", f.Err)
+	call(r.cfg.Hooks.Failed, *f)
+}
+
+// lost reports entries that were trimmed before the bridge had read them.
+func (r *reporter) lost(tile fence.TileID, read, trimmed fence.Seq) {
+	r.count(func(s *Stats) { s.Resyncs++ })
+	r.cfg.Logger.Error("entries were trimmed before they were forwarded", "tile", tile, "read", read, "trimmed", trimmed)
+	call(r.cfg.Hooks.Lost, LostInfo{Tile: tile, Read: read, Trimmed: trimmed})
 }

@@ -1,111 +1,81 @@
 package bridge
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
-// schedule is tiles in order of when something is due: a binary heap, so that a tile that is not due costs
-// nothing, however many there are.
-type schedule struct {
-	dates []*date
-}
+// schedule is items in order of when something is due, so that one that is not due costs nothing.
+type schedule[T any] struct{ heap dates[T] }
 
-// date is a tile's place in a schedule. A tile has one for each purpose.
-type date struct {
-	tile  *tile
+// date is an item's place in a schedule.
+type date[T any] struct {
+	of    T
 	at    time.Time
-	in    *schedule // nil: in none
+	in    *schedule[T] // nil: in none
 	index int
 }
 
 // set puts d into s, out of any other schedule, due at at.
-func (d *date) set(s *schedule, at time.Time) {
+func (d *date[T]) set(s *schedule[T], at time.Time) {
 	if d.in != s {
 		d.clear()
-		d.in, d.index, d.at = s, len(s.dates), at
-		s.dates = append(s.dates, d)
-		s.up(d.index)
-		return
+		d.in, d.at = s, at
+		heap.Push(&s.heap, d)
+	} else if !d.at.Equal(at) {
+		d.at = at
+		heap.Fix(&s.heap, d.index)
 	}
-	if d.at.Equal(at) {
-		return
-	}
-	d.at = at
-	s.fix(d.index)
 }
 
 // clear takes d out of its schedule, if it is in one.
-func (d *date) clear() {
-	s := d.in
-	if s == nil {
-		return
-	}
-	last := len(s.dates) - 1
-	i := d.index
-	s.swap(i, last)
-	s.dates[last] = nil
-	s.dates = s.dates[:last]
-	d.in = nil
-	if i < last {
-		s.fix(i)
+func (d *date[T]) clear() {
+	if d.in != nil {
+		heap.Remove(&d.in.heap, d.index)
+		d.in = nil
 	}
 }
 
 // first is when the first is due; false if the schedule is empty.
-func (s *schedule) first() (at time.Time, ok bool) {
-	if len(s.dates) == 0 {
+func (s *schedule[T]) first() (at time.Time, ok bool) {
+	if len(s.heap) == 0 {
 		return time.Time{}, false
 	}
-	return s.dates[0].at, true
+	return s.heap[0].at, true
 }
 
-// take removes up to limit tiles that are due by now, the earliest first.
-func (s *schedule) take(now time.Time, limit int) []*tile {
-	var due []*tile
-	for len(due) < limit && len(s.dates) > 0 && !s.dates[0].at.After(now) {
-		d := s.dates[0]
+// take removes up to limit items that are due by now, the earliest first.
+func (s *schedule[T]) take(now time.Time, limit int) []T {
+	var due []T
+	for len(due) < limit && len(s.heap) > 0 && !s.heap[0].at.After(now) {
+		d := s.heap[0]
 		d.clear()
-		due = append(due, d.tile)
+		due = append(due, d.of)
 	}
 	return due
 }
 
-func (s *schedule) less(i, j int) bool { return s.dates[i].at.Before(s.dates[j].at) }
+// dates implements heap.Interface.
+type dates[T any] []*date[T]
 
-func (s *schedule) swap(i, j int) {
-	d := s.dates
-	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = i, j
+func (h dates[T]) Len() int           { return len(h) }
+func (h dates[T]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+
+func (h dates[T]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
 }
 
-func (s *schedule) fix(i int) {
-	if !s.down(i) {
-		s.up(i)
-	}
+func (h *dates[T]) Push(x any) {
+	d, _ := x.(*date[T]) // there is nothing else
+	d.index = len(*h)
+	*h = append(*h, d)
 }
 
-func (s *schedule) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !s.less(i, parent) {
-			return
-		}
-		s.swap(i, parent)
-		i = parent
-	}
-}
-
-func (s *schedule) down(i int) (moved bool) {
-	for {
-		child := 2*i + 1
-		if child >= len(s.dates) {
-			return moved
-		}
-		if child+1 < len(s.dates) && s.less(child+1, child) {
-			child++
-		}
-		if !s.less(child, i) {
-			return moved
-		}
-		s.swap(i, child)
-		i, moved = child, true
-	}
+func (h *dates[T]) Pop() any {
+	last := len(*h) - 1
+	d := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return d
 }

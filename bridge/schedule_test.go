@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -9,12 +10,14 @@ import (
 
 // TestSchedule compares two schedules that share their dates with a list, through random changes.
 func TestSchedule(t *testing.T) {
-	rng := seeded(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
 	began := time.Now()
-	var schedules [2]schedule
-	dates := make([]date, 200)
+	var schedules [2]schedule[int]
+	dates := make([]date[int], 200)
 	for i := range dates {
-		dates[i].tile = &tile{failures: i}
+		dates[i].of = i
 	}
 	for range 20_000 {
 		d := &dates[rng.IntN(len(dates))]
@@ -34,9 +37,9 @@ func TestSchedule(t *testing.T) {
 			taken := s.take(now, limit)
 			require.Len(t, taken, min(want, limit))
 			for i, due := range taken {
-				at := dates[due.failures].at
-				require.Nil(t, dates[due.failures].in)
-				require.True(t, i == 0 || !at.Before(dates[taken[i-1].failures].at), "earliest first")
+				at := dates[due].at
+				require.Nil(t, dates[due].in)
+				require.True(t, i == 0 || !at.Before(dates[taken[i-1]].at), "earliest first")
 				if first, ok := s.first(); ok {
 					require.False(t, at.After(first))
 				}

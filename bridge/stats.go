@@ -4,9 +4,8 @@ import "time"
 
 // Stats is what a Bridge has done since it was made, and where it stands.
 type Stats struct {
-	Tiles    int // tiles it forwards
-	Failing  int // of these, tiles whose last read or publish failed
-	Rhythmic int // of these, tiles that are read when their next entry is due
+	Tiles   int // tiles it forwards
+	Failing int // of these, tiles whose last read or publish failed
 	// Backlog is how many entries are known to wait: of tiles that could not be published or are being
 	// caught up with, from the last entry handed over to the end of the tile's history when it was last
 	// read. It is a difference of sequences, so a jump of theirs counts as well.

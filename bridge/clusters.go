@@ -1,0 +1,103 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+var (
+	errMiscount = errors.New("the log answered another number of tiles")
+	errShort    = errors.New("the publisher handed over less than it was given, without an error")
+)
+
+// clusters is what a bridge stands between. It bounds every call.
+type clusters struct {
+	log stream.Log
+	pub fanout.Publisher
+	cfg *Config
+}
+
+func (c *clusters) read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	defer cancel()
+	chunks, err := c.log.Read(ctx, cursors)
+	if err == nil && len(chunks) != len(cursors) {
+		err = fmt.Errorf("%w: %d of %d", errMiscount, len(chunks), len(cursors))
+	}
+	return chunks, err
+}
+
+func (c *clusters) deadLetter(ctx context.Context, p stream.Poison) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	defer cancel()
+	return c.log.DeadLetter(ctx, p)
+}
+
+// publish returns which messages were handed over. exact is false if that is known up to the first failure only.
+func (c *clusters) publish(ctx context.Context, m []fanout.Message) (handed func(int) bool, exact bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.PublishTimeout)
+	defer cancel()
+	sent, err := c.pub.Publish(ctx, m)
+	if err == nil && sent < len(m) {
+		err = errShort
+	}
+	if known := fanout.PartialError(nil); errors.As(err, &known) {
+		return known.Handed, true, err
+	}
+	return func(i int) bool { return i < sent }, err == nil, err
+}
+
+// mark is one tile's watermarks, to be read or written.
+type mark struct {
+	tile   fence.TileID
+	seq    fence.Seq
+	rewind bool
+	err    error
+
+	trimmed fence.Seq // read only: entries below it are gone
+}
+
+// readMarks reads where forwarding of tiles ended.
+func (c *clusters) readMarks(ctx context.Context, marks []mark) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	defer cancel()
+	ids := make([]fence.TileID, len(marks))
+	for i := range marks {
+		ids[i] = marks[i].tile
+	}
+	all, err := c.log.Marks(ctx, ids)
+	if err == nil && len(all) != len(ids) {
+		err = fmt.Errorf("%w: %d of %d", errMiscount, len(all), len(ids))
+	}
+	for i := range marks {
+		if marks[i].err = err; err == nil {
+			marks[i].err, marks[i].trimmed = all[i].Err, all[i].Trimmed
+			marks[i].seq = all[i].Marks[stream.BridgeAcked].Seq // zero without one: from the oldest entry
+		}
+	}
+}
+
+// writeMarks writes both watermarks of each tile: everything at or below seq is published, nothing above it is
+// known to be, and both say so.
+func (c *clusters) writeMarks(ctx context.Context, marks []mark) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	defer cancel()
+	writes := make([]stream.MarkWrite, 0, 2*len(marks))
+	for i := range marks {
+		m := &marks[i]
+		w := stream.MarkWrite{Tile: m.tile, Consumer: stream.BridgePending, Seq: m.seq, Rewind: m.rewind}
+		writes = append(writes, w)
+		w.Consumer = stream.BridgeAcked
+		writes = append(writes, w)
+	}
+	for i, err := range c.log.Mark(ctx, writes) {
+		if m := &marks[i/2]; m.err == nil || errors.Is(m.err, stream.ErrResync) {
+			m.err = err // of two that say the same, one is enough; a failure counts more
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package bridge
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+const (
+	// hintDoubt is for how long a tile, or a group of tiles, is polled after its hints were missed.
+	hintDoubt = 30 * time.Second
+
+	// Hints of a whole group are doubted when so many were missed within a HintedPoll, and these are at least
+	// one in doubtShare of those that came.
+	doubtMissed = 8
+	doubtShare  = 4
+)
+
+// pacer decides when tiles are read.
+type pacer struct {
+	cfg     *Config
+	began   time.Time
+	groups  [fanout.HintGroups]hintGroup
+	flowing int // tiles that are polled, and whose events flow
+}
+
+// hintGroup is what is known of the hints of one group.
+type hintGroup struct {
+	up    bool
+	doubt time.Time // they are not relied on until then
+
+	since             time.Time // when counting began
+	announced, missed int
+}
+
+// pace is when one tile is read.
+type pace struct {
+	group    int // of its hints
+	due      time.Time
+	interval time.Duration
+	lastSeen time.Time // of the last event
+	hinted   bool      // due was set with its hints in mind
+	flowing  bool      // counts in pacer.flowing
+	woken    bool      // since its last pass began
+	suspect  bool      // has had an entry that no hint has announced so far
+	doubt    time.Time // its hints are not relied on until then
+}
+
+// missed is what a read says of the hints.
+type missed int
+
+const (
+	none       missed = iota
+	ofTile            // a hint did not come
+	ofTheGroup        // so many did not that those of the whole group are not relied on for a while
+)
+
+// relies reports whether the tile's hints are relied on.
+func (p *pacer) relies(t *pace, now time.Time) bool {
+	g := &p.groups[t.group]
+	return g.up && !now.Before(g.doubt) && !now.Before(t.doubt)
+}
+
+// next sets when a tile is read again after a read that began at began and found so many entries, because of a hint
+// or not. more says that there are more entries.
+func (p *pacer) next(t *pace, entries int, woken, more bool, began, now time.Time) (m missed) {
+	if entries > 0 {
+		t.lastSeen = now
+	}
+	m = p.judge(t, woken || t.woken, entries > 0, now)
+	t.hinted = p.relies(t, now)
+	p.count(t, !t.hinted && now.Sub(t.lastSeen) < p.cfg.Linger)
+	switch {
+	case more || t.woken:
+		t.due = now
+	case t.hinted:
+		p.wait(t, entries > 0)
+		t.due = p.onGrid(now.Add(spread(t.interval)), p.cfg.MaxPoll)
+	default:
+		t.interval = min(2*t.interval, p.cfg.MaxPoll)
+		if t.flowing {
+			shared := time.Duration(p.flowing) * time.Second / time.Duration(p.cfg.PollRate)
+			t.interval = min(max(p.cfg.MinPoll, shared), p.cfg.MaxPoll)
+		}
+		// A pass that takes longer than that leaves both clusters as much time as it took.
+		rest := min(now.Sub(began), p.cfg.MaxPoll)
+		t.due = p.onGrid(latest(began.Add(t.interval), now.Add(rest)), p.cfg.MinPoll/2)
+	}
+	return m
+}
+
+// wait sets for how long a tile waits for a hint before it is read without.
+func (p *pacer) wait(t *pace, found bool) {
+	switch {
+	case t.suspect:
+		t.interval = p.cfg.MaxPoll // by then its hint has come, or never will
+	case found:
+		t.interval = min(p.cfg.Linger, p.cfg.HintedPoll)
+	default:
+		t.interval = min(2*t.interval, p.cfg.HintedPoll)
+	}
+}
+
+// count enters whether a tile is one of those that share Config.PollRate.
+func (p *pacer) count(t *pace, flowing bool) {
+	if flowing != t.flowing {
+		t.flowing = flowing
+		p.flowing += map[bool]int{true: 1, false: -1}[flowing]
+	}
+}
+
+// onGrid is the multiple of grid nearest to at, so that tiles find into common passes.
+func (p *pacer) onGrid(at time.Time, grid time.Duration) time.Time {
+	return p.began.Add(at.Sub(p.began).Round(grid))
+}
+
+// hasten makes a tile due within MaxPoll whose hints are no longer relied on. It is false if that changes nothing.
+func (p *pacer) hasten(t *pace, now time.Time) bool {
+	if !t.hinted || !t.due.After(now.Add(p.cfg.MaxPoll)) {
+		return false
+	}
+	t.interval = p.cfg.MaxPoll
+	t.due = now.Add(rand.N(p.cfg.MaxPoll))
+	return true
+}
+
+// judge looks whether what a read found had been announced. A poll may find an entry before its hint comes, so that
+// the tile is only suspect until it is read again.
+func (p *pacer) judge(t *pace, announced, found bool, now time.Time) missed {
+	g := &p.groups[t.group]
+	suspect := t.suspect
+	t.suspect = false
+	switch {
+	case announced:
+		g.announced++
+	case !t.hinted || !p.relies(t, now):
+	case suspect:
+		t.doubt = now.Add(hintDoubt)
+		return g.miss(now, p.cfg.HintedPoll)
+	default:
+		t.suspect = found
+	}
+	return none
+}
+
+// miss counts a hint that did not come.
+func (g *hintGroup) miss(now time.Time, period time.Duration) missed {
+	if now.Sub(g.since) > period {
+		g.since, g.announced, g.missed = now, 0, 0
+	}
+	g.missed++
+	if g.missed < doubtMissed || g.missed*doubtShare < g.announced {
+		return ofTile
+	}
+	g.doubt = now.Add(hintDoubt)
+	return ofTheGroup
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
