@@ -95,7 +95,6 @@ func tileServer(t *testing.T, b tilefence.Backends, cfg tilefence.TileServerConf
 	l := listen(t)
 	cfg.Web.Listener = l
 	cfg.Host.Tile.TickInterval = 20 * time.Millisecond
-	cfg.Host.PromotionJitter = time.Millisecond
 	s, err := tilefence.NewTileServer(l.Addr().String(), b, newBell, &cfg)
 	require.NoError(t, err)
 	return s

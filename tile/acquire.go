@@ -146,6 +146,7 @@ func (a *acquisition) adviseCheckpoint(err error, c checkpointed) error {
 		return err
 	}
 	k := fence.KeysOf(a.tile)
-	return fmt.Errorf("%w; its checkpoint is at %s: to go on from there and lose what came after, delete %s and %s, leave %s, and run the tile again",
+	return fmt.Errorf("%w; its checkpoint is at %s: to go on from there and lose what came after, "+
+		"delete %s and %s, leave %s, and run the tile again",
 		err, c.at, k.Stream, k.Snapshot, k.Owner)
 }

@@ -35,7 +35,8 @@ func TestActionIsAppliedOnceForTheWholeRetryWindow(t *testing.T) {
 func TestMemoryShorterThanTheRetryWindowIsRefused(t *testing.T) {
 	make := func(cfg tile.Config) error {
 		w := newWorld(t)
-		_, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &ledgerRules{}, &cfg)
+		_, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &ledgerRules{},
+			&cfg)
 		return err
 	}
 	var argument *fence.ArgumentError

@@ -51,7 +51,8 @@ func (o *oldMaster) Last(ctx context.Context, id fence.TileID) (fence.Position, 
 // A tile has an owner and a history, all of it confirmed. Whoever takes it over has to replay it, also when
 // the first nodes it asks know nothing of it.
 func TestHistoryIsNotReplacedByAnOwnerThatAskedANodeWithoutIt(t *testing.T) {
-	for name, position := range map[string]bool{"of which nothing is known": true, "whose owner hash alone is known": false} {
+	for name, position := range map[string]bool{"of which nothing is known": true,
+		"whose owner hash alone is known": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -63,7 +64,8 @@ func TestHistoryIsNotReplacedByAnOwnerThatAskedANodeWithoutIt(t *testing.T) {
 				saved, err := stream.Recover(t.Context(), w.log, testTile)
 				require.NoError(t, err)
 				b := &runner{rules: &ledgerRules{}}
-				b.TileProcessor, err = tile.New(testTile, "b:1", tile.Seams{Authority: w.authority, Store: w.store, Log: log}, b.rules,
+				b.TileProcessor, err = tile.New(testTile, "b:1", tile.Seams{Authority: w.authority, Store: w.store, Log: log},
+					b.rules,
 					&tile.Config{TakeOver: true, Checkpoint: func(context.Context, fence.TileID) (fence.Snapshot, bool, error) {
 						return saved.Snapshot, saved.HasSnapshot, nil // the state before the first word
 					}})

@@ -2,9 +2,9 @@ package tile
 
 import "github.com/tilefence/tilefence/stream"
 
-// streamBound keeps a tile's stream within Config.MaxStreamBytes. What lies after the snapshot cannot be trimmed, so when
-// no snapshot can be saved and the bound is reached, the tile commits no more events: one tile stalls, where a node
-// without memory would stop all of its tiles.
+// streamBound keeps a tile's stream within Config.MaxStreamBytes. What lies after the snapshot cannot be trimmed, so
+// when no snapshot can be saved and the bound is reached, the tile commits no more events: one tile stalls, where a
+// node without memory would stop all of its tiles.
 type streamBound struct {
 	limit    int64
 	measured int64 // by the store, at the last trim; zero before this owner's first

@@ -44,7 +44,8 @@ type stubborn struct {
 
 func (s *stubborn) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	if s.refuses.Load() {
-		return &fence.StoreError{Op: "snapshot", Tile: w.Tile, Outcome: fence.ErrNotApplied, Err: errors.New("refused by the test")}
+		return &fence.StoreError{Op: "snapshot", Tile: w.Tile, Outcome: fence.ErrNotApplied,
+			Err: errors.New("refused by the test")}
 	}
 	return s.Store.SaveSnapshot(ctx, w)
 }
@@ -73,10 +74,12 @@ func fill(t *testing.T) *filler {
 // start runs an owner, the first or the next.
 func (f *filler) start(t *testing.T) {
 	t.Helper()
-	cfg := &tile.Config{MaxStreamBytes: 8 * mebibyte, SnapshotEvery: 1000, QueueLimit: 4, Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
-		Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { f.saved = append(f.saved, i) }}}
+	cfg := &tile.Config{MaxStreamBytes: 8 * mebibyte, SnapshotEvery: 1000, QueueLimit: 4,
+		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
+		Hooks:  tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { f.saved = append(f.saved, i) }}}
 	var err error
-	f.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: f.authority, Store: f.store, Log: f.world.log}, bulk{}, cfg)
+	f.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: f.authority, Store: f.store, Log: f.world.log},
+		bulk{}, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -95,7 +95,8 @@ const chaosMachines = 3
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	c := &chaos{T: t, w: newWorld(t), rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, met: map[string]int{},
-		tiles: []fence.TileID{testTile, testTile + 1<<30, testTile + 2<<30}, seen: map[fence.TileID]map[fence.Seq]fence.Position{}}
+		tiles: []fence.TileID{testTile, testTile + 1<<30,
+			testTile + 2<<30}, seen: map[fence.TileID]map[fence.Seq]fence.Position{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	t.Cleanup(func() { // also of a run that failed: the bubble ends when all have ended
 		c.stop()
@@ -383,7 +384,8 @@ func (c *chaos) run() {
 	for _, id := range c.tiles {
 		for _, m := range c.all() {
 			s := m.on(id).Status()
-			c.Logf("%s on %s: %s epoch %d, pending %v, queued %d, at %s, owner %s", id, m.contact, s.State, s.Epoch, s.Pending, s.Queued, s.Position, s.Owner.Contact)
+			c.Logf("%s on %s: %s epoch %d, pending %v, queued %d, at %s, owner %s", id, m.contact, s.State, s.Epoch, s.Pending,
+				s.Queued, s.Position, s.Owner.Contact)
 		}
 		require.NotNil(c, c.owner(id), "nobody serves %s", id)
 	}

@@ -1,6 +1,7 @@
 package tile
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -33,11 +34,14 @@ type Config struct {
 	// tiles that began together do not save all at once; the first one comes earlier by that. Default 60.
 	SnapshotEvery int
 
-	// ConfirmEvery is the number of ticks between commits that ask every replica to confirm. What is
-	// confirmed need not be kept in memory any more. Each tile has its own place in the interval. Default 10.
+	// ConfirmEvery is the number of ticks between commits that ask every replica to confirm. What is confirmed is
+	// not kept in memory any longer. Each tile has its own place in the interval. Default 10.
 	ConfirmEvery int
 
-	// Commit commits a batch. Default Seams.Store.Commit; a wrapper may write through to a durable log.
+	// Commit appends and refreshes. Default Seams.Store.Commit. Every call that commits goes through it: the batches
+	// of ticks, the installs of new epochs, batches appended again after a failover, and refreshes of the owner hash
+	// (commits without events). A wrapper may record or delay them, but must pass each on to the same store. A rebase
+	// replaces the history by a snapshot; it is another call, Store.Rebase, and does not go through Commit.
 	Commit fence.CommitFn
 
 	// Durability is what the owner waits for before it answers: see the classes. Default Checkpointed.
@@ -48,17 +52,17 @@ type Config struct {
 	// What AllReplicas is worth on a shard that has lost some is the store's: see redisfence.Config.MinReplicas.
 	Replicas int
 
-	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must be of one durable
-	// store with Checkpoint, and of no other tile's than that reads. Other classes ignore it.
+	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable
+	// store that Checkpoint reads. Other classes ignore it.
 	Journal Journal
 
 	// JournalTimeout bounds one attempt to append to the journal. Default CommitTimeout.
 	JournalTimeout time.Duration
 
-	// RefreshEvery is how many ticks apart an owner refreshes its owner hash while its tile has no events; other
+	// RefreshEvery is the number of ticks between refreshes of the owner hash while the tile has no events; other
 	// quiet ticks cost no round trip. An idle owner learns that it was superseded at its next refresh, and a
-	// tick with intents always asks. Followers must be more patient than that, see SuspectAfter; and it must be
-	// well within the time to live of owner hashes, so RefreshEvery tick intervals may be 15 s at most. Default 1.
+	// tick with intents always asks. RefreshEvery tick intervals must be shorter than the followers' SuspectAfter and
+	// well within the time to live of owner hashes: 15 s at most. Default 1.
 	RefreshEvery int
 
 	// Checkpoint finds a tile's durable state. It is asked whenever the tile is booted or taken over, beside the
@@ -77,17 +81,17 @@ type Config struct {
 	TakeOver bool
 
 	// Follow makes Run begin as a warm follower: it keeps the tile's state up to date from the stream, serves
-	// nothing and answers nothing, until somebody calls TakeOver or the owner hash has been silent for
+	// nothing and answers nothing, until TakeOver is called or the owner hash has been silent for
 	// SuspectAfter. Then it claims the tile as with TakeOver set. Default false: Run claims at once.
 	Follow bool
 
 	// SuspectAfter is how long a follower watches an owner hash that does not move, or is gone, before it
 	// tries to take over. It only decides when to ask: whether the tile changes hands is the authority's
 	// conditional update. Time in which the store does not answer does not count. It must be longer than the
-	// owner's RefreshEvery tick intervals, or an idle owner seems silent; for a WriteThrough tile also by one
-	// JournalTimeout, for which an owner may wait. Default RefreshEvery+3 tick intervals, 500 ms at least, and
-	// JournalTimeout more for WriteThrough; NeverSuspect leaves it to TakeOver. The longer it is, the less often a quiet tile is
-	// read: every quarter of it, between one and eight tick intervals.
+	// owner's RefreshEvery tick intervals, or an idle owner seems silent; for a WriteThrough tile by one more
+	// JournalTimeout, for which an owner may wait. Default RefreshEvery+3 tick intervals, at least 500 ms, and
+	// JournalTimeout more for WriteThrough; NeverSuspect leaves it to TakeOver. The longer it is, the less often
+	// a quiet tile is read: every quarter of it, between one and eight tick intervals.
 	SuspectAfter time.Duration
 
 	// pace is called by a follower before it asks the authority for the tile, and may block: it is how a Host keeps
@@ -136,7 +140,7 @@ type Config struct {
 	// it grows by an eighth of that, whatever SnapshotEvery. From three quarters on it raises an alarm
 	// (SnapshotInfo.Alarm, and an error in the log). Past it, consumers lose their hold on the stream, the one
 	// furthest behind first, and have to resync. When even that does not help, because no snapshot can be saved, the
-	// tile stands still: it keeps its owner hash, commits no events, and lets intents wait (Status.StreamFull). An owner
+	// tile stalls: it keeps its owner hash, commits no events, and lets intents wait (Status.StreamFull). An owner
 	// counts what it commits itself until its first trim measures the rest. Default 16 MiB
 	// (stream.DefaultMaxBytes), at least 8 MiB: eight of the largest batches.
 	MaxStreamBytes int64
@@ -148,83 +152,109 @@ type Config struct {
 	Hooks Hooks
 }
 
+// DefaultRetryWindow is for how long gateways retry an admitted action by default.
+const DefaultRetryWindow = 5 * time.Minute
+
+const minStreamBytes = 8 * fence.MaxPayload
+
 func (c *Config) withDefaults(s Seams) (Config, error) {
 	var d Config
 	if c != nil {
 		d = *c
 	}
-	setDefault(&d.TickInterval, 500*time.Millisecond)
-	setDefault(&d.SnapshotEvery, 60)
-	setDefault(&d.RefreshEvery, 1)
-	setDefault(&d.ConfirmEvery, 10)
-	setDefault(&d.QueueLimit, 4096)
-	setDefault(&d.RetryWindow, DefaultRetryWindow)
-	setDefault(&d.RememberFor, 10*time.Minute)
-	setDefault(&d.KeepBytes, 8<<20)
-	setDefault(&d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
-	setDefault(&d.JournalTimeout, d.CommitTimeout)
-	setDefault(&d.SuspectAfter, max(time.Duration(d.RefreshEvery+3)*d.TickInterval, 500*time.Millisecond)+d.journalWait())
-	setDefault(&d.Replicas, fence.AllReplicas)
-	setDefault(&d.BootTimeout, 10*time.Second)
-	setDefault(&d.DrainTimeout, 5*time.Second)
-	setDefault(&d.MarkLease, 2*time.Minute)
-	setDefault(&d.MaxStreamBytes, stream.DefaultMaxBytes)
-	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
-	}
 	if s.Authority == nil || s.Store == nil || s.Log == nil {
 		return d, &fence.ArgumentError{Field: "seams", Value: s, Want: "an authority, a store and a log"}
 	}
+	d.TickInterval = cmp.Or(d.TickInterval, 500*time.Millisecond)
+	d.SnapshotEvery = cmp.Or(d.SnapshotEvery, 60)
+	d.RefreshEvery = cmp.Or(d.RefreshEvery, 1)
+	d.ConfirmEvery = cmp.Or(d.ConfirmEvery, 10)
+	d.QueueLimit = cmp.Or(d.QueueLimit, 4096)
+	d.RetryWindow = cmp.Or(d.RetryWindow, DefaultRetryWindow)
+	d.RememberFor = cmp.Or(d.RememberFor, 10*time.Minute)
+	d.KeepBytes = cmp.Or(d.KeepBytes, 8<<20)
+	d.CommitTimeout = cmp.Or(d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
+	d.JournalTimeout = cmp.Or(d.JournalTimeout, d.CommitTimeout)
+	silence := max(time.Duration(d.RefreshEvery+3)*d.TickInterval, 500*time.Millisecond)
+	d.SuspectAfter = cmp.Or(d.SuspectAfter, silence+d.journalWait())
+	d.Replicas = cmp.Or(d.Replicas, fence.AllReplicas)
+	d.BootTimeout = cmp.Or(d.BootTimeout, 10*time.Second)
+	d.DrainTimeout = cmp.Or(d.DrainTimeout, 5*time.Second)
+	d.MarkLease = cmp.Or(d.MarkLease, 2*time.Minute)
+	d.MaxStreamBytes = cmp.Or(d.MaxStreamBytes, int64(stream.DefaultMaxBytes))
+	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
+	d.Hooks = d.Hooks.filled()
 	if d.Commit == nil {
 		d.Commit = s.Store.Commit
 	}
-	for name, n := range map[string]int{"SnapshotEvery": d.SnapshotEvery, "RefreshEvery": d.RefreshEvery, "ConfirmEvery": d.ConfirmEvery, "QueueLimit": d.QueueLimit,
-		"KeepBytes": d.KeepBytes} {
-		if n < 1 {
-			return d, &fence.ArgumentError{Field: name, Value: n, Want: "at least 1"}
-		}
-	}
-	for name, t := range map[string]time.Duration{"TickInterval": d.TickInterval, "CommitTimeout": d.CommitTimeout, "JournalTimeout": d.JournalTimeout,
-		"BootTimeout": d.BootTimeout, "DrainTimeout": d.DrainTimeout, "MarkLease": d.MarkLease, "RetryWindow": d.RetryWindow} {
-		if t < time.Millisecond {
-			return d, &fence.ArgumentError{Field: name, Value: t, Want: "at least one millisecond"}
-		}
-	}
-	if err := d.checkDurability(); err != nil {
-		return d, err
-	}
-	if err := d.checkSilence(); err != nil {
-		return d, err
-	}
-	if d.CheckpointHead != nil && d.Checkpoint == nil {
-		return d, &fence.ArgumentError{Field: "CheckpointHead", Value: "set", Want: "Checkpoint beside it, which reads the state"}
-	}
-	if d.MaxStreamBytes < minStreamBytes {
-		return d, &fence.ArgumentError{Field: "MaxStreamBytes", Value: d.MaxStreamBytes, Want: "at least 8388608"}
-	}
-	d.Hooks = d.Hooks.filled()
-	return d, (&stream.TrimRequest{Tile: 1, Lease: d.MarkLease, MaxBytes: d.MaxStreamBytes}).Check()
+	return d, d.validate()
 }
 
-// DefaultRetryWindow is for how long gateways retry an admitted action by default.
-const DefaultRetryWindow = 5 * time.Minute
-
-// rememberTicks is RememberFor in ticks, rounded up. No tick is shorter than TickInterval.
-func (c *Config) rememberTicks() fence.Tick {
-	return fence.Tick((c.RememberFor + c.TickInterval - 1) / c.TickInterval)
+// validate reports the first field, in the order of the structure's checks, whose value is not valid.
+func (c *Config) validate() error {
+	for _, f := range []struct {
+		name string
+		n    int
+	}{
+		{"SnapshotEvery", c.SnapshotEvery}, {"RefreshEvery", c.RefreshEvery}, {"ConfirmEvery", c.ConfirmEvery},
+		{"QueueLimit", c.QueueLimit}, {"KeepBytes", c.KeepBytes},
+	} {
+		if f.n < 1 {
+			return &fence.ArgumentError{Field: f.name, Value: f.n, Want: "at least 1"}
+		}
+	}
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"TickInterval", c.TickInterval}, {"CommitTimeout", c.CommitTimeout}, {"JournalTimeout", c.JournalTimeout},
+		{"BootTimeout", c.BootTimeout}, {"DrainTimeout", c.DrainTimeout}, {"MarkLease", c.MarkLease},
+		{"RetryWindow", c.RetryWindow},
+	} {
+		if f.d < time.Millisecond {
+			return &fence.ArgumentError{Field: f.name, Value: f.d, Want: "at least one millisecond"}
+		}
+	}
+	if err := c.validateDurability(); err != nil {
+		return err
+	}
+	if err := c.validateTimes(); err != nil {
+		return err
+	}
+	if c.MaxStreamBytes < minStreamBytes {
+		return &fence.ArgumentError{Field: "MaxStreamBytes", Value: c.MaxStreamBytes, Want: "at least 8388608"}
+	}
+	return (&stream.TrimRequest{Tile: 1, Lease: c.MarkLease, MaxBytes: c.MaxStreamBytes}).Check()
 }
 
-const minStreamBytes = 8 * fence.MaxPayload
+// validateDurability validates the class and what it needs.
+func (c *Config) validateDurability() error {
+	switch {
+	case c.Durability < Checkpointed || c.Durability > WriteThrough:
+		return &fence.ArgumentError{Field: "Durability", Value: c.Durability,
+			Want: "Checkpointed, Replicated or WriteThrough"}
+	case c.Replicas < fence.AllReplicas:
+		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
+	case c.Durability == WriteThrough && c.Journal == nil:
+		return &fence.ArgumentError{Field: "Journal", Value: "nil", Want: "a journal: WriteThrough appends every batch to it"}
+	case c.Durability == WriteThrough && c.Checkpoint == nil:
+		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil",
+			Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
+	case c.CheckpointHead != nil && c.Checkpoint == nil:
+		return &fence.ArgumentError{Field: "CheckpointHead", Value: "set",
+			Want: "Checkpoint beside it, which reads the state"}
+	}
+	return nil
+}
 
-// checkSilence validates how long actions are remembered, how long an owner may be silent, and how long its followers
-// watch that.
-func (c *Config) checkSilence() error {
+// validateTimes validates spans that depend on each other.
+func (c *Config) validateTimes() error {
 	quiet := time.Duration(c.RefreshEvery) * c.TickInterval
 	silence := quiet + c.journalWait()
 	switch {
 	case c.RememberFor <= c.RetryWindow:
 		return &fence.ArgumentError{Field: "RememberFor", Value: c.RememberFor,
-			Want: "longer than RetryWindow, " + c.RetryWindow.String() + ": an action retried after it is forgotten is applied twice"}
+			Want: "longer than RetryWindow, " + c.RetryWindow.String() + ": an action retried later is applied twice"}
 	case c.RefreshEvery > 1 && quiet > fence.DefaultTTL/2:
 		return &fence.ArgumentError{Field: "RefreshEvery", Value: c.RefreshEvery, Want: "at most 15 s worth of ticks"}
 	case c.SuspectAfter <= silence:
@@ -232,13 +262,6 @@ func (c *Config) checkSilence() error {
 			Want: "longer than RefreshEvery tick intervals (and JournalTimeout, for WriteThrough), " + silence.String()}
 	}
 	return nil
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // journalWait is how long the journal may keep an owner from refreshing its owner hash.
@@ -249,17 +272,7 @@ func (c *Config) journalWait() time.Duration {
 	return 0
 }
 
-// checkDurability validates the class and what it needs.
-func (c *Config) checkDurability() error {
-	switch {
-	case c.Durability < Checkpointed || c.Durability > WriteThrough:
-		return &fence.ArgumentError{Field: "Durability", Value: c.Durability, Want: "Checkpointed, Replicated or WriteThrough"}
-	case c.Replicas < fence.AllReplicas:
-		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
-	case c.Durability == WriteThrough && c.Journal == nil:
-		return &fence.ArgumentError{Field: "Journal", Value: "nil", Want: "a journal: WriteThrough appends every batch to it"}
-	case c.Durability == WriteThrough && c.Checkpoint == nil:
-		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil", Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
-	}
-	return nil
+// rememberTicks is RememberFor in ticks, rounded up. No tick is shorter than TickInterval.
+func (c *Config) rememberTicks() fence.Tick {
+	return fence.Tick((c.RememberFor + c.TickInterval - 1) / c.TickInterval)
 }

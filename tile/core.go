@@ -36,7 +36,8 @@ func (c *core) writesThrough() bool { return c.cfg.Durability == WriteThrough }
 // commitThrough is commit for a tick's batch, which counts only when the journal has it too, if the tile writes
 // through. The store comes first, so that the journal never holds what the fence has refused; and it is asked at
 // every attempt, which keeps the owner hash alive while the journal hangs. journaling is what the journal took.
-func (c *core) commitThrough(ctx context.Context, batch fence.Commit) (r fence.Receipt, journaling time.Duration, err error) {
+func (c *core) commitThrough(ctx context.Context, batch fence.Commit) (r fence.Receipt, journaling time.Duration,
+	err error) {
 	r, err = c.commit(ctx, batch)
 	if !c.writesThrough() {
 		return r, 0, err
@@ -70,7 +71,8 @@ func (c *core) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt
 	case errors.Is(err, fence.ErrStale), errors.Is(err, fence.ErrForked):
 		return refusedByJournal(err, batch.Tile, batch.Epoch, r.Position)
 	}
-	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: batch.Tile, Outcome: fence.ErrUnknownOutcome, Err: err},
+	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: batch.Tile, Outcome: fence.ErrUnknownOutcome,
+		Err: err},
 		receipt: r, unsealed: errors.Is(err, fence.ErrNoOwner)}
 }
 
@@ -93,5 +95,6 @@ func refusedByJournal(err error, tile fence.TileID, epoch fence.Epoch, at fence.
 	if r, ok := errors.AsType[*fence.RefusedError](err); ok {
 		above = max(above, r.Current.Epoch)
 	}
-	return &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: epoch, Current: fence.Owner{Tile: tile, Epoch: above, Position: at}}
+	return &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: epoch, Current: fence.Owner{Tile: tile,
+		Epoch: above, Position: at}}
 }

@@ -1,5 +1,5 @@
-// Package tile runs tiles: it turns a game's rules into an owner that ticks, commits and, when somebody
-// else takes over, steps aside.
+// Package tile runs tiles: it turns a game's rules into an owner that ticks, commits and, when another processor takes
+// over, redirects its clients and ends.
 //
 //	p, err := tile.New(id, "10.0.0.7:7000", tile.Seams{Authority: authority, Store: store, Log: log}, rules, nil)
 //	go func() { ended <- p.Run(ctx) }()
@@ -15,12 +15,13 @@
 //   - A tick's batch is in the stream, under this owner's epoch and after the position it was decided on,
 //     or it has no effect. State changes only by folding committed batches.
 //
-//   - No tick is played while the fate of the one before is unknown: the tile freezes, it does not fork.
+//   - No tick is played while the outcome of the one before is unknown: the tile freezes, it does not fork.
 //
 //   - An owner serves only after every replica has confirmed its epoch.
 //
 //   - An action (an Intent with an ActionID) has one outcome however often it is sent, across takeovers
-//     and restores, while it is remembered (Config.RememberTicks).
+//     and restores, while it is remembered (Config.RememberFor). An action whose outcome could not be remembered is
+//     refused before it is decided (ErrOverloaded).
 //
 //   - Submit's success means committed by the master and kept while this owner lives. What survives when the
 //     owner dies as well is the tile's Durability, below.
@@ -39,42 +40,61 @@
 //     owner, what was acknowledged since the last checkpoint.
 //
 //   - Replicated: the replicas, for every tick with an event or a recorded outcome. Owner and master may die
-//     together; all of coordination may not. The price is a round trip to the replicas a tick, and that the tile
-//     stands still while one is down (Config.Replicas chooses how many are needed).
+//     together; all of coordination may not. The price is a round trip to the replicas each tick, and that the tile
+//     freezes while one is down (Config.Replicas chooses how many are needed).
 //
 //   - WriteThrough: a journal in the durable store (Config.Journal). Coordination may be lost altogether, with every
-//     owner. The price is a durable write a tick, and that the tile stands still while the durable store is down.
+//     owner. The price is a durable write each tick, and that the tile freezes while the durable store is down.
 //
-// A tile that waits for replicas or for its journal is frozen: nobody is answered, no tick is played, no other tile
-// notices. Its owner hash goes on moving, so that followers do not take the owner for dead.
+// A tile that waits for replicas or for its journal is frozen: it answers no client and plays no tick. Other tiles do
+// not notice. Its owner hash goes on moving, so that followers do not suspect the owner.
 //
 // A WriteThrough batch is committed, then appended to the journal, then acknowledged. A successor seals the journal
 // under its epoch before it reads checkpoint and journal, so that an owner which a paused master still believes
 // acknowledges nothing that the successor does not know of. What the durable store has and the stream has not, the
-// successor restores. Before it serves it puts a snapshot of its state, at the position it serves from: what is
+// successor restores. Before it serves it writes a snapshot of its state, at the position it serves from: what is
 // acknowledged is always the checkpoint and the entries after it.
 //
-// A tile that goes on from its durable state because coordination had lost its history says so, with what was lost
-// at most: Hooks.Restored, and the log.
+// A tile that goes on from its durable state because coordination had lost its history reports what was lost at most:
+// Hooks.Restored, and the log.
 //
-// Followers are alike in all classes. They read the stream, and so may hold, silently, a batch that is not
-// acknowledged yet; whoever takes over either finds it committed, and it counts, or replaces it. One of a
-// WriteThrough tile does not ask for the tile while it cannot write to the journal.
+// Followers are alike in all classes. They read the stream, and so may hold a batch that is not acknowledged yet; the
+// next owner either finds it committed, and it counts, or replaces it. A follower of a WriteThrough tile does not ask
+// for the tile while it cannot reach the journal.
 //
 // # Failures
 //
-// Refused as stale, the owner asks the authority: superseded, it redirects everybody and Run ends with a
-// *SupersededError; not superseded, it carries on or mints a new epoch. A stream that a failover has cut
-// short gets its missing batches back from memory; one that holds somebody else's entries is replaced by
-// the owner's state under a new epoch. docs/protocol.md gives the rules and why each is there.
+// An owner whose commit is refused as stale redirects its clients to the owner that the refusal names, and asks the
+// authority. Superseded, it ends, and Run returns a *SupersededError; not superseded, it serves again or mints a new
+// epoch. If a failover has cut the stream short, the owner appends the missing batches again from memory; if the stream
+// holds entries that it does not know, it replaces them by its state under a new epoch. docs/protocol.md gives the
+// rules and why each is there.
 //
 // # Concurrency
 //
 // A TileProcessor runs one goroutine, and others while a snapshot is being saved, or a checkpoint or a successor
-// is asked. Rules and Hooks are called from the first alone. Submit, Status, Inspect and Superseded may be called from anywhere.
+// is asked. Rules and Hooks are called from the first alone. Submit, Status, Inspect and Superseded may be called from
+// anywhere.
 //
 // # Testing
 //
 // Run a processor over fence/memfence and stream/memstream; under testing/synctest an hour of ticks
 // takes a moment.
+//
+// # Inside
+//
+// The package's files depend on each other in one direction. From the bottom up:
+//
+//   - vocabulary: intent, rules, takeover, durability, state, hooks, config, and the tools retry, spread, heat, pacer;
+//   - state: actions and envelope (the outcomes that are remembered), kept (batches for re-appending), bound (of the
+//     stream), history (the game's state and the position where it ends);
+//   - desk, where other goroutines leave intents and calls, and read the status;
+//   - back ends: core (commits), watch (what a follower sees of the owner), title (the authority), durable (checkpoint
+//     and journal);
+//   - acquisition, the one way to become the owner: install (which state, and how), acquire (an epoch, a history from
+//     a source, an install);
+//   - the owner: pending (a batch until its outcome is known), snapshots, owner (forms and folds batches), reconcile
+//     (what a refusal means), tick, handover, serve;
+//   - follower, which keeps up with another owner, and processor, which is one and then the other;
+//   - the host: hostconfig, host, hosted (the life of one tile in it), hostmoves.
 package tile

@@ -26,7 +26,8 @@ type mintless struct {
 
 func (m *mintless) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	if m.cut.Load() {
-		return fence.Grant{}, &fence.StoreError{Op: "promote", Tile: c.Tile, Outcome: fence.ErrNotApplied, Err: errors.New("cut off")}
+		return fence.Grant{}, &fence.StoreError{Op: "promote", Tile: c.Tile, Outcome: fence.ErrNotApplied,
+			Err: errors.New("cut off")}
 	}
 	return m.Authority.Promote(ctx, c)
 }
@@ -39,7 +40,8 @@ func TestHandOverWhoseLastTickCannotBeRepairedLeavesTheTile(t *testing.T) {
 		authority := &mintless{Authority: w.authority}
 		p := &runner{rules: &ledgerRules{}, done: make(chan struct{})}
 		var err error
-		p.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log}, p.rules,
+		p.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log},
+			p.rules,
 			&tile.Config{ConfirmEvery: never, Handover: func(context.Context, tile.Handover) error {
 				t.Error("the successor was asked although the last tick was not settled")
 				return errors.New("not now")
@@ -58,7 +60,8 @@ func TestHandOverWhoseLastTickCannotBeRepairedLeavesTheTile(t *testing.T) {
 			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("intruder")}})
 			require.NoError(t, err)
 			for range 3 {
-				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(), Tick: 3, Events: 1, Payload: payload}, 1)
+				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(),
+					Tick: 3, Events: 1, Payload: payload}, 1)
 				require.NoError(t, err)
 			}
 		})
@@ -79,7 +82,8 @@ func TestDrainInsistsOnConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		asked := 0
-		p := w.start("a:1", tile.Config{ConfirmEvery: never, Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+		p := w.start("a:1", tile.Config{ConfirmEvery: never, Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
+			error) {
 			r, err := w.store.Commit(ctx, c)
 			if err == nil && c.Replicas != 0 && !c.Install {
 				if asked++; asked == 1 {
@@ -116,7 +120,8 @@ func (n *neverConfirmed) Rebase(ctx context.Context, r fence.Rebase) (fence.Rece
 func TestHostPromotesPastATileThatIsNotConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		h, err := tile.NewHost("a:1", tile.Seams{Authority: w.authority, Store: &neverConfirmed{Store: w.store, tile: testTile}, Log: w.log},
+		h, err := tile.NewHost("a:1", tile.Seams{Authority: w.authority, Store: &neverConfirmed{Store: w.store,
+			tile: testTile}, Log: w.log},
 			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{Promotions: 1})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
@@ -139,14 +144,16 @@ func TestConfirmationThatTakesTooLongDoesNotFreezeTheTile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		asleep := false
-		p := w.start("a:1", tile.Config{TickInterval: 50 * time.Millisecond, ConfirmEvery: 3, Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-			r, err := w.store.Commit(ctx, c)
-			if err == nil && c.Replicas != 0 && asleep {
-				<-ctx.Done()
-				return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: context.Cause(ctx)}
-			}
-			return r, err
-		}})
+		p := w.start("a:1", tile.Config{TickInterval: 50 * time.Millisecond, ConfirmEvery: 3,
+			Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+				r, err := w.store.Commit(ctx, c)
+				if err == nil && c.Replicas != 0 && asleep {
+					<-ctx.Done()
+					return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome,
+						Err: context.Cause(ctx)}
+				}
+				return r, err
+			}})
 		p.say(t, "", "one")
 		asleep = true
 		before := time.Now()

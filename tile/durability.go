@@ -36,8 +36,8 @@ const (
 	// Replicated acknowledges a tick that has an event or a recorded outcome when Config.Replicas replicas have
 	// it. While they do not, the tile is frozen: the same batch is presented until they confirm. A replica that is
 	// down therefore stops the tile with AllReplicas; with fewer, what a replica without the batch loses when it
-	// is the one promoted is put back by a living owner only. Ticks that only refresh the owner hash wait for
-	// nobody.
+	// is the one promoted is appended again by a living owner only. Ticks that only refresh the owner hash do not
+	// wait.
 	Replicated Durability = 1
 
 	// WriteThrough acknowledges a tick when the master has taken it and Config.Journal has it. While the journal
@@ -69,7 +69,7 @@ func ParseDurability(s string) (Durability, error) {
 // entries after it. The back ends of package checkpoint are Journals. Implementations are safe for concurrent use.
 //
 // The seal fences it: a successor seals the journal under its epoch before it reads what is in it, so what an
-// owner that was superseded appends later is refused, and acknowledged by nobody, even if a paused master has
+// owner that was superseded appends later is refused, and not acknowledged, even if a paused master has
 // taken it.
 //
 // Config.Checkpoint and Config.CheckpointHead read what Put writes, and see every Put that was answered before they
@@ -86,7 +86,7 @@ type Journal interface {
 	// Append stores an entry whose epoch must be the sealed one; errors.Is(err, fence.ErrStale), as for Seal, if a
 	// higher one is. The same position again succeeds. It replaces an entry of a lower epoch at the same sequence;
 	// another entry of the same epoch there is errors.Is(err, fence.ErrForked). A seal that was lost, because the
-	// store was put back to an older state, is errors.Is(err, fence.ErrNoOwner).
+	// store was restored to an older state, is errors.Is(err, fence.ErrNoOwner).
 	Append(ctx context.Context, tile fence.TileID, e fence.Entry) error
 
 	// Tail returns the entries after a sequence, in order, verified.

@@ -21,7 +21,10 @@ func Example_writeThrough() {
 		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 			return checkpoint.Restore(ctx, durable, id)
 		},
-		Hooks: tile.Hooks{Restored: func(i tile.RestoredInfo) { fmt.Println("lost:", i.LostTicks, "ticks, exactly:", i.Exact) }},
+		Hooks: tile.Hooks{Restored: func(i tile.RestoredInfo) {
+			fmt.Println("lost:", i.LostTicks, "ticks, exactly:",
+				i.Exact)
+		}},
 		// A checkpoint.Checkpointer beside it copies snapshots, and truncates the journal behind them.
 	}
 	authority := memfence.NewAuthority()

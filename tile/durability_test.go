@@ -238,7 +238,8 @@ func TestDurabilityArguments(t *testing.T) {
 		"no journal":    {Durability: tile.WriteThrough, Checkpoint: r.read},
 		"no checkpoint": {Durability: tile.WriteThrough, Journal: r},
 		"timeout":       {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read, JournalTimeout: -1},
-		"patience":      {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read, JournalTimeout: 2 * time.Second, SuspectAfter: 2 * time.Second},
+		"patience": {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read, JournalTimeout: 2 * time.Second,
+			SuspectAfter: 2 * time.Second},
 	} {
 		_, err := tile.New(testTile, "a", seams, &ledgerRules{}, &cfg)
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument, name)

@@ -416,7 +416,8 @@ func (r *restorer) start() {
 // equip is spawn without start.
 func (s *shard) equip(contact string, sh *shelf, cfg tile.Config) *restorer {
 	r := &restorer{reach: &reach{shelf: sh}, zombie: new(bool),
-		process: &process{contact: contact, line: &line{w: s.w}, runner: &runner{rules: &ledgerRules{}, done: make(chan struct{})}}}
+		process: &process{contact: contact, line: &line{w: s.w}, runner: &runner{rules: &ledgerRules{},
+			done: make(chan struct{})}}}
 	cfg.Journal, cfg.Checkpoint, cfg.CheckpointHead = r.reach, r.reach.read, r.reach.head
 	cfg.Hooks = tile.Hooks{
 		Restored:  func(i tile.RestoredInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.restored = append(r.restored, i) },

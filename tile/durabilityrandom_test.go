@@ -81,9 +81,11 @@ type trial struct {
 
 func newTrial(t *testing.T, class tile.Durability, seed uint64) *trial {
 	rng := rand.New(rand.NewPCG(seed, uint64(class)))
-	r := &trial{T: t, s: newShard(newWorld(t), rand.New(rand.NewPCG(seed, 99))), sh: newShelf(), rng: rng, met: map[string]int{},
+	r := &trial{T: t, s: newShard(newWorld(t), rand.New(rand.NewPCG(seed, 99))), sh: newShelf(), rng: rng,
+		met:   map[string]int{},
 		acked: map[string]time.Time{}, open: map[string]bool{}, settled: map[string]bool{}, gone: map[string]bool{}}
-	r.cfg = tile.Config{Durability: class, SnapshotEvery: 5 + rng.IntN(20), ConfirmEvery: 2 + rng.IntN(8), TickInterval: 100 * time.Millisecond, SuspectAfter: tile.NeverSuspect}
+	r.cfg = tile.Config{Durability: class, SnapshotEvery: 5 + rng.IntN(20), ConfirmEvery: 2 + rng.IntN(8),
+		TickInterval: 100 * time.Millisecond, SuspectAfter: tile.NeverSuspect}
 	if class == tile.Replicated && rng.IntN(2) == 0 {
 		r.cfg.Replicas = 1
 	}

@@ -135,9 +135,9 @@ func continuing(tile fence.TileID, at fence.Position, tail []fence.Entry) ([]fen
 	return tail, nil
 }
 
-// readable reports, as nil, that the journal answers: a follower that cannot reach it would freeze the tile that it takes
-// from an owner. It only reads. A write, even of a seal that is there already, would bring back one that the durable
-// store has lost, by whose absence the owner learns that the store was restored to an older state.
+// readable reports, as nil, that the journal answers: a follower that cannot reach it would freeze the tile that it
+// takes from an owner. It only reads. A write, even of a seal that is there already, would bring back one that the
+// durable store has lost, by whose absence the owner learns that the store was restored to an older state.
 func (d *durable) readable(ctx context.Context, after fence.Seq) error {
 	if !d.writesThrough() {
 		return nil

@@ -162,7 +162,8 @@ func TestDamagedHistoryWithACheckpointSaysWhatToDo(t *testing.T) {
 func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 	for who, teach := range map[string]func(*testing.T, *world, *durable){
 		"authority": func(t *testing.T, w *world, _ *durable) {
-			g, err := w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(), Expected: 1, Floor: 70})
+			g, err := w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(),
+				Expected: 1, Floor: 70})
 			require.NoError(t, err)
 			require.NoError(t, w.authority.Release(t.Context(), g))
 		},
@@ -171,7 +172,8 @@ func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 		},
 		"stream": func(t *testing.T, w *world, _ *durable) {
 			w.store.Update(testTile, func(s *memfence.State) {
-				_, err := s.Commit(&fence.Commit{Tile: testTile, Epoch: 70, Contact: "z:1", Prev: s.Last(), Tick: 9, Install: true}, 1)
+				_, err := s.Commit(&fence.Commit{Tile: testTile, Epoch: 70, Contact: "z:1", Prev: s.Last(), Tick: 9, Install: true},
+					1)
 				require.NoError(t, err)
 				s.Owner = fence.Owner{}
 			})

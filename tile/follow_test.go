@@ -239,7 +239,8 @@ func TestClaimantThatDiesBeforeItsInstallIsTakenOver(t *testing.T) {
 		f := w.process("f:1", following)
 		time.Sleep(5 * time.Second)
 		a.kill()
-		g, err := w.authority.Promote(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(), Expected: 1})
+		g, err := w.authority.Promote(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(),
+			Expected: 1})
 		require.NoError(t, err)
 		time.Sleep(3 * time.Second)
 		f.asks(t, "z:1") // it lost to one that may be about to serve
@@ -269,7 +270,8 @@ func TestTakeOverThatFailsGoesBackToFollowing(t *testing.T) {
 		asked := make(chan error, 1)
 		go func() {
 			for {
-				if _, err := f.Submit(context.Background(), tile.Intent{Tile: testTile, Body: []byte("x")}); err != nil && f.Status().State == tile.Following {
+				if _, err := f.Submit(context.Background(), tile.Intent{Tile: testTile, Body: []byte("x")}); err != nil &&
+					f.Status().State == tile.Following {
 					asked <- err
 					return
 				}
@@ -379,7 +381,8 @@ func TestFollowerOfADamagedStreamKeepsTrying(t *testing.T) {
 
 func TestSilenceIsNoLongerThanItWasWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		assert.Equal(t, 3*time.Second, tile.Silence(time.Second, time.Second, time.Hour, time.Second), "the follower was stopped for an hour")
+		assert.Equal(t, 3*time.Second, tile.Silence(time.Second, time.Second, time.Hour, time.Second),
+			"the follower was stopped for an hour")
 		w := newWorld(t)
 		a := w.process("a:1", tile.Config{})
 		a.say(t, "", "one")

@@ -236,7 +236,8 @@ func (f *tileFollower) resign(s suspicion, err error) {
 		}
 		f.warm = false
 	}
-	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "tile", f.tile, "why", s.why, "error", err)
+	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "tile", f.tile, "why", s.why,
+		"error", err)
 	f.title.grant, f.watch.silent = fence.Grant{}, 0
 	f.desk.update(func(st *Status) { st.Owner = f.watch.latest() })
 	select {

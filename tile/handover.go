@@ -15,7 +15,8 @@ var errHandedOver = errors.New("handed over")
 type handedOver struct{ successor fence.Owner }
 
 func (e *handedOver) Error() string {
-	return fmt.Sprintf("tile %s: %v to epoch %d at %s", e.successor.Tile, errHandedOver, e.successor.Epoch, e.successor.Contact)
+	return fmt.Sprintf("tile %s: %v to epoch %d at %s", e.successor.Tile, errHandedOver, e.successor.Epoch,
+		e.successor.Contact)
 }
 
 func (e *handedOver) Is(target error) bool { return target == errHandedOver }
@@ -67,7 +68,8 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 			return err
 		}
 		if stays == nil {
-			stays = fmt.Errorf("tile %s: %s says that it has taken over, and the authority does not know of it", o.tile, d.successor)
+			stays = fmt.Errorf("tile %s: %s says that it has taken over, and the authority does not know of it", o.tile,
+				d.successor)
 		}
 		o.cfg.Logger.Warn("successor did not take the tile; it stays", "tile", o.tile, "epoch", o.title.grant.Epoch,
 			"successor", d.successor, "error", stays)

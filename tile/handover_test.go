@@ -208,7 +208,10 @@ func TestHandOverThatFailsLeavesTheTileWhereItIs(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				var a *process
-				a = w.process("a:1", tile.Config{Handover: func(ctx context.Context, h tile.Handover) error { return f(a)(ctx, h) }})
+				a = w.process("a:1", tile.Config{Handover: func(ctx context.Context, h tile.Handover) error {
+					return f(a)(ctx,
+						h)
+				}})
 				l := play(t, 3, a, func(string) *process { return a })
 				time.Sleep(3 * time.Second)
 				require.Error(t, a.Drain(t.Context(), "b:1"))
@@ -267,7 +270,8 @@ func TestSuccessorDiesDuringTheHandOver(t *testing.T) {
 				w := newWorld(t)
 				a := w.process("a:1", tile.Config{Handover: func(ctx context.Context, h tile.Handover) error {
 					if claimed {
-						_, err := w.authority.Promote(ctx, fence.Claim{Tile: h.Tile, Contact: h.To, ID: fence.NewClaimID(), Expected: h.Epoch})
+						_, err := w.authority.Promote(ctx, fence.Claim{Tile: h.Tile, Contact: h.To, ID: fence.NewClaimID(),
+							Expected: h.Epoch})
 						require.NoError(t, err)
 					}
 					return errors.New("connection reset")

@@ -60,7 +60,8 @@ func TestTailLostInFailoverIsReappended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var healed []tile.HealInfo
-		p := w.start("a:1", tile.Config{ConfirmEvery: never, Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+		p := w.start("a:1", tile.Config{ConfirmEvery: never,
+			Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
 		for i := range 6 {
 			p.say(t, "", fmt.Sprint(i))
 		}
@@ -80,7 +81,8 @@ func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var healed []tile.HealInfo
-		p := w.start("a:1", tile.Config{ConfirmEvery: never, Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+		p := w.start("a:1", tile.Config{ConfirmEvery: never,
+			Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
 		for i := range 4 {
 			p.say(t, "", fmt.Sprint(i))
 		}
@@ -91,7 +93,8 @@ func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
 			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("intruder")}})
 			require.NoError(t, err)
 			for range 2 {
-				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(), Tick: 3, Events: 1, Payload: payload}, 1)
+				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(),
+					Tick: 3, Events: 1, Payload: payload}, 1)
 				require.NoError(t, err)
 			}
 		})
@@ -135,7 +138,8 @@ func (u *unreachable) Lookup(ctx context.Context, id fence.TileID) (fence.Grant,
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.cut {
-		return fence.Grant{}, &fence.StoreError{Op: "lookup", Tile: id, Outcome: fence.ErrNotApplied, Err: errors.New("cut off")}
+		return fence.Grant{}, &fence.StoreError{Op: "lookup", Tile: id, Outcome: fence.ErrNotApplied,
+			Err: errors.New("cut off")}
 	}
 	return u.Authority.Lookup(ctx, id)
 }

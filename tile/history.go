@@ -130,5 +130,6 @@ func (h *history) blob() ([]byte, error) {
 
 // snapshot is the history as a durable snapshot by an owner at a position.
 func (h *history) snapshot(at fence.Position, contact string, blob []byte) fence.Snapshot {
-	return fence.Snapshot{Position: at, Tick: h.tick, Contact: contact, Sum: fence.Checksum(blob), Taken: time.Now().UnixMilli(), Blob: blob}
+	return fence.Snapshot{Position: at, Tick: h.tick, Contact: contact, Sum: fence.Checksum(blob),
+		Taken: time.Now().UnixMilli(), Blob: blob}
 }

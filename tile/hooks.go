@@ -62,8 +62,8 @@ type CommitInfo struct {
 
 	// Durability is the tile's class. Of Took, Committing was spent in calls of the coordination store, until the
 	// batch was known to be on the master; a confirmation that came with that answer is part of it. Confirming is
-	// what it took from then until enough replicas had it; zero if they had it at once, or nobody asked. Journaling
-	// was spent in calls of the journal. What is left was waiting between attempts.
+	// what it took from then until enough replicas had it; zero if they had it at once, or no confirmation was asked for.
+	// Journaling was spent in calls of the journal. What is left was waiting between attempts.
 	Durability                         Durability
 	Committing, Confirming, Journaling time.Duration
 }
@@ -90,9 +90,9 @@ type SnapshotInfo struct {
 // HealInfo is one repair.
 type HealInfo struct {
 	Tile       fence.TileID
-	Reappended int            // batches put back after a failover lost them
+	Reappended int            // batches appended again after a failover lost them
 	Rebased    bool           // history was replaced by the owner's state, under a new epoch
-	Rejoined   bool           // the owner's state was replaced by the history of a later owner whom the authority had forgotten
+	Rejoined   bool           // the state was replaced by the history of a later owner that the authority had forgotten
 	Voided     fence.Position // the foreign position a rebase voided
 	At         fence.Position
 }
@@ -104,24 +104,24 @@ type RestoredInfo struct {
 	At   fence.Position // where it goes on; clients see the sequence jump
 
 	// SnapshotTick is the tick of the state it goes on from. Of a WriteThrough tile that is the last entry's of the
-	// journal; Taken is still when the snapshot before it was taken, by the clock of whoever took it.
+	// journal; Taken is still when the snapshot before it was taken, by the clock of the store that took it.
 	SnapshotTick fence.Tick
 	Taken        time.Time
 
 	// LostTicks are the ticks that were acknowledged and are lost, LostFor the time that they lasted. Unless Exact,
 	// both are bounds: at most as many, if the clocks agree. They count every tick interval from Taken until now,
-	// the time in which nobody played included. A follower knows better: it counts to the last tick that it
+	// the time without an owner included. A follower knows better: it counts to the last tick that it
 	// saw in the owner hash, and what can have come between then and when it found the hash gone. Ticks without
 	// events are counted like others.
 	LostTicks fence.Tick
 	LostFor   time.Duration
 
 	// Exact says that LostTicks is no bound: the owner hash was left, and names the last tick; or nothing is lost,
-	// because the tile writes through (and its durable store was not put back to an older state), or because of
+	// because the tile writes through (and its durable store was not restored to an older state), or because of
 	// FromMemory.
 	Exact bool
 
-	// FromMemory says that the owner was alive, and put back the state that it has in memory: nothing is lost.
+	// FromMemory says that the owner was alive, and restored the state that it has in memory: nothing is lost.
 	FromMemory bool
 }
 

@@ -57,7 +57,7 @@ const (
 )
 
 // drainWidth is how many tiles a host drains at once when it ends: each plays a tick, saves a snapshot and
-// tells the authority, and these serve others too.
+// releases the tile, and the stores serve other hosts too.
 const drainWidth = 256
 
 // NewHost makes a host. contact is the address at which it takes intents and hand-overs, as for New. rules
@@ -76,7 +76,7 @@ func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "a function that makes a tile's rules"}
 	}
 	h := &Host{contact: contact, seams: seams, rules: rules, cfg: c, tiles: map[fence.TileID]*hosted{},
-		pacer: newPacer(c.Promotions, c.PromotionRate, c.PromotionJitter), slots: make(chan struct{}, drainWidth)}
+		pacer: newPacer(c.Promotions, c.PromotionRate, promotionJitter), slots: make(chan struct{}, drainWidth)}
 	if cfg != nil {
 		h.tile = cfg.Tile // without defaults, which may depend on what Configure sets
 	}
@@ -116,7 +116,7 @@ func (h *Host) submitTo(ctx context.Context, tile fence.TileID) *TileProcessor {
 	return h.Processor(tile)
 }
 
-// redirectTimeout bounds the reading of an owner hash for somebody who came to the wrong host.
+// redirectTimeout bounds the reading of an owner hash for a client that came to the wrong host.
 const redirectTimeout = 500 * time.Millisecond
 
 // redirect is what this host answers for a tile it does not run.
@@ -131,7 +131,7 @@ func (h *Host) redirect(ctx context.Context, tile fence.TileID) error {
 }
 
 // Processor returns the processor that runs or follows the tile, or nil: for Inspect and Superseded. It is
-// collected with its rules when it has ended, if nobody holds on to it.
+// garbage with its rules when it has ended, unless the caller keeps it.
 func (h *Host) Processor(tile fence.TileID) *TileProcessor {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -168,17 +168,17 @@ func (h *Host) TileStatus(tile fence.TileID) (s Status, ok bool) {
 type role int
 
 const (
-	asOwner    role = 1 // claims the tile if nobody holds it
+	asOwner    role = 1 // claims the tile unless it is held elsewhere
 	asFollower role = 2
-	asRival    role = 3 // takes it from whoever holds it
+	asRival    role = 3 // takes it from the owner it finds
 )
 
-// hosted is a tile of a host, from the moment somebody wants it there until the host has forgotten it. In
+// hosted is a tile of a host, from the call that adds it until the host has forgotten it. In
 // between it has one processor after the other, seldom more than one. Host.mu guards it.
 type hosted struct {
 	tile fence.TileID
 	role role // of the processor, or the next one
-	// wanted is the role that somebody asked for while the processor was ending: the tile stays. Zero: none.
+	// wanted is the role that was asked for while the processor was ending: the tile stays. Zero: none.
 	wanted role
 
 	life   context.Context    // of the processor, or of the wait for the next one; nil before Run
@@ -191,7 +191,7 @@ type hosted struct {
 	last    *Status       // of the processor before, if there was one
 	err     error         // what ended it
 	gone    bool          // the host has forgotten the tile
-	changed chan struct{} // closed when any of this changes; nil while nobody waits
+	changed chan struct{} // closed when any of this changes; nil while no call waits
 }
 
 // part is the host's part in a tile, or nil.
@@ -260,7 +260,7 @@ func (t *hosted) want(r role) {
 	}
 }
 
-// notify wakes whoever waits for a change of the tile. h.mu is held.
+// notify wakes the calls that wait for a change of the tile. h.mu is held.
 func (t *hosted) notify() {
 	if t.changed != nil {
 		close(t.changed)

@@ -43,7 +43,8 @@ func (w *world) host(contact string, cfg tile.HostConfig, gossip ...func(fence.O
 }
 
 // hostAt is host on seams of its own.
-func (w *world) hostAt(contact string, seams tile.Seams, cfg tile.HostConfig, gossip ...func(fence.Owner)) *runningHost {
+func (w *world) hostAt(contact string, seams tile.Seams, cfg tile.HostConfig,
+	gossip ...func(fence.Owner)) *runningHost {
 	w.t.Helper()
 	h := &runningHost{contact: contact, done: make(chan struct{}), rules: map[fence.TileID]*ledgerRules{}}
 	cfg.Announce = func(o fence.Owner) {
@@ -157,7 +158,7 @@ func TestHostOwnsServesAndDrainsEverything(t *testing.T) {
 		assert.Len(t, h.ends(), len(mine))
 		for _, e := range h.ends() {
 			require.NoError(t, e.Err)
-			require.Equal(t, tile.Forgotten, e.Next)
+			require.Equal(t, tile.StepForget, e.Next)
 		}
 		assert.ErrorIs(t, h.Own(mine...), tile.ErrHostEnded)
 		assert.ErrorIs(t, h.TakeOver(mine[0]), tile.ErrHostEnded)
@@ -179,7 +180,8 @@ func TestHostLeavesWhatIsHeldElsewhere(t *testing.T) {
 		require.ErrorAs(t, err, &lost)
 		assert.Equal(t, "a:1", lost.Current.Contact)
 		assert.Nil(t, b.Processor(testTile))
-		assert.Equal(t, []fence.Owner{{Tile: testTile, Epoch: 1, Contact: "a:1"}}, b.said(testTile), "it learned who owns the tile")
+		assert.Equal(t, []fence.Owner{{Tile: testTile, Epoch: 1, Contact: "a:1"}}, b.said(testTile),
+			"it learned who owns the tile")
 		_, err = b.Submit(t.Context(), tile.Intent{Tile: testTile})
 		assert.Equal(t, &tile.RedirectError{Tile: testTile, Epoch: 1, Contact: "a:1"}, err)
 		_, err = b.Submit(t.Context(), tile.Intent{Tile: testTile + 1})
@@ -226,7 +228,8 @@ func TestHostTileWantedWhileItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		release := make(chan struct{})
-		h := w.host("a:1", tile.HostConfig{Tile: tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+		h := w.host("a:1", tile.HostConfig{Tile: tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
+			error) {
 			<-release
 			return w.store.Commit(ctx, c)
 		}}})
@@ -270,7 +273,8 @@ func TestHostBeforeRun(t *testing.T) {
 		w := newWorld(t)
 		h := &runningHost{done: make(chan struct{})}
 		var err error
-		h.Host, err = tile.NewHost("a:1", w.seams(), func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, nil)
+		h.Host, err = tile.NewHost("a:1", w.seams(), func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil },
+			nil)
 		require.NoError(t, err)
 		require.NoError(t, h.Own(tiles(3)...))
 		s, ok := h.TileStatus(testTile)
@@ -287,7 +291,7 @@ func TestHostBeforeRun(t *testing.T) {
 func TestHostFailuresAreReportedPerTileAndRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		h := w.host("a:1", tile.HostConfig{Restart: true, RestartAfter: time.Second})
+		h := w.host("a:1", tile.HostConfig{Restart: true})
 		ids := tiles(2)
 		require.NoError(t, h.Own(ids...))
 		require.NoError(t, h.Await(t.Context(), ids...))
@@ -299,7 +303,7 @@ func TestHostFailuresAreReportedPerTileAndRestarted(t *testing.T) {
 		require.Len(t, h.ends(), 1)
 		end := h.ends()[0]
 		assert.ErrorIs(t, end.Err, broken)
-		assert.Equal(t, tile.Restarts, end.Next)
+		assert.Equal(t, tile.StepRestart, end.Next)
 		assert.GreaterOrEqual(t, end.After, 500*time.Millisecond)
 		s, _ := h.TileStatus(ids[0])
 		assert.Equal(t, tile.Stopped, s.State)
@@ -317,7 +321,7 @@ func TestHostBacksOffFromWhatKeepsFailing(t *testing.T) {
 		w := newWorld(t)
 		var mu sync.Mutex
 		var tries []time.Time
-		var next []tile.Afterlife
+		var next []tile.NextStep
 		start := func(restart bool) (*tile.Host, context.CancelFunc, chan error) {
 			h, err := tile.NewHost("a:1", w.seams(), func(fence.TileID) (tile.Rules, error) {
 				mu.Lock()
@@ -355,7 +359,7 @@ func TestHostBacksOffFromWhatKeepsFailing(t *testing.T) {
 		h, stop, done = start(false)
 		require.NoError(t, h.Own(testTile))
 		assert.ErrorContains(t, h.Await(t.Context(), testTile), "no such map")
-		assert.Equal(t, []tile.Afterlife{tile.Forgotten}, next)
+		assert.Equal(t, []tile.NextStep{tile.StepForget}, next)
 		stop()
 		require.NoError(t, <-done)
 	})
@@ -366,18 +370,19 @@ func TestHostClaimsArePaced(t *testing.T) {
 		w := newWorld(t)
 		var mu sync.Mutex
 		booting, most := map[fence.TileID]bool{}, 0
-		h := w.host("a:1", tile.HostConfig{Promotions: 5, PromotionRate: 100, Tile: tile.Config{Hooks: tile.Hooks{Transition: func(i tile.TransitionInfo) {
-			mu.Lock()
-			defer mu.Unlock()
-			booting[i.Tile] = i.To == tile.Claiming || i.To == tile.Replaying || i.To == tile.Installing
-			n := 0
-			for _, b := range booting {
-				if b {
-					n++
+		h := w.host("a:1", tile.HostConfig{Promotions: 5, PromotionRate: 100,
+			Tile: tile.Config{Hooks: tile.Hooks{Transition: func(i tile.TransitionInfo) {
+				mu.Lock()
+				defer mu.Unlock()
+				booting[i.Tile] = i.To == tile.Claiming || i.To == tile.Replaying || i.To == tile.Installing
+				n := 0
+				for _, b := range booting {
+					if b {
+						n++
+					}
 				}
-			}
-			most = max(most, n)
-		}}}})
+				most = max(most, n)
+			}}}})
 		began := time.Now()
 		require.NoError(t, h.Own(tiles(200)...))
 		require.NoError(t, h.Await(t.Context(), tiles(200)...))
@@ -436,8 +441,8 @@ func TestHostArguments(t *testing.T) {
 		_, err := f()
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}
-	for _, cfg := range []tile.HostConfig{{Promotions: -1}, {PromotionRate: -1}, {PromotionRate: 1e7}, {PromotionJitter: -1},
-		{RestartAfter: -1}, {RestartAfter: time.Hour}, {Tile: tile.Config{Follow: true}}, {Tile: tile.Config{TakeOver: true}},
+	for _, cfg := range []tile.HostConfig{{Promotions: -1}, {PromotionRate: -1}, {PromotionRate: 1e7},
+		{Tile: tile.Config{Follow: true}}, {Tile: tile.Config{TakeOver: true}},
 		{Tile: tile.Config{TickInterval: -1}}} {
 		_, err := tile.NewHost("a", w.seams(), rules, &cfg)
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", cfg)

@@ -1,6 +1,7 @@
 package tile
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -13,40 +14,33 @@ type HostConfig struct {
 	Tile Config
 
 	// Configure changes the configuration of one tile's processor, a copy of Tile, each time before it is made: for
-	// tiles that differ, in their Durability say. It must not set TakeOver, Follow, and Hooks.Transition and
-	// Hooks.Refused, which are the host's: it would be overruled. It may be called from many goroutines. What is
-	// wrong with what it makes of it is a *fence.ArgumentError at HostHooks.Ended. Default: all tiles are alike.
+	// tiles that differ, in their Durability say. What it sets of TakeOver, Follow, Hooks.Transition and
+	// Hooks.Refused is overruled: they are the host's. It may be called from many goroutines. A configuration that is
+	// not valid is a *fence.ArgumentError at HostHooks.Ended. Default: all tiles are alike.
 	Configure func(fence.TileID, *Config)
 
 	// Promotions is how many tiles may be claimed or taken over at once. Default 64.
 	Promotions int
 
-	// PromotionRate is how many claims and take-overs may begin a second, after the hottest tiles first, so
-	// that a dead host with thousands of tiles does not become a storm. Default 1000. Hand-overs and
-	// TakeOver do not wait for it.
+	// PromotionRate is how many claims and take-overs may begin a second, those of the hottest tiles first, so
+	// that a dead host with thousands of tiles does not become a storm. The first of a burst waits for 10 to 20 ms,
+	// so that the others are ranked with it, and so that hosts which follow the same tiles do not ask for them in
+	// step. Default 1000. Hand-overs and TakeOver do not wait for it.
 	PromotionRate int
-
-	// PromotionJitter is how long the first promotion of a burst waits at most (and half as long at the
-	// least): so that the hottest tiles of the burst are known, and that the hosts which follow the same
-	// tiles do not ask for them in step. Default 20 ms.
-	PromotionJitter time.Duration
 
 	// Announce is called whenever the host learns who owns a tile: its own processor begins to serve; was
 	// superseded or handed over (the successor); lost a claim (the holder); has ended otherwise (an empty
 	// contact). Tile, Epoch and Contact are set. It is how gossip is corrected by side effect. It is called
-	// from the tiles' goroutines, many at once, so it must be quick and must not call the host. Default: nobody is told.
+	// from the tiles' goroutines, many at once, so it must be quick and must not call the host. Default: none is called.
 	Announce func(fence.Owner)
 
 	// Refollow makes the host follow a tile after it was superseded there. Default false: its processor
 	// is collected and the host forgets the tile. A tile handed over is always forgotten.
 	Refollow bool
 
-	// Restart runs a tile again whose processor failed, after RestartAfter, doubling with each failure in
-	// a row up to 30 s. Default false: it is reported by Hooks.Ended and forgotten.
+	// Restart runs a tile again whose processor failed: after 1 s, doubling with each failure in a row up to 30 s,
+	// half of it random. Default false: the failure is reported by Hooks.Ended, and the tile is forgotten.
 	Restart bool
-
-	// RestartAfter is the wait before the first restart; half of it is random. Default 1 s.
-	RestartAfter time.Duration
 
 	// Hooks observe the host itself.
 	Hooks HostHooks
@@ -67,20 +61,20 @@ type EndInfo struct {
 	// Err is why: nil when it was drained or handed over, a *SupersededError, which is information, or what
 	// TileProcessor.Run says of failures.
 	Err error
-	// Next is what becomes of the tile.
-	Next Afterlife
+	// Next is what the host does with the tile.
+	Next NextStep
 	// After is how long the host waits before it runs the tile again.
 	After time.Duration
 }
 
-// Afterlife is what a host does with a tile whose processor has ended.
-type Afterlife int
+// NextStep is what a host does with a tile whose processor has ended.
+type NextStep int
 
-// The afterlives. Zero is none of them.
+// The steps. Zero is none of them.
 const (
-	Forgotten Afterlife = 1 // the host has no part in the tile any more
-	Refollows Afterlife = 2 // it follows the tile
-	Restarts  Afterlife = 3 // it runs the tile again as before
+	StepForget  NextStep = 1 // the host has no part in the tile any longer
+	StepFollow  NextStep = 2 // it follows the tile
+	StepRestart NextStep = 3 // it runs the tile again as before
 )
 
 // PromotionInfo is one claim or take-over.
@@ -92,9 +86,10 @@ type PromotionInfo struct {
 	Took   time.Duration // from its turn until it served or failed
 }
 
-// Bounds of HostConfig's numbers.
 const (
 	maxPromotionRate = 1_000_000
+	promotionJitter  = 20 * time.Millisecond // well below the time in which a death is noticed
+	firstRestart     = time.Second
 	maxRestartAfter  = 30 * time.Second
 )
 
@@ -103,10 +98,8 @@ func (c *HostConfig) withDefaults(s Seams) (HostConfig, error) {
 	if c != nil {
 		d = *c
 	}
-	setDefault(&d.Promotions, 64)
-	setDefault(&d.PromotionRate, 1000)
-	setDefault(&d.PromotionJitter, 20*time.Millisecond)
-	setDefault(&d.RestartAfter, time.Second)
+	d.Promotions = cmp.Or(d.Promotions, 64)
+	d.PromotionRate = cmp.Or(d.PromotionRate, 1000)
 	if d.Announce == nil {
 		d.Announce = func(fence.Owner) {}
 	}
@@ -114,15 +107,12 @@ func (c *HostConfig) withDefaults(s Seams) (HostConfig, error) {
 	fill(&d.Hooks.Promoted)
 	switch {
 	case d.Tile.TakeOver || d.Tile.Follow:
-		return d, &fence.ArgumentError{Field: "Tile", Value: "TakeOver or Follow", Want: "neither: the host sets them, see Own, Follow and TakeOver"}
+		return d, &fence.ArgumentError{Field: "Tile", Value: "TakeOver or Follow",
+			Want: "neither: the host sets them, see Own, Follow and TakeOver"}
 	case d.Promotions < 1:
 		return d, &fence.ArgumentError{Field: "Promotions", Value: d.Promotions, Want: "at least 1"}
 	case d.PromotionRate < 1 || d.PromotionRate > maxPromotionRate:
 		return d, &fence.ArgumentError{Field: "PromotionRate", Value: d.PromotionRate, Want: "from 1 to 1000000 a second"}
-	case d.PromotionJitter < 0:
-		return d, &fence.ArgumentError{Field: "PromotionJitter", Value: d.PromotionJitter, Want: "a duration, or zero for 20ms"}
-	case d.RestartAfter < time.Millisecond || d.RestartAfter > maxRestartAfter:
-		return d, &fence.ArgumentError{Field: "RestartAfter", Value: d.RestartAfter, Want: "from 1ms to 30s"}
 	}
 	var err error
 	d.Tile, err = d.Tile.withDefaults(s)

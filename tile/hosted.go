@@ -16,7 +16,7 @@ func (h *Host) start(t *hosted) {
 	h.running.Go(func() { h.supervise(t) })
 }
 
-// stop ends a tile for good, unless somebody wants it.
+// stop ends a tile for good, unless it is wanted in a role meanwhile.
 func (h *Host) stop(t *hosted) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *Host) runOnce(t *hosted) error {
 	if !p.cfg.Follow {
 		h.takeTurn(life, t, p.cfg.TakeOver)
 	}
-	err = p.Run(life) // also when life is over: it answers those who came meanwhile
+	err = p.Run(life) // also when life is over: it answers the clients that came meanwhile
 	h.finishPromotion(t)
 	last := p.Status()
 	h.mu.Lock()
@@ -101,7 +101,7 @@ func (h *Host) equip(t *hosted) (*TileProcessor, context.Context, error) {
 func (h *Host) takeTurn(life context.Context, t *hosted, takeOver bool) {
 	class := heatClass(0)
 	if takeOver {
-		class = urgentClass // somebody asked for it: TakeOver or Accept
+		class = urgentClass // a call waits for it: TakeOver or Accept
 	}
 	done, err := h.turn(life, t.tile, 0, 0, class)
 	if err != nil {
@@ -113,7 +113,8 @@ func (h *Host) takeTurn(life context.Context, t *hosted, takeOver bool) {
 }
 
 // turn waits for a promotion's turn; done reports it.
-func (h *Host) turn(ctx context.Context, tile fence.TileID, why Suspicion, heat float64, class int) (done func(), err error) {
+func (h *Host) turn(ctx context.Context, tile fence.TileID, why Suspicion, heat float64, class int) (done func(),
+	err error) {
 	asked := time.Now()
 	leave, err := h.pacer.enter(ctx, class)
 	if err != nil {
@@ -127,7 +128,8 @@ func (h *Host) turn(ctx context.Context, tile fence.TileID, why Suspicion, heat 
 	began := time.Now()
 	return func() {
 		leave()
-		h.cfg.Hooks.Promoted(PromotionInfo{Tile: tile, Why: why, Heat: heat, Waited: began.Sub(asked), Took: time.Since(began)})
+		h.cfg.Hooks.Promoted(PromotionInfo{Tile: tile, Why: why, Heat: heat, Waited: began.Sub(asked),
+			Took: time.Since(began)})
 	}, nil
 }
 
@@ -151,7 +153,7 @@ func (h *Host) pace(ctx context.Context, s Status, why Suspicion) (done func(), 
 }
 
 // refused is Hooks.Refused of the host's processors. A tile that is installed on its master, and waits for
-// replicas, gives its turn away: it asks nobody anything, and a shard whose replica is down must not keep the
+// replicas, gives its turn away: it asks no store anything, and a shard whose replica is down must not keep the
 // tiles of the others waiting.
 func (h *Host) refused(i RefusalInfo) {
 	if errors.Is(i.Err, fence.ErrUnconfirmed) {
@@ -196,16 +198,16 @@ func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.err = err
-	end := EndInfo{Status: *t.last, Err: err, Next: Forgotten}
+	end := EndInfo{Status: *t.last, Err: err, Next: StepForget}
 	switch {
 	case err == nil || t.life.Err() != nil:
 	case errors.Is(err, ErrSuperseded):
 		if h.cfg.Refollow {
-			t.role, end.Next = asFollower, Refollows
+			t.role, end.Next = asFollower, StepFollow
 		}
 	case errors.Is(err, fence.ErrLost):
 	case h.cfg.Restart:
-		end.Next, end.After = Restarts, restartAfter(h.cfg.RestartAfter, failures)
+		end.Next, end.After = StepRestart, restartAfter(failures)
 		if t.role == asRival {
 			t.role = asOwner // what it wanted to take may be in better hands by then
 		}
@@ -214,8 +216,8 @@ func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
 }
 
 // restartAfter doubles with each failure in a row; half of it is random.
-func restartAfter(first time.Duration, failures int) time.Duration {
-	d := min(first<<min(failures, 16), maxRestartAfter)
+func restartAfter(failures int) time.Duration {
+	d := min(firstRestart<<min(failures, 16), maxRestartAfter)
 	return d/2 + rand.N(d/2+1)
 }
 
@@ -247,7 +249,7 @@ func (h *Host) wait(t *hosted, d time.Duration) {
 }
 
 // again reports whether the tile gets another processor; if not, it is forgotten.
-func (h *Host) again(t *hosted, next Afterlife) bool {
+func (h *Host) again(t *hosted, next NextStep) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t.wanted != 0 && h.phase == hostRunning {
@@ -256,7 +258,7 @@ func (h *Host) again(t *hosted, next Afterlife) bool {
 		t.life, t.cancel = context.WithCancel(h.life)
 		return true
 	}
-	if next != Forgotten && t.life.Err() == nil {
+	if next != StepForget && t.life.Err() == nil {
 		return true
 	}
 	t.cancel()

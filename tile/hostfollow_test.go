@@ -32,7 +32,8 @@ type hostLine struct {
 func (l *hostLine) seams() tile.Seams { return l.of(l.w.seams()) }
 
 func (l *hostLine) of(s tile.Seams) tile.Seams {
-	return tile.Seams{Authority: &hostLineAuthority{s.Authority, l}, Store: &hostLineStore{s.Store, l}, Log: &hostLineLog{s.Log, l}}
+	return tile.Seams{Authority: &hostLineAuthority{s.Authority, l}, Store: &hostLineStore{s.Store, l},
+		Log: &hostLineLog{s.Log, l}}
 }
 
 func (l *hostLine) check(id fence.TileID) error {
@@ -121,7 +122,10 @@ func (h *runningHost) follow(t *testing.T, ids []fence.TileID) {
 	require.NoError(t, h.Follow(ids...))
 	for range 200 {
 		time.Sleep(100 * time.Millisecond)
-		if !slices.ContainsFunc(h.Status(), func(s tile.Status) bool { return s.State == tile.Following && !s.Owner.Present() }) {
+		if !slices.ContainsFunc(h.Status(), func(s tile.Status) bool {
+			return s.State == tile.Following &&
+				!s.Owner.Present()
+		}) {
 			break
 		}
 	}
@@ -342,7 +346,7 @@ func TestHostFollowsAgainAfterItWasSuperseded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		s, _ := a.TileStatus(testTile)
 		require.Equal(t, tile.Following, s.State)
-		require.Equal(t, tile.Refollows, a.ends()[0].Next)
+		require.Equal(t, tile.StepFollow, a.ends()[0].Next)
 		l.cut.Store(true)
 		require.NoError(t, a.Await(t.Context(), testTile))
 		a.say(t, testTile, "three")
@@ -371,7 +375,8 @@ func TestHostHandsOver(t *testing.T) {
 				assert.Empty(t, a.Status())
 				said := a.said(testTile)
 				require.NotEmpty(t, said)
-				assert.Equal(t, fence.Owner{Tile: testTile, Epoch: 2, Contact: b.contact}, said[len(said)-1], "it announced the successor")
+				assert.Equal(t, fence.Owner{Tile: testTile, Epoch: 2, Contact: b.contact}, said[len(said)-1],
+					"it announced the successor")
 				require.NoError(t, a.ends()[0].Err)
 				_, err := a.Submit(t.Context(), tile.Intent{Tile: testTile})
 				assert.Equal(t, &tile.RedirectError{Tile: testTile, Epoch: 2, Contact: b.contact}, err)
@@ -404,7 +409,8 @@ func TestHostAcceptsWithoutWaitingBehindAStorm(t *testing.T) {
 		for _, id := range []fence.TileID{warm, cold} {
 			s, _ := giver.TileStatus(id)
 			asked := time.Now()
-			require.NoError(t, b.Accept(t.Context(), tile.Handover{Tile: id, Epoch: s.Epoch, Position: s.Position, From: "giver:1", To: "b:1"}))
+			require.NoError(t, b.Accept(t.Context(), tile.Handover{Tile: id, Epoch: s.Epoch, Position: s.Position,
+				From: "giver:1", To: "b:1"}))
 			assert.Less(t, time.Since(asked), 100*time.Millisecond)
 		}
 		dead.cut.Store(false)
@@ -418,7 +424,8 @@ func TestHostAcceptSaysWhenItsFollowerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.host("a:1", tile.HostConfig{})
-		b := w.hostAt("b:1", (&hostLine{w: w, rival: fence.Grant{Tile: testTile, Epoch: 9, Contact: "z:1"}}).seams(), tile.HostConfig{})
+		b := w.hostAt("b:1", (&hostLine{w: w, rival: fence.Grant{Tile: testTile, Epoch: 9, Contact: "z:1"}}).seams(),
+			tile.HostConfig{})
 		require.NoError(t, a.Own(testTile))
 		require.NoError(t, a.Await(t.Context(), testTile))
 		b.follow(t, []fence.TileID{testTile})
@@ -495,7 +502,8 @@ func TestHostDrainsAllToSuccessors(t *testing.T) {
 		ids := tiles(200)
 		require.NoError(t, c.hosts[0].Own(ids...))
 		require.NoError(t, c.hosts[0].Await(t.Context(), ids...))
-		require.NoError(t, c.hosts[0].DrainAll(t.Context(), func(id fence.TileID) string { return c.hosts[1+id>>20%2].contact }))
+		require.NoError(t, c.hosts[0].DrainAll(t.Context(),
+			func(id fence.TileID) string { return c.hosts[1+id>>20%2].contact }))
 		assert.Empty(t, c.hosts[0].Status())
 		for _, id := range ids {
 			assert.Equal(t, c.hosts[1+id>>20%2], c.oneServer(t, id))

@@ -68,14 +68,14 @@ func (h *Host) Own(tiles ...fence.TileID) error { return h.add(asOwner, tiles) }
 // its owner dies, hands it over, or falls silent (Config.SuspectAfter). Otherwise it is like Own.
 func (h *Host) Follow(tiles ...fence.TileID) error { return h.add(asFollower, tiles) }
 
-// TakeOver makes the host take a tile from whoever owns it, now: by its follower if it has one. It does
+// TakeOver makes the host take a tile from its owner, now: by its follower if it has one. It does
 // not wait; see Await. If the host owns the tile, or is about to, nothing happens. Errors as for Own.
 func (h *Host) TakeOver(tile fence.TileID) error {
 	_, _, err := h.promote(tile, Ordered)
 	return err
 }
 
-// Suspect tells the host that gossip holds the process at contact for dead. It takes over the tiles that it
+// Suspect reports that gossip presumes the process at contact dead. The host takes over the tiles that it
 // follows and whose owner hash, as last seen, names that process; paced, hot tiles first. A tile that turns
 // out to have another owner when its turn comes is left alone. Suspect does not wait; it returns the number
 // of tiles suspected.
@@ -201,8 +201,9 @@ func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch, f
 	case err != nil || serves:
 		return err
 	case inVain:
-		return &fence.LostError{Tile: t.tile, Current: fence.Grant{Tile: t.tile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact}}
-	case t.err != nil: // gone: nobody writes it any more
+		return &fence.LostError{Tile: t.tile, Current: fence.Grant{Tile: t.tile, Epoch: s.Owner.Epoch,
+			Contact: s.Owner.Contact}}
+	case t.err != nil: // gone: it is not written any more
 		return t.err
 	}
 	return h.redirect(ctx, t.tile) // it was drained

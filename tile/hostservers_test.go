@@ -55,12 +55,14 @@ func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client, hooks ..
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	s := &tileServer{contact: server.Listener.Addr().String(), ended: make(chan error, 1)}
-	cfg := tile.Config{TickInterval: 100 * time.Millisecond, CommitTimeout: 2 * time.Second, SuspectAfter: 30 * time.Second, BootTimeout: 30 * time.Second, Handover: client.Handover}
+	cfg := tile.Config{TickInterval: 100 * time.Millisecond, CommitTimeout: 2 * time.Second,
+		SuspectAfter: 30 * time.Second, BootTimeout: 30 * time.Second, Handover: client.Handover}
 	for _, h := range hooks {
 		cfg.Hooks = h
 	}
 	var err error
-	s.Host, err = tile.NewHost(s.contact, seams, func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{Tile: cfg})
+	s.Host, err = tile.NewHost(s.contact, seams, func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil },
+		&tile.HostConfig{Tile: cfg})
 	require.NoError(t, err)
 	mux.Handle(tilehttp.Path, tilehttp.Handler(s))
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s))
@@ -80,7 +82,8 @@ func tileIDs(n int) []fence.TileID {
 }
 
 // sayOverHTTP sends a word to a tile by way of a host that may not have it, until there is an outcome.
-func sayOverHTTP(ctx context.Context, t *testing.T, client *tilehttp.Client, contact string, id fence.TileID, word string) {
+func sayOverHTTP(ctx context.Context, t *testing.T, client *tilehttp.Client, contact string, id fence.TileID,
+	word string) {
 	in := tile.Intent{Tile: id, ActionID: word, Body: []byte(word)}
 	first := contact
 	for ctx.Err() == nil {
@@ -129,7 +132,8 @@ func TestHostsOnRealServers(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Eventually(t, func() bool { return len(a.Status()) == 8 && len(b.Status()) == 24 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Status()) == 8 && len(b.Status()) == 24 }, 10*time.Second,
+		10*time.Millisecond)
 	a.stop()
 	b.stop()
 	require.NoError(t, <-a.ended)
@@ -193,7 +197,8 @@ func TestHostTakesOverADeadOnesTilesOnRealServers(t *testing.T) {
 	slices.Sort(total)
 	t.Logf("a take-over, from its turn: median %s, longest %s", total[len(total)/2], total[len(total)-1])
 	dead.cut.Store(false)
-	require.Eventually(t, func() bool { return len(a.Status()) == 0 }, 20*time.Second, 20*time.Millisecond, "the dead one wakes up and stands down")
+	require.Eventually(t, func() bool { return len(a.Status()) == 0 }, 20*time.Second, 20*time.Millisecond,
+		"the dead one wakes up and stands down")
 	a.stop()
 	b.stop()
 	require.NoError(t, <-a.ended)

@@ -48,8 +48,8 @@ type acquired struct {
 	restored *RestoredInfo   // coordination had lost the history
 }
 
-// errOutlived is errStartOver for an owner that has served: another owner came after it and has committed, so the tile's
-// state is what that one has left in the stores.
+// errOutlived is errStartOver for an owner that has served: another owner came after it and has committed, so the
+// tile's state is what that one has left in the stores.
 var errOutlived = fmt.Errorf("another owner came after this one: %w", errStartOver)
 
 // enter enters a state of a first acquisition. A processor that has served stays in Healing.
@@ -181,7 +181,8 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c checkpointed, h
 			return acquired{}, err
 		}
 		if !c.found {
-			return acquired{}, fmt.Errorf("tile %s: its checkpoint is gone; Config.CheckpointHead and Config.Checkpoint disagree", a.tile)
+			return acquired{}, fmt.Errorf(
+				"tile %s: its checkpoint is gone; Config.CheckpointHead and Config.Checkpoint disagree", a.tile)
 		}
 		if err = a.history.replay(c.snap, c.tail); err != nil {
 			return acquired{}, err
@@ -253,7 +254,8 @@ func (a *acquisition) withoutHistory(ctx context.Context, c checkpointed) (acqui
 		// An owner hash without its stream and snapshot: they were deleted.
 		if !c.found {
 			return acquired{}, &fence.CorruptError{Tile: a.tile, What: "history", At: last,
-				Detail: "the owner hash names it, but stream and snapshot are gone; restore the tile from a checkpoint (Config.Checkpoint)"}
+				Detail: "the owner hash names it, but stream and snapshot are gone; " +
+					"restore the tile from a checkpoint (Config.Checkpoint)"}
 		}
 		seq = max(seq, last.Seq+fence.RebaseJump)
 	}
@@ -294,7 +296,8 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 	if err != nil {
 		return got, err
 	}
-	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.position, Tick: a.history.tick,
+	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.position,
+		Tick:    a.history.tick,
 		Payload: claim, Install: true, Replicas: fence.AllReplicas}
 	err = a.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
@@ -321,7 +324,8 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 	if err != nil {
 		return got, err
 	}
-	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.tick, Blob: blob,
+	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.tick,
+		Blob:     blob,
 		Replicas: fence.AllReplicas, ExpectEmpty: empty}
 	err = a.retry(ctx, func() error {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)

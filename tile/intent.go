@@ -15,7 +15,7 @@ const MaxIntentBody = 4 << 10
 // MaxName is the most bytes of an action ID or an actor.
 const MaxName = stream.MaxActionID
 
-// Intent is what somebody wants to happen in a tile. The owner resolves it in one of its next ticks.
+// Intent is what an actor wants to happen in a tile. The owner resolves it in one of its next ticks.
 type Intent struct {
 	Tile fence.TileID
 
@@ -24,7 +24,7 @@ type Intent struct {
 	// repetition with it. Empty for movement: repeating it is harmless, so nothing is recorded.
 	ActionID string
 
-	Actor string // who wants it, as authenticated by the gateway; a name, or empty
+	Actor string // whose intent it is, as authenticated by the gateway; a name, or empty
 	Body  []byte // the game's own encoding; at most MaxIntentBody bytes
 }
 
@@ -71,7 +71,7 @@ func printable(s string) bool {
 	return true
 }
 
-// ErrRedirect means: this processor does not own the tile. A *RedirectError says who does. The intent was not
+// ErrRedirect means: this processor does not own the tile. A *RedirectError names the owner. The intent was not
 // resolved here and never will be; the same intent may be sent to the owner named.
 var ErrRedirect = errors.New("tile is owned elsewhere")
 
@@ -97,7 +97,7 @@ func (e *RedirectError) Error() string {
 func (e *RedirectError) Is(target error) bool { return target == ErrRedirect }
 
 // ErrUnresolved means: ownership changed while the intent was being committed, so this processor cannot say
-// whether it was. A *UnresolvedError names the owner, who can: send it the same ActionID.
+// whether it was. A *UnresolvedError names the owner, which can: send it the same ActionID.
 var ErrUnresolved = errors.New("handed over while being committed")
 
 // UnresolvedError names the owner to ask, as far as it is known.

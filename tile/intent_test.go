@@ -14,7 +14,8 @@ import (
 func TestIntentLimits(t *testing.T) {
 	long := strings.Repeat("x", tile.MaxName)
 	for _, in := range []tile.Intent{
-		{Tile: 1}, {Tile: 1, ActionID: long, Actor: long, Body: make([]byte, tile.MaxIntentBody)}, {Tile: 1, Actor: "é🂡\"<>&\u2028"},
+		{Tile: 1}, {Tile: 1, ActionID: long, Actor: long, Body: make([]byte, tile.MaxIntentBody)}, {Tile: 1,
+			Actor: "é🂡\"<>&\u2028"},
 	} {
 		require.NoError(t, in.Validate())
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is presented
-// again, and no tick is played before it is resolved: the tile freezes rather than fork.
+// tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is
+// presented again, and no tick is played before it is resolved: the tile freezes rather than fork.
 type tileOwner struct {
 	*core
 	title       *title
@@ -55,7 +55,8 @@ func (o *tileOwner) restored(i RestoredInfo) {
 		log = o.cfg.Logger.Error
 	}
 	i.At = o.history.position
-	log("coordination had lost the tile's history; it goes on from what was left", "tile", o.tile, "from", i.From, "at", i.At,
+	log("coordination had lost the tile's history; it goes on from what was left", "tile", o.tile, "from", i.From, "at",
+		i.At,
 		"memory", i.FromMemory, "taken", i.Taken, "lost_ticks", i.LostTicks, "lost_for", i.LostFor, "exact", i.Exact)
 	o.cfg.Hooks.Restored(i)
 }
@@ -95,7 +96,7 @@ func (o *tileOwner) admit() []submission {
 	}
 	o.desk.requeue(repeated)
 	if refused && !o.overflow {
-		o.cfg.Logger.Error("tile remembers as many actions as fit into a snapshot; it refuses new ones until the oldest expire",
+		o.cfg.Logger.Error("tile remembers as many actions as fit; it refuses new ones until the oldest expire",
 			"tile", o.tile, "remembered", len(memory.order), "bytes", memory.bytes, "game_bytes", o.history.gameBytes)
 	}
 	o.overflow = refused || o.overflow && !memory.allows(1, rememberedSize(""), o.history.gameBytes)
@@ -129,7 +130,8 @@ func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration, er
 				continue
 			}
 			o.desk.requeue(subs)
-			return nil, 0, fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", o.tile, o.history.tick, err)
+			return nil, 0, fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", o.tile, o.history.tick,
+				err)
 		}
 		o.desk.requeue(subs[n:])
 		return b, time.Since(began), nil
@@ -179,7 +181,8 @@ func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.O
 
 // next is a commit of nothing at the end of the history.
 func (o *tileOwner) next() fence.Commit {
-	return fence.Commit{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Prev: o.history.position, Tick: o.history.tick}
+	return fence.Commit{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Prev: o.history.position,
+		Tick: o.history.tick}
 }
 
 // needed is how many replicas must have a batch before it is acknowledged.

@@ -12,7 +12,7 @@ import (
 
 // pacer lets the promotions of one process through: so many under way, so many a second, the hottest tile
 // first. It keeps the death of a host with thousands of tiles from becoming a storm on the authority and
-// the store, which by then serve everybody else.
+// the store, which serve all other tiles meanwhile.
 //
 // Heat counts in powers of two; tiles of one class go in random order. Two processes that follow the same
 // tiles therefore walk through them in different orders and seldom want the same one at the same time.
@@ -33,7 +33,7 @@ type pacer struct {
 // which would otherwise lower the rate.
 const pacerSlack = 10 * time.Millisecond
 
-// promotion is a wish that waits in a pacer.
+// promotion is a request that waits in a pacer.
 type promotion struct {
 	class    int    // of heat; urgentClass goes before all others
 	order    uint64 // random, within the class
@@ -41,7 +41,7 @@ type promotion struct {
 	admitted chan struct{}
 }
 
-// urgentClass is for what somebody waits for, a hand-over: neither rate nor jitter delays it.
+// urgentClass is for what a caller waits for, such as a hand-over: neither rate nor jitter delays it.
 const urgentClass = math.MaxInt
 
 // newPacer wants a positive limit and rate a second.
@@ -94,7 +94,7 @@ func (p *pacer) leave() {
 	p.mu.Unlock()
 }
 
-// admit lets through whoever may begin now, and sees to it that it is called again when the next one may.
+// admit lets through the promotions that may begin now, and arranges to be called again when the next one may.
 // p.mu is held.
 func (p *pacer) admit() {
 	for len(p.waiting) > 0 && p.underWay < p.limit {

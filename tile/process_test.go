@@ -176,7 +176,8 @@ func (w *world) processOn(l *line, id fence.TileID, contact string, cfg tile.Con
 		defer p.mu.Unlock()
 		p.healed = append(p.healed, i)
 	}
-	seams := tile.Seams{Authority: lineAuthority{w.authority, p.line}, Store: lineStore{p.line}, Log: lineLog{w.log, p.line}}
+	seams := tile.Seams{Authority: lineAuthority{w.authority, p.line}, Store: lineStore{p.line}, Log: lineLog{w.log,
+		p.line}}
 	var err error
 	p.TileProcessor, err = tile.New(id, contact, seams, p.rules, &cfg)
 	require.NoError(w.t, err)

@@ -41,11 +41,13 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	}
 	p := &TileProcessor{core: &core{tile: id, contact: contact, seams: seams, cfg: &c, desk: newDesk(id, contact, &c)}}
 	seen := &watch{}
-	p.history = &history{tile: id, rules: rules, actions: actionMemory{keep: c.rememberTicks()}, bound: streamBound{limit: c.MaxStreamBytes}}
+	p.history = &history{tile: id, rules: rules, actions: actionMemory{keep: c.rememberTicks()},
+		bound: streamBound{limit: c.MaxStreamBytes}}
 	p.title = &title{core: p.core, watch: seen}
 	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: &durable{p.core}, watch: seen}
 	p.follower = &tileFollower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, watch: seen}
-	p.owner = &tileOwner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, kept: keptBatches{limit: c.KeepBytes},
+	p.owner = &tileOwner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition,
+		kept:      keptBatches{limit: c.KeepBytes},
 		snapshots: &snapshots{core: p.core, history: p.history, results: make(chan snapshotResult, 1)}}
 	return p, nil
 }
@@ -101,7 +103,8 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 	p.owner.begin(got, Serving)
 	i := p.acquisition.steps
 	i.Epoch = p.title.grant.Epoch
-	p.cfg.Logger.Info("tile taken over", "tile", p.tile, "epoch", i.Epoch, "why", i.Why, "silent", i.Silent, "asked", i.Asked,
+	p.cfg.Logger.Info("tile taken over", "tile", p.tile, "epoch", i.Epoch, "why", i.Why, "silent", i.Silent, "asked",
+		i.Asked,
 		"minted", i.Minted, "replayed", i.Replayed, "installed", i.Installed, "warm", i.Warm)
 	p.cfg.Hooks.TookOver(i)
 	return nil
@@ -143,7 +146,8 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 // submit queues an intent that was validated where it came in.
 func (p *TileProcessor) submit(ctx context.Context, in Intent) (stream.Outcome, error) {
 	if in.Tile != p.tile {
-		return 0, &fence.ArgumentError{Field: "tile", Value: in.Tile, Want: "the tile this processor runs, " + p.tile.String()}
+		return 0, &fence.ArgumentError{Field: "tile", Value: in.Tile,
+			Want: "the tile this processor runs, " + p.tile.String()}
 	}
 	c, err := p.desk.submit(in)
 	if err != nil {
@@ -197,7 +201,8 @@ func (p *TileProcessor) TakeOver(why Suspicion) { p.desk.order(why) }
 func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
 	switch {
 	case successor == p.contact, len(successor) > fence.MaxContact:
-		return &fence.ArgumentError{Field: "successor", Value: successor, Want: "another process's address, at most 255 bytes"}
+		return &fence.ArgumentError{Field: "successor", Value: successor,
+			Want: "another process's address, at most 255 bytes"}
 	case successor != "" && p.cfg.Handover == nil:
 		return &fence.ArgumentError{Field: "Handover", Value: "nil", Want: "Config.Handover, to ask the successor with"}
 	}

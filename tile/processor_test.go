@@ -221,7 +221,8 @@ func TestSnapshotsTrimTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var saved []tile.SnapshotInfo
-		p := w.start("a:1", tile.Config{SnapshotEvery: 10, Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { saved = append(saved, i) }}})
+		p := w.start("a:1", tile.Config{SnapshotEvery: 10,
+			Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { saved = append(saved, i) }}})
 		for i := range 95 {
 			p.say(t, "", fmt.Sprint(i))
 		}

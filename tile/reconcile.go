@@ -83,7 +83,8 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 			return
 		}
 	}
-	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "tile", o.tile, "epoch", o.title.grant.Epoch, "batches", len(lost))
+	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "tile", o.tile, "epoch", o.title.grant.Epoch,
+		"batches", len(lost))
 	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.position})
 }
 
@@ -115,11 +116,13 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 		o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rejoined: true, At: o.history.position})
 		return nil
 	}
-	o.cfg.Logger.Warn("tile was rebased on its owner's state", "tile", o.tile, "epoch", o.title.grant.Epoch, "voided", last,
+	o.cfg.Logger.Warn("tile was rebased on its owner's state", "tile", o.tile, "epoch", o.title.grant.Epoch, "voided",
+		last,
 		"at", o.history.position)
 	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.position})
 	if last.IsZero() && !refused.Current.Present() {
-		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.tick, Taken: time.Now(), Exact: true, FromMemory: true})
+		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.tick, Taken: time.Now(), Exact: true,
+			FromMemory: true})
 	}
 	return nil
 }
@@ -133,8 +136,10 @@ func (o *tileOwner) reseal(ctx context.Context) error {
 	case errors.Is(err, ErrSuperseded):
 		return err
 	case errors.Is(err, errForgotten): // the authority was restored as well: a new epoch and a rebase repair both
-		return o.repair(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrNoOwner, Tile: o.tile, Epoch: o.title.grant.Epoch,
-			Current: fence.Owner{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Position: o.pending.commit.Next()}})
+		return o.repair(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrNoOwner, Tile: o.tile,
+			Epoch: o.title.grant.Epoch,
+			Current: fence.Owner{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact,
+				Position: o.pending.commit.Next()}})
 	case err != nil:
 		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
 	}
@@ -151,5 +156,5 @@ func (o *tileOwner) reseal(ctx context.Context) error {
 		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again", "tile", o.tile,
 			"at", o.history.position)
 	}
-	return nil //nolint:nilerr // the next append tells
+	return nil //nolint:nilerr // the next append shows
 }

@@ -99,7 +99,8 @@ func TestRestoredAuthorityDoesNotVoidALaterOwner(t *testing.T) {
 				authority := &restorable{now: memfence.NewAuthority()}
 				seams := tile.Seams{Authority: authority, Store: w.store, Log: w.log}
 				var healed []tile.HealInfo
-				old := startOn(t, seams, "a:1", tile.Config{Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+				hooks := tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}
+				old := startOn(t, seams, "a:1", tile.Config{Hooks: hooks})
 				old.say(t, "x", "one")
 				later := startOn(t, seams, "b:1", tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
 				later.say(t, "y", "two")
@@ -195,7 +196,8 @@ func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				live := memfence.NewAuthority() // what the authority was before it was put back
-				_, err := live.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "a:1", ID: fence.NewClaimID(), Floor: later - 2})
+				_, err := live.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "a:1", ID: fence.NewClaimID(),
+					Floor: later - 2})
 				require.NoError(t, err)
 				behind := &restorable{now: memfence.NewAuthority()}
 				store := &rebaseHook{Store: w.store, first: func() {

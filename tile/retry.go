@@ -29,7 +29,8 @@ func retry(ctx context.Context, limit time.Duration, report func(error), f func(
 
 // retryable reports whether the same request may be presented again: it had no answer, or not enough confirmations.
 func retryable(err error) bool {
-	return errors.Is(err, fence.ErrNotApplied) || errors.Is(err, fence.ErrUnknownOutcome) || errors.Is(err, fence.ErrUnconfirmed)
+	return errors.Is(err, fence.ErrNotApplied) || errors.Is(err, fence.ErrUnknownOutcome) || errors.Is(err,
+		fence.ErrUnconfirmed)
 }
 
 // maxBackoff is the longest wait between two attempts.

@@ -76,7 +76,8 @@ func (s *snapshots) trim(ctx context.Context, info *SnapshotInfo) {
 	if _, refused := errors.AsType[*fence.RefusedError](info.Err); refused {
 		return // another owner's tile, or another owner's snapshot
 	}
-	t, err := s.seams.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: s.cfg.MarkLease, MaxBytes: s.cfg.MaxStreamBytes})
+	t, err := s.seams.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: s.cfg.MarkLease,
+		MaxBytes: s.cfg.MaxStreamBytes})
 	if err != nil {
 		info.Err = errors.Join(info.Err, err)
 		return
@@ -91,7 +92,8 @@ func (s *snapshots) trim(ctx context.Context, info *SnapshotInfo) {
 			"consumer", c, "limit", s.cfg.MaxStreamBytes)
 	}
 	if info.Alarm {
-		log.Error("stream comes near the bound of its memory", "tile", s.tile, "bytes", t.Bytes, "limit", s.cfg.MaxStreamBytes,
+		log.Error("stream comes near the bound of its memory", "tile", s.tile, "bytes", t.Bytes, "limit",
+			s.cfg.MaxStreamBytes,
 			"entries", t.Entries, "held_by", t.Held)
 	}
 }

@@ -98,7 +98,8 @@ func TestStoreThatIsTooSlowIsAskedLessOften(t *testing.T) {
 						<-ctx.Done()
 					}
 					ended = time.Now()
-					return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: id, Outcome: fence.ErrUnknownOutcome, Err: errors.New("overload")}
+					return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: id, Outcome: fence.ErrUnknownOutcome,
+						Err: errors.New("overload")}
 				}})
 			require.NoError(t, err)
 			ctx, stop := context.WithCancel(t.Context())
@@ -111,7 +112,8 @@ func TestStoreThatIsTooSlowIsAskedLessOften(t *testing.T) {
 		return waits
 	}
 	const ms = time.Millisecond
-	assert.Equal(t, []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 320 * ms, 320 * ms}, waits(false, testTile),
+	assert.Equal(t, []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 320 * ms, 320 * ms},
+		waits(false, testTile),
 		"a new master is found soon")
 	places := map[time.Duration]bool{}
 	for i := range 20 {

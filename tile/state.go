@@ -37,11 +37,12 @@ const (
 	Serving    State = 6  // ticking
 	Healing    State = 7  // repairing its history after a failover or a fork; no ticks
 	Draining   State = 8  // last tick, then snapshot and release, or hand-over
-	StoodDown  State = 9  // superseded; everybody is redirected
+	StoodDown  State = 9  // superseded; clients are redirected
 	Stopped    State = 10 // drained, handed over or failed
 )
 
-var stateNames = [...]string{"none", "idle", "following", "claiming", "replaying", "installing", "serving", "healing", "draining", "stood down", "stopped"}
+var stateNames = [...]string{"none", "idle", "following", "claiming", "replaying", "installing", "serving", "healing",
+	"draining", "stood down", "stopped"}
 
 // String returns the state's lower-case name.
 func (s State) String() string {
@@ -75,18 +76,18 @@ type Status struct {
 	Position   fence.Position // last committed batch
 	Tick       fence.Tick     // last tick played
 	Queued     int            // intents waiting
-	Heat       float64        // events and outcomes of actions a tick, exponentially weighted over about 20 ticks; also of a follower
+	Heat       float64        // events and outcomes a tick, weighted over about 20 ticks; also of a follower
 	// Owner is, of a follower, the owner hash as last seen, kept when that expires. Of an owner that the store
 	// has refused, it is the successor that the store named, until the authority confirms or contradicts it.
 	Owner      fence.Owner
 	Pending    bool  // a batch's fate is unknown; the tile is frozen until it is known
 	Kept       int   // batches kept for re-appending
-	StreamFull bool  // the tile stands still, see Config.MaxStreamBytes
+	StreamFull bool  // the tile stalls, see Config.MaxStreamBytes
 	Missed     int64 // tick times missed since the start
-	// Forgotten counts the batches dropped from memory (Config.KeepBatches) before every replica was known to
+	// Forgotten counts the batches dropped from memory (Config.KeepBytes) before every replica was known to
 	// have them. A failover that loses one of them ends in a rebase.
 	Forgotten int64
-	// Successor is who superseded this processor, or took the tile from its hand; zero unless StoodDown or
+	// Successor is the owner that superseded this processor, or took the tile from its hand; zero unless StoodDown or
 	// Stopped. Its epoch is zero when only the contact could be found out.
 	Successor fence.Owner
 }

@@ -18,7 +18,7 @@ type Suspicion int
 // The suspicions. Zero is none of them.
 const (
 	SilentOwner Suspicion = 1 // the owner hash stopped moving or is gone
-	OwnerDied   Suspicion = 2 // gossip holds the owner's process for dead
+	OwnerDied   Suspicion = 2 // gossip presumes the owner's process dead
 	HandedOver  Suspicion = 3 // the owner asked for it
 	Ordered     Suspicion = 4 // an operator, a test or a rebalancer asked for it
 )
@@ -33,7 +33,7 @@ func (s Suspicion) String() string {
 	return fmt.Sprintf("suspicion(%d)", int(s))
 }
 
-// Handover is an owner's wish that another process take its tile over.
+// Handover is an owner's request that another process take its tile over.
 type Handover struct {
 	Tile     fence.TileID
 	Epoch    fence.Epoch    // the giver's

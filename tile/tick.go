@@ -34,8 +34,8 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	return nil
 }
 
-// present shows the pending batch to the store once. On return with nil the batch is resolved (o.pending is nil) or has to
-// be presented again. An error ends the processor.
+// present shows the pending batch to the store once. On return with nil the batch is resolved (o.pending is nil) or has
+// to be presented again. An error ends the processor.
 func (o *tileOwner) present(ctx context.Context) error {
 	b := o.pending
 	began := time.Now()

@@ -92,7 +92,8 @@ func TestUnreachableStoreFreezesTheTileAndLosesNothing(t *testing.T) {
 			mu.Unlock()
 			if down {
 				<-ctx.Done()
-				return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: ctx.Err()}
+				return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome,
+					Err: ctx.Err()}
 			}
 			return w.store.Commit(ctx, c)
 		}})
@@ -123,7 +124,8 @@ func TestDrainGivesUpOnAStoreThatStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		p := w.start("a:1", tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-			return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: context.DeadlineExceeded}
+			return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome,
+				Err: context.DeadlineExceeded}
 		}})
 		asked := make(chan error, 1)
 		go func() {

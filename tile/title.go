@@ -21,15 +21,16 @@ type SupersededError struct {
 }
 
 func (e *SupersededError) Error() string {
-	return fmt.Sprintf("tile %s: epoch %d %v by epoch %d at %s", e.Tile, e.Held, ErrSuperseded, e.Successor.Epoch, e.Successor.Contact)
+	return fmt.Sprintf("tile %s: epoch %d %v by epoch %d at %s", e.Tile, e.Held, ErrSuperseded, e.Successor.Epoch,
+		e.Successor.Contact)
 }
 
 // Is matches ErrSuperseded.
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
 
 // errForgotten means: the authority's record is older than this processor's epoch, or there is none. Only an
-// authority that was restored to an older state can say so, since it never lowers an epoch. Nobody has taken
-// the tile; the next epoch is minted above this one.
+// authority that was restored to an older state can say so, since it never lowers an epoch. No
+// other processor has the tile; the next epoch is minted above this one.
 var errForgotten = errors.New("the authority has forgotten this epoch")
 
 // authorityTimeout bounds one question to the authority: one that accepts connections and never answers
