@@ -78,7 +78,8 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("tile %s: write under epoch %d refused: %v", e.Tile, e.Epoch, e.Reason)
 	if e.Current.Present() {
-		s += fmt.Sprintf(" (owner: epoch %d at %s, position %s)", e.Current.Epoch, e.Current.Contact, e.Current.Position)
+		s += fmt.Sprintf(" (owner: epoch %d at %s, position %s)", e.Current.Epoch, e.Current.Contact,
+			e.Current.Position)
 	}
 	return s
 }
@@ -96,7 +97,8 @@ type UnconfirmedError struct {
 }
 
 func (e *UnconfirmedError) Error() string {
-	s := fmt.Sprintf("tile %s: %s is on %d of %d replicas: %v", e.Tile, e.Receipt.Position, e.Receipt.Replicas, e.Want, ErrUnconfirmed)
+	s := fmt.Sprintf("tile %s: %s is on %d of %d replicas: %v", e.Tile, e.Receipt.Position, e.Receipt.Replicas, e.Want,
+		ErrUnconfirmed)
 	if e.Detail != "" {
 		s += ": " + e.Detail
 	}

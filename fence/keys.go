@@ -19,5 +19,6 @@ func KeysOf(t TileID) Keys {
 		all = all[len(key):]
 		return key
 	}
-	return Keys{Owner: next("owner"), Stream: next("stream"), Snapshot: next("snapshot"), Marks: next("marks"), Dead: next("dead")}
+	return Keys{Owner: next("owner"), Stream: next("stream"), Snapshot: next("snapshot"), Marks: next("marks"),
+		Dead: next("dead")}
 }

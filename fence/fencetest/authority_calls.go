@@ -138,7 +138,9 @@ func contextEndsMidway(t *testing.T, a fence.Authority) {
 		held := mustPromote(t, a, p)
 		requireGrant(t, minted(p, 2), held)
 
-		_, err = cutOff(t, rng, took, func(ctx context.Context) (fence.Grant, error) { return held, a.Release(ctx, held) })
+		_, err = cutOff(t, rng, took, func(ctx context.Context) (fence.Grant, error) {
+			return held, a.Release(ctx, held)
+		})
 		if err != nil {
 			cut++
 		}
@@ -166,7 +168,8 @@ func timeOf(t *testing.T, a fence.Authority) time.Duration {
 	return time.Since(began) / calls
 }
 
-func cutOff(t *testing.T, rng *rand.Rand, took time.Duration, call func(context.Context) (fence.Grant, error)) (fence.Grant, error) {
+func cutOff(t *testing.T, rng *rand.Rand, took time.Duration,
+	call func(context.Context) (fence.Grant, error)) (fence.Grant, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.Int64N(int64(took)*3/2+1)))
 	defer cancel()
 	return call(ctx)

@@ -17,7 +17,8 @@ import (
 // is as small as the contract allows and shares no code with any back end.
 func authorityModel(t *testing.T, a fence.Authority) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{rows: map[fence.TileID]fence.Grant{}, tiles: []fence.TileID{newTile(), newTile()}, floor: emptied(t, a)}
+		m := &model{rows: map[fence.TileID]fence.Grant{}, tiles: []fence.TileID{newTile(), newTile()},
+			floor: emptied(t, a)}
 		rt.Repeat(map[string]func(*rapid.T){
 			"claim": func(rt *rapid.T) {
 				c := m.draw(rt)

@@ -101,7 +101,9 @@ func raceReclaim(t *testing.T, a fence.Authority) {
 	g := mustClaim(t, a, newClaim(newTile(), "a:1"))
 	for range rounds {
 		require.NoError(t, a.Release(t.Context(), g))
-		answers := race(contenders(g.Tile, g.Epoch), func(c fence.Claim) (fence.Grant, error) { return a.Claim(t.Context(), c) })
+		answers := race(contenders(g.Tile, g.Epoch), func(c fence.Claim) (fence.Grant, error) {
+			return a.Claim(t.Context(), c)
+		})
 		g = requireOneWinner(t, a, answers, g.Epoch+1)
 	}
 }
@@ -109,7 +111,9 @@ func raceReclaim(t *testing.T, a fence.Authority) {
 func racePromote(t *testing.T, a fence.Authority) {
 	g := mustClaim(t, a, newClaim(newTile(), "a:1"))
 	for range rounds {
-		answers := race(contenders(g.Tile, g.Epoch), func(c fence.Claim) (fence.Grant, error) { return a.Promote(t.Context(), c) })
+		answers := race(contenders(g.Tile, g.Epoch), func(c fence.Claim) (fence.Grant, error) {
+			return a.Promote(t.Context(), c)
+		})
 		g = requireOneWinner(t, a, answers, g.Epoch+1)
 	}
 }
@@ -182,11 +186,13 @@ func (s *storm) player(t *testing.T, a fence.Authority, rng *rand.Rand, contact 
 		var g fence.Grant
 		switch pick := rng.IntN(10); {
 		case pick < 3:
-			if g, err = a.Claim(t.Context(), c); err == nil && !assert.Equal(t, minted(c, max(c.Expected, c.Floor)+1), bare(g)) {
+			if g, err = a.Claim(t.Context(), c); err == nil &&
+				!assert.Equal(t, minted(c, max(c.Expected, c.Floor)+1), bare(g)) {
 				return
 			}
 		case pick < 6:
-			if g, err = a.Promote(t.Context(), c); err == nil && !assert.Equal(t, minted(c, max(c.Expected, c.Floor)+1), bare(g)) {
+			if g, err = a.Promote(t.Context(), c); err == nil &&
+				!assert.Equal(t, minted(c, max(c.Expected, c.Floor)+1), bare(g)) {
 				return
 			}
 		case pick < 8 && known.Epoch > 0:
@@ -248,7 +254,8 @@ func (s *storm) check(t *testing.T, a fence.Authority) {
 	byEpoch, newest := s.checkWins(t)
 	for _, g := range s.seen {
 		require.NotEqual(t, g.by, g.row.ID, "a call was refused in favour of itself")
-		require.Equal(t, byEpoch[g.row.Epoch], g.row.ID, "epoch %d was shown, but not granted to that claim", g.row.Epoch)
+		require.Equal(t, byEpoch[g.row.Epoch], g.row.ID, "epoch %d was shown, but not granted to that claim",
+			g.row.Epoch)
 		for _, w := range s.wins {
 			if w.ended < g.began {
 				require.LessOrEqual(t, w.grant.Epoch, g.row.Epoch, "an answer was out of date")

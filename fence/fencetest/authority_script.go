@@ -26,29 +26,34 @@ var authorityScripts = []struct{ name, steps string }{
 	// Knowing of a higher epoch gives no right to a tile that is held, nor has its holder one in another attempt.
 	{"Claim/held", "claim a =1; claim b @0 lost; claim c >10 lost; claim a2 lost"},
 	// A claim from the wrong epoch changes nothing, whatever its floor; from the right one it needs the tile released.
-	{"Claim/expected", "claim a @1 never; claim a2 >6 =7; release a2 ok; claim b @0 >100 lost; claim b2 @6 >100 lost; " +
+	{"Claim/expected", "claim a @1 never; claim a2 >6 =7; release a2 ok; claim b @0 >100 lost; " +
+		"claim b2 @6 >100 lost; " +
 		"claim b3 @8 >100 lost; claim c =8; claim d lost"},
 	{"Claim/retry", "claim a =1; claim a =1; promote b =2; claim a lost; release b ok; claim c >2 =3; claim c =3"},
 	// A copy of a claim that arrives after others have had the tile finds it free, and leaves it.
 	{"Claim/late", "claim a =1; release a ok; claim a2 =2; promote b =3; release b ok; claim a lost; claim a2 lost"},
 	// A copy of a claim that arrives after its own release does not take the tile, nor does one of a promotion.
 	{"Claim/spent", "claim a =1; release a ok; claim a lost; promote b =2; release b ok; promote b lost"},
-	{"Claim/floor", "claim a >4 =5; release a ok; claim b >0 =6; release b ok; claim c >5 =7; release c ok; claim d >7 =8; " +
+	{"Claim/floor", "claim a >4 =5; release a ok; claim b >0 =6; release b ok; claim c >5 =7; release c ok; " +
+		"claim d >7 =8; " +
 		"release d ok; claim e >1099511627776 =1099511627777; claim F >41 =42"},
 	{"Promote/expected", "claim a =1; promote b @0 lost; promote b2 @2 lost; promote b3 @100 lost; promote c =2; " +
 		"promote d @1 lost; promote c2 =3"}, // the last one from itself, which gets a new epoch
 	{"Promote/released", "claim a =1; release a ok; promote b @2 lost; promote b2 @1 =2"},
-	{"Promote/retry", "claim a =1; promote b =2; promote b =2; promote c >10 =11; promote c =11; promote d >10 =12; promote d =12"},
+	{"Promote/retry", "claim a =1; promote b =2; promote b =2; promote c >10 =11; promote c =11; " +
+		"promote d >10 =12; promote d =12"},
 	// The epoch that a superseded promotion expects is gone for good, also when the tile is free again.
 	{"Promote/superseded", "claim a =1; promote b =2; promote c =3; promote b lost; release c ok; promote b lost"},
-	{"Promote/floor", "claim a =1; promote b =2; promote c >1 =3; promote d >3 =4; promote e >4 =5; promote f >9 =10; " +
+	{"Promote/floor", "claim a =1; promote b =2; promote c >1 =3; promote d >3 =4; promote e >4 =5; " +
+		"promote f >9 =10; " +
 		"promote g >5 =11; promote h @10 >1000 lost"},
 	{"Promote/never-owned", "promote a @0 >9 never; promote b @1 never; promote c @7 never"},
 	// A ClaimID belongs to one call: another contact, another floor, or a promotion instead of the claim is an error.
 	{"ClaimID/reused", "claim a =1; claim a/b @0 invalid; claim a/a @0 >1 invalid; promote a/a @1 invalid"},
 	{"Release/keeps-epoch", "claim a =1; release a ok; claim b =2; release b ok; claim c =3; release c ok; claim d =4"},
 	// Epoch and ID both count, and a stale grant stays stale when the tile is free.
-	{"Release/stale", "claim a =1; promote b =2; release a lost; release a @2 lost; release b @3 lost; release b ok; release a lost"},
+	{"Release/stale", "claim a =1; promote b =2; release a lost; release a @2 lost; " +
+		"release b @3 lost; release b ok; release a lost"},
 	{"Release/twice", "claim a =1; release a ok; release a ok; claim b =2; release a lost"},
 	{"Release/never-owned", "release a @3 never"},
 	{"Retire/floor", "claim a =1; claim B >99 =100; release B ok; retire =1; release a ok; retire =1; claim c =101"},
@@ -64,7 +69,8 @@ type script struct {
 }
 
 func runScript(t *testing.T, a fence.Authority, steps string) {
-	s := &script{T: t, authority: a, model: &model{rows: map[fence.TileID]fence.Grant{}, tiles: []fence.TileID{newTile(), newTile()}},
+	m := &model{rows: map[fence.TileID]fence.Grant{}, tiles: []fence.TileID{newTile(), newTile()}}
+	s := &script{T: t, authority: a, model: m,
 		attempts: map[string]fence.Claim{}, grants: map[string]fence.Grant{}}
 	for text := range strings.SplitSeq(steps, ";") {
 		s.step(strings.TrimSpace(text))

@@ -1,6 +1,7 @@
 package pgfence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -49,15 +50,9 @@ func (cfg *Config) withDefaults() (Config, error) {
 	if cfg != nil {
 		c = *cfg
 	}
-	if c.Table == "" {
-		c.Table = DefaultTable
-	}
-	if c.Lanes == 0 {
-		c.Lanes = DefaultLanes
-	}
-	if c.SetSize == 0 {
-		c.SetSize = DefaultSetSize
-	}
+	c.Table = cmp.Or(c.Table, DefaultTable)
+	c.Lanes = cmp.Or(c.Lanes, DefaultLanes)
+	c.SetSize = cmp.Or(c.SetSize, DefaultSetSize)
 	switch {
 	case c.Lanes < 0:
 		return c, &fence.ArgumentError{Field: "lanes", Value: c.Lanes, Want: "a positive number, or zero for 4"}

@@ -219,7 +219,8 @@ func functionReply(op string, c *FunctionCall, reply []any, err error) FunctionR
 		return FunctionReply{Err: failed(op, c.Tile, err)}
 	}
 	if code, what := head(reply); code != "ok" {
-		return FunctionReply{Err: &fence.ArgumentError{Field: what, Value: code, Want: "what docs/wire.md says of " + c.Function}}
+		return FunctionReply{Err: &fence.ArgumentError{Field: what, Value: code,
+			Want: "what docs/wire.md says of " + c.Function}}
 	}
 	return FunctionReply{Values: reply[1:]}
 }
@@ -245,14 +246,17 @@ func (c *call) read(reply []any) (fence.Receipt, error) {
 			return r, nil
 		}
 	case code == "invalid":
-		return fence.Receipt{}, &fence.ArgumentError{Field: detail, Value: "refused by " + c.op, Want: "see docs/wire.md"}
+		return fence.Receipt{}, &fence.ArgumentError{Field: detail, Value: "refused by " + c.op,
+			Want: "see docs/wire.md"}
 	case code == "corrupt":
 		return fence.Receipt{}, &fence.CorruptError{Tile: c.tile, What: "coordination state", Detail: detail}
 	case refusals[code] != nil:
-		current := fence.Owner{Tile: c.tile, Epoch: fence.Epoch(p.number(1)), Contact: p.text(4), Tick: fence.Tick(p.number(5)),
+		current := fence.Owner{Tile: c.tile, Epoch: fence.Epoch(p.number(1)), Contact: p.text(4),
+			Tick:     fence.Tick(p.number(5)),
 			Position: fence.Position{Epoch: fence.Epoch(p.number(6)), Seq: fence.Seq(p.number(2)), Chain: p.chain(3)}}
 		if !p.bad {
-			return fence.Receipt{}, &fence.RefusedError{Reason: refusals[code], Tile: c.tile, Epoch: c.epoch, Current: current}
+			return fence.Receipt{}, &fence.RefusedError{Reason: refusals[code], Tile: c.tile, Epoch: c.epoch,
+				Current: current}
 		}
 	}
 	return fence.Receipt{}, &fence.StoreError{Op: c.op, Tile: c.tile, Outcome: fence.ErrUnknownOutcome,

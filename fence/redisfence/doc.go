@@ -14,22 +14,21 @@
 // # Acknowledgement
 //
 // Redis replicates asynchronously, and a master that was paused while its replica took over answers OK to
-// whatever waits in its socket. A plain success is therefore provisional: the living owner can re-append
-// it. A commit with Replicas set is pipelined with WAIT on the connection of the key's own master, and
+// what waits in its socket. A plain success is therefore provisional: while the owner lives it can re-append
+// the batch. A commit with Replicas set is pipelined with WAIT on the connection of the key's own master, and
 // succeeds only when so many replicas have it. fence.AllReplicas means those the master lists when the
-// commit has been sent, disconnected or declared failed as they may be: such a replica can come back and
-// be promoted with what it had. Config.IgnoreFailedReplicas and Config.MinReplicas change that, and say what
-// it costs.
+// commit has been sent, and at least one. Replicas that are disconnected or declared failed count too: such a
+// replica can come back and be promoted with what it had. Config.MinReplicas, AllowNoReplicas and
+// IgnoreFailedReplicas change that, and say what it costs.
 //
 // # Pipelines
 //
-// Concurrent calls to one node share pipelines. While one is under way the next gathers; a call that finds
-// none under way goes at once, so that a tile alone waits for nothing. Calls that want to be confirmed have a
-// pipeline of their own, in which one WAIT confirms a whole set, and each is judged by the number it asked
-// for; a replica that is slow holds up none of the others. Each call has its own reply and its own outcome, and
-// its caller leaves when its context ends. Snapshots, rebases and large commits go by themselves. Goroutines
-// run only while calls gather; there is nothing to close. Hooks of the cluster's client do not see pipelined
-// calls, hooks of its nodes (OnNewNode) do.
+// Concurrent calls to one node share pipelines. While one is under way the next gathers; a call that finds none
+// under way goes at once. Calls that replicas are to confirm have a pipeline of their own, in which one WAIT
+// confirms a whole set and each call is judged by the number it asked for; a slow replica does not delay the
+// others. Each call has its own reply and its own outcome, and returns when its context ends. Snapshots, rebases
+// and large commits go by themselves. Goroutines run only while calls gather; there is nothing to close. Hooks
+// of the cluster's client do not see pipelined calls, hooks of its nodes (OnNewNode) do.
 //
 // # Failures
 //
@@ -47,8 +46,10 @@
 //
 // # Settings
 //
-// Options has those of the client. On every node, replicas included, maxmemory-policy must be noeviction;
-// Load checks the masters. A Store is safe for concurrent use.
+// Options has those of the client. On every node, replicas included, set maxmemory-policy noeviction and
+// appendonly yes; Load checks the masters. A supervisor must not restart a master without an append-only file
+// before one of its replicas was promoted: it would come back empty, and its replicas with it. A Store is safe for
+// concurrent use.
 //
 // To test against it, use memfence, which passes the same conformance suite.
 package redisfence

@@ -15,7 +15,7 @@ type request struct {
 	size     int // bytes, near enough
 	replicas int // as in fence.Commit
 
-	// Set by whoever sends it.
+	// Set by the lane's send function.
 	err             error // why there is no reply, or the reply's error
 	confirmed, want int
 	detail          string // why too few replicas can confirm it
@@ -37,8 +37,8 @@ func (r *request) alone() []*request {
 func (r *request) NoRetry() bool { return true }
 
 // lane sends requests to one node, one set at a time: while a set is under way, the next one gathers. A
-// request that finds the lane free goes at once, on its caller's goroutine. No goroutine outlives the
-// work: one starts when requests have gathered, and ends when none have.
+// request that finds the lane free goes at once, on its caller's goroutine. Otherwise a goroutine sends the
+// sets, and ends when no request waits.
 type lane struct {
 	send         func(ctx context.Context, set []*request)
 	calls, bytes int // bounds of a set
@@ -51,8 +51,8 @@ type lane struct {
 // do has a request sent. It returns nil when the request's reply or error is set; a *notSentError when
 // ctx ended before it was sent; the context's cause when ctx ended with the request under way.
 //
-// A caller that leaves disturbs nobody. One that is alone on the lane waits on the connection itself, and
-// ends at its context's deadline, not at an earlier cancellation.
+// A caller that leaves does not affect the others. One that is alone on the lane waits on the connection
+// itself, and returns at its context's deadline, not at an earlier cancellation.
 func (l *lane) do(ctx context.Context, r *request) error {
 	l.mu.Lock()
 	if !l.busy {
@@ -91,7 +91,7 @@ func (l *lane) leave(ctx context.Context, r *request) error {
 	}
 }
 
-// release ends the turn of a request that went alone, and sees to those that gathered meanwhile.
+// release ends the turn of a request that went alone, and starts sending those that gathered meanwhile.
 func (l *lane) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +118,8 @@ func (l *lane) drain() {
 	}
 }
 
-// take removes the next set, as much as the bounds allow and at least one request. With none left it
-// frees the lane.
+// take removes the next set: at least one request, and as many as the bounds allow. If none waits it frees the
+// lane.
 func (l *lane) take() (set []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -69,7 +69,8 @@ func (s *Store) eachMaster(ctx context.Context, f func(context.Context, *redis.C
 	case *redis.Client:
 		return f(ctx, c)
 	}
-	return &fence.FunctionsError{Node: "?", Detail: fmt.Sprintf("client is a %T; use a ClusterClient or a Client", s.client)}
+	return &fence.FunctionsError{Node: "?", Detail: fmt.Sprintf("client is a %T; use a ClusterClient or a Client",
+		s.client)}
 }
 
 // loadOn puts the library on one master unless it, or a newer one, is there.
@@ -87,7 +88,8 @@ func loadOn(ctx context.Context, node *redis.Client) error {
 		case has.revision == Revision && has.digest == library.digest && !altered(ctx, node):
 			return nil
 		case has.revision == Revision:
-			return unusable("library %s has revision %d but another source; it was changed by hand: FUNCTION DELETE %s and start again",
+			return unusable("library %s has revision %d but another source; it was changed by hand: "+
+				"FUNCTION DELETE %s and start again",
 				LibraryName, Revision, LibraryName)
 		}
 		load := node.FunctionLoad // fails if somebody, perhaps of a newer release, has just loaded it
@@ -108,7 +110,8 @@ func loadOn(ctx context.Context, node *redis.Client) error {
 // altered reports whether the library's source is not ours although it says so. A user who may not read
 // it (ACL) has to believe what it says.
 func altered(ctx context.Context, node *redis.Client) bool {
-	list, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: LibraryName, WithCode: true}).Result()
+	list, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: LibraryName,
+		WithCode: true}).Result()
 	return err == nil && len(list) == 1 && list[0].Code != library.text
 }
 

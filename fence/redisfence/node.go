@@ -12,16 +12,16 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// node is one server as its own client reaches it, with a lane for what wants no confirmation and one for
-// what does: a replica that is slow to confirm holds up only those who wait for it.
+// node is one server, with a lane for plain requests and one for those that replicas are to confirm: a slow
+// replica delays only the requests that wait for it.
 type node struct {
 	store     *Store
 	client    *redis.Client
 	plain     lane
 	confirmed lane
 
-	// replicas is how many the node had when it was last asked, or unknownReplicas. It bounds a WAIT; the
-	// judgement of it asks again.
+	// replicas is how many the node had when it was last asked, or unknownReplicas. WAIT asks for as many; the
+	// same pipeline asks for the current number, which decides.
 	replicas atomic.Int64
 }
 
@@ -72,7 +72,7 @@ func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
 	return s.client.(*redis.Client), nil
 }
 
-// reloadTopology makes later calls look for the slots' masters anew. A node's own client follows no
+// reloadTopology makes later calls look up the slots' masters again: the client of a single node follows no
 // redirection.
 func (s *Store) reloadTopology(ctx context.Context) {
 	if c, ok := s.client.(*redis.ClusterClient); ok {
@@ -124,9 +124,9 @@ func (n *node) exec(ctx context.Context, set []*request, behind ...redis.Cmder) 
 	}
 }
 
-// execConfirmed runs a set and WAIT on one connection: WAIT speaks of the writes of its connection. One
-// WAIT, for the most replicas that anybody in the set asks for, confirms them all. How many replicas there
-// are is asked behind it: one that appeared while the set was under way counts too.
+// execConfirmed runs a set and WAIT on one connection, because WAIT counts the replicas that have the writes of
+// its own connection. One WAIT, for the most replicas that a request of the set asks for, confirms them all. The
+// number of replicas is asked behind it, so that one which appeared while the set was under way counts too.
 func (n *node) execConfirmed(ctx context.Context, set []*request) {
 	all := false
 	for _, r := range set {
@@ -167,7 +167,8 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 	}
 }
 
-const noReplica = "the master lists no replica: attach one, or set redisfence.Config.AllowNoReplicas if the shard is meant to have none"
+const noReplica = "the master lists no replica: attach one, or set redisfence.Config.AllowNoReplicas if the " +
+	"shard is meant to have none"
 
 // judge reads how many replicas have confirmed, and how many there are.
 func (n *node) judge(ctx context.Context, wait *redis.Cmd, count []*redis.StringCmd, had int) (confirmed, have int) {
@@ -217,7 +218,8 @@ func (n *node) reload(ctx context.Context, set []*request) (missing []*request) 
 // could be had.
 func neverSent(err error) bool {
 	var dial *net.OpError
-	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &dial) && dial.Op == "dial"
+	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &dial) &&
+		dial.Op == "dial"
 }
 
 // notRun reports whether a server answered that it did not run a command, and another server, or the same
@@ -226,5 +228,6 @@ func notRun(err error) bool {
 	_, moved := redis.IsMovedError(err)
 	_, ask := redis.IsAskError(err)
 	return moved || ask || redis.IsTryAgainError(err) || redis.IsClusterDownError(err) || redis.IsReadOnlyError(err) ||
-		redis.IsLoadingError(err) || redis.IsMasterDownError(err) || redis.IsNoReplicasError(err) || redis.IsMaxClientsError(err)
+		redis.IsLoadingError(err) || redis.IsMasterDownError(err) || redis.IsNoReplicasError(err) ||
+		redis.IsMaxClientsError(err)
 }

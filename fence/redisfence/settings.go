@@ -23,8 +23,9 @@ const topologyReload = 500 * time.Millisecond
 // that (with the client's default of three, a paused master was found to be replaced four seconds late).
 // Change the rest as you like before giving them to redis.NewClusterClient.
 func Options(addresses ...string) *redis.ClusterOptions {
-	return &redis.ClusterOptions{Addrs: addresses, ClusterStateReloadInterval: topologyReload, ContextTimeoutEnabled: true,
-		ReadTimeout: time.Second}
+	return &redis.ClusterOptions{Addrs: addresses, ClusterStateReloadInterval: topologyReload,
+		ContextTimeoutEnabled: true,
+		ReadTimeout:           time.Second}
 }
 
 // warnOfSlowReload says that a client notices a failover late. The client's own default is a minute.
@@ -33,8 +34,8 @@ func (s *Store) warnOfSlowReload() {
 	if !ok || c.Options().ClusterStateReloadInterval <= topologyReload {
 		return
 	}
-	s.cfg.Logger.Warn("redisfence: the client reloads the cluster's topology too rarely: after a failover it goes on writing to the "+
-		"former master; make it with redisfence.Options, or set ClusterStateReloadInterval",
+	s.cfg.Logger.Warn("redisfence: the client reloads the cluster's topology too rarely: after a failover it goes on "+
+		"writing to the former master; make it with redisfence.Options, or set ClusterStateReloadInterval",
 		"interval", c.Options().ClusterStateReloadInterval, "want", topologyReload)
 }
 
@@ -60,18 +61,21 @@ func (e *SettingError) Is(target error) bool { return target == ErrSetting }
 func (s *Store) checkSettings(ctx context.Context, node *redis.Client) error {
 	info, err := node.Info(ctx, "memory", "persistence").Result()
 	if err != nil {
-		return &fence.StoreError{Op: "load", Outcome: fence.ErrNotApplied, Err: fmt.Errorf("redis %s: %w", node.Options().Addr, err)}
+		return &fence.StoreError{Op: "load", Outcome: fence.ErrNotApplied,
+			Err: fmt.Errorf("redis %s: %w", node.Options().Addr, err)}
 	}
 	refused := func(setting, value, detail string) error {
 		return &SettingError{Node: node.Options().Addr, Setting: setting, Value: value, Detail: detail}
 	}
 	policy := infoField(info, "maxmemory_policy")
 	if limit, _ := strconv.ParseUint(infoField(info, "maxmemory"), 10, 64); limit > 0 && policy != "noeviction" {
-		return refused("maxmemory-policy", policy, "Redis would delete owners and streams when memory runs out; set it to noeviction")
+		return refused("maxmemory-policy", policy,
+			"Redis would delete owners and streams when memory runs out; set it to noeviction")
 	}
 	if infoField(info, "aof_enabled") != "1" && !s.cfg.AllowNoPersistence {
-		return refused("appendonly", "no", "a master that restarts before a replica was promoted erases what its replicas have confirmed; "+
-			"set appendonly yes and appendfsync everysec on every node, or redisfence.Config.AllowNoPersistence")
+		return refused("appendonly", "no",
+			"a master that restarts before a replica was promoted erases what its replicas have confirmed; "+
+				"set appendonly yes and appendfsync everysec on every node, or redisfence.Config.AllowNoPersistence")
 	}
 	return nil
 }

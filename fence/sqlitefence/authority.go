@@ -35,7 +35,8 @@ func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, erro
 // claiming is the call a claim makes.
 func claiming(c *fence.Claim) call {
 	if c.Expected == 0 {
-		return call{op: "claim", tile: c.Tile, statement: claimNew, args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:]}}
+		return call{op: "claim", tile: c.Tile, statement: claimNew,
+			args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:]}}
 	}
 	return call{op: "claim", tile: c.Tile, statement: claimReleased,
 		args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:], int64(c.Expected)}}

@@ -148,7 +148,8 @@ func TestOpenBadFile(t *testing.T) {
 	_, err := sqlitefence.Open(t.Context(), t.TempDir(), nil) // a directory
 	require.ErrorContains(t, err, "sqlitefence: open")
 	path := filepath.Join(t.TempDir(), "notes.txt")
-	require.NoError(t, os.WriteFile(path, []byte("this is no database, and long enough for one to be looked for in it.\n"), 0o600))
+	require.NoError(t, os.WriteFile(path,
+		[]byte("this is no database, and long enough for one to be looked for in it.\n"), 0o600))
 	_, err = sqlitefence.Open(t.Context(), path, nil)
 	require.ErrorContains(t, err, "not a database")
 }
@@ -217,7 +218,8 @@ func TestRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "epochs.db")
 	a := open(t, path, nil)
 	other := rawOpen(t, path)
-	_, err := other.ExecContext(t.Context(), "CREATE TRIGGER refuse AFTER INSERT ON tilefence_tiles BEGIN SELECT RAISE(ABORT, 'refused'); END")
+	_, err := other.ExecContext(t.Context(),
+		"CREATE TRIGGER refuse AFTER INSERT ON tilefence_tiles BEGIN SELECT RAISE(ABORT, 'refused'); END")
 	require.NoError(t, err)
 	c := claimOf("a:1")
 	_, err = a.Claim(t.Context(), c)
@@ -241,7 +243,8 @@ func TestSettings(t *testing.T) {
 	require.FileExists(t, path+"-wal")
 	require.Equal(t, 2, a.SynchronousLevel(t), "FULL")
 	var mintedAt int64
-	require.NoError(t, rawOpen(t, path).QueryRowContext(t.Context(), "SELECT minted_at FROM tilefence_tiles").Scan(&mintedAt))
+	require.NoError(t, rawOpen(t, path).QueryRowContext(t.Context(),
+		"SELECT minted_at FROM tilefence_tiles").Scan(&mintedAt))
 	require.WithinDuration(t, time.Now(), time.UnixMilli(mintedAt), time.Minute)
 
 	a = open(t, path, &sqlitefence.Config{Synchronous: sqlitefence.SynchronousNormal})

@@ -9,9 +9,9 @@
 //
 // # Guarantees
 //
-// An Authority is a fence.Authority and promises what that promises, with statements like those of package
-// pgfence. Every process that uses a file must run a release that knows retirement before Retire is called. Several processes on one machine may open the same file, which must be on a local disk:
-// network file systems do not lock reliably.
+// An Authority is a fence.Authority, with statements like those of package pgfence. Several processes on one
+// machine may open the same file, which must be on a local disk: network file systems do not lock reliably. All
+// of them must run a release that knows retirement before one calls Retire.
 //
 // By default a grant is on the disk before it is returned (write-ahead log, synchronous=FULL).
 // SynchronousNormal is many times faster and survives the end of the process, but a power failure may take
@@ -24,8 +24,8 @@
 // Config.BusyTimeout or than ctx allowed, the disk is full, the Authority is closed. With
 // fence.ErrUnknownOutcome: the commit itself failed, as it does when the disk does.
 //
-// A ctx that ends is noticed while a call waits for its turn, within some 50 ms when it waits for
-// another process. Once a transaction has begun it is carried through.
+// A call notices that ctx ended while it waits for its turn; within about 50 ms if it waits for another
+// process. A transaction that has begun is completed.
 //
 // # Concurrency
 //

@@ -49,7 +49,8 @@ func Open(ctx context.Context, path string, cfg *Config) (*Authority, error) {
 		c = *cfg
 	}
 	if c.Synchronous < 0 || c.Synchronous > SynchronousNormal {
-		return nil, &fence.ArgumentError{Field: "Synchronous", Value: int(c.Synchronous), Want: "SynchronousFull or SynchronousNormal"}
+		return nil, &fence.ArgumentError{Field: "Synchronous", Value: int(c.Synchronous),
+			Want: "SynchronousFull or SynchronousNormal"}
 	}
 	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{
 		BusyTimeout: c.BusyTimeout, Relaxed: c.Synchronous == SynchronousNormal, Migrations: migrations, Newer: true,
