@@ -73,7 +73,7 @@ type Grant struct {
 	Mints  int64     // epochs minted since the record was made, so the tile has moved Mints-1 times
 }
 
-// Held reports whether somebody owns the tile; a released tile keeps its epoch.
+// Held reports whether the tile has an owner; a released tile keeps its epoch.
 func (g Grant) Held() bool { return g.Contact != "" }
 
 // ClaimResult is what Authority.ClaimMany has for one claim: a grant, or an error and the zero Grant.
@@ -90,7 +90,7 @@ const MaxList = 10_000
 // owes it to a mistaken Floor: were it removed, every new tile would have to start above it.
 const MaxRetired Epoch = 1 << 40
 
-// Authority mints epochs. It is the only arbiter of who owns a tile, and it is never asked on the path
+// Authority mints epochs. It alone decides which process owns a tile, and it is never asked on the path
 // of a tick. Each mint is one conditional update of the tile's row. Implementations are safe for
 // concurrent use. fencetest.RunAuthority states the contract as tests.
 //
@@ -107,13 +107,13 @@ const MaxRetired Epoch = 1 << 40
 //
 // A ClaimID mints one epoch. Claim and Promote, called again with the same Claim, return the same grant
 // for as long as it is the current one, and a *LostError once it was released or superseded. A copy of a
-// call that was delayed on its way does nothing once the tile has had another epoch, whoever has it then:
+// call that was delayed on its way does nothing once the tile has had another epoch, held or released:
 // the epoch it expects is gone for good. (Except for a first claim, which expects no record, if the
 // record was retired meanwhile. It then takes the tile, under a new epoch.) The ClaimID of the current
 // grant in a call with any other argument that matters is a *ArgumentError: a new attempt takes a new
 // ClaimID.
 type Authority interface {
-	// Claim takes a tile that nobody holds, if its epoch is still c.Expected: that of the released record,
+	// Claim takes a tile that is not held, if its epoch is still c.Expected: that of the released record,
 	// or zero for a tile without one. It mints max(Expected, Floor) + 1, or more for a tile without a
 	// record, which may have had one once (see Retire). Otherwise a *LostError has the record. When that is
 	// not held, try again with a new ClaimID and its epoch. ErrNeverOwned when there is no record, but
@@ -138,7 +138,7 @@ type Authority interface {
 	// Release gives the tile up, keeping its epoch, if g is still the current grant (epoch and ID; nothing
 	// else of it matters); if it is not, nothing changes and a *LostError names the holder, and without any
 	// record of the tile the error is ErrNeverOwned. In all three cases the tile is no longer the caller's.
-	// Releasing twice is no error, until somebody else has claimed the tile in between.
+	// Releasing twice is no error, until another claim has taken the tile in between.
 	Release(ctx context.Context, g Grant) error
 
 	// List returns up to limit records (1 to MaxList), held or not, of the tiles after the given one, in the

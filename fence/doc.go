@@ -1,4 +1,4 @@
-// Package fence decides who owns a tile, and refuses everybody else at the write itself.
+// Package fence decides which process owns a tile, and refuses all others at the write itself.
 //
 // It is the ground floor: identifiers, the two seams an owner stands on, and their errors. It links no
 // driver and knows no geometry.
@@ -20,7 +20,7 @@
 //   - In a tile's stream epochs never decrease and each entry follows the one before it.
 //   - The sequence only climbs: over takeovers, an expired owner hash, a failover, a rebase.
 //   - A commit is appended once, however often it is presented.
-//   - Whoever is refused as stale learns the epoch and the contact that replaced it.
+//   - A writer that is refused as stale learns the epoch and the contact that replaced it.
 //   - A missing owner hash, an empty contact, a malformed argument, a library of another version: refused,
 //     nothing written.
 //

@@ -37,7 +37,7 @@ var (
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrCorrupt: stored bytes are not what was written; a *CorruptError says which.
 	ErrCorrupt = errors.New("stored data is corrupt")
-	// ErrLost: the tile has moved on since the claim was made; a *LostError says to whom.
+	// ErrLost: the tile has another owner or epoch since the claim was made; a *LostError has its record.
 	ErrLost = errors.New("claim lost")
 	// ErrNeverOwned: the authority has no record of the tile: never owned, or released long ago and retired.
 	ErrNeverOwned = errors.New("tile was never owned")
@@ -145,7 +145,7 @@ func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 // no longer current.
 type LostError struct {
 	Tile    TileID
-	Current Grant // the tile's record: who holds it, or, when it is not held, the epoch to claim it from
+	Current Grant // the tile's record: its holder or, if it is not held, the epoch to claim it from
 }
 
 func (e *LostError) Error() string {

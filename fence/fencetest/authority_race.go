@@ -152,7 +152,7 @@ type win struct {
 	began, ended int64
 }
 
-// sighting is a row shown to somebody who did not win it.
+// sighting is a row shown to a caller that did not win it.
 type sighting struct {
 	row          fence.Grant
 	by           fence.ClaimID
@@ -196,7 +196,7 @@ func (s *storm) player(t *testing.T, a fence.Authority, rng *rand.Rand, contact 
 				return
 			}
 		case pick < 8 && known.Epoch > 0:
-			// The row others hold is a grant too: whoever knows it may release it.
+			// The row others hold is a grant too: a process that knows it may release it.
 			g, err = released(known), a.Release(t.Context(), known)
 		default:
 			g, err = a.Lookup(t.Context(), s.tile)

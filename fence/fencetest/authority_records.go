@@ -139,7 +139,7 @@ func claimManyDone(t *testing.T, a fence.Authority) {
 }
 
 // raceClaimMany: several processes claim the same tiles in sets that overlap, in orders of their own. Each
-// tile goes to one of them, and all agree to whom.
+// tile goes to one of them, and all name the same one.
 func raceClaimMany(t *testing.T, a fence.Authority) {
 	rng, _ := seeded(t)
 	tiles := make([]fence.TileID, 60)

@@ -43,7 +43,7 @@ func retire(t *testing.T, a fence.Authority) {
 	requireRow(t, a, held)
 	requireNoRow(t, a, g.Tile)
 
-	// Whoever still knows the record learns that it is gone.
+	// A caller that still knows the record learns that it is gone.
 	_, err := a.Claim(t.Context(), newPromotion(g.Tile, "b:1", g.Epoch))
 	require.ErrorIs(t, err, fence.ErrNeverOwned)
 	_, err = a.Promote(t.Context(), newPromotion(g.Tile, "b:1", g.Epoch))

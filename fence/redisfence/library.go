@@ -92,7 +92,7 @@ func loadOn(ctx context.Context, node *redis.Client) error {
 				"FUNCTION DELETE %s and start again",
 				LibraryName, Revision, LibraryName)
 		}
-		load := node.FunctionLoad // fails if somebody, perhaps of a newer release, has just loaded it
+		load := node.FunctionLoad // fails if another process, perhaps of a newer release, has just loaded it
 		if has.revision > 0 {
 			load = node.FunctionLoadReplace
 		}
@@ -107,8 +107,8 @@ func loadOn(ctx context.Context, node *redis.Client) error {
 	return unusable("another library has the name %s or its functions, but no tilefence_revision_v1", LibraryName)
 }
 
-// altered reports whether the library's source is not ours although it says so. A user who may not read
-// it (ACL) has to believe what it says.
+// altered reports whether the library's source differs from ours although its digest says that it is the same. A
+// user without the right to read it (ACL) has to believe the digest.
 func altered(ctx context.Context, node *redis.Client) bool {
 	list, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: LibraryName,
 		WithCode: true}).Result()

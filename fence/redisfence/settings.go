@@ -57,7 +57,7 @@ func (e *SettingError) Error() string {
 // Is matches ErrSetting.
 func (e *SettingError) Is(target error) bool { return target == ErrSetting }
 
-// checkSettings asks INFO alone, which a user who may not read the configuration (ACL) is allowed as well.
+// checkSettings asks only INFO, which needs no right to read the configuration (ACL).
 func (s *Store) checkSettings(ctx context.Context, node *redis.Client) error {
 	info, err := node.Info(ctx, "memory", "persistence").Result()
 	if err != nil {

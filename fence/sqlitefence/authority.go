@@ -20,7 +20,7 @@ var _ fence.Authority = (*Authority)(nil)
 // maxSet is how many claims of ClaimMany are one transaction. Others wait for the file meanwhile.
 const maxSet = 500
 
-// Claim takes a tile that nobody holds; see fence.Authority, and the package comment for failures.
+// Claim takes a tile that is not held; see fence.Authority, and the package comment for failures.
 func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	if err := c.Validate(); err != nil {
 		return fence.Grant{}, err

@@ -98,7 +98,7 @@ func listSpan(tx *sqlitedb.Tx, span verdict.Span, limit int, to *[]fence.Grant) 
 	})
 }
 
-// retireRows removes rows within a transaction. Nobody can claim a tile between the look at its row and its
+// retireRows removes rows within a transaction. No process can claim a tile between the look at its row and its
 // removal, or see the removal before the floor: SQLite has one writer at a time.
 func retireRows(tx *sqlitedb.Tx, releasedFor time.Duration, limit int) (retired int, err error) {
 	var tiles []int64

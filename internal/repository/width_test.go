@@ -41,7 +41,6 @@ var unwrapped = []string{
 	"fence/memfence",
 	"fence/redisfence",
 	"fence/redisfence/lua",
-	"fence/sqlitefence",
 	"relay",
 	"relay/relayclient",
 	"relay/relaypb",

@@ -3,8 +3,8 @@
 -- ARGV  1 lease, ms: a mark not moved or renewed for as long is dropped, and an entry that a consumer group has had
 --       pending for as long no longer counts  2 most bytes the stream may take, or '0': past them the lowest marks are
 --       dropped until it fits or only the snapshot holds the floor
--- Reply {'ok', floor, removed, who holds the floor or '', expired consumers, consumers that the bound cost, entries
---       left, bytes left}; {'invalid', what}. Still over the bound and held by somebody: call again.
+-- Reply {'ok', floor, removed, the consumer that holds the floor or '', expired consumers, consumers that the bound
+--       cost, entries left, bytes left}; {'invalid', what}. Still over the bound and held: call again.
 
 -- Nodes of a stream that are measured one by one. Redis guesses from the first five, which is wrong by a factor of
 -- ten where small entries are followed by large ones. A full node takes about 4 KiB or holds one larger entry: up to

@@ -78,8 +78,8 @@ func observe(
 // serveRelay runs a relay whose timeouts are as short as the campaign's faults.
 func (o *observers) serveRelay(ctx context.Context, broker *memfanout.Broker) (url string, err error) {
 	r, err := relay.New(broker, o.log,
-		&relay.Config{Public: true, CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
-			DrainWindow: time.Millisecond})
+		&relay.Config{Public: true, CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second,
+			StoreTimeout: time.Second, DrainWindow: time.Millisecond})
 	if err != nil {
 		return "", err
 	}
