@@ -15,7 +15,8 @@ func BenchmarkDo(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := client.Do(b.Context(), gatewayws.Request{Tile: here, Kind: admission.Move, Body: make([]byte, 64)}); err != nil {
+			if _, err := client.Do(b.Context(), gatewayws.Request{Tile: here, Kind: admission.Move,
+				Body: make([]byte, 64)}); err != nil {
 				b.Error(err)
 			}
 		}

@@ -83,11 +83,14 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	c.PingInterval = cmp.Or(c.PingInterval, 20*time.Second)
 	switch {
 	case c.MaxInFlight < 0:
-		return nil, &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight, Want: "at least 1, or zero for the default"}
+		return nil, &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight,
+			Want: "at least 1, or zero for the default"}
 	case c.WriteTimeout < 0:
-		return nil, &fence.ArgumentError{Field: "WriteTimeout", Value: c.WriteTimeout, Want: "a positive duration, or zero for the default"}
+		return nil, &fence.ArgumentError{Field: "WriteTimeout", Value: c.WriteTimeout,
+			Want: "a positive duration, or zero for the default"}
 	case c.PingInterval < 0:
-		return nil, &fence.ArgumentError{Field: "PingInterval", Value: c.PingInterval, Want: "a positive duration, or zero for the default"}
+		return nil, &fence.ArgumentError{Field: "PingInterval", Value: c.PingInterval,
+			Want: "a positive duration, or zero for the default"}
 	}
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
 		HTTPClient: c.HTTPClient, HTTPHeader: c.Header, Subprotocols: []string{Subprotocol},
@@ -118,7 +121,8 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 	// A message over the server's limit would end the connection for everybody on it.
 	if n := r.maxFrame(); n > defaultMaxFrame {
-		return Answer{}, &fence.ArgumentError{Field: "request", Value: n, Want: fmt.Sprintf("at most %d bytes as JSON", defaultMaxFrame)}
+		return Answer{}, &fence.ArgumentError{Field: "request", Value: n,
+			Want: fmt.Sprintf("at most %d bytes as JSON", defaultMaxFrame)}
 	}
 	select {
 	case c.slots <- struct{}{}: // given back when the answer comes, not when the caller loses patience
@@ -133,7 +137,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 		<-c.slots
 		return Answer{}, err
 	}
-	b, err := json.Marshal(intentFrame{ID: id, Tile: r.Tile, Kind: r.Kind, Action: r.Action, Asset: r.Asset, Cost: r.Cost, Body: r.Body})
+	b, err := json.Marshal(intentFrame{ID: id, Tile: r.Tile, Kind: r.Kind, Action: r.Action, Asset: r.Asset,
+		Cost: r.Cost, Body: r.Body})
 	if err != nil { // a struct of strings and numbers
 		panic(err)
 	}

@@ -51,7 +51,8 @@ func Example() {
 		panic(err)
 	}
 
-	authenticate := func(r *http.Request) (string, error) { return r.Header.Get("X-Player"), nil } // by a session, in earnest
+	// A real gateway looks a session up.
+	authenticate := func(r *http.Request) (string, error) { return r.Header.Get("X-Player"), nil }
 	handler, err := gatewayws.New(gateway, authenticate, nil)
 	if err != nil {
 		panic(err)
@@ -60,13 +61,15 @@ func Example() {
 	defer server.Close()
 	defer func() { _ = handler.Drain(ctx) }()
 
-	client, err := gatewayws.Dial(ctx, "ws"+strings.TrimPrefix(server.URL, "http"), &gatewayws.DialConfig{Header: http.Header{"X-Player": {"ann"}}})
+	client, err := gatewayws.Dial(ctx, "ws"+strings.TrimPrefix(server.URL, "http"),
+		&gatewayws.DialConfig{Header: http.Header{"X-Player": {"ann"}}})
 	if err != nil {
 		panic(err)
 	}
 	defer func() { _ = client.Close() }()
 	for _, action := range []string{"0b54", "0b54", "0b55"} {
-		answer, err := client.Do(ctx, gatewayws.Request{Tile: 0x85283473fffffff, Kind: admission.Act, Action: action, Asset: "card:fireball", Cost: 1})
+		answer, err := client.Do(ctx, gatewayws.Request{Tile: 0x85283473fffffff, Kind: admission.Act, Action: action,
+			Asset: "card:fireball", Cost: 1})
 		if err != nil {
 			panic(err)
 		}

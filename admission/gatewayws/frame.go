@@ -45,8 +45,8 @@ type errorFrame struct {
 	RetryAfter int64  `json:"retry_after,omitempty"` // milliseconds
 }
 
-// decodeIntent reads a client's message. With an error, the frame has the id if that could be read. It ignores fields it
-// does not know, which a newer client may send; the gateway validates the intent.
+// decodeIntent reads a client's message. With an error, the frame has the id if that could be read. It ignores fields
+// it does not know, which a newer client may send; the gateway validates the intent.
 func decodeIntent(b []byte) (intentFrame, error) {
 	var f intentFrame
 	if !utf8.Valid(b) {
@@ -86,7 +86,8 @@ type Answer struct {
 }
 
 func (a Answer) frame(id string) answerFrame {
-	return answerFrame{ID: id, Outcome: a.Outcome.String(), Admission: a.Admission, Reason: a.Reason.String(), Refunded: a.Refunded}
+	return answerFrame{ID: id, Outcome: a.Outcome.String(), Admission: a.Admission, Reason: a.Reason.String(),
+		Refunded: a.Refunded}
 }
 
 // decodeAnswer reads a server's message: the id, and the answer or an *Error.

@@ -22,10 +22,12 @@ import (
 )
 
 func TestDecodeIntent(t *testing.T) {
-	id, r, err := gatewayws.DecodeIntent([]byte(` {"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54","asset":"card","cost":3,"body":"ZmlyZQ=="} `))
+	id, r, err := gatewayws.DecodeIntent([]byte(` {"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54",
+		"asset":"card","cost":3,"body":"ZmlyZQ=="} `))
 	require.NoError(t, err)
 	assert.Equal(t, "8", id)
-	assert.Equal(t, gatewayws.Request{Tile: here, Kind: admission.Act, Action: "0b54", Asset: "card", Cost: 3, Body: []byte("fire")}, r)
+	assert.Equal(t, gatewayws.Request{Tile: here, Kind: admission.Act, Action: "0b54", Asset: "card", Cost: 3,
+		Body: []byte("fire")}, r)
 
 	for frame, id := range map[string]string{
 		``: "", `null`: "", `[]`: "", `{`: "", `7`: "", `{"id":7}`: "", "{\"id\":\"\xff\"}": "",
@@ -81,7 +83,8 @@ func TestMalformedFramesSayWhatToDo(t *testing.T) {
 }
 
 func TestDecodeAnswer(t *testing.T) {
-	id, a, err := gatewayws.DecodeAnswer([]byte(`{"id":"8","outcome":"rejected","admission":"6f0c","reason":"balance","new":1}`))
+	frame := `{"id":"8","outcome":"rejected","admission":"6f0c","reason":"balance","new":1}`
+	id, a, err := gatewayws.DecodeAnswer([]byte(frame))
 	require.NoError(t, err)
 	assert.Equal(t, "8", id)
 	assert.Equal(t, gatewayws.Answer{Outcome: stream.Rejected, Admission: "6f0c", Reason: admission.ReasonBalance}, a)
@@ -95,7 +98,8 @@ func TestDecodeAnswer(t *testing.T) {
 	var e *gatewayws.Error
 	_, _, err = gatewayws.DecodeAnswer([]byte(`{"id":"8","admission":"6f0c","error":{"code":"limited","message":"m","retryable":true,"retry_after":250}}`))
 	require.ErrorAs(t, err, &e)
-	assert.Equal(t, &gatewayws.Error{Code: gatewayws.CodeLimited, Message: "m", Retryable: true, RetryAfter: 250 * time.Millisecond, Admission: "6f0c"}, e)
+	assert.Equal(t, &gatewayws.Error{Code: gatewayws.CodeLimited, Message: "m", Retryable: true,
+		RetryAfter: 250 * time.Millisecond, Admission: "6f0c"}, e)
 }
 
 // TestErrorsForClients: what each error of the gateway becomes, and that nothing from behind it gets out.
@@ -110,17 +114,22 @@ func TestErrorsForClients(t *testing.T) {
 		is    error
 	}{
 		{&fence.ArgumentError{Field: "actor"}, gatewayws.CodeInvalid, false, fence.ErrInvalidArgument},
-		{&admission.DeclinedError{Err: errors.New("not your turn")}, gatewayws.CodeRefused, false, admission.ErrDeclined},
-		{&admission.DeclinedError{Err: &fence.ArgumentError{Field: "x"}}, gatewayws.CodeRefused, false, admission.ErrDeclined},
+		{&admission.DeclinedError{Err: errors.New("not your turn")}, gatewayws.CodeRefused, false,
+			admission.ErrDeclined},
+		{&admission.DeclinedError{Err: &fence.ArgumentError{Field: "x"}}, gatewayws.CodeRefused, false,
+			admission.ErrDeclined},
 		{&admission.ReusedError{}, gatewayws.CodeReused, false, admission.ErrReused},
 		{&admission.PendingError{Artifact: art, Err: secret}, gatewayws.CodePending, true, admission.ErrPending},
 		{&admission.PendingError{Artifact: art, Err: store}, gatewayws.CodePending, true, admission.ErrPending},
-		{&admission.PendingError{Artifact: art, Err: tile.ErrOverloaded}, gatewayws.CodePending, true, admission.ErrPending},
-		{&admission.PendingError{Artifact: art, Err: admission.ErrExpired}, gatewayws.CodeExpired, false, admission.ErrExpired},
+		{&admission.PendingError{Artifact: art, Err: tile.ErrOverloaded}, gatewayws.CodePending, true,
+			admission.ErrPending},
+		{&admission.PendingError{Artifact: art, Err: admission.ErrExpired}, gatewayws.CodeExpired, false,
+			admission.ErrExpired},
 		{&admission.LimitError{RetryAfter: 1500 * time.Microsecond}, gatewayws.CodeLimited, true, admission.ErrLimited},
 		{&admission.ForwardError{Err: tile.ErrOverloaded}, gatewayws.CodeOverloaded, true, tile.ErrOverloaded},
 		{&admission.ForwardError{Err: secret}, gatewayws.CodeUnavailable, true, nil},
-		{&admission.ForwardError{Err: &fence.ArgumentError{Field: "password=1234"}}, gatewayws.CodeUnavailable, true, nil},
+		{&admission.ForwardError{Err: &fence.ArgumentError{Field: "password=1234"}}, gatewayws.CodeUnavailable, true,
+			nil},
 		{&route.NoRouteError{Err: secret}, gatewayws.CodeUnavailable, true, nil},
 		{store, gatewayws.CodeUnavailable, true, nil},
 		{secret, gatewayws.CodeInternal, true, nil},
@@ -153,7 +162,8 @@ func FuzzIntentFrame(f *testing.F) {
 		for _, s := range []string{id, r.Action, r.Asset} {
 			require.True(t, utf8.ValidString(s))
 		}
-		again, err := json.Marshal(map[string]any{"id": id, "tile": r.Tile.String(), "kind": r.Kind, "action": r.Action, "asset": r.Asset, "cost": r.Cost, "body": r.Body})
+		again, err := json.Marshal(map[string]any{"id": id, "tile": r.Tile.String(), "kind": r.Kind, "action": r.Action,
+			"asset": r.Asset, "cost": r.Cost, "body": r.Body})
 		require.NoError(t, err)
 		if r.Tile == 0 { // left out; the gateway refuses it
 			return

@@ -92,7 +92,8 @@ func dial(t testing.TB, url string, cfg *gatewayws.DialConfig) *gatewayws.Client
 // raw is a connection that speaks for itself.
 func raw(t testing.TB, url string) *websocket.Conn {
 	t.Helper()
-	conn, _, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{HTTPHeader: asAnn, Subprotocols: []string{gatewayws.Subprotocol}})
+	conn, _, err := websocket.Dial(t.Context(), url,
+		&websocket.DialOptions{HTTPHeader: asAnn, Subprotocols: []string{gatewayws.Subprotocol}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.CloseNow() })
 	return conn
@@ -116,7 +117,8 @@ func TestBothKinds(t *testing.T) {
 		},
 		act: func(_ context.Context, a admission.Action) (admission.Artifact, error) {
 			acted = a
-			return admission.Artifact{AdmissionID: "6f0c", Outcome: stream.Rejected, Reason: admission.ReasonCooldown}, nil
+			return admission.Artifact{AdmissionID: "6f0c", Outcome: stream.Rejected,
+				Reason: admission.ReasonCooldown}, nil
 		},
 	}, nil)
 	client := dial(t, url, nil)
@@ -125,10 +127,12 @@ func TestBothKinds(t *testing.T) {
 	assert.Equal(t, gatewayws.Answer{Outcome: stream.Fizzled}, a)
 	assert.Equal(t, tile.Intent{Tile: here, Actor: "ann", Body: []byte("north")}, moved)
 
-	a, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act, Action: "0b54", Asset: "card", Cost: 3, Body: []byte("fire")})
+	a, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act, Action: "0b54", Asset: "card",
+		Cost: 3, Body: []byte("fire")})
 	require.NoError(t, err)
 	assert.Equal(t, gatewayws.Answer{Outcome: stream.Rejected, Admission: "6f0c", Reason: admission.ReasonCooldown}, a)
-	assert.Equal(t, admission.Action{ID: "0b54", Actor: "ann", Asset: "card", Cost: 3, Tile: here, Body: []byte("fire")}, acted)
+	assert.Equal(t, admission.Action{ID: "0b54", Actor: "ann", Asset: "card", Cost: 3, Tile: here,
+		Body: []byte("fire")}, acted)
 
 	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move, Action: "0b54"})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
@@ -136,7 +140,8 @@ func TestBothKinds(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move, Body: make([]byte, 5000)})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument, "the gateway refuses it")
-	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act, Action: strings.Repeat("\x01", 3000)})
+	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act,
+		Action: strings.Repeat("\x01", 3000)})
 	var argument *fence.ArgumentError
 	require.ErrorAs(t, err, &argument, "it is not sent: the server would end the connection")
 	_, err = client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
@@ -148,8 +153,10 @@ func TestFramesByHand(t *testing.T) {
 	conn := raw(t, url)
 	for _, c := range []struct{ frame, want string }{
 		{`{"id":"a","tile":"1","kind":"move"}`, `{"id":"a","outcome":"applied"}`},
-		{`{"id":"b","tile":"1","kind":"act","action":"x","asset":"y","cost":1}`, `{"id":"b","outcome":"applied","admission":"6f0c"}`},
-		{`{"id":"c","tile":"1","kind":"teleport"}`, `{"id":"c","error":{"code":"malformed","message":"kind must be \"move\" or \"act\"","retryable":false}}`},
+		{`{"id":"b","tile":"1","kind":"act","action":"x","asset":"y","cost":1}`,
+			`{"id":"b","outcome":"applied","admission":"6f0c"}`},
+		{`{"id":"c","tile":"1","kind":"teleport"}`,
+			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\" or \"act\"","retryable":false}}`},
 		{`hello`, `{"id":"","error":{"code":"malformed","message":"send one JSON object: invalid character 'h' looking for beginning of value","retryable":false}}`},
 		{`{"id":"d","tile":"1","kind":"move"}`, `{"id":"d","outcome":"applied"}`},
 	} {
@@ -189,7 +196,8 @@ func TestInFlightIsBounded(t *testing.T) {
 	}}, &gatewayws.Config{MaxInFlight: 2})
 	conn := raw(t, url)
 	for i := range 2 {
-		require.NoError(t, conn.Write(t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"id":"%d","tile":"1","kind":"move"}`, i)))
+		require.NoError(t, conn.Write(t.Context(), websocket.MessageText,
+			fmt.Appendf(nil, `{"id":"%d","tile":"1","kind":"move"}`, i)))
 	}
 	require.Eventually(t, func() bool { return running.Load() == 2 }, 5*time.Second, time.Millisecond)
 	assert.Contains(t, exchange(t, conn, websocket.MessageText, `{"id":"x","tile":"1","kind":"move"}`), `"code":"busy"`)
@@ -217,7 +225,8 @@ func TestWhoMayConnect(t *testing.T) {
 	_, url := serve(t, &gateway{}, &gatewayws.Config{Origins: []string{"*.example.com", "https://play.example.org"}})
 	try := func(header http.Header, subprotocols ...string) int {
 		t.Helper()
-		conn, resp, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{HTTPHeader: header, Subprotocols: subprotocols})
+		conn, resp, err := websocket.Dial(t.Context(), url,
+			&websocket.DialOptions{HTTPHeader: header, Subprotocols: subprotocols})
 		if err == nil {
 			_ = conn.Close(websocket.StatusNormalClosure, "")
 		}
@@ -249,7 +258,9 @@ func TestWhoMayConnect(t *testing.T) {
 }
 
 func TestPanicIsOneAnswer(t *testing.T) {
-	_, url := serve(t, &gateway{act: func(context.Context, admission.Action) (admission.Artifact, error) { panic("no such card") }}, nil)
+	_, url := serve(t, &gateway{act: func(context.Context, admission.Action) (admission.Artifact, error) {
+		panic("no such card")
+	}}, nil)
 	client := dial(t, url, nil)
 	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Act})
 	var e *gatewayws.Error
@@ -300,7 +311,8 @@ func TestDrain(t *testing.T) {
 	<-idle.Done()
 	_, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: asAnn})
 	require.ErrorContains(t, err, "503")
-	assert.Contains(t, exchange(t, busy, websocket.MessageText, `{"id":"2","tile":"1","kind":"move"}`), `"code":"draining"`)
+	assert.Contains(t, exchange(t, busy, websocket.MessageText, `{"id":"2","tile":"1","kind":"move"}`),
+		`"code":"draining"`)
 	close(release)
 	_, b, err := busy.Read(t.Context())
 	require.NoError(t, err)
@@ -375,7 +387,8 @@ func TestHooks(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	for _, cfg := range []gatewayws.Config{{MaxFrame: 10}, {MaxInFlight: -1}, {IntentTimeout: -1}, {WriteTimeout: 1}, {PingInterval: 1}} {
+	for _, cfg := range []gatewayws.Config{{MaxFrame: 10}, {MaxInFlight: -1}, {IntentTimeout: -1}, {WriteTimeout: 1},
+		{PingInterval: 1}} {
 		_, err := gatewayws.New(&gateway{}, byHeader, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}

@@ -115,14 +115,17 @@ func (c *Config) validate() error {
 		value time.Duration
 	}{{"IntentTimeout", c.IntentTimeout}, {"WriteTimeout", c.WriteTimeout}, {"PingInterval", c.PingInterval}} {
 		if d.value < time.Millisecond {
-			return &fence.ArgumentError{Field: d.field, Value: d.value, Want: "at least a millisecond, or zero for the default"}
+			return &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "at least a millisecond, or zero for the default"}
 		}
 	}
 	switch {
 	case c.MaxFrame < 256:
-		return &fence.ArgumentError{Field: "MaxFrame", Value: c.MaxFrame, Want: "at least 256 bytes, or zero for the default"}
+		return &fence.ArgumentError{Field: "MaxFrame", Value: c.MaxFrame,
+			Want: "at least 256 bytes, or zero for the default"}
 	case c.MaxInFlight < 1:
-		return &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight, Want: "at least 1, or zero for the default"}
+		return &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight,
+			Want: "at least 1, or zero for the default"}
 	}
 	return nil
 }
@@ -149,7 +152,8 @@ func New(gateway Admitter, authenticate AuthenticateFunc, cfg *Config) (*Handler
 	case gateway == nil:
 		return nil, &fence.ArgumentError{Field: "gateway", Value: nil, Want: "an admission.Gateway"}
 	case authenticate == nil:
-		return nil, &fence.ArgumentError{Field: "authenticate", Value: nil, Want: "a function that says who a client is"}
+		return nil, &fence.ArgumentError{Field: "authenticate", Value: nil,
+			Want: "a function that says who a client is"}
 	}
 	return &Handler{gateway: gateway, authenticate: authenticate, cfg: c, sessions: map[*session]struct{}{}}, nil
 }

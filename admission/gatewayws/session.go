@@ -99,7 +99,8 @@ func (s *session) start(ctx context.Context, f intentFrame) {
 	case s.slots <- struct{}{}:
 	default:
 		<-s.crew
-		s.refuse(ctx, f, &Error{Code: CodeBusy, Message: fmt.Sprintf("%d intents are under way", cap(s.slots)), Retryable: true})
+		s.refuse(ctx, f, &Error{Code: CodeBusy, Message: fmt.Sprintf("%d intents are under way", cap(s.slots)),
+			Retryable: true})
 		return
 	}
 	s.work.Go(func() {
@@ -120,7 +121,8 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 		e := describe(err)
 		switch e.Code {
 		case CodeUnavailable: // one for each intent while a tile has no owner; Hooks.Answered counts them
-			s.h.cfg.Logger.Debug("intent could not be delivered", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
+			s.h.cfg.Logger.Debug("intent could not be delivered", "actor", s.actor, "kind", f.Kind, "tile", f.Tile,
+				"error", err)
 		case CodeInternal:
 			s.h.cfg.Logger.Warn("intent failed", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
 		}
@@ -135,7 +137,8 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 func (s *session) guarded(ctx context.Context, f intentFrame) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.h.cfg.Logger.Error("panic at the gateway", "actor", s.actor, "kind", f.Kind, "panic", v, "stack", string(debug.Stack()))
+			s.h.cfg.Logger.Error("panic at the gateway", "actor", s.actor, "kind", f.Kind, "panic", v, "stack",
+				string(debug.Stack()))
 			a, err = Answer{}, errPanic
 		}
 	}()
@@ -145,7 +148,8 @@ func (s *session) guarded(ctx context.Context, f intentFrame) (a Answer, err err
 var (
 	errDraining = &Error{Code: CodeDraining, Message: "this gateway is going away", Retryable: true}
 	errPanic    = errors.New("panic")
-	errPaidMove = &fence.ArgumentError{Field: "action, asset, cost", Value: "set", Want: "none of them in a move, which is free"}
+	errPaidMove = &fence.ArgumentError{Field: "action, asset, cost", Value: "set",
+		Want: "none of them in a move, which is free"}
 )
 
 // run hands the intent to the gateway.
@@ -153,7 +157,8 @@ func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.h.cfg.IntentTimeout)
 	defer cancel()
 	if f.Kind == admission.Act {
-		art, err := s.h.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.actor, Asset: f.Asset, Cost: f.Cost, Tile: f.Tile, Body: f.Body})
+		art, err := s.h.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.actor, Asset: f.Asset, Cost: f.Cost,
+			Tile: f.Tile, Body: f.Body})
 		if err != nil {
 			return Answer{}, err
 		}

@@ -24,7 +24,6 @@ var unwrapped = []string{
 	"admission",
 	"admission/admissiontest",
 	"admission/dynamoledger",
-	"admission/gatewayws",
 	"admission/sqliteledger",
 	"bridge",
 	"checkpoint",
@@ -51,7 +50,6 @@ var unwrapped = []string{
 	"stream/redisstream",
 	"stream/streamtest",
 	"tile",
-	"tile/tilehttp",
 }
 
 // TestLinesFitOnAScreen refuses lines above 120 columns. Excepted are generated files, raw strings of several lines,

@@ -86,9 +86,11 @@ func NewClient(cfg *Config) (*Client, error) {
 	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
 	switch {
 	case c.MaxIdlePerContact < 0:
-		return nil, &fence.ArgumentError{Field: "MaxIdlePerContact", Value: c.MaxIdlePerContact, Want: "at least 1, or zero for 1024"}
+		return nil, &fence.ArgumentError{Field: "MaxIdlePerContact", Value: c.MaxIdlePerContact,
+			Want: "at least 1, or zero for 1024"}
 	case c.IdleTimeout < 0:
-		return nil, &fence.ArgumentError{Field: "IdleTimeout", Value: c.IdleTimeout, Want: "a duration, or zero for 60s"}
+		return nil, &fence.ArgumentError{Field: "IdleTimeout", Value: c.IdleTimeout,
+			Want: "a duration, or zero for 60s"}
 	case c.DialTimeout < 0:
 		return nil, &fence.ArgumentError{Field: "DialTimeout", Value: c.DialTimeout, Want: "a duration, or zero for 1s"}
 	}
@@ -136,7 +138,9 @@ func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (s
 }
 
 // post sends a request once and reads the whole answer. Its error is an *UnavailableError.
-func (c *Client) post(ctx context.Context, contact string, urlOf func(string) (string, error), body []byte) (status int, b []byte, err error) {
+func (c *Client) post(
+	ctx context.Context, contact string, urlOf func(string) (string, error), body []byte,
+) (status int, b []byte, err error) {
 	url, err := urlOf(contact)
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
@@ -154,7 +158,8 @@ func (c *Client) post(ctx context.Context, contact string, urlOf func(string) (s
 	// Read to the end, or the connection could not be used again.
 	b, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	if err != nil || len(b) > maxReply {
-		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: errors.Join(errNotOurs, err)}
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome,
+			Err: errors.Join(errNotOurs, err)}
 	}
 	return resp.StatusCode, b, nil
 }
@@ -167,7 +172,8 @@ func (c *Client) judge(contact string, status int, b []byte, in *tile.Intent) (s
 		}
 	}
 	if err != nil {
-		return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: fmt.Errorf("status %d: %w", status, err)}
+		return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome,
+			Err: fmt.Errorf("status %d: %w", status, err)}
 	}
 	return outcome, nil
 }

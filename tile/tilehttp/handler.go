@@ -68,7 +68,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, &fence.ArgumentError{Field: "request", Value: "too long", Want: "at most " + strconv.Itoa(MaxRequest) + " bytes"}
+		return nil, &fence.ArgumentError{Field: "request", Value: "too long",
+			Want: "at most " + strconv.Itoa(MaxRequest) + " bytes"}
 	}
 	if err != nil {
 		return nil, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a whole body: " + err.Error()}

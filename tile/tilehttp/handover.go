@@ -85,7 +85,8 @@ func (c *Client) Handover(ctx context.Context, h tile.Handover) error {
 		}
 	}
 	if err != nil {
-		return &UnavailableError{Contact: h.To, Outcome: fence.ErrUnknownOutcome, Err: fmt.Errorf("status %d: %w", status, err)}
+		return &UnavailableError{Contact: h.To, Outcome: fence.ErrUnknownOutcome,
+			Err: fmt.Errorf("status %d: %w", status, err)}
 	}
 	return nil
 }
@@ -94,7 +95,8 @@ func encodeHandover(h *tile.Handover) ([]byte, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	return json.Marshal(wireHandover{Version: version, Tile: h.Tile, Epoch: h.Epoch, Position: h.Position.String(), From: h.From, To: h.To})
+	return json.Marshal(wireHandover{Version: version, Tile: h.Tile, Epoch: h.Epoch, Position: h.Position.String(),
+		From: h.From, To: h.To})
 }
 
 // decodeHandover reads a request. Its error is a *fence.ArgumentError.
@@ -115,7 +117,8 @@ func encodeRefusal(err error) wireError {
 	lost, isLost := errors.AsType[*fence.LostError](err)
 	switch {
 	case isLost:
-		return wireError{Code: codeLost, Message: err.Error(), Tile: lost.Tile, Epoch: lost.Current.Epoch, Contact: lost.Current.Contact}
+		return wireError{Code: codeLost, Message: err.Error(), Tile: lost.Tile, Epoch: lost.Current.Epoch,
+			Contact: lost.Current.Contact}
 	case errors.Is(err, tile.ErrHostEnded):
 		return wireError{Code: codeEnding, Message: err.Error()}
 	}

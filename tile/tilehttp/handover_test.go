@@ -29,7 +29,8 @@ func (f accepterFunc) Accept(ctx context.Context, h tile.Handover) error { retur
 
 // given is a hand-over as an owner sends it.
 func given(to string) tile.Handover {
-	return tile.Handover{Tile: here, Epoch: 7, Position: fence.Position{Epoch: 7, Seq: 120, Chain: 0x9f86d081884c7d65}, From: "a:7000", To: to}
+	return tile.Handover{Tile: here, Epoch: 7, Position: fence.Position{Epoch: 7, Seq: 120, Chain: 0x9f86d081884c7d65},
+		From: "a:7000", To: to}
 }
 
 // accept returns the contact of a process that answers hand-overs with f, and a client.
@@ -64,14 +65,17 @@ func TestHandoverErrorsTravel(t *testing.T) {
 		answer, want error
 		unknown      bool
 	}{
-		"moved on": {answer: fmt.Errorf("host: %w", &tile.RedirectError{Tile: here, Epoch: 9, Contact: "c:1"}), want: &tile.RedirectError{Tile: here, Epoch: 9, Contact: "c:1"}},
-		"lost": {answer: &fence.LostError{Tile: here, Current: fence.Grant{Tile: here, Epoch: 9, Contact: "c:1", ID: fence.NewClaimID()}},
+		"moved on": {answer: fmt.Errorf("host: %w", &tile.RedirectError{Tile: here, Epoch: 9, Contact: "c:1"}),
+			want: &tile.RedirectError{Tile: here, Epoch: 9, Contact: "c:1"}},
+		"lost": {answer: &fence.LostError{Tile: here,
+			Current: fence.Grant{Tile: here, Epoch: 9, Contact: "c:1", ID: fence.NewClaimID()}},
 			want: &fence.LostError{Tile: here, Current: fence.Grant{Tile: here, Epoch: 9, Contact: "c:1"}}},
-		"ending":   {answer: tile.ErrHostEnded, want: tile.ErrHostEnded},
-		"argument": {answer: &fence.ArgumentError{Field: "to", Value: "x", Want: "y"}, want: &fence.ArgumentError{Field: "to", Value: "x", Want: "y"}},
-		"other":    {answer: errors.New("disk on fire"), unknown: true},
-		"timeout":  {answer: context.DeadlineExceeded, unknown: true},
-		"store":    {answer: &fence.StoreError{Outcome: fence.ErrNotApplied, Err: errors.New("down")}, unknown: true},
+		"ending": {answer: tile.ErrHostEnded, want: tile.ErrHostEnded},
+		"argument": {answer: &fence.ArgumentError{Field: "to", Value: "x", Want: "y"},
+			want: &fence.ArgumentError{Field: "to", Value: "x", Want: "y"}},
+		"other":   {answer: errors.New("disk on fire"), unknown: true},
+		"timeout": {answer: context.DeadlineExceeded, unknown: true},
+		"store":   {answer: &fence.StoreError{Outcome: fence.ErrNotApplied, Err: errors.New("down")}, unknown: true},
 	} {
 		answer = c.answer
 		err := client.Handover(t.Context(), given(contact))
@@ -142,7 +146,8 @@ func TestHandoverTimeoutIsUnknown(t *testing.T) {
 	require.ErrorIs(t, client.Handover(ctx, given(contact)), fence.ErrUnknownOutcome)
 }
 
-const goldenHandover = `{"v":1,"tile":"85283473fffffff","epoch":7,"position":"7/120/9f86d081884c7d65","from":"a:7000","to":"b:7000"}`
+const goldenHandover = `{"v":1,"tile":"85283473fffffff","epoch":7,"position":"7/120/9f86d081884c7d65",` +
+	`"from":"a:7000","to":"b:7000"}`
 
 func TestHandoverHandlerRefusesWhatItCannotRead(t *testing.T) {
 	h := tilehttp.HandoverHandler(accepterFunc(func(_ context.Context, o tile.Handover) error {
@@ -155,8 +160,10 @@ func TestHandoverHandlerRefusesWhatItCannotRead(t *testing.T) {
 	for _, body := range []string{
 		"", "null", "[]", "{}", goldenHandover + "{}", goldenHandover + strings.Repeat(" ", tilehttp.MaxRequest),
 		strings.Replace(goldenHandover, `"v":1`, `"v":2`, 1),
-		strings.Replace(goldenHandover, "85283473fffffff", "0", 1), strings.Replace(goldenHandover, `"epoch":7`, `"epoch":-7`, 1),
-		strings.Replace(goldenHandover, `"epoch":7`, `"epoch":6`, 1), strings.Replace(goldenHandover, "7/120/", "7/", 1),
+		strings.Replace(goldenHandover, "85283473fffffff", "0", 1),
+		strings.Replace(goldenHandover, `"epoch":7`, `"epoch":-7`, 1),
+		strings.Replace(goldenHandover, `"epoch":7`, `"epoch":6`, 1),
+		strings.Replace(goldenHandover, "7/120/", "7/", 1),
 		strings.Replace(goldenHandover, "a:7000", "", 1), strings.Replace(goldenHandover, "b:7000", "", 1),
 		strings.Replace(goldenHandover, "a:7000", `\ud800`, 1), strings.Replace(goldenHandover, "a:7000", "\xff", 1),
 	} {
@@ -218,7 +225,8 @@ type recordingTransport struct{ url, body string }
 func (r *recordingTransport) RoundTrip(q *http.Request) (*http.Response, error) {
 	b, err := io.ReadAll(q.Body)
 	r.url, r.body = q.URL.String(), string(b)
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"v":1,"serving":true}`)), Request: q, Header: http.Header{}}, err
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"v":1,"serving":true}`)),
+		Request: q, Header: http.Header{}}, err
 }
 
 func FuzzHandoverHandler(f *testing.F) {
@@ -243,11 +251,13 @@ func FuzzHandoverHandler(f *testing.F) {
 		require.Equal(t, http.StatusOK, w.Code)
 		// What was understood is what the client would have sent.
 		again := &recordingTransport{}
-		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: again, HandoverURL: func(string) (string, error) { return "http://x", nil }})
+		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: again,
+			HandoverURL: func(string) (string, error) { return "http://x", nil }})
 		require.NoError(t, err)
 		want := *got
 		require.NoError(t, client.Handover(t.Context(), want))
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, tilehttp.HandoverPath, strings.NewReader(again.body)))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, tilehttp.HandoverPath,
+			strings.NewReader(again.body)))
 		require.Equal(t, want, *got)
 	})
 }

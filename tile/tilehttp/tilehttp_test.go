@@ -52,7 +52,8 @@ func TestOutcomesAndIntentsTravel(t *testing.T) {
 		return outcome, nil
 	})
 	for ; outcome <= stream.Redirected; outcome++ {
-		in := tile.Intent{Tile: here, ActionID: "é🂡\"<>&\u2028", Actor: strings.Repeat("\x01", 64), Body: bytes.Repeat([]byte{0, 255}, tile.MaxIntentBody/2)}
+		in := tile.Intent{Tile: here, ActionID: "é🂡\"<>&\u2028", Actor: strings.Repeat("\x01", 64),
+			Body: bytes.Repeat([]byte{0, 255}, tile.MaxIntentBody/2)}
 		o, err := client.Forward(t.Context(), contact, in)
 		require.NoError(t, err)
 		assert.Equal(t, outcome, o)
@@ -71,22 +72,32 @@ func TestOutcomesAndIntentsTravel(t *testing.T) {
 
 func TestErrorsTravel(t *testing.T) {
 	var answer error
-	contact, client := serve(t, func(context.Context, tile.Intent) (stream.Outcome, error) { return stream.Applied, answer })
+	contact, client := serve(t, func(context.Context, tile.Intent) (stream.Outcome, error) {
+		return stream.Applied, answer
+	})
 	in := tile.Intent{Tile: here, ActionID: "x"}
 	for name, c := range map[string]struct {
 		answer error
 		want   error // equal, if not nil
 		is     []error
 	}{
-		"redirect":           {answer: &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"}, want: &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"}},
-		"wrapped redirect":   {answer: fmt.Errorf("host: %w", &tile.RedirectError{Tile: here}), want: &tile.RedirectError{Tile: here}},
-		"unresolved":         {answer: &tile.UnresolvedError{Tile: here, Epoch: 8, Contact: "c:1"}, want: &tile.UnresolvedError{Tile: here, Epoch: 8, Contact: "c:1"}},
-		"both":               {answer: errors.Join(&tile.RedirectError{Tile: here}, &tile.UnresolvedError{Tile: here}), want: &tile.UnresolvedError{Tile: here}},
-		"overloaded":         {answer: fmt.Errorf("host: %w", tile.ErrOverloaded), want: tile.ErrOverloaded},
-		"argument":           {answer: &fence.ArgumentError{Field: "body", Value: 3, Want: "less"}, want: &fence.ArgumentError{Field: "body", Value: "3", Want: "less"}},
-		"anything else":      {answer: errors.New("disk on fire"), is: []error{tilehttp.ErrUnavailable, fence.ErrUnknownOutcome}},
-		"store not asked":    {answer: &fence.StoreError{Op: "x", Outcome: fence.ErrNotApplied, Err: errors.New("down")}, is: []error{tilehttp.ErrUnavailable, fence.ErrUnknownOutcome}},
-		"refused by a store": {answer: &fence.RefusedError{Reason: fence.ErrStale}, is: []error{tilehttp.ErrUnavailable, fence.ErrUnknownOutcome}},
+		"redirect": {answer: &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"},
+			want: &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"}},
+		"wrapped redirect": {answer: fmt.Errorf("host: %w", &tile.RedirectError{Tile: here}),
+			want: &tile.RedirectError{Tile: here}},
+		"unresolved": {answer: &tile.UnresolvedError{Tile: here, Epoch: 8, Contact: "c:1"},
+			want: &tile.UnresolvedError{Tile: here, Epoch: 8, Contact: "c:1"}},
+		"both": {answer: errors.Join(&tile.RedirectError{Tile: here}, &tile.UnresolvedError{Tile: here}),
+			want: &tile.UnresolvedError{Tile: here}},
+		"overloaded": {answer: fmt.Errorf("host: %w", tile.ErrOverloaded), want: tile.ErrOverloaded},
+		"argument": {answer: &fence.ArgumentError{Field: "body", Value: 3, Want: "less"},
+			want: &fence.ArgumentError{Field: "body", Value: "3", Want: "less"}},
+		"anything else": {answer: errors.New("disk on fire"),
+			is: []error{tilehttp.ErrUnavailable, fence.ErrUnknownOutcome}},
+		"store not asked": {answer: &fence.StoreError{Op: "x", Outcome: fence.ErrNotApplied,
+			Err: errors.New("down")}, is: []error{tilehttp.ErrUnavailable, fence.ErrUnknownOutcome}},
+		"refused by a store": {answer: &fence.RefusedError{Reason: fence.ErrStale},
+			is: []error{tilehttp.ErrUnavailable, fence.ErrUnknownOutcome}},
 	} {
 		answer = c.answer
 		_, err := client.Forward(t.Context(), contact, in)
@@ -119,7 +130,8 @@ func validating(t *testing.T) tilehttp.SubmitterFunc {
 func TestWhatIsNotInOrderIsRefused(t *testing.T) {
 	contact, client := serve(t, validating(t))
 	for _, in := range []tile.Intent{
-		{}, {Tile: 1, ActionID: "\xff"}, {Tile: 1, Actor: "a\xc3"}, {Tile: 1, ActionID: "\ufffd"}, {Tile: 1, Body: make([]byte, tile.MaxIntentBody+1)},
+		{}, {Tile: 1, ActionID: "\xff"}, {Tile: 1, Actor: "a\xc3"}, {Tile: 1, ActionID: "\ufffd"},
+		{Tile: 1, Body: make([]byte, tile.MaxIntentBody+1)},
 		{Tile: 1, Body: make([]byte, 2*tilehttp.MaxRequest)}, {Tile: 1, Actor: strings.Repeat("x", 65)},
 	} {
 		_, err := client.Forward(t.Context(), contact, in)
@@ -145,7 +157,9 @@ func TestUnreachable(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrNotApplied)
 
 	// A process that dies with the request in its hands.
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	}))
 	defer server.Close()
 	_, err = client.Forward(t.Context(), server.Listener.Addr().String(), in)
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
@@ -184,7 +198,8 @@ func TestForeignAnswers(t *testing.T) {
 	}{
 		{200, ""}, {200, "<html>"}, {200, "{}"}, {200, `{"v":2,"outcome":"applied"}`}, {200, `{"v":1,"outcome":"won"}`},
 		{200, `{"v":1,"outcome":"applied","error":{"code":"redirect"}}`}, {421, `{"v":1,"error":{"code":"gone"}}`},
-		{307, ""}, {502, "bad gateway"}, {200, strings.Repeat(" ", 70000)}, {429, `{"v":1}`}, {421, `{"v":1,"error":{"code":"redirect","epoch":-1}}`},
+		{307, ""}, {502, "bad gateway"}, {200, strings.Repeat(" ", 70000)}, {429, `{"v":1}`},
+		{421, `{"v":1,"error":{"code":"redirect","epoch":-1}}`},
 	} {
 		status, body = c.status, c.body
 		_, err := client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here})
@@ -205,10 +220,13 @@ func post(t testing.TB, h http.Handler, body string) (int, map[string]any) {
 func TestHandlerRefusesWhatItCannotRead(t *testing.T) {
 	h := tilehttp.Handler(validating(t))
 	for _, body := range []string{
-		"", "null", "[]", "1", "{", `{"v":1}`, `{"v":2,"tile":"1"}`, `{"tile":"1"}`, `{"v":1,"tile":"0"}`, `{"v":1,"tile":"01"}`, `{"v":1,"tile":"A"}`,
+		"", "null", "[]", "1", "{", `{"v":1}`, `{"v":2,"tile":"1"}`, `{"tile":"1"}`,
+		`{"v":1,"tile":"0"}`, `{"v":1,"tile":"01"}`, `{"v":1,"tile":"A"}`,
 		`{"v":1,"tile":1}`, `{"v":1,"tile":"1"}{}`, `{"v":1,"tile":"1"} x`, `{"v":1,"tile":"1","body":"%"}`,
-		`{"v":1,"tile":"1","action":"` + "\xff" + `"}`, `{"v":1,"tile":"1","action":"\ud800"}`, `{"v":1,"tile":"1","actor":"\ufffd"}`,
-		`{"v":1,"tile":"1","actor":"` + strings.Repeat("a", 65) + `"}`, `{"v":1,"tile":"1","body":"` + strings.Repeat("A", 5600) + `"}`,
+		`{"v":1,"tile":"1","action":"` + "\xff" + `"}`, `{"v":1,"tile":"1","action":"\ud800"}`,
+		`{"v":1,"tile":"1","actor":"\ufffd"}`,
+		`{"v":1,"tile":"1","actor":"` + strings.Repeat("a", 65) + `"}`,
+		`{"v":1,"tile":"1","body":"` + strings.Repeat("A", 5600) + `"}`,
 		`{"v":1,"tile":"1"` + strings.Repeat(" ", tilehttp.MaxRequest) + `}`,
 	} {
 		status, reply := post(t, h, body)
@@ -253,8 +271,10 @@ func TestGolden(t *testing.T) {
 	}))
 	for want, err := range map[string]error{
 		`200 {"v":1,"outcome":"applied"}`: nil,
-		`421 {"v":1,"error":{"code":"redirect","message":"tile 85283473fffffff: tile is owned elsewhere: epoch 7 at b:1","tile":"85283473fffffff","epoch":7,"contact":"b:1"}}`: &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"},
-		`429 {"v":1,"error":{"code":"overloaded","message":"tile is overloaded"}}`:                                                                                             tile.ErrOverloaded,
+		`421 {"v":1,"error":{"code":"redirect","message":"tile 85283473fffffff: tile is owned elsewhere: ` +
+			`epoch 7 at b:1","tile":"85283473fffffff","epoch":7,"contact":"b:1"}}`: &tile.RedirectError{
+			Tile: here, Epoch: 7, Contact: "b:1"},
+		`429 {"v":1,"error":{"code":"overloaded","message":"tile is overloaded"}}`: tile.ErrOverloaded,
 	} {
 		answer = err
 		w := httptest.NewRecorder()
@@ -272,11 +292,12 @@ func TestManyAtOnceReuseConnections(t *testing.T) {
 	var connections, served atomic.Int64
 	mux := http.NewServeMux()
 	release := make(chan struct{})
-	mux.Handle(tilehttp.Path, tilehttp.Handler(tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	submit := func(context.Context, tile.Intent) (stream.Outcome, error) {
 		served.Add(1)
 		<-release // the tick
 		return stream.Applied, nil
-	})))
+	}
+	mux.Handle(tilehttp.Path, tilehttp.Handler(tilehttp.SubmitterFunc(submit)))
 	server := httptest.NewUnstartedServer(mux)
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
@@ -298,7 +319,8 @@ func TestManyAtOnceReuseConnections(t *testing.T) {
 				assert.Equal(t, stream.Applied, o)
 			})
 		}
-		require.Eventually(t, func() bool { return served.Load() == int64(n*(round+1)) }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return served.Load() == int64(n*(round+1)) }, 10*time.Second,
+			time.Millisecond)
 		for range n {
 			release <- struct{}{}
 		}
@@ -313,7 +335,8 @@ func TestClientArguments(t *testing.T) {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}
 	no := errors.New("no such contact")
-	client, err := tilehttp.NewClient(&tilehttp.Config{URL: func(string) (string, error) { return "", no }, Transport: http.DefaultTransport})
+	client, err := tilehttp.NewClient(&tilehttp.Config{URL: func(string) (string, error) { return "", no },
+		Transport: http.DefaultTransport})
 	require.NoError(t, err)
 	client.Close()
 	_, err = client.Forward(t.Context(), "x", tile.Intent{Tile: here})
@@ -345,7 +368,8 @@ func FuzzHandler(f *testing.F) {
 type oneReply []byte
 
 func (b oneReply) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(b)), Request: r, Header: http.Header{}}, nil
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(b)), Request: r,
+		Header: http.Header{}}, nil
 }
 
 func FuzzReply(f *testing.F) {

@@ -73,7 +73,8 @@ var statuses = map[string]int{
 // encodeIntent writes a request. It does not validate: the receiver does, and refuses the replacement character that
 // JSON puts for bytes that are not UTF-8.
 func encodeIntent(in *tile.Intent) ([]byte, error) {
-	return json.Marshal(wireIntent{Version: version, Tile: in.Tile, Action: in.ActionID, Actor: in.Actor, Body: in.Body})
+	return json.Marshal(wireIntent{Version: version, Tile: in.Tile, Action: in.ActionID, Actor: in.Actor,
+		Body: in.Body})
 }
 
 // decodeIntent reads a request without judging the intent. Its error is a *fence.ArgumentError.
