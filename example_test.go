@@ -65,7 +65,10 @@ func Example() {
 
 	seen := make(chan string, 1)
 	watcher := must(relayclient.Dial(ctx, "ws://"+view.Addr().String(), &relayclient.Config{
-		Frame: func(f stream.Frame) { seen <- fmt.Sprintf("tick %t, %d events", f.Tick > 0, f.Events) },
+		Frame: func(e fence.Entry) {
+			batch := must(stream.DecodeBatch(&e))
+			seen <- fmt.Sprintf("tick %t, %d events", e.Tick > 0, len(batch.Events))
+		},
 	}))
 	_ = watcher.Subscribe(ctx, plaza)
 	client := must(gatewayws.Dial(ctx, "ws://"+gate.Addr().String(), nil))

@@ -32,7 +32,7 @@ type feeder struct {
 }
 
 func newFeeder(b *testing.B, commit fence.CommitFn, tiles int) *feeder {
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: slices.Repeat([][]byte{make([]byte, 200)}, 10)})
+	payload, _, err := (&stream.Batch{Events: slices.Repeat([][]byte{make([]byte, 200)}, 10)}).Encode()
 	require.NoError(b, err)
 	f := &feeder{commit: commit, payload: payload, ids: make([]fence.TileID, tiles), heads: make([]fence.Position, tiles)}
 	for i := range f.ids {
@@ -44,7 +44,7 @@ func newFeeder(b *testing.B, commit fence.CommitFn, tiles int) *feeder {
 // one commits the next batch of tile i.
 func (f *feeder) one(ctx context.Context, i int) error {
 	r, err := f.commit(ctx, fence.Commit{Tile: f.ids[i], Epoch: 1, Contact: "bench", Prev: f.heads[i],
-		Tick: fence.Tick(f.heads[i].Seq), Events: 10, Payload: f.payload, Install: f.heads[i].Seq == 0})
+		Tick: fence.Tick(f.heads[i].Seq), Payload: f.payload, Install: f.heads[i].Seq == 0})
 	if err == nil {
 		f.heads[i] = r.Position
 	}
@@ -114,11 +114,15 @@ func BenchmarkMemory(b *testing.B) {
 			broker := memfanout.New()
 			f := newFeeder(b, nil, tiles)
 			messages := make([]fanout.Message, tiles)
+			frames := make([][]byte, tiles)
+			for i, id := range f.ids {
+				frames[i] = fence.NewEntry(fence.Entry{Tile: id, Kind: fence.KindBatch,
+					Position: fence.Position{Epoch: 1, Seq: 1}, Payload: f.payload}).Frame
+			}
 			n := 0
 			for b.Loop() {
 				for i, id := range f.ids {
-					data := stream.AppendFrame(make([]byte, 0, len(f.payload)+128), &stream.Frame{Tile: id, Entry: fence.Entry{Payload: f.payload}})
-					messages[i] = fanout.Message{Tile: id, Data: data}
+					messages[i] = fanout.Message{Tile: id, Data: frames[i]}
 				}
 				_, _ = broker.Publish(b.Context(), messages)
 				n += tiles
@@ -170,7 +174,7 @@ func BenchmarkLatency(b *testing.B) {
 			epoch := time.Now()
 			for _, id := range f.ids {
 				stop, err := s.sub.Subscribe(b.Context(), id, func(data []byte) {
-					frame, err := stream.DecodeFrame(data)
+					frame, err := fence.DecodeEntry(data)
 					if err != nil || frame.Seq == 1 {
 						return // the first one finds the bridge polling as for a quiet tile
 					}

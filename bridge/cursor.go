@@ -1,9 +1,7 @@
 package bridge
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -77,7 +75,7 @@ func (c *cursor) settle(p fence.Position) {
 // follows reports whether e is what comes after what was read.
 func (c *cursor) follows(e *fence.Entry) bool {
 	switch {
-	case e.Rebase || c.blind:
+	case e.Kind == fence.KindRebase || c.blind:
 		return true // state jumps; or there is nothing to compare with
 	case c.last.IsZero():
 		return e.Prev.Seq == c.read
@@ -164,32 +162,17 @@ func (c *cursor) judge(e *fence.Entry, current fence.Epoch) DropReason {
 }
 
 // defect says why e must not reach a watcher although it could be read, or nothing.
-func defect(tile fence.TileID, e *fence.Entry) string {
-	if err := e.Verify(tile); err != nil {
+func defect(e *fence.Entry) string {
+	if err := e.Verify(); err != nil {
 		return err.Error()
 	}
-	if e.Rebase {
-		return "" // its payload is a checksum
-	}
-	if _, err := stream.DecodeBatch(e.Payload); err != nil {
+	if _, err := stream.DecodeBatch(e); err != nil {
 		return err.Error()
 	}
 	return ""
 }
 
-// poisonOf describes a defective entry with the fields the stream keeps of it.
-func poisonOf(tile fence.TileID, e *fence.Entry, reason string) stream.Poison {
-	f := map[string]string{
-		"epoch":   strconv.FormatUint(uint64(e.Epoch), 10),
-		"chain":   e.Chain.String(),
-		"prev":    e.Prev.String(),
-		"tick":    strconv.FormatUint(uint64(e.Tick), 10),
-		"events":  strconv.Itoa(e.Events),
-		"at":      fmt.Sprint(e.Committed),
-		"payload": string(e.Payload),
-	}
-	if e.Rebase {
-		f["rebase"] = "1"
-	}
-	return stream.Poison{Tile: tile, Seq: e.Seq, Epoch: e.Epoch, Fields: f, Reason: reason}
+// poisonOf describes a defective entry as the stream keeps it.
+func poisonOf(e *fence.Entry, reason string) stream.Poison {
+	return stream.Poison{Tile: e.Tile, Seq: e.Seq, Epoch: e.Epoch, Fields: map[string]string{stream.FrameField: string(e.Frame)}, Reason: reason}
 }

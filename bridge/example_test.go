@@ -25,9 +25,9 @@ func Example() {
 	}
 
 	// A watcher, as a relay is one.
-	frames := make(chan *stream.Frame, 1)
+	frames := make(chan fence.Entry, 1)
 	stop, err := broker.Subscribe(ctx, tile, func(data []byte) {
-		if f, err := stream.DecodeFrame(data); err == nil {
+		if f, err := fence.DecodeEntry(data); err == nil {
 			frames <- f
 		}
 	})
@@ -41,19 +41,19 @@ func Example() {
 	go func() { ended <- b.Run(ctx) }()
 
 	// An owner commits; the bridge delivers.
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("ship 7 fires")}})
+	payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("ship 7 fires")}}).Encode()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	_, err = store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1,
-		Events: 1, Payload: payload, Install: true})
+		Payload: payload, Install: true})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	f := <-frames
-	batch, err := stream.DecodeBatch(f.Payload)
+	batch, err := stream.DecodeBatch(&f)
 	if err != nil {
 		fmt.Println(err)
 		return

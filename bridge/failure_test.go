@@ -111,7 +111,7 @@ func TestOneChannelFails(t *testing.T) {
 				require.Empty(t, r.pub.seqs(bad))
 				late := 0
 				for _, f := range r.pub.all() {
-					if f.at.Sub(time.UnixMilli(f.Committed)) > 120*time.Millisecond {
+					if f.at.Sub(f.At) > 120*time.Millisecond {
 						late++
 					}
 				}
@@ -162,8 +162,8 @@ func TestCountedOnce(t *testing.T) {
 		r.store.Update(1, func(s *memfence.State) {
 			prev := fence.Position{Epoch: 1, Seq: 5, Chain: 5} // does not follow: a gap
 			for epoch := range fence.Epoch(2) {                // the second is above the owner's epoch
-				e := fence.Entry{Prev: prev, Tick: 9}
-				e.Position = fence.Position{Epoch: epoch + 1, Seq: prev.Seq + 1, Chain: fence.NextChain(prev.Chain, 1, epoch+1, 9, 0, nil)}
+				e := fence.NewEntry(fence.Entry{Tile: 1, Kind: fence.KindBatch, Prev: prev, Tick: 9,
+					Position: fence.Position{Epoch: epoch + 1, Seq: prev.Seq + 1}})
 				s.Entries = append(s.Entries, e)
 				prev = e.Position
 			}
@@ -302,7 +302,7 @@ func TestOneTileCannotBeRead(t *testing.T) {
 		}
 		require.Equal(t, upTo(1, 20), r.pub.seqs(1))
 		for _, f := range r.pub.all() {
-			require.LessOrEqual(t, f.at.Sub(time.UnixMilli(f.Committed)), 101*time.Millisecond)
+			require.LessOrEqual(t, f.at.Sub(f.At), 101*time.Millisecond)
 		}
 		require.Equal(t, 1, b.Stats().Failing)
 		down.Store(false)

@@ -20,7 +20,7 @@ func (p *watchedPublisher) lateness(tile fence.TileID) time.Duration {
 	defer p.mu.Unlock()
 	for i := len(p.frames) - 1; i >= 0; i-- {
 		if f := p.frames[i]; f.Tile == tile {
-			return f.at.Sub(time.UnixMilli(f.Committed))
+			return f.at.Sub(f.At)
 		}
 	}
 	return -1

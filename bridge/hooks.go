@@ -46,7 +46,7 @@ type PublishedInfo struct {
 	Last    fence.Position // of the last batch
 	Batches int
 	Bytes   int
-	// Lag is the time from the first batch's commit, by the store's clock, to the end of the publish, by
+	// Lag is the time from the first batch's commit, by the owner's clock, to the end of the publish, by
 	// this process's: only as exact as the two clocks agree. Negative differences are zero.
 	Lag time.Duration
 }

@@ -67,13 +67,13 @@ func produce(file string) error {
 		cancel()
 	}()
 	out := &reporter{w: bufio.NewWriterSize(os.Stdout, 1<<20)}
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{make([]byte, p.Payload)}})
+	payload, _, err := (&stream.Batch{Events: [][]byte{make([]byte, p.Payload)}}).Encode()
 	if err != nil {
 		return err
 	}
 	commit := func(tile int, head *fence.Position) error {
 		r, err := store.Commit(ctx, fence.Commit{Tile: p.Tiles[tile], Epoch: 1, Contact: "bench", Prev: *head,
-			Tick: fence.Tick(head.Seq + 1), Events: 1, Payload: payload, Install: head.Seq == 0})
+			Tick: fence.Tick(head.Seq + 1), Payload: payload, Install: head.Seq == 0})
 		if err == nil {
 			*head = r.Position
 			out.add(receipt{uint32(tile), uint64(r.Position.Seq), time.Now().UnixNano()})
@@ -235,7 +235,7 @@ func (s *stopwatch) Publish(ctx context.Context, m []fanout.Message) (int, error
 		return n, err
 	}
 	for i := range m[:n] {
-		if f, err := stream.DecodeFrame(m[i].Data); err == nil {
+		if f, err := fence.DecodeEntry(m[i].Data); err == nil {
 			s.meet(s.index[m[i].Tile], uint64(f.Seq), -now)
 		}
 	}

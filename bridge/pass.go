@@ -115,21 +115,21 @@ func (pt *part) sift(ctx context.Context, to *clusters, chunk *stream.Chunk) {
 	}
 	defects := make([]string, len(chunk.Entries))
 	for i := range chunk.Entries {
-		defects[i] = defect(c.tile, &chunk.Entries[i])
+		defects[i] = defect(&chunk.Entries[i])
 	}
 	current := c.current(&chunk.Owner, chunk.Entries, defects)
 	for i := range chunk.Entries {
 		e := &chunk.Entries[i]
 		if defects[i] != "" {
-			if !pt.bury(ctx, to, poisonOf(c.tile, e, defects[i])) {
+			if !pt.bury(ctx, to, poisonOf(e, defects[i])) {
 				return
 			}
 		} else {
 			pt.take(e, current)
-			pt.oldest = e.Committed
+			pt.oldest = fence.Millis(e.At)
 		}
 		pt.entries++
-		pt.bytes += len(e.Payload)
+		pt.bytes += len(e.Frame)
 	}
 	if chunk.Poison != nil && chunk.Poison.Seq > c.read {
 		if !pt.bury(ctx, to, *chunk.Poison) {
@@ -155,9 +155,7 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 	c.settle(e.Position)
 	switch {
 	case reason == 0:
-		data := make([]byte, 0, len(e.Payload)+128)
-		data = stream.AppendFrame(data, &stream.Frame{Tile: c.tile, Entry: *e})
-		pt.frames = append(pt.frames, frame{position: e.Position, committed: e.Committed, before: before, data: data})
+		pt.frames = append(pt.frames, frame{position: e.Position, committed: fence.Millis(e.At), before: before, data: e.Frame})
 	case c.once(count{seq: e.Seq}):
 		pt.drops = append(pt.drops, DropInfo{Tile: c.tile, Position: e.Position, Reason: reason})
 	}
@@ -226,7 +224,10 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 	c := &pt.cursor
 	if n > 0 {
 		first, last := &pt.frames[0], &pt.frames[n-1]
-		lag := max(0, time.Duration(now.UnixMilli()-first.committed)*time.Millisecond)
+		var lag time.Duration
+		if first.committed > 0 { // the owner said when
+			lag = max(0, time.Duration(now.UnixMilli()-first.committed)*time.Millisecond)
+		}
 		pt.published = PublishedInfo{Tile: c.tile, Last: last.position, Batches: n, Lag: lag}
 		for i := range pt.frames[:n] {
 			pt.published.Bytes += len(pt.frames[i].data)

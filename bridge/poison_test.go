@@ -17,8 +17,8 @@ func (r *rig) damage(tile fence.TileID, seq fence.Seq) {
 	r.store.Update(tile, func(s *memfence.State) {
 		for i := range s.Entries {
 			if e := &s.Entries[i]; e.Seq == seq {
-				e.Payload = append([]byte(nil), e.Payload...)
-				e.Payload[0] ^= 1
+				e.Frame = append([]byte(nil), e.Frame...)
+				e.Frame[len(e.Frame)-1] ^= 1
 			}
 		}
 	})

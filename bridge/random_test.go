@@ -227,7 +227,7 @@ func (c *chaos) check() {
 				got[f.Tile] = map[fence.Position]bool{}
 			}
 			got[f.Tile][f.Position] = true
-			require.NoError(c.t, f.Verify(f.Tile))
+			require.NoError(c.t, f.Verify())
 		}
 	}
 	for _, tile := range c.tiles {

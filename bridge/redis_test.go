@@ -94,10 +94,10 @@ func TestOnRealServers(t *testing.T) {
 			epoch++ // all tiles change hands
 		}
 		for i, id := range ids {
-			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")}})
+			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("event")}}).Encode()
 			require.NoError(t, err)
 			r, err := s.store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: epoch, Contact: "owner", Prev: heads[i],
-				Tick: tick + 1, Events: 1, Payload: payload, Install: heads[i].Epoch != epoch})
+				Tick: tick + 1, Payload: payload, Install: heads[i].Epoch != epoch})
 			require.NoError(t, err)
 			heads[i] = r.Position
 		}
@@ -143,7 +143,7 @@ type watcher struct {
 }
 
 func (w *watcher) deliver(data []byte) {
-	f, err := stream.DecodeFrame(data)
+	f, err := fence.DecodeEntry(data)
 	if err != nil {
 		panic(err)
 	}

@@ -80,7 +80,7 @@ func (r *rig) start(b *bridge.Bridge) (stop func()) {
 func (r *rig) commit(tile fence.TileID, epoch fence.Epoch, n int) {
 	r.t.Helper()
 	for range n {
-		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")}})
+		payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("event")}}).Encode()
 		require.NoError(r.t, err)
 		r.commitPayload(tile, epoch, payload)
 	}
@@ -91,7 +91,7 @@ func (r *rig) commitPayload(tile fence.TileID, epoch fence.Epoch, payload []byte
 	prev := r.heads[tile]
 	r.ticks++
 	receipt, err := r.store.Commit(context.Background(), fence.Commit{Tile: tile, Epoch: epoch, Contact: "owner",
-		Prev: prev, Tick: r.ticks, Events: 1, Payload: payload, Install: epoch != prev.Epoch})
+		Prev: prev, Tick: r.ticks, At: time.Now(), Payload: payload, Install: epoch != prev.Epoch})
 	require.NoError(r.t, err)
 	r.heads[tile] = receipt.Position
 	r.past[tile] = append(r.past[tile], receipt.Position)
@@ -102,7 +102,7 @@ func (r *rig) rebase(tile fence.TileID, epoch fence.Epoch, jump fence.Seq) {
 	r.t.Helper()
 	r.ticks++
 	receipt, err := r.store.Rebase(context.Background(), fence.Rebase{Tile: tile, Epoch: epoch, Contact: "owner",
-		Seq: r.heads[tile].Seq + jump, Tick: r.ticks, Blob: []byte("state")})
+		Seq: r.heads[tile].Seq + jump, Tick: r.ticks, At: time.Now(), Blob: []byte("state")})
 	require.NoError(r.t, err)
 	r.heads[tile] = receipt.Position
 	r.past[tile] = append(r.past[tile], receipt.Position)
@@ -277,7 +277,7 @@ type watchedPublisher struct {
 }
 
 type received struct {
-	stream.Frame
+	fence.Entry
 	at time.Time
 }
 
@@ -316,14 +316,14 @@ func (p *watchedPublisher) Publish(ctx context.Context, messages []fanout.Messag
 		if !p.keepNoPayload {
 			data = slices.Clone(data)
 		}
-		f, err := stream.DecodeFrame(data)
+		f, err := fence.DecodeEntry(data)
 		if err != nil || f.Tile != m.Tile {
 			panic("a frame that cannot be read, or is on the wrong channel")
 		}
 		if p.keepNoPayload {
-			f.Payload = nil
+			f.Payload, f.Frame = nil, nil
 		}
-		p.frames = append(p.frames, received{Frame: *f, at: time.Now()})
+		p.frames = append(p.frames, received{Entry: f, at: time.Now()})
 	}
 	return sent, err
 }

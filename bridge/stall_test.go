@@ -43,7 +43,7 @@ func TestFanoutFrozen(t *testing.T) {
 	require.NoError(t, err)
 	stop := (&rig{t: t}).start(b)
 
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{make([]byte, size)}})
+	payload, _, err := (&stream.Batch{Events: [][]byte{make([]byte, size)}}).Encode()
 	require.NoError(t, err)
 	heads := make([]fence.Position, tiles)
 	commit := func(n int) {
@@ -52,7 +52,7 @@ func TestFanoutFrozen(t *testing.T) {
 			g.Go(func() error {
 				for range n {
 					r, err := s.store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "owner", Prev: heads[i],
-						Tick: fence.Tick(heads[i].Seq + 1), Events: 1, Payload: payload, Install: heads[i].Seq == 0})
+						Tick: fence.Tick(heads[i].Seq + 1), At: time.Now(), Payload: payload, Install: heads[i].Seq == 0})
 					if err != nil {
 						return err
 					}

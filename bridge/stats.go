@@ -10,7 +10,7 @@ type Stats struct {
 	// caught up with, from the last entry handed over to the end of the tile's history when it was last
 	// read. It is a difference of sequences, so a jump of theirs counts as well.
 	Backlog int
-	// Lag is the age of the oldest entry in Backlog, by the store's clock and this process's; while there is
+	// Lag is the age of the oldest entry in Backlog, by the owner's clock and this process's; while there is
 	// none, the longest PublishedInfo.Lag of the last pass that published anything.
 	Lag time.Duration
 

@@ -28,7 +28,7 @@ func Example() {
 	// An owner commits and saves a snapshot.
 	coordination := memfence.New()
 	receipt, err := coordination.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1,
-		Events: 1, Payload: []byte("ship 7 sails north"), Install: true})
+		Payload: []byte("ship 7 sails north"), Install: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -71,10 +71,8 @@ func Example_journal() {
 	const tile fence.TileID = 0x85283473fffffff
 	var journal checkpoint.Journal = memcheckpoint.New()
 	batch := func(epoch fence.Epoch, prev fence.Position, payload string) fence.Entry {
-		e := fence.Entry{Prev: prev, Tick: 1, Events: 1, Payload: []byte(payload)}
-		e.Epoch, e.Seq = epoch, prev.Seq+1
-		e.Chain = fence.NextChain(prev.Chain, tile, epoch, e.Tick, e.Events, e.Payload)
-		return e
+		return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Prev: prev, Tick: 1, Payload: []byte(payload),
+			Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1}})
 	}
 
 	// An owner seals the journal for its epoch, and appends before it acknowledges.

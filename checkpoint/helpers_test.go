@@ -125,7 +125,7 @@ func (w *world) commit(tile fence.TileID, n int) *owner {
 	}
 	for range n {
 		r, err := w.fence.Commit(context.Background(), fence.Commit{Tile: tile, Epoch: o.epoch, Contact: "10.0.0.1:7000", Prev: o.at,
-			Tick: fence.Tick(o.at.Seq + 1), Events: 1, Payload: []byte("e"), Install: true})
+			Tick: fence.Tick(o.at.Seq + 1), Payload: []byte("e"), Install: true})
 		require.NoError(w.t, err)
 		o.at = r.Position
 	}

@@ -53,19 +53,19 @@ type JournalHead struct {
 	Tile    fence.TileID
 	Sealed  fence.Epoch // the epoch that may append; zero: never sealed
 	Entries int
-	Bytes   int            // of their payloads
+	Bytes   int            // of their frames
 	First   fence.Position // lowest sequence; zero without entries
 	Last    fence.Position // highest sequence; zero without entries
 }
 
 // Add counts an entry; entries are added in sequence order. For implementations.
-func (h *JournalHead) Add(at fence.Position, payload int) {
+func (h *JournalHead) Add(at fence.Position, frame int) {
 	if h.Entries == 0 {
 		h.First = at
 	}
 	h.Last = at
 	h.Entries++
-	h.Bytes += payload
+	h.Bytes += frame
 }
 
 // ErrSealed means that a journal is sealed for another epoch; a *SealedError says for which. Nothing was
@@ -152,21 +152,26 @@ func CheckEntry(tile fence.TileID, e *fence.Entry) error {
 	if err := CheckTile(tile); err != nil {
 		return err
 	}
+	d, err := fence.DecodeEntry(e.Frame)
 	switch {
-	case e.Epoch == 0 || e.Epoch > fence.MaxNumber || e.Seq == 0 || e.Seq > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "position", Value: e.Position, Want: "a position with epoch and sequence from 1 to 2^53-1"}
-	case e.Prev.Epoch > fence.MaxNumber || e.Prev.Seq >= e.Seq:
-		return &fence.ArgumentError{Field: "prev", Value: e.Prev, Want: "the position before it, of a lower sequence"}
-	case e.Tick > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "tick", Value: e.Tick, Want: "at most 2^53-1"}
-	case e.Events < 0 || uint64(e.Events) > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "events", Value: e.Events, Want: "a count"}
-	case e.Committed < 0 || e.Committed > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "committed", Value: e.Committed, Want: "milliseconds from 0 to 2^53-1"}
-	case len(e.Payload) > fence.MaxPayload:
-		return &fence.ArgumentError{Field: "payload", Value: len(e.Payload), Want: "at most 1048576 bytes"}
+	case err != nil:
+		return &fence.ArgumentError{Field: "entry", Value: e.Position, Want: "an encoded entry, as fence.Commit.Entry gives it: " + err.Error()}
+	case d.Tile != tile || d.Position != e.Position:
+		return &fence.ArgumentError{Field: "entry", Value: e.Position, Want: "an entry of the tile, with its own frame"}
 	}
-	return e.Verify(tile)
+	return d.Verify()
+}
+
+// ParseEntry reads a stored frame, which must be the entry at a position. Errors: a *fence.CorruptError. For back ends.
+func ParseEntry(tile fence.TileID, at fence.Position, frame []byte) (fence.Entry, error) {
+	e, err := fence.DecodeEntry(frame)
+	if err == nil && (e.Tile != tile || e.Position != at) {
+		err = &fence.FormatError{What: "entry", Detail: "it is tile " + e.Tile.String() + ", " + e.String()}
+	}
+	if err != nil {
+		return fence.Entry{}, &fence.CorruptError{Tile: tile, What: "journal entry", At: at, Detail: err.Error()}
+	}
+	return e, e.Verify()
 }
 
 // CheckJournalSeq is what every Journal does before a Tail or a Truncate touches anything: nil, or a

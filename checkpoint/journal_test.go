@@ -62,9 +62,8 @@ func (j *watchedJournal) write(tile fence.TileID, n int) {
 	}
 	require.NoError(j.w.t, j.Seal(context.Background(), tile, o.epoch))
 	for range n {
-		e := fence.Entry{Prev: o.at, Tick: fence.Tick(o.at.Seq + 1), Events: 1, Payload: []byte("e")}
-		e.Epoch, e.Seq = o.epoch, o.at.Seq+1
-		e.Chain = fence.NextChain(o.at.Chain, tile, e.Epoch, e.Tick, e.Events, e.Payload)
+		e := fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Prev: o.at, Tick: fence.Tick(o.at.Seq + 1),
+			Payload: []byte("e"), Position: fence.Position{Epoch: o.epoch, Seq: o.at.Seq + 1}})
 		require.NoError(j.w.t, j.Append(context.Background(), tile, e))
 		j.w.commit(tile, 1)
 		require.Equal(j.w.t, e.Position, o.at)

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -35,10 +36,10 @@ type Head struct {
 	Tile fence.TileID
 	fence.Position
 	Tick    fence.Tick
-	Contact string // owner that wrote the snapshot
-	Sum     string // checksum of the blob, see fence.Checksum
-	Taken   int64  // coordination store's clock, milliseconds since 1970
-	Size    int    // bytes of the blob
+	Contact string    // owner that wrote the snapshot
+	Sum     string    // checksum of the blob, see fence.Checksum
+	Taken   time.Time // by the coordination store's clock
+	Size    int       // bytes of the blob
 }
 
 // HeadOf returns the head of a snapshot.
@@ -87,8 +88,8 @@ func CheckPut(tile fence.TileID, s *fence.Snapshot) error {
 		return &fence.ArgumentError{Field: "tick", Value: s.Tick, Want: "at most 2^53-1"}
 	case len(s.Contact) > fence.MaxContact:
 		return &fence.ArgumentError{Field: "contact", Value: s.Contact, Want: "at most 255 bytes"}
-	case s.Taken < 0 || s.Taken > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "taken", Value: s.Taken, Want: "milliseconds from 0 to 2^53-1"}
+	case !s.Taken.IsZero() && (s.Taken.UnixMilli() < 0 || s.Taken.UnixMilli() > fence.MaxNumber):
+		return &fence.ArgumentError{Field: "taken", Value: s.Taken, Want: "a time from 1970 on, or zero"}
 	case len(s.Blob) > fence.MaxSnapshot:
 		return &fence.ArgumentError{Field: "blob", Value: len(s.Blob), Want: "at most 16777216 bytes"}
 	}

@@ -5,7 +5,7 @@
 //
 //	grant, err := authority.Claim(ctx, fence.Claim{Tile: tile, Contact: "10.0.0.7:7000", ID: fence.NewClaimID()})
 //	receipt, err := store.Commit(ctx, fence.Commit{Tile: tile, Epoch: grant.Epoch, Contact: grant.Contact,
-//		Prev: position, Tick: 1, Events: 1, Payload: payload, Install: true, Replicas: fence.AllReplicas})
+//		Prev: position, Tick: 1, Payload: payload, Install: true, Replicas: fence.AllReplicas})
 //
 // An Authority mints epochs, the fencing tokens: each higher than every earlier one of the tile, from one
 // conditional update of the tile's row. Back ends: pgfence, sqlitefence, memfence. A Store keeps what

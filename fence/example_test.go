@@ -23,7 +23,7 @@ func Example() {
 	}
 	commit := func(g fence.Grant, prev fence.Position, install bool) (fence.Receipt, error) {
 		return store.Commit(ctx, fence.Commit{Tile: tile, Epoch: g.Epoch, Contact: g.Contact, Prev: prev,
-			Events: 1, Payload: []byte("boom"), Install: install})
+			Payload: []byte("boom"), Install: install})
 	}
 	first, err := commit(a, fence.Position{}, true)
 	fmt.Println(first.Position.Epoch, first.Position.Seq, err)

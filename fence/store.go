@@ -8,10 +8,9 @@ import (
 // Limits of one call. They keep the work of a store function constant: a function that writes cannot be
 // interrupted, so it must not be able to run long.
 const (
-	MaxPayload  = 1 << 20  // bytes of one batch
+	MaxPayload  = 1 << 20  // bytes of one batch, both parts
 	MaxSnapshot = 16 << 20 // bytes of one snapshot
 	MaxContact  = 255      // bytes of a contact
-	MaxEvents   = 1 << 20  // events of one batch
 )
 
 // DefaultTTL is how long an owner hash outlives the last tick that refreshed it.
@@ -24,12 +23,16 @@ const AllReplicas = -1
 // known: presenting the same value again is safe, and is how an unknown outcome is resolved.
 type Commit struct {
 	Tile    TileID
-	Epoch   Epoch    // fencing token
-	Contact string   // where this owner takes intents; never empty
-	Prev    Position // the position this batch follows
-	Tick    Tick     // the tick that produced it; under one epoch the owner hash keeps the highest it has seen
-	Events  int      // events in Payload; zero with Install unset only refreshes the time to live
-	Payload []byte   // opaque to the fence; at most MaxPayload bytes
+	Epoch   Epoch     // fencing token
+	Contact string    // where this owner takes intents; never empty
+	Prev    Position  // the position this batch follows
+	Tick    Tick      // the tick that produced it; under one epoch the owner hash keeps the highest it has seen
+	At      time.Time // when the owner formed the batch, by its own clock; milliseconds count. Zero: unknown
+
+	// Payload is what watchers are sent, Private what only owners read. Both are opaque to the fence and at most
+	// MaxPayload bytes together. With both empty and Install unset the commit appends nothing: it is a refresh.
+	Payload []byte
+	Private []byte
 
 	// Install marks a claim the authority has confirmed since the owner last served. Only an install may
 	// raise the owner's epoch or bring back an owner hash that has expired, and it always appends.
@@ -41,15 +44,28 @@ type Commit struct {
 }
 
 // Refresh reports whether the commit appends nothing and only refreshes the owner hash.
-func (c *Commit) Refresh() bool { return c.Events == 0 && !c.Install }
+func (c *Commit) Refresh() bool { return len(c.Payload) == 0 && len(c.Private) == 0 && !c.Install }
+
+// Entry is the entry that the commit appends, encoded. The commit must be valid and no refresh.
+func (c *Commit) Entry() Entry {
+	e := c.entry()
+	e.seal()
+	return e
+}
+
+func (c *Commit) entry() Entry {
+	return Entry{Tile: c.Tile, Kind: KindBatch, Position: Position{Epoch: c.Epoch, Seq: c.Prev.Seq + 1}, Prev: c.Prev,
+		Tick: c.Tick, At: c.At, Payload: c.Payload, Private: c.Private}
+}
 
 // Next is the position the batch takes if it is appended. A refresh stays where it is.
 func (c *Commit) Next() Position {
 	if c.Refresh() {
 		return c.Prev
 	}
-	return Position{Epoch: c.Epoch, Seq: c.Prev.Seq + 1,
-		Chain: NextChain(c.Prev.Chain, c.Tile, c.Epoch, c.Tick, c.Events, c.Payload)}
+	e := c.entry()
+	e.Chain = e.chain()
+	return e.Position
 }
 
 // Validate checks the arguments without any I/O: nil, or an *ArgumentError.
@@ -62,12 +78,11 @@ func (c *Commit) Validate() error {
 		return argument("prev", c.Prev, "a position whose epoch is not above the commit's")
 	case c.Prev.Seq >= MaxNumber:
 		return argument("prev", c.Prev, "a sequence below 2^53-1")
-	case c.Events < 0 || c.Events > MaxEvents:
-		return argument("events", c.Events, "from 0 to 1048576")
-	case len(c.Payload) > MaxPayload:
-		return argument("payload", len(c.Payload), "at most 1048576 bytes; split the tick's work or shrink its events")
-	case c.Events == 0 && len(c.Payload) > 0 && !c.Install:
-		return argument("payload", len(c.Payload), "empty when there are no events")
+	case len(c.Payload)+len(c.Private) > MaxPayload:
+		return argument("payload", len(c.Payload)+len(c.Private),
+			"at most 1048576 bytes with the private part; split the tick's work or shrink its events")
+	case !validTime(c.At):
+		return argument("at", c.At, "the time the batch was formed, from 1970 on, or zero")
 	case c.Replicas < AllReplicas:
 		return argument("replicas", c.Replicas, "AllReplicas, zero or a count")
 	}
@@ -100,8 +115,9 @@ type Rebase struct {
 	Contact  string // never empty
 	Seq      Seq    // the marker's sequence: above the stream's last; see RebaseJump
 	Tick     Tick
-	Blob     []byte // the tile's whole state, at most MaxSnapshot bytes
-	Replicas int    // as in Commit
+	At       time.Time // as in Commit
+	Blob     []byte    // the tile's whole state, at most MaxSnapshot bytes
+	Replicas int       // as in Commit
 
 	// ExpectEmpty says that the owner found nothing of the tile in the store. If the store has a history of
 	// the tile after all, the rebase is refused with ErrBehind, for it would void entries that its owner has
@@ -113,12 +129,23 @@ type Rebase struct {
 // entries: more than it could have committed unseen. At two ticks a second it is 35 minutes of play.
 const RebaseJump = 4096
 
-// Marker is the payload of the marker entry: the snapshot's checksum.
-func (r *Rebase) Marker() []byte { return []byte(Checksum(r.Blob)) }
+// Entry is the marker entry, encoded: its private part is the snapshot's checksum.
+func (r *Rebase) Entry() Entry {
+	e := r.entry()
+	e.seal()
+	return e
+}
+
+func (r *Rebase) entry() Entry {
+	return Entry{Tile: r.Tile, Kind: KindRebase, Position: Position{Epoch: r.Epoch, Seq: r.Seq}, Tick: r.Tick, At: r.At,
+		Private: []byte(Checksum(r.Blob))}
+}
 
 // Next is the position the rebase takes.
 func (r *Rebase) Next() Position {
-	return Position{Epoch: r.Epoch, Seq: r.Seq, Chain: NextChain(0, r.Tile, r.Epoch, r.Tick, 0, r.Marker())}
+	e := r.entry()
+	e.Chain = e.chain()
+	return e.Position
 }
 
 // Validate checks the arguments without any I/O: nil, or an *ArgumentError.
@@ -131,6 +158,8 @@ func (r *Rebase) Validate() error {
 		return argument("seq", r.Seq, "from 1 to 2^53-1")
 	case len(r.Blob) > MaxSnapshot:
 		return argument("blob", len(r.Blob), "at most 16777216 bytes")
+	case !validTime(r.At):
+		return argument("at", r.At, "the time the rebase was formed, from 1970 on, or zero")
 	case r.Replicas < AllReplicas:
 		return argument("replicas", r.Replicas, "AllReplicas, zero or a count")
 	}
@@ -182,6 +211,11 @@ type Store interface {
 	// Owner reads the owner hash. A tile without one gives an Owner that is not Present, and no error. A
 	// *CorruptError when it cannot be read, a *StoreError with ErrNotApplied when the store cannot be asked.
 	Owner(ctx context.Context, tile TileID) (Owner, error)
+}
+
+// validTime reports whether the wire can hold a time: zero, or from 1970 on and below 2^53 milliseconds.
+func validTime(t time.Time) bool {
+	return t.IsZero() || t.UnixMilli() > 0 && t.UnixMilli() <= MaxNumber
 }
 
 func validateWriter(tile TileID, epoch Epoch, contact string, tick Tick) error {

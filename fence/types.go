@@ -1,12 +1,12 @@
 package fence
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // MaxNumber is the largest epoch, sequence or tick Tilefence accepts: 2^53 - 1. The Redis functions
@@ -55,7 +55,7 @@ type Seq uint64
 type Tick uint64
 
 // Chain is a running hash over a tile's batches: equal chains at equal sequences mean equal histories.
-// It is the first 64 bits of SHA-256 (see NextChain); zero is the chain before the first batch.
+// It is the first 64 bits of SHA-256 (see Entry.Verify); zero is the chain before the first batch.
 type Chain uint64
 
 // String returns the chain as 16 lower-case hexadecimal digits, its form on the wire.
@@ -126,23 +126,6 @@ func ParseNumber(s string) (uint64, error) {
 	return v, nil
 }
 
-// NextChain returns the chain after a batch: the first eight bytes, big-endian, of
-// SHA-256(prev, tile, epoch, tick, events, payload), each number as eight big-endian bytes. The
-// sequence is not part of it, so that a rebase which has to jump further is still the same batch.
-func NextChain(prev Chain, tile TileID, epoch Epoch, tick Tick, events int, payload []byte) Chain {
-	var head [40]byte
-	binary.BigEndian.PutUint64(head[0:], uint64(prev))
-	binary.BigEndian.PutUint64(head[8:], uint64(tile))
-	binary.BigEndian.PutUint64(head[16:], uint64(epoch))
-	binary.BigEndian.PutUint64(head[24:], uint64(tick))
-	binary.BigEndian.PutUint64(head[32:], uint64(events))
-	h := sha256.New()
-	h.Write(head[:])
-	h.Write(payload)
-	var sum [sha256.Size]byte
-	return Chain(binary.BigEndian.Uint64(h.Sum(sum[:0])))
-}
-
 // Owner is what the coordination store says of a tile's owner: a fast copy of the authority's answer,
 // refreshed by every tick, gone when the tile has been silent for its time to live.
 type Owner struct {
@@ -157,38 +140,13 @@ type Owner struct {
 // nothing about who owns the tile; only the authority does.
 func (o Owner) Present() bool { return o.Epoch > 0 }
 
-// Entry is one committed batch as the stream keeps it.
-type Entry struct {
-	Position
-	Prev      Position // the position this batch follows
-	Tick      Tick
-	Events    int   // events in the payload
-	Committed int64 // store clock at commit, milliseconds since 1970
-	Rebase    bool  // marker of a rebase: state jumped to the snapshot at this position
-	Payload   []byte
-}
-
-// Verify reports whether the entry's chain follows from its own fields: nil, or a *CorruptError. A
-// rebase marker starts a new chain.
-func (e *Entry) Verify(tile TileID) error {
-	from := e.Prev.Chain
-	if e.Rebase {
-		from = 0
-	}
-	if got := NextChain(from, tile, e.Epoch, e.Tick, e.Events, e.Payload); got != e.Chain {
-		return &CorruptError{Tile: tile, What: "stream entry", At: e.Position,
-			Detail: fmt.Sprintf("chain is %s, its content gives %s", e.Chain, got)}
-	}
-	return nil
-}
-
 // Snapshot is a tile's whole state at a position.
 type Snapshot struct {
 	Position
 	Tick    Tick
-	Contact string // owner that wrote it
-	Sum     string // checksum of Blob, see Checksum
-	Taken   int64  // store clock, milliseconds since 1970
+	Contact string    // owner that wrote it
+	Sum     string    // checksum of Blob, see Checksum
+	Taken   time.Time // by the store's clock, in milliseconds
 	Blob    []byte
 }
 

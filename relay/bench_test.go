@@ -23,7 +23,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -79,9 +78,9 @@ func benchRelay(b *testing.B, n int) {
 	frames := make([][]byte, b.N)
 	for i := range frames {
 		f := o.appendPayload(payload, false)
-		frames[i] = stream.AppendFrame(nil, &f)
+		frames[i] = f.Frame
 	}
-	size := int64(len((&batch{tile: tileA, Entry: decoded(b, frames[0])}).bytes(relaypb.Binary)))
+	size := int64(len((&batch{Entry: decoded(b, frames[0])}).bytes(relaypb.Binary)))
 	start := got.Load()
 	used := cpu()
 	b.ResetTimer()
@@ -94,9 +93,9 @@ func benchRelay(b *testing.B, n int) {
 }
 
 func decoded(b *testing.B, data []byte) fence.Entry {
-	f, err := stream.DecodeFrame(data)
+	e, err := fence.DecodeEntry(data)
 	require.NoError(b, err)
-	return f.Entry
+	return e.Watched()
 }
 
 // cpu is what the process has used: on a shared machine steadier than the clock.
@@ -207,7 +206,7 @@ func benchCommit(b *testing.B, clients int) {
 	url := "ws" + strings.TrimPrefix(ts.URL, "http")
 	all := make([]*relayclient.Client, clients)
 	for i := range all {
-		all[i], err = relayclient.Dial(ctx, url, &relayclient.Config{Frame: func(f stream.Frame) {
+		all[i], err = relayclient.Dial(ctx, url, &relayclient.Config{Frame: func(f fence.Entry) {
 			var d time.Duration // none if the comparison with the store was faster than the publisher
 			if at, ok := sent.Load(f.Position); ok {
 				d = time.Since(at.(time.Time))
@@ -232,7 +231,7 @@ func benchCommit(b *testing.B, clients int) {
 				next := time.Now().Add(500 * time.Millisecond)
 				f := o.appendPayload(make([]byte, 500), false)
 				sent.Store(f.Position, time.Now())
-				_, _ = broker.Publish(ctx, []fanout.Message{{Tile: o.tile, Data: stream.AppendFrame(nil, &f)}})
+				_, _ = broker.Publish(ctx, []fanout.Message{{Tile: o.tile, Data: f.Frame}})
 				time.Sleep(time.Until(next))
 			}
 		})
@@ -276,7 +275,7 @@ func BenchmarkDeliver(b *testing.B) {
 			frames := make([][]byte, b.N)
 			for i := range frames {
 				f := o.appendPayload(make([]byte, 500), false)
-				frames[i] = stream.AppendFrame(nil, &f)
+				frames[i] = f.Frame
 			}
 			for _, c := range all {
 				c.drain()
@@ -308,7 +307,7 @@ func BenchmarkSync(b *testing.B) {
 	rec := l.recovery(60)
 	rec.Snapshot.Blob = make([]byte, 100<<10)
 	v := &view{}
-	v.adopt(tileA, rec, false)
+	v.adopt(rec, false)
 	for _, e := range []relaypb.Encoding{relaypb.Binary, relaypb.JSON} {
 		b.Run(e.Subprotocol(), func(b *testing.B) {
 			b.ReportAllocs()

@@ -61,7 +61,7 @@ func (c *checker) check(hubs []*hub) {
 	for i, h := range asked {
 		chunk := &chunks[i]
 		for j := range chunk.Entries {
-			if chunk.Entries[j].Verify(h.tile) != nil {
+			if chunk.Entries[j].Verify() != nil {
 				chunk.Entries, chunk.Poison = chunk.Entries[:j], &stream.Poison{Tile: h.tile}
 				break
 			}
@@ -115,13 +115,13 @@ func (h *hub) checked(c *stream.Chunk, limit int) {
 	}
 	h.view.setOwner(c.Owner)
 	for i := range c.Entries {
-		b := &batch{tile: h.tile, Entry: c.Entries[i]}
+		b := &batch{Entry: c.Entries[i].Watched()}
 		switch h.view.judge(&b.Entry) {
 		case follows:
 			h.count.caught.Add(1)
 			h.accept(b)
 		case breaks:
-			h.broken(b.Position, b.Rebase, "check")
+			h.broken(b.Position, b.Kind == fence.KindRebase, "check")
 			return
 		case duplicate, stale:
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // raw is a connection without a client library behind it.
@@ -70,7 +69,7 @@ func stall(gate chan struct{}) func(*relayclient.Config) {
 	return func(c *relayclient.Config) {
 		narrow(c)
 		frame := c.Frame
-		c.Frame = func(f stream.Frame) { <-gate; frame(f) }
+		c.Frame = func(f fence.Entry) { <-gate; frame(f) }
 	}
 }
 

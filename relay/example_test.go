@@ -31,12 +31,12 @@ func Example() {
 	server := httptest.NewServer(r.Handler())
 
 	tile := fence.TileID(0x85283473fffffff)
-	at, _ := store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:9000", Seq: 1, Blob: []byte("field")})
+	at, _ := store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:9000", Seq: 1, Blob: stream.AppendSnapshot(nil, []byte("field"), nil)})
 
 	given := make(chan string, 10)
 	client, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{
 		Sync:  func(s relayclient.Sync) { given <- fmt.Sprintf("%d: %s", s.Position.Seq, s.Snapshot.Blob) },
-		Frame: func(f stream.Frame) { given <- fmt.Sprintf("%d: %s", f.Seq, f.Payload) },
+		Frame: func(f fence.Entry) { given <- fmt.Sprintf("%d: %s", f.Seq, f.Payload) },
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -47,12 +47,11 @@ func Example() {
 
 	prev := at.Position
 	for i, event := range []string{"north", "lost on the way", "south"} {
-		c := fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:9000", Prev: prev, Tick: fence.Tick(i + 1), Events: 1, Payload: []byte(event)}
+		c := fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:9000", Prev: prev, Tick: fence.Tick(i + 1), Payload: []byte(event)}
 		receipt, _ := store.Commit(ctx, c)
-		frame := &stream.Frame{Tile: tile, Entry: fence.Entry{Position: receipt.Position, Prev: prev, Tick: c.Tick, Events: 1, Payload: c.Payload}}
 		prev = receipt.Position
 		if i != 1 {
-			_, _ = broker.Publish(ctx, []fanout.Message{{Tile: tile, Data: stream.AppendFrame(nil, frame)}})
+			_, _ = broker.Publish(ctx, []fanout.Message{{Tile: tile, Data: c.Entry().Frame}})
 		}
 	}
 	for range 3 {

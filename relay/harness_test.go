@@ -163,6 +163,16 @@ func (f *testFanout) count(tile fence.TileID) int {
 	return len(f.subs[tile])
 }
 
+// secret is the part of every batch and snapshot that only owners read.
+var secret = []byte("for owners only")
+
+// opened is the game's part of a snapshot.
+func opened(t testing.TB, blob []byte) []byte {
+	game, _, err := stream.OpenSnapshot(blob)
+	require.NoError(t, err)
+	return bytes.Clone(game)
+}
+
 // owner writes a tile's history. Its state is the concatenation of all payloads.
 type owner struct {
 	w     *world
@@ -177,7 +187,7 @@ type owner struct {
 func (w *world) claim(tile fence.TileID, epoch fence.Epoch) *owner {
 	rec, err := stream.Recover(context.Background(), w.log.Log, tile)
 	require.NoError(w.t, err)
-	o := &owner{w: w, tile: tile, epoch: epoch, at: rec.Position, tick: rec.Snapshot.Tick, state: bytes.Clone(rec.Snapshot.Blob)}
+	o := &owner{w: w, tile: tile, epoch: epoch, at: rec.Position, tick: rec.Snapshot.Tick, state: opened(w.t, rec.Snapshot.Blob)}
 	for _, e := range rec.Entries {
 		o.state, o.tick = append(o.state, e.Payload...), e.Tick
 	}
@@ -186,21 +196,21 @@ func (w *world) claim(tile fence.TileID, epoch fence.Epoch) *owner {
 }
 
 // commit appends a batch and returns it as the bridge would publish it; it is not published yet.
-func (o *owner) commit() stream.Frame { return o.append(false) }
+func (o *owner) commit() fence.Entry { return o.append(false) }
 
-func (o *owner) append(install bool) stream.Frame {
+func (o *owner) append(install bool) fence.Entry {
 	o.tick++
 	payload := binary.BigEndian.AppendUint64(nil, uint64(o.epoch)<<32|uint64(o.at.Seq+1))
 	return o.appendPayload(payload, install)
 }
 
-func (o *owner) appendPayload(payload []byte, install bool) stream.Frame {
-	prev := o.at
-	c := fence.Commit{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Prev: prev, Tick: o.tick, Events: 1, Payload: payload, Install: install}
+func (o *owner) appendPayload(payload []byte, install bool) fence.Entry {
+	c := fence.Commit{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Prev: o.at, Tick: o.tick,
+		At: time.Now(), Payload: payload, Private: secret, Install: install}
 	receipt, err := o.w.store.Commit(context.Background(), c)
 	require.NoError(o.w.t, err)
 	o.at, o.state = receipt.Position, append(o.state, payload...)
-	return stream.Frame{Tile: o.tile, Entry: fence.Entry{Position: o.at, Prev: prev, Tick: o.tick, Events: 1, Committed: time.Now().UnixMilli(), Payload: payload}}
+	return c.Entry()
 }
 
 // refresh is a tick without events.
@@ -210,9 +220,9 @@ func (o *owner) refresh() {
 	require.NoError(o.w.t, err)
 }
 
-func (o *owner) publish(frames ...stream.Frame) {
+func (o *owner) publish(frames ...fence.Entry) {
 	for i := range frames {
-		o.w.fan.publish(o.tile, stream.AppendFrame(nil, &frames[i]))
+		o.w.fan.publish(o.tile, frames[i].Frame)
 	}
 }
 
@@ -224,19 +234,20 @@ func (o *owner) tickOn(n int) {
 }
 
 func (o *owner) snapshot() {
-	require.NoError(o.w.t, o.w.store.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: o.tile, Position: o.at, Tick: o.tick, Blob: bytes.Clone(o.state)}))
+	require.NoError(o.w.t, o.w.store.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: o.tile, Position: o.at, Tick: o.tick,
+		Blob: stream.AppendSnapshot(nil, o.state, secret)}))
 }
 
 // rebase installs the next epoch from this owner's state and returns the marker's frame.
-func (o *owner) rebase() stream.Frame {
+func (o *owner) rebase() fence.Entry {
 	o.epoch++
 	o.tick++
-	prev := o.at
-	r := fence.Rebase{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Seq: o.at.Seq + fence.RebaseJump, Tick: o.tick, Blob: bytes.Clone(o.state)}
+	r := fence.Rebase{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Seq: o.at.Seq + fence.RebaseJump,
+		Tick: o.tick, At: time.Now(), Blob: stream.AppendSnapshot(nil, o.state, secret)}
 	receipt, err := o.w.store.Rebase(context.Background(), r)
 	require.NoError(o.w.t, err)
 	o.at = receipt.Position
-	return stream.Frame{Tile: o.tile, Entry: fence.Entry{Position: o.at, Prev: prev, Tick: o.tick, Committed: time.Now().UnixMilli(), Rebase: true, Payload: r.Marker()}}
+	return r.Entry()
 }
 
 // trim removes what the snapshot covers, whatever the marks say.
@@ -334,7 +345,7 @@ func (s *server) watch(t testing.TB, edit func(*relayclient.Config), tiles ...fe
 			w.syncs++
 			w.states[y.Tile], w.at[y.Tile] = bytes.Clone(y.Snapshot.Blob), y.Snapshot.Position
 		},
-		Frame: func(f stream.Frame) {
+		Frame: func(f fence.Entry) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if f.Prev != w.at[f.Tile] {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // hub is one tile on this relay: its view, and the clients that watch it. It is made by the first subscription and
@@ -92,8 +91,8 @@ func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) b
 // deliver takes a message from the fan-out. It does not block: broadcasting only appends to queues.
 func (h *hub) deliver(data []byte) {
 	h.count.framesIn.Add(1)
-	f, err := stream.DecodeFrame(data)
-	if err != nil || f.Tile != h.tile || f.Verify(h.tile) != nil {
+	e, err := fence.DecodeEntry(data)
+	if err != nil || e.Tile != h.tile || e.Verify() != nil {
 		// What it carried shows as a gap at the next frame, or to the periodic comparison.
 		h.count.corrupt.Add(1)
 		return
@@ -103,7 +102,7 @@ func (h *hub) deliver(data []byte) {
 	if h.closed {
 		return
 	}
-	b := &batch{tile: h.tile, Entry: f.Entry}
+	b := &batch{Entry: e.Watched()}
 	if !h.view.loaded {
 		h.hold(b)
 		return
@@ -118,7 +117,7 @@ func (h *hub) deliver(data []byte) {
 		h.count.staleDrops.Add(1)
 	case breaks:
 		h.hold(b)
-		h.broken(b.Position, b.Rebase, "frame")
+		h.broken(b.Position, b.Kind == fence.KindRebase, "frame")
 	}
 }
 

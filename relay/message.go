@@ -14,16 +14,15 @@ import (
 // batch is one committed batch as a hub keeps it and sends it: the same bytes to every client of an
 // encoding.
 type batch struct {
-	tile fence.TileID
-	fence.Entry
-	sent [relaypb.JSON + 1][]byte // by encoding, made when the first client needs it; guarded by the hub's mutex
+	fence.Entry                          // as watchers are sent it
+	sent        [relaypb.JSON + 1][]byte // by encoding, made when the first client needs it; guarded by the hub's mutex
 }
 
 // bytes returns the batch as a WebSocket frame.
 func (b *batch) bytes(e relaypb.Encoding) []byte {
 	if b.sent[e] == nil {
 		b.sent[e] = prepare(e, &relaypb.ServerMessage{
-			Tile: b.tile.String(),
+			Tile: b.Tile.String(),
 			Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&b.Entry)},
 		})
 		if rest, ok := bytes.CutSuffix(b.sent[e], b.Payload); ok {

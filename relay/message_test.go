@@ -42,8 +42,9 @@ func TestPreparedFramesAreWebSocketFrames(t *testing.T) {
 // for the game.
 func TestFrameOverhead(t *testing.T) {
 	p := fence.Position{Epoch: 1 << 20, Seq: 1 << 40, Chain: 1<<64 - 1}
-	b := &batch{tile: 0x85283473fffffff, Entry: fence.Entry{
-		Position: p, Prev: p, Tick: 1 << 40, Events: 1000, Committed: 1 << 41, Payload: make([]byte, 500),
+	b := &batch{Entry: fence.Entry{
+		Tile: 0x85283473fffffff, Kind: fence.KindBatch, Position: p, Prev: p, Tick: 1 << 40,
+		At: time.UnixMilli(1 << 41), Payload: make([]byte, 500), Hidden: 1<<64 - 1,
 	}}
 	over := len(b.bytes(relaypb.Binary)) - 500
 	t.Logf("%d bytes of protocol around a payload of 500", over)

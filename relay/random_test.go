@@ -16,7 +16,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/stream"
 )
 
 var seedFlag = flag.Uint64("relay.seed", 0, "seed of TestRandom; zero: a new one")
@@ -49,7 +48,7 @@ type chaos struct {
 	s       *server
 	tiles   []fence.TileID
 	owners  map[fence.TileID]*owner
-	late    []stream.Frame // published some time, or never
+	late    []fence.Entry // published some time, or never
 	clients []*watcher
 	sleepy  sync.Mutex // held: a client that takes it is slow
 }
@@ -65,7 +64,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			cc.Reconnect, cc.JSON = true, i%4 == 0
 			if i%3 == 0 {
 				frame := cc.Frame
-				cc.Frame = func(f stream.Frame) { c.sleepy.Lock(); c.sleepy.Unlock(); frame(f) } //nolint:staticcheck // waiting is the point
+				cc.Frame = func(f fence.Entry) { c.sleepy.Lock(); c.sleepy.Unlock(); frame(f) } //nolint:staticcheck // waiting is the point
 			}
 		}, c.tiles...))
 	}
@@ -148,7 +147,7 @@ func (c *chaos) step(o *owner) {
 }
 
 // emit publishes a frame: now, twice, later, or never.
-func (c *chaos) emit(f stream.Frame) {
+func (c *chaos) emit(f fence.Entry) {
 	o := c.owners[f.Tile]
 	switch n := c.IntN(10); {
 	case n < 6:
@@ -197,10 +196,8 @@ func (c *chaos) loseAndAppendAgain(o *owner) {
 // zombie publishes a batch under the owner's own epoch that the store never keeps.
 func (c *chaos) zombie(o *owner) {
 	payload := bytes.Repeat([]byte{byte(c.IntN(256))}, 5)
-	o.publish(stream.Frame{Tile: o.tile, Entry: fence.Entry{
-		Prev: o.at, Tick: o.tick, Events: 1, Payload: payload,
-		Position: fence.Position{Epoch: o.epoch, Seq: o.at.Seq + 1, Chain: fence.NextChain(o.at.Chain, o.tile, o.epoch, o.tick, 1, payload)},
-	}})
+	o.publish(fence.NewEntry(fence.Entry{Tile: o.tile, Kind: fence.KindBatch, Prev: o.at, Tick: o.tick, Payload: payload,
+		Position: fence.Position{Epoch: o.epoch, Seq: o.at.Seq + 1}}))
 }
 
 // dump logs where everybody stands.

@@ -168,7 +168,7 @@ func (r *repairer) readTail(h *hub) (RepairInfo, error) {
 	log := &reader{Log: r.log, timeout: r.cfg.StoreTimeout}
 	rec := stream.Recovery{Position: from}
 	err := stream.Follow(r.life.base, log, h.tile, from, func(e *fence.Entry) error {
-		if e.Rebase {
+		if e.Kind == fence.KindRebase {
 			return &stream.GapError{Tile: h.tile, Have: rec.Position, Next: *e}
 		}
 		rec.Entries = append(rec.Entries, *e)
@@ -193,7 +193,7 @@ func (r *repairer) readTail(h *hub) (RepairInfo, error) {
 func (h *hub) take(rec *stream.Recovery) (accepted int) {
 	for i := range rec.Entries {
 		if h.view.judge(&rec.Entries[i]) == follows {
-			h.accept(&batch{tile: h.tile, Entry: rec.Entries[i]})
+			h.accept(&batch{Entry: rec.Entries[i].Watched()})
 			accepted++
 		}
 	}
@@ -210,6 +210,9 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 		return RepairInfo{}, err
 	}
 	rec, err := stream.Recover(r.life.base, log, h.tile)
+	if err == nil {
+		err = watched(h.tile, &rec.Snapshot)
+	}
 	if err != nil {
 		return RepairInfo{}, err
 	}
@@ -225,7 +228,7 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error) {
 	first := !h.view.loaded
 	rel := h.view.compare(rec.Position)
-	how, news := h.view.adopt(h.tile, rec, h.outwaited(rel))
+	how, news := h.view.adopt(rec, h.outwaited(rel))
 	info := RepairInfo{Batches: len(news)}
 	switch how {
 	case refused:
@@ -266,6 +269,9 @@ func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error)
 func (r *repairer) readSnapshot(h *hub) (RepairInfo, error) {
 	log := &reader{Log: r.log, timeout: r.cfg.StoreTimeout}
 	s, found, err := log.Snapshot(r.life.base, h.tile)
+	if err == nil {
+		err = watched(h.tile, &s)
+	}
 	if err != nil {
 		return RepairInfo{}, err
 	}
@@ -290,7 +296,7 @@ func (h *hub) settle(err error, attempt int) (next int, more bool) {
 	}
 	for _, b := range h.held {
 		h.want |= wantTail
-		if b.Rebase {
+		if b.Kind == fence.KindRebase {
 			h.want |= wantFull
 		}
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func TestDuplicatesAndOldFramesAreIgnored(t *testing.T) {
 	o.snapshot()
 	c := s.watch(t, nil, tileA)
 	c.reaches(o)
-	var old []stream.Frame
+	var old []fence.Entry
 	for range 10 {
 		f := o.commit()
 		old = append(old, f)
@@ -169,8 +170,7 @@ func TestTakeoverIsSeamlessAndTheOldOwnersFramesAreDropped(t *testing.T) {
 	zombie := late
 	zombie.Prev = late.Position
 	zombie.Seq++
-	zombie.Chain = fence.NextChain(zombie.Prev.Chain, tileA, 1, zombie.Tick, zombie.Events, zombie.Payload)
-	old.publish(zombie)
+	old.publish(fence.NewEntry(zombie))
 	next.tickOn(1)
 	c.reaches(next)
 	require.EqualValues(t, 1, s.Stats().StaleDrops)
@@ -245,8 +245,8 @@ func TestForkIsReplacedByTheStoresHistory(t *testing.T) {
 		c := s.watch(t, nil, tileA)
 		c.reaches(o)
 		// A batch that only a paused master ever held, then another owner from before it.
-		zombie := stream.Frame{Tile: tileA, Entry: fence.Entry{Prev: o.at, Tick: 9, Events: 1, Payload: []byte("lost")}}
-		zombie.Position = fence.Position{Epoch: 1, Seq: o.at.Seq + 1, Chain: fence.NextChain(o.at.Chain, tileA, 1, 9, 1, zombie.Payload)}
+		zombie := fence.NewEntry(fence.Entry{Tile: tileA, Kind: fence.KindBatch, Position: fence.Position{Epoch: 1, Seq: o.at.Seq + 1},
+			Prev: o.at, Tick: 9, Payload: []byte("lost")})
 		o.publish(zombie)
 		eventually(t, func() bool { at, _ := c.Position(tileA); return at == zombie.Position }, "the zombie's batch is shown")
 		next := &owner{w: w, tile: tileA, epoch: 2, at: o.at, tick: 9, state: o.state}
@@ -294,7 +294,7 @@ func TestStoreBehindIsTrustedOnlyAfterTheGrace(t *testing.T) {
 func (w *world) claimState(tile fence.TileID) *owner {
 	rec, err := stream.Recover(context.Background(), w.log.Log, tile)
 	require.NoError(w.t, err)
-	o := &owner{w: w, tile: tile, at: rec.Position, state: rec.Snapshot.Blob}
+	o := &owner{w: w, tile: tile, at: rec.Position, state: opened(w.t, rec.Snapshot.Blob)}
 	for _, e := range rec.Entries {
 		o.state, o.tick = append(o.state, e.Payload...), e.Tick
 	}
@@ -363,16 +363,34 @@ func TestCorruptFrameIsDroppedAndRepaired(t *testing.T) {
 	c := s.watch(t, nil, tileA)
 	c.reaches(o)
 	f := o.commit()
-	f.Payload = []byte("not what was committed")
-	o.publish(f)
+	w.fan.publish(tileA, append(bytes.Clone(f.Frame), "not what was committed"...))
 	w.fan.publish(tileA, []byte("no frame at all"))
-	other := f
-	other.Tile = tileB
-	w.fan.publish(tileA, stream.AppendFrame(nil, &other))
+	f.Tile = tileB
+	w.fan.publish(tileA, fence.NewEntry(f).Frame)
 	o.tickOn(1)
 	c.reaches(o)
 	require.EqualValues(t, 3, s.Stats().Corrupt)
 	require.EqualValues(t, 1, s.Stats().Gaps)
+}
+
+// TestOwnersPartIsNotSent: neither batches nor snapshots show what is for owners only.
+func TestOwnersPartIsNotSent(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(still())
+	o := w.claim(tileA, 1)
+	o.snapshot()
+	o.commit()
+	c := s.raw(t, relaypb.Subprotocol)
+	send(t, c, subscribeTo(tileA.String()))
+	m := receive(t, c)
+	require.NotContains(t, m.String(), string(secret))
+	require.Equal(t, o.state[:8], m.GetSync().GetBlob(), "the game's part alone")
+	require.Equal(t, fence.Checksum(o.state[:8]), m.GetSync().GetSum())
+	require.Equal(t, fence.Sum(secret), m.GetSync().GetTail()[0].GetHidden())
+	o.tickOn(1)
+	m = receive(t, c)
+	require.NotContains(t, m.String(), string(secret))
+	require.Equal(t, fence.Sum(secret), m.GetFrame().GetHidden())
 }
 
 func TestPoisonEntryIsPassedByASnapshot(t *testing.T) {
@@ -434,15 +452,15 @@ func TestOfTwoHeldFramesTheHigherEpochStays(t *testing.T) {
 	h := newHub(tileA, &Config{}, nil, nil)
 	older, newer := base.next(1, 'x'), base.next(2, 'y')
 	for _, e := range []fence.Entry{newer, older} {
-		h.hold(&batch{tile: tileA, Entry: e})
+		h.hold(&batch{Entry: e})
 	}
 	require.Equal(t, newer.Position, h.held[base.end()].Position)
-	h.hold(&batch{tile: tileA, Entry: base.next(3, 'z')})
+	h.hold(&batch{Entry: base.next(3, 'z')})
 	require.EqualValues(t, 3, h.held[base.end()].Epoch)
 	for i := range maxHeld * 2 {
 		e := base.next(1, 'm')
 		e.Prev.Seq = fence.Seq(100 + i)
-		h.hold(&batch{tile: tileA, Entry: e})
+		h.hold(&batch{Entry: e})
 	}
 	require.LessOrEqual(t, len(h.held), maxHeld)
 }

@@ -47,7 +47,7 @@ func (v *view) judge(e *fence.Entry) verdict {
 		return stale
 	case v.holds(e.Position):
 		return duplicate
-	case e.Rebase:
+	case e.Kind == fence.KindRebase:
 		return breaks
 	case e.Prev == v.at && e.Seq > v.at.Seq:
 		return follows
@@ -150,23 +150,23 @@ const (
 
 // adopt takes a history read from the store, if it may. news are the batches that were not known when it
 // extends the view. stepBack allows a history that ends before the view does; never one of a lower epoch.
-func (v *view) adopt(tile fence.TileID, rec *stream.Recovery, stepBack bool) (how adoption, news []*batch) {
+func (v *view) adopt(rec *stream.Recovery, stepBack bool) (how adoption, news []*batch) {
 	rel := v.compare(rec.Position)
 	switch {
 	case !v.loaded:
-		v.replace(tile, rec)
+		v.replace(rec)
 		v.loaded = true
 		return replaced, nil
 	case rel == lower:
 		return refused, nil
 	case rel == behind && !stepBack:
-		return v.complete(tile, rec), nil
+		return v.complete(rec), nil
 	case rel == same:
-		v.replace(tile, rec)
+		v.replace(rec)
 		return kept, nil
 	}
 	from := v.at
-	v.replace(tile, rec)
+	v.replace(rec)
 	if after, ok := v.after(from); ok && rel != behind {
 		return extended, after
 	}
@@ -175,7 +175,7 @@ func (v *view) adopt(tile fence.TileID, rec *stream.Recovery, stepBack bool) (ho
 
 // complete takes from a history that ends before the view does what the view lacks: the snapshot, and the
 // batches up to its own.
-func (v *view) complete(tile fence.TileID, rec *stream.Recovery) adoption {
+func (v *view) complete(rec *stream.Recovery) adoption {
 	rest, ok := v.after(rec.Position)
 	if !ok || v.whole {
 		return refused
@@ -185,12 +185,12 @@ func (v *view) complete(tile fence.TileID, rec *stream.Recovery) adoption {
 		whole.Entries = append(whole.Entries, b.Entry)
 	}
 	whole.Position = v.at
-	v.replace(tile, &whole)
+	v.replace(&whole)
 	return kept
 }
 
 // replace makes the view the history read. Batches that are already encoded are kept.
-func (v *view) replace(tile fence.TileID, rec *stream.Recovery) {
+func (v *view) replace(rec *stream.Recovery) {
 	known := make(map[fence.Position]*batch, len(v.tail))
 	for _, b := range v.tail {
 		known[b.Position] = b
@@ -199,14 +199,23 @@ func (v *view) replace(tile fence.TileID, rec *stream.Recovery) {
 	for i := range rec.Entries {
 		b := known[rec.Entries[i].Position]
 		if b == nil {
-			b = &batch{tile: tile, Entry: rec.Entries[i]}
+			b = &batch{Entry: rec.Entries[i].Watched()}
 		}
 		tail = append(tail, b)
 		bytes += len(b.Payload)
 	}
 	v.whole, v.base, v.tail, v.bytes = true, rec.Snapshot, tail, bytes
-	v.base.Sum = strings.ToValidUTF8(v.base.Sum, "?")
 	v.moveTo(rec.Position)
+}
+
+// watched leaves of a snapshot what watchers are sent: the game's state, with a checksum of its own.
+func watched(tile fence.TileID, s *fence.Snapshot) error {
+	game, _, err := stream.OpenSnapshot(s.Blob)
+	if err != nil {
+		return &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: err.Error()}
+	}
+	s.Blob, s.Sum = game, fence.Checksum(game)
+	return nil
 }
 
 // shorten cuts the tail to what follows a newer snapshot; false if the snapshot's position is not one
@@ -250,7 +259,7 @@ func (v *view) sync(have fence.Position) (m *relaypb.Sync, ok bool) {
 		batches = v.tail
 		m.Replace = true
 		m.From = relaypb.FromPosition(v.base.Position)
-		m.Tick, m.Blob, m.Sum, m.TakenMs = uint64(v.base.Tick), v.base.Blob, v.base.Sum, uint64(v.base.Taken)
+		m.Tick, m.Blob, m.Sum, m.TakenMs = uint64(v.base.Tick), v.base.Blob, v.base.Sum, uint64(fence.Millis(v.base.Taken))
 	}
 	m.Tail = make([]*relaypb.Frame, len(batches))
 	for i, b := range batches {

@@ -26,9 +26,8 @@ func (l line) end() fence.Position {
 func (l line) next(epoch fence.Epoch, salt byte) fence.Entry {
 	prev := l.end()
 	payload := append(binary.BigEndian.AppendUint32(nil, uint32(prev.Seq+1)), salt)
-	e := fence.Entry{Prev: prev, Tick: fence.Tick(prev.Seq + 1), Events: 1, Payload: payload}
-	e.Position = fence.Position{Epoch: epoch, Seq: prev.Seq + 1, Chain: fence.NextChain(prev.Chain, tileA, epoch, e.Tick, 1, payload)}
-	return e
+	return fence.NewEntry(fence.Entry{Tile: tileA, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev: prev, Tick: fence.Tick(prev.Seq + 1), Payload: payload})
 }
 
 // grow appends n entries.
@@ -63,13 +62,13 @@ func (l line) recovery(n int) *stream.Recovery {
 func TestJudge(t *testing.T) {
 	base := line{}.grow(10, 2, 'a')
 	v := &view{}
-	v.adopt(tileA, base.recovery(4), false)
+	v.adopt(base.recovery(4), false)
 
 	fork := base[:8].grow(1, 2, 'b')
 	rebase := base.next(3, 'r')
-	rebase.Rebase = true
+	rebase.Kind, rebase.Prev = fence.KindRebase, fence.Position{}
 	oldRebase := base[6]
-	oldRebase.Rebase = true
+	oldRebase.Kind = fence.KindRebase
 	takeover := base.next(3, 'c')
 	skipped := base.grow(2, 2, 'a')[11]
 	backwards := base.next(2, 'x')
@@ -83,7 +82,7 @@ func TestJudge(t *testing.T) {
 		"the next, of an older owner":             {base.next(1, 'z'), stale},
 		"the last again":                          {base[9], duplicate},
 		"one of the tail":                         {base[6], duplicate},
-		"one of the tail, with a wrong flag":      {oldRebase, duplicate},
+		"one of the tail, of a wrong kind":        {oldRebase, duplicate},
 		"the snapshot's":                          {base[3], duplicate},
 		"older than the snapshot":                 {base[1], duplicate},
 		"one too far":                             {skipped, breaks},
@@ -100,7 +99,7 @@ func TestJudge(t *testing.T) {
 func TestCompare(t *testing.T) {
 	base := line{}.grow(10, 2, 'a')
 	v := &view{}
-	v.adopt(tileA, base.recovery(4), false)
+	v.adopt(base.recovery(4), false)
 	for name, c := range map[string]struct {
 		p    fence.Position
 		want relation
@@ -124,8 +123,8 @@ func TestAdopt(t *testing.T) {
 	base := line{}.grow(10, 2, 'a')
 	with := func(stepBack bool, l line, snapshot int) (adoption, int, *view) {
 		v := &view{}
-		v.adopt(tileA, base.recovery(4), false)
-		how, news := v.adopt(tileA, l.recovery(snapshot), stepBack)
+		v.adopt(base.recovery(4), false)
+		how, news := v.adopt(l.recovery(snapshot), stepBack)
 		return how, len(news), v
 	}
 	for name, c := range map[string]struct {
@@ -160,10 +159,10 @@ func TestAdopt(t *testing.T) {
 func TestStoreBehindStillCompletesTheCache(t *testing.T) {
 	base := line{}.grow(10, 2, 'a')
 	v := &view{}
-	v.adopt(tileA, base.recovery(4), false)
+	v.adopt(base.recovery(4), false)
 	v.drop()
 	require.False(t, v.whole)
-	how, _ := v.adopt(tileA, base[:8].recovery(6), false)
+	how, _ := v.adopt(base[:8].recovery(6), false)
 	require.Equal(t, kept, how)
 	require.True(t, v.whole)
 	require.Equal(t, base.end(), v.at)
@@ -175,7 +174,7 @@ func TestViewProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := &view{}
 		l := line{}.grow(rapid.IntRange(0, 10).Draw(t, "begin"), 1, 'a')
-		v.adopt(tileA, l.recovery(rapid.IntRange(-1, len(l)).Draw(t, "snapshot")), false)
+		v.adopt(l.recovery(rapid.IntRange(-1, len(l)).Draw(t, "snapshot")), false)
 		epoch := fence.Epoch(1)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
@@ -183,24 +182,24 @@ func TestViewProperty(t *testing.T) {
 				e := l.next(epoch, 'a')
 				require.Equal(t, follows, v.judge(&e))
 				l = l.grow(1, epoch, 'a')
-				v.push(&batch{tile: tileA, Entry: e})
+				v.push(&batch{Entry: e})
 			},
 			"extend": func(t *rapid.T) {
 				l = l.grow(rapid.IntRange(0, 8).Draw(t, "n"), epoch, 'a')
-				how, _ := v.adopt(tileA, l.recovery(rapid.IntRange(-1, len(l)).Draw(t, "snapshot")), false)
+				how, _ := v.adopt(l.recovery(rapid.IntRange(-1, len(l)).Draw(t, "snapshot")), false)
 				require.NotEqual(t, refused, how)
 			},
 			"fork": func(t *rapid.T) {
 				epoch++
 				at := rapid.IntRange(0, len(l)).Draw(t, "at")
 				l = l[:at].grow(rapid.IntRange(1, 8).Draw(t, "n"), epoch, byte(epoch))
-				how, _ := v.adopt(tileA, l.recovery(rapid.IntRange(-1, len(l)).Draw(t, "snapshot")), false)
+				how, _ := v.adopt(l.recovery(rapid.IntRange(-1, len(l)).Draw(t, "snapshot")), false)
 				require.NotEqual(t, refused, how)
 			},
 			"old store": func(t *rapid.T) {
 				epoch := v.at.Epoch
 				old := l[:rapid.IntRange(0, len(l)).Draw(t, "left")]
-				v.adopt(tileA, old.recovery(rapid.IntRange(-1, len(old)).Draw(t, "snapshot")), false)
+				v.adopt(old.recovery(rapid.IntRange(-1, len(old)).Draw(t, "snapshot")), false)
 				require.Equal(t, epoch, v.at.Epoch)
 			},
 			"shorten": func(t *rapid.T) {

@@ -3,15 +3,10 @@ package stream
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/tilefence/tilefence/fence"
-)
-
-// The first byte of every encoded batch. A reader refuses what it does not know.
-const (
-	batchVersion   = 1
-	installVersion = 2
 )
 
 // Limits of a batch; the decoder refuses more before it allocates.
@@ -61,129 +56,176 @@ type Resolution struct {
 	Outcome  Outcome
 }
 
-// Batch is what one tick commits: the game's events, opaque here, and the outcomes of the actions it
-// resolved.
+// Batch is what one tick commits: the game's events, opaque here, and the outcomes of the actions it resolved.
+// An entry carries it in two parts, so that what only owners read can be left out without decoding anything.
 //
-// Encoded, in this order, with unsigned LEB128 varints:
+// The payload, which watchers are sent, is a list of areas, each once, ascending; an area without events is left
+// out. Area 0 is the whole tile, and the only one that is used so far:
 //
-//	version      1 byte, 1
-//	events       varint count, then per event: varint length, bytes
-//	resolutions  varint count, then per resolution: outcome (1 byte), varint length, action ID
+//	area    1 byte
+//	length  varint
+//	events  of that length; each is a varint length and bytes
 //
-// or, for the first batch of an owner, which holds nothing else:
+// The private part is a list of sections, each at most once, ascending by tag; an empty section is left out:
 //
-//	version      1 byte, 2
-//	claim        16 bytes
+//	tag     1 byte: 1 outcomes, 2 claim
+//	length  varint
+//	bytes   of that length
+//
+// Outcomes are, one after the other, the outcome (1 byte), a varint length and the action ID. A claim is 16 bytes.
+// A reader ignores sections with tags from 128 on that it does not know, and refuses other unknown ones: an owner
+// that cannot read them must not go on from this batch. Varints are unsigned LEB128 in their shortest form.
 type Batch struct {
 	Events      [][]byte
 	Resolutions []Resolution
 
 	// Claim is the claim under which an owner installs itself; zero for any other batch. It makes the installs
-	// of two claimants different batches, with different chains, even when an authority that was restored
+	// of two claimants different entries, with different chains, even when an authority that was restored
 	// has granted both the same epoch.
 	Claim fence.ClaimID
 }
 
-// Len is the number of things in the batch: what fence.Commit.Events takes.
+// Sections of the private part.
+const (
+	tagOutcomes = 1
+	tagClaim    = 2
+	tagOptional = 128 // the first that an old reader ignores
+)
+
+// Len is the number of things in the batch.
 func (b *Batch) Len() int { return len(b.Events) + len(b.Resolutions) }
 
-// AppendBatch appends the encoded batch to dst. A *fence.ArgumentError names an oversized event, action
-// ID or batch, or a claim beside events; dst is then returned as it came.
-func AppendBatch(dst []byte, b *Batch) ([]byte, error) {
+// Encode returns the parts of the entry that holds the batch; both are empty for an empty batch. A
+// *fence.ArgumentError names an oversized event, action ID or batch, or a claim beside events.
+func (b *Batch) Encode() (payload, private []byte, err error) {
 	if b.Claim != (fence.ClaimID{}) {
 		if b.Len() > 0 {
-			return dst, &fence.ArgumentError{Field: "claim", Value: b.Claim, Want: "a batch of its own, without events and resolutions"}
+			return nil, nil, &fence.ArgumentError{Field: "claim", Value: b.Claim, Want: "a batch of its own, without events and resolutions"}
 		}
-		return append(append(dst, installVersion), b.Claim[:]...), nil
+		return nil, appendSection(nil, tagClaim, b.Claim[:]), nil
 	}
-	start := len(dst)
-	out := append(dst, batchVersion)
-	out = binary.AppendUvarint(out, uint64(len(b.Events)))
+	size := 0
 	for _, e := range b.Events {
 		if len(e) > MaxEvent {
-			return dst, &fence.ArgumentError{Field: "event", Value: len(e), Want: "at most 65536 bytes"}
+			return nil, nil, &fence.ArgumentError{Field: "event", Value: len(e), Want: "at most 65536 bytes"}
 		}
-		out = binary.AppendUvarint(out, uint64(len(e)))
-		out = append(out, e...)
+		size += uvarintLen(len(e)) + len(e)
 	}
-	out = binary.AppendUvarint(out, uint64(len(b.Resolutions)))
+	if len(b.Events) > 0 {
+		payload = make([]byte, 0, 2+binary.MaxVarintLen32+size)
+		payload = binary.AppendUvarint(append(payload, 0), uint64(size))
+		for _, e := range b.Events {
+			payload = append(binary.AppendUvarint(payload, uint64(len(e))), e...)
+		}
+	}
+	var outcomes []byte
 	for _, r := range b.Resolutions {
 		if len(r.ActionID) == 0 || len(r.ActionID) > MaxActionID || !r.Outcome.Valid() {
-			return dst, &fence.ArgumentError{Field: "resolution", Value: r.ActionID, Want: "an action ID of 1 to 64 bytes and a terminal outcome"}
+			return nil, nil, &fence.ArgumentError{Field: "resolution", Value: r.ActionID,
+				Want: "an action ID of 1 to 64 bytes and a terminal outcome"}
 		}
-		out = append(out, byte(r.Outcome))
-		out = binary.AppendUvarint(out, uint64(len(r.ActionID)))
-		out = append(out, r.ActionID...)
+		outcomes = append(outcomes, byte(r.Outcome))
+		outcomes = append(binary.AppendUvarint(outcomes, uint64(len(r.ActionID))), r.ActionID...)
 	}
-	if len(out)-start > fence.MaxPayload {
-		return dst, &fence.ArgumentError{Field: "batch", Value: len(out) - start, Want: "at most 1048576 bytes; commit the rest next tick"}
+	if len(outcomes) > 0 {
+		private = appendSection(nil, tagOutcomes, outcomes)
 	}
-	return out, nil
+	if n := len(payload) + len(private); n > fence.MaxPayload {
+		return nil, nil, &fence.ArgumentError{Field: "batch", Value: n, Want: "at most 1048576 bytes; commit the rest next tick"}
+	}
+	return payload, private, nil
 }
 
-// DecodeBatch reads an encoded batch. Events alias p. An empty p is an empty batch (the payload of a
-// refresh). A *FormatError says what is wrong; nothing is returned then.
-func DecodeBatch(p []byte) (*Batch, error) {
-	if len(p) == 0 {
-		return &Batch{}, nil
-	}
-	if len(p) > fence.MaxPayload {
-		return nil, &FormatError{What: "batch", Detail: fmt.Sprintf("%d bytes, at most %d", len(p), fence.MaxPayload)}
-	}
-	if p[0] == installVersion {
-		return decodeInstall(p)
-	}
-	d := decoder{p: p}
-	if v := d.byte(); v != batchVersion && d.err == nil {
-		return nil, &FormatError{What: "batch", Detail: fmt.Sprintf("version %d, this reader knows %d", v, batchVersion)}
-	}
+func appendSection(dst []byte, tag byte, content []byte) []byte {
+	dst = binary.AppendUvarint(append(dst, tag), uint64(len(content)))
+	return append(dst, content...)
+}
+
+func uvarintLen(n int) int { return (bits.Len64(uint64(n)|1) + 6) / 7 }
+
+// DecodeBatch reads the batch of an entry, or what is there of it if the private part was left out. Events alias the
+// entry's payload. A rebase holds no batch. A *fence.FormatError says what is wrong; nothing is returned then.
+func DecodeBatch(e *fence.Entry) (*Batch, error) {
 	b := &Batch{}
-	if n := d.count(1); n > 0 {
-		b.Events = make([][]byte, 0, n)
-		for range n {
-			b.Events = append(b.Events, d.bytes(MaxEvent))
-		}
+	if e.Kind == fence.KindRebase {
+		return b, nil
 	}
-	if n := d.count(3); n > 0 {
-		b.Resolutions = make([]Resolution, 0, n)
-		for range n {
-			o := Outcome(d.byte())
-			id := d.bytes(MaxActionID)
-			if d.err == nil && (!o.Valid() || len(id) == 0) {
-				d.fail("resolution without a valid outcome and action ID")
+	d := decoder{p: e.Payload}
+	if len(e.Payload)+len(e.Private) > fence.MaxPayload {
+		d.fail(fmt.Sprintf("%d bytes, at most %d", len(e.Payload)+len(e.Private), fence.MaxPayload))
+	}
+	d.sections(func(_ byte, area *decoder) { b.Events = area.events(b.Events) })
+	if d.err == nil {
+		d.p = e.Private
+		d.sections(func(tag byte, s *decoder) {
+			switch {
+			case tag == tagOutcomes:
+				b.Resolutions = s.resolutions()
+			case tag == tagClaim && len(s.p) == len(b.Claim):
+				copy(b.Claim[:], s.p)
+				s.p = nil
+			case tag >= tagOptional:
+				s.p = nil
+			default:
+				s.fail(fmt.Sprintf("section %d of %d bytes, which this reader does not know", tag, len(s.p)))
 			}
-			b.Resolutions = append(b.Resolutions, Resolution{ActionID: string(id), Outcome: o})
-		}
+		})
 	}
-	if d.err == nil && len(d.p) > 0 {
-		d.fail(fmt.Sprintf("%d bytes after the end", len(d.p)))
+	if d.err == nil && b.Claim != (fence.ClaimID{}) && b.Len() > 0 {
+		d.fail("a claim beside events or outcomes")
 	}
 	if d.err != nil {
-		return nil, &FormatError{What: "batch", Detail: d.err.Error()}
+		return nil, &fence.FormatError{What: "batch", Detail: d.err.Error()}
 	}
 	return b, nil
 }
 
-func decodeInstall(p []byte) (*Batch, error) {
-	b := &Batch{}
-	if len(p) != 1+len(b.Claim) {
-		return nil, &FormatError{What: "batch", Detail: fmt.Sprintf("an install of %d bytes, not %d", len(p), 1+len(b.Claim))}
+// sections reads a list of tagged parts, ascending, none of them empty.
+func (d *decoder) sections(read func(tag byte, content *decoder)) {
+	for last := -1; len(d.p) > 0; {
+		tag := d.byte()
+		content := decoder{p: d.bytes(fence.MaxPayload)}
+		switch {
+		case d.err != nil:
+			return
+		case int(tag) <= last:
+			d.fail("parts are not in order")
+			return
+		case len(content.p) == 0:
+			d.fail("a part is empty")
+			return
+		}
+		last = int(tag)
+		if read(tag, &content); content.err != nil {
+			d.err, d.p = content.err, nil
+		}
 	}
-	copy(b.Claim[:], p[1:])
-	if b.Claim == (fence.ClaimID{}) {
-		return nil, &FormatError{What: "batch", Detail: "an install without a claim"}
-	}
-	return b, nil
 }
 
-// FormatError is encoded bytes that cannot be read: damaged, cut short, or of a version this reader does
-// not know.
-type FormatError struct {
-	What   string // "batch", "frame", "stream entry"
-	Detail string
+// events appends the events that d holds.
+func (d *decoder) events(to [][]byte) [][]byte {
+	n := 0
+	for c := *d; len(c.p) > 0; n++ {
+		c.bytes(MaxEvent)
+	}
+	to = slices.Grow(to, n)
+	for len(d.p) > 0 {
+		to = append(to, d.bytes(MaxEvent))
+	}
+	return to
 }
 
-func (e *FormatError) Error() string { return "malformed " + e.What + ": " + e.Detail }
+func (d *decoder) resolutions() (all []Resolution) {
+	for len(d.p) > 0 {
+		o := Outcome(d.byte())
+		id := d.bytes(MaxActionID)
+		if d.err == nil && (!o.Valid() || len(id) == 0) {
+			d.fail("resolution without a valid outcome and action ID")
+		}
+		all = append(all, Resolution{ActionID: string(id), Outcome: o})
+	}
+	return all
+}
 
 // decoder reads varints and byte strings; after the first error it returns zeros.
 type decoder struct {
@@ -224,17 +266,6 @@ func (d *decoder) number(limit uint64) uint64 {
 	}
 	d.p = d.p[n:]
 	return v
-}
-
-// count reads how many items follow, each of at least size bytes, so that a hostile count cannot make
-// the reader allocate more than the input could hold.
-func (d *decoder) count(size int) int {
-	n := d.number(math.MaxInt32)
-	if n > uint64(len(d.p)/size) {
-		d.fail("count is larger than the input")
-		return 0
-	}
-	return int(n)
 }
 
 func (d *decoder) bytes(limit uint64) []byte {

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,44 +25,50 @@ func busy() *stream.Batch {
 
 func BenchmarkBatch(b *testing.B) {
 	batch := busy()
-	encoded, err := stream.AppendBatch(nil, batch)
+	payload, private, err := batch.Encode()
 	require.NoError(b, err)
-	b.Run("append", func(b *testing.B) {
-		b.SetBytes(int64(len(encoded)))
+	e := entryOf(payload, private)
+	b.Run("encode", func(b *testing.B) {
+		b.SetBytes(int64(len(payload) + len(private)))
 		b.ReportAllocs()
-		buf := make([]byte, 0, 4096)
 		for b.Loop() {
-			_, _ = stream.AppendBatch(buf, batch)
+			_, _, _ = batch.Encode()
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
-		b.SetBytes(int64(len(encoded)))
+		b.SetBytes(int64(len(payload) + len(private)))
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _ = stream.DecodeBatch(encoded)
+			_, _ = stream.DecodeBatch(e)
 		}
 	})
 }
 
-func BenchmarkFrame(b *testing.B) {
-	payload, err := stream.AppendBatch(nil, busy())
+func BenchmarkEntry(b *testing.B) {
+	payload, private, err := busy().Encode()
 	require.NoError(b, err)
-	frame := &stream.Frame{Tile: 0x85283473fffffff, Entry: fence.Entry{Position: fence.Position{Epoch: 3, Seq: 12_345, Chain: 7},
-		Prev: fence.Position{Epoch: 3, Seq: 12_344, Chain: 6}, Tick: 23_456, Events: 24, Committed: 1_795_226_280_753, Payload: payload}}
-	encoded := stream.AppendFrame(nil, frame)
-	b.Run("append", func(b *testing.B) {
-		b.SetBytes(int64(len(encoded)))
+	c := fence.Commit{Tile: 0x85283473fffffff, Epoch: 3, Contact: "10.0.0.7:7000", Prev: fence.Position{Epoch: 3, Seq: 12_344, Chain: 6},
+		Tick: 23_456, At: time.UnixMilli(1_795_226_280_753), Payload: payload, Private: private}
+	e := c.Entry()
+	b.Run("encode", func(b *testing.B) {
+		b.SetBytes(int64(len(e.Frame)))
 		b.ReportAllocs()
-		buf := make([]byte, 0, 4096)
 		for b.Loop() {
-			stream.AppendFrame(buf, frame)
+			c.Entry()
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
-		b.SetBytes(int64(len(encoded)))
+		b.SetBytes(int64(len(e.Frame)))
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _ = stream.DecodeFrame(encoded)
+			_, _ = fence.DecodeEntry(e.Frame)
+		}
+	})
+	b.Run("verify", func(b *testing.B) {
+		b.SetBytes(int64(len(e.Frame)))
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = e.Verify()
 		}
 	})
 }

@@ -24,12 +24,12 @@ func Example() {
 	}
 	at := genesis.Position
 	for tick, word := range []string{"a", "ship", "moved"} {
-		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte(word)}})
+		payload, _, err := (&stream.Batch{Events: [][]byte{[]byte(word)}}).Encode()
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		r, err := store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at, Tick: fence.Tick(tick + 1), Events: 1, Payload: payload})
+		r, err := store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at, Tick: fence.Tick(tick + 1), Payload: payload})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -44,7 +44,7 @@ func Example() {
 	}
 	fmt.Printf("%s", history.Snapshot.Blob)
 	for _, e := range history.Entries {
-		batch, err := stream.DecodeBatch(e.Payload)
+		batch, err := stream.DecodeBatch(&e)
 		if err != nil {
 			fmt.Println(err)
 			return

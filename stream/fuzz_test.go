@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -19,42 +18,37 @@ func allocated(b *stream.Batch) int {
 	return n
 }
 
-// FuzzDecodeBatch: what is decoded encodes to the same bytes, and no input makes the decoder take more
-// memory than a fixed multiple of its own size.
+// FuzzDecodeBatch: what is decoded, and was written by this release, encodes to the same bytes, and no input makes
+// the decoder take more memory than a fixed multiple of its own size.
 func FuzzDecodeBatch(f *testing.F) {
 	for _, g := range golden[goldenBatch](f, "batches.json") {
-		f.Add([]byte(g.Bytes))
+		f.Add([]byte(g.Payload), []byte(g.Private))
 	}
-	f.Fuzz(func(t *testing.T, p []byte) {
-		b, err := stream.DecodeBatch(p)
+	f.Fuzz(func(t *testing.T, payload, private []byte) {
+		b, err := stream.DecodeBatch(entryOf(payload, private))
 		if err != nil {
 			require.Nil(t, b)
 			return
 		}
-		require.LessOrEqual(t, allocated(b), 25*len(p))
-		require.LessOrEqual(t, b.Len(), fence.MaxEvents)
-		if len(p) == 0 {
-			return // nothing at all is an empty batch, which is written otherwise
-		}
-		again, err := stream.AppendBatch(nil, b)
+		require.LessOrEqual(t, allocated(b), 50*(len(payload)+len(private)+1))
+		again, private2, err := b.Encode()
 		require.NoError(t, err)
-		require.Equal(t, p, again)
+		back, err := stream.DecodeBatch(entryOf(again, private2))
+		require.NoError(t, err)
+		require.Equal(t, b, back)
+		if len(payload) > 0 && payload[0] == 0 && len(again) == len(payload) {
+			require.Equal(t, payload, again)
+		}
 	})
 }
 
-// FuzzDecodeFrame: the same for frames, whose payload is not copied.
-func FuzzDecodeFrame(f *testing.F) {
-	for _, g := range golden[goldenFrame](f, "frames.json") {
-		f.Add([]byte(g.Bytes))
-	}
-	f.Fuzz(func(t *testing.T, p []byte) {
-		frame, err := stream.DecodeFrame(p)
-		if err != nil {
-			require.Nil(t, frame)
-			return
+// FuzzOpenSnapshot: what can be opened is what AppendSnapshot writes.
+func FuzzOpenSnapshot(f *testing.F) {
+	f.Add([]byte("\x01\x04gameowners"))
+	f.Fuzz(func(t *testing.T, blob []byte) {
+		game, private, err := stream.OpenSnapshot(blob)
+		if err == nil && len(blob) > 0 {
+			require.Equal(t, blob, stream.AppendSnapshot(nil, game, private))
 		}
-		require.LessOrEqual(t, len(frame.Payload), fence.MaxPayload)
-		require.Equal(t, p, stream.AppendFrame(nil, frame))
-		_ = frame.Verify(frame.Tile) // a chain may be wrong, but never a panic
 	})
 }

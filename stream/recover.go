@@ -61,7 +61,7 @@ func recoverOnce(ctx context.Context, log Log, tile fence.TileID) (Recovery, err
 	}
 	r.Position = r.Snapshot.Position
 	err = Follow(ctx, log, tile, r.Position, func(e *fence.Entry) error {
-		if e.Rebase {
+		if e.Kind == fence.KindRebase {
 			// A rebase that came after the snapshot was read replaces it: read again.
 			return &GapError{Tile: tile, Have: r.Position, Next: *e}
 		}
@@ -91,10 +91,10 @@ func Follow(ctx context.Context, log Log, tile fence.TileID, from fence.Position
 		}
 		for i := range c.Entries {
 			e := &c.Entries[i]
-			if err := e.Verify(tile); err != nil {
+			if err := e.Verify(); err != nil {
 				return err
 			}
-			if e.Prev != at && !e.Rebase {
+			if e.Prev != at && e.Kind != fence.KindRebase {
 				return &GapError{Tile: tile, Have: at, Next: *e}
 			}
 			if err := f(e); err != nil {

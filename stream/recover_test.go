@@ -55,7 +55,7 @@ func (o *owner) commit(n int) {
 	o.Helper()
 	for range n {
 		r, err := o.store.Commit(o.Context(), fence.Commit{Tile: tile, Epoch: o.epoch, Contact: "a:1", Prev: o.last,
-			Tick: fence.Tick(o.last.Seq + 1), Events: 1, Payload: []byte("x"), Install: o.last.IsZero()})
+			Tick: fence.Tick(o.last.Seq + 1), Payload: []byte("x"), Install: o.last.IsZero()})
 		require.NoError(o, err)
 		o.last = r.Position
 	}

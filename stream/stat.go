@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -10,9 +11,9 @@ import (
 type SnapshotHead struct {
 	fence.Position
 	Tick    fence.Tick
-	Contact string // owner that wrote it
-	Taken   int64  // store clock, milliseconds since 1970
-	Size    int    // bytes of the blob
+	Contact string    // owner that wrote it
+	Taken   time.Time // by the store's clock
+	Size    int       // bytes of the blob
 }
 
 // Stat is what the store holds of a tile, without payloads: for operators, and for whoever wants to know

@@ -137,10 +137,10 @@ func TestTileThatRemembersTooMuchRecovers(t *testing.T) {
 				n++
 				b.Resolutions = append(b.Resolutions, stream.Resolution{ActionID: fmt.Sprintf("%064d", n), Outcome: stream.Applied})
 			}
-			payload, err := stream.AppendBatch(nil, &b)
+			payload, private, err := b.Encode()
 			require.NoError(t, err)
 			r, err := w.store.Commit(t.Context(), fence.Commit{Tile: testTile, Epoch: 1, Contact: "old:1", Prev: at, Tick: tick,
-				Events: b.Len(), Payload: payload, Install: install})
+				Payload: payload, Private: private, Install: install})
 			require.NoError(t, err)
 			at, install = r.Position, false
 		}

@@ -63,8 +63,7 @@ func (c *core) commitThrough(ctx context.Context, batch fence.Commit) (r fence.R
 func (c *core) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.JournalTimeout)
 	defer cancel()
-	err := c.cfg.Journal.Append(ctx, batch.Tile, fence.Entry{Position: batch.Next(), Prev: batch.Prev, Tick: batch.Tick,
-		Events: batch.Events, Committed: time.Now().UnixMilli(), Payload: batch.Payload})
+	err := c.cfg.Journal.Append(ctx, batch.Tile, batch.Entry())
 	switch {
 	case err == nil:
 		return nil

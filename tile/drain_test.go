@@ -57,11 +57,11 @@ func TestHandOverWhoseLastTickCannotBeRepairedLeavesTheTile(t *testing.T) {
 		}
 		w.loseTail(2)
 		w.store.Update(testTile, func(s *memfence.State) {
-			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("intruder")}})
+			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
 			require.NoError(t, err)
 			for range 3 {
 				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(),
-					Tick: 3, Events: 1, Payload: payload}, 1)
+					Tick: 3, Payload: payload})
 				require.NoError(t, err)
 			}
 		})

@@ -123,7 +123,7 @@ func TestWhatIsLostIsWhatWasPromised(t *testing.T) {
 						require.Len(t, reports, 1)
 						assert.Equal(t, saved.Position, reports[0].From)
 						assert.GreaterOrEqual(t, reports[0].LostTicks, fence.Tick(after))
-						assert.GreaterOrEqual(t, reports[0].LostFor, died.Sub(time.UnixMilli(saved.Taken)))
+						assert.GreaterOrEqual(t, reports[0].LostFor, died.Sub(saved.Taken))
 						assert.False(t, reports[0].Exact)
 					}
 				})

@@ -263,7 +263,7 @@ func (s shardStore) Commit(ctx context.Context, c fence.Commit) (r fence.Receipt
 		if z := s.old(); z != nil {
 			s.mu().Lock()
 			defer s.mu().Unlock()
-			if r, err = z.Commit(&c, 0); err != nil {
+			if r, err = z.Commit(&c); err != nil {
 				return s.refused(z, c.Epoch, err)
 			}
 			if c.Replicas != 0 {
@@ -292,7 +292,7 @@ func (s shardStore) Rebase(ctx context.Context, b fence.Rebase) (r fence.Receipt
 		if z := s.old(); z != nil {
 			s.mu().Lock()
 			defer s.mu().Unlock()
-			if r, err = z.Rebase(&b, 0); err != nil {
+			if r, err = z.Rebase(&b, time.Now()); err != nil {
 				return s.refused(z, b.Epoch, err)
 			}
 			return &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: b.Replicas}

@@ -402,7 +402,7 @@ func (r *trial) run() {
 		r.s.mu.Lock()
 		confirmed := r.s.confirmed
 		r.s.mu.Unlock()
-		saved := time.UnixMilli(r.sh.snapshot().Taken)
+		saved := r.sh.snapshot().Taken
 		name, may := r.fault()
 		r.met[name]++
 		if r.rng.IntN(2) == 0 {

@@ -121,7 +121,7 @@ func (d *durable) read(ctx context.Context, whole bool) (checkpointed, error) {
 func continuing(tile fence.TileID, at fence.Position, tail []fence.Entry) ([]fence.Entry, error) {
 	for i := range tail {
 		e := &tail[i]
-		if err := e.Verify(tile); err != nil {
+		if err := e.Verify(); err != nil {
 			return nil, err
 		}
 		if e.Prev != at {
@@ -230,9 +230,15 @@ func compareThrough(h *stream.Recovery, replayed, durable fence.Position) (how s
 		if e.Position == durable {
 			return streamReaches, true
 		}
-		if e.Epoch > durable.Epoch && e.Events > 0 {
+		if e.Epoch > durable.Epoch && !isEmpty(&e) {
 			how = streamWentOn
 		}
 	}
 	return how, true
+}
+
+// isEmpty reports whether an entry has neither events nor outcomes, as an install.
+func isEmpty(e *fence.Entry) bool {
+	b, err := stream.DecodeBatch(e)
+	return err == nil && b.Len() == 0
 }

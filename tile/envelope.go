@@ -2,55 +2,36 @@ package tile
 
 import (
 	"encoding/binary"
-	"math"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
-// envelopeVersion is the first byte of every snapshot blob.
-const envelopeVersion = 1
-
-// appendEnvelope encodes a snapshot blob: the game's state and the remembered actions.
+// appendEnvelope encodes a snapshot blob: the game's state and, in the part for owners, the remembered actions.
 //
-//	version    1 byte, 1
-//	game       varint length, bytes: what Rules.Snapshot gave
 //	actions    varint count, then per action: varint tick, outcome (1 byte), varint length, action ID
 //
 // Varints are unsigned LEB128.
 func appendEnvelope(dst, game []byte, m *actionMemory) []byte {
-	dst = append(dst, envelopeVersion)
-	dst = binary.AppendUvarint(dst, uint64(len(game)))
-	dst = append(dst, game...)
-	dst = binary.AppendUvarint(dst, uint64(len(m.order)))
+	actions := binary.AppendUvarint(nil, uint64(len(m.order)))
 	for _, r := range m.order {
-		dst = binary.AppendUvarint(dst, uint64(r.tick))
-		dst = append(dst, byte(r.outcome))
-		dst = binary.AppendUvarint(dst, uint64(len(r.id)))
-		dst = append(dst, r.id...)
+		actions = binary.AppendUvarint(actions, uint64(r.tick))
+		actions = append(actions, byte(r.outcome))
+		actions = binary.AppendUvarint(actions, uint64(len(r.id)))
+		actions = append(actions, r.id...)
 	}
-	return dst
-}
-
-// OpenSnapshot returns the game's part of a snapshot blob, which aliases blob: what Rules.Restore takes.
-// An empty blob is a new tile and gives nil. A *stream.FormatError says what is wrong.
-func OpenSnapshot(blob []byte) (game []byte, err error) {
-	if len(blob) == 0 {
-		return nil, nil
-	}
-	game, _, err = openEnvelope(blob)
-	return game, err
+	return stream.AppendSnapshot(dst, game, actions)
 }
 
 func openEnvelope(blob []byte) (game []byte, actions []remembered, err error) {
 	bad := func(why string) ([]byte, []remembered, error) {
-		return nil, nil, &stream.FormatError{What: "snapshot", Detail: why}
+		return nil, nil, &fence.FormatError{What: "snapshot", Detail: why}
 	}
-	if blob[0] != envelopeVersion {
-		return bad("unknown version")
+	game, private, err := stream.OpenSnapshot(blob)
+	if err != nil {
+		return nil, nil, err
 	}
-	r := reader{p: blob[1:]}
-	game = r.take(math.MaxInt32)
+	r := reader{p: private}
 	n := r.number()
 	if n > uint64(len(r.p)/3) {
 		return bad("more actions than bytes")

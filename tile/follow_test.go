@@ -356,7 +356,7 @@ func TestFollowerOfADamagedStreamKeepsTrying(t *testing.T) {
 		var good []byte
 		damage := func(s *memfence.State) {
 			e := &s.Entries[len(s.Entries)-1]
-			good, e.Payload = e.Payload, []byte("?")
+			good, e.Frame = e.Frame, []byte("?")
 		}
 		a.resume()
 		a.say(t, "", "two")
@@ -372,7 +372,7 @@ func TestFollowerOfADamagedStreamKeepsTrying(t *testing.T) {
 		f.TakeOver(tile.Ordered)
 		time.Sleep(time.Minute)
 		assert.Equal(t, tile.Following, f.Status().State)
-		w.store.Update(testTile, func(s *memfence.State) { s.Entries[len(s.Entries)-2].Payload = good })
+		w.store.Update(testTile, func(s *memfence.State) { s.Entries[len(s.Entries)-2].Frame = good })
 		f.eventually(t, tile.Serving, time.Minute)
 		require.NoError(t, f.drain())
 		assert.Equal(t, []string{"one", "two", "three"}, w.history())

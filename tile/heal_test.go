@@ -90,11 +90,11 @@ func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
 		// A replica that never saw the last two entries was promoted, and somebody else wrote there.
 		w.loseTail(2)
 		w.store.Update(testTile, func(s *memfence.State) {
-			payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("intruder")}})
+			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
 			require.NoError(t, err)
 			for range 2 {
 				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(),
-					Tick: 3, Events: 1, Payload: payload}, 1)
+					Tick: 3, Payload: payload})
 				require.NoError(t, err)
 			}
 		})

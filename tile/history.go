@@ -66,14 +66,15 @@ func (h *history) restore(blob []byte) error {
 
 // foldEntry folds an entry of the stream that follows the history.
 func (h *history) foldEntry(e *fence.Entry) error {
-	b, err := stream.DecodeBatch(e.Payload)
+	b, err := stream.DecodeBatch(e)
 	if err != nil {
 		return &fence.CorruptError{Tile: h.tile, What: "stream entry", At: e.Position, Detail: err.Error()}
 	}
 	if err := h.fold(e.Tick, b); err != nil {
 		return err
 	}
-	h.bound.grow(len(e.Payload))
+	h.bound.grow(len(e.Frame))
+	h.heat.add(e.Tick, b.Len())
 	h.tick, h.position = max(h.tick, e.Tick), e.Position
 	return nil
 }
@@ -97,10 +98,9 @@ const stuckBeforeReload = 3
 func (h *history) extend(c *stream.Chunk) bool {
 	for i := range c.Entries {
 		e := &c.Entries[i]
-		if e.Rebase || e.Prev != h.position || e.Verify(h.tile) != nil || h.foldEntry(e) != nil {
+		if e.Kind == fence.KindRebase || e.Prev != h.position || e.Verify() != nil || h.foldEntry(e) != nil {
 			return false
 		}
-		h.heat.add(e.Tick, e.Events)
 		h.bound.followed()
 	}
 	switch at := c.Owner.Position; {
@@ -131,5 +131,5 @@ func (h *history) blob() ([]byte, error) {
 // snapshot is the history as a durable snapshot by an owner at a position.
 func (h *history) snapshot(at fence.Position, contact string, blob []byte) fence.Snapshot {
 	return fence.Snapshot{Position: at, Tick: h.tick, Contact: contact, Sum: fence.Checksum(blob),
-		Taken: time.Now().UnixMilli(), Blob: blob}
+		Taken: time.Now(), Blob: blob}
 }

@@ -124,11 +124,11 @@ func wordsOf(t *testing.T, log stream.Log, id fence.TileID) []string {
 	h, err := stream.Recover(t.Context(), log, id)
 	require.NoError(t, err)
 	var rules ledgerRules
-	game, err := tile.OpenSnapshot(h.Snapshot.Blob)
+	game, _, err := stream.OpenSnapshot(h.Snapshot.Blob)
 	require.NoError(t, err)
 	require.NoError(t, rules.Restore(game))
 	for i := range h.Entries {
-		b, err := stream.DecodeBatch(h.Entries[i].Payload)
+		b, err := stream.DecodeBatch(&h.Entries[i])
 		require.NoError(t, err)
 		require.NoError(t, rules.Apply(h.Entries[i].Tick, b.Events))
 	}

@@ -292,13 +292,12 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 			return got, err
 		}
 	}
-	claim, err := stream.AppendBatch(nil, &stream.Batch{Claim: a.title.grant.ID})
+	_, claim, err := (&stream.Batch{Claim: a.title.grant.ID}).Encode()
 	if err != nil {
 		return got, err
 	}
 	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.position,
-		Tick:    a.history.tick,
-		Payload: claim, Install: true, Replicas: fence.AllReplicas}
+		Tick: a.history.tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
 	err = a.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
 		switch {
@@ -325,7 +324,7 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 		return got, err
 	}
 	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.tick,
-		Blob:     blob,
+		At: time.Now(), Blob: blob,
 		Replicas: fence.AllReplicas, ExpectEmpty: empty}
 	err = a.retry(ctx, func() error {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
@@ -358,7 +357,7 @@ func (a *acquisition) ifStale(ctx context.Context, err error) error {
 // the last tick is known.
 func (a *acquisition) loss(c *checkpointed, ownerHash bool) *RestoredInfo {
 	tick := c.tick()
-	i := &RestoredInfo{Tile: a.tile, From: c.at, SnapshotTick: tick, Taken: time.UnixMilli(c.snap.Taken)}
+	i := &RestoredInfo{Tile: a.tile, From: c.at, SnapshotTick: tick, Taken: c.snap.Taken}
 	switch {
 	case a.writesThrough():
 		i.Exact = true

@@ -11,7 +11,7 @@ type keptBatches struct {
 	forgetful bool // batches were forgotten since all were confirmed
 }
 
-func keptSize(c *fence.Commit) int { return len(c.Payload) + entryOverhead }
+func keptSize(c *fence.Commit) int { return len(c.Payload) + len(c.Private) + entryOverhead }
 
 // add keeps a committed batch. It returns the positions that it had to forget to stay within bounds.
 func (k *keptBatches) add(c fence.Commit) (forgotten []fence.Position) {
@@ -44,7 +44,7 @@ func (k *keptBatches) clear() {
 func (k *keptBatches) drop(n int) {
 	for i := range k.batches[:n] {
 		k.bytes -= keptSize(&k.batches[i])
-		k.batches[i].Payload = nil // the array outlives the slice
+		k.batches[i].Payload, k.batches[i].Private = nil, nil // the array outlives the slice
 	}
 	k.batches = k.batches[n:]
 }

@@ -173,7 +173,7 @@ func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.O
 		return nil, err
 	}
 	b.commit.Replicas = o.needed(b)
-	if o.confirm || o.confirmsNow() && (len(o.kept.batches) > 0 || b.commit.Events > 0) {
+	if o.confirm || o.confirmsNow() && (len(o.kept.batches) > 0 || b.batch.Len() > 0) {
 		b.commit.Replicas = fence.AllReplicas
 	}
 	return b, nil
@@ -202,7 +202,7 @@ func (o *tileOwner) settle(r fence.Receipt, confirmed bool) error {
 		if err := h.fold(b.commit.Tick, &b.batch); err != nil {
 			return err
 		}
-		h.bound.grow(len(b.commit.Payload))
+		h.bound.grow(len(b.commit.Payload) + len(b.commit.Private))
 	}
 	o.pending = nil
 	o.confirmed, o.settled = confirmed, b.commit.Tick
@@ -211,7 +211,7 @@ func (o *tileOwner) settle(r fence.Receipt, confirmed bool) error {
 	} else if !b.commit.Refresh() {
 		o.keep(b.commit)
 	}
-	h.heat.add(b.commit.Tick, b.commit.Events)
+	h.heat.add(b.commit.Tick, b.batch.Len())
 	o.moveTo(r.Position)
 	for i, s := range b.submissions {
 		s.answer <- answer{outcome: b.outcomes[i]}

@@ -41,12 +41,9 @@ func newPending(c fence.Commit, subs []submission, events [][]byte, outcomes []s
 			b.batch.Resolutions = append(b.batch.Resolutions, stream.Resolution{ActionID: id, Outcome: b.outcomes[i]})
 		}
 	}
-	b.commit.Events = b.batch.Len()
-	if b.commit.Events == 0 {
-		return b, nil
-	}
+	b.commit.At = b.formed
 	var err error
-	b.commit.Payload, err = stream.AppendBatch(nil, &b.batch)
+	b.commit.Payload, b.commit.Private, err = b.batch.Encode()
 	return b, err
 }
 
@@ -97,7 +94,7 @@ func (b *pendingBatch) retryAfter(cfg *Config) time.Duration {
 // info describes the commit that succeeded.
 func (b *pendingBatch) info(at fence.Position, class Durability) CommitInfo {
 	i := CommitInfo{Tile: b.commit.Tile, Position: at, Tick: b.commit.Tick, Events: len(b.batch.Events),
-		Bytes: len(b.commit.Payload), Took: time.Since(b.formed), Refresh: b.commit.Refresh(),
+		Bytes: len(b.commit.Payload) + len(b.commit.Private), Took: time.Since(b.formed), Refresh: b.commit.Refresh(),
 		Durability: class, Committing: b.committing, Journaling: b.journaling}
 	if !b.unconfirmed.IsZero() {
 		i.Confirming = time.Since(b.unconfirmed)

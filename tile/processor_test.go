@@ -79,11 +79,11 @@ func (w *world) historyOf(id fence.TileID) []string {
 	h, err := stream.Recover(context.Background(), w.log, id)
 	require.NoError(w.t, err)
 	rules := &ledgerRules{}
-	game, err := tile.OpenSnapshot(h.Snapshot.Blob)
+	game, _, err := stream.OpenSnapshot(h.Snapshot.Blob)
 	require.NoError(w.t, err)
 	require.NoError(w.t, rules.Restore(game))
 	for _, e := range h.Entries {
-		b, err := stream.DecodeBatch(e.Payload)
+		b, err := stream.DecodeBatch(&e)
 		require.NoError(w.t, err)
 		require.NoError(w.t, rules.Apply(e.Tick, b.Events))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,7 +32,7 @@ func testRoundTrip(t *testing.T, h Harness) {
 	holds(t, h.Store, tile, second)
 
 	bare := snapshot(3, 181, nil)
-	bare.Contact, bare.Tick, bare.Taken, bare.Chain = "", 0, 0, 0
+	bare.Contact, bare.Tick, bare.Taken, bare.Chain = "", 0, time.Time{}, 0
 	put(t, h.Store, tile, bare)
 	holds(t, h.Store, tile, bare)
 }
@@ -79,7 +80,7 @@ func testNumbers(t *testing.T, h Harness) {
 	put(t, h.Store, tile, last)
 	for _, n := range []uint64{10, 100, 1 << 31, 1<<32 + 1, fence.MaxNumber - 1, fence.MaxNumber} {
 		s := text(fence.Epoch(n), fence.Seq(n))
-		s.Tick, s.Taken, s.Chain = fence.MaxNumber, fence.MaxNumber, 1<<64-1
+		s.Tick, s.Taken, s.Chain = fence.MaxNumber, fence.FromMillis(fence.MaxNumber), 1<<64-1
 		put(t, h.Store, tile, s)
 		holds(t, h.Store, tile, s)
 		refused(t, h.Store, tile, last, s.Position, true)
@@ -182,7 +183,7 @@ func testArguments(t *testing.T, h Harness) {
 		"seq zero":       func(s *fence.Snapshot) { s.Seq = 0 },
 		"seq too high":   func(s *fence.Snapshot) { s.Seq = fence.MaxNumber + 1 },
 		"tick too high":  func(s *fence.Snapshot) { s.Tick = fence.MaxNumber + 1 },
-		"taken negative": func(s *fence.Snapshot) { s.Taken = -1 },
+		"taken negative": func(s *fence.Snapshot) { s.Taken = time.UnixMilli(-1) },
 		"contact":        func(s *fence.Snapshot) { s.Contact = string(noise(fence.MaxContact + 1)) },
 		"blob": func(s *fence.Snapshot) {
 			s.Blob = make([]byte, fence.MaxSnapshot+1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,12 +68,12 @@ func entry(tile fence.TileID, epoch fence.Epoch, prev fence.Position, payload []
 	return entryAt(tile, epoch, prev.Seq+1, prev, payload)
 }
 
-// entryAt is entry with the sequence chosen, as after a rebase.
+// entryAt is entry with the sequence chosen.
 func entryAt(tile fence.TileID, epoch fence.Epoch, seq fence.Seq, prev fence.Position, payload []byte) fence.Entry {
-	e := fence.Entry{Prev: prev, Tick: fence.Tick(seq % 1000), Events: len(payload) % 7, Committed: 1_700_000_000_000 + int64(seq%1000), Payload: payload}
+	e := fence.Entry{Tile: tile, Kind: fence.KindBatch, Prev: prev, Tick: fence.Tick(seq % 1000),
+		At: time.UnixMilli(1_700_000_000_000 + int64(seq%1000)), Payload: payload, Private: payload[:len(payload)%7]}
 	e.Epoch, e.Seq = epoch, seq
-	e.Chain = fence.NextChain(prev.Chain, tile, epoch, e.Tick, e.Events, payload)
-	return e
+	return fence.NewEntry(e)
 }
 
 func seal(t *testing.T, j checkpoint.Journal, tile fence.TileID, epoch fence.Epoch) {
@@ -104,10 +105,10 @@ func tailIs(t *testing.T, j checkpoint.Journal, tile fence.TileID, after fence.S
 	require.NoError(t, err)
 	require.Len(t, got, len(want))
 	for i := range want {
-		require.Equal(t, fence.Checksum(want[i].Payload), fence.Checksum(got[i].Payload), "payload at %s", want[i].Position)
-		w, g := want[i], got[i]
-		w.Payload, g.Payload = nil, nil
-		require.Equal(t, w, g)
+		require.Equal(t, fence.Checksum(want[i].Frame), fence.Checksum(got[i].Frame), "frame at %s", want[i].Position)
+		decoded, err := fence.DecodeEntry(want[i].Frame)
+		require.NoError(t, err)
+		require.Equal(t, decoded, got[i])
 	}
 }
 
@@ -163,7 +164,7 @@ func testStale(t *testing.T, h JournalHarness) {
 	}
 	next := run(t, h.Other, tile, 5, old[2].Position, 2)
 	isSealed(t, h.Journal.Append(t.Context(), tile, entry(tile, 4, old[2].Position, []byte("late"))), 5, 4)
-	isSealed(t, h.Journal.Append(t.Context(), tile, entryAt(tile, 4, 99, old[2].Position, nil)), 5, 4)
+	isSealed(t, h.Journal.Append(t.Context(), tile, entryAt(tile, 4, 99, fence.Position{Epoch: 4, Seq: 98}, nil)), 5, 4)
 	tailIs(t, h.Journal, tile, 0, append(old, next...)...)
 }
 
@@ -171,16 +172,17 @@ func testStale(t *testing.T, h JournalHarness) {
 func testEntries(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, fence.MaxNumber)
 	bare := entryAt(tile, fence.MaxNumber, 1, fence.Position{}, nil)
-	bare.Tick, bare.Committed, bare.Events = 0, 0, 0
-	bare.Chain = fence.NextChain(0, tile, bare.Epoch, 0, 0, nil)
+	bare.Tick, bare.At = 0, time.Time{}
+	bare = fence.NewEntry(bare)
 
-	full := entryAt(tile, fence.MaxNumber, fence.MaxNumber, fence.Position{Epoch: fence.MaxNumber, Seq: fence.MaxNumber - 1, Chain: 1<<64 - 1}, noise(3000))
-	full.Tick, full.Committed, full.Events = fence.MaxNumber, fence.MaxNumber, 1<<31-1
-	full.Chain = fence.NextChain(full.Prev.Chain, tile, full.Epoch, full.Tick, full.Events, full.Payload)
+	full := entryAt(tile, fence.MaxNumber, fence.MaxNumber,
+		fence.Position{Epoch: fence.MaxNumber, Seq: fence.MaxNumber - 1, Chain: 1<<64 - 1}, noise(3000))
+	full.Tick, full.At = fence.MaxNumber, time.UnixMilli(fence.MaxNumber)
+	full = fence.NewEntry(full)
 
-	rebase := entryAt(tile, fence.MaxNumber, 5000, fence.Position{Epoch: 2, Seq: 4, Chain: 77}, []byte("marker"))
-	rebase.Rebase = true
-	rebase.Chain = fence.NextChain(0, tile, rebase.Epoch, rebase.Tick, rebase.Events, rebase.Payload)
+	rebase := entryAt(tile, fence.MaxNumber, 5000, fence.Position{}, nil)
+	rebase.Kind, rebase.Private = fence.KindRebase, []byte("marker")
+	rebase = fence.NewEntry(rebase)
 
 	for _, e := range []fence.Entry{bare, full, rebase} {
 		appended(t, h.Journal, tile, e)
@@ -280,7 +282,7 @@ func testTruncate(t *testing.T, h JournalHarness) {
 		tailIs(t, h.Journal, tile, 0, all[c.stays:]...)
 	}
 	// The seal stays, and so the tile goes on.
-	isSealed(t, h.Other.Append(t.Context(), tile, entry(tile, 1, all[7].Position, nil)), 2, 1)
+	isSealed(t, h.Other.Append(t.Context(), tile, entryAt(tile, 1, 19, fence.Position{Epoch: 1, Seq: 18}, nil)), 2, 1)
 	next := run(t, h.Journal, tile, 2, all[7].Position, 2)
 	tailIs(t, h.Journal, tile, 0, next...)
 
@@ -306,7 +308,7 @@ func testJournalTiles(t *testing.T, h JournalHarness) {
 		tailIs(t, h.Other, id, 0, want[id]...)
 	}
 	wrong := want[tiles[0]][0]
-	require.ErrorIs(t, h.Journal.Append(t.Context(), tile, wrong), fence.ErrCorrupt, "an entry of another tile")
+	require.ErrorIs(t, h.Journal.Append(t.Context(), tile, wrong), fence.ErrInvalidArgument, "an entry of another tile")
 }
 
 func testJournalHead(t *testing.T, h JournalHarness) {
@@ -317,7 +319,7 @@ func testJournalHead(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 7)
 	require.NoError(t, h.Journal.Truncate(t.Context(), tile, 9))
 	want := checkpoint.JournalHead{Tile: tile, Sealed: 7, Entries: 4, First: old[9].Position, Last: big.Position,
-		Bytes: len(old[9].Payload) + len(old[10].Payload) + len(old[11].Payload) + 500<<10}
+		Bytes: len(old[9].Frame) + len(old[10].Frame) + len(old[11].Frame) + len(big.Frame)}
 	head, err := h.Other.JournalHead(t.Context(), tile)
 	require.NoError(t, err)
 	assert.Equal(t, want, head)
@@ -327,23 +329,25 @@ func testJournalArguments(t *testing.T, h JournalHarness) {
 	ctx := t.Context()
 	seal(t, h.Journal, tile, 1)
 	for name, change := range map[string]func(*fence.Entry){
-		"epoch zero":         func(e *fence.Entry) { e.Epoch = 0 },
-		"epoch too high":     func(e *fence.Entry) { e.Epoch = fence.MaxNumber + 1 },
-		"seq zero":           func(e *fence.Entry) { e.Seq = 0 },
-		"seq too high":       func(e *fence.Entry) { e.Seq = fence.MaxNumber + 1 },
-		"prev not before":    func(e *fence.Entry) { e.Prev.Seq = e.Seq },
-		"prev epoch":         func(e *fence.Entry) { e.Prev.Epoch = fence.MaxNumber + 1 },
-		"tick too high":      func(e *fence.Entry) { e.Tick = fence.MaxNumber + 1 },
-		"events negative":    func(e *fence.Entry) { e.Events = -1 },
-		"committed negative": func(e *fence.Entry) { e.Committed = -1 },
-		"payload":            func(e *fence.Entry) { e.Payload = make([]byte, fence.MaxPayload+1) },
+		"kind":            func(e *fence.Entry) { e.Kind = 0 },
+		"tile":            func(e *fence.Entry) { e.Tile++ },
+		"epoch zero":      func(e *fence.Entry) { e.Epoch = 0 },
+		"epoch too high":  func(e *fence.Entry) { e.Epoch = fence.MaxNumber + 1 },
+		"seq zero":        func(e *fence.Entry) { e.Seq = 0 },
+		"seq too high":    func(e *fence.Entry) { e.Seq = fence.MaxNumber + 1 },
+		"prev not before": func(e *fence.Entry) { e.Prev.Seq = e.Seq },
+		"prev epoch":      func(e *fence.Entry) { e.Prev.Epoch = fence.MaxNumber + 1 },
+		"tick too high":   func(e *fence.Entry) { e.Tick = fence.MaxNumber + 1 },
+		"time too high":   func(e *fence.Entry) { e.At = time.UnixMilli(fence.MaxNumber + 1) },
+		"payload":         func(e *fence.Entry) { e.Payload = make([]byte, fence.MaxFrame) },
 	} {
 		e := entryAt(tile, 1, 5, fence.Position{Epoch: 1, Seq: 4}, []byte("x"))
 		change(&e)
-		from := e.Prev.Chain
-		e.Chain = fence.NextChain(from, tile, e.Epoch, e.Tick, e.Events, e.Payload)
-		assert.ErrorIs(t, h.Journal.Append(ctx, tile, e), fence.ErrInvalidArgument, name)
+		assert.ErrorIs(t, h.Journal.Append(ctx, tile, fence.NewEntry(e)), fence.ErrInvalidArgument, name)
 	}
+	bare := entryAt(tile, 1, 5, fence.Position{Epoch: 1, Seq: 4}, []byte("x"))
+	bare.Frame = nil
+	require.ErrorIs(t, h.Journal.Append(ctx, tile, bare), fence.ErrInvalidArgument, "an entry that is not encoded")
 	require.ErrorIs(t, h.Journal.Append(ctx, 0, entry(tile, 1, fence.Position{}, nil)), fence.ErrInvalidArgument)
 	require.ErrorIs(t, h.Journal.Seal(ctx, 0, 1), fence.ErrInvalidArgument)
 	require.ErrorIs(t, h.Journal.Seal(ctx, tile, 0), fence.ErrInvalidArgument)
@@ -361,16 +365,13 @@ func testJournalArguments(t *testing.T, h JournalHarness) {
 
 func testCorruptEntry(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 1)
-	for _, change := range []func(*fence.Entry){
-		func(e *fence.Entry) { e.Payload[0] ^= 1 },
-		func(e *fence.Entry) { e.Chain++ },
-		func(e *fence.Entry) { e.Tick++ },
-		func(e *fence.Entry) { e.Rebase = true },
-	} {
-		bad := entryAt(tile, 1, 5, fence.Position{Epoch: 1, Seq: 4, Chain: 3}, []byte("batch"))
-		change(&bad)
+	whole := entryAt(tile, 1, 5, fence.Position{Epoch: 1, Seq: 4, Chain: 3}, []byte("batch"))
+	for name, at := range map[string]int{"prev chain": 25, "payload": len(whole.Frame) - len(whole.Private) - 1, "private": len(whole.Frame) - 1} {
+		bad := whole
+		bad.Frame = slices.Clone(whole.Frame)
+		bad.Frame[at] ^= 1
 		var corrupt *fence.CorruptError
-		require.ErrorAs(t, h.Journal.Append(t.Context(), tile, bad), &corrupt)
+		require.ErrorAs(t, h.Journal.Append(t.Context(), tile, bad), &corrupt, name)
 		assert.Equal(t, bad.Position, corrupt.At)
 	}
 	tailIs(t, h.Journal, tile, 0)

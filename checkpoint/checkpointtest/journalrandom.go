@@ -247,6 +247,9 @@ func (s *successors) term(ctx context.Context, j checkpoint.Journal, rng *rand.R
 	if len(tail) > 0 {
 		at = tail[len(tail)-1].Position
 	}
+	if at.Epoch > epoch {
+		return nil // replaced before it began
+	}
 	for range rng.IntN(12) {
 		e := entry(s.tile, epoch, at, noise(10+rng.IntN(100)))
 		err := answered(func() error { return j.Append(ctx, s.tile, e) })

@@ -75,7 +75,7 @@ func snapshot(epoch fence.Epoch, seq fence.Seq, blob []byte) fence.Snapshot {
 		Tick:     fence.Tick(seq) * 2,
 		Contact:  "10.0.0.1:7000",
 		Sum:      fence.Checksum(blob),
-		Taken:    1_700_000_000_000 + int64(seq),
+		Taken:    fence.FromMillis(1_700_000_000_000 + int64(seq)),
 		Blob:     blob,
 	}
 }

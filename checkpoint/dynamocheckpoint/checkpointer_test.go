@@ -51,7 +51,7 @@ func (w *tiles) ids() []fence.TileID {
 func (w *tiles) play(id fence.TileID) {
 	w.t.Helper()
 	r, err := w.fence.Commit(context.Background(), fence.Commit{Tile: id, Epoch: 1, Contact: "a:1", Prev: w.at[id],
-		Tick: fence.Tick(w.at[id].Seq + 1), Events: 1, Payload: []byte("e"), Install: true})
+		Tick: fence.Tick(w.at[id].Seq + 1), Payload: []byte("e"), Install: true})
 	require.NoError(w.t, err)
 	w.at[id] = r.Position
 	require.NoError(w.t, w.fence.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: id, Position: r.Position,

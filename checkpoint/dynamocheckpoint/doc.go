@@ -25,12 +25,12 @@
 //
 //	tile  part                           attributes
 //	X     journal                        v sealed [last] [floor]
-//	X     journal/<seq>                  v epoch seq chain prev tick events committed rebase size chunks [payload]
-//	X     journal/<seq>/<epoch>/<index>  payload
+//	X     journal/<seq>                  v epoch seq chain size chunks [frame]
+//	X     journal/<seq>/<epoch>/<index>  frame
 //
 // sealed is the epoch that may append, last the sequence appended last, floor the highest sequence ever
-// truncated. prev is a position as fence.Position.String writes it; rebase is a boolean. A payload of at most
-// 384 KiB is in the entry, and chunks is 0; otherwise it is in chunks, as a blob is.
+// truncated. A frame is the entry as the stream has it (see fence.Entry); one of at most 384 KiB is in the entry,
+// and chunks is 0; otherwise it is in chunks, as a blob is.
 //
 // # How a large snapshot stays whole
 //
@@ -50,7 +50,7 @@
 //
 // An Append is one TransactWriteItems: the head must be sealed for exactly the entry's epoch, the head notes
 // the entry as the last one, and the entry is put, with its chunks, if its sequence is free or held by a
-// lower epoch. So a payload in chunks is there as a whole or not at all, and no Append is carried out that
+// lower epoch. So a frame in chunks is there as a whole or not at all, and no Append is carried out that
 // DynamoDB orders after the Seal of a higher epoch.
 //
 // A query may still see a transaction in part. The note in the head is what Tail knows it by: a transaction
@@ -73,7 +73,7 @@
 // strongly consistent. List scans the whole table, chunks included.
 //
 // DynamoDB bills a write by the kilobyte begun, and a transaction twice. An Append costs two write units for
-// the head and two for each kilobyte of the entry, whose attributes take about 0.25 KB beside the payload:
+// the head and two for each kilobyte of the entry, whose attributes take about 0.2 KB beside the payload:
 // 8 units for a batch of 2 KiB, where a bare PutItem costs 3. Removing it later costs what a bare write of it
 // does, 3. A Truncate costs besides a read unit and a write unit for the head, and a read unit for each 4 KB
 // of journal it removes; on a tile without a journal it is the one read. A Seal is one write unit. A plain

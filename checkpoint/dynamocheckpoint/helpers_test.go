@@ -129,7 +129,7 @@ func snapshot(epoch fence.Epoch, seq fence.Seq, n int) fence.Snapshot {
 		blob[i] = byte(rng.Uint32())
 	}
 	return fence.Snapshot{Position: fence.Position{Epoch: epoch, Seq: seq, Chain: 7}, Tick: 1, Contact: "10.0.0.1:7000",
-		Sum: fence.Checksum(blob), Taken: 1, Blob: blob}
+		Sum: fence.Checksum(blob), Taken: fence.FromMillis(1), Blob: blob}
 }
 
 // holds requires that a Get gives exactly s.

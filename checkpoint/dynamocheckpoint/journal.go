@@ -133,8 +133,8 @@ func (st *Store) noteLast(tile fence.TileID, e *fence.Entry) *types.Update {
 func (st *Store) putEntry(tile fence.TileID, e *fence.Entry) []types.TransactWriteItem {
 	part := entryPart(e.Seq)
 	var chunks [][]byte
-	if len(e.Payload) > st.chunkSize {
-		chunks = slices.Collect(slices.Chunk(e.Payload, st.chunkSize))
+	if len(e.Frame) > st.chunkSize {
+		chunks = slices.Collect(slices.Chunk(e.Frame, st.chunkSize))
 	}
 	puts := []types.TransactWriteItem{{Put: &types.Put{
 		TableName: aws.String(st.table), Item: entryItem(tile, e, len(chunks)),
@@ -145,7 +145,7 @@ func (st *Store) putEntry(tile fence.TileID, e *fence.Entry) []types.TransactWri
 	}}}
 	for i, c := range chunks {
 		item := key(tile, entryChunkPart(part, e.Epoch, i))
-		item["payload"] = &types.AttributeValueMemberB{Value: c}
+		item["frame"] = &types.AttributeValueMemberB{Value: c}
 		puts = append(puts, types.TransactWriteItem{Put: &types.Put{TableName: aws.String(st.table), Item: item}})
 	}
 	return puts

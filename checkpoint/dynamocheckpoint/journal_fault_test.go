@@ -22,10 +22,8 @@ import (
 
 // journalEntry returns a valid entry of n bytes that follows prev.
 func journalEntry(epoch fence.Epoch, prev fence.Position, n int) fence.Entry {
-	e := fence.Entry{Prev: prev, Tick: 1, Events: 1, Payload: snapshot(epoch, prev.Seq+1, n).Blob}
-	e.Epoch, e.Seq = epoch, prev.Seq+1
-	e.Chain = fence.NextChain(prev.Chain, tile, epoch, e.Tick, e.Events, e.Payload)
-	return e
+	return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev: prev, Tick: 1, Payload: snapshot(epoch, prev.Seq+1, n).Blob})
 }
 
 // journalHolds requires that the journal holds exactly these entries.
@@ -275,7 +273,8 @@ func TestTruncateKilled(t *testing.T) {
 		prev := fence.Position{}
 		for i := range 4 {
 			e := journalEntry(1, prev, 1500*(i%2)+100)
-			e.Chain = fence.NextChain(e.Prev.Chain, tile, e.Epoch, e.Tick, e.Events, e.Payload)
+			e.Tile = tile
+			e = fence.NewEntry(e)
 			require.NoError(t, st.Append(t.Context(), tile, e))
 			want, prev = append(want, e), e.Position
 		}

@@ -21,7 +21,7 @@ func TestJournalConformance(t *testing.T) {
 	})
 }
 
-// damageEntry flips a bit of an entry's payload, in the entry or in its first chunk.
+// damageEntry flips a bit of an entry's frame, in the entry or in its first chunk.
 func damageEntry(t *testing.T, table string, tile fence.TileID, seq fence.Seq) {
 	t.Helper()
 	client := newClient(t, nil)
@@ -33,14 +33,14 @@ func damageEntry(t *testing.T, table string, tile fence.TileID, seq fence.Seq) {
 	})
 	require.NoError(t, err)
 	for _, item := range out.Items {
-		if b, ok := item["payload"].(*types.AttributeValueMemberB); ok {
+		if b, ok := item["frame"].(*types.AttributeValueMemberB); ok {
 			b.Value[len(b.Value)/2] ^= 1
 			_, err = client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: item})
 			require.NoError(t, err)
 			return
 		}
 	}
-	t.Fatal("no payload to damage")
+	t.Fatal("no frame to damage")
 }
 
 // entryKey is the sort key of the entry at a sequence.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 )
 
@@ -54,26 +55,17 @@ func parseJournal(tile fence.TileID, item map[string]types.AttributeValue) (jour
 	return h, nil
 }
 
-// entryItem is an entry as an item; its payload is elsewhere if there are chunks.
+// entryItem is an entry as an item; its frame is elsewhere if there are chunks.
 func entryItem(tile fence.TileID, e *fence.Entry, chunks int) map[string]types.AttributeValue {
 	item := key(tile, entryPart(e.Seq))
 	item["v"] = number(journalVersion)
 	item["epoch"] = number(uint64(e.Epoch))
 	item["seq"] = number(uint64(e.Seq))
 	item["chain"] = text(e.Chain.String())
-	item["prev"] = text(e.Prev.String())
-	item["tick"] = number(uint64(e.Tick))
-	item["events"] = number(uint64(e.Events))
-	item["committed"] = number(uint64(e.Committed))
-	item["rebase"] = &types.AttributeValueMemberBOOL{Value: e.Rebase}
-	item["size"] = number(uint64(len(e.Payload)))
+	item["size"] = number(uint64(len(e.Frame)))
 	item["chunks"] = number(uint64(chunks))
 	if chunks == 0 {
-		payload := e.Payload
-		if payload == nil {
-			payload = []byte{} // the SDK would write null
-		}
-		item["payload"] = &types.AttributeValueMemberB{Value: payload}
+		item["frame"] = &types.AttributeValueMemberB{Value: e.Frame}
 	}
 	return item
 }
@@ -98,31 +90,21 @@ func corruptEntry(tile fence.TileID, at fence.Position, errs ...error) error {
 	return nil
 }
 
-// parseEntry reads an entry; the payload is missing if chunks is not zero.
+// parseEntry reads an entry; the frame is missing if chunks is not zero.
 func parseEntry(tile fence.TileID, item map[string]types.AttributeValue) (e fence.Entry, size, chunks int, err error) {
 	if e.Position, err = entryPosition(tile, item); err != nil {
 		return e, 0, 0, err
 	}
 	r := itemReader{item: item}
-	e.Tick = fence.Tick(r.number("tick"))
-	e.Events = int(r.number("events"))
-	e.Committed = int64(r.number("committed"))
 	size, chunks = int(r.number("size")), int(r.number("chunks"))
 	part := r.text("part")
-	prev, err := fence.ParsePosition(r.text("prev"))
-	e.Prev = prev
-	if b, ok := item["payload"].(*types.AttributeValueMemberB); ok {
-		e.Payload = b.Value
+	if b, ok := item["frame"].(*types.AttributeValueMemberB); ok {
+		e.Frame = b.Value
 	}
-	if b, ok := item["rebase"].(*types.AttributeValueMemberBOOL); ok {
-		e.Rebase = b.Value
-	} else {
-		r.missing("rebase")
-	}
-	if r.err == nil && (part != entryPart(e.Seq) || size > fence.MaxPayload || chunks > size) {
+	if r.err == nil && (part != entryPart(e.Seq) || size > fence.MaxFrame || chunks > size) {
 		r.err = fmt.Errorf("%d bytes in %d chunks under the key %q", size, chunks, part)
 	}
-	return e, size, chunks, corruptEntry(tile, e.Position, r.err, err)
+	return e, size, chunks, corruptEntry(tile, e.Position, r.err)
 }
 
 // tailReader puts a journal's items together: each entry comes before its chunks.
@@ -165,28 +147,29 @@ func (t *tailReader) addChunk(part string, item map[string]types.AttributeValue)
 	if t.want == 0 || part != entryChunkPart(entryPart(t.current.Seq), t.current.Epoch, len(t.chunks)) {
 		return nil
 	}
-	b, ok := item["payload"].(*types.AttributeValueMemberB)
+	b, ok := item["frame"].(*types.AttributeValueMemberB)
 	if !ok {
-		return corruptEntry(t.tile, t.current.Position, fmt.Errorf("chunk %d has no payload", len(t.chunks)))
+		return corruptEntry(t.tile, t.current.Position, fmt.Errorf("chunk %d has no bytes", len(t.chunks)))
 	}
 	t.chunks = append(t.chunks, b.Value)
 	t.want--
 	if t.want > 0 {
 		return nil
 	}
-	t.current.Payload = bytes.Join(t.chunks, nil)
+	t.current.Frame = bytes.Join(t.chunks, nil)
 	return t.done()
 }
 
 // done verifies the current entry and takes it into the tail.
 func (t *tailReader) done() error {
-	if len(t.current.Payload) != t.size {
-		return corruptEntry(t.tile, t.current.Position, fmt.Errorf("%d bytes of payload, not %d", len(t.current.Payload), t.size))
+	if len(t.current.Frame) != t.size {
+		return corruptEntry(t.tile, t.current.Position, fmt.Errorf("%d bytes, not %d", len(t.current.Frame), t.size))
 	}
-	if err := t.current.Verify(t.tile); err != nil {
+	e, err := checkpoint.ParseEntry(t.tile, t.current.Position, t.current.Frame)
+	if err != nil {
 		return err
 	}
-	t.entries = append(t.entries, t.current)
+	t.entries = append(t.entries, e)
 	return nil
 }
 

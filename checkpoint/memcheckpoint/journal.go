@@ -57,7 +57,7 @@ func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) e
 	if !write {
 		return err
 	}
-	e.Payload = slices.Clone(e.Payload)
+	e.Frame = slices.Clone(e.Frame)
 	j.entries[e.Seq] = e
 	return nil
 }
@@ -77,11 +77,11 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 		if seq <= after {
 			continue
 		}
-		e := st.journals[tile].entries[seq]
-		if err := e.Verify(tile); err != nil {
+		stored := st.journals[tile].entries[seq]
+		e, err := checkpoint.ParseEntry(tile, stored.Position, slices.Clone(stored.Frame))
+		if err != nil {
 			return nil, err
 		}
-		e.Payload = slices.Clone(e.Payload)
 		tail = append(tail, e)
 	}
 	return tail, nil
@@ -128,7 +128,7 @@ func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint
 	}
 	for _, seq := range st.sequences(tile) {
 		e := st.journals[tile].entries[seq]
-		h.Add(e.Position, len(e.Payload))
+		h.Add(e.Position, len(e.Frame))
 	}
 	return h, nil
 }
@@ -143,8 +143,8 @@ func (st *Store) DamageEntry(tile fence.TileID, seq fence.Seq) bool {
 		return false
 	}
 	e := j.entries[seq]
-	e.Payload = slices.Clone(e.Payload)
-	e.Payload[len(e.Payload)/2] ^= 1
+	e.Frame = slices.Clone(e.Frame)
+	e.Frame[len(e.Frame)-len(e.Private)-1] ^= 1
 	j.entries[seq] = e
 	return true
 }

@@ -54,16 +54,7 @@ func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) e
 	if err := checkpoint.CheckEntry(tile, &e); err != nil {
 		return err
 	}
-	payload := e.Payload
-	if payload == nil {
-		payload = []byte{} // nil would be NULL
-	}
-	rebase := 0
-	if e.Rebase {
-		rebase = 1
-	}
-	changed, err := st.write(ctx, "journal append", tile, appendSQL, tile.String(), int64(e.Seq), int64(e.Epoch), e.Chain.String(),
-		e.Prev.String(), int64(e.Tick), int64(e.Events), e.Committed, rebase, payload)
+	changed, err := st.write(ctx, "journal append", tile, appendSQL, tile.String(), int64(e.Seq), int64(e.Epoch), e.Chain.String(), e.Frame)
 	if changed || err != nil {
 		return err
 	}
@@ -144,21 +135,17 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 
 // scanEntry reads a row of tail.sql and verifies it.
 func scanEntry(tile fence.TileID, row *sql.Rows) (fence.Entry, error) {
-	var seq, epoch, tick, events, rebase int64
-	var chain, prev string
-	var e fence.Entry
-	if err := row.Scan(&seq, &epoch, &chain, &prev, &tick, &events, &e.Committed, &rebase, &e.Payload); err != nil {
+	var seq, epoch int64
+	var chain string
+	var frame []byte
+	if err := row.Scan(&seq, &epoch, &chain, &frame); err != nil {
 		return fence.Entry{}, err
 	}
-	e.Tick, e.Events, e.Rebase = fence.Tick(tick), int(events), rebase != 0
-	var err error
-	if e.Position, err = position(tile, fence.Seq(seq), epoch, chain); err != nil {
+	at, err := position(tile, fence.Seq(seq), epoch, chain)
+	if err != nil {
 		return fence.Entry{}, err
 	}
-	if e.Prev, err = fence.ParsePosition(prev); err != nil {
-		return fence.Entry{}, corruptEntry(tile, e.Position, err)
-	}
-	return e, e.Verify(tile)
+	return checkpoint.ParseEntry(tile, at, frame)
 }
 
 // Truncate implements checkpoint.Journal.

@@ -32,19 +32,17 @@ func TestJournalConformanceMemory(t *testing.T) {
 
 func damageEntry(t *testing.T, db *sql.DB, tile fence.TileID, seq fence.Seq) {
 	t.Helper()
-	var payload []byte
-	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT payload FROM journal WHERE tile = ? AND seq = ?", tile.String(), int64(seq)).Scan(&payload))
-	payload[len(payload)/2] ^= 1
-	_, err := db.ExecContext(t.Context(), "UPDATE journal SET payload = ? WHERE tile = ? AND seq = ?", payload, tile.String(), int64(seq))
+	var frame []byte
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT frame FROM journal WHERE tile = ? AND seq = ?", tile.String(), int64(seq)).Scan(&frame))
+	frame[len(frame)/2] ^= 1
+	_, err := db.ExecContext(t.Context(), "UPDATE journal SET frame = ? WHERE tile = ? AND seq = ?", frame, tile.String(), int64(seq))
 	require.NoError(t, err)
 }
 
 // journalEntry returns a valid entry of n bytes that follows prev.
 func journalEntry(epoch fence.Epoch, prev fence.Position, n int) fence.Entry {
-	e := fence.Entry{Prev: prev, Tick: 1, Events: 1, Payload: make([]byte, n)}
-	e.Epoch, e.Seq = epoch, prev.Seq+1
-	e.Chain = fence.NextChain(prev.Chain, tile, epoch, e.Tick, e.Events, e.Payload)
-	return e
+	return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev: prev, Tick: 1, Payload: make([]byte, n)})
 }
 
 func TestJournalReopen(t *testing.T) {

@@ -119,7 +119,7 @@ func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 		blob = []byte{} // nil would be NULL
 	}
 	result, err := st.db.ExecContext(ctx, putSQL, tile.String(), int64(s.Epoch), int64(s.Seq), s.Chain.String(), int64(s.Tick),
-		s.Contact, s.Sum, s.Taken, blob)
+		s.Contact, s.Sum, fence.Millis(s.Taken), blob)
 	var changed int64
 	if err == nil {
 		changed, err = result.RowsAffected()
@@ -206,13 +206,13 @@ func (st *Store) list(ctx context.Context) (heads []checkpoint.Head, err error) 
 // cannot have been written by Put are a *fence.CorruptError.
 func scanHead(row interface{ Scan(...any) error }, blob ...any) (checkpoint.Head, error) {
 	var tile, chain string
-	var epoch, seq, tick int64
+	var epoch, seq, tick, taken int64
 	var h checkpoint.Head
-	err := row.Scan(append([]any{&tile, &epoch, &seq, &chain, &tick, &h.Contact, &h.Sum, &h.Taken, &h.Size}, blob...)...)
+	err := row.Scan(append([]any{&tile, &epoch, &seq, &chain, &tick, &h.Contact, &h.Sum, &taken, &h.Size}, blob...)...)
 	if err != nil {
 		return checkpoint.Head{}, err
 	}
-	h.Epoch, h.Seq, h.Tick = fence.Epoch(epoch), fence.Seq(seq), fence.Tick(tick)
+	h.Epoch, h.Seq, h.Tick, h.Taken = fence.Epoch(epoch), fence.Seq(seq), fence.Tick(tick), fence.FromMillis(taken)
 	var err1, err2 error
 	h.Tile, err1 = fence.ParseTileID(tile)
 	h.Chain, err2 = fence.ParseChain(chain)

@@ -64,7 +64,7 @@ func damage(t *testing.T, db *sql.DB, tile fence.TileID) {
 func snapshot(seq fence.Seq, n int) fence.Snapshot {
 	blob := make([]byte, n)
 	return fence.Snapshot{Position: fence.Position{Epoch: 1, Seq: seq, Chain: 7}, Tick: 1, Contact: "10.0.0.1:7000",
-		Sum: fence.Checksum(blob), Taken: 1, Blob: blob}
+		Sum: fence.Checksum(blob), Taken: fence.FromMillis(1), Blob: blob}
 }
 
 func TestReopen(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // bot is one client: a watcher of its tile through the relay, and a player through the gateway. It knows
@@ -148,28 +147,24 @@ func (b *bot) send(ctx context.Context, o orderAt) {
 }
 
 func (b *bot) onSync(s relayclient.Sync) {
-	blob, err := tile.OpenSnapshot(s.Snapshot.Blob)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err == nil {
-		err = b.view.Restore(blob)
-	}
-	b.broken = err
+	b.broken = b.view.Restore(s.Snapshot.Blob)
 	b.at, b.synced = s.Snapshot.Position, s.Position.Seq
 }
 
-func (b *bot) onFrame(f stream.Frame) {
+func (b *bot) onFrame(f fence.Entry) {
 	now := time.Now()
 	b.mu.Lock()
-	if err := b.view.Apply(f.Tick, f.Payload); err != nil {
+	if err := b.view.Apply(&f); err != nil {
 		b.broken = err
 	}
 	b.at = f.Position
 	news := f.Seq > b.synced
 	b.mu.Unlock()
 	if news {
-		b.meters.vitals.delivered(b.tile, time.UnixMilli(f.Committed))
-		b.meters.clientLatency.record(now.Sub(time.UnixMilli(f.Committed)))
+		b.meters.vitals.delivered(b.tile, f.At)
+		b.meters.clientLatency.record(now.Sub(f.At))
 		b.meters.clientFrames.Add(1)
 	}
 }

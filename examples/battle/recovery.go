@@ -133,7 +133,7 @@ func (v *vitals) moved(host string, i tile.TransitionInfo) {
 	}
 }
 
-// delivered notes a batch that has reached a client; committed is the store's time of it.
+// delivered notes a batch that has reached a client; committed is the owner's time of it.
 func (v *vitals) delivered(id fence.TileID, committed time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -26,7 +26,7 @@ type checkpointRow struct {
 
 func checkpointRowOf(h checkpoint.Head) checkpointRow {
 	return checkpointRow{Tile: h.Tile, Seq: h.Seq, Epoch: h.Epoch, Chain: h.Chain, Tick: h.Tick, Contact: h.Contact,
-		Taken: h.Taken, Size: h.Size, Sum: h.Sum}
+		Taken: fence.Millis(h.Taken), Size: h.Size, Sum: h.Sum}
 }
 
 func (t *tool) printCheckpoints(rows []checkpointRow) error {
@@ -148,7 +148,7 @@ func restoreCheckpoint(ctx context.Context, t *tool, args []string) error {
 		return fmt.Errorf("tile %s may not have been restored, run the command again: %w", id, err)
 	}
 	fmt.Fprintf(t.out, "tile %s is restored to tick %d of %s; the sequence continues at %d under epoch %d\n",
-		id, snapshot.Tick, moment(snapshot.Taken), receipt.Position.Seq, grant.Epoch)
+		id, snapshot.Tick, moment(fence.Millis(snapshot.Taken)), receipt.Position.Seq, grant.Epoch)
 	if row.Tick > snapshot.Tick {
 		fmt.Fprintf(t.out, "%d later ticks are discarded\n", row.Tick-snapshot.Tick)
 	}

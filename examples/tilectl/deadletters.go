@@ -55,19 +55,10 @@ func letterRowOf(p *stream.Poison) letterRow {
 	for name, value := range p.Fields {
 		r.Fields[name] = []byte(value)
 	}
-	if r.entry, r.err = readable(p); r.err != nil {
+	if r.entry, r.err = stream.EntryOf(p); r.err != nil {
 		r.Now = r.err.Error()
 	}
 	return r
-}
-
-// readable reads a dead letter as a bridge of this version would: an entry that is what its chain says, and a batch.
-func readable(p *stream.Poison) (fence.Entry, error) {
-	e, err := stream.EntryOf(p)
-	if err == nil && !e.Rebase {
-		_, err = stream.DecodeBatch(e.Payload)
-	}
-	return e, err
 }
 
 func (t *tool) printLetters(rows []letterRow) error {
@@ -123,8 +114,7 @@ func replayDeadLetters(ctx context.Context, t *tool, args []string) error {
 }
 
 func (t *tool) replay(ctx context.Context, id fence.TileID, r *letterRow) error {
-	frame := stream.AppendFrame(nil, &stream.Frame{Tile: id, Entry: r.entry})
-	if _, err := t.publisher.Publish(ctx, []fanout.Message{{Tile: id, Data: frame}}); err != nil {
+	if _, err := t.publisher.Publish(ctx, []fanout.Message{{Tile: id, Data: r.entry.Frame}}); err != nil {
 		return fmt.Errorf("letter %s may not have been published and is kept: %w", r.Letter, err)
 	}
 	r.Now = "published"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +17,8 @@ import (
 
 // poisonOf is a committed entry as a bridge puts it aside.
 func poisonOf(id fence.TileID, e *fence.Entry) stream.Poison {
-	return stream.Poison{Tile: id, Seq: e.Seq, Epoch: e.Epoch, Reason: "put aside", Fields: map[string]string{
-		"epoch": strconv.FormatUint(uint64(e.Epoch), 10), "chain": e.Chain.String(), "prev": e.Prev.String(),
-		"tick": strconv.FormatUint(uint64(e.Tick), 10), "events": strconv.Itoa(e.Events), "at": "1700000000000",
-		"payload": string(e.Payload)}}
+	return stream.Poison{Tile: id, Seq: e.Seq, Epoch: e.Epoch, Reason: "put aside",
+		Fields: map[string]string{stream.FrameField: string(e.Frame)}}
 }
 
 // putAside makes dead letters of the tile's entries and of one that cannot be read, and returns the entries.
@@ -46,10 +43,10 @@ func listen(t *testing.T, s fanout.Subscriber, id fence.TileID) func() []fence.P
 	var mu sync.Mutex
 	var got []fence.Position
 	stop, err := s.Subscribe(t.Context(), id, func(data []byte) {
-		f, err := stream.DecodeFrame(data)
+		f, err := fence.DecodeEntry(data)
 		mu.Lock()
 		defer mu.Unlock()
-		if err == nil && f.Tile == id && f.Verify(id) == nil {
+		if err == nil && f.Tile == id && f.Verify() == nil {
 			got = append(got, f.Position)
 		}
 	})
@@ -77,13 +74,13 @@ func TestDeadLetters(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 3)
 	require.Regexp(t, `^\S+ +1 +1 +readable .* put aside$`, lines[1])
-	require.Regexp(t, `^\S+ +9 +2 +.*missing.* \["chain"\(1\)\] +field chain: bad$`, lines[2])
+	require.Regexp(t, `^\S+ +9 +2 +.*cut short.* \["chain"\(1\)\] +field chain: bad$`, lines[2])
 	out, _, err = b.tilectl(t.Context(), "deadletters -json 85283083fffffff")
 	require.NoError(t, err)
 	var row letterRow
 	require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&row))
 	require.Equal(t, b.letters(first)[0].Letter, row.Letter)
-	require.Equal(t, "1", string(row.Fields["epoch"]))
+	require.Equal(t, b.letters(first)[0].Fields[stream.FrameField], string(row.Fields[stream.FrameField]))
 }
 
 func TestReplay(t *testing.T) {
@@ -107,7 +104,7 @@ func TestReplay(t *testing.T) {
 	out, _, err = b.tilectl(t.Context(), "deadletters replay 85283083fffffff")
 	require.ErrorIs(t, err, errKept)
 	require.Equal(t, 2, strings.Count(out, "published"))
-	require.Contains(t, out, "missing")
+	require.Contains(t, out, "cut short")
 	kept := b.letters(first)
 	require.Len(t, kept, 1)
 	require.EqualValues(t, 9, kept[0].Seq)
@@ -118,7 +115,7 @@ func TestReplay(t *testing.T) {
 // TestReplayKeepsWhatIsNoBatch: what can be read as an entry, and is one, but holds nothing a client understands.
 func TestReplayKeepsWhatIsNoBatch(t *testing.T) {
 	b := newBoard(t)
-	c := fence.Commit{Tile: first, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1, Events: 1,
+	c := fence.Commit{Tile: first, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1,
 		Payload: []byte("\xffnot a batch"), Install: true}
 	_, err := b.store.Commit(t.Context(), c)
 	require.NoError(t, err)

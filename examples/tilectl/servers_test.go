@@ -94,9 +94,9 @@ func TestDeadLettersOnServers(t *testing.T) {
 	require.NoError(t, store.Load(t.Context()))
 	log := redisstream.New(store, client)
 	id := fence.TileID(rand.Uint64()>>1 | 1)
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")}})
+	payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("event")}}).Encode()
 	require.NoError(t, err)
-	_, err = store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1, Events: 1,
+	_, err = store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "10.0.0.1:7000", Tick: 1,
 		Payload: payload, Install: true})
 	require.NoError(t, err)
 	chunks, err := log.Read(t.Context(), []stream.Cursor{{Tile: id}})

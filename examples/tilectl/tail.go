@@ -13,16 +13,17 @@ import (
 
 // entryRow is one committed batch.
 type entryRow struct {
-	Seq       fence.Seq           `json:"seq"`
-	Epoch     fence.Epoch         `json:"epoch"`
-	Chain     fence.Chain         `json:"chain"`
-	Tick      fence.Tick          `json:"tick"`
-	Committed int64               `json:"committed_ms"`
-	Kind      string              `json:"kind"` // batch, install or rebase
-	Events    int                 `json:"events"`
-	Bytes     int                 `json:"bytes"`
-	Outcomes  []stream.Resolution `json:"outcomes,omitempty"`
-	Problem   string              `json:"problem,omitempty"`
+	Seq      fence.Seq           `json:"seq"`
+	Epoch    fence.Epoch         `json:"epoch"`
+	Chain    fence.Chain         `json:"chain"`
+	Tick     fence.Tick          `json:"tick"`
+	At       int64               `json:"at_ms"` // by the owner's clock
+	Kind     string              `json:"kind"`  // batch, install or rebase
+	Events   int                 `json:"events"`
+	Bytes    int                 `json:"bytes"`
+	Outcomes []stream.Resolution `json:"outcomes,omitempty"`
+	Claim    string              `json:"claim,omitempty"` // of an install
+	Problem  string              `json:"problem,omitempty"`
 }
 
 // pollEvery is how often a quiet tile is read.
@@ -81,25 +82,22 @@ func tail(ctx context.Context, t *tool, args []string) error {
 }
 
 func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Position) {
-	r := entryRow{Seq: e.Seq, Epoch: e.Epoch, Chain: e.Chain, Tick: e.Tick, Committed: e.Committed, Kind: "batch",
-		Events: e.Events, Bytes: len(e.Payload)}
+	r := entryRow{Seq: e.Seq, Epoch: e.Epoch, Chain: e.Chain, Tick: e.Tick, At: fence.Millis(e.At),
+		Kind: e.Kind.String(), Bytes: len(e.Frame)}
 	var problems []error
-	if err := e.Verify(id); err != nil {
+	if err := e.Verify(); err != nil {
 		problems = append(problems, err)
 	}
+	b, err := stream.DecodeBatch(e)
 	switch {
-	case e.Rebase:
-		r.Kind = "rebase"
-	case e.Events == 0:
-		r.Kind = "install"
+	case err != nil:
+		problems = append(problems, err)
+	case b.Claim != fence.ClaimID{}:
+		r.Kind, r.Claim = "install", b.Claim.String()
 	default:
-		if b, err := stream.DecodeBatch(e.Payload); err != nil {
-			problems = append(problems, err)
-		} else {
-			r.Outcomes = b.Resolutions
-		}
+		r.Events, r.Outcomes = len(b.Events), b.Resolutions
 	}
-	if !previous.IsZero() && !e.Rebase && e.Prev != previous {
+	if !previous.IsZero() && e.Kind != fence.KindRebase && e.Prev != previous {
 		problems = append(problems, fmt.Errorf("follows %s, not the entry before it", e.Prev))
 	}
 	if err := errors.Join(problems...); err != nil {
@@ -110,7 +108,7 @@ func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Positi
 		return
 	}
 	fmt.Fprintf(t.out, "%-12s  %10d  %6d  %s  %8d  %-7s  %6d  %8d\n",
-		time.UnixMilli(r.Committed).UTC().Format("15:04:05.000"), r.Seq, r.Epoch, r.Chain, r.Tick, r.Kind, r.Events,
+		time.UnixMilli(r.At).UTC().Format("15:04:05.000"), r.Seq, r.Epoch, r.Chain, r.Tick, r.Kind, r.Events,
 		r.Bytes)
 	if r.Problem != "" {
 		fmt.Fprintf(t.out, "              ! %s\n", r.Problem)

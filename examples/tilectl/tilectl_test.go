@@ -52,12 +52,12 @@ func (b *board) own(id fence.TileID, contact string, n int) (fence.Grant, fence.
 	require.NoError(b, err)
 	var at fence.Position
 	for i := range n {
-		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")},
-			Resolutions: []stream.Resolution{{ActionID: "a1", Outcome: stream.Applied}}})
+		payload, private, err := (&stream.Batch{Events: [][]byte{[]byte("event")},
+			Resolutions: []stream.Resolution{{ActionID: "a1", Outcome: stream.Applied}}}).Encode()
 		require.NoError(b, err)
 		r, err := b.store.Commit(b.Context(),
-			fence.Commit{Tile: id, Epoch: g.Epoch, Contact: contact, Prev: at, Tick: fence.Tick(i + 1), Events: 1,
-				Payload: payload, Install: i == 0})
+			fence.Commit{Tile: id, Epoch: g.Epoch, Contact: contact, Prev: at, Tick: fence.Tick(i + 1),
+				At: time.UnixMilli(1_700_000_000_000), Payload: payload, Private: private, Install: i == 0})
 		require.NoError(b, err)
 		at = r.Position
 	}

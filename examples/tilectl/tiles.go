@@ -57,7 +57,7 @@ func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	floor, held := s.Floor()
 	r := tileRow{Tile: s.Tile, Owner: g.Contact, Epoch: g.Epoch, Mints: g.Mints, Seq: s.Last.Seq, Chain: s.Last.Chain,
 		Tick: s.Owner.Tick, Entries: s.Entries, Memory: s.Memory, Floor: floor, Held: held, Snapshot: s.Snapshot.Seq,
-		SnapshotAt: s.Snapshot.Taken, DeadLetters: s.DeadLetters, Trimmed: s.Trimmed, Marks: marksOf(s),
+		SnapshotAt: fence.Millis(s.Snapshot.Taken), DeadLetters: s.DeadLetters, Trimmed: s.Trimmed, Marks: marksOf(s),
 		size: s.Snapshot.Size}
 	if !g.Minted.IsZero() {
 		r.Since = g.Minted.UnixMilli()

@@ -94,7 +94,7 @@ func TestTileServers(t *testing.T) {
 	owner, err := store.Owner(t.Context(), doorTile)
 	require.NoError(t, err)
 	assert.Equal(t, owner.Position, s.Position, "the last snapshot is durable")
-	game, err := tile.OpenSnapshot(s.Blob)
+	game, _, err := stream.OpenSnapshot(s.Blob)
 	require.NoError(t, err)
 	assert.Equal(t, []byte{2}, game, "both rings")
 }

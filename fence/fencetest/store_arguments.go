@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,15 +30,15 @@ func argumentsOfCommit(s *scene) {
 		{"no sequence left", "prev", func(c *fence.Commit) { c.Prev.Seq = fence.MaxNumber }},
 		{"prev too high", "prev", func(c *fence.Commit) { c.Prev.Seq = 1<<64 - 1 }},
 		{"tick too high", "tick", func(c *fence.Commit) { c.Tick = tooHigh }},
-		{"negative events", "events", func(c *fence.Commit) { c.Events = -1 }},
-		{"too many events", "events", func(c *fence.Commit) { c.Events = fence.MaxEvents + 1 }},
+		{"time before 1970", "at", func(c *fence.Commit) { c.At = time.UnixMilli(-1) }},
+		{"time too high", "at", func(c *fence.Commit) { c.At = time.UnixMilli(tooHigh) }},
 		{"large payload", "payload", func(c *fence.Commit) { c.Payload = make([]byte, fence.MaxPayload+1) }},
-		{"payload without events", "payload", func(c *fence.Commit) { c.Events = 0 }},
+		{"large parts together", "payload", func(c *fence.Commit) { c.Private = make([]byte, fence.MaxPayload) }},
 		{"replicas", "replicas", func(c *fence.Commit) { c.Replicas = -2 }},
 	} {
 		for _, epoch := range []fence.Epoch{2, 3} {
 			c := s.batch(epoch, last)
-			c.Install = epoch == 3 && test.name != "payload without events"
+			c.Install = epoch == 3
 			test.edit(&c)
 			s.untouched(func() {
 				r, err := s.Store.Commit(s.Context(), c)
@@ -109,7 +110,7 @@ func boundsNumbers(s *scene) {
 	s.refuse(s.batch(top-1, fence.Position{Epoch: top - 1, Seq: top - 1, Chain: 1}), fence.ErrBehind)
 
 	c := s.install(top, at)
-	c.Tick, c.Events = top, fence.MaxEvents
+	c.Tick, c.At = top, time.UnixMilli(top)
 	at = s.commit(c).Position
 	require.Equal(s, fence.Position{Epoch: top, Seq: top - 1, Chain: at.Chain}, at)
 	require.NoError(s, s.save(at, top, "state"))

@@ -2,6 +2,7 @@ package fencetest
 
 import (
 	"github.com/stretchr/testify/require"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -110,7 +111,7 @@ func commitTickClimbs(s *scene) {
 // first batch as its twin. It must not be taken for the owner's own retry, nor go on where the owner is.
 func commitTwin(s *scene) {
 	install := s.install(1, fence.Position{})
-	install.Events, install.Payload = 0, nil
+	install.Payload = nil
 	s.commit(install)
 	twin := install
 	twin.Contact = "twin:1"
@@ -145,7 +146,7 @@ func commitInstall(s *scene) {
 func commitInstallEmpty(s *scene) {
 	last := s.found(1, 1)[0].Next()
 	c := s.install(2, last)
-	c.Events, c.Payload = 0, nil
+	c.Payload = nil
 	s.commit(c)
 	require.Len(s, s.Entries(s.tile), 2)
 	s.repeat(c)
@@ -205,7 +206,8 @@ func commitForked(s *scene) {
 	s.refuse(commits[0], fence.ErrForked)
 	for _, change := range []func(*fence.Commit){
 		func(c *fence.Commit) { c.Tick++ },
-		func(c *fence.Commit) { c.Events++ },
+		func(c *fence.Commit) { c.At = c.At.Add(time.Second) },
+		func(c *fence.Commit) { c.Private = []byte{0} },
 		func(c *fence.Commit) { c.Payload = append(c.Payload, 0) },
 		func(c *fence.Commit) { c.Prev.Chain++ },
 	} {

@@ -79,8 +79,7 @@ func (c *contest) reign(name string, rng *rand.Rand) {
 	var prev fence.Position
 	installed := false
 	for turn := range 200 {
-		next := fence.Commit{Tile: c.tile, Epoch: epoch, Contact: name, Prev: prev, Tick: fence.Tick(prev.Seq), Events: 1,
-			Payload: fmt.Appendf(nil, "%s under %d, turn %d", name, epoch, turn), Install: !installed || rng.IntN(20) == 0}
+		next := fence.Commit{Tile: c.tile, Epoch: epoch, Contact: name, Prev: prev, Tick: fence.Tick(prev.Seq), Payload: fmt.Appendf(nil, "%s under %d, turn %d", name, epoch, turn), Install: !installed || rng.IntN(20) == 0}
 		if !installed && rng.IntN(8) == 0 {
 			if at, ok := c.reset(name, epoch, prev); ok {
 				prev, installed = at, true
@@ -163,7 +162,7 @@ func (c *contest) check() {
 	owners := map[fence.Epoch]string{}
 	inStream := map[fence.Position]string{}
 	for _, e := range entries {
-		if e.Rebase {
+		if e.Kind == fence.KindRebase {
 			continue
 		}
 		inStream[e.Position] = string(e.Payload)

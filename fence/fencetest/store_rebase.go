@@ -13,7 +13,7 @@ func (s *scene) rebase(epoch fence.Epoch, seq fence.Seq, blob string) fence.Reba
 // rebased presents r and requires that snapshot, marker entry and owner hash are what it says.
 func (s *scene) rebased(r fence.Rebase) fence.Position {
 	s.Helper()
-	before, last := s.image(), s.last()
+	before := s.image()
 	receipt, err := s.Store.Rebase(s.Context(), r)
 	require.NoError(s, err)
 	require.Equal(s, fence.Receipt{Position: r.Next(), Replicas: receipt.Replicas}, receipt)
@@ -22,7 +22,7 @@ func (s *scene) rebased(r fence.Rebase) fence.Position {
 	n := len(before.Entries)
 	require.Len(s, after.Entries, n+1)
 	require.Equal(s, before.Entries, after.Entries[:n])
-	s.requireEntry(after.Entries[n], fence.Entry{Position: r.Next(), Prev: last, Tick: r.Tick, Rebase: true, Payload: r.Marker()})
+	s.requireEntry(after.Entries[n], r.Entry())
 	s.requireSnapshot(fence.Snapshot{Position: r.Next(), Tick: r.Tick, Contact: r.Contact, Blob: r.Blob})
 	s.requireFresh()
 	return r.Next()

@@ -23,7 +23,7 @@ func (s *scene) requireSnapshot(want fence.Snapshot) {
 	got, found := s.Snapshot(s.tile)
 	require.True(s, found)
 	require.NoError(s, got.Verify(s.tile))
-	require.InDelta(s, time.Now().UnixMilli(), got.Taken, float64(time.Minute.Milliseconds()))
+	require.WithinDuration(s, time.Now(), got.Taken, time.Minute)
 	want.Sum, want.Taken = fence.Checksum(want.Blob), got.Taken
 	if len(want.Blob) == 0 {
 		require.Empty(s, got.Blob)

@@ -2,6 +2,7 @@ package memfence
 
 import (
 	"slices"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -31,8 +32,8 @@ func (s *State) Last() fence.Position {
 	return last
 }
 
-// Commit is the commit table of docs/wire.md. nowMillis is the store's clock.
-func (s *State) Commit(c *fence.Commit, nowMillis int64) (fence.Receipt, error) {
+// Commit is the commit table of docs/wire.md.
+func (s *State) Commit(c *fence.Commit) (fence.Receipt, error) {
 	last := s.Last()
 	current := s.Owner.Epoch
 	if !s.Owner.Present() {
@@ -42,7 +43,17 @@ func (s *State) Commit(c *fence.Commit, nowMillis int64) (fence.Receipt, error) 
 		}
 		current = last.Epoch
 	}
-	next := c.Next()
+	var entry fence.Entry
+	next := c.Prev
+	if !c.Refresh() {
+		entry = c.Entry()
+		next = entry.Position
+	}
+	tick := c.Tick
+	if c.Epoch == s.Owner.Epoch && (c.Refresh() || last == next) {
+		// A refresh, or a batch that is recognised, may have been delayed on its way, after later ticks.
+		tick = max(tick, s.Owner.Tick)
+	}
 	switch {
 	case c.Epoch < current:
 		return fence.Receipt{}, fence.ErrStale
@@ -50,7 +61,7 @@ func (s *State) Commit(c *fence.Commit, nowMillis int64) (fence.Receipt, error) 
 		// An authority that was restored has granted the epoch twice. Their installs would be the same batch.
 		return fence.Receipt{}, fence.ErrForked
 	case !c.Refresh() && last == next:
-		s.own(c.Tile, c.Epoch, c.Contact, last, c.Tick)
+		s.own(c.Tile, c.Epoch, c.Contact, last, tick)
 		return fence.Receipt{Position: last, Duplicate: true}, nil
 	case last.Seq < c.Prev.Seq:
 		return fence.Receipt{}, fence.ErrBehind
@@ -63,20 +74,20 @@ func (s *State) Commit(c *fence.Commit, nowMillis int64) (fence.Receipt, error) 
 		return fence.Receipt{}, fence.ErrForked
 	}
 	if !c.Refresh() {
-		s.Entries = append(s.Entries, fence.Entry{Position: next, Prev: last, Tick: c.Tick, Events: c.Events,
-			Committed: nowMillis, Payload: slices.Clone(c.Payload)})
+		s.Entries = append(s.Entries, entry)
 	}
-	s.own(c.Tile, c.Epoch, c.Contact, next, c.Tick)
+	s.own(c.Tile, c.Epoch, c.Contact, next, tick)
 	return fence.Receipt{Position: next}, nil
 }
 
-// Rebase installs an owner from state.
-func (s *State) Rebase(r *fence.Rebase, nowMillis int64) (fence.Receipt, error) {
+// Rebase installs an owner from state. now is the store's clock.
+func (s *State) Rebase(r *fence.Rebase, now time.Time) (fence.Receipt, error) {
 	last := s.Last()
-	next := r.Next()
+	marker := r.Entry()
+	next := marker.Position
 	twin := s.Owner.Present() && s.Owner.Contact != r.Contact // see Commit
 	if last.Epoch == r.Epoch && last.Chain == next.Chain && !twin {
-		s.own(r.Tile, r.Epoch, r.Contact, last, r.Tick)
+		s.own(r.Tile, r.Epoch, r.Contact, last, max(r.Tick, s.Owner.Tick))
 		return fence.Receipt{Position: last, Duplicate: true}, nil
 	}
 	highest := max(s.Owner.Epoch, last.Epoch)
@@ -90,15 +101,14 @@ func (s *State) Rebase(r *fence.Rebase, nowMillis int64) (fence.Receipt, error) 
 		return fence.Receipt{}, fence.ErrBehind
 	}
 	s.Snapshot = &fence.Snapshot{Position: next, Tick: r.Tick, Contact: r.Contact, Sum: fence.Checksum(r.Blob),
-		Taken: nowMillis, Blob: slices.Clone(r.Blob)}
-	s.Entries = append(s.Entries, fence.Entry{Position: next, Prev: last, Tick: r.Tick, Committed: nowMillis,
-		Rebase: true, Payload: r.Marker()})
+		Taken: now, Blob: slices.Clone(r.Blob)}
+	s.Entries = append(s.Entries, marker)
 	s.own(r.Tile, r.Epoch, r.Contact, next, r.Tick)
 	return fence.Receipt{Position: next}, nil
 }
 
 // SaveSnapshot replaces the snapshot.
-func (s *State) SaveSnapshot(w *fence.SnapshotWrite, nowMillis int64) error {
+func (s *State) SaveSnapshot(w *fence.SnapshotWrite, now time.Time) error {
 	epoch := w.Position.Epoch
 	switch {
 	case !s.Owner.Present() || epoch > s.Owner.Epoch:
@@ -111,7 +121,7 @@ func (s *State) SaveSnapshot(w *fence.SnapshotWrite, nowMillis int64) error {
 		return fence.ErrUncommitted
 	}
 	s.Snapshot = &fence.Snapshot{Position: w.Position, Tick: w.Tick, Contact: s.Owner.Contact,
-		Sum: fence.Checksum(w.Blob), Taken: nowMillis, Blob: slices.Clone(w.Blob)}
+		Sum: fence.Checksum(w.Blob), Taken: now, Blob: slices.Clone(w.Blob)}
 	return nil
 }
 
@@ -152,11 +162,6 @@ func (s *State) TrimBelow(seq fence.Seq) int {
 	return i
 }
 
-// own writes the owner hash. Under one epoch the tick does not go back: a commit that was delayed on its
-// way may still be recognised, or refresh, after later ticks.
 func (s *State) own(tile fence.TileID, epoch fence.Epoch, contact string, at fence.Position, tick fence.Tick) {
-	if s.Owner.Epoch == epoch {
-		tick = max(tick, s.Owner.Tick)
-	}
 	s.Owner = fence.Owner{Tile: tile, Epoch: epoch, Contact: contact, Position: at, Tick: tick}
 }

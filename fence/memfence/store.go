@@ -79,7 +79,7 @@ func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 	}
 	var r fence.Receipt
 	err := s.write(ctx, "commit", c.Tile, c.Epoch, true, func(st *State) (err error) {
-		r, err = st.Commit(&c, time.Now().UnixMilli())
+		r, err = st.Commit(&c)
 		return err
 	})
 	return confirm(c.Tile, r, c.Replicas, err)
@@ -92,7 +92,7 @@ func (s *Store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, erro
 	}
 	var r fence.Receipt
 	err := s.write(ctx, "rebase", b.Tile, b.Epoch, true, func(st *State) (err error) {
-		r, err = st.Rebase(&b, time.Now().UnixMilli())
+		r, err = st.Rebase(&b, now())
 		return err
 	})
 	return confirm(b.Tile, r, b.Replicas, err)
@@ -104,7 +104,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 		return err
 	}
 	return s.write(ctx, "snapshot", w.Tile, w.Position.Epoch, false, func(st *State) error {
-		return st.SaveSnapshot(&w, time.Now().UnixMilli())
+		return st.SaveSnapshot(&w, now())
 	})
 }
 
@@ -124,6 +124,9 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 	})
 	return o, nil
 }
+
+// now is the store's clock, in milliseconds as Redis has it.
+func now() time.Time { return fence.FromMillis(time.Now().UnixMilli()) }
 
 // confirm fails a write that asked for replicas: memory has none, so AllReplicas is satisfied and a
 // count is not.

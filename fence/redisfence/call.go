@@ -16,8 +16,9 @@ type call struct {
 	op        string
 	tile      fence.TileID
 	epoch     fence.Epoch
-	install   bool   // it must not be answered before it is confirmed
-	key       string // one of its keys, which are all in one slot
+	next      fence.Position // where the reply 'ok' leaves the tile
+	install   bool           // it must not be answered before it is confirmed
+	key       string         // one of its keys, which are all in one slot
 	arguments arguments
 }
 
@@ -53,7 +54,7 @@ var refusals = map[string]error{
 
 // answer is what a function replied and how many replicas have it.
 type answer struct {
-	reply           []any
+	reply           any
 	confirmed, want int
 	detail          string // why there are too few, if that is known
 }
@@ -127,17 +128,16 @@ func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 	if r.err != nil {
 		return answer{}, r.err
 	}
-	reply, err := cmd.Slice()
-	return answer{reply: reply, confirmed: r.confirmed, want: r.want, detail: r.detail}, err
+	return answer{reply: cmd.Val(), confirmed: r.confirmed, want: r.want, detail: r.detail}, nil
 }
 
 // redirected sends a call through the cluster's client, which follows the slot wherever it is and tries
 // again by itself, and loads the library where it is missing.
-func (s *Store) redirected(ctx context.Context, key string, args []any) ([]any, error) {
-	send := func() ([]any, error) {
+func (s *Store) redirected(ctx context.Context, key string, args []any) (any, error) {
+	send := func() (any, error) {
 		cmd := functionCommand(ctx, args)
 		_ = s.client.Process(ctx, cmd)
-		return cmd.Slice()
+		return cmd.Result()
 	}
 	reply, err := send()
 	if isFunctionMissing(err) {
@@ -207,7 +207,9 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 	for i := range calls {
 		reply, err := sent[i].Slice()
 		if isFunctionMissing(err) {
-			reply, err = s.redirected(ctx, calls[i].Keys[0], sent[i].Args())
+			var again any
+			again, err = s.redirected(ctx, calls[i].Keys[0], sent[i].Args())
+			reply, _ = again.([]any)
 		}
 		replies[i] = functionReply(op, &calls[i], reply, err)
 	}
@@ -235,14 +237,19 @@ func head(reply []any) (code, detail string) {
 }
 
 // read turns a reply into a receipt or a typed refusal.
-func (c *call) read(reply []any) (fence.Receipt, error) {
-	code, detail := head(reply)
-	p := replyParser{v: reply}
+func (c *call) read(reply any) (fence.Receipt, error) {
+	switch reply {
+	case "ok":
+		return fence.Receipt{Position: c.next}, nil
+	case "again":
+		return fence.Receipt{Position: c.next, Duplicate: true}, nil
+	}
+	list, _ := reply.([]any)
+	code, detail := head(list)
+	p := replyParser{v: list}
 	switch {
-	case code == "ok" || code == "again":
-		r := fence.Receipt{Duplicate: code == "again",
-			Position: fence.Position{Epoch: fence.Epoch(p.number(1)), Seq: fence.Seq(p.number(2)), Chain: p.chain(3)}}
-		if !p.bad {
+	case code == "again":
+		if r := (fence.Receipt{Position: p.position(1), Duplicate: true}); !p.bad {
 			return r, nil
 		}
 	case code == "invalid":
@@ -251,9 +258,10 @@ func (c *call) read(reply []any) (fence.Receipt, error) {
 	case code == "corrupt":
 		return fence.Receipt{}, &fence.CorruptError{Tile: c.tile, What: "coordination state", Detail: detail}
 	case refusals[code] != nil:
-		current := fence.Owner{Tile: c.tile, Epoch: fence.Epoch(p.number(1)), Contact: p.text(4),
-			Tick:     fence.Tick(p.number(5)),
-			Position: fence.Position{Epoch: fence.Epoch(p.number(6)), Seq: fence.Seq(p.number(2)), Chain: p.chain(3)}}
+		current := fence.Owner{Tile: c.tile, Position: p.position(1), Contact: p.text(2), Tick: fence.Tick(p.number(3))}
+		if current.Contact != "" {
+			current.Epoch = current.Position.Epoch
+		}
 		if !p.bad {
 			return fence.Receipt{}, &fence.RefusedError{Reason: refusals[code], Tile: c.tile, Epoch: c.epoch,
 				Current: current}
@@ -285,8 +293,8 @@ func (p *replyParser) number(i int) uint64 {
 	return n
 }
 
-func (p *replyParser) chain(i int) fence.Chain {
-	c, err := fence.ParseChain(p.text(i))
+func (p *replyParser) position(i int) fence.Position {
+	at, err := fence.ParsePosition(p.text(i))
 	p.bad = p.bad || err != nil
-	return c
+	return at
 }

@@ -63,12 +63,10 @@ func (h hands) entries(tile fence.TileID) []fence.Entry {
 	for i, m := range messages {
 		id, ok := strings.CutSuffix(m.ID, "-0")
 		require.True(h.t, ok, m.ID)
-		text := func(name string) string { s, _ := m.Values[name].(string); return s }
-		entries[i] = fence.Entry{Position: h.position(text("epoch"), id, text("chain")), Tick: fence.Tick(h.number(text("tick"))),
-			Events: int(h.number(text("events"))), Committed: int64(h.number(text("at"))), Payload: []byte(text("payload")),
-			Rebase: text("rebase") == "1"}
-		entries[i].Prev, err = fence.ParsePosition(text("prev"))
+		frame, _ := m.Values["f"].(string)
+		entries[i], err = fence.DecodeEntry([]byte(frame))
 		require.NoError(h.t, err)
+		require.EqualValues(h.t, h.number(id), entries[i].Seq)
 	}
 	return entries
 }
@@ -81,7 +79,7 @@ func (h hands) snapshot(tile fence.TileID) (fence.Snapshot, bool) {
 		return fence.Snapshot{}, false
 	}
 	return fence.Snapshot{Position: h.position(m["epoch"], m["seq"], m["chain"]), Tick: fence.Tick(h.number(m["tick"])),
-		Contact: m["contact"], Sum: m["sum"], Taken: int64(h.number(m["at"])), Blob: []byte(m["blob"])}, true
+		Contact: m["contact"], Sum: m["sum"], Taken: fence.FromMillis(int64(h.number(m["at"]))), Blob: []byte(m["blob"])}, true
 }
 
 func (h hands) number(s string) uint64 {

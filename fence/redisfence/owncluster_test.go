@@ -195,7 +195,7 @@ func (b *breakable) founded() (fence.TileID, fence.Position) {
 }
 
 func follow(tile fence.TileID, epoch fence.Epoch, prev fence.Position) fence.Commit {
-	return fence.Commit{Tile: tile, Epoch: epoch, Contact: "a:1", Prev: prev, Tick: fence.Tick(prev.Seq + 1), Events: 1, Payload: []byte("next")}
+	return fence.Commit{Tile: tile, Epoch: epoch, Contact: "a:1", Prev: prev, Tick: fence.Tick(prev.Seq + 1), Payload: []byte("next")}
 }
 
 // settle presents a commit until it is accepted, as an owner does whose answers are lost.

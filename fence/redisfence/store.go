@@ -137,21 +137,26 @@ func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 }
 
 func (s *Store) commit(c *fence.Commit) *call {
+	mode, next, frame := "refresh", c.Prev, []byte(nil)
+	if !c.Refresh() {
+		e := c.Entry()
+		mode, next, frame = "append", e.Position, e.Frame
+	}
+	if c.Install {
+		mode = "install"
+	}
 	k := fence.KeysOf(c.Tile)
-	next := c.Next()
-	f := &call{request: request{size: overhead + len(c.Payload), replicas: c.Replicas},
-		op: "commit", tile: c.Tile, epoch: c.Epoch, install: c.Install, key: k.Owner}
+	f := &call{request: request{size: overhead + len(frame), replicas: c.Replicas},
+		op: "commit", tile: c.Tile, epoch: c.Epoch, next: next, install: c.Install, key: k.Owner}
 	a := &f.arguments
 	a.fcall("tilefence_commit_v1", k.Owner, k.Stream, k.Snapshot)
 	a.number(uint64(c.Epoch))
 	a.text(c.Contact)
-	a.flag(c.Install)
+	a.text(mode)
 	a.text(c.Prev.String())
-	a.number(uint64(next.Seq))
-	a.text(next.Chain.String())
+	a.text(next.String())
 	a.number(uint64(c.Tick))
-	a.number(uint64(c.Events))
-	a.bytes(c.Payload)
+	a.bytes(frame)
 	a.text(s.ttl)
 	return f
 }
@@ -161,18 +166,16 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 	if err := r.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
-	k := fence.KeysOf(r.Tile)
-	next := r.Next()
+	k, e := fence.KeysOf(r.Tile), r.Entry()
 	f := &call{request: request{size: byItself, replicas: r.Replicas},
-		op: "rebase", tile: r.Tile, epoch: r.Epoch, install: true, key: k.Owner}
+		op: "rebase", tile: r.Tile, epoch: r.Epoch, next: e.Position, install: true, key: k.Owner}
 	a := &f.arguments
 	a.fcall("tilefence_rebase_v1", k.Owner, k.Stream, k.Snapshot)
-	a.number(uint64(r.Epoch))
 	a.text(r.Contact)
-	a.number(uint64(r.Seq))
-	a.text(next.Chain.String())
+	a.text(e.Position.String())
 	a.number(uint64(r.Tick))
-	a.text(fence.Checksum(r.Blob))
+	a.text(string(e.Frame))
+	a.text(string(e.Private)) // the checksum of the blob
 	a.bytes(r.Blob)
 	a.text(s.ttl)
 	a.flag(r.ExpectEmpty)
@@ -185,12 +188,10 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 		return err
 	}
 	k := fence.KeysOf(w.Tile)
-	f := &call{request: request{size: byItself}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch, key: k.Owner}
+	f := &call{request: request{size: byItself}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch, next: w.Position, key: k.Owner}
 	a := &f.arguments
 	a.fcall("tilefence_snapshot_v1", k.Owner, k.Stream, k.Snapshot)
-	a.number(uint64(w.Position.Epoch))
-	a.number(uint64(w.Position.Seq))
-	a.text(w.Position.Chain.String())
+	a.text(w.Position.String())
 	a.number(uint64(w.Tick))
 	a.text(fence.Checksum(w.Blob))
 	a.bytes(w.Blob)
@@ -240,23 +241,20 @@ func ownerCommand(key string) []any {
 }
 
 // OwnerFields are the fields of the owner hash in the order ParseOwner takes them.
-var OwnerFields = []string{"epoch", "seq", "chain", "contact", "tick"}
+var OwnerFields = []string{"head", "tick", "contact"}
 
 // ParseOwner reads the values of OwnerFields as HMGET gives them. All nil is an owner that is not
 // present; anything unreadable is a *fence.CorruptError.
 func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
-	if len(v) == 5 && v[0] == nil && v[1] == nil && v[2] == nil && v[3] == nil && v[4] == nil {
+	if len(v) == 3 && v[0] == nil && v[1] == nil && v[2] == nil {
 		return fence.Owner{Tile: tile}, nil
 	}
 	p := replyParser{v: v}
-	o := fence.Owner{Tile: tile}
-	o.Epoch = fence.Epoch(p.number(0))
-	o.Position = fence.Position{Epoch: o.Epoch, Seq: fence.Seq(p.number(1)), Chain: p.chain(2)}
-	o.Contact = p.text(3)
-	o.Tick = fence.Tick(p.number(4))
+	o := fence.Owner{Tile: tile, Position: p.position(0), Tick: fence.Tick(p.number(1)), Contact: p.text(2)}
+	o.Epoch = o.Position.Epoch
 	if p.bad || o.Epoch == 0 || o.Contact == "" || len(o.Contact) > fence.MaxContact {
 		return fence.Owner{}, &fence.CorruptError{Tile: tile, What: "owner hash", At: o.Position,
-			Detail: "epoch, seq, chain, contact or tick is missing or unreadable; delete the key to let the owner write it again"}
+			Detail: "head, tick or contact is missing or unreadable; delete the key to let the owner write it again"}
 	}
 	return o, nil
 }

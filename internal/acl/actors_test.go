@@ -69,7 +69,7 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	at := rebased.Position
 	for i := range 5 {
 		r, err := store.Commit(t.Context(),
-			fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: at, Tick: fence.Tick(i + 1), Events: 1,
+			fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: at, Tick: fence.Tick(i + 1),
 				Payload: batch(t)})
 		require.NoError(t, err)
 		at = r.Position
@@ -127,7 +127,7 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 
 func batch(t *testing.T) []byte {
 	t.Helper()
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("event")}})
+	payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("event")}}).Encode()
 	require.NoError(t, err)
 	return payload
 }

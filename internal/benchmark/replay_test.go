@@ -2,7 +2,6 @@ package benchmark
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -53,11 +52,11 @@ func replay(b *testing.B, store fence.Store, log stream.Log, id fence.TileID, sh
 		require.Len(b, h.Entries, batches)
 		rules, err := game.NewRules(ground)
 		require.NoError(b, err)
-		blob, err := tile.OpenSnapshot(h.Snapshot.Blob)
+		blob, _, err := stream.OpenSnapshot(h.Snapshot.Blob)
 		require.NoError(b, err)
 		require.NoError(b, rules.Restore(blob))
 		for i := range h.Entries {
-			batch, err := stream.DecodeBatch(h.Entries[i].Payload)
+			batch, err := stream.DecodeBatch(&h.Entries[i])
 			require.NoError(b, err)
 			require.NoError(b, rules.Apply(h.Entries[i].Tick, batch.Events))
 		}
@@ -82,8 +81,7 @@ func fullTile(b testing.TB, store fence.Store, id fence.TileID, ground *region.R
 	require.NoError(b, rules.Apply(1, events))
 	state, err := rules.Snapshot()
 	require.NoError(b, err)
-	blob := append(appendUvarint([]byte{1}, len(state)), state...)
-	blob = append(blob, 0)
+	blob := stream.AppendSnapshot(nil, state, nil)
 	r, err := store.Rebase(ctx, fence.Rebase{Tile: id, Epoch: 1, Contact: "bench:1", Seq: 1, Tick: 1, Blob: blob})
 	require.NoError(b, err)
 	at := r.Position
@@ -96,15 +94,12 @@ func fullTile(b testing.TB, store fence.Store, id fence.TileID, ground *region.R
 		events, _ := rules.Resolve(t, moves)
 		require.NotEmpty(b, events)
 		require.NoError(b, rules.Apply(t, events))
-		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: events})
+		payload, _, err := (&stream.Batch{Events: events}).Encode()
 		require.NoError(b, err)
-		c := fence.Commit{Tile: id, Epoch: 1, Contact: "bench:1", Prev: at, Tick: t, Events: len(events),
-			Payload: payload}
+		c := fence.Commit{Tile: id, Epoch: 1, Contact: "bench:1", Prev: at, Tick: t, Payload: payload}
 		r, err := store.Commit(ctx, c)
 		require.NoError(b, err)
 		at = r.Position
 	}
 	return len(blob)
 }
-
-func appendUvarint(b []byte, n int) []byte { return binary.AppendUvarint(b, uint64(n)) }

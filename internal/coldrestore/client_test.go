@@ -11,8 +11,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // client is a player's view of the tile, through a relay. It connects once and gets no other information.
@@ -34,19 +32,15 @@ func watch(t *testing.T, url string, id fence.TileID) *client {
 }
 
 func (c *client) sync(s relayclient.Sync) {
-	game, err := tile.OpenSnapshot(s.Snapshot.Blob)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil {
-		err = c.game.Restore(game)
-	}
-	c.moved(s.Snapshot.Position, err)
+	c.moved(s.Snapshot.Position, c.game.Restore(s.Snapshot.Blob))
 }
 
-func (c *client) frame(f stream.Frame) {
+func (c *client) frame(f fence.Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moved(f.Position, c.game.applyBatch(f.Tick, f.Payload))
+	c.moved(f.Position, c.game.applyBatch(&f))
 }
 
 func (c *client) moved(to fence.Position, err error) {

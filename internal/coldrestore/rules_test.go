@@ -40,11 +40,11 @@ func (l *ledger) Apply(_ fence.Tick, events [][]byte) error {
 
 func (l *ledger) Snapshot() ([]byte, error) { return []byte(strings.Join(l.actions, "\n")), nil }
 
-// applyBatch folds an encoded batch, as a client does.
-func (l *ledger) applyBatch(tick fence.Tick, payload []byte) error {
-	b, err := stream.DecodeBatch(payload)
+// applyBatch folds a batch, as a client does.
+func (l *ledger) applyBatch(e *fence.Entry) error {
+	b, err := stream.DecodeBatch(e)
 	if err != nil {
-		return fmt.Errorf("tick %d: %w", tick, err)
+		return fmt.Errorf("tick %d: %w", e.Tick, err)
 	}
-	return l.Apply(tick, b.Events)
+	return l.Apply(e.Tick, b.Events)
 }

@@ -175,8 +175,9 @@ func (c *cluster) has(t *testing.T, replica *devstack.Process, id fence.TileID, 
 	if conn.Do(t.Context(), "readonly").Err() != nil {
 		return false
 	}
-	n, err := conn.HGet(t.Context(), fence.KeysOf(id).Owner, "seq").Uint64()
-	return err == nil && fence.Seq(n) >= at.Seq
+	text, _ := conn.HGet(t.Context(), fence.KeysOf(id).Owner, "head").Result()
+	head, err := fence.ParsePosition(text)
+	return err == nil && head.Seq >= at.Seq
 }
 
 // cutReplicas ends a master's connections to its replicas.

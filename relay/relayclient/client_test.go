@@ -17,7 +17,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
-	"github.com/tilefence/tilefence/stream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,13 +101,19 @@ func (p *peer) sync(s *relaypb.Sync) {
 	p.send(&relaypb.ServerMessage{Tile: tile.String(), Body: &relaypb.ServerMessage_Sync{Sync: s}})
 }
 
-// history is n batches of a tile; batch i has the payload {i+1}.
+// batch is a tile's batch i as watchers are sent it; it has the payload {i+1}, and some have a part for owners.
+func batch(epoch fence.Epoch, i int, prev fence.Position) fence.Entry {
+	e := fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev: prev, Tick: fence.Tick(i + 1), Payload: []byte{byte(i + 1)}, Private: make([]byte, i%3)})
+	return e.Watched()
+}
+
+// history is n batches of a tile.
 func history(n int) []fence.Entry {
 	var all []fence.Entry
 	var at fence.Position
 	for i := range n {
-		e := fence.Entry{Prev: at, Tick: fence.Tick(i + 1), Events: 1, Payload: []byte{byte(i + 1)}}
-		e.Position = fence.Position{Epoch: 1, Seq: at.Seq + 1, Chain: fence.NextChain(at.Chain, tile, 1, e.Tick, 1, e.Payload)}
+		e := batch(1, i, at)
 		at = e.Position
 		all = append(all, e)
 	}
@@ -152,7 +157,7 @@ func view(s *script, url string, edit func(*relayclient.Config)) (*viewer, *peer
 			defer v.mu.Unlock()
 			v.state = append([]byte(nil), y.Snapshot.Blob...)
 		},
-		Frame: func(f stream.Frame) {
+		Frame: func(f fence.Entry) {
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			v.state = append(v.state, f.Payload...)
@@ -233,7 +238,7 @@ func TestFrameOfAnotherHistoryIsNotApplied(t *testing.T) {
 	p.sync(whole(h, 8, 9))
 	v.holds(9)
 	rebase := h[9]
-	rebase.Rebase = true
+	rebase.Kind = fence.KindRebase
 	p.frame(rebase)
 	require.NotNil(t, p.receive().GetResync(), "state that jumped cannot be followed")
 	p.sync(whole(h, 8, 10))
@@ -256,7 +261,13 @@ func TestDamageIsNotApplied(t *testing.T) {
 	require.Equal(t, h[4].Position, p.receive().GetResync().GetPosition().Fence())
 	p.sync(tail(h, 5, 6))
 	v.holds(6)
-	require.EqualValues(t, 2, v.Stats().Corrupt)
+	damaged = h[6]
+	damaged.Hidden++
+	p.frame(damaged)
+	require.Equal(t, h[5].Position, p.receive().GetResync().GetPosition().Fence())
+	p.sync(tail(h, 6, 7))
+	v.holds(7)
+	require.EqualValues(t, 3, v.Stats().Corrupt)
 }
 
 func TestSyncThatDoesNotContinueIsFollowedByOneFromScratch(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // Defaults of Config.
@@ -34,7 +33,7 @@ type Config struct {
 	Sync func(Sync)
 
 	// Frame gives the next batch of a tile: it follows exactly what was given before.
-	Frame func(stream.Frame)
+	Frame func(fence.Entry)
 
 	// Refused reports something the relay could not do; see the codes of package relaypb.
 	Refused func(Refusal)
@@ -160,7 +159,7 @@ func (c *Config) fillCalls() {
 		c.Sync = func(Sync) {}
 	}
 	if c.Frame == nil {
-		c.Frame = func(stream.Frame) {}
+		c.Frame = func(fence.Entry) {}
 	}
 	if c.Refused == nil {
 		c.Refused = func(Refusal) {}

@@ -3,7 +3,7 @@
 //
 //	c, err := relayclient.Dial(ctx, "wss://relay.example.com/view", &relayclient.Config{
 //		Sync:      func(s relayclient.Sync) { world.Restore(s.Tile, s.Snapshot.Blob) },
-//		Frame:     func(f stream.Frame) { world.Apply(f.Tile, f.Payload) },
+//		Frame:     func(e fence.Entry) { world.Apply(e.Tile, e.Payload) },
 //		Reconnect: true,
 //	})
 //	err = c.Subscribe(ctx, tiles...)

@@ -25,14 +25,15 @@ func ExampleDial() {
 	server := httptest.NewServer(r.Handler())
 
 	tile := fence.TileID(0x85283473fffffff)
-	_, _ = store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:9000", Seq: 1, Blob: []byte("an empty field")})
+	_, _ = store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:9000", Seq: 1,
+		Blob: stream.AppendSnapshot(nil, []byte("an empty field"), nil)})
 
 	given := make(chan string)
 	client, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{
 		Sync: func(s relayclient.Sync) {
 			given <- fmt.Sprintf("tile %s at %d: %s (owner %s)", s.Tile, s.Position.Seq, s.Snapshot.Blob, s.Owner.Contact)
 		},
-		Frame: func(f stream.Frame) { given <- fmt.Sprintf("batch %d: %s", f.Seq, f.Payload) },
+		Frame: func(f fence.Entry) { given <- fmt.Sprintf("batch %d: %s", f.Seq, f.Payload) },
 	})
 	if err != nil {
 		fmt.Println(err)

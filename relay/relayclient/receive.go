@@ -8,7 +8,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // tile is the client's view of one tile. The reading goroutine changes it under the client's mutex; the
@@ -32,7 +31,7 @@ func (c *Client) receive(conn *websocket.Conn, m *relaypb.ServerMessage) {
 	switch body := m.GetBody().(type) {
 	case *relaypb.ServerMessage_Frame:
 		if t := c.tile(m.GetTile()); t != nil && t.synced {
-			c.frame(conn, t, body.Frame.Entry())
+			c.frame(conn, t, body.Frame.Entry(t.id))
 		}
 	case *relaypb.ServerMessage_Sync:
 		if t := c.tile(m.GetTile()); t != nil {
@@ -68,8 +67,8 @@ func (c *Client) frame(conn *websocket.Conn, t *tile, e fence.Entry) {
 	case e.Epoch < t.floor:
 		c.stats.stale.Add(1) // of a superseded owner; what follows it shows whether the relay is behind
 		return
-	case e.Prev == t.at && !e.Rebase:
-		if c.cfg.NoVerify || e.Verify(t.id) == nil {
+	case e.Prev == t.at && e.Kind != fence.KindRebase:
+		if c.cfg.NoVerify || e.Verify() == nil {
 			c.apply(t, e)
 			c.mend(t)
 			return
@@ -86,7 +85,7 @@ func (c *Client) frame(conn *websocket.Conn, t *tile, e fence.Entry) {
 func (c *Client) apply(t *tile, e fence.Entry) {
 	c.moveTo(t, e.Position)
 	c.stats.frames.Add(1)
-	c.cfg.Frame(stream.Frame{Tile: t.id, Entry: e})
+	c.cfg.Frame(e)
 }
 
 // sync brings a tile to where the Sync ends, from scratch or from where it stands. Nothing of a Sync is given to
@@ -104,7 +103,7 @@ func (c *Client) sync(conn *websocket.Conn, t *tile, s *relaypb.Sync) {
 	start := t.at
 	snap := fence.Snapshot{
 		Position: s.GetFrom().Fence(), Tick: fence.Tick(s.GetTick()),
-		Sum: s.GetSum(), Taken: int64(s.GetTakenMs()), Blob: s.GetBlob(),
+		Sum: s.GetSum(), Taken: fence.FromMillis(int64(s.GetTakenMs())), Blob: s.GetBlob(),
 	}
 	if s.GetReplace() {
 		start = snap.Position
@@ -143,11 +142,11 @@ func (c *Client) sync(conn *websocket.Conn, t *tile, s *relaypb.Sync) {
 func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []fence.Entry, continues, intact bool) {
 	at := start
 	for _, f := range s.GetTail() {
-		e := f.Entry()
+		e := f.Entry(t.id)
 		if e.Prev != at {
 			continue
 		}
-		if !c.cfg.NoVerify && e.Verify(t.id) != nil {
+		if !c.cfg.NoVerify && e.Verify() != nil {
 			return nil, false, false
 		}
 		tail, at = append(tail, e), e.Position

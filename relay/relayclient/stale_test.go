@@ -17,9 +17,7 @@ import (
 func under(epoch fence.Epoch, n, m int) []fence.Entry {
 	all := history(n)[:m]
 	for i := m; i < n; i++ {
-		e := fence.Entry{Prev: all[i-1].Position, Tick: fence.Tick(i + 1), Events: 1, Payload: []byte{byte(i + 1)}}
-		e.Position = fence.Position{Epoch: epoch, Seq: fence.Seq(i + 1), Chain: fence.NextChain(e.Prev.Chain, tile, epoch, e.Tick, 1, e.Payload)}
-		all = append(all, e)
+		all = append(all, batch(epoch, i, all[i-1].Position))
 	}
 	return all
 }

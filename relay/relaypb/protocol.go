@@ -21,6 +21,8 @@
 package relaypb
 
 import (
+	"math"
+
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -101,29 +103,31 @@ func (x *Position) Fence() fence.Position {
 	return fence.Position{Epoch: fence.Epoch(x.GetEpoch()), Seq: fence.Seq(x.GetSeq()), Chain: fence.Chain(x.GetChain())}
 }
 
-// FromEntry converts a stream entry. The payload is shared, not copied.
+// FromEntry converts an entry of which the private part was left out (fence.Entry.Watched). The payload is shared,
+// not copied.
 func FromEntry(e *fence.Entry) *Frame {
 	return &Frame{
-		Position:    FromPosition(e.Position),
-		Prev:        FromPosition(e.Prev),
-		Tick:        uint64(e.Tick),
-		Events:      uint32(e.Events),
-		CommittedMs: uint64(e.Committed),
-		Rebase:      e.Rebase,
-		Payload:     e.Payload,
+		Position: FromPosition(e.Position),
+		Prev:     FromPosition(e.Prev),
+		Tick:     uint64(e.Tick),
+		AtMs:     uint64(fence.Millis(e.At)),
+		Kind:     uint32(e.Kind),
+		Hidden:   e.Hidden,
+		Payload:  e.Payload,
 	}
 }
 
-// Entry converts the frame back. The payload is shared, not copied. The result is as trustworthy as its
+// Entry converts the frame of a tile back. The payload is shared, not copied. The result is as trustworthy as its
 // sender: fence.Entry.Verify checks it.
-func (x *Frame) Entry() fence.Entry {
+func (x *Frame) Entry(tile fence.TileID) fence.Entry {
 	return fence.Entry{
-		Position:  x.GetPosition().Fence(),
-		Prev:      x.GetPrev().Fence(),
-		Tick:      fence.Tick(x.GetTick()),
-		Events:    int(x.GetEvents()),
-		Committed: int64(x.GetCommittedMs()),
-		Rebase:    x.GetRebase(),
-		Payload:   x.GetPayload(),
+		Tile:     tile,
+		Kind:     fence.Kind(min(x.GetKind(), math.MaxUint8)),
+		Position: x.GetPosition().Fence(),
+		Prev:     x.GetPrev().Fence(),
+		Tick:     fence.Tick(x.GetTick()),
+		At:       fence.FromMillis(int64(min(x.GetAtMs(), fence.MaxNumber))),
+		Payload:  x.GetPayload(),
+		Hidden:   x.GetHidden(),
 	}
 }

@@ -14,7 +14,8 @@ import (
 var (
 	first  = fence.Position{Epoch: 1, Seq: 119, Chain: 0x0102030405060708}
 	second = fence.Position{Epoch: 3, Seq: 120, Chain: 0xf0debc9a78563412}
-	entry  = fence.Entry{Position: second, Prev: first, Tick: 130, Events: 2, Committed: 1_700_000_000_000, Payload: []byte("move")}
+	entry  = fence.Entry{Tile: 1, Kind: fence.KindBatch, Position: second, Prev: first, Tick: 130,
+		At: fence.FromMillis(1_700_000_000_000), Payload: []byte("move"), Hidden: 0x1122334455667788}
 )
 
 // golden are messages as they are on the wire. Clients in other languages are written against them: a
@@ -57,19 +58,19 @@ var golden = []struct {
 	{
 		"frame",
 		&relaypb.ServerMessage{Tile: "1", Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&entry)}},
-		"0a0131" + "1a30" + "0a0d" + "0803107819123456789abcdef0" + "120d" + "08011077190807060504030201" +
-			"188201" + "2002" + "2880d095ffbc31" + "3a046d6f7665",
-		`{"tile":"1","frame":{"position":{"epoch":"3","seq":"120","chain":"17356517385562371090"},"prev":{"epoch":"1","seq":"119","chain":"72623859790382856"},"tick":"130","events":2,"committedMs":"1700000000000","payload":"bW92ZQ=="}}`,
+		"0a0131" + "1a39" + "0a0d" + "0803107819123456789abcdef0" + "120d" + "08011077190807060504030201" +
+			"188201" + "2080d095ffbc31" + "2801" + "318877665544332211" + "3a046d6f7665",
+		`{"tile":"1","frame":{"position":{"epoch":"3","seq":"120","chain":"17356517385562371090"},"prev":{"epoch":"1","seq":"119","chain":"72623859790382856"},"tick":"130","atMs":"1700000000000","kind":1,"hidden":"1234605616436508552","payload":"bW92ZQ=="}}`,
 	},
 	{
 		"sync from scratch",
 		&relaypb.ServerMessage{Tile: "1", Body: &relaypb.ServerMessage_Sync{Sync: &relaypb.Sync{
 			Replace: true, From: relaypb.FromPosition(first), Tick: 7, Blob: []byte("state"), Sum: "ab", TakenMs: 9,
-			Tail: []*relaypb.Frame{{Events: 1}}, Position: relaypb.FromPosition(second), OwnerEpoch: 3, OwnerContact: "a:1",
+			Tail: []*relaypb.Frame{{Kind: 1}}, Position: relaypb.FromPosition(second), OwnerEpoch: 3, OwnerContact: "a:1",
 		}}},
 		"0a0131" + "123a" + "0801" + "120d" + "08011077190807060504030201" + "1807" + "22057374617465" + "2a026162" + "3009" +
-			"3a022001" + "420d" + "0803107819123456789abcdef0" + "4803" + "5203613a31",
-		`{"tile":"1","sync":{"replace":true,"from":{"epoch":"1","seq":"119","chain":"72623859790382856"},"tick":"7","blob":"c3RhdGU=","sum":"ab","takenMs":"9","tail":[{"events":1}],"position":{"epoch":"3","seq":"120","chain":"17356517385562371090"},"ownerEpoch":"3","ownerContact":"a:1"}}`,
+			"3a022801" + "420d" + "0803107819123456789abcdef0" + "4803" + "5203613a31",
+		`{"tile":"1","sync":{"replace":true,"from":{"epoch":"1","seq":"119","chain":"72623859790382856"},"tick":"7","blob":"c3RhdGU=","sum":"ab","takenMs":"9","tail":[{"kind":1}],"position":{"epoch":"3","seq":"120","chain":"17356517385562371090"},"ownerEpoch":"3","ownerContact":"a:1"}}`,
 	},
 	{
 		"error",
@@ -113,9 +114,9 @@ func TestConversions(t *testing.T) {
 	require.Nil(t, relaypb.FromPosition(fence.Position{}))
 	require.Equal(t, fence.Position{}, (*relaypb.Position)(nil).Fence())
 	require.Equal(t, first, relaypb.FromPosition(first).Fence())
-	require.Equal(t, entry, relaypb.FromEntry(&entry).Entry())
-	marker := fence.Entry{Position: second, Rebase: true}
-	require.Equal(t, marker, relaypb.FromEntry(&marker).Entry())
+	require.Equal(t, entry, relaypb.FromEntry(&entry).Entry(1))
+	marker := fence.Entry{Tile: 2, Kind: fence.KindRebase, Position: second}
+	require.Equal(t, marker, relaypb.FromEntry(&marker).Entry(2))
 }
 
 func TestEncodings(t *testing.T) {

@@ -626,7 +626,7 @@ type Sync struct {
 	Replace       bool      `protobuf:"varint,1,opt,name=replace,proto3" json:"replace,omitempty"`
 	From          *Position `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`                                      // where the tail starts; the beginning for a tile that has no snapshot
 	Tick          uint64    `protobuf:"varint,3,opt,name=tick,proto3" json:"tick,omitempty"`                                     // game tick of the snapshot
-	Blob          []byte    `protobuf:"bytes,4,opt,name=blob,proto3" json:"blob,omitempty"`                                      // the snapshot: the game's own encoding of the tile's whole state
+	Blob          []byte    `protobuf:"bytes,4,opt,name=blob,proto3" json:"blob,omitempty"`                                      // the snapshot: the game's own encoding of the tile's whole state, and nothing else
 	Sum           string    `protobuf:"bytes,5,opt,name=sum,proto3" json:"sum,omitempty"`                                        // SHA-1 of the blob in lower-case hexadecimal; empty without a snapshot
 	TakenMs       uint64    `protobuf:"varint,6,opt,name=taken_ms,json=takenMs,proto3" json:"taken_ms,omitempty"`                // when the snapshot was taken, milliseconds since 1970
 	Tail          []*Frame  `protobuf:"bytes,7,rep,name=tail,proto3" json:"tail,omitempty"`                                      // the batches after `from`, each following the one before
@@ -743,11 +743,11 @@ type Frame struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Position      *Position              `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
 	Prev          *Position              `protobuf:"bytes,2,opt,name=prev,proto3" json:"prev,omitempty"`
-	Tick          uint64                 `protobuf:"varint,3,opt,name=tick,proto3" json:"tick,omitempty"`                                  // game tick that produced it
-	Events        uint32                 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`                              // number of events in the payload
-	CommittedMs   uint64                 `protobuf:"varint,5,opt,name=committed_ms,json=committedMs,proto3" json:"committed_ms,omitempty"` // clock of the store at the commit, milliseconds since 1970
-	Rebase        bool                   `protobuf:"varint,6,opt,name=rebase,proto3" json:"rebase,omitempty"`                              // the tile's state jumped; relays send a Sync instead, a client that meets it sends a Resync
-	Payload       []byte                 `protobuf:"bytes,7,opt,name=payload,proto3" json:"payload,omitempty"`                             // the batch: version byte, events, outcomes of actions (see the stream package)
+	Tick          uint64                 `protobuf:"varint,3,opt,name=tick,proto3" json:"tick,omitempty"`             // game tick that produced it
+	AtMs          uint64                 `protobuf:"varint,4,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when the owner formed it, by the owner's clock, milliseconds since 1970; 0: unknown
+	Kind          uint32                 `protobuf:"varint,5,opt,name=kind,proto3" json:"kind,omitempty"`             // 1 batch; 2 rebase: the state jumped, and relays send a Sync instead
+	Hidden        uint64                 `protobuf:"fixed64,6,opt,name=hidden,proto3" json:"hidden,omitempty"`        // digest of the part that only owners read and relays leave out; see docs/wire.md
+	Payload       []byte                 `protobuf:"bytes,7,opt,name=payload,proto3" json:"payload,omitempty"`        // the events, by area; see docs/wire.md
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -803,25 +803,25 @@ func (x *Frame) GetTick() uint64 {
 	return 0
 }
 
-func (x *Frame) GetEvents() uint32 {
+func (x *Frame) GetAtMs() uint64 {
 	if x != nil {
-		return x.Events
+		return x.AtMs
 	}
 	return 0
 }
 
-func (x *Frame) GetCommittedMs() uint64 {
+func (x *Frame) GetKind() uint32 {
 	if x != nil {
-		return x.CommittedMs
+		return x.Kind
 	}
 	return 0
 }
 
-func (x *Frame) GetRebase() bool {
+func (x *Frame) GetHidden() uint64 {
 	if x != nil {
-		return x.Rebase
+		return x.Hidden
 	}
-	return false
+	return 0
 }
 
 func (x *Frame) GetPayload() []byte {
@@ -986,14 +986,14 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\vowner_epoch\x18\t \x01(\x04R\n" +
 	"ownerEpoch\x12#\n" +
 	"\rowner_contact\x18\n" +
-	" \x01(\tR\fownerContact\"\xf2\x01\n" +
+	" \x01(\tR\fownerContact\"\xe0\x01\n" +
 	"\x05Frame\x127\n" +
 	"\bposition\x18\x01 \x01(\v2\x1b.tilefence.view.v1.PositionR\bposition\x12/\n" +
 	"\x04prev\x18\x02 \x01(\v2\x1b.tilefence.view.v1.PositionR\x04prev\x12\x12\n" +
-	"\x04tick\x18\x03 \x01(\x04R\x04tick\x12\x16\n" +
-	"\x06events\x18\x04 \x01(\rR\x06events\x12!\n" +
-	"\fcommitted_ms\x18\x05 \x01(\x04R\vcommittedMs\x12\x16\n" +
-	"\x06rebase\x18\x06 \x01(\bR\x06rebase\x12\x18\n" +
+	"\x04tick\x18\x03 \x01(\x04R\x04tick\x12\x13\n" +
+	"\x05at_ms\x18\x04 \x01(\x04R\x04atMs\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\rR\x04kind\x12\x16\n" +
+	"\x06hidden\x18\x06 \x01(\x06R\x06hidden\x12\x18\n" +
 	"\apayload\x18\a \x01(\fR\apayload\"N\n" +
 	"\x05Error\x12+\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x17.tilefence.view.v1.CodeR\x04code\x12\x18\n" +

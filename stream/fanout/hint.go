@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // HintGroups is into how many groups, and so channels, the wake hints of all tiles are divided. It is part
@@ -70,7 +69,7 @@ func AppendHints(dst []byte, tiles []fence.TileID) []byte {
 	return dst
 }
 
-// DecodeHints reads a message that came on the group's channel. A *stream.FormatError says what is wrong;
+// DecodeHints reads a message that came on the group's channel. A *fence.FormatError says what is wrong;
 // nothing is returned then. It takes no more memory than the message itself.
 func DecodeHints(group int, p []byte) ([]fence.TileID, error) {
 	if len(p) < hintHeader {
@@ -98,5 +97,5 @@ func DecodeHints(group int, p []byte) ([]fence.TileID, error) {
 }
 
 func badHints(format string, args ...any) error {
-	return &stream.FormatError{What: "hints", Detail: fmt.Sprintf(format, args...)}
+	return &fence.FormatError{What: "hints", Detail: fmt.Sprintf(format, args...)}
 }

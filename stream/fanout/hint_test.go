@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -75,7 +74,7 @@ func TestDecodeHintsRefuses(t *testing.T) {
 	refused := func(group int, p []byte, why string) {
 		t.Helper()
 		tiles, err := fanout.DecodeHints(group, p)
-		var format *stream.FormatError
+		var format *fence.FormatError
 		require.ErrorAs(t, err, &format, why)
 		require.Nil(t, tiles, why)
 	}

@@ -85,7 +85,7 @@ func (c call) on(tile fence.TileID, s side) []any {
 		return []any{comparable(s.age(tile, c.duration))}
 	case opRead:
 		chunks, err := s.log.Read(ctx, []stream.Cursor{{Tile: tile, After: c.seq, Limit: c.limit}})
-		return []any{timeless(chunks), comparable(err)}
+		return []any{cloned(chunks), comparable(err)}
 	case opOwner:
 		o, err := s.store.Owner(ctx, tile)
 		return []any{o, comparable(err)}
@@ -157,25 +157,20 @@ func whole(tile fence.TileID, s side) []any {
 	chunks, err1 := s.log.Read(ctx, []stream.Cursor{{Tile: tile, Limit: 1 << 20}})
 	last, err2 := s.log.Last(ctx, tile)
 	snapshot, found, err3 := s.log.Snapshot(ctx, tile)
-	snapshot.Taken = 0
+	snapshot.Taken = time.Time{}
 	snapshot.Blob = append([]byte{}, snapshot.Blob...)
 	marks, err4 := s.log.Marks(ctx, []fence.TileID{tile})
 	for c, m := range marks[0].Marks {
 		marks[0].Marks[c] = stream.Mark{Seq: m.Seq}
 	}
 	recovery, err5 := stream.Recover(ctx, s.log, tile)
-	return []any{timeless(chunks), last, snapshot, found, marks, recovery.Position, len(recovery.Entries),
+	return []any{cloned(chunks), last, snapshot, found, marks, recovery.Position, len(recovery.Entries),
 		comparable(errors.Join(err1, err2, err3, err4)), comparable(err5)}
 }
 
-func timeless(chunks []stream.Chunk) []stream.Chunk {
+func cloned(chunks []stream.Chunk) []stream.Chunk {
 	for i := range chunks {
 		chunks[i].Entries = append([]fence.Entry{}, chunks[i].Entries...)
-		for j := range chunks[i].Entries {
-			e := &chunks[i].Entries[j]
-			e.Committed = 0
-			e.Payload = append([]byte{}, e.Payload...)
-		}
 	}
 	return chunks
 }
@@ -346,19 +341,22 @@ func (d *drawer) bytes() []byte {
 }
 
 func (d *drawer) commit(s *memfence.State) fence.Commit {
-	c := fence.Commit{Tile: d.tile, Epoch: d.epoch(s), Contact: d.contact(), Prev: d.position(s), Tick: d.tick(s), Events: 1 + d.rng.IntN(3)}
+	c := fence.Commit{Tile: d.tile, Epoch: d.epoch(s), Contact: d.contact(), Prev: d.position(s), Tick: d.tick(s)}
 	c.Install = c.Epoch > s.Owner.Epoch
 	if d.one(8) {
 		c.Install = !c.Install
 	}
-	if d.one(4) {
-		c.Events = 0
-	}
-	if !c.Refresh() || d.one(10) {
+	if !d.one(4) {
 		c.Payload = d.bytes()
 	}
+	if d.one(4) {
+		c.Private = d.bytes()
+	}
+	if d.one(3) {
+		c.At = time.UnixMilli(1 + d.rng.Int64N(3))
+	}
 	if d.one(200) {
-		c.Events = pick(d, -1, fence.MaxEvents, fence.MaxEvents+1)
+		c.At = time.UnixMilli(pick[int64](d, -1, fence.MaxNumber, fence.MaxNumber+1))
 	}
 	return c
 }

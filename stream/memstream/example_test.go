@@ -16,12 +16,12 @@ func Example() {
 	log := memstream.New(store)
 	const tile fence.TileID = 0x85283083fffffff
 
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("bang")}})
+	payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("bang")}}).Encode()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	_, err = store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Tick: 1, Events: 1, Payload: payload, Install: true})
+	_, err = store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Tick: 1, Payload: payload, Install: true})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -32,7 +32,7 @@ func Example() {
 		return
 	}
 	for _, e := range chunks[0].Entries {
-		batch, err := stream.DecodeBatch(e.Payload)
+		batch, err := stream.DecodeBatch(&e)
 		fmt.Printf("%d: %s %v\n", e.Seq, batch.Events[0], err)
 	}
 	// Output: 1: bang <nil>

@@ -50,9 +50,13 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 		chunks[i] = stream.Chunk{Tile: c.Tile, Owner: fence.Owner{Tile: c.Tile}}
 		l.store.Update(c.Tile, func(s *memfence.State) {
 			chunks[i].Entries = s.After(c.After, limit)
-			for j := range chunks[i].Entries {
-				e := &chunks[i].Entries[j]
-				e.Payload = slices.Clone(e.Payload)
+			for j, e := range chunks[i].Entries {
+				own, err := stream.ParseEntry(c.Tile, e.Seq, slices.Clone(e.Frame))
+				if err != nil {
+					chunks[i].Entries, chunks[i].Poison = chunks[i].Entries[:j], poisonOf(&e, err)
+					break
+				}
+				chunks[i].Entries[j] = own
 			}
 			if s.Owner.Present() {
 				chunks[i].Owner = s.Owner
@@ -60,6 +64,11 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 		})
 	}
 	return chunks, nil
+}
+
+func poisonOf(e *fence.Entry, reason error) *stream.Poison {
+	return &stream.Poison{Tile: e.Tile, Seq: e.Seq, Epoch: e.Epoch, Reason: reason.Error(),
+		Fields: map[string]string{stream.FrameField: string(e.Frame)}}
 }
 
 // Snapshot implements stream.Log.

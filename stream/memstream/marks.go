@@ -155,7 +155,7 @@ func (m *marks) trim(s *memfence.State, t *stream.Trimmed) {
 // size is about how many bytes a tile's entries take.
 func size(s *memfence.State) (bytes int64) {
 	for i := range s.Entries {
-		bytes += int64(len(s.Entries[i].Payload)) + entryOverhead
+		bytes += int64(len(s.Entries[i].Frame)) + entryOverhead
 	}
 	return bytes
 }

@@ -23,8 +23,7 @@ func benchTile(b *testing.B, store fence.Store, log stream.Log, entries, size, r
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 	var at fence.Position
 	for i := range entries {
-		r, err := store.Commit(b.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at, Tick: fence.Tick(i + 1), Events: 1,
-			Payload: make([]byte, size), Install: i == 0})
+		r, err := store.Commit(b.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at, Tick: fence.Tick(i + 1), Payload: make([]byte, size), Install: i == 0})
 		require.NoError(b, err)
 		at = r.Position
 	}

@@ -51,7 +51,7 @@ func (h hands) hash(key string) map[string]string {
 func (h hands) dropOwner(tile fence.TileID) { h.do("del", fence.KeysOf(tile).Owner) }
 
 func (h hands) corruptOwner(tile fence.TileID) {
-	h.do("hset", fence.KeysOf(tile).Owner, "chain", "not a chain")
+	h.do("hset", fence.KeysOf(tile).Owner, "head", "no position")
 }
 
 func (h hands) damageSnapshot(tile fence.TileID) {
@@ -72,16 +72,16 @@ func (h hands) ageMarks(tile fence.TileID, d time.Duration) {
 
 func (h hands) poison(tile fence.TileID) stream.Poison {
 	k := fence.KeysOf(tile)
-	seq, err := strconv.ParseUint(h.hash(k.Owner)["seq"], 10, 64)
+	at, err := fence.ParsePosition(h.hash(k.Owner)["head"])
 	require.NoError(h.t, err)
-	p := stream.Poison{Tile: tile, Seq: fence.Seq(seq + 1), Epoch: 1,
-		Fields: map[string]string{"epoch": "1", "chain": "00ff", "payload": "\x00\xff", "\xff": "?"}}
-	args := []any{"xadd", k.Stream, strconv.FormatUint(seq+1, 10) + "-0"}
+	at.Seq++
+	p := stream.Poison{Tile: tile, Seq: at.Seq, Fields: map[string]string{stream.FrameField: "\x00\xff", "\xff": "?"}}
+	args := []any{"xadd", k.Stream, strconv.FormatUint(uint64(at.Seq), 10) + "-0"}
 	for name, value := range p.Fields {
 		args = append(args, name, value)
 	}
 	h.do(args...)
-	h.do("hset", k.Owner, "seq", seq+1)
+	h.do("hset", k.Owner, "head", at.String())
 	return p
 }
 
@@ -130,7 +130,7 @@ func TestATrimThatBreaksOffIsTold(t *testing.T) {
 	prev := fence.Position{}
 	for i := range fence.Tick(9) {
 		receipt, err := store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: prev, Tick: i + 1,
-			Events: 1, Payload: []byte("x"), Install: i == 0})
+			Payload: []byte("x"), Install: i == 0})
 		require.NoError(t, err)
 		prev = receipt.Position
 	}

@@ -20,7 +20,8 @@ func parseEntry(tile fence.TileID, m *redis.XMessage) (fence.Entry, *stream.Pois
 		bad = errors.New("id " + m.ID + " is not <sequence>-0")
 		seq = uint64(sequenceOf(m.ID)) // whatever it is, reading goes on after it
 	}
-	e, err := stream.ParseEntry(fence.Seq(seq), texts(m.Values))
+	frame, _ := m.Values[stream.FrameField].(string)
+	e, err := stream.ParseEntry(tile, fence.Seq(seq), []byte(frame))
 	if bad == nil {
 		bad = err
 	}
@@ -49,7 +50,7 @@ func parseSnapshot(tile fence.TileID, m map[string]string) (fence.Snapshot, erro
 		return s, found
 	}}
 	s := fence.Snapshot{Tick: fence.Tick(f.Number("tick")), Contact: f.Text("contact"), Sum: f.Text("sum"),
-		Taken: int64(f.Number("at")), Blob: []byte(f.Text("blob"))}
+		Taken: fence.FromMillis(int64(f.Number("at"))), Blob: []byte(f.Text("blob"))}
 	s.Epoch = fence.Epoch(f.Number("epoch"))
 	s.Seq = fence.Seq(f.Number("seq"))
 	s.Chain = f.Chain("chain")

@@ -103,7 +103,7 @@ func parseSnapshotHead(tile fence.TileID, v []any) (stream.SnapshotHead, error) 
 		values[name] = v[i]
 	}
 	f := fields.Reader{Field: texts(values)}
-	s := stream.SnapshotHead{Tick: fence.Tick(f.Number("tick")), Contact: f.Text("contact"), Taken: int64(f.Number("at"))}
+	s := stream.SnapshotHead{Tick: fence.Tick(f.Number("tick")), Contact: f.Text("contact"), Taken: fence.FromMillis(int64(f.Number("at")))}
 	s.Epoch, s.Seq, s.Chain = fence.Epoch(f.Number("epoch")), fence.Seq(f.Number("seq")), f.Chain("chain")
 	if f.Err != nil {
 		return s, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.Err.Error()}

@@ -104,10 +104,10 @@ func (b *bridgeProcess) kill() {
 // commit makes one batch on every tile, and hints it.
 func (p *plant) commit(tick int, hinter *fanout.Hinter) {
 	for _, tile := range p.tiles {
-		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte(fmt.Sprint("event ", tick))}})
+		payload, _, err := (&stream.Batch{Events: [][]byte{[]byte(fmt.Sprint("event ", tick))}}).Encode()
 		require.NoError(p.t, err)
 		c := fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: p.heads[tile], Tick: fence.Tick(tick),
-			Events: 1, Payload: payload, Install: tick == 1}
+			Payload: payload, Install: tick == 1}
 		result, err := p.store.Commit(p.t.Context(), c)
 		require.NoError(p.t, err)
 		p.heads[tile] = result.Position
@@ -118,7 +118,7 @@ func (p *plant) commit(tick int, hinter *fanout.Hinter) {
 func (p *plant) subscribe() {
 	for _, tile := range p.tiles {
 		stop, err := p.broker.Subscribe(p.t.Context(), tile, func(data []byte) {
-			f, err := stream.DecodeFrame(data)
+			f, err := fence.DecodeEntry(data)
 			require.NoError(p.t, err)
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -31,7 +31,7 @@ func TestCheckpointersShareTiles(t *testing.T) {
 		save := func(tick fence.Tick) {
 			for _, tile := range tiles {
 				result, err := store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1",
-					Prev: heads[tile], Tick: tick, Events: 1, Payload: []byte("event"), Install: tick == 1})
+					Prev: heads[tile], Tick: tick, Payload: []byte("event"), Install: tick == 1})
 				require.NoError(t, err)
 				heads[tile] = result.Position
 				require.NoError(t, store.SaveSnapshot(t.Context(),

@@ -243,12 +243,11 @@ func (p *play) commit(n int) error {
 }
 
 func (p *play) append(payload []byte, tick fence.Tick) error {
-	c := fence.Commit{Tile: p.tile, Epoch: p.epoch, Contact: "owner:1", Prev: p.last(), Tick: tick, Events: 1, Payload: payload, Install: true}
-	r, err := p.h.Store.Commit(p.ctx, c)
-	if err != nil {
+	c := fence.Commit{Tile: p.tile, Epoch: p.epoch, Contact: "owner:1", Prev: p.last(), Tick: tick, Payload: payload, Install: true}
+	if _, err := p.h.Store.Commit(p.ctx, c); err != nil {
 		return err
 	}
-	p.line = append(slices.Clip(p.line), fence.Entry{Position: r.Position, Prev: c.Prev, Tick: tick, Events: 1, Payload: payload})
+	p.line = append(slices.Clip(p.line), c.Entry())
 	return nil
 }
 
@@ -273,11 +272,10 @@ func (p *play) snapshot() error {
 func (p *play) rebase() error {
 	p.epoch++
 	r := fence.Rebase{Tile: p.tile, Epoch: p.epoch, Contact: "owner:1", Seq: p.last().Seq + fence.Seq(10+p.rng.IntN(20)), Tick: fence.Tick(len(p.line) + 1), Blob: []byte("rebased")}
-	receipt, err := p.h.Store.Rebase(p.ctx, r)
-	if err != nil {
+	if _, err := p.h.Store.Rebase(p.ctx, r); err != nil {
 		return err
 	}
-	p.line = append(slices.Clip(p.line), fence.Entry{Position: receipt.Position, Prev: p.last(), Tick: r.Tick, Rebase: true, Payload: r.Marker()})
+	p.line = append(slices.Clip(p.line), r.Entry())
 	return nil
 }
 
@@ -316,7 +314,7 @@ func (p *play) failover() error {
 	for _, r := range p.readers {
 		r.safe = false
 	}
-	again := continues && !slices.ContainsFunc(lost, func(e fence.Entry) bool { return e.Rebase || e.Epoch != p.epoch })
+	again := continues && !slices.ContainsFunc(lost, func(e fence.Entry) bool { return e.Kind == fence.KindRebase || e.Epoch != p.epoch })
 	if again && p.one(2) {
 		for _, e := range lost {
 			if err := p.append(e.Payload, e.Tick); err != nil {

@@ -26,15 +26,15 @@ func (p *play) read(r *reader, limit int) error {
 	for i := range chunks[0].Entries {
 		e := chunks[0].Entries[i]
 		switch {
-		case e.Prev == r.at && !e.Rebase:
+		case e.Prev == r.at && e.Kind != fence.KindRebase:
 			r.at = e.Position
 			continue
-		case e.Rebase, !known, !r.safe:
+		case e.Kind == fence.KindRebase, !known, !r.safe:
 			return p.resync(r)
 		}
 		return broken("%s is at %s and was promised %d entries after it; the next it gets is %s after %s", r.consumer, r.at, len(rest), e.Position, e.Prev)
 	}
-	if len(chunks[0].Entries) == 0 && r.safe && known && len(rest) > 0 && !rest[0].Rebase {
+	if len(chunks[0].Entries) == 0 && r.safe && known && len(rest) > 0 && rest[0].Kind != fence.KindRebase {
 		return broken("%s is at %s and was promised %d entries after it; it gets none", r.consumer, r.at, len(rest))
 	}
 	if len(chunks[0].Entries) == 0 && r.at != p.last() && !known {
@@ -133,16 +133,13 @@ func (p *play) missing(seq fence.Seq) (bool, error) {
 
 // jumps reports whether the history has a rebase after seq: the next entry is then not the next sequence.
 func (p *play) jumps(seq fence.Seq) bool {
-	return slices.ContainsFunc(p.line, func(e fence.Entry) bool { return e.Rebase && e.Seq > seq })
+	return slices.ContainsFunc(p.line, func(e fence.Entry) bool { return e.Kind == fence.KindRebase && e.Seq > seq })
 }
 
 func (p *play) stored() ([]fence.Entry, error) {
 	chunks, err := p.h.Log.Read(p.ctx, []stream.Cursor{{Tile: p.tile, Limit: 1 << 20}})
 	if err != nil {
 		return nil, err
-	}
-	for i := range chunks[0].Entries {
-		chunks[0].Entries[i].Committed = 0
 	}
 	return chunks[0].Entries, chunks[0].Err
 }
@@ -250,7 +247,7 @@ func evictedNeedfully(t *stream.Trimmed, r *stream.TrimRequest, marks map[stream
 	var most int64
 	for _, e := range before {
 		if e.Seq >= marks[last].Seq {
-			most += int64(len(e.Payload))*9/8 + 512 // what any store takes for it, at most
+			most += int64(len(e.Frame))*9/8 + 512 // what any store takes for it, at most
 		}
 	}
 	if most <= r.MaxBytes {

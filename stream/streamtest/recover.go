@@ -169,5 +169,5 @@ func followRebase(s *scene) {
 		return nil
 	}))
 	s.requireEntries([]fence.Entry{before[1], marker, after[0]}, got)
-	require.True(s, got[1].Rebase)
+	require.Equal(s, fence.KindRebase, got[1].Kind)
 }

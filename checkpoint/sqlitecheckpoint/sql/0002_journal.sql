@@ -10,11 +10,6 @@ CREATE TABLE IF NOT EXISTS journal (
     seq       INTEGER NOT NULL, -- below 2^53
     epoch     INTEGER NOT NULL, -- below 2^53
     chain     TEXT    NOT NULL, -- 16 hexadecimal digits
-    prev      TEXT    NOT NULL, -- position this batch follows: epoch/sequence/chain
-    tick      INTEGER NOT NULL, -- below 2^53
-    events    INTEGER NOT NULL,
-    committed INTEGER NOT NULL, -- milliseconds since 1970, the coordination store's clock
-    rebase    INTEGER NOT NULL, -- 1: marker of a rebase
-    payload   BLOB    NOT NULL,
+    frame     BLOB    NOT NULL, -- the entry as the stream has it
     PRIMARY KEY (tile, seq)
 ) STRICT, WITHOUT ROWID;

@@ -1,1 +1,1 @@
-SELECT seq, epoch, chain, length(payload) FROM journal WHERE tile = ?1 ORDER BY seq;
+SELECT seq, epoch, chain, length(frame) FROM journal WHERE tile = ?1 ORDER BY seq;

@@ -70,10 +70,10 @@ func oneTick(t *rapid.T, ground *disk, owner *game.Rules, view *game.View, tick 
 	require.Equal(t, outcomes, same)
 	checkTick(t, ground, tick, ships, events, intents, outcomes)
 
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: events})
+	payload, _, err := (&stream.Batch{Events: events}).Encode()
 	require.NoError(t, err)
 	require.NoError(t, owner.Apply(tick, events))
-	require.NoError(t, view.Apply(tick, payload))
+	require.NoError(t, view.Apply(&fence.Entry{Tick: tick, Payload: payload}))
 	require.Equal(t, owner.Digest(), view.Digest(), "a watcher sees what the owner has")
 	checkGround(t, ground, view.Ships())
 	return events

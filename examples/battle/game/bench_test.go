@@ -35,7 +35,7 @@ func benchmarkTick(b *testing.B, ground *region.Region, ships int) {
 		require.NoError(b, rules.Restore(snapshot))
 		b.StartTimer()
 	}
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: events})
+	payload, _, err := (&stream.Batch{Events: events}).Encode()
 	require.NoError(b, err)
 	b.ReportMetric(float64(len(events)), "events")
 	b.ReportMetric(float64(len(payload)), "bytes")

@@ -3,6 +3,7 @@ package game_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func newBattle(t testing.TB, ground game.Ground, bots int, seed uint64) *battle 
 	return b
 }
 
-// play runs one tick and returns its frame as a relay would send it.
+// play runs one tick and returns its frame, which is no less than what a relay sends of it.
 func (b *battle) play(t testing.TB) []byte {
 	b.tick++
 	var intents []tile.Intent
@@ -61,16 +62,17 @@ func (b *battle) play(t testing.TB) []byte {
 			}
 		}
 	}
-	payload, err := stream.AppendBatch(nil, &batch)
+	payload, private, err := batch.Encode()
 	require.NoError(t, err)
 	require.NoError(t, b.rules.Apply(b.tick, events))
-	require.NoError(t, b.view.Apply(b.tick, payload))
 	for _, p := range events {
 		b.kinds[game.EventKind(p[0])]++
 	}
-	at := fence.Position{Epoch: 3, Seq: fence.Seq(b.tick), Chain: 1 << 60}
-	return stream.AppendFrame(nil, &stream.Frame{Tile: 0x85283083fffffff, Entry: fence.Entry{
-		Position: at, Prev: at, Tick: b.tick, Events: batch.Len(), Committed: 1 << 40, Payload: payload}})
+	e := fence.NewEntry(fence.Entry{Tile: 0x85283083fffffff, Kind: fence.KindBatch, Tick: b.tick, At: time.UnixMilli(1 << 40),
+		Position: fence.Position{Epoch: 3, Seq: fence.Seq(b.tick) + 1}, Prev: fence.Position{Epoch: 3, Seq: fence.Seq(b.tick), Chain: 1 << 60},
+		Payload: payload, Private: private})
+	require.NoError(t, b.view.Apply(&e))
+	return e.Frame
 }
 
 // TestBattleStaysWithinItsBytes holds a typical battle, 60 ships of which a third move in a tick, to the
@@ -124,9 +126,9 @@ func TestBotKeepsToHandAndCooldown(t *testing.T) {
 	require.NoError(t, err)
 	for i, cell := range []uint16{30, 31} {
 		e := game.Event{Kind: game.Spawned, Ship: uint32(i + 1), Cell: cell, Hull: game.MaxHull, Owner: fmt.Sprint("bot", i)}
-		payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{e.Append(nil)}})
+		payload, _, err := (&stream.Batch{Events: [][]byte{e.Append(nil)}}).Encode()
 		require.NoError(t, err)
-		require.NoError(t, view.Apply(1, payload))
+		require.NoError(t, view.Apply(&fence.Entry{Tick: 1, Payload: payload}))
 	}
 	bot := game.NewBot("bot0", ground, 1, &game.BotConfig{CardChance: 1, Hand: 2, Cooldown: 3, DrawEvery: 10})
 	var played []fence.Tick

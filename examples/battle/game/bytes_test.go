@@ -10,7 +10,6 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // The bytes below are read by other languages. A change here is a change of version.
@@ -100,7 +99,7 @@ func TestRestoreRefusesWhatCannotBe(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, v.Restore(unhex(t, "01 0013 0001"+bob)))
 		before := v.Digest()
-		var format *stream.FormatError
+		var format *fence.FormatError
 		assert.ErrorAs(t, v.Restore(unhex(t, text)), &format, name)
 		assert.Equal(t, before, v.Digest(), "%s: a refused snapshot changes nothing", name)
 	}
@@ -137,10 +136,10 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 	}
 	v, err := game.NewView(19)
 	require.NoError(t, err)
-	assert.ErrorIs(t, v.Apply(fence.MaxNumber+1, nil), game.ErrDisagree)
-	var format *stream.FormatError
-	assert.ErrorAs(t, v.Apply(1, []byte{9}), &format, "not a batch")
-	assert.ErrorAs(t, v.Apply(1, []byte{1, 1, 1, 9, 0}), &format, "not an event")
+	assert.ErrorIs(t, v.Apply(&fence.Entry{Tick: fence.MaxNumber + 1}), game.ErrDisagree)
+	var format *fence.FormatError
+	assert.ErrorAs(t, v.Apply(&fence.Entry{Tick: 1, Payload: []byte{9}}), &format, "not a batch")
+	assert.ErrorAs(t, v.Apply(&fence.Entry{Tick: 1, Payload: []byte{0, 2, 1, 9}}), &format, "not an event")
 }
 
 func FuzzDecodeOrder(f *testing.F) {

@@ -6,7 +6,7 @@
 //
 //	view, err := game.NewView(ground.Len())
 //	err = view.Restore(snapshot)                 // the game's bytes of a snapshot
-//	err = view.Apply(tick, payload)              // then every batch after it, in order
+//	err = view.Apply(&fence.Entry{})             // then every entry after it, in order
 //	same := view.Digest() == rules.Digest()      // once both have folded the same batches
 //
 // # What happens in a tick

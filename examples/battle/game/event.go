@@ -78,7 +78,7 @@ func (e *Event) Append(dst []byte) []byte {
 	return dst
 }
 
-// DecodeEvent reads what Append writes. Anything else is a *stream.FormatError.
+// DecodeEvent reads what Append writes. Anything else is a *fence.FormatError.
 func DecodeEvent(p []byte) (Event, error) {
 	r := reader{p: p}
 	e := Event{Kind: EventKind(r.u8()), Ship: r.u32()}

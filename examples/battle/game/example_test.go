@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -18,17 +19,17 @@ func Example() {
 		{Actor: "ada", Body: game.Order{Kind: game.Spawn}.Encode()},
 		{Actor: "bob", Body: game.Order{Kind: game.Move, Cell: 3}.Encode()},
 	})
-	payload, _ := stream.AppendBatch(nil, &stream.Batch{Events: events}) // what a commit carries
+	payload, _, _ := (&stream.Batch{Events: events}).Encode() // what a commit carries
 
 	if err := owner.Apply(1, events); err != nil {
 		fmt.Println(err)
 	}
-	if err := watcher.Apply(1, payload); err != nil {
+	if err := watcher.Apply(&fence.Entry{Tick: 1, Payload: payload}); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println(outcomes[0], outcomes[1])
 	fmt.Println(len(watcher.Ships()), "ship,", len(payload), "bytes, converged:", owner.Digest() == watcher.Digest())
 	// Output:
 	// applied rejected
-	// 1 ship, 17 bytes, converged: true
+	// 1 ship, 16 bytes, converged: true
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/fence"
 )
 
 const orderVersion = 1
@@ -79,7 +79,7 @@ func (o Order) Encode() []byte {
 	return b
 }
 
-// DecodeOrder reads what Encode writes. Anything else is a *stream.FormatError.
+// DecodeOrder reads what Encode writes. Anything else is a *fence.FormatError.
 func DecodeOrder(p []byte) (Order, error) {
 	r := reader{p: p}
 	if v := r.u8(); v != orderVersion {
@@ -162,13 +162,13 @@ func (r *reader) owner() string {
 	return string(r.take(n))
 }
 
-// end returns what went wrong, bytes left over included, as a *stream.FormatError; nil if nothing did.
+// end returns what went wrong, bytes left over included, as a *fence.FormatError; nil if nothing did.
 func (r *reader) end(what string) error {
 	if r.err == nil && len(r.p) > 0 {
 		r.fail("%d bytes after the end", len(r.p))
 	}
 	if r.err != nil {
-		return &stream.FormatError{What: what, Detail: r.err.Error()}
+		return &fence.FormatError{What: what, Detail: r.err.Error()}
 	}
 	return nil
 }

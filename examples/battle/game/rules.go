@@ -29,7 +29,7 @@ func NewRules(ground Ground) (*Rules, error) {
 }
 
 // Restore implements tile.Rules: it replaces the state with the one a snapshot holds; nil is an empty
-// tile. A *stream.FormatError refuses bytes that Snapshot did not write or that were written for another
+// tile. A *fence.FormatError refuses bytes that Snapshot did not write or that were written for another
 // number of cells, and leaves the state as it was.
 func (r *Rules) Restore(snapshot []byte) error {
 	r.mu.Lock()
@@ -50,7 +50,7 @@ func (r *Rules) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []str
 }
 
 // Apply implements tile.Rules: it folds a tick's events into the state. An error is a
-// *stream.FormatError or matches ErrDisagree; the events before the offending one are then folded.
+// *fence.FormatError or matches ErrDisagree; the events before the offending one are then folded.
 func (r *Rules) Apply(tick fence.Tick, events [][]byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

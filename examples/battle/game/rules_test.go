@@ -47,9 +47,9 @@ func (m *match) play(intents ...tile.Intent) []stream.Outcome {
 	events, outcomes := m.rules.Resolve(m.tick, intents)
 	require.Len(m.t, outcomes, len(intents))
 	require.NoError(m.t, m.rules.Apply(m.tick, events))
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: events})
+	payload, _, err := (&stream.Batch{Events: events}).Encode()
 	require.NoError(m.t, err)
-	require.NoError(m.t, m.view.Apply(m.tick, payload))
+	require.NoError(m.t, m.view.Apply(&fence.Entry{Tick: m.tick, Payload: payload}))
 	require.Equal(m.t, m.rules.Digest(), m.view.Digest())
 	m.events = nil
 	for _, p := range events {

@@ -48,7 +48,7 @@ func (s *state) encode() []byte {
 func (s *state) digest() Digest { return sha256.Sum256(s.encode()) }
 
 // decodeState reads a canonical snapshot of a ground with that many cells; nil is an empty ground. What
-// encode cannot have written is a *stream.FormatError.
+// encode cannot have written is a *fence.FormatError.
 func decodeState(p []byte, cells int) (*state, error) {
 	s := newState(cells)
 	if p == nil {

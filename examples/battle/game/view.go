@@ -26,8 +26,8 @@ func NewView(cells int) (*View, error) {
 	return &View{state: newState(cells)}, nil
 }
 
-// Restore replaces the picture with a snapshot's: the bytes Rules.Snapshot wrote, without any envelope
-// around them; nil is an empty tile. A *stream.FormatError leaves the view as it was.
+// Restore replaces the picture with a snapshot's: the bytes Rules.Snapshot wrote, as a relay sends
+// them; nil is an empty tile. A *fence.FormatError leaves the view as it was.
 func (v *View) Restore(snapshot []byte) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -38,18 +38,17 @@ func (v *View) Restore(snapshot []byte) error {
 	return err
 }
 
-// Apply folds one committed batch: an encoded stream.Batch, as a frame carries it. Rebase markers carry
-// none: restore instead. After an error, a *stream.FormatError or one that matches ErrDisagree, part of
-// the batch may be folded: restore.
-func (v *View) Apply(tick fence.Tick, payload []byte) error {
-	b, err := stream.DecodeBatch(payload)
+// Apply folds one committed batch, as watchers are sent it. Rebase markers carry none: restore instead. After an
+// error, a *fence.FormatError or one that matches ErrDisagree, part of the batch may be folded: restore.
+func (v *View) Apply(e *fence.Entry) error {
+	b, err := stream.DecodeBatch(e)
 	if err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.tick = tick
-	return v.state.fold(tick, b.Events)
+	v.tick = e.Tick
+	return v.state.fold(e.Tick, b.Events)
 }
 
 // Digest is the digest of the picture. It equals the Rules' once both have folded the same batches.

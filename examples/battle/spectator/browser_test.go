@@ -4,7 +4,6 @@ package spectator_test
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -64,20 +63,14 @@ func record(t *testing.T, ticks int) recording {
 				intents = append(intents, tile.Intent{Actor: fmt.Sprint("bot", i), ActionID: fmt.Sprint("action", tick, i), Body: o.Encode()})
 			}
 		}
-		events, outcomes := rules.Resolve(tick, intents)
-		batch := stream.Batch{Events: events}
-		for i, o := range outcomes {
-			batch.Resolutions = append(batch.Resolutions, stream.Resolution{ActionID: intents[i].ActionID, Outcome: o})
-		}
-		payload, err := stream.AppendBatch(nil, &batch)
+		events, _ := rules.Resolve(tick, intents)
+		payload, _, err := (&stream.Batch{Events: events}).Encode()
 		require.NoError(t, err)
 		require.NoError(t, rules.Apply(tick, events))
-		require.NoError(t, view.Apply(tick, payload))
+		require.NoError(t, view.Apply(&fence.Entry{Tick: tick, Payload: payload}))
 		if int(tick) == ticks/2 {
-			state, err := rules.Snapshot()
+			r.Snapshot, err = rules.Snapshot()
 			require.NoError(t, err)
-			r.Snapshot = binary.AppendUvarint([]byte{1}, uint64(len(state))) // the processor's envelope
-			r.Snapshot = append(append(r.Snapshot, state...), 0)
 		} else if int(tick) > ticks/2 {
 			r.Payloads, r.Digests = append(r.Payloads, payload), append(r.Digests, view.Digest().String())
 		}
@@ -153,7 +146,8 @@ func TestPageAsksForWhatItMissed(t *testing.T) {
 	var frames []*relaypb.Frame
 	var at fence.Position
 	for seq := fence.Seq(1); seq <= 5; seq++ {
-		e := fence.Entry{Prev: at, Tick: fence.Tick(seq), Position: fence.Position{Epoch: 3, Seq: seq, Chain: fence.NextChain(at.Chain, id, 3, fence.Tick(seq), 0, nil)}}
+		e := fence.NewEntry(fence.Entry{Tile: id, Kind: fence.KindBatch, Prev: at, Tick: fence.Tick(seq),
+			Position: fence.Position{Epoch: 3, Seq: seq}})
 		frames = append(frames, relaypb.FromEntry(&e))
 		at = e.Position
 	}

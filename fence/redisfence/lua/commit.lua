@@ -1,84 +1,87 @@
--- commit, revision with the library. Appends one batch under its epoch, or refreshes the owner hash.
+-- commit, revision with the library. Appends one entry under its epoch, or refreshes the owner hash.
 -- KEYS  1 owner  2 stream  3 snapshot
--- ARGV  1 epoch  2 contact  3 install '0' or '1'  4 prev epoch/seq/chain  5 seq (prev's + 1; prev's own for
---       a refresh)  6 chain after the batch  7 tick  8 events  9 payload  10 time to live, ms
--- Reply {'ok', epoch, seq, chain} appended; {'again', …} it was already the last entry; else a refusal
---       {code, epoch, seq, chain, contact, tick, epoch of the last entry} with code stale, replay, behind,
---       forked or noowner; {'invalid', what}; {'corrupt', what}. Only 'ok' and 'again' write.
+-- ARGV  1 epoch  2 contact  3 mode: 'append', 'install' or 'refresh'  4 prev, a position  5 next, the position after
+--       it (prev itself for a refresh)  6 tick  7 frame: the encoded entry, '' for a refresh  8 time to live, ms
+-- Reply 'ok', written; 'again', it was already the last entry; else a refusal {code, position, contact, tick}
+--       with code stale, replay, behind, forked or noowner; {'invalid', what}; {'corrupt', what}. Only 'ok' and
+--       'again' write.
 
--- judge is every row of the table but the commonest, which is an owner's next batch. It returns the code
--- 'ok' or 'again', where the history ends, and the owner hash if it is of the presented epoch; or nil and
--- the reply that ends the call.
-local function judge(keys, args, o, refresh)
-  local e, prev = number(args[1]), args[4]
+local MAX_FRAME = 1048576 + 96
+
+-- judge handles every row of the table in docs/wire.md except an owner's next batch. It returns 'ok' or 'again', and
+-- the owner hash {position, tick, contact} if it is of the presented epoch; or nil and the reply that ends the call.
+local function judge(keys, args)
+  local e = number(args[1])
   if not e or e == 0 then return nil, invalid('epoch') end
-  local pe, ps, pc = (prev or ''):match('^(%d+)/(%d+)/(%x+)$')
-  if not number(pe) or not number(ps) or not is_chain(pc) then return nil, invalid('prev') end
-  local present, why = readable(o)
-  if present == nil then return nil, {'corrupt', why} end
-  local le, ls, lc = o[1], o[2], o[3]
-  if not present then
-    o = nil
-    le, ls, lc, why = last_of(keys[2], keys[3])
+  local pe, ps = position(args[4])
+  if not pe then return nil, invalid('prev') end
+  local o, why = read_owner(keys[1])
+  if o == nil then return nil, {'corrupt', why} end
+  local last = o and o[1]
+  if not o then
+    last, why = last_of(keys[2], keys[3])
     if why then return nil, {'corrupt', why} end
-    if args[3] == '0' then return nil, refusal('noowner', nil, le, ls, lc) end
+    if args[3] ~= 'install' then return nil, refusal('noowner', o, last) end
   end
-
-  local current, last = tonumber(le), tonumber(ls)
+  local le, ls = position(last)
+  local current = tonumber(le)
   local code
   if e < current then
     code = 'stale'
-  elseif present and e == current and o[4] ~= args[2] then
+  elseif o and e == current and o[3] ~= args[2] then
     code = 'forked' -- an authority that was restored has granted the epoch twice
-  elseif not refresh and e == current and ls == args[5] and lc == args[6] then
-    return 'again', ls, o
-  elseif last < tonumber(ps) then
+  elseif args[3] ~= 'refresh' and last == args[5] then
+    return 'again', o
+  elseif tonumber(ls) < tonumber(ps) then
     code = 'behind'
-  elseif e > current and args[3] == '0' then
+  elseif e > current and args[3] ~= 'install' then
     code = 'noowner'
-  elseif le == pe and ls == ps and lc == pc then
-    return 'ok', ls, e == current and o
+  elseif last == args[4] then
+    return 'ok', e == current and o
   elseif e > current then
     code = 'replay'
   else
     code = 'forked'
   end
-  return nil, refusal(code, o, le, ls, lc)
+  return nil, refusal(code, o, last)
+end
+
+-- follows reports whether next is a position of an epoch that comes after a position of sequence s; for a refresh,
+-- whether next is prev.
+local function follows(epoch, prev, next, refresh)
+  if refresh then return prev == next end
+  local e, s, c = next:match('^(%d+)/(%d+)/(%x+)$')
+  local ps = prev:match('/(%d+)/')
+  return e == epoch and number(s) == tonumber(ps) + 1 and is_chain(c) and s
 end
 
 local function commit(keys, args)
-  local epoch, contact, prev, seq, chain, tick, ttl = args[1], args[2], args[4], args[5], args[6], args[7], args[10]
-  local n, events, payload = number(seq), number(args[8]), args[9]
-  if not is_contact(contact) then return invalid('contact') end
-  if args[3] ~= '0' and args[3] ~= '1' then return invalid('install') end
-  if not n then return invalid('seq') end
-  if not is_chain(chain) then return invalid('chain') end
-  if not number(tick) then return invalid('tick') end
-  if not events or events > 1048576 then return invalid('events') end
-  local refresh = events == 0 and args[3] == '0'
-  if not payload or #payload > 1048576 or (refresh and #payload > 0) then return invalid('payload') end
-  if (number(ttl) or 0) == 0 then return invalid('ttl') end
+  local epoch, mode, prev, next, frame = args[1], args[3], args[4], args[5], args[7]
+  if not is_contact(args[2]) then return invalid('contact') end
+  local refresh = mode == 'refresh'
+  if not refresh and mode ~= 'append' and mode ~= 'install' then return invalid('mode') end
+  if not number(args[6]) then return invalid('tick') end
+  if not frame or #frame > MAX_FRAME or refresh ~= (frame == '') then return invalid('frame') end
+  if (number(args[8]) or 0) == 0 then return invalid('ttl') end
 
-  local o = owner_hash(keys[1])
-  local code, last = 'ok', o[2]
-  if o[1] ~= epoch or not last or not o[3] or o[4] ~= contact or not number(o[5]) or prev ~= epoch .. '/' .. last .. '/' .. o[3] then
-    local rest
-    code, last, rest = judge(keys, args, o, refresh)
-    if not code then return last end
-    o = rest
+  local code, o, tick = 'ok', true, args[6]
+  local h = redis.call('HMGET', keys[1], 'head', 'contact')
+  if mode ~= 'append' or h[1] ~= prev or h[2] ~= args[2] or prev:sub(1, #epoch + 1) ~= epoch .. '/' then
+    code, o = judge(keys, args)
+    if not code then return o end
+    if o and (refresh or code == 'again') then tick = later(o[2], tick) end -- it may have been delayed on its way
   end
-  if refresh then
-    if seq ~= last or chain ~= o[3] then return invalid('seq') end
-  elseif code == 'ok' then
-    if n ~= tonumber(last) + 1 then return invalid('seq') end
-    local why = append(keys[2], seq .. '-0', 'epoch', epoch, 'chain', chain, 'prev', prev,
-      'tick', tick, 'events', args[8], 'at', now(), 'payload', payload)
+  local seq = next and follows(epoch, prev, next, refresh)
+  if not seq then return invalid('next') end
+  if code == 'ok' and not refresh then
+    local why = append(keys[2], seq .. '-0', frame)
     if why then return {'corrupt', why} end
   end
   if o then
-    keep(keys[1], o, seq, chain, tick, ttl)
+    redis.call('HSET', keys[1], 'head', next, 'tick', tick)
   else
-    own(keys[1], epoch, contact, seq, chain, tick, ttl)
+    redis.call('HSET', keys[1], 'head', next, 'tick', tick, 'contact', args[2])
   end
-  return {code, epoch, seq, chain}
+  redis.call('PEXPIRE', keys[1], args[8])
+  return code
 end

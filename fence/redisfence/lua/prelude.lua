@@ -1,5 +1,5 @@
 -- Shared by all functions of the library. Numbers travel as decimal strings and are compared as doubles,
--- exact up to 2^53-1; whoever calls makes them, Lua formats none but the clock.
+-- exact up to 2^53-1. The caller formats them; Lua formats only the clock and epochs read from frames.
 
 local MAX = 9007199254740991
 
@@ -32,73 +32,84 @@ local function now()
   return t[1] .. micro:sub(1, 3)
 end
 
--- last_of returns epoch, seq and chain of the place where the tile's history ends when there is no owner
--- hash to say so: the later of the stream's last entry and the snapshot. Absent is not epoch zero. The
--- fourth result is a complaint about stored data.
+-- position takes a position apart: epoch, sequence and chain as texts; nothing if it is none.
+local function position(text)
+  local e, s, c = (text or ''):match('^(%d+)/(%d+)/(%x+)$')
+  if number(e) and number(s) and is_chain(c) then return e, s, c end
+end
+
+-- later returns the higher of two numbers, as its text.
+local function later(a, b)
+  return tonumber(a) > tonumber(b) and a or b
+end
+
+-- varint reads an unsigned LEB128 number at i, and where the next byte is; nil if it is cut short or over 2^53-1.
+local function varint(s, i)
+  local n, scale = 0, 1
+  for at = i, i + 7 do
+    local b = s:byte(at)
+    if not b then return nil end
+    n = n + b % 128 * scale
+    if b < 128 then return n <= MAX and n or nil, at + 1 end
+    scale = scale * 128
+  end
+end
+
+-- position_of reads the position of a stream entry {id, {'f', frame}} from its frame (docs/wire.md); nil if it cannot
+-- be read, or if the frame is not of this place in the stream.
+local function position_of(entry)
+  local id = entry[1]:match('^(%d+)%-0$')
+  local f = entry[2][1] == 'f' and entry[2][2] or ''
+  if not number(id) or #f < 32 or f:byte(1) ~= 1 then return nil end
+  local e, at = varint(f, 27)
+  local s = e and varint(f, at)
+  if not s or e == 0 or s ~= tonumber(id) then return nil end
+  return ('%.0f/%s/%s'):format(e, id, ('%02x'):rep(8):format(f:byte(11, 18)))
+end
+
+-- last_of returns the position at which the tile's history ends when there is no owner hash to say so: the later of
+-- the stream's last entry and the snapshot. Absent is not epoch zero. The second result is a complaint about stored
+-- data.
 local function last_of(stream, snapshot)
-  local epoch, seq, chain = '0', '0', '0000000000000000'
+  local last = '0/0/0000000000000000'
   local r = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
   if r[1] then
-    seq = string.match(r[1][1], '^(%d+)%-0$')
-    epoch, chain = nil, nil
-    local f = r[1][2]
-    for i = 1, #f, 2 do
-      if f[i] == 'epoch' then epoch = f[i + 1] elseif f[i] == 'chain' then chain = f[i + 1] end
-    end
-    if not number(seq) or not number(epoch) or not is_chain(chain) then
-      return nil, nil, nil, 'the last stream entry has no readable id, epoch and chain'
-    end
+    last = position_of(r[1])
+    if not last then return nil, 'the last stream entry has no readable id and frame' end
   end
   local s = redis.call('HMGET', snapshot, 'epoch', 'seq', 'chain')
   if s[2] then
-    if not number(s[1]) or not number(s[2]) or not is_chain(s[3]) then
-      return nil, nil, nil, 'the snapshot has no readable epoch, seq and chain'
-    end
-    if tonumber(s[2]) > tonumber(seq) then epoch, seq, chain = s[1], s[2], s[3] end
+    local text = table.concat({s[1] or '', s[2], s[3] or ''}, '/')
+    local _, seq = position(text)
+    if not seq then return nil, 'the snapshot has no readable epoch, seq and chain' end
+    local _, ls = position(last)
+    if tonumber(seq) > tonumber(ls) then last = text end
   end
-  return epoch, seq, chain, nil
+  return last
 end
 
--- owner_hash reads the owner hash as a table {epoch, seq, chain, contact, tick}, false where it has nothing.
-local function owner_hash(key)
-  return redis.call('HMGET', key, 'epoch', 'seq', 'chain', 'contact', 'tick')
-end
-
--- readable judges what owner_hash read: true, false when there is no owner hash, or nil and a complaint; the
+-- read_owner returns the owner hash as {position, tick, contact}, false when there is none, or nil and a complaint; the
 -- caller then writes nothing.
-local function readable(o)
-  if not o[1] and not o[2] and not o[3] and not o[4] and not o[5] then return false end
-  if not number(o[1]) or o[1] == '0' or not number(o[2]) or not is_chain(o[3]) or not is_contact(o[4]) or not number(o[5]) then
-    return nil, 'the owner hash lacks a readable epoch, seq, chain, contact or tick'
-  end
-  return true
-end
-
--- read_owner returns the owner hash, false when there is none, or nil and a complaint.
 local function read_owner(key)
-  local o = owner_hash(key)
-  local ok, why = readable(o)
-  return ok and o, why
+  local o = redis.call('HMGET', key, 'head', 'tick', 'contact')
+  if not o[1] and not o[2] and not o[3] then return false end
+  local e = o[1] and position(o[1])
+  if not e or e == '0' or not number(o[2]) or not is_contact(o[3]) then
+    return nil, 'the owner hash lacks a readable head, tick or contact'
+  end
+  return o
 end
 
 -- own writes the whole owner hash and starts its time to live.
-local function own(key, epoch, contact, seq, chain, tick, ttl)
-  redis.call('HSET', key, 'epoch', epoch, 'contact', contact, 'seq', seq, 'chain', chain, 'tick', tick)
-  redis.call('PEXPIRE', key, ttl)
-end
-
--- keep moves the owner hash o on under the same epoch and contact. The tick does not go back: a commit that was delayed
--- on its way may still be recognised, or refresh, after later ticks.
-local function keep(key, o, seq, chain, tick, ttl)
-  if tonumber(o[5]) > tonumber(tick) then tick = o[5] end
-  redis.call('HSET', key, 'seq', seq, 'chain', chain, 'tick', tick)
+local function own(key, head, tick, contact, ttl)
+  redis.call('HSET', key, 'head', head, 'tick', tick, 'contact', contact)
   redis.call('PEXPIRE', key, ttl)
 end
 
 -- append adds an entry to the stream: nil, or a complaint when Redis refuses it because the stream goes past
 -- what the owner hash says or is no stream. Any other error ends the call. Nothing has been written then.
-local function append(stream, ...)
-  local r = redis.pcall('XADD', stream, ...)
+local function append(stream, id, frame)
+  local r = redis.pcall('XADD', stream, id, 'f', frame)
   if type(r) ~= 'table' or not r.err then return nil end
   if r.err:find('equal or smaller', 1, true) or r.err:find('WRONGTYPE', 1, true) then
     return 'the stream does not end where the tile\'s history does: ' .. r.err
@@ -106,10 +117,9 @@ local function append(stream, ...)
   error(r.err)
 end
 
--- refusal replies {code, epoch, seq, chain, contact, tick, epoch of the position}. With an owner hash all
--- of it is the owner's; without one epoch is '0', the contact empty, and the position is where the history
--- ends.
-local function refusal(code, owner, epoch, seq, chain)
-  if owner then return {code, owner[1], owner[2], owner[3], owner[4], owner[5], owner[1]} end
-  return {code, '0', seq, chain, '', '0', epoch}
+-- refusal replies {code, position, contact, tick}: the owner hash or, when there is none (false), the position at which
+-- the history ends, an empty contact and tick 0.
+local function refusal(code, owner, last)
+  if owner then return {code, owner[1], owner[3], owner[2]} end
+  return {code, last, '', '0'}
 end

@@ -16,7 +16,6 @@ import (
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // auditEvery is how often the auditor looks. It does not see what comes and goes in between.
@@ -104,7 +103,7 @@ func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.T
 				record.Reset(s.Tile, s.Position)
 			}
 		},
-		Frame: func(f stream.Frame) {
+		Frame: func(f fence.Entry) {
 			switch complete, reset := w.apply(&f); {
 			case reset && complete:
 				record.Reset(f.Tile, f.Position)
@@ -125,10 +124,7 @@ func (w *watcher) restore(s relayclient.Sync) (complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := &register{}
-	game, err := tile.OpenSnapshot(s.Snapshot.Blob)
-	if err == nil {
-		err = r.Restore(game)
-	}
+	err := r.Restore(s.Snapshot.Blob)
 	w.tiles[s.Tile] = r
 	w.err = errors.Join(w.err, err)
 	delete(w.resets, s.Tile)
@@ -139,7 +135,7 @@ func (w *watcher) restore(s relayclient.Sync) (complete bool) {
 }
 
 // apply folds a frame; reset says that it is part of a state from scratch, complete that it ends that.
-func (w *watcher) apply(f *stream.Frame) (complete, reset bool) {
+func (w *watcher) apply(f *fence.Entry) (complete, reset bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	until, reset := w.resets[f.Tile]
@@ -151,7 +147,7 @@ func (w *watcher) apply(f *stream.Frame) (complete, reset bool) {
 		w.err = errors.Join(w.err, fmt.Errorf("tile %s: a frame arrived before any state", f.Tile))
 		return complete, reset
 	}
-	b, err := stream.DecodeBatch(f.Payload)
+	b, err := stream.DecodeBatch(f)
 	if err == nil {
 		err = r.Apply(f.Tick, b.Events)
 	}

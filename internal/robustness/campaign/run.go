@@ -377,12 +377,12 @@ func (r *run) finalOf(ctx context.Context, id fence.TileID) (history.FinalTile, 
 		return history.FinalTile{}, err
 	}
 	state := &register{}
-	game, err := tile.OpenSnapshot(recovery.Snapshot.Blob)
+	game, _, err := stream.OpenSnapshot(recovery.Snapshot.Blob)
 	if err == nil {
 		err = state.Restore(game)
 	}
 	for i := range recovery.Entries {
-		b, err2 := stream.DecodeBatch(recovery.Entries[i].Payload)
+		b, err2 := stream.DecodeBatch(&recovery.Entries[i])
 		if err2 == nil {
 			err2 = state.Apply(recovery.Entries[i].Tick, b.Events)
 		}
@@ -403,7 +403,7 @@ func (r *run) finalOf(ctx context.Context, id fence.TileID) (history.FinalTile, 
 			Tick: owner.Tick},
 		Row: history.Grant{Epoch: row.Epoch, Contact: row.Contact, ID: rowID}}
 	for i := range chunks[0].Entries {
-		f.Entries = append(f.Entries, history.EntryOf(id, &chunks[0].Entries[i]))
+		f.Entries = append(f.Entries, history.EntryOf(&chunks[0].Entries[i]))
 	}
 	return f, chunks[0].Err
 }

@@ -57,7 +57,7 @@ func (t *Tile) lineageOperations() []porcupine.Operation {
 	for _, e := range t.Lineage {
 		if !present[e.Position] {
 			o := &history.Operation{Record: history.Record{Kind: history.Commit,
-				Commit: &history.CommitCall{Next: e.Position, Events: 1}}}
+				Commit: &history.CommitCall{Next: e.Position, Install: true}}}
 			operations = append(operations, porcupine.Operation{Input: o, Call: 0, Return: history.Never})
 		}
 	}

@@ -54,9 +54,9 @@ func commitBoth(
 	rng *rand.Rand, s *memfence.State, known []fence.Position, o *history.Operation,
 ) (fence.Receipt, error) {
 	c := fence.Commit{Tile: 1, Epoch: max(1, s.Last().Epoch+fence.Epoch(rng.IntN(4))-1), Contact: "a", Prev: s.Last(),
-		Tick: fence.Tick(rng.IntN(2)), Events: rng.IntN(3), Install: rng.IntN(2) == 0}
-	if c.Events > 0 {
-		c.Payload = []byte{byte(rng.IntN(2))}
+		Tick: fence.Tick(rng.IntN(2)), Install: rng.IntN(2) == 0}
+	if rng.IntN(3) > 0 {
+		c.Payload = []byte{'a' + byte(rng.IntN(2))}
 	}
 	if len(known) > 0 && rng.IntN(3) == 0 {
 		c.Prev = known[rng.IntN(len(known))]
@@ -70,8 +70,8 @@ func commitBoth(
 	c.Epoch = max(c.Epoch, c.Prev.Epoch)
 	o.Kind = history.Commit
 	o.Commit = &history.CommitCall{Epoch: c.Epoch, Contact: c.Contact, Prev: history.Position(c.Prev),
-		Next: history.Position(c.Next()), Tick: c.Tick, Events: c.Events, Install: c.Install}
-	return s.Commit(&c, 0)
+		Next: history.Position(c.Next()), Tick: c.Tick, Install: c.Install, Payload: string(c.Payload)}
+	return s.Commit(&c)
 }
 
 func rebaseBoth(rng *rand.Rand, s *memfence.State, o *history.Operation) (fence.Receipt, error) {
@@ -81,7 +81,7 @@ func rebaseBoth(rng *rand.Rand, s *memfence.State, o *history.Operation) (fence.
 	o.Kind = history.Rebase
 	o.Rebase = &history.RebaseCall{Epoch: r.Epoch, Contact: r.Contact, Next: history.Position(r.Next()),
 		ExpectEmpty: r.ExpectEmpty}
-	return s.Rebase(&r, 0)
+	return s.Rebase(&r, time.UnixMilli(1))
 }
 
 func resultOf(s *memfence.State, receipt fence.Receipt, err error) history.Result {

@@ -62,6 +62,14 @@ func NewTile(h *history.History, id fence.TileID) *Tile {
 	return t
 }
 
+// learn fills in the actions of an entry that was first seen by a watcher, who is not sent them: the digest covers
+// them all the same.
+func (e *Entry) learn(payload string, actions []history.Action) {
+	if e.Payload == payload && len(e.Actions) == 0 {
+		e.Actions = actions
+	}
+}
+
 func (t *Tile) entry(at history.Position) *Entry {
 	e := t.Entries[at]
 	if e == nil {
@@ -77,6 +85,7 @@ func (t *Tile) gatherSeen() {
 		if !e.Seen {
 			e.Entry, e.Seen, e.SeenAt = *got, true, at
 		}
+		e.learn(got.Payload, got.Actions)
 	}
 	for i := range t.Records {
 		switch r := &t.Records[i]; r.Kind {
@@ -100,8 +109,9 @@ func (t *Tile) gatherPresented() {
 			e := t.entry(c.Next)
 			if !e.Seen {
 				e.Entry = history.Entry{Position: c.Next, Prev: c.Prev, Tick: c.Tick, Events: c.Events,
-					Payload: c.Payload, Actions: c.Actions}
+					Payload: c.Payload}
 			}
+			e.learn(c.Payload, c.Actions)
 			e.Presented = append(e.Presented, o)
 		case o.Kind == history.Rebase:
 			// A rebase presented again further on is the same one, and is answered with its first position.

@@ -88,7 +88,7 @@ func (a *Auditor) observe(c *stream.Chunk, asked int64) {
 		e := &c.Entries[i]
 		if !t.seen[e.Position] {
 			t.seen[e.Position] = true
-			entry := EntryOf(c.Tile, e)
+			entry := EntryOf(e)
 			a.recorder.Append(Record{Client: a.client, Kind: Saw, Tile: c.Tile, Entry: &entry})
 		}
 	}

@@ -36,11 +36,11 @@ func record(t *testing.T, r *history.Recorder) {
 		Replicas: fence.AllReplicas}
 	_, err = store.Rebase(ctx, rebase)
 	require.NoError(t, err)
-	payload, err := stream.AppendBatch(nil, &stream.Batch{Events: [][]byte{[]byte("moved")},
-		Resolutions: []stream.Resolution{{ActionID: "act", Outcome: stream.Applied}}})
+	payload, private, err := (&stream.Batch{Events: [][]byte{[]byte("moved")},
+		Resolutions: []stream.Resolution{{ActionID: "act", Outcome: stream.Applied}}}).Encode()
 	require.NoError(t, err)
-	c := fence.Commit{Tile: testTile, Epoch: g.Epoch, Contact: "a:1", Prev: rebase.Next(), Tick: 1, Events: 2,
-		Payload: payload}
+	c := fence.Commit{Tile: testTile, Epoch: g.Epoch, Contact: "a:1", Prev: rebase.Next(), Tick: 1, Payload: payload,
+		Private: private}
 	_, err = store.Commit(ctx, c)
 	require.NoError(t, err)
 	c.Replicas = 1
@@ -55,8 +55,8 @@ func record(t *testing.T, r *history.Recorder) {
 	require.NoError(t, auditor.Look(ctx, []fence.TileID{testTile}))
 	w := r.Watcher("watcher")
 	w.Reset(testTile, rebase.Next())
-	w.Frame(&stream.Frame{Tile: testTile, Entry: fence.Entry{Position: c.Next(), Prev: rebase.Next(), Tick: 1,
-		Events: 2, Payload: payload}})
+	e := c.Entry()
+	w.Frame(&e)
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act"}, "a:1")(stream.Applied, nil)
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act2"}, "a:1")(0, &tile.UnresolvedError{Tile: testTile})
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act3"}, "a:1")

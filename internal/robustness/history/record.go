@@ -122,7 +122,7 @@ type CommitCall struct {
 }
 
 // Refresh reports whether the commit appends nothing.
-func (c *CommitCall) Refresh() bool { return c.Events == 0 && !c.Install }
+func (c *CommitCall) Refresh() bool { return c.Payload == "" && !c.Install }
 
 // Action is the outcome of one action, as a batch carries it.
 type Action struct {
@@ -156,15 +156,15 @@ type IntentCall struct {
 
 // Entry is a fence.Entry without its payload.
 type Entry struct {
-	Position  Position   `json:"position"`
-	Prev      Position   `json:"prev,omitzero"`
-	Tick      fence.Tick `json:"tick"`
-	Events    int        `json:"events,omitempty"`
-	Committed int64      `json:"committed,omitempty"` // store clock, milliseconds since 1970
-	Rebase    bool       `json:"rebase,omitempty"`
-	Payload   string     `json:"payload,omitempty"` // digest
-	Actions   []Action   `json:"actions,omitempty"`
-	Damage    string     `json:"damage,omitempty"` // why the entry does not verify
+	Position Position   `json:"position"`
+	Prev     Position   `json:"prev,omitzero"`
+	Tick     fence.Tick `json:"tick"`
+	Events   int        `json:"events,omitempty"`
+	At       int64      `json:"at,omitempty"` // owner's clock, milliseconds since 1970
+	Rebase   bool       `json:"rebase,omitempty"`
+	Payload  string     `json:"payload,omitempty"` // digest
+	Actions  []Action   `json:"actions,omitempty"`
+	Damage   string     `json:"damage,omitempty"` // why the entry does not verify
 }
 
 // LifeEvent is a change in a processor's life.

@@ -2,6 +2,8 @@ package history
 
 import (
 	"context"
+	"encoding/binary"
+	"slices"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -43,9 +45,13 @@ func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 }
 
 func commitCall(c *fence.Commit) *CommitCall {
-	digest, actions := payload(c.Payload)
-	return &CommitCall{Epoch: c.Epoch, Contact: c.Contact, Prev: Position(c.Prev), Next: Position(c.Next()),
-		Tick: c.Tick, Events: c.Events, Install: c.Install, Replicas: c.Replicas, Payload: digest, Actions: actions}
+	call := &CommitCall{Epoch: c.Epoch, Contact: c.Contact, Prev: Position(c.Prev), Next: Position(c.Next()),
+		Tick: c.Tick, Install: c.Install, Replicas: c.Replicas}
+	if !c.Refresh() {
+		e := c.Entry()
+		call.Payload, call.Events, call.Actions = parts(&e)
+	}
+	return call
 }
 
 func receiptResult(receipt fence.Receipt, err error) Result {
@@ -56,15 +62,21 @@ func receiptResult(receipt fence.Receipt, err error) Result {
 	return result
 }
 
-// payload gives a payload's digest and the actions it decided, if it is a batch.
-func payload(p []byte) (digest string, actions []Action) {
-	if len(p) == 0 {
-		return "", nil
+// parts gives a digest of what an entry holds, how many events that is, and the actions it decided. What
+// is hidden from watchers is part of the digest by its sum; of a rebase the digest is the snapshot's checksum.
+func parts(e *fence.Entry) (digest string, events int, actions []Action) {
+	if e.Kind == fence.KindRebase {
+		return string(e.Private), 0, nil
 	}
-	if b, err := stream.DecodeBatch(p); err == nil {
+	if b, err := stream.DecodeBatch(e); err == nil {
+		events = len(b.Events)
 		for _, r := range b.Resolutions {
 			actions = append(actions, Action{ID: r.ActionID, Outcome: r.Outcome.String()})
 		}
 	}
-	return fence.Checksum(p), actions
+	hidden := e.Hidden
+	if len(e.Private) > 0 {
+		hidden = fence.Sum(e.Private)
+	}
+	return fence.Checksum(binary.BigEndian.AppendUint64(slices.Clone(e.Payload), hidden)), events, actions
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -24,8 +23,8 @@ func (p *publisher) Publish(ctx context.Context, messages []fanout.Message) (int
 	sent, err := p.next.Publish(ctx, messages)
 	for _, m := range messages[:sent] {
 		e := Entry{Damage: "not a frame"}
-		if f, err := stream.DecodeFrame(m.Data); err == nil {
-			e = EntryOf(m.Tile, &f.Entry)
+		if f, err := fence.DecodeEntry(m.Data); err == nil {
+			e = EntryOf(&f)
 		}
 		p.recorder.Append(Record{Client: p.client, Kind: Published, Tile: m.Tile, Entry: &e})
 	}
@@ -48,20 +47,17 @@ func (w *Watcher) Reset(id fence.TileID, at fence.Position) {
 }
 
 // Frame records that the client took a frame.
-func (w *Watcher) Frame(f *stream.Frame) {
-	e := EntryOf(f.Tile, &f.Entry)
+func (w *Watcher) Frame(f *fence.Entry) {
+	e := EntryOf(f)
 	w.recorder.Append(Record{Client: w.client, Kind: Frame, Tile: f.Tile, Entry: &e})
 }
 
-// EntryOf is a stream entry as a record keeps it: verified, its payload as a digest.
-func EntryOf(id fence.TileID, e *fence.Entry) Entry {
-	digest, actions := payload(e.Payload)
-	if e.Rebase {
-		digest = string(e.Payload) // the snapshot's checksum
-	}
-	got := Entry{Position: Position(e.Position), Prev: Position(e.Prev), Tick: e.Tick, Events: e.Events,
-		Committed: e.Committed, Rebase: e.Rebase, Payload: digest, Actions: actions}
-	if err := e.Verify(id); err != nil {
+// EntryOf is a stream entry as a record keeps it: verified, its parts as a digest.
+func EntryOf(e *fence.Entry) Entry {
+	digest, events, actions := parts(e)
+	got := Entry{Position: Position(e.Position), Prev: Position(e.Prev), Tick: e.Tick, Events: events,
+		At: fence.Millis(e.At), Rebase: e.Kind == fence.KindRebase, Payload: digest, Actions: actions}
+	if err := e.Verify(); err != nil {
 		got.Damage = err.Error()
 	}
 	return got

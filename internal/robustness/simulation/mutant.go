@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"errors"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
@@ -23,7 +24,7 @@ const (
 )
 
 // commit runs a commit on a state by the mutant's rules: memfence.State's, but for the one that is missing.
-func (m Mutant) commit(s *memfence.State, c *fence.Commit, nowMillis int64) (fence.Receipt, error) {
+func (m Mutant) commit(s *memfence.State, c *fence.Commit) (fence.Receipt, error) {
 	last := s.Last()
 	switch {
 	case m == NoEpochComparison && c.Epoch < max(s.Owner.Epoch, last.Epoch),
@@ -31,7 +32,7 @@ func (m Mutant) commit(s *memfence.State, c *fence.Commit, nowMillis int64) (fen
 		// The rule compares the owner, so present one that it accepts.
 		was := s.Owner
 		s.Owner = fence.Owner{Tile: c.Tile, Epoch: c.Epoch, Contact: c.Contact, Position: last, Tick: was.Tick}
-		r, err := s.Commit(c, nowMillis)
+		r, err := s.Commit(c)
 		if err != nil {
 			s.Owner = was
 		}
@@ -39,23 +40,22 @@ func (m Mutant) commit(s *memfence.State, c *fence.Commit, nowMillis int64) (fen
 	case m == NoDigest && !c.Refresh() && last == c.Next() && s.Owner.Epoch == c.Epoch:
 		return fence.Receipt{}, fence.ErrForked
 	}
-	r, err := s.Commit(c, nowMillis)
+	r, err := s.Commit(c)
 	elsewhere := errors.Is(err, fence.ErrReplay) || errors.Is(err, fence.ErrForked) || errors.Is(err, fence.ErrBehind)
 	if elsewhere && !c.Refresh() && (m == NoPositionCheck || m == NoChain) {
-		return m.misplace(s, c, last, nowMillis, err)
+		return m.misplace(s, c, last, err)
 	}
 	return r, err
 }
 
 // misplace takes a batch that the position check refused, where the mutant does not see why.
 func (m Mutant) misplace(
-	s *memfence.State, c *fence.Commit, last fence.Position, nowMillis int64, refusal error,
+	s *memfence.State, c *fence.Commit, last fence.Position, refusal error,
 ) (fence.Receipt, error) {
 	r := fence.Receipt{Position: c.Next()}
 	switch {
 	case m == NoPositionCheck, sameButChain(c.Prev, last):
-		s.Entries = append(s.Entries, fence.Entry{Position: r.Position, Prev: last, Tick: c.Tick, Events: c.Events,
-			Committed: nowMillis, Payload: c.Payload})
+		s.Entries = append(s.Entries, c.Entry())
 	case sameButChain(r.Position, last):
 		r.Duplicate = true
 	default:
@@ -68,15 +68,14 @@ func (m Mutant) misplace(
 func sameButChain(a, b fence.Position) bool { return a.Epoch == b.Epoch && a.Seq == b.Seq }
 
 // rebase is commit's counterpart.
-func (m Mutant) rebase(s *memfence.State, r *fence.Rebase, nowMillis int64) (fence.Receipt, error) {
-	receipt, err := s.Rebase(r, nowMillis)
+func (m Mutant) rebase(s *memfence.State, r *fence.Rebase, now time.Time) (fence.Receipt, error) {
+	receipt, err := s.Rebase(r, now)
 	last := s.Last()
 	if m != NoEpochComparison || !errors.Is(err, fence.ErrStale) || r.Seq <= last.Seq {
 		return receipt, err
 	}
 	fresh := memfence.State{}
-	receipt, err = fresh.Rebase(r, nowMillis)
-	fresh.Entries[0].Prev = last
+	receipt, err = fresh.Rebase(r, now)
 	s.Entries = append(s.Entries, fresh.Entries[0])
 	s.Owner, s.Snapshot = fresh.Owner, fresh.Snapshot
 	return receipt, err

@@ -120,7 +120,7 @@ func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 		return fence.Receipt{}, err
 	}
 	return s.write(ctx, "commit", c.Tile, c.Epoch, c.Replicas, func(t *tileCopy) (fence.Receipt, error) {
-		return s.cluster.mutant.commit(&t.State, &c, time.Now().UnixMilli())
+		return s.cluster.mutant.commit(&t.State, &c)
 	})
 }
 
@@ -130,7 +130,7 @@ func (s *store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 		return fence.Receipt{}, err
 	}
 	return s.write(ctx, "rebase", r.Tile, r.Epoch, r.Replicas, func(t *tileCopy) (fence.Receipt, error) {
-		return s.cluster.mutant.rebase(&t.State, &r, time.Now().UnixMilli())
+		return s.cluster.mutant.rebase(&t.State, &r, time.Now())
 	})
 }
 
@@ -140,7 +140,7 @@ func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 		return err
 	}
 	_, err := s.write(ctx, "snapshot", w.Tile, w.Position.Epoch, 0, func(t *tileCopy) (fence.Receipt, error) {
-		return fence.Receipt{}, t.SaveSnapshot(&w, time.Now().UnixMilli())
+		return fence.Receipt{}, t.SaveSnapshot(&w, time.Now())
 	})
 	return err
 }

@@ -230,14 +230,14 @@ func finalOf(id fence.TileID, t *tileCopy) history.FinalTile {
 	var from fence.Seq
 	if t.Snapshot != nil {
 		from = t.Snapshot.Seq
-		if state, err := tile.OpenSnapshot(t.Snapshot.Blob); err == nil {
+		if state, _, err := stream.OpenSnapshot(t.Snapshot.Blob); err == nil {
 			_ = game.Restore(state) // takes any bytes
 		}
 	}
 	for i := range t.Entries {
 		e := &t.Entries[i]
-		f.Entries = append(f.Entries, history.EntryOf(id, e))
-		if b, err := stream.DecodeBatch(e.Payload); err == nil && e.Seq > from && !e.Rebase {
+		f.Entries = append(f.Entries, history.EntryOf(e))
+		if b, err := stream.DecodeBatch(e); err == nil && e.Seq > from && e.Kind != fence.KindRebase {
 			_ = game.Apply(e.Tick, b.Events) // takes any events of this game
 		}
 	}

@@ -61,7 +61,7 @@ type Hooks struct {
 	// Disconnected is called when one is given up, or could not be made. It is not called when the last
 	// subscription stops.
 	Disconnected func(ConnInfo)
-	// BadHints is called for each hint message that could not be read, with a *stream.FormatError. It is
+	// BadHints is called for each hint message that could not be read, with a *fence.FormatError. It is
 	// ignored.
 	BadHints func(group int, err error)
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 )
@@ -115,7 +114,7 @@ func TestBadHintsAreIgnored(t *testing.T) {
 		require.NoError(t, client.SPublish(t.Context(), fanout.HintChannel(group), payload).Err())
 		select {
 		case err := <-bad:
-			var format *stream.FormatError
+			var format *fence.FormatError
 			require.ErrorAs(t, err, &format)
 		case <-time.After(patience):
 			t.Fatal("not reported")

@@ -87,7 +87,7 @@ class Page {
     const events = v.fleet.apply(frame.tick, frame.payload);
     v.tick = frame.tick;
     if (arrived) {
-      this.meter.frame(arrived + this.clock.ahead - frame.committed, frame.payload.length, id);
+      this.meter.frame(arrived + this.clock.ahead - frame.at, frame.payload.length, id);
       this.scene.batch(id, events);
     } else {
       this.scene.reset(id, v.fleet.ships);

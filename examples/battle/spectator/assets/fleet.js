@@ -1,6 +1,6 @@
 // One tile's ships as this page has folded them: the same fold as game.View, in the browser.
 
-import { decodeBatch, decodeEvent, decodeGame, encodeGame, openSnapshot, WireError } from "./wire.js";
+import { decodeBatch, decodeEvent, decodeGame, encodeGame, WireError } from "./wire.js";
 import { Spawned, Moved, Fired, Shielded, Warped, Returned } from "./wire.js";
 
 export class Fleet {
@@ -10,10 +10,9 @@ export class Fleet {
     this.taken = new Map(); // cell → ship in play
   }
 
-  /** Starts over from a snapshot blob; an empty one is a new tile. Throws, changing nothing, if unreadable. */
+  /** Starts over from a snapshot; an empty one is a new tile. Throws, changing nothing, if unreadable. */
   restore(blob) {
-    const game = openSnapshot(blob);
-    const ships = game === null ? [] : decodeGame(game, this.cells);
+    const ships = blob.length === 0 ? [] : decodeGame(blob, this.cells);
     const taken = new Map();
     for (const s of ships) {
       if (s.hull === 0) continue;
@@ -29,7 +28,7 @@ export class Fleet {
    * the ships themselves, `from` the cell left. Throws when the batch does not fit: restore then.
    */
   apply(tick, payload) {
-    return decodeBatch(payload).events.map((bytes) => this.#fold(tick, decodeEvent(bytes)));
+    return decodeBatch(payload).map((bytes) => this.#fold(tick, decodeEvent(bytes)));
   }
 
   #fold(tick, e) {

@@ -1,10 +1,10 @@
-// What comes over the wire, decoded: the relay's JSON messages, stream batches, the snapshot's envelope,
-// the game's snapshots and events. Pure functions over bytes; every one throws a WireError on anything it
-// does not know, before it allocates more than the input could hold.
+// What comes over the wire, decoded: the relay's JSON messages, batches, the game's snapshots and events.
+// Pure functions over bytes; every one throws a WireError on anything it does not know, before it allocates
+// more than the input could hold.
 
 export class WireError extends Error {}
 
-const limits = { events: 1 << 20, event: 64 << 10, actionID: 64, owner: 64 };
+const limits = { event: 64 << 10, owner: 64 };
 const maxNumber = Number.MAX_SAFE_INTEGER;
 
 /** Reads big-endian fields and varints off a Uint8Array. */
@@ -43,43 +43,24 @@ class Reader {
     }
     return this.fail("oversized number");
   }
-  count(size) {
-    const n = this.varint(limits.events);
-    if (n * size > this.left) this.fail("count is larger than the input");
-    return n;
-  }
   take(n) {
     const at = this.skip(n);
     return this.bytes.subarray(at, at + n);
   }
-  text(n) { return new TextDecoder().decode(this.take(n)); }
   end() { if (this.left) this.fail(`${this.left} bytes after the end`); }
 }
 
-/** A stream batch: the game's events as bytes, and the outcomes of actions. */
-export function decodeBatch(bytes) {
-  if (bytes.length === 0) return { events: [], resolutions: [] };
-  const r = new Reader(bytes, "batch");
-  const version = r.u8();
-  if (version === 2 && r.left === 16) return { events: [], resolutions: [] }; // an owner's install: its claim
-  if (version !== 1) r.fail("unknown version");
-  const events = [], resolutions = [];
-  for (let n = r.count(1); n > 0; n--) events.push(r.take(r.varint(limits.event)));
-  for (let n = r.count(3); n > 0; n--) {
-    const outcome = r.u8();
-    if (outcome < 1 || outcome > 4) r.fail("unknown outcome");
-    resolutions.push({ outcome, id: r.text(r.varint(limits.actionID)) });
+/** The events, as bytes, of a batch's payload: areas of the tile, ascending, none of them empty. */
+export function decodeBatch(payload) {
+  const r = new Reader(payload, "batch"), events = [];
+  for (let last = -1; r.left;) {
+    const area = r.u8();
+    const inside = new Reader(r.take(r.varint(maxNumber)), "batch");
+    if (area <= last || !inside.left) r.fail("areas out of order, or an empty one");
+    while (inside.left) events.push(inside.take(inside.varint(limits.event)));
+    last = area;
   }
-  r.end();
-  return { events, resolutions };
-}
-
-/** The game's part of a snapshot blob; nothing for a new tile. */
-export function openSnapshot(blob) {
-  if (blob.length === 0) return null;
-  const r = new Reader(blob, "snapshot");
-  if (r.u8() !== 1) r.fail("unknown version");
-  return r.take(r.varint(maxNumber));
+  return events;
 }
 
 export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6;
@@ -193,8 +174,8 @@ export const asked = (p) => ({ epoch: String(p.epoch), seq: String(p.seq), chain
 
 export function frame(f) {
   return {
-    position: position(f.position), prev: position(f.prev), tick: number(f.tick), events: number(f.events),
-    committed: number(f.committedMs), rebase: f.rebase === true, payload: bytes(f.payload),
+    position: position(f.position), prev: position(f.prev), tick: number(f.tick), at: number(f.atMs),
+    rebase: f.kind === 2, payload: bytes(f.payload),
   };
 }
 
