@@ -25,6 +25,18 @@ type Message struct {
 	Data []byte
 }
 
+// Defaults of the bounds in front of one slow subscription.
+const (
+	DefaultBuffer      = 256     // messages that wait
+	DefaultBufferBytes = 8 << 20 // bytes of them
+)
+
+// DropInfo is one message that one subscription lost because its buffer was full.
+type DropInfo struct {
+	Tile  fence.TileID
+	Bytes int // size of the message
+}
+
 // Publisher sends messages.
 type Publisher interface {
 	// Publish sends messages in order, in as few round trips as the back end allows. It returns how many

@@ -1,8 +1,10 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -19,9 +21,6 @@ const (
 	DefaultHintTiles   = 1 << 16
 )
 
-// ErrHinterRunning is returned by Hinter.Run while another Run has not returned.
-var ErrHinterRunning = errors.New("the hinter is already running")
-
 // Hinter is the sending side of wake hints in a process that commits: it collects the tiles that Hint is
 // called for and publishes them together.
 //
@@ -37,7 +36,7 @@ type Hinter struct {
 	pub HintPublisher
 	cfg HinterConfig
 
-	running atomic.Bool
+	ran     atomic.Bool
 	wake    chan struct{} // tells Run that there is something to flush
 	waiting atomic.Int64  // tiles in all sets
 	groups  [HintGroups]hintGroup
@@ -136,12 +135,11 @@ func (h *Hinter) Hint(tile fence.TileID) {
 }
 
 // Run publishes what is hinted until ctx ends, then once more what still waits, and returns nil, within
-// one HinterConfig.Timeout. It may be called again afterwards. The only error is ErrHinterRunning.
+// one HinterConfig.Timeout. The only error is fence.ErrAlreadyRun.
 func (h *Hinter) Run(ctx context.Context) error {
-	if !h.running.CompareAndSwap(false, true) {
-		return ErrHinterRunning
+	if h.ran.Swap(true) {
+		return fmt.Errorf("hinter: %w", fence.ErrAlreadyRun)
 	}
-	defer h.running.Store(false)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var tiles []fence.TileID
@@ -227,34 +225,25 @@ func (h *Hinter) Stats() HinterStats {
 }
 
 func (c *HinterConfig) withDefaults() (HinterConfig, error) {
-	var out HinterConfig
+	out := HinterConfig{}
 	if c != nil {
 		out = *c
 	}
+	out.Every = cmp.Or(out.Every, DefaultHintEvery)
+	out.Timeout = cmp.Or(out.Timeout, DefaultHintTimeout)
+	out.Pause = cmp.Or(out.Pause, DefaultHintPause)
+	out.MaxTiles = cmp.Or(out.MaxTiles, DefaultHintTiles)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	for _, d := range []struct {
 		field string
-		value *time.Duration
-		zero  time.Duration
-	}{
-		{"Every", &out.Every, DefaultHintEvery},
-		{"Timeout", &out.Timeout, DefaultHintTimeout},
-		{"Pause", &out.Pause, DefaultHintPause},
-	} {
-		if *d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: *d.value, Want: "a duration, or zero for the default"}
-		}
-		if *d.value == 0 {
-			*d.value = d.zero
+		value time.Duration
+	}{{"Every", out.Every}, {"Timeout", out.Timeout}, {"Pause", out.Pause}} {
+		if d.value < 0 {
+			return out, &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a duration, or zero for the default"}
 		}
 	}
 	if out.MaxTiles < 0 {
-		return out, &fence.ArgumentError{Field: "MaxTiles", Value: out.MaxTiles, Want: "a number of tiles, or zero for the default"}
-	}
-	if out.MaxTiles == 0 {
-		out.MaxTiles = DefaultHintTiles
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
+		return out, &fence.ArgumentError{Field: "MaxTiles", Value: out.MaxTiles, Want: "tiles, or zero for the default"}
 	}
 	return out, nil
 }

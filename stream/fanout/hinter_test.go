@@ -219,17 +219,22 @@ func TestHinterFailure(t *testing.T) {
 	})
 }
 
-// TestHinterLastFlush: what waits when Run ends is still sent; Run may be called again, not twice at once.
+// TestHinterLastFlush: what waits when Run ends is still sent, and so is what was hinted before it began. A Hinter runs
+// once.
 func TestHinterLastFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		h, stop := running(t, r, &fanout.HinterConfig{Every: time.Hour})
-		require.ErrorIs(t, h.Run(t.Context()), fanout.ErrHinterRunning)
+		require.ErrorIs(t, h.Run(t.Context()), fence.ErrAlreadyRun)
 		h.Hint(1)
 		synctest.Wait()
 		h.Hint(2)
 		stop()
 		require.Equal(t, []fence.TileID{1, 2}, r.tiles())
+		require.ErrorIs(t, h.Run(t.Context()), fence.ErrAlreadyRun)
+
+		h, err := fanout.NewHinter(r, nil)
+		require.NoError(t, err)
 		h.Hint(3)
 		require.Equal(t, 1, h.Stats().Waiting)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -3,30 +3,30 @@ package memfanout
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
 // Broker carries messages from publishers to the subscriptions of their tile, and wake hints to those of
 // their group. It implements the four interfaces of package fanout.
 type Broker struct {
-	cfg Config
-
-	mu    sync.RWMutex
-	tiles map[fence.TileID][]*subscription[[]byte] // each slice is replaced, never changed: publishers walk it unlocked
-	count int
-
-	published, delivered, dropped atomic.Uint64
-
-	hints hints
+	cfg        Config
+	frames     *hub.Hub[fence.TileID, []byte]
+	hints      *hub.Hub[int, []fence.TileID]
+	counts     counts
+	hintCounts counts
 }
 
+type counts struct{ published, delivered, dropped atomic.Uint64 }
+
 var (
-	_ fanout.Publisher  = (*Broker)(nil)
-	_ fanout.Subscriber = (*Broker)(nil)
+	_ fanout.Publisher      = (*Broker)(nil)
+	_ fanout.Subscriber     = (*Broker)(nil)
+	_ fanout.HintPublisher  = (*Broker)(nil)
+	_ fanout.HintSubscriber = (*Broker)(nil)
 )
 
 // New returns a Broker with the default settings.
@@ -40,11 +40,16 @@ func New() *Broker {
 
 // NewWithConfig returns a Broker. A nil cfg means all defaults; a negative size is an *fence.ArgumentError.
 func NewWithConfig(cfg *Config) (*Broker, error) {
-	c, err := cfg.withDefaults()
-	if err != nil {
+	b := &Broker{}
+	if cfg != nil {
+		b.cfg = *cfg
+	}
+	var err error
+	if b.frames, err = hub.New[fence.TileID, []byte](b.cfg.Buffer, b.cfg.BufferBytes); err != nil {
 		return nil, err
 	}
-	return &Broker{cfg: c, tiles: map[fence.TileID][]*subscription[[]byte]{}}, nil
+	b.hints, err = hub.New[int, []fence.TileID](b.cfg.Buffer, b.cfg.BufferBytes)
+	return b, err
 }
 
 // Publish implements fanout.Publisher. It fails only before the first message: with the context's cause
@@ -54,82 +59,80 @@ func (b *Broker) Publish(ctx context.Context, messages []fanout.Message) (int, e
 		return 0, err
 	}
 	for i := range messages {
-		if messages[i].Tile == 0 {
-			return 0, noTile()
+		if err := hub.ValidTile(messages[i].Tile); err != nil {
+			return 0, err
 		}
 	}
-	for i := range messages {
-		m := &messages[i]
-		for _, s := range b.subscriptions(m.Tile) {
-			if !s.put(m.Data, len(m.Data)) {
-				b.dropped.Add(1)
-				b.cfg.Hooks.Dropped(DropInfo{Tile: m.Tile, Bytes: len(m.Data)})
+	for _, m := range messages {
+		for range b.frames.Publish(m.Tile, m.Data, len(m.Data)) {
+			b.counts.dropped.Add(1)
+			if b.cfg.Hooks.Dropped != nil {
+				b.cfg.Hooks.Dropped(fanout.DropInfo{Tile: m.Tile, Bytes: len(m.Data)})
 			}
 		}
 	}
-	b.published.Add(uint64(len(messages)))
+	b.counts.published.Add(uint64(len(messages)))
 	return len(messages), nil
 }
 
 // Subscribe implements fanout.Subscriber. It does not wait for anything; ctx has no effect once it has
 // returned. It fails with the context's cause if ctx has ended, with a *fence.ArgumentError if the tile
 // is zero or deliver is nil.
-func (b *Broker) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
+func (b *Broker) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (func(), error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	if tile == 0 {
-		return nil, noTile()
+	if err := hub.ValidTile(tile); err != nil {
+		return nil, err
 	}
 	if deliver == nil {
 		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
 	}
-	s := newSubscription[[]byte](&b.cfg)
-	b.mu.Lock()
-	b.tiles[tile] = append(slices.Clone(b.tiles[tile]), s)
-	b.count++
-	b.mu.Unlock()
-	go s.run(func(data []byte) {
-		b.delivered.Add(1)
+	return b.frames.Subscribe(tile, func(data []byte) {
+		b.counts.delivered.Add(1)
 		deliver(data)
-	})
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			b.remove(tile, s)
-			close(s.quit)
-		})
-		<-s.done
-	}, nil
+	}), nil
+}
+
+// PublishHints implements fanout.HintPublisher. It fails only before the first hint: with the context's
+// cause if ctx has ended, with a *fence.ArgumentError if a tile is zero. Subscribers get a copy of tiles.
+func (b *Broker) PublishHints(ctx context.Context, tiles []fence.TileID) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	groups, err := hub.ByGroup(tiles)
+	if err != nil {
+		return err
+	}
+	for g, of := range groups {
+		for part := range slices.Chunk(of, fanout.MaxHints) {
+			b.hintCounts.dropped.Add(uint64(b.hints.Publish(g, part, 8*len(part)) * len(part)))
+		}
+	}
+	b.hintCounts.published.Add(uint64(len(tiles)))
+	return nil
+}
+
+// SubscribeHints implements fanout.HintSubscriber. The subscription is in force when it returns, and
+// stays so: up is called once, with true, before.
+func (b *Broker) SubscribeHints(group int, deliver func([]fence.TileID), up func(inForce bool)) (func(), error) {
+	if err := hub.ValidHints(group, deliver, up); err != nil {
+		return nil, err
+	}
+	up(true)
+	return b.hints.Subscribe(group, func(tiles []fence.TileID) {
+		b.hintCounts.delivered.Add(uint64(len(tiles)))
+		deliver(tiles)
+	}), nil
 }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.
-func (b *Broker) Stats() Stats {
-	b.mu.RLock()
-	n := b.count
-	b.mu.RUnlock()
-	return Stats{Published: b.published.Load(), Delivered: b.delivered.Load(), Dropped: b.dropped.Load(),
-		Subscriptions: n}
-}
+func (b *Broker) Stats() Stats { return b.counts.stats(b.frames.Count()) }
 
-func (b *Broker) subscriptions(tile fence.TileID) []*subscription[[]byte] {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.tiles[tile]
-}
+// HintStats returns the counters of the wake hints, each hint being one tile.
+func (b *Broker) HintStats() Stats { return b.hintCounts.stats(b.hints.Count()) }
 
-func (b *Broker) remove(tile fence.TileID, s *subscription[[]byte]) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.count--
-	rest := slices.DeleteFunc(slices.Clone(b.tiles[tile]), func(o *subscription[[]byte]) bool { return o == s })
-	if len(rest) == 0 {
-		delete(b.tiles, tile)
-		return
-	}
-	b.tiles[tile] = rest
-}
-
-func noTile() error {
-	return &fence.ArgumentError{Field: "tile", Value: fence.TileID(0), Want: "an H3 index, not zero"}
+func (c *counts) stats(subscriptions int) Stats {
+	return Stats{Published: c.published.Load(), Delivered: c.delivered.Load(), Dropped: c.dropped.Load(),
+		Subscriptions: subscriptions}
 }

@@ -1,13 +1,14 @@
 package redisfanout
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // Defaults of Config.
@@ -41,10 +42,10 @@ type Config struct {
 	TopologyInterval time.Duration
 
 	// Buffer is how many messages wait in front of one slow subscription before further ones are
-	// dropped. Zero means memfanout.DefaultBuffer.
+	// dropped. Zero means fanout.DefaultBuffer.
 	Buffer int
 
-	// BufferBytes is how many bytes of them may wait. Zero means memfanout.DefaultBufferBytes.
+	// BufferBytes is how many bytes of them may wait. Zero means fanout.DefaultBufferBytes.
 	BufferBytes int
 
 	// Hooks are called as things happen.
@@ -55,7 +56,7 @@ type Config struct {
 // must not block.
 type Hooks struct {
 	// Dropped is called for each message lost to one subscription whose buffer was full.
-	Dropped func(memfanout.DropInfo)
+	Dropped func(fanout.DropInfo)
 	// Connected is called when a subscribing connection is up.
 	Connected func(ConnInfo)
 	// Disconnected is called when one is given up, or could not be made. It is not called when the last
@@ -109,34 +110,29 @@ func Options(addrs ...string) *redis.ClusterOptions {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	var out Config
+	out := Config{}
 	if c != nil {
 		out = *c
 	}
+	out.Timeout = cmp.Or(out.Timeout, DefaultTimeout)
+	out.PingInterval = cmp.Or(out.PingInterval, DefaultPingInterval)
+	out.TopologyInterval = cmp.Or(out.TopologyInterval, DefaultTopologyInterval)
 	for _, d := range []struct {
 		field string
-		value *time.Duration
-		zero  time.Duration
+		value time.Duration
 	}{
-		{"Timeout", &out.Timeout, DefaultTimeout},
-		{"PingInterval", &out.PingInterval, DefaultPingInterval},
-		{"TopologyInterval", &out.TopologyInterval, DefaultTopologyInterval},
+		{"Timeout", out.Timeout}, {"PingInterval", out.PingInterval}, {"TopologyInterval", out.TopologyInterval},
 	} {
-		if *d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: *d.value, Want: "a duration, or zero for the default"}
+		if d.value < 0 {
+			return out, &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a duration, or zero for the default"}
 		}
-		if *d.value == 0 {
-			*d.value = d.zero
-		}
-	}
-	if out.Hooks.Connected == nil {
-		out.Hooks.Connected = func(ConnInfo) {}
-	}
-	if out.Hooks.BadHints == nil {
-		out.Hooks.BadHints = func(int, error) {}
-	}
-	if out.Hooks.Disconnected == nil {
-		out.Hooks.Disconnected = func(ConnInfo) {}
 	}
 	return out, nil
+}
+
+// call calls a hook if there is one.
+func call[T any](hook func(T), info T) {
+	if hook != nil {
+		hook(info)
+	}
 }

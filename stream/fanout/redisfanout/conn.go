@@ -85,7 +85,7 @@ func (k *conn) run() {
 		return
 	}
 	k.alive()
-	k.s.f.cfg.Hooks.Connected(ConnInfo{Addr: k.addr})
+	call(k.s.f.cfg.Hooks.Connected, ConnInfo{Addr: k.addr})
 	readerDone := make(chan struct{})
 	go func() {
 		defer close(readerDone)
@@ -273,7 +273,7 @@ func (k *conn) die(err error) {
 		return
 	}
 	s.f.disconnects.Add(1)
-	s.f.cfg.Hooks.Disconnected(ConnInfo{Addr: k.addr, Channels: lost, Err: err})
+	call(s.f.cfg.Hooks.Disconnected, ConnInfo{Addr: k.addr, Channels: lost, Err: err})
 	s.f.nodes.reload(s.ctx)
 	s.poke()
 }

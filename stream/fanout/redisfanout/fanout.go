@@ -8,20 +8,21 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
-	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
 // Fanout publishes to and subscribes from Redis. It implements the four interfaces of package fanout.
 type Fanout struct {
-	cfg   Config
-	nodes *topology
-	local *memfanout.Broker // from the shared connections to the subscriptions
+	cfg    Config
+	nodes  *topology
+	frames *hub.Hub[fence.TileID, []byte] // from the shared connections to the subscriptions
+	hints  *hub.Hub[int, []fence.TileID]
 
 	mu      sync.Mutex
 	session *session // nil while there are no subscriptions
 
-	published, unpublished, received, disconnects   atomic.Uint64
-	hintsSent, hintsUnsent, hintsReceived, badHints atomic.Uint64
+	published, unpublished, received, dropped, disconnects        atomic.Uint64
+	hintsSent, hintsUnsent, hintsReceived, hintsDropped, badHints atomic.Uint64
 }
 
 var (
@@ -44,29 +45,28 @@ func New(client redis.UniversalClient, cfg *Config) (*Fanout, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, err := memfanout.NewWithConfig(&memfanout.Config{Buffer: c.Buffer, BufferBytes: c.BufferBytes,
-		Hooks: memfanout.Hooks{Dropped: c.Hooks.Dropped}})
-	if err != nil {
+	f := &Fanout{cfg: c, nodes: nodes}
+	if f.frames, err = hub.New[fence.TileID, []byte](c.Buffer, c.BufferBytes); err != nil {
 		return nil, err
 	}
-	return &Fanout{cfg: c, nodes: nodes, local: local}, nil
+	f.hints, err = hub.New[int, []fence.TileID](c.Buffer, c.BufferBytes)
+	return f, err
 }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.
 func (f *Fanout) Stats() Stats {
-	local, hints := f.local.Stats(), f.local.HintStats()
 	s := Stats{
 		Published:     f.published.Load(),
 		Unpublished:   f.unpublished.Load(),
 		Received:      f.received.Load(),
-		Dropped:       local.Dropped,
+		Dropped:       f.dropped.Load(),
 		Disconnects:   f.disconnects.Load(),
 		HintsSent:     f.hintsSent.Load(),
 		HintsUnsent:   f.hintsUnsent.Load(),
 		HintsReceived: f.hintsReceived.Load(),
-		HintsDropped:  hints.Dropped,
+		HintsDropped:  f.hintsDropped.Load(),
 		BadHints:      f.badHints.Load(),
-		Subscriptions: local.Subscriptions + hints.Subscriptions,
+		Subscriptions: f.frames.Count() + f.hints.Count(),
 	}
 	f.mu.Lock()
 	session := f.session
@@ -75,8 +75,4 @@ func (f *Fanout) Stats() Stats {
 		s.Channels, s.InForce, s.Connections = session.count()
 	}
 	return s
-}
-
-func noTile() error {
-	return &fence.ArgumentError{Field: "tile", Value: fence.TileID(0), Want: "an H3 index, not zero"}
 }

@@ -7,19 +7,16 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
 // PublishHints implements fanout.HintPublisher: one message a group, one pipeline a node, all nodes at
 // once, tried once. A *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already;
 // nothing is sent then. Otherwise, if not all hints were handed over, a *PublishError.
 func (f *Fanout) PublishHints(ctx context.Context, tiles []fence.TileID) error {
-	var groups [fanout.HintGroups][]fence.TileID
-	for _, t := range tiles {
-		if t == 0 {
-			return noTile()
-		}
-		g := fanout.HintGroupOf(t)
-		groups[g] = append(groups[g], t)
+	groups, err := hub.ByGroup(tiles)
+	if err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return &fence.StoreError{Op: "publish hints", Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
@@ -88,13 +85,10 @@ func (f *Fanout) unsentHints(ctx context.Context, tiles []fence.TileID, failed *
 // the connections of the tiles' channels. A lost connection is noticed at once, a silent one after three
 // of Config.PingInterval.
 func (f *Fanout) SubscribeHints(group int, deliver func(tiles []fence.TileID), up func(inForce bool)) (stop func(), err error) {
-	if up == nil {
-		return nil, &fence.ArgumentError{Field: "up", Value: "nil", Want: "a function"}
-	}
-	stopLocal, err := f.local.SubscribeHints(group, deliver, func(bool) {})
-	if err != nil {
+	if err := hub.ValidHints(group, deliver, up); err != nil {
 		return nil, err
 	}
+	stopLocal := f.hints.Subscribe(group, deliver)
 	s, c := f.retain(fanout.HintChannel(group), func(data string) { f.receiveHints(group, data) })
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -117,12 +111,13 @@ func (f *Fanout) receiveHints(group int, data string) {
 	tiles, err := fanout.DecodeHints(group, []byte(data))
 	if err != nil {
 		f.badHints.Add(1)
-		f.cfg.Hooks.BadHints(group, err)
+		if f.cfg.Hooks.BadHints != nil {
+			f.cfg.Hooks.BadHints(group, err)
+		}
 		return
 	}
 	f.hintsReceived.Add(uint64(len(tiles)))
-	// It cannot fail: no tile is zero, and this context does not end.
-	_ = f.local.PublishHints(context.Background(), tiles)
+	f.hintsDropped.Add(uint64(f.hints.Publish(group, tiles, 8*len(tiles)) * len(tiles)))
 }
 
 // watch tells up of every change of a channel's state until quit is closed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
 // PublishError is a Publish of which some messages, or a PublishHints of which some hints, were not handed
@@ -40,8 +41,8 @@ func (e *PublishError) Unwrap() error { return e.first }
 // then. Otherwise, if not all messages were handed over, a *PublishError.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
 	for i := range messages {
-		if messages[i].Tile == 0 {
-			return 0, noTile()
+		if err := hub.ValidTile(messages[i].Tile); err != nil {
+			return 0, err
 		}
 	}
 	if ctx.Err() != nil {

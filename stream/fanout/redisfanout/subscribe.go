@@ -7,26 +7,29 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
 // Subscribe implements fanout.Subscriber. It waits until Redis has confirmed the subscription; if ctx
 // ends first, the error is a *fence.StoreError whose cause names what stood in the way. A
 // *fence.ArgumentError if the tile is zero or deliver is nil.
 func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
-	if tile == 0 {
-		return nil, noTile()
+	if err := hub.ValidTile(tile); err != nil {
+		return nil, err
+	}
+	if deliver == nil {
+		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
 	}
 	if ctx.Err() != nil {
 		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 	}
 	// First the buffer, then the channel: what Redis sends from the confirmation on finds it in place.
-	stopLocal, err := f.local.Subscribe(ctx, tile, deliver)
-	if err != nil {
-		return nil, err
-	}
+	stopLocal := f.frames.Subscribe(tile, deliver)
 	s, c := f.retain(fanout.Channel(tile), func(data string) {
-		// It cannot fail: the tile is not zero, and this context does not end.
-		_, _ = f.local.Publish(context.Background(), []fanout.Message{{Tile: tile, Data: []byte(data)}})
+		for range f.frames.Publish(tile, []byte(data), len(data)) {
+			f.dropped.Add(1)
+			call(f.cfg.Hooks.Dropped, fanout.DropInfo{Tile: tile, Bytes: len(data)})
+		}
 	})
 	var once sync.Once
 	stop = func() {

@@ -1,0 +1,170 @@
+// Package hub hands messages to the subscriptions of one process: what the back ends of package fanout have in
+// common. Each subscription has a bounded buffer and a goroutine, so that no publisher waits for it.
+package hub
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
+)
+
+// Hub carries messages to the subscriptions of their key. It is safe for concurrent use.
+type Hub[K comparable, M any] struct {
+	messages int
+	bytes    int64
+
+	mu    sync.RWMutex
+	subs  map[K][]*subscription[M] // each slice is replaced, never changed: publishers walk it unlocked
+	count int
+}
+
+// New returns a Hub with room for so many messages and bytes in front of each subscription. Zeros mean the defaults of
+// package fanout. A *fence.ArgumentError if one is negative.
+func New[K comparable, M any](messages, bytes int) (*Hub[K, M], error) {
+	if messages < 0 {
+		return nil, &fence.ArgumentError{Field: "Buffer", Value: messages, Want: "messages, or zero for the default"}
+	}
+	if bytes < 0 {
+		return nil, &fence.ArgumentError{Field: "BufferBytes", Value: bytes, Want: "bytes, or zero for the default"}
+	}
+	return &Hub[K, M]{messages: cmp.Or(messages, fanout.DefaultBuffer),
+		bytes: int64(cmp.Or(bytes, fanout.DefaultBufferBytes)), subs: map[K][]*subscription[M]{}}, nil
+}
+
+// Subscribe calls deliver, from one goroutine, with each message of key until stop is called. stop waits for a running
+// call and is safe to call twice.
+func (h *Hub[K, M]) Subscribe(key K, deliver func(M)) (stop func()) {
+	s := &subscription[M]{queue: make(chan message[M], h.messages), limit: h.bytes,
+		quit: make(chan struct{}), done: make(chan struct{})}
+	h.mu.Lock()
+	h.subs[key] = append(slices.Clone(h.subs[key]), s)
+	h.count++
+	h.mu.Unlock()
+	go s.run(deliver)
+	end := sync.OnceFunc(func() {
+		h.remove(key, s)
+		close(s.quit)
+	})
+	return func() {
+		end()
+		<-s.done
+	}
+}
+
+func (h *Hub[K, M]) remove(key K, s *subscription[M]) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.count--
+	rest := slices.DeleteFunc(slices.Clone(h.subs[key]), func(o *subscription[M]) bool { return o == s })
+	if len(rest) == 0 {
+		delete(h.subs, key)
+		return
+	}
+	h.subs[key] = rest
+}
+
+// Publish buffers a message of size bytes for the subscriptions of key. It returns how many had no room for it. It
+// never waits.
+func (h *Hub[K, M]) Publish(key K, m M, size int) (dropped int) {
+	h.mu.RLock()
+	subs := h.subs[key]
+	h.mu.RUnlock()
+	for _, s := range subs {
+		if !s.put(message[M]{m, int64(size)}) {
+			dropped++
+		}
+	}
+	return dropped
+}
+
+// Count is how many subscriptions there are.
+func (h *Hub[K, M]) Count() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.count
+}
+
+// ValidTile returns a *fence.ArgumentError for the zero tile.
+func ValidTile(t fence.TileID) error {
+	if t == 0 {
+		return &fence.ArgumentError{Field: "tile", Value: t, Want: "an H3 index, not zero"}
+	}
+	return nil
+}
+
+// ValidHints checks the arguments of SubscribeHints.
+func ValidHints(group int, deliver func(tiles []fence.TileID), up func(inForce bool)) error {
+	switch {
+	case group < 0 || group >= fanout.HintGroups:
+		return &fence.ArgumentError{Field: "group", Value: group, Want: "0 to HintGroups-1"}
+	case deliver == nil:
+		return &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
+	case up == nil:
+		return &fence.ArgumentError{Field: "up", Value: "nil", Want: "a function"}
+	}
+	return nil
+}
+
+// ByGroup divides tiles into those of each group. A *fence.ArgumentError if one is zero.
+func ByGroup(tiles []fence.TileID) (groups [fanout.HintGroups][]fence.TileID, err error) {
+	for _, t := range tiles {
+		if err := ValidTile(t); err != nil {
+			return groups, err
+		}
+		g := fanout.HintGroupOf(t)
+		groups[g] = append(groups[g], t)
+	}
+	return groups, nil
+}
+
+// subscription is the bounded buffer in front of one deliver function.
+type subscription[M any] struct {
+	queue chan message[M]
+	limit int64        // bytes that may wait
+	bytes atomic.Int64 // bytes that wait
+
+	quit chan struct{} // closed by stop
+	done chan struct{} // closed when deliver will not be called again
+}
+
+type message[M any] struct {
+	data M
+	size int64
+}
+
+// put buffers a message, and is false if there is no room for it. One message has room whatever its size.
+func (s *subscription[M]) put(m message[M]) bool {
+	if now := s.bytes.Add(m.size); now > s.limit && now > m.size {
+		s.bytes.Add(-m.size)
+		return false
+	}
+	select {
+	case s.queue <- m:
+		return true
+	default:
+		s.bytes.Add(-m.size)
+		return false
+	}
+}
+
+func (s *subscription[M]) run(deliver func(M)) {
+	defer close(s.done)
+	for {
+		select {
+		case <-s.quit:
+			return
+		case m := <-s.queue:
+			select {
+			case <-s.quit: // both were ready, and select chose at random
+				return
+			default:
+			}
+			s.bytes.Add(-m.size)
+			deliver(m.data)
+		}
+	}
+}
