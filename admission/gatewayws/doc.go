@@ -6,9 +6,9 @@
 //	}
 //	mux.Handle("/play", handler)
 //
-//	handler.Drain(ctx) // before the process ends: finish what is under way, then say good-bye
+//	handler.Drain(ctx) // before the process ends: finish the intents under way, then close the connections
 //
-// A client written in Go dials it; a connection takes any number of intents at a time:
+// A client written in Go dials it. One connection carries many intents at a time:
 //
 //	client, err := gatewayws.Dial(ctx, "wss://play.example.com/play", &gatewayws.DialConfig{Header: credentials})
 //	answer, err := client.Do(ctx, gatewayws.Request{Tile: id, Kind: admission.Move, Body: body})
@@ -56,16 +56,16 @@
 //
 // # Guarantees and failures
 //
-// Each frame that could be read gets exactly one answer, unless the connection ends first; then the client
-// connects again and repeats its actions, which is safe, and what it still wants of its movements. Intents
+// Each frame that could be read gets exactly one answer, unless the connection ends first. Then the client
+// connects again and repeats its actions, which is safe, and the movements that it still wants. Intents
 // under way when the connection ends are finished, so that their outcomes are there for the retry. A
-// client that does not read, or answer pings, is disconnected; one that sends a message over MaxFrame is
-// too, with status 1009.
+// client that does not read or does not answer pings is disconnected. A message over MaxFrame ends the connection
+// with status 1009.
 //
 // # Trust
 //
-// The actor of every intent is what Authenticate said of the connection, never what a frame says. Browsers
-// send cookies to any site's WebSockets, so requests from other origins than the server's own are refused
+// The actor of every intent is the one that AuthenticateFunc named for the connection; a frame cannot name one.
+// Browsers send cookies to any site's WebSockets, so requests from other origins than the server's own are refused
 // unless Config.Origins allows them. Limits are per connection here, and per actor in the gateway.
 //
 // # Concurrency and testing

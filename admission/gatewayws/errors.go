@@ -77,8 +77,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// describe says a gateway's error to a client. Messages go out only where they are about what the client
-// sent; what is wrong behind the gateway is nobody's business out there.
+// describe turns a gateway's error into the client's. A message is passed on only if it is about what the client
+// sent: clients do not learn what is wrong behind the gateway.
 func describe(err error) *Error {
 	e := &Error{Code: CodeInternal, Message: "something went wrong"}
 	var pending *admission.PendingError
@@ -114,14 +114,4 @@ func describe(err error) *Error {
 func isStore(err error) bool {
 	var s *fence.StoreError
 	return errors.As(err, &s)
-}
-
-func (e *Error) frame(id string) answerFrame {
-	return answerFrame{ID: id, Admission: e.Admission, Error: &errorFrame{Code: e.Code, Message: e.Message,
-		Retryable: e.Retryable, RetryAfter: int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)}}
-}
-
-func (f *errorFrame) decode(a admission.AdmissionID) *Error {
-	return &Error{Code: f.Code, Message: f.Message, Retryable: f.Retryable, Admission: a,
-		RetryAfter: time.Duration(max(0, min(f.RetryAfter, 1<<32))) * time.Millisecond}
 }

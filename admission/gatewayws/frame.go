@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/admission"
@@ -110,4 +111,14 @@ func decodeAnswer(b []byte) (id string, a Answer, err error) {
 		a.Reason = 0 // a reason of a later release; the outcome is what counts
 	}
 	return f.ID, a, nil
+}
+
+func (e *Error) frame(id string) answerFrame {
+	return answerFrame{ID: id, Admission: e.Admission, Error: &errorFrame{Code: e.Code, Message: e.Message,
+		Retryable: e.Retryable, RetryAfter: int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)}}
+}
+
+func (f *errorFrame) decode(a admission.AdmissionID) *Error {
+	return &Error{Code: f.Code, Message: f.Message, Retryable: f.Retryable, Admission: a,
+		RetryAfter: time.Duration(max(0, min(f.RetryAfter, 1<<32))) * time.Millisecond}
 }

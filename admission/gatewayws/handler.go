@@ -1,134 +1,17 @@
 package gatewayws
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile"
 )
-
-// Defaults of Config and DialConfig.
-const (
-	defaultMaxFrame    = 16 << 10 // holds the largest intent: its body in base64, its names escaped
-	defaultMaxInFlight = 32
-)
-
-// Admitter takes the intents of authenticated clients: an admission.Gateway.
-type Admitter interface {
-	Move(ctx context.Context, in tile.Intent) (stream.Outcome, error)
-	Act(ctx context.Context, a admission.Action) (admission.Artifact, error)
-}
-
-// AuthenticateFunc says who asks for a connection, by its cookies or headers: an actor, 1 to 64 bytes of
-// UTF-8. An error refuses the connection with status 401; its text is logged, not sent.
-type AuthenticateFunc func(r *http.Request) (actor string, err error)
-
-// Config holds the optional settings of a Handler. Nil and the zero value are valid.
-type Config struct {
-	// Origins are the hosts whose pages may connect, besides the server's own, as patterns of path.Match
-	// ("*.example.com"), or with a scheme ("https://example.com"). Clients that are no browsers send no
-	// origin and need no entry.
-	Origins []string
-	// AnyOrigin lets every page connect. Only where Authenticate does not look at cookies.
-	AnyOrigin bool
-
-	// MaxFrame is the most bytes of a message. Zero means 16 KiB, which holds the largest intent.
-	MaxFrame int
-	// MaxInFlight is how many intents of one connection may be under way. Zero means 32.
-	MaxInFlight int
-
-	// IntentTimeout bounds each intent from its frame to its answer. Zero means 15 s.
-	IntentTimeout time.Duration
-	// WriteTimeout is how long a client may take to accept an answer. Zero means 5 s.
-	WriteTimeout time.Duration
-	// PingInterval is how often a client is asked for a sign of life, which it must give within the same
-	// time. Zero means 20 s.
-	PingInterval time.Duration
-
-	Logger *slog.Logger // nil discards
-	Hooks  Hooks
-}
-
-// Hooks are called as things happen. Any may be nil. They must not block.
-type Hooks struct {
-	Opened   func(ConnInfo)   // a client is connected
-	Closed   func(ConnInfo)   // and gone
-	Answered func(AnswerInfo) // a frame was answered, or would have been
-}
-
-// ConnInfo describes a connection.
-type ConnInfo struct {
-	Actor string
-	Open  time.Duration // zero when it opens
-	Err   error         // why it ended
-}
-
-// AnswerInfo describes the answer to a frame.
-type AnswerInfo struct {
-	Actor   string
-	Kind    admission.Kind // empty for a malformed frame
-	Outcome stream.Outcome // zero with a code
-	Code    Code           // empty with an outcome
-	Took    time.Duration
-}
-
-func (c *Config) withDefaults() (Config, error) {
-	var d Config
-	if c != nil {
-		d = *c
-	}
-	d.Origins = slices.Clone(d.Origins)
-	d.MaxFrame = cmp.Or(d.MaxFrame, defaultMaxFrame)
-	d.MaxInFlight = cmp.Or(d.MaxInFlight, defaultMaxInFlight)
-	d.IntentTimeout = cmp.Or(d.IntentTimeout, 15*time.Second)
-	d.WriteTimeout = cmp.Or(d.WriteTimeout, 5*time.Second)
-	d.PingInterval = cmp.Or(d.PingInterval, 20*time.Second)
-	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
-	if d.Hooks.Opened == nil {
-		d.Hooks.Opened = func(ConnInfo) {}
-	}
-	if d.Hooks.Closed == nil {
-		d.Hooks.Closed = func(ConnInfo) {}
-	}
-	if d.Hooks.Answered == nil {
-		d.Hooks.Answered = func(AnswerInfo) {}
-	}
-	return d, d.validate()
-}
-
-// validate checks the settings after the defaults are in.
-func (c *Config) validate() error {
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"IntentTimeout", c.IntentTimeout}, {"WriteTimeout", c.WriteTimeout}, {"PingInterval", c.PingInterval}} {
-		if d.value < time.Millisecond {
-			return &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "at least a millisecond, or zero for the default"}
-		}
-	}
-	switch {
-	case c.MaxFrame < 256:
-		return &fence.ArgumentError{Field: "MaxFrame", Value: c.MaxFrame,
-			Want: "at least 256 bytes, or zero for the default"}
-	case c.MaxInFlight < 1:
-		return &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight,
-			Want: "at least 1, or zero for the default"}
-	}
-	return nil
-}
 
 // Handler serves clients. Create one with New. It is an http.Handler.
 type Handler struct {
@@ -153,7 +36,7 @@ func New(gateway Admitter, authenticate AuthenticateFunc, cfg *Config) (*Handler
 		return nil, &fence.ArgumentError{Field: "gateway", Value: nil, Want: "an admission.Gateway"}
 	case authenticate == nil:
 		return nil, &fence.ArgumentError{Field: "authenticate", Value: nil,
-			Want: "a function that says who a client is"}
+			Want: "a function that names the actor of a connection"}
 	}
 	return &Handler{gateway: gateway, authenticate: authenticate, cfg: c, sessions: map[*session]struct{}{}}, nil
 }
@@ -175,8 +58,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not authenticated", http.StatusUnauthorized)
 		return
 	}
-	s := &session{h: h, actor: actor, gone: make(chan struct{}),
-		slots: make(chan struct{}, h.cfg.MaxInFlight), crew: make(chan struct{}, 2*h.cfg.MaxInFlight)}
+	s := newSession(&h.cfg, h.gateway, actor)
 	if !h.enter(s) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "this gateway is going away", http.StatusServiceUnavailable)
@@ -227,9 +109,9 @@ func (h *Handler) leave(s *session) {
 }
 
 // Drain refuses new connections and new intents, finishes those under way, and closes each connection
-// with status 1001 when it has none left. It returns when all are gone. If ctx ends before, the rest are
-// cut off, though their intents still run to their ends, and the error is ctx's. A handler does not come
-// back from it. It may be called again.
+// with status 1001 when it has none left. It returns when all have ended. If ctx ends before, the other connections are
+// cut, although their intents are still finished, and the error is ctx's. Drain cannot be undone. It may be called
+// again.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true

@@ -19,22 +19,30 @@ import (
 
 // session is one client's connection.
 //
-// One goroutine reads, one asks for signs of life, and one more runs for each intent under way; serve
-// returns when all have ended. Any of them may write, which the connection serialises.
+// One goroutine reads, one sends pings, and one more runs for each intent under way; serve
+// returns when all have ended. Any of them may write; the connection serialises writes.
 type session struct {
-	h     *Handler
-	actor string
-	slots chan struct{}  // one element for each intent under way
-	crew  chan struct{}  // one for each goroutine that runs an intent or writes its answer, twice as many
-	gone  chan struct{}  // closed when the crew is gone for good
-	work  sync.WaitGroup // the crew
+	cfg     *Config
+	gateway Admitter
+	actor   string
+	slots   chan struct{}  // one element for each intent under way
+	crew    chan struct{}  // one for each goroutine that runs an intent or writes its answer, twice as many
+	gone    chan struct{}  // closed when the crew is gone for good
+	work    sync.WaitGroup // the crew
 
 	draining atomic.Bool
 	drained  sync.Once
-	closing  sync.WaitGroup // the good-bye
+	closing  sync.WaitGroup // the closing handshake
 
 	mu   sync.Mutex
 	conn *websocket.Conn // nil until the upgrade is done
+}
+
+func newSession(cfg *Config, gateway Admitter, actor string) *session {
+	return &session{
+		cfg: cfg, gateway: gateway, actor: actor, gone: make(chan struct{}),
+		slots: make(chan struct{}, cfg.MaxInFlight), crew: make(chan struct{}, 2*cfg.MaxInFlight),
+	}
 }
 
 func (s *session) serve(ctx context.Context, conn *websocket.Conn) {
@@ -42,7 +50,7 @@ func (s *session) serve(ctx context.Context, conn *websocket.Conn) {
 	s.conn = conn
 	s.mu.Unlock()
 	began := time.Now()
-	s.h.cfg.Hooks.Opened(ConnInfo{Actor: s.actor})
+	s.cfg.Hooks.Opened(ConnInfo{Actor: s.actor})
 
 	ctx, cancel := context.WithCancel(ctx)
 	var alive sync.WaitGroup
@@ -51,14 +59,14 @@ func (s *session) serve(ctx context.Context, conn *websocket.Conn) {
 		s.drain()
 	}
 	err := s.read(ctx)
-	// Outcomes that come now go nowhere, but into the ledger, where the client's retry finds them.
+	// Outcomes that come now reach only the ledger, where the client's retry finds them.
 	s.work.Wait()
 	cancel()
 	alive.Wait()
 	_ = conn.CloseNow()     // it has ended already, for err
-	s.drained.Do(func() {}) // too late to say good-bye
+	s.drained.Do(func() {}) // too late for a closing handshake
 	s.closing.Wait()
-	s.h.cfg.Hooks.Closed(ConnInfo{Actor: s.actor, Open: time.Since(began), Err: err})
+	s.cfg.Hooks.Closed(ConnInfo{Actor: s.actor, Open: time.Since(began), Err: err})
 }
 
 // read takes frames until the connection ends.
@@ -121,14 +129,14 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 		e := describe(err)
 		switch e.Code {
 		case CodeUnavailable: // one for each intent while a tile has no owner; Hooks.Answered counts them
-			s.h.cfg.Logger.Debug("intent could not be delivered", "actor", s.actor, "kind", f.Kind, "tile", f.Tile,
+			s.cfg.Logger.Debug("intent could not be delivered", "actor", s.actor, "kind", f.Kind, "tile", f.Tile,
 				"error", err)
 		case CodeInternal:
-			s.h.cfg.Logger.Warn("intent failed", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
+			s.cfg.Logger.Warn("intent failed", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
 		}
 		info.Code, frame = e.Code, e.frame(f.ID)
 	}
-	s.h.cfg.Hooks.Answered(info)
+	s.cfg.Hooks.Answered(info)
 	return frame
 }
 
@@ -137,7 +145,7 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 func (s *session) guarded(ctx context.Context, f intentFrame) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.h.cfg.Logger.Error("panic at the gateway", "actor", s.actor, "kind", f.Kind, "panic", v, "stack",
+			s.cfg.Logger.Error("panic at the gateway", "actor", s.actor, "kind", f.Kind, "panic", v, "stack",
 				string(debug.Stack()))
 			a, err = Answer{}, errPanic
 		}
@@ -154,10 +162,10 @@ var (
 
 // run hands the intent to the gateway.
 func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.h.cfg.IntentTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntentTimeout)
 	defer cancel()
 	if f.Kind == admission.Act {
-		art, err := s.h.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.actor, Asset: f.Asset, Cost: f.Cost,
+		art, err := s.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.actor, Asset: f.Asset, Cost: f.Cost,
 			Tile: f.Tile, Body: f.Body})
 		if err != nil {
 			return Answer{}, err
@@ -167,14 +175,14 @@ func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove
 	}
-	outcome, err := s.h.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.actor, Body: f.Body})
+	outcome, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.actor, Body: f.Body})
 	return Answer{Outcome: outcome}, err
 }
 
 // refuse answers a frame without running it. It writes in the reader's own goroutine, so that a client
 // that sends nonsense faster than it reads answers is not read any more.
 func (s *session) refuse(ctx context.Context, f intentFrame, e *Error) {
-	s.h.cfg.Hooks.Answered(AnswerInfo{Actor: s.actor, Kind: f.Kind, Code: e.Code})
+	s.cfg.Hooks.Answered(AnswerInfo{Actor: s.actor, Kind: f.Kind, Code: e.Code})
 	s.write(ctx, e.frame(f.ID))
 }
 
@@ -184,7 +192,7 @@ func (s *session) write(ctx context.Context, f answerFrame) {
 	if err != nil { // a struct of strings and numbers
 		panic(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.h.cfg.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
 	defer cancel()
 	if err := s.conn.Write(ctx, websocket.MessageText, b); err != nil {
 		_ = s.conn.CloseNow() // the reader reports why
@@ -192,7 +200,7 @@ func (s *session) write(ctx context.Context, f answerFrame) {
 }
 
 func (s *session) ping(ctx context.Context) {
-	ticker := time.NewTicker(s.h.cfg.PingInterval)
+	ticker := time.NewTicker(s.cfg.PingInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -200,7 +208,7 @@ func (s *session) ping(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		limited, cancel := context.WithTimeout(ctx, s.h.cfg.PingInterval)
+		limited, cancel := context.WithTimeout(ctx, s.cfg.PingInterval)
 		err := s.conn.Ping(limited)
 		cancel()
 		if err != nil {
@@ -210,7 +218,7 @@ func (s *session) ping(ctx context.Context) {
 	}
 }
 
-// drain says good-bye when the intents under way are finished. It does not wait.
+// drain closes the connection when the intents under way are finished. It does not wait.
 func (s *session) drain() {
 	s.draining.Store(true)
 	s.mu.Lock()
