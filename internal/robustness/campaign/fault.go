@@ -15,6 +15,8 @@ type Fault struct {
 	parts bool
 	// failover says that another copy of a shard may become the one that answers.
 	failover bool
+	// alone says that tiles move to a promoted master while it has no replica. Stores must then allow that.
+	alone bool
 	// moves says that the fault shows only while tiles move between workers.
 	moves bool
 	// frozen says that tiles have to be taken from owners that answer but make no progress.

@@ -88,7 +88,7 @@ func processFaults() []*Fault {
 			}},
 		{Name: "zombie-master",
 			About: "a master and an owner are paused with a commit between them; others take over on the promoted replica; then both wake",
-			hold:  seconds(0.1, 0.5), failover: true, inject: zombieMaster},
+			hold:  seconds(0.1, 0.5), failover: true, alone: true, inject: zombieMaster},
 		{Name: "fence-moved-back",
 			About: "the replication link is cut, a successor installs on the master alone, and the master is killed: the replica knows only the old owner",
 			hold:  seconds(0.5, 1.5), failover: true, inject: fenceMovedBack},

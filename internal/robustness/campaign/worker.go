@@ -38,6 +38,7 @@ type workerConfig struct {
 	Redis    []string // nodes of the coordination cluster
 	Postgres string   // URL
 	Tick     time.Duration
+	Alone    bool // installs need no replica where a master lists none
 }
 
 // RunWorker turns this process into a worker, for ever, if its environment says so. Call it first thing in
@@ -114,7 +115,7 @@ func (w *worker) connect(ctx context.Context) error {
 	options := redisfence.Options(w.cfg.Redis...)
 	options.Dialer = w.toRedis.dialer(host)
 	client := redis.NewClusterClient(options)
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true, AllowNoReplicas: w.cfg.Alone})
 	if err != nil {
 		return err
 	}
