@@ -164,7 +164,7 @@ func (c *Config) validate() error {
 		}
 	}
 	mark := stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(c.ID)}
-	if mark.Check() != nil {
+	if mark.Validate() != nil {
 		return &fence.ArgumentError{Field: "ID", Value: c.ID, Want: "1 to 64 ASCII letters, digits, hyphens and underscores"}
 	}
 	for _, n := range []struct {

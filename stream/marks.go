@@ -84,8 +84,8 @@ type MarkWrite struct {
 	Release bool
 }
 
-// Check validates what Log.Mark takes: nil, or a *fence.ArgumentError. For implementations.
-func (w *MarkWrite) Check() error {
+// Validate validates what Log.Mark takes: nil, or a *fence.ArgumentError. For implementations.
+func (w *MarkWrite) Validate() error {
 	switch {
 	case w.Tile == 0:
 		return &fence.ArgumentError{Field: "tile", Value: w.Tile, Want: "an H3 index, not zero"}

@@ -43,18 +43,18 @@ func TestFloorNamesTheHolderThatTrimNames(t *testing.T) {
 	require.Equal(t, stream.RelayMember("a"), held)
 }
 
-func TestMarkWriteCheck(t *testing.T) {
+func TestMarkWriteValidate(t *testing.T) {
 	for _, w := range []stream.MarkWrite{
 		{Consumer: stream.BridgeAcked}, {Tile: 1}, {Tile: 1, Consumer: stream.ConsumerGroup}, {Tile: 1, Consumer: stream.RelayFloor},
 		{Tile: 1, Consumer: stream.RelayMember("")}, {Tile: 1, Consumer: stream.RelayMember("a\n")}, {Tile: 1, Consumer: stream.BridgeAcked, Seq: fence.MaxNumber + 1},
 		{Tile: 1, Consumer: "bridge:a"}, {Tile: 1, Consumer: "xrelay:a"},
 	} {
-		require.ErrorIs(t, w.Check(), fence.ErrInvalidArgument, "%+v", w)
+		require.ErrorIs(t, w.Validate(), fence.ErrInvalidArgument, "%+v", w)
 	}
 	r := stream.TrimRequest{Tile: 1, Lease: time.Second, MaxBytes: stream.MinMaxBytes}
-	require.NoError(t, r.Check())
+	require.NoError(t, r.Validate())
 	for _, bad := range []int64{-1, 1, stream.MinMaxBytes - 1, fence.MaxNumber + 1} {
 		r.MaxBytes = bad
-		require.ErrorIs(t, r.Check(), fence.ErrInvalidArgument, bad)
+		require.ErrorIs(t, r.Validate(), fence.ErrInvalidArgument, bad)
 	}
 }

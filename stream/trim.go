@@ -25,8 +25,8 @@ type TrimRequest struct {
 	MaxBytes int64
 }
 
-// Check validates what Log.Trim takes: nil, or a *fence.ArgumentError. For implementations.
-func (r *TrimRequest) Check() error {
+// Validate validates what Log.Trim takes: nil, or a *fence.ArgumentError. For implementations.
+func (r *TrimRequest) Validate() error {
 	switch {
 	case r.Tile == 0:
 		return &fence.ArgumentError{Field: "tile", Value: r.Tile, Want: "an H3 index, not zero"}

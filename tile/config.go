@@ -224,7 +224,7 @@ func (c *Config) validate() error {
 	if c.MaxStreamBytes < minStreamBytes {
 		return &fence.ArgumentError{Field: "MaxStreamBytes", Value: c.MaxStreamBytes, Want: "at least 8388608"}
 	}
-	return (&stream.TrimRequest{Tile: 1, Lease: c.MarkLease, MaxBytes: c.MaxStreamBytes}).Check()
+	return (&stream.TrimRequest{Tile: 1, Lease: c.MarkLease, MaxBytes: c.MaxStreamBytes}).Validate()
 }
 
 // validateDurability validates the class and what it needs.

@@ -35,7 +35,7 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 }
 
 func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
-	if err := w.Check(); err != nil {
+	if err := w.Validate(); err != nil {
 		return err
 	}
 	if err := check(ctx, "mark", w.Tile); err != nil {
@@ -95,7 +95,7 @@ func (l *Log) marksOf(tile fence.TileID) stream.TileMarks {
 
 // Trim implements stream.Log. There are no consumer groups in memory.
 func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
-	if err := r.Check(); err != nil {
+	if err := r.Validate(); err != nil {
 		return stream.Trimmed{}, err
 	}
 	if err := check(ctx, "trim", r.Tile); err != nil {

@@ -23,7 +23,7 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 	var of [][]int // the writes of each call
 	for i := range writes {
 		w := &writes[i]
-		if errs[i] = w.Check(); errs[i] != nil {
+		if errs[i] = w.Validate(); errs[i] != nil {
 			continue
 		}
 		n := len(calls) - 1
@@ -124,7 +124,7 @@ func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
 	}
 	for name, text := range m {
 		w := stream.MarkWrite{Tile: tile, Consumer: stream.Consumer(name)}
-		if strings.HasSuffix(name, ".at") || w.Check() != nil {
+		if strings.HasSuffix(name, ".at") || w.Validate() != nil {
 			continue
 		}
 		seq, err1 := fence.ParseNumber(text)
@@ -138,7 +138,7 @@ func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
 
 // Trim implements stream.Log.
 func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
-	if err := r.Check(); err != nil {
+	if err := r.Validate(); err != nil {
 		return stream.Trimmed{}, err
 	}
 	if err := check(ctx, "trim", r.Tile); err != nil {
