@@ -41,7 +41,6 @@ var unwrapped = []string{
 	"fence/redisfence",
 	"fence/redisfence/lua",
 	"relay",
-	"relay/relayclient",
 	"relay/relaypb",
 	"stream",
 	"stream/fanout",
