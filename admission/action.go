@@ -24,11 +24,11 @@ const MaxAmount Amount = fence.MaxNumber
 // happen in a tile. Everything but the ID may be wrong or hostile; the ID decides what it is a retry of.
 type Action struct {
 	// ID is the client's idempotency key, 1 to 64 bytes of UTF-8 without control characters. One ID names
-	// one action in the whole ledger, whoever presents it, so a client takes a new random UUID for each
+	// one action in the whole ledger, for all clients, so a client takes a new random UUID for each
 	// action and the same one for each retry.
 	ID string
 
-	Actor string       // who acts and whose account pays, as authenticated; 1 to MaxName bytes of UTF-8
+	Actor string       // the authenticated player, whose account pays; 1 to MaxName bytes of UTF-8
 	Asset string       // what is spent: a card kind, a currency; 1 to MaxName bytes of UTF-8
 	Cost  Amount       // units spent; zero spends nothing, but still honours the cooldown
 	Tile  fence.TileID // where it happens

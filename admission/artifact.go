@@ -48,8 +48,8 @@ func ParseReason(s string) (Reason, error) {
 //	Admit (new) ┤      cost is spent    └ Abandon ──► rejected, redirected    cost is given back
 //	            └ not affordable ────────────────────► rejected               nothing was spent
 //
-// Each arrow is one conditional write, so exactly one is taken, whoever races. Nothing leaves a terminal
-// outcome. While open, Attempt and Withdraw count who may have delivered the action. All times are the
+// Each arrow is one conditional write, so that exactly one is taken in any race. Nothing leaves a terminal
+// outcome. While open, Attempt and Withdraw count the attempts that may have delivered the action. All times are the
 // ledger's clock, in whole milliseconds, UTC.
 type Artifact struct {
 	ActionID    string

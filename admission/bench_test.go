@@ -31,7 +31,8 @@ func BenchmarkGateway(b *testing.B) {
 	require.NoError(b, err)
 	gate, err := admission.NewGateway(r.ledger, router, instant{}, &admission.GatewayConfig{
 		TrustClientPrices: true,
-		MoveRate:          admission.Rate{PerSecond: 1e9, Burst: 1e9}, ActRate: admission.Rate{PerSecond: 1e9, Burst: 1e9},
+		MoveRate:          admission.Rate{PerSecond: 1e9, Burst: 1e9},
+		ActRate:           admission.Rate{PerSecond: 1e9, Burst: 1e9},
 	})
 	require.NoError(b, err)
 	b.Run("Move", func(b *testing.B) {
@@ -47,7 +48,8 @@ func BenchmarkGateway(b *testing.B) {
 	b.Run("Act", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := gate.Act(b.Context(), admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "dash", Tile: here}); err != nil {
+			if _, err := gate.Act(b.Context(),
+				admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "dash", Tile: here}); err != nil {
 				b.Error(err)
 			}
 		}

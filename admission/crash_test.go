@@ -48,7 +48,9 @@ func (s *steps) Admit(ctx context.Context, a admission.Artifact) (admission.Arti
 	return around(s, "admit", func() (admission.Artifact, error) { return s.Store.Admit(ctx, a) })
 }
 
-func (s *steps) Attempt(ctx context.Context, id string, attempt admission.AttemptID, at time.Time) (admission.Artifact, error) {
+func (s *steps) Attempt(
+	ctx context.Context, id string, attempt admission.AttemptID, at time.Time,
+) (admission.Artifact, error) {
 	return around(s, "attempt", func() (admission.Artifact, error) { return s.Store.Attempt(ctx, id, attempt, at) })
 }
 
@@ -88,8 +90,10 @@ func survive(f func()) (crashed bool) {
 }
 
 func TestCrashAtEachStepThenRetry(t *testing.T) {
-	redirects := []error{&tile.RedirectError{Tile: here, Epoch: 2, Contact: "b"}, &tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
-	for name, answers := range map[string][]error{"applied": nil, "redirected twice": redirects, "overloaded": {tile.ErrOverloaded}} {
+	redirects := []error{&tile.RedirectError{Tile: here, Epoch: 2, Contact: "b"},
+		&tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
+	for name, answers := range map[string][]error{"applied": nil, "redirected twice": redirects,
+		"overloaded": {tile.ErrOverloaded}} {
 		for _, op := range []string{"admit", "forward", "settle", "withdraw", "attempt"} {
 			for _, when := range []string{"before ", "after "} {
 				t.Run(name+"/"+when+op, func(t *testing.T) { crashThenRetry(t, when+op, answers) })
@@ -114,7 +118,8 @@ func crashThenRetry(t *testing.T, step string, answers []error) {
 	}}
 	restart := func() *rig {
 		r := newRigOver(t, s, w, nil)
-		r.gate, err = admission.NewGateway(r.ledger, r.router, s, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+		r.gate, err = admission.NewGateway(r.ledger, r.router, s,
+			&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 		require.NoError(t, err)
 		return r
 	}
@@ -137,7 +142,8 @@ func crashThenRetry(t *testing.T, step string, answers []error) {
 	times, known := want[art.Outcome]
 	require.True(t, known, art.Outcome)
 	assert.Equal(t, times, w.applied["x"])
-	assert.Equal(t, admission.Amount(2), r.balance("ann")+admission.Amount(times), "spent if applied, and once") // 0 or 1
+	// 0 or 1
+	assert.Equal(t, admission.Amount(2), r.balance("ann")+admission.Amount(times), "spent if applied, and once")
 	for range 2 {
 		again, err := restart().gate.Act(t.Context(), play("x"))
 		require.NoError(t, err)
@@ -170,7 +176,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 	}
 }
 
-// TestUncountedAttemptIsNotSent: an attempt that nobody knows of could be abandoned by somebody else.
+// TestUncountedAttemptIsNotSent: an attempt that is not recorded could be abandoned by another client.
 func TestUncountedAttemptIsNotSent(t *testing.T) {
 	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
@@ -213,7 +219,7 @@ func TestRandomFaults(t *testing.T) {
 	}
 
 	var wg sync.WaitGroup
-	for client := range 8 { // two for each player, who send the same actions
+	for client := range 8 { // two for each player, which send the same actions
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(client))) // a repeatable sequence is the point
 			s := &steps{Store: store, forwarder: &moody{world: w, rand: r}, at: func(step string) error {
@@ -231,7 +237,8 @@ func TestRandomFaults(t *testing.T) {
 				for range 1 + r.IntN(3) {
 					survive(func() {
 						g := newRigOver(t, s, w, nil)
-						gate, err := admission.NewGateway(g.ledger, g.router, s, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+						gate, err := admission.NewGateway(g.ledger, g.router, s,
+							&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 						assert.NoError(t, err)
 						_, _ = gate.Act(t.Context(), a) // the faults are what is tested
 					})

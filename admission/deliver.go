@@ -11,7 +11,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// delivery is what became of sending an intent.
+// delivery is the result of sending an intent.
 type delivery struct {
 	outcome   stream.Outcome
 	err       error // nil with an outcome
@@ -41,7 +41,7 @@ func (g *Gateway) deliver(ctx context.Context, in tile.Intent) (d delivery) {
 		return d
 	}
 	if to.Contact == "" || to.Contact == contact {
-		// The router has been told that contact is wrong; what it says now comes from further up.
+		// The router knows that contact is wrong; its answer now comes from a later source.
 		better, err := g.router.Route(ctx, in.Tile)
 		if err != nil {
 			d.err = asRouteError(in.Tile, err)
@@ -58,9 +58,9 @@ func (g *Gateway) deliver(ctx context.Context, in tile.Intent) (d delivery) {
 	return d
 }
 
-// submit sends the intent to one process and tells the router what it learned.
+// submit sends the intent to one process and reports what it learned to the router.
 func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d *delivery) {
-	// A caller who has left says nothing about the contact.
+	// A cancelled caller says nothing about the contact.
 	gone := func() bool { return ctx.Err() != nil }
 	limited, cancel := context.WithTimeout(ctx, g.cfg.ForwardTimeout)
 	defer cancel()
@@ -81,7 +81,8 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 		g.cfg.Hooks.Redirect(RedirectInfo{Tile: in.Tile, From: contact, To: to.Contact, Epoch: to.Epoch})
 		return
 	}
-	if unreachable := !errors.Is(err, tile.ErrOverloaded) && !errors.Is(err, fence.ErrInvalidArgument); unreachable && !gone() {
+	if unreachable := !errors.Is(err, tile.ErrOverloaded) && !errors.Is(err, fence.ErrInvalidArgument); unreachable &&
+		!gone() {
 		g.router.Correct(contact, route.Entry{Tile: in.Tile})
 	}
 }

@@ -19,27 +19,27 @@
 //
 //   - The cost is spent at most once: the spend and the artifact are one atomic write, and it is made only
 //     if the action has no artifact.
-//   - There is exactly one outcome, and everybody who asks gets it, for as long as artifacts are kept. An
-//     action its account could not pay for is rejected for good, also when the balance grows later.
+//   - There is exactly one outcome, and every call returns it, for as long as artifacts are kept. An action that
+//     its account could not pay for stays rejected when the balance grows later.
 //   - No balance goes below zero, and balances plus what open and resolved actions have spent are what was
 //     credited.
 //   - A tile applies the action at most once: the tile remembers action IDs, the gateway stops sending an
 //     action before the tile forgets it (GatewayConfig.RetryWindow), and what is sent is always the first
 //     request, as admitted.
 //   - What was spent is given back only by Abandon, which needs certainty: every process the action was sent
-//     to has said that it will never resolve it, and nobody else has ever begun to send it. Outcomes that a
-//     tile reports, rejected and fizzled included, give nothing back. A game that wants to make good for
-//     one credits the amount under a credit ID made from the action ID, which makes that idempotent too.
+//     to has answered that it will never resolve it, and no other client has ever begun to send it. Outcomes that a
+//     tile reports, rejected and fizzled included, give nothing back. A game that wants to
+//     compensate for one credits the amount under a credit ID derived from the action ID, which is idempotent too.
 //
 // The ledger knows what a tile answered. Whether the tile's events survive is the durability that the tile
-// was configured with: losing the whole coordination store may take back the last seconds of play, but not
+// was configured with: losing the whole coordination store may undo the last seconds of play, but not
 // the spends that belong to them.
 //
 // # Failures
 //
-// An error from Act says what to do. ErrPending: the action is admitted, and its outcome not known; call
-// again with the same action, now or later, on any gateway. A *fence.StoreError: whether it was admitted is not
-// known, or it was not; call again likewise. Anything else: nothing happened, and the error says why.
+// An error from Act says what to do. ErrPending: the action is admitted and its outcome is not known yet; call
+// again with the same action, now or later, on any gateway. A *fence.StoreError: the action was not admitted, or that
+// is unknown; call again likewise. Any other error: nothing happened, and the error gives the reason.
 //
 //	crash or lost answer                 the retry
 //	before or during Admit               admits, or finds what was admitted
@@ -47,20 +47,19 @@
 //	after the tile applied it            sends it again; the tile answers from memory
 //	after the outcome was recorded       reads it
 //
-// A retry nobody makes is made by a sweep (Gateway.Run, Gateway.Sweep).
+// A sweep (Gateway.Run, Gateway.Sweep) retries what no client retries.
 //
 // The one case that needs an operator: an attempt was lost on its way to the tile or back, and no further
 // attempt got an answer within RetryWindow. The tile may have applied the action and forgotten it, so it is
-// not sent again; it stays open, with ErrExpired, until somebody who has looked calls
-// AdmissionLedger.Resolve.
+// not sent again; it stays open, with ErrExpired, until an operator who has checked
+// calls AdmissionLedger.Resolve.
 //
 // # Trust
 //
-// Actor is believed: take it from authentication, as package gatewayws does. Asset, cost and cooldown come from
-// GatewayConfig.Price; clients are believed only with TrustClientPrices. One action ID names one action whoever presents it,
-// and a second request under it is refused with ErrReused; so IDs must be hard to guess (NewActionID).
-// Rules must refuse what costs something in an intent without an ActionID: such an intent came by the door
-// for movement.
+// Actor is trusted: take it from authentication, as package gatewayws does. Asset, cost and cooldown come from
+// GatewayConfig.Price; clients are trusted only with TrustClientPrices. One action ID names one action for all
+// clients, and a second request under it is refused with ErrReused; so IDs must be hard to guess (NewActionID).
+// Rules must refuse what costs something in an intent without an ActionID: such an intent came through Move.
 //
 // # Concurrency
 //

@@ -27,7 +27,7 @@ var (
 	ErrLimited = errors.New("rate limit exceeded")
 	// ErrDeclined: the game declined the intent before it was admitted or sent. A *DeclinedError says why.
 	ErrDeclined = errors.New("intent declined")
-	// ErrForward: the tile's owner gave no outcome. A *ForwardError says who and why.
+	// ErrForward: the tile's owner gave no outcome. A *ForwardError has the contact and the cause.
 	ErrForward = errors.New("intent got no outcome")
 )
 
@@ -49,11 +49,12 @@ func (e *ReusedError) Is(target error) bool { return target == ErrReused }
 // the ledger. Retry with the same action ID; the answer will be the one outcome, spent once.
 type PendingError struct {
 	Artifact Artifact
-	Err      error // what stood in the way
+	Err      error // the cause
 }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("action %q: %v after attempt %d: %v", e.Artifact.ActionID, ErrPending, e.Artifact.Attempts, e.Err)
+	return fmt.Sprintf("action %q: %v after attempt %d: %v", e.Artifact.ActionID, ErrPending, e.Artifact.Attempts,
+		e.Err)
 }
 
 // Is matches ErrPending.
@@ -80,7 +81,7 @@ func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 // Nothing was admitted or sent.
 type DeclinedError struct {
 	Kind Kind
-	Err  error // what the check said
+	Err  error // the check's error
 }
 
 func (e *DeclinedError) Error() string { return fmt.Sprintf("%s: %v: %v", e.Kind, ErrDeclined, e.Err) }

@@ -47,7 +47,8 @@ func Example() {
 		panic(err)
 	}
 
-	play := admission.Action{ID: "0b54", Actor: "ann", Asset: "card:fireball", Cost: 1, Tile: 0x85283473fffffff, Body: []byte("fireball")}
+	play := admission.Action{ID: "0b54", Actor: "ann", Asset: "card:fireball", Cost: 1, Tile: 0x85283473fffffff,
+		Body: []byte("fireball")}
 	for range 2 { // the second call is a retry, and only reads the answer
 		artifact, err := gateway.Act(ctx, play)
 		if err != nil {
@@ -82,7 +83,8 @@ func ExampleAdmissionLedger() {
 	_ = ledger.Credit(ctx, "ann", "gold", 10, "quest-17/ann")
 	_ = ledger.Credit(ctx, "ann", "gold", 10, "quest-17/ann") // a retry mints nothing
 
-	artifact, err := ledger.Admit(ctx, admission.Action{ID: "0b54", Actor: "ann", Asset: "gold", Cost: 4, Tile: 0x85283473fffffff})
+	artifact, err := ledger.Admit(ctx, admission.Action{ID: "0b54", Actor: "ann", Asset: "gold", Cost: 4,
+		Tile: 0x85283473fffffff})
 	if err != nil {
 		panic(err)
 	}

@@ -56,14 +56,14 @@ type GatewayConfig struct {
 	// RetryWindow is for how long after its admission an action may be sent to its tile. A tile forgets
 	// outcomes after tile.Config.RememberFor, and would apply an action it has forgotten again. Tiles know the
 	// longest window in use as tile.Config.RetryWindow, which refuses a shorter memory: raise both together. Zero
-	// means tile.DefaultRetryWindow, 5 minutes (tiles remember 10 by default). It should be a multiple of SweepAge and SweepInterval
-	// together, or sweeps come too late.
+	// means tile.DefaultRetryWindow, 5 minutes (tiles remember 10 by default). It should be a multiple of SweepAge and
+	// SweepInterval together, or sweeps come too late.
 	RetryWindow time.Duration
 
 	// SweepInterval is how often Run looks for actions left behind, give or take a quarter. Zero means 30 s.
 	SweepInterval time.Duration
-	// SweepAge is for how long nobody may have attempted an action before a sweep does. It should exceed
-	// what an Act takes, or sweeps get in the way of clients. Zero means 30 s.
+	// SweepAge is how long an action is without an attempt before a sweep retries it. It should exceed the
+	// duration of an Act, or sweeps compete with clients. Zero means 30 s.
 	SweepAge time.Duration
 	// SweepWorkers is how many actions a sweep delivers at a time. Zero means 8.
 	SweepWorkers int
@@ -96,7 +96,8 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	} {
 		*f.value = cmp.Or(*f.value, f.zero)
 		if *f.value < time.Millisecond {
-			return d, &fence.ArgumentError{Field: f.name, Value: *f.value, Want: "at least a millisecond, or zero for " + f.zero.String()}
+			return d, &fence.ArgumentError{Field: f.name, Value: *f.value,
+				Want: "at least a millisecond, or zero for " + f.zero.String()}
 		}
 	}
 	for _, f := range []struct {
@@ -104,16 +105,20 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 		rate Rate
 	}{{"MoveRate", d.MoveRate}, {"ActRate", d.ActRate}} {
 		if !(f.rate.PerSecond > 0) || f.rate.Burst < 0 { // not "<= 0", which is false of NaN
-			return d, &fence.ArgumentError{Field: f.name, Value: f.rate, Want: "positive numbers, or zero for the default"}
+			return d, &fence.ArgumentError{Field: f.name, Value: f.rate,
+				Want: "positive numbers, or zero for the default"}
 		}
 	}
 	switch {
 	case d.MaxActors < 0:
-		return d, &fence.ArgumentError{Field: "MaxActors", Value: d.MaxActors, Want: "a positive number, or zero for the default"}
+		return d, &fence.ArgumentError{Field: "MaxActors", Value: d.MaxActors,
+			Want: "a positive number, or zero for the default"}
 	case d.SweepWorkers < 0:
-		return d, &fence.ArgumentError{Field: "SweepWorkers", Value: d.SweepWorkers, Want: "a positive number, or zero for the default"}
+		return d, &fence.ArgumentError{Field: "SweepWorkers", Value: d.SweepWorkers,
+			Want: "a positive number, or zero for the default"}
 	case (d.Price == nil) != d.TrustClientPrices:
-		return d, &fence.ArgumentError{Field: "Price", Value: d.Price != nil, Want: "a price function, or else TrustClientPrices"}
+		return d, &fence.ArgumentError{Field: "Price", Value: d.Price != nil,
+			Want: "a price function, or else TrustClientPrices"}
 	}
 	return d, nil
 }
@@ -193,7 +198,8 @@ func validateMove(in *tile.Intent) error {
 		return err
 	}
 	if in.ActionID != "" {
-		return &fence.ArgumentError{Field: "action ID", Value: in.ActionID, Want: "none: movement is not recorded, use Act"}
+		return &fence.ArgumentError{Field: "action ID", Value: in.ActionID,
+			Want: "none: movement is not recorded, use Act"}
 	}
 	return validateName("actor", in.Actor)
 }
@@ -223,7 +229,8 @@ func limit(l *limiter, kind Kind, actor string) error {
 func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, d, err := g.act(ctx, a)
-	info := DoneInfo{Kind: Act, Tile: a.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began), Err: err}
+	info := DoneInfo{Kind: Act, Tile: a.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began),
+		Err: err}
 	if err == nil {
 		info.Outcome, info.Replayed = art.Outcome, d.replayed
 	}
@@ -265,7 +272,7 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 	}
 	priced, err := g.cfg.Price(ctx, a)
 	if err != nil {
-		// What has been admitted stays admitted, even if it could not be bought any more.
+		// An admitted action stays admitted, even if its price has changed since.
 		art, lookup := g.ledger.Lookup(ctx, a.ID)
 		if lookup == nil && art.Fingerprint == a.Fingerprint {
 			return art, nil

@@ -139,7 +139,7 @@ func TestActRefusesAnotherRequestUnderTheSameID(t *testing.T) {
 		art, err := r.gate.Act(t.Context(), a)
 		var reused *admission.ReusedError
 		require.ErrorAs(t, err, &reused, name)
-		assert.Equal(t, admission.Artifact{}, art, "the artifact is not shown to who guessed its ID")
+		assert.Equal(t, admission.Artifact{}, art, "a client that guessed the ID does not see the artifact")
 	}
 	assert.Equal(t, admission.Amount(8), r.balance("ann"))
 	assert.Equal(t, admission.Amount(9), r.balance("bob"))
@@ -169,7 +169,8 @@ func TestRedirectOnceIsFollowedInBand(t *testing.T) {
 func TestRedirectTwiceGivesTheCostBack(t *testing.T) {
 	r := newRig(t, nil)
 	r.credit("ann", 1)
-	r.world.answers = []error{&tile.RedirectError{Tile: here, Epoch: 2, Contact: "b"}, &tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
+	r.world.answers = []error{&tile.RedirectError{Tile: here, Epoch: 2, Contact: "b"},
+		&tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
 	art, err := r.gate.Act(t.Context(), play("x"))
 	require.NoError(t, err)
 	assert.Equal(t, stream.Redirected, art.Outcome)
@@ -180,21 +181,23 @@ func TestRedirectTwiceGivesTheCostBack(t *testing.T) {
 	assert.Equal(t, stream.Redirected, again.Outcome)
 	assert.Zero(t, r.world.applied["x"])
 
-	r.world.answers = []error{&tile.RedirectError{Tile: here, Epoch: 4, Contact: "b"}, &tile.RedirectError{Tile: here, Epoch: 5, Contact: "c"}}
+	r.world.answers = []error{&tile.RedirectError{Tile: here, Epoch: 4, Contact: "b"},
+		&tile.RedirectError{Tile: here, Epoch: 5, Contact: "c"}}
 	outcome, err := r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann"})
 	require.NoError(t, err)
 	assert.Equal(t, stream.Redirected, outcome)
 }
 
 // TestRedirectAfterDoubtIsNoRedirected: a process that was asked before may have applied the action, so
-// being sent away by the ones asked now settles nothing.
+// a redirect by the processes that are asked now decides nothing.
 func TestRedirectAfterDoubtIsNoRedirected(t *testing.T) {
 	r := newRig(t, nil)
 	r.credit("ann", 1)
 	r.world.loseReplies = 1
 	_, err := r.gate.Act(t.Context(), play("x"))
 	require.ErrorIs(t, err, admission.ErrPending)
-	twice := []error{&tile.RedirectError{Tile: here, Epoch: 2, Contact: "b"}, &tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
+	twice := []error{&tile.RedirectError{Tile: here, Epoch: 2, Contact: "b"},
+		&tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
 	r.world.answers = twice
 	_, err = r.gate.Act(t.Context(), play("x"))
 	require.ErrorIs(t, err, admission.ErrPending)
@@ -207,7 +210,8 @@ func TestRedirectAfterDoubtIsNoRedirected(t *testing.T) {
 
 	// The same within one call: handed over while being committed, then redirected.
 	r.credit("ann", 1)
-	r.world.answers = []error{&tile.UnresolvedError{Tile: here, Epoch: 2, Contact: "b"}, &tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
+	r.world.answers = []error{&tile.UnresolvedError{Tile: here, Epoch: 2, Contact: "b"},
+		&tile.RedirectError{Tile: here, Epoch: 3, Contact: "c"}}
 	_, err = r.gate.Act(t.Context(), play("y"))
 	require.ErrorIs(t, err, admission.ErrPending)
 	assert.Zero(t, r.balance("ann"))
@@ -294,11 +298,13 @@ func TestOutcomeIsRecordedAfterTheCallerLeft(t *testing.T) {
 func TestPrice(t *testing.T) {
 	price := admission.Amount(3)
 	var refuse error
-	r := newRig(t, &admission.GatewayConfig{Unlimited: true, Price: func(_ context.Context, a admission.Action) (admission.Action, error) {
-		a.Asset, a.Cost = "card", price
-		a.ID, a.Actor, a.Tile, a.Body = "other", "bob", 9, nil // not its business
-		return a, refuse
-	}})
+	r := newRig(t,
+		&admission.GatewayConfig{Unlimited: true,
+			Price: func(_ context.Context, a admission.Action) (admission.Action, error) {
+				a.Asset, a.Cost = "card", price
+				a.ID, a.Actor, a.Tile, a.Body = "other", "bob", 9, nil // not its business
+				return a, refuse
+			}})
 	r.credit("ann", 5)
 	ask := play("x")
 	ask.Asset, ask.Cost = "", 0
@@ -351,7 +357,8 @@ func TestMove(t *testing.T) {
 	_, err = r.gate.Move(t.Context(), paid)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument, "an action ID would take a paid action's place")
 
-	for _, bad := range []tile.Intent{{Actor: "ann"}, {Tile: here}, {Tile: here, Actor: "a\x00"}, {Tile: here, Actor: "a", Body: make([]byte, 5000)}} {
+	for _, bad := range []tile.Intent{{Actor: "ann"}, {Tile: here}, {Tile: here, Actor: "a\x00"},
+		{Tile: here, Actor: "a", Body: make([]byte, 5000)}} {
 		_, err = r.gate.Move(t.Context(), bad)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}
@@ -362,10 +369,11 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, admission.Tally{Applied: 1, Overloaded: 1, Failed: 6}, r.gate.Stats().Moves)
 }
 
-func TestRateIsPerActorAndDoor(t *testing.T) {
+func TestRateIsPerActorAndKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &admission.GatewayConfig{
-			MoveRate: admission.Rate{PerSecond: 2, Burst: 2}, ActRate: admission.Rate{PerSecond: 1, Burst: 1}, MaxActors: 2,
+			MoveRate: admission.Rate{PerSecond: 2, Burst: 2}, ActRate: admission.Rate{PerSecond: 1, Burst: 1},
+			MaxActors: 2,
 		})
 		move := func(actor string) error {
 			_, err := r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: actor})
@@ -379,7 +387,7 @@ func TestRateIsPerActorAndDoor(t *testing.T) {
 		require.NoError(t, move("bob"))
 		r.credit("ann", 2)
 		_, err := r.gate.Act(t.Context(), play("x"))
-		require.NoError(t, err, "the doors do not share a bucket")
+		require.NoError(t, err, "moves and actions do not share a bucket")
 		_, err = r.gate.Act(t.Context(), play("y"))
 		require.ErrorIs(t, err, admission.ErrLimited)
 		assert.Equal(t, admission.Amount(1), r.balance("ann"), "nothing is spent above the rate")
@@ -452,7 +460,8 @@ func TestHungTile(t *testing.T) {
 func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		swept := make(chan admission.SweepInfo, 8)
-		r := newRig(t, &admission.GatewayConfig{Hooks: admission.Hooks{Swept: func(i admission.SweepInfo) { swept <- i }}})
+		r := newRig(t,
+			&admission.GatewayConfig{Hooks: admission.Hooks{Swept: func(i admission.SweepInfo) { swept <- i }}})
 		r.credit("ann", 500)
 		const n = 130
 		for i := range n { // admitted by a gateway that died then
@@ -493,11 +502,12 @@ func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 	})
 }
 
-// TestPriceMustBeChosen: without a price function, a gateway trusts its clients only if it is told to.
+// TestPriceMustBeChosen: without a price function, a gateway trusts its clients only with TrustClientPrices.
 func TestPriceMustBeChosen(t *testing.T) {
 	r := newRig(t, nil)
 	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
-	for _, cfg := range []*admission.GatewayConfig{nil, {}, {Unlimited: true}, {Price: price, TrustClientPrices: true}} {
+	for _, cfg := range []*admission.GatewayConfig{nil, {}, {Unlimited: true},
+		{Price: price, TrustClientPrices: true}} {
 		_, err := admission.NewGateway(r.ledger, r.router, r.world, cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 		require.ErrorContains(t, err, "TrustClientPrices")
@@ -518,7 +528,8 @@ func TestGatewayArguments(t *testing.T) {
 	}{
 		{"ForwardTimeout", admission.GatewayConfig{ForwardTimeout: -1, RetryWindow: -1, SweepAge: -1}},
 		{"RetryWindow", admission.GatewayConfig{RetryWindow: time.Microsecond}},
-		{"MoveRate", admission.GatewayConfig{MoveRate: admission.Rate{PerSecond: -1}, ActRate: admission.Rate{Burst: -1}}},
+		{"MoveRate", admission.GatewayConfig{MoveRate: admission.Rate{PerSecond: -1},
+			ActRate: admission.Rate{Burst: -1}}},
 		{"ActRate", admission.GatewayConfig{ActRate: admission.Rate{Burst: -1}}},
 		{"MaxActors", admission.GatewayConfig{MaxActors: -1, SweepWorkers: -1}},
 		{"SweepWorkers", admission.GatewayConfig{SweepWorkers: -1}},
@@ -537,9 +548,11 @@ func TestGatewayArguments(t *testing.T) {
 	_, err = admission.NewGateway(r.ledger, r.router, nil, ok)
 	require.ErrorContains(t, err, "forwarder")
 	for _, bad := range []admission.Action{
-		{}, {ID: "x"}, {ID: "x", Actor: "a", Asset: "b"}, {ID: "x", Actor: "a", Asset: "b", Tile: 1, Cost: admission.MaxAmount + 1},
+		{}, {ID: "x"}, {ID: "x", Actor: "a", Asset: "b"},
+		{ID: "x", Actor: "a", Asset: "b", Tile: 1, Cost: admission.MaxAmount + 1},
 		{ID: "x", Actor: "a", Asset: "b", Tile: 1, Cooldown: -1}, {ID: "a\nb", Actor: "a", Asset: "b", Tile: 1},
-		{ID: "x", Actor: "\xff", Asset: "b", Tile: 1}, {ID: "x", Actor: "a", Asset: "b\ufffd", Tile: 1}, {ID: "x", Actor: "a", Tile: 1},
+		{ID: "x", Actor: "\xff", Asset: "b", Tile: 1}, {ID: "x", Actor: "a", Asset: "b\ufffd", Tile: 1},
+		{ID: "x", Actor: "a", Tile: 1},
 	} {
 		_, err := r.gate.Act(t.Context(), bad)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", bad)

@@ -7,7 +7,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// Kind tells the two kinds of intents apart.
+// Kind distinguishes the two kinds of intents.
 type Kind string
 
 // The kinds.
@@ -58,8 +58,8 @@ type AdmitInfo struct {
 // SettleInfo describes an answered Resolve or Abandon.
 type SettleInfo struct {
 	ActionID string
-	Asked    stream.Outcome // what the caller wanted
-	Outcome  stream.Outcome // what the action has; another one means that somebody else settled it, differently
+	Asked    stream.Outcome // the caller's outcome
+	Outcome  stream.Outcome // the action's outcome; if it differs, another call resolved the action first
 	Refunded bool
 	Took     time.Duration
 	Err      error

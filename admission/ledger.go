@@ -17,8 +17,8 @@ type Config struct {
 	Hooks  Hooks        // Admitted and Settled are called
 }
 
-// AdmissionLedger is the durable door for economic actions: it spends at most once per action ID and
-// gives every action exactly one terminal outcome, the same one to everybody who asks, for ever. See the
+// AdmissionLedger is the durable record of economic actions: it spends at most once per action ID and
+// gives every action exactly one terminal outcome, the same one for every caller, for ever. See the
 // package comment for what that holds against. It keeps no state of its own, so any number of ledgers in
 // any number of processes may share a Store. Safe for concurrent use.
 type AdmissionLedger struct {
@@ -30,7 +30,8 @@ type AdmissionLedger struct {
 // New returns a ledger over store. It does no I/O. A nil store is a *fence.ArgumentError.
 func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 	if store == nil {
-		return nil, &fence.ArgumentError{Field: "store", Value: nil, Want: "a ledger store, such as a sqliteledger.Store or a dynamoledger.Store"}
+		return nil, &fence.ArgumentError{Field: "store", Value: nil,
+			Want: "a ledger store, such as a sqliteledger.Store or a dynamoledger.Store"}
 	}
 	var c Config
 	if cfg != nil {
@@ -45,7 +46,7 @@ func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 // pay for is recorded as rejected, and stays so when the balance grows.
 //
 // An open artifact means: forward Artifact.Intent to the tile, then Resolve. If it is a Duplicate,
-// somebody else has set out to do that before: call Attempt first.
+// another client may be doing that already: call Attempt first.
 //
 // Errors: a *fence.ArgumentError; a *ReusedError when the ID belongs to another request; a *fence.StoreError,
 // after which the same call is safe and settles the question.
@@ -81,7 +82,7 @@ func (l *AdmissionLedger) admit(ctx context.Context, a Action) (Artifact, error)
 	}
 	got.Duplicate = got.AdmissionID != want.AdmissionID
 	if got.Fingerprint != want.Fingerprint {
-		// The artifact is somebody else's business: it is not shown to who guessed its ID.
+		// The artifact belongs to another request: a client that guessed its ID must not see it.
 		return Artifact{}, &ReusedError{What: "action", ID: a.ID}
 	}
 	return got, nil
@@ -131,7 +132,8 @@ func (l *AdmissionLedger) Withdraw(ctx context.Context, art Artifact) error {
 // Errors: ErrUnknownAction; a *fence.ArgumentError; a *fence.StoreError, after which the same call is safe.
 func (l *AdmissionLedger) Resolve(ctx context.Context, actionID string, outcome stream.Outcome) (Artifact, error) {
 	if !outcome.Valid() {
-		return Artifact{}, &fence.ArgumentError{Field: "outcome", Value: outcome, Want: "applied, fizzled, rejected or redirected"}
+		return Artifact{}, &fence.ArgumentError{Field: "outcome", Value: outcome,
+			Want: "applied, fizzled, rejected or redirected"}
 	}
 	return l.settle(ctx, Settlement{ActionID: actionID, Outcome: outcome})
 }
@@ -146,9 +148,11 @@ func (l *AdmissionLedger) Resolve(ctx context.Context, actionID string, outcome 
 func (l *AdmissionLedger) Abandon(ctx context.Context, art Artifact, outcome stream.Outcome) (Artifact, error) {
 	switch {
 	case outcome != stream.Rejected && outcome != stream.Redirected:
-		return Artifact{}, &fence.ArgumentError{Field: "outcome", Value: outcome, Want: "rejected or redirected: no tile has resolved the action"}
+		return Artifact{}, &fence.ArgumentError{Field: "outcome", Value: outcome,
+			Want: "rejected or redirected: no tile has resolved the action"}
 	case art.AttemptID == "":
-		return Artifact{}, &fence.ArgumentError{Field: "attempt ID", Value: "", Want: "the artifact that Admit or Attempt returned"}
+		return Artifact{}, &fence.ArgumentError{Field: "attempt ID", Value: "",
+			Want: "the artifact that Admit or Attempt returned"}
 	}
 	return l.settle(ctx, Settlement{ActionID: art.ActionID, Outcome: outcome, Sole: art.AttemptID})
 }
@@ -170,7 +174,8 @@ func (l *AdmissionLedger) settle(ctx context.Context, s Settlement) (Artifact, e
 	}
 	art.Duplicate = true
 	if art.Outcome != s.Outcome {
-		l.log.Warn("action was settled with another outcome", "action", s.ActionID, "asked", s.Outcome, "outcome", art.Outcome)
+		l.log.Warn("action was settled with another outcome", "action", s.ActionID, "asked", s.Outcome, "outcome",
+			art.Outcome)
 	}
 	return art, nil
 }
@@ -194,7 +199,7 @@ func (l *AdmissionLedger) Lookup(ctx context.Context, actionID string) (Artifact
 	return art, err
 }
 
-// Pending lists open actions that nobody has attempted since before, the longest untouched first, at most
+// Pending lists open actions without an attempt since before, the longest untouched first, at most
 // limit (1 to 1000). The list may lag by seconds. Call Attempt on each before delivering it.
 //
 // Errors: a *fence.ArgumentError; a *fence.StoreError.
@@ -212,7 +217,8 @@ func (l *AdmissionLedger) Pending(ctx context.Context, before time.Time, limit i
 // Errors: a *ReusedError when the ID was used for another credit; ErrBalanceLimit; a *fence.ArgumentError; a
 // *fence.StoreError, after which the same call is safe.
 func (l *AdmissionLedger) Credit(ctx context.Context, owner, asset string, amount Amount, creditID string) error {
-	c := Credit{ID: creditID, Owner: owner, Asset: asset, Amount: amount, At: time.Now().UTC().Truncate(time.Millisecond)}
+	c := Credit{ID: creditID, Owner: owner, Asset: asset, Amount: amount,
+		At: time.Now().UTC().Truncate(time.Millisecond)}
 	if err := c.Validate(); err != nil {
 		return err
 	}

@@ -110,8 +110,10 @@ func TestCooldownRunsOnTheLedgersClock(t *testing.T) {
 
 // TestFingerprint pins the hash: another one would refuse every retry across an upgrade.
 func TestFingerprint(t *testing.T) {
-	a := admission.Action{ID: "any", Actor: "ann", Asset: "card", Cost: 3, Cooldown: 1500 * time.Millisecond, Tile: here, Body: []byte("body")}
-	assert.Equal(t, "0e41067d08cb62e5ea3872f2c61ffc983d2a8828de1a97e93f3dd5c3223a39aa", admission.FingerprintOf(a).String())
+	a := admission.Action{ID: "any", Actor: "ann", Asset: "card", Cost: 3, Cooldown: 1500 * time.Millisecond,
+		Tile: here, Body: []byte("body")}
+	assert.Equal(t, "0e41067d08cb62e5ea3872f2c61ffc983d2a8828de1a97e93f3dd5c3223a39aa",
+		admission.FingerprintOf(a).String())
 	b := a
 	b.Actor, b.Asset = "annc", "ard"
 	assert.NotEqual(t, admission.FingerprintOf(a), admission.FingerprintOf(b), "fields do not run together")
@@ -122,7 +124,8 @@ func TestFingerprint(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for s, want := range map[string]string{
-		admission.ReasonBalance.String(): "balance", admission.ReasonCooldown.String(): "cooldown", admission.Reason(9).String(): "reason(9)",
+		admission.ReasonBalance.String(): "balance", admission.ReasonCooldown.String(): "cooldown",
+		admission.Reason(9).String(): "reason(9)",
 	} {
 		assert.Equal(t, want, s)
 	}

@@ -19,7 +19,8 @@ func TestStaleGossipIsHarmless(t *testing.T) {
 	table := new(route.Table)
 	router, err := route.NewRouter(table, r.world, nil)
 	require.NoError(t, err)
-	gate, err := admission.NewGateway(r.ledger, router, r.world, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+	gate, err := admission.NewGateway(r.ledger, router, r.world,
+		&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 	require.NoError(t, err)
 	moves := func(times int) {
 		t.Helper()
@@ -38,7 +39,8 @@ func TestStaleGossipIsHarmless(t *testing.T) {
 	r.world.move("c", false) // epoch 3, which the store knows
 	moves(2)
 	assert.Equal(t, route.Stats{
-		Gossip: route.SourceStats{Answers: 6, Stale: 2}, Redirect: route.SourceStats{Answers: 1}, Store: route.SourceStats{Answers: 2},
+		Gossip: route.SourceStats{Answers: 6, Stale: 2}, Redirect: route.SourceStats{Answers: 1},
+		Store:      route.SourceStats{Answers: 2},
 		StoreReads: 1,
 	}, router.Stats())
 	assert.Equal(t, uint64(2), gate.Stats().Redirects)

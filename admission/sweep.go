@@ -93,7 +93,8 @@ func (g *Gateway) sweepOne(ctx context.Context, id string) bool {
 		return err == nil
 	}
 	done, d, err := g.finish(ctx, art)
-	info := DoneInfo{Kind: Act, Tile: art.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began), Err: err}
+	info := DoneInfo{Kind: Act, Tile: art.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began),
+		Err: err}
 	if err == nil {
 		info.Outcome = done.Outcome
 	} else {

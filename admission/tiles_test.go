@@ -36,7 +36,7 @@ func (s *spells) Restore(snapshot []byte) error {
 
 func (s *spells) Resolve(_ fence.Tick, intents []tile.Intent) (events [][]byte, outcomes []stream.Outcome) {
 	for _, in := range intents {
-		if in.ActionID == "" { // what costs a card must have come by the door for actions
+		if in.ActionID == "" { // a spell that costs a card must have come through Act
 			outcomes = append(outcomes, stream.Rejected)
 			continue
 		}
@@ -66,17 +66,21 @@ func startHost(t *testing.T, ctx context.Context, seams tile.Seams) *host {
 	t.Helper()
 	h := &host{ended: make(chan error, 1)}
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path, tilehttp.Handler(tilehttp.SubmitterFunc(func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
-		return h.processor.Submit(ctx, in)
-	})))
+	mux.Handle(tilehttp.Path,
+		tilehttp.Handler(tilehttp.SubmitterFunc(func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+			return h.processor.Submit(ctx, in)
+		})))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	h.contact = server.Listener.Addr().String()
 	var err error
-	h.processor, err = tile.New(here, h.contact, seams, &spells{}, &tile.Config{TickInterval: 5 * time.Millisecond, TakeOver: true})
+	h.processor, err = tile.New(here, h.contact, seams, &spells{},
+		&tile.Config{TickInterval: 5 * time.Millisecond, TakeOver: true})
 	require.NoError(t, err)
 	go func() { h.ended <- h.processor.Run(ctx) }()
-	require.Eventually(t, func() bool { return h.processor.Status().State == tile.Serving }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return h.processor.Status().State == tile.Serving
+	}, 10*time.Second, time.Millisecond)
 	return h
 }
 
@@ -109,7 +113,8 @@ func TestWithRealTiles(t *testing.T) {
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)
 	defer client.Close()
-	gate, err := admission.NewGateway(ledger, router, client, &admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+	gate, err := admission.NewGateway(ledger, router, client,
+		&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
 	require.NoError(t, err)
 	require.NoError(t, ledger.Credit(ctx, "ann", "card", 10, "deck"))
 
@@ -125,18 +130,20 @@ func TestWithRealTiles(t *testing.T) {
 	assert.Equal(t, stream.Applied, act("1", "fire").Outcome)
 	outcome, err := gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann", Body: []byte("fire")})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Rejected, outcome, "no free spells by the door for movement")
+	assert.Equal(t, stream.Rejected, outcome, "no free spells through Move")
 
 	second := startHost(t, ctx, seams)
 	var superseded *tile.SupersededError
 	require.ErrorAs(t, <-first.ended, &superseded)
-	assert.Equal(t, stream.Applied, act("2", "ice").Outcome, "the router still names the first process, which redirects")
+	assert.Equal(t, stream.Applied, act("2", "ice").Outcome,
+		"the router still names the first process, which redirects")
 	assert.Equal(t, uint64(1), gate.Stats().Resubmits)
 	assert.Equal(t, stream.Applied, act("3", "ice").Outcome)
 	assert.Equal(t, uint64(1), gate.Stats().Redirects, "learned")
 
 	// An answer that was lost long ago, on the first process: its successor remembers the action.
-	outcome, err = client.Forward(t.Context(), second.contact, tile.Intent{Tile: here, ActionID: "1", Actor: "ann", Body: []byte("fire")})
+	outcome, err = client.Forward(t.Context(), second.contact,
+		tile.Intent{Tile: here, ActionID: "1", Actor: "ann", Body: []byte("fire")})
 	require.NoError(t, err)
 	assert.Equal(t, stream.Applied, outcome)
 	assert.Equal(t, map[string]int{"fire": 1, "ice": 2}, second.cast(t))

@@ -14,10 +14,10 @@ import (
 // tile's promise: an action ID is applied once, and every repetition gets the first outcome.
 type world struct {
 	mu       sync.Mutex
-	owner    string // contact; empty: nobody
+	owner    string // contact; empty: none
 	epoch    fence.Epoch
 	silent   bool // redirects do not name the owner
-	down     bool // nobody answers
+	down     bool // no process answers
 	applied  map[string]int
 	outcomes map[string]stream.Outcome
 	calls    int

@@ -93,7 +93,8 @@ func testConcurrentSettle(t *testing.T, s suite) {
 		s.admit(a)
 		got := make([]admission.Artifact, 8)
 		together(len(got), func(i int) {
-			c := admission.Settlement{ActionID: a.ActionID, Outcome: stream.Outcome(1 + i%4), At: epoch.Add(time.Duration(i) * time.Second)}
+			c := admission.Settlement{ActionID: a.ActionID, Outcome: stream.Outcome(1 + i%4),
+				At: epoch.Add(time.Duration(i) * time.Second)}
 			if i == 3 || i == 7 {
 				c.Sole = a.AttemptID
 			}

@@ -5,7 +5,7 @@
 //		admissiontest.Run(t, func(t *testing.T) admission.Store { return openMine(t) })
 //	}
 //
-// The suite uses names that nobody else uses, so the stores it gets may share a database that holds other
+// The suite uses names of its own, so the stores it gets may share a database that holds other
 // data. It asks for a store once a test and does not close it.
 //
 // One of its tests is random: it prints its seed, and the environment variable ADMISSIONTEST_SEED repeats

@@ -71,7 +71,7 @@ func Soak(ctx context.Context, store admission.Store, cfg SoakConfig) error {
 	return h.check(ctx)
 }
 
-// history is what the callers know: what they asked, and what they were told.
+// history is what the callers know: their calls and the answers.
 type history struct {
 	store   admission.Store
 	owners  []string
@@ -218,7 +218,8 @@ func (h *history) check(ctx context.Context) error {
 			return err
 		}
 		if account.Balance != sums[owner] {
-			return fmt.Errorf("account %s holds %d, credits less spends are %d", owner, account.Balance, int64(sums[owner]))
+			return fmt.Errorf("account %s holds %d, credits less spends are %d", owner, account.Balance,
+				int64(sums[owner]))
 		}
 	}
 	return nil

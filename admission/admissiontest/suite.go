@@ -90,7 +90,8 @@ func (s suite) admit(a admission.Artifact) admission.Artifact {
 
 func (s suite) settle(id string, o stream.Outcome, sole admission.AttemptID) admission.Artifact {
 	s.Helper()
-	got, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: id, Outcome: o, At: epoch.Add(time.Second), Sole: sole})
+	got, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: id, Outcome: o, At: epoch.Add(time.Second),
+		Sole: sole})
 	require.NoError(s, err)
 	return got
 }
@@ -109,7 +110,7 @@ func (s suite) lookup(id string) admission.Artifact {
 	return got
 }
 
-// player returns an owner nobody else uses.
+// player returns an owner that no other test uses.
 func player() string { return "player-" + admission.NewActionID() }
 
 func testAdmit(t *testing.T, s suite) {
@@ -266,12 +267,14 @@ func testWithdraw(t *testing.T, s suite) {
 	withdraw("second", 2, "third") // only the last can be taken back
 	withdraw("third", 1, "")
 	attempt("fourth")
-	_, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: a.ActionID, Outcome: stream.Redirected, At: epoch, Sole: "fourth"})
+	_, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: a.ActionID, Outcome: stream.Redirected, At: epoch,
+		Sole: "fourth"})
 	require.ErrorIs(t, err, admission.ErrContested, "the second attempt stays in doubt")
 }
 
 func testSettle(t *testing.T, s suite) {
-	_, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: admission.NewActionID(), Outcome: stream.Applied, At: epoch})
+	_, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: admission.NewActionID(), Outcome: stream.Applied,
+		At: epoch})
 	require.ErrorIs(t, err, admission.ErrUnknownAction)
 
 	for first := stream.Applied; first <= stream.Redirected; first++ {
@@ -293,7 +296,8 @@ func testSettle(t *testing.T, s suite) {
 }
 
 func testAbandon(t *testing.T, s suite) {
-	_, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: admission.NewActionID(), Outcome: stream.Redirected, At: epoch, Sole: "x"})
+	_, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: admission.NewActionID(), Outcome: stream.Redirected,
+		At: epoch, Sole: "x"})
 	require.ErrorIs(t, err, admission.ErrUnknownAction)
 
 	for _, cost := range []admission.Amount{0, 2} {
@@ -326,7 +330,8 @@ func testContested(t *testing.T, s suite) {
 	second, err := s.store.Attempt(s.ctx, a.ActionID, "second", epoch)
 	require.NoError(t, err)
 	for _, sole := range []admission.AttemptID{a.AttemptID, "second", "other"} {
-		got, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: a.ActionID, Outcome: stream.Redirected, At: epoch, Sole: sole})
+		got, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: a.ActionID, Outcome: stream.Redirected,
+			At: epoch, Sole: sole})
 		require.ErrorIs(t, err, admission.ErrContested)
 		assert.Equal(t, second, got)
 	}
@@ -337,12 +342,14 @@ func testContested(t *testing.T, s suite) {
 	b := action(who, "card", 1)
 	s.admit(b)
 	require.NoError(t, s.store.Withdraw(s.ctx, b.ActionID, b.AttemptID))
-	_, err = s.store.Settle(s.ctx, admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: epoch, Sole: b.AttemptID})
+	_, err = s.store.Settle(s.ctx, admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: epoch,
+		Sole: b.AttemptID})
 	require.ErrorIs(t, err, admission.ErrContested)
 	_, err = s.store.Attempt(s.ctx, b.ActionID, "second", epoch)
 	require.NoError(t, err)
-	_, err = s.store.Settle(s.ctx, admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: epoch, Sole: b.AttemptID})
-	require.ErrorIs(t, err, admission.ErrContested, "the only attempt is somebody else's")
+	_, err = s.store.Settle(s.ctx, admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: epoch,
+		Sole: b.AttemptID})
+	require.ErrorIs(t, err, admission.ErrContested, "the only attempt is another one's")
 	assert.True(t, s.settle(b.ActionID, stream.Rejected, "second").Refunded)
 	assert.Equal(t, admission.Amount(1), s.balance(who, "card").Balance)
 }
@@ -417,7 +424,8 @@ func testCredit(t *testing.T, s suite) {
 	a := action(g.Owner, "gold", 7)
 	a.ActionID = g.ID
 	assert.True(t, s.admit(a).Open())
-	assert.Equal(t, admission.Account{Owner: "nobody-" + g.Owner, Asset: "gold"}, s.balance("nobody-"+g.Owner, "gold"))
+	assert.Equal(t, admission.Account{Owner: "unknown-" + g.Owner, Asset: "gold"},
+		s.balance("unknown-"+g.Owner, "gold"))
 }
 
 func testCreditLimit(t *testing.T, s suite) {
@@ -432,7 +440,8 @@ func testCreditLimit(t *testing.T, s suite) {
 
 func testNames(t *testing.T, s suite) {
 	p := player()
-	pairs := [][2]string{{p + "#a", "b"}, {p, "a#b"}, {p + "/a", "b"}, {p, "a/b"}, {p + "A", "b"}, {p + "a", "b"}, {p + "a ", "b"}, {p + "\u00e9", "b"}, {p + "e\u0301", "b"}}
+	pairs := [][2]string{{p + "#a", "b"}, {p, "a#b"}, {p + "/a", "b"}, {p, "a/b"}, {p + "A", "b"}, {p + "a", "b"},
+		{p + "a ", "b"}, {p + "\u00e9", "b"}, {p + "e\u0301", "b"}}
 	for i, pair := range pairs {
 		s.credit(pair[0], pair[1], admission.Amount(i+1))
 	}
@@ -480,5 +489,6 @@ func testCancelled(t *testing.T, s suite) {
 	require.ErrorAs(t, err, &failed)
 	_, err = s.store.Pending(ctx, epoch, 1)
 	require.ErrorAs(t, err, &failed)
-	require.ErrorAs(t, s.store.Credit(ctx, admission.Credit{ID: admission.NewActionID(), Owner: who, Asset: "card", Amount: 1, At: epoch}), &failed)
+	require.ErrorAs(t, s.store.Credit(ctx, admission.Credit{ID: admission.NewActionID(), Owner: who, Asset: "card",
+		Amount: 1, At: epoch}), &failed)
 }

@@ -41,7 +41,9 @@ func (m mutant) Admit(ctx context.Context, a admission.Artifact) (admission.Arti
 	return m.admit(ctx, m.Store, a)
 }
 
-func (m mutant) Attempt(ctx context.Context, id string, attempt admission.AttemptID, at time.Time) (admission.Artifact, error) {
+func (m mutant) Attempt(
+	ctx context.Context, id string, attempt admission.AttemptID, at time.Time,
+) (admission.Artifact, error) {
 	if m.attempt == nil {
 		return m.Store.Attempt(ctx, id, attempt, at)
 	}
@@ -65,7 +67,8 @@ func (m mutant) Credit(ctx context.Context, g admission.Credit) error {
 // TestSoakCatchesMutants breaks one promise at a time; the soak must notice.
 func TestSoakCatchesMutants(t *testing.T) {
 	for name, m := range map[string]mutant{
-		"a retry spends again": {admit: func(ctx context.Context, s admission.Store, a admission.Artifact) (admission.Artifact, error) {
+		"a retry spends again": {admit: func(ctx context.Context, s admission.Store,
+			a admission.Artifact) (admission.Artifact, error) {
 			if had, err := s.Lookup(ctx, a.ActionID); err == nil {
 				b := a
 				b.ActionID = admission.NewActionID()
@@ -74,25 +77,30 @@ func TestSoakCatchesMutants(t *testing.T) {
 			}
 			return s.Admit(ctx, a)
 		}},
-		"a retry gets an admission of its own": {admit: func(ctx context.Context, s admission.Store, a admission.Artifact) (admission.Artifact, error) {
+		"a retry gets an admission of its own": {admit: func(ctx context.Context, s admission.Store,
+			a admission.Artifact) (admission.Artifact, error) {
 			got, err := s.Admit(ctx, a)
 			got.AdmissionID = a.AdmissionID
 			return got, err
 		}},
-		"the last outcome wins": {settle: func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error) {
+		"the last outcome wins": {settle: func(ctx context.Context, s admission.Store,
+			c admission.Settlement) (admission.Artifact, error) {
 			got, err := s.Settle(ctx, c)
 			got.Outcome = c.Outcome
 			return got, err
 		}},
-		"abandoning gives back twice": {settle: func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error) {
+		"abandoning gives back twice": {settle: func(ctx context.Context, s admission.Store,
+			c admission.Settlement) (admission.Artifact, error) {
 			got, err := s.Settle(ctx, c)
 			if err == nil && c.Abandon() && got.Refunded && got.Cost > 0 {
-				g := admission.Credit{ID: admission.NewActionID(), Owner: got.Actor, Asset: got.Asset, Amount: got.Cost, At: c.At}
+				g := admission.Credit{ID: admission.NewActionID(), Owner: got.Actor, Asset: got.Asset, Amount: got.Cost,
+					At: c.At}
 				err = s.Credit(ctx, g)
 			}
 			return got, err
 		}},
-		"abandoning gives back nothing": {settle: func(ctx context.Context, s admission.Store, c admission.Settlement) (admission.Artifact, error) {
+		"abandoning gives back nothing": {settle: func(ctx context.Context, s admission.Store,
+			c admission.Settlement) (admission.Artifact, error) {
 			got, err := s.Settle(ctx, c)
 			if err == nil && got.Refunded && got.Cost > 0 {
 				b := got
@@ -101,11 +109,13 @@ func TestSoakCatchesMutants(t *testing.T) {
 			}
 			return got, err
 		}},
-		"a credit is minted at each try": {credit: func(ctx context.Context, s admission.Store, g admission.Credit) error {
+		"a credit is minted at each try": {credit: func(ctx context.Context, s admission.Store,
+			g admission.Credit) error {
 			g.ID = admission.NewActionID()
 			return s.Credit(ctx, g)
 		}},
-		"an answer is made up": {attempt: func(_ context.Context, _ admission.Store, id string) (admission.Artifact, error) {
+		"an answer is made up": {attempt: func(_ context.Context, _ admission.Store, id string) (admission.Artifact,
+			error) {
 			return admission.Artifact{ActionID: id, AdmissionID: "x", Outcome: stream.Applied}, nil
 		}},
 	} {

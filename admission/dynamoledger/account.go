@@ -27,14 +27,16 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 	add := &types.Update{
-		TableName:                 s.table,
-		Key:                       accountKey(c.Owner, c.Asset),
-		UpdateExpression:          ptr("ADD #balance :amount, #version :one"),
-		ConditionExpression:       ptr("attribute_not_exists(#balance) OR #balance <= :room"),
-		ExpressionAttributeNames:  names("balance", "version"),
-		ExpressionAttributeValues: item{":amount": number(c.Amount), ":one": number(1), ":room": number(admission.MaxAmount - c.Amount)},
+		TableName:                s.table,
+		Key:                      accountKey(c.Owner, c.Asset),
+		UpdateExpression:         ptr("ADD #balance :amount, #version :one"),
+		ConditionExpression:      ptr("attribute_not_exists(#balance) OR #balance <= :room"),
+		ExpressionAttributeNames: names("balance", "version"),
+		ExpressionAttributeValues: item{":amount": number(c.Amount), ":one": number(1),
+			":room": number(admission.MaxAmount - c.Amount)},
 	}
-	id := token("credit", c.ID, c.Owner, c.Asset, strconv.FormatUint(uint64(c.Amount), 10), strconv.FormatInt(c.At.UnixMilli(), 10))
+	id := token("credit", c.ID, c.Owner, c.Asset, strconv.FormatUint(uint64(c.Amount), 10),
+		strconv.FormatInt(c.At.UnixMilli(), 10))
 	return s.persist(ctx, call{op: "credit", id: c.ID, writes: true}, func(ctx context.Context) error {
 		reasons, err := s.transact(ctx, id, types.TransactWriteItem{Put: put}, types.TransactWriteItem{Update: add})
 		switch {
@@ -44,7 +46,8 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 			return admission.ErrBalanceLimit
 		}
 		d := decoder{item: reasons[0].item}
-		if d.text("owner") != c.Owner || d.text("asset") != c.Asset || admission.Amount(d.number("amount")) != c.Amount {
+		if d.text("owner") != c.Owner || d.text("asset") != c.Asset ||
+			admission.Amount(d.number("amount")) != c.Amount {
 			return &admission.ReusedError{What: "credit", ID: c.ID}
 		}
 		return d.err
@@ -87,9 +90,10 @@ func (s *Store) Pending(ctx context.Context, before time.Time, limit int) ([]str
 		err := s.persist(ctx, call{op: "pending"}, func(ctx context.Context) error {
 			out, err := s.client.Query(ctx, &dynamodb.QueryInput{
 				TableName: s.table, IndexName: ptr(openIndex), Limit: ptr(int32(limit)), // at most 1000
-				KeyConditionExpression:    ptr("#open = :shard AND #attempted_at < :before"),
-				ExpressionAttributeNames:  names("open", "attempted_at"),
-				ExpressionAttributeValues: item{":shard": text(openShard(shard)), ":before": number(before.UnixMilli())},
+				KeyConditionExpression:   ptr("#open = :shard AND #attempted_at < :before"),
+				ExpressionAttributeNames: names("open", "attempted_at"),
+				ExpressionAttributeValues: item{":shard": text(openShard(shard)),
+					":before": number(before.UnixMilli())},
 			})
 			if err != nil {
 				return err

@@ -47,7 +47,9 @@ func (s *Store) spend(ctx context.Context, a admission.Artifact, got *admission.
 }
 
 // reject puts a rejected artifact, provided that the account still cannot pay for the same reason.
-func (s *Store) reject(ctx context.Context, a admission.Artifact, payer admission.Account, got *admission.Artifact) error {
+func (s *Store) reject(
+	ctx context.Context, a admission.Artifact, payer admission.Account, got *admission.Artifact,
+) error {
 	a.Outcome, a.Resolved = stream.Rejected, a.Admitted
 	a.Reason = admission.ReasonCooldown
 	if payer.Balance < a.Cost {
@@ -87,7 +89,8 @@ func (s *Store) pay(a admission.Artifact) *types.Update {
 		Key:       accountKey(a.Actor, a.Asset),
 		UpdateExpression: ptr("SET #balance = if_not_exists(#balance, :zero) - :cost," +
 			" #version = if_not_exists(#version, :zero) + :one"),
-		ConditionExpression:      ptr("#balance >= :cost AND (attribute_not_exists(#cooldown_until) OR #cooldown_until <= :now)"),
+		ConditionExpression: ptr("#balance >= :cost AND (attribute_not_exists(#cooldown_until) OR " +
+			"#cooldown_until <= :now)"),
 		ExpressionAttributeNames: names("balance", "version", "cooldown_until"),
 		ExpressionAttributeValues: item{
 			":zero": number(0), ":one": number(1), ":cost": number(a.Cost), ":now": number(a.Admitted.UnixMilli()),
@@ -95,7 +98,7 @@ func (s *Store) pay(a admission.Artifact) *types.Update {
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 	if a.Cost == 0 {
-		// What is free can be had without an account.
+		// A free action needs no account.
 		u.ConditionExpression = ptr("attribute_not_exists(#cooldown_until) OR #cooldown_until <= :now")
 	}
 	if a.Cooldown > 0 {

@@ -22,27 +22,31 @@ func BenchmarkAdmit(b *testing.B) {
 	ledger, err := admission.New(store, nil)
 	require.NoError(b, err)
 	admit := func(actor string) {
-		_, err := ledger.Admit(b.Context(), admission.Action{ID: admission.NewActionID(), Actor: actor, Asset: "card", Tile: 7, Body: make([]byte, 200)})
+		_, err := ledger.Admit(b.Context(), admission.Action{ID: admission.NewActionID(), Actor: actor, Asset: "card",
+			Tile: 7, Body: make([]byte, 200)})
 		require.NoError(b, err)
 	}
 	bare := func(actor string) {
-		_, err := client.TransactWriteItems(b.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-			{Put: &types.Put{TableName: &table, Item: map[string]types.AttributeValue{
-				"pk":   &types.AttributeValueMemberS{Value: "bare/" + admission.NewActionID()},
-				"sk":   &types.AttributeValueMemberS{Value: "bare"},
-				"body": &types.AttributeValueMemberB{Value: make([]byte, 200)},
-				// In the index of open actions, as an artifact is.
-				"open":         &types.AttributeValueMemberS{Value: "00"},
-				"attempted_at": &types.AttributeValueMemberN{Value: "1700000000000"},
-			}}},
-			{Update: &types.Update{TableName: &table,
-				Key: map[string]types.AttributeValue{
-					"pk": &types.AttributeValueMemberS{Value: "bare/" + actor}, "sk": &types.AttributeValueMemberS{Value: "card"},
-				},
-				UpdateExpression:          aws.String("ADD balance :one"),
-				ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"}},
-			}},
-		}})
+		_, err := client.TransactWriteItems(b.Context(),
+			&dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+				{Put: &types.Put{TableName: &table, Item: map[string]types.AttributeValue{
+					"pk":   &types.AttributeValueMemberS{Value: "bare/" + admission.NewActionID()},
+					"sk":   &types.AttributeValueMemberS{Value: "bare"},
+					"body": &types.AttributeValueMemberB{Value: make([]byte, 200)},
+					// In the index of open actions, as an artifact is.
+					"open":         &types.AttributeValueMemberS{Value: "00"},
+					"attempted_at": &types.AttributeValueMemberN{Value: "1700000000000"},
+				}}},
+				{Update: &types.Update{TableName: &table,
+					Key: map[string]types.AttributeValue{
+						"pk": &types.AttributeValueMemberS{Value: "bare/" + actor},
+						"sk": &types.AttributeValueMemberS{Value: "card"},
+					},
+					UpdateExpression: aws.String("ADD balance :one"),
+					ExpressionAttributeValues: map[string]types.AttributeValue{
+						":one": &types.AttributeValueMemberN{Value: "1"}},
+				}},
+			}})
 		require.NoError(b, err)
 	}
 	var n atomic.Int64

@@ -78,11 +78,15 @@ func says(body string) (*http.Response, error) {
 const prefix = `{"__type":"com.amazonaws.dynamodb.v20120810#`
 
 const (
-	conflict = prefix + `TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict"}]}`
-	throttle = prefix + `TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"ThrottlingError"},{"Code":"None"}]}`
+	conflict = prefix +
+		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict"}]}`
+	throttle = prefix +
+		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"ThrottlingError"},{"Code":"None"}]}`
 	// A condition that failed beside a conflict says nothing: the conflicting one may be about to change it.
-	mixed   = prefix + `TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"ConditionalCheckFailed"}]}`
-	invalid = prefix + `TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"None"},{"Code":"ValidationError","Message":"too big"}]}`
+	mixed = prefix +
+		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"ConditionalCheckFailed"}]}`
+	invalid = prefix +
+		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"None"},{"Code":"ValidationError","Message":"too big"}]}`
 	unnamed = prefix + `TransactionCanceledException","message":"x"}`
 )
 
@@ -97,7 +101,8 @@ func request(actor string, cost admission.Amount) admission.Artifact {
 
 func credit(t testing.TB, store admission.Store, owner string, amount admission.Amount) {
 	t.Helper()
-	require.NoError(t, store.Credit(t.Context(), admission.Credit{ID: admission.NewActionID(), Owner: owner, Asset: "card", Amount: amount, At: time.Now()}))
+	require.NoError(t, store.Credit(t.Context(),
+		admission.Credit{ID: admission.NewActionID(), Owner: owner, Asset: "card", Amount: amount, At: time.Now()}))
 }
 
 func balance(t testing.TB, store admission.Store, owner string) admission.Amount {
@@ -120,12 +125,14 @@ func TestCancellationReasons(t *testing.T) {
 		"condition in conflict": {answer: mixed, passes: true},
 		"no reasons":            {answer: unnamed, passes: true},
 		"transaction running":   {answer: prefix + `TransactionInProgressException","message":"x"}`, passes: true},
-		"table throttled":       {answer: prefix + `ProvisionedThroughputExceededException","message":"x"}`, passes: true},
-		"server error":          {answer: prefix + `InternalServerError","message":"x"}`, passes: true},
-		"validation in item":    {answer: invalid, outcome: fence.ErrNotApplied},
-		"validation":            {answer: prefix + `ValidationException","message":"x"}`, outcome: fence.ErrNotApplied},
-		"no table":              {answer: prefix + `ResourceNotFoundException","message":"x"}`, outcome: fence.ErrNotApplied},
-		"access denied":         {answer: prefix + `AccessDeniedException","message":"x"}`, outcome: fence.ErrUnknownOutcome},
+		"table throttled": {answer: prefix + `ProvisionedThroughputExceededException","message":"x"}`,
+			passes: true},
+		"server error":       {answer: prefix + `InternalServerError","message":"x"}`, passes: true},
+		"validation in item": {answer: invalid, outcome: fence.ErrNotApplied},
+		"validation":         {answer: prefix + `ValidationException","message":"x"}`, outcome: fence.ErrNotApplied},
+		"no table": {answer: prefix + `ResourceNotFoundException","message":"x"}`,
+			outcome: fence.ErrNotApplied},
+		"access denied": {answer: prefix + `AccessDeniedException","message":"x"}`, outcome: fence.ErrUnknownOutcome},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var left atomic.Int32
@@ -162,12 +169,13 @@ func TestCancellationReasons(t *testing.T) {
 func TestGivesUpOnLastingConflict(t *testing.T) {
 	table := newTable(t)
 	var on atomic.Bool
-	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 3}, func(_ string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
-		if on.Load() {
-			return says(conflict)
-		}
-		return next()
-	})
+	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 3},
+		func(_ string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
+			if on.Load() {
+				return says(conflict)
+			}
+			return next()
+		})
 	credit(t, store, "w", 1)
 	on.Store(true)
 	_, err := store.Admit(t.Context(), request("w", 1))
@@ -196,7 +204,8 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 					return rt.RoundTrip(r)
 				})
 			})
-			store, err := dynamoledger.New(client, table, &dynamoledger.Config{BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
+			store, err := dynamoledger.New(client, table,
+				&dynamoledger.Config{BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
 			require.NoError(t, err)
 			const replies = 4 // more than the SDK's own attempts
 
@@ -231,7 +240,8 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 2, got.Attempts)
 			left.Store(replies)
-			got, err = store.Settle(t.Context(), admission.Settlement{ActionID: a.ActionID, Outcome: stream.Applied, At: a.Admitted})
+			got, err = store.Settle(t.Context(),
+				admission.Settlement{ActionID: a.ActionID, Outcome: stream.Applied, At: a.Admitted})
 			require.NoError(t, err)
 			assert.Equal(t, stream.Applied, got.Outcome)
 
@@ -240,7 +250,9 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 			_, err = store.Admit(t.Context(), b)
 			require.NoError(t, err)
 			left.Store(replies)
-			got, err = store.Settle(t.Context(), admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: b.Admitted, Sole: b.AttemptID})
+			got, err = store.Settle(t.Context(),
+				admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: b.Admitted,
+					Sole: b.AttemptID})
 			require.NoError(t, err)
 			assert.True(t, got.Refunded)
 			assert.Equal(t, admission.Amount(3), balance(t, store, who), "given back once")
@@ -251,12 +263,13 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 func TestAnswerLostForGood(t *testing.T) {
 	table := newTable(t)
 	var on atomic.Bool
-	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 2}, func(target string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
-		if on.Load() && target == "TransactWriteItems" {
-			return lost(next)
-		}
-		return next()
-	})
+	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 2},
+		func(target string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
+			if on.Load() && target == "TransactWriteItems" {
+				return lost(next)
+			}
+			return next()
+		})
 	credit(t, store, "w", 3)
 	on.Store(true)
 	a := request("w", 1)
@@ -266,7 +279,8 @@ func TestAnswerLostForGood(t *testing.T) {
 	// The ledger on top reads the artifact, and answers.
 	ledger, err := admission.New(store, nil)
 	require.NoError(t, err)
-	got, err := ledger.Admit(t.Context(), admission.Action{ID: admission.NewActionID(), Actor: "w", Asset: "card", Cost: 1, Tile: 7})
+	got, err := ledger.Admit(t.Context(), admission.Action{ID: admission.NewActionID(), Actor: "w", Asset: "card",
+		Cost: 1, Tile: 7})
 	require.NoError(t, err)
 	assert.True(t, got.Open())
 	assert.False(t, got.Duplicate)
@@ -277,14 +291,16 @@ func TestAnswerLostForGood(t *testing.T) {
 // TestCreditBetweenRefusalAndRecord: a rejection is recorded only at a moment at which it is true.
 func TestCreditBetweenRefusalAndRecord(t *testing.T) {
 	table := newTable(t)
-	plain := flawed(t, table, dynamoledger.Config{}, func(_ string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) { return next() })
+	plain := flawed(t, table, dynamoledger.Config{},
+		func(_ string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) { return next() })
 	var once sync.Once
-	store := flawed(t, table, dynamoledger.Config{}, func(_ string, body []byte, next func() (*http.Response, error)) (*http.Response, error) {
-		if bytes.Contains(body, []byte("ConditionCheck\"")) {
-			once.Do(func() { credit(t, plain, "w", 5) })
-		}
-		return next()
-	})
+	store := flawed(t, table, dynamoledger.Config{},
+		func(_ string, body []byte, next func() (*http.Response, error)) (*http.Response, error) {
+			if bytes.Contains(body, []byte("ConditionCheck\"")) {
+				once.Do(func() { credit(t, plain, "w", 5) })
+			}
+			return next()
+		})
 	got, err := store.Admit(t.Context(), request("w", 5))
 	require.NoError(t, err)
 	assert.True(t, got.Open(), "the account could pay before the rejection was written")
@@ -294,19 +310,20 @@ func TestCreditBetweenRefusalAndRecord(t *testing.T) {
 // TestFlakyService soaks a store whose every request may be lost, lose its answer, or be refused for a while.
 func TestFlakyService(t *testing.T) {
 	table := newTable(t)
-	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 3}, func(target string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
-		switch p := rand.IntN(100); {
-		case p < 6:
-			return nil, errCut
-		case p < 12:
-			return lost(next)
-		case p < 18 && target == "TransactWriteItems":
-			return says([]string{conflict, throttle, mixed}[rand.IntN(3)])
-		case p < 18:
-			return says(prefix + `TransactionConflictException","message":"x"}`)
-		}
-		return next()
-	})
+	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 3},
+		func(target string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
+			switch p := rand.IntN(100); {
+			case p < 6:
+				return nil, errCut
+			case p < 12:
+				return lost(next)
+			case p < 18 && target == "TransactWriteItems":
+				return says([]string{conflict, throttle, mixed}[rand.IntN(3)])
+			case p < 18:
+				return says(prefix + `TransactionConflictException","message":"x"}`)
+			}
+			return next()
+		})
 	seed := rand.Uint64()
 	require.NoError(t, admissiontest.Soak(t.Context(), store, admissiontest.SoakConfig{Seed: seed}), "seed %d", seed)
 }
@@ -314,10 +331,11 @@ func TestFlakyService(t *testing.T) {
 func TestRetention(t *testing.T) {
 	table := newTable(t)
 	var seen atomic.Value
-	store := flawed(t, table, dynamoledger.Config{Retention: 24 * time.Hour}, func(_ string, body []byte, next func() (*http.Response, error)) (*http.Response, error) {
-		seen.Store(string(body))
-		return next()
-	})
+	store := flawed(t, table, dynamoledger.Config{Retention: 24 * time.Hour},
+		func(_ string, body []byte, next func() (*http.Response, error)) (*http.Response, error) {
+			seen.Store(string(body))
+			return next()
+		})
 	credit(t, store, "w", 3)
 	assert.NotContains(t, seen.Load(), "expires", "a credit is kept for ever, or it could be minted again")
 	a, b := request("w", 1), request("w", 1)
@@ -326,10 +344,12 @@ func TestRetention(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, seen.Load(), "expires", "an open action is kept until it is settled")
 	}
-	_, err := store.Settle(t.Context(), admission.Settlement{ActionID: a.ActionID, Outcome: stream.Applied, At: a.Admitted})
+	_, err := store.Settle(t.Context(), admission.Settlement{ActionID: a.ActionID, Outcome: stream.Applied,
+		At: a.Admitted})
 	require.NoError(t, err)
 	assert.Contains(t, seen.Load(), "expires")
-	_, err = store.Settle(t.Context(), admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: b.Admitted, Sole: b.AttemptID})
+	_, err = store.Settle(t.Context(), admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected,
+		At: b.Admitted, Sole: b.AttemptID})
 	require.NoError(t, err)
 	assert.Contains(t, seen.Load(), "expires")
 	_, err = store.Admit(t.Context(), request("w", 9))

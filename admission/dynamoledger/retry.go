@@ -126,7 +126,8 @@ type reason struct {
 // package (an ID that is taken is taken), so when it failed the other reasons do not matter; else a
 // conflict or throttling of any item makes the whole answer void.
 func (s *Store) transact(ctx context.Context, token *string, items ...types.TransactWriteItem) ([]reason, error) {
-	_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{ClientRequestToken: token, TransactItems: items})
+	_, err := s.client.TransactWriteItems(ctx,
+		&dynamodb.TransactWriteItemsInput{ClientRequestToken: token, TransactItems: items})
 	var cancelled *types.TransactionCanceledException
 	if !errors.As(err, &cancelled) {
 		return nil, err
@@ -135,7 +136,8 @@ func (s *Store) transact(ctx context.Context, token *string, items ...types.Tran
 	var void error
 	for i, r := range cancelled.CancellationReasons {
 		if i >= len(items) {
-			return nil, fmt.Errorf("%w: %d reasons for %d items: %w", errHopeless, len(cancelled.CancellationReasons), len(items), err)
+			return nil, fmt.Errorf("%w: %d reasons for %d items: %w", errHopeless, len(cancelled.CancellationReasons),
+				len(items), err)
 		}
 		switch code := value(r.Code); code {
 		case "", "None":

@@ -32,7 +32,9 @@ func (s *Store) readArtifact(ctx context.Context, actionID string) (admission.Ar
 }
 
 // Attempt implements admission.Store.
-func (s *Store) Attempt(ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time) (admission.Artifact, error) {
+func (s *Store) Attempt(
+	ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time,
+) (admission.Artifact, error) {
 	return s.update(ctx, "attempt", actionID, &dynamodb.UpdateItemInput{
 		UpdateExpression: ptr("SET #attempts = #attempts + :one, #attempt_id = :attempt, #attempted_at = :at"),
 		ConditionExpression: ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)" +
@@ -75,7 +77,9 @@ func (s *Store) Settle(ctx context.Context, c admission.Settlement) (admission.A
 
 // update makes one conditional write to an artifact. If the condition fails, the artifact as it is is the
 // answer: that is also what a request finds that is made again after its own success.
-func (s *Store) update(ctx context.Context, op, actionID string, u *dynamodb.UpdateItemInput) (got admission.Artifact, err error) {
+func (s *Store) update(
+	ctx context.Context, op, actionID string, u *dynamodb.UpdateItemInput,
+) (got admission.Artifact, err error) {
 	u.TableName, u.Key = s.table, actionKey(actionID)
 	u.ReturnValues = types.ReturnValueAllNew
 	u.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
@@ -115,9 +119,12 @@ func (s *Store) abandon(ctx context.Context, c admission.Settlement) (got admiss
 }
 
 // giveBack runs one abandonment. done is false if the account's cooldown is not the action's own.
-func (s *Store) giveBack(ctx context.Context, c admission.Settlement, ownCooldown bool, a *admission.Artifact) (done bool, err error) {
+func (s *Store) giveBack(
+	ctx context.Context, c admission.Settlement, ownCooldown bool, a *admission.Artifact,
+) (done bool, err error) {
 	reasons, err := s.transact(ctx,
-		token("abandon", c.ActionID, string(c.Sole), c.Outcome.String(), strconv.FormatInt(c.At.UnixMilli(), 10), strconv.FormatBool(ownCooldown)),
+		token("abandon", c.ActionID, string(c.Sole), c.Outcome.String(), strconv.FormatInt(c.At.UnixMilli(), 10),
+			strconv.FormatBool(ownCooldown)),
 		types.TransactWriteItem{Update: s.endAbandoned(c)},
 		types.TransactWriteItem{Update: s.refund(*a, ownCooldown)},
 	)

@@ -76,9 +76,11 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 	case c.MaxAttempts < 1:
 		return nil, &fence.ArgumentError{Field: "MaxAttempts", Value: c.MaxAttempts, Want: "at least 1, or zero for 10"}
 	case c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase:
-		return nil, &fence.ArgumentError{Field: "BackoffMax", Value: c.BackoffMax, Want: "at least BackoffBase, neither negative"}
+		return nil, &fence.ArgumentError{Field: "BackoffMax", Value: c.BackoffMax,
+			Want: "at least BackoffBase, neither negative"}
 	case c.Retention != 0 && c.Retention < time.Hour:
-		return nil, &fence.ArgumentError{Field: "Retention", Value: c.Retention, Want: "at least an hour, or zero for ever"}
+		return nil, &fence.ArgumentError{Field: "Retention", Value: c.Retention,
+			Want: "at least an hour, or zero for ever"}
 	}
 	return &Store{client: client, table: aws.String(table), cfg: c}, nil
 }

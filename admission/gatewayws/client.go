@@ -119,7 +119,7 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 // Errors: a *fence.ArgumentError for a request too large to send; an *Error, which says whether to try again;
 // ErrDisconnected; ctx's.
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
-	// A message over the server's limit would end the connection for everybody on it.
+	// A message over the server's limit would end the connection for all its calls.
 	if n := r.maxFrame(); n > defaultMaxFrame {
 		return Answer{}, &fence.ArgumentError{Field: "request", Value: n,
 			Want: fmt.Sprintf("at most %d bytes as JSON", defaultMaxFrame)}
@@ -146,7 +146,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 	limited, cancel := context.WithTimeout(c.ctx, c.cfg.WriteTimeout)
 	defer cancel()
 	if err := c.conn.Write(limited, websocket.MessageText, b); err != nil { //nolint:contextcheck // as it should be
-		_ = c.conn.CloseNow() // the reader answers everybody
+		_ = c.conn.CloseNow() // the reader answers all calls
 	}
 	select {
 	case r := <-answered:
@@ -208,7 +208,7 @@ func (c *Client) read() {
 	}
 }
 
-// end answers everybody who waits.
+// end answers all waiting calls.
 func (c *Client) end(cause error) {
 	c.stop()
 	c.mu.Lock()

@@ -80,7 +80,7 @@ func (e *Error) Is(target error) bool {
 // describe turns a gateway's error into the client's. A message is passed on only if it is about what the client
 // sent: clients do not learn what is wrong behind the gateway.
 func describe(err error) *Error {
-	e := &Error{Code: CodeInternal, Message: "something went wrong"}
+	e := &Error{Code: CodeInternal, Message: "internal error"}
 	var pending *admission.PendingError
 	if errors.As(err, &pending) {
 		e.Admission = pending.Artifact.AdmissionID
@@ -101,7 +101,7 @@ func describe(err error) *Error {
 		e.Code, e.Message = CodeReused, "the action ID was used for another request"
 	case errors.Is(err, tile.ErrOverloaded):
 		e.Code, e.Message = CodeOverloaded, "the tile is overloaded"
-	// Before arguments, since it is not the client who gave these wrong ones.
+	// Before arguments, since these did not come from the client.
 	case errors.Is(err, route.ErrNoRoute), errors.Is(err, admission.ErrForward), isStore(err):
 		e.Code, e.Message = CodeUnavailable, "not reachable just now"
 	case errors.As(err, &argument):

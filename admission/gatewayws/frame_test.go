@@ -96,7 +96,8 @@ func TestDecodeAnswer(t *testing.T) {
 		require.Error(t, err, frame)
 	}
 	var e *gatewayws.Error
-	_, _, err = gatewayws.DecodeAnswer([]byte(`{"id":"8","admission":"6f0c","error":{"code":"limited","message":"m","retryable":true,"retry_after":250}}`))
+	_, _, err = gatewayws.DecodeAnswer([]byte(
+		`{"id":"8","admission":"6f0c","error":{"code":"limited","message":"m","retryable":true,"retry_after":250}}`))
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, &gatewayws.Error{Code: gatewayws.CodeLimited, Message: "m", Retryable: true,
 		RetryAfter: 250 * time.Millisecond, Admission: "6f0c"}, e)

@@ -55,7 +55,7 @@ func byHeader(r *http.Request) (string, error) {
 	if who := r.Header.Get("X-Player"); who != "" {
 		return who, nil
 	}
-	return "", errors.New("who are you")
+	return "", errors.New("unknown player")
 }
 
 var asAnn = http.Header{"X-Player": {"ann"}}
@@ -157,7 +157,8 @@ func TestFramesByHand(t *testing.T) {
 			`{"id":"b","outcome":"applied","admission":"6f0c"}`},
 		{`{"id":"c","tile":"1","kind":"teleport"}`,
 			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\" or \"act\"","retryable":false}}`},
-		{`hello`, `{"id":"","error":{"code":"malformed","message":"send one JSON object: invalid character 'h' looking for beginning of value","retryable":false}}`},
+		{`hello`,
+			`{"id":"","error":{"code":"malformed","message":"send one JSON object: invalid character 'h' looking for beginning of value","retryable":false}}`},
 		{`{"id":"d","tile":"1","kind":"move"}`, `{"id":"d","outcome":"applied"}`},
 	} {
 		assert.JSONEq(t, c.want, exchange(t, conn, websocket.MessageText, c.frame))
@@ -343,7 +344,7 @@ func TestDrainCutShort(t *testing.T) {
 	close(release)
 }
 
-// TestDeafClient: one that reads nothing is disconnected, and holds nobody up.
+// TestDeafClient: a client that reads nothing is disconnected and delays no other.
 func TestDeafClient(t *testing.T) {
 	closed := make(chan gatewayws.ConnInfo, 1)
 	_, url := serve(t, &gateway{}, &gatewayws.Config{PingInterval: 50 * time.Millisecond,

@@ -23,13 +23,16 @@ func BenchmarkAdmit(b *testing.B) {
 			require.NoError(b, err)
 			require.NoError(b, ledger.Credit(b.Context(), "ann", "card", admission.MaxAmount, "all"))
 			for b.Loop() {
-				_, err := ledger.Admit(b.Context(), admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "card", Cost: 1, Tile: 7, Body: make([]byte, 200)})
+				_, err := ledger.Admit(b.Context(),
+					admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "card", Cost: 1, Tile: 7,
+						Body: make([]byte, 200)})
 				require.NoError(b, err)
 			}
 		})
 		b.Run("bare/"+name, func(b *testing.B) {
 			sync := map[string]string{"durable": "FULL", "relaxed": "NORMAL"}[name]
-			db, err := sql.Open("sqlite", "file:"+filepath.Join(b.TempDir(), "bare.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous("+sync+")")
+			db, err := sql.Open("sqlite", "file:"+filepath.Join(b.TempDir(), "bare.db")+
+				"?_pragma=journal_mode(WAL)&_pragma=synchronous("+sync+")")
 			require.NoError(b, err)
 			defer func() { require.NoError(b, db.Close()) }()
 			bare(b, db)
@@ -40,7 +43,9 @@ func BenchmarkAdmit(b *testing.B) {
 		require.NoError(b, err)
 		require.NoError(b, ledger.Credit(b.Context(), "ann", "card", admission.MaxAmount, "all"))
 		for b.Loop() {
-			_, err := ledger.Admit(b.Context(), admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "card", Cost: 1, Tile: 7, Body: make([]byte, 200)})
+			_, err := ledger.Admit(b.Context(),
+				admission.Action{ID: admission.NewActionID(), Actor: "ann", Asset: "card", Cost: 1, Tile: 7,
+					Body: make([]byte, 200)})
 			require.NoError(b, err)
 		}
 	})
@@ -62,7 +67,8 @@ func bare(b *testing.B, db *sql.DB) {
 	for b.Loop() {
 		n++
 		exec("BEGIN IMMEDIATE")
-		exec("INSERT INTO artifacts VALUES (?, 'ann', 'card', 1, ?, ?)", fmt.Sprintf("%026d", n), make([]byte, 200), time.Now().UnixMilli())
+		exec("INSERT INTO artifacts VALUES (?, 'ann', 'card', 1, ?, ?)", fmt.Sprintf("%026d", n), make([]byte, 200),
+			time.Now().UnixMilli())
 		exec("UPDATE accounts SET balance = balance - 1 WHERE owner = 'ann' AND asset = 'card'")
 		exec("COMMIT")
 	}

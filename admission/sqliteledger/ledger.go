@@ -39,8 +39,9 @@ func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.
 // spend takes the cost if the account can pay it now.
 func spend(tx *sqlitedb.Tx, a *admission.Artifact) (bool, error) {
 	if a.Cost == 0 {
-		// What is free can be had without ever having been credited anything.
-		_, err := tx.Exec(`INSERT INTO accounts (owner, asset, balance, version) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING`,
+		// A free action needs no account.
+		_, err := tx.Exec(
+			`INSERT INTO accounts (owner, asset, balance, version) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING`,
 			a.Actor, a.Asset)
 		if err != nil {
 			return false, err
@@ -70,7 +71,9 @@ func reject(tx *sqlitedb.Tx, a *admission.Artifact) error {
 }
 
 // Attempt implements admission.Store.
-func (s *Store) Attempt(ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time) (got admission.Artifact, err error) {
+func (s *Store) Attempt(
+	ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time,
+) (got admission.Artifact, err error) {
 	err = s.write(ctx, "attempt", actionID, func(tx *sqlitedb.Tx) error {
 		_, err := tx.Exec(`UPDATE artifacts SET attempts = attempts + 1, attempt_id = ?1, attempted_at = ?2
 			WHERE action_id = ?3 AND outcome = 0 AND attempt_id <> ?1`, string(attempt), millis(at), actionID)
@@ -144,8 +147,10 @@ func lookup(tx *sqlitedb.Tx, actionID string) (admission.Artifact, error) {
 	case !found:
 		return admission.Artifact{}, admission.ErrUnknownAction
 	}
-	if a.Tile, err = fence.ParseTileID(tileText); err != nil || copy(a.Fingerprint[:], fingerprint) != len(a.Fingerprint) {
-		return admission.Artifact{}, &fence.CorruptError{Tile: a.Tile, What: fmt.Sprintf("artifact %q", actionID), Detail: "tile or fingerprint"}
+	if a.Tile, err = fence.ParseTileID(tileText); err != nil ||
+		copy(a.Fingerprint[:], fingerprint) != len(a.Fingerprint) {
+		return admission.Artifact{}, &fence.CorruptError{Tile: a.Tile, What: fmt.Sprintf("artifact %q", actionID),
+			Detail: "tile or fingerprint"}
 	}
 	a.Cooldown = time.Duration(cooldown) * time.Millisecond
 	a.Admitted, a.Attempted, a.Resolved = date(admitted), date(attempted), date(resolved)
@@ -156,7 +161,8 @@ func lookup(tx *sqlitedb.Tx, actionID string) (admission.Artifact, error) {
 func (s *Store) Pending(ctx context.Context, before time.Time, limit int) (ids []string, err error) {
 	err = s.read(ctx, "pending", "", func(tx *sqlitedb.Tx) error {
 		ids = nil
-		return tx.Rows(`SELECT action_id FROM artifacts WHERE outcome = 0 AND attempted_at < ? ORDER BY attempted_at LIMIT ?`,
+		return tx.Rows(
+			`SELECT action_id FROM artifacts WHERE outcome = 0 AND attempted_at < ? ORDER BY attempted_at LIMIT ?`,
 			[]any{millis(before), limit}, func(scan func(...any) error) error {
 				var id string
 				err := scan(&id)
@@ -170,7 +176,8 @@ func (s *Store) Pending(ctx context.Context, before time.Time, limit int) (ids [
 // Credit implements admission.Store.
 func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 	return s.write(ctx, "credit", c.ID, func(tx *sqlitedb.Tx) error {
-		changed, err := tx.Exec(`INSERT INTO credits (credit_id, owner, asset, amount, credited_at) VALUES (?, ?, ?, ?, ?)
+		changed,
+			err := tx.Exec(`INSERT INTO credits (credit_id, owner, asset, amount, credited_at) VALUES (?, ?, ?, ?, ?)
 			ON CONFLICT DO NOTHING`, c.ID, c.Owner, c.Asset, int64(c.Amount), millis(c.At))
 		if err != nil {
 			return err
@@ -190,7 +197,8 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 
 func sameCredit(tx *sqlitedb.Tx, c admission.Credit) error {
 	var had admission.Credit
-	_, err := tx.Row(`SELECT owner, asset, amount FROM credits WHERE credit_id = ?`, []any{c.ID}, &had.Owner, &had.Asset, &had.Amount)
+	_, err := tx.Row(`SELECT owner, asset, amount FROM credits WHERE credit_id = ?`, []any{c.ID}, &had.Owner,
+		&had.Asset, &had.Amount)
 	if err != nil {
 		return err
 	}
@@ -212,8 +220,8 @@ func (s *Store) Balance(ctx context.Context, owner, asset string) (got admission
 func balance(tx *sqlitedb.Tx, owner, asset string) (admission.Account, error) {
 	a := admission.Account{Owner: owner, Asset: asset}
 	var cooldown int64
-	_, err := tx.Row(`SELECT balance, version, cooldown_until FROM accounts WHERE owner = ? AND asset = ?`, []any{owner, asset},
-		&a.Balance, &a.Version, &cooldown)
+	_, err := tx.Row(`SELECT balance, version, cooldown_until FROM accounts WHERE owner = ? AND asset = ?`,
+		[]any{owner, asset}, &a.Balance, &a.Version, &cooldown)
 	a.CooldownUntil = date(cooldown)
 	return a, err
 }

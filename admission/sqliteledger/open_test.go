@@ -22,7 +22,8 @@ func TestManyStoresOnOneFile(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ledgers {
 		wg.Go(func() { // the tables are made by one of them
-			store, err := sqliteledger.Open(t.Context(), path, &sqliteledger.Config{Relaxed: true, BusyTimeout: time.Minute})
+			store, err := sqliteledger.Open(t.Context(), path,
+				&sqliteledger.Config{Relaxed: true, BusyTimeout: time.Minute})
 			if assert.NoError(t, err) {
 				t.Cleanup(func() { assert.NoError(t, store.Close()) })
 				ledgers[i], err = admission.New(store, nil)
@@ -38,7 +39,8 @@ func TestManyStoresOnOneFile(t *testing.T) {
 		wg.Go(func() {
 			for n := range 20 {
 				id := string(rune('a' + (n+i)%30)) // every action by several
-				art, err := ledger.Admit(t.Context(), admission.Action{ID: id, Actor: "ann", Asset: "card", Cost: 1, Tile: 7})
+				art, err := ledger.Admit(t.Context(),
+					admission.Action{ID: id, Actor: "ann", Asset: "card", Cost: 1, Tile: 7})
 				assert.NoError(t, err)
 				spent.Store(id, art.Spent())
 			}

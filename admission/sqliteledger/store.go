@@ -39,7 +39,8 @@ func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
 	if cfg != nil {
 		c = *cfg
 	}
-	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{BusyTimeout: c.BusyTimeout, Relaxed: c.Relaxed, Migrations: migrations})
+	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{BusyTimeout: c.BusyTimeout, Relaxed: c.Relaxed,
+		Migrations: migrations})
 	if err != nil {
 		return nil, fmt.Errorf("sqliteledger: open %s: %w", path, err)
 	}

@@ -154,7 +154,7 @@ func (c *Client) post(
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: sent(err), Err: err}
 	}
-	defer resp.Body.Close() //nolint:errcheck // what was read is judged by itself
+	defer resp.Body.Close() //nolint:errcheck // what was read is checked by itself
 	// Read to the end, or the connection could not be used again.
 	b, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	if err != nil || len(b) > maxReply {
@@ -178,7 +178,7 @@ func (c *Client) judge(contact string, status int, b []byte, in *tile.Intent) (s
 	return outcome, nil
 }
 
-// sent tells whether a request that failed may have been received: not if there never was a connection.
+// sent reports whether a failed request may have been received: not if there was no connection.
 // The transport sends a POST on another connection only when it has written nothing on the first.
 func sent(err error) error {
 	var op *net.OpError

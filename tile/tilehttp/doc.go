@@ -49,21 +49,21 @@
 //
 // Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls. A field that
 // must not be ignored takes another path and version. The handler refuses, as invalid: a body that is too long, not
-// UTF-8, or not one JSON object; a field of the wrong type; another version. Whether the intent itself is in order is
-// judged once, where it is queued (tile.Intent.Validate); the client and the handler pass it on.
+// UTF-8, or not one JSON object; a field of the wrong type; another version. The intent itself is
+// validated once, where it is queued (tile.Intent.Validate); the client and the handler pass it on.
 //
 // # Failures
 //
-// What a Submitter says comes out of Client.Forward as the same typed error. Everything else is an
+// Client.Forward returns a Submitter's error as the same type. Any other error is an
 // *UnavailableError. It matches fence.ErrNotApplied if no connection could be made, so that nothing was
 // sent, and fence.ErrUnknownOutcome otherwise: then the intent may have been resolved. The client never
 // repeats a request by itself.
 //
 // # Trust
 //
-// The handlers believe what they are sent: the actor of an intent, and that a hand-over comes from the
-// tile's owner. Let nobody but gateways reach the one, nobody but processes that run tiles the other: both
-// belong on an internal port. The worst a false hand-over does is move a tile; it cannot fork it. For mutual
+// The handlers trust what they receive: the actor of an intent, and that a hand-over comes from the tile's owner.
+// Only gateways may reach the first and only processes that run tiles the second; both belong on an internal port.
+// The worst that a false hand-over can do is move a tile; it cannot fork it. For mutual
 // TLS give the server its certificates, the client a Transport, and both an https URL.
 //
 // # Concurrency and testing

@@ -37,9 +37,8 @@ type wireAccepted struct {
 }
 
 // HandoverHandler serves hand-overs to a. It answers POST on whatever path it is mounted, refuses more than
-// MaxRequest bytes, and what it cannot read does not reach a. It is for the processes that run tiles and
-// nobody else: whoever can call it can move every tile to this process. Serve it on an internal port, as
-// the intents.
+// MaxRequest bytes, and passes nothing to a that it cannot read. Only processes that run tiles may reach
+// it: any caller can move every tile to this process. Serve it on an internal port, like the intents.
 func HandoverHandler(a Accepter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

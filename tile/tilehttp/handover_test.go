@@ -200,7 +200,8 @@ func TestHandoverGolden(t *testing.T) {
 	}))
 	for want, err := range map[string]error{
 		`200 {"v":1,"serving":true}`: nil,
-		`421 {"v":1,"error":{"code":"redirect","message":"tile 85283473fffffff: tile is owned elsewhere: epoch 9 at c:1","tile":"85283473fffffff","epoch":9,"contact":"c:1"}}`: &tile.RedirectError{Tile: here, Epoch: 9, Contact: "c:1"},
+		`421 {"v":1,"error":{"code":"redirect","message":"tile 85283473fffffff: tile is owned elsewhere: epoch 9 at c:1","tile":"85283473fffffff","epoch":9,"contact":"c:1"}}`: &tile.RedirectError{Tile: here,
+			Epoch: 9, Contact: "c:1"},
 		`409 {"v":1,"error":{"code":"lost","message":"tile 85283473fffffff: claim lost to c:1 at epoch 9","tile":"85283473fffffff","epoch":9,"contact":"c:1"}}`: &fence.LostError{Tile: here,
 			Current: fence.Grant{Epoch: 9, Contact: "c:1"}},
 		`503 {"v":1,"error":{"code":"ending","message":"tile host has ended"}}`: tile.ErrHostEnded,
