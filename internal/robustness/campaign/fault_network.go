@@ -72,7 +72,8 @@ func networkFaults() []*Fault {
 					r.network.part(ctx, hostOf(s.master.Addr()), hostOf(s.replica.Addr()))
 			}},
 		{Name: "store-resets",
-			About: "connections to Redis are reset before a request or, more often, after it was carried out and before the answer",
+			About: "connections to Redis are reset before a request or, more often, after it was carried out and " +
+				"before the answer",
 			moves: true, hold: seconds(1, 3),
 			inject: func(ctx context.Context, r *run) (string, func(context.Context) error, error) {
 				return r.resets(ctx, "redis", 60, 20)
