@@ -176,9 +176,8 @@ func (s *Store) Pending(ctx context.Context, before time.Time, limit int) (ids [
 // Credit implements admission.Store.
 func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 	return s.write(ctx, "credit", c.ID, func(tx *sqlitedb.Tx) error {
-		changed,
-			err := tx.Exec(`INSERT INTO credits (credit_id, owner, asset, amount, credited_at) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT DO NOTHING`, c.ID, c.Owner, c.Asset, int64(c.Amount), millis(c.At))
+		changed, err := tx.Exec(`INSERT INTO credits (credit_id, owner, asset, amount, credited_at)
+			VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, c.ID, c.Owner, c.Asset, int64(c.Amount), millis(c.At))
 		if err != nil {
 			return err
 		}
