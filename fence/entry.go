@@ -145,7 +145,8 @@ func (e *Entry) seal() {
 	f = binary.BigEndian.AppendUint64(f, uint64(e.Tile))
 	f = binary.BigEndian.AppendUint64(f, uint64(e.Chain))
 	f = binary.BigEndian.AppendUint64(f, uint64(e.Prev.Chain))
-	for _, n := range [...]uint64{uint64(e.Epoch), uint64(e.Seq), uint64(e.Prev.Epoch), uint64(e.Prev.Seq), uint64(e.Tick),
+	for _, n := range [...]uint64{uint64(e.Epoch), uint64(e.Seq), uint64(e.Prev.Epoch), uint64(e.Prev.Seq),
+		uint64(e.Tick),
 		uint64(Millis(e.At)), uint64(len(e.Payload))} {
 		f = binary.AppendUvarint(f, n)
 	}

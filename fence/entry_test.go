@@ -28,7 +28,8 @@ func goldenEntries(t testing.TB) (all []goldenEntry, entries []fence.Entry) {
 	require.NoError(t, json.Unmarshal(text, &all))
 	require.NotEmpty(t, all)
 	for _, g := range all {
-		e := fence.Entry{Kind: g.Kind, Tick: g.Tick, At: fence.FromMillis(g.At), Payload: unhex(t, g.Payload), Private: unhex(t, g.Private)}
+		e := fence.Entry{Kind: g.Kind, Tick: g.Tick, At: fence.FromMillis(g.At), Payload: unhex(t, g.Payload),
+			Private: unhex(t, g.Private)}
 		e.Tile, err = fence.ParseTileID(g.Tile)
 		require.NoError(t, err)
 		e.Position, err = fence.ParsePosition(g.Position)
@@ -68,13 +69,15 @@ func TestFrameGolden(t *testing.T) {
 func TestCommitEntry(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_795_226_280_753).UTC()
-	c := fence.Commit{Tile: 7, Epoch: 3, Contact: "a:1", Prev: fence.Position{Epoch: 2, Seq: 9, Chain: 5}, Tick: 4, At: at.Add(999),
+	c := fence.Commit{Tile: 7, Epoch: 3, Contact: "a:1", Prev: fence.Position{Epoch: 2, Seq: 9, Chain: 5}, Tick: 4,
+		At:      at.Add(999),
 		Payload: []byte("events"), Private: []byte("outcomes")}
 	e := c.Entry()
 	require.Equal(t, c.Next(), e.Position)
 	require.Equal(t, fence.Entry{Tile: 7, Kind: fence.KindBatch, Position: c.Next(), Prev: c.Prev, Tick: 4, At: at,
 		Payload: c.Payload, Private: c.Private, Frame: e.Frame}, e)
-	c.Install = true // how a batch is presented is not part of it: one that a failover lost is appended again as an install
+	// how a batch is presented is not part of it: one that a failover lost is appended again as an install
+	c.Install = true
 	require.Equal(t, e, c.Entry())
 	r := fence.Rebase{Tile: 7, Epoch: 4, Contact: "a:1", Seq: 100, Tick: 4, At: at, Blob: []byte("state")}
 	m := r.Entry()
@@ -87,7 +90,8 @@ func TestCommitEntry(t *testing.T) {
 // TestChainCoversEverything: nothing of an entry can change without its chain, except its own sequence.
 func TestChainCoversEverything(t *testing.T) {
 	t.Parallel()
-	base := fence.Entry{Tile: 1, Kind: fence.KindBatch, Position: fence.Position{Epoch: 2, Seq: 5}, Prev: fence.Position{Epoch: 1, Seq: 4, Chain: 9},
+	base := fence.Entry{Tile: 1, Kind: fence.KindBatch, Position: fence.Position{Epoch: 2, Seq: 5},
+		Prev: fence.Position{Epoch: 1, Seq: 4, Chain: 9},
 		Tick: 7, At: time.UnixMilli(8), Payload: []byte("p"), Private: []byte("q")}
 	chains := map[fence.Chain]string{fence.NewEntry(base).Chain: "base"}
 	for name, change := range map[string]func(*fence.Entry){

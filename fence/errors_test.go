@@ -15,19 +15,21 @@ import (
 // TestErrorClasses: each error matches its class, and no other.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
-	classes := []error{fence.ErrStale, fence.ErrReplay, fence.ErrBehind, fence.ErrForked, fence.ErrNoOwner, fence.ErrRegress,
+	classes := []error{fence.ErrStale, fence.ErrReplay, fence.ErrBehind, fence.ErrForked, fence.ErrNoOwner,
+		fence.ErrRegress,
 		fence.ErrUncommitted, fence.ErrChecksum, fence.ErrInvalidArgument, fence.ErrUnconfirmed, fence.ErrNotApplied,
 		fence.ErrUnknownOutcome, fence.ErrCorrupt, fence.ErrLost, fence.ErrNeverOwned, fence.ErrFunctions}
 	for err, want := range map[error][]error{
-		&fence.RefusedError{Reason: fence.ErrStale}:                                       {fence.ErrStale},
-		&fence.RefusedError{Reason: fence.ErrChecksum}:                                    {fence.ErrChecksum},
-		&fence.ArgumentError{Field: "tile"}:                                               {fence.ErrInvalidArgument},
-		&fence.UnconfirmedError{Want: 1}:                                                  {fence.ErrUnconfirmed},
-		&fence.StoreError{Outcome: fence.ErrNotApplied, Err: context.Canceled}:            {fence.ErrNotApplied},
-		&fence.StoreError{Outcome: fence.ErrUnknownOutcome, Err: &fence.FunctionsError{}}: {fence.ErrUnknownOutcome, fence.ErrFunctions},
-		&fence.CorruptError{What: "snapshot"}:                                             {fence.ErrCorrupt},
-		&fence.LostError{}:                                                                {fence.ErrLost},
-		&fence.FunctionsError{}:                                                           {fence.ErrFunctions},
+		&fence.RefusedError{Reason: fence.ErrStale}:                            {fence.ErrStale},
+		&fence.RefusedError{Reason: fence.ErrChecksum}:                         {fence.ErrChecksum},
+		&fence.ArgumentError{Field: "tile"}:                                    {fence.ErrInvalidArgument},
+		&fence.UnconfirmedError{Want: 1}:                                       {fence.ErrUnconfirmed},
+		&fence.StoreError{Outcome: fence.ErrNotApplied, Err: context.Canceled}: {fence.ErrNotApplied},
+		&fence.StoreError{Outcome: fence.ErrUnknownOutcome, Err: &fence.FunctionsError{}}: {fence.ErrUnknownOutcome,
+			fence.ErrFunctions},
+		&fence.CorruptError{What: "snapshot"}: {fence.ErrCorrupt},
+		&fence.LostError{}:                    {fence.ErrLost},
+		&fence.FunctionsError{}:               {fence.ErrFunctions},
 	} {
 		require.NotEmpty(t, err.Error())
 		wrapped := fmt.Errorf("somewhere: %w", err)
@@ -52,7 +54,8 @@ func TestErrorsSayWhereToGo(t *testing.T) {
 	lost.Current.Contact = ""
 	require.EqualError(t, lost, "tile 85283473fffffff: claim lost: released at epoch 4, held by nobody")
 
-	unasked := &fence.StoreError{Op: "claim", Tile: 0x85283473fffffff, Outcome: fence.ErrNotApplied, Err: context.Canceled}
+	unasked := &fence.StoreError{Op: "claim", Tile: 0x85283473fffffff, Outcome: fence.ErrNotApplied,
+		Err: context.Canceled}
 	require.EqualError(t, unasked, "tile 85283473fffffff: claim: not applied: context canceled")
 	unasked.Op, unasked.Tile = "list", 0
 	require.EqualError(t, unasked, "list: not applied: context canceled")

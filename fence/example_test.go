@@ -28,7 +28,8 @@ func Example() {
 	first, err := commit(a, fence.Position{}, true)
 	fmt.Println(first.Position.Epoch, first.Position.Seq, err)
 
-	b, err := authority.Promote(ctx, fence.Claim{Tile: tile, Contact: "b:7000", ID: fence.NewClaimID(), Expected: a.Epoch})
+	b, err := authority.Promote(ctx, fence.Claim{Tile: tile, Contact: "b:7000", ID: fence.NewClaimID(),
+		Expected: a.Epoch})
 	if err != nil {
 		fmt.Println(err)
 		return

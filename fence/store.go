@@ -225,7 +225,8 @@ func validateWriter(tile TileID, epoch Epoch, contact string, tick Tick) error {
 	case epoch == 0 || epoch > MaxNumber:
 		return argument("epoch", epoch, "from 1 to 2^53-1, as minted by the authority")
 	case contact == "" || len(contact) > MaxContact:
-		return argument("contact", contact, "the owner's address, 1 to 255 bytes: a rejected writer is told where to go")
+		return argument("contact", contact,
+			"the owner's address, 1 to 255 bytes: a rejected writer is told where to go")
 	case tick > MaxNumber:
 		return argument("tick", tick, "at most 2^53-1")
 	}

@@ -38,7 +38,8 @@ func (t *TileID) UnmarshalText(b []byte) error {
 func ParseTileID(s string) (TileID, error) {
 	v, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || v == 0 || TileID(v).String() != s {
-		return 0, &ArgumentError{Field: "tile", Value: s, Want: "an H3 index in lower-case hexadecimal, such as 85283473fffffff"}
+		return 0, &ArgumentError{Field: "tile", Value: s,
+			Want: "an H3 index in lower-case hexadecimal, such as 85283473fffffff"}
 	}
 	return TileID(v), nil
 }

@@ -22,7 +22,8 @@ func TestTileID(t *testing.T) {
 		require.NoError(t, again.UnmarshalText(marshalled))
 		require.Equal(t, tile, again)
 	}
-	for _, text := range []string{"", "0", "00", "01", "85283473FFFFFFF", "0x85283473fffffff", "+1", "-1", " 1", "1 ", "1_0", "g",
+	for _, text := range []string{"", "0", "00", "01", "85283473FFFFFFF", "0x85283473fffffff", "+1", "-1", " 1", "1 ",
+		"1_0", "g",
 		"10000000000000000", "85283473fffffff\n"} {
 		_, err := fence.ParseTileID(text)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, text)
@@ -39,7 +40,8 @@ func TestNumbers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 	}
-	for _, text := range []string{"", "00", "01", "+1", "-1", "-0", "1.0", "1e3", "0x1", " 1", "1 ", "1_000", "9007199254740992", "18446744073709551616", "one"} {
+	for _, text := range []string{"", "00", "01", "+1", "-1", "-0", "1.0", "1e3", "0x1", " 1", "1 ", "1_000",
+		"9007199254740992", "18446744073709551616", "one"} {
 		_, err := fence.ParseNumber(text)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, text)
 	}
@@ -54,7 +56,8 @@ func TestChainAndPositionText(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "0/0/0000000000000000", fence.Position{}.String())
 	require.True(t, fence.Position{}.IsZero())
-	for _, p := range []fence.Position{{}, {Epoch: 3, Seq: 120, Chain: 0x9f86d081884c7d65}, {Epoch: fence.MaxNumber, Seq: fence.MaxNumber, Chain: math.MaxUint64}} {
+	for _, p := range []fence.Position{{}, {Epoch: 3, Seq: 120, Chain: 0x9f86d081884c7d65},
+		{Epoch: fence.MaxNumber, Seq: fence.MaxNumber, Chain: math.MaxUint64}} {
 		parsed, err := fence.ParsePosition(p.String())
 		require.NoError(t, err)
 		require.Equal(t, p, parsed)
@@ -63,12 +66,15 @@ func TestChainAndPositionText(t *testing.T) {
 		require.Equal(t, p.Chain, chain)
 	}
 	require.Equal(t, "3/120/9f86d081884c7d65", fence.Position{Epoch: 3, Seq: 120, Chain: 0x9f86d081884c7d65}.String())
-	for _, text := range []string{"", "/", "//", "1/2", "1/2/3", "1/2/0000000000000000/", "/1/2/0000000000000000", "01/2/0000000000000000",
-		"1/2/000000000000000G", "1/2/ABCDEF0000000000", "9007199254740992/1/0000000000000000", "1/-2/0000000000000000"} {
+	for _, text := range []string{"", "/", "//", "1/2", "1/2/3", "1/2/0000000000000000/", "/1/2/0000000000000000",
+		"01/2/0000000000000000",
+		"1/2/000000000000000G", "1/2/ABCDEF0000000000", "9007199254740992/1/0000000000000000",
+		"1/-2/0000000000000000"} {
 		_, err := fence.ParsePosition(text)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, text)
 	}
-	for _, text := range []string{"", "0", "000000000000000", "00000000000000000", "000000000000000g", "ABCDEF0000000000", "0x00000000000000", "+000000000000000"} {
+	for _, text := range []string{"", "0", "000000000000000", "00000000000000000", "000000000000000g",
+		"ABCDEF0000000000", "0x00000000000000", "+000000000000000"} {
 		_, err := fence.ParseChain(text)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, text)
 	}
@@ -78,7 +84,8 @@ func TestKeysShareASlot(t *testing.T) {
 	t.Parallel()
 	k := fence.KeysOf(0x85283473fffffff)
 	require.Equal(t, fence.Keys{Owner: "{tile:85283473fffffff}:owner", Stream: "{tile:85283473fffffff}:stream",
-		Snapshot: "{tile:85283473fffffff}:snapshot", Marks: "{tile:85283473fffffff}:marks", Dead: "{tile:85283473fffffff}:dead"}, k)
+		Snapshot: "{tile:85283473fffffff}:snapshot", Marks: "{tile:85283473fffffff}:marks",
+		Dead: "{tile:85283473fffffff}:dead"}, k)
 }
 
 func TestChecksum(t *testing.T) {
@@ -107,7 +114,8 @@ func TestRebaseChain(t *testing.T) {
 
 // FuzzText: whatever a parser accepts is exactly what the formatter writes.
 func FuzzText(f *testing.F) {
-	for _, seed := range []string{"", "0", "1", "01", "85283473fffffff", "9007199254740991", "0/0/0000000000000000", "3/120/9f86d081884c7d65", "1/2/3", "+1", "1_0"} {
+	for _, seed := range []string{"", "0", "1", "01", "85283473fffffff", "9007199254740991", "0/0/0000000000000000",
+		"3/120/9f86d081884c7d65", "1/2/3", "+1", "1_0"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -61,7 +61,8 @@ func missingDuplicate(s *scene) {
 	c := dropped(s)[1]
 	c.Install = true
 	s.repeat(c)
-	require.Equal(s, fence.Owner{Tile: s.tile, Epoch: 2, Contact: c.Contact, Position: c.Next(), Tick: c.Tick}, s.owner())
+	require.Equal(s, fence.Owner{Tile: s.tile, Epoch: 2, Contact: c.Contact, Position: c.Next(), Tick: c.Tick},
+		s.owner())
 	s.commit(s.batch(2, c.Next()))
 }
 
@@ -109,11 +110,14 @@ func ownerUnreadable(s *scene) {
 		entries := s.Entries(s.tile)
 		w := fence.SnapshotWrite{Tile: s.tile, Position: last, Tick: 11}
 		for what, call := range map[string]func() error{
-			"owner":    func() error { _, err := s.Store.Owner(s.Context(), s.tile); return err },
-			"append":   func() error { _, err := s.Store.Commit(s.Context(), s.batch(2, last)); return err },
-			"refresh":  func() error { _, err := s.Store.Commit(s.Context(), s.refresh(2, last, 12)); return err },
-			"install":  func() error { _, err := s.Store.Commit(s.Context(), s.install(3, last)); return err },
-			"rebase":   func() error { _, err := s.Store.Rebase(s.Context(), s.rebase(3, last.Seq+9, "state")); return err },
+			"owner":   func() error { _, err := s.Store.Owner(s.Context(), s.tile); return err },
+			"append":  func() error { _, err := s.Store.Commit(s.Context(), s.batch(2, last)); return err },
+			"refresh": func() error { _, err := s.Store.Commit(s.Context(), s.refresh(2, last, 12)); return err },
+			"install": func() error { _, err := s.Store.Commit(s.Context(), s.install(3, last)); return err },
+			"rebase": func() error {
+				_, err := s.Store.Rebase(s.Context(), s.rebase(3, last.Seq+9, "state"))
+				return err
+			},
 			"snapshot": func() error { return s.Store.SaveSnapshot(s.Context(), w) },
 		} {
 			if field == "tick" && what == "append" {

@@ -79,7 +79,9 @@ func (c *contest) reign(name string, rng *rand.Rand) {
 	var prev fence.Position
 	installed := false
 	for turn := range 200 {
-		next := fence.Commit{Tile: c.tile, Epoch: epoch, Contact: name, Prev: prev, Tick: fence.Tick(prev.Seq), Payload: fmt.Appendf(nil, "%s under %d, turn %d", name, epoch, turn), Install: !installed || rng.IntN(20) == 0}
+		next := fence.Commit{Tile: c.tile, Epoch: epoch, Contact: name, Prev: prev, Tick: fence.Tick(prev.Seq),
+			Payload: fmt.Appendf(nil, "%s under %d, turn %d", name, epoch, turn), Install: !installed ||
+				rng.IntN(20) == 0}
 		if !installed && rng.IntN(8) == 0 {
 			if at, ok := c.reset(name, epoch, prev); ok {
 				prev, installed = at, true

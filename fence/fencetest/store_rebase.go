@@ -7,7 +7,8 @@ import (
 )
 
 func (s *scene) rebase(epoch fence.Epoch, seq fence.Seq, blob string) fence.Rebase {
-	return fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Seq: seq, Tick: min(fence.Tick(seq)+10, fence.MaxNumber), Blob: []byte(blob)}
+	return fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Seq: seq,
+		Tick: min(fence.Tick(seq)+10, fence.MaxNumber), Blob: []byte(blob)}
 }
 
 // rebased presents r and requires that snapshot, marker entry and owner hash are what it says.
@@ -18,7 +19,8 @@ func (s *scene) rebased(r fence.Rebase) fence.Position {
 	require.NoError(s, err)
 	require.Equal(s, fence.Receipt{Position: r.Next(), Replicas: receipt.Replicas}, receipt)
 	after := s.image()
-	require.Equal(s, fence.Owner{Tile: s.tile, Epoch: r.Epoch, Contact: r.Contact, Position: r.Next(), Tick: r.Tick}, after.Owner)
+	require.Equal(s, fence.Owner{Tile: s.tile, Epoch: r.Epoch, Contact: r.Contact, Position: r.Next(), Tick: r.Tick},
+		after.Owner)
 	n := len(before.Entries)
 	require.Len(s, after.Entries, n+1)
 	require.Equal(s, before.Entries, after.Entries[:n])
@@ -141,7 +143,8 @@ func rebaseBlank(s *scene) {
 	at := s.rebased(r)
 	receipt, err := s.Store.Rebase(s.Context(), r)
 	require.NoError(s, err)
-	require.Equal(s, fence.Receipt{Position: at, Duplicate: true, Replicas: receipt.Replicas}, receipt, "its own marker is no history of others")
+	require.Equal(s, fence.Receipt{Position: at, Duplicate: true, Replicas: receipt.Replicas}, receipt,
+		"its own marker is no history of others")
 }
 
 // rebaseContinues: the marker is a position like any other: rows and snapshots work from it.

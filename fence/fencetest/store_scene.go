@@ -87,7 +87,8 @@ func (s *scene) last() fence.Position {
 // batch is one event after prev. Each tile of the suite has one batch a tick, so the tick is the payload.
 func (s *scene) batch(epoch fence.Epoch, prev fence.Position) fence.Commit {
 	tick := min(fence.Tick(prev.Seq)+10, fence.MaxNumber)
-	return fence.Commit{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Prev: prev, Tick: tick, At: time.UnixMilli(1_700_000_000_000 + int64(tick%1000)),
+	return fence.Commit{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Prev: prev, Tick: tick,
+		At:      time.UnixMilli(1_700_000_000_000 + int64(tick%1000)),
 		Payload: []byte{byte(tick), 0, '\r', '\n', 0xff}}
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 func (s *scene) save(at fence.Position, tick fence.Tick, blob string) error {
-	return s.Store.SaveSnapshot(s.Context(), fence.SnapshotWrite{Tile: s.tile, Position: at, Tick: tick, Blob: []byte(blob)})
+	return s.Store.SaveSnapshot(s.Context(), fence.SnapshotWrite{Tile: s.tile, Position: at, Tick: tick,
+		Blob: []byte(blob)})
 }
 
 func (s *scene) refuseSave(at fence.Position, tick fence.Tick, reason error) {
@@ -38,7 +39,8 @@ func snapshotSaved(s *scene) {
 		blob := string(rune('a'+i)) + "\x00\xff state"
 		for range 2 { // twice is as good as once
 			require.NoError(s, s.save(c.Next(), c.Tick, blob))
-			s.requireSnapshot(fence.Snapshot{Position: c.Next(), Tick: c.Tick, Contact: contactOf(1), Blob: []byte(blob)})
+			s.requireSnapshot(fence.Snapshot{Position: c.Next(), Tick: c.Tick, Contact: contactOf(1),
+				Blob: []byte(blob)})
 		}
 	}
 	require.Len(s, s.Entries(s.tile), 4, "a snapshot leaves the stream alone")
@@ -82,7 +84,8 @@ func snapshotRegress(s *scene) {
 	next.Tick = 1
 	s.commit(next)
 	require.NoError(s, s.save(next.Next(), 1, "the successor's first"))
-	s.requireSnapshot(fence.Snapshot{Position: next.Next(), Tick: 1, Contact: contactOf(2), Blob: []byte("the successor's first")})
+	s.requireSnapshot(fence.Snapshot{Position: next.Next(), Tick: 1, Contact: contactOf(2),
+		Blob: []byte("the successor's first")})
 }
 
 func snapshotUncommitted(s *scene) {
@@ -116,5 +119,6 @@ func snapshotNoRefresh(s *scene) {
 	s.Age(s.tile, s.TTL/2)
 	require.NoError(s, s.save(c.Next(), c.Tick, "state"))
 	require.LessOrEqual(s, s.Remaining(s.tile), s.TTL/2)
-	require.Equal(s, fence.Owner{Tile: s.tile, Epoch: 1, Contact: c.Contact, Position: c.Next(), Tick: c.Tick}, s.owner())
+	require.Equal(s, fence.Owner{Tile: s.tile, Epoch: 1, Contact: c.Contact, Position: c.Next(), Tick: c.Tick},
+		s.owner())
 }

@@ -17,8 +17,10 @@ func ExampleStore_Update() {
 	const tile fence.TileID = 0x85283083fffffff
 
 	first := fence.Commit{Tile: tile, Epoch: 1, Contact: "a:7000", Tick: 1, Payload: []byte("moved"), Install: true}
-	second := fence.Commit{Tile: tile, Epoch: 1, Contact: "a:7000", Tick: 2, Payload: []byte("fired"), Prev: first.Next()}
-	third := fence.Commit{Tile: tile, Epoch: 1, Contact: "a:7000", Tick: 3, Payload: []byte("sank"), Prev: second.Next()}
+	second := fence.Commit{Tile: tile, Epoch: 1, Contact: "a:7000", Tick: 2, Payload: []byte("fired"),
+		Prev: first.Next()}
+	third := fence.Commit{Tile: tile, Epoch: 1, Contact: "a:7000", Tick: 3, Payload: []byte("sank"),
+		Prev: second.Next()}
 	for _, c := range []fence.Commit{first, second} {
 		if _, err := store.Commit(ctx, c); err != nil {
 			fmt.Println(err)

@@ -115,7 +115,8 @@ func (s *State) SaveSnapshot(w *fence.SnapshotWrite, now time.Time) error {
 		return fence.ErrNoOwner
 	case epoch < s.Owner.Epoch:
 		return fence.ErrStale
-	case s.Snapshot != nil && (s.Snapshot.Seq > w.Position.Seq || s.Snapshot.Seq == w.Position.Seq && s.Snapshot.Tick > w.Tick):
+	case s.Snapshot != nil && (s.Snapshot.Seq > w.Position.Seq || s.Snapshot.Seq == w.Position.Seq &&
+		s.Snapshot.Tick > w.Tick):
 		return fence.ErrRegress
 	case w.Tick > s.Owner.Tick || !s.holds(w.Position):
 		return fence.ErrUncommitted

@@ -54,7 +54,8 @@ func (s *Store) update(tile fence.TileID, f func(*slot)) {
 }
 
 // write runs one store function; refresh says whether success restarts the owner hash's time to live.
-func (s *Store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, refresh bool, f func(*State) error) error {
+func (s *Store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, refresh bool,
+	f func(*State) error) error {
 	if ctx.Err() != nil {
 		return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 	}
@@ -114,7 +115,8 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 		return fence.Owner{}, &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
 	}
 	if ctx.Err() != nil {
-		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied,
+			Err: context.Cause(ctx)}
 	}
 	o := fence.Owner{Tile: tile}
 	s.Update(tile, func(st *State) {

@@ -18,8 +18,9 @@ func TestCommitAllocations(t *testing.T) {
 	s, err := New(client, nil)
 	require.NoError(t, err)
 	l := &lane{calls: 1, bytes: 1, send: func(context.Context, []*request) {}}
-	c := fence.Commit{Tile: 0x85283083fffffff, Epoch: 12, Contact: "owner-1.tiles.example:7000", Tick: 1000, Payload: make([]byte, 700),
-		Prev: fence.Position{Epoch: 12, Seq: 123456, Chain: 7}}
+	c := fence.Commit{Tile: 0x85283083fffffff, Epoch: 12, Contact: "owner-1.tiles.example:7000", Tick: 1000,
+		Payload: make([]byte, 700),
+		Prev:    fence.Position{Epoch: 12, Seq: 123456, Chain: 7}}
 	allocations := testing.AllocsPerRun(100, func() {
 		f := s.commit(&c)
 		f.Cmder = f.command(context.Background())

@@ -36,7 +36,8 @@ func newLanes(b *testing.B, n, size int, cfg *redisfence.Config) *lanes {
 		payload[i] = byte(i * 7)
 	}
 	for i := range l.tiles {
-		l.tiles[i] = fence.Commit{Tile: newTile(), Epoch: 1, Contact: "owner-1.tiles.example:7000", Tick: 1, Payload: payload, Install: true}
+		l.tiles[i] = fence.Commit{Tile: newTile(), Epoch: 1, Contact: "owner-1.tiles.example:7000", Tick: 1,
+			Payload: payload, Install: true}
 	}
 	var wg errgroup.Group
 	wg.SetLimit(100)
@@ -69,7 +70,8 @@ func (l *lanes) advance(i int, at fence.Position) {
 func plain(c *fence.Commit) string { return "{tile:" + c.Tile.String() + "}:plain" }
 
 func addPlain(b *testing.B, pipe redis.Cmdable, c *fence.Commit) *redis.StringCmd {
-	return pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: plain(c), ID: fmt.Sprintf("%d-0", c.Prev.Seq+1), Values: []any{"payload", c.Payload}})
+	return pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: plain(c), ID: fmt.Sprintf("%d-0", c.Prev.Seq+1),
+		Values: []any{"payload", c.Payload}})
 }
 
 // serverTime is the processor time that the masters have used so far.

@@ -55,7 +55,8 @@ func benchmarkTiles(b *testing.B, tiles int, cfg *redisfence.Config) {
 			l.advance(i, l.tiles[i].Next())
 		})
 		xadds += l.pipelines(b, n, width, func(pipe redis.Pipeliner, i int) {
-			pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: plain(&l.tiles[i]), Values: []any{"payload", l.tiles[i].Payload}})
+			pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: plain(&l.tiles[i]),
+				Values: []any{"payload", l.tiles[i].Payload}})
 		})
 	}
 	rate := float64(commits) / took.Seconds()

@@ -34,18 +34,22 @@ const (
 
 // malformed are arguments that a client in another language might send for each kind. Each is refused.
 var malformed = map[kind][]string{
-	number: {"", "-1", "+1", "01", "00", "1.0", "1e3", "0x10", " 1", "1 ", "1\n", "\x001", "1\x00", "one", "nan", "inf", "9007199254740992",
+	number: {"", "-1", "+1", "01", "00", "1.0", "1e3", "0x10", " 1", "1 ", "1\n", "\x001", "1\x00", "one", "nan", "inf",
+		"9007199254740992",
 		"9007199254740993", "10000000000000000000", strings.Repeat("9", 400)},
-	motion:   {"", "3", "-1", "true", "01", "02"},
-	flag:     {"", "2", "-1", "true", "01", "00"},
-	chain:    {"", "0", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF", "0123456789abcdeg", "0123456789abcde\x00"},
-	contact:  {"", strings.Repeat("x", fence.MaxContact+1)},
-	position: {"", "1", "1/1", "1/1/1", "1/1/0123456789abcdef/", "-1/1/0123456789abcdef", "1/01/0123456789abcdef", "1/1/0123456789ABCDEF", "1/9007199254740992/0123456789abcdef", "a/b/c"},
+	motion: {"", "3", "-1", "true", "01", "02"},
+	flag:   {"", "2", "-1", "true", "01", "00"},
+	chain: {"", "0", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF", "0123456789abcdeg",
+		"0123456789abcde\x00"},
+	contact: {"", strings.Repeat("x", fence.MaxContact+1)},
+	position: {"", "1", "1/1", "1/1/1", "1/1/0123456789abcdef/", "-1/1/0123456789abcdef", "1/01/0123456789abcdef",
+		"1/1/0123456789ABCDEF", "1/9007199254740992/0123456789abcdef", "a/b/c"},
 	frame:    {"", strings.Repeat("x", fence.MaxFrame+1)},
 	mode:     {"", "Append", "appendix", "0", "1"},
 	blob:     {strings.Repeat("x", fence.MaxSnapshot+1)},
 	checksum: {"", "0000000000000000000000000000000000000000", "DA39A3EE5E6B4B0D3255BFEF95601890AFD80709"},
-	consumer: {"", "group", "Bridge", "bridge.at", "bridge ", "trimmed", "relay", "relay:", "relay:a.at", "relay:a b", "relay:é", "relay:" + strings.Repeat("x", 65)},
+	consumer: {"", "group", "Bridge", "bridge.at", "bridge ", "trimmed", "relay", "relay:", "relay:a.at", "relay:a b",
+		"relay:é", "relay:" + strings.Repeat("x", 65)},
 }
 
 func init() {
@@ -112,7 +116,8 @@ func TestFunctionsRefuse(t *testing.T) {
 				reply, err := client.FCall(t.Context(), s.name, keys, args...).Slice()
 				where := fmt.Sprintf("%s, argument %d %.40q: %v", s.name, i+1, bad, reply)
 				require.NoError(t, err, where)
-				require.Contains(t, []any{"invalid", "checksum", "stale", "forked", "replay", "behind"}, reply[0], where)
+				require.Contains(t, []any{"invalid", "checksum", "stale", "forked", "replay", "behind"}, reply[0],
+					where)
 				if kind != checksum && kind != position {
 					require.Equal(t, "invalid", reply[0], where)
 				}
@@ -168,15 +173,23 @@ func TestFunctionsConsistency(t *testing.T) {
 	at := r.Position
 	before := dump(t, client, tile)
 	for what, args := range map[string][]any{
-		"a batch that skips a sequence":    {"1", "a:1", "append", at.String(), "1/3/0123456789abcdef", "2", "x", "60000"},
-		"a batch that stays":               {"1", "a:1", "append", at.String(), "1/1/0123456789abcdef", "2", "x", "60000"},
-		"a batch of another epoch":         {"1", "a:1", "append", at.String(), "2/2/0123456789abcdef", "2", "x", "60000"},
-		"an install of another epoch":      {"2", "b:1", "install", at.String(), "1/2/0123456789abcdef", "2", "x", "60000"},
-		"an install that skips a sequence": {"2", "b:1", "install", at.String(), "2/3/0123456789abcdef", "2", "x", "60000"},
-		"a refresh that moves on":          {"1", "a:1", "refresh", at.String(), "1/2/" + at.Chain.String(), "2", "", "60000"},
-		"a refresh to another chain":       {"1", "a:1", "refresh", at.String(), "1/1/0123456789abcdef", "2", "", "60000"},
-		"a refresh with a frame":           {"1", "a:1", "refresh", at.String(), at.String(), "2", "x", "60000"},
-		"a batch without a frame":          {"1", "a:1", "append", at.String(), "1/2/0123456789abcdef", "2", "", "60000"},
+		"a batch that skips a sequence": {"1", "a:1", "append", at.String(), "1/3/0123456789abcdef", "2", "x",
+			"60000"},
+		"a batch that stays": {"1", "a:1", "append", at.String(), "1/1/0123456789abcdef", "2", "x",
+			"60000"},
+		"a batch of another epoch": {"1", "a:1", "append", at.String(), "2/2/0123456789abcdef", "2", "x",
+			"60000"},
+		"an install of another epoch": {"2", "b:1", "install", at.String(), "1/2/0123456789abcdef", "2", "x",
+			"60000"},
+		"an install that skips a sequence": {"2", "b:1", "install", at.String(), "2/3/0123456789abcdef", "2", "x",
+			"60000"},
+		"a refresh that moves on": {"1", "a:1", "refresh", at.String(), "1/2/" + at.Chain.String(), "2", "",
+			"60000"},
+		"a refresh to another chain": {"1", "a:1", "refresh", at.String(), "1/1/0123456789abcdef", "2", "",
+			"60000"},
+		"a refresh with a frame": {"1", "a:1", "refresh", at.String(), at.String(), "2", "x", "60000"},
+		"a batch without a frame": {"1", "a:1", "append", at.String(), "1/2/0123456789abcdef", "2", "",
+			"60000"},
 	} {
 		reply, err := client.FCall(t.Context(), "tilefence_commit_v1", writers(fence.KeysOf(tile)), args...).Slice()
 		require.NoError(t, err)
@@ -191,7 +204,8 @@ func TestMarksACall(t *testing.T) {
 	_, client := newStore(t, nil)
 	tile := newTile()
 	mark := func(args ...any) []any {
-		reply, err := client.FCall(t.Context(), "tilefence_mark_v1", []string{fence.KeysOf(tile).Marks}, args...).Slice()
+		reply, err := client.FCall(t.Context(), "tilefence_mark_v1", []string{fence.KeysOf(tile).Marks},
+			args...).Slice()
 		require.NoError(t, err)
 		return reply
 	}
@@ -216,7 +230,8 @@ func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	store, client := newStore(t, nil)
 	for _, pick := range []func(fence.Keys) string{
-		func(k fence.Keys) string { return k.Owner }, func(k fence.Keys) string { return k.Stream }, func(k fence.Keys) string { return k.Snapshot },
+		func(k fence.Keys) string { return k.Owner }, func(k fence.Keys) string { return k.Stream },
+		func(k fence.Keys) string { return k.Snapshot },
 	} {
 		tile := newTile()
 		key := pick(fence.KeysOf(tile))
@@ -277,7 +292,8 @@ func TestSnapshotOfHigherEpoch(t *testing.T) {
 	tile := newTile()
 	_, err := store.Commit(t.Context(), founding(tile))
 	require.NoError(t, err)
-	require.NoError(t, client.HSet(t.Context(), fence.KeysOf(tile).Snapshot, "epoch", 5, "seq", 1, "chain", "0123456789abcdef", "tick", 1).Err())
+	require.NoError(t, client.HSet(t.Context(), fence.KeysOf(tile).Snapshot, "epoch", 5, "seq", 1, "chain",
+		"0123456789abcdef", "tick", 1).Err())
 	for _, epoch := range []fence.Epoch{2, 5} {
 		_, err = store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: epoch, Contact: "b:1", Seq: 100})
 		require.ErrorIs(t, err, fence.ErrStale)
@@ -294,9 +310,11 @@ func TestStreamPastOwner(t *testing.T) {
 	tile := newTile()
 	r, err := store.Commit(t.Context(), founding(tile))
 	require.NoError(t, err)
-	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: fence.KeysOf(tile).Stream, ID: "5-0", Values: []any{"who", "knows"}}).Err())
+	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: fence.KeysOf(tile).Stream, ID: "5-0",
+		Values: []any{"who", "knows"}}).Err())
 	before := dump(t, client, tile)
-	_, err = store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: r.Position, Tick: 2, Payload: []byte("x")})
+	_, err = store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: r.Position, Tick: 2,
+		Payload: []byte("x")})
 	require.ErrorIs(t, err, fence.ErrCorrupt)
 	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: 5})
 	require.ErrorIs(t, err, fence.ErrCorrupt)

@@ -19,8 +19,9 @@ import (
 // newClient connects to a cluster the way the package documentation says.
 func newClient(t testing.TB, addrs []string) *redis.ClusterClient {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ClusterStateReloadInterval: 500 * time.Millisecond,
-		ContextTimeoutEnabled: true})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs,
+		ClusterStateReloadInterval: 500 * time.Millisecond,
+		ContextTimeoutEnabled:      true})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -79,7 +80,8 @@ func (h hands) snapshot(tile fence.TileID) (fence.Snapshot, bool) {
 		return fence.Snapshot{}, false
 	}
 	return fence.Snapshot{Position: h.position(m["epoch"], m["seq"], m["chain"]), Tick: fence.Tick(h.number(m["tick"])),
-		Contact: m["contact"], Sum: m["sum"], Taken: fence.FromMillis(int64(h.number(m["at"]))), Blob: []byte(m["blob"])}, true
+		Contact: m["contact"], Sum: m["sum"], Taken: fence.FromMillis(int64(h.number(m["at"]))),
+		Blob: []byte(m["blob"])}, true
 }
 
 func (h hands) number(s string) uint64 {
@@ -146,8 +148,10 @@ func TestStore(t *testing.T) {
 			fencetest.RunStore(t, func(t *testing.T) fencetest.StoreHarness {
 				store, client := newStore(t, &cfg)
 				h := hands{t, client}
-				return fencetest.StoreHarness{Store: store, Entries: h.entries, Snapshot: h.snapshot, DropOwner: h.dropOwner,
-					DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: h.age, CorruptOwner: h.corruptOwner}
+				return fencetest.StoreHarness{Store: store, Entries: h.entries, Snapshot: h.snapshot,
+					DropOwner:   h.dropOwner,
+					DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: h.age,
+					CorruptOwner: h.corruptOwner}
 			})
 		})
 	}

@@ -31,7 +31,8 @@ func replicaPaused(b *breakable) {
 		var unconfirmed *fence.UnconfirmedError
 		require.ErrorAs(b, err, &unconfirmed)
 		require.ErrorIs(b, err, fence.ErrUnconfirmed)
-		require.Equal(b, fence.UnconfirmedError{Tile: tile, Receipt: fence.Receipt{Position: c.Next(), Duplicate: duplicate}, Want: 1}, *unconfirmed)
+		require.Equal(b, fence.UnconfirmedError{Tile: tile, Receipt: fence.Receipt{Position: c.Next(),
+			Duplicate: duplicate}, Want: 1}, *unconfirmed)
 		require.GreaterOrEqual(b, time.Since(began), 200*time.Millisecond)
 		require.Less(b, time.Since(began), 4*time.Second)
 	}

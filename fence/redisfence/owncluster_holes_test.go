@@ -62,13 +62,15 @@ func holePausedMaster(b *breakable) {
 		switch {
 		case i >= tiles:
 			require.Error(b, answers[i], "a paused master confirmed a write")
-			require.True(b, errors.Is(answers[i], fence.ErrUnconfirmed) || errors.Is(answers[i], fence.ErrUnknownOutcome) ||
+			require.True(b, errors.Is(answers[i], fence.ErrUnconfirmed) ||
+				errors.Is(answers[i], fence.ErrUnknownOutcome) ||
 				errors.Is(answers[i], fence.ErrNotApplied), "%v", answers[i])
 		case answers[i] == nil:
 			believed++
 		}
 	}
-	b.Logf("without WAIT, %d of %d commits were answered OK, and none survived; with it: %v", believed, tiles, answers[tiles])
+	b.Logf("without WAIT, %d of %d commits were answered OK, and none survived; with it: %v", believed, tiles,
+		answers[tiles])
 	require.NotZero(b, believed, "the hole did not show")
 
 	for i, c := range commits {
@@ -194,11 +196,13 @@ func (b *breakable) sleepers(addr string, n int) []*redisfence.Store {
 	b.Helper()
 	stores := make([]*redisfence.Store, n)
 	for i := range stores {
-		client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: b.node(addr).Options().ReadTimeout})
+		client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1,
+			ReadTimeout: b.node(addr).Options().ReadTimeout})
 		b.Cleanup(func() { _ = client.Close() })
 		// Pipelines have connections of their own.
 		require.NoError(b, client.Ping(b.Context()).Err())
-		_, err := client.Pipelined(b.Context(), func(pipe redis.Pipeliner) error { return pipe.Ping(b.Context()).Err() })
+		_, err := client.Pipelined(b.Context(),
+			func(pipe redis.Pipeliner) error { return pipe.Ping(b.Context()).Err() })
 		require.NoError(b, err)
 		stores[i], err = redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 		require.NoError(b, err)

@@ -24,7 +24,9 @@ func (b *breakable) replaceLibrary(old, new string) {
 	b.Helper()
 	text := strings.Replace(redisfence.Library(), old, new, 1)
 	require.NotEqual(b, redisfence.Library(), text)
-	b.eachMaster(func(ctx context.Context, node *redis.Client) error { return node.FunctionLoadReplace(ctx, text).Err() })
+	b.eachMaster(func(ctx context.Context, node *redis.Client) error {
+		return node.FunctionLoadReplace(ctx, text).Err()
+	})
 	b.Cleanup(b.deleteLibrary)
 }
 
@@ -70,15 +72,18 @@ func libraryMissing(b *breakable) {
 			return err
 		},
 		func() error {
-			return b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1, Blob: []byte("state")})
+			return b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1,
+				Blob: []byte("state")})
 		},
 		func() error {
-			_, err := b.store.Call(b.Context(), "mark", redisfence.FunctionCall{Tile: tile, Function: "tilefence_mark_v1",
-				Keys: []string{fence.KeysOf(tile).Marks}, Args: []any{"bridge", "1", "0"}})
+			_, err := b.store.Call(b.Context(), "mark", redisfence.FunctionCall{Tile: tile,
+				Function: "tilefence_mark_v1",
+				Keys:     []string{fence.KeysOf(tile).Marks}, Args: []any{"bridge", "1", "0"}})
 			return err
 		},
 		func() error {
-			_, err := b.store.Rebase(b.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: last.Seq + 10})
+			_, err := b.store.Rebase(b.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1",
+				Seq: last.Seq + 10})
 			return err
 		},
 	} {
@@ -120,7 +125,8 @@ func libraryOfOthers(b *breakable) {
 	b.flushFunctions()
 	b.Cleanup(b.deleteLibrary)
 	b.eachMaster(func(ctx context.Context, node *redis.Client) error {
-		return node.FunctionLoad(ctx, "#!lua name=theirs\nredis.register_function('tilefence_mark_v1', function() return 'theirs' end)").Err()
+		return node.FunctionLoad(ctx, "#!lua name=theirs\n"+
+			"redis.register_function('tilefence_mark_v1', function() return 'theirs' end)").Err()
 	})
 	require.ErrorIs(b, b.store.Load(b.Context()), fence.ErrFunctions)
 	_, err := b.store.Commit(b.Context(), founding(newTile()))
@@ -153,7 +159,8 @@ func settingsEviction(b *breakable) {
 	}
 	b.Cleanup(func() {
 		_ = b.client.ForEachMaster(b.ctx(), func(ctx context.Context, node *redis.Client) error {
-			return errorsOf(node.ConfigSet(ctx, "maxmemory", "0"), node.ConfigSet(ctx, "maxmemory-policy", "noeviction"))
+			return errorsOf(node.ConfigSet(ctx, "maxmemory", "0"),
+				node.ConfigSet(ctx, "maxmemory-policy", "noeviction"))
 		})
 	})
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-lru"} {
@@ -177,7 +184,9 @@ func settingsPersistence(b *breakable) {
 	require.NoError(b, err)
 	set := func(name, value string) {
 		b.Helper()
-		b.eachMaster(func(ctx context.Context, node *redis.Client) error { return node.ConfigSet(ctx, name, value).Err() })
+		b.eachMaster(func(ctx context.Context, node *redis.Client) error {
+			return node.ConfigSet(ctx, name, value).Err()
+		})
 	}
 	b.Cleanup(func() {
 		_ = b.client.ForEachMaster(b.ctx(), func(ctx context.Context, node *redis.Client) error {
@@ -227,11 +236,13 @@ func memoryFull(b *breakable) {
 	}
 	require.Equal(b, before, dump(b.T, b.client, tile))
 	// The way out stays open: a snapshot, marks, and a trim, which gives memory back.
-	require.NoError(b, b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1, Blob: []byte("state")}))
+	require.NoError(b, b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1,
+		Blob: []byte("state")}))
 	k := fence.KeysOf(tile)
 	for _, f := range []redisfence.FunctionCall{
 		{Tile: tile, Function: "tilefence_mark_v1", Keys: []string{k.Marks}, Args: []any{"bridge", "1", "0"}},
-		{Tile: tile, Function: "tilefence_trim_v1", Keys: []string{k.Marks, k.Stream, k.Snapshot}, Args: []any{"60000", "0"}},
+		{Tile: tile, Function: "tilefence_trim_v1", Keys: []string{k.Marks, k.Stream, k.Snapshot},
+			Args: []any{"60000", "0"}},
 	} {
 		_, err := b.store.Call(b.Context(), "trim", f)
 		require.NoError(b, err)

@@ -81,7 +81,8 @@ func (b *breakable) more(progress func() int64, n int64) {
 
 // loadReplicaPaused: calls that wait for a replica which sleeps hold up each other, and nobody else.
 func loadReplicaPaused(b *breakable) {
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: b.stack.CoordAddrs, ReadTimeout: 2 * time.Minute, ContextTimeoutEnabled: true})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: b.stack.CoordAddrs, ReadTimeout: 2 * time.Minute,
+		ContextTimeoutEnabled: true})
 	b.Cleanup(func() { _ = client.Close() })
 	store, err := redisfence.New(client, &redisfence.Config{ConfirmTimeout: time.Minute, AllowNoPersistence: true})
 	require.NoError(b, err)
@@ -249,7 +250,8 @@ func (b *breakable) agree(outcomes []outcome) map[string]int {
 			entries[o.commit.Tile] = b.entries(o.commit.Tile)
 			require.NoError(b, fencetest.CheckHistory(o.commit.Tile, entries[o.commit.Tile]))
 		}
-		there := slices.ContainsFunc(entries[o.commit.Tile], func(e fence.Entry) bool { return e.Position == o.commit.Next() })
+		there := slices.ContainsFunc(entries[o.commit.Tile],
+			func(e fence.Entry) bool { return e.Position == o.commit.Next() })
 		var refused *fence.RefusedError
 		told := "unknown"
 		switch {

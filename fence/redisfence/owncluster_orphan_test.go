@@ -84,7 +84,8 @@ func (b *breakable) adopt(master *devstack.Process) *devstack.Process {
 	b.run(b.node(taken.Addr()), "cluster", "replicate", id)
 	b.await("the master has two replicas", func() bool {
 		info, err := b.node(master.Addr()).Info(b.Context(), "replication").Result()
-		return err == nil && strings.Count(info, "state=online") == 2 && strings.Count(b.clusterNodes(master), " "+id+" ") == 2
+		return err == nil && strings.Count(info, "state=online") == 2 &&
+			strings.Count(b.clusterNodes(master), " "+id+" ") == 2
 	})
 	return taken
 }

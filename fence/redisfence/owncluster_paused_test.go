@@ -29,7 +29,8 @@ func TestPausedMasterIsLeftSoon(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	tile := newTile()
-	founded, err := store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 1, Contact: "a:1", Seq: 1, Blob: []byte("state"), Replicas: fence.AllReplicas})
+	founded, err := store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 1, Contact: "a:1", Seq: 1,
+		Blob: []byte("state"), Replicas: fence.AllReplicas})
 	require.NoError(t, err)
 	node, err := client.MasterForKey(t.Context(), fence.KeysOf(tile).Owner)
 	require.NoError(t, err)

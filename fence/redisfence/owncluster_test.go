@@ -57,7 +57,8 @@ func TestOwnCluster(t *testing.T) {
 		{"Hole/orphan", holeOrphan},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := &breakable{T: t, stack: stack, client: newClient(t, stack.CoordAddrs), nodes: map[string]*redis.Client{}}
+			b := &breakable{T: t, stack: stack, client: newClient(t, stack.CoordAddrs),
+				nodes: map[string]*redis.Client{}}
 			b.hands = hands{t, b.client}
 			b.await("every master has its replica", b.whole)
 			b.store = b.open(nil)
@@ -94,7 +95,8 @@ func (b *breakable) whole() bool {
 	for _, addr := range b.stack.CoordAddrs {
 		node := b.node(addr)
 		info, err := node.ClusterInfo(b.Context()).Result()
-		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:16384") ||
+		if err != nil || !strings.Contains(info, "cluster_state:ok") ||
+			!strings.Contains(info, "cluster_slots_ok:16384") ||
 			!strings.Contains(info, "cluster_known_nodes:6") {
 			return false
 		}
@@ -103,7 +105,8 @@ func (b *breakable) whole() bool {
 			return false
 		}
 		replication, err := node.Info(b.Context(), "replication").Result()
-		if err != nil || !strings.Contains(replication, "state=online") && !strings.Contains(replication, "master_link_status:up") {
+		if err != nil || !strings.Contains(replication, "state=online") &&
+			!strings.Contains(replication, "master_link_status:up") {
 			return false
 		}
 	}
@@ -195,7 +198,8 @@ func (b *breakable) founded() (fence.TileID, fence.Position) {
 }
 
 func follow(tile fence.TileID, epoch fence.Epoch, prev fence.Position) fence.Commit {
-	return fence.Commit{Tile: tile, Epoch: epoch, Contact: "a:1", Prev: prev, Tick: fence.Tick(prev.Seq + 1), Payload: []byte("next")}
+	return fence.Commit{Tile: tile, Epoch: epoch, Contact: "a:1", Prev: prev, Tick: fence.Tick(prev.Seq + 1),
+		Payload: []byte("next")}
 }
 
 // settle presents a commit until it is accepted, as an owner does whose answers are lost.

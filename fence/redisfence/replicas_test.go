@@ -21,9 +21,11 @@ c1 127.0.0.1:7003@17003,host myself,master - 0 1700000000000 3 connected 10923-1
 		{"none", "", 0, 0},
 		{"one", "r1 127.0.0.1:7004@17004 slave c1 0 1700000000000 3 connected\n", 1, 1},
 		{"another master's", "r1 127.0.0.1:7004@17004 slave b1 0 1700000000000 3 connected\n", 0, 0},
-		{"silent, not yet failed", "r1 127.0.0.1:7004@17004 slave,fail? c1 1700000000000 1700000000000 3 disconnected\n", 1, 1},
+		{"silent, not yet failed",
+			"r1 127.0.0.1:7004@17004 slave,fail? c1 1700000000000 1700000000000 3 disconnected\n", 1, 1},
 		{"failed", "r1 127.0.0.1:7004@17004 slave,fail c1 1700000000000 1700000000000 3 disconnected\n", 1, 0},
-		{"two of three live", "r1 :0@0 slave c1 0 0 3 connected\nr2 :0@0 slave,fail,noaddr c1 0 0 3 connected\nr3 :0@0 slave c1 0 0 3 connected\n", 3, 2},
+		{"two of three live", "r1 :0@0 slave c1 0 0 3 connected\n" +
+			"r2 :0@0 slave,fail,noaddr c1 0 0 3 connected\nr3 :0@0 slave c1 0 0 3 connected\n", 3, 2},
 	} {
 		for _, text := range []string{others + test.replicas, test.replicas + others} {
 			n, err := replicasListed(text, false, false)
@@ -52,10 +54,13 @@ b2 127.0.0.1:7005@17005 slave b1 0 1700000000000 2 connected
 c1 127.0.0.1:7003@17003 myself,master - 0 1700000000000 9 connected 10923-16383
 `
 	for name, lines := range map[string]string{
-		"failed":              "a1 127.0.0.1:7001@17001 master,fail - 1 1 3 disconnected\nr1 :7004@17004 slave,fail a1 1 1 3 disconnected\n",
-		"alive":               "a1 127.0.0.1:7001@17001 master,fail - 1 1 3 disconnected\nr1 :7004@17004 slave a1 0 1 3 connected\n",
+		"failed": "a1 127.0.0.1:7001@17001 master,fail - 1 1 3 disconnected\n" +
+			"r1 :7004@17004 slave,fail a1 1 1 3 disconnected\n",
+		"alive": "a1 127.0.0.1:7001@17001 master,fail - 1 1 3 disconnected\n" +
+			"r1 :7004@17004 slave a1 0 1 3 connected\n",
 		"master is forgotten": "r1 127.0.0.1:7004@17004 slave,fail a1 1 1 3 disconnected\n",
-		"master is a replica": "a1 127.0.0.1:7001@17001 slave b1 0 1 2 connected\nr1 :7004@17004 slave a1 0 1 3 connected\n",
+		"master is a replica": "a1 127.0.0.1:7001@17001 slave b1 0 1 2 connected\n" +
+			"r1 :7004@17004 slave a1 0 1 3 connected\n",
 	} {
 		n, err := replicasListed(cluster+lines, true, false)
 		require.NoError(t, err, name)

@@ -91,7 +91,8 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		s.cfg = *cfg
 	}
 	if s.cfg.AllowNoReplicas && s.cfg.MinReplicas != 0 {
-		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "zero with AllowNoReplicas"}
+		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas,
+			Want: "zero with AllowNoReplicas"}
 	}
 	if !s.cfg.AllowNoReplicas {
 		s.cfg.MinReplicas = cmp.Or(s.cfg.MinReplicas, 1)
@@ -108,21 +109,25 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	case *redis.Client:
 		readTimeout = c.Options().ReadTimeout
 	default:
-		return nil, &fence.ArgumentError{Field: "client", Value: client, Want: "a *redis.ClusterClient or *redis.Client"}
+		return nil, &fence.ArgumentError{Field: "client", Value: client,
+			Want: "a *redis.ClusterClient or *redis.Client"}
 	}
 	switch {
 	case s.cfg.TTL < time.Second:
 		return nil, &fence.ArgumentError{Field: "TTL", Value: s.cfg.TTL, Want: "at least one second"}
 	case s.cfg.ConfirmTimeout < time.Millisecond:
-		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout, Want: "at least one millisecond"}
+		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout,
+			Want: "at least one millisecond"}
 	case readTimeout > 0 && s.cfg.ConfirmTimeout >= readTimeout:
-		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout, Want: "less than the client's ReadTimeout, " + readTimeout.String()}
+		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout,
+			Want: "less than the client's ReadTimeout, " + readTimeout.String()}
 	case s.cfg.PipelineCalls < 1:
 		return nil, &fence.ArgumentError{Field: "PipelineCalls", Value: s.cfg.PipelineCalls, Want: "at least one"}
 	case s.cfg.PipelineBytes < 1:
 		return nil, &fence.ArgumentError{Field: "PipelineBytes", Value: s.cfg.PipelineBytes, Want: "at least one"}
 	case s.cfg.MinReplicas < 0:
-		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas, Want: "at least 1, or zero for 1; see AllowNoReplicas"}
+		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas,
+			Want: "at least 1, or zero for 1; see AllowNoReplicas"}
 	}
 	s.ttl = strconv.FormatInt(s.cfg.TTL.Milliseconds(), 10)
 	return s, nil
@@ -188,7 +193,8 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 		return err
 	}
 	k := fence.KeysOf(w.Tile)
-	f := &call{request: request{size: byItself}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch, next: w.Position, key: k.Owner}
+	f := &call{request: request{size: byItself}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch,
+		next: w.Position, key: k.Owner}
 	a := &f.arguments
 	a.fcall("tilefence_snapshot_v1", k.Owner, k.Stream, k.Snapshot)
 	a.text(w.Position.String())

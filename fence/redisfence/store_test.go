@@ -62,7 +62,8 @@ func TestSlowTopologyReload(t *testing.T) {
 		store, err := redisfence.New(client, &redisfence.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		require.Error(t, store.Load(t.Context()), "nobody listens")
-		require.Equal(t, test.slow, strings.Contains(log.String(), "ClusterStateReloadInterval"), "%s: %s", test.name, log.String())
+		require.Equal(t, test.slow, strings.Contains(log.String(), "ClusterStateReloadInterval"), "%s: %s", test.name,
+			log.String())
 		require.NoError(t, client.Close())
 	}
 }
@@ -71,8 +72,9 @@ func TestSlowTopologyReload(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{
-		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, DialerRetries: 1, ContextTimeoutEnabled: true}),
-		"node":    redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, ContextTimeoutEnabled: true}),
+		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, DialerRetries: 1,
+			ContextTimeoutEnabled: true}),
+		"node": redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, ContextTimeoutEnabled: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() { _ = client.Close() }()
@@ -188,7 +190,8 @@ func TestWantsDiffer(t *testing.T) {
 			switch {
 			case c.Replicas != 3 && (err != nil || r.Replicas != 1):
 				t.Errorf("%d replicas wanted of 1: %+v, %v", c.Replicas, r, err)
-			case c.Replicas == 3 && (!errors.As(err, &unconfirmed) || unconfirmed.Want != 3 || unconfirmed.Receipt.Replicas != 1):
+			case c.Replicas == 3 && (!errors.As(err, &unconfirmed) || unconfirmed.Want != 3 ||
+				unconfirmed.Receipt.Replicas != 1):
 				t.Errorf("3 replicas wanted of 1: %+v, %v", r, err)
 			}
 		})

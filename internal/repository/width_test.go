@@ -30,16 +30,9 @@ var unwrapped = []string{
 	"examples/battle",
 	"examples/battle/game",
 	"examples/battle/spectator",
-	"fence",
-	"fence/fencetest",
-	"fence/memfence",
-	"fence/redisfence",
 	"relay",
 	"relay/relaypb",
 	"stream",
-	"stream/memstream",
-	"stream/redisstream",
-	"stream/streamtest",
 	"tile",
 }
 

@@ -53,7 +53,8 @@ func (c call) String() string {
 	case opSnapshot:
 		return fmt.Sprintf("%s %+v", c.op, c.snapshot)
 	}
-	return fmt.Sprintf("%s %q seq %d, limit %d, %v, rewind %v, release %v, bytes %d", c.op, c.consumer, c.seq, c.limit, c.duration, c.rewind, c.release, c.bytes)
+	return fmt.Sprintf("%s %q seq %d, limit %d, %v, rewind %v, release %v, bytes %d", c.op, c.consumer, c.seq, c.limit,
+		c.duration, c.rewind, c.release, c.bytes)
 }
 
 // on makes the call on one side and returns its reply, without what the stores' clocks say.
@@ -69,7 +70,8 @@ func (c call) on(tile fence.TileID, s side) []any {
 	case opSnapshot:
 		return []any{comparable(s.store.SaveSnapshot(ctx, c.snapshot))}
 	case opMark:
-		return []any{comparable(stream.MarkOne(ctx, s.log, stream.MarkWrite{Tile: tile, Consumer: c.consumer, Seq: c.seq,
+		return []any{comparable(stream.MarkOne(ctx, s.log, stream.MarkWrite{Tile: tile, Consumer: c.consumer,
+			Seq:    c.seq,
 			Rewind: c.rewind, Release: c.release}))}
 	case opTrim:
 		t, err := s.log.Trim(ctx, stream.TrimRequest{Tile: tile, Lease: c.duration, MaxBytes: c.bytes})
@@ -95,13 +97,17 @@ func (c call) on(tile fence.TileID, s side) []any {
 
 // everyAnswer is every kind of answer a run of some length must have met.
 var everyAnswer = []string{
-	"commit: ok", "commit: again", "commit: argument", "commit: stale", "commit: replay", "commit: behind", "commit: forked", "commit: noowner",
+	"commit: ok", "commit: again", "commit: argument", "commit: stale", "commit: replay", "commit: behind",
+	"commit: forked", "commit: noowner",
 	"rebase: ok", "rebase: again", "rebase: argument", "rebase: stale", "rebase: behind",
-	"snapshot: ok", "snapshot: argument", "snapshot: stale", "snapshot: noowner", "snapshot: regress", "snapshot: uncommitted",
-	"mark: ok", "mark: argument", "mark: resync", "trim: ok", "trim: argument", string(opDrop) + ": ok", string(opExpire) + ": ok",
+	"snapshot: ok", "snapshot: argument", "snapshot: stale", "snapshot: noowner", "snapshot: regress",
+	"snapshot: uncommitted",
+	"mark: ok", "mark: argument", "mark: resync", "trim: ok", "trim: argument", string(opDrop) + ": ok",
+	string(opExpire) + ": ok",
 }
 
-var reasons = map[error]string{fence.ErrStale: "stale", fence.ErrReplay: "replay", fence.ErrBehind: "behind", fence.ErrForked: "forked",
+var reasons = map[error]string{fence.ErrStale: "stale", fence.ErrReplay: "replay", fence.ErrBehind: "behind",
+	fence.ErrForked:  "forked",
 	fence.ErrNoOwner: "noowner", fence.ErrRegress: "regress", fence.ErrUncommitted: "uncommitted"}
 
 // answer names the kind of a reply.
@@ -233,11 +239,13 @@ func (d *drawer) draw(s *memfence.State) call {
 	case n < 74:
 		return call{op: opSnapshot, snapshot: d.snapshot(s)}
 	case n < 82:
-		consumer := pick(d, stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"), stream.RelayMember("b"), stream.RelayMember("b-2"), stream.Checkpointed)
+		consumer := pick(d, stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"), stream.RelayMember("b"),
+			stream.RelayMember("b-2"), stream.Checkpointed)
 		if d.one(30) {
 			consumer = pick(d, stream.ConsumerGroup, "", "nobody")
 		}
-		return call{op: opMark, consumer: consumer, seq: pick(d, near(), near(), near(), near(), 0, fence.MaxNumber, fence.MaxNumber+1),
+		return call{op: opMark, consumer: consumer, seq: pick(d, near(), near(), near(), near(), 0, fence.MaxNumber,
+			fence.MaxNumber+1),
 			rewind: d.one(3), release: d.one(10)}
 	case n < 88:
 		return call{op: opTrim, duration: pick(d, time.Minute, time.Minute, time.Minute, time.Second-1),
@@ -300,10 +308,12 @@ func (d *drawer) position(s *memfence.State) fence.Position {
 	case 5:
 		p.Epoch -= min(p.Epoch, 1)
 	case 6:
-		p = pick(d, fence.Position{}, fence.Position{Chain: 1}, fence.Position{Epoch: 1}, fence.Position{Seq: fence.MaxNumber - 1})
+		p = pick(d, fence.Position{}, fence.Position{Chain: 1}, fence.Position{Epoch: 1},
+			fence.Position{Seq: fence.MaxNumber - 1})
 	case 7:
 		if d.one(20) {
-			p = pick(d, fence.Position{Seq: fence.MaxNumber}, fence.Position{Epoch: 1<<64 - 1}, fence.Position{Seq: 1<<64 - 1})
+			p = pick(d, fence.Position{Seq: fence.MaxNumber}, fence.Position{Epoch: 1<<64 - 1},
+				fence.Position{Seq: 1<<64 - 1})
 		}
 	}
 	return p
@@ -324,7 +334,8 @@ func (d *drawer) tick(s *memfence.State) fence.Tick {
 
 func (d *drawer) contact() string {
 	if d.one(60) {
-		return pick(d, "", strings.Repeat("x", fence.MaxContact), strings.Repeat("x", fence.MaxContact+1), "\x00\xff\r\n")
+		return pick(d, "", strings.Repeat("x", fence.MaxContact), strings.Repeat("x", fence.MaxContact+1),
+			"\x00\xff\r\n")
 	}
 	return pick(d, "a:1", "b:2", "c:3")
 }
@@ -367,7 +378,8 @@ func (d *drawer) rebase(s *memfence.State) fence.Rebase {
 		r.Epoch++
 	}
 	r.ExpectEmpty = d.one(4)
-	r.Seq = s.Last().Seq + pick[fence.Seq](d, 1, 2, 10, 10, 10, 100) - min(s.Last().Seq, pick[fence.Seq](d, 0, 0, 0, 0, 10))
+	r.Seq = s.Last().Seq + pick[fence.Seq](d, 1, 2, 10, 10, 10, 100) - min(s.Last().Seq,
+		pick[fence.Seq](d, 0, 0, 0, 0, 10))
 	if d.one(100) {
 		r.Seq = pick[fence.Seq](d, 0, fence.MaxNumber-3, fence.MaxNumber, fence.MaxNumber+1)
 	}

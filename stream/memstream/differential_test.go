@@ -58,7 +58,8 @@ func newStage(t testing.TB) *stage {
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	st := &stage{client: client, answers: map[string]int{}}
-	st.redis = side{store: store, log: redisstream.New(store, client), drop: st.drop, expire: st.expire, lose: st.lose, age: st.age}
+	st.redis = side{store: store, log: redisstream.New(store, client), drop: st.drop, expire: st.expire, lose: st.lose,
+		age: st.age}
 	return st
 }
 

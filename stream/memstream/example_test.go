@@ -21,7 +21,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	_, err = store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Tick: 1, Payload: payload, Install: true})
+	_, err = store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Tick: 1, Payload: payload,
+		Install: true})
 	if err != nil {
 		fmt.Println(err)
 		return

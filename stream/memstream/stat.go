@@ -34,8 +34,9 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 			}
 			if s.Snapshot != nil {
 				st.HasSnapshot = true
-				st.Snapshot = stream.SnapshotHead{Position: s.Snapshot.Position, Tick: s.Snapshot.Tick, Contact: s.Snapshot.Contact,
-					Taken: s.Snapshot.Taken, Size: len(s.Snapshot.Blob)}
+				st.Snapshot = stream.SnapshotHead{Position: s.Snapshot.Position, Tick: s.Snapshot.Tick,
+					Contact: s.Snapshot.Contact,
+					Taken:   s.Snapshot.Taken, Size: len(s.Snapshot.Blob)}
 			}
 		})
 		stats[i] = st

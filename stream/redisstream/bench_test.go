@@ -23,15 +23,19 @@ func benchTile(b *testing.B, store fence.Store, log stream.Log, entries, size, r
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 	var at fence.Position
 	for i := range entries {
-		r, err := store.Commit(b.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at, Tick: fence.Tick(i + 1), Payload: make([]byte, size), Install: i == 0})
+		r, err := store.Commit(b.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at,
+			Tick: fence.Tick(i + 1), Payload: make([]byte, size), Install: i == 0})
 		require.NoError(b, err)
 		at = r.Position
 	}
-	require.NoError(b, store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: at, Tick: fence.Tick(entries), Blob: []byte("state")}))
-	writes := []stream.MarkWrite{{Tile: tile, Consumer: stream.BridgeAcked, Seq: at.Seq}, {Tile: tile, Consumer: stream.BridgePending, Seq: at.Seq},
+	require.NoError(b, store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: at,
+		Tick: fence.Tick(entries), Blob: []byte("state")}))
+	writes := []stream.MarkWrite{{Tile: tile, Consumer: stream.BridgeAcked, Seq: at.Seq},
+		{Tile: tile, Consumer: stream.BridgePending, Seq: at.Seq},
 		{Tile: tile, Consumer: stream.Checkpointed}}
 	for i := range relays {
-		writes = append(writes, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember(fmt.Sprint("relay-", i)), Seq: at.Seq - 1})
+		writes = append(writes, stream.MarkWrite{Tile: tile, Consumer: stream.RelayMember(fmt.Sprint("relay-", i)),
+			Seq: at.Seq - 1})
 	}
 	require.Nil(b, log.Mark(b.Context(), writes))
 	return tile
@@ -71,10 +75,12 @@ func BenchmarkServerTime(b *testing.B) {
 		call                  func(*testing.B, fence.TileID)
 	}{
 		{"mark", 60, 600, 4, func(b *testing.B, tile fence.TileID) {
-			require.NoError(b, stream.MarkOne(b.Context(), log, stream.MarkWrite{Tile: tile, Consumer: stream.BridgeAcked, Seq: 50}))
+			require.NoError(b, stream.MarkOne(b.Context(), log,
+				stream.MarkWrite{Tile: tile, Consumer: stream.BridgeAcked, Seq: 50}))
 		}},
 		{"mark-both-of-the-bridge", 60, 600, 4, func(b *testing.B, tile fence.TileID) {
-			require.Nil(b, log.Mark(b.Context(), []stream.MarkWrite{{Tile: tile, Consumer: stream.BridgePending, Seq: 50}, {Tile: tile, Consumer: stream.BridgeAcked, Seq: 50}}))
+			require.Nil(b, log.Mark(b.Context(), []stream.MarkWrite{{Tile: tile, Consumer: stream.BridgePending,
+				Seq: 50}, {Tile: tile, Consumer: stream.BridgeAcked, Seq: 50}}))
 		}},
 		{"trim/4-relays-60-entries", 60, 600, 4, trim(16 << 20)},
 		{"trim/250-relays-60-entries", 60, 600, 250, trim(16 << 20)},
@@ -99,7 +105,8 @@ func BenchmarkMarks(b *testing.B) {
 	const tiles = 512
 	writes := make([]stream.MarkWrite, tiles)
 	for i := range writes {
-		writes[i] = stream.MarkWrite{Tile: fence.TileID(rand.Uint64()>>1 | 1), Consumer: stream.RelayMember("bench"), Rewind: true}
+		writes[i] = stream.MarkWrite{Tile: fence.TileID(rand.Uint64()>>1 | 1), Consumer: stream.RelayMember("bench"),
+			Rewind: true}
 		defer hands{b, client}.forget(writes[i].Tile)
 	}
 	for b.Loop() {

@@ -63,7 +63,8 @@ func (l *Log) RemoveDeadLetter(ctx context.Context, tile fence.TileID, letter st
 	}
 	n, err := l.client.XDel(ctx, fence.KeysOf(tile).Dead, letter).Result()
 	if err != nil {
-		return false, &fence.StoreError{Op: "remove dead letter", Tile: tile, Outcome: fence.ErrUnknownOutcome, Err: err}
+		return false, &fence.StoreError{Op: "remove dead letter", Tile: tile, Outcome: fence.ErrUnknownOutcome,
+			Err: err}
 	}
 	return n > 0, nil
 }

@@ -122,7 +122,8 @@ func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, 
 	}
 	m, err := l.client.HGetAll(ctx, fence.KeysOf(tile).Snapshot).Result()
 	if err != nil {
-		return fence.Snapshot{}, false, &fence.StoreError{Op: "read snapshot", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+		return fence.Snapshot{}, false, &fence.StoreError{Op: "read snapshot", Tile: tile, Outcome: fence.ErrNotApplied,
+			Err: err}
 	}
 	if len(m) == 0 {
 		return fence.Snapshot{}, false, nil
@@ -145,7 +146,8 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	tail := pipe.XRevRangeN(ctx, k.Stream, "+", "-", 1)
 	snap := pipe.HMGet(ctx, k.Snapshot, "epoch", "seq", "chain")
 	if _, err := pipe.Exec(ctx); err != nil {
-		return fence.Position{}, &fence.StoreError{Op: "read position", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+		return fence.Position{}, &fence.StoreError{Op: "read position", Tile: tile, Outcome: fence.ErrNotApplied,
+			Err: err}
 	}
 	o, err := redisfence.ParseOwner(tile, owner.Val())
 	if err != nil || o.Present() {

@@ -104,7 +104,8 @@ func (h hands) ageGroups(tile fence.TileID, d time.Duration) {
 	groups, err := h.client.XInfoGroups(ctx, key).Result()
 	require.NoError(h.t, err)
 	for _, g := range groups {
-		pending, err := h.client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: g.Name, Start: "-", End: "+", Count: 1000}).Result()
+		pending, err := h.client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: g.Name, Start: "-",
+			End: "+", Count: 1000}).Result()
 		require.NoError(h.t, err)
 		for _, p := range pending {
 			h.do("xclaim", key, g.Name, p.Consumer, "0", p.ID, "idle", (p.Idle + d).Milliseconds(), "justid", "force")
@@ -118,7 +119,8 @@ func TestLog(t *testing.T) {
 		store, log, client := open(t)
 		h := hands{t, client}
 		return streamtest.Harness{Log: log, Store: store, DropOwner: h.dropOwner, AgeMarks: h.ageMarks,
-			DamageSnapshot: h.damageSnapshot, Poison: h.poison, Group: h.group, AgeGroups: h.ageGroups, CorruptOwner: h.corruptOwner}
+			DamageSnapshot: h.damageSnapshot, Poison: h.poison, Group: h.group, AgeGroups: h.ageGroups,
+			CorruptOwner: h.corruptOwner}
 	})
 }
 
@@ -129,12 +131,14 @@ func TestATrimThatBreaksOffIsTold(t *testing.T) {
 	tile := fence.TileID(rand.Uint64())
 	prev := fence.Position{}
 	for i := range fence.Tick(9) {
-		receipt, err := store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: prev, Tick: i + 1,
+		receipt, err := store.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: prev,
+			Tick:    i + 1,
 			Payload: []byte("x"), Install: i == 0})
 		require.NoError(t, err)
 		prev = receipt.Position
 	}
-	require.NoError(t, store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: tile, Position: prev, Tick: 9, Blob: []byte("s")}))
+	require.NoError(t, store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: tile, Position: prev, Tick: 9,
+		Blob: []byte("s")}))
 	user := "blind-" + strconv.FormatUint(rand.Uint64(), 16)
 	each := func(args ...any) {
 		require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
@@ -143,7 +147,8 @@ func TestATrimThatBreaksOffIsTold(t *testing.T) {
 	}
 	each("acl", "setuser", user, "on", ">secret", "~*", "&*", "+@all", "-memory")
 	defer each("acl", "deluser", user)
-	blind := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t), ContextTimeoutEnabled: true, Username: user, Password: "secret"})
+	blind := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t), ContextTimeoutEnabled: true,
+		Username: user, Password: "secret"})
 	defer func() { _ = blind.Close() }()
 	theirs, err := redisfence.New(blind, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
@@ -155,6 +160,7 @@ func TestATrimThatBreaksOffIsTold(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, length)
 	var told *stream.ResyncError
-	require.ErrorAs(t, stream.MarkOne(t.Context(), log, stream.MarkWrite{Tile: tile, Consumer: stream.BridgeAcked, Seq: 3}), &told)
+	require.ErrorAs(t, stream.MarkOne(t.Context(), log, stream.MarkWrite{Tile: tile, Consumer: stream.BridgeAcked,
+		Seq: 3}), &told)
 	require.EqualValues(t, 9, told.Trimmed)
 }

@@ -28,7 +28,8 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 		}
 		n := len(calls) - 1
 		if n < 0 || calls[n].Tile != w.Tile || len(of[n]) == marksACall {
-			calls = append(calls, redisfence.FunctionCall{Tile: w.Tile, Function: "tilefence_mark_v1", Keys: []string{fence.KeysOf(w.Tile).Marks}})
+			calls = append(calls, redisfence.FunctionCall{Tile: w.Tile, Function: "tilefence_mark_v1",
+				Keys: []string{fence.KeysOf(w.Tile).Marks}})
 			of = append(of, nil)
 			n++
 		}
@@ -105,7 +106,8 @@ func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 	for i, t := range tiles {
 		if err := reads[i].Err(); err != nil {
 			failed++
-			all[i] = stream.TileMarks{Tile: t, Err: &fence.StoreError{Op: "read marks", Tile: t, Outcome: fence.ErrNotApplied, Err: err}}
+			all[i] = stream.TileMarks{Tile: t, Err: &fence.StoreError{Op: "read marks", Tile: t,
+				Outcome: fence.ErrNotApplied, Err: err}}
 			continue
 		}
 		all[i] = parseMarks(t, reads[i].Val())
@@ -145,7 +147,8 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		return stream.Trimmed{}, err
 	}
 	k := fence.KeysOf(r.Tile)
-	c := redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1", Keys: []string{k.Marks, k.Stream, k.Snapshot},
+	c := redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1",
+		Keys: []string{k.Marks, k.Stream, k.Snapshot},
 		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10)}}
 	var all stream.Trimmed
 	for {
@@ -159,7 +162,8 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		}
 		t.Removed += all.Removed
 		t.Expired, t.Evicted = append(all.Expired, t.Expired...), append(all.Evicted, t.Evicted...)
-		// One call takes so many steps at most, lest it keep its server busy. As long as each drops a mark, the next goes on.
+		// One call takes a limited number of steps, so that it does not block its server. As long as each call drops a
+		// mark, another continues.
 		if r.MaxBytes == 0 || t.Bytes <= r.MaxBytes || len(t.Evicted) == len(all.Evicted) {
 			return t, nil
 		}
@@ -181,7 +185,8 @@ func parseTrimmed(v []any) (t stream.Trimmed, ok bool) {
 	bytes, ok7 := v[6].(int64)
 	seq, err := fence.ParseNumber(floor)
 	return stream.Trimmed{Floor: fence.Seq(seq), Removed: int(removed), Held: stream.Consumer(held), Expired: expired,
-		Evicted: evicted, Entries: int(entries), Bytes: bytes}, ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7 && err == nil
+			Evicted: evicted, Entries: int(entries), Bytes: bytes}, ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7 &&
+			err == nil
 }
 
 func consumers(v any) (names []stream.Consumer, ok bool) {

@@ -28,7 +28,8 @@ func parseEntry(tile fence.TileID, m *redis.XMessage) (fence.Entry, *stream.Pois
 	if bad == nil {
 		return e, nil
 	}
-	p := &stream.Poison{Tile: tile, Seq: fence.Seq(seq), Epoch: e.Epoch, Reason: bad.Error(), Fields: map[string]string{}}
+	p := &stream.Poison{Tile: tile, Seq: fence.Seq(seq), Epoch: e.Epoch, Reason: bad.Error(),
+		Fields: map[string]string{}}
 	for k, v := range m.Values {
 		s, _ := v.(string)
 		p.Fields[k] = s
@@ -55,7 +56,8 @@ func parseSnapshot(tile fence.TileID, m map[string]string) (fence.Snapshot, erro
 	s.Seq = fence.Seq(f.Number("seq"))
 	s.Chain = f.Chain("chain")
 	if f.Err != nil {
-		return fence.Snapshot{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.Err.Error()}
+		return fence.Snapshot{}, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position,
+			Detail: f.Err.Error()}
 	}
 	if err := s.Verify(tile); err != nil {
 		return fence.Snapshot{}, err

@@ -49,10 +49,12 @@ func (h hands) forget(tile fence.TileID) {
 }
 
 // readers is a harness for streamtest.Readers.
-func readers(t testing.TB, log *redisstream.Log, store *redisfence.Store, client redis.UniversalClient) streamtest.Harness {
+func readers(t testing.TB, log *redisstream.Log, store *redisfence.Store,
+	client redis.UniversalClient) streamtest.Harness {
 	h := hands{t, client}
-	return streamtest.Harness{Log: log, Store: store, DropOwner: h.dropOwner, AgeMarks: h.ageMarks, Group: h.group, AgeGroups: h.ageGroups,
-		Freeze: h.freeze, Forget: h.forget}
+	return streamtest.Harness{Log: log, Store: store, DropOwner: h.dropOwner, AgeMarks: h.ageMarks, Group: h.group,
+		AgeGroups: h.ageGroups,
+		Freeze:    h.freeze, Forget: h.forget}
 }
 
 // twoPasses is a play in which a bounded trim takes two calls, the second of which evicts marks within a gap in the
@@ -116,7 +118,8 @@ var mutants = []struct{ name, old, new string }{
 	{"one entry too far", "'MINID', floor .. '-0')", "'MINID', (tonumber(floor) + 1) .. '-0')"},
 	{"highest relay counts", "  lowest_first(live)\n", "  local top\n" +
 		"  for _, m in ipairs(live) do if m.kind == 'relay' and (not top or m.seq > top.seq) then top = m end end\n" +
-		"  for _, m in ipairs(live) do if m.kind == 'relay' then m.seq, m.text = top.seq, top.text end end\n  lowest_first(live)\n"},
+		"  for _, m in ipairs(live) do if m.kind == 'relay' then m.seq, m.text = top.seq, top.text end end\n" +
+		"  lowest_first(live)\n"},
 	{"no lease", "if not seq or not at or at < oldest then", "if not seq or not at then"},
 	{"half a lease", "newest - lease", "newest - lease / 2"},
 	{"trims are forgotten", "redis.call('HSET', keys[1], 'trimmed', floor)", "redis.call('HDEL', keys[1], 'trimmed')"},
@@ -143,15 +146,17 @@ func TestReadersCatch(t *testing.T) {
 				text = strings.Replace(text, m.old, m.new, 1)
 			}
 			name := fmt.Sprintf("readers%d_%x", i, rand.Uint32())
-			text = strings.ReplaceAll(strings.Replace(text, redisfence.LibraryName, name, 1), "'tilefence_", "'"+name+"_")
+			text = strings.ReplaceAll(strings.Replace(text, redisfence.LibraryName, name, 1), "'tilefence_",
+				"'"+name+"_")
 			store, _, client := open(t)
 			require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 				return node.FunctionLoad(ctx, text).Err()
 			}))
 			t.Cleanup(func() {
-				assert.NoError(t, client.ForEachMaster(context.WithoutCancel(t.Context()), func(ctx context.Context, node *redis.Client) error {
-					return node.FunctionDelete(ctx, name).Err()
-				}))
+				assert.NoError(t, client.ForEachMaster(context.WithoutCancel(t.Context()),
+					func(ctx context.Context, node *redis.Client) error {
+						return node.FunctionDelete(ctx, name).Err()
+					}))
 			})
 			edited := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t)})
 			t.Cleanup(func() { _ = edited.Close() })

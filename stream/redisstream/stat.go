@@ -72,7 +72,8 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 
 func (r *statReads) stat(tile fence.TileID) stream.Stat {
 	st := stream.Stat{Tile: tile, Owner: fence.Owner{Tile: tile}}
-	for _, cmd := range []redis.Cmder{r.owner, r.snapshot, r.size, r.first, r.last, r.length, r.dead, r.memory, r.marks} {
+	for _, cmd := range []redis.Cmder{r.owner, r.snapshot, r.size, r.first, r.last, r.length, r.dead, r.memory,
+		r.marks} {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // MEMORY USAGE of no key is nil
 			st.Err = &fence.StoreError{Op: "stat", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
 			return st
@@ -103,7 +104,8 @@ func parseSnapshotHead(tile fence.TileID, v []any) (stream.SnapshotHead, error) 
 		values[name] = v[i]
 	}
 	f := fields.Reader{Field: texts(values)}
-	s := stream.SnapshotHead{Tick: fence.Tick(f.Number("tick")), Contact: f.Text("contact"), Taken: fence.FromMillis(int64(f.Number("at")))}
+	s := stream.SnapshotHead{Tick: fence.Tick(f.Number("tick")), Contact: f.Text("contact"),
+		Taken: fence.FromMillis(int64(f.Number("at")))}
 	s.Epoch, s.Seq, s.Chain = fence.Epoch(f.Number("epoch")), fence.Seq(f.Number("seq")), f.Chain("chain")
 	if f.Err != nil {
 		return s, &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: f.Err.Error()}

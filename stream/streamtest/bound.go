@@ -20,7 +20,8 @@ const (
 func (s *scene) fill(n int) (entries []fence.Entry) {
 	s.Helper()
 	for range n {
-		c := fence.Commit{Tile: s.tile, Epoch: max(s.last.Epoch, 1), Contact: "owner:1", Prev: s.last, Tick: fence.Tick(s.last.Seq + 1),
+		c := fence.Commit{Tile: s.tile, Epoch: max(s.last.Epoch, 1), Contact: "owner:1", Prev: s.last,
+			Tick:    fence.Tick(s.last.Seq + 1),
 			Payload: make([]byte, largeEntry), Install: s.last.IsZero()}
 		r, err := s.Store.Commit(s.Context(), c)
 		require.NoError(s, err)
@@ -60,7 +61,8 @@ func boundEvicts(s *scene) {
 	s.mark(stream.BridgeAcked, 20)
 	s.mark(stream.Checkpointed, 30)
 	s.squeeze(100<<20, stream.Trimmed{Floor: 5, Removed: 4, Held: first})
-	got := s.squeeze(3<<19, stream.Trimmed{Floor: 20, Removed: 15, Held: stream.BridgeAcked, Evicted: []stream.Consumer{first, second}})
+	got := s.squeeze(3<<19, stream.Trimmed{Floor: 20, Removed: 15, Held: stream.BridgeAcked,
+		Evicted: []stream.Consumer{first, second}})
 	require.True(s, got.Alarming(3<<19))
 	require.False(s, got.Alarming(4<<20))
 	require.Len(s, s.marks(), 2)
@@ -70,7 +72,8 @@ func boundEvicts(s *scene) {
 	s.mark(second, 19)
 	s.mark(stream.BridgeAcked, 20)
 	s.squeeze(3<<19, stream.Trimmed{Floor: 19, Held: second})
-	s.squeeze(1<<20, stream.Trimmed{Floor: 30, Removed: 10, Held: stream.Checkpointed, Evicted: []stream.Consumer{second, stream.BridgeAcked}})
+	s.squeeze(1<<20, stream.Trimmed{Floor: 30, Removed: 10, Held: stream.Checkpointed,
+		Evicted: []stream.Consumer{second, stream.BridgeAcked}})
 	s.squeeze(1<<20, stream.Trimmed{Floor: 30, Held: stream.Checkpointed})
 }
 
@@ -151,6 +154,7 @@ func boundGroup(s *scene) {
 	s.Group(s.tile, 12, 3) // 10 to 12 are pending
 	s.mark(stream.Checkpointed, 30)
 	s.squeeze(4<<20, stream.Trimmed{Floor: 10, Removed: 9, Held: stream.ConsumerGroup})
-	s.squeeze(1<<20, stream.Trimmed{Floor: 30, Removed: 20, Held: stream.Checkpointed, Evicted: []stream.Consumer{stream.ConsumerGroup}})
+	s.squeeze(1<<20, stream.Trimmed{Floor: 30, Removed: 20, Held: stream.Checkpointed,
+		Evicted: []stream.Consumer{stream.ConsumerGroup}})
 	s.squeeze(1<<20, stream.Trimmed{Floor: 30, Held: stream.Checkpointed})
 }

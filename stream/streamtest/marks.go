@@ -85,7 +85,8 @@ func markTurns(s *scene) {
 	require.Nil(s, s.Log.Mark(s.Context(), writes))
 	require.EqualValues(s, 40, s.marks()[relay].Seq)
 	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{
-		{Tile: s.tile, Consumer: relay, Seq: 7, Rewind: true}, {Tile: s.tile, Consumer: relay, Seq: 5}, {Tile: s.tile, Consumer: relay, Seq: 9}}))
+		{Tile: s.tile, Consumer: relay, Seq: 7, Rewind: true}, {Tile: s.tile, Consumer: relay, Seq: 5},
+		{Tile: s.tile, Consumer: relay, Seq: 9}}))
 	require.EqualValues(s, 9, s.marks()[relay].Seq)
 }
 
@@ -113,7 +114,8 @@ func markRewind(s *scene) {
 	s.mark(relay, 4)
 	require.EqualValues(s, 6, s.marks()[relay].Seq)
 	for _, seq := range []fence.Seq{4, 8, 3} {
-		require.NoError(s, stream.MarkOne(s.Context(), s.Log, stream.MarkWrite{Tile: s.tile, Consumer: relay, Seq: seq, Rewind: true}))
+		require.NoError(s, stream.MarkOne(s.Context(), s.Log,
+			stream.MarkWrite{Tile: s.tile, Consumer: relay, Seq: seq, Rewind: true}))
 		require.Equal(s, seq, s.marks()[relay].Seq)
 	}
 	s.trim(stream.Trimmed{Floor: 3, Removed: 2, Held: relay})
@@ -128,11 +130,13 @@ func markRelease(s *scene) {
 	s.mark(stream.Checkpointed, 5)
 	other := stream.RelayMember("other")
 	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: relay, Release: true},
-		{Tile: s.tile, Consumer: other, Seq: 1}, {Tile: s.tile, Consumer: other, Release: true}, {Tile: s.tile, Consumer: stream.BridgeAcked, Release: true}}))
+		{Tile: s.tile, Consumer: other, Seq: 1}, {Tile: s.tile, Consumer: other, Release: true},
+		{Tile: s.tile, Consumer: stream.BridgeAcked, Release: true}}))
 	require.Len(s, s.marks(), 1)
 	s.trim(stream.Trimmed{Floor: 5, Removed: 4, Held: stream.Checkpointed})
 	// Whoever comes back begins anew.
-	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: stream.Checkpointed, Release: true},
+	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: stream.Checkpointed,
+		Release: true},
 		{Tile: s.tile, Consumer: stream.Checkpointed, Seq: 4}}))
 	require.EqualValues(s, 4, s.marks()[stream.Checkpointed].Seq)
 	require.ErrorIs(s, s.markErr(s.Context(), s.tile, relay, 2), stream.ErrResync)
@@ -153,11 +157,13 @@ func markResync(s *scene) {
 		}
 		s.mark(c, 9) // the entry at the floor is still there
 		s.mark(c, 12)
-		require.ErrorIs(s, s.markErr(s.Context(), s.tile, c, 8), stream.ErrResync, "a mark that does not move tells all the same")
+		require.ErrorIs(s, s.markErr(s.Context(), s.tile, c, 8), stream.ErrResync,
+			"a mark that does not move tells all the same")
 		require.EqualValues(s, 12, s.marks()[c].Seq)
 	}
 	errs := s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: relay, Seq: 13},
-		{Tile: s.tile, Consumer: stream.RelayMember("new"), Seq: 3}, {Tile: s.tile, Consumer: stream.Checkpointed, Seq: 13}})
+		{Tile: s.tile, Consumer: stream.RelayMember("new"), Seq: 3},
+		{Tile: s.tile, Consumer: stream.Checkpointed, Seq: 13}})
 	require.Len(s, errs, 3)
 	require.NoError(s, errs[0])
 	require.ErrorIs(s, errs[1], stream.ErrResync)
@@ -194,7 +200,8 @@ func markFull(s *scene) {
 	s.trim(stream.Trimmed{Floor: 3, Removed: 2, Held: stream.BridgeAcked}) // what is recorded of trims takes no place
 	var writes []stream.MarkWrite
 	for i := range stream.MaxMarks + 4 {
-		writes = append(writes, stream.MarkWrite{Tile: s.tile, Consumer: stream.RelayMember(fmt.Sprint("r", i)), Seq: 5})
+		writes = append(writes, stream.MarkWrite{Tile: s.tile, Consumer: stream.RelayMember(fmt.Sprint("r", i)),
+			Seq: 5})
 	}
 	errs := s.Log.Mark(s.Context(), writes)
 	require.Len(s, errs, len(writes))

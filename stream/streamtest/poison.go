@@ -17,7 +17,8 @@ func deadLettersKept(s *scene) {
 	require.NoError(s, err)
 	require.Empty(s, letters)
 	want := []stream.Poison{
-		{Tile: s.tile, Seq: 4, Epoch: 2, Fields: map[string]string{"payload": "\x00\xff any bytes", "\xfe": "", "\xff": "x"}, Reason: "bad \"chain\""},
+		{Tile: s.tile, Seq: 4, Epoch: 2, Fields: map[string]string{"payload": "\x00\xff any bytes", "\xfe": "",
+			"\xff": "x"}, Reason: "bad \"chain\""},
 		{Tile: s.tile, Seq: 4, Fields: map[string]string{}, Reason: "the same entry, seen by another bridge"},
 		{Tile: s.tile, Seq: 1<<64 - 1, Epoch: fence.MaxNumber, Fields: map[string]string{"epoch": "x"}, Reason: "id"},
 	}
@@ -54,7 +55,8 @@ func deadLettersKept(s *scene) {
 func deadLettersBounded(s *scene) {
 	const kept, more = 1000, 5
 	for i := range kept + more {
-		require.NoError(s, s.Log.DeadLetter(s.Context(), stream.Poison{Tile: s.tile, Seq: fence.Seq(i), Reason: "full"}))
+		require.NoError(s, s.Log.DeadLetter(s.Context(), stream.Poison{Tile: s.tile, Seq: fence.Seq(i),
+			Reason: "full"}))
 	}
 	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
 	require.NoError(s, err)
@@ -136,7 +138,8 @@ func poisonEntry(s *scene) {
 // batchOf is an entry in the place of another, whose parts are a readable batch.
 func batchOf(s *scene, e fence.Entry) fence.Entry {
 	s.Helper()
-	b := stream.Batch{Events: [][]byte{[]byte("event")}, Resolutions: []stream.Resolution{{ActionID: "a", Outcome: stream.Applied}}}
+	b := stream.Batch{Events: [][]byte{[]byte("event")}, Resolutions: []stream.Resolution{{ActionID: "a",
+		Outcome: stream.Applied}}}
 	var err error
 	e.Payload, e.Private, err = b.Encode()
 	require.NoError(s, err)
@@ -159,7 +162,8 @@ func poisonRecover(s *scene) {
 	s.DropOwner(s.tile)
 	_, err = s.Log.Last(s.Context(), s.tile)
 	require.ErrorIs(s, err, fence.ErrCorrupt)
-	_, err = s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 2, Contact: "b:1", Prev: s.last, Install: true})
+	_, err = s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 2, Contact: "b:1", Prev: s.last,
+		Install: true})
 	require.ErrorIs(s, err, fence.ErrCorrupt)
 }
 
@@ -167,8 +171,11 @@ func arguments(s *scene) {
 	s.commit(1, 1)
 	ctx := s.Context()
 	for what, call := range map[string]func() error{
-		"read":                func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{}}); return err },
-		"read of a second":    func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}, {}}); return err },
+		"read": func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{}}); return err },
+		"read of a second": func() error {
+			_, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}, {}})
+			return err
+		},
 		"snapshot":            func() error { _, _, err := s.Log.Snapshot(ctx, 0); return err },
 		"last":                func() error { _, err := s.Log.Last(ctx, 0); return err },
 		"mark":                func() error { return s.markErr(ctx, 0, relay, 1) },
@@ -185,12 +192,18 @@ func arguments(s *scene) {
 			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: time.Second - 1})
 			return err
 		},
-		"trim, negative": func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: -lease}); return err },
+		"trim, negative": func() error {
+			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: -lease})
+			return err
+		},
 		"trim, small bound": func() error {
 			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease, MaxBytes: 1})
 			return err
 		},
-		"stat":                func() error { _, err := s.Log.(stream.Inspector).Stat(ctx, []fence.TileID{0}); return err },
+		"stat": func() error {
+			_, err := s.Log.(stream.Inspector).Stat(ctx, []fence.TileID{0})
+			return err
+		},
 		"remove dead letter":  func() error { _, err := s.Log.RemoveDeadLetter(ctx, 0, "1-0"); return err },
 		"dead letter":         func() error { return s.Log.DeadLetter(ctx, stream.Poison{Seq: 1}) },
 		"reading dead letter": func() error { _, err := s.Log.DeadLetters(ctx, 0); return err },
@@ -206,12 +219,15 @@ func contextDone(s *scene) {
 	ctx, cancel := context.WithCancelCause(s.Context())
 	cancel(cause)
 	for what, call := range map[string]func() error{
-		"read":         func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}}); return err },
-		"snapshot":     func() error { _, _, err := s.Log.Snapshot(ctx, s.tile); return err },
-		"last":         func() error { _, err := s.Log.Last(ctx, s.tile); return err },
-		"mark":         func() error { return s.markErr(ctx, s.tile, relay, 1) },
-		"marks":        func() error { _, err := s.Log.Marks(ctx, []fence.TileID{s.tile}); return err },
-		"trim":         func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease}); return err },
+		"read":     func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}}); return err },
+		"snapshot": func() error { _, _, err := s.Log.Snapshot(ctx, s.tile); return err },
+		"last":     func() error { _, err := s.Log.Last(ctx, s.tile); return err },
+		"mark":     func() error { return s.markErr(ctx, s.tile, relay, 1) },
+		"marks":    func() error { _, err := s.Log.Marks(ctx, []fence.TileID{s.tile}); return err },
+		"trim": func() error {
+			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease})
+			return err
+		},
 		"dead letter":  func() error { return s.Log.DeadLetter(ctx, stream.Poison{Tile: s.tile}) },
 		"remove":       func() error { _, err := s.Log.RemoveDeadLetter(ctx, s.tile, "1-0"); return err },
 		"dead letters": func() error { _, err := s.Log.DeadLetters(ctx, s.tile); return err },

@@ -35,7 +35,8 @@ import (
 // resync, "expired", "evicted", "gap" that a reader met, "failover", "group" that
 // was left with pending entries.
 func Readers(ctx context.Context, h Harness, seed uint64, steps int) (happened map[string]int, err error) {
-	p := &play{ctx: ctx, h: h, tile: newTile(), rng: rand.New(rand.NewPCG(seed, 0)), epoch: 1, happened: map[string]int{}}
+	p := &play{ctx: ctx, h: h, tile: newTile(), rng: rand.New(rand.NewPCG(seed, 0)), epoch: 1,
+		happened: map[string]int{}}
 	if h.Forget != nil {
 		defer h.Forget(p.tile)
 	}
@@ -73,7 +74,8 @@ func Seeds(t *testing.T, n int) []uint64 {
 	} else if testing.Short() {
 		n = 1 + n/10
 	}
-	t.Logf("what fails names its seed; rerun: TILEFENCE_SEED=<seed> go test -run '^%s$'; TILEFENCE_SEEDS=<n> for more than %d", t.Name(), n)
+	t.Logf("a failure names its seed; rerun: TILEFENCE_SEED=<seed> go test -run '^%s$'; "+
+		"TILEFENCE_SEEDS=<n> for more than %d", t.Name(), n)
 	seeds := make([]uint64, n)
 	for i := range seeds {
 		seeds[i] = rand.Uint64()
@@ -243,7 +245,8 @@ func (p *play) commit(n int) error {
 }
 
 func (p *play) append(payload []byte, tick fence.Tick) error {
-	c := fence.Commit{Tile: p.tile, Epoch: p.epoch, Contact: "owner:1", Prev: p.last(), Tick: tick, Payload: payload, Install: true}
+	c := fence.Commit{Tile: p.tile, Epoch: p.epoch, Contact: "owner:1", Prev: p.last(), Tick: tick, Payload: payload,
+		Install: true}
 	if _, err := p.h.Store.Commit(p.ctx, c); err != nil {
 		return err
 	}
@@ -260,7 +263,8 @@ func (p *play) snapshot() error {
 	if e.Epoch != p.epoch {
 		return nil
 	}
-	err := p.h.Store.SaveSnapshot(p.ctx, fence.SnapshotWrite{Tile: p.tile, Position: e.Position, Tick: e.Tick, Blob: []byte("state at " + e.String())})
+	err := p.h.Store.SaveSnapshot(p.ctx, fence.SnapshotWrite{Tile: p.tile, Position: e.Position, Tick: e.Tick,
+		Blob: []byte("state at " + e.String())})
 	for _, expected := range []error{fence.ErrRegress, fence.ErrUncommitted, fence.ErrNoOwner, fence.ErrStale} {
 		if errors.Is(err, expected) { // trimmed away meanwhile, or a takeover that has not committed
 			return nil
@@ -271,7 +275,8 @@ func (p *play) snapshot() error {
 
 func (p *play) rebase() error {
 	p.epoch++
-	r := fence.Rebase{Tile: p.tile, Epoch: p.epoch, Contact: "owner:1", Seq: p.last().Seq + fence.Seq(10+p.rng.IntN(20)), Tick: fence.Tick(len(p.line) + 1), Blob: []byte("rebased")}
+	r := fence.Rebase{Tile: p.tile, Epoch: p.epoch, Contact: "owner:1",
+		Seq: p.last().Seq + fence.Seq(10+p.rng.IntN(20)), Tick: fence.Tick(len(p.line) + 1), Blob: []byte("rebased")}
 	if _, err := p.h.Store.Rebase(p.ctx, r); err != nil {
 		return err
 	}
@@ -309,12 +314,16 @@ func (p *play) failover() error {
 	p.frozen = nil
 	m.thaw()
 	lost := slices.Clone(p.line[min(len(p.line), len(m.line)):])
-	continues := len(p.line) >= len(m.line) && (len(m.line) == 0 || p.line[len(m.line)-1].Position == m.line[len(m.line)-1].Position)
+	continues := len(p.line) >= len(m.line) && (len(m.line) == 0 ||
+		p.line[len(m.line)-1].Position == m.line[len(m.line)-1].Position)
 	p.line, p.trimmed, p.groups = m.line, m.trimmed, m.groups
 	for _, r := range p.readers {
 		r.safe = false
 	}
-	again := continues && !slices.ContainsFunc(lost, func(e fence.Entry) bool { return e.Kind == fence.KindRebase || e.Epoch != p.epoch })
+	again := continues && !slices.ContainsFunc(lost, func(e fence.Entry) bool {
+		return e.Kind == fence.KindRebase ||
+			e.Epoch != p.epoch
+	})
 	if again && p.one(2) {
 		for _, e := range lost {
 			if err := p.append(e.Payload, e.Tick); err != nil {

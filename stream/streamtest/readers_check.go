@@ -32,7 +32,8 @@ func (p *play) read(r *reader, limit int) error {
 		case e.Kind == fence.KindRebase, !known, !r.safe:
 			return p.resync(r)
 		}
-		return broken("%s is at %s and was promised %d entries after it; the next it gets is %s after %s", r.consumer, r.at, len(rest), e.Position, e.Prev)
+		return broken("%s is at %s and was promised %d entries after it; the next it gets is %s after %s", r.consumer,
+			r.at, len(rest), e.Position, e.Prev)
 	}
 	if len(chunks[0].Entries) == 0 && r.safe && known && len(rest) > 0 && rest[0].Kind != fence.KindRebase {
 		return broken("%s is at %s and was promised %d entries after it; it gets none", r.consumer, r.at, len(rest))
@@ -98,7 +99,8 @@ func (p *play) write(w *stream.MarkWrite) (answer, err error) {
 		want = max(want, had.Seq)
 	}
 	if now.Marks[w.Consumer].Seq != want {
-		return nil, broken("%s marked %d where %d was: %d is in force", w.Consumer, w.Seq, before.Marks[w.Consumer].Seq, now.Marks[w.Consumer].Seq)
+		return nil, broken("%s marked %d where %d was: %d is in force", w.Consumer, w.Seq, before.Marks[w.Consumer].Seq,
+			now.Marks[w.Consumer].Seq)
 	}
 	missing, err := p.missing(w.Seq)
 	switch {
@@ -202,7 +204,8 @@ func removedExactly(t *stream.Trimmed, before, after []fence.Entry) error {
 	case len(left) != len(after) || len(left) > 0 && !reflect.DeepEqual(left, after):
 		return broken("a trim to %d left %d entries of %d, not %d", t.Floor, len(after), len(before), len(left))
 	case t.Removed != len(before)-len(after), t.Entries != len(after):
-		return broken("a trim says it removed %d of %d entries and left %d; it left %d", t.Removed, len(before), t.Entries, len(after))
+		return broken("a trim says it removed %d of %d entries and left %d; it left %d", t.Removed, len(before),
+			t.Entries, len(after))
 	}
 	return nil
 }
@@ -218,7 +221,8 @@ func expiredRightly(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, no
 	return nil
 }
 
-func evictedRightly(t *stream.Trimmed, r *stream.TrimRequest, marks map[stream.Consumer]stream.Mark, snapshot fence.Seq) error {
+func evictedRightly(t *stream.Trimmed, r *stream.TrimRequest, marks map[stream.Consumer]stream.Mark,
+	snapshot fence.Seq) error {
 	if r.MaxBytes == 0 && len(t.Evicted) > 0 {
 		return broken("%v were evicted without a bound", t.Evicted)
 	}
@@ -239,7 +243,8 @@ func evictedRightly(t *stream.Trimmed, r *stream.TrimRequest, marks map[stream.C
 }
 
 // evictedNeedfully: with the last of those that were evicted, the stream would have been too large.
-func evictedNeedfully(t *stream.Trimmed, r *stream.TrimRequest, marks map[stream.Consumer]stream.Mark, before []fence.Entry) error {
+func evictedNeedfully(t *stream.Trimmed, r *stream.TrimRequest, marks map[stream.Consumer]stream.Mark,
+	before []fence.Entry) error {
 	if len(t.Evicted) == 0 || t.Evicted[len(t.Evicted)-1] == stream.ConsumerGroup {
 		return nil
 	}
@@ -251,13 +256,15 @@ func evictedNeedfully(t *stream.Trimmed, r *stream.TrimRequest, marks map[stream
 		}
 	}
 	if most <= r.MaxBytes {
-		return broken("%s at %d was evicted for a bound of %d bytes, and with it the stream had at most %d", last, marks[last].Seq, r.MaxBytes, most)
+		return broken("%s at %d was evicted for a bound of %d bytes, and with it the stream had at most %d", last,
+			marks[last].Seq, r.MaxBytes, most)
 	}
 	return nil
 }
 
 // floorRight: the floor is the lowest of the snapshot and the marks that are left, or a group's.
-func (p *play) floorRight(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, snapshot fence.Seq, found bool) error {
+func (p *play) floorRight(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, snapshot fence.Seq,
+	found bool) error {
 	if !found {
 		if t.Floor != 0 || t.Removed != 0 {
 			return broken("trimmed to %d without a snapshot", t.Floor)
@@ -295,7 +302,8 @@ func (p *play) groupsKept(t *stream.Trimmed, before []fence.Entry) error {
 
 // trimmedRight: the lowest floor that removed all that was removed is remembered, and never sinks. A trim visits the
 // marks it evicts, from the lowest, and then its floor; where a group was held nobody outside the store knows.
-func (p *play) trimmedRight(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, before, after []fence.Entry) error {
+func (p *play) trimmedRight(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, before,
+	after []fence.Entry) error {
 	m, err := p.marks()
 	if err != nil {
 		return err
@@ -315,7 +323,8 @@ func (p *play) trimmedRight(t *stream.Trimmed, marks map[stream.Consumer]stream.
 		lowest, highest = max(lowest, p.trimmed), max(highest, p.trimmed)
 	}
 	if m.Trimmed < lowest || m.Trimmed > highest {
-		return broken("trimmed to %d, of which %d entries were there; %d is remembered, not %d to %d", t.Floor, t.Removed, m.Trimmed, lowest, highest)
+		return broken("trimmed to %d, of which %d entries were there; %d is remembered, not %d to %d", t.Floor,
+			t.Removed, m.Trimmed, lowest, highest)
 	}
 	p.trimmed = m.Trimmed
 	return nil
@@ -329,7 +338,8 @@ func (p *play) recovers() error {
 	}
 	rest, known := p.after(r.Snapshot.Position)
 	if !known || r.Position != p.last() || len(rest) != len(r.Entries) {
-		return broken("a recovery from %s has %d entries and ends at %s; the history has %d and ends at %s", r.Snapshot.Position, len(r.Entries), r.Position, len(rest), p.last())
+		return broken("a recovery from %s has %d entries and ends at %s; the history has %d and ends at %s",
+			r.Snapshot.Position, len(r.Entries), r.Position, len(rest), p.last())
 	}
 	for i := range rest {
 		if rest[i].Position != r.Entries[i].Position {

@@ -134,8 +134,10 @@ func (s *scene) commit(epoch fence.Epoch, n int) []fence.Entry {
 	s.Helper()
 	entries := make([]fence.Entry, n)
 	for i := range entries {
-		c := fence.Commit{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Prev: s.last, Tick: fence.Tick(s.last.Seq + 1),
-			Payload: binary.BigEndian.AppendUint64([]byte("batch\x00\xff"), uint64(s.last.Seq+1)), Install: epoch > s.last.Epoch}
+		c := fence.Commit{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Prev: s.last,
+			Tick:    fence.Tick(s.last.Seq + 1),
+			Payload: binary.BigEndian.AppendUint64([]byte("batch\x00\xff"), uint64(s.last.Seq+1)),
+			Install: epoch > s.last.Epoch}
 		r, err := s.Store.Commit(s.Context(), c)
 		require.NoError(s, err)
 		entries[i] = c.Entry()
@@ -147,7 +149,8 @@ func (s *scene) commit(epoch fence.Epoch, n int) []fence.Entry {
 // rebase jumps the tile ahead under an epoch and returns the marker entry.
 func (s *scene) rebase(epoch fence.Epoch, seq fence.Seq) fence.Entry {
 	s.Helper()
-	r := fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Seq: seq, Tick: fence.Tick(seq), Blob: []byte("rebased")}
+	r := fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Seq: seq, Tick: fence.Tick(seq),
+		Blob: []byte("rebased")}
 	receipt, err := s.Store.Rebase(s.Context(), r)
 	require.NoError(s, err)
 	e := r.Entry()
@@ -159,7 +162,8 @@ func (s *scene) rebase(epoch fence.Epoch, seq fence.Seq) fence.Entry {
 func (s *scene) save(e fence.Entry) fence.Snapshot {
 	s.Helper()
 	blob := []byte("state at " + e.String())
-	require.NoError(s, s.Store.SaveSnapshot(s.Context(), fence.SnapshotWrite{Tile: s.tile, Position: e.Position, Tick: e.Tick, Blob: blob}))
+	require.NoError(s, s.Store.SaveSnapshot(s.Context(), fence.SnapshotWrite{Tile: s.tile, Position: e.Position,
+		Tick: e.Tick, Blob: blob}))
 	return fence.Snapshot{Position: e.Position, Tick: e.Tick, Contact: "owner:1", Sum: fence.Checksum(blob), Blob: blob}
 }
 

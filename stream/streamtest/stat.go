@@ -21,7 +21,8 @@ func (s *scene) stat() stream.Stat {
 // statRows: a tile's description at each stage of its life.
 func statRows(s *scene) {
 	st := s.stat()
-	require.Equal(s, stream.Stat{Tile: s.tile, Owner: fence.Owner{Tile: s.tile}, Marks: map[stream.Consumer]stream.Mark{}}, st)
+	require.Equal(s, stream.Stat{Tile: s.tile, Owner: fence.Owner{Tile: s.tile},
+		Marks: map[stream.Consumer]stream.Mark{}}, st)
 	seq, held := st.Floor()
 	require.Zero(s, seq)
 	require.Empty(s, held)
@@ -42,7 +43,8 @@ func statRows(s *scene) {
 	require.True(s, st.HasSnapshot)
 	require.WithinDuration(s, time.Now(), st.Snapshot.Taken, time.Minute)
 	st.Snapshot.Taken = time.Time{}
-	require.Equal(s, stream.SnapshotHead{Position: saved.Position, Tick: saved.Tick, Contact: "owner:1", Size: len(saved.Blob)}, st.Snapshot)
+	require.Equal(s, stream.SnapshotHead{Position: saved.Position, Tick: saved.Tick, Contact: "owner:1",
+		Size: len(saved.Blob)}, st.Snapshot)
 	require.Equal(s, fence.Seq(2), st.Marks[stream.Checkpointed].Seq)
 	seq, held = st.Floor()
 	require.Equal(s, fence.Seq(2), seq)

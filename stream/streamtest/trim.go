@@ -69,7 +69,8 @@ func markClimbs(s *scene) {
 	}
 	for _, step := range []struct{ mark, want fence.Seq }{
 		{5, 5}, {9, 9}, {8, 9}, {0, 9}, {10, 10}, {9, 10}, {100, 100}, {99, 100},
-		{fence.MaxNumber - 1, fence.MaxNumber - 1}, {fence.MaxNumber, fence.MaxNumber}, {fence.MaxNumber - 1, fence.MaxNumber},
+		{fence.MaxNumber - 1, fence.MaxNumber - 1}, {fence.MaxNumber, fence.MaxNumber},
+		{fence.MaxNumber - 1, fence.MaxNumber},
 	} {
 		s.mark(stream.BridgeAcked, step.mark)
 		require.Equal(s, step.want, s.marks()[stream.BridgeAcked].Seq)
@@ -164,7 +165,8 @@ func trimLease(s *scene) {
 	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: stream.BridgeAcked})
 	s.AgeMarks(s.tile, lease+time.Second)
 	s.mark(stream.Checkpointed, 1) // renewed, though not moved
-	s.trim(stream.Trimmed{Floor: 3, Removed: 1, Held: stream.Checkpointed, Expired: []stream.Consumer{stream.BridgeAcked}})
+	s.trim(stream.Trimmed{Floor: 3, Removed: 1, Held: stream.Checkpointed,
+		Expired: []stream.Consumer{stream.BridgeAcked}})
 	require.NotContains(s, s.marks(), stream.BridgeAcked)
 	s.trim(stream.Trimmed{Floor: 3, Held: stream.Checkpointed})
 	// Who comes back begins anew, also lower than before.
@@ -177,8 +179,8 @@ func trimLease(s *scene) {
 	s.trim(stream.Trimmed{Floor: 9, Removed: 6, Expired: []stream.Consumer{stream.BridgeAcked, stream.Checkpointed}})
 }
 
-// trimClockPutBack: the store's clock is put back, or a node with a slower one takes over. A lease that began in what is
-// now the future counts from the next trim on, instead of for as long as the clock was put back.
+// trimClockPutBack: the store's clock steps back, or a node with a slower one takes over. A lease that began in what is
+// now the future counts from the next trim on, instead of being longer by as much as the clock stepped back.
 func trimClockPutBack(s *scene) {
 	s.save(s.commit(1, 9)[8])
 	s.mark(relay, 2)
@@ -220,7 +222,8 @@ func trimGroupLease(s *scene) {
 	s.mark(relay, 2)
 	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: relay}) // nothing of the group's is gone yet
 	s.mark(relay, 9)
-	s.trim(stream.Trimmed{Floor: 6, Removed: 4, Held: stream.ConsumerGroup, Expired: []stream.Consumer{stream.ConsumerGroup}})
+	s.trim(stream.Trimmed{Floor: 6, Removed: 4, Held: stream.ConsumerGroup,
+		Expired: []stream.Consumer{stream.ConsumerGroup}})
 	s.trim(stream.Trimmed{Floor: 6, Held: stream.ConsumerGroup}) // told once
 	s.AgeGroups(s.tile, lease/2)
 	s.trim(stream.Trimmed{Floor: 6, Held: stream.ConsumerGroup})
