@@ -16,7 +16,7 @@ const (
 	DefaultMaxPoll        = 100 * time.Millisecond
 	DefaultHintedPoll     = 15 * time.Second
 	DefaultLinger         = time.Second
-	DefaultPollRate       = 20_000
+	DefaultPollRate       = 30_000
 	DefaultBatch          = stream.DefaultLimit
 	DefaultPassBytes      = 1 << 20
 	DefaultMarkEvery      = 2 * time.Second
@@ -40,7 +40,7 @@ type Config struct {
 
 	// PollRate is how many tiles whose events flow are read in a second to look for more while hints are not
 	// relied on. If there are more of these tiles than it allows, each is read less often than every MinPoll, though
-	// not less often than every MaxPoll. Default 20,000: 200 tiles every 10 ms, 2,000 tiles every 100 ms.
+	// not less often than every MaxPoll. Default 30,000: 300 tiles every 10 ms, 3,000 tiles every 100 ms.
 	PollRate int
 
 	// Hints is where Run subscribes to wake hints, usually the publisher. Nil: no hints, unless the caller has

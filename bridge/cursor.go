@@ -122,7 +122,7 @@ func (c *cursor) regressed(chunk *stream.Chunk) bool {
 	return true
 }
 
-// arrive notes that the entry at read is the one at end: it is not told from another under its sequence otherwise.
+// arrive notes that the entry at read is the one at end, which only its sequence says otherwise.
 func (c *cursor) arrive(end fence.Position) {
 	c.last = end
 	if c.sent.Seq == end.Seq && c.sent.Epoch == 0 {
@@ -130,7 +130,7 @@ func (c *cursor) arrive(end fence.Position) {
 	}
 }
 
-// current is the epoch whose entries are to be forwarded: the owner's or, if nobody vouches for one, the
+// current is the epoch whose entries are to be forwarded: the owner's or, without an owner hash, the
 // highest seen. It raises the floor.
 func (c *cursor) current(owner *fence.Owner, entries []fence.Entry, defects []string) fence.Epoch {
 	epoch := owner.Epoch

@@ -1,4 +1,4 @@
-// Package bridge forwards what was committed to those who watch: it tails the streams of many tiles in
+// Package bridge forwards committed batches to their watchers: it tails the streams of many tiles in
 // the coordination store and publishes each batch to fan-out.
 //
 //	b, err := bridge.New(log, publisher, tiles, nil)
@@ -26,7 +26,7 @@
 //
 // If entries were trimmed before they were read, the bridge counts it and forwards what there is: every
 // frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was
-// read, it goes back as well, and forwards what a new owner has written in its place. Of what a predecessor
+// read, it goes back too, and forwards what a new owner has written in its place. Of what a predecessor
 // forwarded it knows the sequence only, by the watermark: a history that was replaced while no bridge ran, and is
 // longer than the watermark by now, is forwarded from there on, and watchers repair what came before.
 //

@@ -9,7 +9,7 @@ import (
 
 // inbox is what callers have asked of a bridge and its loop has not taken yet.
 type inbox struct {
-	changed chan struct{} // tells the loop to look
+	changed chan struct{} // signals the loop that there is something to take
 
 	mu     sync.Mutex
 	wanted map[fence.TileID]*want  // the tiles to forward

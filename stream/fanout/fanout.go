@@ -2,11 +2,11 @@
 // one channel a tile, at most once.
 //
 // It promises little on purpose. A message may be lost (a node died, a subscriber was slow); it is never
-// altered, and one publisher's messages on one channel arrive in order. Whoever listens compares each
+// altered, and one publisher's messages on one channel arrive in order. A listener compares each
 // frame's predecessor with the last position it saw and repairs from the coordination store, so delivery
 // needs no acknowledgement and its load can never reach the commit path.
 //
-// It also carries wake hints the other way, from those who commit to the bridge: "these tiles have new
+// It also carries wake hints the other way, from the owners to the bridge: "these tiles have new
 // entries", see [Hinter]. They spare the bridge polls and delay, and may be lost as well: then it polls.
 //
 // Back ends: memfanout in one process, redisfanout on a Redis 7 cluster with sharded pub/sub. Both pass

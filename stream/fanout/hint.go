@@ -36,7 +36,7 @@ type HintPublisher interface {
 type HintSubscriber interface {
 	// SubscribeHints calls deliver with the tiles of every hint message of the group, 0 to HintGroups-1,
 	// until stop is called. It does no I/O and does not wait: up(true) is called once the subscription is
-	// in force, up(false) when it is found to be no more, and so on; whoever relies on hints polls
+	// in force, up(false) when it is found to be no more, and so on; a reader that relies on hints polls
 	// meanwhile. No loss of the subscription that is noticed goes unreported, however short.
 	//
 	// Each of deliver and up is called by one goroutine a subscription, in order, and must not block: a

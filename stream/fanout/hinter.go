@@ -28,7 +28,7 @@ const (
 //	go func() { errs <- hinter.Run(ctx) }()
 //	cfg.Hooks.Committed = func(i tile.CommitInfo) { hinter.Hint(i.Tile) }
 //
-// It is on nobody's path: Hint neither waits nor does I/O, one publish at most is under way, and the tiles
+// It delays no commit: Hint neither waits nor does I/O, one publish at most is under way, and the tiles
 // that wait for it are a bounded set. A group of tiles whose publish failed is left alone for
 // HinterConfig.Pause, its hints being dropped, so that a node that hangs delays those of the others by one
 // HinterConfig.Timeout a Pause at most. All methods are safe for concurrent use.
@@ -37,7 +37,7 @@ type Hinter struct {
 	cfg HinterConfig
 
 	ran     atomic.Bool
-	wake    chan struct{} // tells Run that there is something to flush
+	wake    chan struct{} // signals Run that there is something to flush
 	waiting atomic.Int64  // tiles in all sets
 	groups  [HintGroups]hintGroup
 
@@ -104,7 +104,7 @@ func NewHinter(pub HintPublisher, cfg *HinterConfig) (*Hinter, error) {
 	return h, nil
 }
 
-// Hint notes that the tile has new entries; Run tells the readers. It costs about as much as a map
+// Hint notes that the tile has new entries; Run publishes it. It costs about as much as a map
 // assignment. What is hinted while Run does not run waits for it, as far as there is room. A zero tile is
 // ignored.
 func (h *Hinter) Hint(tile fence.TileID) {

@@ -29,7 +29,7 @@ const silentPings = 3
 
 // Config holds the optional settings of a Fanout.
 type Config struct {
-	// Timeout bounds one Publish, and with it how long a node that hangs holds up the messages of the
+	// Timeout bounds one Publish, and with it how long a node that hangs delays the messages of the
 	// others. The context may end it earlier. Zero means DefaultTimeout.
 	Timeout time.Duration
 

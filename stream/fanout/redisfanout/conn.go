@@ -21,7 +21,7 @@ type conn struct {
 	s     *session
 	addr  string
 	ps    *redis.PubSub
-	wake  chan struct{} // tells the writer of a command
+	wake  chan struct{} // signals the writer that there is a command
 	heard atomic.Int64  // nanoseconds of uptime at the last sign of life
 	began time.Time
 
@@ -173,7 +173,7 @@ func (k *conn) confirm(m *redis.Subscription) {
 	c := k.channels[m.Channel]
 	switch {
 	case c == nil || !settled:
-		// Nobody waits for it, or a later command has the last word.
+		// No subscription waits for it, or a later command decides.
 	case m.Kind == "ssubscribe" && !c.inForce:
 		c.inForce, c.err, c.retry = true, nil, backoff{}
 		close(c.up)

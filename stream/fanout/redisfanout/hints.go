@@ -120,20 +120,20 @@ func (f *Fanout) receiveHints(group int, data string) {
 	f.hintsDropped.Add(uint64(f.hints.Publish(group, tiles, 8*len(tiles)) * len(tiles)))
 }
 
-// watch tells up of every change of a channel's state until quit is closed.
+// watch reports to up every change of a channel's state until quit is closed.
 func watch(s *session, c *channel, quit <-chan struct{}, up func(inForce bool)) {
-	told, toldLost := false, 0
+	reported, reportedLost := false, 0
 	for {
 		inForce, lost, upChannel, changed := s.stateOf(c)
-		if told && lost != toldLost {
+		if reported && lost != reportedLost {
 			up(false) // even if it is in force again by now: hints were lost
-			told = false
+			reported = false
 		}
-		if inForce && !told {
+		if inForce && !reported {
 			up(true)
-			told = true
+			reported = true
 		}
-		toldLost = lost
+		reportedLost = lost
 		wait := upChannel
 		if inForce {
 			wait = changed

@@ -23,7 +23,7 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	wake   chan struct{} // tells the manager that a channel is unplaced
+	wake   chan struct{} // signals the manager that a channel is unplaced
 
 	mu       sync.Mutex
 	channels map[string]*channel

@@ -1,0 +1,76 @@
+package bridge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func newPacer(t *testing.T) (*pacer, time.Time) {
+	cfg, err := (*Config)(nil).withDefaults()
+	require.NoError(t, err)
+	began := time.UnixMilli(1_000_000)
+	return &pacer{cfg: cfg, began: began}, began
+}
+
+// TestPollRateIsShared: the more tiles flow, the less often each is polled, down to MaxPoll.
+func TestPollRateIsShared(t *testing.T) {
+	for tiles, want := range map[int]time.Duration{
+		1: DefaultMinPoll, DefaultPollRate / 100: DefaultMinPoll, DefaultPollRate / 50: 20 * time.Millisecond,
+		DefaultPollRate / 20: 50 * time.Millisecond, DefaultPollRate: DefaultMaxPoll,
+	} {
+		p, now := newPacer(t)
+		paces := make([]pace, tiles)
+		for range 2 {
+			for i := range paces {
+				p.next(&paces[i], 1, false, false, now, now)
+			}
+		}
+		require.Equal(t, tiles, p.flowing)
+		require.Equal(t, want, paces[0].due.Sub(now), "%d tiles", tiles)
+		quiet := now.Add(DefaultLinger)
+		for i := range paces {
+			p.next(&paces[i], 0, false, false, quiet, quiet)
+		}
+		require.Zero(t, p.flowing)
+	}
+}
+
+// TestHintsAreReliedOn: with hints a tile waits for Linger after an entry and then doubles its wait up to HintedPoll; an
+// entry that no hint announced ends that for the tile, and many end it for the group.
+func TestHintsAreReliedOn(t *testing.T) {
+	p, now := newPacer(t)
+	p.groups[0].up = true
+	read := func(tile *pace, entries int, woken bool) missed {
+		return p.next(tile, entries, woken, false, now, now)
+	}
+	tile := &pace{}
+	require.Equal(t, none, read(tile, 1, true))
+	for _, want := range []time.Duration{1, 2, 4, 8, 15, 15} {
+		want *= time.Second
+		require.Equal(t, want, tile.interval)
+		require.InDelta(t, want*7/8, tile.due.Sub(now), float64(want/8+DefaultMaxPoll))
+		now = tile.due
+		require.Equal(t, none, read(tile, 0, false))
+	}
+	require.Equal(t, none, read(tile, 1, false), "its hint may still come")
+	require.Equal(t, DefaultMaxPoll, tile.interval)
+	tile.woken = true
+	require.Equal(t, none, read(tile, 0, false), "it came")
+
+	for n := range doubtMissed {
+		tile := &pace{hinted: true}
+		require.Equal(t, none, read(tile, 1, false))
+		want := ofTile
+		if n == doubtMissed-1 {
+			want = ofTheGroup
+		}
+		require.Equal(t, want, read(tile, 0, false))
+		require.False(t, tile.hinted)
+	}
+	require.True(t, p.hasten(tile, now.Add(-time.Hour)), "it waits for a hint that will not come")
+	require.False(t, p.relies(&pace{}, now))
+	now = now.Add(hintDoubt)
+	require.True(t, p.relies(&pace{}, now))
+}
