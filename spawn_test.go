@@ -2,7 +2,6 @@ package tilefence_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -138,18 +138,17 @@ func TestSpawnIsRefused(t *testing.T) {
 // hash names a living owner, or whose store cannot be read, is not begun.
 func TestSpawnOfAHeldTile(t *testing.T) {
 	b := embedded(t)
-	failing := &failingStore{Store: b.Store}
-	b.Store = failing
-	s := tileServer(t, b, tilefence.TileServerConfig{Spawn: always})
+	line := faultline.New()
+	s := tileServer(t, line.Process(b), tilefence.TileServerConfig{Spawn: always})
 	start(t, s)
 	_, err := b.Authority.Claim(t.Context(), fence.Claim{Tile: plaza, Contact: "10.0.0.9:7000", ID: fence.NewClaimID()})
 	require.NoError(t, err)
-	failing.down.Store(true)
+	line.Set(faultline.Cut)
 	_, err = s.Submit(t.Context(), tile.Intent{Tile: plaza})
-	require.ErrorIs(t, err, errDown)
+	require.ErrorIs(t, err, fence.ErrNotApplied)
 	_, begun := s.Host().TileStatus(plaza)
 	require.False(t, begun)
-	failing.down.Store(false)
+	line.Set(faultline.Flowing)
 	outcome, err := s.Submit(t.Context(), tile.Intent{Tile: plaza})
 	require.NoError(t, err)
 	assert.Equal(t, stream.Applied, outcome)
@@ -161,20 +160,6 @@ func TestSpawnOfAHeldTile(t *testing.T) {
 	start(t, other)
 	_, err = other.Submit(t.Context(), tile.Intent{Tile: plaza})
 	assert.Equal(t, s.Contact(), redirectedTo(err))
-}
-
-var errDown = errors.New("the store is down")
-
-type failingStore struct {
-	fence.Store
-	down atomic.Bool
-}
-
-func (f *failingStore) Owner(ctx context.Context, id fence.TileID) (fence.Owner, error) {
-	if f.down.Load() {
-		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: id, Outcome: fence.ErrNotApplied, Err: errDown}
-	}
-	return f.Store.Owner(ctx, id)
 }
 
 // A client's intent for a tile that nobody owns goes by way of the gateway to a tile server, which begins it.

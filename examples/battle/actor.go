@@ -18,11 +18,15 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	}
 	defer p.backends.close()
 	if o.gossip != "" {
-		p.backends.Members = gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(), Logger: logger}
+		p.backends.Members = gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(),
+			Logger: logger}
 	}
-	r := newReport(o.command, p)
+	r := newReport(p)
 	if o.command == "bots" {
-		err = p.playBots(ctx, r)
+		var f *fleet
+		if f, err = newFleet(p, o.relayURL, o.gatewayURL); err == nil {
+			f.play(ctx, r, func() {})
+		}
 	} else {
 		var servers []tilefence.Server
 		if servers, err = p.servers(); err == nil {

@@ -24,9 +24,9 @@ func (f *fleet) audit(ctx context.Context, store admission.Store) (cards int, er
 			case c.told == 0 && errors.Is(err, admission.ErrUnknownAction):
 				continue // it never got there
 			case err != nil:
-				return cards, fmt.Errorf("audit: card %s of %s, which was answered with %s: %w", c.id, b.actor, c.told, err)
+				return cards, fmt.Errorf("audit: card %s of %s, answered with %s: %w", c.id, b.actor, c.told, err)
 			case c.told != 0 && art.Outcome != c.told:
-				return cards, fmt.Errorf("audit: card %s of %s: its player was told %s, the ledger says %s", c.id, b.actor, c.told, art.Outcome)
+				return cards, fmt.Errorf("audit: card %s: told %s, in the ledger %s", c.id, c.told, art.Outcome)
 			}
 			if art.Reason == 0 && !art.Refunded {
 				want -= art.Cost
@@ -38,7 +38,7 @@ func (f *fleet) audit(ctx context.Context, store admission.Store) (cards int, er
 			return cards, fmt.Errorf("audit: %s: %w", b.actor, err)
 		}
 		if account.Balance != want {
-			return cards, fmt.Errorf("audit: %s has %d energy; after %d cards it should be %d", b.actor, account.Balance, len(b.cards), want)
+			return cards, fmt.Errorf("audit: %s has %d energy, want %d", b.actor, account.Balance, want)
 		}
 	}
 	return cards, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -37,11 +38,11 @@ type backends struct {
 	tilefence.Backends
 	closers []func()
 
-	line                   *line                                            // every process's way to the coordination store
-	deleteOwner            func(ctx context.Context, id fence.TileID) error // deletes a tile's owner hash
-	loseTile               func(id fence.TileID)                            // empties the store of a tile; nil with servers
-	stack                  *devstack.Stack                                  // servers this process started, or nil
-	coordination, delivery *redis.ClusterClient                             // nil without servers
+	line                   *faultline.Line // every process's way to the coordination store
+	deleteOwner            func(ctx context.Context, id fence.TileID) error
+	loseTile               func(id fence.TileID) // empties the store of a tile; nil with servers
+	stack                  *devstack.Stack       // servers this process started, or nil
+	coordination, delivery *redis.ClusterClient  // nil without servers
 }
 
 // close closes everything, in the reverse order of opening.
@@ -55,7 +56,7 @@ func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
 func openBackends(ctx context.Context, o *options, dir string, progress io.Writer) (*backends, error) {
-	b := &backends{line: newLine()}
+	b := &backends{line: faultline.New()}
 	b.Members = new(route.Group)
 	var err error
 	switch {
@@ -76,7 +77,7 @@ func openBackends(ctx context.Context, o *options, dir string, progress io.Write
 		return nil, err
 	}
 	if o.chaos {
-		b.Store, b.Log = &storeLine{b.line, b.Store}, &logLine{b.line, b.Log}
+		b.Backends = b.line.Coordination(b.Backends)
 	}
 	return b, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -38,7 +39,7 @@ func (d *deployment) balance(ctx context.Context) error {
 func (d *deployment) loads() []load {
 	var all []load
 	for _, h := range d.hosts.all() {
-		if !h.line.is(flowing) {
+		if !h.line.Is(faultline.Flowing) {
 			continue
 		}
 		l := load{host: h}
@@ -66,28 +67,25 @@ func uneven(all []load) (most, fewest load, ok bool) {
 	return most, fewest, (len(most.tiles)-1)*len(all) > sum
 }
 
-// coldest is the tile in which least happens: the one whose players notice a hand-over least.
-func coldest(tiles []tile.Status) tile.Status {
-	return slices.MinFunc(tiles, func(a, b tile.Status) int { return cmp.Compare(a.Heat, b.Heat) })
-}
-
 // even hands one tile over, if that makes the hosts more even and its successor follows it.
 func (d *deployment) even(ctx context.Context) {
 	most, fewest, ok := uneven(d.loads())
 	if !ok {
 		return
 	}
-	s := coldest(most.tiles)
+	// In the coldest tile least happens, so the fewest players notice the hand-over.
+	s := slices.MinFunc(most.tiles, func(a, b tile.Status) int { return cmp.Compare(a.Heat, b.Heat) })
 	if f := fewest.host.status(s.Tile); f.State != tile.Following || !f.Owner.Present() {
 		return // not warm yet
 	}
 	from, to := most.host, fewest.host
 	d.meters.log.put(spectator.Event{Kind: spectator.KindNote, Tile: s.Tile, Owner: from.Contact(), Epoch: s.Epoch,
-		Text: fmt.Sprintf("hand-over: %s has %s and gives this one to %s, which has %d", from.Contact(), count(len(most.tiles), "tile"), to.Contact(), len(fewest.tiles))})
+		Text: fmt.Sprintf("hand-over: %s has %s and gives this one to %s, which has %d", from.Contact(),
+			count(len(most.tiles), "tile"), to.Contact(), len(fewest.tiles))})
 	bounded, cancel := context.WithTimeout(ctx, handoverWithin+2*d.options.tick)
 	defer cancel()
 	if err := from.Host().Drain(bounded, s.Tile, to.Contact()); err != nil {
-		d.logger.Warn("a tile was not handed over, its owner goes on", "tile", s.Tile, "from", from.Contact(), "to", to.Contact(), "error", err)
+		d.logger.Warn("tile was not handed over", "tile", s.Tile, "to", to.Contact(), "error", err)
 		return
 	}
 	d.meters.handovers.Add(1)

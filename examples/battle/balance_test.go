@@ -59,9 +59,11 @@ func TestHandOvers(t *testing.T) {
 		slices.Sort(n)
 		return n
 	}
-	require.Eventually(t, func() bool { return slices.Equal(counts(), []int{0, 0, 6}) }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return slices.Equal(counts(), []int{0, 0, 6}) }, 20*time.Second,
+		10*time.Millisecond)
 	t.Cleanup(d.start(d.balance))
-	require.Eventually(t, func() bool { _, _, ok := uneven(d.loads()); return !ok && counts()[0] > 0 }, 20*time.Second, 10*time.Millisecond,
+	require.Eventually(t, func() bool { _, _, ok := uneven(d.loads()); return !ok && counts()[0] > 0 },
+		20*time.Second, 10*time.Millisecond,
 		"the tiles still lie unevenly")
 	require.Eventually(t, func() bool {
 		followed := 0

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/internal/faultline"
 )
 
 // errNotConverged is a battle after which some client did not see what the owners decided.
@@ -36,7 +37,7 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 		return err
 	}
 	if d.chaos != nil {
-		r.Chaos = d.chaos.report()
+		r.Chaos = &d.chaos.sums
 	}
 	if err := r.write(o.report, out); err != nil {
 		return err
@@ -56,16 +57,16 @@ type deployment struct {
 
 	calm              sync.Mutex // held while something is broken, or a tile handed over: never both at once
 	chaos             *chaos     // nil: nothing is broken on purpose
-	bridgeLine        *line
-	watchers, players *cuttable // the connections of relay and gateway
+	bridgeLine        *faultline.Line
+	watchers, players *faultline.Listener // the connections of relay and gateway
 }
 
 // run starts every actor but the bots. stop stops them all and waits for their end.
 func (d *deployment) run() (stop func(), err error) {
 	b := d.backends.Backends
-	d.bridgeLine = newLine()
+	d.bridgeLine = faultline.New()
 	if d.options.chaos {
-		b.Log = &logLine{d.bridgeLine, b.Log}
+		b = d.bridgeLine.Process(b)
 	}
 	bridge, err := d.newBridge(b)
 	if err != nil {
@@ -83,7 +84,7 @@ func (d *deployment) run() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.watchers, d.players = &cuttable{Listener: page}, &cuttable{Listener: doors}
+	d.watchers, d.players = &faultline.Listener{Listener: page}, &faultline.Listener{Listener: doors}
 	d.view, d.intents = "ws://"+page.Addr().String()+viewPath, "ws://"+doors.Addr().String()+intentPath
 	d.hosts = &hosts{plan: d.plan}
 	d.tower = &tower{plan: d.plan, hosts: d.hosts, bots: d.options.clients}
@@ -141,7 +142,7 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := newReport(stackName(d.options), d.plan)
+	r := newReport(d.plan)
 	stopChaos, stopBalance := func() {}, func() {}
 	if d.options.balanceEvery > 0 {
 		stopBalance = d.start(d.balance)
@@ -149,7 +150,7 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 	if d.chaos != nil {
 		stopChaos = d.start(d.chaos.run)
 	}
-	stopStatus := d.start(func(ctx context.Context) error { return showStatus(ctx, d.errs, d.tower.line) })
+	stopStatus := d.start(d.tower.showStatus)
 	f.play(ctx, r, func() {
 		stopChaos() // it puts right what it has broken
 		stopBalance()
@@ -160,11 +161,4 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		r.Audited, err = f.audit(context.WithoutCancel(ctx), d.backends.Ledger)
 	}
 	return r, err
-}
-
-func stackName(o *options) string {
-	if o.redis != "" {
-		return "servers"
-	}
-	return o.stack
 }

@@ -66,7 +66,8 @@ func checkBattle(t *testing.T, servers ...string) {
 	var out bytes.Buffer
 	errs := &screen{}
 	status := make(chan int, 1)
-	args := append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms", "-duration", "8s", "-report", "json", "-listen", "127.0.0.1:0"}, servers...)
+	args := append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms", "-duration", "8s", "-report", "json",
+		"-listen", "127.0.0.1:0"}, servers...)
 	go func() { status <- run(args, &out, errs) }()
 
 	page := errs.find(t, `watch the battle:  (http://\S+/)`)
@@ -120,7 +121,8 @@ func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.
 // gateway. It kills one host with SIGKILL, and wants the other, a warm follower, to hear of it and to take its
 // tiles over; then a third takes one from the second by -takeover. The bots must converge.
 func TestActorsAsProcesses(t *testing.T) {
-	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t), ","),
+	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t),
+		","),
 		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v"}
 	program := filepath.Join(t.TempDir(), "battle")
 	build, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
@@ -142,24 +144,33 @@ func TestActorsAsProcesses(t *testing.T) {
 	}
 	hostA, screenA := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1", "-follow", "all", "-gossip", "127.0.0.1:0")
 	seed := screenA.find(t, `gossip: listening.*addr=(\S+)`)
-	_, screenB := start("tile", "-listen", "127.0.0.1:0", "-own", "2,3", "-follow", "all", "-gossip", "127.0.0.1:0", "-gossip-seeds", seed)
+	_, screenB := start("tile", "-listen", "127.0.0.1:0", "-own", "2,3", "-follow", "all", "-gossip", "127.0.0.1:0",
+		"-gossip-seeds", seed)
 	second := screenB.find(t, `gossip: listening.*addr=(\S+)`)
 	contactA, contactB := screenA.find(t, `tile host at (\S+):`), screenB.find(t, `tile host at (\S+):`)
 	contacts := contactA + "," + contactB
 	bridge, _ := start("bridge")
 	checkpointer, _ := start("checkpointer")
 	relay, relayScreen := start("relay", "-listen", "127.0.0.1:0", "-hosts-at", contacts)
-	gateway, gatewayScreen := start("gateway", "-listen", "127.0.0.1:0", "-gossip", "127.0.0.1:0", "-gossip-seeds", seed+","+second)
+	gateway, gatewayScreen := start("gateway", "-listen", "127.0.0.1:0", "-gossip", "127.0.0.1:0", "-gossip-seeds",
+		seed+","+second)
 	view, page := relayScreen.find(t, `relay at (ws://\S+),`), relayScreen.find(t, `page at (http://\S+/)`)
 	intents := gatewayScreen.find(t, `gateway at (\S+)`)
 	gatewayPage := strings.Replace(strings.TrimSuffix(intents, "intent"), "ws:", "http:", 1)
-	bots, botScreen := start("bots", "-clients", "16", "-duration", "15s", "-relay", view, "-gateway", intents, "-report", "json")
+	bots, botScreen := start("bots", "-clients", "16", "-duration", "15s", "-relay", view, "-gateway", intents,
+		"-report", "json")
 
-	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 4 && s.Tiles[0].Seq > 5 && s.Tiles[1].Seq > 5 })
+	before := watch(t, page, func(s spectator.Status) bool {
+		return len(s.Tiles) == 4 && s.Tiles[0].Seq > 5 &&
+			s.Tiles[1].Seq > 5
+	})
 	require.Equal(t, contactA, before.Tiles[0].Owner)
 	killed := time.Now()
 	require.NoError(t, hostA.Process.Signal(os.Kill))
-	after := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactB && s.Tiles[1].Owner == contactB })
+	after := watch(t, page, func(s spectator.Status) bool {
+		return s.Tiles[0].Owner == contactB &&
+			s.Tiles[1].Owner == contactB
+	})
 	t.Logf("the killed host's tiles were taken over within %v", time.Since(killed))
 	screenB.find(t, `member (died)" contact=`+regexp.QuoteMeta(contactA))
 	t.Logf("gossip held it for dead within %v", time.Since(killed))
@@ -168,8 +179,8 @@ func TestActorsAsProcesses(t *testing.T) {
 	taken := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactC })
 	assert.Greater(t, taken.Tiles[0].Epoch, after.Tiles[0].Epoch)
 	metrics := string(get(t, gatewayPage+"metrics"))
-	assert.Regexp(t, `\ntilefence_route_answers_total{source="gossip"} [1-9]`, metrics)
-	assert.Regexp(t, `\ntilefence_route_stale_total{source="gossip"} [1-9]`, metrics, "moves that were sent to the dead")
+	assert.Regexp(t, `\nbattle_routing_gossip_answers [1-9]`, metrics)
+	assert.Regexp(t, `\nbattle_routing_gossip_stale [1-9]`, metrics, "moves that were sent to the dead")
 	require.NoError(t, bots.Wait(), "the bots did not converge: %s", botScreen)
 	assert.Contains(t, botScreen.String(), `"converged": true`)
 	for _, c := range []*exec.Cmd{bridge, checkpointer, relay, gateway} {
@@ -225,7 +236,8 @@ func TestHelp(t *testing.T) {
 func TestServersThatAreDown(t *testing.T) {
 	var out, errs bytes.Buffer
 	began := time.Now()
-	status := run([]string{"bridge", "-redis", "127.0.0.1:1", "-postgres", "postgres://127.0.0.1:1/x", "-dynamodb", "http://127.0.0.1:1"}, &out, &errs)
+	status := run([]string{"bridge", "-redis", "127.0.0.1:1", "-postgres", "postgres://127.0.0.1:1/x", "-dynamodb",
+		"http://127.0.0.1:1"}, &out, &errs)
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, errs.String(), "coordination Redis Cluster at 127.0.0.1:1")
 	assert.Less(t, time.Since(began), 30*time.Second)

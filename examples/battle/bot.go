@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -18,32 +18,24 @@ import (
 // bot is one client: a watcher of its tile through the relay, and a player through the gateway. It knows
 // nothing but what these two tell it.
 type bot struct {
-	actor  string
-	tile   fence.TileID
-	brain  *game.Bot
-	meters *meters
-	logger *slog.Logger
-	door   *door
-	cards  []playedCard // in the order of play; read when the battle is over
+	*plan
+	actor string
+	tile  fence.TileID
+	brain *game.Bot
+	door  *gatewayws.Client
+	cards []playedCard // in the order of play; read when the battle is over
 
 	mu     sync.Mutex // guards view and at; frames come from the client's goroutine
 	view   *game.View
 	at     fence.Position
 	synced fence.Seq // frames up to here were history, not news
 	broken error     // the view could not be folded
-
-	tick time.Duration // of the battle
 }
 
-// playedCard is a card, and what its player was told became of it.
+// playedCard is a card, and the outcome that its player was told.
 type playedCard struct {
-	orderAt
-	told stream.Outcome // zero: nothing
-}
-
-type orderAt struct {
-	order game.Order
-	id    string
+	id   string
+	told stream.Outcome // zero: none
 }
 
 func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
@@ -53,7 +45,7 @@ func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
 	}
 	actor := fmt.Sprintf("bot%04d", i)
 	brain := game.NewBot(actor, ground, p.options.seed+uint64(i), &game.BotConfig{DrawEvery: drawEvery})
-	return &bot{actor: actor, tile: id, brain: brain, meters: p.meters, logger: p.logger, view: view, tick: p.options.tick}, nil
+	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view}, nil
 }
 
 // drawEvery is how many ticks a player waits for his next card: 20 s at two ticks a second. Cards are what
@@ -77,22 +69,23 @@ func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) err
 	}()
 	b.meters.watchers.Add(1)
 	defer b.meters.watchers.Add(-1)
-	if b.door, err = openDoor(ctx, gatewayURL, b.actor); err != nil {
+	gatewayURL += "?actor=" + b.actor
+	if b.door, err = gatewayws.Dial(ctx, gatewayURL, nil); err != nil {
 		return fmt.Errorf("%s: gateway: %w", b.actor, err)
 	}
-	defer b.door.close()
+	defer func() { _ = b.door.Close() }() // the battle is over
 	if err := client.Subscribe(ctx, b.tile); err != nil {
 		return fmt.Errorf("%s: subscribe: %w", b.actor, err)
 	}
-	b.play(playing)
+	b.play(playing, gatewayURL)
 	<-ctx.Done()
 	return nil
 }
 
 // play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
 // its own time: a quiet tile sends no frames, and somebody has to begin.
-func (b *bot) play(ctx context.Context) {
-	ticker := time.NewTicker(b.tick)
+func (b *bot) play(ctx context.Context, gatewayURL string) {
+	ticker := time.NewTicker(b.options.tick)
 	defer ticker.Stop()
 	for tick := fence.Tick(1); ; tick++ {
 		select {
@@ -106,44 +99,56 @@ func (b *bot) play(ctx context.Context) {
 		if !acts {
 			continue
 		}
-		at := orderAt{order: o}
+		request := gatewayws.Request{Tile: b.tile, Kind: admission.Move, Body: o.Encode()}
 		if o.Kind.Card() {
-			at.id = admission.NewActionID()
+			request.Kind, request.Action = admission.Act, admission.NewActionID()
 			b.meters.cards.Add(1)
 		} else {
 			b.meters.moves.Add(1)
 		}
-		b.send(ctx, at)
+		b.send(gatewayURL, request)
 	}
 }
 
 // orderTimeout is how long a bot waits for an outcome before it asks again.
 const orderTimeout = 3 * time.Second
 
-// send presents an order until it has an outcome. A card is presented again under the same action ID
-// however often it takes: it was paid for. A move that fails is forgotten; the next tick brings another.
-func (b *bot) send(ctx context.Context, o orderAt) {
-	// An order under way when playing ends is followed to its outcome.
-	ctx = context.WithoutCancel(ctx)
+// send presents an order until it has an outcome, also when playing has ended meanwhile. A card is presented again
+// under the same action ID however often it takes: it was paid for. A move that fails is forgotten; the next tick
+// brings another.
+func (b *bot) send(gatewayURL string, r gatewayws.Request) {
 	for attempt := range 10 {
-		bounded, cancel := context.WithTimeout(ctx, orderTimeout)
-		outcome, err := b.door.do(bounded, b.tile, o)
-		cancel()
-		if err == nil {
-			if o.id != "" {
-				b.meters.outcomes.add(outcome.String())
-				b.cards = append(b.cards, playedCard{o, outcome})
-			}
+		outcome, err := b.present(gatewayURL, r)
+		switch {
+		case err == nil && r.Action != "":
+			b.meters.outcomes.add(outcome.String())
+			b.cards = append(b.cards, playedCard{r.Action, outcome})
 			return
-		}
-		if o.id == "" || errors.Is(err, fence.ErrInvalidArgument) {
+		case err == nil:
+			return
+		case r.Action == "" || errors.Is(err, fence.ErrInvalidArgument):
 			b.meters.movesFailed.Add(1)
 			return
 		}
 		time.Sleep(time.Duration(50*(attempt+1)) * time.Millisecond)
 	}
 	b.meters.outcomes.add("unanswered")
-	b.cards = append(b.cards, playedCard{orderAt: o})
+	b.cards = append(b.cards, playedCard{id: r.Action})
+}
+
+// present presents an order once, over another connection if the last one was lost.
+func (b *bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), orderTimeout)
+	defer cancel()
+	answer, err := b.door.Do(ctx, r)
+	if errors.Is(err, gatewayws.ErrDisconnected) {
+		var again *gatewayws.Client
+		if again, err = gatewayws.Dial(ctx, gatewayURL, nil); err == nil {
+			b.door = again
+			answer, err = again.Do(ctx, r)
+		}
+	}
+	return answer.Outcome, err
 }
 
 func (b *bot) onSync(s relayclient.Sync) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,28 +15,29 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// chaos breaks one thing after another while the battle is played, puts each right again, and times how
-// long the tiles that suffered need to be well.
+// chaos breaks one thing after another while the battle is played, puts each right again, and times how long the
+// tiles that suffered need to be well.
 type chaos struct {
 	*deployment
 	rng  *rand.Rand
 	deck []fault // kinds still to come before any is repeated
 	all  []fault // kinds that this battle can be broken by
 
-	mu      sync.Mutex
-	count   uint64
-	shown   *spectator.Fault // the one under way, or the last
-	trial   *trial           // of the one under way; nil between two
-	results []faultResult
+	mu    sync.Mutex
+	shown *spectator.Fault // the one under way, or the last
+	trial *trial           // of the one under way; nil between two
+	sums  chaosReport
 }
 
 // fault is one kind of thing that can break.
 type fault struct {
 	kind  string
-	means string // one sentence for who watches
-	// aim chooses what to break, and breaks nothing yet. errNotNow: there is nothing to break at the moment.
-	aim func(ctx context.Context, c *chaos) (*strike, error)
+	means string // one sentence for the person who watches
+	aim   aim
 }
+
+// aim chooses what to break, and breaks nothing yet. errNotNow: there is nothing to break at the moment.
+type aim func(ctx context.Context, c *chaos) (*strike, error)
 
 var errNotNow = errors.New("nothing to break")
 
@@ -51,13 +54,6 @@ type strike struct {
 	delivery     bool // what suffers is what clients see
 }
 
-// faultResult is a fault that is over.
-type faultResult struct {
-	kind                          string
-	detection, takeover, recovery time.Duration // detection zero: no tile changed hands
-	recovered                     bool
-}
-
 // Bounds of one fault.
 const (
 	patience   = 30 * time.Second       // for every tile to be well after the healing
@@ -67,8 +63,8 @@ const (
 )
 
 func newChaos(d *deployment) *chaos {
-	c := &chaos{deployment: d, rng: rand.New(rand.NewPCG(d.options.seed, 0xc4a05))}
-	c.all = processFaults()
+	c := &chaos{deployment: d, rng: rand.New(rand.NewPCG(d.options.seed, 0xc4a05)), all: processFaults(),
+		sums: chaosReport{Seed: d.options.seed, Kinds: map[string]*chaosKind{}}}
 	if d.backends.loseTile != nil {
 		c.all = append(c.all, lostCoordination(loseTiles))
 	}
@@ -88,7 +84,10 @@ func (c *chaos) run(ctx context.Context) error {
 		case <-time.After(max(time.Until(next), breather)):
 		}
 		next = time.Now().Add(c.options.chaosEvery)
-		if err := c.undisturbed(ctx); err != nil && !errors.Is(err, errNotNow) {
+		c.calm.Lock()
+		err := c.one(ctx)
+		c.calm.Unlock()
+		if err != nil && !errors.Is(err, errNotNow) {
 			return err
 		}
 	}
@@ -97,7 +96,7 @@ func (c *chaos) run(ctx context.Context) error {
 // draw picks the next kind of fault: each comes once before any comes again.
 func (c *chaos) draw() fault {
 	if len(c.deck) == 0 {
-		c.deck = append(c.deck, c.all...)
+		c.deck = slices.Clone(c.all)
 		c.rng.Shuffle(len(c.deck), func(i, j int) { c.deck[i], c.deck[j] = c.deck[j], c.deck[i] })
 	}
 	f := c.deck[0]
@@ -105,18 +104,11 @@ func (c *chaos) draw() fault {
 	return f
 }
 
-// undisturbed breaks one thing while nothing is handed over.
-func (c *chaos) undisturbed(ctx context.Context) error {
-	c.calm.Lock()
-	defer c.calm.Unlock()
+// one breaks one thing, waits, puts it right, and waits until all is well. A tile that does not recover is an error.
+func (c *chaos) one(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return c.one(ctx)
-}
-
-// one breaks one thing, waits, puts it right, and waits until all is well. A tile that does not recover is an error.
-func (c *chaos) one(ctx context.Context) error {
 	f := c.draw()
 	s, err := f.aim(ctx, c)
 	if err != nil {
@@ -131,7 +123,11 @@ func (c *chaos) one(ctx context.Context) error {
 	if err := s.hit(ctx); err != nil {
 		return fmt.Errorf("chaos: %s: it could not be broken: %w", f.kind, err)
 	}
-	c.hold(ctx, s, t)
+	for end := time.Now().Add(s.lasts); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(watchEvery) {
+		if s.whileIll && len(c.meters.vitals.suffering(t, c.world)) == 0 {
+			break
+		}
+	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), healing)
 	defer cancel()
 	if s.heal != nil {
@@ -140,119 +136,90 @@ func (c *chaos) one(ctx context.Context) error {
 		}
 	}
 	c.meters.vitals.heal(t)
-	c.update(func(shown *spectator.Fault) { shown.Healed = t.healed.UnixMilli() })
+	c.mu.Lock()
+	c.shown.Healed = t.healed.UnixMilli()
+	c.mu.Unlock()
 	return c.recover(f, s, t)
-}
-
-// hold waits while a fault lasts.
-func (c *chaos) hold(ctx context.Context, s *strike, t *trial) {
-	end := time.Now().Add(s.lasts)
-	for time.Now().Before(end) && ctx.Err() == nil {
-		if s.whileIll && len(c.meters.vitals.suffering(t, c.world)) == 0 {
-			return
-		}
-		time.Sleep(watchEvery)
-	}
 }
 
 // recover waits until every tile that suffered is well, and every other has gone on since the healing.
 func (c *chaos) recover(f fault, s *strike, t *trial) error {
 	v := c.meters.vitals
-	r := faultResult{kind: f.kind}
+	var detection, recovery time.Duration
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(watchEvery) {
 		if len(v.suffering(t, c.world)) > 0 {
 			continue
 		}
-		if r.recovery == 0 {
-			r.detection, r.recovery = v.result(t)
-			if r.detection > 0 {
-				r.takeover = r.recovery - r.detection
-			}
+		if recovery == 0 {
+			detection, recovery = v.result(t)
 		}
 		if _, all := v.committedSince(t.healed, c.world); all {
-			r.recovered = true
-			break
+			c.over(f, s, true, detection, recovery)
+			return nil
 		}
 	}
-	c.over(f, s, t, r)
-	if r.recovered {
-		return nil
-	}
-	return fmt.Errorf("chaos: %s: %v later these tiles are not well: %s; and this one has not committed: %s", f.kind, patience,
-		tileNames(v.suffering(t, c.world)), first(v.committedSince(t.healed, c.world)))
+	c.over(f, s, false, detection, recovery)
+	stuck, _ := v.committedSince(t.healed, c.world)
+	return fmt.Errorf("chaos: %s: %v later these tiles are not well: %s; and this one has not committed: %s", f.kind,
+		patience, v.suffering(t, c.world), stuck)
 }
-
-func first(id fence.TileID, _ bool) string { return id.String() }
 
 // show tells the page that something was broken.
 func (c *chaos) show(f fault, s *strike, t *trial) {
-	c.mu.Lock()
-	c.count++
-	shown := spectator.Fault{ID: c.count, Kind: f.kind, Means: f.means, System: s.system, Node: s.node, Suffer: s.tiles,
-		Began: t.began.UnixMilli(), Lasts: s.lasts.Milliseconds()}
-	if s.host != nil {
-		shown.Host = s.host.Contact()
-	}
+	shown := &spectator.Fault{Kind: f.kind, Means: f.means, System: s.system, Node: s.node, Host: t.victim,
+		Suffer: s.tiles, Began: t.began.UnixMilli(), Lasts: s.lasts.Milliseconds()}
 	if s.whileIll {
 		shown.Lasts = 0
 	}
-	c.shown, c.trial = &shown, t
+	c.mu.Lock()
+	c.sums.Faults++
+	shown.ID = uint64(c.sums.Faults)
+	c.shown, c.trial = shown, t
 	c.mu.Unlock()
-	e := spectator.Event{Kind: spectator.KindFault, Owner: shown.Host, Fault: shown.ID, Text: f.kind + where(&shown) + ": " + f.means}
+	e := spectator.Event{Kind: spectator.KindFault, Owner: t.victim, Fault: shown.ID,
+		Text: f.kind + where(shown) + ": " + f.means}
 	if len(s.tiles) == 1 {
 		e.Tile = s.tiles[0]
 	}
 	c.meters.log.put(e)
-	c.logger.Warn("chaos", "fault", f.kind, "number", shown.ID, "host", shown.Host, "system", s.system, "node", s.node, "tiles", len(s.tiles))
+	c.logger.Warn("chaos", "fault", f.kind, "number", shown.ID, "host", t.victim, "tiles", len(s.tiles))
 }
 
 // where says what a fault has hit.
 func where(f *spectator.Fault) string {
-	switch {
-	case f.Host != "":
-		return " (" + f.Host + ")"
-	case f.Node != "":
-		return " (" + f.Node + ")"
+	if f.Host+f.Node == "" {
+		return ""
 	}
-	return ""
+	return " (" + f.Host + f.Node + ")" // one of them
 }
 
 // over tells that all is well again.
-func (c *chaos) over(f fault, s *strike, t *trial, r faultResult) {
-	text := fmt.Sprintf("%s well again after %s", count(len(s.tiles), "tile"), seconds(r.recovery))
+func (c *chaos) over(f fault, s *strike, recovered bool, detection, recovery time.Duration) {
+	text := fmt.Sprintf("%s well again after %s", count(len(s.tiles), "tile"), seconds(recovery))
 	switch {
-	case !r.recovered:
+	case !recovered:
 		text = "not every tile is well again"
 	case len(s.tiles) == 0:
 		text = "no tile missed a tick"
-	case r.detection > 0:
-		text += fmt.Sprintf(": noticed after %s, taken over in %s", seconds(r.detection), seconds(r.takeover))
+	case detection > 0:
+		text += fmt.Sprintf(": noticed after %s, taken over in %s", seconds(detection), seconds(recovery-detection))
 	case s.delivery:
-		text = fmt.Sprintf("clients saw every tile again after %s", seconds(r.recovery))
+		text = fmt.Sprintf("clients saw every tile again after %s", seconds(recovery))
 	}
-	now := time.Now().UnixMilli()
-	c.update(func(shown *spectator.Fault) {
-		shown.Over, shown.Recovery, shown.Summary = now, r.recovery.Seconds()*1000, text
-	})
 	c.mu.Lock()
-	id, host := c.shown.ID, c.shown.Host
-	c.trial, c.results = nil, append(c.results, r)
+	c.sums.add(f.kind, recovered, detection, recovery)
+	c.trial, c.shown.Over, c.shown.Recovery, c.shown.Summary = nil, time.Now().UnixMilli(), ms(recovery), text
+	e := spectator.Event{Kind: spectator.KindRecovered, Owner: c.shown.Host, Fault: c.shown.ID, Text: text}
 	c.mu.Unlock()
-	c.meters.log.put(spectator.Event{Kind: spectator.KindRecovered, Owner: host, Fault: id, Text: text})
-	c.logger.Info("chaos", "over", f.kind, "number", id, "recovery", r.recovery, "detection", r.detection, "takeover", r.takeover)
-}
-
-func (c *chaos) update(f func(*spectator.Fault)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f(c.shown)
+	c.meters.log.put(e)
+	c.logger.Info("chaos is over", "fault", f.kind, "number", e.Fault, "recovery", recovery, "detection", detection)
 }
 
 // status is what the page shows.
 func (c *chaos) status() *spectator.Chaos {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &spectator.Chaos{Seed: c.options.seed, Faults: int(c.count), Systems: c.systems()}
+	s := &spectator.Chaos{Seed: c.options.seed, Faults: c.sums.Faults, Systems: c.systems()}
 	if c.shown != nil {
 		f := *c.shown
 		f.Suffer = []fence.TileID{}
@@ -271,9 +238,10 @@ func (c *chaos) line() string {
 	case f == nil:
 		return "  chaos: calm"
 	case f.Over == 0:
-		return fmt.Sprintf("  chaos %d: %s%s, %s", s.Faults, strings.ToUpper(f.Kind), where(f), seconds(time.Since(time.UnixMilli(f.Began))))
+		lasts := time.Since(time.UnixMilli(f.Began))
+		return fmt.Sprintf("  chaos %d: %s%s, %s", s.Faults, strings.ToUpper(f.Kind), where(f), seconds(lasts))
 	default:
-		return fmt.Sprintf("  chaos %d: %s, recovered in %s", s.Faults, f.Kind, seconds(time.Duration(f.Recovery*float64(time.Millisecond))))
+		return fmt.Sprintf("  chaos %d: %s, recovered in %.0f ms", s.Faults, f.Kind, f.Recovery)
 	}
 }
 
@@ -287,6 +255,8 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -294,10 +264,54 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func tileNames(tiles []fence.TileID) string {
-	var names []string
-	for _, id := range tiles {
-		names = append(names, id.String())
+// chaosReport is what chaos broke, and how long the tiles that suffered took to be well.
+type chaosReport struct {
+	Seed        uint64                `json:"seed"`
+	Faults      int                   `json:"faults"`
+	Unrecovered int                   `json:"unrecovered"`
+	Kinds       map[string]*chaosKind `json:"kinds"`
+}
+
+// chaosKind is all faults of one kind. Durations are in milliseconds: from the fault until the last of the tiles it
+// hit was well.
+type chaosKind struct {
+	Count       int     `json:"count"`
+	Recovery    float64 `json:"recovery_ms"` // on average
+	RecoveryMax float64 `json:"recovery_max_ms"`
+	Detection   float64 `json:"detection_ms,omitempty"` // of it, until another host claimed the tile; on average
+	Takeover    float64 `json:"takeover_ms,omitempty"`  // and from there until the last was served; on average
+	moved       int     // faults after which a tile changed hands
+}
+
+// add counts a fault that is over.
+func (r *chaosReport) add(kind string, recovered bool, detection, recovery time.Duration) {
+	k := r.Kinds[kind]
+	if k == nil {
+		k = &chaosKind{}
+		r.Kinds[kind] = k
 	}
-	return strings.Join(names, " ")
+	if !recovered {
+		r.Unrecovered++
+	}
+	k.Count++
+	k.Recovery += (ms(recovery) - k.Recovery) / float64(k.Count)
+	k.RecoveryMax = max(k.RecoveryMax, ms(recovery))
+	if detection > 0 {
+		k.moved++
+		k.Detection += (ms(detection) - k.Detection) / float64(k.moved)
+		k.Takeover += (ms(recovery-detection) - k.Takeover) / float64(k.moved)
+	}
+}
+
+// write adds the lines of a report for a person.
+func (r *chaosReport) write(line func(name, format string, args ...any)) {
+	line("faults", "%d, %d not recovered from; -seed %d", r.Faults, r.Unrecovered, r.Seed)
+	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
+		k := r.Kinds[kind]
+		text := fmt.Sprintf("%d×, well after %.0f ms, at most %.0f ms", k.Count, k.Recovery, k.RecoveryMax)
+		if k.moved > 0 {
+			text += fmt.Sprintf(" (noticed after %.0f ms, taken over in %.1f ms)", k.Detection, k.Takeover)
+		}
+		line("  "+kind, "%s", text)
+	}
 }

@@ -50,7 +50,8 @@ func TestChaosOnServers(t *testing.T) {
 func checkChaos(t *testing.T, duration time.Duration, args ...string) report {
 	var out bytes.Buffer
 	errs := &screen{}
-	args = append([]string{"-chaos", "-tiles", "4", "-clients", "24", "-tick", "100ms", "-duration", duration.String(), "-report", "json",
+	args = append([]string{"-chaos", "-tiles", "4", "-clients", "24", "-tick", "100ms", "-duration",
+		duration.String(), "-report", "json",
 		"-listen", "127.0.0.1:0"}, args...)
 	status := make(chan int, 1)
 	go func() { status <- run(args, &out, errs) }()

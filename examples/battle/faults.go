@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/faultline"
 )
 
 // The systems that can break; see spectator.System.
@@ -18,32 +19,96 @@ const (
 	gatewaySystem = "gateway"
 )
 
-// processFaults are those that need no server to break: they hit processes of the deployment and what
-// connects them.
+// processFaults are those that need no server to break: they hit processes of the deployment and what connects them.
 func processFaults() []fault {
 	return []fault{
-		{"owner killed", "kill -9: no drain and no goodbye. Another host has to notice, and take its tiles over.", killOwner},
-		{"owner paused", "A stopped process does not know that time passes. When it wakes, its late commits must be refused.", pauseOwner},
-		{"rival take-over", "Another host takes a tile from an owner in good health, which learns it from its next commit.", rival},
-		{"owner hash deleted", "Nobody seems to own the tile. The owner asks the authority, and installs itself again.", deleteOwner},
-		{"replies lost", "Batches are committed, and the owner is not told. It presents the same batch until it knows.", loseReplies},
-		{"store unreachable", "No process reaches the coordination store. The tiles freeze: better late than forked.", cutStore},
-		{"bridge stopped", "Nothing is forwarded to the watchers. The owners do not notice, and nothing is lost.", stopBridge},
-		{"watchers cut off", "Every watcher's connection breaks. Each comes back with its position, and gets what it missed.", cutRelay},
-		{"players cut off", "Every player's connection breaks. A card that was under way still has one outcome.", cutGateway},
+		{"owner killed", "kill -9: no drain and no goodbye. Another host has to notice, and take its tiles over.",
+			// It comes back with nothing, as a supervisor starts it, once others have had the time to take its tiles.
+			onOwner(func(c *chaos, _ fence.TileID, h *host) strike {
+				return strike{tiles: c.served(h), lasts: patience, whileIll: true,
+					hit:  always(func() { c.hosts.kill(h) }),
+					heal: func(context.Context) error { return c.hosts.restart(h) }}
+			})},
+		{"owner paused", "A stopped process does not know that time passes. Its late commits are refused.",
+			onOwner(func(c *chaos, _ fence.TileID, h *host) strike {
+				lasts := c.between(c.options.silence()/2, 3*c.options.silence())
+				return broken(h.line, faultline.Paused, lasts, c.served(h))
+			})},
+		{"rival take-over", "Another host takes a tile from an owner in good health, which its next commit tells.",
+			onOwner(func(c *chaos, id fence.TileID, h *host) strike {
+				return strike{tiles: []fence.TileID{id}, lasts: patience, whileIll: true,
+					hit: func(ctx context.Context) error { return c.tower.TakeOver(ctx, id) }}
+			})},
+		{"replies lost", "Batches are committed, and the owner is not told. It presents the same batch until it knows.",
+			onOwner(func(c *chaos, _ fence.TileID, h *host) strike {
+				return broken(h.line, faultline.Deaf, max(time.Second, 3*c.options.tick), c.served(h))
+			})},
+		{"owner hash deleted", "The tile seems to have no owner. Its owner asks the authority and installs again.",
+			on(coordination, func(c *chaos) strike {
+				id := c.world[c.rng.IntN(len(c.world))]
+				return strike{tiles: []fence.TileID{id},
+					hit: func(ctx context.Context) error { return c.backends.deleteOwner(ctx, id) }}
+			})},
+		{"store unreachable", "No process reaches the coordination store. The tiles freeze: better late than forked.",
+			on(coordination, func(c *chaos) strike {
+				return broken(c.backends.line, faultline.Cut, c.between(time.Second, 2*time.Second), c.world)
+			})},
+		{"bridge stopped", "Nothing is forwarded to the watchers. The owners do not notice, and nothing is lost.",
+			on(bridgeSystem, func(c *chaos) strike {
+				return broken(c.bridgeLine, faultline.Paused, c.between(time.Second, 3*time.Second), nil)
+			})},
+		{"watchers cut off", "Every watcher's connection breaks. Each comes back with its position, and gets the rest.",
+			on(relaySystem, func(c *chaos) strike { return strike{hit: always(c.watchers.Cut)} })},
+		{"players cut off", "Every player's connection breaks. A card that was under way still has one outcome.",
+			on(gatewaySystem, func(c *chaos) strike { return strike{hit: always(c.players.Cut)} })},
 	}
 }
 
-// pick chooses a tile and the host that serves it.
-func (c *chaos) pick() (fence.TileID, *host, error) {
-	i := c.rng.IntN(len(c.world)) // chosen by number: the same seed finds the same tile
-	for range c.world {
-		if h := c.hosts.owner(c.world[i]); h != nil {
-			return c.world[i], h, nil
+// lostCoordination is a fault of both kinds of back ends, with an aim for each.
+func lostCoordination(aim aim) fault {
+	return fault{"coordination lost", "All that the coordination store held is gone. The living owners restore their " +
+		"tiles from memory; the sequence jumps.", aim}
+}
+
+var loseTiles = on(coordination, func(c *chaos) strike {
+	return strike{tiles: c.world, hit: always(func() {
+		for _, id := range c.world {
+			c.backends.loseTile(id)
 		}
-		i = (i + 1) % len(c.world)
+	})}
+})
+
+// onOwner aims at the host that serves some tile.
+func onOwner(strikes func(*chaos, fence.TileID, *host) strike) aim {
+	return func(_ context.Context, c *chaos) (*strike, error) {
+		i := c.rng.IntN(len(c.world)) // chosen by number: the same seed finds the same tile
+		for range c.world {
+			if h := c.hosts.owner(c.world[i]); h != nil {
+				s := strikes(c, c.world[i], h)
+				s.host = h
+				return &s, nil
+			}
+			i = (i + 1) % len(c.world)
+		}
+		return nil, errNotNow
 	}
-	return 0, nil, errNotNow
+}
+
+// on aims at a system. Behind the coordination store it is clients that suffer.
+func on(system string, strikes func(*chaos) strike) aim {
+	return func(_ context.Context, c *chaos) (*strike, error) {
+		s := strikes(c)
+		if s.system = system; system != coordination {
+			s.tiles, s.delivery = c.watched(), true
+		}
+		return &s, nil
+	}
+}
+
+// broken is a line that is in another state for a while.
+func broken(l *faultline.Line, state faultline.State, lasts time.Duration, tiles []fence.TileID) strike {
+	return strike{tiles: tiles, lasts: lasts,
+		hit: always(func() { l.Set(state) }), heal: always(func() { l.Set(faultline.Flowing) })}
 }
 
 // served lists the tiles that a host serves.
@@ -51,89 +116,12 @@ func (c *chaos) served(h *host) []fence.TileID {
 	return slices.DeleteFunc(slices.Clone(c.world), func(id fence.TileID) bool { return c.hosts.owner(id) != h })
 }
 
+// watched lists the tiles that a client of this process watches.
+func (c *chaos) watched() []fence.TileID { return c.world[:min(len(c.world), c.options.clients)] }
+
 // between is a random duration.
 func (c *chaos) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(c.rng.Int64N(int64(most-least)))
-}
-
-func killOwner(_ context.Context, c *chaos) (*strike, error) {
-	_, h, err := c.pick()
-	if err != nil {
-		return nil, err
-	}
-	// It comes back with nothing, as a supervisor starts it, once others have had the time to take its tiles.
-	return &strike{host: h, tiles: c.served(h), lasts: patience, whileIll: true,
-		hit:  always(func() { c.hosts.kill(h) }),
-		heal: func(context.Context) error { return c.hosts.restart(h) }}, nil
-}
-
-func pauseOwner(_ context.Context, c *chaos) (*strike, error) {
-	_, h, err := c.pick()
-	if err != nil {
-		return nil, err
-	}
-	return &strike{host: h, tiles: c.served(h), lasts: c.between(c.options.silence()/2, 3*c.options.silence()),
-		hit: always(func() { h.line.set(paused) }), heal: always(func() { h.line.set(flowing) })}, nil
-}
-
-func rival(_ context.Context, c *chaos) (*strike, error) {
-	id, h, err := c.pick()
-	if err != nil {
-		return nil, err
-	}
-	return &strike{host: h, tiles: []fence.TileID{id}, lasts: patience, whileIll: true,
-		hit: func(ctx context.Context) error { return c.tower.TakeOver(ctx, id) }}, nil
-}
-
-func deleteOwner(_ context.Context, c *chaos) (*strike, error) {
-	id, _, err := c.pick()
-	if err != nil {
-		return nil, err
-	}
-	return &strike{tiles: []fence.TileID{id}, system: coordination,
-		hit: func(ctx context.Context) error { return c.backends.deleteOwner(ctx, id) }}, nil
-}
-
-func loseReplies(_ context.Context, c *chaos) (*strike, error) {
-	_, h, err := c.pick()
-	if err != nil {
-		return nil, err
-	}
-	return &strike{host: h, tiles: c.served(h), lasts: max(time.Second, 3*c.options.tick),
-		hit: always(func() { h.line.set(deaf) }), heal: always(func() { h.line.set(flowing) })}, nil
-}
-
-func cutStore(_ context.Context, c *chaos) (*strike, error) {
-	l := c.backends.line
-	return &strike{system: coordination, tiles: c.world, lasts: c.between(time.Second, 2*time.Second),
-		hit: always(func() { l.set(cut) }), heal: always(func() { l.set(flowing) })}, nil
-}
-
-// lostCoordination is a fault of both kinds of back ends, with an aim for each.
-func lostCoordination(aim func(context.Context, *chaos) (*strike, error)) fault {
-	return fault{"coordination lost", "All that the coordination store held is gone. The living owners put their tiles back from memory; the sequence jumps.", aim}
-}
-
-func loseTiles(_ context.Context, c *chaos) (*strike, error) {
-	lose := c.backends.loseTile
-	return &strike{system: coordination, tiles: c.world, hit: always(func() {
-		for _, id := range c.world {
-			lose(id)
-		}
-	})}, nil
-}
-
-func stopBridge(_ context.Context, c *chaos) (*strike, error) {
-	return &strike{system: bridgeSystem, tiles: c.watched(), lasts: c.between(time.Second, 3*time.Second), delivery: true,
-		hit: always(func() { c.bridgeLine.set(paused) }), heal: always(func() { c.bridgeLine.set(flowing) })}, nil
-}
-
-func cutRelay(_ context.Context, c *chaos) (*strike, error) {
-	return &strike{system: relaySystem, tiles: c.watched(), delivery: true, hit: always(c.watchers.cut)}, nil
-}
-
-func cutGateway(_ context.Context, c *chaos) (*strike, error) {
-	return &strike{system: gatewaySystem, tiles: c.watched(), delivery: true, hit: always(c.players.cut)}, nil
 }
 
 // always is for what cannot fail.
@@ -143,6 +131,3 @@ func always(f func()) func(context.Context) error {
 		return nil
 	}
 }
-
-// watched lists the tiles that a client of this process watches.
-func (c *chaos) watched() []fence.TileID { return c.world[:min(len(c.world), c.options.clients)] }

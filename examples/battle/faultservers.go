@@ -24,20 +24,67 @@ import (
 // serverFaults are those that break servers, which this process must have started.
 func serverFaults() []fault {
 	return []fault{
-		{"master paused", "SIGSTOP. Its replica is promoted meanwhile; when the old master wakes, what it says is stale.", pauseMaster},
-		{"master killed", "kill -9. Its replica is promoted. What it had not passed on, the living owners put back.", killMaster},
-		{"replica paused", "SIGSTOP. The tiles go on, and keep in memory what it has not confirmed.", pauseReplica},
-		{"replica killed", "kill -9. The tiles go on; it comes back empty and is filled again.", killReplica},
-		{"PostgreSQL paused", "SIGSTOP. Nobody can become an owner. Those there are do not ask it, and go on.", pausePostgres},
-		{"PostgreSQL killed", "kill -9. Nobody can become an owner. Those there are go on; it forgets no epoch.", killPostgres},
-		{"fan-out node paused", "SIGSTOP. The owners do not notice. Watchers see a gap, and repair it from the store.", pauseFanout},
+		{"master paused", "SIGSTOP. Its replica is promoted; what the old master says when it wakes is stale.",
+			pausing(coordination, aMaster, 5*time.Second)},
+		{"master killed", "kill -9. Its replica is promoted. What it had not passed on, its owners append again.",
+			killing(coordination, aMaster, patience)},
+		{"replica paused", "SIGSTOP. The tiles go on, and keep in memory what it has not confirmed.",
+			pausing(coordination, aReplica, 2*time.Second)},
+		{"replica killed", "kill -9. The tiles go on; it comes back empty and is filled again.",
+			killing(coordination, aReplica, 2*time.Second)},
+		{"PostgreSQL paused", "SIGSTOP. No tile gets another owner. The owners there are do not ask it, and go on.",
+			pausing(authority, thePostgres, 2*time.Second)},
+		{"PostgreSQL killed", "kill -9. No tile gets another owner. The owners there are go on; it forgets no epoch.",
+			killing(authority, thePostgres, time.Second)},
+		{"fan-out node paused", "SIGSTOP. The owners do not notice. Watchers see a gap, and repair it from the store.",
+			pausing(delivery, aFanoutNode, 2*time.Second)},
 		lostCoordination(killCoordination),
-		{"functions flushed", "FUNCTION FLUSH on every master. The next commit finds no function, and loads the library again.", flushFunctions},
+		{"functions flushed", "FUNCTION FLUSH on every master. The next commit loads the library again.",
+			flushFunctions},
 	}
 }
 
 // underWay is for how long after a server's death an answer that it had sent may still be read.
 const underWay = 100 * time.Millisecond
+
+// finder picks a server, and says which tiles depend on it.
+type finder func(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID, error)
+
+// pausing stops a server with SIGSTOP, for up to two seconds more than least, and continues it.
+func pausing(system string, find finder, least time.Duration) aim {
+	return func(ctx context.Context, c *chaos) (*strike, error) {
+		p, tiles, err := find(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return &strike{system: system, node: p.Name(), tiles: tiles, settles: underWay, delivery: system == delivery,
+			lasts: c.between(least, least+2*time.Second),
+			hit:   func(context.Context) error { return p.Signal(syscall.SIGSTOP) },
+			heal: func(ctx context.Context) error {
+				return errors.Join(p.Signal(syscall.SIGCONT), c.whole(ctx, system))
+			},
+		}, nil
+	}
+}
+
+// killing kills a server and starts it again, as soon as its tiles are well or after a time.
+func killing(system string, find finder, lasts time.Duration) aim {
+	return func(ctx context.Context, c *chaos) (*strike, error) {
+		p, tiles, err := find(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return &strike{system: system, node: p.Name(), tiles: tiles, settles: underWay,
+			lasts: lasts, whileIll: lasts == patience,
+			hit: func(context.Context) error { return p.Signal(os.Kill) },
+			heal: func(ctx context.Context) error {
+				if err := c.replaced(ctx, p); err != nil {
+					return err
+				}
+				return errors.Join(p.Restart(ctx), c.whole(ctx, system))
+			}}, nil
+	}
+}
 
 // process finds one of the stack's servers by its address.
 func (c *chaos) process(addr string) (*devstack.Process, error) {
@@ -49,8 +96,10 @@ func (c *chaos) process(addr string) (*devstack.Process, error) {
 	return nil, fmt.Errorf("no server of the stack is at %q", addr)
 }
 
-// master finds the master that holds a key, and which of the tiles are on it by their keys.
-func (c *chaos) master(ctx context.Context, cluster *redis.ClusterClient, id fence.TileID, key func(fence.TileID) string) (*devstack.Process, []fence.TileID, error) {
+// holder finds the master that holds a key of some tile, and which tiles it holds.
+func (c *chaos) holder(
+	ctx context.Context, cluster *redis.ClusterClient, key func(fence.TileID) string,
+) (*devstack.Process, []fence.TileID, error) {
 	at := func(id fence.TileID) string {
 		node, err := cluster.MasterForKey(ctx, key(id))
 		if err != nil {
@@ -58,102 +107,30 @@ func (c *chaos) master(ctx context.Context, cluster *redis.ClusterClient, id fen
 		}
 		return node.Options().Addr
 	}
-	addr := at(id)
+	addr := at(c.world[c.rng.IntN(len(c.world))])
 	p, err := c.process(addr)
-	return p, slices.DeleteFunc(slices.Clone(c.world), func(other fence.TileID) bool { return at(other) != addr }), err
+	return p, slices.DeleteFunc(slices.Clone(c.world), func(id fence.TileID) bool { return at(id) != addr }), err
 }
 
 func ownerKey(id fence.TileID) string { return fence.KeysOf(id).Owner }
 
-// signals is a strike that stops a server and continues it.
-func signals(p *devstack.Process, s strike) *strike {
-	s.node, s.settles = p.Name(), underWay
-	s.hit = func(context.Context) error { return p.Signal(syscall.SIGSTOP) }
-	after := s.heal
-	s.heal = func(ctx context.Context) error {
-		if err := p.Signal(syscall.SIGCONT); err != nil || after == nil {
-			return err
-		}
-		return after(ctx)
-	}
-	return &s
+func aMaster(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
+	return c.holder(ctx, c.backends.coordination, ownerKey)
 }
 
-// kills is a strike that kills a server and starts it again.
-func kills(p *devstack.Process, s strike, before, after func(context.Context) error) *strike {
-	s.node, s.settles = p.Name(), underWay
-	s.hit = func(context.Context) error { return p.Signal(os.Kill) }
-	s.heal = func(ctx context.Context) error {
-		for _, step := range []func(context.Context) error{before, p.Restart, after} {
-			if step == nil {
-				continue
-			}
-			if err := step(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return &s
+func aFanoutNode(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
+	p, tiles, err := c.holder(ctx, c.backends.delivery, fanout.Channel)
+	watched := c.watched()
+	return p, slices.DeleteFunc(tiles, func(id fence.TileID) bool { return !slices.Contains(watched, id) }), err
 }
 
-func pauseMaster(ctx context.Context, c *chaos) (*strike, error) {
-	id := c.world[c.rng.IntN(len(c.world))]
-	p, tiles, err := c.master(ctx, c.backends.coordination, id, ownerKey)
-	if err != nil {
-		return nil, err
-	}
-	return signals(p, strike{system: coordination, tiles: tiles, lasts: c.between(5*time.Second, 7*time.Second), heal: c.whole}), nil
-}
-
-func killMaster(ctx context.Context, c *chaos) (*strike, error) {
-	id := c.world[c.rng.IntN(len(c.world))]
-	p, tiles, err := c.master(ctx, c.backends.coordination, id, ownerKey)
-	if err != nil {
-		return nil, err
-	}
-	// Started again before a replica was promoted, it would be the master still, and empty.
-	promoted := func(ctx context.Context) error {
-		return c.until(ctx, "a replica is promoted", func() bool {
-			c.backends.coordination.ReloadState(ctx)
-			node, err := c.backends.coordination.MasterForKey(ctx, ownerKey(id))
-			return err == nil && node.Options().Addr != p.Addr() && node.Ping(ctx).Err() == nil
-		})
-	}
-	return kills(p, strike{system: coordination, tiles: tiles, lasts: patience, whileIll: true}, promoted, c.whole), nil
-}
-
-// killCoordination kills every node at once. They come back empty.
-func killCoordination(_ context.Context, c *chaos) (*strike, error) {
-	nodes := c.nodes(coordination)
-	return &strike{system: coordination, tiles: c.world, lasts: time.Second, settles: underWay,
-		hit: func(context.Context) error {
-			var errs []error
-			for _, p := range nodes {
-				errs = append(errs, p.Signal(os.Kill))
-			}
-			return errors.Join(errs...)
-		},
-		heal: func(ctx context.Context) error {
-			var all errgroup.Group
-			for _, p := range nodes {
-				all.Go(func() error { return p.Restart(ctx) })
-			}
-			return errors.Join(all.Wait(), c.whole(ctx))
-		}}, nil
-}
-
-// replica picks a replica, and says which tiles are on its master.
-func (c *chaos) replica(ctx context.Context) (*devstack.Process, []fence.TileID, error) {
-	id := c.world[c.rng.IntN(len(c.world))]
-	master, tiles, err := c.master(ctx, c.backends.coordination, id, ownerKey)
+// aReplica picks a replica; the tiles are its master's.
+func aReplica(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
+	master, tiles, err := aMaster(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
 	shards, err := c.backends.coordination.ClusterShards(ctx).Result()
-	if err != nil {
-		return nil, nil, err
-	}
 	for _, s := range shards {
 		replica, here := "", false
 		for _, n := range s.Nodes {
@@ -168,80 +145,68 @@ func (c *chaos) replica(ctx context.Context) (*devstack.Process, []fence.TileID,
 			return p, tiles, err
 		}
 	}
+	return nil, nil, errors.Join(errNotNow, err)
+}
+
+// thePostgres is on the path of no tick.
+func thePostgres(_ context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
+	if p, ok := c.backends.stack.Process("postgres"); ok {
+		return p, nil, nil
+	}
 	return nil, nil, errNotNow
 }
 
-func pauseReplica(ctx context.Context, c *chaos) (*strike, error) {
-	p, tiles, err := c.replica(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return signals(p, strike{system: coordination, tiles: tiles, lasts: c.between(2*time.Second, 4*time.Second), heal: c.whole}), nil
-}
+// killCoordination kills every node at once. They come back empty.
+var killCoordination = on(coordination, func(c *chaos) strike {
+	return strike{tiles: c.world, lasts: time.Second, settles: underWay,
+		hit: func(context.Context) error {
+			var errs []error
+			for _, p := range c.nodes(coordination) {
+				errs = append(errs, p.Signal(os.Kill))
+			}
+			return errors.Join(errs...)
+		},
+		heal: func(ctx context.Context) error {
+			var all errgroup.Group
+			for _, p := range c.nodes(coordination) {
+				all.Go(func() error { return p.Restart(ctx) })
+			}
+			return errors.Join(all.Wait(), c.whole(ctx, coordination))
+		}}
+})
 
-func killReplica(ctx context.Context, c *chaos) (*strike, error) {
-	p, tiles, err := c.replica(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return kills(p, strike{system: coordination, tiles: tiles, lasts: 2 * time.Second}, nil, c.whole), nil
-}
-
-func (c *chaos) postgres() (*devstack.Process, error) {
-	p, ok := c.backends.stack.Process("postgres")
-	if !ok {
-		return nil, errNotNow
-	}
-	return p, nil
-}
-
-func pausePostgres(_ context.Context, c *chaos) (*strike, error) {
-	p, err := c.postgres()
-	if err != nil {
-		return nil, err
-	}
-	return signals(p, strike{system: authority, lasts: c.between(2*time.Second, 4*time.Second)}), nil
-}
-
-func killPostgres(_ context.Context, c *chaos) (*strike, error) {
-	p, err := c.postgres()
-	if err != nil {
-		return nil, err
-	}
-	return kills(p, strike{system: authority, lasts: time.Second}, nil, nil), nil
-}
-
-func pauseFanout(ctx context.Context, c *chaos) (*strike, error) {
-	id := c.world[c.rng.IntN(len(c.world))]
-	p, tiles, err := c.master(ctx, c.backends.delivery, id, fanout.Channel)
-	if err != nil {
-		return nil, err
-	}
-	watched := c.watched()
-	tiles = slices.DeleteFunc(tiles, func(id fence.TileID) bool { return !slices.Contains(watched, id) })
-	return signals(p, strike{system: delivery, tiles: tiles, lasts: c.between(2*time.Second, 4*time.Second), delivery: true}), nil
-}
-
-func flushFunctions(_ context.Context, c *chaos) (*strike, error) {
-	return &strike{system: coordination, tiles: c.world, hit: func(ctx context.Context) error {
+var flushFunctions = on(coordination, func(c *chaos) strike {
+	return strike{tiles: c.world, hit: func(ctx context.Context) error {
 		return c.backends.coordination.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			return node.FunctionFlush(ctx).Err()
 		})
-	}}, nil
+	}}
+})
+
+// replaced waits until no tile's keys are on a server. A master that started again before a replica was promoted
+// would be the master still, and empty.
+func (c *chaos) replaced(ctx context.Context, p *devstack.Process) error {
+	return c.until(ctx, "a replica is promoted", func() bool {
+		c.backends.coordination.ReloadState(ctx)
+		return !slices.ContainsFunc(c.world, func(id fence.TileID) bool {
+			node, err := c.backends.coordination.MasterForKey(ctx, ownerKey(id))
+			return err != nil || node.Options().Addr == p.Addr() || node.Ping(ctx).Err() != nil
+		})
+	})
 }
 
-// whole waits until the coordination cluster is as it was: all nodes there, all slots served, and every
-// replica up to date. A second fault before that could be more than it is built to survive.
-func (c *chaos) whole(ctx context.Context) error {
+// whole waits until the coordination cluster is as it was: all nodes there, all slots served, and every replica up to
+// date. A second fault before that could be more than it is built to survive. Other systems are whole at once.
+func (c *chaos) whole(ctx context.Context, system string) error {
+	if system != coordination {
+		return nil
+	}
 	var nodes []*redis.Client
 	for _, addr := range c.backends.stack.CoordAddrs {
-		nodes = append(nodes, redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second}))
+		n := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Second})
+		defer n.Close()
+		nodes = append(nodes, n)
 	}
-	defer func() {
-		for _, n := range nodes {
-			_ = n.Close() // they only read
-		}
-	}()
 	return c.until(ctx, "the coordination cluster is whole", func() bool {
 		return !slices.ContainsFunc(nodes, func(n *redis.Client) bool { return !inOrder(ctx, n, len(nodes)) })
 	})
@@ -249,21 +214,17 @@ func (c *chaos) whole(ctx context.Context) error {
 
 // inOrder reports whether a node of a cluster thinks that all is well.
 func inOrder(ctx context.Context, node *redis.Client, known int) bool {
-	info, err := node.ClusterInfo(ctx).Result()
-	if err != nil {
-		return false
-	}
-	for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", fmt.Sprintf("cluster_known_nodes:%d", known)} {
+	info, err1 := node.ClusterInfo(ctx).Result()
+	nodes, err2 := node.ClusterNodes(ctx).Result()
+	replication, err3 := node.Info(ctx, "replication").Result()
+	all := fmt.Sprintf("cluster_known_nodes:%d", known)
+	for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", all} {
 		if !strings.Contains(info, want) {
 			return false
 		}
 	}
-	nodes, err := node.ClusterNodes(ctx).Result()
-	if err != nil || strings.Contains(nodes, "fail") {
-		return false
-	}
-	replication, err := node.Info(ctx, "replication").Result()
-	return err == nil && (strings.Contains(replication, "state=online") || strings.Contains(replication, "master_link_status:up"))
+	return errors.Join(err1, err2, err3) == nil && !strings.Contains(nodes, "fail") &&
+		(strings.Contains(replication, "state=online") || strings.Contains(replication, "master_link_status:up"))
 }
 
 // until waits for a condition.
@@ -278,25 +239,33 @@ func (c *chaos) until(ctx context.Context, what string, done func() bool) error 
 	return nil
 }
 
+// nodePrefixes are how the stack names the servers of the systems that can break.
+var nodePrefixes = []struct{ system, prefix string }{{authority, "postgres"}, {coordination, "coord-"},
+	{delivery, "fanout-"}, {bridgeSystem, ""}, {relaySystem, ""}, {gatewaySystem, ""}}
+
 // systems lists what can break besides the hosts.
-func (c *chaos) systems() []spectator.System {
-	all := []spectator.System{{Name: authority}, {Name: coordination}, {Name: delivery}, {Name: bridgeSystem}, {Name: relaySystem}, {Name: gatewaySystem}}
-	if c.backends.stack == nil {
-		return all
-	}
-	for i := range all {
-		for _, p := range c.nodes(all[i].Name) {
-			all[i].Nodes = append(all[i].Nodes, p.Name())
+func (c *chaos) systems() (all []spectator.System) {
+	for _, n := range nodePrefixes {
+		s := spectator.System{Name: n.system}
+		for _, p := range c.nodes(n.system) {
+			s.Nodes = append(s.Nodes, p.Name())
 		}
+		all = append(all, s)
 	}
 	return all
 }
 
-// nodePrefixes are how the stack names the servers of a system.
-var nodePrefixes = map[string]string{authority: "postgres", coordination: "coord-", delivery: "fanout-"}
-
 // nodes are the servers of a system that this process started.
-func (c *chaos) nodes(system string) []*devstack.Process {
-	prefix, known := nodePrefixes[system]
-	return slices.DeleteFunc(c.backends.stack.Processes(), func(p *devstack.Process) bool { return !known || !strings.HasPrefix(p.Name(), prefix) })
+func (c *chaos) nodes(system string) (nodes []*devstack.Process) {
+	if c.backends.stack == nil {
+		return nil
+	}
+	for _, p := range c.backends.stack.Processes() {
+		for _, n := range nodePrefixes {
+			if n.system == system && n.prefix != "" && strings.HasPrefix(p.Name(), n.prefix) {
+				nodes = append(nodes, p)
+			}
+		}
+	}
+	return nodes
 }

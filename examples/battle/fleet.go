@@ -43,15 +43,6 @@ func newFleet(p *plan, relayURL, gatewayURL string) (*fleet, error) {
 	return f, nil
 }
 
-// playBots runs the bots alone, against a relay and a gateway elsewhere.
-func (p *plan) playBots(ctx context.Context, r *report) error {
-	f, err := newFleet(p, p.options.relayURL, p.options.gatewayURL)
-	if err == nil {
-		f.play(ctx, r, func() {})
-	}
-	return err
-}
-
 // play lets the bots play until ctx ends, calls over, and compares what they saw with what the owners decided.
 func (f *fleet) play(ctx context.Context, r *report, over func()) {
 	began := time.Now()
@@ -115,7 +106,8 @@ func (f *fleet) converged(ctx context.Context) (bool, string) {
 			if !same {
 				still = append(still, b)
 				if owner.Digest != "" {
-					why = fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)", b.actor, b.tile, at, owner.Epoch, owner.Seq, owner.Chain, broken)
+					why = fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)",
+						b.actor, b.tile, at, owner.Epoch, owner.Seq, owner.Chain, broken)
 				}
 			}
 		}

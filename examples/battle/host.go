@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 )
@@ -21,28 +22,26 @@ import (
 // host is a tile server, with what chaos breaks of it. It is one life of a process: a host that was killed comes
 // back as another one at the same address.
 type host struct {
+	*plan
 	*tilefence.TileServer
-	line   *line     // to the servers; broken, it stands for a host that is paused or dead
-	conns  *cuttable // those that it has accepted
+	line   *faultline.Line     // to the servers; broken, it stands for a host that is paused or dead
+	conns  *faultline.Listener // those that it has accepted
 	member route.Membership
-	meters *meters
-
-	// Of a host that hosts runs.
-	stop  func() // stops it and waits for its end
-	dying *time.Timer
+	stop   func() // stops it and waits for its end
+	dying  *time.Timer
 }
 
 // newHost makes a tile server without tiles. A tile that ends, and was neither taken by a successor nor could not
 // reach its servers, ends the battle.
 func (p *plan) newHost(l net.Listener) (h *host, err error) {
-	h = &host{line: newLine(), conns: &cuttable{Listener: l}, meters: p.meters}
+	h = &host{line: faultline.New(), conns: &faultline.Listener{Listener: l}, plan: p}
 	contact := p.options.contact
 	if p.options.command == "" || strings.HasSuffix(contact, ":0") {
 		contact = l.Addr().String()
 	}
 	b := p.backends.Backends
 	if p.options.chaos {
-		b.Authority, b.Store, b.Log = &authorityLine{h.line, b.Authority}, &storeLine{h.line, b.Store}, &logLine{h.line, b.Log}
+		b = h.line.Process(b)
 	}
 	b.Members = joiner(func(contact string, table *route.Table, notify func(route.Event)) (route.Membership, error) {
 		h.member, err = p.backends.Members.Join(contact, table, notify)
@@ -82,7 +81,8 @@ func newRules(id fence.TileID) (tile.Rules, error) {
 func (h *host) notified(e route.Event, suspected int) {
 	if e.Kind == route.Died && suspected > 0 {
 		h.meters.log.put(spectator.Event{Kind: spectator.KindNote, Owner: h.Contact(),
-			Text: h.Contact() + " heard that " + e.Member.Contact + " is dead, and goes after " + count(suspected, "tile")})
+			Text: h.Contact() + " heard that " + e.Member.Contact + " is dead, and goes after " +
+				count(suspected, "tile")})
 	}
 }
 
@@ -90,12 +90,13 @@ func (h *host) notified(e route.Event, suspected int) {
 func (h *host) tileEnded(i tile.EndInfo, fail func(error)) {
 	superseded, _ := errors.AsType[*tile.SupersededError](i.Err)
 	switch err := i.Err; {
-	case err == nil, errors.Is(err, errKilled), errors.Is(err, fence.ErrLost):
+	case err == nil, errors.Is(err, faultline.ErrKilled), errors.Is(err, fence.ErrLost):
 	case superseded != nil:
 		h.meters.log.add(spectator.KindStoodDown, i.Status.Tile, h.Contact(), superseded.Held,
 			"%s, which held epoch %d, redirected its clients to %s and stood down",
 			h.Contact(), superseded.Held, superseded.Successor.Contact)
-	case errors.Is(err, fence.ErrNotApplied), errors.Is(err, fence.ErrUnknownOutcome), errors.Is(err, fence.ErrUnconfirmed):
+	case errors.Is(err, fence.ErrNotApplied), errors.Is(err, fence.ErrUnknownOutcome),
+		errors.Is(err, fence.ErrUnconfirmed):
 		// It is tried again.
 	default:
 		fail(err)
@@ -132,7 +133,7 @@ func (h *host) state(ctx context.Context, id fence.TileID) (tileState, error) {
 func (h *host) handler(own http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", own)
-	mux.HandleFunc("GET /metrics", h.meters.serve)
+	mux.HandleFunc("GET /metrics", h.serveMetrics)
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		bounded, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
@@ -161,7 +162,7 @@ func (h *host) handler(own http.Handler) http.Handler {
 		}
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.line.awaitFor(r.Context()) == nil {
+		if s := h.line.Await(r.Context()); s != 0 && s != faultline.Buried {
 			mux.ServeHTTP(w, r)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -33,7 +34,7 @@ func (hs *hosts) open(address string) (*host, error) {
 		return nil, err
 	}
 	h.stop = hs.start(func(ctx context.Context) error {
-		if err := h.Run(ctx); !h.line.is(buried) {
+		if err := h.Run(ctx); !h.line.Is(faultline.Buried) {
 			return err
 		}
 		return nil // how a host that was killed ends is no news
@@ -45,7 +46,7 @@ func (hs *hosts) open(address string) (*host, error) {
 func (hs *hosts) Run(ctx context.Context) error {
 	<-ctx.Done()
 	for _, h := range hs.all() {
-		if !h.line.is(dead) {
+		if !h.line.Is(faultline.Dead) {
 			h.stop()
 		}
 	}
@@ -53,7 +54,7 @@ func (hs *hosts) Run(ctx context.Context) error {
 	graves := hs.graves
 	hs.mu.Unlock()
 	for _, h := range graves { // nothing holds their goroutines any more, and they write nothing
-		h.line.set(buried)
+		h.line.Set(faultline.Buried)
 		h.stop()
 	}
 	return nil
@@ -74,7 +75,7 @@ func (hs *hosts) owner(id fence.TileID) *host {
 	var owner *host
 	var highest fence.Epoch
 	for _, h := range hs.all() {
-		if s := h.status(id); !h.line.is(dead) && s.State == tile.Serving && s.Epoch > highest {
+		if s := h.status(id); !h.line.Is(faultline.Dead) && s.State == tile.Serving && s.Epoch > highest {
 			owner, highest = h, s.Epoch
 		}
 	}
@@ -87,8 +88,8 @@ const noticeAfter = time.Second
 // kill ends a host as kill -9 does: no call of it returns any more, its connections are closed by the kernel, and
 // nothing is drained or released.
 func (hs *hosts) kill(h *host) {
-	h.line.set(dead)
-	h.conns.close()
+	h.line.Set(faultline.Dead)
+	h.conns.Kill()
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.graves = append(hs.graves, h)
@@ -115,57 +116,3 @@ func (hs *hosts) restart(killed *host) error {
 // silence is how long an owner hash may stand still before a follower asks for the tile: four ticks, and a second
 // at least.
 func (o *options) silence() time.Duration { return max(4*o.tick, time.Second) }
-
-// cuttable is a listener whose connections can be broken.
-type cuttable struct {
-	net.Listener
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-}
-
-// Accept implements net.Listener.
-func (c *cuttable) Accept() (net.Conn, error) {
-	conn, err := c.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	conn = &remembered{conn, c}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conns == nil {
-		c.conns = map[net.Conn]struct{}{}
-	}
-	c.conns[conn] = struct{}{}
-	return conn, nil
-}
-
-// cut closes every connection, without a word.
-func (c *cuttable) cut() {
-	c.mu.Lock()
-	conns := c.conns
-	c.conns = nil
-	c.mu.Unlock()
-	for conn := range conns {
-		_ = conn.Close() // that is the point
-	}
-}
-
-// close closes the listener and every connection.
-func (c *cuttable) close() {
-	_ = c.Listener.Close()
-	c.cut()
-}
-
-// remembered is a connection that is forgotten when it is closed.
-type remembered struct {
-	net.Conn
-	by *cuttable
-}
-
-// Close implements net.Conn.
-func (r *remembered) Close() error {
-	r.by.mu.Lock()
-	delete(r.by.conns, net.Conn(r))
-	r.by.mu.Unlock()
-	return r.Conn.Close()
-}

@@ -1,39 +1,26 @@
-// Battle is the reference deployment of Tilefence: a little authoritative game of ships, composed from
-// the packages as a game server would compose them.
+// Battle is the reference deployment of Tilefence: a little authoritative game of ships, put together by package
+// tilefence as a game server would be.
 //
 //	go run ./examples/battle              # everything in one process, nothing else needed
 //	go run ./examples/battle -stack local # the same on real servers, started for the occasion
 //	go run ./examples/battle -chaos       # the same while one thing after another is broken
 //	go run ./examples/battle -h
 //
-// With -chaos a fault comes every few seconds (-chaos-every): owners are killed, paused and robbed, replies are
-// lost, the store is out of reach, the bridge stops, connections break; with -stack local also masters, replicas,
-// PostgreSQL and fan-out nodes are stopped or killed, and the functions flushed. The page shows each as it
-// happens. One comes at a time, and the next only when every tile is well; -seed says which in what order. The
-// battle ends like any other: every client's view must equal its owner's state, every card must have in the
-// ledger the one outcome its player was told, and the report says how long each kind took to recover from.
+// With -chaos a fault comes every few seconds: hosts, connections, and with -stack local the servers. The next comes
+// when every tile is well; -seed says which in what order. Every battle ends with a check: each client's view must
+// equal its owner's state, and under chaos each card must have in the ledger the one outcome its player was told.
 //
-// An operator asks GET /ownership who owns what, since when, under which epoch, and how often it moved; the page
-// shows the same as a table. GET /metrics counts, as Prometheus reads it: changes of ownership, supersessions,
-// commits, refusals by reason.
+// GET /ownership says who owns what, since when, under which epoch, and how often it moved; GET /metrics has the
+// figures of the report as they are now. Every few seconds, and never while something is broken, a host with clearly
+// more tiles than the average hands its coldest over to the host with the fewest.
 //
-// The hosts and the gateway are members of one group (fence/route): each knows who lives, and who owns what. The
-// gateway asks its own copy of that first, then the owner hash, then follows redirects; the report, /metrics and
-// the page count the answers of each and how many were stale. A host that hears of a death takes over the tiles
-// it follows, without waiting for their silence.
-//
-// Take-overs pile tiles up, since a host that comes back owns nothing: every few seconds (-balance-every), and
-// never while something is broken, a host with clearly more tiles than the average hands its coldest over to the
-// host with the fewest. That is in one process only; processes leave it to whoever deploys them.
-//
-// Each actor also runs as a process of its own: tile, bridge, checkpointer, relay, gateway, bots. There the
-// members gossip, when -gossip says where; a host keeps warm copies of the tiles that -follow names:
+// Each actor also runs as a process of its own: tile, bridge, checkpointer, relay, gateway, bots. There the members
+// gossip; a host keeps warm copies of the tiles that -follow names:
 //
 //	battle tile -own 0,1,2 -follow all -listen 127.0.0.1:7000 -gossip 127.0.0.1:7946 -redis …
-//	battle tile -own 3,4,5 -follow all -listen 127.0.0.1:7001 -gossip 127.0.0.1:7947 -gossip-seeds 127.0.0.1:7946 -redis …
-//	battle gateway -listen 127.0.0.1:8081 -gossip 127.0.0.1:7948 -gossip-seeds 127.0.0.1:7946,127.0.0.1:7947 -redis …
+//	battle gateway -listen 127.0.0.1:8081 -gossip 127.0.0.1:7948 -gossip-seeds 127.0.0.1:7946 -redis …
 //
-// Its gossip is neither encrypted nor authenticated (a game sets gossip.Config.SecretKey): keep those ports private.
+// This gossip is neither encrypted nor authenticated (a game sets gossip.Config.SecretKey): keep those ports private.
 package main
 
 import (

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,13 +16,13 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// histogram records durations from a microsecond to a minute, three significant digits: all of them,
-// and those of the last seconds.
+// histogram records durations from a microsecond to a minute, three significant digits: all of them, and those of the
+// last seconds.
 type histogram struct {
-	mu              sync.Mutex
-	all             *hdrhistogram.Histogram
-	window, current *hdrhistogram.Histogram // the last whole window, and the one being filled
-	began           time.Time               // when current was begun
+	mu           sync.Mutex
+	all          *hdrhistogram.Histogram
+	last, filled *hdrhistogram.Histogram // the last whole window, and the one being filled
+	began        time.Time               // of the one being filled
 }
 
 // windowLength is how far back the live figures look, at least.
@@ -29,26 +30,15 @@ const windowLength = 3 * time.Second
 
 func newHistogram() *histogram {
 	h := func() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3) }
-	return &histogram{all: h(), window: h(), current: h(), began: time.Now()}
+	return &histogram{all: h(), last: h(), filled: h(), began: time.Now()}
 }
 
 func (h *histogram) record(d time.Duration) {
 	us := min(max(d.Microseconds(), 1), int64(time.Minute/time.Microsecond))
 	h.mu.Lock()
-	h.turn()
+	defer h.mu.Unlock()
 	_ = h.all.RecordValue(us) // within the bounds, so it cannot be refused
-	_ = h.current.RecordValue(us)
-	h.mu.Unlock()
-}
-
-// turn begins a new window when the current one is full.
-func (h *histogram) turn() {
-	if time.Since(h.began) < windowLength {
-		return
-	}
-	h.window, h.current = h.current, h.window
-	h.current.Reset()
-	h.began = time.Now()
+	_ = h.filled.RecordValue(us)
 }
 
 // latency is a distribution in milliseconds.
@@ -66,17 +56,20 @@ func (h *histogram) latency() latency {
 	return latencyOf(h.all)
 }
 
-// recent is the distribution of the last whole window.
+// recent is the distribution of the last whole window, for one caller that asks more often than windowLength.
 func (h *histogram) recent() latency {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn()
-	return latencyOf(h.window)
+	if time.Since(h.began) >= windowLength {
+		h.last, h.filled, h.began = h.filled, h.last, time.Now()
+		h.filled.Reset()
+	}
+	return latencyOf(h.last)
 }
 
 func latencyOf(h *hdrhistogram.Histogram) latency {
 	ms := func(us int64) float64 { return float64(us) / 1000 }
-	return latency{Count: h.TotalCount(), P50: ms(h.ValueAtQuantile(50)), P99: ms(h.ValueAtQuantile(99)), Max: ms(h.Max())}
+	return latency{h.TotalCount(), ms(h.ValueAtQuantile(50)), ms(h.ValueAtQuantile(99)), ms(h.Max())}
 }
 
 // meters counts what one process sees. Everything in it may be used from any goroutine.
@@ -112,8 +105,8 @@ type meters struct {
 
 func newMeters() *meters {
 	return &meters{commitLatency: newHistogram(), clientLatency: newHistogram(), tickLatency: newHistogram(),
-		encodeLatency: newHistogram(), log: newBattleLog(), vitals: newVitals(), outcomes: outcomeCounts{counts: map[string]int64{}},
-		refusedFor: outcomeCounts{counts: map[string]int64{}}}
+		encodeLatency: newHistogram(), log: &battleLog{}, vitals: newVitals(),
+		outcomes: outcomeCounts{counts: map[string]int64{}}, refusedFor: outcomeCounts{counts: map[string]int64{}}}
 }
 
 // outcomeCounts counts by kind: actions by the outcome that their clients were told, refusals by reason.
@@ -131,11 +124,7 @@ func (o *outcomeCounts) add(kind string) {
 func (o *outcomeCounts) snapshot() map[string]int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := make(map[string]int64, len(o.counts))
-	for k, v := range o.counts {
-		m[k] = v
-	}
-	return m
+	return maps.Clone(o.counts)
 }
 
 // hooks feeds the meters from a tile processor of the host at a contact.
@@ -176,7 +165,8 @@ func (m *meters) hooks(host string) tile.Hooks {
 			m.refusedFor.add(reason(i.Err))
 			var refused *fence.RefusedError
 			if errors.As(i.Err, &refused) && errors.Is(i.Err, fence.ErrStale) {
-				m.log.add(spectator.KindRefused, i.Tile, host, refused.Epoch, "a commit of %s under epoch %d was refused: epoch %d is at %s",
+				m.log.add(spectator.KindRefused, i.Tile, host, refused.Epoch,
+					"a commit of %s under epoch %d was refused: epoch %d is at %s",
 					host, refused.Epoch, refused.Current.Epoch, refused.Current.Contact)
 			}
 		},
@@ -184,9 +174,11 @@ func (m *meters) hooks(host string) tile.Hooks {
 			m.reappended.Add(int64(i.Reappended))
 			if i.Rebased {
 				m.rebases.Add(1)
-				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch, "%s healed a fork: rebased on its own state under epoch %d", host, i.At.Epoch)
+				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+					"%s healed a fork: rebased on its own state under epoch %d", host, i.At.Epoch)
 			} else {
-				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch, "%s put back %d batches that a failover had lost", host, i.Reappended)
+				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+					"%s re-appended %d batches that a failover had lost", host, i.Reappended)
 			}
 		},
 		Restored: func(i tile.RestoredInfo) {
@@ -195,7 +187,8 @@ func (m *meters) hooks(host string) tile.Hooks {
 			if i.LostTicks == 0 {
 				what = "nothing is lost"
 			}
-			m.log.add(spectator.KindNote, i.Tile, host, i.At.Epoch, "coordination had lost the tile; it goes on from tick %d: %s", i.SnapshotTick, what)
+			m.log.add(spectator.KindNote, i.Tile, host, i.At.Epoch,
+				"coordination had lost the tile; it goes on from tick %d: %s", i.SnapshotTick, what)
 		},
 		Snapshotted: func(i tile.SnapshotInfo) {
 			if i.Err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -60,45 +61,14 @@ func parse(args []string, out io.Writer) (*options, error) {
 		o.command = args[0]
 		args = args[1:]
 		if _, ok := commands[o.command]; !ok {
-			fmt.Fprintf(out, "battle: there is no actor %q; the actors are tile, bridge, checkpointer, relay, gateway and bots\n", o.command)
+			fmt.Fprintf(out, "battle: there is no actor %q; -h lists them\n", o.command)
 			return nil, errUsage
 		}
 	}
 	f := flag.NewFlagSet("battle", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Usage = func() { usage(f, out) }
-	f.StringVar(&o.stack, "stack", "embedded", "`which` servers: embedded (none), or local (starts Redis, PostgreSQL and a DynamoDB-compatible server)")
-	f.StringVar(&o.redis, "redis", "", "coordination Redis Cluster that already runs, `host:port,…`")
-	f.StringVar(&o.fanout, "fanout", "", "fan-out Redis Cluster, `host:port,…` (default: the coordination cluster)")
-	f.StringVar(&o.postgres, "postgres", "", "PostgreSQL `URL`")
-	f.StringVar(&o.dynamodb, "dynamodb", "", "DynamoDB endpoint `URL`")
-	f.IntVar(&o.tiles, "tiles", 7, "tiles of the world, 1 to 37")
-	f.IntVar(&o.clients, "clients", 140, "bots, each an ordinary client with a ship")
-	f.IntVar(&o.hosts, "hosts", 3, "tile hosts that share the tiles, in one process")
-	f.DurationVar(&o.duration, "duration", 0, "how long to play (default: until Ctrl-C or SIGTERM)")
-	f.DurationVar(&o.tick, "tick", 500*time.Millisecond, "time between ticks")
-	f.StringVar(&o.report, "report", "text", "`form` of the report at the end: text, json or none")
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` of the page; of tile, relay and gateway their own. Port 0 takes any free one")
-	f.StringVar(&o.contact, "contact", "", "tile: the `address` others reach this host at (default: -listen)")
-	f.StringVar(&o.relayURL, "relay", "ws://127.0.0.1:8080/view", "bots: the relay's `URL`")
-	f.StringVar(&o.gatewayURL, "gateway", "ws://127.0.0.1:8081/intent", "bots, relay: the gateway's `URL`")
-	f.StringVar(&o.hostList, "hosts-at", "", "relay: tile hosts for the page's take-over button, `host:port,…`")
-	f.StringVar(&o.only, "own", "all", "tile: which tiles to claim, by `number`, such as 0,2,5")
-	f.StringVar(&o.follow, "follow", "", "tile: which tiles to follow, to take them over when their owner dies: by `number`, or all (default: none)")
-	f.StringVar(&o.gossip, "gossip", "", "tile, gateway: the IP `address` and port of this process's gossip, UDP and TCP: who lives, and who owns what (default: no gossip)")
-	f.StringVar(&o.gossipSeeds, "gossip-seeds", "", "tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
-	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or write-through (the durable store has it) (default checkpointed)",
-		func(s string) (err error) {
-			o.durability, err = tile.ParseDurability(s)
-			return err
-		})
-	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
-	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
-	f.BoolVar(&o.verbose, "v", false, "log what happens")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions, and of chaos: the same one breaks the same things in the same order")
-	f.BoolVar(&o.chaos, "chaos", false, "break one thing after another while the battle is played: owners, connections, and with -stack local the servers")
-	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults; the next waits until every tile is well")
-	f.DurationVar(&o.balanceEvery, "balance-every", 3*time.Second, "in one process: time between two hand-overs from a host with many tiles to one with few; 0 hands nothing over")
+	o.define(f)
 	if err := fromEnvironment(f); err != nil {
 		fmt.Fprintln(out, "battle:", err)
 		return nil, errUsage
@@ -114,6 +84,51 @@ func parse(args []string, out io.Writer) (*options, error) {
 		return nil, errUsage
 	}
 	return o, nil
+}
+
+// define declares the flags.
+func (o *options) define(f *flag.FlagSet) {
+	text := f.StringVar
+	text(&o.stack, "stack", "embedded",
+		"`which` servers: embedded (none), or local (starts Redis, PostgreSQL and a DynamoDB-compatible server)")
+	text(&o.redis, "redis", "", "coordination Redis Cluster that already runs, `host:port,…`")
+	text(&o.fanout, "fanout", "", "fan-out Redis Cluster, `host:port,…` (default: the coordination cluster)")
+	text(&o.postgres, "postgres", "", "PostgreSQL `URL`")
+	text(&o.dynamodb, "dynamodb", "", "DynamoDB endpoint `URL`")
+	f.IntVar(&o.tiles, "tiles", 7, "tiles of the world, 1 to 37")
+	f.IntVar(&o.clients, "clients", 140, "bots, each an ordinary client with a ship")
+	f.IntVar(&o.hosts, "hosts", 3, "tile hosts that share the tiles, in one process")
+	f.DurationVar(&o.duration, "duration", 0, "how long to play (default: until Ctrl-C or SIGTERM)")
+	f.DurationVar(&o.tick, "tick", 500*time.Millisecond, "time between ticks")
+	text(&o.report, "report", "text", "`form` of the report at the end: text, json or none")
+	text(&o.listen, "listen", "127.0.0.1:8080",
+		"`address` of the page; of tile, relay and gateway their own. Port 0 takes any free one")
+	text(&o.contact, "contact", "", "tile: the `address` others reach this host at (default: -listen)")
+	text(&o.relayURL, "relay", "ws://127.0.0.1:8080/view", "bots: the relay's `URL`")
+	text(&o.gatewayURL, "gateway", "ws://127.0.0.1:8081/intent", "bots, relay: the gateway's `URL`")
+	text(&o.hostList, "hosts-at", "", "relay: tile hosts for the page's take-over button, `host:port,…`")
+	text(&o.only, "own", "all", "tile: which tiles to own, or to follow if they are held, by `number`, as in 0,2,5")
+	text(&o.follow, "follow", "",
+		"tile: which tiles to follow, to take them over when their owner dies: by `number`, or all (default: none)")
+	text(&o.gossip, "gossip", "",
+		"tile, gateway: the IP `address` and port of this process's gossip (default: no gossip)")
+	text(&o.gossipSeeds, "gossip-seeds", "",
+		"tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
+	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or "+
+		"write-through (the durable store has it) (default checkpointed)",
+		func(s string) (err error) {
+			o.durability, err = tile.ParseDurability(s)
+			return err
+		})
+	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
+	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
+	f.BoolVar(&o.verbose, "v", false, "log what happens")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions and of the order of faults")
+	f.BoolVar(&o.chaos, "chaos", false,
+		"break one thing after another: owners, connections, and with -stack local the servers")
+	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults, at least")
+	f.DurationVar(&o.balanceEvery, "balance-every", 3*time.Second,
+		"in one process: time between two hand-overs from a host with many tiles to one with few; 0 hands nothing over")
 }
 
 func usage(f *flag.FlagSet, out io.Writer) {
@@ -141,77 +156,58 @@ func fromEnvironment(f *flag.FlagSet) error {
 	return err
 }
 
+// rule is something that options must not be.
+type rule struct {
+	bad  bool
+	why  string
+	args []any
+}
+
 // check refuses what makes no sense, and completes what depends on other flags.
 func (o *options) check(rest []string) error {
-	if len(rest) > 0 {
-		return fmt.Errorf("%q is neither an actor nor a flag", rest[0])
-	}
-	for _, c := range []struct {
-		flag  string
-		value any
-		ok    bool
-		want  string
-	}{
-		{"stack", o.stack, o.stack == "embedded" || o.stack == "local", "embedded or local"},
-		{"report", o.report, o.report == "text" || o.report == "json" || o.report == "none", "text, json or none"},
-		{"tiles", o.tiles, o.tiles >= 1 && o.tiles <= maxTiles, fmt.Sprintf("1 to %d", maxTiles)},
-		{"clients", o.clients, o.clients >= 0 && o.clients <= 20000, "0 to 20000"},
-		{"hosts", o.hosts, o.hosts >= 1 && o.hosts <= 16, "1 to 16"},
-		{"tick", o.tick, o.tick >= 10*time.Millisecond, "at least 10ms"},
-		{"duration", o.duration, o.duration >= 0, "zero or more"},
-		{"balance-every", o.balanceEvery, o.balanceEvery >= 0, "zero or more"},
-		{"chaos-every", o.chaosEvery, o.chaosEvery >= 100*time.Millisecond, "at least 100ms"},
-	} {
-		if !c.ok {
-			return fmt.Errorf("-%s %v: want %s", c.flag, c.value, c.want)
+	rules := append(o.values(), o.combinations()...)
+	rules = append(rules, rule{len(rest) > 0, "%q is neither an actor nor a flag", []any{strings.Join(rest, " ")}})
+	for _, r := range rules {
+		if r.bad {
+			return fmt.Errorf(r.why, r.args...)
 		}
 	}
-	if err := errors.Join(o.checkChaos(), o.checkGossip(), o.checkServers()); err != nil {
-		return err
+	if o.redis != "" {
+		o.stack = "servers"
 	}
-	if o.fanout == "" {
-		o.fanout = o.redis
-	}
-	if o.contact == "" {
-		o.contact = o.listen
-	}
+	o.fanout, o.contact = cmp.Or(o.fanout, o.redis), cmp.Or(o.contact, o.listen)
 	return nil
 }
 
-// checkChaos refuses chaos where nothing could survive it.
-func (o *options) checkChaos() error {
-	switch {
-	case o.chaos && o.command != "":
-		return fmt.Errorf("-chaos breaks what one process holds together: run the battle without an actor, not %s", o.command)
-	case o.chaos && o.hosts < 2:
-		return errors.New("-chaos kills tile hosts, and somebody has to take over: want at least -hosts 2")
+// values are the rules for single flags.
+func (o *options) values() []rule {
+	return []rule{
+		{o.stack != "embedded" && o.stack != "local", "-stack %s: want embedded or local", []any{o.stack}},
+		{o.report != "text" && o.report != "json" && o.report != "none",
+			"-report %s: want text, json or none", []any{o.report}},
+		{o.tiles < 1 || o.tiles > maxTiles, "-tiles %d: want 1 to %d", []any{o.tiles, maxTiles}},
+		{o.clients < 0 || o.clients > 20000, "-clients %d: want 0 to 20000", []any{o.clients}},
+		{o.hosts < 1 || o.hosts > 16, "-hosts %d: want 1 to 16", []any{o.hosts}},
+		{o.tick < 10*time.Millisecond, "-tick %v: want at least 10ms", []any{o.tick}},
+		{o.duration < 0, "-duration %v: want zero or more", []any{o.duration}},
+		{o.balanceEvery < 0, "-balance-every %v: want zero or more", []any{o.balanceEvery}},
+		{o.chaosEvery < 100*time.Millisecond, "-chaos-every %v: want at least 100ms", []any{o.chaosEvery}},
 	}
-	return nil
 }
 
-// checkGossip refuses gossip where nobody would listen.
-func (o *options) checkGossip() error {
-	switch {
-	case o.gossip != "" && o.command == "":
-		return errors.New("-gossip is between processes, tile and gateway: a battle in one process needs none")
-	case o.gossip == "" && o.gossipSeeds != "":
-		return errors.New("-gossip-seeds are joined from a gossip of one's own: give -gossip too, such as 127.0.0.1:7946")
-	}
-	return nil
-}
-
-// checkServers refuses half a set of servers.
-func (o *options) checkServers() error {
+// combinations are the rules for flags that depend on each other.
+func (o *options) combinations() []rule {
 	remote := o.redis != "" || o.postgres != "" || o.dynamodb != "" || o.fanout != ""
-	switch {
-	case remote && o.stack == "local":
-		return errors.New("-stack local starts servers of its own: leave out -redis, -fanout, -postgres and -dynamodb")
-	case remote && (o.redis == "" || o.postgres == "" || o.dynamodb == ""):
-		return errors.New("servers that already run are needed all together: -redis, -postgres and -dynamodb (and -fanout, if it is a cluster of its own)")
-	case o.command != "" && !remote:
-		return fmt.Errorf("%s runs as a process of its own only against servers: give -redis, -postgres and -dynamodb", o.command)
+	return []rule{
+		{o.chaos && o.command != "", "-chaos breaks what one process holds together: leave out %s", []any{o.command}},
+		{o.chaos && o.hosts < 2, "-chaos kills tile hosts, and another has to take over: want at least -hosts 2", nil},
+		{o.gossip != "" && o.command == "", "-gossip is between processes: a battle in one process needs none", nil},
+		{o.gossip == "" && o.gossipSeeds != "", "-gossip-seeds need a gossip of their own: give -gossip too", nil},
+		{remote && o.stack == "local", "-stack local starts servers of its own: name none beside it", nil},
+		{remote && (o.redis == "" || o.postgres == "" || o.dynamodb == ""),
+			"servers that already run are needed all together: -redis, -postgres and -dynamodb", nil},
+		{o.command != "" && !remote, "%s runs only against servers: give -redis and the others", []any{o.command}},
 	}
-	return nil
 }
 
 // world lists the tiles of the battle: adjacent ones, ring by ring around San Francisco.
@@ -244,7 +240,7 @@ func numbered(flag, numbers string, world []fence.TileID) ([]fence.TileID, error
 	for _, s := range list(numbers) {
 		var i int
 		if _, err := fmt.Sscan(s, &i); err != nil || i < 0 || i >= len(world) {
-			return nil, fmt.Errorf("-%s %q: want numbers from 0 to %d, with commas between, or all", flag, numbers, len(world)-1)
+			return nil, fmt.Errorf("-%s %q: want numbers from 0 to %d, or all", flag, numbers, len(world)-1)
 		}
 		tiles = append(tiles, world[i])
 	}

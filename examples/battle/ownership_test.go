@@ -22,7 +22,8 @@ func TestOperatorsQuestions(t *testing.T) {
 	status := make(chan int, 1)
 	began := time.Now()
 	go func() {
-		status <- run([]string{"-tiles", "2", "-clients", "4", "-balance-every", "0", "-tick", "100ms", "-duration", "5s", "-report", "json", "-listen", "127.0.0.1:0"}, &out, errs)
+		status <- run([]string{"-tiles", "2", "-clients", "4", "-balance-every", "0", "-tick", "100ms", "-duration",
+			"5s", "-report", "json", "-listen", "127.0.0.1:0"}, &out, errs)
 	}()
 	page := errs.find(t, `watch the battle:  (http://\S+/)`)
 	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })
@@ -45,8 +46,8 @@ func TestOperatorsQuestions(t *testing.T) {
 	assert.Greater(t, moved.Seq, before.Tiles[0].Seq)
 
 	metrics := string(get(t, page+"metrics"))
-	assert.Contains(t, metrics, "\ntilefence_ownership_changes_total 3\n")
-	assert.Regexp(t, `\ntilefence_commits_total [1-9]`, metrics)
+	assert.Contains(t, metrics, "\nbattle_ownership_changes 3\n")
+	assert.Regexp(t, `\nbattle_commits [1-9]`, metrics)
 	require.Equal(t, exitOK, <-status, "%s", errs)
 }
 

@@ -107,29 +107,23 @@ func (v *vitals) patient(id fence.TileID) *patient {
 func (v *vitals) committed(id fence.TileID, host string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.alive(id, host)
-}
-
-// alive notes a commit. The mutex is held.
-func (v *vitals) alive(id fence.TileID, host string) {
 	now := time.Now()
 	v.commits[id] = now
 	p, t := v.patient(id), v.trial
-	if p == nil || t.delivery || now.Sub(t.began) < t.settles || host == t.victim && t.healed.IsZero() {
-		return
+	if p != nil && !t.delivery && now.Sub(t.began) >= t.settles && (host != t.victim || !t.healed.IsZero()) {
+		p.well = now
 	}
-	p.well = now
 }
 
 // moved notes that a host's processor has gone from one state to another.
 func (v *vitals) moved(host string, i tile.TransitionInfo) {
+	if i.From == tile.Installing && i.To == tile.Serving {
+		v.committed(i.Tile, host) // every replica holds the new owner's first batch
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if p := v.patient(i.Tile); p != nil && i.To == tile.Claiming && host != v.trial.victim && p.claimed.IsZero() {
 		p.claimed = time.Now()
-	}
-	if i.From == tile.Installing && i.To == tile.Serving {
-		v.alive(i.Tile, host) // every replica holds the new owner's first batch
 	}
 }
 

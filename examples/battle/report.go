@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -50,6 +51,10 @@ type report struct {
 	Takeovers       int64            `json:"takeovers"` // with the hand-overs
 	Handovers       int64            `json:"handovers"`
 	Reappended      int64            `json:"batches_reappended"`
+	Installs        int64            `json:"ownership_changes"` // with the first of each tile
+	Superseded      int64            `json:"supersessions"`
+	LostTicks       int64            `json:"lost_ticks"` // with the coordination store, at most
+	RefusedFor      map[string]int64 `json:"refused_for"`
 	Rebases         int64            `json:"rebases"`
 	Moves           int64            `json:"moves_sent"`
 	MovesFailed     int64            `json:"moves_failed"`
@@ -59,14 +64,14 @@ type report struct {
 	Routing *spectator.Routing `json:"routing,omitempty"`
 
 	Chaos   *chaosReport `json:"chaos,omitempty"`
-	Audited int          `json:"cards_audited,omitempty"` // found in the ledger with the outcome told, and paid for once
+	Audited int          `json:"cards_audited,omitempty"` // in the ledger with the outcome told
 
 	Converged bool   `json:"converged"`
 	Why       string `json:"why_not,omitempty"`
 }
 
-func newReport(stack string, p *plan) *report {
-	return &report{Stack: stack, Tiles: len(p.world), Clients: p.options.clients,
+func newReport(p *plan) *report {
+	return &report{Stack: cmp.Or(p.options.command, p.options.stack), Tiles: len(p.world), Clients: p.options.clients,
 		TickMs: float64(p.options.tick) / float64(time.Millisecond)}
 }
 
@@ -84,7 +89,10 @@ func (r *report) fill(p *plan) {
 	r.Handovers = m.handovers.Load()
 	r.Checkpoints = m.checkpoints.Load()
 	r.Takeovers, r.Reappended, r.Rebases = m.takeovers.Load(), m.reappended.Load(), m.rebases.Load()
-	r.Moves, r.MovesFailed, r.Cards, r.Ledger = m.moves.Load(), m.movesFailed.Load(), m.cards.Load(), m.outcomes.snapshot()
+	r.Installs, r.Superseded, r.LostTicks = m.installs.Load(), m.supersessions.Load(), m.lostTicks.Load()
+	r.RefusedFor = m.refusedFor.snapshot()
+	r.Moves, r.MovesFailed, r.Cards = m.moves.Load(), m.movesFailed.Load(), m.cards.Load()
+	r.Ledger = m.outcomes.snapshot()
 	r.Routing = m.routing()
 	if p.re != nil {
 		s := p.re.Stats()
@@ -114,20 +122,24 @@ func (r *report) write(form string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "\nBattle on %s: %d tiles, %d clients, %.0f s\n\n", r.Stack, r.Tiles, r.Clients, r.Seconds)
 	line("ticks", "%d (%d late, %d missed)", r.Ticks, r.Late, r.Missed)
-	line("commits", "%d with %d events, %d quiet ticks, %d refused attempts", r.Commits, r.Events, r.Refresh, r.Refusals)
+	line("commits", "%d with %d events, %d quiet ticks, %d refusals", r.Commits, r.Events, r.Refresh, r.Refusals)
 	line("commit latency", "p50 %.2f ms, p99 %.2f ms", r.CommitLatency.P50, r.CommitLatency.P99)
-	line("commit to client", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (%d frames)", r.CommitToClient.P50, r.CommitToClient.P99, r.CommitToClient.Max, r.ClientFrames)
+	line("commit to client", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (%d frames)",
+		r.CommitToClient.P50, r.CommitToClient.P99, r.CommitToClient.Max, r.ClientFrames)
 	line("per client and tick", "%.0f bytes", r.BytesPerClientTick)
-	line("gaps", "%d at the relay (%d repaired, %d cold reads in all), %d at clients (%d repaired)", r.GapsRelay, r.RepairsRelay, r.ColdReads, r.GapsClient, r.RepairsClient)
+	line("gaps", "%d at the relay (%d repaired, %d cold reads in all), %d at clients (%d repaired)",
+		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.GapsClient, r.RepairsClient)
 	line("dropped", "%d stale, %d for slow clients", r.StaleDrops, r.SlowDrops)
-	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints", r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
-	line("ownership", "%d take-overs (%d of them handed over), %d batches put back, %d rebases", r.Takeovers, r.Handovers, r.Reappended, r.Rebases)
+	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints",
+		r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
+	line("ownership", "%d take-overs (%d of them handed over), %d batches re-appended, %d rebases",
+		r.Takeovers, r.Handovers, r.Reappended, r.Rebases)
 	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
 	if r.Routing != nil {
 		line("routing", "%s", r.Routing)
 	}
 	if r.Chaos != nil {
-		line("audit", "%d cards have in the ledger the outcome their players were told, and every balance is what they cost", r.Audited)
+		line("audit", "%d cards have in the ledger the outcome their players were told, and cost that once", r.Audited)
 		r.Chaos.write(line)
 	}
 	if r.Converged {

@@ -39,7 +39,9 @@ type plan struct {
 }
 
 // newPlan opens the back ends of a battle. The battle is over when the context that it returns ends.
-func newPlan(ctx context.Context, o *options, dir string, logger *slog.Logger, errs io.Writer) (context.Context, *plan, error) {
+func newPlan(
+	ctx context.Context, o *options, dir string, logger *slog.Logger, errs io.Writer,
+) (context.Context, *plan, error) {
 	world, err := o.world()
 	if err != nil {
 		return nil, nil, err
@@ -96,9 +98,8 @@ func listen(address string, free bool) (net.Listener, error) {
 	return l, err
 }
 
-func (p *plan) newBridge(b tilefence.Backends) (*tilefence.BridgeServer, error) {
-	s, err := tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Logger: p.logger})
-	if err == nil {
+func (p *plan) newBridge(b tilefence.Backends) (s *tilefence.BridgeServer, err error) {
+	if s, err = tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Logger: p.logger}); err == nil {
 		p.br = s.Bridge()
 	}
 	return s, err
@@ -147,7 +148,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 // page serves the spectator page and the figures.
 func (p *plan) page(t *tower) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", p.meters.serve)
+	mux.HandleFunc("GET /metrics", p.serveMetrics)
 	if p.options.noPage {
 		mux.Handle("/ownership", spectator.OwnershipHandler(t))
 		return mux, nil
@@ -177,7 +178,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 			Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
 				mux := http.NewServeMux()
 				mux.Handle(intentPath, own)
-				mux.HandleFunc("GET /metrics", p.meters.serve)
+				mux.HandleFunc("GET /metrics", p.serveMetrics)
 				return mux
 			}},
 			Gateway: admission.GatewayConfig{CheckMove: checkMove}, Logger: p.logger})

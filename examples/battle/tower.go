@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -32,8 +33,6 @@ type tower struct {
 	status spectator.Status
 }
 
-var _ spectator.API = (*tower)(nil)
-
 // lookEvery is how often the tower looks.
 const lookEvery = 250 * time.Millisecond
 
@@ -41,7 +40,7 @@ const lookEvery = 250 * time.Millisecond
 func (t *tower) Run(ctx context.Context) error {
 	var commits, events rate
 	for {
-		t.look(ctx, commits.perSecond(t.meters.commits.Load()), events.perSecond(t.meters.events.Load()))
+		t.look(ctx, commits.of(t.meters.commits.Load()), events.of(t.meters.events.Load()))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -50,35 +49,23 @@ func (t *tower) Run(ctx context.Context) error {
 	}
 }
 
-// rate turns a counter into a rate over about two seconds.
-type rate struct {
-	at     []time.Time
-	values []int64
-}
+// rate turns a counter that is read at every look into a rate a second, averaged over about two seconds.
+type rate struct{ last, average float64 }
 
-func (r *rate) perSecond(v int64) float64 {
-	now := time.Now()
-	r.at, r.values = append(r.at, now), append(r.values, v)
-	for len(r.at) > 2 && now.Sub(r.at[1]) > 2*time.Second {
-		r.at, r.values = r.at[1:], r.values[1:]
-	}
-	d := now.Sub(r.at[0]).Seconds()
-	if d == 0 {
-		return 0
-	}
-	return float64(v-r.values[0]) / d
+func (r *rate) of(v int64) float64 {
+	r.average += ((float64(v)-r.last)/lookEvery.Seconds() - r.average) / 8
+	r.last = float64(v)
+	return r.average
 }
 
 func (t *tower) look(ctx context.Context, commits, events float64) {
 	old := t.Status()
-	l := t.meters.clientLatency.recent()
-	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events, Watchers: int(t.meters.watchers.Load()), Bots: t.bots,
-		Gaps: uint64(t.meters.clientGaps.Load()), Repairs: uint64(t.meters.clientRepairs.Load()),
+	m, l, r := t.meters, t.meters.clientLatency.recent(), t.relay.Stats()
+	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events,
+		Watchers: r.Clients, Bots: t.bots,
+		Gaps:    uint64(m.clientGaps.Load()) + r.Gaps,
+		Repairs: uint64(m.clientRepairs.Load() + m.relayRepairs.Load()),
 		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
-	r := t.relay.Stats()
-	s.Watchers = r.Clients
-	s.Gaps += r.Gaps
-	s.Repairs += uint64(t.meters.relayRepairs.Load())
 	for i, id := range t.world {
 		before := spectator.TileStatus{Tile: id}
 		if i < len(old.Tiles) {
@@ -95,16 +82,17 @@ func (t *tower) look(ctx context.Context, commits, events float64) {
 func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.TileStatus {
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	o, err := t.backends.Store.Owner(bounded, now.Tile)
-	if err == nil && o.Present() {
-		if o.Epoch != now.Epoch {
+	if o, err := t.backends.Store.Owner(bounded, now.Tile); err == nil && o.Present() {
+		switch before := now.Epoch; {
+		case before == 0:
 			now.Since = time.Now().UnixMilli()
-			if now.Epoch != 0 {
-				now.Moves++
-				t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch, "epoch %d → %d: %s took over from %s", now.Epoch, o.Epoch, o.Contact, now.Owner)
-			} else {
-				t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch, "%s owns the tile under epoch %d", o.Contact, o.Epoch)
-			}
+			t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
+				"%s owns the tile under epoch %d", o.Contact, o.Epoch)
+		case o.Epoch != before:
+			now.Since = time.Now().UnixMilli()
+			now.Moves++
+			t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
+				"epoch %d → %d: %s took over from %s", before, o.Epoch, o.Contact, now.Owner)
 		}
 		now.Owner, now.Epoch, now.Seq, now.Tick = o.Contact, o.Epoch, o.Position.Seq, o.Tick
 	}
@@ -114,8 +102,9 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 		if st.State == 0 || st.State == tile.Stopped || st.State == tile.StoodDown || st.State == tile.Following {
 			continue // it has no part in what is decided now
 		}
-		now.Processors = append(now.Processors, spectator.Processor{Contact: h.Contact(), State: st.State.String(), Epoch: st.Epoch})
-		if st.State == tile.Serving && h.Contact() == now.Owner && h.line.is(flowing) {
+		now.Processors = append(now.Processors,
+			spectator.Processor{Contact: h.Contact(), State: st.State.String(), Epoch: st.Epoch})
+		if st.State == tile.Serving && h.Contact() == now.Owner && h.line.Is(faultline.Flowing) {
 			if d, err := h.state(bounded, now.Tile); err == nil {
 				now.Digest, now.DigestSeq = d.Digest, d.Seq
 			}
@@ -151,25 +140,19 @@ func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 	}
 	at := slices.Index(t.contacts, o.Contact)
 	for i := range len(t.contacts) - 1 {
-		if err = t.askToTake(ctx, t.contacts[(at+1+i)%len(t.contacts)], id); err == nil {
+		if err = askToTake(t.contacts[(at+1+i)%len(t.contacts)], id); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// askTimeout is how long a host may take to answer; one that is paused never does.
-const askTimeout = time.Second
+// asking is for hosts that may be paused, and then never answer.
+var asking = &http.Client{Timeout: time.Second}
 
 // askToTake asks one host to take a tile over.
-func (t *tower) askToTake(ctx context.Context, next string, id fence.TileID) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+next+"/takeover?tile="+url.QueryEscape(id.String()), nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
+func askToTake(next string, id fence.TileID) error {
+	response, err := asking.Post("http://"+next+"/takeover?tile="+id.String(), "", nil)
 	if err != nil {
 		return err
 	}
@@ -184,30 +167,37 @@ func (t *tower) askToTake(ctx context.Context, next string, id fence.TileID) err
 // line is the status line.
 func (t *tower) line(since time.Duration) string {
 	s := t.Status()
-	low, high := fence.Epoch(0), fence.Epoch(0)
-	owned := 0
+	owned, epochs := 0, []fence.Epoch{}
 	for _, ts := range s.Tiles {
-		if ts.Epoch == 0 {
-			continue
+		if ts.Epoch > 0 {
+			owned, epochs = owned+1, append(epochs, ts.Epoch)
 		}
-		owned++
-		if low == 0 || ts.Epoch < low {
-			low = ts.Epoch
-		}
-		high = max(high, ts.Epoch)
 	}
-	epochs := fmt.Sprint(low)
-	if high > low {
-		epochs = fmt.Sprintf("%d–%d", low, high)
-	}
-	latency := "–"
-	if s.Latency.Samples > 0 {
-		latency = fmt.Sprintf("p50 %.1f p99 %.1f ms", s.Latency.P50, s.Latency.P99)
-	}
+	slices.Sort(epochs)
 	trouble := ""
 	if t.chaos != nil {
 		trouble = t.chaos.line()
 	}
-	return fmt.Sprintf("%4.0fs  ticks %d  commits %.0f/s  watchers %d  commit→client %s  tiles %d/%d  owner epoch %s%s",
-		since.Seconds(), t.meters.ticks.Load(), s.Commits, s.Watchers, latency, owned, len(t.world), epochs, trouble)
+	return fmt.Sprintf("%4.0fs  ticks %d  commits %.0f/s  watchers %d  commit→client p50 %.1f p99 %.1f ms  "+
+		"tiles %d/%d  owner epochs %v%s", since.Seconds(), t.meters.ticks.Load(), s.Commits, s.Watchers,
+		s.Latency.P50, s.Latency.P99, owned, len(t.world), slices.Compact(epochs), trouble)
+}
+
+// showStatus prints a line about the battle: rewritten in place on a terminal, now and then elsewhere.
+func (t *tower) showStatus(ctx context.Context) error {
+	every, before, after := 5*time.Second, "", "\n"
+	if f, ok := t.errs.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			every, before, after = 500*time.Millisecond, "\r\x1b[K", ""
+		}
+	}
+	for began := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			t.say("%s", strings.TrimSuffix("\n", after))
+			return nil
+		case <-time.After(every):
+			t.say("%s%s%s", before, t.line(time.Since(began)), after)
+		}
+	}
 }

@@ -61,7 +61,8 @@ func intent(ground *disk) *rapid.Generator[tile.Intent] {
 	})
 }
 
-func oneTick(t *rapid.T, ground *disk, owner *game.Rules, view *game.View, tick fence.Tick, intents []tile.Intent) [][]byte {
+func oneTick(t *rapid.T, ground *disk, owner *game.Rules, view *game.View, tick fence.Tick,
+	intents []tile.Intent) [][]byte {
 	before, ships := owner.Digest(), view.Ships()
 	events, outcomes := owner.Resolve(tick, intents)
 	require.Equal(t, before, owner.Digest(), "deciding changes nothing")
@@ -91,7 +92,8 @@ func successor(t *rapid.T, ground *disk, owner *game.Rules) *game.Rules {
 
 // checkTick holds a tick's decisions to the rules, from the ships as they were: one terminal outcome an
 // intent, as many events as applied intents and returns, steps of one cell, shots within range.
-func checkTick(t *rapid.T, ground *disk, tick fence.Tick, ships []game.Ship, events [][]byte, intents []tile.Intent, outcomes []stream.Outcome) {
+func checkTick(t *rapid.T, ground *disk, tick fence.Tick, ships []game.Ship, events [][]byte, intents []tile.Intent,
+	outcomes []stream.Outcome) {
 	require.Len(t, outcomes, len(intents))
 	applied := 0
 	for _, o := range outcomes {

@@ -56,7 +56,8 @@ func (b *battle) play(t testing.TB) []byte {
 	batch := stream.Batch{Events: events}
 	for i, in := range intents {
 		if in.ActionID != "" {
-			batch.Resolutions = append(batch.Resolutions, stream.Resolution{ActionID: in.ActionID, Outcome: outcomes[i]})
+			batch.Resolutions = append(batch.Resolutions, stream.Resolution{ActionID: in.ActionID,
+				Outcome: outcomes[i]})
 			if outcomes[i] == stream.Applied {
 				b.hits++
 			}
@@ -68,8 +69,10 @@ func (b *battle) play(t testing.TB) []byte {
 	for _, p := range events {
 		b.kinds[game.EventKind(p[0])]++
 	}
-	e := fence.NewEntry(fence.Entry{Tile: 0x85283083fffffff, Kind: fence.KindBatch, Tick: b.tick, At: time.UnixMilli(1 << 40),
-		Position: fence.Position{Epoch: 3, Seq: fence.Seq(b.tick) + 1}, Prev: fence.Position{Epoch: 3, Seq: fence.Seq(b.tick), Chain: 1 << 60},
+	e := fence.NewEntry(fence.Entry{Tile: 0x85283083fffffff, Kind: fence.KindBatch, Tick: b.tick,
+		At:       time.UnixMilli(1 << 40),
+		Position: fence.Position{Epoch: 3, Seq: fence.Seq(b.tick) + 1}, Prev: fence.Position{Epoch: 3,
+			Seq: fence.Seq(b.tick), Chain: 1 << 60},
 		Payload: payload, Private: private})
 	require.NoError(t, b.view.Apply(&e))
 	return e.Frame
@@ -92,7 +95,8 @@ func TestBattleStaysWithinItsBytes(t *testing.T) {
 		most = max(most, n)
 	}
 	require.Equal(t, b.rules.Digest(), b.view.Digest())
-	t.Logf("bytes a tick: mean %d, most %d; a tick has %.1f moves, %.1f volleys, %.2f shields, %.2f warps, %.2f returns",
+	t.Logf("bytes a tick: mean %d, most %d; a tick has %.1f moves, %.1f volleys, %.2f shields, %.2f warps, "+
+		"%.2f returns",
 		total/ticks, most, b.perTick(game.Moved, ticks), b.perTick(game.Fired, ticks), b.perTick(game.Shielded, ticks),
 		b.perTick(game.Warped, ticks), b.perTick(game.Returned, ticks))
 	assert.Less(t, total/ticks, 600)
@@ -125,7 +129,8 @@ func TestBotKeepsToHandAndCooldown(t *testing.T) {
 	view, err := game.NewView(ground.Len())
 	require.NoError(t, err)
 	for i, cell := range []uint16{30, 31} {
-		e := game.Event{Kind: game.Spawned, Ship: uint32(i + 1), Cell: cell, Hull: game.MaxHull, Owner: fmt.Sprint("bot", i)}
+		e := game.Event{Kind: game.Spawned, Ship: uint32(i + 1), Cell: cell, Hull: game.MaxHull,
+			Owner: fmt.Sprint("bot", i)}
 		payload, _, err := (&stream.Batch{Events: [][]byte{e.Append(nil)}}).Encode()
 		require.NoError(t, err)
 		require.NoError(t, view.Apply(&fence.Entry{Tick: 1, Payload: payload}))

@@ -85,7 +85,8 @@ func (t *turn) sort(intents []tile.Intent, outcomes []stream.Outcome) {
 	}
 	// Arrival decides only between orders of one ship, or of two names with one lot.
 	slices.SortFunc(t.acts, func(a, b act) int {
-		return cmp.Or(cmp.Compare(phases[a.order.Kind], phases[b.order.Kind]), cmp.Compare(a.draw, b.draw), cmp.Compare(a.at, b.at))
+		return cmp.Or(cmp.Compare(phases[a.order.Kind], phases[b.order.Kind]), cmp.Compare(a.draw, b.draw),
+			cmp.Compare(a.at, b.at))
 	})
 }
 

@@ -110,9 +110,11 @@ func TestMoveIsOneStepToAFreeCell(t *testing.T) {
 	assert.Equal(t, stream.Fizzled, m.one(move("ada", 0)), "too far")
 	assert.Equal(t, stream.Rejected, m.one(move("ada", 19)), "no such cell")
 	assert.Equal(t, stream.Rejected, m.one(move("eve", 8)), "no ship")
-	assert.Equal(t, []stream.Outcome{stream.Applied, stream.Fizzled}, m.play(move("ada", 8), move("ada", 9)), "one a tick")
+	assert.Equal(t, []stream.Outcome{stream.Applied, stream.Fizzled}, m.play(move("ada", 8), move("ada", 9)),
+		"one a tick")
 	assert.Equal(t, uint16(8), m.ship("ada").Cell)
-	assert.Equal(t, []stream.Outcome{stream.Fizzled, stream.Fizzled}, m.play(move("ada", 0), move("ada", 9)), "one attempt a tick")
+	assert.Equal(t, []stream.Outcome{stream.Fizzled, stream.Fizzled}, m.play(move("ada", 0), move("ada", 9)),
+		"one attempt a tick")
 	assert.Equal(t, stream.Applied, m.one(move("bob", 9)), "the cell was left")
 }
 
@@ -157,12 +159,15 @@ func TestVolleyHurtsShieldThenHullThenDestroys(t *testing.T) {
 	ada, bob := m.ship("ada").ID, m.ship("bob").ID
 	fire := order("ada", game.Order{Kind: game.Volley, Target: bob})
 
-	require.Equal(t, []stream.Outcome{stream.Applied, stream.Applied}, m.play(fire, order("bob", game.Order{Kind: game.Shield})))
-	assert.Equal(t, uint8(game.ShieldCharge-game.VolleyDamage), m.ship("bob").Shield, "shields are up before volleys land")
+	require.Equal(t, []stream.Outcome{stream.Applied, stream.Applied}, m.play(fire, order("bob",
+		game.Order{Kind: game.Shield})))
+	assert.Equal(t, uint8(game.ShieldCharge-game.VolleyDamage), m.ship("bob").Shield,
+		"shields are up before volleys land")
 	assert.Equal(t, uint8(game.MaxHull), m.ship("bob").Hull)
 	require.Equal(t, stream.Applied, m.one(fire))
 	assert.Equal(t, uint8(70), m.ship("bob").Hull, "5 points of shield, 30 of hull")
-	require.Equal(t, []stream.Outcome{stream.Applied, stream.Applied, stream.Fizzled}, m.play(fire, fire, fire), "destroyed by the second")
+	require.Equal(t, []stream.Outcome{stream.Applied, stream.Applied, stream.Fizzled}, m.play(fire, fire, fire),
+		"destroyed by the second")
 	down := m.tick
 	assert.False(t, func() bool { s := m.ship("bob"); return s.InPlay() }())
 	assert.Equal(t, down+game.ReturnTicks, m.ship("bob").Back)
@@ -192,7 +197,8 @@ func TestVolleysOfATickAreSimultaneous(t *testing.T) {
 	b := order("bob", game.Order{Kind: game.Volley, Target: m.ship("ada").ID})
 	m.play(a, b)
 	m.play(a, b)
-	assert.Equal(t, []stream.Outcome{stream.Applied, stream.Applied, stream.Fizzled}, m.play(a, b, order("ada", game.Order{Kind: game.Move, Cell: 3})))
+	assert.Equal(t, []stream.Outcome{stream.Applied, stream.Applied, stream.Fizzled}, m.play(a, b, order("ada",
+		game.Order{Kind: game.Move, Cell: 3})))
 	for _, owner := range []string{"ada", "bob"} {
 		s := m.ship(owner)
 		assert.False(t, s.InPlay(), owner)
@@ -261,7 +267,8 @@ func TestWhatHasNotPassedTheLedgerIsRejected(t *testing.T) {
 	m := newMatch(t, 2)
 	m.place("ada", 0)
 	m.place("bob", 1)
-	for _, o := range []game.Order{{Kind: game.Shield}, {Kind: game.Warp, Cell: 5}, {Kind: game.Volley, Target: m.ship("bob").ID}} {
+	for _, o := range []game.Order{{Kind: game.Shield}, {Kind: game.Warp, Cell: 5}, {Kind: game.Volley,
+		Target: m.ship("bob").ID}} {
 		in := order("ada", o)
 		require.Positive(t, o.Kind.Cost())
 		in.ActionID = ""
@@ -275,7 +282,8 @@ func TestWhatHasNotPassedTheLedgerIsRejected(t *testing.T) {
 func TestMalformedIntentsAreRejected(t *testing.T) {
 	m := newMatch(t, 2)
 	m.place("ada", 0)
-	for _, body := range [][]byte{nil, {}, {1}, {0, 1}, {2, 1}, {1, 0}, {1, 6}, {1, 1, 0}, {1, 2, 0}, {1, 2, 0, 1, 0}, {1, 3, 0, 0, 0}} {
+	for _, body := range [][]byte{nil, {}, {1}, {0, 1}, {2, 1}, {1, 0}, {1, 6}, {1, 1, 0}, {1, 2, 0}, {1, 2, 0, 1, 0},
+		{1, 3, 0, 0, 0}} {
 		assert.Equal(t, stream.Rejected, m.one(tile.Intent{Actor: "ada", ActionID: "x", Body: body}), "% x", body)
 	}
 	spawn := game.Order{Kind: game.Spawn}.Encode()

@@ -60,7 +60,8 @@ func record(t *testing.T, ticks int) recording {
 		var intents []tile.Intent
 		for i, b := range bots {
 			if o, ok := b.Decide(view, tick); ok {
-				intents = append(intents, tile.Intent{Actor: fmt.Sprint("bot", i), ActionID: fmt.Sprint("action", tick, i), Body: o.Encode()})
+				intents = append(intents, tile.Intent{Actor: fmt.Sprint("bot", i), ActionID: fmt.Sprint("action",
+					tick, i), Body: o.Encode()})
 			}
 		}
 		events, _ := rules.Resolve(tick, intents)
@@ -215,7 +216,8 @@ type theatre struct {
 func (th *theatre) say(kind spectator.Kind, id fence.TileID, owner string, epoch fence.Epoch, text string) {
 	th.mu.Lock()
 	defer th.mu.Unlock()
-	th.events = append(th.events, spectator.Event{ID: uint64(len(th.events) + 1), At: time.Now().UnixMilli(), Kind: kind,
+	th.events = append(th.events, spectator.Event{ID: uint64(len(th.events) + 1), At: time.Now().UnixMilli(),
+		Kind: kind,
 		Tile: id, Owner: owner, Epoch: epoch, Text: text})
 }
 
@@ -243,7 +245,8 @@ func (th *theatre) cast(ctx context.Context, id fence.TileID, contact string, ta
 	go func() { _ = p.Run(ctx) }()
 	go func() {
 		for n := 0; ctx.Err() == nil; n++ { // something to see: a new ship with every tick
-			_, _ = p.Submit(ctx, tile.Intent{Tile: id, Actor: fmt.Sprint(contact, n), Body: game.Order{Kind: game.Spawn}.Encode()})
+			_, _ = p.Submit(ctx, tile.Intent{Tile: id, Actor: fmt.Sprint(contact, n),
+				Body: game.Order{Kind: game.Spawn}.Encode()})
 		}
 	}()
 }
@@ -275,7 +278,8 @@ func (th *theatre) Events(after uint64) []spectator.Event {
 func (th *theatre) Ownership(context.Context) ([]spectator.Ownership, error) {
 	var all []spectator.Ownership
 	for _, s := range th.Status().Tiles {
-		all = append(all, spectator.Ownership{Tile: s.Tile, Owner: s.Owner, Epoch: s.Epoch, Mints: int64(s.Epoch), State: "serving", Seq: s.Seq, Tick: s.Tick,
+		all = append(all, spectator.Ownership{Tile: s.Tile, Owner: s.Owner, Epoch: s.Epoch, Mints: int64(s.Epoch),
+			State: "serving", Seq: s.Seq, Tick: s.Tick,
 			Since: time.Now().Add(-time.Minute).UnixMilli()})
 	}
 	return all, nil
@@ -303,9 +307,12 @@ func (c *canned) own(o ...spectator.Ownership) {
 func TestPageShowsAFault(t *testing.T) {
 	api := &canned{}
 	s, tiles := serve(t, api)
-	fault := spectator.Fault{ID: 3, Kind: "owner killed", Means: "Somebody has to take over.", Host: "ann:7001", Suffer: tiles[:1], Began: time.Now().UnixMilli()}
-	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "ann:7001", Epoch: 1}, {Tile: tiles[1], Owner: "bob:7002", Epoch: 1}},
-		Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &fault, Systems: []spectator.System{{Name: "authority"}, {Name: "coordination", Nodes: []string{"coord-1", "coord-2"}}}}},
+	fault := spectator.Fault{ID: 3, Kind: "owner killed", Means: "Somebody has to take over.", Host: "ann:7001",
+		Suffer: tiles[:1], Began: time.Now().UnixMilli()}
+	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "ann:7001", Epoch: 1},
+		{Tile: tiles[1], Owner: "bob:7002", Epoch: 1}},
+		Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &fault, Systems: []spectator.System{{Name: "authority"},
+			{Name: "coordination", Nodes: []string{"coord-1", "coord-2"}}}}},
 		spectator.Event{ID: 1, Kind: spectator.KindFault, Fault: 3, Owner: "ann:7001", Text: "owner killed (ann:7001)"})
 	b := open(t, s.URL)
 	b.until(`document.querySelector("#chaos").dataset.state === "hit"`)
@@ -316,7 +323,8 @@ func TestPageShowsAFault(t *testing.T) {
 	b.until(`document.querySelector("#log li.fault .number").textContent === "fault 3"`)
 
 	over := fault
-	over.Suffer, over.Healed, over.Over, over.Recovery, over.Summary = nil, fault.Began+10, fault.Began+20, 2100, "1 tile well again after 2.1 s"
+	over.Suffer, over.Healed, over.Over, over.Recovery, over.Summary = nil, fault.Began+10, fault.Began+20, 2100,
+		"1 tile well again after 2.1 s"
 	api.set(spectator.Status{Tiles: api.Status().Tiles, Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &over}},
 		spectator.Event{ID: 2, Kind: spectator.KindRecovered, Fault: 3, Text: over.Summary})
 	b.until(`document.querySelector("#chaos").dataset.state === "over"`)
@@ -324,9 +332,11 @@ func TestPageShowsAFault(t *testing.T) {
 	b.until(`document.querySelectorAll("#owners .hurt").length === 0`)
 	b.until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
 
-	api.own(spectator.Ownership{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2, State: "serving", Since: time.Now().Add(-65 * time.Second).UnixMilli()})
+	api.own(spectator.Ownership{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2, State: "serving",
+		Since: time.Now().Add(-65 * time.Second).UnixMilli()})
 	b.eval(`document.querySelector("#ownership-open").click()`, nil)
-	b.until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|").startsWith("bob:7002|2|1 min 5 s|1×|serving")`)
+	b.until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|")` +
+		`.startsWith("bob:7002|2|1 min 5 s|1×|serving")`)
 }
 
 func TestPageShowsATakeover(t *testing.T) {
@@ -358,7 +368,8 @@ func TestPageShowsATakeover(t *testing.T) {
 	b.until(`document.querySelector("#tiles .owner").textContent === "bob:7002"`)
 	b.until(`document.querySelector("#tiles .epoch").textContent === "epoch 2"`)
 	b.until(`document.querySelector("#log li .epoch").textContent === "epoch 1 → 2"`)
-	b.until(`[...document.querySelectorAll("#log li:first-child p")].map((p) => p.className).join() === ",refused,stood-down"`)
+	b.until(`[...document.querySelectorAll("#log li:first-child p")].map((p) => p.className).join() === ` +
+		`",refused,stood-down"`)
 	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
 	b.until(`Number(document.querySelector("#page50").textContent) > 0`)
 

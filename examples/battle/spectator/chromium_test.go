@@ -163,7 +163,8 @@ func (b *tab) eval(expression string, out any) {
 		} `json:"result"`
 		Exception json.RawMessage `json:"exceptionDetails"`
 	}
-	raw := b.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true})
+	raw := b.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true,
+		"returnByValue": true})
 	require.NoError(b.t, json.Unmarshal(raw, &result))
 	require.Empty(b.t, string(result.Exception), expression)
 	if out != nil {

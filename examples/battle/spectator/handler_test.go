@@ -142,7 +142,8 @@ func TestOwnership(t *testing.T) {
 	}
 	ask(t, "GET", s.URL+"/ownership", &got)
 	assert.NotNil(t, got.Tiles, "a list, also when it is empty")
-	api.owned = []spectator.Ownership{{Tile: tiles[0], Owner: "ann:7001", Epoch: 3, Since: 1700000000000, Mints: 2, State: "serving",
+	api.owned = []spectator.Ownership{{Tile: tiles[0], Owner: "ann:7001", Epoch: 3, Since: 1700000000000, Mints: 2,
+		State:    "serving",
 		Position: "3/17/abc", Seq: 17, Tick: 40, Heat: 1.5}}
 	ask(t, "GET", s.URL+"/ownership", &got)
 	assert.Equal(t, api.owned, got.Tiles)
@@ -151,7 +152,8 @@ func TestOwnership(t *testing.T) {
 	api.refuse = errors.New("the authority cannot be asked")
 	var bad failure
 	assert.Equal(t, http.StatusServiceUnavailable, ask(t, "GET", s.URL+"/ownership", &bad).StatusCode)
-	assert.Equal(t, spectator.Error{Code: spectator.CodeUnavailable, Message: "the authority cannot be asked"}, bad.Error)
+	assert.Equal(t, spectator.Error{Code: spectator.CodeUnavailable, Message: "the authority cannot be asked"},
+		bad.Error)
 	assert.Equal(t, http.StatusMethodNotAllowed, ask(t, "POST", s.URL+"/ownership", nil).StatusCode)
 }
 
@@ -172,7 +174,8 @@ func TestTakeOverIsForThisPageOnly(t *testing.T) {
 }
 
 func TestStatusCarriesTheEventsAfter(t *testing.T) {
-	api := &canned{status: spectator.Status{At: 1, Commits: 14, Tiles: []spectator.TileStatus{{Tile: 7, Owner: "a", Epoch: 3}}}}
+	api := &canned{status: spectator.Status{At: 1, Commits: 14, Tiles: []spectator.TileStatus{{Tile: 7, Owner: "a",
+		Epoch: 3}}}}
 	s, _ := serve(t, api)
 	var raw map[string]json.RawMessage
 	ask(t, "GET", s.URL+"/api/status", &raw)

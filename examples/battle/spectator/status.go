@@ -62,8 +62,10 @@ type Source struct {
 
 // String lists the sources.
 func (r *Routing) String() string {
-	return fmt.Sprintf("%d owners from gossip (%d stale), %d from the store (%d stale), %d from redirects (%d stale), %d not found",
-		r.Gossip.Answers, r.Gossip.Stale, r.Store.Answers, r.Store.Stale, r.Redirect.Answers, r.Redirect.Stale, r.Failures)
+	return fmt.Sprintf("%d owners from gossip (%d stale), %d from the store (%d stale), %d from redirects (%d stale), "+
+		"%d not found",
+		r.Gossip.Answers, r.Gossip.Stale, r.Store.Answers, r.Store.Stale, r.Redirect.Answers, r.Redirect.Stale,
+		r.Failures)
 }
 
 // Chaos is the breaking of things on purpose, one at a time.
@@ -91,7 +93,7 @@ type Fault struct {
 	Node     string         `json:"node,omitempty"`   // which node of it
 	Suffer   []fence.TileID `json:"suffer"`           // tiles that are not yet well again
 	Began    int64          `json:"began"`
-	Lasts    int64          `json:"lasts"`              // how long it is meant to last; zero: at once, or as long as it takes
+	Lasts    int64          `json:"lasts"`              // how long it is meant to last; zero: as long as it takes
 	Healed   int64          `json:"healed,omitempty"`   // when what was broken was put right; zero: not yet
 	Over     int64          `json:"over,omitempty"`     // when the last tile was well again; zero: not yet
 	Recovery float64        `json:"recovery,omitempty"` // from the beginning until the last tile was well
@@ -103,7 +105,7 @@ type Ownership struct {
 	Tile     fence.TileID `json:"tile"`
 	Owner    string       `json:"owner"` // contact; empty: nobody, as far as the coordination store knows
 	Epoch    fence.Epoch  `json:"epoch"`
-	Since    int64        `json:"since"`    // when the epoch was minted, by the authority's clock, milliseconds since 1970
+	Since    int64        `json:"since"`    // when the epoch was minted: authority's clock, milliseconds since 1970
 	Mints    int64        `json:"mints"`    // how many epochs were minted for the tile, ever
 	State    string       `json:"state"`    // tile.State's name of the owner's processor, where this process runs it
 	Position string       `json:"position"` // where the tile's history ends: epoch, sequence and chain

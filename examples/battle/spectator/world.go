@@ -39,7 +39,8 @@ type TileGround struct {
 func NewWorld(relay string, tick time.Duration, tiles ...fence.TileID) (World, error) {
 	switch {
 	case relay == "":
-		return World{}, &fence.ArgumentError{Field: "relay", Value: relay, Want: "a WebSocket URL, or a path on the page's host"}
+		return World{}, &fence.ArgumentError{Field: "relay", Value: relay,
+			Want: "a WebSocket URL, or a path on the page's host"}
 	case tick < time.Millisecond:
 		return World{}, &fence.ArgumentError{Field: "tick", Value: tick, Want: "at least a millisecond"}
 	case len(tiles) == 0:

@@ -80,7 +80,8 @@ func TestCellsAreAPitchApart(t *testing.T) {
 		}
 		require.Len(t, g.Corners, 12)
 		for i := 0; i < 12; i += 2 {
-			require.InDelta(t, spectator.Pitch/math.Sqrt(3), math.Hypot(float64(g.Corners[i]), float64(g.Corners[i+1])), spectator.Pitch/4)
+			require.InDelta(t, spectator.Pitch/math.Sqrt(3), math.Hypot(float64(g.Corners[i]),
+				float64(g.Corners[i+1])), spectator.Pitch/4)
 		}
 	}
 }

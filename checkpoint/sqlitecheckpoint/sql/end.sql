@@ -1,1 +1,0 @@
-SELECT sealed, end_at FROM journals WHERE tile = ?1;
