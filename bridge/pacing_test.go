@@ -37,8 +37,8 @@ func TestPollRateIsShared(t *testing.T) {
 	}
 }
 
-// TestHintsAreReliedOn: with hints a tile waits for Linger after an entry and then doubles its wait up to HintedPoll; an
-// entry that no hint announced ends that for the tile, and many end it for the group.
+// TestHintsAreReliedOn: with hints a tile waits for Linger after an entry and then doubles its wait up to HintedPoll.
+// An entry that no hint announced ends that for the tile, and many end it for the group.
 func TestHintsAreReliedOn(t *testing.T) {
 	p, now := newPacer(t)
 	p.groups[0].up = true
@@ -47,8 +47,8 @@ func TestHintsAreReliedOn(t *testing.T) {
 	}
 	tile := &pace{}
 	require.Equal(t, none, read(tile, 1, true))
-	for _, want := range []time.Duration{1, 2, 4, 8, 15, 15} {
-		want *= time.Second
+	for _, seconds := range []int{1, 2, 4, 8, 15, 15} {
+		want := time.Duration(seconds) * time.Second
 		require.Equal(t, want, tile.interval)
 		require.InDelta(t, want*7/8, tile.due.Sub(now), float64(want/8+DefaultMaxPoll))
 		now = tile.due
