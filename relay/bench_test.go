@@ -112,7 +112,10 @@ func report(b *testing.B, n int, used time.Duration) {
 
 // shake does a handshake and subscribes to tileA with the fewest bytes.
 func shake(b *testing.B, conn net.Conn) {
-	_, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: %s\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", relaypb.Subprotocol)
+	_, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: %s\r\n"+
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+		relaypb.Subprotocol)
 	require.NoError(b, err)
 	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
 	require.NoError(b, err)
@@ -238,7 +241,8 @@ func benchCommit(b *testing.B, clients int) {
 	}
 	group.Wait()
 	want := clients * each * ticks
-	eventually(b, func() bool { mu.Lock(); defer mu.Unlock(); return len(took) == want }, "every client has every batch")
+	eventually(b, func() bool { mu.Lock(); defer mu.Unlock(); return len(took) == want },
+		"every client has every batch")
 	b.StopTimer()
 	slices.Sort(took)
 	at := func(p float64) float64 { return float64(took[int(p*float64(len(took)-1))].Microseconds()) / 1000 }
@@ -330,7 +334,8 @@ func BenchmarkDecode(b *testing.B) {
 	for _, enc := range []relaypb.Encoding{relaypb.Binary, relaypb.JSON} {
 		ask, err := enc.Append(nil, subscribeTo(names...))
 		require.NoError(b, err)
-		frame, err := enc.Append(nil, &relaypb.ServerMessage{Tile: tileA.String(), Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}})
+		frame, err := enc.Append(nil, &relaypb.ServerMessage{Tile: tileA.String(),
+			Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}})
 		require.NoError(b, err)
 		kind := websocket.MessageBinary
 		if enc == relaypb.JSON {

@@ -123,7 +123,8 @@ func TestTooSlowClientIsClosed(t *testing.T) {
 	}
 	eventually(t, func() bool { return s.Stats().SlowCloses == 1 }, "the relay gives up on it")
 	require.Equal(t, relaypb.CloseTooSlow, closeStatus(t, c), "it reads what was on its way, then the status")
-	eventually(t, func() bool { _, ok := closed.Load(relaypb.CloseTooSlow); return ok && s.Stats().Clients == 0 }, "it is gone")
+	eventually(t, func() bool { _, ok := closed.Load(relaypb.CloseTooSlow); return ok && s.Stats().Clients == 0 },
+		"it is gone")
 }
 
 func TestStuckClientIsCutOffByTheWriteTimeout(t *testing.T) {
@@ -238,7 +239,9 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, 2, syncs)
 	send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: "3"}}})
 	require.Equal(t, relaypb.Code_CODE_NOT_SUBSCRIBED, code(receive(t, c)))
-	send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Unsubscribe{Unsubscribe: &relaypb.Unsubscribe{Tiles: []string{"1"}}}})
+	send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Unsubscribe{
+		Unsubscribe: &relaypb.Unsubscribe{Tiles: []string{"1"}},
+	}})
 	send(t, c, subscribeTo("3"))
 	require.NotNil(t, receive(t, c).GetSync(), "a tile that nobody watches any more makes room")
 
@@ -266,7 +269,8 @@ func TestResyncAndHeldPositions(t *testing.T) {
 	c := s.raw(t, relaypb.Subprotocol)
 	tile := tileA.String()
 	ask := func(p fence.Position) *relaypb.Sync {
-		send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: tile, Position: relaypb.FromPosition(p)}}})
+		send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: tile,
+			Position: relaypb.FromPosition(p)}}})
 		return receive(t, c).GetSync()
 	}
 	send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{
@@ -332,10 +336,12 @@ func TestAdmission(t *testing.T) {
 	require.Equal(t, http.StatusSwitchingProtocols, get(relaypb.Subprotocol, "let me in", "https://play.example.com"))
 	require.Equal(t, http.StatusSwitchingProtocols, get(relaypb.SubprotocolJSON, "let me in", ""))
 
-	c := s.watch(t, func(c *relayclient.Config) { c.Header = http.Header{"Authorization": {"let me in"}} }, tileA, tileB)
+	c := s.watch(t, func(c *relayclient.Config) { c.Header = http.Header{"Authorization": {"let me in"}} }, tileA,
+		tileB)
 	eventually(t, func() bool { return c.Stats().Syncs == 1 }, "the allowed tile is served")
 	c.mu.Lock()
-	require.Equal(t, []relayclient.Refusal{{Tile: tileB.String(), Code: relaypb.Code_CODE_FORBIDDEN, Message: "not allowed"}}, c.refused)
+	require.Equal(t, []relayclient.Refusal{{Tile: tileB.String(), Code: relaypb.Code_CODE_FORBIDDEN,
+		Message: "not allowed"}}, c.refused)
 	c.mu.Unlock()
 	require.Equal(t, http.StatusServiceUnavailable, get(relaypb.Subprotocol, "let me in", ""), "full")
 	require.EqualValues(t, 4, s.Stats().Refused)

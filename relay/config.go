@@ -104,7 +104,7 @@ type Limits struct {
 type tuning struct {
 	inboundBytes  int // of one message from a client; a larger one closes the connection
 	queueFrames   int // that wait for one client
-	refreshFrames int // length of the tail from which a newer snapshot is looked for; above an owner's snapshot interval
+	refreshFrames int // length of the tail from which a newer snapshot is looked for; above the snapshot interval
 
 	writeTimeout time.Duration // for a client to take 64 KiB
 	closeTimeout time.Duration // for a client to answer a close
@@ -154,7 +154,8 @@ func (c *Config) withDefaults() (Config, error) {
 func (c *Config) validate() error {
 	switch {
 	case c.AuthorizeTile == nil && !c.Public:
-		return &fence.ArgumentError{Field: "AuthorizeTile", Value: "nil", Want: "a function, or Public to let everybody watch every tile"}
+		return &fence.ArgumentError{Field: "AuthorizeTile", Value: "nil",
+			Want: "a function, or Public to let everybody watch every tile"}
 	case c.AuthorizeTile != nil && c.Public:
 		return &fence.ArgumentError{Field: "Public", Value: true, Want: "false beside an AuthorizeTile"}
 	}
@@ -165,7 +166,8 @@ func (c *Config) validate() error {
 	}
 	mark := stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(c.ID)}
 	if mark.Validate() != nil {
-		return &fence.ArgumentError{Field: "ID", Value: c.ID, Want: "1 to 64 ASCII letters, digits, hyphens and underscores"}
+		return &fence.ArgumentError{Field: "ID", Value: c.ID,
+			Want: "1 to 64 ASCII letters, digits, hyphens and underscores"}
 	}
 	for _, n := range []struct {
 		field string
@@ -176,7 +178,8 @@ func (c *Config) validate() error {
 		{"TailFrames", c.TailFrames}, {"TailBytes", c.TailBytes},
 	} {
 		if n.value < 0 {
-			return &fence.ArgumentError{Field: n.field, Value: n.value, Want: "a positive number, or zero for the default"}
+			return &fence.ArgumentError{Field: n.field, Value: n.value,
+				Want: "a positive number, or zero for the default"}
 		}
 	}
 	for _, d := range []struct {
@@ -188,7 +191,8 @@ func (c *Config) validate() error {
 		{"BehindGrace", c.BehindGrace}, {"StoreTimeout", c.StoreTimeout},
 	} {
 		if d.value < 0 {
-			return &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a positive duration, or zero for the default"}
+			return &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "a positive duration, or zero for the default"}
 		}
 	}
 	return nil

@@ -43,7 +43,8 @@ func TestDrainTellsAndCloses(t *testing.T) {
 	}
 	require.EqualValues(t, 10, told.Load())
 	require.Zero(t, s.Stats().Clients)
-	_, resp, err := websocket.Dial(context.Background(), s.url, &websocket.DialOptions{Subprotocols: []string{relaypb.Subprotocol}})
+	_, resp, err := websocket.Dial(context.Background(), s.url,
+		&websocket.DialOptions{Subprotocols: []string{relaypb.Subprotocol}})
 	require.Error(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	require.NoError(t, s.Drain(context.Background()), "again: nobody is left")

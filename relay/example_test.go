@@ -31,7 +31,8 @@ func Example() {
 	server := httptest.NewServer(r.Handler())
 
 	tile := fence.TileID(0x85283473fffffff)
-	at, _ := store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:9000", Seq: 1, Blob: stream.AppendSnapshot(nil, []byte("field"), nil)})
+	at, _ := store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:9000", Seq: 1,
+		Blob: stream.AppendSnapshot(nil, []byte("field"), nil)})
 
 	given := make(chan string, 10)
 	client, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{
@@ -47,7 +48,8 @@ func Example() {
 
 	prev := at.Position
 	for i, event := range []string{"north", "lost on the way", "south"} {
-		c := fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:9000", Prev: prev, Tick: fence.Tick(i + 1), Payload: []byte(event)}
+		c := fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:9000", Prev: prev, Tick: fence.Tick(i + 1),
+			Payload: []byte(event)}
 		receipt, _ := store.Commit(ctx, c)
 		prev = receipt.Position
 		if i != 1 {

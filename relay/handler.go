@@ -60,7 +60,8 @@ func (r *Relay) awaitRun(ctx context.Context) {
 func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool) {
 	encoding, ok := offered(req)
 	if !ok {
-		http.Error(w, "offer the WebSocket subprotocol "+relaypb.Subprotocol+" or "+relaypb.SubprotocolJSON, http.StatusBadRequest)
+		http.Error(w, "offer the WebSocket subprotocol "+relaypb.Subprotocol+" or "+relaypb.SubprotocolJSON,
+			http.StatusBadRequest)
 		return nil, false
 	}
 	if r.cfg.Authorize != nil {

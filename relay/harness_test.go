@@ -41,7 +41,8 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	store := memfence.New()
-	return &world{t: t, store: store, log: &testLog{Log: memstream.New(store)}, fan: &testFanout{subs: map[fence.TileID]map[int]func([]byte){}}}
+	return &world{t: t, store: store, log: &testLog{Log: memstream.New(store)},
+		fan: &testFanout{subs: map[fence.TileID]map[int]func([]byte){}}}
 }
 
 // testLog counts calls and fails on demand.
@@ -187,7 +188,8 @@ type owner struct {
 func (w *world) claim(tile fence.TileID, epoch fence.Epoch) *owner {
 	rec, err := stream.Recover(context.Background(), w.log.Log, tile)
 	require.NoError(w.t, err)
-	o := &owner{w: w, tile: tile, epoch: epoch, at: rec.Position, tick: rec.Snapshot.Tick, state: opened(w.t, rec.Snapshot.Blob)}
+	o := &owner{w: w, tile: tile, epoch: epoch, at: rec.Position, tick: rec.Snapshot.Tick,
+		state: opened(w.t, rec.Snapshot.Blob)}
 	for _, e := range rec.Entries {
 		o.state, o.tick = append(o.state, e.Payload...), e.Tick
 	}
@@ -216,7 +218,8 @@ func (o *owner) appendPayload(payload []byte, install bool) fence.Entry {
 // refresh is a tick without events.
 func (o *owner) refresh() {
 	o.tick++
-	_, err := o.w.store.Commit(context.Background(), fence.Commit{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Prev: o.at, Tick: o.tick})
+	_, err := o.w.store.Commit(context.Background(),
+		fence.Commit{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Prev: o.at, Tick: o.tick})
 	require.NoError(o.w.t, err)
 }
 
@@ -234,15 +237,17 @@ func (o *owner) tickOn(n int) {
 }
 
 func (o *owner) snapshot() {
-	require.NoError(o.w.t, o.w.store.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: o.tile, Position: o.at, Tick: o.tick,
-		Blob: stream.AppendSnapshot(nil, o.state, secret)}))
+	require.NoError(o.w.t, o.w.store.SaveSnapshot(context.Background(),
+		fence.SnapshotWrite{Tile: o.tile, Position: o.at, Tick: o.tick,
+			Blob: stream.AppendSnapshot(nil, o.state, secret)}))
 }
 
 // rebase installs the next epoch from this owner's state and returns the marker's frame.
 func (o *owner) rebase() fence.Entry {
 	o.epoch++
 	o.tick++
-	r := fence.Rebase{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch), Seq: o.at.Seq + fence.RebaseJump,
+	r := fence.Rebase{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch),
+		Seq:  o.at.Seq + fence.RebaseJump,
 		Tick: o.tick, At: time.Now(), Blob: stream.AppendSnapshot(nil, o.state, secret)}
 	receipt, err := o.w.store.Rebase(context.Background(), r)
 	require.NoError(o.w.t, err)

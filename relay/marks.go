@@ -73,7 +73,8 @@ func (m *marker) refused(w *stream.MarkWrite, err error) {
 	switch {
 	case outrun:
 		m.count.outrun.Add(1)
-		m.cfg.Logger.Warn("the stream was trimmed past this relay: its snapshot is read again", "tile", w.Tile, "error", err)
+		m.cfg.Logger.Warn("the stream was trimmed past this relay: its snapshot is read again", "tile", w.Tile,
+			"error", err)
 		if h := m.hubs.find(w.Tile); h != nil {
 			h.outrun(resync)
 		}

@@ -96,8 +96,8 @@ func TestDefaultIDs(t *testing.T) {
 	}
 }
 
-// TestForgottenRelayComesBack: the store and the fan-out are out of reach for longer than the lease, and the stream goes
-// on without the relay. Its next mark tells it; nothing else does here.
+// TestForgottenRelayComesBack: the store and the fan-out are out of reach for longer than the lease, and the stream
+// goes on without the relay. Its next mark tells it; nothing else does here.
 func TestForgottenRelayComesBack(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(marking("one"))
@@ -121,7 +121,8 @@ func TestForgottenRelayComesBack(t *testing.T) {
 	c.reaches(o)
 	require.NotZero(t, s.Stats().Outrun)
 	require.EqualValues(t, 1, s.Stats().Replaced)
-	eventually(t, func() bool { return w.marks(tileA)[stream.RelayMember("one")].Seq == o.at.Seq-1 }, "the mark is where the new snapshot is")
+	eventually(t, func() bool { return w.marks(tileA)[stream.RelayMember("one")].Seq == o.at.Seq-1 },
+		"the mark is where the new snapshot is")
 	outrun := s.Stats().Outrun
 	o.tickOn(3)
 	c.reaches(o)
@@ -196,7 +197,8 @@ func TestTooManyRelays(t *testing.T) {
 	o := w.claim(tileA, 1)
 	o.snapshot()
 	for i := range stream.MaxMarks {
-		require.NoError(t, stream.MarkOne(context.Background(), w.log.Log, stream.MarkWrite{Tile: tileA, Consumer: stream.RelayMember(fmt.Sprint(i)), Seq: 1}))
+		require.NoError(t, stream.MarkOne(context.Background(), w.log.Log,
+			stream.MarkWrite{Tile: tileA, Consumer: stream.RelayMember(fmt.Sprint(i)), Seq: 1}))
 	}
 	cfg := quick()
 	cfg.ID = "late"

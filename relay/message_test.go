@@ -64,7 +64,8 @@ func TestSendPacksAndChunks(t *testing.T) {
 	a, b := net.Pipe()
 	counter := &counters{}
 	w := &wire{Conn: a, total: &counter.bytesOut}
-	frames := [][]byte{[]byte("one"), bytes.Repeat([]byte("x"), 10_000), bytes.Repeat([]byte("y"), 200_000), []byte("two"), []byte("three")}
+	frames := [][]byte{[]byte("one"), bytes.Repeat([]byte("x"), 10_000), bytes.Repeat([]byte("y"), 200_000),
+		[]byte("two"), []byte("three")}
 	var want []byte
 	for _, f := range frames {
 		want = append(want, f...)
@@ -97,8 +98,11 @@ func TestSendPacksAndChunks(t *testing.T) {
 func FuzzDecodeInbound(f *testing.F) {
 	for _, m := range []*relaypb.ClientMessage{
 		{}, subscribeTo("85283473fffffff", ""),
-		{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: "1", Position: &relaypb.Position{Epoch: 1, Seq: 2, Chain: 3}}}},
-		{Body: &relaypb.ClientMessage_Unsubscribe{Unsubscribe: &relaypb.Unsubscribe{Tiles: []string{strings.Repeat("f", 16)}}}},
+		{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{Tile: "1",
+			Position: &relaypb.Position{Epoch: 1, Seq: 2, Chain: 3}}}},
+		{Body: &relaypb.ClientMessage_Unsubscribe{
+			Unsubscribe: &relaypb.Unsubscribe{Tiles: []string{strings.Repeat("f", 16)}},
+		}},
 	} {
 		data, err := proto.Marshal(m)
 		require.NoError(f, err)

@@ -57,14 +57,19 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	cfg := quick()
 	cfg.TailFrames, cfg.refreshFrames, cfg.queueFrames, cfg.BehindGrace = 24, 6, 4, 200*time.Millisecond
 	cfg.Linger = 50 * time.Millisecond
-	c := &chaos{world: newWorld(t), Rand: rand.New(rand.NewPCG(seed, 1)), tiles: []fence.TileID{tileA, tileB, tileA + 1}, owners: map[fence.TileID]*owner{}}
+	c := &chaos{world: newWorld(t), Rand: rand.New(rand.NewPCG(seed, 1)),
+		tiles: []fence.TileID{tileA, tileB, tileA + 1}, owners: map[fence.TileID]*owner{}}
 	c.s = c.serve(cfg)
 	for i := range 8 {
 		c.clients = append(c.clients, c.s.watch(t, func(cc *relayclient.Config) {
 			cc.Reconnect, cc.JSON = true, i%4 == 0
 			if i%3 == 0 {
 				frame := cc.Frame
-				cc.Frame = func(f fence.Entry) { c.sleepy.Lock(); c.sleepy.Unlock(); frame(f) } //nolint:staticcheck // waiting is the point
+				cc.Frame = func(f fence.Entry) {
+					c.sleepy.Lock()
+					c.sleepy.Unlock() //nolint:staticcheck // waiting is the point
+					frame(f)
+				}
 			}
 		}, c.tiles...))
 	}
@@ -196,7 +201,8 @@ func (c *chaos) loseAndAppendAgain(o *owner) {
 // zombie publishes a batch under the owner's own epoch that the store never keeps.
 func (c *chaos) zombie(o *owner) {
 	payload := bytes.Repeat([]byte{byte(c.IntN(256))}, 5)
-	o.publish(fence.NewEntry(fence.Entry{Tile: o.tile, Kind: fence.KindBatch, Prev: o.at, Tick: o.tick, Payload: payload,
+	o.publish(fence.NewEntry(fence.Entry{Tile: o.tile, Kind: fence.KindBatch, Prev: o.at, Tick: o.tick,
+		Payload:  payload,
 		Position: fence.Position{Epoch: o.epoch, Seq: o.at.Seq + 1}}))
 }
 

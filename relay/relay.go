@@ -43,10 +43,12 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{}}
-	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count, slots: make(chan struct{}, c.MaxRepairs)}
+	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
+		slots: make(chan struct{}, c.MaxRepairs)}
 	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, hubs: map[fence.TileID]*hub{}}
 	r.checker = &checker{log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg}
-	r.marker = &marker{consumer: stream.RelayMember(c.ID), log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg, count: &r.count}
+	r.marker = &marker{consumer: stream.RelayMember(c.ID), log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg,
+		count: &r.count}
 	return r, nil
 }
 

@@ -81,8 +81,8 @@ func TestLastFrameBeforeSilenceIsCaughtByComparison(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Caught)
 }
 
-// TestFanoutAwayAndBack: a subscription that is cut and made again under way, as a broker's client does it, tells nobody.
-// Whatever was missed, the comparison finds: more batches than it reads at once, a takeover, a rebase.
+// TestFanoutAwayAndBack: a subscription that is cut and made again under way, as a broker's client does it, reports
+// nothing. The comparison finds what was missed: more batches than it reads at once, a takeover, a rebase.
 func TestFanoutAwayAndBack(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(quick())
@@ -245,10 +245,12 @@ func TestForkIsReplacedByTheStoresHistory(t *testing.T) {
 		c := s.watch(t, nil, tileA)
 		c.reaches(o)
 		// A batch that only a paused master ever held, then another owner from before it.
-		zombie := fence.NewEntry(fence.Entry{Tile: tileA, Kind: fence.KindBatch, Position: fence.Position{Epoch: 1, Seq: o.at.Seq + 1},
-			Prev: o.at, Tick: 9, Payload: []byte("lost")})
+		zombie := fence.NewEntry(fence.Entry{Tile: tileA, Kind: fence.KindBatch,
+			Position: fence.Position{Epoch: 1, Seq: o.at.Seq + 1},
+			Prev:     o.at, Tick: 9, Payload: []byte("lost")})
 		o.publish(zombie)
-		eventually(t, func() bool { at, _ := c.Position(tileA); return at == zombie.Position }, "the zombie's batch is shown")
+		eventually(t, func() bool { at, _ := c.Position(tileA); return at == zombie.Position },
+			"the zombie's batch is shown")
 		next := &owner{w: w, tile: tileA, epoch: 2, at: o.at, tick: 9, state: o.state}
 		f := next.append(true) // the same sequence
 		if by == "frame" {
@@ -329,7 +331,8 @@ func TestStoreDownIsToldAndHealed(t *testing.T) {
 	told := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.refused) == 1 && c.refused[0].Code == relaypb.Code_CODE_UNAVAILABLE && c.refused[0].Tile == tileA.String()
+		return len(c.refused) == 1 && c.refused[0].Tile == tileA.String() &&
+			c.refused[0].Code == relaypb.Code_CODE_UNAVAILABLE
 	}
 	eventually(t, told, "the client is told")
 	eventually(t, func() bool { return s.Stats().RepairsFailed > 3 }, "the relay tries again")

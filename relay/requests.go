@@ -137,7 +137,8 @@ func (c *client) tile(name string) (fence.TileID, bool) {
 	tile, err := fence.ParseTileID(name)
 	if err != nil {
 		c.count.badMessages.Add(1)
-		c.refuse(name[:min(len(name), maxTileText)], relaypb.Code_CODE_INVALID_TILE, "not an H3 index in lower-case hexadecimal")
+		c.refuse(name[:min(len(name), maxTileText)], relaypb.Code_CODE_INVALID_TILE,
+			"not an H3 index in lower-case hexadecimal")
 		return 0, false
 	}
 	return tile, true
@@ -154,7 +155,8 @@ func (c *client) subscribe(name string, have clientState) {
 		return
 	}
 	if len(c.subs) >= c.cfg.MaxTilesPerClient {
-		c.refuse(name, relaypb.Code_CODE_TOO_MANY_TILES, fmt.Sprintf("at most %d tiles at once", c.cfg.MaxTilesPerClient))
+		c.refuse(name, relaypb.Code_CODE_TOO_MANY_TILES,
+			fmt.Sprintf("at most %d tiles at once", c.cfg.MaxTilesPerClient))
 		return
 	}
 	if c.request != nil {

@@ -15,7 +15,8 @@ import (
 
 // beside is the same store seen by another relay, over links of its own that a test can cut.
 func (w *world) beside() *world {
-	return &world{t: w.t, store: w.store, log: &testLog{Log: w.log.Log}, fan: &testFanout{subs: map[fence.TileID]map[int]func([]byte){}}}
+	return &world{t: w.t, store: w.store, log: &testLog{Log: w.log.Log},
+		fan: &testFanout{subs: map[fence.TileID]map[int]func([]byte){}}}
 }
 
 func (w *world) cut(err error) {
@@ -89,16 +90,19 @@ func cutOffRelay(t *testing.T) (w, cutOff *world, o *owner, old *server, c *watc
 
 func TestClientOfACutOffRelayKeepsWhatItHolds(t *testing.T) {
 	_, cutOff, o, old, c, events, _ := cutOffRelay(t)
-	eventually(t, func() bool { return events.count() > staleTries }, "the client says that the relay is behind, and tries again")
+	eventually(t, func() bool { return events.count() > staleTries },
+		"the client says that the relay is behind, and tries again")
 	events.mu.Lock()
-	require.Equal(t, relayclient.Stale{Tile: tileA, Floor: 2, Attempt: 1}, events.all[0], "the relay says that it is behind")
+	require.Equal(t, relayclient.Stale{Tile: tileA, Floor: 2, Attempt: 1}, events.all[0],
+		"the relay says that it is behind")
 	events.mu.Unlock()
 	c.reaches(o)
 	require.NotZero(t, old.Stats().Stale)
 	require.Greater(t, c.Stats().Connects, uint64(2), "it looks for another relay")
 
 	cutOff.cut(nil) // the relay sees the store again
-	eventually(t, func() bool { return old.Stats().Subscriptions == 2 && c.live(old) }, "the relay catches up and serves the client")
+	eventually(t, func() bool { return old.Stats().Subscriptions == 2 && c.live(old) },
+		"the relay catches up and serves the client")
 	o.tickOn(1)
 	c.reaches(o)
 }
@@ -132,7 +136,9 @@ func TestPositionIsAFloor(t *testing.T) {
 	_, _, o, old, _, _, _ := cutOffRelay(t)
 	conn := old.raw(t, relaypb.Subprotocol)
 	held := &relaypb.Held{Tile: tileA.String(), Position: relaypb.FromPosition(o.at)}
-	send(t, conn, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{Held: []*relaypb.Held{held}}}})
+	send(t, conn, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
+		Subscribe: &relaypb.Subscribe{Held: []*relaypb.Held{held}},
+	}})
 	require.Equal(t, relaypb.Code_CODE_STALE, receive(t, conn).GetError().GetCode())
 }
 
@@ -147,7 +153,9 @@ func TestTakeoverWakesClientsThatWaitForIt(t *testing.T) {
 	w.log.set(func(l *testLog) { l.err = errDown }) // only the frame itself can tell
 	conn := s.raw(t, relaypb.Subprotocol)
 	held := &relaypb.Held{Tile: tileA.String(), EpochFloor: 2}
-	send(t, conn, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{Held: []*relaypb.Held{held}}}})
+	send(t, conn, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
+		Subscribe: &relaypb.Subscribe{Held: []*relaypb.Held{held}},
+	}})
 	require.Equal(t, relaypb.Code_CODE_STALE, receive(t, conn).GetError().GetCode())
 	next := &owner{w: w, tile: tileA, epoch: 2, at: o.at, tick: o.tick, state: o.state}
 	next.publish(next.append(true))

@@ -76,13 +76,14 @@ func (r *Relay) Stats() Stats {
 			Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(), Stale: c.stale.Load(),
 		},
 		FrameStats{
-			FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), SyncsOut: c.syncsOut.Load(), BytesOut: c.bytesOut.Load(),
-			Duplicates: c.duplicates.Load(), StaleDrops: c.staleDrops.Load(), Corrupt: c.corrupt.Load(),
+			FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), SyncsOut: c.syncsOut.Load(),
+			BytesOut: c.bytesOut.Load(), Duplicates: c.duplicates.Load(), StaleDrops: c.staleDrops.Load(),
+			Corrupt: c.corrupt.Load(),
 		},
 		RepairStats{
-			Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(), RepairsFailed: c.repairsFailed.Load(),
-			Replaced: c.replaced.Load(), LowerEpoch: c.lowerEpoch.Load(), MarksFailed: c.markFails.Load(),
-			MarksRefused: c.marksRefused.Load(), Outrun: c.outrun.Load(),
+			Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(),
+			RepairsFailed: c.repairsFailed.Load(), Replaced: c.replaced.Load(), LowerEpoch: c.lowerEpoch.Load(),
+			MarksFailed: c.markFails.Load(), MarksRefused: c.marksRefused.Load(), Outrun: c.outrun.Load(),
 		},
 	}
 }

@@ -109,7 +109,8 @@ func TestIdleTileCostsOneSharedReadAndOneMark(t *testing.T) {
 		checks, marks := int64(10*time.Minute/DefaultCheckInterval), int64(10*time.Minute/DefaultMarkInterval)
 		require.LessOrEqual(t, w.log.reads.Load(), checks*checkTurns, "tiles share their reads")
 		require.InDelta(t, marks*tiles, w.log.marks.Load(), tiles*2)
-		require.EqualValues(t, tiles, w.log.lasts.Load(), "no read of the position but the first: the owner hash comes with the entries")
+		require.EqualValues(t, tiles, w.log.lasts.Load(),
+			"no read of the position but the first: the owner hash comes with the entries")
 		require.EqualValues(t, tiles, w.log.snapshots.Load())
 	})
 }

@@ -82,7 +82,8 @@ func (v *view) after(p fence.Position) (batches []*batch, ok bool) {
 	if p == v.start() {
 		return v.tail, true
 	}
-	i, found := slices.BinarySearchFunc(v.tail, p.Seq, func(b *batch, seq fence.Seq) int { return cmp.Compare(b.Seq, seq) })
+	i, found := slices.BinarySearchFunc(v.tail, p.Seq,
+		func(b *batch, seq fence.Seq) int { return cmp.Compare(b.Seq, seq) })
 	if !found || v.tail[i].Position != p {
 		return nil, false
 	}
@@ -248,7 +249,8 @@ func (v *view) setTail(rest []*batch) {
 // sync is the message that brings a client from a position it holds to the end; from scratch when the
 // position is zero or not one of this history. ok is false when that needs a snapshot the view has not.
 func (v *view) sync(have fence.Position) (m *relaypb.Sync, ok bool) {
-	m = &relaypb.Sync{Position: relaypb.FromPosition(v.at), OwnerEpoch: uint64(v.owner.Epoch), OwnerContact: v.owner.Contact}
+	m = &relaypb.Sync{Position: relaypb.FromPosition(v.at), OwnerEpoch: uint64(v.owner.Epoch),
+		OwnerContact: v.owner.Contact}
 	batches, known := v.after(have)
 	if known && !have.IsZero() {
 		m.From = relaypb.FromPosition(have)
@@ -259,7 +261,8 @@ func (v *view) sync(have fence.Position) (m *relaypb.Sync, ok bool) {
 		batches = v.tail
 		m.Replace = true
 		m.From = relaypb.FromPosition(v.base.Position)
-		m.Tick, m.Blob, m.Sum, m.TakenMs = uint64(v.base.Tick), v.base.Blob, v.base.Sum, uint64(fence.Millis(v.base.Taken))
+		m.Tick, m.TakenMs = uint64(v.base.Tick), uint64(fence.Millis(v.base.Taken))
+		m.Blob, m.Sum = v.base.Blob, v.base.Sum
 	}
 	m.Tail = make([]*relaypb.Frame, len(batches))
 	for i, b := range batches {

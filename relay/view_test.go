@@ -26,8 +26,9 @@ func (l line) end() fence.Position {
 func (l line) next(epoch fence.Epoch, salt byte) fence.Entry {
 	prev := l.end()
 	payload := append(binary.BigEndian.AppendUint32(nil, uint32(prev.Seq+1)), salt)
-	return fence.NewEntry(fence.Entry{Tile: tileA, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
-		Prev: prev, Tick: fence.Tick(prev.Seq + 1), Payload: payload})
+	return fence.NewEntry(fence.Entry{Tile: tileA, Kind: fence.KindBatch,
+		Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev:     prev, Tick: fence.Tick(prev.Seq + 1), Payload: payload})
 }
 
 // grow appends n entries.
@@ -135,11 +136,13 @@ func TestAdopt(t *testing.T) {
 		news     int
 		at       fence.Position
 	}{
-		"same, newer snapshot":              {base, 9, false, kept, 0, base.end()},
-		"more":                              {base.grow(5, 2, 'a'), 8, false, extended, 5, base.grow(5, 2, 'a').end()},
-		"more, snapshot past what we have":  {base.grow(5, 2, 'a'), 12, false, replaced, 0, base.grow(5, 2, 'a').end()},
-		"fork, higher epoch":                {base[:7].grow(1, 3, 'b'), 4, false, replaced, 0, base[:7].grow(1, 3, 'b').end()},
-		"fork that is longer":               {base[:7].grow(9, 3, 'b'), 4, false, replaced, 0, base[:7].grow(9, 3, 'b').end()},
+		"same, newer snapshot":             {base, 9, false, kept, 0, base.end()},
+		"more":                             {base.grow(5, 2, 'a'), 8, false, extended, 5, base.grow(5, 2, 'a').end()},
+		"more, snapshot past what we have": {base.grow(5, 2, 'a'), 12, false, replaced, 0, base.grow(5, 2, 'a').end()},
+		"fork, higher epoch": {base[:7].grow(1, 3, 'b'), 4, false, replaced, 0,
+			base[:7].grow(1, 3, 'b').end()},
+		"fork that is longer": {base[:7].grow(9, 3, 'b'), 4, false, replaced, 0,
+			base[:7].grow(9, 3, 'b').end()},
 		"lower epoch, longer":               {line{}.grow(20, 1, 'c'), 4, false, refused, 0, base.end()},
 		"lower epoch, even with leave":      {line{}.grow(20, 1, 'c'), 4, true, refused, 0, base.end()},
 		"less":                              {base[:8], 4, false, refused, 0, base.end()},

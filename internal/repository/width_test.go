@@ -27,8 +27,6 @@ var unwrapped = []string{
 	"checkpoint/memcheckpoint",
 	"checkpoint/sqlitecheckpoint",
 	"checkpoint/sqlitecheckpoint/sql",
-	"relay",
-	"relay/relaypb",
 	"stream",
 	"tile",
 }

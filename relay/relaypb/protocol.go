@@ -100,7 +100,8 @@ func FromPosition(p fence.Position) *Position {
 
 // Fence converts the position back; nil is the beginning.
 func (x *Position) Fence() fence.Position {
-	return fence.Position{Epoch: fence.Epoch(x.GetEpoch()), Seq: fence.Seq(x.GetSeq()), Chain: fence.Chain(x.GetChain())}
+	return fence.Position{Epoch: fence.Epoch(x.GetEpoch()), Seq: fence.Seq(x.GetSeq()),
+		Chain: fence.Chain(x.GetChain())}
 }
 
 // FromEntry converts an entry of which the private part was left out (fence.Entry.Watched). The payload is shared,

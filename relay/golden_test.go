@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relaypb"
+)
+
+// TestStoredBytesAreSent: what a watcher gets is the stored entry with its private part left out, in both encodings,
+// prepared once for all watchers.
+func TestStoredBytesAreSent(t *testing.T) {
+	file, err := os.ReadFile("relaypb/testdata/messages.json")
+	require.NoError(t, err)
+	var golden []struct {
+		Name, Stored, Binary string
+		JSON                 json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal(file, &golden))
+	checked := 0
+	for _, g := range golden {
+		if g.Stored == "" {
+			continue
+		}
+		checked++
+		stored, err := hex.DecodeString(g.Stored)
+		require.NoError(t, err)
+		e, err := fence.DecodeEntry(stored)
+		require.NoError(t, err)
+
+		h := newHub(e.Tile, &Config{Limits: Limits{TailFrames: 9, TailBytes: 999}}, &counters{}, nil)
+		h.view.loaded, h.view.at = true, e.Prev
+		var outs []*queue
+		for _, encoding := range []relaypb.Encoding{relaypb.Binary, relaypb.Binary, relaypb.JSON} {
+			q := &queue{}
+			q.init(9, 999)
+			h.subs = append(h.subs, &subscription{h: h, out: q, encoding: encoding, live: true})
+			outs = append(outs, q)
+		}
+		h.deliver(stored)
+
+		binary, text := payloadOf(t, outs[0]), payloadOf(t, outs[2])
+		require.Equal(t, g.Binary, hex.EncodeToString(binary), g.Name)
+		require.JSONEq(t, string(g.JSON), string(text), g.Name)
+		require.Same(t, &binary[0], &payloadOf(t, outs[1])[0], "prepared once for all watchers")
+		require.True(t, bytes.HasSuffix(binary, e.Payload), "the payload as it is stored")
+		require.NotContains(t, string(binary), string(e.Private), "outcomes and claims are for owners")
+	}
+	require.Equal(t, 2, checked)
+}
+
+// payloadOf is the payload of the one WebSocket frame in a queue; it is shorter than 64 KiB.
+func payloadOf(t *testing.T, q *queue) []byte {
+	require.Len(t, q.frames, 1)
+	frame := q.frames[0]
+	if frame[1] == 126 {
+		return frame[4:]
+	}
+	return frame[2:]
+}
