@@ -48,7 +48,7 @@ type Fanout interface {
 // Durable is a durable store of tiles: their checkpoints, and the journals of tiles that write through.
 type Durable interface {
 	checkpoint.Store
-	checkpoint.Journal
+	checkpoint.JournalStore
 }
 
 // backend is one field of Backends.

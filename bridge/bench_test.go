@@ -34,7 +34,8 @@ type feeder struct {
 func newFeeder(b *testing.B, commit fence.CommitFn, tiles int) *feeder {
 	payload, _, err := (&stream.Batch{Events: slices.Repeat([][]byte{make([]byte, 200)}, 10)}).Encode()
 	require.NoError(b, err)
-	f := &feeder{commit: commit, payload: payload, ids: make([]fence.TileID, tiles), heads: make([]fence.Position, tiles)}
+	f := &feeder{commit: commit, payload: payload, ids: make([]fence.TileID, tiles),
+		heads: make([]fence.Position, tiles)}
 	for i := range f.ids {
 		f.ids[i] = fence.TileID(rand.Uint64() | 1)
 	}
@@ -84,7 +85,8 @@ func (c *counter) Publish(ctx context.Context, m []fanout.Message) (int, error) 
 	return n, err
 }
 
-// backlog measures how fast a bridge works off what was committed: each round has a bridge of its own, begun when all is committed.
+// backlog measures how fast a bridge works off what was committed: each round has a bridge of its own, begun when all
+// is committed.
 func backlog(b *testing.B, f *feeder, log stream.Log, pub fanout.Publisher, perTile int) {
 	n := perTile * len(f.ids)
 	for b.Loop() {

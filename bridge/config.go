@@ -148,7 +148,8 @@ func (c *Config) validate() error {
 		value int
 	}{{"Batch", c.Batch}, {"PassBytes", c.PassBytes}, {"PollRate", c.PollRate}} {
 		if n.value < 0 {
-			return &fence.ArgumentError{Field: n.field, Value: n.value, Want: "a positive number, or zero for the default"}
+			return &fence.ArgumentError{Field: n.field, Value: n.value,
+				Want: "a positive number, or zero for the default"}
 		}
 	}
 	return nil

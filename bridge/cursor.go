@@ -174,5 +174,6 @@ func defect(e *fence.Entry) string {
 
 // poisonOf describes a defective entry as the stream keeps it.
 func poisonOf(e *fence.Entry, reason string) stream.Poison {
-	return stream.Poison{Tile: e.Tile, Seq: e.Seq, Epoch: e.Epoch, Fields: map[string]string{stream.FrameField: string(e.Frame)}, Reason: reason}
+	return stream.Poison{Tile: e.Tile, Seq: e.Seq, Epoch: e.Epoch,
+		Fields: map[string]string{stream.FrameField: string(e.Frame)}, Reason: reason}
 }

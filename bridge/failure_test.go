@@ -38,7 +38,9 @@ func TestPublisherDownForAWhile(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				var failed []bridge.FailureInfo
-				b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) { failed = append(failed, f) }}}, 1, 2, 3)
+				b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) {
+					failed = append(failed, f)
+				}}}, 1, 2, 3)
 				settle()
 				for i := range 100 {
 					switch i {
@@ -249,10 +251,11 @@ func TestLogDownForAWhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.log.breakOps(bridge.OpResume)
 		ops := map[bridge.Op]int{}
-		b, _ := r.run(&bridge.Config{MarkEvery: 500 * ms, RenewEvery: 5 * time.Second, Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) {
-			require.ErrorIs(t, f.Err, errDown)
-			ops[f.Op] += f.Tiles
-		}}}, 1, 2)
+		b, _ := r.run(&bridge.Config{MarkEvery: 500 * ms, RenewEvery: 5 * time.Second,
+			Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) {
+				require.ErrorIs(t, f.Err, errDown)
+				ops[f.Op] += f.Tiles
+			}}}, 1, 2)
 		r.commit(1, 1, 3)
 		r.commit(2, 1, 3)
 		time.Sleep(5 * time.Second)

@@ -51,7 +51,9 @@ func TestSupersededEpochIsDropped(t *testing.T) {
 		r.commit(1, 1, 3)
 		r.commit(1, 2, 1) // a takeover before the bridge looks
 		var drops []bridge.DropInfo
-		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Dropped: func(d bridge.DropInfo) { drops = append(drops, d) }}}, 1)
+		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Dropped: func(d bridge.DropInfo) {
+			drops = append(drops, d)
+		}}}, 1)
 		settle()
 		r.commit(1, 2, 2)
 		settle()
@@ -184,7 +186,9 @@ func TestHistoryPutBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 6)
 		var went []bridge.RegressInfo
-		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Regressed: func(i bridge.RegressInfo) { went = append(went, i) }}}, 1)
+		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Regressed: func(i bridge.RegressInfo) {
+			went = append(went, i)
+		}}}, 1)
 		settle()
 		lost := r.loseTail(1, 3)
 		settle()

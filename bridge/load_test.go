@@ -172,7 +172,8 @@ func startProducer(t testing.TB, p production, took func([]receipt)) *producer {
 			var part []receipt
 			for ; n >= 20; n -= 20 {
 				b := buffer[20*len(part):]
-				part = append(part, receipt{binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:]), int64(binary.BigEndian.Uint64(b[12:]))})
+				part = append(part, receipt{binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:]),
+					int64(binary.BigEndian.Uint64(b[12:]))})
 			}
 			copy(buffer, buffer[20*len(part):20*len(part)+n])
 			pr.committed.Add(int64(len(part)))

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -74,7 +75,8 @@ func TestMarksWhileFailing(t *testing.T) {
 		settle()
 		r.pub.set(failWith(0, errDown))
 		r.commit(1, 1, 10)
-		require.NoError(t, r.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
+		require.NoError(t, r.store.SaveSnapshot(t.Context(),
+			fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
 		for range 20 {
 			time.Sleep(time.Second)
 			trimmed, err := r.log.Trim(t.Context(), stream.TrimRequest{Tile: 1, Lease: 10 * time.Second})
@@ -188,14 +190,16 @@ func TestTrimmedBeforeItWasRead(t *testing.T) {
 		settle()
 		stop()
 		r.commit(1, 1, 10)
-		require.NoError(t, r.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
+		require.NoError(t, r.store.SaveSnapshot(t.Context(),
+			fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
 		r.commit(1, 1, 2)
 		time.Sleep(time.Minute)
 		trimmed, err := r.log.Trim(t.Context(), stream.TrimRequest{Tile: 1, Lease: 10 * time.Second})
 		require.NoError(t, err)
 		require.Len(t, trimmed.Expired, 2)
 		// Its own mark is gone with the lease; a successor that still knows where it was says so.
-		require.Error(t, stream.MarkOne(t.Context(), r.log.Log, stream.MarkWrite{Tile: 1, Consumer: bridgeAcked, Seq: 3}))
+		require.Error(t, stream.MarkOne(t.Context(), r.log.Log,
+			stream.MarkWrite{Tile: 1, Consumer: bridgeAcked, Seq: 3}))
 		r.log.takeMarks()
 		var lost []bridge.LostInfo
 		var gaps int
@@ -222,7 +226,8 @@ func TestTrimmedWhileNoBridgeRan(t *testing.T) {
 		const tiles = 8
 		for id := fence.TileID(1); id <= tiles; id++ {
 			r.commit(id, 1, 12)
-			require.NoError(t, r.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: id, Position: r.heads[id], Tick: r.ticks, Blob: []byte("s")}))
+			require.NoError(t, r.store.SaveSnapshot(t.Context(),
+				fence.SnapshotWrite{Tile: id, Position: r.heads[id], Tick: r.ticks, Blob: []byte("s")}))
 			r.commit(id, 1, 2)
 			_, err := r.log.Trim(t.Context(), stream.TrimRequest{Tile: id, Lease: 10 * time.Second})
 			require.NoError(t, err)
@@ -248,7 +253,8 @@ func TestTrimmedWhileNoBridgeRan(t *testing.T) {
 func TestNoRoomForAMark(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		for i := range stream.MaxMarks {
-			require.NoError(t, stream.MarkOne(t.Context(), r.log.Log, stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(strconv.Itoa(i))}))
+			require.NoError(t, stream.MarkOne(t.Context(), r.log.Log,
+				stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(strconv.Itoa(i))}))
 		}
 		r.commit(1, 1, 3)
 		r.commit(2, 1, 3)
@@ -275,7 +281,8 @@ func TestHistoryWentBack(t *testing.T) {
 		time.Sleep(time.Second) // the bridge looks, and finds that its place is gone
 		r.pub.set(failWith(0, errDown))
 		r.commit(1, 2, 30)
-		require.NoError(t, r.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
+		require.NoError(t, r.store.SaveSnapshot(t.Context(),
+			fence.SnapshotWrite{Tile: 1, Position: r.heads[1], Tick: r.ticks, Blob: []byte("s")}))
 		r.commit(1, 2, 2)
 		for range 5 {
 			time.Sleep(time.Second)
@@ -390,9 +397,11 @@ func TestArguments(t *testing.T) {
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}
-	require.NoError(t, errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{MinPoll: time.Minute, MarkEvery: time.Minute, RetryMin: time.Minute})))
+	require.NoError(t, errOf(bridge.New(r.log, r.pub, nil,
+		&bridge.Config{MinPoll: time.Minute, MarkEvery: time.Minute, RetryMin: time.Minute})))
 	require.Equal(t, "superseded fenced unvouched repeated reason(9)",
-		bridge.Superseded.String()+" "+bridge.Fenced.String()+" "+bridge.Unvouched.String()+" "+bridge.Repeated.String()+" "+bridge.DropReason(9).String())
+		fmt.Sprint(bridge.Superseded, " ", bridge.Fenced, " ", bridge.Unvouched, " ", bridge.Repeated, " ",
+			bridge.DropReason(9)))
 }
 
 func errOf(_ *bridge.Bridge, err error) error { return err }

@@ -79,7 +79,8 @@ func TestFanoutNodeDies(t *testing.T) {
 	require.NoError(t, process.Restart(t.Context()))
 	tick(20)
 	for _, id := range ids {
-		require.Eventually(t, func() bool { s := sent.seqs(id); return len(s) > 0 && s[len(s)-1] == 60 }, 20*time.Second, 5*ms)
+		require.Eventually(t, func() bool { s := sent.seqs(id); return len(s) > 0 && s[len(s)-1] == 60 },
+			20*time.Second, 5*ms)
 		if doomed[id] {
 			require.Equal(t, upTo(1, 60), unique(sent.seqs(id)), "in order, none missing")
 		} else {

@@ -46,7 +46,7 @@ type part struct {
 	frames    []frame
 	published PublishedInfo // Batches zero: nothing
 	unsent    int           // frames not handed over
-	oldest    int64         // commit time of the first of them, or else of the last entry read
+	oldest    time.Time     // commit time of the first of them, or else of the last entry read
 
 	drops     []DropInfo
 	letters   []DeadLetterInfo
@@ -59,10 +59,10 @@ type part struct {
 
 // frame is an entry on its way.
 type frame struct {
-	position  fence.Position
-	committed int64
-	before    place // where the tile stands if this is not handed over
-	data      []byte
+	position fence.Position
+	at       time.Time // of its commit, by the owner's clock; zero: unknown
+	before   place     // where the tile stands if this is not handed over
+	data     []byte
 }
 
 // clear empties p for its next use and lets go of what it refers to.
@@ -126,7 +126,7 @@ func (pt *part) sift(ctx context.Context, to *clusters, chunk *stream.Chunk) {
 			}
 		} else {
 			pt.take(e, current)
-			pt.oldest = fence.Millis(e.At)
+			pt.oldest = e.At
 		}
 		pt.entries++
 		pt.bytes += len(e.Frame)
@@ -155,7 +155,7 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 	c.settle(e.Position)
 	switch {
 	case reason == 0:
-		pt.frames = append(pt.frames, frame{position: e.Position, committed: fence.Millis(e.At), before: before, data: e.Frame})
+		pt.frames = append(pt.frames, frame{position: e.Position, at: e.At, before: before, data: e.Frame})
 	case c.once(count{seq: e.Seq}):
 		pt.drops = append(pt.drops, DropInfo{Tile: c.tile, Position: e.Position, Reason: reason})
 	}
@@ -176,7 +176,8 @@ func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 				return false
 			}
 		}
-		pt.letters = append(pt.letters, DeadLetterInfo{Tile: p.Tile, Epoch: p.Epoch, Seq: p.Seq, Reason: p.Reason, Err: err})
+		pt.letters = append(pt.letters, DeadLetterInfo{Tile: p.Tile, Epoch: p.Epoch, Seq: p.Seq, Reason: p.Reason,
+			Err: err})
 		c.letters = 0
 		c.once(count{seq: p.Seq})
 	}
@@ -225,8 +226,8 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 	if n > 0 {
 		first, last := &pt.frames[0], &pt.frames[n-1]
 		var lag time.Duration
-		if first.committed > 0 { // the owner said when
-			lag = max(0, time.Duration(now.UnixMilli()-first.committed)*time.Millisecond)
+		if !first.at.IsZero() { // the owner said when
+			lag = max(0, now.Sub(first.at))
 		}
 		pt.published = PublishedInfo{Tile: c.tile, Last: last.position, Batches: n, Lag: lag}
 		for i := range pt.frames[:n] {
@@ -236,7 +237,7 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 	}
 	if n < len(pt.frames) {
 		c.place = pt.frames[n].before
-		pt.unsent, pt.oldest = len(pt.frames)-n, pt.frames[n].committed
+		pt.unsent, pt.oldest = len(pt.frames)-n, pt.frames[n].at
 		pt.more = false
 		pt.fail(OpPublish, err)
 	}
@@ -245,7 +246,7 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 
 // waiting is how many entries are known to wait, and the commit time of the oldest of them, or one a little
 // before it. What was not read is counted by the owner's sequence.
-func (pt *part) waiting() (n int, oldest int64) {
+func (pt *part) waiting() (n int, oldest time.Time) {
 	n = pt.unsent
 	if c := &pt.cursor; (pt.err != nil || pt.more) && c.end.Seq > c.read && pt.entries >= pt.limit {
 		n = max(n, int(c.end.Seq-c.read))

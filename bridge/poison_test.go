@@ -65,7 +65,9 @@ func TestPoisonDoesNotStopTheTile(t *testing.T) {
 				r.commit(1, 1, 2)
 				r.commit(2, 1, 1)
 				var letters []bridge.DeadLetterInfo
-				b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{DeadLettered: func(i bridge.DeadLetterInfo) { letters = append(letters, i) }}}, 1, 2)
+				b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{DeadLettered: func(i bridge.DeadLetterInfo) {
+					letters = append(letters, i)
+				}}}, 1, 2)
 				settle()
 				r.commit(1, 1, 1)
 				settle()
@@ -138,7 +140,9 @@ func TestDeadLettersUnavailable(t *testing.T) {
 				return nil
 			}
 			var failed []bridge.FailureInfo
-			b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) { failed = append(failed, f) }}}, 1, 2)
+			b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) {
+				failed = append(failed, f)
+			}}}, 1, 2)
 			time.Sleep(20 * time.Millisecond)
 			require.Equal(t, upTo(1, 1), r.pub.seqs(1), "what came before it is through")
 			require.Equal(t, upTo(1, 1), r.pub.seqs(2))

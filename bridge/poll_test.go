@@ -30,7 +30,8 @@ func TestPollingAdapts(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.run(nil, 1)
 		time.Sleep(555 * ms)
-		require.Equal(t, []time.Duration{20 * ms, 40 * ms, 80 * ms, 100 * ms, 100 * ms, 100 * ms, 100 * ms}, gaps(r.log.takeReads()))
+		require.Equal(t, []time.Duration{20 * ms, 40 * ms, 80 * ms, 100 * ms, 100 * ms, 100 * ms, 100 * ms},
+			gaps(r.log.takeReads()))
 
 		r.commit(1, 1, 1)
 		synctest.Wait()
@@ -143,7 +144,8 @@ func TestPassBytes(t *testing.T) {
 	})
 }
 
-// TestAFullReadIsNotAlwaysTheFirstOfMany: a tile whose entries filled its read exactly is read again only when it is due.
+// TestAFullReadIsNotAlwaysTheFirstOfMany: a tile whose entries filled its read exactly is read again only when it is
+// due.
 func TestAFullReadIsNotAlwaysTheFirstOfMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		b, _ := r.run(&bridge.Config{Batch: 2, MinPoll: 10 * time.Second}, 1)

@@ -60,7 +60,8 @@ type chaos struct {
 func randomFaults(t *testing.T, seed uint64) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		c := &chaos{rig: r, rng: rand.New(rand.NewPCG(seed, 1)), epoch: map[fence.TileID]fence.Epoch{},
-			forked: map[fence.TileID]bool{}, dropped: map[fence.TileID]map[fence.Position]bool{}, gaps: map[fence.TileID]int{}}
+			forked: map[fence.TileID]bool{}, dropped: map[fence.TileID]map[fence.Position]bool{},
+			gaps: map[fence.TileID]int{}}
 		for i := range fence.TileID(1 + c.rng.IntN(5)) {
 			c.tiles = append(c.tiles, i+1)
 			c.epoch[i+1] = 1
@@ -168,7 +169,8 @@ func (c *chaos) loseTail(tile fence.TileID) {
 	var lost []fence.Entry
 	c.store.Update(tile, func(s *memfence.State) {
 		keep := len(s.Entries) - 1 - c.rng.IntN(3)
-		if !s.Owner.Present() || keep < 1 || s.Snapshot != nil && s.Snapshot.Seq > s.Entries[keep-1].Seq || s.Entries[keep-1].Epoch != c.epoch[tile] {
+		if !s.Owner.Present() || keep < 1 || s.Snapshot != nil && s.Snapshot.Seq > s.Entries[keep-1].Seq ||
+			s.Entries[keep-1].Epoch != c.epoch[tile] {
 			return
 		}
 		lost = append(lost, s.Entries[keep:]...)
@@ -198,7 +200,8 @@ func (c *chaos) trim(tile fence.TileID) {
 	if _, ok := c.mark(tile, bridgeAcked); !ok {
 		return // no bridge has said yet that it reads this tile
 	}
-	err := c.store.SaveSnapshot(context.Background(), fence.SnapshotWrite{Tile: tile, Position: c.heads[tile], Tick: c.ticks, Blob: []byte("s")})
+	err := c.store.SaveSnapshot(context.Background(),
+		fence.SnapshotWrite{Tile: tile, Position: c.heads[tile], Tick: c.ticks, Blob: []byte("s")})
 	if err != nil {
 		return // nothing committed yet
 	}
@@ -261,7 +264,8 @@ func (c *chaos) checkForked(tile fence.TileID, got map[fence.Position]bool) {
 func TestConcurrentUse(t *testing.T) {
 	r := newRig(t)
 	const tiles = 20
-	b, stop := r.run(&bridge.Config{MinPoll: time.Millisecond, MaxPoll: 2 * ms, MarkEvery: 5 * ms, RetryMin: ms, RetryMax: 2 * ms}, 1)
+	b, stop := r.run(&bridge.Config{MinPoll: time.Millisecond, MaxPoll: 2 * ms, MarkEvery: 5 * ms, RetryMin: ms,
+		RetryMax: 2 * ms}, 1)
 	var mu sync.Mutex // of the rig's bookkeeping
 	var wg sync.WaitGroup
 	for w := range 4 {

@@ -110,7 +110,8 @@ func TestOnRealServers(t *testing.T) {
 	// An entry of an unknown form, as a broken tool would add: dead-lettered, and the tile goes on.
 	stranger := heads[0].Seq + 1
 	keys := fence.KeysOf(ids[0])
-	require.NoError(t, s.coord.XAdd(t.Context(), &redis.XAddArgs{Stream: keys.Stream, ID: strconv.FormatUint(uint64(stranger), 10), Values: []string{"x", "y"}}).Err())
+	require.NoError(t, s.coord.XAdd(t.Context(), &redis.XAddArgs{Stream: keys.Stream,
+		ID: strconv.FormatUint(uint64(stranger), 10), Values: []string{"x", "y"}}).Err())
 	require.Eventually(t, func() bool {
 		dead, err := s.log.DeadLetters(t.Context(), ids[0])
 		return err == nil && len(dead) == 1 && dead[0].Seq == stranger && dead[0].Fields["x"] == "y"

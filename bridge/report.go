@@ -141,6 +141,7 @@ func (r *reporter) failed(f *FailureInfo) {
 // lost reports entries that were trimmed before the bridge had read them.
 func (r *reporter) lost(tile fence.TileID, read, trimmed fence.Seq) {
 	r.count(func(s *Stats) { s.Resyncs++ })
-	r.cfg.Logger.Error("entries were trimmed before they were forwarded", "tile", tile, "read", read, "trimmed", trimmed)
+	r.cfg.Logger.Error("entries were trimmed before they were forwarded",
+		"tile", tile, "read", read, "trimmed", trimmed)
 	call(r.cfg.Hooks.Lost, LostInfo{Tile: tile, Read: read, Trimmed: trimmed})
 }

@@ -51,8 +51,9 @@ func TestFanoutFrozen(t *testing.T) {
 		for i, id := range ids {
 			g.Go(func() error {
 				for range n {
-					r, err := s.store.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "owner", Prev: heads[i],
-						Tick: fence.Tick(heads[i].Seq + 1), At: time.Now(), Payload: payload, Install: heads[i].Seq == 0})
+					r, err := s.store.Commit(t.Context(), fence.Commit{
+						Tile: id, Epoch: 1, Contact: "owner", Prev: heads[i], Tick: fence.Tick(heads[i].Seq + 1),
+						At: time.Now(), Payload: payload, Install: heads[i].Seq == 0})
 					if err != nil {
 						return err
 					}
@@ -111,7 +112,8 @@ func TestFanoutFrozen(t *testing.T) {
 	for _, id := range ids {
 		require.Equal(t, upTo(1, 20+backlog), unique(sent.seqs(id)), "in order, none missing")
 	}
-	require.Eventually(t, func() bool { return b.Stats().Backlog == 0 && b.Stats().Failing == 0 }, 30*time.Second, 10*ms)
+	require.Eventually(t, func() bool { return b.Stats().Backlog == 0 && b.Stats().Failing == 0 }, 30*time.Second,
+		10*ms)
 	stop()
 }
 

@@ -34,8 +34,8 @@ type tile struct {
 
 	work, mark, behind date[*tile]
 
-	backlog int   // entries that are known to wait
-	oldest  int64 // commit time of the first of them
+	backlog int       // entries that are known to wait
+	oldest  time.Time // commit time of the first of them
 	counted struct {
 		failing, backlog int
 	}

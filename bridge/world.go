@@ -157,8 +157,8 @@ func (w *world) account(t *tile) {
 	w.failing += failing - t.counted.failing
 	w.backlog += t.backlog - t.counted.backlog
 	t.counted.failing, t.counted.backlog = failing, t.backlog
-	if t.backlog > 0 && t.oldest > 0 {
-		t.behind.set(&w.behind, time.UnixMilli(t.oldest))
+	if t.backlog > 0 && !t.oldest.IsZero() {
+		t.behind.set(&w.behind, t.oldest)
 	} else {
 		t.behind.clear()
 	}

@@ -34,13 +34,13 @@ func (c *Checkpointer) settle(t *tileState, stage Stage, err error) {
 	case mustNotWrite(err):
 		t.failures = 0
 		info := SkippedInfo{Tile: t.id, Err: err, Lag: now.Sub(t.current)}
-		c.cfg.Logger.Error("snapshot not checkpointed", "tile", t.id.String(), "err", err, "lag", info.Lag)
+		c.cfg.Logger.Error("snapshot not checkpointed", "tile", t.id.String(), "error", err, "lag", info.Lag)
 		c.cfg.Hooks.Skipped(info)
 	default:
 		t.failures++
 		next, delay = c.failing, c.backoff(t.failures)
 		info := FailedInfo{Tile: t.id, Stage: stage, Err: err, Failures: t.failures, Retry: delay, Lag: now.Sub(t.current)}
-		c.cfg.Logger.Warn("checkpoint failed", "tile", t.id.String(), "stage", stage.String(), "err", err,
+		c.cfg.Logger.Warn("checkpoint failed", "tile", t.id.String(), "stage", stage.String(), "error", err,
 			"failures", info.Failures, "retry", delay, "lag", info.Lag)
 		c.cfg.Hooks.Failed(info)
 	}
@@ -167,7 +167,7 @@ func (c *Checkpointer) truncate(ctx context.Context, t *tileState) {
 	if err == nil {
 		t.truncated, t.truncating = upTo, 0
 	} else {
-		c.cfg.Logger.Warn("journal not truncated", "tile", t.id.String(), "up to", uint64(upTo), "err", err, "failures", t.truncating)
+		c.cfg.Logger.Warn("journal not truncated", "tile", t.id.String(), "up_to", uint64(upTo), "error", err, "failures", t.truncating)
 	}
 	c.mu.Lock()
 	c.counts.truncated(err)

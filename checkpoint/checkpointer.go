@@ -83,7 +83,7 @@ func New(log stream.Log, store Store, tiles []fence.TileID, cfg *Config) (*Check
 // *fence.ArgumentError if a tile is zero; none is added then.
 func (c *Checkpointer) Add(tiles ...fence.TileID) error {
 	for _, tile := range tiles {
-		if err := CheckTile(tile); err != nil {
+		if err := ValidateTile(tile); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ type Config struct {
 	// Journal is where write-through tiles keep the batches that no checkpoint covers. When a tile's snapshot
 	// is durable, its journal is truncated up to it. That this fails is told to the Truncated hook and made
 	// good later; it is no failed checkpoint. Default nil: there is none.
-	Journal Journal
+	Journal JournalStore
 
 	// Concurrency is how many tiles are worked on at once. Tiles whose last attempt failed have as many
 	// slots of their own, so that a store which fails or hangs for some tiles does not delay the others.

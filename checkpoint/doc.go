@@ -1,7 +1,7 @@
 // Package checkpoint copies tiles' snapshots from the coordination store to durable storage, and reads
 // them back when the coordination store is lost. It also keeps the journals of write-through tiles there.
 //
-//	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db", nil) // or dynamocheckpoint.New(client, "checkpoints", nil)
+//	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db", nil) // or dynamocheckpoint.New
 //	c, err := checkpoint.New(log, store, tiles, nil)
 //	err = c.Run(ctx) // until ctx is cancelled; then one last pass
 //
@@ -36,8 +36,8 @@
 //
 // A tile that writes through loses none of its acknowledged ticks: its owner appends every batch to a Journal
 // before it acknowledges it, so what the checkpoint lacks is in the journal's tail. The owner seals the
-// journal for its epoch when it takes the tile over; whoever had it before can then append no more, and is
-// told so. Set Config.Journal, and the Checkpointer removes the entries that a checkpoint covers.
+// journal for its epoch when it takes the tile over; an earlier owner can then append no more. Each append also names
+// the position that it follows, so that a journal that was restored to an older state refuses it. Set Config.Journal, and the Checkpointer removes the entries that a checkpoint covers.
 //
 // # When the durable store fails
 //
@@ -56,8 +56,8 @@
 //
 // # Back ends and tests
 //
-// checkpoint/dynamocheckpoint keeps checkpoints and journals in DynamoDB, checkpoint/sqlitecheckpoint in a file or in memory
-// through SQL, checkpoint/memcheckpoint in maps. All pass checkpointtest.Run and checkpointtest.RunJournal, which are
-// the contracts of Store and Journal as tests. In your own tests use memcheckpoint.New: it needs no driver and works
-// inside a testing/synctest bubble, where the cadence costs no time.
+// dynamocheckpoint keeps checkpoints and journals in DynamoDB, sqlitecheckpoint in a file or in memory through SQL,
+// memcheckpoint in maps. All pass checkpointtest.Run and checkpointtest.RunJournal, which are the contracts of Store
+// and JournalStore as tests. In your own tests use memcheckpoint.New: it needs no driver and works inside a
+// testing/synctest bubble, where the cadence costs no time.
 package checkpoint

@@ -69,7 +69,7 @@ func Example() {
 func Example_journal() {
 	ctx := context.Background()
 	const tile fence.TileID = 0x85283473fffffff
-	var journal checkpoint.Journal = memcheckpoint.New()
+	var journal checkpoint.JournalStore = memcheckpoint.New()
 	batch := func(epoch fence.Epoch, prev fence.Position, payload string) fence.Entry {
 		return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Prev: prev, Tick: 1, Payload: []byte(payload),
 			Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1}})

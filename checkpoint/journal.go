@@ -3,36 +3,46 @@ package checkpoint
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Journal keeps the batches of write-through tiles that no checkpoint covers yet, where they survive the
-// coordination store. A tile's owner seals the journal for its epoch when it takes the tile over, reads the
-// tail, and from then on appends every batch before it acknowledges it. What was ever acknowledged is then
-// the checkpoint and the tail.
+// JournalStore keeps the batches of write-through tiles that no checkpoint covers yet, where they survive the
+// coordination store. It is a tile.Journal, and more. A tile's owner seals the journal for its epoch when it takes
+// the tile over, reads the tail, lays a base where it begins, and from then on appends every batch before it
+// acknowledges it. What was ever acknowledged is then the checkpoint and the tail.
 //
 // The seal is to the journal what the owner hash is to the stream: an Append checks it in the step that
 // writes, so once Seal has returned, no owner with a lower epoch is told that anything was kept, and what
-// was kept before is in the tail.
+// was kept before is in the tail. The same step checks that the entry follows the journal's end, its last entry or
+// base. So a store that was restored to an older state, even of the same epoch, refuses what its living owner
+// appends next, and the owner lays a new base.
 //
 // Implementations are safe for concurrent use, by any number of processes. checkpointtest.RunJournal
 // states the contract as tests.
 //
 // Errors common to all methods: a *fence.ArgumentError for a malformed call; a *fence.StoreError with
 // fence.ErrNotApplied when nothing changed, or fence.ErrUnknownOutcome when the answer was lost, after
-// which the same call may be made again.
-type Journal interface {
+// which the same call may be made again. A refusal is a *fence.RefusedError, and nothing was written: its Reason is
+// named below, Current.Epoch is the epoch the journal is sealed for, and Current.Position the journal's end.
+type JournalStore interface {
 	// Seal takes a tile's journal over for an epoch: from now on an Append under a lower epoch is refused. The
-	// same epoch again succeeds; an epoch lower than the one sealed is a *SealedError.
+	// same epoch again succeeds; an epoch lower than the one sealed is fence.ErrStale.
 	Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error
 
-	// Append stores an entry. Its epoch must be the one the journal is sealed for; otherwise it is a
-	// *SealedError, whatever is stored. The same position again succeeds and changes nothing. An entry of a
-	// lower epoch at the same sequence is replaced; another entry of the same epoch there is a *ForkedError. An
-	// entry that fails fence.Entry.Verify is a *fence.CorruptError, and nothing is written. Append does not keep
-	// the payload after it returns.
+	// Base stores a snapshot as Store.Put does, seals the journal for the snapshot's epoch, and makes the snapshot's
+	// position the journal's end. A checkpoint that is stored at this position already stays, whatever its
+	// bytes. fence.ErrStale as for Seal; fence.ErrRegress if the journal's end is of the same epoch and a higher
+	// sequence; an *OlderError as for Put. When the journal refuses, the snapshot may be stored all the same.
+	Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error
+
+	// Append stores an entry and makes it the journal's end. The entry that is the end already succeeds again and
+	// changes nothing. What is stored at the entry's sequence otherwise, under a lower epoch, is replaced. An entry
+	// that fails fence.Entry.Verify is a *fence.CorruptError. Append does not keep the payload after it returns.
+	//
+	// Refusals: fence.ErrStale if the journal is sealed for a higher epoch than the entry's, and fence.ErrNoOwner if
+	// for a lower one, or for none; fence.ErrBehind if the journal ends before e.Prev: what came between is not in
+	// it; fence.ErrForked if it ends elsewhere.
 	Append(ctx context.Context, tile fence.TileID, e fence.Entry) error
 
 	// Tail returns the entries after a sequence, in sequence order, each verified. It sees every Append that
@@ -40,7 +50,7 @@ type Journal interface {
 	// epoch. Damage is a *fence.CorruptError, and no entry is returned: what follows cannot be built on.
 	Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error)
 
-	// Truncate removes the entries at or below a sequence, which a checkpoint covers. The seal stays.
+	// Truncate removes the entries at or below a sequence, which a checkpoint covers. Seal and end stay.
 	Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error
 
 	// JournalHead describes what the journal holds of a tile, without payloads. It is for tools: it may read
@@ -50,8 +60,8 @@ type Journal interface {
 
 // JournalHead is what a journal holds of a tile.
 type JournalHead struct {
-	Tile    fence.TileID
-	Sealed  fence.Epoch // the epoch that may append; zero: never sealed
+	Tile fence.TileID
+	JournalEnd
 	Entries int
 	Bytes   int            // of their frames
 	First   fence.Position // lowest sequence; zero without entries
@@ -68,98 +78,91 @@ func (h *JournalHead) Add(at fence.Position, frame int) {
 	h.Bytes += frame
 }
 
-// ErrSealed means that a journal is sealed for another epoch; a *SealedError says for which. Nothing was
-// written.
-var ErrSealed = errors.New("the journal is sealed for another epoch")
-
-// SealedError is a Seal or an Append that was refused because of the seal.
-type SealedError struct {
-	Tile      fence.TileID
-	Sealed    fence.Epoch // what the journal is sealed for; zero: it never was
-	Presented fence.Epoch
+// JournalEnd is what a journal decides by. Back ends have its rules in the conditions of their database, and use
+// its methods where such a condition has refused a write and the answer needs a reason.
+type JournalEnd struct {
+	Sealed fence.Epoch    // the epoch that may append; zero: never sealed
+	End    fence.Position // what the next entry must follow: the last entry or base; zero without any
 }
 
-func (e *SealedError) Error() string {
-	return fmt.Sprintf("tile %s: epoch %d: %v: %d", e.Tile, e.Presented, ErrSealed, e.Sealed)
-}
-
-// Is matches ErrSealed; fence.ErrStale if somebody with a higher epoch has taken the journal over; and
-// fence.ErrNoOwner if nobody has: there was no Seal before this Append, or it is lost with the state that the store
-// was put back from.
-func (e *SealedError) Is(target error) bool {
-	switch target {
-	case fence.ErrStale:
-		return e.Sealed > e.Presented
-	case fence.ErrNoOwner:
-		return e.Sealed < e.Presented
+// Seal decides a Seal: nil, or the refusal.
+func (j JournalEnd) Seal(tile fence.TileID, epoch fence.Epoch) error {
+	if epoch < j.Sealed {
+		return j.refuse(tile, epoch, fence.ErrStale)
 	}
-	return target == ErrSealed
+	return nil
 }
 
-// As gives a stale one as a *fence.RefusedError whose Current.Epoch is the sealed epoch, for callers that know
-// of refusals only from package fence.
-func (e *SealedError) As(target any) bool {
-	refused, ok := target.(**fence.RefusedError)
-	if !ok || e.Sealed <= e.Presented {
-		return false
+// Base decides a Base at a position: nil, or the refusal.
+func (j JournalEnd) Base(tile fence.TileID, at fence.Position) error {
+	if at.Epoch == j.End.Epoch && at.Seq < j.End.Seq && at.Epoch == j.Sealed {
+		return j.refuse(tile, at.Epoch, fence.ErrRegress)
 	}
-	*refused = &fence.RefusedError{Reason: fence.ErrStale, Tile: e.Tile, Epoch: e.Presented,
-		Current: fence.Owner{Tile: e.Tile, Epoch: e.Sealed}}
-	return true
+	return j.Seal(tile, at.Epoch)
 }
 
-// ForkedError is an Append at a sequence where the same epoch has stored another entry. Nothing was written.
-type ForkedError struct {
-	Tile      fence.TileID
-	Stored    fence.Position
-	Presented fence.Position
-}
-
-func (e *ForkedError) Error() string {
-	return fmt.Sprintf("tile %s: journal entry at %s refused: %v (stored: %s)", e.Tile, e.Presented, fence.ErrForked, e.Stored)
-}
-
-// Is matches fence.ErrForked.
-func (e *ForkedError) Is(target error) bool { return target == fence.ErrForked }
-
-// JudgeAppend decides an Append against the epoch the journal is sealed for and the position stored at the
-// entry's sequence, zero if there is none. write says whether the entry is to be written; without it, a nil
-// error means that the same entry is stored already. Back ends use it where their database's own condition
-// has refused a write and the answer needs a reason.
-func JudgeAppend(tile fence.TileID, e *fence.Entry, sealed fence.Epoch, stored fence.Position) (write bool, err error) {
+// Append decides an Append. write says whether the entry is to be written; without it, a nil error means that it is
+// the journal's end already.
+func (j JournalEnd) Append(tile fence.TileID, e *fence.Entry) (write bool, err error) {
 	switch {
-	case e.Epoch != sealed:
-		return false, &SealedError{Tile: tile, Sealed: sealed, Presented: e.Epoch}
-	case stored.IsZero() || stored.Epoch < e.Epoch:
-		return true, nil
-	case stored == e.Position:
+	case e.Epoch < j.Sealed:
+		return false, j.refuse(tile, e.Epoch, fence.ErrStale)
+	case e.Epoch > j.Sealed:
+		return false, j.refuse(tile, e.Epoch, fence.ErrNoOwner)
+	case j.End == e.Position:
 		return false, nil
+	case j.End == e.Prev:
+		return true, nil
+	case j.End.Seq < e.Prev.Seq:
+		return false, j.refuse(tile, e.Epoch, fence.ErrBehind)
 	}
-	return false, &ForkedError{Tile: tile, Stored: stored, Presented: e.Position}
+	return false, j.refuse(tile, e.Epoch, fence.ErrForked)
 }
 
-// CheckSeal is what every Journal does before a Seal touches anything: nil, or a *fence.ArgumentError.
-func CheckSeal(tile fence.TileID, epoch fence.Epoch) error {
+func (j JournalEnd) refuse(tile fence.TileID, epoch fence.Epoch, reason error) error {
+	return &fence.RefusedError{Reason: reason, Tile: tile, Epoch: epoch,
+		Current: fence.Owner{Tile: tile, Epoch: j.Sealed, Position: j.End}}
+}
+
+// PutBase is the first half of a Base: it puts the snapshot, unless a checkpoint is stored at its position. That one
+// is of the same history, and as good, even where a game writes one state in different bytes.
+func PutBase(ctx context.Context, store Store, tile fence.TileID, s fence.Snapshot) error {
+	err := store.Put(ctx, tile, s)
+	if older, ok := errors.AsType[*OlderError](err); ok && older.Stored == s.Position {
+		return nil
+	}
+	return err
+}
+
+// ValidateSeal is what every Journal does before a Seal touches anything: nil, or a *fence.ArgumentError.
+func ValidateSeal(tile fence.TileID, epoch fence.Epoch) error {
 	if epoch == 0 || epoch > fence.MaxNumber {
 		return &fence.ArgumentError{Field: "epoch", Value: epoch, Want: "an epoch from 1 to 2^53-1"}
 	}
-	return CheckTile(tile)
+	return ValidateTile(tile)
 }
 
-// CheckEntry is what every Journal does before an Append touches anything: nil, a *fence.ArgumentError, or a
+// ValidateEntry is what every Journal does before an Append touches anything: nil, a *fence.ArgumentError, or a
 // *fence.CorruptError for an entry whose chain does not follow from its content.
-func CheckEntry(tile fence.TileID, e *fence.Entry) error {
-	if err := CheckTile(tile); err != nil {
+func ValidateEntry(tile fence.TileID, e *fence.Entry) error {
+	if err := ValidateTile(tile); err != nil {
 		return err
 	}
 	d, err := fence.DecodeEntry(e.Frame)
 	switch {
 	case err != nil:
-		return &fence.ArgumentError{Field: "entry", Value: e.Position, Want: "an encoded entry, as fence.Commit.Entry gives it: " + err.Error()}
+		return &fence.ArgumentError{Field: "entry", Value: e.Position,
+			Want: "an encoded entry, as fence.Commit.Entry gives it: " + err.Error()}
 	case d.Tile != tile || d.Position != e.Position:
 		return &fence.ArgumentError{Field: "entry", Value: e.Position, Want: "an entry of the tile, with its own frame"}
 	}
-	return d.Verify()
+	if err := d.Verify(); err != nil {
+		return err
+	}
+	if d.Prev != e.Prev {
+		return &fence.ArgumentError{Field: "prev", Value: e.Prev, Want: "what its frame follows, " + d.Prev.String()}
+	}
+	return nil
 }
 
 // ParseEntry reads a stored frame, which must be the entry at a position. Errors: a *fence.CorruptError. For back ends.
@@ -174,11 +177,11 @@ func ParseEntry(tile fence.TileID, at fence.Position, frame []byte) (fence.Entry
 	return e, e.Verify()
 }
 
-// CheckJournalSeq is what every Journal does before a Tail or a Truncate touches anything: nil, or a
+// ValidateJournalSeq is what every Journal does before a Tail or a Truncate touches anything: nil, or a
 // *fence.ArgumentError.
-func CheckJournalSeq(tile fence.TileID, seq fence.Seq) error {
+func ValidateJournalSeq(tile fence.TileID, seq fence.Seq) error {
 	if seq > fence.MaxNumber {
 		return &fence.ArgumentError{Field: "seq", Value: seq, Want: "at most 2^53-1"}
 	}
-	return CheckTile(tile)
+	return ValidateTile(tile)
 }

@@ -33,7 +33,7 @@ func (j *watchedJournal) set(truncate func(ctx context.Context, tile fence.TileI
 	j.truncate = truncate
 }
 
-// Truncate implements checkpoint.Journal.
+// Truncate implements checkpoint.JournalStore.
 func (j *watchedJournal) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
 	if stored := j.w.stored(tile); upTo > stored.Seq {
 		j.w.t.Errorf("tile %s: truncated up to %d, durable is %s", tile, upTo, stored)
@@ -59,6 +59,9 @@ func (j *watchedJournal) write(tile fence.TileID, n int) {
 	if o == nil {
 		o = &owner{epoch: 1}
 		j.w.owners[tile] = o
+	}
+	if head, err := j.JournalHead(context.Background(), tile); err == nil && head.End != o.at { // committed before it wrote through
+		require.NoError(j.w.t, j.Base(context.Background(), tile, fence.Snapshot{Position: o.at, Sum: fence.Checksum(nil)}))
 	}
 	require.NoError(j.w.t, j.Seal(context.Background(), tile, o.epoch))
 	for range n {
@@ -216,18 +219,17 @@ func TestJournalKeptWhileStoreIsDown(t *testing.T) {
 	})
 }
 
-func TestSealedErrorsSay(t *testing.T) {
-	stale := &checkpoint.SealedError{Tile: tile, Sealed: 7, Presented: 6}
-	require.ErrorIs(t, stale, fence.ErrStale)
-	require.ErrorContains(t, stale, "sealed for another epoch: 7")
-	refused, ok := errors.AsType[*fence.RefusedError](fmt.Errorf("wrapped: %w", stale))
-	require.True(t, ok)
-	assert.Equal(t, fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 6, Current: fence.Owner{Tile: tile, Epoch: 7}}, *refused)
-	early := &checkpoint.SealedError{Tile: tile, Sealed: 5, Presented: 6}
-	require.NotErrorIs(t, early, fence.ErrStale)
-	require.False(t, errors.As(early, &refused))
-	require.ErrorIs(t, early, checkpoint.ErrSealed)
-	forked := &checkpoint.ForkedError{Tile: tile, Stored: fence.Position{Epoch: 1, Seq: 2, Chain: 3}, Presented: fence.Position{Epoch: 1, Seq: 2, Chain: 4}}
-	require.ErrorIs(t, forked, fence.ErrForked)
-	require.ErrorContains(t, forked, "1/2/0000000000000003")
+func TestJournalEndSaysWhy(t *testing.T) {
+	j := checkpoint.JournalEnd{Sealed: 7, End: fence.Position{Epoch: 7, Seq: 20, Chain: 3}}
+	current := fence.Owner{Tile: tile, Epoch: 7, Position: j.End}
+	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 6, Current: current}, j.Seal(tile, 6))
+	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 6, Current: current},
+		j.Base(tile, fence.Position{Epoch: 6, Seq: 100}))
+	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrRegress, Tile: tile, Epoch: 7, Current: current},
+		j.Base(tile, fence.Position{Epoch: 7, Seq: 19}))
+	require.NoError(t, j.Base(tile, fence.Position{Epoch: 7, Seq: 20}))
+	require.NoError(t, j.Base(tile, fence.Position{Epoch: 8, Seq: 19}))
+	write, err := j.Append(tile, &fence.Entry{Position: fence.Position{Epoch: 7, Seq: 31}, Prev: fence.Position{Epoch: 7, Seq: 30}})
+	require.False(t, write)
+	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrBehind, Tile: tile, Epoch: 7, Current: current}, err)
 }

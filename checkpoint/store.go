@@ -75,10 +75,10 @@ func (h *Head) Judge(s *fence.Snapshot) (write bool, err error) {
 	return false, &OlderError{Tile: h.Tile, Stored: h.Position, Presented: s.Position}
 }
 
-// CheckPut is what every Store does before a Put touches anything: nil, a *fence.ArgumentError, or a
+// ValidatePut is what every Store does before a Put touches anything: nil, a *fence.ArgumentError, or a
 // *fence.CorruptError for a blob that does not match its checksum.
-func CheckPut(tile fence.TileID, s *fence.Snapshot) error {
-	if err := CheckTile(tile); err != nil {
+func ValidatePut(tile fence.TileID, s *fence.Snapshot) error {
+	if err := ValidateTile(tile); err != nil {
 		return err
 	}
 	switch {
@@ -96,8 +96,8 @@ func CheckPut(tile fence.TileID, s *fence.Snapshot) error {
 	return s.Verify(tile)
 }
 
-// CheckTile refuses the zero tile with a *fence.ArgumentError.
-func CheckTile(tile fence.TileID) error {
+// ValidateTile refuses the zero tile with a *fence.ArgumentError.
+func ValidateTile(tile fence.TileID) error {
 	if tile == 0 {
 		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
 	}

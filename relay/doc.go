@@ -3,8 +3,7 @@
 // and reads snapshot and stream tail from the coordination store when the fan-out was not enough (the
 // cold path).
 //
-//	r, err := relay.New(fanout, log, &relay.Config{AuthorizeTile: mayWatch})
-//	...
+//	r, err := relay.New(broker, log, &relay.Config{AuthorizeTile: mayWatch})
 //	mux.Handle("/view", r.Handler())
 //	err = r.Run(ctx) // until ctx is cancelled, or r.Drain has ended
 //

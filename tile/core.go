@@ -71,15 +71,14 @@ func (c *core) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt
 		return refusedByJournal(err, batch.Tile, batch.Epoch, r.Position)
 	}
 	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: batch.Tile, Outcome: fence.ErrUnknownOutcome,
-		Err: err},
-		receipt: r, unsealed: errors.Is(err, fence.ErrNoOwner)}
+		Err: err}, receipt: r, restored: errors.Is(err, fence.ErrNoOwner) || errors.Is(err, fence.ErrBehind)}
 }
 
 // journalError is a batch that the store has and the journal may not have: it is to be presented again.
 type journalError struct {
 	*fence.StoreError
 	receipt  fence.Receipt
-	unsealed bool // the journal has lost this owner's seal
+	restored bool // the journal has lost this owner's seal, or entries of it
 }
 
 // Unwrap gives the error as callers know it.

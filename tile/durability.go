@@ -83,17 +83,17 @@ type Journal interface {
 	// *fence.RefusedError, Current.Epoch is the sealed one.
 	Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error
 
-	// Append stores an entry whose epoch must be the sealed one; errors.Is(err, fence.ErrStale), as for Seal, if a
-	// higher one is. The same position again succeeds. It replaces an entry of a lower epoch at the same sequence;
-	// another entry of the same epoch there is errors.Is(err, fence.ErrForked). A seal that was lost, because the
-	// store was restored to an older state, is errors.Is(err, fence.ErrNoOwner).
+	// Append stores an entry, under the sealed epoch, that follows the journal's last entry or base. The last entry
+	// again succeeds. errors.Is(err, fence.ErrStale), as for Seal, if a higher epoch is sealed; fence.ErrForked if the
+	// journal has another history of this epoch. fence.ErrNoOwner if the seal is lost, and fence.ErrBehind if entries
+	// before this one are: the store was restored to an older state, and the owner lays a new base.
 	Append(ctx context.Context, tile fence.TileID, e fence.Entry) error
 
 	// Tail returns the entries after a sequence, in order, verified.
 	Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error)
 
-	// Put stores a snapshot in place of the latest checkpoint, if neither its epoch nor its sequence is lower than
-	// that one's and one of them is higher, or it is the same; any other is refused, with an error that is none of
-	// the above.
-	Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error
+	// Base stores a snapshot in place of the latest checkpoint, seals the journal for the snapshot's epoch, and lets
+	// the next entry follow the snapshot. The position of the latest checkpoint again succeeds. A snapshot whose
+	// epoch or sequence is lower than that of the latest checkpoint, of the seal or of the last entry is refused.
+	Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error
 }

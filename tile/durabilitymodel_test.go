@@ -132,8 +132,8 @@ func (r *reach) Tail(ctx context.Context, id fence.TileID, after fence.Seq) (tai
 	return tail, err
 }
 
-func (r *reach) Put(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
-	return r.call(ctx, "put", func() error { return r.Store.Put(ctx, id, s) })
+func (r *reach) Base(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
+	return r.call(ctx, "put", func() error { return r.Store.Base(ctx, id, s) })
 }
 
 func (r *reach) read(ctx context.Context, id fence.TileID) (s fence.Snapshot, found bool, err error) {

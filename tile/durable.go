@@ -159,7 +159,7 @@ func (d *durable) begin(ctx context.Context, s fence.Snapshot) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.DrainTimeout)
 	defer cancel()
-	err := d.cfg.Journal.Put(ctx, d.tile, s)
+	err := d.cfg.Journal.Base(ctx, d.tile, s)
 	switch {
 	case err == nil, retryable(err), errors.Is(err, fence.ErrInvalidArgument), errors.Is(err, fence.ErrCorrupt):
 		return err

@@ -127,10 +127,9 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 	return nil
 }
 
-// reseal seals a journal again that has lost this owner's seal: the durable store was restored to an older state, and
-// lacks what this owner has acknowledged. If the authority says that the tile is this owner's still, the state is put
-// there first, so that what is durable is whole again when the pending batch is appended to it. What fails is
-// tried again with the batch: the journal takes none before it is sealed.
+// reseal makes a durable store whole that was restored to an older state, and lacks this owner's seal or entries that
+// it has acknowledged. If the authority says that the tile is still this owner's, its state becomes the journal's base,
+// which the pending batch then follows. What fails is tried again with the batch: the journal takes none before.
 func (o *tileOwner) reseal(ctx context.Context) error {
 	switch err := o.title.verify(ctx, fence.Owner{}); {
 	case errors.Is(err, ErrSuperseded):
@@ -147,14 +146,9 @@ func (o *tileOwner) reseal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = o.acquisition.durable.begin(ctx, o.history.snapshot(o.history.position, o.contact, blob)); err != nil {
-		return nil //nolint:nilerr // logged, or tried again
-	}
-	bounded, cancel := context.WithTimeout(ctx, o.cfg.JournalTimeout)
-	defer cancel()
-	if err = o.cfg.Journal.Seal(bounded, o.tile, o.title.grant.Epoch); err == nil {
+	if err = o.acquisition.durable.begin(ctx, o.history.snapshot(o.history.position, o.contact, blob)); err == nil {
 		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again", "tile", o.tile,
 			"at", o.history.position)
 	}
-	return nil //nolint:nilerr // the next append shows
+	return nil //nolint:nilerr // logged, or tried again: the next append tells
 }

@@ -62,7 +62,7 @@ func (o *tileOwner) present(ctx context.Context) error {
 	if b.waits = landed; landed {
 		o.beat(ctx, at)
 	}
-	if j, ok := errors.AsType[*journalError](err); ok && j.unsealed {
+	if j, ok := errors.AsType[*journalError](err); ok && j.restored {
 		return o.reseal(ctx)
 	}
 	return o.reconcile(ctx, err)

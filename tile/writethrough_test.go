@@ -295,26 +295,36 @@ func TestZombieOwnerAcknowledgesNothingThatItsSuccessorMisses(t *testing.T) {
 	}
 }
 
-// The durable store is put back to an older state under a living owner, which has acknowledged more since.
-func TestDurableStorePutBackUnderALivingOwner(t *testing.T) {
-	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
-		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
-		all := a.words(t, "a", 1)
-		old := sh.snapshot()
-		all = append(all, a.words(t, "c", 5)...)
-		synctest.Wait()
-		older := memcheckpoint.New()
-		require.NoError(t, older.Put(t.Context(), testTile, old))
-		sh.Store = older
-		all = append(all, a.words(t, "b", 3)...)
-		require.Equal(t, a.Status().Position, sh.durableEnd())
-		a.kill()
-		s.lose()
-		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
-		all = append(all, b.words(t, "d", 1)...)
-		require.NoError(t, b.drain())
-		assert.Equal(t, all, b.rules.words)
-	})
+// The durable store is restored to an older state under a living owner, which has acknowledged more since: to one
+// before the owner sealed the journal, or to one of the owner's own epoch, where only what the next batch follows tells.
+func TestDurableStoreRestoredUnderALivingOwner(t *testing.T) {
+	for name, restore := range map[string]func(*memcheckpoint.Store, fence.Snapshot) error{
+		"before its seal":   func(st *memcheckpoint.Store, old fence.Snapshot) error { return st.Put(t.Context(), testTile, old) },
+		"of the same epoch": func(st *memcheckpoint.Store, old fence.Snapshot) error { return st.Base(t.Context(), testTile, old) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+				all := a.words(t, "a", 1)
+				old := sh.snapshot()
+				all = append(all, a.words(t, "c", 5)...)
+				synctest.Wait()
+				require.Equal(t, a.Status().Epoch, old.Epoch)
+				older := memcheckpoint.New()
+				require.NoError(t, restore(older, old))
+				sh.Store = older
+				all = append(all, a.words(t, "b", 3)...)
+				require.Equal(t, a.Status().Position, sh.durableEnd())
+				require.Equal(t, old.Epoch, a.Status().Epoch, "another base is enough")
+				a.kill()
+				s.lose()
+				b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
+				all = append(all, b.words(t, "d", 1)...)
+				require.NoError(t, b.drain())
+				assert.Equal(t, all, b.rules.words)
+			})
+		})
+	}
 }
 
 // The authority is put back with it: the owner goes on under an epoch above its own.

@@ -14,17 +14,23 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
+// Journal is a journal with the checkpoints that its bases are among.
+type Journal interface {
+	checkpoint.Store
+	checkpoint.JournalStore
+}
+
 // JournalHarness is one empty journal as the suite sees it.
 type JournalHarness struct {
-	Journal checkpoint.Journal
+	Journal Journal
 	// Other is a second handle on the same data, as another process would have; Journal itself where the back
 	// end knows only one.
-	Other checkpoint.Journal
+	Other Journal
 	// Damage changes a byte of the payload stored for an entry, behind the journal's back.
 	Damage func(t *testing.T, tile fence.TileID, seq fence.Seq)
 }
 
-// RunJournal runs the suite of checkpoint.Journal. open gives each test a journal of its own; it may stop the
+// RunJournal runs the suite of checkpoint.JournalStore. open gives each test a journal of its own; it may stop the
 // test if it cannot.
 func RunJournal(t *testing.T, open func(t *testing.T) JournalHarness) {
 	t.Helper()
@@ -39,6 +45,10 @@ func RunJournal(t *testing.T, open func(t *testing.T) JournalHarness) {
 		{"Entries", testEntries},
 		{"PayloadSizes", testPayloadSizes},
 		{"Again", testAgain},
+		{"Forked", testForked},
+		{"Behind", testBehind},
+		{"Base", testBase},
+		{"BaseRefused", testBaseRefused},
 		{"Replace", testReplace},
 		{"Order", testTailOrder},
 		{"Truncate", testTruncate},
@@ -50,6 +60,7 @@ func RunJournal(t *testing.T, open func(t *testing.T) JournalHarness) {
 		{"Aliasing", testJournalAliasing},
 		{"Cancelled", testJournalCancelled},
 		{"Model", testJournalModel},
+		{"Lost", testLost},
 		{"Zombie", testZombie},
 		{"Successors", testSuccessors},
 	} {
@@ -76,18 +87,18 @@ func entryAt(tile fence.TileID, epoch fence.Epoch, seq fence.Seq, prev fence.Pos
 	return fence.NewEntry(e)
 }
 
-func seal(t *testing.T, j checkpoint.Journal, tile fence.TileID, epoch fence.Epoch) {
+func seal(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, epoch fence.Epoch) {
 	t.Helper()
 	require.NoError(t, j.Seal(t.Context(), tile, epoch))
 }
 
-func appended(t *testing.T, j checkpoint.Journal, tile fence.TileID, e fence.Entry) {
+func appended(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, e fence.Entry) {
 	t.Helper()
 	require.NoError(t, j.Append(t.Context(), tile, e))
 }
 
 // run appends n entries after prev and returns them.
-func run(t *testing.T, j checkpoint.Journal, tile fence.TileID, epoch fence.Epoch, prev fence.Position, n int) []fence.Entry {
+func run(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, epoch fence.Epoch, prev fence.Position, n int) []fence.Entry {
 	t.Helper()
 	var entries []fence.Entry
 	for range n {
@@ -99,7 +110,7 @@ func run(t *testing.T, j checkpoint.Journal, tile fence.TileID, epoch fence.Epoc
 }
 
 // tailIs requires that the journal holds exactly these entries after a sequence.
-func tailIs(t *testing.T, j checkpoint.Journal, tile fence.TileID, after fence.Seq, want ...fence.Entry) {
+func tailIs(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, after fence.Seq, want ...fence.Entry) {
 	t.Helper()
 	got, err := j.Tail(t.Context(), tile, after)
 	require.NoError(t, err)
@@ -112,14 +123,23 @@ func tailIs(t *testing.T, j checkpoint.Journal, tile fence.TileID, after fence.S
 	}
 }
 
-// isSealed requires a refusal because of the seal, with the facts.
-func isSealed(t *testing.T, err error, sealed, presented fence.Epoch) {
+// based lays a base with some state and returns it.
+func based(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, at fence.Position) fence.Snapshot {
 	t.Helper()
-	var refused *checkpoint.SealedError
+	s := snapshot(at.Epoch, at.Seq, []byte("state at "+at.String()))
+	s.Position, s.Tick, s.Taken = at, 1, fence.FromMillis(1)
+	require.NoError(t, j.Base(t.Context(), tile, s))
+	return s
+}
+
+// refusedFor requires a refusal with the facts: what the journal was sealed for, and where it ended.
+func refusedFor(t *testing.T, err, reason error, sealed fence.Epoch, end fence.Position) {
+	t.Helper()
+	var refused *fence.RefusedError
 	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, checkpoint.SealedError{Tile: tile, Sealed: sealed, Presented: presented}, *refused)
-	require.ErrorIs(t, err, checkpoint.ErrSealed)
-	assert.Equal(t, presented < sealed, errors.Is(err, fence.ErrStale))
+	require.ErrorIs(t, err, reason)
+	assert.Equal(t, tile, refused.Tile)
+	assert.Equal(t, fence.Owner{Tile: tile, Epoch: sealed, Position: end}, refused.Current)
 }
 
 func testJournalEmpty(t *testing.T, h JournalHarness) {
@@ -133,38 +153,45 @@ func testJournalEmpty(t *testing.T, h JournalHarness) {
 }
 
 func testSeal(t *testing.T, h JournalHarness) {
+	refused := func(j checkpoint.JournalStore, epoch, sealed fence.Epoch) {
+		t.Helper()
+		refusedFor(t, j.Seal(t.Context(), tile, epoch), fence.ErrStale, sealed, fence.Position{})
+	}
 	seal(t, h.Journal, tile, 3)
 	seal(t, h.Other, tile, 3)
-	isSealed(t, h.Journal.Seal(t.Context(), tile, 2), 3, 2)
-	isSealed(t, h.Other.Seal(t.Context(), tile, 1), 3, 1)
+	refused(h.Journal, 2, 3)
+	refused(h.Other, 1, 3)
 	seal(t, h.Other, tile, 10) // numbers, not text
-	isSealed(t, h.Journal.Seal(t.Context(), tile, 9), 10, 9)
+	refused(h.Journal, 9, 10)
 	seal(t, h.Journal, tile, fence.MaxNumber)
-	isSealed(t, h.Journal.Seal(t.Context(), tile, fence.MaxNumber-1), fence.MaxNumber, fence.MaxNumber-1)
+	refused(h.Journal, fence.MaxNumber-1, fence.MaxNumber)
 	head, err := h.Other.JournalHead(t.Context(), tile)
 	require.NoError(t, err)
-	assert.Equal(t, checkpoint.JournalHead{Tile: tile, Sealed: fence.MaxNumber}, head)
+	assert.Equal(t, checkpoint.JournalHead{Tile: tile, JournalEnd: checkpoint.JournalEnd{Sealed: fence.MaxNumber}}, head)
 }
 
 func testAppendNeedsSeal(t *testing.T, h JournalHarness) {
-	isSealed(t, h.Journal.Append(t.Context(), tile, entry(tile, 1, fence.Position{}, nil)), 0, 1)
+	var start fence.Position
+	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 1, start, nil)), fence.ErrNoOwner, 0, start)
 	seal(t, h.Journal, tile, 2)
-	isSealed(t, h.Journal.Append(t.Context(), tile, entry(tile, 3, fence.Position{}, nil)), 2, 3)
+	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 3, start, nil)), fence.ErrNoOwner, 2, start)
 	tailIs(t, h.Journal, tile, 0)
 }
 
-// testStale sees that an owner who has been replaced is refused whatever he presents, what he has stored
-// before included.
+// testStale sees that an owner that was superseded is refused whatever it presents, what it has stored before
+// included.
 func testStale(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 4)
 	old := run(t, h.Journal, tile, 4, fence.Position{}, 3)
 	seal(t, h.Other, tile, 5)
-	for _, e := range []fence.Entry{old[0], old[2], entry(tile, 4, old[2].Position, []byte("late"))} {
-		isSealed(t, h.Journal.Append(t.Context(), tile, e), 5, 4)
+	late := entry(tile, 4, old[2].Position, []byte("late"))
+	for _, e := range []fence.Entry{old[0], old[2], late} {
+		refusedFor(t, h.Journal.Append(t.Context(), tile, e), fence.ErrStale, 5, old[2].Position)
 	}
 	next := run(t, h.Other, tile, 5, old[2].Position, 2)
-	isSealed(t, h.Journal.Append(t.Context(), tile, entry(tile, 4, old[2].Position, []byte("late"))), 5, 4)
-	isSealed(t, h.Journal.Append(t.Context(), tile, entryAt(tile, 4, 99, fence.Position{Epoch: 4, Seq: 98}, nil)), 5, 4)
+	for _, e := range []fence.Entry{late, entryAt(tile, 4, 99, fence.Position{Epoch: 4, Seq: 98}, nil)} {
+		refusedFor(t, h.Journal.Append(t.Context(), tile, e), fence.ErrStale, 5, next[1].Position)
+	}
 	tailIs(t, h.Journal, tile, 0, append(old, next...)...)
 }
 
@@ -180,14 +207,19 @@ func testEntries(t *testing.T, h JournalHarness) {
 	full.Tick, full.At = fence.MaxNumber, time.UnixMilli(fence.MaxNumber)
 	full = fence.NewEntry(full)
 
-	rebase := entryAt(tile, fence.MaxNumber, 5000, fence.Position{}, nil)
+	rebase := entryAt(tile+1, fence.MaxNumber, 5000, fence.Position{}, nil)
 	rebase.Kind, rebase.Private = fence.KindRebase, []byte("marker")
 	rebase = fence.NewEntry(rebase)
 
-	for _, e := range []fence.Entry{bare, full, rebase} {
-		appended(t, h.Journal, tile, e)
-	}
-	tailIs(t, h.Other, tile, 0, bare, rebase, full)
+	appended(t, h.Journal, tile, bare)
+	based(t, h.Journal, tile, full.Prev)
+	appended(t, h.Journal, tile, full)
+	tailIs(t, h.Other, tile, 0, bare, full)
+
+	marker := rebase.Tile
+	seal(t, h.Journal, marker, fence.MaxNumber)
+	appended(t, h.Journal, marker, rebase)
+	tailIs(t, h.Other, marker, 0, rebase)
 }
 
 // testPayloadSizes goes around the limits where back ends may change how they store a payload.
@@ -207,73 +239,146 @@ func testPayloadSizes(t *testing.T, h JournalHarness) {
 	tailIs(t, h.Journal, tile, 0, want[9])
 }
 
+// testAgain: the entry at the journal's end may be appended again, by whoever did not hear the answer.
 func testAgain(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 2)
 	old := run(t, h.Journal, tile, 2, fence.Position{}, 3)
 	big := entry(tile, 2, old[2].Position, noise(500<<10))
-	for _, e := range append(slices.Clone(old), big, big, old[1]) {
+	for _, e := range []fence.Entry{old[2], old[2], big, big} {
 		appended(t, h.Other, tile, e)
+		appended(t, h.Journal, tile, e)
 	}
 	tailIs(t, h.Journal, tile, 0, append(old, big)...)
-
-	for _, e := range []fence.Entry{old[0], old[2], big} {
-		other := entryAt(tile, 2, e.Seq, e.Prev, []byte("another history"))
-		err := h.Other.Append(t.Context(), tile, other)
-		var forked *checkpoint.ForkedError
-		require.ErrorAs(t, err, &forked)
-		assert.Equal(t, checkpoint.ForkedError{Tile: tile, Stored: e.Position, Presented: other.Position}, *forked)
-		require.ErrorIs(t, err, fence.ErrForked)
-	}
-	tailIs(t, h.Journal, tile, 0, append(old, big)...)
+	require.NoError(t, h.Journal.Truncate(t.Context(), tile, big.Seq))
+	appended(t, h.Other, tile, big)
+	tailIs(t, h.Journal, tile, 0)
 }
 
-// testReplace replaces entries of a lower epoch, large by small and small by large.
-func testReplace(t *testing.T, h JournalHarness) {
-	sizes := []int{10, 1 << 20, 500 << 10, 20, 900 << 10}
-	var want []fence.Entry
-	at := fence.Position{Epoch: 1, Seq: 6, Chain: 9}
-	first := entry(tile, 3, at, []byte("stays"))
-	seal(t, h.Journal, tile, 3)
-	appended(t, h.Journal, tile, first)
-	for i, n := range sizes {
-		epoch := fence.Epoch(10 + i)
-		seal(t, h.Journal, tile, epoch)
-		e := entry(tile, epoch, first.Position, noise(n))
-		appended(t, h.Other, tile, e)
-		want = []fence.Entry{first, e}
-		tailIs(t, h.Journal, tile, 0, want...)
+// testForked: no other history may follow where the journal has one. That includes an append that was delayed: it
+// does not move the end back.
+func testForked(t *testing.T, h JournalHarness) {
+	seal(t, h.Journal, tile, 2)
+	all := run(t, h.Journal, tile, 2, fence.Position{}, 4)
+	end := all[3].Position
+	fork := []fence.Entry{all[0], all[1], all[2], entry(tile, 2, fence.Position{Epoch: 2, Seq: end.Seq, Chain: end.Chain + 1}, nil)}
+	for i := range all {
+		fork = append(fork, entryAt(tile, 2, all[i].Seq, all[i].Prev, []byte("another history")))
 	}
-	require.NoError(t, h.Journal.Truncate(t.Context(), tile, want[1].Seq))
+	for _, e := range fork {
+		refusedFor(t, h.Other.Append(t.Context(), tile, e), fence.ErrForked, 2, end)
+	}
+	tailIs(t, h.Journal, tile, 0, append(all, run(t, h.Journal, tile, 2, end, 1)...)...)
+}
+
+// testBehind: an owner that has appended what the journal lacks is told so. To the journal, that is a store that was
+// restored to an older state of the owner's own epoch. A base makes it whole.
+func testBehind(t *testing.T, h JournalHarness) {
+	seal(t, h.Journal, tile, 2)
+	all := run(t, h.Journal, tile, 2, fence.Position{}, 2)
+	end := all[1].Position
+	lost := entry(tile, 2, end, []byte("acknowledged, and lost with the store's newer state"))
+	next := entry(tile, 2, lost.Position, []byte("next"))
+	for _, e := range []fence.Entry{next, entryAt(tile, 2, 1000, fence.Position{Epoch: 2, Seq: 999}, nil)} {
+		refusedFor(t, h.Other.Append(t.Context(), tile, e), fence.ErrBehind, 2, end)
+	}
+	tailIs(t, h.Journal, tile, 0, all...)
+	s := based(t, h.Other, tile, lost.Position)
+	holds(t, h.Journal, tile, s)
+	appended(t, h.Other, tile, next)
+	tailIs(t, h.Journal, tile, s.Seq, next)
+}
+
+// testBase: a base is a checkpoint, seals the journal, and is where the next entry goes on.
+func testBase(t *testing.T, h JournalHarness) {
+	first := based(t, h.Journal, tile, fence.Position{Epoch: 3, Seq: 100, Chain: 7})
+	holds(t, h.Other, tile, first)
+	tailIs(t, h.Journal, tile, 0)
+	all := run(t, h.Journal, tile, 3, first.Position, 3)
+	head, err := h.Other.JournalHead(t.Context(), tile)
+	require.NoError(t, err)
+	assert.Equal(t, checkpoint.JournalEnd{Sealed: 3, End: all[2].Position}, head.JournalEnd)
+
+	// A successor leaves out what was never acknowledged, and goes on above.
+	second := based(t, h.Other, tile, fence.Position{Epoch: 5, Seq: 5000, Chain: 8})
+	holds(t, h.Journal, tile, second)
+	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 3, all[2].Position, nil)), fence.ErrStale, 5, second.Position)
+	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 5, all[2].Position, nil)), fence.ErrForked, 5, second.Position)
+	next := run(t, h.Journal, tile, 5, second.Position, 2)
+	tailIs(t, h.Other, tile, second.Seq, next...)
+	tailIs(t, h.Other, tile, 0, append(all, next...)...)
+
+	// The same position again: the checkpoint that is there stays, whatever the bytes.
+	again := snapshot(5, next[1].Seq, []byte("state"))
+	again.Position = next[1].Position
+	require.NoError(t, h.Journal.Base(t.Context(), tile, again))
+	other := snapshot(5, next[1].Seq, []byte("the same state in other bytes"))
+	other.Position = next[1].Position
+	require.NoError(t, h.Other.Base(t.Context(), tile, other))
+	holds(t, h.Journal, tile, again)
+	run(t, h.Journal, tile, 5, next[1].Position, 1)
+}
+
+func testBaseRefused(t *testing.T, h JournalHarness) {
+	seal(t, h.Journal, tile, 4)
+	all := run(t, h.Journal, tile, 4, fence.Position{}, 3)
+	end := all[2].Position
+	refusedFor(t, h.Journal.Base(t.Context(), tile, text(4, 2)), fence.ErrRegress, 4, end)
+	seal(t, h.Other, tile, 5)
+	refusedFor(t, h.Journal.Base(t.Context(), tile, text(4, 100)), fence.ErrStale, 5, end)
+	put(t, h.Journal, tile, text(5, 1000))
+	require.ErrorIs(t, h.Journal.Base(t.Context(), tile, text(5, 500)), checkpoint.ErrOlder)
+	require.ErrorIs(t, h.Journal.Base(t.Context(), 0, text(5, 2000)), fence.ErrInvalidArgument)
+	damaged := text(5, 2000)
+	damaged.Blob[0] ^= 1
+	require.ErrorIs(t, h.Journal.Base(t.Context(), tile, damaged), fence.ErrCorrupt)
+	holds(t, h.Journal, tile, text(5, 1000))
+	tailIs(t, h.Journal, tile, 0, all...)
+	head, err := h.Other.JournalHead(t.Context(), tile)
+	require.NoError(t, err)
+	assert.Equal(t, checkpoint.JournalEnd{Sealed: 5, End: end}, head.JournalEnd)
+}
+
+// testReplace has owners that go on below the journal's end, as from a history that was served without the journal:
+// their entries replace those of lower epochs, large by small and small by large.
+func testReplace(t *testing.T, h JournalHarness) {
+	seal(t, h.Journal, tile, 3)
+	first := run(t, h.Journal, tile, 3, fence.Position{}, 6)
+	left := first[5]
+	for i, size := range []int{10, 1 << 20, 500 << 10, 20, 900 << 10} {
+		epoch := fence.Epoch(10 + i)
+		base := based(t, h.Other, tile, fence.Position{Epoch: epoch, Seq: 4, Chain: 9})
+		e := entry(tile, epoch, base.Position, noise(size))
+		appended(t, h.Journal, tile, e)
+		tailIs(t, h.Other, tile, 4, e, left)
+	}
+	require.NoError(t, h.Journal.Truncate(t.Context(), tile, left.Seq))
 	tailIs(t, h.Other, tile, 0)
 }
 
-// testTailOrder appends in no order, with sequences that text would order otherwise.
+// testTailOrder has sequences that text would order otherwise.
 func testTailOrder(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 1)
-	byID := map[fence.Seq]fence.Entry{}
-	sequences := []fence.Seq{100, 9, 10, 1, 1 << 40, 255, 256, 99, 1<<40 + 1, fence.MaxNumber}
-	for _, seq := range sequences {
-		byID[seq] = entryAt(tile, 1, seq, fence.Position{Epoch: 1, Seq: seq - 1, Chain: 5}, []byte{byte(seq)})
-		appended(t, h.Journal, tile, byID[seq])
-	}
-	slices.Sort(sequences)
-	for i := -1; i < len(sequences); i++ {
-		after := fence.Seq(0)
-		if i >= 0 {
-			after = sequences[i]
+	var all []fence.Entry
+	var at fence.Position
+	for _, seq := range []fence.Seq{1, 9, 10, 99, 100, 255, 256, 1 << 40, 1<<40 + 1, fence.MaxNumber} {
+		if seq != at.Seq+1 {
+			at = based(t, h.Journal, tile, fence.Position{Epoch: 1, Seq: seq - 1, Chain: 5}).Position
 		}
-		var want []fence.Entry
-		for _, seq := range sequences[i+1:] {
-			want = append(want, byID[seq])
-		}
-		tailIs(t, h.Other, tile, after, want...)
+		e := entry(tile, 1, at, []byte{byte(seq)})
+		appended(t, h.Journal, tile, e)
+		all, at = append(all, e), e.Position
 	}
-	tailIs(t, h.Journal, tile, 256, byID[1<<40], byID[1<<40+1], byID[fence.MaxNumber])
+	tailIs(t, h.Other, tile, 0, all...)
+	for i := range all {
+		tailIs(t, h.Other, tile, all[i].Seq, all[i+1:]...)
+	}
 }
 
 func testTruncate(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 2)
-	all := run(t, h.Journal, tile, 2, fence.Position{Epoch: 1, Seq: 10, Chain: 1}, 8) // 11 to 18
+	at := fence.Position{Epoch: 2, Seq: 10, Chain: 1}
+	based(t, h.Journal, tile, at)
+	all := run(t, h.Journal, tile, 2, at, 8) // 11 to 18
 	for _, c := range []struct {
 		upTo  fence.Seq
 		stays int
@@ -281,15 +386,15 @@ func testTruncate(t *testing.T, h JournalHarness) {
 		require.NoError(t, h.Other.Truncate(t.Context(), tile, c.upTo))
 		tailIs(t, h.Journal, tile, 0, all[c.stays:]...)
 	}
-	// The seal stays, and so the tile goes on.
-	isSealed(t, h.Other.Append(t.Context(), tile, entryAt(tile, 1, 19, fence.Position{Epoch: 1, Seq: 18}, nil)), 2, 1)
+	// Seal and end stay, and so the tile goes on.
+	refusedFor(t, h.Other.Append(t.Context(), tile, entryAt(tile, 1, 19, fence.Position{Epoch: 1, Seq: 18}, nil)), fence.ErrStale, 2, all[7].Position)
 	next := run(t, h.Journal, tile, 2, all[7].Position, 2)
 	tailIs(t, h.Journal, tile, 0, next...)
 
 	// Whatever its epoch.
 	seal(t, h.Journal, tile, 3)
-	last := run(t, h.Journal, tile, 3, next[0].Position, 1)
-	tailIs(t, h.Journal, tile, 0, next[0], last[0])
+	last := run(t, h.Journal, tile, 3, next[1].Position, 1)
+	tailIs(t, h.Journal, tile, 0, next[0], next[1], last[0])
 	require.NoError(t, h.Journal.Truncate(t.Context(), tile, fence.MaxNumber))
 	tailIs(t, h.Journal, tile, 0)
 	tailIs(t, h.Journal, tile, 0, run(t, h.Other, tile, 3, last[0].Position, 1)...)
@@ -318,7 +423,8 @@ func testJournalHead(t *testing.T, h JournalHarness) {
 	appended(t, h.Journal, tile, big)
 	seal(t, h.Journal, tile, 7)
 	require.NoError(t, h.Journal.Truncate(t.Context(), tile, 9))
-	want := checkpoint.JournalHead{Tile: tile, Sealed: 7, Entries: 4, First: old[9].Position, Last: big.Position,
+	want := checkpoint.JournalHead{Tile: tile, JournalEnd: checkpoint.JournalEnd{Sealed: 7, End: big.Position},
+		Entries: 4, First: old[9].Position, Last: big.Position,
 		Bytes: len(old[9].Frame) + len(old[10].Frame) + len(old[11].Frame) + len(big.Frame)}
 	head, err := h.Other.JournalHead(t.Context(), tile)
 	require.NoError(t, err)
@@ -422,6 +528,7 @@ func testJournalCancelled(t *testing.T, h JournalHarness) {
 	for what, err := range map[string]error{
 		"seal":     h.Journal.Seal(ctx, tile, 9),
 		"append":   h.Journal.Append(ctx, tile, entry(tile, 1, all[1].Position, nil)),
+		"base":     h.Journal.Base(ctx, tile, text(1, 100)),
 		"truncate": h.Journal.Truncate(ctx, tile, 2),
 		"tail":     tailErr,
 		"head":     headErr,

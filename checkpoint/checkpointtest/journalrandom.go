@@ -22,28 +22,48 @@ import (
 // journalModel is what a journal of one tile should hold: the contract in its shortest form.
 type journalModel struct {
 	sealed  fence.Epoch
+	end     fence.Position
+	base    fence.Position // the latest checkpoint
 	entries map[fence.Seq]fence.Entry
 }
 
 func (m *journalModel) seal(epoch fence.Epoch) string {
 	if epoch < m.sealed {
-		return "sealed"
+		return "stale"
 	}
 	m.sealed = epoch
 	return ""
 }
 
-func (m *journalModel) append(e fence.Entry) string {
-	stored, found := m.entries[e.Seq]
+func (m *journalModel) lay(at fence.Position) string {
+	if at != m.base && !checkpoint.Supersedes(at, m.base) {
+		return "older"
+	}
+	m.base = at
 	switch {
-	case e.Epoch != m.sealed:
-		return "sealed"
-	case found && stored.Position == e.Position:
+	case at.Epoch < m.sealed:
+		return "stale"
+	case at.Epoch == m.end.Epoch && at.Seq < m.end.Seq:
+		return "regress"
+	}
+	m.sealed, m.end = at.Epoch, at
+	return ""
+}
+
+func (m *journalModel) append(e fence.Entry) string {
+	switch {
+	case e.Epoch < m.sealed:
+		return "stale"
+	case e.Epoch > m.sealed:
+		return "no owner"
+	case m.end == e.Position:
 		return ""
-	case found && stored.Epoch == e.Epoch:
+	case m.end != e.Prev && m.end.Seq < e.Prev.Seq:
+		return "behind"
+	case m.end != e.Prev:
 		return "forked"
 	}
-	m.entries[e.Seq] = e
+	m.entries[e.Seq], m.end = e, e.Position
 	return ""
 }
 
@@ -59,45 +79,62 @@ func (m *journalModel) positions(after fence.Seq) []fence.Position {
 
 // answer names the kind of an error.
 func answer(err error) string {
-	switch {
-	case err == nil:
+	if err == nil {
 		return ""
-	case errors.Is(err, checkpoint.ErrSealed):
-		return "sealed"
-	case errors.Is(err, fence.ErrForked):
-		return "forked"
+	}
+	for _, kind := range []struct {
+		err  error
+		name string
+	}{{fence.ErrStale, "stale"}, {fence.ErrNoOwner, "no owner"}, {fence.ErrBehind, "behind"}, {fence.ErrForked, "forked"},
+		{fence.ErrRegress, "regress"}, {checkpoint.ErrOlder, "older"}} {
+		if errors.Is(err, kind.err) {
+			return kind.name
+		}
 	}
 	return err.Error()
 }
 
-// testJournalModel compares random calls, on both handles, with the model.
+// testJournalModel compares random calls, on both handles, with the model. Each sequence is a small number, so that
+// calls meet.
 func testJournalModel(t *testing.T, h JournalHarness) {
 	next := tile
 	ctx := context.Background()
 	rapid.Check(t, func(rt *rapid.T) {
 		next++
 		model := journalModel{entries: map[fence.Seq]fence.Entry{}}
+		known := []fence.Position{{}}
 		for range rapid.IntRange(1, 20).Draw(rt, "calls") {
 			j := h.Journal
 			if rapid.Bool().Draw(rt, "other") {
 				j = h.Other
 			}
 			epoch := fence.Epoch(rapid.IntRange(1, 4).Draw(rt, "epoch"))
+			at := known[rapid.IntRange(0, len(known)-1).Draw(rt, "at")]
 			seq := fence.Seq(rapid.IntRange(1, 6).Draw(rt, "seq"))
 			var got, want string
 			switch op := rapid.IntRange(0, 9).Draw(rt, "op"); op {
-			case 0, 1:
+			case 0:
 				got, want = answer(j.Seal(ctx, next, epoch)), model.seal(epoch)
-			case 2:
+			case 1:
 				got = answer(j.Truncate(ctx, next, seq))
 				maps.DeleteFunc(model.entries, func(s fence.Seq, _ fence.Entry) bool { return s <= seq })
+			case 2:
+				at = fence.Position{Epoch: epoch, Seq: seq, Chain: 1}
+				s := snapshot(epoch, seq, []byte{byte(seq)})
+				s.Position = at
+				got, want = answer(j.Base(ctx, next, s)), model.lay(at)
+				known = append(known, at)
 			default:
-				if op > 4 {
+				if op > 3 {
 					epoch = max(1, model.sealed)
 				}
+				if op > 5 {
+					at = model.end
+				}
 				payload := []byte{byte(rapid.IntRange(0, 1).Draw(rt, "content"))}
-				e := entryAt(next, epoch, seq, fence.Position{Epoch: 1, Seq: seq - 1, Chain: 1}, payload)
+				e := entry(next, max(epoch, at.Epoch), at, payload)
 				got, want = answer(j.Append(ctx, next, e)), model.append(e)
+				known = append(known, e.Position)
 			}
 			if got != want {
 				rt.Fatalf("answered %q, the model says %q", got, want)
@@ -162,7 +199,7 @@ func testZombie(t *testing.T, h JournalHarness) {
 					return owner.Append(t.Context(), tile, e)
 				})
 				switch {
-				case errors.Is(err, checkpoint.ErrSealed):
+				case errors.Is(err, fence.ErrStale):
 					return nil
 				case err != nil:
 					return err
@@ -197,7 +234,7 @@ func testSuccessors(t *testing.T, h JournalHarness) {
 	var group errgroup.Group
 	for i := range owners {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
-		j := []checkpoint.Journal{h.Journal, h.Other}[i%2]
+		j := []Journal{h.Journal, h.Other}[i%2]
 		group.Go(func() error {
 			for range terms {
 				if err := race.term(t.Context(), j, rng); err != nil {
@@ -230,10 +267,10 @@ type successors struct {
 }
 
 // term is one owner's, from its Seal until it is replaced or has had enough.
-func (s *successors) term(ctx context.Context, j checkpoint.Journal, rng *rand.Rand) error {
+func (s *successors) term(ctx context.Context, j checkpoint.JournalStore, rng *rand.Rand) error {
 	epoch := fence.Epoch(s.epoch.Add(1))
 	err := answered(func() error { return j.Seal(ctx, s.tile, epoch) })
-	if errors.Is(err, checkpoint.ErrSealed) {
+	if errors.Is(err, fence.ErrStale) {
 		return nil // somebody was faster
 	}
 	if err != nil {
@@ -253,7 +290,7 @@ func (s *successors) term(ctx context.Context, j checkpoint.Journal, rng *rand.R
 	for range rng.IntN(12) {
 		e := entry(s.tile, epoch, at, noise(10+rng.IntN(100)))
 		err := answered(func() error { return j.Append(ctx, s.tile, e) })
-		if errors.Is(err, checkpoint.ErrSealed) {
+		if errors.Is(err, fence.ErrStale) {
 			return nil
 		}
 		if err != nil {

@@ -1,4 +1,4 @@
-// Package checkpointtest is the contracts of checkpoint.Store and checkpoint.Journal as tests. A back end passes
+// Package checkpointtest is the contracts of checkpoint.Store and checkpoint.JournalStore as tests. A back end passes
 // by calling Run, and RunJournal if it is a Journal, from tests of its own:
 //
 //	func TestConformance(t *testing.T) {

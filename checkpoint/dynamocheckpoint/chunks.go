@@ -117,7 +117,7 @@ func (st *Store) each(ctx context.Context, n int, f func(ctx context.Context, i 
 // an attempt that can still succeed is left alone, and so is a tile without a manifest. Put does it by
 // itself as the package comment says; Collect is for tools. Errors: a *fence.StoreError.
 func (st *Store) Collect(ctx context.Context, tile fence.TileID) (removed int, err error) {
-	if err := checkpoint.CheckTile(tile); err != nil {
+	if err := checkpoint.ValidateTile(tile); err != nil {
 		return 0, err
 	}
 	orphans, err := st.orphans(ctx, tile)
@@ -142,7 +142,7 @@ func (st *Store) sweepIfDue(ctx context.Context, tile fence.TileID, inline bool)
 	}
 	now := time.Now()
 	if _, err := st.Collect(ctx, tile); err != nil {
-		st.cfg.Logger.Warn("orphaned checkpoint chunks not collected", "tile", tile.String(), "err", err)
+		st.cfg.Logger.Warn("orphaned checkpoint chunks not collected", "tile", tile.String(), "error", err)
 		return
 	}
 	if inline {

@@ -1,5 +1,5 @@
 // Package dynamocheckpoint keeps checkpoints and journals in DynamoDB: the durable checkpoint.Store and
-// checkpoint.Journal of a deployment.
+// checkpoint.JournalStore of a deployment.
 //
 //	cfg, err := config.LoadDefaultConfig(ctx)
 //	store, err := dynamocheckpoint.New(dynamodb.NewFromConfig(cfg), "checkpoints", nil)
@@ -8,8 +8,8 @@
 //
 // One table holds any number of tiles. Its partition key is "tile" (string), its sort key "part"
 // (string). EnsureTable creates it for development; in production create it with your own tools.
-// deploy/iam holds the policies that each actor needs. Checkpoints and journals may share a table or have
-// one each.
+// deploy/iam holds the policies that each actor needs. A tile's checkpoints and its
+// journal are in the same table, since a journal's bases are checkpoints.
 //
 // A tile has one manifest and, if its snapshot does not fit into one item of 400 KB, chunks:
 //
@@ -24,13 +24,14 @@
 // A write-through tile has, besides, the head of its journal and an entry for each batch:
 //
 //	tile  part                           attributes
-//	X     journal                        v sealed [last] [floor]
+//	X     journal                        v sealed end [floor]
 //	X     journal/<seq>                  v epoch seq chain size chunks [frame]
 //	X     journal/<seq>/<epoch>/<index>  frame
 //
-// sealed is the epoch that may append, last the sequence appended last, floor the highest sequence ever
-// truncated. A frame is the entry as the stream has it (see fence.Entry); one of at most 384 KiB is in the entry,
-// and chunks is 0; otherwise it is in chunks, as a blob is.
+// sealed is the epoch that may append, end the last entry or base, which the next entry must follow, and floor the
+// highest sequence that was truncated or is below a base. end is a position as fence.Position.String writes it. A
+// frame is the entry as the stream has it (see fence.Entry); one of at most 384 KiB is in the entry, and chunks is 0;
+// otherwise it is in chunks, as a blob is.
 //
 // # How a large snapshot stays whole
 //
@@ -48,14 +49,14 @@
 //
 // # How the journal is fenced
 //
-// An Append is one TransactWriteItems: the head must be sealed for exactly the entry's epoch, the head notes
-// the entry as the last one, and the entry is put, with its chunks, if its sequence is free or held by a
-// lower epoch. So a frame in chunks is there as a whole or not at all, and no Append is carried out that
-// DynamoDB orders after the Seal of a higher epoch.
+// An Append is one TransactWriteItems: the head must be sealed for exactly the entry's epoch and end at the position
+// that the entry follows; its end moves to the entry, and the entry is put, with its chunks. So a frame in chunks is
+// there as a whole or not at all, no Append is carried out that DynamoDB orders after the Seal of a higher epoch, one
+// that is delayed changes nothing, and a table that was restored to an older state refuses what does not follow it.
 //
-// A query may still see a transaction in part. The note in the head is what Tail knows it by: a transaction
-// that came before a Seal is noted in the head that the Seal has written, and Tail reads the head first, so
-// it reads again until that entry is there. The same note tells a journal that has lost its newest entry.
+// A query may still see a transaction in part. Tail knows it by the head's end, which it reads first: a transaction
+// that came before a Seal has moved the end that the Seal has kept, so Tail reads again until that entry is there. By
+// the same end it notices a journal that has lost its newest entry.
 //
 // # Failures
 //

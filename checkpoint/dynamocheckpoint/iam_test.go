@@ -106,9 +106,10 @@ func TestPolicies(t *testing.T) {
 			tail, err := st.Tail(t.Context(), tile, 0)
 			require.NoError(t, err)
 			require.NotEmpty(t, tail)
-			require.NoError(t, st.Put(t.Context(), tile, snapshot(8, 500, 3500)))
-			require.NoError(t, st.Append(t.Context(), tile, journalEntry(8, fence.Position{Seq: 500}, 2500)))
-			require.NoError(t, st.Put(t.Context(), tile, snapshot(8, 501, 3500)))
+			base := snapshot(8, 500, 3500)
+			require.NoError(t, st.Base(t.Context(), tile, base))
+			require.NoError(t, st.Append(t.Context(), tile, journalEntry(8, base.Position, 2500)))
+			require.NoError(t, st.Base(t.Context(), tile, snapshot(8, 501, 3500)))
 		},
 		"reader": func(t *testing.T, st *dynamocheckpoint.Store) {
 			_, _, err := checkpoint.Restore(t.Context(), st, tile)
@@ -116,6 +117,7 @@ func TestPolicies(t *testing.T) {
 			require.Error(t, st.Seal(t.Context(), tile, 9))
 			require.Error(t, st.Append(t.Context(), tile, journalEntry(9, fence.Position{}, 10)))
 			require.Error(t, st.Put(t.Context(), tile, snapshot(9, 900, 10)))
+			require.Error(t, st.Base(t.Context(), tile, snapshot(9, 900, 10)))
 		},
 		"viewer": func(t *testing.T, st *dynamocheckpoint.Store) {
 			view(t, st)

@@ -132,6 +132,14 @@ func (r *itemReader) text(name string) string {
 	return ""
 }
 
+func (r *itemReader) position(name string) fence.Position {
+	at, err := fence.ParsePosition(r.text(name))
+	if err != nil {
+		r.missing(name)
+	}
+	return at
+}
+
 // version refuses an item of a format this reader does not know.
 func (r *itemReader) version(known uint64) {
 	if v := r.number("v"); v != known && r.err == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-var _ checkpoint.Journal = (*Store)(nil)
+var _ checkpoint.JournalStore = (*Store)(nil)
 
 // journalNames are the placeholders of the attributes that conditions on the journal name.
 func journalNames(names ...string) map[string]string {
@@ -29,133 +29,163 @@ func journalNames(names ...string) map[string]string {
 	return m
 }
 
-// Seal implements checkpoint.Journal.
+// Seal implements checkpoint.JournalStore.
 func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
 	const op = "journal seal"
-	if err := checkpoint.CheckSeal(tile, epoch); err != nil {
+	if err := checkpoint.ValidateSeal(tile, epoch); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return failed(ctx, op, tile, fence.ErrNotApplied, context.Cause(ctx))
 	}
-	err := st.unlessBusy(ctx, func() error {
-		_, err := st.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-			TableName: aws.String(st.table), Key: key(tile, journalPart),
-			UpdateExpression:         aws.String("SET #v = :v, #sealed = :epoch"),
-			ConditionExpression:      aws.String("attribute_not_exists(#part) OR (#v = :v AND #sealed <= :epoch)"),
-			ExpressionAttributeNames: journalNames("part", "v", "sealed"),
-			ExpressionAttributeValues: map[string]types.AttributeValue{
-				":v": number(journalVersion), ":epoch": number(uint64(epoch)),
-			},
-			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-		})
-		return err
+	err := st.updateHead(ctx, &dynamodb.UpdateItemInput{
+		Key:                      key(tile, journalPart),
+		UpdateExpression:         aws.String("SET #v = :v, #sealed = :epoch, #end = if_not_exists(#end, :end)"),
+		ConditionExpression:      aws.String("attribute_not_exists(#part) OR (#v = :v AND #sealed <= :epoch)"),
+		ExpressionAttributeNames: journalNames("part", "v", "sealed", "end"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":v": number(journalVersion), ":epoch": number(uint64(epoch)), ":end": text(fence.Position{}.String()),
+		},
 	})
-	if err == nil {
+	condition, refused := errors.AsType[*types.ConditionalCheckFailedException](err)
+	switch {
+	case err == nil:
 		return nil
-	}
-	condition, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
-	if !ok {
+	case !refused:
 		return failed(ctx, op, tile, doubt(err), err)
 	}
 	head, err := parseJournal(tile, condition.Item)
-	if err != nil {
-		return err
-	}
-	return &checkpoint.SealedError{Tile: tile, Sealed: head.sealed, Presented: epoch}
-}
-
-// Append implements checkpoint.Journal. It is one transaction: the head's seal is checked, the head notes
-// the entry as the last one, and the entry is put with all its chunks.
-func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
-	const op = "journal append"
-	if err := checkpoint.CheckEntry(tile, &e); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return failed(ctx, op, tile, fence.ErrNotApplied, context.Cause(ctx))
-	}
-	items := []types.TransactWriteItem{{Update: st.noteLast(tile, &e)}}
-	items = append(items, st.putEntry(tile, &e)...)
-	var refusals []refusal
-	err := st.unlessBusy(ctx, func() (err error) {
-		refusals, err = st.transact(ctx, items)
-		return err
-	})
-	if err != nil {
-		return failed(ctx, op, tile, doubt(err), err)
-	}
-	if refusals == nil {
-		return nil
-	}
-	return refusedAppend(ctx, op, tile, &e, refusals)
-}
-
-// refusedAppend says why an Append was refused, by what the head and the entry were at that moment.
-func refusedAppend(ctx context.Context, op string, tile fence.TileID, e *fence.Entry, refusals []refusal) error {
-	sealed := e.Epoch
-	if refusals[0].refused {
-		head, err := parseJournal(tile, refusals[0].item)
-		if err != nil {
-			return err
-		}
-		sealed = head.sealed
-	}
-	var stored fence.Position
-	if refusals[1].refused {
-		var err error
-		if stored, err = entryPosition(tile, refusals[1].item); err != nil {
-			return err
-		}
-	}
-	write, err := checkpoint.JudgeAppend(tile, e, sealed, stored)
-	if write {
-		err = failed(ctx, op, tile, fence.ErrNotApplied, errors.New("the server refused a condition that holds"))
+	if err == nil {
+		err = cmp.Or(head.Seal(tile, epoch), refusedWithoutReason(ctx, op, tile))
 	}
 	return err
 }
 
-// noteLast makes the entry the last one of the journal, if the journal is sealed for its epoch.
-func (st *Store) noteLast(tile fence.TileID, e *fence.Entry) *types.Update {
+// Base implements checkpoint.JournalStore. The snapshot goes first: the journal's end must not be past what a reader
+// finds. What the journal lacks at or below it is no longer missing, so it is the floor, too.
+func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+	if err := checkpoint.PutBase(ctx, st, tile, s); err != nil {
+		return err
+	}
+	err := st.unlessBusy(ctx, func() error {
+		head, found, err := st.journal(ctx, tile)
+		if err == nil {
+			err = head.Base(tile, s.Position)
+		}
+		if err != nil {
+			return err
+		}
+		u := &dynamodb.UpdateItemInput{
+			Key:                      key(tile, journalPart),
+			UpdateExpression:         aws.String("SET #v = :v, #sealed = :epoch, #end = :end, #floor = :seq"),
+			ConditionExpression:      aws.String("attribute_not_exists(#part)"),
+			ExpressionAttributeNames: journalNames("part", "v", "sealed", "end", "floor"),
+			ExpressionAttributeValues: map[string]types.AttributeValue{
+				":v": number(journalVersion), ":epoch": number(uint64(s.Epoch)), ":end": text(s.Position.String()), ":seq": number(uint64(s.Seq)),
+			},
+		}
+		if found { // and has not changed since
+			u.ConditionExpression = aws.String("attribute_exists(#part) AND #v = :v AND #sealed = :was AND #end = :wasEnd")
+			u.ExpressionAttributeValues[":was"] = number(uint64(head.Sealed))
+			u.ExpressionAttributeValues[":wasEnd"] = text(head.End.String())
+		}
+		err = st.updateHead(ctx, u)
+		if _, changed := errors.AsType[*types.ConditionalCheckFailedException](err); changed {
+			err = fmt.Errorf("%w: %w", errBusy, err)
+		}
+		return err
+	})
+	if errors.As(err, new(*fence.RefusedError)) {
+		return err
+	}
+	return maybeFailed(ctx, "journal base", tile, doubt(err), err)
+}
+
+// updateHead makes one conditional write to the head of a tile's journal.
+func (st *Store) updateHead(ctx context.Context, u *dynamodb.UpdateItemInput) error {
+	u.TableName = aws.String(st.table)
+	u.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
+	return st.unlessBusy(ctx, func() error {
+		_, err := st.client.UpdateItem(ctx, u)
+		return err
+	})
+}
+
+func refusedWithoutReason(ctx context.Context, op string, tile fence.TileID) error {
+	return failed(ctx, op, tile, fence.ErrNotApplied, errors.New("the server refused a condition that holds"))
+}
+
+// Append implements checkpoint.JournalStore. It is one transaction: the head's end moves from the position that the
+// entry follows to the entry, if the seal is the entry's, and the entry is put with all its chunks.
+func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
+	const op = "journal append"
+	if err := checkpoint.ValidateEntry(tile, &e); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return failed(ctx, op, tile, fence.ErrNotApplied, context.Cause(ctx))
+	}
+	items := append([]types.TransactWriteItem{{Update: st.moveEnd(tile, &e)}}, st.putEntry(tile, &e)...)
+	var refused *refusal
+	err := st.unlessBusy(ctx, func() (err error) {
+		refused, err = st.transact(ctx, items)
+		return err
+	})
+	switch {
+	case err != nil:
+		return failed(ctx, op, tile, doubt(err), err)
+	case refused == nil:
+		return nil
+	}
+	head, err := parseJournal(tile, refused.item)
+	if err != nil {
+		return err
+	}
+	write, err := head.Append(tile, &e)
+	if write {
+		err = refusedWithoutReason(ctx, op, tile)
+	}
+	return err
+}
+
+// moveEnd is the condition of an Append, and makes the entry the journal's end.
+func (st *Store) moveEnd(tile fence.TileID, e *fence.Entry) *types.Update {
 	return &types.Update{
 		TableName: aws.String(st.table), Key: key(tile, journalPart),
-		UpdateExpression:         aws.String("SET #last = :last"),
-		ConditionExpression:      aws.String("#v = :v AND #sealed = :epoch"),
-		ExpressionAttributeNames: journalNames("v", "sealed", "last"),
+		UpdateExpression:         aws.String("SET #end = :end"),
+		ConditionExpression:      aws.String("#v = :v AND #sealed = :epoch AND #end = :prev"),
+		ExpressionAttributeNames: journalNames("v", "sealed", "end"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":v": number(journalVersion), ":epoch": number(uint64(e.Epoch)), ":last": number(uint64(e.Seq)),
+			":v": number(journalVersion), ":epoch": number(uint64(e.Epoch)), ":prev": text(e.Prev.String()), ":end": text(e.Position.String()),
 		},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 }
 
-// putEntry puts an entry and its chunks, if nothing or an entry of a lower epoch is at its sequence.
+// putEntry puts an entry and its chunks, in place of what an earlier owner has at its sequence.
 func (st *Store) putEntry(tile fence.TileID, e *fence.Entry) []types.TransactWriteItem {
 	part := entryPart(e.Seq)
 	var chunks [][]byte
 	if len(e.Frame) > st.chunkSize {
 		chunks = slices.Collect(slices.Chunk(e.Frame, st.chunkSize))
 	}
-	puts := []types.TransactWriteItem{{Put: &types.Put{
-		TableName: aws.String(st.table), Item: entryItem(tile, e, len(chunks)),
-		ConditionExpression:                 aws.String("attribute_not_exists(#part) OR (#v = :v AND #epoch < :epoch)"),
-		ExpressionAttributeNames:            journalNames("part", "v", "epoch"),
-		ExpressionAttributeValues:           map[string]types.AttributeValue{":v": number(journalVersion), ":epoch": number(uint64(e.Epoch))},
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	}}}
+	put := func(item map[string]types.AttributeValue) types.TransactWriteItem {
+		return types.TransactWriteItem{Put: &types.Put{TableName: aws.String(st.table), Item: item}}
+	}
+	puts := []types.TransactWriteItem{put(entryItem(tile, e, len(chunks)))}
 	for i, c := range chunks {
 		item := key(tile, entryChunkPart(part, e.Epoch, i))
 		item["frame"] = &types.AttributeValueMemberB{Value: c}
-		puts = append(puts, types.TransactWriteItem{Put: &types.Put{TableName: aws.String(st.table), Item: item}})
+		puts = append(puts, put(item))
 	}
 	return puts
 }
 
-// Truncate implements checkpoint.Journal. What other calls left behind, such as the chunks of an entry that
+// Truncate implements checkpoint.JournalStore. What other calls left behind, such as the chunks of an entry that
 // was replaced, goes with the entries.
 func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
 	const op = "journal truncate"
-	if err := checkpoint.CheckJournalSeq(tile, upTo); err != nil {
+	if err := checkpoint.ValidateJournalSeq(tile, upTo); err != nil {
 		return err
 	}
 	// Most tiles have no journal, and asking is cheaper than writing.
@@ -214,15 +244,14 @@ const (
 	tailPause = 20 * time.Millisecond
 )
 
-// Tail implements checkpoint.Journal.
+// Tail implements checkpoint.JournalStore.
 //
-// A query may see a transaction in part: the entry and not yet all of its chunks, or the head's note of the
-// last entry and not yet the entry. Tail then reads again. The note is what makes a Seal final: a
-// transaction that passed the check before the Seal has left it in the head, so a Tail after the Seal knows
-// which entry has to be there.
+// A query may see a transaction in part: the entry and not yet all of its chunks, or the head's new end and not yet
+// the entry there. Tail then reads again. The end is what makes a Seal final: a transaction that passed the check
+// before the Seal has moved it, so a Tail after the Seal knows which entry has to be there.
 func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
 	const op = "journal tail"
-	if err := checkpoint.CheckJournalSeq(tile, after); err != nil {
+	if err := checkpoint.ValidateJournalSeq(tile, after); err != nil {
 		return nil, err
 	}
 	for read := 1; ; read++ {
@@ -293,17 +322,17 @@ func (st *Store) journalParts(ctx context.Context, tile fence.TileID, from, to f
 	return nil
 }
 
-// JournalHead implements checkpoint.Journal. It is billed for reading the tile's whole journal.
+// JournalHead implements checkpoint.JournalStore. It is billed for reading the tile's whole journal.
 func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
 	const op = "journal head"
-	if err := checkpoint.CheckTile(tile); err != nil {
+	if err := checkpoint.ValidateTile(tile); err != nil {
 		return checkpoint.JournalHead{}, err
 	}
 	head, _, err := st.journal(ctx, tile)
 	if err != nil {
 		return checkpoint.JournalHead{}, maybeFailed(ctx, op, tile, fence.ErrNotApplied, err)
 	}
-	h := checkpoint.JournalHead{Tile: tile, Sealed: head.sealed}
+	h := checkpoint.JournalHead{Tile: tile, JournalEnd: head.JournalEnd}
 	attributes := []string{"part", "v", "epoch", "seq", "chain", "size"}
 	err = st.journalParts(ctx, tile, 0, toTheEnd, attributes, func(item map[string]types.AttributeValue) error {
 		r := itemReader{item: item}

@@ -123,9 +123,9 @@ func TestDelayedAppend(t *testing.T) {
 
 	require.NoError(t, zombie.Seal(t.Context(), tile, 2))
 	err = zombie.Append(t.Context(), tile, journalEntry(2, fence.Position{}, 2500))
-	sealed, ok := asType[*checkpoint.SealedError](err)
+	refusal, ok := asType[*fence.RefusedError](err)
 	require.True(t, ok, "%v", err)
-	require.Equal(t, checkpoint.SealedError{Tile: tile, Sealed: 3, Presented: 2}, *sealed)
+	require.Equal(t, fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 2, Current: fence.Owner{Tile: tile, Epoch: 3}}, *refusal)
 	require.Empty(t, journalParts(t, table))
 }
 
@@ -294,20 +294,64 @@ func TestTruncateKilled(t *testing.T) {
 	}
 }
 
+// TestDelayedAppendOfTheSameEpoch delivers an append long after it was made again and followed by others: the
+// journal's end does not move back.
+func TestDelayedAppendOfTheSameEpoch(t *testing.T) {
+	table := newTable(t)
+	var delayed *dynamodb.TransactWriteItemsInput
+	st := newSmall(t, table, func(_ context.Context, input any, send func() error) error {
+		if isAppend(input) && delayed == nil {
+			delayed = input.(*dynamodb.TransactWriteItemsInput)
+			return errKilled
+		}
+		return send()
+	})
+	require.NoError(t, st.Seal(t.Context(), tile, 1))
+	first := journalEntry(1, fence.Position{}, 2500)
+	require.ErrorIs(t, st.Append(t.Context(), tile, first), fence.ErrUnknownOutcome)
+	require.NoError(t, st.Append(t.Context(), tile, first))
+	second := journalEntry(1, first.Position, 10)
+	require.NoError(t, st.Append(t.Context(), tile, second))
+	_, err := newClient(t, nil).TransactWriteItems(t.Context(), delayed)
+	_, refused := asType[*types.TransactionCanceledException](err)
+	require.True(t, refused, "%v", err)
+	head, err := st.JournalHead(t.Context(), tile)
+	require.NoError(t, err)
+	require.Equal(t, checkpoint.JournalEnd{Sealed: 1, End: second.Position}, head.JournalEnd)
+	journalHolds(t, st, first, second)
+}
+
+// TestBaseKilled kills a Base between the snapshot and the journal's head: the journal goes on refusing what does not
+// follow its end, and the next Base completes it.
+func TestBaseKilled(t *testing.T) {
+	table := newTable(t)
+	st := newSmall(t, table, nil)
+	require.NoError(t, st.Seal(t.Context(), tile, 1))
+	killed := newSmall(t, table, killAt(func(input any) bool { _, ok := input.(*dynamodb.UpdateItemInput); return ok }))
+	base := snapshot(1, 50, 2500)
+	require.ErrorIs(t, killed.Base(t.Context(), tile, base), fence.ErrUnknownOutcome)
+	next := journalEntry(1, base.Position, 10)
+	require.ErrorIs(t, st.Append(t.Context(), tile, next), fence.ErrBehind)
+	holds(t, st, base)
+	require.NoError(t, st.Base(t.Context(), tile, base))
+	require.NoError(t, st.Append(t.Context(), tile, next))
+	journalHolds(t, st, next)
+}
+
 // TestReplacedChunksCollected: the chunks of an entry that was replaced go with the next Truncate.
 func TestReplacedChunksCollected(t *testing.T) {
 	table := newTable(t)
 	st := newSmall(t, table, nil)
 	var last fence.Entry
 	for i, n := range []int{4500, 10, 2500} {
-		epoch := fence.Epoch(i + 1)
-		require.NoError(t, st.Seal(t.Context(), tile, epoch))
-		last = journalEntry(epoch, fence.Position{}, n)
+		base := snapshot(fence.Epoch(i+1), 1, 10)
+		require.NoError(t, st.Base(t.Context(), tile, base))
+		last = journalEntry(base.Epoch, base.Position, n)
 		require.NoError(t, st.Append(t.Context(), tile, last))
 		journalHolds(t, st, last)
 	}
 	require.Len(t, journalParts(t, table), 1+5+3)
-	require.NoError(t, st.Truncate(t.Context(), tile, 1))
+	require.NoError(t, st.Truncate(t.Context(), tile, 2))
 	require.Empty(t, journalParts(t, table))
 }
 
@@ -343,8 +387,8 @@ func TestJournalUnknownVersion(t *testing.T) {
 		_, err = st.Tail(t.Context(), tile, 0)
 		require.ErrorIs(t, err, fence.ErrCorrupt)
 		require.ErrorContains(t, err, "version 2")
-		require.ErrorIs(t, st.Append(t.Context(), tile, e), fence.ErrCorrupt)
 	}
+	require.ErrorIs(t, st.Append(t.Context(), tile, e), fence.ErrCorrupt)
 	require.ErrorIs(t, st.Seal(t.Context(), tile, 2), fence.ErrCorrupt)
 	require.ErrorIs(t, st.Truncate(t.Context(), tile, 2), fence.ErrCorrupt)
 }

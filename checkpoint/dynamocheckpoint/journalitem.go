@@ -29,28 +29,25 @@ func entryChunkPart(entry string, epoch fence.Epoch, index int) string {
 // isEntryPart tells an entry from a chunk.
 func isEntryPart(part string) bool { return len(part) == len(entryRoot)+16 }
 
-// journalHead is the item that says who may append to a tile's journal.
+// journalHead is the item that says who may append to a tile's journal, and where.
 type journalHead struct {
-	sealed fence.Epoch
-	last   fence.Seq // sequence of the entry appended last; zero: none was
-	floor  fence.Seq // entries at or below it may have been removed
+	checkpoint.JournalEnd
+	floor fence.Seq // entries at or below it may have been removed
 }
 
-func parseJournal(tile fence.TileID, item map[string]types.AttributeValue) (journalHead, error) {
+func parseJournal(tile fence.TileID, item map[string]types.AttributeValue) (h journalHead, err error) {
 	if item == nil {
 		return journalHead{}, nil // an Append without a Seal
 	}
 	r := itemReader{item: item}
 	r.version(journalVersion)
-	h := journalHead{sealed: fence.Epoch(r.number("sealed"))}
-	if item["last"] != nil {
-		h.last = fence.Seq(r.number("last"))
-	}
+	h.Sealed = fence.Epoch(r.number("sealed"))
+	h.End = r.position("end")
 	if item["floor"] != nil {
 		h.floor = fence.Seq(r.number("floor"))
 	}
 	if r.err != nil {
-		return journalHead{}, &fence.CorruptError{Tile: tile, What: "journal head", At: fence.Position{Epoch: h.sealed}, Detail: r.err.Error()}
+		return journalHead{}, &fence.CorruptError{Tile: tile, What: "journal head", At: fence.Position{Epoch: h.Sealed}, Detail: r.err.Error()}
 	}
 	return h, nil
 }
@@ -186,13 +183,13 @@ func (t *tailReader) finish(head journalHead, after fence.Seq) error {
 	if err := t.whole(); err != nil {
 		return err
 	}
-	if head.last <= max(after, head.floor) {
+	if head.End.Seq <= max(after, head.floor) {
 		return nil
 	}
-	for i := len(t.entries) - 1; i >= 0 && t.entries[i].Seq >= head.last; i-- {
-		if t.entries[i].Seq == head.last {
+	for i := len(t.entries) - 1; i >= 0; i-- {
+		if t.entries[i].Position == head.End {
 			return nil
 		}
 	}
-	return partial("the entry appended last, at sequence %d, is missing", head.last)
+	return partial("the entry appended last, at %s, is missing", head.End)
 }

@@ -34,7 +34,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is a checkpoint.Store and a checkpoint.Journal in a DynamoDB table. See the package comment.
+// Store is a checkpoint.Store and a checkpoint.JournalStore in a DynamoDB table. See the package comment.
 type Store struct {
 	client    *dynamodb.Client
 	table     string
@@ -73,7 +73,7 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 // Put implements checkpoint.Store. Chunks of earlier attempts are deleted before it returns; failing at
 // that is logged and made up for later, not an error.
 func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
-	if err := checkpoint.CheckPut(tile, &s); err != nil {
+	if err := checkpoint.ValidatePut(tile, &s); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -118,7 +118,7 @@ func (st *Store) putChunked(ctx context.Context, m *manifest, blob []byte) error
 	if err == nil && found {
 		// Something that supersedes old is in force, so old's chunks have had their day.
 		if e := st.remove(ctx, m.Tile, old.chunkParts()); e != nil {
-			st.cfg.Logger.Warn("replaced checkpoint chunks not deleted", "tile", m.Tile.String(), "err", e)
+			st.cfg.Logger.Warn("replaced checkpoint chunks not deleted", "tile", m.Tile.String(), "error", e)
 		}
 	}
 	st.sweepIfDue(ctx, m.Tile, false)
@@ -163,7 +163,7 @@ func (st *Store) putManifest(ctx context.Context, m *manifest) error {
 
 // Get implements checkpoint.Store.
 func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
-	if err := checkpoint.CheckTile(tile); err != nil {
+	if err := checkpoint.ValidateTile(tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
 	var last manifest

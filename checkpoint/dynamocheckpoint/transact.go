@@ -61,37 +61,31 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// refusal is whether the condition on one item of a transaction failed, and the item as it was.
+// refusal is a transaction whose condition failed: the first item as it was, nil if there was none.
 type refusal struct {
-	refused bool
-	item    map[string]types.AttributeValue
+	item map[string]types.AttributeValue
 }
 
-// transact runs a transaction. A nil slice means that it was carried out; otherwise conditions failed, and
-// the slice says which. The condition on the first item decides, whatever came of the others; short of that,
-// a conflict or throttling of any item says nothing about the conditions, and is errBusy.
+// transact runs a transaction, of which only the first item has a condition. Its failure decides, whatever came of
+// the others; short of that, a conflict or throttling of any item says nothing about the condition, and is errBusy.
 //
 // Each call has a token of its own, which the SDK makes up and keeps for its retries: a retry whose first
 // try went through is answered as that was. A token kept for longer would answer yes to an owner that has
 // meanwhile been replaced.
-func (st *Store) transact(ctx context.Context, items []types.TransactWriteItem) ([]refusal, error) {
+func (st *Store) transact(ctx context.Context, items []types.TransactWriteItem) (*refusal, error) {
 	_, err := st.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: items})
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	if !ok {
 		return nil, err
 	}
-	if len(cancelled.CancellationReasons) > len(items) {
-		return nil, fmt.Errorf("%w: %d reasons for %d items: %w", errHopeless, len(cancelled.CancellationReasons), len(items), err)
-	}
-	refusals := make([]refusal, len(items))
-	var busy error
-	some := false
+	busy := fmt.Errorf("%w: no reason given: %w", errBusy, err)
 	for i, r := range cancelled.CancellationReasons {
 		switch code := aws.ToString(r.Code); code {
 		case "", "None":
 		case "ConditionalCheckFailed":
-			refusals[i] = refusal{refused: true, item: r.Item}
-			some = true
+			if i == 0 {
+				return &refusal{item: r.Item}, nil
+			}
 		case "TransactionConflict":
 			busy = fmt.Errorf("%w: %w", errBusy, err)
 		case "ProvisionedThroughputExceeded", "ThrottlingError":
@@ -100,15 +94,7 @@ func (st *Store) transact(ctx context.Context, items []types.TransactWriteItem) 
 			return nil, fmt.Errorf("%w: %s: %s", errHopeless, code, aws.ToString(r.Message))
 		}
 	}
-	switch {
-	case refusals[0].refused:
-		return refusals, nil
-	case busy != nil:
-		return nil, busy
-	case !some:
-		return nil, fmt.Errorf("%w: no reason given: %w", errBusy, err)
-	}
-	return refusals, nil
+	return nil, busy
 }
 
 // doubt is what a write that failed may have done: nothing, if it was refused for certain. The SDK shows only

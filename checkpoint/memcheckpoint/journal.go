@@ -11,15 +11,15 @@ import (
 
 // journal is what a Store keeps of a write-through tile.
 type journal struct {
-	sealed  fence.Epoch
+	checkpoint.JournalEnd
 	entries map[fence.Seq]fence.Entry
 }
 
-var _ checkpoint.Journal = (*Store)(nil)
+var _ checkpoint.JournalStore = (*Store)(nil)
 
-// Seal implements checkpoint.Journal.
+// Seal implements checkpoint.JournalStore.
 func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
-	if err := checkpoint.CheckSeal(tile, epoch); err != nil {
+	if err := checkpoint.ValidateSeal(tile, epoch); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -27,21 +27,42 @@ func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	j := st.journal(tile)
+	if err := j.JournalEnd.Seal(tile, epoch); err != nil {
+		return err
+	}
+	j.Sealed = epoch
+	return nil
+}
+
+// journal is a tile's, which may be new. st.mu is held.
+func (st *Store) journal(tile fence.TileID) *journal {
 	j := st.journals[tile]
 	if j == nil {
 		j = &journal{entries: map[fence.Seq]fence.Entry{}}
 		st.journals[tile] = j
 	}
-	if epoch < j.sealed {
-		return &checkpoint.SealedError{Tile: tile, Sealed: j.sealed, Presented: epoch}
+	return j
+}
+
+// Base implements checkpoint.JournalStore.
+func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+	if err := checkpoint.PutBase(ctx, st, tile, s); err != nil {
+		return err
 	}
-	j.sealed = epoch
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	j := st.journal(tile)
+	if err := j.JournalEnd.Base(tile, s.Position); err != nil {
+		return err
+	}
+	j.Sealed, j.End = s.Epoch, s.Position
 	return nil
 }
 
-// Append implements checkpoint.Journal.
+// Append implements checkpoint.JournalStore.
 func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
-	if err := checkpoint.CheckEntry(tile, &e); err != nil {
+	if err := checkpoint.ValidateEntry(tile, &e); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -49,22 +70,19 @@ func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) e
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	j := st.journals[tile]
-	if j == nil {
-		return &checkpoint.SealedError{Tile: tile, Presented: e.Epoch}
-	}
-	write, err := checkpoint.JudgeAppend(tile, &e, j.sealed, j.entries[e.Seq].Position)
+	j := st.journal(tile)
+	write, err := j.JournalEnd.Append(tile, &e)
 	if !write {
 		return err
 	}
 	e.Frame = slices.Clone(e.Frame)
-	j.entries[e.Seq] = e
+	j.entries[e.Seq], j.End = e, e.Position
 	return nil
 }
 
-// Tail implements checkpoint.Journal.
+// Tail implements checkpoint.JournalStore.
 func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
-	if err := checkpoint.CheckJournalSeq(tile, after); err != nil {
+	if err := checkpoint.ValidateJournalSeq(tile, after); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -96,9 +114,9 @@ func (st *Store) sequences(tile fence.TileID) []fence.Seq {
 	return slices.Sorted(maps.Keys(j.entries))
 }
 
-// Truncate implements checkpoint.Journal.
+// Truncate implements checkpoint.JournalStore.
 func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
-	if err := checkpoint.CheckJournalSeq(tile, upTo); err != nil {
+	if err := checkpoint.ValidateJournalSeq(tile, upTo); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -112,9 +130,9 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 	return nil
 }
 
-// JournalHead implements checkpoint.Journal.
+// JournalHead implements checkpoint.JournalStore.
 func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
-	if err := checkpoint.CheckTile(tile); err != nil {
+	if err := checkpoint.ValidateTile(tile); err != nil {
 		return checkpoint.JournalHead{}, err
 	}
 	if ctx.Err() != nil {
@@ -124,7 +142,7 @@ func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint
 	defer st.mu.Unlock()
 	h := checkpoint.JournalHead{Tile: tile}
 	if j := st.journals[tile]; j != nil {
-		h.Sealed = j.sealed
+		h.JournalEnd = j.JournalEnd
 	}
 	for _, seq := range st.sequences(tile) {
 		e := st.journals[tile].entries[seq]

@@ -1,4 +1,4 @@
-// Package memcheckpoint keeps checkpoints and journals in maps: checkpoint.Store and checkpoint.Journal for tests
+// Package memcheckpoint keeps checkpoints and journals in maps: checkpoint.Store and checkpoint.JournalStore for tests
 // and local development.
 //
 //	store := memcheckpoint.New()
@@ -18,7 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Store is a checkpoint.Store and a checkpoint.Journal in memory. The zero Store is not usable; see New.
+// Store is a checkpoint.Store and a checkpoint.JournalStore in memory. The zero Store is not usable; see New.
 type Store struct {
 	mu       sync.Mutex
 	tiles    map[fence.TileID]fence.Snapshot
@@ -34,7 +34,7 @@ func New() *Store {
 
 // Put implements checkpoint.Store.
 func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
-	if err := checkpoint.CheckPut(tile, &s); err != nil {
+	if err := checkpoint.ValidatePut(tile, &s); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -55,7 +55,7 @@ func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 
 // Get implements checkpoint.Store.
 func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
-	if err := checkpoint.CheckTile(tile); err != nil {
+	if err := checkpoint.ValidateTile(tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
 	if ctx.Err() != nil {

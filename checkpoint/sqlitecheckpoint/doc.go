@@ -1,13 +1,13 @@
 // Package sqlitecheckpoint keeps checkpoints in an SQLite database: a file on a developer's machine or a small
-// single-host deployment, or memory. It is a checkpoint.Store and a checkpoint.Journal, pure Go, without cgo.
+// single-host deployment, or memory. It is a checkpoint.Store and a checkpoint.JournalStore, pure Go, without cgo.
 //
 //	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db", nil) // or ":memory:"
 //	defer store.Close()
 //
 // # Guarantees and failures
 //
-// The rule that a checkpoint never goes back is in the WHERE of the one statement that writes, and so is the
-// rule that only the epoch a journal is sealed for may append to it. So several processes may share a file.
+// Each write is one transaction that checks its own condition: that a checkpoint never regresses, that only the epoch
+// a journal is sealed for may append to it, and only what follows its end. So several processes may share a file.
 // A file is in write-ahead mode and synchronised at every commit: a Put or an Append that has returned
 // survives a power failure, on storage that keeps its promises. ":memory:" is a database of this Store's own
 // that ends with Close.

@@ -2,25 +2,25 @@ package sqlitecheckpoint
 
 import (
 	"context"
-	"database/sql"
 	_ "embed"
 	"errors"
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
-
-//go:embed sql/0002_journal.sql
-var journalSchemaSQL string
 
 //go:embed sql/seal.sql
 var sealSQL string
 
+//go:embed sql/move_end.sql
+var moveEndSQL string
+
 //go:embed sql/append.sql
 var appendSQL string
 
-//go:embed sql/sealed.sql
-var sealedSQL string
+//go:embed sql/end.sql
+var endSQL string
 
 //go:embed sql/tail.sql
 var tailSQL string
@@ -28,104 +28,97 @@ var tailSQL string
 //go:embed sql/truncate.sql
 var truncateSQL string
 
-//go:embed sql/journal_head.sql
-var journalHeadSQL string
+//go:embed sql/entries.sql
+var entriesSQL string
 
-var _ checkpoint.Journal = (*Store)(nil)
+var _ checkpoint.JournalStore = (*Store)(nil)
 
-// Seal implements checkpoint.Journal.
+// Seal implements checkpoint.JournalStore.
 func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
-	if err := checkpoint.CheckSeal(tile, epoch); err != nil {
+	if err := checkpoint.ValidateSeal(tile, epoch); err != nil {
 		return err
 	}
-	changed, err := st.write(ctx, "journal seal", tile, sealSQL, tile.String(), int64(epoch))
-	if changed || err != nil {
-		return err
-	}
-	sealed, _, err := st.sealed(ctx, "journal seal", tile, 0)
-	if err != nil {
-		return err
-	}
-	return &checkpoint.SealedError{Tile: tile, Sealed: sealed, Presented: epoch}
-}
-
-// Append implements checkpoint.Journal.
-func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
-	if err := checkpoint.CheckEntry(tile, &e); err != nil {
-		return err
-	}
-	changed, err := st.write(ctx, "journal append", tile, appendSQL, tile.String(), int64(e.Seq), int64(e.Epoch), e.Chain.String(), e.Frame)
-	if changed || err != nil {
-		return err
-	}
-	sealed, stored, err := st.sealed(ctx, "journal append", tile, e.Seq)
-	if err != nil {
-		return err
-	}
-	write, err := checkpoint.JudgeAppend(tile, &e, sealed, stored)
-	if write {
-		err = failed(ctx, "journal append", tile, fence.ErrNotApplied, errors.New("the journal was sealed for this epoch meanwhile"))
-	}
-	return err
-}
-
-// write runs a statement and says whether it changed a row.
-func (st *Store) write(ctx context.Context, op string, tile fence.TileID, statement string, args ...any) (changed bool, err error) {
-	if ctx.Err() != nil {
-		return false, failed(ctx, op, tile, fence.ErrNotApplied, ctx.Err())
-	}
-	result, err := st.db.ExecContext(ctx, statement, args...)
-	var rows int64
-	if err == nil {
-		rows, err = result.RowsAffected()
-	}
-	if err != nil {
-		return false, failed(ctx, op, tile, outcome(err), err)
-	}
-	return rows > 0, nil
-}
-
-// sealed reads, at one moment, the epoch a journal is sealed for and what is stored at a sequence.
-func (st *Store) sealed(ctx context.Context, op string, tile fence.TileID, seq fence.Seq) (fence.Epoch, fence.Position, error) {
-	var sealed, epoch int64
-	var chain string
-	err := st.db.QueryRowContext(ctx, sealedSQL, tile.String(), int64(seq)).Scan(&sealed, &epoch, &chain)
-	if err != nil {
-		return 0, fence.Position{}, failed(ctx, op, tile, fence.ErrNotApplied, err)
-	}
-	if epoch == 0 {
-		return fence.Epoch(sealed), fence.Position{}, nil
-	}
-	at, err := position(tile, seq, epoch, chain)
-	return fence.Epoch(sealed), at, err
-}
-
-// position reads an entry's position; what Append cannot have written is a *fence.CorruptError.
-func position(tile fence.TileID, seq fence.Seq, epoch int64, chain string) (fence.Position, error) {
-	at := fence.Position{Epoch: fence.Epoch(epoch), Seq: seq}
-	var err error
-	if at.Chain, err = fence.ParseChain(chain); err != nil {
-		return at, corruptEntry(tile, at, err)
-	}
-	return at, nil
-}
-
-func corruptEntry(tile fence.TileID, at fence.Position, err error) error {
-	return &fence.CorruptError{Tile: tile, What: "journal entry", At: at, Detail: err.Error()}
-}
-
-// Tail implements checkpoint.Journal.
-func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
-	if err := checkpoint.CheckJournalSeq(tile, after); err != nil {
-		return nil, err
-	}
-	var tail []fence.Entry
-	err := st.rows(ctx, "journal tail", tile, tailSQL, []any{tile.String(), int64(after)}, func(row *sql.Rows) error {
-		e, err := scanEntry(tile, row)
+	return st.db.Write(ctx, "journal seal", tile, func(tx *sqlitedb.Tx) error {
+		j, err := end(tx, tile)
 		if err == nil {
-			tail = append(tail, e)
+			err = j.Seal(tile, epoch)
+		}
+		if err == nil {
+			_, err = tx.Exec(sealSQL, tile.String(), int64(epoch), j.End.String())
 		}
 		return err
+	})
+}
+
+// Base implements checkpoint.JournalStore.
+func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+	if err := checkpoint.PutBase(ctx, st, tile, s); err != nil {
+		return err
+	}
+	return st.db.Write(ctx, "journal base", tile, func(tx *sqlitedb.Tx) error {
+		j, err := end(tx, tile)
+		if err == nil {
+			err = j.Base(tile, s.Position)
+		}
+		if err == nil {
+			_, err = tx.Exec(sealSQL, tile.String(), int64(s.Epoch), s.Position.String())
+		}
+		return err
+	})
+}
+
+// Append implements checkpoint.JournalStore.
+func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
+	if err := checkpoint.ValidateEntry(tile, &e); err != nil {
+		return err
+	}
+	return st.db.Write(ctx, "journal append", tile, func(tx *sqlitedb.Tx) error {
+		changed, err := tx.Exec(moveEndSQL, tile.String(), int64(e.Epoch), e.Prev.String(), e.Position.String())
+		switch {
+		case err != nil:
+			return err
+		case changed > 0:
+			_, err = tx.Exec(appendSQL, tile.String(), int64(e.Seq), int64(e.Epoch), e.Chain.String(), e.Frame)
+			return err
+		}
+		j, err := end(tx, tile)
+		if err != nil {
+			return err
+		}
+		if write, err := j.Append(tile, &e); !write {
+			return err
+		}
+		return errors.New("SQLite refused a condition that holds")
+	})
+}
+
+// end reads what a journal decides by.
+func end(tx *sqlitedb.Tx, tile fence.TileID) (j checkpoint.JournalEnd, err error) {
+	var sealed int64
+	var at string
+	found, err := tx.Row(endSQL, []any{tile.String()}, &sealed, &at)
+	if err != nil || !found {
+		return j, err
+	}
+	j.Sealed = fence.Epoch(sealed)
+	if j.End, err = fence.ParsePosition(at); err != nil {
+		return j, &fence.CorruptError{Tile: tile, What: "journal row", At: fence.Position{Epoch: j.Sealed}, Detail: err.Error()}
+	}
+	return j, nil
+}
+
+// Tail implements checkpoint.JournalStore.
+func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {
+	if err := checkpoint.ValidateJournalSeq(tile, after); err != nil {
+		return nil, err
+	}
+	err = st.db.Read(ctx, "journal tail", tile, func(tx *sqlitedb.Tx) error {
+		tail = nil
+		return tx.Rows(tailSQL, []any{tile.String(), int64(after)}, func(scan func(...any) error) error {
+			e, err := scanEntry(tile, scan)
+			tail = append(tail, e)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -133,50 +126,38 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 	return tail, nil
 }
 
-// scanEntry reads a row of tail.sql and verifies it.
-func scanEntry(tile fence.TileID, row *sql.Rows) (fence.Entry, error) {
-	var seq, epoch int64
-	var chain string
-	var frame []byte
-	if err := row.Scan(&seq, &epoch, &chain, &frame); err != nil {
-		return fence.Entry{}, err
-	}
-	at, err := position(tile, fence.Seq(seq), epoch, chain)
-	if err != nil {
-		return fence.Entry{}, err
-	}
-	return checkpoint.ParseEntry(tile, at, frame)
-}
-
-// Truncate implements checkpoint.Journal.
+// Truncate implements checkpoint.JournalStore.
 func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
-	if err := checkpoint.CheckJournalSeq(tile, upTo); err != nil {
+	if err := checkpoint.ValidateJournalSeq(tile, upTo); err != nil {
 		return err
 	}
-	_, err := st.write(ctx, "journal truncate", tile, truncateSQL, tile.String(), int64(upTo))
-	return err
+	return st.db.Write(ctx, "journal truncate", tile, func(tx *sqlitedb.Tx) error {
+		_, err := tx.Exec(truncateSQL, tile.String(), int64(upTo))
+		return err
+	})
 }
 
-// JournalHead implements checkpoint.Journal.
-func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
-	if err := checkpoint.CheckTile(tile); err != nil {
+// JournalHead implements checkpoint.JournalStore.
+func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (h checkpoint.JournalHead, err error) {
+	if err := checkpoint.ValidateTile(tile); err != nil {
 		return checkpoint.JournalHead{}, err
 	}
-	h := checkpoint.JournalHead{Tile: tile}
-	var err error
-	if h.Sealed, _, err = st.sealed(ctx, "journal head", tile, 0); err != nil {
-		return checkpoint.JournalHead{}, err
-	}
-	err = st.rows(ctx, "journal head", tile, journalHeadSQL, []any{tile.String()}, func(row *sql.Rows) error {
-		var seq, epoch int64
-		var chain string
-		var size int
-		if err := row.Scan(&seq, &epoch, &chain, &size); err != nil {
+	err = st.db.Read(ctx, "journal head", tile, func(tx *sqlitedb.Tx) error {
+		h = checkpoint.JournalHead{Tile: tile}
+		if h.JournalEnd, err = end(tx, tile); err != nil {
 			return err
 		}
-		at, err := position(tile, fence.Seq(seq), epoch, chain)
-		h.Add(at, size)
-		return err
+		return tx.Rows(entriesSQL, []any{tile.String()}, func(scan func(...any) error) error {
+			var seq, epoch int64
+			var chain string
+			var size int
+			if err := scan(&seq, &epoch, &chain, &size); err != nil {
+				return err
+			}
+			at, err := position(tile, seq, epoch, chain)
+			h.Add(at, size)
+			return err
+		})
 	})
 	if err != nil {
 		return checkpoint.JournalHead{}, err
@@ -184,24 +165,26 @@ func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint
 	return h, nil
 }
 
-// rows calls scan for each row of a query, until it fails.
-func (st *Store) rows(ctx context.Context, op string, tile fence.TileID, query string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := st.db.QueryContext(ctx, query, args...)
+// scanEntry reads a row of tail.sql and verifies it.
+func scanEntry(tile fence.TileID, scan func(dest ...any) error) (fence.Entry, error) {
+	var seq, epoch int64
+	var chain string
+	var frame []byte
+	if err := scan(&seq, &epoch, &chain, &frame); err != nil {
+		return fence.Entry{}, err
+	}
+	at, err := position(tile, seq, epoch, chain)
 	if err != nil {
-		return failed(ctx, op, tile, fence.ErrNotApplied, err)
+		return fence.Entry{}, err
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		err := scan(rows)
-		switch {
-		case errors.Is(err, fence.ErrCorrupt):
-			return err
-		case err != nil:
-			return failed(ctx, op, tile, fence.ErrNotApplied, err)
-		}
+	return checkpoint.ParseEntry(tile, at, frame)
+}
+
+// position reads an entry's position; what Append cannot have written is a *fence.CorruptError.
+func position(tile fence.TileID, seq, epoch int64, chain string) (at fence.Position, err error) {
+	at = fence.Position{Epoch: fence.Epoch(epoch), Seq: fence.Seq(seq)}
+	if at.Chain, err = fence.ParseChain(chain); err != nil {
+		err = &fence.CorruptError{Tile: tile, What: "journal entry", At: at, Detail: err.Error()}
 	}
-	if err := rows.Err(); err != nil {
-		return failed(ctx, op, tile, fence.ErrNotApplied, err)
-	}
-	return nil
+	return at, err
 }

@@ -1,7 +1,6 @@
 package sqlitecheckpoint_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,26 +16,24 @@ import (
 func TestJournalConformanceFile(t *testing.T) {
 	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
 		path := filepath.Join(t.TempDir(), "journal.db")
-		return checkpointtest.JournalHarness{Journal: open(t, path, nil), Other: open(t, path, nil),
-			Damage: func(t *testing.T, tile fence.TileID, seq fence.Seq) { damageEntry(t, raw(t, path), tile, seq) }}
+		st := open(t, path, nil)
+		return checkpointtest.JournalHarness{Journal: st, Other: open(t, path, nil), Damage: damageEntry(st)}
 	})
 }
 
 func TestJournalConformanceMemory(t *testing.T) {
 	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
 		st := open(t, sqlitecheckpoint.Memory, nil)
-		return checkpointtest.JournalHarness{Journal: st,
-			Damage: func(t *testing.T, tile fence.TileID, seq fence.Seq) { damageEntry(t, st.DB(), tile, seq) }}
+		return checkpointtest.JournalHarness{Journal: st, Damage: damageEntry(st)}
 	})
 }
 
-func damageEntry(t *testing.T, db *sql.DB, tile fence.TileID, seq fence.Seq) {
-	t.Helper()
-	var frame []byte
-	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT frame FROM journal WHERE tile = ? AND seq = ?", tile.String(), int64(seq)).Scan(&frame))
-	frame[len(frame)/2] ^= 1
-	_, err := db.ExecContext(t.Context(), "UPDATE journal SET frame = ? WHERE tile = ? AND seq = ?", frame, tile.String(), int64(seq))
-	require.NoError(t, err)
+func damageEntry(st *sqlitecheckpoint.Store) func(t *testing.T, tile fence.TileID, seq fence.Seq) {
+	return func(t *testing.T, tile fence.TileID, seq fence.Seq) {
+		t.Helper()
+		st.Damage(t, "SELECT frame FROM journal WHERE tile = ? AND seq = ?", "UPDATE journal SET frame = ? WHERE tile = ? AND seq = ?",
+			tile.String(), int64(seq))
+	}
 }
 
 // journalEntry returns a valid entry of n bytes that follows prev.

@@ -31,34 +31,32 @@ func open(t testing.TB, path string, cfg *sqlitecheckpoint.Config) *sqlitecheckp
 func TestConformanceFile(t *testing.T) {
 	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
 		path := filepath.Join(t.TempDir(), "odd name?#%.db")
-		return checkpointtest.Harness{Store: open(t, path, nil), Other: open(t, path, nil),
-			Damage: func(t *testing.T, tile fence.TileID) { damage(t, raw(t, path), tile) }}
+		st := open(t, path, nil)
+		return checkpointtest.Harness{Store: st, Other: open(t, path, nil), Damage: damage(st)}
 	})
 }
 
 func TestConformanceMemory(t *testing.T) {
 	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
 		st := open(t, sqlitecheckpoint.Memory, nil)
-		return checkpointtest.Harness{Store: st, Damage: func(t *testing.T, tile fence.TileID) { damage(t, st.DB(), tile) }}
+		return checkpointtest.Harness{Store: st, Damage: damage(st)}
 	})
 }
 
-// raw opens the file behind the store's back.
+// raw opens the file beside the store, as another process would.
 func raw(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", sqlitecheckpoint.Source(path, time.Second))
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(1000)&_pragma=synchronous(FULL)")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
 
-func damage(t *testing.T, db *sql.DB, tile fence.TileID) {
-	t.Helper()
-	var blob []byte
-	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT blob FROM checkpoints WHERE tile = ?", tile.String()).Scan(&blob))
-	blob[len(blob)/2] ^= 1
-	_, err := db.ExecContext(t.Context(), "UPDATE checkpoints SET blob = ? WHERE tile = ?", blob, tile.String())
-	require.NoError(t, err)
+func damage(st *sqlitecheckpoint.Store) func(t *testing.T, tile fence.TileID) {
+	return func(t *testing.T, tile fence.TileID) {
+		t.Helper()
+		st.Damage(t, "SELECT blob FROM checkpoints WHERE tile = ?", "UPDATE checkpoints SET blob = ? WHERE tile = ?", tile.String())
+	}
 }
 
 func snapshot(seq fence.Seq, n int) fence.Snapshot {

@@ -24,7 +24,7 @@
 // Config.BusyTimeout or than ctx allowed, the disk is full, the Authority is closed. With
 // fence.ErrUnknownOutcome: the commit itself failed, as it does when the disk does.
 //
-// A call notices that ctx ended while it waits for its turn; within about 50 ms if it waits for another
+// A call notices that ctx ended while it waits for its turn; within some milliseconds if it waits for another
 // process. A transaction that has begun is completed.
 //
 // # Concurrency

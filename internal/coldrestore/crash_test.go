@@ -98,6 +98,6 @@ func (j poweredJournal) Append(ctx context.Context, id fence.TileID, e fence.Ent
 	return done(j.power, "append", id, func() error { return j.Journal.Append(ctx, id, e) })
 }
 
-func (j poweredJournal) Put(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
-	return done(j.power, "put", id, func() error { return j.Journal.Put(ctx, id, s) })
+func (j poweredJournal) Base(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
+	return done(j.power, "put", id, func() error { return j.Journal.Base(ctx, id, s) })
 }

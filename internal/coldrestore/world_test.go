@@ -33,7 +33,7 @@ const (
 // durable is a durable store: checkpoints, and the journal of write-through tiles.
 type durable interface {
 	checkpoint.Store
-	checkpoint.Journal
+	checkpoint.JournalStore
 }
 
 // held is a durable store to which a checkpointer writes nothing new while it is shut: the cadence of a checkpointer

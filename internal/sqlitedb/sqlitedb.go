@@ -23,7 +23,7 @@
 // A DB is safe for concurrent use. It has one connection, and calls take turns: SQLite has one writer at a time,
 // and a database in memory lives in its connection. The connection never sees a context that can end, since an
 // interrupted statement would leave it in doubt. A ctx that ends is noticed while a call waits for its turn, and
-// within 50 ms while it waits for another process; a transaction that has begun is carried through.
+// within some milliseconds while it waits for another process; a transaction that has begun is carried through.
 package sqlitedb
 
 import (
@@ -47,8 +47,9 @@ const Memory = ":memory:"
 // DefaultBusyTimeout is Options.BusyTimeout when it is zero.
 const DefaultBusyTimeout = 5 * time.Second
 
-// poll is how long SQLite itself waits for a lock. In between, a call looks at its context.
-const poll = 50 * time.Millisecond
+// poll is how long SQLite itself waits for a lock. In between, a call looks at its context. SQLite looks for
+// the lock ever more rarely, so a longer wait would let a busy process keep others out for seconds.
+const poll = 5 * time.Millisecond
 
 // Options are the settings of a database.
 type Options struct {

@@ -1,10 +1,8 @@
 package relayclient
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -26,23 +24,18 @@ var ErrStale = errors.New("relayclient: the relay is behind this client")
 // subscribeBatch is how many tiles go into one Subscribe: well below any relay's limit on messages.
 const subscribeBatch = 64
 
-// keepBuffer is the largest read buffer kept between messages.
-const keepBuffer = 64 << 10
-
 // Client is one connection to a relay, or with Config.Reconnect one after another. Create one with Dial.
 // All methods are safe for concurrent use.
 type Client struct {
-	url      string
-	cfg      Config
-	encoding relaypb.Encoding
+	url string
+	cfg Config
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	heard  atomic.Int64 // when a message or ping last came, nanoseconds since 1970
 
 	mu    sync.Mutex
-	conn  *websocket.Conn // nil between connections
+	conn  *connection // nil between connections
 	tiles map[fence.TileID]*tile
 	left  error // why the client itself ends the present connection; nil: it does not
 	err   error // set when done is closed
@@ -61,8 +54,8 @@ func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{url: url, cfg: full, encoding: full.encoding(), done: make(chan struct{}), tiles: map[fence.TileID]*tile{}}
-	conn, _, err := c.dial(ctx)
+	c := &Client{url: url, cfg: full, done: make(chan struct{}), tiles: map[fence.TileID]*tile{}}
+	conn, _, err := dial(ctx, url, &c.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -71,31 +64,6 @@ func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
 	c.stats.connects.Add(1)
 	go c.run(conn)
 	return c, nil
-}
-
-// dial makes one connection. status is the relay's answer to the handshake; zero: there was none.
-func (c *Client) dial(ctx context.Context) (conn *websocket.Conn, status int, err error) {
-	conn, resp, err := websocket.Dial(ctx, c.url, &websocket.DialOptions{
-		HTTPClient:   c.cfg.HTTPClient,
-		HTTPHeader:   c.cfg.Header,
-		Subprotocols: []string{c.encoding.Subprotocol()},
-		OnPingReceived: func(context.Context, []byte) bool {
-			c.heard.Store(time.Now().UnixNano())
-			return true
-		},
-	})
-	if resp != nil {
-		status = resp.StatusCode
-	}
-	if err != nil {
-		return nil, status, fmt.Errorf("relay %s: %w", c.url, err)
-	}
-	if got := conn.Subprotocol(); got != c.encoding.Subprotocol() {
-		_ = conn.CloseNow()
-		return nil, status, fmt.Errorf("relay %s: speaks %q, not %q", c.url, got, c.encoding.Subprotocol())
-	}
-	conn.SetReadLimit(int64(c.cfg.MaxMessage))
-	return conn, status, nil
 }
 
 // Subscribe starts delivery of tiles. It returns when the request is written; the first answer comes as
@@ -123,7 +91,7 @@ func (c *Client) Subscribe(ctx context.Context, tiles ...fence.TileID) error {
 	if conn == nil {
 		return nil
 	}
-	return c.unlessAgain(ctx, c.writeAll(ctx, conn, asks))
+	return c.unlessAgain(ctx, conn.send(ctx, asks...))
 }
 
 // subscribes makes the messages that ask for tiles from where they stand. The mutex is held.
@@ -136,7 +104,8 @@ func subscribes(tiles []*tile) []*relaypb.ClientMessage {
 				ask.Tiles = append(ask.Tiles, t.id.String())
 				continue
 			}
-			ask.Held = append(ask.Held, &relaypb.Held{Tile: t.id.String(), Position: relaypb.FromPosition(t.at), EpochFloor: uint64(t.floor)})
+			ask.Held = append(ask.Held, &relaypb.Held{Tile: t.id.String(), Position: relaypb.FromPosition(t.at),
+				EpochFloor: uint64(t.floor)})
 		}
 		all = append(all, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: ask}})
 	}
@@ -165,7 +134,7 @@ func (c *Client) Unsubscribe(ctx context.Context, tiles ...fence.TileID) error {
 		return nil
 	}
 	body := &relaypb.ClientMessage_Unsubscribe{Unsubscribe: &relaypb.Unsubscribe{Tiles: names}}
-	return c.unlessAgain(ctx, c.write(ctx, conn, &relaypb.ClientMessage{Body: body}))
+	return c.unlessAgain(ctx, conn.send(ctx, &relaypb.ClientMessage{Body: body}))
 }
 
 // unlessAgain passes a failed request's error on, unless the next connection makes the request again.
@@ -236,39 +205,13 @@ func (c *Client) ended() error {
 	return nil
 }
 
-func (c *Client) write(ctx context.Context, conn *websocket.Conn, m *relaypb.ClientMessage) error {
-	data, err := c.encoding.Append(nil, m)
-	if err != nil {
-		return err
-	}
-	kind := websocket.MessageBinary
-	if c.encoding == relaypb.JSON {
-		kind = websocket.MessageText
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.WriteTimeout)
-	defer cancel()
-	if err := conn.Write(ctx, kind, data); err != nil {
-		return fmt.Errorf("relay %s: %w", c.url, err)
-	}
-	return nil
-}
-
-func (c *Client) writeAll(ctx context.Context, conn *websocket.Conn, all []*relaypb.ClientMessage) error {
-	for _, m := range all {
-		if err := c.write(ctx, conn, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // run serves one connection after another until the client ends.
-func (c *Client) run(conn *websocket.Conn) {
+func (c *Client) run(conn *connection) {
 	defer close(c.done)
 	for {
 		c.cfg.Connected()
 		err := c.serve(conn)
-		_ = conn.CloseNow()
+		conn.end()
 		c.mu.Lock()
 		c.conn = nil
 		if c.left != nil {
@@ -303,7 +246,7 @@ func (c *Client) finish(err error) {
 }
 
 // redial connects again, as often as it takes, and asks for the tiles subscribed from where they stand.
-func (c *Client) redial() (*websocket.Conn, error) {
+func (c *Client) redial() (*connection, error) {
 	for pause := c.cfg.BackoffMin; ; pause = min(2*pause, c.cfg.BackoffMax) {
 		t := time.NewTimer(pause/2 + rand.N(pause/2+1))
 		select {
@@ -313,14 +256,14 @@ func (c *Client) redial() (*websocket.Conn, error) {
 			return nil, ErrClosed
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.DialTimeout)
-		conn, status, err := c.dial(ctx)
+		conn, status, err := dial(ctx, c.url, &c.cfg)
 		cancel()
 		if err == nil {
 			if err = c.resume(conn); err == nil {
 				c.stats.connects.Add(1)
 				return conn, nil
 			}
-			_ = conn.CloseNow()
+			conn.end()
 		}
 		if status >= 400 && status < 500 {
 			return nil, err
@@ -330,7 +273,7 @@ func (c *Client) redial() (*websocket.Conn, error) {
 }
 
 // resume makes conn the client's connection and subscribes to everything.
-func (c *Client) resume(conn *websocket.Conn) error {
+func (c *Client) resume(conn *connection) error {
 	c.mu.Lock()
 	c.conn = conn
 	all := make([]*tile, 0, len(c.tiles))
@@ -341,68 +284,21 @@ func (c *Client) resume(conn *websocket.Conn) error {
 	}
 	asks := subscribes(all)
 	c.mu.Unlock()
-	return c.writeAll(c.ctx, conn, asks)
+	return conn.send(c.ctx, asks...)
 }
 
 // serve reads messages until the connection ends.
-func (c *Client) serve(conn *websocket.Conn) error {
-	stop := c.watch(conn)
-	defer stop()
-	var buf bytes.Buffer
+func (c *Client) serve(conn *connection) error {
 	m := &relaypb.ServerMessage{}
 	for {
-		_, r, err := conn.Reader(context.Background())
+		n, err := conn.read(m)
 		if err != nil {
 			return err
-		}
-		buf.Reset()
-		if _, err = buf.ReadFrom(r); err != nil {
-			return err
-		}
-		c.heard.Store(time.Now().UnixNano())
-		c.stats.bytes.Add(uint64(buf.Len()))
-		if err = c.encoding.Decode(buf.Bytes(), m); err != nil {
-			_ = conn.Close(websocket.StatusUnsupportedData, "message cannot be read")
-			return fmt.Errorf("relay %s: message cannot be read: %w", c.url, err)
-		}
-		if buf.Cap() > keepBuffer {
-			buf = bytes.Buffer{}
 		}
 		if c.ctx.Err() != nil {
 			return ErrClosed
 		}
+		c.stats.bytes.Add(uint64(n))
 		c.receive(conn, m)
-	}
-}
-
-// watch cuts a connection on which nothing has come for IdleTimeout: a relay sends pings, so that silence
-// means that nobody is there.
-func (c *Client) watch(conn *websocket.Conn) (stop func()) {
-	c.heard.Store(time.Now().UnixNano())
-	var mu sync.Mutex
-	var timer *time.Timer
-	over := false
-	check := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return
-		}
-		rest := c.cfg.IdleTimeout - time.Since(time.Unix(0, c.heard.Load()))
-		if rest > 0 {
-			timer.Reset(rest)
-			return
-		}
-		over = true
-		go func() { _ = conn.CloseNow() }() // it waits for the reader, which waits for this mutex in stop
-	}
-	mu.Lock()
-	timer = time.AfterFunc(c.cfg.IdleTimeout, check)
-	mu.Unlock()
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		timer.Stop()
 	}
 }

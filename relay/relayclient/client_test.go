@@ -94,7 +94,8 @@ func (p *peer) send(m *relaypb.ServerMessage) {
 }
 
 func (p *peer) frame(e fence.Entry) {
-	p.send(&relaypb.ServerMessage{Tile: tile.String(), Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}})
+	p.send(&relaypb.ServerMessage{Tile: tile.String(),
+		Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}})
 }
 
 func (p *peer) sync(s *relaypb.Sync) {
@@ -103,8 +104,9 @@ func (p *peer) sync(s *relaypb.Sync) {
 
 // batch is a tile's batch i as watchers are sent it; it has the payload {i+1}, and some have a part for owners.
 func batch(epoch fence.Epoch, i int, prev fence.Position) fence.Entry {
-	e := fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
-		Prev: prev, Tick: fence.Tick(i + 1), Payload: []byte{byte(i + 1)}, Private: make([]byte, i%3)})
+	e := fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch,
+		Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev:     prev, Tick: fence.Tick(i + 1), Payload: []byte{byte(i + 1)}, Private: make([]byte, i%3)})
 	return e.Watched()
 }
 
@@ -126,7 +128,8 @@ func whole(h []fence.Entry, n, m int) *relaypb.Sync {
 	for _, e := range h[:n] {
 		blob = append(blob, e.Payload...)
 	}
-	s := &relaypb.Sync{Replace: true, Blob: blob, Sum: fence.Checksum(blob), From: relaypb.FromPosition(h[n-1].Position), Position: relaypb.FromPosition(h[m-1].Position)}
+	s := &relaypb.Sync{Replace: true, Blob: blob, Sum: fence.Checksum(blob),
+		From: relaypb.FromPosition(h[n-1].Position), Position: relaypb.FromPosition(h[m-1].Position)}
 	for i := range h[n:m] {
 		s.Tail = append(s.Tail, relaypb.FromEntry(&h[n+i]))
 	}
@@ -206,7 +209,8 @@ func TestGapIsResyncedOnce(t *testing.T) {
 	p.sync(tail(h, 6, 10))
 	p.frame(h[10])
 	v.holds(11)
-	require.Equal(t, relayclient.Stats{Connects: 1, Bytes: v.Stats().Bytes, Syncs: 2, Frames: 8, Gaps: 1, Repaired: 1, Resyncs: 1}, v.Stats())
+	require.Equal(t, relayclient.Stats{Connects: 1, Bytes: v.Stats().Bytes, Syncs: 2, Frames: 8, Gaps: 1, Repaired: 1,
+		Resyncs: 1}, v.Stats())
 	at, ok := v.Position(tile)
 	require.True(t, ok)
 	require.Equal(t, h[10].Position, at)
@@ -318,7 +322,9 @@ func TestPolicyCloseIsFinal(t *testing.T) {
 		c.Reconnect = true
 		c.Refused = func(r relayclient.Refusal) { mu.Lock(); refused = append(refused, r); mu.Unlock() }
 	})
-	p.send(&relaypb.ServerMessage{Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: relaypb.Code_CODE_MALFORMED, Message: "what?"}}})
+	p.send(&relaypb.ServerMessage{Body: &relaypb.ServerMessage_Error{
+		Error: &relaypb.Error{Code: relaypb.Code_CODE_MALFORMED, Message: "what?"},
+	}})
 	_ = p.conn.Close(relaypb.ClosePolicy, "no")
 	<-v.Done()
 	require.EqualValues(t, relaypb.ClosePolicy, websocket.CloseStatus(v.Err()))
@@ -352,7 +358,8 @@ func TestUnknownMessagesAndTilesAreIgnored(t *testing.T) {
 	p.send(&relaypb.ServerMessage{})
 	p.send(&relaypb.ServerMessage{Tile: "not a tile", Body: &relaypb.ServerMessage_Sync{Sync: whole(h, 1, 2)}})
 	p.send(&relaypb.ServerMessage{Tile: "1", Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&h[0])}})
-	require.NoError(t, p.conn.Write(context.Background(), websocket.MessageBinary, []byte{0xf8, 0x07, 0x01})) // field 127
+	// field 127
+	require.NoError(t, p.conn.Write(context.Background(), websocket.MessageBinary, []byte{0xf8, 0x07, 0x01}))
 	p.sync(whole(h, 3, 5))
 	v.holds(5)
 }

@@ -1,6 +1,7 @@
 package relayclient
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -68,7 +69,8 @@ type Config struct {
 	WriteTimeout  time.Duration // of one message to the relay. Default 5 s.
 	DialTimeout   time.Duration // of one attempt to connect again. Default 10 s.
 	IdleTimeout   time.Duration // after which a connection without a message or ping counts as lost. Default 1 min.
-	MaxMessage    int           // bytes of one message from the relay; a larger one ends the connection. Default 64 MiB.
+	// bytes of one message from the relay; a larger one ends the connection. Default 64 MiB.
+	MaxMessage int
 
 	// NoVerify leaves out the check of each snapshot's checksum and each batch's chain. The order of
 	// batches is always checked.
@@ -120,38 +122,40 @@ func (c *Config) withDefaults() (Config, error) {
 		out = *c
 	}
 	out.Header = out.Header.Clone()
+	out.BackoffMin = cmp.Or(out.BackoffMin, DefaultBackoffMin)
+	out.BackoffMax = cmp.Or(out.BackoffMax, max(DefaultBackoffMax, out.BackoffMin))
+	out.ResyncTimeout = cmp.Or(out.ResyncTimeout, DefaultResyncTimeout)
+	out.WriteTimeout = cmp.Or(out.WriteTimeout, DefaultWriteTimeout)
+	out.DialTimeout = cmp.Or(out.DialTimeout, DefaultDialTimeout)
+	out.IdleTimeout = cmp.Or(out.IdleTimeout, DefaultIdleTimeout)
+	out.MaxMessage = cmp.Or(out.MaxMessage, DefaultMaxMessage)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
+	out.fillCalls()
+	return out, out.validate()
+}
+
+// validate checks the settings after the defaults are in.
+func (c *Config) validate() error {
 	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		def   time.Duration
+		field string
+		value time.Duration
 	}{
-		{"BackoffMin", &out.BackoffMin, DefaultBackoffMin},
-		{"BackoffMax", &out.BackoffMax, max(DefaultBackoffMax, out.BackoffMin)},
-		{"ResyncTimeout", &out.ResyncTimeout, DefaultResyncTimeout},
-		{"WriteTimeout", &out.WriteTimeout, DefaultWriteTimeout},
-		{"DialTimeout", &out.DialTimeout, DefaultDialTimeout},
-		{"IdleTimeout", &out.IdleTimeout, DefaultIdleTimeout},
+		{"BackoffMin", c.BackoffMin}, {"BackoffMax", c.BackoffMax}, {"ResyncTimeout", c.ResyncTimeout},
+		{"WriteTimeout", c.WriteTimeout}, {"DialTimeout", c.DialTimeout}, {"IdleTimeout", c.IdleTimeout},
 	} {
-		if *d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.name, Value: *d.value, Want: "a duration that is not negative; zero means the default"}
-		}
-		if *d.value == 0 {
-			*d.value = d.def
+		if d.value < 0 {
+			return &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "a positive duration, or zero for the default"}
 		}
 	}
 	switch {
-	case out.BackoffMax < out.BackoffMin:
-		return out, &fence.ArgumentError{Field: "BackoffMax", Value: out.BackoffMax, Want: "at least BackoffMin"}
-	case out.MaxMessage < 0:
-		return out, &fence.ArgumentError{Field: "MaxMessage", Value: out.MaxMessage, Want: "a number of bytes, or zero for the default"}
-	case out.MaxMessage == 0:
-		out.MaxMessage = DefaultMaxMessage
+	case c.BackoffMax < c.BackoffMin:
+		return &fence.ArgumentError{Field: "BackoffMax", Value: c.BackoffMax, Want: "at least BackoffMin"}
+	case c.MaxMessage < 0:
+		return &fence.ArgumentError{Field: "MaxMessage", Value: c.MaxMessage,
+			Want: "a number of bytes, or zero for the default"}
 	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
-	out.fillCalls()
-	return out, nil
+	return nil
 }
 
 func (c *Config) fillCalls() {

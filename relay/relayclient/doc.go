@@ -13,9 +13,9 @@
 // For each tile Config.Sync is called first, then Config.Frame for one batch after another, each
 // following exactly what was given before: the client compares positions itself and does not trust the
 // relay with it. Nothing is given of a lower epoch than was given before: a relay that is cut off from the store
-// is reported to Config.Stale and asked again, or left for another one. A batch that does not follow is not given; the client asks the relay for a Sync and goes
-// on from there. Snapshots are compared with their checksums and batches with their chain, unless
-// Config.NoVerify is set.
+// is reported to Config.Stale and asked again, or left for another one. A batch that does not follow is not given; the
+// client asks the relay for a Sync and goes on from there. Snapshots are compared with their checksums and batches with
+// their chain, unless Config.NoVerify is set.
 //
 // # When things fail
 //

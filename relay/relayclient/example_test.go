@@ -31,7 +31,8 @@ func ExampleDial() {
 	given := make(chan string)
 	client, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{
 		Sync: func(s relayclient.Sync) {
-			given <- fmt.Sprintf("tile %s at %d: %s (owner %s)", s.Tile, s.Position.Seq, s.Snapshot.Blob, s.Owner.Contact)
+			given <- fmt.Sprintf("tile %s at %d: %s (owner %s)", s.Tile, s.Position.Seq, s.Snapshot.Blob,
+				s.Owner.Contact)
 		},
 		Frame: func(f fence.Entry) { given <- fmt.Sprintf("batch %d: %s", f.Seq, f.Payload) },
 	})

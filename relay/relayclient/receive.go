@@ -27,7 +27,7 @@ type tile struct {
 const staleAsks = 3
 
 // receive acts on one message.
-func (c *Client) receive(conn *websocket.Conn, m *relaypb.ServerMessage) {
+func (c *Client) receive(conn *connection, m *relaypb.ServerMessage) {
 	switch body := m.GetBody().(type) {
 	case *relaypb.ServerMessage_Frame:
 		if t := c.tile(m.GetTile()); t != nil && t.synced {
@@ -62,7 +62,7 @@ func (c *Client) tile(name string) *tile {
 }
 
 // frame applies a batch if it follows, and asks for a Sync if it does not.
-func (c *Client) frame(conn *websocket.Conn, t *tile, e fence.Entry) {
+func (c *Client) frame(conn *connection, t *tile, e fence.Entry) {
 	switch {
 	case e.Epoch < t.floor:
 		c.stats.stale.Add(1) // of a superseded owner; what follows it shows whether the relay is behind
@@ -90,7 +90,7 @@ func (c *Client) apply(t *tile, e fence.Entry) {
 
 // sync brings a tile to where the Sync ends, from scratch or from where it stands. Nothing of a Sync is given to
 // the application unless all of it is intact and at or above the epoch floor.
-func (c *Client) sync(conn *websocket.Conn, t *tile, s *relaypb.Sync) {
+func (c *Client) sync(conn *connection, t *tile, s *relaypb.Sync) {
 	end := s.GetPosition().Fence()
 	switch {
 	case !s.GetReplace() && !t.synced:
@@ -128,7 +128,8 @@ func (c *Client) sync(conn *websocket.Conn, t *tile, s *relaypb.Sync) {
 		c.moveTo(t, snap.Position)
 		c.cfg.Sync(Sync{
 			Tile: t.id, Snapshot: snap, Position: end,
-			Owner: fence.Owner{Tile: t.id, Epoch: fence.Epoch(s.GetOwnerEpoch()), Contact: s.GetOwnerContact(), Position: end},
+			Owner: fence.Owner{Tile: t.id, Epoch: fence.Epoch(s.GetOwnerEpoch()), Contact: s.GetOwnerContact(),
+				Position: end},
 		})
 	}
 	for _, e := range tail {
@@ -156,7 +157,7 @@ func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []f
 
 // behind notes that the relay offers less than the client was shown, and asks again after a pause that doubles
 // each time. The relay may catch up, or the next connection may reach another one.
-func (c *Client) behind(conn *websocket.Conn, t *tile, offered fence.Position) {
+func (c *Client) behind(conn *connection, t *tile, offered fence.Position) {
 	c.mu.Lock()
 	if t.again != nil { // it is asked again soon
 		c.mu.Unlock()
@@ -176,7 +177,7 @@ func (c *Client) behind(conn *websocket.Conn, t *tile, offered fence.Position) {
 }
 
 // askAgain sends a Resync to a relay that was behind, or leaves it for another one.
-func (c *Client) askAgain(conn *websocket.Conn, t *tile) {
+func (c *Client) askAgain(conn *connection, t *tile) {
 	c.mu.Lock()
 	if c.conn != conn || c.tiles[t.id] != t || t.again == nil {
 		c.mu.Unlock()
@@ -194,7 +195,7 @@ func (c *Client) askAgain(conn *websocket.Conn, t *tile) {
 		return
 	}
 	c.stats.resyncs.Add(1)
-	_ = c.write(c.ctx, conn, ask) // if it cannot be written, the connection is lost and reading notices
+	_ = conn.send(c.ctx, ask) // if it cannot be written, the connection is lost and reading notices
 }
 
 func (t *tile) resync(have fence.Position) *relaypb.ClientMessage {
@@ -212,7 +213,7 @@ func (t *tile) rest() {
 }
 
 // gap notes that the view does not continue and asks for a Sync from have, once until it is answered.
-func (c *Client) gap(conn *websocket.Conn, t *tile, have fence.Position) {
+func (c *Client) gap(conn *connection, t *tile, have fence.Position) {
 	now := time.Now()
 	c.mu.Lock()
 	if !t.broken {
@@ -229,7 +230,7 @@ func (c *Client) gap(conn *websocket.Conn, t *tile, have fence.Position) {
 		return
 	}
 	c.stats.resyncs.Add(1)
-	_ = c.write(c.ctx, conn, message) // if it cannot be written, the connection is lost and reading notices
+	_ = conn.send(c.ctx, message) // if it cannot be written, the connection is lost and reading notices
 }
 
 // mend notes that the view continues.

@@ -55,7 +55,8 @@ func TestLowerEpochIsNotApplied(t *testing.T) {
 		ask := p.receive().GetResync()
 		require.Equal(t, h[44].Position, ask.GetPosition().Fence(), "it asks again from what it holds")
 		require.EqualValues(t, 2, ask.GetEpochFloor())
-		require.Equal(t, relayclient.Stale{Tile: tile, Floor: 2, Offered: old[3].Position, Attempt: attempt}, events.list()[attempt-1])
+		require.Equal(t, relayclient.Stale{Tile: tile, Floor: 2, Offered: old[3].Position, Attempt: attempt},
+			events.list()[attempt-1])
 	}
 	v.holds(45)
 	at, _ := v.Position(tile)
@@ -85,7 +86,8 @@ func TestClientLeavesARelayThatStaysBehind(t *testing.T) {
 	h := under(2, 45, 5)
 	p.sync(whole(h, 3, 45))
 	v.holds(45)
-	told := &relaypb.ServerMessage{Tile: tile.String(), Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: relaypb.Code_CODE_STALE}}}
+	told := &relaypb.ServerMessage{Tile: tile.String(),
+		Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: relaypb.Code_CODE_STALE}}}
 	for range 2 {
 		p.send(told)
 		p.send(told) // one wait for both

@@ -42,8 +42,8 @@ type Publisher interface {
 	// Publish sends messages in order, in as few round trips as the back end allows. It returns how many
 	// from the front were handed over for sure; the rest may or may not have been. A message without
 	// subscribers is handed over. A publisher with several nodes, of which some may fail, returns a
-	// PartialError, which knows each message's fate. The publisher does not keep Data after it returns, but subscribers of
-	// an in-process back end share it: do not change it.
+	// PartialError, which knows each message's fate. The publisher does not keep Data after it returns, but
+	// subscribers of an in-process back end share it: do not change it.
 	Publish(ctx context.Context, messages []Message) (sent int, err error)
 }
 

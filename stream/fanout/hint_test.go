@@ -141,7 +141,8 @@ func TestHintGroupsAreEven(t *testing.T) {
 			counts[fanout.HintGroupOf(fence.TileID(index))]++
 		}
 		for g, c := range counts {
-			require.InDelta(t, n/fanout.HintGroups, c, float64(n/fanout.HintGroups)/2+4, "resolution %d, group %d of %d tiles", resolution, g, n)
+			require.InDelta(t, n/fanout.HintGroups, c, float64(n/fanout.HintGroups)/2+4,
+				"resolution %d, group %d of %d tiles", resolution, g, n)
 		}
 	}
 }

@@ -212,7 +212,8 @@ func (h *Hinter) take(tiles []fence.TileID, now time.Time) []fence.TileID {
 
 // Stats returns the counters. They are read one after another: a hint under way may be in some only.
 func (h *Hinter) Stats() HinterStats {
-	s := HinterStats{Sent: h.sent.Load(), Failed: h.failed.Load(), Flushes: h.flushes.Load(), Waiting: int(h.waiting.Load())}
+	s := HinterStats{Sent: h.sent.Load(), Failed: h.failed.Load(), Flushes: h.flushes.Load(),
+		Waiting: int(h.waiting.Load())}
 	for i := range h.groups {
 		g := &h.groups[i]
 		g.mu.Lock()
@@ -239,7 +240,8 @@ func (c *HinterConfig) withDefaults() (HinterConfig, error) {
 		value time.Duration
 	}{{"Every", out.Every}, {"Timeout", out.Timeout}, {"Pause", out.Pause}} {
 		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a duration, or zero for the default"}
+			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "a duration, or zero for the default"}
 		}
 	}
 	if out.MaxTiles < 0 {

@@ -124,7 +124,8 @@ func (c *Config) withDefaults() (Config, error) {
 		{"Timeout", out.Timeout}, {"PingInterval", out.PingInterval}, {"TopologyInterval", out.TopologyInterval},
 	} {
 		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a duration, or zero for the default"}
+			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "a duration, or zero for the default"}
 		}
 	}
 	return out, nil

@@ -55,7 +55,8 @@ func TestArgumentsOfNew(t *testing.T) {
 	defer func() { _ = good.Close() }()
 	deaf := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = deaf.Close() }()
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"},
+		HeartbeatFrequency: time.Hour})
 	defer func() { _ = ring.Close() }()
 
 	for name, err := range map[string]error{
@@ -131,7 +132,8 @@ func TestConnectionLost(t *testing.T) {
 	opts.ClientName = "tilefence-" + strings.ReplaceAll(stacktest.UniqueName(t), "_", "-")
 	subClient := redis.NewClusterClient(opts)
 	t.Cleanup(func() { _ = subClient.Close() })
-	f := open(t, subClient, &redisfanout.Config{Hooks: redisfanout.Hooks{Disconnected: func(i redisfanout.ConnInfo) { lost <- i }}})
+	f := open(t, subClient, &redisfanout.Config{
+		Hooks: redisfanout.Hooks{Disconnected: func(i redisfanout.ConnInfo) { lost <- i }}})
 	pub := open(t, client, nil)
 	probes := make([]*probe, 40)
 	for i := range probes {

@@ -84,7 +84,7 @@ func (f *Fanout) unsentHints(ctx context.Context, tiles []fence.TileID, failed *
 // SubscribeHints implements fanout.HintSubscriber. Subscriptions to one group share one SSUBSCRIBE, and
 // the connections of the tiles' channels. A lost connection is noticed at once, a silent one after three
 // of Config.PingInterval.
-func (f *Fanout) SubscribeHints(group int, deliver func(tiles []fence.TileID), up func(inForce bool)) (stop func(), err error) {
+func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func(inForce bool)) (func(), error) {
 	if err := hub.ValidHints(group, deliver, up); err != nil {
 		return nil, err
 	}

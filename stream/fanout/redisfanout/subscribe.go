@@ -21,7 +21,8 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
 	}
 	if ctx.Err() != nil {
-		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied,
+			Err: context.Cause(ctx)}
 	}
 	// First the buffer, then the channel: what Redis sends from the confirmation on finds it in place.
 	stopLocal := f.frames.Subscribe(tile, deliver)

@@ -35,11 +35,12 @@ func newTopology(client redis.UniversalClient, every time.Duration) (*topology, 
 		}
 	}
 	if t.cluster == nil && t.single == nil {
-		return nil, &fence.ArgumentError{Field: "client", Value: fmt.Sprintf("%T", client), Want: "a *redis.ClusterClient or a *redis.Client"}
+		return nil, &fence.ArgumentError{Field: "client", Value: fmt.Sprintf("%T", client),
+			Want: "a *redis.ClusterClient or a *redis.Client"}
 	}
 	if !obeys {
 		return nil, &fence.ArgumentError{Field: "client", Value: "ContextTimeoutEnabled: false",
-			Want: "a client that obeys deadlines, or a node that hangs would hold up all others; see redisfanout.Options"}
+			Want: "a client that obeys deadlines: a node that hangs would delay all others (redisfanout.Options)"}
 	}
 	return t, nil
 }

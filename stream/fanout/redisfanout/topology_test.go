@@ -157,7 +157,8 @@ func TestNodeHangs(t *testing.T) {
 
 	require.NoError(t, c.process(1).Signal(syscall.SIGSTOP))
 	began := time.Now()
-	sent, err := pub.Publish(t.Context(), []fanout.Message{{Tile: hung.tile, Data: []byte("?")}, {Tile: alive.tile, Data: []byte("through")}})
+	sent, err := pub.Publish(t.Context(), []fanout.Message{{Tile: hung.tile, Data: []byte("?")},
+		{Tile: alive.tile, Data: []byte("through")}})
 	require.Less(t, time.Since(began), 2*time.Second)
 	require.Zero(t, sent)
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome)

@@ -1,5 +1,5 @@
 -- The latest checkpoint of each tile.
-CREATE TABLE IF NOT EXISTS checkpoints (
+CREATE TABLE checkpoints (
     tile    TEXT    NOT NULL PRIMARY KEY, -- H3 index, lower-case hexadecimal
     epoch   INTEGER NOT NULL,             -- below 2^53
     seq     INTEGER NOT NULL,             -- below 2^53

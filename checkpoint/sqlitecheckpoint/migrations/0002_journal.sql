@@ -1,11 +1,12 @@
--- The epoch that may append to a tile's journal.
-CREATE TABLE IF NOT EXISTS journal_seals (
+-- What a tile's journal decides by.
+CREATE TABLE journals (
     tile   TEXT    NOT NULL PRIMARY KEY, -- H3 index, lower-case hexadecimal
-    sealed INTEGER NOT NULL              -- epoch, below 2^53
+    sealed INTEGER NOT NULL,             -- the epoch that may append, below 2^53
+    end_at TEXT    NOT NULL              -- what the next entry must follow: epoch/sequence/chain
 ) STRICT;
 
 -- The batches of write-through tiles that no checkpoint covers yet.
-CREATE TABLE IF NOT EXISTS journal (
+CREATE TABLE journal (
     tile      TEXT    NOT NULL,
     seq       INTEGER NOT NULL, -- below 2^53
     epoch     INTEGER NOT NULL, -- below 2^53

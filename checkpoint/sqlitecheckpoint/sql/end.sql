@@ -1,0 +1,1 @@
+SELECT sealed, end_at FROM journals WHERE tile = ?1;

@@ -1,0 +1,106 @@
+package relayclient
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/tilefence/tilefence/relay/relaypb"
+)
+
+// keepBuffer is the largest read buffer kept between messages.
+const keepBuffer = 64 << 10
+
+// connection is one WebSocket to a relay, in messages. One goroutine reads; any may send.
+type connection struct {
+	*websocket.Conn
+	url      string
+	cfg      *Config
+	encoding relaypb.Encoding
+	// cuts the connection when nothing comes: a relay sends pings, so silence means that it is gone
+	idle *time.Timer
+	buf  bytes.Buffer
+}
+
+// dial makes a connection. status is the relay's answer to the handshake; zero: there was none.
+func dial(ctx context.Context, url string, cfg *Config) (c *connection, status int, err error) {
+	c = &connection{url: url, cfg: cfg, encoding: cfg.encoding()}
+	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+		HTTPClient:   cfg.HTTPClient,
+		HTTPHeader:   cfg.Header,
+		Subprotocols: []string{c.encoding.Subprotocol()},
+		OnPingReceived: func(context.Context, []byte) bool { // called by read
+			c.idle.Reset(cfg.IdleTimeout)
+			return true
+		},
+	})
+	if resp != nil {
+		status = resp.StatusCode
+	}
+	if err != nil {
+		return nil, status, fmt.Errorf("relay %s: %w", url, err)
+	}
+	if got := conn.Subprotocol(); got != c.encoding.Subprotocol() {
+		_ = conn.CloseNow()
+		return nil, status, fmt.Errorf("relay %s: speaks %q, not %q", url, got, c.encoding.Subprotocol())
+	}
+	conn.SetReadLimit(int64(cfg.MaxMessage))
+	c.Conn = conn
+	c.idle = time.AfterFunc(cfg.IdleTimeout, func() { _ = conn.CloseNow() })
+	return c, status, nil
+}
+
+// read reads the next message into m and returns its length.
+func (c *connection) read(m *relaypb.ServerMessage) (n int, err error) {
+	// The context is never cancelled: closing the connection ends the read.
+	_, r, err := c.Reader(context.Background())
+	if err != nil {
+		return 0, err
+	}
+	if c.buf.Cap() > keepBuffer {
+		c.buf = bytes.Buffer{}
+	}
+	c.buf.Reset()
+	if _, err = c.buf.ReadFrom(r); err != nil {
+		return 0, err
+	}
+	c.idle.Reset(c.cfg.IdleTimeout)
+	if err = c.encoding.Decode(c.buf.Bytes(), m); err != nil {
+		_ = c.Close(websocket.StatusUnsupportedData, "message cannot be read")
+		return 0, fmt.Errorf("relay %s: message cannot be read: %w", c.url, err)
+	}
+	return c.buf.Len(), nil
+}
+
+// send writes messages.
+func (c *connection) send(ctx context.Context, messages ...*relaypb.ClientMessage) error {
+	kind := websocket.MessageBinary
+	if c.encoding == relaypb.JSON {
+		kind = websocket.MessageText
+	}
+	for _, m := range messages {
+		data, err := c.encoding.Append(nil, m)
+		if err != nil {
+			return err
+		}
+		if err := c.write(ctx, kind, data); err != nil {
+			return fmt.Errorf("relay %s: %w", c.url, err)
+		}
+	}
+	return nil
+}
+
+func (c *connection) write(ctx context.Context, kind websocket.MessageType, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.WriteTimeout)
+	defer cancel()
+	return c.Write(ctx, kind, data)
+}
+
+// end cuts the connection if it is still open.
+func (c *connection) end() {
+	c.idle.Stop()
+	_ = c.CloseNow()
+}
