@@ -103,7 +103,7 @@ type Receipt struct {
 // ErrReplay, ErrBehind, ErrForked and ErrNoOwner apart); an *UnconfirmedError when it is on the master but not
 // on enough replicas; a *StoreError with ErrNotApplied or ErrUnknownOutcome when the store could not be
 // asked: present the same commit again after these two; a *CorruptError when what the store holds of the
-// tile cannot be read (nothing written; somebody has to look); an *ArgumentError for a malformed commit.
+// tile cannot be read (nothing written; an operator has to look); an *ArgumentError for a malformed commit.
 type CommitFn func(ctx context.Context, c Commit) (Receipt, error)
 
 // Rebase installs an owner from state instead of from the stream: it creates a tile (genesis), restores

@@ -124,7 +124,7 @@ func commitTwin(s *scene) {
 	s.refuse(refresh, fence.ErrForked)
 	require.Equal(s, contactOf(1), s.owner().Contact)
 	s.repeat(install)
-	// Without an owner hash nobody can tell them apart, and whoever the authority names may install.
+	// Without an owner hash they cannot be told apart, and the owner that the authority names may install.
 	s.DropOwner(s.tile)
 	_, err := s.Store.Commit(s.Context(), twin)
 	require.NoError(s, err)

@@ -93,7 +93,7 @@ func (c *contest) reign(name string, rng *rand.Rand) {
 		case refusal == nil:
 			prev, installed = at, true
 		case installed:
-			// A reign ends by a successor only; nobody else writes under this epoch.
+			// A reign ends by a successor only; no other process writes under this epoch.
 			assert.ErrorIs(c, refusal, fence.ErrStale)
 			assert.Greater(c, refusal.Current.Epoch, epoch)
 			return

@@ -68,7 +68,7 @@ func (s *scene) owner() fence.Owner {
 	return o
 }
 
-// last is where the tile's history ends, whoever knows it.
+// last is the tile's head: the owner hash's, or that of stream and snapshot.
 func (s *scene) last() fence.Position {
 	s.Helper()
 	if o := s.owner(); o.Present() {

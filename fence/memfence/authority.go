@@ -35,7 +35,7 @@ func NewAuthority() *Authority {
 
 var _ fence.Authority = (*Authority)(nil)
 
-// Claim takes a tile that nobody holds; see fence.Authority. A ctx that is done gives a
+// Claim takes a tile that is not held; see fence.Authority. A ctx that is done gives a
 // *fence.StoreError with ErrNotApplied.
 func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	if err := c.Validate(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// State is one tile in the coordination store. The zero State is a tile nobody has touched. Its methods
+// State is one tile in the coordination store. The zero State is a tile that was never written. Its methods
 // are the specification of the store's functions: given the same state they give the same answer, and a
 // refusal (a fence refusal sentinel) changes nothing. Arguments must have been validated.
 type State struct {
@@ -37,7 +37,7 @@ func (s *State) Commit(c *fence.Commit) (fence.Receipt, error) {
 	last := s.Last()
 	current := s.Owner.Epoch
 	if !s.Owner.Present() {
-		// Absent is not epoch zero: the stream remembers who wrote last.
+		// Absent is not epoch zero: the stream remembers the last writer.
 		if !c.Install {
 			return fence.Receipt{}, fence.ErrNoOwner
 		}

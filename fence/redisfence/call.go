@@ -32,14 +32,6 @@ func functionCommand(ctx context.Context, args []any) *redis.Cmd {
 	return cmd
 }
 
-// atLeastOne is a number of replicas that nobody has confirmed to, if any was asked for.
-func (c *call) atLeastOne() int {
-	if c.replicas == 0 {
-		return 0
-	}
-	return max(c.replicas, 1)
-}
-
 // refusals maps reply codes to the reasons of package fence.
 var refusals = map[string]error{
 	"stale":       fence.ErrStale,
@@ -50,13 +42,6 @@ var refusals = map[string]error{
 	"regress":     fence.ErrRegress,
 	"uncommitted": fence.ErrUncommitted,
 	"checksum":    fence.ErrChecksum,
-}
-
-// answer is what a function replied and how many replicas have it.
-type answer struct {
-	reply           any
-	confirmed, want int
-	detail          string // why there are too few, if that is known
 }
 
 // notSentError is a failure before the function ran anywhere.
@@ -79,31 +64,31 @@ func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 	if ctx.Err() != nil {
 		return fence.Receipt{}, notSent(ctx, c.op, c.tile)
 	}
-	a, err := s.invoke(ctx, c)
+	reply, err := s.invoke(ctx, c)
 	if err != nil {
 		return fence.Receipt{}, failed(c.op, c.tile, err)
 	}
-	receipt, err := c.read(a.reply)
+	receipt, err := c.read(reply)
 	if err != nil {
 		return fence.Receipt{}, err
 	}
-	receipt.Replicas = a.confirmed
-	if a.confirmed < a.want {
-		return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.tile, Receipt: receipt, Want: a.want, Detail: a.detail}
+	receipt.Replicas = c.confirmed
+	if c.confirmed < c.want {
+		return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.tile, Receipt: receipt, Want: c.want, Detail: c.detail}
 	}
 	return receipt, nil
 }
 
-// invoke sends a call to its master: through a lane, or by itself when it is large or lanes are off.
-func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
+// invoke sends a call to its master and returns the reply: through a lane, or by itself when it is large or lanes are
+// off. How many replicas have confirmed it is then in the request.
+func (s *Store) invoke(ctx context.Context, c *call) (reply any, err error) {
 	alone := s.cfg.Unpipelined || c.size > s.cfg.PipelineBytes
 	if alone && c.replicas == 0 {
-		reply, err := s.redirected(ctx, c.key, c.arguments.list)
-		return answer{reply: reply}, err
+		return s.redirected(ctx, c.key, c.arguments.list)
 	}
 	n, err := s.nodeOf(ctx, c.key)
 	if err != nil {
-		return answer{}, &notSentError{err}
+		return nil, &notSentError{err}
 	}
 	cmd := c.command(ctx)
 	r := &c.request
@@ -116,19 +101,20 @@ func (s *Store) invoke(ctx context.Context, c *call) (answer, error) {
 	default:
 		err = n.confirmed.do(ctx, r)
 	}
-	if err != nil {
-		return answer{}, err
+	switch {
+	case err != nil:
+		return nil, err
+	case r.err == nil:
+		return cmd.Val(), nil
+	case c.install && c.replicas != 0 || !notRun(r.err) || ctx.Err() != nil:
+		return nil, r.err
 	}
-	if r.err != nil && !(c.install && c.replicas != 0) && notRun(r.err) && ctx.Err() == nil {
-		// Whose connection it then goes through is not known, so nobody can be asked to confirm it: an owner in
-		// the midst of its tile's slot moving to another master goes on, and keeps what it commits.
-		reply, err := s.redirected(ctx, c.key, c.arguments.list)
-		return answer{reply: reply, want: c.atLeastOne()}, err
+	// While a slot moves to another master, its owners go on and keep what they commit. The connection that the client
+	// sends this through is not known, so no replica can be asked to confirm it.
+	if r.confirmed, r.want = 0, 0; c.replicas != 0 {
+		r.want, r.detail = max(c.replicas, 1), "the tile's slot is moving to another master: present it again"
 	}
-	if r.err != nil {
-		return answer{}, r.err
-	}
-	return answer{reply: cmd.Val(), confirmed: r.confirmed, want: r.want, detail: r.detail}, nil
+	return s.redirected(ctx, c.key, c.arguments.list)
 }
 
 // redirected sends a call through the cluster's client, which follows the slot wherever it is and tries
@@ -141,7 +127,7 @@ func (s *Store) redirected(ctx context.Context, key string, args []any) (any, er
 	}
 	reply, err := send()
 	if isFunctionMissing(err) {
-		// Asking again is safe: it did not run here, and wherever else it may have, it is recognised.
+		// Asking again is safe: it did not run here, and if it ran elsewhere it is recognised.
 		if err = s.loadFor(ctx, key); err == nil {
 			reply, err = send()
 		}
