@@ -164,11 +164,13 @@ func TestPageAsksForWhatItMissed(t *testing.T) {
 	syncTo := func(s *relaypb.Sync) string {
 		return text(&relaypb.ServerMessage{Body: &relaypb.ServerMessage_Sync{Sync: s}})
 	}
+	old := &relaypb.Sync{Replace: true, Position: &relaypb.Position{Epoch: 1, Seq: 2, Chain: 7}}
 	messages, err := json.Marshal([]string{
 		syncTo(&relaypb.Sync{Replace: true, Tail: frames[:1], Position: frames[0].Position}),
 		frame(2), frame(2), frame(4), frame(5),
 		syncTo(&relaypb.Sync{From: frames[1].Position, Tail: frames[2:4], Position: frames[3].Position}),
 		frame(5),
+		syncTo(old), // of a relay that is cut off
 	})
 	require.NoError(t, err)
 	var got struct {
@@ -183,6 +185,7 @@ func TestPageAsksForWhatItMissed(t *testing.T) {
 			{ restore: no, apply: no, owner: no, link: no, trouble: no, moved: (_, p) => got.Seqs.push(p.seq) });
 		feed.opened();
 		for (const m of messages) feed.message(m, 1);
+		await new Promise((r) => setTimeout(r, 300)); // longer than the first pause
 		got.Counts = feed.counts;
 		return got;
 	})(%s, %q)`, messages, id), &got)
@@ -190,14 +193,20 @@ func TestPageAsksForWhatItMissed(t *testing.T) {
 	assert.Equal(t, 1, got.Counts["gaps"])
 	assert.Equal(t, 1, got.Counts["repairs"])
 	assert.Equal(t, 1, got.Counts["duplicates"])
-	require.Len(t, got.Sent, 2, "one Subscribe, one Resync")
+	assert.Equal(t, 1, got.Counts["stale"], "and nothing of it was applied")
+	require.Len(t, got.Sent, 3, "one Subscribe, a Resync for the gap, one for the relay that is behind")
 	for i, raw := range got.Sent {
 		m := &relaypb.ClientMessage{}
 		require.NoError(t, relaypb.JSON.Decode(raw, m), "%s", raw)
 		if i == 0 {
 			assert.Equal(t, []string{id.String()}, m.GetSubscribe().GetTiles())
 		} else {
-			assert.Equal(t, frames[1].Position.Fence(), m.GetResync().GetPosition().Fence())
+			held := frames[1]
+			if i == 2 {
+				held = frames[4]
+			}
+			assert.Equal(t, held.Position.Fence(), m.GetResync().GetPosition().Fence())
+			assert.EqualValues(t, 3, m.GetResync().GetEpochFloor())
 		}
 	}
 }

@@ -14,6 +14,10 @@ let socket = null;
 const now = () => performance.timeOrigin + performance.now();
 
 function connect(url, protocol) {
+  if (socket) { // the page leaves this relay
+    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.close();
+  }
   const s = new WebSocket(url, protocol);
   socket = s;
   s.onopen = () => postMessage({ opened: true });

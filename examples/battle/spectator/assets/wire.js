@@ -169,8 +169,10 @@ export function position(p) {
   return { epoch, seq, chain, key: `${epoch}/${seq}/${chain}` };
 }
 
-/** The form of a position that the relay reads. */
-export const asked = (p) => ({ epoch: String(p.epoch), seq: String(p.seq), chain: p.chain });
+/** The form in which the relay reads what the page holds of a tile. */
+export const held = ({ at, floor }) => ({
+  position: { epoch: String(at.epoch), seq: String(at.seq), chain: at.chain }, epochFloor: String(floor),
+});
 
 export function frame(f) {
   return {
