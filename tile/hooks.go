@@ -134,7 +134,7 @@ type TakeoverInfo struct {
 	Warm  bool        // only the missing tail was read; otherwise snapshot and tail
 
 	Silent    time.Duration // how long the owner hash had not moved when the follower became suspicious
-	Asked     time.Duration // from then to the question to the authority: Config.Pace, and one look at the stream
+	Asked     time.Duration // from then to the question: the wait for a turn, and a look at the stream
 	Minted    time.Duration // until the authority had answered
 	Replayed  time.Duration // until the state was complete
 	Installed time.Duration // until every replica had confirmed the epoch

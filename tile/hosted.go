@@ -143,7 +143,7 @@ func (h *Host) finishPromotion(t *hosted) {
 	}
 }
 
-// pace is Config.Pace of the host's followers.
+// pace is Config.pace of the host's followers.
 func (h *Host) pace(ctx context.Context, s Status, why Suspicion) (done func(), err error) {
 	class := heatClass(s.Heat)
 	if why == HandedOver || why == Ordered {
