@@ -47,7 +47,7 @@ func TestFollowerIsWarmAndSilent(t *testing.T) {
 		require.NoError(t, f.err)
 		assert.Len(t, f.rules.words, 100)
 		assert.Zero(t, f.line.writes)
-		assert.Less(t, f.line.snapshots, 10, "it folds the tail")
+		assert.Less(t, f.line.snapshots, 30, "it folds the tail; a snapshot that trims what it was about to read costs one reading")
 		assert.Equal(t, tile.Stopped, f.Status().State)
 		f.asks(t, "a:1")
 		require.NoError(t, a.drain())
