@@ -54,7 +54,7 @@ func (c *clusters) publish(ctx context.Context, m []fanout.Message) (handed func
 
 // mark is one tile's watermarks, to be read or written.
 type mark struct {
-	tile   fence.TileID
+	id     fence.TileID
 	seq    fence.Seq
 	rewind bool
 	err    error
@@ -68,7 +68,7 @@ func (c *clusters) readMarks(ctx context.Context, marks []mark) {
 	defer cancel()
 	ids := make([]fence.TileID, len(marks))
 	for i := range marks {
-		ids[i] = marks[i].tile
+		ids[i] = marks[i].id
 	}
 	all, err := c.log.Marks(ctx, ids)
 	if err == nil && len(all) != len(ids) {
@@ -90,7 +90,7 @@ func (c *clusters) writeMarks(ctx context.Context, marks []mark) {
 	writes := make([]stream.MarkWrite, 0, 2*len(marks))
 	for i := range marks {
 		m := &marks[i]
-		w := stream.MarkWrite{Tile: m.tile, Consumer: stream.BridgePending, Seq: m.seq, Rewind: m.rewind}
+		w := stream.MarkWrite{Tile: m.id, Consumer: stream.BridgePending, Seq: m.seq, Rewind: m.rewind}
 		writes = append(writes, w)
 		w.Consumer = stream.BridgeAcked
 		writes = append(writes, w)

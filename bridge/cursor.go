@@ -10,7 +10,7 @@ import (
 // cursor is where a tile's forwarding stands. A pass works on a copy, so that a pass that fails changes
 // nothing it should not.
 type cursor struct {
-	tile fence.TileID
+	id fence.TileID
 
 	place
 
@@ -27,19 +27,19 @@ type cursor struct {
 
 	// counted is what has been counted of entries after read: a failed publish takes back what came
 	// after it, and the next pass meets the same entries again. Nil but then.
-	counted []count
+	counted []notice
 
 	letters int // failed attempts to dead-letter the next entry
 }
 
-// count is one thing counted of an entry.
-type count struct {
+// notice is one thing counted of an entry.
+type notice struct {
 	seq fence.Seq
 	gap bool // that it did not follow; else that it was dropped or dead-lettered
 }
 
 // once reports whether that is to be counted, and notes that it has been.
-func (c *cursor) once(n count) bool {
+func (c *cursor) once(n notice) bool {
 	if slices.Contains(c.counted, n) {
 		return false
 	}
@@ -49,7 +49,7 @@ func (c *cursor) once(n count) bool {
 
 // forget drops the notes of what is settled.
 func (c *cursor) forget() {
-	c.counted = slices.DeleteFunc(slices.Clone(c.counted), func(n count) bool { return n.seq <= c.read })
+	c.counted = slices.DeleteFunc(slices.Clone(c.counted), func(n notice) bool { return n.seq <= c.read })
 	if len(c.counted) == 0 {
 		c.counted = nil
 	}

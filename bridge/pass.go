@@ -83,7 +83,7 @@ func (p *pass) run(ctx context.Context, c *clusters) {
 	p.cursors = p.cursors[:0]
 	for i := range p.parts {
 		pt := &p.parts[i]
-		p.cursors = append(p.cursors, stream.Cursor{Tile: pt.cursor.tile, After: pt.cursor.read, Limit: pt.limit})
+		p.cursors = append(p.cursors, stream.Cursor{Tile: pt.cursor.id, After: pt.cursor.read, Limit: pt.limit})
 	}
 	chunks, err := c.read(ctx, p.cursors)
 	p.info = PassInfo{Tiles: len(p.parts), Retry: p.retry, Read: time.Since(p.began)}
@@ -109,7 +109,7 @@ func (pt *part) sift(ctx context.Context, to *clusters, chunk *stream.Chunk) {
 	c := &pt.cursor
 	from := c.read
 	if c.regressed(chunk) {
-		pt.regressed = &RegressInfo{Tile: c.tile, Read: from, Last: chunk.Owner.Position}
+		pt.regressed = &RegressInfo{Tile: c.id, Read: from, Last: chunk.Owner.Position}
 		pt.more = true
 		return
 	}
@@ -145,10 +145,10 @@ func (pt *part) sift(ctx context.Context, to *clusters, chunk *stream.Chunk) {
 // take forwards or drops a sound entry.
 func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 	c := &pt.cursor
-	if !c.follows(e) && c.once(count{seq: e.Seq, gap: true}) {
+	if !c.follows(e) && c.once(notice{seq: e.Seq, gap: true}) {
 		have := c.last
 		have.Seq = c.read
-		pt.gaps = append(pt.gaps, GapInfo{Tile: c.tile, Have: have, Next: e.Position, Prev: e.Prev})
+		pt.gaps = append(pt.gaps, GapInfo{Tile: c.id, Have: have, Next: e.Position, Prev: e.Prev})
 	}
 	before := c.place
 	reason := c.judge(e, current)
@@ -156,15 +156,15 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 	switch {
 	case reason == 0:
 		pt.frames = append(pt.frames, frame{position: e.Position, at: e.At, before: before, data: e.Frame})
-	case c.once(count{seq: e.Seq}):
-		pt.drops = append(pt.drops, DropInfo{Tile: c.tile, Position: e.Position, Reason: reason})
+	case c.once(notice{seq: e.Seq}):
+		pt.drops = append(pt.drops, DropInfo{Tile: c.id, Position: e.Position, Reason: reason})
 	}
 }
 
 // bury dead-letters a poison entry and moves past it. It is false if the rest of the chunk has to wait.
 func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 	c := &pt.cursor
-	if !slices.Contains(c.counted, count{seq: p.Seq}) {
+	if !slices.Contains(c.counted, notice{seq: p.Seq}) {
 		if len(pt.letters) == lettersAPass {
 			pt.more = true
 			return false
@@ -179,7 +179,7 @@ func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 		pt.letters = append(pt.letters, DeadLetterInfo{Tile: p.Tile, Epoch: p.Epoch, Seq: p.Seq, Reason: p.Reason,
 			Err: err})
 		c.letters = 0
-		c.once(count{seq: p.Seq})
+		c.once(notice{seq: p.Seq})
 	}
 	c.settle(fence.Position{Seq: p.Seq})
 	return true
@@ -189,7 +189,7 @@ func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 func (p *pass) publish(ctx context.Context, c *clusters) {
 	for i := range p.parts {
 		for _, f := range p.parts[i].frames {
-			p.messages = append(p.messages, fanout.Message{Tile: p.parts[i].cursor.tile, Data: f.data})
+			p.messages = append(p.messages, fanout.Message{Tile: p.parts[i].cursor.id, Data: f.data})
 		}
 	}
 	if len(p.messages) == 0 {
@@ -229,7 +229,7 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 		if !first.at.IsZero() { // the owner said when
 			lag = max(0, now.Sub(first.at))
 		}
-		pt.published = PublishedInfo{Tile: c.tile, Last: last.position, Batches: n, Lag: lag}
+		pt.published = PublishedInfo{Tile: c.id, Last: last.position, Batches: n, Lag: lag}
 		for i := range pt.frames[:n] {
 			pt.published.Bytes += len(pt.frames[i].data)
 		}

@@ -47,7 +47,7 @@ func (r *reporter) pass(p *pass) {
 	failed := map[Op]*FailureInfo{}
 	for i := range p.parts {
 		pt := &p.parts[i]
-		id := pt.cursor.tile
+		id := pt.cursor.id
 		if g := pt.regressed; g != nil {
 			log.Warn("the tile's history regressed", "tile", id, "read", g.Read, "last", g.Last)
 			call(hooks.Regressed, *g)
@@ -130,7 +130,7 @@ func (r *reporter) marks(op Op, failed []mark) {
 		return
 	}
 	r.count(func(s *Stats) { s.StoreFailures += uint64(len(failed)) })
-	r.failed(&FailureInfo{Op: op, Tiles: len(failed), Tile: failed[0].tile, Err: failed[0].err})
+	r.failed(&FailureInfo{Op: op, Tiles: len(failed), Tile: failed[0].id, Err: failed[0].err})
 }
 
 func (r *reporter) failed(f *FailureInfo) {
@@ -139,9 +139,9 @@ func (r *reporter) failed(f *FailureInfo) {
 }
 
 // lost reports entries that were trimmed before the bridge had read them.
-func (r *reporter) lost(tile fence.TileID, read, trimmed fence.Seq) {
+func (r *reporter) lost(id fence.TileID, read, trimmed fence.Seq) {
 	r.count(func(s *Stats) { s.Resyncs++ })
 	r.cfg.Logger.Error("entries were trimmed before they were forwarded",
-		"tile", tile, "read", read, "trimmed", trimmed)
-	call(r.cfg.Hooks.Lost, LostInfo{Tile: tile, Read: read, Trimmed: trimmed})
+		"tile", id, "read", read, "trimmed", trimmed)
+	call(r.cfg.Hooks.Lost, LostInfo{Tile: id, Read: read, Trimmed: trimmed})
 }

@@ -42,7 +42,7 @@ type tile struct {
 }
 
 func newTile(id fence.TileID, now time.Time, interval time.Duration) *tile {
-	t := &tile{cursor: cursor{tile: id}, pace: pace{group: fanout.HintGroupOf(id), due: now, interval: interval}}
+	t := &tile{cursor: cursor{id: id}, pace: pace{group: fanout.HintGroupOf(id), due: now, interval: interval}}
 	t.work.of, t.mark.of, t.behind.of = t, t, t
 	return t
 }

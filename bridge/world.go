@@ -146,7 +146,7 @@ func (w *world) plan(t *tile) {
 		t.mark.clear()
 		w.pacer.count(&t.pace, false)
 		t.failures, t.backlog, t.forgotten = 0, 0, true
-		delete(w.tiles, t.cursor.tile)
+		delete(w.tiles, t.cursor.id)
 	}
 	w.account(t)
 }
@@ -277,7 +277,7 @@ func (w *world) beginResume(tiles []*tile) []mark {
 	marks := make([]mark, len(tiles))
 	for i, t := range tiles {
 		t.busy = true
-		marks[i] = mark{tile: t.cursor.tile}
+		marks[i] = mark{id: t.cursor.id}
 		w.plan(t)
 	}
 	return marks
@@ -311,7 +311,7 @@ func (w *world) beginMarks(l lane, tiles []*tile, now time.Time) []mark {
 	}
 	marks := make([]mark, len(tiles))
 	for i, t := range tiles {
-		marks[i] = mark{tile: t.cursor.tile, seq: min(t.cursor.read, fence.MaxNumber), rewind: t.marks.rewind}
+		marks[i] = mark{id: t.cursor.id, seq: min(t.cursor.read, fence.MaxNumber), rewind: t.marks.rewind}
 		t.marks.writing, t.marks.rewind = true, false
 		w.plan(t)
 	}
@@ -353,7 +353,7 @@ func (w *world) bookMarks(marks []mark, tiles []*tile, now time.Time) {
 func (w *world) lost(t *tile, read, trimmed fence.Seq) {
 	if trimmed > t.marks.lost {
 		t.marks.lost = trimmed
-		w.report.lost(t.cursor.tile, read, trimmed)
+		w.report.lost(t.cursor.id, read, trimmed)
 	}
 }
 
