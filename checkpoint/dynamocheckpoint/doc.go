@@ -60,7 +60,8 @@
 //
 // # Failures
 //
-// Leave the SDK's retries on. A write that is retried after its answer was lost can find its own success
+// A Store makes requests again that were throttled, met another one on the same item, or were lost: 8 times in all, in
+// place of the client's own retries. A write that is retried after its answer was lost can find its own success
 // in the way: the refusal carries the manifest in force, which is then the same snapshot, and Put
 // succeeds. Errors of the SDK are in a *fence.StoreError: fence.ErrNotApplied as long as no manifest was
 // sent, fence.ErrUnknownOutcome from then on. When a Put failed after writing chunks, the next Put of the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 var _ checkpoint.JournalStore = (*Store)(nil)
@@ -52,7 +53,7 @@ func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch)
 	case err == nil:
 		return nil
 	case !refused:
-		return failed(ctx, op, tile, doubt(err), err)
+		return failed(ctx, op, tile, dynamotx.Outcome(err), err)
 	}
 	head, err := parseJournal(tile, condition.Item)
 	if err == nil {
@@ -67,12 +68,12 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 	if err := checkpoint.PutBase(ctx, st, tile, s); err != nil {
 		return err
 	}
-	err := st.unlessBusy(ctx, func() error {
+	for {
 		head, found, err := st.journal(ctx, tile)
-		if err == nil {
-			err = head.Base(tile, s.Position)
-		}
 		if err != nil {
+			return maybeFailed(ctx, "journal base", tile, fence.ErrNotApplied, err)
+		}
+		if err = head.Base(tile, s.Position); err != nil {
 			return err
 		}
 		u := &dynamodb.UpdateItemInput{
@@ -81,34 +82,32 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 			ConditionExpression:      aws.String("attribute_not_exists(#part)"),
 			ExpressionAttributeNames: journalNames("part", "v", "sealed", "end", "floor"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{
-				":v": number(journalVersion), ":epoch": number(uint64(s.Epoch)), ":end": text(s.Position.String()), ":seq": number(uint64(s.Seq)),
+				":v": number(journalVersion), ":epoch": number(uint64(s.Epoch)),
+				":end": text(s.Position.String()), ":seq": number(uint64(s.Seq)),
 			},
 		}
-		if found { // and has not changed since
+		if found {
 			u.ConditionExpression = aws.String("attribute_exists(#part) AND #v = :v AND #sealed = :was AND #end = :wasEnd")
 			u.ExpressionAttributeValues[":was"] = number(uint64(head.Sealed))
 			u.ExpressionAttributeValues[":wasEnd"] = text(head.End.String())
 		}
 		err = st.updateHead(ctx, u)
 		if _, changed := errors.AsType[*types.ConditionalCheckFailedException](err); changed {
-			err = fmt.Errorf("%w: %w", errBusy, err)
+			continue // by another process, or by this very request, whose answer was lost
+		}
+		if err != nil {
+			err = failed(ctx, "journal base", tile, dynamotx.Outcome(err), err)
 		}
 		return err
-	})
-	if errors.As(err, new(*fence.RefusedError)) {
-		return err
 	}
-	return maybeFailed(ctx, "journal base", tile, doubt(err), err)
 }
 
 // updateHead makes one conditional write to the head of a tile's journal.
 func (st *Store) updateHead(ctx context.Context, u *dynamodb.UpdateItemInput) error {
 	u.TableName = aws.String(st.table)
 	u.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
-	return st.unlessBusy(ctx, func() error {
-		_, err := st.client.UpdateItem(ctx, u)
-		return err
-	})
+	_, err := st.client.UpdateItem(ctx, u)
+	return err
 }
 
 func refusedWithoutReason(ctx context.Context, op string, tile fence.TileID) error {
@@ -126,18 +125,14 @@ func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) e
 		return failed(ctx, op, tile, fence.ErrNotApplied, context.Cause(ctx))
 	}
 	items := append([]types.TransactWriteItem{{Update: st.moveEnd(tile, &e)}}, st.putEntry(tile, &e)...)
-	var refused *refusal
-	err := st.unlessBusy(ctx, func() (err error) {
-		refused, err = st.transact(ctx, items)
-		return err
-	})
+	refused, err := dynamotx.Transact(ctx, st.client, nil, items...)
 	switch {
 	case err != nil:
-		return failed(ctx, op, tile, doubt(err), err)
+		return failed(ctx, op, tile, dynamotx.Outcome(err), err)
 	case refused == nil:
 		return nil
 	}
-	head, err := parseJournal(tile, refused.item)
+	head, err := parseJournal(tile, refused[0].Item)
 	if err != nil {
 		return err
 	}
@@ -210,7 +205,7 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 	if len(entries) > 0 {
 		if err = st.noteFloor(ctx, tile, highest); err == nil {
 			// An entry goes before its chunks, so that no reader finds one without them.
-			err = st.unlessBusy(ctx, func() error { return st.remove(ctx, tile, entries) })
+			err = st.remove(ctx, tile, entries)
 		}
 	}
 	if err == nil {
@@ -221,18 +216,15 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 
 // noteFloor says in the head up to where entries may be missing without being lost.
 func (st *Store) noteFloor(ctx context.Context, tile fence.TileID, floor fence.Seq) error {
-	err := st.unlessBusy(ctx, func() error {
-		_, err := st.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-			TableName: aws.String(st.table), Key: key(tile, journalPart),
-			UpdateExpression:          aws.String("SET #floor = :floor"),
-			ConditionExpression:       aws.String("attribute_exists(#part) AND (attribute_not_exists(#floor) OR #floor < :floor)"),
-			ExpressionAttributeNames:  journalNames("part", "floor"),
-			ExpressionAttributeValues: map[string]types.AttributeValue{":floor": number(uint64(floor))},
-		})
-		return err
+	err := st.updateHead(ctx, &dynamodb.UpdateItemInput{
+		Key:                       key(tile, journalPart),
+		UpdateExpression:          aws.String("SET #floor = :floor"),
+		ConditionExpression:       aws.String("attribute_exists(#part) AND (attribute_not_exists(#floor) OR #floor < :floor)"),
+		ExpressionAttributeNames:  journalNames("part", "floor"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":floor": number(uint64(floor))},
 	})
 	if _, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		return nil // somebody has truncated further
+		return nil // another process has truncated further
 	}
 	return err
 }
@@ -273,6 +265,18 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 		if err := pause(ctx, tailPause<<(read-1)); err != nil {
 			return nil, failed(ctx, op, tile, fence.ErrNotApplied, err)
 		}
+	}
+}
+
+// pause waits, or says why it did not.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

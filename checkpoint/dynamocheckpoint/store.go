@@ -1,6 +1,7 @@
 package dynamocheckpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 // DefaultParallel is how many chunks of one snapshot are on their way at once.
@@ -24,6 +26,9 @@ const DefaultParallel = 4
 // chunkSize is the most bytes of a blob in one item: under DynamoDB's limit of 400 KB with room for the
 // other attributes.
 const chunkSize = 384 << 10
+
+// attempts is how often a request is made before the Store gives up, with jittered pauses of up to a second.
+const attempts = 8
 
 // Config holds a Store's options. The zero value of each field means its default.
 type Config struct {
@@ -61,13 +66,10 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "table", Value: table, Want: "the table's name"}
 	case c.Parallel < 0:
 		return nil, &fence.ArgumentError{Field: "Parallel", Value: c.Parallel, Want: "a count, or zero for the default"}
-	case c.Parallel == 0:
-		c.Parallel = DefaultParallel
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Store{client: derive(client), table: table, cfg: c, chunkSize: chunkSize, tiles: map[fence.TileID]tileMemory{}}, nil
+	c.Parallel = cmp.Or(c.Parallel, DefaultParallel)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return &Store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize, tiles: map[fence.TileID]tileMemory{}}, nil
 }
 
 // Put implements checkpoint.Store. Chunks of earlier attempts are deleted before it returns; failing at
@@ -146,7 +148,7 @@ func (st *Store) putManifest(ctx context.Context, m *manifest) error {
 	}
 	condition, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
 	if !ok {
-		return failed(ctx, "checkpoint put", m.Tile, fence.ErrUnknownOutcome, err)
+		return failed(ctx, "checkpoint put", m.Tile, dynamotx.Outcome(err), err)
 	}
 	old, err := parseManifest(m.Tile, condition.Item)
 	if err != nil {
@@ -287,5 +289,8 @@ func failed(ctx context.Context, op string, tile fence.TileID, outcome, err erro
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 	}
-	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: throttled(err)}
+	if dynamotx.Throttled(err) {
+		err = fmt.Errorf("%w: %w", checkpoint.ErrThrottled, err)
+	}
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: err}
 }

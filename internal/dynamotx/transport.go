@@ -1,4 +1,4 @@
-package dynamocheckpoint
+package dynamotx
 
 import (
 	"io"
@@ -7,7 +7,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 )
 
-// derive returns a client with the same options whose requests survive being answered at once.
+// readerOnly hides everything but Read and Close of the requests' bodies, so that a request survives being answered at
+// once.
 //
 // The SDK closes a request's body as soon as the response's header is there, while net/http may still be
 // about to look for the end of that body. Closed, the SDK's body answers io.EOF through Read, as it
@@ -15,11 +16,6 @@ import (
 // closes the connection in the middle of the response. Small responses have arrived by then; one of
 // hundreds of kilobytes has not, and is read again, and paid for again. Without io.WriterTo, net/http
 // uses Read.
-func derive(client *dynamodb.Client) *dynamodb.Client {
-	return dynamodb.New(client.Options(), func(o *dynamodb.Options) { o.HTTPClient = readerOnly{o.HTTPClient} })
-}
-
-// readerOnly hides everything but Read and Close of the requests' bodies.
 type readerOnly struct{ next dynamodb.HTTPClient }
 
 // Do implements dynamodb.HTTPClient.
