@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 // Credit implements admission.Store.
@@ -38,14 +39,15 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 	id := token("credit", c.ID, c.Owner, c.Asset, strconv.FormatUint(uint64(c.Amount), 10),
 		strconv.FormatInt(c.At.UnixMilli(), 10))
 	return s.persist(ctx, call{op: "credit", id: c.ID, writes: true}, func(ctx context.Context) error {
-		reasons, err := s.transact(ctx, id, types.TransactWriteItem{Put: put}, types.TransactWriteItem{Update: add})
+		reasons, err := dynamotx.Transact(ctx, s.client, id,
+			types.TransactWriteItem{Put: put}, types.TransactWriteItem{Update: add})
 		switch {
 		case err != nil || reasons == nil:
 			return err
-		case !reasons[0].failed:
+		case !reasons[0].Refused:
 			return admission.ErrBalanceLimit
 		}
-		d := decoder{item: reasons[0].item}
+		d := decoder{item: reasons[0].Item}
 		if d.text("owner") != c.Owner || d.text("asset") != c.Asset ||
 			admission.Amount(d.number("amount")) != c.Amount {
 			return &admission.ReusedError{What: "credit", ID: c.ID}

@@ -6,6 +6,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -28,7 +29,7 @@ func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.
 // spend puts the open artifact and takes the cost. got is the artifact the action has then. If the account
 // cannot pay, it is returned, and got is not set.
 func (s *Store) spend(ctx context.Context, a admission.Artifact, got *admission.Artifact) (*admission.Account, error) {
-	reasons, err := s.transact(ctx, token("spend", a.ActionID, string(a.AdmissionID)),
+	reasons, err := dynamotx.Transact(ctx, s.client, token("spend", a.ActionID, string(a.AdmissionID)),
 		types.TransactWriteItem{Put: s.putArtifact(a)},
 		types.TransactWriteItem{Update: s.pay(a)},
 	)
@@ -38,11 +39,11 @@ func (s *Store) spend(ctx context.Context, a admission.Artifact, got *admission.
 	case reasons == nil:
 		*got = a
 		return nil, nil // no account refused
-	case reasons[0].failed:
-		*got, err = decodeArtifact(reasons[0].item)
+	case reasons[0].Refused:
+		*got, err = decodeArtifact(reasons[0].Item)
 		return nil, err
 	}
-	account, err := decodeAccount(reasons[1].item, a.Actor, a.Asset)
+	account, err := decodeAccount(reasons[1].Item, a.Actor, a.Asset)
 	return &account, err
 }
 
@@ -55,7 +56,7 @@ func (s *Store) reject(
 	if payer.Balance < a.Cost {
 		a.Reason = admission.ReasonBalance
 	}
-	reasons, err := s.transact(ctx, token("reject", a.Reason.String(), a.ActionID, string(a.AdmissionID)),
+	reasons, err := dynamotx.Transact(ctx, s.client, token("reject", a.Reason.String(), a.ActionID, string(a.AdmissionID)),
 		types.TransactWriteItem{Put: s.putArtifact(a)},
 		types.TransactWriteItem{ConditionCheck: s.cannotPay(a)},
 	)
@@ -65,8 +66,8 @@ func (s *Store) reject(
 	case reasons == nil:
 		*got = a
 		return nil
-	case reasons[0].failed:
-		*got, err = decodeArtifact(reasons[0].item)
+	case reasons[0].Refused:
+		*got, err = decodeArtifact(reasons[0].Item)
 		return err
 	}
 	return errAgain

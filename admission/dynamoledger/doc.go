@@ -46,8 +46,8 @@
 // Every reason of a cancelled transaction is looked at. Only a condition of ours that failed is an answer;
 // conflicts and throttling are retried with jittered backoff within the context and Config.MaxAttempts,
 // and so is a request whose answer was lost, under the same client request token, which is derived from the
-// action and the call's admission ID. What is still unclear after that is fence.ErrUnknownOutcome. Leave
-// the SDK's own retries on; they come on top.
+// action and the call's admission ID. What is still unclear after that is fence.ErrUnknownOutcome. The Store
+// configures the SDK's retries itself, in place of the client's.
 //
 // # Concurrency
 //

@@ -47,9 +47,6 @@ func flawed(t testing.TB, table string, cfg dynamoledger.Config, f flaw) *dynamo
 			return f(target, body, func() (*http.Response, error) { return rt.RoundTrip(r) })
 		})
 	})
-	if cfg.BackoffBase == 0 {
-		cfg.BackoffBase, cfg.BackoffMax = time.Millisecond, 4*time.Millisecond
-	}
 	store, err := dynamoledger.New(client, table, &cfg)
 	require.NoError(t, err)
 	return store
@@ -136,8 +133,7 @@ func TestCancellationReasons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var left atomic.Int32
-			var retries atomic.Int32
-			store := flawed(t, table, dynamoledger.Config{Retried: func(dynamoledger.RetryInfo) { retries.Add(1) }},
+			store := flawed(t, table, dynamoledger.Config{},
 				func(target string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
 					if target == "TransactWriteItems" && left.Add(-1) >= 0 {
 						return says(c.answer)
@@ -153,7 +149,7 @@ func TestCancellationReasons(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, a, got)
 				assert.Equal(t, admission.Amount(1), balance(t, store, who))
-				assert.Positive(t, retries.Load())
+				assert.Negative(t, left.Load(), "all refusals were retried")
 				left.Store(4)
 				credit(t, store, who, 1)
 				assert.Equal(t, admission.Amount(2), balance(t, store, who))
@@ -161,7 +157,7 @@ func TestCancellationReasons(t *testing.T) {
 			}
 			require.ErrorIs(t, err, c.outcome)
 			assert.Equal(t, admission.Amount(2), balance(t, store, who))
-			assert.Zero(t, retries.Load(), "what does not pass is not retried")
+			assert.EqualValues(t, 3, left.Load(), "what does not pass is not retried")
 		})
 	}
 }
@@ -204,8 +200,7 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 					return rt.RoundTrip(r)
 				})
 			})
-			store, err := dynamoledger.New(client, table,
-				&dynamoledger.Config{BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
+			store, err := dynamoledger.New(client, table, nil)
 			require.NoError(t, err)
 			const replies = 4 // more than the SDK's own attempts
 
@@ -370,7 +365,6 @@ func TestNew(t *testing.T) {
 	}{
 		"no table":       {},
 		"attempts":       {table: "t", cfg: dynamoledger.Config{MaxAttempts: -1}},
-		"backoff":        {table: "t", cfg: dynamoledger.Config{BackoffBase: time.Hour}},
 		"hasty deletion": {table: "t", cfg: dynamoledger.Config{Retention: time.Minute}},
 	} {
 		_, err := dynamoledger.New(client, c.table, &c.cfg)

@@ -165,7 +165,7 @@ type decoder struct {
 
 func (d *decoder) fail(attribute string) {
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: attribute %q is missing or damaged", errDamaged, attribute)
+		d.err = &fence.CorruptError{What: "ledger item", Detail: fmt.Sprintf("attribute %q is missing or damaged", attribute)}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 // Lookup implements admission.Store.
@@ -122,7 +123,7 @@ func (s *Store) abandon(ctx context.Context, c admission.Settlement) (got admiss
 func (s *Store) giveBack(
 	ctx context.Context, c admission.Settlement, ownCooldown bool, a *admission.Artifact,
 ) (done bool, err error) {
-	reasons, err := s.transact(ctx,
+	reasons, err := dynamotx.Transact(ctx, s.client,
 		token("abandon", c.ActionID, string(c.Sole), c.Outcome.String(), strconv.FormatInt(c.At.UnixMilli(), 10),
 			strconv.FormatBool(ownCooldown)),
 		types.TransactWriteItem{Update: s.endAbandoned(c)},
@@ -134,8 +135,8 @@ func (s *Store) giveBack(
 	case reasons == nil:
 		a.Outcome, a.Resolved, a.Refunded = c.Outcome, c.At, true
 		return true, nil
-	case reasons[0].failed:
-		if *a, err = decodeArtifact(reasons[0].item); err == nil && a.Open() {
+	case reasons[0].Refused:
+		if *a, err = decodeArtifact(reasons[0].Item); err == nil && a.Open() {
 			err = admission.ErrContested
 		}
 		return true, err

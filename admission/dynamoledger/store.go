@@ -1,6 +1,7 @@
 package dynamoledger
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -9,33 +10,20 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 // Config holds the optional settings of a Store. Nil and the zero value are valid.
 type Config struct {
-	// MaxAttempts is how often a request is made before the Store gives up. Zero means 10.
+	// MaxAttempts is how often a request is made before the Store gives up, with jittered pauses of up to a second.
+	// It takes the place of the client's own retries. Zero means 10.
 	MaxAttempts int
-
-	// BackoffBase and BackoffMax shape the pauses: the n-th is a random part of BackoffBase·2^n, at most
-	// BackoffMax. Zero means 10 ms and 1 s.
-	BackoffBase, BackoffMax time.Duration
 
 	// Retention is how long terminal artifacts are kept at least. Zero keeps them for ever; otherwise at
 	// least an hour. See the package comment.
 	Retention time.Duration
 
-	// Retried is called before each pause, for metrics. It must not block.
-	Retried func(RetryInfo)
-
 	Logger *slog.Logger // nil discards
-}
-
-// RetryInfo describes a request that will be made again.
-type RetryInfo struct {
-	Op      string
-	Attempt int // that failed, from 1
-	Pause   time.Duration
-	Err     error
 }
 
 // Store is an admission.Store in a DynamoDB table. Create one with New.
@@ -53,21 +41,8 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 	if cfg != nil {
 		c = *cfg
 	}
-	if c.MaxAttempts == 0 {
-		c.MaxAttempts = 10
-	}
-	if c.BackoffBase == 0 {
-		c.BackoffBase = 10 * time.Millisecond
-	}
-	if c.BackoffMax == 0 {
-		c.BackoffMax = time.Second
-	}
-	if c.Retried == nil {
-		c.Retried = func(RetryInfo) {}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	switch {
 	case client == nil:
 		return nil, &fence.ArgumentError{Field: "client", Value: nil, Want: "a DynamoDB client"}
@@ -75,12 +50,9 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "table", Value: table, Want: "the name of a table, see CreateTable"}
 	case c.MaxAttempts < 1:
 		return nil, &fence.ArgumentError{Field: "MaxAttempts", Value: c.MaxAttempts, Want: "at least 1, or zero for 10"}
-	case c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase:
-		return nil, &fence.ArgumentError{Field: "BackoffMax", Value: c.BackoffMax,
-			Want: "at least BackoffBase, neither negative"}
 	case c.Retention != 0 && c.Retention < time.Hour:
 		return nil, &fence.ArgumentError{Field: "Retention", Value: c.Retention,
 			Want: "at least an hour, or zero for ever"}
 	}
-	return &Store{client: client, table: aws.String(table), cfg: c}, nil
+	return &Store{client: dynamotx.Client(client, c.MaxAttempts), table: aws.String(table), cfg: c}, nil
 }

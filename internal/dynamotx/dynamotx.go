@@ -67,6 +67,10 @@ func passes(err error) aws.Ternary {
 		_, again, err := reasons(cancelled, len(cancelled.CancellationReasons))
 		return aws.BoolTernary(err == nil && again)
 	}
+	api, ok := errors.AsType[smithy.APIError](err)
+	if ok && (api.ErrorFault() == smithy.FaultServer || api.ErrorCode() == "ReplicatedWriteConflictException") {
+		return aws.TrueTernary
+	}
 	return aws.UnknownTernary
 }
 
