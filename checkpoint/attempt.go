@@ -39,7 +39,8 @@ func (c *Checkpointer) settle(t *tileState, stage Stage, err error) {
 	default:
 		t.failures++
 		next, delay = c.failing, c.backoff(t.failures)
-		info := FailedInfo{Tile: t.id, Stage: stage, Err: err, Failures: t.failures, Retry: delay, Lag: now.Sub(t.current)}
+		info := FailedInfo{Tile: t.id, Stage: stage, Err: err, Failures: t.failures, Retry: delay,
+			Lag: now.Sub(t.current)}
 		c.cfg.Logger.Warn("checkpoint failed", "tile", t.id.String(), "stage", stage.String(), "error", err,
 			"failures", info.Failures, "retry", delay, "lag", info.Lag)
 		c.cfg.Hooks.Failed(info)
@@ -119,7 +120,8 @@ func (c *Checkpointer) write(ctx context.Context, t *tileState, s fence.Snapshot
 	c.mu.Lock()
 	c.counts.durable(len(s.Blob))
 	c.mu.Unlock()
-	c.cfg.Hooks.Durable(DurableInfo{Tile: t.id, Position: durable, Bytes: len(s.Blob), Took: now.Sub(begin), Lag: now.Sub(t.current)})
+	c.cfg.Hooks.Durable(DurableInfo{Tile: t.id, Position: durable, Bytes: len(s.Blob), Took: now.Sub(begin),
+		Lag: now.Sub(t.current)})
 	return nil
 }
 
@@ -167,7 +169,8 @@ func (c *Checkpointer) truncate(ctx context.Context, t *tileState) {
 	if err == nil {
 		t.truncated, t.truncating = upTo, 0
 	} else {
-		c.cfg.Logger.Warn("journal not truncated", "tile", t.id.String(), "up_to", uint64(upTo), "error", err, "failures", t.truncating)
+		c.cfg.Logger.Warn("journal not truncated", "tile", t.id.String(), "up_to", uint64(upTo), "error", err,
+			"failures", t.truncating)
 	}
 	c.mu.Lock()
 	c.counts.truncated(err)

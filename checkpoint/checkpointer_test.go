@@ -73,9 +73,10 @@ func TestClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		raid, field, other := tile, tile+1, tile+2
-		stop := w.run(w.checkpointer([]fence.TileID{raid, field, other}, &checkpoint.Config{CadenceOf: func(id fence.TileID) time.Duration {
-			return map[fence.TileID]time.Duration{raid: time.Second, field: 20 * time.Second}[id]
-		}}))
+		stop := w.run(w.checkpointer([]fence.TileID{raid, field, other},
+			&checkpoint.Config{CadenceOf: func(id fence.TileID) time.Duration {
+				return map[fence.TileID]time.Duration{raid: time.Second, field: 20 * time.Second}[id]
+			}}))
 		for range 200 {
 			for _, id := range []fence.TileID{raid, field, other} {
 				w.play(id, 1)
@@ -151,7 +152,8 @@ func TestBackoff(t *testing.T) {
 			return next()
 		})
 		start := time.Now()
-		stop := w.run(w.checkpointer([]fence.TileID{tile}, &checkpoint.Config{RetryMin: time.Second, RetryMax: 20 * time.Second}))
+		stop := w.run(w.checkpointer([]fence.TileID{tile}, &checkpoint.Config{RetryMin: time.Second,
+			RetryMax: 20 * time.Second}))
 		sleep(5 * time.Minute)
 		stop()
 		require.Len(t, tries, 9)

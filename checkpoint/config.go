@@ -164,7 +164,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 	}
 	for _, d := range durations {
 		if *d.p < 0 {
-			return Config{}, &fence.ArgumentError{Field: d.name, Value: *d.p, Want: "a duration, or zero for the default"}
+			return Config{}, &fence.ArgumentError{Field: d.name, Value: *d.p,
+				Want: "a duration, or zero for the default"}
 		}
 		if *d.p == 0 {
 			*d.p = d.def
@@ -174,7 +175,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 	case c.RetryMax < c.RetryMin:
 		return Config{}, &fence.ArgumentError{Field: "RetryMax", Value: c.RetryMax, Want: "not below RetryMin"}
 	case c.Concurrency < 0:
-		return Config{}, &fence.ArgumentError{Field: "Concurrency", Value: c.Concurrency, Want: "a count, or zero for the default"}
+		return Config{}, &fence.ArgumentError{Field: "Concurrency", Value: c.Concurrency,
+			Want: "a count, or zero for the default"}
 	case c.Concurrency == 0:
 		c.Concurrency = DefaultConcurrency
 	}

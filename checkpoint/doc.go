@@ -34,10 +34,11 @@
 //
 // # Journals
 //
-// A tile that writes through loses none of its acknowledged ticks: its owner appends every batch to a Journal
-// before it acknowledges it, so what the checkpoint lacks is in the journal's tail. The owner seals the
-// journal for its epoch when it takes the tile over; an earlier owner can then append no more. Each append also names
-// the position that it follows, so that a journal that was restored to an older state refuses it. Set Config.Journal, and the Checkpointer removes the entries that a checkpoint covers.
+// A tile that writes through loses none of its acknowledged ticks: its owner appends every batch to a journal before it
+// acknowledges it, so what the checkpoint lacks is in the journal's tail. The owner seals the journal for its epoch
+// when it takes the tile over; an earlier owner can then append no more. Each append also names the position that it
+// follows, so that a journal that was restored to an older state refuses it. Set Config.Journal, and the Checkpointer
+// removes the entries that a checkpoint covers.
 //
 // # When the durable store fails
 //

@@ -61,7 +61,8 @@ type FloorError struct {
 }
 
 func (e *FloorError) Error() string {
-	return fmt.Sprintf("tile %s: snapshot at %s is of an older epoch than %d, seen before: %v", e.Tile, e.Presented, e.Floor, fence.ErrStale)
+	return fmt.Sprintf("tile %s: snapshot at %s is of an older epoch than %d, seen before: %v", e.Tile, e.Presented,
+		e.Floor, fence.ErrStale)
 }
 
 // Is matches fence.ErrStale.

@@ -32,7 +32,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = coordination.SaveSnapshot(ctx, fence.SnapshotWrite{Tile: tile, Position: receipt.Position, Tick: 1, Blob: []byte("ship 7 at 3,4")})
+	err = coordination.SaveSnapshot(ctx, fence.SnapshotWrite{Tile: tile, Position: receipt.Position, Tick: 1,
+		Blob: []byte("ship 7 at 3,4")})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -71,7 +72,8 @@ func Example_journal() {
 	const tile fence.TileID = 0x85283473fffffff
 	var journal checkpoint.JournalStore = memcheckpoint.New()
 	batch := func(epoch fence.Epoch, prev fence.Position, payload string) fence.Entry {
-		return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Prev: prev, Tick: 1, Payload: []byte(payload),
+		return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Prev: prev, Tick: 1,
+			Payload:  []byte(payload),
 			Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1}})
 	}
 

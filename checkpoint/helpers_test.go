@@ -124,7 +124,8 @@ func (w *world) commit(tile fence.TileID, n int) *owner {
 		w.owners[tile] = o
 	}
 	for range n {
-		r, err := w.fence.Commit(context.Background(), fence.Commit{Tile: tile, Epoch: o.epoch, Contact: "10.0.0.1:7000", Prev: o.at,
+		r, err := w.fence.Commit(context.Background(), fence.Commit{Tile: tile, Epoch: o.epoch,
+			Contact: "10.0.0.1:7000", Prev: o.at,
 			Tick: fence.Tick(o.at.Seq + 1), Payload: []byte("e"), Install: true})
 		require.NoError(w.t, err)
 		o.at = r.Position
@@ -182,7 +183,8 @@ func stall(stalled func(fence.TileID) bool) func(context.Context, fence.TileID, 
 			return next()
 		}
 		<-ctx.Done()
-		return &fence.StoreError{Op: "checkpoint put", Tile: tile, Outcome: fence.ErrUnknownOutcome, Err: context.Cause(ctx)}
+		return &fence.StoreError{Op: "checkpoint put", Tile: tile, Outcome: fence.ErrUnknownOutcome,
+			Err: context.Cause(ctx)}
 	}
 }
 

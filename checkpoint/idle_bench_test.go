@@ -35,7 +35,8 @@ func BenchmarkIdle(b *testing.B) {
 	for i := range ids {
 		ids[i] = fence.TileID(rand.Uint64()>>1 | 1)
 		group.Go(func() error {
-			_, err := store.Rebase(b.Context(), fence.Rebase{Tile: ids[i], Epoch: 1, Contact: "a:1", Seq: 1, Tick: 1, Blob: blob})
+			_, err := store.Rebase(b.Context(), fence.Rebase{Tile: ids[i], Epoch: 1, Contact: "a:1", Seq: 1, Tick: 1,
+				Blob: blob})
 			return err
 		})
 	}

@@ -60,8 +60,11 @@ func (j *watchedJournal) write(tile fence.TileID, n int) {
 		o = &owner{epoch: 1}
 		j.w.owners[tile] = o
 	}
-	if head, err := j.JournalHead(context.Background(), tile); err == nil && head.End != o.at { // committed before it wrote through
-		require.NoError(j.w.t, j.Base(context.Background(), tile, fence.Snapshot{Position: o.at, Sum: fence.Checksum(nil)}))
+	head, err := j.JournalHead(context.Background(), tile)
+	require.NoError(j.w.t, err)
+	if head.End != o.at { // committed before it wrote through
+		require.NoError(j.w.t, j.Base(context.Background(), tile,
+			fence.Snapshot{Position: o.at, Sum: fence.Checksum(nil)}))
 	}
 	require.NoError(j.w.t, j.Seal(context.Background(), tile, o.epoch))
 	for range n {
@@ -195,7 +198,8 @@ func TestJournalKeptWhileStoreIsDown(t *testing.T) {
 		j := w.journal()
 		w.store.set(func(_ context.Context, _ fence.TileID, next func() error) error {
 			_ = next
-			return &fence.StoreError{Op: "checkpoint put", Tile: tile, Outcome: fence.ErrUnknownOutcome, Err: checkpoint.ErrThrottled}
+			return &fence.StoreError{Op: "checkpoint put", Tile: tile, Outcome: fence.ErrUnknownOutcome,
+				Err: checkpoint.ErrThrottled}
 		})
 		c := w.checkpointer([]fence.TileID{tile}, &checkpoint.Config{Journal: j})
 		stop := w.run(c)
@@ -222,14 +226,16 @@ func TestJournalKeptWhileStoreIsDown(t *testing.T) {
 func TestJournalEndSaysWhy(t *testing.T) {
 	j := checkpoint.JournalEnd{Sealed: 7, End: fence.Position{Epoch: 7, Seq: 20, Chain: 3}}
 	current := fence.Owner{Tile: tile, Epoch: 7, Position: j.End}
-	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 6, Current: current}, j.Seal(tile, 6))
+	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 6, Current: current},
+		j.Seal(tile, 6))
 	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 6, Current: current},
 		j.Base(tile, fence.Position{Epoch: 6, Seq: 100}))
 	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrRegress, Tile: tile, Epoch: 7, Current: current},
 		j.Base(tile, fence.Position{Epoch: 7, Seq: 19}))
 	require.NoError(t, j.Base(tile, fence.Position{Epoch: 7, Seq: 20}))
 	require.NoError(t, j.Base(tile, fence.Position{Epoch: 8, Seq: 19}))
-	write, err := j.Append(tile, &fence.Entry{Position: fence.Position{Epoch: 7, Seq: 31}, Prev: fence.Position{Epoch: 7, Seq: 30}})
+	write, err := j.Append(tile, &fence.Entry{Position: fence.Position{Epoch: 7, Seq: 31},
+		Prev: fence.Position{Epoch: 7, Seq: 30}})
 	require.False(t, write)
 	assert.Equal(t, &fence.RefusedError{Reason: fence.ErrBehind, Tile: tile, Epoch: 7, Current: current}, err)
 }

@@ -25,7 +25,8 @@ func TestDrain(t *testing.T) {
 		for _, id := range ids {
 			w.play(id, 1)
 		}
-		stop := w.run(w.checkpointer(ids, &checkpoint.Config{Concurrency: 2, Timeout: 3 * time.Second, Drain: 20 * time.Second}))
+		stop := w.run(w.checkpointer(ids, &checkpoint.Config{Concurrency: 2, Timeout: 3 * time.Second,
+			Drain: 20 * time.Second}))
 		sleep(oneCadence)
 		for _, id := range ids {
 			w.play(id, 1)
@@ -234,9 +235,12 @@ func TestErrorsSay(t *testing.T) {
 		return fence.Position{Epoch: epoch, Seq: seq, Chain: chain}
 	}
 	for want, err := range map[string]error{
-		"is not older":                  &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1), Presented: at(2, 19, 1)},
-		"went back under a higher":      &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1), Presented: at(3, 19, 1)},
-		"another history stands":        &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1), Presented: at(2, 20, 2)},
+		"is not older": &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1),
+			Presented: at(2, 19, 1)},
+		"went back under a higher": &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1),
+			Presented: at(3, 19, 1)},
+		"another history stands": &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1),
+			Presented: at(2, 20, 2)},
 		"of an older epoch than 7":      &checkpoint.FloorError{Tile: tile, Floor: 7, Presented: at(2, 20, 1)},
 		"tile 85283473fffffff: checkpo": &checkpoint.OlderError{Tile: tile},
 	} {

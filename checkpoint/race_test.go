@@ -58,7 +58,8 @@ func TestRacingCheckpointers(t *testing.T) {
 			sleep(time.Duration(rng.n(2000)) * time.Millisecond)
 			for _, id := range ids {
 				now := w.stored(id)
-				require.True(t, now == stored[id] || checkpoint.Supersedes(now, stored[id]), "from %s back to %s", stored[id], now)
+				require.True(t, now == stored[id] || checkpoint.Supersedes(now, stored[id]), "from %s back to %s",
+					stored[id], now)
 				stored[id] = now
 			}
 		}
@@ -114,7 +115,8 @@ func TestLaggingCheckpointer(t *testing.T) {
 					continue
 				}
 				require.True(t, old.has(id, got), "what is stored was never a snapshot")
-				require.True(t, got.Position == stored[id] || checkpoint.Supersedes(got.Position, stored[id]), "from %s back to %s", stored[id], got.Position)
+				require.True(t, got.Position == stored[id] ||
+					checkpoint.Supersedes(got.Position, stored[id]), "from %s back to %s", stored[id], got.Position)
 				stored[id] = got.Position
 			}
 		}

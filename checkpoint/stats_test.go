@@ -90,7 +90,8 @@ func TestThrottledForAWhile(t *testing.T) {
 		tries := make(chan struct{}, 100_000)
 		w.store.set(func(_ context.Context, id fence.TileID, _ func() error) error {
 			tries <- struct{}{}
-			return &fence.StoreError{Op: "checkpoint put", Tile: id, Outcome: fence.ErrUnknownOutcome, Err: checkpoint.ErrThrottled}
+			return &fence.StoreError{Op: "checkpoint put", Tile: id, Outcome: fence.ErrUnknownOutcome,
+				Err: checkpoint.ErrThrottled}
 		})
 		c := w.checkpointer(ids, nil)
 		stop := w.run(c)

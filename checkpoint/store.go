@@ -44,7 +44,8 @@ type Head struct {
 
 // HeadOf returns the head of a snapshot.
 func HeadOf(tile fence.TileID, s *fence.Snapshot) Head {
-	return Head{Tile: tile, Position: s.Position, Tick: s.Tick, Contact: s.Contact, Sum: s.Sum, Taken: s.Taken, Size: len(s.Blob)}
+	return Head{Tile: tile, Position: s.Position, Tick: s.Tick, Contact: s.Contact, Sum: s.Sum, Taken: s.Taken,
+		Size: len(s.Blob)}
 }
 
 // Supersedes reports whether a snapshot at p may replace one at stored: neither its epoch nor its
@@ -83,7 +84,8 @@ func ValidatePut(tile fence.TileID, s *fence.Snapshot) error {
 	}
 	switch {
 	case s.Epoch == 0 || s.Epoch > fence.MaxNumber || s.Seq == 0 || s.Seq > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "position", Value: s.Position, Want: "a committed position: epoch and sequence from 1 to 2^53-1"}
+		return &fence.ArgumentError{Field: "position", Value: s.Position,
+			Want: "a committed position: epoch and sequence from 1 to 2^53-1"}
 	case s.Tick > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "tick", Value: s.Tick, Want: "at most 2^53-1"}
 	case len(s.Contact) > fence.MaxContact:

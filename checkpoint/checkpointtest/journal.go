@@ -98,7 +98,8 @@ func appended(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, e fenc
 }
 
 // run appends n entries after prev and returns them.
-func run(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, epoch fence.Epoch, prev fence.Position, n int) []fence.Entry {
+func run(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, epoch fence.Epoch, prev fence.Position,
+	n int) []fence.Entry {
 	t.Helper()
 	var entries []fence.Entry
 	for range n {
@@ -167,7 +168,8 @@ func testSeal(t *testing.T, h JournalHarness) {
 	refused(h.Journal, fence.MaxNumber-1, fence.MaxNumber)
 	head, err := h.Other.JournalHead(t.Context(), tile)
 	require.NoError(t, err)
-	assert.Equal(t, checkpoint.JournalHead{Tile: tile, JournalEnd: checkpoint.JournalEnd{Sealed: fence.MaxNumber}}, head)
+	assert.Equal(t, checkpoint.JournalHead{Tile: tile, JournalEnd: checkpoint.JournalEnd{Sealed: fence.MaxNumber}},
+		head)
 }
 
 func testAppendNeedsSeal(t *testing.T, h JournalHarness) {
@@ -228,7 +230,8 @@ func testPayloadSizes(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 1)
 	var want []fence.Entry
 	at := fence.Position{}
-	for _, n := range []int{0, 1, 2048, 384<<10 - 1, 384 << 10, 384<<10 + 1, item, 2*384<<10 + 1, fence.MaxPayload, 10} {
+	for _, n := range []int{0, 1, 2048, 384<<10 - 1, 384 << 10, 384<<10 + 1, item, 2*384<<10 + 1,
+		fence.MaxPayload, 10} {
 		e := entry(tile, 1, at, noise(n))
 		appended(t, h.Journal, tile, e)
 		want, at = append(want, e), e.Position
@@ -260,7 +263,8 @@ func testForked(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 2)
 	all := run(t, h.Journal, tile, 2, fence.Position{}, 4)
 	end := all[3].Position
-	fork := []fence.Entry{all[0], all[1], all[2], entry(tile, 2, fence.Position{Epoch: 2, Seq: end.Seq, Chain: end.Chain + 1}, nil)}
+	fork := []fence.Entry{all[0], all[1], all[2], entry(tile, 2,
+		fence.Position{Epoch: 2, Seq: end.Seq, Chain: end.Chain + 1}, nil)}
 	for i := range all {
 		fork = append(fork, entryAt(tile, 2, all[i].Seq, all[i].Prev, []byte("another history")))
 	}
@@ -301,8 +305,10 @@ func testBase(t *testing.T, h JournalHarness) {
 	// A successor leaves out what was never acknowledged, and goes on above.
 	second := based(t, h.Other, tile, fence.Position{Epoch: 5, Seq: 5000, Chain: 8})
 	holds(t, h.Journal, tile, second)
-	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 3, all[2].Position, nil)), fence.ErrStale, 5, second.Position)
-	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 5, all[2].Position, nil)), fence.ErrForked, 5, second.Position)
+	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 3, all[2].Position, nil)), fence.ErrStale, 5,
+		second.Position)
+	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 5, all[2].Position, nil)), fence.ErrForked, 5,
+		second.Position)
 	next := run(t, h.Journal, tile, 5, second.Position, 2)
 	tailIs(t, h.Other, tile, second.Seq, next...)
 	tailIs(t, h.Other, tile, 0, append(all, next...)...)
@@ -387,7 +393,8 @@ func testTruncate(t *testing.T, h JournalHarness) {
 		tailIs(t, h.Journal, tile, 0, all[c.stays:]...)
 	}
 	// Seal and end stay, and so the tile goes on.
-	refusedFor(t, h.Other.Append(t.Context(), tile, entryAt(tile, 1, 19, fence.Position{Epoch: 1, Seq: 18}, nil)), fence.ErrStale, 2, all[7].Position)
+	refusedFor(t, h.Other.Append(t.Context(), tile, entryAt(tile, 1, 19, fence.Position{Epoch: 1, Seq: 18}, nil)),
+		fence.ErrStale, 2, all[7].Position)
 	next := run(t, h.Journal, tile, 2, all[7].Position, 2)
 	tailIs(t, h.Journal, tile, 0, next...)
 
@@ -472,7 +479,8 @@ func testJournalArguments(t *testing.T, h JournalHarness) {
 func testCorruptEntry(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 1)
 	whole := entryAt(tile, 1, 5, fence.Position{Epoch: 1, Seq: 4, Chain: 3}, []byte("batch"))
-	for name, at := range map[string]int{"prev chain": 25, "payload": len(whole.Frame) - len(whole.Private) - 1, "private": len(whole.Frame) - 1} {
+	for name, at := range map[string]int{"prev chain": 25, "payload": len(whole.Frame) - len(whole.Private) - 1,
+		"private": len(whole.Frame) - 1} {
 		bad := whole
 		bad.Frame = slices.Clone(whole.Frame)
 		bad.Frame[at] ^= 1

@@ -105,6 +105,7 @@ func testLost(t *testing.T, h JournalHarness) {
 		arrive(t.Context())
 	}
 	tailIs(t, h.Other, tile, want[0].Seq-1, want...)
-	t.Logf("lost %d requests and %d answers, delayed %d requests, of which %d were refused", l.before, l.after, l.delayed, l.refused)
+	t.Logf("lost %d requests and %d answers, delayed %d requests, of which %d were refused", l.before, l.after,
+		l.delayed, l.refused)
 	require.Positive(t, min(l.before, l.after, l.delayed, l.refused), "each has to come up")
 }

@@ -85,8 +85,10 @@ func answer(err error) string {
 	for _, kind := range []struct {
 		err  error
 		name string
-	}{{fence.ErrStale, "stale"}, {fence.ErrNoOwner, "no owner"}, {fence.ErrBehind, "behind"}, {fence.ErrForked, "forked"},
-		{fence.ErrRegress, "regress"}, {checkpoint.ErrOlder, "older"}} {
+	}{
+		{fence.ErrStale, "stale"}, {fence.ErrNoOwner, "no owner"}, {fence.ErrBehind, "behind"},
+		{fence.ErrForked, "forked"}, {fence.ErrRegress, "regress"}, {checkpoint.ErrOlder, "older"},
+	} {
 		if errors.Is(err, kind.err) {
 			return kind.name
 		}
@@ -142,7 +144,8 @@ func testJournalModel(t *testing.T, h JournalHarness) {
 			after := fence.Seq(rapid.IntRange(0, 3).Draw(rt, "after"))
 			tail, err := j.Tail(ctx, next, after)
 			if err != nil || !slices.Equal(positions(tail), model.positions(after)) {
-				rt.Fatalf("tail after %d: %v, %v; the model says %v", after, positions(tail), err, model.positions(after))
+				rt.Fatalf("tail after %d: %v, %v; the model says %v", after, positions(tail), err,
+					model.positions(after))
 			}
 		}
 	})
@@ -204,7 +207,8 @@ func testZombie(t *testing.T, h JournalHarness) {
 				case err != nil:
 					return err
 				case late:
-					return fmt.Errorf("the append at %s was begun after the journal was sealed for %d, and kept", e.Position, epoch+1)
+					return fmt.Errorf("the append at %s was begun after the journal was sealed for %d, and kept",
+						e.Position, epoch+1)
 				}
 				yes, prev = append(yes, e.Position), e.Position
 				running()

@@ -114,7 +114,8 @@ func testModel(t *testing.T, h Harness) {
 		next++
 		var accepted []fence.Snapshot
 		for range rapid.IntRange(1, 12).Draw(rt, "calls") {
-			s := text(fence.Epoch(rapid.IntRange(1, 4).Draw(rt, "epoch")), fence.Seq(rapid.IntRange(1, 6).Draw(rt, "seq")))
+			s := text(fence.Epoch(rapid.IntRange(1, 4).Draw(rt, "epoch")),
+				fence.Seq(rapid.IntRange(1, 6).Draw(rt, "seq")))
 			if rapid.IntRange(0, 5).Draw(rt, "fork") == 0 {
 				s.Chain++
 			}
@@ -129,7 +130,8 @@ func testModel(t *testing.T, h Harness) {
 			}
 			got, found, err := st.Get(context.Background(), next)
 			if err != nil || !found || got.Position != accepted[len(accepted)-1].Position {
-				rt.Fatalf("get: %s, %v, %v; the model says %s", got.Position, found, err, accepted[len(accepted)-1].Position)
+				rt.Fatalf("get: %s, %v, %v; the model says %s", got.Position, found, err,
+					accepted[len(accepted)-1].Position)
 			}
 		}
 	})

@@ -115,7 +115,8 @@ func holds(t *testing.T, st checkpoint.Store, tile fence.TileID, s fence.Snapsho
 }
 
 // refused requires that a Put is refused because of what is stored, and says so with all the facts.
-func refused(t *testing.T, st checkpoint.Store, tile fence.TileID, s fence.Snapshot, stored fence.Position, covers bool) {
+func refused(t *testing.T, st checkpoint.Store, tile fence.TileID, s fence.Snapshot, stored fence.Position,
+	covers bool) {
 	t.Helper()
 	err := st.Put(t.Context(), tile, s)
 	require.ErrorIs(t, err, checkpoint.ErrOlder)

@@ -72,8 +72,9 @@ func BenchmarkRawGet(b *testing.B) {
 			b.SetBytes(int64(n))
 			for b.Loop() {
 				for _, item := range items {
-					out, err := client.GetItem(b.Context(), &dynamodb.GetItemInput{TableName: &table, ConsistentRead: aws.Bool(true),
-						Key: map[string]types.AttributeValue{"tile": item["tile"], "part": item["part"]}})
+					out, err := client.GetItem(b.Context(), &dynamodb.GetItemInput{TableName: &table,
+						ConsistentRead: aws.Bool(true),
+						Key:            map[string]types.AttributeValue{"tile": item["tile"], "part": item["part"]}})
 					require.NoError(b, err)
 					require.Len(b, out.Item, 3)
 				}

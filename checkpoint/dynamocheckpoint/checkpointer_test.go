@@ -85,7 +85,8 @@ func (w *tiles) upToDate(st checkpoint.Store) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-var quick = checkpoint.Config{Cadence: 20 * time.Millisecond, RetryMin: 5 * time.Millisecond, RetryMax: 80 * time.Millisecond}
+var quick = checkpoint.Config{Cadence: 20 * time.Millisecond, RetryMin: 5 * time.Millisecond,
+	RetryMax: 80 * time.Millisecond}
 
 // TestCheckpointerThrottled has a table that refuses every request for want of capacity until so many were
 // refused. The ticks go on meanwhile, the failures say what it was, and afterwards everything is durable,

@@ -92,7 +92,8 @@ func (st *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
 // remove deletes parts of a tile. Deleting what is not there succeeds.
 func (st *Store) remove(ctx context.Context, tile fence.TileID, parts []string) error {
 	return st.each(ctx, len(parts), func(ctx context.Context, i int) error {
-		_, err := st.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(st.table), Key: key(tile, parts[i])})
+		_, err := st.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(st.table),
+			Key: key(tile, parts[i])})
 		return err
 	})
 }

@@ -184,7 +184,10 @@ func TestDelayedManifest(t *testing.T) {
 		epoch    fence.Epoch // of the delayed snapshot; the other writer's is at 1/20
 		seq      fence.Seq
 		accepted bool
-	}{"older": {1, 19, false}, "equal": {1, 20, false}, "regress": {2, 15, false}, "newer": {1, 21, true}, "promoted": {2, 20, true}} {
+	}{
+		"older": {1, 19, false}, "equal": {1, 20, false}, "regress": {2, 15, false},
+		"newer": {1, 21, true}, "promoted": {2, 20, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			table := newTable(t)
 			st := newSmall(t, table, nil)
@@ -273,9 +276,10 @@ func TestChunkMissing(t *testing.T) {
 	st := newSmall(t, table, nil)
 	require.NoError(t, st.Put(t.Context(), tile, snapshot(1, 10, 3500)))
 	chunk := parts(t, table)[2]
-	_, err := newClient(t, nil).DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table, Key: map[string]types.AttributeValue{
-		"tile": &types.AttributeValueMemberS{Value: tile.String()}, "part": &types.AttributeValueMemberS{Value: chunk},
-	}})
+	_, err := newClient(t, nil).DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table,
+		Key: map[string]types.AttributeValue{
+			"tile": &types.AttributeValueMemberS{Value: tile.String()}, "part": &types.AttributeValueMemberS{Value: chunk},
+		}})
 	require.NoError(t, err)
 	_, _, err = st.Get(t.Context(), tile)
 	require.ErrorIs(t, err, fence.ErrCorrupt)

@@ -40,18 +40,20 @@ func newClient(t testing.TB, f fault) *dynamodb.Client {
 			return nil
 		}
 		type inputKey struct{}
-		remember := middleware.InitializeMiddlewareFunc("rememberInput", func(ctx context.Context, in middleware.InitializeInput,
-			next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
-			return next.HandleInitialize(context.WithValue(ctx, inputKey{}, in.Parameters), in)
-		})
-		inject := middleware.FinalizeMiddlewareFunc("injectFault", func(ctx context.Context, in middleware.FinalizeInput,
-			next middleware.FinalizeHandler) (out middleware.FinalizeOutput, md middleware.Metadata, err error) {
-			err = f(ctx, ctx.Value(inputKey{}), func() error {
-				out, md, err = next.HandleFinalize(ctx, in)
-				return err
+		remember := middleware.InitializeMiddlewareFunc("rememberInput",
+			func(ctx context.Context, in middleware.InitializeInput,
+				next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+				return next.HandleInitialize(context.WithValue(ctx, inputKey{}, in.Parameters), in)
 			})
-			return out, md, err
-		})
+		inject := middleware.FinalizeMiddlewareFunc("injectFault",
+			func(ctx context.Context, in middleware.FinalizeInput,
+				next middleware.FinalizeHandler) (out middleware.FinalizeOutput, md middleware.Metadata, err error) {
+				err = f(ctx, ctx.Value(inputKey{}), func() error {
+					out, md, err = next.HandleFinalize(ctx, in)
+					return err
+				})
+				return out, md, err
+			})
 		if err := stack.Initialize.Add(remember, middleware.Before); err != nil {
 			return err
 		}

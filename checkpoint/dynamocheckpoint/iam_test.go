@@ -76,7 +76,8 @@ func actionsOf(input any) []string {
 			actions["dynamodb:PutItem"] = actions["dynamodb:PutItem"] || item.Put != nil
 			actions["dynamodb:UpdateItem"] = actions["dynamodb:UpdateItem"] || item.Update != nil
 			actions["dynamodb:DeleteItem"] = actions["dynamodb:DeleteItem"] || item.Delete != nil
-			actions["dynamodb:ConditionCheckItem"] = actions["dynamodb:ConditionCheckItem"] || item.ConditionCheck != nil
+			actions["dynamodb:ConditionCheckItem"] = actions["dynamodb:ConditionCheckItem"] ||
+				item.ConditionCheck != nil
 		}
 		maps.DeleteFunc(actions, func(_ string, used bool) bool { return !used })
 		return slices.Collect(maps.Keys(actions))

@@ -58,7 +58,8 @@ func (m *manifest) item() map[string]types.AttributeValue {
 }
 
 // headAttributes are the manifest's attributes without keys and blob.
-var headAttributes = []string{"v", "epoch", "seq", "chain", "tick", "contact", "sum", "taken", "size", "attempt", "chunks"}
+var headAttributes = []string{"v", "epoch", "seq", "chain", "tick", "contact", "sum", "taken", "size", "attempt",
+	"chunks"}
 
 // headProjection asks for everything but the blob. Several of the names are reserved words, hence the
 // placeholders.
@@ -100,7 +101,8 @@ func parseManifest(tile fence.TileID, item map[string]types.AttributeValue) (man
 		r.err = fmt.Errorf("%d bytes in %d chunks", m.Size, m.chunks)
 	}
 	if r.err != nil {
-		return manifest{}, &fence.CorruptError{Tile: tile, What: "checkpoint manifest", At: m.Position, Detail: r.err.Error()}
+		return manifest{}, &fence.CorruptError{Tile: tile, What: "checkpoint manifest", At: m.Position,
+			Detail: r.err.Error()}
 	}
 	return m, nil
 }

@@ -190,15 +190,16 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 	}
 	var entries, chunks []string
 	var highest fence.Seq
-	err = st.journalParts(ctx, tile, 0, upTo, []string{"part", "seq"}, func(item map[string]types.AttributeValue) error {
-		r := itemReader{item: item}
-		if part := r.text("part"); isEntryPart(part) {
-			entries, highest = append(entries, part), fence.Seq(r.number("seq"))
-		} else {
-			chunks = append(chunks, part)
-		}
-		return r.err
-	})
+	err = st.journalParts(ctx, tile, 0, upTo, []string{"part", "seq"},
+		func(item map[string]types.AttributeValue) error {
+			r := itemReader{item: item}
+			if part := r.text("part"); isEntryPart(part) {
+				entries, highest = append(entries, part), fence.Seq(r.number("seq"))
+			} else {
+				chunks = append(chunks, part)
+			}
+			return r.err
+		})
 	if err != nil {
 		return maybeFailed(ctx, op, tile, fence.ErrNotApplied, err)
 	}

@@ -31,11 +31,12 @@ func BenchmarkRawAppend(b *testing.B) {
 	b.SetBytes(batchSize)
 	e := journalEntry(1, fence.Position{}, batchSize)
 	for b.Loop() {
-		_, err := client.PutItem(b.Context(), &dynamodb.PutItemInput{TableName: &table, Item: map[string]types.AttributeValue{
-			"tile": &types.AttributeValueMemberS{Value: tile.String()},
-			"part": &types.AttributeValueMemberS{Value: fmt.Sprint("raw", e.Seq)},
-			"blob": &types.AttributeValueMemberB{Value: e.Payload},
-		}})
+		_, err := client.PutItem(b.Context(), &dynamodb.PutItemInput{TableName: &table,
+			Item: map[string]types.AttributeValue{
+				"tile": &types.AttributeValueMemberS{Value: tile.String()},
+				"part": &types.AttributeValueMemberS{Value: fmt.Sprint("raw", e.Seq)},
+				"blob": &types.AttributeValueMemberB{Value: e.Payload},
+			}})
 		require.NoError(b, err)
 		e = journalEntry(1, e.Position, batchSize)
 	}

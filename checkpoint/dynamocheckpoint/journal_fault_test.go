@@ -2,6 +2,7 @@ package dynamocheckpoint_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -22,8 +23,9 @@ import (
 
 // journalEntry returns a valid entry of n bytes that follows prev.
 func journalEntry(epoch fence.Epoch, prev fence.Position, n int) fence.Entry {
-	return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
-		Prev: prev, Tick: 1, Payload: snapshot(epoch, prev.Seq+1, n).Blob})
+	return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch,
+		Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev:     prev, Tick: 1, Payload: snapshot(epoch, prev.Seq+1, n).Blob})
 }
 
 // journalHolds requires that the journal holds exactly these entries.
@@ -44,7 +46,10 @@ func isAppend(input any) bool {
 func TestAppendAnswerLost(t *testing.T) {
 	table := newTable(t)
 	for _, lost := range []error{&requestError{io.ErrUnexpectedEOF}, errKilled} {
-		table := table + map[bool]string{true: "again", false: "retried"}[lost == errKilled] //nolint:errorlint // one of two
+		table := table + "retried"
+		if errors.Is(lost, errKilled) {
+			table += "again"
+		}
 		var appends atomic.Int32
 		st := newSmall(t, table, func(_ context.Context, input any, send func() error) error {
 			err := send()
@@ -115,7 +120,8 @@ func TestDelayedAppend(t *testing.T) {
 		return send()
 	})
 	require.NoError(t, zombie.Seal(t.Context(), tile, 1))
-	require.ErrorIs(t, zombie.Append(t.Context(), tile, journalEntry(1, fence.Position{}, 2500)), fence.ErrUnknownOutcome)
+	require.ErrorIs(t, zombie.Append(t.Context(), tile, journalEntry(1, fence.Position{}, 2500)),
+		fence.ErrUnknownOutcome)
 	_, err := newClient(t, nil).TransactWriteItems(t.Context(), delayed)
 	_, refused := asType[*types.TransactionCanceledException](err)
 	require.True(t, refused, "%v", err)
@@ -125,7 +131,8 @@ func TestDelayedAppend(t *testing.T) {
 	err = zombie.Append(t.Context(), tile, journalEntry(2, fence.Position{}, 2500))
 	refusal, ok := asType[*fence.RefusedError](err)
 	require.True(t, ok, "%v", err)
-	require.Equal(t, fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 2, Current: fence.Owner{Tile: tile, Epoch: 3}}, *refusal)
+	require.Equal(t, fence.RefusedError{Reason: fence.ErrStale, Tile: tile, Epoch: 2,
+		Current: fence.Owner{Tile: tile, Epoch: 3}}, *refusal)
 	require.Empty(t, journalParts(t, table))
 }
 
@@ -182,7 +189,8 @@ func TestJournalThrottled(t *testing.T) {
 
 	hopeless := newSmall(t, table, func(context.Context, any, func() error) error { return throttle })
 	_, err := hopeless.Tail(t.Context(), tile, 0)
-	for _, err := range []error{hopeless.Append(t.Context(), tile, e), hopeless.Seal(t.Context(), tile, 2), hopeless.Truncate(t.Context(), tile, 9), err} {
+	for _, err := range []error{hopeless.Append(t.Context(), tile, e), hopeless.Seal(t.Context(), tile, 2),
+		hopeless.Truncate(t.Context(), tile, 9), err} {
 		require.ErrorIs(t, err, checkpoint.ErrThrottled)
 	}
 	require.NoError(t, st.Truncate(t.Context(), tile, 9))
@@ -206,7 +214,10 @@ func TestTailDuringAppend(t *testing.T) {
 	for name, hidden := range map[string]struct {
 		of     fence.Seq
 		suffix string
-	}{"last entry": {3, ""}, "first chunk": {2, "/0000"}, "last chunk": {2, "/0002"}, "chunk at the end": {3, "/0001"}} {
+	}{
+		"last entry": {3, ""}, "first chunk": {2, "/0000"}, "last chunk": {2, "/0002"},
+		"chunk at the end": {3, "/0001"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			table := newTable(t)
 			writer := newSmall(t, table, nil)
@@ -250,7 +261,8 @@ func TestTailDuringAppend(t *testing.T) {
 func hide(t *testing.T, table, part string) (restore func()) {
 	t.Helper()
 	client := newClient(t, nil)
-	out, err := client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table, ReturnValues: types.ReturnValueAllOld,
+	out, err := client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table,
+		ReturnValues: types.ReturnValueAllOld,
 		Key: map[string]types.AttributeValue{
 			"tile": &types.AttributeValueMemberS{Value: tile.String()}, "part": &types.AttributeValueMemberS{Value: part}}})
 	require.NoError(t, err)
@@ -279,7 +291,8 @@ func TestTruncateKilled(t *testing.T) {
 			want, prev = append(want, e), e.Position
 		}
 		var made atomic.Int32
-		killed, err := dynamocheckpoint.New(newClient(t, killAt(func(any) bool { return int(made.Add(1)) > requests })), table, &dynamocheckpoint.Config{Parallel: 1})
+		killed, err := dynamocheckpoint.New(newClient(t, killAt(func(any) bool { return int(made.Add(1)) > requests })),
+			table, &dynamocheckpoint.Config{Parallel: 1})
 		require.NoError(t, err)
 		killed.SetChunkSize(1000)
 		_ = killed.Truncate(t.Context(), tile, 3)

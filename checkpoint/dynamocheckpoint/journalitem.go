@@ -47,7 +47,8 @@ func parseJournal(tile fence.TileID, item map[string]types.AttributeValue) (h jo
 		h.floor = fence.Seq(r.number("floor"))
 	}
 	if r.err != nil {
-		return journalHead{}, &fence.CorruptError{Tile: tile, What: "journal head", At: fence.Position{Epoch: h.Sealed}, Detail: r.err.Error()}
+		return journalHead{}, &fence.CorruptError{Tile: tile, What: "journal head", At: fence.Position{Epoch: h.Sealed},
+			Detail: r.err.Error()}
 	}
 	return h, nil
 }

@@ -69,7 +69,8 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 	}
 	c.Parallel = cmp.Or(c.Parallel, DefaultParallel)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return &Store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize, tiles: map[fence.TileID]tileMemory{}}, nil
+	return &Store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize,
+		tiles: map[fence.TileID]tileMemory{}}, nil
 }
 
 // Put implements checkpoint.Store. Chunks of earlier attempts are deleted before it returns; failing at
@@ -158,7 +159,8 @@ func (st *Store) putManifest(ctx context.Context, m *manifest) error {
 	// the same snapshot, and that is success.
 	write, err := old.judge(m)
 	if write {
-		err = failed(ctx, "checkpoint put", m.Tile, fence.ErrNotApplied, errors.New("the server refused a condition that holds"))
+		err = failed(ctx, "checkpoint put", m.Tile, fence.ErrNotApplied,
+			errors.New("the server refused a condition that holds"))
 	}
 	return err
 }
@@ -174,7 +176,8 @@ func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bo
 		if err != nil || !found {
 			return fence.Snapshot{}, false, err
 		}
-		s := fence.Snapshot{Position: m.Position, Tick: m.Tick, Contact: m.Contact, Sum: m.Sum, Taken: m.Taken, Blob: m.blob}
+		s := fence.Snapshot{Position: m.Position, Tick: m.Tick, Contact: m.Contact, Sum: m.Sum, Taken: m.Taken,
+			Blob: m.blob}
 		if m.chunks > 0 {
 			if s.Blob, err = st.download(ctx, &m); err != nil && !errors.Is(err, fence.ErrCorrupt) {
 				return fence.Snapshot{}, false, failed(ctx, "checkpoint get", tile, fence.ErrNotApplied, err)
@@ -275,7 +278,8 @@ func (st *Store) EnsureTable(ctx context.Context) error {
 			return fmt.Errorf("create table %q: %w", st.table, err)
 		}
 	}
-	waiter := dynamodb.NewTableExistsWaiter(st.client, func(o *dynamodb.TableExistsWaiterOptions) { o.MinDelay = 100 * time.Millisecond })
+	waiter := dynamodb.NewTableExistsWaiter(st.client,
+		func(o *dynamodb.TableExistsWaiterOptions) { o.MinDelay = 100 * time.Millisecond })
 	if err := waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(st.table)}, time.Minute); err != nil {
 		return fmt.Errorf("create table %q: %w", st.table, err)
 	}

@@ -66,7 +66,8 @@ func TestNewArguments(t *testing.T) {
 // TestBodiesAreReaders sees that no request's body offers io.WriterTo; see derive.
 func TestBodiesAreReaders(t *testing.T) {
 	answer := errors.New("seen")
-	client := dynamodb.New(dynamodb.Options{Region: "local-1", BaseEndpoint: ptr("http://127.0.0.1:1"), Retryer: aws.NopRetryer{},
+	client := dynamodb.New(dynamodb.Options{Region: "local-1", BaseEndpoint: ptr("http://127.0.0.1:1"),
+		Retryer:     aws.NopRetryer{},
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
 		HTTPClient: doer(func(r *http.Request) (*http.Response, error) {
 			_, direct := r.Body.(io.WriterTo)

@@ -22,6 +22,9 @@ func TestJournalConformance(t *testing.T) {
 	checkpointtest.RunJournal(t, func(*testing.T) checkpointtest.JournalHarness {
 		store := memcheckpoint.New()
 		return checkpointtest.JournalHarness{Journal: store,
-			Damage: func(t *testing.T, tile fence.TileID, seq fence.Seq) { require.True(t, store.DamageEntry(tile, seq)) }}
+			Damage: func(t *testing.T, tile fence.TileID, seq fence.Seq) {
+				require.True(t,
+					store.DamageEntry(tile, seq))
+			}}
 	})
 }

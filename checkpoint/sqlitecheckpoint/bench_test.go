@@ -27,7 +27,8 @@ func BenchmarkRawInsert(b *testing.B) {
 	s := snapshot(1, benchSize)
 	b.SetBytes(benchSize)
 	for b.Loop() {
-		_, err := db.ExecContext(b.Context(), "INSERT OR REPLACE INTO checkpoints VALUES (?, 1, 1, '', 1, '', '', 1, ?)", tile.String(), s.Blob)
+		_, err := db.ExecContext(b.Context(),
+			"INSERT OR REPLACE INTO checkpoints VALUES (?, 1, 1, '', 1, '', '', 1, ?)", tile.String(), s.Blob)
 		require.NoError(b, err)
 	}
 }
@@ -49,6 +50,7 @@ func BenchmarkRawSelect(b *testing.B) {
 	b.SetBytes(benchSize)
 	for b.Loop() {
 		var blob []byte
-		require.NoError(b, db.QueryRowContext(b.Context(), "SELECT blob FROM checkpoints WHERE tile = ?", tile.String()).Scan(&blob))
+		require.NoError(b, db.QueryRowContext(b.Context(), "SELECT blob FROM checkpoints WHERE tile = ?",
+			tile.String()).Scan(&blob))
 	}
 }

@@ -102,7 +102,8 @@ func end(tx *sqlitedb.Tx, tile fence.TileID) (j checkpoint.JournalEnd, err error
 	}
 	j.Sealed = fence.Epoch(sealed)
 	if j.End, err = fence.ParsePosition(at); err != nil {
-		return j, &fence.CorruptError{Tile: tile, What: "journal row", At: fence.Position{Epoch: j.Sealed}, Detail: err.Error()}
+		return j, &fence.CorruptError{Tile: tile, What: "journal row", At: fence.Position{Epoch: j.Sealed},
+			Detail: err.Error()}
 	}
 	return j, nil
 }

@@ -32,7 +32,8 @@ func BenchmarkRawAppend(b *testing.B) {
 	e := journalEntry(1, fence.Position{}, batchSize)
 	b.SetBytes(batchSize)
 	for b.Loop() {
-		_, err := db.ExecContext(b.Context(), "INSERT INTO journal VALUES (?, ?, 1, '', '', 1, 1, 1, 0, ?)", tile.String(), int64(e.Seq), e.Payload)
+		_, err := db.ExecContext(b.Context(), "INSERT INTO journal VALUES (?, ?, 1, '', ?)",
+			tile.String(), int64(e.Seq), e.Frame)
 		require.NoError(b, err)
 		e = journalEntry(1, e.Position, batchSize)
 	}

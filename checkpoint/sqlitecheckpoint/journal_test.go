@@ -31,15 +31,17 @@ func TestJournalConformanceMemory(t *testing.T) {
 func damageEntry(st *sqlitecheckpoint.Store) func(t *testing.T, tile fence.TileID, seq fence.Seq) {
 	return func(t *testing.T, tile fence.TileID, seq fence.Seq) {
 		t.Helper()
-		st.Damage(t, "SELECT frame FROM journal WHERE tile = ? AND seq = ?", "UPDATE journal SET frame = ? WHERE tile = ? AND seq = ?",
+		st.Damage(t, "SELECT frame FROM journal WHERE tile = ? AND seq = ?",
+			"UPDATE journal SET frame = ? WHERE tile = ? AND seq = ?",
 			tile.String(), int64(seq))
 	}
 }
 
 // journalEntry returns a valid entry of n bytes that follows prev.
 func journalEntry(epoch fence.Epoch, prev fence.Position, n int) fence.Entry {
-	return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch, Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
-		Prev: prev, Tick: 1, Payload: make([]byte, n)})
+	return fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch,
+		Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
+		Prev:     prev, Tick: 1, Payload: make([]byte, n)})
 }
 
 func TestJournalReopen(t *testing.T) {

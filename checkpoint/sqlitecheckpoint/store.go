@@ -93,7 +93,8 @@ func (st *Store) Get(ctx context.Context, tile fence.TileID) (s fence.Snapshot, 
 		if h, s.Blob, found, err = get(tx, tile, true); err != nil || !found {
 			return err
 		}
-		s = fence.Snapshot{Position: h.Position, Tick: h.Tick, Contact: h.Contact, Sum: h.Sum, Taken: h.Taken, Blob: s.Blob}
+		s = fence.Snapshot{Position: h.Position, Tick: h.Tick, Contact: h.Contact, Sum: h.Sum, Taken: h.Taken,
+			Blob: s.Blob}
 		return s.Verify(tile)
 	})
 	if err != nil || !found {
@@ -154,7 +155,8 @@ func scanHead(scan func(dest ...any) error) (checkpoint.Head, error) {
 	h.Tile, err1 = fence.ParseTileID(tile)
 	h.Chain, err2 = fence.ParseChain(chain)
 	if err := errors.Join(err1, err2); err != nil {
-		return checkpoint.Head{}, &fence.CorruptError{Tile: h.Tile, What: "checkpoint row", At: h.Position, Detail: err.Error()}
+		return checkpoint.Head{}, &fence.CorruptError{Tile: h.Tile, What: "checkpoint row", At: h.Position,
+			Detail: err.Error()}
 	}
 	return h, nil
 }

@@ -55,7 +55,8 @@ func raw(t testing.TB, path string) *sql.DB {
 func damage(st *sqlitecheckpoint.Store) func(t *testing.T, tile fence.TileID) {
 	return func(t *testing.T, tile fence.TileID) {
 		t.Helper()
-		st.Damage(t, "SELECT blob FROM checkpoints WHERE tile = ?", "UPDATE checkpoints SET blob = ? WHERE tile = ?", tile.String())
+		st.Damage(t, "SELECT blob FROM checkpoints WHERE tile = ?", "UPDATE checkpoints SET blob = ? WHERE tile = ?",
+			tile.String())
 	}
 }
 

@@ -49,7 +49,8 @@ func Client(client *dynamodb.Client, attempts int) *dynamodb.Client {
 			s.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(passes)}, s.Retryables...)
 		})
 		o.APIOptions = append(slices.Clone(o.APIOptions), func(stack *middleware.Stack) error {
-			return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("tilefenceOutcome", judge), middleware.After)
+			return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("tilefenceOutcome", judge),
+				middleware.After)
 		})
 	})
 }
@@ -84,8 +85,10 @@ type Refusal struct {
 // otherwise conditions failed, and the slice says which. The condition on the first item decides, whatever came of the
 // others; short of that, a conflict or throttling of any item says nothing about the conditions, and is an error once
 // there are no attempts left.
-func Transact(ctx context.Context, client *dynamodb.Client, token *string, items ...types.TransactWriteItem) ([]Refusal, error) {
-	_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{ClientRequestToken: token, TransactItems: items})
+func Transact(ctx context.Context, client *dynamodb.Client, token *string, items ...types.TransactWriteItem) ([]Refusal,
+	error) {
+	_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{ClientRequestToken: token,
+		TransactItems: items})
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	if !ok {
 		return nil, err
@@ -103,7 +106,8 @@ func Transact(ctx context.Context, client *dynamodb.Client, token *string, items
 // reasons reads why a transaction of n items was cancelled: because of its conditions, or for something that passes.
 func reasons(cancelled *types.TransactionCanceledException, n int) (refusals []Refusal, again bool, err error) {
 	if len(cancelled.CancellationReasons) > n {
-		return nil, false, fmt.Errorf("%w: %d reasons for %d items", ErrImpossible, len(cancelled.CancellationReasons), n)
+		return nil, false, fmt.Errorf("%w: %d reasons for %d items", ErrImpossible, len(cancelled.CancellationReasons),
+			n)
 	}
 	refusals = make([]Refusal, n)
 	busy, refused := false, false
@@ -134,7 +138,8 @@ func Throttled(err error) bool {
 	return ok && slices.Contains(throttles, api.ErrorCode())
 }
 
-var throttles = []string{"ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded",
+var throttles = []string{"ProvisionedThroughputExceededException", "ThrottlingException", "Throttling",
+	"RequestLimitExceeded",
 	"LimitExceededException"}
 
 // unapplied is a request of which every attempt was refused.
@@ -172,5 +177,6 @@ func refused(err error) bool {
 	return ok && (slices.Contains(refusals, api.ErrorCode()) || slices.Contains(throttles, api.ErrorCode()))
 }
 
-var refusals = []string{"ConditionalCheckFailedException", "TransactionCanceledException", "TransactionConflictException",
+var refusals = []string{"ConditionalCheckFailedException", "TransactionCanceledException",
+	"TransactionConflictException",
 	"ValidationException", "ResourceNotFoundException"}
