@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/history"
@@ -76,21 +77,20 @@ func observe(
 
 // serveRelay runs a relay whose timeouts are as short as the campaign's faults.
 func (o *observers) serveRelay(ctx context.Context, broker *memfanout.Broker) (url string, err error) {
-	r, err := relay.New(broker, o.log,
-		&relay.Config{Public: true, CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second,
-			StoreTimeout: time.Second, DrainWindow: time.Millisecond})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	everyTile := func(*http.Request, fence.TileID) error { return nil }
+	r, err := tilefence.NewRelayServer(l.Addr().String(), tilefence.Backends{Log: o.log, Fanout: broker}, everyTile,
+		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: l}, Relay: relay.Config{
+			CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
+			DrainWindow: time.Millisecond}})
 	if err != nil {
-		return "", err
+		return "", errors.Join(err, l.Close())
 	}
-	server := &http.Server{Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second}
 	o.wg.Go(func() { _ = r.Run(ctx) })
-	o.wg.Go(func() { _ = server.Serve(listener) })
-	o.wg.Go(func() { <-ctx.Done(); _ = server.Close() })
-	return "ws://" + listener.Addr().String(), nil
+	return "ws://" + l.Addr().String(), nil
 }
 
 func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.TileID) (*watcher, error) {
