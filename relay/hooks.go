@@ -70,20 +70,17 @@ type SlowClientInfo struct {
 }
 
 func (h Hooks) withDefaults() Hooks {
-	if h.ClientOpened == nil {
-		h.ClientOpened = func(ClientInfo) {}
-	}
-	if h.ClientClosed == nil {
-		h.ClientClosed = func(ClientClosedInfo) {}
-	}
-	if h.Gap == nil {
-		h.Gap = func(GapInfo) {}
-	}
-	if h.Repaired == nil {
-		h.Repaired = func(RepairInfo) {}
-	}
-	if h.SlowClient == nil {
-		h.SlowClient = func(SlowClientInfo) {}
-	}
+	orNothing(&h.ClientOpened)
+	orNothing(&h.ClientClosed)
+	orNothing(&h.Gap)
+	orNothing(&h.Repaired)
+	orNothing(&h.SlowClient)
 	return h
+}
+
+// orNothing makes a hook that is not set do nothing.
+func orNothing[T any](hook *func(T)) {
+	if *hook == nil {
+		*hook = func(T) {}
+	}
 }

@@ -91,15 +91,9 @@ func (c *Config) withDefaults() (Config, error) {
 	d.WriteTimeout = cmp.Or(d.WriteTimeout, 5*time.Second)
 	d.PingInterval = cmp.Or(d.PingInterval, 20*time.Second)
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
-	if d.Hooks.Opened == nil {
-		d.Hooks.Opened = func(ConnInfo) {}
-	}
-	if d.Hooks.Closed == nil {
-		d.Hooks.Closed = func(ConnInfo) {}
-	}
-	if d.Hooks.Answered == nil {
-		d.Hooks.Answered = func(AnswerInfo) {}
-	}
+	orNothing(&d.Hooks.Opened)
+	orNothing(&d.Hooks.Closed)
+	orNothing(&d.Hooks.Answered)
 	return d, d.validate()
 }
 
@@ -123,4 +117,11 @@ func (c *Config) validate() error {
 			Want: "at least 1, or zero for the default"}
 	}
 	return nil
+}
+
+// orNothing makes a hook that is not set do nothing.
+func orNothing[T any](hook *func(T)) {
+	if *hook == nil {
+		*hook = func(T) {}
+	}
 }

@@ -159,26 +159,21 @@ func (c *Config) validate() error {
 }
 
 func (c *Config) fillCalls() {
-	if c.Sync == nil {
-		c.Sync = func(Sync) {}
-	}
-	if c.Frame == nil {
-		c.Frame = func(fence.Entry) {}
-	}
-	if c.Refused == nil {
-		c.Refused = func(Refusal) {}
-	}
-	if c.Stale == nil {
-		c.Stale = func(Stale) {}
-	}
-	if c.GoAway == nil {
-		c.GoAway = func(time.Duration) {}
-	}
+	orNothing(&c.Sync)
+	orNothing(&c.Frame)
+	orNothing(&c.Refused)
+	orNothing(&c.Stale)
+	orNothing(&c.GoAway)
+	orNothing(&c.Disconnected)
 	if c.Connected == nil {
 		c.Connected = func() {}
 	}
-	if c.Disconnected == nil {
-		c.Disconnected = func(error) {}
+}
+
+// orNothing makes a function that is not set do nothing.
+func orNothing[T any](call *func(T)) {
+	if *call == nil {
+		*call = func(T) {}
 	}
 }
 
