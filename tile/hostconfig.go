@@ -47,7 +47,7 @@ type HostConfig struct {
 }
 
 // HostHooks observe a Host; nil ones are ignored. They are called from the tiles' goroutines, so they must
-// be quick, safe for concurrent use, and must not call back into the host.
+// be quick, safe for concurrent use, and must not call back into the host; Ended may call Own and Follow.
 type HostHooks struct {
 	// Ended: a tile's processor has ended, for whatever reason.
 	Ended func(EndInfo)
