@@ -179,38 +179,54 @@ func DecodeEntry(frame []byte) (Entry, error) {
 	}
 	e := Entry{Kind: Kind(frame[1]), Tile: TileID(binary.BigEndian.Uint64(frame[2:])), Frame: frame}
 	e.Chain, e.Prev.Chain = Chain(binary.BigEndian.Uint64(frame[10:])), Chain(binary.BigEndian.Uint64(frame[18:]))
-	rest := frame[26:]
-	var n [7]uint64
-	for i := range n {
-		v, width := binary.Uvarint(rest)
-		if width <= 0 || width > 1 && rest[width-1] == 0 {
-			return bad("a number is cut short, oversized or not minimally encoded")
-		}
-		if v > MaxNumber {
-			return bad("number %d is over 2^53-1", v)
-		}
-		n[i], rest = v, rest[width:]
+	n, rest, wrong := readNumbers(frame[26:])
+	if wrong != "" {
+		return bad("%s", wrong)
 	}
 	e.Epoch, e.Seq = Epoch(n[0]), Seq(n[1])
 	e.Prev.Epoch, e.Prev.Seq = Epoch(n[2]), Seq(n[3])
 	e.Tick, e.At = Tick(n[4]), FromMillis(int64(n[5]))
-	switch {
-	case e.Kind < KindBatch || e.Kind > KindRebase:
-		return bad("%s, which this reader does not know", e.Kind)
-	case e.Tile == 0 || e.Epoch == 0 || e.Seq == 0:
-		return bad("tile, epoch and sequence must not be zero")
-	case e.Kind == KindRebase && !e.Prev.IsZero():
-		return bad("a rebase that follows %s", e.Prev)
-	case e.Kind != KindRebase && e.Seq != e.Prev.Seq+1:
-		return bad("sequence %d after %d", e.Seq, e.Prev.Seq)
-	case e.Prev.Epoch > e.Epoch:
-		return bad("epoch %d after %d", e.Epoch, e.Prev.Epoch)
-	case n[6] > uint64(min(len(rest), math.MaxInt32)):
+	if wrong := e.contradiction(); wrong != "" {
+		return bad("%s", wrong)
+	}
+	if n[6] > uint64(min(len(rest), math.MaxInt32)) {
 		return bad("cut short")
 	}
 	split := int(n[6])
 	e.Payload, e.Private = rest[:split:split], rest[split:]
 	return e, nil
+}
+
+// readNumbers reads the numbers of a frame and returns what comes after them, or what is wrong with them.
+func readNumbers(frame []byte) (n [7]uint64, rest []byte, wrong string) {
+	for i := range n {
+		v, width := binary.Uvarint(frame)
+		if width <= 0 || width > 1 && frame[width-1] == 0 {
+			return n, nil, "a number is cut short, oversized or not minimally encoded"
+		}
+		if v > MaxNumber {
+			return n, nil, fmt.Sprintf("number %d is over 2^53-1", v)
+		}
+		n[i], frame = v, frame[width:]
+	}
+	return n, frame, ""
+}
+
+// contradiction says what in an entry's fields cannot be together, if anything.
+func (e *Entry) contradiction() string {
+	switch {
+	case e.Kind < KindBatch || e.Kind > KindRebase:
+		return fmt.Sprintf("%s, which this reader does not know", e.Kind)
+	case e.Tile == 0 || e.Epoch == 0 || e.Seq == 0:
+		return "tile, epoch and sequence must not be zero"
+	case e.Kind == KindRebase && !e.Prev.IsZero():
+		return fmt.Sprintf("a rebase that follows %s", e.Prev)
+	case e.Kind != KindRebase && e.Seq != e.Prev.Seq+1:
+		return fmt.Sprintf("sequence %d after %d", e.Seq, e.Prev.Seq)
+	case e.Prev.Epoch > e.Epoch:
+		return fmt.Sprintf("epoch %d after %d", e.Epoch, e.Prev.Epoch)
+	}
+	return ""
 }
 
 // FormatError is encoded bytes that cannot be read: damaged, cut short, or of a version this reader does

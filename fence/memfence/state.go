@@ -63,21 +63,31 @@ func (s *State) Commit(c *fence.Commit) (fence.Receipt, error) {
 	case !c.Refresh() && last == next:
 		s.own(c.Tile, c.Epoch, c.Contact, last, tick)
 		return fence.Receipt{Position: last, Duplicate: true}, nil
-	case last.Seq < c.Prev.Seq:
-		return fence.Receipt{}, fence.ErrBehind
-	case c.Epoch > current && !c.Install:
-		// The store has never heard of this owner's epoch, and the owner does not claim to be new.
-		return fence.Receipt{}, fence.ErrNoOwner
-	case last != c.Prev && last.Epoch < c.Epoch:
-		return fence.Receipt{}, fence.ErrReplay
-	case last != c.Prev:
-		return fence.Receipt{}, fence.ErrForked
+	}
+	if err := follows(c, last, current); err != nil {
+		return fence.Receipt{}, err
 	}
 	if !c.Refresh() {
 		s.Entries = append(s.Entries, entry)
 	}
 	s.own(c.Tile, c.Epoch, c.Contact, next, tick)
 	return fence.Receipt{Position: next}, nil
+}
+
+// follows refuses a commit that does not continue the tile's history from where it ends.
+func follows(c *fence.Commit, last fence.Position, current fence.Epoch) error {
+	switch {
+	case last.Seq < c.Prev.Seq:
+		return fence.ErrBehind
+	case c.Epoch > current && !c.Install:
+		// The store has never heard of this owner's epoch, and the owner does not claim to be new.
+		return fence.ErrNoOwner
+	case last != c.Prev && last.Epoch < c.Epoch:
+		return fence.ErrReplay
+	case last != c.Prev:
+		return fence.ErrForked
+	}
+	return nil
 }
 
 // Rebase installs an owner from state. now is the store's clock.
