@@ -165,7 +165,8 @@ type decoder struct {
 
 func (d *decoder) fail(attribute string) {
 	if d.err == nil {
-		d.err = &fence.CorruptError{What: "ledger item", Detail: fmt.Sprintf("attribute %q is missing or damaged", attribute)}
+		d.err = &fence.CorruptError{What: "ledger item", Detail: fmt.Sprintf("attribute %q is missing or damaged",
+			attribute)}
 	}
 }
 
