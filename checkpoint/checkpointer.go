@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -140,12 +141,13 @@ func (c *Checkpointer) CheckpointNow(ctx context.Context, tile fence.TileID) err
 
 // Run keeps the tiles' checkpoints up to date until ctx is cancelled. Then it lets the attempts under
 // way finish and makes one last attempt at every tile, all within Config.Drain, and returns nil; the
-// Drained hook says whether every tile made it. ErrRunning is its only error. It may run again later.
+// Drained hook says whether every tile made it. fence.ErrAlreadyRun is its only error, while another Run of the same
+// Checkpointer has not ended.
 func (c *Checkpointer) Run(ctx context.Context) error {
 	c.mu.Lock()
 	if c.running {
 		c.mu.Unlock()
-		return ErrRunning
+		return fmt.Errorf("checkpointer: %w", fence.ErrAlreadyRun)
 	}
 	c.running = true
 	c.mu.Unlock()

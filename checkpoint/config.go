@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -167,9 +168,7 @@ func (cfg *Config) withDefaults() (Config, error) {
 			return Config{}, &fence.ArgumentError{Field: d.name, Value: *d.p,
 				Want: "a duration, or zero for the default"}
 		}
-		if *d.p == 0 {
-			*d.p = d.def
-		}
+		*d.p = cmp.Or(*d.p, d.def)
 	}
 	switch {
 	case c.RetryMax < c.RetryMin:
@@ -177,12 +176,9 @@ func (cfg *Config) withDefaults() (Config, error) {
 	case c.Concurrency < 0:
 		return Config{}, &fence.ArgumentError{Field: "Concurrency", Value: c.Concurrency,
 			Want: "a count, or zero for the default"}
-	case c.Concurrency == 0:
-		c.Concurrency = DefaultConcurrency
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Hooks = c.Hooks.filled()
 	return c, nil
 }

@@ -16,8 +16,6 @@ var (
 	// ErrThrottled means that the durable store refused for want of capacity. It comes inside a
 	// *fence.StoreError.
 	ErrThrottled = errors.New("throttled")
-	// ErrRunning means that Run was called while another Run of the same Checkpointer was going on.
-	ErrRunning = errors.New("the checkpointer is already running")
 )
 
 // OlderError is a Put that was refused because of what is stored.

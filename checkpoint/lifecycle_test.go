@@ -91,7 +91,7 @@ func TestRunTwice(t *testing.T) {
 		c := w.checkpointer([]fence.TileID{tile}, nil)
 		stop := w.run(c)
 		synctest.Wait()
-		require.ErrorIs(t, c.Run(t.Context()), checkpoint.ErrRunning)
+		require.ErrorIs(t, c.Run(t.Context()), fence.ErrAlreadyRun)
 		stop()
 
 		s := w.play(tile, 1)

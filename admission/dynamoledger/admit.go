@@ -56,7 +56,8 @@ func (s *Store) reject(
 	if payer.Balance < a.Cost {
 		a.Reason = admission.ReasonBalance
 	}
-	reasons, err := dynamotx.Transact(ctx, s.client, token("reject", a.Reason.String(), a.ActionID, string(a.AdmissionID)),
+	reasons, err := dynamotx.Transact(ctx, s.client, token("reject", a.Reason.String(), a.ActionID,
+		string(a.AdmissionID)),
 		types.TransactWriteItem{Put: s.putArtifact(a)},
 		types.TransactWriteItem{ConditionCheck: s.cannotPay(a)},
 	)

@@ -53,6 +53,7 @@ func (s *Store) failed(c call, outcome, err error) error {
 // isAnswer tells what the ledger has to say from what went wrong.
 func isAnswer(err error) bool {
 	return slices.ContainsFunc([]error{
-		admission.ErrUnknownAction, admission.ErrContested, admission.ErrReused, admission.ErrBalanceLimit, fence.ErrCorrupt,
+		admission.ErrUnknownAction, admission.ErrContested, admission.ErrReused, admission.ErrBalanceLimit,
+		fence.ErrCorrupt,
 	}, func(known error) bool { return errors.Is(err, known) })
 }

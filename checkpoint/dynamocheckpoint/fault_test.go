@@ -278,7 +278,8 @@ func TestChunkMissing(t *testing.T) {
 	chunk := parts(t, table)[2]
 	_, err := newClient(t, nil).DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table,
 		Key: map[string]types.AttributeValue{
-			"tile": &types.AttributeValueMemberS{Value: tile.String()}, "part": &types.AttributeValueMemberS{Value: chunk},
+			"tile": &types.AttributeValueMemberS{Value: tile.String()},
+			"part": &types.AttributeValueMemberS{Value: chunk},
 		}})
 	require.NoError(t, err)
 	_, _, err = st.Get(t.Context(), tile)

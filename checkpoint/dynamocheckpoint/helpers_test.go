@@ -102,7 +102,8 @@ func partsOf(t testing.TB, table string, tile fence.TileID) []string {
 	t.Helper()
 	out, err := newClient(t, nil).Query(context.Background(), &dynamodb.QueryInput{
 		TableName: &table, ConsistentRead: aws.Bool(true), KeyConditionExpression: aws.String("tile = :t"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{":t": &types.AttributeValueMemberS{Value: tile.String()}},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":t": &types.AttributeValueMemberS{Value: tile.String()}},
 	})
 	require.NoError(t, err)
 	require.Empty(t, out.LastEvaluatedKey, "more than a page")

@@ -87,7 +87,8 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 			},
 		}
 		if found {
-			u.ConditionExpression = aws.String("attribute_exists(#part) AND #v = :v AND #sealed = :was AND #end = :wasEnd")
+			u.ConditionExpression = aws.String(
+				"attribute_exists(#part) AND #v = :v AND #sealed = :was AND #end = :wasEnd")
 			u.ExpressionAttributeValues[":was"] = number(uint64(head.Sealed))
 			u.ExpressionAttributeValues[":wasEnd"] = text(head.End.String())
 		}
@@ -151,7 +152,8 @@ func (st *Store) moveEnd(tile fence.TileID, e *fence.Entry) *types.Update {
 		ConditionExpression:      aws.String("#v = :v AND #sealed = :epoch AND #end = :prev"),
 		ExpressionAttributeNames: journalNames("v", "sealed", "end"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":v": number(journalVersion), ":epoch": number(uint64(e.Epoch)), ":prev": text(e.Prev.String()), ":end": text(e.Position.String()),
+			":v": number(journalVersion), ":epoch": number(uint64(e.Epoch)),
+			":prev": text(e.Prev.String()), ":end": text(e.Position.String()),
 		},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
@@ -218,9 +220,10 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 // noteFloor says in the head up to where entries may be missing without being lost.
 func (st *Store) noteFloor(ctx context.Context, tile fence.TileID, floor fence.Seq) error {
 	err := st.updateHead(ctx, &dynamodb.UpdateItemInput{
-		Key:                       key(tile, journalPart),
-		UpdateExpression:          aws.String("SET #floor = :floor"),
-		ConditionExpression:       aws.String("attribute_exists(#part) AND (attribute_not_exists(#floor) OR #floor < :floor)"),
+		Key:              key(tile, journalPart),
+		UpdateExpression: aws.String("SET #floor = :floor"),
+		ConditionExpression: aws.String(
+			"attribute_exists(#part) AND (attribute_not_exists(#floor) OR #floor < :floor)"),
 		ExpressionAttributeNames:  journalNames("part", "floor"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":floor": number(uint64(floor))},
 	})
@@ -307,8 +310,8 @@ func (st *Store) journalParts(ctx context.Context, tile fence.TileID, from, to f
 	}
 	pages := dynamodb.NewQueryPaginator(st.client, &dynamodb.QueryInput{
 		TableName: aws.String(st.table), ConsistentRead: aws.Bool(true),
-		KeyConditionExpression: aws.String("#tile = :tile AND #part BETWEEN :from AND :to"), ExpressionAttributeNames: names,
-		ProjectionExpression: projection,
+		KeyConditionExpression:   aws.String("#tile = :tile AND #part BETWEEN :from AND :to"),
+		ExpressionAttributeNames: names, ProjectionExpression: projection,
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":tile": text(tile.String()), ":from": text(entryPart(from)), ":to": text(entryPart(to) + afterAll),
 		},

@@ -170,7 +170,8 @@ func TestJournalBusy(t *testing.T) {
 	hopeless := 0
 	broken := newStore(t, table, func(_ context.Context, _ any, _ func() error) error {
 		hopeless++
-		return &types.TransactionCanceledException{CancellationReasons: []types.CancellationReason{{Code: aws.String("ValidationError")}}}
+		return &types.TransactionCanceledException{
+			CancellationReasons: []types.CancellationReason{{Code: aws.String("ValidationError")}}}
 	})
 	require.ErrorIs(t, broken.Append(t.Context(), tile, second), fence.ErrNotApplied)
 	require.Equal(t, 1, hopeless)
@@ -264,7 +265,8 @@ func hide(t *testing.T, table, part string) (restore func()) {
 	out, err := client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table,
 		ReturnValues: types.ReturnValueAllOld,
 		Key: map[string]types.AttributeValue{
-			"tile": &types.AttributeValueMemberS{Value: tile.String()}, "part": &types.AttributeValueMemberS{Value: part}}})
+			"tile": &types.AttributeValueMemberS{Value: tile.String()},
+			"part": &types.AttributeValueMemberS{Value: part}}})
 	require.NoError(t, err)
 	require.NotEmpty(t, out.Attributes)
 	return func() {
@@ -392,7 +394,8 @@ func TestJournalUnknownVersion(t *testing.T) {
 	for _, part := range []string{entryKey(1), "journal"} {
 		_, err := newClient(t, nil).UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &table,
 			Key: map[string]types.AttributeValue{
-				"tile": &types.AttributeValueMemberS{Value: tile.String()}, "part": &types.AttributeValueMemberS{Value: part}},
+				"tile": &types.AttributeValueMemberS{Value: tile.String()},
+				"part": &types.AttributeValueMemberS{Value: part}},
 			UpdateExpression:          ptr("SET v = :v"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{":v": &types.AttributeValueMemberN{Value: "2"}},
 		})

@@ -28,7 +28,8 @@ func damageEntry(t *testing.T, table string, tile fence.TileID, seq fence.Seq) {
 	out, err := client.Query(t.Context(), &dynamodb.QueryInput{TableName: &table,
 		KeyConditionExpression: ptr("tile = :t AND begins_with(part, :p)"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":t": &types.AttributeValueMemberS{Value: tile.String()}, ":p": &types.AttributeValueMemberS{Value: entryKey(seq)},
+			":t": &types.AttributeValueMemberS{Value: tile.String()},
+			":p": &types.AttributeValueMemberS{Value: entryKey(seq)},
 		},
 	})
 	require.NoError(t, err)

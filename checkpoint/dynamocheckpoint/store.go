@@ -129,7 +129,8 @@ func (st *Store) putChunked(ctx context.Context, m *manifest, blob []byte) error
 }
 
 // supersedes is checkpoint.Supersedes as a condition on the manifest in force.
-const supersedes = "attribute_not_exists(#part) OR (#epoch < :epoch AND #seq <= :seq) OR (#epoch = :epoch AND #seq < :seq)"
+const supersedes = "attribute_not_exists(#part)" +
+	" OR (#epoch < :epoch AND #seq <= :seq) OR (#epoch = :epoch AND #seq < :seq)"
 
 // putManifest puts m in force if it supersedes what is. An *checkpoint.OlderError says that it does not
 // and never will.
@@ -234,7 +235,8 @@ func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 		names["#part"] = "part"
 		pages := dynamodb.NewScanPaginator(st.client, &dynamodb.ScanInput{
 			TableName: aws.String(st.table), ConsistentRead: aws.Bool(true),
-			FilterExpression: aws.String("#part = :manifest"), ProjectionExpression: projection, ExpressionAttributeNames: names,
+			FilterExpression:     aws.String("#part = :manifest"),
+			ProjectionExpression: projection, ExpressionAttributeNames: names,
 			ExpressionAttributeValues: map[string]types.AttributeValue{":manifest": text(manifestPart)},
 		})
 		for pages.HasMorePages() {

@@ -39,8 +39,9 @@ func TestConformance(t *testing.T) {
 func damage(t *testing.T, table string, tile fence.TileID) {
 	client := newClient(t, nil)
 	out, err := client.Query(t.Context(), &dynamodb.QueryInput{TableName: &table,
-		KeyConditionExpression:    ptr("tile = :t"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{":t": &types.AttributeValueMemberS{Value: tile.String()}},
+		KeyConditionExpression: ptr("tile = :t"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":t": &types.AttributeValueMemberS{Value: tile.String()}},
 	})
 	require.NoError(t, err)
 	item := out.Items[0]
