@@ -100,7 +100,8 @@ func (b *Batch) Len() int { return len(b.Events) + len(b.Resolutions) }
 func (b *Batch) Encode() (payload, private []byte, err error) {
 	if b.Claim != (fence.ClaimID{}) {
 		if b.Len() > 0 {
-			return nil, nil, &fence.ArgumentError{Field: "claim", Value: b.Claim, Want: "a batch of its own, without events and resolutions"}
+			return nil, nil, &fence.ArgumentError{Field: "claim", Value: b.Claim,
+				Want: "a batch of its own, without events and resolutions"}
 		}
 		return nil, appendSection(nil, tagClaim, b.Claim[:]), nil
 	}
@@ -131,7 +132,8 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 		private = appendSection(nil, tagOutcomes, outcomes)
 	}
 	if n := len(payload) + len(private); n > fence.MaxPayload {
-		return nil, nil, &fence.ArgumentError{Field: "batch", Value: n, Want: "at most 1048576 bytes; commit the rest next tick"}
+		return nil, nil, &fence.ArgumentError{Field: "batch", Value: n,
+			Want: "at most 1048576 bytes; commit the rest next tick"}
 	}
 	return payload, private, nil
 }

@@ -18,7 +18,8 @@ func busy() *stream.Batch {
 		b.Events = append(b.Events, fmt.Appendf(nil, "%096d", i))
 	}
 	for i := range 4 {
-		b.Resolutions = append(b.Resolutions, stream.Resolution{ActionID: fmt.Sprintf("%032d", i), Outcome: stream.Applied})
+		b.Resolutions = append(b.Resolutions,
+			stream.Resolution{ActionID: fmt.Sprintf("%032d", i), Outcome: stream.Applied})
 	}
 	return b
 }
@@ -47,8 +48,9 @@ func BenchmarkBatch(b *testing.B) {
 func BenchmarkEntry(b *testing.B) {
 	payload, private, err := busy().Encode()
 	require.NoError(b, err)
-	c := fence.Commit{Tile: 0x85283473fffffff, Epoch: 3, Contact: "10.0.0.7:7000", Prev: fence.Position{Epoch: 3, Seq: 12_344, Chain: 6},
-		Tick: 23_456, At: time.UnixMilli(1_795_226_280_753), Payload: payload, Private: private}
+	c := fence.Commit{Tile: 0x85283473fffffff, Epoch: 3, Contact: "10.0.0.7:7000",
+		Prev: fence.Position{Epoch: 3, Seq: 12_344, Chain: 6}, Tick: 23_456, At: time.UnixMilli(1_795_226_280_753),
+		Payload: payload, Private: private}
 	e := c.Entry()
 	b.Run("encode", func(b *testing.B) {
 		b.SetBytes(int64(len(e.Frame)))

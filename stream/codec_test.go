@@ -58,7 +58,8 @@ func (g *goldenBatch) batch(t testing.TB) *stream.Batch {
 
 // entryOf is an entry with these parts.
 func entryOf(payload, private []byte) *fence.Entry {
-	e := fence.NewEntry(fence.Entry{Tile: 1, Kind: fence.KindBatch, Position: fence.Position{Epoch: 1, Seq: 1}, Payload: payload, Private: private})
+	e := fence.NewEntry(fence.Entry{Tile: 1, Kind: fence.KindBatch, Position: fence.Position{Epoch: 1, Seq: 1},
+		Payload: payload, Private: private})
 	return &e
 }
 
@@ -90,7 +91,8 @@ func TestBatchGolden(t *testing.T) {
 // later release adds for owners is passed over if it may be.
 func TestAreasAndLaterSections(t *testing.T) {
 	t.Parallel()
-	b, err := stream.DecodeBatch(entryOf([]byte("\x00\x02\x01a\x07\x04\x01b\x01c\xff\x02\x01d"), []byte("\x01\x03\x01\x01x\x80\x01?\xff\x03...")))
+	b, err := stream.DecodeBatch(entryOf([]byte("\x00\x02\x01a\x07\x04\x01b\x01c\xff\x02\x01d"),
+		[]byte("\x01\x03\x01\x01x\x80\x01?\xff\x03...")))
 	require.NoError(t, err)
 	require.Equal(t, &stream.Batch{Events: [][]byte{[]byte("a"), []byte("b"), []byte("c"), []byte("d")},
 		Resolutions: []stream.Resolution{{ActionID: "x", Outcome: stream.Applied}}}, b)
@@ -149,9 +151,10 @@ func TestEncodeRefuses(t *testing.T) {
 	ok := stream.Resolution{ActionID: "a", Outcome: stream.Applied}
 	event := make([]byte, stream.MaxEvent)
 	for what, b := range map[string]*stream.Batch{
-		"a large event":      {Events: [][]byte{make([]byte, stream.MaxEvent+1)}},
-		"no action ID":       {Resolutions: []stream.Resolution{ok, {Outcome: stream.Applied}}},
-		"a long action ID":   {Resolutions: []stream.Resolution{{ActionID: strings.Repeat("x", stream.MaxActionID+1), Outcome: stream.Applied}}},
+		"a large event": {Events: [][]byte{make([]byte, stream.MaxEvent+1)}},
+		"no action ID":  {Resolutions: []stream.Resolution{ok, {Outcome: stream.Applied}}},
+		"a long action ID": {Resolutions: []stream.Resolution{{ActionID: strings.Repeat("x", stream.MaxActionID+1),
+			Outcome: stream.Applied}}},
 		"no outcome":         {Resolutions: []stream.Resolution{{ActionID: "a"}}},
 		"a claim and more":   {Claim: fence.NewClaimID(), Resolutions: []stream.Resolution{ok}},
 		"an unknown outcome": {Resolutions: []stream.Resolution{{ActionID: "a", Outcome: 5}}},
@@ -164,7 +167,8 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 	// The largest of everything.
 	largest := &stream.Batch{Events: slices.Repeat([][]byte{event}, 15),
-		Resolutions: []stream.Resolution{{ActionID: strings.Repeat("x", stream.MaxActionID), Outcome: stream.Redirected}}}
+		Resolutions: []stream.Resolution{{ActionID: strings.Repeat("x", stream.MaxActionID),
+			Outcome: stream.Redirected}}}
 	payload, private, err := largest.Encode()
 	require.NoError(t, err)
 	largest.Events = append(largest.Events, make([]byte, fence.MaxPayload-len(payload)-len(private)-3))
@@ -197,7 +201,8 @@ func TestSnapshotBlob(t *testing.T) {
 
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	for o, name := range map[stream.Outcome]string{stream.Applied: "applied", stream.Fizzled: "fizzled", stream.Rejected: "rejected", stream.Redirected: "redirected"} {
+	for o, name := range map[stream.Outcome]string{stream.Applied: "applied", stream.Fizzled: "fizzled",
+		stream.Rejected: "rejected", stream.Redirected: "redirected"} {
 		require.Equal(t, name, o.String())
 		require.True(t, o.Valid())
 		parsed, err := stream.ParseOutcome(name)
@@ -216,7 +221,8 @@ func TestOutcomes(t *testing.T) {
 
 func TestMarksAndLeases(t *testing.T) {
 	t.Parallel()
-	for _, c := range []stream.Consumer{stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"), stream.Checkpointed} {
+	for _, c := range []stream.Consumer{stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"),
+		stream.Checkpointed} {
 		for seq, ok := range map[fence.Seq]bool{0: true, fence.MaxNumber: true, fence.MaxNumber + 1: false} {
 			require.Equal(t, ok, (&stream.MarkWrite{Tile: 1, Consumer: c, Seq: seq}).Validate() == nil)
 		}

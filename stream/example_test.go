@@ -17,7 +17,8 @@ func Example() {
 	log := memstream.New(store)
 	const tile fence.TileID = 0x85283083fffffff
 
-	genesis, err := store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "a:1", Seq: 1, Blob: []byte("once upon a time")})
+	genesis, err := store.Rebase(ctx, fence.Rebase{Tile: tile, Epoch: 1, Contact: "a:1", Seq: 1,
+		Blob: []byte("once upon a time")})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -29,7 +30,8 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		r, err := store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at, Tick: fence.Tick(tick + 1), Payload: payload})
+		r, err := store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: at,
+			Tick: fence.Tick(tick + 1), Payload: payload})
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -69,11 +69,11 @@ type Log interface {
 	Marks(ctx context.Context, tiles []fence.TileID) ([]TileMarks, error)
 
 	// Trim removes the entries below the lowest of: the snapshot, every consumer's mark, and the oldest
-	// entry that any consumer group was given within the lease and has not acknowledged; floor and removal are one step. The entry at the floor stays, so that
-	// the last position can always be read. A mark not renewed for the lease is dropped and reported, and so are
-	// those that the memory bound costs; with an error the answer is what was done before it. A reply that gets lost
-	// takes that report with it, never the consumers' own: they are told by their next mark. Without a snapshot
-	// nothing is removed.
+	// entry that any consumer group was given within the lease and has not acknowledged; floor and removal are one
+	// step. The entry at the floor stays, so that the last position can always be read. A mark not renewed for the
+	// lease is dropped and reported, and so are those that the memory bound costs; with an error the answer is what was
+	// done before it. A reply that gets lost takes that report with it, never the consumers' own: they are told by
+	// their next mark. Without a snapshot nothing is removed.
 	Trim(ctx context.Context, r TrimRequest) (Trimmed, error)
 
 	// DeadLetter keeps a poison entry where an operator finds it: at most 1,000 a tile, oldest dropped.

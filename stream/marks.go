@@ -89,8 +89,10 @@ func (w *MarkWrite) Validate() error {
 	switch {
 	case w.Tile == 0:
 		return &fence.ArgumentError{Field: "tile", Value: w.Tile, Want: "an H3 index, not zero"}
-	case w.Consumer != BridgeAcked && w.Consumer != BridgePending && w.Consumer != Checkpointed && !relayMember.MatchString(string(w.Consumer)):
-		return &fence.ArgumentError{Field: "consumer", Value: w.Consumer, Want: "bridge, pending, checkpoint, or relay: and an id of 1 to 64 letters, digits, - and _"}
+	case w.Consumer != BridgeAcked && w.Consumer != BridgePending && w.Consumer != Checkpointed &&
+		!relayMember.MatchString(string(w.Consumer)):
+		return &fence.ArgumentError{Field: "consumer", Value: w.Consumer,
+			Want: "bridge, pending, checkpoint, or relay: and an id of 1 to 64 letters, digits, - and _"}
 	case w.Seq > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "seq", Value: w.Seq, Want: "at most 2^53-1"}
 	}
@@ -111,7 +113,8 @@ type ResyncError struct {
 }
 
 func (e *ResyncError) Error() string {
-	return fmt.Sprintf("tile %s: %s is at %d and the stream begins at %d: %v", e.Tile, e.Consumer, e.Seq, e.Trimmed, ErrResync)
+	return fmt.Sprintf("tile %s: %s is at %d and the stream begins at %d: %v", e.Tile, e.Consumer, e.Seq, e.Trimmed,
+		ErrResync)
 }
 
 // Is matches ErrResync.

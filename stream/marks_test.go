@@ -15,15 +15,16 @@ func TestAlarming(t *testing.T) {
 	for _, row := range []struct {
 		bytes, bound int64
 		want         bool
-	}{{0, 16 << 20, false}, {12<<20 - 1, 16 << 20, false}, {12 << 20, 16 << 20, true}, {17 << 20, 16 << 20, true}, {1 << 40, 0, false}, {0, 0, false}} {
+	}{{0, 16 << 20, false}, {12<<20 - 1, 16 << 20, false}, {12 << 20, 16 << 20, true}, {17 << 20, 16 << 20, true},
+		{1 << 40, 0, false}, {0, 0, false}} {
 		trimmed := stream.Trimmed{Bytes: row.bytes}
 		require.Equal(t, row.want, trimmed.Alarming(row.bound), "%+v", row)
 	}
 }
 
 func TestCompareConsumers(t *testing.T) {
-	want := []stream.Consumer{stream.BridgeAcked, stream.BridgePending, stream.RelayMember("1"), stream.RelayMember("B"), stream.RelayMember("a"),
-		stream.Checkpointed, stream.ConsumerGroup}
+	want := []stream.Consumer{stream.BridgeAcked, stream.BridgePending, stream.RelayMember("1"),
+		stream.RelayMember("B"), stream.RelayMember("a"), stream.Checkpointed, stream.ConsumerGroup}
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, stream.CompareConsumers)
@@ -37,7 +38,8 @@ func TestFloorNamesTheHolderThatTrimNames(t *testing.T) {
 	seq, held := s.Floor()
 	require.EqualValues(t, 9, seq)
 	require.Empty(t, held)
-	s.Marks = map[stream.Consumer]stream.Mark{stream.Checkpointed: {Seq: 4}, stream.RelayMember("b"): {Seq: 4}, stream.RelayMember("a"): {Seq: 4}, stream.BridgeAcked: {Seq: 5}}
+	s.Marks = map[stream.Consumer]stream.Mark{stream.Checkpointed: {Seq: 4}, stream.RelayMember("b"): {Seq: 4},
+		stream.RelayMember("a"): {Seq: 4}, stream.BridgeAcked: {Seq: 5}}
 	seq, held = s.Floor()
 	require.EqualValues(t, 4, seq)
 	require.Equal(t, stream.RelayMember("a"), held)
@@ -45,8 +47,10 @@ func TestFloorNamesTheHolderThatTrimNames(t *testing.T) {
 
 func TestMarkWriteValidate(t *testing.T) {
 	for _, w := range []stream.MarkWrite{
-		{Consumer: stream.BridgeAcked}, {Tile: 1}, {Tile: 1, Consumer: stream.ConsumerGroup}, {Tile: 1, Consumer: stream.RelayFloor},
-		{Tile: 1, Consumer: stream.RelayMember("")}, {Tile: 1, Consumer: stream.RelayMember("a\n")}, {Tile: 1, Consumer: stream.BridgeAcked, Seq: fence.MaxNumber + 1},
+		{Consumer: stream.BridgeAcked}, {Tile: 1}, {Tile: 1, Consumer: stream.ConsumerGroup},
+		{Tile: 1, Consumer: stream.RelayFloor},
+		{Tile: 1, Consumer: stream.RelayMember("")}, {Tile: 1, Consumer: stream.RelayMember("a\n")},
+		{Tile: 1, Consumer: stream.BridgeAcked, Seq: fence.MaxNumber + 1},
 		{Tile: 1, Consumer: "bridge:a"}, {Tile: 1, Consumer: "xrelay:a"},
 	} {
 		require.ErrorIs(t, w.Validate(), fence.ErrInvalidArgument, "%+v", w)

@@ -19,7 +19,8 @@ type GapError struct {
 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("tile %s: %v: have %s, the next entry is %s after %s", e.Tile, ErrGap, e.Have, e.Next.Position, e.Next.Prev)
+	return fmt.Sprintf("tile %s: %v: have %s, the next entry is %s after %s", e.Tile, ErrGap, e.Have, e.Next.Position,
+		e.Next.Prev)
 }
 
 // Is matches ErrGap.
@@ -103,7 +104,8 @@ func Follow(ctx context.Context, log Log, tile fence.TileID, from fence.Position
 			at = e.Position
 		}
 		if c.Poison != nil {
-			return &fence.CorruptError{Tile: tile, What: "stream entry", At: fence.Position{Epoch: c.Poison.Epoch, Seq: c.Poison.Seq}, Detail: c.Poison.Reason}
+			return &fence.CorruptError{Tile: tile, What: "stream entry",
+				At: fence.Position{Epoch: c.Poison.Epoch, Seq: c.Poison.Seq}, Detail: c.Poison.Reason}
 		}
 		if len(c.Entries) < DefaultLimit {
 			return nil

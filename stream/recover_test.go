@@ -64,7 +64,8 @@ func (o *owner) commit(n int) {
 func (o *owner) rebase() {
 	o.Helper()
 	o.epoch++
-	r, err := o.store.Rebase(o.Context(), fence.Rebase{Tile: tile, Epoch: o.epoch, Contact: "a:1", Seq: o.last.Seq + 10})
+	r, err := o.store.Rebase(o.Context(), fence.Rebase{Tile: tile, Epoch: o.epoch, Contact: "a:1",
+		Seq: o.last.Seq + 10})
 	require.NoError(o, err)
 	o.last = r.Position
 }
@@ -122,12 +123,16 @@ func TestRecoverRefusesDamage(t *testing.T) {
 		meddle func(*stream.Chunk)
 		want   error
 	}{
-		"payload":         {func(c *stream.Chunk) { c.Entries[2].Payload = []byte("y") }, fence.ErrCorrupt},
-		"tick":            {func(c *stream.Chunk) { c.Entries[2].Tick++ }, fence.ErrCorrupt},
-		"chain":           {func(c *stream.Chunk) { c.Entries[2].Chain++ }, fence.ErrCorrupt},
-		"missing entry":   {func(c *stream.Chunk) { c.Entries = append(c.Entries[:2:2], c.Entries[3:]...) }, stream.ErrGap},
-		"repeated entry":  {func(c *stream.Chunk) { c.Entries[3] = c.Entries[2] }, stream.ErrGap},
-		"poison":          {func(c *stream.Chunk) { c.Entries, c.Poison = c.Entries[:2], &stream.Poison{Seq: 3} }, fence.ErrCorrupt},
+		"payload": {func(c *stream.Chunk) { c.Entries[2].Payload = []byte("y") }, fence.ErrCorrupt},
+		"tick":    {func(c *stream.Chunk) { c.Entries[2].Tick++ }, fence.ErrCorrupt},
+		"chain":   {func(c *stream.Chunk) { c.Entries[2].Chain++ }, fence.ErrCorrupt},
+		"missing entry": {func(c *stream.Chunk) {
+			c.Entries = append(c.Entries[:2:2], c.Entries[3:]...)
+		}, stream.ErrGap},
+		"repeated entry": {func(c *stream.Chunk) { c.Entries[3] = c.Entries[2] }, stream.ErrGap},
+		"poison": {func(c *stream.Chunk) {
+			c.Entries, c.Poison = c.Entries[:2], &stream.Poison{Seq: 3}
+		}, fence.ErrCorrupt},
 		"tile unreadable": {func(c *stream.Chunk) { *c = stream.Chunk{Err: unreachable} }, unreachable},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,9 +31,11 @@ func (r *TrimRequest) Validate() error {
 	case r.Tile == 0:
 		return &fence.ArgumentError{Field: "tile", Value: r.Tile, Want: "an H3 index, not zero"}
 	case r.Lease < time.Second:
-		return &fence.ArgumentError{Field: "lease", Value: r.Lease, Want: "at least one second; consumers renew their marks every few"}
+		return &fence.ArgumentError{Field: "lease", Value: r.Lease,
+			Want: "at least one second; consumers renew their marks every few"}
 	case r.MaxBytes != 0 && r.MaxBytes < MinMaxBytes || r.MaxBytes > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "max bytes", Value: r.MaxBytes, Want: "at least 1048576, or zero for no bound"}
+		return &fence.ArgumentError{Field: "max bytes", Value: r.MaxBytes,
+			Want: "at least 1048576, or zero for no bound"}
 	}
 	return nil
 }
