@@ -35,8 +35,8 @@ func TestActionIsAppliedOnceForTheWholeRetryWindow(t *testing.T) {
 func TestMemoryShorterThanTheRetryWindowIsRefused(t *testing.T) {
 	make := func(cfg tile.Config) error {
 		w := newWorld(t)
-		_, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &ledgerRules{},
-			&cfg)
+		_, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
+			&ledgerRules{}, &cfg)
 		return err
 	}
 	var argument *fence.ArgumentError
@@ -62,7 +62,8 @@ func (l *large) Resolve(_ fence.Tick, in []tile.Intent) (events [][]byte, outcom
 
 func (w *world) startLarge(t *testing.T, size int, cfg tile.Config) *tile.TileProcessor {
 	t.Helper()
-	p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &large{size}, &cfg)
+	p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &large{size},
+		&cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -135,12 +136,14 @@ func TestTileThatRemembersTooMuchRecovers(t *testing.T) {
 			b := stream.Batch{}
 			for range 15_500 {
 				n++
-				b.Resolutions = append(b.Resolutions, stream.Resolution{ActionID: fmt.Sprintf("%064d", n), Outcome: stream.Applied})
+				b.Resolutions = append(b.Resolutions,
+					stream.Resolution{ActionID: fmt.Sprintf("%064d", n), Outcome: stream.Applied})
 			}
 			payload, private, err := b.Encode()
 			require.NoError(t, err)
-			r, err := w.store.Commit(t.Context(), fence.Commit{Tile: testTile, Epoch: 1, Contact: "old:1", Prev: at, Tick: tick,
-				Payload: payload, Private: private, Install: install})
+			r, err := w.store.Commit(t.Context(),
+				fence.Commit{Tile: testTile, Epoch: 1, Contact: "old:1", Prev: at, Tick: tick, Payload: payload,
+					Private: private, Install: install})
 			require.NoError(t, err)
 			at, install = r.Position, false
 		}

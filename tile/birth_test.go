@@ -64,11 +64,12 @@ func TestHistoryIsNotReplacedByAnOwnerThatAskedANodeWithoutIt(t *testing.T) {
 				saved, err := stream.Recover(t.Context(), w.log, testTile)
 				require.NoError(t, err)
 				b := &runner{rules: &ledgerRules{}}
-				b.TileProcessor, err = tile.New(testTile, "b:1", tile.Seams{Authority: w.authority, Store: w.store, Log: log},
-					b.rules,
-					&tile.Config{TakeOver: true, Checkpoint: func(context.Context, fence.TileID) (fence.Snapshot, bool, error) {
-						return saved.Snapshot, saved.HasSnapshot, nil // the state before the first word
-					}})
+				b.TileProcessor, err = tile.New(testTile, "b:1",
+					tile.Seams{Authority: w.authority, Store: w.store, Log: log}, b.rules,
+					&tile.Config{TakeOver: true,
+						Checkpoint: func(context.Context, fence.TileID) (fence.Snapshot, bool, error) {
+							return saved.Snapshot, saved.HasSnapshot, nil // the state before the first word
+						}})
 				require.NoError(t, err)
 				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 				ended := make(chan error, 1)

@@ -78,8 +78,8 @@ func (f *filler) start(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
 		Hooks:  tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { f.saved = append(f.saved, i) }}}
 	var err error
-	f.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: f.authority, Store: f.store, Log: f.world.log},
-		bulk{}, cfg)
+	f.TileProcessor, err = tile.New(testTile, "a:1",
+		tile.Seams{Authority: f.authority, Store: f.store, Log: f.world.log}, bulk{}, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -384,8 +384,8 @@ func (c *chaos) run() {
 	for _, id := range c.tiles {
 		for _, m := range c.all() {
 			s := m.on(id).Status()
-			c.Logf("%s on %s: %s epoch %d, pending %v, queued %d, at %s, owner %s", id, m.contact, s.State, s.Epoch, s.Pending,
-				s.Queued, s.Position, s.Owner.Contact)
+			c.Logf("%s on %s: %s epoch %d, pending %v, queued %d, at %s, owner %s", id, m.contact, s.State, s.Epoch,
+				s.Pending, s.Queued, s.Position, s.Owner.Contact)
 		}
 		require.NotNil(c, c.owner(id), "nobody serves %s", id)
 	}

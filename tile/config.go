@@ -236,7 +236,8 @@ func (c *Config) validateDurability() error {
 	case c.Replicas < fence.AllReplicas:
 		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
 	case c.Durability == WriteThrough && c.Journal == nil:
-		return &fence.ArgumentError{Field: "Journal", Value: "nil", Want: "a journal: WriteThrough appends every batch to it"}
+		return &fence.ArgumentError{Field: "Journal", Value: "nil",
+			Want: "a journal: WriteThrough appends every batch to it"}
 	case c.Durability == WriteThrough && c.Checkpoint == nil:
 		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil",
 			Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}

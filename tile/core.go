@@ -70,8 +70,9 @@ func (c *core) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt
 	case errors.Is(err, fence.ErrStale), errors.Is(err, fence.ErrForked):
 		return refusedByJournal(err, batch.Tile, batch.Epoch, r.Position)
 	}
-	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: batch.Tile, Outcome: fence.ErrUnknownOutcome,
-		Err: err}, receipt: r, restored: errors.Is(err, fence.ErrNoOwner) || errors.Is(err, fence.ErrBehind)}
+	return &journalError{StoreError: &fence.StoreError{Op: "journal", Tile: batch.Tile,
+		Outcome: fence.ErrUnknownOutcome, Err: err}, receipt: r, restored: errors.Is(err, fence.ErrNoOwner) ||
+		errors.Is(err, fence.ErrBehind)}
 }
 
 // journalError is a batch that the store has and the journal may not have: it is to be presented again.

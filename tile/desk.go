@@ -54,8 +54,9 @@ type drainCall struct {
 }
 
 func newDesk(tile fence.TileID, contact string, cfg *Config) *desk {
-	return &desk{tile: tile, contact: contact, cfg: cfg, inspections: make(chan inspection), drains: make(chan drainCall),
-		takeOvers: make(chan Suspicion, 1), superseded: make(chan struct{}), done: make(chan struct{}),
+	return &desk{tile: tile, contact: contact, cfg: cfg, inspections: make(chan inspection),
+		drains: make(chan drainCall), takeOvers: make(chan Suspicion, 1), superseded: make(chan struct{}),
+		done:   make(chan struct{}),
 		status: Status{Tile: tile, State: Idle, Contact: contact, Since: time.Now(), Durability: cfg.Durability}}
 }
 

@@ -60,8 +60,8 @@ func TestHandOverWhoseLastTickCannotBeRepairedLeavesTheTile(t *testing.T) {
 			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
 			require.NoError(t, err)
 			for range 3 {
-				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(),
-					Tick: 3, Payload: payload})
+				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact,
+					Prev: s.Last(), Tick: 3, Payload: payload})
 				require.NoError(t, err)
 			}
 		})
@@ -82,16 +82,17 @@ func TestDrainInsistsOnConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		asked := 0
-		p := w.start("a:1", tile.Config{ConfirmEvery: never, Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
-			error) {
-			r, err := w.store.Commit(ctx, c)
-			if err == nil && c.Replicas != 0 && !c.Install {
-				if asked++; asked == 1 {
-					return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.Tile, Receipt: r, Want: 1}
+		p := w.start("a:1",
+			tile.Config{ConfirmEvery: never, Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
+				error) {
+				r, err := w.store.Commit(ctx, c)
+				if err == nil && c.Replicas != 0 && !c.Install {
+					if asked++; asked == 1 {
+						return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.Tile, Receipt: r, Want: 1}
+					}
 				}
-			}
-			return r, err
-		}})
+				return r, err
+			}})
 		p.say(t, "", "one")
 		require.NoError(t, p.drain())
 		assert.Equal(t, 2, asked)
@@ -149,8 +150,9 @@ func TestConfirmationThatTakesTooLongDoesNotFreezeTheTile(t *testing.T) {
 				r, err := w.store.Commit(ctx, c)
 				if err == nil && c.Replicas != 0 && asleep {
 					<-ctx.Done()
-					return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome,
-						Err: context.Cause(ctx)}
+					return fence.Receipt{},
+						&fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome,
+							Err: context.Cause(ctx)}
 				}
 				return r, err
 			}})

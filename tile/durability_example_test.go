@@ -50,7 +50,8 @@ func Example_writeThrough() {
 	run(func(p *tile.TileProcessor) {
 		o, err := p.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: "a1", Body: []byte("hello")})
 		fmt.Println(o, err, "again")
-		_ = p.Inspect(context.Background(), func(r tile.Rules, _ fence.Position) { fmt.Println(r.(*ledgerRules).words) })
+		_ = p.Inspect(context.Background(),
+			func(r tile.Rules, _ fence.Position) { fmt.Println(r.(*ledgerRules).words) })
 	})
 	// Output:
 	// applied <nil>

@@ -140,7 +140,8 @@ func TestUnconfirmedBatchIsNotAcknowledged(t *testing.T) {
 				a.words(t, "a", 3)
 				f := s.spawn("f:1", sh, tile.Config{Durability: tile.Replicated, Follow: true})
 				if slow {
-					require.NoError(t, f.drain()) // from a store that does not answer it cannot tell that the owner lives
+					// from a store that does not answer it cannot tell that the owner lives
+					require.NoError(t, f.drain())
 				}
 				time.Sleep(5 * time.Second)
 				s.mu.Lock()
@@ -166,7 +167,8 @@ func TestUnconfirmedBatchIsNotAcknowledged(t *testing.T) {
 				s.mu.Unlock()
 				<-said
 				synctest.Wait() // the answer comes before the hook
-				i := slices.IndexFunc(a.committed(), func(c tile.CommitInfo) bool { return c.Confirming > 20*time.Second })
+				i := slices.IndexFunc(a.committed(),
+					func(c tile.CommitInfo) bool { return c.Confirming > 20*time.Second })
 				assert.True(t, slow || i >= 0)
 				require.NoError(t, f.drain())
 				require.NoError(t, a.drain())
@@ -257,7 +259,11 @@ func TestHostGivesEachTileItsOwnClass(t *testing.T) {
 		var ended []tile.EndInfo
 		h, err := tile.NewHost("a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
 			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{
-				Hooks: tile.HostHooks{Ended: func(e tile.EndInfo) { mu.Lock(); defer mu.Unlock(); ended = append(ended, e) }},
+				Hooks: tile.HostHooks{Ended: func(e tile.EndInfo) {
+					mu.Lock()
+					defer mu.Unlock()
+					ended = append(ended, e)
+				}},
 				Configure: func(id fence.TileID, c *tile.Config) {
 					switch id {
 					case testTile:

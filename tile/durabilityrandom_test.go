@@ -378,7 +378,8 @@ func (r *trial) check(name string, may reading, confirmed, saved time.Time) {
 		case unsaved:
 			excused = when.After(saved)
 		}
-		require.True(r, excused, "%s: %s is lost, acknowledged %v; confirmed %v, saved %v", name, w, when, confirmed, saved)
+		require.True(r, excused, "%s: %s is lost, acknowledged %v; confirmed %v, saved %v", name, w, when, confirmed,
+			saved)
 		r.lost++
 		r.gone[w] = true
 		delete(r.acked, w)

@@ -172,7 +172,8 @@ func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 		},
 		"stream": func(t *testing.T, w *world, _ *durable) {
 			w.store.Update(testTile, func(s *memfence.State) {
-				_, err := s.Commit(&fence.Commit{Tile: testTile, Epoch: 70, Contact: "z:1", Prev: s.Last(), Tick: 9, Install: true})
+				_, err := s.Commit(&fence.Commit{Tile: testTile, Epoch: 70, Contact: "z:1", Prev: s.Last(), Tick: 9,
+					Install: true})
 				require.NoError(t, err)
 				s.Owner = fence.Owner{}
 			})

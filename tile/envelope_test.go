@@ -22,7 +22,8 @@ func TestEnvelopeGoldenBytes(t *testing.T) {
 func TestActionsAreForgottenInTime(t *testing.T) {
 	m := actionMemory{keep: 10}
 	m.add(1, []stream.Resolution{{ActionID: "old", Outcome: stream.Applied}})
-	m.add(5, []stream.Resolution{{ActionID: "old", Outcome: stream.Rejected}, {ActionID: "new", Outcome: stream.Fizzled}})
+	m.add(5, []stream.Resolution{{ActionID: "old", Outcome: stream.Rejected},
+		{ActionID: "new", Outcome: stream.Fizzled}})
 	o, ok := m.outcome("old")
 	require.True(t, ok)
 	assert.Equal(t, stream.Applied, o, "the first outcome stands")

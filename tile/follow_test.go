@@ -47,7 +47,8 @@ func TestFollowerIsWarmAndSilent(t *testing.T) {
 		require.NoError(t, f.err)
 		assert.Len(t, f.rules.words, 100)
 		assert.Zero(t, f.line.writes)
-		assert.Less(t, f.line.snapshots, 30, "it folds the tail; a snapshot that trims what it was about to read costs one reading")
+		assert.Less(t, f.line.snapshots, 30,
+			"it folds the tail; a snapshot that trims what it was about to read costs one reading")
 		assert.Equal(t, tile.Stopped, f.Status().State)
 		f.asks(t, "a:1")
 		require.NoError(t, a.drain())
@@ -155,7 +156,8 @@ func TestOfTwoFollowersOneWinsAndTheOtherFollowsOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				owner := w.process("p0", tile.Config{})
-				followers := []*process{w.process("p1", following), w.process("p2", following), w.process("p3", following)}
+				followers := []*process{w.process("p1", following), w.process("p2", following),
+					w.process("p3", following)}
 				owner.say(t, "", "0")
 				time.Sleep(time.Duration(i) * 97 * time.Millisecond)
 				for n := 1; n <= 3; n++ {
@@ -270,7 +272,8 @@ func TestTakeOverThatFailsGoesBackToFollowing(t *testing.T) {
 		asked := make(chan error, 1)
 		go func() {
 			for {
-				if _, err := f.Submit(context.Background(), tile.Intent{Tile: testTile, Body: []byte("x")}); err != nil &&
+				if _, err := f.Submit(context.Background(),
+					tile.Intent{Tile: testTile, Body: []byte("x")}); err != nil &&
 					f.Status().State == tile.Following {
 					asked <- err
 					return

@@ -154,7 +154,8 @@ func (f *tileFollower) note(err error) {
 	damaged := err != nil && !retryable(err) && !errors.Is(err, context.Canceled)
 	switch {
 	case damaged && !f.damaged:
-		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying", "tile", f.tile,
+		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying", "tile",
+			f.tile,
 			"at", f.history.position, "error", err)
 	case err == nil && f.damaged:
 		f.cfg.Logger.Info("tile can be followed again", "tile", f.tile, "at", f.history.position)

@@ -32,7 +32,8 @@ func (o *tileOwner) drain(ctx context.Context) error {
 	case !errors.Is(err, errUnsettled):
 		return err
 	case o.pending != nil || o.desk.read().State != Draining:
-		o.cfg.Logger.Warn("tile stopped before its last batch was resolved", "tile", o.tile, "waited", o.cfg.DrainTimeout)
+		o.cfg.Logger.Warn("tile stopped before its last batch was resolved", "tile", o.tile, "waited",
+			o.cfg.DrainTimeout)
 		return errDrained
 	default:
 		o.cfg.Logger.Warn("tile stopped before every replica had confirmed its last batches", "tile", o.tile,
@@ -58,7 +59,8 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 		stays = o.askSuccessor(ctx, d.successor)
 		err := o.successorOf(ctx, d.successor, stays)
 		if errors.Is(err, errHandedOver) {
-			o.cfg.Logger.Info("tile handed over", "tile", o.tile, "epoch", o.title.grant.Epoch, "successor", d.successor,
+			o.cfg.Logger.Info("tile handed over", "tile", o.tile, "epoch", o.title.grant.Epoch, "successor",
+				d.successor,
 				"at", o.history.position)
 			d.answer <- nil
 			return err
@@ -132,7 +134,8 @@ func (o *tileOwner) settleConfirmed(ctx context.Context) error {
 // the queue.
 func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
-	h := Handover{Tile: o.tile, Epoch: o.title.grant.Epoch, Position: o.history.position, From: o.contact, To: successor}
+	h := Handover{Tile: o.tile, Epoch: o.title.grant.Epoch, Position: o.history.position, From: o.contact,
+		To: successor}
 	answer := make(chan error, 1)
 	o.beside.Go(func() {
 		defer cancel()

@@ -249,7 +249,8 @@ func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 				} else {
 					require.Error(t, err)
 					time.Sleep(5 * time.Second)
-					assert.True(t, a.Status().Pending, "the store refuses; the tile freezes until the authority says why")
+					assert.True(t, a.Status().Pending,
+						"the store refuses; the tile freezes until the authority says why")
 					a.line.set(func(l *line) { l.authority = false })
 					<-a.done
 					require.ErrorIs(t, a.err, tile.ErrSuperseded)
@@ -270,8 +271,8 @@ func TestSuccessorDiesDuringTheHandOver(t *testing.T) {
 				w := newWorld(t)
 				a := w.process("a:1", tile.Config{Handover: func(ctx context.Context, h tile.Handover) error {
 					if claimed {
-						_, err := w.authority.Promote(ctx, fence.Claim{Tile: h.Tile, Contact: h.To, ID: fence.NewClaimID(),
-							Expected: h.Epoch})
+						_, err := w.authority.Promote(ctx,
+							fence.Claim{Tile: h.Tile, Contact: h.To, ID: fence.NewClaimID(), Expected: h.Epoch})
 						require.NoError(t, err)
 					}
 					return errors.New("connection reset")

@@ -93,8 +93,8 @@ func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
 			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
 			require.NoError(t, err)
 			for range 2 {
-				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact, Prev: s.Last(),
-					Tick: 3, Payload: payload})
+				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact,
+					Prev: s.Last(), Tick: 3, Payload: payload})
 				require.NoError(t, err)
 			}
 		})
@@ -188,7 +188,8 @@ func TestColdRestoreFromCheckpointJumpsAhead(t *testing.T) {
 		require.NoError(t, b.drain())
 		assert.Equal(t, []string{"one", "two"}, w.history())
 
-		w.store.Update(testTile, func(s *memfence.State) { s.Entries, s.Snapshot = nil, nil }) // only the owner hash is left
+		// only the owner hash is left
+		w.store.Update(testTile, func(s *memfence.State) { s.Entries, s.Snapshot = nil, nil })
 		c := w.start("c:1", tile.Config{})
 		<-c.done
 		assert.ErrorIs(t, c.err, fence.ErrCorrupt, "without a checkpoint it refuses to start empty")
@@ -203,7 +204,8 @@ func TestAuthorityDownAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		authority := &unreachable{Authority: w.authority, cut: true}
-		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log}, &ledgerRules{}, nil)
+		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log},
+			&ledgerRules{}, nil)
 		require.NoError(t, err)
 		began := time.Now()
 		err = p.Run(t.Context())
@@ -239,7 +241,8 @@ func (f *flaky) commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 		fate = f.rng.IntN(f.rate)
 	}
 	f.mu.Unlock()
-	lost := &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome, Err: errors.New("reply lost")}
+	lost := &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome,
+		Err: errors.New("reply lost")}
 	switch fate {
 	case 0: // never arrived
 		return fence.Receipt{}, lost

@@ -62,8 +62,8 @@ type CommitInfo struct {
 
 	// Durability is the tile's class. Of Took, Committing was spent in calls of the coordination store, until the
 	// batch was known to be on the master; a confirmation that came with that answer is part of it. Confirming is
-	// what it took from then until enough replicas had it; zero if they had it at once, or no confirmation was asked for.
-	// Journaling was spent in calls of the journal. What is left was waiting between attempts.
+	// what it took from then until enough replicas had it; zero if they had it at once, or no confirmation was asked
+	// for. Journaling was spent in calls of the journal. What is left was waiting between attempts.
 	Durability                         Durability
 	Committing, Confirming, Journaling time.Duration
 }

@@ -71,7 +71,8 @@ func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error
 	}
 	switch {
 	case contact == "" || len(contact) > fence.MaxContact:
-		return nil, &fence.ArgumentError{Field: "contact", Value: contact, Want: "this server's address, 1 to 255 bytes"}
+		return nil, &fence.ArgumentError{Field: "contact", Value: contact,
+			Want: "this server's address, 1 to 255 bytes"}
 	case rules == nil:
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "a function that makes a tile's rules"}
 	}

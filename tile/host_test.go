@@ -228,11 +228,12 @@ func TestHostTileWantedWhileItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		release := make(chan struct{})
-		h := w.host("a:1", tile.HostConfig{Tile: tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
-			error) {
-			<-release
-			return w.store.Commit(ctx, c)
-		}}})
+		h := w.host("a:1",
+			tile.HostConfig{Tile: tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
+				error) {
+				<-release
+				return w.store.Commit(ctx, c)
+			}}})
 		require.NoError(t, h.Own(testTile))
 		require.NoError(t, h.Await(t.Context(), testTile))
 		drained := make(chan error)
@@ -273,8 +274,8 @@ func TestHostBeforeRun(t *testing.T) {
 		w := newWorld(t)
 		h := &runningHost{done: make(chan struct{})}
 		var err error
-		h.Host, err = tile.NewHost("a:1", w.seams(), func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil },
-			nil)
+		h.Host, err = tile.NewHost("a:1", w.seams(),
+			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, nil)
 		require.NoError(t, err)
 		require.NoError(t, h.Own(tiles(3)...))
 		s, ok := h.TileStatus(testTile)

@@ -31,7 +31,8 @@ type HostConfig struct {
 	// Announce is called whenever the host learns who owns a tile: its own processor begins to serve; was
 	// superseded or handed over (the successor); lost a claim (the holder); has ended otherwise (an empty
 	// contact). Tile, Epoch and Contact are set. It is how gossip is corrected by side effect. It is called
-	// from the tiles' goroutines, many at once, so it must be quick and must not call the host. Default: none is called.
+	// from the tiles' goroutines, many at once, so it must be quick and must not call the host. Default: none is
+	// called.
 	Announce func(fence.Owner)
 
 	// Refollow makes the host follow a tile after it was superseded there. Default false: its processor
@@ -112,7 +113,8 @@ func (c *HostConfig) withDefaults(s Seams) (HostConfig, error) {
 	case d.Promotions < 1:
 		return d, &fence.ArgumentError{Field: "Promotions", Value: d.Promotions, Want: "at least 1"}
 	case d.PromotionRate < 1 || d.PromotionRate > maxPromotionRate:
-		return d, &fence.ArgumentError{Field: "PromotionRate", Value: d.PromotionRate, Want: "from 1 to 1000000 a second"}
+		return d, &fence.ArgumentError{Field: "PromotionRate", Value: d.PromotionRate,
+			Want: "from 1 to 1000000 a second"}
 	}
 	var err error
 	d.Tile, err = d.Tile.withDefaults(s)

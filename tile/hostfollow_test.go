@@ -176,7 +176,8 @@ func TestHostSuspectsPacedAndHotFirst(t *testing.T) {
 				}
 				for j := range perTick {
 					said.Go(func() {
-						_, err := a.Submit(t.Context(), tile.Intent{Tile: id, Body: fmt.Appendf(nil, "w%d.%d", round, j)})
+						_, err := a.Submit(t.Context(),
+							tile.Intent{Tile: id, Body: fmt.Appendf(nil, "w%d.%d", round, j)})
 						assert.NoError(t, err)
 					})
 				}
@@ -197,7 +198,8 @@ func TestHostSuspectsPacedAndHotFirst(t *testing.T) {
 		mu.Unlock()
 		require.Len(t, order, len(ids))
 		rank := func(id fence.TileID) int { return min(2, (slices.Index(ids, id)+80)/100) } // 0 hot, 1 warm, 2 idle
-		assert.True(t, slices.IsSortedFunc(order, func(x, y fence.TileID) int { return rank(x) - rank(y) }), "hottest first")
+		assert.True(t, slices.IsSortedFunc(order, func(x, y fence.TileID) int { return rank(x) - rank(y) }),
+			"hottest first")
 		b.say(t, ids[0], "x")
 		l.cut.Store(false)
 		a.end(t)

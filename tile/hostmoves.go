@@ -265,7 +265,8 @@ func (o *Handover) Validate() error {
 	case o.Epoch == 0 || o.Epoch > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "epoch", Value: o.Epoch, Want: "the giver's, from 1 to 2^53-1"}
 	case o.Position.Epoch > o.Epoch || o.Position.Seq > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "position", Value: o.Position, Want: "the giver's last, no epoch above its own"}
+		return &fence.ArgumentError{Field: "position", Value: o.Position,
+			Want: "the giver's last, no epoch above its own"}
 	case !isAddress(o.To):
 		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "the successor's address, 1 to 255 bytes"}
 	case !isAddress(o.From):
@@ -305,7 +306,8 @@ func (h *Host) Accept(ctx context.Context, o Handover) error {
 		if err != nil {
 			return err
 		}
-		if err = h.awaitServing(ctx, t, o.Epoch, failures); !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrRedirect) {
+		if err = h.awaitServing(ctx, t, o.Epoch, failures); !errors.Is(err, ErrSuperseded) &&
+			!errors.Is(err, ErrRedirect) {
 			return err
 		}
 		// What ended is the life that the tile had here before it went to the giver, and now comes back.

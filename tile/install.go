@@ -368,7 +368,8 @@ func (a *acquisition) loss(c *checkpointed, ownerHash bool) *RestoredInfo {
 		if played, ok := a.watch.played(tick, a.ticksBetween); ok {
 			i.LostTicks = min(i.LostTicks, played)
 		}
-		i.LostTicks += fence.Tick(a.title.grant.Epoch - c.at.Epoch) // each owner since may have begun with one out of turn
+		// each owner since may have begun with one out of turn
+		i.LostTicks += fence.Tick(a.title.grant.Epoch - c.at.Epoch)
 	}
 	i.LostFor = time.Duration(i.LostTicks) * a.cfg.TickInterval
 	return i

@@ -46,7 +46,8 @@ func (in *Intent) Validate() error {
 		}
 	}
 	if len(in.Body) > MaxIntentBody {
-		return &fence.ArgumentError{Field: "body", Value: len(in.Body), Want: fmt.Sprintf("at most %d bytes", MaxIntentBody)}
+		return &fence.ArgumentError{Field: "body", Value: len(in.Body),
+			Want: fmt.Sprintf("at most %d bytes", MaxIntentBody)}
 	}
 	return nil
 }

@@ -130,8 +130,9 @@ func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration, er
 				continue
 			}
 			o.desk.requeue(subs)
-			return nil, 0, fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", o.tile, o.history.tick,
-				err)
+			return nil, 0,
+				fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", o.tile, o.history.tick,
+					err)
 		}
 		o.desk.requeue(subs[n:])
 		return b, time.Since(began), nil
@@ -146,7 +147,8 @@ func (o *tileOwner) stalled() bool {
 		b.stalled = full
 		o.desk.update(func(s *Status) { s.StreamFull = full })
 		if full {
-			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls", "tile", o.tile, "limit", b.limit)
+			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls", "tile", o.tile, "limit",
+				b.limit)
 		} else {
 			o.cfg.Logger.Warn("stream is within bounds again: the tile goes on", "tile", o.tile)
 		}
@@ -228,7 +230,8 @@ func (o *tileOwner) keep(c fence.Commit) {
 	}
 	if !o.kept.forgetful {
 		o.kept.forgetful = true
-		o.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; a failover that loses them ends in a rebase",
+		o.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; a failover that loses them ends in a "+
+			"rebase",
 			"tile", o.tile, "kept", len(o.kept.batches), "bytes", o.kept.bytes, "forgotten", forgotten[0])
 	}
 	o.desk.update(func(s *Status) { s.Forgotten += int64(len(forgotten)) })

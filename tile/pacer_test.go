@@ -61,8 +61,8 @@ func TestPacerKeepsLimitRateAndOrder(t *testing.T) {
 		assert.True(t, slices.IsSortedFunc(order, func(a, b int) int { return b - a }), "hottest first")
 		for i := range began[1000:] {
 			inOneSecond := began[1000+i] - began[i]
-			require.GreaterOrEqual(t, inOneSecond, time.Second-pacerSlack-time.Millisecond, "more than the rate from the %dth",
-				i)
+			require.GreaterOrEqual(t, inOneSecond, time.Second-pacerSlack-time.Millisecond,
+				"more than the rate from the %dth", i)
 		}
 		assert.Less(t, began[len(began)-1], 2100*time.Millisecond, "and not less than the rate either")
 	})

@@ -54,7 +54,8 @@ func (l *line) call(op string, authority bool, f func() error) error {
 	}
 	err := f()
 	if fate == 1 {
-		return &fence.StoreError{Op: op, Tile: testTile, Outcome: fence.ErrUnknownOutcome, Err: errors.New("reply lost")}
+		return &fence.StoreError{Op: op, Tile: testTile, Outcome: fence.ErrUnknownOutcome,
+			Err: errors.New("reply lost")}
 	}
 	return err
 }

@@ -35,7 +35,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	case id == 0:
 		return nil, errNoTile
 	case contact == "" || len(contact) > fence.MaxContact:
-		return nil, &fence.ArgumentError{Field: "contact", Value: contact, Want: "this server's address, 1 to 255 bytes"}
+		return nil, &fence.ArgumentError{Field: "contact", Value: contact,
+			Want: "this server's address, 1 to 255 bytes"}
 	case rules == nil:
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
@@ -44,8 +45,10 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	p.history = &history{tile: id, rules: rules, actions: actionMemory{keep: c.rememberTicks()},
 		bound: streamBound{limit: c.MaxStreamBytes}}
 	p.title = &title{core: p.core, watch: seen}
-	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: &durable{p.core}, watch: seen}
-	p.follower = &tileFollower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition, watch: seen}
+	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: &durable{p.core},
+		watch: seen}
+	p.follower = &tileFollower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition,
+		watch: seen}
 	p.owner = &tileOwner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition,
 		kept:      keptBatches{limit: c.KeepBytes},
 		snapshots: &snapshots{core: p.core, history: p.history, results: make(chan snapshotResult, 1)}}

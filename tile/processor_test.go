@@ -262,7 +262,8 @@ func TestBadArguments(t *testing.T) {
 	}
 	p, err := tile.New(testTile, "a", seams, rules, &tile.Config{QueueLimit: 1})
 	require.NoError(t, err)
-	for _, in := range []tile.Intent{{}, {Tile: testTile + 1}, {Tile: testTile, Body: make([]byte, tile.MaxIntentBody+1)},
+	for _, in := range []tile.Intent{{}, {Tile: testTile + 1},
+		{Tile: testTile, Body: make([]byte, tile.MaxIntentBody+1)},
 		{Tile: testTile, ActionID: string(make([]byte, 65))}} {
 		_, err := p.Submit(t.Context(), in)
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument)

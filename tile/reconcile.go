@@ -83,7 +83,8 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 			return
 		}
 	}
-	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "tile", o.tile, "epoch", o.title.grant.Epoch,
+	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "tile", o.tile, "epoch",
+		o.title.grant.Epoch,
 		"batches", len(lost))
 	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.position})
 }
@@ -121,8 +122,8 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 		"at", o.history.position)
 	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.position})
 	if last.IsZero() && !refused.Current.Present() {
-		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.tick, Taken: time.Now(), Exact: true,
-			FromMemory: true})
+		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.tick, Taken: time.Now(),
+			Exact: true, FromMemory: true})
 	}
 	return nil
 }
@@ -147,7 +148,8 @@ func (o *tileOwner) reseal(ctx context.Context) error {
 		return err
 	}
 	if err = o.acquisition.durable.begin(ctx, o.history.snapshot(o.history.position, o.contact, blob)); err == nil {
-		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again", "tile", o.tile,
+		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again", "tile",
+			o.tile,
 			"at", o.history.position)
 	}
 	return nil //nolint:nilerr // logged, or tried again: the next append tells

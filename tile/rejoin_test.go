@@ -102,7 +102,8 @@ func TestRestoredAuthorityDoesNotVoidALaterOwner(t *testing.T) {
 				hooks := tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}
 				old := startOn(t, seams, "a:1", tile.Config{Hooks: hooks})
 				old.say(t, "x", "one")
-				later := startOn(t, seams, "b:1", tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
+				later := startOn(t, seams, "b:1",
+					tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
 				later.say(t, "y", "two")
 				require.Equal(t, tile.Serving, old.Status().State, "it has not ticked since")
 				authority.restore(t, firstClaim)
@@ -166,7 +167,8 @@ func TestTakeOverDoesNotWaitForANodeThatHangs(t *testing.T) {
 		owner.say(t, "x", "one")
 		began := time.Now()
 		log := &hanging{Log: w.log, until: began.Add(1500 * time.Millisecond)}
-		later := startOn(t, tile.Seams{Authority: w.authority, Store: w.store, Log: log}, "b:1", tile.Config{TakeOver: true})
+		later := startOn(t, tile.Seams{Authority: w.authority, Store: w.store, Log: log}, "b:1",
+			tile.Config{TakeOver: true})
 		later.say(t, "y", "two")
 		assert.Less(t, time.Since(began), 4*time.Second)
 		require.NoError(t, later.drain())

@@ -85,10 +85,12 @@ func (s *snapshots) trim(ctx context.Context, info *SnapshotInfo) {
 	info.Trimmed, info.Alarm = &t, t.Alarming(s.cfg.MaxStreamBytes)
 	log := s.cfg.Logger
 	for _, c := range t.Expired {
-		log.Warn("consumer stopped moving and no longer holds the stream; it has to resync", "tile", s.tile, "consumer", c)
+		log.Warn("consumer stopped moving and no longer holds the stream; it has to resync", "tile", s.tile, "consumer",
+			c)
 	}
 	for _, c := range t.Evicted {
-		log.Error("stream was out of bounds, and its slowest consumer no longer holds it; it has to resync", "tile", s.tile,
+		log.Error("stream was out of bounds, and its slowest consumer no longer holds it; it has to resync", "tile",
+			s.tile,
 			"consumer", c, "limit", s.cfg.MaxStreamBytes)
 	}
 	if info.Alarm {

@@ -296,11 +296,16 @@ func TestZombieOwnerAcknowledgesNothingThatItsSuccessorMisses(t *testing.T) {
 }
 
 // The durable store is restored to an older state under a living owner, which has acknowledged more since: to one
-// before the owner sealed the journal, or to one of the owner's own epoch, where only what the next batch follows tells.
+// before the owner sealed the journal, or to one of the owner's own epoch, where only what the next batch follows
+// tells.
 func TestDurableStoreRestoredUnderALivingOwner(t *testing.T) {
 	for name, restore := range map[string]func(*memcheckpoint.Store, fence.Snapshot) error{
-		"before its seal":   func(st *memcheckpoint.Store, old fence.Snapshot) error { return st.Put(t.Context(), testTile, old) },
-		"of the same epoch": func(st *memcheckpoint.Store, old fence.Snapshot) error { return st.Base(t.Context(), testTile, old) },
+		"before its seal": func(st *memcheckpoint.Store, old fence.Snapshot) error {
+			return st.Put(t.Context(), testTile, old)
+		},
+		"of the same epoch": func(st *memcheckpoint.Store, old fence.Snapshot) error {
+			return st.Base(t.Context(), testTile, old)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
@@ -361,7 +366,8 @@ func TestSealBetweenCommitAndAppend(t *testing.T) {
 		})
 		answered := make(chan error, 1)
 		go func() {
-			_, err := a.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: "late", Body: []byte("late")})
+			_, err := a.Submit(context.Background(),
+				tile.Intent{Tile: testTile, ActionID: "late", Body: []byte("late")})
 			answered <- err
 		}()
 		time.Sleep(time.Second)
@@ -636,7 +642,8 @@ func TestOwnerDoesNotOverruleWhoSealedAfterIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 				s.acks = 0
-				a, all := forgotten(t, s, sh, tile.Config{Durability: tile.WriteThrough, ConfirmEvery: never}, func() { spoil(s) })
+				a, all := forgotten(t, s, sh, tile.Config{Durability: tile.WriteThrough, ConfirmEvery: never},
+					func() { spoil(s) })
 				all = append(all, a.insist(t, "late"))
 				require.NoError(t, a.drain())
 				assert.Equal(t, all, s.w.history())

@@ -26,7 +26,8 @@ func (a *silentAuthority) Lookup(ctx context.Context, id fence.TileID) (fence.Gr
 	case <-a.silent:
 		return a.Authority.Lookup(ctx, id)
 	case <-ctx.Done():
-		return fence.Grant{}, &fence.StoreError{Op: "lookup", Tile: id, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+		return fence.Grant{}, &fence.StoreError{Op: "lookup", Tile: id, Outcome: fence.ErrNotApplied,
+			Err: context.Cause(ctx)}
 	}
 }
 
