@@ -113,6 +113,6 @@ func (hs *hosts) restart(killed *host) error {
 	return h.Follow(hs.world...)
 }
 
-// silence is how long an owner hash may stand still before a follower asks for the tile: four ticks, and a second
+// silence is how long an owner hash may stall before a follower asks for the tile: four ticks, and a second
 // at least.
 func (o *options) silence() time.Duration { return max(4*o.tick, time.Second) }

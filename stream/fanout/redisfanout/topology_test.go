@@ -175,7 +175,7 @@ func TestNodeHangs(t *testing.T) {
 	hung.awaitLive()
 }
 
-// TestReaderCannotGrow: a subscriber that stands still costs neither Redis nor this process memory.
+// TestReaderCannotGrow: a subscriber that stalls costs neither Redis nor this process memory.
 func TestReaderCannotGrow(t *testing.T) {
 	client := newClient(t, stacktest.Fanout(t))
 	const limit = 64 << 10
