@@ -14,6 +14,9 @@ type State struct {
 	Owner    fence.Owner     // Epoch zero: no owner hash
 	Entries  []fence.Entry   // the stream, in order
 	Snapshot *fence.Snapshot // nil: none
+
+	Expires   time.Time // when all of it goes away, unless an owner comes back; zero: never
+	Collected int       // how often it has gone away
 }
 
 // Last is where the tile's history ends: what the owner hash vouches for or, when that has expired, the
@@ -174,5 +177,6 @@ func (s *State) TrimBelow(seq fence.Seq) int {
 }
 
 func (s *State) own(tile fence.TileID, epoch fence.Epoch, contact string, at fence.Position, tick fence.Tick) {
+	s.Expires = time.Time{}
 	s.Owner = fence.Owner{Tile: tile, Epoch: epoch, Contact: contact, Position: at, Tick: tick}
 }

@@ -50,6 +50,9 @@ func (s *Store) update(tile fence.TileID, f func(*slot)) {
 	if sl.state.Owner.Present() && !time.Now().Before(sl.expires) {
 		sl.state.Owner = fence.Owner{}
 	}
+	if at := sl.state.Expires; !at.IsZero() && !time.Now().Before(at) {
+		sl.state = State{Collected: sl.state.Collected + 1}
+	}
 	f(sl)
 }
 

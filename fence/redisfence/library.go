@@ -15,7 +15,7 @@ import (
 
 // Revision is the revision of the function library this package carries. It rises with every change of
 // the Lua sources; a store that has a higher one is left alone.
-const Revision = 8
+const Revision = 9
 
 // LibraryName is the name of the function library. It holds the wire contract's major version, so that
 // two releases can run side by side.
@@ -33,7 +33,7 @@ type builtLibrary struct{ text, digest string }
 
 func build() builtLibrary {
 	var body strings.Builder
-	for _, name := range []string{"prelude", "commit", "rebase", "snapshot", "mark", "trim", "register"} {
+	for _, name := range []string{"prelude", "commit", "rebase", "snapshot", "mark", "trim", "expire", "register"} {
 		b, err := sources.ReadFile("lua/" + name + ".lua")
 		if err != nil {
 			panic(err) // the file is embedded: its absence is a build error

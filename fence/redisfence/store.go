@@ -154,7 +154,11 @@ func (s *Store) commit(c *fence.Commit) *call {
 	f := &call{request: request{size: overhead + len(frame), replicas: c.Replicas},
 		op: "commit", tile: c.Tile, epoch: c.Epoch, next: next, install: c.Install, key: k.Owner}
 	a := &f.arguments
-	a.fcall("tilefence_commit_v1", k.Owner, k.Stream, k.Snapshot)
+	if c.Install {
+		a.fcall("tilefence_commit_v1", k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead)
+	} else {
+		a.fcall("tilefence_commit_v1", k.Owner, k.Stream, k.Snapshot)
+	}
 	a.number(uint64(c.Epoch))
 	a.text(c.Contact)
 	a.text(mode)
@@ -175,7 +179,7 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 	f := &call{request: request{size: byItself, replicas: r.Replicas},
 		op: "rebase", tile: r.Tile, epoch: r.Epoch, next: e.Position, install: true, key: k.Owner}
 	a := &f.arguments
-	a.fcall("tilefence_rebase_v1", k.Owner, k.Stream, k.Snapshot)
+	a.fcall("tilefence_rebase_v1", k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead)
 	a.text(r.Contact)
 	a.text(e.Position.String())
 	a.number(uint64(r.Tick))

@@ -20,6 +20,7 @@ func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forgetCollected(p.Tile)
 	l.letters++
 	p.Fields, p.Letter = maps.Clone(p.Fields), strconv.Itoa(l.letters)
 	d := append(l.dead[p.Tile], p)
@@ -34,6 +35,7 @@ func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Pois
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forgetCollected(tile)
 	letters := slices.Clone(l.dead[tile])
 	for i := range letters {
 		letters[i].Fields = maps.Clone(letters[i].Fields)

@@ -43,6 +43,7 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forgetCollected(w.Tile)
 	m := l.marks[w.Tile]
 	if m == nil {
 		m = &marks{of: map[stream.Consumer]stream.Mark{}}
@@ -78,6 +79,7 @@ func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 	defer l.mu.Unlock()
 	all := make([]stream.TileMarks, len(tiles))
 	for i, t := range tiles {
+		l.forgetCollected(t)
 		all[i] = l.marksOf(t)
 	}
 	return all, nil
@@ -103,6 +105,7 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forgetCollected(r.Tile)
 	m := l.marks[r.Tile]
 	if m == nil {
 		m = &marks{of: map[stream.Consumer]stream.Mark{}}

@@ -21,6 +21,7 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, t := range tiles {
+		l.forgetCollected(t)
 		st := stream.Stat{Tile: t, Owner: fence.Owner{Tile: t}, DeadLetters: len(l.dead[t])}
 		m := l.marksOf(t)
 		st.Marks, st.Trimmed = m.Marks, m.Trimmed

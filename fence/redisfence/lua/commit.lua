@@ -1,5 +1,5 @@
 -- commit, revision with the library. Appends one entry under its epoch, or refreshes the owner hash.
--- KEYS  1 owner  2 stream  3 snapshot
+-- KEYS  1 owner  2 stream  3 snapshot; for an install also  4 marks  5 dead letters
 -- ARGV  1 epoch  2 contact  3 mode: 'append', 'install' or 'refresh'  4 prev, a position  5 next, the position after
 --       it (prev itself for a refresh)  6 tick  7 frame: the encoded entry, '' for a refresh  8 time to live, ms
 -- Reply 'ok', written; 'again', it was already the last entry; else a refusal {code, position, contact, tick}
@@ -81,6 +81,7 @@ local function commit(keys, args)
     redis.call('HSET', keys[1], 'head', next, 'tick', tick)
   else
     redis.call('HSET', keys[1], 'head', next, 'tick', tick, 'contact', args[2])
+    keep(keys)
   end
   redis.call('PEXPIRE', keys[1], args[8])
   return code

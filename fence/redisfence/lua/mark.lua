@@ -10,6 +10,10 @@
 local KINDS = {bridge = 1, pending = 2, relay = 3, checkpoint = 4}
 local MAX_MARKS = 256
 
+-- Marks of a tile that was never trimmed go away a day after the last one, in ms: nothing of the tile needs them then.
+-- Those of another stay until expire: they say which entries are gone.
+local UNTRIMMED = 86400000
+
 local function is_consumer(c)
   if not c then return false end
   local id = c:match('^relay:([%w_-]+)$')
@@ -46,6 +50,7 @@ local function mark(keys, args)
     else
       if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end
       redis.call('HSET', keys[1], consumer, seq, consumer .. '.at', at)
+      if not have[1] then redis.call('PEXPIRE', keys[1], UNTRIMMED) end
       moved[consumer] = seq
       reply[#reply + 1] = s + 1 < trimmed and 'resync' or 'ok'
     end

@@ -106,6 +106,13 @@ local function own(key, head, tick, contact, ttl)
   redis.call('PEXPIRE', key, ttl)
 end
 
+-- keep ends the time to live that expire gave to a tile whose owner is back.
+local function keep(keys)
+  for i = 2, #keys do
+    redis.call('PERSIST', keys[i])
+  end
+end
+
 -- append adds an entry to the stream: nil, or a complaint when Redis refuses it because the stream goes past
 -- what the owner hash says or is no stream. Any other error ends the call. Nothing has been written then.
 local function append(stream, id, frame)

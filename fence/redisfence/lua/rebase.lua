@@ -1,5 +1,5 @@
 -- rebase. Installs an owner from state: snapshot, marker entry, sequence jump and owner hash in one step.
--- KEYS  1 owner  2 stream  3 snapshot
+-- KEYS  1 owner  2 stream  3 snapshot  4 marks  5 dead letters
 -- ARGV  1 contact  2 position of the marker  3 tick  4 frame: the encoded marker  5 checksum of the blob  6 blob
 --       7 time to live, ms  8 '1' if the caller found nothing of the tile, else '0'
 -- Reply 'ok'; {'again', position} the same rebase is already the last entry, at its own sequence; refusals as commit's,
@@ -25,6 +25,7 @@ local function rebase(keys, args)
   local e, s = tonumber(epoch), tonumber(seq)
   local le, ls, lc = position(last)
   if le == epoch and lc == chain and not (owner and owner[3] ~= args[1]) then
+    keep(keys)
     own(keys[1], last, owner and later(owner[2], args[3]) or args[3], args[1], args[7])
     return {'again', last}
   end
@@ -38,6 +39,7 @@ local function rebase(keys, args)
   if why then return {'corrupt', why} end
   redis.call('HSET', keys[3], 'epoch', epoch, 'seq', seq, 'chain', chain, 'tick', args[3],
     'contact', args[1], 'sum', args[5], 'at', now(), 'blob', args[6])
+  keep(keys)
   own(keys[1], args[2], args[3], args[1], args[7])
   return 'ok'
 end

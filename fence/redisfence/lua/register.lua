@@ -11,4 +11,5 @@ redis.register_function('tilefence_rebase_v1', rebase)
 redis.register_function{function_name = 'tilefence_snapshot_v1', callback = snapshot, flags = {'allow-oom'}}
 redis.register_function{function_name = 'tilefence_mark_v1', callback = mark, flags = {'allow-oom'}}
 redis.register_function{function_name = 'tilefence_trim_v1', callback = trim, flags = {'allow-oom'}}
+redis.register_function{function_name = 'tilefence_expire_v1', callback = expire, flags = {'allow-oom'}}
 redis.register_function{function_name = 'tilefence_revision_v1', callback = revision, flags = {'no-writes'}}

@@ -118,6 +118,7 @@ local function trim(keys, args)
     -- undoes a removal.
     if gone > 0 and tonumber(floor) > tonumber(trimmed) then
       trimmed = floor
+      redis.call('PERSIST', keys[1]) -- see mark
       redis.call('HSET', keys[1], 'trimmed', floor)
     end
     if gone > 0 or not bytes then

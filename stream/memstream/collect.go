@@ -1,0 +1,43 @@
+package memstream
+
+import (
+	"context"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+var _ stream.Collector = (*Log)(nil)
+
+// Expire implements stream.Collector.
+func (l *Log) Expire(ctx context.Context, tile fence.TileID, durable fence.Position, after time.Duration) (expires bool, err error) {
+	if err := stream.ValidateExpire(tile, durable, after); err != nil {
+		return false, err
+	}
+	if err := check(ctx, "expire", tile); err != nil {
+		return false, err
+	}
+	l.store.Update(tile, func(s *memfence.State) {
+		if s.Owner.Present() || s.Last() != durable || s.Snapshot == nil || s.Snapshot.Position != durable {
+			return
+		}
+		expires = true
+		if at := time.Now().Add(after); s.Expires.IsZero() || at.Before(s.Expires) {
+			s.Expires = at
+		}
+	})
+	return expires, nil
+}
+
+// forgetCollected drops what the log keeps of a tile whose state has gone away since. l.mu is held.
+func (l *Log) forgetCollected(tile fence.TileID) {
+	l.store.Update(tile, func(s *memfence.State) {
+		if s.Collected != l.collected[tile] {
+			l.collected[tile] = s.Collected
+			delete(l.marks, tile)
+			delete(l.dead, tile)
+		}
+	})
+}
