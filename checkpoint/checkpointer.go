@@ -43,6 +43,9 @@ type tileState struct {
 	renewed  time.Time      // when
 	failures int            // attempts failed in a row
 
+	expiring fence.Position // where the tile was when it was given a time to live
+	gone     bool           // it has expired since
+
 	truncated  fence.Seq // up to where the journal was truncated
 	truncating int       // failures in a row to truncate it
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // Defaults of Config.
@@ -17,6 +18,8 @@ const (
 	DefaultRetryMin    = time.Second
 	DefaultRetryMax    = 30 * time.Second
 	DefaultDrain       = 10 * time.Second
+
+	DefaultCollectAfter = 24 * time.Hour
 )
 
 // Config holds a Checkpointer's options. The zero value of each field means its default.
@@ -39,6 +42,15 @@ type Config struct {
 	// is durable, its journal is truncated up to it. That this fails is told to the Truncated hook and made
 	// good later; it is no failed checkpoint. Default nil: there is none.
 	Journal JournalStore
+
+	// Collector removes quiet tiles from the coordination store: one whose owner hash is gone, and whose whole history
+	// is in the durable store, goes away CollectAfter later, unless an owner comes back. Its checkpoint stays, and is
+	// what its next owner begins from: owners must be given the same store (tile.Config.Checkpoint). A tile whose owner
+	// died after its last snapshot stays until an owner has run it again. Default nil: nothing is removed.
+	Collector stream.Collector
+
+	// CollectAfter is how long a tile stays quiet before it goes. Default DefaultCollectAfter; at least a minute.
+	CollectAfter time.Duration
 
 	// Concurrency is how many tiles are worked on at once. Tiles whose last attempt failed have as many
 	// slots of their own, so that a store which fails or hangs for some tiles does not delay the others.
@@ -162,6 +174,7 @@ func (cfg *Config) withDefaults() (Config, error) {
 		{"RetryMin", &c.RetryMin, DefaultRetryMin},
 		{"RetryMax", &c.RetryMax, max(DefaultRetryMax, c.RetryMin)},
 		{"Drain", &c.Drain, DefaultDrain},
+		{"CollectAfter", &c.CollectAfter, DefaultCollectAfter},
 	}
 	for _, d := range durations {
 		if *d.p < 0 {
@@ -173,6 +186,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 	switch {
 	case c.RetryMax < c.RetryMin:
 		return Config{}, &fence.ArgumentError{Field: "RetryMax", Value: c.RetryMax, Want: "not below RetryMin"}
+	case c.CollectAfter < time.Minute:
+		return Config{}, &fence.ArgumentError{Field: "CollectAfter", Value: c.CollectAfter, Want: "at least a minute, or zero for the default"}
 	case c.Concurrency < 0:
 		return Config{}, &fence.ArgumentError{Field: "Concurrency", Value: c.Concurrency,
 			Want: "a count, or zero for the default"}

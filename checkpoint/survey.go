@@ -95,7 +95,9 @@ func (c *Checkpointer) compareSnapshots(ctx context.Context, tiles []*tileState)
 	}
 	for i, t := range tiles {
 		st := &stats[i]
-		if st.Err == nil && st.Snapshot.Position == t.durable { // both zero: no snapshot yet
+		t.gone = st.Err == nil && !t.expiring.IsZero() && t.expiring == t.durable && st.Last.IsZero() && !st.HasSnapshot
+		if t.gone || st.Err == nil && st.Snapshot.Position == t.durable { // both zero: no snapshot yet
+			c.expire(ctx, t, st)
 			current = append(current, t)
 		} else {
 			changed = append(changed, t)
@@ -109,7 +111,7 @@ func (c *Checkpointer) renew(ctx context.Context, tiles []*tileState) (failed in
 	var due []*tileState
 	var writes []stream.MarkWrite
 	for _, t := range tiles {
-		if t.durable.IsZero() || !c.owesMark(t) {
+		if t.durable.IsZero() || t.gone || !c.owesMark(t) {
 			c.settle(t, Marking, nil)
 			continue
 		}

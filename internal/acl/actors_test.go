@@ -144,10 +144,10 @@ func TestWhatIsRefused(t *testing.T) {
 	_, err = admin.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:1", Seq: 1})
 	require.NoError(t, err)
 
-	readers := []string{"bridge", "checkpointer", "relay", "router", "viewer"}
+	readers := []string{"bridge", "checkpointer", "collector", "relay", "router", "viewer"}
 	for _, command := range [][]any{
 		{"hset", k.Owner, "epoch", "9"}, {"del", k.Owner}, {"xadd", k.Stream, "*", "f", "v"},
-		{"xtrim", k.Stream, "maxlen", "0"},
+		{"xtrim", k.Stream, "maxlen", "0"}, {"pexpire", k.Stream, "1"}, {"persist", k.Stream},
 		{"hset", k.Snapshot, "seq", "9"}, {"set", "other", "1"}, {"get", "other"}, {"flushall"}, {"config", "get", "*"},
 		{"keys", "*"},
 		{"function", "flush"}, {"function", "load", "replace",
@@ -168,7 +168,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 
 	// The functions write with their caller's rights.
-	for _, actor := range readers {
+	for _, actor := range []string{"bridge", "checkpointer", "relay", "router", "viewer"} {
 		store, log := logAs(t, coordination.as(t, actor))
 		_, err := store.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "thief:1", Seq: 10})
 		require.ErrorContains(t, err, "NOPERM", "%s rebases", actor)
@@ -177,13 +177,47 @@ func TestWhatIsRefused(t *testing.T) {
 		_, err = log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
 		require.ErrorContains(t, err, "NOPERM", "%s trims", actor)
 	}
+	for _, actor := range []string{"bridge", "checkpointer", "relay", "router", "viewer"} {
+		_, log := logAs(t, coordination.as(t, actor))
+		_, err := log.Expire(t.Context(), tile, fence.Position{Epoch: 1, Seq: 1}, time.Second)
+		require.ErrorContains(t, err, "NOPERM", "%s expires", actor)
+	}
 	owner, err := admin.Owner(t.Context(), tile)
 	require.NoError(t, err)
 	require.Equal(t, fence.Epoch(1), owner.Epoch)
 
+	// The collector has the keys, and none of the commands that change what they hold.
+	thief, _ := logAs(t, coordination.as(t, "collector"))
+	_, err = thief.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "thief:1", Seq: 10})
+	require.Error(t, err)
+	_, err = thief.Commit(t.Context(),
+		fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: owner.Position, Payload: []byte("x")})
+	require.Error(t, err)
+	require.Equal(t, owner.Position, must(admin.Owner(t.Context(), tile)).Position)
+
+	// A tile that nobody owns may be collected, by the collector.
+	require.NoError(t, coordination.admin.Del(t.Context(), k.Owner).Err())
+	_, collector := logAs(t, coordination.as(t, "collector"))
+	expires, err := collector.Expire(t.Context(), tile, owner.Position, time.Hour)
+	require.NoError(t, err)
+	require.True(t, expires)
+	// The owner's user brings it back.
+	ownerStore, _ := logAs(t, coordination.as(t, "owner"))
+	_, err = ownerStore.Commit(t.Context(),
+		fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: owner.Position, Install: true})
+	require.NoError(t, err)
+	require.EqualValues(t, -1, coordination.admin.PTTL(t.Context(), k.Stream).Val())
+
 	requireRefused(t, delivery.as(t, "relay"), "relay", []any{"spublish", fanout.Channel(tile), "forged"})
 	requireRefused(t, delivery.as(t, "bridge"), "bridge", []any{"spublish", "{tile:1}:other", "forged"})
 	requireRefused(t, delivery.as(t, "bridge"), "bridge", []any{"set", "a", "b"})
+}
+
+func must(o fence.Owner, err error) fence.Owner {
+	if err != nil {
+		panic(err)
+	}
+	return o
 }
 
 // requireRefused runs a command on the node it belongs to.

@@ -13,7 +13,9 @@ import (
 var _ stream.Collector = (*Log)(nil)
 
 // Expire implements stream.Collector.
-func (l *Log) Expire(ctx context.Context, tile fence.TileID, durable fence.Position, after time.Duration) (bool, error) {
+func (l *Log) Expire(
+	ctx context.Context, tile fence.TileID, durable fence.Position, after time.Duration,
+) (bool, error) {
 	if err := stream.ValidateExpire(tile, durable, after); err != nil {
 		return false, err
 	}

@@ -107,8 +107,14 @@ func (r renamed) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (r renamed) rename(cmd redis.Cmder) {
 	args := cmd.Args()
-	if function, is := args[1].(string); is && args[0] == "fcall" {
+	if args[0] != "fcall" {
+		return
+	}
+	switch function := args[1].(type) {
+	case string:
 		args[1] = strings.Replace(function, "tilefence_", r.library+"_", 1)
+	case *string: // a call of a writing function has its arguments in place
+		*function = strings.Replace(*function, "tilefence_", r.library+"_", 1)
 	}
 }
 
@@ -137,40 +143,19 @@ var mutants = []struct{ name, old, new string }{
 // notice, and that they notice nothing when nothing is wrong.
 func TestReadersCatch(t *testing.T) {
 	t.Parallel()
-	for i, m := range mutants {
+	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			text := redisfence.Library()
-			if m.old != "" {
-				require.Equal(t, 1, strings.Count(text, m.old), "the edit must have one place: %s", m.old)
-				text = strings.Replace(text, m.old, m.new, 1)
-			}
-			name := fmt.Sprintf("readers%d_%x", i, rand.Uint32())
-			text = strings.ReplaceAll(strings.Replace(text, redisfence.LibraryName, name, 1), "'tilefence_",
-				"'"+name+"_")
 			store, _, client := open(t)
-			require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
-				return node.FunctionLoad(ctx, text).Err()
-			}))
-			t.Cleanup(func() {
-				assert.NoError(t, client.ForEachMaster(context.WithoutCancel(t.Context()),
-					func(ctx context.Context, node *redis.Client) error {
-						return node.FunctionDelete(ctx, name).Err()
-					}))
-			})
-			edited := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t)})
-			t.Cleanup(func() { _ = edited.Close() })
-			edited.AddHook(renamed{library: name})
-			functions, err := redisfence.New(edited, &redisfence.Config{TTL: 5 * time.Minute, AllowNoPersistence: true})
-			require.NoError(t, err)
-			h := readers(t, redisstream.New(functions, client), store, client)
+			_, log := edited(t, m.old, m.new)
+			h := readers(t, log, store, client)
 			if m.old == "" {
 				_, err := streamtest.Readers(t.Context(), h, rand.Uint64(), 100)
 				require.NoError(t, err)
 				return
 			}
 			for n := range 300 {
-				if _, err = streamtest.Readers(t.Context(), h, rand.Uint64(), 250); err != nil {
+				if _, err := streamtest.Readers(t.Context(), h, rand.Uint64(), 250); err != nil {
 					require.ErrorIs(t, err, streamtest.ErrBroken)
 					t.Logf("play %d: %v", n+1, err)
 					return
@@ -179,4 +164,91 @@ func TestReadersCatch(t *testing.T) {
 			t.Fatal("nobody noticed")
 		})
 	}
+}
+
+// edited returns a log whose functions are the library's with one text replaced, which must be in it exactly once, and
+// a store of the same kind.
+func edited(t *testing.T, old, replacement string) (*redisfence.Store, *redisstream.Log) {
+	t.Helper()
+	text := redisfence.Library()
+	if old != "" {
+		require.Equal(t, 1, strings.Count(text, old), "the edit must have one place: %s", old)
+		text = strings.Replace(text, old, replacement, 1)
+	}
+	name := fmt.Sprintf("edited_%x", rand.Uint64())
+	text = strings.ReplaceAll(strings.Replace(text, redisfence.LibraryName, name, 1), "'tilefence_", "'"+name+"_")
+	client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(t)...))
+	t.Cleanup(func() { _ = client.Close() })
+	require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		return node.FunctionLoad(ctx, text).Err()
+	}))
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		assert.NoError(t, client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return node.FunctionDelete(ctx, name).Err()
+		}))
+	})
+	client.AddHook(renamed{library: name})
+	// Unpipelined: calls through a lane would pass by the hook.
+	functions, err := redisfence.New(client, &redisfence.Config{TTL: 5 * time.Minute, AllowNoPersistence: true,
+		Unpipelined: true})
+	require.NoError(t, err)
+	return functions, redisstream.New(functions, client)
+}
+
+// TestExpireCatches edits what guards a tile against being collected, and requires that the loss is seen.
+func TestExpireCatches(t *testing.T) {
+	t.Parallel()
+	for _, m := range []struct{ name, old, new, lost string }{
+		{"intact", "", "", ""},
+		{"an owner does not count", "if owner then return {'ok', -1} end", "", "owned"},
+		{"any position is durable",
+			"if last ~= args[1] or not s[2] or table.concat(s, '/') ~= last then return {'ok', -1} end", "", "ahead"},
+		{"an install does not keep", "'contact', args[2])\n    keep(keys)", "'contact', args[2])", "woken"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			_, _, client := open(t)
+			store, log := edited(t, m.old, m.new)
+			require.Equal(t, m.lost, whatIsLost(t, store, log, client))
+		})
+	}
+}
+
+// whatIsLost plays what must not be collected: a tile with an owner, one that is ahead of its checkpoint, and one whose
+// owner came back in time; it names the first that is gone.
+func whatIsLost(t *testing.T, store *redisfence.Store, log *redisstream.Log, client redis.UniversalClient) string {
+	t.Helper()
+	ctx := t.Context()
+	commit := func(tile fence.TileID, prev fence.Position, install bool) fence.Position {
+		r, err := store.Commit(ctx, fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: prev,
+			Tick: fence.Tick(prev.Seq + 1), Payload: []byte("x"), Install: install})
+		require.NoError(t, err)
+		return r.Position
+	}
+	tiles := map[string]fence.TileID{}
+	for _, name := range []string{"owned", "ahead", "woken"} {
+		tile := fence.TileID(rand.Uint64()>>1 | 1)
+		tiles[name] = tile
+		at := commit(tile, fence.Position{}, true)
+		require.NoError(t, store.SaveSnapshot(ctx, fence.SnapshotWrite{Tile: tile, Position: at, Tick: 1}))
+		if name == "ahead" {
+			commit(tile, at, false)
+		}
+		if name != "owned" {
+			require.NoError(t, client.Del(ctx, fence.KeysOf(tile).Owner).Err())
+		}
+		_, err := log.Expire(ctx, tile, at, time.Second)
+		require.NoError(t, err)
+		if name == "woken" {
+			commit(tile, at, true)
+		}
+	}
+	time.Sleep(1500 * time.Millisecond)
+	for _, name := range []string{"owned", "ahead", "woken"} {
+		if client.Exists(ctx, fence.KeysOf(tiles[name]).Stream).Val() == 0 {
+			return name
+		}
+	}
+	return ""
 }

@@ -50,7 +50,8 @@ func expireGoes(s *scene) {
 	require.Equal(s, at, s.readLast(), "not at once")
 	s.requireGone()
 	require.False(s, s.expire(at), "there is nothing to expire")
-	r := fence.Rebase{Tile: s.tile, Epoch: 2, Contact: "b:1", Seq: at.Seq + fence.RebaseJump, Blob: []byte("from the checkpoint"), ExpectEmpty: true}
+	r := fence.Rebase{Tile: s.tile, Epoch: 2, Contact: "b:1", Seq: at.Seq + fence.RebaseJump,
+		Blob: []byte("from the checkpoint"), ExpectEmpty: true}
 	_, err := s.Store.Rebase(s.Context(), r)
 	require.NoError(s, err)
 }
@@ -80,8 +81,8 @@ func expireWakes(s *scene) {
 		"install": func(fence.Position) { s.commit(2, 2) },
 		"its own batch again": func(at fence.Position) {
 			last := s.read(at.Seq-1, 0).Entries[0]
-			r, err := s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 1, Contact: "owner:1", Prev: last.Prev, Tick: last.Tick,
-				Payload: last.Payload, Install: true})
+			r, err := s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 1, Contact: "owner:1",
+				Prev: last.Prev, Tick: last.Tick, Payload: last.Payload, Install: true})
 			require.NoError(s, err)
 			require.True(s, r.Duplicate)
 		},
@@ -108,9 +109,11 @@ func expireRacesAClaim(s *scene) {
 	h, err := stream.Recover(s.Context(), s.Log, s.tile)
 	require.NoError(s, err)
 	s.requireGone()
-	_, err = s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 2, Contact: "b:1", Prev: h.Position, Tick: 9, Install: true})
+	_, err = s.Store.Commit(s.Context(),
+		fence.Commit{Tile: s.tile, Epoch: 2, Contact: "b:1", Prev: h.Position, Tick: 9, Install: true})
 	require.ErrorIs(s, err, fence.ErrBehind)
-	_, err = s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 1, Contact: "owner:1", Prev: at, Tick: 9, Payload: []byte("late")})
+	_, err = s.Store.Commit(s.Context(),
+		fence.Commit{Tile: s.tile, Epoch: 1, Contact: "owner:1", Prev: at, Tick: 9, Payload: []byte("late")})
 	require.ErrorIs(s, err, fence.ErrNoOwner, "the former owner proves its epoch first")
 	var refused *fence.RefusedError
 	require.True(s, errors.As(err, &refused))
@@ -124,9 +127,11 @@ func expireArguments(s *scene) {
 	at := s.quiet()
 	log := s.Log.(stream.Collector)
 	for what, call := range map[string]func(context.Context) (bool, error){
-		"tile":     func(ctx context.Context) (bool, error) { return log.Expire(ctx, 0, at, shortest) },
-		"position": func(ctx context.Context) (bool, error) { return log.Expire(ctx, s.tile, fence.Position{}, shortest) },
-		"time":     func(ctx context.Context) (bool, error) { return log.Expire(ctx, s.tile, at, shortest-1) },
+		"tile": func(ctx context.Context) (bool, error) { return log.Expire(ctx, 0, at, shortest) },
+		"position": func(ctx context.Context) (bool, error) {
+			return log.Expire(ctx, s.tile, fence.Position{}, shortest)
+		},
+		"time": func(ctx context.Context) (bool, error) { return log.Expire(ctx, s.tile, at, shortest-1) },
 	} {
 		expires, err := call(s.Context())
 		require.ErrorIs(s, err, fence.ErrInvalidArgument, what)
