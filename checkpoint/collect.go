@@ -9,9 +9,9 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// expire gives a tile a time to live if it is quiet: no owner, and all that the coordination store has of it is durable.
-// The store judges that once more, in the step that acts on it. A tile is tried once for each checkpoint; one that
-// refuses is tried again at the next look.
+// expire gives a tile a time to live if it is quiet: no owner, and all that the coordination store has of it is
+// durable. The store judges that once more, in the step that acts on it. A tile that does not expire is tried again at
+// the next look.
 func (c *Checkpointer) expire(ctx context.Context, t *tileState, st *stream.Stat) {
 	quiet := !st.Owner.Present() && !t.durable.IsZero() && st.Last == t.durable
 	if c.cfg.Collector == nil || !quiet || t.expiring == t.durable {
@@ -20,29 +20,32 @@ func (c *Checkpointer) expire(ctx context.Context, t *tileState, st *stream.Stat
 	expires, err := c.cfg.Collector.Expire(ctx, t.id, t.durable, c.cfg.CollectAfter)
 	switch {
 	case err != nil:
-		c.cfg.Logger.Warn("quiet tile could not be given a time to live; it stays in the coordination store", "tile", t.id.String(),
-			"error", err)
+		c.cfg.Logger.Warn("quiet tile could not be given a time to live; it stays in the coordination store",
+			"tile", t.id.String(), "error", err)
 	case expires:
 		t.expiring = t.durable
-		c.cfg.Logger.Info("quiet tile will leave the coordination store; its checkpoint stays", "tile", t.id.String(),
-			"at", t.durable.String(), "in", c.cfg.CollectAfter)
+		c.cfg.Logger.Info("quiet tile will leave the coordination store; its checkpoint stays",
+			"tile", t.id.String(), "at", t.durable.String(), "in", c.cfg.CollectAfter)
 	}
 }
 
 // releasePage is how many records ReleaseQuiet looks at in one call of the authority.
 const releasePage = 1000
 
-// ReleaseQuiet releases tiles whose owner is gone for good: their record says that they are held, it is older than quiet,
-// and the coordination store knows nothing of them any more, because they have expired (Config.Collector). Then it
-// retires the records that were released at least that long ago. So the authority's table does not keep a row for every
-// tile that was ever played. No epoch is used again: see fence.Authority.Retire.
+// ReleaseQuiet releases tiles whose owner is gone for good: the record says that the tile is held and is older than
+// quiet, and the coordination store knows nothing of the tile any more, because it has expired (Config.Collector). Then
+// it retires the records that were released at least that long ago. So the authority's table does not keep a row for
+// every tile that was ever played. No epoch is used again: see fence.Authority.Retire.
 //
 // An owner that is alive after all, and was cut off from the coordination store for that long, finds out at its next
 // commit, as after a take-over. It is for operators and for a job that runs every few hours: it reads the whole table.
 // Errors: those of the authority and of log, joined; what could be done is done.
-func ReleaseQuiet(ctx context.Context, authority fence.Authority, log stream.Inspector, quiet time.Duration) (released, retired int, err error) {
+func ReleaseQuiet(
+	ctx context.Context, authority fence.Authority, log stream.Inspector, quiet time.Duration,
+) (released, retired int, err error) {
 	if quiet < time.Minute {
-		return 0, 0, &fence.ArgumentError{Field: "quiet", Value: quiet, Want: "at least a minute, and longer than any outage of the coordination store"}
+		return 0, 0, &fence.ArgumentError{Field: "quiet", Value: quiet,
+			Want: "at least a minute, and longer than any outage of the coordination store"}
 	}
 	var after fence.TileID
 	for {
@@ -67,7 +70,8 @@ func ReleaseQuiet(ctx context.Context, authority fence.Authority, log stream.Ins
 }
 
 // releasePageOf releases those of some records that nobody has used since before a time.
-func releasePageOf(ctx context.Context, authority fence.Authority, log stream.Inspector, grants []fence.Grant, before time.Time,
+func releasePageOf(
+	ctx context.Context, authority fence.Authority, log stream.Inspector, grants []fence.Grant, before time.Time,
 ) (released int, err error) {
 	var held []fence.Grant
 	var tiles []fence.TileID
@@ -91,7 +95,8 @@ func releasePageOf(ctx context.Context, authority fence.Authority, log stream.In
 		switch relErr := authority.Release(ctx, g); {
 		case relErr == nil:
 			released++
-		case !errors.Is(relErr, fence.ErrLost) && !errors.Is(relErr, fence.ErrNeverOwned): // these: it has moved on meanwhile
+		case !errors.Is(relErr, fence.ErrLost) && !errors.Is(relErr, fence.ErrNeverOwned):
+			// Those two say that the tile has moved on meanwhile.
 			err = errors.Join(err, relErr)
 		}
 	}

@@ -187,7 +187,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 	case c.RetryMax < c.RetryMin:
 		return Config{}, &fence.ArgumentError{Field: "RetryMax", Value: c.RetryMax, Want: "not below RetryMin"}
 	case c.CollectAfter < time.Minute:
-		return Config{}, &fence.ArgumentError{Field: "CollectAfter", Value: c.CollectAfter, Want: "at least a minute, or zero for the default"}
+		return Config{}, &fence.ArgumentError{Field: "CollectAfter", Value: c.CollectAfter,
+			Want: "at least a minute, or zero for the default"}
 	case c.Concurrency < 0:
 		return Config{}, &fence.ArgumentError{Field: "Concurrency", Value: c.Concurrency,
 			Want: "a count, or zero for the default"}
