@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -80,19 +81,28 @@ func (w *world) startLarge(t *testing.T, size int, cfg tile.Config) *tile.TilePr
 func TestRememberedActionsLeaveRoomForTheSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		var mu sync.Mutex // guards what follows
 		var snapshots []tile.SnapshotInfo
+		done, refused := []string{}, 0
 		p := w.startLarge(t, fence.MaxSnapshot-fence.MaxPayload-50_000, tile.Config{SnapshotEvery: 20,
-			Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { snapshots = append(snapshots, i) }}})
+			Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) {
+				mu.Lock()
+				defer mu.Unlock()
+				snapshots = append(snapshots, i)
+			}}})
+		saved := func() []tile.SnapshotInfo {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(snapshots)
+		}
 		act := func(id string) error {
 			_, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: id})
 			return err
 		}
 		require.NoError(t, act("first"))
 		time.Sleep(20 * time.Second)
-		require.NotEmpty(t, snapshots, "it knows by now what the game's state takes")
-		var mu sync.Mutex
+		require.NotEmpty(t, saved(), "it knows by now what the game's state takes")
 		var all sync.WaitGroup
-		done, refused := []string{}, 0
 		for i := range 1500 {
 			all.Go(func() {
 				id := fmt.Sprintf("%064d", i)
@@ -118,7 +128,7 @@ func TestRememberedActionsLeaveRoomForTheSnapshot(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		require.NoError(t, act("later"))
-		for _, s := range snapshots {
+		for _, s := range saved() {
 			require.NoError(t, s.Err)
 		}
 	})

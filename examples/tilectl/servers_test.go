@@ -119,7 +119,7 @@ func TestDeadLettersOnServers(t *testing.T) {
 	}
 	status, out, errs := tilectl("deadletters replay "+id.String(), "")
 	require.Equal(t, statusFailed, status, "one stays")
-	require.Contains(t, errs, "some dead letters stay")
+	require.Contains(t, errs, "some dead letters are kept")
 	require.Regexp(t, ` published `, out)
 	require.Eventually(t, func() bool { return len(heard()) == 1 }, waitFor, poll)
 	require.Equal(t, entry.Position, heard()[0])

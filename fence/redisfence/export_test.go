@@ -2,6 +2,7 @@ package redisfence
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -10,8 +11,21 @@ import (
 
 // PipelineCommit adds to a pipeline what Store.Commit sends.
 func (s *Store) PipelineCommit(ctx context.Context, pipe redis.Pipeliner, c *fence.Commit) *redis.Cmd {
-	f := s.commit(c)
+	renew := c.Install || c.Refresh() || s.renewals.due(c.Tile)
+	if renew {
+		s.renewals.renewed(c.Tile, time.Now())
+	}
+	f := s.commit(c, renew)
 	cmd := f.command(ctx)
 	_ = pipe.Process(ctx, cmd)
 	return cmd
+}
+
+// AgeRenewal makes the last renewal of a tile's owner hash look as if it had been so much earlier.
+func (s *Store) AgeRenewal(tile fence.TileID, d time.Duration) {
+	s.renewals.mu.Lock()
+	defer s.renewals.mu.Unlock()
+	if at, ok := s.renewals.at[tile]; ok {
+		s.renewals.at[tile] = at.Add(-d)
+	}
 }

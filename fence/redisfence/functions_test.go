@@ -77,7 +77,7 @@ func signatures(tile fence.TileID) []signature {
 	return []signature{
 		{"tilefence_commit_v1", writers,
 			[]any{"1", "a:1", "append", at.String(), next.Next().String(), "2", next.Entry().Frame, "60000"},
-			[]kind{positive, contact, mode, position, position, number, frame, positive}},
+			[]kind{positive, contact, mode, position, position, number, frame, number}},
 		{"tilefence_commit_v1", writers,
 			[]any{"2", "b:1", "install", at.String(), "2/2/0123456789abcdef", "2", "frame", "60000"},
 			[]kind{positive, contact, mode, position, position, number, frame, positive}},

@@ -148,9 +148,13 @@ func TestStore(t *testing.T) {
 			fencetest.RunStore(t, func(t *testing.T) fencetest.StoreHarness {
 				store, client := newStore(t, &cfg)
 				h := hands{t, client}
+				age := func(tile fence.TileID, d time.Duration) {
+					h.age(tile, d)
+					store.AgeRenewal(tile, d)
+				}
 				return fencetest.StoreHarness{Store: store, Entries: h.entries, Snapshot: h.snapshot,
 					DropOwner:   h.dropOwner,
-					DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: h.age,
+					DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: age,
 					CorruptOwner: h.corruptOwner}
 			})
 		})

@@ -16,7 +16,7 @@ import (
 // Config holds what has a default. The zero value is valid.
 type Config struct {
 	// TTL is how long an owner hash outlives its last refresh. Default fence.DefaultTTL, 30 s; at least
-	// one second.
+	// one second. Batches that append renew it once a second, or ten times in a TTL if that is more often.
 	TTL time.Duration
 
 	// ConfirmTimeout bounds the wait for replicas. Default 200 ms; shorter than the client's ReadTimeout,
@@ -73,6 +73,8 @@ type Store struct {
 	cfg    Config
 	ttl    string // milliseconds
 	nodes  nodes
+
+	renewals renewals
 }
 
 // Sizes of calls, beside their payloads.
@@ -130,6 +132,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 			Want: "at least 1, or zero for 1; see AllowNoReplicas"}
 	}
 	s.ttl = strconv.FormatInt(s.cfg.TTL.Milliseconds(), 10)
+	s.renewals.every = min(s.cfg.TTL/10, time.Second)
 	return s, nil
 }
 
@@ -138,10 +141,24 @@ func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 	if err := c.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
-	return s.write(ctx, s.commit(&c))
+	began := time.Now()
+	renew := c.Install || c.Refresh() || s.renewals.due(c.Tile)
+	r, err := s.write(ctx, s.commit(&c, renew))
+	if err != nil {
+		began = time.Time{}
+	}
+	if renew || err != nil {
+		s.renewals.renewed(c.Tile, began)
+	}
+	return r, err
 }
 
-func (s *Store) commit(c *fence.Commit) *call {
+// commit is the call that commits c and, with renew, renews the owner hash's time to live.
+func (s *Store) commit(c *fence.Commit, renew bool) *call {
+	ttl := s.ttl
+	if !renew {
+		ttl = "0"
+	}
 	mode, next, frame := "refresh", c.Prev, []byte(nil)
 	if !c.Refresh() {
 		e := c.Entry()
@@ -166,7 +183,7 @@ func (s *Store) commit(c *fence.Commit) *call {
 	a.text(next.String())
 	a.number(uint64(c.Tick))
 	a.bytes(frame)
-	a.text(s.ttl)
+	a.text(ttl)
 	return f
 }
 
