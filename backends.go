@@ -15,7 +15,7 @@ import (
 // Backends names the back ends of a deployment. Every process of it is given the same ones; each constructor
 // says which it needs, and refuses a nil one with a *fence.ArgumentError that names it.
 //
-// A Backends value opens and closes nothing: whoever opened the clients closes them, after Run has returned.
+// A Backends value opens and closes nothing: the caller that opened the clients closes them, after Run has returned.
 type Backends struct {
 	// Authority mints epochs. pgfence in production, sqlitefence or memfence's Authority embedded.
 	Authority fence.Authority

@@ -71,7 +71,7 @@ func persist(b *testing.B, client *redis.ClusterClient, ids []fence.TileID) {
 	require.NoError(b, err)
 }
 
-// forget deletes the tiles, for whoever uses the servers next.
+// forget deletes the tiles, for the next user of the servers.
 func forget(client *redis.ClusterClient, ids []fence.TileID) {
 	pipe := client.Pipeline()
 	for _, id := range ids {

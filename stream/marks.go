@@ -75,7 +75,7 @@ type MarkWrite struct {
 	// failover, and reads again what was written in its place. Without it a lower sequence only renews the lease of
 	// the mark that is in force. A consumer that nobody shares its name with may always set it.
 	//
-	// One that is sent again by a client library, or arrives late, may put back a mark that has climbed meanwhile.
+	// One that is sent again by a client library, or arrives late, may lower a mark that has climbed meanwhile.
 	// That is safe: a lower mark removes nothing, it keeps entries that nobody needs until the consumer's next mark.
 	Rewind bool
 

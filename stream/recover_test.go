@@ -99,7 +99,7 @@ func TestRecoverStartsAgain(t *testing.T) {
 	}
 }
 
-// TestRecoverGivesUp: whoever meets another rebase each time is told, and not kept for ever.
+// TestRecoverGivesUp: a reader that meets another rebase each time gets an error, and does not loop for ever.
 func TestRecoverGivesUp(t *testing.T) {
 	t.Parallel()
 	o, log := newOwner(t)

@@ -16,7 +16,7 @@ type SnapshotHead struct {
 	Size    int       // bytes of the blob
 }
 
-// Stat is what the store holds of a tile, without payloads: for operators, and for whoever wants to know
+// Stat is what the store holds of a tile, without payloads: for operators, and for programs that need to know
 // how far a tile is.
 type Stat struct {
 	Tile        fence.TileID

@@ -48,7 +48,7 @@ func (o *oldMaster) Last(ctx context.Context, id fence.TileID) (fence.Position, 
 	return o.pick().Last(ctx, id)
 }
 
-// A tile has an owner and a history, all of it confirmed. Whoever takes it over has to replay it, also when
+// A tile has an owner and a history, all of it confirmed. Its next owner has to replay it, also when
 // the first nodes it asks know nothing of it.
 func TestHistoryIsNotReplacedByAnOwnerThatAskedANodeWithoutIt(t *testing.T) {
 	for name, position := range map[string]bool{"of which nothing is known": true,

@@ -328,7 +328,7 @@ func (c *chaos) play(id fence.TileID, n int) *chaosPlayers {
 	return l
 }
 
-// act sends an action to whoever is said to own the tile, until it has an outcome.
+// act sends an action to the process that is said to own the tile, until it has an outcome.
 func (c *chaos) act(id fence.TileID, word string, rng *rand.Rand) bool {
 	contact := ""
 	for c.ctx.Err() == nil {

@@ -158,7 +158,7 @@ func TestDamagedHistoryWithACheckpointSaysWhatToDo(t *testing.T) {
 	})
 }
 
-// Each of the four knows an epoch that the others do not; whoever it is, the next epoch is above it.
+// Each of the four knows an epoch that the others do not; whichever it is, the next epoch is above it.
 func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 	for who, teach := range map[string]func(*testing.T, *world, *durable){
 		"authority": func(t *testing.T, w *world, _ *durable) {

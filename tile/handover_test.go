@@ -33,7 +33,7 @@ func (p *process) accept(ctx context.Context, h tile.Handover) error {
 	}
 }
 
-// players send actions to whoever they are told owns the tile, each until it has an outcome.
+// players send actions to the owner that they are told of, each until it has an outcome.
 type players struct {
 	t       *testing.T
 	find    func(contact string) *process

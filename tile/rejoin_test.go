@@ -17,7 +17,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// restorable is an authority that can be put back to what it was after the first claim, or before it.
+// restorable is an authority that can be restored to what it was after the first claim, or before it.
 type restorable struct {
 	mu    sync.Mutex
 	now   *memfence.Authority
@@ -90,7 +90,7 @@ func startOn(t *testing.T, seams tile.Seams, contact string, cfg tile.Config) *r
 }
 
 // TestRestoredAuthorityDoesNotVoidALaterOwner: an owner was superseded and has not noticed when the authority is
-// put back to when the tile was its own. What its successor confirmed is kept.
+// restored to when the tile was its own. What its successor confirmed is kept.
 func TestRestoredAuthorityDoesNotVoidALaterOwner(t *testing.T) {
 	for _, firstClaim := range []bool{true, false} {
 		t.Run(fmt.Sprintf("firstClaim=%v", firstClaim), func(t *testing.T) {
@@ -190,14 +190,14 @@ func (h *rebaseHook) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt,
 }
 
 // TestRebaseDoesNotVoidALaterOwner: an owner repairs its history under a new epoch. Before its rebase arrives somebody
-// else is granted the tile and serves; then the authority is put back to when the tile was the first one's. Or
+// else is granted the tile and serves; then the authority is restored to when the tile was the first one's. Or
 // the same epoch is granted to both. What the other one confirmed is kept.
 func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 	for name, later := range map[string]fence.Epoch{"a later epoch": 3, "the same epoch": 2} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				live := memfence.NewAuthority() // what the authority was before it was put back
+				live := memfence.NewAuthority() // what the authority was before it was restored
 				_, err := live.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "a:1", ID: fence.NewClaimID(),
 					Floor: later - 2})
 				require.NoError(t, err)

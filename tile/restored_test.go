@@ -65,7 +65,7 @@ func TestFollowerKnowsBetterWhatWasLost(t *testing.T) {
 	})
 }
 
-// What a stream has lost is reported by whoever restores it from a checkpoint that is later.
+// What a stream has lost is reported by the owner that restores it from a checkpoint that is later.
 func TestLossIsReportedWhereTheStreamEndsBeforeTheCheckpoint(t *testing.T) {
 	for _, class := range []tile.Durability{tile.Checkpointed, tile.WriteThrough} {
 		onShard(t, func(t *testing.T, s *shard, sh *shelf) {

@@ -332,7 +332,7 @@ func TestDurableStoreRestoredUnderALivingOwner(t *testing.T) {
 	}
 }
 
-// The authority is put back with it: the owner goes on under an epoch above its own.
+// The authority is restored with it: the owner goes on under an epoch above its own.
 func TestDurableStoreAndAuthorityPutBack(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
@@ -612,7 +612,7 @@ func TestRepairedHistoryIsDurableBeforeItIsServed(t *testing.T) {
 	}
 }
 
-// forgotten gives an owner that was paused while a successor served, and died, and an authority that was put back to
+// forgotten gives an owner that was paused while a successor served, and died, and an authority that was restored to
 // when it knew of no successor. spoil is what happens to the store before the owner wakes.
 func forgotten(t *testing.T, s *shard, sh *shelf, cfg tile.Config, spoil func()) (a *restorer, all []string) {
 	a = s.spawn("a:1", sh, cfg)

@@ -242,7 +242,7 @@ func testPayloadSizes(t *testing.T, h JournalHarness) {
 	tailIs(t, h.Journal, tile, 0, want[9])
 }
 
-// testAgain: the entry at the journal's end may be appended again, by whoever did not hear the answer.
+// testAgain: the entry at the journal's end may be appended again, by an owner that did not get the answer.
 func testAgain(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 2)
 	old := run(t, h.Journal, tile, 2, fence.Position{}, 3)

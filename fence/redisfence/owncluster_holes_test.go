@@ -149,7 +149,7 @@ func holeLinkCut(b *breakable) {
 	}
 	require.NoError(b, master.Restart(b.Context()))
 	b.await("the killed master is back, as a replica", b.whole)
-	// What all replicas have confirmed stays, whoever of them is promoted.
+	// What all replicas have confirmed stays, whichever of them is promoted.
 	last := b.position(tile)
 	install := follow(tile, 2, last)
 	install.Contact, install.Install, install.Replicas = "b:1", true, fence.AllReplicas

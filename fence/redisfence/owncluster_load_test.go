@@ -134,7 +134,7 @@ func loadReplicaPaused(b *breakable) {
 	require.Len(b, b.entries(gathers.Tile), 1)
 }
 
-// loadFunctionsFlushed: the library vanishes while many tiles commit, and is put back as they do.
+// loadFunctionsFlushed: the library vanishes while many tiles commit, and is loaded again as they do.
 func loadFunctionsFlushed(b *breakable) {
 	owners := b.owners(100)
 	progress, stop := b.crowd(owners)

@@ -97,7 +97,7 @@ func (b *breakable) clusterNodes(p *devstack.Process) string {
 	return nodes
 }
 
-// settleUnconfirmed presents a commit until it is accepted, whoever has it.
+// settleUnconfirmed presents a commit until it is accepted, by any node.
 func (b *breakable) settleUnconfirmed(c fence.Commit) {
 	b.Helper()
 	b.await("accepted", func() bool {

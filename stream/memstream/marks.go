@@ -119,7 +119,7 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		case mark.Moved < oldest:
 			delete(m.of, c)
 			t.Expired = append(t.Expired, c)
-		case mark.Moved > now.UnixMilli(): // the clock was put back
+		case mark.Moved > now.UnixMilli(): // the clock was stepped back
 			mark.Moved = now.UnixMilli()
 			m.of[c] = mark
 		}

@@ -274,7 +274,7 @@ func TestDivide(t *testing.T) {
 }
 
 // TestOutage: while the list is away everybody keeps what they have, and afterwards nothing has moved, however long it
-// was, whoever is heard first, and whether or not the list was lost.
+// was, whichever member is heard first, and whether or not the list was lost.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list, tiles := share.NewMemory(), world(300)

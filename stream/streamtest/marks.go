@@ -134,7 +134,7 @@ func markRelease(s *scene) {
 		{Tile: s.tile, Consumer: stream.BridgeAcked, Release: true}}))
 	require.Len(s, s.marks(), 1)
 	s.trim(stream.Trimmed{Floor: 5, Removed: 4, Held: stream.Checkpointed})
-	// Whoever comes back begins anew.
+	// A consumer that comes back begins anew.
 	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: stream.Checkpointed,
 		Release: true},
 		{Tile: s.tile, Consumer: stream.Checkpointed, Seq: 4}}))
@@ -142,7 +142,7 @@ func markRelease(s *scene) {
 	require.ErrorIs(s, s.markErr(s.Context(), s.tile, relay, 2), stream.ErrResync)
 }
 
-// markResync: whoever lost entries is told, as often as it asks for them; whoever did not is not.
+// markResync: a consumer that lost entries is notified each time it asks for them; others are not.
 func markResync(s *scene) {
 	s.save(s.commit(1, 20)[9])
 	s.trim(stream.Trimmed{Floor: 10, Removed: 9})

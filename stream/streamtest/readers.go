@@ -21,9 +21,9 @@ import (
 // groups, which read, mark, crash, come back and are forgotten, while the owner snapshots, trims, is replaced, and
 // loses the end of the history to failovers. It returns the first promise of stream.Log that was broken:
 //
-//   - Whoever was answered nil to a mark can read on from there without a gap, until a trim names it or a failover
-//     forgets the mark. The only exceptions are a position that is no longer in the history, and a rebase.
-//   - Whoever is told to resync has lost something.
+//   - A reader that was answered nil to a mark can read on from there without a gap, until a trim names it or a
+//     failover forgets the mark. The only exceptions are a position that is no longer in the history, and a rebase.
+//   - A reader that is told to resync has lost something.
 //   - A trim removes exactly what is below the floor, the floor is the lowest of the snapshot and the marks that are
 //     left, and a pending entry of a group holds it for its lease.
 //   - Only marks older than the lease expire, and all of them do; only the lowest marks are evicted, none as far as the

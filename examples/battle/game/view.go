@@ -9,7 +9,7 @@ import (
 )
 
 // View is a watcher's picture of one tile: a snapshot and the batches after it. It knows nothing of
-// positions: whoever feeds it checks that each batch follows the last (frame.Prev equals the position
+// positions: the caller checks that each batch follows the last (frame.Prev equals the position
 // held) and restores it from a snapshot where one does not. Safe for concurrent use.
 type View struct {
 	mu    sync.RWMutex

@@ -215,7 +215,7 @@ func (b *breaker) drainOwner(ctx context.Context) {
 }
 
 // twin presents a batch under the owner's own epoch that follows a place with the right epoch and sequence in
-// another history: what a second claimant of that epoch would do, or the owner's machine put back to an earlier
+// another history: what a second claimant of that epoch would do, or the owner's machine restored to an earlier
 // moment, after a node that is dead by now took another batch there.
 func (b *breaker) twin(context.Context) {
 	id := b.tile()
