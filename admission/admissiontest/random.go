@@ -159,6 +159,17 @@ func persist(ctx context.Context, call func() error) error {
 	}
 }
 
+// reread reads until the store answers: the final check runs against the same unreliable store as the calls.
+func reread[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	for {
+		got, err := read()
+		var failed *fence.StoreError
+		if !errors.As(err, &failed) || ctx.Err() != nil {
+			return got, err
+		}
+	}
+}
+
 func (h *history) ask(ctx context.Context, call func() (admission.Artifact, error)) error {
 	return persist(ctx, func() error {
 		got, err := call()
@@ -194,7 +205,7 @@ func (h *history) check(ctx context.Context) error {
 		sums[h.credits[i].Owner] += h.credits[i].Amount
 	}
 	for _, a := range h.actions {
-		got, err := h.store.Lookup(ctx, a.ActionID)
+		got, err := reread(ctx, func() (admission.Artifact, error) { return h.store.Lookup(ctx, a.ActionID) })
 		if errors.Is(err, admission.ErrUnknownAction) {
 			if _, told := h.told[a.ActionID]; told {
 				return fmt.Errorf("action %s was answered and is now unknown", a.ActionID)
@@ -213,7 +224,7 @@ func (h *history) check(ctx context.Context) error {
 		sums[a.Actor] -= got.Spent() // wraps below zero, and then fails the comparison
 	}
 	for _, owner := range h.owners {
-		account, err := h.store.Balance(ctx, owner, soakAsset)
+		account, err := reread(ctx, func() (admission.Account, error) { return h.store.Balance(ctx, owner, soakAsset) })
 		if err != nil {
 			return err
 		}
