@@ -76,14 +76,17 @@ const prefix = `{"__type":"com.amazonaws.dynamodb.v20120810#`
 
 const (
 	conflict = prefix +
-		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict"}]}`
+		`TransactionCanceledException","message":"x",` +
+		`"CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict"}]}`
 	throttle = prefix +
 		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"ThrottlingError"},{"Code":"None"}]}`
 	// A condition that failed beside a conflict says nothing: the conflicting one may be about to change it.
 	mixed = prefix +
-		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"ConditionalCheckFailed"}]}`
+		`TransactionCanceledException","message":"x",` +
+		`"CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"ConditionalCheckFailed"}]}`
 	invalid = prefix +
-		`TransactionCanceledException","message":"x","CancellationReasons":[{"Code":"None"},{"Code":"ValidationError","Message":"too big"}]}`
+		`TransactionCanceledException","message":"x",` +
+		`"CancellationReasons":[{"Code":"None"},{"Code":"ValidationError","Message":"too big"}]}`
 	unnamed = prefix + `TransactionCanceledException","message":"x"}`
 )
 

@@ -158,7 +158,8 @@ func TestFramesByHand(t *testing.T) {
 		{`{"id":"c","tile":"1","kind":"teleport"}`,
 			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\" or \"act\"","retryable":false}}`},
 		{`hello`,
-			`{"id":"","error":{"code":"malformed","message":"send one JSON object: invalid character 'h' looking for beginning of value","retryable":false}}`},
+			`{"id":"","error":{"code":"malformed","message":"send one JSON object: ` +
+				`invalid character 'h' looking for beginning of value","retryable":false}}`},
 		{`{"id":"d","tile":"1","kind":"move"}`, `{"id":"d","outcome":"applied"}`},
 	} {
 		assert.JSONEq(t, c.want, exchange(t, conn, websocket.MessageText, c.frame))

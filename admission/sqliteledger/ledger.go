@@ -138,7 +138,8 @@ func lookup(tx *sqlitedb.Tx, actionID string) (admission.Artifact, error) {
 	var tileText string
 	var cooldown, admitted, attempted, resolved int64
 	found, err := tx.Row(`SELECT admission_id, fingerprint, actor, asset, cost, cooldown, tile, body, outcome, reason,
-		refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at FROM artifacts WHERE action_id = ?`, []any{actionID},
+		refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at FROM artifacts
+		WHERE action_id = ?`, []any{actionID},
 		&a.AdmissionID, &fingerprint, &a.Actor, &a.Asset, &a.Cost, &cooldown, &tileText, &a.Body, &a.Outcome,
 		&a.Reason, &a.Refunded, &a.Attempts, &a.AttemptID, &admitted, &attempted, &resolved)
 	switch {

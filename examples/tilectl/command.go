@@ -114,7 +114,8 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.StringVar(&o.user, "user", os.Getenv("TILECTL_USER"),
 		"Redis `user` on both clusters, whose password is $TILECTL_PASSWORD ($TILECTL_USER; default: Redis's own)")
 	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"),
-		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them ($TILECTL_DYNAMODB)")
+		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them "+
+			"($TILECTL_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
