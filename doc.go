@@ -52,11 +52,11 @@
 //     *fence.ArgumentError of the constructor. What would be unsafe to leave out is an argument: who a player is,
 //     what an action costs, who may watch a tile.
 //
-//   - A TileServer that starts owns those of its tiles that nobody owns and follows the others, whatever it owned
+//   - A TileServer that starts owns those of its tiles without an owner and follows the others, whatever it owned
 //     before. One that stops hands its tiles to living members, releases the rest, and leaves the gossip last.
 //
-//   - A tile that nobody owns can begin with its first intent (TileServerConfig.Spawn). Whichever of several
-//     servers tries, the authority gives the tile to one, and the others redirect to it.
+//   - A tile without an owner can begin with its first intent (TileServerConfig.Spawn). If several servers try,
+//     the authority gives the tile to one, and the others redirect to it.
 //
 //   - Run stops servers one after another, so that a CheckpointServer's last pass comes after the last snapshots
 //     of the TileServers before it.

@@ -30,7 +30,7 @@ type GatewayServerConfig struct {
 	// Clients are the settings of the clients' connections.
 	Clients gatewayws.Config
 
-	// Spawn sends the intents for a tile that nobody owns to a tile server, always the same one while the
+	// Spawn sends the intents for a tile without an owner to a tile server, always the same one while the
 	// members are the same, which may begin the tile: see TileServerConfig.Spawn. Default: such an intent is
 	// answered with an error that asks the client to try again.
 	Spawn bool
@@ -156,7 +156,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	return c.stop()
 }
 
-// spawnRouter routes the intents of tiles that nobody owns to a tile server.
+// spawnRouter routes the intents of tiles without an owner to a tile server.
 type spawnRouter struct {
 	*route.Router
 	members route.Membership

@@ -16,7 +16,7 @@ import (
 // tile.ErrOverloaded: nothing was queued, and the client may try again later.
 var ErrFull = fmt.Errorf("tile server has no room for another tile: %w", tile.ErrOverloaded)
 
-// SpawnRequest asks whether a server begins a tile that nobody owns.
+// SpawnRequest asks whether a server begins a tile without an owner.
 type SpawnRequest struct {
 	Tile  fence.TileID
 	Tiles int // that the server runs or follows already
@@ -40,7 +40,7 @@ func (s *TileServer) Submit(ctx context.Context, in tile.Intent) (stream.Outcome
 	return s.host.Submit(ctx, in)
 }
 
-// spawn begins a tile that nobody owns, and returns when it serves here. Intents that come for it meanwhile wait
+// spawn begins a tile without an owner, and returns when it serves here. Intents that come for it meanwhile wait
 // for the same attempt, which goes on when they give up.
 func (s *TileServer) spawn(ctx context.Context, id fence.TileID) error {
 	attempt := s.spawning.DoChan(id.String(), func() (any, error) {
@@ -57,7 +57,7 @@ func (s *TileServer) spawn(ctx context.Context, id fence.TileID) error {
 }
 
 func (s *TileServer) spawnOnce(ctx context.Context, id fence.TileID) error {
-	// The owner hash says that nobody owns the tile, or it could not be read: then nothing is begun.
+	// The owner hash says that the tile has no owner, or it could not be read: then nothing is begun.
 	o, err := s.store.Owner(ctx, id)
 	switch {
 	case err != nil:

@@ -30,7 +30,7 @@ type TileServerConfig struct {
 	// called beside the server's own. A Configure that replaces Hooks.Committed switches wake hints off.
 	Host tile.HostConfig
 
-	// Spawn decides whether the server begins a tile that nobody owns because an intent has come for it: nil
+	// Spawn decides whether the server begins a tile without an owner because an intent has come for it: nil
 	// says yes, an error says no and answers the intent. ErrFull is the one for a server that has no room, and
 	// a *tile.RedirectError sends the intent elsewhere. Several tiles may be decided on at once, one tile once
 	// at a time. Default: the server begins no tile that Own or Follow does not name.
@@ -180,7 +180,7 @@ func (s *TileServer) Host() *tile.Host { return s.host }
 // Contact is the address at which the server takes intents.
 func (s *TileServer) Contact() string { return s.contact }
 
-// Own makes the server own those of the tiles that nobody else holds, and follow the others. It does not wait,
+// Own makes the server own those of the tiles that no other process holds, and follow the others. It does not wait,
 // and may be called before Run. Errors as for tile.Host.Own.
 func (s *TileServer) Own(tiles ...fence.TileID) error {
 	if err := s.host.Own(tiles...); err != nil {
@@ -190,7 +190,7 @@ func (s *TileServer) Own(tiles ...fence.TileID) error {
 	return nil
 }
 
-// Follow makes the server a warm follower of tiles. A tile that nobody owns is taken after Config.SuspectAfter.
+// Follow makes the server a warm follower of tiles. A tile without an owner is taken after Config.SuspectAfter.
 // Otherwise it is like Own.
 func (s *TileServer) Follow(tiles ...fence.TileID) error {
 	if err := s.host.Follow(tiles...); err != nil {
@@ -238,7 +238,7 @@ func (s *TileServer) memberChanged(e route.Event) {
 	}
 }
 
-// Run serves until ctx ends. Then it hands its tiles to other members, releases those that nobody takes, each
+// Run serves until ctx ends. Then it hands its tiles to other members, releases those that no member takes, each
 // after its last tick and snapshot, closes its listener, and leaves the gossip last of all. It returns when every
 // goroutine of the server has ended: nil, or what failed. It runs once: fence.ErrAlreadyRun.
 func (s *TileServer) Run(ctx context.Context) error {

@@ -35,7 +35,7 @@ type Checkpointer struct {
 type tileState struct {
 	id fence.TileID
 
-	// busy holds a token while somebody works on the tile, who alone may touch the next block.
+	// busy holds a token while one goroutine works on the tile: it alone may touch the next block.
 	busy     chan struct{}
 	floor    fence.Epoch    // highest epoch a snapshot was seen under
 	durable  fence.Position // in the store, as far as this process knows; zero: it does not know

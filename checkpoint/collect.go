@@ -69,7 +69,7 @@ func ReleaseQuiet(
 	}
 }
 
-// releasePageOf releases those of some records that nobody has used since before a time.
+// releasePageOf releases the tiles of some records that were not used since a time.
 func releasePageOf(
 	ctx context.Context, authority fence.Authority, log stream.Inspector, grants []fence.Grant, before time.Time,
 ) (released int, err error) {

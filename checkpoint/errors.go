@@ -26,7 +26,7 @@ type OlderError struct {
 }
 
 // Covers reports whether nothing is missing: what is stored is the presented position or a later one, as
-// when another checkpointer was faster. It is false in two cases that somebody should hear of: the
+// when another checkpointer was faster. It is false in two cases that an operator should hear of: the
 // sequence of a higher epoch went back, or another history stands at the same numbers.
 func (e *OlderError) Covers() bool { return covers(e.Stored, e.Presented) }
 

@@ -108,7 +108,7 @@ func (l *lane) takeUntil(then time.Time, limit int) []*tileState {
 	return tiles
 }
 
-// take takes the busy tokens of tiles, and says for which somebody else has them.
+// take takes the busy tokens of tiles, and says which tiles are busy elsewhere.
 func take(tiles []*tileState) (held, busy []*tileState) {
 	for _, t := range tiles {
 		select {

@@ -7,8 +7,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Collector removes what nobody plays. The Logs of this module are Collectors, with a client that may expire a tile's
-// keys. streamtest.Run states the contract as tests.
+// Collector removes tiles without players. The Logs of this module are Collectors, with a client that may expire a
+// tile's keys. streamtest.Run states the contract as tests.
 type Collector interface {
 	// Expire gives a tile a time to live, if it is quiet and all of it is durable: it has no owner hash, and its
 	// history ends at the position of a durable snapshot, with the store's own snapshot there. After that time stream,

@@ -82,7 +82,7 @@ type Log interface {
 	// DeadLetters lists a tile's dead letters, oldest first.
 	DeadLetters(ctx context.Context, tile fence.TileID) ([]Poison, error)
 
-	// RemoveDeadLetter removes the dead letter of that name, because somebody has dealt with it; found is false
+	// RemoveDeadLetter removes the dead letter of that name, once it has been dealt with; found is false
 	// when there is none, which is no error.
 	RemoveDeadLetter(ctx context.Context, tile fence.TileID, letter string) (found bool, err error)
 }

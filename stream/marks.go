@@ -26,7 +26,7 @@ const (
 	// ConsumerGroup is the oldest pending entry of a Redis consumer group: read, and not acknowledged. The store
 	// tracks it by itself: it can hold the trim floor, and cannot be marked. Its lease counts for each entry from when
 	// it was last delivered. What a group has not read yet holds nothing. Redis gives a pending entry that was removed
-	// to whoever asks for it again without its fields: that is how a member of the group is told.
+	// to the consumer that asks for it again, without its fields: that is how a member of the group is told.
 	ConsumerGroup Consumer = "group"
 )
 
@@ -73,10 +73,10 @@ type MarkWrite struct {
 
 	// Rewind lets the mark go back. It is for a consumer that has seen the tile's history go back, after a
 	// failover, and reads again what was written in its place. Without it a lower sequence only renews the lease of
-	// the mark that is in force. A consumer that nobody shares its name with may always set it.
+	// the mark that is in force. A consumer with a name of its own may always set it.
 	//
 	// One that is sent again by a client library, or arrives late, may lower a mark that has climbed meanwhile.
-	// That is safe: a lower mark removes nothing, it keeps entries that nobody needs until the consumer's next mark.
+	// That is safe: a lower mark removes nothing, it keeps entries longer, until the consumer's next mark.
 	Rewind bool
 
 	// Release removes the mark, because the consumer leaves in good order: it holds nothing any more, and is not

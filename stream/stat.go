@@ -35,7 +35,7 @@ type Stat struct {
 }
 
 // Floor is the sequence a trim would keep from now, and who holds it there: the consumer whose mark is the
-// lowest, or nobody when the snapshot is. Zero without a snapshot. It knows nothing of consumer groups,
+// lowest, or empty when the snapshot is. Zero without a snapshot. It knows nothing of consumer groups,
 // nor of leases that have run out; Log.Trim judges those in the store.
 func (s *Stat) Floor() (seq fence.Seq, held Consumer) {
 	if !s.HasSnapshot {

@@ -271,8 +271,8 @@ func testForked(t *testing.T, h JournalHarness) {
 	tailIs(t, h.Journal, tile, 0, append(all, run(t, h.Journal, tile, 2, end, 1)...)...)
 }
 
-// testBehind: an owner that has appended what the journal lacks is told so. To the journal, that is a store that was
-// restored to an older state of the owner's own epoch. A base makes it whole.
+// testBehind: a journal that was restored to an older state of the owner's own epoch lacks entries that the owner
+// appended. Append says so, and a base makes the journal whole.
 func testBehind(t *testing.T, h JournalHarness) {
 	seal(t, h.Journal, tile, 2)
 	all := run(t, h.Journal, tile, 2, fence.Position{}, 2)
