@@ -53,11 +53,12 @@ type Entry struct {
 	Prev    Position  // the position this entry follows; the beginning for a rebase, which follows nothing
 	Tick    Tick      // the tick that made it
 	At      time.Time // when the owner formed it, by its own clock, in milliseconds; zero: it did not say
-	Payload []byte    // what watchers are sent
+	Payload []byte    // what watchers are sent: a list of parts, see Part
 	Private []byte    // what only owners read: claims, outcomes of actions
 
-	// Hidden stands for Private where it was left out: its Sum. Zero in an entry that is whole.
-	Hidden uint64
+	// Hidden stands for Private where it was left out: its Sum. Rest stands for the parts of Payload that were left
+	// out: their SumParts. Both are zero in an entry that is whole.
+	Hidden, Rest uint64
 
 	// Frame is the encoded entry. Decoded entries have it, and share its memory.
 	Frame []byte
@@ -72,8 +73,8 @@ const MaxFrame = MaxPayload + frameHead
 // frameHead is the most bytes of a frame before its payload: the fixed part and seven varints.
 const frameHead = 26 + 7*binary.MaxVarintLen64
 
-// Sum is the digest of an entry's payload or private part that its chain covers: the first eight bytes of
-// SHA-256, big-endian. Nothing has the sum zero.
+// Sum is the digest of the private part, or of one part of the payload, that an entry's chain covers: the first eight
+// bytes of SHA-256, big-endian. Nothing has the sum zero.
 func Sum(part []byte) uint64 {
 	if len(part) == 0 {
 		return 0
@@ -83,9 +84,9 @@ func Sum(part []byte) uint64 {
 }
 
 // chain is the chain after the entry: the first eight bytes of SHA-256 over chain, epoch and sequence of the
-// previous position, the tile, the epoch, the tick, the milliseconds of At, the kind, and the Sums of payload and
-// private part, each eight bytes, big-endian. The entry's own sequence is not part of it, so that a rebase which
-// has to jump further is still the same entry.
+// previous position, the tile, the epoch, the tick, the milliseconds of At, the kind, the SumParts of the payload and
+// the Sum of the private part, each eight bytes, big-endian. The entry's own sequence is not part of it, so that a
+// rebase which has to jump further is still the same entry.
 func (e *Entry) chain() Chain {
 	hidden := e.Hidden
 	if len(e.Private) > 0 {
@@ -93,7 +94,7 @@ func (e *Entry) chain() Chain {
 	}
 	var head [80]byte
 	for i, n := range [...]uint64{uint64(e.Prev.Chain), uint64(e.Prev.Epoch), uint64(e.Prev.Seq), uint64(e.Tile),
-		uint64(e.Epoch), uint64(e.Tick), uint64(Millis(e.At)), uint64(e.Kind), Sum(e.Payload), hidden} {
+		uint64(e.Epoch), uint64(e.Tick), uint64(Millis(e.At)), uint64(e.Kind), SumParts(e.Payload) + e.Rest, hidden} {
 		binary.BigEndian.PutUint64(head[8*i:], n)
 	}
 	sum := sha256.Sum256(head[:])
@@ -125,14 +126,17 @@ func (e *Entry) Verify() error {
 	return nil
 }
 
-// Watched is the entry as watchers are sent it: without its private part, of which the sum remains, so that
-// the chain can still be verified.
-func (e *Entry) Watched() Entry {
+// Watched is the entry as watchers of some areas are sent it: without its private part and the parts of other areas, of
+// which the sums remain, so that the chain can still be verified.
+func (e *Entry) Watched(areas AreaSet) Entry {
 	w := *e
 	w.Frame = nil
 	if len(w.Private) > 0 {
 		w.Private, w.Hidden = nil, Sum(w.Private)
 	}
+	var rest uint64
+	w.Payload, rest = SelectParts(w.Payload, areas)
+	w.Rest += rest
 	return w
 }
 

@@ -127,10 +127,10 @@ func TestWatched(t *testing.T) {
 	t.Parallel()
 	_, entries := goldenEntries(t)
 	for _, e := range entries {
-		w := e.Watched()
+		w := e.Watched(fence.AreaSet{})
 		require.Empty(t, w.Private)
 		require.NoError(t, w.Verify())
-		require.Equal(t, w, w.Watched())
+		require.Equal(t, w, w.Watched(fence.AreaSet{}))
 		w.Hidden++
 		require.ErrorIs(t, w.Verify(), fence.ErrCorrupt)
 	}

@@ -95,7 +95,7 @@ func benchRelay(b *testing.B, n int) {
 func decoded(b *testing.B, data []byte) fence.Entry {
 	e, err := fence.DecodeEntry(data)
 	require.NoError(b, err)
-	return e.Watched()
+	return e.Watched(fence.AreaSet{})
 }
 
 // cpu is what the process has used: on a shared machine steadier than the clock.

@@ -115,7 +115,7 @@ func (h *hub) checked(c *stream.Chunk, limit int) {
 	}
 	h.view.setOwner(c.Owner)
 	for i := range c.Entries {
-		b := &batch{Entry: c.Entries[i].Watched()}
+		b := &batch{Entry: c.Entries[i].Watched(fence.AreaSet{})}
 		switch h.view.judge(&b.Entry) {
 		case follows:
 			h.count.caught.Add(1)

@@ -102,7 +102,7 @@ func (h *hub) deliver(data []byte) {
 	if h.closed {
 		return
 	}
-	b := &batch{Entry: e.Watched()}
+	b := &batch{Entry: e.Watched(fence.AreaSet{})}
 	if !h.view.loaded {
 		h.hold(b)
 		return

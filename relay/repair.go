@@ -193,7 +193,7 @@ func (r *repairer) readTail(h *hub) (RepairInfo, error) {
 func (h *hub) take(rec *stream.Recovery) (accepted int) {
 	for i := range rec.Entries {
 		if h.view.judge(&rec.Entries[i]) == follows {
-			h.accept(&batch{Entry: rec.Entries[i].Watched()})
+			h.accept(&batch{Entry: rec.Entries[i].Watched(fence.AreaSet{})})
 			accepted++
 		}
 	}

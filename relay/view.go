@@ -200,7 +200,7 @@ func (v *view) replace(rec *stream.Recovery) {
 	for i := range rec.Entries {
 		b := known[rec.Entries[i].Position]
 		if b == nil {
-			b = &batch{Entry: rec.Entries[i].Watched()}
+			b = &batch{Entry: rec.Entries[i].Watched(fence.AreaSet{})}
 		}
 		tail = append(tail, b)
 		bytes += len(b.Payload)

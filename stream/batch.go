@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -59,12 +60,8 @@ type Resolution struct {
 // Batch is what one tick commits: the game's events, opaque here, and the outcomes of the actions it resolved.
 // An entry carries it in two parts, so that what only owners read can be left out without decoding anything.
 //
-// The payload, which watchers are sent, is a list of areas, each once, ascending; an area without events is left
-// out. Area 0 is the whole tile, and the only one that is used so far:
-//
-//	area    1 byte
-//	length  varint
-//	events  of that length; each is a varint length and bytes
+// The payload, which watchers are sent, is a list of parts (see fence.Part), one for each area that has events. The
+// content of a part is the area's events, in order, each as a varint length and bytes.
 //
 // The private part is a list of sections, each at most once, ascending by tag; an empty section is left out:
 //
@@ -76,7 +73,10 @@ type Resolution struct {
 // A reader ignores sections with tags from 128 on that it does not know, and refuses other unknown ones: an owner
 // that cannot read them must not go on from this batch. Varints are unsigned LEB128 in their shortest form.
 type Batch struct {
-	Events      [][]byte
+	// Events are ordered by area: all readers fold them in this order.
+	Events [][]byte
+	// Areas says to which area each event belongs; nil: all of them to area 0.
+	Areas       []fence.Area
 	Resolutions []Resolution
 
 	// Claim is the claim under which an owner installs itself; zero for any other batch. It makes the installs
@@ -105,19 +105,8 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 		}
 		return nil, appendSection(nil, tagClaim, b.Claim[:]), nil
 	}
-	size := 0
-	for _, e := range b.Events {
-		if len(e) > MaxEvent {
-			return nil, nil, &fence.ArgumentError{Field: "event", Value: len(e), Want: "at most 65536 bytes"}
-		}
-		size += uvarintLen(len(e)) + len(e)
-	}
-	if len(b.Events) > 0 {
-		payload = make([]byte, 0, 2+binary.MaxVarintLen32+size)
-		payload = binary.AppendUvarint(append(payload, 0), uint64(size))
-		for _, e := range b.Events {
-			payload = append(binary.AppendUvarint(payload, uint64(len(e))), e...)
-		}
+	if payload, err = b.parts(); err != nil {
+		return nil, nil, err
 	}
 	var outcomes []byte
 	for _, r := range b.Resolutions {
@@ -138,6 +127,66 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 	return payload, private, nil
 }
 
+// parts encodes the events.
+func (b *Batch) parts() (list []byte, err error) {
+	if b.Areas != nil && len(b.Areas) != len(b.Events) {
+		return nil, &fence.ArgumentError{Field: "areas", Value: len(b.Areas), Want: "one for each event, or none"}
+	}
+	total := 0
+	for _, e := range b.Events {
+		if len(e) > MaxEvent {
+			return nil, &fence.ArgumentError{Field: "event", Value: len(e), Want: "at most 65536 bytes"}
+		}
+		total += encodedEvent(e)
+	}
+	for from := 0; from < len(b.Events); {
+		to, size := from, 0
+		for ; to < len(b.Events) && b.area(to) == b.area(from); to++ {
+			size += encodedEvent(b.Events[to])
+		}
+		if to < len(b.Events) && b.area(to) < b.area(from) {
+			return nil, &fence.ArgumentError{Field: "areas", Value: b.area(to), Want: "ascending; see Divide"}
+		}
+		if list == nil {
+			list = make([]byte, 0, total+8+8*int(b.area(len(b.Events)-1)))
+		}
+		list = binary.AppendUvarint(append(list, byte(b.area(from))), uint64(size))
+		for _, e := range b.Events[from:to] {
+			list = append(binary.AppendUvarint(list, uint64(len(e))), e...)
+		}
+		from = to
+	}
+	return list, nil
+}
+
+// encodedEvent is the size of an encoded event.
+func encodedEvent(e []byte) int { return uvarintLen(len(e)) + len(e) }
+
+// area is the area of an event.
+func (b *Batch) area(i int) fence.Area {
+	if b.Areas == nil {
+		return 0
+	}
+	return b.Areas[i]
+}
+
+// Divide says to which area each event belongs and orders the events by area. Those of one area stay in order.
+func (b *Batch) Divide(area func(event []byte) fence.Area) {
+	type placed struct {
+		event []byte
+		area  fence.Area
+	}
+	all := make([]placed, len(b.Events))
+	for i, e := range b.Events {
+		all[i] = placed{e, area(e)}
+	}
+	slices.SortStableFunc(all, func(x, y placed) int { return cmp.Compare(x.area, y.area) })
+	b.Events, b.Areas = make([][]byte, len(all)), make([]fence.Area, len(all))
+	for i, p := range all {
+		b.Events[i], b.Areas[i] = p.event, p.area
+	}
+}
+
 func appendSection(dst []byte, tag byte, content []byte) []byte {
 	dst = binary.AppendUvarint(append(dst, tag), uint64(len(content)))
 	return append(dst, content...)
@@ -156,7 +205,15 @@ func DecodeBatch(e *fence.Entry) (*Batch, error) {
 	if len(e.Payload)+len(e.Private) > fence.MaxPayload {
 		d.fail(fmt.Sprintf("%d bytes, at most %d", len(e.Payload)+len(e.Private), fence.MaxPayload))
 	}
-	d.sections(func(_ byte, area *decoder) { b.Events = area.events(b.Events) })
+	d.sections(func(area byte, part *decoder) {
+		if area > 0 && b.Areas == nil {
+			b.Areas = make([]fence.Area, len(b.Events))
+		}
+		b.Events = part.events(b.Events)
+		for b.Areas != nil && len(b.Areas) < len(b.Events) {
+			b.Areas = append(b.Areas, fence.Area(area))
+		}
+	})
 	if d.err == nil {
 		d.p = e.Private
 		d.sections(func(tag byte, s *decoder) {

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"os"
@@ -77,7 +78,7 @@ func TestBatchGolden(t *testing.T) {
 		require.Equal(t, b, decoded, g.Name)
 		require.Equal(t, len(g.Events)+len(g.Resolutions), decoded.Len())
 		// Watchers see the events alone.
-		w := e.Watched()
+		w := e.Watched(fence.AreaSet{})
 		decoded, err = stream.DecodeBatch(&w)
 		require.NoError(t, err)
 		require.Equal(t, &stream.Batch{Events: b.Events}, decoded, g.Name)
@@ -95,7 +96,39 @@ func TestAreasAndLaterSections(t *testing.T) {
 		[]byte("\x01\x03\x01\x01x\x80\x01?\xff\x03...")))
 	require.NoError(t, err)
 	require.Equal(t, &stream.Batch{Events: [][]byte{[]byte("a"), []byte("b"), []byte("c"), []byte("d")},
+		Areas:       []fence.Area{0, 7, 7, 255},
 		Resolutions: []stream.Resolution{{ActionID: "x", Outcome: stream.Applied}}}, b)
+}
+
+func TestDivide(t *testing.T) {
+	t.Parallel()
+	b := stream.Batch{Events: [][]byte{[]byte("9a"), []byte("2a"), []byte("9b"), []byte("0a"), []byte("2b")}}
+	b.Divide(func(event []byte) fence.Area { return fence.Area(event[0] - '0') })
+	payload, _, err := b.Encode()
+	require.NoError(t, err)
+	require.NoError(t, fence.CheckParts(payload))
+	back, err := stream.DecodeBatch(entryOf(payload, nil))
+	require.NoError(t, err)
+	require.Equal(t, &b, back)
+	require.Equal(t, "0a 2a 2b 9a 9b", string(bytes.Join(back.Events, []byte(" "))))
+
+	whole := stream.Batch{Events: b.Events}
+	same := stream.Batch{Events: b.Events, Areas: make([]fence.Area, len(b.Events))}
+	p, _, err := whole.Encode()
+	require.NoError(t, err)
+	q, _, err := same.Encode()
+	require.NoError(t, err)
+	require.Equal(t, p, q, "area 0 need not be named")
+
+	for _, bad := range []stream.Batch{
+		{Events: b.Events, Areas: []fence.Area{0, 1}},
+		{Events: b.Events, Areas: []fence.Area{0, 2, 9, 2, 9}},
+	} {
+		var argument *fence.ArgumentError
+		_, _, err := bad.Encode()
+		require.ErrorAs(t, err, &argument)
+		require.Equal(t, "areas", argument.Field)
+	}
 }
 
 // TestDecoderRefuses cuts and bends every golden encoding, and some bytes made for the purpose.
@@ -187,12 +220,23 @@ func TestSnapshotBlob(t *testing.T) {
 		game, private, err := stream.OpenSnapshot(blob)
 		require.NoError(t, err)
 		require.Equal(t, parts, [2]string{string(game), string(private)})
+		require.False(t, stream.Divided(blob))
 	}
+	list := fence.AppendPart(fence.AppendPart(nil, 1, []byte("one")), 9, []byte("nine"))
+	for _, list := range [][]byte{nil, list} {
+		blob := stream.AppendDivided(nil, list, []byte("owners"))
+		game, private, err := stream.OpenSnapshot(blob)
+		require.NoError(t, err)
+		require.Equal(t, string(list), string(game))
+		require.Equal(t, "owners", string(private))
+		require.True(t, stream.Divided(blob))
+	}
+	require.False(t, stream.Divided(nil))
 	game, private, err := stream.OpenSnapshot(nil)
 	require.NoError(t, err)
 	require.Empty(t, game)
 	require.Empty(t, private)
-	for _, bad := range []string{"\x01", "\x02\x00", "\x01\x02a", "\x01\x80\x00"} {
+	for _, bad := range []string{"\x01", "\x03\x00", "\x01\x02a", "\x01\x80\x00", "\x02\x01a"} {
 		var format *fence.FormatError
 		_, _, err := stream.OpenSnapshot([]byte(bad))
 		require.ErrorAs(t, err, &format, "%q", bad)

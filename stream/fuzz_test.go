@@ -47,7 +47,11 @@ func FuzzOpenSnapshot(f *testing.F) {
 	f.Add([]byte("\x01\x04gameowners"))
 	f.Fuzz(func(t *testing.T, blob []byte) {
 		game, private, err := stream.OpenSnapshot(blob)
-		if err == nil && len(blob) > 0 {
+		switch {
+		case err != nil || len(blob) == 0:
+		case stream.Divided(blob):
+			require.Equal(t, blob, stream.AppendDivided(nil, game, private))
+		default:
 			require.Equal(t, blob, stream.AppendSnapshot(nil, game, private))
 		}
 	})

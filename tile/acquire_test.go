@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 )
 
@@ -41,7 +42,7 @@ func word(t *testing.T, p *TileProcessor, w string) {
 	t.Helper()
 	o := p.owner
 	o.history.tick++
-	b, err := newPending(o.next(), nil, [][]byte{[]byte(w)}, nil)
+	b, err := newPending(o.next(), nil, stream.Batch{Events: [][]byte{[]byte(w)}}, nil)
 	require.NoError(t, err)
 	o.pending = b
 	require.NoError(t, o.present(t.Context()))

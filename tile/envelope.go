@@ -12,13 +12,16 @@ import (
 //	actions    varint count, then per action: varint tick, outcome (1 byte), varint length, action ID
 //
 // Varints are unsigned LEB128.
-func appendEnvelope(dst, game []byte, m *actionMemory) []byte {
+func appendEnvelope(dst, game []byte, divided bool, m *actionMemory) []byte {
 	actions := binary.AppendUvarint(nil, uint64(len(m.order)))
 	for _, r := range m.order {
 		actions = binary.AppendUvarint(actions, uint64(r.tick))
 		actions = append(actions, byte(r.outcome))
 		actions = binary.AppendUvarint(actions, uint64(len(r.id)))
 		actions = append(actions, r.id...)
+	}
+	if divided {
+		return stream.AppendDivided(dst, game, actions)
 	}
 	return stream.AppendSnapshot(dst, game, actions)
 }

@@ -15,7 +15,7 @@ func TestEnvelopeGoldenBytes(t *testing.T) {
 	var m actionMemory
 	m.keep = 100
 	m.add(300, []stream.Resolution{{ActionID: "a1", Outcome: stream.Fizzled}})
-	got := appendEnvelope(nil, []byte("game"), &m)
+	got := appendEnvelope(nil, []byte("game"), false, &m)
 	assert.Equal(t, "01 04 67 61 6d 65 01 ac 02 02 02 61 31", fmt.Sprintf("% x", got))
 }
 
@@ -38,7 +38,7 @@ func TestActionsAreForgottenInTime(t *testing.T) {
 func FuzzOpenEnvelope(f *testing.F) {
 	var m actionMemory
 	m.put(remembered{tick: 3, outcome: stream.Applied, id: "x"})
-	f.Add(appendEnvelope(nil, []byte("state"), &m))
+	f.Add(appendEnvelope(nil, []byte("state"), false, &m))
 	f.Add([]byte{1, 0, 0})
 	f.Add([]byte{2})
 	f.Fuzz(func(t *testing.T, blob []byte) {
@@ -51,7 +51,7 @@ func FuzzOpenEnvelope(f *testing.F) {
 		}
 		again := actionMemory{}
 		again.order = actions
-		back, actions2, err := openEnvelope(appendEnvelope(nil, game, &again))
+		back, actions2, err := openEnvelope(appendEnvelope(nil, game, stream.Divided(blob), &again))
 		require.NoError(t, err)
 		require.Equal(t, string(game), string(back))
 		require.Equal(t, actions, actions2)

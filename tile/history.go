@@ -124,8 +124,14 @@ func (h *history) blob() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tile %s: the rules' snapshot failed: %w", h.tile, err)
 	}
+	_, divided := h.rules.(Divided)
+	if divided {
+		if err := fence.CheckParts(game); err != nil {
+			return nil, fmt.Errorf("tile %s: the snapshot of divided rules must be a list of parts: %w", h.tile, err)
+		}
+	}
 	h.gameBytes = len(game)
-	return appendEnvelope(make([]byte, 0, len(game)+h.actions.bytes+64), game, &h.actions), nil
+	return appendEnvelope(make([]byte, 0, len(game)+h.actions.bytes+64), game, divided, &h.actions), nil
 }
 
 // snapshot is the history as a durable snapshot by an owner at a position.

@@ -170,7 +170,11 @@ func (o *tileOwner) confirmsNow() bool {
 
 // form makes the batch of a tick. The error says that it does not fit.
 func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
-	b, err := newPending(o.next(), subs, events, outcomes)
+	batch := stream.Batch{Events: events}
+	if rules, ok := o.history.rules.(Divided); ok {
+		batch.Divide(rules.Area)
+	}
+	b, err := newPending(o.next(), subs, batch, outcomes)
 	if err != nil {
 		return nil, err
 	}

@@ -26,9 +26,9 @@ type pendingBatch struct {
 }
 
 // newPending makes the batch of a tick from what the rules have decided. The error says that it does not fit.
-func newPending(c fence.Commit, subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
-	b := &pendingBatch{submissions: subs, formed: time.Now(), commit: c}
-	b.batch.Events = events
+func newPending(c fence.Commit, subs []submission, batch stream.Batch, outcomes []stream.Outcome) (*pendingBatch,
+	error) {
+	b := &pendingBatch{submissions: subs, formed: time.Now(), commit: c, batch: batch}
 	if len(subs) > 0 {
 		b.outcomes = make([]stream.Outcome, len(subs))
 	}

@@ -45,10 +45,15 @@ type runner struct {
 
 func (w *world) start(contact string, cfg tile.Config) *runner {
 	w.t.Helper()
-	r := &runner{rules: &ledgerRules{}, done: make(chan struct{})}
-	p, err := tile.New(testTile, contact, tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, r.rules, &cfg)
+	rules := &ledgerRules{}
+	p, err := tile.New(testTile, contact, tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, &cfg)
 	require.NoError(w.t, err)
-	r.TileProcessor = p
+	return w.launch(p, rules)
+}
+
+// launch runs a processor.
+func (w *world) launch(p *tile.TileProcessor, rules *ledgerRules) *runner {
+	r := &runner{TileProcessor: p, rules: rules, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r.stop = cancel
 	go func() {

@@ -29,3 +29,14 @@ type Rules interface {
 	// Snapshot encodes the whole state. Equal states give equal bytes.
 	Snapshot() ([]byte, error)
 }
+
+// Divided is implemented by Rules whose tile has areas (see fence.Area), so that a watcher can be sent what it sees and
+// no more. The state of an area must follow from its own events: a ship that flies from one area to another leaves the
+// first in one event, and enters the second, with all that is known of it, in another.
+//
+// What Snapshot returns, and Restore is given, is then a list of parts, one for each area: see fence.AppendPart. Apply
+// is given a tick's events ordered by area, those of one area in the order of Resolve.
+type Divided interface {
+	// Area is the area that an event of Resolve belongs to; 0 is the whole tile, which every watcher sees.
+	Area(event []byte) fence.Area
+}

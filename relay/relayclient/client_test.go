@@ -107,7 +107,7 @@ func batch(epoch fence.Epoch, i int, prev fence.Position) fence.Entry {
 	e := fence.NewEntry(fence.Entry{Tile: tile, Kind: fence.KindBatch,
 		Position: fence.Position{Epoch: epoch, Seq: prev.Seq + 1},
 		Prev:     prev, Tick: fence.Tick(i + 1), Payload: []byte{byte(i + 1)}, Private: make([]byte, i%3)})
-	return e.Watched()
+	return e.Watched(fence.AreaSet{})
 }
 
 // history is n batches of a tile.

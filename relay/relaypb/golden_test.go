@@ -41,7 +41,7 @@ var (
 )
 
 func frame(e fence.Entry) *relaypb.Frame {
-	w := e.Watched()
+	w := e.Watched(fence.AreaSet{})
 	return relaypb.FromEntry(&w)
 }
 
