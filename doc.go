@@ -36,8 +36,8 @@
 //   - fence: who owns a tile. Epochs (Authority), commits under them (CommitFn, Store). fence/route: finding the
 //     owner, and who is alive.
 //   - stream: reading what was committed. stream/fanout: delivery. stream/share: sharing tiles among processes.
-//   - tile: the game's Rules, the TileProcessor that runs them, and the Host that runs thousands. tile/region:
-//     geometry from H3. tile/tilehttp: intents between processes.
+//   - tile: the game's Rules, the TileProcessor that runs them. tile/tilehost: thousands of tiles in a process.
+//     tile/region: geometry from H3. tile/tilehttp: intents between processes.
 //   - bridge: Bridge forwards committed batches to fan-out.
 //   - checkpoint: Checkpointer copies snapshots to durable storage; journals for tile.WriteThrough.
 //   - relay: Relay holds the watchers' WebSockets. relay/relayclient: a client.

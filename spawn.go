@@ -22,11 +22,11 @@ type SpawnRequest struct {
 	Tiles int // that the server runs or follows already
 }
 
-// Submit queues an intent at its tile and waits for its outcome, as tile.Host.Submit does. If the tile has no owner
-// and TileServerConfig.Spawn agrees, the server claims it first. The server that the authority gives the tile to
+// Submit queues an intent at its tile and waits for its outcome, as tilehost.Host.Submit does. If the tile has no
+// owner and TileServerConfig.Spawn agrees, the server claims it first. The server that the authority gives the tile to
 // resolves the intent: a server that loses the race redirects to the winner.
 //
-// Errors: those of tile.Host.Submit; what Spawn answered; what kept the tile from being begun. None of the last
+// Errors: those of tilehost.Host.Submit; what Spawn answered; what kept the tile from being begun. None of the last
 // two has queued anything.
 func (s *TileServer) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 	outcome, err := s.host.Submit(ctx, in)

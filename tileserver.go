@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -28,7 +29,7 @@ type TileServerConfig struct {
 	// Host are the settings of the tiles. The server sets Refollow, Restart, and of Tile also Checkpoint,
 	// Journal and Handover; setting one of the last three is a *fence.ArgumentError. Hooks and Announce are
 	// called beside the server's own. A Configure that replaces Hooks.Committed switches wake hints off.
-	Host tile.HostConfig
+	Host tilehost.Config
 
 	// Spawn decides whether the server begins a tile without an owner because an intent has come for it: nil
 	// says yes, an error says no and answers the intent. ErrFull is the one for a server that has no room, and
@@ -52,7 +53,7 @@ type TileServerConfig struct {
 	Logger *slog.Logger
 }
 
-// TileServer is a complete tile server: a tile.Host whose tiles are found by gossip, announced to bridges by wake
+// TileServer is a complete tile server: a tilehost.Host whose tiles are found by gossip, announced to bridges by wake
 // hints, restored from checkpoints, journaled where they write through, taken over when their owner dies, and
 // handed over when the server stops. It serves intents and hand-overs over HTTP.
 //
@@ -65,7 +66,7 @@ type TileServer struct {
 	store   fence.Store
 	cfg     TileServerConfig
 
-	host   *tile.Host
+	host   *tilehost.Host
 	member route.Membership
 	hinter *fanout.Hinter
 	peers  *tilehttp.Client
@@ -105,7 +106,7 @@ func NewTileServer(
 		return nil, err
 	}
 	seams := tile.Seams{Authority: b.Authority, Store: b.Store, Log: b.Log}
-	s.host, err = tile.NewHost(contact, seams, rules, s.hostConfig(b.Durable))
+	s.host, err = tilehost.New(contact, seams, rules, s.hostConfig(b.Durable))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 }
 
 // hostConfig is the caller's configuration of the host with the server's own parts.
-func (s *TileServer) hostConfig(durable Durable) *tile.HostConfig {
+func (s *TileServer) hostConfig(durable Durable) *tilehost.Config {
 	c := s.cfg.Host
 	c.Refollow, c.Restart = true, true
 	announce, ended, committed := c.Announce, c.Hooks.Ended, c.Tile.Hooks.Committed
@@ -149,7 +150,7 @@ func (s *TileServer) hostConfig(durable Durable) *tile.HostConfig {
 			announce(o)
 		}
 	}
-	c.Hooks.Ended = func(i tile.EndInfo) {
+	c.Hooks.Ended = func(i tilehost.EndInfo) {
 		s.tileEnded(i)
 		if ended != nil {
 			ended(i)
@@ -175,13 +176,13 @@ func (s *TileServer) hostConfig(durable Durable) *tile.HostConfig {
 
 // Host is the host of the server's tiles, for everything else: its status, single hand-overs, take-overs. It is
 // run by the server.
-func (s *TileServer) Host() *tile.Host { return s.host }
+func (s *TileServer) Host() *tilehost.Host { return s.host }
 
 // Contact is the address at which the server takes intents.
 func (s *TileServer) Contact() string { return s.contact }
 
 // Own makes the server own those of the tiles that no other process holds, and follow the others. It does not wait,
-// and may be called before Run. Errors as for tile.Host.Own.
+// and may be called before Run. Errors as for tilehost.Host.Own.
 func (s *TileServer) Own(tiles ...fence.TileID) error {
 	if err := s.host.Own(tiles...); err != nil {
 		return err
@@ -209,7 +210,7 @@ func (s *TileServer) want(tiles []fence.TileID) {
 }
 
 // tileEnded makes the server follow a tile that it wants and another server owns.
-func (s *TileServer) tileEnded(i tile.EndInfo) {
+func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 	id := i.Status.Tile
 	elsewhere := errors.Is(i.Err, fence.ErrLost) || i.Err == nil && i.Status.Successor.Present()
 	s.mu.Lock()

@@ -412,7 +412,7 @@ func (c *chaos) settled(id fence.TileID, l *chaosPlayers) {
 	owner := c.owner(id)
 	require.NotNil(c, owner, "nobody serves %s", id)
 	err := owner.on(id).Inspect(c.ctx, func(r tile.Rules, _ fence.Position) {
-		assert.Equal(c, history, append([]string(nil), r.(*ledgerRules).words...))
+		assert.Equal(c, history, append([]string(nil), r.(*ledgerRules).Words...))
 	})
 	require.NoError(c, err)
 	for _, m := range c.all() {
@@ -423,6 +423,6 @@ func (c *chaos) settled(id fence.TileID, l *chaosPlayers) {
 		require.Equal(c, tile.Following, p.Status().State, "%s on %s", id, m.contact)
 		p.stop()
 		<-p.done
-		require.Equal(c, history, p.rules.words, "follower of %s on %s", id, m.contact)
+		require.Equal(c, history, p.rules.Words, "follower of %s on %s", id, m.contact)
 	}
 }

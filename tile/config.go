@@ -94,10 +94,10 @@ type Config struct {
 	// a quiet tile is read: every quarter of it, between one and eight tick intervals.
 	SuspectAfter time.Duration
 
-	// pace is called by a follower before it asks the authority for the tile, and may block: it is how a Host keeps
-	// the take-over of many tiles at once from becoming a storm. done is called when the tile serves or the attempt has
-	// failed. Nil: no wait.
-	pace func(ctx context.Context, s Status, why Suspicion) (done func(), err error)
+	// Pace, if set, is called by a follower before it asks the authority for the tile, and may block: it is how a
+	// process keeps the take-over of many tiles at once from becoming a storm. done is called when the tile serves or
+	// the attempt has failed, and may be nil. An error ends the attempt. A tilehost.Host sets it. Default: no wait.
+	Pace func(ctx context.Context, s Status, why Suspicion) (done func(), err error)
 
 	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
 	// tilehttp.Client.Handover is one. Default nil: Drain cannot name a successor.
@@ -157,7 +157,9 @@ const DefaultRetryWindow = 5 * time.Minute
 
 const minStreamBytes = 8 * fence.MaxPayload
 
-func (c *Config) withDefaults(s Seams) (Config, error) {
+// WithDefaults returns a copy of the configuration with its defaults filled in; those of a nil one. The error is a
+// *fence.ArgumentError that names the first field whose value is not valid, or what the seams lack.
+func (c *Config) WithDefaults(s Seams) (Config, error) {
 	var d Config
 	if c != nil {
 		d = *c

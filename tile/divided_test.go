@@ -28,7 +28,7 @@ func (r *dividedRules) Snapshot() ([]byte, error) {
 		return []byte("\x05not a list"), nil
 	}
 	areas := map[fence.Area][]string{}
-	for _, w := range r.words {
+	for _, w := range r.Words {
 		areas[r.Area([]byte(w))] = append(areas[r.Area([]byte(w))], w)
 	}
 	var list []byte
@@ -39,9 +39,9 @@ func (r *dividedRules) Snapshot() ([]byte, error) {
 }
 
 func (r *dividedRules) Restore(snapshot []byte) error {
-	r.words = nil
+	r.Words = nil
 	for p := range fence.Parts(snapshot) {
-		r.words = append(r.words, strings.Split(string(p.Content), " ")...)
+		r.Words = append(r.Words, strings.Split(string(p.Content), " ")...)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func TestDividedRules(t *testing.T) {
 			synctest.Wait() // in this order, in one tick
 		}
 		assert.Equal(t, stream.Applied, r.say(t, "", "1a"))
-		assert.Equal(t, "0a 1a 2a 2b 9a 9b", strings.Join(rules.words, " "))
+		assert.Equal(t, "0a 1a 2a 2b 9a 9b", strings.Join(rules.Words, " "))
 
 		h, err := stream.Recover(t.Context(), w.log, testTile)
 		require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestDividedRules(t *testing.T) {
 		require.NoError(t, err)
 		next := &dividedRules{}
 		require.NoError(t, next.Restore(game))
-		assert.Equal(t, rules.words, next.words)
+		assert.Equal(t, rules.Words, next.Words)
 	})
 }
 

@@ -5,10 +5,9 @@
 //	go func() { ended <- p.Run(ctx) }()
 //	outcome, err := p.Submit(ctx, tile.Intent{Tile: id, ActionID: "a1", Actor: "ann", Body: body})
 //
-// A Host runs the tiles of a whole process, thousands of them, and moves them between processes.
-//
 // A game implements Rules: Resolve decides what happens in a tick, Apply folds what was committed. Package
-// tile/region gives a tile's ground from H3; tile/tilehttp carries intents between processes.
+// tile/tilehost runs thousands of tiles in one process and moves them between processes; tile/tilehttp carries intents
+// between processes; tile/region gives a tile's ground from H3.
 //
 // # Guarantees
 //
@@ -33,7 +32,7 @@
 //
 // # Durability
 //
-// Each tile chooses what its owner waits for before it answers (Config.Durability; in a Host, HostConfig.Configure):
+// Each tile chooses what its owner waits for before it answers (Config.Durability; tilehost.Config.Configure):
 //
 //   - Checkpointed, the default: the master. If owner and master die together, what was acknowledged since the last
 //     confirmation can be lost, ConfirmEvery ticks while replicas are well; if all of coordination is lost with the
@@ -85,7 +84,7 @@
 //
 // The package's files depend on each other in one direction. From the bottom up:
 //
-//   - vocabulary: intent, rules, takeover, durability, state, hooks, config, and the tools retry, spread, heat, pacer;
+//   - vocabulary: intent, rules, takeover, durability, state, hooks, config, and the tools retry, spread, heat;
 //   - state: actions and envelope (the outcomes that are remembered), kept (batches for re-appending), bound (of the
 //     stream), history (the game's state and the position where it ends);
 //   - desk, where other goroutines leave intents and calls, and read the status;
@@ -95,6 +94,5 @@
 //     a source, an install);
 //   - the owner: pending (a batch until its outcome is known), snapshots, owner (forms and folds batches), reconcile
 //     (what a refusal means), tick, handover, serve;
-//   - follower, which keeps up with another owner, and processor, which is one and then the other;
-//   - the host: hostconfig, host, hosted (the life of one tile in it), hostmoves.
+//   - follower, which keeps up with another owner, and processor, which is one and then the other.
 package tile

@@ -103,42 +103,6 @@ func TestDrainInsistsOnConfirmation(t *testing.T) {
 	})
 }
 
-// neverConfirmed is a store on which nothing of one tile is ever confirmed.
-type neverConfirmed struct {
-	fence.Store
-	tile fence.TileID
-}
-
-func (n *neverConfirmed) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
-	x, err := n.Store.Rebase(ctx, r)
-	if err == nil && r.Tile == n.tile {
-		return fence.Receipt{}, &fence.UnconfirmedError{Tile: r.Tile, Receipt: x, Want: 1}
-	}
-	return x, err
-}
-
-// A tile whose replica is down does not keep a tile of another shard from being claimed.
-func TestHostPromotesPastATileThatIsNotConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		h, err := tile.NewHost("a:1", tile.Seams{Authority: w.authority, Store: &neverConfirmed{Store: w.store,
-			tile: testTile}, Log: w.log},
-			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{Promotions: 1})
-		require.NoError(t, err)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- h.Run(ctx) }()
-		require.NoError(t, h.Own(testTile))
-		time.Sleep(time.Second)
-		asked := time.Now()
-		require.NoError(t, h.Own(testTile+1))
-		require.NoError(t, h.Await(ctx, testTile+1))
-		assert.Less(t, time.Since(asked), time.Second)
-		stop()
-		require.NoError(t, <-ended)
-	})
-}
-
 // A replica sleeps, and the store waits longer for it than the owner for the store: the tile goes on, with what
 // the master says.
 func TestConfirmationThatTakesTooLongDoesNotFreezeTheTile(t *testing.T) {

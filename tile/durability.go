@@ -10,7 +10,7 @@ import (
 )
 
 // Durability is what a tile's owner waits for before a tick counts: before it is folded into the state, and
-// Submit is answered. It is chosen per tile (Config.Durability, HostConfig.Configure); all owners of a tile
+// Submit is answered. It is chosen per tile (Config.Durability, tilehost.Config.Configure); all owners of a tile
 // must choose the same.
 //
 // The recovery point of each, which is what can be lost of what was acknowledged:

@@ -51,7 +51,7 @@ func Example_writeThrough() {
 		o, err := p.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: "a1", Body: []byte("hello")})
 		fmt.Println(o, err, "again")
 		_ = p.Inspect(context.Background(),
-			func(r tile.Rules, _ fence.Position) { fmt.Println(r.(*ledgerRules).words) })
+			func(r tile.Rules, _ fence.Position) { fmt.Println(r.(*ledgerRules).Words) })
 	})
 	// Output:
 	// applied <nil>

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,46 +247,4 @@ func TestDurabilityArguments(t *testing.T) {
 	}
 	assert.Equal(t, "checkpointed replicated write-through durability(7)",
 		fmt.Sprint(tile.Checkpointed, " ", tile.Replicated, " ", tile.WriteThrough, " ", tile.Durability(7)))
-}
-
-func TestHostGivesEachTileItsOwnClass(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		sh := newShelf()
-		r := &reach{shelf: sh}
-		var mu sync.Mutex
-		var ended []tile.EndInfo
-		h, err := tile.NewHost("a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
-			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, &tile.HostConfig{
-				Hooks: tile.HostHooks{Ended: func(e tile.EndInfo) {
-					mu.Lock()
-					defer mu.Unlock()
-					ended = append(ended, e)
-				}},
-				Configure: func(id fence.TileID, c *tile.Config) {
-					switch id {
-					case testTile:
-						c.Durability, c.Journal, c.Checkpoint = tile.WriteThrough, r, r.read
-					case testTile + 2:
-						c.Durability = tile.WriteThrough // and nothing that it needs
-					}
-				}})
-		require.NoError(t, err)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- h.Run(ctx) }()
-		require.NoError(t, h.Own(testTile, testTile+1, testTile+2))
-		require.NoError(t, h.Await(t.Context(), testTile, testTile+1))
-		s, _ := h.TileStatus(testTile)
-		assert.Equal(t, tile.WriteThrough, s.Durability)
-		assert.Equal(t, s.Position, sh.durableEnd())
-		s, _ = h.TileStatus(testTile + 1)
-		assert.Equal(t, tile.Checkpointed, s.Durability)
-		mu.Lock()
-		require.Len(t, ended, 1)
-		assert.ErrorIs(t, ended[0].Err, fence.ErrInvalidArgument)
-		mu.Unlock()
-		stop()
-		require.NoError(t, <-done)
-	})
 }

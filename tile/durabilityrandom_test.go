@@ -355,7 +355,7 @@ func (r *trial) check(name string, may reading, confirmed, saved time.Time) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		return r.owner.Inspect(ctx, func(rules tile.Rules, _ fence.Position) {
-			for _, w := range rules.(*ledgerRules).words {
+			for _, w := range rules.(*ledgerRules).Words {
 				has[w]++
 			}
 		}) == nil

@@ -3,6 +3,7 @@ package tile_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -92,7 +93,7 @@ func TestLostCoordinationOnRealServers(t *testing.T) {
 			}
 			stop()
 			require.NoError(t, <-ended)
-			return slices.Clone(rules.words)
+			return slices.Clone(rules.Words)
 		}
 		early := say("early", 5)
 		snap, found, err := seams.Log.Snapshot(t.Context(), id)
@@ -228,6 +229,15 @@ func (m *ticking) report(b *testing.B) {
 type tally struct{ ledgerRules }
 
 func (l *tally) Apply(_ fence.Tick, events [][]byte) error {
-	l.words = append(l.words[:0], fmt.Sprint(len(l.words)+len(events)))
+	l.Words = append(l.Words[:0], fmt.Sprint(len(l.Words)+len(events)))
 	return nil
+}
+
+// tileIDs are n tiles that no other test uses.
+func tileIDs(n int) []fence.TileID {
+	ids := make([]fence.TileID, n)
+	for i := range ids {
+		ids[i] = fence.TileID(rand.Uint64()>>9 | 1)
+	}
+	return ids
 }

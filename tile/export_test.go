@@ -25,12 +25,6 @@ func (p *TileProcessor) PlayTicks(ctx context.Context, n int) error {
 // BootOnly takes the tile without serving it.
 func (p *TileProcessor) BootOnly(ctx context.Context) error { return p.acquire(ctx) }
 
-// Paced is a configuration whose followers ask pace for their turn, as those of a Host do.
-func Paced(c Config, pace func(context.Context, Status, Suspicion) (func(), error)) Config {
-	c.pace = pace
-	return c
-}
-
 // Silence is the silence that a follower counts that reads the same owner hash after each gap, by the clock.
 func Silence(most time.Duration, gaps ...time.Duration) time.Duration {
 	var w watch

@@ -45,7 +45,7 @@ func TestFollowerIsWarmAndSilent(t *testing.T) {
 		assert.ErrorIs(t, f.Drain(t.Context(), ""), nil)
 		<-f.done
 		require.NoError(t, f.err)
-		assert.Len(t, f.rules.words, 100)
+		assert.Len(t, f.rules.Words, 100)
 		assert.Zero(t, f.line.writes)
 		assert.Less(t, f.line.snapshots, 30,
 			"it folds the tail; a snapshot that trims what it was about to read costs one reading")
@@ -86,7 +86,7 @@ func TestSilentOwnerIsTakenOverWarm(t *testing.T) {
 		require.ErrorIs(t, a.err, tile.ErrSuperseded)
 		a.asks(t, "f:1")
 		require.NoError(t, f.drain())
-		assert.Equal(t, f.rules.words, w.history())
+		assert.Equal(t, f.rules.Words, w.history())
 		assert.Len(t, w.history(), 12)
 	})
 }
@@ -258,13 +258,14 @@ func TestTakeOverThatFailsGoesBackToFollowing(t *testing.T) {
 		a := w.process("a:1", tile.Config{})
 		a.say(t, "", "one")
 		var paced atomic.Int32
-		cfg := tile.Paced(following, func(_ context.Context, s tile.Status, why tile.Suspicion) (func(), error) {
+		cfg := following
+		cfg.Pace = func(_ context.Context, s tile.Status, why tile.Suspicion) (func(), error) {
 			assert.Equal(t, tile.Following, s.State)
 			if paced.Add(1) == 1 {
 				return nil, errors.New("not now")
 			}
 			return func() { paced.Add(100) }, nil
-		})
+		}
 		f := w.process("f:1", cfg)
 		f.line.set(func(l *line) { l.authority = true })
 		time.Sleep(5 * time.Second)
@@ -296,11 +297,12 @@ func TestOwnerThatRecoversWhileItsFollowerWaitsForItsTurnKeepsTheTile(t *testing
 		w := newWorld(t)
 		a := w.process("a:1", tile.Config{})
 		a.say(t, "", "one")
-		cfg := tile.Paced(following, func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
+		cfg := following
+		cfg.Pace = func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
 			a.resume()
 			time.Sleep(2 * time.Second)
 			return nil, nil
-		})
+		}
 		f := w.process("f:1", cfg)
 		time.Sleep(3 * time.Second)
 		a.pause()
@@ -342,8 +344,8 @@ func TestFollowerReloadsWhatDoesNotContinueItsState(t *testing.T) {
 		f.eventually(t, tile.Serving, time.Second)
 		assert.True(t, f.takeovers()[0].Warm)
 		require.NoError(t, f.drain())
-		assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7"}, f.rules.words)
-		assert.Equal(t, f.rules.words, w.history())
+		assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7"}, f.rules.Words)
+		assert.Equal(t, f.rules.Words, w.history())
 		<-a.done
 	})
 }

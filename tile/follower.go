@@ -171,8 +171,8 @@ func (f *tileFollower) note(err error) {
 func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, done func(), err error) {
 	a := f.acquisition
 	a.steps, a.lapped = TakeoverInfo{Tile: f.tile, Why: s.why, Silent: s.silent}, s.began
-	if f.cfg.pace != nil {
-		if done, err = f.cfg.pace(ctx, f.desk.read(), s.why); err != nil {
+	if f.cfg.Pace != nil {
+		if done, err = f.cfg.Pace(ctx, f.desk.read(), s.why); err != nil {
 			return got, nil, err
 		}
 	}

@@ -183,7 +183,7 @@ func handOverUnderLoad(t *testing.T, warm bool, i int) {
 	l.stop(w)
 	require.Greater(t, len(l.done), 100)
 	require.NoError(t, at.drain())
-	assert.Equal(t, w.history(), at.rules.words)
+	assert.Equal(t, w.history(), at.rules.Words)
 }
 
 func TestHandOverThatFailsLeavesTheTileWhereItIs(t *testing.T) {

@@ -27,7 +27,7 @@ type TileProcessor struct {
 // redirected here: 1 to 255 bytes. The rules are the processor's alone while Run runs. A nil cfg
 // means the defaults. New does no I/O and starts nothing; a *fence.ArgumentError names a bad argument.
 func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config) (*TileProcessor, error) {
-	c, err := cfg.withDefaults(seams)
+	c, err := cfg.WithDefaults(seams)
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +143,6 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 	if err := in.Validate(); err != nil {
 		return 0, err
 	}
-	return p.submit(ctx, in)
-}
-
-// submit queues an intent that was validated where it came in.
-func (p *TileProcessor) submit(ctx context.Context, in Intent) (stream.Outcome, error) {
 	if in.Tile != p.tile {
 		return 0, &fence.ArgumentError{Field: "tile", Value: in.Tile,
 			Want: "the tile this processor runs, " + p.tile.String()}

@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/internal/tiletest"
 )
 
 const testTile fence.TileID = 0x85283083fffffff
@@ -81,18 +82,9 @@ func (w *world) history() []string { return w.historyOf(testTile) }
 
 func (w *world) historyOf(id fence.TileID) []string {
 	w.t.Helper()
-	h, err := stream.Recover(context.Background(), w.log, id)
+	words, err := tiletest.Committed(context.Background(), w.log, id)
 	require.NoError(w.t, err)
-	rules := &ledgerRules{}
-	game, _, err := stream.OpenSnapshot(h.Snapshot.Blob)
-	require.NoError(w.t, err)
-	require.NoError(w.t, rules.Restore(game))
-	for _, e := range h.Entries {
-		b, err := stream.DecodeBatch(&e)
-		require.NoError(w.t, err)
-		require.NoError(w.t, rules.Apply(e.Tick, b.Events))
-	}
-	return rules.words
+	return words
 }
 
 func TestServesFromGenesisAndDrains(t *testing.T) {

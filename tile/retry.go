@@ -41,10 +41,8 @@ func backoff(attempt int) time.Duration { return 5 * time.Millisecond << min(att
 
 // sleep waits. The error is ctx's cause, if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

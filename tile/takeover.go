@@ -1,9 +1,12 @@
 package tile
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -33,10 +36,36 @@ func (s Suspicion) String() string {
 	return fmt.Sprintf("suspicion(%d)", int(s))
 }
 
+// ErrHostEnded means: the process that was asked to run or to take over a tile is ending, and takes no more tiles.
+var ErrHostEnded = errors.New("tile host has ended")
+
 // Handover is an owner's request that another process take its tile over.
 type Handover struct {
 	Tile     fence.TileID
 	Epoch    fence.Epoch    // the giver's
 	Position fence.Position // the giver's last batch, confirmed by every replica; it commits nothing after it
 	From, To string         // contacts
+}
+
+// Validate checks the hand-over without any I/O: nil, or a *fence.ArgumentError.
+func (o *Handover) Validate() error {
+	switch {
+	case o.Tile == 0:
+		return errNoTile
+	case o.Epoch == 0 || o.Epoch > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "epoch", Value: o.Epoch, Want: "the giver's, from 1 to 2^53-1"}
+	case o.Position.Epoch > o.Epoch || o.Position.Seq > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "position", Value: o.Position,
+			Want: "the giver's last, no epoch above its own"}
+	case !isAddress(o.To):
+		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "the successor's address, 1 to 255 bytes"}
+	case !isAddress(o.From):
+		return &fence.ArgumentError{Field: "from", Value: o.From, Want: "the giver's address, 1 to 255 bytes"}
+	}
+	return nil
+}
+
+// isAddress reports whether s can be a contact. The replacement character stands for bytes that JSON could not carry.
+func isAddress(s string) bool {
+	return s != "" && len(s) <= fence.MaxContact && utf8.ValidString(s) && !strings.ContainsRune(s, utf8.RuneError)
 }

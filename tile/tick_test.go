@@ -76,7 +76,7 @@ func TestWhatDoesNotFitIntoABatchWaitsForTheNextTick(t *testing.T) {
 		wg.Wait()
 		stop()
 		require.NoError(t, <-ended)
-		assert.Len(t, rules.words, 40)
+		assert.Len(t, rules.Words, 40)
 		assert.Greater(t, commits, 2)
 	})
 }

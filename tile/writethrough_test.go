@@ -116,7 +116,7 @@ func TestAppendThatWasLostIsNotAcknowledged(t *testing.T) {
 			if mutant {
 				all = all[:2]
 			}
-			assert.Equal(t, all, b.rules.words, "mutant %v", mutant)
+			assert.Equal(t, all, b.rules.Words, "mutant %v", mutant)
 		})
 	}
 }
@@ -130,12 +130,12 @@ func TestFollowersProbeDoesNotHideALostSeal(t *testing.T) {
 		old := sh.snapshot()
 		all = append(all, a.words(t, "b", 4)...)
 		asked, look := make(chan struct{}), make(chan struct{})
-		f := s.spawn("f:1", sh, tile.Paced(tile.Config{Durability: tile.WriteThrough, Follow: true},
-			func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
+		f := s.spawn("f:1", sh, tile.Config{Durability: tile.WriteThrough, Follow: true,
+			Pace: func(context.Context, tile.Status, tile.Suspicion) (func(), error) {
 				close(asked)
 				<-look
 				return nil, nil
-			}))
+			}})
 		f.eventually(t, tile.Following, time.Second)
 		time.Sleep(time.Second)
 		a.pause()
@@ -161,7 +161,7 @@ func TestFollowersProbeDoesNotHideALostSeal(t *testing.T) {
 		b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 		all = append(all, b.words(t, "d", 1)...)
 		require.NoError(t, b.drain())
-		assert.Equal(t, all, b.rules.words)
+		assert.Equal(t, all, b.rules.Words)
 	})
 }
 
@@ -326,7 +326,7 @@ func TestDurableStoreRestoredUnderALivingOwner(t *testing.T) {
 				b := s.spawn("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 				all = append(all, b.words(t, "d", 1)...)
 				require.NoError(t, b.drain())
-				assert.Equal(t, all, b.rules.words)
+				assert.Equal(t, all, b.rules.Words)
 			})
 		})
 	}
@@ -346,7 +346,7 @@ func TestDurableStoreAndAuthorityPutBack(t *testing.T) {
 		require.Equal(t, a.Status().Position, sh.durableEnd())
 		require.Greater(t, a.Status().Epoch, fence.Epoch(1))
 		require.NoError(t, a.drain())
-		assert.Equal(t, all, a.rules.words)
+		assert.Equal(t, all, a.rules.Words)
 	})
 }
 
@@ -691,7 +691,7 @@ func TestOwnerWaitsForTheAuthorityWhoSealedAfterIt(t *testing.T) {
 		a.line.set(func(l *line) { l.authority = false })
 		all = append(all, a.words(t, "b", 1)...)
 		require.NoError(t, a.drain())
-		assert.Equal(t, all, a.rules.words)
+		assert.Equal(t, all, a.rules.Words)
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 // host is a tile server, with what chaos breaks of it. It is one life of a process: a host that was killed comes
@@ -50,8 +51,8 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 	h.TileServer, err = tilefence.NewTileServer(contact, b, newRules, &tilefence.TileServerConfig{
 		Web:    tilefence.Web{Listener: h.conns, Handler: h.handler},
 		Notify: h.notified,
-		Host: tile.HostConfig{
-			Hooks: tile.HostHooks{Ended: func(i tile.EndInfo) { h.tileEnded(i, p.fail) }},
+		Host: tilehost.Config{
+			Hooks: tilehost.Hooks{Ended: func(i tilehost.EndInfo) { h.tileEnded(i, p.fail) }},
 			Tile: tile.Config{TickInterval: p.options.tick, SuspectAfter: p.options.silence(),
 				Durability: p.options.durability, Hooks: p.meters.hooks(contact)},
 		},
@@ -87,7 +88,7 @@ func (h *host) notified(e route.Event, suspected int) {
 }
 
 // tileEnded puts what became of a tile's processor into the battle's log.
-func (h *host) tileEnded(i tile.EndInfo, fail func(error)) {
+func (h *host) tileEnded(i tilehost.EndInfo, fail func(error)) {
 	superseded, _ := errors.AsType[*tile.SupersededError](i.Err)
 	switch err := i.Err; {
 	case err == nil, errors.Is(err, faultline.ErrKilled), errors.Is(err, fence.ErrLost):

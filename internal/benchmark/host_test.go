@@ -26,6 +26,7 @@ import (
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 // hostWindow is how long a host is watched while it plays.
@@ -79,8 +80,8 @@ func playHost(b *testing.B, seams tile.Seams) []fence.TileID {
 	debug.FreeOSMemory()
 	before := footprint()
 	goroutines := runtime.NumGoroutine()
-	h, err := tile.NewHost("10.0.0.7:7000", seams, func(fence.TileID) (tile.Rules, error) { return &tally{}, nil },
-		&tile.HostConfig{PromotionRate: 20_000, Promotions: 256, Tile: tile.Config{Hooks: measured.hooks()}})
+	h, err := tilehost.New("10.0.0.7:7000", seams, func(fence.TileID) (tile.Rules, error) { return &tally{}, nil },
+		&tilehost.Config{PromotionRate: 20_000, Promotions: 256, Tile: tile.Config{Hooks: measured.hooks()}})
 	require.NoError(b, err)
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
@@ -119,7 +120,7 @@ func playHost(b *testing.B, seams tile.Seams) []fence.TileID {
 }
 
 // drive sends each tile an intent every tenth second on average: one tick in twenty.
-func drive(ctx context.Context, h *tile.Host, ids []fence.TileID) {
+func drive(ctx context.Context, h *tilehost.Host, ids []fence.TileID) {
 	const every = 10 * time.Millisecond
 	perTurn := float64(len(ids)) / 10 * every.Seconds()
 	turn := time.NewTicker(every)

@@ -32,6 +32,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -104,7 +105,7 @@ func serveNode(text string) error {
 	}
 	defer done()
 	table := new(route.Table)
-	var host *tile.Host
+	var host *tilehost.Host
 	g := &gossip.Config{Bind: "127.0.0.1:0", Timing: gossip.Fast(), Notify: func(e route.Event) {
 		if e.Kind == route.Died {
 			say(nodeEvent{What: "died", Who: e.Member.Contact})
@@ -118,8 +119,8 @@ func serveNode(text string) error {
 	if err != nil {
 		return err
 	}
-	host, err = tile.NewHost(cfg.Contact, seams, func(fence.TileID) (tile.Rules, error) { return &busy{}, nil },
-		&tile.HostConfig{
+	host, err = tilehost.New(cfg.Contact, seams, func(fence.TileID) (tile.Rules, error) { return &busy{}, nil },
+		&tilehost.Config{
 			Announce: func(o fence.Owner) {
 				// of the host's own making
 				_ = node.Announce(route.Entry{Tile: o.Tile, Epoch: o.Epoch, Contact: o.Contact})
@@ -140,7 +141,7 @@ func serveNode(text string) error {
 }
 
 // runNode runs what serveNode has made.
-func runNode(ctx context.Context, cfg *nodeConfig, host *tile.Host, node *gossip.Node, say func(nodeEvent)) error {
+func runNode(ctx context.Context, cfg *nodeConfig, host *tilehost.Host, node *gossip.Node, say func(nodeEvent)) error {
 	var running sync.WaitGroup
 	errs := make(chan error, 3)
 	running.Go(func() { errs <- node.Run(ctx) })
@@ -168,7 +169,7 @@ func runNode(ctx context.Context, cfg *nodeConfig, host *tile.Host, node *gossip
 }
 
 // muxOf is a host's internal port: intents and hand-overs.
-func muxOf(host *tile.Host) http.Handler {
+func muxOf(host *tilehost.Host) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(tilehttp.Path, tilehttp.Handler(host))
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
@@ -176,7 +177,7 @@ func muxOf(host *tile.Host) http.Handler {
 }
 
 // warm reports whether every tile is followed and its owner known.
-func warm(host *tile.Host, tiles []fence.TileID) bool {
+func warm(host *tilehost.Host, tiles []fence.TileID) bool {
 	for _, id := range tiles {
 		if s, ok := host.TileStatus(id); !ok || s.State != tile.Following || !s.Owner.Present() {
 			return false

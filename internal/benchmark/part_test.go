@@ -33,6 +33,7 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 // envPart makes this test binary one of the parts of a deployment: it holds a partConfig as JSON.
@@ -138,8 +139,8 @@ func (p *part) own(ctx context.Context) error {
 			hinter.Hint(i.Tile)
 		}
 	}
-	h, err := tile.NewHost("owner:1", tile.Seams{Authority: memfence.NewAuthority(), Store: p.store, Log: p.log}, rules,
-		&tile.HostConfig{
+	h, err := tilehost.New("owner:1", tile.Seams{Authority: memfence.NewAuthority(), Store: p.store, Log: p.log}, rules,
+		&tilehost.Config{
 			Tile: tile.Config{TickInterval: p.Tick, SnapshotEvery: p.SnapshotEvery, SuspectAfter: tile.NeverSuspect,
 				Hooks: hooks},
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -100,7 +101,7 @@ func someTiles(n int) []fence.TileID {
 
 // pair is two hosts on real servers that follow each other's tiles, with their intent ports.
 type pair struct {
-	hosts   [2]*tile.Host
+	hosts   [2]*tilehost.Host
 	servers [2]*httptest.Server
 	client  *tilehttp.Client
 
@@ -118,12 +119,12 @@ func newPair(b *testing.B) *pair {
 	b.Cleanup(p.client.Close)
 	for i := range p.hosts {
 		p.servers[i] = httptest.NewUnstartedServer(nil)
-		p.hosts[i], err = tile.NewHost(contactOf(p.servers[i]), seams,
+		p.hosts[i], err = tilehost.New(contactOf(p.servers[i]), seams,
 			func(fence.TileID) (
 				tile.Rules, error,
 			) {
 				return &busy{}, nil
-			}, &tile.HostConfig{Refollow: true,
+			}, &tilehost.Config{Refollow: true,
 				Tile: tile.Config{SuspectAfter: tile.NeverSuspect, Handover: p.client.Handover,
 					Hooks: tile.Hooks{Refused: p.stale}}})
 		require.NoError(b, err)
@@ -155,7 +156,7 @@ func (p *pair) stale(i tile.RefusalInfo) {
 }
 
 // await waits until a tile is in a state on a host, and its owner known if it follows.
-func (p *pair) await(b *testing.B, h *tile.Host, id fence.TileID, want tile.State) {
+func (p *pair) await(b *testing.B, h *tilehost.Host, id fence.TileID, want tile.State) {
 	b.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		if s, ok := h.TileStatus(id); ok && s.State == want && (want != tile.Following || s.Owner.Present()) {

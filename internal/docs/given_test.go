@@ -10,7 +10,7 @@ var given = map[string]string{
 	"ctx":       "context.Context",
 	"ended":     "chan error",
 	"errs":      "chan error",
-	"host":      "*tile.Host",
+	"host":      "*tilehost.Host",
 	"id":        "fence.TileID",
 	"log":       "stream.Log",
 	"mux":       "*http.ServeMux",
@@ -71,7 +71,7 @@ var givenIn = map[string]map[string]string{
 	"stream/share/redisshare":   {"target": "share.Target"},
 	"stream/share/sharetest":    {"newBackend": "func(*testing.T) sharetest.Backend"},
 	"stream/streamtest":         {"newHarness": "func(*testing.T) streamtest.Harness"},
-	"tile": {
+	"tile/tilehost": {
 		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",
 		"newRules": "func(fence.TileID) (tile.Rules, error)", "theirs": "[]fence.TileID",
 	},

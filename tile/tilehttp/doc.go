@@ -4,7 +4,7 @@
 // In the process that runs tiles, whose contact is its host:port:
 //
 //	mux := http.NewServeMux()
-//	mux.Handle(tilehttp.Path, tilehttp.Handler(host)) // a *tile.Host, or one *tile.TileProcessor
+//	mux.Handle(tilehttp.Path, tilehttp.Handler(host)) // a *tilehost.Host, or one *tile.TileProcessor
 //	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
 //
 // and its host hands tiles over by tile.Config{Handover: client.Handover}.

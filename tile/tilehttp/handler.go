@@ -29,7 +29,7 @@ func (f SubmitterFunc) Submit(ctx context.Context, in tile.Intent) (stream.Outco
 
 // Handler serves intents to s. It answers POST on whatever path it is mounted, refuses more than
 // MaxRequest bytes, and what it cannot read does not reach s. It leaves it to s to validate the intent, as
-// tile.Host and tile.TileProcessor do. A request whose client has gone ends the
+// tilehost.Host and tile.TileProcessor do. A request whose client has gone ends the
 // context that s got; the intent may be resolved all the same.
 func Handler(s Submitter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ import (
 // HandoverPath is where the client sends hand-overs.
 const HandoverPath = "/tilefence/v1/handover"
 
-// Accepter takes tiles over from their owners: a tile.Host. It must be safe for concurrent use.
+// Accepter takes tiles over from their owners: a tilehost.Host. It must be safe for concurrent use.
 type Accepter interface {
 	// Accept validates the hand-over, takes the tile over and returns when it is served. After ctx ends it may return
 	// without.

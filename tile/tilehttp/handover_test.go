@@ -20,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -302,7 +303,7 @@ func TestHostAcceptsOverHTTP(t *testing.T) {
 	seams := tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store)}
 	ctx, stop := context.WithCancel(t.Context())
 	type process struct {
-		host    *tile.Host
+		host    *tilehost.Host
 		contact string
 		ended   chan error
 	}
@@ -314,8 +315,8 @@ func TestHostAcceptsOverHTTP(t *testing.T) {
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		p := process{contact: server.Listener.Addr().String(), ended: make(chan error, 1)}
-		p.host, err = tile.NewHost(p.contact, seams, func(fence.TileID) (tile.Rules, error) { return bell{}, nil },
-			&tile.HostConfig{Tile: tile.Config{TickInterval: 10 * time.Millisecond, Handover: client.Handover}})
+		p.host, err = tilehost.New(p.contact, seams, func(fence.TileID) (tile.Rules, error) { return bell{}, nil },
+			&tilehost.Config{Tile: tile.Config{TickInterval: 10 * time.Millisecond, Handover: client.Handover}})
 		require.NoError(t, err)
 		mux.Handle(tilehttp.Path, tilehttp.Handler(p.host))
 		mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(p.host))

@@ -1,4 +1,4 @@
-package tile
+package tilehost
 
 import (
 	"context"
@@ -10,33 +10,27 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
 )
 
-// ErrHostEnded means: the host's Run is ending or has ended, and takes no more tiles.
-var ErrHostEnded = errors.New("tile host has ended")
+var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
 
-// Host runs the tiles of one process, thousands of them: each in a TileProcessor and a goroutine of its
+// Host runs the tiles of one process, thousands of them: each in a tile.TileProcessor and a goroutine of its
 // own, their ticks spread over the interval, their promotions paced.
-//
-//	h, err := tile.NewHost("10.0.0.7:7000", seams, newRules, &tile.HostConfig{Announce: announce})
-//	go func() { ended <- h.Run(ctx) }()
-//	err = h.Own(mine...)
-//	err = h.Follow(theirs...)
-//	mux.Handle(tilehttp.Path, tilehttp.Handler(h))
 //
 // A tile enters the host by Own, Follow, TakeOver or Accept. When its processor ends, because it was
 // superseded, drained or failed, the host learns and announces who owns the tile now, and forgets it:
-// processor and rules are garbage. HostConfig says when it follows the tile or runs it again instead. What
+// processor and rules are garbage. Config says when it follows the tile or runs it again instead. What
 // happens to one tile never ends another, nor the host.
 //
 // All methods may be called from any goroutine. Tiles may be added before Run; nothing happens to them
 // until then.
 type Host struct {
 	contact string
-	seams   Seams
-	rules   func(fence.TileID) (Rules, error)
-	cfg     HostConfig
-	tile    Config // of the processors, but for their role
+	seams   tile.Seams
+	rules   func(fence.TileID) (tile.Rules, error)
+	cfg     Config
+	tile    tile.Config // of the processors, but for their role
 	pacer   *pacer
 	slots   chan struct{} // taken by tiles that are drained because Run ends
 
@@ -60,11 +54,11 @@ const (
 // releases the tile, and the stores serve other hosts too.
 const drainWidth = 256
 
-// NewHost makes a host. contact is the address at which it takes intents and hand-overs, as for New. rules
+// New makes a host. contact is the address at which it takes intents and hand-overs, as for tile.New. rules
 // makes a tile's rules, empty and for that tile alone, each time the tile gets a processor; it may be
-// called from many goroutines. A nil cfg means the defaults. NewHost does no I/O and starts nothing; a
+// called from many goroutines. A nil cfg means the defaults. New does no I/O and starts nothing; a
 // *fence.ArgumentError names a bad argument.
-func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error), cfg *HostConfig) (*Host, error) {
+func New(contact string, seams tile.Seams, rules func(fence.TileID) (tile.Rules, error), cfg *Config) (*Host, error) {
 	c, err := cfg.withDefaults(seams)
 	if err != nil {
 		return nil, err
@@ -84,27 +78,26 @@ func NewHost(contact string, seams Seams, rules func(fence.TileID) (Rules, error
 	return h, nil
 }
 
-// Submit queues an intent at its tile's processor and waits for its outcome, as TileProcessor.Submit does.
-// A tile that the host does not run is answered with a *RedirectError from the owner hash, whose contact is
+// Submit queues an intent at its tile's processor and waits for its outcome, as tile.TileProcessor.Submit does.
+// A tile that the host does not run is answered with a *tile.RedirectError from the owner hash, whose contact is
 // empty if there is none or it cannot be read. The host is a tilehttp.Submitter.
-func (h *Host) Submit(ctx context.Context, in Intent) (stream.Outcome, error) {
-	if err := in.Validate(); err != nil {
-		return 0, err
-	}
+func (h *Host) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 	if p := h.submitTo(ctx, in.Tile); p != nil {
-		outcome, err := p.submit(ctx, in)
-		if away, ok := errors.AsType[*RedirectError](err); !ok || away.Contact != "" {
+		outcome, err := p.Submit(ctx, in)
+		if away, ok := errors.AsType[*tile.RedirectError](err); !ok || away.Contact != "" {
 			return outcome, err
 		}
+	} else if err := in.Validate(); err != nil {
+		return 0, err
 	}
 	return 0, h.redirect(ctx, in.Tile)
 }
 
 // submitTo is the processor that takes a tile's intents, or nil. A tile that has only just been added gets
 // its processor in a moment.
-func (h *Host) submitTo(ctx context.Context, tile fence.TileID) *TileProcessor {
+func (h *Host) submitTo(ctx context.Context, id fence.TileID) *tile.TileProcessor {
 	h.mu.RLock()
-	t := h.tiles[tile]
+	t := h.tiles[id]
 	if t == nil || t.p != nil || t.last != nil {
 		defer h.mu.RUnlock()
 		if t == nil {
@@ -114,29 +107,29 @@ func (h *Host) submitTo(ctx context.Context, tile fence.TileID) *TileProcessor {
 	}
 	h.mu.RUnlock()
 	_ = h.await(ctx, t, func() bool { return t.p != nil || t.last != nil || t.gone }) // else there is none
-	return h.Processor(tile)
+	return h.Processor(id)
 }
 
 // redirectTimeout bounds the reading of an owner hash for a client that came to the wrong host.
 const redirectTimeout = 500 * time.Millisecond
 
 // redirect is what this host answers for a tile it does not run.
-func (h *Host) redirect(ctx context.Context, tile fence.TileID) error {
+func (h *Host) redirect(ctx context.Context, id fence.TileID) error {
 	ctx, cancel := context.WithTimeout(ctx, redirectTimeout)
 	defer cancel()
-	o, err := h.seams.Store.Owner(ctx, tile)
+	o, err := h.seams.Store.Owner(ctx, id)
 	if err != nil || o.Contact == h.contact {
-		return &RedirectError{Tile: tile} // "owner unknown" is true then, and the ladder goes on
+		return &tile.RedirectError{Tile: id} // "owner unknown" is true then, and the ladder goes on
 	}
-	return &RedirectError{Tile: tile, Epoch: o.Epoch, Contact: o.Contact}
+	return &tile.RedirectError{Tile: id, Epoch: o.Epoch, Contact: o.Contact}
 }
 
 // Processor returns the processor that runs or follows the tile, or nil: for Inspect and Superseded. It is
 // garbage with its rules when it has ended, unless the caller keeps it.
-func (h *Host) Processor(tile fence.TileID) *TileProcessor {
+func (h *Host) Processor(id fence.TileID) *tile.TileProcessor {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if t := h.tiles[tile]; t != nil {
+	if t := h.tiles[id]; t != nil {
 		return t.p
 	}
 	return nil
@@ -144,10 +137,10 @@ func (h *Host) Processor(tile fence.TileID) *TileProcessor {
 
 // Status reports on all tiles that the host has a part in, in the order of their IDs. A tile that waits for
 // its restart has the last status of the processor that failed.
-func (h *Host) Status() []Status {
+func (h *Host) Status() []tile.Status {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	all := make([]Status, 0, len(h.tiles))
+	all := make([]tile.Status, 0, len(h.tiles))
 	for _, id := range slices.Sorted(maps.Keys(h.tiles)) {
 		all = append(all, h.tiles[id].status(h))
 	}
@@ -155,12 +148,12 @@ func (h *Host) Status() []Status {
 }
 
 // TileStatus reports on one tile; ok is false if the host has no part in it.
-func (h *Host) TileStatus(tile fence.TileID) (s Status, ok bool) {
+func (h *Host) TileStatus(id fence.TileID) (s tile.Status, ok bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	t := h.tiles[tile]
+	t := h.tiles[id]
 	if t == nil {
-		return Status{}, false
+		return tile.Status{}, false
 	}
 	return t.status(h), true
 }
@@ -177,29 +170,29 @@ const (
 // hosted is a tile of a host, from the call that adds it until the host has forgotten it. In
 // between it has one processor after the other, seldom more than one. Host.mu guards it.
 type hosted struct {
-	tile fence.TileID
+	id   fence.TileID
 	role role // of the processor, or the next one
 	// wanted is the role that was asked for while the processor was ending: the tile stays. Zero: none.
 	wanted role
 
-	life   context.Context    // of the processor, or of the wait for the next one; nil before Run
-	cancel context.CancelFunc // ends it
-	p      *TileProcessor     // nil between two
-	leave  func()             // ends the processor's promotion; nil when it has none under way
-	yield  func()             // gives its place to another tile's while it waits for replicas; nil: it has none
+	life   context.Context     // of the processor, or of the wait for the next one; nil before Run
+	cancel context.CancelFunc  // ends it
+	p      *tile.TileProcessor // nil between two
+	leave  func()              // ends the processor's promotion; nil when it has none under way
+	yield  func()              // gives its place to another tile's while it waits for replicas; nil: it has none
 
 	failed  int           // take-overs that its followers tried in vain
-	last    *Status       // of the processor before, if there was one
+	last    *tile.Status  // of the processor before, if there was one
 	err     error         // what ended it
 	gone    bool          // the host has forgotten the tile
 	changed chan struct{} // closed when any of this changes; nil while no call waits
 }
 
 // part is the host's part in a tile, or nil.
-func (h *Host) part(tile fence.TileID) *hosted {
+func (h *Host) part(id fence.TileID) *hosted {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.tiles[tile]
+	return h.tiles[id]
 }
 
 // await waits until done, which is called under h.mu, says so. The error is ctx's cause.
@@ -226,19 +219,19 @@ func (h *Host) await(ctx context.Context, t *hosted, done func() bool) error {
 // forget removes a tile. h.mu is held.
 func (h *Host) forget(t *hosted) {
 	t.gone = true
-	delete(h.tiles, t.tile)
+	delete(h.tiles, t.id)
 	t.notify()
 }
 
 // status is Host.TileStatus. h.mu is held.
-func (t *hosted) status(h *Host) Status {
+func (t *hosted) status(h *Host) tile.Status {
 	switch {
 	case t.p != nil:
 		return t.p.Status()
 	case t.last != nil:
 		return *t.last
 	}
-	return Status{Tile: t.tile, State: Idle, Contact: h.contact}
+	return tile.Status{Tile: t.id, State: tile.Idle, Contact: h.contact}
 }
 
 // ending reports whether the tile's processor will not do anybody's bidding any more. h.mu is held.
@@ -247,7 +240,7 @@ func (t *hosted) ending() bool {
 		return t.last != nil
 	}
 	switch t.p.Status().State {
-	case Draining, StoodDown, Stopped:
+	case tile.Draining, tile.StoodDown, tile.Stopped:
 		return true
 	}
 	return t.life != nil && t.life.Err() != nil

@@ -1,23 +1,24 @@
-package tile
+package tilehost
 
 import (
 	"cmp"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
 
-// HostConfig holds what has a default. The zero value is valid.
-type HostConfig struct {
+// Config holds what has a default. The zero value is valid.
+type Config struct {
 	// Tile is the configuration of every tile's processor. TakeOver and Follow must be unset: the host
 	// sets them. Hooks of the tiles run on many goroutines at once.
-	Tile Config
+	Tile tile.Config
 
 	// Configure changes the configuration of one tile's processor, a copy of Tile, each time before it is made: for
 	// tiles that differ, in their Durability say. What it sets of TakeOver, Follow, Hooks.Transition and
 	// Hooks.Refused is overruled: they are the host's. It may be called from many goroutines. A configuration that is
-	// not valid is a *fence.ArgumentError at HostHooks.Ended. Default: all tiles are alike.
-	Configure func(fence.TileID, *Config)
+	// not valid is a *fence.ArgumentError at Hooks.Ended. Default: all tiles are alike.
+	Configure func(fence.TileID, *tile.Config)
 
 	// Promotions is how many tiles may be claimed or taken over at once. Default 64.
 	Promotions int
@@ -44,12 +45,12 @@ type HostConfig struct {
 	Restart bool
 
 	// Hooks observe the host itself.
-	Hooks HostHooks
+	Hooks Hooks
 }
 
-// HostHooks observe a Host; nil ones are ignored. They are called from the tiles' goroutines, so they must
+// Hooks observe a Host; nil ones are ignored. They are called from the tiles' goroutines, so they must
 // be quick, safe for concurrent use, and must not call back into the host; Ended may call Own and Follow.
-type HostHooks struct {
+type Hooks struct {
 	// Ended: a tile's processor has ended, for whatever reason.
 	Ended func(EndInfo)
 	// Promoted: a claim or take-over had its turn and is over, well or not.
@@ -58,9 +59,9 @@ type HostHooks struct {
 
 // EndInfo is the end of one of a host's processors.
 type EndInfo struct {
-	Status Status // its last
-	// Err is why: nil when it was drained or handed over, a *SupersededError, which is information, or what
-	// TileProcessor.Run says of failures.
+	Status tile.Status // its last
+	// Err is why: nil when it was drained or handed over, a *tile.SupersededError, which is information, or what
+	// tile.TileProcessor.Run says of failures.
 	Err error
 	// Next is what the host does with the tile.
 	Next NextStep
@@ -81,8 +82,8 @@ const (
 // PromotionInfo is one claim or take-over.
 type PromotionInfo struct {
 	Tile   fence.TileID
-	Why    Suspicion // zero: a claim of Own or a take-over of a tile that was not followed
-	Heat   float64   // events a tick
+	Why    tile.Suspicion // zero: a claim of Own or a take-over of a tile that was not followed
+	Heat   float64        // events a tick
 	Waited time.Duration
 	Took   time.Duration // from its turn until it served or failed
 }
@@ -94,8 +95,8 @@ const (
 	maxRestartAfter  = 30 * time.Second
 )
 
-func (c *HostConfig) withDefaults(s Seams) (HostConfig, error) {
-	var d HostConfig
+func (c *Config) withDefaults(s tile.Seams) (Config, error) {
+	var d Config
 	if c != nil {
 		d = *c
 	}
@@ -104,8 +105,12 @@ func (c *HostConfig) withDefaults(s Seams) (HostConfig, error) {
 	if d.Announce == nil {
 		d.Announce = func(fence.Owner) {}
 	}
-	fill(&d.Hooks.Ended)
-	fill(&d.Hooks.Promoted)
+	if d.Hooks.Ended == nil {
+		d.Hooks.Ended = func(EndInfo) {}
+	}
+	if d.Hooks.Promoted == nil {
+		d.Hooks.Promoted = func(PromotionInfo) {}
+	}
 	switch {
 	case d.Tile.TakeOver || d.Tile.Follow:
 		return d, &fence.ArgumentError{Field: "Tile", Value: "TakeOver or Follow",
@@ -117,6 +122,6 @@ func (c *HostConfig) withDefaults(s Seams) (HostConfig, error) {
 			Want: "from 1 to 1000000 a second"}
 	}
 	var err error
-	d.Tile, err = d.Tile.withDefaults(s)
+	d.Tile, err = d.Tile.WithDefaults(s)
 	return d, err
 }

@@ -1,4 +1,4 @@
-package tile_test
+package tilehost_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 // cluster is several hosts on the same back ends, and the gossip between them: what they announce, highest
@@ -42,7 +43,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-func (w *world) cluster(n int, random *rand.Rand, cfg tile.HostConfig) *cluster {
+func (w *world) cluster(n int, random *rand.Rand, cfg tilehost.Config) *cluster {
 	c := &cluster{w: w, random: random, owners: map[fence.TileID]fence.Owner{}}
 	cfg.Tile.Handover = func(ctx context.Context, o tile.Handover) error { return c.at(o.To).Accept(ctx, o) }
 	for i := range n {
@@ -118,23 +119,6 @@ func (c *cluster) oneServer(t *testing.T, id fence.TileID) *runningHost {
 	return by[0]
 }
 
-// wordsOf is a tile's history, as the next owner would fold it.
-func wordsOf(t *testing.T, log stream.Log, id fence.TileID) []string {
-	t.Helper()
-	h, err := stream.Recover(t.Context(), log, id)
-	require.NoError(t, err)
-	var rules ledgerRules
-	game, _, err := stream.OpenSnapshot(h.Snapshot.Blob)
-	require.NoError(t, err)
-	require.NoError(t, rules.Restore(game))
-	for i := range h.Entries {
-		b, err := stream.DecodeBatch(&h.Entries[i])
-		require.NoError(t, err)
-		require.NoError(t, rules.Apply(h.Entries[i].Tick, b.Events))
-	}
-	return rules.words
-}
-
 // namedBy is the contact that an error of Submit sends the intent to; empty if it names nobody.
 func namedBy(err error) string {
 	if redirect, ok := errors.AsType[*tile.RedirectError](err); ok {
@@ -197,7 +181,7 @@ func (c *cluster) traffic(t *testing.T, ids []fence.TileID, n int, over time.Dur
 func TestHostsRouteIntentsWhileTilesMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(3, seeded(t), tile.HostConfig{})
+		c := w.cluster(3, seeded(t), tilehost.Config{})
 		ids := tiles(12)
 		for i, id := range ids {
 			require.NoError(t, c.hosts[i%3].Own(id))

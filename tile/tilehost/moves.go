@@ -1,4 +1,4 @@
-package tile
+package tilehost
 
 import (
 	"context"
@@ -6,20 +6,19 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
 
-// Run runs the host's tiles until ctx ends; then it drains them all, as TileProcessor.Run does, and returns
+// Run runs the host's tiles until ctx ends; then it drains them all, as tile.TileProcessor.Run does, and returns
 // nil. It owns every goroutine of the host and returns when all have ended. Tiles are drained 256 at a
 // time; those that have not had their turn after Config.DrainTimeout are drained at once, so that Run
 // outlives ctx by about twice that time, and in a healthy system by much less.
 //
-// A host runs once: fence.ErrAlreadyRun. No tile's failure is an error of Run; see HostHooks.Ended.
+// A host runs once: fence.ErrAlreadyRun. No tile's failure is an error of Run; see Hooks.Ended.
 func (h *Host) Run(ctx context.Context) error {
 	h.mu.Lock()
 	if h.phase != hostReady {
@@ -60,8 +59,8 @@ func (h *Host) drainEverything() {
 }
 
 // Own makes the host claim tiles and run them. A tile that is held elsewhere is left there: its processor
-// ends with a *fence.LostError (see Await, HostHooks.Ended). A tile that the host has a part in already keeps
-// that part. Own does not wait. Errors: a *fence.ArgumentError, and then no tile was added; ErrHostEnded.
+// ends with a *fence.LostError (see Await, Hooks.Ended). A tile that the host has a part in already keeps
+// that part. Own does not wait. Errors: a *fence.ArgumentError, and then no tile was added; tile.ErrHostEnded.
 func (h *Host) Own(tiles ...fence.TileID) error { return h.add(asOwner, tiles) }
 
 // Follow makes the host a warm follower of tiles: each is kept up to date, silently, and taken over when
@@ -70,8 +69,8 @@ func (h *Host) Follow(tiles ...fence.TileID) error { return h.add(asFollower, ti
 
 // TakeOver makes the host take a tile from its owner, now: by its follower if it has one. It does
 // not wait; see Await. If the host owns the tile, or is about to, nothing happens. Errors as for Own.
-func (h *Host) TakeOver(tile fence.TileID) error {
-	_, _, err := h.promote(tile, Ordered)
+func (h *Host) TakeOver(id fence.TileID) error {
+	_, _, err := h.promote(id, tile.Ordered)
 	return err
 }
 
@@ -83,25 +82,25 @@ func (h *Host) Suspect(contact string) int {
 	if contact == "" {
 		return 0
 	}
-	var suspected []*TileProcessor
+	var suspected []*tile.TileProcessor
 	h.mu.RLock()
 	for _, t := range h.tiles {
 		if t.p == nil {
 			continue
 		}
-		if s := t.p.Status(); s.State == Following && s.Owner.Contact == contact {
+		if s := t.p.Status(); s.State == tile.Following && s.Owner.Contact == contact {
 			suspected = append(suspected, t.p)
 		}
 	}
 	h.mu.RUnlock()
 	for _, p := range suspected {
-		p.TakeOver(OwnerDied)
+		p.TakeOver(tile.OwnerDied)
 	}
 	return len(suspected)
 }
 
 // Await waits until the host serves all of the tiles. Its error joins one for each tile that it will not
-// serve: what ended its processor, or a *RedirectError if the host has no part in it. A tile that is
+// serve: what ended its processor, or a *tile.RedirectError if the host has no part in it. A tile that is
 // followed, or will be restarted, is waited for. ctx's cause if that ends first.
 func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 	var failed []error
@@ -129,7 +128,7 @@ func (h *Host) add(r role, tiles []fence.TileID) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == hostEnding {
-		return ErrHostEnded
+		return tile.ErrHostEnded
 	}
 	for _, id := range tiles {
 		if t := h.tiles[id]; t == nil {
@@ -143,7 +142,7 @@ func (h *Host) add(r role, tiles []fence.TileID) error {
 
 // admit makes a tile the host's. h.mu is held.
 func (h *Host) admit(id fence.TileID, r role) *hosted {
-	t := &hosted{tile: id, role: r}
+	t := &hosted{id: id, role: r}
 	h.tiles[id] = t
 	if h.phase == hostRunning {
 		h.start(t)
@@ -153,14 +152,14 @@ func (h *Host) admit(id fence.TileID, r role) *hosted {
 
 // promote makes the host take a tile, by its follower or a new rival; nothing happens if it owns the tile
 // already. failed is how often its followers have tried in vain until now.
-func (h *Host) promote(id fence.TileID, why Suspicion) (t *hosted, failed int, err error) {
+func (h *Host) promote(id fence.TileID, why tile.Suspicion) (t *hosted, failed int, err error) {
 	if id == 0 {
 		return nil, 0, errNoTile
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == hostEnding {
-		return nil, 0, ErrHostEnded
+		return nil, 0, tile.ErrHostEnded
 	}
 	t = h.tiles[id]
 	switch {
@@ -169,7 +168,7 @@ func (h *Host) promote(id fence.TileID, why Suspicion) (t *hosted, failed int, e
 	case t.ending():
 		t.want(asRival)
 	case t.p != nil:
-		if s := t.p.Status().State; s == Serving || s == Healing {
+		if s := t.p.Status().State; s == tile.Serving || s == tile.Healing {
 			break
 		}
 		if t.role == asFollower {
@@ -188,11 +187,11 @@ func (h *Host) promote(id fence.TileID, why Suspicion) (t *hosted, failed int, e
 // that names the owner, as far as the follower knows, which stayed one.
 func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch, failures int) error {
 	serves, inVain := false, false
-	var s Status
+	var s tile.Status
 	err := h.await(ctx, t, func() bool {
 		if t.p != nil {
 			s = t.p.Status()
-			serves = (s.State == Serving || s.State == Healing) && s.Epoch > above
+			serves = (s.State == tile.Serving || s.State == tile.Healing) && s.Epoch > above
 		}
 		inVain = t.failed > failures
 		return serves || t.gone || inVain
@@ -201,26 +200,26 @@ func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch, f
 	case err != nil || serves:
 		return err
 	case inVain:
-		return &fence.LostError{Tile: t.tile, Current: fence.Grant{Tile: t.tile, Epoch: s.Owner.Epoch,
+		return &fence.LostError{Tile: t.id, Current: fence.Grant{Tile: t.id, Epoch: s.Owner.Epoch,
 			Contact: s.Owner.Contact}}
 	case t.err != nil: // gone: it is not written any more
 		return t.err
 	}
-	return h.redirect(ctx, t.tile) // it was drained
+	return h.redirect(ctx, t.id) // it was drained
 }
 
-// Drain hands a tile that the host owns over to the process at successor, as TileProcessor.Drain does, and
+// Drain hands a tile that the host owns over to the process at successor, as tile.TileProcessor.Drain does, and
 // returns when the host has forgotten it. An empty successor makes the host give up its part in the tile,
 // whatever that is: an owner plays its last tick, saves a snapshot and releases the tile.
 //
-// Errors: those of TileProcessor.Drain, after which the tile stays; a *RedirectError if the host does not
+// Errors: those of tile.TileProcessor.Drain, after which the tile stays; a *tile.RedirectError if the host does not
 // own the tile (or, with no successor, has no part in it); ctx's cause, after which it may still move.
-func (h *Host) Drain(ctx context.Context, tile fence.TileID, successor string) error {
-	t := h.part(tile)
-	p := h.Processor(tile)
+func (h *Host) Drain(ctx context.Context, id fence.TileID, successor string) error {
+	t := h.part(id)
+	p := h.Processor(id)
 	switch {
 	case t == nil, p == nil && successor != "":
-		return h.redirect(ctx, tile)
+		return h.redirect(ctx, id)
 	case successor == "":
 		h.stop(t)
 	default:
@@ -232,13 +231,13 @@ func (h *Host) Drain(ctx context.Context, tile fence.TileID, successor string) e
 }
 
 // DrainAll drains every tile that the host serves to the process that successor names for it, as Drain
-// does, HostConfig.Promotions of them at a time; a tile for which it names none is released. successor
+// does, Config.Promotions of them at a time; a tile for which it names none is released. successor
 // may be called from many goroutines. The error joins those of the tiles that stay.
 func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string) error {
 	var serving []fence.TileID
 	h.mu.RLock()
 	for _, id := range slices.Sorted(maps.Keys(h.tiles)) {
-		if s := h.tiles[id].status(h); s.State == Serving || s.State == Healing {
+		if s := h.tiles[id].status(h); s.State == tile.Serving || s.State == tile.Healing {
 			serving = append(serving, id)
 		}
 	}
@@ -257,61 +256,41 @@ func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string
 	return errors.Join(errs...)
 }
 
-// Validate checks the hand-over without any I/O: nil, or a *fence.ArgumentError.
-func (o *Handover) Validate() error {
-	switch {
-	case o.Tile == 0:
-		return errNoTile
-	case o.Epoch == 0 || o.Epoch > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "epoch", Value: o.Epoch, Want: "the giver's, from 1 to 2^53-1"}
-	case o.Position.Epoch > o.Epoch || o.Position.Seq > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "position", Value: o.Position,
-			Want: "the giver's last, no epoch above its own"}
-	case !isAddress(o.To):
-		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "the successor's address, 1 to 255 bytes"}
-	case !isAddress(o.From):
-		return &fence.ArgumentError{Field: "from", Value: o.From, Want: "the giver's address, 1 to 255 bytes"}
-	}
-	return nil
-}
-
-// isAddress reports whether s can be a contact. The replacement character stands for bytes that JSON could not carry.
-func isAddress(s string) bool {
-	return s != "" && len(s) <= fence.MaxContact && utf8.ValidString(s) && !strings.ContainsRune(s, utf8.RuneError)
-}
+// acceptAgain is the wait before a tile is taken that was here until it went to the giver.
+const acceptAgain = 10 * time.Millisecond
 
 // Accept takes over a tile that its owner hands to this host, and returns when the tile is served here. A
 // follower of the tile makes it quick; without one the history is replayed first. Accepting twice is no
 // error. tilehttp.HandoverHandler serves it.
 //
-// Errors: a *fence.ArgumentError when the hand-over is not for this host; a *RedirectError when the tile has
+// Errors: a *fence.ArgumentError when the hand-over is not for this host; a *tile.RedirectError when the tile has
 // moved on from the giver already; what ended the processor that tried, such as a *fence.LostError;
-// ErrHostEnded; ctx's cause, after which the tile may still be taken over.
-func (h *Host) Accept(ctx context.Context, o Handover) error {
+// tile.ErrHostEnded; ctx's cause, after which the tile may still be taken over.
+func (h *Host) Accept(ctx context.Context, o tile.Handover) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
 	if o.To != h.contact {
 		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "this process, " + h.contact}
 	}
-	for attempt := 0; ; attempt++ {
+	for {
 		now, err := h.seams.Store.Owner(ctx, o.Tile)
 		if err != nil {
 			return err
 		}
 		if now.Epoch > o.Epoch && now.Contact != h.contact {
-			return &RedirectError{Tile: o.Tile, Epoch: now.Epoch, Contact: now.Contact}
+			return &tile.RedirectError{Tile: o.Tile, Epoch: now.Epoch, Contact: now.Contact}
 		}
-		t, failures, err := h.promote(o.Tile, HandedOver)
+		t, failures, err := h.promote(o.Tile, tile.HandedOver)
 		if err != nil {
 			return err
 		}
-		if err = h.awaitServing(ctx, t, o.Epoch, failures); !errors.Is(err, ErrSuperseded) &&
-			!errors.Is(err, ErrRedirect) {
+		if err = h.awaitServing(ctx, t, o.Epoch, failures); !errors.Is(err, tile.ErrSuperseded) &&
+			!errors.Is(err, tile.ErrRedirect) {
 			return err
 		}
 		// What ended is the life that the tile had here before it went to the giver, and now comes back.
-		if err := sleep(ctx, backoff(attempt)); err != nil {
+		if err := pause(ctx, acceptAgain); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package tile
+package tilehost
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // start gives a tile its goroutine. h.mu is held.
@@ -56,15 +57,15 @@ func (h *Host) supervise(t *hosted) {
 
 // runOnce makes a processor in the tile's role and runs it. Its last status is in t.last.
 func (h *Host) runOnce(t *hosted) error {
-	p, life, err := h.equip(t)
+	p, life, as, err := h.equip(t)
 	if err != nil {
 		h.mu.Lock()
-		t.last = &Status{Tile: t.tile, State: Stopped, Since: time.Now(), Contact: h.contact}
+		t.last = &tile.Status{Tile: t.id, State: tile.Stopped, Since: time.Now(), Contact: h.contact}
 		h.mu.Unlock()
 		return err
 	}
-	if !p.cfg.Follow {
-		h.takeTurn(life, t, p.cfg.TakeOver)
+	if as != asFollower {
+		h.takeTurn(life, t, as)
 	}
 	err = p.Run(life) // also when life is over: it answers the clients that came meanwhile
 	h.finishPromotion(t)
@@ -76,34 +77,34 @@ func (h *Host) runOnce(t *hosted) error {
 }
 
 // equip gives a tile its next processor.
-func (h *Host) equip(t *hosted) (*TileProcessor, context.Context, error) {
-	rules, err := h.rules(t.tile)
+func (h *Host) equip(t *hosted) (p *tile.TileProcessor, life context.Context, as role, err error) {
+	rules, err := h.rules(t.id)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tile %s: its rules could not be made: %w", t.tile, err)
+		return nil, nil, 0, fmt.Errorf("tile %s: its rules could not be made: %w", t.id, err)
 	}
 	cfg := h.tile
 	if h.cfg.Configure != nil {
-		h.cfg.Configure(t.tile, &cfg)
+		h.cfg.Configure(t.id, &cfg)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	cfg.Follow, cfg.TakeOver, cfg.pace = t.role == asFollower, t.role == asRival, h.pace
+	cfg.Follow, cfg.TakeOver, cfg.Pace = t.role == asFollower, t.role == asRival, h.pace
 	cfg.Hooks.Transition, cfg.Hooks.Refused = h.transition, h.refused
-	if t.p, err = New(t.tile, h.contact, h.seams, rules, &cfg); err != nil {
-		return nil, nil, err
+	if t.p, err = tile.New(t.id, h.contact, h.seams, rules, &cfg); err != nil {
+		return nil, nil, 0, err
 	}
 	t.notify()
-	return t.p, t.life, nil
+	return t.p, t.life, t.role, nil
 }
 
 // takeTurn waits until the pacer lets a tile be claimed; its turn ends when it serves. A follower comes by
 // way of pace instead.
-func (h *Host) takeTurn(life context.Context, t *hosted, takeOver bool) {
+func (h *Host) takeTurn(life context.Context, t *hosted, as role) {
 	class := heatClass(0)
-	if takeOver {
+	if as == asRival {
 		class = urgentClass // a call waits for it: TakeOver or Accept
 	}
-	done, err := h.turn(life, t.tile, 0, 0, class)
+	done, err := h.turn(life, t.id, 0, 0, class)
 	if err != nil {
 		return // life is over
 	}
@@ -113,7 +114,7 @@ func (h *Host) takeTurn(life context.Context, t *hosted, takeOver bool) {
 }
 
 // turn waits for a promotion's turn; done reports it.
-func (h *Host) turn(ctx context.Context, tile fence.TileID, why Suspicion, heat float64, class int) (done func(),
+func (h *Host) turn(ctx context.Context, id fence.TileID, why tile.Suspicion, heat float64, class int) (done func(),
 	err error) {
 	asked := time.Now()
 	leave, err := h.pacer.enter(ctx, class)
@@ -121,14 +122,14 @@ func (h *Host) turn(ctx context.Context, tile fence.TileID, why Suspicion, heat 
 		return nil, err
 	}
 	h.mu.Lock()
-	if t := h.tiles[tile]; t != nil {
+	if t := h.tiles[id]; t != nil {
 		t.yield = leave
 	}
 	h.mu.Unlock()
 	began := time.Now()
 	return func() {
 		leave()
-		h.cfg.Hooks.Promoted(PromotionInfo{Tile: tile, Why: why, Heat: heat, Waited: began.Sub(asked),
+		h.cfg.Hooks.Promoted(PromotionInfo{Tile: id, Why: why, Heat: heat, Waited: began.Sub(asked),
 			Took: time.Since(began)})
 	}, nil
 }
@@ -143,10 +144,10 @@ func (h *Host) finishPromotion(t *hosted) {
 	}
 }
 
-// pace is Config.pace of the host's followers.
-func (h *Host) pace(ctx context.Context, s Status, why Suspicion) (done func(), err error) {
+// pace is tile.Config.Pace of the host's followers.
+func (h *Host) pace(ctx context.Context, s tile.Status, why tile.Suspicion) (done func(), err error) {
 	class := heatClass(s.Heat)
-	if why == HandedOver || why == Ordered {
+	if why == tile.HandedOver || why == tile.Ordered {
 		class = urgentClass
 	}
 	return h.turn(ctx, s.Tile, why, s.Heat, class)
@@ -155,7 +156,7 @@ func (h *Host) pace(ctx context.Context, s Status, why Suspicion) (done func(), 
 // refused is Hooks.Refused of the host's processors. A tile that is installed on its master, and waits for
 // replicas, gives its turn away: it asks no store anything, and a shard whose replica is down must not keep the
 // tiles of the others waiting.
-func (h *Host) refused(i RefusalInfo) {
+func (h *Host) refused(i tile.RefusalInfo) {
 	if errors.Is(i.Err, fence.ErrUnconfirmed) {
 		h.mu.Lock()
 		var yield func()
@@ -171,20 +172,20 @@ func (h *Host) refused(i RefusalInfo) {
 }
 
 // transition is Hooks.Transition of the host's processors.
-func (h *Host) transition(i TransitionInfo) {
+func (h *Host) transition(i tile.TransitionInfo) {
 	h.mu.Lock()
 	t := h.tiles[i.Tile]
 	if t != nil {
 		switch {
-		case i.To == Serving:
+		case i.To == tile.Serving:
 			t.wanted = 0 // it has what it wanted, or has not ended after all
-		case i.To == Following && i.From != Idle:
+		case i.To == tile.Following && i.From != tile.Idle:
 			t.failed++
 		}
 		t.notify()
 	}
 	h.mu.Unlock()
-	if i.To == Serving {
+	if i.To == tile.Serving {
 		if t != nil {
 			h.finishPromotion(t)
 		}
@@ -201,7 +202,7 @@ func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
 	end := EndInfo{Status: *t.last, Err: err, Next: StepForget}
 	switch {
 	case err == nil || t.life.Err() != nil:
-	case errors.Is(err, ErrSuperseded):
+	case errors.Is(err, tile.ErrSuperseded):
 		if h.cfg.Refollow {
 			t.role, end.Next = asFollower, StepFollow
 		}
@@ -225,7 +226,7 @@ func restartAfter(failures int) time.Duration {
 func (h *Host) tell(end *EndInfo) {
 	s := &end.Status
 	o := fence.Owner{Tile: s.Tile, Epoch: s.Epoch}
-	sup, superseded := errors.AsType[*SupersededError](end.Err)
+	sup, superseded := errors.AsType[*tile.SupersededError](end.Err)
 	lost, claimLost := errors.AsType[*fence.LostError](end.Err)
 	switch {
 	case superseded:
@@ -245,7 +246,17 @@ func (h *Host) wait(t *hosted, d time.Duration) {
 	h.mu.RLock()
 	life := t.life
 	h.mu.RUnlock()
-	_ = sleep(life, d) // again looks at life itself
+	_ = pause(life, d) // again looks at life itself
+}
+
+// pause lets time pass. The error is ctx's cause, if that ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // again reports whether the tile gets another processor; if not, it is forgotten.

@@ -1,4 +1,4 @@
-package tile_test
+package tilehost_test
 
 import (
 	"context"
@@ -6,19 +6,36 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
+
+// chime is a game without state: every intent is an event.
+type chime struct{}
+
+func (chime) Restore([]byte) error { return nil }
+
+func (chime) Resolve(_ fence.Tick, intents []tile.Intent) (events [][]byte, outcomes []stream.Outcome) {
+	for range intents {
+		events, outcomes = append(events, []byte("chime")), append(outcomes, stream.Applied)
+	}
+	return events, outcomes
+}
+
+func (chime) Apply(fence.Tick, [][]byte) error { return nil }
+func (chime) Snapshot() ([]byte, error)        { return nil, nil }
 
 // Two processes on one set of back ends: the second takes a tile from the first, which sends everybody on.
 func ExampleHost() {
 	store := memfence.New()
 	seams := tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store)}
-	rules := func(fence.TileID) (tile.Rules, error) { return &doorbell{}, nil }
+	rules := func(fence.TileID) (tile.Rules, error) { return chime{}, nil }
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
-	start := func(contact string) *tile.Host {
-		h, err := tile.NewHost(contact, seams, rules, &tile.HostConfig{
+	start := func(contact string) *tilehost.Host {
+		h, err := tilehost.New(contact, seams, rules, &tilehost.Config{
 			Announce: func(o fence.Owner) { /* tell gossip */ },
 		})
 		if err != nil {

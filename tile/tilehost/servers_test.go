@@ -1,4 +1,4 @@
-package tile_test
+package tilehost_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -44,7 +45,7 @@ func servers(t *testing.T) tile.Seams {
 
 // tileServer is a host behind HTTP, as in a process of its own.
 type tileServer struct {
-	*tile.Host
+	*tilehost.Host
 	contact string
 	stop    context.CancelFunc
 	ended   chan error
@@ -61,8 +62,8 @@ func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client, hooks ..
 		cfg.Hooks = h
 	}
 	var err error
-	s.Host, err = tile.NewHost(s.contact, seams, func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil },
-		&tile.HostConfig{Tile: cfg})
+	s.Host, err = tilehost.New(s.contact, seams, newRules,
+		&tilehost.Config{Tile: cfg})
 	require.NoError(t, err)
 	mux.Handle(tilehttp.Path, tilehttp.Handler(s))
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s))

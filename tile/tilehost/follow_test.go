@@ -1,4 +1,4 @@
-package tile_test
+package tilehost_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 // hostLine is one process's way to the back ends, which can be cut: seen from elsewhere, the process is dead.
@@ -143,7 +144,7 @@ func TestHostSuspectsPacedAndHotFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l := &hostLine{w: w, slow: 6 * time.Millisecond}
-		a := w.hostAt("a:1", l.seams(), tile.HostConfig{PromotionRate: 100_000})
+		a := w.hostAt("a:1", l.seams(), tilehost.Config{PromotionRate: 100_000})
 		ids := tiles(2000)
 		require.NoError(t, a.Own(ids...))
 		require.NoError(t, a.Await(t.Context(), ids...))
@@ -151,7 +152,7 @@ func TestHostSuspectsPacedAndHotFirst(t *testing.T) {
 		var mu sync.Mutex
 		underWay, most := 0, 0
 		var order []fence.TileID
-		cfg := tile.HostConfig{Promotions: 8, PromotionRate: 1000, Tile: untilTold}
+		cfg := tilehost.Config{Promotions: 8, PromotionRate: 1000, Tile: untilTold}
 		cfg.Tile.Hooks.Transition = func(i tile.TransitionInfo) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -211,9 +212,9 @@ func TestHostLeavesASuspectedTileThatHasAnotherOwnerByThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l := &hostLine{w: w}
-		a := w.hostAt("a:1", l.seams(), tile.HostConfig{})
-		b := w.host("b:1", tile.HostConfig{PromotionRate: 1, Promotions: 1, Tile: untilTold})
-		c := w.host("c:1", tile.HostConfig{})
+		a := w.hostAt("a:1", l.seams(), tilehost.Config{})
+		b := w.host("b:1", tilehost.Config{PromotionRate: 1, Promotions: 1, Tile: untilTold})
+		c := w.host("c:1", tilehost.Config{})
 		ids := tiles(8)
 		require.NoError(t, a.Own(ids...))
 		require.NoError(t, a.Await(t.Context(), ids...))
@@ -257,14 +258,14 @@ func TestTwoHostsFollowingTheSameTilesSeldomCollide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		dead := &hostLine{w: w}
-		a := w.hostAt("a:1", dead.seams(), tile.HostConfig{})
+		a := w.hostAt("a:1", dead.seams(), tilehost.Config{})
 		ids := tiles(600)
 		require.NoError(t, a.Own(ids...))
 		require.NoError(t, a.Await(t.Context(), ids...))
 		lines := []*hostLine{{w: w, slow: 4 * time.Millisecond}, {w: w, slow: 4 * time.Millisecond}}
 		var rivals []*runningHost
 		for i, l := range lines {
-			h := w.hostAt(fmt.Sprint("rival-", i), l.seams(), tile.HostConfig{Promotions: 8})
+			h := w.hostAt(fmt.Sprint("rival-", i), l.seams(), tilehost.Config{Promotions: 8})
 			h.follow(t, ids)
 			rivals = append(rivals, h)
 		}
@@ -308,8 +309,8 @@ func TestHostNoticesASilentOwnerByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l := &hostLine{w: w}
-		a := w.hostAt("a:1", l.seams(), tile.HostConfig{})
-		b := w.host("b:1", tile.HostConfig{})
+		a := w.hostAt("a:1", l.seams(), tilehost.Config{})
+		b := w.host("b:1", tilehost.Config{})
 		require.NoError(t, a.Own(testTile))
 		a.say(t, testTile, "one")
 		b.follow(t, []fence.TileID{testTile})
@@ -338,8 +339,8 @@ func TestHostFollowsAgainAfterItWasSuperseded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l := &hostLine{w: w}
-		a := w.host("a:1", tile.HostConfig{Refollow: true})
-		b := w.hostAt("b:1", l.seams(), tile.HostConfig{})
+		a := w.host("a:1", tilehost.Config{Refollow: true})
+		b := w.hostAt("b:1", l.seams(), tilehost.Config{})
 		require.NoError(t, a.Own(testTile))
 		a.say(t, testTile, "one")
 		require.NoError(t, b.TakeOver(testTile))
@@ -348,7 +349,7 @@ func TestHostFollowsAgainAfterItWasSuperseded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		s, _ := a.TileStatus(testTile)
 		require.Equal(t, tile.Following, s.State)
-		require.Equal(t, tile.StepFollow, a.ends()[0].Next)
+		require.Equal(t, tilehost.StepFollow, a.ends()[0].Next)
 		l.cut.Store(true)
 		require.NoError(t, a.Await(t.Context(), testTile))
 		a.say(t, testTile, "three")
@@ -363,7 +364,7 @@ func TestHostHandsOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				c := w.cluster(2, seeded(t), tile.HostConfig{})
+				c := w.cluster(2, seeded(t), tilehost.Config{})
 				a, b := c.hosts[0], c.hosts[1]
 				require.NoError(t, a.Own(testTile))
 				a.say(t, testTile, "one")
@@ -396,8 +397,8 @@ func TestHostAcceptsWithoutWaitingBehindAStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		dead := &hostLine{w: w}
-		a, giver := w.hostAt("a:1", dead.seams(), tile.HostConfig{}), w.host("giver:1", tile.HostConfig{})
-		b := w.host("b:1", tile.HostConfig{Promotions: 4, PromotionRate: 1, Tile: untilTold})
+		a, giver := w.hostAt("a:1", dead.seams(), tilehost.Config{}), w.host("giver:1", tilehost.Config{})
+		b := w.host("b:1", tilehost.Config{Promotions: 4, PromotionRate: 1, Tile: untilTold})
 		ids := tiles(32)
 		warm, cold := ids[0], ids[31]
 		require.NoError(t, a.Own(ids[1:31]...))
@@ -425,9 +426,9 @@ func TestHostAcceptsWithoutWaitingBehindAStorm(t *testing.T) {
 func TestHostAcceptSaysWhenItsFollowerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a := w.host("a:1", tile.HostConfig{})
+		a := w.host("a:1", tilehost.Config{})
 		b := w.hostAt("b:1", (&hostLine{w: w, rival: fence.Grant{Tile: testTile, Epoch: 9, Contact: "z:1"}}).seams(),
-			tile.HostConfig{})
+			tilehost.Config{})
 		require.NoError(t, a.Own(testTile))
 		require.NoError(t, a.Await(t.Context(), testTile))
 		b.follow(t, []fence.TileID{testTile})
@@ -447,7 +448,7 @@ func TestHostAcceptSaysWhenItsFollowerLost(t *testing.T) {
 func TestHostGoesOnServingWhenTheSuccessorRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(2, seeded(t), tile.HostConfig{})
+		c := w.cluster(2, seeded(t), tilehost.Config{})
 		a, b := c.hosts[0], c.hosts[1]
 		require.NoError(t, a.Own(testTile))
 		a.say(t, testTile, "one")
@@ -462,7 +463,7 @@ func TestHostGoesOnServingWhenTheSuccessorRefuses(t *testing.T) {
 func TestHostsRouteIntentsWhileTilesAreHandedOverFollowedAndTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(3, seeded(t), tile.HostConfig{Refollow: true})
+		c := w.cluster(3, seeded(t), tilehost.Config{Refollow: true})
 		ids := tiles(12)
 		for i, id := range ids {
 			require.NoError(t, c.hosts[i%3].Own(id))
@@ -500,7 +501,7 @@ func TestHostsRouteIntentsWhileTilesAreHandedOverFollowedAndTaken(t *testing.T) 
 func TestHostDrainsAllToSuccessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(3, seeded(t), tile.HostConfig{})
+		c := w.cluster(3, seeded(t), tilehost.Config{})
 		ids := tiles(200)
 		require.NoError(t, c.hosts[0].Own(ids...))
 		require.NoError(t, c.hosts[0].Await(t.Context(), ids...))

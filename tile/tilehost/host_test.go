@@ -1,4 +1,4 @@
-package tile_test
+package tilehost_test
 
 import (
 	"context"
@@ -18,11 +18,12 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 // runningHost is a host under Run, and what it said.
 type runningHost struct {
-	*tile.Host
+	*tilehost.Host
 	contact string
 	stop    context.CancelFunc
 	err     error
@@ -30,20 +31,20 @@ type runningHost struct {
 
 	mu        sync.Mutex
 	announced []fence.Owner
-	ended     []tile.EndInfo
-	promoted  []tile.PromotionInfo
+	ended     []tilehost.EndInfo
+	promoted  []tilehost.PromotionInfo
 	rules     map[fence.TileID]*ledgerRules // the latest of each tile
 }
 
 // host starts a host. What cfg has of hooks and Announce is replaced by a record of the calls; gossip hears
 // the announcements too.
-func (w *world) host(contact string, cfg tile.HostConfig, gossip ...func(fence.Owner)) *runningHost {
+func (w *world) host(contact string, cfg tilehost.Config, gossip ...func(fence.Owner)) *runningHost {
 	w.t.Helper()
 	return w.hostAt(contact, w.seams(), cfg, gossip...)
 }
 
 // hostAt is host on seams of its own.
-func (w *world) hostAt(contact string, seams tile.Seams, cfg tile.HostConfig,
+func (w *world) hostAt(contact string, seams tile.Seams, cfg tilehost.Config,
 	gossip ...func(fence.Owner)) *runningHost {
 	w.t.Helper()
 	h := &runningHost{contact: contact, done: make(chan struct{}), rules: map[fence.TileID]*ledgerRules{}}
@@ -53,10 +54,10 @@ func (w *world) hostAt(contact string, seams tile.Seams, cfg tile.HostConfig,
 			g(o)
 		}
 	}
-	cfg.Hooks.Ended = func(i tile.EndInfo) { h.note(func() { h.ended = append(h.ended, i) }) }
-	cfg.Hooks.Promoted = func(i tile.PromotionInfo) { h.note(func() { h.promoted = append(h.promoted, i) }) }
+	cfg.Hooks.Ended = func(i tilehost.EndInfo) { h.note(func() { h.ended = append(h.ended, i) }) }
+	cfg.Hooks.Promoted = func(i tilehost.PromotionInfo) { h.note(func() { h.promoted = append(h.promoted, i) }) }
 	var err error
-	h.Host, err = tile.NewHost(contact, seams, func(id fence.TileID) (tile.Rules, error) {
+	h.Host, err = tilehost.New(contact, seams, func(id fence.TileID) (tile.Rules, error) {
 		r := &ledgerRules{}
 		h.note(func() { h.rules[id] = r })
 		return r, nil
@@ -101,7 +102,7 @@ func (h *runningHost) said(id fence.TileID) (owners []fence.Owner) {
 	return owners
 }
 
-func (h *runningHost) ends() (ends []tile.EndInfo) {
+func (h *runningHost) ends() (ends []tilehost.EndInfo) {
 	h.note(func() { ends = slices.Clone(h.ended) })
 	return ends
 }
@@ -113,24 +114,11 @@ func (h *runningHost) say(t *testing.T, id fence.TileID, word string) {
 	require.Equal(t, stream.Applied, o)
 }
 
-func (w *world) seams() tile.Seams {
-	return tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
-}
-
-// tiles are n neighbouring tiles.
-func tiles(n int) []fence.TileID {
-	ids := make([]fence.TileID, n)
-	for i := range ids {
-		ids[i] = testTile + fence.TileID(i)<<20
-	}
-	return ids
-}
-
 func TestHostOwnsServesAndDrainsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		mine := tiles(300) // more than are drained at once
-		h := w.host("a:1", tile.HostConfig{})
+		h := w.host("a:1", tilehost.Config{})
 		require.NoError(t, h.Own(mine...))
 		require.NoError(t, h.Own(mine[:10]...), "again is no error")
 		require.NoError(t, h.Await(t.Context(), mine...))
@@ -145,7 +133,7 @@ func TestHostOwnsServesAndDrainsEverything(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, tile.Serving, one.State)
 		require.NoError(t, h.Processor(mine[7]).Inspect(t.Context(), func(r tile.Rules, _ fence.Position) {
-			assert.Equal(t, []string{"hello"}, r.(*ledgerRules).words)
+			assert.Equal(t, []string{"hello"}, r.(*ledgerRules).Words)
 		}))
 
 		h.end(t)
@@ -158,7 +146,7 @@ func TestHostOwnsServesAndDrainsEverything(t *testing.T) {
 		assert.Len(t, h.ends(), len(mine))
 		for _, e := range h.ends() {
 			require.NoError(t, e.Err)
-			require.Equal(t, tile.StepForget, e.Next)
+			require.Equal(t, tilehost.StepForget, e.Next)
 		}
 		assert.ErrorIs(t, h.Own(mine...), tile.ErrHostEnded)
 		assert.ErrorIs(t, h.TakeOver(mine[0]), tile.ErrHostEnded)
@@ -171,7 +159,7 @@ func TestHostOwnsServesAndDrainsEverything(t *testing.T) {
 func TestHostLeavesWhatIsHeldElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, b := w.host("a:1", tile.HostConfig{}), w.host("b:1", tile.HostConfig{Restart: true, Refollow: true})
+		a, b := w.host("a:1", tilehost.Config{}), w.host("b:1", tilehost.Config{Restart: true, Refollow: true})
 		require.NoError(t, a.Own(testTile))
 		require.NoError(t, a.Await(t.Context(), testTile))
 		require.NoError(t, b.Own(testTile))
@@ -197,7 +185,7 @@ func TestHostLeavesWhatIsHeldElsewhere(t *testing.T) {
 func TestHostTakesOverAndTheLoserForgetsAndAnnounces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, b := w.host("a:1", tile.HostConfig{}), w.host("b:1", tile.HostConfig{})
+		a, b := w.host("a:1", tilehost.Config{}), w.host("b:1", tilehost.Config{})
 		require.NoError(t, a.Own(testTile))
 		a.say(t, testTile, "one")
 		require.NoError(t, b.TakeOver(testTile))
@@ -219,7 +207,7 @@ func TestHostTakesOverAndTheLoserForgetsAndAnnounces(t *testing.T) {
 		require.NoError(t, a.Await(t.Context(), testTile))
 		a.end(t)
 		b.end(t)
-		assert.Equal(t, []string{"one", "two"}, w.history())
+		assert.Equal(t, []string{"one", "two"}, wordsOf(t, w.log, testTile))
 	})
 }
 
@@ -229,7 +217,7 @@ func TestHostTileWantedWhileItEnds(t *testing.T) {
 		w := newWorld(t)
 		release := make(chan struct{})
 		h := w.host("a:1",
-			tile.HostConfig{Tile: tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
+			tilehost.Config{Tile: tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt,
 				error) {
 				<-release
 				return w.store.Commit(ctx, c)
@@ -255,7 +243,7 @@ func TestHostTileWantedWhileItEnds(t *testing.T) {
 func TestHostForgetsADrainedTile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		h := w.host("a:1", tile.HostConfig{})
+		h := w.host("a:1", tilehost.Config{})
 		require.NoError(t, h.Own(tiles(3)...))
 		require.NoError(t, h.Await(t.Context(), tiles(3)...))
 		require.NoError(t, h.Drain(t.Context(), testTile, ""))
@@ -274,8 +262,8 @@ func TestHostBeforeRun(t *testing.T) {
 		w := newWorld(t)
 		h := &runningHost{done: make(chan struct{})}
 		var err error
-		h.Host, err = tile.NewHost("a:1", w.seams(),
-			func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }, nil)
+		h.Host, err = tilehost.New("a:1", w.seams(),
+			newRules, nil)
 		require.NoError(t, err)
 		require.NoError(t, h.Own(tiles(3)...))
 		s, ok := h.TileStatus(testTile)
@@ -292,19 +280,19 @@ func TestHostBeforeRun(t *testing.T) {
 func TestHostFailuresAreReportedPerTileAndRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		h := w.host("a:1", tile.HostConfig{Restart: true})
+		h := w.host("a:1", tilehost.Config{Restart: true})
 		ids := tiles(2)
 		require.NoError(t, h.Own(ids...))
 		require.NoError(t, h.Await(t.Context(), ids...))
 		broken := errors.New("the rules are broken")
-		h.note(func() { h.rules[ids[0]].err = broken })
+		h.note(func() { h.rules[ids[0]].Err = broken })
 		_, err := h.Submit(t.Context(), tile.Intent{Tile: ids[0], Body: []byte("x")})
 		require.Error(t, err)
 		synctest.Wait()
 		require.Len(t, h.ends(), 1)
 		end := h.ends()[0]
 		assert.ErrorIs(t, end.Err, broken)
-		assert.Equal(t, tile.StepRestart, end.Next)
+		assert.Equal(t, tilehost.StepRestart, end.Next)
 		assert.GreaterOrEqual(t, end.After, 500*time.Millisecond)
 		s, _ := h.TileStatus(ids[0])
 		assert.Equal(t, tile.Stopped, s.State)
@@ -322,14 +310,14 @@ func TestHostBacksOffFromWhatKeepsFailing(t *testing.T) {
 		w := newWorld(t)
 		var mu sync.Mutex
 		var tries []time.Time
-		var next []tile.NextStep
-		start := func(restart bool) (*tile.Host, context.CancelFunc, chan error) {
-			h, err := tile.NewHost("a:1", w.seams(), func(fence.TileID) (tile.Rules, error) {
+		var next []tilehost.NextStep
+		start := func(restart bool) (*tilehost.Host, context.CancelFunc, chan error) {
+			h, err := tilehost.New("a:1", w.seams(), func(fence.TileID) (tile.Rules, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				tries = append(tries, time.Now())
 				return nil, errors.New("no such map")
-			}, &tile.HostConfig{Restart: restart, Hooks: tile.HostHooks{Ended: func(i tile.EndInfo) {
+			}, &tilehost.Config{Restart: restart, Hooks: tilehost.Hooks{Ended: func(i tilehost.EndInfo) {
 				mu.Lock()
 				defer mu.Unlock()
 				next = append(next, i.Next)
@@ -360,7 +348,7 @@ func TestHostBacksOffFromWhatKeepsFailing(t *testing.T) {
 		h, stop, done = start(false)
 		require.NoError(t, h.Own(testTile))
 		assert.ErrorContains(t, h.Await(t.Context(), testTile), "no such map")
-		assert.Equal(t, []tile.NextStep{tile.StepForget}, next)
+		assert.Equal(t, []tilehost.NextStep{tilehost.StepForget}, next)
 		stop()
 		require.NoError(t, <-done)
 	})
@@ -371,7 +359,7 @@ func TestHostClaimsArePaced(t *testing.T) {
 		w := newWorld(t)
 		var mu sync.Mutex
 		booting, most := map[fence.TileID]bool{}, 0
-		h := w.host("a:1", tile.HostConfig{Promotions: 5, PromotionRate: 100,
+		h := w.host("a:1", tilehost.Config{Promotions: 5, PromotionRate: 100,
 			Tile: tile.Config{Hooks: tile.Hooks{Transition: func(i tile.TransitionInfo) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -400,8 +388,8 @@ func TestHostClaimsArePaced(t *testing.T) {
 func TestHostLeavesNoGoroutineAndNoRulesBehind(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	w := newWorld(t)
-	a := w.host("a:1", tile.HostConfig{Tile: tile.Config{TickInterval: 5 * time.Millisecond}})
-	b := w.host("b:1", tile.HostConfig{Tile: tile.Config{TickInterval: 5 * time.Millisecond}})
+	a := w.host("a:1", tilehost.Config{Tile: tile.Config{TickInterval: 5 * time.Millisecond}})
+	b := w.host("b:1", tilehost.Config{Tile: tile.Config{TickInterval: 5 * time.Millisecond}})
 	ids := tiles(20)
 	require.NoError(t, a.Own(ids...))
 	require.NoError(t, a.Await(t.Context(), ids...))
@@ -433,22 +421,22 @@ func TestHostLeavesNoGoroutineAndNoRulesBehind(t *testing.T) {
 
 func TestHostArguments(t *testing.T) {
 	w := newWorld(t)
-	rules := func(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }
-	for name, f := range map[string]func() (*tile.Host, error){
-		"contact": func() (*tile.Host, error) { return tile.NewHost("", w.seams(), rules, nil) },
-		"seams":   func() (*tile.Host, error) { return tile.NewHost("a", tile.Seams{}, rules, nil) },
-		"rules":   func() (*tile.Host, error) { return tile.NewHost("a", w.seams(), nil, nil) },
+	rules := newRules
+	for name, f := range map[string]func() (*tilehost.Host, error){
+		"contact": func() (*tilehost.Host, error) { return tilehost.New("", w.seams(), rules, nil) },
+		"seams":   func() (*tilehost.Host, error) { return tilehost.New("a", tile.Seams{}, rules, nil) },
+		"rules":   func() (*tilehost.Host, error) { return tilehost.New("a", w.seams(), nil, nil) },
 	} {
 		_, err := f()
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}
-	for _, cfg := range []tile.HostConfig{{Promotions: -1}, {PromotionRate: -1}, {PromotionRate: 1e7},
+	for _, cfg := range []tilehost.Config{{Promotions: -1}, {PromotionRate: -1}, {PromotionRate: 1e7},
 		{Tile: tile.Config{Follow: true}}, {Tile: tile.Config{TakeOver: true}},
 		{Tile: tile.Config{TickInterval: -1}}} {
-		_, err := tile.NewHost("a", w.seams(), rules, &cfg)
+		_, err := tilehost.New("a", w.seams(), rules, &cfg)
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", cfg)
 	}
-	h, err := tile.NewHost("a", w.seams(), rules, nil)
+	h, err := tilehost.New("a", w.seams(), rules, nil)
 	require.NoError(t, err)
 	assert.ErrorIs(t, h.Own(testTile, 0), fence.ErrInvalidArgument)
 	assert.Empty(t, h.Status(), "all or none")
