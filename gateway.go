@@ -80,7 +80,7 @@ func NewGatewayServer(
 	if g.router, err = route.NewRouter(table, b.Store, nil); err != nil {
 		return nil, err
 	}
-	if g.peers, err = tilehttp.NewClient(nil); err != nil {
+	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Logger: c.Logger}); err != nil {
 		return nil, err
 	}
 	ledger, err := admission.New(b.Ledger, &admission.Config{Logger: c.Logger})
@@ -126,6 +126,9 @@ func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig
 // Router is the routing of the gateway, for its figures.
 func (g *GatewayServer) Router() *route.Router { return g.router }
 
+// Peers are the gateway's connections to tile servers, for their figures.
+func (g *GatewayServer) Peers() *tilehttp.Client { return g.peers }
+
 // Gateway is the gateway itself, for its figures and for intents that come another way than over a WebSocket.
 func (g *GatewayServer) Gateway() *admission.Gateway { return g.gateway }
 
@@ -141,19 +144,24 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 		return err
 	}
 	c := newCrew(ctx)
-	c.onStop(g.peers.Close)
+	c.onStop(func() {
+		g.drain(ctx, "intents were on their way to tile servers when the gateway ended", g.peers.Drain)
+	})
 	c.start("membership", g.member.Run)
 	c.start("gateway", g.gateway.Run)
 	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients) })
-	c.onStop(func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.DrainTimeout)
-		defer cancel()
-		if err := g.clients.Drain(bounded); err != nil {
-			g.cfg.Logger.Warn("intents were under way when the gateway ended", "error", err)
-		}
-	})
+	c.onStop(func() { g.drain(ctx, "intents were under way when the gateway ended", g.clients.Drain) })
 	c.wait(ctx)
 	return c.stop()
+}
+
+// drain gives part of the gateway DrainTimeout to finish.
+func (g *GatewayServer) drain(ctx context.Context, unfinished string, part func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.DrainTimeout)
+	defer cancel()
+	if err := part(ctx); err != nil {
+		g.cfg.Logger.Warn(unfinished, "error", err)
+	}
 }
 
 // spawnRouter routes the intents of tiles without an owner to a tile server.

@@ -12,7 +12,7 @@ import (
 // Bounds of the HTTP servers.
 const (
 	readHeaderTimeout = 5 * time.Second // a peer that does not finish its request's header is cut off
-	idleTimeout       = 2 * time.Minute // longer than tilehttp's clients keep a connection that is idle
+	idleTimeout       = 2 * time.Minute // longer than clients keep a connection that is idle
 	shutdownTimeout   = 2 * time.Second // for requests under way when a listener closes
 )
 

@@ -69,7 +69,9 @@ type TileServer struct {
 	host   *tilehost.Host
 	member route.Membership
 	hinter *fanout.Hinter
-	peers  *tilehttp.Client
+	peers  *tilehttp.Client // for hand-overs
+
+	intents *tilehttp.Handler
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -102,7 +104,10 @@ func NewTileServer(
 	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	if s.peers, err = tilehttp.NewClient(nil); err != nil {
+	if s.peers, err = tilehttp.NewClient(&tilehttp.Config{Logger: c.Logger}); err != nil {
+		return nil, err
+	}
+	if s.intents, err = tilehttp.NewHandler(s, &tilehttp.HandlerConfig{Logger: c.Logger}); err != nil {
 		return nil, err
 	}
 	seams := tile.Seams{Authority: b.Authority, Store: b.Store, Log: b.Log}
@@ -255,6 +260,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.start("membership", s.member.Run)
 	c.start("hinter", s.hinter.Run)
 	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler()) })
+	c.onStop(func() { s.drainIntents(context.WithoutCancel(ctx)) })
 	c.start("host", s.host.Run)
 	c.wait(ctx)
 	s.stopping.Store(true)
@@ -262,9 +268,19 @@ func (s *TileServer) Run(ctx context.Context) error {
 	return c.stop()
 }
 
+// drainIntents answers the intents that gateways have sent, and has the gateways end their connections. The tiles have
+// ended before, so that every answer is there but for the redirects.
+func (s *TileServer) drainIntents(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	defer cancel()
+	if err := s.intents.Drain(ctx); err != nil {
+		s.cfg.Logger.Warn("intents were under way when the tile server ended", "error", err)
+	}
+}
+
 func (s *TileServer) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path, tilehttp.Handler(s))
+	mux.Handle(tilehttp.Path, s.intents)
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s.host))
 	return mux
 }

@@ -66,14 +66,13 @@ func startHost(t *testing.T, ctx context.Context, seams tile.Seams) *host {
 	t.Helper()
 	h := &host{ended: make(chan error, 1)}
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path,
-		tilehttp.Handler(tilehttp.SubmitterFunc(func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
-			return h.processor.Submit(ctx, in)
-		})))
+	submit := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) { return h.processor.Submit(ctx, in) }
+	intents, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(submit), nil)
+	require.NoError(t, err)
+	mux.Handle(tilehttp.Path, intents)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	h.contact = server.Listener.Addr().String()
-	var err error
 	h.processor, err = tile.New(here, h.contact, seams, &spells{},
 		&tile.Config{TickInterval: 5 * time.Millisecond, TakeOver: true})
 	require.NoError(t, err)

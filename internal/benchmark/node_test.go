@@ -171,7 +171,11 @@ func runNode(ctx context.Context, cfg *nodeConfig, host *tilehost.Host, node *go
 // muxOf is a host's internal port: intents and hand-overs.
 func muxOf(host *tilehost.Host) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path, tilehttp.Handler(host))
+	intents, err := tilehttp.NewHandler(host, nil)
+	if err != nil { // there is a host, and no configuration
+		panic(err)
+	}
+	mux.Handle(tilehttp.Path, intents)
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
 	return mux
 }

@@ -4,7 +4,8 @@
 //	go func() { ended <- h.Run(ctx) }()
 //	err = h.Own(mine...)
 //	err = h.Follow(theirs...)
-//	mux.Handle(tilehttp.Path, tilehttp.Handler(h))
+//	intents, err := tilehttp.NewHandler(h, nil)
+//	mux.Handle(tilehttp.Path, intents)
 //
 // A Host gives each tile a tile.TileProcessor. It decides when a processor begins, in which role, and what becomes of
 // the tile when it ends; it decides nothing about who owns a tile. The guarantees are those of package tile.

@@ -56,8 +56,8 @@ func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client, hooks ..
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	s := &tileServer{contact: server.Listener.Addr().String(), ended: make(chan error, 1)}
-	cfg := tile.Config{TickInterval: 100 * time.Millisecond, SuspectAfter: 30 * time.Second, Handover: client.Handover,
-		Timeouts: tile.Timeouts{CommitTimeout: 2 * time.Second, BootTimeout: 30 * time.Second}}
+	cfg := tile.Config{TickInterval: 100 * time.Millisecond, CommitTimeout: 2 * time.Second,
+		SuspectAfter: 30 * time.Second, BootTimeout: 30 * time.Second, Handover: client.Handover}
 	for _, h := range hooks {
 		cfg.Hooks = h
 	}
@@ -65,7 +65,9 @@ func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client, hooks ..
 	s.Host, err = tilehost.New(s.contact, seams, newRules,
 		&tilehost.Config{Tile: cfg})
 	require.NoError(t, err)
-	mux.Handle(tilehttp.Path, tilehttp.Handler(s))
+	intents, err := tilehttp.NewHandler(s, nil)
+	require.NoError(t, err)
+	mux.Handle(tilehttp.Path, intents)
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s))
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(t.Context())

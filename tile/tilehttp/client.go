@@ -1,14 +1,15 @@
 package tilehttp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -38,152 +39,218 @@ func (e *UnavailableError) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
 // Config holds the optional settings of a Client. Nil and the zero value are valid.
 type Config struct {
-	// URL is where a contact takes intents. Nil means http://<contact><Path>. An error is that of Forward.
+	// URL is where a contact takes connections. Nil means http://<contact><Path>. An error is that of Forward.
 	URL func(contact string) (string, error)
 
 	// HandoverURL is where a contact takes hand-overs. Nil means http://<contact><HandoverPath>. An error is
 	// that of Handover.
 	HandoverURL func(contact string) (string, error)
 
-	// Transport sends the requests. Nil makes one with the settings below, which uses no proxy. One that is
-	// given must not repeat requests by itself, and Close leaves it alone.
+	// Transport makes the handshakes and sends the hand-overs, over HTTP/1.1. Nil makes one that uses no proxy. One
+	// that is given must not repeat requests by itself, and Close leaves it alone.
 	Transport http.RoundTripper
 
-	// MaxIdlePerContact is how many connections to a contact are kept open when idle. Every intent that
-	// waits for its tick holds one: at 1,000 intents a second and 2 ticks a second it is 250 on average,
-	// and twice that at the end of a tick. Zero means 1,024.
-	MaxIdlePerContact int
-	// IdleTimeout is how long an idle connection is kept. It should be shorter than the server's. Zero means
-	// 60 s.
-	IdleTimeout time.Duration
-	// DialTimeout bounds the making of a connection. Zero means 1 s.
+	// MaxInFlight is how many intents may be under way to a tile server; more are refused with tile.ErrOverloaded. It
+	// should not be above the server's HandlerConfig.MaxInFlight. Zero means 16,384: at 20,000 intents a second and 2
+	// ticks a second 10,000 are under way at the end of a tick.
+	MaxInFlight int
+	// DialTimeout bounds the making of a connection with its handshake. Zero means 2 s.
 	DialTimeout time.Duration
+	// WriteTimeout is how long a tile server may take to accept a message before the connection is given up. Zero
+	// means 5 s.
+	WriteTimeout time.Duration
+	// PingInterval is how often a tile server is asked for a sign of life, which it must give within the same time.
+	// Zero means 3 s.
+	PingInterval time.Duration
+
+	Logger *slog.Logger // nil discards
 }
 
 // Client sends intents and hand-overs to the processes that run tiles; it is an admission.Forwarder, and its
-// Handover a tile.Config.Handover. Create one with NewClient. Safe for concurrent use.
+// Handover a tile.Config.Handover. It keeps one connection to each process that it sends intents to, and makes it
+// again when it breaks. Create one with NewClient, end it with Drain or Close. Safe for concurrent use.
 type Client struct {
-	url         func(string) (string, error)
-	handoverURL func(string) (string, error)
-	http        *http.Client
-	own         *http.Transport // nil if it was given
+	cfg    Config
+	http   *http.Client
+	own    *http.Transport // nil if it was given
+	counts counters
+	life   context.Context
+	end    context.CancelCauseFunc
+	work   sync.WaitGroup // connections, and attempts to make one
+
+	mu     sync.Mutex
+	ending bool
+	peers  map[string]*peer // by contact
 }
 
 // NewClient returns a client. It does no I/O. Errors: a *fence.ArgumentError.
 func NewClient(cfg *Config) (*Client, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
 	}
-	if c.URL == nil {
-		c.URL = func(contact string) (string, error) { return "http://" + contact + Path, nil }
-	}
-	if c.HandoverURL == nil {
-		c.HandoverURL = func(contact string) (string, error) { return "http://" + contact + HandoverPath, nil }
-	}
-	c.MaxIdlePerContact = cmp.Or(c.MaxIdlePerContact, 1024)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
-	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
-	switch {
-	case c.MaxIdlePerContact < 0:
-		return nil, &fence.ArgumentError{Field: "MaxIdlePerContact", Value: c.MaxIdlePerContact,
-			Want: "at least 1, or zero for 1024"}
-	case c.IdleTimeout < 0:
-		return nil, &fence.ArgumentError{Field: "IdleTimeout", Value: c.IdleTimeout,
-			Want: "a duration, or zero for 60s"}
-	case c.DialTimeout < 0:
-		return nil, &fence.ArgumentError{Field: "DialTimeout", Value: c.DialTimeout, Want: "a duration, or zero for 1s"}
-	}
-	client := &Client{url: c.URL, handoverURL: c.HandoverURL}
-	transport := c.Transport
-	if transport == nil {
+	client := &Client{cfg: c, peers: map[string]*peer{}}
+	client.life, client.end = context.WithCancelCause(context.Background())
+	if c.Transport == nil {
 		client.own = &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: c.DialTimeout, KeepAlive: 15 * time.Second}).DialContext,
-			MaxIdleConnsPerHost: c.MaxIdlePerContact,
-			IdleConnTimeout:     c.IdleTimeout,
+			MaxIdleConnsPerHost: 16, // for hand-overs
+			IdleConnTimeout:     time.Minute,
 			DisableCompression:  true,
 		}
-		transport = client.own
+		client.cfg.Transport = client.own
 	}
 	client.http = &http.Client{
-		Transport: transport,
+		Transport: client.cfg.Transport,
 		// A redirect on this level is no tile's, and following it would be a second submission.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return client, nil
 }
 
-// Close closes idle connections. Requests under way go on.
-func (c *Client) Close() {
-	if c.own != nil {
-		c.own.CloseIdleConnections()
+func (c *Config) withDefaults() (Config, error) {
+	var d Config
+	if c != nil {
+		d = *c
 	}
+	if d.URL == nil {
+		d.URL = func(contact string) (string, error) { return "http://" + contact + Path, nil }
+	}
+	if d.HandoverURL == nil {
+		d.HandoverURL = func(contact string) (string, error) { return "http://" + contact + HandoverPath, nil }
+	}
+	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
+	d.DialTimeout = cmp.Or(d.DialTimeout, 2*time.Second)
+	if d.DialTimeout < 0 {
+		return d, &fence.ArgumentError{Field: "DialTimeout", Value: d.DialTimeout, Want: "a duration, or zero for 2s"}
+	}
+	return d, bounds(&d.MaxInFlight, &d.WriteTimeout, &d.PingInterval)
 }
 
-// Forward sends an intent to the process at contact and waits for its outcome, which takes until the end
-// of a tick; bound it by ctx. The intent is sent at most once.
+// bounds fills in what both ends of a connection bound, and checks it.
+func bounds(inFlight *int, writeTimeout, pingInterval *time.Duration) error {
+	*inFlight = cmp.Or(*inFlight, defaultMaxInFlight)
+	*writeTimeout = cmp.Or(*writeTimeout, defaultWriteTimeout)
+	*pingInterval = cmp.Or(*pingInterval, defaultPingInterval)
+	switch {
+	case *inFlight < 0:
+		return &fence.ArgumentError{Field: "MaxInFlight", Value: *inFlight, Want: "at least 1, or zero for 16384"}
+	case *writeTimeout < 0:
+		return &fence.ArgumentError{Field: "WriteTimeout", Value: *writeTimeout, Want: "a duration, or zero for 5s"}
+	case *pingInterval < 0:
+		return &fence.ArgumentError{Field: "PingInterval", Value: *pingInterval, Want: "a duration, or zero for 3s"}
+	}
+	return nil
+}
+
+// Forward sends an intent to the process at contact and waits for its outcome, which takes until the end of a tick;
+// bound it by ctx, whose deadline travels along. The intent is sent at most once. Intents of other calls that come
+// within about a millisecond share its message.
 //
-// Errors: what the process's Submitter answered (*tile.RedirectError, *tile.UnresolvedError,
-// tile.ErrOverloaded, *fence.ArgumentError), or an *UnavailableError.
+// Errors: what the process's Submitter answered (*tile.RedirectError, *tile.UnresolvedError, tile.ErrOverloaded,
+// *fence.ArgumentError); tile.ErrOverloaded also if too many intents are under way to the process; a
+// *fence.ArgumentError for an intent that is too large to send; otherwise an *UnavailableError. That one matches
+// fence.ErrNotApplied if the intent was never given to a connection, and fence.ErrUnknownOutcome if it was, and ctx
+// or the connection ended before the answer came.
 func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
 	body, err := encodeIntent(&in)
 	if err != nil {
 		return 0, err
 	}
-	status, b, err := c.post(ctx, contact, c.url, body)
+	under := &call{tile: in.Tile, intent: body, answered: make(chan result, 1)}
+	under.deadline, _ = ctx.Deadline()
+	u, err := c.submit(ctx, contact, under)
 	if err != nil {
 		return 0, err
 	}
-	return c.judge(contact, status, b, &in)
+	select {
+	case r := <-under.answered:
+		return r.outcome, r.err
+	case <-ctx.Done():
+	}
+	outcome := u.leave(under)
+	select {
+	case r := <-under.answered: // it came at the last moment
+		return r.outcome, r.err
+	default:
+		return 0, &UnavailableError{Contact: contact, Outcome: outcome, Err: context.Cause(ctx)}
+	}
 }
 
-// post sends a request once and reads the whole answer. Its error is an *UnavailableError.
-func (c *Client) post(
-	ctx context.Context, contact string, urlOf func(string) (string, error), body []byte,
-) (status int, b []byte, err error) {
-	url, err := urlOf(contact)
-	if err != nil {
-		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return 0, nil, &UnavailableError{Contact: contact, Outcome: sent(err), Err: err}
-	}
-	defer resp.Body.Close() //nolint:errcheck // what was read is checked by itself
-	// Read to the end, or the connection could not be used again.
-	b, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
-	if err != nil || len(b) > maxReply {
-		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome,
-			Err: errors.Join(errNotOurs, err)}
-	}
-	return resp.StatusCode, b, nil
-}
-
-func (c *Client) judge(contact string, status int, b []byte, in *tile.Intent) (stream.Outcome, error) {
-	outcome, err := decodeReply(b, in)
-	for _, known := range []error{tile.ErrRedirect, tile.ErrUnresolved, tile.ErrOverloaded, fence.ErrInvalidArgument} {
-		if errors.Is(err, known) {
-			return 0, err
+// submit queues a call on the connection to contact, which it makes if there is none.
+func (c *Client) submit(ctx context.Context, contact string, under *call) (*uplink, error) {
+	for {
+		u, err := c.uplink(ctx, contact)
+		if err == nil {
+			err = u.submit(under)
+		}
+		switch {
+		case errors.Is(err, errRetired): // it has just ended, and is replaced
+		case err == nil, errors.Is(err, tile.ErrOverloaded):
+			return u, err
+		default:
+			return nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 		}
 	}
-	if err != nil {
-		return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome,
-			Err: fmt.Errorf("status %d: %w", status, err)}
-	}
-	return outcome, nil
 }
 
-// sent reports whether a failed request may have been received: not if there was no connection.
-// The transport sends a POST on another connection only when it has written nothing on the first.
-func sent(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
-		return fence.ErrNotApplied
+// Drain refuses new intents, waits for the answers of those under way, and closes the connections. If ctx ends before,
+// the other intents get an *UnavailableError, and the error is ctx's. Hand-overs are not waited for. It may be called
+// again.
+func (c *Client) Drain(ctx context.Context) error {
+	c.mu.Lock()
+	c.ending = true
+	for _, p := range c.peers {
+		if p.link != nil {
+			p.link.retire()
+		}
 	}
-	return fence.ErrUnknownOutcome
+	c.mu.Unlock()
+	gone := make(chan struct{})
+	go func() {
+		c.work.Wait()
+		close(gone)
+	}()
+	var err error
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		err = errors.Join(errors.New("tilehttp: drain was cut short"), context.Cause(ctx))
+	}
+	c.Close()
+	<-gone
+	return err
+}
+
+// Close closes the connections. Intents under way, and later ones, get an *UnavailableError. It may be called again.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.ending = true
+	c.mu.Unlock()
+	c.end(errClosed)
+	c.work.Wait()
+	if c.own != nil {
+		c.own.CloseIdleConnections()
+	}
+}
+
+var errClosed = errors.New("the client was closed")
+
+// Stats counts what a client did since it was made.
+type Stats struct {
+	Dialed   uint64 // connections made
+	Failed   uint64 // attempts to make one that failed
+	Broken   uint64 // connections that ended other than by Drain, of either side, or Close
+	Messages uint64 // with intents, that were sent
+	Intents  uint64 // in them
+	Unknown  uint64 // intents that were sent on a connection that ended before their answer
+}
+
+type counters struct{ dialed, failed, broken, messages, intents, unknown atomic.Uint64 }
+
+// Stats returns the counts. They are read one after the other, so they may differ by what is going on.
+func (c *Client) Stats() Stats {
+	n := &c.counts
+	return Stats{Dialed: n.dialed.Load(), Failed: n.failed.Load(), Broken: n.broken.Load(), Messages: n.messages.Load(),
+		Intents: n.intents.Load(), Unknown: n.unknown.Load()}
 }

@@ -1,11 +1,17 @@
-// Package tilehttp carries intents from gateways to the processes that run tiles, over HTTP, and their
-// outcomes and errors back; and hand-overs of tiles between those processes.
+// Package tilehttp carries intents from gateways to the processes that run tiles, and their outcomes and errors back,
+// over one connection for each pair of them; and hand-overs of tiles between those processes.
 //
 // In the process that runs tiles, whose contact is its host:port:
 //
+//	intents, err := tilehttp.NewHandler(host, nil) // a *tilehost.Host, or one *tile.TileProcessor
+//	if err != nil {
+//		return err
+//	}
 //	mux := http.NewServeMux()
-//	mux.Handle(tilehttp.Path, tilehttp.Handler(host)) // a *tilehost.Host, or one *tile.TileProcessor
+//	mux.Handle(tilehttp.Path, intents)
 //	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
+//
+//	intents.Drain(ctx) // before the process ends: answer what gateways have sent
 //
 // and its host hands tiles over by tile.Config{Handover: client.Handover}.
 //
@@ -20,11 +26,18 @@
 //
 // # Wire
 //
-// A POST of a JSON object, at most MaxRequest bytes of UTF-8; empty fields may be left out:
+// A WebSocket with the subprotocol tilefence.forward.v1.json, which the gateway opens. Each message is a text of at
+// most MaxMessage bytes: one JSON object in UTF-8. Empty fields may be left out. The gateway sends intents, whose id is
+// its own, any number but 0 that no other intent under way has:
 //
-//	{"v":1,"tile":"85283473fffffff","action":"0b54","actor":"ann","body":"<base64>"}
+//	{"v":1,"intents":[{"id":7,"within":2950,"tile":"85283473fffffff","action":"0b54","actor":"ann","body":"<base64>"}]}
 //
-// The answer is {"v":1,"outcome":"applied"} with status 200, or {"v":1,"error":{…}}:
+// within is after how many milliseconds the gateway gives up; the tile server then does too. Without it, an intent
+// waits as long as the connection lasts. The tile server answers each intent once, in whatever order:
+//
+//	{"v":1,"answers":[{"id":7,"outcome":"applied"},{"id":8,"error":{"code":"overloaded"}}]}
+//
+// An error has a code, a message for people, and what its code needs:
 //
 //	code         status  error                                 further fields
 //	redirect     421     *tile.RedirectError                   tile, and epoch and contact if known
@@ -33,8 +46,13 @@
 //	invalid      400     *fence.ArgumentError                  field, value, want
 //	unavailable  503     *UnavailableError, outcome unknown
 //
-// The code decides, the status is for proxies and logs. Other statuses come from elsewhere and mean
-// unavailable.
+// Before it goes away, a tile server sends {"v":1,"drain":true}. The gateway sends no more intents on the connection,
+// and closes it with the last answer. Both sides ping, and close a connection whose peer gives no sign of life.
+//
+// A single intent may also be sent by a POST of {"v":1,"tile":…} to the same path, at most MaxRequest bytes. It is
+// answered with {"v":1,"outcome":"applied"} and status 200, or with {"v":1,"error":{…}} and the status above. Gateways
+// of release 0.1 know no other way, so that they can share a deployment with tile servers of this one; it also suits
+// curl. This package's Client does not use it: upgrade tile servers before gateways.
 //
 // A hand-over is a POST to HandoverPath, answered when the successor serves the tile with {"v":1,"serving":true}:
 //
@@ -48,16 +66,37 @@
 // # Evolution
 //
 // Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls. A field that
-// must not be ignored takes another path and version. The handler refuses, as invalid: a body that is too long, not
-// UTF-8, or not one JSON object; a field of the wrong type; another version. The intent itself is
-// validated once, where it is queued (tile.Intent.Validate); the client and the handler pass it on.
+// must not be ignored takes another subprotocol, or path, and version. An intent that cannot be read is answered
+// with the code invalid: a field of the wrong type, a tile that is none. A message that is nothing of this protocol
+// (binary, not UTF-8, not one JSON object, another version, an intent without an id) is answered with
+// {"v":1,"error":{"code":"invalid","field":…,"want":…}}, and the connection closed with status 1008; one that is too
+// long closes it with status 1009. The intent itself is validated once, where it is queued (tile.Intent.Validate).
+//
+// # Batches and bounds
+//
+// Intents that come within about a millisecond share a message, and so do the outcomes of a tick. The first intent
+// after a pause is sent at once. On each connection:
+//
+//   - A gateway has at most Config.MaxInFlight intents under way, and 4 MiB of them unwritten. More are refused with
+//     tile.ErrOverloaded.
+//   - A tile server runs at most HandlerConfig.MaxInFlight intents, and refuses more with the same error. A gateway
+//     that sends on without reading the refusals is read no further.
+//   - A peer that does not take a message within WriteTimeout, or answer a ping within PingInterval, is disconnected.
 //
 // # Failures
 //
-// Client.Forward returns a Submitter's error as the same type. Any other error is an
-// *UnavailableError. It matches fence.ErrNotApplied if no connection could be made, so that nothing was
-// sent, and fence.ErrUnknownOutcome otherwise: then the intent may have been resolved. The client never
-// repeats a request by itself.
+// Client.Forward returns a Submitter's error as the same type. Any other error is an *UnavailableError, which says what
+// may have become of the intent:
+//
+//	what happened                                            outcome
+//	no connection could be made, or the client was closed    fence.ErrNotApplied
+//	the connection or ctx ended before the intent was part   fence.ErrNotApplied
+//	  of a message
+//	either ended after that                                  fence.ErrUnknownOutcome
+//	the answer cannot be understood                          fence.ErrUnknownOutcome
+//
+// The client never repeats an intent by itself. It makes a connection again with the next intent; after an attempt
+// that failed, intents fail at once for 50 ms, doubling to 1 s.
 //
 // # Trust
 //
@@ -68,7 +107,7 @@
 //
 // # Concurrency and testing
 //
-// Client and Handler are safe for concurrent use. Each intent waits for its tick on a connection of its
-// own, which is kept for the next one; a Transport with unencrypted HTTP/2 shares them instead. To test
-// against the package, serve a Handler over a Submitter of one function (SubmitterFunc) with httptest.
+// Client and Handler are safe for concurrent use. A client has three goroutines for each connection, a handler three
+// and one for each intent under way. To test against the package, serve a Handler over a Submitter of one function
+// (SubmitterFunc) with httptest.
 package tilehttp

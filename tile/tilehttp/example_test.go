@@ -21,8 +21,12 @@ func Example() {
 		}
 		return stream.Applied, nil
 	})
+	intents, err := tilehttp.NewHandler(tiles, nil)
+	if err != nil {
+		panic(err)
+	}
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path, tilehttp.Handler(tiles))
+	mux.Handle(tilehttp.Path, intents)
 	server := httptest.NewServer(mux)
 	defer server.Close()
 

@@ -1,12 +1,17 @@
 package tilehttp
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -27,49 +32,167 @@ func (f SubmitterFunc) Submit(ctx context.Context, in tile.Intent) (stream.Outco
 	return f(ctx, in)
 }
 
-// Handler serves intents to s. It answers POST on whatever path it is mounted, refuses more than
-// MaxRequest bytes, and what it cannot read does not reach s. It leaves it to s to validate the intent, as
-// tilehost.Host and tile.TileProcessor do. A request whose client has gone ends the
-// context that s got; the intent may be resolved all the same.
-func Handler(s Submitter) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
-			http.Error(w, "POST an intent", http.StatusMethodNotAllowed)
-			return
-		}
-		in, err := readIntent(w, r)
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		outcome, err := s.Submit(r.Context(), in)
-		if err == nil && !outcome.Valid() {
-			err = errors.New("the tile gave no outcome")
-		}
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		reply(w, http.StatusOK, wireReply{Version: version, Outcome: outcome.String()})
-	})
+// HandlerConfig holds the optional settings of a Handler. Nil and the zero value are valid.
+type HandlerConfig struct {
+	// MaxInFlight is how many intents of one connection may be under way; more are answered with
+	// tile.ErrOverloaded. Zero means 16,384.
+	MaxInFlight int
+	// WriteTimeout is how long a gateway may take to accept a message before it is disconnected. Zero means 5 s.
+	WriteTimeout time.Duration
+	// PingInterval is how often a gateway is asked for a sign of life, which it must give within the same time.
+	// Zero means 3 s.
+	PingInterval time.Duration
+
+	Logger *slog.Logger // nil discards
 }
 
-func readIntent(w http.ResponseWriter, r *http.Request) (tile.Intent, error) {
-	b, err := readBody(w, r)
-	if err != nil {
-		return tile.Intent{}, err
-	}
-	return decodeIntent(b)
+// Handler serves intents to a Submitter, on whatever path it is mounted: those that gateways send over a connection
+// each, and single ones that are POSTed. It leaves it to the Submitter to validate them, as tilehost.Host and
+// tile.TileProcessor do. If a gateway goes away, the contexts of its intents end; they may be resolved all the same.
+// Create one with NewHandler. It is an http.Handler.
+type Handler struct {
+	tiles Submitter
+	cfg   HandlerConfig
+
+	mu       sync.Mutex
+	draining bool
+	sessions map[*session]struct{}
+	served   sync.WaitGroup // sessions
 }
+
+// NewHandler returns a handler. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
+	if tiles == nil {
+		return nil, &fence.ArgumentError{Field: "tiles", Value: nil, Want: "a Submitter, such as a tilehost.Host"}
+	}
+	var c HandlerConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if err := bounds(&c.MaxInFlight, &c.WriteTimeout, &c.PingInterval); err != nil {
+		return nil, err
+	}
+	return &Handler{tiles: tiles, cfg: c, sessions: map[*session]struct{}{}}, nil
+}
+
+// ServeHTTP answers a POST with the intent's outcome, and upgrades a GET and serves the connection until it ends.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet:
+		h.serve(w, r)
+	case http.MethodPost:
+		h.single(w, r)
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol+", or POST an intent",
+			http.StatusMethodNotAllowed)
+	}
+}
+
+// serve is for a gateway.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
+	s := &session{h: h, ctx: context.WithoutCancel(r.Context())}
+	s.room.L = &s.mu
+	if !h.enter(s) {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "this tile server is going away", http.StatusServiceUnavailable)
+		return
+	}
+	defer h.leave(s)
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}})
+	if err != nil { // Accept has answered
+		h.cfg.Logger.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
+		return
+	}
+	if conn.Subprotocol() != Subprotocol {
+		_ = conn.Close(websocket.StatusPolicyViolation, "connect with the subprotocol "+Subprotocol)
+		return
+	}
+	h.cfg.Logger.Info("gateway connected", "remote", r.RemoteAddr)
+	err = s.run(newLink(conn, h.cfg.WriteTimeout, h.cfg.PingInterval))
+	h.cfg.Logger.Info("gateway disconnected", "remote", r.RemoteAddr, "error", err)
+}
+
+// single is for a gateway of an earlier release while an upgrade rolls, and for people.
+func (h *Handler) single(w http.ResponseWriter, r *http.Request) {
+	b, err := readBody(w, r)
+	var in tile.Intent
+	if err == nil {
+		in, err = decodeSingle(b)
+	}
+	var outcome stream.Outcome
+	if err == nil {
+		if outcome, err = h.tiles.Submit(r.Context(), in); err == nil && !outcome.Valid() {
+			err = errNoOutcome
+		}
+	}
+	if err != nil {
+		e := encodeError(err)
+		reply(w, statuses[e.Code], wireReply{Version: version, Error: &e})
+		return
+	}
+	reply(w, http.StatusOK, wireReply{Version: version, Outcome: outcome.String()})
+}
+
+func (h *Handler) enter(s *session) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.draining {
+		return false
+	}
+	s.ctx, s.stop = context.WithCancelCause(s.ctx)
+	h.sessions[s] = struct{}{}
+	h.served.Add(1)
+	return true
+}
+
+func (h *Handler) leave(s *session) {
+	h.mu.Lock()
+	delete(h.sessions, s)
+	h.mu.Unlock()
+	s.stop(nil)
+	h.served.Done()
+}
+
+// Drain refuses new connections, and asks gateways to send no more intents on those that are there; what they have
+// sent is still answered, and a gateway ends its connection with the last answer. It returns when all have ended. If
+// ctx ends before, the other connections are cut, and the error is ctx's. Single requests are not waited for. Drain
+// cannot be undone. It may be called again.
+func (h *Handler) Drain(ctx context.Context) error {
+	h.mu.Lock()
+	h.draining = true
+	for s := range h.sessions {
+		s.drain()
+	}
+	h.mu.Unlock()
+	gone := make(chan struct{})
+	go func() {
+		h.served.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+	}
+	h.mu.Lock()
+	for s := range h.sessions {
+		s.stop(errCut)
+	}
+	h.mu.Unlock()
+	<-gone
+	return errors.Join(errCut, context.Cause(ctx))
+}
+
+var errCut = errors.New("tilehttp: drain was cut short")
 
 // readBody reads a request of at most MaxRequest bytes. Its error is a *fence.ArgumentError.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, &fence.ArgumentError{Field: "request", Value: "too long",
-			Want: "at most " + strconv.Itoa(MaxRequest) + " bytes"}
+		return nil, &fence.ArgumentError{Field: "request", Value: "too long", Want: tooLong}
 	}
 	if err != nil {
 		return nil, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a whole body: " + err.Error()}
@@ -77,16 +200,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-func fail(w http.ResponseWriter, err error) {
-	e := encodeError(err)
-	reply(w, statuses[e.Code], wireReply{Version: version, Error: &e})
-}
-
 func reply(w http.ResponseWriter, status int, r any) {
-	b, err := json.Marshal(r)
-	if err != nil { // the replies are structs of strings and numbers
-		panic(err)
-	}
+	b := mustEncode(r)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(b)))

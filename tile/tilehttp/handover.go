@@ -1,10 +1,13 @@
 package tilehttp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 
 	"github.com/tilefence/tilefence/fence"
@@ -73,7 +76,7 @@ func (c *Client) Handover(ctx context.Context, h tile.Handover) error {
 	if err != nil {
 		return err
 	}
-	status, b, err := c.post(ctx, h.To, c.handoverURL, body)
+	status, b, err := c.post(ctx, h.To, body)
 	if err != nil {
 		return err
 	}
@@ -146,4 +149,39 @@ func decodeAccepted(b []byte, h *tile.Handover) error {
 		return errors.New(e.Message)
 	}
 	return errNotOurs
+}
+
+// post sends a request once and reads the whole answer. Its error is an *UnavailableError.
+func (c *Client) post(ctx context.Context, contact string, body []byte) (status int, b []byte, err error) {
+	url, err := c.cfg.HandoverURL(contact)
+	if err != nil {
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: sent(err), Err: err}
+	}
+	defer resp.Body.Close() //nolint:errcheck // what was read is checked by itself
+	// Read to the end, or the connection could not be used again.
+	b, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	if err != nil || len(b) > maxReply {
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome,
+			Err: errors.Join(errNotOurs, err)}
+	}
+	return resp.StatusCode, b, nil
+}
+
+// sent reports whether a failed request may have been received: not if there was no connection.
+// The transport sends a POST on another connection only when it has written nothing on the first.
+func sent(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fence.ErrNotApplied
+	}
+	return fence.ErrUnknownOutcome
 }

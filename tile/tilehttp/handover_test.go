@@ -152,7 +152,7 @@ const goldenHandover = `{"v":1,"tile":"85283473fffffff","epoch":7,"position":"7/
 
 func TestHandoverHandlerRefusesWhatItCannotRead(t *testing.T) {
 	h := tilehttp.HandoverHandler(accepterFunc(func(_ context.Context, o tile.Handover) error {
-		if err := o.Validate(); err != nil { // as tile.Host does
+		if err := o.Validate(); err != nil { // as tilehost.Host does
 			return err
 		}
 		t.Errorf("accepted: %+v", o)
@@ -318,7 +318,7 @@ func TestHostAcceptsOverHTTP(t *testing.T) {
 		p.host, err = tilehost.New(p.contact, seams, func(fence.TileID) (tile.Rules, error) { return bell{}, nil },
 			&tilehost.Config{Tile: tile.Config{TickInterval: 10 * time.Millisecond, Handover: client.Handover}})
 		require.NoError(t, err)
-		mux.Handle(tilehttp.Path, tilehttp.Handler(p.host))
+		mux.Handle(tilehttp.Path, handler(t, p.host))
 		mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(p.host))
 		go func() { p.ended <- p.host.Run(ctx) }()
 		return p
@@ -344,4 +344,12 @@ func TestHostAcceptsOverHTTP(t *testing.T) {
 	require.NoError(t, <-a.ended)
 	require.NoError(t, <-b.ended)
 	require.ErrorIs(t, client.Handover(t.Context(), given(b.contact)), tile.ErrHostEnded)
+}
+
+// oneReply answers every request.
+type oneReply []byte
+
+func (b oneReply) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(b)), Request: r,
+		Header: http.Header{}}, nil
 }

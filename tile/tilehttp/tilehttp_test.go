@@ -6,15 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -31,17 +27,31 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const here fence.TileID = 0x85283473fffffff
 
+// handler serves intents to s.
+func handler(t testing.TB, s tilehttp.Submitter) *tilehttp.Handler {
+	t.Helper()
+	h, err := tilehttp.NewHandler(s, nil)
+	require.NoError(t, err)
+	return h
+}
+
 // serve returns the contact of a process that answers with f, and a client.
 func serve(t testing.TB, f tilehttp.SubmitterFunc) (string, *tilehttp.Client) {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path, tilehttp.Handler(f))
+	mux.Handle(tilehttp.Path, handler(t, f))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	client, err := tilehttp.NewClient(nil)
+	return server.Listener.Addr().String(), newClient(t, nil)
+}
+
+// newClient returns a client that the test closes before its servers.
+func newClient(t testing.TB, cfg *tilehttp.Config) *tilehttp.Client {
+	t.Helper()
+	client, err := tilehttp.NewClient(cfg)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	return server.Listener.Addr().String(), client
+	return client
 }
 
 func TestOutcomesAndIntentsTravel(t *testing.T) {
@@ -114,7 +124,7 @@ func TestErrorsTravel(t *testing.T) {
 	}
 }
 
-// validating submits nothing that is not in order, as tile.Host and tile.TileProcessor do.
+// validating submits nothing that is not in order, as tilehost.Host and tile.TileProcessor do.
 func validating(t *testing.T) tilehttp.SubmitterFunc {
 	return func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 		if err := in.Validate(); err != nil {
@@ -143,9 +153,7 @@ func TestUnreachable(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
-	client, err := tilehttp.NewClient(nil)
-	require.NoError(t, err)
-	defer client.Close()
+	client := newClient(t, nil)
 	in := tile.Intent{Tile: here, ActionID: "x"}
 	for _, contact := range []string{closed.Addr().String(), "not a contact", ""} {
 		_, err = client.Forward(t.Context(), contact, in)
@@ -156,14 +164,14 @@ func TestUnreachable(t *testing.T) {
 	_, err = client.Forward(t.Context(), closed.Addr().String(), in)
 	require.ErrorIs(t, err, fence.ErrNotApplied)
 
-	// A process that dies with the request in its hands.
+	// A process that dies in the handshake has been sent nothing.
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer server.Close()
 	_, err = client.Forward(t.Context(), server.Listener.Addr().String(), in)
-	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
-	require.NotErrorIs(t, err, fence.ErrNotApplied)
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+	require.NotErrorIs(t, err, fence.ErrUnknownOutcome)
 }
 
 func TestTimeoutIsUnknown(t *testing.T) {
@@ -180,34 +188,6 @@ func TestTimeoutIsUnknown(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestForeignAnswers(t *testing.T) {
-	var status int
-	var body string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Location", "/elsewhere")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}))
-	defer server.Close()
-	client, err := tilehttp.NewClient(nil)
-	require.NoError(t, err)
-	defer client.Close()
-	for _, c := range []struct {
-		status int
-		body   string
-	}{
-		{200, ""}, {200, "<html>"}, {200, "{}"}, {200, `{"v":2,"outcome":"applied"}`}, {200, `{"v":1,"outcome":"won"}`},
-		{200, `{"v":1,"outcome":"applied","error":{"code":"redirect"}}`}, {421, `{"v":1,"error":{"code":"gone"}}`},
-		{307, ""}, {502, "bad gateway"}, {200, strings.Repeat(" ", 70000)}, {429, `{"v":1}`},
-		{421, `{"v":1,"error":{"code":"redirect","epoch":-1}}`},
-	} {
-		status, body = c.status, c.body
-		_, err := client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here})
-		require.ErrorIs(t, err, fence.ErrUnknownOutcome, "%+v", c)
-		require.NotErrorIs(t, err, tile.ErrRedirect)
-	}
-}
-
 func post(t testing.TB, h http.Handler, body string) (int, map[string]any) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -218,7 +198,7 @@ func post(t testing.TB, h http.Handler, body string) (int, map[string]any) {
 }
 
 func TestHandlerRefusesWhatItCannotRead(t *testing.T) {
-	h := tilehttp.Handler(validating(t))
+	h := handler(t, validating(t))
 	for _, body := range []string{
 		"", "null", "[]", "1", "{", `{"v":1}`, `{"v":2,"tile":"1"}`, `{"tile":"1"}`,
 		`{"v":1,"tile":"0"}`, `{"v":1,"tile":"01"}`, `{"v":1,"tile":"A"}`,
@@ -235,14 +215,17 @@ func TestHandlerRefusesWhatItCannotRead(t *testing.T) {
 		assert.NotEmpty(t, reply["error"].(map[string]any)["want"], "what to send instead")
 	}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, tilehttp.Path, nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPut, tilehttp.Path, nil))
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, tilehttp.Path, nil))
+	assert.Equal(t, http.StatusUpgradeRequired, w.Code)
 }
 
-// TestUnknownFieldsAreIgnored: a newer release may send them while an upgrade rolls, in both directions.
-func TestUnknownFieldsAreIgnored(t *testing.T) {
+// TestUnknownFieldsOfSingles: a newer release may send them while an upgrade rolls.
+func TestUnknownFieldsOfSingles(t *testing.T) {
 	var got tile.Intent
-	h := tilehttp.Handler(tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	h := handler(t, tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 		got = in
 		return stream.Applied, nil
 	}))
@@ -250,22 +233,12 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "applied", reply["outcome"])
 	assert.Equal(t, tile.Intent{Tile: here, ActionID: "0b54"}, got)
-
-	for answer, want := range map[string]error{
-		`{"v":1,"outcome":"applied","new":1}`:                          nil,
-		`{"v":1,"new":[],"error":{"code":"overloaded","newer":"yes"}}`: tile.ErrOverloaded,
-	} {
-		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: oneReply(answer)})
-		require.NoError(t, err)
-		_, err = client.Forward(t.Context(), "x:1", tile.Intent{Tile: here})
-		require.ErrorIs(t, err, want)
-	}
 }
 
-// TestGolden pins the format.
-func TestGolden(t *testing.T) {
+// TestGoldenSingle pins the format of single requests.
+func TestGoldenSingle(t *testing.T) {
 	var answer error
-	h := tilehttp.Handler(tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	h := handler(t, tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 		assert.Equal(t, tile.Intent{Tile: here, ActionID: "0b54", Actor: "ann", Body: []byte("fire")}, in)
 		return stream.Applied, answer
 	}))
@@ -288,49 +261,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func TestManyAtOnceReuseConnections(t *testing.T) {
-	var connections, served atomic.Int64
-	mux := http.NewServeMux()
-	release := make(chan struct{})
-	submit := func(context.Context, tile.Intent) (stream.Outcome, error) {
-		served.Add(1)
-		<-release // the tick
-		return stream.Applied, nil
-	}
-	mux.Handle(tilehttp.Path, tilehttp.Handler(tilehttp.SubmitterFunc(submit)))
-	server := httptest.NewUnstartedServer(mux)
-	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			connections.Add(1)
-		}
-	}
-	server.Start()
-	defer server.Close()
-	client, err := tilehttp.NewClient(nil)
-	require.NoError(t, err)
-	defer client.Close()
-	const n = 200
-	for round := range 3 {
-		var wg sync.WaitGroup
-		for range n {
-			wg.Go(func() {
-				o, err := client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here})
-				assert.NoError(t, err)
-				assert.Equal(t, stream.Applied, o)
-			})
-		}
-		require.Eventually(t, func() bool { return served.Load() == int64(n*(round+1)) }, 10*time.Second,
-			time.Millisecond)
-		for range n {
-			release <- struct{}{}
-		}
-		wg.Wait()
-	}
-	assert.LessOrEqual(t, connections.Load(), int64(n+n/4), "connections are kept for the next tick")
-}
-
 func TestClientArguments(t *testing.T) {
-	for _, cfg := range []tilehttp.Config{{MaxIdlePerContact: -1}, {IdleTimeout: -1}, {DialTimeout: -1}} {
+	for _, cfg := range []tilehttp.Config{{MaxInFlight: -1}, {WriteTimeout: -1}, {PingInterval: -1},
+		{DialTimeout: -1}} {
 		_, err := tilehttp.NewClient(&cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}
@@ -338,10 +271,21 @@ func TestClientArguments(t *testing.T) {
 	client, err := tilehttp.NewClient(&tilehttp.Config{URL: func(string) (string, error) { return "", no },
 		Transport: http.DefaultTransport})
 	require.NoError(t, err)
-	client.Close()
 	_, err = client.Forward(t.Context(), "x", tile.Intent{Tile: here})
 	require.ErrorIs(t, err, no)
 	require.ErrorIs(t, err, fence.ErrNotApplied)
+	for range 2 {
+		client.Close()
+		_, err = client.Forward(t.Context(), "x", tile.Intent{Tile: here})
+		require.ErrorIs(t, err, fence.ErrNotApplied)
+	}
+
+	_, err = tilehttp.NewHandler(nil, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	for _, cfg := range []tilehttp.HandlerConfig{{MaxInFlight: -1}, {WriteTimeout: -1}, {PingInterval: -1}} {
+		_, err = tilehttp.NewHandler(validating(t), &cfg)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	}
 }
 
 func FuzzHandler(f *testing.F) {
@@ -350,7 +294,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add([]byte("\xff{}"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var got *tile.Intent
-		h := tilehttp.Handler(tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		h := handler(t, tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 			got = &in
 			return stream.Fizzled, nil
 		}))
@@ -362,30 +306,5 @@ func FuzzHandler(f *testing.F) {
 		}
 		require.Equal(t, http.StatusOK, w.Code)
 		require.True(t, utf8.ValidString(got.ActionID+got.Actor))
-	})
-}
-
-type oneReply []byte
-
-func (b oneReply) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(b)), Request: r,
-		Header: http.Header{}}, nil
-}
-
-func FuzzReply(f *testing.F) {
-	f.Add([]byte(`{"v":1,"outcome":"applied"}`))
-	f.Add([]byte(`{"v":1,"error":{"code":"redirect","tile":"85283473fffffff","epoch":7,"contact":"b:1"}}`))
-	f.Add([]byte(`{"v":1,"error":{"code":"invalid","field":"x"}}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: oneReply(b)})
-		require.NoError(t, err)
-		o, err := client.Forward(t.Context(), "x:1", tile.Intent{Tile: here})
-		require.NotEqual(t, err == nil, !o.Valid())
-		if err != nil {
-			var r *tile.RedirectError
-			if errors.As(err, &r) {
-				require.Equal(t, here, r.Tile)
-			}
-		}
 	})
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
@@ -12,26 +15,63 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// Path is where the client sends intents.
+// Path is where gateways connect.
 const Path = "/tilefence/v1/intent"
 
-// MaxRequest is the most bytes a request may have: an intent of the largest size, its names escaped, and
-// its body in base64, fit well within.
+// MaxRequest is the most bytes of a hand-over or of one intent: an intent of the largest size, its names escaped, and
+// its body in base64, fits well within.
 const MaxRequest = 16 << 10
 
-// maxReply bounds what the client reads of an answer.
+// maxReply bounds what the client reads of the answer to a hand-over.
 const maxReply = 64 << 10
 
 const version = 1
 
+// wireIntent is an intent; a gateway's message has it with an ID, a single request with the version.
 type wireIntent struct {
-	Version int          `json:"v"`
-	Tile    fence.TileID `json:"tile"`
-	Action  string       `json:"action,omitempty"`
-	Actor   string       `json:"actor,omitempty"`
-	Body    []byte       `json:"body,omitempty"`
+	Tile   fence.TileID `json:"tile"`
+	Action string       `json:"action,omitempty"`
+	Actor  string       `json:"actor,omitempty"`
+	Body   []byte       `json:"body,omitempty"`
 }
 
+func (w *wireIntent) intent() tile.Intent {
+	return tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}
+}
+
+type wireSingle struct {
+	Version int `json:"v"`
+	wireIntent
+}
+
+// wireSent is an intent on a connection.
+type wireSent struct {
+	ID     uint64 `json:"id"`               // the gateway's, not 0
+	Within int64  `json:"within,omitempty"` // milliseconds until the gateway gives up; 0: it does not
+	wireIntent
+}
+
+// wireIntents is a gateway's message.
+type wireIntents[T any] struct {
+	Version int `json:"v"`
+	Intents []T `json:"intents"`
+}
+
+// wireAnswers is a tile server's message.
+type wireAnswers struct {
+	Version int          `json:"v"`
+	Answers []wireAnswer `json:"answers"`
+	Drain   bool         `json:"drain"` // send no more on this connection
+	Error   *wireError   `json:"error"` // the server could not read a message, and ends the connection
+}
+
+type wireAnswer struct {
+	ID      uint64     `json:"id"`
+	Outcome string     `json:"outcome,omitempty"`
+	Error   *wireError `json:"error,omitempty"`
+}
+
+// wireReply answers a single request.
 type wireReply struct {
 	Version int        `json:"v"`
 	Outcome string     `json:"outcome,omitempty"`
@@ -70,20 +110,99 @@ var statuses = map[string]int{
 	codeEnding:      http.StatusServiceUnavailable,
 }
 
-// encodeIntent writes a request. It does not validate: the receiver does, and refuses the replacement character that
-// JSON puts for bytes that are not UTF-8.
+// What a gateway's message consists of besides the intents' own objects.
+const (
+	intentsHead = `{"v":1,"intents":[`
+	answersHead = `{"v":1,"answers":[`
+	messageTail = `]}`
+	sentHead    = len(`,{"id":,"within":,`) + 2*20 // the most that appendSent puts before an intent's own fields
+	drainNotice = `{"v":1,"drain":true}`
+)
+
+// encodeIntent writes the fields of an intent as an object. It does not validate: the receiver does, and refuses the
+// replacement character that JSON puts for bytes that are not UTF-8. Its error is a *fence.ArgumentError.
 func encodeIntent(in *tile.Intent) ([]byte, error) {
-	return json.Marshal(wireIntent{Version: version, Tile: in.Tile, Action: in.ActionID, Actor: in.Actor,
-		Body: in.Body})
+	b, err := json.Marshal(wireIntent{Tile: in.Tile, Action: in.ActionID, Actor: in.Actor, Body: in.Body})
+	if err == nil && len(b) > MaxRequest {
+		err = &fence.ArgumentError{Field: "request", Value: len(b), Want: tooLong}
+	}
+	return b, err
 }
 
-// decodeIntent reads a request without judging the intent. Its error is a *fence.ArgumentError.
-func decodeIntent(b []byte) (tile.Intent, error) {
-	var w wireIntent
+var tooLong = "at most " + strconv.Itoa(MaxRequest) + " bytes"
+
+// appendSent appends an encoded intent with its ID, and the time left for it if that is not zero, to a message.
+func appendSent(message []byte, id uint64, within time.Duration, intent []byte) []byte {
+	if len(message) > len(intentsHead) {
+		message = append(message, ',')
+	}
+	message = strconv.AppendUint(append(message, `{"id":`...), id, 10)
+	if within > 0 {
+		ms := int64(max(1, within/time.Millisecond))
+		message = strconv.AppendInt(append(message, `,"within":`...), ms, 10)
+	}
+	return append(append(message, ','), intent[1:]...)
+}
+
+// decodeIntents reads a gateway's message. An intent that cannot be read is given to refuse. The error is a
+// *fence.ArgumentError for a message that is nothing of this protocol, or has an intent without an ID.
+func decodeIntents(b []byte, refuse func(id uint64, err error)) ([]wireSent, error) {
+	var m wireIntents[wireSent]
+	if err := decodeRequest(b, &m, &m.Version, "intents"); err != nil {
+		return decodeEach(b, err, refuse)
+	}
+	for i := range m.Intents {
+		if m.Intents[i].ID == 0 {
+			return nil, errNoID
+		}
+	}
+	return m.Intents, nil
+}
+
+var errNoID = &fence.ArgumentError{Field: "id", Value: 0, Want: "a number from 1 to 2^64-1 with each intent"}
+
+// decodeEach reads the intents of a message one by one, after all of them together gave an error.
+func decodeEach(b []byte, whole error, refuse func(uint64, error)) (good []wireSent, err error) {
+	var m wireIntents[json.RawMessage]
+	if decodeRequest(b, &m, &m.Version, "intents") != nil {
+		return nil, whole
+	}
+	for _, raw := range m.Intents {
+		var w wireSent
+		if err = json.Unmarshal(raw, &w); err == nil && w.ID != 0 {
+			good = append(good, w)
+			continue
+		}
+		var id struct {
+			ID uint64 `json:"id"`
+		}
+		if json.Unmarshal(raw, &id) != nil || id.ID == 0 {
+			return nil, errNoID
+		}
+		refuse(id.ID, unreadable(err))
+	}
+	return good, nil
+}
+
+// unreadable says what is wrong with an intent that JSON could not decode.
+func unreadable(err error) error {
+	if argument, ok := errors.AsType[*fence.ArgumentError](err); ok {
+		return argument
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
+		return &fence.ArgumentError{Field: field, Value: wrong.Value, Want: "a value of the field's type"}
+	}
+	return &fence.ArgumentError{Field: "body", Value: err.Error(), Want: "base64"}
+}
+
+// decodeSingle reads a single request without judging the intent. Its error is a *fence.ArgumentError.
+func decodeSingle(b []byte) (tile.Intent, error) {
+	var w wireSingle
 	if err := decodeRequest(b, &w, &w.Version, "an intent"); err != nil {
 		return tile.Intent{}, err
 	}
-	return tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}, nil
+	return w.intent(), nil
 }
 
 // decodeRequest reads one JSON object into v and checks its version. It ignores fields it does not know, which a newer
@@ -101,9 +220,35 @@ func decodeRequest(b []byte, v any, got *int, what string) error {
 	return nil
 }
 
+// encodeAnswer writes the answer to the intent of an ID.
+func encodeAnswer(id uint64, outcome stream.Outcome, err error) []byte {
+	a := wireAnswer{ID: id}
+	if err == nil && !outcome.Valid() {
+		err = errNoOutcome
+	}
+	if err != nil {
+		e := encodeError(err)
+		a.Error = &e
+	} else {
+		a.Outcome = outcome.String()
+	}
+	return mustEncode(a)
+}
+
+var errNoOutcome = errors.New("the tile gave no outcome")
+
+// mustEncode encodes a struct of strings and numbers, which cannot fail.
+func mustEncode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 // encodeError says an error in terms of the wire.
 func encodeError(err error) wireError {
-	w := wireError{Code: codeUnavailable, Message: err.Error()}
+	w := wireError{Code: codeUnavailable, Message: cut(err.Error())}
 	var redirect *tile.RedirectError
 	var unresolved *tile.UnresolvedError
 	var argument *fence.ArgumentError
@@ -116,38 +261,44 @@ func encodeError(err error) wireError {
 	case errors.Is(err, tile.ErrOverloaded):
 		w.Code = codeOverloaded
 	case errors.As(err, &argument):
-		w.Code, w.Field, w.Value, w.Want = codeInvalid, argument.Field, fmt.Sprint(argument.Value), argument.Want
+		w.Code, w.Field, w.Value, w.Want = codeInvalid, argument.Field, cut(fmt.Sprint(argument.Value)), argument.Want
 	}
 	return w
 }
 
-// decodeReply reads an answer: an outcome, the error the Submitter gave, or errNotOurs.
-func decodeReply(b []byte, in *tile.Intent) (stream.Outcome, error) {
-	var r wireReply
-	if err := json.Unmarshal(b, &r); err != nil || r.Version != version || (r.Error == nil) == (r.Outcome == "") {
-		return 0, errNotOurs
+// cut keeps a text that was made from what a peer sent from becoming longer than an answer may be.
+func cut(s string) string {
+	const most = 512
+	if len(s) <= most {
+		return s
 	}
-	if r.Error == nil {
-		o, err := stream.ParseOutcome(r.Outcome)
-		if err != nil {
-			return 0, errNotOurs
-		}
-		return o, nil
-	}
-	switch e := r.Error; e.Code {
-	case codeRedirect:
-		return 0, &tile.RedirectError{Tile: in.Tile, Epoch: e.Epoch, Contact: e.Contact}
-	case codeUnresolved:
-		return 0, &tile.UnresolvedError{Tile: in.Tile, Epoch: e.Epoch, Contact: e.Contact}
-	case codeOverloaded:
-		return 0, tile.ErrOverloaded
-	case codeInvalid:
-		return 0, &fence.ArgumentError{Field: e.Field, Value: e.Value, Want: e.Want}
-	case codeUnavailable:
-		return 0, errors.New(e.Message)
-	}
-	return 0, errNotOurs
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// errNotOurs: the answer is none that a Handler gives; a proxy's perhaps.
+// decode says what an answer means for an intent that was sent to contact: an outcome, or the error that Forward
+// returns.
+func (a *wireAnswer) decode(contact string, id fence.TileID) (stream.Outcome, error) {
+	outcome, cause := stream.ParseOutcome(a.Outcome)
+	switch e := a.Error; {
+	case e == nil && cause == nil:
+		return outcome, nil
+	case e == nil || a.Outcome != "":
+		cause = errNotOurs
+	case e.Code == codeRedirect:
+		return 0, &tile.RedirectError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
+	case e.Code == codeUnresolved:
+		return 0, &tile.UnresolvedError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
+	case e.Code == codeOverloaded:
+		return 0, tile.ErrOverloaded
+	case e.Code == codeInvalid:
+		return 0, &fence.ArgumentError{Field: e.Field, Value: e.Value, Want: e.Want}
+	case e.Code == codeUnavailable:
+		cause = errors.New(e.Message)
+	default:
+		cause = fmt.Errorf("%w: code %q", errNotOurs, e.Code)
+	}
+	return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: cause}
+}
+
+// errNotOurs: the answer is none that a Handler gives.
 var errNotOurs = errors.New("the answer is no tilefence answer")

@@ -46,9 +46,9 @@ func (t *tileStatus) taking() bool {
 		t.State == tile.Installing.String()
 }
 
-func (w *worker) handler() http.Handler {
+func (w *worker) handler(intents *tilehttp.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path, tilehttp.Handler(w))
+	mux.Handle(tilehttp.Path, intents)
 	mux.HandleFunc("POST "+pathOwn, func(rw http.ResponseWriter, r *http.Request) {
 		id, err := fence.ParseTileID(r.FormValue("tile"))
 		if err == nil {

@@ -98,7 +98,11 @@ func work(ctx context.Context, cfg workerConfig) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: w.handler(), ReadHeaderTimeout: 5 * time.Second}
+	intents, err := tilehttp.NewHandler(w, nil)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: w.handler(intents), ReadHeaderTimeout: 5 * time.Second}
 	go func() { <-ctx.Done(); _ = server.Close() }()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -1,0 +1,131 @@
+package tilehttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Subprotocol is the WebSocket subprotocol in which intents and answers travel, version 1.
+const Subprotocol = "tilefence.forward.v1.json"
+
+const (
+	// MaxMessage is the most bytes of a message in either direction.
+	MaxMessage = 256 << 10
+
+	// gather is for how long after a message a connection collects what goes into the next one. What comes after a
+	// pause is sent at once. A millisecond is nothing beside a tick, and at 10,000 intents a second it makes one
+	// write of ten.
+	gather = time.Millisecond
+)
+
+// Bounds of a connection, the same at both ends.
+const (
+	defaultMaxInFlight  = 16384 // 20,000 intents a second that wait 400 ms on average, and twice that at a tick
+	defaultWriteTimeout = 5 * time.Second
+	defaultPingInterval = 3 * time.Second
+)
+
+// link is one end of a connection: a writer that gathers, a heartbeat, and the reading of whole messages. What is
+// written and what is done with what was read is the business of its user.
+type link struct {
+	conn         *websocket.Conn
+	wake         chan struct{} // capacity 1: there is something to write
+	writeTimeout time.Duration
+	pingInterval time.Duration
+	read         bytes.Buffer
+}
+
+func newLink(conn *websocket.Conn, writeTimeout, pingInterval time.Duration) *link {
+	conn.SetReadLimit(MaxMessage)
+	return &link{conn: conn, wake: make(chan struct{}, 1), writeTimeout: writeTimeout, pingInterval: pingInterval}
+}
+
+// signal wakes the writer.
+func (l *link) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends messages until ctx ends or the peer does not take one in time. next appends the next message to a
+// buffer, nothing if there is none, and reports whether another one is full already.
+func (l *link) write(ctx context.Context, next func([]byte) ([]byte, bool)) error {
+	var message []byte
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select { // the pause after the message before
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.wake:
+		}
+		for more := true; more; {
+			if message, more = next(message[:0]); len(message) == 0 {
+				break
+			}
+			if err := l.send(ctx, message); err != nil {
+				return err
+			}
+		}
+		timer.Reset(gather)
+	}
+}
+
+func (l *link) send(ctx context.Context, message []byte) error {
+	limited, cancel := context.WithTimeout(ctx, l.writeTimeout)
+	defer cancel()
+	if err := l.conn.Write(limited, websocket.MessageText, message); err != nil {
+		return fmt.Errorf("the peer did not take a message of %d bytes: %w", len(message), err)
+	}
+	return nil
+}
+
+// receive returns the next message, which is valid until the next call.
+func (l *link) receive(ctx context.Context) ([]byte, error) {
+	kind, r, err := l.conn.Reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.read.Reset()
+	if _, err := l.read.ReadFrom(r); err != nil {
+		return nil, err
+	}
+	if kind != websocket.MessageText {
+		return nil, &fence.ArgumentError{Field: "message", Value: "binary", Want: "a text message"}
+	}
+	return l.read.Bytes(), nil
+}
+
+var errSilent = errors.New("the peer gave no sign of life")
+
+// heartbeat asks the peer for a sign of life at intervals, until ctx ends or it gives none within one.
+func (l *link) heartbeat(ctx context.Context) error {
+	ticker := time.NewTicker(l.pingInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		limited, cancel := context.WithTimeout(ctx, l.pingInterval)
+		err := l.conn.Ping(limited)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%w for %v: %w", errSilent, l.pingInterval, err)
+		}
+	}
+}

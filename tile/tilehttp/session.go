@@ -1,0 +1,212 @@
+package tilehttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// session is a tile server's end of a connection to a gateway. One goroutine more runs for each intent under way.
+//
+// What a gateway that does not read can pile up is bounded: an intent counts as under way until its answer is part of a
+// message, and when as many refusals wait, the gateway is not read any more, until the write times out.
+type session struct {
+	*link
+	h    *Handler
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	work sync.WaitGroup // intents
+
+	mu       sync.Mutex
+	room     sync.Cond // the writer has taken answers, or will take none any more
+	answers  []encoded // not written
+	refusals int       // of these, to intents that were never under way
+	underWay int       // intents, those with an answer that waits included
+	notice   bool      // the gateway is to be asked to send no more
+	noticed  bool      // it was
+	ended    bool
+}
+
+// encoded is an answer.
+type encoded struct {
+	json    []byte
+	refusal bool // of an intent that was never under way
+}
+
+// run serves the connection until it ends, and returns why.
+func (s *session) run(l *link) error {
+	s.mu.Lock()
+	s.link = l
+	s.signal() // it may be draining
+	s.mu.Unlock()
+	var work sync.WaitGroup
+	work.Go(func() {
+		s.stopFor(s.write(s.ctx, s.next))
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+		s.room.Broadcast()
+	})
+	work.Go(func() { s.stopFor(s.heartbeat(s.ctx)) })
+	err := s.readAll()
+	if cause := context.Cause(s.ctx); cause != nil {
+		err = cause
+	}
+	s.stop(err)
+	_ = s.conn.CloseNow() // what it says is in err already
+	s.work.Wait()
+	work.Wait()
+	return err
+}
+
+func (s *session) stopFor(err error) {
+	if err != nil {
+		s.stop(err)
+	}
+}
+
+func (s *session) readAll() error {
+	for {
+		b, err := s.receive(s.ctx)
+		var intents []wireSent
+		if err == nil {
+			intents, err = decodeIntents(b, s.refuse)
+		}
+		if argument, malformed := errors.AsType[*fence.ArgumentError](err); malformed {
+			s.dismiss(argument)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range intents {
+			s.start(&intents[i])
+		}
+	}
+}
+
+// dismiss tells a gateway that its message could not be read, and closes the connection.
+func (s *session) dismiss(why *fence.ArgumentError) {
+	e := encodeError(why)
+	if s.send(s.ctx, mustEncode(struct {
+		Version int        `json:"v"`
+		Error   *wireError `json:"error"`
+	}{version, &e})) == nil {
+		_ = s.conn.Close(websocket.StatusPolicyViolation, "not a message of "+Subprotocol)
+	}
+}
+
+// start runs an intent, if there is room.
+func (s *session) start(w *wireSent) {
+	s.mu.Lock()
+	full := s.underWay >= s.h.cfg.MaxInFlight
+	if !full {
+		s.underWay++
+	}
+	s.mu.Unlock()
+	if full {
+		s.refuse(w.ID, fmt.Errorf("%d intents are under way: %w", s.h.cfg.MaxInFlight, tile.ErrOverloaded))
+		return
+	}
+	id, within, in := w.ID, w.Within, w.intent()
+	s.work.Go(func() {
+		outcome, err := s.submit(within, in)
+		s.answer(encodeAnswer(id, outcome, err))
+	})
+}
+
+// maxWithin keeps a deadline far away from any overflow.
+const maxWithin = int64(24 * time.Hour / time.Millisecond)
+
+// submit submits an intent. It keeps one that makes the Submitter panic from ending the process, as package http does
+// with a request.
+func (s *session) submit(within int64, in tile.Intent) (_ stream.Outcome, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.h.cfg.Logger.Error("panic at an intent", "tile", in.Tile, "panic", v, "stack", string(debug.Stack()))
+			err = errPanic
+		}
+	}()
+	ctx := s.ctx
+	if within > 0 {
+		limited, cancel := context.WithTimeout(ctx, time.Duration(min(within, maxWithin))*time.Millisecond)
+		defer cancel()
+		ctx = limited
+	}
+	return s.h.tiles.Submit(ctx, in)
+}
+
+var errPanic = errors.New("panic")
+
+// answer queues the answer to an intent that was under way.
+func (s *session) answer(b []byte) {
+	s.mu.Lock()
+	s.answers = append(s.answers, encoded{json: b})
+	s.mu.Unlock()
+	s.signal()
+}
+
+// refuse queues the answer to an intent that does not get under way. It waits when there are too many.
+func (s *session) refuse(id uint64, err error) {
+	b := encodeAnswer(id, 0, err)
+	s.mu.Lock()
+	for s.refusals >= s.h.cfg.MaxInFlight && !s.ended {
+		s.room.Wait()
+	}
+	s.refusals++
+	s.answers = append(s.answers, encoded{json: b, refusal: true})
+	s.mu.Unlock()
+	s.signal()
+}
+
+// next makes a message of the answers that wait.
+func (s *session) next(message []byte) (_ []byte, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.notice && !s.noticed {
+		s.noticed = true
+		return append(message, drainNotice...), len(s.answers) > 0
+	}
+	if len(s.answers) == 0 {
+		return message, false
+	}
+	message = append(message, answersHead...)
+	taken := 0
+	for i, a := range s.answers {
+		if i > 0 && len(message)+1+len(a.json)+len(messageTail) > MaxMessage {
+			break
+		}
+		if i > 0 {
+			message = append(message, ',')
+		}
+		message = append(message, a.json...)
+		if a.refusal {
+			s.refusals--
+		} else {
+			s.underWay--
+		}
+		taken++
+	}
+	clear(s.answers[:taken])
+	s.answers = s.answers[taken:]
+	s.room.Broadcast()
+	return append(message, messageTail...), len(s.answers) > 0
+}
+
+// drain asks the gateway to send no more.
+func (s *session) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notice = true
+	if s.link != nil { // else run comes to it
+		s.signal()
+	}
+}
