@@ -123,7 +123,7 @@ func TestAcquisitionFromMemoryYieldsToALaterHistory(t *testing.T) {
 func TestAcquisitionGivesUpInTimeUnlessItHasServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores()
-		a, _ := s.processor(t, "a:1", Config{BootTimeout: 3 * time.Second})
+		a, _ := s.processor(t, "a:1", Config{Timeouts: Timeouts{BootTimeout: 3 * time.Second}})
 		a.seams.Authority = &mute{s.authority}
 		began := time.Now()
 		_, err := a.acquisition.run(t.Context(), fromStore)

@@ -41,11 +41,11 @@ func TestMemoryShorterThanTheRetryWindowIsRefused(t *testing.T) {
 		return err
 	}
 	var argument *fence.ArgumentError
-	require.ErrorAs(t, make(tile.Config{RememberFor: 5 * time.Minute}), &argument)
+	require.ErrorAs(t, make(tile.Config{Limits: tile.Limits{RememberFor: 5 * time.Minute}}), &argument)
 	assert.Equal(t, "RememberFor", argument.Field)
-	require.ErrorAs(t, make(tile.Config{RetryWindow: 10 * time.Minute}), &argument)
+	require.ErrorAs(t, make(tile.Config{Limits: tile.Limits{RetryWindow: 10 * time.Minute}}), &argument)
 	assert.Equal(t, "RememberFor", argument.Field)
-	assert.NoError(t, make(tile.Config{RememberFor: time.Minute, RetryWindow: 30 * time.Second}))
+	assert.NoError(t, make(tile.Config{Limits: tile.Limits{RememberFor: time.Minute, RetryWindow: 30 * time.Second}}))
 }
 
 // large is a game whose state takes a given number of bytes, and whose actions change nothing.

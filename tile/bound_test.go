@@ -74,7 +74,7 @@ func fill(t *testing.T) *filler {
 // start runs an owner, the first or the next.
 func (f *filler) start(t *testing.T) {
 	t.Helper()
-	cfg := &tile.Config{MaxStreamBytes: 8 * mebibyte, SnapshotEvery: 1000, QueueLimit: 4,
+	cfg := &tile.Config{Limits: tile.Limits{MaxStreamBytes: 8 * mebibyte, QueueLimit: 4}, SnapshotEvery: 1000,
 		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
 		Hooks:  tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { f.saved = append(f.saved, i) }}}
 	var err error

@@ -38,6 +38,12 @@ type Config struct {
 	// not kept in memory any longer. Each tile has its own place in the interval. Default 10.
 	ConfirmEvery int
 
+	// RefreshEvery is the number of ticks between refreshes of the owner hash while the tile has no events; other
+	// quiet ticks cost no round trip. An idle owner learns that it was superseded at its next refresh, and a
+	// tick with intents always asks. RefreshEvery tick intervals must be shorter than the followers' SuspectAfter and
+	// well within the time to live of owner hashes: 15 s at most. Default 1.
+	RefreshEvery int
+
 	// Commit appends and refreshes. Default Seams.Store.Commit. Every call that commits goes through it: the batches
 	// of ticks, the installs of new epochs, batches appended again after a failover, and refreshes of the owner hash
 	// (commits without events). A wrapper may record or delay them, but must pass each on to the same store. A rebase
@@ -55,15 +61,6 @@ type Config struct {
 	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable
 	// store that Checkpoint reads. Other classes ignore it.
 	Journal Journal
-
-	// JournalTimeout bounds one attempt to append to the journal. Default CommitTimeout.
-	JournalTimeout time.Duration
-
-	// RefreshEvery is the number of ticks between refreshes of the owner hash while the tile has no events; other
-	// quiet ticks cost no round trip. An idle owner learns that it was superseded at its next refresh, and a
-	// tick with intents always asks. RefreshEvery tick intervals must be shorter than the followers' SuspectAfter and
-	// well within the time to live of owner hashes: 15 s at most. Default 1.
-	RefreshEvery int
 
 	// Checkpoint finds a tile's durable state. It is asked whenever the tile is booted or taken over, beside the
 	// replay: for a tile that the coordination store knows nothing of, and for one whose stream ends before the
@@ -103,6 +100,18 @@ type Config struct {
 	// tilehttp.Client.Handover is one. Default nil: Drain cannot name a successor.
 	Handover func(ctx context.Context, h Handover) error
 
+	Limits
+	Timeouts
+
+	// Logger takes what an operator should read. Default: nothing is logged.
+	Logger *slog.Logger
+
+	// Hooks observe; see Hooks.
+	Hooks Hooks
+}
+
+// Limits bound what a tile keeps, and for how long. Zero fields mean their defaults.
+type Limits struct {
 	// QueueLimit is how many intents may wait for a tick; more are refused with ErrOverloaded. Default 4096.
 	QueueLimit int
 
@@ -122,17 +131,6 @@ type Config struct {
 	// all is confirmed again. A failover that loses as much is then healed by a rebase. Default 8 MiB.
 	KeepBytes int
 
-	// CommitTimeout bounds one attempt to commit. Default the tick interval, at least 100 ms.
-	CommitTimeout time.Duration
-
-	// BootTimeout bounds how long a store or authority may be unreachable while the tile boots before Run
-	// gives up. Default 10 s.
-	BootTimeout time.Duration
-
-	// DrainTimeout bounds the last tick and its confirmation by every replica after Run's context ends, and then
-	// again snapshot and release. Default 5 s.
-	DrainTimeout time.Duration
-
 	// MarkLease is how long a consumer that has stopped moving holds the trim floor. Default 2 min.
 	MarkLease time.Duration
 
@@ -144,12 +142,23 @@ type Config struct {
 	// counts what it commits itself until its first trim measures the rest. Default 16 MiB
 	// (stream.DefaultMaxBytes), at least 8 MiB: eight of the largest batches.
 	MaxStreamBytes int64
+}
 
-	// Logger takes what an operator should read. Default: nothing is logged.
-	Logger *slog.Logger
+// Timeouts bound single steps of a processor. Zero fields mean their defaults; at least one millisecond.
+type Timeouts struct {
+	// CommitTimeout bounds one attempt to commit. Default the tick interval, at least 100 ms.
+	CommitTimeout time.Duration
 
-	// Hooks observe; see Hooks.
-	Hooks Hooks
+	// JournalTimeout bounds one attempt to append to the journal. Default CommitTimeout.
+	JournalTimeout time.Duration
+
+	// BootTimeout bounds how long a store or authority may be unreachable while the tile boots before Run
+	// gives up. Default 10 s.
+	BootTimeout time.Duration
+
+	// DrainTimeout bounds the last tick and its confirmation by every replica after Run's context ends, and then
+	// again snapshot and release. Default 5 s.
+	DrainTimeout time.Duration
 }
 
 // DefaultRetryWindow is for how long gateways retry an admitted action by default.

@@ -238,8 +238,10 @@ func TestDurabilityArguments(t *testing.T) {
 		"replicas":      {Durability: tile.Replicated, Replicas: -2},
 		"no journal":    {Durability: tile.WriteThrough, Checkpoint: r.read},
 		"no checkpoint": {Durability: tile.WriteThrough, Journal: r},
-		"timeout":       {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read, JournalTimeout: -1},
-		"patience": {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read, JournalTimeout: 2 * time.Second,
+		"timeout": {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read,
+			Timeouts: tile.Timeouts{JournalTimeout: -1}},
+		"patience": {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read,
+			Timeouts:     tile.Timeouts{JournalTimeout: 2 * time.Second},
 			SuspectAfter: 2 * time.Second},
 	} {
 		_, err := tile.New(testTile, "a", seams, &ledgerRules{}, &cfg)

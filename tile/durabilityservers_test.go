@@ -63,7 +63,7 @@ func onRedis(t testing.TB) (tile.Seams, *redis.ClusterClient) {
 
 func onStore(class tile.Durability, d durableStore) tile.Config {
 	return tile.Config{Durability: class, Journal: d, TickInterval: 20 * time.Millisecond, SnapshotEvery: 1 << 20,
-		CommitTimeout: 2 * time.Second, BootTimeout: 30 * time.Second,
+		Timeouts: tile.Timeouts{CommitTimeout: 2 * time.Second, BootTimeout: 30 * time.Second},
 		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 			return checkpoint.Restore(ctx, d, id)
 		}}

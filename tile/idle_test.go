@@ -65,7 +65,7 @@ func TestIdleOwnerRefreshesAndLearnsOfItsSuccessorInTime(t *testing.T) {
 func TestForgottenBatchesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a := w.process("a:1", tile.Config{ConfirmEvery: never, KeepBytes: 5 * 170})
+		a := w.process("a:1", tile.Config{ConfirmEvery: never, Limits: tile.Limits{KeepBytes: 5 * 170}})
 		for i := range 20 {
 			a.say(t, "", fmt.Sprint(i))
 		}

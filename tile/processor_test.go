@@ -248,16 +248,16 @@ func TestBadArguments(t *testing.T) {
 			return tile.New(testTile, "a", seams, rules, &tile.Config{TickInterval: -1})
 		},
 		"queue": func() (*tile.TileProcessor, error) {
-			return tile.New(testTile, "a", seams, rules, &tile.Config{QueueLimit: -1})
+			return tile.New(testTile, "a", seams, rules, &tile.Config{Limits: tile.Limits{QueueLimit: -1}})
 		},
 		"lease": func() (*tile.TileProcessor, error) {
-			return tile.New(testTile, "a", seams, rules, &tile.Config{MarkLease: time.Millisecond})
+			return tile.New(testTile, "a", seams, rules, &tile.Config{Limits: tile.Limits{MarkLease: time.Millisecond}})
 		},
 	} {
 		_, err := f()
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}
-	p, err := tile.New(testTile, "a", seams, rules, &tile.Config{QueueLimit: 1})
+	p, err := tile.New(testTile, "a", seams, rules, &tile.Config{Limits: tile.Limits{QueueLimit: 1}})
 	require.NoError(t, err)
 	for _, in := range []tile.Intent{{}, {Tile: testTile + 1},
 		{Tile: testTile, Body: make([]byte, tile.MaxIntentBody+1)},

@@ -14,7 +14,7 @@ import (
 
 func TestLossIsExactWhereTheOwnerHashIsLeft(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
-		a := s.spawn("a:1", sh, tile.Config{SnapshotEvery: 5, BootTimeout: time.Second})
+		a := s.spawn("a:1", sh, tile.Config{SnapshotEvery: 5, Timeouts: tile.Timeouts{BootTimeout: time.Second}})
 		a.words(t, "a", 12)
 		saved := s.save(t, sh)
 		a.words(t, "b", 20)

@@ -34,17 +34,13 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"Claim/exhausted", claimExhausted},
 		{"Lookup/every-bit", lookupEveryBit},
 		{"Minted", mintedWhen},
-		{"ClaimMany/each", claimMany},
 		{"ClaimMany/twice", claimManyTwice},
 		{"ClaimMany/duplicates", claimManyDuplicates},
 		{"ClaimMany/context-done", claimManyDone},
 		{"List", list},
-		{"Retire/epochs", retire},
 		{"Retire/which", retireWhich},
 		{"Retire/limit", retireLimit},
-		{"Arguments/claim", argumentsOfClaim},
-		{"Arguments/others", argumentsOfOthers},
-		{"Arguments/records", argumentsOfRecords},
+		{"Arguments", arguments},
 		{"Context/done", contextDone},
 		{"Context/ends-midway", contextEndsMidway},
 		{"Race/claim", raceClaim},
@@ -57,9 +53,6 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"Model", authorityModel},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newAuthority(t)) })
-	}
-	for _, test := range authorityScripts {
-		t.Run(test.name, func(t *testing.T) { runScript(t, newAuthority(t), test.steps) })
 	}
 }
 

@@ -10,66 +10,53 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
-func argumentsOfClaim(t *testing.T, a fence.Authority) {
-	for _, test := range []struct {
-		name, field string
-		edit        func(*fence.Claim)
+// arguments: each method refuses what is malformed by its name, and writes nothing. What is malformed, the tests of
+// fence.Claim.Validate and of package verdict say in full.
+func arguments(t *testing.T, a fence.Authority) {
+	ctx := t.Context()
+	held, other := mustClaim(t, a, newClaim(newTile(), "a:1")), newTile()
+	edited := func(edit func(*fence.Grant)) fence.Grant {
+		g := held
+		edit(&g)
+		return g
+	}
+	for what, test := range map[string]struct {
+		field string
+		call  func() (fence.Grant, error)
 	}{
-		{"no tile", "tile", func(c *fence.Claim) { c.Tile = 0 }},
-		{"no contact", "contact", func(c *fence.Claim) { c.Contact = "" }},
-		{"long contact", "contact", func(c *fence.Claim) { c.Contact = strings.Repeat("x", fence.MaxContact+1) }},
-		{"contact with a zero byte", "contact", func(c *fence.Claim) { c.Contact = "a\x00b" }},
-		{"contact not UTF-8", "contact", func(c *fence.Claim) { c.Contact = "a\xff" }},
-		{"no ID", "claim ID", func(c *fence.Claim) { c.ID = fence.ClaimID{} }},
-		{"expected too high", "epoch", func(c *fence.Claim) { c.Expected = fence.MaxNumber }},
-		{"above too high", "epoch", func(c *fence.Claim) { c.Floor = fence.MaxNumber }},
-		{"above far too high", "epoch", func(c *fence.Claim) { c.Floor = 1<<64 - 1 }},
+		"claim":      {"contact", func() (fence.Grant, error) { return a.Claim(ctx, newClaim(other, "")) }},
+		"claim many": {"tile", func() (fence.Grant, error) { return first(a.ClaimMany(ctx, []fence.Claim{{}})) }},
+		"promote": {"contact", func() (fence.Grant, error) {
+			return a.Promote(ctx, newPromotion(held.Tile, "", held.Epoch))
+		}},
+		"lookup": {"tile", func() (fence.Grant, error) { return a.Lookup(ctx, 0) }},
+		"release without tile": {"tile", func() (fence.Grant, error) {
+			return fence.Grant{}, a.Release(ctx, edited(func(g *fence.Grant) { g.Tile = 0 }))
+		}},
+		"release without ID": {"claim ID", func() (fence.Grant, error) {
+			return fence.Grant{}, a.Release(ctx, edited(func(g *fence.Grant) { g.ID = fence.ClaimID{} }))
+		}},
+		"list":              {"limit", func() (fence.Grant, error) { return only(a.List(ctx, 0, 0)) }},
+		"retire":            {"limit", func() (fence.Grant, error) { return only(a.Retire(ctx, 0, fence.MaxList+1)) }},
+		"retire the future": {"released for", func() (fence.Grant, error) { return only(a.Retire(ctx, -1, 1)) }},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			tile := newTile()
-			c := newClaim(tile, "a:1")
-			test.edit(&c)
-			g, err := a.Claim(t.Context(), c)
-			requireArgument(t, err, test.field)
-			require.Zero(t, g)
-			requireNoRow(t, a, tile)
-
-			held := mustClaim(t, a, newClaim(tile, "a:1"))
-			p := newPromotion(tile, "b:1", held.Epoch)
-			test.edit(&p)
-			g, err = a.Promote(t.Context(), p)
-			requireArgument(t, err, test.field)
-			require.Zero(t, g)
-			requireRow(t, a, held)
-		})
+		g, err := test.call()
+		requireArgument(t, err, test.field)
+		require.Zero(t, g, what)
+		requireRow(t, a, held)
+		requireNoRow(t, a, other)
 	}
 	longest := newClaim(newTile(), strings.Repeat("\u00e9", fence.MaxContact/2)+"x")
 	require.Len(t, longest.Contact, fence.MaxContact)
 	requireRow(t, a, mustClaim(t, a, longest))
 }
 
-func argumentsOfOthers(t *testing.T, a fence.Authority) {
-	_, err := a.Lookup(t.Context(), 0)
-	requireArgument(t, err, "tile")
+func first(results []fence.ClaimResult) (fence.Grant, error) { return results[0].Grant, results[0].Err }
 
-	held := mustClaim(t, a, newClaim(newTile(), "a:1"))
-	for _, test := range []struct {
-		field string
-		edit  func(*fence.Grant)
-	}{
-		{"tile", func(g *fence.Grant) { g.Tile = 0 }},
-		{"epoch", func(g *fence.Grant) { g.Epoch = 0 }},
-		{"epoch", func(g *fence.Grant) { g.Epoch = fence.MaxNumber + 1 }},
-		{"claim ID", func(g *fence.Grant) { g.ID = fence.ClaimID{} }},
-	} {
-		g := held
-		test.edit(&g)
-		requireArgument(t, a.Release(t.Context(), g), test.field)
-		requireRow(t, a, held)
-	}
-}
+func only[T any](_ T, err error) (fence.Grant, error) { return fence.Grant{}, err }
 
 // contextDone: a call under a context that is done may be refused or may be cut off, but it fails, and
 // what it says about its outcome is true.
@@ -105,13 +92,18 @@ func contextDone(t *testing.T, a fence.Authority) {
 		}
 		require.NoError(t, a.Release(t.Context(), held))
 		requireRow(t, a, released(held))
+
+		_, err = a.List(ctx, 0, 1)
+		require.True(t, notApplied(t, err, 0))
+		_, err = a.Retire(ctx, 0, 1)
+		notApplied(t, err, 0)
 	}
 }
 
 // contextEndsMidway cancels calls after random delays, up to what a call takes, and checks that whatever
 // came back is true and that the same call again settles it.
 func contextEndsMidway(t *testing.T, a fence.Authority) {
-	rng, _ := seeded(t)
+	rng := seed.Rand(t)
 	took := timeOf(t, a)
 	var cut int
 	for range 100 {

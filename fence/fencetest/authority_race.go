@@ -4,37 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 const (
 	racers = 16
 	rounds = 20
 )
-
-// seeded returns a random source and its seed, and logs how to get the same one again.
-func seeded(t *testing.T) (*rand.Rand, uint64) {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err, "TILEFENCE_SEED")
-	}
-	t.Logf("rerun: TILEFENCE_SEED=%d go test -run '^%s$'", seed, t.Name())
-	return rand.New(rand.NewPCG(seed, 0)), seed
-}
 
 type answer struct {
 	claim fence.Claim
@@ -160,11 +145,11 @@ type sighting struct {
 }
 
 func raceStorm(t *testing.T, a fence.Authority) {
-	rng, seed := seeded(t)
+	source := seed.Of(t)
 	s := &storm{tile: newTile()}
 	var wg sync.WaitGroup
 	for i := range racers / 2 {
-		own := rand.New(rand.NewPCG(seed, rng.Uint64()))
+		own := rand.New(rand.NewPCG(source, uint64(i)))
 		wg.Go(func() { s.player(t, a, own, fmt.Sprintf("player-%d:1", i)) })
 	}
 	wg.Wait()

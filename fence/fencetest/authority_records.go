@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 // mintedWhen: a grant says when its epoch was minted and how many were before it; a release is no mint.
@@ -34,45 +35,6 @@ func mintedWhen(t *testing.T, a fence.Authority) {
 	require.False(t, last.Minted.Before(next.Minted))
 	require.EqualValues(t, 3, last.Mints)
 	requireRow(t, a, last)
-}
-
-// claimMany: each claim of a set has its own outcome, whatever becomes of the others.
-func claimMany(t *testing.T, a fence.Authority) {
-	require.Empty(t, a.ClaimMany(t.Context(), nil))
-	held := mustClaim(t, a, newClaim(newTile(), "a:1"))
-	free := mustClaim(t, a, newClaim(newTile(), "a:1"))
-	require.NoError(t, a.Release(t.Context(), free))
-
-	late, malformed, reused := newClaim(free.Tile, "b:1"), newClaim(newTile(), ""), newPromotion(held.Tile, "b:1", 9)
-	reused.ID = held.ID
-	first, above := newClaim(newTile(), "b:1"), newClaim(newTile(), "b:1")
-	above.Floor = 6
-	again := newPromotion(free.Tile, "b:1", free.Epoch)
-	claims := []fence.Claim{newClaim(held.Tile, "b:1"), late, malformed, reused, first,
-		newPromotion(newTile(), "b:1", 3), again, above}
-	results := a.ClaimMany(t.Context(), claims)
-	require.Len(t, results, len(claims))
-	requireLost(t, a, results[0].Err, held)
-	// The two claims of the free tile come in either order.
-	taken := results[6].Grant
-	var lost *fence.LostError
-	require.ErrorAs(t, results[1].Err, &lost)
-	if lost.Current.Held() {
-		requireGrant(t, taken, lost.Current)
-	} else {
-		requireGrant(t, released(free), lost.Current)
-	}
-	requireArgument(t, results[2].Err, "contact")
-	requireArgument(t, results[3].Err, "claim ID")
-	require.ErrorIs(t, results[5].Err, fence.ErrNeverOwned)
-	for i, epoch := range map[int]fence.Epoch{4: 1, 6: 2, 7: 7} {
-		require.NoError(t, results[i].Err)
-		requireGrant(t, minted(claims[i], epoch), results[i].Grant)
-		requireRow(t, a, results[i].Grant)
-	}
-	for _, r := range results {
-		require.True(t, r.Err == nil || r.Grant == fence.Grant{}, "%+v", r)
-	}
 }
 
 // claimManyTwice: the same set again has the same grants, and a thousand others lose to them.
@@ -141,7 +103,7 @@ func claimManyDone(t *testing.T, a fence.Authority) {
 // raceClaimMany: several processes claim the same tiles in sets that overlap, in orders of their own. Each
 // tile goes to one of them, and all name the same one.
 func raceClaimMany(t *testing.T, a fence.Authority) {
-	rng, _ := seeded(t)
+	rng := seed.Rand(t)
 	tiles := make([]fence.TileID, 60)
 	for i := range tiles {
 		tiles[i] = newTile()
@@ -209,22 +171,4 @@ func list(t *testing.T, a fence.Authority) {
 		i := slices.Index(want, after)
 		require.Equal(t, append([]fence.Grant{}, want[i+1:]...), append([]fence.Grant{}, page...))
 	}
-}
-
-func argumentsOfRecords(t *testing.T, a fence.Authority) {
-	for _, limit := range []int{-1, 0, fence.MaxList + 1} {
-		_, err := a.List(t.Context(), 0, limit)
-		requireArgument(t, err, "limit")
-		_, err = a.Retire(t.Context(), 0, limit)
-		requireArgument(t, err, "limit")
-	}
-	_, err := a.Retire(t.Context(), -1, 1)
-	requireArgument(t, err, "released for")
-
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = a.List(done, 0, 1)
-	require.True(t, notApplied(t, err, 0))
-	_, err = a.Retire(done, 0, 1)
-	notApplied(t, err, 0)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 func mustRetire(t *testing.T, a fence.Authority, want int) {
@@ -31,49 +32,6 @@ func freed(t *testing.T, a fence.Authority, epoch fence.Epoch) fence.Grant {
 	require.Equal(t, epoch, g.Epoch)
 	require.NoError(t, a.Release(t.Context(), g))
 	return released(g)
-}
-
-// retire: a retired tile is as if never owned, but its epochs are not used again, nor any that was retired.
-func retire(t *testing.T, a fence.Authority) {
-	mustRetire(t, a, 0)
-	held := mustClaim(t, a, newClaim(newTile(), "a:1"))
-	g := freed(t, a, 7)
-	mustRetire(t, a, 1)
-	mustRetire(t, a, 0)
-	requireRow(t, a, held)
-	requireNoRow(t, a, g.Tile)
-
-	// A caller that still knows the record learns that it is gone.
-	_, err := a.Claim(t.Context(), newPromotion(g.Tile, "b:1", g.Epoch))
-	require.ErrorIs(t, err, fence.ErrNeverOwned)
-	_, err = a.Promote(t.Context(), newPromotion(g.Tile, "b:1", g.Epoch))
-	require.ErrorIs(t, err, fence.ErrNeverOwned)
-	require.ErrorIs(t, a.Release(t.Context(), g), fence.ErrNeverOwned)
-	requireNoRow(t, a, g.Tile)
-
-	c := newClaim(g.Tile, "b:1")
-	again := mustClaim(t, a, c)
-	requireGrant(t, minted(c, 8), again)
-	require.EqualValues(t, 1, again.Mints)
-	require.Equal(t, again, mustClaim(t, a, c), "a retry")
-	requireRow(t, a, again)
-	// The floor is under all tiles without a record, and Floor counts as ever.
-	for _, test := range []struct{ above, want fence.Epoch }{{0, 8}, {6, 8}, {7, 8}, {8, 9}} {
-		c := newClaim(newTile(), "b:1")
-		c.Floor = test.above
-		requireGrant(t, minted(c, test.want), mustClaim(t, a, c))
-		c = newClaim(newTile(), "b:1")
-		c.Floor = test.above
-		result := a.ClaimMany(t.Context(), []fence.Claim{c, newClaim(newTile(), "b:1")})[0]
-		require.NoError(t, result.Err)
-		requireGrant(t, minted(c, test.want), result.Grant)
-	}
-	// Not under those that have one, and not when it is looked at again.
-	require.Equal(t, held, mustClaim(t, a, fence.Claim{Tile: held.Tile, Contact: held.Contact, ID: held.ID}))
-	results := a.ClaimMany(t.Context(), []fence.Claim{{Tile: held.Tile, Contact: held.Contact, ID: held.ID}, c})
-	require.Equal(t, []fence.ClaimResult{{Grant: held}, {Grant: again}}, results)
-	p := newPromotion(held.Tile, "b:1", held.Epoch)
-	requireGrant(t, minted(p, 2), mustPromote(t, a, p))
 }
 
 // retireWhich: only what was released, long enough ago, and has an epoch that others can start above.
@@ -116,7 +74,7 @@ func retireLimit(t *testing.T, a fence.Authority) {
 // raceRetire has owners come and go on a few tiles while their records are retired under them. Every epoch
 // of a tile is granted once, and is above all that were granted before it was asked for.
 func raceRetire(t *testing.T, a fence.Authority) {
-	rng, seed := seeded(t)
+	source := seed.Of(t)
 	tiles := []fence.TileID{newTile(), newTile(), newTile()}
 	storms := make([]*storm, len(tiles))
 	for i, tile := range tiles {
@@ -144,7 +102,7 @@ func raceRetire(t *testing.T, a fence.Authority) {
 		})
 	}
 	for i := range racers / 2 {
-		own := rand.New(rand.NewPCG(seed, rng.Uint64()))
+		own := rand.New(rand.NewPCG(source, uint64(i)))
 		owners.Go(func() {
 			for range 60 {
 				s := storms[own.IntN(len(storms))]

@@ -119,8 +119,9 @@ func (w *world) own(contact string) *owner {
 	w.Helper()
 	o := &owner{world: w, power: &power{}, ended: make(chan error, 1)}
 	cfg := &tile.Config{TickInterval: tickInterval, SnapshotEvery: 10, ConfirmEvery: 10, TakeOver: true,
-		Durability: w.class, Journal: poweredJournal{w.durable, o.power}, BootTimeout: soon,
-		DrainTimeout: 300 * time.Millisecond, CommitTimeout: 200 * time.Millisecond,
+		Durability: w.class, Journal: poweredJournal{w.durable, o.power},
+		Timeouts: tile.Timeouts{BootTimeout: soon, DrainTimeout: 300 * time.Millisecond,
+			CommitTimeout: 200 * time.Millisecond},
 		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 			return checkpoint.Restore(ctx, w.durable, id)
 		},

@@ -16,7 +16,7 @@
 // (* ErrAgain when the row is as the call expects it: none for a first claim, otherwise at its epoch. For
 // Release, "this call" is the grant that is given up.)
 //
-// The functions are pure and safe for concurrent use. Their tests are fencetest.RunAuthority.
+// The functions are pure and safe for concurrent use. fencetest.RunAuthority tests the judgements.
 package verdict
 
 import (

@@ -1,0 +1,50 @@
+package verdict_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/internal/verdict"
+)
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	id := fence.NewClaimID()
+	grant := func(tile fence.TileID, epoch fence.Epoch, id fence.ClaimID) error {
+		return verdict.ValidateGrant(&fence.Grant{Tile: tile, Epoch: epoch, ID: id})
+	}
+	for _, test := range []struct {
+		name, field string
+		err         error
+	}{
+		{"grant", "", grant(1, fence.MaxNumber, id)},
+		{"grant without tile", "tile", grant(0, 1, id)},
+		{"grant without epoch", "epoch", grant(1, 0, id)},
+		{"grant of an epoch too high", "epoch", grant(1, fence.MaxNumber+1, id)},
+		{"grant without ID", "claim ID", grant(1, 1, fence.ClaimID{})},
+		{"tile", "", verdict.ValidateTile(1)},
+		{"no tile", "tile", verdict.ValidateTile(0)},
+		{"lowest limit", "", verdict.ValidateLimit(1)},
+		{"highest limit", "", verdict.ValidateLimit(fence.MaxList)},
+		{"negative limit", "limit", verdict.ValidateLimit(-1)},
+		{"no limit", "limit", verdict.ValidateLimit(0)},
+		{"limit too high", "limit", verdict.ValidateLimit(fence.MaxList + 1)},
+		{"retire", "", verdict.ValidateRetire(0, 1)},
+		{"retire without limit", "limit", verdict.ValidateRetire(0, 0)},
+		{"retire the future", "released for", verdict.ValidateRetire(-1, 1)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if test.field == "" {
+				require.NoError(t, test.err)
+				return
+			}
+			var bad *fence.ArgumentError
+			require.ErrorAs(t, test.err, &bad)
+			require.Equal(t, test.field, bad.Field)
+			require.NotEmpty(t, bad.Want)
+		})
+	}
+}
