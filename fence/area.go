@@ -13,7 +13,7 @@ import (
 // Area 0 is the tile as a whole: every watcher sees it. A game without areas has nothing else.
 type Area uint8
 
-// AreaSet is a set of areas. The zero value is every area.
+// AreaSet is a set of areas. The zero value is every area. No set is empty: what could be says so.
 type AreaSet [4]uint64
 
 var everyArea = AreaSet{math.MaxUint64, math.MaxUint64, math.MaxUint64, math.MaxUint64}
@@ -48,6 +48,34 @@ func (s AreaSet) List() []Area {
 		}
 	}
 	return list
+}
+
+// And is the areas that are in both sets.
+func (s AreaSet) And(other AreaSet) AreaSet {
+	if s.All() {
+		return other
+	}
+	if other.All() {
+		return s
+	}
+	for i := range s {
+		s[i] &= other[i]
+	}
+	return s
+}
+
+// Or is the areas that are in one of the sets at least.
+func (s AreaSet) Or(other AreaSet) AreaSet {
+	if s.All() || other.All() {
+		return AreaSet{}
+	}
+	for i := range s {
+		s[i] |= other[i]
+	}
+	if s == everyArea {
+		return AreaSet{}
+	}
+	return s
 }
 
 // Without is the areas of the set that are not in the other; some is false if there are none.
@@ -122,9 +150,9 @@ func CheckParts(list []byte) error {
 }
 
 // SelectParts returns the parts of a list that a watcher of some areas sees, as a list, and the SumParts of those left
-// out. With every area it is the list itself.
+// out. If none is, it is the list itself.
 func SelectParts(list []byte, areas AreaSet) (selected []byte, rest uint64) {
-	if areas.All() {
+	if areas.All() || hasAll(list, areas) {
 		return list, 0
 	}
 	for p := range Parts(list) {
@@ -135,6 +163,16 @@ func SelectParts(list []byte, areas AreaSet) (selected []byte, rest uint64) {
 		}
 	}
 	return selected, rest
+}
+
+// hasAll reports whether a list has no parts of other areas.
+func hasAll(list []byte, areas AreaSet) bool {
+	for p := range Parts(list) {
+		if !areas.Has(p.Area) || p.Content == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // SumParts is the digest of a list that an entry's chain covers: the Sums of its parts, added modulo 2^64. Whoever was

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,6 +36,7 @@ const tileA, tileB = fence.TileID(0x85283473fffffff), fence.TileID(0x85283447fff
 // world is one coordination store and its fan-out, with a hand on both.
 type world struct {
 	t     testing.TB
+	areas int // into which tiles are divided; zero: they are not, and payloads are any bytes
 	store *memfence.Store
 	log   *testLog
 	fan   *testFanout
@@ -174,7 +177,34 @@ func opened(t testing.TB, blob []byte) []byte {
 	return bytes.Clone(game)
 }
 
-// owner writes a tile's history. Its state is the concatenation of all payloads.
+// fold is the state after a payload. It is the concatenation of all payloads, by area in a divided world.
+func (w *world) fold(state, payload []byte) []byte {
+	if w.areas == 0 {
+		return append(state, payload...)
+	}
+	content := map[fence.Area][]byte{}
+	for _, list := range [][]byte{state, payload} {
+		require.NoError(w.t, fence.CheckParts(list))
+		for p := range fence.Parts(list) {
+			content[p.Area] = append(bytes.Clone(content[p.Area]), p.Content...)
+		}
+	}
+	var list []byte
+	for _, a := range slices.Sorted(maps.Keys(content)) {
+		list = fence.AppendPart(list, a, content[a])
+	}
+	return list
+}
+
+// blob is a snapshot of a state.
+func (w *world) blob(state []byte) []byte {
+	if w.areas == 0 {
+		return stream.AppendSnapshot(nil, state, secret)
+	}
+	return stream.AppendDivided(nil, state, secret)
+}
+
+// owner writes a tile's history.
 type owner struct {
 	w     *world
 	tile  fence.TileID
@@ -191,7 +221,7 @@ func (w *world) claim(tile fence.TileID, epoch fence.Epoch) *owner {
 	o := &owner{w: w, tile: tile, epoch: epoch, at: rec.Position, tick: rec.Snapshot.Tick,
 		state: opened(w.t, rec.Snapshot.Blob)}
 	for _, e := range rec.Entries {
-		o.state, o.tick = append(o.state, e.Payload...), e.Tick
+		o.state, o.tick = w.fold(o.state, e.Payload), e.Tick
 	}
 	o.append(true)
 	return o
@@ -202,8 +232,17 @@ func (o *owner) commit() fence.Entry { return o.append(false) }
 
 func (o *owner) append(install bool) fence.Entry {
 	o.tick++
-	payload := binary.BigEndian.AppendUint64(nil, uint64(o.epoch)<<32|uint64(o.at.Seq+1))
-	return o.appendPayload(payload, install)
+	content := binary.BigEndian.AppendUint64(nil, uint64(o.epoch)<<32|uint64(o.at.Seq+1))
+	if o.w.areas == 0 {
+		return o.appendPayload(content, install)
+	}
+	var list []byte
+	for a := range o.w.areas {
+		if rand.IntN(3) == 0 {
+			list = fence.AppendPart(list, fence.Area(a), append(content, byte(a)))
+		}
+	}
+	return o.appendPayload(list, install)
 }
 
 func (o *owner) appendPayload(payload []byte, install bool) fence.Entry {
@@ -211,7 +250,7 @@ func (o *owner) appendPayload(payload []byte, install bool) fence.Entry {
 		At: time.Now(), Payload: payload, Private: secret, Install: install}
 	receipt, err := o.w.store.Commit(context.Background(), c)
 	require.NoError(o.w.t, err)
-	o.at, o.state = receipt.Position, append(o.state, payload...)
+	o.at, o.state = receipt.Position, o.w.fold(o.state, payload)
 	return c.Entry()
 }
 
@@ -239,7 +278,7 @@ func (o *owner) tickOn(n int) {
 func (o *owner) snapshot() {
 	require.NoError(o.w.t, o.w.store.SaveSnapshot(context.Background(),
 		fence.SnapshotWrite{Tile: o.tile, Position: o.at, Tick: o.tick,
-			Blob: stream.AppendSnapshot(nil, o.state, secret)}))
+			Blob: o.w.blob(o.state)}))
 }
 
 // rebase installs the next epoch from this owner's state and returns the marker's frame.
@@ -248,7 +287,7 @@ func (o *owner) rebase() fence.Entry {
 	o.tick++
 	r := fence.Rebase{Tile: o.tile, Epoch: o.epoch, Contact: fmt.Sprint("owner-", o.epoch),
 		Seq:  o.at.Seq + fence.RebaseJump,
-		Tick: o.tick, At: time.Now(), Blob: stream.AppendSnapshot(nil, o.state, secret)}
+		Tick: o.tick, At: time.Now(), Blob: o.w.blob(o.state)}
 	receipt, err := o.w.store.Rebase(context.Background(), r)
 	require.NoError(o.w.t, err)
 	o.at = receipt.Position
@@ -282,8 +321,9 @@ func still() *Config {
 // server is a running relay behind a listener.
 type server struct {
 	*Relay
-	url  string
-	stop func()
+	world *world
+	url   string
+	stop  func()
 }
 
 func (w *world) serve(cfg *Config) *server {
@@ -301,7 +341,7 @@ func (w *world) serve(cfg *Config) *server {
 	ran := make(chan error, 1)
 	go func() { ran <- r.Run(ctx) }()
 	var once sync.Once
-	s := &server{Relay: r, url: "ws" + strings.TrimPrefix(ts.URL, "http")}
+	s := &server{Relay: r, world: w, url: "ws" + strings.TrimPrefix(ts.URL, "http")}
 	s.stop = func() {
 		once.Do(func() {
 			cancel()
@@ -330,11 +370,14 @@ func narrowDial(ctx context.Context, network, addr string) (net.Conn, error) {
 // watcher is a client that folds what it is given, and checks that it is given things in order.
 type watcher struct {
 	*relayclient.Client
-	t testing.TB
+	t    testing.TB
+	fold func(state, payload []byte) []byte
 
 	mu      sync.Mutex
 	states  map[fence.TileID][]byte
 	at      map[fence.TileID]fence.Position
+	areas   map[fence.TileID]fence.AreaSet
+	opened  int
 	syncs   int
 	refused []relayclient.Refusal
 	lost    error
@@ -342,11 +385,16 @@ type watcher struct {
 
 func (s *server) watch(t testing.TB, edit func(*relayclient.Config), tiles ...fence.TileID) *watcher {
 	t.Helper()
-	w := &watcher{t: t, states: map[fence.TileID][]byte{}, at: map[fence.TileID]fence.Position{}}
+	w := &watcher{t: t, fold: s.world.fold, states: map[fence.TileID][]byte{}, at: map[fence.TileID]fence.Position{},
+		areas: map[fence.TileID]fence.AreaSet{}}
 	cfg := &relayclient.Config{
 		Sync: func(y relayclient.Sync) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			if y.Opens {
+				w.open(y)
+				return
+			}
 			w.syncs++
 			w.states[y.Tile], w.at[y.Tile] = bytes.Clone(y.Snapshot.Blob), y.Snapshot.Position
 		},
@@ -356,7 +404,7 @@ func (s *server) watch(t testing.TB, edit func(*relayclient.Config), tiles ...fe
 			if f.Prev != w.at[f.Tile] {
 				w.t.Errorf("tile %s: at %s, given %s after %s", f.Tile, w.at[f.Tile], f.Position, f.Prev)
 			}
-			w.states[f.Tile], w.at[f.Tile] = append(w.states[f.Tile], f.Payload...), f.Position
+			w.states[f.Tile], w.at[f.Tile] = w.fold(w.states[f.Tile], f.Payload), f.Position
 		},
 		Refused: func(r relayclient.Refusal) {
 			w.mu.Lock()
@@ -381,6 +429,34 @@ func (s *server) watch(t testing.TB, edit func(*relayclient.Config), tiles ...fe
 	return w
 }
 
+// open takes up areas: they start from the snapshot, and the frames up to the position held are of them alone.
+func (w *watcher) open(y relayclient.Sync) {
+	w.opened++
+	if y.Position != w.at[y.Tile] {
+		w.t.Errorf("tile %s: at %s, areas opened at %s", y.Tile, w.at[y.Tile], y.Position)
+	}
+	if !y.Divided && !y.Snapshot.IsZero() {
+		return // all of the state is in area 0
+	}
+	for p := range fence.Parts(y.Snapshot.Blob) {
+		if !y.Areas.Has(p.Area) {
+			w.t.Errorf("areas %v opened with a part of area %d", y.Areas.List(), p.Area)
+		}
+	}
+	kept, some := fence.AreaSet{}.Without(y.Areas)
+	require.True(w.t, some)
+	stays, _ := fence.SelectParts(w.states[y.Tile], kept)
+	w.states[y.Tile], w.at[y.Tile] = w.fold(stays, y.Snapshot.Blob), y.Snapshot.Position
+}
+
+// look changes the areas that the client watches.
+func (w *watcher) look(tile fence.TileID, areas ...fence.Area) {
+	w.mu.Lock()
+	w.areas[tile] = fence.Areas(areas...)
+	w.mu.Unlock()
+	_ = w.Watch(context.Background(), tile, areas...) // a lost connection asks again by itself
+}
+
 func (w *watcher) state(tile fence.TileID) ([]byte, fence.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -393,7 +469,7 @@ func (w *watcher) reaches(o *owner) {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		w.mu.Lock()
-		there := w.at[o.tile] == o.at && bytes.Equal(w.states[o.tile], o.state)
+		there := w.at[o.tile] == o.at && bytes.Equal(w.seen(o.tile, w.states[o.tile]), w.seen(o.tile, o.state))
 		w.mu.Unlock()
 		if there {
 			return
@@ -401,11 +477,19 @@ func (w *watcher) reaches(o *owner) {
 		if time.Now().After(deadline) {
 			state, at := w.state(o.tile)
 			require.Equal(w.t, o.at.String(), at.String(), "the client's position")
-			require.True(w.t, bytes.Equal(o.state, state), "the client's state")
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			require.Equal(w.t, w.seen(o.tile, o.state), w.seen(o.tile, state), "the client's state")
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// seen is what the client watches of a state.
+func (w *watcher) seen(tile fence.TileID, state []byte) []byte {
+	selected, _ := fence.SelectParts(state, w.areas[tile])
+	return selected
 }
 
 func eventually(t testing.TB, f func() bool, what string, args ...any) {

@@ -68,11 +68,13 @@ type subscription struct {
 	remote   string
 
 	// Guarded by the hub's mutex.
-	slot  int         // index in hub.subs; -1: left
-	live  bool        // it gets frames as they come
-	has   clientState // what the client holds once its queue is out
-	told  bool        // the client knows why it has to wait
-	asked bool        // the client holds more than the view, and the store has been asked
+	slot  int           // index in hub.subs; -1: left
+	live  bool          // it gets frames as they come
+	areas fence.AreaSet // that the client watches; only its reader changes it
+	watch uint32        // the number of the client's last Watch; likewise
+	has   clientState   // what the client holds of them once its queue is out
+	told  bool          // the client knows why it has to wait
+	asked bool          // the client holds more than the view, and the store has been asked
 }
 
 // clientState is what a client holds of a tile.
@@ -174,7 +176,7 @@ func (h *hub) broadcast(b *batch) {
 		if !s.live {
 			continue
 		}
-		if s.out.push(b.bytes(s.encoding)) {
+		if s.out.push(b.bytes(s.encoding, s.areas)) {
 			s.has.at = b.Position
 			sent++
 			continue
@@ -184,6 +186,7 @@ func (h *hub) broadcast(b *batch) {
 		h.count.slowDrops.Add(1)
 		h.cfg.Hooks.SlowClient(SlowClientInfo{Remote: s.remote, Tile: h.tile, Queued: s.out.owe(s)})
 	}
+	b.some = nil
 	h.count.framesOut.Add(uint64(sent))
 }
 

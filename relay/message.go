@@ -11,25 +11,77 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// batch is one committed batch as a hub keeps it and sends it: the same bytes to every client of an
-// encoding.
+// batch is one committed batch as a hub keeps it and sends it: the same bytes to every client of an encoding that
+// watches the same areas. What it makes, when the first client needs it, is guarded by the hub's mutex.
 type batch struct {
 	fence.Entry                          // as watchers are sent it
-	sent        [relaypb.JSON + 1][]byte // by encoding, made when the first client needs it; guarded by the hub's mutex
+	sent        [relaypb.JSON + 1][]byte // by encoding, for clients that watch every area
+	some        map[someAreas][]byte     // for clients that do not; only until they all have it
+	parts       []part                   // of the payload
 }
 
-// bytes returns the batch as a WebSocket frame.
-func (b *batch) bytes(e relaypb.Encoding) []byte {
+// someAreas names one form in which a batch is sent.
+type someAreas struct {
+	encoding relaypb.Encoding
+	areas    fence.AreaSet
+}
+
+// part is a part of the payload, and its sum.
+type part struct {
+	fence.Part
+	sum uint64
+}
+
+// bytes returns the batch as a WebSocket frame for a client that watches some areas.
+func (b *batch) bytes(e relaypb.Encoding, areas fence.AreaSet) []byte {
+	if areas.All() {
+		return b.whole(e)
+	}
+	key := someAreas{e, areas}
+	if b.some[key] == nil {
+		if b.some == nil {
+			b.some = map[someAreas][]byte{}
+		}
+		b.some[key] = prepare(e, frameMessage(b.Tile, b.frame(areas)))
+	}
+	return b.some[key]
+}
+
+// frame is the batch with the parts of some areas, and the sum of the others.
+func (b *batch) frame(areas fence.AreaSet) *relaypb.Frame {
+	f := relaypb.FromEntry(&b.Entry)
+	if areas.All() {
+		return f
+	}
+	if b.parts == nil {
+		for p := range fence.Parts(b.Payload) {
+			b.parts = append(b.parts, part{p, fence.Sum(p.Whole)})
+		}
+	}
+	f.Payload = nil
+	for i := range b.parts {
+		if p := &b.parts[i]; areas.Has(p.Area) && p.Content != nil {
+			f.Payload = append(f.Payload, p.Whole...)
+		} else {
+			f.Rest += p.sum
+		}
+	}
+	return f
+}
+
+// whole is the batch as a WebSocket frame for clients that watch every area.
+func (b *batch) whole(e relaypb.Encoding) []byte {
 	if b.sent[e] == nil {
-		b.sent[e] = prepare(e, &relaypb.ServerMessage{
-			Tile: b.Tile.String(),
-			Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&b.Entry)},
-		})
+		b.sent[e] = prepare(e, frameMessage(b.Tile, relaypb.FromEntry(&b.Entry)))
 		if rest, ok := bytes.CutSuffix(b.sent[e], b.Payload); ok {
-			b.Payload = b.sent[e][len(rest):] // it is the message's last field: keep it once
+			b.Payload, b.parts = b.sent[e][len(rest):], nil // it is the message's last field: keep it once
 		}
 	}
 	return b.sent[e]
+}
+
+func frameMessage(tile fence.TileID, f *relaypb.Frame) *relaypb.ServerMessage {
+	return &relaypb.ServerMessage{Tile: tile.String(), Body: &relaypb.ServerMessage_Frame{Frame: f}}
 }
 
 func syncMessage(tile fence.TileID, s *relaypb.Sync) *relaypb.ServerMessage {

@@ -34,10 +34,12 @@ func TestRandom(t *testing.T) {
 		} else if i > 0 {
 			break
 		}
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Logf("rerun: go test -race -run TestRandom ./relay -relay.seed=%d", seed)
-			newChaos(t, seed).run(150)
-		})
+		for _, areas := range []int{0, 6} {
+			t.Run(fmt.Sprint(areas, " areas/", seed), func(t *testing.T) {
+				t.Logf("rerun: go test -race -run TestRandom ./relay -relay.seed=%d", seed)
+				newChaos(t, seed, areas).run(150)
+			})
+		}
 	}
 }
 
@@ -53,12 +55,16 @@ type chaos struct {
 	sleepy  sync.Mutex // held: a client that takes it is slow
 }
 
-func newChaos(t *testing.T, seed uint64) *chaos {
+// newChaos makes the world; with areas, its tiles are divided, and most clients watch some areas.
+func newChaos(t *testing.T, seed uint64, areas int) *chaos {
 	cfg := quick()
 	cfg.TailFrames, cfg.refreshFrames, cfg.queueFrames, cfg.BehindGrace = 24, 6, 4, 200*time.Millisecond
 	cfg.Linger = 50 * time.Millisecond
 	c := &chaos{world: newWorld(t), Rand: rand.New(rand.NewPCG(seed, 1)),
 		tiles: []fence.TileID{tileA, tileB, tileA + 1}, owners: map[fence.TileID]*owner{}}
+	if c.areas = areas; areas > 0 {
+		cfg.TailFrames, cfg.queueFrames = 200, 32
+	}
 	c.s = c.serve(cfg)
 	for i := range 8 {
 		c.clients = append(c.clients, c.s.watch(t, func(cc *relayclient.Config) {
@@ -85,13 +91,23 @@ func (c *chaos) run(steps int) {
 			c.owners[tile] = o
 		}
 		c.step(o)
+		if c.areas > 0 {
+			c.clients[1+c.IntN(len(c.clients)-1)].look(tile, c.someAreas()...)
+		}
 		if c.IntN(3) == 0 {
 			time.Sleep(time.Duration(c.IntN(3)) * time.Millisecond)
 		}
 	}
 	c.log.set(func(l *testLog) { l.err = nil })
-	for _, w := range c.clients {
-		require.NoError(c.t, w.Subscribe(context.Background(), c.tiles...))
+	for i, w := range c.clients {
+		switch {
+		case c.areas == 0:
+			require.NoError(c.t, w.Subscribe(context.Background(), c.tiles...))
+		case i%2 == 0: // the others must come right by themselves
+			for _, tile := range c.tiles {
+				w.look(tile, c.someAreas()...)
+			}
+		}
 	}
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
@@ -151,6 +167,14 @@ func (c *chaos) step(o *owner) {
 	}
 }
 
+// someAreas is what a client may watch.
+func (c *chaos) someAreas() (areas []fence.Area) {
+	for range 1 + c.IntN(3) {
+		areas = append(areas, fence.Area(c.IntN(c.areas)))
+	}
+	return areas
+}
+
 // emit publishes a frame: now, twice, later, or never.
 func (c *chaos) emit(f fence.Entry) {
 	o := c.owners[f.Tile]
@@ -201,6 +225,9 @@ func (c *chaos) loseAndAppendAgain(o *owner) {
 // zombie publishes a batch under the owner's own epoch that the store never keeps.
 func (c *chaos) zombie(o *owner) {
 	payload := bytes.Repeat([]byte{byte(c.IntN(256))}, 5)
+	if c.areas > 0 {
+		payload = fence.AppendPart(nil, fence.Area(c.IntN(c.areas)), payload)
+	}
 	o.publish(fence.NewEntry(fence.Entry{Tile: o.tile, Kind: fence.KindBatch, Prev: o.at, Tick: o.tick,
 		Payload:  payload,
 		Position: fence.Position{Epoch: o.epoch, Seq: o.at.Seq + 1}}))

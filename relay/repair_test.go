@@ -298,7 +298,7 @@ func (w *world) claimState(tile fence.TileID) *owner {
 	require.NoError(w.t, err)
 	o := &owner{w: w, tile: tile, at: rec.Position, state: opened(w.t, rec.Snapshot.Blob)}
 	for _, e := range rec.Entries {
-		o.state, o.tick = append(o.state, e.Payload...), e.Tick
+		o.state, o.tick = w.fold(o.state, e.Payload), e.Tick
 	}
 	return o
 }

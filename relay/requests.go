@@ -70,10 +70,12 @@ func (c *client) receive(kind websocket.MessageType, data []byte) {
 	switch body := m.GetBody().(type) {
 	case *relaypb.ClientMessage_Subscribe:
 		for _, name := range body.Subscribe.GetTiles() {
-			c.subscribe(name, clientState{})
+			c.subscribe(name, fence.AreaSet{}, clientState{})
 		}
 		for _, held := range body.Subscribe.GetHeld() {
-			c.subscribe(held.GetTile(), stateOf(held))
+			if areas, ok := c.areas(held); ok {
+				c.subscribe(held.GetTile(), areas, stateOf(held))
+			}
 		}
 	case *relaypb.ClientMessage_Unsubscribe:
 		for _, name := range body.Unsubscribe.GetTiles() {
@@ -82,6 +84,10 @@ func (c *client) receive(kind websocket.MessageType, data []byte) {
 	case *relaypb.ClientMessage_Resync:
 		c.count.resyncs.Add(1)
 		c.resync(body.Resync.GetTile(), stateOf(body.Resync))
+	case *relaypb.ClientMessage_Watch:
+		if areas, ok := c.areas(body.Watch); ok {
+			c.watch(body.Watch.GetTile(), areas, body.Watch.GetNumber())
+		}
 	}
 	// Anything else is a newer client's: ignored, as the protocol says.
 }
@@ -93,6 +99,16 @@ func stateOf(m interface {
 }) clientState {
 	at := m.GetPosition().Fence()
 	return clientState{at: at, floor: max(at.Epoch, fence.Epoch(m.GetEpochFloor()))}
+}
+
+// areas reads what a client wants to watch, from a Held or a Watch. One that names no areas there can be breaks the
+// protocol.
+func (c *client) areas(m interface{ GetAreas() []uint32 }) (areas fence.AreaSet, ok bool) {
+	areas, err := relaypb.ToAreas(m.GetAreas())
+	if err != nil {
+		c.violate(relaypb.Code_CODE_MALFORMED, err.Error())
+	}
+	return areas, err == nil
 }
 
 // decodeInbound reads a message of the connection's encoding.
@@ -145,13 +161,13 @@ func (c *client) tile(name string) (fence.TileID, bool) {
 }
 
 // subscribe starts delivery of a tile. A tile subscribed again is sent a Sync again.
-func (c *client) subscribe(name string, have clientState) {
+func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 	tile, ok := c.tile(name)
 	if !ok {
 		return
 	}
 	if s := c.subs[tile]; s != nil {
-		s.resync(have)
+		s.resync(areas, 0, have)
 		return
 	}
 	if len(c.subs) >= c.cfg.MaxTilesPerClient {
@@ -172,7 +188,7 @@ func (c *client) subscribe(name string, have clientState) {
 			c.refuse(name, relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{h: h, out: &c.queue, encoding: c.encoding, remote: c.remote, has: have}
+		s := &subscription{h: h, out: &c.queue, encoding: c.encoding, remote: c.remote, areas: areas, has: have}
 		if s.join() {
 			c.subs[tile] = s
 			return
@@ -192,14 +208,27 @@ func (c *client) unsubscribe(name string) {
 	}
 }
 
-func (c *client) resync(name string, have clientState) {
+// subscribed is the subscription of a tile that a client names. It answers a client that has none.
+func (c *client) subscribed(name string) *subscription {
 	tile, ok := c.tile(name)
 	if !ok {
-		return
+		return nil
 	}
-	if s := c.subs[tile]; s != nil {
-		s.resync(have)
-		return
+	s := c.subs[tile]
+	if s == nil {
+		c.refuse(name, relaypb.Code_CODE_NOT_SUBSCRIBED, "subscribe to the tile first")
 	}
-	c.refuse(name, relaypb.Code_CODE_NOT_SUBSCRIBED, "subscribe to the tile first")
+	return s
+}
+
+func (c *client) resync(name string, have clientState) {
+	if s := c.subscribed(name); s != nil {
+		s.resync(s.areas, s.watch, have)
+	}
+}
+
+func (c *client) watch(name string, areas fence.AreaSet, number uint32) {
+	if s := c.subscribed(name); s != nil {
+		s.watchAreas(areas, number)
+	}
 }

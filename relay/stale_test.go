@@ -173,14 +173,14 @@ func TestInventedFloorAsksTheStoreSeldom(t *testing.T) {
 		c.drain()
 		before := w.log.reads.Load()
 		for range 1000 {
-			s.resync(clientState{floor: fence.MaxNumber})
+			s.resync(fence.AreaSet{}, 0, clientState{floor: fence.MaxNumber})
 			c.drain()
 			time.Sleep(30 * time.Millisecond) // longer than the jitter of a repair
 			c.drain()
 		}
 		require.LessOrEqual(t, w.log.reads.Load()-before, int64(31), "once a second")
 		require.EqualValues(t, 1000, r.Stats().Stale, "each request is answered once")
-		s.resync(clientState{floor: 1})
+		s.resync(fence.AreaSet{}, 0, clientState{floor: 1})
 		require.Equal(t, 1, c.drain(), "a true floor is served")
 	})
 }

@@ -30,7 +30,8 @@ type ClientStats struct {
 type FrameStats struct {
 	FramesIn   uint64 // frames received from the fan-out
 	FramesOut  uint64 // frames queued to clients
-	SyncsOut   uint64 // Syncs queued to clients
+	SyncsOut   uint64 // Syncs queued to clients, other than those that open areas
+	Opened     uint64 // Syncs queued to clients that open areas
 	BytesOut   uint64 // bytes written to clients, WebSocket headers included
 	Duplicates uint64 // frames received again, or older than what is held
 	StaleDrops uint64 // frames of a lower epoch than the tile's: a superseded owner's
@@ -53,7 +54,7 @@ type RepairStats struct {
 // counters are the running totals behind Stats.
 type counters struct {
 	connected, refused                                         atomic.Uint64
-	framesIn, framesOut, syncsOut, bytesOut                    atomic.Uint64
+	framesIn, framesOut, syncsOut, opened, bytesOut            atomic.Uint64
 	duplicates, staleDrops, corrupt                            atomic.Uint64
 	gaps, caught, repairs, repairsFailed, replaced, lowerEpoch atomic.Uint64
 	markFails, marksRefused, outrun                            atomic.Uint64
@@ -77,8 +78,8 @@ func (r *Relay) Stats() Stats {
 		},
 		FrameStats{
 			FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), SyncsOut: c.syncsOut.Load(),
-			BytesOut: c.bytesOut.Load(), Duplicates: c.duplicates.Load(), StaleDrops: c.staleDrops.Load(),
-			Corrupt: c.corrupt.Load(),
+			Opened: c.opened.Load(), BytesOut: c.bytesOut.Load(), Duplicates: c.duplicates.Load(),
+			StaleDrops: c.staleDrops.Load(), Corrupt: c.corrupt.Load(),
 		},
 		RepairStats{
 			Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(),

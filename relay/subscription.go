@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -50,12 +51,39 @@ func (s *subscription) leave() {
 	h.count.subscriptions.Add(-1)
 }
 
-// resync answers a client that says what it holds: nothing more is sent before the Sync.
-func (s *subscription) resync(have clientState) {
+// resync answers a client that says what it holds of the areas that it watches from now on: nothing more is sent before
+// the Sync.
+func (s *subscription) resync(areas fence.AreaSet, watch uint32, have clientState) {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
+	s.areas, s.watch = areas, watch
 	s.live, s.has, s.asked, s.told = false, have, false, false
 	s.out.owe(s)
+}
+
+// watchAreas changes the areas that the client is sent. One that is live is given the new ones as they are at its position,
+// and goes on; if that cannot be, or it waits for a Sync anyway, its next Sync gives it everything.
+func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
+	h := s.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	added, some := areas.Without(s.areas)
+	s.areas, s.watch = areas, number
+	if !some || s.slot < 0 {
+		return
+	}
+	if s.live {
+		if m, ok := h.view.open(added); ok {
+			m.Watch = number
+			if s.out.push(prepare(s.encoding, syncMessage(h.tile, m))) {
+				h.count.opened.Add(1)
+				return
+			}
+		}
+		s.live, s.told, s.asked = false, false, false
+		s.out.owe(s)
+	}
+	s.has.at = fence.Position{}
 }
 
 // sync queues the Sync that the subscription is due. The client's writer calls it. Without the state to do so it
@@ -73,7 +101,7 @@ func (s *subscription) sync() {
 	case s.ahead():
 		return
 	}
-	msg := h.syncs.message(h.tile, &h.view, s.encoding, s.has.at)
+	msg := h.syncs.message(&h.view, s)
 	if msg == nil {
 		s.unavailable()
 		h.ask(wantFull)

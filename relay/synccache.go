@@ -2,7 +2,6 @@ package relay
 
 import (
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // syncCache holds the Syncs of a tile's present position, each encoded once for all clients that need the same.
@@ -11,30 +10,33 @@ type syncCache struct {
 	used bool // since the last call of expire
 }
 
-// syncKey names one encoded Sync: from which position (zero: from scratch), for which encoding.
+// syncKey names one encoded Sync: for which encoding and areas, and from which position (zero: from scratch).
 type syncKey struct {
-	encoding relaypb.Encoding
-	from     fence.Position
+	someAreas
+	watch uint32
+	from  fence.Position
 }
 
-// message returns the Sync for a client that holds a position; nil when the view cannot make it.
-func (c *syncCache) message(tile fence.TileID, v *view, e relaypb.Encoding, have fence.Position) []byte {
+// message returns the Sync for a subscription whose client holds a position; nil when the view cannot make it.
+func (c *syncCache) message(v *view, s *subscription) []byte {
+	have := s.has.at
 	if _, known := v.after(have); !known {
 		have = fence.Position{}
 	}
 	c.used = true
-	key := syncKey{encoding: e, from: have}
+	key := syncKey{someAreas{s.encoding, s.areas}, s.watch, have}
 	if msg := c.made[key]; msg != nil {
 		return msg
 	}
-	s, ok := v.sync(have)
+	m, ok := v.sync(have, s.areas)
 	if !ok {
 		return nil
 	}
+	m.Watch = s.watch
 	if c.made == nil {
 		c.made = map[syncKey][]byte{}
 	}
-	msg := prepare(e, syncMessage(tile, s))
+	msg := prepare(s.encoding, syncMessage(s.h.tile, m))
 	c.made[key] = msg
 	return msg
 }

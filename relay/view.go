@@ -211,11 +211,11 @@ func (v *view) replace(rec *stream.Recovery) {
 
 // watched leaves of a snapshot what watchers are sent: the game's state, with a checksum of its own.
 func watched(tile fence.TileID, s *fence.Snapshot) error {
-	game, _, err := stream.OpenSnapshot(s.Blob)
+	game, private, err := stream.OpenSnapshot(s.Blob)
 	if err != nil {
 		return &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: err.Error()}
 	}
-	s.Blob, s.Sum = game, fence.Checksum(game)
+	s.Blob, s.Sum = s.Blob[:len(s.Blob)-len(private)], fence.Checksum(game)
 	return nil
 }
 
@@ -246,27 +246,69 @@ func (v *view) setTail(rest []*batch) {
 	}
 }
 
-// sync is the message that brings a client from a position it holds to the end; from scratch when the
-// position is zero or not one of this history. ok is false when that needs a snapshot the view has not.
-func (v *view) sync(have fence.Position) (m *relaypb.Sync, ok bool) {
-	m = &relaypb.Sync{Position: relaypb.FromPosition(v.at), OwnerEpoch: uint64(v.owner.Epoch),
-		OwnerContact: v.owner.Contact}
+// sync is the message that brings a client, which watches some areas, from a position it holds to the end; from scratch
+// when the position is zero or not one of this history. ok is false when that needs a snapshot the view has not.
+func (v *view) sync(have fence.Position, areas fence.AreaSet) (m *relaypb.Sync, ok bool) {
+	m = v.message(areas)
 	batches, known := v.after(have)
-	if known && !have.IsZero() {
+	switch {
+	case known && !have.IsZero():
 		m.From = relaypb.FromPosition(have)
-	} else {
-		if !v.whole {
-			return nil, false
-		}
+	case !v.whole:
+		return nil, false
+	default:
 		batches = v.tail
 		m.Replace = true
-		m.From = relaypb.FromPosition(v.base.Position)
-		m.Tick, m.TakenMs = uint64(v.base.Tick), uint64(fence.Millis(v.base.Taken))
-		m.Blob, m.Sum = v.base.Blob, v.base.Sum
+		v.addBase(m, areas)
 	}
-	m.Tail = make([]*relaypb.Frame, len(batches))
-	for i, b := range batches {
-		m.Tail[i] = relaypb.FromEntry(&b.Entry)
-	}
+	m.Tail = tailOf(batches, areas)
 	return m, true
+}
+
+// open is the message that gives areas to a client which is at the end of this history in others. ok is as for sync.
+func (v *view) open(areas fence.AreaSet) (m *relaypb.Sync, ok bool) {
+	if !v.whole {
+		return nil, false
+	}
+	m = v.message(areas)
+	m.Opens = true
+	v.addBase(m, areas)
+	m.Tail = tailOf(v.tail, areas)
+	return m, true
+}
+
+// message is what all Syncs of some areas have in common.
+func (v *view) message(areas fence.AreaSet) *relaypb.Sync {
+	return &relaypb.Sync{Position: relaypb.FromPosition(v.at), OwnerEpoch: uint64(v.owner.Epoch),
+		OwnerContact: v.owner.Contact, Areas: relaypb.FromAreas(areas)}
+}
+
+// addBase adds what the snapshot holds of some areas.
+func (v *view) addBase(m *relaypb.Sync, areas fence.AreaSet) {
+	m.From = relaypb.FromPosition(v.base.Position)
+	m.Tick, m.TakenMs = uint64(v.base.Tick), uint64(fence.Millis(v.base.Taken))
+	game, _, err := stream.OpenSnapshot(v.base.Blob)
+	switch {
+	case err != nil || len(v.base.Blob) == 0: // it was opened when it was read, so there is none
+		return
+	case !stream.Divided(v.base.Blob) && !areas.Has(0):
+		return // all of it is in area 0
+	case stream.Divided(v.base.Blob):
+		m.Divided = true
+		m.Blob, _ = fence.SelectParts(game, areas)
+	default:
+		m.Blob = game
+	}
+	m.Sum = v.base.Sum
+	if !areas.All() {
+		m.Sum = fence.Checksum(m.Blob)
+	}
+}
+
+func tailOf(batches []*batch, areas fence.AreaSet) []*relaypb.Frame {
+	tail := make([]*relaypb.Frame, len(batches))
+	for i, b := range batches {
+		tail[i] = b.frame(areas)
+	}
+	return tail
 }

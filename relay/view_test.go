@@ -55,7 +55,8 @@ func (l line) recovery(n int) *stream.Recovery {
 	if n > 0 {
 		blob := l.fold(n)
 		r.HasSnapshot, r.Entries = true, l[n:]
-		r.Snapshot = fence.Snapshot{Position: l[n-1].Position, Tick: l[n-1].Tick, Blob: blob, Sum: fence.Checksum(blob)}
+		r.Snapshot = fence.Snapshot{Position: l[n-1].Position, Tick: l[n-1].Tick,
+			Blob: stream.AppendSnapshot(nil, blob, nil), Sum: fence.Checksum(blob)}
 	}
 	return r
 }
@@ -235,7 +236,7 @@ func checkView(t *rapid.T, v *view, l line) {
 	}
 	for i := range len(l) + 1 {
 		have := l[:i].end()
-		s, ok := v.sync(have)
+		s, ok := v.sync(have, fence.AreaSet{})
 		if !ok {
 			require.False(t, v.whole)
 			continue
@@ -243,6 +244,7 @@ func checkView(t *rapid.T, v *view, l line) {
 		state := l.fold(i)
 		if s.GetReplace() {
 			state = bytes.Clone(s.GetBlob())
+			require.False(t, s.GetDivided())
 		} else {
 			require.Equal(t, have, s.GetFrom().Fence())
 		}
@@ -253,7 +255,7 @@ func checkView(t *rapid.T, v *view, l line) {
 		require.Equal(t, v.at, s.GetPosition().Fence())
 	}
 	if v.whole {
-		_, ok := v.sync(fence.Position{})
+		_, ok := v.sync(fence.Position{}, fence.AreaSet{})
 		require.True(t, ok)
 	}
 }

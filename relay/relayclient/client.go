@@ -34,11 +34,15 @@ type Client struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 
+	asking sync.Mutex // held while the application's requests are noted and written: the relay sees them in one order
+
 	mu    sync.Mutex
 	conn  *connection // nil between connections
 	tiles map[fence.TileID]*tile
-	left  error // why the client itself ends the present connection; nil: it does not
-	err   error // set when done is closed
+	// the number of the last Watch of this connection
+	watches uint32
+	left    error // why the client itself ends the present connection; nil: it does not
+	err     error // set when done is closed
 
 	stats struct {
 		connects, bytes, syncs, frames, gaps, repaired, resyncs, duplicates, corrupt, stale atomic.Uint64
@@ -71,6 +75,8 @@ func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
 // With Reconnect a request that meets no connection, or one that is being lost, is noted and made with the
 // next one. ErrClosed after the end; another error is that of ctx or of the connection.
 func (c *Client) Subscribe(ctx context.Context, tiles ...fence.TileID) error {
+	c.asking.Lock()
+	defer c.asking.Unlock()
 	c.mu.Lock()
 	if err := c.ended(); err != nil {
 		c.mu.Unlock()
@@ -78,15 +84,55 @@ func (c *Client) Subscribe(ctx context.Context, tiles ...fence.TileID) error {
 	}
 	fresh := make([]*tile, 0, len(tiles))
 	for _, id := range tiles {
-		t := &tile{id: id}
-		if old := c.tiles[id]; old != nil {
-			old.rest()
-			t.floor = old.floor
-		}
-		c.tiles[id] = t
-		fresh = append(fresh, t)
+		fresh = append(fresh, c.renew(id, fence.AreaSet{}))
 	}
 	conn, asks := c.conn, subscribes(fresh)
+	c.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	return c.unlessAgain(ctx, conn.send(ctx, asks...))
+}
+
+// renew begins the view of some areas of a tile. The mutex is held.
+func (c *Client) renew(id fence.TileID, areas fence.AreaSet) *tile {
+	t := &tile{id: id, areas: areas}
+	if old := c.tiles[id]; old != nil {
+		old.rest()
+		t.floor = old.floor
+	}
+	c.tiles[id] = t
+	return t
+}
+
+// Watch starts delivery of some areas of a tile, and of area 0; without areas, of the whole tile. For a tile that is
+// subscribed already it changes the areas: those that are left out are no longer delivered once it has returned and a
+// running call has ended; for those that are new comes a call of Config.Sync with Opens, at the position that the others
+// have reached, or one without it that starts everything anew, if the relay cannot do better. It returns when the
+// request is written. Errors as for Subscribe.
+func (c *Client) Watch(ctx context.Context, id fence.TileID, areas ...fence.Area) error {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	c.mu.Lock()
+	if err := c.ended(); err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	want := fence.Areas(areas...)
+	t, conn := c.tiles[id], c.conn
+	var asks []*relaypb.ClientMessage
+	if t == nil {
+		asks = subscribes([]*tile{c.renew(id, want)})
+	} else {
+		c.watches++
+		if added, some := want.Without(t.areas); some {
+			t.added = append(t.added, addition{c.watches, added})
+		}
+		t.areas, t.held = want, t.held.And(want)
+		body := &relaypb.ClientMessage_Watch{Watch: &relaypb.Watch{Tile: id.String(), Areas: relaypb.FromAreas(want),
+			Number: c.watches}}
+		asks = append(asks, &relaypb.ClientMessage{Body: body})
+	}
 	c.mu.Unlock()
 	if conn == nil {
 		return nil
@@ -100,12 +146,13 @@ func subscribes(tiles []*tile) []*relaypb.ClientMessage {
 	for part := range slices.Chunk(tiles, subscribeBatch) {
 		ask := &relaypb.Subscribe{}
 		for _, t := range part {
-			if t.floor == 0 {
+			if t.floor == 0 && t.areas.All() {
 				ask.Tiles = append(ask.Tiles, t.id.String())
 				continue
 			}
-			ask.Held = append(ask.Held, &relaypb.Held{Tile: t.id.String(), Position: relaypb.FromPosition(t.at),
-				EpochFloor: uint64(t.floor)})
+			ask.Held = append(ask.Held, &relaypb.Held{Tile: t.id.String(),
+				Position: relaypb.FromPosition(t.position()), EpochFloor: uint64(t.floor),
+				Areas: relaypb.FromAreas(t.areas)})
 		}
 		all = append(all, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: ask}})
 	}
@@ -115,6 +162,8 @@ func subscribes(tiles []*tile) []*relaypb.ClientMessage {
 // Unsubscribe ends delivery of tiles: no function is called for them any more once it has returned and a
 // running call has ended. Errors as for Subscribe.
 func (c *Client) Unsubscribe(ctx context.Context, tiles ...fence.TileID) error {
+	c.asking.Lock()
+	defer c.asking.Unlock()
 	c.mu.Lock()
 	if err := c.ended(); err != nil {
 		c.mu.Unlock()
@@ -275,10 +324,10 @@ func (c *Client) redial() (*connection, error) {
 // resume makes conn the client's connection and subscribes to everything.
 func (c *Client) resume(conn *connection) error {
 	c.mu.Lock()
-	c.conn = conn
+	c.conn, c.watches = conn, 0
 	all := make([]*tile, 0, len(c.tiles))
 	for _, t := range c.tiles {
-		t.asked = time.Time{}
+		t.asked, t.added = time.Time{}, nil
 		t.rest()
 		all = append(all, t)
 	}

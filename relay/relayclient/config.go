@@ -30,10 +30,13 @@ const (
 type Config struct {
 	// Sync gives a tile's state from scratch: drop what you hold of it, restore Snapshot. The batches up
 	// to Position follow at once as Frame calls. It comes first for every tile, and again whenever the
-	// relay no longer has what the client missed, or the tile's history was replaced.
+	// relay no longer has what the client missed, or the tile's history was replaced. After Watch it also comes
+	// with Opens, for some areas: drop and restore those alone. The Frame calls up to Position then have the
+	// events of those areas, in batches that the others have had.
 	Sync func(Sync)
 
-	// Frame gives the next batch of a tile: it follows exactly what was given before.
+	// Frame gives the next batch of a tile: it follows exactly what was given before. Of the payload it has the areas
+	// that the client watches.
 	Frame func(fence.Entry)
 
 	// Refused reports something the relay could not do; see the codes of package relaypb.
@@ -84,6 +87,9 @@ type Sync struct {
 	Tile     fence.TileID
 	Snapshot fence.Snapshot // zero position: the tile has none, its state starts empty
 	Position fence.Position // reached when the Frame calls that follow are done
+	Areas    fence.AreaSet  // what it brings
+	Opens    bool           // only Areas start anew; what is held of others stays
+	Divided  bool           // Snapshot.Blob is a list of parts (fence.Part), one for each area that is not empty
 	Owner    fence.Owner    // epoch and contact, as far as the relay knows
 }
 

@@ -2,6 +2,7 @@ package relayclient
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/coder/websocket"
@@ -14,6 +15,9 @@ import (
 // calls into the application are made without it.
 type tile struct {
 	id     fence.TileID
+	areas  fence.AreaSet  // the areas to watch
+	added  []addition     // what the relay has not been heard of
+	held   fence.AreaSet  // those of them that have been given to the application, once synced
 	synced bool           // a first Sync has come
 	at     fence.Position // what has been given to the application
 	floor  fence.Epoch    // the highest epoch that was given to the application; nothing below it is given
@@ -78,14 +82,21 @@ func (c *Client) frame(conn *connection, t *tile, e fence.Entry) {
 		c.stats.duplicates.Add(1)
 		return
 	}
-	c.gap(conn, t, t.at)
+	c.mu.Lock()
+	have := t.position()
+	c.mu.Unlock()
+	c.gap(conn, t, have)
 }
 
 // apply gives one batch that follows to the application.
 func (c *Client) apply(t *tile, e fence.Entry) {
-	c.moveTo(t, e.Position)
+	c.give(e, c.moveTo(t, e.Position))
+}
+
+// give gives the parts of a batch that are of some areas to the application.
+func (c *Client) give(e fence.Entry, areas fence.AreaSet) {
 	c.stats.frames.Add(1)
-	c.cfg.Frame(e)
+	c.cfg.Frame(e.Watched(areas))
 }
 
 // sync brings a tile to where the Sync ends, from scratch or from where it stands. Nothing of a Sync is given to
@@ -95,27 +106,21 @@ func (c *Client) sync(conn *connection, t *tile, s *relaypb.Sync) {
 	switch {
 	case !s.GetReplace() && !t.synced:
 		return // of an earlier subscription; the answer to this one is on its way
+	case s.GetOpens():
+		c.open(conn, t, s)
+		return
 	case end.Epoch < t.floor:
 		c.stats.stale.Add(1)
 		c.behind(conn, t, end)
 		return
 	}
 	start := t.at
-	snap := fence.Snapshot{
-		Position: s.GetFrom().Fence(), Tick: fence.Tick(s.GetTick()),
-		Sum: s.GetSum(), Taken: fence.FromMillis(int64(s.GetTakenMs())), Blob: s.GetBlob(),
-	}
 	if s.GetReplace() {
-		start = snap.Position
+		start = s.GetFrom().Fence()
 	}
-	tail, continues, intact := c.check(t, start, s)
-	if s.GetReplace() && !c.cfg.NoVerify && !snap.IsZero() && snap.Verify(t.id) != nil {
-		intact = false
-	}
-	if !intact {
-		c.stats.corrupt.Add(1)
-	}
-	if !continues || !intact {
+	tail, ok := c.check(t, start, s)
+	brings, err := relaypb.ToAreas(s.GetAreas())
+	if !ok || err != nil {
 		if !s.GetReplace() { // it does not continue what is held: ask for everything, at once
 			c.mu.Lock()
 			t.asked = time.Time{}
@@ -125,12 +130,12 @@ func (c *Client) sync(conn *connection, t *tile, s *relaypb.Sync) {
 		return
 	}
 	if s.GetReplace() {
-		c.moveTo(t, snap.Position)
-		c.cfg.Sync(Sync{
-			Tile: t.id, Snapshot: snap, Position: end,
-			Owner: fence.Owner{Tile: t.id, Epoch: fence.Epoch(s.GetOwnerEpoch()), Contact: s.GetOwnerContact(),
-				Position: end},
-		})
+		c.mu.Lock()
+		brings = t.counts(brings, s.GetWatch())
+		t.held = brings
+		c.mu.Unlock()
+		c.moveTo(t, start)
+		c.cfg.Sync(event(t, s, brings))
 	}
 	for _, e := range tail {
 		c.apply(t, e)
@@ -138,9 +143,74 @@ func (c *Client) sync(conn *connection, t *tile, s *relaypb.Sync) {
 	c.mend(t)
 }
 
-// check reads the tail of a Sync: the batches that follow start, whether they lead to the Sync's position, and
-// whether each is what its chain says. Batches that the client already holds are left out.
-func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []fence.Entry, continues, intact bool) {
+// open takes up areas that the client watches newly, at the position that it holds.
+func (c *Client) open(conn *connection, t *tile, s *relaypb.Sync) {
+	tail, ok := c.check(t, s.GetFrom().Fence(), s)
+	brings, err := relaypb.ToAreas(s.GetAreas())
+	if !ok || err != nil || s.GetPosition().Fence() != t.at {
+		c.gap(conn, t, fence.Position{})
+		return
+	}
+	c.mu.Lock()
+	brings, some := t.counts(brings, s.GetWatch()).Without(t.held)
+	if some {
+		t.held = t.held.Or(brings)
+	}
+	c.mu.Unlock()
+	if !some {
+		return // no longer wanted
+	}
+	c.cfg.Sync(event(t, s, brings))
+	for _, e := range tail {
+		c.give(e, brings)
+	}
+}
+
+// addition is the areas that a Watch has added.
+type addition struct {
+	number uint32
+	areas  fence.AreaSet
+}
+
+// counts are those areas of a Sync that the client has watched without a break since a Watch: the last that the relay
+// had seen when it made the Sync. Others were left meanwhile, and batches with their events may be missing. The mutex
+// is held.
+func (t *tile) counts(areas fence.AreaSet, watch uint32) fence.AreaSet {
+	t.added = slices.DeleteFunc(t.added, func(a addition) bool { return a.number <= watch })
+	areas = areas.And(t.areas)
+	for _, a := range t.added {
+		areas, _ = areas.Without(a.areas) // area 0 is never added, so something is left
+	}
+	return areas
+}
+
+// event is a Sync as the application is given it, with what it brings of some areas.
+func event(t *tile, s *relaypb.Sync, areas fence.AreaSet) Sync {
+	end := s.GetPosition().Fence()
+	snap := snapshotOf(s)
+	if s.GetDivided() {
+		if blob, rest := fence.SelectParts(snap.Blob, areas); rest != 0 {
+			snap.Blob, snap.Sum = blob, fence.Checksum(blob)
+		}
+	}
+	return Sync{
+		Tile: t.id, Snapshot: snap, Position: end, Areas: areas, Opens: s.GetOpens(), Divided: s.GetDivided(),
+		Owner: fence.Owner{Tile: t.id, Epoch: fence.Epoch(s.GetOwnerEpoch()), Contact: s.GetOwnerContact(),
+			Position: end},
+	}
+}
+
+func snapshotOf(s *relaypb.Sync) fence.Snapshot {
+	return fence.Snapshot{
+		Position: s.GetFrom().Fence(), Tick: fence.Tick(s.GetTick()),
+		Sum: s.GetSum(), Taken: fence.FromMillis(int64(s.GetTakenMs())), Blob: s.GetBlob(),
+	}
+}
+
+// check reads the tail of a Sync: the batches that follow start. It reports whether they lead to the Sync's position,
+// and, unless NoVerify is set, whether they and the snapshot are what their sums say. Batches that the client already
+// holds are left out.
+func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []fence.Entry, ok bool) {
 	at := start
 	for _, f := range s.GetTail() {
 		e := f.Entry(t.id)
@@ -148,11 +218,18 @@ func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []f
 			continue
 		}
 		if !c.cfg.NoVerify && e.Verify() != nil {
-			return nil, false, false
+			c.stats.corrupt.Add(1)
+			return nil, false
 		}
 		tail, at = append(tail, e), e.Position
 	}
-	return tail, at == s.GetPosition().Fence(), true
+	snap := snapshotOf(s)
+	given := len(snap.Blob) > 0 || s.GetReplace() && !snap.IsZero()
+	if given && !c.cfg.NoVerify && snap.Verify(t.id) != nil {
+		c.stats.corrupt.Add(1)
+		return nil, false
+	}
+	return tail, at == s.GetPosition().Fence()
 }
 
 // behind notes that the relay offers less than the client was shown, and asks again after a pause that doubles
@@ -188,7 +265,7 @@ func (c *Client) askAgain(conn *connection, t *tile) {
 	if leave {
 		c.left = ErrStale
 	}
-	ask := t.resync(t.at)
+	ask := t.resync(t.position())
 	c.mu.Unlock()
 	if leave {
 		_ = conn.Close(websocket.StatusNormalClosure, "this relay is behind")
@@ -202,6 +279,14 @@ func (t *tile) resync(have fence.Position) *relaypb.ClientMessage {
 	return &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{Resync: &relaypb.Resync{
 		Tile: t.id.String(), Position: relaypb.FromPosition(have), EpochFloor: uint64(t.floor),
 	}}}
+}
+
+// position is what the client says that it holds: nothing while areas that it watches are still to come.
+func (t *tile) position() fence.Position {
+	if _, missing := t.areas.Without(t.held); missing {
+		return fence.Position{}
+	}
+	return t.at
 }
 
 // rest stops asking a relay that was behind. The mutex is held.
@@ -244,8 +329,10 @@ func (c *Client) mend(t *tile) {
 	t.rest()
 }
 
-func (c *Client) moveTo(t *tile, p fence.Position) {
+// moveTo notes a position, and returns the areas that are held there.
+func (c *Client) moveTo(t *tile, p fence.Position) fence.AreaSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.at, t.synced, t.floor = p, true, max(t.floor, p.Epoch)
+	return t.held
 }

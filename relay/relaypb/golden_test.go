@@ -38,10 +38,20 @@ var (
 		At:       fence.FromMillis(1_700_000_000_500),
 		Position: fence.Position{Epoch: 3, Seq: 2}, Prev: install.Position, Tick: 130,
 		Payload: []byte("\x00\x0a\x04move\x04stop"), Private: []byte("\x01\x06\x01\x040b54")})
+	divided = fence.NewEntry(fence.Entry{Tile: 0x85283473fffffff, Kind: fence.KindBatch,
+		At:       fence.FromMillis(1_700_000_001_000),
+		Position: fence.Position{Epoch: 3, Seq: 3}, Prev: batch.Position, Tick: 131,
+		Payload: []byte("\x00\x05\x04bell\x02\x05\x04move\x09\x05\x04stop")})
 )
 
 func frame(e fence.Entry) *relaypb.Frame {
 	w := e.Watched(fence.AreaSet{})
+	return relaypb.FromEntry(&w)
+}
+
+// part is a frame as a client is sent it that watches area 9.
+func part(e fence.Entry) *relaypb.Frame {
+	w := e.Watched(fence.Areas(9))
 	return relaypb.FromEntry(&w)
 }
 
@@ -73,6 +83,12 @@ func goldens() (all []golden, messages []proto.Message) {
 	add("resync", "client", "", fromClient(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{
 		Resync: &relaypb.Resync{Tile: tile, Position: relaypb.FromPosition(install.Position), EpochFloor: 3},
 	}}))
+	add("subscribe to areas", "client", "", fromClient(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
+		Subscribe: &relaypb.Subscribe{Held: []*relaypb.Held{{Tile: tile, Areas: []uint32{9}}}},
+	}}))
+	add("watch other areas", "client", "", fromClient(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Watch{
+		Watch: &relaypb.Watch{Tile: tile, Areas: []uint32{2, 9}, Number: 1},
+	}}))
 	add("sync from scratch, of a tile with a snapshot", "relay", "", fromRelay(tile, &relaypb.ServerMessage{
 		Body: &relaypb.ServerMessage_Sync{Sync: &relaypb.Sync{
 			Replace: true, From: relaypb.FromPosition(install.Position), Tick: 7, Blob: []byte("state"),
@@ -87,6 +103,15 @@ func goldens() (all []golden, messages []proto.Message) {
 			From: relaypb.FromPosition(install.Position), Tail: []*relaypb.Frame{frame(batch)},
 			Position: relaypb.FromPosition(batch.Position), OwnerEpoch: 3, OwnerContact: "owner:9000",
 		}}}))
+	nine := fence.AppendPart(nil, 9, []byte("state of 9"))
+	add("sync that opens area 9", "relay", "", fromRelay(tile, &relaypb.ServerMessage{
+		Body: &relaypb.ServerMessage_Sync{Sync: &relaypb.Sync{
+			Opens: true, Areas: []uint32{9}, Divided: true, Watch: 1, From: relaypb.FromPosition(batch.Position), Tick: 130,
+			Blob: nine, Sum: fence.Checksum(nine), TakenMs: 1_700_000_000_600, Tail: []*relaypb.Frame{part(divided)},
+			Position: relaypb.FromPosition(divided.Position), OwnerEpoch: 3, OwnerContact: "owner:9000",
+		}}}))
+	add("frame of a batch, without area 2", "relay", hex.EncodeToString(divided.Frame),
+		fromRelay(tile, &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Frame{Frame: part(divided)}}))
 	for _, e := range []struct {
 		name  string
 		entry fence.Entry

@@ -11,6 +11,8 @@
 //     position. Otherwise ignore it and send one Resync with the position held; a Sync comes back.
 //   - Remember the highest epoch held of each tile. Ignore a Sync or Frame of a lower epoch: the relay is cut
 //     off from the store. Ask again later, or another relay.
+//   - To watch some areas of a tile, name them in Subscribe.held, and change them by Watch: drop the state of areas
+//     that are left, and take up others from the Sync that opens them.
 //   - Answer pings (every WebSocket library does) and keep reading: a relay drops the frames of a client
 //     that does not, and brings it up to date with a Sync later.
 //   - On GoAway, or on any close, connect again after a random delay, naming the positions still held in
@@ -114,8 +116,30 @@ func FromEntry(e *fence.Entry) *Frame {
 		AtMs:     uint64(fence.Millis(e.At)),
 		Kind:     uint32(e.Kind),
 		Hidden:   e.Hidden,
+		Rest:     e.Rest,
 		Payload:  e.Payload,
 	}
+}
+
+// FromAreas converts a set of areas; every area becomes nil, which is absent on the wire.
+func FromAreas(s fence.AreaSet) []uint32 {
+	var list []uint32
+	for _, a := range s.List() {
+		list = append(list, uint32(a))
+	}
+	return list
+}
+
+// ToAreas converts the set back. A number over 255 is a *fence.ArgumentError.
+func ToAreas(list []uint32) (fence.AreaSet, error) {
+	areas := make([]fence.Area, len(list))
+	for i, n := range list {
+		if n > math.MaxUint8 {
+			return fence.AreaSet{}, &fence.ArgumentError{Field: "areas", Value: n, Want: "numbers from 0 to 255"}
+		}
+		areas[i] = fence.Area(n)
+	}
+	return fence.Areas(areas...), nil
 }
 
 // Entry converts the frame of a tile back. The payload is shared, not copied. The result is as trustworthy as its
@@ -130,5 +154,6 @@ func (x *Frame) Entry(tile fence.TileID) fence.Entry {
 		At:       fence.FromMillis(int64(min(x.GetAtMs(), fence.MaxNumber))),
 		Payload:  x.GetPayload(),
 		Hidden:   x.GetHidden(),
+		Rest:     x.GetRest(),
 	}
 }
