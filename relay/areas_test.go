@@ -24,8 +24,8 @@ func dividedWorld(t *testing.T) (*world, *server, *owner) {
 	return w, s, o
 }
 
-// TestAreasFollowAMove: a client that moves through areas sees each as the owner has it, and is never sent again what it
-// holds.
+// TestAreasFollowAMove: a client that moves through areas sees each as the owner has it, and is never sent again what
+// it holds.
 func TestAreasFollowAMove(t *testing.T) {
 	_, s, o := dividedWorld(t)
 	w := s.watch(t, nil)
@@ -118,7 +118,8 @@ func TestAreasOfAnUndividedTile(t *testing.T) {
 func TestAreasThatAreNone(t *testing.T) {
 	_, s, _ := dividedWorld(t)
 	for name, m := range map[string]*relaypb.ClientMessage{
-		"watch": {Body: &relaypb.ClientMessage_Watch{Watch: &relaypb.Watch{Tile: tileA.String(), Areas: []uint32{256}}}},
+		"watch": {Body: &relaypb.ClientMessage_Watch{
+			Watch: &relaypb.Watch{Tile: tileA.String(), Areas: []uint32{256}}}},
 		"held": {Body: &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{
 			Held: []*relaypb.Held{{Tile: tileA.String(), Areas: []uint32{1, 1 << 31}}}}}},
 	} {

@@ -29,6 +29,14 @@
 //     cause one cold read. Cold reads are limited over all tiles (Limits.MaxRepairs), start at random moments and
 //     back off when they fail, so that a reconnect storm does not reach the store.
 //
+// # Areas
+//
+// A client may watch some areas of a tile (fence.Area). The relay takes a batch apart once, and makes the message for
+// each set of areas once for all clients that watch it; it knows nothing of what areas mean. A client that changes its
+// areas is given the new ones at the position it has reached, from the cached snapshot and tail; if the relay has no
+// snapshot cached, because the tail has outgrown Limits.TailFrames or TailBytes, it is given a Sync of everything.
+// AuthorizeTile is asked about tiles, not about areas.
+//
 // # When things fail
 //
 // If the store is down, live frames go on, and new clients of tiles the relay knows are served. Clients of other

@@ -81,7 +81,8 @@ func cutOffRelay(t *testing.T) (w, cutOff *world, o *owner, old *server, c *watc
 	b = newBalancer(t)
 	b.use(current.Relay)
 	events = &staleEvents{}
-	c = (&server{Relay: current.Relay, url: "ws" + strings.TrimPrefix(b.URL, "http")}).watch(t, events.edit(t), tileA)
+	current.url = "ws" + strings.TrimPrefix(b.URL, "http")
+	c = current.watch(t, events.edit(t), tileA)
 	c.reaches(o)
 	b.use(old.Relay)
 	current.stop()

@@ -61,8 +61,8 @@ func (s *subscription) resync(areas fence.AreaSet, watch uint32, have clientStat
 	s.out.owe(s)
 }
 
-// watchAreas changes the areas that the client is sent. One that is live is given the new ones as they are at its position,
-// and goes on; if that cannot be, or it waits for a Sync anyway, its next Sync gives it everything.
+// watchAreas changes the areas that the client is sent. One that is live is given the new ones as they are at its
+// position, and goes on; if that cannot be, or it waits for a Sync anyway, its next Sync gives it everything.
 func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
 	h := s.h
 	h.mu.Lock()

@@ -107,9 +107,9 @@ func (c *Client) renew(id fence.TileID, areas fence.AreaSet) *tile {
 
 // Watch starts delivery of some areas of a tile, and of area 0; without areas, of the whole tile. For a tile that is
 // subscribed already it changes the areas: those that are left out are no longer delivered once it has returned and a
-// running call has ended; for those that are new comes a call of Config.Sync with Opens, at the position that the others
-// have reached, or one without it that starts everything anew, if the relay cannot do better. It returns when the
-// request is written. Errors as for Subscribe.
+// running call has ended; for those that are new comes a call of Config.Sync with Opens, at the position that the
+// others have reached, or one without it that starts everything anew, if the relay cannot do better. It returns when
+// the request is written. Errors as for Subscribe.
 func (c *Client) Watch(ctx context.Context, id fence.TileID, areas ...fence.Area) error {
 	c.asking.Lock()
 	defer c.asking.Unlock()

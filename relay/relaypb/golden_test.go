@@ -106,7 +106,8 @@ func goldens() (all []golden, messages []proto.Message) {
 	nine := fence.AppendPart(nil, 9, []byte("state of 9"))
 	add("sync that opens area 9", "relay", "", fromRelay(tile, &relaypb.ServerMessage{
 		Body: &relaypb.ServerMessage_Sync{Sync: &relaypb.Sync{
-			Opens: true, Areas: []uint32{9}, Divided: true, Watch: 1, From: relaypb.FromPosition(batch.Position), Tick: 130,
+			Opens: true, Areas: []uint32{9}, Divided: true, Watch: 1,
+			From: relaypb.FromPosition(batch.Position), Tick: 130,
 			Blob: nine, Sum: fence.Checksum(nine), TakenMs: 1_700_000_000_600, Tail: []*relaypb.Frame{part(divided)},
 			Position: relaypb.FromPosition(divided.Position), OwnerEpoch: 3, OwnerContact: "owner:9000",
 		}}}))
