@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Config holds the settings of a campaign. The zero value is valid, and runs every fault once.
@@ -192,7 +193,6 @@ func open(ctx context.Context, cfg *Config) (*ground, error) {
 	}
 	g.cluster = newCluster(g.stack, client)
 	g.stops = append(g.stops, g.cluster.close)
-	g.store, g.log = store, redisstream.New(store, client)
 	if g.rowsPool, err = pgxpool.New(ctx, g.stack.PostgresURL); err != nil {
 		return g, err
 	}
@@ -201,7 +201,7 @@ func open(ctx context.Context, cfg *Config) (*ground, error) {
 	if err != nil {
 		return g, err
 	}
-	g.authority = authority
+	g.stores = tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}
 	return g, authority.Migrate(ctx)
 }
 

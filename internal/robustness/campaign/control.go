@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
@@ -116,7 +117,7 @@ func (w *worker) held(ctx context.Context, id fence.TileID) (heldState, error) {
 	}
 	var held heldState
 	err := o.processor.Inspect(ctx, func(r tile.Rules, at fence.Position) {
-		held = heldState{Position: at.String(), Digest: r.(*register).digest()}
+		held = heldState{Position: at.String(), Digest: r.(*game.Register).Digest()}
 	})
 	return held, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
 // storeFaults change what the stores hold, under the feet of living owners.
@@ -165,7 +166,7 @@ func restoreAuthority(ctx context.Context, r *run) (string, func(context.Context
 func (r *run) rows(ctx context.Context) (map[fence.TileID]fence.Grant, error) {
 	rows := map[fence.TileID]fence.Grant{}
 	for _, id := range r.tiles {
-		g, err := r.authority.Lookup(ctx, id)
+		g, err := r.stores.Authority.Lookup(ctx, id)
 		if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 			return nil, err
 		}
@@ -178,7 +179,7 @@ func (r *run) rows(ctx context.Context) (map[fence.TileID]fence.Grant, error) {
 
 // putBack replaces a tile's row; a zero grant deletes it.
 func (r *run) putBack(ctx context.Context, id fence.TileID, g fence.Grant) error {
-	done := r.recorder.Restored("campaign", id, g)
+	done := r.recorder.Restored("campaign", id, history.GrantOf(g))
 	defer done()
 	if g.Epoch == 0 {
 		_, err := r.rowsPool.Exec(ctx, "DELETE FROM "+pgfence.DefaultTable+" WHERE tile = $1", int64(id))

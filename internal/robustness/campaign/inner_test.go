@@ -14,8 +14,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/robustness/check"
-	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // TestEveryFaultComesOnceARound, in an order that the seed gives; and the first run of a campaign with a
@@ -45,38 +43,6 @@ func TestEveryFaultComesOnceARound(t *testing.T) {
 			require.Equal(t, seed, sameSeed)
 		}
 	}
-}
-
-func TestTheRegisterDependsOnItsPast(t *testing.T) {
-	intents := []tile.Intent{{ActionID: "a"}, {ActionID: "b"}, {ActionID: "c"}, {ActionID: "d"}, {ActionID: "e"},
-		{ActionID: "f"}}
-	var r register
-	events, outcomes := r.Resolve(1, intents)
-	require.Len(t, outcomes, len(intents))
-	applied := 0
-	for _, o := range outcomes {
-		if o == stream.Applied {
-			applied++
-		}
-	}
-	require.Len(t, events, applied)
-	require.Empty(t, r.applied, "deciding changes nothing")
-	require.NoError(t, r.Apply(1, events))
-	before := r.digest()
-	snapshot, err := r.Snapshot()
-	require.NoError(t, err)
-	var restored register
-	require.NoError(t, restored.Restore(snapshot))
-	require.Equal(t, before, restored.digest())
-	require.NoError(t, restored.Apply(2, events), "an action that takes effect twice is kept, to be found")
-	require.NotEqual(t, before, restored.digest())
-
-	differs := false
-	for n := range 5 {
-		differs = differs || fizzles(n, "a") != fizzles(0, "a")
-	}
-	require.True(t, differs)
-	require.Error(t, r.Apply(3, [][]byte{nil}))
 }
 
 func TestSilenceIsOfTheWorstTileFromTheFaultOn(t *testing.T) {

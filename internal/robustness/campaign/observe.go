@@ -12,11 +12,13 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // auditEvery is how often the auditor looks. It does not see what comes and goes in between.
@@ -38,22 +40,21 @@ type watcher struct {
 	client *relayclient.Client
 
 	mu     sync.Mutex
-	tiles  map[fence.TileID]*register
+	tiles  map[fence.TileID]*game.Register
 	resets map[fence.TileID]fence.Position // where a state from scratch is complete, while it is not
 	err    error
 }
 
 func observe(
-	ctx context.Context, r *history.Recorder, log stream.Log, authority fence.Authority, tiles []fence.TileID,
-	watchers int,
+	ctx context.Context, r *history.Recorder, stores tile.Seams, tiles []fence.TileID, watchers int,
 ) (*observers, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	o := &observers{recorder: r, log: log, cancel: cancel}
-	auditor := r.Auditor("auditor", log, authority)
+	o := &observers{recorder: r, log: stores.Log, cancel: cancel}
+	auditor := r.Auditor("auditor", stores.Log, stores.Authority)
 	o.wg.Go(func() { auditor.Run(ctx, tiles, auditEvery) })
 
 	broker := memfanout.New()
-	b, err := bridge.New(log, r.Publisher("bridge", broker), tiles, nil)
+	b, err := bridge.New(stores.Log, r.Publisher("bridge", broker), tiles, nil)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -94,7 +95,7 @@ func (o *observers) serveRelay(ctx context.Context, broker *memfanout.Broker) (u
 }
 
 func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.TileID) (*watcher, error) {
-	w := &watcher{name: name, tiles: map[fence.TileID]*register{}, resets: map[fence.TileID]fence.Position{}}
+	w := &watcher{name: name, tiles: map[fence.TileID]*game.Register{}, resets: map[fence.TileID]fence.Position{}}
 	record := o.recorder.Watcher(name)
 	client, err := relayclient.Dial(ctx, url, &relayclient.Config{
 		Reconnect: true, BackoffMax: time.Second,
@@ -123,7 +124,7 @@ func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.T
 func (w *watcher) restore(s relayclient.Sync) (complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := &register{}
+	r := &game.Register{}
 	err := r.Restore(s.Snapshot.Blob)
 	w.tiles[s.Tile] = r
 	w.err = errors.Join(w.err, err)
@@ -147,11 +148,7 @@ func (w *watcher) apply(f *fence.Entry) (complete, reset bool) {
 		w.err = errors.Join(w.err, fmt.Errorf("tile %s: a frame arrived before any state", f.Tile))
 		return complete, reset
 	}
-	b, err := stream.DecodeBatch(f)
-	if err == nil {
-		err = r.Apply(f.Tick, b.Events)
-	}
-	w.err = errors.Join(w.err, err)
+	w.err = errors.Join(w.err, r.Fold(f))
 	return complete, reset
 }
 
@@ -161,7 +158,7 @@ func (w *watcher) at(id fence.TileID) (fence.Position, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r := w.tiles[id]; r != nil {
-		return at, r.digest()
+		return at, r.Digest()
 	}
 	return at, ""
 }

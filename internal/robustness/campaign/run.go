@@ -15,8 +15,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/robustness/check"
+	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
@@ -54,9 +54,7 @@ type ground struct {
 	network   *network // nil: hosts cannot be parted
 	noNetwork error    // why
 	cluster   *cluster
-	log       stream.Log
-	store     fence.Store
-	authority fence.Authority
+	stores    tile.Seams
 	rowsPool  *pgxpool.Pool
 	stops     []func() // in the order of their starts
 }
@@ -191,7 +189,7 @@ func (r *run) setUp(ctx context.Context) (stop func(), err error) {
 	}
 	supervised := make(chan struct{})
 	go func() { defer close(supervised); r.supervisor.run(ctx) }()
-	if r.observers, err = observe(ctx, r.recorder, r.log, r.authority, r.tiles, 2); err != nil {
+	if r.observers, err = observe(ctx, r.recorder, r.stores, r.tiles, 2); err != nil {
 		return func() { cancel(); <-supervised }, err
 	}
 	forward, err := tilehttp.NewClient(nil)
@@ -270,7 +268,7 @@ func (r *run) rest(ctx context.Context) error {
 }
 
 func (r *run) atRest(ctx context.Context, id fence.TileID) error {
-	last, err := r.log.Last(ctx, id)
+	last, err := r.stores.Log.Last(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -351,7 +349,7 @@ func (r *run) readEndings(ctx context.Context, endings map[fence.TileID]*ending)
 	}
 	time.Sleep(r.cfg.Tick) // what they sent before may be on its way
 	for id, e := range endings {
-		if e.final, err = r.finalOf(ctx, id); err != nil {
+		if e.final, err = game.ReadFinal(ctx, r.stores, id); err != nil {
 			return err
 		}
 		if e.final.End != history.Position(e.at) || e.final.Row.Epoch > e.final.Owner.Epoch {
@@ -368,44 +366,6 @@ func (r *run) signalWorkers(sig os.Signal) error {
 		errs = append(errs, w.proc.Signal(sig))
 	}
 	return errors.Join(errs...)
-}
-
-// finalOf reads a tile from the stores as a new owner would.
-func (r *run) finalOf(ctx context.Context, id fence.TileID) (history.FinalTile, error) {
-	recovery, err := stream.Recover(ctx, r.log, id)
-	if err != nil {
-		return history.FinalTile{}, err
-	}
-	state := &register{}
-	game, _, err := stream.OpenSnapshot(recovery.Snapshot.Blob)
-	if err == nil {
-		err = state.Restore(game)
-	}
-	for i := range recovery.Entries {
-		b, err2 := stream.DecodeBatch(&recovery.Entries[i])
-		if err2 == nil {
-			err2 = state.Apply(recovery.Entries[i].Tick, b.Events)
-		}
-		err = errors.Join(err, err2)
-	}
-	owner, err2 := r.store.Owner(ctx, id)
-	row, err3 := r.authority.Lookup(ctx, id)
-	rowID := row.ID.String()
-	if errors.Is(err3, fence.ErrNeverOwned) { // a restore may have taken it away
-		rowID, err3 = "", nil
-	}
-	chunks, err4 := r.log.Read(ctx, []stream.Cursor{{Tile: id, Limit: 1 << 20}})
-	if err := errors.Join(err, err2, err3, err4); err != nil {
-		return history.FinalTile{}, err
-	}
-	f := history.FinalTile{End: history.Position(recovery.Position), State: state.digest(), Applied: state.applied,
-		Owner: history.Owner{Epoch: owner.Epoch, Contact: owner.Contact, Position: history.Position(owner.Position),
-			Tick: owner.Tick},
-		Row: history.Grant{Epoch: row.Epoch, Contact: row.Contact, ID: rowID}}
-	for i := range chunks[0].Entries {
-		f.Entries = append(f.Entries, history.EntryOf(&chunks[0].Entries[i]))
-	}
-	return f, chunks[0].Err
 }
 
 // judge reads all records and checks them.

@@ -20,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
@@ -153,7 +154,7 @@ func (w *worker) own(id fence.TileID, follow bool) error {
 	client := fmt.Sprintf("%s#%d", id, w.runs)
 	seams := tile.Seams{Authority: w.recorder.Authority(client, w.seams.Authority),
 		Store: w.recorder.Store(client, w.seams.Store), Log: w.seams.Log}
-	p, err := tile.New(id, w.cfg.Contact, seams, &register{}, &tile.Config{
+	p, err := tile.New(id, w.cfg.Contact, seams, &game.Register{}, &tile.Config{
 		TickInterval: w.cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5, TakeOver: true, Follow: follow,
 		Hooks: w.recorder.Hooks(client, w.cfg.Contact, tile.Hooks{}),
 	})

@@ -59,7 +59,7 @@ func stepAuthority(id fence.TileID, row history.Grant, o *history.Operation) (bo
 	if o.Kind == history.Restore {
 		return true, *o.Row
 	}
-	a, err := authorityAt(ctx, id, row)
+	a, err := AuthorityAt(ctx, id, row)
 	if err != nil {
 		return false, row // a row that no authority can have
 	}
@@ -78,7 +78,7 @@ func stepAuthority(id fence.TileID, row history.Grant, o *history.Operation) (bo
 	if lookupErr != nil {
 		next = fence.Grant{}
 	}
-	return o.Open() || sameAnswer(o, g, err), grantOf(next)
+	return o.Open() || sameAnswer(o, g, err), history.GrantOf(next)
 }
 
 // sameAnswer compares what the specification answers with what was answered.
@@ -86,9 +86,9 @@ func sameAnswer(o *history.Operation, g fence.Grant, err error) bool {
 	var lost *fence.LostError
 	switch {
 	case err == nil:
-		return o.Result.Outcome == history.OK && (o.Kind == history.Release || *o.Result.Grant == grantOf(g))
+		return o.Result.Outcome == history.OK && (o.Kind == history.Release || *o.Result.Grant == history.GrantOf(g))
 	case errors.As(err, &lost):
-		return o.Result.Outcome == history.Lost && *o.Result.Grant == grantOf(lost.Current)
+		return o.Result.Outcome == history.Lost && *o.Result.Grant == history.GrantOf(lost.Current)
 	case errors.Is(err, fence.ErrNeverOwned):
 		return o.Result.Outcome == history.NeverOwned
 	case errors.Is(err, fence.ErrInvalidArgument):
@@ -97,8 +97,8 @@ func sameAnswer(o *history.Operation, g fence.Grant, err error) bool {
 	return false
 }
 
-// authorityAt makes an authority whose row is as given.
-func authorityAt(ctx context.Context, id fence.TileID, row history.Grant) (*memfence.Authority, error) {
+// AuthorityAt makes an authority that knows one tile, whose row is as given; epoch zero stands for none.
+func AuthorityAt(ctx context.Context, id fence.TileID, row history.Grant) (*memfence.Authority, error) {
 	a := memfence.NewAuthority()
 	if row.Epoch == 0 {
 		return a, nil
@@ -122,11 +122,4 @@ func claimID(s string) (id fence.ClaimID) {
 	b, _ := hex.DecodeString(strings.ReplaceAll(s, "-", "")) // what is no UUID gives the zero ID, which matches nothing
 	copy(id[:], b)
 	return id
-}
-
-func grantOf(g fence.Grant) history.Grant {
-	if g.Epoch == 0 {
-		return history.Grant{}
-	}
-	return history.Grant{Epoch: g.Epoch, Contact: g.Contact, ID: g.ID.String()}
 }

@@ -103,7 +103,7 @@ func (a *Auditor) observe(c *stream.Chunk, asked int64) {
 	changed := c.Owner.Epoch != t.owner.Epoch || c.Owner.Contact != t.owner.Contact
 	t.owner = c.Owner
 	if changed {
-		owner := ownerOf(c.Owner)
+		owner := OwnerOf(c.Owner)
 		a.recorder.Append(Record{Client: a.client, Kind: SawOwner, Tile: c.Tile, Owner: &owner, Asked: asked})
 	}
 }
@@ -118,7 +118,7 @@ func (a *Auditor) lookRow(ctx context.Context, id fence.TileID) error {
 	t := a.tile(id)
 	if !t.asked || t.row != g {
 		t.row, t.asked = g, true
-		row := grantOf(g)
+		row := GrantOf(g)
 		a.recorder.Append(Record{Client: a.client, Kind: SawRow, Tile: id, Row: &row})
 	}
 	return nil

@@ -40,7 +40,7 @@ func (a *authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant,
 }
 
 func (a *authority) Release(ctx context.Context, g fence.Grant) error {
-	row := grantOf(g)
+	row := GrantOf(g)
 	end := a.recorder.call(Record{Client: a.client, Kind: Release, Tile: g.Tile, Row: &row})
 	err := a.Authority.Release(ctx, g)
 	end(resultOf(err))
@@ -55,7 +55,7 @@ func (a *authority) claim(kind Kind, c *fence.Claim) Record {
 func grantResult(g fence.Grant, err error) Result {
 	result := resultOf(err)
 	if err == nil {
-		row := grantOf(g)
+		row := GrantOf(g)
 		result.Grant = &row
 	}
 	return result

@@ -63,7 +63,7 @@ func record(t *testing.T, r *history.Recorder) {
 	r.Ended("a#1", "a:1", testTile, &tile.SupersededError{Tile: testTile, Held: 1,
 		Successor: fence.Owner{Epoch: 2, Contact: "b:1"}})
 	r.Fault(history.FaultInfo{Name: "pause master", Failover: true})
-	r.Restored("campaign", testTile, g)()
+	r.Restored("campaign", testTile, history.GrantOf(g))()
 	require.NoError(t, authority.Release(ctx, g))
 	r.Held("watcher", testTile, c.Next(), "sum")
 	r.Final(testTile, history.FinalTile{End: history.Position(c.Next()), Applied: []string{"act"}})

@@ -28,7 +28,7 @@ func (r *Recorder) Ended(client, contact string, id fence.TileID, err error) {
 	}
 	var superseded *tile.SupersededError
 	if errors.As(err, &superseded) {
-		successor := ownerOf(superseded.Successor)
+		successor := OwnerOf(superseded.Successor)
 		event.State, event.Epoch, event.Successor = tile.StoodDown.String(), superseded.Held, &successor
 	}
 	r.Append(Record{Client: client, Kind: Life, Tile: id, Life: &event})

@@ -95,9 +95,8 @@ func (r *Recorder) Fault(f FaultInfo) { r.Append(Record{Kind: Fault, Fault: &f})
 
 // Restored records that the authority's row of a tile was restored to an older one, as an operation: call
 // it before, and the function it returns after. A row with epoch zero stands for none.
-func (r *Recorder) Restored(client string, tile fence.TileID, row fence.Grant) (done func()) {
-	g := grantOf(row)
-	end := r.call(Record{Client: client, Kind: Restore, Tile: tile, Row: &g})
+func (r *Recorder) Restored(client string, tile fence.TileID, row Grant) (done func()) {
+	end := r.call(Record{Client: client, Kind: Restore, Tile: tile, Row: &row})
 	return func() { end(Result{Outcome: OK}) }
 }
 

@@ -69,7 +69,7 @@ func resultOf(err error) Result {
 	switch {
 	case errors.As(err, &refused):
 		r.Outcome = Refused
-		current := ownerOf(refused.Current)
+		current := OwnerOf(refused.Current)
 		r.Current = &current
 		for _, known := range reasons {
 			if errors.Is(refused.Reason, known.err) {
@@ -81,7 +81,7 @@ func resultOf(err error) Result {
 		r.receipt(unconfirmed.Receipt)
 	case errors.As(err, &lost):
 		r.Outcome = Lost
-		holder := grantOf(lost.Current)
+		holder := GrantOf(lost.Current)
 		r.Grant = &holder
 	case errors.Is(err, fence.ErrNeverOwned):
 		r.Outcome = NeverOwned
@@ -99,11 +99,13 @@ func (r *Result) receipt(got fence.Receipt) {
 	r.Position, r.Duplicate, r.Replicas = Position(got.Position), got.Duplicate, got.Replicas
 }
 
-func ownerOf(o fence.Owner) Owner {
+// OwnerOf is an owner as a record keeps it.
+func OwnerOf(o fence.Owner) Owner {
 	return Owner{Epoch: o.Epoch, Contact: o.Contact, Position: Position(o.Position), Tick: o.Tick}
 }
 
-func grantOf(g fence.Grant) Grant {
+// GrantOf is a row as a record keeps it.
+func GrantOf(g fence.Grant) Grant {
 	if g.Epoch == 0 {
 		return Grant{}
 	}

@@ -7,23 +7,29 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/robustness/check"
+	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
 // registry is the epoch authority's server. It can be down, and be restored to an older state.
 type registry struct {
 	mutant Mutant
 
-	mu   sync.Mutex
-	rows *memfence.Authority
-	past map[fence.TileID][]fence.Grant // every row a tile had, oldest first
-	down bool
+	mu    sync.Mutex
+	tiles map[fence.TileID]*memfence.Authority
+	past  map[fence.TileID][]history.Grant // every row a tile had, oldest first
+	down  bool
 }
 
-func newRegistry(m Mutant) *registry {
-	return &registry{mutant: m, rows: memfence.NewAuthority(), past: map[fence.TileID][]fence.Grant{}}
+func newRegistry(m Mutant, tiles []fence.TileID) *registry {
+	r := &registry{mutant: m, tiles: map[fence.TileID]*memfence.Authority{}, past: map[fence.TileID][]history.Grant{}}
+	for _, id := range tiles {
+		r.tiles[id] = memfence.NewAuthority()
+	}
+	return r
 }
 
-// run makes a call on the rows and keeps what it changed.
+// run makes a call on a tile's row and keeps what it changed.
 func (r *registry) run(tile fence.TileID, call func(*memfence.Authority)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,11 +37,10 @@ func (r *registry) run(tile fence.TileID, call func(*memfence.Authority)) error 
 		return errDown
 	}
 	before := r.row(tile)
-	call(r.rows)
+	call(r.tiles[tile])
 	after := r.row(tile)
-	if r.mutant == ReleaseForgets && before.Held() && !after.Held() {
-		after = fence.Grant{Tile: tile}
-		r.set(after)
+	if r.mutant == ReleaseForgets && before.Contact != "" && after.Contact == "" {
+		r.tiles[tile], after = memfence.NewAuthority(), history.Grant{}
 	}
 	if after != before {
 		r.past[tile] = append(r.past[tile], before)
@@ -44,61 +49,32 @@ func (r *registry) run(tile fence.TileID, call func(*memfence.Authority)) error 
 }
 
 // row is a tile's row; its epoch is zero for none.
-func (r *registry) row(tile fence.TileID) fence.Grant {
-	g, err := r.rows.Lookup(context.Background(), tile)
-	if err != nil {
-		return fence.Grant{Tile: tile}
-	}
-	return g
-}
-
-// set replaces a tile's row, and keeps those of the other tiles.
-func (r *registry) set(row fence.Grant) {
-	rows := memfence.NewAuthority()
-	for tile := range r.past {
-		if tile != row.Tile {
-			enter(rows, r.row(tile))
-		}
-	}
-	enter(rows, row)
-	r.rows = rows
-}
-
-// enter gives an authority that knows nothing of a tile a row.
-func enter(rows *memfence.Authority, row fence.Grant) {
-	if row.Epoch == 0 {
-		return
-	}
-	c := fence.Claim{Tile: row.Tile, Contact: row.Contact, ID: row.ID, Floor: row.Epoch - 1}
-	if !row.Held() {
-		c.Contact = "released"
-	}
-	g, err := rows.Claim(context.Background(), c)
-	if err == nil && !row.Held() {
-		err = rows.Release(context.Background(), g)
-	}
-	if err != nil {
-		panic(err) // a row that an authority had can be entered into an empty one
-	}
+func (r *registry) row(tile fence.TileID) history.Grant {
+	g, _ := r.tiles[tile].Lookup(context.Background(), tile) // an error means that there is none
+	return history.GrantOf(g)
 }
 
 // older picks a row that a tile had up to back changes ago; false if it had none.
-func (r *registry) older(tile fence.TileID, rng *rand.Rand, back int) (fence.Grant, bool) {
+func (r *registry) older(tile fence.TileID, rng *rand.Rand, back int) (history.Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	past := r.past[tile]
 	if len(past) == 0 {
-		return fence.Grant{}, false
+		return history.Grant{}, false
 	}
 	return past[len(past)-1-rng.IntN(min(len(past), back))], true
 }
 
-// restore puts a tile's row back.
-func (r *registry) restore(row fence.Grant) {
+// restore puts a tile's row back to one that it had.
+func (r *registry) restore(tile fence.TileID, row history.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.past[row.Tile] = append(r.past[row.Tile], r.row(row.Tile))
-	r.set(row)
+	a, err := check.AuthorityAt(context.Background(), tile, row)
+	if err != nil {
+		panic(err) // an authority had it
+	}
+	r.past[tile] = append(r.past[tile], r.row(tile))
+	r.tiles[tile] = a
 }
 
 func (r *registry) setDown(down bool) {

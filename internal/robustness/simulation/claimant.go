@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -46,13 +46,10 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
 		Hooks: w.recorder.Hooks(name, contact, tile.Hooks{Healed: w.healed})}
 	change(&cfg)
-	s := store{cluster: w.cluster, host: h}
-	seams := tile.Seams{
-		Authority: w.recorder.Authority(name, &authority{registry: w.registry, host: h}),
-		Store:     w.recorder.Store(name, &s),
-		Log:       &log{s},
-	}
-	p, err := tile.New(id, contact, seams, &ledger{}, &cfg)
+	seams := w.seams(h)
+	seams.Authority = w.recorder.Authority(name, seams.Authority)
+	seams.Store = w.recorder.Store(name, seams.Store)
+	p, err := tile.New(id, contact, seams, &game.Register{}, &cfg)
 	if err != nil {
 		panic(err) // the arguments are constants
 	}
@@ -67,6 +64,12 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 		w.ended(c, id, err)
 	})
 	return c
+}
+
+// seams are the back ends as a host reaches them.
+func (w *world) seams(h *host) tile.Seams {
+	s := store{cluster: w.cluster, host: h}
+	return tile.Seams{Authority: &authority{registry: w.registry, host: h}, Store: &s, Log: &log{store: s}}
 }
 
 // ended notes an end that no fault explains.
@@ -163,13 +166,13 @@ func (w *world) submit(ctx context.Context, id fence.TileID, client, action stri
 	}
 	end(o, err)
 	if err == nil {
-		w.answered(id, o)
+		w.answered()
 	}
 	return err == nil
 }
 
 // answered counts outcomes.
-func (w *world) answered(fence.TileID, stream.Outcome) {
+func (w *world) answered() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.Actions++

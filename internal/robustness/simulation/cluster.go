@@ -9,7 +9,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
-	"github.com/tilefence/tilefence/stream"
 )
 
 const nodes = 3
@@ -43,8 +42,15 @@ type node struct {
 type tileCopy struct {
 	memfence.State
 	expires time.Time // of the owner hash
-	marks   map[stream.Consumer]stream.Mark
 	version int
+}
+
+// owner is the owner hash as a client reads it; its epoch is zero for none.
+func (t *tileCopy) owner(id fence.TileID) fence.Owner {
+	if !t.Owner.Present() {
+		return fence.Owner{Tile: id}
+	}
+	return t.Owner
 }
 
 func newCluster(ttl time.Duration, seed uint64, m Mutant) *cluster {
@@ -76,7 +82,7 @@ func (c *cluster) run(n int, tile fence.TileID, write bool, f func(*tileCopy)) {
 func (c *cluster) copyOf(n int, tile fence.TileID) *tileCopy {
 	t := c.nodes[n].tiles[tile]
 	if t == nil {
-		t = &tileCopy{marks: map[stream.Consumer]stream.Mark{}}
+		t = &tileCopy{}
 		c.nodes[n].tiles[tile] = t
 	}
 	return t
@@ -105,7 +111,6 @@ func (c *cluster) sync(i int) {
 		}
 		*to = *from
 		to.Entries = slices.Clone(from.Entries)
-		to.marks = maps.Clone(from.marks)
 	}
 }
 

@@ -244,6 +244,6 @@ func (b *breaker) restoreAuthority(context.Context) {
 		return
 	}
 	done := b.recorder.Restored("campaign", id, row)
-	b.registry.restore(row)
+	b.registry.restore(id, row)
 	done()
 }

@@ -147,14 +147,5 @@ func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 
 // Owner implements fence.Store.
 func (s *store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
-	found := &fence.Owner{Tile: tile}
-	_, _, err := s.at(ctx, "owner", tile, false, func(t *tileCopy) {
-		if t.Owner.Present() {
-			*found = t.Owner
-		}
-	})
-	if err != nil {
-		return fence.Owner{}, unread(err)
-	}
-	return *found, nil
+	return look(ctx, s, "owner", tile, func(t *tileCopy) fence.Owner { return t.owner(tile) })
 }

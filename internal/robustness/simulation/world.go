@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/check"
+	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -125,7 +126,7 @@ func (w *world) populate(ctx context.Context, id fence.TileID) {
 
 func newWorld(seed uint64, o *Options) *world {
 	w := &world{seed: seed, net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant),
-		registry: newRegistry(o.Mutant), records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
+		records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
 	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, history.FakeTime())
 	auditor := w.recorder.Auditor("auditor", nil, nil)
@@ -135,6 +136,7 @@ func newWorld(seed uint64, o *Options) *world {
 	for i := range o.Tiles {
 		w.tiles = append(w.tiles, fence.TileID(0x85283083fffffff+uint64(i)<<32))
 	}
+	w.registry = newRegistry(o.Mutant, w.tiles)
 	return w
 }
 
@@ -206,44 +208,13 @@ func (w *world) finish(id fence.TileID) {
 
 // recordFinal reads a tile's end from the true master.
 func (w *world) recordFinal(id fence.TileID) {
-	var f history.FinalTile
-	w.cluster.mu.Lock()
-	w.cluster.run(w.cluster.master, id, false, func(t *tileCopy) {
-		f = finalOf(id, t)
-	})
-	w.cluster.mu.Unlock()
-	w.registry.mu.Lock()
-	row := w.registry.row(id)
-	w.registry.mu.Unlock()
-	if row.Epoch > 0 {
-		f.Row = history.Grant{Epoch: row.Epoch, Contact: row.Contact, ID: row.ID.String()}
+	h := newHost(w.net, fmt.Sprintf("final %s", id), w.seed)
+	h.route, _ = w.cluster.masterNow()
+	f, err := game.ReadFinal(context.Background(), w.seams(h), id)
+	if err != nil {
+		w.fail(id, "its end cannot be read: %v", err)
 	}
 	w.recorder.Final(id, f)
-}
-
-// finalOf folds what a copy holds.
-func finalOf(id fence.TileID, t *tileCopy) history.FinalTile {
-	f := history.FinalTile{End: history.Position(t.Last()),
-		Owner: history.Owner{Epoch: t.Owner.Epoch, Contact: t.Owner.Contact,
-			Position: history.Position(t.Owner.Position), Tick: t.Owner.Tick}}
-	game := &ledger{}
-	var from fence.Seq
-	if t.Snapshot != nil {
-		from = t.Snapshot.Seq
-		if state, _, err := stream.OpenSnapshot(t.Snapshot.Blob); err == nil {
-			_ = game.Restore(state) // takes any bytes
-		}
-	}
-	for i := range t.Entries {
-		e := &t.Entries[i]
-		f.Entries = append(f.Entries, history.EntryOf(e))
-		if b, err := stream.DecodeBatch(e); err == nil && e.Seq > from && e.Kind != fence.KindRebase {
-			_ = game.Apply(e.Tick, b.Events) // takes any events of this game
-		}
-	}
-	state, _ := game.Snapshot() // never fails
-	f.State, f.Applied = fence.Checksum(state), append([]string{}, game.applied...)
-	return f
 }
 
 // judge runs the checks.
