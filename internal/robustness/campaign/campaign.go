@@ -1,12 +1,14 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -39,9 +41,6 @@ type Config struct {
 	// Progress gets a line for each run. Nil discards them.
 	Progress io.Writer
 
-	// Stack is a running stack with own addresses to use. Nil starts one.
-	Stack *devstack.Stack
-
 	// Followers gives every tile of every run a warm follower, which takes it when its owner falls silent: sooner
 	// than the supervisor would, and whenever the machine makes it look so. Otherwise the seed decides for
 	// each run whether there are any.
@@ -50,34 +49,24 @@ type Config struct {
 	// Brief makes every fault last as short as it can.
 	Brief bool
 
-	Workers        int           // processes that run tiles. Default 3.
-	TilesPerMaster int           // tiles on each of the three masters. Default 2.
-	Tick           time.Duration // Default 50 ms.
-	ServeWithin    time.Duration // how long tiles may take to serve after the fault is removed. Default 30 s.
+	// ServeWithin is how long tiles may take to serve after the fault is removed. Default 30 s.
+	ServeWithin time.Duration
 }
 
+// The system of every run.
+const (
+	workerCount = 3 // processes that run tiles
+	tileCount   = 6 // as many on each of the three masters
+	tick        = 50 * time.Millisecond
+)
+
 func (c Config) withDefaults() Config {
-	if c.Seed == 0 {
-		c.Seed = rand.Uint64()>>32 | 1 // short enough to be typed
-	}
+	c.Seed = cmp.Or(c.Seed, rand.Uint64()>>32|1) // short enough to be typed
 	if c.Faults == nil {
 		c.Faults = Faults()
 	}
-	if c.Progress == nil {
-		c.Progress = io.Discard
-	}
-	if c.Workers == 0 {
-		c.Workers = 3
-	}
-	if c.TilesPerMaster == 0 {
-		c.TilesPerMaster = 2
-	}
-	if c.Tick == 0 {
-		c.Tick = 50 * time.Millisecond
-	}
-	if c.ServeWithin == 0 {
-		c.ServeWithin = 30 * time.Second
-	}
+	c.Progress = cmp.Or(c.Progress, io.Discard)
+	c.ServeWithin = cmp.Or(c.ServeWithin, 30*time.Second)
 	return c
 }
 
@@ -91,12 +80,7 @@ type Summary struct {
 
 // Failed reports whether a run found something.
 func (s *Summary) Failed() bool {
-	for i := range s.Results {
-		if s.Results[i].Failed() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Results, func(r Result) bool { return r.Failed() })
 }
 
 // Run runs a campaign until its time is over or ctx ends, which ends the run under way without a verdict.
@@ -119,7 +103,7 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	for number := 1; ctx.Err() == nil && s.goesOn(); number++ {
 		if g == nil {
 			var err error
-			if g, err = open(ctx, &cfg); err != nil {
+			if g, err = open(ctx); err != nil {
 				return s, err
 			}
 		}
@@ -133,7 +117,7 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 		if !result.Failed() {
 			_ = os.RemoveAll(result.Dir)
 		}
-		if result.Err != nil && cfg.Stack == nil { // whatever hung may still hang
+		if result.Err != nil { // whatever hung may still hang
 			g.close()
 			g = nil
 		}
@@ -168,19 +152,18 @@ func (g *ground) begin(ctx context.Context, cfg Config, number int) Result {
 	return r.execute(ctx)
 }
 
-// open starts the servers, unless there are some, and connects to them.
-func open(ctx context.Context, cfg *Config) (*ground, error) {
-	g := &ground{stack: cfg.Stack}
-	g.network, g.noNetwork = newNetwork(ctx)
-	if g.stack == nil {
-		stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true,
-			Parts: []devstack.Part{devstack.Coordination, devstack.Postgres}})
-		if err != nil {
-			return nil, err
-		}
-		g.stack, g.stops = stack, append(g.stops, stack.Stop)
+// open starts the servers and connects to them.
+func open(ctx context.Context) (*ground, error) {
+	g := &ground{}
+	g.network, g.noNetwork = newNetwork(ctx) // first: in a new namespace even loopback is down
+	stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true,
+		Parts: []devstack.Part{devstack.Coordination, devstack.Postgres}})
+	if err != nil {
+		return nil, err
 	}
-	options := redisfence.Options(g.stack.CoordAddrs...)
+	g.stack, g.stops = stack, append(g.stops, stack.Stop)
+	g.postgres, _ = stack.Process("postgres")
+	options := redisfence.Options(stack.CoordAddrs...)
 	options.ReadTimeout, options.DialTimeout = time.Second, 300*time.Millisecond
 	client := redis.NewClusterClient(options)
 	g.stops = append(g.stops, func() { _ = client.Close() })
@@ -191,9 +174,9 @@ func open(ctx context.Context, cfg *Config) (*ground, error) {
 	if err != nil {
 		return g, err
 	}
-	g.cluster = newCluster(g.stack, client)
+	g.cluster = newCluster(stack, client)
 	g.stops = append(g.stops, g.cluster.close)
-	if g.rowsPool, err = pgxpool.New(ctx, g.stack.PostgresURL); err != nil {
+	if g.rowsPool, err = pgxpool.New(ctx, stack.PostgresURL); err != nil {
 		return g, err
 	}
 	g.stops = append(g.stops, g.rowsPool.Close)

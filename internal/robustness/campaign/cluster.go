@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,8 +140,7 @@ func await(ctx context.Context, within time.Duration, what string, check func() 
 
 // shard is a master with its replica.
 type shard struct {
-	master, replica     *devstack.Process
-	masterID, replicaID string
+	master, replica *devstack.Process
 }
 
 // shardOf finds the shard of a tile.
@@ -154,21 +154,13 @@ func (c *cluster) shardOf(ctx context.Context, id fence.TileID) (shard, error) {
 	if err != nil {
 		return shard{}, err
 	}
-	var s shard
+	master := slices.IndexFunc(members, func(m member) bool { return m.addr == node.Options().Addr })
 	for _, m := range members {
-		if m.addr == node.Options().Addr {
-			s.master, s.masterID = c.process(m.addr), m.id
+		if master >= 0 && m.master == members[master].id {
+			return shard{master: c.process(members[master].addr), replica: c.process(m.addr)}, nil
 		}
 	}
-	for _, m := range members {
-		if m.master == s.masterID {
-			s.replica, s.replicaID = c.process(m.addr), m.id
-		}
-	}
-	if s.master == nil || s.replica == nil {
-		return shard{}, fmt.Errorf("the shard of tile %s has no replica", id)
-	}
-	return s, nil
+	return shard{}, fmt.Errorf("the shard of tile %s has no replica", id)
 }
 
 func (c *cluster) process(addr string) *devstack.Process {
@@ -208,21 +200,22 @@ func (c *cluster) awaitPromotion(ctx context.Context, p *devstack.Process, withi
 	})
 }
 
-// drawTiles draws tiles of which every master has as many.
-func (c *cluster) drawTiles(ctx context.Context, rng *rand.Rand, perMaster int) ([]fence.TileID, error) {
+// drawTiles draws tiles of which every master has as many, and sorts them.
+func (c *cluster) drawTiles(ctx context.Context, rng *rand.Rand) ([]fence.TileID, error) {
 	c.client.ReloadState(ctx)
 	have := map[string]int{}
 	var tiles []fence.TileID
-	for len(tiles) < 3*perMaster {
+	for len(tiles) < tileCount {
 		id := fence.TileID(rng.Uint64()>>1 | 1)
 		node, err := c.client.MasterForKey(ctx, fence.KeysOf(id).Owner)
 		if err != nil {
 			return nil, err
 		}
-		if addr := node.Options().Addr; have[addr] < perMaster {
+		if addr := node.Options().Addr; have[addr] < tileCount/3 {
 			have[addr]++
 			tiles = append(tiles, id)
 		}
 	}
+	slices.Sort(tiles)
 	return tiles, nil
 }

@@ -2,8 +2,12 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/tilefence/tilefence/fence"
 )
 
 // Fault is one way to break the system.
@@ -24,9 +28,39 @@ type Fault struct {
 	// hold is how long the fault lasts, minimum and maximum.
 	hold [2]time.Duration
 
-	// inject breaks something and returns what repairs it. The repair is also called when the campaign is
-	// cancelled, with a context of its own.
-	inject func(ctx context.Context, r *run) (target string, heal func(context.Context) error, err error)
+	// inject breaks something of the victim and says what in r.damage.
+	inject func(ctx context.Context, r *run, v victim) error
+}
+
+// victim is what a run has drawn for its fault: a tile, its owner, and its shard.
+type victim struct {
+	tile  fence.TileID
+	owner *workerSlot
+	shard
+}
+
+// damage is what a fault has hit, and what repairs it. The repairs are also made when the campaign is cancelled, with a
+// context of their own: other runs use the servers.
+type damage struct {
+	targets []string
+	heals   []func(context.Context) error
+}
+
+func (d *damage) hit(target string, heal func(context.Context) error) {
+	if !slices.Contains(d.targets, target) {
+		d.targets = append(d.targets, target)
+	}
+	if heal != nil {
+		d.heals = append(d.heals, heal)
+	}
+}
+
+func (d *damage) heal(ctx context.Context) error {
+	var errs []error
+	for _, heal := range d.heals {
+		errs = append(errs, heal(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // Faults returns every kind of fault, in the order of the report.

@@ -30,66 +30,61 @@ func storeFaults() []*Fault {
 	}
 }
 
-func nothingToMend(context.Context) error { return nil }
-
-func deleteOwnerKeys(ctx context.Context, r *run) (string, func(context.Context) error, error) {
+func deleteOwnerKeys(ctx context.Context, r *run, _ victim) error {
+	r.damage.hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
 	for range 1 + r.rng.IntN(5) {
 		for _, id := range r.tiles {
 			if err := r.cluster.client.Del(ctx, fence.KeysOf(id).Owner).Err(); err != nil {
-				return "", nothingToMend, err
+				return err
 			}
 		}
-		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * r.cfg.Tick))))
+		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * tick))))
 	}
-	return fmt.Sprintf("%d tiles", len(r.tiles)), nothingToMend, nil
+	return nil
 }
 
-func flushFunctions(ctx context.Context, r *run) (string, func(context.Context) error, error) {
+func flushFunctions(ctx context.Context, r *run, _ victim) error {
+	r.damage.hit("all masters", nil)
 	for range 1 + r.rng.IntN(5) {
 		err := r.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			return node.FunctionFlush(ctx).Err()
 		})
 		if err != nil {
-			return "", nothingToMend, err
+			return err
 		}
-		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * r.cfg.Tick))))
+		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * tick))))
 	}
-	return "all masters", nothingToMend, nil
+	return nil
 }
 
 // migrateSlots moves the slots of all tiles of one master to another.
-func migrateSlots(ctx context.Context, r *run) (string, func(context.Context) error, error) {
-	s, err := r.cluster.shardOf(ctx, r.tile())
-	if err != nil {
-		return "", nothingToMend, err
-	}
-	from := s.master.Addr()
+func migrateSlots(ctx context.Context, r *run, v victim) error {
+	from := v.master.Addr()
 	masters, err := r.cluster.masters(ctx)
 	if err != nil {
-		return from, nothingToMend, err
+		return err
 	}
 	masters = slices.DeleteFunc(masters, func(addr string) bool { return addr == from })
 	if len(masters) == 0 {
-		return from, nothingToMend, errors.New("there is no other master")
+		return errors.New("there is no other master")
 	}
 	to := masters[r.rng.IntN(len(masters))]
-	moved := 0
+	r.damage.hit("slots from "+from+" to "+to, nil)
 	for _, id := range r.tiles {
 		node, err := r.cluster.client.MasterForKey(ctx, fence.KeysOf(id).Owner)
 		if err != nil {
-			return from, nothingToMend, err
+			return err
 		}
 		if node.Options().Addr != from {
 			continue
 		}
 		if err := r.cluster.migrate(ctx, id, from, to, func() {
-			time.Sleep(time.Duration(r.rng.Int64N(int64(r.cfg.Tick))))
+			time.Sleep(time.Duration(r.rng.Int64N(int64(tick))))
 		}); err != nil {
-			return from, nothingToMend, err
+			return err
 		}
-		moved++
 	}
-	return fmt.Sprintf("%d slots from %s to %s", moved, from, to), nothingToMend, nil
+	return nil
 }
 
 // migrate moves the slot of a tile, with a pause after each step.
@@ -135,10 +130,11 @@ func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to string,
 }
 
 // restoreAuthority does what a restore from a backup does: it overwrites newer rows.
-func restoreAuthority(ctx context.Context, r *run) (string, func(context.Context) error, error) {
+func restoreAuthority(ctx context.Context, r *run, _ victim) error {
+	r.damage.hit(fmt.Sprintf("%d rows", len(r.tiles)), nil)
 	before, err := r.rows(ctx)
 	if err != nil {
-		return "", nothingToMend, err
+		return err
 	}
 	if r.rng.IntN(3) == 0 {
 		clear(before) // a backup from before the tiles were first claimed
@@ -147,49 +143,43 @@ func restoreAuthority(ctx context.Context, r *run) (string, func(context.Context
 		id := r.tile()
 		if to := r.otherWorker(r.owner(id)); to != nil {
 			if err := r.supervisor.order(ctx, id, to); err != nil {
-				return "", nothingToMend, err
+				return err
 			}
 		}
 	}
 	if err := await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving); err != nil {
-		return "", nothingToMend, err
+		return err
 	}
 	for _, id := range r.tiles {
 		if err := r.putBack(ctx, id, before[id]); err != nil {
-			return "", nothingToMend, err
+			return err
 		}
 	}
-	return fmt.Sprintf("%d rows", len(r.tiles)), nothingToMend, nil
+	return nil
 }
 
 // rows reads the authority's rows of the run's tiles.
-func (r *run) rows(ctx context.Context) (map[fence.TileID]fence.Grant, error) {
-	rows := map[fence.TileID]fence.Grant{}
+func (r *run) rows(ctx context.Context) (map[fence.TileID]history.Grant, error) {
+	rows := map[fence.TileID]history.Grant{}
 	for _, id := range r.tiles {
 		g, err := r.stores.Authority.Lookup(ctx, id)
 		if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 			return nil, err
 		}
-		if err == nil {
-			rows[id] = g
-		}
+		rows[id] = history.GrantOf(g)
 	}
 	return rows, nil
 }
 
 // putBack replaces a tile's row; a zero grant deletes it.
-func (r *run) putBack(ctx context.Context, id fence.TileID, g fence.Grant) error {
-	done := r.recorder.Restored("campaign", id, history.GrantOf(g))
+func (r *run) putBack(ctx context.Context, id fence.TileID, g history.Grant) (err error) {
+	done := r.recorder.Restored("campaign", id, g)
 	defer done()
 	if g.Epoch == 0 {
-		_, err := r.rowsPool.Exec(ctx, "DELETE FROM "+pgfence.DefaultTable+" WHERE tile = $1", int64(id))
-		return err
+		_, err = r.rowsPool.Exec(ctx, "DELETE FROM "+pgfence.DefaultTable+" WHERE tile = $1", int64(id))
+	} else {
+		_, err = r.rowsPool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+
+			" SET epoch = $2, contact = NULLIF($3, ''), claim = $4 WHERE tile = $1", int64(id), int64(g.Epoch), g.Contact, g.ID)
 	}
-	var contact *string
-	if g.Contact != "" {
-		contact = &g.Contact
-	}
-	_, err := r.rowsPool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+
-		" SET epoch = $2, contact = $3, claim = $4 WHERE tile = $1", int64(id), int64(g.Epoch), contact, g.ID.String())
 	return err
 }

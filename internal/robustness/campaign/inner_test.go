@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/robustness/check"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // TestEveryFaultComesOnceARound, in an order that the seed gives; and the first run of a campaign with a
@@ -69,11 +70,12 @@ func TestSilenceIsOfTheWorstTileFromTheFaultOn(t *testing.T) {
 func TestWhenATileGetsAnotherOwner(t *testing.T) {
 	now := time.Now()
 	live := &workerSlot{heard: now}
-	serving := tileStatus{State: "serving"}
+	serving := tileStatus{Status: tile.Status{State: tile.Serving}}
+	superseded := tileStatus{Status: tile.Status{State: tile.StoodDown}, Err: "superseded"}
 	for want, p := range map[string]*placement{
 		"homeless": {},
 		"silent":   {worker: &workerSlot{heard: now.Add(-time.Second)}, status: serving},
-		"ended":    {worker: live, status: tileStatus{State: "stood down", Err: "superseded"}, ordered: now},
+		"ended":    {worker: live, status: superseded, ordered: now},
 		"frozen":   {worker: live, status: serving, frozen: now.Add(-2 * time.Second)},
 	} {
 		s := &supervisor{takeFrozen: true}
@@ -172,7 +174,7 @@ func TestPartedHosts(t *testing.T) {
 	require.NoError(t, exchange('a', 5*time.Second))
 	require.Equal(t, byte('a'), <-arrived)
 
-	require.NoError(t, n.drop(t.Context(), "127.0.9.1", "127.0.9.2", ""))
+	require.NoError(t, n.drop(t.Context(), "127.0.9.1", "127.0.9.2"))
 	require.Error(t, exchange('b', 300*time.Millisecond), "the answer is lost")
 	require.Equal(t, byte('b'), <-arrived, "the request is not")
 	require.NoError(t, n.join(t.Context()))

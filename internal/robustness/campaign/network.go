@@ -48,13 +48,10 @@ func newNetwork(ctx context.Context) (*network, error) {
 	return &network{}, nil
 }
 
-// drop makes packets from one host to another vanish; port, unless empty, is the only one at the receiver
-// concerned. What is under way on open connections is retransmitted when the hosts are joined again.
-func (n *network) drop(ctx context.Context, from, to, port string) error {
+// drop makes packets from one host to another vanish. What is under way on open connections is retransmitted when the
+// hosts are joined again.
+func (n *network) drop(ctx context.Context, from, to string) error {
 	rule := "from " + from + " to " + to
-	if port != "" {
-		rule += " ipproto tcp dport " + port
-	}
 	if err := ipRule(ctx, "add", rule); err != nil {
 		return err
 	}
@@ -64,7 +61,7 @@ func (n *network) drop(ctx context.Context, from, to, port string) error {
 
 // part makes packets between two hosts vanish, both ways.
 func (n *network) part(ctx context.Context, a, b string) error {
-	return errors.Join(n.drop(ctx, a, b, ""), n.drop(ctx, b, a, ""))
+	return errors.Join(n.drop(ctx, a, b), n.drop(ctx, b, a))
 }
 
 // join takes all rules away.

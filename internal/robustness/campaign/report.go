@@ -70,7 +70,7 @@ func (s *Summary) Report(w io.Writer) error {
 	fmt.Fprintf(&b, "| | |\n|---|---|\n| begun | %s |\n| length | %v |\n| seed | %d |\n",
 		s.Began.UTC().Format("2006-01-02 15:04 MST"), s.Took.Round(time.Second), s.Config.Seed)
 	fmt.Fprintf(&b, "| system | %d worker processes, %d tiles, tick %v, Redis Cluster 3+3, PostgreSQL |\n",
-		s.Config.Workers, 3*s.Config.TilesPerMaster, s.Config.Tick)
+		workerCount, tileCount, tick)
 	fmt.Fprintf(&b,
 		"| runs, one fault each | %d |\n| runs skipped | %d |\n| actions answered | %d |\n| operations recorded | %d |\n| records | %d |\n",
 		runs, skipped, answers, operations, records)

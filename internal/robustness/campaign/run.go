@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,6 +46,7 @@ type run struct {
 	supervisor *supervisor
 	traffic    *traffic
 	observers  *observers
+	damage     damage
 	orphans    []fence.TileID // tiles of the owners that the fault silences
 }
 
@@ -54,17 +56,10 @@ type ground struct {
 	network   *network // nil: hosts cannot be parted
 	noNetwork error    // why
 	cluster   *cluster
+	postgres  *devstack.Process
 	stores    tile.Seams
 	rowsPool  *pgxpool.Pool
 	stops     []func() // in the order of their starts
-}
-
-func (g *ground) postgres() (*devstack.Process, error) {
-	p, ok := g.stack.Process("postgres")
-	if !ok {
-		return nil, errors.New("the stack has no PostgreSQL")
-	}
-	return p, nil
 }
 
 // Result is what a run gave.
@@ -164,11 +159,11 @@ func (r *run) play(ctx context.Context, result *Result) (faultAt int64, err erro
 func (r *run) setUp(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop = cancel
-	if r.tiles, err = r.cluster.drawTiles(ctx, r.rng, r.cfg.TilesPerMaster); err != nil {
+	if r.tiles, err = r.cluster.drawTiles(ctx, r.rng); err != nil {
 		return stop, err
 	}
 	r.control = newController()
-	for i := range r.cfg.Workers {
+	for i := range workerCount {
 		w, err := newWorkerSlot(r.number, i)
 		if err != nil {
 			return stop, err
@@ -178,9 +173,10 @@ func (r *run) setUp(ctx context.Context) (stop func(), err error) {
 			return stop, err
 		}
 	}
-	r.supervisor = &supervisor{control: r.control, workers: r.workers, rng: rand.New(rand.NewPCG(r.seed, 1)),
-		takeFrozen: r.fault.frozen || r.rng.IntN(2) == 0, rebalance: r.fault.moves || r.rng.IntN(3) == 0,
+	r.supervisor = &supervisor{control: r.control, workers: r.workers, ids: r.tiles,
+		rng: rand.New(rand.NewPCG(r.seed, 1)), takeFrozen: r.fault.frozen || r.rng.IntN(2) == 0,
 		followers: r.cfg.Followers || r.rng.IntN(2) == 0, tiles: map[fence.TileID]*placement{}}
+	r.supervisor.rebalance.Store(r.fault.moves || r.rng.IntN(3) == 0)
 	for i, id := range r.tiles {
 		r.supervisor.tiles[id] = &placement{}
 		if err := r.supervisor.order(ctx, id, r.workers[i%len(r.workers)]); err != nil {
@@ -216,27 +212,29 @@ func (r *run) setUp(ctx context.Context) (stop func(), err error) {
 // breakAndMend injects the fault and removes it.
 func (r *run) breakAndMend(ctx context.Context, result *Result) (faultAt int64, err error) {
 	info := history.FaultInfo{Name: r.fault.Name, Failover: r.fault.failover}
+	v := victim{tile: r.tile()}
+	v.owner = r.owner(v.tile)
+	if v.shard, err = r.cluster.shardOf(ctx, v.tile); err != nil {
+		return 0, err
+	}
 	faultAt = history.Monotonic()
 	r.traffic.watch()
 	r.recorder.Fault(info)
-	target, heal, err := r.fault.inject(ctx, r)
-	result.Target, info.Target = target, target
-	if err == nil {
+	if err = r.fault.inject(ctx, r, v); err == nil {
 		select {
 		case <-time.After(r.hold()):
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 	}
-	if heal != nil { // also when the campaign is cancelled: other runs use the servers
-		mend, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
-		err = errors.Join(err, heal(mend))
-		cancel()
-	}
-	info.Over = true
+	result.Target = strings.Join(r.damage.targets, " ")
+	mend, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
+	defer cancel()
+	err = errors.Join(err, r.damage.heal(mend))
+	info.Over, info.Target = true, result.Target
 	r.recorder.Fault(info)
 	if err != nil {
-		return 0, fmt.Errorf("fault %s on %q: %w", r.fault.Name, target, err)
+		return 0, fmt.Errorf("fault %s on %q: %w", r.fault.Name, result.Target, err)
 	}
 	return faultAt, nil
 }
@@ -252,14 +250,14 @@ func (r *run) hold() time.Duration {
 
 // rest ends the traffic and waits until owners and watchers are where the stream ends.
 func (r *run) rest(ctx context.Context) error {
-	r.supervisor.settle()
+	r.supervisor.rebalance.Store(false)
 	r.traffic.end()
 	return await(ctx, r.cfg.ServeWithin, "all observers hold what was committed last", func() error {
 		if err := r.supervisor.serving(); err != nil {
 			return err
 		}
 		for _, id := range r.tiles {
-			if err := r.atRest(ctx, id); err != nil {
+			if _, err := r.ended(ctx, id); err != nil {
 				return err
 			}
 		}
@@ -267,33 +265,30 @@ func (r *run) rest(ctx context.Context) error {
 	})
 }
 
-func (r *run) atRest(ctx context.Context, id fence.TileID) error {
+// ended gives the state that a tile's owner holds, where the stream ends and the watchers are too.
+func (r *run) ended(ctx context.Context, id fence.TileID) (heldState, error) {
 	last, err := r.stores.Log.Last(ctx, id)
 	if err != nil {
-		return err
+		return heldState{}, err
 	}
 	w := r.supervisor.where(id)
 	if w == nil {
-		return fmt.Errorf("tile %s has no owner", id)
+		return heldState{}, fmt.Errorf("tile %s has no owner", id)
 	}
-	held, err := r.control.held(ctx, w.contact, id)
-	if err != nil {
-		return err
-	}
-	if held.Position != last.String() {
-		return fmt.Errorf("tile %s ends at %s, its owner %s is at %s", id, last, w.name, held.Position)
+	answer, err := r.control.tell(ctx, w.contact, order{Inspect: id})
+	if err == nil && answer.Held.Position != last {
+		err = fmt.Errorf("tile %s ends at %s, its owner %s is at %s", id, last, w.name, answer.Held.Position)
 	}
 	for _, w := range r.observers.watchers {
 		if at, _ := w.at(id); at != last {
-			return fmt.Errorf("tile %s ends at %s, %s is at %s", id, last, w.name, at)
+			err = errors.Join(err, fmt.Errorf("tile %s ends at %s, %s is at %s", id, last, w.name, at))
 		}
 	}
-	return nil
+	return answer.Held, err
 }
 
 // ending is how a tile ended, as its owner and the stores have it.
 type ending struct {
-	at    fence.Position
 	held  heldState
 	final history.FinalTile
 }
@@ -308,7 +303,7 @@ func (r *run) recordFinal(ctx context.Context) error {
 	}
 	for _, id := range r.tiles {
 		e := endings[id]
-		r.recorder.Held("owner", id, e.at, e.held.Digest)
+		r.recorder.Held("owner", id, e.held.Position, e.held.Digest)
 		for _, w := range r.observers.watchers {
 			at, digest := w.at(id)
 			r.recorder.Held(w.name, id, at, digest)
@@ -327,14 +322,8 @@ func (r *run) readEndings(ctx context.Context, endings map[fence.TileID]*ending)
 		return err
 	}
 	for _, id := range r.tiles {
-		if err := r.atRest(ctx, id); err != nil {
-			return err
-		}
 		e := &ending{}
-		if e.held, err = r.control.held(ctx, r.supervisor.where(id).contact, id); err != nil {
-			return err
-		}
-		if e.at, err = fence.ParsePosition(e.held.Position); err != nil {
+		if e.held, err = r.ended(ctx, id); err != nil {
 			return err
 		}
 		endings[id] = e
@@ -347,13 +336,13 @@ func (r *run) readEndings(ctx context.Context, endings map[fence.TileID]*ending)
 	if err := r.signalWorkers(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	time.Sleep(r.cfg.Tick) // what they sent before may be on its way
+	time.Sleep(tick) // what they sent before may be on its way
 	for id, e := range endings {
 		if e.final, err = game.ReadFinal(ctx, r.stores, id); err != nil {
 			return err
 		}
-		if e.final.End != history.Position(e.at) || e.final.Row.Epoch > e.final.Owner.Epoch {
-			return fmt.Errorf("tile %s has moved from %s to %s, epoch %d is minted", id, e.at, e.final.End,
+		if e.final.End != history.Position(e.held.Position) || e.final.Row.Epoch > e.final.Owner.Epoch {
+			return fmt.Errorf("tile %s has moved from %s to %s, epoch %d is minted", id, e.held.Position, e.final.End,
 				e.final.Row.Epoch)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 // one.
 type workerSlot struct {
 	name    string
-	host    string
 	contact string
 	lives   int
 	proc    *devstack.Process
@@ -28,13 +27,12 @@ type workerSlot struct {
 
 // newWorkerSlot makes the place of a worker on a host of its own.
 func newWorkerSlot(run, i int) (*workerSlot, error) {
-	host := fmt.Sprintf("127.0.2.%d", i+1)
-	listener, err := net.Listen("tcp", host+":0")
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.2.%d:0", i+1))
 	if err != nil {
 		return nil, err
 	}
 	contact := listener.Addr().String() // free a moment ago, which is enough
-	return &workerSlot{name: fmt.Sprintf("worker-%d-%d", run, i+1), host: host, contact: contact}, listener.Close()
+	return &workerSlot{name: fmt.Sprintf("worker-%d-%d", run, i+1), contact: contact}, listener.Close()
 }
 
 // startWorker starts the next process of a slot, in place of the last if there was one.
@@ -45,7 +43,7 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	w.lives++
 	name := fmt.Sprintf("%s-%d", w.name, w.lives)
 	cfg, err := json.Marshal(workerConfig{Process: name, Contact: w.contact, History: r.historyPath(name),
-		Redis: r.stack.CoordAddrs, Postgres: r.stack.PostgresURL, Tick: r.cfg.Tick, Alone: r.fault.alone})
+		Redis: r.stack.CoordAddrs, Postgres: r.stack.PostgresURL, Tick: tick, Alone: r.fault.alone})
 	if err != nil {
 		return err
 	}
@@ -56,7 +54,7 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	proc, err := r.stack.Launch(ctx, devstack.Program{Name: name, Addr: w.contact, Path: self,
 		Env: []string{envWorker + "=" + string(cfg), envNamespace + "=worker"},
 		Ready: func(ctx context.Context, _ int) error {
-			_, err := r.control.status(ctx, w.contact)
+			_, err := r.control.tell(ctx, w.contact, order{})
 			return err
 		}})
 	if err != nil {

@@ -1,12 +1,13 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -28,51 +29,39 @@ const (
 type supervisor struct {
 	control *controller
 	workers []*workerSlot
-	rng     *rand.Rand
+	ids     []fence.TileID // sorted, so that a seed repeats their order
 
-	takeFrozen bool // also take tiles from owners that answer but do not get on
-	followers  bool // every tile has a warm follower, which may take it by itself
+	takeFrozen bool        // also take tiles from owners that answer but do not get on
+	followers  bool        // every tile has a warm follower, which may take it by itself
+	rebalance  atomic.Bool // move tiles for no reason
 
-	mu        sync.Mutex
-	rebalance bool // move tiles for no reason
-	tiles     map[fence.TileID]*placement
+	mu    sync.Mutex
+	rng   *rand.Rand
+	tiles map[fence.TileID]*placement
 }
 
 // placement is where a tile is thought to be.
 type placement struct {
-	worker  *workerSlot
-	ordered time.Time
-	status  tileStatus
-	frozen  time.Time // since when it has been seen pending; zero if it is not
-
-	follower *workerSlot // where a warm follower was last seen or ordered
-	followed time.Time
+	worker   *workerSlot
+	ordered  time.Time
+	status   tileStatus
+	frozen   time.Time // since when it has been seen pending; zero if it is not
+	followed time.Time // when a warm follower was last seen or ordered
 }
 
 func (s *supervisor) run(ctx context.Context) {
 	moved := time.Now()
 	for ctx.Err() == nil {
 		s.look(ctx)
-		s.place(ctx)
-		if s.rebalances() && time.Since(moved) > rebalanceGap {
+		for _, id := range s.ids {
+			s.place(ctx, id)
+		}
+		if s.rebalance.Load() && time.Since(moved) > rebalanceGap {
 			moved = time.Now()
 			s.move(ctx)
 		}
 		time.Sleep(lookEvery)
 	}
-}
-
-func (s *supervisor) rebalances() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rebalance
-}
-
-// settle stops moving tiles between healthy workers.
-func (s *supervisor) settle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rebalance = false
 }
 
 // look asks every worker how it is.
@@ -82,31 +71,30 @@ func (s *supervisor) look(ctx context.Context) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, silentFor/2)
 			defer cancel()
-			if all, err := s.control.status(ctx, w.contact); err == nil {
-				s.heard(w, all)
+			if r, err := s.control.tell(ctx, w.contact, order{}); err == nil {
+				s.heard(w, r.Tiles)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-func (s *supervisor) heard(w *workerSlot, all []tileStatus) {
+func (s *supervisor) heard(w *workerSlot, found map[fence.TileID]tileStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.heard, w.taking = time.Now(), slices.ContainsFunc(all, func(t tileStatus) bool { return t.taking() })
-	found := map[fence.TileID]tileStatus{}
-	for _, t := range all {
-		found[t.Tile] = t
+	w.heard, w.taking = time.Now(), false
+	for _, t := range found {
+		w.taking = w.taking || t.taking()
 	}
 	for id, p := range s.tiles {
 		switch t, known := found[id]; {
-		case known && t.State == tile.Following.String():
-			p.follower, p.followed = w, w.heard
+		case known && t.State == tile.Following:
+			p.followed = w.heard
 			if p.worker != w {
 				continue
 			}
 		case p.worker == w:
-		case known && t.State == tile.Serving.String() && t.Epoch > p.status.Epoch: // a follower took it
+		case known && t.State == tile.Serving && t.Epoch > p.status.Epoch: // a follower took it
 			*p = placement{worker: w, ordered: p.ordered}
 		default:
 			continue
@@ -121,41 +109,34 @@ func (s *supervisor) heard(w *workerSlot, all []tileStatus) {
 	}
 }
 
-// place gives tiles without a living owner to a worker.
-func (s *supervisor) place(ctx context.Context) {
-	for _, id := range s.ids() {
-		s.mu.Lock()
-		p := s.tiles[id]
-		why := s.whyMove(p)
-		var to *workerSlot
-		if why != "" {
-			to = s.choose(p.worker)
-		}
-		if to != nil {
-			*p = placement{worker: to, ordered: time.Now()}
-		}
-		follower := s.wantsFollower(p)
-		s.mu.Unlock()
-		if to != nil {
-			_ = s.control.own(ctx, to.contact, id) // another look shows whether it arrived
-		}
-		if follower != nil {
-			_ = s.control.follow(ctx, follower.contact, id) // the same
-		}
+// place gives a tile without a living owner to a worker, and one without a follower a follower. What becomes of an
+// order, another look shows.
+func (s *supervisor) place(ctx context.Context, id fence.TileID) {
+	s.mu.Lock()
+	p := s.tiles[id]
+	var to *workerSlot
+	if s.whyMove(p) != "" {
+		to = s.choose(p.worker)
+	}
+	follower := s.wantsFollower(p)
+	s.mu.Unlock()
+	if to != nil {
+		_ = s.order(ctx, id, to)
+	} else if follower != nil {
+		_, _ = s.control.tell(ctx, follower.contact, order{Follow: id})
 	}
 }
 
 // wantsFollower picks a worker to follow a tile that serves and has had no follower lately.
 func (s *supervisor) wantsFollower(p *placement) *workerSlot {
-	if !s.followers || p.worker == nil || p.status.State != tile.Serving.String() ||
-		time.Since(p.followed) < silentFor {
+	if !s.followers || p.worker == nil || p.status.State != tile.Serving || time.Since(p.followed) < silentFor {
 		return nil
 	}
 	w := s.choose(p.worker)
 	if w == nil || w == p.worker {
 		return nil
 	}
-	p.follower, p.followed = w, time.Now()
+	p.followed = time.Now()
 	return w
 }
 
@@ -166,10 +147,10 @@ func (s *supervisor) whyMove(p *placement) string {
 		return "homeless"
 	case time.Since(p.worker.heard) > silentFor:
 		return "silent"
-	case time.Since(p.ordered) < orderGrace && (p.status.State == "" || p.status.Err == ""):
+	case time.Since(p.ordered) < orderGrace && p.status.Err == "":
 		return "" // it has just been ordered
-	case p.status.State == "", p.status.State == tile.StoodDown.String(), p.status.State == tile.Stopped.String(),
-		p.status.State == tile.Following.String() && time.Since(p.ordered) > orderGrace:
+	case p.status.State == 0, p.status.State == tile.StoodDown, p.status.State == tile.Stopped,
+		p.status.State == tile.Following && time.Since(p.ordered) > orderGrace:
 		return "ended"
 	case s.takeFrozen && !p.frozen.IsZero() && time.Since(p.frozen) > pendingFor:
 		return "frozen"
@@ -177,7 +158,7 @@ func (s *supervisor) whyMove(p *placement) string {
 	return ""
 }
 
-// choose picks a worker that answers, another one than the last if there is one.
+// choose picks a worker that answers, another one than the last if there is one. The caller holds mu.
 func (s *supervisor) choose(not *workerSlot) *workerSlot {
 	var fit, last *workerSlot
 	for _, i := range s.rng.Perm(len(s.workers)) {
@@ -189,45 +170,34 @@ func (s *supervisor) choose(not *workerSlot) *workerSlot {
 			fit = w
 		}
 	}
-	if fit == nil {
-		fit = last
-	}
-	return fit
+	return cmp.Or(fit, last)
 }
 
 // move gives a tile to another worker without need.
 func (s *supervisor) move(ctx context.Context) {
 	s.mu.Lock()
-	ids := s.sorted()
-	id := ids[s.rng.IntN(len(ids))]
+	id := s.ids[s.rng.IntN(len(s.ids))]
 	p := s.tiles[id]
 	var to *workerSlot
-	if p.worker != nil && p.status.State == tile.Serving.String() {
-		if to = s.choose(p.worker); to == p.worker {
-			to = nil
-		}
+	if p.worker != nil && p.status.State == tile.Serving {
+		to = s.choose(p.worker)
 	}
-	if to != nil {
-		*p = placement{worker: to, ordered: time.Now()}
+	if to == p.worker {
+		to = nil
 	}
 	s.mu.Unlock()
 	if to != nil {
-		_ = s.control.own(ctx, to.contact, id) // another look shows whether it arrived
+		_ = s.order(ctx, id, to) // another look shows whether it arrived
 	}
 }
 
-// order gives a tile to a worker because a fault wants it there.
+// order gives a tile to a worker.
 func (s *supervisor) order(ctx context.Context, id fence.TileID, to *workerSlot) error {
 	s.mu.Lock()
 	*s.tiles[id] = placement{worker: to, ordered: time.Now()}
 	s.mu.Unlock()
-	return s.control.own(ctx, to.contact, id)
-}
-
-func (s *supervisor) ids() []fence.TileID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sorted()
+	_, err := s.control.tell(ctx, to.contact, order{Own: id})
+	return err
 }
 
 // where is a tile's worker; nil while it has none.
@@ -239,9 +209,7 @@ func (s *supervisor) where(id fence.TileID) *workerSlot {
 
 // of lists the tiles of a worker.
 func (s *supervisor) of(w *workerSlot) []fence.TileID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(s.sorted(), func(id fence.TileID) bool { return s.tiles[id].worker != w })
+	return slices.DeleteFunc(slices.Clone(s.ids), func(id fence.TileID) bool { return s.where(id) != w })
 }
 
 // serving returns nil when every tile serves and none is frozen.
@@ -253,14 +221,14 @@ func (s *supervisor) serving() error {
 			return fmt.Errorf("%s is taking a tile", w.name)
 		}
 	}
-	for _, id := range s.sorted() {
+	for _, id := range s.ids {
 		p := s.tiles[id]
 		switch {
 		case p.worker == nil:
 			return fmt.Errorf("tile %s has no owner", id)
 		case time.Since(p.worker.heard) > silentFor:
 			return fmt.Errorf("tile %s: %s does not answer", id, p.worker.name)
-		case p.status.State != tile.Serving.String() || p.status.Pending:
+		case p.status.State != tile.Serving || p.status.Pending:
 			return fmt.Errorf("tile %s: %s", id, p)
 		}
 	}
@@ -271,8 +239,9 @@ func (p *placement) String() string {
 	if p.worker == nil {
 		return "nowhere"
 	}
-	return fmt.Sprintf("%s at %s, epoch %d, position %s, pending %v, for %v %s", p.status.State, p.worker.name,
-		p.status.Epoch, p.status.Position, p.status.Pending, p.status.For.Round(time.Millisecond), p.status.Err)
+	t := &p.status
+	return fmt.Sprintf("%s at %s, epoch %d, position %s, pending %v, for %v %s", t.State, p.worker.name, t.Epoch,
+		t.Position, t.Pending, time.Since(t.Since).Round(time.Millisecond), t.Err)
 }
 
 // state describes every tile, for a report of what hung.
@@ -280,13 +249,8 @@ func (s *supervisor) state() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines []string
-	for _, id := range s.sorted() {
+	for _, id := range s.ids {
 		lines = append(lines, fmt.Sprintf("tile %s: %s", id, s.tiles[id]))
 	}
 	return lines
-}
-
-// sorted lists the tiles in an order that a seed repeats. The caller holds mu.
-func (s *supervisor) sorted() []fence.TileID {
-	return slices.Sorted(maps.Keys(s.tiles))
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -63,25 +63,15 @@ func RunWorker() {
 	os.Exit(0)
 }
 
-// worker runs processors for the tiles that it is ordered to own.
+// worker is a tilehost.Host for the tiles that it is ordered to own.
 type worker struct {
-	cfg      workerConfig
-	recorder *history.Recorder
-	seams    tile.Seams
-	toRedis  accidents
-	toRows   accidents
+	cfg     workerConfig
+	host    *tilehost.Host
+	toRedis accidents
+	toRows  accidents
 
 	mu    sync.Mutex
-	runs  int
-	tiles map[fence.TileID]*owned
-	wg    sync.WaitGroup
-}
-
-// owned is the last processor that the worker ran for a tile.
-type owned struct {
-	processor *tile.TileProcessor
-	ended     chan struct{}
-	err       error // of Run; set before ended is closed
+	ended map[fence.TileID]tileStatus // of processors that have ended
 }
 
 func work(ctx context.Context, cfg workerConfig) error {
@@ -91,104 +81,72 @@ func work(ctx context.Context, cfg workerConfig) error {
 	}
 	defer func() { _ = file.Close() }()
 	logging.Disable() // what a worker prints is a finding; lost connections are none
-	w := &worker{cfg: cfg, recorder: history.NewRecorder(cfg.Process, file, nil), tiles: map[fence.TileID]*owned{}}
-	if err := w.connect(ctx); err != nil {
+	w := &worker{cfg: cfg, ended: map[fence.TileID]tileStatus{}}
+	seams, err := w.connect(ctx)
+	if err != nil {
+		return err
+	}
+	recorder := history.NewRecorder(cfg.Process, file, nil)
+	hosting := tilehost.Config{Tile: tile.Config{TickInterval: cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5},
+		Hooks: tilehost.Hooks{Ended: w.noteEnd}}
+	rules := func(fence.TileID) (tile.Rules, error) { return &game.Register{}, nil }
+	w.host, err = tilehost.New(cfg.Contact, recorder.Host(cfg.Contact, seams, &hosting), rules, &hosting)
+	if err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", cfg.Contact)
 	if err != nil {
 		return err
 	}
-	intents, err := tilehttp.NewHandler(w, nil)
+	go func() { _ = w.host.Run(context.Background()) }() // a worker ends by being killed
+	intents, err := tilehttp.NewHandler(w.host, nil)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: w.handler(intents), ReadHeaderTimeout: 5 * time.Second}
+	mux := http.NewServeMux()
+	mux.Handle(tilehttp.Path, intents)
+	mux.HandleFunc("POST "+orderPath, w.takeOrder)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { <-ctx.Done(); _ = server.Close() }()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return w.recorder.Err()
+	return recorder.Err()
+}
+
+func (w *worker) noteEnd(i tilehost.EndInfo) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ended := tileStatus{Status: i.Status}
+	if i.Err != nil {
+		ended.Err = i.Err.Error()
+	}
+	w.ended[i.Status.Tile] = ended
 }
 
 // connect opens the seams, with this worker's host as the source of every connection.
-func (w *worker) connect(ctx context.Context) error {
+func (w *worker) connect(ctx context.Context) (seams tile.Seams, err error) {
 	host, _, err := net.SplitHostPort(w.cfg.Contact)
 	if err != nil {
-		return err
+		return seams, err
 	}
 	options := redisfence.Options(w.cfg.Redis...)
 	options.Dialer = w.toRedis.dialer(host)
 	client := redis.NewClusterClient(options)
 	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true, AllowNoReplicas: w.cfg.Alone})
 	if err != nil {
-		return err
+		return seams, err
 	}
 	pool, err := pgxpool.ParseConfig(w.cfg.Postgres)
 	if err != nil {
-		return err
+		return seams, err
 	}
 	pool.MaxConns = 4
 	pool.ConnConfig.DialFunc = w.toRows.dialer(host)
 	rows, err := pgxpool.NewWithConfig(ctx, pool)
 	if err != nil {
-		return err
+		return seams, err
 	}
 	authority, err := pgfence.New(rows, nil)
-	w.seams = tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}
-	return err
+	return tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}, err
 }
-
-// own makes the tile's processor take it from its owner: the follower at work, or a new one. With follow,
-// a follower is started instead, unless a processor is at work.
-func (w *worker) own(id fence.TileID, follow bool) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if o := w.tiles[id]; o != nil && !o.hasEnded() {
-		if !follow {
-			o.processor.TakeOver(tile.Ordered) // ignored unless it follows
-		}
-		return nil
-	}
-	w.runs++
-	client := fmt.Sprintf("%s#%d", id, w.runs)
-	seams := tile.Seams{Authority: w.recorder.Authority(client, w.seams.Authority),
-		Store: w.recorder.Store(client, w.seams.Store), Log: w.seams.Log}
-	p, err := tile.New(id, w.cfg.Contact, seams, &game.Register{}, &tile.Config{
-		TickInterval: w.cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5, TakeOver: true, Follow: follow,
-		Hooks: w.recorder.Hooks(client, w.cfg.Contact, tile.Hooks{}),
-	})
-	if err != nil {
-		return err
-	}
-	o := &owned{processor: p, ended: make(chan struct{})}
-	w.tiles[id] = o
-	w.wg.Go(func() {
-		o.err = p.Run(context.Background()) // a worker ends by being killed
-		w.recorder.Ended(client, w.cfg.Contact, id, o.err)
-		close(o.ended)
-	})
-	return nil
-}
-
-func (o *owned) hasEnded() bool {
-	select {
-	case <-o.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// Submit implements tilehttp.Submitter over all the worker's tiles.
-func (w *worker) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
-	w.mu.Lock()
-	o := w.tiles[in.Tile]
-	w.mu.Unlock()
-	if o == nil {
-		return 0, &tile.RedirectError{Tile: in.Tile}
-	}
-	return o.processor.Submit(ctx, in)
-}
-
-var _ tilehttp.Submitter = (*worker)(nil)

@@ -2,22 +2,47 @@ package history
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
-// Hooks returns hooks that record a processor's life as the client's and then call those of next.
-func (r *Recorder) Hooks(client, contact string, next tile.Hooks) tile.Hooks {
-	observe := next.Transition
-	next.Transition = func(i tile.TransitionInfo) {
-		r.Append(Record{Client: client, Kind: Life, Tile: i.Tile,
-			Life: &LifeEvent{State: i.To.String(), Epoch: i.Epoch, Contact: contact}})
-		if observe != nil {
-			observe(i)
-		}
+// clientOf names the client that runs a tile.
+type clientOf func(fence.TileID) string
+
+func always(client string) clientOf { return func(fence.TileID) string { return client } }
+
+// Host makes the processors of a tilehost.Host record what they do, each run as a client of its own: through the seams
+// that it returns, and through hooks of cfg, which it replaces.
+func (r *Recorder) Host(contact string, seams tile.Seams, cfg *tilehost.Config) tile.Seams {
+	var mu sync.Mutex
+	runs := map[fence.TileID]int{} // that have ended
+	client := func(id fence.TileID) string {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprintf("%s#%d", id, runs[id]+1)
 	}
-	return next
+	cfg.Tile.Hooks.Transition = func(i tile.TransitionInfo) { r.Transition(client(i.Tile), contact, i) }
+	ended := cfg.Hooks.Ended
+	cfg.Hooks.Ended = func(i tilehost.EndInfo) {
+		r.Ended(client(i.Status.Tile), contact, i.Status.Tile, i.Err)
+		mu.Lock()
+		runs[i.Status.Tile]++
+		mu.Unlock()
+		ended(i)
+	}
+	seams.Authority = &authority{Authority: seams.Authority, recorder: r, client: client}
+	seams.Store = &store{Store: seams.Store, recorder: r, client: client}
+	return seams
+}
+
+// Transition records that a processor's life entered another state.
+func (r *Recorder) Transition(client, contact string, i tile.TransitionInfo) {
+	r.Append(Record{Client: client, Kind: Life, Tile: i.Tile,
+		Life: &LifeEvent{State: i.To.String(), Epoch: i.Epoch, Contact: contact}})
 }
 
 // Ended records that a processor's Run has returned err.

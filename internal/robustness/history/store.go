@@ -11,24 +11,24 @@ import (
 
 // Store returns a store that passes every call on to s and records the writes as the client's.
 func (r *Recorder) Store(client string, s fence.Store) fence.Store {
-	return &store{Store: s, recorder: r, client: client}
+	return &store{Store: s, recorder: r, client: always(client)}
 }
 
 type store struct {
 	fence.Store // Owner is read through; nothing is promised of what one look shows
 	recorder    *Recorder
-	client      string
+	client      clientOf
 }
 
 func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-	end := s.recorder.call(Record{Client: s.client, Kind: Commit, Tile: c.Tile, Commit: commitCall(&c)})
+	end := s.recorder.call(Record{Client: s.client(c.Tile), Kind: Commit, Tile: c.Tile, Commit: commitCall(&c)})
 	receipt, err := s.Store.Commit(ctx, c)
 	end(receiptResult(receipt, err))
 	return receipt, err
 }
 
 func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
-	end := s.recorder.call(Record{Client: s.client, Kind: Rebase, Tile: b.Tile, Rebase: &RebaseCall{
+	end := s.recorder.call(Record{Client: s.client(b.Tile), Kind: Rebase, Tile: b.Tile, Rebase: &RebaseCall{
 		Epoch: b.Epoch, Contact: b.Contact, Next: Position(b.Next()), Tick: b.Tick, Replicas: b.Replicas,
 		ExpectEmpty: b.ExpectEmpty, State: fence.Checksum(b.Blob)}})
 	receipt, err := s.Store.Rebase(ctx, b)
@@ -37,7 +37,7 @@ func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, erro
 }
 
 func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
-	end := s.recorder.call(Record{Client: s.client, Kind: Snapshot, Tile: w.Tile, Snapshot: &SnapshotCall{
+	end := s.recorder.call(Record{Client: s.client(w.Tile), Kind: Snapshot, Tile: w.Tile, Snapshot: &SnapshotCall{
 		Position: Position(w.Position), Tick: w.Tick, State: fence.Checksum(w.Blob)}})
 	err := s.Store.SaveSnapshot(ctx, w)
 	end(resultOf(err))

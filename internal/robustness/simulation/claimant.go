@@ -44,7 +44,8 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &claimant{name: name, contact: contact, host: h, stop: stop, done: make(chan struct{})}
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
-		Hooks: w.recorder.Hooks(name, contact, tile.Hooks{Healed: w.healed})}
+		Hooks: tile.Hooks{Healed: w.healed,
+			Transition: func(i tile.TransitionInfo) { w.recorder.Transition(name, contact, i) }}}
 	change(&cfg)
 	seams := w.seams(h)
 	seams.Authority = w.recorder.Authority(name, seams.Authority)
