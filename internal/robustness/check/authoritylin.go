@@ -20,37 +20,23 @@ import (
 //
 // It is broken when a mint is not one conditional update, when an answer is read from a replica that is
 // behind, when a release forgets the epoch, or when an ambiguous answer is resolved wrongly.
-func AuthorityLinearizable(t *Tile) []Violation {
-	operations := t.authorityOperations()
+func AuthorityLinearizable(t *Tile) {
 	model := porcupine.Model{
 		Init: func() any { return history.Grant{} },
 		Step: func(state, input, output any) (bool, any) {
 			return stepAuthority(t.ID, state.(history.Grant), input.(*history.Operation))
 		},
 	}
-	return t.linearize(model, operations, linearizeTimeout,
-		"calls to the authority have no order that explains their answers")
-}
-
-func (t *Tile) authorityOperations() []porcupine.Operation {
-	var operations []porcupine.Operation
-	add := func(o *history.Operation) {
-		operations = append(operations, porcupine.Operation{Input: o, Call: o.At, Return: o.Returned})
-	}
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	operations := t.calls(func(o *history.Operation) bool {
 		switch o.Kind {
 		case history.Claim, history.Promote, history.Release, history.Restore:
-			if o.Result.Outcome != history.NotApplied {
-				add(o)
-			}
+			return o.Result.Outcome != history.NotApplied
 		case history.Lookup:
-			if o.Result.Outcome == history.OK || o.Result.Outcome == history.NeverOwned {
-				add(o)
-			}
+			return o.Result.Outcome == history.OK || o.Result.Outcome == history.NeverOwned
 		}
-	}
-	return operations
+		return false
+	})
+	t.linearize(model, operations, linearizeTimeout, "calls to the authority have no order that explains their answers")
 }
 
 // stepAuthority runs one call on the executable specification, set to a row, and compares the answers.

@@ -24,11 +24,10 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: tile %s: %s (at %d)", v.Check, v.Tile, v.Detail, v.At)
 }
 
-// Check is one promise. Judge gets one tile's part of a history and reports what breaks the promise. Run fills in
-// Tile, and Check unless Judge has set it.
+// Check is one promise. Judge gets one tile's part of a history and reports there what breaks the promise.
 type Check struct {
 	Name  string
-	Judge func(t *Tile) []Violation
+	Judge func(t *Tile)
 }
 
 // All returns every check that holds for any history, in the order of the invariants.
@@ -66,19 +65,16 @@ func Run(h *history.History, checks []Check) []Violation {
 			continue
 		}
 		for _, c := range checks {
-			for _, v := range c.Judge(t) {
-				v.Check, v.Tile = cmp.Or(v.Check, c.Name), id
-				if v.Check != c.Name {
-					v.Detail = c.Name + ": " + v.Detail
-				}
-				found = append(found, v)
-			}
+			t.check = c.Name
+			c.Judge(t)
 		}
+		found = append(found, t.found...)
 	}
 	slices.SortStableFunc(found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	return found
 }
 
-func violation(at int64, format string, args ...any) Violation {
-	return Violation{At: at, Detail: fmt.Sprintf(format, args...)}
+// breaks reports that a record taken at some time breaks the promise of the check at work.
+func (t *Tile) breaks(at int64, format string, args ...any) {
+	t.found = append(t.found, Violation{Check: t.check, Tile: t.ID, At: at, Detail: fmt.Sprintf(format, args...)})
 }

@@ -18,13 +18,12 @@ import (
 //
 // It is broken when two copies answer at once and both are believed, and when a write is acknowledged before
 // it is made.
-func CommitsLinearizable(t *Tile) []Violation {
-	copies := func(f *history.FaultInfo) bool { return f.Failover || f.Wiped }
+func CommitsLinearizable(t *Tile) {
 	model, operations := t.lineageModel(), t.lineageOperations()
-	if !t.faultBetween(0, history.Never, copies) {
+	if !t.failover(0, history.Never) {
 		model, operations = t.storeModel(), t.storeOperations()
 	}
-	return t.linearize(model, operations, linearizeTimeout, "writes have no order that explains their answers")
+	t.linearize(model, operations, linearizeTimeout, "writes have no order that explains their answers")
 }
 
 // lineageModel counts the entries of the lineage that are in the history so far. A write of the next one
@@ -41,18 +40,15 @@ func (t *Tile) lineageModel() porcupine.Model {
 
 // lineageOperations are the writes of the lineage that were answered, and those that were not.
 func (t *Tile) lineageOperations() []porcupine.Operation {
-	var operations []porcupine.Operation
 	present := map[history.Position]bool{}
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	operations := t.calls(func(o *history.Operation) bool {
 		if !appends(o) || !o.Open() && !o.Applied() {
-			continue
+			return false
 		}
-		if _, ok := t.Survives[written(o)]; ok {
-			present[written(o)] = true
-			operations = append(operations, porcupine.Operation{Input: o, Call: o.At, Return: o.Returned})
-		}
-	}
+		_, survives := t.Survives[written(o)]
+		present[written(o)] = present[written(o)] || survives
+		return survives
+	})
 	// An entry that no client presented (NoFork reports it) may have come at any time.
 	for _, e := range t.Lineage {
 		if !present[e.Position] {

@@ -10,26 +10,19 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // takes other entries in place of confirmed ones, and when an owner rebases on a state that lacks them. The
 // last has no exception: an owner whose state lacks confirmed entries was superseded before they were
 // confirmed, so it may not rebase.
-//
-// A fault that wiped every copy ends the promise for all that came before it.
-func ConfirmedKept(t *Tile) []Violation {
-	var found []Violation
+func ConfirmedKept(t *Tile) {
 	if !t.Unknown.IsZero() {
-		return nil // NoFork reports it
+		return // NoFork reports it
 	}
 	reported := map[history.Position]bool{}
-	for i := range t.Operations {
-		o := &t.Operations[i]
-		if !confirmed(o) || t.survived(o.Result.Position) || reported[o.Result.Position] ||
-			t.wiped(o.Record.At, t.FinalAt) {
+	for _, o := range t.Operations {
+		if !confirmed(o) || t.survived(o.Result.Position) || reported[o.Result.Position] {
 			continue
 		}
 		reported[o.Result.Position] = true
-		found = append(found,
-			violation(o.Returned, "%s was answered that every replica holds %s, which did not survive%s", o.Actor(),
-				o.Result.Position, t.voidedBy(o.Result.Position)))
+		t.breaks(o.Returned, "%s was answered that every replica holds %s, which did not survive%s", o.Actor(),
+			o.Result.Position, t.voidedBy(o.Result.Position))
 	}
-	return found
 }
 
 // confirmed reports whether an operation was answered with the replicas' confirmation.

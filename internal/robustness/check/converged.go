@@ -11,27 +11,23 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 //
 // It is broken when a fork does not heal, when a gap is not noticed, or when two processors both believe
 // that they own the tile.
-func Converged(t *Tile) []Violation {
-	var found []Violation
+func Converged(t *Tile) {
 	f := t.Final
 	switch {
 	case f.Owner.Epoch == 0:
-		found = append(found, violation(t.FinalAt, "the tile has no owner"))
+		t.breaks(t.FinalAt, "the tile has no owner")
 	case (f.Row.Epoch != f.Owner.Epoch || f.Row.Contact != f.Owner.Contact) && !t.restored(0, t.FinalAt):
-		found = append(found, violation(t.FinalAt, "the authority says epoch %d of %q, the owner hash epoch %d of %q",
-			f.Row.Epoch, f.Row.Contact, f.Owner.Epoch, f.Owner.Contact))
+		t.breaks(t.FinalAt, "the authority says epoch %d of %q, the owner hash epoch %d of %q", f.Row.Epoch,
+			f.Row.Contact, f.Owner.Epoch, f.Owner.Contact)
 	}
-	for i := range t.Records {
-		r := &t.Records[i]
+	for _, r := range t.Records {
 		if r.Kind != history.Held {
 			continue
 		}
 		if r.Position != f.End {
-			found = append(found, violation(r.At, "%s holds %s, the stream ends at %s", r.Actor(), r.Position, f.End))
+			t.breaks(r.At, "%s holds %s, the stream ends at %s", r.Actor(), r.Position, f.End)
 		} else if f.State != "" && r.Digest != "" && r.Digest != f.State {
-			found = append(found, violation(r.At, "%s holds another state at %s than the stream gives", r.Actor(),
-				r.Position))
+			t.breaks(r.At, "%s holds another state at %s than the stream gives", r.Actor(), r.Position)
 		}
 	}
-	return found
 }

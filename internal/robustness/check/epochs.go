@@ -18,8 +18,7 @@ import (
 // An authority that was restored to an older state may grant an epoch again: a claimant that looked at the
 // store before the epoch was served there cannot know of it. One of the two then has to start over, so after
 // a restore only serving is checked.
-func EpochsUnique(t *Tile) []Violation {
-	var found []Violation
+func EpochsUnique(t *Tile) {
 	granted := map[fence.Epoch]*history.Operation{}
 	served := map[fence.Epoch]*history.Operation{}
 	for _, e := range t.answersAndCalls() {
@@ -30,8 +29,7 @@ func EpochsUnique(t *Tile) []Violation {
 		if confirmed(o) && (o.Kind == history.Rebase || o.Commit.Install) {
 			epoch := o.Result.Position.Epoch
 			if first := served[epoch]; first != nil && first.Actor() != o.Actor() {
-				found = append(found, violation(o.Returned, "epoch %d is served by %s and by %s", epoch, first.Actor(),
-					o.Actor()))
+				t.breaks(o.Returned, "epoch %d is served by %s and by %s", epoch, first.Actor(), o.Actor())
 			}
 			served[epoch] = o
 		}
@@ -41,20 +39,17 @@ func EpochsUnique(t *Tile) []Violation {
 		g := o.Result.Grant
 		first := granted[g.Epoch]
 		if first != nil && first.Result.Grant.ID != g.ID && !t.restored(first.At, o.Returned) {
-			found = append(found, violation(o.Returned, "epoch %d was granted to %s and again to %s", g.Epoch,
-				first.Actor(), o.Actor()))
+			t.breaks(o.Returned, "epoch %d was granted to %s and again to %s", g.Epoch, first.Actor(), o.Actor())
 		}
 		granted[g.Epoch] = o
 	}
-	return found
 }
 
 // answersAndCalls lists the beginnings and ends of operations in order of time. Operations that are open
 // have no end.
 func (t *Tile) answersAndCalls() []event {
 	events := make([]event, 0, 2*len(t.Operations))
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		events = append(events, event{o, o.At, false})
 		if !o.Open() {
 			events = append(events, event{o, o.Returned, true})

@@ -11,11 +11,9 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 //
 // A failover in between ends the check, since the two looks were at different copies. So does the tile's first
 // owner, which OneWriter checks.
-func FailClosed(t *Tile) []Violation {
-	var found []Violation
+func FailClosed(t *Tile) {
 	absent := map[string]int64{} // by auditor: since when
-	for i := range t.Records {
-		r := &t.Records[i]
+	for _, r := range t.Records {
 		if r.Kind != history.SawOwner {
 			continue
 		}
@@ -28,18 +26,15 @@ func FailClosed(t *Tile) []Violation {
 			}
 			continue
 		}
-		copies := func(f *history.FaultInfo) bool { return f.Failover || f.Wiped }
-		if gone && !t.faultBetween(since, r.At, copies) && !t.installUnderWay(r.Owner, since, r.At) {
-			found = append(found, violation(r.At, "the owner hash came back under epoch %d of %s without an install",
-				r.Owner.Epoch, r.Owner.Contact))
+		if gone && !t.failover(since, r.At) && !t.installUnderWay(r.Owner, since, r.At) {
+			t.breaks(r.At, "the owner hash came back under epoch %d of %s without an install", r.Owner.Epoch,
+				r.Owner.Contact)
 		}
 	}
-	return found
 }
 
 func (t *Tile) installUnderWay(owner *history.Owner, from, to int64) bool {
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		if o.At > to || o.Returned < from {
 			continue
 		}

@@ -24,7 +24,8 @@ func TestAnInstallBetweenALookAndItsRecordCounts(t *testing.T) {
 			{At: 30, Process: "auditor", Kind: history.Final, Tile: id, Final: &history.FinalTile{}},
 		})
 	}
-	require.Empty(t, check.FailClosed(check.NewTile(records(10), id)))
-	require.Len(t, check.FailClosed(check.NewTile(records(13), id)), 1,
+	failClosed := []check.Check{{Name: "fails closed", Judge: check.FailClosed}}
+	require.Empty(t, check.Run(records(10), failClosed))
+	require.Len(t, check.Run(records(13), failClosed), 1,
 		"an install that was over when it asked explains nothing")
 }

@@ -11,49 +11,44 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 //
 // Entries of stores that are dead or void may contradict each other; the chain distinguishes them.
 // Within one stream, or along the lineage, none may.
-func NoFork(t *Tile) []Violation {
-	var found []Violation
+func NoFork(t *Tile) {
 	for _, e := range t.Entries {
 		if e.Damage != "" {
-			found = append(found, violation(e.SeenAt, "%s does not verify: %s", e.Position, e.Damage))
+			t.breaks(e.SeenAt, "%s does not verify: %s", e.Position, e.Damage)
 		}
 		if e.Seen && len(e.Presented) == 0 {
-			found = append(found, violation(e.SeenAt, "%s is in the stream, and no client presented it", e.Position))
+			t.breaks(e.SeenAt, "%s is in the stream, and no client presented it", e.Position)
 		}
 		if e.Seen && !e.Rebase {
-			found = append(found, followsAsPresented(e)...)
+			t.followsAsPresented(e)
 		}
 	}
 	for i := 1; i < len(t.Final.Entries); i++ {
 		before, e := &t.Final.Entries[i-1], &t.Final.Entries[i]
 		if e.Prev != before.Position {
-			found = append(found, violation(t.FinalAt, "the stream holds %s, which follows %s, after %s", e.Position,
-				e.Prev, before.Position))
+			t.breaks(t.FinalAt, "the stream holds %s, which follows %s, after %s", e.Position, e.Prev,
+				before.Position)
 		}
 	}
 	if !t.Unknown.IsZero() {
-		found = append(found, violation(t.FinalAt,
-			"the history that survived leads back to %s, which no client presented and no observer saw", t.Unknown))
+		t.breaks(t.FinalAt,
+			"the history that survived leads back to %s, which no client presented and no observer saw", t.Unknown)
 	}
-	return append(found, t.heldTogether()...)
+	t.heldTogether()
 }
 
-func followsAsPresented(e *Entry) []Violation {
+func (t *Tile) followsAsPresented(e *Entry) {
 	for _, o := range e.Presented {
 		if o.Kind == history.Commit && o.Commit.Prev != e.Prev {
-			return []Violation{violation(e.SeenAt, "%s was presented to follow %s and follows %s", e.Position,
-				o.Commit.Prev, e.Prev)}
+			t.breaks(e.SeenAt, "%s was presented to follow %s and follows %s", e.Position, o.Commit.Prev, e.Prev)
+			return
 		}
 	}
-	return nil
 }
 
 // heldTogether requires that the position an owner hash vouches for is where its stream ends.
-func (t *Tile) heldTogether() []Violation {
-	f := t.Final
-	if f.Owner.Epoch == 0 || f.Owner.Position == f.End {
-		return nil
+func (t *Tile) heldTogether() {
+	if f := t.Final; f.Owner.Epoch != 0 && f.Owner.Position != f.End {
+		t.breaks(t.FinalAt, "the owner hash vouches for %s, and the stream ends at %s", f.Owner.Position, f.End)
 	}
-	return []Violation{violation(t.FinalAt, "the owner hash vouches for %s, and the stream ends at %s",
-		f.Owner.Position, f.End)}
 }

@@ -12,8 +12,7 @@ import (
 // as if another client had written it.
 //
 // An action is remembered for as long as the tile's RememberFor; a run must be shorter than that.
-func IdempotentCommits(t *Tile) []Violation {
-	var found []Violation
+func IdempotentCommits(t *Tile) {
 	actions := map[string]history.Position{}
 	type content struct {
 		epoch   uint64
@@ -24,8 +23,7 @@ func IdempotentCommits(t *Tile) []Violation {
 	for _, e := range t.Lineage {
 		for _, a := range e.Actions {
 			if first, twice := actions[a.ID]; twice {
-				found = append(found, violation(e.SeenAt, "action %s was decided at %s and again at %s", a.ID, first,
-					e.Position))
+				t.breaks(e.SeenAt, "action %s was decided at %s and again at %s", a.ID, first, e.Position)
 			}
 			actions[a.ID] = e.Position
 		}
@@ -34,18 +32,14 @@ func IdempotentCommits(t *Tile) []Violation {
 		}
 		c := content{uint64(e.Position.Epoch), uint64(e.Tick), e.Payload}
 		if first, twice := batches[c]; twice {
-			found = append(found, violation(e.SeenAt, "one batch was committed at %s and again at %s", first,
-				e.Position))
+			t.breaks(e.SeenAt, "one batch was committed at %s and again at %s", first, e.Position)
 		}
 		batches[c] = e.Position
 	}
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		if o.Kind == history.Commit && !o.Commit.Refresh() && o.Result.Outcome == history.Refused &&
 			o.Result.Reason != "stale" && o.Result.Reason != "noowner" && o.Result.Current.Position == o.Commit.Next {
-			found = append(found, violation(o.Returned, "%s was refused as %s although it is the last entry",
-				o.Commit.Next, o.Result.Reason))
+			t.breaks(o.Returned, "%s was refused as %s although it is the last entry", o.Commit.Next, o.Result.Reason)
 		}
 	}
-	return found
 }

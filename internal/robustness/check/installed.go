@@ -7,12 +7,11 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // replica has confirmed.
 //
 // It is broken when a processor trusts the master's answer to its install.
-func InstalledBeforeServed(t *Tile) []Violation {
+func InstalledBeforeServed(t *Tile) {
 	type reign struct {
 		actor string
 		epoch uint64
 	}
-	var found []Violation
 	installed := map[reign]bool{}
 	for _, e := range t.answersAndCalls() {
 		o := e.op
@@ -23,11 +22,9 @@ func InstalledBeforeServed(t *Tile) []Violation {
 			r := reign{o.Actor(), uint64(o.Commit.Epoch)}
 			if !installed[r] {
 				installed[r] = true // report it once
-				found = append(found,
-					violation(o.At, "%s commits a tick under epoch %d, whose install was not confirmed", o.Actor(),
-						o.Commit.Epoch))
+				t.breaks(o.At, "%s commits a tick under epoch %d, whose install was not confirmed", o.Actor(),
+					o.Commit.Epoch)
 			}
 		}
 	}
-	return found
 }

@@ -18,17 +18,14 @@ const undecided = "undecided"
 // what it means that there is none.
 //
 // Running out of time is reported like a broken promise: a check that decides nothing finds nothing.
-func (t *Tile) linearize(
-	m porcupine.Model, ops []porcupine.Operation, timeout time.Duration, illegal string,
-) []Violation {
+func (t *Tile) linearize(m porcupine.Model, ops []porcupine.Operation, timeout time.Duration, illegal string) {
 	switch porcupine.CheckOperationsTimeout(m, ops, timeout) {
 	case porcupine.Illegal:
-		return []Violation{violation(t.FinalAt, "%d "+illegal, len(ops))}
+		t.breaks(t.FinalAt, "%d "+illegal, len(ops))
 	case porcupine.Unknown:
-		v := violation(t.FinalAt, "no verdict on %d operations within %v; check the history again with more time",
+		who := t.check
+		t.check = undecided
+		t.breaks(t.FinalAt, "%s: no verdict on %d operations within %v; check the history again with more time", who,
 			len(ops), timeout)
-		v.Check = undecided
-		return []Violation{v}
 	}
-	return nil
 }

@@ -19,8 +19,8 @@ func TestUndecidedIsReported(t *testing.T) {
 		Step: func(any, any, any) (bool, any) { <-blocked; return true, nil },
 	}
 	h := history.Join([]history.Record{{At: 1, Kind: history.Final, Tile: 7, Final: &history.FinalTile{}}})
-	found := Run(h, []Check{{Name: "authority linearizable", Judge: func(tile *Tile) []Violation {
-		return tile.linearize(slow, []porcupine.Operation{{Call: 0, Return: 1}}, time.Millisecond, "calls")
+	found := Run(h, []Check{{Name: "authority linearizable", Judge: func(tile *Tile) {
+		tile.linearize(slow, []porcupine.Operation{{Call: 0, Return: 1}}, time.Millisecond, "calls")
 	}}})
 	require.Len(t, found, 1)
 	require.Equal(t, undecided, found[0].Check)

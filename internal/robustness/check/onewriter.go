@@ -15,12 +15,11 @@ import (
 // An authority that was restored to an older state may grant an epoch again that only lost copies
 // of the store knew: its first claimant was answered by a master alone. After a restore only writers count that
 // the replicas confirmed, or whose entry survived.
-func OneWriter(t *Tile) []Violation {
-	var found []Violation
+func OneWriter(t *Tile) {
 	for i := 1; i < len(t.Lineage); i++ {
 		before, e := t.Lineage[i-1], t.Lineage[i]
 		if e.Position.Epoch < before.Position.Epoch {
-			found = append(found, violation(e.SeenAt, "epoch decreases from %s to %s", before.Position, e.Position))
+			t.breaks(e.SeenAt, "epoch decreases from %s to %s", before.Position, e.Position)
 		}
 	}
 	type author struct {
@@ -29,8 +28,7 @@ func OneWriter(t *Tile) []Violation {
 	}
 	authors := map[fence.Epoch]author{}
 	restored := t.restored(0, t.FinalAt)
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		if o.Kind != history.Commit && o.Kind != history.Rebase || !o.Applied() || o.Kind == history.Commit &&
 			o.Commit.Refresh() {
 			continue
@@ -44,11 +42,9 @@ func OneWriter(t *Tile) []Violation {
 		case !known:
 			authors[at.Epoch] = author{o.Actor(), at}
 		case first.name != o.Actor():
-			found = append(found,
-				violation(o.Returned, "epoch %d has two writers: %s was answered that %s is its own, %s that %s is",
-					at.Epoch, first.name, first.at, o.Actor(), at))
+			t.breaks(o.Returned, "epoch %d has two writers: %s was answered that %s is its own, %s that %s is",
+				at.Epoch, first.name, first.at, o.Actor(), at)
 			authors[at.Epoch] = author{o.Actor(), at} // report each change once
 		}
 	}
-	return found
 }

@@ -11,12 +11,10 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // is in the store.
 //
 // If an action's first batch was lost, the next owner may decide it again and differently.
-func OneOutcome(t *Tile) []Violation {
+func OneOutcome(t *Tile) {
 	actions := t.decisions()
-	var found []Violation
 	first := map[string]*history.Operation{}
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		if o.Kind != history.Submit || o.Intent.Action == "" || o.Open() || o.Result.Outcome != history.OK {
 			continue
 		}
@@ -24,21 +22,19 @@ func OneOutcome(t *Tile) []Violation {
 		d := actions[id]
 		switch {
 		case d == nil || !d.outcomes[answer]:
-			found = append(found, violation(o.Returned, "%s was answered that action %s is %s, which no batch decided",
-				o.Actor(), id, answer))
+			t.breaks(o.Returned, "%s was answered that action %s is %s, which no batch decided", o.Actor(), id,
+				answer)
 		case d.lost:
 		case d.survived != "" && d.survived != answer:
-			found = append(found, violation(o.Returned, "%s was answered that action %s is %s, the history says %s",
-				o.Actor(), id, answer, d.survived))
+			t.breaks(o.Returned, "%s was answered that action %s is %s, the history says %s", o.Actor(), id, answer,
+				d.survived)
 		case first[id] != nil && first[id].Result.Answer != answer:
-			found = append(found, violation(o.Returned, "action %s was answered %s and %s", id, first[id].Result.Answer,
-				answer))
+			t.breaks(o.Returned, "action %s was answered %s and %s", id, first[id].Result.Answer, answer)
 		}
 		if first[id] == nil {
 			first[id] = o
 		}
 	}
-	return found
 }
 
 // decision is what the batches that were in some store say of an action.

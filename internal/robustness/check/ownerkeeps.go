@@ -14,14 +14,12 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 //
 // What was acknowledged to an owner that was superseded before every replica confirmed it may be lost: that is
 // the recovery point of the default durability. ConfirmedKept checks what was confirmed.
-func OwnerKeeps(t *Tile) []Violation {
+func OwnerKeeps(t *Tile) {
 	if !t.Unknown.IsZero() {
-		return nil // NoFork reports it
+		return // NoFork reports it
 	}
-	var found []Violation
 	held := map[string]*history.Operation{} // by claimant: its last acknowledged write
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		if o.Kind != history.Commit && o.Kind != history.Rebase || !t.settles(o) {
 			continue
 		}
@@ -37,12 +35,11 @@ func OwnerKeeps(t *Tile) []Violation {
 		if newer.Seq < older.Seq { // re-appended after a failover
 			older, newer = newer, older
 		}
-		if !t.descends(newer, older) && !t.wiped(before.At, o.Returned) {
-			found = append(found,
-				violation(o.Returned, "%s had %s acknowledged, and goes on at %s without it", o.Actor(), older, newer))
+		if !t.descends(newer, older) {
+			t.breaks(o.Returned, "%s had %s acknowledged, and goes on at %s without it", o.Actor(), older, newer)
 		}
 	}
-	return append(found, t.ownedAtTheEnd(held)...)
+	t.ownedAtTheEnd(held)
 }
 
 // replayed reports whether a claimant came back as a newcomer, by an install under a higher epoch: another
@@ -63,19 +60,16 @@ func (t *Tile) settles(o *history.Operation) bool {
 	return true
 }
 
-func (t *Tile) ownedAtTheEnd(held map[string]*history.Operation) []Violation {
+func (t *Tile) ownedAtTheEnd(held map[string]*history.Operation) {
 	if len(t.Lineage) == 0 {
-		return nil
+		return
 	}
 	last := t.Lineage[len(t.Lineage)-1]
-	var found []Violation
 	for actor, o := range held {
-		if len(last.Presented) == 0 || last.Presented[0].Actor() != actor || t.survived(o.Result.Position) ||
-			t.wiped(o.At, t.FinalAt) {
+		if len(last.Presented) == 0 || last.Presented[0].Actor() != actor || t.survived(o.Result.Position) {
 			continue
 		}
-		found = append(found, violation(o.Returned,
-			"%s owns the tile at the end, and its acknowledged batch at %s is lost", actor, o.Result.Position))
+		t.breaks(o.Returned, "%s owns the tile at the end, and its acknowledged batch at %s is lost", actor,
+			o.Result.Position)
 	}
-	return found
 }

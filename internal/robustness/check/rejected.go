@@ -9,16 +9,15 @@ import (
 // another client.
 //
 // It is broken when a processor misreads the authority's answer, or keeps presenting a batch from before it.
-func RejectedStops(t *Tile) []Violation {
+func RejectedStops(t *Tile) {
 	type standing struct {
 		grant history.Grant
 		over  int64 // when it learned that the tile has another owner; zero: it did not
 		to    history.Grant
 	}
-	var found []Violation
 	claims := map[string]string{} // ClaimID to the client that presented it
-	for i := range t.Operations {
-		if o := &t.Operations[i]; o.Claim != nil {
+	for _, o := range t.Operations {
+		if o.Claim != nil {
 			claims[o.Claim.ID] = o.Actor()
 		}
 	}
@@ -31,10 +30,8 @@ func RejectedStops(t *Tile) []Violation {
 		}
 		if !o.answer {
 			if s.over != 0 && (o.op.Kind == history.Commit || o.op.Kind == history.Rebase) {
-				found = append(found,
-					violation(o.op.At,
-						"%s presents a %s under epoch %d after it learned that %s holds the tile under %d",
-						o.op.Actor(), o.op.Kind, s.grant.Epoch, s.to.Contact, s.to.Epoch))
+				t.breaks(o.op.At, "%s presents a %s under epoch %d after it learned that %s holds the tile under %d",
+					o.op.Actor(), o.op.Kind, s.grant.Epoch, s.to.Contact, s.to.Epoch)
 				s.over = 0
 			}
 			continue
@@ -48,7 +45,6 @@ func RejectedStops(t *Tile) []Violation {
 			s.over, s.to = o.at, *g
 		}
 	}
-	return found
 }
 
 // RejectedIsTold is the first half of invariant 7: a writer refused as stale learns the epoch that replaced
@@ -57,41 +53,36 @@ func RejectedStops(t *Tile) []Violation {
 //
 // It is broken when a refusal does not name the current owner, or when the store takes an owner without a
 // contact.
-func RejectedIsTold(t *Tile) []Violation {
-	var found []Violation
-	for i := range t.Operations {
-		o := &t.Operations[i]
+func RejectedIsTold(t *Tile) {
+	for _, o := range t.Operations {
 		if o.Kind != history.Commit || o.Result.Outcome != history.Refused || o.Result.Reason != "stale" {
 			continue
 		}
 		current := o.Result.Current
 		switch {
 		case current.Epoch == 0 && current.Position.Epoch <= o.Commit.Epoch:
-			found = append(found, violation(o.Returned,
-				"%s was refused as stale under epoch %d by a stream that ends at %s", o.Actor(), o.Commit.Epoch,
-				current.Position))
+			t.breaks(o.Returned, "%s was refused as stale under epoch %d by a stream that ends at %s", o.Actor(),
+				o.Commit.Epoch, current.Position)
 		case current.Epoch > 0 && (current.Epoch <= o.Commit.Epoch || current.Contact == ""):
-			found = append(found, violation(o.Returned, "%s was refused as stale under epoch %d by epoch %d at %q",
-				o.Actor(), o.Commit.Epoch, current.Epoch, current.Contact))
+			t.breaks(o.Returned, "%s was refused as stale under epoch %d by epoch %d at %q", o.Actor(),
+				o.Commit.Epoch, current.Epoch, current.Contact)
 		}
 	}
-	for i := range t.Records {
-		r := &t.Records[i]
+	for _, r := range t.Records {
 		if r.Kind != history.Life || r.Life.Successor == nil {
 			continue
 		}
 		if s := r.Life.Successor; s.Epoch <= r.Life.Epoch && !t.restored(0, r.At) {
-			found = append(found, violation(r.At, "%s ended under epoch %d, superseded by epoch %d at %q", r.Actor(),
-				r.Life.Epoch, s.Epoch, s.Contact))
+			t.breaks(r.At, "%s ended under epoch %d, superseded by epoch %d at %q", r.Actor(), r.Life.Epoch, s.Epoch,
+				s.Contact)
 		}
 	}
-	return found
 }
 
 // restored reports whether the authority was restored to an older state in a span of time.
 func (t *Tile) restored(from, to int64) bool {
-	for i := range t.Operations {
-		if o := &t.Operations[i]; o.Kind == history.Restore && o.At <= to && o.Returned >= from {
+	for _, o := range t.Operations {
+		if o.Kind == history.Restore && o.At <= to && o.Returned >= from {
 			return true
 		}
 	}

@@ -11,8 +11,7 @@ import (
 // state without it.
 //
 // It is broken when the store accepts an install at a position that is not the stream's last.
-func ReplayComplete(t *Tile) []Violation {
-	var found []Violation
+func ReplayComplete(t *Tile) {
 	for i := 1; i < len(t.Lineage); i++ {
 		before, e := t.Lineage[i-1], t.Lineage[i]
 		if e.Position.Epoch == before.Position.Epoch || e.Rebase {
@@ -20,22 +19,19 @@ func ReplayComplete(t *Tile) []Violation {
 		}
 		for _, o := range e.Presented {
 			if o.Applied() && o.Commit.Prev != before.Position {
-				found = append(found,
-					violation(o.Returned, "%s was installed by an owner that had replayed to %s, and follows %s",
-						e.Position, o.Commit.Prev, before.Position))
+				t.breaks(o.Returned, "%s was installed by an owner that had replayed to %s, and follows %s",
+					e.Position, o.Commit.Prev, before.Position)
 			}
 		}
 	}
 	if t.Final.Applied == nil || !t.Unknown.IsZero() {
-		return found
+		return
 	}
 	if want := t.applied(); !slices.Equal(want, t.Final.Applied) {
-		found = append(found,
-			violation(t.FinalAt,
-				"the surviving history applied %d actions, the final state has %d; the first difference is %s",
-				len(want), len(t.Final.Applied), difference(want, t.Final.Applied)))
+		t.breaks(t.FinalAt,
+			"the surviving history applied %d actions, the final state has %d; the first difference is %s", len(want),
+			len(t.Final.Applied), difference(want, t.Final.Applied))
 	}
-	return found
 }
 
 // applied lists the actions that the lineage's batches applied, in order.

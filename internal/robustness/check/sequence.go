@@ -8,43 +8,38 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 //
 // It is broken when the store takes an entry at or before its end, when a rebase does not jump, or when a
 // tile begins anew at a low sequence after its owner hash expired.
-func SequenceClimbs(t *Tile) []Violation {
-	var found []Violation
+func SequenceClimbs(t *Tile) {
 	for i := 1; i < len(t.Lineage); i++ {
 		before, e := t.Lineage[i-1], t.Lineage[i]
 		switch {
 		case e.Position.Seq <= before.Position.Seq:
-			found = append(found, violation(e.SeenAt, "sequence falls from %s to %s", before.Position, e.Position))
+			t.breaks(e.SeenAt, "sequence falls from %s to %s", before.Position, e.Position)
 		case !e.Rebase && e.Position.Seq != before.Position.Seq+1:
-			found = append(found, violation(e.SeenAt, "sequence jumps from %s to %s without a rebase", before.Position,
-				e.Position))
+			t.breaks(e.SeenAt, "sequence jumps from %s to %s without a rebase", before.Position, e.Position)
 		}
 	}
 	for i := 1; i < len(t.Final.Entries); i++ {
 		before, e := &t.Final.Entries[i-1], &t.Final.Entries[i]
 		if e.Position.Seq <= before.Position.Seq {
-			found = append(found, violation(t.FinalAt, "the stream holds %s after %s", e.Position, before.Position))
+			t.breaks(t.FinalAt, "the stream holds %s after %s", e.Position, before.Position)
 		}
 	}
-	return append(found, t.seenToFall()...)
+	t.seenToFall()
 }
 
 // seenToFall finds entries of the lineage that an auditor saw only after it had seen a later one: the stream
 // had gone on, and then filled the place before.
-func (t *Tile) seenToFall() []Violation {
-	var found []Violation
+func (t *Tile) seenToFall() {
 	latest := map[string]history.Position{}
-	for i := range t.Records {
-		r := &t.Records[i]
+	for _, r := range t.Records {
 		if r.Kind != history.Saw || !t.survived(r.Entry.Position) {
 			continue
 		}
 		at := r.Entry.Position
 		if last := latest[r.Actor()]; at.Seq < last.Seq {
-			found = append(found, violation(r.At, "%s appeared in the stream after %s", at, last))
+			t.breaks(r.At, "%s appeared in the stream after %s", at, last)
 			continue
 		}
 		latest[r.Actor()] = at
 	}
-	return found
 }

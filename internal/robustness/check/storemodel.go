@@ -40,19 +40,16 @@ func (t *Tile) storeModel() porcupine.Model {
 }
 
 func (t *Tile) storeOperations() []porcupine.Operation {
-	var operations []porcupine.Operation
-	for i := range t.Operations {
-		o := &t.Operations[i]
-		write := o.Kind == history.Commit || o.Kind == history.Rebase
-		if !write || o.Result.Outcome == history.NotApplied || o.Result.Outcome == history.Invalid {
-			continue
+	return t.calls(func(o *history.Operation) bool {
+		switch {
+		case o.Kind != history.Commit && o.Kind != history.Rebase,
+			o.Result.Outcome == history.NotApplied, o.Result.Outcome == history.Invalid:
+			return false
+		case o.Open() && o.Kind == history.Commit && o.Commit.Refresh():
+			return false // it may keep an owner hash alive, which the model leaves open anyway
 		}
-		if o.Open() && o.Kind == history.Commit && o.Commit.Refresh() {
-			continue // it may keep an owner hash alive, which the model leaves open anyway
-		}
-		operations = append(operations, porcupine.Operation{Input: o, Call: o.At, Return: o.Returned})
-	}
-	return operations
+		return true
+	})
 }
 
 // step runs one operation; ok is false if the specification would have answered otherwise.

@@ -11,27 +11,22 @@ import (
 // It is broken by any row of the table that is missing or in the wrong order.
 //
 // What an answer names is all that is compared: whether it is true is for the other checks.
-func AnswersFollowTable(t *Tile) []Violation {
-	var found []Violation
-	for i := range t.Operations {
-		o := &t.Operations[i]
+func AnswersFollowTable(t *Tile) {
+	for _, o := range t.Operations {
 		switch {
 		case o.Open() || o.Kind != history.Commit:
 		case o.Result.Outcome == history.Refused:
 			if want := tableReason(o.Commit, o.Result.Current); want != o.Result.Reason {
-				found = append(found,
-					violation(o.Returned,
-						"a commit of %s after %s was refused as %q by epoch %d at %s; the table says %q", o.Commit.Next,
-						o.Commit.Prev, o.Result.Reason, o.Result.Current.Epoch, o.Result.Current.Position, want))
+				t.breaks(o.Returned, "a commit of %s after %s was refused as %q by epoch %d at %s; the table says %q",
+					o.Commit.Next, o.Commit.Prev, o.Result.Reason, o.Result.Current.Epoch, o.Result.Current.Position,
+					want)
 			}
 		case o.Applied() && o.Result.Position != o.Commit.Next:
-			found = append(found, violation(o.Returned, "a commit of %s was answered with %s", o.Commit.Next,
-				o.Result.Position))
+			t.breaks(o.Returned, "a commit of %s was answered with %s", o.Commit.Next, o.Result.Position)
 		case o.Applied() && o.Result.Duplicate && o.Commit.Refresh():
-			found = append(found, violation(o.Returned, "a refresh was answered as a duplicate"))
+			t.breaks(o.Returned, "a refresh was answered as a duplicate")
 		}
 	}
-	return found
 }
 
 // tableReason is the commit table of docs/wire.md for a store whose history ends at current.Position; an

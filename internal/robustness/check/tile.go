@@ -1,6 +1,10 @@
 package check
 
 import (
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
@@ -8,9 +12,9 @@ import (
 // Tile is one tile's part of a history, as the checks need it.
 type Tile struct {
 	ID         fence.TileID
-	Records    []history.Record    // of the tile, and the faults; in order of time
-	Operations []history.Operation // by time of call
-	Final      *history.FinalTile  // nil: not recorded
+	Records    []*history.Record    // of the tile, and the faults; in order of time
+	Operations []*history.Operation // by time of call
+	Final      *history.FinalTile   // nil: not recorded
 	FinalAt    int64
 
 	Entries  map[history.Position]*Entry // every entry that was presented to the store or seen in it
@@ -20,6 +24,9 @@ type Tile struct {
 	// Unknown is where the lineage was lost: a position that no client presented and no observer saw. Zero when it
 	// reaches back to the tile's beginning.
 	Unknown history.Position
+
+	check string // that judges
+	found []Violation
 }
 
 // Entry is everything that is known of one place in a tile's history.
@@ -45,13 +52,13 @@ func (e *Entry) Parent() history.Position {
 // NewTile gathers a tile's part of a history.
 func NewTile(h *history.History, id fence.TileID) *Tile {
 	t := &Tile{ID: id, Entries: map[history.Position]*Entry{}, Survives: map[history.Position]int{}}
-	for _, r := range h.Records {
-		if r.Tile == id || r.Kind == history.Fault {
+	for i := range h.Records {
+		if r := &h.Records[i]; r.Tile == id || r.Kind == history.Fault {
 			t.Records = append(t.Records, r)
 		}
 	}
-	for _, o := range h.Operations {
-		if o.Tile == id {
+	for i := range h.Operations {
+		if o := &h.Operations[i]; o.Tile == id {
 			t.Operations = append(t.Operations, o)
 		}
 	}
@@ -87,8 +94,8 @@ func (t *Tile) gatherSeen() {
 		}
 		e.learn(got.Payload, got.Actions)
 	}
-	for i := range t.Records {
-		switch r := &t.Records[i]; r.Kind {
+	for _, r := range t.Records {
+		switch r.Kind {
 		case history.Saw, history.Published, history.Frame:
 			see(r.Entry, r.At)
 		case history.Final:
@@ -101,8 +108,7 @@ func (t *Tile) gatherSeen() {
 }
 
 func (t *Tile) gatherPresented() {
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		switch {
 		case o.Kind == history.Commit && !o.Commit.Refresh():
 			c := o.Commit
@@ -132,8 +138,7 @@ func (t *Tile) gatherPresented() {
 func (t *Tile) findBases() {
 	claimants := map[string]*claimant{}
 	states := map[string]history.Position{} // by checksum: where a tile was in that state
-	for i := range t.Operations {
-		o := &t.Operations[i]
+	for _, o := range t.Operations {
 		c := claimants[o.Actor()]
 		if c == nil {
 			c = &claimant{}
@@ -225,17 +230,19 @@ func (t *Tile) descends(at, ancestor history.Position) bool {
 	return false
 }
 
-// faultBetween reports whether a fault that accept takes began or ended in a span of time.
-func (t *Tile) faultBetween(from, to int64, accept func(*history.FaultInfo) bool) bool {
-	for i := range t.Records {
-		r := &t.Records[i]
-		if r.Kind == history.Fault && r.At >= from && r.At <= to && accept(r.Fault) {
-			return true
-		}
-	}
-	return false
+// failover reports whether another copy of the store may have begun to answer in a span of time.
+func (t *Tile) failover(from, to int64) bool {
+	return slices.ContainsFunc(t.Records, func(r *history.Record) bool {
+		return r.Kind == history.Fault && r.Fault.Failover && r.At >= from && r.At <= to
+	})
 }
 
-func (t *Tile) wiped(from, to int64) bool {
-	return t.faultBetween(from, to, func(f *history.FaultInfo) bool { return f.Wiped })
+// calls are the operations that accept takes, for porcupine.
+func (t *Tile) calls(accept func(*history.Operation) bool) (operations []porcupine.Operation) {
+	for _, o := range t.Operations {
+		if accept(o) {
+			operations = append(operations, porcupine.Operation{Input: o, Call: o.At, Return: o.Returned})
+		}
+	}
+	return operations
 }

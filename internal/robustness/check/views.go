@@ -12,16 +12,14 @@ import (
 //
 // It is broken when a reader compares sequences without chains, arbitrates by itself, or accepts data from a
 // store that has regressed.
-func ViewsOrdered(t *Tile) []Violation {
+func ViewsOrdered(t *Tile) {
 	type view struct {
 		at    history.Position
 		epoch fence.Epoch
 		given map[history.Position]bool
 	}
-	var found []Violation
 	views := map[string]*view{}
-	for i := range t.Records {
-		r := &t.Records[i]
+	for _, r := range t.Records {
 		if r.Kind != history.Reset && r.Kind != history.Frame && r.Kind != history.Published {
 			continue
 		}
@@ -35,16 +33,14 @@ func ViewsOrdered(t *Tile) []Violation {
 			at = r.Entry.Position
 		}
 		if at.Epoch < v.epoch {
-			found = append(found, violation(r.At, "%s went from epoch %d to %s", r.Actor(), v.epoch, at))
+			t.breaks(r.At, "%s went from epoch %d to %s", r.Actor(), v.epoch, at)
 		}
 		switch {
 		case r.Kind == history.Frame && r.Entry.Prev != v.at:
-			found = append(found, violation(r.At, "%s holds %s and took %s, which follows %s", r.Actor(), v.at, at,
-				r.Entry.Prev))
+			t.breaks(r.At, "%s holds %s and took %s, which follows %s", r.Actor(), v.at, at, r.Entry.Prev)
 		case r.Kind == history.Published && v.given[at]:
-			found = append(found, violation(r.At, "%s forwarded %s twice", r.Actor(), at))
+			t.breaks(r.At, "%s forwarded %s twice", r.Actor(), at)
 		}
 		v.at, v.epoch, v.given[at] = at, max(v.epoch, at.Epoch), true
 	}
-	return found
 }

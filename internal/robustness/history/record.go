@@ -194,8 +194,6 @@ type FaultInfo struct {
 	Target string `json:"target,omitempty"`
 	Over   bool   `json:"over,omitempty"`
 
-	// Wiped says that every copy of what the coordination store held was lost: only checkpoints remain.
-	Wiped bool `json:"wiped,omitempty"`
 	// Failover says that another copy of the store may have become the one that answers, or that several
 	// may answer: what a master said before it may be undone.
 	Failover bool `json:"failover,omitempty"`
