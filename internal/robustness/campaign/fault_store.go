@@ -179,7 +179,8 @@ func (r *run) putBack(ctx context.Context, id fence.TileID, g history.Grant) (er
 		_, err = r.rowsPool.Exec(ctx, "DELETE FROM "+pgfence.DefaultTable+" WHERE tile = $1", int64(id))
 	} else {
 		_, err = r.rowsPool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+
-			" SET epoch = $2, contact = NULLIF($3, ''), claim = $4 WHERE tile = $1", int64(id), int64(g.Epoch), g.Contact, g.ID)
+			" SET epoch = $2, contact = NULLIF($3, ''), claim = $4 WHERE tile = $1",
+			int64(id), int64(g.Epoch), g.Contact, g.ID)
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func observe(
 ) (*observers, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observers{recorder: r, log: stores.Log, cancel: cancel}
-	auditor := r.Auditor("auditor", stores.Log, stores.Authority)
+	auditor := r.Auditor("auditor", stores.Log)
 	o.wg.Go(func() { auditor.Run(ctx, tiles, auditEvery) })
 
 	broker := memfanout.New()

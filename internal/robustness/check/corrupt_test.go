@@ -66,10 +66,13 @@ func find(records []history.Record, from int, accept func(*history.Record) bool)
 	return from + i
 }
 
-// call finds a commit of a tick somewhere in the middle, and the return that acknowledges it.
+// call finds a commit of a tick somewhere in the middle that survived, and the return that acknowledges it.
 func call(records []history.Record) (commit, answer int) {
 	for commit = len(records) / 2; commit < len(records); commit++ {
-		if records[commit].Commit == nil || records[commit].Commit.Events == 0 || records[commit].Commit.Install {
+		c := records[commit].Commit
+		if c == nil || c.Events == 0 || c.Install || find(records, 0, func(r *history.Record) bool {
+			return r.Kind == history.Frame && r.Entry.Position == c.Next
+		}) < 0 {
 			continue
 		}
 		answer = find(records, commit, func(r *history.Record) bool {

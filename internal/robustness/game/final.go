@@ -33,7 +33,8 @@ func ReadFinal(ctx context.Context, stores tile.Seams, id fence.TileID) (history
 	}
 	var state Register
 	err = state.recover(&recovery)
-	f.End, f.State, f.Applied = history.Position(recovery.Position), state.Digest(), append([]string{}, state.Applied...)
+	f.End, f.State = history.Position(recovery.Position), state.Digest()
+	f.Applied = append([]string{}, state.Applied...) // not nil: the game can tell
 	return f, errors.Join(err, chunks[0].Err)
 }
 

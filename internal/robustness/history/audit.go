@@ -15,13 +15,12 @@ import (
 const auditOverlap = 256
 
 // Auditor reads tiles all the time, so that what is trimmed or lost in a failover is still known. It records every
-// entry when it first sees it, and every change of a stream's end, of an owner hash and of the authority's row. It does
-// not see what comes and goes between two reads.
+// entry when it first sees it, and every change of an owner hash. It does not see what comes and goes between two
+// reads.
 type Auditor struct {
-	recorder  *Recorder
-	client    string
-	log       stream.Log
-	authority fence.Authority // nil: rows are not read
+	recorder *Recorder
+	client   string
+	log      stream.Log
 
 	mu    sync.Mutex
 	tiles map[fence.TileID]*audited
@@ -29,15 +28,13 @@ type Auditor struct {
 
 type audited struct {
 	seen  map[fence.Position]bool
-	end   fence.Position
+	end   fence.Seq
 	owner fence.Owner
-	row   fence.Grant
-	asked bool // row has been read
 }
 
-// Auditor returns an auditor that reads log and, unless it is nil, a.
-func (r *Recorder) Auditor(client string, log stream.Log, a fence.Authority) *Auditor {
-	return &Auditor{recorder: r, client: client, log: log, authority: a, tiles: map[fence.TileID]*audited{}}
+// Auditor returns an auditor that reads log.
+func (r *Recorder) Auditor(client string, log stream.Log) *Auditor {
+	return &Auditor{recorder: r, client: client, log: log, tiles: map[fence.TileID]*audited{}}
 }
 
 // Run looks at the tiles every interval until ctx ends. Reads that fail are repeated.
@@ -53,7 +50,7 @@ func (a *Auditor) Run(ctx context.Context, tiles []fence.TileID, interval time.D
 	}
 }
 
-// Look looks at the tiles once. The error is of the first read that failed.
+// Look looks at the tiles once. The error joins those of the reads that failed.
 func (a *Auditor) Look(ctx context.Context, tiles []fence.TileID) error {
 	asked := a.recorder.clock()
 	cursors := make([]stream.Cursor, len(tiles))
@@ -67,12 +64,6 @@ func (a *Auditor) Look(ctx context.Context, tiles []fence.TileID) error {
 			a.observe(&chunks[i], asked)
 		}
 	}
-	if a.authority == nil {
-		return err
-	}
-	for _, id := range tiles {
-		err = errors.Join(err, a.lookRow(ctx, id))
-	}
 	return err
 }
 
@@ -84,21 +75,15 @@ func (a *Auditor) observe(c *stream.Chunk, asked int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := a.tile(c.Tile)
+	t.end = 0
 	for i := range c.Entries {
 		e := &c.Entries[i]
+		t.end = e.Seq
 		if !t.seen[e.Position] {
 			t.seen[e.Position] = true
 			entry := EntryOf(e)
 			a.recorder.Append(Record{Client: a.client, Kind: Saw, Tile: c.Tile, Entry: &entry})
 		}
-	}
-	var end fence.Position
-	if n := len(c.Entries); n > 0 {
-		end = c.Entries[n-1].Position
-	}
-	if end != t.end {
-		t.end = end
-		a.recorder.Append(Record{Client: a.client, Kind: SawEnd, Tile: c.Tile, Position: Position(end)})
 	}
 	changed := c.Owner.Epoch != t.owner.Epoch || c.Owner.Contact != t.owner.Contact
 	t.owner = c.Owner
@@ -106,22 +91,6 @@ func (a *Auditor) observe(c *stream.Chunk, asked int64) {
 		owner := OwnerOf(c.Owner)
 		a.recorder.Append(Record{Client: a.client, Kind: SawOwner, Tile: c.Tile, Owner: &owner, Asked: asked})
 	}
-}
-
-func (a *Auditor) lookRow(ctx context.Context, id fence.TileID) error {
-	g, err := a.authority.Lookup(ctx, id)
-	if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	t := a.tile(id)
-	if !t.asked || t.row != g {
-		t.row, t.asked = g, true
-		row := GrantOf(g)
-		a.recorder.Append(Record{Client: a.client, Kind: SawRow, Tile: id, Row: &row})
-	}
-	return nil
 }
 
 func (a *Auditor) tile(id fence.TileID) *audited {
@@ -138,8 +107,5 @@ func (a *Auditor) tile(id fence.TileID) *audited {
 func (a *Auditor) from(id fence.TileID) fence.Seq {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if end := a.tile(id).end.Seq; end > auditOverlap {
-		return end - auditOverlap
-	}
-	return 0
+	return max(a.tile(id).end, auditOverlap) - auditOverlap
 }

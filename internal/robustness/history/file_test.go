@@ -51,7 +51,7 @@ func record(t *testing.T, r *history.Recorder) {
 	require.NoError(t, store.SaveSnapshot(ctx,
 		fence.SnapshotWrite{Tile: testTile, Position: c.Next(), Tick: 1, Blob: []byte("state")}))
 
-	auditor := r.Auditor("auditor", memstream.New(memory), authority)
+	auditor := r.Auditor("auditor", memstream.New(memory))
 	require.NoError(t, auditor.Look(ctx, []fence.TileID{testTile}))
 	w := r.Watcher("watcher")
 	w.Reset(testTile, rebase.Next())

@@ -16,7 +16,6 @@ type Operation struct {
 	Record         // the call
 	Returned int64 // time of the answer; Never while the operation is open
 	Result   Result
-	GaveUp   int64 // when the caller stopped waiting for an open operation; Never if it did not live to
 }
 
 // Open reports whether the operation may still take effect.
@@ -51,14 +50,14 @@ func Join(records []Record) *History {
 		case r.Op == 0:
 		case r.Kind != Return:
 			open[key{r.Process, r.Op}] = len(h.Operations)
-			h.Operations = append(h.Operations, Operation{Record: r, Returned: Never, GaveUp: Never})
+			h.Operations = append(h.Operations, Operation{Record: r, Returned: Never})
 		default:
 			i, ok := open[key{r.Process, r.Op}]
 			if !ok || r.Result == nil {
 				continue // its call was in a file that is not here
 			}
 			o := &h.Operations[i]
-			o.Result, o.GaveUp = *r.Result, r.At
+			o.Result = *r.Result
 			if !r.Result.Open() {
 				o.Returned = r.At
 			}

@@ -26,9 +26,7 @@ const (
 // Observations.
 const (
 	Saw       Kind = "saw"       // an auditor saw Record.Entry in the stream for the first time
-	SawEnd    Kind = "end"       // an auditor saw the stream end at Record.Position, where it did not before
 	SawOwner  Kind = "owner"     // an auditor saw Record.Owner, which differs from the one before
-	SawRow    Kind = "row"       // an auditor read Record.Row from the authority
 	Published Kind = "published" // a bridge handed Record.Entry over to fan-out
 	Reset     Kind = "reset"     // a watcher replaced its state by the one at Record.Position
 	Frame     Kind = "frame"     // a watcher took Record.Entry

@@ -92,7 +92,7 @@ func contest(t *testing.T, client *redis.ClusterClient, library string) []check.
 	log := redisstream.New(reader, client)
 	records := &history.Memory{}
 	recorder := history.NewRecorder("contest", records, nil)
-	auditor := recorder.Auditor("auditor", log, nil)
+	auditor := recorder.Auditor("auditor", log)
 	functions := &functions{client: client, library: library}
 	var players []*player
 	for range 400 {

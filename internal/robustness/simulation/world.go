@@ -129,7 +129,7 @@ func newWorld(seed uint64, o *Options) *world {
 		records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
 	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, history.FakeTime())
-	auditor := w.recorder.Auditor("auditor", nil, nil)
+	auditor := w.recorder.Auditor("auditor", nil)
 	w.cluster.observe = func(id fence.TileID, t *tileCopy) {
 		auditor.Observe(&stream.Chunk{Tile: id, Entries: t.Entries, Owner: t.Owner})
 	}
