@@ -27,4 +27,6 @@
 //
 // Options.Mutant takes one rule out of the store or the authority. The tests require that the checks notice
 // each within a few seeds, and name the checks that did.
+//
+// The package is its tests, and those of package check that need a whole history to corrupt.
 package simulation

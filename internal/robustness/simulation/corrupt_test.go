@@ -1,4 +1,4 @@
-package check_test
+package simulation
 
 import (
 	"encoding/json"
@@ -13,7 +13,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/check"
 	"github.com/tilefence/tilefence/internal/robustness/history"
-	"github.com/tilefence/tilefence/internal/robustness/simulation"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -21,9 +20,9 @@ import (
 // took every entry that survived.
 func sound(t *testing.T) []history.Record {
 	t.Helper()
-	var r simulation.Result
+	var r Result
 	synctest.Test(t, func(*testing.T) {
-		r = simulation.Run(1, simulation.Options{Tiles: 1, Duration: 30 * time.Second})
+		r = Run(1, Options{Tiles: 1, Duration: 30 * time.Second})
 	})
 	return append(r.History.Records, watched(check.NewTile(r.History, r.History.Tiles()[0]))...)
 }
