@@ -6,6 +6,7 @@
 //	r, err := region.Of(t)
 //	r.Cells()                              // its ground, in H3 order
 //	r.Neighbours()                         // the tiles around it
+//	r.Area(0)                              // the area of its first cell; see fence.Area
 //
 // The package wraps the H3 library and needs cgo; nothing else in Tilefence does. A Region is immutable
 // and safe for concurrent use.
@@ -37,6 +38,7 @@ type Region struct {
 	cells      []Cell    // sorted
 	adjacent   [][]int32 // per cell, the indices of its neighbours inside the tile
 	neighbours []fence.TileID
+	areas      areas
 }
 
 // Of computes a tile's geometry, about a millisecond of work. It returns a *fence.ArgumentError if t
@@ -68,6 +70,7 @@ func Of(t fence.TileID) (*Region, error) {
 		}
 		slices.Sort(r.adjacent[i])
 	}
+	r.divide(cell.Resolution())
 	if r.neighbours, err = ring(cell); err != nil {
 		return nil, invalid(t, err.Error())
 	}
