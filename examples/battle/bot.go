@@ -39,7 +39,7 @@ type playedCard struct {
 }
 
 func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
-	view, err := game.NewView(ground.Len())
+	view, err := game.NewView(ground)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (b *bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, e
 func (b *bot) onSync(s relayclient.Sync) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.broken = b.view.Restore(s.Snapshot.Blob)
+	b.broken = b.view.Restore(s.Snapshot.Blob, fence.AreaSet{})
 	b.at, b.synced = s.Snapshot.Position, s.Position.Seq
 }
 
@@ -174,9 +174,9 @@ func (b *bot) onFrame(f fence.Entry) {
 	}
 }
 
-// held is what the bot's view is worth.
-func (b *bot) held() (at fence.Position, digest string, broken error) {
+// held is what the bot's view is worth: the areas that it sees.
+func (b *bot) held() (at fence.Position, areas map[fence.Area]game.Digest, broken error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.at, b.view.Digest().String(), b.broken
+	return b.at, b.view.Digests(), b.broken
 }

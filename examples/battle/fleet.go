@@ -82,7 +82,7 @@ func (f *fleet) run(ctx, playing context.Context) error {
 // store that was set back 30 s to come forward again before it believes it.
 const convergeWithin = 45 * time.Second
 
-// converged compares every bot's view with its tile's owner, at the same position, until all agree or
+// converged compares the areas that every bot sees with its tile's owner, at the same position, until all agree or
 // time is up. A ship may still return by itself, so owner and watchers are read again until they meet.
 func (f *fleet) converged(ctx context.Context) (bool, string) {
 	ctx, cancel := context.WithTimeout(ctx, convergeWithin)
@@ -101,11 +101,11 @@ func (f *fleet) converged(ctx context.Context) (bool, string) {
 				}
 				owners[b.tile] = owner
 			}
-			at, digest, broken := b.held()
-			same := broken == nil && at.Seq == owner.Seq && at.Chain == owner.Chain && digest == owner.Digest
+			at, areas, broken := b.held()
+			same := broken == nil && at.Seq == owner.Seq && at.Chain == owner.Chain && owner.agrees(areas)
 			if !same {
 				still = append(still, b)
-				if owner.Digest != "" {
+				if owner.Areas != nil {
 					why = fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)",
 						b.actor, b.tile, at, owner.Epoch, owner.Seq, owner.Chain, broken)
 				}

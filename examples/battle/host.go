@@ -106,13 +106,24 @@ func (h *host) tileEnded(i tilehost.EndInfo, fail func(error)) {
 
 // tileState is what GET /state answers: the owner's own view of its tile, to compare a watcher's with.
 type tileState struct {
-	Tile    fence.TileID `json:"tile"`
-	State   string       `json:"state"`
-	Epoch   fence.Epoch  `json:"epoch"`
-	Seq     fence.Seq    `json:"seq"`
-	Chain   fence.Chain  `json:"chain"`
-	Digest  string       `json:"digest"`
-	Serving bool         `json:"serving"`
+	Tile    fence.TileID               `json:"tile"`
+	State   string                     `json:"state"`
+	Epoch   fence.Epoch                `json:"epoch"`
+	Seq     fence.Seq                  `json:"seq"`
+	Chain   fence.Chain                `json:"chain"`
+	Digest  string                     `json:"digest"` // of the whole tile
+	Areas   map[fence.Area]game.Digest `json:"areas"`
+	Serving bool                       `json:"serving"`
+}
+
+// agrees reports whether areas that somebody sees are as the owner has them.
+func (s *tileState) agrees(seen map[fence.Area]game.Digest) bool {
+	for a, d := range seen {
+		if s.Areas[a] != d {
+			return false
+		}
+	}
+	return len(seen) > 0
 }
 
 // state reads a tile between two ticks, so that position and digest belong together.
@@ -123,9 +134,9 @@ func (h *host) state(ctx context.Context, id fence.TileID) (tileState, error) {
 	}
 	var s tileState
 	err := p.Inspect(ctx, func(r tile.Rules, at fence.Position) {
-		status := p.Status()
+		status, rules := p.Status(), r.(*game.Rules)
 		s = tileState{Tile: id, State: status.State.String(), Epoch: status.Epoch, Seq: at.Seq, Chain: at.Chain,
-			Digest: r.(*game.Rules).Digest().String(), Serving: status.State == tile.Serving}
+			Digest: rules.Digest().String(), Areas: rules.Digests(), Serving: status.State == tile.Serving}
 	})
 	return s, err
 }

@@ -127,7 +127,8 @@ func (g *full) Resolve(tick fence.Tick, _ []tile.Intent) ([][]byte, []stream.Out
 	var orders []tile.Intent
 	for i := range ships {
 		if !g.spawned {
-			orders = append(orders, tile.Intent{Actor: longName(i), Body: game.Order{Kind: game.Spawn}.Encode()})
+			orders = append(orders, tile.Intent{Actor: longName(i),
+				Body: game.Order{Kind: game.Spawn, Cell: uint16(i * g.cells / ships)}.Encode()})
 		} else if rand.IntN(ships) < busyShips {
 			orders = append(orders, tile.Intent{Actor: longName(i), ActionID: fmt.Sprint(tick, "/", i),
 				Body: game.Order{Kind: game.Warp, Cell: uint16(rand.IntN(g.cells))}.Encode()})

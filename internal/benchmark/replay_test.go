@@ -74,14 +74,17 @@ func fullTile(b testing.TB, store fence.Store, id fence.TileID, ground *region.R
 	require.NoError(b, err)
 	ctx := context.Background()
 	var intents []tile.Intent
-	for i := range shipsOn(ground.Len()) {
-		intents = append(intents, tile.Intent{Tile: id, Actor: ship(i), Body: game.Order{Kind: game.Spawn}.Encode()})
+	ships := shipsOn(ground.Len())
+	for i := range ships {
+		intents = append(intents, tile.Intent{Tile: id, Actor: ship(i),
+			Body: game.Order{Kind: game.Spawn, Cell: uint16(i * ground.Len() / ships)}.Encode()})
 	}
 	events, _ := rules.Resolve(1, intents)
+	require.Len(b, events, ships)
 	require.NoError(b, rules.Apply(1, events))
 	state, err := rules.Snapshot()
 	require.NoError(b, err)
-	blob := stream.AppendSnapshot(nil, state, nil)
+	blob := stream.AppendDivided(nil, state, nil)
 	r, err := store.Rebase(ctx, fence.Rebase{Tile: id, Epoch: 1, Contact: "bench:1", Seq: 1, Tick: 1, Blob: blob})
 	require.NoError(b, err)
 	at := r.Position
@@ -93,8 +96,10 @@ func fullTile(b testing.TB, store fence.Store, id fence.TileID, ground *region.R
 		}
 		events, _ := rules.Resolve(t, moves)
 		require.NotEmpty(b, events)
-		require.NoError(b, rules.Apply(t, events))
-		payload, _, err := (&stream.Batch{Events: events}).Encode()
+		batch := stream.Batch{Events: events}
+		batch.Divide(rules.Area)
+		require.NoError(b, rules.Apply(t, batch.Events))
+		payload, _, err := batch.Encode()
 		require.NoError(b, err)
 		c := fence.Commit{Tile: id, Epoch: 1, Contact: "bench:1", Prev: at, Tick: t, Payload: payload}
 		r, err := store.Commit(ctx, c)

@@ -43,8 +43,11 @@ var givenIn = map[string]map[string]string{
 		"authenticate": "gatewayws.AuthenticateFunc", "credentials": "http.Header",
 		"gateway": "*admission.Gateway",
 	},
-	"checkpoint/checkpointtest":    {"damage": "func(*testing.T, fence.TileID)"},
-	"examples/battle/game":         {"ground": "*region.Region", "snapshot": "[]byte", "tick": "fence.Tick"},
+	"checkpoint/checkpointtest": {"damage": "func(*testing.T, fence.TileID)"},
+	"examples/battle/game": {
+		"areas": "fence.AreaSet", "ground": "*region.Region", "more": "fence.AreaSet", "snapshot": "[]byte",
+		"tick": "fence.Tick",
+	},
 	"examples/battle/spectator":    {"api": "spectator.API", "relay": "http.Handler"},
 	"fence/fencetest":              {"newHarness": "func(*testing.T) fencetest.StoreHarness"},
 	"fence/redisfence":             {"addresses": "[]string", "commit": "fence.Commit"},

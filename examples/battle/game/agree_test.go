@@ -1,7 +1,9 @@
 package game_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,29 +17,99 @@ import (
 
 // TestOwnersAndWatchersAgree plays random games and holds them to what every game under Tilefence has to
 // promise: deciding changes nothing, the events alone give the state, a successor that starts from a
-// snapshot decides like its predecessor. A failure prints the command that replays it.
+// snapshot decides like its predecessor, and whoever watches some areas sees of them what the owner has. A failure
+// prints the command that replays it.
 func TestOwnersAndWatchersAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ground := newDisk(rapid.IntRange(0, 3).Draw(t, "radius"))
 		owner, err := game.NewRules(ground)
 		require.NoError(t, err)
-		view, err := game.NewView(ground.Len())
+		view, err := game.NewView(ground)
 		require.NoError(t, err)
+		some := newWatcher(t, ground)
 		tick := fence.Tick(rapid.Uint64Range(0, fence.MaxNumber-200).Draw(t, "first tick"))
 		for range rapid.IntRange(1, 40).Draw(t, "ticks") {
 			tick += fence.Tick(rapid.IntRange(1, 3).Draw(t, "pause"))
 			intents := rapid.SliceOfN(intent(ground), 0, 24).Draw(t, "intents")
-			events := oneTick(t, ground, owner, view, tick, intents)
+			before, err := owner.Snapshot()
+			require.NoError(t, err)
+			payload := oneTick(t, ground, owner, view, tick, intents)
+			some.follow(t, owner, before, &fence.Entry{Tick: tick, Payload: payload})
 			if rapid.IntRange(0, 9).Draw(t, "takeover") == 0 {
 				owner = successor(t, ground, owner)
 			}
-			if len(events) > 0 && rapid.IntRange(0, 9).Draw(t, "resync") == 0 {
+			if len(payload) > 0 && rapid.IntRange(0, 9).Draw(t, "resync") == 0 {
 				snapshot, err := owner.Snapshot()
 				require.NoError(t, err)
-				require.NoError(t, view.Restore(snapshot))
+				require.NoError(t, view.Restore(snapshot, fence.AreaSet{}))
 			}
 		}
 	})
+}
+
+// watcher sees some areas of a tile, now these and then those.
+type watcher struct {
+	ground  *disk
+	view    *game.View
+	areas   []fence.Area
+	states  [][]byte      // snapshots before each entry
+	entries []fence.Entry // all so far
+}
+
+func newWatcher(t *rapid.T, ground *disk) *watcher {
+	w := &watcher{ground: ground}
+	var err error
+	w.view, err = game.NewView(ground)
+	require.NoError(t, err)
+	w.areas = w.choose(t)
+	require.NoError(t, w.view.Restore(nil, fence.Areas(w.areas...)))
+	return w
+}
+
+// choose draws areas; one at least.
+func (w *watcher) choose(t *rapid.T) []fence.Area {
+	last := int(w.ground.Area(w.ground.Len() - 1))
+	areas := rapid.SliceOfNDistinct(rapid.IntRange(1, last), 1, last, rapid.ID).Draw(t, "areas")
+	chosen := make([]fence.Area, len(areas))
+	for i, a := range areas {
+		chosen[i] = fence.Area(a)
+	}
+	return chosen
+}
+
+// follow folds an entry as a watcher is sent it, sometimes looks elsewhere, and compares what it sees then. Areas that
+// it opens come from an older snapshot, and catch up alone.
+func (w *watcher) follow(t *rapid.T, owner *game.Rules, before []byte, e *fence.Entry) {
+	w.states, w.entries = append(w.states, before), append(w.entries, *e)
+	w.apply(t, e, fence.Areas(w.areas...))
+	if rapid.IntRange(0, 3).Draw(t, "look elsewhere") == 0 {
+		held := fence.Areas(w.areas...)
+		w.areas = w.choose(t)
+		w.view.Keep(fence.Areas(w.areas...))
+		if fresh, some := fence.Areas(w.areas...).Without(held); some {
+			from := rapid.IntRange(0, len(w.entries)-1).Draw(t, "snapshot")
+			parts, _ := fence.SelectParts(w.states[from], fresh)
+			require.NoError(t, w.view.Open(parts, fresh))
+			for i := range w.entries[from:] {
+				w.apply(t, &w.entries[from+i], fresh)
+			}
+		}
+	}
+	all, seen := owner.Digests(), w.view.Digests()
+	require.Len(t, seen, len(w.areas))
+	for _, a := range w.areas {
+		require.Equal(t, all[a], seen[a], "area %d", a)
+	}
+	for _, s := range w.view.Ships() {
+		mine, ok := w.view.ShipOf(s.Owner)
+		require.True(t, ok)
+		require.Equal(t, s, mine, "each ship is in one area")
+	}
+}
+
+func (w *watcher) apply(t *rapid.T, e *fence.Entry, areas fence.AreaSet) {
+	sent, _ := fence.SelectParts(e.Payload, areas)
+	require.NoError(t, w.view.Apply(&fence.Entry{Tick: e.Tick, Payload: sent}))
 }
 
 // intent draws anything an actor may send: mostly sense, some nonsense.
@@ -61,9 +133,10 @@ func intent(ground *disk) *rapid.Generator[tile.Intent] {
 	})
 }
 
+// oneTick plays a tick and returns what a commit of it carries.
 func oneTick(t *rapid.T, ground *disk, owner *game.Rules, view *game.View, tick fence.Tick,
-	intents []tile.Intent) [][]byte {
-	before, ships := owner.Digest(), view.Ships()
+	intents []tile.Intent) (payload []byte) {
+	before, ships := owner.Digest(), byNumber(view.Ships())
 	events, outcomes := owner.Resolve(tick, intents)
 	require.Equal(t, before, owner.Digest(), "deciding changes nothing")
 	again, same := successor(t, ground, owner).Resolve(tick, intents)
@@ -71,13 +144,22 @@ func oneTick(t *rapid.T, ground *disk, owner *game.Rules, view *game.View, tick 
 	require.Equal(t, outcomes, same)
 	checkTick(t, ground, tick, ships, events, intents, outcomes)
 
-	payload, _, err := (&stream.Batch{Events: events}).Encode()
+	batch := stream.Batch{Events: events}
+	batch.Divide(owner.Area)
+	payload, _, err := batch.Encode()
 	require.NoError(t, err)
-	require.NoError(t, owner.Apply(tick, events))
+	require.NoError(t, owner.Apply(tick, batch.Events))
 	require.NoError(t, view.Apply(&fence.Entry{Tick: tick, Payload: payload}))
 	require.Equal(t, owner.Digest(), view.Digest(), "a watcher sees what the owner has")
+	require.Equal(t, owner.Digests(), view.Digests())
 	checkGround(t, ground, view.Ships())
-	return events
+	return payload
+}
+
+// byNumber lists ships without gaps: the first is number 1.
+func byNumber(ships []game.Ship) []game.Ship {
+	slices.SortFunc(ships, func(a, b game.Ship) int { return cmp.Compare(a.ID, b.ID) })
+	return ships
 }
 
 func successor(t *rapid.T, ground *disk, owner *game.Rules) *game.Rules {
@@ -91,7 +173,8 @@ func successor(t *rapid.T, ground *disk, owner *game.Rules) *game.Rules {
 }
 
 // checkTick holds a tick's decisions to the rules, from the ships as they were: one terminal outcome an
-// intent, as many events as applied intents and returns, steps of one cell, shots within range.
+// intent, as many events as applied intents, returns and scores, with two for a ship that changes its area, steps of
+// one cell, shots within range.
 func checkTick(t *rapid.T, ground *disk, tick fence.Tick, ships []game.Ship, events [][]byte, intents []tile.Intent,
 	outcomes []stream.Outcome) {
 	require.Len(t, outcomes, len(intents))
@@ -102,7 +185,7 @@ func checkTick(t *rapid.T, ground *disk, tick fence.Tick, ships []game.Ship, eve
 			applied++
 		}
 	}
-	moved := map[uint32]bool{}
+	moved, left, destroyed, scored := map[uint32]bool{}, map[uint32]fence.Area{}, 0, 0
 	for _, p := range events {
 		e, err := game.DecodeEvent(p)
 		require.NoError(t, err)
@@ -110,13 +193,24 @@ func checkTick(t *rapid.T, ground *disk, tick fence.Tick, ships []game.Ship, eve
 		case game.Returned:
 			applied++
 			require.LessOrEqual(t, ships[e.Ship-1].Back, tick)
-		case game.Moved, game.Warped:
+		case game.Moved, game.Warped, game.Entered:
 			require.False(t, moved[e.Ship], "one change of place a tick")
 			moved[e.Ship] = true
+			from := ships[e.Ship-1].Cell
 			if e.Kind == game.Moved {
-				require.Equal(t, 1, ground.distance(ships[e.Ship-1].Cell, e.Cell))
+				require.Equal(t, 1, ground.distance(from, e.Cell))
 			}
+			require.Equal(t, e.Kind == game.Entered, ground.Area(int(from)) != ground.Area(int(e.Cell)))
+		case game.Left:
+			applied++
+			left[e.Ship] = e.Area
+		case game.Scored:
+			applied++
+			scored++
 		case game.Fired:
+			if e.Hull == 0 {
+				destroyed++
+			}
 			// A target that spawned or returned in this very tick was elsewhere before; the others have
 			// not moved yet.
 			if i := int(e.Target - 1); i < len(ships) && ships[i].InPlay() {
@@ -125,19 +219,29 @@ func checkTick(t *rapid.T, ground *disk, tick fence.Tick, ships []game.Ship, eve
 		}
 	}
 	require.Equal(t, applied, len(events))
+	require.Equal(t, destroyed, scored)
+	for ship, area := range left {
+		require.True(t, moved[ship])
+		require.Equal(t, ground.Area(int(ships[ship-1].Cell)), area)
+	}
 }
 
 func checkGround(t *rapid.T, ground *disk, ships []game.Ship) {
-	taken, owners := map[uint16]bool{}, map[string]bool{}
-	for i, s := range ships {
+	taken, owners, inArea := map[uint16]bool{}, map[string]bool{}, map[fence.Area]int{}
+	for i, s := range byNumber(ships) {
 		require.Equal(t, uint32(i+1), s.ID)
 		require.Less(t, int(s.Cell), ground.Len())
 		require.LessOrEqual(t, s.Shield, uint8(game.MaxShield))
 		require.False(t, owners[s.Owner])
 		owners[s.Owner] = true
+		inArea[ground.Area(int(s.Cell))]++
 		if s.InPlay() {
 			require.False(t, taken[s.Cell], "two ships on cell %d", s.Cell)
 			taken[s.Cell] = true
 		}
+	}
+	for a, n := range inArea {
+		first, end := ground.Span(a)
+		require.LessOrEqual(t, n, end-first, "area %d", a)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
@@ -24,20 +25,21 @@ func BenchmarkTick(b *testing.B) {
 
 func benchmarkTick(b *testing.B, ground *region.Region, ships int) {
 	rules, snapshot, intents := crowd(b, ground, ships)
-	var events [][]byte
+	var batch stream.Batch
 	b.ReportAllocs()
 	for b.Loop() {
-		events, _ = rules.Resolve(3, intents)
-		if err := rules.Apply(3, events); err != nil {
+		batch.Events, _ = rules.Resolve(3, intents)
+		batch.Divide(rules.Area)
+		if err := rules.Apply(3, batch.Events); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
 		require.NoError(b, rules.Restore(snapshot))
 		b.StartTimer()
 	}
-	payload, _, err := (&stream.Batch{Events: events}).Encode()
+	payload, _, err := batch.Encode()
 	require.NoError(b, err)
-	b.ReportMetric(float64(len(events)), "events")
+	b.ReportMetric(float64(len(batch.Events)), "events")
 	b.ReportMetric(float64(len(payload)), "bytes")
 }
 
@@ -45,20 +47,23 @@ func benchmarkTick(b *testing.B, ground *region.Region, ships int) {
 func crowd(b *testing.B, ground *region.Region, ships int) (*game.Rules, []byte, []tile.Intent) {
 	rules, err := game.NewRules(ground)
 	require.NoError(b, err)
-	view, err := game.NewView(ground.Len())
+	view, err := game.NewView(ground)
 	require.NoError(b, err)
 	tick := func(n int, intents []tile.Intent) []byte {
-		events, _ := rules.Resolve(1, intents)
-		require.Len(b, events, n)
+		events, outcomes := rules.Resolve(1, intents)
+		require.Len(b, outcomes, n)
+		require.NotContains(b, outcomes, stream.Rejected)
+		require.NotContains(b, outcomes, stream.Fizzled)
 		require.NoError(b, rules.Apply(1, events))
 		snapshot, err := rules.Snapshot()
 		require.NoError(b, err)
-		require.NoError(b, view.Restore(snapshot))
+		require.NoError(b, view.Restore(snapshot, fence.AreaSet{}))
 		return snapshot
 	}
 	var intents []tile.Intent
 	for i := range ships {
-		intents = append(intents, order(fmt.Sprintf("bot-%04d", i), game.Order{Kind: game.Spawn}))
+		spawn := game.Order{Kind: game.Spawn, Cell: uint16(i * ground.Len() / ships)}
+		intents = append(intents, order(fmt.Sprintf("bot-%04d", i), spawn))
 	}
 	tick(ships, intents)
 	intents = nil

@@ -38,8 +38,8 @@ func (c *BotConfig) withDefaults() BotConfig {
 	return d
 }
 
-// Bot is an actor's brain. It sees what any client sees, a View, and gives at most one order a tick; how
-// the order reaches the tile is not its business. A bot is used by one goroutine. The same views, ticks
+// Bot is an actor's brain. It sees what any client sees, a View of its Viewport, and gives at most one order a tick;
+// how the order reaches the tile is not its business. A bot is used by one goroutine. The same views, ticks
 // and seed give the same orders.
 type Bot struct {
 	actor  string
@@ -51,6 +51,8 @@ type Bot struct {
 	drawn fence.Tick // when it last drew a card
 	ready fence.Tick // first tick of the next card
 	asked fence.Tick // first tick at which it asks for a ship again
+	asks  int        // for a ship, since it last saw one
+	home  uint16     // the cell it asks for
 
 	goal  uint16   // the cell it travels to
 	steps []uint16 // per cell: steps to the goal, noWay where none leads there; nil before the first goal
@@ -62,9 +64,27 @@ const noWay = 1<<16 - 1
 // NewBot returns the brain of an actor on a ground. A nil config means the defaults.
 func NewBot(actor string, ground Ground, seed uint64, cfg *BotConfig) *Bot {
 	c := cfg.withDefaults()
-	return &Bot{actor: actor, ground: ground, cfg: c, hand: c.Hand,
-		rng: rand.New(rand.NewPCG(seed, nameKey(actor)))}
+	rng := rand.New(rand.NewPCG(seed, nameKey(actor)))
+	return &Bot{actor: actor, ground: ground, cfg: c, hand: c.Hand, rng: rng, home: uint16(rng.IntN(ground.Len()))}
 }
+
+// Viewport is the areas that the bot wants to see: the one that its ship is in, or will be, and those around it. It
+// is nil, for the whole tile, while the bot cannot find its ship.
+func (b *Bot) Viewport(v *View) []fence.Area {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	cell := b.home
+	if me := v.state.of(b.actor); me != nil {
+		cell = me.Cell
+	} else if b.asks > patience {
+		return nil
+	}
+	a := b.ground.Area(int(cell))
+	return append([]fence.Area{a}, b.ground.Around(a)...)
+}
+
+// patience is how often a bot asks for a ship before it looks for the one that it may have elsewhere.
+const patience = 2
 
 // Decide looks at the view and returns the bot's order for a tick; ok is false when it does nothing.
 // Ticks must not decrease.
@@ -76,11 +96,12 @@ func (b *Bot) Decide(v *View, tick fence.Tick) (o Order, ok bool) {
 		b.drawn = tick
 	}
 	me := v.state.of(b.actor)
-	switch {
-	case me == nil:
+	if me == nil {
 		return b.ask(tick)
-	case !me.InPlay():
-		b.left = 0 // it returns elsewhere, and will want another goal
+	}
+	b.asks = 0
+	if !me.InPlay() {
+		b.left = 0 // it returns on another cell, and will want another goal
 		return Order{}, false
 	}
 	if b.hand > 0 && tick >= b.ready && b.rng.Float64() < b.cfg.CardChance {
@@ -105,7 +126,10 @@ func (b *Bot) ask(tick fence.Tick) (Order, bool) {
 		return Order{}, false
 	}
 	b.asked = tick + 4 + fence.Tick(b.rng.IntN(4))
-	return Order{Kind: Spawn}, true
+	if b.asks++; b.asks > patience {
+		b.home = uint16(b.rng.IntN(b.ground.Len())) // there may be no room where it was
+	}
+	return Order{Kind: Spawn, Cell: b.home}, true
 }
 
 // card picks a card worth its price: shelter when hurt, else a shot at the weakest ship in range.
@@ -122,10 +146,10 @@ func (b *Bot) card(s *state, me *Ship) (Order, bool) {
 	return Order{}, false
 }
 
-// warp looks for a free cell a few times and otherwise lets it be.
+// warp looks for a free cell in sight a few times and otherwise lets it be.
 func (b *Bot) warp(s *state) (Order, bool) {
-	for range 8 {
-		if c := b.rng.IntN(len(s.ground)); s.free(c) {
+	for range 32 {
+		if c := b.rng.IntN(len(s.cells)); s.free(c) && s.holds(b.ground.Area(c)) {
 			b.left = 0
 			return Order{Kind: Warp, Cell: uint16(c)}, true
 		}
@@ -182,12 +206,12 @@ func (b *Bot) move(s *state, me *Ship) (Order, bool) {
 
 // choose picks a goal: often another ship, so that ships meet, else any cell.
 func (b *Bot) choose(s *state, me *Ship) uint16 {
-	if b.rng.IntN(3) > 0 && len(s.ships) > 1 {
-		if prey := &s.ships[b.rng.IntN(len(s.ships))]; prey.InPlay() && prey != me {
+	if n := s.count(); b.rng.IntN(3) > 0 && n > 1 {
+		if prey := s.nth(b.rng.IntN(n)); prey.InPlay() && prey != me {
 			return prey.Cell
 		}
 	}
-	return uint16(b.rng.IntN(len(s.ground)))
+	return uint16(b.rng.IntN(len(s.cells)))
 }
 
 // travelTo sets the goal and measures the way to it from every cell.

@@ -4,10 +4,11 @@
 //
 //	rules, err := game.NewRules(ground)          // ground is a *region.Region; rules are for a tile.TileProcessor
 //
-//	view, err := game.NewView(ground.Len())
-//	err = view.Restore(snapshot)                 // the game's bytes of a snapshot
+//	view, err := game.NewView(ground)
+//	err = view.Restore(snapshot, areas)          // the game's bytes of a snapshot: all areas of the tile, or some
 //	err = view.Apply(&fence.Entry{})             // then every entry after it, in order
-//	same := view.Digest() == rules.Digest()      // once both have folded the same batches
+//	err = view.Open(snapshot, more)              // the player moves, and sees other areas
+//	same := view.Digest() == rules.Digest()      // once both have folded the same batches, and view has all areas
 //
 // # What happens in a tick
 //
@@ -15,26 +16,36 @@
 // is drawn anew each tick from the tick and their numbers, so that neither the first to arrive nor the
 // lowest number always wins a contested cell.
 //
-//  1. Destroyed ships whose time has come return at full hull, on a free cell drawn from tick and number.
-//  2. Spawn: an actor without a ship gets one, on a free cell drawn from tick and name.
+//  1. Destroyed ships whose time has come return at full hull, on a free cell of the area where they were destroyed.
+//  2. Spawn: an actor without a ship gets one, on the cell that it names or a free one of the same area.
 //  3. Shield: adds ShieldCharge points, up to MaxShield.
 //  4. Volley: VolleyDamage points to a ship at most VolleyRange steps away; shields take it first. All
 //     volleys of a tick are simultaneous: a ship destroyed in this tick still fires. A ship without hull
 //     is destroyed, leaves its cell and returns ReturnTicks later; the attacker scores one.
-//  5. Warp: a jump to any free cell of the tile. It is the ship's move for this tick.
+//  5. Warp: a jump to a free cell of the tile. It is the ship's move for this tick.
 //  6. Move: a step to a free adjacent cell, one attempt a ship a tick.
+//
+// An area has no more ships, destroyed ones included, than cells, so that there is always one to return to: no ship
+// spawns in an area that is full, or moves into it.
 //
 // Volley, Shield and Warp are cards. Their price is spent in the gateway's durable ledger before the
 // tile sees them; the tile never looks at an account and only says whether the card was applied, fizzled
 // (out of range, blocked, destroyed, nothing left to charge) or rejected (malformed, no ship of this
 // actor, no such cell, a card without an action ID: it cannot have passed the ledger).
 //
+// # Areas
+//
+// The ground is divided into areas, and so are state, events and snapshot (see tile.Divided): a client is sent what it
+// watches. What an area is like follows from its own events. A ship that crosses leaves one area in one event and
+// enters the other in a second that tells everything about it; damage is an event of the target's area, and the score
+// one of the attacker's. View folds the areas that it holds, and Bot.Viewport is what a player wants to see.
+//
 // # Bytes
 //
-// Orders (the bodies of intents), events and snapshots are fixed layouts, big-endian throughout, so that
-// a browser reads them with a DataView: see Order, Event and Rules.Snapshot. A decoder refuses what it
+// Orders (the bodies of intents), events and snapshots are fixed layouts that a browser reads with a DataView: see
+// Order, Event and Rules.Snapshot. A decoder refuses what it
 // does not know, what is cut short and what has bytes left over; it allocates nothing that the input
 // does not hold.
 //
-// Rules, View and Bot import no H3: a ground is whatever has cells and neighbours.
+// Rules, View and Bot import no H3: a ground is whatever has cells, neighbours and areas.
 package game

@@ -3,6 +3,8 @@ package game
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
 )
 
 // EventKind says what happened.
@@ -11,14 +13,18 @@ type EventKind uint8
 // The kinds of event. Zero is none.
 const (
 	Spawned  EventKind = 1
-	Moved    EventKind = 2
+	Moved    EventKind = 2 // within its area, as Warped is
 	Fired    EventKind = 3
 	Shielded EventKind = 4
 	Warped   EventKind = 5
 	Returned EventKind = 6
+	Left     EventKind = 7 // its area, for another one
+	Entered  EventKind = 8
+	Scored   EventKind = 9
 )
 
-var eventNames = [...]string{"none", "spawned", "moved", "fired", "shielded", "warped", "returned"}
+var eventNames = [...]string{"none", "spawned", "moved", "fired", "shielded", "warped", "returned", "left", "entered",
+	"scored"}
 
 // String returns the kind's lower-case name.
 func (k EventKind) String() string {
@@ -28,52 +34,70 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event(%d)", uint8(k))
 }
 
-// Event is one thing that happened to one ship, with its result rather than its cause: hull and shield
-// are what is left, so that a watcher needs no rules to follow it.
+// Event is one thing that happened to one ship in one area, with its result rather than its cause: hull and shield
+// are what is left, so that a watcher needs no rules to follow it. The area is that of the cell, or named.
 //
-// Encoded, big-endian; every event starts with its kind (1 byte) and a ship (4 bytes):
+// Encoded: the kind (1 byte), a ship (varint), and
 //
-//	kind      bytes  after the ship
-//	Spawned    10+n  cell 2, hull 1, shield 1, owner length n 1, owner n
-//	Moved      7     cell 2
-//	Fired      12    target ship 4, its hull 1, its shield 1, wait 1
-//	Shielded   6     shield 1
-//	Warped     7     cell 2
-//	Returned   9     cell 2, hull 1, shield 1
+//	kind               after the ship
+//	Spawned, Entered   cell 2, hull 1, shield 1, score varint, owner length 1, owner
+//	Moved, Warped      cell 2
+//	Fired              area 1, target ship varint, its hull 1, its shield 1, wait 1
+//	Shielded           area 1, shield 1
+//	Returned           cell 2, hull 1, shield 1
+//	Left, Scored       area 1
 //
-// The ship of Fired is the attacker. Its wait is zero while the target survives; otherwise the target's
-// hull is zero, it leaves its cell, may return that many ticks after this one, and the attacker's score
-// rises by one.
+// A cell is big-endian, a varint unsigned LEB128 in its shortest form: a move on an H3 ground takes 5 bytes at most.
+//
+// The ship of Fired is the attacker, and the area that of the target. Its wait is zero while the target survives;
+// otherwise the target's hull is zero, it leaves its cell, and may return that many ticks after this one. A Scored in
+// the attacker's area then raises its score by one. Entered is all there is to know of a ship that comes from another
+// area of the tile, where a Left says that it has gone; the two may be folded in either order.
 type Event struct {
 	Kind   EventKind
+	Area   fence.Area // Fired: the target's; Shielded, Left, Scored
 	Ship   uint32
 	Target uint32 // Fired
-	Cell   uint16 // Spawned, Moved, Warped, Returned
-	Hull   uint8  // Spawned, Returned; Fired: the target's
-	Shield uint8  // Spawned, Shielded, Returned; Fired: the target's
+	Score  uint32 // Spawned, Entered
+	Cell   uint16 // Spawned, Moved, Warped, Returned, Entered
+	Hull   uint8  // Spawned, Returned, Entered; Fired: the target's
+	Shield uint8  // Spawned, Shielded, Returned, Entered; Fired: the target's
 	Wait   uint8  // Fired: ticks until a destroyed target may return
-	Owner  string // Spawned
+	Owner  string // Spawned, Entered
+}
+
+// areaOn is the area that an event belongs to; zero if the ground has no such cell.
+func (e *Event) areaOn(ground Ground) fence.Area {
+	switch e.Kind {
+	case Spawned, Moved, Warped, Returned, Entered:
+		if int(e.Cell) < ground.Len() {
+			return ground.Area(int(e.Cell))
+		}
+		return 0
+	}
+	return e.Area
 }
 
 // Append appends the encoded event to dst.
 func (e *Event) Append(dst []byte) []byte {
-	dst = append(dst, byte(e.Kind))
-	dst = binary.BigEndian.AppendUint32(dst, e.Ship)
+	dst = binary.AppendUvarint(append(dst, byte(e.Kind)), uint64(e.Ship))
 	switch e.Kind {
-	case Spawned:
+	case Spawned, Entered:
 		dst = binary.BigEndian.AppendUint16(dst, e.Cell)
-		dst = append(dst, e.Hull, e.Shield, byte(len(e.Owner)))
-		dst = append(dst, e.Owner...)
+		dst = binary.AppendUvarint(append(dst, e.Hull, e.Shield), uint64(e.Score))
+		dst = append(append(dst, byte(len(e.Owner))), e.Owner...)
 	case Moved, Warped:
 		dst = binary.BigEndian.AppendUint16(dst, e.Cell)
 	case Fired:
-		dst = binary.BigEndian.AppendUint32(dst, e.Target)
+		dst = binary.AppendUvarint(append(dst, byte(e.Area)), uint64(e.Target))
 		dst = append(dst, e.Hull, e.Shield, e.Wait)
 	case Shielded:
-		dst = append(dst, e.Shield)
+		dst = append(dst, byte(e.Area), e.Shield)
 	case Returned:
 		dst = binary.BigEndian.AppendUint16(dst, e.Cell)
 		dst = append(dst, e.Hull, e.Shield)
+	case Left, Scored:
+		dst = append(dst, byte(e.Area))
 	}
 	return dst
 }
@@ -81,20 +105,22 @@ func (e *Event) Append(dst []byte) []byte {
 // DecodeEvent reads what Append writes. Anything else is a *fence.FormatError.
 func DecodeEvent(p []byte) (Event, error) {
 	r := reader{p: p}
-	e := Event{Kind: EventKind(r.u8()), Ship: r.u32()}
+	e := Event{Kind: EventKind(r.u8()), Ship: r.number32()}
 	switch e.Kind {
-	case Spawned:
+	case Spawned, Entered:
 		e.Cell, e.Hull, e.Shield = r.u16(), r.u8(), r.u8()
-		e.Owner = r.owner()
+		e.Score, e.Owner = r.number32(), r.owner()
 	case Moved, Warped:
 		e.Cell = r.u16()
 	case Fired:
-		e.Target = r.u32()
+		e.Area, e.Target = fence.Area(r.u8()), r.number32()
 		e.Hull, e.Shield, e.Wait = r.u8(), r.u8(), r.u8()
 	case Shielded:
-		e.Shield = r.u8()
+		e.Area, e.Shield = fence.Area(r.u8()), r.u8()
 	case Returned:
 		e.Cell, e.Hull, e.Shield = r.u16(), r.u8(), r.u8()
+	case Left, Scored:
+		e.Area = fence.Area(r.u8())
 	default:
 		r.fail("unknown kind %d", e.Kind)
 	}

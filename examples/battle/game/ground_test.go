@@ -1,12 +1,17 @@
 package game_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile/region"
 )
+
+// areaCells is how many cells an area of a disk has; the last one may have fewer.
+const areaCells = 7
 
 // disk is a ground of all hexagons within a radius of the first: small enough to be crowded, and with
 // coordinates, so that tests know distances without asking the code under test.
@@ -38,6 +43,23 @@ func newDisk(radius int) *disk {
 
 func (d *disk) Len() int               { return len(d.at) }
 func (d *disk) Adjacent(i int) []int32 { return d.near[i] }
+func (d *disk) Area(i int) fence.Area  { return fence.Area(1 + i/areaCells) }
+
+func (d *disk) Span(a fence.Area) (first, end int) {
+	return int(a-1) * areaCells, min(int(a)*areaCells, d.Len())
+}
+
+func (d *disk) Around(a fence.Area) (around []fence.Area) {
+	for i, near := range d.near {
+		for _, j := range near {
+			if b := d.Area(int(j)); d.Area(i) == a && b != a && !slices.Contains(around, b) {
+				around = append(around, b)
+			}
+		}
+	}
+	return around
+}
+
 func (d *disk) distance(a, b uint16) int {
 	q, r := d.at[a][0]-d.at[b][0], d.at[a][1]-d.at[b][1]
 	return max(abs(q), abs(r), abs(q+r))

@@ -3,18 +3,16 @@ package game
 import (
 	"encoding/binary"
 	"fmt"
-
-	"github.com/tilefence/tilefence/fence"
 )
 
-const orderVersion = 1
+const orderVersion = 2
 
 // OrderKind says what an order asks for.
 type OrderKind uint8
 
 // The kinds of order. Zero is none.
 const (
-	Spawn  OrderKind = 1 // put the actor's ship on the ground
+	Spawn  OrderKind = 1 // put the actor's ship on a cell, or on a free one of the same area
 	Move   OrderKind = 2 // step to an adjacent cell
 	Volley OrderKind = 3 // card: fire at a ship
 	Shield OrderKind = 4 // card: charge the shield
@@ -54,15 +52,15 @@ func (k OrderKind) Card() bool { return k.Cost() > 0 }
 // Encoded, big-endian:
 //
 //	offset  width  field
-//	0       1      version, 1
+//	0       1      version, 2
 //	1       1      kind
-//	2       2      Move, Warp: cell
+//	2       2      Spawn, Move, Warp: cell
 //	2       4      Volley: target ship
 //
-// Spawn and Shield end after the kind.
+// Shield ends after the kind.
 type Order struct {
 	Kind   OrderKind
-	Cell   uint16 // Move, Warp
+	Cell   uint16 // Spawn, Move, Warp
 	Target uint32 // Volley: the number of a ship
 }
 
@@ -71,7 +69,7 @@ func (o Order) Encode() []byte {
 	b := make([]byte, 2, 6)
 	b[0], b[1] = orderVersion, byte(o.Kind)
 	switch o.Kind {
-	case Move, Warp:
+	case Spawn, Move, Warp:
 		b = binary.BigEndian.AppendUint16(b, o.Cell)
 	case Volley:
 		b = binary.BigEndian.AppendUint32(b, o.Target)
@@ -87,8 +85,8 @@ func DecodeOrder(p []byte) (Order, error) {
 	}
 	o := Order{Kind: OrderKind(r.u8())}
 	switch o.Kind {
-	case Spawn, Shield:
-	case Move, Warp:
+	case Shield:
+	case Spawn, Move, Warp:
 		o.Cell = r.u16()
 	case Volley:
 		o.Target = r.u32()
@@ -99,76 +97,4 @@ func DecodeOrder(p []byte) (Order, error) {
 		return Order{}, err
 	}
 	return o, nil
-}
-
-// reader takes big-endian fields off the front of p; after the first failure it returns zeros.
-type reader struct {
-	p   []byte
-	err error
-}
-
-func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
-	}
-	r.p = nil
-}
-
-// take returns the next n bytes, or nil when there are fewer.
-func (r *reader) take(n int) []byte {
-	if len(r.p) < n {
-		r.fail("cut short")
-		return nil
-	}
-	b := r.p[:n]
-	r.p = r.p[n:]
-	return b
-}
-
-func (r *reader) u8() uint8 {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (r *reader) u16() uint16 {
-	if b := r.take(2); b != nil {
-		return binary.BigEndian.Uint16(b)
-	}
-	return 0
-}
-
-func (r *reader) u32() uint32 {
-	if b := r.take(4); b != nil {
-		return binary.BigEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (r *reader) u64() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-// owner reads a length byte and a name of 1 to maxOwner bytes.
-func (r *reader) owner() string {
-	n := int(r.u8())
-	if r.err == nil && (n == 0 || n > maxOwner) {
-		r.fail("owner of %d bytes, want 1 to %d", n, maxOwner)
-	}
-	return string(r.take(n))
-}
-
-// end returns what went wrong, bytes left over included, as a *fence.FormatError; nil if nothing did.
-func (r *reader) end(what string) error {
-	if r.err == nil && len(r.p) > 0 {
-		r.fail("%d bytes after the end", len(r.p))
-	}
-	if r.err != nil {
-		return &fence.FormatError{What: what, Detail: r.err.Error()}
-	}
-	return nil
 }

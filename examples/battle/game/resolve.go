@@ -12,15 +12,14 @@ import (
 )
 
 // turn plays one tick. It decides on a draft of the state and folds every event into the draft at once,
-// through the same apply as everybody else: a decision sees the ones before it, and an event that would
+// through the same apply as every watcher: a decision sees the ones before it, and an event that would
 // not fit cannot leave here.
 type turn struct {
-	ground Ground
 	draft  state
 	before *state // the state as the tick began
 	tick   fence.Tick
 	acts   []act
-	moved  []bool // per ship of before: it has had its move
+	moved  []bool // per ship number: it has had its move
 	events [][]byte
 	bytes  []byte
 
@@ -43,7 +42,7 @@ func (t *turn) play(s *state, tick fence.Tick, intents []tile.Intent) ([][]byte,
 	s.draft(&t.draft)
 	t.before, t.tick = s, tick
 	t.events, t.bytes = nil, nil // handed out: the caller keeps the last tick's
-	t.moved = append(t.moved[:0], make([]bool, len(s.ships))...)
+	t.moved = append(t.moved[:0], make([]bool, len(s.in))...)
 	t.returns()
 	outcomes := make([]stream.Outcome, len(intents))
 	t.sort(intents, outcomes)
@@ -79,7 +78,7 @@ func (t *turn) sort(intents []tile.Intent, outcomes []stream.Outcome) {
 			outcomes[i] = stream.Fizzled
 			continue
 		default:
-			a.ship, a.draw = ship.ID, draw(tick64(t.tick), uint64(ship.ID))
+			a.ship, a.draw = ship.ID, t.lot(ship.ID)
 		}
 		t.acts = append(t.acts, a)
 	}
@@ -102,33 +101,38 @@ func (t *turn) act(a *act) stream.Outcome {
 	return t.step(a)
 }
 
-// returns brings back the destroyed ships whose time has come, as far as there is room.
+// returns brings back the destroyed ships whose time has come, each in the area where it was destroyed. There is room:
+// a destroyed ship counts when an area is full.
 func (t *turn) returns() {
-	var due []uint32
-	for i := range t.before.ships {
-		if ship := &t.before.ships[i]; !ship.InPlay() && ship.Back <= t.tick {
-			due = append(due, ship.ID)
+	var due []Ship
+	for i := range t.before.areas {
+		for _, ship := range t.before.areas[i].ships {
+			if !ship.InPlay() && ship.Back <= t.tick {
+				due = append(due, ship)
+			}
 		}
 	}
-	slices.SortFunc(due, func(a, b uint32) int {
-		return cmp.Or(cmp.Compare(draw(tick64(t.tick), uint64(a)), draw(tick64(t.tick), uint64(b))), cmp.Compare(a, b))
+	slices.SortFunc(due, func(a, b Ship) int {
+		return cmp.Or(cmp.Compare(t.lot(a.ID), t.lot(b.ID)), cmp.Compare(a.ID, b.ID))
 	})
-	for _, id := range due {
-		if cell, ok := t.freeCell(uint64(id)); ok {
-			t.emit(Event{Kind: Returned, Ship: id, Cell: cell, Hull: MaxHull})
-		}
+	for _, ship := range due {
+		t.emit(Event{Kind: Returned, Ship: ship.ID, Cell: t.freeCell(ship.Cell, ^t.lot(ship.ID)), Hull: MaxHull})
 	}
 }
 
+// spawn puts a new ship on the cell that its actor names or, if that is taken, on another one of the area.
 func (t *turn) spawn(a *act) stream.Outcome {
-	if t.draft.of(a.actor) != nil || t.draft.full() {
+	switch {
+	case int(a.order.Cell) >= len(t.draft.cells):
+		return stream.Rejected
+	case t.draft.number(a.actor) != 0 || t.draft.full(t.area(a.order.Cell)):
 		return stream.Fizzled
 	}
-	cell, ok := t.freeCell(nameKey(a.actor))
-	if !ok {
-		return stream.Fizzled
+	cell := a.order.Cell
+	if !t.draft.free(int(cell)) {
+		cell = t.freeCell(cell, nameKey(a.actor))
 	}
-	t.emit(Event{Kind: Spawned, Ship: t.draft.next(), Cell: cell, Hull: MaxHull, Owner: a.actor})
+	t.emit(Event{Kind: Spawned, Ship: uint32(t.draft.count()) + 1, Cell: cell, Hull: MaxHull, Owner: a.actor})
 	return stream.Applied
 }
 
@@ -137,22 +141,23 @@ func (t *turn) shield(a *act) stream.Outcome {
 	if ship.Shield >= MaxShield {
 		return stream.Fizzled
 	}
-	t.emit(Event{Kind: Shielded, Ship: a.ship, Shield: min(ship.Shield+ShieldCharge, MaxShield)})
+	t.emit(Event{Kind: Shielded, Area: t.area(ship.Cell), Ship: a.ship,
+		Shield: min(ship.Shield+ShieldCharge, MaxShield)})
 	return stream.Applied
 }
 
 // volley does not ask whether the attacker is still in play: all volleys of a tick are simultaneous.
 func (t *turn) volley(a *act) stream.Outcome {
-	target := t.draft.find(a.order.Target)
+	attacker, target := t.draft.find(a.ship), t.draft.find(a.order.Target)
 	switch {
 	case target == nil || target.ID == a.ship:
 		return stream.Rejected
 	case !target.InPlay():
 		return stream.Fizzled
-	case !t.within(int(t.draft.find(a.ship).Cell), int(target.Cell), VolleyRange):
+	case !t.within(int(attacker.Cell), int(target.Cell), VolleyRange):
 		return stream.Fizzled
 	}
-	e := Event{Kind: Fired, Ship: a.ship, Target: target.ID}
+	e := Event{Kind: Fired, Area: t.area(target.Cell), Ship: a.ship, Target: target.ID}
 	absorbed := min(target.Shield, VolleyDamage)
 	e.Shield = target.Shield - absorbed
 	e.Hull = target.Hull - min(target.Hull, VolleyDamage-absorbed)
@@ -160,34 +165,50 @@ func (t *turn) volley(a *act) stream.Outcome {
 		e.Wait = ReturnTicks
 	}
 	t.emit(e)
+	if e.Hull == 0 {
+		t.emit(Event{Kind: Scored, Area: t.area(attacker.Cell), Ship: a.ship})
+	}
 	return stream.Applied
 }
 
 // step is a Move or a Warp: a ship's one change of place in a tick. The attempt counts, also when it
 // fails, so that a client gains nothing by sending several.
 func (t *turn) step(a *act) stream.Outcome {
-	ship := t.draft.find(a.ship)
+	ship := *t.draft.find(a.ship)
 	cell := int(a.order.Cell)
 	switch {
-	case cell >= len(t.draft.ground):
+	case cell >= len(t.draft.cells):
 		return stream.Rejected
-	case !ship.InPlay() || t.moved[a.ship-1]:
+	case !ship.InPlay() || t.moved[a.ship]:
 		return stream.Fizzled
 	}
-	t.moved[a.ship-1] = true
-	if !t.draft.free(cell) {
-		return stream.Fizzled
-	}
+	t.moved[a.ship] = true
 	kind := Warped
 	if a.order.Kind == Move {
 		kind = Moved
-		if !slices.Contains(t.ground.Adjacent(int(ship.Cell)), int32(cell)) {
+		if !slices.Contains(t.draft.ground.Adjacent(int(ship.Cell)), int32(cell)) {
 			return stream.Fizzled
 		}
 	}
-	t.emit(Event{Kind: kind, Ship: a.ship, Cell: uint16(cell)})
+	from, to := t.area(ship.Cell), t.area(a.order.Cell)
+	switch {
+	case !t.draft.free(cell) || from != to && t.draft.full(to):
+		return stream.Fizzled
+	case from == to:
+		t.emit(Event{Kind: kind, Ship: a.ship, Cell: a.order.Cell})
+	default:
+		t.emit(Event{Kind: Left, Area: from, Ship: a.ship})
+		t.emit(Event{Kind: Entered, Ship: a.ship, Cell: a.order.Cell, Hull: ship.Hull, Shield: ship.Shield,
+			Score: ship.Score, Owner: ship.Owner})
+	}
 	return stream.Applied
 }
+
+// area is the area of a cell.
+func (t *turn) area(cell uint16) fence.Area { return t.draft.ground.Area(int(cell)) }
+
+// lot is this tick's lot of a ship.
+func (t *turn) lot(id uint32) uint64 { return draw(tick64(t.tick), uint64(id)) }
 
 // emit records an event and folds it into the draft.
 func (t *turn) emit(e Event) {
@@ -199,23 +220,24 @@ func (t *turn) emit(e Event) {
 	t.events = append(t.events, t.bytes[start:len(t.bytes):len(t.bytes)])
 }
 
-// freeCell is the first free cell from the one that this tick draws for a key; ok is false when every
-// cell is taken.
-func (t *turn) freeCell(key uint64) (cell uint16, ok bool) {
-	n := len(t.draft.ground)
-	start := int(draw(^tick64(t.tick), key) % uint64(n))
+// freeCell is the first free cell of a cell's area, from one that is drawn for a key. There is one: the area is not
+// full, or a destroyed ship that counts in it returns.
+func (t *turn) freeCell(cell uint16, key uint64) uint16 {
+	first, end := t.draft.ground.Span(t.area(cell))
+	n := end - first
+	start := int(draw(tick64(t.tick), key) % uint64(n))
 	for i := range n {
-		if c := (start + i) % n; t.draft.free(c) {
-			return uint16(c), true
+		if c := first + (start+i)%n; t.draft.free(c) {
+			return uint16(c)
 		}
 	}
-	return 0, false
+	return cell // which emit will not have
 }
 
 // within reports whether to is at most k steps from from, over cells of the ground.
 func (t *turn) within(from, to, k int) bool {
 	if len(t.seen) == 0 {
-		t.seen = make([]uint32, t.ground.Len())
+		t.seen = make([]uint32, t.draft.ground.Len())
 	}
 	if t.search++; t.search == 0 {
 		clear(t.seen)
@@ -226,7 +248,7 @@ func (t *turn) within(from, to, k int) bool {
 	for done := 0; k > 0 && t.seen[to] != t.search; k-- {
 		end := len(t.edge)
 		for _, c := range t.edge[done:end] {
-			for _, n := range t.ground.Adjacent(int(c)) {
+			for _, n := range t.draft.ground.Adjacent(int(c)) {
 				if t.seen[n] != t.search {
 					t.seen[n] = t.search
 					t.edge = append(t.edge, n)

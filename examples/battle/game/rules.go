@@ -17,28 +17,35 @@ type Rules struct {
 	turn  turn // memory Resolve works in, kept from tick to tick
 }
 
-var _ tile.Rules = (*Rules)(nil)
+var (
+	_ tile.Rules   = (*Rules)(nil)
+	_ tile.Divided = (*Rules)(nil)
+)
 
 // NewRules returns the rules of an empty tile. A *fence.ArgumentError refuses a ground without cells or
 // with more than 65,535 of them.
 func NewRules(ground Ground) (*Rules, error) {
-	if err := checkCells(ground.Len()); err != nil {
+	if err := checkGround(ground); err != nil {
 		return nil, err
 	}
-	return &Rules{state: newState(ground.Len()), turn: turn{ground: ground}}, nil
+	return &Rules{state: newState(ground)}, nil
 }
 
 // Restore implements tile.Rules: it replaces the state with the one a snapshot holds; nil is an empty
 // tile. A *fence.FormatError refuses bytes that Snapshot did not write or that were written for another
-// number of cells, and leaves the state as it was.
+// ground, and leaves the state as it was.
 func (r *Rules) Restore(snapshot []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, err := decodeState(snapshot, len(r.state.ground))
-	if err == nil {
-		r.state = s
+	s := newState(r.state.ground)
+	if err := s.open(snapshot, fence.AreaSet{}); err != nil {
+		return err
 	}
-	return err
+	if !s.complete() {
+		return &fence.FormatError{What: "game snapshot", Detail: "a ship is missing, or in two areas"}
+	}
+	r.state = s
+	return nil
 }
 
 // Resolve implements tile.Rules: it plays the tick's phases (see the package comment) and leaves the
@@ -47,6 +54,15 @@ func (r *Rules) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []str
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.turn.play(r.state, tick, intents)
+}
+
+// Area implements tile.Divided. An event that DecodeEvent refuses is of the whole tile: 0.
+func (r *Rules) Area(event []byte) fence.Area {
+	e, err := DecodeEvent(event)
+	if err != nil {
+		return 0
+	}
+	return e.areaOn(r.state.ground) // the ground never changes
 }
 
 // Apply implements tile.Rules: it folds a tick's events into the state. An error is a
@@ -60,38 +76,42 @@ func (r *Rules) Apply(tick fence.Tick, events [][]byte) error {
 // Snapshot implements tile.Rules: it encodes the whole state, equal states as equal bytes. It never
 // fails.
 //
-// Encoded, big-endian:
+// It is a list of parts (see fence.Part), one for each area that has ships:
 //
-//	offset  width  field
-//	0       1      version, 1
-//	1       2      cells of the ground
-//	3       2      number of ships, then each in the order of their numbers:
-//
-//	        2      cell
-//	        1      hull; zero is destroyed
-//	        1      shield
-//	        4      score
-//	        8      first tick at which a destroyed ship may return; zero for a ship in play
-//	        1      length of the owner's name, 1 to 64
-//	        n      owner's name
-//
-// The first ship is number 1.
+//	width   field
+//	1       version, 2
+//	        then the ships of the area, ascending by number:
+//	varint  number, from 1
+//	2       cell, big-endian
+//	1       hull; zero is destroyed
+//	1       shield
+//	varint  score
+//	varint  first tick at which a destroyed ship may return; zero for a ship in play
+//	1       length of the owner's name, 1 to 64
+//	n       owner's name
 func (r *Rules) Snapshot() ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.encode(), nil
 }
 
-// Digest is the digest of the state as it is now.
+// Digest is the digest of the state as it is now: of what Snapshot returns.
 func (r *Rules) Digest() Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.digest()
 }
 
-func checkCells(cells int) error {
-	if cells < 1 || cells > maxCells {
-		return &fence.ArgumentError{Field: "ground", Value: cells, Want: "from 1 to 65535 cells"}
+// Digests is the digest of each area: of the content of its part in a snapshot, and of nothing if it has none.
+func (r *Rules) Digests() map[fence.Area]Digest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.digests()
+}
+
+func checkGround(ground Ground) error {
+	if n := ground.Len(); n < 1 || n > maxCells {
+		return &fence.ArgumentError{Field: "ground", Value: n, Want: "from 1 to 65535 cells"}
 	}
 	return nil
 }

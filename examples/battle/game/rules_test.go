@@ -28,7 +28,7 @@ func newMatch(t *testing.T, radius int) *match {
 	var err error
 	m.rules, err = game.NewRules(m.ground)
 	require.NoError(t, err)
-	m.view, err = game.NewView(m.ground.Len())
+	m.view, err = game.NewView(m.ground)
 	require.NoError(t, err)
 	return m
 }
@@ -46,8 +46,10 @@ func (m *match) play(intents ...tile.Intent) []stream.Outcome {
 	m.tick++
 	events, outcomes := m.rules.Resolve(m.tick, intents)
 	require.Len(m.t, outcomes, len(intents))
-	require.NoError(m.t, m.rules.Apply(m.tick, events))
-	payload, _, err := (&stream.Batch{Events: events}).Encode()
+	batch := stream.Batch{Events: events}
+	batch.Divide(m.rules.Area)
+	require.NoError(m.t, m.rules.Apply(m.tick, batch.Events))
+	payload, _, err := batch.Encode()
 	require.NoError(m.t, err)
 	require.NoError(m.t, m.view.Apply(&fence.Entry{Tick: m.tick, Payload: payload}))
 	require.Equal(m.t, m.rules.Digest(), m.view.Digest())
@@ -291,13 +293,22 @@ func TestMalformedIntentsAreRejected(t *testing.T) {
 	assert.Equal(t, stream.Rejected, m.one(tile.Intent{Actor: string(make([]byte, 65)), Body: spawn}), "actor too long")
 }
 
+// field is a ground of one area whose cells touch no other.
+type field int
+
+func (f field) Len() int                         { return int(f) }
+func (f field) Adjacent(int) []int32             { return nil }
+func (f field) Area(int) fence.Area              { return 1 }
+func (f field) Span(fence.Area) (first, end int) { return 0, int(f) }
+func (f field) Around(fence.Area) []fence.Area   { return nil }
+
 func TestGroundIsBounded(t *testing.T) {
-	for _, cells := range []int{-1, 0, 65536} {
+	for _, cells := range []field{-1, 0, 65536} {
 		_, err := game.NewView(cells)
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument)
+		_, err = game.NewRules(cells)
+		assert.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}
-	_, err := game.NewRules(&disk{})
-	assert.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = game.NewView(65535)
+	_, err := game.NewView(field(65535))
 	assert.NoError(t, err)
 }

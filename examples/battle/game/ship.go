@@ -17,15 +17,19 @@ const (
 	maxCells = 1<<16 - 1 // cells of a ground: cells and ships are counted in 16 bits
 )
 
-// Ground is what the rules need to know of a tile's geometry. *region.Region is one. Cells are the
-// numbers from 0 to Len()-1; adjacency is mutual and never changes.
+// Ground is what the game needs to know of a tile's geometry. *region.Region is one. Cells are the numbers from 0 to
+// Len()-1, areas those from 1 to Area(Len()-1), and an area is a run of cells. Adjacency is mutual. Nothing of it
+// ever changes, and the caller changes no slice.
 type Ground interface {
 	Len() int
-	// Adjacent lists the cells that touch a cell. The caller does not change the slice.
-	Adjacent(cell int) []int32
+	Adjacent(cell int) []int32             // the cells that touch a cell
+	Area(cell int) fence.Area              // the area of a cell
+	Span(area fence.Area) (first, end int) // the cells of an area: from first up to, and without, end
+	Around(area fence.Area) []fence.Area   // the areas that touch an area
 }
 
-// Ship is one actor's ship. An actor has at most one in a tile, and keeps it: a destroyed ship returns.
+// Ship is one actor's ship. An actor has at most one in a tile, and keeps it: a destroyed ship returns. It is in the
+// area of its cell.
 type Ship struct {
 	ID     uint32 // from 1, in the order of spawning, without gaps: no ship is ever removed
 	Owner  string // the actor, 1 to 64 bytes

@@ -4,17 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
 )
 
-const (
-	snapshotVersion = 1
-	snapshotHead    = 5  // bytes before the first ship
-	snapshotShip    = 17 // bytes of a ship before its owner's name
-)
+const snapshotVersion = 2
 
-// Digest is the SHA-256 of a state's canonical snapshot: equal digests mean equal states.
+// Digest is the SHA-256 of canonical bytes of a state: equal digests mean equal states.
 type Digest [sha256.Size]byte
 
 // String returns the digest as 64 lower-case hexadecimal digits.
@@ -23,92 +20,119 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 // MarshalText implements encoding.TextMarshaler with the form of String.
 func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// encode returns the canonical snapshot; see Rules.Snapshot for its layout.
-func (s *state) encode() []byte {
-	n := snapshotHead
-	for i := range s.ships {
-		n += snapshotShip + len(s.ships[i].Owner)
+// UnmarshalText implements encoding.TextUnmarshaler for the form of String.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if n, err := hex.Decode(d[:], text); err != nil || n != len(d) || len(text) != hex.EncodedLen(len(d)) {
+		return &fence.FormatError{What: "digest", Detail: "want 64 hexadecimal digits"}
 	}
-	b := make([]byte, 0, n)
-	b = append(b, snapshotVersion)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(s.ground)))
-	b = binary.BigEndian.AppendUint16(b, uint16(len(s.ships)))
-	for i := range s.ships {
-		ship := &s.ships[i]
+	return nil
+}
+
+// encode returns the canonical snapshot of the areas held; see Rules.Snapshot for its layout.
+func (s *state) encode() []byte {
+	var list, part []byte
+	for a := range s.areas {
+		part = s.areas[a].encode(part[:0])
+		list = fence.AppendPart(list, fence.Area(a), part)
+	}
+	return list
+}
+
+// encode appends the area's part of a snapshot; nothing for an area without ships.
+func (a *area) encode(b []byte) []byte {
+	if len(a.ships) > 0 {
+		b = append(b, snapshotVersion)
+	}
+	for i := range a.ships {
+		ship := &a.ships[i]
+		b = binary.AppendUvarint(b, uint64(ship.ID))
 		b = binary.BigEndian.AppendUint16(b, ship.Cell)
 		b = append(b, ship.Hull, ship.Shield)
-		b = binary.BigEndian.AppendUint32(b, ship.Score)
-		b = binary.BigEndian.AppendUint64(b, uint64(ship.Back))
-		b = append(b, byte(len(ship.Owner)))
-		b = append(b, ship.Owner...)
+		b = binary.AppendUvarint(b, uint64(ship.Score))
+		b = binary.AppendUvarint(b, uint64(ship.Back))
+		b = append(append(b, byte(len(ship.Owner))), ship.Owner...)
 	}
 	return b
 }
 
 func (s *state) digest() Digest { return sha256.Sum256(s.encode()) }
 
-// decodeState reads a canonical snapshot of a ground with that many cells; nil is an empty ground. What
-// encode cannot have written is a *fence.FormatError.
-func decodeState(p []byte, cells int) (*state, error) {
-	s := newState(cells)
-	if p == nil {
-		return s, nil
+// digests is the digest of each area that is held: of its part's content.
+func (s *state) digests() map[fence.Area]Digest {
+	all := map[fence.Area]Digest{}
+	var part []byte
+	for a := range s.areas {
+		if s.areas[a].held {
+			part = s.areas[a].encode(part[:0])
+			all[fence.Area(a)] = sha256.Sum256(part)
+		}
 	}
-	r := reader{p: p}
+	return all
+}
+
+// open holds some areas as a snapshot has them. What encode cannot have written is a *fence.FormatError, after which
+// the state is of no use.
+func (s *state) open(snapshot []byte, areas fence.AreaSet) error {
+	for a := range s.areas {
+		if a > 0 && areas.Has(fence.Area(a)) {
+			s.clear(fence.Area(a))
+			s.areas[a].held = true
+		}
+	}
+	for p := range fence.Parts(snapshot) {
+		switch {
+		case p.Content == nil || p.Area == 0 || int(p.Area) >= len(s.areas):
+			return &fence.FormatError{What: "game snapshot", Detail: "not a list of this ground's areas"}
+		case !areas.Has(p.Area):
+			continue
+		}
+		if err := s.read(p.Area, p.Content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read adds the ships of an area's part.
+func (s *state) read(a fence.Area, content []byte) error {
+	r := reader{p: content}
 	if v := r.u8(); v != snapshotVersion {
 		r.fail("version %d, this reader knows %d", v, snapshotVersion)
+	} else if len(r.p) == 0 {
+		r.fail("a part without ships")
 	}
-	if n := int(r.u16()); n != cells {
-		r.fail("written for %d cells, this ground has %d", n, cells)
-	}
-	n := int(r.u16())
-	switch {
-	case n > len(r.p)/snapshotShip:
-		r.fail("%d ships do not fit into %d bytes", n, len(r.p))
-	case n > cells:
-		r.fail("%d ships on %d cells", n, cells)
-	}
-	for range n {
-		ship := r.ship()
-		if r.err != nil {
-			break
+	for last := uint32(0); len(r.p) > 0; {
+		ship := Ship{ID: r.number32(), Cell: r.u16(), Hull: r.u8(), Shield: r.u8(), Score: r.number32(),
+			Back: fence.Tick(r.number()), Owner: r.owner()}
+		why := ""
+		switch {
+		case r.err != nil:
+		case ship.ID <= last:
+			why = "numbers do not ascend"
+		case int(ship.Cell) >= s.ground.Len() || s.ground.Area(int(ship.Cell)) != a:
+			why = "the area has no such cell"
+		case ship.InPlay() == (ship.Back > 0):
+			why = "it waits to return exactly when destroyed"
+		case ship.Back > fence.MaxNumber+255:
+			why = "it returns after the last tick"
+		default:
+			why = s.put(a, ship)
 		}
-		if why := s.admit(ship); why != "" {
-			r.fail("ship %d: %s", s.next(), why)
+		if why != "" {
+			r.fail("ship %d: %s", ship.ID, why)
 		}
+		last = ship.ID
 	}
-	if err := r.end("game snapshot"); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return r.end(fmt.Sprintf("game snapshot of area %d", a))
 }
 
-func (r *reader) ship() Ship {
-	return Ship{
-		Cell: r.u16(), Hull: r.u8(), Shield: r.u8(), Score: r.u32(),
-		Back: fence.Tick(r.u64()), Owner: r.owner(),
+// complete reports whether the state is that of a whole tile: numbers without gaps, each in one area.
+func (s *state) complete() bool {
+	n := s.count()
+	for id := 1; id <= n; id++ {
+		if id >= len(s.in) || s.in[id] == 0 {
+			return false
+		}
 	}
-}
-
-// admit adds a ship read from a snapshot; a non-empty answer says why it cannot be.
-func (s *state) admit(ship Ship) string {
-	switch {
-	case int(ship.Cell) >= len(s.ground):
-		return "no such cell"
-	case ship.InPlay() == (ship.Back > 0):
-		return "waits to return exactly when destroyed"
-	case ship.Back > fence.MaxNumber+255:
-		return "returns after the last tick"
-	case ship.InPlay() && s.ground[ship.Cell] != 0:
-		return "the cell is taken"
-	case s.owners[ship.Owner] != 0:
-		return "the owner has another ship"
-	}
-	ship.ID = s.next()
-	s.ships = append(s.ships, ship)
-	s.owners[ship.Owner] = ship.ID
-	if ship.InPlay() {
-		s.ground[ship.Cell] = ship.ID
-	}
-	return ""
+	return true
 }

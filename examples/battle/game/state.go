@@ -1,8 +1,11 @@
 package game
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -11,26 +14,53 @@ import (
 // before it or the writer and the reader play different rules. The state is then partly folded: restore it.
 var ErrDisagree = errors.New("event does not fit the state")
 
-// state is one tile's ships. Rules and View hold one each and change it only through apply, which is
-// what makes them agree.
+// state is the ships of a tile, or of some areas of it. Rules and View hold one each and change it only through
+// apply, which is what makes them agree.
+//
+// Areas are independent: what an event does to its area depends on that area alone. A ship is in one area after a
+// batch, but may be in two while a batch is folded, or while an area that was opened late catches up.
 type state struct {
-	ships  []Ship            // ship n is at n-1: none is ever removed
-	ground []uint32          // per cell: the number of the ship on it, or zero
-	owners map[string]uint32 // the ship of each owner
+	ground Ground
+	areas  []area
+	cells  []uint16 // per cell: the number of the ship on it, or zero
+
+	// What follows is an index, for questions about the whole tile. It does not decide what an event does.
+
+	in     []fence.Area      // per ship number: an area that it is in; zero: none that is held
+	owners map[string]uint32 // the number of each owner's ship, for ever: it may be in no area that is held
 
 	// under is the owners of the state this one is a draft of; nil for a state of its own. A draft
 	// records only the owners it adds.
 	under map[string]uint32
 }
 
-func newState(cells int) *state {
-	return &state{ground: make([]uint32, cells), owners: map[string]uint32{}}
+// area is the ships in an area, destroyed ones included, ascending by number.
+type area struct {
+	held  bool // false: a watcher of other areas, which knows nothing of this one
+	ships []Ship
 }
 
-// draft makes d an independent copy of s, reusing d's memory.
+// newState is the state of an empty tile.
+func newState(ground Ground) *state {
+	n := ground.Len()
+	s := &state{ground: ground, areas: make([]area, 1+int(ground.Area(n-1))), cells: make([]uint16, n),
+		in: make([]fence.Area, n+1), owners: map[string]uint32{}}
+	for i := range s.areas {
+		s.areas[i].held = i > 0 // area 0 is nowhere
+	}
+	return s
+}
+
+// draft makes d an independent copy of s, reusing d's memory. It is for as long as s does not change.
 func (s *state) draft(d *state) {
-	d.ships = append(d.ships[:0], s.ships...)
-	d.ground = append(d.ground[:0], s.ground...)
+	d.ground = s.ground
+	d.areas = slices.Grow(d.areas[:0], len(s.areas))[:len(s.areas)]
+	for i := range s.areas {
+		d.areas[i].held = s.areas[i].held
+		d.areas[i].ships = append(d.areas[i].ships[:0], s.areas[i].ships...)
+	}
+	d.cells = append(d.cells[:0], s.cells...)
+	d.in = append(d.in[:0], s.in...)
 	d.under = s.owners
 	if d.owners == nil {
 		d.owners = map[string]uint32{}
@@ -38,84 +68,211 @@ func (s *state) draft(d *state) {
 	clear(d.owners)
 }
 
-// find is the ship of a number, or nil.
-func (s *state) find(id uint32) *Ship {
-	if id == 0 || int64(id) > int64(len(s.ships)) {
+// clone is an independent copy.
+func (s *state) clone() *state {
+	d := &state{}
+	s.draft(d)
+	d.owners, d.under = maps.Clone(s.owners), nil
+	return d
+}
+
+// holds reports whether the state knows what happens in an area; area 0 is the whole tile.
+func (s *state) holds(a fence.Area) bool { return a == 0 || int(a) < len(s.areas) && s.areas[a].held }
+
+// keep forgets the other areas.
+func (s *state) keep(areas fence.AreaSet) {
+	for a := range s.areas {
+		if a > 0 && !areas.Has(fence.Area(a)) {
+			s.clear(fence.Area(a))
+			s.areas[a].held = false
+		}
+	}
+}
+
+// clear takes all ships out of an area.
+func (s *state) clear(a fence.Area) {
+	for ships := &s.areas[a].ships; len(*ships) > 0; {
+		s.drop(a, (*ships)[len(*ships)-1].ID)
+	}
+}
+
+// ship is the ship of a number in an area, or nil. The pointer is good until a ship enters or leaves the area.
+func (s *state) ship(a fence.Area, id uint32) *Ship {
+	if int(a) >= len(s.areas) {
 		return nil
 	}
-	return &s.ships[id-1]
+	ships := s.areas[a].ships
+	if i, ok := search(ships, id); ok {
+		return &ships[i]
+	}
+	return nil
+}
+
+func search(ships []Ship, id uint32) (int, bool) {
+	return slices.BinarySearchFunc(ships, id, func(s Ship, id uint32) int { return cmp.Compare(s.ID, id) })
+}
+
+// find is the ship of a number in any area that is held, or nil.
+func (s *state) find(id uint32) *Ship {
+	if int64(id) >= int64(len(s.in)) {
+		return nil
+	}
+	return s.ship(s.in[id], id)
+}
+
+// number is the number of an owner's ship; zero, which no ship has, for an unknown owner.
+func (s *state) number(owner string) uint32 {
+	if id, ok := s.owners[owner]; ok {
+		return id
+	}
+	return s.under[owner]
 }
 
 // of is the ship of an owner, or nil.
-func (s *state) of(owner string) *Ship {
-	id, ok := s.owners[owner]
-	if !ok {
-		id = s.under[owner] // zero, which no ship has, for an unknown owner
-	}
-	return s.find(id)
-}
+func (s *state) of(owner string) *Ship { return s.find(s.number(owner)) }
 
 // at is the ship on a cell, or nil.
-func (s *state) at(cell int) *Ship { return s.find(s.ground[cell]) }
+func (s *state) at(cell int) *Ship {
+	return s.ship(s.ground.Area(cell), uint32(s.cells[cell]))
+}
 
-// next is the number of the next ship.
-func (s *state) next() uint32 { return uint32(len(s.ships)) + 1 }
+func (s *state) free(cell int) bool { return s.cells[cell] == 0 }
 
-func (s *state) free(cell int) bool { return cell < len(s.ground) && s.ground[cell] == 0 }
+// full reports whether an area takes no further ship: each must have a cell to return to.
+func (s *state) full(a fence.Area) bool {
+	first, end := s.ground.Span(a)
+	return len(s.areas[a].ships) >= end-first
+}
 
-// full reports whether the tile takes no further ship: each must have a cell to return to.
-func (s *state) full() bool { return len(s.ships) >= len(s.ground) }
+// count is the number of ships.
+func (s *state) count() int {
+	n := 0
+	for i := range s.areas {
+		n += len(s.areas[i].ships)
+	}
+	return n
+}
+
+// nth is one of count ships.
+func (s *state) nth(n int) *Ship {
+	for i := range s.areas {
+		if ships := s.areas[i].ships; n < len(ships) {
+			return &ships[n]
+		} else {
+			n -= len(ships)
+		}
+	}
+	return nil
+}
+
+// put adds a ship to an area. A non-empty answer says why it cannot be.
+func (s *state) put(a fence.Area, ship Ship) string {
+	ships := &s.areas[a].ships
+	i, taken := search(*ships, ship.ID)
+	other := s.number(ship.Owner)
+	switch {
+	case taken || ship.ID == 0 || int64(ship.ID) >= int64(len(s.in)):
+		return "no such number, or another ship has it"
+	case ship.Owner == "" || len(ship.Owner) > maxOwner || other != 0 && other != ship.ID:
+		return "the owner is missing or has another ship"
+	case s.full(a):
+		return "the area is full"
+	case ship.InPlay() && !s.free(int(ship.Cell)):
+		return "the cell is taken"
+	}
+	*ships = slices.Insert(*ships, i, ship)
+	s.in[ship.ID] = a
+	if other == 0 {
+		s.owners[ship.Owner] = ship.ID
+	}
+	if ship.InPlay() {
+		s.cells[ship.Cell] = uint16(ship.ID)
+	}
+	return ""
+}
+
+// drop takes a ship out of an area that it is in. It may be in another one already.
+func (s *state) drop(a fence.Area, id uint32) {
+	ships := &s.areas[a].ships
+	i, _ := search(*ships, id)
+	if gone := &(*ships)[i]; gone.InPlay() {
+		s.cells[gone.Cell] = 0
+	}
+	*ships = slices.Delete(*ships, i, i+1)
+	if s.in[id] != a {
+		return
+	}
+	s.in[id] = 0
+	for other := range s.areas {
+		if s.ship(fence.Area(other), id) != nil {
+			s.in[id] = fence.Area(other)
+		}
+	}
+}
 
 // apply folds one event of a tick. An error, which matches ErrDisagree, leaves the state as it was.
 func (s *state) apply(tick fence.Tick, e *Event) error {
-	if e.Kind == Spawned {
-		return s.spawn(e)
+	a := e.areaOn(s.ground)
+	if a == 0 || !s.holds(a) {
+		return disagree(e, fmt.Sprintf("area %d is not held", a))
 	}
-	ship := s.find(e.Ship)
-	if ship == nil {
-		return disagree(e, "there is no such ship")
+	if e.Kind == Spawned || e.Kind == Entered {
+		return s.enter(a, e)
 	}
+	id := e.Ship
+	if e.Kind == Fired {
+		id = e.Target
+	}
+	ship := s.ship(a, id)
+	switch {
+	case ship == nil:
+		return disagree(e, fmt.Sprintf("area %d has no such ship", a))
+	case ship.InPlay() == (e.Kind == Returned) && e.Kind != Scored:
+		return disagree(e, "the ship is destroyed, or in play, as it should not be")
+	}
+	return s.change(tick, a, ship, e)
+}
+
+// change is what an event does to a ship that is in its area.
+func (s *state) change(tick fence.Tick, a fence.Area, ship *Ship, e *Event) error {
 	switch e.Kind {
 	case Moved, Warped:
-		if !ship.InPlay() {
-			return disagree(e, "the ship is destroyed")
-		}
 		return s.settle(ship, e)
 	case Returned:
-		if ship.InPlay() || e.Hull == 0 {
-			return disagree(e, "the ship is in play, or would return without hull")
+		if e.Hull == 0 {
+			return disagree(e, "it would return without hull")
 		}
 		if err := s.settle(ship, e); err != nil {
 			return err
 		}
 		ship.Hull, ship.Shield, ship.Back = e.Hull, e.Shield, 0
-		return nil
 	case Shielded:
-		if !ship.InPlay() || e.Shield <= ship.Shield {
-			return disagree(e, "the ship is destroyed, or the shield would not grow")
+		if e.Shield <= ship.Shield {
+			return disagree(e, "the shield would not grow")
 		}
 		ship.Shield = e.Shield
-		return nil
 	case Fired:
 		return s.hit(tick, ship, e)
+	case Left:
+		s.drop(a, ship.ID)
+	case Scored:
+		ship.Score++
 	}
-	return disagree(e, "unknown kind")
+	return nil
 }
 
-func (s *state) spawn(e *Event) error {
+// enter adds a ship that has spawned or comes from another area.
+func (s *state) enter(a fence.Area, e *Event) error {
 	switch {
-	case e.Ship != s.next():
-		return disagree(e, fmt.Sprintf("the next ship is %d", s.next()))
-	case s.full() || !s.free(int(e.Cell)):
-		return disagree(e, "the cell is not free")
 	case e.Hull == 0:
 		return disagree(e, "a ship without hull")
-	case e.Owner == "" || len(e.Owner) > maxOwner || s.of(e.Owner) != nil:
-		return disagree(e, "the owner is missing or has a ship")
+	case e.Kind == Spawned && e.Score > 0:
+		return disagree(e, "a new ship has scored nothing")
 	}
-	s.ships = append(s.ships, Ship{ID: e.Ship, Owner: e.Owner, Cell: e.Cell, Hull: e.Hull, Shield: e.Shield})
-	s.ground[e.Cell] = e.Ship
-	s.owners[e.Owner] = e.Ship
+	ship := Ship{ID: e.Ship, Owner: e.Owner, Cell: e.Cell, Hull: e.Hull, Shield: e.Shield, Score: e.Score}
+	if why := s.put(a, ship); why != "" {
+		return disagree(e, why)
+	}
 	return nil
 }
 
@@ -125,18 +282,17 @@ func (s *state) settle(ship *Ship, e *Event) error {
 		return disagree(e, "the cell is not free")
 	}
 	if ship.InPlay() {
-		s.ground[ship.Cell] = 0
+		s.cells[ship.Cell] = 0
 	}
 	ship.Cell = e.Cell
-	s.ground[e.Cell] = ship.ID
+	s.cells[e.Cell] = uint16(ship.ID)
 	return nil
 }
 
-func (s *state) hit(tick fence.Tick, attacker *Ship, e *Event) error {
-	target := s.find(e.Target)
+func (s *state) hit(tick fence.Tick, target *Ship, e *Event) error {
 	switch {
-	case target == nil || target == attacker || !target.InPlay():
-		return disagree(e, "the target is missing, destroyed or the attacker itself")
+	case e.Ship == target.ID:
+		return disagree(e, "it fires at itself")
 	case e.Hull > target.Hull || e.Shield > target.Shield:
 		return disagree(e, "a volley does not repair")
 	case (e.Hull == 0) != (e.Wait > 0):
@@ -144,9 +300,8 @@ func (s *state) hit(tick fence.Tick, attacker *Ship, e *Event) error {
 	}
 	target.Hull, target.Shield = e.Hull, e.Shield
 	if e.Hull == 0 {
-		s.ground[target.Cell] = 0
+		s.cells[target.Cell] = 0
 		target.Back = tick + fence.Tick(e.Wait)
-		attacker.Score++
 	}
 	return nil
 }

@@ -1,15 +1,14 @@
 package game
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
-// View is a watcher's picture of one tile: a snapshot and the batches after it. It knows nothing of
-// positions: the caller checks that each batch follows the last (frame.Prev equals the position
+// View is a watcher's picture of one tile, or of some areas of it: a snapshot and the batches after it. It knows
+// nothing of positions: the caller checks that each batch follows the last (frame.Prev equals the position
 // held) and restores it from a snapshot where one does not. Safe for concurrent use.
 type View struct {
 	mu    sync.RWMutex
@@ -17,29 +16,52 @@ type View struct {
 	tick  fence.Tick
 }
 
-// NewView returns the view of an empty tile whose ground has that many cells. A *fence.ArgumentError
-// refuses numbers outside 1 to 65,535.
-func NewView(cells int) (*View, error) {
-	if err := checkCells(cells); err != nil {
+// NewView returns the view of an empty tile, all areas of which it holds. A *fence.ArgumentError refuses a ground
+// without cells or with more than 65,535 of them.
+func NewView(ground Ground) (*View, error) {
+	if err := checkGround(ground); err != nil {
 		return nil, err
 	}
-	return &View{state: newState(cells)}, nil
+	return &View{state: newState(ground)}, nil
 }
 
-// Restore replaces the picture with a snapshot's: the bytes Rules.Snapshot wrote, as a relay sends
-// them; nil is an empty tile. A *fence.FormatError leaves the view as it was.
-func (v *View) Restore(snapshot []byte) error {
+// Restore replaces the picture with a snapshot's: what Rules.Snapshot wrote, or the parts of some areas, as a relay
+// sends them. From now on the view holds those areas and no others. A *fence.FormatError leaves the view as it was.
+func (v *View) Restore(snapshot []byte, areas fence.AreaSet) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s, err := decodeState(snapshot, len(v.state.ground))
-	if err == nil {
-		v.state = s
+	s := newState(v.state.ground)
+	s.keep(fence.Areas(0)) // nothing
+	if err := s.open(snapshot, areas); err != nil {
+		return err
 	}
-	return err
+	v.state = s
+	return nil
 }
 
-// Apply folds one committed batch, as watchers are sent it. Rebase markers carry none: restore instead. After an
-// error, a *fence.FormatError or one that matches ErrDisagree, part of the batch may be folded: restore.
+// Open adds areas to those that the view holds, as a snapshot has them; those that it holds already start over.
+// What the snapshot has of others is ignored. A *fence.FormatError leaves the view as it was.
+func (v *View) Open(snapshot []byte, areas fence.AreaSet) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.state.clone()
+	if err := s.open(snapshot, areas); err != nil {
+		return err
+	}
+	v.state = s
+	return nil
+}
+
+// Keep forgets what the view holds of other areas.
+func (v *View) Keep(areas fence.AreaSet) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.state.keep(areas)
+}
+
+// Apply folds one committed batch, as watchers are sent it; events of areas that the view does not hold are ignored.
+// Rebase markers carry none: restore instead. After an error, a *fence.FormatError or one that matches ErrDisagree,
+// part of the batch may be folded: restore.
 func (v *View) Apply(e *fence.Entry) error {
 	b, err := stream.DecodeBatch(e)
 	if err != nil {
@@ -47,18 +69,37 @@ func (v *View) Apply(e *fence.Entry) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.tick = e.Tick
-	return v.state.fold(e.Tick, b.Events)
+	v.tick = max(v.tick, e.Tick) // areas that were opened late catch up
+	return v.state.fold(e.Tick, v.held(b))
 }
 
-// Digest is the digest of the picture. It equals the Rules' once both have folded the same batches.
+// held is the events of a batch in areas that the view holds.
+func (v *View) held(b *stream.Batch) [][]byte {
+	events := b.Events[:0]
+	for i, event := range b.Events {
+		if b.Areas == nil || v.state.holds(b.Areas[i]) {
+			events = append(events, event)
+		}
+	}
+	return events
+}
+
+// Digest is the digest of the picture. It equals the Rules' if the view holds all areas and both have folded the same
+// batches.
 func (v *View) Digest() Digest {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.state.digest()
 }
 
-// Tick is the tick of the last batch applied; zero before the first. Restore does not change it, since
+// Digests is the digest of each area that the view holds, as in Rules.Digests.
+func (v *View) Digests() map[fence.Area]Digest {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.state.digests()
+}
+
+// Tick is the latest tick of a batch that was applied; zero before the first. Restore does not change it, since
 // the game's snapshot does not say.
 func (v *View) Tick() fence.Tick {
 	v.mu.RLock()
@@ -66,14 +107,18 @@ func (v *View) Tick() fence.Tick {
 	return v.tick
 }
 
-// Ships lists all ships, destroyed ones included, in the order of their numbers. The slice is a copy.
+// Ships lists the ships that the view holds, destroyed ones included, by area and then by number. The slice is a copy.
 func (v *View) Ships() []Ship {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return slices.Clone(v.state.ships)
+	var all []Ship
+	for i := range v.state.areas {
+		all = append(all, v.state.areas[i].ships...)
+	}
+	return all
 }
 
-// ShipOf is an owner's ship; ok is false when he has none here.
+// ShipOf is an owner's ship; ok is false if none is in an area that the view holds.
 func (v *View) ShipOf(owner string) (s Ship, ok bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

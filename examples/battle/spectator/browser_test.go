@@ -49,7 +49,7 @@ func record(t *testing.T, ticks int) recording {
 	require.NoError(t, err)
 	rules, err := game.NewRules(ground)
 	require.NoError(t, err)
-	view, err := game.NewView(ground.Len())
+	view, err := game.NewView(ground)
 	require.NoError(t, err)
 	var bots []*game.Bot
 	for i := range 200 {
@@ -65,9 +65,11 @@ func record(t *testing.T, ticks int) recording {
 			}
 		}
 		events, _ := rules.Resolve(tick, intents)
-		payload, _, err := (&stream.Batch{Events: events}).Encode()
+		batch := stream.Batch{Events: events}
+		batch.Divide(rules.Area)
+		payload, _, err := batch.Encode()
 		require.NoError(t, err)
-		require.NoError(t, rules.Apply(tick, events))
+		require.NoError(t, rules.Apply(tick, batch.Events))
 		require.NoError(t, view.Apply(&fence.Entry{Tick: tick, Payload: payload}))
 		if int(tick) == ticks/2 {
 			r.Snapshot, err = rules.Snapshot()
@@ -77,6 +79,13 @@ func record(t *testing.T, ticks int) recording {
 		}
 	}
 	return r
+}
+
+// spans is how the page is told of the areas of a tile.
+func spans(t *testing.T) string {
+	data, err := json.Marshal(newWorld(t, flower(t, 37.77, -122.42)[0]).Tiles[0].Spans)
+	require.NoError(t, err)
+	return string(data)
 }
 
 // blank opens the page over a canned API and no relay: a place to run its modules in.
@@ -91,17 +100,17 @@ func TestPageFoldsLikeTheGame(t *testing.T) {
 	data, err := json.Marshal(r)
 	require.NoError(t, err)
 	var digests []string
-	blank(t).eval(fmt.Sprintf(`(async (r) => {
+	blank(t).eval(fmt.Sprintf(`(async (r, spans) => {
 		const { Fleet, digest } = await import("/assets/fleet.js");
 		const bytes = (s) => Uint8Array.from(atob(s), (c) => c.charCodeAt(0));
-		const fleet = new Fleet(2401), digests = [];
+		const fleet = new Fleet(spans), digests = [];
 		fleet.restore(bytes(r.snapshot));
 		for (const [i, p] of r.payloads.entries()) {
 			fleet.apply(%d + i, bytes(p));
 			digests.push(await digest(fleet.encode()));
 		}
 		return digests;
-	})(%s)`, ticks/2+1, data), &digests)
+	})(%s, %s)`, ticks/2+1, data, spans(t)), &digests)
 	assert.Equal(t, r.Digests, digests)
 }
 
@@ -113,7 +122,7 @@ func TestPageRefusesDamagedBytes(t *testing.T) {
 	require.NoError(t, err)
 	seed := rand.Uint32()
 	var got struct{ Refused, Folded, Other int }
-	blank(t).eval(fmt.Sprintf(`(async (r, seed) => {
+	blank(t).eval(fmt.Sprintf(`(async (r, seed, spans) => {
 		const { Fleet } = await import("/assets/fleet.js");
 		const { WireError } = await import("/assets/wire.js");
 		const bytes = (s) => Uint8Array.from(atob(s), (c) => c.charCodeAt(0));
@@ -124,7 +133,7 @@ func TestPageRefusesDamagedBytes(t *testing.T) {
 			const victim = random(2) ? snapshot : payload;
 			victim[random(victim.length)] = random(256);
 			if (random(4) === 0) payload = payload.subarray(0, random(payload.length));
-			const fleet = new Fleet(2401);
+			const fleet = new Fleet(spans);
 			try {
 				fleet.restore(snapshot);
 				fleet.apply(11, payload);
@@ -134,7 +143,7 @@ func TestPageRefusesDamagedBytes(t *testing.T) {
 			}
 		}
 		return got;
-	})(%s, %d)`, data, seed), &got)
+	})(%s, %d, %s)`, data, seed, spans(t)), &got)
 	t.Logf("seed %d: %+v", seed, got)
 	assert.Zero(t, got.Other)
 	assert.Positive(t, got.Refused)
@@ -255,7 +264,7 @@ func (th *theatre) cast(ctx context.Context, id fence.TileID, contact string, ta
 	go func() {
 		for n := 0; ctx.Err() == nil; n++ { // something to see: a new ship with every tick
 			_, _ = p.Submit(ctx, tile.Intent{Tile: id, Actor: fmt.Sprint(contact, n),
-				Body: game.Order{Kind: game.Spawn}.Encode()})
+				Body: game.Order{Kind: game.Spawn, Cell: uint16(n * 7 % ground.Len())}.Encode()})
 		}
 	}()
 }

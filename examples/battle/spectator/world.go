@@ -31,6 +31,11 @@ type TileGround struct {
 	Outline []int        `json:"outline"` // of the union of its cells
 	Corners []int        `json:"corners"` // of one cell, relative to its centre
 	Cells   []int        `json:"cells"`   // centres, in the order of region.Cells
+
+	// Spans has the first cell of each area, from area 1, and in the end the number of cells; Around the areas that
+	// touch each one.
+	Spans  []int   `json:"spans"`
+	Around [][]int `json:"around"`
 }
 
 // NewWorld computes the geometry of tiles, which should be neighbours: all are drawn at one scale, and
@@ -75,6 +80,15 @@ func (p *plane) ground(r *region.Region) TileGround {
 	for _, c := range centres {
 		g.Cells = c.appendRounded(g.Cells)
 	}
+	for a := fence.Area(1); int(a) <= r.Areas(); a++ {
+		first, _ := r.Span(a)
+		around := make([]int, len(r.Around(a)))
+		for i, b := range r.Around(a) {
+			around[i] = int(b)
+		}
+		g.Spans, g.Around = append(g.Spans, first), append(g.Around, around)
+	}
+	g.Spans = append(g.Spans, r.Len())
 	steps := latticeSteps(r, centres)
 	corners := steps.corners()
 	for _, c := range corners {

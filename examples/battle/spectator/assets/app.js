@@ -25,7 +25,7 @@ class Page {
     this.status = null;
     this.lastEvent = 0;
     this.views = new Map(world.tiles.map((t) => [t.tile, {
-      id: t.tile, fleet: new Fleet(t.cells.length / 2), owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
+      id: t.tile, fleet: new Fleet(t.spans), owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
       states: new Map(), proof: "unknown", digest: "", misses: 0, contested: 0, contestedEpoch: 0, toldEpoch: 0, untold: 0,
     }]));
     this.chaos = new ChaosCard();
@@ -88,7 +88,7 @@ class Page {
     v.tick = frame.tick;
     if (arrived) {
       this.meter.frame(arrived + this.clock.ahead - frame.at, frame.payload.length, id);
-      this.scene.batch(id, events);
+      this.scene.batch(id, events, v.fleet);
     } else {
       this.scene.reset(id, v.fleet.ships);
     }

@@ -1,79 +1,116 @@
 // One tile's ships as this page has folded them: the same fold as game.View, in the browser.
 
 import { decodeBatch, decodeEvent, decodeGame, encodeGame, WireError } from "./wire.js";
-import { Spawned, Moved, Fired, Shielded, Warped, Returned } from "./wire.js";
+import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Scored } from "./wire.js";
 
 export class Fleet {
-  constructor(cells) {
-    this.cells = cells;
-    this.ships = []; // ship n is at n-1
+  /** spans has the first cell of each area, from area 1, and in the end the number of cells. */
+  constructor(spans) {
+    this.all = spans.slice(1).map((_, i) => i + 1); // the tile's areas
+    this.areaOf = new Uint8Array(spans.at(-1));
+    for (const area of this.all) this.areaOf.fill(area, spans[area - 1], spans[area]);
+    this.areas = new Map(this.all.map((area) => [area, new Map()])); // area that is held → ship number → ship
     this.taken = new Map(); // cell → ship in play
   }
 
-  /** Starts over from a snapshot; an empty one is a new tile. Throws, changing nothing, if unreadable. */
-  restore(blob) {
-    const ships = blob.length === 0 ? [] : decodeGame(blob, this.cells);
-    const taken = new Map();
-    for (const s of ships) {
-      if (s.hull === 0) continue;
-      if (taken.has(s.cell)) throw new WireError("two ships on one cell");
-      taken.set(s.cell, s);
+  /** Starts over from a snapshot, and holds some areas, or all. Throws, changing nothing, if unreadable. */
+  restore(blob, areas = this.all) { this.#take(blob, areas, new Map()); }
+
+  /** Adds areas to those that are held, as a snapshot has them. Throws, changing nothing, if unreadable. */
+  open(blob, areas) { this.#take(blob, areas, this.areas); }
+
+  /** Forgets all areas but these. */
+  keep(areas) {
+    this.areas = new Map([...this.areas].filter(([area]) => areas.includes(area)));
+    this.#occupy(this.areas);
+  }
+
+  #take(blob, areas, held) {
+    held = new Map(held);
+    for (const area of areas) held.set(area, new Map());
+    for (const [area, ships] of decodeGame(blob)) {
+      if (!areas.includes(area)) throw new WireError(`area ${area} was not asked for`);
+      if (ships.some((s) => this.areaOf[s.cell] !== area)) throw new WireError("a ship in another area");
+      held.set(area, new Map(ships.map((s) => [s.id, s])));
     }
-    this.ships = ships;
+    this.#occupy(held);
+    this.areas = held;
+  }
+
+  #occupy(areas) {
+    const taken = new Map();
+    for (const ships of areas.values()) {
+      for (const s of ships.values()) {
+        if (s.hull === 0) continue;
+        if (taken.has(s.cell)) throw new WireError("two ships on one cell");
+        taken.set(s.cell, s);
+      }
+    }
     this.taken = taken;
   }
 
+  /** All ships that are held. */
+  get ships() { return [...this.areas.values()].flatMap((ships) => [...ships.values()]); }
+
+  /** The ship of a number, if an area that is held has it. */
+  find(id) {
+    for (const ships of this.areas.values()) if (ships.has(id)) return ships.get(id);
+    return undefined;
+  }
+
   /**
-   * Folds one batch and returns its events, each with what was before: `ship`, and for Fired `target`, are
-   * the ships themselves, `from` the cell left. Throws when the batch does not fit: restore then.
+   * Folds one batch and returns its events, each with the ship that it is about as `ship`; for Fired that is the
+   * attacker, undefined if it is in none of the areas held, and `target` the other one. Throws when the batch does not
+   * fit: restore then.
    */
   apply(tick, payload) {
     return decodeBatch(payload).map((bytes) => this.#fold(tick, decodeEvent(bytes)));
   }
 
   #fold(tick, e) {
-    if (e.kind === Spawned) return this.#spawn(e);
-    const ship = this.#find(e.ship);
-    const done = { ...e, ship, from: ship.cell };
+    const area = e.area ?? this.areaOf[e.cell], ships = this.areas.get(area);
+    if (!ships) throw new WireError(`area ${area} is not held`);
+    if (e.kind === Spawned || e.kind === Entered) return this.#enter(ships, e);
+    const id = e.kind === Fired ? e.target : e.ship, ship = ships.get(id);
+    if (!ship) throw new WireError(`there is no ship ${id} in area ${area}`);
+    if ((ship.hull === 0) !== (e.kind === Returned) && e.kind !== Scored) throw new WireError(`ship ${id} is destroyed, or in play`);
     switch (e.kind) {
       case Moved: case Warped:
-        if (ship.hull === 0) throw new WireError("a destroyed ship moves");
         this.#settle(ship, e.cell);
         break;
       case Returned:
-        if (ship.hull > 0 || e.hull === 0) throw new WireError("a ship returns that never left");
+        if (e.hull === 0) throw new WireError("a ship returns without hull");
         this.#settle(ship, e.cell);
         Object.assign(ship, { hull: e.hull, shield: e.shield, back: 0 });
         break;
       case Shielded:
-        if (ship.hull === 0) throw new WireError("a destroyed ship is shielded");
         ship.shield = e.shield;
         break;
       case Fired:
-        done.target = this.#find(e.target);
-        this.#hit(tick, ship, done.target, e);
+        this.#hit(tick, ship, e);
+        return { ...e, ship: this.find(e.ship), target: ship };
+      case Left:
+        ships.delete(id);
+        this.taken.delete(ship.cell);
+        break;
+      case Scored:
+        ship.score++;
         break;
     }
-    return done;
-  }
-
-  #find(id) {
-    const ship = this.ships[id - 1];
-    if (!ship) throw new WireError(`there is no ship ${id}`);
-    return ship;
+    return { ...e, ship };
   }
 
   #free(cell) {
-    if (cell >= this.cells || this.taken.has(cell)) throw new WireError(`cell ${cell} is not free`);
+    if (cell >= this.areaOf.length || this.taken.has(cell)) throw new WireError(`cell ${cell} is not free`);
   }
 
-  #spawn(e) {
-    if (e.ship !== this.ships.length + 1) throw new WireError("a ship spawns out of turn");
+  #enter(ships, e) {
+    if (ships.has(e.ship) || e.hull === 0) throw new WireError("a ship is here already, or comes destroyed");
     this.#free(e.cell);
-    const ship = { id: e.ship, cell: e.cell, hull: e.hull, shield: e.shield, score: 0, back: 0, owner: e.owner };
-    this.ships.push(ship);
+    const ship = { id: e.ship, cell: e.cell, hull: e.hull, shield: e.shield, score: e.score, back: 0, owner: e.owner };
+    ships.set(ship.id, ship);
     this.taken.set(e.cell, ship);
-    return { ...e, ship, from: e.cell };
+    return { ...e, ship };
   }
 
   #settle(ship, cell) {
@@ -83,19 +120,21 @@ export class Fleet {
     this.taken.set(cell, ship);
   }
 
-  #hit(tick, attacker, target, e) {
-    if (target.hull === 0 || target === attacker || (e.hull === 0) !== e.wait > 0) throw new WireError("a volley that cannot be");
+  #hit(tick, target, e) {
+    if (target.id === e.ship || (e.hull === 0) !== e.wait > 0) throw new WireError("a volley that cannot be");
     target.hull = e.hull;
     target.shield = e.shield;
     if (e.hull === 0) {
       this.taken.delete(target.cell);
       target.back = tick + e.wait;
-      attacker.score++;
     }
   }
 
   /** The canonical snapshot, of which digest takes the SHA-256. */
-  encode() { return encodeGame(this.ships, this.cells); }
+  encode() {
+    const ascending = (ships) => [...ships.values()].sort((a, b) => a.id - b.id);
+    return encodeGame([...this.areas].sort(([a], [b]) => a - b).map(([area, ships]) => [area, ascending(ships)]));
+  }
 }
 
 /** SHA-256 of a canonical snapshot in hexadecimal: game.Digest. Null where the browser has no crypto. */

@@ -49,7 +49,7 @@ export class Scene {
     return {
       id: t.tile, outline, cells, x: t.cells[0], y: t.cells[1], top: Math.min(...ys),
       radius: (Math.max(...xs) - Math.min(...xs)) / 2,
-      sprites: new Sprites(t.cells, this.world.tickMs, this.effects),
+      sprites: new Sprites(t.cells, this.world.pitch, this.world.tickMs, this.effects),
       owner: "", epoch: 0, seq: 0, tick: 0, pulse: -Infinity, wave: null, contest: null, refusal: null, known: false,
       fault: null, relieved: -Infinity,
     };
@@ -64,10 +64,10 @@ export class Scene {
     this.wake(true);
   }
 
-  batch(id, events) {
+  batch(id, events, fleet) {
     const t = this.tiles.get(id), now = performance.now();
     t.pulse = now;
-    if (document.hidden) t.sprites.reset([...t.sprites.all.values()].map((s) => s.ship).concat(newcomers(events)));
+    if (document.hidden) t.sprites.reset(fleet.ships);
     else t.sprites.react(events, now, calmly.matches);
     this.wake();
   }
@@ -352,8 +352,6 @@ export class Scene {
     this.wake(true);
   }
 }
-
-function newcomers(events) { return events.filter((e) => e.kind === 1).map((e) => e.ship); }
 
 function polygon(path, points, x, y) {
   path.moveTo(points[0] + x, points[1] + y);

@@ -1,7 +1,7 @@
 // The ships of one tile as they are drawn: where each is between two cells right now, where it points,
 // and what its events light up.
 
-import { Spawned, Moved, Fired, Shielded, Warped, Returned } from "./wire.js";
+import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered } from "./wire.js";
 
 const healthy = [226, 238, 255], hurt = [255, 122, 92], shieldBlue = [126, 211, 255];
 const rgba = (c, a) => `rgba(${c[0]},${c[1]},${c[2]},${a})`;
@@ -9,9 +9,10 @@ const ease = (t) => t * t * (3 - 2 * t);
 const text = new TextDecoder();
 
 export class Sprites {
-  /** cells is flat: x, y of each cell's centre. tick is how long a step takes, in ms. */
-  constructor(cells, tick, effects) {
+  /** cells is flat: x, y of each cell's centre, pitch apart. tick is how long a step takes, in ms. */
+  constructor(cells, pitch, tick, effects) {
     this.cells = cells;
+    this.pitch = pitch;
     this.tick = tick;
     this.effects = effects;
     this.all = new Map(); // by ship number
@@ -47,9 +48,19 @@ export class Sprites {
   react(events, now, calm) {
     // A tile's whole tick arrives at once; its shots are spread over the tick, or all would flash together.
     const spread = calm ? 0 : this.tick * 0.55;
+    const entered = new Set(events.filter((e) => e.kind === Entered).map((e) => e.ship.id));
     events.forEach((e) => {
-      const sprite = this.all.get(e.ship.id) ?? this.#put(e.ship);
+      if (e.kind === Left) { // for another area; out of sight, unless that is shown too
+        if (!entered.has(e.ship.id)) this.all.delete(e.ship.id);
+        return;
+      }
+      const sprite = e.ship && (this.all.get(e.ship.id) ?? this.#put(e.ship));
       switch (e.kind) {
+        case Entered:
+          sprite.ship = e.ship;
+          if (this.#near(sprite, e.cell)) this.#step(sprite, e.cell, now, calm);
+          else this.#jump(sprite, e, now);
+          break;
         case Moved:
           this.#step(sprite, e.cell, now, calm);
           break;
@@ -60,10 +71,16 @@ export class Sprites {
           this.effects.charge(now, () => this.at(sprite, performance.now()));
           break;
         case Fired:
-          this.#shot(sprite, e, now + spread * ((e.ship.id * 0.618) % 1), calm);
+          this.#shot(sprite, e, now + spread * ((e.target.id * 0.618) % 1), calm);
           break;
       }
     });
+  }
+
+  /** Whether a sprite's way to a cell is a step. */
+  #near(sprite, cell) {
+    const [x, y] = this.#centre(cell), [dx, dy] = [sprite.to[0] - x, sprite.to[1] - y];
+    return Math.hypot(dx, dy) < 1.6 * this.pitch;
   }
 
   #step(sprite, cell, now, calm) {
@@ -75,7 +92,7 @@ export class Sprites {
   }
 
   #jump(sprite, e, now) {
-    const before = e.kind === Warped ? this.at(sprite, now) : null;
+    const before = e.kind === Warped || e.kind === Entered ? this.at(sprite, now) : null;
     sprite.from = sprite.to = this.#centre(e.cell);
     sprite.gone = Infinity;
     sprite.hull = e.ship.hull;
@@ -86,7 +103,7 @@ export class Sprites {
     const target = this.all.get(e.target.id) ?? this.#put(e.target);
     const travel = calm ? 1 : 170, lands = start + travel;
     const from = () => this.at(sprite, performance.now()), to = () => this.at(target, performance.now());
-    this.effects.shot(start, travel, from, to);
+    if (sprite) this.effects.shot(start, travel, from, to);
     this.effects.hit(lands, to, e.shield > 0 || e.hull === target.hull);
     target.hull = e.hull;
     if (e.hull === 0) {

@@ -4,7 +4,7 @@
 
 export class WireError extends Error {}
 
-const limits = { event: 64 << 10, owner: 64 };
+const limits = { event: 64 << 10, owner: 64, number: 2 ** 32 - 1 };
 const maxNumber = Number.MAX_SAFE_INTEGER;
 
 /** Reads big-endian fields and varints off a Uint8Array. */
@@ -24,13 +24,6 @@ class Reader {
   }
   u8() { return this.view.getUint8(this.skip(1)); }
   u16() { return this.view.getUint16(this.skip(2)); }
-  u32() { return this.view.getUint32(this.skip(4)); }
-  u64() {
-    const at = this.skip(8);
-    const v = this.view.getUint32(at) * 2 ** 32 + this.view.getUint32(at + 4);
-    if (v > maxNumber) this.fail("number over 2^53-1");
-    return v;
-  }
   varint(limit) {
     let v = 0;
     for (let scale = 1; scale < 2 ** 56; scale *= 128) {
@@ -50,40 +43,48 @@ class Reader {
   end() { if (this.left) this.fail(`${this.left} bytes after the end`); }
 }
 
-/** The events, as bytes, of a batch's payload: areas of the tile, ascending, none of them empty. */
-export function decodeBatch(payload) {
-  const r = new Reader(payload, "batch"), events = [];
+/** The parts of a list, [area, content]: areas of the tile, ascending, none of them empty. */
+function* parts(list, what) {
+  const r = new Reader(list, what);
   for (let last = -1; r.left;) {
-    const area = r.u8();
-    const inside = new Reader(r.take(r.varint(maxNumber)), "batch");
-    if (area <= last || !inside.left) r.fail("areas out of order, or an empty one");
-    while (inside.left) events.push(inside.take(inside.varint(limits.event)));
+    const area = r.u8(), content = new Reader(r.take(r.varint(maxNumber)), what);
+    if (area <= last || !content.left) r.fail("areas out of order, or an empty one");
+    yield [area, content];
     last = area;
   }
+}
+
+/** The events, as bytes, of a batch's payload. */
+export function decodeBatch(payload) {
+  const events = [];
+  for (const [, part] of parts(payload, "batch")) while (part.left) events.push(part.take(part.varint(limits.event)));
   return events;
 }
 
-export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6;
+export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6, Left = 7, Entered = 8, Scored = 9;
 
 /** One event of the game; the table is in the documentation of game.Event. */
 export function decodeEvent(bytes) {
   const r = new Reader(bytes, "event");
-  const e = { kind: r.u8(), ship: r.u32() };
+  const e = { kind: r.u8(), ship: r.varint(limits.number) };
   switch (e.kind) {
-    case Spawned:
-      e.cell = r.u16(); e.hull = r.u8(); e.shield = r.u8(); e.owner = ownerName(r);
+    case Spawned: case Entered:
+      e.cell = r.u16(); e.hull = r.u8(); e.shield = r.u8(); e.score = r.varint(limits.number); e.owner = ownerName(r);
       break;
     case Moved: case Warped:
       e.cell = r.u16();
       break;
     case Fired:
-      e.target = r.u32(); e.hull = r.u8(); e.shield = r.u8(); e.wait = r.u8();
+      e.area = r.u8(); e.target = r.varint(limits.number); e.hull = r.u8(); e.shield = r.u8(); e.wait = r.u8();
       break;
     case Shielded:
-      e.shield = r.u8();
+      e.area = r.u8(); e.shield = r.u8();
       break;
     case Returned:
       e.cell = r.u16(); e.hull = r.u8(); e.shield = r.u8();
+      break;
+    case Left: case Scored:
+      e.area = r.u8();
       break;
     default:
       r.fail("unknown kind");
@@ -100,43 +101,47 @@ function ownerName(r) {
   return r.take(n).slice();
 }
 
-/** The ships of a game snapshot (game.Rules.Snapshot), in the order of their numbers. */
-export function decodeGame(bytes, cells) {
-  const r = new Reader(bytes, "game snapshot");
-  if (r.u8() !== 1) r.fail("unknown version");
-  if (r.u16() !== cells) r.fail("written for another ground");
-  const n = r.u16();
-  if (n > cells || n * 17 > r.left) r.fail("more ships than there is room for");
-  const ships = [];
-  for (let id = 1; id <= n; id++) {
-    const ship = { id, cell: r.u16(), hull: r.u8(), shield: r.u8(), score: r.u32(), back: r.u64(), owner: ownerName(r) };
-    if (ship.cell >= cells || (ship.hull > 0) === (ship.back > 0)) r.fail(`ship ${id} cannot be`);
-    ships.push(ship);
+/** The ships of a game snapshot (game.Rules.Snapshot) as [area, ships], each area's in the order of their numbers. */
+export function* decodeGame(bytes) {
+  for (const [area, r] of parts(bytes, "game snapshot")) {
+    if (r.u8() !== 2) r.fail("unknown version");
+    const ships = [];
+    for (let last = 0; r.left;) {
+      const ship = {
+        id: r.varint(limits.number), cell: r.u16(), hull: r.u8(), shield: r.u8(), score: r.varint(limits.number),
+        back: r.varint(maxNumber), owner: ownerName(r),
+      };
+      if (ship.id <= last || (ship.hull > 0) === (ship.back > 0)) r.fail(`ship ${ship.id} cannot be`);
+      last = ship.id;
+      ships.push(ship);
+    }
+    yield [area, ships];
   }
-  r.end();
-  return ships;
 }
 
-/** The canonical snapshot of ships: what the digest is taken of. */
-export function encodeGame(ships, cells) {
-  const out = new Uint8Array(ships.reduce((n, s) => n + 17 + s.owner.length, 5));
-  const view = new DataView(out.buffer);
-  view.setUint8(0, 1);
-  view.setUint16(1, cells);
-  view.setUint16(3, ships.length);
-  let at = 5;
-  for (const s of ships) {
-    view.setUint16(at, s.cell);
-    view.setUint8(at + 2, s.hull);
-    view.setUint8(at + 3, s.shield);
-    view.setUint32(at + 4, s.score);
-    view.setUint32(at + 8, Math.floor(s.back / 2 ** 32));
-    view.setUint32(at + 12, s.back % 2 ** 32);
-    view.setUint8(at + 16, s.owner.length);
-    out.set(s.owner, at + 17);
-    at += 17 + s.owner.length;
+/** The canonical snapshot of areas, [area, ships] ascending: what the digest is taken of. */
+export function encodeGame(areas) {
+  const out = [];
+  for (const [area, ships] of areas) {
+    if (ships.length === 0) continue;
+    const part = [2];
+    for (const s of ships) {
+      varint(part, s.id);
+      part.push(s.cell >> 8, s.cell & 255, s.hull, s.shield);
+      varint(part, s.score);
+      varint(part, s.back);
+      part.push(s.owner.length, ...s.owner);
+    }
+    out.push(area);
+    varint(out, part.length);
+    for (const b of part) out.push(b);
   }
-  return out;
+  return Uint8Array.from(out);
+}
+
+function varint(out, n) {
+  for (; n >= 128; n = Math.floor(n / 128)) out.push((n % 128) | 128);
+  out.push(n);
 }
 
 // The relay's messages: protobuf's JSON mapping writes 64-bit numbers as decimal strings, bytes as base64,
