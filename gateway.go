@@ -3,7 +3,6 @@ package tilefence
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -87,11 +86,10 @@ func NewGatewayServer(
 	if err != nil {
 		return nil, err
 	}
-	var router admission.Router = g.router
 	if c.Spawn {
-		router = &spawnRouter{Router: g.router, members: g.member}
+		c.Gateway.Spawn = g.spawnOn
 	}
-	if g.gateway, err = admission.NewGateway(ledger, router, g.peers, &c.Gateway); err != nil {
+	if g.gateway, err = admission.NewGateway(ledger, g.router, g.peers, &c.Gateway); err != nil {
 		return nil, err
 	}
 	if g.clients, err = gatewayws.New(g.gateway, authenticate, &c.Clients); err != nil {
@@ -116,6 +114,8 @@ func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig
 		return d, argument("price", "nil", "a function that decides what an action costs")
 	case d.Gateway.Price != nil:
 		return d, argument("Gateway.Price", "set", "nil: price is an argument")
+	case d.Spawn && d.Gateway.Spawn != nil:
+		return d, argument("Gateway.Spawn", "set", "nil: with Spawn, the server names the process")
 	case d.DrainTimeout < 0:
 		return d, argument("DrainTimeout", d.DrainTimeout, "a duration, or zero for 5s")
 	}
@@ -164,20 +164,11 @@ func (g *GatewayServer) drain(ctx context.Context, unfinished string, part func(
 	}
 }
 
-// spawnRouter routes the intents of tiles without an owner to a tile server.
-type spawnRouter struct {
-	*route.Router
-	members route.Membership
-}
-
-// Route implements admission.Router.
-func (r *spawnRouter) Route(ctx context.Context, id fence.TileID) (string, error) {
-	contact, err := r.Router.Route(ctx, id)
-	if none, ok := errors.AsType[*route.NoRouteError](err); !ok || none.Err != nil {
-		return contact, err
+// spawnOn names the tile server that begins a tile without an owner.
+func (g *GatewayServer) spawnOn(_ context.Context, id fence.TileID) (string, error) {
+	servers := tileServers(g.member, "")
+	if len(servers) == 0 {
+		return "", &route.NoRouteError{Tile: id}
 	}
-	if servers := tileServers(r.members, ""); len(servers) > 0 {
-		return preferred(id, servers)[0], nil
-	}
-	return "", err
+	return preferred(id, servers)[0], nil
 }

@@ -86,6 +86,8 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"HandOverTimeout":    tiles(tilefence.TileServerConfig{HandOverTimeout: -1}),
 		"rules":              noRules,
 		"price":              noPrice,
+		"Gateway.Spawn": gateway(tilefence.GatewayServerConfig{Spawn: true, Gateway: admission.GatewayConfig{
+			Spawn: func(context.Context, fence.TileID) (string, error) { return "", nil }}}),
 		"Gateway.Price":      gateway(tilefence.GatewayServerConfig{Gateway: admission.GatewayConfig{Price: free}}),
 		"DrainTimeout":       gateway(tilefence.GatewayServerConfig{DrainTimeout: -1}),
 		"authenticate":       noAuthenticate,

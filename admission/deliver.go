@@ -29,10 +29,10 @@ func (d *delivery) movedTwice() bool {
 
 // deliver sends an intent to its tile's owner. If that process names another owner, the intent is
 // resubmitted there, once: a wrong route is the system's miss and costs the player a round trip, no more.
-func (g *Gateway) deliver(ctx context.Context, in tile.Intent) (d delivery) {
-	contact, err := g.router.Route(ctx, in.Tile)
+func (g *Gateway) deliver(ctx context.Context, kind Kind, in tile.Intent) (d delivery) {
+	contact, err := g.route(ctx, kind, &in)
 	if err != nil {
-		d.err = asRouteError(in.Tile, err)
+		d.err = err
 		return d
 	}
 	g.submit(ctx, contact, in, &d)
@@ -42,9 +42,9 @@ func (g *Gateway) deliver(ctx context.Context, in tile.Intent) (d delivery) {
 	}
 	if to.Contact == "" || to.Contact == contact {
 		// The router knows that contact is wrong; its answer now comes from a later source.
-		better, err := g.router.Route(ctx, in.Tile)
+		better, err := g.route(ctx, kind, &in)
 		if err != nil {
-			d.err = asRouteError(in.Tile, err)
+			d.err = err
 			return d
 		}
 		to.Contact = better
@@ -56,6 +56,33 @@ func (g *Gateway) deliver(ctx context.Context, in tile.Intent) (d delivery) {
 	d.resubmits++
 	g.submit(ctx, to.Contact, in, &d)
 	return d
+}
+
+// route names the process to send an intent to: the tile's owner, or one that may begin the tile. If the tile is in
+// doubt, it waits for the tile's turn. Errors: a *LimitError, a *route.NoRouteError.
+func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (string, error) {
+	turn := func() error {
+		wait, ok := g.takeovers.take(in.Tile)
+		return g.shape(ctx, ShapeInfo{Scope: ScopeTakeover, Kind: kind, Tile: in.Tile, Actor: in.Actor}, wait, ok)
+	}
+	if err := turn(); err != nil {
+		return "", err
+	}
+	contact, err := g.router.Route(ctx, in.Tile)
+	if err == nil {
+		return contact, nil
+	}
+	g.takeovers.doubt(in.Tile)
+	if none, ok := errors.AsType[*route.NoRouteError](err); g.cfg.Spawn == nil || !ok || none.Err != nil {
+		return "", asRouteError(in.Tile, err)
+	}
+	if err := turn(); err != nil {
+		return "", err
+	}
+	if contact, err = g.cfg.Spawn(ctx, in.Tile); err != nil {
+		return "", asRouteError(in.Tile, err)
+	}
+	return contact, nil
 }
 
 // submit sends the intent to one process and reports what it learned to the router.
@@ -71,6 +98,7 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 	}
 	if err == nil {
 		d.outcome, d.err = outcome, nil
+		g.takeovers.trust(in.Tile)
 		return
 	}
 	d.err = &ForwardError{Tile: in.Tile, Contact: contact, Err: err}
@@ -78,12 +106,16 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 	if to, moved := movedTo(err); moved {
 		d.redirects++
 		g.router.Correct(contact, to)
+		if to.Contact == "" {
+			g.takeovers.doubt(in.Tile)
+		}
 		g.cfg.Hooks.Redirect(RedirectInfo{Tile: in.Tile, From: contact, To: to.Contact, Epoch: to.Epoch})
 		return
 	}
 	if unreachable := !errors.Is(err, tile.ErrOverloaded) && !errors.Is(err, fence.ErrInvalidArgument); unreachable &&
 		!gone() {
 		g.router.Correct(contact, route.Entry{Tile: in.Tile})
+		g.takeovers.doubt(in.Tile)
 	}
 }
 
@@ -136,7 +168,7 @@ func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery,
 	if time.Since(art.Admitted) > g.cfg.RetryWindow {
 		return g.expire(ctx, art)
 	}
-	d := g.deliver(ctx, art.Intent())
+	d := g.deliver(ctx, Act, art.Intent())
 	// The tile's answer is kept even if the caller has gone: that is the moment it matters most.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.SettleTimeout)
 	defer cancel()

@@ -5,7 +5,7 @@
 //	router, err := route.NewRouter(table, coordination, nil)
 //	gateway, err := admission.NewGateway(ledger, router, tiles, &admission.GatewayConfig{Price: price})
 //
-//	outcome, err := gateway.Move(ctx, intent)            // movement: checked, rate-limited, sent
+//	outcome, err := gateway.Move(ctx, intent)            // movement: checked, smoothed, sent
 //	artifact, err := gateway.Act(ctx, action)            // economic: admitted durably, then sent, then settled
 //	go gateway.Run(ctx)                                  // finishes what clients and gateways left behind
 //
@@ -34,6 +34,19 @@
 // The ledger knows what a tile answered. Whether the tile's events survive is the durability that the tile
 // was configured with: losing the whole coordination store may undo the last seconds of play, but not
 // the spends that belong to them.
+//
+// # Rates
+//
+// What is above a rate is delayed until its turn, which smooths bursts, or refused with a *LimitError if it would wait
+// longer than GatewayConfig.MaxDelay:
+//
+//   - the movements of each actor (MoveRate), and those to each tile (TileRate);
+//   - tiles whose owner could not be reached, or that have none (TakeoverRate). To look for another owner, or to begin
+//     the tile, takes a turn, which the intents of a tile share. So a wave of tiles that lose their owner, or that
+//     players enter for the first time, reaches the coordination store and the authority at a rate.
+//
+// The actions of each actor (ActRate) are refused above their rate and not delayed. Stats and Hooks.Shaped count both.
+// Rates are of one gateway: with several, a tile gets the sum.
 //
 // # Failures
 //

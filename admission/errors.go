@@ -23,7 +23,7 @@ var (
 	// ErrPending: the action is admitted and has no outcome yet. A *PendingError says why. The same call
 	// with the same action ID goes on where this one stopped.
 	ErrPending = errors.New("action is pending")
-	// ErrLimited: the actor sends faster than the gateway lets it. A *LimitError says when to come back.
+	// ErrLimited: the intent is above a rate of the gateway's. A *LimitError says of which, and when to come back.
 	ErrLimited = errors.New("rate limit exceeded")
 	// ErrDeclined: the game declined the intent before it was admitted or sent. A *DeclinedError says why.
 	ErrDeclined = errors.New("intent declined")
@@ -63,15 +63,19 @@ func (e *PendingError) Is(target error) bool { return target == ErrPending }
 // Unwrap gives the cause.
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// LimitError is an intent above its actor's rate. Nothing was admitted or sent.
+// LimitError is an intent above a rate of its actor or its tile, or of take-overs, by more than it may wait. It was not
+// sent, and for the first two scopes not admitted either.
 type LimitError struct {
 	Actor      string
 	Kind       Kind
-	RetryAfter time.Duration // when the bucket will hold a token again
+	Tile       fence.TileID
+	Scope      Scope
+	RetryAfter time.Duration // when there will be room
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("%s by %q: %v: retry after %v", e.Kind, e.Actor, ErrLimited, e.RetryAfter)
+	return fmt.Sprintf("%s by %q to tile %s: %v of %s: retry after %v", e.Kind, e.Actor, e.Tile, ErrLimited, e.Scope,
+		e.RetryAfter)
 }
 
 // Is matches ErrLimited.

@@ -43,10 +43,23 @@ type GatewayConfig struct {
 	// MoveRate and ActRate bound each actor's intents of either kind. Zero fields mean 10 a second with
 	// bursts of 20, and 5 a second with bursts of 20. Retries count.
 	MoveRate, ActRate Rate
-	// Unlimited switches both bounds off.
+	// TileRate bounds the movements to each tile through this gateway. Zero fields mean 10,000 a second with bursts
+	// of 4,096, the default of tile.Limits.QueueLimit: what a tile can take between two ticks.
+	TileRate Rate
+	// TakeoverRate bounds for how many tiles a second this gateway looks for another owner, or begins them, after the
+	// known owner could not be reached or there was none. Zero fields mean 500 a second with bursts of 250.
+	TakeoverRate Rate
+	// MaxDelay is how long an intent above a rate may wait for its turn, which smooths bursts; above it, it is refused
+	// with a *LimitError. Actions are not delayed by ActRate, only refused. Zero means 250 ms.
+	MaxDelay time.Duration
+	// Unlimited switches these bounds off.
 	Unlimited bool
-	// MaxActors is of how many actors the rates are remembered, per kind. Zero means 65,536.
+	// MaxActors is of how many actors the rates are remembered, per kind, and of how many tiles. Zero means 65,536.
 	MaxActors int
+
+	// Spawn names a process that may begin a tile without an owner. Nil: its intents are answered with a
+	// *route.NoRouteError.
+	Spawn func(ctx context.Context, tile fence.TileID) (contact string, err error)
 
 	// ForwardTimeout bounds one submission to a tile, its wait for the tick included. Zero means 3 s.
 	ForwardTimeout time.Duration
@@ -69,7 +82,7 @@ type GatewayConfig struct {
 	SweepWorkers int
 
 	Logger *slog.Logger // nil discards
-	Hooks  Hooks        // Done, Redirect and Swept are called
+	Hooks  Hooks        // Done, Redirect, Shaped and Swept are called
 }
 
 func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
@@ -79,6 +92,8 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	}
 	d.MoveRate = d.MoveRate.orDefault(Rate{PerSecond: 10, Burst: 20})
 	d.ActRate = d.ActRate.orDefault(Rate{PerSecond: 5, Burst: 20})
+	d.TileRate = d.TileRate.orDefault(Rate{PerSecond: 10000, Burst: 4096})
+	d.TakeoverRate = d.TakeoverRate.orDefault(Rate{PerSecond: 500, Burst: 250})
 	d.MaxActors = cmp.Or(d.MaxActors, 65536)
 	d.SweepWorkers = cmp.Or(d.SweepWorkers, 8)
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
@@ -88,6 +103,7 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 		value *time.Duration
 		zero  time.Duration
 	}{
+		{"MaxDelay", &d.MaxDelay, 250 * time.Millisecond},
 		{"ForwardTimeout", &d.ForwardTimeout, 3 * time.Second},
 		{"SettleTimeout", &d.SettleTimeout, 5 * time.Second},
 		{"RetryWindow", &d.RetryWindow, tile.DefaultRetryWindow},
@@ -103,7 +119,9 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	for _, f := range []struct {
 		name string
 		rate Rate
-	}{{"MoveRate", d.MoveRate}, {"ActRate", d.ActRate}} {
+	}{
+		{"MoveRate", d.MoveRate}, {"ActRate", d.ActRate}, {"TileRate", d.TileRate}, {"TakeoverRate", d.TakeoverRate},
+	} {
 		if !(f.rate.PerSecond > 0) || f.rate.Burst < 0 { // not "<= 0", which is false of NaN
 			return d, &fence.ArgumentError{Field: f.name, Value: f.rate,
 				Want: "positive numbers, or zero for the default"}
@@ -131,8 +149,12 @@ type Gateway struct {
 	tiles  Forwarder
 	cfg    GatewayConfig
 
-	moves, acts *limiter // nil: unlimited
-	counts      counters
+	// Nil: unlimited.
+	moves, acts *shaper[string]
+	crowds      *shaper[fence.TileID]
+	takeovers   *turns
+
+	counts counters
 }
 
 // NewGateway returns a gateway. It does no I/O and starts nothing. Errors: a *fence.ArgumentError, as for a cfg with
@@ -152,13 +174,16 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 	}
 	g := &Gateway{ledger: ledger, router: router, tiles: tiles, cfg: c}
 	if !c.Unlimited {
-		g.moves, g.acts = newLimiter(c.MoveRate, c.MaxActors), newLimiter(c.ActRate, c.MaxActors)
+		g.moves = newShaper[string](c.MoveRate, c.MaxDelay, c.MaxActors)
+		g.acts = newShaper[string](c.ActRate, 0, c.MaxActors)
+		g.crowds = newShaper[fence.TileID](c.TileRate, c.MaxDelay, c.MaxActors)
+		g.takeovers = newTurns(c.TakeoverRate, c.MaxDelay, c.MaxActors)
 	}
 	return g, nil
 }
 
-// Move takes a movement: it is checked, rate-limited, sent to the tile, and never recorded. Repeating a movement is
-// harmless, so a caller whose call failed simply moves again. Redirected means that the tile moved twice
+// Move takes a movement: it is checked, delayed if it is above a rate, sent to the tile, and never recorded. Repeating a
+// movement is harmless, so a caller whose call failed simply moves again. Redirected means that the tile moved twice
 // while the intent travelled.
 //
 // Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
@@ -176,7 +201,9 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, del
 	if err := validateMove(&in); err != nil {
 		return 0, delivery{}, err
 	}
-	if err := limit(g.moves, Move, in.Actor); err != nil {
+	info := ShapeInfo{Scope: ScopeActor, Kind: Move, Tile: in.Tile, Actor: in.Actor}
+	wait, ok := g.moves.take(in.Actor)
+	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return 0, delivery{}, err
 	}
 	if g.cfg.CheckMove != nil {
@@ -184,7 +211,12 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, del
 			return 0, delivery{}, &DeclinedError{Kind: Move, Err: err}
 		}
 	}
-	d := g.deliver(ctx, in)
+	info.Scope = ScopeTile
+	wait, ok = g.crowds.take(in.Tile)
+	if err := g.shape(ctx, info, wait, ok); err != nil {
+		return 0, delivery{}, err
+	}
+	d := g.deliver(ctx, Move, in)
 	if d.movedTwice() {
 		return stream.Redirected, d, nil
 	}
@@ -202,16 +234,6 @@ func validateMove(in *tile.Intent) error {
 			Want: "none: movement is not recorded, use Act"}
 	}
 	return validateName("actor", in.Actor)
-}
-
-func limit(l *limiter, kind Kind, actor string) error {
-	if l == nil {
-		return nil
-	}
-	if wait, ok := l.take(actor); !ok {
-		return &LimitError{Actor: actor, Kind: kind, RetryAfter: wait}
-	}
-	return nil
 }
 
 // Act takes an economic action: it is admitted durably before any tile sees it, then sent, then resolved
@@ -242,7 +264,9 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 	if err := a.validateRequest(); err != nil {
 		return Artifact{}, delivery{}, err
 	}
-	if err := limit(g.acts, Act, a.Actor); err != nil {
+	wait, ok := g.acts.take(a.Actor)
+	info := ShapeInfo{Scope: ScopeActor, Kind: Act, Tile: a.Tile, Actor: a.Actor}
+	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return Artifact{}, delivery{}, err
 	}
 	art, err := g.admit(ctx, a)

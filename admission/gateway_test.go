@@ -531,6 +531,10 @@ func TestGatewayArguments(t *testing.T) {
 		{"MoveRate", admission.GatewayConfig{MoveRate: admission.Rate{PerSecond: -1},
 			ActRate: admission.Rate{Burst: -1}}},
 		{"ActRate", admission.GatewayConfig{ActRate: admission.Rate{Burst: -1}}},
+		{"TileRate", admission.GatewayConfig{TileRate: admission.Rate{PerSecond: -1},
+			TakeoverRate: admission.Rate{PerSecond: -1}}},
+		{"TakeoverRate", admission.GatewayConfig{TakeoverRate: admission.Rate{Burst: -1}}},
+		{"MaxDelay", admission.GatewayConfig{MaxDelay: -1, ForwardTimeout: -1}},
 		{"MaxActors", admission.GatewayConfig{MaxActors: -1, SweepWorkers: -1}},
 		{"SweepWorkers", admission.GatewayConfig{SweepWorkers: -1}},
 	} {

@@ -12,7 +12,7 @@ type Kind string
 
 // The kinds.
 const (
-	Move Kind = "move" // movement: rate-limited, never recorded
+	Move Kind = "move" // movement: smoothed, never recorded
 	Act  Kind = "act"  // economic actions: admitted durably first
 )
 
@@ -23,6 +23,7 @@ type Hooks struct {
 	Settled  func(SettleInfo) // a Resolve or Abandon was answered
 	Done     func(DoneInfo)   // an intent left the gateway, with an outcome or an error
 	Redirect func(RedirectInfo)
+	Shaped   func(ShapeInfo) // an intent waited for its turn, or was refused one
 	Swept    func(SweepInfo) // a sweep ended
 }
 
@@ -38,6 +39,9 @@ func (h Hooks) withDefaults() Hooks {
 	}
 	if h.Redirect == nil {
 		h.Redirect = func(RedirectInfo) {}
+	}
+	if h.Shaped == nil {
+		h.Shaped = func(ShapeInfo) {}
 	}
 	if h.Swept == nil {
 		h.Swept = func(SweepInfo) {}
@@ -82,6 +86,16 @@ type RedirectInfo struct {
 	Tile     fence.TileID
 	From, To string      // contacts; To is empty when the tile did not know
 	Epoch    fence.Epoch // of the owner named; zero when unknown
+}
+
+// ShapeInfo describes an intent above a rate.
+type ShapeInfo struct {
+	Scope   Scope
+	Kind    Kind
+	Tile    fence.TileID
+	Actor   string
+	Wait    time.Duration // until its turn
+	Refused bool          // it was not sent: the wait was too long, or its caller left
 }
 
 // SweepInfo describes one sweep over pending actions.

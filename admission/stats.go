@@ -3,6 +3,7 @@ package admission
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -13,6 +14,16 @@ type Stats struct {
 	Moves, Acts Tally
 	Redirects   uint64 // met, by intents of both kinds
 	Resubmits   uint64 // submissions after a redirect
+
+	// Intents above a rate: of their actor, of their tile, of take-overs.
+	Actors, Tiles, Takeovers Shaped
+}
+
+// Shaped counts the intents above a rate.
+type Shaped struct {
+	Delayed uint64        // until their turn
+	Waited  time.Duration // all of those together
+	Refused uint64
 }
 
 // Tally counts the intents of one kind by how they ended.
@@ -20,7 +31,7 @@ type Tally struct {
 	Applied, Fizzled, Rejected, Redirected uint64
 
 	Pending    uint64 // admitted, outcome not yet known
-	Limited    uint64 // above the actor's rate
+	Limited    uint64 // above a rate, and refused
 	Overloaded uint64 // the tile's queue was full, and nothing recorded
 	Failed     uint64 // every other error
 }
@@ -30,12 +41,40 @@ func (g *Gateway) Stats() Stats {
 	return Stats{
 		Moves: g.counts.moves.read(), Acts: g.counts.acts.read(),
 		Redirects: g.counts.redirects.Load(), Resubmits: g.counts.resubmits.Load(),
+		Actors: g.counts.actors.read(), Tiles: g.counts.tiles.read(), Takeovers: g.counts.takeovers.read(),
 	}
 }
 
 type counters struct {
 	moves, acts          tally
 	redirects, resubmits atomic.Uint64
+
+	actors, tiles, takeovers shapeCounts
+}
+
+type shapeCounts struct {
+	delayed, refused atomic.Uint64
+	waited           atomic.Int64
+}
+
+func (c *counters) shaped(i ShapeInfo) {
+	n := &c.actors
+	switch i.Scope {
+	case ScopeTile:
+		n = &c.tiles
+	case ScopeTakeover:
+		n = &c.takeovers
+	}
+	if i.Refused {
+		n.refused.Add(1)
+		return
+	}
+	n.delayed.Add(1)
+	n.waited.Add(int64(i.Wait))
+}
+
+func (n *shapeCounts) read() Shaped {
+	return Shaped{Delayed: n.delayed.Load(), Waited: time.Duration(n.waited.Load()), Refused: n.refused.Load()}
 }
 
 type tally struct {

@@ -41,7 +41,7 @@
 //	pending      yes        the action is admitted, and its outcome not yet known
 //	limited      yes        above the actor's rate
 //	busy         yes        too many intents under way on this connection
-//	overloaded   yes        the tile has too many intents
+//	overloaded   yes        the tile has too many intents, or must find an owner first and many tiles do
 //	unavailable  yes        the tile or the ledger could not be reached
 //	draining     yes        this gateway is going away; connect again
 //	internal     yes        anything else

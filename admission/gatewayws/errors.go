@@ -86,6 +86,7 @@ func describe(err error) *Error {
 		e.Admission = pending.Artifact.AdmissionID
 	}
 	var limited *admission.LimitError
+	errors.As(err, &limited)
 	var refused *admission.DeclinedError
 	var argument *fence.ArgumentError
 	switch {
@@ -93,7 +94,9 @@ func describe(err error) *Error {
 		e.Code, e.Message = CodeExpired, "the action is admitted, but too old to be delivered"
 	case pending != nil:
 		e.Code, e.Message = CodePending, "the action is admitted; ask again for its outcome"
-	case errors.As(err, &limited):
+	case limited != nil && limited.Scope != admission.ScopeActor && limited.Scope != "":
+		e.Code, e.Message, e.RetryAfter = CodeOverloaded, "the tile has too many intents just now", limited.RetryAfter
+	case limited != nil:
 		e.Code, e.Message, e.RetryAfter = CodeLimited, "too fast", limited.RetryAfter
 	case errors.As(err, &refused):
 		e.Code, e.Message = CodeRefused, refused.Err.Error()

@@ -184,7 +184,8 @@ func serveQuiet(b *testing.B, committed *atomic.Int64) string {
 	mux := http.NewServeMux()
 	server := httptest.NewServer(mux)
 	contact := server.Listener.Addr().String()
-	p, err := tile.New(here, contact, seams, quiet{committed}, &tile.Config{Limits: tile.Limits{QueueLimit: 4 * benchBots}})
+	p, err := tile.New(here, contact, seams, quiet{committed},
+		&tile.Config{Limits: tile.Limits{QueueLimit: 4 * benchBots}})
 	require.NoError(b, err)
 	intents := handler(b, p)
 	mux.Handle(tilehttp.Path, intents)

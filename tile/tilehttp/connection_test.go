@@ -108,6 +108,7 @@ func TestDeadlinesTravel(t *testing.T) {
 	assert.Greater(t, got, time.Duration(0))
 	assert.LessOrEqual(t, got, 300*time.Millisecond)
 
+	<-ctx.Done()
 	_, err = client.Forward(ctx, contact, tile.Intent{Tile: here})
 	require.ErrorIs(t, err, fence.ErrNotApplied)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -1,0 +1,173 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/lru"
+)
+
+// Rate is a token bucket.
+type Rate struct {
+	PerSecond float64 // tokens added a second, one intent each
+	Burst     int     // tokens it holds at most
+}
+
+func (r Rate) orDefault(d Rate) Rate {
+	return Rate{PerSecond: cmp.Or(r.PerSecond, d.PerSecond), Burst: cmp.Or(r.Burst, d.Burst)}
+}
+
+func (r Rate) bucket() *rate.Limiter { return rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst) }
+
+// Scope is what a rate is of.
+type Scope string
+
+// The scopes.
+const (
+	ScopeActor    Scope = "actor"    // the intents of an actor, of one kind: MoveRate, ActRate
+	ScopeTile     Scope = "tile"     // the movements to a tile: TileRate
+	ScopeTakeover Scope = "takeover" // the tiles whose owner is not known: TakeoverRate
+)
+
+// shaper delays what comes above a rate until its turn, and refuses what would have to wait longer than a bound. It
+// keeps a token bucket for each of the keys seen last. One that is forgotten comes back with a full bucket, so the
+// bound is on memory, and on rates only while fewer keys are active. A nil shaper lets everything pass.
+type shaper[K comparable] struct {
+	rate    Rate
+	longest time.Duration // wait
+
+	mu      sync.Mutex
+	buckets *lru.Map[K, *rate.Limiter]
+}
+
+func newShaper[K comparable](r Rate, longest time.Duration, keys int) *shaper[K] {
+	return &shaper[K]{rate: r, longest: longest, buckets: lru.New[K, *rate.Limiter](keys)}
+}
+
+// take spends a token of the key, which is there after wait. Otherwise it says when there would be one.
+func (s *shaper[K]) take(key K) (wait time.Duration, ok bool) {
+	if s == nil {
+		return 0, true
+	}
+	s.mu.Lock()
+	b, known := s.buckets.Get(key)
+	if !known {
+		b = s.rate.bucket()
+		s.buckets.Put(key, b)
+	}
+	s.mu.Unlock()
+	return reserve(b, s.longest)
+}
+
+// reserve spends a token that is there within longest.
+func reserve(b *rate.Limiter, longest time.Duration) (wait time.Duration, ok bool) {
+	r := b.Reserve()
+	if wait = r.Delay(); wait > longest {
+		r.Cancel()
+		return wait, false
+	}
+	return wait, true
+}
+
+// turns shapes a burst of take-overs. A tile whose owner could not be found or reached is in doubt. To look for its
+// owner again, and to begin it if it has none, takes a turn; the intents of a tile share one. So the tiles of a
+// process that died come to the coordination store and the authority at a rate, not all at once.
+type turns struct {
+	longest time.Duration // wait
+	bucket  *rate.Limiter
+
+	mu    sync.Mutex
+	tiles *lru.Map[fence.TileID, turn]
+}
+
+type turn struct {
+	at      time.Time // of the last turn; it may be yet to come
+	doubted bool      // the next look-up takes a turn
+}
+
+// turnShared is for how long the intents of a tile share its turn.
+const turnShared = time.Second
+
+func (t turn) shared(now time.Time) bool { return now.Before(t.at.Add(turnShared)) }
+
+func newTurns(r Rate, longest time.Duration, tiles int) *turns {
+	return &turns{longest: longest, bucket: r.bucket(), tiles: lru.New[fence.TileID, turn](tiles)}
+}
+
+// doubt says that a tile's owner could not be found or reached.
+func (t *turns) doubt(id fence.TileID) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, _ := t.tiles.Get(id)
+	t.tiles.Put(id, turn{at: last.at, doubted: true})
+}
+
+// trust says that a tile's owner has answered.
+func (t *turns) trust(id fence.TileID) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, known := t.tiles.Get(id)
+	switch {
+	case !known:
+	case last.shared(time.Now()): // intents that looked for the owner before are yet to come
+		t.tiles.Put(id, turn{at: last.at})
+	default:
+		t.tiles.Remove(id)
+	}
+}
+
+// take takes a turn for a tile if it is in doubt. Otherwise, or if it has a turn already, nothing is waited for.
+func (t *turns) take(id fence.TileID) (wait time.Duration, ok bool) {
+	if t == nil {
+		return 0, true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, _ := t.tiles.Get(id)
+	now := time.Now()
+	switch {
+	case !last.doubted:
+		return 0, true
+	case last.shared(now):
+		return max(0, last.at.Sub(now)), true
+	}
+	if wait, ok = reserve(t.bucket, t.longest); ok {
+		t.tiles.Put(id, turn{at: now.Add(wait), doubted: true})
+	}
+	return wait, ok
+}
+
+// shape waits for the turn of an intent, and reports to the hook and the counts what it did. Its error is a
+// *LimitError.
+func (g *Gateway) shape(ctx context.Context, i ShapeInfo, wait time.Duration, ok bool) error {
+	if wait == 0 && ok {
+		return nil
+	}
+	i.Wait, i.Refused = wait, !ok
+	if ok {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			i.Refused = true // its caller has left
+		}
+	}
+	g.counts.shaped(i)
+	g.cfg.Hooks.Shaped(i)
+	if i.Refused {
+		return &LimitError{Actor: i.Actor, Kind: i.Kind, Tile: i.Tile, Scope: i.Scope, RetryAfter: wait}
+	}
+	return nil
+}
