@@ -15,18 +15,20 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// bot is one client: a watcher of its tile through the relay, and a player through the gateway. It knows
-// nothing but what these two tell it.
+// bot is one client: a watcher of what it can see of its tile through the relay, and a player through the gateway. It
+// knows nothing but what these two tell it.
 type bot struct {
 	*plan
 	actor string
 	tile  fence.TileID
 	brain *game.Bot
+	relay *relayclient.Client
 	door  *gatewayws.Client
 	cards []playedCard // in the order of play; read when the battle is over
 
-	mu     sync.Mutex // guards view and at; frames come from the client's goroutine
+	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
 	view   *game.View
+	areas  fence.AreaSet // that it watches; never all of them at first
 	at     fence.Position
 	synced fence.Seq // frames up to here were history, not news
 	broken error     // the view could not be folded
@@ -54,15 +56,16 @@ const drawEvery = 40
 
 // run connects, watches and plays until playing ends, then only watches until ctx ends.
 func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) error {
-	client, err := relayclient.Dial(ctx, relayURL+"?actor="+b.actor, &relayclient.Config{
-		Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger,
-	})
-	if err != nil {
+	var err error
+	if b.relay, err = dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
+		return relayclient.Dial(ctx, relayURL+"?actor="+b.actor, &relayclient.Config{
+			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger})
+	}); err != nil {
 		return fmt.Errorf("%s: relay: %w", b.actor, err)
 	}
 	defer func() {
-		_ = client.Close() // it ends with the bot
-		s := client.Stats()
+		_ = b.relay.Close() // it ends with the bot
+		s := b.relay.Stats()
 		b.meters.clientGaps.Add(int64(s.Gaps))
 		b.meters.clientRepairs.Add(int64(s.Repaired))
 		b.meters.clientBytes.Add(int64(s.Bytes))
@@ -70,28 +73,66 @@ func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) err
 	b.meters.watchers.Add(1)
 	defer b.meters.watchers.Add(-1)
 	gatewayURL += "?actor=" + b.actor
-	if b.door, err = gatewayws.Dial(ctx, gatewayURL, nil); err != nil {
+	if b.door, err = dial(ctx, func(ctx context.Context) (*gatewayws.Client, error) {
+		return gatewayws.Dial(ctx, gatewayURL, nil)
+	}); err != nil {
 		return fmt.Errorf("%s: gateway: %w", b.actor, err)
 	}
 	defer func() { _ = b.door.Close() }() // the battle is over
-	if err := client.Subscribe(ctx, b.tile); err != nil {
-		return fmt.Errorf("%s: subscribe: %w", b.actor, err)
+	if err := b.look(ctx); err != nil {
+		return err
 	}
-	b.play(playing, gatewayURL)
+	if err := b.play(playing, gatewayURL); err != nil {
+		return err
+	}
 	<-ctx.Done()
+	return nil
+}
+
+// dial connects. It tries again a few times: something may be broken just now, and a handshake then fails or hangs.
+func dial[T any](ctx context.Context, connect func(context.Context) (T, error)) (client T, err error) {
+	for range 5 {
+		attempt, cancel := context.WithTimeout(ctx, orderTimeout)
+		client, err = connect(attempt)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return client, err
+}
+
+// look watches what the brain wants to see now. What is left out is forgotten before the relay hears of it, so that
+// nothing in the view can grow old.
+func (b *bot) look(ctx context.Context) error {
+	b.mu.Lock()
+	want := b.brain.Viewport(b.view)
+	same := b.areas == fence.Areas(want...)
+	b.areas = fence.Areas(want...)
+	b.view.Keep(b.areas)
+	b.mu.Unlock()
+	if same {
+		return nil
+	}
+	if err := b.relay.Watch(ctx, b.tile, want...); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: watch: %w", b.actor, err)
+	}
 	return nil
 }
 
 // play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
 // its own time: a quiet tile sends no frames, and somebody has to begin.
-func (b *bot) play(ctx context.Context, gatewayURL string) {
+func (b *bot) play(ctx context.Context, gatewayURL string) error {
 	ticker := time.NewTicker(b.options.tick)
 	defer ticker.Stop()
 	for tick := fence.Tick(1); ; tick++ {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
+		}
+		if err := b.look(ctx); err != nil {
+			return err
 		}
 		b.mu.Lock()
 		o, acts := b.brain.Decide(b.view, tick)
@@ -154,7 +195,14 @@ func (b *bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, e
 func (b *bot) onSync(s relayclient.Sync) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.broken = b.view.Restore(s.Snapshot.Blob, fence.AreaSet{})
+	areas := s.Areas.And(b.areas) // not what it has left since
+	if s.Opens {
+		if err := b.view.Open(s.Snapshot.Blob, areas); err != nil {
+			b.broken = err
+		}
+		return
+	}
+	b.broken = b.view.Restore(s.Snapshot.Blob, areas)
 	b.at, b.synced = s.Snapshot.Position, s.Position.Seq
 }
 
@@ -164,8 +212,10 @@ func (b *bot) onFrame(f fence.Entry) {
 	if err := b.view.Apply(&f); err != nil {
 		b.broken = err
 	}
-	b.at = f.Position
-	news := f.Seq > b.synced
+	news := false
+	if f.Prev == b.at { // not so while areas that it has opened catch up
+		b.at, news = f.Position, f.Seq > b.synced
+	}
 	b.mu.Unlock()
 	if news {
 		b.meters.vitals.delivered(b.tile, f.At)
@@ -174,9 +224,13 @@ func (b *bot) onFrame(f fence.Entry) {
 	}
 }
 
-// held is what the bot's view is worth: the areas that it sees.
+// held is what the bot's view is worth: the areas that it sees, which must be those that it watches.
 func (b *bot) held() (at fence.Position, areas map[fence.Area]game.Digest, broken error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.at, b.view.Digests(), b.broken
+	broken = b.broken
+	if broken == nil && !b.view.Holds(b.areas) {
+		broken = errors.New("areas that it watches are missing")
+	}
+	return b.at, b.view.Digests(), broken
 }

@@ -59,6 +59,18 @@ func (v *View) Keep(areas fence.AreaSet) {
 	v.state.keep(areas)
 }
 
+// Holds reports whether the view holds areas of its tile.
+func (v *View) Holds(areas fence.AreaSet) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for a := range v.state.areas {
+		if areas.Has(fence.Area(a)) && !v.state.holds(fence.Area(a)) {
+			return false
+		}
+	}
+	return true
+}
+
 // Apply folds one committed batch, as watchers are sent it; events of areas that the view does not hold are ignored.
 // Rebase markers carry none: restore instead. After an error, a *fence.FormatError or one that matches ErrDisagree,
 // part of the batch may be folded: restore.
