@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
@@ -337,9 +336,9 @@ func BenchmarkDecode(b *testing.B) {
 		frame, err := enc.Append(nil, &relaypb.ServerMessage{Tile: tileA.String(),
 			Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}})
 		require.NoError(b, err)
-		kind := websocket.MessageBinary
+		kind := byte(opBinary)
 		if enc == relaypb.JSON {
-			kind = websocket.MessageText
+			kind = opText
 		}
 		b.Run("subscribe/"+enc.Subprotocol(), func(b *testing.B) {
 			b.ReportAllocs()

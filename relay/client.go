@@ -4,19 +4,16 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// client is one connection: a goroutine that reads what the client asks for (requests.go), and one that writes what
-// hubs queue. The reader owns the subscriptions; the queue is in queue.go.
+// client is one connection: a goroutine that reads what the client asks for (requests.go), and, while there is something
+// to write, one that writes what hubs queue. The reader owns the subscriptions; the queue is in queue.go.
 type client struct {
 	cfg      *Config
 	count    *counters
 	hubs     *registry
-	conn     *websocket.Conn
 	wire     *wire
 	encoding relaypb.Encoding
 	remote   string
@@ -25,6 +22,7 @@ type client struct {
 
 	// Used by the reading goroutine only.
 	subs   map[fence.TileID]*subscription
+	in     inbound
 	window time.Time // begin of the present ten seconds of the inbound rate
 	inside int       // messages in it
 
@@ -48,11 +46,7 @@ func (c *client) writeLoop() {
 		case nextSync:
 			owed.sync()
 		case nextWait:
-			select {
-			case <-c.wake:
-			case <-c.ended:
-				return
-			}
+			return
 		case nextClose:
 			c.farewell()
 			return
@@ -60,12 +54,16 @@ func (c *client) writeLoop() {
 	}
 }
 
-// farewell sends the close frame and waits for the peer's, for a bounded time.
+// farewell sends the close frame. The reader waits for the peer's, for a bounded time.
 func (c *client) farewell() {
 	code, reason := c.cause()
-	t := time.AfterFunc(c.cfg.closeTimeout, func() { _ = c.wire.Close() })
-	defer t.Stop()
-	_ = c.conn.Close(websocket.StatusCode(code), reason)
+	err := c.wire.send([][]byte{closeFrame(code, reason)}, c.cfg.closeTimeout)
+	if err == nil {
+		err = c.wire.SetReadDeadline(time.Now().Add(c.cfg.closeTimeout))
+	}
+	if err != nil {
+		_ = c.wire.Close()
+	}
 }
 
 // sweep sends a ping when one is due, and ends a connection that is silent or has been behind too long.

@@ -32,6 +32,7 @@ const (
 	DefaultMarkInterval      = 10 * time.Second
 	DefaultBehindGrace       = fence.DefaultTTL
 	DefaultStoreTimeout      = 2 * time.Second
+	DefaultCoalesce          = 10 * time.Millisecond
 )
 
 // Config holds the settings of a Relay. AuthorizeTile or Public is required; in every other field zero means the
@@ -68,6 +69,7 @@ type Config struct {
 	Linger        time.Duration // after which a tile without clients is dropped. Default 30 s.
 	MarkInterval  time.Duration // between renewals of a tile's mark; keep it well below the trim lease. Default 10 s.
 	StoreTimeout  time.Duration // of one call to the store or to the fan-out. Default 2 s.
+	Coalesce      time.Duration // a client of several tiles is written to once in so long. Default 10 ms; 1 ns: at once.
 	CheckInterval time.Duration // between comparisons of a tile with the store. Default 5 s.
 
 	// BehindGrace is how long the store may be behind what clients have seen (a failover lost its last
@@ -133,6 +135,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.PingInterval = cmp.Or(out.PingInterval, DefaultPingInterval)
 	out.DrainWindow = cmp.Or(out.DrainWindow, DefaultDrainWindow)
 	out.Linger = cmp.Or(out.Linger, DefaultLinger)
+	out.Coalesce = cmp.Or(out.Coalesce, DefaultCoalesce)
 	out.CheckInterval = cmp.Or(out.CheckInterval, DefaultCheckInterval)
 	out.MarkInterval = cmp.Or(out.MarkInterval, DefaultMarkInterval)
 	out.BehindGrace = cmp.Or(out.BehindGrace, DefaultBehindGrace)
@@ -188,7 +191,7 @@ func (c *Config) validate() error {
 	}{
 		{"SlowTimeout", c.SlowTimeout}, {"PingInterval", c.PingInterval}, {"DrainWindow", c.DrainWindow},
 		{"Linger", c.Linger}, {"CheckInterval", c.CheckInterval}, {"MarkInterval", c.MarkInterval},
-		{"BehindGrace", c.BehindGrace}, {"StoreTimeout", c.StoreTimeout},
+		{"BehindGrace", c.BehindGrace}, {"StoreTimeout", c.StoreTimeout}, {"Coalesce", c.Coalesce},
 	} {
 		if d.value < 0 {
 			return &fence.ArgumentError{Field: d.field, Value: d.value,

@@ -72,25 +72,25 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 		}
 	}
 	c := r.newClient(req, encoding)
-	hold := &capture{ResponseWriter: w, own: r.cfg.closeTimeout, total: &r.count.bytesOut}
-	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
+	hold := &capture{ResponseWriter: w}
+	_, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,
 		CompressionMode: websocket.CompressionDisabled, // frames are prepared once for everybody
-		OnPingReceived: func(_ context.Context, payload []byte) bool {
-			c.reply(control(finPong, payload)) // in turn with the frames, not beside a blocked write
-			return false
-		},
 	})
+	if err == nil {
+		err = hold.conn.SetDeadline(time.Time{}) // the server's were for the request
+	}
 	if err != nil {
 		r.cfg.Logger.Info("client refused", "remote", req.RemoteAddr, "error", err)
-		if hold.wire != nil {
-			_ = hold.wire.Close()
+		if hold.conn != nil {
+			_ = hold.conn.Close()
 		}
 		return nil, false
 	}
-	conn.SetReadLimit(int64(r.cfg.inboundBytes))
-	c.conn, c.wire = conn, hold.wire
+	c.wire = &wire{Conn: hold.conn, total: &r.count.bytesOut}
+	c.wire.heard.Store(c.opened.UnixNano())
+	c.in = inbound{from: c.wire, limit: r.cfg.inboundBytes, rest: hold.behind}
 	return c, true
 }
 

@@ -93,12 +93,13 @@ func errorMessage(tile string, code relaypb.Code, text string) *relaypb.ServerMe
 		Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: code, Message: strings.ToValidUTF8(text, "?")}}}
 }
 
-// WebSocket opcodes of RFC 6455, with the final-fragment bit set.
+// Opcodes with the final-fragment bit set.
 const (
-	finText   = 0x81
-	finBinary = 0x82
-	finPing   = 0x89
-	finPong   = 0x8a
+	finText   = bitFinal | opText
+	finBinary = bitFinal | opBinary
+	finClose  = bitFinal | opClose
+	finPing   = bitFinal | opPing
+	finPong   = bitFinal | opPong
 )
 
 // maxHeader is the longest header of an unmasked WebSocket frame.

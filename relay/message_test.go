@@ -116,9 +116,9 @@ func FuzzDecodeInbound(f *testing.F) {
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, binary bool) {
 		c := r.newClient(&http.Request{}, relaypb.JSON)
-		kind := websocket.MessageText
+		kind := byte(opText)
 		if binary {
-			c.encoding, kind = relaypb.Binary, websocket.MessageBinary
+			c.encoding, kind = relaypb.Binary, opBinary
 		}
 		c.receive(kind, data) // must not panic, whatever comes
 		require.LessOrEqual(t, len(c.subs), r.cfg.MaxTilesPerClient)

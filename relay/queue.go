@@ -11,10 +11,13 @@ import (
 type queue struct {
 	maxFrames int
 	maxBytes  int
-	wake      chan struct{} // room for one: there is something new for the writer
-	ended     chan struct{} // closed when the connection has ended
+	write     func()        // does what next says until there is nothing; nil: nothing is written
+	coalesce  time.Duration // how long a client of several tiles waits for more before it is written to
+	writers   sync.WaitGroup
 
 	mu        sync.Mutex
+	writing   bool // write runs: it has its goroutine only while something waits
+	tiles     int  // that the client watches
 	frames    [][]byte
 	bytes     int
 	dues      []due
@@ -32,7 +35,6 @@ type due interface{ sync() }
 
 func (q *queue) init(maxFrames, maxBytes int) {
 	q.maxFrames, q.maxBytes = maxFrames, maxBytes
-	q.wake, q.ended = make(chan struct{}, 1), make(chan struct{})
 	q.pinged = time.Now()
 }
 
@@ -70,12 +72,35 @@ func (q *queue) add(frame []byte) {
 	}
 }
 
-// call wakes the writer.
+// call starts the writer, if it does not run. The mutex is held.
 func (q *queue) call() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
+	if q.writing || q.write == nil {
+		return
 	}
+	q.writing = true
+	if q.tiles < 2 {
+		q.writers.Go(q.write)
+		return
+	}
+	q.writers.Go(func() {
+		time.Sleep(q.coalesce)
+		q.write()
+	})
+}
+
+// start lets the queue be written.
+func (q *queue) start(write func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.write = write
+	q.call()
+}
+
+// watches notes how many tiles the client watches.
+func (q *queue) watches(tiles int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tiles = tiles
 }
 
 // owe asks for a Sync once everything queued is out. It returns the bytes queued.
@@ -116,7 +141,7 @@ func (q *queue) next(spare [][]byte) ([][]byte, due, nextThing) {
 		q.dues = q.dues[1:]
 		return nil, d, nextSync
 	}
-	q.dues = nil
+	q.dues, q.writing = nil, false
 	q.slowSince = time.Time{}
 	return nil, nil, nextWait
 }
@@ -150,7 +175,13 @@ func (q *queue) gone(reason string) {
 		q.reason = reason
 	}
 	q.frames, q.dues, q.bytes = nil, nil, 0
-	close(q.ended)
+}
+
+// closes reports whether the relay ends the connection.
+func (q *queue) closes() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closing
 }
 
 func (q *queue) cause() (code int, reason string) {

@@ -149,6 +149,7 @@ func (r *Relay) newClient(req *http.Request, e relaypb.Encoding) *client {
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
+	c.coalesce = r.cfg.Coalesce
 	if r.cfg.AuthorizeTile != nil {
 		c.request = req
 	}

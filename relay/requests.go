@@ -1,11 +1,10 @@
 package relay
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"io"
 	"time"
-
-	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
@@ -16,15 +15,11 @@ const rateWindow = 10 * time.Second
 
 // run serves the client until the connection ends, and then undoes everything.
 func (c *client) run() {
-	writer := make(chan struct{})
-	go func() {
-		defer close(writer)
-		c.writeLoop()
-	}()
-	err := c.readLoop()
-	c.gone(closeText(err))
-	_ = c.conn.CloseNow()
-	<-writer
+	c.start(c.writeLoop)
+	how := c.readLoop()
+	c.gone(how)
+	_ = c.wire.Close()
+	c.writers.Wait()
 	for _, s := range c.subs {
 		s.leave()
 	}
@@ -36,33 +31,39 @@ func (c *client) run() {
 	})
 }
 
-func closeText(err error) string {
-	if code := websocket.CloseStatus(err); code != -1 {
-		return fmt.Sprintf("closed by the client with status %d", code)
-	}
-	return "connection lost: " + err.Error()
-}
-
-// readLoop serves messages until the connection ends or the client breaks the protocol.
-func (c *client) readLoop() error {
+// readLoop serves messages until the connection ends. It returns how it ended, in words.
+func (c *client) readLoop() string {
 	for {
-		// The context is never cancelled: closing the connection ends the read, and costs no watcher a
-		// message.
-		kind, data, err := c.conn.Read(context.Background())
-		if err != nil {
-			return err
+		op, data, err := c.in.next()
+		if wrong, ok := errors.AsType[*frameError](err); ok {
+			c.count.badMessages.Add(1)
+			c.shut(wrong.status, wrong.reason, true)
+			_, _ = io.Copy(io.Discard, c.wire) // until the peer has seen the close frame
 		}
-		c.receive(kind, data)
+		switch {
+		case err != nil:
+			return "connection lost: " + err.Error()
+		case op == opPing:
+			c.reply(control(finPong, data)) // in turn with the frames
+		case op == opPong:
+		case op == opClose:
+			if !c.closes() { // else it is the answer to ours
+				_ = c.wire.send([][]byte{control(finClose, data[:min(len(data), 2)])}, c.cfg.closeTimeout)
+			}
+			return fmt.Sprintf("closed by the client with status %d", closeCode(data))
+		default:
+			c.receive(op, data)
+		}
 	}
 }
 
 // receive serves one message from the client.
-func (c *client) receive(kind websocket.MessageType, data []byte) {
+func (c *client) receive(op byte, data []byte) {
 	if c.overRate(time.Now()) {
 		c.violate(relaypb.Code_CODE_RATE_LIMITED, "too many messages")
 		return
 	}
-	m, err := decodeInbound(c.encoding, kind, data)
+	m, err := decodeInbound(c.encoding, op, data)
 	if err != nil {
 		c.violate(relaypb.Code_CODE_MALFORMED, err.Error())
 		return
@@ -112,9 +113,12 @@ func (c *client) areas(m interface{ GetAreas() []uint32 }) (areas fence.AreaSet,
 }
 
 // decodeInbound reads a message of the connection's encoding.
-func decodeInbound(e relaypb.Encoding, kind websocket.MessageType, data []byte) (*relaypb.ClientMessage, error) {
-	if (kind == websocket.MessageText) != (e == relaypb.JSON) {
-		return nil, fmt.Errorf("%s message on subprotocol %s", kind, e.Subprotocol())
+func decodeInbound(e relaypb.Encoding, op byte, data []byte) (*relaypb.ClientMessage, error) {
+	switch {
+	case op == opText && e != relaypb.JSON:
+		return nil, fmt.Errorf("a text message on subprotocol %s", e.Subprotocol())
+	case op == opBinary && e != relaypb.Binary:
+		return nil, fmt.Errorf("a binary message on subprotocol %s", e.Subprotocol())
 	}
 	m := &relaypb.ClientMessage{}
 	if err := e.Decode(data, m); err != nil {
@@ -191,6 +195,7 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 		s := &subscription{h: h, out: &c.queue, encoding: c.encoding, remote: c.remote, areas: areas, has: have}
 		if s.join() {
 			c.subs[tile] = s
+			c.watches(len(c.subs))
 			return
 		}
 		c.hubs.forget(h) // it was just dropped
@@ -205,6 +210,7 @@ func (c *client) unsubscribe(name string) {
 	if s := c.subs[tile]; s != nil {
 		s.leave()
 		delete(c.subs, tile)
+		c.watches(len(c.subs))
 	}
 }
 

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"bytes"
 	"net"
 	"net/http"
 	"sync"
@@ -9,12 +10,11 @@ import (
 	"time"
 )
 
-// wire is the network connection under a WebSocket. The library does the handshake, reads, and writes
-// the close frame; the relay writes everything else itself, because its frames are encoded once for all
-// clients, header included, and several go out in one write. Both write whole frames under one lock.
+// wire is the network connection under a WebSocket. The library does the handshake; the relay reads and writes
+// itself, because its frames are encoded once for all clients, header included, several go out in one write, and
+// a silent connection must cost little.
 type wire struct {
 	net.Conn
-	own   time.Duration  // for the library to write a close frame
 	mu    sync.Mutex     // held while frames are written
 	heard atomic.Int64   // when bytes last came from the peer, nanoseconds since 1970
 	sent  atomic.Uint64  // bytes written
@@ -34,18 +34,6 @@ func (w *wire) Read(p []byte) (int, error) {
 	if n > 0 {
 		w.heard.Store(time.Now().UnixNano())
 	}
-	return n, err
-}
-
-// Write implements net.Conn. The library calls it with one control frame at a time.
-func (w *wire) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.SetWriteDeadline(time.Now().Add(w.own)); err != nil { // else the last send's holds
-		return 0, err
-	}
-	n, err := w.Conn.Write(p)
-	w.wrote(n)
 	return n, err
 }
 
@@ -98,13 +86,12 @@ func (w *wire) sendChunks(out []byte, timeout time.Duration) error {
 	return nil
 }
 
-// capture is a ResponseWriter that lets the WebSocket library take over the connection through a wire,
-// with buffers no larger than a client's small messages need.
+// capture is a ResponseWriter that takes the connection when the WebSocket library has made the handshake. What the
+// library is given is not used after it.
 type capture struct {
 	http.ResponseWriter
-	wire  *wire
-	own   time.Duration
-	total *atomic.Uint64
+	conn   net.Conn
+	behind []byte // what the client sent right behind its handshake
 }
 
 // Hijack implements http.Hijacker.
@@ -113,11 +100,17 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c.wire = &wire{Conn: conn, own: c.own, total: c.total}
-	c.wire.heard.Store(time.Now().UnixNano())
-	in := rw.Reader
-	if in.Buffered() == 0 { // else it holds what the client sent right behind its handshake
-		in = bufio.NewReaderSize(c.wire, 1024)
+	if n := rw.Reader.Buffered(); n > 0 {
+		peeked, _ := rw.Reader.Peek(n) // it is in the buffer, so there is no error
+		c.behind = bytes.Clone(peeked)
 	}
-	return c.wire, bufio.NewReadWriter(in, bufio.NewWriterSize(c.wire, 256)), nil
+	c.conn = conn
+	stub := unused{conn}
+	return stub, bufio.NewReadWriter(bufio.NewReaderSize(stub, 16), bufio.NewWriterSize(stub, 16)), nil
 }
+
+// unused is the connection as the library holds it: it is collected as garbage, and must not close anything then.
+type unused struct{ net.Conn }
+
+// Close implements net.Conn.
+func (unused) Close() error { return nil }

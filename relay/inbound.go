@@ -1,0 +1,166 @@
+package relay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// WebSocket opcodes of RFC 6455, and the bits beside them.
+const (
+	opContinuation = 0x0
+	opText         = 0x1
+	opBinary       = 0x2
+	opClose        = 0x8
+	opPing         = 0x9
+	opPong         = 0xa
+
+	bitFinal    = 0x80
+	bitsReserve = 0x70
+	bitMasked   = 0x80
+)
+
+// Status codes for what cannot be read.
+const (
+	closeProtocol = 1002
+	closeNotUTF8  = 1007
+	closeTooBig   = 1009
+)
+
+// inbound takes what a client sends apart into messages. It is the relay's own because of what a connection costs that
+// is silent: a goroutine whose stack stays small, and a few bytes of buffer.
+type inbound struct {
+	from  io.Reader
+	limit int // bytes of one message
+	buf   [128]byte
+	rest  []byte // of buf, or of what came with the handshake: read and not used
+
+	message []byte // of the message whose frames are coming
+	op      byte   // its opcode; zero: none is coming
+}
+
+// frameError is a frame that must not be, and the status with which the connection is closed.
+type frameError struct {
+	status int
+	reason string
+}
+
+func (e *frameError) Error() string { return fmt.Sprintf("%s (status %d)", e.reason, e.status) }
+
+// next returns the next message, text or binary, or control frame. A *frameError says what the peer did wrong; after it,
+// or another error, nothing can be read.
+func (in *inbound) next() (op byte, payload []byte, err error) {
+	for {
+		op, final, payload, err := in.frame()
+		switch {
+		case err != nil:
+			return 0, nil, err
+		case op >= opClose:
+			return op, payload, nil
+		case op != opContinuation:
+			in.op, in.message = op, payload
+		default:
+			in.message = append(in.message, payload...)
+		}
+		if !final {
+			continue
+		}
+		op, payload = in.op, in.message
+		in.op, in.message = 0, nil
+		if op == opText && !utf8.Valid(payload) {
+			return 0, nil, &frameError{closeNotUTF8, "text that is not UTF-8"}
+		}
+		return op, payload, nil
+	}
+}
+
+// frame reads one frame and unmasks it.
+func (in *inbound) frame() (op byte, final bool, payload []byte, err error) {
+	var head [2]byte
+	if err := in.fill(head[:]); err != nil {
+		return 0, false, nil, err
+	}
+	op, final = head[0]&0xf, head[0]&bitFinal != 0
+	n, err := in.length(head[1] &^ bitMasked)
+	if err != nil {
+		return 0, false, nil, err
+	}
+	switch {
+	case head[0]&bitsReserve != 0:
+		err = &frameError{closeProtocol, "a reserved bit is set"}
+	case head[1]&bitMasked == 0:
+		err = &frameError{closeProtocol, "a frame that is not masked"}
+	case op > opBinary && op < opClose || op > opPong:
+		err = &frameError{closeProtocol, "an unknown opcode"}
+	case op >= opClose && (!final || n > 125):
+		err = &frameError{closeProtocol, "a control frame in pieces, or too long"}
+	case op < opClose && (op == opContinuation) != (in.op != 0):
+		err = &frameError{closeProtocol, "a continuation of nothing, or a message within another"}
+	case op < opClose && n > uint64(in.limit-len(in.message)):
+		err = &frameError{closeTooBig, fmt.Sprintf("a message of more than %d bytes", in.limit)}
+	}
+	if err != nil {
+		return 0, false, nil, err
+	}
+	var mask [4]byte
+	if err := in.fill(mask[:]); err != nil {
+		return 0, false, nil, err
+	}
+	payload = make([]byte, n)
+	if err := in.fill(payload); err != nil {
+		return 0, false, nil, err
+	}
+	for i := range payload {
+		payload[i] ^= mask[i%4]
+	}
+	return op, final, payload, nil
+}
+
+// length is the length of a frame's payload, which the second byte of its head gives, or says how it follows.
+func (in *inbound) length(n byte) (uint64, error) {
+	var long [8]byte
+	switch n {
+	case 126:
+		err := in.fill(long[6:])
+		return binary.BigEndian.Uint64(long[:]), err
+	case 127:
+		err := in.fill(long[:])
+		return binary.BigEndian.Uint64(long[:]), err
+	}
+	return uint64(n), nil
+}
+
+// fill reads all of p. The end of the connection between two frames is io.EOF.
+func (in *inbound) fill(p []byte) error {
+	for len(p) > 0 {
+		if len(in.rest) == 0 {
+			if len(p) >= len(in.buf) {
+				_, err := io.ReadFull(in.from, p)
+				return err
+			}
+			n, err := in.from.Read(in.buf[:])
+			in.rest = in.buf[:n]
+			if n == 0 && err != nil {
+				return err
+			}
+		}
+		n := copy(p, in.rest)
+		p, in.rest = p[n:], in.rest[n:]
+	}
+	return nil
+}
+
+// closeCode is the status of a close frame; 1005 stands for one that has none.
+func closeCode(payload []byte) int {
+	if len(payload) < 2 {
+		return 1005
+	}
+	return int(binary.BigEndian.Uint16(payload))
+}
+
+// closeFrame is a close frame of ours.
+func closeFrame(status int, reason string) []byte {
+	payload := binary.BigEndian.AppendUint16(nil, uint16(status))
+	return control(finClose, append(payload, reason[:min(len(reason), 123)]...))
+}
