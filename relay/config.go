@@ -63,13 +63,15 @@ type Config struct {
 
 	Limits
 
-	SlowTimeout   time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
-	PingInterval  time.Duration // between pings; a client silent for two and a half is closed with 4002. Default 20 s.
-	DrainWindow   time.Duration // over which Drain spreads the closing of clients. Default 5 s.
-	Linger        time.Duration // after which a tile without clients is dropped. Default 30 s.
-	MarkInterval  time.Duration // between renewals of a tile's mark; keep it well below the trim lease. Default 10 s.
-	StoreTimeout  time.Duration // of one call to the store or to the fan-out. Default 2 s.
-	Coalesce      time.Duration // a client of several tiles is written to once in so long. Default 10 ms; 1 ns: at once.
+	SlowTimeout  time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
+	PingInterval time.Duration // between pings; a client silent for two and a half is closed with 4002. Default 20 s.
+	DrainWindow  time.Duration // over which Drain spreads the closing of clients. Default 5 s.
+	Linger       time.Duration // after which a tile without clients is dropped. Default 30 s.
+	MarkInterval time.Duration // between renewals of a tile's mark; keep it well below the trim lease. Default 10 s.
+	StoreTimeout time.Duration // of one call to the store or to the fan-out. Default 2 s.
+	// Coalesce is how long a client of several tiles waits for more, so that it is written to once. Default 10 ms; 1 ns
+	// writes at once, as for a client of one tile.
+	Coalesce      time.Duration
 	CheckInterval time.Duration // between comparisons of a tile with the store. Default 5 s.
 
 	// BehindGrace is how long the store may be behind what clients have seen (a failover lost its last

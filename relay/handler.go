@@ -73,12 +73,13 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 	}
 	c := r.newClient(req, encoding)
 	hold := &capture{ResponseWriter: w}
-	_, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
+	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,
 		CompressionMode: websocket.CompressionDisabled, // frames are prepared once for everybody
 	})
 	if err == nil {
+		_ = conn.CloseNow()                      // frees it; the connection stays open
 		err = hold.conn.SetDeadline(time.Time{}) // the server's were for the request
 	}
 	if err != nil {

@@ -48,8 +48,8 @@ type frameError struct {
 
 func (e *frameError) Error() string { return fmt.Sprintf("%s (status %d)", e.reason, e.status) }
 
-// next returns the next message, text or binary, or control frame. A *frameError says what the peer did wrong; after it,
-// or another error, nothing can be read.
+// next returns the next message, text or binary, or control frame. A *frameError says what the peer did wrong; after
+// it, or another error, nothing can be read.
 func (in *inbound) next() (op byte, payload []byte, err error) {
 	for {
 		op, final, payload, err := in.frame()
@@ -86,22 +86,8 @@ func (in *inbound) frame() (op byte, final bool, payload []byte, err error) {
 	if err != nil {
 		return 0, false, nil, err
 	}
-	switch {
-	case head[0]&bitsReserve != 0:
-		err = &frameError{closeProtocol, "a reserved bit is set"}
-	case head[1]&bitMasked == 0:
-		err = &frameError{closeProtocol, "a frame that is not masked"}
-	case op > opBinary && op < opClose || op > opPong:
-		err = &frameError{closeProtocol, "an unknown opcode"}
-	case op >= opClose && (!final || n > 125):
-		err = &frameError{closeProtocol, "a control frame in pieces, or too long"}
-	case op < opClose && (op == opContinuation) != (in.op != 0):
-		err = &frameError{closeProtocol, "a continuation of nothing, or a message within another"}
-	case op < opClose && n > uint64(in.limit-len(in.message)):
-		err = &frameError{closeTooBig, fmt.Sprintf("a message of more than %d bytes", in.limit)}
-	}
-	if err != nil {
-		return 0, false, nil, err
+	if wrong := in.wrong(head, n); wrong != nil {
+		return 0, false, nil, wrong
 	}
 	var mask [4]byte
 	if err := in.fill(mask[:]); err != nil {
@@ -115,6 +101,26 @@ func (in *inbound) frame() (op byte, final bool, payload []byte, err error) {
 		payload[i] ^= mask[i%4]
 	}
 	return op, final, payload, nil
+}
+
+// wrong is what a frame must not be, judged by its head and the length of its payload; nil if it may come.
+func (in *inbound) wrong(head [2]byte, n uint64) *frameError {
+	op := head[0] & 0xf
+	switch {
+	case head[0]&bitsReserve != 0:
+		return &frameError{closeProtocol, "a reserved bit is set"}
+	case head[1]&bitMasked == 0:
+		return &frameError{closeProtocol, "a frame that is not masked"}
+	case op > opBinary && op < opClose || op > opPong:
+		return &frameError{closeProtocol, "an unknown opcode"}
+	case op >= opClose && (head[0]&bitFinal == 0 || n > 125):
+		return &frameError{closeProtocol, "a control frame in pieces, or too long"}
+	case op < opClose && (op == opContinuation) != (in.op != 0):
+		return &frameError{closeProtocol, "a continuation of nothing, or a message within another"}
+	case op < opClose && n > uint64(in.limit-len(in.message)):
+		return &frameError{closeTooBig, fmt.Sprintf("a message of more than %d bytes", in.limit)}
+	}
+	return nil
 }
 
 // length is the length of a frame's payload, which the second byte of its head gives, or says how it follows.
