@@ -167,8 +167,8 @@ func (m *model) draw(rt *rapid.T) fence.Claim {
 	return c
 }
 
-// drawSet gives claims of different tiles, since of two for one tile either may come first, and now and then one that is
-// malformed, which the others must not feel.
+// drawSet gives claims of different tiles, since of two for one tile either may come first, and now and then one that
+// is malformed, which the others must not feel.
 func (m *model) drawSet(rt *rapid.T) (claims []fence.Claim) {
 	for range rapid.IntRange(0, 4).Draw(rt, "claims") {
 		c := m.draw(rt)

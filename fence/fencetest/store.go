@@ -83,9 +83,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Owner/never", ownerNever},
 		{"Owner/unreadable", ownerUnreadable},
 		{"Confirm/replicas", confirmReplicas},
-		{"Arguments/commit", argumentsOfCommit},
-		{"Arguments/rebase", argumentsOfRebase},
-		{"Arguments/snapshot", argumentsOfSnapshot},
+		{"Arguments", storeArguments},
 		{"Bounds/numbers", boundsNumbers},
 		{"Bounds/bytes", boundsBytes},
 		{"Context/done", storeContextDone},
@@ -93,7 +91,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Race/rivals", raceRivals},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.run(&scene{T: t, StoreHarness: open(t), tile: freshTile()})
+			test.run(&scene{T: t, StoreHarness: open(t), tile: newTile()})
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,90 +11,27 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// tooHigh is the first number that is refused: Redis compares numbers as doubles.
-const tooHigh = fence.MaxNumber + 1
-
-func argumentsOfCommit(s *scene) {
-	last := s.found(2, 2)[1].Next()
-	for _, test := range []struct {
-		name, field string
-		edit        func(*fence.Commit)
-	}{
-		{"no tile", "tile", func(c *fence.Commit) { c.Tile = 0 }},
-		{"no epoch", "epoch", func(c *fence.Commit) { c.Epoch = 0 }},
-		{"epoch too high", "epoch", func(c *fence.Commit) { c.Epoch = tooHigh }},
-		{"no contact", "contact", func(c *fence.Commit) { c.Contact = "" }},
-		{"long contact", "contact", func(c *fence.Commit) { c.Contact = strings.Repeat("x", fence.MaxContact+1) }},
-		{"prev of a higher epoch", "prev", func(c *fence.Commit) { c.Prev.Epoch = c.Epoch + 1 }},
-		{"no sequence left", "prev", func(c *fence.Commit) { c.Prev.Seq = fence.MaxNumber }},
-		{"prev too high", "prev", func(c *fence.Commit) { c.Prev.Seq = 1<<64 - 1 }},
-		{"tick too high", "tick", func(c *fence.Commit) { c.Tick = tooHigh }},
-		{"time before 1970", "at", func(c *fence.Commit) { c.At = time.UnixMilli(-1) }},
-		{"time too high", "at", func(c *fence.Commit) { c.At = time.UnixMilli(tooHigh) }},
-		{"large payload", "payload", func(c *fence.Commit) { c.Payload = make([]byte, fence.MaxPayload+1) }},
-		{"large parts together", "payload", func(c *fence.Commit) { c.Private = make([]byte, fence.MaxPayload) }},
-		{"replicas", "replicas", func(c *fence.Commit) { c.Replicas = -2 }},
+// storeArguments: each write refuses what is malformed by the field's name, and changes nothing. What is malformed, the
+// tests of the arguments' Validate methods say in full.
+func storeArguments(s *scene) {
+	c := s.found(2, 2)[1]
+	batch, install, rebase := s.batch(2, c.Next()), s.install(3, c.Next()), s.rebase(3, 100, "state")
+	batch.Tick, install.Contact, rebase.Seq = fence.MaxNumber+1, "", 0
+	write := fence.SnapshotWrite{Tile: s.tile, Position: c.Next(), Tick: c.Tick,
+		Blob: make([]byte, fence.MaxSnapshot+1)}
+	for field, call := range map[string]func() (fence.Receipt, error){
+		"tick":    func() (fence.Receipt, error) { return s.Store.Commit(s.Context(), batch) },
+		"contact": func() (fence.Receipt, error) { return s.Store.Commit(s.Context(), install) },
+		"seq":     func() (fence.Receipt, error) { return s.Store.Rebase(s.Context(), rebase) },
+		"blob":    func() (fence.Receipt, error) { return fence.Receipt{}, s.Store.SaveSnapshot(s.Context(), write) },
 	} {
-		for _, epoch := range []fence.Epoch{2, 3} {
-			c := s.batch(epoch, last)
-			c.Install = epoch == 3
-			test.edit(&c)
-			s.untouched(func() {
-				r, err := s.Store.Commit(s.Context(), c)
-				s.requireArgument(err, test.field)
-				require.Zero(s, r)
-			})
-		}
-	}
-	s.commit(s.batch(2, last))
-}
-
-func argumentsOfRebase(s *scene) {
-	s.found(2, 2)
-	for _, test := range []struct {
-		name, field string
-		edit        func(*fence.Rebase)
-	}{
-		{"no tile", "tile", func(r *fence.Rebase) { r.Tile = 0 }},
-		{"no epoch", "epoch", func(r *fence.Rebase) { r.Epoch = 0 }},
-		{"epoch too high", "epoch", func(r *fence.Rebase) { r.Epoch = tooHigh }},
-		{"no contact", "contact", func(r *fence.Rebase) { r.Contact = "" }},
-		{"long contact", "contact", func(r *fence.Rebase) { r.Contact = strings.Repeat("x", fence.MaxContact+1) }},
-		{"no sequence", "seq", func(r *fence.Rebase) { r.Seq = 0 }},
-		{"sequence too high", "seq", func(r *fence.Rebase) { r.Seq = tooHigh }},
-		{"tick too high", "tick", func(r *fence.Rebase) { r.Tick = tooHigh }},
-		{"large blob", "blob", func(r *fence.Rebase) { r.Blob = make([]byte, fence.MaxSnapshot+1) }},
-		{"replicas", "replicas", func(r *fence.Rebase) { r.Replicas = -2 }},
-	} {
-		r := s.rebase(3, 100, "state")
-		test.edit(&r)
 		s.untouched(func() {
-			receipt, err := s.Store.Rebase(s.Context(), r)
-			s.requireArgument(err, test.field)
-			require.Zero(s, receipt)
+			r, err := call()
+			requireArgument(s.T, err, field)
+			require.Zero(s, r)
 		})
 	}
-}
-
-func argumentsOfSnapshot(s *scene) {
-	c := s.found(2, 2)[1]
-	for _, test := range []struct {
-		name, field string
-		edit        func(*fence.SnapshotWrite)
-	}{
-		{"no tile", "tile", func(w *fence.SnapshotWrite) { w.Tile = 0 }},
-		{"the beginning", "position", func(w *fence.SnapshotWrite) { w.Position = fence.Position{} }},
-		{"no epoch", "position", func(w *fence.SnapshotWrite) { w.Position.Epoch = 0 }},
-		{"no sequence", "position", func(w *fence.SnapshotWrite) { w.Position.Seq = 0 }},
-		{"epoch too high", "position", func(w *fence.SnapshotWrite) { w.Position.Epoch = tooHigh }},
-		{"sequence too high", "position", func(w *fence.SnapshotWrite) { w.Position.Seq = tooHigh }},
-		{"tick too high", "tick", func(w *fence.SnapshotWrite) { w.Tick = tooHigh }},
-		{"large blob", "blob", func(w *fence.SnapshotWrite) { w.Blob = make([]byte, fence.MaxSnapshot+1) }},
-	} {
-		w := fence.SnapshotWrite{Tile: s.tile, Position: c.Next(), Tick: c.Tick, Blob: []byte("state")}
-		test.edit(&w)
-		s.untouched(func() { s.requireArgument(s.Store.SaveSnapshot(s.Context(), w), test.field) })
-	}
+	s.commit(s.batch(2, c.Next()))
 }
 
 // boundsNumbers: the highest numbers are as good as any, and neighbours up there are told apart.
@@ -122,7 +58,7 @@ func boundsNumbers(s *scene) {
 	// The sequence ends here; the tile's last state can still be saved.
 	s.untouched(func() {
 		_, err := s.Store.Commit(s.Context(), s.batch(top, at))
-		s.requireArgument(err, "prev")
+		requireArgument(s.T, err, "prev")
 	})
 	require.NoError(s, s.save(at, top, "the last"))
 	s.DropOwner(s.tile)
@@ -220,5 +156,5 @@ func storeContextDone(s *scene) {
 	}
 	// A malformed call is that, also under a context that is over.
 	_, err := s.Store.Commit(ctx, fence.Commit{})
-	s.requireArgument(err, "tile")
+	requireArgument(s.T, err, "tile")
 }

@@ -15,7 +15,7 @@ func commitGenesis(s *scene) {
 	require.NoError(s, CheckHistory(s.tile, s.Entries(s.tile)))
 	// Tiles share nothing.
 	other := *s
-	other.tile = freshTile()
+	other.tile = newTile()
 	other.found(1, 1)
 	require.Len(s, s.Entries(s.tile), 1)
 }

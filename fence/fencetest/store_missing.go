@@ -93,7 +93,7 @@ func ownerNever(s *scene) {
 	require.Equal(s, fence.Owner{Tile: s.tile}, s.owner())
 	require.False(s, s.owner().Present())
 	_, err := s.Store.Owner(s.Context(), 0)
-	s.requireArgument(err, "tile")
+	requireArgument(s.T, err, "tile")
 	s.refuse(s.refresh(1, fence.Position{}, 1), fence.ErrNoOwner)
 	s.refuse(s.install(1, fence.Position{Epoch: 1, Seq: 5, Chain: 7}), fence.ErrBehind)
 }
@@ -104,7 +104,7 @@ func ownerUnreadable(s *scene) {
 		return
 	}
 	for _, field := range []string{"head", "contact", "tick"} {
-		s.tile = freshTile()
+		s.tile = newTile()
 		last := s.found(2, 2)[1].Next()
 		s.CorruptOwner(s.tile, field)
 		entries := s.Entries(s.tile)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 // raceDuplicates presents each batch many times at once, as a client library that retries by itself
@@ -56,11 +57,11 @@ type contest struct {
 // they leave: one history, within an epoch one claimant, every acknowledged batch in it exactly once.
 func raceRivals(s *scene) {
 	const claimants, epochs = 6, 8
-	rng, seed := s.seeded()
+	source := seed.Of(s.T)
 	c := &contest{scene: s, applied: map[fence.Position]string{}, repeated: map[fence.Position]string{}}
 	var wg sync.WaitGroup
 	for i := range claimants {
-		own := rand.New(rand.NewPCG(seed, rng.Uint64()))
+		own := rand.New(rand.NewPCG(source, uint64(i)))
 		wg.Go(func() {
 			for range epochs {
 				c.reign(fmt.Sprintf("claimant-%d", i), own)

@@ -44,7 +44,7 @@ func rebaseGenesis(s *scene) {
 	at = s.commit(s.batch(1, at)).Position
 	s.commit(s.install(2, at))
 	require.NoError(s, CheckHistory(s.tile, s.Entries(s.tile)))
-	s.tile = freshTile()
+	s.tile = newTile()
 	s.rebased(s.rebase(7, 5000, "")) // a restored one, and nothing in it
 }
 
@@ -138,7 +138,7 @@ func rebaseBlank(s *scene) {
 	s.DropOwner(s.tile)
 	s.refuseRebase(blank(2, 4+fence.RebaseJump), fence.ErrBehind)
 
-	s.tile = freshTile()
+	s.tile = newTile()
 	r := blank(3, 1+2*fence.RebaseJump)
 	at := s.rebased(r)
 	receipt, err := s.Store.Rebase(s.Context(), r)

@@ -1,10 +1,6 @@
 package fencetest
 
 import (
-	"encoding/binary"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -18,34 +14,6 @@ type scene struct {
 	*testing.T
 	StoreHarness
 	tile fence.TileID
-}
-
-// freshTile returns a tile no test has used. The random number of a ClaimID is as good as any.
-func freshTile() fence.TileID {
-	id := fence.NewClaimID()
-	return fence.TileID(binary.LittleEndian.Uint64(id[:]) >> 1)
-}
-
-// seeded returns a random source and its seed, and logs how to get the same one again.
-func (s *scene) seeded() (*rand.Rand, uint64) {
-	s.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("TILEFENCE_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(s, err, "TILEFENCE_SEED")
-	}
-	s.Logf("rerun: TILEFENCE_SEED=%d go test -run '^%s$'", seed, s.Name())
-	return rand.New(rand.NewPCG(seed, 0)), seed
-}
-
-func (s *scene) requireArgument(err error, field string) {
-	s.Helper()
-	require.ErrorIs(s, err, fence.ErrInvalidArgument)
-	var bad *fence.ArgumentError
-	require.ErrorAs(s, err, &bad)
-	require.Equal(s, field, bad.Field)
-	require.NotEmpty(s, bad.Want)
 }
 
 // image is everything a store holds of a tile.
