@@ -48,18 +48,6 @@ func rebaseGenesis(s *scene) {
 	s.rebased(s.rebase(7, 5000, "")) // a restored one, and nothing in it
 }
 
-func rebaseRestore(s *scene) {
-	last := s.found(1, 3)[2].Next()
-	at := s.rebased(s.rebase(2, last.Seq+fence.RebaseJump, "healed"))
-	require.EqualValues(s, 3+fence.RebaseJump, at.Seq)
-	s.refuse(s.batch(1, last), fence.ErrStale)
-	at = s.commit(s.batch(2, at)).Position
-	s.DropOwner(s.tile)
-	at = s.rebased(s.rebase(3, at.Seq+1, "healed again"))
-	s.commit(s.batch(3, at))
-	require.NoError(s, CheckHistory(s.tile, s.Entries(s.tile)))
-}
-
 func rebaseDuplicate(s *scene) {
 	s.found(1, 2)
 	r := s.rebase(2, 100, "state")
@@ -112,51 +100,4 @@ func rebaseStale(s *scene) {
 	s.refuseRebase(s.rebase(5, 200, "another state"), fence.ErrStale)
 	s.refuse(s.install(4, commits[1].Next()), fence.ErrStale)
 	s.commit(s.install(5, at))
-}
-
-func rebaseBehind(s *scene) {
-	s.found(1, 3)
-	for _, seq := range []fence.Seq{1, 2, 3} {
-		s.refuseRebase(s.rebase(2, seq, "state"), fence.ErrBehind)
-	}
-	s.DropOwner(s.tile)
-	s.refuseRebase(s.rebase(2, 3, "state"), fence.ErrBehind)
-	s.rebased(s.rebase(2, 4, "state"))
-}
-
-// rebaseBlank: an owner that found nothing, because it asked a node that is behind, must not void what
-// there is.
-func rebaseBlank(s *scene) {
-	blank := func(epoch fence.Epoch, seq fence.Seq) fence.Rebase {
-		r := s.rebase(epoch, seq, "a new tile")
-		r.ExpectEmpty = true
-		return r
-	}
-	s.found(1, 3)
-	s.refuseRebase(blank(2, 4+fence.RebaseJump), fence.ErrBehind)
-	s.refuseRebase(blank(1, 4+fence.RebaseJump), fence.ErrStale)
-	s.DropOwner(s.tile)
-	s.refuseRebase(blank(2, 4+fence.RebaseJump), fence.ErrBehind)
-
-	s.tile = newTile()
-	r := blank(3, 1+2*fence.RebaseJump)
-	at := s.rebased(r)
-	receipt, err := s.Store.Rebase(s.Context(), r)
-	require.NoError(s, err)
-	require.Equal(s, fence.Receipt{Position: at, Duplicate: true, Replicas: receipt.Replicas}, receipt,
-		"its own marker is no history of others")
-}
-
-// rebaseContinues: the marker is a position like any other: rows and snapshots work from it.
-func rebaseContinues(s *scene) {
-	before := s.found(1, 2)[1].Next()
-	at := s.rebased(s.rebase(2, 50, "state"))
-	s.refuse(s.install(3, before), fence.ErrReplay)
-	s.refuse(s.batch(2, before), fence.ErrForked)
-	s.refuse(s.batch(2, s.after(2, at)), fence.ErrBehind)
-	require.NoError(s, s.save(at, s.owner().Tick, "the same position, saved again"))
-	last := s.commit(s.batch(2, at)).Position
-	require.NoError(s, s.save(at, s.owner().Tick, "still the same position, though the history goes on"))
-	s.refuseSave(before, 1, fence.ErrStale)
-	require.NoError(s, s.save(last, s.owner().Tick, "on"))
 }

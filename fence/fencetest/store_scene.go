@@ -70,12 +70,6 @@ func (s *scene) refresh(epoch fence.Epoch, at fence.Position, tick fence.Tick) f
 	return fence.Commit{Tile: s.tile, Epoch: epoch, Contact: contactOf(epoch), Prev: at, Tick: tick}
 }
 
-// after is the position of the batch after prev.
-func (s *scene) after(epoch fence.Epoch, prev fence.Position) fence.Position {
-	c := s.batch(epoch, prev)
-	return c.Next()
-}
-
 func contactOf(epoch fence.Epoch) string { return "owner-" + string(rune('a'+(epoch-1)%26)) + ":7000" }
 
 // found starts the tile with n batches under an epoch and returns their commits.
