@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -21,10 +21,10 @@ import (
 // loses answers, while the tiles play on and change owners. No checkpoint goes back, no watermark is
 // ahead of its checkpoint (see watchedLog), and when the store has recovered all are up to date.
 func TestRacingCheckpointers(t *testing.T) {
-	seed := checkpointtest.Seed(t)
+	source := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		rng := lockedRand{rng: rand.New(rand.NewPCG(seed, 0))}
+		rng := lockedRand{rng: rand.New(rand.NewPCG(source, 0))}
 		w.store.set(func(ctx context.Context, _ fence.TileID, next func() error) error {
 			select {
 			case <-time.After(time.Duration(rng.n(4000)) * time.Millisecond):
@@ -80,9 +80,9 @@ func TestRacingCheckpointers(t *testing.T) {
 // after a failover to a replica that lags, next to one with the true view. What is stored never goes back,
 // is never a mixture, and is what the true view shows in the end; the old view truncates no journal past it.
 func TestLaggingCheckpointer(t *testing.T) {
-	seed := checkpointtest.Seed(t)
+	source := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
-		rng := lockedRand{rng: rand.New(rand.NewPCG(seed, 0))}
+		rng := lockedRand{rng: rand.New(rand.NewPCG(source, 0))}
 		w := newWorld(t)
 		j := w.journal()
 		w.store.set(func(_ context.Context, _ fence.TileID, next func() error) error {

@@ -36,21 +36,11 @@ func RunJournal(t *testing.T, open func(t *testing.T) JournalHarness) {
 		run  func(t *testing.T, h JournalHarness)
 	}{
 		{"Empty", testJournalEmpty},
-		{"Seal", testSeal},
-		{"AppendNeedsSeal", testAppendNeedsSeal},
-		{"Stale", testStale},
 		{"Entries", testEntries},
 		{"PayloadSizes", testPayloadSizes},
-		{"Again", testAgain},
-		{"Forked", testForked},
-		{"Behind", testBehind},
-		{"Base", testBase},
-		{"BaseRefused", testBaseRefused},
 		{"Replace", testReplace},
 		{"Order", testTailOrder},
-		{"Truncate", testTruncate},
 		{"JournalTiles", testJournalTiles},
-		{"Head", testJournalHead},
 		{"Arguments", testJournalArguments},
 		{"Corrupt", testCorruptEntry},
 		{"Damaged", testDamagedEntry},
@@ -130,14 +120,13 @@ func based(t *testing.T, j checkpoint.JournalStore, tile fence.TileID, at fence.
 	return s
 }
 
-// refusedFor requires a refusal with the facts: what the journal was sealed for, and where it ended.
-func refusedFor(t *testing.T, err, reason error, sealed fence.Epoch, end fence.Position) {
-	t.Helper()
+// requireRefused requires a refusal with the facts: what the journal was sealed for, and where it ended.
+func requireRefused(t require.TestingT, err, reason error, tile fence.TileID, sealed fence.Epoch, end fence.Position) {
 	var refused *fence.RefusedError
 	require.ErrorAs(t, err, &refused)
 	require.ErrorIs(t, err, reason)
-	assert.Equal(t, tile, refused.Tile)
-	assert.Equal(t, fence.Owner{Tile: tile, Epoch: sealed, Position: end}, refused.Current)
+	require.Equal(t, tile, refused.Tile)
+	require.Equal(t, fence.Owner{Tile: tile, Epoch: sealed, Position: end}, refused.Current)
 }
 
 func testJournalEmpty(t *testing.T, h JournalHarness) {
@@ -148,50 +137,6 @@ func testJournalEmpty(t *testing.T, h JournalHarness) {
 	assert.Equal(t, checkpoint.JournalHead{Tile: tile}, head)
 	seal(t, h.Journal, tile, 1)
 	tailIs(t, h.Other, tile, 0)
-}
-
-func testSeal(t *testing.T, h JournalHarness) {
-	refused := func(j checkpoint.JournalStore, epoch, sealed fence.Epoch) {
-		t.Helper()
-		refusedFor(t, j.Seal(t.Context(), tile, epoch), fence.ErrStale, sealed, fence.Position{})
-	}
-	seal(t, h.Journal, tile, 3)
-	seal(t, h.Other, tile, 3)
-	refused(h.Journal, 2, 3)
-	refused(h.Other, 1, 3)
-	seal(t, h.Other, tile, 10) // numbers, not text
-	refused(h.Journal, 9, 10)
-	seal(t, h.Journal, tile, fence.MaxNumber)
-	refused(h.Journal, fence.MaxNumber-1, fence.MaxNumber)
-	head, err := h.Other.JournalHead(t.Context(), tile)
-	require.NoError(t, err)
-	assert.Equal(t, checkpoint.JournalHead{Tile: tile, JournalEnd: checkpoint.JournalEnd{Sealed: fence.MaxNumber}},
-		head)
-}
-
-func testAppendNeedsSeal(t *testing.T, h JournalHarness) {
-	var start fence.Position
-	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 1, start, nil)), fence.ErrNoOwner, 0, start)
-	seal(t, h.Journal, tile, 2)
-	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 3, start, nil)), fence.ErrNoOwner, 2, start)
-	tailIs(t, h.Journal, tile, 0)
-}
-
-// testStale sees that an owner that was superseded is refused whatever it presents, what it has stored before
-// included.
-func testStale(t *testing.T, h JournalHarness) {
-	seal(t, h.Journal, tile, 4)
-	old := run(t, h.Journal, tile, 4, fence.Position{}, 3)
-	seal(t, h.Other, tile, 5)
-	late := entry(tile, 4, old[2].Position, []byte("late"))
-	for _, e := range []fence.Entry{old[0], old[2], late} {
-		refusedFor(t, h.Journal.Append(t.Context(), tile, e), fence.ErrStale, 5, old[2].Position)
-	}
-	next := run(t, h.Other, tile, 5, old[2].Position, 2)
-	for _, e := range []fence.Entry{late, entryAt(tile, 4, 99, fence.Position{Epoch: 4, Seq: 98}, nil)} {
-		refusedFor(t, h.Journal.Append(t.Context(), tile, e), fence.ErrStale, 5, next[1].Position)
-	}
-	tailIs(t, h.Journal, tile, 0, append(old, next...)...)
 }
 
 // testEntries keeps every field, at its limits too.
@@ -226,119 +171,23 @@ func testPayloadSizes(t *testing.T, h JournalHarness) {
 	const item = 400 << 10 // DynamoDB's limit of one item
 	seal(t, h.Journal, tile, 1)
 	var want []fence.Entry
+	bytes := 0
 	at := fence.Position{}
 	for _, n := range []int{0, 1, 2048, 384<<10 - 1, 384 << 10, 384<<10 + 1, item, 2*384<<10 + 1,
 		fence.MaxPayload, 10} {
 		e := entry(tile, 1, at, noise(n))
 		appended(t, h.Journal, tile, e)
+		appended(t, h.Other, tile, e) // again, by an owner that did not get the answer
 		want, at = append(want, e), e.Position
+		bytes += len(e.Frame)
 	}
+	head, err := h.Other.JournalHead(t.Context(), tile)
+	require.NoError(t, err)
+	require.Equal(t, bytes, head.Bytes)
 	tailIs(t, h.Other, tile, 0, want...)
 	tailIs(t, h.Journal, tile, want[7].Seq, want[8:]...)
 	require.NoError(t, h.Other.Truncate(t.Context(), tile, want[8].Seq))
 	tailIs(t, h.Journal, tile, 0, want[9])
-}
-
-// testAgain: the entry at the journal's end may be appended again, by an owner that did not get the answer.
-func testAgain(t *testing.T, h JournalHarness) {
-	seal(t, h.Journal, tile, 2)
-	old := run(t, h.Journal, tile, 2, fence.Position{}, 3)
-	big := entry(tile, 2, old[2].Position, noise(500<<10))
-	for _, e := range []fence.Entry{old[2], old[2], big, big} {
-		appended(t, h.Other, tile, e)
-		appended(t, h.Journal, tile, e)
-	}
-	tailIs(t, h.Journal, tile, 0, append(old, big)...)
-	require.NoError(t, h.Journal.Truncate(t.Context(), tile, big.Seq))
-	appended(t, h.Other, tile, big)
-	tailIs(t, h.Journal, tile, 0)
-}
-
-// testForked: no other history may follow where the journal has one. That includes an append that was delayed: it
-// does not move the end back.
-func testForked(t *testing.T, h JournalHarness) {
-	seal(t, h.Journal, tile, 2)
-	all := run(t, h.Journal, tile, 2, fence.Position{}, 4)
-	end := all[3].Position
-	fork := []fence.Entry{all[0], all[1], all[2], entry(tile, 2,
-		fence.Position{Epoch: 2, Seq: end.Seq, Chain: end.Chain + 1}, nil)}
-	for i := range all {
-		fork = append(fork, entryAt(tile, 2, all[i].Seq, all[i].Prev, []byte("another history")))
-	}
-	for _, e := range fork {
-		refusedFor(t, h.Other.Append(t.Context(), tile, e), fence.ErrForked, 2, end)
-	}
-	tailIs(t, h.Journal, tile, 0, append(all, run(t, h.Journal, tile, 2, end, 1)...)...)
-}
-
-// testBehind: a journal that was restored to an older state of the owner's own epoch lacks entries that the owner
-// appended. Append says so, and a base makes the journal whole.
-func testBehind(t *testing.T, h JournalHarness) {
-	seal(t, h.Journal, tile, 2)
-	all := run(t, h.Journal, tile, 2, fence.Position{}, 2)
-	end := all[1].Position
-	lost := entry(tile, 2, end, []byte("acknowledged, and lost with the store's newer state"))
-	next := entry(tile, 2, lost.Position, []byte("next"))
-	for _, e := range []fence.Entry{next, entryAt(tile, 2, 1000, fence.Position{Epoch: 2, Seq: 999}, nil)} {
-		refusedFor(t, h.Other.Append(t.Context(), tile, e), fence.ErrBehind, 2, end)
-	}
-	tailIs(t, h.Journal, tile, 0, all...)
-	s := based(t, h.Other, tile, lost.Position)
-	holds(t, h.Journal, tile, s)
-	appended(t, h.Other, tile, next)
-	tailIs(t, h.Journal, tile, s.Seq, next)
-}
-
-// testBase: a base is a checkpoint, seals the journal, and is where the next entry goes on.
-func testBase(t *testing.T, h JournalHarness) {
-	first := based(t, h.Journal, tile, fence.Position{Epoch: 3, Seq: 100, Chain: 7})
-	holds(t, h.Other, tile, first)
-	tailIs(t, h.Journal, tile, 0)
-	all := run(t, h.Journal, tile, 3, first.Position, 3)
-	head, err := h.Other.JournalHead(t.Context(), tile)
-	require.NoError(t, err)
-	assert.Equal(t, checkpoint.JournalEnd{Sealed: 3, End: all[2].Position}, head.JournalEnd)
-
-	// A successor leaves out what was never acknowledged, and goes on above.
-	second := based(t, h.Other, tile, fence.Position{Epoch: 5, Seq: 5000, Chain: 8})
-	holds(t, h.Journal, tile, second)
-	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 3, all[2].Position, nil)), fence.ErrStale, 5,
-		second.Position)
-	refusedFor(t, h.Journal.Append(t.Context(), tile, entry(tile, 5, all[2].Position, nil)), fence.ErrForked, 5,
-		second.Position)
-	next := run(t, h.Journal, tile, 5, second.Position, 2)
-	tailIs(t, h.Other, tile, second.Seq, next...)
-	tailIs(t, h.Other, tile, 0, append(all, next...)...)
-
-	// The same position again: the checkpoint that is there stays, whatever the bytes.
-	again := snapshot(5, next[1].Seq, []byte("state"))
-	again.Position = next[1].Position
-	require.NoError(t, h.Journal.Base(t.Context(), tile, again))
-	other := snapshot(5, next[1].Seq, []byte("the same state in other bytes"))
-	other.Position = next[1].Position
-	require.NoError(t, h.Other.Base(t.Context(), tile, other))
-	holds(t, h.Journal, tile, again)
-	run(t, h.Journal, tile, 5, next[1].Position, 1)
-}
-
-func testBaseRefused(t *testing.T, h JournalHarness) {
-	seal(t, h.Journal, tile, 4)
-	all := run(t, h.Journal, tile, 4, fence.Position{}, 3)
-	end := all[2].Position
-	refusedFor(t, h.Journal.Base(t.Context(), tile, text(4, 2)), fence.ErrRegress, 4, end)
-	seal(t, h.Other, tile, 5)
-	refusedFor(t, h.Journal.Base(t.Context(), tile, text(4, 100)), fence.ErrStale, 5, end)
-	put(t, h.Journal, tile, text(5, 1000))
-	require.ErrorIs(t, h.Journal.Base(t.Context(), tile, text(5, 500)), checkpoint.ErrOlder)
-	require.ErrorIs(t, h.Journal.Base(t.Context(), 0, text(5, 2000)), fence.ErrInvalidArgument)
-	damaged := text(5, 2000)
-	damaged.Blob[0] ^= 1
-	require.ErrorIs(t, h.Journal.Base(t.Context(), tile, damaged), fence.ErrCorrupt)
-	holds(t, h.Journal, tile, text(5, 1000))
-	tailIs(t, h.Journal, tile, 0, all...)
-	head, err := h.Other.JournalHead(t.Context(), tile)
-	require.NoError(t, err)
-	assert.Equal(t, checkpoint.JournalEnd{Sealed: 5, End: end}, head.JournalEnd)
 }
 
 // testReplace has owners that go on below the journal's end, as from a history that was served without the journal:
@@ -377,33 +226,6 @@ func testTailOrder(t *testing.T, h JournalHarness) {
 	}
 }
 
-func testTruncate(t *testing.T, h JournalHarness) {
-	seal(t, h.Journal, tile, 2)
-	at := fence.Position{Epoch: 2, Seq: 10, Chain: 1}
-	based(t, h.Journal, tile, at)
-	all := run(t, h.Journal, tile, 2, at, 8) // 11 to 18
-	for _, c := range []struct {
-		upTo  fence.Seq
-		stays int
-	}{{0, 0}, {10, 0}, {11, 1}, {11, 1}, {9, 1}, {14, 4}, {17, 7}, {18, 8}, {100, 8}} {
-		require.NoError(t, h.Other.Truncate(t.Context(), tile, c.upTo))
-		tailIs(t, h.Journal, tile, 0, all[c.stays:]...)
-	}
-	// Seal and end stay, and so the tile goes on.
-	refusedFor(t, h.Other.Append(t.Context(), tile, entryAt(tile, 1, 19, fence.Position{Epoch: 1, Seq: 18}, nil)),
-		fence.ErrStale, 2, all[7].Position)
-	next := run(t, h.Journal, tile, 2, all[7].Position, 2)
-	tailIs(t, h.Journal, tile, 0, next...)
-
-	// Whatever its epoch.
-	seal(t, h.Journal, tile, 3)
-	last := run(t, h.Journal, tile, 3, next[1].Position, 1)
-	tailIs(t, h.Journal, tile, 0, next[0], next[1], last[0])
-	require.NoError(t, h.Journal.Truncate(t.Context(), tile, fence.MaxNumber))
-	tailIs(t, h.Journal, tile, 0)
-	tailIs(t, h.Journal, tile, 0, run(t, h.Other, tile, 3, last[0].Position, 1)...)
-}
-
 func testJournalTiles(t *testing.T, h JournalHarness) {
 	tiles := []fence.TileID{1, 0x10, 0x100, tile, 1<<63 | 1, 1<<64 - 1}
 	want := map[fence.TileID][]fence.Entry{}
@@ -418,19 +240,4 @@ func testJournalTiles(t *testing.T, h JournalHarness) {
 	}
 	wrong := want[tiles[0]][0]
 	require.ErrorIs(t, h.Journal.Append(t.Context(), tile, wrong), fence.ErrInvalidArgument, "an entry of another tile")
-}
-
-func testJournalHead(t *testing.T, h JournalHarness) {
-	seal(t, h.Journal, tile, 2)
-	old := run(t, h.Journal, tile, 2, fence.Position{}, 12)
-	big := entry(tile, 2, old[11].Position, noise(500<<10))
-	appended(t, h.Journal, tile, big)
-	seal(t, h.Journal, tile, 7)
-	require.NoError(t, h.Journal.Truncate(t.Context(), tile, 9))
-	want := checkpoint.JournalHead{Tile: tile, JournalEnd: checkpoint.JournalEnd{Sealed: 7, End: big.Position},
-		Entries: 4, First: old[9].Position, Last: big.Position,
-		Bytes: len(old[9].Frame) + len(old[10].Frame) + len(old[11].Frame) + len(big.Frame)}
-	head, err := h.Other.JournalHead(t.Context(), tile)
-	require.NoError(t, err)
-	assert.Equal(t, want, head)
 }

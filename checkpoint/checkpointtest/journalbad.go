@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,41 +12,26 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
+// testJournalArguments: what is malformed, the tests of checkpoint.ValidateEntry say in full.
 func testJournalArguments(t *testing.T, h JournalHarness) {
 	ctx := t.Context()
 	seal(t, h.Journal, tile, 1)
-	for name, change := range map[string]func(*fence.Entry){
-		"kind":            func(e *fence.Entry) { e.Kind = 0 },
-		"tile":            func(e *fence.Entry) { e.Tile++ },
-		"epoch zero":      func(e *fence.Entry) { e.Epoch = 0 },
-		"epoch too high":  func(e *fence.Entry) { e.Epoch = fence.MaxNumber + 1 },
-		"seq zero":        func(e *fence.Entry) { e.Seq = 0 },
-		"seq too high":    func(e *fence.Entry) { e.Seq = fence.MaxNumber + 1 },
-		"prev not before": func(e *fence.Entry) { e.Prev.Seq = e.Seq },
-		"prev epoch":      func(e *fence.Entry) { e.Prev.Epoch = fence.MaxNumber + 1 },
-		"tick too high":   func(e *fence.Entry) { e.Tick = fence.MaxNumber + 1 },
-		"time too high":   func(e *fence.Entry) { e.At = time.UnixMilli(fence.MaxNumber + 1) },
-		"payload":         func(e *fence.Entry) { e.Payload = make([]byte, fence.MaxFrame) },
-	} {
-		e := entryAt(tile, 1, 5, fence.Position{Epoch: 1, Seq: 4}, []byte("x"))
-		change(&e)
-		assert.ErrorIs(t, h.Journal.Append(ctx, tile, fence.NewEntry(e)), fence.ErrInvalidArgument, name)
-	}
-	bare := entryAt(tile, 1, 5, fence.Position{Epoch: 1, Seq: 4}, []byte("x"))
+	bare := entry(tile, 1, fence.Position{}, []byte("x"))
 	bare.Frame = nil
-	require.ErrorIs(t, h.Journal.Append(ctx, tile, bare), fence.ErrInvalidArgument, "an entry that is not encoded")
-	require.ErrorIs(t, h.Journal.Append(ctx, 0, entry(tile, 1, fence.Position{}, nil)), fence.ErrInvalidArgument)
-	require.ErrorIs(t, h.Journal.Seal(ctx, 0, 1), fence.ErrInvalidArgument)
-	require.ErrorIs(t, h.Journal.Seal(ctx, tile, 0), fence.ErrInvalidArgument)
-	require.ErrorIs(t, h.Journal.Seal(ctx, tile, fence.MaxNumber+1), fence.ErrInvalidArgument)
-	require.ErrorIs(t, h.Journal.Truncate(ctx, 0, 1), fence.ErrInvalidArgument)
-	require.ErrorIs(t, h.Journal.Truncate(ctx, tile, fence.MaxNumber+1), fence.ErrInvalidArgument)
-	_, err := h.Journal.Tail(ctx, 0, 0)
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = h.Journal.Tail(ctx, tile, fence.MaxNumber+1)
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = h.Journal.JournalHead(ctx, 0)
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, tailErr := h.Journal.Tail(ctx, tile, fence.MaxNumber+1)
+	_, headErr := h.Journal.JournalHead(ctx, 0)
+	for what, err := range map[string]error{
+		"append of what is not encoded":   h.Journal.Append(ctx, tile, bare),
+		"append to no tile":               h.Journal.Append(ctx, 0, entry(tile, 1, fence.Position{}, nil)),
+		"append to another tile":          h.Journal.Append(ctx, tile, entry(tile+1, 1, fence.Position{}, nil)),
+		"seal for no epoch":               h.Journal.Seal(ctx, tile, 0),
+		"base of no tile":                 h.Journal.Base(ctx, 0, text(1, 1)),
+		"truncate to more than there are": h.Journal.Truncate(ctx, tile, fence.MaxNumber+1),
+		"tail":                            tailErr,
+		"head":                            headErr,
+	} {
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, what)
+	}
 	tailIs(t, h.Journal, tile, 0)
 }
 

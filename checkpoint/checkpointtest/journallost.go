@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 // errLost is what the caller of a lossy journal sees.
@@ -71,7 +72,7 @@ func (l *lossy) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 // another base. Every entry that was answered is in the journal, once, in order, and nothing that comes late changes
 // that.
 func testLost(t *testing.T, h JournalHarness) {
-	l := &lossy{JournalStore: h.Journal, rng: rand.New(rand.NewPCG(Seed(t), 0))}
+	l := &lossy{JournalStore: h.Journal, rng: seed.Rand(t)}
 	insist := func(call func() error) {
 		t.Helper()
 		for {

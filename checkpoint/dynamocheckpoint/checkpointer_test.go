@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream/memstream"
 )
 
@@ -138,9 +138,9 @@ func TestCheckpointerThrottled(t *testing.T) {
 // requests and answers. A reader never meets a checkpoint that went back or is made of two, and in the end
 // nothing but the latest snapshots is in the table.
 func TestTwoCheckpointers(t *testing.T) {
-	seed := checkpointtest.Seed(t)
+	source := seed.Of(t)
 	table := newTable(t)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(source, 0))
 	var mu sync.Mutex
 	slow := newSmall(t, table, func(_ context.Context, _ any, send func() error) error {
 		mu.Lock()

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/checkpoint"
-	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 // TestRacingWithFaults lets writers, each a process of its own, race on one tile while requests are lost,
 // answers are lost, manifests arrive late, and collectors and readers are at work all the time. A reader
 // must never meet a damaged checkpoint or one that went back, and in the end no orphan is left.
 func TestRacingWithFaults(t *testing.T) {
-	seed := checkpointtest.Seed(t)
+	source := seed.Of(t)
 	const writers, writes = 3, 30
 	table := newTable(t)
-	wire := &badWire{client: newClient(t, nil), rng: rand.New(rand.NewPCG(seed, 99))}
+	wire := &badWire{client: newClient(t, nil), rng: rand.New(rand.NewPCG(source, 99))}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
@@ -36,7 +36,7 @@ func TestRacingWithFaults(t *testing.T) {
 
 	var group errgroup.Group
 	for w := range writers {
-		rng := rand.New(rand.NewPCG(seed, uint64(w)))
+		rng := rand.New(rand.NewPCG(source, uint64(w)))
 		st := newSmall(t, table, wire.fault)
 		group.Go(func() error { return write(ctx, st, rng, writes) })
 	}
