@@ -8,6 +8,6 @@
 // The suite uses names of its own, so the stores it gets may share a database that holds other
 // data. It asks for a store once a test and does not close it.
 //
-// One of its tests is random: it prints its seed, and the environment variable ADMISSIONTEST_SEED repeats
-// a run's calls (how they interleave stays the scheduler's choice).
+// Two of its tests are random: they print their seed, and the environment variable TILEFENCE_SEED repeats a run's
+// calls (how those of several goroutines interleave stays the scheduler's choice).
 package admissiontest

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,18 +14,12 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 )
 
 func testRandom(t *testing.T, s suite) {
-	seed := rand.Uint64()
-	if text := os.Getenv("ADMISSIONTEST_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
-	}
-	require.NoError(t, Soak(s.ctx, s.store, SoakConfig{Seed: seed}),
-		"rerun with ADMISSIONTEST_SEED=%d go test -run '%s'", seed, t.Name())
+	require.NoError(t, Soak(s.ctx, s.store, SoakConfig{Seed: seed.Of(t)}))
 }
 
 // SoakConfig shapes a Soak. Zero fields take defaults.
