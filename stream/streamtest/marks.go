@@ -3,7 +3,6 @@ package streamtest
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -90,39 +89,6 @@ func markTurns(s *scene) {
 	require.EqualValues(s, 9, s.marks()[relay].Seq)
 }
 
-// markMembers: each relay holds the floor by itself and for its own lease.
-func markMembers(s *scene) {
-	s.save(s.commit(1, 9)[8])
-	slow, quick := stream.RelayMember("slow"), stream.RelayMember("quick")
-	s.mark(slow, 2)
-	s.mark(quick, 7)
-	s.mark(stream.RelayMember("a"), 2) // of two, the name decides who is said to hold it
-	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: stream.RelayMember("a")})
-	s.mark(stream.RelayMember("a"), 9)
-	s.trim(stream.Trimmed{Floor: 2, Held: slow})
-	s.AgeMarks(s.tile, lease+time.Second)
-	s.mark(quick, 7)
-	s.mark(stream.RelayMember("a"), 9)
-	s.trim(stream.Trimmed{Floor: 7, Removed: 5, Held: quick, Expired: []stream.Consumer{slow}})
-	require.NotContains(s, s.marks(), slow)
-}
-
-// markRewind: only a mark that says so goes back, and what it asks for is kept again.
-func markRewind(s *scene) {
-	s.save(s.commit(1, 9)[8])
-	s.mark(relay, 6)
-	s.mark(relay, 4)
-	require.EqualValues(s, 6, s.marks()[relay].Seq)
-	for _, seq := range []fence.Seq{4, 8, 3} {
-		require.NoError(s, stream.MarkOne(s.Context(), s.Log,
-			stream.MarkWrite{Tile: s.tile, Consumer: relay, Seq: seq, Rewind: true}))
-		require.Equal(s, seq, s.marks()[relay].Seq)
-	}
-	s.trim(stream.Trimmed{Floor: 3, Removed: 2, Held: relay})
-	err := stream.MarkOne(s.Context(), s.Log, stream.MarkWrite{Tile: s.tile, Consumer: relay, Seq: 1, Rewind: true})
-	require.ErrorIs(s, err, stream.ErrResync, "there is nothing left to go back to")
-}
-
 // markRelease: who leaves in good order holds nothing, is not reported, and makes room.
 func markRelease(s *scene) {
 	s.save(s.commit(1, 9)[8])
@@ -171,26 +137,6 @@ func markResync(s *scene) {
 	s.trim(stream.Trimmed{Floor: 3, Held: stream.RelayMember("new")})
 	require.EqualValues(s, 10, s.tileMarks().Trimmed, "what is gone stays gone")
 	require.Equal(s, fence.Seq(10), s.read(0, 1).Entries[0].Seq)
-}
-
-// markTrimmed: how far a stream was ever trimmed is kept with the marks, and told nobody who has lost nothing.
-func markTrimmed(s *scene) {
-	require.Zero(s, s.tileMarks().Trimmed)
-	entries := s.commit(1, 9)
-	s.save(entries[0])
-	s.trim(stream.Trimmed{Floor: 1})
-	require.Zero(s, s.tileMarks().Trimmed, "nothing is gone")
-	s.mark(relay, 0)
-	s.save(entries[5])
-	s.mark(relay, 4)
-	s.trim(stream.Trimmed{Floor: 4, Removed: 3, Held: relay})
-	require.EqualValues(s, 4, s.tileMarks().Trimmed)
-	require.EqualValues(s, 4, s.stat().Trimmed)
-	s.AgeMarks(s.tile, 2*lease)
-	s.trim(stream.Trimmed{Floor: 6, Removed: 2, Expired: []stream.Consumer{relay}})
-	require.Empty(s, s.tileMarks().Marks)
-	require.EqualValues(s, 6, s.tileMarks().Trimmed, "also when nobody marks any more")
-	require.EqualValues(s, 6, s.stat().Trimmed)
 }
 
 // markFull: a tile has only so many consumers.

@@ -2,7 +2,6 @@ package streamtest
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -80,70 +79,6 @@ func markClimbs(s *scene) {
 	require.Empty(s, s.read(0, 0).Entries)
 }
 
-// markLease: every mark renews the lease, also one that moves nothing.
-func markLease(s *scene) {
-	s.mark(relay, 7)
-	s.AgeMarks(s.tile, lease/2)
-	aged := s.marks()[relay].Moved
-	require.Less(s, aged, time.Now().Add(-lease/2).Add(time.Minute).UnixMilli())
-	s.mark(relay, 3)
-	m := s.marks()[relay]
-	require.EqualValues(s, 7, m.Seq)
-	require.Greater(s, m.Moved, aged)
-}
-
-func trimNoSnapshot(s *scene) {
-	s.trim(stream.Trimmed{})
-	s.commit(1, 5)
-	s.trim(stream.Trimmed{})
-	for _, c := range consumers() {
-		s.mark(c, 4)
-	}
-	s.trim(stream.Trimmed{})
-	// Expired leases are still told.
-	s.AgeMarks(s.tile, 2*lease)
-	s.trim(stream.Trimmed{Expired: consumers()})
-	require.Empty(s, s.marks())
-}
-
-func trimSnapshot(s *scene) {
-	entries := s.commit(1, 6)
-	s.save(entries[3])
-	s.trim(stream.Trimmed{Floor: 4, Removed: 3})
-	s.trim(stream.Trimmed{Floor: 4})
-	s.save(entries[5])
-	s.trim(stream.Trimmed{Floor: 6, Removed: 2})
-	// The stream goes on from what is left.
-	s.commit(1, 1)
-	s.DropOwner(s.tile)
-	s.commit(2, 1)
-	s.trim(stream.Trimmed{Floor: 6})
-}
-
-// trimEachMark: each consumer by itself holds the floor, for as long as it is the lowest.
-func trimEachMark(s *scene) {
-	for _, c := range consumers() {
-		one := &scene{T: s.T, Harness: s.Harness, tile: newTile()}
-		one.save(one.commit(1, 9)[7])
-		others := slices.DeleteFunc(consumers(), func(o stream.Consumer) bool { return o == c })
-		for _, o := range others {
-			one.mark(o, 6)
-		}
-		one.mark(c, 0) // it needs everything
-		one.trim(stream.Trimmed{Held: c})
-		one.mark(c, 3)
-		one.trim(stream.Trimmed{Floor: 3, Removed: 2, Held: c})
-		one.mark(c, 5)
-		one.trim(stream.Trimmed{Floor: 5, Removed: 2, Held: c})
-		one.mark(c, 9)
-		one.trim(stream.Trimmed{Floor: 6, Removed: 1, Held: others[0]})
-		for _, o := range others {
-			one.mark(o, 100)
-		}
-		one.trim(stream.Trimmed{Floor: 8, Removed: 2}) // past the snapshot nobody holds it
-	}
-}
-
 func trimTies(s *scene) {
 	s.save(s.commit(1, 9)[4])
 	for _, c := range consumers() {
@@ -156,27 +91,6 @@ func trimTies(s *scene) {
 		s.mark(c, fence.Seq(100+i))
 	}
 	s.trim(stream.Trimmed{Floor: 9, Removed: 4})
-}
-
-func trimLease(s *scene) {
-	s.save(s.commit(1, 9)[8])
-	s.mark(stream.BridgeAcked, 2)
-	s.mark(stream.Checkpointed, 3)
-	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: stream.BridgeAcked})
-	s.AgeMarks(s.tile, lease+time.Second)
-	s.mark(stream.Checkpointed, 1) // renewed, though not moved
-	s.trim(stream.Trimmed{Floor: 3, Removed: 1, Held: stream.Checkpointed,
-		Expired: []stream.Consumer{stream.BridgeAcked}})
-	require.NotContains(s, s.marks(), stream.BridgeAcked)
-	s.trim(stream.Trimmed{Floor: 3, Held: stream.Checkpointed})
-	// Who comes back begins anew, also lower than before.
-	var resync *stream.ResyncError
-	require.ErrorAs(s, s.markErr(s.Context(), s.tile, stream.BridgeAcked, 1), &resync)
-	require.Equal(s, stream.ResyncError{Tile: s.tile, Consumer: stream.BridgeAcked, Seq: 1, Trimmed: 3}, *resync)
-	require.EqualValues(s, 1, s.marks()[stream.BridgeAcked].Seq)
-	s.trim(stream.Trimmed{Floor: 1, Held: stream.BridgeAcked})
-	s.AgeMarks(s.tile, lease+time.Second)
-	s.trim(stream.Trimmed{Floor: 9, Removed: 6, Expired: []stream.Consumer{stream.BridgeAcked, stream.Checkpointed}})
 }
 
 // trimClockPutBack: the store's clock steps back, or a node with a slower one takes over. A lease that began in what is
@@ -249,15 +163,4 @@ func trimGroups(s *scene) {
 		removed += got.Removed
 	}
 	require.Equal(s, 300, removed)
-}
-
-// trimRebase: a rebase is a snapshot, so what lies before it goes.
-func trimRebase(s *scene) {
-	s.commit(1, 3)
-	s.rebase(2, 100)
-	s.commit(2, 1)
-	s.trim(stream.Trimmed{Floor: 100, Removed: 3})
-	r, err := stream.Recover(s.Context(), s.Log, s.tile)
-	require.NoError(s, err)
-	require.Equal(s, s.last, r.Position)
 }
