@@ -57,45 +57,26 @@ const (
 var ErrStopped = errors.New("devstack: the stack is stopped")
 
 // Part is one of the servers of a stack.
-type Part int
+type Part string
 
 // The parts of a stack.
 const (
 	// Redis Cluster: coord-1 to coord-3 start as masters, coord-4 to coord-6 as their replicas
-	Coordination Part = iota + 1
-	Fanout            // Redis Cluster: fanout-1 to fanout-3, masters without replicas
-	Postgres          // one PostgreSQL server: postgres
-	DynamoDB          // one DynamoDB-compatible server, in memory: dynamodb
+	Coordination Part = "coordination"
+	Fanout       Part = "fanout"   // Redis Cluster: fanout-1 to fanout-3, masters without replicas
+	Postgres     Part = "postgres" // one PostgreSQL server: postgres
+	DynamoDB     Part = "dynamodb" // one DynamoDB-compatible server, in memory: dynamodb
 )
 
-var partNames = map[Part]string{
-	Coordination: "coordination",
-	Fanout:       "fanout",
-	Postgres:     "postgres",
-	DynamoDB:     "dynamodb",
-}
-
-// String returns the name that [ParsePart] accepts.
-func (p Part) String() string {
-	if name, ok := partNames[p]; ok {
-		return name
-	}
-	return fmt.Sprintf("Part(%d)", int(p))
-}
-
 // AllParts returns every part.
-func AllParts() []Part {
-	return []Part{Coordination, Fanout, Postgres, DynamoDB}
-}
+func AllParts() []Part { return []Part{Coordination, Fanout, Postgres, DynamoDB} }
 
 // ParsePart returns the part called name.
 func ParsePart(name string) (Part, error) {
-	for _, part := range AllParts() {
-		if part.String() == name {
-			return part, nil
-		}
+	if !slices.Contains(AllParts(), Part(name)) {
+		return "", fmt.Errorf("devstack: Parts: none is called %q; there are %v", name, AllParts())
 	}
-	return 0, fmt.Errorf("devstack: no part is called %q; the parts are %v", name, AllParts())
+	return Part(name), nil
 }
 
 // Config holds the optional settings of a stack. The zero value starts every part.
@@ -141,12 +122,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Parts == nil {
 		c.Parts = AllParts()
 	}
-	c.Parts = slices.Clone(c.Parts)
-	slices.Sort(c.Parts)
-	c.Parts = slices.Compact(c.Parts)
+	c.Parts = slices.Compact(slices.Sorted(slices.Values(c.Parts)))
 	for _, part := range c.Parts {
-		if _, ok := partNames[part]; !ok {
-			return c, fmt.Errorf("devstack: Parts: %v is none of %v", part, AllParts())
+		if _, err := ParsePart(string(part)); err != nil {
+			return c, err
 		}
 	}
 	if c.NodeTimeout == 0 {

@@ -60,7 +60,7 @@ func TestStackServesEveryPartAndStopsWithoutTrace(t *testing.T) {
 	require.Len(t, stack.FanoutAddrs, 3)
 	require.Len(t, stack.Processes(), 11)
 	for _, part := range devstack.AllParts() {
-		require.Contains(t, log.String(), part.String()+" ready in ")
+		require.Contains(t, log.String(), string(part)+" ready in ")
 	}
 
 	writeToRedis(t, stack.CoordAddrs, 1)
@@ -205,7 +205,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for name, cfg := range map[string]devstack.Config{
 		"NodeTimeout":  {NodeTimeout: -time.Second},
 		"StartTimeout": {StartTimeout: -time.Second},
-		"Parts":        {Parts: []devstack.Part{0}},
+		"Parts":        {Parts: []devstack.Part{"etcd"}},
 	} {
 		_, err := devstack.Start(t.Context(), cfg)
 		require.ErrorContains(t, err, name)
@@ -214,7 +214,7 @@ func TestConfigIsChecked(t *testing.T) {
 
 func TestPartsHaveNames(t *testing.T) {
 	for _, part := range devstack.AllParts() {
-		parsed, err := devstack.ParsePart(part.String())
+		parsed, err := devstack.ParsePart(string(part))
 		require.NoError(t, err)
 		require.Equal(t, part, parsed)
 	}

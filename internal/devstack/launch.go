@@ -75,40 +75,13 @@ func (p *Process) SignalAll(sig os.Signal) error {
 	return errors.Join(errs...)
 }
 
-// descendants lists the children of a process and theirs, by the kernel's table of processes.
-func descendants(root int) []int {
-	children := map[int][]int{}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
+// descendants lists the children of a process and theirs, as the kernel does.
+func descendants(root int) (found []int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", root, root)) // an error: it has ended
+	for field := range strings.FieldsSeq(string(text)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			found = append(append(found, pid), descendants(pid)...)
 		}
-		if parent, ok := parentOf(pid); ok {
-			children[parent] = append(children[parent], pid)
-		}
-	}
-	found := children[root]
-	for i := 0; i < len(found); i++ {
-		found = append(found, children[found[i]]...)
 	}
 	return found
-}
-
-// parentOf reads /proc/<pid>/stat: the pid, the command in parentheses, which may hold anything, the
-// state, the parent.
-func parentOf(pid int) (int, bool) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, false // it has ended
-	}
-	after := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(after) < 2 {
-		return 0, false
-	}
-	parent, err := strconv.Atoi(after[1])
-	return parent, err == nil
 }

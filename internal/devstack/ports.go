@@ -66,12 +66,3 @@ func allFree(host string, port int, offsets []int) bool {
 func hostPort(host string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
-
-func splitAddress(addr string) (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", 0, fmt.Errorf("address %q: %w", addr, err)
-	}
-	port, err = strconv.Atoi(text)
-	return host, port, err
-}

@@ -194,11 +194,11 @@ func (c *cluster) assign(ctx context.Context, node int) error {
 // meet introduces a node to the later ones, and returns when it knows all.
 func (c *cluster) meet(ctx context.Context, node int) error {
 	for _, addr := range c.addrs[node+1:] {
-		host, port, err := splitAddress(addr)
+		host, port, err := net.SplitHostPort(addr) // the bus port is the one that Redis expects
 		if err != nil {
 			return err
 		}
-		if err := c.clients[node].Do(ctx, "CLUSTER", "MEET", host, port, port+busOffset).Err(); err != nil {
+		if err := c.clients[node].ClusterMeet(ctx, host, port).Err(); err != nil {
 			return err
 		}
 	}
