@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -147,9 +148,10 @@ func (c *Config) draw(number int) (*Fault, uint64) {
 // begin runs one run.
 func (g *ground) begin(ctx context.Context, cfg Config, number int) Result {
 	fault, seed := cfg.draw(number)
-	r := &run{ground: g, cfg: cfg, fault: fault, number: number, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)),
-		dir: filepath.Join(cfg.Dir, fmt.Sprintf("run-%04d-%s-seed-%d", number, fault.Name, seed))}
-	return r.execute(ctx)
+	r := &run{ground: g, cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0)), Result: Result{Number: number, Seed: seed,
+		Fault: fault, Dir: filepath.Join(cfg.Dir, fmt.Sprintf("run-%04d-%s-seed-%d", number, fault.Name, seed))}}
+	r.execute(ctx)
+	return r.Result
 }
 
 // open starts the servers and connects to them.
@@ -206,7 +208,7 @@ func (r *Result) line() string {
 		return head + ": skipped: " + r.Skipped
 	case r.Err != nil:
 		return fmt.Sprintf("%s: FAILED after %v: %v\n  %s\n  kept in %s", head, r.Took.Round(time.Millisecond), r.Err,
-			joined(r.State), r.Dir)
+			strings.Join(r.State, "\n  "), r.Dir)
 	case len(r.Violations) > 0:
 		text := fmt.Sprintf("%s: %d VIOLATIONS on %s, kept in %s", head, len(r.Violations), r.Target, r.Dir)
 		for i, v := range r.Violations {

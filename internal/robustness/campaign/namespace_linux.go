@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// EnterNamespace runs this program again in a network namespace of its own and ends this process with the
-// other's exit code. In the other one it returns at once, and so it does, in this one, where the kernel,
-// the user's privileges or a missing program forbid it: then the faults that part hosts are skipped, and
-// the report says why. Call it first thing in main or TestMain.
+// EnterNamespace begins this program anew in a network namespace of its own. There it returns at once, and so it does,
+// in this one, where the kernel, the user's privileges or a missing program forbid it: then the faults that part hosts
+// are skipped, and the report says why. Call it first thing in main or TestMain.
 func EnterNamespace() {
 	if os.Getenv(envNamespace) != "" {
 		return
@@ -23,37 +23,12 @@ func EnterNamespace() {
 		_ = os.Setenv(envNamespace, err.Error())
 		return
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), envNamespace+"="+inNamespace)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Signals of the terminal reach the child by themselves; it decides when to end.
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // the kernel's Pdeathsig means the thread that started the child
-	if err := cmd.Start(); err != nil {
-		runtime.UnlockOSThread()
-		_ = os.Setenv(envNamespace, err.Error())
-		signal.Stop(signals)
-		return
+	runtime.LockOSThread() // a namespace is a thread's; the thread that executes a program becomes all of it
+	err := unix.Unshare(unix.CLONE_NEWNET)
+	if err == nil {
+		err = unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), envNamespace+"="+inNamespace))
 	}
-	go func() {
-		for s := range signals {
-			if s == syscall.SIGTERM {
-				_ = cmd.Process.Signal(s)
-			}
-		}
-	}()
-	err := cmd.Wait()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		os.Exit(0)
-	case errors.As(err, &exit) && exit.ExitCode() >= 0:
-		os.Exit(exit.ExitCode())
-	}
-	fmt.Fprintln(os.Stderr, err)
+	fmt.Fprintln(os.Stderr, "enter a network namespace:", err)
 	os.Exit(1)
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // auditEvery is how often the auditor looks. It does not see what comes and goes in between.
@@ -30,7 +29,6 @@ type observers struct {
 	recorder *history.Recorder
 	log      stream.Log
 	watchers []*watcher
-	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 }
 
@@ -45,53 +43,38 @@ type watcher struct {
 	err    error
 }
 
-func observe(
-	ctx context.Context, r *history.Recorder, stores tile.Seams, tiles []fence.TileID, watchers int,
-) (*observers, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	o := &observers{recorder: r, log: stores.Log, cancel: cancel}
-	auditor := r.Auditor("auditor", stores.Log)
+// start observes until ctx ends; then stop waits.
+func (o *observers) start(ctx context.Context, tiles []fence.TileID, watchers int) error {
+	auditor := o.recorder.Auditor("auditor", o.log)
 	o.wg.Go(func() { auditor.Run(ctx, tiles, auditEvery) })
 
 	broker := memfanout.New()
-	b, err := bridge.New(stores.Log, r.Publisher("bridge", broker), tiles, nil)
+	b, err := bridge.New(o.log, o.recorder.Publisher("bridge", broker), tiles, nil)
 	if err != nil {
-		cancel()
-		return nil, err
+		return err
 	}
-	o.wg.Go(func() { _ = b.Run(ctx) }) // the only error is of a second Run
-	url, err := o.serveRelay(ctx, broker)
-	if err != nil {
-		o.stop()
-		return nil, err
-	}
-	for i := range watchers {
-		w, err := o.watch(ctx, fmt.Sprintf("watcher-%d", i), url, tiles)
-		if err != nil {
-			o.stop()
-			return nil, err
-		}
-		o.watchers = append(o.watchers, w)
-	}
-	return o, nil
-}
-
-// serveRelay runs a relay whose timeouts are as short as the campaign's faults.
-func (o *observers) serveRelay(ctx context.Context, broker *memfanout.Broker) (url string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err
+		return err
 	}
+	// The relay's timeouts are as short as the campaign's faults.
 	everyTile := func(*http.Request, fence.TileID) error { return nil }
 	r, err := tilefence.NewRelayServer(l.Addr().String(), tilefence.Backends{Log: o.log, Fanout: broker}, everyTile,
 		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: l}, Relay: relay.Config{
 			CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
 			DrainWindow: time.Millisecond}})
 	if err != nil {
-		return "", errors.Join(err, l.Close())
+		return errors.Join(err, l.Close())
 	}
-	o.wg.Go(func() { _ = r.Run(ctx) })
-	return "ws://" + l.Addr().String(), nil
+	o.wg.Go(func() { _ = tilefence.Run(ctx, b, r) })
+	for i := range watchers {
+		w, err := o.watch(ctx, fmt.Sprintf("watcher-%d", i), "ws://"+l.Addr().String(), tiles)
+		if err != nil {
+			return err
+		}
+		o.watchers = append(o.watchers, w)
+	}
+	return nil
 }
 
 func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.TileID) (*watcher, error) {
@@ -173,6 +156,5 @@ func (o *observers) stop() {
 	for _, w := range o.watchers {
 		_ = w.client.Close()
 	}
-	o.cancel()
 	o.wg.Wait()
 }

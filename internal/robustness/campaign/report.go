@@ -2,13 +2,10 @@ package campaign
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 )
-
-func joined(lines []string) string { return strings.Join(lines, "\n  ") }
 
 // tally is what the runs of one kind of fault gave.
 type tally struct {
@@ -48,8 +45,8 @@ func (s *Summary) tallies() []*tally {
 	return all
 }
 
-// Report writes the summary as Markdown.
-func (s *Summary) Report(w io.Writer) error {
+// Report is the summary as Markdown.
+func (s *Summary) Report() string {
 	var b strings.Builder
 	runs, skipped, answers, operations, records, violations, hung := 0, 0, 0, 0, 0, 0, 0
 	for i := range s.Results {
@@ -77,8 +74,7 @@ func (s *Summary) Report(w io.Writer) error {
 	fmt.Fprintf(&b, "| runs that did not come to their end | %d |\n| **violations** | **%d** |\n\n", hung, violations)
 	s.faultTable(&b)
 	s.findings(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 func (s *Summary) faultTable(b *strings.Builder) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,12 +32,9 @@ const (
 // run is one fault in one system under load, from its first worker to the verdict.
 type run struct {
 	*ground
-	cfg    Config
-	fault  *Fault
-	number int
-	seed   uint64
-	rng    *rand.Rand
-	dir    string
+	Result
+	cfg Config
+	rng *rand.Rand
 
 	recorder   *history.Recorder
 	control    *controller
@@ -46,8 +44,11 @@ type run struct {
 	supervisor *supervisor
 	traffic    *traffic
 	observers  *observers
-	damage     damage
-	orphans    []fence.TileID // tiles of the owners that the fault silences
+	stops      []func() // in the order of their starts; once the run's context has ended
+
+	faultAt int64
+	damage  damage
+	orphans []fence.TileID // tiles of the owners that the fault silences
 }
 
 // ground is what runs share: the servers and the campaign's own connections to them.
@@ -86,111 +87,113 @@ type Result struct {
 func (r *Result) Failed() bool { return r.Err != nil || len(r.Violations) > 0 }
 
 // execute runs one run.
-func (r *run) execute(ctx context.Context) (result Result) {
+func (r *run) execute(ctx context.Context) {
 	began := time.Now()
-	result = Result{Number: r.number, Seed: r.seed, Fault: r.fault, Dir: r.dir}
-	if r.fault.parts && r.network == nil && r.noNetwork != nil {
-		result.Skipped = r.noNetwork.Error()
-		return result
+	if r.Fault.parts && r.network == nil {
+		r.Skipped = r.noNetwork.Error()
+		return
 	}
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
-		result.Err = err
-		return result
+	r.Err = os.MkdirAll(r.Dir, 0o755)
+	if r.Err == nil {
+		r.Err = r.play(ctx)
 	}
-	faultAt, err := r.play(ctx, &result)
 	r.endWorkers()
-	if err == nil {
-		err = r.judge(&result, faultAt)
+	if r.Err == nil {
+		r.Err = r.judge()
 	}
-	result.Err = err
-	result.Took = time.Since(began)
-	return result
+	r.Took = time.Since(began)
 }
 
-// play sets the system up, breaks and repairs it, and brings it to rest. It returns the time of the fault.
-func (r *run) play(ctx context.Context, result *Result) (faultAt int64, err error) {
+// play sets the system up, breaks and repairs it, and brings it to rest.
+func (r *run) play(ctx context.Context) (err error) {
 	if err := r.cluster.awaitHealthy(ctx, 30*time.Second); err != nil {
-		return 0, fmt.Errorf("before the run: %w", err)
+		return fmt.Errorf("before the run: %w", err)
 	}
-	file, err := r.newHistory("campaign")
+	file, err := history.Create(r.historyPath("campaign"))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = file.Close() }()
-	r.recorder = history.NewRecorder(fmt.Sprintf("campaign-%d", r.number), file, nil)
-	stop, err := r.setUp(ctx)
-	defer stop()
-	if err != nil {
-		return 0, err
+	r.recorder = history.NewRecorder(fmt.Sprintf("campaign-%d", r.Number), file, nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		for _, stop := range slices.Backward(r.stops) {
+			stop()
+		}
+	}()
+	if err := r.setUp(ctx); err != nil {
+		return err
 	}
-	hung := func(err error) (int64, error) {
-		result.State = r.supervisor.state()
-		return 0, err
+	defer func() {
+		if err != nil {
+			r.State = r.supervisor.state()
+		}
+	}()
+	if err := r.awaitAnswers(ctx, time.Time{}); err != nil {
+		return fmt.Errorf("before the fault: %w", err)
 	}
-	if err := await(ctx, r.cfg.ServeWithin, "every tile serves and answers", func() error {
-		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, time.Time{}))
-	}); err != nil {
-		return hung(fmt.Errorf("before the fault: %w", err))
-	}
-	faultAt, err = r.breakAndMend(ctx, result)
-	if err != nil {
-		return hung(err)
+	if err := r.breakAndMend(ctx); err != nil {
+		return err
 	}
 	repaired := time.Now()
 	if err := r.cluster.awaitHealthy(ctx, 40*time.Second); err != nil {
-		return hung(fmt.Errorf("after the fault: %w", err))
+		return fmt.Errorf("after the fault: %w", err)
 	}
-	if err := await(ctx, r.cfg.ServeWithin, "after the fault: every tile serves and answers again", func() error {
-		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, repaired))
-	}); err != nil {
-		return hung(err)
+	if err := r.awaitAnswers(ctx, repaired); err != nil {
+		return fmt.Errorf("after the fault: %w", err)
 	}
-	result.Silence = r.traffic.longest()
-	if err := r.rest(ctx); err != nil {
-		return hung(err)
-	}
-	if err := errors.Join(r.quiet(), r.recordFinal(ctx), r.recorder.Err()); err != nil {
-		return hung(err)
-	}
-	return faultAt, nil
+	r.Silence = r.traffic.longest()
+	r.supervisor.rebalance.Store(false)
+	r.traffic.end()
+	return errors.Join(r.recordFinal(ctx), r.quiet(), r.recorder.Err())
 }
 
-// setUp starts workers, owners, observers and clients. stop ends what is not a process.
-func (r *run) setUp(ctx context.Context) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop = cancel
+// awaitAnswers waits until every tile serves and has answered enough, and since a time.
+func (r *run) awaitAnswers(ctx context.Context, since time.Time) error {
+	return await(ctx, r.cfg.ServeWithin, "every tile serves and answers", func() error {
+		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, since))
+	})
+}
+
+// setUp starts workers, owners, observers and clients.
+func (r *run) setUp(ctx context.Context) (err error) {
 	if r.tiles, err = r.cluster.drawTiles(ctx, r.rng); err != nil {
-		return stop, err
+		return err
 	}
 	r.control = newController()
+	r.stops = append(r.stops, r.control.http.CloseIdleConnections)
 	for i := range workerCount {
-		w, err := newWorkerSlot(r.number, i)
+		w, err := newWorkerSlot(r.Number, i)
 		if err != nil {
-			return stop, err
+			return err
 		}
 		r.workers = append(r.workers, w)
 		if err := r.startWorker(ctx, w); err != nil {
-			return stop, err
+			return err
 		}
 	}
 	r.supervisor = &supervisor{control: r.control, workers: r.workers, ids: r.tiles,
-		rng: rand.New(rand.NewPCG(r.seed, 1)), takeFrozen: r.fault.frozen || r.rng.IntN(2) == 0,
+		rng: rand.New(rand.NewPCG(r.Seed, 1)), takeFrozen: r.Fault.frozen || r.rng.IntN(2) == 0,
 		followers: r.cfg.Followers || r.rng.IntN(2) == 0, tiles: map[fence.TileID]*placement{}}
-	r.supervisor.rebalance.Store(r.fault.moves || r.rng.IntN(3) == 0)
+	r.supervisor.rebalance.Store(r.Fault.moves || r.rng.IntN(3) == 0)
 	for i, id := range r.tiles {
 		r.supervisor.tiles[id] = &placement{}
 		if err := r.supervisor.order(ctx, id, r.workers[i%len(r.workers)]); err != nil {
-			return stop, err
+			return err
 		}
 	}
 	supervised := make(chan struct{})
 	go func() { defer close(supervised); r.supervisor.run(ctx) }()
-	if r.observers, err = observe(ctx, r.recorder, r.stores, r.tiles, 2); err != nil {
-		return func() { cancel(); <-supervised }, err
+	r.stops = append(r.stops, func() { <-supervised })
+	r.observers = &observers{recorder: r.recorder, log: r.stores.Log}
+	r.stops = append(r.stops, r.observers.stop)
+	if err := r.observers.start(ctx, r.tiles, 2); err != nil {
+		return err
 	}
 	forward, err := tilehttp.NewClient(nil)
 	if err != nil {
-		return stop, err
+		return err
 	}
 	r.traffic = newTraffic(r.recorder, forward, r.tiles, func(id fence.TileID) string {
 		if w := r.supervisor.where(id); w != nil {
@@ -198,71 +201,48 @@ func (r *run) setUp(ctx context.Context) (stop func(), err error) {
 		}
 		return ""
 	})
-	r.traffic.start(ctx, r.seed, 2)
-	return func() {
-		cancel()
-		<-supervised
-		r.traffic.wg.Wait()
-		r.observers.stop()
-		forward.Close()
-		r.control.http.CloseIdleConnections()
-	}, nil
+	r.stops = append(r.stops, forward.Close, r.traffic.wg.Wait)
+	r.traffic.start(ctx, r.Seed, 2)
+	return nil
 }
 
 // breakAndMend injects the fault and removes it.
-func (r *run) breakAndMend(ctx context.Context, result *Result) (faultAt int64, err error) {
-	info := history.FaultInfo{Name: r.fault.Name, Failover: r.fault.failover}
+func (r *run) breakAndMend(ctx context.Context) (err error) {
+	info := history.FaultInfo{Name: r.Fault.Name, Failover: r.Fault.failover}
 	v := victim{tile: r.tile()}
 	v.owner = r.owner(v.tile)
 	if v.shard, err = r.cluster.shardOf(ctx, v.tile); err != nil {
-		return 0, err
+		return err
 	}
-	faultAt = history.Monotonic()
+	r.faultAt = history.Monotonic()
 	r.traffic.watch()
 	r.recorder.Fault(info)
-	if err = r.fault.inject(ctx, r, v); err == nil {
+	if err = r.Fault.inject(ctx, r, v); err == nil {
 		select {
 		case <-time.After(r.hold()):
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 	}
-	result.Target = strings.Join(r.damage.targets, " ")
+	r.Target = strings.Join(r.damage.targets, " ")
 	mend, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
 	defer cancel()
 	err = errors.Join(err, r.damage.heal(mend))
-	info.Over, info.Target = true, result.Target
+	info.Over, info.Target = true, r.Target
 	r.recorder.Fault(info)
 	if err != nil {
-		return 0, fmt.Errorf("fault %s on %q: %w", r.fault.Name, result.Target, err)
+		return fmt.Errorf("fault %s on %q: %w", r.Fault.Name, r.Target, err)
 	}
-	return faultAt, nil
+	return nil
 }
 
 // hold draws how long the fault lasts.
 func (r *run) hold() time.Duration {
-	d := time.Duration(r.rng.Int64N(int64(r.fault.hold[1] - r.fault.hold[0])))
+	d := time.Duration(r.rng.Int64N(int64(r.Fault.hold[1] - r.Fault.hold[0])))
 	if r.cfg.Brief {
 		d = 0
 	}
-	return r.fault.hold[0] + d
-}
-
-// rest ends the traffic and waits until owners and watchers are where the stream ends.
-func (r *run) rest(ctx context.Context) error {
-	r.supervisor.rebalance.Store(false)
-	r.traffic.end()
-	return await(ctx, r.cfg.ServeWithin, "all observers hold what was committed last", func() error {
-		if err := r.supervisor.serving(); err != nil {
-			return err
-		}
-		for _, id := range r.tiles {
-			if _, err := r.ended(ctx, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return r.Fault.hold[0] + d
 }
 
 // ended gives the state that a tile's owner holds, where the stream ends and the watchers are too.
@@ -358,35 +338,35 @@ func (r *run) signalWorkers(sig os.Signal) error {
 }
 
 // judge reads all records and checks them.
-func (r *run) judge(result *Result, faultAt int64) error {
+func (r *run) judge() error {
 	records, err := history.ReadFiles(r.files...)
 	if err != nil {
 		return err
 	}
 	h := history.Join(records)
-	result.Records, result.Operations = len(h.Records), len(h.Operations)
+	r.Records, r.Operations = len(h.Records), len(h.Operations)
 	for i := range h.Operations {
 		if o := &h.Operations[i]; o.Kind == history.Submit && !o.Open() && o.Result.Outcome == history.OK {
-			result.Answers++
+			r.Answers++
 		}
 	}
-	result.Violations = append(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)),
+	r.Violations = append(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)),
 		check.Run(h, check.All())...)
-	r.timeTakeovers(h, faultAt, result)
+	r.timeTakeovers(h)
 	return nil
 }
 
 // timeTakeovers measures how the tiles of silenced owners changed hands: until another process claimed them,
 // and from then until their successors served.
-func (r *run) timeTakeovers(h *history.History, faultAt int64, result *Result) {
+func (r *run) timeTakeovers(h *history.History) {
 	for _, id := range r.orphans {
-		claimed := firstLife(h, id, tile.Claiming, faultAt)
+		claimed := firstLife(h, id, tile.Claiming, r.faultAt)
 		if claimed == history.Never {
 			continue
 		}
-		result.Detection = append(result.Detection, time.Duration(claimed-faultAt))
+		r.Detection = append(r.Detection, time.Duration(claimed-r.faultAt))
 		if served := firstLife(h, id, tile.Serving, claimed); served != history.Never {
-			result.Takeover = append(result.Takeover, time.Duration(served-claimed))
+			r.Takeover = append(r.Takeover, time.Duration(served-claimed))
 		}
 	}
 }
@@ -401,13 +381,9 @@ func firstLife(h *history.History, id fence.TileID, s tile.State, after int64) i
 	return history.Never
 }
 
-// newHistory makes a file for one process's records.
-func (r *run) newHistory(name string) (*history.File, error) {
-	return history.Create(r.historyPath(name))
-}
-
+// historyPath is the file for one process's records.
 func (r *run) historyPath(name string) string {
-	path := filepath.Join(r.dir, name+".jsonl")
+	path := filepath.Join(r.Dir, name+".jsonl")
 	r.files = append(r.files, path)
 	return path
 }

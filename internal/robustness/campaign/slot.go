@@ -43,7 +43,7 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	w.lives++
 	name := fmt.Sprintf("%s-%d", w.name, w.lives)
 	cfg, err := json.Marshal(workerConfig{Process: name, Contact: w.contact, History: r.historyPath(name),
-		Redis: r.stack.CoordAddrs, Postgres: r.stack.PostgresURL, Tick: tick, Alone: r.fault.alone})
+		Redis: r.stack.CoordAddrs, Postgres: r.stack.PostgresURL, Tick: tick, Alone: r.Fault.alone})
 	if err != nil {
 		return err
 	}

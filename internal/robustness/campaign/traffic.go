@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -31,8 +32,8 @@ type traffic struct {
 	where    func(fence.TileID) string // contact of the owner, as far as is known; empty if it is not
 	tiles    []fence.TileID
 
-	stop chan struct{}
-	wg   sync.WaitGroup
+	ending atomic.Bool
+	wg     sync.WaitGroup
 
 	mu      sync.Mutex
 	acked   map[fence.TileID]int
@@ -44,7 +45,7 @@ type traffic struct {
 func newTraffic(
 	r *history.Recorder, forward *tilehttp.Client, tiles []fence.TileID, where func(fence.TileID) string,
 ) *traffic {
-	return &traffic{recorder: r, forward: forward, where: where, tiles: tiles, stop: make(chan struct{}),
+	return &traffic{recorder: r, forward: forward, where: where, tiles: tiles,
 		acked: map[fence.TileID]int{}, lastAck: map[fence.TileID]time.Time{}, silence: map[fence.TileID]time.Duration{}}
 }
 
@@ -60,17 +61,8 @@ func (t *traffic) start(ctx context.Context, seed uint64, roaming int) {
 
 // end lets every client finish its action.
 func (t *traffic) end() {
-	close(t.stop)
+	t.ending.Store(true)
 	t.wg.Wait()
-}
-
-func (t *traffic) stopped() bool {
-	select {
-	case <-t.stop:
-		return true
-	default:
-		return false
-	}
 }
 
 func (t *traffic) client(ctx context.Context, name string, seed uint64, pick func(*rand.Rand) fence.TileID) {
@@ -78,7 +70,7 @@ func (t *traffic) client(ctx context.Context, name string, seed uint64, pick fun
 		rng := rand.New(rand.NewPCG(seed, 0))
 		routes := map[fence.TileID]string{}
 		as := name
-		for n := 1; !t.stopped() && ctx.Err() == nil; n++ {
+		for n := 1; !t.ending.Load() && ctx.Err() == nil; n++ {
 			in := tile.Intent{Tile: pick(rng), ActionID: fmt.Sprintf("%s-%d", name, n), Actor: name}
 			answered := t.act(ctx, as, in, routes)
 			if !answered {

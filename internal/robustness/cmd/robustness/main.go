@@ -51,7 +51,7 @@ func run() int {
 	defer stop()
 	summary, err := campaign.Run(ctx, cfg)
 	if summary != nil && *report != "" {
-		if err := write(summary, *report); err != nil {
+		if err := os.WriteFile(*report, []byte(summary.Report()), 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 2
 		}
@@ -64,16 +64,4 @@ func run() int {
 		return 1
 	}
 	return 0
-}
-
-func write(summary *campaign.Summary, path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	err = summary.Report(f)
-	if err2 := f.Close(); err == nil {
-		err = err2
-	}
-	return err
 }
