@@ -79,20 +79,19 @@ func (o *observers) start(ctx context.Context, tiles []fence.TileID, watchers in
 
 func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.TileID) (*watcher, error) {
 	w := &watcher{name: name, tiles: map[fence.TileID]*game.Register{}, resets: map[fence.TileID]fence.Position{}}
-	record := o.recorder.Watcher(name)
 	client, err := relayclient.Dial(ctx, url, &relayclient.Config{
 		Reconnect: true, BackoffMax: time.Second,
 		Sync: func(s relayclient.Sync) {
 			if w.restore(s) {
-				record.Reset(s.Tile, s.Position)
+				o.recorder.Reset(name, s.Tile, s.Position)
 			}
 		},
 		Frame: func(f fence.Entry) {
 			switch complete, reset := w.apply(&f); {
 			case reset && complete:
-				record.Reset(f.Tile, f.Position)
+				o.recorder.Reset(name, f.Tile, f.Position)
 			case !reset:
-				record.Frame(&f)
+				o.recorder.Frame(name, &f)
 			}
 		},
 	})

@@ -53,10 +53,9 @@ func record(t *testing.T, r *history.Recorder) {
 
 	auditor := r.Auditor("auditor", memstream.New(memory))
 	require.NoError(t, auditor.Look(ctx, []fence.TileID{testTile}))
-	w := r.Watcher("watcher")
-	w.Reset(testTile, rebase.Next())
+	r.Reset("watcher", testTile, rebase.Next())
 	e := c.Entry()
-	w.Frame(&e)
+	r.Frame("watcher", &e)
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act"}, "a:1")(stream.Applied, nil)
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act2"}, "a:1")(0, &tile.UnresolvedError{Tile: testTile})
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act3"}, "a:1")

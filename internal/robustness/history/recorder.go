@@ -2,7 +2,6 @@ package history
 
 import (
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,12 +24,6 @@ func Monotonic() int64 {
 		panic(err) // the clock is always there
 	}
 	return now.Nano()
-}
-
-// FakeTime is a Clock for programs under testing/synctest: package time's clock, which the bubble moves.
-func FakeTime() Clock {
-	start := time.Now()
-	return func() int64 { return int64(time.Since(start)) }
 }
 
 // Recorder records for one process.

@@ -31,25 +31,15 @@ func (p *publisher) Publish(ctx context.Context, messages []fanout.Message) (int
 	return sent, err
 }
 
-// Watcher records what a reader of frames takes: relayclient.Config.Sync and Frame, or any code that folds a
-// tile's batches.
-type Watcher struct {
-	recorder *Recorder
-	client   string
+// Reset records that a watcher replaced its state of a tile by the one at a position.
+func (r *Recorder) Reset(client string, id fence.TileID, at fence.Position) {
+	r.Append(Record{Client: client, Kind: Reset, Tile: id, Position: Position(at)})
 }
 
-// Watcher returns a watcher for one client, which follows any number of tiles.
-func (r *Recorder) Watcher(client string) *Watcher { return &Watcher{recorder: r, client: client} }
-
-// Reset records that the client replaced its state of a tile by the one at a position.
-func (w *Watcher) Reset(id fence.TileID, at fence.Position) {
-	w.recorder.Append(Record{Client: w.client, Kind: Reset, Tile: id, Position: Position(at)})
-}
-
-// Frame records that the client took a frame.
-func (w *Watcher) Frame(f *fence.Entry) {
+// Frame records that a watcher took a frame.
+func (r *Recorder) Frame(client string, f *fence.Entry) {
 	e := EntryOf(f)
-	w.recorder.Append(Record{Client: w.client, Kind: Frame, Tile: f.Tile, Entry: &e})
+	r.Append(Record{Client: client, Kind: Frame, Tile: f.Tile, Entry: &e})
 }
 
 // EntryOf is a stream entry as a record keeps it: verified, its parts as a digest.

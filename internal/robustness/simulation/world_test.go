@@ -128,7 +128,7 @@ func newWorld(seed uint64, o *Options) *world {
 	w := &world{seed: seed, net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant),
 		records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
-	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, history.FakeTime())
+	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, bubbleTime())
 	auditor := w.recorder.Auditor("auditor", nil)
 	w.cluster.observe = func(id fence.TileID, t *tileCopy) {
 		auditor.Observe(&stream.Chunk{Tile: id, Entries: t.Entries, Owner: t.Owner})
@@ -138,6 +138,12 @@ func newWorld(seed uint64, o *Options) *world {
 	}
 	w.registry = newRegistry(o.Mutant, w.tiles)
 	return w
+}
+
+// bubbleTime is a clock of package time, which the bubble moves.
+func bubbleTime() history.Clock {
+	start := time.Now()
+	return func() int64 { return int64(time.Since(start)) }
 }
 
 // breakThings runs the faults.
