@@ -79,7 +79,7 @@ func benchRelay(b *testing.B, n int) {
 		f := o.appendPayload(payload, false)
 		frames[i] = f.Frame
 	}
-	size := int64(len((&batch{Entry: decoded(b, frames[0])}).bytes(relaypb.Binary, fence.AreaSet{})))
+	size := int64(len((&batch{Entry: decoded(b, frames[0])}).bytes(form(relaypb.Binary), fence.AreaSet{})))
 	start := got.Load()
 	used := cpu()
 	b.ResetTimer()
@@ -316,7 +316,7 @@ func BenchmarkSync(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s, _ := v.sync(fence.Position{}, fence.AreaSet{})
-				b.SetBytes(int64(len(prepare(e, syncMessage(tileA, s)))))
+				b.SetBytes(int64(len(prepare(form(e), syncMessage(tileA, s)))))
 			}
 		})
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// client is one connection: a goroutine that reads what the client asks for (requests.go), and, while there is something
-// to write, one that writes what hubs queue. The reader owns the subscriptions; the queue is in queue.go.
+// client is one connection: a goroutine that reads what the client asks for (requests.go), and, while there is
+// something to write, one that writes what hubs queue. The reader owns the subscriptions; the queue is in queue.go.
 type client struct {
-	cfg      *Config
-	count    *counters
-	hubs     *registry
-	wire     *wire
-	encoding relaypb.Encoding
-	remote   string
-	request  *http.Request // for AuthorizeTile; nil without it, so that requests are not kept
-	opened   time.Time
+	cfg     *Config
+	count   *counters
+	hubs    *registry
+	wire    *wire
+	form    form
+	remote  string
+	request *http.Request // for AuthorizeTile; nil without it, so that requests are not kept
+	opened  time.Time
 
 	// Used by the reading goroutine only.
 	subs   map[fence.TileID]*subscription
@@ -93,5 +93,5 @@ func (c *client) reply(frame []byte) {
 }
 
 func (c *client) refuse(tile string, code relaypb.Code, text string) {
-	c.reply(prepare(c.encoding, errorMessage(tile, code, text)))
+	c.reply(prepare(c.form, errorMessage(tile, code, text)))
 }

@@ -67,9 +67,9 @@ func (r *Relay) announce(clients []*client) {
 	goAway := &relaypb.ServerMessage{Body: &relaypb.ServerMessage_GoAway{GoAway: &relaypb.GoAway{
 		Message: "this relay is going away", WithinMs: uint32(r.cfg.DrainWindow.Milliseconds()),
 	}}}
-	binary, text := prepare(relaypb.Binary, goAway), prepare(relaypb.JSON, goAway)
+	binary, text := prepare(form(relaypb.Binary), goAway), prepare(form(relaypb.JSON), goAway)
 	for _, c := range clients {
-		if c.encoding == relaypb.JSON {
+		if c.form.encoding() == relaypb.JSON {
 			c.force(text)
 		} else {
 			c.force(binary)

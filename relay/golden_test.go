@@ -45,7 +45,7 @@ func TestStoredBytesAreSent(t *testing.T) {
 		for _, encoding := range []relaypb.Encoding{relaypb.Binary, relaypb.Binary, relaypb.JSON} {
 			q := &queue{}
 			q.init(9, 999)
-			h.subs = append(h.subs, &subscription{h: h, out: q, encoding: encoding, areas: areas, live: true})
+			h.subs = append(h.subs, &subscription{h: h, out: q, form: form(encoding), areas: areas, live: true})
 			outs = append(outs, q)
 		}
 		h.deliver(stored)

@@ -76,7 +76,7 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,
-		CompressionMode: websocket.CompressionDisabled, // frames are prepared once for everybody
+		CompressionMode: websocket.CompressionNoContextTakeover, // so frames are prepared once for everybody
 	})
 	if err == nil {
 		_ = conn.CloseNow()                      // frees it; the connection stays open
@@ -91,7 +91,9 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 	}
 	c.wire = &wire{Conn: hold.conn, total: &r.count.bytesOut}
 	c.wire.heard.Store(c.opened.UnixNano())
-	c.in = inbound{from: c.wire, limit: r.cfg.inboundBytes, rest: hold.behind}
+	agreed := w.Header().Get("Sec-WebSocket-Extensions") != "" // there is only one: permessage-deflate
+	c.form = formOf(encoding, agreed)
+	c.in = inbound{from: c.wire, limit: r.cfg.inboundBytes, rest: hold.behind, deflated: agreed}
 	return c, true
 }
 

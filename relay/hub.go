@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // hub is one tile on this relay: its view, and the clients that watch it. It is made by the first subscription and
@@ -62,10 +61,10 @@ const maxHeld = 256
 // the client, or due a Sync: at the start, after the client's queue was full, after a Resync, and when
 // the tile's history was replaced.
 type subscription struct {
-	h        *hub
-	out      *queue
-	encoding relaypb.Encoding
-	remote   string
+	h      *hub
+	out    *queue
+	form   form
+	remote string
 
 	// Guarded by the hub's mutex.
 	slot  int           // index in hub.subs; -1: left
@@ -176,7 +175,7 @@ func (h *hub) broadcast(b *batch) {
 		if !s.live {
 			continue
 		}
-		if s.out.push(b.bytes(s.encoding, s.areas)) {
+		if s.out.push(b.bytes(s.form, s.areas)) {
 			s.has.at = b.Position
 			sent++
 			continue

@@ -33,11 +33,14 @@ const (
 type inbound struct {
 	from  io.Reader
 	limit int // bytes of one message
-	buf   [128]byte
-	rest  []byte // of buf, or of what came with the handshake: read and not used
+	// messages may be compressed: the handshake has agreed on permessage-deflate
+	deflated bool
+	buf      [128]byte
+	rest     []byte // of buf, or of what came with the handshake: read and not used
 
 	message []byte // of the message whose frames are coming
 	op      byte   // its opcode; zero: none is coming
+	packed  bool   // it is compressed
 }
 
 // frameError is a frame that must not be, and the status with which the connection is closed.
@@ -52,22 +55,28 @@ func (e *frameError) Error() string { return fmt.Sprintf("%s (status %d)", e.rea
 // it, or another error, nothing can be read.
 func (in *inbound) next() (op byte, payload []byte, err error) {
 	for {
-		op, final, payload, err := in.frame()
+		first, payload, err := in.frame()
+		op := first & 0xf
 		switch {
 		case err != nil:
 			return 0, nil, err
 		case op >= opClose:
 			return op, payload, nil
 		case op != opContinuation:
-			in.op, in.message = op, payload
+			in.op, in.message, in.packed = op, payload, first&bitDeflated != 0
 		default:
 			in.message = append(in.message, payload...)
 		}
-		if !final {
+		if first&bitFinal == 0 {
 			continue
 		}
 		op, payload = in.op, in.message
 		in.op, in.message = 0, nil
+		if in.packed {
+			if payload, err = inflate(payload, in.limit); err != nil {
+				return 0, nil, err
+			}
+		}
 		if op == opText && !utf8.Valid(payload) {
 			return 0, nil, &frameError{closeNotUTF8, "text that is not UTF-8"}
 		}
@@ -75,39 +84,41 @@ func (in *inbound) next() (op byte, payload []byte, err error) {
 	}
 }
 
-// frame reads one frame and unmasks it.
-func (in *inbound) frame() (op byte, final bool, payload []byte, err error) {
+// frame reads one frame, of which it returns the first byte and the payload, unmasked.
+func (in *inbound) frame() (first byte, payload []byte, err error) {
 	var head [2]byte
 	if err := in.fill(head[:]); err != nil {
-		return 0, false, nil, err
+		return 0, nil, err
 	}
-	op, final = head[0]&0xf, head[0]&bitFinal != 0
 	n, err := in.length(head[1] &^ bitMasked)
 	if err != nil {
-		return 0, false, nil, err
+		return 0, nil, err
 	}
 	if wrong := in.wrong(head, n); wrong != nil {
-		return 0, false, nil, wrong
+		return 0, nil, wrong
 	}
 	var mask [4]byte
 	if err := in.fill(mask[:]); err != nil {
-		return 0, false, nil, err
+		return 0, nil, err
 	}
 	payload = make([]byte, n)
 	if err := in.fill(payload); err != nil {
-		return 0, false, nil, err
+		return 0, nil, err
 	}
 	for i := range payload {
 		payload[i] ^= mask[i%4]
 	}
-	return op, final, payload, nil
+	return head[0], payload, nil
 }
 
 // wrong is what a frame must not be, judged by its head and the length of its payload; nil if it may come.
 func (in *inbound) wrong(head [2]byte, n uint64) *frameError {
-	op := head[0] & 0xf
+	op, reserved := head[0]&0xf, head[0]&bitsReserve
+	if in.deflated && (op == opText || op == opBinary) {
+		reserved &^= bitDeflated
+	}
 	switch {
-	case head[0]&bitsReserve != 0:
+	case reserved != 0:
 		return &frameError{closeProtocol, "a reserved bit is set"}
 	case head[1]&bitMasked == 0:
 		return &frameError{closeProtocol, "a frame that is not masked"}
@@ -118,9 +129,13 @@ func (in *inbound) wrong(head [2]byte, n uint64) *frameError {
 	case op < opClose && (op == opContinuation) != (in.op != 0):
 		return &frameError{closeProtocol, "a continuation of nothing, or a message within another"}
 	case op < opClose && n > uint64(in.limit-len(in.message)):
-		return &frameError{closeTooBig, fmt.Sprintf("a message of more than %d bytes", in.limit)}
+		return tooBig(in.limit)
 	}
 	return nil
+}
+
+func tooBig(limit int) *frameError {
+	return &frameError{closeTooBig, fmt.Sprintf("a message of more than %d bytes", limit)}
 }
 
 // length is the length of a frame's payload, which the second byte of its head gives, or says how it follows.

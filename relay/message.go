@@ -11,19 +11,19 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// batch is one committed batch as a hub keeps it and sends it: the same bytes to every client of an encoding that
+// batch is one committed batch as a hub keeps it and sends it: the same bytes to every client of a form that
 // watches the same areas. What it makes, when the first client needs it, is guarded by the hub's mutex.
 type batch struct {
-	fence.Entry                          // as watchers are sent it
-	sent        [relaypb.JSON + 1][]byte // by encoding, for clients that watch every area
-	some        map[someAreas][]byte     // for clients that do not; only until they all have it
-	parts       []part                   // of the payload
+	fence.Entry                      // as watchers are sent it
+	sent        [forms][]byte        // for clients that watch every area
+	some        map[someAreas][]byte // for clients that do not; only until they all have it
+	parts       []part               // of the payload
 }
 
 // someAreas names one form in which a batch is sent.
 type someAreas struct {
-	encoding relaypb.Encoding
-	areas    fence.AreaSet
+	form  form
+	areas fence.AreaSet
 }
 
 // part is a part of the payload, and its sum.
@@ -33,16 +33,16 @@ type part struct {
 }
 
 // bytes returns the batch as a WebSocket frame for a client that watches some areas.
-func (b *batch) bytes(e relaypb.Encoding, areas fence.AreaSet) []byte {
+func (b *batch) bytes(f form, areas fence.AreaSet) []byte {
 	if areas.All() {
-		return b.whole(e)
+		return b.whole(f)
 	}
-	key := someAreas{e, areas}
+	key := someAreas{f, areas}
 	if b.some[key] == nil {
 		if b.some == nil {
 			b.some = map[someAreas][]byte{}
 		}
-		b.some[key] = prepare(e, frameMessage(b.Tile, b.frame(areas)))
+		b.some[key] = prepare(f, frameMessage(b.Tile, b.frame(areas)))
 	}
 	return b.some[key]
 }
@@ -70,14 +70,14 @@ func (b *batch) frame(areas fence.AreaSet) *relaypb.Frame {
 }
 
 // whole is the batch as a WebSocket frame for clients that watch every area.
-func (b *batch) whole(e relaypb.Encoding) []byte {
-	if b.sent[e] == nil {
-		b.sent[e] = prepare(e, frameMessage(b.Tile, relaypb.FromEntry(&b.Entry)))
-		if rest, ok := bytes.CutSuffix(b.sent[e], b.Payload); ok {
-			b.Payload, b.parts = b.sent[e][len(rest):], nil // it is the message's last field: keep it once
+func (b *batch) whole(f form) []byte {
+	if b.sent[f] == nil {
+		b.sent[f] = prepare(f, frameMessage(b.Tile, relaypb.FromEntry(&b.Entry)))
+		if rest, ok := bytes.CutSuffix(b.sent[f], b.Payload); ok {
+			b.Payload, b.parts = b.sent[f][len(rest):], nil // it is the message's last field: keep it once
 		}
 	}
-	return b.sent[e]
+	return b.sent[f]
 }
 
 func frameMessage(tile fence.TileID, f *relaypb.Frame) *relaypb.ServerMessage {
@@ -107,15 +107,20 @@ const maxHeader = 10
 
 // prepare encodes a message together with its WebSocket header. A server's frames are not masked, so
 // the result is the same for every client and is written to their sockets as it is.
-func prepare(e relaypb.Encoding, m *relaypb.ServerMessage) []byte {
-	buf, err := e.Append(make([]byte, maxHeader, maxHeader+proto.Size(m)), m)
+func prepare(f form, m *relaypb.ServerMessage) []byte {
+	buf, err := f.encoding().Append(make([]byte, maxHeader, maxHeader+proto.Size(m)), m)
 	if err != nil {
 		// Only a string that is not UTF-8 can do this, and those from outside are cleaned before.
-		return prepare(e, errorMessage("", relaypb.Code_CODE_UNAVAILABLE, "a message could not be encoded"))
+		return prepare(f, errorMessage("", relaypb.Code_CODE_UNAVAILABLE, "a message could not be encoded"))
 	}
 	op := byte(finBinary)
-	if e == relaypb.JSON {
+	if f.encoding() == relaypb.JSON {
 		op = finText
+	}
+	if f&deflated != 0 {
+		if out, ok := deflate(make([]byte, maxHeader, maxHeader+len(buf)/2), buf[maxHeader:]); ok {
+			return seal(out, op|bitDeflated)
+		}
 	}
 	return seal(buf, op)
 }

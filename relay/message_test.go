@@ -46,17 +46,17 @@ func TestFrameOverhead(t *testing.T) {
 		Tile: 0x85283473fffffff, Kind: fence.KindBatch, Position: p, Prev: p, Tick: 1 << 40,
 		At: time.UnixMilli(1 << 41), Payload: make([]byte, 500), Hidden: 1<<64 - 1,
 	}}
-	over := len(b.bytes(relaypb.Binary, fence.AreaSet{})) - 500
+	over := len(b.bytes(form(relaypb.Binary), fence.AreaSet{})) - 500
 	t.Logf("%d bytes of protocol around a payload of 500", over)
 	require.LessOrEqual(t, over, 100)
 }
 
 func TestUnencodableTextIsCleaned(t *testing.T) {
 	for _, e := range []relaypb.Encoding{relaypb.Binary, relaypb.JSON} {
-		frame := prepare(e, errorMessage("\xff", relaypb.Code_CODE_INVALID_TILE, "cut \xc3"))
+		frame := prepare(form(e), errorMessage("\xff", relaypb.Code_CODE_INVALID_TILE, "cut \xc3"))
 		require.NotEmpty(t, frame)
 		bad := &relaypb.ServerMessage{Tile: "\xff"}
-		require.NotEmpty(t, prepare(e, bad), "even so something goes out")
+		require.NotEmpty(t, prepare(form(e), bad), "even so something goes out")
 	}
 }
 
@@ -118,7 +118,7 @@ func FuzzDecodeInbound(f *testing.F) {
 		c := r.newClient(&http.Request{}, relaypb.JSON)
 		kind := byte(opText)
 		if binary {
-			c.encoding, kind = relaypb.Binary, opBinary
+			c.form, kind = form(relaypb.Binary), opBinary
 		}
 		c.receive(kind, data) // must not panic, whatever comes
 		require.LessOrEqual(t, len(c.subs), r.cfg.MaxTilesPerClient)

@@ -121,7 +121,7 @@ func (r *Relay) serve(c *client) {
 	if r.life.reached(draining) {
 		c.shut(relaypb.CloseGoingAway, "relay stopped", false)
 	}
-	r.cfg.Hooks.ClientOpened(ClientInfo{Remote: c.remote, Subprotocol: c.encoding.Subprotocol()})
+	r.cfg.Hooks.ClientOpened(ClientInfo{Remote: c.remote, Subprotocol: c.form.encoding().Subprotocol()})
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go func() {
 		defer r.life.dismiss()
@@ -145,7 +145,7 @@ func (r *Relay) allClients() []*client {
 // newClient makes a client for a request; the connection is not there yet.
 func (r *Relay) newClient(req *http.Request, e relaypb.Encoding) *client {
 	c := &client{
-		cfg: &r.cfg, count: &r.count, hubs: r.hubs, encoding: e, remote: req.RemoteAddr, opened: time.Now(),
+		cfg: &r.cfg, count: &r.count, hubs: r.hubs, form: form(e), remote: req.RemoteAddr, opened: time.Now(),
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)

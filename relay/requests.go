@@ -26,7 +26,7 @@ func (c *client) run() {
 	code, reason := c.cause()
 	c.cfg.Logger.Debug("client closed", "remote", c.remote, "code", code, "reason", reason)
 	c.cfg.Hooks.ClientClosed(ClientClosedInfo{
-		ClientInfo: ClientInfo{Remote: c.remote, Subprotocol: c.encoding.Subprotocol()},
+		ClientInfo: ClientInfo{Remote: c.remote, Subprotocol: c.form.encoding().Subprotocol()},
 		Code:       code, Reason: reason, Open: time.Since(c.opened), Bytes: c.wire.sent.Load(),
 	})
 }
@@ -63,7 +63,7 @@ func (c *client) receive(op byte, data []byte) {
 		c.violate(relaypb.Code_CODE_RATE_LIMITED, "too many messages")
 		return
 	}
-	m, err := decodeInbound(c.encoding, op, data)
+	m, err := decodeInbound(c.form.encoding(), op, data)
 	if err != nil {
 		c.violate(relaypb.Code_CODE_MALFORMED, err.Error())
 		return
@@ -192,7 +192,7 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 			c.refuse(name, relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{h: h, out: &c.queue, encoding: c.encoding, remote: c.remote, areas: areas, has: have}
+		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.remote, areas: areas, has: have}
 		if s.join() {
 			c.subs[tile] = s
 			c.watches(len(c.subs))

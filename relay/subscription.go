@@ -75,7 +75,7 @@ func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
 	if s.live {
 		if m, ok := h.view.open(added); ok {
 			m.Watch = number
-			if s.out.push(prepare(s.encoding, syncMessage(h.tile, m))) {
+			if s.out.push(prepare(s.form, syncMessage(h.tile, m))) {
 				h.count.opened.Add(1)
 				return
 			}
@@ -168,6 +168,6 @@ func (s *subscription) tell(code relaypb.Code, why string) bool {
 		return false
 	}
 	s.told = true
-	s.out.force(prepare(s.encoding, errorMessage(s.h.tile.String(), code, why)))
+	s.out.force(prepare(s.form, errorMessage(s.h.tile.String(), code, why)))
 	return true
 }

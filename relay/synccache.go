@@ -10,7 +10,7 @@ type syncCache struct {
 	used bool // since the last call of expire
 }
 
-// syncKey names one encoded Sync: for which encoding and areas, and from which position (zero: from scratch).
+// syncKey names one encoded Sync: for which form and areas, and from which position (zero: from scratch).
 type syncKey struct {
 	someAreas
 	watch uint32
@@ -24,7 +24,7 @@ func (c *syncCache) message(v *view, s *subscription) []byte {
 		have = fence.Position{}
 	}
 	c.used = true
-	key := syncKey{someAreas{s.encoding, s.areas}, s.watch, have}
+	key := syncKey{someAreas{s.form, s.areas}, s.watch, have}
 	if msg := c.made[key]; msg != nil {
 		return msg
 	}
@@ -36,7 +36,7 @@ func (c *syncCache) message(v *view, s *subscription) []byte {
 	if c.made == nil {
 		c.made = map[syncKey][]byte{}
 	}
-	msg := prepare(s.encoding, syncMessage(s.h.tile, m))
+	msg := prepare(s.form, syncMessage(s.h.tile, m))
 	c.made[key] = msg
 	return msg
 }

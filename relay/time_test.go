@@ -36,7 +36,7 @@ func inBubble(t *testing.T, cfg *Config, f func(w *world, r *Relay)) {
 // join is a client without a connection watching a tile; its writer is the caller of drain.
 func (r *Relay) testJoin(tile fence.TileID) (*client, *subscription) {
 	c := r.newClient(&http.Request{}, relaypb.Binary)
-	s := &subscription{h: r.hubs.open(tile), out: &c.queue, encoding: relaypb.Binary}
+	s := &subscription{h: r.hubs.open(tile), out: &c.queue, form: form(relaypb.Binary)}
 	s.join()
 	return c, s
 }

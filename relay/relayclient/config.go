@@ -59,6 +59,7 @@ type Config struct {
 	Header     http.Header  // sent with the handshake: what the relay's Authorize looks at
 	HTTPClient *http.Client // for the handshake; nil: http.DefaultClient
 	JSON       bool         // speak the JSON encoding, for debugging
+	Compress   bool         // offer compression: large messages take fewer bytes, and more time
 
 	// Reconnect connects again whenever the connection is lost, at a random moment between BackoffMin/2
 	// and BackoffMin at first, twice as late after each failure, at most BackoffMax. It gives up when the

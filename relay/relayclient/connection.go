@@ -28,7 +28,12 @@ type connection struct {
 // dial makes a connection. status is the relay's answer to the handshake; zero: there was none.
 func dial(ctx context.Context, url string, cfg *Config) (c *connection, status int, err error) {
 	c = &connection{url: url, cfg: cfg, encoding: cfg.encoding()}
+	compression := websocket.CompressionDisabled
+	if cfg.Compress {
+		compression = websocket.CompressionNoContextTakeover
+	}
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+		CompressionMode: compression,
 		HTTPClient:   cfg.HTTPClient,
 		HTTPHeader:   cfg.Header,
 		Subprotocols: []string{c.encoding.Subprotocol()},
