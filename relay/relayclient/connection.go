@@ -34,9 +34,9 @@ func dial(ctx context.Context, url string, cfg *Config) (c *connection, status i
 	}
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
 		CompressionMode: compression,
-		HTTPClient:   cfg.HTTPClient,
-		HTTPHeader:   cfg.Header,
-		Subprotocols: []string{c.encoding.Subprotocol()},
+		HTTPClient:      cfg.HTTPClient,
+		HTTPHeader:      cfg.Header,
+		Subprotocols:    []string{c.encoding.Subprotocol()},
 		OnPingReceived: func(context.Context, []byte) bool { // called by read
 			c.idle.Reset(cfg.IdleTimeout)
 			return true
