@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence/route/gossip"
@@ -20,6 +21,9 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	if o.gossip != "" {
 		p.backends.Members = gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(),
 			Logger: logger}
+	}
+	if o.orders {
+		ctx = p.takeOrders(ctx, os.Stdin, out)
 	}
 	r := newReport(p)
 	if o.command == "bots" {
@@ -63,6 +67,7 @@ func (p *plan) servers() ([]tilefence.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.wantFiles(p.options.clients)
 	if p.options.command == "gateway" {
 		p.say("gateway at ws://%s%s\n", l.Addr(), intentPath)
 		s, err := p.newGateway(l)

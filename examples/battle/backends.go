@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -154,10 +156,18 @@ func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOpt
 	return c, nil
 }
 
+// dynamoConnections is how many requests to DynamoDB a process has under way at most: the others wait.
+const dynamoConnections = 64
+
 func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
 	const checkpointTable, ledgerTable = "tilefence-checkpoints", "tilefence-ledger"
 	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
+	// By default every request that is under way has a connection of its own, and most are closed after it.
+	connections := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.MaxConnsPerHost, t.MaxIdleConnsPerHost = dynamoConnections, dynamoConnections
+	})
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(endpoint),
+		HTTPClient:  connections,
 		Credentials: credentials.NewStaticCredentialsProvider("battle", "battle", "")})
 	checkpoints, err := dynamocheckpoint.New(client, checkpointTable, nil)
 	if err != nil {

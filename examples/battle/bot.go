@@ -25,6 +25,7 @@ type bot struct {
 	relay *relayclient.Client
 	door  *gatewayws.Client
 	cards []playedCard // in the order of play; read when the battle is over
+	whole bool         // it verifies all that it is sent, and is compared with the owner in full
 
 	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
 	view   *game.View
@@ -40,36 +41,36 @@ type playedCard struct {
 	told stream.Outcome // zero: none
 }
 
-func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
+func newBot(i int, id fence.TileID, ground game.Ground, whole bool, p *plan) (*bot, error) {
 	view, err := game.NewView(ground)
 	if err != nil {
 		return nil, err
 	}
 	actor := fmt.Sprintf("bot%04d", i)
-	brain := game.NewBot(actor, ground, p.options.seed+uint64(i), &game.BotConfig{DrawEvery: drawEvery})
-	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view}, nil
+	habits := &game.BotConfig{DrawEvery: fence.Tick(p.options.drawEvery)}
+	if p.options.dealLater {
+		habits.FirstDraw = 1 + fence.Tick(i%p.options.drawEvery)
+	}
+	brain := game.NewBot(actor, ground, p.options.seed+uint64(i), habits)
+	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view, whole: whole}, nil
 }
 
-// drawEvery is how many ticks a player waits for his next card: 20 s at two ticks a second. Cards are what
-// goes through the ledger, and in a game of this rhythm they are few beside the moves.
-const drawEvery = 40
-
-// run connects, watches and plays until playing ends, then only watches until ctx ends.
-func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) error {
-	var err error
-	if b.relay, err = dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
+// run connects and calls joined, which says when to begin. It watches and plays until playing ends, then only watches
+// until ctx ends.
+func (b *bot) run(
+	ctx, playing context.Context, relayURL, gatewayURL string, joined func() (begin <-chan struct{}),
+) error {
+	client, err := dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
 		return relayclient.Dial(ctx, relayURL+"?actor="+b.actor, &relayclient.Config{
-			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger})
-	}); err != nil {
+			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger, NoVerify: !b.whole})
+	})
+	if err != nil {
 		return fmt.Errorf("%s: relay: %w", b.actor, err)
 	}
-	defer func() {
-		_ = b.relay.Close() // it ends with the bot
-		s := b.relay.Stats()
-		b.meters.clientGaps.Add(int64(s.Gaps))
-		b.meters.clientRepairs.Add(int64(s.Repaired))
-		b.meters.clientBytes.Add(int64(s.Bytes))
-	}()
+	defer func() { _ = client.Close() }() // it ends with the bot
+	b.mu.Lock()
+	b.relay = client
+	b.mu.Unlock()
 	b.meters.watchers.Add(1)
 	defer b.meters.watchers.Add(-1)
 	gatewayURL += "?actor=" + b.actor
@@ -82,6 +83,11 @@ func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) err
 	if err := b.look(ctx); err != nil {
 		return err
 	}
+	b.meters.joined.Add(1)
+	select {
+	case <-joined():
+	case <-playing.Done():
+	}
 	if err := b.play(playing, gatewayURL); err != nil {
 		return err
 	}
@@ -89,14 +95,26 @@ func (b *bot) run(ctx, playing context.Context, relayURL, gatewayURL string) err
 	return nil
 }
 
-// dial connects. It tries again a few times: something may be broken just now, and a handshake then fails or hangs.
+// joinAttempts is how often a bot tries to connect, after pauses of 100 ms more each time; joinTimeout is how long it
+// waits each time.
+const (
+	joinAttempts = 10
+	joinTimeout  = 10 * time.Second
+)
+
+// dial connects. It tries again a few times: something may be broken just now, or thousands join at once, and a
+// handshake then fails or hangs.
 func dial[T any](ctx context.Context, connect func(context.Context) (T, error)) (client T, err error) {
-	for range 5 {
-		attempt, cancel := context.WithTimeout(ctx, orderTimeout)
-		client, err = connect(attempt)
+	for attempt := range joinAttempts {
+		limited, cancel := context.WithTimeout(ctx, joinTimeout)
+		client, err = connect(limited)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(100*(attempt+1)) * time.Millisecond):
 		}
 	}
 	return client, err
@@ -181,7 +199,9 @@ func (b *bot) send(gatewayURL string, r gatewayws.Request) {
 func (b *bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), orderTimeout)
 	defer cancel()
+	began := time.Now()
 	answer, err := b.door.Do(ctx, r)
+	b.meters.orderLatency.Record(time.Since(began))
 	if errors.Is(err, gatewayws.ErrDisconnected) {
 		var again *gatewayws.Client
 		if again, err = gatewayws.Dial(ctx, gatewayURL, nil); err == nil {
@@ -219,18 +239,34 @@ func (b *bot) onFrame(f fence.Entry) {
 	b.mu.Unlock()
 	if news {
 		b.meters.vitals.delivered(b.tile, f.At)
-		b.meters.clientLatency.record(now.Sub(f.At))
+		b.meters.clientLatency.Record(now.Sub(f.At))
 		b.meters.clientFrames.Add(1)
 	}
 }
 
-// held is what the bot's view is worth: the areas that it sees, which must be those that it watches.
-func (b *bot) held() (at fence.Position, areas map[fence.Area]game.Digest, broken error) {
+// differs says how what the bot sees differs from its owner's state; nothing if it does not. What it sees must be the
+// areas that it watches. Unless the bot is whole, the content is not compared.
+func (b *bot) differs(owner *tileState) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	broken = b.broken
+	broken := b.broken
 	if broken == nil && !b.view.Holds(b.areas) {
 		broken = errors.New("areas that it watches are missing")
 	}
-	return b.at, b.view.Digests(), broken
+	if broken == nil && b.at.Seq == owner.Seq && b.at.Chain == owner.Chain &&
+		(!b.whole || owner.agrees(b.view.Digests())) {
+		return ""
+	}
+	return fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)",
+		b.actor, b.tile, b.at, owner.Epoch, owner.Seq, owner.Chain, broken)
+}
+
+// stats are the counters of the bot's connection to the relay; zero before there is one.
+func (b *bot) stats() relayclient.Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.relay == nil {
+		return relayclient.Stats{}
+	}
+	return b.relay.Stats()
 }

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/tile/region"
 )
 
@@ -33,14 +36,31 @@ func newFleet(p *plan, relayURL, gatewayURL string) (*fleet, error) {
 		grounds[i] = r
 	}
 	f := &fleet{plan: p, relayURL: relayURL, gatewayURL: gatewayURL}
+	p.fleet = f
+	p.wantFiles(2 * p.options.clients)
 	for i := range p.options.clients {
-		b, err := newBot(i, world[i%len(world)], grounds[i%len(world)], p)
+		n := p.options.first + i
+		b, err := newBot(n, world[n%len(world)], grounds[n%len(world)], i%p.options.verifyEvery == 0, p)
 		if err != nil {
 			return nil, err
 		}
 		f.bots = append(f.bots, b)
 	}
 	return f, nil
+}
+
+// stats are the counters of all connections to relays.
+func (f *fleet) stats() (sum relayclient.Stats) {
+	for _, b := range f.bots {
+		s := b.stats()
+		sum.Bytes += s.Bytes
+		sum.Syncs += s.Syncs
+		sum.Gaps += s.Gaps
+		sum.Repaired += s.Repaired
+		sum.Resyncs += s.Resyncs
+		sum.Corrupt += s.Corrupt
+	}
+	return sum
 }
 
 // play lets the bots play until ctx ends, calls over, and compares what they saw with what the owners decided.
@@ -52,19 +72,41 @@ func (f *fleet) play(ctx context.Context, r *report, over func()) {
 	over()
 	stopPlaying()
 	r.Seconds = time.Since(began).Seconds()
-	r.Converged, r.Why = f.converged(context.WithoutCancel(ctx))
+	if failed(ctx) == nil {
+		r.Converged, r.Why = f.converged(context.WithoutCancel(ctx))
+	}
 	stopBots()
 }
 
-// joinEvery spaces the bots' arrivals: a thousand join in two seconds.
-const joinEvery = 2 * time.Millisecond
+// joinEvery spaces the bots' arrivals: a thousand join in two seconds. No more than joinAtOnce are on their way, since
+// a ledger that cannot keep up lets them wait until they give up, and come again. They begin to play when all are
+// there.
+const (
+	joinEvery  = 2 * time.Millisecond
+	joinAtOnce = 16
+)
 
 // run plays until playing ends and watches until ctx ends.
 func (f *fleet) run(ctx, playing context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	joining, begin := make(chan struct{}, joinAtOnce), make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(len(f.bots)))
 	for _, b := range f.bots {
+		select {
+		case joining <- struct{}{}:
+		case <-ctx.Done():
+			return g.Wait()
+		}
 		g.Go(func() error {
-			if err := b.run(ctx, playing, f.relayURL, f.gatewayURL); ctx.Err() == nil {
+			joined := sync.OnceValue(func() <-chan struct{} {
+				if <-joining; left.Add(-1) == 0 {
+					close(begin)
+				}
+				return begin
+			})
+			defer joined()
+			if err := b.run(ctx, playing, f.relayURL, f.gatewayURL, joined); ctx.Err() == nil {
 				return err
 			}
 			return nil // told to leave while it was still joining
@@ -101,14 +143,10 @@ func (f *fleet) converged(ctx context.Context) (bool, string) {
 				}
 				owners[b.tile] = owner
 			}
-			at, areas, broken := b.held()
-			same := broken == nil && at.Seq == owner.Seq && at.Chain == owner.Chain && owner.agrees(areas)
-			if !same {
+			if owner.Areas == nil {
 				still = append(still, b)
-				if owner.Areas != nil {
-					why = fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)",
-						b.actor, b.tile, at, owner.Epoch, owner.Seq, owner.Chain, broken)
-				}
+			} else if differs := b.differs(&owner); differs != "" {
+				still, why = append(still, b), differs
 			}
 		}
 		open = still

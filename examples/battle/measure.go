@@ -8,69 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/tile"
 )
-
-// histogram records durations from a microsecond to a minute, three significant digits: all of them, and those of the
-// last seconds.
-type histogram struct {
-	mu           sync.Mutex
-	all          *hdrhistogram.Histogram
-	last, filled *hdrhistogram.Histogram // the last whole window, and the one being filled
-	began        time.Time               // of the one being filled
-}
-
-// windowLength is how far back the live figures look, at least.
-const windowLength = 3 * time.Second
-
-func newHistogram() *histogram {
-	h := func() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3) }
-	return &histogram{all: h(), last: h(), filled: h(), began: time.Now()}
-}
-
-func (h *histogram) record(d time.Duration) {
-	us := min(max(d.Microseconds(), 1), int64(time.Minute/time.Microsecond))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_ = h.all.RecordValue(us) // within the bounds, so it cannot be refused
-	_ = h.filled.RecordValue(us)
-}
-
-// latency is a distribution in milliseconds.
-type latency struct {
-	Count int64   `json:"count"`
-	P50   float64 `json:"p50_ms"`
-	P99   float64 `json:"p99_ms"`
-	Max   float64 `json:"max_ms"`
-}
-
-// latency is the distribution since the start.
-func (h *histogram) latency() latency {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return latencyOf(h.all)
-}
-
-// recent is the distribution of the last whole window, for one caller that asks more often than windowLength.
-func (h *histogram) recent() latency {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if time.Since(h.began) >= windowLength {
-		h.last, h.filled, h.began = h.filled, h.last, time.Now()
-		h.filled.Reset()
-	}
-	return latencyOf(h.last)
-}
-
-func latencyOf(h *hdrhistogram.Histogram) latency {
-	ms := func(us int64) float64 { return float64(us) / 1000 }
-	return latency{h.TotalCount(), ms(h.ValueAtQuantile(50)), ms(h.ValueAtQuantile(99)), ms(h.Max())}
-}
 
 // meters counts what one process sees. Everything in it may be used from any goroutine.
 type meters struct {
@@ -81,16 +24,17 @@ type meters struct {
 	lostTicks                     atomic.Int64 // reported by owners that began from the durable store
 	snapshots, snapshotsFailed    atomic.Int64
 	trimmed, takeovers, handovers atomic.Int64
-	commitLatency, tickLatency    *histogram
-	encodeLatency                 *histogram
+	commitLatency, tickLatency    *figures.Histogram
+	lateness                      *figures.Histogram // of ticks
+	encodeLatency                 *figures.Histogram
 	// Checkpointer and relay.
 	checkpoints, relayRepairs atomic.Int64
 	// Bots.
 	watchers                  atomic.Int64
-	clientLatency             *histogram
-	clientFrames, clientBytes atomic.Int64
-	clientGaps, clientRepairs atomic.Int64
+	clientLatency             *figures.Histogram
+	clientFrames, joined      atomic.Int64
 	moves, movesFailed, cards atomic.Int64
+	orderLatency              *figures.Histogram // from sending an order to its outcome
 	outcomes                  outcomeCounts
 
 	router atomic.Pointer[route.Router] // of the gateway in this process, or nil
@@ -104,8 +48,10 @@ type meters struct {
 }
 
 func newMeters() *meters {
-	return &meters{commitLatency: newHistogram(), clientLatency: newHistogram(), tickLatency: newHistogram(),
-		encodeLatency: newHistogram(), log: &battleLog{}, vitals: newVitals(),
+	return &meters{commitLatency: figures.NewHistogram(), clientLatency: figures.NewHistogram(),
+		tickLatency:   figures.NewHistogram(),
+		encodeLatency: figures.NewHistogram(), lateness: figures.NewHistogram(),
+		orderLatency: figures.NewHistogram(), log: &battleLog{}, vitals: newVitals(),
 		outcomes: outcomeCounts{counts: map[string]int64{}}, refusedFor: outcomeCounts{counts: map[string]int64{}}}
 }
 
@@ -145,7 +91,8 @@ func (m *meters) hooks(host string) tile.Hooks {
 			m.ticks.Add(1)
 			m.missed.Add(int64(i.Missed))
 			m.intents.Add(int64(i.Intents))
-			m.tickLatency.record(i.Took)
+			m.tickLatency.Record(i.Took)
+			m.lateness.Record(i.Late)
 			if i.Late > slowTick {
 				m.late.Add(1)
 			}
@@ -158,7 +105,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			}
 			m.commits.Add(1)
 			m.events.Add(int64(i.Events))
-			m.commitLatency.record(i.Took)
+			m.commitLatency.Record(i.Took)
 		},
 		Refused: func(i tile.RefusalInfo) {
 			m.refusals.Add(1)
@@ -199,7 +146,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			if i.Trimmed != nil {
 				m.trimmed.Add(int64(i.Trimmed.Removed))
 			}
-			m.encodeLatency.record(i.Encode)
+			m.encodeLatency.Record(i.Encode)
 		},
 	}
 }

@@ -40,6 +40,22 @@ type options struct {
 	chaosEvery, balanceEvery  time.Duration
 	durability                tile.Durability
 	seed                      uint64
+	botOptions
+	harness
+}
+
+// botOptions are the habits of bots.
+type botOptions struct {
+	first       int  // the number of the first
+	verifyEvery int  // one in so many verifies all that it is sent
+	drawEvery   int  // ticks
+	dealLater   bool // no cards at the start
+}
+
+// harness is how a program that starts actors, and measures them, reaches into them.
+type harness struct {
+	orders  bool   // on standard input
+	profile string // a file for the profile of the processor time
 }
 
 // commands are the actors that can run as processes of their own.
@@ -124,11 +140,24 @@ func (o *options) define(f *flag.FlagSet) {
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions and of the order of faults")
+	o.botOptions.define(f)
+	f.BoolVar(&o.orders, "orders", false, "an actor: print the figures so far, as one line of JSON, for each line "+
+		"\"cut\" on standard input; end when it ends")
+	text(&o.profile, "profile", "", "write a CPU profile to this `file`")
 	f.BoolVar(&o.chaos, "chaos", false,
 		"break one thing after another: owners, connections, and with -stack local the servers")
 	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults, at least")
 	f.DurationVar(&o.balanceEvery, "balance-every", 3*time.Second,
 		"in one process: time between two hand-overs from a host with many tiles to one with few; 0 hands nothing over")
+}
+
+func (o *botOptions) define(f *flag.FlagSet) {
+	f.IntVar(&o.first, "first", 0, "bots: the `number` of the first one, where several processes play one battle")
+	f.IntVar(&o.verifyEvery, "verify-every", 1, "bots: one in so many verifies all that it is sent, and is compared "+
+		"with the owner in full; the others check positions alone")
+	// Cards are what goes through the ledger, and in a game of this rhythm they are few beside the moves.
+	f.IntVar(&o.drawEvery, "draw-every", 40, "ticks until a player draws the next card")
+	f.BoolVar(&o.dealLater, "deal-later", false, "players start without cards, and draw the first at different times")
 }
 
 func usage(f *flag.FlagSet, out io.Writer) {
@@ -191,6 +220,9 @@ func (o *options) values() []rule {
 		{o.tick < 10*time.Millisecond, "-tick %v: want at least 10ms", []any{o.tick}},
 		{o.duration < 0, "-duration %v: want zero or more", []any{o.duration}},
 		{o.balanceEvery < 0, "-balance-every %v: want zero or more", []any{o.balanceEvery}},
+		{o.first < 0, "-first %d: want zero or more", []any{o.first}},
+		{o.verifyEvery < 1, "-verify-every %d: want 1 or more", []any{o.verifyEvery}},
+		{o.drawEvery < 1, "-draw-every %d: want 1 or more", []any{o.drawEvery}},
 		{o.chaosEvery < 100*time.Millisecond, "-chaos-every %v: want at least 100ms", []any{o.chaosEvery}},
 	}
 }
@@ -199,6 +231,7 @@ func (o *options) values() []rule {
 func (o *options) combinations() []rule {
 	remote := o.redis != "" || o.postgres != "" || o.dynamodb != "" || o.fanout != ""
 	return []rule{
+		{o.orders && o.command == "", "-orders are for an actor: a battle in one process takes none", nil},
 		{o.chaos && o.command != "", "-chaos breaks what one process holds together: leave out %s", []any{o.command}},
 		{o.chaos && o.hosts < 2, "-chaos kills tile hosts, and another has to take over: want at least -hosts 2", nil},
 		{o.gossip != "" && o.command == "", "-gossip is between processes: a battle in one process needs none", nil},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/internal/figures"
 )
 
 // report is what a battle measured. Latencies are in milliseconds; commit-to-client is from the store's
@@ -29,18 +30,26 @@ type report struct {
 	Intents  int64   `json:"intents"`
 	Refusals int64   `json:"refusals"`
 
-	CommitLatency  latency `json:"commit_latency"`
-	CommitToClient latency `json:"commit_to_client"`
-	TickLatency    latency `json:"tick_latency"`
-	SnapshotEncode latency `json:"snapshot_encode"`
+	CommitLatency  figures.Latency `json:"commit_latency"`
+	CommitToClient figures.Latency `json:"commit_to_client"`
+	TickLatency    figures.Latency `json:"tick_latency"`
+	TickLateness   figures.Latency `json:"tick_lateness"` // from when a tick was due to its beginning
+	SnapshotEncode figures.Latency `json:"snapshot_encode"`
+	OrderLatency   figures.Latency `json:"order_latency"` // from sending an order to its outcome, a tick included
 
 	BytesPerClientTick float64 `json:"bytes_per_client_tick"`
+	Joined             int64   `json:"bots_joined"`
 	ClientFrames       int64   `json:"client_frames"`
+	ClientBytes        uint64  `json:"client_bytes"`
+	ClientSyncs        uint64  `json:"client_syncs"`
+	ClientResyncs      uint64  `json:"client_resyncs"`
+	ClientCorrupt      uint64  `json:"client_corrupt"`
+	BytesOut           uint64  `json:"relay_bytes_out"` // with the headers of WebSockets
 	GapsRelay          uint64  `json:"relay_gaps"`
 	RepairsRelay       int64   `json:"relay_gaps_repaired"`
 	ColdReads          uint64  `json:"relay_cold_reads"`
-	GapsClient         int64   `json:"client_gaps"`
-	RepairsClient      int64   `json:"client_gaps_repaired"`
+	GapsClient         uint64  `json:"client_gaps"`
+	RepairsClient      uint64  `json:"client_gaps_repaired"`
 	StaleDrops         uint64  `json:"stale_drops"`
 	SlowDrops          uint64  `json:"slow_client_drops"`
 
@@ -81,10 +90,11 @@ func (r *report) fill(p *plan) {
 	r.Ticks, r.Late, r.Missed = m.ticks.Load(), m.late.Load(), m.missed.Load()
 	r.Commits, r.Refresh, r.Events, r.Intents = m.commits.Load(), m.refreshes.Load(), m.events.Load(), m.intents.Load()
 	r.Refusals = m.refusals.Load()
-	r.CommitLatency, r.CommitToClient = m.commitLatency.latency(), m.clientLatency.latency()
-	r.TickLatency, r.SnapshotEncode = m.tickLatency.latency(), m.encodeLatency.latency()
-	r.ClientFrames = m.clientFrames.Load()
-	r.GapsClient, r.RepairsClient = m.clientGaps.Load(), m.clientRepairs.Load()
+	r.CommitLatency, r.CommitToClient = m.commitLatency.Latency(), m.clientLatency.Latency()
+	r.TickLatency, r.SnapshotEncode = m.tickLatency.Latency(), m.encodeLatency.Latency()
+	r.TickLateness = m.lateness.Latency()
+	r.OrderLatency = m.orderLatency.Latency()
+	r.ClientFrames, r.Joined = m.clientFrames.Load(), m.joined.Load()
 	r.Snapshots, r.SnapshotsFailed, r.Trimmed = m.snapshots.Load(), m.snapshotsFailed.Load(), m.trimmed.Load()
 	r.Handovers = m.handovers.Load()
 	r.Checkpoints = m.checkpoints.Load()
@@ -98,9 +108,15 @@ func (r *report) fill(p *plan) {
 		s := p.re.Stats()
 		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SlowDrops = s.Gaps, m.relayRepairs.Load(), s.Repairs, s.SlowDrops
 		r.StaleDrops += s.StaleDrops
+		r.BytesOut = s.BytesOut
+	}
+	if p.fleet != nil {
+		s := p.fleet.stats()
+		r.GapsClient, r.RepairsClient, r.ClientBytes = s.Gaps, s.Repaired, s.Bytes
+		r.ClientSyncs, r.ClientResyncs, r.ClientCorrupt = s.Syncs, s.Resyncs, s.Corrupt
 	}
 	if r.ClientFrames > 0 {
-		r.BytesPerClientTick = float64(m.clientBytes.Load()) / float64(r.ClientFrames)
+		r.BytesPerClientTick = float64(r.ClientBytes) / float64(r.ClientFrames)
 	}
 	if p.br != nil {
 		r.StaleDrops += p.br.Stats().Dropped.Superseded
@@ -121,7 +137,8 @@ func (r *report) write(form string, out io.Writer) error {
 		fmt.Fprintf(out, "  %-22s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(out, "\nBattle on %s: %d tiles, %d clients, %.0f s\n\n", r.Stack, r.Tiles, r.Clients, r.Seconds)
-	line("ticks", "%d (%d late, %d missed)", r.Ticks, r.Late, r.Missed)
+	line("ticks", "%d (%d late, %d missed), begun p99 %.1f ms after they were due",
+		r.Ticks, r.Late, r.Missed, r.TickLateness.P99)
 	line("commits", "%d with %d events, %d quiet ticks, %d refusals", r.Commits, r.Events, r.Refresh, r.Refusals)
 	line("commit latency", "p50 %.2f ms, p99 %.2f ms", r.CommitLatency.P50, r.CommitLatency.P99)
 	line("commit to client", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (%d frames)",

@@ -34,8 +34,9 @@ type plan struct {
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
 
-	br *bridge.Bridge // of this process, or nil
-	re *relay.Relay   // the same
+	br    *bridge.Bridge // of this process, or nil
+	re    *relay.Relay   // the same
+	fleet *fleet         // the same
 }
 
 // newPlan opens the back ends of a battle. The battle is over when the context that it returns ends.

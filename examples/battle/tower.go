@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -60,11 +61,15 @@ func (r *rate) of(v int64) float64 {
 
 func (t *tower) look(ctx context.Context, commits, events float64) {
 	old := t.Status()
-	m, l, r := t.meters, t.meters.clientLatency.recent(), t.relay.Stats()
+	m, l, r := t.meters, t.meters.clientLatency.Recent(), t.relay.Stats()
+	var clients relayclient.Stats
+	if t.fleet != nil {
+		clients = t.fleet.stats()
+	}
 	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events,
 		Watchers: r.Clients, Bots: t.bots,
-		Gaps:    uint64(m.clientGaps.Load()) + r.Gaps,
-		Repairs: uint64(m.clientRepairs.Load() + m.relayRepairs.Load()),
+		Gaps:    clients.Gaps + r.Gaps,
+		Repairs: clients.Repaired + uint64(m.relayRepairs.Load()),
 		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
 	for i, id := range t.world {
 		before := spectator.TileStatus{Tile: id}

@@ -13,6 +13,7 @@ type BotConfig struct {
 	Hand       int        // cards it holds at most, and at the start; default 4
 	DrawEvery  fence.Tick // ticks until it draws the next card; default 12: 6 s at two ticks a second
 	Cooldown   fence.Tick // ticks between two cards; default 6
+	FirstDraw  fence.Tick // when it draws its first card; default 0: it begins with a full hand
 }
 
 func (c *BotConfig) withDefaults() BotConfig {
@@ -35,6 +36,7 @@ func (c *BotConfig) withDefaults() BotConfig {
 	if c.Cooldown > 0 {
 		d.Cooldown = c.Cooldown
 	}
+	d.FirstDraw = c.FirstDraw
 	return d
 }
 
@@ -65,7 +67,11 @@ const noWay = 1<<16 - 1
 func NewBot(actor string, ground Ground, seed uint64, cfg *BotConfig) *Bot {
 	c := cfg.withDefaults()
 	rng := rand.New(rand.NewPCG(seed, nameKey(actor)))
-	return &Bot{actor: actor, ground: ground, cfg: c, hand: c.Hand, rng: rng, home: uint16(rng.IntN(ground.Len()))}
+	b := &Bot{actor: actor, ground: ground, cfg: c, hand: c.Hand, rng: rng, home: uint16(rng.IntN(ground.Len()))}
+	if c.FirstDraw > 0 {
+		b.hand = 0
+	}
+	return b
 }
 
 // Viewport is the areas that the bot wants to see: the one that its ship is in, or will be, and those around it. It
@@ -91,7 +97,8 @@ const patience = 2
 func (b *Bot) Decide(v *View, tick fence.Tick) (o Order, ok bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if b.hand < b.cfg.Hand && tick >= b.drawn+b.cfg.DrawEvery {
+	first := b.drawn < b.cfg.FirstDraw && tick >= b.cfg.FirstDraw
+	if b.hand < b.cfg.Hand && (first || tick >= max(b.drawn, b.cfg.FirstDraw)+b.cfg.DrawEvery) {
 		b.hand++
 		b.drawn = tick
 	}

@@ -235,13 +235,18 @@ func TestBotKeepsToHandAndCooldown(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, view.Apply(&fence.Entry{Tick: 1, Payload: payload}))
 	}
-	bot := game.NewBot("bot0", ground, 1, &game.BotConfig{CardChance: 1, Hand: 2, Cooldown: 3, DrawEvery: 10})
-	var played []fence.Tick
-	for tick := fence.Tick(1); tick <= 25; tick++ {
-		if o, ok := bot.Decide(view, tick); ok && o.Kind.Card() {
-			assert.Equal(t, game.Order{Kind: game.Volley, Target: 2}, o)
-			played = append(played, tick)
+	played := func(cfg game.BotConfig) (ticks []fence.Tick) {
+		bot := game.NewBot("bot0", ground, 1, &cfg)
+		for tick := fence.Tick(1); tick <= 25; tick++ {
+			if o, ok := bot.Decide(view, tick); ok && o.Kind.Card() {
+				assert.Equal(t, game.Order{Kind: game.Volley, Target: 2}, o)
+				ticks = append(ticks, tick)
+			}
 		}
+		return ticks
 	}
-	assert.Equal(t, []fence.Tick{1, 4, 11, 21}, played, "two in the hand, three ticks apart, then one each ten")
+	cfg := game.BotConfig{CardChance: 1, Hand: 2, Cooldown: 3, DrawEvery: 10}
+	assert.Equal(t, []fence.Tick{1, 4, 11, 21}, played(cfg), "two in the hand, three ticks apart, then one each ten")
+	cfg.FirstDraw = 5
+	assert.Equal(t, []fence.Tick{5, 15, 25}, played(cfg), "none in the hand, the first at five")
 }
