@@ -1,0 +1,209 @@
+package headline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tilefence/tilefence/internal/devstack"
+)
+
+// battle is one deployment: servers and actors, and where they run.
+type battle struct {
+	Config
+	Size
+	program      string // the battle's
+	stack        *devstack.Stack
+	front, back  *unix.CPUSet // processors of servers and of bots; nil: all
+	hosts        []*process
+	others       []*process // bridge, checkpointer, relay, gateway: in the order in which they end
+	swarms       []*process
+	view, intent string // URLs
+}
+
+// deploy starts servers of this battle's own, since what an earlier one left would be part of it, and every actor but
+// the bots.
+func deploy(ctx context.Context, cfg Config, size Size, program string) (b *battle, err error) {
+	b = &battle{Config: cfg, Size: size, program: program}
+	if size.Pinned {
+		if b.front, b.back, err = halves(); err != nil {
+			return nil, err
+		}
+	}
+	if b.stack, err = devstack.Start(ctx, devstack.Config{}); err != nil {
+		return nil, err
+	}
+	if err = b.start(ctx); err != nil {
+		b.kill()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *battle) start(ctx context.Context) error {
+	if b.front != nil {
+		for _, s := range b.stack.Processes() {
+			if err := pin(s.Pid(), b.front); err != nil {
+				return err
+			}
+		}
+	}
+	seeds, err := b.startHosts(ctx)
+	if err != nil {
+		return err
+	}
+	gossip, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"gateway", "-listen", "127.0.0.1:0", "-gossip", gossip, "-gossip-seeds", strings.Join(seeds, ",")},
+		{"relay", "-listen", "127.0.0.1:0", "-no-page"}, {"bridge"}, {"checkpointer"},
+	} {
+		p, err := b.launch(args[0], b.front, append(args, "-clients", strconv.Itoa(b.Players))...)
+		if err != nil {
+			return err
+		}
+		b.others = append(b.others, p)
+	}
+	if b.intent, err = b.others[0].find(ctx, `gateway at (\S+)`); err != nil {
+		return err
+	}
+	b.view, err = b.others[1].find(ctx, `relay at (ws://\S+),`)
+	return err
+}
+
+// startHosts starts the tile hosts, deals them the tiles, and returns their gossip addresses. Each follows all tiles
+// that it does not own.
+func (b *battle) startHosts(ctx context.Context) (seeds []string, err error) {
+	for i := range b.Hosts {
+		var own []string
+		for n := i; n < b.Tiles; n += b.Hosts {
+			own = append(own, strconv.Itoa(n))
+		}
+		address, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		args := []string{"tile", "-listen", "127.0.0.1:0", "-own", strings.Join(own, ","), "-follow", "all",
+			"-gossip", address}
+		if i > 0 {
+			args = append(args, "-gossip-seeds", strings.Join(seeds, ","))
+		}
+		h, err := b.launch("tile hosts", b.front, args...)
+		if err != nil {
+			return nil, err
+		}
+		b.hosts, seeds = append(b.hosts, h), append(seeds, address)
+		if _, err := h.find(ctx, `tile host at (\S+):`); err != nil {
+			return nil, err
+		}
+	}
+	return seeds, nil
+}
+
+// startSwarms starts the bots.
+func (b *battle) startSwarms() error {
+	for i, first := 0, 0; i < b.Swarms; i++ {
+		n := (b.Players + i) / b.Swarms
+		if n == 0 {
+			continue
+		}
+		s, err := b.launch(Swarm, b.back, "bots", "-relay", b.view, "-gateway", b.intent,
+			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-verify-every", strconv.Itoa(b.VerifyEvery),
+			"-deal-later", "-draw-every", strconv.Itoa(b.DrawEvery), "-seed", strconv.FormatUint(b.Seed, 10))
+		if err != nil {
+			return err
+		}
+		b.swarms, first = append(b.swarms, s), first+n
+	}
+	return nil
+}
+
+// launch starts an actor with what all have in common.
+func (b *battle) launch(kind string, cpus *unix.CPUSet, args ...string) (*process, error) {
+	common := []string{"-orders", "-report", "json", "-tiles", strconv.Itoa(b.Tiles), "-tick", b.Tick.String(),
+		"-redis", strings.Join(b.stack.CoordAddrs, ","), "-fanout", strings.Join(b.stack.FanoutAddrs, ","),
+		"-postgres", b.stack.PostgresURL, "-dynamodb", b.stack.DynamoURL}
+	if b.Profiles != "" {
+		file := fmt.Sprintf("%s-%d-%d.pprof", args[0], b.Players, len(b.actors()))
+		common = append(common, "-profile", filepath.Join(b.Profiles, file))
+	}
+	return launch(kind, b.program, cpus, append(args, common...)...)
+}
+
+// actors are all processes of the battle but the servers.
+func (b *battle) actors() []*process { return slices.Concat(b.swarms, b.others, b.hosts) }
+
+// alive is an error if an actor has ended by itself.
+func (b *battle) alive() error {
+	for _, p := range b.actors() {
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s ended: %w\n%s", p.kind, p.err, p.errs.String())
+		default:
+		}
+	}
+	return nil
+}
+
+// kill ends a battle that was not played to its end.
+func (b *battle) kill() {
+	for _, p := range b.actors() {
+		_ = p.cmd.Process.Kill() // it may have ended
+		<-p.ended
+	}
+	b.stack.Stop()
+}
+
+// drain ends the actors in the order in which an operator would, and the servers. It names those that did not end
+// cleanly.
+func (b *battle) drain() (unclean []string) {
+	for _, p := range append(slices.Clone(b.others), b.hosts...) {
+		p.leave()
+		if err := p.await(); err != nil {
+			unclean = append(unclean, fmt.Sprintf("%s: %v: %s", p.kind, err, lastLine(p.errs.String())))
+		}
+	}
+	b.stack.Stop()
+	return unclean
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// freeAddress is a loopback address that is free now.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// halves are the first of the processors that this process may use, and the others.
+func halves() (front, back *unix.CPUSet, err error) {
+	var all, first unix.CPUSet
+	if err = unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, nil, err
+	}
+	if all.Count() < 2 {
+		return nil, nil, errors.New("to give servers and bots processors of their own, two are needed")
+	}
+	for cpu := 0; ; cpu++ {
+		if all.IsSet(cpu) {
+			first.Set(cpu)
+			all.Clear(cpu)
+			return &first, &all, nil
+		}
+	}
+}
