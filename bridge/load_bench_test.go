@@ -69,9 +69,22 @@ func BenchmarkPaced(b *testing.B) {
 	for _, tiles := range []int{1000, 10_000} {
 		for _, hints := range []bool{true, false} {
 			name := fmt.Sprintf("%s/%d tiles", map[bool]string{true: "hints", false: "polling"}[hints], tiles)
-			b.Run(name, func(b *testing.B) { paced(b, s, coord, tiles, hints) })
+			b.Run(name, func(b *testing.B) { paced(b, s, coord, pace{tiles: tiles, payload: 700, hints: hints}) })
 		}
 	}
+}
+
+// BenchmarkSaturated is the same for a thousand tiles that each commit 3.4 KB twice a second, which is a tick in which
+// nearly 500 ships of a tile act: ratio is how much of what was committed was forwarded meanwhile.
+func BenchmarkSaturated(b *testing.B) {
+	coord := withoutReplicas(b)
+	paced(b, serversOf(b, coord, stacktest.Fanout(b)), coord, pace{tiles: 1000, payload: 3400, hints: true})
+}
+
+// pace is how owners commit: twice a second on each tile.
+type pace struct {
+	tiles, payload int
+	hints          bool
 }
 
 // withoutReplicas starts a coordination cluster of masters alone. Replicas do everything once more, and two cores
@@ -97,17 +110,17 @@ func withoutReplicas(b *testing.B) (masters []string) {
 	return masters
 }
 
-func paced(b *testing.B, s *servers, coord []string, tiles int, hints bool) {
-	ids := randomTiles(tiles, nil)
+func paced(b *testing.B, s *servers, coord []string, as pace) {
+	ids := randomTiles(as.tiles, nil)
 	defer s.remove(b, ids)
 	watch := newStopwatch(s.pub, ids)
 	br, stop := runBridge(b, s, watch, ids, nil)
 	defer stop()
-	br.Hints(hints)
-	p := startProducer(b, production{Redis: coord, Tiles: ids, Payload: 700, Every: 500 * time.Millisecond},
+	br.Hints(as.hints)
+	p := startProducer(b, production{Redis: coord, Tiles: ids, Payload: as.payload, Every: 500 * time.Millisecond},
 		func(part []receipt) {
 			watch.took(part)
-			if hints {
+			if as.hints {
 				woken := make([]fence.TileID, len(part))
 				for i, r := range part {
 					woken[i] = ids[r.tile]
@@ -125,6 +138,7 @@ func paced(b *testing.B, s *servers, coord []string, tiles int, hints bool) {
 	b.ReportMetric((processorTime(b)-used).Seconds()/seconds, "cores")
 	b.ReportMetric(float64(p.committed.Load()-committed)/seconds, "commits/s")
 	b.ReportMetric(float64(watch.published.Load()-published)/seconds, "batches/s")
+	b.ReportMetric(float64(watch.published.Load()-published)/float64(p.committed.Load()-committed), "ratio")
 	b.ReportMetric(float64(after.Reads-before.Reads)/seconds, "reads/s")
 	b.ReportMetric(float64(after.Passes-before.Passes)/seconds, "passes/s")
 	b.ReportMetric(0, "ns/op")

@@ -8,5 +8,6 @@
 //	                            BenchmarkFullTile and BenchmarkColdPath; 30s
 //	TILEFENCE_BENCH_PASS_BYTES  the bridge's Config.PassBytes in BenchmarkIsolation
 //	TILEFENCE_BENCH_HINTS       off: owner and bridge do without wake hints in BenchmarkIsolation
+//	TILEFENCE_BENCH_ROUNDS      partitions of BenchmarkPartitionRedirect; 100
 //	TILEFENCE_BENCH_PIN         off: do not part the processors between the commit path and the rest
 package benchmark
