@@ -9,6 +9,7 @@ WITHSTACK := bin/withstack
 FUZZTIME ?= 10s
 TESTFLAGS ?=
 BATTLEFLAGS ?=
+HEADLINEFLAGS ?=
 DURATION ?= 10m
 
 .PHONY: help
@@ -32,8 +33,13 @@ lint: install-tools ## golangci-lint over everything
 	$(TOOLS)/bin/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: bench
-bench: install-tools withstack ## run the benchmarks against real servers and write docs/benchmarks.md
+bench: withstack ## run all benchmarks and a short battle against real servers; write docs/benchmarks.md, print missed budgets
+	@scripts/install-tools.sh bench
 	$(WITHSTACK) -- go run ./internal/benchmark/cmd/benchreport -o docs/benchmarks.md
+
+.PHONY: headline
+headline: install-tools ## play 100, 1,000 and 10,000 players on real servers (some 8 minutes; HEADLINEFLAGS="-seed 2")
+	go run ./internal/benchmark/cmd/benchreport -headline -o docs/benchmarks.md $(HEADLINEFLAGS)
 
 .PHONY: battle
 battle: ## run the reference game server (BATTLEFLAGS="-stack local" for real servers)

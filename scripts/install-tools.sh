@@ -3,6 +3,9 @@
 # (Redis, PostgreSQL, a DynamoDB-compatible one), a C compiler, and the linter. Everything already there
 # is left as it is, so running it again takes no time. Needs Debian or a relative of it, and root or sudo
 # where packages are missing. No server is started and no existing one touched.
+#
+#   install-tools.sh          what tests and deployment need
+#   install-tools.sh bench    and etcd, a baseline of the benchmarks; they do without where there is no package of it
 set -euo pipefail
 
 dynoxide_version=1.2.1
@@ -98,7 +101,16 @@ install_packages() {
 	case " ${packages[*]} " in *' redis-server '*)
 		if [ -d /run/systemd/system ]; then as_root systemctl --quiet disable redis-server || true; fi ;;
 	esac
+	case " ${packages[*]} " in *' etcd-server '*)
+		if [ -d /run/systemd/system ]; then as_root systemctl --quiet disable etcd || true; fi ;;
+	esac
 	say packages "installed ${packages[*]}"
+}
+
+# etcd is installed if apt has it, and left out otherwise. The benchmarks look for it where the package puts it.
+wanted_etcd() {
+	[ "$target" = bench ] && ! [ -x /usr/bin/etcd ] && have apt-get &&
+		[ -n "$(apt-cache search --names-only '^etcd-server$')" ]
 }
 
 missing_packages() {
@@ -107,6 +119,7 @@ missing_packages() {
 	if ! have gcc; then echo gcc; echo libc6-dev; fi # for H3, and for the race detector
 	have redis-server || echo redis-server
 	postgres_server >/dev/null || echo postgresql
+	if wanted_etcd; then echo etcd-server; fi
 	have ip || echo iproute2 # parts hosts in the robustness campaign
 	if ! dynoxide_server >/dev/null && ! have npm; then echo npm; echo ca-certificates; fi
 }
@@ -143,6 +156,9 @@ install_lint() {
 		{ grep -v '^go: downloading' || true; }) || fail 'could not build golangci-lint'
 }
 
+target=${1:-}
+case $target in '' | bench) ;; *) fail "usage: $0 [bench]" ;; esac
+
 have go || fail 'Go is not installed; go.mod names the version needed, https://go.dev/dl/ has it'
 say go "$(go env GOVERSION)"
 
@@ -151,6 +167,7 @@ mapfile -t packages < <(missing_packages)
 say gcc "$(command -v gcc)"
 say redis "$(command -v redis-server)"
 say postgresql "$(postgres_server)"
+if [ "$target" = bench ]; then say etcd "$(command -v /usr/bin/etcd || echo 'none: its baseline is left out')"; fi
 
 dynoxide_server >/dev/null || install_dynoxide
 say dynoxide "$(dynoxide_server)"

@@ -1,75 +1,60 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"syscall"
 	"time"
 
-	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/benchmark/headline"
 )
 
-const battleTitle = "A battle on real servers"
-
-// battle builds and runs the reference deployment on the servers that make bench has started, and adds
-// its report to the page.
-func battle(ctx context.Context, w io.Writer, clients int, duration time.Duration) error {
-	dir, err := os.MkdirTemp("", "benchreport-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "battle")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./examples/battle")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return err
-	}
-	args := []string{"-clients", strconv.Itoa(clients), "-duration", duration.String(), "-report", "json", "-no-page",
-		"-redis", os.Getenv(devstack.EnvRedis), "-fanout", os.Getenv(devstack.EnvFanout),
-		"-postgres", os.Getenv(devstack.EnvPostgres), "-dynamodb", os.Getenv(devstack.EnvDynamoDB)}
-	c := exec.CommandContext(ctx, program, args...)
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
-	var out bytes.Buffer
-	c.Stdout, c.Stderr = &out, os.Stderr
-	if err := c.Run(); err != nil {
-		return fmt.Errorf("%w; it reported:\n%s", err, out.String())
-	}
-	var figures map[string]any
-	if err := json.Unmarshal(out.Bytes(), &figures); err != nil {
-		return fmt.Errorf("its report is not JSON: %w", err)
-	}
-	fmt.Fprintf(w,
-		"\n## %s\n\n`battle -stack local -clients %d -duration %s`: Redis Cluster 3+3, a fan-out cluster, PostgreSQL and a\n"+
-			"DynamoDB-compatible server, with the bots, on this one machine.\n\n| figure | value |\n|---|---:|\n",
-		battleTitle, clients, duration)
-	writeFigures(w, "", figures)
-	return nil
+// shortBattles are what make bench plays of the headline.
+func shortBattles() []headline.Size {
+	return []headline.Size{{Players: 100, Window: 10 * time.Second}, {Players: 1000, Window: 15 * time.Second}}
 }
 
-// writeFigures flattens the report: nested names are joined with a space.
-func writeFigures(w io.Writer, prefix string, figures map[string]any) {
-	names := make([]string, 0, len(figures))
-	for name := range figures {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		switch v := figures[name].(type) {
-		case map[string]any:
-			writeFigures(w, prefix+name+" ", v)
-		case float64:
-			fmt.Fprintf(w, "| %s%s | %s |\n", prefix, name, figure(v))
-		default:
-			fmt.Fprintf(w, "| %s%s | %v |\n", prefix, name, v)
+// battles plays the battle at a few sizes.
+func battles(ctx context.Context, o options, sizes []headline.Size) (*headline.Result, error) {
+	return headline.Play(ctx, headline.Config{Sizes: sizes, Tiles: o.tiles, Seed: o.seed, Profiles: o.profiles,
+		Log: os.Stderr})
+}
+
+// headlineResults are the figures of a headline as those of a benchmark, for the budgets.
+func headlineResults(name string, h *headline.Result) (all []result) {
+	for i := range h.Runs {
+		run := &h.Runs[i]
+		r := result{Name: fmt.Sprintf("%s/%d", name, run.Players)}
+		if run.Pinned {
+			r.Name += "-one-core"
 		}
+		diverged := 0.0
+		if !run.Verdict.Converged {
+			diverged = 1
+		}
+		r.Metrics = []metric{
+			{run.Latency.CommitToClient.P50, "client-p50-ms"}, {run.Latency.CommitToClient.P99, "client-p99-ms"},
+			{run.Traffic.BytesPerClientTick, "bytes/client-tick"}, {run.Ticks.Missed, "missed"},
+			{run.Latency.Lateness.P99, "late-p99-ms"}, {run.Latency.Commit.P99, "commit-p99-ms"},
+			{run.Servers(), "server-cores"}, {diverged, "diverged"},
+		}
+		all = append(all, r)
 	}
+	return all
+}
+
+// writeHeadline writes the table and the charts.
+func writeHeadline(w io.Writer, h *headline.Result) {
+	fmt.Fprintf(w, "\n## Ten thousand as one hundred\n\n`make headline` on %s: %s, %s, %d cores. The battle of "+
+		"`examples/battle` on %d tiles, seed %d, a tick every %.0f ms. Redis clusters, PostgreSQL, a DynamoDB-compatible "+
+		"server, %d tile hosts that follow each other's tiles, bridge, checkpointer, relay, gateway and %d processes of bots "+
+		"are processes of their own on this one machine. Each bot has a WebSocket to the relay and one to the "+
+		"gateway, watches the areas around its ship, and folds and checks the position of all that it is sent; one in %d "+
+		"also verifies each batch's chain, and is compared with the owner in full at the end. The first %.0f s after the last bot joined are not measured. A player draws a card every %d ticks. "+
+		"`anything else` is what other processes of the machine took of its processors meanwhile.\n\n%s\n",
+		h.Machine.Date, h.Machine.Processor, h.Machine.Go, h.Machine.Cores, h.Tiles, h.Seed, h.TickMs, h.Hosts,
+		h.Swarms, h.VerifyEvery, h.WarmUp, h.DrawEvery, h.Table())
+	fmt.Fprint(w, "![Share of the frames by commit to client](headline-latency.svg)\n"+
+		"![Bytes for each client and tick](headline-bytes.svg)\n![Processor cores by actor](headline-cores.svg)\n")
 }

@@ -1,5 +1,10 @@
-// Benchreport runs the benchmarks and writes docs/benchmarks.md from what they print; no figure in that
-// page was typed by hand. Run it through make bench, which starts the servers it measures against.
+// Benchreport runs the benchmarks, keeps what they print beside docs/benchmarks.md, and writes that page: the
+// benchmark plan, with a verdict on each budget, and the tables. No figure in it was typed by hand.
+//
+//	make bench     # every section, and a short battle; against servers that make starts
+//	make headline  # the battle of 100, 1,000 and 10,000 players
+//
+// Sections that are not run keep the figures that they had.
 package main
 
 import (
@@ -10,10 +15,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/benchmark/headline"
 )
 
 // options are the command line.
@@ -22,8 +28,11 @@ type options struct {
 	benchtime string
 	only      string
 	fault     time.Duration
-	clients   int
-	duration  time.Duration
+	headline  bool
+	page      bool
+	tiles     int
+	seed      uint64
+	profiles  string
 }
 
 func main() {
@@ -32,8 +41,11 @@ func main() {
 	flag.StringVar(&o.benchtime, "benchtime", "1s", "`time` or count per benchmark, as go test takes it")
 	flag.StringVar(&o.only, "only", "", "run only the sections whose title contains this `text`")
 	flag.DurationVar(&o.fault, "fault", 30*time.Second, "length of each fault of the section about isolation")
-	flag.IntVar(&o.clients, "clients", 1000, "clients of the battle")
-	flag.DurationVar(&o.duration, "duration", 60*time.Second, "length of the battle")
+	flag.BoolVar(&o.headline, "headline", false, "play the battle of 100, 1,000 and 10,000 players, and nothing else")
+	flag.BoolVar(&o.page, "page", false, "measure nothing: write the page from the figures that are there")
+	flag.IntVar(&o.tiles, "tiles", 0, "tiles of the battle; 0 means its default")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the battle's bots")
+	flag.StringVar(&o.profiles, "profiles", "", "`directory` for CPU profiles of the battle's actors")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -43,44 +55,59 @@ func main() {
 	}
 }
 
-// report runs every section and writes the page only when all have run.
+// report measures what is asked for, and writes the page when all of it has succeeded.
 func report(ctx context.Context, o options) error {
-	var page strings.Builder
-	fmt.Fprintf(&page, "# Benchmarks\n\nWritten by `make bench` on %s from its own output: %s, %s, %d cores.\n"+
-		"Absolute figures are this machine's and noisy; the ratios compare with a baseline in the same run.\n",
-		time.Now().UTC().Format("2006-01-02"), runtime.Version(), processor(), runtime.NumCPU())
+	budgets, err := readBudgets()
+	if err != nil {
+		return err
+	}
+	f, err := load(o.output)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.page:
+	case o.headline:
+		f.Headline, err = battles(ctx, o, nil)
+	default:
+		err = f.measure(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.save(o.output, budgets); err != nil {
+		return err
+	}
+	if o.headline {
+		fmt.Print(f.Headline.Table())
+	}
+	fmt.Fprint(os.Stderr, misses(budgets, f.results()))
+	return nil
+}
+
+// measure runs the sections.
+func (f *figures) measure(ctx context.Context, o options) error {
 	for _, s := range sections {
 		if !strings.Contains(s.title, o.only) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, "benchreport:", s.title)
-		lines, err := bench(ctx, s, o)
+		m := measured{Machine: headline.ThisMachine()}
+		var err error
+		if s.title == shortTitle {
+			var h *headline.Result
+			if h, err = battles(ctx, o, shortBattles()); err == nil {
+				m.Results = headlineResults("headline.Short", h)
+			}
+		} else {
+			m.Results, err = bench(ctx, s, o)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.title, err)
 		}
-		s.write(&page, lines)
+		f.Sections[s.title] = m
 	}
-	if strings.Contains(battleTitle, o.only) {
-		fmt.Fprintln(os.Stderr, "benchreport:", battleTitle)
-		if err := battle(ctx, &page, o.clients, o.duration); err != nil {
-			return fmt.Errorf("%s: %w", battleTitle, err)
-		}
-	}
-	return os.WriteFile(o.output, []byte(page.String()), 0o644)
-}
-
-// processor is the CPU's name as the kernel gives it.
-func processor() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	for line := range strings.Lines(string(b)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
+	return nil
 }
 
 // bench runs one section's benchmarks, showing their progress.

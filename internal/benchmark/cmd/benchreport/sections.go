@@ -14,8 +14,11 @@ type section struct {
 	title string
 	about string
 	pkg   string
-	match string
+	match string // of its benchmarks; empty: it is not run by go test
 }
+
+// shortTitle is the section of the headline's short run.
+const shortTitle = "A battle on real servers"
 
 var sections = []section{
 	{"The commit function against raw XADD",
@@ -27,7 +30,8 @@ var sections = []section{
 	{"Chain and codec", "Hashing, encoding and decoding a tick's batch and its frame.", "./stream", "."},
 	{"Minting an epoch",
 		"PostgreSQL with fsync on. The raw statement is the baseline: in the storm one row a transaction (32 connections) " +
-			"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap where it is installed; alone, calls in alternation.",
+			"and 500 rows a statement, beside 4,000 callers, and etcd's compare-and-swap (one node, 256 callers); alone, calls in alternation. " +
+			"Shards: tiles dealt to two PostgreSQL servers by a hash, over the same callers on one; both share this machine's processors.",
 		"./fence/pgfence", "."},
 	{"Replay",
 		"A full tile (2,401 cells) and 60 batches: read, verified and folded, as a new owner does. With the battle's short names of ships, and with longer ones.",
@@ -53,13 +57,28 @@ var sections = []section{
 		"./internal/benchmark", "ColdPath"},
 	{"Take-over",
 		"A tile server killed with SIGKILL, gossip's fast settings, a warm follower in another process: `detect` until gossip suspects it, `first-commit` until the successor's first commit is confirmed, `takeover` the successor's own part per tile. A hand-over to a named successor. From the store's refusal to the redirect in the last client's hands, over HTTP.",
-		"./internal/benchmark", "OwnerKilled|Handover|Redirect"},
+		"./internal/benchmark", "OwnerKilled|Handover|^BenchmarkRedirect"},
+	{"Split brain",
+		"A tile server that keeps ticking is cut off from its peers and from PostgreSQL, but not from the coordination store: 100 rounds. " +
+			"`redirect` is from the cut until a client of the old owner holds the redirect to the new one, `detection` until gossip suspects the old one, `beside-detection` the rest. " +
+			"The blip is what a watcher sees when a rival takes a tile from an owner that serves: the longest time between two frames, where `usual` is that of the ticks around it.",
+		"./internal/benchmark", "PartitionRedirect|ContestedBlip"},
+	{"Routing under churn",
+		"A gateway sends intents to 500 tiles whose owners change all the time, ten a second, among hosts that come and go. " +
+			"`stale-%` are first answers of the routing table that named a host which was no longer the owner; each cost one redirect or one read of the owner hash. `lost` are intents that did not reach an owner in the end.",
+		"./internal/benchmark", "RoutingChurn"},
+	{"Bytes of a full tile",
+		"A tile of 2,401 cells with ships on nine of ten of them: its snapshot, and a tick in which 50 or all of its ships move, as the stream holds it, with short and with longer names of ships.",
+		"./internal/benchmark", "FullTileBytes"},
 	{"The bridge", "Batches from the log to fan-out, against the bare publisher.", "./bridge", "Memory|Redis"},
 	{"The bridge under load",
 		"Owners in another process, two Redis clusters, and the bridge, all on this machine. Idle: 10,000 tiles without events. " +
 			"Paced: tiles that commit 700 bytes twice a second each, at phases of their own; from the answer to a commit to the return of the publish, with wake hints and without; masters without replicas. " +
 			"KeepUp: one node, committed to as fast as it takes it; `ratio` is forwarded over committed meanwhile. `cores` is the bridge's processor time, the stopwatch included.",
 		"./bridge", "Idle|Paced|KeepUp|Wake"},
+	{"The bridge at saturated tiles",
+		"Tiles that commit 3.4 KB twice a second each: 1,000 of them. From the answer to a commit to the return of the publish; `ratio` is forwarded over committed, `cores` the bridge's processor time, the stopwatch included.",
+		"./bridge", "Saturated"},
 	{"What durability costs",
 		"From an intent to its outcome, on real servers, for one tile and for 64 at once that are played as fast as they go. The durable store is on this machine's processors too.",
 		"./tile", "Durability"},
@@ -83,17 +102,28 @@ var sections = []section{
 	{"The ledger", "Admission of one action, against one bare transaction.", "./admission/...", "."},
 	{"Geometry", "The tile of a cell, against the H3 library.", "./tile/region", "."},
 	{"The game of the example", "One tick of the rules, for scale.", "./examples/battle/game", "."},
+	{shortTitle, "The headline for few players and a short time, as part of `make bench`.", "", ""},
 }
 
 // result is one line of go test -bench.
 type result struct {
-	name    string
-	metrics []metric
+	Name    string   `json:"name"`
+	Metrics []metric `json:"metrics"`
 }
 
 type metric struct {
-	value float64
-	unit  string
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// value is the figure of a unit; ok is false if there is none.
+func (r result) value(unit string) (v float64, ok bool) {
+	for _, m := range r.Metrics {
+		if m.Unit == unit {
+			return m.Value, true
+		}
+	}
+	return 0, false
 }
 
 // parse reads the lines that go test -bench prints: the package, then per benchmark a name, a count, and
@@ -115,15 +145,15 @@ func parse(out string) []result {
 				name = name[:i] // the number of processors
 			}
 		}
-		r := result{name: back + "." + name}
+		r := result{Name: back + "." + name}
 		for i := 2; i+1 < len(f); i += 2 {
 			v, err := strconv.ParseFloat(f[i], 64)
 			if err != nil {
 				break
 			}
-			r.metrics = append(r.metrics, metric{value: v, unit: f[i+1]})
+			r.Metrics = append(r.Metrics, metric{Value: v, Unit: f[i+1]})
 		}
-		if len(r.metrics) > 0 {
+		if len(r.Metrics) > 0 {
 			results = append(results, r)
 		}
 	}
@@ -131,28 +161,28 @@ func parse(out string) []result {
 }
 
 // write puts the results into a table with a column for every unit that occurs.
-func (s *section) write(w io.Writer, results []result) {
+func (s *section) write(w io.Writer, in measured) {
 	var units []string
-	for _, r := range results {
-		for _, m := range r.metrics {
-			if !slices.Contains(units, m.unit) {
-				units = append(units, m.unit)
+	for _, r := range in.Results {
+		for _, m := range r.Metrics {
+			if !slices.Contains(units, m.Unit) {
+				units = append(units, m.Unit)
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n## %s\n\n%s\n\n| benchmark |", s.title, s.about)
+	m := in.Machine
+	fmt.Fprintf(w, "\n## %s\n\n%s\n\n*%s: %s, %s, %d cores.*\n\n| benchmark |", s.title, s.about, m.Date, m.Processor,
+		m.Go, m.Cores)
 	for _, u := range units {
 		fmt.Fprintf(w, " %s |", u)
 	}
 	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("---:|", len(units)))
-	for _, r := range results {
-		fmt.Fprintf(w, "| %s |", r.name)
+	for _, r := range in.Results {
+		fmt.Fprintf(w, "| %s |", r.Name)
 		for _, u := range units {
 			cell := ""
-			for _, m := range r.metrics {
-				if m.unit == u {
-					cell = figure(m.value)
-				}
+			if v, ok := r.value(u); ok {
+				cell = figure(v)
 			}
 			fmt.Fprintf(w, " %s |", cell)
 		}
