@@ -100,7 +100,7 @@ func (d *desk) enter(to State, epoch fence.Epoch) {
 	}
 	d.status.State, d.status.Epoch, d.status.Since = to, epoch, time.Now()
 	d.mu.Unlock()
-	d.cfg.Logger.Info("tile state", "tile", d.tile, "from", from, "to", to, "epoch", epoch)
+	d.cfg.Logger.Info("tile state", "from", from, "to", to, "epoch", epoch)
 	d.cfg.Hooks.Transition(TransitionInfo{Tile: d.tile, From: from, To: to, Epoch: epoch})
 }
 

@@ -166,8 +166,7 @@ func (d *durable) begin(ctx context.Context, s fence.Snapshot) error {
 	case ctx.Err() != nil:
 		return &fence.StoreError{Op: "journal base", Tile: d.tile, Outcome: fence.ErrUnknownOutcome, Err: err}
 	}
-	d.cfg.Logger.Warn("durable store refuses the state that the tile was to begin from; it is read again", "tile",
-		d.tile,
+	d.cfg.Logger.Warn("durable store refuses the state that the tile was to begin from; it is read again",
 		"at", s.Position, "error", err)
 	return errStartOver
 }

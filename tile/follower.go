@@ -154,11 +154,10 @@ func (f *tileFollower) note(err error) {
 	damaged := err != nil && !retryable(err) && !errors.Is(err, context.Canceled)
 	switch {
 	case damaged && !f.damaged:
-		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying", "tile",
-			f.tile,
+		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying",
 			"at", f.history.position, "error", err)
 	case err == nil && f.damaged:
-		f.cfg.Logger.Info("tile can be followed again", "tile", f.tile, "at", f.history.position)
+		f.cfg.Logger.Info("tile can be followed again", "at", f.history.position)
 	}
 	if err != nil {
 		f.report(err)
@@ -237,8 +236,7 @@ func (f *tileFollower) resign(s suspicion, err error) {
 		}
 		f.warm = false
 	}
-	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "tile", f.tile, "why", s.why,
-		"error", err)
+	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "why", s.why, "error", err)
 	f.title.grant, f.watch.silent = fence.Grant{}, 0
 	f.desk.update(func(st *Status) { st.Owner = f.watch.latest() })
 	select {

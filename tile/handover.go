@@ -32,11 +32,10 @@ func (o *tileOwner) drain(ctx context.Context) error {
 	case !errors.Is(err, errUnsettled):
 		return err
 	case o.pending != nil || o.desk.read().State != Draining:
-		o.cfg.Logger.Warn("tile stopped before its last batch was resolved", "tile", o.tile, "waited",
-			o.cfg.DrainTimeout)
+		o.cfg.Logger.Warn("tile stopped before its last batch was resolved", "waited", o.cfg.DrainTimeout)
 		return errDrained
 	default:
-		o.cfg.Logger.Warn("tile stopped before every replica had confirmed its last batches", "tile", o.tile,
+		o.cfg.Logger.Warn("tile stopped before every replica had confirmed its last batches",
 			"batches", len(o.kept.batches), "waited", o.cfg.DrainTimeout)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
@@ -59,8 +58,7 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 		stays = o.askSuccessor(ctx, d.successor)
 		err := o.successorOf(ctx, d.successor, stays)
 		if errors.Is(err, errHandedOver) {
-			o.cfg.Logger.Info("tile handed over", "tile", o.tile, "epoch", o.title.grant.Epoch, "successor",
-				d.successor,
+			o.cfg.Logger.Info("tile handed over", "epoch", o.title.grant.Epoch, "successor", d.successor,
 				"at", o.history.position)
 			d.answer <- nil
 			return err
@@ -73,7 +71,7 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 			stays = fmt.Errorf("tile %s: %s says that it has taken over, and the authority does not know of it", o.tile,
 				d.successor)
 		}
-		o.cfg.Logger.Warn("successor did not take the tile; it stays", "tile", o.tile, "epoch", o.title.grant.Epoch,
+		o.cfg.Logger.Warn("successor did not take the tile; it stays", "epoch", o.title.grant.Epoch,
 			"successor", d.successor, "error", stays)
 	}
 	o.desk.enter(Serving, o.title.grant.Epoch)

@@ -126,8 +126,8 @@ const orphanedBeforeBelieved = 5
 // withHistory installs the epoch at the end of the history that was read, unless the durable state is later.
 func (a *acquisition) withHistory(ctx context.Context, c checkpointed) (acquired, error) {
 	if c.err != nil {
-		a.cfg.Logger.Warn("durable store cannot be asked; the tile begins from its stream", "tile", a.tile,
-			"at", a.history.position, "error", c.err)
+		a.cfg.Logger.Warn("durable store cannot be asked; the tile begins from its stream", "at", a.history.position,
+			"error", c.err)
 	} else if c.found {
 		how, err := a.judge(ctx, c.at)
 		if err != nil {
@@ -189,7 +189,7 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c checkpointed, h
 		}
 	}
 	a.cfg.Logger.Warn("tile's stream ends before its checkpoint: entries were lost with their owner; it is rebased",
-		"tile", a.tile, "stream", ends, "checkpoint", c.at, "state", how)
+		"stream", ends, "checkpoint", c.at, "state", how)
 	got, err := a.rebase(ctx, max(c.at.Seq, installed.at.Seq)+fence.RebaseJump, false)
 	got.voided = &ends
 	if err == nil && how == durableAhead {

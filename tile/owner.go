@@ -55,8 +55,7 @@ func (o *tileOwner) restored(i RestoredInfo) {
 		log = o.cfg.Logger.Error
 	}
 	i.At = o.history.position
-	log("coordination had lost the tile's history; it goes on from what was left", "tile", o.tile, "from", i.From, "at",
-		i.At,
+	log("coordination had lost the tile's history; it goes on from what was left", "from", i.From, "at", i.At,
 		"memory", i.FromMemory, "taken", i.Taken, "lost_ticks", i.LostTicks, "lost_for", i.LostFor, "exact", i.Exact)
 	o.cfg.Hooks.Restored(i)
 }
@@ -97,7 +96,7 @@ func (o *tileOwner) admit() []submission {
 	o.desk.requeue(repeated)
 	if refused && !o.overflow {
 		o.cfg.Logger.Error("tile remembers as many actions as fit; it refuses new ones until the oldest expire",
-			"tile", o.tile, "remembered", len(memory.order), "bytes", memory.bytes, "game_bytes", o.history.gameBytes)
+			"remembered", len(memory.order), "bytes", memory.bytes, "game_bytes", o.history.gameBytes)
 	}
 	o.overflow = refused || o.overflow && !memory.allows(1, rememberedSize(""), o.history.gameBytes)
 	return subs
@@ -147,10 +146,9 @@ func (o *tileOwner) stalled() bool {
 		b.stalled = full
 		o.desk.update(func(s *Status) { s.StreamFull = full })
 		if full {
-			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls", "tile", o.tile, "limit",
-				b.limit)
+			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls", "limit", b.limit)
 		} else {
-			o.cfg.Logger.Warn("stream is within bounds again: the tile goes on", "tile", o.tile)
+			o.cfg.Logger.Warn("stream is within bounds again: the tile goes on")
 		}
 	}
 	return full
@@ -234,9 +232,8 @@ func (o *tileOwner) keep(c fence.Commit) {
 	}
 	if !o.kept.forgetful {
 		o.kept.forgetful = true
-		o.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; a failover that loses them ends in a "+
-			"rebase",
-			"tile", o.tile, "kept", len(o.kept.batches), "bytes", o.kept.bytes, "forgotten", forgotten[0])
+		o.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; losing them ends in a rebase",
+			"kept", len(o.kept.batches), "bytes", o.kept.bytes, "forgotten", forgotten[0])
 	}
 	o.desk.update(func(s *Status) { s.Forgotten += int64(len(forgotten)) })
 	for _, at := range forgotten {

@@ -40,6 +40,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	case rules == nil:
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
+	c.Logger = c.Logger.With("tile", id)
 	p := &TileProcessor{core: &core{tile: id, contact: contact, seams: seams, cfg: &c, desk: newDesk(id, contact, &c)}}
 	seen := &watch{}
 	p.history = &history{tile: id, rules: rules, actions: actionMemory{keep: c.rememberTicks()},
@@ -106,8 +107,7 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 	p.owner.begin(got, Serving)
 	i := p.acquisition.steps
 	i.Epoch = p.title.grant.Epoch
-	p.cfg.Logger.Info("tile taken over", "tile", p.tile, "epoch", i.Epoch, "why", i.Why, "silent", i.Silent, "asked",
-		i.Asked,
+	p.cfg.Logger.Info("tile taken over", "epoch", i.Epoch, "why", i.Why, "silent", i.Silent, "asked", i.Asked,
 		"minted", i.Minted, "replayed", i.Replayed, "installed", i.Installed, "warm", i.Warm)
 	p.cfg.Hooks.TookOver(i)
 	return nil

@@ -83,8 +83,7 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 			return
 		}
 	}
-	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "tile", o.tile, "epoch",
-		o.title.grant.Epoch,
+	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "epoch", o.title.grant.Epoch,
 		"batches", len(lost))
 	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.position})
 }
@@ -112,13 +111,12 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 	}
 	o.begin(got, back)
 	if got.source == fromStore {
-		o.cfg.Logger.Warn("tile was replayed from a later owner that the authority had forgotten", "tile", o.tile,
+		o.cfg.Logger.Warn("tile was replayed from a later owner that the authority had forgotten",
 			"epoch", o.title.grant.Epoch, "at", o.history.position)
 		o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rejoined: true, At: o.history.position})
 		return nil
 	}
-	o.cfg.Logger.Warn("tile was rebased on its owner's state", "tile", o.tile, "epoch", o.title.grant.Epoch, "voided",
-		last,
+	o.cfg.Logger.Warn("tile was rebased on its owner's state", "epoch", o.title.grant.Epoch, "voided", last,
 		"at", o.history.position)
 	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.position})
 	if last.IsZero() && !refused.Current.Present() {
@@ -148,8 +146,7 @@ func (o *tileOwner) reseal(ctx context.Context) error {
 		return err
 	}
 	if err = o.acquisition.durable.begin(ctx, o.history.snapshot(o.history.position, o.contact, blob)); err == nil {
-		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again", "tile",
-			o.tile,
+		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again",
 			"at", o.history.position)
 	}
 	return nil //nolint:nilerr // logged, or tried again: the next append tells

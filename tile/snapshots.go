@@ -52,7 +52,7 @@ func (s *snapshots) save(ctx context.Context, settled fence.Tick) {
 	if err != nil {
 		info.Err, info.Alarm = err, h.bound.alarming()
 		s.cfg.Hooks.Snapshotted(info)
-		s.cfg.Logger.Error("snapshot failed", "tile", s.tile, "error", err)
+		s.cfg.Logger.Error("snapshot failed", "error", err)
 		return
 	}
 	info.Bytes, info.Encode = len(blob), time.Since(began)
@@ -85,17 +85,14 @@ func (s *snapshots) trim(ctx context.Context, info *SnapshotInfo) {
 	info.Trimmed, info.Alarm = &t, t.Alarming(s.cfg.MaxStreamBytes)
 	log := s.cfg.Logger
 	for _, c := range t.Expired {
-		log.Warn("consumer stopped moving and no longer holds the stream; it has to resync", "tile", s.tile, "consumer",
-			c)
+		log.Warn("consumer stopped moving and no longer holds the stream; it has to resync", "consumer", c)
 	}
 	for _, c := range t.Evicted {
-		log.Error("stream was out of bounds, and its slowest consumer no longer holds it; it has to resync", "tile",
-			s.tile,
+		log.Error("stream was out of bounds, and its slowest consumer no longer holds it; it has to resync",
 			"consumer", c, "limit", s.cfg.MaxStreamBytes)
 	}
 	if info.Alarm {
-		log.Error("stream comes near the bound of its memory", "tile", s.tile, "bytes", t.Bytes, "limit",
-			s.cfg.MaxStreamBytes,
+		log.Error("stream comes near the bound of its memory", "bytes", t.Bytes, "limit", s.cfg.MaxStreamBytes,
 			"entries", t.Entries, "held_by", t.Held)
 	}
 }
@@ -112,7 +109,7 @@ func (s *snapshots) done(r snapshotResult) {
 	case errors.Is(r.info.Err, fence.ErrRegress):
 		s.at = s.history.position
 	default:
-		s.cfg.Logger.Warn("snapshot was not saved; the stream keeps its tail", "tile", s.tile, "error", r.info.Err)
+		s.cfg.Logger.Warn("snapshot was not saved; the stream keeps its tail", "error", r.info.Err)
 	}
 	s.cfg.Hooks.Snapshotted(r.info)
 }

@@ -198,7 +198,6 @@ func (t *title) release(ctx context.Context) {
 	defer cancel()
 	err := t.seams.Authority.Release(ctx, t.grant)
 	if err != nil && !errors.Is(err, fence.ErrLost) && !errors.Is(err, fence.ErrNeverOwned) {
-		t.cfg.Logger.Warn("tile could not be released; its next owner has to take it over", "tile", t.tile, "error",
-			err)
+		t.cfg.Logger.Warn("tile could not be released; its next owner has to take it over", "error", err)
 	}
 }
