@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/durable"
 )
 
 // run acquires the tile, with as many epochs as it takes. A processor that has served does not end before the stores
@@ -39,9 +40,9 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 			return acquired{}, err
 		}
 	}
-	wait := func() checkpointed { return checkpointed{} }
+	wait := func() durable.State { return durable.State{} }
 	if from != fromMemory && !a.writesThrough() {
-		wait = a.durable.ask(ctx)
+		wait = a.durable.Ask(ctx, &a.beside)
 	}
 	a.lap(&a.steps.Asked)
 	if err := a.title.acquire(ctx); err != nil {
@@ -54,7 +55,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 		if err != nil {
 			return acquired{}, err
 		}
-		wait = func() checkpointed { return c }
+		wait = func() durable.State { return c }
 	}
 	if from == fromMemory {
 		return a.restoreFromMemory(ctx, wait(), held)
@@ -62,7 +63,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 	if err := a.read(ctx, from, wait); err != nil {
 		return acquired{}, err
 	}
-	switch at := a.history.position; {
+	switch at := a.history.Position; {
 	case at.Epoch >= a.title.grant.Epoch:
 		a.title.saw(at.Epoch)
 		return acquired{}, errStartOver // the authority had forgotten epochs: mint above the stream's
@@ -87,18 +88,18 @@ func (a *acquisition) look(ctx context.Context) error {
 			return err
 		}
 		a.title.saw(now.Epoch, last.Epoch)
-		a.history.seen = max(a.history.seen, now.Tick)
+		a.history.Seen = max(a.history.Seen, now.Tick)
 		return nil
 	})
 }
 
 // read makes the history the stream's.
-func (a *acquisition) read(ctx context.Context, from source, wait func() checkpointed) error {
+func (a *acquisition) read(ctx context.Context, from source, wait func() durable.State) error {
 	a.steps.Warm = from == fromFollower && a.catchUp(ctx)
 	if !a.steps.Warm {
 		h, err := a.recover(ctx)
 		if err == nil {
-			err = a.history.replay(&h.Snapshot, h.Entries)
+			err = a.history.Replay(&h.Snapshot, h.Entries)
 		}
 		if errors.Is(err, fence.ErrCorrupt) || errors.Is(err, stream.ErrGap) {
 			return a.adviseCheckpoint(err, wait())
@@ -117,11 +118,11 @@ func (a *acquisition) catchUp(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	for {
-		c, err := readTail(ctx, a.seams.Log, a.tile, a.history.position.Seq)
+		c, err := readTail(ctx, a.seams.Log, a.tile, a.history.Position.Seq)
 		switch {
-		case err != nil || !a.history.extend(&c):
+		case err != nil || !a.history.Extend(&c):
 			return false
-		case len(c.Entries) < stream.DefaultLimit && (!c.Owner.Present() || c.Owner.Position == a.history.position):
+		case len(c.Entries) < stream.DefaultLimit && (!c.Owner.Present() || c.Owner.Position == a.history.Position):
 			return true
 		}
 	}
@@ -138,15 +139,15 @@ func readTail(ctx context.Context, log stream.Log, tile fence.TileID, after fenc
 
 // adviseCheckpoint adds to a history that cannot be replayed what an operator can do about it. Whether what is
 // left of it is worth more than the checkpoint is not for a program to decide.
-func (a *acquisition) adviseCheckpoint(err error, c checkpointed) error {
-	if c.err != nil || !c.found {
-		if errors.Is(c.err, fence.ErrCorrupt) {
-			return errors.Join(err, c.err)
+func (a *acquisition) adviseCheckpoint(err error, c durable.State) error {
+	if c.Err != nil || !c.Found {
+		if errors.Is(c.Err, fence.ErrCorrupt) {
+			return errors.Join(err, c.Err)
 		}
 		return err
 	}
 	k := fence.KeysOf(a.tile)
 	return fmt.Errorf("%w; its checkpoint is at %s: to go on from there and lose what came after, "+
 		"delete %s and %s, leave %s, and run the tile again",
-		err, c.at, k.Stream, k.Snapshot, k.Owner)
+		err, c.At, k.Stream, k.Snapshot, k.Owner)
 }

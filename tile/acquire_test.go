@@ -41,7 +41,7 @@ func (s *stores) processor(t *testing.T, contact string, cfg Config) (*TileProce
 func word(t *testing.T, p *TileProcessor, w string) {
 	t.Helper()
 	o := p.owner
-	o.history.tick++
+	o.history.Tick++
 	b, err := newPending(o.next(), nil, stream.Batch{Events: [][]byte{[]byte(w)}}, nil)
 	require.NoError(t, err)
 	o.pending = b
@@ -69,7 +69,7 @@ func TestAcquisitionFromEachSource(t *testing.T) {
 		b, rules := s.processor(t, "b:1", Config{TakeOver: true})
 		got = acquire(t, b, fromStore)
 		require.NotNil(t, got.claim, "a history is continued by an install")
-		assert.Equal(t, a.history.position, got.claim.Prev)
+		assert.Equal(t, a.history.Position, got.claim.Prev)
 		assert.Equal(t, "x", rules.state)
 		word(t, b, "y")
 
@@ -82,7 +82,7 @@ func TestAcquisitionFromEachSource(t *testing.T) {
 		assert.True(t, f.acquisition.steps.Warm)
 		assert.Equal(t, fromFollower, got.source)
 		assert.Equal(t, "xyz", rules.state)
-		before := f.history.position
+		before := f.history.Position
 
 		f.desk.enter(Healing, 3)
 		got = acquire(t, f, fromMemory)
@@ -203,7 +203,7 @@ func TestEveryCommitGoesThroughConfigCommit(t *testing.T) {
 			last := st.Entries[len(st.Entries)-1]
 			st.Owner.Position, st.Owner.Tick = last.Position, last.Tick
 		})
-		b.owner.history.tick++
+		b.owner.history.Tick++
 		b.owner.pending = &pendingBatch{formed: time.Now(), commit: b.owner.next()}
 		for b.owner.pending != nil {
 			require.NoError(t, b.owner.present(t.Context()))
@@ -214,6 +214,6 @@ func TestEveryCommitGoesThroughConfigCommit(t *testing.T) {
 		assert.Equal(t, 2, seen["refresh"])
 		stored, err := s.store.Owner(t.Context(), 7)
 		require.NoError(t, err)
-		assert.Equal(t, b.history.position, stored.Position)
+		assert.Equal(t, b.history.Position, stored.Position)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
 // Seams are the back ends a TileProcessor stands on. All three are required.
@@ -160,6 +161,17 @@ type Timeouts struct {
 	// again snapshot and release. Default 5 s.
 	DrainTimeout time.Duration
 }
+
+// These bound the outcomes of actions that a tile remembers; whichever is reached first. They are part of every snapshot,
+// which may take fence.MaxSnapshot bytes. An action that would go past a bound is refused with ErrOverloaded before it
+// is decided.
+const (
+	// MaxRemembered is the most outcomes that a tile remembers, 131,072: 218 actions a second for ten minutes.
+	MaxRemembered = history.MaxRemembered
+	// MaxRememberedBytes is the most bytes that they take in a snapshot, 8 MiB. A game whose own state takes more than
+	// the rest of the snapshot leaves them less.
+	MaxRememberedBytes = history.MaxRememberedBytes
+)
 
 // DefaultRetryWindow is for how long gateways retry an admitted action by default.
 const DefaultRetryWindow = 5 * time.Minute

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/internal/durable"
 )
 
 // core is what all parts of a processor share.
@@ -14,6 +15,7 @@ type core struct {
 	tile    fence.TileID
 	contact string
 	seams   Seams
+	rules   Rules
 	cfg     *Config
 	desk    *desk
 	beside  sync.WaitGroup // goroutines that wait for a back end or a successor beside the loop
@@ -28,6 +30,16 @@ func (c *core) commit(ctx context.Context, batch fence.Commit) (fence.Receipt, e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CommitTimeout)
 	defer cancel()
 	return c.cfg.Commit(ctx, batch)
+}
+
+// newDurable is the durable store of a tile as its configuration gives it.
+func newDurable(id fence.TileID, c *Config) *durable.Store {
+	d := &durable.Store{Tile: id, Checkpoint: c.Checkpoint, Head: c.CheckpointHead, Reading: c.BootTimeout,
+		Writing: c.DrainTimeout}
+	if c.Durability == WriteThrough {
+		d.Journal = c.Journal
+	}
+	return d
 }
 
 // writesThrough reports whether this tile's batches go to the journal.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
 // tileFollower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
@@ -15,7 +16,7 @@ import (
 type tileFollower struct {
 	*core
 	title       *title
-	history     *history
+	history     *history.History
 	acquisition *acquisition
 	watch       *watch
 
@@ -116,7 +117,7 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	h := f.history
-	before := h.position
+	before := h.Position
 	c, err := readTail(ctx, f.seams.Log, f.tile, before.Seq)
 	if err != nil {
 		f.watch.answer = time.Time{}
@@ -124,26 +125,26 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	}
 	_, seldom := f.pace()
 	f.watch.saw(c.Owner, 2*seldom)
-	if !f.warm || !h.extend(&c) {
+	if !f.warm || !h.Extend(&c) {
 		f.warm = false
 		r, err := stream.Recover(ctx, f.seams.Log, f.tile)
 		if err == nil {
-			err = h.replay(&r.Snapshot, r.Entries)
+			err = h.Replay(&r.Snapshot, r.Entries)
 		}
 		if err != nil {
 			return 0, err
 		}
 		f.warm = true
 	}
-	h.tick = max(h.tick, f.watch.owner.Tick)
-	h.seen = h.tick
-	h.heat.decay(h.tick)
-	f.watch.wrote = h.position.Epoch
+	h.Tick = max(h.Tick, f.watch.owner.Tick)
+	h.Seen = h.Tick
+	h.Heat.Decay(h.Tick)
+	f.watch.wrote = h.Position.Epoch
 	f.title.saw(f.watch.epoch())
 	f.desk.update(func(s *Status) {
-		s.Position, s.Tick, s.Owner, s.Heat = h.position, h.tick, f.watch.latest(), h.heat.value
+		s.Position, s.Tick, s.Owner, s.Heat = h.Position, h.Tick, f.watch.latest(), h.Heat.Value
 	})
-	if h.position == before {
+	if h.Position == before {
 		return 0, nil
 	}
 	return max(1, len(c.Entries)), nil
@@ -155,9 +156,9 @@ func (f *tileFollower) note(err error) {
 	switch {
 	case damaged && !f.damaged:
 		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying",
-			"at", f.history.position, "error", err)
+			"at", f.history.Position, "error", err)
 	case err == nil && f.damaged:
-		f.cfg.Logger.Info("tile can be followed again", "at", f.history.position)
+		f.cfg.Logger.Info("tile can be followed again", "at", f.history.Position)
 	}
 	if err != nil {
 		f.report(err)
@@ -201,7 +202,7 @@ func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
 		if _, err := f.pass(ctx); err != nil {
 			return err
 		}
-		return f.acquisition.durable.readable(ctx, f.history.position.Seq)
+		return f.acquisition.durable.Readable(ctx, f.history.Position.Seq)
 	})
 	if err != nil {
 		f.note(err)

@@ -36,7 +36,7 @@ func (o *tileOwner) drain(ctx context.Context) error {
 		return errDrained
 	default:
 		o.cfg.Logger.Warn("tile stopped before every replica had confirmed its last batches",
-			"batches", len(o.kept.batches), "waited", o.cfg.DrainTimeout)
+			"batches", len(o.kept.Batches), "waited", o.cfg.DrainTimeout)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 		err := o.successorOf(ctx, d.successor, stays)
 		if errors.Is(err, errHandedOver) {
 			o.cfg.Logger.Info("tile handed over", "epoch", o.title.grant.Epoch, "successor", d.successor,
-				"at", o.history.position)
+				"at", o.history.Position)
 			d.answer <- nil
 			return err
 		}
@@ -132,7 +132,7 @@ func (o *tileOwner) settleConfirmed(ctx context.Context) error {
 // the queue.
 func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
-	h := Handover{Tile: o.tile, Epoch: o.title.grant.Epoch, Position: o.history.position, From: o.contact,
+	h := Handover{Tile: o.tile, Epoch: o.title.grant.Epoch, Position: o.history.Position, From: o.contact,
 		To: successor}
 	answer := make(chan error, 1)
 	o.beside.Go(func() {
@@ -160,7 +160,7 @@ func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 
 // inspected runs an inspection.
 func (o *tileOwner) inspected(i inspection) {
-	i.f(o.history.rules, o.history.position)
+	i.f(o.rules, o.history.Position)
 	i.done <- nil
 }
 

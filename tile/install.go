@@ -8,6 +8,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/durable"
+	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
 // source is where a new owner's state comes from.
@@ -29,8 +31,8 @@ const readTimeout = 2 * time.Second
 type acquisition struct {
 	*core
 	title   *title
-	history *history
-	durable *durable
+	history *history.History
+	durable *durable.Store
 	watch   *watch
 
 	reached  fence.Seq // the highest sequence that a refusal or the durable store has shown
@@ -47,6 +49,11 @@ type acquired struct {
 	voided   *fence.Position // where a stream ended that was replaced because the durable state is later
 	restored *RestoredInfo   // coordination had lost the history
 }
+
+// errStartOver ends an attempt to acquire a tile, and another begins under a new epoch, above all that was seen:
+// another owner committed since the history was read, and a paused master may hold the batch that is now abandoned
+// under the old epoch; or the authority had forgotten epochs that others know.
+var errStartOver = errors.New("start over under a new epoch")
 
 // errOutlived is errStartOver for an owner that has served: another owner came after it and has committed, so the
 // tile's state is what that one has left in the stores.
@@ -79,16 +86,16 @@ func (a *acquisition) retry(ctx context.Context, f func() error) error {
 
 // takeJournal seals the journal under this processor's epoch and reads how far the durable state goes. errStartOver, or
 // a *SupersededError, if a later owner has sealed it.
-func (a *acquisition) takeJournal(ctx context.Context) (c checkpointed, err error) {
+func (a *acquisition) takeJournal(ctx context.Context) (c durable.State, err error) {
 	err = a.retry(ctx, func() (err error) {
-		c, err = a.durable.take(ctx, a.title.grant.Epoch)
+		c, err = a.durable.Take(ctx, a.title.grant.Epoch)
 		return err
 	})
 	switch {
 	case errors.Is(err, fence.ErrStale):
-		return c, a.contested(ctx, refusedByJournal(err, a.tile, a.title.grant.Epoch, a.history.position))
-	case err == nil && c.at.Epoch >= a.title.grant.Epoch:
-		a.saw(fence.Owner{Position: c.at}) // the authority had forgotten epochs
+		return c, a.contested(ctx, refusedByJournal(err, a.tile, a.title.grant.Epoch, a.history.Position))
+	case err == nil && c.At.Epoch >= a.title.grant.Epoch:
+		a.saw(fence.Owner{Position: c.At}) // the authority had forgotten epochs
 		return c, errOutlived
 	}
 	return c, err
@@ -124,16 +131,16 @@ func (a *acquisition) recover(ctx context.Context) (h stream.Recovery, err error
 const orphanedBeforeBelieved = 5
 
 // withHistory installs the epoch at the end of the history that was read, unless the durable state is later.
-func (a *acquisition) withHistory(ctx context.Context, c checkpointed) (acquired, error) {
-	if c.err != nil {
-		a.cfg.Logger.Warn("durable store cannot be asked; the tile begins from its stream", "at", a.history.position,
-			"error", c.err)
-	} else if c.found {
-		how, err := a.judge(ctx, c.at)
+func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquired, error) {
+	if c.Err != nil {
+		a.cfg.Logger.Warn("durable store cannot be asked; the tile begins from its stream", "at", a.history.Position,
+			"error", c.Err)
+	} else if c.Found {
+		how, err := a.judge(ctx, c.At)
 		if err != nil {
 			return acquired{}, err
 		}
-		if how != streamReaches {
+		if how != durable.StreamReaches {
 			return a.withLaterCheckpoint(ctx, c, how)
 		}
 	}
@@ -143,18 +150,18 @@ func (a *acquisition) withHistory(ctx context.Context, c checkpointed) (acquired
 
 // judge says how the durable state stands to the history that was read. errStartOver if the history, read once more, is
 // another one: the two came from different masters, or another owner has committed.
-func (a *acquisition) judge(ctx context.Context, durable fence.Position) (standing, error) {
+func (a *acquisition) judge(ctx context.Context, at fence.Position) (durable.Standing, error) {
 	if !a.writesThrough() {
-		return compare(a.history.position, durable), nil
+		return durable.Compare(a.history.Position, at), nil
 	}
-	if durable == a.history.position || durable.IsZero() {
-		return streamReaches, nil
+	if at == a.history.Position || at.IsZero() {
+		return durable.StreamReaches, nil
 	}
 	h, err := a.recover(ctx)
 	if err != nil {
 		return 0, err
 	}
-	how, ok := compareThrough(&h, a.history.position, durable)
+	how, ok := durable.CompareThrough(&h, a.history.Position, at)
 	if !ok {
 		return 0, errStartOver
 	}
@@ -162,8 +169,8 @@ func (a *acquisition) judge(ctx context.Context, durable fence.Position) (standi
 }
 
 // withLaterCheckpoint rebases a tile whose durable state is later than its stream.
-func (a *acquisition) withLaterCheckpoint(ctx context.Context, c checkpointed, how standing) (acquired, error) {
-	ends := a.history.position
+func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, how durable.Standing) (acquired, error) {
+	ends := a.history.Position
 	// The checkpoint may also be ahead because an owner that is alive has gone on since the replay, or because
 	// the replay came from an old master. The store refuses to install there, and once it has done so no other owner
 	// commits: only then is it certain what is about to be replaced. A rebase takes an epoch of its own.
@@ -172,27 +179,27 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c checkpointed, h
 	if err != nil {
 		return acquired{}, err
 	}
-	a.history.position = installed.at
+	a.history.Position = installed.at
 	if c, err = a.mintAbove(ctx, c); err != nil {
 		return acquired{}, err
 	}
-	if how == durableAhead {
+	if how == durable.Ahead {
 		if c, err = a.whole(ctx, c); err != nil {
 			return acquired{}, err
 		}
-		if !c.found {
+		if !c.Found {
 			return acquired{}, fmt.Errorf(
 				"tile %s: its checkpoint is gone; Config.CheckpointHead and Config.Checkpoint disagree", a.tile)
 		}
-		if err = a.history.replay(c.snap, c.tail); err != nil {
+		if err = a.history.Replay(c.Snap, c.Tail); err != nil {
 			return acquired{}, err
 		}
 	}
 	a.cfg.Logger.Warn("tile's stream ends before its checkpoint: entries were lost with their owner; it is rebased",
-		"stream", ends, "checkpoint", c.at, "state", how)
-	got, err := a.rebase(ctx, max(c.at.Seq, installed.at.Seq)+fence.RebaseJump, false)
+		"stream", ends, "checkpoint", c.At, "state", how)
+	got, err := a.rebase(ctx, max(c.At.Seq, installed.at.Seq)+fence.RebaseJump, false)
 	got.voided = &ends
-	if err == nil && how == durableAhead {
+	if err == nil && how == durable.Ahead {
 		got.restored = a.loss(&c, false)
 	}
 	return got, err
@@ -200,25 +207,25 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c checkpointed, h
 
 // mintAbove takes another epoch, above what is durable. With it the journal is taken over again; if anything has
 // come to it since, the acquisition starts over.
-func (a *acquisition) mintAbove(ctx context.Context, c checkpointed) (checkpointed, error) {
-	a.title.saw(c.at.Epoch)
+func (a *acquisition) mintAbove(ctx context.Context, c durable.State) (durable.State, error) {
+	a.title.saw(c.At.Epoch)
 	if err := a.title.acquire(ctx); err != nil || !a.writesThrough() {
 		return c, err
 	}
 	again, err := a.takeJournal(ctx)
-	if err == nil && again.at != c.at {
+	if err == nil && again.At != c.At {
 		return again, errStartOver
 	}
 	return again, err
 }
 
 // whole reads the whole durable state, because it is needed, unless c has it already.
-func (a *acquisition) whole(ctx context.Context, c checkpointed) (checkpointed, error) {
-	if a.cfg.Checkpoint == nil || c.err == nil && (!c.found || c.snap != nil) {
+func (a *acquisition) whole(ctx context.Context, c durable.State) (durable.State, error) {
+	if a.cfg.Checkpoint == nil || c.Err == nil && (!c.Found || c.Snap != nil) {
 		return c, nil
 	}
 	err := a.retry(ctx, func() (err error) {
-		c, err = a.durable.read(ctx, true)
+		c, err = a.durable.Read(ctx, true)
 		return err
 	})
 	if err != nil {
@@ -229,7 +236,7 @@ func (a *acquisition) whole(ctx context.Context, c checkpointed) (checkpointed, 
 
 // withoutHistory begins a tile of which the coordination store has neither stream nor snapshot: from its durable state,
 // or empty. Both are a rebase.
-func (a *acquisition) withoutHistory(ctx context.Context, c checkpointed) (acquired, error) {
+func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acquired, error) {
 	// Without a checkpoint it is unknown how far earlier owners came. Each may have committed for a while
 	// before its history was lost, so each epoch before this one moves the beginning up.
 	seq := fence.Seq(1) + fence.Seq(a.title.grant.Epoch-1)*fence.RebaseJump
@@ -244,30 +251,30 @@ func (a *acquisition) withoutHistory(ctx context.Context, c checkpointed) (acqui
 	if c, err = a.whole(ctx, c); err != nil {
 		return acquired{}, err
 	}
-	if c.found {
-		if a.title.saw(c.at.Epoch); c.at.Epoch >= a.title.grant.Epoch {
+	if c.Found {
+		if a.title.saw(c.At.Epoch); c.At.Epoch >= a.title.grant.Epoch {
 			return acquired{}, errStartOver
 		}
-		seq = c.at.Seq + fence.RebaseJump
+		seq = c.At.Seq + fence.RebaseJump
 	}
 	if !last.IsZero() {
 		// An owner hash without its stream and snapshot: they were deleted.
-		if !c.found {
+		if !c.Found {
 			return acquired{}, &fence.CorruptError{Tile: a.tile, What: "history", At: last,
 				Detail: "the owner hash names it, but stream and snapshot are gone; " +
 					"restore the tile from a checkpoint (Config.Checkpoint)"}
 		}
 		seq = max(seq, last.Seq+fence.RebaseJump)
 	}
-	if !c.found {
-		c.snap, c.tail = nil, nil
+	if !c.Found {
+		c.Snap, c.Tail = nil, nil
 	}
-	if err = a.history.replay(c.snap, c.tail); err != nil {
+	if err = a.history.Replay(c.Snap, c.Tail); err != nil {
 		return acquired{}, err
 	}
 	a.enter(Installing)
 	got, err := a.rebase(ctx, seq, last.IsZero())
-	if err == nil && c.found {
+	if err == nil && c.Found {
 		got.restored = a.loss(&c, !last.IsZero())
 	}
 	return got, err
@@ -275,11 +282,11 @@ func (a *acquisition) withoutHistory(ctx context.Context, c checkpointed) (acqui
 
 // restoreFromMemory rebases the tile on the state of this owner, which is alive. errOutlived if the durable state is of
 // a later epoch than held: what its owner has acknowledged is not in this one's state.
-func (a *acquisition) restoreFromMemory(ctx context.Context, c checkpointed, held fence.Epoch) (acquired, error) {
-	if c.at.Epoch > held {
+func (a *acquisition) restoreFromMemory(ctx context.Context, c durable.State, held fence.Epoch) (acquired, error) {
+	if c.At.Epoch > held {
 		return acquired{}, errOutlived
 	}
-	return a.rebase(ctx, max(a.reached, a.history.position.Seq, c.at.Seq)+fence.RebaseJump, false)
+	return a.rebase(ctx, max(a.reached, a.history.Position.Seq, c.At.Seq)+fence.RebaseJump, false)
 }
 
 // install presents the new epoch with a first batch that holds nothing but the claim, until every replica has
@@ -288,7 +295,7 @@ func (a *acquisition) restoreFromMemory(ctx context.Context, c checkpointed, hel
 func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, err error) {
 	var blob []byte
 	if toServe && a.writesThrough() {
-		if blob, err = a.history.blob(); err != nil {
+		if blob, err = a.history.Blob(); err != nil {
 			return got, err
 		}
 	}
@@ -296,15 +303,15 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 	if err != nil {
 		return got, err
 	}
-	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.position,
-		Tick: a.history.tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
+	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.Position,
+		Tick: a.history.Tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
 	err = a.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
 		switch {
 		case err == nil:
 			got.at, got.claim = r.Position, &c
 			if toServe {
-				return a.durable.begin(ctx, a.history.snapshot(r.Position, a.contact, blob))
+				return a.beginDurably(ctx, r.Position, blob)
 			}
 			return nil
 		case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrBehind), errors.Is(err, fence.ErrForked):
@@ -319,11 +326,11 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 // empty says that the store knows nothing of the tile, as far as this processor has seen. errStartOver: there is a
 // history after all, or something later in the durable store.
 func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (got acquired, err error) {
-	blob, err := a.history.blob()
+	blob, err := a.history.Blob()
 	if err != nil {
 		return got, err
 	}
-	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.tick,
+	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.Tick,
 		At: time.Now(), Blob: blob,
 		Replicas: fence.AllReplicas, ExpectEmpty: empty}
 	err = a.retry(ctx, func() error {
@@ -332,7 +339,7 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 		cancel()
 		if err == nil {
 			got.at = receipt.Position
-			return a.durable.begin(ctx, a.history.snapshot(receipt.Position, a.contact, blob))
+			return a.beginDurably(ctx, receipt.Position, blob)
 		}
 		if refused, ok := errors.AsType[*fence.RefusedError](err); ok && errors.Is(err, fence.ErrBehind) {
 			a.report(err)
@@ -342,6 +349,17 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 		return a.ifStale(ctx, err)
 	})
 	return got, err
+}
+
+// beginDurably makes the state durable at a position before the tile serves from there, if it writes through.
+func (a *acquisition) beginDurably(ctx context.Context, at fence.Position, blob []byte) error {
+	err := a.durable.Begin(ctx, a.history.Snapshot(at, a.contact, blob))
+	if errors.Is(err, durable.ErrLater) {
+		a.cfg.Logger.Warn("durable store refuses the state that the tile was to begin from; it is read again", "at", at,
+			"error", err)
+		return errStartOver
+	}
+	return err
 }
 
 // ifStale is contested if a refusal is stale; any other error is returned.
@@ -355,21 +373,21 @@ func (a *acquisition) ifStale(ctx context.Context, err error) error {
 
 // loss is what is lost when a tile goes on from its durable state. ownerHash says that the owner hash was left, so that
 // the last tick is known.
-func (a *acquisition) loss(c *checkpointed, ownerHash bool) *RestoredInfo {
-	tick := c.tick()
-	i := &RestoredInfo{Tile: a.tile, From: c.at, SnapshotTick: tick, Taken: c.snap.Taken}
+func (a *acquisition) loss(c *durable.State, ownerHash bool) *RestoredInfo {
+	tick := c.Tick()
+	i := &RestoredInfo{Tile: a.tile, From: c.At, SnapshotTick: tick, Taken: c.Snap.Taken}
 	switch {
 	case a.writesThrough():
 		i.Exact = true
-	case ownerHash && a.history.seen >= tick:
-		i.LostTicks, i.Exact = a.history.seen-tick, true
+	case ownerHash && a.history.Seen >= tick:
+		i.LostTicks, i.Exact = a.history.Seen-tick, true
 	default:
 		i.LostTicks = a.ticksBetween(i.Taken, time.Now())
 		if played, ok := a.watch.played(tick, a.ticksBetween); ok {
 			i.LostTicks = min(i.LostTicks, played)
 		}
 		// each owner since may have begun with one out of turn
-		i.LostTicks += fence.Tick(a.title.grant.Epoch - c.at.Epoch)
+		i.LostTicks += fence.Tick(a.title.grant.Epoch - c.At.Epoch)
 	}
 	i.LostFor = time.Duration(i.LostTicks) * a.cfg.TickInterval
 	return i

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
 // tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is
@@ -13,14 +14,15 @@ import (
 type tileOwner struct {
 	*core
 	title       *title
-	history     *history
+	history     *history.History
 	acquisition *acquisition
 	snapshots   *snapshots
 
 	pending  *pendingBatch
-	kept     keptBatches
+	kept     history.Kept
 	stales   int        // refusals as stale in a row that the authority contradicts
 	settled  fence.Tick // the last that the store knows of: committed or refreshed
+	full     bool       // the stream is, and that was logged
 	overflow bool       // no new action can be remembered, and that was logged
 
 	confirm   bool // the next commit must be confirmed by every replica
@@ -29,8 +31,8 @@ type tileOwner struct {
 
 // begin makes the processor the serving owner of what was acquired, in the state that it was in.
 func (o *tileOwner) begin(got acquired, as State) {
-	o.settled, o.stales, o.snapshots.tick = o.history.tick, 0, o.history.tick // the owner before has saved what was due
-	o.kept.clear()
+	o.settled, o.stales, o.snapshots.tick = o.history.Tick, 0, o.history.Tick // the owner before has saved what was due
+	o.kept.Clear()
 	if got.claim != nil {
 		o.keep(*got.claim)
 	} else {
@@ -54,7 +56,7 @@ func (o *tileOwner) restored(i RestoredInfo) {
 	if i.LostTicks > 0 {
 		log = o.cfg.Logger.Error
 	}
-	i.At = o.history.position
+	i.At = o.history.Position
 	log("coordination had lost the tile's history; it goes on from what was left", "from", i.From, "at", i.At,
 		"memory", i.FromMemory, "taken", i.Taken, "lost_ticks", i.LostTicks, "lost_for", i.LostFor, "exact", i.Exact)
 	o.cfg.Hooks.Restored(i)
@@ -68,7 +70,7 @@ func (o *tileOwner) admit() []submission {
 		return nil
 	}
 	var repeated []submission
-	memory := &o.history.actions
+	h := o.history
 	seen, bytes, refused := map[string]bool{}, 0, false
 	subs := queue[:0]
 	for _, s := range queue {
@@ -77,14 +79,14 @@ func (o *tileOwner) admit() []submission {
 			subs = append(subs, s)
 			continue
 		}
-		outcome, known := memory.outcome(id)
-		switch size := rememberedSize(id); {
+		outcome, known := h.Actions.Outcome(id)
+		switch size := history.RememberedSize(id); {
 		case known:
 			s.answer <- answer{outcome: outcome}
 		case seen[id]:
 			s.presented = true
 			repeated = append(repeated, s)
-		case !s.presented && !memory.allows(len(seen)+1, bytes+size, o.history.gameBytes):
+		case !s.presented && !h.CanRemember(len(seen)+1, bytes+size):
 			refused = true
 			s.answer <- answer{err: ErrOverloaded}
 		default:
@@ -95,10 +97,11 @@ func (o *tileOwner) admit() []submission {
 	}
 	o.desk.requeue(repeated)
 	if refused && !o.overflow {
+		n, bytes := h.Actions.Size()
 		o.cfg.Logger.Error("tile remembers as many actions as fit; it refuses new ones until the oldest expire",
-			"remembered", len(memory.order), "bytes", memory.bytes, "game_bytes", o.history.gameBytes)
+			"remembered", n, "bytes", bytes, "game_bytes", h.GameBytes)
 	}
-	o.overflow = refused || o.overflow && !memory.allows(1, rememberedSize(""), o.history.gameBytes)
+	o.overflow = refused || o.overflow && !h.CanRemember(1, history.RememberedSize(""))
 	return subs
 }
 
@@ -119,7 +122,7 @@ func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration, er
 		for i := range n {
 			intents = append(intents, subs[i].intent)
 		}
-		events, outcomes := o.history.rules.Resolve(o.history.tick, intents)
+		events, outcomes := o.rules.Resolve(o.history.Tick, intents)
 		if len(events) == 0 && n == 0 && o.mayRest() {
 			return nil, time.Since(began), nil
 		}
@@ -130,7 +133,7 @@ func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration, er
 			}
 			o.desk.requeue(subs)
 			return nil, 0,
-				fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", o.tile, o.history.tick,
+				fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", o.tile, o.history.Tick,
 					err)
 		}
 		o.desk.requeue(subs[n:])
@@ -140,13 +143,12 @@ func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration, er
 
 // stalled reports whether the tile may commit no events now because its stream is full, and logs the changes.
 func (o *tileOwner) stalled() bool {
-	b := &o.history.bound
-	full := b.full()
-	if full != b.stalled {
-		b.stalled = full
+	full := o.history.Bound.Full()
+	if full != o.full {
+		o.full = full
 		o.desk.update(func(s *Status) { s.StreamFull = full })
 		if full {
-			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls", "limit", b.limit)
+			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls", "limit", o.cfg.MaxStreamBytes)
 		} else {
 			o.cfg.Logger.Warn("stream is within bounds again: the tile goes on")
 		}
@@ -157,19 +159,19 @@ func (o *tileOwner) stalled() bool {
 // mayRest reports whether a tick without events and intents needs no commit: the owner hash was refreshed not
 // long ago, and nothing waits to be confirmed.
 func (o *tileOwner) mayRest() bool {
-	confirms := o.confirm || o.confirmsNow() && len(o.kept.batches) > 0
-	return !confirms && o.history.tick < o.settled+fence.Tick(o.cfg.RefreshEvery)
+	confirms := o.confirm || o.confirmsNow() && len(o.kept.Batches) > 0
+	return !confirms && o.history.Tick < o.settled+fence.Tick(o.cfg.RefreshEvery)
 }
 
 // confirmsNow reports whether this tick is one of those, ConfirmEvery apart, whose commits are confirmed.
 func (o *tileOwner) confirmsNow() bool {
-	return atTurn(o.tile, confirmTurn, o.history.tick, o.cfg.ConfirmEvery)
+	return atTurn(o.tile, confirmTurn, o.history.Tick, o.cfg.ConfirmEvery)
 }
 
 // form makes the batch of a tick. The error says that it does not fit.
 func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
 	batch := stream.Batch{Events: events}
-	if rules, ok := o.history.rules.(Divided); ok {
+	if rules, ok := o.rules.(Divided); ok {
 		batch.Divide(rules.Area)
 	}
 	b, err := newPending(o.next(), subs, batch, outcomes)
@@ -177,7 +179,7 @@ func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.O
 		return nil, err
 	}
 	b.commit.Replicas = o.needed(b)
-	if o.confirm || o.confirmsNow() && (len(o.kept.batches) > 0 || b.batch.Len() > 0) {
+	if o.confirm || o.confirmsNow() && (len(o.kept.Batches) > 0 || b.batch.Len() > 0) {
 		b.commit.Replicas = fence.AllReplicas
 	}
 	return b, nil
@@ -185,8 +187,8 @@ func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.O
 
 // next is a commit of nothing at the end of the history.
 func (o *tileOwner) next() fence.Commit {
-	return fence.Commit{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Prev: o.history.position,
-		Tick: o.history.tick}
+	return fence.Commit{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Prev: o.history.Position,
+		Tick: o.history.Tick}
 }
 
 // needed is how many replicas must have a batch before it is acknowledged.
@@ -203,19 +205,18 @@ func (o *tileOwner) settle(r fence.Receipt, confirmed bool) error {
 	o.stales = 0
 	o.desk.resume()
 	if !b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
-		if err := h.fold(b.commit.Tick, &b.batch); err != nil {
+		if err := h.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private)); err != nil {
 			return err
 		}
-		h.bound.grow(len(b.commit.Payload) + len(b.commit.Private))
 	}
+	h.Heat.Decay(b.commit.Tick)
 	o.pending = nil
 	o.confirmed, o.settled = confirmed, b.commit.Tick
 	if confirmed {
-		o.kept.clear()
+		o.kept.Clear()
 	} else if !b.commit.Refresh() {
 		o.keep(b.commit)
 	}
-	h.heat.add(b.commit.Tick, b.batch.Len())
 	o.moveTo(r.Position)
 	for i, s := range b.submissions {
 		s.answer <- answer{outcome: b.outcomes[i]}
@@ -226,14 +227,13 @@ func (o *tileOwner) settle(r fence.Receipt, confirmed bool) error {
 
 // keep keeps a committed batch, and reports what it had to forget for it.
 func (o *tileOwner) keep(c fence.Commit) {
-	forgotten := o.kept.add(c)
+	forgotten, first := o.kept.Add(c)
 	if len(forgotten) == 0 {
 		return
 	}
-	if !o.kept.forgetful {
-		o.kept.forgetful = true
+	if first {
 		o.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; losing them ends in a rebase",
-			"kept", len(o.kept.batches), "bytes", o.kept.bytes, "forgotten", forgotten[0])
+			"kept", len(o.kept.Batches), "bytes", o.kept.Bytes, "forgotten", forgotten[0])
 	}
 	o.desk.update(func(s *Status) { s.Forgotten += int64(len(forgotten)) })
 	for _, at := range forgotten {
@@ -244,9 +244,9 @@ func (o *tileOwner) keep(c fence.Commit) {
 // moveTo records where the tile's history now ends.
 func (o *tileOwner) moveTo(at fence.Position) {
 	h := o.history
-	h.position = at
+	h.Position = at
 	o.desk.update(func(s *Status) {
-		s.Position, s.Tick, s.Heat = at, h.tick, h.heat.value
-		s.Pending, s.Kept = o.pending != nil, len(o.kept.batches)
+		s.Position, s.Tick, s.Heat = at, h.Tick, h.Heat.Value
+		s.Pending, s.Kept = o.pending != nil, len(o.kept.Batches)
 	})
 }

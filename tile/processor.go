@@ -6,6 +6,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
 // TileProcessor owns one tile: it claims an epoch, replays what was committed before, and then ticks,
@@ -17,7 +18,7 @@ import (
 type TileProcessor struct {
 	*core
 	title       *title
-	history     *history
+	history     *history.History
 	acquisition *acquisition
 	follower    *tileFollower
 	owner       *tileOwner
@@ -41,17 +42,16 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
 	c.Logger = c.Logger.With("tile", id)
-	p := &TileProcessor{core: &core{tile: id, contact: contact, seams: seams, cfg: &c, desk: newDesk(id, contact, &c)}}
+	p := &TileProcessor{core: &core{tile: id, contact: contact, seams: seams, rules: rules, cfg: &c, desk: newDesk(id, contact, &c)}}
 	seen := &watch{}
-	p.history = &history{tile: id, rules: rules, actions: actionMemory{keep: c.rememberTicks()},
-		bound: streamBound{limit: c.MaxStreamBytes}}
+	p.history = history.New(id, rules, c.rememberTicks(), c.MaxStreamBytes)
 	p.title = &title{core: p.core, watch: seen}
-	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: &durable{p.core},
+	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: newDurable(id, &c),
 		watch: seen}
 	p.follower = &tileFollower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition,
 		watch: seen}
 	p.owner = &tileOwner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition,
-		kept:      keptBatches{limit: c.KeepBytes},
+		kept:      history.Kept{Limit: c.KeepBytes},
 		snapshots: &snapshots{core: p.core, history: p.history, results: make(chan snapshotResult, 1)}}
 	return p, nil
 }

@@ -45,7 +45,7 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 		o.pending.commit.Install, o.pending.commit.Replicas = true, fence.AllReplicas
 		return nil
 	case errors.Is(err, fence.ErrBehind):
-		if lost, ok := o.kept.after(refused.Current.Position); ok {
+		if lost, ok := o.kept.After(refused.Current.Position); ok {
 			o.reappend(ctx, lost)
 			return nil
 		}
@@ -85,7 +85,7 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 	}
 	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "epoch", o.title.grant.Epoch,
 		"batches", len(lost))
-	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.position})
+	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.Position})
 }
 
 // repair acquires the tile anew, under an epoch above all that the store has shown. From memory, it replaces a history
@@ -94,7 +94,7 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 // replica has confirmed. The pending batch is abandoned with the history it may be part of; its intents are
 // resolved again.
 func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.RefusedError) error {
-	back, last, before := o.desk.read().State, refused.Current.Position, o.history.position
+	back, last, before := o.desk.read().State, refused.Current.Position, o.history.Position
 	if last.IsZero() {
 		from = fromMemory // there is no history but this owner's
 	}
@@ -112,15 +112,15 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 	o.begin(got, back)
 	if got.source == fromStore {
 		o.cfg.Logger.Warn("tile was replayed from a later owner that the authority had forgotten",
-			"epoch", o.title.grant.Epoch, "at", o.history.position)
-		o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rejoined: true, At: o.history.position})
+			"epoch", o.title.grant.Epoch, "at", o.history.Position)
+		o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rejoined: true, At: o.history.Position})
 		return nil
 	}
 	o.cfg.Logger.Warn("tile was rebased on its owner's state", "epoch", o.title.grant.Epoch, "voided", last,
-		"at", o.history.position)
-	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.position})
+		"at", o.history.Position)
+	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.Position})
 	if last.IsZero() && !refused.Current.Present() {
-		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.tick, Taken: time.Now(),
+		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.Tick, Taken: time.Now(),
 			Exact: true, FromMemory: true})
 	}
 	return nil
@@ -141,13 +141,13 @@ func (o *tileOwner) reseal(ctx context.Context) error {
 	case err != nil:
 		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
 	}
-	blob, err := o.history.blob()
+	blob, err := o.history.Blob()
 	if err != nil {
 		return err
 	}
-	if err = o.acquisition.durable.begin(ctx, o.history.snapshot(o.history.position, o.contact, blob)); err == nil {
+	if err = o.acquisition.beginDurably(ctx, o.history.Position, blob); err == nil {
 		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again",
-			"at", o.history.position)
+			"at", o.history.Position)
 	}
 	return nil //nolint:nilerr // logged, or tried again: the next append tells
 }

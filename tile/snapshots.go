@@ -7,13 +7,14 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
 // snapshots saves an owner's snapshots, one at a time, and trims the stream behind them. A snapshot is encoded on the
 // loop, where the state does not change, and saved beside it, where a slow store delays no tick.
 type snapshots struct {
 	*core
-	history *history
+	history *history.History
 	results chan snapshotResult
 	saving  bool
 	at      fence.Position // of the last that was saved
@@ -31,15 +32,15 @@ type snapshotResult struct {
 // store knows of.
 func (s *snapshots) saveIfDue(ctx context.Context, settled fence.Tick) {
 	h, every := s.history, s.cfg.SnapshotEvery
-	inTurn := turn(s.tile, snapshotTurn, h.tick, every) != turn(s.tile, snapshotTurn, s.tick, every)
+	inTurn := turn(s.tile, snapshotTurn, h.Tick, every) != turn(s.tile, snapshotTurn, s.tick, every)
 	switch {
-	case s.saving, h.tick == s.tick: // one at a time, and one a tick
+	case s.saving, h.Tick == s.tick: // one at a time, and one a tick
 		return
-	case h.bound.pressing(): // out of turn; the trim alone may have failed
-	case !inTurn, h.position == s.at:
+	case h.Bound.Pressing(): // out of turn; the trim alone may have failed
+	case !inTurn, h.Position == s.at:
 		return
 	}
-	s.tick = h.tick
+	s.tick = h.Tick
 	s.save(ctx, settled)
 }
 
@@ -47,17 +48,17 @@ func (s *snapshots) saveIfDue(ctx context.Context, settled fence.Tick) {
 func (s *snapshots) save(ctx context.Context, settled fence.Tick) {
 	h := s.history
 	began := time.Now()
-	info := SnapshotInfo{Tile: s.tile, At: h.position}
-	blob, err := h.blob()
+	info := SnapshotInfo{Tile: s.tile, At: h.Position}
+	blob, err := h.Blob()
 	if err != nil {
-		info.Err, info.Alarm = err, h.bound.alarming()
+		info.Err, info.Alarm = err, h.Bound.Alarming()
 		s.cfg.Hooks.Snapshotted(info)
 		s.cfg.Logger.Error("snapshot failed", "error", err)
 		return
 	}
 	info.Bytes, info.Encode = len(blob), time.Since(began)
-	w := fence.SnapshotWrite{Tile: s.tile, Position: h.position, Tick: settled, Blob: blob}
-	added := h.bound.added
+	w := fence.SnapshotWrite{Tile: s.tile, Position: h.Position, Tick: settled, Blob: blob}
+	added := h.Bound.Added
 	s.saving = true
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
@@ -101,13 +102,13 @@ func (s *snapshots) trim(ctx context.Context, info *SnapshotInfo) {
 func (s *snapshots) done(r snapshotResult) {
 	s.saving = false
 	if r.info.Trimmed != nil {
-		s.history.bound.trimmed(r.info.Trimmed, r.added)
+		s.history.Bound.Trimmed(r.info.Trimmed, r.added)
 	}
 	switch {
 	case r.saved:
 		s.at = r.info.At
 	case errors.Is(r.info.Err, fence.ErrRegress):
-		s.at = s.history.position
+		s.at = s.history.Position
 	default:
 		s.cfg.Logger.Warn("snapshot was not saved; the stream keeps its tail", "error", r.info.Err)
 	}
@@ -117,7 +118,7 @@ func (s *snapshots) done(r snapshotResult) {
 // flush saves a last snapshot and waits for it.
 func (s *snapshots) flush(ctx context.Context, settled fence.Tick) {
 	s.wait()
-	if s.history.position != s.at {
+	if s.history.Position != s.at {
 		s.save(ctx, settled)
 		s.wait()
 	}

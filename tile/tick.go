@@ -12,16 +12,15 @@ import (
 func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	began := time.Now()
 	h := o.history
-	h.tick++
-	h.actions.expire(h.tick)
+	h.Advance()
 	pending, resolve, err := o.resolve(o.admit())
 	if err != nil {
 		return err
 	}
-	info := TickInfo{Tile: o.tile, Tick: h.tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
+	info := TickInfo{Tile: o.tile, Tick: h.Tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
 	if pending == nil {
-		h.heat.decay(h.tick)
-		o.desk.update(func(s *Status) { s.Tick, s.Heat = h.tick, h.heat.value })
+		h.Heat.Decay(h.Tick)
+		o.desk.update(func(s *Status) { s.Tick, s.Heat = h.Tick, h.Heat.Value })
 	} else {
 		info.Intents, info.Events = len(pending.submissions), len(pending.batch.Events)
 		o.pending = pending
@@ -74,12 +73,12 @@ func (o *tileOwner) beat(ctx context.Context, at fence.Position) {
 	b := o.pending
 	passed := fence.Tick(time.Since(b.formed) / o.cfg.TickInterval)
 	tick := b.commit.Tick + passed - 1 // the next to be played is the one that is due
-	if passed == 0 || tick < o.history.tick+fence.Tick(o.cfg.RefreshEvery) {
+	if passed == 0 || tick < o.history.Tick+fence.Tick(o.cfg.RefreshEvery) {
 		return
 	}
 	c := o.next()
 	c.Prev, c.Tick = at, tick
 	if _, err := o.commit(ctx, c); err == nil { // any error comes again when the batch is presented
-		o.history.tick = tick
+		o.history.Tick = tick
 	}
 }

@@ -1,4 +1,4 @@
-package tile
+package history
 
 import (
 	"github.com/tilefence/tilefence/fence"
@@ -6,8 +6,7 @@ import (
 )
 
 // The remembered outcomes of a tile are part of every snapshot of it, which may take fence.MaxSnapshot bytes. These
-// bound them; whichever is reached first. An action that would go past a bound is refused with ErrOverloaded before
-// it is decided.
+// bound them; whichever is reached first. An action that would go past a bound is refused before it is decided.
 const (
 	// MaxRemembered is the most outcomes that a tile remembers: 218 actions a second for ten minutes.
 	MaxRemembered = 128 << 10
@@ -20,9 +19,9 @@ const (
 // before and cannot be refused, and for a game's state that grows until the next snapshot.
 const snapshotReserve = fence.MaxPayload
 
-// actionMemory remembers the outcomes of recent actions. It is part of the tile's state: built from the
+// Actions remembers the outcomes of recent actions. It is part of the tile's state: built from the
 // committed resolutions alone, so every owner remembers the same.
-type actionMemory struct {
+type Actions struct {
 	keep     fence.Tick // forget outcomes older than this
 	outcomes map[string]stream.Outcome
 	order    []remembered // by tick
@@ -35,18 +34,18 @@ type remembered struct {
 	id      string
 }
 
-// rememberedSize is what an action takes in a snapshot at most: tick, outcome and the length of the ID beside the ID.
-func rememberedSize(id string) int { return 8 + 1 + 1 + len(id) }
+// RememberedSize is what an action takes in a snapshot at most: tick, outcome and the length of the ID beside the ID.
+func RememberedSize(id string) int { return 8 + 1 + 1 + len(id) }
 
 // add records the resolutions of a committed batch and forgets what is too old.
-func (m *actionMemory) add(tick fence.Tick, resolutions []stream.Resolution) {
+func (m *Actions) add(tick fence.Tick, resolutions []stream.Resolution) {
 	for _, r := range resolutions {
 		m.put(remembered{tick: tick, outcome: r.Outcome, id: r.ActionID})
 	}
-	m.expire(tick)
+	m.Expire(tick)
 }
 
-func (m *actionMemory) put(r remembered) {
+func (m *Actions) put(r remembered) {
 	if _, again := m.outcomes[r.id]; again {
 		return // the first outcome stands
 	}
@@ -55,29 +54,33 @@ func (m *actionMemory) put(r remembered) {
 	}
 	m.outcomes[r.id] = r.outcome
 	m.order = append(m.order, r)
-	m.bytes += rememberedSize(r.id)
+	m.bytes += RememberedSize(r.id)
 }
 
-// expire forgets what is too old at a tick. It is called for every tick, also for those that commit nothing.
-func (m *actionMemory) expire(now fence.Tick) {
+// Expire forgets what is too old at a tick. It is called for every tick, also for those that commit nothing.
+func (m *Actions) Expire(now fence.Tick) {
 	n := 0
 	for ; n < len(m.order) && m.order[n].tick+m.keep < now; n++ {
 		delete(m.outcomes, m.order[n].id)
-		m.bytes -= rememberedSize(m.order[n].id)
+		m.bytes -= RememberedSize(m.order[n].id)
 		m.order[n] = remembered{} // the array outlives the slice
 	}
 	m.order = m.order[n:]
 }
 
-func (m *actionMemory) outcome(id string) (stream.Outcome, bool) {
+// Outcome is the outcome of an action, if it is remembered.
+func (m *Actions) Outcome(id string) (stream.Outcome, bool) {
 	o, ok := m.outcomes[id]
 	return o, ok
 }
 
 // allows reports whether n more actions, whose IDs take bytes in a snapshot, can be remembered beside a game's state.
-func (m *actionMemory) allows(n, bytes, game int) bool {
+func (m *Actions) allows(n, bytes, game int) bool {
 	limit := min(MaxRememberedBytes, fence.MaxSnapshot-snapshotReserve-game)
 	return len(m.order)+n <= MaxRemembered && m.bytes+bytes <= limit
 }
 
-func (m *actionMemory) reset() { *m = actionMemory{keep: m.keep} }
+// Size is how many outcomes are remembered, and how many bytes they take in a snapshot at most.
+func (m *Actions) Size() (n, bytes int) { return len(m.order), m.bytes }
+
+func (m *Actions) reset() { *m = Actions{keep: m.keep} }

@@ -1,4 +1,4 @@
-package tile
+package history
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ import (
 //	actions    varint count, then per action: varint tick, outcome (1 byte), varint length, action ID
 //
 // Varints are unsigned LEB128.
-func appendEnvelope(dst, game []byte, divided bool, m *actionMemory) []byte {
+func appendEnvelope(dst, game []byte, divided bool, m *Actions) []byte {
 	actions := binary.AppendUvarint(nil, uint64(len(m.order)))
 	for _, r := range m.order {
 		actions = binary.AppendUvarint(actions, uint64(r.tick))

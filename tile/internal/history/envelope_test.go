@@ -1,4 +1,4 @@
-package tile
+package history
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 )
 
 func TestEnvelopeGoldenBytes(t *testing.T) {
-	var m actionMemory
+	var m Actions
 	m.keep = 100
 	m.add(300, []stream.Resolution{{ActionID: "a1", Outcome: stream.Fizzled}})
 	got := appendEnvelope(nil, []byte("game"), false, &m)
@@ -20,23 +20,23 @@ func TestEnvelopeGoldenBytes(t *testing.T) {
 }
 
 func TestActionsAreForgottenInTime(t *testing.T) {
-	m := actionMemory{keep: 10}
+	m := Actions{keep: 10}
 	m.add(1, []stream.Resolution{{ActionID: "old", Outcome: stream.Applied}})
 	m.add(5, []stream.Resolution{{ActionID: "old", Outcome: stream.Rejected},
 		{ActionID: "new", Outcome: stream.Fizzled}})
-	o, ok := m.outcome("old")
+	o, ok := m.Outcome("old")
 	require.True(t, ok)
 	assert.Equal(t, stream.Applied, o, "the first outcome stands")
 	m.add(12, nil)
-	_, ok = m.outcome("old")
+	_, ok = m.Outcome("old")
 	assert.False(t, ok)
-	_, ok = m.outcome("new")
+	_, ok = m.Outcome("new")
 	assert.True(t, ok)
 	assert.Len(t, m.order, 1)
 }
 
 func FuzzOpenEnvelope(f *testing.F) {
-	var m actionMemory
+	var m Actions
 	m.put(remembered{tick: 3, outcome: stream.Applied, id: "x"})
 	f.Add(appendEnvelope(nil, []byte("state"), false, &m))
 	f.Add([]byte{1, 0, 0})
@@ -49,7 +49,7 @@ func FuzzOpenEnvelope(f *testing.F) {
 			require.Nil(t, game)
 			return
 		}
-		again := actionMemory{}
+		again := Actions{}
 		again.order = actions
 		back, actions2, err := openEnvelope(appendEnvelope(nil, game, stream.Divided(blob), &again))
 		require.NoError(t, err)

@@ -1,0 +1,168 @@
+// Package history holds a tile as its committed batches have made it: the game's state, the outcomes of recent actions,
+// and what an owner counts of the tile's stream. It does no I/O.
+package history
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Game is the part of tile.Rules that a history needs.
+type Game interface {
+	Restore(snapshot []byte) error
+	Apply(tick fence.Tick, events [][]byte) error
+	Snapshot() ([]byte, error)
+}
+
+// divided is tile.Divided.
+type divided interface{ Area(event []byte) fence.Area }
+
+// History is a tile as its committed batches have made it: the game's state, the outcomes of recent actions, and the
+// position where they end. The state changes only by restore and fold.
+type History struct {
+	tile    fence.TileID
+	game    Game
+	Actions Actions
+	Bound   Bound
+	Heat    Heat
+
+	Position  fence.Position
+	Tick      fence.Tick // the last that was played or folded
+	Seen      fence.Tick // the highest seen in the owner hash of another owner: it is not played again
+	GameBytes int        // of the game's state in the last snapshot that was read or written
+	stuck     int        // chunks in a row after which the owner hash was ahead of the stream
+}
+
+// New makes the history of a new tile, which remembers outcomes for a number of ticks, and whose stream may take a
+// number of bytes.
+func New(tile fence.TileID, game Game, remember fence.Tick, streamBytes int64) *History {
+	return &History{tile: tile, game: game, Actions: Actions{keep: remember}, Bound: Bound{Limit: streamBytes}}
+}
+
+// CanRemember reports whether the outcomes of n more actions, whose IDs take bytes in a snapshot, can be remembered.
+func (h *History) CanRemember(n, bytes int) bool { return h.Actions.allows(n, bytes, h.GameBytes) }
+
+// Advance begins the next tick.
+func (h *History) Advance() {
+	h.Tick++
+	h.Actions.Expire(h.Tick)
+}
+
+// Replay replaces the history by a snapshot and the entries that follow it. A nil snapshot is a new tile.
+func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
+	if s == nil {
+		s = &fence.Snapshot{}
+	}
+	if err := h.restore(s.Blob); err != nil {
+		return err
+	}
+	h.Tick, h.Position = s.Tick, s.Position
+	h.Bound.begin()
+	for i := range entries {
+		if err := h.foldEntry(&entries[i]); err != nil {
+			return err
+		}
+	}
+	h.Tick = max(h.Tick, h.Seen)
+	h.Actions.Expire(h.Tick)
+	return nil
+}
+
+func (h *History) restore(blob []byte) error {
+	h.Actions.reset()
+	var game []byte
+	if len(blob) > 0 {
+		var actions []remembered
+		var err error
+		if game, actions, err = openEnvelope(blob); err != nil {
+			return &fence.CorruptError{Tile: h.tile, What: "snapshot", Detail: err.Error()}
+		}
+		for _, a := range actions {
+			h.Actions.put(a)
+		}
+	}
+	h.GameBytes = len(game)
+	if err := h.game.Restore(game); err != nil {
+		return fmt.Errorf("tile %s: the rules refuse the snapshot: %w", h.tile, err)
+	}
+	return nil
+}
+
+// foldEntry folds an entry of the stream that follows the history.
+func (h *History) foldEntry(e *fence.Entry) error {
+	b, err := stream.DecodeBatch(e)
+	if err != nil {
+		return &fence.CorruptError{Tile: h.tile, What: "stream entry", At: e.Position, Detail: err.Error()}
+	}
+	if err := h.Fold(e.Tick, b, len(e.Frame)); err != nil {
+		return err
+	}
+	h.Tick, h.Position = max(h.Tick, e.Tick), e.Position
+	return nil
+}
+
+// Fold applies a committed batch, which takes bytes in the stream, to the state.
+func (h *History) Fold(tick fence.Tick, b *stream.Batch, bytes int) error {
+	if err := h.game.Apply(tick, b.Events); err != nil {
+		return fmt.Errorf("tile %s: tick %d: the rules refuse a committed batch: %w", h.tile, tick, err)
+	}
+	h.Actions.add(tick, b.Resolutions)
+	h.Bound.grow(bytes)
+	h.Heat.add(tick, b.Len())
+	return nil
+}
+
+// stuckBeforeReload is how many chunks in a row must leave the owner hash ahead of a stream that has no more entries,
+// before the snapshot is read again. An operator may have deleted the stream.
+const stuckBeforeReload = 3
+
+// Extend folds a chunk that was read after the history. It reports whether the history is now one that the stream has
+// had: not if the chunk does not continue it, if the owner hash says that the stream ends elsewhere (a failover may
+// have taken its end), or if something cannot be read.
+func (h *History) Extend(c *stream.Chunk) bool {
+	for i := range c.Entries {
+		e := &c.Entries[i]
+		if e.Kind == fence.KindRebase || e.Prev != h.Position || e.Verify() != nil || h.foldEntry(e) != nil {
+			return false
+		}
+		h.Bound.followed()
+	}
+	switch at := c.Owner.Position; {
+	case c.Poison != nil:
+		return false
+	case !c.Owner.Present(), len(c.Entries) >= stream.DefaultLimit:
+		return true
+	case at.Seq > h.Position.Seq:
+		// Committed between the reading of the entries and that of the owner hash, unless it stays so.
+		h.stuck++
+		return h.stuck%stuckBeforeReload != 0
+	default:
+		h.stuck = 0
+		return at == h.Position
+	}
+}
+
+// Blob encodes the state as a snapshot.
+func (h *History) Blob() ([]byte, error) {
+	game, err := h.game.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("tile %s: the rules' snapshot failed: %w", h.tile, err)
+	}
+	_, divided := h.game.(divided)
+	if divided {
+		if err := fence.CheckParts(game); err != nil {
+			return nil, fmt.Errorf("tile %s: the snapshot of divided rules must be a list of parts: %w", h.tile, err)
+		}
+	}
+	h.GameBytes = len(game)
+	return appendEnvelope(make([]byte, 0, len(game)+h.Actions.bytes+64), game, divided, &h.Actions), nil
+}
+
+// Snapshot is the history as a durable snapshot by an owner at a position.
+func (h *History) Snapshot(at fence.Position, contact string, blob []byte) fence.Snapshot {
+	return fence.Snapshot{Position: at, Tick: h.Tick, Contact: contact, Sum: fence.Checksum(blob),
+		Taken: time.Now(), Blob: blob}
+}

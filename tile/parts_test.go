@@ -1,0 +1,143 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// letters is a game whose state is the events it has folded.
+type letters struct{ state string }
+
+func (l *letters) Restore(b []byte) error                                    { l.state = string(b); return nil }
+func (l *letters) Resolve(fence.Tick, []Intent) ([][]byte, []stream.Outcome) { return nil, nil }
+func (l *letters) Snapshot() ([]byte, error)                                 { return []byte(l.state), nil }
+func (l *letters) Apply(_ fence.Tick, events [][]byte) error {
+	for _, e := range events {
+		if string(e) == "!" {
+			return errors.New("not a letter")
+		}
+		l.state += string(e)
+	}
+	return nil
+}
+
+func TestRetryEndsByItsLimitAndItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := &fence.StoreError{Op: "test", Outcome: fence.ErrNotApplied, Err: errors.New("busy")}
+		reports := 0
+		count := func(error) { reports++ }
+		began := time.Now()
+		assert.ErrorIs(t, retry(t.Context(), time.Second, count, func() error { return busy }), fence.ErrNotApplied)
+		assert.InDelta(t, 1, time.Since(began).Seconds(), 0.4)
+		assert.Greater(t, reports, 3)
+
+		tries := 0
+		require.NoError(t, retry(t.Context(), 0, count, func() error {
+			if tries++; tries < 50 {
+				return busy
+			}
+			return nil
+		}))
+		tries = 0
+		assert.Equal(t, fence.ErrStale, retry(t.Context(), 0, count, func() error { tries++; return fence.ErrStale }))
+		assert.Equal(t, 1, tries, "a refusal is not repeated")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.Equal(t, errDrained, retry(ctx, 0, count, func() error { return busy }))
+	})
+}
+
+func newTestDesk(t *testing.T, cfg Config) *desk {
+	t.Helper()
+	cfg.Logger, cfg.Hooks = slog.New(slog.DiscardHandler), cfg.Hooks.filled()
+	cfg.QueueLimit = max(cfg.QueueLimit, 2)
+	return newDesk(7, "a:1", &cfg)
+}
+
+func TestDeskAnswersEverySubmission(t *testing.T) {
+	d := newTestDesk(t, Config{})
+	first, err := d.submit(Intent{Tile: 7})
+	require.NoError(t, err)
+	second, err := d.submit(Intent{Tile: 7})
+	require.NoError(t, err)
+	_, err = d.submit(Intent{Tile: 7})
+	assert.ErrorIs(t, err, ErrOverloaded)
+	assert.Equal(t, 2, d.read().Queued)
+	queue := d.take()
+	queue[0].presented = true
+	d.requeue(queue)
+	d.enter(Claiming, 3)
+	d.yield(fence.Owner{Epoch: 2, Contact: "old:1"})
+	d.yield(fence.Owner{Epoch: 4, Contact: "a:1"})
+	require.NoError(t, d.away(), "neither an older epoch nor its own contact is a successor")
+	d.yield(fence.Owner{Epoch: 4, Contact: "b:1"})
+	var away *RedirectError
+	require.ErrorAs(t, (<-second).err, &away)
+	assert.Equal(t, "b:1", away.Contact)
+	require.ErrorAs(t, d.away(), &away)
+	assert.Empty(t, first, "it was presented")
+	d.resume()
+	require.NoError(t, d.away())
+
+	third, err := d.submit(Intent{Tile: 7})
+	require.NoError(t, err)
+	pending := make(chan answer, 1)
+	d.close(3, fence.Owner{Epoch: 5, Contact: "c:1"}, true, []submission{{answer: pending}})
+	var unresolved *UnresolvedError
+	require.ErrorAs(t, (<-first).err, &unresolved)
+	assert.Equal(t, "c:1", unresolved.Contact)
+	require.ErrorAs(t, (<-pending).err, &unresolved)
+	require.ErrorAs(t, (<-third).err, &away)
+	assert.Equal(t, fence.Epoch(5), away.Epoch)
+	_, err = d.submit(Intent{Tile: 7})
+	assert.ErrorIs(t, err, ErrRedirect)
+	assert.Equal(t, StoodDown, d.read().State)
+	<-d.superseded
+	<-d.done
+}
+
+func TestDeskRefusesTransitionsOutsideTheDiagram(t *testing.T) {
+	d := newTestDesk(t, Config{})
+	assert.True(t, d.begin())
+	assert.False(t, d.begin(), "a processor runs once")
+	d.enter(Idle, 0)
+	defer func() {
+		said, _ := recover().(string)
+		assert.True(t, strings.Contains(said, "idle to serving"), said)
+	}()
+	d.enter(Serving, 1)
+}
+
+func TestWatchBoundsWhatTheOwnerCanHavePlayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ticks := func(from, to time.Time) fence.Tick { return fence.Tick(to.Sub(from) / time.Second) }
+		var w watch
+		_, ok := w.played(0, ticks)
+		assert.False(t, ok, "nothing was seen")
+		w.saw(fence.Owner{Epoch: 3, Contact: "a:1", Tick: 100}, time.Minute)
+		time.Sleep(10 * time.Second)
+		n, ok := w.played(90, ticks)
+		assert.True(t, ok)
+		assert.Equal(t, fence.Tick(20), n)
+		w.saw(fence.Owner{}, time.Minute)
+		time.Sleep(time.Hour)
+		n, _ = w.played(90, ticks)
+		assert.Equal(t, fence.Tick(20), n, "an owner whose hash is gone acknowledges nothing")
+		_, ok = w.played(101, ticks)
+		assert.False(t, ok, "the durable state is later than what was seen")
+		assert.Equal(t, fence.Epoch(3), w.epoch())
+		w.rival = fence.Grant{Epoch: 5, Contact: "b:1"}
+		assert.Equal(t, "b:1", w.latest().Contact)
+	})
+}
