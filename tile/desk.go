@@ -1,6 +1,7 @@
 package tile
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -47,7 +48,7 @@ type inspection struct {
 	done chan error // capacity 1
 }
 
-// drainCall is a call of Drain.
+// drainCall is a call of Drain. The loop answers each that it takes.
 type drainCall struct {
 	successor string
 	answer    chan error // capacity 1
@@ -102,6 +103,18 @@ func (d *desk) enter(to State, epoch fence.Epoch) {
 	d.mu.Unlock()
 	d.cfg.Logger.Info("tile state", "from", from, "to", to, "epoch", epoch)
 	d.cfg.Hooks.Transition(TransitionInfo{Tile: d.tile, From: from, To: to, Epoch: epoch})
+}
+
+// leave leaves a call for the loop. The error says why the loop will not take it.
+func leave[C any](ctx context.Context, d *desk, calls chan<- C, call C) error {
+	select {
+	case calls <- call:
+		return nil
+	case <-d.done:
+		return d.redirected()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // submit queues an intent. The error says why it was not queued.

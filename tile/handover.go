@@ -9,17 +9,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// errHandedOver ends serve when a successor has taken the tile; a *handedOver names it.
+// errHandedOver ends serve when tileOwner.successor has taken the tile.
 var errHandedOver = errors.New("handed over")
-
-type handedOver struct{ successor fence.Owner }
-
-func (e *handedOver) Error() string {
-	return fmt.Sprintf("tile %s: %v to epoch %d at %s", e.successor.Tile, errHandedOver, e.successor.Epoch,
-		e.successor.Contact)
-}
-
-func (e *handedOver) Is(target error) bool { return target == errHandedOver }
 
 // drain plays a last tick for the intents already queued and waits until every replica has it, then saves a
 // snapshot and releases the tile; each of the two within DrainTimeout. A batch still pending by then stays
@@ -164,8 +155,8 @@ func (o *tileOwner) inspected(i inspection) {
 	i.done <- nil
 }
 
-// successorOf asks the authority what has become of a hand-over; asked is what the successor said. A *handedOver
-// when it has the tile, a *SupersededError when another processor has, nil when the tile is still ours. An authority
+// successorOf asks the authority what has become of a hand-over; asked is what the successor said. errHandedOver when
+// it has the tile, a *SupersededError when another processor has, nil when the tile is still ours. An authority
 // that cannot be asked leaves it at what the successor said. If that was an error the owner goes on: should the
 // successor have installed itself, the store will refuse the next commit and say so.
 func (o *tileOwner) successorOf(ctx context.Context, successor string, asked error) error {
@@ -174,13 +165,15 @@ func (o *tileOwner) successorOf(ctx context.Context, successor string, asked err
 	case err == nil && o.title.holds(g):
 		return nil
 	case err == nil && g.Epoch > o.title.grant.Epoch && g.Contact == successor:
-		return &handedOver{successor: ownerOf(g)}
+		o.successor = ownerOf(g)
+		return errHandedOver
 	case err == nil && g.Epoch >= o.title.grant.Epoch:
 		return o.title.supersededBy(ownerOf(g))
 	case asked != nil:
 		return nil //nolint:nilerr // an authority that cannot be asked; see above
 	}
-	return &handedOver{successor: o.inOwnerHash(ctx, successor)}
+	o.successor = o.inOwnerHash(ctx, successor)
+	return errHandedOver
 }
 
 // inOwnerHash looks up the successor's epoch, for the clients that will be redirected to it.

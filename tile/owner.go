@@ -25,6 +25,8 @@ type tileOwner struct {
 	full     bool       // the stream is, and that was logged
 	overflow bool       // no new action can be remembered, and that was logged
 
+	successor fence.Owner // which the tile was handed to
+
 	confirm   bool // the next commit must be confirmed by every replica
 	confirmed bool // the last one was
 }

@@ -115,13 +115,10 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 
 // finish answers every client that still waits, and every later call.
 func (p *TileProcessor) finish(err error) {
-	var successor fence.Owner
+	successor := p.owner.successor
 	sup, stoodDown := errors.AsType[*SupersededError](err)
 	if stoodDown {
 		successor = sup.Successor
-	}
-	if handed, ok := errors.AsType[*handedOver](err); ok {
-		successor = handed.successor
 	}
 	var pending []submission
 	if p.owner.pending != nil {
@@ -173,14 +170,10 @@ func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Positio
 		return err
 	}
 	i := inspection{f: f, done: make(chan error, 1)}
-	select {
-	case p.desk.inspections <- i:
-		return <-i.done
-	case <-p.desk.done:
-		return p.desk.redirected()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := leave(ctx, p.desk, p.desk.inspections, i); err != nil {
+		return err
 	}
+	return <-i.done
 }
 
 // TakeOver makes a follower claim the tile now; it returns at once. A processor that is no follower, or no
@@ -205,24 +198,13 @@ func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
 		return &fence.ArgumentError{Field: "Handover", Value: "nil", Want: "Config.Handover, to ask the successor with"}
 	}
 	d := drainCall{successor: successor, answer: make(chan error, 1)}
-	select {
-	case p.desk.drains <- d:
-	case <-p.desk.done:
-		return p.desk.redirected()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := leave(ctx, p.desk, p.desk.drains, d); err != nil {
+		return err
 	}
 	select {
 	case err := <-d.answer:
 		return err
-	case <-p.desk.done:
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-	select {
-	case err := <-d.answer:
-		return err
-	default:
-		return p.desk.redirected() // it ended otherwise before it could
 	}
 }
