@@ -8,6 +8,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // run acquires the tile, with as many epochs as it takes. A processor that has served does not end before the stores
@@ -23,10 +24,10 @@ func (a *acquisition) run(ctx context.Context, from source) (acquired, error) {
 			return got, nil
 		case errors.Is(err, errOutlived), from == fromFollower && errors.Is(err, errStartOver):
 			from = fromStore
-		case !errors.Is(err, errStartOver) && !(a.title.served && retryable(err)):
+		case !errors.Is(err, errStartOver) && !(a.title.served && retry.Able(err)):
 			return got, err
 		}
-		if sleep(ctx, backoff(attempt)) != nil {
+		if retry.Sleep(ctx, retry.Backoff(attempt)) != nil {
 			return got, errDrained
 		}
 	}
@@ -75,7 +76,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 
 // look notes what owner hash and stream know: the epochs, for the mint to be above them, and the tick.
 func (a *acquisition) look(ctx context.Context) error {
-	return a.retry(ctx, func() error {
+	return a.title.retry(ctx, func() error {
 		// A master that hangs is soon replaced, but a client that waits for its answer does not notice.
 		ctx, cancel := context.WithTimeout(ctx, a.cfg.CommitTimeout)
 		defer cancel()

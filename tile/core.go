@@ -8,7 +8,11 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile/internal/durable"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
+
+// errDrained ends everything that a processor does when its context has ended.
+var errDrained = retry.ErrEnded
 
 // core is what all parts of a processor share.
 type core struct {

@@ -32,18 +32,8 @@
 //
 // # Durability
 //
-// Each tile chooses what its owner waits for before it answers (Config.Durability; tilehost.Config.Configure):
-//
-//   - Checkpointed, the default: the master. If owner and master die together, what was acknowledged since the last
-//     confirmation can be lost, ConfirmEvery ticks while replicas are well; if all of coordination is lost with the
-//     owner, what was acknowledged since the last checkpoint.
-//
-//   - Replicated: the replicas, for every tick with an event or a recorded outcome. Owner and master may die
-//     together; all of coordination may not. The price is a round trip to the replicas each tick, and that the tile
-//     freezes while one is down (Config.Replicas chooses how many are needed).
-//
-//   - WriteThrough: a journal in the durable store (Config.Journal). Coordination may be lost altogether, with every
-//     owner. The price is a durable write each tick, and that the tile freezes while the durable store is down.
+// Each tile chooses what its owner waits for before it answers: the master (Checkpointed, the default), the replicas
+// (Replicated) or a journal in the durable store (WriteThrough). Durability says what each may lose, and its price.
 //
 // A tile that waits for replicas or for its journal is frozen: it answers no client and plays no tick. Other tiles do
 // not notice. Its owner hash goes on moving, so that followers do not suspect the owner.
@@ -84,15 +74,16 @@
 //
 // The package's files depend on each other in one direction. From the bottom up:
 //
-//   - vocabulary: intent, rules, takeover, durability, state, hooks, config, and the tools retry, spread, heat;
-//   - state: actions and envelope (the outcomes that are remembered), kept (batches for re-appending), bound (of the
-//     stream), history (the game's state and the position where it ends);
+//   - vocabulary: intent, rules, takeover, durability, state, hooks, config;
 //   - desk, where other goroutines leave intents and calls, and read the status;
-//   - back ends: core (commits), watch (what a follower sees of the owner), title (the authority), durable (checkpoint
-//     and journal);
+//   - back ends: core (commits), watch (what a follower sees of the owner), title (the authority);
 //   - acquisition, the one way to become the owner: install (which state, and how), acquire (an epoch, a history from
 //     a source, an install);
 //   - the owner: pending (a batch until its outcome is known), snapshots, owner (forms and folds batches), reconcile
 //     (what a refusal means), tick, handover, serve;
 //   - follower, which keeps up with another owner, and processor, which is one and then the other.
+//
+// Below them, and without a processor, stand internal/history (the game's state and the position where it ends, the
+// outcomes that are remembered, batches for re-appending), internal/durable (checkpoint and journal), internal/turn
+// (who does what when) and internal/retry.
 package tile

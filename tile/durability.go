@@ -30,19 +30,19 @@ type Durability int
 // The classes.
 const (
 	// Checkpointed acknowledges a tick when the master has taken it. Every Config.ConfirmEvery ticks all replicas
-	// confirm what came before. It is the default, and the zero value.
+	// confirm what came before, if they are well. It is the default, and the zero value.
 	Checkpointed Durability = 0
 
 	// Replicated acknowledges a tick that has an event or a recorded outcome when Config.Replicas replicas have
-	// it. While they do not, the tile is frozen: the same batch is presented until they confirm. A replica that is
-	// down therefore stops the tile with AllReplicas; with fewer, what a replica without the batch loses when it
-	// is the one promoted is appended again by a living owner only. Ticks that only refresh the owner hash do not
-	// wait.
+	// it: a round trip to them each tick. While they do not, the tile is frozen: the same batch is presented until
+	// they confirm. A replica that is down therefore stops the tile with AllReplicas; with fewer, what a replica
+	// without the batch loses when it is the one promoted is appended again by a living owner only. Ticks that
+	// only refresh the owner hash do not wait.
 	Replicated Durability = 1
 
-	// WriteThrough acknowledges a tick when the master has taken it and Config.Journal has it. While the journal
-	// does not answer, the tile is frozen, and no other tile is. Needs Config.Journal and Config.Checkpoint, and a
-	// Checkpointer, which truncates the journal behind its checkpoints.
+	// WriteThrough acknowledges a tick when the master has taken it and Config.Journal has it: a durable write each
+	// tick. While the journal does not answer, the tile is frozen, and no other tile is. Needs Config.Journal and
+	// Config.Checkpoint, and a Checkpointer, which truncates the journal behind its checkpoints.
 	WriteThrough Durability = 2
 )
 

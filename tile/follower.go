@@ -9,6 +9,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
+	"github.com/tilefence/tilefence/tile/internal/retry"
+	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 // tileFollower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
@@ -61,7 +63,7 @@ func (f *tileFollower) run(ctx context.Context) (got acquired, done func(), err 
 func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 	often, seldom := f.pace()
 	wait := often
-	timer := time.NewTimer(phase(f.tile, often))
+	timer := time.NewTimer(turn.Phase(f.tile, often))
 	defer timer.Stop()
 	for {
 		select {
@@ -152,7 +154,7 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 
 // note logs what keeps a follower from following, once each time it changes. Store errors are for Hooks.Refused.
 func (f *tileFollower) note(err error) {
-	damaged := err != nil && !retryable(err) && !errors.Is(err, context.Canceled)
+	damaged := err != nil && !retry.Able(err) && !errors.Is(err, context.Canceled)
 	switch {
 	case damaged && !f.damaged:
 		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying",
@@ -198,7 +200,7 @@ var errRecovered = errors.New("the tile has an owner that is alive")
 // lookAgain brings the state up to date once more, so that little is left to be read when the epoch is minted. A
 // follower that cannot read the tile, or its journal, does not take it from an owner that can.
 func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
-	err := retry(ctx, f.title.patience(), f.report, func() error {
+	err := f.title.retry(ctx, func() error {
 		if _, err := f.pass(ctx); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // errHandedOver ends serve when tileOwner.successor has taken the tile.
@@ -113,7 +114,7 @@ func (o *tileOwner) settleConfirmed(ctx context.Context) error {
 		if o.pending == nil && o.confirmed && played {
 			return nil
 		}
-		if sleep(ctx, backoff(tries)) != nil {
+		if retry.Sleep(ctx, retry.Backoff(tries)) != nil {
 			return unsettled
 		}
 	}

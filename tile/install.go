@@ -79,15 +79,10 @@ func (a *acquisition) saw(o fence.Owner) {
 	a.reached = max(a.reached, o.Position.Seq)
 }
 
-// retry repeats f for as long as this processor may wait.
-func (a *acquisition) retry(ctx context.Context, f func() error) error {
-	return retry(ctx, a.title.patience(), a.report, f)
-}
-
 // takeJournal seals the journal under this processor's epoch and reads how far the durable state goes. errStartOver, or
 // a *SupersededError, if a later owner has sealed it.
 func (a *acquisition) takeJournal(ctx context.Context) (c durable.State, err error) {
-	err = a.retry(ctx, func() (err error) {
+	err = a.title.retry(ctx, func() (err error) {
 		c, err = a.durable.Take(ctx, a.title.grant.Epoch)
 		return err
 	})
@@ -117,7 +112,7 @@ func (a *acquisition) contested(ctx context.Context, refused *fence.RefusedError
 
 // recover reads snapshot and tail.
 func (a *acquisition) recover(ctx context.Context) (h stream.Recovery, err error) {
-	err = a.retry(ctx, func() (err error) {
+	err = a.title.retry(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		h, err = stream.Recover(ctx, a.seams.Log, a.tile)
@@ -224,7 +219,7 @@ func (a *acquisition) whole(ctx context.Context, c durable.State) (durable.State
 	if a.cfg.Checkpoint == nil || c.Err == nil && (!c.Found || c.Snap != nil) {
 		return c, nil
 	}
-	err := a.retry(ctx, func() (err error) {
+	err := a.title.retry(ctx, func() (err error) {
 		c, err = a.durable.Read(ctx, true)
 		return err
 	})
@@ -305,7 +300,7 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 	}
 	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.Position,
 		Tick: a.history.Tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
-	err = a.retry(ctx, func() error {
+	err = a.title.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
 		switch {
 		case err == nil:
@@ -333,7 +328,7 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.Tick,
 		At: time.Now(), Blob: blob,
 		Replicas: fence.AllReplicas, ExpectEmpty: empty}
-	err = a.retry(ctx, func() error {
+	err = a.title.retry(ctx, func() error {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
 		receipt, err := a.seams.Store.Rebase(attempt, r)
 		cancel()

@@ -7,6 +7,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
+	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 // tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is
@@ -167,7 +168,7 @@ func (o *tileOwner) mayRest() bool {
 
 // confirmsNow reports whether this tick is one of those, ConfirmEvery apart, whose commits are confirmed.
 func (o *tileOwner) confirmsNow() bool {
-	return atTurn(o.tile, confirmTurn, o.history.Tick, o.cfg.ConfirmEvery)
+	return turn.Is(o.tile, turn.Confirm, o.history.Tick, o.cfg.ConfirmEvery)
 }
 
 // form makes the batch of a tick. The error says that it does not fit.

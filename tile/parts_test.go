@@ -1,7 +1,6 @@
 package tile
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -30,32 +29,6 @@ func (l *letters) Apply(_ fence.Tick, events [][]byte) error {
 		l.state += string(e)
 	}
 	return nil
-}
-
-func TestRetryEndsByItsLimitAndItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		busy := &fence.StoreError{Op: "test", Outcome: fence.ErrNotApplied, Err: errors.New("busy")}
-		reports := 0
-		count := func(error) { reports++ }
-		began := time.Now()
-		assert.ErrorIs(t, retry(t.Context(), time.Second, count, func() error { return busy }), fence.ErrNotApplied)
-		assert.InDelta(t, 1, time.Since(began).Seconds(), 0.4)
-		assert.Greater(t, reports, 3)
-
-		tries := 0
-		require.NoError(t, retry(t.Context(), 0, count, func() error {
-			if tries++; tries < 50 {
-				return busy
-			}
-			return nil
-		}))
-		tries = 0
-		assert.Equal(t, fence.ErrStale, retry(t.Context(), 0, count, func() error { tries++; return fence.ErrStale }))
-		assert.Equal(t, 1, tries, "a refusal is not repeated")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		assert.Equal(t, errDrained, retry(ctx, 0, count, func() error { return busy }))
-	})
 }
 
 func newTestDesk(t *testing.T, cfg Config) *desk {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/retry"
+	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 // pendingBatch is a tick's batch from the moment it is formed until its outcome is known. Its commit does not change
@@ -79,16 +81,16 @@ func (b *pendingBatch) landed(err error) (fence.Position, bool) {
 // retryAfter is how long the batch waits to be presented again. A refusal or an error that comes quickly
 // is what a failover looks like, and the new master may be there any moment. A store that lets CommitTimeout pass
 // has more to do than it can, and is not asked again by all tiles at once: the wait begins between one and two
-// eighths of CommitTimeout, its place there being the tile's own, and doubles up to maxBackoff.
+// eighths of CommitTimeout, its place there being the tile's own, and doubles up to retry.MaxBackoff.
 func (b *pendingBatch) retryAfter(cfg *Config) time.Duration {
 	switch {
 	case b.timeouts == 0 && b.waits:
-		return min(backoff(b.attempts), cfg.TickInterval) // the owner hash is to be refreshed
+		return min(retry.Backoff(b.attempts), cfg.TickInterval) // the owner hash is to be refreshed
 	case b.timeouts == 0:
-		return backoff(b.attempts)
+		return retry.Backoff(b.attempts)
 	}
-	base := min(cfg.CommitTimeout/8<<min(b.timeouts-1, 6), maxBackoff/2)
-	return base + time.Duration(spread(b.commit.Tile, retryTurn, uint64(base)))
+	base := min(cfg.CommitTimeout/8<<min(b.timeouts-1, 6), retry.MaxBackoff/2)
+	return base + time.Duration(turn.Place(b.commit.Tile, turn.Retry, uint64(base)))
 }
 
 // info describes the commit that succeeded.

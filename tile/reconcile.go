@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // stalesBeforeMint is how many refusals in a row may call this owner stale while the authority says it
@@ -18,7 +19,7 @@ const stalesBeforeMint = 3
 func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 	refused, ok := errors.AsType[*fence.RefusedError](err)
 	if !ok {
-		if retryable(err) {
+		if retry.Able(err) {
 			return nil // frozen until the store answers
 		}
 		return err

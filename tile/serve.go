@@ -3,11 +3,13 @@ package tile
 import (
 	"context"
 	"time"
+
+	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 // serve ticks until ctx ends or the tile is lost. The error is never nil.
 func (o *tileOwner) serve(ctx context.Context) error {
-	due := time.Now().Add(phase(o.tile, o.cfg.TickInterval))
+	due := time.Now().Add(turn.Phase(o.tile, o.cfg.TickInterval))
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
 	for {

@@ -8,6 +8,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
+	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 // snapshots saves an owner's snapshots, one at a time, and trims the stream behind them. A snapshot is encoded on the
@@ -32,7 +33,7 @@ type snapshotResult struct {
 // store knows of.
 func (s *snapshots) saveIfDue(ctx context.Context, settled fence.Tick) {
 	h, every := s.history, s.cfg.SnapshotEvery
-	inTurn := turn(s.tile, snapshotTurn, h.Tick, every) != turn(s.tile, snapshotTurn, s.tick, every)
+	inTurn := turn.Count(s.tile, turn.Snapshot, h.Tick, every) != turn.Count(s.tile, turn.Snapshot, s.tick, every)
 	switch {
 	case s.saving, h.Tick == s.tick: // one at a time, and one a tick
 		return

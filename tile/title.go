@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // ErrSuperseded means: another processor owns the tile. Run ends with a *SupersededError, which is information
@@ -53,12 +54,14 @@ func (t *title) saw(epochs ...fence.Epoch) {
 	}
 }
 
-// patience bounds how often a request is repeated: a tile that has served waits as long as it takes.
-func (t *title) patience() time.Duration {
+// retry repeats f while a back end does not answer: for BootTimeout at most before this processor has served, and as
+// long as it takes once it has.
+func (t *title) retry(ctx context.Context, f func() error) error {
+	limit := t.cfg.BootTimeout
 	if t.served {
-		return 0
+		limit = 0
 	}
-	return t.cfg.BootTimeout
+	return retry.Do(ctx, limit, t.report, f)
 }
 
 // acquire gets an epoch from the authority, above every epoch seen: by claim if no processor holds the tile, by
@@ -68,7 +71,7 @@ func (t *title) acquire(ctx context.Context) error {
 	t.saw(t.grant.Epoch)
 	c := fence.Claim{Tile: t.tile, Contact: t.contact, ID: fence.NewClaimID(), Floor: t.floor}
 	record, known := t.expected()
-	return retry(ctx, t.patience(), t.report, func() error {
+	return t.retry(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
 		defer cancel()
 		if !known {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // start gives a tile its goroutine. h.mu is held.
@@ -246,17 +247,7 @@ func (h *Host) wait(t *hosted, d time.Duration) {
 	h.mu.RLock()
 	life := t.life
 	h.mu.RUnlock()
-	_ = pause(life, d) // again looks at life itself
-}
-
-// pause lets time pass. The error is ctx's cause, if that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	_ = retry.Sleep(life, d) // again looks at life itself
 }
 
 // again reports whether the tile gets another processor; if not, it is forgotten.

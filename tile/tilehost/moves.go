@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // Run runs the host's tiles until ctx ends; then it drains them all, as tile.TileProcessor.Run does, and returns
@@ -256,9 +257,6 @@ func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string
 	return errors.Join(errs...)
 }
 
-// acceptAgain is the wait before a tile is taken that was here until it went to the giver.
-const acceptAgain = 10 * time.Millisecond
-
 // Accept takes over a tile that its owner hands to this host, and returns when the tile is served here. A
 // follower of the tile makes it quick; without one the history is replayed first. Accepting twice is no
 // error. tilehttp.HandoverHandler serves it.
@@ -273,7 +271,7 @@ func (h *Host) Accept(ctx context.Context, o tile.Handover) error {
 	if o.To != h.contact {
 		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "this process, " + h.contact}
 	}
-	for {
+	for attempt := 0; ; attempt++ {
 		now, err := h.seams.Store.Owner(ctx, o.Tile)
 		if err != nil {
 			return err
@@ -290,7 +288,7 @@ func (h *Host) Accept(ctx context.Context, o tile.Handover) error {
 			return err
 		}
 		// What ended is the life that the tile had here before it went to the giver, and now comes back.
-		if err := pause(ctx, acceptAgain); err != nil {
+		if err := retry.Sleep(ctx, retry.Backoff(attempt)); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // Journal is the part of tile.Journal that an owner needs before it serves.
@@ -180,16 +181,10 @@ func (s *Store) Begin(ctx context.Context, snap fence.Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Writing)
 	defer cancel()
 	err := s.Journal.Base(ctx, s.Tile, snap)
-	if err == nil {
-		return nil
-	}
-	for _, known := range []error{fence.ErrNotApplied, fence.ErrUnknownOutcome, fence.ErrInvalidArgument,
-		fence.ErrCorrupt} {
-		if errors.Is(err, known) {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
+	switch {
+	case err == nil, retry.Able(err), errors.Is(err, fence.ErrInvalidArgument), errors.Is(err, fence.ErrCorrupt):
+		return err
+	case ctx.Err() != nil:
 		return &fence.StoreError{Op: "journal base", Tile: s.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}
 	}
 	return fmt.Errorf("%w: %w", ErrLater, err)
