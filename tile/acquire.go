@@ -22,11 +22,12 @@ func (a *acquisition) run(ctx context.Context, from source) (acquired, error) {
 		case err == nil:
 			a.lap(&a.steps.Installed)
 			return got, nil
-		case errors.Is(err, errOutlived), from == fromFollower && errors.Is(err, errStartOver):
+		case errors.Is(err, errOutlived):
 			from = fromStore
 		case !errors.Is(err, errStartOver) && !(a.title.served && retry.Able(err)):
 			return got, err
 		}
+		a.history.Warm = false
 		if retry.Sleep(ctx, retry.Backoff(attempt)) != nil {
 			return got, errDrained
 		}
@@ -36,7 +37,7 @@ func (a *acquisition) run(ctx context.Context, from source) (acquired, error) {
 // attempt is run under one epoch. held is the epoch under which this processor has served.
 func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch) (acquired, error) {
 	a.enter(Claiming)
-	if from == fromStore && !a.title.served {
+	if from == fromStore && !a.title.served && !a.history.Warm {
 		if err := a.look(ctx); err != nil {
 			return acquired{}, err
 		}
@@ -61,7 +62,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 	if from == fromMemory {
 		return a.restoreFromMemory(ctx, wait(), held)
 	}
-	if err := a.read(ctx, from, wait); err != nil {
+	if err := a.read(ctx, wait); err != nil {
 		return acquired{}, err
 	}
 	switch at := a.history.Position; {
@@ -95,8 +96,8 @@ func (a *acquisition) look(ctx context.Context) error {
 }
 
 // read makes the history the stream's.
-func (a *acquisition) read(ctx context.Context, from source, wait func() durable.State) error {
-	a.steps.Warm = from == fromFollower && a.catchUp(ctx)
+func (a *acquisition) read(ctx context.Context, wait func() durable.State) error {
+	a.steps.Warm = a.history.Warm && a.catchUp(ctx)
 	if !a.steps.Warm {
 		h, err := a.recover(ctx)
 		if err == nil {

@@ -3,6 +3,7 @@ package tile
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -213,41 +214,31 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 	return d, d.validate()
 }
 
-// validate reports the first field, in the order of the structure's checks, whose value is not valid.
+// validate reports the first field, in the order of these checks, whose value is not valid.
 func (c *Config) validate() error {
-	for _, f := range []struct {
-		name string
-		n    int
-	}{
-		{"SnapshotEvery", c.SnapshotEvery}, {"RefreshEvery", c.RefreshEvery}, {"ConfirmEvery", c.ConfirmEvery},
-		{"QueueLimit", c.QueueLimit}, {"KeepBytes", c.KeepBytes},
+	for _, err := range []error{
+		atLeast("SnapshotEvery", c.SnapshotEvery, 1), atLeast("RefreshEvery", c.RefreshEvery, 1),
+		atLeast("ConfirmEvery", c.ConfirmEvery, 1), atLeast("QueueLimit", c.QueueLimit, 1),
+		atLeast("KeepBytes", c.KeepBytes, 1), atLeast("TickInterval", c.TickInterval, time.Millisecond),
+		atLeast("CommitTimeout", c.CommitTimeout, time.Millisecond),
+		atLeast("JournalTimeout", c.JournalTimeout, time.Millisecond),
+		atLeast("BootTimeout", c.BootTimeout, time.Millisecond),
+		atLeast("DrainTimeout", c.DrainTimeout, time.Millisecond),
+		atLeast("MarkLease", c.MarkLease, time.Millisecond), atLeast("RetryWindow", c.RetryWindow, time.Millisecond),
+		c.validateDurability(), c.validateTimes(), atLeast("MaxStreamBytes", c.MaxStreamBytes, minStreamBytes),
 	} {
-		if f.n < 1 {
-			return &fence.ArgumentError{Field: f.name, Value: f.n, Want: "at least 1"}
+		if err != nil {
+			return err
 		}
-	}
-	for _, f := range []struct {
-		name string
-		d    time.Duration
-	}{
-		{"TickInterval", c.TickInterval}, {"CommitTimeout", c.CommitTimeout}, {"JournalTimeout", c.JournalTimeout},
-		{"BootTimeout", c.BootTimeout}, {"DrainTimeout", c.DrainTimeout}, {"MarkLease", c.MarkLease},
-		{"RetryWindow", c.RetryWindow},
-	} {
-		if f.d < time.Millisecond {
-			return &fence.ArgumentError{Field: f.name, Value: f.d, Want: "at least one millisecond"}
-		}
-	}
-	if err := c.validateDurability(); err != nil {
-		return err
-	}
-	if err := c.validateTimes(); err != nil {
-		return err
-	}
-	if c.MaxStreamBytes < minStreamBytes {
-		return &fence.ArgumentError{Field: "MaxStreamBytes", Value: c.MaxStreamBytes, Want: "at least 8388608"}
 	}
 	return (&stream.TrimRequest{Tile: 1, Lease: c.MarkLease, MaxBytes: c.MaxStreamBytes}).Validate()
+}
+
+func atLeast[T int | int64 | time.Duration](field string, v, least T) error {
+	if v < least {
+		return &fence.ArgumentError{Field: field, Value: v, Want: fmt.Sprint("at least ", least)}
+	}
+	return nil
 }
 
 // validateDurability validates the class and what it needs.

@@ -76,7 +76,7 @@
 //
 //   - vocabulary: intent, rules, takeover, durability, state, hooks, config;
 //   - desk, where other goroutines leave intents and calls, and read the status;
-//   - back ends: core (commits), watch (what a follower sees of the owner), title (the authority);
+//   - back ends: core (commits), title (the authority);
 //   - acquisition, the one way to become the owner: install (which state, and how), acquire (an epoch, a history from
 //     a source, an install);
 //   - the owner: pending (a batch until its outcome is known), snapshots, owner (forms and folds batches), reconcile
@@ -84,6 +84,6 @@
 //   - follower, which keeps up with another owner, and processor, which is one and then the other.
 //
 // Below them, and without a processor, stand internal/history (the game's state and the position where it ends, the
-// outcomes that are remembered, batches for re-appending), internal/durable (checkpoint and journal), internal/turn
-// (who does what when) and internal/retry.
+// outcomes that are remembered, batches for re-appending), internal/durable (checkpoint and journal), internal/watch
+// (what a follower sees of the owner), internal/turn (at which ticks each tile does what) and internal/retry.
 package tile

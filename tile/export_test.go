@@ -3,8 +3,6 @@ package tile
 import (
 	"context"
 	"time"
-
-	"github.com/tilefence/tilefence/fence"
 )
 
 // PlayTicks plays n ticks of a processor at once, without Run, each until its batch is resolved.
@@ -24,14 +22,3 @@ func (p *TileProcessor) PlayTicks(ctx context.Context, n int) error {
 
 // BootOnly takes the tile without serving it.
 func (p *TileProcessor) BootOnly(ctx context.Context) error { return p.acquire(ctx) }
-
-// Silence is the silence that a follower counts that reads the same owner hash after each gap, by the clock.
-func Silence(most time.Duration, gaps ...time.Duration) time.Duration {
-	var w watch
-	w.saw(fence.Owner{Epoch: 1}, most)
-	for _, gap := range gaps {
-		time.Sleep(gap)
-		w.saw(w.owner, most)
-	}
-	return w.silent
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 	"github.com/tilefence/tilefence/tile/internal/turn"
+	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // tileFollower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
@@ -20,9 +21,8 @@ type tileFollower struct {
 	title       *title
 	history     *history.History
 	acquisition *acquisition
-	watch       *watch
+	watch       *watch.Owner
 
-	warm    bool // the state is one that the stream has had
 	damaged bool // the history could not be read, and that was logged
 }
 
@@ -35,7 +35,7 @@ type suspicion struct {
 }
 
 func (f *tileFollower) suspect(why Suspicion) suspicion {
-	return suspicion{why: why, silent: f.watch.silent, of: f.watch.epoch(), began: time.Now()}
+	return suspicion{why: why, silent: f.watch.Silent, of: f.watch.Epoch(), began: time.Now()}
 }
 
 // run follows the tile until this processor has acquired it. Nothing but ctx or Drain ends a follower: what it cannot
@@ -85,7 +85,7 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 		}
 		n, err := f.pass(ctx)
 		f.note(err)
-		if err == nil && f.watch.epoch() > 0 && f.watch.silent >= f.cfg.SuspectAfter {
+		if err == nil && f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter {
 			return f.suspect(SilentOwner), nil
 		}
 		switch {
@@ -122,13 +122,13 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	before := h.Position
 	c, err := readTail(ctx, f.seams.Log, f.tile, before.Seq)
 	if err != nil {
-		f.watch.answer = time.Time{}
+		f.watch.Failed()
 		return 0, err
 	}
 	_, seldom := f.pace()
-	f.watch.saw(c.Owner, 2*seldom)
-	if !f.warm || !h.Extend(&c) {
-		f.warm = false
+	f.watch.Saw(c.Owner, 2*seldom)
+	if !h.Warm || !h.Extend(&c) {
+		h.Warm = false
 		r, err := stream.Recover(ctx, f.seams.Log, f.tile)
 		if err == nil {
 			err = h.Replay(&r.Snapshot, r.Entries)
@@ -136,15 +136,15 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		f.warm = true
+		h.Warm = true
 	}
-	h.Tick = max(h.Tick, f.watch.owner.Tick)
+	h.Tick = max(h.Tick, f.watch.Last.Tick)
 	h.Seen = h.Tick
 	h.Heat.Decay(h.Tick)
-	f.watch.wrote = h.Position.Epoch
-	f.title.saw(f.watch.epoch())
+	f.watch.Wrote = h.Position.Epoch
+	f.title.saw(f.watch.Epoch())
 	f.desk.update(func(s *Status) {
-		s.Position, s.Tick, s.Owner, s.Heat = h.Position, h.Tick, f.watch.latest(), h.Heat.Value
+		s.Position, s.Tick, s.Owner, s.Heat = h.Position, h.Tick, f.watch.Latest(), h.Heat.Value
 	})
 	if h.Position == before {
 		return 0, nil
@@ -179,11 +179,7 @@ func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, don
 		}
 	}
 	if err = f.lookAgain(ctx, s); err == nil {
-		from := fromStore
-		if f.warm {
-			from = fromFollower
-		}
-		if got, err = a.run(ctx, from); err == nil {
+		if got, err = a.run(ctx, fromStore); err == nil {
 			f.desk.resume()
 			return got, done, nil
 		}
@@ -210,8 +206,8 @@ func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
 		f.note(err)
 		return err
 	}
-	switch moved := f.watch.epoch() != s.of; {
-	case s.why == SilentOwner && (moved || f.watch.silent < s.silent),
+	switch moved := f.watch.Epoch() != s.of; {
+	case s.why == SilentOwner && (moved || f.watch.Silent < s.silent),
 		s.why == OwnerDied && s.of > 0 && moved:
 		return errRecovered
 	}
@@ -226,22 +222,22 @@ func (f *tileFollower) resign(s suspicion, err error) {
 	level := slog.LevelInfo
 	switch {
 	case errors.As(err, &lost):
-		f.watch.rival = lost.Current
+		f.watch.Rival = lost.Current
 	case errors.As(err, &superseded):
 		o := superseded.Successor
-		f.watch.rival = fence.Grant{Tile: f.tile, Epoch: o.Epoch, Contact: o.Contact}
-		f.warm = false
+		f.watch.Rival = fence.Grant{Tile: f.tile, Epoch: o.Epoch, Contact: o.Contact}
+		f.history.Warm = false
 	case errors.Is(err, errRecovered), errors.Is(err, ErrRedirect):
 	default:
 		level = slog.LevelWarn
 		if f.title.grant.Epoch > 0 {
-			f.watch.rival = f.title.grant // taken over from at the next attempt
+			f.watch.Rival = f.title.grant // taken over from at the next attempt
 		}
-		f.warm = false
+		f.history.Warm = false
 	}
 	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "why", s.why, "error", err)
-	f.title.grant, f.watch.silent = fence.Grant{}, 0
-	f.desk.update(func(st *Status) { st.Owner = f.watch.latest() })
+	f.title.grant, f.watch.Silent = fence.Grant{}, 0
+	f.desk.update(func(st *Status) { st.Owner = f.watch.Latest() })
 	select {
 	case why := <-f.desk.takeOvers:
 		if why == HandedOver || why == Ordered {

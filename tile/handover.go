@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile/internal/retry"
+	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // errHandedOver ends serve when tileOwner.successor has taken the tile.
@@ -166,10 +167,10 @@ func (o *tileOwner) successorOf(ctx context.Context, successor string, asked err
 	case err == nil && o.title.holds(g):
 		return nil
 	case err == nil && g.Epoch > o.title.grant.Epoch && g.Contact == successor:
-		o.successor = ownerOf(g)
+		o.successor = watch.OwnerOf(g)
 		return errHandedOver
 	case err == nil && g.Epoch >= o.title.grant.Epoch:
-		return o.title.supersededBy(ownerOf(g))
+		return o.title.supersededBy(watch.OwnerOf(g))
 	case asked != nil:
 		return nil //nolint:nilerr // an authority that cannot be asked; see above
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
 	"github.com/tilefence/tilefence/tile/internal/history"
+	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // source is where a new owner's state comes from.
 type source int
 
 const (
-	fromStore    source = iota // snapshot and tail are read anew
-	fromFollower               // the state is a follower's: only what was committed since is read
-	fromMemory                 // the state is that of a living owner, and replaces what the store has
+	fromStore  source = iota // the stream: what was committed since if a follower's state is warm, or all of it
+	fromMemory               // the state is that of a living owner, and replaces what the store has
 )
 
 // readTimeout bounds one reading of the stream.
@@ -33,7 +33,7 @@ type acquisition struct {
 	title   *title
 	history *history.History
 	durable *durable.Store
-	watch   *watch
+	watch   *watch.Owner
 
 	reached  fence.Seq // the highest sequence that a refusal or the durable store has shown
 	orphaned int       // attempts that found an owner hash without a history
@@ -378,7 +378,7 @@ func (a *acquisition) loss(c *durable.State, ownerHash bool) *RestoredInfo {
 		i.LostTicks, i.Exact = a.history.Seen-tick, true
 	default:
 		i.LostTicks = a.ticksBetween(i.Taken, time.Now())
-		if played, ok := a.watch.played(tick, a.ticksBetween); ok {
+		if played, ok := a.watch.Played(tick, a.ticksBetween); ok {
 			i.LostTicks = min(i.LostTicks, played)
 		}
 		// each owner since may have begun with one out of turn

@@ -41,7 +41,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 	} else {
 		o.snapshots.at = got.at
 	}
-	o.title.served = true
+	o.title.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
 	o.desk.resume()
 	o.desk.enter(as, o.title.grant.Epoch)

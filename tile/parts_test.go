@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,27 +88,4 @@ func TestDeskRefusesTransitionsOutsideTheDiagram(t *testing.T) {
 		assert.True(t, strings.Contains(said, "idle to serving"), said)
 	}()
 	d.enter(Serving, 1)
-}
-
-func TestWatchBoundsWhatTheOwnerCanHavePlayed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ticks := func(from, to time.Time) fence.Tick { return fence.Tick(to.Sub(from) / time.Second) }
-		var w watch
-		_, ok := w.played(0, ticks)
-		assert.False(t, ok, "nothing was seen")
-		w.saw(fence.Owner{Epoch: 3, Contact: "a:1", Tick: 100}, time.Minute)
-		time.Sleep(10 * time.Second)
-		n, ok := w.played(90, ticks)
-		assert.True(t, ok)
-		assert.Equal(t, fence.Tick(20), n)
-		w.saw(fence.Owner{}, time.Minute)
-		time.Sleep(time.Hour)
-		n, _ = w.played(90, ticks)
-		assert.Equal(t, fence.Tick(20), n, "an owner whose hash is gone acknowledges nothing")
-		_, ok = w.played(101, ticks)
-		assert.False(t, ok, "the durable state is later than what was seen")
-		assert.Equal(t, fence.Epoch(3), w.epoch())
-		w.rival = fence.Grant{Epoch: 5, Contact: "b:1"}
-		assert.Equal(t, "b:1", w.latest().Contact)
-	})
 }

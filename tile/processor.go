@@ -7,6 +7,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
+	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // TileProcessor owns one tile: it claims an epoch, replays what was committed before, and then ticks,
@@ -43,7 +44,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	}
 	c.Logger = c.Logger.With("tile", id)
 	p := &TileProcessor{core: &core{tile: id, contact: contact, seams: seams, rules: rules, cfg: &c, desk: newDesk(id, contact, &c)}}
-	seen := &watch{}
+	seen := &watch.Owner{}
 	p.history = history.New(id, rules, c.rememberTicks(), c.MaxStreamBytes)
 	p.title = &title{core: p.core, watch: seen}
 	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: newDurable(id, &c),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile/internal/retry"
+	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // ErrSuperseded means: another processor owns the tile. Run ends with a *SupersededError, which is information
@@ -41,7 +42,7 @@ const authorityTimeout = 2 * time.Second
 // title is a processor's right to its tile, as the authority grants it.
 type title struct {
 	*core
-	watch  *watch
+	watch  *watch.Owner
 	grant  fence.Grant
 	floor  fence.Epoch // the highest epoch seen anywhere: the next one is minted above it
 	served bool        // the processor has served the tile: it has a state of its own to lose
@@ -95,8 +96,8 @@ func (t *title) expected() (record fence.Grant, known bool) {
 	switch {
 	case t.grant.Epoch > 0:
 		return t.grant, true
-	case t.watch.epoch() > 0:
-		return fence.Grant{Tile: t.tile, Epoch: t.watch.epoch(), Contact: "as seen"}, true
+	case t.watch.Epoch() > 0:
+		return fence.Grant{Tile: t.tile, Epoch: t.watch.Epoch(), Contact: "as seen"}, true
 	}
 	return fence.Grant{}, false
 }
@@ -139,8 +140,8 @@ func (t *title) claimable(g fence.Grant, lookedUp bool) error {
 	case held.Epoch > g.Epoch, held.Epoch > 0 && held.ID == g.ID:
 		return nil // forgotten, or still ours
 	case held.Epoch > 0 && (g.Held() || t.served):
-		return t.supersededBy(ownerOf(g))
-	case !g.Held(), t.cfg.Follow && g.Epoch <= t.watch.epoch():
+		return t.supersededBy(watch.OwnerOf(g))
+	case !g.Held(), t.cfg.Follow && g.Epoch <= t.watch.Epoch():
 		return nil
 	case lookedUp && !t.cfg.Follow && (t.cfg.TakeOver || g.Contact == t.contact):
 		return nil
@@ -177,7 +178,7 @@ func (t *title) verify(ctx context.Context, seen fence.Owner) error {
 	case seen.Epoch > g.Epoch:
 		return t.supersededBy(seen)
 	}
-	return t.supersededBy(ownerOf(g))
+	return t.supersededBy(watch.OwnerOf(g))
 }
 
 // holds reports whether the authority's record is this processor's grant.

@@ -33,6 +33,7 @@ type History struct {
 	Tick      fence.Tick // the last that was played or folded
 	Seen      fence.Tick // the highest seen in the owner hash of another owner: it is not played again
 	GameBytes int        // of the game's state in the last snapshot that was read or written
+	Warm      bool       // the state is one that the stream has had: what was committed since continues it
 	stuck     int        // chunks in a row after which the owner hash was ahead of the stream
 }
 
