@@ -78,7 +78,7 @@ func TestAcquisitionFromEachSource(t *testing.T) {
 		_, err := f.follower.pass(t.Context())
 		require.NoError(t, err)
 		word(t, b, "z")
-		got = acquire(t, f, fromStore)
+		acquire(t, f, fromStore)
 		assert.True(t, f.acquisition.steps.Warm)
 		assert.Equal(t, "xyz", rules.state)
 		before := f.history.Position

@@ -8,7 +8,9 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile/internal/durable"
+	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
+	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // errDrained ends everything that a processor does when its context has ended.
@@ -22,6 +24,8 @@ type core struct {
 	rules   Rules
 	cfg     *Config
 	desk    *desk
+	history *history.History
+	watch   watch.Owner    // what a follower sees; empty in a processor that does not follow
 	beside  sync.WaitGroup // goroutines that wait for a back end or a successor beside the loop
 }
 

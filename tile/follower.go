@@ -8,10 +8,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 	"github.com/tilefence/tilefence/tile/internal/turn"
-	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // tileFollower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
@@ -19,9 +17,7 @@ import (
 type tileFollower struct {
 	*core
 	title       *title
-	history     *history.History
 	acquisition *acquisition
-	watch       *watch.Owner
 
 	damaged bool // the history could not be read, and that was logged
 }

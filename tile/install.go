@@ -9,8 +9,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
-	"github.com/tilefence/tilefence/tile/internal/history"
-	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // source is where a new owner's state comes from.
@@ -31,9 +29,7 @@ const readTimeout = 2 * time.Second
 type acquisition struct {
 	*core
 	title   *title
-	history *history.History
 	durable *durable.Store
-	watch   *watch.Owner
 
 	reached  fence.Seq // the highest sequence that a refusal or the durable store has shown
 	orphaned int       // attempts that found an owner hash without a history

@@ -15,7 +15,6 @@ import (
 type tileOwner struct {
 	*core
 	title       *title
-	history     *history.History
 	acquisition *acquisition
 	snapshots   *snapshots
 
@@ -151,7 +150,8 @@ func (o *tileOwner) stalled() bool {
 		o.full = full
 		o.desk.update(func(s *Status) { s.StreamFull = full })
 		if full {
-			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls", "limit", o.cfg.MaxStreamBytes)
+			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls",
+				"limit", o.cfg.MaxStreamBytes)
 		} else {
 			o.cfg.Logger.Warn("stream is within bounds again: the tile goes on")
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
-	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // TileProcessor owns one tile: it claims an epoch, replays what was committed before, and then ticks,
@@ -19,7 +18,6 @@ import (
 type TileProcessor struct {
 	*core
 	title       *title
-	history     *history.History
 	acquisition *acquisition
 	follower    *tileFollower
 	owner       *tileOwner
@@ -43,18 +41,14 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
 	c.Logger = c.Logger.With("tile", id)
-	p := &TileProcessor{core: &core{tile: id, contact: contact, seams: seams, rules: rules, cfg: &c, desk: newDesk(id, contact, &c)}}
-	seen := &watch.Owner{}
-	p.history = history.New(id, rules, c.rememberTicks(), c.MaxStreamBytes)
-	p.title = &title{core: p.core, watch: seen}
-	p.acquisition = &acquisition{core: p.core, title: p.title, history: p.history, durable: newDurable(id, &c),
-		watch: seen}
-	p.follower = &tileFollower{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition,
-		watch: seen}
-	p.owner = &tileOwner{core: p.core, title: p.title, history: p.history, acquisition: p.acquisition,
-		kept:      history.Kept{Limit: c.KeepBytes},
-		snapshots: &snapshots{core: p.core, history: p.history, results: make(chan snapshotResult, 1)}}
-	return p, nil
+	all := &core{tile: id, contact: contact, seams: seams, rules: rules, cfg: &c, desk: newDesk(id, contact, &c),
+		history: history.New(id, rules, c.rememberTicks(), c.MaxStreamBytes)}
+	right := &title{core: all}
+	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
+	return &TileProcessor{core: all, title: right, acquisition: acquire,
+		follower: &tileFollower{core: all, title: right, acquisition: acquire},
+		owner: &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
+			snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}}, nil
 }
 
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every

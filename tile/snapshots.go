@@ -7,7 +7,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
@@ -15,7 +14,6 @@ import (
 // loop, where the state does not change, and saved beside it, where a slow store delays no tick.
 type snapshots struct {
 	*core
-	history *history.History
 	results chan snapshotResult
 	saving  bool
 	at      fence.Position // of the last that was saved

@@ -42,7 +42,6 @@ const authorityTimeout = 2 * time.Second
 // title is a processor's right to its tile, as the authority grants it.
 type title struct {
 	*core
-	watch  *watch.Owner
 	grant  fence.Grant
 	floor  fence.Epoch // the highest epoch seen anywhere: the next one is minted above it
 	served bool        // the processor has served the tile: it has a state of its own to lose
