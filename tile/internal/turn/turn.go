@@ -1,5 +1,5 @@
-// Package turn spreads what thousands of tiles do at intervals, so that they do not do it all at once. A tile's place is
-// the same in every process.
+// Package turn spreads what thousands of tiles do at intervals, so that they do not do it all at once. A place is the
+// same for a tile in every process.
 package turn
 
 import (
