@@ -363,9 +363,12 @@ func TestFollowerOfADamagedStreamKeepsTrying(t *testing.T) {
 			e := &s.Entries[len(s.Entries)-1]
 			good, e.Frame = e.Frame, []byte("?")
 		}
+		f.pause() // or it reads the entry before that is damaged
+		synctest.Wait()
 		a.resume()
 		a.say(t, "", "two")
 		w.store.Update(testTile, damage)
+		f.resume()
 		a.say(t, "", "three")
 		time.Sleep(5 * time.Second)
 		a.kill()

@@ -313,6 +313,7 @@ func TestHostBacksOffFromWhatKeepsFailing(t *testing.T) {
 		var next []tilehost.NextStep
 		start := func(restart bool) (*tilehost.Host, context.CancelFunc, chan error) {
 			h, err := tilehost.New("a:1", w.seams(), func(fence.TileID) (tile.Rules, error) {
+				time.Sleep(time.Millisecond) // a caller of Await waits by then
 				mu.Lock()
 				defer mu.Unlock()
 				tries = append(tries, time.Now())
