@@ -163,9 +163,9 @@ type Timeouts struct {
 	DrainTimeout time.Duration
 }
 
-// These bound the outcomes of actions that a tile remembers; whichever is reached first. They are part of every snapshot,
-// which may take fence.MaxSnapshot bytes. An action that would go past a bound is refused with ErrOverloaded before it
-// is decided.
+// These bound the outcomes of actions that a tile remembers; whichever is reached first. They are part of every
+// snapshot, which may take fence.MaxSnapshot bytes. An action that would go past a bound is refused with ErrOverloaded
+// before it is decided.
 const (
 	// MaxRemembered is the most outcomes that a tile remembers, 131,072: 218 actions a second for ten minutes.
 	MaxRemembered = history.MaxRemembered

@@ -160,7 +160,8 @@ func (a *acquisition) judge(ctx context.Context, at fence.Position) (durable.Sta
 }
 
 // withLaterCheckpoint rebases a tile whose durable state is later than its stream.
-func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, how durable.Standing) (acquired, error) {
+func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, how durable.Standing) (acquired,
+	error) {
 	ends := a.history.Position
 	// The checkpoint may also be ahead because an owner that is alive has gone on since the replay, or because
 	// the replay came from an old master. The store refuses to install there, and once it has done so no other owner

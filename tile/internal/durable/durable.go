@@ -1,5 +1,5 @@
-// Package durable reads and writes what the durable store has of a tile: its checkpoint and, if the tile writes through,
-// its journal. It says how that stands to the tile's stream.
+// Package durable reads and writes what the durable store has of a tile: its checkpoint and, if the tile writes
+// through, its journal. It says how that stands to the tile's stream.
 package durable
 
 import (
