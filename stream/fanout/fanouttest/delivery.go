@@ -48,40 +48,6 @@ func order(_ *testing.T, b *bench) {
 	in.awaitNumbers(rounds * burst)
 }
 
-// orderAcrossTiles: one call may carry many tiles, interleaved; each tile's order holds.
-func orderAcrossTiles(_ *testing.T, b *bench) {
-	const tiles = 24
-	var messages []fanout.Message
-	var inboxes []*inbox
-	var ids []fence.TileID
-	for range tiles {
-		ids = append(ids, b.tile())
-		inboxes = append(inboxes, b.subscribe(ids[len(ids)-1]))
-	}
-	for n := range burst {
-		for _, tile := range ids {
-			messages = append(messages, fanout.Message{Tile: tile, Data: number(n)})
-		}
-	}
-	b.publish(messages...)
-	for _, in := range inboxes {
-		in.awaitNumbers(burst)
-	}
-}
-
-func isolation(t *testing.T, b *bench) {
-	one, two := b.tile(), b.tile()
-	inOne, inTwo := b.subscribe(one), b.subscribe(two)
-	b.publish(
-		fanout.Message{Tile: one, Data: []byte("one")},
-		fanout.Message{Tile: two, Data: []byte("two")},
-		fanout.Message{Tile: b.tile(), Data: []byte("three")},
-		fanout.Message{Tile: one, Data: []byte("one again")},
-	)
-	require.Equal(t, [][]byte{[]byte("one"), []byte("one again")}, inOne.await(2))
-	require.Equal(t, [][]byte{[]byte("two")}, inTwo.await(1))
-}
-
 // subscribeThenPublish: once Subscribe has returned, nothing published is missed.
 func subscribeThenPublish(_ *testing.T, b *bench) {
 	for range 50 {

@@ -60,19 +60,6 @@ func stopWaitsForDeliver(t *testing.T, b *bench) {
 	<-stopped
 }
 
-// stopOneOfTwo: subscriptions to one tile are independent.
-func stopOneOfTwo(t *testing.T, b *bench) {
-	tile := b.tile()
-	one, two := b.subscribe(tile), b.subscribe(tile)
-	b.numbered(tile, 0, 5)
-	one.awaitNumbers(5)
-	two.awaitNumbers(5)
-	one.stop()
-	b.numbered(tile, 5, 10)
-	two.awaitNumbers(10)
-	require.Len(t, one.all(), 5)
-}
-
 // resubscribe: stopping and subscribing in quick succession leaves the last word in force.
 func resubscribe(_ *testing.T, b *bench) {
 	tile := b.tile()
@@ -83,18 +70,6 @@ func resubscribe(_ *testing.T, b *bench) {
 		b.numbered(tile, 0, 2)
 		in.awaitNumbers(2)
 		in.stop()
-	}
-}
-
-func manySubscribers(_ *testing.T, b *bench) {
-	tile := b.tile()
-	var inboxes []*inbox
-	for range 50 {
-		inboxes = append(inboxes, b.subscribe(tile))
-	}
-	b.numbered(tile, 0, burst)
-	for _, in := range inboxes {
-		in.awaitNumbers(burst)
 	}
 }
 

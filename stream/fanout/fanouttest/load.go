@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -96,9 +97,10 @@ func concurrent(t *testing.T, b *bench) {
 	require.NoError(t, g.Wait())
 }
 
-// random compares random subscribing, stopping and publishing with a model of it.
+// random compares random subscribing, stopping and publishing with a model of it: each subscription to a tile gets what
+// is published on it while it lasts, in order, whatever the others do and however many tiles a call carries.
 func random(t *testing.T, b *bench) {
-	rng := seeded(t)
+	rng := seed.Rand(t)
 	type listener struct {
 		in   *inbox
 		want []int
