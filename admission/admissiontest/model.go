@@ -115,15 +115,17 @@ func (m *model) credit(c admission.Credit) error {
 func (m *model) drawCredit(rng *rand.Rand, id string, at time.Time) admission.Credit {
 	c := admission.Credit{ID: id, Owner: m.account.Owner, Asset: m.account.Asset, Amount: 3, At: at}
 	had, known := m.credits[id]
-	switch room := admission.MaxAmount - m.account.Balance; {
+	switch balance := m.account.Balance; {
 	case known:
 		c.Amount = had.Amount
-		edits := []func(){func() { c.Amount++ }, func() { c.Owner = player() }, func() { c.Asset = "silver" }}
+		edits := []func(){
+			func() { c.Amount = had.Amount%2 + 1 }, func() { c.Owner = player() }, func() { c.Asset = "silver" },
+		}
 		if n := rng.IntN(6); n < len(edits) {
 			edits[n]()
 		}
-	case room > 0 && m.account.Balance > 0 && rng.IntN(4) == 0:
-		c.Amount = room + admission.Amount(rng.IntN(2))
+	case balance > 0 && balance < admission.MaxAmount && rng.IntN(4) == 0: // what was given back may be above it
+		c.Amount = admission.MaxAmount - balance + admission.Amount(rng.IntN(2))
 	}
 	return c
 }
@@ -135,6 +137,8 @@ func testModel(t *testing.T, s suite) {
 		m := &model{artifacts: map[string]admission.Artifact{}, credits: map[string]admission.Credit{}}
 		m.account.Owner, m.account.Asset = player(), "card"
 		require.Equal(t, m.account, s.balance(m.account.Owner, "card"))
+		s.credit(m.account.Owner, "another asset", 7)
+		other := s.balance(m.account.Owner, "another asset")
 		var actions []admission.Artifact
 		for range 5 {
 			a := action(m.account.Owner, "card", admission.Amount(rng.IntN(4)))
@@ -145,6 +149,7 @@ func testModel(t *testing.T, s suite) {
 		for range 45 {
 			s.compare(m, rng, actions[rng.IntN(len(actions))])
 		}
+		require.Equal(t, other, s.balance(m.account.Owner, "another asset"))
 	}
 }
 
