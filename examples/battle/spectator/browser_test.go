@@ -190,7 +190,7 @@ func TestPageAsksForWhatItMissed(t *testing.T) {
 	blank(t).eval(fmt.Sprintf(`(async (messages, id) => {
 		const { Feed } = await import("/assets/feed.js");
 		const got = { Sent: [], Seqs: [] }, no = () => {};
-		const feed = new Feed({ connect: no, send: (m) => got.Sent.push(JSON.parse(m)) }, "ws://x", [id],
+		const feed = new Feed({ connect: no, send: (m) => got.Sent.push(JSON.parse(m)) }, "ws://x", [{ id, areas: [1, 2, 3] }],
 			{ restore: no, apply: no, owner: no, link: no, trouble: no, moved: (_, p) => got.Seqs.push(p.seq) });
 		feed.opened();
 		for (const m of messages) feed.message(m, 1);
@@ -357,10 +357,11 @@ func TestPageShowsAFault(t *testing.T) {
 		`.startsWith("bob:7002|2|1 min 5 s|1×|serving")`)
 }
 
-func TestPageShowsATakeover(t *testing.T) {
+// staged starts two tiles, a relay and the page.
+func staged(t *testing.T) (th *theatre, s *httptest.Server) {
 	store := memfence.New()
 	log, broker := memstream.New(store), memfanout.New()
-	th := &theatre{t: t, owners: map[fence.TileID]*tile.TileProcessor{}, tiles: flower(t, 37.77, -122.42)[:2],
+	th = &theatre{t: t, owners: map[fence.TileID]*tile.TileProcessor{}, tiles: flower(t, 37.77, -122.42)[:2],
 		seams: tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: log}}
 	watched, err := relay.New(broker, log, &relay.Config{Public: true})
 	require.NoError(t, err)
@@ -376,9 +377,45 @@ func TestPageShowsATakeover(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/view", watched.Handler())
 	mux.Handle("/", page)
-	s := httptest.NewServer(mux)
+	s = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
+	return th, s
+}
 
+// TestPageShowsAViewport follows a player, sees what that player sees and no more, and then everything again: with the
+// owner's digest, so that areas that were left and opened again are what they should be.
+func TestPageShowsAViewport(t *testing.T) {
+	_, s := staged(t)
+	b := open(t, s.URL)
+	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	b.eval(`document.querySelector("#follow").click()`, nil)
+	b.until(`/^(ann|bob):700\d\d+$/.test(document.querySelector("#player-name").textContent)`)
+	b.until(`/^[4-7] of 49 areas$/.test(document.querySelector("#player-areas").textContent)`)
+	b.until(`Number(document.querySelector("#player-whole").textContent) > 0`)
+	b.until(`Number(document.querySelector("#player-seen").textContent) <
+		Number(document.querySelector("#player-whole").textContent)`)
+
+	const positions = `[...document.querySelectorAll("#tiles .position")].map((p) => p.textContent)`
+	for range 2 {
+		b.eval(`document.querySelector("#player-only").click()`, nil)
+		b.until(`document.querySelector("#player-only").getAttribute("aria-pressed") === "true"`)
+		b.until(`document.querySelectorAll(".proof[data-state=same]").length === 0`)
+		b.eval(`(async () => {
+			await new Promise((r) => setTimeout(r, 600)); // what was under way, and a look of the panel
+			window.before = `+positions+`;
+		})()`, nil)
+		b.until(positions + `.filter((p, i) => p !== window.before[i]).length === 1`)
+		b.eval(`document.querySelector("#player-only").click()`, nil)
+		b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	}
+	b.eval(`document.querySelector("#player-stop").click()`, nil)
+	b.until(`document.querySelector("#player").hidden`)
+	_, errors := b.noted()
+	assert.Empty(t, errors)
+}
+
+func TestPageShowsATakeover(t *testing.T) {
+	_, s := staged(t)
 	b := open(t, s.URL)
 	b.until(`document.querySelector("#link").dataset.state === "live"`)
 	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)

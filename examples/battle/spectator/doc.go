@@ -24,7 +24,12 @@
 // The page is a client like any other: it subscribes to the relay (JSON subprotocol), restores each tile
 // from the snapshot, folds the batches, applies only what follows the position it holds and asks for a
 // Sync otherwise. What it draws is its own state, not the server's word. Status is the server's word, and
-// stands beside it: where TileStatus names a digest, the page compares it with that of its own state.
+// stands beside it: where TileStatus names a digest, the page compares it with that of its own state, if it
+// holds the whole tile.
+//
+// By default it watches all of every tile. Follow a player, and it shows which areas that player's client
+// watches, and what they weigh beside the whole tile; in the player's view it watches those areas and
+// nothing else, and opens others as the player moves.
 //
 // The latency "this page" shows is the time at which a frame arrived less the time at which the store
 // committed it. The page estimates how far its clock is from the server's (Status.At, halved round trip);

@@ -9,6 +9,7 @@ import { OwnershipTable } from "./ownership.js";
 import { forgetOwners, introduce, shortTile } from "./palette.js";
 import { Panel } from "./panel.js";
 import { Scene } from "./scene.js";
+import { Viewport } from "./viewport.js";
 
 const pollEvery = 500; // ms between two looks at the servers' status
 const pollFaults = 200; // the same while something is broken on purpose
@@ -25,25 +26,30 @@ class Page {
     this.status = null;
     this.lastEvent = 0;
     this.views = new Map(world.tiles.map((t) => [t.tile, {
-      id: t.tile, fleet: new Fleet(t.spans), owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
+      id: t.tile, fleet: new Fleet(t.spans), around: t.around, wants: null, owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
       states: new Map(), proof: "unknown", digest: "", misses: 0, contested: 0, contestedEpoch: 0, toldEpoch: 0, untold: 0,
     }]));
+    for (const v of this.views.values()) v.wants = v.fleet.all; // the areas that are watched
     this.chaos = new ChaosCard();
     this.ownership = new OwnershipTable();
     const takeOver = (id) => this.takeOver(id);
     this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });
     this.scene = new Scene($("ground"), $("live"), world, {
-      takeOver, hovered: (tile, x, y) => this.point(tile, x, y),
+      takeOver, hovered: (tile, x, y, ship) => this.point(tile, x, y, ship),
+      follow: (id, ship) => this.viewport.follow(this.views.get(id), ship),
     });
+    this.viewport = new Viewport(() => this.watch());
+    $("follow").addEventListener("click", () => this.followAnyone());
     this.network = new Worker("/assets/network.js");
     this.network.onmessage = ({ data }) => this.heard(data);
     const line = {
       connect: (url, protocol) => this.network.postMessage({ connect: url, protocol }),
       send: (text) => this.network.postMessage({ send: text }),
     };
-    this.feed = new Feed(line, relayURL(world.relay), [...this.views.keys()], {
-      restore: (id, blob) => this.restore(id, blob),
-      apply: (id, frame, arrived) => this.apply(id, frame, arrived),
+    this.feed = new Feed(line, relayURL(world.relay), [...this.views.values()].map((v) => ({ id: v.id, areas: v.fleet.all })), {
+      restore: (id, blob, areas) => this.restore(id, blob, areas),
+      open: (id, blob, areas) => this.open(id, blob, areas),
+      apply: (id, frame, arrived, areas) => this.apply(id, frame, arrived, areas),
       moved: (id, position, before) => this.moved(id, position, before),
       owner: (id, epoch, contact) => this.own(id, epoch, contact),
       link: (state, text) => this.panel.link(state, text),
@@ -68,25 +74,55 @@ class Page {
     else if ("status" in data) this.answered(data);
   }
 
-  point(tile, x, y) {
-    this.pointed = tile && { view: this.views.get(tile.id), x, y };
+  point(tile, x, y, ship) {
+    this.pointed = tile && { view: this.views.get(tile.id), x, y, ship };
     this.panel.tip(this.pointed);
   }
 
   // What the relay tells.
 
-  restore(id, blob) {
+  /** Follows a ship that is in play: anybody's. */
+  followAnyone() {
+    const all = [...this.views.values()].flatMap((v) => v.fleet.ships.filter((s) => s.hull > 0).map((s) => [v, s]));
+    if (all.length) this.viewport.follow(...all[Math.floor(Math.random() * all.length)]);
+  }
+
+  /** Watches what is to be seen: every tile, or what the player sees. */
+  watch() {
+    const { player, areas, only } = this.viewport;
+    for (const v of this.views.values()) {
+      const here = v === player?.view, want = only && here ? areas : only ? [] : v.fleet.all;
+      if (String(want) === String(v.wants)) continue;
+      v.wants = want;
+      v.fleet.keep(want);
+      v.states.clear();
+      v.proof = "unknown";
+      this.scene.reset(v.id, v.fleet.ships);
+      this.feed.leave(v.id, want.length === 0);
+      this.feed.watch(v.id, want.length ? want : v.fleet.all);
+    }
+    this.scene.look(player?.view.id, areas, only, player?.id);
+  }
+
+  restore(id, blob, areas) {
     const v = this.views.get(id);
-    v.fleet.restore(blob);
+    v.fleet.restore(blob, areas);
     v.states.clear();
     this.scene.reset(id, v.fleet.ships);
   }
 
-  apply(id, frame, arrived) {
+  open(id, blob, areas) {
     const v = this.views.get(id);
-    const events = v.fleet.apply(frame.tick, frame.payload);
-    v.tick = frame.tick;
+    v.fleet.open(blob, areas);
+    this.scene.reset(id, v.fleet.ships);
+  }
+
+  apply(id, frame, arrived, areas) {
+    const v = this.views.get(id);
+    const events = v.fleet.apply(frame.tick, frame.payload, areas);
+    v.tick = Math.max(v.tick, frame.tick);
     if (arrived) {
+      this.viewport.count(v, frame.payload);
       this.meter.frame(arrived + this.clock.ahead - frame.at, frame.payload.length, id);
       this.scene.batch(id, events, v.fleet);
     } else {
@@ -97,7 +133,8 @@ class Page {
   moved(id, position, before) {
     const v = this.views.get(id);
     Object.assign(v, { epoch: position.epoch, seq: position.seq });
-    v.states.set(position.seq, v.fleet.encode());
+    if (v.fleet.whole) v.states.set(position.seq, v.fleet.encode()); // the owner's digest is of the whole tile
+    this.viewport.look();
     if (v.states.size > remembered) v.states.delete(v.states.keys().next().value);
     this.scene.at(id, v.epoch, v.seq, v.tick);
     if (before.epoch === 0) this.panel.began(id, position.epoch);
@@ -242,6 +279,7 @@ class Page {
       this.panel.tile(v, this.status?.tiles.find((t) => t.tile === v.id));
     }
     this.panel.tip(this.pointed);
+    this.viewport.show();
     this.panel.owners([...this.views.values()]);
     this.panel.figures(this.status, this.meter.figures(), this.feed.counts);
     this.meter.draw((tile) => this.views.get(tile)?.owner ?? "");

@@ -36,6 +36,15 @@ export class Camera {
     this.changed();
   }
 
+  /** Shows a box of the plane, with some room around it. */
+  show([l, t, r, b]) {
+    this.fitted = false;
+    this.scale = Math.min(this.width / (r - l), this.height / (b - t), this.fitScale * zoomLimits.in) * 0.7;
+    this.x = (l + r) / 2;
+    this.y = (t + b) / 2;
+    this.changed();
+  }
+
   toScreen(x, y) { return [(x - this.x) * this.scale + this.width / 2, (y - this.y) * this.scale + this.height / 2]; }
   toWorld(px, py) { return [(px - this.width / 2) / this.scale + this.x, (py - this.height / 2) / this.scale + this.y]; }
 

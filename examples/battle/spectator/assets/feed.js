@@ -16,19 +16,26 @@ const staleAsks = 3; // questions to a relay that is behind until another connec
  * Feed talks through a line, which has connect(url, protocol) and send(text), and tells the feed with
  * opened(), message(text, at) and closed(reason). It calls
  *
- *   restore(tile, blob)              start over from a snapshot; may throw
- *   apply(tile, frame, arrived)      fold a batch; may throw. arrived is ms since 1970, 0 within a Sync
+ *   restore(tile, blob, areas)       start over from a snapshot, with some areas; may throw
+ *   open(tile, blob, areas)          add areas from a snapshot; may throw
+ *   apply(tile, frame, arrived, areas) fold a batch, of some areas or of all that are held; may throw. arrived is ms
+ *                                    since 1970, 0 within a Sync
  *   moved(tile, position, before)    after each of the two
  *   owner(tile, epoch, contact)      who owns it, as far as the relay knows
  *   link(state, text)                about the connection
  *   trouble(text, code)              what the relay could not do
  */
 export class Feed {
+  /** tiles has each tile's name and areas, all of which it watches at first. */
   constructor(line, url, tiles, calls) {
     this.line = line;
     this.url = url;
     this.calls = calls;
-    this.tiles = new Map(tiles.map((id) => [id, { id, at: wire.beginning, floor: 0, synced: false, broken: false, asked: never, stale: 0 }]));
+    this.tiles = new Map(tiles.map(({ id, areas }) => [id, {
+      id, every: areas, areas, added: [], held: [], left: false, // the tile's areas; those watched, added since, here
+      at: wire.beginning, floor: 0, synced: false, broken: false, asked: never, stale: 0,
+    }]));
+    this.watches = 0; // of this connection
     this.counts = { frames: 0, bytes: 0, syncs: 0, gaps: 0, repairs: 0, resyncs: 0, duplicates: 0, connects: 0, stale: 0 };
     this.failures = 0;
     this.open = false;
@@ -44,13 +51,47 @@ export class Feed {
     this.failures = 0;
     this.counts.connects++;
     this.calls.link("live", "live");
-    const all = [...this.tiles.values()];
+    this.watches = 0;
+    this.#subscribe([...this.tiles.values()].filter((t) => !t.left));
+  }
+
+  #subscribe(all) {
+    const fresh = (t) => t.floor === 0 && t.areas.length === t.every.length;
+    for (const t of all) t.added = [];
     this.#send({
       subscribe: {
-        tiles: all.filter((t) => !t.synced).map((t) => t.id),
-        held: all.filter((t) => t.synced).map((t) => ({ tile: t.id, ...wire.held(t) })),
+        tiles: all.filter(fresh).map((t) => t.id),
+        held: all.filter((t) => !fresh(t)).map((t) => ({ tile: t.id, areas: this.#named(t), ...wire.held({ at: this.#have(t), floor: t.floor }) })),
       },
     });
+  }
+
+  /** The areas of a tile as the relay is told: none for every one. */
+  #named(t) { return t.areas.length === t.every.length ? [] : t.areas; }
+
+  /** What the page has of the areas that it watches: nothing while some are to come. */
+  #have(t) { return t.areas.every((a) => t.held.includes(a)) ? t.at : wire.beginning; }
+
+  /** Watches some areas of a tile instead of those watched so far. The caller has forgotten the others. */
+  watch(id, areas) {
+    const t = this.tiles.get(id), added = areas.filter((a) => !t.areas.includes(a));
+    if (added.length === 0 && areas.length === t.areas.length) return;
+    t.areas = areas;
+    t.held = t.held.filter((a) => areas.includes(a));
+    if (t.left || !this.open) return;
+    this.watches++;
+    if (added.length) t.added.push({ number: this.watches, areas: added });
+    this.#send({ watch: { tile: id, areas: this.#named(t), number: this.watches } });
+  }
+
+  /** Hears no more of a tile, or of it again from scratch. */
+  leave(id, left) {
+    const t = this.tiles.get(id);
+    if (t.left === left) return;
+    Object.assign(t, { left, synced: false, held: [], broken: false, asked: never });
+    if (!this.open) return;
+    if (left) this.#send({ unsubscribe: { tiles: [id] } });
+    else this.#subscribe([t]);
   }
 
   /** Connects again after a while: longer after each failure, and never at the same moment as others. */
@@ -71,7 +112,8 @@ export class Feed {
     } catch {
       return this.calls.trouble("The relay sent something that is not JSON.");
     }
-    const tile = this.tiles.get(m.tile);
+    let tile = this.tiles.get(m.tile);
+    if (tile?.left) tile = undefined;
     try {
       if (m.frame && tile?.synced) this.#frame(tile, wire.frame(m.frame), at);
       else if (m.sync && tile) this.#sync(tile, wire.sync(m.sync));
@@ -93,7 +135,7 @@ export class Feed {
     } else if (f.position.key === tile.at.key || (f.position.epoch <= tile.at.epoch && f.position.seq <= tile.at.seq)) {
       this.counts.duplicates++;
     } else {
-      this.#gap(tile, tile.at);
+      this.#gap(tile, this.#have(tile));
     }
   }
 
@@ -105,12 +147,14 @@ export class Feed {
 
   #sync(tile, s) {
     this.counts.syncs++;
+    if (s.opens) return this.#opens(tile, s);
     if (s.position.epoch < tile.floor) {
       this.counts.stale++;
       return this.#behind(tile);
     }
     if (s.replace) {
-      this.calls.restore(tile.id, s.blob);
+      tile.held = this.#counting(tile, s);
+      this.calls.restore(tile.id, s.blob, tile.held);
       tile.synced = true;
       this.#moveTo(tile, s.from);
     }
@@ -119,6 +163,30 @@ export class Feed {
     if (tile.at.key === s.position.key) return this.#mend(tile);
     tile.asked = performance.now() - resyncTimeout + fruitlessPause;
     this.#gap(tile, wire.beginning);
+  }
+
+  /** The areas of a Sync that were watched without a break since the last Watch that the relay had seen. */
+  #counting(tile, s) {
+    tile.added = tile.added.filter((a) => a.number > s.watch);
+    const late = tile.added.flatMap((a) => a.areas), brings = s.areas.length ? s.areas : tile.every;
+    return brings.filter((a) => tile.areas.includes(a) && !late.includes(a));
+  }
+
+  /** Takes up areas that are watched newly, at the position that is held. */
+  #opens(tile, s) {
+    if (!tile.synced) return;
+    if (s.position.key !== tile.at.key) return this.#gap(tile, wire.beginning);
+    const fresh = this.#counting(tile, s).filter((a) => !tile.held.includes(a));
+    if (fresh.length === 0) return;
+    this.calls.open(tile.id, s.blob, fresh);
+    let at = s.from;
+    for (const f of s.tail) {
+      if (f.prev.key !== at.key) continue;
+      this.calls.apply(tile.id, f, 0, fresh);
+      at = f.position;
+    }
+    if (at.key !== s.position.key) return this.#gap(tile, wire.beginning);
+    tile.held = [...tile.held, ...fresh];
   }
 
   #moveTo(tile, position) {
@@ -161,7 +229,7 @@ export class Feed {
       return this.connect(); // perhaps to another relay
     }
     this.counts.resyncs++;
-    this.#send({ resync: { tile: tile.id, ...wire.held(tile) } });
+    this.#send({ resync: { tile: tile.id, ...wire.held({ at: this.#have(tile), floor: tile.floor }) } });
   }
 
   /** Asks again where an answer is overdue. To be called about once a second. */

@@ -29,7 +29,7 @@ export class Fleet {
     held = new Map(held);
     for (const area of areas) held.set(area, new Map());
     for (const [area, ships] of decodeGame(blob)) {
-      if (!areas.includes(area)) throw new WireError(`area ${area} was not asked for`);
+      if (!areas.includes(area)) continue;
       if (ships.some((s) => this.areaOf[s.cell] !== area)) throw new WireError("a ship in another area");
       held.set(area, new Map(ships.map((s) => [s.id, s])));
     }
@@ -59,13 +59,17 @@ export class Fleet {
   }
 
   /**
-   * Folds one batch and returns its events, each with the ship that it is about as `ship`; for Fired that is the
+   * Folds one batch, of the areas that are held or of some of them, and returns its events, each with the ship that it is about as `ship`; for Fired that is the
    * attacker, undefined if it is in none of the areas held, and `target` the other one. Throws when the batch does not
    * fit: restore then.
    */
-  apply(tick, payload) {
-    return decodeBatch(payload).map((bytes) => this.#fold(tick, decodeEvent(bytes)));
+  apply(tick, payload, areas = null) {
+    const here = ([area]) => area === 0 || (areas ? areas.includes(area) : this.areas.has(area));
+    return decodeBatch(payload).filter(here).map(([, bytes]) => this.#fold(tick, decodeEvent(bytes)));
   }
+
+  /** Whether all areas of the tile are held. */
+  get whole() { return this.areas.size === this.all.length; }
 
   #fold(tick, e) {
     const area = e.area ?? this.areaOf[e.cell], ships = this.areas.get(area);

@@ -223,10 +223,10 @@ export class Panel {
     const tip = $("tip");
     tip.hidden = !pointed;
     if (!pointed) return;
-    const { view, x, y } = pointed;
+    const { view, x, y, ship } = pointed;
     const held = view.owner ? ` held by ${short(view.owner)} under epoch ${view.epoch}` : " held by nobody";
     tip.replaceChildren(element("b", "", shortTile(view.id)), element("span", "", held),
-      element("em", "", view.contested ? "being taken over…" : `${fingers.matches ? "tap again" : "click"} to take it over`));
+      element("em", "", ship ? `click to follow ${new TextDecoder().decode(ship.owner)}` : view.contested ? "being taken over…" : `${fingers.matches ? "tap again" : "click"} to take it over`));
     const stage = $("stage").getBoundingClientRect(), w = tip.offsetWidth, h = tip.offsetHeight;
     if (fingers.matches) { // out of the way of the finger, and of what it points at
       tip.style.left = "8px";

@@ -13,8 +13,9 @@ const harm = [255, 107, 94], relief = [111, 224, 160], mending = [255, 196, 107]
 const calmly = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Scene {
-  /** takeOver(tile) is called for a click on a tile; hovered(tile or null, x, y) when the pointer moves. */
-  constructor(groundCanvas, liveCanvas, world, { takeOver, hovered }) {
+  /** takeOver(tile) is called for a click on a tile, follow(tile, ship) for one on a ship; hovered(tile or null, x, y,
+   *  ship or null) when the pointer moves. */
+  constructor(groundCanvas, liveCanvas, world, { takeOver, follow, hovered }) {
     this.world = world;
     this.layers = [groundCanvas, liveCanvas];
     this.ctx = liveCanvas.getContext("2d");
@@ -34,7 +35,9 @@ export class Scene {
         this.#point(x, y, hovered);
         if (!tile || !ready) return;
         hovered(null, x, y); // what was announced happens: it must not be covered
-        takeOver(tile.id);
+        const ship = this.#shipAt(tile, x, y);
+        if (ship) follow(tile.id, ship);
+        else takeOver(tile.id);
       },
     });
     new ResizeObserver(() => this.#resize()).observe(liveCanvas);
@@ -47,7 +50,7 @@ export class Scene {
     for (let i = 0; i < t.cells.length; i += 2) polygon(cells, t.corners, t.cells[i], t.cells[i + 1]);
     const xs = t.outline.filter((_, i) => i % 2 === 0), ys = t.outline.filter((_, i) => i % 2 === 1);
     return {
-      id: t.tile, outline, cells, x: t.cells[0], y: t.cells[1], top: Math.min(...ys),
+      id: t.tile, ground: t, outline, cells, x: t.cells[0], y: t.cells[1], top: Math.min(...ys),
       radius: (Math.max(...xs) - Math.min(...xs)) / 2,
       sprites: new Sprites(t.cells, this.world.pitch, this.world.tickMs, this.effects),
       owner: "", epoch: 0, seq: 0, tick: 0, pulse: -Infinity, wave: null, contest: null, refusal: null, known: false,
@@ -110,6 +113,19 @@ export class Scene {
 
   refused(id, owner, epoch) {
     this.tiles.get(id).refusal = { owner, epoch, until: performance.now() + refusalTime };
+    this.wake();
+  }
+
+  /** Shows the areas of a tile that a player watches, and its ship; only: the rest is dark. No tile: nobody is followed. */
+  look(id, areas, only, ship) {
+    const ground = this.tiles.get(id)?.ground, path = new Path2D(), outline = [], before = this.sight;
+    for (const a of ground ? areas : []) {
+      outline.push(...ground.cells.slice(2 * ground.spans[a - 1], 2 * ground.spans[a]));
+    }
+    for (let i = 0; i < outline.length; i += 2) polygon(path, ground.corners, outline[i], outline[i + 1]);
+    this.sight = outline.length ? { id, path, only, ship } : null;
+    if (only && this.sight) this.camera.show(box([{ outline }]));
+    else if (before?.only) this.camera.fit();
     this.wake();
   }
 
@@ -186,6 +202,7 @@ export class Scene {
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
     this.#intoPlane(ctx);
+    if (this.sight) this.#drawSight(ctx, now);
     for (const t of tiles) busy = this.#drawPulse(ctx, t, now) || busy;
     for (const t of tiles) busy = this.#drawHarm(ctx, t, now) || busy;
     ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -233,6 +250,35 @@ export class Scene {
     ctx.stroke(t.outline);
     ctx.setLineDash([]);
     return t.wave !== null || (t.contest !== null && !calmly.matches);
+  }
+
+  /** Surrounds the areas that a player watches. The cells are cut out of a darkened picture, and of a line around
+   *  each, so that what is left is the line around them all. It is the first thing on its canvas. */
+  #drawSight(ctx, now) {
+    const { id, path, only, ship } = this.sight, { scale } = this.camera, [l, t] = this.camera.toWorld(0, 0);
+    if (only) {
+      ctx.fillStyle = "rgba(4,7,12,.78)";
+      ctx.fillRect(l, t, this.camera.width / scale, this.camera.height / scale);
+    }
+    ctx.lineJoin = "round";
+    ctx.lineWidth = 7 / scale;
+    ctx.strokeStyle = "rgba(255,232,150,.95)";
+    ctx.stroke(path);
+    ctx.globalCompositeOperation = "destination-out";
+    ctx.lineWidth = 3 / scale;
+    ctx.strokeStyle = "#000";
+    ctx.fill(path);
+    ctx.stroke(path);
+    ctx.globalCompositeOperation = "source-over";
+    ctx.fillStyle = `rgba(255,232,150,${only ? 0 : 0.07})`;
+    ctx.fill(path);
+    const { sprites } = this.tiles.get(id), sprite = sprites.all.get(ship);
+    if (!sprite) return;
+    ctx.beginPath();
+    ctx.arc(...sprites.at(sprite, now), Math.max(11 / scale, this.world.pitch), 0, 7);
+    ctx.lineWidth = 1.6 / scale;
+    ctx.strokeStyle = "rgba(255,232,150,.95)";
+    ctx.stroke();
   }
 
   /** A batch has come: the outline lights up for a moment. */
@@ -308,7 +354,7 @@ export class Scene {
 
   #drawLabel(ctx, t, now) {
     const wide = t.radius * this.camera.scale; // px from the middle of the tile to its rim
-    if (wide < 34) return false;
+    if (wide < 34 || this.sight?.only && this.sight.id !== t.id) return false;
     if (t.refusal && t.refusal.until < now) t.refusal = null;
     const beat = Math.max(0, 1 - (now - t.pulse) / beatTime);
     drawLabel(ctx, this.#labelAt(t), {
@@ -343,7 +389,13 @@ export class Scene {
       this.hover = tile?.id ?? null;
       this.wake(true);
     }
-    hovered(tile, x, y);
+    hovered(tile, x, y, tile && this.#shipAt(tile, x, y));
+  }
+
+  /** The ship under the pointer, or null. */
+  #shipAt(tile, px, py) {
+    const within = Math.max(7 / this.camera.scale, this.world.pitch * 0.4);
+    return tile.sprites.nearest(...this.camera.toWorld(px, py), within, performance.now());
   }
 
   /** Marks a tile from outside, such as from the list. */

@@ -113,6 +113,16 @@ export class Sprites {
     }
   }
 
+  /** The ship in play that is drawn within some distance of a place, the nearest one; null: none. */
+  nearest(x, y, within, now) {
+    let best = null;
+    for (const s of this.all.values()) {
+      const [sx, sy] = this.at(s, now), d = Math.hypot(sx - x, sy - y);
+      if (d < within && s.gone > now) [best, within] = [s.ship, d];
+    }
+    return best;
+  }
+
   /** Whether anything is under way. */
   moving(now) {
     for (const s of this.all.values()) if (now - s.start < this.tick || (s.gone > now && s.gone < Infinity)) return true;

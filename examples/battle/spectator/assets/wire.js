@@ -54,11 +54,18 @@ function* parts(list, what) {
   }
 }
 
-/** The events, as bytes, of a batch's payload. */
+/** The events, as [area, bytes], of a batch's payload. */
 export function decodeBatch(payload) {
   const events = [];
-  for (const [, part] of parts(payload, "batch")) while (part.left) events.push(part.take(part.varint(limits.event)));
+  for (const [area, part] of parts(payload, "batch")) {
+    while (part.left) events.push([area, part.take(part.varint(limits.event))]);
+  }
   return events;
+}
+
+/** How many bytes of a batch's payload each area takes, as [area, bytes]. */
+export function measure(payload) {
+  return Array.from(parts(payload, "batch"), ([area, { left }]) => [area, left + (left < 128 ? 2 : 3)]);
 }
 
 export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6, Left = 7, Entered = 8, Scored = 9;
@@ -187,10 +194,11 @@ export function frame(f) {
 }
 
 export function sync(s) {
-  if (s.tail !== undefined && !Array.isArray(s.tail)) throw new WireError("malformed message: tail");
+  for (const list of [s.tail, s.areas]) if (list !== undefined && !Array.isArray(list)) throw new WireError("malformed message: want a list");
   return {
     replace: s.replace === true, from: position(s.from), tick: number(s.tick), blob: bytes(s.blob),
     tail: (s.tail ?? []).map(frame), position: position(s.position),
     ownerEpoch: number(s.ownerEpoch), ownerContact: String(s.ownerContact ?? ""),
+    opens: s.opens === true, areas: (s.areas ?? []).map(number), watch: number(s.watch),
   };
 }
