@@ -182,9 +182,9 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 	return g, nil
 }
 
-// Move takes a movement: it is checked, delayed if it is above a rate, sent to the tile, and never recorded. Repeating a
-// movement is harmless, so a caller whose call failed simply moves again. Redirected means that the tile moved twice
-// while the intent travelled.
+// Move takes a movement: it is checked, delayed if it is above a rate, sent to the tile, and never recorded.
+// Repeating a movement is harmless, so a caller whose call failed simply moves again. Redirected means that the tile
+// moved twice while the intent travelled.
 //
 // Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
 // through Act; a *LimitError; a *DeclinedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds

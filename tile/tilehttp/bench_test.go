@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -29,9 +30,10 @@ import (
 // BenchmarkIntents is a gateway's client and a tile server at 2 Hz in one process, over loopback: on one connection,
 // and with a request for each intent, as it was before.
 //
-// steady: 10,000 bots send an intent a second each, at times of their own. burst: they send the next one when they have
-// the outcome of the last, all together at each tick. CPU and allocations are those of both sides and the bots. late is
-// how long after the commit of its tick a bot has its outcome; waits for the tick are not in it.
+// steady: bots (-bots, 10,000 by default) send an intent a second each, at times of their own. burst: they send the
+// next one when they have the outcome of the last, all together at each tick. CPU and allocations are those of both
+// sides and the bots. late is how long after the commit of its tick a bot has its outcome; waits for the tick are not in
+// it.
 func BenchmarkIntents(b *testing.B) {
 	for _, pace := range []struct {
 		name  string
@@ -46,8 +48,10 @@ func BenchmarkIntents(b *testing.B) {
 	}
 }
 
+// benchBots is how many bots play. Requests need fewer on a machine that is busy otherwise, or they all time out.
+var benchBots = flag.Int("bots", 10000, "how many bots play in BenchmarkIntents")
+
 const (
-	benchBots   = 10000
 	benchWarmUp = 2 * time.Second
 	benchTime   = 4 * time.Second
 )
@@ -56,7 +60,7 @@ const (
 func playBots(b *testing.B, f forwarder, pause time.Duration) {
 	var committed, measuring atomic.Int64
 	contact := serveQuiet(b, &committed)
-	bots := make([]bot, benchBots)
+	bots := make([]bot, *benchBots)
 	ctx, cancel := context.WithCancel(b.Context())
 	var playing sync.WaitGroup
 	for i := range bots {
@@ -185,7 +189,7 @@ func serveQuiet(b *testing.B, committed *atomic.Int64) string {
 	server := httptest.NewServer(mux)
 	contact := server.Listener.Addr().String()
 	p, err := tile.New(here, contact, seams, quiet{committed},
-		&tile.Config{Limits: tile.Limits{QueueLimit: 4 * benchBots}})
+		&tile.Config{Limits: tile.Limits{QueueLimit: 4 * *benchBots}})
 	require.NoError(b, err)
 	intents := handler(b, p)
 	mux.Handle(tilehttp.Path, intents)

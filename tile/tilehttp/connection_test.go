@@ -148,36 +148,46 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// TestTileServerThatNeverReads: what the gateway keeps is bounded, the rest is refused as overloaded; when the
-// connection is given up, each intent has the outcome that its place says.
+// TestTileServerThatNeverReads: what the gateway keeps is bounded by number and by bytes, the rest is refused as
+// overloaded; when the connection is given up, each intent has the outcome that its place says.
 func TestTileServerThatNeverReads(t *testing.T) {
 	contact := madeByHand(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() })
-	client := newClient(t, &tilehttp.Config{WriteTimeout: time.Second, PingInterval: time.Minute})
-	const n = 4000
-	var overloaded, unknown, notApplied atomic.Int64
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			_, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here, Body: make([]byte, 4000)})
-			switch {
-			case errors.Is(err, tile.ErrOverloaded):
-				overloaded.Add(1)
-			case errors.Is(err, fence.ErrUnknownOutcome):
-				unknown.Add(1)
-			case errors.Is(err, fence.ErrNotApplied):
-				notApplied.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
+	small := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetWriteBuffer(16 << 10) // or the kernel takes megabytes
+		}
+		return conn, err
+	}}
+	for _, c := range []struct{ limit, intents int }{{200, 300}, {0, 1500}} {
+		client := newClient(t, &tilehttp.Config{MaxInFlight: c.limit, Transport: small, WriteTimeout: 3 * time.Second,
+			PingInterval: time.Minute})
+		var overloaded, unknown, notApplied atomic.Int64
+		var wg sync.WaitGroup
+		for range c.intents {
+			wg.Go(func() {
+				_, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here, Body: make([]byte, 4000)})
+				switch {
+				case errors.Is(err, tile.ErrOverloaded):
+					overloaded.Add(1)
+				case errors.Is(err, fence.ErrUnknownOutcome):
+					unknown.Add(1)
+				case errors.Is(err, fence.ErrNotApplied):
+					notApplied.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		assert.EqualValues(t, c.intents, overloaded.Load()+unknown.Load()+notApplied.Load())
+		assert.GreaterOrEqual(t, overloaded.Load(), int64(100))
+		assert.Positive(t, unknown.Load())
+		assert.Positive(t, notApplied.Load())
+		assert.EqualValues(t, unknown.Load(), client.Stats().Unknown)
+		assert.Equal(t, client.Stats().Intents, client.Stats().Unknown)
+		client.Close()
 	}
-	wg.Wait()
-	assert.EqualValues(t, n, overloaded.Load()+unknown.Load()+notApplied.Load())
-	assert.Positive(t, overloaded.Load())
-	assert.Positive(t, unknown.Load())
-	assert.Positive(t, notApplied.Load())
-	assert.Equal(t, client.Stats().Intents, client.Stats().Unknown)
-	assert.EqualValues(t, unknown.Load(), client.Stats().Unknown)
 }
 
 // TestGatewayThatNeverReads is disconnected, and does not make the tile server keep more than its bounds.

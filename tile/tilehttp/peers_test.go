@@ -43,6 +43,7 @@ func dial(t testing.TB, contact string) *websocket.Conn {
 	conn, _, err := websocket.Dial(t.Context(), "ws://"+contact+tilehttp.Path, //nolint:bodyclose // it is not to be
 		&websocket.DialOptions{Subprotocols: []string{tilehttp.Subprotocol}})
 	require.NoError(t, err)
+	conn.SetReadLimit(tilehttp.MaxMessage)
 	t.Cleanup(func() { _ = conn.CloseNow() })
 	return conn
 }

@@ -1,0 +1,93 @@
+package tilehttp
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// FuzzIntents: a tile server makes of any message intents with IDs, refusals with IDs, or an error that says what to
+// send. What it reads it reads again from what a gateway would have sent.
+func FuzzIntents(f *testing.F) {
+	f.Add([]byte(`{"v":1,"intents":[{"id":1,"within":5,"tile":"85283473fffffff","action":"0b54","body":"ZmlyZQ=="}]}`))
+	f.Add([]byte(`{"v":1,"intents":[{"id":2,"tile":1},{"id":3,"tile":"1"}]}`))
+	f.Add([]byte(`{"v":1,"intents":[{"tile":"1"}]}`))
+	f.Add([]byte("\xff{}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		refused := 0
+		intents, err := decodeIntents(b, func(id uint64, err error) {
+			refused++
+			require.NotZero(t, id)
+			require.ErrorIs(t, err, fence.ErrInvalidArgument)
+		})
+		if err != nil {
+			require.ErrorIs(t, err, fence.ErrInvalidArgument)
+			return
+		}
+		message := []byte(intentsHead)
+		for i := range intents {
+			w := &intents[i]
+			require.NotZero(t, w.ID)
+			require.True(t, utf8.ValidString(w.Action+w.Actor))
+			w.Tile = max(w.Tile, 1) // without a tile it is refused where it is queued
+			in := w.intent()
+			encoded, err := encodeIntent(&in)
+			require.NoError(t, err)
+			within := time.Duration(min(max(w.Within, 0), maxWithin)) * time.Millisecond
+			message = appendSent(message, w.ID, within, encoded)
+		}
+		again, err := decodeIntents(append(message, messageTail...), nil)
+		require.NoError(t, err)
+		require.Len(t, again, len(intents))
+		for i := range again {
+			require.Equal(t, intents[i].ID, again[i].ID)
+			require.Equal(t, intents[i].intent(), again[i].intent())
+		}
+	})
+}
+
+// FuzzAnswers: whatever a tile server says, a call under way gets one result at most, and an outcome only if one was
+// given.
+func FuzzAnswers(f *testing.F) {
+	f.Add([]byte(`{"v":1,"answers":[{"id":1,"outcome":"applied"},{"id":1,"outcome":"fizzled"}]}`))
+	f.Add([]byte(`{"v":1,"answers":[{"id":2,"error":{"code":"redirect","tile":"1","epoch":7,"contact":"b:1"}}]}`))
+	f.Add([]byte(`{"v":1,"drain":true}`))
+	f.Add([]byte(`{"v":1,"error":{"code":"invalid","field":"x"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ctx, stop := context.WithCancelCause(context.Background())
+		u := &uplink{link: &link{wake: make(chan struct{}, 1)}, limit: 8, counts: new(counters),
+			waiting: map[uint64]*call{}, stop: stop}
+		calls := make([]*call, 3) // the last is not written
+		for i := range calls {
+			calls[i] = &call{tile: 5, intent: []byte(`{}`), answered: make(chan result, 1)}
+			require.NoError(t, u.submit(calls[i]))
+			if i == 1 {
+				message, more := u.next(nil)
+				require.NotEmpty(t, message)
+				require.False(t, more)
+			}
+		}
+		if u.take(b) != nil {
+			u.end(context.Cause(ctx))
+		}
+		for i, c := range calls {
+			select {
+			case r := <-c.answered:
+				require.NotEqual(t, r.err == nil, !r.outcome.Valid())
+				require.False(t, r.err == nil && i == 2, "it was not sent")
+				if redirect, ok := errors.AsType[*tile.RedirectError](r.err); ok {
+					require.EqualValues(t, 5, redirect.Tile)
+				}
+			default:
+			}
+			require.Empty(t, c.answered)
+		}
+	})
+}
