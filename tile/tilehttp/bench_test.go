@@ -32,8 +32,7 @@ import (
 //
 // steady: bots (-bots, 10,000 by default) send an intent a second each, at times of their own. burst: they send the
 // next one when they have the outcome of the last, all together at each tick. CPU and allocations are those of both
-// sides and the bots. late is how long after the commit of its tick a bot has its outcome; waits for the tick are not in
-// it.
+// sides and the bots. late is how long after the commit of its tick a bot has its outcome, without the wait for it.
 func BenchmarkIntents(b *testing.B) {
 	for _, pace := range []struct {
 		name  string
