@@ -61,7 +61,7 @@ type PartialError interface {
 type Subscriber interface {
 	// Subscribe calls deliver for every message on the tile's channel until stop is called. It returns
 	// after the subscription is in force, so that a message published later is received unless lost.
-	// deliver is called from one goroutine a subscription, in order, and must not block: a subscriber
+	// deliver is called in order, one call at a time for each subscription, and must not block: a subscriber
 	// that falls behind loses messages. The data is shared: do not change it. A broken connection is
 	// re-established by itself; what was missed meanwhile is lost. stop waits for a running deliver and
 	// is safe to call twice, but not from deliver itself.

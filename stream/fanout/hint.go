@@ -39,8 +39,8 @@ type HintSubscriber interface {
 	// in force, up(false) when it is found to be no more, and so on; a reader that relies on hints polls
 	// meanwhile. No loss of the subscription that is noticed goes unreported, however short.
 	//
-	// Each of deliver and up is called by one goroutine a subscription, in order, and must not block: a
-	// subscriber that falls behind loses hints. The tiles are shared with other subscribers: do not change
+	// Each of deliver and up is called in order, one call at a time for each subscription, and must not block:
+	// a subscriber that falls behind loses hints. The tiles are shared with other subscribers: do not change
 	// them. stop waits for running calls and is safe to call twice, but not from deliver or up. A
 	// *fence.ArgumentError if the group does not exist or a function is nil.
 	SubscribeHints(group int, deliver func(tiles []fence.TileID), up func(inForce bool)) (stop func(), err error)

@@ -21,8 +21,8 @@
 //
 // # Concurrency
 //
-// A Broker is safe for concurrent use. It owns one goroutine a subscription, which ends in stop; a Broker
-// without subscriptions owns nothing and needs no closing. Data is passed on as it came, without a copy:
+// A Broker is safe for concurrent use. It owns a goroutine for each subscription for which messages wait, which stop
+// ends; a Broker without subscriptions owns nothing and needs no closing. Data is passed on as it came, without a copy:
 // neither publisher nor subscribers may change it afterwards.
 //
 // # Testing

@@ -1,12 +1,12 @@
 // Package hub hands messages to the subscriptions of one process: what the back ends of package fanout have in
-// common. Each subscription has a bounded buffer and a goroutine, so that no publisher waits for it.
+// common. Each subscription has a bounded buffer, and a goroutine while messages wait in it, so that no publisher waits
+// for a subscriber and a quiet subscription costs next to nothing.
 package hub
 
 import (
 	"cmp"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -35,23 +35,21 @@ func New[K comparable, M any](messages, bytes int) (*Hub[K, M], error) {
 		bytes: int64(cmp.Or(bytes, fanout.DefaultBufferBytes)), subs: map[K][]*subscription[M]{}}, nil
 }
 
-// Subscribe calls deliver, from one goroutine, with each message of key until stop is called. stop waits for a running
+// Subscribe calls deliver, one call at a time, with each message of key until stop is called. stop waits for a running
 // call and is safe to call twice.
 func (h *Hub[K, M]) Subscribe(key K, deliver func(M)) (stop func()) {
-	s := &subscription[M]{queue: make(chan message[M], h.messages), limit: h.bytes,
-		quit: make(chan struct{}), done: make(chan struct{})}
+	s := &subscription[M]{deliver: deliver, messages: h.messages, limit: h.bytes, idle: make(chan struct{})}
 	h.mu.Lock()
 	h.subs[key] = append(slices.Clone(h.subs[key]), s)
 	h.count++
 	h.mu.Unlock()
-	go s.run(deliver)
 	end := sync.OnceFunc(func() {
 		h.remove(key, s)
-		close(s.quit)
+		s.stop()
 	})
 	return func() {
 		end()
-		<-s.done
+		<-s.idle
 	}
 }
 
@@ -121,14 +119,19 @@ func ByGroup(tiles []fence.TileID) (groups [fanout.HintGroups][]fence.TileID, er
 	return groups, nil
 }
 
-// subscription is the bounded buffer in front of one deliver function.
+// subscription is the bounded buffer in front of one deliver function. Its goroutine lives only while messages wait: a
+// relay holds thousands of subscriptions, most of them quiet.
 type subscription[M any] struct {
-	queue chan message[M]
-	limit int64        // bytes that may wait
-	bytes atomic.Int64 // bytes that wait
+	deliver  func(M)
+	messages int   // that may wait
+	limit    int64 // bytes that may wait
 
-	quit chan struct{} // closed by stop
-	done chan struct{} // closed when deliver will not be called again
+	mu      sync.Mutex
+	queue   []message[M] // waiting, the oldest first
+	bytes   int64        // of them
+	running bool         // a goroutine delivers
+	stopped bool
+	idle    chan struct{} // closed when deliver will not be called again
 }
 
 type message[M any] struct {
@@ -138,33 +141,58 @@ type message[M any] struct {
 
 // put buffers a message, and is false if there is no room for it. One message has room whatever its size.
 func (s *subscription[M]) put(m message[M]) bool {
-	if now := s.bytes.Add(m.size); now > s.limit && now > m.size {
-		s.bytes.Add(-m.size)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return true // discarded, like all that waited
+	}
+	if len(s.queue) >= s.messages || s.bytes+m.size > s.limit && s.bytes > 0 {
 		return false
 	}
-	select {
-	case s.queue <- m:
-		return true
-	default:
-		s.bytes.Add(-m.size)
-		return false
+	s.queue = append(s.queue, m)
+	s.bytes += m.size
+	if !s.running {
+		s.running = true
+		go s.run()
+	}
+	return true
+}
+
+// run delivers until nothing waits.
+func (s *subscription[M]) run() {
+	for {
+		m, ok := s.next()
+		if !ok {
+			return
+		}
+		s.deliver(m)
 	}
 }
 
-func (s *subscription[M]) run(deliver func(M)) {
-	defer close(s.done)
-	for {
-		select {
-		case <-s.quit:
-			return
-		case m := <-s.queue:
-			select {
-			case <-s.quit: // both were ready, and select chose at random
-				return
-			default:
-			}
-			s.bytes.Add(-m.size)
-			deliver(m.data)
+// next takes the oldest message. It is false if there is none, and the goroutine is to end.
+func (s *subscription[M]) next() (m M, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 || s.stopped {
+		s.queue, s.running = nil, false
+		if s.stopped {
+			close(s.idle)
 		}
+		return m, false
+	}
+	first := s.queue[0]
+	s.queue[0] = message[M]{} // so that its data can be freed
+	s.queue = s.queue[1:]
+	s.bytes -= first.size
+	return first.data, true
+}
+
+// stop discards what waits.
+func (s *subscription[M]) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	if !s.running {
+		close(s.idle)
 	}
 }
