@@ -56,6 +56,9 @@ var withoutH3 = []string{"fence", "stream"}
 // devstack starts servers for tests and for the examples; no product package may contain it.
 const devstack = "internal/devstack"
 
+// natstest contains a NATS server, which no binary may.
+const natstest = "internal/natstest"
+
 func TestPackagesImportOnlyWhatTheirLayerAllows(t *testing.T) {
 	house, err := readModule("../..")
 	if err != nil {
@@ -81,7 +84,7 @@ func TestTheRulesNameWhatExists(t *testing.T) {
 			t.Errorf("the family %s has a layer, but no package", family)
 		}
 	}
-	for _, path := range append([]string{devstack}, concepts...) {
+	for _, path := range append([]string{devstack, natstest}, concepts...) {
 		if _, exists := house[path]; !exists {
 			t.Errorf("there are rules for %s, but there is no such package", path)
 		}
@@ -101,6 +104,7 @@ type house map[string]pkg
 func check(h house) []string {
 	var found []string
 	for _, path := range slices.Sorted(maps.Keys(h)) {
+		found = append(found, checkServers(h, path)...)
 		switch family := familyOf(path); {
 		case family == "internal":
 		case layers[family] == 0:
@@ -148,6 +152,24 @@ func checkDevstack(h house, path string) []string {
 			}
 		}
 	})
+	return found
+}
+
+// natsServer is linked by tests only, through natstest.
+const natsServer = "github.com/nats-io/nats-server"
+
+func checkServers(h house, path string) []string {
+	var found []string
+	for _, imported := range h[path].inside {
+		if within(imported, natstest) {
+			found = append(found, fmt.Sprintf("%s -> %s: only tests may start a NATS server", path, imported))
+		}
+	}
+	for _, imported := range h[path].outside {
+		if within(imported, natsServer) && !within(path, natstest) {
+			found = append(found, fmt.Sprintf("%s -> %s: only tests may start a NATS server", path, imported))
+		}
+	}
 	return found
 }
 

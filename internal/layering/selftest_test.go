@@ -133,6 +133,15 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 			house{"fence/redisfence": {inside: []string{"internal/devstack"}}},
 			[]string{"fence/redisfence -> internal/devstack: only tests"},
 		},
+		"product links a NATS server": {
+			house{"stream/fanout/natsfanout": {outside: []string{"github.com/nats-io/nats-server/v2/server"}}},
+			[]string{"stream/fanout/natsfanout -> github.com/nats-io/nats-server/v2/server: only tests"},
+		},
+		"internal package starts a NATS server": {
+			house{"internal/harness": {inside: []string{"internal/natstest"}}, "internal/natstest": {
+				outside: []string{"github.com/nats-io/nats-server/v2/server"}}},
+			[]string{"internal/harness -> internal/natstest: only tests"},
+		},
 		"product starts servers in a roundabout way": {
 			house{
 				"relay":               {inside: []string{"internal/harness"}},

@@ -1,0 +1,124 @@
+package natstest
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Proxy stands between clients and a node. It can be cut, or hold back what the node sends as a network or a process
+// that stalls does. Use it with a single node: a cluster tells its clients the addresses of its nodes.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	frozen chan struct{} // closed while nothing is held back
+	conns  map[net.Conn]struct{}
+}
+
+// NewProxy runs a proxy until the end of the test.
+func NewProxy(t testing.TB, n *Node) *Proxy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &Proxy{listener: l, target: n.URL()[len("nats://"):], frozen: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	close(p.frozen)
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		p.Thaw()
+		_ = l.Close()
+		p.Cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+// URL is where clients connect.
+func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
+
+// Freeze holds back what the node sends to its clients until Thaw.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = make(chan struct{})
+}
+
+// Thaw ends Freeze. It is safe to call without one.
+func (p *Proxy) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.frozen:
+	default:
+		close(p.frozen)
+	}
+}
+
+// Cut closes every connection.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		node, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns[client], p.conns[node] = struct{}{}, struct{}{}
+		p.mu.Unlock()
+		p.wg.Go(func() {
+			defer p.drop(client, node)
+			_, _ = io.Copy(node, client)
+		})
+		p.wg.Go(func() {
+			defer p.drop(client, node)
+			p.forward(client, node)
+		})
+	}
+}
+
+// forward copies what the node sends, unless frozen.
+func (p *Proxy) forward(client io.Writer, node io.Reader) {
+	buf := make([]byte, 32<<10)
+	for {
+		p.mu.Lock()
+		frozen := p.frozen
+		p.mu.Unlock()
+		<-frozen
+		n, err := node.Read(buf)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		frozen = p.frozen
+		p.mu.Unlock()
+		<-frozen // it may have been frozen while this waited
+		if _, err := client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (p *Proxy) drop(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+		delete(p.conns, c)
+	}
+}

@@ -1,0 +1,145 @@
+package natsfanout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
+)
+
+// Subject is the name of a tile's subject. It is part of the wire contract (docs/wire.md).
+func Subject(t fence.TileID) string { return "tilefence.tile." + t.String() + ".frames" }
+
+// HintSubject is the name of a hint group's subject. It is part of the wire contract (docs/wire.md).
+func HintSubject(group int) string { return "tilefence.hints." + strconv.Itoa(group) }
+
+// incoming is how many messages of all subscriptions may wait between the connection and the subscriptions' own
+// buffers. They are passed on without waiting for anything, so it only bridges the scheduler's pauses.
+const incoming = 1 << 16
+
+// Fanout publishes to and subscribes from NATS. It implements the four interfaces of package fanout.
+type Fanout struct {
+	cfg    Config
+	conn   *nats.Conn
+	link   link
+	frames *hub.Hub[fence.TileID, []byte] // from the connection to the subscriptions
+	hints  *hub.Hub[int, []fence.TileID]
+
+	messages chan *nats.Msg // of all subjects
+	quit     chan struct{}
+	done     sync.WaitGroup
+	close    func()
+
+	mu       sync.RWMutex
+	subjects map[string]*subject
+	lost     int // messages that the library dropped for subjects that are gone
+
+	drops, attempts warning
+
+	published, unpublished, received, dropped, refused            atomic.Uint64
+	hintsSent, hintsUnsent, hintsReceived, hintsDropped, badHints atomic.Uint64
+}
+
+var (
+	_ fanout.Publisher      = (*Fanout)(nil)
+	_ fanout.Subscriber     = (*Fanout)(nil)
+	_ fanout.HintPublisher  = (*Fanout)(nil)
+	_ fanout.HintSubscriber = (*Fanout)(nil)
+)
+
+// Open connects to one of the servers, each a URL such as nats://10.0.0.1:4222, and tries them all. If none can be
+// reached it returns all the same and goes on trying; until then every call fails. Close must be called. A nil cfg means
+// all defaults.
+//
+// Errors: a *fence.ArgumentError names what is missing, malformed or negative.
+func Open(servers []string, cfg *Config) (*Fanout, error) {
+	if len(servers) == 0 {
+		return nil, &fence.ArgumentError{Field: "servers", Value: servers, Want: "the URL of a server at least"}
+	}
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	f := &Fanout{cfg: c, messages: make(chan *nats.Msg, incoming), quit: make(chan struct{}),
+		subjects: map[string]*subject{}}
+	if f.frames, err = hub.New[fence.TileID, []byte](c.Buffer, c.BufferBytes); err != nil {
+		return nil, err
+	}
+	if f.hints, err = hub.New[int, []fence.TileID](c.Buffer, c.BufferBytes); err != nil {
+		return nil, err
+	}
+	f.link.changed = make(chan struct{})
+	closed := make(chan struct{})
+	if f.conn, err = nats.Connect(strings.Join(servers, ","), f.options(closed)...); err != nil {
+		return nil, &fence.ArgumentError{Field: "servers", Value: strings.Join(servers, ", "),
+			Want: "URLs of NATS servers and valid options: " + err.Error()}
+	}
+	f.done.Go(f.receive)
+	f.close = sync.OnceFunc(func() {
+		f.link.end()
+		f.conn.Close()
+		<-closed // every handler has returned
+		close(f.quit)
+		f.done.Wait()
+	})
+	return f, nil
+}
+
+// Close gives the connection up and waits until the Fanout's goroutines have ended. Every Publish has been confirmed or
+// has failed when it returned, so that nothing is left to be sent. Subscriptions that were not stopped get nothing more;
+// their stop may still be called. It is safe to call twice.
+func (f *Fanout) Close() { f.close() }
+
+// Stats returns the counters. They are read one after another: a message under way may be in some only.
+func (f *Fanout) Stats() Stats {
+	s := Stats{
+		Published:     f.published.Load(),
+		Unpublished:   f.unpublished.Load(),
+		Received:      f.received.Load(),
+		Dropped:       f.dropped.Load(),
+		HintsSent:     f.hintsSent.Load(),
+		HintsUnsent:   f.hintsUnsent.Load(),
+		HintsReceived: f.hintsReceived.Load(),
+		HintsDropped:  f.hintsDropped.Load(),
+		BadHints:      f.badHints.Load(),
+		Refused:       f.refused.Load(),
+		Subscriptions: f.frames.Count() + f.hints.Count(),
+	}
+	s.Connected, s.Disconnects = f.link.state()
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	s.Subjects = len(f.subjects)
+	s.Dropped += uint64(f.lost)
+	for _, c := range f.subjects {
+		s.Dropped += uint64(c.overrun())
+	}
+	return s
+}
+
+// LimitError means that the servers are configured for smaller messages than a frame may be.
+type LimitError struct {
+	Server     string
+	MaxPayload int64 // bytes, as the server has announced
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("NATS server %s takes messages of up to %d bytes; set its max_payload to %d or more",
+		e.Server, e.MaxPayload, fence.MaxFrame)
+}
+
+// dropMessage counts and reports a message lost to a subscription of tile.
+func (f *Fanout) dropMessage(tile fence.TileID, size int) {
+	f.dropped.Add(1)
+	call(f.cfg.Hooks.Dropped, fanout.DropInfo{Tile: tile, Bytes: size})
+	if n, due := f.drops.add(); due {
+		f.cfg.Logger.Warn("a subscriber is slow and lost messages; watchers repair them from the store",
+			"tile", tile, "messages", n)
+	}
+}

@@ -1,0 +1,230 @@
+package natsfanout_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/natstest"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
+)
+
+// TestNodeDies: a subscriber and then a publisher lose their node, go to another one by themselves, which the cluster
+// has told them of, and say so.
+func TestNodeDies(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3, nil)
+	lost, back := make(chan natsfanout.ConnInfo, 100), make(chan natsfanout.ConnInfo, 100)
+	log := &buffer{}
+	sub := open(t, &natsfanout.Config{Logger: slog.New(slog.NewTextHandler(log, nil)), Hooks: natsfanout.Hooks{
+		Disconnected: func(i natsfanout.ConnInfo) { lost <- i },
+		Connected:    func(i natsfanout.ConnInfo) { back <- i },
+	}}, cluster[0].URL())
+	pub := open(t, nil, cluster[1].URL())
+	probes := make([]*probe, 20)
+	for i := range probes {
+		probes[i] = newProbe(t, sub, pub)
+		probes[i].awaitLive()
+	}
+	require.Equal(t, cluster[0].URL(), (<-back).Server)
+
+	cluster[0].Kill()
+	<-lost
+	require.NotEqual(t, cluster[0].URL(), (<-back).Server)
+	for _, p := range probes {
+		p.awaitLive()
+	}
+	require.Contains(t, log.String(), "connection to NATS lost")
+	require.Equal(t, uint64(1), sub.Stats().Disconnects)
+
+	cluster[0].Restart()
+	cluster[0].AwaitPeers(2)
+	cluster[1].Kill()
+	for _, p := range probes {
+		p.awaitLive()
+	}
+	require.True(t, pub.Stats().Connected)
+}
+
+// TestSilentServer: a server that accepts and never answers costs a Publish its timeout and no more, and is given up;
+// subscriptions to hints say that they are not in force.
+func TestSilentServer(t *testing.T) {
+	node := natstest.Start(t, nil)
+	proxy := natstest.NewProxy(t, node)
+	cfg := &natsfanout.Config{Timeout: 300 * time.Millisecond, PingInterval: 200 * time.Millisecond}
+	f, pub := open(t, cfg, proxy.URL()), open(t, nil, node.URL())
+	states := make(chan bool, 100)
+	stop, err := f.SubscribeHints(3, func([]fence.TileID) {}, func(up bool) { states <- up })
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	require.True(t, <-states)
+	p := newProbe(t, f, pub)
+	p.awaitLive()
+
+	proxy.Freeze()
+	began := time.Now()
+	_, err = f.Publish(t.Context(), []fanout.Message{{Tile: p.tile, Data: []byte("?")}})
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
+	require.False(t, <-states)
+	proxy.Thaw()
+	require.True(t, <-states)
+	p.awaitLive()
+}
+
+// TestCut: connections are cut again and again; the subscriptions come back each time.
+func TestCut(t *testing.T) {
+	node := natstest.Start(t, nil)
+	proxy := natstest.NewProxy(t, node)
+	f, pub := open(t, nil, proxy.URL()), open(t, nil, node.URL())
+	probes := []*probe{newProbe(t, f, pub), newProbe(t, f, pub)}
+	for i := range 5 {
+		proxy.Cut()
+		require.Eventually(t, func() bool { return f.Stats().Disconnects == uint64(i+1) }, patience, time.Millisecond)
+		for _, p := range probes {
+			p.awaitLive()
+		}
+	}
+}
+
+// TestStalledProcess: a process that does not read its connection is disconnected by the server, delays no other, and
+// comes back.
+func TestStalledProcess(t *testing.T) {
+	node := natstest.Start(t, func(o *server.Options) {
+		o.MaxPending, o.WriteDeadline = 4<<20, 200*time.Millisecond
+	})
+	proxy := natstest.NewProxy(t, node)
+	// Its own probes would notice first; here the server must.
+	stalled := open(t, &natsfanout.Config{PingInterval: time.Minute}, proxy.URL())
+	well, pub := open(t, nil, node.URL()), open(t, &natsfanout.Config{Timeout: patience}, node.URL())
+	p := newProbe(t, stalled, pub)
+	got := make(chan int, 10_000)
+	stop, err := well.Subscribe(t.Context(), p.tile, func(data []byte) { got <- len(data) })
+	require.NoError(t, err)
+	t.Cleanup(stop)
+
+	proxy.Freeze()
+	frame := make([]byte, 256<<10)
+	for i := 0; node.Server().NumSlowConsumers() == 0; i++ {
+		require.Less(t, i, 1000, "the server keeps everything")
+		_, err := pub.Publish(t.Context(), []fanout.Message{{Tile: p.tile, Data: frame}})
+		require.NoError(t, err)
+		require.Equal(t, len(frame), <-got)
+	}
+	proxy.Thaw()
+	p.awaitLive()
+	require.Positive(t, stalled.Stats().Disconnects)
+}
+
+// TestRandomFaults kills and restarts the nodes of a cluster at random while messages are published. What arrives is in
+// order, but for messages that come again while nodes make their routes anew, whatever was lost; in a time without
+// faults every message arrives, once.
+func TestRandomFaults(t *testing.T) {
+	rng := seeded(t)
+	cluster := natstest.StartCluster(t, 3, nil)
+	urls := []string{cluster[0].URL(), cluster[1].URL(), cluster[2].URL()}
+	pub := open(t, nil, urls...)
+	tile := anyTile()
+	var mu sync.Mutex
+	got := make([][]int, 3)
+	for i := range got {
+		f := open(t, nil, slices.Concat(urls[i:], urls[:i])...)
+		stop, err := f.Subscribe(t.Context(), tile, func(data []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			got[i] = append(got[i], int(binary.BigEndian.Uint64(data)))
+		})
+		require.NoError(t, err)
+		t.Cleanup(stop)
+	}
+	next := 0
+	publish := func(n int) {
+		for range n {
+			_, _ = pub.Publish(t.Context(), []fanout.Message{{Tile: tile,
+				Data: binary.BigEndian.AppendUint64(nil, uint64(next))}})
+			next++
+		}
+	}
+	for range 8 {
+		node := cluster[rng.IntN(3)]
+		node.Kill()
+		publish(rng.IntN(50))
+		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+		publish(rng.IntN(50))
+		node.Restart()
+		publish(rng.IntN(50))
+	}
+	for _, n := range cluster {
+		n.AwaitPeers(2)
+	}
+	var calm int
+	require.Eventually(t, func() bool { // all are back
+		calm = next
+		publish(1)
+		time.Sleep(20 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		return !slices.ContainsFunc(got, func(n []int) bool { return len(n) == 0 || n[len(n)-1] != calm })
+	}, patience, time.Millisecond)
+	publish(100)
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !slices.ContainsFunc(got, func(n []int) bool { return n[len(n)-1] != next-1 })
+	}, patience, time.Millisecond)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, numbers := range got {
+		seen, highest := map[int]bool{}, -1
+		for _, n := range numbers {
+			require.True(t, n > highest || seen[n], "order: %v", numbers)
+			seen[n], highest = true, max(highest, n)
+		}
+		want := make([]int, next-calm)
+		for i := range want {
+			want[i] = calm + i
+		}
+		require.Equal(t, want, numbers[slices.Index(numbers, calm):], "a loss without a fault")
+	}
+}
+
+// seeded returns a generator and prints the command that repeats the run.
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("repeat with: TILEFENCE_SEED=%d go test -run '%s'", seed, t.Name())
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,198 @@
+package natsfanout
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
+)
+
+// subject is one subject and how many subscriptions of this process share it.
+type subject struct {
+	name    string
+	sub     *nats.Subscription
+	users   int
+	deliver func(data []byte) // hands a message to the subscriptions
+}
+
+// overrun is how many messages the library dropped because Fanout.messages was full.
+func (s *subject) overrun() int {
+	n, err := s.sub.Dropped()
+	if err != nil {
+		return 0 // closed with the connection
+	}
+	return n
+}
+
+// Subscribe implements fanout.Subscriber. It waits until the server has the subscription; if ctx ends first, the error
+// is a *fence.StoreError whose cause names what stood in the way. Another *fence.StoreError if the server refuses the
+// subscription or the Fanout is closed, a *fence.ArgumentError if the tile is zero or deliver is nil.
+func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
+	if err := hub.ValidTile(tile); err != nil {
+		return nil, err
+	}
+	if deliver == nil {
+		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
+	}
+	failed := func(err error) (func(), error) {
+		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	if ctx.Err() != nil {
+		return failed(context.Cause(ctx))
+	}
+	// First the buffer, then the subject: what the server sends from its confirmation on finds it in place.
+	stopLocal := f.frames.Subscribe(tile, deliver)
+	before := f.conn.LastError()
+	s, err := f.retain(Subject(tile), func(data []byte) {
+		for range f.frames.Publish(tile, data, len(data)) {
+			f.dropMessage(tile, len(data))
+		}
+	})
+	if err != nil {
+		stopLocal()
+		return failed(err)
+	}
+	release := sync.OnceFunc(func() { f.release(s) })
+	stop = func() {
+		stopLocal()
+		release()
+	}
+	err = f.settle(ctx)
+	if err == nil {
+		err = f.refusal(before, s.name)
+	}
+	if err != nil {
+		stop()
+		return failed(err)
+	}
+	return stop, nil
+}
+
+// refusal returns the server's refusal of a subject, if it came after the error before.
+func (f *Fanout) refusal(before error, subject string) error {
+	err := f.conn.LastError()
+	if !errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, before) ||
+		!strings.Contains(err.Error(), `"`+subject+`"`) {
+		return nil
+	}
+	return err
+}
+
+// retain counts one more user of a subject, whose messages go to deliver.
+func (f *Fanout) retain(name string, deliver func(data []byte)) (*subject, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conn.IsClosed() {
+		return nil, nats.ErrConnectionClosed
+	}
+	s := f.subjects[name]
+	if s == nil {
+		sub, err := f.conn.ChanSubscribe(name, f.messages)
+		if err != nil {
+			return nil, err
+		}
+		s = &subject{name: name, sub: sub, deliver: deliver}
+		f.subjects[name] = s
+	}
+	s.users++
+	return s, nil
+}
+
+// release undoes retain.
+func (f *Fanout) release(s *subject) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	delete(f.subjects, s.name)
+	f.lost += s.overrun()
+	_ = s.sub.Unsubscribe() // its errors are that it is closed already
+}
+
+// receive passes the connection's messages on to the subscriptions until Close. It waits for none of them.
+func (f *Fanout) receive() {
+	for {
+		select {
+		case <-f.quit:
+			return
+		case m := <-f.messages:
+			f.received.Add(1)
+			f.mu.RLock()
+			s := f.subjects[m.Subject]
+			f.mu.RUnlock()
+			if s != nil && s.sub == m.Sub { // else it is on its way out
+				s.deliver(m.Data)
+			}
+		}
+	}
+}
+
+// SubscribeHints implements fanout.HintSubscriber. A lost connection is noticed at once, a silent one after three of
+// Config.PingInterval. A *fence.StoreError if the Fanout is closed.
+func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func(inForce bool)) (func(), error) {
+	if err := hub.ValidHints(group, deliver, up); err != nil {
+		return nil, err
+	}
+	stopLocal := f.hints.Subscribe(group, deliver)
+	s, err := f.retain(HintSubject(group), func(data []byte) { f.receiveHints(group, data) })
+	if err != nil {
+		stopLocal()
+		return nil, &fence.StoreError{Op: "subscribe to hints", Outcome: fence.ErrNotApplied, Err: err}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.watch(ctx, up)
+	}()
+	return sync.OnceFunc(func() {
+		cancel()
+		stopLocal()
+		<-done
+		f.release(s)
+	}), nil
+}
+
+// watch reports to up whether subscriptions are in force, and every change of that, until ctx ends.
+func (f *Fanout) watch(ctx context.Context, up func(inForce bool)) {
+	for {
+		_, _, lost, _ := f.link.watch()
+		if f.settle(ctx) != nil {
+			return // ctx has ended, or the Fanout is closed
+		}
+		up(true)
+		for {
+			_, ended, now, changed := f.link.watch()
+			if now != lost || ended {
+				up(false) // even if it is in force again by now: hints were lost
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	}
+}
+
+// receiveHints takes a message of a group.
+func (f *Fanout) receiveHints(group int, data []byte) {
+	tiles, err := fanout.DecodeHints(group, data)
+	if err != nil {
+		f.badHints.Add(1)
+		if f.cfg.Hooks.BadHints != nil {
+			f.cfg.Hooks.BadHints(group, err)
+		}
+		return
+	}
+	f.hintsReceived.Add(uint64(len(tiles)))
+	f.hintsDropped.Add(uint64(f.hints.Publish(group, tiles, 8*len(tiles)) * len(tiles)))
+}
