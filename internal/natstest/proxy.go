@@ -25,7 +25,8 @@ type Proxy struct {
 func NewProxy(t testing.TB, n *Node) *Proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &Proxy{listener: l, target: n.URL()[len("nats://"):], frozen: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	p := &Proxy{listener: l, target: n.URL()[len("nats://"):], frozen: make(chan struct{}),
+		conns: map[net.Conn]struct{}{}}
 	close(p.frozen)
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {

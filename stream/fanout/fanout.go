@@ -9,8 +9,9 @@
 // It also carries wake hints the other way, from the owners to the bridge: "these tiles have new
 // entries", see [Hinter]. They spare the bridge polls and delay, and may be lost as well: then it polls.
 //
-// Back ends: memfanout in one process, redisfanout on a Redis 7 cluster with sharded pub/sub. Both pass
-// fanouttest.Run. All are safe for concurrent use.
+// Back ends: memfanout in one process, redisfanout on a Redis 7 cluster with sharded pub/sub, natsfanout on NATS.
+// Package tiered stands before two of them and moves single tiles between them. All pass fanouttest.Run and are
+// safe for concurrent use.
 package fanout
 
 import (

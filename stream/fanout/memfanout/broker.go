@@ -10,12 +10,13 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
-// Broker carries messages from publishers to the subscriptions of their tile, and wake hints to those of
-// their group. It implements the four interfaces of package fanout.
+// Broker carries messages from publishers to the subscriptions of their tile, wake hints to those of their
+// group, and presence. It implements all interfaces of package fanout.
 type Broker struct {
 	cfg        Config
 	frames     *hub.Hub[fence.TileID, []byte]
 	hints      *hub.Hub[int, []fence.TileID]
+	presence   *hub.Hub[fence.TileID, uint64]
 	counts     counts
 	hintCounts counts
 }
@@ -27,6 +28,10 @@ var (
 	_ fanout.Subscriber     = (*Broker)(nil)
 	_ fanout.HintPublisher  = (*Broker)(nil)
 	_ fanout.HintSubscriber = (*Broker)(nil)
+
+	_ fanout.Audience           = (*Broker)(nil)
+	_ fanout.PresencePublisher  = (*Broker)(nil)
+	_ fanout.PresenceSubscriber = (*Broker)(nil)
 )
 
 // New returns a Broker with the default settings.
@@ -48,7 +53,10 @@ func NewWithConfig(cfg *Config) (*Broker, error) {
 	if b.frames, err = hub.New[fence.TileID, []byte](b.cfg.Buffer, b.cfg.BufferBytes); err != nil {
 		return nil, err
 	}
-	b.hints, err = hub.New[int, []fence.TileID](b.cfg.Buffer, b.cfg.BufferBytes)
+	if b.hints, err = hub.New[int, []fence.TileID](b.cfg.Buffer, b.cfg.BufferBytes); err != nil {
+		return nil, err
+	}
+	b.presence, err = hub.New[fence.TileID, uint64](b.cfg.Buffer, b.cfg.BufferBytes)
 	return b, err
 }
 
@@ -124,6 +132,42 @@ func (b *Broker) SubscribeHints(group int, deliver func([]fence.TileID), up func
 		b.hintCounts.delivered.Add(uint64(len(tiles)))
 		deliver(tiles)
 	}), nil
+}
+
+// Audience implements fanout.Audience; each subscription counts. It fails with the context's cause if ctx has ended.
+func (b *Broker) Audience(ctx context.Context, tiles []fence.TileID) ([]int, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	counts := make([]int, len(tiles))
+	for i, t := range tiles {
+		counts[i] = b.frames.CountOf(t)
+	}
+	return counts, nil
+}
+
+// PublishPresence implements fanout.PresencePublisher. It fails as PublishHints does.
+func (b *Broker) PublishPresence(ctx context.Context, process uint64, tiles []fence.TileID) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	for _, t := range tiles {
+		if err := hub.ValidTile(t); err != nil {
+			return err
+		}
+	}
+	for _, t := range tiles {
+		b.presence.Publish(t, process, 8)
+	}
+	return nil
+}
+
+// SubscribePresence implements fanout.PresenceSubscriber.
+func (b *Broker) SubscribePresence(tile fence.TileID, deliver func(process uint64)) (func(), error) {
+	if err := hub.ValidPresence(tile, deliver); err != nil {
+		return nil, err
+	}
+	return b.presence.Subscribe(tile, deliver), nil
 }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.

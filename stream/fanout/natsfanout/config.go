@@ -105,7 +105,8 @@ func (c *Config) withDefaults() (Config, error) {
 		value time.Duration
 	}{{"Timeout", out.Timeout}, {"PingInterval", out.PingInterval}} {
 		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a duration, or zero for the default"}
+			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "a duration, or zero for the default"}
 		}
 	}
 	return out, nil

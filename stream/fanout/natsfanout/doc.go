@@ -24,8 +24,8 @@
 //
 // All of a process's subscriptions share one connection. Subscribe waits until the server it is connected to has the
 // subscription. In a cluster the other servers hear of it about a network latency later. A message that is published
-// through another server in that time is lost; a relay, which reads the store after it has subscribed, has it from there
-// or finds the gap.
+// through another server in that time is lost; a relay reads the store after it has subscribed, and has it from there or
+// finds the gap.
 //
 // While the nodes of a cluster make their routes anew, NATS may deliver messages a second time, after later ones.
 // Relays know frames by their positions and ignore those they have.

@@ -20,11 +20,15 @@ func Subject(t fence.TileID) string { return "tilefence.tile." + t.String() + ".
 // HintSubject is the name of a hint group's subject. It is part of the wire contract (docs/wire.md).
 func HintSubject(group int) string { return "tilefence.hints." + strconv.Itoa(group) }
 
+// PresenceSubject is the name of a tile's subject for presence. It is part of the wire contract (docs/wire.md).
+func PresenceSubject(t fence.TileID) string { return "tilefence.tile." + t.String() + ".presence" }
+
 // incoming is how many messages of all subscriptions may wait between the connection and the subscriptions' own
 // buffers. They are passed on without waiting for anything, so it only bridges the scheduler's pauses.
 const incoming = 1 << 16
 
-// Fanout publishes to and subscribes from NATS. It implements the four interfaces of package fanout.
+// Fanout publishes to and subscribes from NATS. It implements the interfaces of package fanout but Audience, which core
+// NATS has no means for.
 type Fanout struct {
 	cfg    Config
 	conn   *nats.Conn
@@ -32,6 +36,7 @@ type Fanout struct {
 	frames *hub.Hub[fence.TileID, []byte] // from the connection to the subscriptions
 	hints  *hub.Hub[int, []fence.TileID]
 
+	presence *hub.Hub[fence.TileID, uint64]
 	messages chan *nats.Msg // of all subjects
 	quit     chan struct{}
 	done     sync.WaitGroup
@@ -52,11 +57,14 @@ var (
 	_ fanout.Subscriber     = (*Fanout)(nil)
 	_ fanout.HintPublisher  = (*Fanout)(nil)
 	_ fanout.HintSubscriber = (*Fanout)(nil)
+
+	_ fanout.PresencePublisher  = (*Fanout)(nil)
+	_ fanout.PresenceSubscriber = (*Fanout)(nil)
 )
 
 // Open connects to one of the servers, each a URL such as nats://10.0.0.1:4222, and tries them all. If none can be
-// reached it returns all the same and goes on trying; until then every call fails. Close must be called. A nil cfg means
-// all defaults.
+// reached it returns all the same and goes on trying; until then every call fails. Close must be called. A nil cfg
+// means all defaults.
 //
 // Errors: a *fence.ArgumentError names what is missing, malformed or negative.
 func Open(servers []string, cfg *Config) (*Fanout, error) {
@@ -73,6 +81,9 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 		return nil, err
 	}
 	if f.hints, err = hub.New[int, []fence.TileID](c.Buffer, c.BufferBytes); err != nil {
+		return nil, err
+	}
+	if f.presence, err = hub.New[fence.TileID, uint64](0, 0); err != nil {
 		return nil, err
 	}
 	f.link.changed = make(chan struct{})
@@ -92,9 +103,9 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 	return f, nil
 }
 
-// Close gives the connection up and waits until the Fanout's goroutines have ended. Every Publish has been confirmed or
-// has failed when it returned, so that nothing is left to be sent. Subscriptions that were not stopped get nothing more;
-// their stop may still be called. It is safe to call twice.
+// Close gives the connection up and waits until the Fanout's goroutines have ended. Nothing is left to be sent: every
+// Publish that has returned was confirmed or has failed. Subscriptions that were not stopped get nothing more; their
+// stop may still be called. It is safe to call twice.
 func (f *Fanout) Close() { f.close() }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.

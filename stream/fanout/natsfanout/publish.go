@@ -69,8 +69,8 @@ func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, e
 }
 
 // PublishHints implements fanout.HintPublisher: one message a group, one write and one round trip, tried once. A
-// *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already; nothing is sent then. Otherwise,
-// if not all hints were handed over, a *PublishError.
+// *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already; nothing is sent then.
+// Otherwise, if not all hints were handed over, a *PublishError.
 func (f *Fanout) PublishHints(ctx context.Context, tiles []fence.TileID) error {
 	groups, err := hub.ByGroup(tiles)
 	if err != nil {

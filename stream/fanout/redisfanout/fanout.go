@@ -31,6 +31,8 @@ var (
 
 	_ fanout.HintPublisher  = (*Fanout)(nil)
 	_ fanout.HintSubscriber = (*Fanout)(nil)
+
+	_ fanout.Audience = (*Fanout)(nil)
 )
 
 // New returns a Fanout on client, a *redis.ClusterClient or a *redis.Client; it does no I/O. A nil cfg

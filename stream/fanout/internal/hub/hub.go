@@ -86,12 +86,27 @@ func (h *Hub[K, M]) Count() int {
 	return h.count
 }
 
+// CountOf is how many subscriptions a key has.
+func (h *Hub[K, M]) CountOf(key K) int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.subs[key])
+}
+
 // ValidTile returns a *fence.ArgumentError for the zero tile.
 func ValidTile(t fence.TileID) error {
 	if t == 0 {
 		return &fence.ArgumentError{Field: "tile", Value: t, Want: "an H3 index, not zero"}
 	}
 	return nil
+}
+
+// ValidPresence checks the arguments of SubscribePresence.
+func ValidPresence(tile fence.TileID, deliver func(process uint64)) error {
+	if deliver == nil {
+		return &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
+	}
+	return ValidTile(tile)
 }
 
 // ValidHints checks the arguments of SubscribeHints.

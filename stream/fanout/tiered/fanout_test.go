@@ -1,0 +1,51 @@
+package tiered_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/fanout/fanouttest"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/fanout/tiered"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConformance(t *testing.T) {
+	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
+		ordinary, broker := memfanout.New(), memfanout.New()
+		open := func() *tiered.Fanout {
+			f, err := tiered.New(ordinary, broker, &tiered.Config{Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			t.Cleanup(f.Close)
+			return f
+		}
+		pub, sub := open(), open()
+		return fanouttest.Backend{Publisher: pub, Subscriber: sub, HintPublisher: pub, HintSubscriber: sub,
+			Dropped: func() uint64 { return ordinary.Stats().Dropped }}
+	})
+}
+
+func TestArgumentsOfNew(t *testing.T) {
+	tier := memfanout.New()
+	for name, err := range map[string]error{
+		"no ordinary tier":    errOf(tiered.New(nil, tier, nil)),
+		"no broker":           errOf(tiered.New(tier, nil, nil)),
+		"negative bound":      errOf(tiered.New(tier, tier, &tiered.Config{Subscribers: -1})),
+		"negative bytes":      errOf(tiered.New(tier, tier, &tiered.Config{Bytes: -1})),
+		"negative interval":   errOf(tiered.New(tier, tier, &tiered.Config{Interval: -1})),
+		"negative overlap":    errOf(tiered.New(tier, tier, &tiered.Config{Overlap: -1})),
+		"negative cooldown":   errOf(tiered.New(tier, tier, &tiered.Config{Cooldown: -1})),
+		"negative hold":       errOf(tiered.New(tier, tier, &tiered.Config{Hold: -1})),
+		"negative time limit": errOf(tiered.New(tier, tier, &tiered.Config{Timeout: -1})),
+	} {
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
+	}
+	require.NoError(t, errOf(tiered.New(tier, memfanout.New(), nil)))
+}
+
+func errOf(_ *tiered.Fanout, err error) error { return err }
