@@ -23,7 +23,8 @@ type Backends struct {
 	Store fence.Store
 	// Log reads what was committed. redisstream, or memstream, over the same servers as Store.
 	Log stream.Log
-	// Fanout carries frames to relays and wake hints to bridges. redisfanout, or memfanout.
+	// Fanout carries frames to relays and wake hints to bridges. redisfanout, natsfanout, tiered over both, or
+	// memfanout.
 	Fanout Fanout
 	// Durable keeps checkpoints and journals. dynamocheckpoint, sqlitecheckpoint or memcheckpoint.
 	Durable Durable

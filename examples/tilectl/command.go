@@ -35,6 +35,8 @@ var commands = []command{
 	{"tile", "<tile>", "everything known about one tile", needCoordination | needAuthority, 1, showTile},
 	{"tail", "<tile>", "a tile's batches as they are committed, until Ctrl-C (-from SEQ starts earlier)",
 		needCoordination, 1, tail},
+	{"fanout", "[tile…]", "tiles that the broker tier carries, as heard there for a while (-for)",
+		needFanout | needBroker, anyTiles, listTiers},
 	{"deadletters", "<tile>", "stream entries that could not be read, and whether they can be read now",
 		needCoordination, 1, listDeadLetters},
 	{"deadletters replay", "<tile> [letter…]",
@@ -92,11 +94,11 @@ func (c *command) arguments(args []string) ([]string, error) {
 
 // options is the command line.
 type options struct {
-	redis, postgres, table, dynamodb, checkpoints, fanout, user string
-	json, blob, force, dryRun, yes                              bool
-	from                                                        uint64
-	timeout                                                     time.Duration
-	args                                                        []string
+	redis, postgres, table, dynamodb, checkpoints, fanout, nats, user string
+	json, blob, force, dryRun, yes                                    bool
+	from                                                              uint64
+	timeout, during                                                   time.Duration
+	args                                                              []string
 }
 
 func parse(args []string, errs io.Writer) (*options, error) {
@@ -111,6 +113,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
 	f.StringVar(&o.fanout, "fanout", os.Getenv("TILECTL_FANOUT"),
 		"fan-out Redis Cluster, `host:port,…` ($TILECTL_FANOUT)")
+	f.StringVar(&o.nats, "nats", os.Getenv("TILECTL_NATS"), "NATS servers of the broker tier, `URL,…` ($TILECTL_NATS)")
 	f.StringVar(&o.user, "user", os.Getenv("TILECTL_USER"),
 		"Redis `user` on both clusters, whose password is $TILECTL_PASSWORD ($TILECTL_USER; default: Redis's own)")
 	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"),
@@ -123,6 +126,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters replay, drop: only say what would be done")
 	f.BoolVar(&o.yes, "yes", false, "deadletters drop: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
+	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")
 	// Flags may stand before, between and after the words.
 	for {

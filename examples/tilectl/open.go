@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
 )
@@ -33,6 +35,7 @@ const (
 	needAuthority
 	needCheckpoints
 	needFanout
+	needBroker
 )
 
 // log is what tilectl reads of the coordination store.
@@ -51,6 +54,8 @@ type tool struct {
 	log         log
 	checkpoints checkpoint.Store
 	publisher   fanout.Publisher
+	audience    fanout.Audience
+	broker      *natsfanout.Fanout
 	closers     []func()
 }
 
@@ -76,6 +81,11 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	}
 	if n&needFanout != 0 {
 		if err := t.openFanout(ctx); err != nil {
+			return err
+		}
+	}
+	if n&needBroker != 0 {
+		if err := t.openBroker(); err != nil {
 			return err
 		}
 	}
@@ -131,8 +141,21 @@ func (t *tool) openFanout(ctx context.Context) error {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("fan-out Redis Cluster at %s: %w", t.options.fanout, err)
 	}
+	f, err := redisfanout.New(client, nil)
+	t.publisher, t.audience = f, f
+	return err
+}
+
+func (t *tool) openBroker() error {
+	if t.options.nats == "" {
+		return &usageError{"-nats is missing: the broker tier"}
+	}
 	var err error
-	t.publisher, err = redisfanout.New(client, nil)
+	t.broker, err = natsfanout.Open(strings.Split(t.options.nats, ","), &natsfanout.Config{
+		Logger: slog.New(slog.NewTextHandler(t.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	if err == nil {
+		t.closers = append(t.closers, t.broker.Close)
+	}
 	return err
 }
 

@@ -112,3 +112,16 @@ func TestWhatIsRefusedOnFanout(t *testing.T) {
 		}
 	}
 }
+
+// TestCountingSubscribers: bridges and operators count who listens, for the broker tier; others cannot.
+func TestCountingSubscribers(t *testing.T) {
+	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	for _, actor := range []string{"bridge", "operator"} {
+		f, err := redisfanout.New(delivery.as(t, actor), nil)
+		require.NoError(t, err)
+		counts, err := f.Audience(t.Context(), []fence.TileID{7, 8})
+		require.NoError(t, err, actor)
+		require.Equal(t, []int{0, 0}, counts)
+	}
+	requireRefused(t, delivery.as(t, "relay"), "relay", []any{"pubsub", "shardnumsub", fanout.Channel(7)})
+}

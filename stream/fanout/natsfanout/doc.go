@@ -17,15 +17,15 @@
 // them again; some may then arrive twice. A *[PublishError] knows each message's fate.
 //
 // The server must accept frames of any legal size: its max_payload must be at least fence.MaxFrame, and the server's
-// default of 1 MiB is 100 bytes too small. Otherwise each call fails with a *[LimitError]; that is found at the first
-// call and not at the first large frame.
+// default of 1 MiB has no room for the head of the largest. Otherwise each call fails with a *[LimitError]; that is
+// found at the first call and not at the first large frame.
 //
 // # Subscribing
 //
 // All of a process's subscriptions share one connection. Subscribe waits until the server it is connected to has the
 // subscription. In a cluster the other servers hear of it about a network latency later. A message that is published
-// through another server in that time is lost; a relay reads the store after it has subscribed, and has it from there or
-// finds the gap.
+// through another server in that time is lost; a relay reads the store after it has subscribed, and has it from there
+// or finds the gap.
 //
 // While the nodes of a cluster make their routes anew, NATS may deliver messages a second time, after later ones.
 // Relays know frames by their positions and ignore those they have.

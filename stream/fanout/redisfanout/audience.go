@@ -39,7 +39,8 @@ func (f *Fanout) Audience(ctx context.Context, tiles []fence.TileID) ([]int, err
 			if err := countOn(ctx, node, channels, of, counts); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				failed = &fence.StoreError{Op: "count subscribers", Tile: tiles[of[0]], Outcome: fence.ErrNotApplied, Err: err}
+				failed = &fence.StoreError{Op: "count subscribers", Tile: tiles[of[0]], Outcome: fence.ErrNotApplied,
+					Err: err}
 			}
 		})
 	}

@@ -2,7 +2,11 @@ package redisfanout_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -88,4 +92,58 @@ func BenchmarkDeliver(b *testing.B) {
 		n += len(messages)
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "messages/s")
+}
+
+// BenchmarkNode sends frames of one tile through its node to so many processes; an iteration ends when each has it. It
+// is natsfanout's BenchmarkBrokerNode on Redis; the CPU is that of the node.
+func BenchmarkNode(b *testing.B) {
+	addrs := stacktest.Fanout(b)
+	client := newClient(b, addrs)
+	pub := open(b, client, nil)
+	for _, size := range []int{600, 16 << 10} {
+		for _, relays := range []int{4, 20, 100} {
+			b.Run(fmt.Sprintf("bytes=%d/relays=%d", size, relays), func(b *testing.B) {
+				tile := anyTile()
+				var got atomic.Int64
+				for range relays {
+					relay := open(b, newClient(b, addrs), nil)
+					stop, err := relay.Subscribe(b.Context(), tile, func([]byte) { got.Add(1) })
+					require.NoError(b, err)
+					defer stop()
+				}
+				node, err := client.MasterForKey(b.Context(), fanout.Channel(tile))
+				require.NoError(b, err)
+				data := make([]byte, size)
+				used := nodeCPU(b, node)
+				b.ResetTimer()
+				for i := range b.N {
+					_, err := pub.Publish(b.Context(), []fanout.Message{{Tile: tile, Data: data}})
+					require.NoError(b, err)
+					for got.Load() < int64((i+1)*relays) {
+						time.Sleep(20 * time.Microsecond)
+					}
+				}
+				b.StopTimer()
+				cpu, messages := nodeCPU(b, node)-used, float64(relays*b.N)
+				b.ReportMetric(cpu*1e9/messages, "cpu-ns/message")
+				b.ReportMetric(messages/b.Elapsed().Seconds(), "messages/s")
+				b.ReportMetric(messages*float64(size)/b.Elapsed().Seconds()/1e6, "MB/s")
+			})
+		}
+	}
+}
+
+// nodeCPU is what a node has used, in seconds.
+func nodeCPU(b *testing.B, node *redis.Client) (seconds float64) {
+	info, err := node.Info(b.Context(), "cpu").Result()
+	require.NoError(b, err)
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_sys" || name == "used_cpu_user" {
+			v, err := strconv.ParseFloat(value, 64)
+			require.NoError(b, err)
+			seconds += v
+		}
+	}
+	return seconds
 }

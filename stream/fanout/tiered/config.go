@@ -139,7 +139,8 @@ func (c *Config) withDefaults() (Config, error) {
 		{"Timeout", out.Timeout},
 	} {
 		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value, Want: "a duration, or zero for the default"}
+			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "a duration, or zero for the default"}
 		}
 	}
 	for _, n := range []struct {

@@ -250,8 +250,8 @@ func (t *tile) fails(now time.Time, d time.Duration) bool {
 	return !t.failing.IsZero() && now.Sub(t.failing) >= d
 }
 
-// route is by which tiers a message goes now. looked is when the tiles were last looked at: what is known of a tile that
-// is in Broker must not be old. The caller holds publishing.mu.
+// route is by which tiers a message goes now. looked is when the tiles were last looked at: what is known of a tile
+// that is in Broker must not be old. The caller holds publishing.mu.
 func (f *Fanout) route(t *tile, now, looked time.Time) State {
 	switch {
 	case t.state == Both && now.Before(t.resume):

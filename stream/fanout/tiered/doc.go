@@ -41,10 +41,10 @@
 // # Order
 //
 // Of the two tiers one is faster, so when a tier begins to carry a tile, its first frames may overtake those under way
-// on the other. A subscriber therefore reads the position of each frame. One that does not follow the last is held until
-// its predecessor has come, until both tiers have shown that it will not, or for [Config.Hold]. A frame that came on
-// both tiers is delivered once. The first frame of a subscription is held likewise. After that nothing is held of a tile
-// that the broker has not carried since it was subscribed to, nor ever anything that is not a frame.
+// on the other. A subscriber therefore reads the position of each frame. One that does not follow the last is held
+// until its predecessor has come, until both tiers have shown that it will not, or for [Config.Hold]. A frame that came
+// on both tiers is delivered once. The first frame of a subscription is held likewise. After that nothing is held of a
+// tile that the broker has not carried since it was subscribed to, nor ever anything that is not a frame.
 //
 // # Failure
 //
@@ -52,8 +52,8 @@
 //     is in Both until the broker is back. By a relay: its presence stops, and the publisher carries the tile on both
 //     tiers within four intervals. Until then the relay lacks the frames of tiles in Broker and repairs them from the
 //     store. A relay that starts without the broker is served by the ordinary tier.
-//   - The ordinary tier cannot be reached: tiles in Broker go on, with the audience as it was last counted. Of a tile in
-//     Both, the broker's word counts alone if the whole audience hears it, or if the ordinary tier has failed for an
+//   - The ordinary tier cannot be reached: tiles in Broker go on, with the audience as it was last counted. Of a tile
+//     in Both, the broker's word counts alone if the whole audience hears it, or if the ordinary tier has failed for an
 //     interval and any process hears the broker. Otherwise the message is not handed over, and the bridge tries again.
 //   - A publisher dies: its successor publishes on the ordinary tier, where every relay listens.
 //   - Presence is lost, or the publisher was idle and what it knows is old: both tiers carry the tile meanwhile. That

@@ -71,8 +71,8 @@ func New(ordinary OrdinaryTier, broker BrokerTier, cfg *Config) (*Fanout, error)
 }
 
 // Close ends the goroutines that the Fanout has started and waits for them. Subscriptions that were not stopped go on,
-// but say no longer that they hear the broker; so stop them first. Publish after Close uses the tiers as they were left.
-// It is safe to call twice.
+// but say no longer that they hear the broker; so stop them first. Publish after Close uses the tiers as they were
+// left. It is safe to call twice.
 func (f *Fanout) Close() {
 	f.cancel()
 	f.pub.mu.Lock()

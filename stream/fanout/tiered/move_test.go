@@ -45,7 +45,8 @@ func TestMoveThereAndBack(t *testing.T) {
 				watchers[0].requireWholeAfter(lag.ordinary + lag.broker)
 				watchers[0].stop()
 				bridge.tick(15 * time.Second)
-				require.Equal(t, []tiered.State{tiered.Both, tiered.Broker, tiered.Both, tiered.Ordinary}, bridge.history())
+				require.Equal(t, []tiered.State{tiered.Both, tiered.Broker, tiered.Both, tiered.Ordinary},
+					bridge.history())
 			})
 		})
 	}
@@ -109,8 +110,8 @@ func TestJoinDuringMove(t *testing.T) {
 	})
 }
 
-// TestRelayWithoutBroker: a relay that cannot reach the broker keeps the tile on both tiers, and misses nothing; when it
-// can, the move is completed.
+// TestRelayWithoutBroker: a relay that cannot reach the broker keeps the tile on both tiers, and misses nothing; when
+// it can, the move is completed.
 func TestRelayWithoutBroker(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		bridge, well, lame := w.process(settings()), w.process(settings()), w.process(settings())
@@ -123,6 +124,19 @@ func TestRelayWithoutBroker(t *testing.T) {
 		bridge.tick(5 * time.Second)
 		require.Equal(t, tiered.Broker, bridge.state())
 		require.Zero(t, lame.Stats().Joining)
+		a.requireWholeAfter(0)
+		b.requireWhole()
+	})
+}
+
+// TestRelayRefused: a relay that may send presence on the broker and may not subscribe there says nothing.
+func TestRelayRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		bridge, well, lame := w.process(settings()), w.process(settings()), w.process(settings())
+		lame.broker.deny = true
+		a, b := well.watch(), lame.watch()
+		bridge.tick(10 * time.Second)
+		require.Equal(t, tiered.Both, bridge.state())
 		a.requireWholeAfter(0)
 		b.requireWhole()
 	})
@@ -153,8 +167,8 @@ func TestRelayLosesBroker(t *testing.T) {
 	})
 }
 
-// TestPublisherLosesBroker: no message is lost, since each goes by the ordinary tier in the same call; and a broker that
-// is back carries everything for the overlap before it is relied on.
+// TestPublisherLosesBroker: no message is lost, since each goes by the ordinary tier in the same call; and a broker
+// that is back carries everything for the overlap before it is relied on.
 func TestPublisherLosesBroker(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		bridge := w.process(settings())
@@ -212,8 +226,8 @@ func TestOrdinaryTierDown(t *testing.T) {
 	})
 }
 
-// TestManyBridges: bridges with different views publish the tile at the same time, one is replaced by another that knows
-// nothing, and every watcher gets everything.
+// TestManyBridges: bridges with different views publish the tile at the same time, one is replaced by another that
+// knows nothing, and every watcher gets everything.
 func TestManyBridges(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		one, two := w.process(settings()), w.process(settings())

@@ -30,11 +30,11 @@ func (e *PublishError) Error() string {
 // Unwrap gives the errors of the tiers, joined.
 func (e *PublishError) Unwrap() error { return e.err }
 
-// Publish implements fanout.Publisher: each message on the tiers that carry its tile, both at once, tried once. What the
-// broker alone should have carried and did not take goes to the ordinary tier in the same call. A *fence.ArgumentError
-// if a tile is zero, the context's cause if ctx has ended already; nothing is sent then. Otherwise, if not all messages
-// were handed over, an error that is a fanout.PartialError: that of the ordinary tier, if it carries all of them, or a
-// *PublishError.
+// Publish implements fanout.Publisher: each message on the tiers that carry its tile, both at once, tried once. What
+// the broker alone should have carried and did not take goes to the ordinary tier in the same call. A
+// *fence.ArgumentError if a tile is zero, the context's cause if ctx has ended already; nothing is sent then.
+// Otherwise, if not all messages were handed over, an error that is a fanout.PartialError: that of the ordinary tier,
+// if it carries all of them, or a *PublishError.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
 	states, split := f.states(messages)
 	if !split {

@@ -91,7 +91,7 @@ func runRandom(t *testing.T, faults bool) {
 			}
 		}
 		for _, b := range bridges {
-			moves += len(b.history())
+			moves += len(b.history()) // checks them too
 		}
 		require.Greater(t, moves, 5, "the tile has to move for this to be a test")
 		for _, in := range watching {

@@ -84,6 +84,7 @@ type path struct {
 	lag   time.Duration // of what is delivered to this process
 	slow  time.Duration // of a Subscribe
 	down  bool          // nothing passes
+	deny  bool          // it may not subscribe
 	calls int           // of Publish
 }
 
@@ -114,7 +115,7 @@ func (p *path) Publish(ctx context.Context, m []fanout.Message) (int, error) {
 func (p *path) Subscribe(ctx context.Context, tile fence.TileID, deliver func([]byte)) (func(), error) {
 	down, _, slow := p.state()
 	time.Sleep(slow)
-	if down {
+	if down || p.deny {
 		return nil, errDown
 	}
 	type late struct {

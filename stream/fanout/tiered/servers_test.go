@@ -25,7 +25,9 @@ import (
 const patience = 20 * time.Second
 
 // onServers returns a Fanout over clients of its own, as each process has.
-func onServers(t testing.TB, redisAddrs []string, natsURL string, cfg *tiered.Config) (*tiered.Fanout, *redisfanout.Fanout) {
+func onServers(
+	t testing.TB, redisAddrs []string, natsURL string, cfg *tiered.Config,
+) (*tiered.Fanout, *redisfanout.Fanout) {
 	logging.Disable() // the library prints every sign of trouble
 	client := redis.NewClusterClient(redisfanout.Options(redisAddrs...))
 	t.Cleanup(func() { _ = client.Close() })
@@ -50,6 +52,14 @@ func TestConformanceOnServers(t *testing.T) {
 		return fanouttest.Backend{Publisher: pub, Subscriber: sub, HintPublisher: pub, HintSubscriber: sub,
 			Dropped: dropped}
 	})
+}
+
+// awaitEnd waits until the watcher is where the history ends.
+func (in *watcher) awaitEnd() {
+	require.Eventually(in.w.t, func() bool {
+		at, _, _ := in.result()
+		return at == in.w.head()
+	}, patience, time.Millisecond)
 }
 
 // TestMoveOnServers moves a tile from Redis to NATS and, when the only NATS node dies, back, while it is published. No
@@ -89,7 +99,7 @@ func TestMoveOnServers(t *testing.T) {
 	}
 	publishUntil(tiered.Broker)
 	for _, in := range watchers {
-		require.Eventually(t, func() bool { at, _, _ := in.result(); return at == w.head() }, patience, time.Millisecond)
+		in.awaitEnd()
 		in.requireWhole()
 	}
 	node.Kill()
@@ -98,12 +108,12 @@ func TestMoveOnServers(t *testing.T) {
 		publishUntil(tiered.Both)
 	}
 	for _, in := range watchers {
-		require.Eventually(t, func() bool { at, _, _ := in.result(); return at == w.head() }, patience, time.Millisecond)
+		in.awaitEnd()
 	}
 	node.Restart()
 	publishUntil(tiered.Broker)
 	for _, in := range watchers {
-		require.Eventually(t, func() bool { at, _, _ := in.result(); return at == w.head() }, patience, time.Millisecond)
+		in.awaitEnd()
 		_, gaps, _ := in.result()
 		require.LessOrEqual(t, gaps, 1)
 	}

@@ -34,9 +34,9 @@ type subscription struct {
 	stopBroker func() // nil until the broker has the subscription
 }
 
-// Subscribe implements fanout.Subscriber: on both tiers. It waits for the ordinary one, whose errors it returns. It also
-// waits for the broker, up to Config.Timeout, unless the broker could not be reached lately; a subscription that it does
-// not get is made in the background. stop may be called after Close.
+// Subscribe implements fanout.Subscriber: on both tiers. It waits for the ordinary one, whose errors it returns. It
+// also waits for the broker, up to Config.Timeout, unless the broker could not be reached lately; a subscription that
+// it does not get is made in the background. stop may be called after Close.
 func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
 	if deliver == nil {
 		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
