@@ -149,7 +149,8 @@ func (b *bot) play(ctx context.Context, gatewayURL string) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := b.look(ctx); err != nil {
+		// To the end, also when playing ends meanwhile: what the bot has noted, the relay must hear.
+		if err := b.look(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
 		b.mu.Lock()
