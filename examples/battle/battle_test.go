@@ -208,7 +208,7 @@ func TestBadCommandLines(t *testing.T) {
 		"-report xml":                       "want text, json or none",
 		"-redis 127.0.0.1:1":                "are needed all together",
 		"-stack local -redis x -postgres y": "starts servers of its own",
-		"bots -verify-every 0":                "want 1 or more",
+		"bots -verify-every 0":              "want 1 or more",
 		"bots -first -1":                    "want zero or more",
 		"-orders":                           "a battle in one process takes none",
 		"bridge":                            "only against servers",

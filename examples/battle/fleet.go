@@ -36,7 +36,6 @@ func newFleet(p *plan, relayURL, gatewayURL string) (*fleet, error) {
 		grounds[i] = r
 	}
 	f := &fleet{plan: p, relayURL: relayURL, gatewayURL: gatewayURL}
-	p.fleet = f
 	p.wantFiles(2 * p.options.clients)
 	for i := range p.options.clients {
 		n := p.options.first + i
@@ -46,6 +45,7 @@ func newFleet(p *plan, relayURL, gatewayURL string) (*fleet, error) {
 		}
 		f.bots = append(f.bots, b)
 	}
+	p.fleet.Store(f) // the page reads it while the battle begins
 	return f, nil
 }
 

@@ -110,8 +110,8 @@ func (r *report) fill(p *plan) {
 		r.StaleDrops += s.StaleDrops
 		r.BytesOut = s.BytesOut
 	}
-	if p.fleet != nil {
-		s := p.fleet.stats()
+	if f := p.fleet.Load(); f != nil {
+		s := f.stats()
 		r.GapsClient, r.RepairsClient, r.ClientBytes = s.Gaps, s.Repaired, s.Bytes
 		r.ClientSyncs, r.ClientResyncs, r.ClientCorrupt = s.Syncs, s.Resyncs, s.Corrupt
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence"
@@ -34,9 +35,9 @@ type plan struct {
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
 
-	br    *bridge.Bridge // of this process, or nil
-	re    *relay.Relay   // the same
-	fleet *fleet         // the same
+	br    *bridge.Bridge        // of this process, or nil
+	re    *relay.Relay          // the same
+	fleet atomic.Pointer[fleet] // the same
 }
 
 // newPlan opens the back ends of a battle. The battle is over when the context that it returns ends.

@@ -63,8 +63,8 @@ func (t *tower) look(ctx context.Context, commits, events float64) {
 	old := t.Status()
 	m, l, r := t.meters, t.meters.clientLatency.Recent(), t.relay.Stats()
 	var clients relayclient.Stats
-	if t.fleet != nil {
-		clients = t.fleet.stats()
+	if f := t.fleet.Load(); f != nil {
+		clients = f.stats()
 	}
 	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events,
 		Watchers: r.Clients, Bots: t.bots,

@@ -32,7 +32,8 @@ func TestEachRunOfAHostIsAClient(t *testing.T) {
 			cfg := tilehost.Config{Tile: tile.Config{TickInterval: 100 * time.Millisecond},
 				Hooks: tilehost.Hooks{Ended: func(tilehost.EndInfo) { ends.Add(1) }}}
 			seams := history.NewRecorder(contact, records, nil).Host(contact, seams, &cfg)
-			h, err := tilehost.New(contact, seams, func(fence.TileID) (tile.Rules, error) { return &game.Register{}, nil }, &cfg)
+			rules := func(fence.TileID) (tile.Rules, error) { return &game.Register{}, nil }
+			h, err := tilehost.New(contact, seams, rules, &cfg)
 			require.NoError(t, err)
 			go func() { _ = h.Run(ctx) }()
 			return h
