@@ -57,7 +57,7 @@ type Bot struct {
 	home  uint16     // the cell it asks for
 
 	goal  uint16   // the cell it travels to
-	steps []uint16 // per cell: steps to the goal, noWay where none leads there; nil before the first goal
+	steps []uint16 // per cell: steps to the goal, noWay where none was measured; nil before the first goal
 	left  int      // moves until it thinks of another goal
 }
 
@@ -192,8 +192,8 @@ func points(s *Ship) int { return int(s.Hull) + int(s.Shield) }
 
 // move steps towards the goal over free cells, and finds another goal when there, stuck or bored.
 func (b *Bot) move(s *state, me *Ship) (Order, bool) {
-	if b.left <= 0 || me.Cell == b.goal {
-		b.travelTo(b.choose(s, me))
+	if b.left <= 0 || me.Cell == b.goal || b.steps[me.Cell] == noWay {
+		b.travelTo(b.choose(s, me), me.Cell)
 	}
 	b.left--
 	best, found := me.Cell, false
@@ -221,8 +221,11 @@ func (b *Bot) choose(s *state, me *Ship) uint16 {
 	return uint16(b.rng.IntN(len(s.cells)))
 }
 
-// travelTo sets the goal and measures the way to it from every cell.
-func (b *Bot) travelTo(goal uint16) {
+// detour is how much further from the goal than the ship is now the way to it is measured.
+const detour = 2
+
+// travelTo sets the goal and measures the way to it from the cells between: most goals are near, and grounds are wide.
+func (b *Bot) travelTo(goal, from uint16) {
 	if b.steps == nil {
 		b.steps = make([]uint16, b.ground.Len())
 	}
@@ -230,10 +233,13 @@ func (b *Bot) travelTo(goal uint16) {
 		b.steps[i] = noWay
 	}
 	b.goal, b.left, b.steps[goal] = goal, 8+b.rng.IntN(16), 0
-	queue := append(make([]int32, 0, len(b.steps)), int32(goal))
+	queue := []int32{int32(goal)}
 	for len(queue) > 0 {
 		c := queue[0]
 		queue = queue[1:]
+		if b.steps[from] != noWay && b.steps[c] >= b.steps[from]+detour {
+			return
+		}
 		for _, n := range b.ground.Adjacent(int(c)) {
 			if b.steps[n] == noWay {
 				b.steps[n] = b.steps[c] + 1
