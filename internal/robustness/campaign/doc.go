@@ -2,7 +2,7 @@
 // model is etcd's robustness suite.
 //
 //	summary, err := campaign.Run(ctx, campaign.Config{Duration: 10 * time.Minute, Progress: os.Stderr})
-//	err = os.WriteFile(path, []byte(summary.Report()), 0o644)
+//	err = os.WriteFile("report.md", []byte(summary.Report()), 0o644)
 //
 // A run is a system of its own on shared servers: worker processes that run tiles over a Redis Cluster and
 // PostgreSQL, a supervisor that gives tiles of dead or stuck workers to others, a bridge, a relay, watchers
