@@ -24,8 +24,9 @@ type bot struct {
 	brain *game.Bot
 	relay *relayclient.Client
 	door  *gatewayws.Client
-	cards []playedCard // in the order of play; read when the battle is over
-	whole bool         // it verifies all that it is sent, and is compared with the owner in full
+	cards []playedCard  // in the order of play; read when the battle is over
+	whole bool          // it verifies all that it is sent, and is compared with the owner in full
+	phase time.Duration // of its ticks: bots that begin together do not act together
 
 	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
 	view   *game.View
@@ -52,7 +53,8 @@ func newBot(i int, id fence.TileID, ground game.Ground, whole bool, p *plan) (*b
 		habits.FirstDraw = 1 + fence.Tick(i%p.options.drawEvery)
 	}
 	brain := game.NewBot(actor, ground, p.options.seed+uint64(i), habits)
-	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view, whole: whole}, nil
+	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view, whole: whole,
+		phase: p.options.tick * time.Duration(i*617%1000) / 1000}, nil
 }
 
 // run connects and calls joined, which says when to begin. It watches and plays until playing ends, then only watches
@@ -141,6 +143,10 @@ func (b *bot) look(ctx context.Context) error {
 // play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
 // its own time: a quiet tile sends no frames, and somebody has to begin.
 func (b *bot) play(ctx context.Context, gatewayURL string) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(b.phase):
+	}
 	ticker := time.NewTicker(b.options.tick)
 	defer ticker.Stop()
 	for tick := fence.Tick(1); ; tick++ {
