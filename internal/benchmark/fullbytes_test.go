@@ -36,6 +36,7 @@ type fullGame struct {
 	rules *game.Rules
 	name  func(int) string
 	ships int
+	cells int
 	tick  fence.Tick
 }
 
@@ -44,7 +45,7 @@ func newFullGame(b *testing.B, name func(int) string) *fullGame {
 	require.NoError(b, err)
 	rules, err := game.NewRules(ground)
 	require.NoError(b, err)
-	f := &fullGame{rules: rules, name: name, ships: shipsOn(ground.Len())}
+	f := &fullGame{rules: rules, name: name, ships: shipsOn(ground.Len()), cells: ground.Len()}
 	f.play(b, f.ships, game.Spawn)
 	return f
 }
@@ -55,7 +56,7 @@ func (f *fullGame) play(b *testing.B, ships int, order game.OrderKind) [][]byte 
 	var intents []tile.Intent
 	for _, i := range rand.Perm(f.ships)[:ships] {
 		intents = append(intents, tile.Intent{Actor: f.name(i), ActionID: fmt.Sprint(f.tick, "/", i),
-			Body: game.Order{Kind: order}.Encode()})
+			Body: game.Order{Kind: order, Cell: uint16(i * f.cells / f.ships)}.Encode()})
 	}
 	events, _ := f.rules.Resolve(f.tick, intents)
 	require.Len(b, events, ships)
@@ -66,13 +67,15 @@ func (f *fullGame) play(b *testing.B, ships int, order game.OrderKind) [][]byte 
 func (f *fullGame) snapshotBytes(b *testing.B) int {
 	state, err := f.rules.Snapshot()
 	require.NoError(b, err)
-	return len(stream.AppendSnapshot(nil, state, nil))
+	return len(stream.AppendDivided(nil, state, nil))
 }
 
 // tickBytes is the length of the frame of a tick.
 func (f *fullGame) tickBytes(b *testing.B, ships int) int {
 	events := f.play(b, ships, game.Shield)
-	payload, private, err := (&stream.Batch{Events: events}).Encode()
+	batch := stream.Batch{Events: events}
+	batch.Divide(f.rules.Area)
+	payload, private, err := batch.Encode()
 	require.NoError(b, err)
 	return len(fence.NewEntry(fence.Entry{Tile: 1, Kind: fence.KindBatch, Position: fence.Position{Epoch: 1, Seq: 2},
 		Payload: payload, Private: private}).Frame)
