@@ -57,7 +57,8 @@ func BenchmarkPartitionRedirect(b *testing.B) {
 						return
 					}
 					mu.Lock()
-					all, detected, beside = append(all, whole), append(detected, detection), append(beside, whole-detection)
+					all, detected = append(all, whole), append(detected, detection)
+					beside = append(beside, whole-detection)
 					mu.Unlock()
 				}
 			})
@@ -132,7 +133,8 @@ func (l *lane) round(b *testing.B) (detection, whole time.Duration, err error) {
 	var client errgroup.Group
 	client.Go(func() error {
 		for {
-			_, err := l.client.Forward(ctx, contactOf(l.servers[0]), tile.Intent{Tile: id, Actor: "ann", Body: []byte("go")})
+			_, err := l.client.Forward(ctx, contactOf(l.servers[0]),
+				tile.Intent{Tile: id, Actor: "ann", Body: []byte("go")})
 			if errors.Is(err, tile.ErrRedirect) || errors.Is(err, tile.ErrUnresolved) {
 				redirected = time.Now()
 				return nil

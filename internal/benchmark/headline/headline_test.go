@@ -17,7 +17,8 @@ import (
 )
 
 func TestStatOfAProcess(t *testing.T) {
-	line := "42 (a) b (c) S 7 42 42 0 -1 4194304 100 200 0 0 150 50 30 20 20 0 5 0 12345 1000000 256 18446744073709551615"
+	line := "42 (a) b (c) S 7 42 42 0 -1 4194304 100 200 0 0 150 50 30 20 20 0 5 0 12345 1000000 256 " +
+		"18446744073709551615"
 	p, err := parseStat([]byte(line))
 	require.NoError(t, err)
 	assert.Equal(t, proc{parent: 7, used: 2500 * time.Millisecond, resident: int64(256 * os.Getpagesize())}, p)
@@ -46,7 +47,8 @@ func TestProcOfThisMachine(t *testing.T) {
 	assert.Positive(t, spent)
 
 	root := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(root, "stat"), []byte("cpu  10 20 30 1000 500 1 2 3 99 99\ncpu0"), 0o600))
+	text := "cpu  10 20 30 1000 500 1 2 3 99 99\ncpu0"
+	require.NoError(t, os.WriteFile(filepath.Join(root, "stat"), []byte(text), 0o600))
 	spent, err = busy(root)
 	require.NoError(t, err)
 	assert.Equal(t, 660*time.Millisecond, spent, "without idle and waiting, and without guests, which user has")

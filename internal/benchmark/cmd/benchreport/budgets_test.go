@@ -39,7 +39,8 @@ func TestVerdicts(t *testing.T) {
 
 func TestMissesNameWhatIsMissedOrNotMeasured(t *testing.T) {
 	budgets := []budget{{Figure: "fast", Row: "a.B", Unit: "ms", Most: limit(2)},
-		{Figure: "slow", Row: "a.B", Unit: "s", Most: limit(2)}, {Figure: "later", Row: "a.C", Unit: "s", Least: limit(1)}}
+		{Figure: "slow", Row: "a.B", Unit: "s", Most: limit(2)},
+		{Figure: "later", Row: "a.C", Unit: "s", Least: limit(1)}}
 	out := misses(budgets, map[string]result{"a.B": {Metrics: []metric{{1, "ms"}, {3, "s"}}}})
 	assert.Equal(t, "MISSED: slow (a.B s): 3, budget ≤ 2\nnot measured: later (a.C s): –, budget ≥ 1\n", out)
 }

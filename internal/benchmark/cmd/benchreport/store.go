@@ -84,8 +84,8 @@ func (f *figures) results() map[string]result {
 func (f *figures) page(budgets []budget) string {
 	var w strings.Builder
 	w.WriteString("# Benchmarks\n\nWritten by `make bench` and `make headline` from what they measured, which stands " +
-		"beside this page in `" + sectionsFile + "` and `" + headlineFile + "`. Absolute figures are those of the machine " +
-		"named, and noisy; the ratios compare with a baseline in the same run.\n")
+		"beside this page in `" + sectionsFile + "` and `" + headlineFile + "`. Absolute figures are those of the " +
+		"machine named, and noisy; the ratios compare with a baseline in the same run.\n")
 	writePlan(&w, budgets, f.results())
 	if f.Headline != nil {
 		writeHeadline(&w, f.Headline)
