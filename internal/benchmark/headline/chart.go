@@ -93,7 +93,7 @@ func (r *Result) latencyChart() string {
 	}
 	var curves []curve
 	for _, run := range r.Runs {
-		c := curve{name: run.size().String() + " players", points: shares(run.Latency.Bars)}
+		c := curve{name: run.size().String(), points: shares(run.Latency.Bars)}
 		for _, p := range c.points {
 			data = append(data, []string{strings.ReplaceAll(c.name, ",", ""), number(p[0]), number(p[1])})
 		}
@@ -218,7 +218,7 @@ func (r *Result) columns(c *canvas, most float64, column func(i int, x, w float6
 		x := plotLeft + width*float64(i)
 		column(i, x+width/4, width/2, y)
 		name, rest, _ := strings.Cut(run.size().String(), ", ")
-		c.text(x+width/2, plotTop+plotH+18, "middle", name+" players")
+		c.text(x+width/2, plotTop+plotH+18, "middle", name)
 		c.text(x+width/2, plotTop+plotH+34, "middle", rest)
 	}
 }

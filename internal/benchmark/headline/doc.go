@@ -42,6 +42,7 @@ func (s Size) String() string {
 	if n := len(text); n > 3 {
 		text = text[:n-3] + "," + text[n-3:]
 	}
+	text += " players"
 	if s.Pinned {
 		text += ", servers on one core"
 	}

@@ -140,8 +140,8 @@ func TestChartsAreXMLWithTheirData(t *testing.T) {
 		assert.Contains(t, svg, "<metadata>", name)
 	}
 	assert.Contains(t, charts["headline-latency.svg"], "\n100 players,2,0.5\n")
-	assert.Contains(t, charts["headline-bytes.svg"], "\n10000 servers on one core,123\n")
-	assert.Contains(t, charts["headline-cores.svg"], "\n100,relay,0.25,30\n")
+	assert.Contains(t, charts["headline-bytes.svg"], "\n10000 players servers on one core,123\n")
+	assert.Contains(t, charts["headline-cores.svg"], "\n100 players,relay,0.25,30\n")
 	for name, svg := range (&Result{Runs: []Run{{}}}).Charts() {
 		assert.NotContains(t, svg, "NaN", "%s of a battle without figures", name)
 	}
@@ -149,7 +149,7 @@ func TestChartsAreXMLWithTheirData(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	table := example().Table()
-	assert.Contains(t, table, "| players | 100 | 10,000, servers on one core |\n")
+	assert.Contains(t, table, "| | 100 players | 10,000 players, servers on one core |\n")
 	assert.Contains(t, table, "| cores: servers and actors / bots / anything else | 0.25 / 0.75 / 0.00 |")
 	assert.Contains(t, table, "NO: bot0001")
 	assert.Contains(t, table, "| bots: cores, MiB | 0.75, 90 |")

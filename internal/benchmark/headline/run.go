@@ -36,7 +36,7 @@ func Play(ctx context.Context, config Config) (*Result, error) {
 	for _, size := range cfg.Sizes {
 		run, err := play(ctx, cfg, size, program)
 		if err != nil {
-			return nil, fmt.Errorf("%s players: %w", size, err)
+			return nil, fmt.Errorf("%s: %w", size, err)
 		}
 		r.Runs = append(r.Runs, *run)
 	}
@@ -58,7 +58,7 @@ func ThisMachine() Machine {
 }
 
 func play(ctx context.Context, cfg Config, size Size, program string) (*Run, error) {
-	fmt.Fprintf(cfg.Log, "headline: %s players on %d tiles, seed %d: starting servers and actors\n",
+	fmt.Fprintf(cfg.Log, "headline: %s on %d tiles, seed %d: starting servers and actors\n",
 		size, cfg.Tiles, cfg.Seed)
 	b, err := deploy(ctx, cfg, size, program)
 	if err != nil {

@@ -75,7 +75,7 @@ var rows = []row{
 // Table is the result in Markdown: a column for each battle.
 func (r *Result) Table() string {
 	var b strings.Builder
-	head, rule := "| players |", "|---|"
+	head, rule := "| |", "|---|"
 	for i := range r.Runs {
 		head += " " + r.Runs[i].size().String() + " |"
 		rule += "---:|"
