@@ -99,6 +99,26 @@ func TestAreasAfterAReconnect(t *testing.T) {
 	}
 }
 
+// TestAreasChangeWhileItReconnects: a Watch that meets a new connection comes after the Subscribe of that connection.
+func TestAreasChangeWhileItReconnects(t *testing.T) {
+	_, s, o := dividedWorld(t)
+	for range 150 {
+		w := s.watch(t, func(c *relayclient.Config) { c.Reconnect, c.BackoffMax = true, time.Millisecond })
+		w.look(tileA, 1)
+		eventually(t, func() bool { _, ok := w.Position(tileA); return ok }, "the first Sync")
+		for _, c := range s.allClients() {
+			_ = c.wire.Close()
+		}
+		until := time.Now().Add(time.Duration(rand.IntN(4000)) * time.Microsecond)
+		for time.Now().Before(until) || w.Stats().Connects < 2 {
+			w.look(tileA, fence.Area(1+rand.IntN(7)))
+		}
+		o.tickOn(1)
+		w.reaches(o)
+		require.NoError(t, w.Close())
+	}
+}
+
 // TestAreasOfAnUndividedTile: all of it is area 0.
 func TestAreasOfAnUndividedTile(t *testing.T) {
 	w, s, _ := dividedWorld(t)

@@ -113,6 +113,9 @@ func (c *Client) renew(id fence.TileID, areas fence.AreaSet) *tile {
 func (c *Client) Watch(ctx context.Context, id fence.TileID, areas ...fence.Area) error {
 	c.asking.Lock()
 	defer c.asking.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err // before anything is noted that the relay would not be told
+	}
 	c.mu.Lock()
 	if err := c.ended(); err != nil {
 		c.mu.Unlock()
@@ -323,6 +326,8 @@ func (c *Client) redial() (*connection, error) {
 
 // resume makes conn the client's connection and subscribes to everything.
 func (c *Client) resume(conn *connection) error {
+	c.asking.Lock() // a Watch that meets the new connection must come after its Subscribe
+	defer c.asking.Unlock()
 	c.mu.Lock()
 	c.conn, c.watches = conn, 0
 	all := make([]*tile, 0, len(c.tiles))
