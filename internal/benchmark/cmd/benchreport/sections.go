@@ -99,7 +99,7 @@ var sections = []section{
 	{"Intents from gateway to tile server",
 		"One tile server at 2 Hz, one gateway's connection, and the former way of one request an intent, offered the same. " +
 			"`late` is from the tick's commit to the answer.",
-		"./tile/tilehttp", "Intents"},
+		"./tile/tilehttp", "Intents/steady"},
 	{"Checkpoints",
 		"A 100 KB snapshot against one bare write of the same bytes, a journal entry of 2 KiB likewise; what 10,000 tiles cost of which nothing is new.",
 		"./checkpoint/...", "."},
