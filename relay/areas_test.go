@@ -16,7 +16,9 @@ import (
 func dividedWorld(t *testing.T) (*world, *server, *owner) {
 	w := newWorld(t)
 	w.areas = 8
-	s := w.serve(still())
+	cfg := still()
+	cfg.InboundRate = 100_000
+	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	o.tickOn(5)
 	o.snapshot()

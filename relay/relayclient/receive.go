@@ -255,6 +255,8 @@ func (c *Client) behind(conn *connection, t *tile, offered fence.Position) {
 
 // askAgain sends a Resync to a relay that was behind, or leaves it for another one.
 func (c *Client) askAgain(conn *connection, t *tile) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
 	c.mu.Lock()
 	if c.conn != conn || c.tiles[t.id] != t || t.again == nil {
 		c.mu.Unlock()
@@ -300,7 +302,12 @@ func (t *tile) rest() {
 // gap notes that the view does not continue and asks for a Sync from have, once until it is answered.
 func (c *Client) gap(conn *connection, t *tile, have fence.Position) {
 	now := time.Now()
+	c.asking.Lock() // a Resync must not name a position from before a Watch that is written first
+	defer c.asking.Unlock()
 	c.mu.Lock()
+	if !have.IsZero() {
+		have = t.position()
+	}
 	if !t.broken {
 		c.stats.gaps.Add(1)
 	}
