@@ -103,7 +103,7 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 			return nil, nil, &fence.ArgumentError{Field: "claim", Value: b.Claim,
 				Want: "a batch of its own, without events and resolutions"}
 		}
-		return nil, appendSection(nil, tagClaim, b.Claim[:]), nil
+		return nil, fence.AppendPart(nil, tagClaim, b.Claim[:]), nil
 	}
 	if payload, err = b.parts(); err != nil {
 		return nil, nil, err
@@ -118,7 +118,7 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 		outcomes = append(binary.AppendUvarint(outcomes, uint64(len(r.ActionID))), r.ActionID...)
 	}
 	if len(outcomes) > 0 {
-		private = appendSection(nil, tagOutcomes, outcomes)
+		private = fence.AppendPart(nil, tagOutcomes, outcomes)
 	}
 	if n := len(payload) + len(private); n > fence.MaxPayload {
 		return nil, nil, &fence.ArgumentError{Field: "batch", Value: n,
@@ -133,22 +133,24 @@ func (b *Batch) parts() (list []byte, err error) {
 		return nil, &fence.ArgumentError{Field: "areas", Value: len(b.Areas), Want: "one for each event, or none"}
 	}
 	total := 0
-	for _, e := range b.Events {
-		if len(e) > MaxEvent {
+	for i, e := range b.Events {
+		switch {
+		case len(e) > MaxEvent:
 			return nil, &fence.ArgumentError{Field: "event", Value: len(e), Want: "at most 65536 bytes"}
+		case i > 0 && b.area(i) < b.area(i-1):
+			return nil, &fence.ArgumentError{Field: "areas", Value: b.area(i), Want: "ascending; see Divide"}
+		case i == 0 || b.area(i) > b.area(i-1):
+			total += 1 + binary.MaxVarintLen32 // the head of a part
 		}
 		total += encodedEvent(e)
+	}
+	if total > 0 {
+		list = make([]byte, 0, total)
 	}
 	for from := 0; from < len(b.Events); {
 		to, size := from, 0
 		for ; to < len(b.Events) && b.area(to) == b.area(from); to++ {
 			size += encodedEvent(b.Events[to])
-		}
-		if to < len(b.Events) && b.area(to) < b.area(from) {
-			return nil, &fence.ArgumentError{Field: "areas", Value: b.area(to), Want: "ascending; see Divide"}
-		}
-		if list == nil {
-			list = make([]byte, 0, total+8+8*int(b.area(len(b.Events)-1)))
 		}
 		list = binary.AppendUvarint(append(list, byte(b.area(from))), uint64(size))
 		for _, e := range b.Events[from:to] {
@@ -185,11 +187,6 @@ func (b *Batch) Divide(area func(event []byte) fence.Area) {
 	for i, p := range all {
 		b.Events[i], b.Areas[i] = p.event, p.area
 	}
-}
-
-func appendSection(dst []byte, tag byte, content []byte) []byte {
-	dst = binary.AppendUvarint(append(dst, tag), uint64(len(content)))
-	return append(dst, content...)
 }
 
 func uvarintLen(n int) int { return (bits.Len64(uint64(n)|1) + 6) / 7 }
@@ -239,24 +236,19 @@ func DecodeBatch(e *fence.Entry) (*Batch, error) {
 	return b, nil
 }
 
-// sections reads a list of tagged parts, ascending, none of them empty.
+// sections reads a list of parts: areas of the payload, or tagged sections of the private part.
 func (d *decoder) sections(read func(tag byte, content *decoder)) {
-	for last := -1; len(d.p) > 0; {
-		tag := d.byte()
-		content := decoder{p: d.bytes(fence.MaxPayload)}
-		switch {
-		case d.err != nil:
-			return
-		case int(tag) <= last:
-			d.fail("parts are not in order")
-			return
-		case len(content.p) == 0:
-			d.fail("a part is empty")
+	list := d.p
+	d.p = nil
+	for p := range fence.Parts(list) {
+		if p.Content == nil {
+			d.fail("a part is cut short, empty, or not after the one before it")
 			return
 		}
-		last = int(tag)
-		if read(tag, &content); content.err != nil {
-			d.err, d.p = content.err, nil
+		content := decoder{p: p.Content}
+		if read(byte(p.Area), &content); content.err != nil {
+			d.err = content.err
+			return
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 type tile struct {
 	id     fence.TileID
 	areas  fence.AreaSet  // the areas to watch
-	added  []addition     // what the relay has not been heard of
+	added  []addition     // by Watches that the relay has not answered yet
 	held   fence.AreaSet  // those of them that have been given to the application, once synced
 	synced bool           // a first Sync has come
 	at     fence.Position // what has been given to the application
@@ -82,10 +82,7 @@ func (c *Client) frame(conn *connection, t *tile, e fence.Entry) {
 		c.stats.duplicates.Add(1)
 		return
 	}
-	c.mu.Lock()
-	have := t.position()
-	c.mu.Unlock()
-	c.gap(conn, t, have)
+	c.gap(conn, t, true)
 }
 
 // apply gives one batch that follows to the application.
@@ -126,7 +123,7 @@ func (c *Client) sync(conn *connection, t *tile, s *relaypb.Sync) {
 			t.asked = time.Time{}
 			c.mu.Unlock()
 		}
-		c.gap(conn, t, fence.Position{})
+		c.gap(conn, t, false)
 		return
 	}
 	if s.GetReplace() {
@@ -148,7 +145,7 @@ func (c *Client) open(conn *connection, t *tile, s *relaypb.Sync) {
 	tail, ok := c.check(t, s.GetFrom().Fence(), s)
 	brings, err := relaypb.ToAreas(s.GetAreas())
 	if !ok || err != nil || s.GetPosition().Fence() != t.at {
-		c.gap(conn, t, fence.Position{})
+		c.gap(conn, t, false)
 		return
 	}
 	c.mu.Lock()
@@ -256,25 +253,25 @@ func (c *Client) behind(conn *connection, t *tile, offered fence.Position) {
 // askAgain sends a Resync to a relay that was behind, or leaves it for another one.
 func (c *Client) askAgain(conn *connection, t *tile) {
 	c.asking.Lock()
-	defer c.asking.Unlock()
 	c.mu.Lock()
-	if c.conn != conn || c.tiles[t.id] != t || t.again == nil {
-		c.mu.Unlock()
-		return
+	due := c.conn == conn && c.tiles[t.id] == t && t.again != nil
+	leave := due && c.cfg.Reconnect && t.stale%staleAsks == 0
+	if due {
+		t.again = nil
 	}
-	t.again = nil
-	leave := c.cfg.Reconnect && t.stale%staleAsks == 0
 	if leave {
 		c.left = ErrStale
 	}
 	ask := t.resync(t.position())
 	c.mu.Unlock()
-	if leave {
-		_ = conn.Close(websocket.StatusNormalClosure, "this relay is behind")
-		return
+	if due && !leave {
+		c.stats.resyncs.Add(1)
+		_ = conn.send(c.ctx, ask) // if it cannot be written, the connection is lost and reading notices
 	}
-	c.stats.resyncs.Add(1)
-	_ = conn.send(c.ctx, ask) // if it cannot be written, the connection is lost and reading notices
+	c.asking.Unlock()
+	if leave { // outside, because it waits for the relay
+		_ = conn.Close(websocket.StatusNormalClosure, "this relay is behind")
+	}
 }
 
 func (t *tile) resync(have fence.Position) *relaypb.ClientMessage {
@@ -299,13 +296,15 @@ func (t *tile) rest() {
 	}
 }
 
-// gap notes that the view does not continue and asks for a Sync from have, once until it is answered.
-func (c *Client) gap(conn *connection, t *tile, have fence.Position) {
+// gap notes that the view does not continue and asks for a Sync, once until it is answered: from what is held if that
+// is of use, else from scratch.
+func (c *Client) gap(conn *connection, t *tile, useful bool) {
 	now := time.Now()
 	c.asking.Lock() // a Resync must not name a position from before a Watch that is written first
 	defer c.asking.Unlock()
 	c.mu.Lock()
-	if !have.IsZero() {
+	var have fence.Position
+	if useful {
 		have = t.position()
 	}
 	if !t.broken {
