@@ -74,7 +74,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestChainOfSomeParts: whoever is sent some areas checks the chain, and every change to what he was sent shows.
+// TestChainOfSomeParts: a watcher of some areas checks the chain, and every change to what it was sent shows.
 func TestChainOfSomeParts(t *testing.T) {
 	t.Parallel()
 	list, _ := partsOf()

@@ -75,7 +75,7 @@ func inflate(payload []byte, limit int) ([]byte, error) {
 	out, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	switch {
 	case err != nil:
-		return nil, &frameError{closeNotUTF8, "compressed data that cannot be read"}
+		return nil, &frameError{closeBadData, "compressed data that cannot be read"}
 	case len(out) > limit:
 		return nil, tooBig(limit)
 	}

@@ -91,7 +91,7 @@ func TestCompressionThatWasNotAgreed(t *testing.T) {
 		sent   []byte
 		status int
 	}{
-		{sent, 0}, {masked(finBinary|bitDeflated, packed[3:]), closeNotUTF8},
+		{sent, 0}, {masked(finBinary|bitDeflated, packed[3:]), closeBadData},
 		{masked(finPing|bitDeflated, nil), closeProtocol},
 		{append(masked(opBinary|bitDeflated, packed), masked(bitFinal|bitDeflated, nil)...), closeProtocol},
 	} {

@@ -76,7 +76,7 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,
-		CompressionMode: websocket.CompressionNoContextTakeover, // so frames are prepared once for everybody
+		CompressionMode: websocket.CompressionNoContextTakeover, // so frames are prepared once for all clients
 	})
 	if err == nil {
 		_ = conn.CloseNow()                      // frees it; the connection stays open

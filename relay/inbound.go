@@ -24,7 +24,7 @@ const (
 // Status codes for what cannot be read.
 const (
 	closeProtocol = 1002
-	closeNotUTF8  = 1007
+	closeBadData  = 1007
 	closeTooBig   = 1009
 )
 
@@ -78,7 +78,7 @@ func (in *inbound) next() (op byte, payload []byte, err error) {
 			}
 		}
 		if op == opText && !utf8.Valid(payload) {
-			return 0, nil, &frameError{closeNotUTF8, "text that is not UTF-8"}
+			return 0, nil, &frameError{closeBadData, "text that is not UTF-8"}
 		}
 		return op, payload, nil
 	}

@@ -101,8 +101,8 @@ var violations = map[string]struct {
 		masked(opContinuation, make([]byte, 10<<10))...), closeTooBig},
 	"a length without measure": {append([]byte{finBinary, bitMasked | 127}, bytes.Repeat([]byte{0xff}, 8)...),
 		closeTooBig},
-	"text that is not UTF-8":    {masked(finText, []byte{'a', 0xff}), closeNotUTF8},
-	"half a character":          {masked(finText, []byte("ö")[:1]), closeNotUTF8},
+	"text that is not UTF-8":    {masked(finText, []byte{'a', 0xff}), closeBadData},
+	"half a character":          {masked(finText, []byte("ö")[:1]), closeBadData},
 	"binary on a text protocol": {masked(finText, []byte("{}")), relaypb.ClosePolicy},
 }
 
@@ -129,7 +129,7 @@ func TestInboundViolations(t *testing.T) {
 	require.GreaterOrEqual(t, int(s.Stats().BadMessages), len(violations))
 }
 
-// TestCloseIsAnswered: whoever closes first gets the status back.
+// TestCloseIsAnswered: a client that closes first gets the status back.
 func TestCloseIsAnswered(t *testing.T) {
 	s := newWorld(t).serve(still())
 	c := s.raw(t, relaypb.Subprotocol)
@@ -146,7 +146,7 @@ func FuzzInbound(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		all, err := readAll(bytes.NewReader(sent), nil, 1000)
 		if wrong, ok := errors.AsType[*frameError](err); ok {
-			require.Contains(t, []int{closeProtocol, closeNotUTF8, closeTooBig}, wrong.status)
+			require.Contains(t, []int{closeProtocol, closeBadData, closeTooBig}, wrong.status)
 		}
 		for _, m := range all {
 			require.LessOrEqual(t, len(m.payload), 1000)

@@ -116,7 +116,7 @@ type tileState struct {
 	Serving bool                       `json:"serving"`
 }
 
-// agrees reports whether areas that somebody sees are as the owner has them.
+// agrees reports whether areas that a client sees are as the owner has them.
 func (s *tileState) agrees(seen map[fence.Area]game.Digest) bool {
 	for a, d := range seen {
 		if s.Areas[a] != d {

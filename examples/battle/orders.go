@@ -45,7 +45,7 @@ func (p *plan) cut() (figures.Set, error) {
 }
 
 // takeOrders obeys the orders of standard input beside what the process does; an order that it cannot obey ends it.
-// The end of the orders ends the process as SIGTERM does: whoever gave them is gone.
+// The end of the orders ends the process as SIGTERM does: the process that gave them is gone.
 func (p *plan) takeOrders(ctx context.Context, in io.Reader, out io.Writer) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

@@ -125,7 +125,7 @@ func TestConnectionBreaksAtEveryStage(t *testing.T) {
 		assert.Equal(t, 1, f.done(t, stage), stage)
 	}
 
-	// Nobody listens: nothing can have been written.
+	// No server listens: nothing can have been written.
 	f.listener.Kill()
 	require.Eventually(t, func() bool { return client.Stats().Broken >= 3 }, 10*time.Second, time.Millisecond)
 	err := do("before write")

@@ -17,7 +17,7 @@ import (
 
 // TestOwnersAndWatchersAgree plays random games and holds them to what every game under Tilefence has to
 // promise: deciding changes nothing, the events alone give the state, a successor that starts from a
-// snapshot decides like its predecessor, and whoever watches some areas sees of them what the owner has. A failure
+// snapshot decides like its predecessor, and a watcher of some areas sees of them what the owner has. A failure
 // prints the command that replays it.
 func TestOwnersAndWatchersAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -188,7 +188,7 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 		"a twin enters":            {Kind: game.Entered, Ship: 1, Cell: 8, Hull: 1, Owner: "ada"},
 		"another's ship enters":    {Kind: game.Entered, Ship: 1, Cell: 1, Hull: 1, Owner: "bob"},
 		"a wreck enters":           {Kind: game.Entered, Ship: 1, Cell: 1, Owner: "ada"},
-		"nobody moves":             {Kind: game.Moved, Ship: 4, Cell: 1},
+		"no ship moves":            {Kind: game.Moved, Ship: 4, Cell: 1},
 		"ship zero moves":          {Kind: game.Moved, Cell: 1},
 		"off the ground":           {Kind: game.Moved, Ship: 1, Cell: 19},
 		"out of its area":          {Kind: game.Moved, Ship: 1, Cell: 1},
@@ -211,7 +211,7 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 		"a return elsewhere":       {Kind: game.Returned, Ship: 2, Cell: 1, Hull: 100},
 		"a wreck leaves":           {Kind: game.Left, Area: 2, Ship: 2},
 		"it leaves where it isn't": {Kind: game.Left, Area: 1, Ship: 1},
-		"nobody scores":            {Kind: game.Scored, Area: 2, Ship: 4},
+		"no ship scores":           {Kind: game.Scored, Area: 2, Ship: 4},
 	} {
 		r, err := game.NewRules(newDisk(2))
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// An owner decides a tick, its batch is committed, and everybody folds the same events: a client those of the areas
+// An owner decides a tick, its batch is committed, and all fold the same events: a client those of the areas
 // that it watches.
 func Example() {
 	ground := newDisk(2)

@@ -116,7 +116,7 @@ export class Scene {
     this.wake();
   }
 
-  /** Shows the areas of a tile that a player watches, and its ship; only: the rest is dark. No tile: nobody is followed. */
+  /** Shows the areas of a tile that a player watches, and its ship; only: the rest is dark. No tile: no player is followed. */
   look(id, areas, only, ship) {
     const ground = this.tiles.get(id)?.ground, path = new Path2D(), outline = [], before = this.sight;
     for (const a of ground ? areas : []) {
