@@ -176,8 +176,8 @@ func hasAll(list []byte, areas AreaSet) bool {
 }
 
 // SumParts is the digest of a list that an entry's chain covers: the Sums of its parts, added modulo 2^64. A reader
-// that was sent some of the parts, and the sum of the others, can therefore check the chain of an entry. Bytes at the end that
-// are no part count as one.
+// that was sent some of the parts, and the sum of the others, can therefore check the chain of an entry. Bytes at the
+// end that are no part count as one.
 func SumParts(list []byte) uint64 {
 	var sum uint64
 	for p := range Parts(list) {
