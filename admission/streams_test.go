@@ -79,6 +79,7 @@ func TestMoneyWhenConnectionsBreak(t *testing.T) {
 
 	var playing sync.WaitGroup
 	outcomes := sync.Map{} // action: its outcome
+	decided := make(chan struct{}, players*each)
 	for p := range players {
 		playing.Go(func() {
 			for i := range each {
@@ -88,6 +89,7 @@ func TestMoneyWhenConnectionsBreak(t *testing.T) {
 					art, err := gate.Act(ctx, a)
 					if err == nil {
 						outcomes.Store(a.ID, art)
+						decided <- struct{}{}
 						break
 					}
 					if !errors.Is(err, admission.ErrPending) {
@@ -101,12 +103,17 @@ func TestMoneyWhenConnectionsBreak(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { playing.Wait(); close(done) }()
-	moves := 0
+	moves, until := 0, 1 // the next cut is so many outcomes away: however fast the play is, it is cut
 	for playing := true; playing; {
 		select {
 		case <-done:
 			playing = false
-		case <-time.After(time.Duration(rng.Int64N(int64(80 * time.Millisecond)))):
+		case <-decided:
+			if until--; until > 0 {
+				continue
+			}
+			until = 1 + rng.IntN(2*players)
+			time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Millisecond)))) // anywhere between two ticks
 			last := servers[len(servers)-1]
 			if moves < 3 && rng.IntN(6) == 0 {
 				moves++
