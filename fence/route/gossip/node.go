@@ -24,9 +24,12 @@ const (
 	retransmitMult = 4
 	packetSize     = 1400 // bytes of UDP payload
 
-	// toTheDead is how long memberlist remembers a dead member. Meanwhile it tells that member, which can refute
-	// it, and a member that has not heard of the death cannot bring it back.
-	toTheDead = 30 * time.Second
+	// toTheDead is how long memberlist remembers a dead member, in probe intervals. Meanwhile it tells that member,
+	// which can refute it, and a member that has not heard of the death cannot bring it back: all learn of it within
+	// a few intervals of gossip. Longer is worse: memberlist counts the remembered dead among the members that could
+	// confirm a suspicion. In a small group that had three members die or leave, the next death would be detected six
+	// times as late.
+	toTheDead = 10
 )
 
 // Node is this process's part in the gossip. It is a route.Membership. Create one with New. Safe for
@@ -84,7 +87,7 @@ func New(contact string, table *route.Table, cfg *Config) (*Node, error) {
 	n := &Node{contact: contact, name: contact + "#" + hex.EncodeToString(life[:]), table: table, settings: s,
 		queue: newQueue(), state: state{limit: maxState}, warn: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		ready:     make(chan struct{}),
-		toTheDead: toTheDead}
+		toTheDead: toTheDead * s.Timing.ProbeInterval}
 	n.members = newMembers(n.name)
 	return n, nil
 }

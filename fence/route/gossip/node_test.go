@@ -141,6 +141,33 @@ func TestLeavingWhileJoining(t *testing.T) {
 	}, time.Second, 10*time.Millisecond, "%v", heard.byName())
 }
 
+// TestDeathsInARow: a member that dies is noticed as soon as the first, however many died before it. memberlist waits
+// six times as long where members could confirm a suspicion, and counts the dead that it remembers among them.
+func TestDeathsInARow(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	n.timing.LeaveTimeout = 100 * time.Millisecond // it is cut off: nothing hears it leave
+	died := make(chan time.Time, 8)
+	witness := n.node(t, "a:1", new(route.Table), func(e route.Event) {
+		if e.Kind == route.Died {
+			died <- time.Now()
+		}
+	})
+	n.run(t, witness)
+	const unconfirmed = 4800 * time.Millisecond // 6 times memberlist's 4 probe intervals
+	for i := range 3 {
+		peer := n.node(t, "b:1", new(route.Table), nil)
+		end := n.run(t, peer)
+		require.Eventually(t, func() bool { return len(witness.Members()) == 2 }, routetest.Patience, time.Millisecond)
+		time.Sleep(time.Second) // probes that are answered: the witness finds that the failed ones were not its fault
+		cut := time.Now()
+		n.cut(silent, peer)
+		at := <-died
+		require.Less(t, at.Sub(cut), unconfirmed-time.Second, "death %d", i+1)
+		end()
+	}
+}
+
 // TestStrangers: those with another key or label, or without a contact, are no members.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
