@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -121,7 +122,7 @@ func shake(b *testing.B, conn net.Conn) {
 	require.Equal(b, http.StatusSwitchingProtocols, resp.StatusCode)
 	body, err := relaypb.Binary.Append(nil, subscribeTo(tileA.String()))
 	require.NoError(b, err)
-	frame := append([]byte{finBinary, 0x80 | byte(len(body)), 0, 0, 0, 0}, body...) // masked with zeros
+	frame := append([]byte{0x82, 0x80 | byte(len(body)), 0, 0, 0, 0}, body...) // masked with zeros
 	_, err = conn.Write(frame)
 	require.NoError(b, err)
 }
@@ -336,9 +337,9 @@ func BenchmarkDecode(b *testing.B) {
 		frame, err := enc.Append(nil, &relaypb.ServerMessage{Tile: tileA.String(),
 			Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}})
 		require.NoError(b, err)
-		kind := byte(opBinary)
+		kind := byte(socket.OpBinary)
 		if enc == relaypb.JSON {
-			kind = opText
+			kind = socket.OpText
 		}
 		b.Run("subscribe/"+enc.Subprotocol(), func(b *testing.B) {
 			b.ReportAllocs()

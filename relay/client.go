@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -14,7 +15,7 @@ type client struct {
 	cfg     *Config
 	count   *counters
 	hubs    *registry
-	wire    *wire
+	wire    *socket.Conn
 	form    form
 	remote  string
 	request *http.Request // for AuthorizeTile; nil without it, so that requests are not kept
@@ -22,7 +23,6 @@ type client struct {
 
 	// Used by the reading goroutine only.
 	subs   map[fence.TileID]*subscription
-	in     inbound
 	window time.Time // begin of the present ten seconds of the inbound rate
 	inside int       // messages in it
 
@@ -36,7 +36,7 @@ func (c *client) writeLoop() {
 		frames, owed, what := c.next(spare)
 		switch what {
 		case nextFrames:
-			if err := c.wire.send(frames, c.cfg.writeTimeout); err != nil {
+			if err := c.wire.Send(c.cfg.writeTimeout, frames...); err != nil {
 				c.gone("write failed: " + err.Error())
 				_ = c.wire.Close()
 				return
@@ -57,7 +57,7 @@ func (c *client) writeLoop() {
 // farewell sends the close frame. The reader waits for the peer's, for a bounded time.
 func (c *client) farewell() {
 	code, reason := c.cause()
-	err := c.wire.send([][]byte{closeFrame(code, reason)}, c.cfg.closeTimeout)
+	err := c.wire.Send(c.cfg.closeTimeout, socket.CloseFrame(code, reason))
 	if err == nil {
 		err = c.wire.SetReadDeadline(time.Now().Add(c.cfg.closeTimeout))
 	}
@@ -69,9 +69,8 @@ func (c *client) farewell() {
 // sweep sends a ping when one is due, and ends a connection that is silent or has been behind too long.
 func (c *client) sweep(now time.Time) {
 	cfg := c.cfg
-	heard := time.Unix(0, c.wire.heard.Load())
 	switch {
-	case now.Sub(heard) > cfg.PingInterval*5/2:
+	case now.Sub(c.wire.Heard()) > cfg.PingInterval*5/2:
 		if c.shut(relaypb.CloseIdle, "no answer to pings", false) {
 			c.count.idleCloses.Add(1)
 		}
@@ -80,7 +79,7 @@ func (c *client) sweep(now time.Time) {
 			c.count.slowCloses.Add(1)
 		}
 	case c.pingDue(now, cfg.PingInterval):
-		c.force(control(finPing, nil))
+		c.force(socket.Frame(socket.OpPing, nil))
 	}
 }
 

@@ -42,7 +42,7 @@ func (s *server) bare(t testing.TB, messages ...*relaypb.ClientMessage) bareClie
 		data, err := proto.Marshal(m)
 		require.NoError(t, err)
 		require.Less(t, len(data), 126)
-		frame := append([]byte{finBinary, 0x80 | byte(len(data)), 0, 0, 0, 0}, data...)
+		frame := append([]byte{0x82, 0x80 | byte(len(data)), 0, 0, 0, 0}, data...)
 		_, err = conn.Write(frame)
 		require.NoError(t, err)
 	}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -78,36 +78,6 @@ func TestCompressedQuestions(t *testing.T) {
 	require.EqualValues(t, websocket.StatusMessageTooBig, closeStatus(t, bomb))
 }
 
-// TestCompressionThatWasNotAgreed: a compressed frame breaks the protocol then, and so does one that is damaged.
-func TestCompressionThatWasNotAgreed(t *testing.T) {
-	t.Parallel()
-	packed, ok := deflate(nil, bytes.Repeat([]byte("tile"), 1000))
-	require.True(t, ok)
-	sent := masked(finBinary|bitDeflated, packed)
-	_, err := readAll(bytes.NewReader(sent), nil, 10_000)
-	require.ErrorContains(t, err, "reserved bit")
-
-	for _, c := range []struct {
-		sent   []byte
-		status int
-	}{
-		{sent, 0}, {masked(finBinary|bitDeflated, packed[3:]), closeBadData},
-		{masked(finPing|bitDeflated, nil), closeProtocol},
-		{append(masked(opBinary|bitDeflated, packed), masked(bitFinal|bitDeflated, nil)...), closeProtocol},
-	} {
-		in := inbound{from: bytes.NewReader(c.sent), limit: 10_000, deflated: true}
-		_, got, err := in.next()
-		if c.status == 0 {
-			require.NoError(t, err)
-			require.Len(t, got, 4000)
-			continue
-		}
-		var wrong *frameError
-		require.ErrorAs(t, err, &wrong)
-		require.Equal(t, c.status, wrong.status)
-	}
-}
-
 // BenchmarkDeflate is what compression wins, and costs, for payloads of a game's events of several sizes.
 func BenchmarkDeflate(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -119,7 +89,7 @@ func BenchmarkDeflate(b *testing.B) {
 		b.Run(fmt.Sprint(len(plain), "B"), func(b *testing.B) {
 			var packed []byte
 			for b.Loop() {
-				packed, _ = deflate(nil, plain)
+				packed = socket.Pack(append(make([]byte, socket.MaxHeader), plain...), socket.OpBinary)
 			}
 			b.ReportMetric(float64(len(packed))/float64(len(plain)), "of-plain")
 		})

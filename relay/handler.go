@@ -8,6 +8,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -72,28 +73,16 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 		}
 	}
 	c := r.newClient(req, encoding)
-	hold := &capture{ResponseWriter: w}
-	conn, err := websocket.Accept(hold, req, &websocket.AcceptOptions{
+	wire, err := socket.Accept(w, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,
 		CompressionMode: websocket.CompressionNoContextTakeover, // so frames are prepared once for all clients
-	})
-	if err == nil {
-		_ = conn.CloseNow()                      // frees it; the connection stays open
-		err = hold.conn.SetDeadline(time.Time{}) // the server's were for the request
-	}
+	}, r.cfg.inboundBytes, &r.count.bytesOut)
 	if err != nil {
 		r.cfg.Logger.Info("client refused", "remote", req.RemoteAddr, "error", err)
-		if hold.conn != nil {
-			_ = hold.conn.Close()
-		}
 		return nil, false
 	}
-	c.wire = &wire{Conn: hold.conn, total: &r.count.bytesOut}
-	c.wire.heard.Store(c.opened.UnixNano())
-	agreed := w.Header().Get("Sec-WebSocket-Extensions") != "" // there is only one: permessage-deflate
-	c.form = formOf(encoding, agreed)
-	c.in = inbound{from: c.wire, limit: r.cfg.inboundBytes, rest: hold.behind, deflated: agreed}
+	c.wire, c.form = wire, formOf(encoding, wire.Deflated)
 	return c, true
 }
 

@@ -2,12 +2,12 @@ package relay
 
 import (
 	"bytes"
-	"encoding/binary"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -93,57 +93,38 @@ func errorMessage(tile string, code relaypb.Code, text string) *relaypb.ServerMe
 		Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: code, Message: strings.ToValidUTF8(text, "?")}}}
 }
 
-// Opcodes with the final-fragment bit set.
-const (
-	finText   = bitFinal | opText
-	finBinary = bitFinal | opBinary
-	finClose  = bitFinal | opClose
-	finPing   = bitFinal | opPing
-	finPong   = bitFinal | opPong
-)
+// form is how messages are written to a client: an encoding, and whether large ones are compressed.
+type form uint8
 
-// maxHeader is the longest header of an unmasked WebSocket frame.
-const maxHeader = 10
+// deflated is added to an encoding if the client takes permessage-deflate (RFC 7692). Every message is compressed by
+// itself, so that the result is the same for all clients, and costs a connection no memory.
+const deflated form = 4
+
+const forms = deflated + form(relaypb.JSON) + 1
+
+func formOf(e relaypb.Encoding, deflate bool) form {
+	if deflate {
+		return form(e) | deflated
+	}
+	return form(e)
+}
+
+func (f form) encoding() relaypb.Encoding { return relaypb.Encoding(f &^ deflated) }
 
 // prepare encodes a message together with its WebSocket header. A server's frames are not masked, so
 // the result is the same for every client and is written to their sockets as it is.
 func prepare(f form, m *relaypb.ServerMessage) []byte {
-	buf, err := f.encoding().Append(make([]byte, maxHeader, maxHeader+proto.Size(m)), m)
+	buf, err := f.encoding().Append(make([]byte, socket.MaxHeader, socket.MaxHeader+proto.Size(m)), m)
 	if err != nil {
 		// Only a string that is not UTF-8 can do this, and those from outside are cleaned before.
 		return prepare(f, errorMessage("", relaypb.Code_CODE_UNAVAILABLE, "a message could not be encoded"))
 	}
-	op := byte(finBinary)
+	op := byte(socket.OpBinary)
 	if f.encoding() == relaypb.JSON {
-		op = finText
+		op = socket.OpText
 	}
 	if f&deflated != 0 {
-		if out, ok := deflate(make([]byte, maxHeader, maxHeader+len(buf)/2), buf[maxHeader:]); ok {
-			return seal(out, op|bitDeflated)
-		}
+		return socket.Pack(buf, op)
 	}
-	return seal(buf, op)
-}
-
-// seal writes the header of a frame into the maxHeader bytes kept free before its payload, and returns
-// the frame.
-func seal(buf []byte, op byte) []byte {
-	n := len(buf) - maxHeader
-	switch {
-	case n < 126:
-		buf[8], buf[9] = op, byte(n)
-		return buf[8:]
-	case n < 1<<16:
-		buf[6], buf[7] = op, 126
-		binary.BigEndian.PutUint16(buf[8:], uint16(n))
-		return buf[6:]
-	}
-	buf[0], buf[1] = op, 127
-	binary.BigEndian.PutUint64(buf[2:], uint64(n))
-	return buf
-}
-
-// control makes a WebSocket control frame; the payload is at most 125 bytes.
-func control(op byte, payload []byte) []byte {
-	return seal(append(make([]byte, maxHeader, maxHeader+len(payload)), payload...), op)
+	return socket.Seal(buf, op)
 }

@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -27,8 +27,8 @@ func TestPreparedFramesAreWebSocketFrames(t *testing.T) {
 	peer := s.allClients()[0]
 	for _, n := range []int{0, 1, 100, 125, 126, 127, 1000, 65535, 65536, 65537, 200_000} {
 		payload := bytes.Repeat([]byte{'x'}, n)
-		peer.force(seal(append(make([]byte, maxHeader), payload...), finBinary))
-		peer.force(seal(append(make([]byte, maxHeader), payload...), finText))
+		peer.force(socket.Frame(socket.OpBinary, payload))
+		peer.force(socket.Frame(socket.OpText, payload))
 		for _, want := range []websocket.MessageType{websocket.MessageBinary, websocket.MessageText} {
 			kind, got, err := c.Read(context.Background())
 			require.NoError(t, err)
@@ -60,41 +60,6 @@ func TestUnencodableTextIsCleaned(t *testing.T) {
 	}
 }
 
-func TestSendPacksAndChunks(t *testing.T) {
-	a, b := net.Pipe()
-	counter := &counters{}
-	w := &wire{Conn: a, total: &counter.bytesOut}
-	frames := [][]byte{[]byte("one"), bytes.Repeat([]byte("x"), 10_000), bytes.Repeat([]byte("y"), 200_000),
-		[]byte("two"), []byte("three")}
-	var want []byte
-	for _, f := range frames {
-		want = append(want, f...)
-	}
-	writes := make(chan int, 100)
-	got := make(chan []byte)
-	go func() {
-		var all []byte
-		buf := make([]byte, 1<<20)
-		for len(all) < len(want) {
-			n, err := b.Read(buf)
-			if err != nil {
-				break
-			}
-			writes <- n
-			all = append(all, buf[:n]...)
-		}
-		got <- all
-	}()
-	require.NoError(t, w.send(frames, time.Second))
-	require.Equal(t, want, <-got)
-	require.Len(t, writes, 1+4+1, "small frames together, large ones in pieces")
-	require.EqualValues(t, len(want), counter.bytesOut.Load())
-
-	require.Error(t, w.send(frames, 10*time.Millisecond), "nobody reads any more")
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
-}
-
 func FuzzDecodeInbound(f *testing.F) {
 	for _, m := range []*relaypb.ClientMessage{
 		{}, subscribeTo("85283473fffffff", ""),
@@ -116,9 +81,9 @@ func FuzzDecodeInbound(f *testing.F) {
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, binary bool) {
 		c := r.newClient(&http.Request{}, relaypb.JSON)
-		kind := byte(opText)
+		kind := byte(socket.OpText)
 		if binary {
-			c.form, kind = form(relaypb.Binary), opBinary
+			c.form, kind = form(relaypb.Binary), socket.OpBinary
 		}
 		c.receive(kind, data) // must not panic, whatever comes
 		require.LessOrEqual(t, len(c.subs), r.cfg.MaxTilesPerClient)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -27,30 +28,30 @@ func (c *client) run() {
 	c.cfg.Logger.Debug("client closed", "remote", c.remote, "code", code, "reason", reason)
 	c.cfg.Hooks.ClientClosed(ClientClosedInfo{
 		ClientInfo: ClientInfo{Remote: c.remote, Subprotocol: c.form.encoding().Subprotocol()},
-		Code:       code, Reason: reason, Open: time.Since(c.opened), Bytes: c.wire.sent.Load(),
+		Code:       code, Reason: reason, Open: time.Since(c.opened), Bytes: c.wire.Sent(),
 	})
 }
 
 // readLoop serves messages until the connection ends. It returns how it ended, in words.
 func (c *client) readLoop() string {
 	for {
-		op, data, err := c.in.next()
-		if wrong, ok := errors.AsType[*frameError](err); ok {
+		op, data, err := c.wire.Next()
+		if wrong, ok := errors.AsType[*socket.FrameError](err); ok {
 			c.count.badMessages.Add(1)
-			c.shut(wrong.status, wrong.reason, true)
+			c.shut(wrong.Status, wrong.Reason, true)
 			_, _ = io.Copy(io.Discard, c.wire) // until the peer has seen the close frame
 		}
 		switch {
 		case err != nil:
 			return "connection lost: " + err.Error()
-		case op == opPing:
-			c.reply(control(finPong, data)) // in turn with the frames
-		case op == opPong:
-		case op == opClose:
+		case op == socket.OpPing:
+			c.reply(socket.Frame(socket.OpPong, data)) // in turn with the frames
+		case op == socket.OpPong:
+		case op == socket.OpClose:
 			if !c.closes() { // else it is the answer to ours
-				_ = c.wire.send([][]byte{control(finClose, data[:min(len(data), 2)])}, c.cfg.closeTimeout)
+				_ = c.wire.Send(c.cfg.closeTimeout, socket.Frame(socket.OpClose, data[:min(len(data), 2)]))
 			}
-			return fmt.Sprintf("closed by the client with status %d", closeCode(data))
+			return fmt.Sprintf("closed by the client with status %d", socket.CloseStatus(data))
 		default:
 			c.receive(op, data)
 		}
@@ -115,9 +116,9 @@ func (c *client) areas(m interface{ GetAreas() []uint32 }) (areas fence.AreaSet,
 // decodeInbound reads a message of the connection's encoding.
 func decodeInbound(e relaypb.Encoding, op byte, data []byte) (*relaypb.ClientMessage, error) {
 	switch {
-	case op == opText && e != relaypb.JSON:
+	case op == socket.OpText && e != relaypb.JSON:
 		return nil, fmt.Errorf("a text message on subprotocol %s", e.Subprotocol())
-	case op == opBinary && e != relaypb.Binary:
+	case op == socket.OpBinary && e != relaypb.Binary:
 		return nil, fmt.Errorf("a binary message on subprotocol %s", e.Subprotocol())
 	}
 	m := &relaypb.ClientMessage{}

@@ -18,6 +18,7 @@ import (
 const (
 	defaultMaxFrame    = 16 << 10 // holds the largest intent: its body in base64, its names escaped
 	defaultMaxInFlight = 32
+	defaultMaxClients  = 10_000
 )
 
 // Admitter takes the intents of authenticated clients: an admission.Gateway.
@@ -39,6 +40,8 @@ type Config struct {
 	// AnyOrigin lets every page connect. Set it only if AuthenticateFunc does not use cookies.
 	AnyOrigin bool
 
+	// MaxClients is how many may be connected; more are answered 503. Zero means 10,000.
+	MaxClients int
 	// MaxFrame is the most bytes of a message. Zero means 16 KiB, which holds the largest intent.
 	MaxFrame int
 	// MaxInFlight is how many intents of one connection may be under way. Zero means 32.
@@ -48,7 +51,7 @@ type Config struct {
 	IntentTimeout time.Duration
 	// WriteTimeout is how long a client may take to accept an answer. Zero means 5 s.
 	WriteTimeout time.Duration
-	// PingInterval is how often a client is asked for a sign of life, which it must give within the same
+	// PingInterval is after how long a silent client is asked for a sign of life, which it must give within the same
 	// time. Zero means 20 s.
 	PingInterval time.Duration
 
@@ -85,6 +88,7 @@ func (c *Config) withDefaults() (Config, error) {
 		d = *c
 	}
 	d.Origins = slices.Clone(d.Origins)
+	d.MaxClients = cmp.Or(d.MaxClients, defaultMaxClients)
 	d.MaxFrame = cmp.Or(d.MaxFrame, defaultMaxFrame)
 	d.MaxInFlight = cmp.Or(d.MaxInFlight, defaultMaxInFlight)
 	d.IntentTimeout = cmp.Or(d.IntentTimeout, 15*time.Second)
@@ -109,6 +113,9 @@ func (c *Config) validate() error {
 		}
 	}
 	switch {
+	case c.MaxClients < 1:
+		return &fence.ArgumentError{Field: "MaxClients", Value: c.MaxClients,
+			Want: "at least 1, or zero for the default"}
 	case c.MaxFrame < 256:
 		return &fence.ArgumentError{Field: "MaxFrame", Value: c.MaxFrame,
 			Want: "at least 256 bytes, or zero for the default"}

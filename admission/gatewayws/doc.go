@@ -50,9 +50,9 @@
 //
 // Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls; clients
 // ignore codes that they do not know too, and go by retryable. A field that must not be ignored takes another
-// subprotocol. The handler refuses, as malformed: a message that is binary, not UTF-8, or not one JSON object; a field
-// of the wrong type; an id or a kind that is missing or unknown. The gateway refuses, as invalid, what is out of
-// bounds.
+// subprotocol. The handler refuses, as malformed: a message that is binary, or not one JSON object; a field of the
+// wrong type; an id or a kind that is missing or unknown. Text that is not UTF-8 ends the connection with status 1007.
+// The gateway refuses, as invalid, what is out of bounds.
 //
 // # Guarantees and failures
 //

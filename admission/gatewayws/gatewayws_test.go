@@ -165,11 +165,39 @@ func TestFramesByHand(t *testing.T) {
 		assert.JSONEq(t, c.want, exchange(t, conn, websocket.MessageText, c.frame))
 	}
 	assert.Contains(t, exchange(t, conn, websocket.MessageBinary, `{"id":"e","tile":"1","kind":"move"}`), "binary")
-	assert.Contains(t, exchange(t, conn, websocket.MessageText, "\xff"), "UTF-8")
+	for text, status := range map[string]websocket.StatusCode{
+		strings.Repeat(" ", 17<<10): websocket.StatusMessageTooBig,
+		"\xff":                      websocket.StatusInvalidFramePayloadData,
+	} {
+		conn := raw(t, url)
+		require.NoError(t, conn.Write(t.Context(), websocket.MessageText, []byte(text)))
+		_, _, err := conn.Read(t.Context())
+		assert.Equal(t, status, websocket.CloseStatus(err))
+	}
+}
 
-	require.NoError(t, conn.Write(t.Context(), websocket.MessageText, []byte(strings.Repeat(" ", 17<<10))))
-	_, _, err := conn.Read(t.Context())
-	assert.Equal(t, websocket.StatusMessageTooBig, websocket.CloseStatus(err))
+// TestClosingIsAnswered: a client that closes, or closes while its intent runs, gets its status back and is gone.
+func TestClosingIsAnswered(t *testing.T) {
+	closed := make(chan gatewayws.ConnInfo, 1)
+	_, url := serve(t, &gateway{}, &gatewayws.Config{Hooks: gatewayws.Hooks{
+		Closed: func(i gatewayws.ConnInfo) { closed <- i }}})
+	conn := raw(t, url)
+	require.NoError(t, conn.Ping(conn.CloseRead(t.Context())))
+	require.NoError(t, conn.Close(websocket.StatusCode(4321), "enough"))
+	assert.Equal(t, websocket.StatusCode(4321), websocket.CloseStatus((<-closed).Err))
+}
+
+// TestTooManyClients: one more than MaxClients is sent away until another one leaves.
+func TestTooManyClients(t *testing.T) {
+	_, url := serve(t, &gateway{}, &gatewayws.Config{MaxClients: 1})
+	first := dial(t, url, nil)
+	_, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: asAnn})
+	require.ErrorContains(t, err, "503")
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool {
+		c, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: asAnn})
+		return err == nil && c.Close() == nil
+	}, 5*time.Second, time.Millisecond)
 }
 
 func TestManyAtOnce(t *testing.T) {

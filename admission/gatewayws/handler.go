@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 )
 
 // Handler serves clients. Create one with New. It is an http.Handler.
@@ -41,9 +42,9 @@ func New(gateway Admitter, authenticate AuthenticateFunc, cfg *Config) (*Handler
 	return &Handler{gateway: gateway, authenticate: authenticate, cfg: c, sessions: map[*session]struct{}{}}, nil
 }
 
-// ServeHTTP upgrades the request and serves the connection until it ends and its intents are finished.
-// Requests that are no upgrade to this subprotocol, or of another origin, or not authenticated, are
-// answered with an HTTP error.
+// ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown does
+// not know of it, Drain ends it. Requests that are no upgrade to this subprotocol, or of another origin, or not
+// authenticated, or one too many, are answered with an HTTP error.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !offers(r, Subprotocol) {
 		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol, http.StatusBadRequest)
@@ -58,25 +59,21 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not authenticated", http.StatusUnauthorized)
 		return
 	}
-	s := newSession(&h.cfg, h.gateway, actor)
-	if !h.enter(s) {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "this gateway is going away", http.StatusServiceUnavailable)
+	if h.full() {
+		turnAway(w)
 		return
 	}
-	defer h.leave(s)
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+	conn, err := socket.Accept(w, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Subprotocol},
 		OriginPatterns:     h.cfg.Origins,
 		InsecureSkipVerify: h.cfg.AnyOrigin,
-	})
+	}, h.cfg.MaxFrame, nil)
 	if err != nil { // Accept has answered
 		h.cfg.Logger.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	conn.SetReadLimit(int64(h.cfg.MaxFrame))
 	// The request's context may end with the server; the session ends by itself or by Drain.
-	s.serve(context.WithoutCancel(r.Context()), conn)
+	h.start(context.WithoutCancel(r.Context()), newSession(&h.cfg, h.gateway, actor, conn))
 }
 
 func offers(r *http.Request, subprotocol string) bool {
@@ -90,22 +87,39 @@ func offers(r *http.Request, subprotocol string) bool {
 	return false
 }
 
-func (h *Handler) enter(s *session) bool {
+func turnAway(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, "this gateway takes no more clients; try another one", http.StatusServiceUnavailable)
+}
+
+// full reports whether no other client may connect.
+func (h *Handler) full() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.draining || len(h.sessions) >= h.cfg.MaxClients
+}
+
+// start serves a client in a goroutine of its own, so that the server's buffers and the request are freed. If Drain
+// began during the handshake, the client is sent away at once.
+func (h *Handler) start(ctx context.Context, s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.draining {
-		return false
+		go func() {
+			s.leave(goingAway)
+			s.cut()
+		}()
+		return
 	}
 	h.sessions[s] = struct{}{}
 	h.served.Add(1)
-	return true
-}
-
-func (h *Handler) leave(s *session) {
-	h.mu.Lock()
-	delete(h.sessions, s)
-	h.mu.Unlock()
-	h.served.Done()
+	go func() {
+		defer h.served.Done()
+		s.serve(ctx)
+		h.mu.Lock()
+		delete(h.sessions, s)
+		h.mu.Unlock()
+	}()
 }
 
 // Drain refuses new connections and new intents, finishes those under way, and closes each connection

@@ -5,118 +5,154 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/tile"
 )
 
-// session is one client's connection.
-//
-// One goroutine reads, one sends pings, and one more runs for each intent under way; serve
-// returns when all have ended. Any of them may write; the connection serialises writes.
+// session is one client's connection. One goroutine reads, and one more runs for each intent under way; any of them
+// may write. A client that is silent costs the one that reads, and a timer.
 type session struct {
 	cfg     *Config
 	gateway Admitter
 	actor   string
-	slots   chan struct{}  // one element for each intent under way
-	crew    chan struct{}  // one for each goroutine that runs an intent or writes its answer, twice as many
-	gone    chan struct{}  // closed when the crew is gone for good
+	conn    *socket.Conn
+	opened  time.Time
 	work    sync.WaitGroup // the crew
+	beat    *time.Timer
 
-	draining atomic.Bool
-	drained  sync.Once
-	closing  sync.WaitGroup // the closing handshake
-
-	mu   sync.Mutex
-	conn *websocket.Conn // nil until the upgrade is done
+	mu       sync.Mutex
+	room     sync.Cond // of the crew; the reader waits
+	running  int       // intents under way
+	crew     int       // goroutines that run an intent or write an answer, at most two for each intent under way
+	draining bool
+	leaving  bool      // our close frame is out, or about to be
+	asked    time.Time // when it was last pinged
 }
 
-func newSession(cfg *Config, gateway Admitter, actor string) *session {
-	return &session{
-		cfg: cfg, gateway: gateway, actor: actor, gone: make(chan struct{}),
-		slots: make(chan struct{}, cfg.MaxInFlight), crew: make(chan struct{}, 2*cfg.MaxInFlight),
-	}
+func newSession(cfg *Config, gateway Admitter, actor string, conn *socket.Conn) *session {
+	s := &session{cfg: cfg, gateway: gateway, actor: actor, conn: conn, opened: time.Now()}
+	s.room.L = &s.mu
+	return s
 }
 
-func (s *session) serve(ctx context.Context, conn *websocket.Conn) {
-	s.mu.Lock()
-	s.conn = conn
-	s.mu.Unlock()
-	began := time.Now()
+// serve returns when the connection has ended and its intents are finished. They do not end with it: outcomes that
+// come later reach only the ledger, where the client's retry finds them.
+func (s *session) serve(ctx context.Context) {
 	s.cfg.Hooks.Opened(ConnInfo{Actor: s.actor})
-
-	ctx, cancel := context.WithCancel(ctx)
-	var alive sync.WaitGroup
-	alive.Go(func() { s.ping(ctx) })
-	if s.draining.Load() { // since before there was a connection to close
-		s.drain()
-	}
+	s.mu.Lock()
+	s.beat = time.AfterFunc(s.cfg.PingInterval, s.ping)
+	s.mu.Unlock()
 	err := s.read(ctx)
-	// Outcomes that come now reach only the ledger, where the client's retry finds them.
 	s.work.Wait()
-	cancel()
-	alive.Wait()
-	_ = conn.CloseNow()     // it has ended already, for err
-	s.drained.Do(func() {}) // too late for a closing handshake
-	s.closing.Wait()
-	s.cfg.Hooks.Closed(ConnInfo{Actor: s.actor, Open: time.Since(began), Err: err})
+	s.mu.Lock()
+	s.leaving = true
+	s.beat.Stop()
+	s.mu.Unlock()
+	_ = s.conn.Close()
+	s.cfg.Hooks.Closed(ConnInfo{Actor: s.actor, Open: time.Since(s.opened), Err: err})
 }
 
 // read takes frames until the connection ends.
 func (s *session) read(ctx context.Context) error {
 	for {
-		kind, b, err := s.conn.Read(ctx)
+		op, b, err := s.conn.Next()
+		if wrong, ok := errors.AsType[*socket.FrameError](err); ok {
+			s.leave(socket.CloseFrame(wrong.Status, wrong.Reason))
+			_, _ = io.Copy(io.Discard, s.conn) // until the client has seen the close frame
+		}
 		if err != nil {
 			return err
 		}
-		f, err := decodeIntent(b)
-		if kind != websocket.MessageText {
-			f, err = intentFrame{}, errors.New("the message is binary: send text")
-		}
-		switch {
-		case err != nil:
-			s.refuse(ctx, f, &Error{Code: CodeMalformed, Message: err.Error()})
-		case s.draining.Load():
-			s.refuse(ctx, f, errDraining)
+		switch op {
+		case socket.OpPing:
+			s.send(socket.Frame(socket.OpPong, b))
+		case socket.OpPong:
+		case socket.OpClose:
+			s.leave(socket.Frame(socket.OpClose, b[:min(2, len(b))]))
+			status := websocket.StatusCode(socket.CloseStatus(b))
+			return websocket.CloseError{Code: status, Reason: string(b[min(2, len(b)):])}
 		default:
-			s.start(ctx, f)
+			s.receive(ctx, op, b)
 		}
 	}
 }
 
-// start runs an intent, if there is room.
+// receive takes one message.
+func (s *session) receive(ctx context.Context, op byte, b []byte) {
+	f, err := decodeIntent(b)
+	if op != socket.OpText {
+		f, err = intentFrame{}, errors.New("the message is binary: send text")
+	}
+	refused := s.enter(err == nil)
+	if err != nil {
+		refused = &Error{Code: CodeMalformed, Message: err.Error()}
+	}
+	if refused == nil {
+		s.work.Go(func() {
+			defer s.done()
+			answer := s.answer(ctx, f)
+			s.finish()
+			s.write(answer)
+		})
+		return
+	}
+	// In the reader's own goroutine, so that a client that sends nonsense faster than it reads answers is not read any
+	// more.
+	defer s.done()
+	s.cfg.Hooks.Answered(AnswerInfo{Actor: s.actor, Kind: f.Kind, Code: refused.Code})
+	s.write(refused.frame(f.ID))
+}
+
+// enter makes one of the crew of the caller, who calls done at its end, and says why an intent cannot be run.
 //
-// An intent gives its slot back before its answer is written, or a client that sends the next one at once
-// would find the slot still taken. What a client that reads slowly can pile up is bounded by the crew: when
-// all of them wait to write, the client is not read any more.
-func (s *session) start(ctx context.Context, f intentFrame) {
-	select {
-	case s.crew <- struct{}{}:
-	case <-s.gone:
-		s.refuse(ctx, f, errDraining)
-		return
+// An intent is finished before its answer is written, or a client that sends the next one at once would find it
+// still under way. What a client that reads slowly can pile up is bounded by the crew: when all of them wait to
+// write, the client is not read any more.
+func (s *session) enter(intent bool) (refused *Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.crew >= 2*s.cfg.MaxInFlight {
+		s.room.Wait()
 	}
-	select {
-	case s.slots <- struct{}{}:
+	s.crew++
+	switch {
+	case !intent:
+	case s.draining:
+		return errDraining
+	case s.running == s.cfg.MaxInFlight:
+		return &Error{Code: CodeBusy, Message: fmt.Sprintf("%d intents are under way", s.running), Retryable: true}
 	default:
-		<-s.crew
-		s.refuse(ctx, f, &Error{Code: CodeBusy, Message: fmt.Sprintf("%d intents are under way", cap(s.slots)),
-			Retryable: true})
-		return
+		s.running++
 	}
-	s.work.Go(func() {
-		defer func() { <-s.crew }()
-		answer := s.answer(ctx, f)
-		<-s.slots
-		s.write(ctx, answer)
-	})
+	return nil
+}
+
+// finish counts an intent as run.
+func (s *session) finish() {
+	s.mu.Lock()
+	s.running--
+	s.mu.Unlock()
+}
+
+// done takes the caller out of the crew. The last one of a session that drains closes the connection.
+func (s *session) done() {
+	s.mu.Lock()
+	s.crew--
+	last := s.draining && s.crew == 0
+	s.mu.Unlock()
+	s.room.Signal()
+	if last {
+		s.leave(goingAway)
+	}
 }
 
 // answer runs an intent and says its outcome, or what went wrong.
@@ -179,74 +215,71 @@ func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
 	return Answer{Outcome: outcome}, err
 }
 
-// refuse answers a frame without running it. It writes in the reader's own goroutine, so that a client
-// that sends nonsense faster than it reads answers is not read any more.
-func (s *session) refuse(ctx context.Context, f intentFrame, e *Error) {
-	s.cfg.Hooks.Answered(AnswerInfo{Actor: s.actor, Kind: f.Kind, Code: e.Code})
-	s.write(ctx, e.frame(f.ID))
-}
-
-// write sends a frame. A client that does not take it in time is disconnected.
-func (s *session) write(ctx context.Context, f answerFrame) {
+func (s *session) write(f answerFrame) {
 	b, err := json.Marshal(f)
 	if err != nil { // a struct of strings and numbers
 		panic(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
-	defer cancel()
-	if err := s.conn.Write(ctx, websocket.MessageText, b); err != nil {
-		_ = s.conn.CloseNow() // the reader reports why
+	s.send(socket.Frame(socket.OpText, b))
+}
+
+// send writes a frame. A client that does not take it in time is disconnected.
+func (s *session) send(frame []byte) {
+	if s.conn.Send(s.cfg.WriteTimeout, frame) != nil {
+		s.cut() // the reader reports why
 	}
 }
 
-func (s *session) ping(ctx context.Context) {
-	ticker := time.NewTicker(s.cfg.PingInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		limited, cancel := context.WithTimeout(ctx, s.cfg.PingInterval)
-		err := s.conn.Ping(limited)
-		cancel()
-		if err != nil {
-			_ = s.conn.CloseNow() // the reader reports why
-			return
-		}
+// ping asks a client for a sign of life if it has given none for PingInterval, and cuts it off if it was asked
+// already.
+func (s *session) ping() {
+	s.mu.Lock()
+	heard, now := s.conn.Heard(), time.Now()
+	quiet := now.Sub(heard) >= s.cfg.PingInterval
+	deaf := quiet && !s.asked.IsZero() && heard.Before(s.asked)
+	over := s.leaving
+	if quiet {
+		s.asked = now
 	}
+	s.mu.Unlock()
+	switch {
+	case over:
+		return
+	case deaf:
+		s.cut()
+		return
+	case quiet:
+		s.send(socket.Frame(socket.OpPing, nil))
+	}
+	s.beat.Reset(s.cfg.PingInterval)
 }
 
 // drain closes the connection when the intents under way are finished. It does not wait.
 func (s *session) drain() {
-	s.draining.Store(true)
 	s.mu.Lock()
-	conn := s.conn
+	s.draining = true
+	idle := s.crew == 0
 	s.mu.Unlock()
-	if conn == nil {
-		return // serve will come back to it
+	if idle {
+		go s.leave(goingAway)
 	}
-	s.drained.Do(func() {
-		s.closing.Go(func() {
-			s.dismiss()
-			_ = conn.Close(websocket.StatusGoingAway, "draining") // a client that does not answer is cut off
-		})
-	})
 }
 
-// dismiss waits until no intent is under way and every answer is written, and takes care that none begins.
-func (s *session) dismiss() {
-	for range cap(s.crew) {
-		s.crew <- struct{}{}
-	}
-	close(s.gone)
-}
+var goingAway = socket.CloseFrame(int(websocket.StatusGoingAway), "draining")
 
-func (s *session) cut() {
+// leave sends a close frame, once. A client that does not answer it within WriteTimeout is cut off.
+func (s *session) leave(closing []byte) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn != nil {
-		_ = s.conn.CloseNow()
+	left := s.leaving
+	s.leaving = true
+	s.mu.Unlock()
+	if left {
+		return
+	}
+	s.send(closing)
+	if s.conn.SetReadDeadline(time.Now().Add(s.cfg.WriteTimeout)) != nil {
+		s.cut()
 	}
 }
+
+func (s *session) cut() { _ = s.conn.Close() }

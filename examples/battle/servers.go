@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
@@ -183,7 +184,8 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 				mux.HandleFunc("GET /metrics", p.serveMetrics)
 				return mux
 			}},
-			Gateway: admission.GatewayConfig{CheckMove: checkMove}, Logger: p.logger})
+			Gateway: admission.GatewayConfig{CheckMove: checkMove},
+			Clients: gatewayws.Config{MaxClients: 25000}, Logger: p.logger})
 	if err == nil {
 		p.meters.router.Store(s.Router())
 	}

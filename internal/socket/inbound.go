@@ -1,4 +1,4 @@
-package relay
+package socket
 
 import (
 	"encoding/binary"
@@ -7,29 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// WebSocket opcodes of RFC 6455, and the bits beside them.
-const (
-	opContinuation = 0x0
-	opText         = 0x1
-	opBinary       = 0x2
-	opClose        = 0x8
-	opPing         = 0x9
-	opPong         = 0xa
-
-	bitFinal    = 0x80
-	bitsReserve = 0x70
-	bitMasked   = 0x80
-)
-
-// Status codes for what cannot be read.
-const (
-	closeProtocol = 1002
-	closeBadData  = 1007
-	closeTooBig   = 1009
-)
-
-// inbound takes what a client sends apart into messages. It is the relay's own because of what a connection costs that
-// is silent: a goroutine whose stack stays small, and a few bytes of buffer.
+// inbound takes what a client sends apart into messages.
 type inbound struct {
 	from  io.Reader
 	limit int // bytes of one message
@@ -43,15 +21,7 @@ type inbound struct {
 	packed  bool   // it is compressed
 }
 
-// frameError is a frame that must not be, and the status with which the connection is closed.
-type frameError struct {
-	status int
-	reason string
-}
-
-func (e *frameError) Error() string { return fmt.Sprintf("%s (status %d)", e.reason, e.status) }
-
-// next returns the next message, text or binary, or control frame. A *frameError says what the peer did wrong; after
+// next returns the next message, text or binary, or control frame. A *FrameError says what the peer did wrong; after
 // it, or another error, nothing can be read.
 func (in *inbound) next() (op byte, payload []byte, err error) {
 	for {
@@ -60,7 +30,7 @@ func (in *inbound) next() (op byte, payload []byte, err error) {
 		switch {
 		case err != nil:
 			return 0, nil, err
-		case op >= opClose:
+		case op >= OpClose:
 			return op, payload, nil
 		case op != opContinuation:
 			in.op, in.message, in.packed = op, payload, first&bitDeflated != 0
@@ -77,8 +47,8 @@ func (in *inbound) next() (op byte, payload []byte, err error) {
 				return 0, nil, err
 			}
 		}
-		if op == opText && !utf8.Valid(payload) {
-			return 0, nil, &frameError{closeBadData, "text that is not UTF-8"}
+		if op == OpText && !utf8.Valid(payload) {
+			return 0, nil, &FrameError{CloseBadData, "text that is not UTF-8"}
 		}
 		return op, payload, nil
 	}
@@ -112,30 +82,30 @@ func (in *inbound) frame() (first byte, payload []byte, err error) {
 }
 
 // wrong is what a frame must not be, judged by its head and the length of its payload; nil if it may come.
-func (in *inbound) wrong(head [2]byte, n uint64) *frameError {
+func (in *inbound) wrong(head [2]byte, n uint64) *FrameError {
 	op, reserved := head[0]&0xf, head[0]&bitsReserve
-	if in.deflated && (op == opText || op == opBinary) {
+	if in.deflated && (op == OpText || op == OpBinary) {
 		reserved &^= bitDeflated
 	}
 	switch {
 	case reserved != 0:
-		return &frameError{closeProtocol, "a reserved bit is set"}
+		return &FrameError{CloseProtocol, "a reserved bit is set"}
 	case head[1]&bitMasked == 0:
-		return &frameError{closeProtocol, "a frame that is not masked"}
-	case op > opBinary && op < opClose || op > opPong:
-		return &frameError{closeProtocol, "an unknown opcode"}
-	case op >= opClose && (head[0]&bitFinal == 0 || n > 125):
-		return &frameError{closeProtocol, "a control frame in pieces, or too long"}
-	case op < opClose && (op == opContinuation) != (in.op != 0):
-		return &frameError{closeProtocol, "a continuation of nothing, or a message within another"}
-	case op < opClose && n > uint64(in.limit-len(in.message)):
+		return &FrameError{CloseProtocol, "a frame that is not masked"}
+	case op > OpBinary && op < OpClose || op > OpPong:
+		return &FrameError{CloseProtocol, "an unknown opcode"}
+	case op >= OpClose && (head[0]&bitFinal == 0 || n > 125):
+		return &FrameError{CloseProtocol, "a control frame in pieces, or too long"}
+	case op < OpClose && (op == opContinuation) != (in.op != 0):
+		return &FrameError{CloseProtocol, "a continuation of nothing, or a message within another"}
+	case op < OpClose && n > uint64(in.limit-len(in.message)):
 		return tooBig(in.limit)
 	}
 	return nil
 }
 
-func tooBig(limit int) *frameError {
-	return &frameError{closeTooBig, fmt.Sprintf("a message of more than %d bytes", limit)}
+func tooBig(limit int) *FrameError {
+	return &FrameError{CloseTooBig, fmt.Sprintf("a message of more than %d bytes", limit)}
 }
 
 // length is the length of a frame's payload, which the second byte of its head gives, or says how it follows.
@@ -170,18 +140,4 @@ func (in *inbound) fill(p []byte) error {
 		p, in.rest = p[n:], in.rest[n:]
 	}
 	return nil
-}
-
-// closeCode is the status of a close frame; 1005 stands for one that has none.
-func closeCode(payload []byte) int {
-	if len(payload) < 2 {
-		return 1005
-	}
-	return int(binary.BigEndian.Uint16(payload))
-}
-
-// closeFrame is a close frame of ours.
-func closeFrame(status int, reason string) []byte {
-	payload := binary.BigEndian.AppendUint16(nil, uint16(status))
-	return control(finClose, append(payload, reason[:min(len(reason), 123)]...))
 }

@@ -1,37 +1,14 @@
-package relay
+package socket
 
 import (
 	"bytes"
 	"compress/flate"
 	"io"
 	"sync"
-
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
-
-// form is how messages are written to a client: an encoding, and whether large ones are compressed.
-type form uint8
-
-// deflated is added to an encoding if the client takes permessage-deflate (RFC 7692). Every message is compressed by
-// itself, so that the result is the same for all clients, and costs a connection no memory.
-const deflated form = 4
-
-const forms = deflated + form(relaypb.JSON) + 1
-
-func formOf(e relaypb.Encoding, deflate bool) form {
-	if deflate {
-		return form(e) | deflated
-	}
-	return form(e)
-}
-
-func (f form) encoding() relaypb.Encoding { return relaypb.Encoding(f &^ deflated) }
 
 // deflateFrom is the least payload that is compressed. Below it there is little to win: see BenchmarkDeflate.
 const deflateFrom = 1 << 10
-
-// bitDeflated is set in the first byte of a frame whose message is compressed.
-const bitDeflated = 0x40
 
 // flateTail ends a compressed message, and is left out on the wire.
 var flateTail = []byte{0, 0, 0xff, 0xff}
@@ -75,7 +52,7 @@ func inflate(payload []byte, limit int) ([]byte, error) {
 	out, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	switch {
 	case err != nil:
-		return nil, &frameError{closeBadData, "compressed data that cannot be read"}
+		return nil, &FrameError{CloseBadData, "compressed data that cannot be read"}
 	case len(out) > limit:
 		return nil, tooBig(limit)
 	}

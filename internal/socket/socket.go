@@ -1,0 +1,165 @@
+// Package socket is a server's end of a WebSocket. The library makes the handshake. After it the frames are read and
+// written here, because of what a connection costs: its frames are encoded once for all clients, header included,
+// several go out in one write, and one that is silent holds a goroutine with a shallow stack and 128 bytes of buffer.
+//
+// One goroutine reads, any may write. Pings, and what is done when a peer is silent, are the user's.
+package socket
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// Conn is the network connection under a WebSocket.
+type Conn struct {
+	net.Conn
+	// Deflated says that the handshake has agreed on permessage-deflate (RFC 7692): messages may come compressed, each
+	// by itself.
+	Deflated bool
+
+	in    inbound
+	mu    sync.Mutex    // held while frames are written
+	heard atomic.Int64  // when bytes last came from the peer, nanoseconds since 1970
+	sent  atomic.Uint64 // bytes written
+	total *atomic.Uint64
+}
+
+// Accept makes the handshake of a request and takes the connection over; messages may have limit bytes. What is
+// written is counted in total too, unless that is nil. With an error the response has been written.
+func Accept(
+	w http.ResponseWriter, r *http.Request, options *websocket.AcceptOptions, limit int, total *atomic.Uint64,
+) (*Conn, error) {
+	hold := &capture{ResponseWriter: w}
+	conn, err := websocket.Accept(hold, r, options)
+	if err == nil {
+		_ = conn.CloseNow()                      // frees it; the connection stays open
+		err = hold.conn.SetDeadline(time.Time{}) // the server's were for the request
+	}
+	if err != nil {
+		if hold.conn != nil {
+			_ = hold.conn.Close()
+		}
+		return nil, err
+	}
+	agreed := w.Header().Get("Sec-WebSocket-Extensions") != "" // there is only one: permessage-deflate
+	return newConn(hold.conn, hold.behind, agreed, limit, total), nil
+}
+
+func newConn(conn net.Conn, behind []byte, deflated bool, limit int, total *atomic.Uint64) *Conn {
+	c := &Conn{Conn: conn, Deflated: deflated, total: total}
+	c.in = inbound{from: c, limit: limit, rest: behind, deflated: deflated}
+	c.heard.Store(time.Now().UnixNano())
+	return c
+}
+
+// Next returns the next message, OpText or OpBinary, or control frame, OpClose, OpPing or OpPong. A *FrameError says
+// what the peer did wrong; after it, or another error, nothing can be read.
+func (c *Conn) Next() (op byte, payload []byte, err error) { return c.in.next() }
+
+// Read implements net.Conn and notes that the peer is alive.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+// Heard is when bytes last came from the peer.
+func (c *Conn) Heard() time.Time { return time.Unix(0, c.heard.Load()) }
+
+// Sent is how many bytes were written.
+func (c *Conn) Sent() uint64 { return c.sent.Load() }
+
+const (
+	chunkBytes = 64 << 10 // written within one timeout
+	packBytes  = 16 << 10 // frames up to this size together are copied into one write
+)
+
+var packs = sync.Pool{New: func() any { b := make([]byte, 0, packBytes); return &b }}
+
+// Send writes frames in order. timeout is for each 64 KiB, so that a large message over a slow link is cut off only
+// when it stops moving. After an error the stream is broken and must be closed.
+func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(frames) == 1 {
+		return c.sendChunks(frames[0], timeout)
+	}
+	pack := packs.Get().(*[]byte)
+	defer packs.Put(pack)
+	for len(frames) > 0 {
+		n, size := 0, 0
+		for n < len(frames) && size+len(frames[n]) <= packBytes {
+			size += len(frames[n])
+			n++
+		}
+		out := frames[0]
+		if n > 1 {
+			*pack = (*pack)[:0]
+			for _, f := range frames[:n] {
+				*pack = append(*pack, f...)
+			}
+			out = *pack
+		}
+		if err := c.sendChunks(out, timeout); err != nil {
+			return err
+		}
+		frames = frames[max(n, 1):]
+	}
+	return nil
+}
+
+func (c *Conn) sendChunks(out []byte, timeout time.Duration) error {
+	for len(out) > 0 {
+		if err := c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+			return err
+		}
+		n, err := c.Write(out[:min(len(out), chunkBytes)])
+		c.sent.Add(uint64(n))
+		if c.total != nil {
+			c.total.Add(uint64(n))
+		}
+		if err != nil {
+			return err
+		}
+		out = out[n:]
+	}
+	return nil
+}
+
+// capture is a ResponseWriter that takes the connection when the WebSocket library has made the handshake. What the
+// library is given is not used after it.
+type capture struct {
+	http.ResponseWriter
+	conn   net.Conn
+	behind []byte // what the client sent right behind its handshake
+}
+
+// Hijack implements http.Hijacker.
+func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	if n := rw.Reader.Buffered(); n > 0 {
+		peeked, _ := rw.Reader.Peek(n) // it is in the buffer, so there is no error
+		c.behind = bytes.Clone(peeked)
+	}
+	c.conn = conn
+	stub := unused{conn}
+	return stub, bufio.NewReadWriter(bufio.NewReaderSize(stub, 16), bufio.NewWriterSize(stub, 16)), nil
+}
+
+// unused is the connection as the library holds it: it is collected as garbage, and must not close anything then.
+type unused struct{ net.Conn }
+
+// Close implements net.Conn.
+func (unused) Close() error { return nil }
