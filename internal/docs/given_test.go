@@ -77,6 +77,11 @@ var givenIn = map[string]map[string]string{
 	"stream/share/redisshare": {"target": "share.Target"},
 	"stream/share/sharetest":  {"newBackend": "func(*testing.T) sharetest.Backend"},
 	"stream/streamtest":       {"newHarness": "func(*testing.T) streamtest.Harness"},
+	"tile/plan": {
+		"planner": "plan.Planner", "plans": "plan.Store", "sink": "plan.Sink",
+	},
+	"tile/plan/memplan": {"planner": "plan.Planner"},
+	"tile/plan/standin": {"plans": "plan.Store"},
 	"tile/tilehost": {
 		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",
 		"newRules": "func(fence.TileID) (tile.Rules, error)", "theirs": "[]fence.TileID",

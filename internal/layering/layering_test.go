@@ -33,7 +33,7 @@ var layers = map[string]int{
 // directly or through any package of the module; drivers belong into leaf packages named for them.
 var concepts = []string{
 	root, "admission", "bridge", "checkpoint", "fence", "fence/route", "relay", "stream", "stream/fanout",
-	"stream/fanout/tiered", "stream/share", "tile", "tile/tilehost",
+	"stream/fanout/tiered", "stream/share", "tile", "tile/plan", "tile/tilehost",
 }
 
 var drivers = []string{

@@ -1,0 +1,329 @@
+package plan
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// Submit hands an intent to the owner of its tile in this process: tilehost.Host.Submit, or tile.TileProcessor.Submit.
+type Submit func(context.Context, tile.Intent) (stream.Outcome, error)
+
+// Desk is where the tiles that a process owns leave requests and get their plans. It makes one round trip a tick for
+// each tile that has something outstanding, and turns plans into intents.
+type Desk struct {
+	store  Store
+	submit Submit
+	cfg    DeskConfig
+	ran    atomic.Bool
+
+	mu     sync.Mutex
+	ended  bool // Run has, or will soon: no plan is submitted any more
+	tiles  map[fence.TileID]*deskTile
+	shards []deskShard
+	stats  DeskStats
+
+	submitting sync.WaitGroup
+}
+
+// deskShard is the tiles of one shard that are due for a turn.
+type deskShard struct {
+	due  map[fence.TileID]bool
+	wake chan struct{} // capacity 1
+}
+
+// DeskStats is what a Desk has done since it was made, and what is outstanding now.
+type DeskStats struct {
+	Outstanding int // entities that wait for a plan, or whose plan is being decided on
+
+	Asked     uint64 // requests that the store took
+	Turns     uint64 // turns of a tile that were answered
+	TurnsLost uint64 // turns of a tile that failed, and were made again with the next tick
+	Full      uint64 // requests not taken: the tile had MaxOutstanding
+	Applied   uint64 // plans that the rules accepted
+	Refused   uint64 // plans that the rules did not accept: the entity is dead, or the state has changed
+	Undecided uint64 // plans that the tile could not decide on: it moved, or stalled
+	Discarded uint64
+	Died      uint64
+	Expired   uint64
+	Stale     uint64 // answers of an older epoch
+	Unknown   uint64 // answers to a request that this desk did not know
+	Missing   uint64 // requests that the store has lost
+}
+
+// NewDesk returns the desk of the process that submit hands intents to. It does no I/O. A nil cfg means the
+// defaults. A *fence.ArgumentError names what is missing or out of range.
+func NewDesk(store Store, submit Submit, cfg *DeskConfig) (*Desk, error) {
+	if err := checkStore(store); err != nil {
+		return nil, err
+	}
+	if submit == nil {
+		return nil, &fence.ArgumentError{Field: "submit", Value: "nil", Want: "the tile host's Submit"}
+	}
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d := &Desk{store: store, submit: submit, cfg: c, tiles: map[fence.TileID]*deskTile{},
+		shards: make([]deskShard, store.Shards())}
+	for i := range d.shards {
+		d.shards[i] = deskShard{due: map[fence.TileID]bool{}, wake: make(chan struct{}, 1)}
+	}
+	return d, nil
+}
+
+// Hooks adds the desk's to a tile's hooks, which it calls first: the desk learns from Transition who owns a tile, and
+// from Ticked when a turn is due. Give them to every tile of the process.
+func (d *Desk) Hooks(h tile.Hooks) tile.Hooks {
+	transition, ticked := h.Transition, h.Ticked
+	h.Transition = func(i tile.TransitionInfo) {
+		if transition != nil {
+			transition(i)
+		}
+		d.transition(i)
+	}
+	h.Ticked = func(i tile.TickInfo) {
+		if ticked != nil {
+			ticked(i)
+		}
+		d.ticked(i.Tile)
+	}
+	return h
+}
+
+func (d *Desk) transition(i tile.TransitionInfo) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tiles[i.Tile]
+	switch {
+	case i.To == tile.Serving && (t == nil || t.epoch < i.Epoch):
+		d.tiles[i.Tile] = newDeskTile(i.Tile, i.Epoch)
+	case (i.To == tile.StoodDown || i.To == tile.Stopped || i.To == tile.Following) && t != nil && t.epoch <= i.Epoch:
+		delete(d.tiles, i.Tile)
+	}
+}
+
+func (d *Desk) ticked(id fence.TileID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tiles[id]
+	if t == nil || !t.due() {
+		return
+	}
+	s := &d.shards[ShardOf(id, len(d.shards))]
+	s.due[id] = true
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Ask leaves a request; it returns at once and does no I/O. asked is false if the entity waits for a plan already, or if
+// this process does not serve the tile: call it again in a later tick, with what is then true. A player's request is
+// kept while another one of the entity is in flight, the latest of them, and is sent as soon as it can be.
+// The error is a *fence.ArgumentError.
+//
+// Ask may be called from anywhere, Rules.Resolve included.
+func (d *Desk) Ask(r Request) (asked bool, err error) {
+	if err := r.Validate(); err != nil {
+		return false, err
+	}
+	r.ID, r.Epoch, r.Attempt, r.Age, r.Running = rand.Text(), 0, 0, 0, false
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.tiles[r.Tile]; t != nil {
+		return t.ask(r), nil
+	}
+	return false, nil
+}
+
+// Waiting are the requests of a tile that this process serves: what its entities wait for, the oldest first. Age counts
+// from when the desk was asked, or learned of the request.
+func (d *Desk) Waiting(id fence.TileID) []Request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tiles[id]
+	if t == nil {
+		return nil
+	}
+	all := make([]Request, 0, len(t.entities))
+	for _, e := range t.entities {
+		r := e.request
+		r.Age = time.Since(e.since)
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b Request) int { return int(b.Age - a.Age) })
+	return all
+}
+
+// Tiles are the tiles that the desk serves, in no order.
+func (d *Desk) Tiles() []fence.TileID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.tiles))
+}
+
+// Stats returns the counters, all of one moment.
+func (d *Desk) Stats() DeskStats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.stats
+	for _, t := range d.tiles {
+		s.Outstanding += len(t.entities)
+	}
+	return s
+}
+
+// Run makes the tiles' turns until ctx ends, and returns nil when every plan that was being decided on has its outcome.
+// Stop it after the tiles. Requests in flight stay in the store, for their tiles' next owners. The other error is
+// fence.ErrAlreadyRun.
+func (d *Desk) Run(ctx context.Context) error {
+	if d.ran.Swap(true) {
+		return fmt.Errorf("plan: desk: %w", fence.ErrAlreadyRun)
+	}
+	var loops sync.WaitGroup
+	for shard := range d.shards {
+		loops.Go(func() { d.serve(ctx, shard) })
+	}
+	loops.Wait()
+	d.mu.Lock()
+	d.ended = true
+	d.mu.Unlock()
+	d.submitting.Wait()
+	return nil
+}
+
+// serve makes the turns of one shard, all that are due in one round trip; the next ones gather meanwhile.
+func (d *Desk) serve(ctx context.Context, shard int) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.shards[shard].wake:
+		}
+		turns := d.gather(shard)
+		if len(turns) == 0 {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+		replies := d.store.Turn(call, shard, turns)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		d.settle(ctx, turns, replies)
+	}
+}
+
+// gather takes the turns that are due.
+func (d *Desk) gather(shard int) []Turn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := &d.shards[shard]
+	turns := make([]Turn, 0, len(s.due))
+	for id := range s.due {
+		if t := d.tiles[id]; t != nil && t.due() {
+			turns = append(turns, t.turn())
+		}
+	}
+	clear(s.due)
+	return turns
+}
+
+// settle reads the replies, and submits the plans among them.
+func (d *Desk) settle(ctx context.Context, turns []Turn, replies []TurnReply) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var failed error
+	for i := range turns {
+		t, r := d.tiles[turns[i].Tile], &replies[i]
+		switch {
+		case t == nil || t.epoch != turns[i].Epoch:
+			continue // the tile has moved on meanwhile
+		case errors.Is(r.Err, fence.ErrStale):
+			// A later owner has had a turn. This one notices with its next commit.
+			delete(d.tiles, t.id)
+			continue
+		case r.Err != nil:
+			d.stats.TurnsLost++
+			failed = r.Err
+			continue
+		}
+		d.stats.Turns++
+		for _, a := range t.settle(&turns[i], r, &d.stats) {
+			d.answered(ctx, t, a)
+		}
+	}
+	if failed != nil {
+		d.cfg.Logger.Warn("plan: turns failed: the next tick makes them again", "tiles", len(turns), "error", failed)
+	}
+}
+
+// answered is called for each answer that is news. d.mu is held.
+func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
+	info := AnswerInfo{Request: a.request, Kind: a.kind, Took: time.Since(a.since)}
+	if a.kind != Planned {
+		t.free(a.request.Entity)
+		d.submitting.Go(func() { d.cfg.Answered(info) })
+		return
+	}
+	if d.ended {
+		return
+	}
+	d.submitting.Go(func() {
+		outcome, err := d.decide(ctx, t, a)
+		info.Applied, info.Err = outcome == stream.Applied, err
+		d.mu.Lock()
+		t.free(a.request.Entity)
+		switch {
+		case err != nil:
+			d.stats.Undecided++
+		case info.Applied:
+			d.stats.Applied++
+		default:
+			d.stats.Refused++
+		}
+		d.mu.Unlock()
+		d.cfg.Answered(info)
+	})
+}
+
+// retryAfter is the pause before a plan is submitted again that the tile could not take, or answered without outcome.
+const retryAfter = 100 * time.Millisecond
+
+// decide submits a plan until the tile has decided on it, or does not serve any longer, or the plan is too old. The
+// action ID makes repetitions harmless.
+func (d *Desk) decide(ctx context.Context, t *deskTile, a *answered) (stream.Outcome, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AnswerTTL)
+	defer cancel()
+	in := tile.Intent{Tile: t.id, ActionID: "plan-" + a.request.ID, Actor: a.request.Entity, Body: a.body}
+	for {
+		outcome, err := d.submit(ctx, in)
+		again := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrUnresolved)
+		if err == nil || !again || !d.serves(t) {
+			return outcome, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, err
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+// serves reports whether this process still owns the tile under the same epoch.
+func (d *Desk) serves(t *deskTile) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tiles[t.id] == t
+}

@@ -1,0 +1,190 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// deskTile is one tile under one epoch. The desk's lock guards it.
+type deskTile struct {
+	id       fence.TileID
+	epoch    fence.Epoch
+	list     bool // the next turn lists what is outstanding
+	entities map[string]*entity
+	asks     []string  // entities with a request that the store has not answered to
+	seen     []Receipt // of answers that the store may still have
+}
+
+// entity is one that waits for a plan.
+type entity struct {
+	request  Request
+	since    time.Time
+	asking   bool     // the store has not answered to the request
+	deciding bool     // the answer is here
+	next     *Request // of a player, to be sent when this one is answered
+}
+
+// answered is an answer that is news, with its request.
+type answered struct {
+	request Request
+	since   time.Time
+	kind    AnswerKind
+	body    []byte
+}
+
+func newDeskTile(id fence.TileID, epoch fence.Epoch) *deskTile {
+	return &deskTile{id: id, epoch: epoch, list: true, entities: map[string]*entity{}}
+}
+
+// due reports whether there is anything to do at the store.
+func (t *deskTile) due() bool {
+	return t.list || len(t.entities) > 0 || len(t.seen) > 0
+}
+
+// ask takes a request into the next turn, if the entity has none in flight.
+func (t *deskTile) ask(r Request) bool {
+	e := t.entities[r.Entity]
+	switch {
+	case e == nil:
+		t.entities[r.Entity] = &entity{request: r, since: time.Now(), asking: true}
+		t.asks = append(t.asks, r.Entity)
+		return true
+	case r.Tier != Player:
+		return false
+	}
+	e.next = &r
+	if !e.deciding && !e.asking && e.request.Tier == Background && !e.request.Running {
+		t.promote(e)
+	}
+	return true
+}
+
+// promote asks the store for the player's request that waits behind another one: it takes its place, unless that runs.
+func (t *deskTile) promote(e *entity) {
+	e.request, e.next, e.asking = *e.next, nil, true
+	t.asks = append(t.asks, e.request.Entity)
+}
+
+// turn is the tile's next one. What it takes stays until the reply is there.
+func (t *deskTile) turn() Turn {
+	n := Turn{Tile: t.id, Epoch: t.epoch, List: t.list, Seen: t.seen}
+	for _, name := range t.asks[:min(len(t.asks), MaxAsks)] {
+		n.Ask = append(n.Ask, t.entities[name].request)
+	}
+	return n
+}
+
+// settle reads the reply to a turn and returns the answers that are news.
+func (t *deskTile) settle(turn *Turn, r *TurnReply, stats *DeskStats) []*answered {
+	t.seen, t.list = t.seen[len(turn.Seen):], t.list && !turn.List
+	t.asks = t.asks[len(turn.Ask):]
+	for i, reply := range r.Asked {
+		t.asked(&turn.Ask[i], reply, stats)
+	}
+	if turn.List {
+		t.listed(r, stats)
+	}
+	var news []*answered
+	for i := range r.Answers {
+		if a := t.answer(&r.Answers[i], stats); a != nil {
+			news = append(news, a)
+		}
+	}
+	waiting := 0
+	for _, e := range t.entities {
+		if !e.asking && !e.deciding {
+			waiting++
+		}
+	}
+	if waiting+len(r.Answers) != r.InStore {
+		t.list = true // the store has lost something, or has what this desk does not know
+	}
+	return news
+}
+
+// asked reads what became of a request.
+func (t *deskTile) asked(r *Request, reply AskReply, stats *DeskStats) {
+	e := t.entities[r.Entity]
+	e.asking = false
+	switch {
+	case reply.ID == "":
+		stats.Full++
+		delete(t.entities, r.Entity)
+		return
+	case reply.Taken:
+		stats.Asked++
+	case r.Tier == Player && e.next == nil:
+		later := *r
+		e.next = &later
+	}
+	e.request.ID, e.request.Running = reply.ID, !reply.Taken
+	if e.next != nil && reply.Taken && r.Tier == Background {
+		t.promote(e) // a player has asked meanwhile
+	}
+}
+
+// listed takes over what the store says is in flight.
+func (t *deskTile) listed(r *TurnReply, stats *DeskStats) {
+	inStore := map[string]bool{}
+	for i := range r.Listed {
+		l := r.Listed[i]
+		inStore[l.Entity] = true
+		if e := t.entities[l.Entity]; e == nil {
+			t.entities[l.Entity] = &entity{request: l, since: time.Now().Add(-l.Age)}
+		} else if !e.asking && !e.deciding {
+			e.request = l
+		}
+	}
+	for i := range r.Answers {
+		a := &r.Answers[i]
+		inStore[a.Entity] = true
+		if t.entities[a.Entity] == nil {
+			t.entities[a.Entity] = &entity{request: Request{Tile: t.id, Entity: a.Entity, ID: a.ID, Tier: Background},
+				since: time.Now()}
+		}
+	}
+	for name, e := range t.entities {
+		if !inStore[name] && !e.asking && !e.deciding {
+			stats.Missing++
+			t.free(name)
+		}
+	}
+}
+
+// answer takes an answer; nil if it is none that an entity waits for.
+func (t *deskTile) answer(a *Answer, stats *DeskStats) *answered {
+	t.seen = append(t.seen, Receipt{Entity: a.Entity, ID: a.ID})
+	e := t.entities[a.Entity]
+	if e == nil || e.asking || e.request.ID != a.ID {
+		stats.Unknown++
+		return nil
+	}
+	if e.deciding {
+		return nil // its receipt was lost
+	}
+	e.deciding = true
+	switch a.Kind {
+	case Discarded:
+		stats.Discarded++
+	case Died:
+		stats.Died++
+	case Expired:
+		stats.Expired++
+	case Stale:
+		stats.Stale++
+	}
+	return &answered{request: e.request, since: e.since, kind: a.Kind, body: a.Body}
+}
+
+// free ends an entity's waiting, or sends what a player has asked for meanwhile.
+func (t *deskTile) free(name string) {
+	e := t.entities[name]
+	if e == nil {
+		return
+	}
+	delete(t.entities, name)
+	if e.next != nil {
+		t.ask(*e.next)
+	}
+}

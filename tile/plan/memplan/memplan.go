@@ -1,0 +1,480 @@
+// Package memplan is a plan.Store in memory: for tests, for development, and for games whose workers run in the
+// process of their tiles. It is also the specification that redisplan is compared with.
+//
+//	plans := memplan.New()
+//	desk, err := plan.NewDesk(plans, host.Submit, nil)
+//	worker, err := plan.NewWorker(plans, planner, nil)
+//
+// Nothing survives the process. Time is that of package time, so it runs under testing/synctest.
+package memplan
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/plan"
+)
+
+// shards is how many there are: more than one, so that a worker has to choose as it does over Redis.
+const shards = 4
+
+// Store implements plan.Store.
+type Store struct {
+	shards [shards]*shard
+
+	mu      sync.Mutex
+	hearers map[int]func(int, plan.Tier)
+	last    int
+}
+
+var _ plan.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New() *Store {
+	s := &Store{hearers: map[int]func(int, plan.Tier){}}
+	for i := range s.shards {
+		s.shards[i] = &shard{requests: map[string]*record{}, tiles: map[fence.TileID]*tile{}}
+	}
+	return s
+}
+
+// shard is everything of one shard.
+type shard struct {
+	mu       sync.Mutex
+	requests map[string]*record
+	queues   [2][]string // IDs by tier; some have no record any more, or have moved to the other one
+	dead     []string    // oldest first
+	usage    []plan.UsageEvent
+	events   int // ever stored
+	tiles    map[fence.TileID]*tile
+}
+
+type tile struct {
+	epoch   fence.Epoch
+	flight  map[string]string // entity to ID
+	answers map[string]*answer
+}
+
+type answer struct {
+	id      string
+	kind    plan.AnswerKind
+	epoch   fence.Epoch
+	body    []byte
+	expires time.Time
+}
+
+type state int
+
+const (
+	waiting state = 1
+	resting state = 2
+	running state = 3
+	dead    state = 4
+)
+
+// record is one request. Its Attempt counts those begun.
+type record struct {
+	plan.Request
+	state  state
+	queued time.Time
+	due    time.Time // resting, running: when it returns to the queue
+	worker string
+	error  string
+	died   time.Time
+}
+
+func (r *record) view(now time.Time) plan.Request {
+	v := r.Request
+	v.Age, v.Running = now.Sub(r.queued), r.state == running
+	return v
+}
+
+func (s *shard) tile(id fence.TileID) *tile {
+	t := s.tiles[id]
+	if t == nil {
+		t = &tile{flight: map[string]string{}, answers: map[string]*answer{}}
+		s.tiles[id] = t
+	}
+	return t
+}
+
+// Shards implements plan.Store.
+func (s *Store) Shards() int { return shards }
+
+// Turn implements plan.Store.
+func (s *Store) Turn(ctx context.Context, at int, turns []plan.Turn) []plan.TurnReply {
+	replies := make([]plan.TurnReply, len(turns))
+	var heard [3]bool
+	for i := range turns {
+		if replies[i].Err = ended(ctx, "turn"); replies[i].Err == nil {
+			s.shards[at].turn(&turns[i], &replies[i], &heard)
+		}
+	}
+	for _, t := range []plan.Tier{plan.Player, plan.Background} {
+		if heard[t] {
+			s.notify(at, t)
+		}
+	}
+	return replies
+}
+
+func (s *Store) notify(at int, t plan.Tier) {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.hearers))
+	s.mu.Unlock()
+	for _, heard := range all {
+		heard(at, t)
+	}
+}
+
+// Wake implements plan.Store.
+func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
+	s.mu.Lock()
+	s.last++
+	id := s.last
+	s.hearers[id] = heard
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	delete(s.hearers, id)
+	s.mu.Unlock()
+	return nil
+}
+
+func ended(ctx context.Context, op string) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &fence.StoreError{Op: op, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+}
+
+func (s *shard) turn(turn *plan.Turn, r *plan.TurnReply, heard *[3]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, t := time.Now(), s.tile(turn.Tile)
+	if turn.Epoch < t.epoch {
+		r.Err = &fence.RefusedError{Reason: fence.ErrStale, Tile: turn.Tile, Epoch: turn.Epoch,
+			Current: fence.Owner{Tile: turn.Tile, Epoch: t.epoch}}
+		return
+	}
+	t.epoch = turn.Epoch
+	for _, seen := range turn.Seen {
+		if a := t.answers[seen.Entity]; a != nil && a.id == seen.ID {
+			delete(t.answers, seen.Entity)
+		}
+	}
+	if turn.List {
+		for _, id := range t.flight {
+			if q := s.requests[id]; q.state != running {
+				q.Epoch = turn.Epoch
+			}
+		}
+	}
+	for i := range turn.Ask {
+		ask := s.ask(t, turn.Ask[i], now)
+		r.Asked = append(r.Asked, ask)
+		heard[turn.Ask[i].Tier] = heard[turn.Ask[i].Tier] || ask.Taken
+	}
+	for name, a := range t.answers {
+		v := plan.Answer{Entity: name, ID: a.id, Kind: a.kindAt(turn.Epoch, now)}
+		if v.Kind == plan.Planned {
+			v.Body = a.body
+		}
+		r.Answers = append(r.Answers, v)
+	}
+	if turn.List {
+		for _, id := range t.flight {
+			r.Listed = append(r.Listed, s.requests[id].view(now))
+		}
+	}
+	r.InStore = len(t.flight) + len(t.answers)
+}
+
+func (a *answer) kindAt(epoch fence.Epoch, now time.Time) plan.AnswerKind {
+	switch {
+	case a.epoch < epoch:
+		return plan.Stale
+	case !now.Before(a.expires):
+		return plan.Expired
+	}
+	return a.kind
+}
+
+func (s *shard) ask(t *tile, r plan.Request, now time.Time) plan.AskReply {
+	if a := t.answers[r.Entity]; a != nil {
+		return plan.AskReply{ID: a.id, Taken: a.id == r.ID}
+	}
+	if id := t.flight[r.Entity]; id != "" {
+		q := s.requests[id]
+		if id == r.ID || r.Tier != plan.Player || q.Tier == plan.Player || q.state == running {
+			return plan.AskReply{ID: id, Taken: id == r.ID}
+		}
+		delete(s.requests, id) // the player's request takes its place
+	} else if len(t.flight)+len(t.answers) >= plan.MaxOutstanding {
+		return plan.AskReply{}
+	}
+	r.Epoch, r.Attempt = t.epoch, 0
+	t.flight[r.Entity] = r.ID
+	s.requests[r.ID] = &record{Request: r, state: waiting, queued: now}
+	s.push(r.Tier, r.ID)
+	return plan.AskReply{ID: r.ID, Taken: true}
+}
+
+func (s *shard) push(t plan.Tier, id string) { s.queues[t-1] = append(s.queues[t-1], id) }
+
+// requeue returns a request to the head of its queue: it has waited longest.
+func (s *shard) requeue(r *record) {
+	r.state = waiting
+	s.queues[r.Tier-1] = slices.Insert(s.queues[r.Tier-1], 0, r.ID)
+}
+
+// Claim implements plan.Store.
+func (s *Store) Claim(ctx context.Context, at int, c plan.Claim) (plan.Claimed, error) {
+	if err := ended(ctx, "claim"); err != nil {
+		return plan.Claimed{}, err
+	}
+	sh, now := s.shards[at], time.Now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.sweep(c.Attempts, now)
+	var got plan.Claimed
+	take := func(t plan.Tier, n int) (took int) {
+		for ; took < n; took++ {
+			r := sh.pop(t)
+			if r == nil {
+				break
+			}
+			r.state, r.worker, r.due = running, c.Worker, now.Add(c.Lease)
+			r.Attempt++
+			got.Requests = append(got.Requests, r.view(now))
+		}
+		return took
+	}
+	take(plan.Player, c.Players)
+	if c.Background {
+		c.Any -= take(plan.Background, c.Any)
+	}
+	c.Any -= take(plan.Player, c.Any)
+	take(plan.Background, c.Any)
+	got.Players, got.Background = len(sh.queues[0]), len(sh.queues[1])
+	return got, nil
+}
+
+// pop takes the next request of a tier from its queue, or nil.
+func (s *shard) pop(t plan.Tier) *record {
+	for q := &s.queues[t-1]; len(*q) > 0; {
+		r := s.requests[(*q)[0]]
+		*q = (*q)[1:]
+		if r != nil && r.state == waiting && r.Tier == t {
+			return r
+		}
+	}
+	return nil
+}
+
+// sweep returns what is due to its queue.
+func (s *shard) sweep(attempts int, now time.Time) {
+	for _, r := range s.requests {
+		switch {
+		case r.state != resting && r.state != running || now.Before(r.due):
+		case r.state == running && r.Attempt >= attempts:
+			s.kill(r, "the lease of its last attempt has ended", now)
+		default:
+			s.requeue(r)
+		}
+	}
+}
+
+// kill makes a dead letter of a request.
+func (s *shard) kill(r *record, why string, now time.Time) {
+	r.state, r.error, r.died = dead, why, now
+	s.dead = append(s.dead, r.ID)
+	if len(s.dead) > plan.MaxLetters {
+		delete(s.requests, s.dead[0])
+		s.dead = s.dead[1:]
+	}
+	s.answer(r, &answer{kind: plan.Died, expires: now.Add(plan.AnswerTTL)})
+}
+
+// answer ends the request's flight.
+func (s *shard) answer(r *record, a *answer) {
+	t := s.tile(r.Tile)
+	delete(t.flight, r.Entity)
+	a.id, a.epoch = r.ID, r.Epoch
+	t.answers[r.Entity] = a
+}
+
+// Renew implements plan.Store.
+func (s *Store) Renew(
+	ctx context.Context, at int, worker string, lease time.Duration, claims []plan.Held,
+) (lost []string, err error) {
+	if err := ended(ctx, "renew"); err != nil {
+		return nil, err
+	}
+	sh := s.shards[at]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, h := range claims {
+		if r := sh.claimed(worker, h); r != nil {
+			r.due = time.Now().Add(lease)
+		} else {
+			lost = append(lost, h.ID)
+		}
+	}
+	return lost, nil
+}
+
+// claimed is a request if the worker has this claim on it.
+func (s *shard) claimed(worker string, h plan.Held) *record {
+	r := s.requests[h.ID]
+	if r == nil || r.state != running || r.worker != worker || r.Attempt != h.Attempt {
+		return nil
+	}
+	return r
+}
+
+// Finish implements plan.Store.
+func (s *Store) Finish(ctx context.Context, at int, worker string, ends []plan.End) ([]bool, error) {
+	if err := ended(ctx, "finish"); err != nil {
+		return nil, err
+	}
+	sh, now := s.shards[at], time.Now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	held := make([]bool, len(ends))
+	for i := range ends {
+		held[i] = sh.finish(worker, &ends[i], now)
+	}
+	return held, nil
+}
+
+func (s *shard) finish(worker string, e *plan.End, now time.Time) bool {
+	r := s.claimed(worker, e.Held)
+	switch {
+	case r == nil:
+		return false
+	case e.Kind == plan.Failed && r.Attempt >= e.Attempts:
+		s.kill(r, e.Error, now)
+	case e.Kind == plan.Failed:
+		r.state, r.due, r.error = resting, now.Add(e.Pause), e.Error
+	default:
+		a := &answer{kind: plan.Discarded, expires: now.Add(e.Keep)}
+		if e.Kind == plan.Succeeded {
+			a.kind, a.body = plan.Planned, slices.Clone(e.Body)
+		}
+		if e.Kind == plan.Succeeded && e.Usage.Model != "" {
+			s.events++
+			s.usage = append(s.usage, plan.UsageEvent{Position: fmt.Sprintf("%012d", s.events), Request: r.ID,
+				Tile: r.Tile, Entity: r.Entity, Requester: r.Requester, Usage: e.Usage, At: now})
+		}
+		s.answer(r, a)
+		delete(s.requests, r.ID)
+	}
+	return true
+}
+
+// Usage implements plan.Store.
+func (s *Store) Usage(ctx context.Context, at int, after string, limit int) ([]plan.UsageEvent, error) {
+	if err := ended(ctx, "usage"); err != nil {
+		return nil, err
+	}
+	sh := s.shards[at]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for len(sh.usage) > 0 && sh.usage[0].Position <= after {
+		sh.usage = sh.usage[1:]
+	}
+	return slices.Clone(sh.usage[:min(limit, len(sh.usage))]), nil
+}
+
+// Load implements plan.Store.
+func (s *Store) Load(ctx context.Context, at int) (plan.Load, error) {
+	if err := ended(ctx, "load"); err != nil {
+		return plan.Load{}, err
+	}
+	sh, now := s.shards[at], time.Now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	l := plan.Load{Players: len(sh.queues[0]), Background: len(sh.queues[1]), Dead: len(sh.dead), Usage: len(sh.usage)}
+	for _, r := range sh.requests {
+		switch r.state {
+		case resting, running:
+			l.Busy++
+		case waiting:
+			l.Oldest = max(l.Oldest, now.Sub(r.queued))
+		}
+	}
+	return l, nil
+}
+
+// Letters implements plan.Store.
+func (s *Store) Letters(ctx context.Context, at int) ([]plan.Letter, error) {
+	if err := ended(ctx, "letters"); err != nil {
+		return nil, err
+	}
+	sh, now := s.shards[at], time.Now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	letters := make([]plan.Letter, 0, len(sh.dead))
+	for _, id := range sh.dead {
+		r := sh.requests[id]
+		letters = append(letters, plan.Letter{Request: r.view(now), Error: r.error, At: r.died})
+	}
+	return letters, nil
+}
+
+// Replay implements plan.Store.
+func (s *Store) Replay(ctx context.Context, at int, id string) error {
+	if err := ended(ctx, "replay"); err != nil {
+		return err
+	}
+	sh := s.shards[at]
+	tier, err := sh.replay(id)
+	if err == nil {
+		s.notify(at, tier)
+	}
+	return err
+}
+
+func (s *shard) replay(id string) (plan.Tier, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.requests[id]
+	if r == nil || r.state != dead {
+		return 0, plan.ErrNoLetter
+	}
+	t := s.tile(r.Tile)
+	if t.flight[r.Entity] != "" {
+		return 0, plan.ErrInFlight
+	}
+	if a := t.answers[r.Entity]; a != nil && a.id != id {
+		return 0, plan.ErrInFlight
+	}
+	delete(t.answers, r.Entity)
+	s.dead = slices.DeleteFunc(s.dead, func(d string) bool { return d == id })
+	t.flight[r.Entity] = id
+	r.state, r.Attempt, r.Epoch, r.queued = waiting, 0, t.epoch, time.Now()
+	s.push(r.Tier, id)
+	return r.Tier, nil
+}
+
+// Drop implements plan.Store.
+func (s *Store) Drop(ctx context.Context, at int, id string) error {
+	if err := ended(ctx, "drop"); err != nil {
+		return err
+	}
+	sh := s.shards[at]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if r := sh.requests[id]; r == nil || r.state != dead {
+		return plan.ErrNoLetter
+	}
+	delete(sh.requests, id)
+	sh.dead = slices.DeleteFunc(sh.dead, func(d string) bool { return d == id })
+	return nil
+}

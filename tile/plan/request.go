@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// Limits.
+const (
+	MaxWords       = 2 << 10            // bytes of a request's words
+	MaxBody        = tile.MaxIntentBody // bytes of a plan
+	MaxOutstanding = 2048               // requests and answers of one tile; more are not taken
+	MaxAsks        = 256                // requests of one Turn
+	MaxLetters     = 1000               // dead letters of one shard; the oldest make room
+	MaxError       = 512                // bytes of a failure's text that are kept
+	AnswerTTL      = 30 * time.Second   // how long an answer waits for the owner
+)
+
+// Tier says which requests go first. Zero is none.
+type Tier int
+
+// The tiers.
+const (
+	Player     Tier = 1 // a player waits for it
+	Background Tier = 2 // nobody does
+)
+
+// String returns the tier's lower-case name.
+func (t Tier) String() string {
+	switch t {
+	case Player:
+		return "player"
+	case Background:
+		return "background"
+	}
+	return fmt.Sprintf("tier(%d)", int(t))
+}
+
+// Request asks for a plan. The game sets the first five fields; the desk and the store set the others.
+type Request struct {
+	Tile      fence.TileID
+	Entity    string // which the plan is for: a name (tile.ValidateName). The intent of the plan has it as its Actor
+	Requester string // the player to whom the call is charged; a name, or empty
+	Tier      Tier
+	Words     string // what the player said, UTF-8; at most MaxWords bytes
+
+	ID      string        // names the request in every store and log; 1 to 64 bytes
+	Epoch   fence.Epoch   // of the owner that asked for it, or adopted it
+	Attempt int           // 1 in the first call
+	Age     time.Duration // since it was queued, by the store's clock, when the store answered
+	Running bool          // a worker has claimed it
+}
+
+// Validate checks what the game sets: nil, or a *fence.ArgumentError.
+func (r *Request) Validate() error {
+	if r.Tile == 0 {
+		return &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
+	}
+	if err := tile.ValidateName("entity", r.Entity); err != nil {
+		return err
+	}
+	if r.Requester != "" {
+		if err := tile.ValidateName("requester", r.Requester); err != nil {
+			return err
+		}
+	}
+	if r.Tier != Player && r.Tier != Background {
+		return &fence.ArgumentError{Field: "tier", Value: r.Tier, Want: "plan.Player or plan.Background"}
+	}
+	if len(r.Words) > MaxWords {
+		return &fence.ArgumentError{Field: "words", Value: len(r.Words),
+			Want: fmt.Sprintf("at most %d bytes", MaxWords)}
+	}
+	return nil
+}
+
+// Usage is what a call consumed.
+type Usage struct {
+	Model                 string // 1 to 128 bytes, as the provider names it; empty: nothing is charged, no event is stored
+	Input, Output, Cached int64  // tokens; Cached are those of Input that the provider had in its cache
+}
+
+// UsageEvent is one request's usage, as billing reads it.
+type UsageEvent struct {
+	Position  string // in the shard's events; the store's own form
+	Request   string // its ID: the idempotency key, unique over all shards and for ever
+	Tile      fence.TileID
+	Entity    string
+	Requester string
+	Usage     Usage
+	At        time.Time // when the result was stored, by the store's clock
+}
+
+// Letter is a request that failed in its last attempt.
+type Letter struct {
+	Request Request
+	Error   string    // of the last attempt
+	At      time.Time // when it died, by the store's clock
+}
