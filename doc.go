@@ -43,6 +43,7 @@
 //   - checkpoint: Checkpointer copies snapshots to durable storage; journals for tile.WriteThrough.
 //   - relay: Relay holds the watchers' WebSockets. relay/relayclient: a client.
 //   - admission: AdmissionLedger for what spends, Gateway. admission/gatewayws: the players' WebSockets.
+//   - admission/match: matchmaking, from "find a match" to a seat on a tile that serves.
 //
 // Back ends are packages of their own, each named for what it wraps and what it is, such as fence/redisfence and
 // checkpoint/dynamocheckpoint. This package links none of them.

@@ -43,6 +43,10 @@ var givenIn = map[string]map[string]string{
 		"authenticate": "gatewayws.AuthenticateFunc", "credentials": "http.Header",
 		"gateway": "*admission.Gateway",
 	},
+	"admission/match": {
+		"backend": "interface { match.Store; match.Seats }", "id": "string", "players": "[]match.Player",
+		"show": "func(match.Status) bool",
+	},
 	"checkpoint/checkpointtest": {"damage": "func(*testing.T, fence.TileID)"},
 	"examples/battle/game": {
 		"areas": "fence.AreaSet", "ground": "*region.Region", "more": "fence.AreaSet", "snapshot": "[]byte",

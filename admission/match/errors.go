@@ -1,0 +1,120 @@
+package match
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Classes of errors; the pointer types below carry the facts.
+var (
+	// ErrStale: the worker's lease ended and its claims were returned. Claim again without an epoch.
+	ErrStale = errors.New("the worker's epoch is stale")
+	// ErrUnknown: the store has no such ticket or match: never created, or ended longer ago than Kept.
+	ErrUnknown = errors.New("unknown")
+	// ErrReused: the ticket ID belongs to another ticket. Choose a new random ID for each request.
+	ErrReused = errors.New("ticket ID was used for another ticket")
+	// ErrGone: a ticket left the claim, or the match was dissolved, before the call.
+	ErrGone = errors.New("gone")
+	// ErrNoSeat: no tile that serves has enough free seats. The tickets wait.
+	ErrNoSeat = errors.New("no free seat")
+	// ErrLapsed: the seat was not taken in time and went back.
+	ErrLapsed = errors.New("the seat has gone back")
+	// ErrStaleOffer: a higher epoch offers the tile.
+	ErrStaleOffer = errors.New("the offer's epoch is stale")
+)
+
+// StaleError is a call under an epoch that has ended. Nothing was done.
+type StaleError struct {
+	Shard string
+	Epoch Epoch
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("shard %s: epoch %d: %v: its claims were returned to the queue; claim again without an epoch",
+		e.Shard, e.Epoch, ErrStale)
+}
+
+// Is matches ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// UnknownError is a ticket or a match that the store does not have.
+type UnknownError struct{ What, ID string }
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("%s %s is %v: never created in this queue, or ended more than %v ago", e.What, e.ID, ErrUnknown,
+		Kept)
+}
+
+// Is matches ErrUnknown.
+func (e *UnknownError) Is(target error) bool { return target == ErrUnknown }
+
+// ReusedError is a ticket whose ID belongs to another one.
+type ReusedError struct{ Ticket string }
+
+func (e *ReusedError) Error() string {
+	return fmt.Sprintf("ticket %s: %v: choose a new random ID for each request", e.Ticket, ErrReused)
+}
+
+// Is matches ErrReused.
+func (e *ReusedError) Is(target error) bool { return target == ErrReused }
+
+// GoneError is a match that cannot be recorded or published.
+type GoneError struct {
+	Match  string
+	Ticket string // the ticket that left the claim; empty: the match was dissolved
+}
+
+func (e *GoneError) Error() string {
+	if e.Ticket == "" {
+		return fmt.Sprintf("match %s is %v: it was dissolved, and its tickets wait again", e.Match, ErrGone)
+	}
+	return fmt.Sprintf("match %s: ticket %s is %v from the claim: cancelled or returned; release the others", e.Match,
+		e.Ticket, ErrGone)
+}
+
+// Is matches ErrGone.
+func (e *GoneError) Is(target error) bool { return target == ErrGone }
+
+// NoSeatError is a match that no tile has room for.
+type NoSeatError struct {
+	Pool  string
+	Match string
+	Seats int          // asked for, on one tile
+	Tile  fence.TileID // not zero: the only tile that was asked
+}
+
+func (e *NoSeatError) Error() string {
+	where := "a tile of pool " + e.Pool
+	if e.Tile != 0 {
+		where = "tile " + e.Tile.String()
+	}
+	return fmt.Sprintf("match %s: %v: it needs %d on %s that serves; offer more tiles", e.Match, ErrNoSeat, e.Seats, where)
+}
+
+// Is matches ErrNoSeat.
+func (e *NoSeatError) Is(target error) bool { return target == ErrNoSeat }
+
+// LapsedError is a seat that the ticket does not have any more.
+type LapsedError struct{ Match, Ticket string }
+
+func (e *LapsedError) Error() string {
+	return fmt.Sprintf("match %s, ticket %s: %v: follow the ticket, which waits again", e.Match, e.Ticket, ErrLapsed)
+}
+
+// Is matches ErrLapsed.
+func (e *LapsedError) Is(target error) bool { return target == ErrLapsed }
+
+// StaleOfferError is an offer by a former owner of a tile.
+type StaleOfferError struct {
+	Tile           fence.TileID
+	Epoch, Current fence.Epoch
+}
+
+func (e *StaleOfferError) Error() string {
+	return fmt.Sprintf("tile %s: epoch %d: %v: epoch %d offers it; stand down", e.Tile, e.Epoch, ErrStaleOffer, e.Current)
+}
+
+// Is matches ErrStaleOffer.
+func (e *StaleOfferError) Is(target error) bool { return target == ErrStaleOffer }

@@ -1,0 +1,203 @@
+package match
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Form makes matches from claimed tickets by the rules of a queue, and explains for each other ticket why it has none.
+// Backfills are served first, those that have waited longest before others. The matches have no ID yet. It is a pure
+// function of its arguments. Errors: a *fence.ArgumentError for rules that cannot be kept.
+func Form(q Queue, tickets []Candidate) ([]Match, []Unmatched, error) {
+	q, err := q.checked()
+	if err != nil {
+		return nil, nil, err
+	}
+	matches, unmatched := form(q, tickets)
+	return matches, unmatched, nil
+}
+
+func form(q Queue, tickets []Candidate) (matches []Match, unmatched []Unmatched) {
+	var keys []string
+	groups := make(map[string][]Candidate)
+	for _, t := range tickets {
+		k := q.group(t.Ticket)
+		if _, known := groups[k]; !known {
+			keys = append(keys, k)
+		}
+		groups[k] = append(groups[k], t)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		made, left := formAlike(q, groups[k])
+		matches = append(matches, made...)
+		unmatched = append(unmatched, explain(q, left, len(groups[k])-1)...)
+	}
+	return matches, unmatched
+}
+
+// formAlike makes matches of tickets that agree on the attributes that matter.
+func formAlike(q Queue, tickets []Candidate) (matches []Match, left []Candidate) {
+	sorted := slices.Clone(tickets)
+	slices.SortFunc(sorted, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(a.Rating, b.Rating), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.ID, b.ID))
+	})
+	var battles []Candidate
+	sorted = slices.DeleteFunc(sorted, func(t Candidate) bool {
+		if t.Backfill != nil {
+			battles = append(battles, t)
+		}
+		return t.Backfill != nil
+	})
+	for _, i := range oldestFirst(battles) {
+		m, rest := fill(q, battles[i], sorted)
+		if len(m.Tickets) == 0 {
+			left = append(left, battles[i])
+			continue
+		}
+		matches, sorted = append(matches, m), rest
+	}
+	used := make([]bool, len(sorted))
+	for _, group := range q.Strategy.Form(q, sorted) {
+		m, ok := assemble(q, sorted, group, used)
+		if ok {
+			matches = append(matches, m)
+		}
+	}
+	for i, t := range sorted {
+		if !used[i] {
+			left = append(left, t)
+		}
+	}
+	return matches, left
+}
+
+// assemble makes a match of a group unless it breaks the rules, and marks its tickets as used.
+func assemble(q Queue, sorted []Candidate, group []int, used []bool) (Match, bool) {
+	line := newLineup(q)
+	m := Match{Queue: q.Name}
+	taken := make(map[int]bool, len(group))
+	for _, i := range group {
+		if i < 0 || i >= len(sorted) || used[i] || taken[i] || !line.add(sorted[i].Ticket) {
+			return Match{}, false
+		}
+		taken[i] = true
+		m.Tickets = append(m.Tickets, sorted[i].Ticket)
+	}
+	if !line.complete(q.Min) {
+		return Match{}, false
+	}
+	for i := range taken {
+		used[i] = true
+	}
+	m.Spread = spread(m.Tickets)
+	if q.Teams > 0 {
+		for _, t := range line.teams {
+			m.Teams = append(m.Teams, t.tickets)
+		}
+	}
+	return m, true
+}
+
+// fill takes the nearest tickets for a backfill; each must accept the battle's rating, and the battle theirs.
+func fill(q Queue, battle Candidate, sorted []Candidate) (m Match, rest []Candidate) {
+	near := make([]int, len(sorted))
+	for i := range near {
+		near[i] = i
+	}
+	distance := func(i int) int { return abs(sorted[i].Rating - battle.Rating) }
+	slices.SortStableFunc(near, func(a, b int) int { return cmp.Compare(distance(a), distance(b)) })
+	open, window, taken := battle.Backfill.Open, q.Strategy.Window(battle.Waited), make(map[int]bool)
+	for _, i := range near {
+		t := sorted[i]
+		if len(t.Players) <= open && distance(i) <= min(window, q.Strategy.Window(t.Waited)) {
+			open -= len(t.Players)
+			taken[i] = true
+			m.Tickets = append(m.Tickets, t.Ticket)
+		}
+	}
+	if len(taken) == 0 {
+		return Match{}, sorted
+	}
+	for i, t := range sorted {
+		if !taken[i] {
+			rest = append(rest, t)
+		}
+	}
+	m.Queue, m.Tile = q.Name, battle.Backfill.Tile
+	m.Tickets = append(m.Tickets, battle.Ticket)
+	m.Spread = spread(m.Tickets)
+	return m, rest
+}
+
+func spread(tickets []Ticket) int {
+	low, high := tickets[0].Rating, tickets[0].Rating
+	for _, t := range tickets {
+		low, high = min(low, t.Rating), max(high, t.Rating)
+	}
+	return high - low
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// explain says why tickets that agree on attributes were left. others is how many each was compared with.
+func explain(q Queue, left []Candidate, others int) []Unmatched {
+	slices.SortStableFunc(left, func(a, b Candidate) int { return cmp.Compare(a.Rating, b.Rating) })
+	unmatched := make([]Unmatched, len(left))
+	for i, t := range left {
+		why := Why{Window: q.Strategy.Window(t.Waited), Candidates: others}
+		near := false
+		for _, k := range []int{i - 1, i + 1} {
+			if k < 0 || k >= len(left) {
+				continue
+			}
+			if d := abs(left[k].Rating - t.Rating); !near || d < why.Nearest {
+				why.Nearest, near = d, true
+			}
+		}
+		switch {
+		case others == 0:
+			why.Reason = Alone
+		case near && why.Nearest > why.Window:
+			why.Reason = OutOfWindow
+		default:
+			why.Reason = TooFew
+			if why.Roles = missing(q, left, i, why.Window); len(why.Roles) > 0 && t.Backfill == nil {
+				why.Reason = RoleMissing
+			}
+		}
+		unmatched[i] = Unmatched{t.ID, why}
+	}
+	return unmatched
+}
+
+// missing returns the roles that too few tickets around one play, in order.
+func missing(q Queue, left []Candidate, at, window int) (roles []string) {
+	if q.Roles == nil {
+		return nil
+	}
+	have, flexible := make(map[string]int), 0
+	for _, t := range left {
+		if abs(t.Rating-left[at].Rating) > window {
+			continue
+		}
+		for _, p := range t.Players {
+			if p.Role == "" {
+				flexible++
+			}
+			have[p.Role]++
+		}
+	}
+	short := 0
+	for role, n := range q.Roles {
+		if lack := n*max(q.Teams, 1) - have[role]; lack > 0 {
+			short += lack
+			roles = append(roles, role)
+		}
+	}
+	if short <= flexible {
+		return nil
+	}
+	slices.Sort(roles)
+	return roles
+}

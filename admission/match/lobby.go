@@ -1,0 +1,252 @@
+package match
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Lobby is where players come in: it creates, reads, follows and cancels tickets. Its methods may be called
+// from any goroutine, and any number of processes may have one.
+type Lobby struct {
+	store  Store
+	queues map[string]Queue
+	mu     sync.Mutex
+	feeds  map[string]*feed // by shard
+}
+
+// NewLobby returns a lobby for these queues. It does no I/O. Errors: a *fence.ArgumentError.
+func NewLobby(store Store, queues ...Queue) (*Lobby, error) {
+	if store == nil {
+		return nil, &fence.ArgumentError{Field: "store", Value: nil, Want: "a back end, such as memmatch.New()"}
+	}
+	byName, err := checkQueues(queues)
+	if err != nil {
+		return nil, err
+	}
+	return &Lobby{store: store, queues: byName, feeds: make(map[string]*feed)}, nil
+}
+
+// Enqueue creates a ticket. When it returns nil the ticket can be read, and a repeated call with the same ticket
+// returns it as it is. After a *fence.StoreError it is not known whether the ticket exists: call again with the same
+// ticket. Other errors: a *ReusedError; a *fence.ArgumentError for a ticket that the queue could never match.
+func (l *Lobby) Enqueue(ctx context.Context, queue string, t Ticket) (Status, error) {
+	q, err := l.queue(queue)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := q.check(t); err != nil {
+		return Status{}, err
+	}
+	homes := q.homes(t.ID)
+	for _, former := range homes[1:] { // it may have been created before the queue was split
+		if _, err := l.store.Status(ctx, former, t.ID); err == nil {
+			return l.store.Enqueue(ctx, former, t, q.MaxWait)
+		} else if !errors.Is(err, ErrUnknown) {
+			return Status{}, err
+		}
+	}
+	return l.store.Enqueue(ctx, homes[0], t, q.MaxWait)
+}
+
+// Status reads a ticket. Status.Why explains why it was not matched. Errors: an *UnknownError, a *fence.StoreError, a
+// *fence.ArgumentError for a queue that the lobby does not have.
+func (l *Lobby) Status(ctx context.Context, queue, ticket string) (Status, error) {
+	return l.find(queue, ticket, func(shard string) (Status, error) { return l.store.Status(ctx, shard, ticket) })
+}
+
+// Cancel ends a ticket, whatever its state, and returns it. If it was seated, the seat goes back when its hold ends, and
+// the others of its match are not told; the tile sees that a player does not come. Errors: as Status.
+func (l *Lobby) Cancel(ctx context.Context, queue, ticket string) (Status, error) {
+	return l.find(queue, ticket, func(shard string) (Status, error) { return l.store.Cancel(ctx, shard, ticket) })
+}
+
+// List returns up to limit tickets of each of the queue's shards that wait or are claimed, those that wait longest
+// first. Errors: as Status.
+func (l *Lobby) List(ctx context.Context, queue string, limit int) ([]Status, error) {
+	q, err := l.queue(queue)
+	if err != nil {
+		return nil, err
+	}
+	var all []Status
+	for _, s := range q.shards() {
+		list, err := l.store.List(ctx, s, limit)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// Depth counts the queue's tickets. The shards are read one after the other. Errors: as Status.
+func (l *Lobby) Depth(ctx context.Context, queue string) (Depth, error) {
+	q, err := l.queue(queue)
+	if err != nil {
+		return Depth{}, err
+	}
+	var sum Depth
+	for _, s := range q.shards() {
+		d, err := l.store.Depth(ctx, s)
+		if err != nil {
+			return Depth{}, err
+		}
+		sum = sum.Add(d)
+	}
+	return sum, nil
+}
+
+func (l *Lobby) queue(name string) (Queue, error) {
+	q, ok := l.queues[name]
+	if !ok {
+		return Queue{}, &fence.ArgumentError{Field: "queue", Value: name, Want: "the name of a Queue of this Lobby"}
+	}
+	return q, nil
+}
+
+// find asks the shards that may have a ticket.
+func (l *Lobby) find(queue, ticket string, ask func(shard string) (Status, error)) (s Status, err error) {
+	q, err := l.queue(queue)
+	if err != nil {
+		return Status{}, err
+	}
+	if !nameForm.MatchString(ticket) {
+		return Status{}, &fence.ArgumentError{Field: "ticket", Value: ticket, Want: nameWant}
+	}
+	for _, shard := range q.homes(ticket) {
+		if s, err = ask(shard); !errors.Is(err, ErrUnknown) {
+			return s, err
+		}
+	}
+	return s, err
+}
+
+// watchInterval is how often a followed ticket is read without a notice, in case the notice was lost.
+const watchInterval = time.Second
+
+// Watch follows a ticket: it calls f with its status now and after every change of State, on the caller's goroutine,
+// until the state is terminal (nil) or f returns false (nil) or ctx ends (its error). States that follow
+// each other quickly may be seen as one; Waiting and Claimed are reported as they are found. Any number of
+// tickets of a shard share one subscription. Errors: as Status, of the first read; later failures are tried again.
+func (l *Lobby) Watch(ctx context.Context, queue, ticket string, f func(Status) bool) error {
+	s, err := l.Status(ctx, queue, ticket)
+	if err != nil {
+		return err
+	}
+	shard := s.Shard
+	notices, stop := l.follow(shard, ticket)
+	defer stop()
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	var last Status
+	for {
+		if s, err = l.store.Status(ctx, shard, ticket); err == nil && (s.State != last.State || s.Match != last.Match ||
+			s.Why.Reason != last.Why.Reason) {
+			last = s
+			if !f(s) || s.State.Terminal() {
+				return nil
+			}
+		} else if errors.Is(err, ErrUnknown) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-notices:
+		case <-tick.C:
+		}
+	}
+}
+
+// feed is the one subscription to a shard's changes, for all watchers.
+type feed struct {
+	watchers map[string][]chan struct{} // by ticket
+	count    int
+	cancel   context.CancelFunc
+}
+
+// follow returns a channel that has an element after each change of a ticket.
+func (l *Lobby) follow(shard, ticket string) (notices <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	l.mu.Lock()
+	f := l.feeds[shard]
+	if f == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		f = &feed{watchers: make(map[string][]chan struct{}), cancel: cancel}
+		l.feeds[shard] = f
+		go l.feed(ctx, shard, f)
+	}
+	f.watchers[ticket] = append(f.watchers[ticket], c)
+	f.count++
+	l.mu.Unlock()
+	return c, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		rest := f.watchers[ticket][:0:0]
+		for _, other := range f.watchers[ticket] {
+			if other != c {
+				rest = append(rest, other)
+			}
+		}
+		f.watchers[ticket] = rest
+		if len(rest) == 0 {
+			delete(f.watchers, ticket)
+		}
+		if f.count--; f.count == 0 {
+			f.cancel()
+			delete(l.feeds, shard)
+		}
+	}
+}
+
+// feed passes a shard's changes to its watchers until the last has left.
+func (l *Lobby) feed(ctx context.Context, shard string, f *feed) {
+	notify := func(tickets []string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, t := range tickets {
+			for _, c := range f.watchers[t] {
+				wake(c)
+			}
+		}
+	}
+	all := func() { // changes before the subscription was in force
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, cs := range f.watchers {
+			for _, c := range cs {
+				wake(c)
+			}
+		}
+	}
+	for ctx.Err() == nil {
+		_ = l.store.Changes(ctx, shard, all, notify) // watchers read every second meanwhile
+		sleep(ctx, retryInterval)
+	}
+}
+
+// wake puts an element into a channel that has room for one, unless there is one.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// retryInterval is the least time between two tries of a failed call.
+const retryInterval = 50 * time.Millisecond
+
+// sleep waits, or returns false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

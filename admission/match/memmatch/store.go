@@ -1,0 +1,269 @@
+package memmatch
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Store implements match.Store and match.Seats in memory. Its methods may be called from any goroutine.
+type Store struct {
+	mu     sync.Mutex
+	shards map[string]*shard
+	pools  map[string]*pool
+}
+
+var (
+	_ match.Store = (*Store)(nil)
+	_ match.Seats = (*Store)(nil)
+)
+
+// New returns an empty store.
+func New() *Store { return &Store{shards: make(map[string]*shard), pools: make(map[string]*pool)} }
+
+type shard struct {
+	tickets  map[string]*ticket
+	matches  map[string]*recorded
+	leases   map[match.Epoch]time.Time // when they end
+	epoch    match.Epoch
+	arrivals uint64
+	counts   map[match.State]uint64
+	created  uint64
+	made     uint64
+	looked   time.Time // the last claim
+	swept    time.Time
+	hints    map[int]func()
+	changes  map[int]func([]string)
+	nextSub  int
+}
+
+// ticket is one ticket. turn orders the tickets that wait: those never looked at, and those that go first, by
+// when they came; the others by when they were looked at.
+type ticket struct {
+	match.Ticket
+	state    match.State
+	fresh    bool // never looked at, or put first
+	turn     time.Time
+	enqueued time.Time
+	deadline time.Time
+	ended    time.Time // when it was matched, cancelled or timed out
+	epoch    match.Epoch
+	match    string
+	why      match.Why
+}
+
+type recorded struct {
+	match.Match
+	due        time.Time // when a supervisor finishes it
+	dissolved  bool
+	assignment *match.Assignment
+	ended      time.Time
+}
+
+// enter locks the store and returns a shard.
+func (s *Store) enter(ctx context.Context, name string) (*shard, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, &fence.StoreError{Op: "match", Outcome: fence.ErrNotApplied, Err: err}
+	}
+	s.mu.Lock()
+	sh := s.shards[name]
+	if sh == nil {
+		sh = &shard{tickets: make(map[string]*ticket), matches: make(map[string]*recorded),
+			leases: make(map[match.Epoch]time.Time), counts: make(map[match.State]uint64),
+			hints: make(map[int]func()), changes: make(map[int]func([]string))}
+		s.shards[name] = sh
+	}
+	sh.sweep(time.Now())
+	return sh, s.mu.Unlock, nil
+}
+
+// sweep forgets what ended long ago.
+func (sh *shard) sweep(now time.Time) {
+	if now.Sub(sh.swept) < match.Kept/60 {
+		return
+	}
+	sh.swept = now
+	old := func(at time.Time) bool { return !at.IsZero() && now.Sub(at) > match.Kept }
+	maps.DeleteFunc(sh.tickets, func(_ string, t *ticket) bool { return t.state != match.Matched && old(t.ended) })
+	maps.DeleteFunc(sh.matches, func(_ string, m *recorded) bool { return old(m.ended) })
+}
+
+func (sh *shard) move(t *ticket, to match.State) {
+	sh.counts[t.state]--
+	sh.counts[to]++
+	t.state = to
+}
+
+// first puts a ticket before all that have not been put first.
+func (sh *shard) first(t *ticket, why match.Why) {
+	sh.move(t, match.Waiting)
+	t.fresh, t.turn, t.why, t.match, t.ended = true, t.enqueued.Add(-1000*time.Hour), why, "", time.Time{}
+	sh.arrivals++
+}
+
+func (sh *shard) changed(tickets ...string) {
+	for _, f := range sh.changes {
+		f(tickets)
+	}
+}
+
+func (sh *shard) arrived() {
+	for _, f := range sh.hints {
+		f()
+	}
+}
+
+func (sh *shard) status(name string, t *ticket, now time.Time) match.Status {
+	st := match.Status{Ticket: t.Ticket, Shard: name, State: t.state, Enqueued: t.enqueued, Deadline: t.deadline,
+		Why: t.why, Match: t.match, Waited: now.Sub(t.enqueued)}
+	if !t.ended.IsZero() {
+		st.Waited = t.ended.Sub(t.enqueued)
+	}
+	if m := sh.matches[t.match]; m != nil && t.state == match.Seated {
+		st.Assignment = m.assignment
+	}
+	return st
+}
+
+// Enqueue implements match.Store.
+func (s *Store) Enqueue(
+	ctx context.Context, name string, t match.Ticket, maxWait time.Duration,
+) (match.Status, error) {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return match.Status{}, err
+	}
+	defer unlock()
+	now := time.Now()
+	if had := sh.tickets[t.ID]; had != nil {
+		if !reflect.DeepEqual(had.Ticket, t) {
+			return match.Status{}, &match.ReusedError{Ticket: t.ID}
+		}
+		return sh.status(name, had, now), nil
+	}
+	n := &ticket{Ticket: t, state: match.Waiting, fresh: true, turn: now, enqueued: now, deadline: now.Add(maxWait)}
+	sh.tickets[t.ID] = n
+	sh.counts[match.Waiting]++
+	sh.created++
+	sh.arrivals++
+	sh.arrived()
+	return sh.status(name, n, now), nil
+}
+
+// Status implements match.Store.
+func (s *Store) Status(ctx context.Context, name, id string) (match.Status, error) {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return match.Status{}, err
+	}
+	defer unlock()
+	t := sh.tickets[id]
+	if t == nil {
+		return match.Status{}, &match.UnknownError{What: "ticket", ID: id}
+	}
+	return sh.status(name, t, time.Now()), nil
+}
+
+// Cancel implements match.Store.
+func (s *Store) Cancel(ctx context.Context, name, id string) (match.Status, error) {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return match.Status{}, err
+	}
+	defer unlock()
+	t := sh.tickets[id]
+	if t == nil {
+		return match.Status{}, &match.UnknownError{What: "ticket", ID: id}
+	}
+	now := time.Now()
+	if !t.state.Terminal() {
+		if t.ended.IsZero() {
+			t.ended = now
+		}
+		sh.move(t, match.Cancelled)
+		t.match = ""
+		sh.changed(id)
+	}
+	return sh.status(name, t, now), nil
+}
+
+// List implements match.Store.
+func (s *Store) List(ctx context.Context, name string, limit int) ([]match.Status, error) {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var list []match.Status
+	for _, t := range sh.tickets {
+		if t.state == match.Waiting || t.state == match.Claimed {
+			list = append(list, sh.status(name, t, time.Now()))
+		}
+	}
+	slices.SortFunc(list, func(a, b match.Status) int {
+		return cmp.Or(a.Enqueued.Compare(b.Enqueued), cmp.Compare(a.Ticket.ID, b.Ticket.ID))
+	})
+	return list[:min(max(limit, 0), len(list))], nil
+}
+
+// Depth implements match.Store.
+func (s *Store) Depth(ctx context.Context, name string) (match.Depth, error) {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return match.Depth{}, err
+	}
+	defer unlock()
+	d := match.Depth{Created: sh.created, Waiting: sh.counts[match.Waiting], Claimed: sh.counts[match.Claimed],
+		Matched: sh.counts[match.Matched], Seated: sh.counts[match.Seated], Cancelled: sh.counts[match.Cancelled],
+		TimedOut: sh.counts[match.TimedOut], Matches: sh.made, Workers: uint64(len(sh.leases))}
+	for _, m := range sh.matches {
+		if m.ended.IsZero() {
+			d.Pending++
+		}
+	}
+	return d, nil
+}
+
+// Arrivals implements match.Store.
+func (s *Store) Arrivals(ctx context.Context, name string, f func()) error {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return err
+	}
+	id := sh.nextSub
+	sh.nextSub++
+	sh.hints[id] = f
+	unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(sh.hints, id)
+	return nil
+}
+
+// Changes implements match.Store. f is called under the store's lock and must not call it.
+func (s *Store) Changes(ctx context.Context, name string, ready func(), f func([]string)) error {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return err
+	}
+	id := sh.nextSub
+	sh.nextSub++
+	sh.changes[id] = f
+	unlock()
+	if ready != nil {
+		ready()
+	}
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(sh.changes, id)
+	return nil
+}

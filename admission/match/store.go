@@ -1,0 +1,132 @@
+package match
+
+import (
+	"context"
+	"time"
+)
+
+// Epoch is the fencing token of a worker in one shard. The store gives it with the worker's first claim; it only
+// rises. When the worker is presumed dead its epoch is, too, and whatever carries it is refused with a *StaleError.
+type Epoch uint64
+
+// Store is the back-end interface: it keeps the tickets of each shard. Each method is one atomic step in one shard, by
+// the store's own clock. Implementations: memmatch, redismatch. Package matchtest has their conformance suite.
+//
+// All methods may be repeated after an unknown outcome with the same arguments. Errors: a *fence.StoreError if the
+// store could not be asked or its answer was lost; those that methods name; a *fence.ArgumentError.
+type Store interface {
+	// Enqueue adds a ticket to the back of the queue. A ticket that is there already, the same one, is returned as
+	// it is; another one with its ID gives a *ReusedError. It can be read at once.
+	Enqueue(ctx context.Context, shard string, t Ticket, maxWait time.Duration) (Status, error)
+	// Status reads a ticket. Errors: *UnknownError.
+	Status(ctx context.Context, shard, ticket string) (Status, error)
+	// Cancel ends a ticket, whatever its state, and returns it. The state is then Cancelled, or TimedOut if it was.
+	// Errors: *UnknownError.
+	Cancel(ctx context.Context, shard, ticket string) (Status, error)
+	// List returns up to limit tickets that wait or are claimed, those that wait longest first.
+	List(ctx context.Context, shard string, limit int) ([]Status, error)
+	// Depth counts the tickets of a shard.
+	Depth(ctx context.Context, shard string) (Depth, error)
+
+	// Claim gives the worker what it holds already under its epoch and, up to limit tickets in all, more of those
+	// that wait: in bands of neighbours by rating around those that have waited longest unseen and those that were
+	// looked at longest ago. It renews the worker's lease.
+	Claim(ctx context.Context, shard string, c Claim) (Holding, error)
+	// Heartbeat renews a worker's lease, and with it all of its claims. Errors: *StaleError.
+	Heartbeat(ctx context.Context, shard string, e Epoch, lease time.Duration) error
+	// Record makes matches of claimed tickets: the match is stored, and its tickets leave the claim, in one step.
+	// The result has an error for each match: nil, or a *GoneError if a ticket of it is not in the claim any more,
+	// for instance because it was cancelled. A match that was recorded before stays as it is. Errors: *StaleError,
+	// and then nothing was recorded.
+	Record(ctx context.Context, shard string, e Epoch, matches []Match) ([]error, error)
+	// Release gives tickets of a claim back to the queue; those that are not in the claim any more are ignored.
+	// It returns the shard's count of arrivals (Holding.Arrivals). Errors: *StaleError.
+	Release(ctx context.Context, shard string, e Epoch, tickets []Unmatched) (arrivals uint64, err error)
+	// Leave ends a worker's epoch. What it still holds goes back to the queue with the next Reclaim.
+	Leave(ctx context.Context, shard string, e Epoch) error
+
+	// Publish gives recorded matches their assignment: their tickets are Seated. The result has an error for each:
+	// nil, also if the match was published before, or a *GoneError if it was dissolved.
+	Publish(ctx context.Context, shard string, assignments []Assignment) ([]error, error)
+	// Dissolve ends a recorded match that has no assignment: its tickets are first in the queue again, and say why.
+	// It is ignored if the match is published or dissolved.
+	Dissolve(ctx context.Context, shard, match string, why Why) error
+	// Requeue puts a ticket that did not take its seat first in the queue again. It is ignored if the ticket is not
+	// seated in that match any more. done is false while the match is not published, and the caller must try again.
+	Requeue(ctx context.Context, shard, match, ticket string) (done bool, err error)
+	// Reclaim returns claims whose epoch has no lease any more to the queue, ends tickets past their deadline, at
+	// most limit of each, and returns up to limit matches that were recorded longer ago than their
+	// worker's lease and are not finished. It takes nothing from a worker whose lease lasts. Any number of
+	// supervisors may call it.
+	Reclaim(ctx context.Context, shard string, limit int) (Reclaim, error)
+
+	// Arrivals calls f when tickets may have arrived, until ctx ends. A hint may be lost, and one may stand for many.
+	Arrivals(ctx context.Context, shard string, f func()) error
+	// Changes calls f with the IDs of tickets that were matched, seated, returned or ended, until ctx ends. One
+	// may be lost. ready, if not nil, is called when the subscription is in force.
+	Changes(ctx context.Context, shard string, ready func(), f func(tickets []string)) error
+}
+
+// Claim asks for tickets.
+type Claim struct {
+	Worker string        // name, for people
+	Epoch  Epoch         // zero: give the worker an epoch
+	Lease  time.Duration // at least 1 ms
+	Limit  int           // tickets, 1 to MaxClaim
+}
+
+// MaxClaim is the most tickets that a claim, and a call of Record or Release, has.
+const MaxClaim = 1000
+
+// Holding is the answer to a Claim: all that the worker holds.
+type Holding struct {
+	Epoch   Epoch
+	Tickets []Candidate // in no order
+	// Arrivals counts the tickets that have come to the shard. If it has risen when the claim is released, the worker
+	// should claim again at once.
+	Arrivals uint64
+	// Busy: few tickets wait, and another worker is comparing the rest. It claims again when it is done, so that
+	// they meet; there is nothing for this one to do.
+	Busy bool
+}
+
+// Candidate is a claimed ticket.
+type Candidate struct {
+	Ticket
+	Waited time.Duration // since it was enqueued, by the store's clock
+}
+
+// Unmatched is a ticket that goes back to the queue.
+type Unmatched struct {
+	Ticket string
+	Why    Why
+}
+
+// Reclaim is what one reclaim found.
+type Reclaim struct {
+	Returned []string // tickets of claims without a lease
+	TimedOut []string // tickets past their deadline
+	Pending  []Match  // to be finished: allocate, then publish or dissolve
+	More     bool     // a limit was met
+}
+
+// Depth counts the tickets of a shard by state. Created is the sum of all others except Matches, Workers and Pending.
+type Depth struct {
+	Created   uint64 // tickets enqueued, ever
+	Waiting   uint64
+	Claimed   uint64 // the processing depth
+	Matched   uint64
+	Seated    uint64 // ever, less those whose seat lapsed or that were cancelled
+	Cancelled uint64 // ever
+	TimedOut  uint64 // ever
+	Matches   uint64 // matches recorded, ever
+	Pending   uint64 // matches recorded and not finished
+	Workers   uint64 // epochs that have a lease
+}
+
+// Add adds another shard's depth.
+func (d Depth) Add(o Depth) Depth {
+	return Depth{d.Created + o.Created, d.Waiting + o.Waiting, d.Claimed + o.Claimed, d.Matched + o.Matched,
+		d.Seated + o.Seated, d.Cancelled + o.Cancelled, d.TimedOut + o.TimedOut, d.Matches + o.Matches,
+		d.Pending + o.Pending, d.Workers + o.Workers}
+}
