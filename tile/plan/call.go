@@ -77,6 +77,9 @@ func (w *Worker) call(ctx context.Context, c *call) {
 	cause := context.Cause(ctx)
 	c.cancel(nil)
 	c.end = End{Held: Held{ID: c.request.ID, Attempt: c.request.Attempt}, Keep: AnswerTTL, Attempts: w.cfg.Attempts}
+	if err == nil {
+		err = used.validate()
+	}
 	switch {
 	case err == nil && len(body) > MaxBody:
 		err = fmt.Errorf("the plan has %d bytes, and an intent carries %d", len(body), MaxBody)

@@ -108,7 +108,8 @@ func (d *Desk) transition(i tile.TransitionInfo) {
 	switch {
 	case i.To == tile.Serving && (t == nil || t.epoch < i.Epoch):
 		d.tiles[i.Tile] = newDeskTile(i.Tile, i.Epoch)
-	case (i.To == tile.StoodDown || i.To == tile.Stopped || i.To == tile.Following) && t != nil && t.epoch <= i.Epoch:
+	case i.To != tile.StoodDown && i.To != tile.Stopped && i.To != tile.Following:
+	case t != nil && t.epoch <= i.Epoch:
 		delete(d.tiles, i.Tile)
 	}
 }
@@ -128,8 +129,8 @@ func (d *Desk) ticked(id fence.TileID) {
 	}
 }
 
-// Ask leaves a request; it returns at once and does no I/O. asked is false if the entity waits for a plan already, or if
-// this process does not serve the tile: call it again in a later tick, with what is then true. A player's request is
+// Ask leaves a request; it returns at once and does no I/O. asked is false if the entity waits for a plan already, or
+// if this process does not serve the tile: call it again in a later tick, with what is then true. A player's request is
 // kept while another one of the entity is in flight, the latest of them, and is sent as soon as it can be.
 // The error is a *fence.ArgumentError.
 //

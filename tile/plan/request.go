@@ -79,8 +79,18 @@ func (r *Request) Validate() error {
 
 // Usage is what a call consumed.
 type Usage struct {
-	Model                 string // 1 to 128 bytes, as the provider names it; empty: nothing is charged, no event is stored
-	Input, Output, Cached int64  // tokens; Cached are those of Input that the provider had in its cache
+	Model                 string // as the provider names it, at most 128 bytes; empty: no event is stored
+	Input, Output, Cached int64  // tokens, not negative; Cached are those of Input that the provider had in its cache
+}
+
+func (u *Usage) validate() error {
+	switch {
+	case len(u.Model) > 128:
+		return &fence.ArgumentError{Field: "Model", Value: len(u.Model), Want: "at most 128 bytes"}
+	case min(u.Input, u.Output, u.Cached) < 0 || max(u.Input, u.Output, u.Cached) > 1<<50:
+		return &fence.ArgumentError{Field: "tokens", Value: *u, Want: "none negative, none over 2^50"}
+	}
+	return nil
 }
 
 // UsageEvent is one request's usage, as billing reads it.

@@ -47,8 +47,8 @@ type Store interface {
 	// ones, in order, at most limit.
 	Usage(ctx context.Context, shard int, after string, limit int) ([]UsageEvent, error)
 
-	// Load counts what a shard holds.
-	Load(ctx context.Context, shard int) (Load, error)
+	// Depth counts what a shard holds.
+	Depth(ctx context.Context, shard int) (Depth, error)
 
 	// Letters are the dead letters of a shard, oldest first.
 	Letters(ctx context.Context, shard int) ([]Letter, error)
@@ -169,8 +169,8 @@ const (
 	NoSubject EndKind = 3
 )
 
-// Load is what a shard holds at one instant.
-type Load struct {
+// Depth is what a shard holds at one instant.
+type Depth struct {
 	Players, Background int           // waiting, at most: what was promoted counts in both until its turn comes
 	Busy                int           // running, or failed and waiting for the next attempt
 	Dead                int           // dead letters

@@ -185,8 +185,8 @@ func (w *Worker) waitsElsewhere(shard int) bool {
 	return false
 }
 
-// fill claims until no slot is free, or nothing is known to wait. The choice is made for each claim anew: players first,
-// and every eighth time the background.
+// fill claims until no slot is free, or nothing is known to wait. The choice is made for each claim anew: players
+// first, and every eighth time the background.
 func (w *Worker) fill(ctx, life context.Context) {
 	for ctx.Err() == nil {
 		shard, c := w.choose()

@@ -279,12 +279,17 @@ func (s *shard) pop(t plan.Tier) *record {
 
 // sweep returns what is due to its queue.
 func (s *shard) sweep(attempts int, now time.Time) {
+	var due []*record
 	for _, r := range s.requests {
-		switch {
-		case r.state != resting && r.state != running || now.Before(r.due):
-		case r.state == running && r.Attempt >= attempts:
+		if (r.state == resting || r.state == running) && !now.Before(r.due) {
+			due = append(due, r)
+		}
+	}
+	slices.SortFunc(due, func(a, b *record) int { return a.due.Compare(b.due) })
+	for _, r := range due {
+		if r.state == running && r.Attempt >= attempts {
 			s.kill(r, "the lease of its last attempt has ended", now)
-		default:
+		} else {
 			s.requeue(r)
 		}
 	}
@@ -392,15 +397,15 @@ func (s *Store) Usage(ctx context.Context, at int, after string, limit int) ([]p
 	return slices.Clone(sh.usage[:min(limit, len(sh.usage))]), nil
 }
 
-// Load implements plan.Store.
-func (s *Store) Load(ctx context.Context, at int) (plan.Load, error) {
-	if err := ended(ctx, "load"); err != nil {
-		return plan.Load{}, err
+// Depth implements plan.Store.
+func (s *Store) Depth(ctx context.Context, at int) (plan.Depth, error) {
+	if err := ended(ctx, "depth"); err != nil {
+		return plan.Depth{}, err
 	}
 	sh, now := s.shards[at], time.Now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	l := plan.Load{Players: len(sh.queues[0]), Background: len(sh.queues[1]), Dead: len(sh.dead), Usage: len(sh.usage)}
+	l := plan.Depth{Players: len(sh.queues[0]), Background: len(sh.queues[1]), Dead: len(sh.dead), Usage: len(sh.usage)}
 	for _, r := range sh.requests {
 		switch r.state {
 		case resting, running:

@@ -1,0 +1,199 @@
+package redisplan
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Revision is the revision of the function library this package carries. It rises with every change of the Lua
+// sources; a store that has a higher one is left alone.
+const Revision = 1
+
+// LibraryName is the name of the function library. It holds the wire contract's major version.
+const LibraryName = "tilefence_plan_v1"
+
+//go:embed lua/*.lua
+var sources embed.FS
+
+// Library is the source of the function library, as FUNCTION LOAD takes it.
+func Library() string { return library.text }
+
+var library = build()
+
+type builtLibrary struct{ text, digest string }
+
+func build() builtLibrary {
+	var body strings.Builder
+	for _, name := range []string{"prelude", "turn", "claim", "finish", "operate"} {
+		b, err := sources.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // the file is embedded: its absence is a build error
+		}
+		body.Write(b)
+		body.WriteByte('\n')
+	}
+	sum := sha256.Sum256([]byte(body.String()))
+	digest := hex.EncodeToString(sum[:])
+	head := fmt.Sprintf("#!lua name=%s\nlocal REVISION, DIGEST = %d, '%s'\n", LibraryName, Revision, digest)
+	return builtLibrary{text: head + body.String(), digest: digest}
+}
+
+// Load puts the function library on every master. A library of a higher revision is left in place. It is safe to run
+// from many processes at once. Calls that find the library missing, on a new master, load it by themselves. It also
+// refuses a server that would evict: requests, claims and usage events would go one by one.
+//
+// Errors: a *fence.FunctionsError names the server that cannot be used, and why; a *fence.StoreError one that could not
+// be asked.
+func (s *Store) Load(ctx context.Context) error {
+	load := func(ctx context.Context, node *redis.Client) error {
+		if err := checkEviction(ctx, node); err != nil {
+			return err
+		}
+		return loadOn(ctx, node)
+	}
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, load)
+	case *redis.Client:
+		return load(ctx, c)
+	}
+	return &fence.FunctionsError{Node: "?", Detail: fmt.Sprintf("client is a %T; use a ClusterClient or a Client",
+		s.client)}
+}
+
+func checkEviction(ctx context.Context, node *redis.Client) error {
+	info, err := node.Info(ctx, "memory").Result()
+	if err != nil {
+		return failed("load", 0, fmt.Errorf("redis %s: %w", node.Options().Addr, err))
+	}
+	if !strings.Contains(info, "maxmemory:0\r\n") && !strings.Contains(info, "maxmemory_policy:noeviction") {
+		return &fence.FunctionsError{Node: node.Options().Addr, Detail: "it evicts keys when memory runs out, and " +
+			"requests and usage events would be lost; set maxmemory-policy noeviction"}
+	}
+	return nil
+}
+
+// loadOn puts the library on one master unless it, or a newer one, is there.
+func loadOn(ctx context.Context, node *redis.Client) error {
+	unusable := func(format string, args ...any) error {
+		return &fence.FunctionsError{Node: node.Options().Addr, Detail: fmt.Sprintf(format, args...)}
+	}
+	for range 3 {
+		revision, digest, err := revisionOn(ctx, node)
+		switch {
+		case err != nil:
+			return unusable("%v", err)
+		case revision > Revision || revision == Revision && digest == library.digest:
+			return nil
+		case revision == Revision:
+			return unusable("library %s has revision %d but another source; it was changed by hand: "+
+				"FUNCTION DELETE %s and start again", LibraryName, Revision, LibraryName)
+		}
+		load := node.FunctionLoad // fails if another process has just loaded it
+		if revision > 0 {
+			load = node.FunctionLoadReplace
+		}
+		if err = load(ctx, library.text).Err(); err == nil {
+			return nil
+		}
+		if !strings.Contains(err.Error(), "already exists") {
+			return unusable("FUNCTION LOAD: %v (Redis 7.0 or later is needed)", err)
+		}
+	}
+	return unusable("another library has the name %s or its functions", LibraryName)
+}
+
+// revisionOn is what a server says of its library; revision 0 is none.
+func revisionOn(ctx context.Context, node *redis.Client) (revision int64, digest string, err error) {
+	reply, err := node.FCallRO(ctx, "tilefence_plan_revision_v1", nil).Slice()
+	if isFunctionMissing(err) {
+		return 0, "", nil
+	}
+	if err == nil && len(reply) == 2 {
+		revision, _ = reply[0].(int64)
+		digest, _ = reply[1].(string)
+	}
+	if err == nil && revision < 1 {
+		err = fmt.Errorf("tilefence_plan_revision_v1 answers %v", reply)
+	}
+	return revision, digest, err
+}
+
+func isFunctionMissing(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "ERR Function not found")
+}
+
+// call is one invocation of a function.
+type call struct {
+	function string
+	keys     []string
+	args     []any
+}
+
+func (c *call) command(ctx context.Context) *redis.Cmd {
+	all := make([]any, 0, 3+len(c.keys)+len(c.args))
+	all = append(all, "fcall", "tilefence_plan_"+c.function+"_v1", len(c.keys))
+	for _, k := range c.keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewCmd(ctx, append(all, c.args...)...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// do makes calls in one shard, in one pipeline, and loads the library where it is missing. Each has its reply or its
+// error.
+func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
+	sent := s.send(ctx, calls)
+	if !isFunctionMissing(sent[0].Err()) {
+		return sent
+	}
+	var node *redis.Client
+	var err error
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		node, err = c.MasterForKey(ctx, calls[0].keys[0])
+	case *redis.Client:
+		node = c
+	}
+	if err == nil {
+		err = loadOn(ctx, node)
+	}
+	if err == nil {
+		return s.send(ctx, calls) // none of them has run
+	}
+	for _, cmd := range sent {
+		cmd.SetErr(err)
+	}
+	return sent
+}
+
+func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
+	sent := make([]*redis.Cmd, len(calls))
+	for i := range calls {
+		sent[i] = calls[i].command(ctx)
+	}
+	if len(sent) == 1 {
+		_ = s.client.Process(ctx, sent[0])
+		return sent
+	}
+	pipe := s.client.Pipeline()
+	for _, cmd := range sent {
+		_ = pipe.Process(ctx, cmd)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	return sent
+}
+
+// invoke makes one call. The reply is what comes after 'ok'.
+func (s *Store) invoke(ctx context.Context, op string, c call) (reply, error) {
+	return read(op, 0, &c, s.do(ctx, []call{c})[0])
+}

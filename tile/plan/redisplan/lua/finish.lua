@@ -1,0 +1,56 @@
+-- finish. Ends claims. The answer, the usage event and the end of the claim are one step.
+-- KEYS  1 requests
+-- ARGV  1 worker; then for each end ID, attempt, kind ('1' succeeded, '2' failed, '3' no subject), ms to keep the
+--       answer, body, model, input, output and cached tokens, error, pause in ms, attempts
+-- Reply {'ok', {1 if the claim was the worker's, else 0}}; {'invalid', what}.
+local END = 12
+
+local function finish_one(shard, worker, e, r, at)
+  local id, kind = e[1], e[3]
+  if kind == '2' and r[ATTEMPT] >= tonumber(e[12]) then
+    kill(shard, id, r, e[10], at)
+    return
+  end
+  if kind == '2' then
+    r[STATE], r[WORKER], r[ERROR] = RESTING, '', e[10]
+    write(shard, id, r)
+    redis.call('ZADD', shard .. ':due', at + e[11], id)
+    return
+  end
+  if kind == '1' and e[6] ~= '' then
+    redis.call('XADD', shard .. ':usage', '*', 'r', id, 't', r[TILE], 'e', r[ENTITY], 'p', r[REQUESTER], 'm', e[6],
+      'i', e[7], 'o', e[8], 'c', e[9], 'at', string.format('%.0f', at))
+  end
+  redis.call('HDEL', shard .. ':requests', id)
+  redis.call('ZREM', shard .. ':due', id)
+  answer(shard, id, r, kind == '1' and PLANNED or DISCARDED, at + e[4], tonumber(e[4]), e[5])
+end
+
+local function finish(keys, args)
+  local shard = shard_of(keys)
+  if not shard then return invalid('keys') end
+  if (#args - 1) % END ~= 0 then return invalid('ends') end
+  local ends, ids = {}, {}
+  for i = 2, #args, END do
+    local e = {unpack(args, i, i + END - 1)}
+    if e[3] ~= '1' and e[3] ~= '2' and e[3] ~= '3' then return invalid('kind') end
+    for _, f in ipairs({2, 4, 7, 8, 9, 11, 12}) do
+      if not number(e[f]) then return invalid('number') end
+    end
+    ends[#ends + 1], ids[#ids + 1] = e, e[1]
+  end
+  if #ids == 0 then return {'ok', {}} end
+  local held, seen = {}, {}
+  local packed = redis.call('HMGET', shard .. ':requests', unpack(ids))
+  local at = now()
+  for i, e in ipairs(ends) do
+    local r = packed[i] and cmsgpack.unpack(packed[i])
+    if not seen[e[1]] and claimed(r, args[1], e[2]) then
+      finish_one(shard, args[1], e, r, at)
+      seen[e[1]], held[i] = true, 1
+    else
+      held[i] = 0
+    end
+  end
+  return {'ok', held}
+end

@@ -1,0 +1,98 @@
+-- Shared by all functions of the library. Numbers travel as decimal strings below 2^53.
+--
+-- A shard is one slot. Every call names its first key, {tilefence:plan:S}:requests, where S is a number, after the
+-- name of a game and a colon if it has one. The functions name the others after it:
+--
+--   requests    hash    ID to record, of everything that is not answered, dead letters included
+--   player      list    IDs of waiting requests, by tier. An ID whose record is gone, is not waiting or has another
+--   background  list    tier is skipped: a request that was promoted stays in the list that it was in
+--   due         zset    IDs of running and resting requests, by when they return to the queue, ms
+--   dead        zset    IDs of dead letters, by when they died, ms
+--   usage       stream  usage events
+--   epochs      hash    tile to the highest epoch of an owner that had a turn
+--   tile:T      hash    entity to ID: in flight
+--   answers:T   hash    entity to answer
+--   wake        channel a tier, '1' or '2', when a request of it may be waiting
+
+local MAX = 9007199254740991
+
+-- Answers are dropped by their own time. What no owner has collected goes so much later, ms.
+local UNCOLLECTED = 60000
+local ANSWER_TTL = 30000
+local MAX_OUTSTANDING, MAX_LETTERS = 2048, 1000
+
+-- Requests that one claim returns to their queue, and answers that one turn reads.
+local SWEEP, ANSWERS = 64, 128
+
+-- Fields of a record.
+local TILE, ENTITY, REQUESTER, TIER, WORDS, QUEUED, ATTEMPT, STATE, EPOCH, WORKER, ERROR, DIED =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local WAITING, RESTING, RUNNING, DEAD = 'w', 'p', 'r', 'd'
+
+-- Fields of an answer, and its kinds.
+local A_ID, A_KIND, A_EPOCH, A_EXPIRES, A_BODY = 1, 2, 3, 4, 5
+local PLANNED, DISCARDED, DIED_KIND, EXPIRED, STALE = 1, 2, 3, 4, 5
+
+local QUEUES = {['1'] = ':player', ['2'] = ':background'}
+
+-- number returns s as a number if it is a plain decimal from 0 to MAX, else nil.
+local function number(s)
+  local n = tonumber(s)
+  if n and n <= MAX and (s:find('^[1-9]%d*$') or s == '0') then return n end
+end
+
+local function invalid(what)
+  return {'invalid', what}
+end
+
+-- shard_of is what the names of a shard's keys begin with; nil if the key is none of a shard.
+local function shard_of(keys)
+  return keys[1] and keys[1]:match('^({tilefence:plan:[%w_:-]*%d}):requests$')
+end
+
+-- now is the server's clock in milliseconds.
+local function now()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function read(shard, id)
+  local packed = redis.call('HGET', shard .. ':requests', id)
+  return packed and cmsgpack.unpack(packed)
+end
+
+local function write(shard, id, r)
+  redis.call('HSET', shard .. ':requests', id, cmsgpack.pack(r))
+end
+
+-- view appends what a reply says of a request.
+local function view(out, id, r, at)
+  local n = #out
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = id, r[TILE], r[ENTITY], r[REQUESTER], r[TIER]
+  out[n + 6], out[n + 7], out[n + 8], out[n + 9] = r[WORDS], r[EPOCH], r[ATTEMPT], math.max(0, at - r[QUEUED])
+  out[n + 10] = r[STATE] == RUNNING and 1 or 0
+end
+
+local function wake(shard, tier)
+  redis.call('SPUBLISH', shard .. ':wake', tier)
+end
+
+-- answer ends a request's flight.
+local function answer(shard, id, r, kind, expires, keep, body)
+  redis.call('HDEL', shard .. ':tile:' .. r[TILE], r[ENTITY])
+  local key = shard .. ':answers:' .. r[TILE]
+  redis.call('HSET', key, r[ENTITY], cmsgpack.pack({id, kind, r[EPOCH], expires, body}))
+  redis.call('PEXPIRE', key, keep + UNCOLLECTED)
+end
+
+-- kill makes a dead letter of a request.
+local function kill(shard, id, r, why, at)
+  r[STATE], r[ERROR], r[DIED] = DEAD, why, at
+  write(shard, id, r)
+  redis.call('ZREM', shard .. ':due', id)
+  redis.call('ZADD', shard .. ':dead', at, id)
+  if redis.call('ZCARD', shard .. ':dead') > MAX_LETTERS then
+    redis.call('HDEL', shard .. ':requests', redis.call('ZPOPMIN', shard .. ':dead')[1])
+  end
+  answer(shard, id, r, DIED_KIND, at + ANSWER_TTL, ANSWER_TTL, '')
+end

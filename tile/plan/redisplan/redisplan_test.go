@@ -1,0 +1,41 @@
+package redisplan_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/tile/plan"
+	"github.com/tilefence/tilefence/tile/plan/plantest"
+	"github.com/tilefence/tilefence/tile/plan/redisplan"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+func newClient(t testing.TB, addrs []string) *redis.ClusterClient {
+	client := redis.NewClusterClient(redisfence.Options(addrs...))
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// open returns an empty store.
+func open(t testing.TB, addrs []string) *redisplan.Store {
+	name := stacktest.UniqueName(t)
+	s, err := redisplan.New(newClient(t, addrs), &redisplan.Config{Name: name[max(0, len(name)-32):]})
+	require.NoError(t, err)
+	require.NoError(t, s.Load(t.Context()))
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	addrs := stacktest.Redis(t)
+	plantest.Run(t, func(t *testing.T) plan.Store { return open(t, addrs) })
+}
