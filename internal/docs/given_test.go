@@ -84,8 +84,9 @@ var givenIn = map[string]map[string]string{
 	"tile/plan": {
 		"planner": "plan.Planner", "plans": "plan.Store", "sink": "plan.Sink",
 	},
-	"tile/plan/memplan": {"planner": "plan.Planner"},
-	"tile/plan/standin": {"plans": "plan.Store"},
+	"tile/plan/memplan":  {"planner": "plan.Planner"},
+	"tile/plan/plantest": {"newStore": "func(*testing.T) plan.Store"},
+	"tile/plan/standin":  {"plans": "plan.Store"},
 	"tile/tilehost": {
 		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",
 		"newRules": "func(fence.TileID) (tile.Rules, error)", "theirs": "[]fence.TileID",
