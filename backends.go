@@ -1,6 +1,7 @@
 package tilefence
 
 import (
+	"log/slog"
 	"strings"
 
 	"github.com/tilefence/tilefence/admission"
@@ -10,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/share"
+	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // Backends names the back ends of a deployment. Every process of it is given the same ones; each constructor
@@ -36,6 +38,11 @@ type Backends struct {
 	// Members lets tile servers and gateways know of each other: who is alive, and who owns what. A
 	// gossip.Config between processes, a *route.Group within one.
 	Members route.Joiner
+
+	// Keys prove tile servers and gateways to each other, see tilehttp.Keys. Without them every process that reaches a
+	// tile server's port, or is a member, is believed; the servers say so when they start. What Members carries is
+	// guarded by its own: gossip.Config.SecretKey.
+	Keys tilehttp.Keys
 }
 
 // Fanout is the delivery plane: frames from bridges to relays, wake hints from tile servers to bridges.
@@ -66,6 +73,12 @@ func (b *Backends) durable() backend   { return backend{"Durable", b.Durable == 
 func (b *Backends) ledger() backend    { return backend{"Ledger", b.Ledger == nil} }
 func (b *Backends) workers() backend   { return backend{"Workers", b.Workers == nil} }
 func (b *Backends) members() backend   { return backend{"Members", b.Members == nil} }
+
+// warnOpen says that a server without keys believes everybody.
+func warnOpen(log *slog.Logger, server string) {
+	log.Warn(server + " has no keys: every process that reaches a tile server, or answers as one, is believed; " +
+		"set Backends.Keys")
+}
 
 // require names the back ends among those needed that are nil, in their order: nil, or a *fence.ArgumentError.
 func require(server string, needed ...backend) error {

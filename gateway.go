@@ -53,6 +53,7 @@ type GatewayServer struct {
 	peers   *tilehttp.Client
 	gateway *admission.Gateway
 	clients *gatewayws.Handler
+	keyed   bool
 	ran     atomic.Bool
 }
 
@@ -71,7 +72,7 @@ func NewGatewayServer(
 	if err != nil {
 		return nil, err
 	}
-	g := &GatewayServer{addr: addr, cfg: c}
+	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
 	table := new(route.Table)
 	if g.member, err = b.Members.Join(gatewayPrefix+addr, table, nil); err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func NewGatewayServer(
 	if g.router, err = route.NewRouter(table, b.Store, nil); err != nil {
 		return nil, err
 	}
-	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Logger: c.Logger}); err != nil {
+	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
 	ledger, err := admission.New(b.Ledger, &admission.Config{Logger: c.Logger})
@@ -138,6 +139,9 @@ func (g *GatewayServer) Gateway() *admission.Gateway { return g.gateway }
 func (g *GatewayServer) Run(ctx context.Context) error {
 	if g.ran.Swap(true) {
 		return alreadyRun("GatewayServer")
+	}
+	if !g.keyed {
+		warnOpen(g.cfg.Logger, "gateway")
 	}
 	l, err := g.cfg.Web.listen(ctx, g.addr)
 	if err != nil {

@@ -72,6 +72,7 @@ type TileServer struct {
 	peers  *tilehttp.Client // for hand-overs
 
 	intents *tilehttp.Handler
+	inbound tilehttp.HandlerConfig
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -104,10 +105,11 @@ func NewTileServer(
 	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	if s.peers, err = tilehttp.NewClient(&tilehttp.Config{Logger: c.Logger}); err != nil {
+	if s.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	if s.intents, err = tilehttp.NewHandler(s, &tilehttp.HandlerConfig{Logger: c.Logger}); err != nil {
+	s.inbound = tilehttp.HandlerConfig{Keys: b.Keys, Contact: contact, Logger: c.Logger}
+	if s.intents, err = tilehttp.NewHandler(s, &s.inbound); err != nil {
 		return nil, err
 	}
 	seams := tile.Seams{Authority: b.Authority, Store: b.Store, Log: b.Log}
@@ -251,6 +253,9 @@ func (s *TileServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return alreadyRun("TileServer")
 	}
+	if len(s.inbound.Keys) == 0 {
+		warnOpen(s.cfg.Logger, "tile server")
+	}
 	l, err := s.cfg.Web.listen(ctx, s.contact)
 	if err != nil {
 		return err
@@ -281,6 +286,6 @@ func (s *TileServer) drainIntents(ctx context.Context) {
 func (s *TileServer) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(tilehttp.Path, s.intents)
-	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s.host))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s.host, &s.inbound))
 	return mux
 }

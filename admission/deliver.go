@@ -29,60 +29,91 @@ func (d *delivery) movedTwice() bool {
 
 // deliver sends an intent to its tile's owner. If that process names another owner, the intent is
 // resubmitted there, once: a wrong route is the system's miss and costs the player a round trip, no more.
+//
+// An action goes to nobody but the owner that the coordination store names, and only that one's word ends it. Gossip
+// and redirects are the word of any process that could get in: one that lies could have the action applied by the
+// owner, and given back by the ledger.
 func (g *Gateway) deliver(ctx context.Context, kind Kind, in tile.Intent) (d delivery) {
-	contact, err := g.route(ctx, kind, &in)
+	contact, spawned, err := g.route(ctx, kind, &in)
 	if err != nil {
 		d.err = err
 		return d
 	}
 	g.submit(ctx, contact, in, &d)
+	if spawned && kind == Act {
+		g.confirm(ctx, contact, &in, &d)
+	}
 	to, moved := movedTo(d.err)
 	if !moved {
 		return d
 	}
-	if to.Contact == "" || to.Contact == contact {
+	next := to.Contact
+	if kind == Act || next == "" || next == contact {
 		// The router knows that contact is wrong; its answer now comes from a later source.
-		better, err := g.route(ctx, kind, &in)
-		if err != nil {
+		if next, spawned, err = g.route(ctx, kind, &in); err != nil {
 			d.err = err
 			return d
 		}
-		to.Contact = better
 	}
-	if to.Contact == contact {
+	if next == contact {
 		d.err = &route.NoRouteError{Tile: in.Tile, Err: d.err}
 		return d
 	}
 	d.resubmits++
-	g.submit(ctx, to.Contact, in, &d)
+	g.submit(ctx, next, in, &d)
+	if spawned && kind == Act {
+		g.confirm(ctx, next, &in, &d)
+	}
 	return d
 }
 
-// route names the process to send an intent to: the tile's owner, or one that may begin the tile. If the tile is in
-// doubt, it waits for the tile's turn. Errors: a *LimitError, a *route.NoRouteError.
-func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (string, error) {
+// confirm puts the answer of a process that was to begin the tile in doubt, unless it has become the owner that the
+// store names.
+func (g *Gateway) confirm(ctx context.Context, contact string, in *tile.Intent, d *delivery) {
+	owner, err := g.router.Confirmed(ctx, in.Tile)
+	if owner == contact {
+		return
+	}
+	d.doubt = true
+	if d.err != nil { // a redirect too: the owner is asked next, but nothing is given back
+		return
+	}
+	g.cfg.Logger.Warn("an outcome was not believed: the store does not name the process as the tile's owner",
+		"tile", in.Tile, "contact", contact, "owner", owner, "action", in.ActionID, "error", err)
+	d.outcome, d.err = 0, &ForwardError{Tile: in.Tile, Contact: contact, Err: errors.Join(errUnconfirmed, err)}
+}
+
+var errUnconfirmed = errors.New("the process that answered is not the owner that the store names")
+
+// route names the process to send an intent to: the tile's owner, or one that may begin the tile, spawned. If the tile
+// is in doubt, it waits for the tile's turn. Errors: a *LimitError, a *route.NoRouteError.
+func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (contact string, spawned bool, err error) {
+	owner := g.router.Route
+	if kind == Act {
+		owner = g.router.Confirmed
+	}
 	turn := func() error {
 		wait, ok := g.takeovers.take(in.Tile)
 		return g.shape(ctx, ShapeInfo{Scope: ScopeTakeover, Kind: kind, Tile: in.Tile, Actor: in.Actor}, wait, ok)
 	}
 	if err := turn(); err != nil {
-		return "", err
+		return "", false, err
 	}
-	contact, err := g.router.Route(ctx, in.Tile)
+	contact, err = owner(ctx, in.Tile)
 	if err == nil {
-		return contact, nil
+		return contact, false, nil
 	}
 	g.takeovers.doubt(in.Tile)
 	if none, ok := errors.AsType[*route.NoRouteError](err); g.cfg.Spawn == nil || !ok || none.Err != nil {
-		return "", asRouteError(in.Tile, err)
+		return "", false, asRouteError(in.Tile, err)
 	}
 	if err := turn(); err != nil {
-		return "", err
+		return "", false, err
 	}
 	if contact, err = g.cfg.Spawn(ctx, in.Tile); err != nil {
-		return "", asRouteError(in.Tile, err)
+		return "", false, asRouteError(in.Tile, err)
 	}
-	return contact, nil
+	return contact, true, nil
 }
 
 // submit sends the intent to one process and reports what it learned to the router.

@@ -14,9 +14,13 @@ type Router interface {
 	// no owner is known, or no source could be asked.
 	Route(ctx context.Context, tile fence.TileID) (contact string, err error)
 
+	// Confirmed names the contact of the tile's owner according to the coordination store alone. Economic actions
+	// are sent nowhere else. Errors as for Route.
+	Confirmed(ctx context.Context, tile fence.TileID) (contact string, err error)
+
 	// Correct reports to the router that the process at contact wrong does not own now.Tile, or cannot be
 	// reached. now is the owner that process named; its epoch is zero or its contact empty if it knew none.
 	// The next Route of this tile must not answer wrong again without having looked further than before
-	// (past a cache, say).
+	// (past a cache, say), and the next Confirmed asks the store.
 	Correct(wrong string, now route.Entry)
 }

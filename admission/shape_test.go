@@ -25,11 +25,18 @@ type crowd struct {
 	sent    []time.Duration // when intents reached a tile, since began
 	refused []*admission.LimitError
 	infos   []admission.ShapeInfo
+	acted   map[fence.TileID]bool // tiles that an action has reached
 }
 
-func (c *crowd) Forward(_ context.Context, _ string, _ tile.Intent) (stream.Outcome, error) {
+func (c *crowd) Forward(_ context.Context, _ string, in tile.Intent) (stream.Outcome, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if in.ActionID != "" {
+		if c.acted == nil {
+			c.acted = map[fence.TileID]bool{}
+		}
+		c.acted[in.Tile] = true
+	}
 	c.sent = append(c.sent, time.Since(c.began))
 	return stream.Applied, nil
 }
@@ -124,10 +131,15 @@ func TestBurstAtATileIsSmoothed(t *testing.T) {
 	})
 }
 
-// unowned is a world without owners.
-type unowned struct{}
+// unowned is a world without owners, but for the tiles in which a crowd has acted.
+type unowned struct{ *crowd }
 
-func (unowned) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {
+func (u unowned) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.acted[id] {
+		return fence.Owner{Tile: id, Epoch: 1, Contact: "b"}, nil
+	}
 	return fence.Owner{Tile: id}, nil
 }
 
@@ -145,7 +157,7 @@ func TestBurstOfSpawnsIsShaped(t *testing.T) {
 		}
 		c := &crowd{}
 		gate := c.gateway(t, admission.GatewayConfig{TakeoverRate: admission.Rate{PerSecond: 20, Burst: 5},
-			Spawn: spawn}, unowned{})
+			Spawn: spawn}, unowned{c})
 		const tiles = 50
 		c.move(t, gate, tiles, func(i int) tile.Intent {
 			return tile.Intent{Tile: here + fence.TileID(i), Actor: fmt.Sprint("p", i)}
@@ -177,7 +189,7 @@ func TestActionWithoutATurnIsPending(t *testing.T) {
 		c := &crowd{}
 		spawn := func(context.Context, fence.TileID) (string, error) { return "b", nil }
 		gate := c.gateway(t, admission.GatewayConfig{TakeoverRate: admission.Rate{PerSecond: 1, Burst: 1},
-			Spawn: spawn}, unowned{})
+			Spawn: spawn}, unowned{c})
 		act := func(id string, at fence.TileID) error {
 			_, err := gate.Act(t.Context(), admission.Action{ID: id, Actor: "ann", Asset: "dash", Tile: at})
 			return err

@@ -44,6 +44,9 @@ func (w *world) Forward(_ context.Context, contact string, in tile.Intent) (stre
 	if len(w.answers) > 0 {
 		err := w.answers[0]
 		w.answers = w.answers[1:]
+		if r, ok := errors.AsType[*tile.RedirectError](err); ok && r.Epoch > w.epoch {
+			w.owner, w.epoch = r.Contact, r.Epoch // the store has it too
+		}
 		return 0, err
 	}
 	if contact != w.owner {

@@ -19,8 +19,11 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	}
 	defer p.backends.close()
 	if o.gossip != "" {
-		p.backends.Members = gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(),
-			Logger: logger}
+		c := gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(), Logger: logger}
+		if p.backends.Keys != nil {
+			c.SecretKey = p.backends.Keys[0]
+		}
+		p.backends.Members = c
 	}
 	if o.orders {
 		ctx = p.takeOrders(ctx, os.Stdin, out)

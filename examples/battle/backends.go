@@ -59,7 +59,7 @@ func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
 func openBackends(ctx context.Context, o *options, dir string, progress io.Writer) (*backends, error) {
 	b := &backends{line: faultline.New()}
-	b.Members = new(route.Group)
+	b.Members, b.Keys = new(route.Group), o.keys()
 	var err error
 	switch {
 	case o.redis != "":

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
+	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // maxTiles is the largest world: a disk of three rings.
@@ -35,6 +38,7 @@ type options struct {
 	only                      string // tile: which tiles this host claims, "0,2,5" or "all"
 	follow                    string // tile: which tiles this host follows, in the same form, or none
 	gossip, gossipSeeds       string // tile, gateway: host:port to listen on, and those of others
+	secret                    string // of the actors, which prove to each other that they know it
 	takeOver, noPage, verbose bool
 	chaos                     bool
 	chaosEvery, balanceEvery  time.Duration
@@ -130,6 +134,8 @@ func (o *options) define(f *flag.FlagSet) {
 		"tile, gateway: the IP `address` and port of this process's gossip (default: no gossip)")
 	text(&o.gossipSeeds, "gossip-seeds", "",
 		"tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
+	text(&o.secret, "secret", "", "tile, gateway: `text` that all of them know: it proves them to each other, and "+
+		"encrypts the gossip. Set BATTLE_SECRET, which other users of the machine do not see (default: none is needed)")
 	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or "+
 		"write-through (the durable store has it) (default checkpointed)",
 		func(s string) (err error) {
@@ -235,6 +241,7 @@ func (o *options) combinations() []rule {
 		{o.chaos && o.command != "", "-chaos breaks what one process holds together: leave out %s", []any{o.command}},
 		{o.chaos && o.hosts < 2, "-chaos kills tile hosts, and another has to take over: want at least -hosts 2", nil},
 		{o.gossip != "" && o.command == "", "-gossip is between processes: a battle in one process needs none", nil},
+		{o.secret != "" && len(o.secret) < 16, "-secret: want 16 characters or more", nil},
 		{o.gossip == "" && o.gossipSeeds != "", "-gossip-seeds need a gossip of their own: give -gossip too", nil},
 		{remote && o.stack == "local", "-stack local starts servers of its own: name none beside it", nil},
 		{remote && (o.redis == "" || o.postgres == "" || o.dynamodb == ""),
@@ -254,6 +261,19 @@ func (o *options) world() ([]fence.TileID, error) {
 		return nil, err
 	}
 	return disk[:o.tiles], nil
+}
+
+// keys prove the actors to each other. A battle in one process makes a secret of its own.
+func (o *options) keys() tilehttp.Keys {
+	secret := o.secret
+	if secret == "" {
+		if o.command != "" {
+			return nil
+		}
+		secret = rand.Text()
+	}
+	sum := sha256.Sum256([]byte(secret))
+	return tilehttp.Keys{sum[:]}
 }
 
 // list splits what a flag lists with commas between; nothing is an empty list.

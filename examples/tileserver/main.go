@@ -2,15 +2,16 @@
 // and a checkpointer, on Redis, PostgreSQL and DynamoDB. Any number of them run the same tiles together.
 //
 //	CONTACT=10.0.0.7:7000 GOSSIP=10.0.0.7:7946 SEEDS="10.0.0.8:7946" REDIS=10.0.1.1:6379,10.0.1.2:6379 \
-//	POSTGRES=postgres://… AWS_REGION=… go run ./examples/tileserver
+//	POSTGRES=postgres://… AWS_REGION=… SECRET=$(openssl rand -hex 32) go run ./examples/tileserver
 //
-// GOSSIP must be reachable by the other servers only: this gossip is not encrypted (see gossip.Config.SecretKey).
+// SECRET is the same for all: with it the servers prove themselves to each other, and encrypt their gossip.
 //
 // The part between the markers is short enough to be copied.
 package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"log"
 	"log/slog"
@@ -35,6 +36,7 @@ import (
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // [begin]
@@ -51,10 +53,13 @@ func main() {
 	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), "tilefence-checkpoints", nil))
 	check(errors.Join(authority.Migrate(ctx), store.Load(ctx), durable.EnsureTable(ctx)))
 
+	secret := must(hex.DecodeString(os.Getenv("SECRET")))
 	b := tilefence.Backends{
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
 		Fanout: must(redisfanout.New(client, nil)), Workers: redisshare.New(client),
-		Members: gossip.Config{Bind: os.Getenv("GOSSIP"), Seeds: strings.Fields(os.Getenv("SEEDS"))},
+		Members: gossip.Config{Bind: os.Getenv("GOSSIP"), Seeds: strings.Fields(os.Getenv("SEEDS")),
+			SecretKey: secret},
+		Keys: tilehttp.Keys{secret},
 	}
 	cfg := &tilefence.TileServerConfig{Logger: slog.Default()}
 	server := must(tilefence.NewTileServer(os.Getenv("CONTACT"), b, newDoorbell, cfg))

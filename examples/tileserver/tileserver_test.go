@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -47,13 +48,14 @@ func TestTileServers(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "tileserver")
 	built, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", built)
+	const secret = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 	gossips := []string{freeAddress(t), freeAddress(t)}
 	start := func(i int) *process {
 		p := &process{contact: freeAddress(t), Cmd: exec.Command(program)}
 		p.Env = []string{"CONTACT=" + p.contact, "GOSSIP=" + gossips[i], "SEEDS=" + strings.Join(gossips, " "),
 			"REDIS=" + strings.Join(stack.CoordAddrs, ","), "POSTGRES=" + stack.PostgresURL,
 			"AWS_ENDPOINT_URL=" + stack.DynamoURL, "AWS_REGION=us-east-1",
-			"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}
+			"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "SECRET=" + secret}
 		p.Stdout, p.Stderr = &p.log, &p.log
 		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		require.NoError(t, p.Start())
@@ -66,7 +68,9 @@ func TestTileServers(t *testing.T) {
 		})
 		return p
 	}
-	peers, err := tilehttp.NewClient(nil)
+	key, err := hex.DecodeString(secret)
+	require.NoError(t, err)
+	peers, err := tilehttp.NewClient(&tilehttp.Config{Keys: tilehttp.Keys{key}})
 	require.NoError(t, err)
 	defer peers.Close()
 

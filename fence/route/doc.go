@@ -19,7 +19,8 @@
 //
 // # Guarantees
 //
-// A route is a hint: the fence decides who owns a tile, at the write. A wrong route costs a round trip.
+// A route is a hint: the fence decides who owns a tile, at the write. A wrong route costs a round trip. Where a process
+// that lies would gain by being believed, as with money, Router.Confirmed names the owner that the store names.
 //
 //   - Tables that have learned the same entries are equal, in whatever order and however often they came:
 //     learning is a join-semilattice, see Entry.Supersedes.

@@ -23,8 +23,9 @@ type RouterConfig struct {
 	// wrong. Beyond it, the least recently used tile is forgotten. The table is not counted. Zero means 65,536.
 	MaxTiles int
 
-	// MaxAge is how long the router believes an owner named by the store or a redirect before it asks again.
-	// Zero means 5 s. Gossip does not expire: it is believed until it is found wrong.
+	// MaxAge is how long Route believes an owner named by the store or a redirect before it asks again, and after
+	// what time Confirmed looks into the same rumour again. Zero means 5 s. Gossip does not expire: it is believed
+	// until it is found wrong.
 	MaxAge time.Duration
 }
 
@@ -45,8 +46,9 @@ type shard struct {
 	counts counters
 	noted  atomic.Int64 // how many notes there are; without any, gossip needs no lock
 
-	mu    sync.Mutex
-	notes *lru.Map[fence.TileID, note]
+	mu        sync.Mutex
+	notes     *lru.Map[fence.TileID, note]
+	confirmed *lru.Map[fence.TileID, confirmation]
 
 	_ [64]byte // the next shard is on another cache line
 }
@@ -82,6 +84,7 @@ func NewRouter(table *Table, store OwnerReader, cfg *RouterConfig) (*Router, err
 	r := &Router{table: table, store: store, maxAge: c.MaxAge, shards: make([]shard, shardsFor(c.MaxTiles))}
 	for i := range r.shards {
 		r.shards[i].notes = lru.New[fence.TileID, note](c.MaxTiles / len(r.shards))
+		r.shards[i].confirmed = lru.New[fence.TileID, confirmation](c.MaxTiles / len(r.shards))
 	}
 	return r, nil
 }
@@ -187,6 +190,7 @@ func (r *Router) Correct(wrong string, now Entry) {
 	s := r.shard(now.Tile)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unconfirm(now.Tile, wrong)
 	heard, _ := r.table.Lookup(now.Tile)
 	n, _ := s.notes.Get(now.Tile)
 	latest := n.owner.Epoch

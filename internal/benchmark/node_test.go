@@ -176,7 +176,7 @@ func muxOf(host *tilehost.Host) http.Handler {
 		panic(err)
 	}
 	mux.Handle(tilehttp.Path, intents)
-	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host, nil))
 	return mux
 }
 

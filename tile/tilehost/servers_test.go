@@ -68,7 +68,7 @@ func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client, hooks ..
 	intents, err := tilehttp.NewHandler(s, nil)
 	require.NoError(t, err)
 	mux.Handle(tilehttp.Path, intents)
-	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s, nil))
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(t.Context())
 	go func() { s.ended <- s.Run(ctx) }()

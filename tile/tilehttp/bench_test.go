@@ -148,6 +148,7 @@ func (p *requests) Forward(ctx context.Context, contact string, in tile.Intent) 
 	if err != nil {
 		return 0, err
 	}
+	r.Header.Set("Content-Type", "application/json")
 	answer, err := p.transport.RoundTrip(r)
 	if err != nil {
 		return 0, err

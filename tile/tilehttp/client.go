@@ -46,6 +46,9 @@ type Config struct {
 	// that of Handover.
 	HandoverURL func(contact string) (string, error)
 
+	// Keys prove this process to tile servers, and them to it. Empty: whoever answers is believed.
+	Keys Keys
+
 	// Transport makes the handshakes and sends the hand-overs, over HTTP/1.1. Nil makes one that uses no proxy. One
 	// that is given must not repeat requests by itself, and Close leaves it alone.
 	Transport http.RoundTripper
@@ -124,7 +127,7 @@ func (c *Config) withDefaults() (Config, error) {
 	if d.DialTimeout < 0 {
 		return d, &fence.ArgumentError{Field: "DialTimeout", Value: d.DialTimeout, Want: "a duration, or zero for 2s"}
 	}
-	return d, bounds(&d.MaxInFlight, &d.WriteTimeout, &d.PingInterval)
+	return d, errors.Join(d.Keys.Validate(), bounds(&d.MaxInFlight, &d.WriteTimeout, &d.PingInterval))
 }
 
 // bounds fills in what both ends of a connection bound, and checks it.

@@ -9,7 +9,7 @@
 //	}
 //	mux := http.NewServeMux()
 //	mux.Handle(tilehttp.Path, intents)
-//	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host))
+//	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(host, nil))
 //
 //	intents.Drain(ctx) // before the process ends: answer what gateways have sent
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"mime"
 	"net/http"
 	"strconv"
 	"sync"
@@ -43,6 +44,13 @@ type HandlerConfig struct {
 	// Zero means 3 s.
 	PingInterval time.Duration
 
+	// Keys prove gateways to this process, and it to them. With keys, intents come over proven connections only:
+	// single requests are refused. Empty: whoever reaches the port is believed.
+	Keys Keys
+	// Contact is the one under which this process is known. With Keys, who called another one is refused: it was
+	// passed on by a process between. Empty: that is not checked.
+	Contact string
+
 	Logger *slog.Logger // nil discards
 }
 
@@ -70,7 +78,7 @@ func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
 		c = *cfg
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	if err := bounds(&c.MaxInFlight, &c.WriteTimeout, &c.PingInterval); err != nil {
+	if err := errors.Join(c.Keys.Validate(), bounds(&c.MaxInFlight, &c.WriteTimeout, &c.PingInterval)); err != nil {
 		return nil, err
 	}
 	return &Handler{tiles: tiles, cfg: c, sessions: map[*session]struct{}{}}, nil
@@ -92,6 +100,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve is for a gateway.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
+	keys := h.cfg.Keys
+	var challenged string
+	if len(keys) > 0 {
+		var err error
+		if challenged, err = keys.answer(h.cfg.Contact, r.Header, w.Header()); err != nil {
+			h.stranger(w, r, err)
+			return
+		}
+	}
 	s := &session{h: h, ctx: context.WithoutCancel(r.Context())}
 	s.room.L = &s.mu
 	if !h.enter(s) {
@@ -109,13 +126,36 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		_ = conn.Close(websocket.StatusPolicyViolation, "connect with the subprotocol "+Subprotocol)
 		return
 	}
+	if len(keys) > 0 {
+		limited, cancel := context.WithTimeout(s.ctx, h.cfg.WriteTimeout)
+		err = keys.admit(limited, conn, r.Header, challenged)
+		cancel()
+		if err != nil {
+			h.cfg.Logger.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", err)
+			_ = conn.Close(websocket.StatusPolicyViolation, "prove that you know a key of this deployment")
+			return
+		}
+	}
 	h.cfg.Logger.Info("gateway connected", "remote", r.RemoteAddr)
 	err = s.run(newLink(conn, h.cfg.WriteTimeout, h.cfg.PingInterval))
 	h.cfg.Logger.Info("gateway disconnected", "remote", r.RemoteAddr, "error", err)
 }
 
+// stranger answers who proves nothing.
+func (h *Handler) stranger(w http.ResponseWriter, r *http.Request, why error) {
+	h.cfg.Logger.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", why)
+	http.Error(w, why.Error(), http.StatusUnauthorized)
+}
+
 // single is for a gateway of an earlier release while an upgrade rolls, and for people.
 func (h *Handler) single(w http.ResponseWriter, r *http.Request) {
+	if len(h.cfg.Keys) > 0 {
+		h.stranger(w, r, errors.New("single intents are not taken here: connect, and present a key of this deployment"))
+		return
+	}
+	if !fromProgram(w, r) {
+		return
+	}
 	b, err := readBody(w, r)
 	var in tile.Intent
 	if err == nil {
@@ -186,6 +226,20 @@ func (h *Handler) Drain(ctx context.Context) error {
 }
 
 var errCut = errors.New("tilehttp: drain was cut short")
+
+// fromProgram refuses what a page of another site can make a browser send.
+func fromProgram(w http.ResponseWriter, r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err != nil || kind != "application/json":
+		http.Error(w, "send Content-Type application/json", http.StatusUnsupportedMediaType)
+	case r.Header.Get("Origin") != "":
+		http.Error(w, "not for browsers", http.StatusForbidden)
+	default:
+		return true
+	}
+	return false
+}
 
 // readBody reads a request of at most MaxRequest bytes. Its error is a *fence.ArgumentError.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {

@@ -2,13 +2,16 @@ package tilehttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
@@ -40,17 +43,31 @@ type wireAccepted struct {
 }
 
 // HandoverHandler serves hand-overs to a. It answers POST on whatever path it is mounted, refuses more than
-// MaxRequest bytes, and passes nothing to a that it cannot read. Only processes that run tiles may reach
-// it: any caller can move every tile to this process. Serve it on an internal port, like the intents.
-func HandoverHandler(a Accepter) http.Handler {
+// MaxRequest bytes, and passes nothing to a that it cannot read. Of cfg, which may be nil, Keys, Contact and Logger
+// count. Without Keys only processes that run tiles may reach it: any caller can move every tile to this process. Serve
+// it on an internal port, like the intents.
+func HandoverHandler(a Accepter, cfg *HandlerConfig) http.Handler {
+	var c HandlerConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
 			http.Error(w, "POST a hand-over", http.StatusMethodNotAllowed)
 			return
 		}
+		if !fromProgram(w, r) {
+			return
+		}
 		b, err := readBody(w, r)
 		if err == nil {
+			if unproven := c.Keys.checkHandover(r.Header, c.Contact, b); unproven != nil {
+				c.Logger.Warn("a hand-over was refused", "remote", r.RemoteAddr, "error", unproven)
+				http.Error(w, unproven.Error(), http.StatusUnauthorized)
+				return
+			}
 			var h tile.Handover
 			if h, err = decodeHandover(b); err == nil {
 				err = a.Accept(r.Context(), h)
@@ -58,11 +75,17 @@ func HandoverHandler(a Accepter) http.Handler {
 		}
 		if err != nil {
 			e := encodeRefusal(err)
-			reply(w, statuses[e.Code], wireAccepted{Version: version, Error: &e})
+			answer(w, r, c.Keys, statuses[e.Code], wireAccepted{Version: version, Error: &e})
 			return
 		}
-		reply(w, http.StatusOK, wireAccepted{Version: version, Serving: true})
+		answer(w, r, c.Keys, http.StatusOK, wireAccepted{Version: version, Serving: true})
 	})
+}
+
+// answer replies to a hand-over, with the proof that it is a peer who does.
+func answer(w http.ResponseWriter, r *http.Request, keys Keys, status int, a wireAccepted) {
+	keys.signAccepted(r.Header, w.Header(), mustEncode(a))
+	reply(w, status, a)
 }
 
 // Handover asks the process at h.To to take the tile over, and returns nil when it serves there; bound it by
@@ -162,6 +185,7 @@ func (c *Client) post(ctx context.Context, contact string, body []byte) (status 
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 	}
 	req.Header.Set("Content-Type", "application/json")
+	c.cfg.Keys.signHandover(req.Header, contact, body)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: sent(err), Err: err}
@@ -172,6 +196,13 @@ func (c *Client) post(ctx context.Context, contact string, body []byte) (status 
 	if err != nil || len(b) > maxReply {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome,
 			Err: errors.Join(errNotOurs, err)}
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied,
+			Err: errors.New(cut(strings.TrimSpace(string(b))))}
+	}
+	if err = c.cfg.Keys.checkAccepted(req.Header, resp.Header, b); err != nil {
+		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: err}
 	}
 	return resp.StatusCode, b, nil
 }

@@ -38,7 +38,7 @@ func given(to string) tile.Handover {
 func accept(t testing.TB, f accepterFunc) (string, *tilehttp.Client) {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(f))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(f, nil))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	client, err := tilehttp.NewClient(nil)
@@ -157,7 +157,7 @@ func TestHandoverHandlerRefusesWhatItCannotRead(t *testing.T) {
 		}
 		t.Errorf("accepted: %+v", o)
 		return nil
-	}))
+	}), nil)
 	for _, body := range []string{
 		"", "null", "[]", "{}", goldenHandover + "{}", goldenHandover + strings.Repeat(" ", tilehttp.MaxRequest),
 		strings.Replace(goldenHandover, `"v":1`, `"v":2`, 1),
@@ -182,10 +182,10 @@ func TestHandoverIgnoresUnknownFields(t *testing.T) {
 	h := tilehttp.HandoverHandler(accepterFunc(func(_ context.Context, got tile.Handover) error {
 		assert.Equal(t, given("b:7000"), got)
 		return nil
-	}))
+	}), nil)
 	w := httptest.NewRecorder()
 	body := strings.Replace(goldenHandover, `"v":1`, `"v":1,"new":{"deep":[1]}`, 1)
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tilehttp.HandoverPath, strings.NewReader(body)))
+	h.ServeHTTP(w, request(tilehttp.HandoverPath, body))
 	assert.Equal(t, http.StatusOK, w.Code)
 	client, err := tilehttp.NewClient(&tilehttp.Config{Transport: oneReply(`{"v":1,"serving":true,"new":1}`)})
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestHandoverGolden(t *testing.T) {
 	h := tilehttp.HandoverHandler(accepterFunc(func(_ context.Context, got tile.Handover) error {
 		assert.Equal(t, given("b:7000"), got)
 		return answer
-	}))
+	}), nil)
 	for want, err := range map[string]error{
 		`200 {"v":1,"serving":true}`: nil,
 		`421 {"v":1,"error":{"code":"redirect","message":"tile 85283473fffffff: tile is owned elsewhere: epoch 9 at c:1","tile":"85283473fffffff","epoch":9,"contact":"c:1"}}`: &tile.RedirectError{Tile: here,
@@ -210,7 +210,7 @@ func TestHandoverGolden(t *testing.T) {
 	} {
 		answer = err
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tilehttp.HandoverPath, strings.NewReader(goldenHandover)))
+		h.ServeHTTP(w, request(tilehttp.HandoverPath, goldenHandover))
 		assert.Equal(t, want, fmt.Sprint(w.Code, " ", w.Body.String()))
 	}
 
@@ -243,9 +243,9 @@ func FuzzHandoverHandler(f *testing.F) {
 			}
 			got = &h
 			return nil
-		}))
+		}), nil)
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tilehttp.HandoverPath, bytes.NewReader(body)))
+		h.ServeHTTP(w, request(tilehttp.HandoverPath, body))
 		if got == nil {
 			require.Equal(t, http.StatusBadRequest, w.Code)
 			return
@@ -258,8 +258,7 @@ func FuzzHandoverHandler(f *testing.F) {
 		require.NoError(t, err)
 		want := *got
 		require.NoError(t, client.Handover(t.Context(), want))
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, tilehttp.HandoverPath,
-			strings.NewReader(again.body)))
+		h.ServeHTTP(httptest.NewRecorder(), request(tilehttp.HandoverPath, again.body))
 		require.Equal(t, want, *got)
 	})
 }
@@ -319,7 +318,7 @@ func TestHostAcceptsOverHTTP(t *testing.T) {
 			&tilehost.Config{Tile: tile.Config{TickInterval: 10 * time.Millisecond, Handover: client.Handover}})
 		require.NoError(t, err)
 		mux.Handle(tilehttp.Path, handler(t, p.host))
-		mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(p.host))
+		mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(p.host, nil))
 		go func() { p.ended <- p.host.Run(ctx) }()
 		return p
 	}

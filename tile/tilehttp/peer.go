@@ -118,8 +118,9 @@ func (c *Client) handshake(contact string) (*websocket.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.life, c.cfg.DialTimeout)
 	defer cancel()
+	offer := c.cfg.Keys.offer(contact)
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
-		HTTPClient: c.http, Subprotocols: []string{Subprotocol}})
+		HTTPClient: c.http, HTTPHeader: offer, Subprotocols: []string{Subprotocol}})
 	switch {
 	case err != nil && resp != nil:
 		return nil, fmt.Errorf("%s answered with status %d: %w", url, resp.StatusCode, err)
@@ -128,6 +129,10 @@ func (c *Client) handshake(contact string) (*websocket.Conn, error) {
 	case conn.Subprotocol() != Subprotocol:
 		_ = conn.CloseNow()
 		return nil, fmt.Errorf("%s does not speak %s", url, Subprotocol)
+	}
+	if err := c.cfg.Keys.meet(ctx, conn, offer, resp.Header); err != nil {
+		_ = conn.CloseNow()
+		return nil, fmt.Errorf("%s: %w", url, err)
 	}
 	return conn, nil
 }

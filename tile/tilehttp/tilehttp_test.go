@@ -45,6 +45,13 @@ func serve(t testing.TB, f tilehttp.SubmitterFunc) (string, *tilehttp.Client) {
 	return server.Listener.Addr().String(), newClient(t, nil)
 }
 
+// request is a POST as a program sends it.
+func request[B string | []byte](path string, body B) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(string(body)))
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
 // newClient returns a client that the test closes before its servers.
 func newClient(t testing.TB, cfg *tilehttp.Config) *tilehttp.Client {
 	t.Helper()
@@ -191,7 +198,7 @@ func TestTimeoutIsUnknown(t *testing.T) {
 func post(t testing.TB, h http.Handler, body string) (int, map[string]any) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tilehttp.Path, strings.NewReader(body)))
+	h.ServeHTTP(w, request(tilehttp.Path, body))
 	var reply map[string]any
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply), w.Body.String())
 	return w.Code, reply
@@ -252,7 +259,7 @@ func TestGoldenSingle(t *testing.T) {
 		answer = err
 		w := httptest.NewRecorder()
 		body := `{"v":1,"tile":"85283473fffffff","action":"0b54","actor":"ann","body":"ZmlyZQ=="}`
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tilehttp.Path, strings.NewReader(body)))
+		h.ServeHTTP(w, request(tilehttp.Path, body))
 		if err != nil && w.Code == http.StatusMisdirectedRequest {
 			assert.JSONEq(t, want[4:], w.Body.String())
 			continue
@@ -299,7 +306,7 @@ func FuzzHandler(f *testing.F) {
 			return stream.Fizzled, nil
 		}))
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tilehttp.Path, bytes.NewReader(body)))
+		h.ServeHTTP(w, request(tilehttp.Path, body))
 		if got == nil {
 			require.Equal(t, http.StatusBadRequest, w.Code)
 			return

@@ -2,6 +2,7 @@ package headline
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -26,12 +27,13 @@ type battle struct {
 	others       []*process // bridge, checkpointer, relay, gateway: in the order in which they end
 	swarms       []*process
 	view, intent string // URLs
+	secret       string // of the actors
 }
 
 // deploy starts servers of this battle's own, since what an earlier one left would be part of it, and every actor but
 // the bots.
 func deploy(ctx context.Context, cfg Config, size Size, program string) (b *battle, err error) {
-	b = &battle{Config: cfg, Size: size, program: program}
+	b = &battle{Config: cfg, Size: size, program: program, secret: rand.Text()}
 	if size.Pinned {
 		if b.front, b.back, err = halves(); err != nil {
 			return nil, err
@@ -136,7 +138,7 @@ func (b *battle) launch(kind string, cpus *unix.CPUSet, args ...string) (*proces
 		file := fmt.Sprintf("%s-%d-%d.pprof", args[0], b.Players, len(b.actors()))
 		common = append(common, "-profile", filepath.Join(b.Profiles, file))
 	}
-	return launch(kind, b.program, cpus, append(args, common...)...)
+	return launch(kind, b.program, b.secret, cpus, append(args, common...)...)
 }
 
 // actors are all processes of the battle but the servers.
