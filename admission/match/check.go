@@ -41,7 +41,8 @@ func CheckRecord(matches []Match) error {
 		}
 	}
 	if len(seen) > MaxClaim {
-		return &fence.ArgumentError{Field: "matches", Value: len(seen), Want: fmt.Sprint("at most ", MaxClaim, " tickets")}
+		return &fence.ArgumentError{Field: "matches", Value: len(seen),
+			Want: fmt.Sprint("at most ", MaxClaim, " tickets")}
 	}
 	return nil
 }
@@ -65,8 +66,8 @@ func CheckOffer(o Offer, ttl time.Duration) error {
 
 // CheckOrders checks the orders of an Allocate.
 func CheckOrders(orders []Order, hold time.Duration) error {
-	if hold < time.Millisecond {
-		return &fence.ArgumentError{Field: "hold", Value: hold, Want: "at least 1ms"}
+	if hold < time.Millisecond || hold > MaxHold {
+		return &fence.ArgumentError{Field: "hold", Value: hold, Want: "1ms to 30m"}
 	}
 	for _, o := range orders {
 		if !nameForm.MatchString(o.Match) {
@@ -78,7 +79,8 @@ func CheckOrders(orders []Order, hold time.Duration) error {
 		}
 		for _, p := range o.Tickets {
 			if p.Seats < 1 || p.Seats > MaxPlayers || !nameForm.MatchString(p.Ticket) {
-				return &fence.ArgumentError{Field: "Order.Tickets", Value: p, Want: fmt.Sprint("1 to ", MaxPlayers, " seats")}
+				return &fence.ArgumentError{Field: "Order.Tickets", Value: p,
+					Want: fmt.Sprint("1 to ", MaxPlayers, " seats")}
 			}
 		}
 	}

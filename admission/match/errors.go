@@ -90,7 +90,8 @@ func (e *NoSeatError) Error() string {
 	if e.Tile != 0 {
 		where = "tile " + e.Tile.String()
 	}
-	return fmt.Sprintf("match %s: %v: it needs %d on %s that serves; offer more tiles", e.Match, ErrNoSeat, e.Seats, where)
+	return fmt.Sprintf("match %s: %v: it needs %d on %s that serves; offer more tiles", e.Match, ErrNoSeat, e.Seats,
+		where)
 }
 
 // Is matches ErrNoSeat.
@@ -113,7 +114,8 @@ type StaleOfferError struct {
 }
 
 func (e *StaleOfferError) Error() string {
-	return fmt.Sprintf("tile %s: epoch %d: %v: epoch %d offers it; stand down", e.Tile, e.Epoch, ErrStaleOffer, e.Current)
+	return fmt.Sprintf("tile %s: epoch %d: %v: epoch %d offers it; stand down", e.Tile, e.Epoch, ErrStaleOffer,
+		e.Current)
 }
 
 // Is matches ErrStaleOffer.

@@ -58,8 +58,8 @@ func (l *Lobby) Status(ctx context.Context, queue, ticket string) (Status, error
 	return l.find(queue, ticket, func(shard string) (Status, error) { return l.store.Status(ctx, shard, ticket) })
 }
 
-// Cancel ends a ticket, whatever its state, and returns it. If it was seated, the seat goes back when its hold ends, and
-// the others of its match are not told; the tile sees that a player does not come. Errors: as Status.
+// Cancel ends a ticket, whatever its state, and returns it. If it was seated, the seat goes back when its hold ends,
+// and the others of its match are not notified; the tile sees that a player does not come. Errors: as Status.
 func (l *Lobby) Cancel(ctx context.Context, queue, ticket string) (Status, error) {
 	return l.find(queue, ticket, func(shard string) (Status, error) { return l.store.Cancel(ctx, shard, ticket) })
 }

@@ -185,7 +185,8 @@ func (q Queue) check(t Ticket) error {
 func checkAttributes(attributes map[string]string) error {
 	for k, v := range attributes {
 		if len(k) > MaxID || len(v) > MaxID {
-			return &fence.ArgumentError{Field: "Ticket.Attributes", Value: k, Want: "names and values of at most 64 bytes"}
+			return &fence.ArgumentError{Field: "Ticket.Attributes", Value: k,
+				Want: "names and values of at most 64 bytes"}
 		}
 	}
 	return nil

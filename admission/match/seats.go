@@ -14,7 +14,7 @@ const Kept = time.Hour
 // it. Workers and supervisors may ask for the same match at the same time and again at any later time.
 type Allocator interface {
 	// Allocate finds places for matches; the result has one for each, in their order. It is keyed by Match.ID: the
-	// same match always gets the same answer while it has seats, so that a lost answer is asked for again. An
+	// same match always gets the same answer once it was placed, so that a lost answer is asked for again. An
 	// Allocation whose error matches ErrNoSeat says that there is no room; any other error, that it is not known,
 	// and Allocate is called again.
 	Allocate(ctx context.Context, matches []Match) []Allocation
@@ -89,8 +89,8 @@ type Seats interface {
 	// lapse at once. Errors: *StaleOfferError.
 	Withdraw(ctx context.Context, pool string, tile fence.TileID, e fence.Epoch) error
 	// Allocate holds seats for matches, each on one tile that serves: the fullest that has room. The result has one
-	// answer for each. A match that has seats gets the first answer again, also if they have lapsed and are not
-	// settled. Allocation.Err: *NoSeatError.
+	// answer for each. A match that was placed gets the first answer again for at least a day, also when its seats
+	// have gone back. Allocation.Err: *NoSeatError.
 	Allocate(ctx context.Context, pool string, orders []Order, hold time.Duration) ([]Allocation, error)
 	// Take says that a ticket's players have come: its seats do not lapse any more. Errors: *LapsedError.
 	Take(ctx context.Context, pool, match, ticket string) error
@@ -104,8 +104,11 @@ type Seats interface {
 	Tiles(ctx context.Context, pool string) ([]Load, error)
 }
 
-// DefaultHold is how long seats wait for their players.
-const DefaultHold = 30 * time.Second
+// How long seats wait for their players. A lapse must be settled while its ticket is Kept.
+const (
+	DefaultHold = 30 * time.Second
+	MaxHold     = Kept / 2
+)
 
 // SeatAllocator is the Allocator over Seats. Its methods may be called from any goroutine.
 type SeatAllocator struct {
@@ -125,8 +128,8 @@ func NewSeatAllocator(seats Seats, pool string, hold time.Duration) (*SeatAlloca
 		return nil, &fence.ArgumentError{Field: "seats", Value: nil, Want: "a back end, such as memmatch.New()"}
 	case !nameForm.MatchString(pool):
 		return nil, &fence.ArgumentError{Field: "pool", Value: pool, Want: nameWant}
-	case hold < time.Millisecond:
-		return nil, &fence.ArgumentError{Field: "hold", Value: hold, Want: "at least 1ms, or zero for 30s"}
+	case hold < time.Millisecond || hold > MaxHold:
+		return nil, &fence.ArgumentError{Field: "hold", Value: hold, Want: "1ms to 30m, or zero for 30s"}
 	}
 	return &SeatAllocator{seats, pool, hold}, nil
 }
@@ -152,15 +155,9 @@ func (a *SeatAllocator) Allocate(ctx context.Context, matches []Match) []Allocat
 	return answers
 }
 
-// Release implements Allocator.
-func (a *SeatAllocator) Release(ctx context.Context, m Match) error {
-	for _, t := range m.Tickets {
-		if err := a.seats.Free(ctx, a.pool, m.ID, t.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// Release implements Allocator. It does nothing: the hold ends by itself, and to free seats now could put out players
+// that have taken them.
+func (a *SeatAllocator) Release(context.Context, Match) error { return nil }
 
 // Lapsed implements Allocator.
 func (a *SeatAllocator) Lapsed(ctx context.Context, limit int) ([]Lapse, error) {

@@ -47,6 +47,7 @@ var givenIn = map[string]map[string]string{
 		"backend": "interface { match.Store; match.Seats }", "id": "string", "players": "[]match.Player",
 		"show": "func(match.Status) bool",
 	},
+	"admission/match/matchtest": {"newBackend": "func(*testing.T) matchtest.Backend"},
 	"checkpoint/checkpointtest": {"damage": "func(*testing.T, fence.TileID)"},
 	"examples/battle/game": {
 		"areas": "fence.AreaSet", "ground": "*region.Region", "more": "fence.AreaSet", "snapshot": "[]byte",

@@ -80,7 +80,9 @@ func bands(waiting []*ticket, n int) []*ticket {
 		}
 	}
 	for i := range turns {
-		slices.SortFunc(turns[i], func(a, b *ticket) int { return cmp.Or(a.turn.Compare(b.turn), cmp.Compare(a.ID, b.ID)) })
+		slices.SortFunc(turns[i], func(a, b *ticket) int {
+			return cmp.Or(a.turn.Compare(b.turn), cmp.Compare(a.ID, b.ID))
+		})
 	}
 	taken := make(map[*ticket]bool, n)
 	next := func(k int) *ticket {

@@ -27,6 +27,7 @@ type allocated struct {
 	match.Assignment
 	shard   string
 	parties map[string]holding // by ticket
+	ended   time.Time
 }
 
 type holding int
@@ -93,7 +94,7 @@ func (s *Store) Withdraw(ctx context.Context, name string, id fence.TileID, e fe
 		return &match.StaleOfferError{Tile: id, Epoch: e, Current: t.Epoch}
 	}
 	t.until, t.Epoch = time.Time{}, e
-	for m, a := range p.has {
+	for _, a := range p.has {
 		if a.Tile != id {
 			continue
 		}
@@ -105,7 +106,7 @@ func (s *Store) Withdraw(ctx context.Context, name string, id fence.TileID, e fe
 				p.free(a, party, given)
 			}
 		}
-		p.forget(m, a)
+		a.close()
 	}
 	return nil
 }
@@ -118,14 +119,17 @@ func (p *pool) free(a *allocated, party string, to holding) {
 	}
 }
 
-// forget removes a match that has no seats and nothing to settle.
-func (p *pool) forget(id string, a *allocated) {
+// remembered is how long a match that has no seats gets the same answer: longer than its tickets are kept.
+const remembered = 24 * time.Hour
+
+// close marks a match that has no seats and nothing to settle.
+func (a *allocated) close() {
 	for _, state := range a.parties {
 		if state != given {
 			return
 		}
 	}
-	delete(p.has, id)
+	a.ended = time.Now()
 }
 
 // Allocate implements match.Seats.
@@ -142,6 +146,9 @@ func (s *Store) Allocate(
 	defer unlock()
 	answers := make([]match.Allocation, len(orders))
 	now := time.Now()
+	maps.DeleteFunc(p.has, func(_ string, a *allocated) bool {
+		return !a.ended.IsZero() && now.Sub(a.ended) > remembered
+	})
 	for i, o := range orders {
 		if a := p.has[o.Match]; a != nil {
 			answers[i].Assignment = a.Assignment
@@ -215,7 +222,7 @@ func (s *Store) Free(ctx context.Context, name, id, ticket string) error {
 	defer unlock()
 	if a := p.has[id]; a != nil && (a.parties[ticket] == held || a.parties[ticket] == taken) {
 		p.free(a, ticket, given)
-		p.forget(id, a)
+		a.close()
 	}
 	return nil
 }
@@ -252,7 +259,7 @@ func (s *Store) Settled(ctx context.Context, name string, settled []match.Lapse)
 	for _, l := range settled {
 		if a := p.has[l.Match]; a != nil && a.parties[l.Ticket] == lapsed {
 			a.parties[l.Ticket] = given
-			p.forget(l.Match, a)
+			a.close()
 		}
 	}
 	return nil

@@ -1,0 +1,16 @@
+package memmatch_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/admission/match/matchtest"
+	"github.com/tilefence/tilefence/admission/match/memmatch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConformance(t *testing.T) {
+	matchtest.Run(t, func(*testing.T) matchtest.Backend { return memmatch.New() })
+}

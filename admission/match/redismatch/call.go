@@ -1,0 +1,158 @@
+package redismatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// errUnconfirmed: too few replicas have confirmed a write in time.
+var errUnconfirmed = errors.New("not confirmed by enough replicas: attach one, or set redismatch.Config.NoReplicas")
+
+// confirmed are the functions whose answer a caller acts on: they wait for replicas.
+var confirmed = map[string]bool{"enqueue": true, "cancel": true, "record": true, "publish": true, "dissolve": true,
+	"requeue": true, "allocate": true, "take": true}
+
+// call runs a function on the master of a base, and repeats it until it was run and confirmed, or for Config.Retry.
+// The reply is without its code, which is "ok", "stale", "unknown" or another that the caller expects.
+func (s *Store) call(ctx context.Context, op, base string, args ...any) (code string, reply []any, err error) {
+	deadline := time.Now().Add(s.cfg.Retry)
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		reply, err = s.once(ctx, op, base, args)
+		switch {
+		case err == nil && len(reply) == 0:
+			return "", nil, failed(op, fmt.Errorf("unreadable reply %v", reply))
+		case err == nil:
+			code, _ = reply[0].(string)
+			if code == "invalid" {
+				return "", nil, &fence.ArgumentError{Field: fmt.Sprint(reply[1]), Value: "refused by " + op,
+					Want: "see the function's source"}
+			}
+			return code, reply[1:], nil
+		case !transient(err):
+			return "", nil, failed(op, err)
+		case ctx.Err() != nil || time.Now().Add(wait).After(deadline):
+			return "", nil, failed(op, errors.Join(err, ctx.Err()))
+		}
+		if c, ok := s.client.(*redis.ClusterClient); ok {
+			c.ReloadState(ctx)
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// once runs a function once, and once more if the library was missing.
+func (s *Store) once(ctx context.Context, op, base string, args []any) ([]any, error) {
+	node, err := s.master(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := s.run(ctx, node, op, base, args)
+	if isFunctionMissing(err) {
+		if err = loadOn(ctx, node); err == nil {
+			reply, err = s.run(ctx, node, op, base, args)
+		}
+	}
+	return reply, err
+}
+
+// run sends a function, and WAIT behind it on the same connection if its answer is to be confirmed.
+func (s *Store) run(ctx context.Context, node *redis.Client, op, base string, args []any) ([]any, error) {
+	words := append(make([]any, 0, 4+len(args)), "fcall", "tilefence_match_"+op+"_v1", 1, base)
+	function := redis.NewCmd(ctx, append(words, args...)...)
+	function.SetFirstKeyPos(3)
+	if !confirmed[op] || s.cfg.NoReplicas {
+		if err := node.Process(ctx, function); err != nil {
+			return nil, err
+		}
+		return function.Slice()
+	}
+	pipe := node.Pipeline()
+	_ = pipe.Process(ctx, function)
+	wait := redis.NewCmd(ctx, "wait", s.cfg.Replicas, s.cfg.ConfirmTimeout.Milliseconds())
+	_ = pipe.Process(ctx, wait)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	if err := function.Err(); err != nil {
+		return nil, err
+	}
+	if n, err := wait.Int(); err != nil {
+		return nil, err
+	} else if n < s.cfg.Replicas {
+		return nil, fmt.Errorf("%w: %d of %d", errUnconfirmed, n, s.cfg.Replicas)
+	}
+	return function.Slice()
+}
+
+func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		return c.MasterForKey(ctx, key)
+	}
+	return s.client.(*redis.Client), nil
+}
+
+// transient reports whether a call that failed may succeed when it is repeated: whatever is not an answer to it.
+func transient(err error) bool {
+	text := err.Error()
+	for _, final := range []string{"ERR ", "NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "OOM"} {
+		if strings.HasPrefix(text, final) {
+			return false
+		}
+	}
+	return !errors.Is(err, fence.ErrFunctions)
+}
+
+func failed(op string, err error) error {
+	return &fence.StoreError{Op: "match " + op, Outcome: fence.ErrUnknownOutcome, Err: err}
+}
+
+// fields reads a reply of texts; what is not there is empty.
+type fields []any
+
+func (f fields) text(i int) string {
+	if i >= len(f) {
+		return ""
+	}
+	switch v := f[i].(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	}
+	return ""
+}
+
+// words are the words of a text; nil for none.
+func (f fields) words(i int) []string {
+	if f.text(i) == "" {
+		return nil
+	}
+	return strings.Fields(f.text(i))
+}
+
+func (f fields) number(i int) uint64 {
+	n, _ := strconv.ParseUint(f.text(i), 10, 64)
+	return n
+}
+
+func (f fields) millis(i int) time.Time {
+	n, err := strconv.ParseInt(f.text(i), 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(n)
+}
+
+// millis is a duration for Redis: a started millisecond counts.
+func millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }

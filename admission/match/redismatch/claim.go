@@ -1,0 +1,159 @@
+package redismatch
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/fence"
+)
+
+// fenced is call for a function that may answer that the epoch is stale.
+func (s *Store) fenced(ctx context.Context, op, shard string, e match.Epoch, args ...any) (fields, error) {
+	code, reply, err := s.call(ctx, op, Base(shard), args...)
+	if code == "stale" {
+		return nil, &match.StaleError{Shard: shard, Epoch: e}
+	}
+	return reply, err
+}
+
+// Claim implements match.Store.
+func (s *Store) Claim(ctx context.Context, shard string, c match.Claim) (match.Holding, error) {
+	if err := match.CheckClaim(c); err != nil {
+		return match.Holding{}, err
+	}
+	f, err := s.fenced(ctx, "claim", shard, c.Epoch, c.Worker, uint64(c.Epoch), millis(c.Lease), c.Limit)
+	if err != nil {
+		return match.Holding{}, err
+	}
+	h := match.Holding{Epoch: match.Epoch(f.number(0)), Arrivals: f.number(1), Busy: f.text(2) == "1"}
+	now := f.millis(3)
+	for i := 4; i+1 < len(f); i += 2 {
+		t := match.Candidate{Waited: now.Sub(f.millis(i + 1))}
+		if err := decode(f.text(i), &t.Ticket); err != nil {
+			return match.Holding{}, err
+		}
+		if t.ID != "" {
+			h.Tickets = append(h.Tickets, t)
+		}
+	}
+	return h, nil
+}
+
+// Heartbeat implements match.Store.
+func (s *Store) Heartbeat(ctx context.Context, shard string, e match.Epoch, lease time.Duration) error {
+	_, err := s.fenced(ctx, "heartbeat", shard, e, uint64(e), millis(lease))
+	return err
+}
+
+// Leave implements match.Store.
+func (s *Store) Leave(ctx context.Context, shard string, e match.Epoch) error {
+	_, err := s.fenced(ctx, "leave", shard, e, uint64(e))
+	return err
+}
+
+// Record implements match.Store.
+func (s *Store) Record(ctx context.Context, shard string, e match.Epoch, matches []match.Match) ([]error, error) {
+	if err := match.CheckRecord(matches); err != nil {
+		return nil, err
+	}
+	args := append(make([]any, 0, 1+3*len(matches)), uint64(e))
+	for _, m := range matches {
+		data, err := json.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		ids := make([]string, len(m.Tickets))
+		for i, t := range m.Tickets {
+			ids[i] = t.ID
+		}
+		args = append(args, m.ID, data, strings.Join(ids, " "))
+	}
+	f, err := s.fenced(ctx, "record", shard, e, args...)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]error, len(matches))
+	for i, m := range matches {
+		if gone := f.text(i); gone != "" {
+			results[i] = &match.GoneError{Match: m.ID, Ticket: gone}
+		}
+	}
+	return results, nil
+}
+
+// Release implements match.Store.
+func (s *Store) Release(ctx context.Context, shard string, e match.Epoch, tickets []match.Unmatched) (uint64, error) {
+	args := append(make([]any, 0, 1+2*len(tickets)), uint64(e))
+	for _, t := range tickets {
+		why, err := json.Marshal(t.Why)
+		if err != nil {
+			return 0, err
+		}
+		args = append(args, t.Ticket, why)
+	}
+	f, err := s.fenced(ctx, "release", shard, e, args...)
+	return f.number(0), err
+}
+
+// Publish implements match.Store.
+func (s *Store) Publish(ctx context.Context, shard string, assignments []match.Assignment) ([]error, error) {
+	args := make([]any, 0, 2*len(assignments))
+	for _, a := range assignments {
+		data, err := json.Marshal(a)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, a.Match, data)
+	}
+	_, reply, err := s.call(ctx, "publish", Base(shard), args...)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]error, len(assignments))
+	for i, a := range assignments {
+		if fields(reply).text(i) != "1" {
+			results[i] = &match.GoneError{Match: a.Match}
+		}
+	}
+	return results, nil
+}
+
+// Dissolve implements match.Store.
+func (s *Store) Dissolve(ctx context.Context, shard, id string, why match.Why) error {
+	data, err := json.Marshal(why)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.call(ctx, "dissolve", Base(shard), id, data)
+	return err
+}
+
+// Requeue implements match.Store.
+func (s *Store) Requeue(ctx context.Context, shard, id, ticket string) (bool, error) {
+	_, reply, err := s.call(ctx, "requeue", Base(shard), id, ticket)
+	return fields(reply).text(0) == "1", err
+}
+
+// Reclaim implements match.Store.
+func (s *Store) Reclaim(ctx context.Context, shard string, limit int) (match.Reclaim, error) {
+	if limit < 1 || limit > match.MaxClaim {
+		return match.Reclaim{}, &fence.ArgumentError{Field: "limit", Value: limit, Want: "1 to 1000"}
+	}
+	_, reply, err := s.call(ctx, "reclaim", Base(shard), limit)
+	if err != nil {
+		return match.Reclaim{}, err
+	}
+	f := fields(reply)
+	r := match.Reclaim{Returned: f.words(0), TimedOut: f.words(1), More: f.text(2) == "1"}
+	for i := 3; i < len(f); i++ {
+		var m match.Match
+		if err := decode(f.text(i), &m); err != nil {
+			return match.Reclaim{}, err
+		}
+		r.Pending = append(r.Pending, m)
+	}
+	return r, nil
+}

@@ -1,0 +1,113 @@
+-- tickets_of calls f with each ticket of a match that still is in it, in state 3, and returns how many.
+local function tickets_of(base, match, list, f)
+  local ids = {}
+  for id in list:gmatch('%S+') do
+    local t = redis.call('HMGET', base .. ':t:' .. id, 's', 'm')
+    if t[1] == '3' and t[2] == match then
+      f(id)
+      ids[#ids + 1] = id
+    end
+  end
+  return ids
+end
+
+-- finish_match ends a match: s 2 or 3.
+local function finish_match(base, match, s)
+  redis.call('HSET', base .. ':m:' .. match, 's', s)
+  redis.call('PEXPIRE', base .. ':m:' .. match, KEPT)
+  redis.call('ZREM', base .. ':pending', match)
+end
+
+-- publish. ARGV of each match: id, assignment (JSON). Reply {'ok', then '1' or '0' (dissolved, or unknown) of each}.
+local function publish(keys, args)
+  local base, reply, moved = keys[1], {'ok'}, {}
+  if #args % 2 ~= 0 then return {'invalid', 'matches'} end
+  for i = 1, #args, 2 do
+    local match, key = args[i], base .. ':m:' .. args[i]
+    local m = redis.call('HMGET', key, 's', 't')
+    if m[1] == '1' then
+      redis.call('HSET', key, 'a', args[i + 1])
+      finish_match(base, match, 2)
+      for _, id in ipairs(tickets_of(base, match, m[2], function(id)
+        redis.call('HSET', base .. ':t:' .. id, 's', 4)
+        redis.call('PEXPIRE', base .. ':t:' .. id, KEPT)
+      end)) do moved[#moved + 1] = id end
+    elseif m[1] == '2' then
+      redis.call('HSET', key, 's', 2)
+    end
+    reply[#reply + 1] = (m[1] == '1' or m[1] == '2') and '1' or '0'
+  end
+  count(base, 'c3', -#moved)
+  count(base, 'c4', #moved)
+  changed(base, moved)
+  return reply
+end
+
+-- dissolve. ARGV match, why (JSON). Reply 'ok'.
+local function dissolve(keys, args)
+  local base, match = keys[1], args[1]
+  local m = redis.call('HMGET', base .. ':m:' .. match, 's', 't')
+  if m[1] ~= '1' then return {'ok'} end
+  finish_match(base, match, 3)
+  local ids = tickets_of(base, match, m[2], function(id) first(base, id, args[2], '3', 0) end)
+  changed(base, ids)
+  arrived(base, #ids)
+  return {'ok'}
+end
+
+-- orphans returns up to limit claimed tickets whose epoch has no lease. It goes from epoch to epoch, of which there
+-- are as many as workers.
+local function orphans(base, limit)
+  local ids, from = {}, '-inf'
+  while #ids < limit do
+    local at = redis.call('ZRANGEBYSCORE', base .. ':claimed', from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if not at[1] then break end
+    local epoch = text(tonumber(at[2]))
+    if not redis.call('ZSCORE', base .. ':leases', epoch) then
+      for _, id in ipairs(redis.call('ZRANGEBYSCORE', base .. ':claimed', epoch, epoch, 'LIMIT', 0, limit - #ids)) do
+        ids[#ids + 1] = id
+      end
+    end
+    from = '(' .. epoch
+  end
+  return ids
+end
+
+-- expire ends up to limit tickets that wait past their deadline, and returns them.
+local function expire(base, t, limit)
+  local late = redis.call('ZRANGEBYSCORE', base .. ':deadline', '-inf', '(' .. text(t), 'LIMIT', 0, limit)
+  for _, id in ipairs(late) do
+    leave_queue(base, id)
+    redis.call('HSET', base .. ':t:' .. id, 's', 6, 'ended', text(t))
+    redis.call('PEXPIRE', base .. ':t:' .. id, KEPT)
+  end
+  count(base, 'c6', #late)
+  return late
+end
+
+-- reclaim. ARGV limit. Reply {'ok', tickets of claims without a lease by spaces, tickets that timed out by spaces,
+-- '1' if there is more, then matches to finish (JSON)}.
+local function reclaim(keys, args)
+  local base, limit = keys[1], whole(args[1])
+  if not limit or limit < 1 then return {'invalid', 'limit'} end
+  local t = now()
+  for _, epoch in ipairs(redis.call('ZRANGEBYSCORE', base .. ':leases', '-inf', '(' .. text(t))) do
+    leave(keys, {epoch})
+  end
+  local returned = orphans(base, limit)
+  for _, id in ipairs(returned) do
+    redis.call('ZREM', base .. ':claimed', id)
+    local d = redis.call('HMGET', base .. ':t:' .. id, 'r', 'by', 'at')
+    redis.call('HSET', base .. ':t:' .. id, 'why', '{"reason":"reclaimed"}')
+    wait(base, id, ':fresh', d[3], d[1], d[2])
+  end
+  local late = expire(base, t, limit)
+  local due = redis.call('ZRANGEBYSCORE', base .. ':pending', '-inf', '(' .. text(t), 'LIMIT', 0, limit)
+  local more = #returned == limit or #late == limit or #due == limit
+  local reply = {'ok', table.concat(returned, ' '), table.concat(late, ' '), more and '1' or '0'}
+  for _, id in ipairs(due) do reply[#reply + 1] = redis.call('HGET', base .. ':m:' .. id, 'd') end
+  changed(base, returned)
+  changed(base, late)
+  arrived(base, #returned)
+  return reply
+end

@@ -1,0 +1,168 @@
+-- Matchmaking on Redis 7, one shard of a queue in one slot. KEYS[1] is the shard's base, {match:<queue>/<n>}; every
+-- other key is the base and a suffix, so that it is in the same slot:
+--   :meta      hash: epoch (last given), arrivals, looked (last claim, ms), created, made, c3..c6 (tickets by state)
+--   :fresh     sorted set of tickets that wait and were never looked at, by when they came (ms); put first: 10^12 earlier
+--   :seen      sorted set of the others that wait, by when they were looked at (ms)
+--   :rating    sorted set of all that wait, by rating
+--   :deadline  sorted set of all that wait, by when they time out (ms)
+--   :claimed   sorted set of claimed tickets, by the epoch of the worker that has them
+--   :leases    sorted set of epochs, by when their lease ends (ms)
+--   :names     hash: epoch -> worker
+--   :pending   sorted set of matches that are recorded and not finished, by when a supervisor finishes them (ms)
+--   :t:<id>    hash of a ticket: d (JSON), r (rating), at and by (enqueued, deadline: ms), s (state), m (match), why,
+--              ended (ms)
+--   :m:<id>    hash of a match: d (JSON), t (its tickets, by spaces), s (1 recorded, 2 published, 3 dissolved), a (JSON)
+-- Channels :arrivals (empty messages) and :changes (tickets, by spaces). Numbers are integers below 2^53.
+-- States: 1 waiting (or claimed: it is in :claimed then), 3 matched, 4 seated, 5 cancelled, 6 timed out.
+-- Every reply begins with a code: 'ok', 'stale', 'unknown', 'reused', 'invalid'. Arguments are checked before the
+-- first write. Every call may be repeated; a repeated one that changes nothing still writes, so that WAIT after it waits
+-- for what the first one wrote.
+
+local KEPT = 3600000 -- ms that tickets and matches can be read after they ended
+local BUSY = 50      -- ms that a worker has to compare the few tickets that wait, before another joins in
+local BAND = 64      -- tickets that a claim takes around one of those whose turn it is
+local FIRST = 1000000000000 -- ms; puts a ticket before all others
+
+local function now()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function text(n) return ('%.0f'):format(n) end
+
+local function whole(s)
+  local n = tonumber(s)
+  if n and n % 1 == 0 and math.abs(n) < 9007199254740992 then return n end
+end
+
+-- count adds to counters of the shard.
+local function count(base, field, n)
+  if n ~= 0 then redis.call('HINCRBY', base .. ':meta', field, text(n)) end
+end
+
+local function changed(base, ids)
+  if #ids > 0 then redis.call('SPUBLISH', base .. ':changes', table.concat(ids, ' ')) end
+end
+
+local function arrived(base, n)
+  if n > 0 then
+    count(base, 'arrivals', n)
+    redis.call('SPUBLISH', base .. ':arrivals', '')
+  end
+end
+
+-- wait puts a ticket into the queue. turn is :fresh or :seen with its score.
+local function wait(base, id, list, turn, rating, deadline)
+  redis.call('ZADD', base .. list, turn, id)
+  redis.call('ZADD', base .. ':rating', rating, id)
+  redis.call('ZADD', base .. ':deadline', deadline, id)
+end
+
+-- first puts a ticket that had a match before all others.
+local function first(base, id, why, from, later)
+  local key = base .. ':t:' .. id
+  local t = redis.call('HMGET', key, 'r', 'at', 'by')
+  local by = text(t[3] + later)
+  redis.call('HSET', key, 's', 1, 'why', why, 'by', by)
+  redis.call('HDEL', key, 'm', 'ended')
+  redis.call('PERSIST', key)
+  wait(base, id, ':fresh', text(t[2] - FIRST), t[1], by)
+  count(base, 'c' .. from, -1)
+end
+
+-- status replies {'ok', now, then d, s, at, by, why, m, ended and the assignment, of each ticket}; '' for none.
+local function status(base, ids)
+  local reply = {'ok', text(now())}
+  for _, id in ipairs(ids) do
+    local t = redis.call('HMGET', base .. ':t:' .. id, 'd', 's', 'at', 'by', 'why', 'm', 'ended')
+    if t[1] then
+      if t[2] == '1' and redis.call('ZSCORE', base .. ':claimed', id) then t[2] = '2' end
+      t[8] = t[2] == '4' and redis.call('HGET', base .. ':m:' .. t[6], 'a')
+      for i = 1, 8 do reply[#reply + 1] = t[i] or '' end
+    end
+  end
+  return reply
+end
+
+-- enqueue. ARGV id, ticket (JSON), rating, longest wait (ms). Reply status, or 'reused'.
+local function enqueue(keys, args)
+  local base, id, data, rating, wait_ms = keys[1], args[1], args[2], whole(args[3]), whole(args[4])
+  if not rating or not wait_ms or wait_ms < 1 then return {'invalid', 'rating or wait'} end
+  local key = base .. ':t:' .. id
+  local had = redis.call('HGET', key, 'd')
+  if had and had ~= data then return {'reused'} end
+  if had then
+    redis.call('HSET', key, 'd', data)
+    return status(base, {id})
+  end
+  local t = now()
+  redis.call('HSET', key, 'd', data, 'r', args[3], 'at', text(t), 'by', text(t + wait_ms), 's', 1)
+  wait(base, id, ':fresh', text(t), args[3], text(t + wait_ms))
+  count(base, 'created', 1)
+  arrived(base, 1)
+  return status(base, {id})
+end
+
+-- read. ARGV tickets. Reply status of those that exist.
+local function read(keys, args)
+  return status(keys[1], args)
+end
+
+-- list. ARGV limit. Reply status of tickets that wait, and of those that are claimed: up to limit of each.
+local function list(keys, args)
+  local base, last = keys[1], text(tonumber(args[1]) - 1)
+  if last == '-1' then return status(base, {}) end
+  local ids = redis.call('ZRANGE', base .. ':deadline', 0, last)
+  for _, id in ipairs(redis.call('ZRANGE', base .. ':claimed', 0, last)) do ids[#ids + 1] = id end
+  return status(base, ids)
+end
+
+-- depth. Reply {'ok', created, waiting, claimed, matched, seated, cancelled, timed out, made, pending, workers}.
+local function depth(keys)
+  local base = keys[1]
+  local m = redis.call('HMGET', base .. ':meta', 'created', 'c3', 'c4', 'c5', 'c6', 'made')
+  local function card(key) return text(redis.call('ZCARD', base .. key)) end
+  return {'ok', m[1] or '0', card(':rating'), card(':claimed'), m[2] or '0', m[3] or '0', m[4] or '0', m[5] or '0',
+    m[6] or '0', card(':pending'), card(':leases')}
+end
+
+-- leave_queue removes a ticket that waits or is claimed.
+local function leave_queue(base, id)
+  for _, key in ipairs{':fresh', ':seen', ':rating', ':deadline', ':claimed'} do
+    redis.call('ZREM', base .. key, id)
+  end
+end
+
+-- cancel. ARGV ticket. Reply status, or 'unknown'.
+local function cancel(keys, args)
+  local base, id = keys[1], args[1]
+  local key = base .. ':t:' .. id
+  local s = redis.call('HGET', key, 's')
+  if not s then return {'unknown'} end
+  if s ~= '5' and s ~= '6' then
+    leave_queue(base, id)
+    redis.call('HSETNX', key, 'ended', text(now()))
+    redis.call('HDEL', key, 'm')
+    if s ~= '1' then count(base, 'c' .. s, -1) end
+    count(base, 'c5', 1)
+    changed(base, {id})
+  end
+  if s ~= '6' then
+    redis.call('HSET', key, 's', 5)
+    redis.call('PEXPIRE', key, KEPT)
+  end
+  return status(base, {id})
+end
+
+-- requeue. ARGV match, ticket. Reply {'ok', '1'}, or {'ok', '0'} while the match is not finished.
+local function requeue(keys, args)
+  local base, match, id = keys[1], args[1], args[2]
+  if redis.call('HGET', base .. ':m:' .. match, 's') == '1' then return {'ok', '0'} end
+  local t = redis.call('HMGET', base .. ':t:' .. id, 's', 'm', 'ended')
+  if t[1] == '4' and t[2] == match then
+    first(base, id, '{"reason":"seat lapsed"}', '4', now() - t[3]) -- the time it had a seat is not waiting
+    changed(base, {id})
+    arrived(base, 1)
+  end
+  return {'ok', '1'}
+end

@@ -1,0 +1,194 @@
+package redismatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Config holds the optional settings of a Store. A zero field means its default; none may be negative.
+type Config struct {
+	// Replicas that must have what a caller is told. Default 1. A master with fewer answers nothing: the calls fail
+	// until a replica is back.
+	Replicas int
+	// NoReplicas is for servers without replicas: nothing waits for them, and a failover may lose tickets.
+	NoReplicas bool
+	// ConfirmTimeout is how long a call waits for the replicas. Default 500 ms.
+	ConfirmTimeout time.Duration
+	// Retry is how long a call that failed is repeated, within its context. Default 3 s.
+	Retry time.Duration
+}
+
+// Store implements match.Store and match.Seats on Redis. Its methods may be called from any goroutine.
+type Store struct {
+	client redis.UniversalClient
+	cfg    Config
+}
+
+var (
+	_ match.Store = (*Store)(nil)
+	_ match.Seats = (*Store)(nil)
+)
+
+// New returns a store on a *redis.ClusterClient, made with redisfence.Options, or on a *redis.Client of a
+// single server. It does no I/O; call Load before use. Errors: a *fence.ArgumentError.
+func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
+	switch client.(type) {
+	case *redis.ClusterClient, *redis.Client:
+	default:
+		return nil, &fence.ArgumentError{Field: "client", Value: client, Want: "a *redis.ClusterClient or a *redis.Client"}
+	}
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.Replicas < 0 || c.ConfirmTimeout < 0 || c.Retry < 0 {
+		return nil, &fence.ArgumentError{Field: "Config", Value: c, Want: "no negative field"}
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.ConfirmTimeout == 0 {
+		c.ConfirmTimeout = 500 * time.Millisecond
+	}
+	if c.Retry == 0 {
+		c.Retry = 3 * time.Second
+	}
+	return &Store{client, c}, nil
+}
+
+// Base begins every key of a shard. It is part of the wire contract.
+func Base(shard string) string { return "{match:" + shard + "}" }
+
+// Enqueue implements match.Store.
+func (s *Store) Enqueue(
+	ctx context.Context, shard string, t match.Ticket, maxWait time.Duration,
+) (match.Status, error) {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return match.Status{}, err
+	}
+	code, reply, err := s.call(ctx, "enqueue", Base(shard), t.ID, data, t.Rating, millis(maxWait))
+	if code == "reused" {
+		return match.Status{}, &match.ReusedError{Ticket: t.ID}
+	}
+	return single(shard, t.ID, reply, err)
+}
+
+// Status implements match.Store.
+func (s *Store) Status(ctx context.Context, shard, ticket string) (match.Status, error) {
+	_, reply, err := s.call(ctx, "read", Base(shard), ticket)
+	return single(shard, ticket, reply, err)
+}
+
+// Cancel implements match.Store.
+func (s *Store) Cancel(ctx context.Context, shard, ticket string) (match.Status, error) {
+	_, reply, err := s.call(ctx, "cancel", Base(shard), ticket)
+	return single(shard, ticket, reply, err)
+}
+
+// List implements match.Store.
+func (s *Store) List(ctx context.Context, shard string, limit int) ([]match.Status, error) {
+	_, reply, err := s.call(ctx, "list", Base(shard), max(limit, 0))
+	if err != nil {
+		return nil, err
+	}
+	list, err := statuses(shard, reply)
+	slices.SortStableFunc(list, func(a, b match.Status) int { return a.Enqueued.Compare(b.Enqueued) })
+	return list[:min(max(limit, 0), len(list))], err
+}
+
+// Depth implements match.Store.
+func (s *Store) Depth(ctx context.Context, shard string) (match.Depth, error) {
+	_, reply, err := s.call(ctx, "depth", Base(shard))
+	f := fields(reply)
+	return match.Depth{Created: f.number(0), Waiting: f.number(1), Claimed: f.number(2), Matched: f.number(3),
+		Seated: f.number(4), Cancelled: f.number(5), TimedOut: f.number(6), Matches: f.number(7), Pending: f.number(8),
+		Workers: f.number(9)}, err
+}
+
+// single reads a reply that has one status, or none.
+func single(shard, ticket string, reply []any, err error) (match.Status, error) {
+	if err != nil {
+		return match.Status{}, err
+	}
+	list, err := statuses(shard, reply)
+	if err == nil && len(list) == 0 {
+		err = &match.UnknownError{What: "ticket", ID: ticket}
+	}
+	if err != nil {
+		return match.Status{}, err
+	}
+	return list[0], nil
+}
+
+// statuses reads the server's time, then eight fields of each ticket.
+func statuses(shard string, reply []any) (list []match.Status, err error) {
+	now := fields(reply).millis(0)
+	for i := 1; i+8 <= len(reply); i += 8 {
+		f := fields(reply[i : i+8])
+		st := match.Status{Shard: shard, State: match.State(f.number(1)), Enqueued: f.millis(2), Deadline: f.millis(3),
+			Match: f.text(5)}
+		st.Waited = now.Sub(st.Enqueued)
+		if ended := f.millis(6); !ended.IsZero() {
+			st.Waited = ended.Sub(st.Enqueued)
+		}
+		err = errors.Join(err, decode(f.text(0), &st.Ticket), decode(f.text(4), &st.Why), decode(f.text(7), &st.Assignment))
+		list = append(list, st)
+	}
+	return list, err
+}
+
+func decode(text string, into any) error {
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return &fence.CorruptError{What: "ticket or match", Detail: err.Error()}
+	}
+	return nil
+}
+
+// Arrivals implements match.Store. It has one connection for each call.
+func (s *Store) Arrivals(ctx context.Context, shard string, f func()) error {
+	return s.subscribe(ctx, Base(shard)+":arrivals", nil, func(string) { f() })
+}
+
+// Changes implements match.Store. It has one connection for each call.
+func (s *Store) Changes(ctx context.Context, shard string, ready func(), f func(tickets []string)) error {
+	return s.subscribe(ctx, Base(shard)+":changes", ready, func(m string) { f(strings.Fields(m)) })
+}
+
+func (s *Store) subscribe(ctx context.Context, channel string, ready func(), f func(string)) error {
+	sub := s.client.SSubscribe(ctx, channel)
+	defer sub.Close()
+	if _, err := sub.Receive(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return failed("subscribe", err)
+	}
+	if ready != nil {
+		ready()
+	}
+	messages := sub.Channel(redis.WithChannelSize(1000))
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m, ok := <-messages:
+			if !ok {
+				return failed("subscribe", redis.ErrClosed)
+			}
+			f(m.Payload)
+		}
+	}
+}
