@@ -1,6 +1,6 @@
 // Package devstack starts private instances of the real servers Tilefence works with, for tests and for
-// the local reference deployment: a Redis Cluster for coordination, a second one for fan-out, PostgreSQL
-// and a DynamoDB-compatible server.
+// the local reference deployment: a Redis Cluster for coordination, a second one for fan-out, a single Redis
+// for the relays' views, PostgreSQL and a DynamoDB-compatible server.
 //
 //	stack, err := devstack.Start(ctx, devstack.Config{})
 //	if err != nil {
@@ -51,6 +51,7 @@ const (
 	EnvFanout   = "TILEFENCE_FANOUT"   // fan-out cluster, host:port separated by commas
 	EnvPostgres = "TILEFENCE_POSTGRES" // a postgres:// URL of a superuser
 	EnvDynamoDB = "TILEFENCE_DYNAMODB" // an http:// endpoint
+	EnvViews    = "TILEFENCE_VIEWS"    // the Redis of the relays' views, host:port
 )
 
 // ErrStopped is returned when a process of a stopped stack is to be started again.
@@ -66,10 +67,11 @@ const (
 	Fanout       Part = "fanout"   // Redis Cluster: fanout-1 to fanout-3, masters without replicas
 	Postgres     Part = "postgres" // one PostgreSQL server: postgres
 	DynamoDB     Part = "dynamodb" // one DynamoDB-compatible server, in memory: dynamodb
+	Views        Part = "views"    // one Redis that is no cluster: views
 )
 
 // AllParts returns every part.
-func AllParts() []Part { return []Part{Coordination, Fanout, Postgres, DynamoDB} }
+func AllParts() []Part { return []Part{Coordination, Fanout, Postgres, DynamoDB, Views} }
 
 // ParsePart returns the part called name.
 func ParsePart(name string) (Part, error) {
@@ -149,6 +151,7 @@ type Stack struct {
 	FanoutAddrs []string // nodes of the fan-out cluster, host:port
 	PostgresURL string   // superuser, database "postgres"
 	DynamoURL   string   // endpoint; any region and any credentials are accepted
+	ViewsAddr   string   // the Redis of the relays' views, host:port
 
 	cfg     Config
 	dir     *ownDir
@@ -214,6 +217,9 @@ func (s *Stack) startPart(ctx context.Context, part Part, programs programs) err
 	case DynamoDB:
 		s.DynamoURL, err = s.startDynamoDB(ctx, programs.dynoxide)
 		where = strings.TrimPrefix(s.DynamoURL, "http://")
+	case Views:
+		s.ViewsAddr, err = s.startSingle(ctx, programs.redis, "views")
+		where = s.ViewsAddr
 	}
 	if err != nil {
 		return fmt.Errorf("devstack: start %v: %w", part, err)
@@ -247,6 +253,7 @@ func (s *Stack) Env() []string {
 	add(EnvFanout, strings.Join(s.FanoutAddrs, ","))
 	add(EnvPostgres, s.PostgresURL)
 	add(EnvDynamoDB, s.DynamoURL)
+	add(EnvViews, s.ViewsAddr)
 	return env
 }
 
@@ -259,7 +266,7 @@ func (s *Stack) Processes() []*Process {
 	return all
 }
 
-// Process returns the process called name ("coord-1", "fanout-3", "postgres", "dynamodb"; see [Part]),
+// Process returns the process called name ("coord-1", "fanout-3", "postgres", "dynamodb", "views"; see [Part]),
 // and false if the stack has none of that name.
 func (s *Stack) Process(name string) (*Process, bool) {
 	for _, p := range s.Processes() {

@@ -58,7 +58,7 @@ func TestStackServesEveryPartAndStopsWithoutTrace(t *testing.T) {
 	stack := stacktest.Start(t, devstack.Config{Dir: dir, Log: &log})
 	require.Len(t, stack.CoordAddrs, 6)
 	require.Len(t, stack.FanoutAddrs, 3)
-	require.Len(t, stack.Processes(), 11)
+	require.Len(t, stack.Processes(), 12)
 	for _, part := range devstack.AllParts() {
 		require.Contains(t, log.String(), string(part)+" ready in ")
 	}
@@ -67,9 +67,12 @@ func TestStackServesEveryPartAndStopsWithoutTrace(t *testing.T) {
 	writeToRedis(t, stack.FanoutAddrs, 0)
 	writeToPostgres(t, stack.PostgresURL)
 	writeToDynamoDB(t, stack.DynamoURL)
+	views := redis.NewClient(&redis.Options{Addr: stack.ViewsAddr})
+	require.NoError(t, views.Set(t.Context(), "key", "value", 0).Err())
+	require.NoError(t, views.Close())
 
 	running := processesBelow(t, dir)
-	require.GreaterOrEqual(t, len(running), 11)
+	require.GreaterOrEqual(t, len(running), 12)
 	stack.Stop()
 	stack.Stop() // the second call finds nothing to do
 	require.Empty(t, processesBelow(t, dir))

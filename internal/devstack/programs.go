@@ -53,7 +53,7 @@ func findPrograms(parts []Part) (programs, error) {
 			missing = append(missing, err)
 		}
 	}
-	if slices.Contains(parts, Coordination) || slices.Contains(parts, Fanout) {
+	if slices.Contains(parts, Coordination) || slices.Contains(parts, Fanout) || slices.Contains(parts, Views) {
 		note(&found.redis, "redis-server", inPath)
 	}
 	if slices.Contains(parts, Postgres) {

@@ -37,7 +37,7 @@ func (s *Stack) startCluster(ctx context.Context, path string, shape clusterShap
 		processes := make([]*Process, shape.nodes())
 		for i := range processes {
 			var err error
-			if processes[i], err = s.redisNode(path, fmt.Sprintf("%s-%d", shape.name, i+1), shape.args); err != nil {
+			if processes[i], err = s.clusterNode(path, fmt.Sprintf("%s-%d", shape.name, i+1), shape.args); err != nil {
 				return nil, err
 			}
 		}
@@ -54,13 +54,40 @@ func (s *Stack) startCluster(ctx context.Context, path string, shape clusterShap
 	return cluster.addrs, nil
 }
 
-func (s *Stack) redisNode(path, name string, more []string) (*Process, error) {
-	dir, err := s.dir.sub(name, nil)
+// startSingle starts a Redis that is in no cluster, and returns its address.
+func (s *Stack) startSingle(ctx context.Context, path, name string) (string, error) {
+	processes, err := s.startWithPorts(ctx, func() ([]*Process, error) {
+		host := s.host()
+		port, err := s.ports.pick(host)
+		if err != nil {
+			return nil, err
+		}
+		p, err := s.redisServer(path, name, host, port, nil)
+		return []*Process{p}, err
+	})
+	if err != nil {
+		return "", err
+	}
+	return processes[0].addr, nil
+}
+
+func (s *Stack) clusterNode(path, name string, more []string) (*Process, error) {
+	host := s.host()
+	port, err := s.ports.pick(host, busOffset)
 	if err != nil {
 		return nil, err
 	}
-	host := s.host()
-	port, err := s.ports.pick(host, busOffset)
+	return s.redisServer(path, name, host, port, append([]string{
+		// Where a connection fails at once, Redis tries again without the source address; the others would
+		// take what they then see for the node's new address.
+		"--cluster-announce-ip", host,
+		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port + busOffset),
+		"--cluster-node-timeout", strconv.FormatInt(s.cfg.NodeTimeout.Milliseconds(), 10),
+	}, more...))
+}
+
+func (s *Stack) redisServer(path, name, host string, port int, more []string) (*Process, error) {
+	dir, err := s.dir.sub(name, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +98,8 @@ func (s *Stack) redisNode(path, name string, more []string) (*Process, error) {
 			path: path,
 			args: append([]string{
 				"--bind", host, "--bind-source-addr", host,
-				// Where a connection fails at once, Redis tries again without the source address; the others would
-				// take what they then see for the node's new address.
-				"--cluster-announce-ip", host,
 				// It would refuse every loopback address but 127.0.0.1; nothing else can reach the node anyway.
 				"--protected-mode", "no", "--port", strconv.Itoa(port), "--dir", dir,
-				"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port + busOffset),
-				"--cluster-node-timeout", strconv.FormatInt(s.cfg.NodeTimeout.Milliseconds(), 10),
 				"--appendonly", "no", "--save", "", "--maxmemory-policy", "noeviction",
 				// A replica is filled at once instead of after five seconds of waiting for others.
 				"--repl-diskless-sync-delay", "0",

@@ -54,6 +54,12 @@ func DynamoDB(t testing.TB) string {
 	return address(t, devstack.EnvDynamoDB)
 }
 
+// Views returns the address of the Redis for the relays' views.
+func Views(t testing.TB) string {
+	t.Helper()
+	return address(t, devstack.EnvViews)
+}
+
 // PostgresDB creates an empty database for this test alone and returns its URL. It is dropped at the end
 // of the test, even while clients are connected to it.
 func PostgresDB(t testing.TB) string {

@@ -52,6 +52,7 @@ func TestAMissingServerIsSkippedOnlyOutsideTheFullTest(t *testing.T) {
 		devstack.EnvFanout:   func(t testing.TB) { stacktest.Fanout(t) },
 		devstack.EnvPostgres: func(t testing.TB) { stacktest.PostgresDB(t) },
 		devstack.EnvDynamoDB: func(t testing.TB) { stacktest.DynamoDB(t) },
+		devstack.EnvViews:    func(t testing.TB) { stacktest.Views(t) },
 	} {
 		t.Setenv(variable, "")
 		t.Setenv(devstack.EnvRequire, "")

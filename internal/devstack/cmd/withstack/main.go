@@ -4,8 +4,8 @@
 //
 //	withstack [-v] [-parts list] -- command [argument...]
 //
-// It starts a private Redis Cluster for coordination, another for fan-out, PostgreSQL and a
-// DynamoDB-compatible server on free loopback ports, passes their addresses to the command in its environment,
+// It starts a private Redis Cluster for coordination, another for fan-out, PostgreSQL, a DynamoDB-compatible
+// server and a Redis for the relays' views on free loopback ports, passes their addresses to the command in its environment,
 // stops them when it is done, however it ends, and exits with the command's code. `withstack -- bash`
 // gives a shell to try things in.
 //
@@ -51,6 +51,7 @@ environment, stops them, and exits with the command's code.
   %-26s fan-out Redis Cluster, host:port separated by commas
   %-26s PostgreSQL, a URL
   %-26s DynamoDB-compatible server, an endpoint
+  %-26s Redis of the relays' views, host:port
   %-26s 1: a test without its server fails instead of being skipped
 
 SIGINT and SIGTERM are passed on to the command; the second one kills it. Missing programs are
@@ -99,11 +100,11 @@ func parse(args []string, stderr io.Writer) (opts options, code int, done bool) 
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
 		_, _ = fmt.Fprintf(stderr, usage, devstack.EnvRedis, devstack.EnvFanout, devstack.EnvPostgres,
-			devstack.EnvDynamoDB, devstack.EnvRequire)
+			devstack.EnvDynamoDB, devstack.EnvViews, devstack.EnvRequire)
 		flags.PrintDefaults()
 	}
 	flags.BoolVar(&opts.verbose, "v", false, "print a line for each server that is ready")
-	parts := flags.String("parts", "", "start only these of coordination,fanout,postgres,dynamodb")
+	parts := flags.String("parts", "", "start only these of coordination,fanout,postgres,dynamodb,views")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return opts, 0, true
