@@ -29,7 +29,8 @@ formatted() {
 serverless() {
 	local out
 	out=$(env -u TILEFENCE_REQUIRE_SERVERS -u TILEFENCE_REDIS -u TILEFENCE_FANOUT -u TILEFENCE_POSTGRES \
-		-u TILEFENCE_DYNAMODB -u TILEFENCE_VIEWS go test -count=1 -timeout 10m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
+		-u TILEFENCE_DYNAMODB -u TILEFENCE_VIEWS \
+		go test -count=1 -timeout 10m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
 }
 
 checks() {

@@ -5,9 +5,9 @@
 //	withstack [-v] [-parts list] -- command [argument...]
 //
 // It starts a private Redis Cluster for coordination, another for fan-out, PostgreSQL, a DynamoDB-compatible
-// server and a Redis for the relays' views on free loopback ports, passes their addresses to the command in its environment,
-// stops them when it is done, however it ends, and exits with the command's code. `withstack -- bash`
-// gives a shell to try things in.
+// server and a Redis for the relays' views on free loopback ports, passes their addresses to the command in its
+// environment, stops them when it is done, however it ends, and exits with the command's code.
+// `withstack -- bash` gives a shell to try things in.
 //
 // Nothing outlives a withstack that is killed, with one exception: in a terminal, where the command
 // shares the foreground with the shell it was typed into, children of the command run on.
