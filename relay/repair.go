@@ -211,7 +211,7 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 	}
 	rec, err := stream.Recover(r.life.base, log, h.tile)
 	if err == nil {
-		err = watched(h.tile, &rec.Snapshot)
+		err = stream.WatchedSnapshot(h.tile, &rec.Snapshot)
 	}
 	if err != nil {
 		return RepairInfo{}, err
@@ -270,7 +270,7 @@ func (r *repairer) readSnapshot(h *hub) (RepairInfo, error) {
 	log := &reader{Log: r.log, timeout: r.cfg.StoreTimeout}
 	s, found, err := log.Snapshot(r.life.base, h.tile)
 	if err == nil {
-		err = watched(h.tile, &s)
+		err = stream.WatchedSnapshot(h.tile, &s)
 	}
 	if err != nil {
 		return RepairInfo{}, err

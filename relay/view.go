@@ -209,16 +209,6 @@ func (v *view) replace(rec *stream.Recovery) {
 	v.moveTo(rec.Position)
 }
 
-// watched leaves of a snapshot what watchers are sent: the game's state, with a checksum of its own.
-func watched(tile fence.TileID, s *fence.Snapshot) error {
-	game, private, err := stream.OpenSnapshot(s.Blob)
-	if err != nil {
-		return &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: err.Error()}
-	}
-	s.Blob, s.Sum = s.Blob[:len(s.Blob)-len(private)], fence.Checksum(game)
-	return nil
-}
-
 // shorten cuts the tail to what follows a newer snapshot; false if the snapshot's position is not one
 // of this history or not newer.
 func (v *view) shorten(s fence.Snapshot) bool {

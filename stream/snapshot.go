@@ -59,3 +59,14 @@ func OpenSnapshot(blob []byte) (game, private []byte, err error) {
 	}
 	return game, d.p, nil
 }
+
+// WatchedSnapshot leaves of a snapshot what watchers are sent: the blob without its private part, and in Sum the
+// checksum of the game's part. The error is a *fence.CorruptError.
+func WatchedSnapshot(tile fence.TileID, s *fence.Snapshot) error {
+	game, private, err := OpenSnapshot(s.Blob)
+	if err != nil {
+		return &fence.CorruptError{Tile: tile, What: "snapshot", At: s.Position, Detail: err.Error()}
+	}
+	s.Blob, s.Sum = s.Blob[:len(s.Blob)-len(private)], fence.Checksum(game)
+	return nil
+}
