@@ -147,11 +147,13 @@ func (h *hub) compareEnd(p fence.Position) {
 	switch rel := h.view.compare(p); rel {
 	case same, ahead, behind:
 		if h.outwaited(rel) {
+			h.disputed = true
 			h.ask(wantFull)
 		}
 	case lower:
 		h.count.lowerEpoch.Add(1)
 	case forked:
+		h.disputed = true
 		h.broken(p, false, "check")
 		h.ask(wantFull)
 	}

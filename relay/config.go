@@ -2,6 +2,7 @@ package relay
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -61,6 +63,10 @@ type Config struct {
 	// that keeps no state; a fixed name helps an operator who asks what holds a stream's tail.
 	ID string
 
+	// Views are cold reads that relays share, see package viewcache; nil: this relay reads the store itself. It does so
+	// too whenever they are of no help.
+	Views Views
+
 	Limits
 
 	SlowTimeout  time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
@@ -83,6 +89,16 @@ type Config struct {
 	Hooks  Hooks
 
 	tuning
+}
+
+// Views is a cache of tiles' histories that many relays share. A *viewcache.Cache is one.
+type Views interface {
+	// View returns the history of a tile, at least up to need, or if that is zero a fresh one.
+	View(ctx context.Context, tile fence.TileID, need fence.Position) (viewcache.View, error)
+	// Tail returns what follows a position of the history; a *stream.GapError if it does not know the position.
+	Tail(ctx context.Context, tile fence.TileID, after, need fence.Position) (viewcache.View, error)
+	// Forget removes what the relay has found to be of another history than the store's.
+	Forget(ctx context.Context, tile fence.TileID)
 }
 
 // Limits bound what a Relay holds. Zero fields mean their defaults; none may be negative.

@@ -26,8 +26,9 @@
 //   - The relay compares each tile with the store every Config.CheckInterval, many tiles in one call, and so finds
 //     what no frame reveals.
 //   - A new client is served from the tile's cached snapshot and tail: a thousand clients that come at once
-//     cause one cold read. Cold reads are limited over all tiles (Limits.MaxRepairs), start at random moments and
-//     back off when they fail, so that a reconnect storm does not reach the store.
+//     cause one cold read. With Config.Views, the relays of a deployment share it (package viewcache). Cold reads are
+//     limited over all tiles (Limits.MaxRepairs), start at random moments and back off when they fail, so that a
+//     reconnect storm does not reach the store.
 //
 // # Areas
 //
@@ -39,12 +40,12 @@
 //
 // # When things fail
 //
-// If the store is down, live frames go on, and new clients of tiles the relay knows are served. Clients of other
-// tiles get CODE_UNAVAILABLE, and a Sync when the store is back. If the fan-out is down, clients see what the
-// periodic comparison finds, late but complete. If the store holds less than clients have seen (a
-// failover lost the last entries), the view stays, since the living owner re-appends them; after
-// Config.BehindGrace the relay adopts the store's history. A store at a lower epoch than clients have seen is
-// never adopted. If an entry cannot be read, clients stay before it until a snapshot passes it.
+// If Config.Views do not work, the relay reads the store by itself. If the store is down, live frames go on, and new
+// clients of tiles the relay knows are served. Clients of other tiles get CODE_UNAVAILABLE, and a Sync when the store
+// is back. If the fan-out is down, clients see what the periodic comparison finds, late but complete. If the store
+// holds less than clients have seen (a failover lost the last entries), the view stays, since the living owner
+// re-appends them; after Config.BehindGrace the relay adopts the store's history. A store at a lower epoch than
+// clients have seen is never adopted. If an entry cannot be read, clients stay before it until a snapshot passes it.
 //
 // A client that reads too slowly delays no other. Frames that do not fit its queue are dropped
 // for it, and when the queue has drained it gets one Sync, of only what it missed if the relay still has
@@ -63,10 +64,11 @@
 // what has been encoded of both.
 //
 // A relay protects what it may still replay from the trim: it marks every watched tile at the sequence of its cached
-// snapshot, under its own Config.ID, in one call for many tiles. It renews the marks while the tiles are watched, and
-// releases them when they are not or the relay stops. A relay that crashes holds the streams for the lease of the
-// trim. If a mark is lost, the next one is answered with the floor of the stream: the relay reads the snapshot again,
-// and its clients get what they missed as frames, or a Sync if those are gone.
+// snapshot (of its position, if that came from Config.Views), under its own Config.ID, in one call for many tiles. It
+// renews the marks while the tiles are watched, and releases them when they are not or the relay stops. A relay that
+// crashes holds the streams for the lease of the trim. If a mark is lost, the next one is answered with the floor of
+// the stream: the relay reads the snapshot again, and its clients get what they missed as frames, or a Sync if those
+// are gone.
 //
 // # Testing against it
 //

@@ -33,6 +33,8 @@ type hub struct {
 	want      wants
 	repairing bool // a repair task runs for this tile; there is at most one
 	failed    bool // the last attempt failed
+	shared    bool // the snapshot came from Config.Views: the stream may have been trimmed past it
+	disputed  bool // the store has another history than this one, which may be from Config.Views
 
 	earlyAsked  time.Time // when the store was last asked because a client held more
 	nextRefresh int       // length of the tail at which a newer snapshot is looked for

@@ -110,8 +110,8 @@ func (h *hub) floorMark() (seq fence.Seq, ok bool) {
 	switch {
 	case h.closed || !h.view.loaded || h.view.at.IsZero():
 		return 0, false
-	case h.view.whole:
+	case h.view.whole && !h.shared:
 		return h.view.base.Seq, true
 	}
-	return h.view.at.Seq, true
+	return h.view.at.Seq, true // what is before it is here
 }

@@ -35,10 +35,12 @@ func TestRandom(t *testing.T) {
 			break
 		}
 		for _, areas := range []int{0, 6} {
-			t.Run(fmt.Sprint(areas, " areas/", seed), func(t *testing.T) {
-				t.Logf("rerun: go test -race -run TestRandom ./relay -relay.seed=%d", seed)
-				newChaos(t, seed, areas).run(150)
-			})
+			for _, relays := range []int{1, 2} {
+				t.Run(fmt.Sprint(areas, " areas/", relays, " relays/", seed), func(t *testing.T) {
+					t.Logf("rerun: go test -race -run TestRandom ./relay -relay.seed=%d", seed)
+					newChaos(t, seed, areas, relays).run(150)
+				})
+			}
 		}
 	}
 }
@@ -48,6 +50,8 @@ type chaos struct {
 	*world
 	*rand.Rand
 	s       *server
+	others  []*server    // that share views with it
+	views   *memoryViews // nil: there is one relay
 	tiles   []fence.TileID
 	owners  map[fence.TileID]*owner
 	late    []fence.Entry // published some time, or never
@@ -55,8 +59,9 @@ type chaos struct {
 	sleepy  sync.Mutex // held: a client that takes it is slow
 }
 
-// newChaos makes the world; with areas, its tiles are divided, and most clients watch some areas.
-func newChaos(t *testing.T, seed uint64, areas int) *chaos {
+// newChaos makes the world; with areas, its tiles are divided, and most clients watch some areas. Several relays share
+// their views, and clients are dealt to them.
+func newChaos(t *testing.T, seed uint64, areas, relays int) *chaos {
 	cfg := quick()
 	cfg.TailFrames, cfg.refreshFrames, cfg.queueFrames, cfg.BehindGrace = 24, 6, 4, 200*time.Millisecond
 	cfg.Linger = 50 * time.Millisecond
@@ -65,9 +70,20 @@ func newChaos(t *testing.T, seed uint64, areas int) *chaos {
 	if c.areas = areas; areas > 0 {
 		cfg.TailFrames, cfg.queueFrames = 200, 32
 	}
+	if relays > 1 {
+		c.views = newMemoryViews(t)
+		cfg.Views = c.views.cache(c.log)
+	}
 	c.s = c.serve(cfg)
+	all := []*server{c.s}
+	for range relays - 1 {
+		own := *cfg
+		own.Views = c.views.cache(c.log)
+		all = append(all, c.serve(&own))
+	}
+	c.others = all[1:]
 	for i := range 8 {
-		c.clients = append(c.clients, c.s.watch(t, func(cc *relayclient.Config) {
+		c.clients = append(c.clients, all[i%relays].watch(t, func(cc *relayclient.Config) {
 			cc.Reconnect, cc.JSON = true, i%4 == 0
 			if i%3 == 0 {
 				frame := cc.Frame
@@ -91,6 +107,9 @@ func (c *chaos) run(steps int) {
 			c.owners[tile] = o
 		}
 		c.step(o)
+		if c.views != nil && c.IntN(10) == 0 {
+			c.views.trouble(c.Rand, tile)
+		}
 		if c.areas > 0 {
 			c.clients[1+c.IntN(len(c.clients)-1)].look(tile, c.someAreas()...)
 		}
@@ -99,6 +118,9 @@ func (c *chaos) run(steps int) {
 		}
 	}
 	c.log.set(func(l *testLog) { l.err = nil })
+	if c.views != nil {
+		c.views.down.Store(false)
+	}
 	for i, w := range c.clients {
 		switch {
 		case c.areas == 0:
@@ -121,6 +143,9 @@ func (c *chaos) run(steps int) {
 		}
 	}
 	c.t.Logf("%+v", c.s.Stats())
+	if c.views != nil {
+		c.views.log()
+	}
 }
 
 // step does one thing to a tile. Weights are in the order of the cases.

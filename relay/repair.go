@@ -48,7 +48,7 @@ func (r *repairer) task(h *hub) {
 			h.abandon()
 			return
 		}
-		err := r.repair(h)
+		err := r.repair(h, attempt)
 		<-r.slots
 		attempt, more = h.settle(err, attempt)
 	}
@@ -83,11 +83,16 @@ func (h *hub) pause(attempt int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// repair makes one attempt at everything wanted so far. What it could not do is wanted again.
-func (r *repairer) repair(h *hub) error {
+// repair makes one attempt at everything wanted so far. What it could not do is wanted again. The first attempt asks
+// Config.Views, unless the store disputes what is here.
+func (r *repairer) repair(h *hub, attempt int) error {
 	subscribed := r.subscribe(h)
 	h.mu.Lock()
 	want, loaded, closed := h.want, h.view.loaded, h.closed
+	readFull, readTail := r.readFull, r.readTail
+	if r.cfg.Views != nil && attempt == 0 && !h.disputed {
+		readFull, readTail = r.sharedFull, r.sharedTail
+	}
 	h.want = 0
 	h.mu.Unlock()
 	if closed {
@@ -96,14 +101,14 @@ func (r *repairer) repair(h *hub) error {
 	var err error
 	switch {
 	case !loaded:
-		err = r.timed(h, "load", r.readFull)
+		err = r.timed(h, "load", readFull)
 	case want&wantFull != 0:
-		err = r.timed(h, "full", r.readFull)
+		err = r.timed(h, "full", readFull)
 	case want&wantTail != 0:
-		err = r.timed(h, "tail", r.readTail)
+		err = r.timed(h, "tail", readTail)
 		if errors.Is(err, stream.ErrGap) || errors.Is(err, fence.ErrCorrupt) {
 			want |= wantFull // a snapshot may lie past the gap or the entry that cannot be read
-			err = r.timed(h, "full", r.readFull)
+			err = r.timed(h, "full", readFull)
 		}
 	case want&wantSnapshot != 0:
 		err = r.timed(h, "snapshot", r.readSnapshot)
@@ -184,6 +189,7 @@ func (r *repairer) readTail(h *hub) (RepairInfo, error) {
 	info := RepairInfo{Batches: h.take(&rec)}
 	h.want &^= wantTail // what was asked for meanwhile is covered, or shows in the held frames
 	if log.owner.Present() && h.view.compare(log.owner.Position) == forked {
+		h.disputed = true
 		return info, &stream.GapError{Tile: h.tile, Have: h.view.at, Next: fence.Entry{Position: log.owner.Position}}
 	}
 	return info, nil
@@ -220,8 +226,14 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 		return RepairInfo{}, errRaced
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.adopt(&rec, log.owner)
+	disputed := h.disputed
+	h.shared, h.disputed = false, false
+	info, err := h.adopt(&rec, log.owner)
+	h.mu.Unlock()
+	if disputed && r.cfg.Views != nil {
+		r.cfg.Views.Forget(r.life.base, h.tile)
+	}
+	return info, err
 }
 
 // adopt takes a history read from the store and brings the clients to it.
@@ -278,6 +290,7 @@ func (r *repairer) readSnapshot(h *hub) (RepairInfo, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if found && h.view.shorten(s) {
+		h.shared = false
 		h.moved()
 		h.nextRefresh = max(h.cfg.refreshFrames, len(h.view.tail)+h.cfg.refreshFrames/3)
 	}

@@ -43,6 +43,7 @@ type RepairStats struct {
 	Gaps          uint64 // times a history did not continue where the relay stood
 	Caught        uint64 // batches that the periodic comparison found before the fan-out brought them
 	Repairs       uint64 // cold reads done
+	Shared        uint64 // of them, those that Config.Views answered
 	RepairsFailed uint64 // attempts that failed
 	Replaced      uint64 // repairs after which clients had to replace their state
 	LowerEpoch    uint64 // answers of the store refused because they were of a lower epoch than the tile's
@@ -57,6 +58,7 @@ type counters struct {
 	framesIn, framesOut, syncsOut, opened, bytesOut            atomic.Uint64
 	duplicates, staleDrops, corrupt                            atomic.Uint64
 	gaps, caught, repairs, repairsFailed, replaced, lowerEpoch atomic.Uint64
+	shared                                                     atomic.Uint64
 	markFails, marksRefused, outrun                            atomic.Uint64
 	slowDrops, slowCloses, idleCloses, resyncs, badMessages    atomic.Uint64
 	stale                                                      atomic.Uint64
@@ -82,7 +84,7 @@ func (r *Relay) Stats() Stats {
 			StaleDrops: c.staleDrops.Load(), Corrupt: c.corrupt.Load(),
 		},
 		RepairStats{
-			Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(),
+			Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(), Shared: c.shared.Load(),
 			RepairsFailed: c.repairsFailed.Load(), Replaced: c.replaced.Load(), LowerEpoch: c.lowerEpoch.Load(),
 			MarksFailed: c.markFails.Load(), MarksRefused: c.marksRefused.Load(), Outrun: c.outrun.Load(),
 		},

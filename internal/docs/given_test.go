@@ -71,6 +71,12 @@ var givenIn = map[string]map[string]string{
 	"relay/relayclient": {
 		"world": "interface { Restore(fence.TileID, []byte); Apply(fence.TileID, []byte) }",
 	},
+	"relay/viewcache":                {"broker": "fanout.Subscriber", "client": "redis.UniversalClient"},
+	"relay/viewcache/redisviewcache": {"broker": "fanout.Subscriber"},
+	"relay/viewcache/viewcachetest": {
+		"openStore":   "func(*testing.T, *viewcache.Limits) viewcache.Store",
+		"openBackend": "func(*testing.T, *viewcache.Limits) viewcachetest.Backend",
+	},
 	"stream/fanout":             {"publisher": "fanout.HintPublisher"},
 	"stream/fanout/fanouttest":  {"newBackend": "func(*testing.T) fanouttest.Backend"},
 	"stream/fanout/memfanout":   {"frame": "[]byte", "frames": "chan []byte"},

@@ -1,0 +1,69 @@
+package relay
+
+import (
+	"errors"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// sharedFull takes snapshot and tail from Config.Views, and reads the store itself if they are of no help.
+func (r *repairer) sharedFull(h *hub) (RepairInfo, error) {
+	h.mu.Lock()
+	need, disputed := h.reach(), h.disputed
+	h.mu.Unlock()
+	if disputed { // since the attempt began
+		return r.readFull(h)
+	}
+	v, err := r.cfg.Views.View(r.life.base, h.tile, need)
+	switch {
+	case errors.Is(err, viewcache.ErrNotShared):
+		return r.readFull(h)
+	case err != nil:
+		return RepairInfo{}, err
+	}
+	r.count.shared.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shared = true
+	info, err := h.adopt(&v.Recovery, v.Owner)
+	if v.Stale {
+		h.want |= wantTail // another relay reads it
+	}
+	return info, err
+}
+
+// sharedTail takes what follows the present position from Config.Views. If they begin after it, the stream may still
+// have what the clients lack.
+func (r *repairer) sharedTail(h *hub) (RepairInfo, error) {
+	h.mu.Lock()
+	at, need := h.view.at, h.reach()
+	h.mu.Unlock()
+	v, err := r.cfg.Views.Tail(r.life.base, h.tile, at, need)
+	switch {
+	case errors.Is(err, viewcache.ErrNotShared), errors.Is(err, stream.ErrGap), errors.Is(err, fence.ErrCorrupt):
+		return r.readTail(h)
+	case err != nil:
+		return RepairInfo{}, err
+	}
+	r.count.shared.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.view.setOwner(v.Owner)
+	h.want &^= wantTail // as after a read of the store
+	return RepairInfo{Batches: h.take(&v.Recovery)}, nil
+}
+
+// reach is the position that a shared view must reach so that the held frames follow it; zero: there are none.
+func (h *hub) reach() (need fence.Position) {
+	for prev, b := range h.held {
+		if b.Kind == fence.KindRebase {
+			prev = b.Position // it follows nothing: its own snapshot is wanted
+		}
+		if prev.Epoch > need.Epoch || prev.Epoch == need.Epoch && prev.Seq > need.Seq {
+			need = prev
+		}
+	}
+	return need
+}

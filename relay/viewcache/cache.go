@@ -1,0 +1,322 @@
+package viewcache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// Defaults of Config.
+const (
+	DefaultTimeout = 250 * time.Millisecond
+	DefaultFresh   = time.Second
+)
+
+// ErrNotShared means: the views cannot be had, because the store does not work or a rebuild takes too long. Read the
+// coordination store instead.
+var ErrNotShared = errors.New("no shared view")
+
+// Config holds the optional settings of a Cache. Nil and the zero value are valid.
+type Config struct {
+	// Timeout bounds one call to the store of views. After one that fails none is made for a second, so that a store
+	// that hangs delays the reads that are under way by Timeout, and after that one read a second. Default 250 ms.
+	Timeout time.Duration
+
+	// Fresh is how old a version may be that is handed out without asking the coordination store whether there is
+	// more. It decides how often that is asked, not what is right: what is missing reaches a relay by its own
+	// subscription and its comparisons. Default 1 s.
+	Fresh time.Duration
+
+	Logger *slog.Logger // nil discards
+
+	tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	lease    time.Duration // of a lock that is not renewed: how long a dead rebuilder is waited for
+	patience time.Duration // of one read for another's rebuild
+	limit    time.Duration // of a rebuild
+	pause    time.Duration // without calls after one that failed
+	look     time.Duration // between looks for a version that was not announced, at first
+}
+
+// withDefaults returns a copy with every field set, or a *fence.ArgumentError.
+func (c *Config) withDefaults() (Config, error) {
+	var out Config
+	if c != nil {
+		out = *c
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"Timeout", out.Timeout}, {"Fresh", out.Fresh}} {
+		if d.value < 0 {
+			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
+				Want: "a positive duration, or zero for the default"}
+		}
+	}
+	out.Timeout = cmp.Or(out.Timeout, DefaultTimeout)
+	out.Fresh = cmp.Or(out.Fresh, DefaultFresh)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
+	out.lease = cmp.Or(out.lease, time.Second)
+	out.patience = cmp.Or(out.patience, 2*time.Second)
+	out.limit = cmp.Or(out.limit, 5*time.Second)
+	out.pause = cmp.Or(out.pause, time.Second)
+	out.look = cmp.Or(out.look, 20*time.Millisecond)
+	return out, nil
+}
+
+// Cache hands out views that relays share, and lets one relay at a time read what is missing. Create one with New. All
+// methods are safe for concurrent use.
+type Cache struct {
+	store Store
+	log   stream.Log
+	cfg   Config
+	valve valve
+	count counters
+}
+
+// New returns a Cache of what is in log. It does no I/O and starts no goroutine; while it rebuilds a view, it has one that
+// renews the lock. Errors: a *fence.ArgumentError.
+func New(store Store, log stream.Log, cfg *Config) (*Cache, error) {
+	switch {
+	case store == nil:
+		return nil, &fence.ArgumentError{Field: "store", Value: "nil", Want: "where views are kept"}
+	case log == nil:
+		return nil, &fence.ArgumentError{Field: "log", Value: "nil", Want: "the coordination store to read"}
+	}
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Cache{store: store, log: log, cfg: c, valve: valve{pause: c.pause, logger: c.Logger}}, nil
+}
+
+// View returns a whole view of the tile, at least up to need if the log has that; with the zero need one that was the
+// newest within Config.Fresh or, while another relay reads that, the version before, Stale. Else it waits. A tile that
+// the log knows nothing of gives a zero View.
+//
+// Errors: ErrNotShared, after Config.Timeout if the store of views does not answer, after 2 s if the relay that
+// rebuilds does not come to an end; else what reading the log gave.
+func (c *Cache) View(ctx context.Context, tile fence.TileID, need fence.Position) (View, error) {
+	return c.get(ctx, want{tile: tile, need: need, snapshot: true})
+}
+
+// Tail returns what follows a position: the Entries, and the Position at which they end. It never is Stale. The rest
+// is as for View. Another error is a *stream.GapError: the position is not in the version's tail.
+func (c *Cache) Tail(ctx context.Context, tile fence.TileID, after, need fence.Position) (View, error) {
+	v, err := c.get(ctx, want{tile: tile, need: need})
+	if err != nil {
+		return View{}, err
+	}
+	rest, ok := v.follow(after)
+	if !ok {
+		gap := &stream.GapError{Tile: tile, Have: after}
+		if len(v.Entries) > 0 {
+			gap.Next = v.Entries[0]
+		}
+		return View{}, gap
+	}
+	return View{Recovery: stream.Recovery{Entries: rest, Position: v.Position}, Owner: v.Owner}, nil
+}
+
+// follow returns the entries after a position of the view.
+func (v *View) follow(p fence.Position) (rest []fence.Entry, ok bool) {
+	if p == v.Snapshot.Position {
+		return v.Entries, true
+	}
+	for i := len(v.Entries) - 1; i >= 0; i-- {
+		if v.Entries[i].Position == p {
+			return v.Entries[i+1:], true
+		}
+	}
+	return nil, false
+}
+
+// Forget removes the newest version of a tile, which turned out to be of another history than the log's. A relay calls
+// it after it has read the log itself.
+func (c *Cache) Forget(ctx context.Context, tile fence.TileID) {
+	v, found, err := c.find(ctx, tile)
+	if err == nil && found {
+		c.drop(ctx, tile, v.At)
+	}
+}
+
+// want is what a caller asks for.
+type want struct {
+	tile     fence.TileID
+	need     fence.Position // zero: a fresh version
+	snapshot bool           // a whole view
+}
+
+// satisfied reports whether a version will do.
+func (w *want) satisfied(v *Version, fresh time.Duration) bool {
+	if w.need.IsZero() {
+		return v.Age <= fresh
+	}
+	return !before(v.At, w.need)
+}
+
+// get returns a version that will do: one that is there, or one that this relay or another reads now.
+func (c *Cache) get(ctx context.Context, w want) (View, error) {
+	waiting := waiter{cache: c, tile: w.tile, until: time.Now().Add(c.cfg.patience), next: c.cfg.look}
+	defer waiting.stop()
+	for {
+		have, version, err := c.lookup(ctx, w)
+		if err == nil && have != nil && w.satisfied(&version, c.cfg.Fresh) {
+			c.count.hits.Add(1)
+			return *have, nil
+		}
+		var g Grant
+		if err == nil {
+			g, err = do(ctx, c, func(ctx context.Context) (Grant, error) {
+				return c.store.Lock(ctx, w.tile, version, c.cfg.lease)
+			})
+		}
+		switch {
+		case err != nil:
+			return c.notShared(ctx, err)
+		case g.Token != 0:
+			return c.rebuild(ctx, w, g.Token, have, version)
+		case g.Changed && time.Now().Before(waiting.until): // look again
+		case have != nil && w.snapshot && w.need.IsZero():
+			c.count.stale.Add(1)
+			have.Stale = true
+			return *have, nil
+		case !waiting.wait(ctx):
+			return c.notShared(ctx, errors.New("another relay reads it, and does not come to an end"))
+		}
+	}
+}
+
+// notShared is the answer when the store of views is of no help.
+func (c *Cache) notShared(ctx context.Context, why error) (View, error) {
+	if ctx.Err() != nil {
+		return View{}, context.Cause(ctx)
+	}
+	c.count.notShared.Add(1)
+	return View{}, errors.Join(ErrNotShared, why)
+}
+
+// lookup reads the newest version; have is nil if there is none that can be used.
+func (c *Cache) lookup(ctx context.Context, w want) (have *View, v Version, err error) {
+	v, found, err := c.find(ctx, w.tile)
+	if err != nil || !found {
+		return nil, Version{}, err
+	}
+	type values struct{ base, tail []byte }
+	got, err := do(ctx, c, func(ctx context.Context) (got values, err error) {
+		got.base, got.tail, err = c.store.Values(ctx, w.tile, v, w.snapshot)
+		return got, err
+	})
+	if err != nil {
+		return nil, Version{}, err
+	}
+	if got.tail == nil || w.snapshot && got.base == nil && !v.Base.IsZero() {
+		c.count.missing.Add(1) // evicted by the server, or replaced while this relay was paused for longer than the grace
+		c.drop(ctx, w.tile, v.At)
+		return nil, Version{}, nil
+	}
+	have, err = decodeTail(w.tile, v, got.tail)
+	if err == nil && w.snapshot && !v.Base.IsZero() {
+		err = decodeBase(w.tile, have, got.base)
+	}
+	if err != nil {
+		c.count.corrupt.Add(1)
+		c.cfg.Logger.Warn("a cached view is damaged: it is read again", "tile", w.tile, "error", err)
+		c.drop(ctx, w.tile, v.At)
+		return nil, Version{}, nil
+	}
+	return have, v, nil
+}
+
+func (c *Cache) find(ctx context.Context, tile fence.TileID) (v Version, found bool, err error) {
+	v, err = do(ctx, c, func(ctx context.Context) (v Version, err error) {
+		v, found, err = c.store.Find(ctx, tile)
+		return v, err
+	})
+	return v, found, err
+}
+
+func (c *Cache) drop(ctx context.Context, tile fence.TileID, at fence.Position) {
+	_, _ = do(ctx, c, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.store.Drop(ctx, tile, at) // what is left is found again
+	})
+}
+
+// do makes one call to the store, if it works.
+func do[T any](ctx context.Context, c *Cache, call func(context.Context) (T, error)) (T, error) {
+	var none T
+	if !c.valve.open() {
+		return none, errClosed
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	v, err := call(bounded)
+	if err != nil {
+		c.count.failures.Add(1)
+	}
+	switch {
+	case err == nil || errors.Is(err, ErrRefused):
+		c.valve.works()
+	case ctx.Err() == nil: // else the caller has left, which says nothing of the store
+		c.valve.failed(err)
+	default:
+		c.valve.unknown()
+	}
+	return v, err
+}
+
+// waiter waits for a rebuild by another relay: for its announcement, and for the moment to look for itself, since
+// announcements may be lost.
+type waiter struct {
+	cache *Cache
+	tile  fence.TileID
+	until time.Time
+	next  time.Duration
+	heard chan struct{} // nil: it does not listen yet
+	leave func()
+}
+
+// wait returns true when it is worth looking again, and false when that has been done for long enough. The first call
+// returns at once, so that what was announced before this relay listened is seen.
+func (w *waiter) wait(ctx context.Context) bool {
+	if w.heard == nil {
+		heard := make(chan struct{}, 1)
+		w.heard = heard
+		w.cache.count.waits.Add(1)
+		w.leave = w.cache.store.Listen(w.tile, func() {
+			select {
+			case heard <- struct{}{}:
+			default:
+			}
+		})
+		return true
+	}
+	left := time.Until(w.until)
+	if left <= 0 {
+		return false
+	}
+	t := time.NewTimer(min(left, w.next))
+	defer t.Stop()
+	w.next = min(2*w.next, 8*w.cache.cfg.look)
+	select {
+	case <-w.heard:
+	case <-t.C:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+func (w *waiter) stop() {
+	if w.leave != nil {
+		w.leave()
+	}
+}

@@ -1,0 +1,328 @@
+package viewcache
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Memory is a Store in this process: for tests, for relays that share a process, and as the specification of the others.
+type Memory struct {
+	limits Limits
+
+	mu     sync.Mutex
+	groups [Groups]memoryGroup
+	heard  map[fence.TileID]map[int]func()
+	next   int
+}
+
+var _ Store = (*Memory)(nil)
+
+type memoryGroup struct {
+	index  map[fence.TileID]*memoryEntry
+	values map[valueName][]byte
+	old    []oldValue // of superseded versions, in the order in which they end
+	locks  map[fence.TileID]memoryLock
+	Usage
+}
+
+type memoryEntry struct {
+	Version
+	token Token
+	used  time.Time
+}
+
+// valueName names a value: the tail of the version at, or the snapshot at.
+type valueName struct {
+	tile fence.TileID
+	at   fence.Position
+	base bool
+}
+
+type oldValue struct {
+	valueName
+	ends time.Time
+}
+
+type memoryLock struct {
+	token Token
+	ends  time.Time
+}
+
+// NewMemory returns an empty store; nil limits are the defaults. The error is a *fence.ArgumentError.
+func NewMemory(limits *Limits) (*Memory, error) {
+	l, err := limits.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m := &Memory{limits: l, heard: map[fence.TileID]map[int]func(){}}
+	m.Flush()
+	return m, nil
+}
+
+// Flush forgets everything, locks included.
+func (m *Memory) Flush() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.groups {
+		m.groups[i] = memoryGroup{index: map[fence.TileID]*memoryEntry{}, values: map[valueName][]byte{},
+			locks: map[fence.TileID]memoryLock{}}
+	}
+}
+
+// Corrupt changes the values that are stored of a tile, for tests.
+func (m *Memory) Corrupt(tile fence.TileID, change func(value []byte) []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.of(tile)
+	for name, b := range g.values {
+		if name.tile == tile {
+			g.values[name] = change(slices.Clone(b))
+		}
+	}
+}
+
+// of is the group of a tile. The mutex is held.
+func (m *Memory) of(tile fence.TileID) *memoryGroup { return &m.groups[GroupOf(tile)] }
+
+// Find implements Store.
+func (m *Memory) Find(ctx context.Context, tile fence.TileID) (Version, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.of(tile).index[tile]
+	if e == nil {
+		return Version{}, false, ctx.Err()
+	}
+	e.used = time.Now()
+	v := e.Version
+	v.Age = time.Since(time.UnixMicro(int64(v.Stamp)))
+	return v, true, ctx.Err()
+}
+
+// Values implements Store.
+func (m *Memory) Values(ctx context.Context, tile fence.TileID, v Version, snapshot bool) (base, tail []byte, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.of(tile)
+	if snapshot && !v.Base.IsZero() {
+		base = g.values[valueName{tile, v.Base, true}]
+	}
+	return base, g.values[valueName{tile, v.At, false}], ctx.Err()
+}
+
+// Lock implements Store.
+func (m *Memory) Lock(ctx context.Context, tile fence.TileID, seen Version, lease time.Duration) (Grant, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g, now := m.of(tile), time.Now()
+	g.reclaim(now)
+	var newest Version
+	token := Token(now.UnixMicro())
+	if e := g.index[tile]; e != nil {
+		newest, token = e.Version, max(token, e.token+1)
+	}
+	switch held := g.locks[tile]; {
+	case newest.At != seen.At || newest.Stamp != seen.Stamp:
+		return Grant{Changed: true}, ctx.Err()
+	case now.Before(held.ends):
+		return Grant{}, ctx.Err()
+	default:
+		token = max(token, held.token+1)
+	}
+	g.locks[tile] = memoryLock{token, now.Add(lease)}
+	return Grant{Token: token}, ctx.Err()
+}
+
+// Renew implements Store.
+func (m *Memory) Renew(ctx context.Context, tile fence.TileID, token Token, lease time.Duration) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.of(tile)
+	held := g.locks[tile]
+	if held.token != token || !time.Now().Before(held.ends) {
+		return false, ctx.Err()
+	}
+	g.locks[tile] = memoryLock{token, time.Now().Add(lease)}
+	return true, ctx.Err()
+}
+
+// Unlock implements Store.
+func (m *Memory) Unlock(ctx context.Context, tile fence.TileID, token Token) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(tile).unlock(tile, token)
+	return ctx.Err()
+}
+
+func (g *memoryGroup) unlock(tile fence.TileID, token Token) {
+	if g.locks[tile].token == token {
+		delete(g.locks, tile)
+	}
+}
+
+// Put implements Store.
+func (m *Memory) Put(ctx context.Context, p Put) (Verdict, error) {
+	m.mu.Lock()
+	verdict := m.put(&p)
+	var told []func()
+	if verdict == Stored || verdict == Confirmed {
+		for _, f := range m.heard[p.Tile] {
+			told = append(told, f)
+		}
+	}
+	m.mu.Unlock()
+	for _, f := range told {
+		f()
+	}
+	return verdict, ctx.Err()
+}
+
+func (m *Memory) put(p *Put) Verdict {
+	g, now := m.of(p.Tile), time.Now()
+	g.reclaim(now)
+	e := g.index[p.Tile]
+	if e != nil && e.At == p.At {
+		e.Stamp, e.token, e.used = uint64(now.UnixMicro()), max(e.token, p.Token), now
+		g.unlock(p.Tile, p.Token)
+		return Confirmed
+	}
+	verdict := g.store(p, now, &m.limits)
+	if verdict != NeedsBase {
+		g.unlock(p.Tile, p.Token)
+	}
+	return verdict
+}
+
+// older reports whether a version may not replace the newest one.
+func older(newest *memoryEntry, p *Put) bool {
+	return before(p.At, newest.At) || !before(newest.At, p.At) && p.Token <= newest.token
+}
+
+// store puts a version into the group in the place of the newest one.
+func (g *memoryGroup) store(p *Put, now time.Time, limits *Limits) Verdict {
+	need, share := int64(len(p.Tail)+len(p.Snapshot)), limits.Budget/Groups
+	base, tail := valueName{p.Tile, p.Base, true}, valueName{p.Tile, p.At, false}
+	e := g.index[p.Tile]
+	switch {
+	case e != nil && older(e, p):
+		return Older
+	case p.Tail == nil:
+		return Gone
+	case p.Snapshot == nil && !p.Base.IsZero() && g.values[base] == nil:
+		return NeedsBase
+	}
+	g.old = slices.DeleteFunc(g.old, func(o oldValue) bool { return o.valueName == base || o.valueName == tail })
+	if need > share/4 || !g.makeRoom(p.Tile, need, share) {
+		return TooLarge
+	}
+	if e != nil {
+		ends := now.Add(limits.Grace)
+		g.old = append(g.old, oldValue{valueName{p.Tile, e.At, false}, ends})
+		if e.Base != p.Base && !e.Base.IsZero() {
+			g.old = append(g.old, oldValue{valueName{p.Tile, e.Base, true}, ends})
+		}
+	}
+	g.set(tail, p.Tail)
+	if p.Snapshot != nil {
+		g.set(base, p.Snapshot)
+	}
+	g.index[p.Tile] = &memoryEntry{Version: Version{At: p.At, Base: p.Base, Stamp: uint64(now.UnixMicro())},
+		token: p.Token, used: now}
+	return Stored
+}
+
+func (g *memoryGroup) set(name valueName, b []byte) {
+	g.remove(name)
+	g.values[name] = b
+	g.Bytes += int64(len(b))
+}
+
+func (g *memoryGroup) remove(name valueName) {
+	g.Bytes -= int64(len(g.values[name]))
+	delete(g.values, name)
+}
+
+// reclaim removes what has outlived its grace.
+func (g *memoryGroup) reclaim(now time.Time) {
+	for len(g.old) > 0 && !now.Before(g.old[0].ends) {
+		g.remove(g.old[0].valueName)
+		g.old = g.old[1:]
+	}
+}
+
+// makeRoom evicts until need bytes fit: superseded versions first, then the tiles used least recently.
+func (g *memoryGroup) makeRoom(own fence.TileID, need, share int64) bool {
+	for g.Bytes+need > share {
+		if len(g.old) > 0 {
+			g.remove(g.old[0].valueName)
+			g.old, g.Evicted = g.old[1:], g.Evicted+1
+			continue
+		}
+		var victim *memoryEntry
+		var tile fence.TileID
+		for t, e := range g.index {
+			if t != own && (victim == nil || cmp.Or(e.used.Compare(victim.used), cmp.Compare(t, tile)) < 0) {
+				victim, tile = e, t
+			}
+		}
+		if victim == nil {
+			return false
+		}
+		g.forget(tile, victim)
+		g.Evicted++
+	}
+	return true
+}
+
+func (g *memoryGroup) forget(tile fence.TileID, e *memoryEntry) {
+	g.remove(valueName{tile, e.At, false})
+	g.remove(valueName{tile, e.Base, true})
+	delete(g.index, tile)
+}
+
+// Drop implements Store.
+func (m *Memory) Drop(ctx context.Context, tile fence.TileID, at fence.Position) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.of(tile)
+	if e := g.index[tile]; e != nil && e.At == at {
+		g.forget(tile, e)
+	}
+	return ctx.Err()
+}
+
+// Listen implements Store.
+func (m *Memory) Listen(tile fence.TileID, heard func()) (stop func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.heard[tile] == nil {
+		m.heard[tile] = map[int]func(){}
+	}
+	m.next++
+	id := m.next
+	m.heard[tile][id] = heard
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if delete(m.heard[tile], id); len(m.heard[tile]) == 0 {
+			delete(m.heard, tile)
+		}
+	}
+}
+
+// Usage implements Store.
+func (m *Memory) Usage(ctx context.Context) (Usage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var sum Usage
+	for i := range m.groups {
+		g := &m.groups[i]
+		sum.Bytes, sum.Evicted = sum.Bytes+g.Bytes, sum.Evicted+g.Evicted
+		sum.Tiles, sum.Old = sum.Tiles+len(g.index), sum.Old+len(g.old)
+	}
+	return sum, ctx.Err()
+}

@@ -1,0 +1,193 @@
+package viewcache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// A version with a tail as long as this is not extended, but read anew from the snapshot, which has moved by then.
+const (
+	tailEntries = stream.DefaultLimit
+	tailBytes   = 1 << 20
+)
+
+// readTimeout bounds one call to the log.
+const readTimeout = 2 * time.Second
+
+// rebuild reads what is newer than a version, under the tile's lock, and stores that.
+func (c *Cache) rebuild(ctx context.Context, w want, token Token, have *View, version Version) (View, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.limit)
+	defer cancel()
+	renewed := c.keepLock(ctx, w.tile, token)
+	v, err := c.read(ctx, w.tile, have)
+	renewed()
+	c.count.rebuilds.Add(1)
+	if err != nil || v.Position.IsZero() { // of a tile that does not exist nothing is stored
+		c.unlock(ctx, w.tile, token)
+		return v, err
+	}
+	c.save(ctx, w.tile, token, &v, version)
+	return v, nil
+}
+
+// keepLock renews the lock until it is told to stop, so that it ends with its holder and not before. The lock may be
+// lost all the same: then the store decides over what this rebuild gives.
+func (c *Cache) keepLock(ctx context.Context, tile fence.TileID, token Token) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for turn := time.NewTicker(c.cfg.lease / 4); ; {
+			select {
+			case <-ctx.Done():
+				turn.Stop()
+				return
+			case <-turn.C:
+			}
+			held, err := do(ctx, c, func(ctx context.Context) (bool, error) {
+				return c.store.Renew(ctx, tile, token, c.cfg.lease)
+			})
+			if err == nil && !held {
+				c.count.locksLost.Add(1)
+				turn.Reset(time.Hour) // the rebuild is bounded, this only waits for its end
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// unlock lets others try at once. If it fails the lock ends by itself.
+func (c *Cache) unlock(ctx context.Context, tile fence.TileID, token Token) {
+	_, _ = do(context.WithoutCancel(ctx), c, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.store.Unlock(ctx, tile, token)
+	})
+}
+
+// read returns the tile's history as the log has it now: the version that is there and what follows it, or else
+// snapshot and tail.
+func (c *Cache) read(ctx context.Context, tile fence.TileID, have *View) (View, error) {
+	log := &reader{Log: c.log, count: &c.count}
+	if have != nil && len(have.Entries) < tailEntries && have.tailBytes() < tailBytes {
+		v, ok, err := extend(ctx, log, tile, have)
+		if err != nil || ok {
+			return v, err
+		}
+	}
+	rec, err := stream.Recover(ctx, log, tile)
+	if err == nil {
+		err = stream.WatchedSnapshot(tile, &rec.Snapshot)
+	}
+	if err != nil {
+		return View{}, err
+	}
+	for i := range rec.Entries {
+		rec.Entries[i] = rec.Entries[i].Watched(fence.AreaSet{})
+	}
+	c.count.whole.Add(1)
+	return View{Recovery: rec, Owner: log.owner}, nil
+}
+
+// extend reads what follows a view; ok is false when the log does not continue it.
+func extend(ctx context.Context, log *reader, tile fence.TileID, have *View) (v View, ok bool, err error) {
+	v = *have
+	v.Entries = slices.Clone(have.Entries)
+	err = stream.Follow(ctx, log, tile, v.Position, func(e *fence.Entry) error {
+		if e.Kind == fence.KindRebase {
+			return &stream.GapError{Tile: tile, Have: v.Position, Next: *e}
+		}
+		v.Entries, v.Position = append(v.Entries, e.Watched(fence.AreaSet{})), e.Position
+		return nil
+	})
+	switch {
+	case errors.Is(err, stream.ErrGap) || errors.Is(err, fence.ErrCorrupt):
+		return View{}, false, nil // a snapshot may lie past it
+	case err != nil:
+		return View{}, false, err
+	}
+	if o := log.owner; o.Present() {
+		if o.Position != v.Position && o.Position.Seq <= v.Position.Seq {
+			return View{}, false, nil // the log has another history, or less of this one
+		}
+		v.Owner = o
+	}
+	return v, true, nil
+}
+
+func (v *View) tailBytes() (n int) {
+	for i := range v.Entries {
+		n += len(v.Entries[i].Payload)
+	}
+	return n
+}
+
+// save stores what was read. The view is right whatever becomes of that.
+func (c *Cache) save(ctx context.Context, tile fence.TileID, token Token, v *View, before Version) {
+	p := Put{Tile: tile, Token: token, At: v.Position, Base: v.Snapshot.Position}
+	var err error
+	if v.Position != before.At || v.Snapshot.Position != before.Base {
+		if p.Tail, err = encodeTail(tile, v); err == nil && !p.Base.IsZero() && p.Base != before.Base {
+			p.Snapshot, err = encodeBase(tile, &v.Snapshot)
+		}
+	}
+	var verdict Verdict
+	if err == nil {
+		verdict, err = c.put(ctx, p)
+	}
+	if verdict == NeedsBase && v.Snapshot.Blob != nil { // it was evicted meanwhile
+		if p.Snapshot, err = encodeBase(tile, &v.Snapshot); err == nil {
+			verdict, err = c.put(ctx, p)
+		}
+	}
+	switch {
+	case err != nil:
+		c.cfg.Logger.Warn("a view was not stored for other relays", "tile", tile, "error", err)
+		c.unlock(ctx, tile, token)
+	case verdict == Older:
+		c.count.older.Add(1)
+		v.Stale = true
+	case verdict == NeedsBase:
+		c.unlock(ctx, tile, token)
+	case verdict == TooLarge:
+		c.count.tooLarge.Add(1)
+		c.cfg.Logger.Warn("a view is too large to be shared: raise the budget of the views", "tile", tile,
+			"bytes", len(p.Tail)+len(p.Snapshot))
+	default: // stored or confirmed
+	}
+}
+
+func (c *Cache) put(ctx context.Context, p Put) (Verdict, error) {
+	return do(ctx, c, func(ctx context.Context) (Verdict, error) { return c.store.Put(ctx, p) })
+}
+
+// reader is a Log that bounds and counts the calls, and remembers the owner hash that came with the last entries.
+type reader struct {
+	stream.Log
+	count *counters
+	owner fence.Owner
+}
+
+func (l *reader) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	l.count.logReads.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	chunks, err := l.Log.Read(ctx, cursors)
+	if err == nil {
+		l.owner = chunks[0].Owner
+	}
+	return chunks, err
+}
+
+func (l *reader) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+	l.count.logReads.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return l.Log.Snapshot(ctx, tile)
+}

@@ -1,0 +1,44 @@
+// Package redisviewcache keeps the views of package viewcache on a Redis 7 of their own, a single server or a cluster.
+//
+//	client := redis.NewUniversalClient(redisviewcache.Options("10.0.0.9:6379"))
+//	store, err := redisviewcache.New(client, nil)
+//	defer store.Close()
+//	views, err := viewcache.New(store, log, nil)
+//	r, err := relay.New(broker, log, &relay.Config{Public: true, Views: views})
+//
+// The tiles are divided into viewcache.Groups groups. The keys of a group share a hash tag, so that one function can
+// compare, store, evict and announce in one step on one slot; a version is a field named for its position. The
+// functions are loaded where they are missing, which any relay does at any time.
+//
+// The server needs no persistence and no replicas: what it loses is read again. Set its maxmemory to one and a half
+// times Limits.Budget and leave maxmemory-policy at noeviction; the functions keep to the budget by themselves. If the
+// server evicts all the same, a view that lacks a part counts as missing. Give it nothing else to do, and never the
+// coordination cluster: a storm of joins must not reach the servers that commits wait for.
+//
+// A Store is safe for concurrent use. Test against it as its own tests do, or use viewcache.Memory, which passes the
+// same suite.
+package redisviewcache
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Options returns options of a client that suits the views: calls are not repeated, and obey the deadlines that
+// viewcache sets. One address is a single server; set IsClusterMode for a cluster that is known by one.
+func Options(addrs ...string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs:                    addrs,
+		ContextTimeoutEnabled:    true,
+		MaxRetries:               -1,
+		MaxRedirects:             3,
+		DialTimeout:              time.Second,
+		DialerRetries:            1,
+		ReadTimeout:              time.Second,
+		WriteTimeout:             time.Second,
+		PoolSize:                 32,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}

@@ -1,0 +1,34 @@
+package redisviewcache_test
+
+import (
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
+	"github.com/tilefence/tilefence/stream/memstream"
+)
+
+// It needs a Redis at this address, so it is only compiled here.
+func Example() {
+	client := redis.NewUniversalClient(redisviewcache.Options("127.0.0.1:6379"))
+	defer func() { _ = client.Close() }()
+	store, err := redisviewcache.New(client, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	log := memstream.New(memfence.New()) // production: redisstream
+	views, err := viewcache.New(store, log, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := relay.New(memfanout.New(), log, &relay.Config{Public: true, Views: views})
+	fmt.Println(r.Stats().Shared, err)
+}

@@ -1,0 +1,47 @@
+package redisviewcache
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+//go:embed views.lua
+var source string
+
+// library is the function library. Its name and those of its functions begin with the digest of its source, so that
+// releases with different functions work beside each other, and none replaces another's.
+var library = func() (l struct{ prefix, text string }) {
+	sum := sha256.Sum256([]byte(source))
+	l.prefix = "tilefence_views_" + hex.EncodeToString(sum[:4]) + "_"
+	l.text = "#!lua name=" + strings.TrimSuffix(l.prefix, "_") + "\nlocal PREFIX = '" + l.prefix + "'\n" + source
+	return l
+}()
+
+// load puts the library on the master that has a tile's group: a server that was started anew or flushed has none.
+func (s *Store) load(ctx context.Context, tile fence.TileID) error {
+	var node redis.Cmdable = s.client
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		master, err := c.MasterForKey(ctx, Keys(tile)[0])
+		if err != nil {
+			return err
+		}
+		node = master
+	}
+	err := node.FunctionLoad(ctx, library.text).Err()
+	if err != nil && strings.Contains(err.Error(), "already exists") {
+		return nil // another relay was faster
+	}
+	return err
+}
+
+// missing reports whether a function was not run because the library is not there. Redis has no error code for it.
+func missing(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "ERR Function not found")
+}

@@ -1,0 +1,123 @@
+package redisviewcache
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/viewcache"
+)
+
+// A subscription that has been silent for silence is pinged, and made anew if that is not answered either, or after
+// any error, a little later. What is announced meanwhile is lost; waiting rebuilders look again by themselves.
+const (
+	silence    = time.Second
+	retryAfter = 100 * time.Millisecond
+)
+
+// listeners are those who wait for announcements: one subscription for each group of which a tile was ever waited for.
+type listeners struct {
+	client redis.UniversalClient
+
+	mu      sync.Mutex
+	base    context.Context // of the subscriptions
+	cancel  context.CancelFunc
+	next    int
+	groups  [viewcache.Groups]bool
+	waiting map[string]map[int]func() // by tile, as the announcements have it
+	ended   sync.WaitGroup
+}
+
+func (l *listeners) listen(tile fence.TileID, heard func()) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.base == nil {
+		l.base, l.cancel = context.WithCancel(context.Background())
+		l.waiting = map[string]map[int]func(){}
+	}
+	if group := viewcache.GroupOf(tile); !l.groups[group] && l.base.Err() == nil {
+		l.groups[group] = true
+		l.ended.Go(func() { l.follow(l.base, Channel(tile)) })
+	}
+	name := tile.String()
+	if l.waiting[name] == nil {
+		l.waiting[name] = map[int]func(){}
+	}
+	l.next++
+	id := l.next
+	l.waiting[name][id] = heard
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if delete(l.waiting[name], id); len(l.waiting[name]) == 0 {
+			delete(l.waiting, name)
+		}
+	}
+}
+
+// follow keeps a channel subscribed until ctx ends.
+func (l *listeners) follow(ctx context.Context, channel string) {
+	for ctx.Err() == nil {
+		// A new PubSub each time: the library subscribes a sharded channel again at any node, not at that of its slot.
+		ps := l.client.SSubscribe(ctx)
+		stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
+		if ps.SSubscribe(ctx, channel) == nil {
+			l.receive(ctx, ps)
+		}
+		stop()
+		_ = ps.Close()
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+// receive hands on what is announced until the subscription fails.
+func (l *listeners) receive(ctx context.Context, ps *redis.PubSub) {
+	pinged := false
+	for {
+		m, err := ps.ReceiveTimeout(ctx, silence)
+		var wire net.Error
+		switch {
+		case err == nil:
+			pinged = false
+		case !pinged && errors.As(err, &wire) && wire.Timeout() && ps.Ping(ctx) == nil:
+			pinged = true
+		default:
+			return
+		}
+		switch m := m.(type) {
+		case *redis.Message:
+			l.announce(m.Payload)
+		case *redis.Subscription:
+			if m.Kind == "sunsubscribe" {
+				return // the slot has moved
+			}
+		}
+	}
+}
+
+// announce wakes those who wait for a tile. What is no tile wakes nobody.
+func (l *listeners) announce(tile string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, heard := range l.waiting[tile] {
+		heard()
+	}
+}
+
+func (l *listeners) close() {
+	l.mu.Lock()
+	if l.base == nil {
+		l.base, l.cancel = context.WithCancel(context.Background())
+	}
+	l.cancel()
+	l.mu.Unlock()
+	l.ended.Wait()
+}

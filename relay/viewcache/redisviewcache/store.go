@@ -1,0 +1,199 @@
+package redisviewcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/viewcache"
+)
+
+// Store implements viewcache.Store on Redis. Close it when its use ends.
+type Store struct {
+	client redis.UniversalClient
+	limits viewcache.Limits
+	heard  listeners
+}
+
+var _ viewcache.Store = (*Store)(nil)
+
+// New returns a Store on client, a *redis.Client or a *redis.ClusterClient made with Options or like it; nil limits
+// are the defaults. It does no I/O: a Redis that is down at the start is used once it is up. Errors: a
+// *fence.ArgumentError.
+func New(client redis.UniversalClient, limits *viewcache.Limits) (*Store, error) {
+	switch client.(type) {
+	case *redis.Client, *redis.ClusterClient:
+	default:
+		return nil, &fence.ArgumentError{Field: "client", Value: fmt.Sprintf("%T", client),
+			Want: "a *redis.Client or a *redis.ClusterClient"}
+	}
+	l, err := limits.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{client: client, limits: l, heard: listeners{client: client}}, nil
+}
+
+// Close ends the subscriptions to announcements. The client stays open.
+func (s *Store) Close() { s.heard.close() }
+
+// Keys are the keys of a tile's group, and its own lock. They are part of the wire contract (docs/wire.md).
+func Keys(tile fence.TileID) []string {
+	p := "{tilefence:views:" + strconv.Itoa(viewcache.GroupOf(tile)) + "}:"
+	return []string{p + "index", p + "values", p + "used", p + "old", p + "lock:" + tile.String()}
+}
+
+// Channel is the sharded channel on which new versions of a tile's group are announced, each by the name of its tile.
+// It is part of the wire contract (docs/wire.md).
+func Channel(tile fence.TileID) string {
+	return "{tilefence:views:" + strconv.Itoa(viewcache.GroupOf(tile)) + "}:news"
+}
+
+// call runs a function, loading the library where it is missing.
+func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
+	cmd := s.client.FCall(ctx, library.prefix+name, Keys(tile), args...)
+	if missing(cmd.Err()) {
+		if err := s.load(ctx, tile); err != nil {
+			cmd.SetErr(err)
+			return cmd
+		}
+		cmd = s.client.FCall(ctx, library.prefix+name, Keys(tile), args...) // it did not run before
+	}
+	return cmd
+}
+
+// failed tells an answer of the server from none.
+func failed(op string, err error) error {
+	var answer redis.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answer):
+		return fmt.Errorf("%s: %w: %w", op, viewcache.ErrRefused, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+func unreadable(op string, reply any) error {
+	return fmt.Errorf("%s: %w: unreadable answer %v", op, viewcache.ErrRefused, reply)
+}
+
+// Find implements viewcache.Store.
+func (s *Store) Find(ctx context.Context, tile fence.TileID) (v viewcache.Version, found bool, err error) {
+	reply, err := s.call(ctx, "find", tile, tile.String()).StringSlice()
+	if err != nil || len(reply) == 0 {
+		return v, false, failed("find", err)
+	}
+	if len(reply) != 4 {
+		return v, false, unreadable("find", reply)
+	}
+	at, err1 := fence.ParsePosition(reply[0])
+	base, err2 := fence.ParsePosition(reply[1])
+	stamp, err3 := strconv.ParseUint(reply[2], 10, 64)
+	now, err4 := strconv.ParseUint(reply[3], 10, 64)
+	if errors.Join(err1, err2, err3, err4) != nil {
+		return v, false, unreadable("find", reply)
+	}
+	return viewcache.Version{At: at, Base: base, Stamp: stamp,
+		Age: time.Duration(int64(now)-int64(stamp)) * time.Microsecond}, true, nil
+}
+
+// Values implements viewcache.Store.
+func (s *Store) Values(
+	ctx context.Context, tile fence.TileID, v viewcache.Version, snapshot bool,
+) (base, tail []byte, err error) {
+	names := []string{tile.String() + " t " + v.At.String()}
+	if snapshot && !v.Base.IsZero() {
+		names = append(names, tile.String()+" b "+v.Base.String())
+	}
+	reply, err := s.client.HMGet(ctx, Keys(tile)[1], names...).Result()
+	if err != nil {
+		return nil, nil, failed("read values", err)
+	}
+	value := func(i int) []byte {
+		if i < len(reply) {
+			if b, ok := reply[i].(string); ok {
+				return []byte(b)
+			}
+		}
+		return nil
+	}
+	return value(1), value(0), nil
+}
+
+// Lock implements viewcache.Store.
+func (s *Store) Lock(
+	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
+) (viewcache.Grant, error) {
+	reply, err := s.call(ctx, "lock", tile, tile.String(), seen.At.String(), seen.Stamp, lease.Milliseconds()).StringSlice()
+	switch {
+	case err != nil:
+		return viewcache.Grant{}, failed("lock", err)
+	case len(reply) == 2 && reply[0] == "held":
+		token, err := strconv.ParseUint(reply[1], 10, 64)
+		return viewcache.Grant{Token: viewcache.Token(token)}, failed("lock", err)
+	case len(reply) == 1 && (reply[0] == "busy" || reply[0] == "changed"):
+		return viewcache.Grant{Changed: reply[0] == "changed"}, nil
+	}
+	return viewcache.Grant{}, unreadable("lock", reply)
+}
+
+// Renew implements viewcache.Store.
+func (s *Store) Renew(
+	ctx context.Context, tile fence.TileID, token viewcache.Token, lease time.Duration,
+) (held bool, err error) {
+	held, err = s.call(ctx, "renew", tile, uint64(token), lease.Milliseconds()).Bool()
+	return held, failed("renew", err)
+}
+
+// Unlock implements viewcache.Store.
+func (s *Store) Unlock(ctx context.Context, tile fence.TileID, token viewcache.Token) error {
+	return failed("unlock", s.call(ctx, "unlock", tile, uint64(token)).Err())
+}
+
+// Put implements viewcache.Store.
+func (s *Store) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, error) {
+	verdict, err := s.call(ctx, "put", p.Tile, p.Tile.String(), uint64(p.Token), p.At.String(), p.Base.String(),
+		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(), Channel(p.Tile), p.Tail, p.Snapshot).Int()
+	if err == nil && (verdict < int(viewcache.Stored) || verdict > int(viewcache.Gone)) {
+		return 0, unreadable("put", verdict)
+	}
+	return viewcache.Verdict(verdict), failed("put", err)
+}
+
+// Drop implements viewcache.Store.
+func (s *Store) Drop(ctx context.Context, tile fence.TileID, at fence.Position) error {
+	return failed("drop", s.call(ctx, "drop", tile, tile.String(), at.String()).Err())
+}
+
+// Listen implements viewcache.Store.
+func (s *Store) Listen(tile fence.TileID, heard func()) (stop func()) {
+	return s.heard.listen(tile, heard)
+}
+
+// Usage implements viewcache.Store.
+func (s *Store) Usage(ctx context.Context) (viewcache.Usage, error) {
+	var sum viewcache.Usage
+	asked := map[int]bool{}
+	for tile := fence.TileID(1); len(asked) < viewcache.Groups; tile++ { // some tile of each group
+		if asked[viewcache.GroupOf(tile)] {
+			continue
+		}
+		asked[viewcache.GroupOf(tile)] = true
+		reply, err := s.call(ctx, "usage", tile).Int64Slice()
+		switch {
+		case err != nil:
+			return sum, failed("usage", err)
+		case len(reply) != 4:
+			return sum, unreadable("usage", reply)
+		}
+		sum.Bytes, sum.Tiles = sum.Bytes+reply[0], sum.Tiles+int(reply[1])
+		sum.Old, sum.Evicted = sum.Old+int(reply[2]), sum.Evicted+int(reply[3])
+	}
+	return sum, nil
+}

@@ -1,0 +1,214 @@
+-- The functions of package redisviewcache. Each gets the four keys of a group and the lock of one of its tiles, all in
+-- one slot:
+--   index   hash: tile -> '<at> <base> <stamp> <token>' of its newest version; '#bytes', '#evicted' of the group
+--   values  hash: '<tile> t <at>' -> tail of a version, '<tile> b <base>' -> snapshot
+--   used    sorted set: tile -> microseconds of its last use
+--   old     sorted set: name of a value of a superseded version -> microseconds at which its grace ends
+--   lock    string: token of the holder, with a time to live
+-- Numbers are below 2^53. A call does a bounded amount of work.
+
+local ORIGIN = '0/0/0000000000000000'
+local MOST = 64 -- values reclaimed or evicted in one call
+
+local function now()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000000 + tonumber(t[2])
+end
+
+local function text(n)
+  return ('%.0f'):format(n)
+end
+
+local function position(p)
+  local e, s, c = (p or ''):match('^(%d+)/(%d+)/(%x+)$')
+  if e and #e <= 16 and #s <= 16 and #c == 16 then return tonumber(e), tonumber(s) end
+end
+
+local function is_number(s)
+  return s and #s <= 16 and s:find('^%d+$')
+end
+
+-- newest is the entry of a tile, or nil. One that cannot be read is as good as none.
+local function newest(keys, tile)
+  local at, base, stamp, token = (redis.call('HGET', keys[1], tile) or ''):match('^(%S+) (%S+) (%d+) (%d+)$')
+  if position(at) and position(base) then
+    return {at = at, base = base, stamp = stamp, token = tonumber(token)}
+  end
+end
+
+local function tail_of(tile, at) return tile .. ' t ' .. at end
+local function base_of(tile, base) return tile .. ' b ' .. base end
+
+-- remove deletes a value and keeps account of it.
+local function remove(keys, name)
+  local size = redis.call('HSTRLEN', keys[2], name)
+  if redis.call('HDEL', keys[2], name) == 1 then redis.call('HINCRBY', keys[1], '#bytes', -size) end
+  redis.call('ZREM', keys[4], name)
+end
+
+local function forget(keys, tile, entry)
+  remove(keys, tail_of(tile, entry.at))
+  remove(keys, base_of(tile, entry.base))
+  redis.call('HDEL', keys[1], tile)
+  redis.call('ZREM', keys[3], tile)
+end
+
+-- reclaim removes what has outlived its grace.
+local function reclaim(keys, clock)
+  for _, name in ipairs(redis.call('ZRANGE', keys[4], '-inf', text(clock), 'BYSCORE', 'LIMIT', 0, MOST)) do
+    remove(keys, name)
+  end
+end
+
+local function unlock_if(keys, token)
+  if redis.call('GET', keys[5]) == token then redis.call('DEL', keys[5]) end
+end
+
+-- make_room evicts until need bytes fit: superseded versions, oldest first, then the tiles used least recently.
+local function make_room(keys, own, need, share)
+  local evicted, fits = 0, false
+  for _ = 1, MOST do
+    fits = tonumber(redis.call('HGET', keys[1], '#bytes') or 0) + need <= share
+    if fits then break end
+    local old = redis.call('ZRANGE', keys[4], 0, 0)
+    if old[1] then
+      remove(keys, old[1])
+    else
+      local used = redis.call('ZRANGE', keys[3], 0, 1)
+      local victim = used[1] ~= own and used[1] or used[2]
+      if not victim then break end
+      local entry = newest(keys, victim)
+      if entry then
+        forget(keys, victim, entry)
+      else
+        redis.call('HDEL', keys[1], victim)
+        redis.call('ZREM', keys[3], victim)
+      end
+    end
+    evicted = evicted + 1
+  end
+  if evicted > 0 then redis.call('HINCRBY', keys[1], '#evicted', evicted) end
+  return fits
+end
+
+local function set(keys, name, value)
+  remove(keys, name)
+  redis.call('HSET', keys[2], name, value)
+  redis.call('HINCRBY', keys[1], '#bytes', #value)
+end
+
+local function note(keys, tile, at, base, clock, token)
+  redis.call('HSET', keys[1], tile, table.concat({at, base, text(clock), token}, ' '))
+  redis.call('ZADD', keys[3], text(clock), tile)
+end
+
+-- find: ARGV tile. Reply {at, base, stamp, now}, or {}.
+local function find(keys, args)
+  local entry = newest(keys, args[1])
+  if not entry then return {} end
+  local clock = text(now())
+  redis.call('ZADD', keys[3], clock, args[1])
+  return {entry.at, entry.base, entry.stamp, clock}
+end
+
+-- lock: ARGV tile, position and stamp of the newest version that the caller has seen ('0' for none), lease in
+-- milliseconds. Reply {'held', token}, {'busy'} or {'changed'}.
+local function lock(keys, args)
+  local tile, seen, stamp, lease = args[1], args[2], args[3], args[4]
+  if not position(seen) or not is_number(stamp) or not is_number(lease) then return {'invalid'} end
+  local clock = now()
+  reclaim(keys, clock)
+  local entry = newest(keys, tile)
+  if (entry and entry.stamp or '0') ~= stamp or (entry and entry.at or ORIGIN) ~= seen then return {'changed'} end
+  local token = text(math.max(clock, entry and entry.token + 1 or 0))
+  if redis.call('SET', keys[5], token, 'NX', 'PX', lease) then return {'held', token} end
+  return {'busy'}
+end
+
+-- renew: ARGV token, lease in milliseconds. Reply 1 if the lock is held under the token, else 0.
+local function renew(keys, args)
+  if redis.call('GET', keys[5]) ~= args[1] then return 0 end
+  return redis.call('PEXPIRE', keys[5], args[2])
+end
+
+-- unlock: ARGV token. Reply 1.
+local function unlock(keys, args)
+  unlock_if(keys, args[1])
+  return 1
+end
+
+-- older reports whether the version at may not replace the newest one.
+local function older(entry, at, token)
+  local e, s = position(at)
+  local ne, ns = position(entry.at)
+  if e ~= ne then return e < ne end
+  if s ~= ns then return s < ns end
+  return tonumber(token) <= entry.token
+end
+
+-- put: ARGV tile, token, at, base, budget of the group in bytes, grace in milliseconds, channel, tail, snapshot. An empty
+-- tail confirms at; an empty snapshot says that the one of base is here. Reply: a verdict, as package viewcache
+-- numbers them, or 0 for arguments that are none.
+local function put(keys, args)
+  local tile, token, at, base = args[1], args[2], args[3], args[4]
+  local share, grace, channel, tail, snapshot = tonumber(args[5]), tonumber(args[6]), args[7], args[8], args[9]
+  if not position(at) or not position(base) or not is_number(token) or not share or not grace then return 0 end
+  local clock = now()
+  reclaim(keys, clock)
+  local entry = newest(keys, tile)
+  if entry and entry.at == at then
+    note(keys, tile, at, entry.base, clock, text(math.max(entry.token, tonumber(token))))
+    unlock_if(keys, token)
+    redis.call('SPUBLISH', channel, tile)
+    return 2
+  end
+  local verdict
+  local need = #tail + #snapshot
+  if entry and older(entry, at, token) then
+    verdict = 3
+  elseif tail == '' then
+    verdict = 6
+  elseif snapshot == '' and base ~= ORIGIN and redis.call('HEXISTS', keys[2], base_of(tile, base)) == 0 then
+    return 4
+  else
+    redis.call('ZREM', keys[4], tail_of(tile, at), base_of(tile, base))
+    if need > share / 4 or not make_room(keys, tile, need, share) then verdict = 5 end
+  end
+  unlock_if(keys, token)
+  if verdict then return verdict end
+  if entry then
+    local ends = clock + grace * 1000
+    redis.call('ZADD', keys[4], text(ends), tail_of(tile, entry.at))
+    if entry.base ~= base and entry.base ~= ORIGIN then
+      redis.call('ZADD', keys[4], text(ends + 1), base_of(tile, entry.base))
+    end
+  end
+  set(keys, tail_of(tile, at), tail)
+  if snapshot ~= '' then set(keys, base_of(tile, base), snapshot) end
+  note(keys, tile, at, base, clock, token)
+  redis.call('SPUBLISH', channel, tile)
+  return 1
+end
+
+-- drop: ARGV tile, position. Removes the newest version if it is that one. Reply 1.
+local function drop(keys, args)
+  local entry = newest(keys, args[1])
+  if entry and entry.at == args[2] then forget(keys, args[1], entry) end
+  return 1
+end
+
+-- usage: Reply {bytes, tiles, values of superseded versions, values evicted}.
+local function usage(keys)
+  local own = redis.call('HMGET', keys[1], '#bytes', '#evicted')
+  return {tonumber(own[1] or 0), redis.call('ZCARD', keys[3]), redis.call('ZCARD', keys[4]), tonumber(own[2] or 0)}
+end
+
+-- What makes room, or changes a few bytes, runs on a server that is out of memory too.
+local ALWAYS = {'allow-oom'}
+redis.register_function{function_name = PREFIX .. 'find', callback = find, flags = ALWAYS}
+redis.register_function{function_name = PREFIX .. 'lock', callback = lock, flags = ALWAYS}
+redis.register_function{function_name = PREFIX .. 'renew', callback = renew, flags = ALWAYS}
+redis.register_function{function_name = PREFIX .. 'unlock', callback = unlock, flags = ALWAYS}
+redis.register_function{function_name = PREFIX .. 'drop', callback = drop, flags = ALWAYS}
+redis.register_function(PREFIX .. 'put', put)
+redis.register_function{function_name = PREFIX .. 'usage', callback = usage, flags = {'no-writes'}}

@@ -1,0 +1,155 @@
+package viewcache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Groups is into how many groups, and so slots and channels, the views of all tiles are divided. It is part of the
+// wire contract. A group has a sixteenth of the budget for itself.
+const Groups = 16
+
+// GroupOf is the group of a tile's views: the upper 4 bits of the product of the tile and 0x9e3779b97f4a7c15, modulo
+// 2^64. It is part of the wire contract.
+func GroupOf(t fence.TileID) int { return int(uint64(t) * 0x9e3779b97f4a7c15 >> 60) }
+
+// ErrRefused means: the store answered, and what it said was no. Calling it again at once does no harm.
+var ErrRefused = errors.New("the store of views refused the call")
+
+// Store keeps encoded views for all relays. Implementations are safe for concurrent use. viewcachetest.Run states the
+// contract as tests. A Store may forget anything at any moment.
+//
+// Errors: anything, which means that the store cannot be used now; ErrRefused if it answered.
+type Store interface {
+	// Find returns the newest version of a tile, and counts as a use of the tile. found is false when there is none.
+	Find(ctx context.Context, tile fence.TileID) (v Version, found bool, err error)
+
+	// Values returns what a version consists of: its tail and, if wanted, the snapshot that it begins with. What is
+	// not there is nil.
+	Values(ctx context.Context, tile fence.TileID, v Version, snapshot bool) (base, tail []byte, err error)
+
+	// Lock takes the lock of a tile's rebuild, if the newest version still is the one that the caller has seen (the
+	// zero Version: none). The lock ends by itself after lease, which Renew extends.
+	Lock(ctx context.Context, tile fence.TileID, seen Version, lease time.Duration) (Grant, error)
+
+	// Renew extends a lock; held is false if it is not held under this token any more.
+	Renew(ctx context.Context, tile fence.TileID, token Token, lease time.Duration) (held bool, err error)
+
+	// Unlock ends a lock that is held under this token, and no other.
+	Unlock(ctx context.Context, tile fence.TileID, token Token) error
+
+	// Put stores a version, unless there is one that is not older, and ends the writer's lock. It is one step.
+	Put(ctx context.Context, p Put) (Verdict, error)
+
+	// Drop removes a version: it was found damaged, or it is not of the tile's history.
+	Drop(ctx context.Context, tile fence.TileID, at fence.Position) error
+
+	// Listen calls heard when a version of the tile is stored, until stop is called. It does no I/O and does not
+	// wait; calls may be lost. heard must not block.
+	Listen(tile fence.TileID, heard func()) (stop func())
+
+	// Usage is what the store holds now.
+	Usage(ctx context.Context) (Usage, error)
+}
+
+// Version names one version of a tile's view: the position at which it ends.
+type Version struct {
+	At    fence.Position
+	Base  fence.Position // of the snapshot that it begins with; zero: the beginning
+	Stamp uint64         // when it was last known to be the newest: microseconds by the store's clock
+	Age   time.Duration  // since then, by the same clock
+}
+
+// Token names one holder of a lock. A later holder has a higher one. Zero is none.
+type Token uint64
+
+// Grant is the answer of Lock. Without a token somebody else has the lock, or the newest version is another.
+type Grant struct {
+	Token   Token
+	Changed bool
+}
+
+// Put is a version to be stored.
+type Put struct {
+	Tile     fence.TileID
+	Token    Token
+	At, Base fence.Position
+	Tail     []byte // nil: nothing followed, the version At is confirmed to be the newest
+	Snapshot []byte // nil: the store has that of Base already
+}
+
+// Verdict is what became of a Put.
+type Verdict uint8
+
+// The verdicts. Only Stored and Confirmed change anything, but for the writer's lock, which each ends but NeedsBase.
+const (
+	Stored    Verdict = 1
+	Confirmed Verdict = 2 // it is the newest version already: its age begins anew
+	Older     Verdict = 3 // there is a newer one, or one of the same numbers that was read later
+	NeedsBase Verdict = 4 // there is no snapshot of that base: put it again with one
+	TooLarge  Verdict = 5 // for the budget of a group
+	Gone      Verdict = 6 // there is nothing to confirm
+)
+
+// String returns the verdict's name in lower case.
+func (v Verdict) String() string {
+	names := [...]string{"none", "stored", "confirmed", "older", "needs base", "too large", "gone"}
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return "verdict " + strconv.Itoa(int(v))
+}
+
+// Usage is what a Store holds, and what it has evicted since it was empty.
+type Usage struct {
+	Bytes   int64 // of values, without what the server needs to keep them
+	Tiles   int   // that have a version
+	Old     int   // values of superseded versions within their grace
+	Evicted int   // values removed for want of room
+}
+
+// Limits bound what a Store keeps. The zero value is valid. All relays should have the same: the limits of the relay
+// that stores a version hold.
+type Limits struct {
+	// Budget is how many bytes of values the store keeps over all groups; a group has a sixteenth of it. If there is
+	// no room for a version, superseded versions go first, oldest first, and then the tiles that were used least
+	// recently. A version that needs more than a quarter of its group's share is not stored. Default 256 MiB.
+	Budget int64
+
+	// Grace is how long a superseded version stays, for relays that were told of it and have not read it. Default 60 s.
+	Grace time.Duration
+}
+
+// Defaults of Limits.
+const (
+	DefaultBudget = 256 << 20
+	DefaultGrace  = time.Minute
+)
+
+// WithDefaults returns a copy with every field set, for implementations of Store; nil is the zero value. A
+// *fence.ArgumentError names a field that is out of range.
+func (l *Limits) WithDefaults() (Limits, error) {
+	var out Limits
+	if l != nil {
+		out = *l
+	}
+	out.Budget = cmp.Or(out.Budget, DefaultBudget)
+	out.Grace = cmp.Or(out.Grace, DefaultGrace)
+	switch {
+	case out.Budget < 0 || out.Budget > fence.MaxNumber:
+		return out, &fence.ArgumentError{Field: "Budget", Value: out.Budget, Want: "bytes, or zero for the default"}
+	case out.Grace < 0:
+		return out, &fence.ArgumentError{Field: "Grace", Value: out.Grace, Want: "a duration, or zero for the default"}
+	}
+	return out, nil
+}
+
+// before reports whether p is an earlier version than q: epochs first, since a superseded owner may have counted on.
+func before(p, q fence.Position) bool {
+	return cmp.Or(cmp.Compare(p.Epoch, q.Epoch), cmp.Compare(p.Seq, q.Seq)) < 0
+}

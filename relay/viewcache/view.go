@@ -1,0 +1,132 @@
+package viewcache
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// View is a tile's history as a client that joins needs it, without what only owners read.
+type View struct {
+	stream.Recovery             // of Tail, only Entries and Position are set
+	Owner           fence.Owner // as it was when the view was read; may be absent
+	Stale           bool        // there may be more: another relay is reading it, or has read it
+}
+
+// A value in the store, big-endian:
+//
+//	version  1 byte, 1
+//	sum      8 bytes: fence.Sum of what follows
+//	tile     8 bytes
+//	message  a relaypb.Sync
+//
+// The Sync of a base has from (its position), tick, taken_ms and blob: a snapshot blob as package stream encodes it,
+// without the private part. The Sync of a tail has from (its base), position, tail, owner_epoch and owner_contact.
+const (
+	valueVersion = 1
+	valueHead    = 17
+)
+
+func seal(tile fence.TileID, m *relaypb.Sync) ([]byte, error) {
+	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, valueHead, valueHead+proto.Size(m)), m)
+	if err != nil {
+		return nil, err
+	}
+	b[0] = valueVersion
+	binary.BigEndian.PutUint64(b[9:], uint64(tile))
+	binary.BigEndian.PutUint64(b[1:], fence.Sum(b[9:]))
+	return b, nil
+}
+
+// damaged says what is wrong with a value of the store.
+func damaged(tile fence.TileID, at fence.Position, detail string) error {
+	return &fence.CorruptError{Tile: tile, What: "cached view", At: at, Detail: detail}
+}
+
+// unseal checks that b is a whole value of the tile.
+func unseal(tile fence.TileID, at fence.Position, b []byte) (*relaypb.Sync, error) {
+	switch {
+	case len(b) < valueHead:
+		return nil, damaged(tile, at, fmt.Sprintf("%d bytes are too few", len(b)))
+	case b[0] != valueVersion:
+		return nil, damaged(tile, at, fmt.Sprintf("version %d, this reader knows %d", b[0], valueVersion))
+	case binary.BigEndian.Uint64(b[1:]) != fence.Sum(b[9:]):
+		return nil, damaged(tile, at, "the checksum is not that of the content")
+	}
+	if of := fence.TileID(binary.BigEndian.Uint64(b[9:])); of != tile {
+		return nil, damaged(tile, at, "it is of tile "+of.String())
+	}
+	m := &relaypb.Sync{}
+	if err := proto.Unmarshal(b[valueHead:], m); err != nil {
+		return nil, damaged(tile, at, err.Error())
+	}
+	return m, nil
+}
+
+func encodeBase(tile fence.TileID, s *fence.Snapshot) ([]byte, error) {
+	return seal(tile, &relaypb.Sync{From: relaypb.FromPosition(s.Position), Tick: uint64(s.Tick),
+		TakenMs: uint64(fence.Millis(s.Taken)), Blob: s.Blob})
+}
+
+func encodeTail(tile fence.TileID, v *View) ([]byte, error) {
+	m := &relaypb.Sync{From: relaypb.FromPosition(v.Snapshot.Position), Position: relaypb.FromPosition(v.Position),
+		OwnerEpoch: uint64(v.Owner.Epoch), OwnerContact: strings.ToValidUTF8(v.Owner.Contact, "?"),
+		Tail: make([]*relaypb.Frame, len(v.Entries))}
+	for i := range v.Entries {
+		m.Tail[i] = relaypb.FromEntry(&v.Entries[i])
+	}
+	return seal(tile, m)
+}
+
+// decodeTail reads the tail of a version. Its chain is verified from the base on: a tail that passes is the one that
+// owners committed, whatever happened to the bytes.
+func decodeTail(tile fence.TileID, version Version, b []byte) (*View, error) {
+	m, err := unseal(tile, version.At, b)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{Owner: fence.Owner{Tile: tile, Epoch: fence.Epoch(m.GetOwnerEpoch()), Contact: m.GetOwnerContact()}}
+	v.Snapshot.Position, v.HasSnapshot = version.Base, !version.Base.IsZero()
+	if m.GetFrom().Fence() != version.Base || m.GetPosition().Fence() != version.At {
+		return nil, damaged(tile, version.At, "it is of another version")
+	}
+	v.Entries = make([]fence.Entry, len(m.GetTail()))
+	at := version.Base
+	for i, f := range m.GetTail() {
+		e := f.Entry(tile)
+		if err := e.Verify(); err != nil || e.Prev != at {
+			return nil, damaged(tile, version.At, fmt.Sprintf("entry %s does not follow %s", e.Position, at))
+		}
+		at, v.Entries[i] = e.Position, e
+	}
+	if at != version.At {
+		return nil, damaged(tile, version.At, "its entries end at "+at.String())
+	}
+	v.Position = at
+	return v, nil
+}
+
+// decodeBase reads the snapshot of a version into the view of its tail.
+func decodeBase(tile fence.TileID, v *View, b []byte) error {
+	at := v.Snapshot.Position
+	m, err := unseal(tile, at, b)
+	if err != nil {
+		return err
+	}
+	if m.GetFrom().Fence() != at || m.GetPosition() != nil {
+		return damaged(tile, at, "it is of another snapshot")
+	}
+	game, _, err := stream.OpenSnapshot(m.GetBlob())
+	if err != nil {
+		return damaged(tile, at, err.Error())
+	}
+	v.Snapshot = fence.Snapshot{Position: at, Tick: fence.Tick(m.GetTick()), Sum: fence.Checksum(game),
+		Taken: fence.FromMillis(int64(min(m.GetTakenMs(), fence.MaxNumber))), Blob: m.GetBlob()}
+	return nil
+}

@@ -1,0 +1,299 @@
+package viewcachetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// World writes the histories of tiles and remembers them, so that an auditor can compare views with them. It is the
+// only owner of its tiles. All methods may be called from any goroutine.
+type World struct {
+	Store fence.Store
+	Bytes int // of a payload, and of a state for each batch since the last snapshot
+
+	mu    sync.Mutex
+	tiles map[fence.TileID]*history
+}
+
+// history is all that was ever committed to a tile.
+type history struct {
+	mu      sync.Mutex
+	epoch   fence.Epoch
+	tick    fence.Tick
+	at      fence.Position
+	state   []byte
+	entries map[fence.Position]fence.Entry
+	states  map[fence.Position][32]byte // digests
+}
+
+func (w *World) of(tile fence.TileID) *history {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tiles == nil {
+		w.tiles = map[fence.TileID]*history{}
+	}
+	h := w.tiles[tile]
+	if h == nil {
+		h = &history{entries: map[fence.Position]fence.Entry{}, states: map[fence.Position][32]byte{}}
+		w.tiles[tile] = h
+	}
+	return h
+}
+
+// secret is the part of batches and snapshots that must not be in a view.
+var secret = []byte("for owners only")
+
+// Commit appends a batch to a tile and returns it. The first one installs the owner.
+func (w *World) Commit(ctx context.Context, tile fence.TileID) (fence.Entry, error) {
+	h := w.of(tile)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return w.commit(ctx, h, tile, h.epoch == 0)
+}
+
+// TakeOver begins a new epoch of a tile.
+func (w *World) TakeOver(ctx context.Context, tile fence.TileID) (fence.Entry, error) {
+	h := w.of(tile)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return w.commit(ctx, h, tile, true)
+}
+
+func (w *World) commit(ctx context.Context, h *history, tile fence.TileID, install bool) (fence.Entry, error) {
+	epoch := h.epoch
+	if install {
+		epoch++
+	}
+	payload := fmt.Appendf(make([]byte, 0, w.Bytes+32), "%d/%d ", epoch, h.tick+1)
+	payload = append(payload, bytes.Repeat([]byte{byte(h.tick)}, w.Bytes)...)
+	c := fence.Commit{Tile: tile, Epoch: epoch, Contact: fmt.Sprint("owner-", epoch), Prev: h.at, Tick: h.tick + 1,
+		At: time.Now(), Payload: payload, Private: secret, Install: install}
+	r, err := w.Store.Commit(ctx, c)
+	if err != nil {
+		return fence.Entry{}, err
+	}
+	h.epoch, h.at, h.tick = epoch, r.Position, h.tick+1
+	e := c.Entry()
+	return e, h.note(&e)
+}
+
+// note remembers an entry and what the state is after it.
+func (h *history) note(e *fence.Entry) error {
+	if e.Position != h.at {
+		return fmt.Errorf("the store says %s of a batch at %s", h.at, e.Position)
+	}
+	if sum := sha256.Sum256(append(slices.Clone(h.state), e.Payload...)); len(h.state) > 1<<16 {
+		h.state = sum[:] // the state must not grow for ever
+	}
+	h.state = append(h.state, e.Payload...)
+	h.entries[e.Position] = e.Watched(fence.AreaSet{})
+	h.states[e.Position] = sha256.Sum256(h.state)
+	return nil
+}
+
+// Snapshot saves the state of a tile.
+func (w *World) Snapshot(ctx context.Context, tile fence.TileID) error {
+	h := w.of(tile)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return w.Store.SaveSnapshot(ctx, fence.SnapshotWrite{Tile: tile, Position: h.at, Tick: h.tick,
+		Blob: stream.AppendSnapshot(nil, h.state, secret)})
+}
+
+// Head is the position at which a tile's history ends.
+func (w *World) Head(tile fence.TileID) fence.Position {
+	h := w.of(tile)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at
+}
+
+// Audit compares a view with what was committed, and says what is wrong with it. It trusts nothing that the view says
+// of itself: the snapshot must be the state that its owner had there, and the entries those that were committed.
+func (w *World) Audit(tile fence.TileID, v *viewcache.View) error {
+	h := w.of(tile)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("tile %s at %s: %s", tile, v.Position, fmt.Sprintf(format, args...))
+	}
+	at := v.Snapshot.Position
+	if why := h.auditBase(&v.Snapshot); !at.IsZero() && why != "" {
+		return wrong("the snapshot at %s %s", at, why)
+	}
+	for i := range v.Entries {
+		e, truth := &v.Entries[i], h.entries[v.Entries[i].Position]
+		if e.Prev != at || truth.Position != e.Position || truth.Prev != at || truth.Tick != e.Tick ||
+			!truth.At.Equal(e.At) || truth.Hidden != e.Hidden || len(e.Private) > 0 || e.Tile != tile ||
+			!bytes.Equal(truth.Payload, e.Payload) {
+			return wrong("entry %s is not the one committed after %s", e.Position, at)
+		}
+		at = e.Position
+	}
+	if at != v.Position {
+		return wrong("its entries end at %s", at)
+	}
+	return nil
+}
+
+// auditBase says what is wrong with the snapshot of a view.
+func (h *history) auditBase(s *fence.Snapshot) string {
+	game, private, err := stream.OpenSnapshot(s.Blob)
+	switch {
+	case err != nil:
+		return "cannot be read: " + err.Error()
+	case len(private) > 0:
+		return "has its private part"
+	case sha256.Sum256(game) != h.states[s.Position]:
+		return "is not the state there"
+	case s.Sum != fence.Checksum(game):
+		return "has another's checksum"
+	}
+	return ""
+}
+
+// Log counts the calls that read a tile's history, and fails or waits on demand.
+type Log struct {
+	stream.Log
+	Reads, Snapshots, Lasts atomic.Int64
+	Before                  func(ctx context.Context) error // called before each; may be nil
+}
+
+func (l *Log) before(ctx context.Context, n *atomic.Int64) error {
+	n.Add(1)
+	if l.Before == nil {
+		return nil
+	}
+	return l.Before(ctx)
+}
+
+// Read implements stream.Log.
+func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	if err := l.before(ctx, &l.Reads); err != nil {
+		return nil, err
+	}
+	return l.Log.Read(ctx, cursors)
+}
+
+// Snapshot implements stream.Log.
+func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+	if err := l.before(ctx, &l.Snapshots); err != nil {
+		return fence.Snapshot{}, false, err
+	}
+	return l.Log.Snapshot(ctx, tile)
+}
+
+// Last implements stream.Log.
+func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
+	if err := l.before(ctx, &l.Lasts); err != nil {
+		return fence.Position{}, err
+	}
+	return l.Log.Last(ctx, tile)
+}
+
+// Calls is how many calls there were.
+func (l *Log) Calls() int64 { return l.Reads.Load() + l.Snapshots.Load() + l.Lasts.Load() }
+
+// Broken is a Store with a hand on it. Nil functions change nothing.
+type Broken struct {
+	viewcache.Store
+	Down       atomic.Bool // every call fails at once
+	Hang       atomic.Bool // every call lasts until its context ends
+	Deaf       bool        // nothing is heard of announcements
+	NoRenewal  bool        // locks are not renewed: the process is paused
+	BeforePut  func()
+	BeforeRead func() // before Values
+	Change     func(value []byte) []byte
+}
+
+var errDown = errors.New("the store of views is down")
+
+func (b *Broken) step(ctx context.Context) error {
+	switch {
+	case b.Hang.Load():
+		<-ctx.Done()
+		return ctx.Err()
+	case b.Down.Load():
+		return errDown
+	}
+	return nil
+}
+
+// Find implements viewcache.Store.
+func (b *Broken) Find(ctx context.Context, tile fence.TileID) (viewcache.Version, bool, error) {
+	if err := b.step(ctx); err != nil {
+		return viewcache.Version{}, false, err
+	}
+	return b.Store.Find(ctx, tile)
+}
+
+// Values implements viewcache.Store.
+func (b *Broken) Values(
+	ctx context.Context, tile fence.TileID, v viewcache.Version, snapshot bool,
+) (base, tail []byte, err error) {
+	if b.BeforeRead != nil {
+		b.BeforeRead()
+	}
+	if err := b.step(ctx); err != nil {
+		return nil, nil, err
+	}
+	base, tail, err = b.Store.Values(ctx, tile, v, snapshot)
+	if b.Change != nil {
+		base, tail = b.Change(slices.Clone(base)), b.Change(slices.Clone(tail))
+	}
+	return base, tail, err
+}
+
+// Lock implements viewcache.Store.
+func (b *Broken) Lock(
+	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
+) (viewcache.Grant, error) {
+	if err := b.step(ctx); err != nil {
+		return viewcache.Grant{}, err
+	}
+	return b.Store.Lock(ctx, tile, seen, lease)
+}
+
+// Renew implements viewcache.Store.
+func (b *Broken) Renew(
+	ctx context.Context, tile fence.TileID, token viewcache.Token, lease time.Duration,
+) (bool, error) {
+	if b.NoRenewal {
+		return true, nil
+	}
+	if err := b.step(ctx); err != nil {
+		return false, err
+	}
+	return b.Store.Renew(ctx, tile, token, lease)
+}
+
+// Put implements viewcache.Store.
+func (b *Broken) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, error) {
+	if b.BeforePut != nil {
+		b.BeforePut()
+		ctx = context.WithoutCancel(ctx) // it was on its way
+	}
+	if err := b.step(ctx); err != nil {
+		return 0, err
+	}
+	return b.Store.Put(ctx, p)
+}
+
+// Listen implements viewcache.Store.
+func (b *Broken) Listen(tile fence.TileID, heard func()) (stop func()) {
+	if b.Deaf {
+		return func() {}
+	}
+	return b.Store.Listen(tile, heard)
+}
