@@ -1,6 +1,6 @@
 // Package redisviewcache keeps the views of package viewcache on a Redis 7 of their own, a single server or a cluster.
 //
-//	client := redis.NewUniversalClient(redisviewcache.Options("10.0.0.9:6379"))
+//	client := redis.NewClient(redisviewcache.Options("10.0.0.9:6379"))
 //	store, err := redisviewcache.New(client, nil)
 //	defer store.Close()
 //	views, err := viewcache.New(store, log, nil)
@@ -26,9 +26,19 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Options returns options of a client that suits the views: calls are not repeated, and obey the deadlines that
-// viewcache sets. One address is a single server; set IsClusterMode for a cluster that is known by one.
-func Options(addrs ...string) *redis.UniversalOptions {
+// Options returns options of a client of a single server that suit the views: calls are not repeated, and obey the
+// deadlines that viewcache sets. Change what you need, such as credentials and TLS.
+func Options(addr string) *redis.Options { return options(addr).Simple() }
+
+// ClusterOptions returns the same for a cluster that is known by some of its nodes. The slot table is read again every
+// half a second, so that a failed master is soon not asked any more.
+func ClusterOptions(addrs ...string) *redis.ClusterOptions {
+	o := options(addrs...).Cluster()
+	o.ClusterStateReloadInterval = 500 * time.Millisecond
+	return o
+}
+
+func options(addrs ...string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs:                    addrs,
 		ContextTimeoutEnabled:    true,

@@ -15,7 +15,7 @@ import (
 
 // It needs a Redis at this address, so it is only compiled here.
 func Example() {
-	client := redis.NewUniversalClient(redisviewcache.Options("127.0.0.1:6379"))
+	client := redis.NewClient(redisviewcache.Options("127.0.0.1:6379"))
 	defer func() { _ = client.Close() }()
 	store, err := redisviewcache.New(client, nil)
 	if err != nil {

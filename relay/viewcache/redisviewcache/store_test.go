@@ -2,6 +2,8 @@ package redisviewcache_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +19,13 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable()
-	m.Run()
+	if os.Getenv(envRebuilder) != "" {
+		if err := rebuilderProcess(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1) // it is meant to be killed
+	}
+	os.Exit(m.Run())
 }
 
 // open returns a store on client, whose servers are emptied.
@@ -37,9 +45,13 @@ func open(t testing.TB, client redis.UniversalClient, limits *viewcache.Limits) 
 	return s
 }
 
+// connect connects to a server, or to a cluster if there are several addresses.
 func connect(t testing.TB, addrs ...string) redis.UniversalClient {
 	t.Helper()
-	client := redis.NewUniversalClient(redisviewcache.Options(addrs...))
+	var client redis.UniversalClient = redis.NewClient(redisviewcache.Options(addrs[0]))
+	if len(addrs) > 1 {
+		client = redis.NewClusterClient(redisviewcache.ClusterOptions(addrs...))
+	}
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -1,0 +1,394 @@
+package redisviewcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
+	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
+	"github.com/tilefence/tilefence/stream/memstream"
+)
+
+// Of a rebuilder that is a process of its own: the address of the server and the tile, separated by a blank.
+const envRebuilder = "TILEFENCE_TEST_REBUILDER"
+
+// rebuilderProcess takes the lock of a tile, says so, and never comes to the end of its read of the log.
+func rebuilderProcess() error {
+	addr, name, _ := strings.Cut(os.Getenv(envRebuilder), " ")
+	tile, err := fence.ParseTileID(name)
+	if err != nil {
+		return err
+	}
+	store, err := redisviewcache.New(redis.NewClient(redisviewcache.Options(addr)), nil)
+	if err != nil {
+		return err
+	}
+	log := &viewcachetest.Log{Log: memstream.New(memfence.New()), Before: func(context.Context) error {
+		fmt.Println("reading")
+		select {} // its own deadline does not end it either
+	}}
+	views, err := viewcache.New(store, log, nil)
+	if err != nil {
+		return err
+	}
+	_, err = views.View(context.Background(), tile, fence.Position{})
+	return err
+}
+
+// scene is a server of views, a coordination store, and a tile with a history.
+type scene struct {
+	*viewcachetest.World
+	*testing.T
+	stack  *devstack.Stack
+	client redis.UniversalClient
+	log    *viewcachetest.Log
+	tile   fence.TileID
+}
+
+func newScene(t *testing.T) *scene {
+	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Views}})
+	return sceneOn(t, stack, connect(t, stack.ViewsAddr))
+}
+
+func sceneOn(t *testing.T, stack *devstack.Stack, client redis.UniversalClient) *scene {
+	mem := memfence.New()
+	s := &scene{World: &viewcachetest.World{Store: mem, Bytes: 500}, T: t, stack: stack, client: client,
+		log: &viewcachetest.Log{Log: memstream.New(mem)}, tile: fence.TileID(rand.Uint64()>>1 | 1)}
+	s.play(s.tile)
+	return s
+}
+
+// play gives a tile a snapshot and a tail.
+func (s *scene) play(tile fence.TileID) {
+	for i := range 6 {
+		_, err := s.Commit(s.Context(), tile)
+		require.NoError(s, err)
+		if i == 2 {
+			require.NoError(s, s.Snapshot(s.Context(), tile))
+		}
+	}
+}
+
+// cache is the cache of one more relay; nothing is fresh to it.
+func (s *scene) cache(limits *viewcache.Limits) (*viewcache.Cache, *redisviewcache.Store) {
+	store, err := redisviewcache.New(s.client, limits)
+	require.NoError(s, err)
+	s.Cleanup(store.Close)
+	c, err := viewcache.New(store, s.log, &viewcache.Config{Fresh: time.Nanosecond})
+	require.NoError(s, err)
+	return c, store
+}
+
+// view reads a view and audits it; shared is false when the caller was sent to the log.
+func (s *scene) view(c *viewcache.Cache, tile fence.TileID) (shared bool) {
+	s.Helper()
+	v, err := c.View(s.Context(), tile, fence.Position{})
+	if errors.Is(err, viewcache.ErrNotShared) {
+		return false
+	}
+	require.NoError(s, err)
+	require.NoError(s, s.Audit(tile, &v))
+	return true
+}
+
+// TestAKilledRebuilder: a relay is killed while it reads a tile. Another that waits for it reads the tile in its place,
+// well within five seconds.
+func TestAKilledRebuilder(t *testing.T) {
+	s := newScene(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), envRebuilder+"="+s.stack.ViewsAddr+" "+s.tile.String())
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	said := make([]byte, len("reading"))
+	_, err = out.Read(said)
+	require.NoError(t, err)
+	require.Equal(t, "reading", string(said))
+
+	c, _ := s.cache(nil)
+	type answer struct {
+		v  viewcache.View
+		at time.Time
+	}
+	answered := make(chan answer, 1)
+	time.Sleep(1300 * time.Millisecond) // longer than a lock lasts that is not renewed
+	go func() {
+		v, err := c.View(s.Context(), s.tile, fence.Position{})
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- answer{v, time.Now()}
+	}()
+	time.Sleep(300 * time.Millisecond)
+	require.Empty(t, answered, "the living holder is waited for")
+	require.Zero(t, s.log.Calls())
+	killed := time.Now()
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	a := <-answered
+	require.NoError(t, s.Audit(s.tile, &a.v))
+	require.Equal(t, s.Head(s.tile), a.v.Position)
+	t.Logf("read by another %s after the kill", a.at.Sub(killed))
+	require.Less(t, a.at.Sub(killed), 2*time.Second)
+	require.EqualValues(t, 1, c.Stats().Rebuilds)
+	require.EqualValues(t, 2, s.log.Calls())
+}
+
+// TestTheServerRestarts: it is down at the start, comes, is killed in the middle, and comes back empty.
+func TestTheServerRestarts(t *testing.T) {
+	s := newScene(t)
+	server, _ := s.stack.Process("views")
+	kill := func() {
+		require.NoError(t, server.Signal(os.Kill))
+		<-server.Exited()
+	}
+	kill()
+	c, store := s.cache(nil)
+	heard := make(chan struct{}, 100)
+	defer store.Listen(s.tile, func() { heard <- struct{}{} })()
+	for range 2 {
+		began := time.Now()
+		for range 100 {
+			require.False(t, s.view(c, s.tile))
+		}
+		require.Less(t, time.Since(began), 4*viewcache.DefaultTimeout, "a hundred joins, delayed by one failure or two")
+		require.NoError(t, server.Restart(t.Context()))
+		require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
+		for len(heard) > 0 {
+			<-heard
+		}
+		require.Eventually(t, func() bool { // announcements come again
+			_, err := s.Commit(t.Context(), s.tile)
+			require.NoError(t, err)
+			s.view(c, s.tile)
+			return len(heard) > 0
+		}, 10*time.Second, 20*time.Millisecond)
+		kill()
+	}
+}
+
+// TestThePausedServer: what hangs is not waited for.
+func TestThePausedServer(t *testing.T) {
+	s := newScene(t)
+	c, _ := s.cache(nil)
+	require.True(t, s.view(c, s.tile))
+	server, _ := s.stack.Process("views")
+	require.NoError(t, server.Signal(syscall.SIGSTOP))
+	began, slowest := time.Now(), time.Duration(0)
+	for time.Since(began) < 2*time.Second {
+		call := time.Now()
+		require.False(t, s.view(c, s.tile))
+		slowest = max(slowest, time.Since(call))
+	}
+	require.Less(t, slowest, 3*viewcache.DefaultTimeout)
+	require.NoError(t, server.Signal(syscall.SIGCONT))
+	require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
+}
+
+// TestFailover: a cluster's master with the tile's group is killed and its replica promoted. Versions go on from what
+// the replica has.
+func TestFailover(t *testing.T) {
+	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination},
+		NodeTimeout: 500 * time.Millisecond})
+	client := connect(t, stack.CoordAddrs...)
+	s := sceneOn(t, stack, client)
+	c, store := s.cache(nil)
+	require.True(t, s.view(c, s.tile))
+	master, err := client.(*redis.ClusterClient).MasterForKey(t.Context(), redisviewcache.Keys(s.tile)[0])
+	require.NoError(t, err)
+	for _, p := range stack.Processes() {
+		if p.Addr() == master.Options().Addr {
+			require.NoError(t, p.Signal(os.Kill))
+		}
+	}
+	_, err = s.Commit(t.Context(), s.tile)
+	require.NoError(t, err)
+	refused := 0
+	require.Eventually(t, func() bool {
+		if s.view(c, s.tile) {
+			return true
+		}
+		refused++
+		return false
+	}, 20*time.Second, 10*time.Millisecond)
+	require.Positive(t, refused, "nothing was broken")
+	v, ok, err := store.Find(t.Context(), s.tile)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, s.Head(s.tile), v.At)
+}
+
+// TestTheServerForgets: parts of what is stored, the functions, the locks.
+func TestTheServerForgets(t *testing.T) {
+	s := newScene(t)
+	c, _ := s.cache(nil)
+	for i := range 40 {
+		require.True(t, s.view(c, s.tile))
+		switch keys := redisviewcache.Keys(s.tile); i % 6 {
+		case 5:
+			require.NoError(t, s.client.FunctionFlush(t.Context()).Err())
+		default:
+			require.NoError(t, s.client.Del(t.Context(), keys[i%6]).Err())
+		}
+		if i%7 == 0 {
+			_, err := s.Commit(t.Context(), s.tile)
+			require.NoError(t, err)
+		}
+	}
+	require.Positive(t, c.Stats().Missing)
+	require.Zero(t, c.Stats().NotShared)
+}
+
+// TestTheServerEvicts: by a policy of its own, whatever it finds.
+func TestTheServerEvicts(t *testing.T) {
+	s := newScene(t)
+	for setting, value := range map[string]string{"maxmemory-policy": "allkeys-random", "maxmemory": "1600kb"} {
+		require.NoError(t, s.client.ConfigSet(t.Context(), setting, value).Err())
+	}
+	c, _ := s.cache(nil)
+	tiles := make([]fence.TileID, 200)
+	for i := range tiles {
+		tiles[i] = s.tile + fence.TileID(i)
+		s.play(tiles[i])
+	}
+	for range 1500 {
+		s.view(c, tiles[rand.IntN(len(tiles))])
+	}
+	info, err := s.client.Info(t.Context(), "stats").Result()
+	require.NoError(t, err)
+	require.NotContains(t, info, "evicted_keys:0\r", "nothing was evicted")
+	t.Logf("%+v", c.Stats())
+}
+
+// TestTheServerIsFull: nothing more can be stored. What is there is used, and the rest is read.
+func TestTheServerIsFull(t *testing.T) {
+	s := newScene(t)
+	c, _ := s.cache(nil)
+	require.True(t, s.view(c, s.tile))
+	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
+	s.play(s.tile + 1)
+	for range 3 {
+		require.True(t, s.view(c, s.tile))
+		require.True(t, s.view(c, s.tile+1), "it is read under the lock, and handed out")
+	}
+	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	before := s.log.Snapshots.Load()
+	require.True(t, s.view(c, s.tile+1))
+	require.True(t, s.view(c, s.tile+1))
+	require.Equal(t, before+1, s.log.Snapshots.Load())
+}
+
+// TestKeysOfAnotherKind: a group whose keys are somebody else's is of no use, and the others are not disturbed.
+func TestKeysOfAnotherKind(t *testing.T) {
+	s := newScene(t)
+	c, store := s.cache(nil)
+	require.NoError(t, s.client.Set(t.Context(), redisviewcache.Keys(s.tile)[0], "x", 0).Err())
+	other := s.tile + 1
+	for viewcache.GroupOf(other) == viewcache.GroupOf(s.tile) {
+		other++
+	}
+	s.play(other)
+	for range 3 {
+		require.False(t, s.view(c, s.tile))
+		require.True(t, s.view(c, other))
+	}
+	_, _, err := store.Find(t.Context(), s.tile)
+	require.ErrorIs(t, err, viewcache.ErrRefused)
+	require.ErrorContains(t, err, "WRONGTYPE")
+}
+
+// TestLostSubscriptionsAreMadeAgain: their connections are cut.
+func TestLostSubscriptionsAreMadeAgain(t *testing.T) {
+	s := newScene(t)
+	_, store := s.cache(nil)
+	heard := make(chan struct{}, 100)
+	defer store.Listen(s.tile, func() { heard <- struct{}{} })()
+	seq := fence.Seq(0)
+	for range 3 {
+		require.Eventually(t, func() bool {
+			seq++
+			_, err := store.Put(t.Context(), viewcache.Put{Tile: s.tile, At: fence.Position{Epoch: 1, Seq: seq},
+				Tail: []byte("x")})
+			require.NoError(t, err)
+			select {
+			case <-heard:
+				return true
+			case <-time.After(20 * time.Millisecond):
+				return false
+			}
+		}, 10*time.Second, time.Millisecond)
+		require.NoError(t, s.client.Do(t.Context(), "client", "kill", "type", "pubsub").Err())
+		time.Sleep(20 * time.Millisecond)
+		for len(heard) > 0 {
+			<-heard
+		}
+	}
+}
+
+// TestMemoryIsWhatIsSaid: the server's memory over what the account says, and over one copy of each view, while
+// versions follow each other.
+func TestMemoryIsWhatIsSaid(t *testing.T) {
+	s := newScene(t)
+	c, store := s.cache(&viewcache.Limits{Budget: 16 << 20})
+	empty := usedMemory(t, s.client)
+	tiles := make([]fence.TileID, 100)
+	for i := range tiles {
+		tiles[i] = s.tile + fence.TileID(i)
+		s.play(tiles[i])
+	}
+	for range 20 {
+		for _, tile := range tiles {
+			require.True(t, s.view(c, tile))
+			_, err := s.Commit(t.Context(), tile)
+			require.NoError(t, err)
+		}
+	}
+	u, err := store.Usage(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, u.Bytes, int64(16<<20))
+	used := usedMemory(t, s.client) - empty
+	t.Logf("%+v; the server has %d bytes more: %.2f of the account", u, used, float64(used)/float64(u.Bytes))
+	require.Less(t, float64(used), 1.5*float64(u.Bytes))
+}
+
+func usedMemory(t testing.TB, client redis.UniversalClient) int64 {
+	t.Helper()
+	info, err := client.Info(t.Context(), "memory").Result()
+	require.NoError(t, err)
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			require.NoError(t, err)
+			return n
+		}
+	}
+	t.Fatal("no used_memory")
+	return 0
+}
+
+func TestBadInput(t *testing.T) {
+	_, err := redisviewcache.New(nil, nil)
+	var bad *fence.ArgumentError
+	require.ErrorAs(t, err, &bad)
+	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), &viewcache.Limits{Budget: -1})
+	require.ErrorAs(t, err, &bad)
+}
