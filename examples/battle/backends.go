@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -27,6 +28,9 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -45,6 +49,7 @@ type backends struct {
 	loseTile               func(id fence.TileID) // empties the store of a tile; nil with servers
 	stack                  *devstack.Stack       // servers this process started, or nil
 	coordination, delivery *redis.ClusterClient  // nil without servers
+	views                  relay.Views           // nil: relays share none
 }
 
 // close closes everything, in the reverse order of opening.
@@ -57,29 +62,37 @@ func (b *backends) close() {
 func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
-func openBackends(ctx context.Context, o *options, dir string, progress io.Writer) (*backends, error) {
+func openBackends(
+	ctx context.Context, o *options, dir string, logger *slog.Logger, progress io.Writer,
+) (*backends, error) {
 	b := &backends{line: faultline.New()}
 	b.Members, b.Keys = new(route.Group), o.keys()
 	var err error
+	var views string
 	switch {
 	case o.redis != "":
 		err = b.openServers(ctx, list(o.redis), list(o.fanout), o.postgres, o.dynamodb)
+		views = o.views
 	case o.stack == "local":
 		fmt.Fprintln(progress, "starting Redis clusters, PostgreSQL and a DynamoDB-compatible server…")
 		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress})
 		if err == nil {
 			b.onClose(b.stack.Stop)
 			err = b.openServers(ctx, b.stack.CoordAddrs, b.stack.FanoutAddrs, b.stack.PostgresURL, b.stack.DynamoURL)
+			views = b.stack.ViewsAddr
 		}
 	default:
 		err = b.openEmbedded(ctx, dir)
 	}
+	if o.chaos {
+		b.Backends = b.line.Coordination(b.Backends)
+	}
+	if err == nil && views != "" {
+		err = b.openViews(views, logger)
+	}
 	if err != nil {
 		b.close()
 		return nil, err
-	}
-	if o.chaos {
-		b.Backends = b.line.Coordination(b.Backends)
 	}
 	return b, nil
 }
@@ -154,6 +167,19 @@ func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOpt
 		return nil, fmt.Errorf("%s Redis Cluster at %s: %w", what, strings.Join(o.Addrs, ","), err)
 	}
 	return c, nil
+}
+
+// openViews opens what relays share. It need not be there: relays use it when it is.
+func (b *backends) openViews(addr string, logger *slog.Logger) error {
+	client := redis.NewClient(redisviewcache.Options(addr))
+	b.onClose(func() { _ = client.Close() })
+	store, err := redisviewcache.New(client, nil)
+	if err != nil {
+		return err
+	}
+	b.onClose(store.Close)
+	b.views, err = viewcache.New(store, b.Log, &viewcache.Config{Logger: logger})
+	return err
 }
 
 // dynamoConnections is how many requests to DynamoDB a process has under way at most: the others wait.

@@ -38,6 +38,8 @@ func serverFaults() []fault {
 			killing(authority, thePostgres, time.Second)},
 		{"fan-out node paused", "SIGSTOP. The owners do not notice. Watchers see a gap, and repair it from the store.",
 			pausing(delivery, aFanoutNode, 2*time.Second)},
+		{"views killed", "kill -9. Relays read the store themselves. It comes back empty, and is used again.",
+			killing(relaySystem, theViews, time.Second)},
 		lostCoordination(killCoordination),
 		{"functions flushed", "FUNCTION FLUSH on every master. The next commit loads the library again.",
 			flushFunctions},
@@ -151,6 +153,14 @@ func aReplica(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID,
 // thePostgres is on the path of no tick.
 func thePostgres(_ context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
 	if p, ok := c.backends.stack.Process("postgres"); ok {
+		return p, nil, nil
+	}
+	return nil, nil, errNotNow
+}
+
+// theViews are on the path of no tick, and of no frame.
+func theViews(_ context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
+	if p, ok := c.backends.stack.Process("views"); ok {
 		return p, nil, nil
 	}
 	return nil, nil, errNotNow

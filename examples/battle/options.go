@@ -27,7 +27,7 @@ type options struct {
 	command string // empty: everything in one process
 
 	stack                     string // embedded or local
-	redis, fanout             string // host:port,host:port
+	redis, fanout, views      string // host:port,host:port
 	postgres, dynamodb        string // URLs
 	tiles, clients, hosts     int
 	duration, tick            time.Duration
@@ -113,6 +113,7 @@ func (o *options) define(f *flag.FlagSet) {
 		"`which` servers: embedded (none), or local (starts Redis, PostgreSQL and a DynamoDB-compatible server)")
 	text(&o.redis, "redis", "", "coordination Redis Cluster that already runs, `host:port,…`")
 	text(&o.fanout, "fanout", "", "fan-out Redis Cluster, `host:port,…` (default: the coordination cluster)")
+	text(&o.views, "views", "", "relay: Redis for the views that relays share, `host:port` (default: they share none)")
 	text(&o.postgres, "postgres", "", "PostgreSQL `URL`")
 	text(&o.dynamodb, "dynamodb", "", "DynamoDB endpoint `URL`")
 	f.IntVar(&o.tiles, "tiles", 7, "tiles of the world, 1 to 37")

@@ -48,6 +48,7 @@ type report struct {
 	GapsRelay          uint64  `json:"relay_gaps"`
 	RepairsRelay       int64   `json:"relay_gaps_repaired"`
 	ColdReads          uint64  `json:"relay_cold_reads"`
+	SharedReads        uint64  `json:"relay_shared_reads"` // of them, those that another relay could have made
 	GapsClient         uint64  `json:"client_gaps"`
 	RepairsClient      uint64  `json:"client_gaps_repaired"`
 	StaleDrops         uint64  `json:"stale_drops"`
@@ -107,6 +108,7 @@ func (r *report) fill(p *plan) {
 	if p.re != nil {
 		s := p.re.Stats()
 		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SlowDrops = s.Gaps, m.relayRepairs.Load(), s.Repairs, s.SlowDrops
+		r.SharedReads = s.Shared
 		r.StaleDrops += s.StaleDrops
 		r.BytesOut = s.BytesOut
 	}
@@ -144,8 +146,8 @@ func (r *report) write(form string, out io.Writer) error {
 	line("commit to client", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (%d frames)",
 		r.CommitToClient.P50, r.CommitToClient.P99, r.CommitToClient.Max, r.ClientFrames)
 	line("per client and tick", "%.0f bytes", r.BytesPerClientTick)
-	line("gaps", "%d at the relay (%d repaired, %d cold reads in all), %d at clients (%d repaired)",
-		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.GapsClient, r.RepairsClient)
+	line("gaps", "%d at the relay (%d repaired, %d cold reads in all, %d shared), %d at clients (%d repaired)",
+		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SharedReads, r.GapsClient, r.RepairsClient)
 	line("dropped", "%d stale, %d for slow clients", r.StaleDrops, r.SlowDrops)
 	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints",
 		r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)

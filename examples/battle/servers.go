@@ -49,7 +49,7 @@ func newPlan(
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := openBackends(ctx, o, dir, errs)
+	b, err := openBackends(ctx, o, dir, logger, errs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,7 +141,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 			return page
 		}},
 		Relay: relay.Config{Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
-			Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger})
+			Views: p.backends.views, Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger})
 	if err == nil {
 		p.re, t.relay = s.Relay(), s.Relay()
 	}
