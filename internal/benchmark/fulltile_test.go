@@ -19,8 +19,8 @@ const (
 	smallTiles = 200 // of the same node, which commit 1 KiB a tick beside them
 )
 
-// crowd is one coordination node with small tiles, for what else is done on it.
-type crowd struct {
+// busyNode is one coordination node with small tiles, for what else is done on it.
+type busyNode struct {
 	*planes
 	node   *redis.Client // the master
 	tiles  []fence.TileID
@@ -28,9 +28,9 @@ type crowd struct {
 	length time.Duration // of a window
 }
 
-func newCrowd(b *testing.B) *crowd {
+func newBusyNode(b *testing.B) *busyNode {
 	b.Helper()
-	c := &crowd{planes: newPlanes(b, devstack.Coordination), length: faultLength(b) / 3}
+	c := &busyNode{planes: newPlanes(b, devstack.Coordination), length: faultLength(b) / 3}
 	c.tiles, c.node = c.tilesOn(b, smallTiles+fullTiles)
 	c.owner = c.start(b,
 		partConfig{Role: "owner", Tiles: c.tiles[fullTiles:], Tick: 500 * time.Millisecond, SnapshotEvery: 60,
@@ -60,7 +60,7 @@ func (p *planes) tilesOn(tb testing.TB, n int) (tiles []fence.TileID, node *redi
 // and for the node if it commits while a function runs there; and 200 other tiles of the node. Ten full tiles save a
 // snapshot every second, as three hundred do with the default interval. tick-ms is encoding and functions together.
 func BenchmarkFullTile(b *testing.B) {
-	c := newCrowd(b)
+	c := newBusyNode(b)
 	for b.Loop() {
 		before := c.owner.measure(b, c.length)
 		full := c.start(b, partConfig{Role: "owner", Full: true, Tiles: c.tiles[:fullTiles],
@@ -91,7 +91,7 @@ func BenchmarkFullTile(b *testing.B) {
 }
 
 // functions has the node note for a while how long it works on snapshots and on trims.
-func (c *crowd) functions(b *testing.B) (save, trim spans) {
+func (c *busyNode) functions(b *testing.B) (save, trim spans) {
 	b.Helper()
 	ctx := b.Context()
 	require.NoError(b, c.node.ConfigSet(ctx, "slowlog-max-len", "100000").Err())
@@ -121,7 +121,7 @@ func (c *crowd) functions(b *testing.B) (save, trim spans) {
 // processor time of the master meanwhile, commits included. The replicas are on the readers' half of the processors:
 // another machine than the master.
 func BenchmarkColdPath(b *testing.B) {
-	c := newCrowd(b)
+	c := newBusyNode(b)
 	for _, name := range []string{"coord-4", "coord-5", "coord-6"} {
 		replica, ok := c.stack.Process(name)
 		require.True(b, ok, name)
@@ -138,7 +138,7 @@ func BenchmarkColdPath(b *testing.B) {
 	c.read(b, "replica-64", partConfig{AtOnce: 64, Replicas: true})
 }
 
-func (c *crowd) read(b *testing.B, name string, cfg partConfig) {
+func (c *busyNode) read(b *testing.B, name string, cfg partConfig) {
 	b.Run(name, func(b *testing.B) {
 		for b.Loop() {
 			before := c.owner.measure(b, c.length/2)
@@ -166,7 +166,7 @@ func (c *crowd) read(b *testing.B, name string, cfg partConfig) {
 }
 
 // nodeTime is the processor time that the node has used so far.
-func (c *crowd) nodeTime(b *testing.B) (used time.Duration) {
+func (c *busyNode) nodeTime(b *testing.B) (used time.Duration) {
 	b.Helper()
 	info, err := c.node.InfoMap(b.Context(), "cpu").Result()
 	require.NoError(b, err)

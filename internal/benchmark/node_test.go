@@ -69,13 +69,15 @@ type nodeConfig struct {
 
 // nodeEvent is a line a child process prints. Times are of the machine's clock, which all its processes share.
 type nodeEvent struct {
-	What   string // gossip (Who: its address), ready, died (Who: the member), serving, tookover, counts, window
+	// gossip and listening (Who: the address), ready, died (Who: the member), serving, tookover, counts, window, joined
+	What   string
 	At     time.Time
 	Who    string             `json:",omitempty"`
 	Tile   fence.TileID       `json:",omitempty"`
 	Took   *tile.TakeoverInfo `json:",omitempty"`
 	Counts counts             `json:",omitempty"` // since it began
 	Window *window            `json:",omitempty"`
+	Joined *spans             `json:",omitempty"` // from a client's first packet to the end of its first Sync
 }
 
 // speaker returns a function that prints events, one a line; it may be called from several goroutines.

@@ -41,7 +41,7 @@ const envPart = "TILEFENCE_BENCH_PART"
 
 // partConfig says which part a process is, and what it works with.
 type partConfig struct {
-	Role     string // owner, bridge, checkpointer, relay or reader
+	Role     string // owner, bridge, checkpointer, relay, reader or joiners
 	Redis    []string
 	Fanout   []string
 	DynamoDB string
@@ -65,6 +65,8 @@ type partConfig struct {
 	AtOnce   int           // recoveries at once
 	Pause    time.Duration // at most, at random, before each
 	Replicas bool          // read from them
+
+	Relay string // of joiners: its host:port; AtOnce of them join
 }
 
 // counts are what a part has done since it began, by name.
@@ -111,7 +113,7 @@ func servePart(text string) error {
 	}
 	play, ok := map[string]func(context.Context) error{"owner": p.own, "bridge": p.forward,
 		"checkpointer": p.checkpoint,
-		"relay":        p.relay, "reader": p.read}[p.Role]
+		"relay":        p.relay, "reader": p.read, "joiners": p.join}[p.Role]
 	if !ok {
 		return fmt.Errorf("no part is called %q", p.Role)
 	}
@@ -207,7 +209,7 @@ func (p *part) checkpoint(ctx context.Context) error {
 	return c.Run(ctx)
 }
 
-// relay runs a relay, and clients that watch all tiles through it.
+// relay runs a relay, and clients that watch all tiles of its configuration through it.
 func (p *part) relay(ctx context.Context) error {
 	r, err := relay.New(p.fanout, p.log, &relay.Config{Public: true})
 	if err != nil {
@@ -217,6 +219,7 @@ func (p *part) relay(ctx context.Context) error {
 	go func() { ended <- r.Run(ctx) }()
 	server := httptest.NewServer(r.Handler())
 	defer server.Close()
+	p.say(nodeEvent{What: "listening", Who: server.Listener.Addr().String()})
 	for tiles := range slices.Chunk(p.Tiles, relay.DefaultMaxTilesPerClient) {
 		c, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{})
 		if err != nil {

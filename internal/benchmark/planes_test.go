@@ -56,6 +56,14 @@ func newPlanes(tb testing.TB, parts ...devstack.Part) *planes {
 // start starts a part and waits until it is ready.
 func (p *planes) start(tb testing.TB, cfg partConfig) *process {
 	tb.Helper()
+	c := p.launch(tb, cfg)
+	c.await(tb, "ready")
+	return c
+}
+
+// launch starts a part on its half of the processors.
+func (p *planes) launch(tb testing.TB, cfg partConfig) *process {
+	tb.Helper()
 	cfg.Redis, cfg.Fanout, cfg.DynamoDB = p.stack.CoordAddrs, p.stack.FanoutAddrs, p.stack.DynamoURL
 	c := launch(tb, envPart, cfg)
 	set := p.back
@@ -66,7 +74,6 @@ func (p *planes) start(tb testing.TB, cfg partConfig) *process {
 	if cfg.Role == "reader" {
 		yield(tb, c.cmd.Process.Pid) // readers are many machines: what else runs here must not wait for them
 	}
-	c.await(tb, "ready")
 	return c
 }
 

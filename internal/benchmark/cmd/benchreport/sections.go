@@ -96,6 +96,11 @@ var sections = []section{
 			"subscribe within a second, from the call to the end of the Sync; what compressing a message wins, and takes. " +
 			"Relay and clients share the processors.",
 		"./relay", "ConnectionMemory|Join|Deflate"},
+	{"Commits in a storm of joins",
+		"9,000 clients connect to a relay within a second and subscribe: all to one of 200 tiles of one coordination node, which tick at 2 Hz, or spread over all of them. " +
+			"Commits of the 200 tiles from the first connection to the last Sync (`p50-ms`, `p99-ms`), over those of the two seconds before (`calm-`): medians of nine rounds, each with a new relay. `x-p99-of-calm` compares two windows in which nothing happens: no other ratio is more exact than that. " +
+			"Owner and coordination nodes have one half of the processors; relay, bridge, fan-out and clients share the other, which is why joining (`join-p99-ms`) takes longer than in the section above.",
+		"./internal/benchmark", "JoinStorm"},
 	{"Intents from gateway to tile server",
 		"One tile server at 2 Hz, one gateway's connection, and the former way of one request an intent, offered the same. " +
 			"`late` is from the tick's commit to the answer.",
