@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -112,8 +113,13 @@ func (f *figures) measure(ctx context.Context, o options) error {
 
 // bench runs one section's benchmarks, showing their progress.
 func bench(ctx context.Context, s section, o options) ([]result, error) {
+	pkg, dir := s.pkg, ""
+	if _, err := os.Stat(filepath.Join(pkg, "go.mod")); err == nil { // a module of its own
+		pkg, dir = ".", pkg
+	}
 	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", s.match, "-benchtime", o.benchtime, "-timeout",
-		"20m", s.pkg)
+		"20m", pkg)
+	c.Dir = dir
 	c.Env = append(os.Environ(), "TILEFENCE_BENCH_FAULT="+o.fault.String())
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	var out strings.Builder

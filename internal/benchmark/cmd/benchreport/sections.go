@@ -101,6 +101,12 @@ var sections = []section{
 			"Commits of the 200 tiles from the first connection to the last Sync (`p50-ms`, `p99-ms`), over those of the two seconds before (`calm-`): medians of nine rounds, each with a new relay. `x-p99-of-calm` compares two windows in which nothing happens: no other ratio is more exact than that. " +
 			"Owner and coordination nodes have one half of the processors; relay, bridge, fan-out and clients share the other, which is why joining (`join-p99-ms`) takes longer than in the section above.",
 		"./internal/benchmark", "JoinStorm"},
+	{"The relay beside other servers",
+		"9,500 WebSockets, 600 bytes twice a second to each of them; each server is a process of its own in turn, and the clients are another process on the same processors. " +
+			"`cores` is the server's processor time; for the relay with the owner's commits. Latency is from before the message is published until a client has read it. " +
+			"`KiB/conn` is what a connection adds to the resident memory while messages are sent, `held-KiB/conn` to heap and stacks after a collection. " +
+			"The relay and centrifuge let clients recover what they missed; gws and gorilla/websocket (with a writer for each connection, as in its chat example) promise nothing.",
+		"./internal/benchmark/peers", "Peers"},
 	{"Intents from gateway to tile server",
 		"One tile server at 2 Hz, one gateway's connection, and the former way of one request an intent, offered the same. " +
 			"`late` is from the tick's commit to the answer.",
