@@ -27,12 +27,13 @@ import (
 func stranger(t *testing.T, answer tilehttp.SubmitterFunc) (contact string, actions *atomic.Int64) {
 	t.Helper()
 	actions = new(atomic.Int64)
-	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	count := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 		if in.ActionID != "" {
 			actions.Add(1)
 		}
 		return answer(ctx, in)
-	}), nil)
+	}
+	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(count), nil)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle(tilehttp.Path, h)
@@ -57,7 +58,7 @@ func TestARumourMovesNoMoney(t *testing.T) {
 		"takes it and does nothing": func(context.Context, tile.Intent) (stream.Outcome, error) {
 			return stream.Applied, nil
 		},
-		"has it applied, and names another stranger": func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+		"has it applied, and names another": func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 			_, _ = client.Forward(ctx, owner.contact, in)
 			return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 1 << 50, Contact: "127.0.0.1:1"}
 		},
@@ -138,7 +139,8 @@ func TestAnUnnamedProcessEndsNoAction(t *testing.T) {
 			assert.True(t, art.Open(), "%+v", art)
 
 			ctx, cancel := context.WithCancel(t.Context())
-			seams := tile.Seams{Authority: memfence.NewAuthority(), Store: coordination, Log: memstream.New(coordination)}
+			seams := tile.Seams{Authority: memfence.NewAuthority(), Store: coordination,
+				Log: memstream.New(coordination)}
 			owner := startHost(t, ctx, seams)
 			require.Eventually(t, func() bool {
 				art, err = gate.Act(t.Context(), a)

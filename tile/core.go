@@ -22,6 +22,7 @@ type core struct {
 	contact string
 	seams   Seams
 	rules   Rules
+	guard   *guarded // the same, for all calls
 	cfg     *Config
 	desk    *desk
 	history *history.History
@@ -31,6 +32,13 @@ type core struct {
 
 // report passes a refusal, or the error of a back end, to the hook.
 func (c *core) report(err error) { c.cfg.Hooks.Refused(RefusalInfo{Tile: c.tile, Err: err}) }
+
+// rulesFailed reports that the game's rules failed.
+func (c *core) rulesFailed(e *RulesError) {
+	c.cfg.Logger.Error("the game's rules failed", "tick", e.Tick, "call", e.Call, "error", e, "stack", string(e.Stack))
+	c.desk.update(func(s *Status) { s.Failures++; s.Failure = e })
+	c.cfg.Hooks.RulesFailed(e)
+}
 
 // commit makes one attempt to append or refresh by Config.Commit, within CommitTimeout. It is not abandoned when the
 // processor is told to stop: its outcome would be unknown.

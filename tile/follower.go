@@ -155,6 +155,9 @@ func (f *tileFollower) note(err error) {
 	case damaged && !f.damaged:
 		f.cfg.Logger.Error("tile cannot be followed: its history cannot be read; the follower keeps trying",
 			"at", f.history.Position, "error", err)
+		if failed, ok := errors.AsType[*RulesError](err); ok {
+			f.rulesFailed(failed)
+		}
 	case err == nil && f.damaged:
 		f.cfg.Logger.Info("tile can be followed again", "at", f.history.Position)
 	}

@@ -153,8 +153,12 @@ func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 
 // inspected runs an inspection.
 func (o *tileOwner) inspected(i inspection) {
-	i.f(o.rules, o.history.Position)
-	i.done <- nil
+	var err error
+	func() {
+		defer o.guard.judge("Inspect", &err)
+		i.f(o.rules, o.history.Position)
+	}()
+	i.done <- err
 }
 
 // successorOf asks the authority what has become of a hand-over; asked is what the successor said. errHandedOver when

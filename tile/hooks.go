@@ -26,6 +26,8 @@ type Hooks struct {
 	TookOver func(TakeoverInfo)
 	// Restored: coordination had lost the tile's history, and the tile goes on from what was left of it.
 	Restored func(RestoredInfo)
+	// RulesFailed: the game's rules panicked, or failed otherwise; RulesError says what becomes of the tile.
+	RulesFailed func(*RulesError)
 	// Forgotten: a batch that no replica has confirmed had to be dropped from memory.
 	Forgotten func(fence.TileID, fence.Position)
 }
@@ -149,6 +151,7 @@ func (h Hooks) filled() Hooks {
 	fill(&h.Healed)
 	fill(&h.TookOver)
 	fill(&h.Restored)
+	fill(&h.RulesFailed)
 	if h.Forgotten == nil {
 		h.Forgotten = func(fence.TileID, fence.Position) {}
 	}

@@ -1,9 +1,7 @@
 package tile
 
 import (
-	"fmt"
-	"time"
-
+	"context"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
@@ -26,6 +24,7 @@ type tileOwner struct {
 	overflow bool       // no new action can be remembered, and that was logged
 
 	successor fence.Owner // which the tile was handed to
+	pulse     *pulse
 
 	confirm   bool // the next commit must be confirmed by every replica
 	confirmed bool // the last one was
@@ -107,42 +106,6 @@ func (o *tileOwner) admit() []submission {
 	return subs
 }
 
-// resolve asks the rules for the tick's events and forms the batch; nil if none is needed. If they do not fit
-// into one batch, half the intents wait for the next tick.
-func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration, error) {
-	began := time.Now()
-	if o.stalled() {
-		o.desk.requeue(subs)
-		if o.mayRest() {
-			return nil, 0, nil
-		}
-		b, err := o.form(nil, nil, nil)
-		return b, 0, err
-	}
-	for n := len(subs); ; n /= 2 {
-		var intents []Intent
-		for i := range n {
-			intents = append(intents, subs[i].intent)
-		}
-		events, outcomes := o.rules.Resolve(o.history.Tick, intents)
-		if len(events) == 0 && n == 0 && o.mayRest() {
-			return nil, time.Since(began), nil
-		}
-		b, err := o.form(subs[:n], events, outcomes)
-		if err != nil {
-			if n > 1 {
-				continue
-			}
-			o.desk.requeue(subs)
-			return nil, 0,
-				fmt.Errorf("tile %s: tick %d: the rules' events do not fit into a batch: %w", o.tile, o.history.Tick,
-					err)
-		}
-		o.desk.requeue(subs[n:])
-		return b, time.Since(began), nil
-	}
-}
-
 // stalled reports whether the tile may commit no events now because its stream is full, and logs the changes.
 func (o *tileOwner) stalled() bool {
 	full := o.history.Bound.Full()
@@ -172,11 +135,7 @@ func (o *tileOwner) confirmsNow() bool {
 }
 
 // form makes the batch of a tick. The error says that it does not fit.
-func (o *tileOwner) form(subs []submission, events [][]byte, outcomes []stream.Outcome) (*pendingBatch, error) {
-	batch := stream.Batch{Events: events}
-	if rules, ok := o.rules.(Divided); ok {
-		batch.Divide(rules.Area)
-	}
+func (o *tileOwner) form(subs []submission, batch stream.Batch, outcomes []stream.Outcome) (*pendingBatch, error) {
 	b, err := newPending(o.next(), subs, batch, outcomes)
 	if err != nil {
 		return nil, err
@@ -203,12 +162,17 @@ func (o *tileOwner) needed(b *pendingBatch) int {
 }
 
 // settle folds the committed batch into the state and answers the clients that wait for it.
-func (o *tileOwner) settle(r fence.Receipt, confirmed bool) error {
+func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool) error {
 	b, h := o.pending, o.history
 	o.stales = 0
 	o.desk.resume()
 	if !b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
-		if err := h.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private)); err != nil {
+		refresh := o.next()
+		refresh.Prev = r.Position
+		o.pulse.begin(ctx, refresh)
+		err := h.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))
+		o.pulse.end()
+		if err != nil {
 			return err
 		}
 	}

@@ -41,14 +41,15 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
 	c.Logger = c.Logger.With("tile", id)
-	all := &core{tile: id, contact: contact, seams: seams, rules: rules, cfg: &c, desk: newDesk(id, contact, &c),
-		history: history.New(id, rules, c.rememberTicks(), c.MaxStreamBytes)}
+	guard := &guarded{rules: rules, tile: id}
+	all := &core{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
+		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes)}
 	right := &title{core: all}
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
 	return &TileProcessor{core: all, title: right, acquisition: acquire,
 		follower: &tileFollower{core: all, title: right, acquisition: acquire},
 		owner: &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-			snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}}, nil
+			pulse: newPulse(all), snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}}, nil
 }
 
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every
@@ -59,7 +60,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 // follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a
 // *fence.LostError if the tile is held and Config.TakeOver is not set; a *fence.StoreError or *fence.UnconfirmedError
 // if a back end or a replica stayed unreachable for BootTimeout before the tile served; a *fence.CorruptError or
-// *stream.GapError if the stored history cannot be replayed (restore it from the checkpoint); an error of the Rules;
+// *stream.GapError if the stored history cannot be replayed (restore it from the checkpoint); a *RulesError;
 // or fence.ErrAlreadyRun. Once serving, an unreachable back end freezes the tile and never ends Run. While it
 // follows, none of these ends Run: after a take-over that fails the processor follows again.
 func (p *TileProcessor) Run(ctx context.Context) error {
@@ -69,6 +70,9 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	err := p.acquire(ctx)
 	if err == nil {
 		err = p.owner.serve(ctx)
+	}
+	if failed, ok := errors.AsType[*RulesError](err); ok {
+		p.rulesFailed(failed)
 	}
 	p.finish(err)
 	p.owner.snapshots.wait()
@@ -158,8 +162,8 @@ func (p *TileProcessor) Status() Status { return p.desk.read() }
 func (p *TileProcessor) Superseded() <-chan struct{} { return p.desk.superseded }
 
 // Inspect runs f on the tick loop, between ticks, so that it may read the rules. It returns ctx's error
-// if the loop did not get to it, and a *RedirectError once the processor has ended. A follower refuses it in the
-// same way, and so does an owner while it redirects: their state may be behind the owner's.
+// if the loop did not get to it, a *RulesError if f panics, and a *RedirectError once the processor has ended. A
+// follower refuses it in the same way, and so does an owner while it redirects: their state may be behind the owner's.
 func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Position)) error {
 	if err := p.desk.away(); err != nil {
 		return err

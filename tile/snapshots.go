@@ -52,7 +52,11 @@ func (s *snapshots) save(ctx context.Context, settled fence.Tick) {
 	if err != nil {
 		info.Err, info.Alarm = err, h.Bound.Alarming()
 		s.cfg.Hooks.Snapshotted(info)
-		s.cfg.Logger.Error("snapshot failed", "error", err)
+		if failed, ok := errors.AsType[*RulesError](err); ok {
+			s.rulesFailed(failed)
+		} else {
+			s.cfg.Logger.Error("snapshot failed", "error", err)
+		}
 		return
 	}
 	info.Bytes, info.Encode = len(blob), time.Since(began)

@@ -87,6 +87,8 @@ type Status struct {
 	// Forgotten counts the batches dropped from memory (Config.KeepBytes) before every replica was known to
 	// have them. A failover that loses one of them ends in a rebase.
 	Forgotten int64
+	Failures  int64       // of the rules since the start
+	Failure   *RulesError // the last of them
 	// Successor is the owner that superseded this processor, or took the tile from its hand; zero unless StoodDown or
 	// Stopped. Its epoch is zero when only the contact could be found out.
 	Successor fence.Owner

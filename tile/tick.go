@@ -12,11 +12,16 @@ import (
 func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	began := time.Now()
 	h := o.history
-	h.Advance()
-	pending, resolve, err := o.resolve(o.admit())
-	if err != nil {
-		return err
+	if slow := o.pulse.count(); slow > 0 {
+		o.cfg.Logger.Warn("the game's rules take longer than a tick; ticks are missed", "tick", h.Tick, "missed", slow,
+			"interval", o.cfg.TickInterval)
+		h.Tick += slow
 	}
+	h.Advance()
+	subs := o.admit()
+	o.pulse.begin(ctx, o.next())
+	pending, resolve := o.resolve(subs)
+	o.pulse.end()
 	info := TickInfo{Tile: o.tile, Tick: h.Tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
 	if pending == nil {
 		h.Heat.Decay(h.Tick)
@@ -42,13 +47,13 @@ func (o *tileOwner) present(ctx context.Context) error {
 	took := time.Since(began)
 	b.attempted(took, journaling, took >= o.cfg.CommitTimeout)
 	if err == nil {
-		return o.settle(r, b.commit.Replicas == fence.AllReplicas)
+		return o.settle(ctx, r, b.commit.Replicas == fence.AllReplicas)
 	}
 	needed := o.needed(b)
 	unconfirmed, ok := errors.AsType[*fence.UnconfirmedError](err)
 	if ok && !b.commit.Install && needed != fence.AllReplicas && unconfirmed.Receipt.Replicas >= needed {
 		// More confirmation was asked for only to shorten what is kept; the living owner can re-append it.
-		return o.settle(unconfirmed.Receipt, false)
+		return o.settle(ctx, unconfirmed.Receipt, false)
 	}
 	if b.timeouts > 0 && !b.commit.Install {
 		// The wait for replicas may have taken too long, and would again: the tile would freeze for a confirmation that

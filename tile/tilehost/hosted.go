@@ -3,7 +3,6 @@ package tilehost
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -79,9 +78,9 @@ func (h *Host) runOnce(t *hosted) error {
 
 // equip gives a tile its next processor.
 func (h *Host) equip(t *hosted) (p *tile.TileProcessor, life context.Context, as role, err error) {
-	rules, err := h.rules(t.id)
+	rules, err := tile.MakeRules(t.id, h.rules)
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("tile %s: its rules could not be made: %w", t.id, err)
+		return nil, nil, 0, err
 	}
 	cfg := h.tile
 	if h.cfg.Configure != nil {

@@ -131,7 +131,8 @@ func TestStrangers(t *testing.T) {
 	contact, through := guarded(t, keys("a"))
 	for _, first := range []string{`{"v":1,"proof":"00"}`, `{"v":1,"proof":""}`, `{"v":1,"intents":[]}`, "x",
 		`{"v":1,"intents":[{"id":1,"tile":"85283473fffffff"}]}`} {
-		conn, _, err := websocket.Dial(t.Context(), "http://"+contact+tilehttp.Path, &websocket.DialOptions{ //nolint:bodyclose // as it says
+		//nolint:bodyclose // the package says not to
+		conn, _, err := websocket.Dial(t.Context(), "http://"+contact+tilehttp.Path, &websocket.DialOptions{
 			Subprotocols: []string{tilehttp.Subprotocol},
 			HTTPHeader:   http.Header{"Tilefence-Contact": {contact}, "Tilefence-Challenge": {"00"}}})
 		require.NoError(t, err)
@@ -207,7 +208,8 @@ func TestAHandoverExpires(t *testing.T) {
 			return nil
 		}), &tilehttp.HandlerConfig{Keys: keys("a")})
 		var seen *http.Request
-		client := newClient(t, &tilehttp.Config{Keys: keys("a"), Transport: recorder(func(r *http.Request) { seen = r })})
+		client := newClient(t, &tilehttp.Config{Keys: keys("a"),
+			Transport: recorder(func(r *http.Request) { seen = r })})
 		require.Error(t, client.Handover(t.Context(), given("b:7000")))
 		for _, want := range []int{http.StatusOK, http.StatusOK, http.StatusUnauthorized} {
 			again := seen.Clone(t.Context())

@@ -15,10 +15,8 @@ type Game interface {
 	Restore(snapshot []byte) error
 	Apply(tick fence.Tick, events [][]byte) error
 	Snapshot() ([]byte, error)
+	Divided() bool // the snapshot is a list of parts, one for each area
 }
-
-// divided is tile.Divided.
-type divided interface{ Area(event []byte) fence.Area }
 
 // History is a tile as its committed batches have made it: the game's state, the outcomes of recent actions, and the
 // position where they end. The state changes only by restore and fold.
@@ -86,10 +84,7 @@ func (h *History) restore(blob []byte) error {
 		}
 	}
 	h.GameBytes = len(game)
-	if err := h.game.Restore(game); err != nil {
-		return fmt.Errorf("tile %s: the rules refuse the snapshot: %w", h.tile, err)
-	}
-	return nil
+	return h.game.Restore(game)
 }
 
 // foldEntry folds an entry of the stream that follows the history.
@@ -108,7 +103,7 @@ func (h *History) foldEntry(e *fence.Entry) error {
 // Fold applies a committed batch, which takes bytes in the stream, to the state.
 func (h *History) Fold(tick fence.Tick, b *stream.Batch, bytes int) error {
 	if err := h.game.Apply(tick, b.Events); err != nil {
-		return fmt.Errorf("tile %s: tick %d: the rules refuse a committed batch: %w", h.tile, tick, err)
+		return err
 	}
 	h.Actions.add(tick, b.Resolutions)
 	h.Bound.grow(bytes)
@@ -150,9 +145,9 @@ func (h *History) Extend(c *stream.Chunk) bool {
 func (h *History) Blob() ([]byte, error) {
 	game, err := h.game.Snapshot()
 	if err != nil {
-		return nil, fmt.Errorf("tile %s: the rules' snapshot failed: %w", h.tile, err)
+		return nil, err
 	}
-	_, divided := h.game.(divided)
+	divided := h.game.Divided()
 	if divided {
 		if err := fence.CheckParts(game); err != nil {
 			return nil, fmt.Errorf("tile %s: the snapshot of divided rules must be a list of parts: %w", h.tile, err)

@@ -26,6 +26,8 @@ func (l *letters) Apply(_ fence.Tick, events [][]byte) error {
 	return nil
 }
 
+func (l *letters) Divided() bool { return false }
+
 func newHistory() (*History, *letters) {
 	rules := &letters{}
 	return New(7, rules, 100, 8<<20), rules

@@ -1,0 +1,131 @@
+package tile
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/stream"
+)
+
+// resolve asks the rules for the tick's events and forms the batch; nil if none is needed.
+func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration) {
+	if o.stalled() {
+		o.desk.requeue(subs)
+		return o.quiet(), 0
+	}
+	began := time.Now()
+	b, left := o.decide(subs)
+	o.desk.requeue(left)
+	return b, time.Since(began)
+}
+
+// decide plays a tick with as many of the intents as it can, in their order, and returns those that are left for the
+// next one. If the events do not fit into one batch, half the intents wait. An intent that makes the rules fail, or
+// whose events alone do not fit, is rejected: its sender would send it again, to this owner and the next, and each
+// would fail. If the rules fail without any intent, the tick has no events, and the intents wait.
+func (o *tileOwner) decide(subs []submission) (b *pendingBatch, left []submission) {
+	for n := len(subs); n > 0; n /= 2 {
+		b, err := o.attempt(subs[:n], nil)
+		if err == nil {
+			return b, subs[n:]
+		}
+		if n > 1 && !errors.Is(err, ErrRules) {
+			continue
+		}
+		examined, bad := o.culprits(subs[:n])
+		if b, err = o.attempt(subs[:examined], bad); err == nil {
+			return b, subs[examined:]
+		}
+		// They fail only together; or the tick does without any.
+	}
+	b, err := o.attempt(nil, nil)
+	if err != nil {
+		o.failed(err, nil)
+		b = o.quiet()
+	}
+	return b, subs
+}
+
+// attempt asks the rules for the events of a tick with those of the intents that are not bad, and forms the batch; nil
+// if none is needed.
+func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch, error) {
+	intents := make([]Intent, 0, len(subs)-len(bad))
+	for i := range subs {
+		if !bad[i] {
+			intents = append(intents, subs[i].intent)
+		}
+	}
+	batch, outcomes, err := o.guard.resolve(o.history.Tick, intents)
+	if err != nil {
+		return nil, err
+	}
+	if len(batch.Events) == 0 && len(subs) == 0 && o.mayRest() {
+		return nil, nil
+	}
+	return o.form(subs, batch, spread(outcomes, len(subs), bad))
+}
+
+// spread gives each of n intents its outcome: those of the good ones in order.
+func spread(outcomes []stream.Outcome, n int, bad map[int]bool) []stream.Outcome {
+	if len(bad) == 0 {
+		return outcomes
+	}
+	all := make([]stream.Outcome, n)
+	for i := range all {
+		if all[i] = stream.Rejected; !bad[i] && len(outcomes) > 0 {
+			all[i], outcomes = outcomes[0], outcomes[1:]
+		}
+	}
+	return all
+}
+
+// culprits finds, and reports, the intents with which a tick fails by themselves, among the first that could be
+// examined within a tick interval: at least one is.
+func (o *tileOwner) culprits(subs []submission) (examined int, bad map[int]bool) {
+	bad = map[int]bool{}
+	until := time.Now().Add(o.cfg.TickInterval)
+	var search func(from, to int)
+	search = func(from, to int) {
+		if examined > 0 && time.Now().After(until) {
+			return
+		}
+		_, err := o.attempt(subs[from:to], nil)
+		switch {
+		case err == nil:
+			examined = to
+		case to-from == 1:
+			o.failed(err, &subs[from].intent)
+			bad[from], examined = true, to
+		default:
+			middle := (from + to) / 2
+			search(from, middle)
+			if examined == middle {
+				search(middle, to)
+			}
+		}
+	}
+	search(0, len(subs))
+	return examined, bad
+}
+
+// failed reports that the rules failed, with an intent or without.
+func (o *tileOwner) failed(err error, in *Intent) {
+	e, ok := errors.AsType[*RulesError](err)
+	if !ok { // the events do not fit
+		e = &RulesError{Tile: o.tile, Tick: o.history.Tick, Call: "Resolve", Err: err}
+	}
+	e.Intent = in
+	o.rulesFailed(e)
+}
+
+// quiet is the batch of a tick without events and intents; nil if none is needed.
+func (o *tileOwner) quiet() *pendingBatch {
+	if o.mayRest() {
+		return nil
+	}
+	b, err := o.form(nil, stream.Batch{}, nil)
+	if err != nil { // a batch of nothing fits
+		panic(err)
+	}
+	return b
+}

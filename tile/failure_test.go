@@ -1,0 +1,347 @@
+package tile_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// brittle is a ledger whose rules fail where they are told to. The switches may be thrown while it runs.
+type brittle struct {
+	ledgerRules
+	mu      sync.Mutex
+	resolve func(intents []tile.Intent) // before Resolve
+	apply   func(events [][]byte)       // before Apply
+	calls   int                         // of Resolve
+	save    func()                      // before Snapshot
+	load    func()                      // before Restore
+}
+
+func (b *brittle) set(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+}
+
+func run[F any](b *brittle, which func() F, call func(F), nothing func(F) bool) {
+	b.mu.Lock()
+	f := which()
+	b.mu.Unlock()
+	if !nothing(f) {
+		call(f)
+	}
+}
+
+func (b *brittle) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	run(b, func() func([]tile.Intent) { b.calls++; return b.resolve }, func(f func([]tile.Intent)) { f(intents) },
+		func(f func([]tile.Intent)) bool { return f == nil })
+	return b.ledgerRules.Resolve(tick, intents)
+}
+
+func (b *brittle) Apply(tick fence.Tick, events [][]byte) error {
+	run(b, func() func([][]byte) { return b.apply }, func(f func([][]byte)) { f(events) },
+		func(f func([][]byte)) bool { return f == nil })
+	return b.ledgerRules.Apply(tick, events)
+}
+
+func (b *brittle) Snapshot() ([]byte, error) {
+	run(b, func() func() { return b.save }, func(f func()) { f() }, func(f func()) bool { return f == nil })
+	return b.ledgerRules.Snapshot()
+}
+
+func (b *brittle) Restore(s []byte) error {
+	run(b, func() func() { return b.load }, func(f func()) { f() }, func(f func()) bool { return f == nil })
+	return b.ledgerRules.Restore(s)
+}
+
+// fragile is a processor with brittle rules.
+type fragile struct {
+	*runner
+	rules    *brittle
+	failures func() []*tile.RulesError
+}
+
+func (w *world) fragile(contact string, cfg tile.Config, rules *brittle) *fragile {
+	w.t.Helper()
+	var mu sync.Mutex
+	var all []*tile.RulesError
+	cfg.Hooks.RulesFailed = func(e *tile.RulesError) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, e)
+	}
+	p, err := tile.New(testTile, contact, tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, &cfg)
+	require.NoError(w.t, err)
+	return &fragile{runner: w.launch(p, nil), rules: rules, failures: func() []*tile.RulesError {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}}
+}
+
+// outcomes submits intents at once and returns what became of each.
+func (f *fragile) outcomes(words ...string) map[string]stream.Outcome {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	got := map[string]stream.Outcome{}
+	for _, word := range words {
+		all.Go(func() {
+			o, err := f.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: word, Actor: "ann",
+				Body: []byte(word)})
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				got[word] = o
+			}
+		})
+	}
+	all.Wait()
+	return got
+}
+
+// panicsAt panics if Resolve is given all of the words.
+func panicsAt(words ...string) func([]tile.Intent) {
+	return func(intents []tile.Intent) {
+		for _, word := range words {
+			if !slices.ContainsFunc(intents, func(in tile.Intent) bool { return string(in.Body) == word }) {
+				return
+			}
+		}
+		panic("no rule for " + fmt.Sprint(words))
+	}
+}
+
+// TestAnIntentThatPanicsIsRejected: alone, and for good, whoever else is in the tick, and whoever owns the tile next.
+func TestAnIntentThatPanicsIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		rules := &brittle{resolve: func(intents []tile.Intent) {
+			for _, in := range intents {
+				if bytes.HasPrefix(in.Body, []byte("bad")) {
+					panic(errors.New("index out of range"))
+				}
+			}
+		}}
+		p := w.fragile("a:1", tile.Config{}, rules)
+		var words []string
+		for i := range 100 {
+			words = append(words, fmt.Sprint("good", i))
+			if i%30 == 7 {
+				words = append(words, fmt.Sprint("bad", i))
+			}
+		}
+		got := p.outcomes(words...)
+		require.Len(t, got, len(words))
+		var applied []string
+		for word, outcome := range got {
+			if word[0] == 'b' {
+				assert.Equal(t, stream.Rejected, outcome, word)
+			} else {
+				assert.Equal(t, stream.Applied, outcome, word)
+				applied = append(applied, word)
+			}
+		}
+		assert.ElementsMatch(t, applied, w.history())
+		assert.Less(t, rules.calls, 64, "the culprits are searched for, not every intent tried")
+		failures := p.failures()
+		require.Len(t, failures, 4)
+		for _, e := range failures {
+			require.ErrorIs(t, e, tile.ErrRules)
+			assert.Equal(t, "Resolve", e.Call)
+			assert.Equal(t, e.Intent.ActionID, string(e.Intent.Body))
+			assert.Contains(t, string(e.Stack), "failure_test.go")
+			assert.ErrorContains(t, e, "index out of range")
+		}
+		s := p.Status()
+		assert.Equal(t, tile.Serving, s.State)
+		assert.EqualValues(t, 1, s.Epoch)
+		assert.EqualValues(t, 4, s.Failures)
+		require.NoError(t, p.drain())
+
+		next := w.fragile("b:1", tile.Config{}, rules)
+		assert.Equal(t, map[string]stream.Outcome{"bad7": stream.Rejected, "good3": stream.Applied},
+			next.outcomes("bad7", "good3"))
+		assert.Empty(t, next.failures(), "the successor remembers")
+		require.NoError(t, next.drain())
+	})
+}
+
+// TestIntentsThatFailTogetherAreParted: neither is at fault, so both are resolved, in ticks of their own.
+func TestIntentsThatFailTogetherAreParted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.fragile("a:1", tile.Config{}, &brittle{resolve: panicsAt("cat", "dog")})
+		got := p.outcomes("cat", "dog", "cow", "hen")
+		assert.Equal(t, map[string]stream.Outcome{"cat": stream.Applied, "dog": stream.Applied, "cow": stream.Applied,
+			"hen": stream.Applied}, got)
+		assert.Empty(t, p.failures())
+		require.NoError(t, p.drain())
+	})
+}
+
+// TestATickThatPanicsByItselfHasNoEvents: the tile goes on, keeps its owner hash alive, and its intents wait.
+func TestATickThatPanicsByItselfHasNoEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		rules := &brittle{resolve: func([]tile.Intent) { panic("no rule for the full moon") }}
+		p := w.fragile("a:1", tile.Config{}, rules)
+		answered := make(chan map[string]stream.Outcome, 1)
+		go func() { answered <- p.outcomes("wolf", "bat") }()
+		time.Sleep(time.Minute)
+		assert.Empty(t, answered)
+		s := p.Status()
+		assert.Equal(t, tile.Serving, s.State)
+		assert.Greater(t, s.Tick, fence.Tick(100))
+		assert.Greater(t, len(p.failures()), 100)
+		assert.Nil(t, s.Failure.Intent)
+		rules.set(func() { rules.resolve = nil })
+		assert.Equal(t, map[string]stream.Outcome{"wolf": stream.Applied, "bat": stream.Applied}, <-answered)
+		require.NoError(t, p.drain())
+	})
+}
+
+// TestAnIntentWhoseEventsDoNotFitIsRejected: it stopped the tile before, and its retry the next owner.
+func TestAnIntentWhoseEventsDoNotFitIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		rules := &wordy{}
+		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, nil)
+		require.NoError(t, err)
+		r := w.launch(p, nil)
+		assert.Equal(t, stream.Rejected, r.say(t, "x", "flood"))
+		assert.Equal(t, stream.Applied, r.say(t, "y", "drop"))
+		assert.Equal(t, tile.Serving, p.Status().State)
+		assert.ErrorContains(t, p.Status().Failure, `action "x"`)
+		require.NoError(t, r.drain())
+		assert.Equal(t, []string{"drop"}, w.history())
+	})
+}
+
+// wordy makes events that no batch can hold of the word flood.
+type wordy struct{ ledgerRules }
+
+func (w *wordy) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	events, outcomes := w.ledgerRules.Resolve(tick, intents)
+	for _, in := range intents {
+		if string(in.Body) == "flood" {
+			events = append(events, make([]byte, 2<<20))
+		}
+	}
+	return events, outcomes
+}
+
+// TestWhatCannotBeAppliedEndsTheProcessor: and no other. Followers keep trying; when the rules are repaired the tile
+// goes on with all that was committed.
+func TestWhatCannotBeAppliedEndsTheProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		apply := func(events [][]byte) {
+			for _, e := range events {
+				if string(e) == "poison" {
+					panic("no rule for it")
+				}
+			}
+		}
+		owner := w.fragile("a:1", tile.Config{}, &brittle{apply: apply})
+		follower := w.fragile("b:1", tile.Config{Follow: true}, &brittle{apply: apply})
+		owner.say(t, "", "water")
+		time.Sleep(2 * time.Second)
+		assert.Empty(t, owner.outcomes("poison"), "it is committed, and nobody can say so")
+		<-owner.done
+		require.ErrorIs(t, owner.err, tile.ErrRules)
+		require.ErrorContains(t, owner.err, "Apply panicked")
+		require.Len(t, owner.failures(), 1)
+		time.Sleep(time.Minute)
+		assert.Equal(t, tile.Following, follower.Status().State, "it does not take what it cannot run")
+		assert.NotEmpty(t, follower.failures())
+		g, err := w.authority.Lookup(t.Context(), testTile)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, g.Epoch, "no epochs are wasted on it")
+
+		follower.rules.set(func() { follower.rules.apply = nil })
+		require.Eventually(t, func() bool { return follower.Status().State == tile.Serving }, time.Minute,
+			time.Second)
+		assert.Equal(t, map[string]stream.Outcome{"poison": stream.Applied}, follower.outcomes("poison"))
+		assert.Equal(t, []string{"water", "poison"}, w.history())
+		require.NoError(t, follower.drain())
+	})
+}
+
+// TestASnapshotThatPanicsStopsNothing: it is tried again in its turn.
+func TestASnapshotThatPanicsStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		rules := &brittle{}
+		p := w.fragile("a:1", tile.Config{SnapshotEvery: 5}, rules)
+		p.say(t, "", "first")
+		rules.set(func() { rules.save = func() { panic("no room") } })
+		for i := range 20 {
+			p.say(t, "", fmt.Sprint("w", i))
+		}
+		assert.NotEmpty(t, p.failures())
+		assert.Equal(t, "Snapshot", p.failures()[0].Call)
+		rules.set(func() { rules.save = nil })
+		require.NoError(t, p.drain())
+		assert.Len(t, w.history(), 21)
+	})
+}
+
+// TestAStateThatCannotBeRestored: the processor ends before it has served, with the reason.
+func TestAStateThatCannotBeRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.fragile("a:1", tile.Config{}, &brittle{load: func() { panic("an old format") }})
+		<-p.done
+		require.ErrorIs(t, p.err, tile.ErrRules)
+		require.ErrorContains(t, p.err, "Restore panicked: an old format")
+		assert.Len(t, p.failures(), 1)
+	})
+}
+
+// TestSlowRulesAreLateNotDead: a tick takes three times as long as a follower waits. The owner keeps the tile, and its
+// intents are resolved.
+func TestSlowRulesAreLateNotDead(t *testing.T) {
+	for _, slow := range []string{"Resolve", "Apply"} {
+		t.Run(slow, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				cfg := tile.Config{TickInterval: 100 * time.Millisecond, SuspectAfter: time.Second}
+				rules := &brittle{}
+				if slow == "Resolve" {
+					rules.resolve = func([]tile.Intent) { time.Sleep(3 * time.Second) }
+				} else {
+					rules.apply = func([][]byte) { time.Sleep(3 * time.Second) }
+				}
+				p := w.fragile("a:1", cfg, rules)
+				cfg.Follow = true
+				follower := w.fragile("b:1", cfg, &brittle{})
+				var last fence.Tick
+				for i := range 20 {
+					p.say(t, "", fmt.Sprint("w", i))
+					s := p.Status()
+					assert.Greater(t, s.Tick, last)
+					last = s.Tick
+				}
+				assert.EqualValues(t, 1, p.Status().Epoch)
+				assert.Equal(t, tile.Following, follower.Status().State)
+				assert.Len(t, w.history(), 20)
+				assert.Greater(t, last, fence.Tick(20*25), "the ticks that passed are counted")
+				require.NoError(t, follower.drain())
+				require.NoError(t, p.drain())
+			})
+		})
+	}
+}
