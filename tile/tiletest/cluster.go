@@ -1,0 +1,331 @@
+package tiletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/memstream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// Cluster is hosts that run one tile on back ends in memory: the first that is started owns it, the others follow. It
+// is used inside testing/synctest, where the seconds that a take-over lasts take no time, and by one goroutine. What
+// does not come about within a minute fails the test.
+type Cluster struct {
+	t        testing.TB
+	tile     fence.TileID
+	newRules NewRules
+	cfg      tile.Config
+	seams    tile.Seams
+	hosts    []*Host // that live
+}
+
+// Host is one process of a Cluster.
+type Host struct {
+	Contact string
+	// Rules are this host's. They may be read after synctest.Wait, while all hosts wait for their next tick.
+	Rules tile.Rules
+
+	*tile.TileProcessor
+	killed atomic.Bool
+	stop   context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// NewCluster makes a cluster without hosts for a tile; zero is the default of Config.Tile. A nil cfg means the
+// defaults; its Follow and TakeOver are set as each host needs them. Its Logger is by default the test's log, of
+// errors.
+func NewCluster(t testing.TB, id fence.TileID, newRules NewRules, cfg *tile.Config) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, tile: id, newRules: newRules}
+	if id == 0 {
+		c.tile = defaultTile
+	}
+	if cfg != nil {
+		c.cfg = *cfg
+	}
+	if c.cfg.Logger == nil {
+		c.cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	}
+	store := memfence.New()
+	c.seams = tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store)}
+	return c
+}
+
+// Start starts a host, which lives until it is killed or stopped, or the test ends.
+func (c *Cluster) Start(contact string) *Host {
+	c.t.Helper()
+	h := &Host{Contact: contact, done: make(chan struct{})}
+	var err error
+	if h.Rules, err = c.newRules(c.tile); err != nil {
+		c.t.Fatal(err)
+	}
+	cfg := c.cfg
+	cfg.Follow, cfg.TakeOver = len(c.hosts) > 0, true
+	seams := tile.Seams{Authority: authority{c.seams.Authority, h}, Store: store{c.seams.Store, h},
+		Log: log{c.seams.Log, h}}
+	if h.TileProcessor, err = tile.New(c.tile, contact, seams, h.Rules, &cfg); err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	h.stop = stop
+	go func() {
+		defer close(h.done)
+		h.err = h.Run(ctx)
+	}()
+	c.hosts = append(c.hosts, h)
+	c.t.Cleanup(func() {
+		stop()
+		<-h.done
+	})
+	return h
+}
+
+// Kill ends a host as kill -9 does, as far as all others can tell: from now on none of its writes arrives. A follower
+// takes its tile over when it has been silent for tile.Config.SuspectAfter.
+func (c *Cluster) Kill(h *Host) {
+	h.killed.Store(true)
+	h.stop()
+	c.forget(h)
+}
+
+// Stop ends a host as the end of its Run's context does: it plays its last tick and releases the tile.
+func (c *Cluster) Stop(h *Host) {
+	c.t.Helper()
+	h.stop()
+	<-h.done
+	if h.err != nil {
+		c.t.Fatalf("host %s: %v", h.Contact, h.err)
+	}
+	c.forget(h)
+}
+
+func (c *Cluster) forget(h *Host) {
+	c.hosts = slices.DeleteFunc(c.hosts, func(other *Host) bool { return other == h })
+}
+
+// Submit sends an intent to the owner, as a gateway does, and waits for its outcome. An intent without ActionID whose
+// owner was killed meanwhile may not have happened; its outcome is then zero.
+func (c *Cluster) Submit(in tile.Intent) (outcome stream.Outcome) {
+	c.t.Helper()
+	if in.Tile == 0 {
+		in.Tile = c.tile
+	}
+	c.eventually("an intent has no outcome", func() (done bool, state any) {
+		err := errors.New("no host lives")
+		for _, h := range c.hosts {
+			outcome, err = h.Submit(c.t.Context(), in)
+			if err == nil || in.ActionID == "" && errors.Is(err, tile.ErrUnresolved) {
+				return true, nil
+			}
+			if _, invalid := errors.AsType[*fence.ArgumentError](err); invalid {
+				c.t.Fatal(err)
+			}
+		}
+		return false, err
+	})
+	return outcome
+}
+
+// Owner waits until a host serves the tile, and returns it.
+func (c *Cluster) Owner() (owner *Host) {
+	c.t.Helper()
+	c.eventually("no host serves the tile", func() (bool, any) {
+		for _, h := range c.hosts {
+			if h.Status().State == tile.Serving {
+				owner = h
+			}
+		}
+		return owner != nil, c.states()
+	})
+	return owner
+}
+
+// Await waits until a host serves the tile.
+func (c *Cluster) Await(h *Host) {
+	c.t.Helper()
+	c.eventually("host "+h.Contact+" does not serve the tile", func() (bool, any) {
+		return h.Status().State == tile.Serving, c.states()
+	})
+}
+
+// State waits until all hosts have folded what was committed, and returns what Snapshot gives on the owner. The test
+// fails if it is not the same on all.
+func (c *Cluster) State() []byte {
+	c.t.Helper()
+	owner := c.Owner()
+	c.eventually("a follower does not follow", func() (bool, any) {
+		synctest.Wait()
+		at := owner.Status().Position
+		for _, h := range c.hosts {
+			if h.Status().Position != at {
+				return false, c.states()
+			}
+		}
+		return true, nil
+	})
+	synctest.Wait()
+	want, err := owner.Rules.Snapshot()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, h := range c.hosts {
+		got, err := h.Rules.Snapshot()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if !same(want, got) {
+			c.t.Fatalf("The owner, %s, and the follower %s differ at %s\n  %s\n  look for: %s", owner.Contact,
+				h.Contact, owner.Status().Position, difference(want, got), inApply)
+		}
+	}
+	return want
+}
+
+// states says what the hosts are doing.
+func (c *Cluster) states() (s string) {
+	for _, h := range c.hosts {
+		st := h.Status()
+		s += fmt.Sprintf("%s is %s at %s; ", h.Contact, st.State, st.Position)
+	}
+	return s
+}
+
+// eventually asks until it is so; state says what is so instead.
+func (c *Cluster) eventually(what string, so func() (done bool, state any)) {
+	c.t.Helper()
+	var state any
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		var done bool
+		if done, state = so(); done {
+			return
+		}
+	}
+	c.t.Fatalf("%s after a minute: %v", what, state)
+}
+
+// playCluster plays random intents on hosts that are killed, stopped and replaced.
+func playCluster(t *testing.T, newRules NewRules, intent Generator, cfg Config) {
+	r := rand.New(rand.NewPCG(cfg.Seed, 2))
+	c := NewCluster(t, cfg.Tile, newRules, &tile.Config{SnapshotEvery: 10})
+	names := 0
+	start := func() {
+		names++
+		c.Start(fmt.Sprintf("host-%d:1", names))
+	}
+	start()
+	c.Owner()
+	start()
+	for tick := range cfg.Ticks / 2 {
+		intents, err := generated(r, intent, &cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := c.Owner()
+		answered := make(chan struct{}, len(intents))
+		for _, in := range intents {
+			go func() {
+				_, _ = owner.Submit(t.Context(), in) // what a kill leaves without an answer is not asked again
+				answered <- struct{}{}
+			}()
+			synctest.Wait() // so that a seed gives the same order again
+		}
+		switch tick % 25 {
+		case 12:
+			time.Sleep(time.Duration(r.IntN(600)) * time.Millisecond)
+			c.Kill(owner)
+			start()
+		case 24:
+			c.Stop(owner)
+			start()
+		}
+		for range intents {
+			<-answered
+		}
+		if tick%5 == 0 {
+			c.State()
+		}
+	}
+	c.State()
+}
+
+// Between a host and its back ends. Nothing that a killed host writes arrives.
+
+var errKilled = errors.New("the host was killed")
+
+func (h *Host) alive(op string) error {
+	if h.killed.Load() {
+		return &fence.StoreError{Op: op, Tile: h.Status().Tile, Outcome: fence.ErrNotApplied, Err: errKilled}
+	}
+	return nil
+}
+
+func write[A, R any](h *Host, op string, f func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
+	return func(ctx context.Context, a A) (none R, err error) {
+		if err := h.alive(op); err != nil {
+			return none, err
+		}
+		return f(ctx, a)
+	}
+}
+
+type authority struct {
+	fence.Authority
+	h *Host
+}
+
+func (a authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	return write(a.h, "claim", a.Authority.Claim)(ctx, c)
+}
+
+func (a authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	return write(a.h, "promote", a.Authority.Promote)(ctx, c)
+}
+
+func (a authority) Release(ctx context.Context, g fence.Grant) error {
+	if err := a.h.alive("release"); err != nil {
+		return err
+	}
+	return a.Authority.Release(ctx, g)
+}
+
+type store struct {
+	fence.Store
+	h *Host
+}
+
+func (s store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+	return write(s.h, "commit", s.Store.Commit)(ctx, c)
+}
+
+func (s store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
+	return write(s.h, "rebase", s.Store.Rebase)(ctx, b)
+}
+
+func (s store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
+	if err := s.h.alive("snapshot"); err != nil {
+		return err
+	}
+	return s.Store.SaveSnapshot(ctx, w)
+}
+
+type log struct {
+	stream.Log
+	h *Host
+}
+
+func (l log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
+	return write(l.h, "trim", l.Log.Trim)(ctx, r)
+}

@@ -1,0 +1,126 @@
+package tiletest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// NewRules makes the rules of a tile, as servers do. Run calls it many times; no two rules that it returns may share
+// state.
+type NewRules func(fence.TileID) (tile.Rules, error)
+
+// Generator makes a random intent. It should reach every kind of intent that the game knows, and some that it does not.
+// What it returns may depend on r and on its own state only, so that a seed gives the same game again. The zero Tile is
+// replaced by the one under test. An ActionID must not be used twice.
+type Generator func(r *rand.Rand) tile.Intent
+
+// Config holds what has a default. The zero value is valid.
+type Config struct {
+	// Tile is the tile that the rules are made for. Default 85283083fffffff, an H3 cell of resolution 5.
+	Tile fence.TileID
+	// Ticks is how many ticks are played on the rules alone, and half as many on a cluster. Default 300.
+	Ticks int
+	// Intents is how many intents a tick has at most. Default 8.
+	Intents int
+	// MaxBatch bounds a tick's batch in bytes. Default fence.MaxPayload; owners divide what is larger.
+	MaxBatch int
+	// MaxSnapshot bounds what Snapshot returns in bytes. Default fence.MaxSnapshot.
+	MaxSnapshot int
+	// Seed gives the same intents again. Default the environment variable TILEFENCE_SEED, or a random one.
+	Seed uint64
+}
+
+// defaultTile is an H3 cell of resolution 5.
+const defaultTile fence.TileID = 0x85283083fffffff
+
+func (c *Config) withDefaults() Config {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	d.Tile = cmp.Or(d.Tile, defaultTile)
+	d.Ticks = cmp.Or(d.Ticks, 300)
+	d.Intents = cmp.Or(d.Intents, 8)
+	d.MaxBatch = cmp.Or(d.MaxBatch, fence.MaxPayload)
+	d.MaxSnapshot = cmp.Or(d.MaxSnapshot, fence.MaxSnapshot)
+	if d.Seed == 0 {
+		d.Seed, _ = strconv.ParseUint(os.Getenv("TILEFENCE_SEED"), 10, 64)
+	}
+	d.Seed = cmp.Or(d.Seed, rand.Uint64())
+	return d
+}
+
+// Run checks a game's rules; see the package comment. A nil cfg means the defaults.
+func Run(t *testing.T, newRules NewRules, intent Generator, cfg *Config) {
+	t.Helper()
+	c := cfg.withDefaults()
+	again := fmt.Sprintf("again with: TILEFENCE_SEED=%d go test -run '^%s$'", c.Seed, t.Name())
+	t.Log(again)
+	synctest.Test(t, func(t *testing.T) {
+		if err := play(newRules, intent, c); err != nil {
+			t.Fatalf("%v\n%s", err, again)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { playCluster(t, newRules, intent, c) })
+}
+
+// generated draws the intents of a tick.
+func generated(r *rand.Rand, intent Generator, c *Config) ([]tile.Intent, error) {
+	intents := make([]tile.Intent, max(0, r.IntN(c.Intents+2)-1)) // one tick in five or so has none
+	for i := range intents {
+		in := intent(r)
+		in.Tile = cmp.Or(in.Tile, c.Tile)
+		if err := in.Validate(); err != nil {
+			return nil, fmt.Errorf("the generator made an intent that no server takes: %w", err)
+		}
+		intents[i] = in
+	}
+	return intents, nil
+}
+
+// violation is a promise that the rules have broken.
+type violation struct {
+	what, detail, lookFor string
+	tick                  fence.Tick
+	intents               []tile.Intent
+}
+
+// Error implements error.
+func (v *violation) Error() string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%s\n  at tick %d, with %d intents", v.what, v.tick, len(v.intents))
+	for i, in := range v.intents {
+		fmt.Fprintf(b, "\n    %d: actor %q, action %q, body %.64q", i, in.Actor, in.ActionID, in.Body)
+	}
+	for line := range strings.Lines(v.detail) {
+		fmt.Fprintf(b, "\n  %s", strings.TrimRight(line, "\n"))
+	}
+	if v.lookFor != "" {
+		fmt.Fprintf(b, "\n  look for: %s", v.lookFor)
+	}
+	return b.String()
+}
+
+// difference says where two encodings of a state differ first.
+func difference(a, b []byte) string {
+	at := 0
+	for at < min(len(a), len(b)) && a[at] == b[at] {
+		at++
+	}
+	from := max(0, at-8)
+	around := func(p []byte) string { return fmt.Sprintf("%q", p[min(from, len(p)):min(at+16, len(p))]) }
+	return fmt.Sprintf("first difference at byte %d: %s of %d bytes, then %s of %d, both from byte %d", at, around(a),
+		len(a), around(b), len(b), from)
+}
+
+func same(a, b []byte) bool { return bytes.Equal(a, b) }
