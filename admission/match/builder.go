@@ -48,7 +48,6 @@ type gathered struct {
 	line      lineup
 	members   []int
 	low, high int // rating
-	window    int // least of the members
 	patient   bool
 }
 
@@ -63,10 +62,10 @@ func (g *gathered) add(i int) bool {
 		return false
 	}
 	if len(g.members) == 0 {
-		g.low, g.high, g.window = t.Rating, t.Rating, g.b.windows[i]
+		g.low, g.high = t.Rating, t.Rating
 	}
 	g.members = append(g.members, i)
-	g.low, g.high, g.window = min(g.low, t.Rating), max(g.high, t.Rating), min(g.window, g.b.windows[i])
+	g.low, g.high = min(g.low, t.Rating), max(g.high, t.Rating)
 	g.patient = g.patient || t.Waited >= g.b.q.Patience
 	return true
 }

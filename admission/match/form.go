@@ -99,7 +99,7 @@ func assemble(q Queue, sorted []Candidate, group []int, used []bool) (Match, boo
 	return m, true
 }
 
-// fill takes the nearest tickets for a backfill; each must accept the battle's rating, and the battle theirs.
+// fill takes the nearest tickets for a backfill, within the window of whichever has waited longer.
 func fill(q Queue, battle Candidate, sorted []Candidate) (m Match, rest []Candidate) {
 	near := make([]int, len(sorted))
 	for i := range near {
@@ -110,7 +110,7 @@ func fill(q Queue, battle Candidate, sorted []Candidate) (m Match, rest []Candid
 	open, window, taken := battle.Backfill.Open, q.Strategy.Window(battle.Waited), make(map[int]bool)
 	for _, i := range near {
 		t := sorted[i]
-		if len(t.Players) <= open && distance(i) <= min(window, q.Strategy.Window(t.Waited)) {
+		if len(t.Players) <= open && distance(i) <= max(window, q.Strategy.Window(t.Waited)) {
 			open -= len(t.Players)
 			taken[i] = true
 			m.Tickets = append(m.Tickets, t.Ticket)

@@ -28,9 +28,10 @@ const (
 )
 
 // Window is the strategy for ranked queues: tickets that have waited longest choose first, and take the nearest others
-// of which each accepts every other. A ticket accepts +-Initial at once, Growth more each second, and at most
-// +-Most: by default +-50 at 0 s, +-150 at 10 s, +-500 from 45 s on. Zero fields mean these defaults; a negative Growth
-// means none.
+// such that the whole group spreads no more than the window of the one that chose. Newcomers do not choose: if they had
+// to accept the other's distance too, a ticket far from all others would wait for ever while those match each
+// other at once. A window is +-Initial at once, Growth more each second, and at most +-Most: by default +-50 at 0 s,
+// +-150 at 10 s, +-500 from 45 s on. Zero fields mean these defaults; a negative Growth means none.
 type Window struct{ Initial, Growth, Most int }
 
 // Window implements Strategy.
@@ -46,7 +47,7 @@ func (w Window) Form(q Queue, tickets []Candidate) [][]int {
 		windows[i] = w.Window(t.Waited)
 	}
 	b := newBuilder(q, tickets)
-	b.accepts = func(g *gathered, i int) bool { return g.spreadWith(i) <= min(g.window, windows[i]) }
+	b.accepts = func(g *gathered, i int) bool { return g.spreadWith(i) <= windows[g.members[0]] }
 	b.windows = windows
 	var groups [][]int
 	for _, seed := range oldestFirst(tickets) {

@@ -106,12 +106,32 @@ func (c *census) worker(ctx context.Context, name string, random *rand.Rand) err
 			e = 0
 			continue
 		case dice < 60:
-			time.Sleep(time.Duration(random.IntN(int(short / 2))))
+			if err := c.think(ctx, name, e, h, random); errors.Is(err, match.ErrStale) {
+				e = 0
+				continue
+			} else if err != nil {
+				return err
+			}
 		}
 		c.letGo(e, h)
 		if err := c.makeMatches(ctx, fmt.Sprintf("%s-%d", name, round), e, h, random); errors.Is(err, match.ErrStale) {
 			e = 0
 		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// think takes its time, with a heartbeat.
+func (c *census) think(ctx context.Context, name string, e match.Epoch, h match.Holding, random *rand.Rand) error {
+	for range 2 {
+		time.Sleep(time.Duration(random.IntN(int(short / 2))))
+		began := time.Now()
+		if err := c.Heartbeat(ctx, c.shard, e, short); err != nil {
+			return err
+		}
+		if err := c.have(name, e, h, began.Add(short)); err != nil {
 			return err
 		}
 	}
@@ -169,16 +189,16 @@ func (c *census) makeMatches(
 		if results[i] != nil {
 			continue
 		}
-		c.mu.Lock()
-		c.believed[m.ID] = []string{m.Tickets[0].ID, m.Tickets[1].ID}
-		c.mu.Unlock()
+		if err := c.believe(e, m); err != nil {
+			return err
+		}
 		switch random.IntN(6) {
 		case 0: // it dies: a supervisor finishes the match
 		case 1:
 			c.mu.Lock()
 			c.dissolved[m.ID] = true
 			c.mu.Unlock()
-			err = c.Dissolve(ctx, c.shard, m.ID, match.Why{Reason: match.NoSeat})
+			err = c.dissolve(ctx, m)
 		default:
 			_, err = c.Publish(ctx, c.shard, []match.Assignment{{Match: m.ID, Tile: 1}})
 		}
@@ -188,6 +208,36 @@ func (c *census) makeMatches(
 	}
 	_, err = c.Release(ctx, c.shard, e, back)
 	return err
+}
+
+// dissolve dissolves a match and tries to publish it all the same.
+func (c *census) dissolve(ctx context.Context, m match.Match) error {
+	if err := c.Dissolve(ctx, c.shard, m.ID, match.Why{Reason: match.NoSeat}); err != nil {
+		return err
+	}
+	results, err := c.Publish(ctx, c.shard, []match.Assignment{{Match: m.ID, Tile: 1}})
+	if err != nil || results[0] != nil {
+		return err
+	}
+	st, err := c.Status(ctx, c.shard, m.Tickets[0].ID)
+	if err == nil && st.Match != m.ID && st.State != match.Cancelled {
+		err = fmt.Errorf("match %s was dissolved and then published", m.ID)
+	}
+	return err
+}
+
+// believe notes that a match was recorded, and fails if another worker has a ticket of it under a lease that lasts.
+func (c *census) believe(e match.Epoch, m match.Match) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range m.Tickets {
+		if o, held := c.holder[t.ID]; held && o.epoch != e && time.Now().Before(o.until) {
+			return fmt.Errorf("epoch %d recorded ticket %s, which %s (epoch %d) held for %v more", e, t.ID, o.worker,
+				o.epoch, time.Until(o.until))
+		}
+	}
+	c.believed[m.ID] = []string{m.Tickets[0].ID, m.Tickets[1].ID}
+	return nil
 }
 
 func (c *census) supervise(ctx context.Context) error {
@@ -250,8 +300,8 @@ func (c *census) onceEach(of map[string]match.Status) error {
 			}
 			in[t] = m
 			if st.State != match.Seated || st.Match != m {
-				return fmt.Errorf("match %s was recorded and is not the match of ticket %s, which is %s in %q", m, t, st.State,
-					st.Match)
+				return fmt.Errorf("match %s was recorded and is not the match of ticket %s, which is %s in %q", m, t,
+					st.State, st.Match)
 			}
 		}
 	}
@@ -271,8 +321,8 @@ func seatCensuses(s scene) {
 func SeatCensus(ctx context.Context, seats match.Seats, pool string, seed uint64) error {
 	const tiles, room = 3, 16
 	for tile := range tiles {
-		if _, err := seats.Offer(ctx, pool, match.Offer{Tile: fence.TileID(1 + tile), Epoch: 1, Contact: "a", Seats: room},
-			time.Minute); err != nil {
+		if _, err := seats.Offer(ctx, pool, match.Offer{Tile: fence.TileID(1 + tile), Epoch: 1, Contact: "a",
+			Seats: room}, time.Minute); err != nil {
 			return err
 		}
 	}

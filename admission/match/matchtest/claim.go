@@ -35,7 +35,8 @@ func givenAgain(s scene) {
 
 func claimBounds(s scene) {
 	for _, c := range []match.Claim{{Worker: "", Lease: long, Limit: 1}, {Worker: "a b", Lease: long, Limit: 1},
-		{Worker: "w", Lease: 0, Limit: 1}, {Worker: "w", Lease: long}, {Worker: "w", Lease: long, Limit: match.MaxClaim + 1}} {
+		{Worker: "w", Lease: 0, Limit: 1}, {Worker: "w", Lease: long},
+		{Worker: "w", Lease: long, Limit: match.MaxClaim + 1}} {
 		_, err := s.Claim(s.Context(), s.shard, c)
 		var bad *fence.ArgumentError
 		require.ErrorAs(s, err, &bad, "%+v", c)

@@ -239,7 +239,8 @@ func timesOut(s scene) {
 	require.Len(s, h.Tickets, 2)
 	require.Empty(s, s.reclaim().TimedOut)
 	_, err = s.Release(s.Context(), s.shard, h.Epoch,
-		[]match.Unmatched{{Ticket: "a", Why: match.Why{Reason: match.OutOfWindow, Window: 50, Nearest: 70}}, {Ticket: "b"}})
+		[]match.Unmatched{{Ticket: "a", Why: match.Why{Reason: match.OutOfWindow, Window: 50, Nearest: 70}},
+			{Ticket: "b"}})
 	require.NoError(s, err)
 	require.Equal(s, []string{"a"}, s.reclaim().TimedOut)
 	require.Empty(s, s.reclaim().TimedOut)

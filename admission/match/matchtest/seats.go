@@ -12,8 +12,8 @@ import (
 
 func (s scene) offer(tile fence.TileID, seats int, ttl time.Duration) match.Load {
 	s.Helper()
-	l, err := s.Offer(s.Context(), s.pool, match.Offer{Tile: tile, Epoch: 5, Contact: fmt.Sprint("c", tile), Seats: seats,
-		Info: map[string]string{"gateway": "wss://g"}}, ttl)
+	l, err := s.Offer(s.Context(), s.pool, match.Offer{Tile: tile, Epoch: 5, Contact: fmt.Sprint("c", tile),
+		Seats: seats, Info: map[string]string{"gateway": "wss://g"}}, ttl)
 	require.NoError(s, err)
 	return l
 }
@@ -84,7 +84,8 @@ func seatLimit(s scene) {
 
 func sameAnswer(s scene) {
 	s.offer(7, 10, long)
-	order := match.Order{Match: "m", Shard: s.shard, Tickets: []match.Party{{Ticket: "x", Seats: 2}, {Ticket: "y", Seats: 1}}}
+	order := match.Order{Match: "m", Shard: s.shard,
+		Tickets: []match.Party{{Ticket: "x", Seats: 2}, {Ticket: "y", Seats: 1}}}
 	first := s.allocate(minutes, order)[0]
 	require.NoError(s, first.Err)
 	a := first.Assignment

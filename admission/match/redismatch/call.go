@@ -20,6 +20,9 @@ var errUnconfirmed = errors.New("not confirmed by enough replicas: attach one, o
 var confirmed = map[string]bool{"enqueue": true, "cancel": true, "record": true, "publish": true, "dissolve": true,
 	"requeue": true, "allocate": true, "take": true}
 
+// reading are the functions that write nothing, which a user without the right to write may call.
+var reading = map[string]bool{"read": true, "list": true, "depth": true, "tiles": true}
+
 // call runs a function on the master of a base, and repeats it until it was run and confirmed, or for Config.Retry.
 // The reply is without its code, which is "ok", "stale", "unknown" or another that the caller expects.
 func (s *Store) call(ctx context.Context, op, base string, args ...any) (code string, reply []any, err error) {
@@ -70,7 +73,11 @@ func (s *Store) once(ctx context.Context, op, base string, args []any) ([]any, e
 
 // run sends a function, and WAIT behind it on the same connection if its answer is to be confirmed.
 func (s *Store) run(ctx context.Context, node *redis.Client, op, base string, args []any) ([]any, error) {
-	words := append(make([]any, 0, 4+len(args)), "fcall", "tilefence_match_"+op+"_v1", 1, base)
+	how := "fcall"
+	if reading[op] {
+		how = "fcall_ro"
+	}
+	words := append(make([]any, 0, 4+len(args)), how, s.functions+op+"_v1", 1, base)
 	function := redis.NewCmd(ctx, append(words, args...)...)
 	function.SetFirstKeyPos(3)
 	if !confirmed[op] || s.cfg.NoReplicas {

@@ -23,5 +23,6 @@
 // epochs that were given before (as long as clocks of nodes differ by less than a failover takes).
 //
 // Keys of ended tickets and matches go away after match.Kept. The servers must not evict keys (maxmemory-policy
-// noeviction). The ACL user of workers, lobbies and supervisors is in deploy/acl/coordination.acl: tilefence-matchmaker.
+// noeviction). deploy/acl/coordination.acl has the ACL users: tilefence-matchmaker for workers, lobbies and
+// supervisors, tilefence-usher for tiles (Offer, Withdraw, Take, Free), tilefence-matchviewer for tools that only read.
 package redismatch

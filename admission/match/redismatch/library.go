@@ -65,8 +65,8 @@ func loadOn(ctx context.Context, node *redis.Client) error {
 		case !missing && reply[0].(int64) > Revision, !missing && reply[0] == int64(Revision) && reply[1] == digest:
 			return nil
 		case !missing && reply[0] == int64(Revision):
-			return unusable("library %s has revision %d but another source; it was changed by hand: FUNCTION DELETE %s "+
-				"and start again", LibraryName, Revision, LibraryName)
+			return unusable("library %s has revision %d but another source; it was changed by hand: FUNCTION DELETE "+
+				"%s and start again", LibraryName, Revision, LibraryName)
 		}
 		load := node.FunctionLoad // fails if another process, perhaps of a newer release, has just loaded it
 		if !missing {

@@ -29,8 +29,9 @@ type Config struct {
 
 // Store implements match.Store and match.Seats on Redis. Its methods may be called from any goroutine.
 type Store struct {
-	client redis.UniversalClient
-	cfg    Config
+	client    redis.UniversalClient
+	cfg       Config
+	functions string // what their names begin with
 }
 
 var (
@@ -44,7 +45,8 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	switch client.(type) {
 	case *redis.ClusterClient, *redis.Client:
 	default:
-		return nil, &fence.ArgumentError{Field: "client", Value: client, Want: "a *redis.ClusterClient or a *redis.Client"}
+		return nil, &fence.ArgumentError{Field: "client", Value: client,
+			Want: "a *redis.ClusterClient or a *redis.Client"}
 	}
 	var c Config
 	if cfg != nil {
@@ -62,7 +64,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	if c.Retry == 0 {
 		c.Retry = 3 * time.Second
 	}
-	return &Store{client, c}, nil
+	return &Store{client, c, "tilefence_match_"}, nil
 }
 
 // Base begins every key of a shard. It is part of the wire contract.
@@ -141,7 +143,8 @@ func statuses(shard string, reply []any) (list []match.Status, err error) {
 		if ended := f.millis(6); !ended.IsZero() {
 			st.Waited = ended.Sub(st.Enqueued)
 		}
-		err = errors.Join(err, decode(f.text(0), &st.Ticket), decode(f.text(4), &st.Why), decode(f.text(7), &st.Assignment))
+		err = errors.Join(err, decode(f.text(0), &st.Ticket), decode(f.text(4), &st.Why),
+			decode(f.text(7), &st.Assignment))
 		list = append(list, st)
 	}
 	return list, err

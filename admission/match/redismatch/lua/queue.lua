@@ -1,7 +1,8 @@
 -- Matchmaking on Redis 7, one shard of a queue in one slot. KEYS[1] is the shard's base, {match:<queue>/<n>}; every
 -- other key is the base and a suffix, so that it is in the same slot:
 --   :meta      hash: epoch (last given), arrivals, looked (last claim, ms), created, made, c3..c6 (tickets by state)
---   :fresh     sorted set of tickets that wait and were never looked at, by when they came (ms); put first: 10^12 earlier
+--   :fresh     sorted set of tickets that wait and were never looked at, by when they came (ms); those put first: 10^12
+--              earlier
 --   :seen      sorted set of the others that wait, by when they were looked at (ms)
 --   :rating    sorted set of all that wait, by rating
 --   :deadline  sorted set of all that wait, by when they time out (ms)
@@ -11,12 +12,13 @@
 --   :pending   sorted set of matches that are recorded and not finished, by when a supervisor finishes them (ms)
 --   :t:<id>    hash of a ticket: d (JSON), r (rating), at and by (enqueued, deadline: ms), s (state), m (match), why,
 --              ended (ms)
---   :m:<id>    hash of a match: d (JSON), t (its tickets, by spaces), s (1 recorded, 2 published, 3 dissolved), a (JSON)
+--   :m:<id>    hash of a match: d (JSON), t (its tickets, by spaces), s (1 recorded, 2 published, 3 dissolved), a
+--              (assignment, JSON)
 -- Channels :arrivals (empty messages) and :changes (tickets, by spaces). Numbers are integers below 2^53.
 -- States: 1 waiting (or claimed: it is in :claimed then), 3 matched, 4 seated, 5 cancelled, 6 timed out.
 -- Every reply begins with a code: 'ok', 'stale', 'unknown', 'reused', 'invalid'. Arguments are checked before the
--- first write. Every call may be repeated; a repeated one that changes nothing still writes, so that WAIT after it waits
--- for what the first one wrote.
+-- first write. Every call may be repeated; a repeated one that changes nothing still writes, so that WAIT after it
+-- waits for what the first one wrote.
 
 local KEPT = 3600000 -- ms that tickets and matches can be read after they ended
 local BUSY = 50      -- ms that a worker has to compare the few tickets that wait, before another joins in
