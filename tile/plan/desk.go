@@ -2,7 +2,6 @@ package plan
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -139,7 +138,7 @@ func (d *Desk) Ask(r Request) (asked bool, err error) {
 	if err := r.Validate(); err != nil {
 		return false, err
 	}
-	r.ID, r.Epoch, r.Attempt, r.Age, r.Running = rand.Text(), 0, 0, 0, false
+	r.ID, r.Epoch, r.Attempt, r.Age, r.Running = "", 0, 0, 0, false
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := d.tiles[r.Tile]; t != nil {

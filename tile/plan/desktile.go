@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"crypto/rand"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -45,13 +46,14 @@ func (t *deskTile) due() bool {
 // ask takes a request into the next turn, if the entity has none in flight.
 func (t *deskTile) ask(r Request) bool {
 	e := t.entities[r.Entity]
-	switch {
-	case e == nil:
+	if e != nil && r.Tier != Player {
+		return false
+	}
+	r.ID = rand.Text()
+	if e == nil {
 		t.entities[r.Entity] = &entity{request: r, since: time.Now(), asking: true}
 		t.asks = append(t.asks, r.Entity)
 		return true
-	case r.Tier != Player:
-		return false
 	}
 	e.next = &r
 	if !e.deciding && !e.asking && e.request.Tier == Background && !e.request.Running {
@@ -133,7 +135,7 @@ func (t *deskTile) listed(r *TurnReply, stats *DeskStats) {
 		if e := t.entities[l.Entity]; e == nil {
 			t.entities[l.Entity] = &entity{request: l, since: time.Now().Add(-l.Age)}
 		} else if !e.asking && !e.deciding {
-			e.request = l
+			e.request, e.since = l, time.Now().Add(-l.Age)
 		}
 	}
 	for i := range r.Answers {

@@ -39,8 +39,9 @@ type Store interface {
 	// same end.
 	Finish(ctx context.Context, shard int, worker string, ends []End) (held []bool, err error)
 
-	// Wake calls heard whenever a request may be waiting in a shard, from one goroutine or several, until ctx ends; it
-	// then returns nil. Calls may be lost, so a worker looks for itself now and then.
+	// Wake calls heard whenever a request may be waiting in a shard, and for every shard and tier when it begins to
+	// listen there, from one goroutine or several, until ctx ends; it then returns nil. Calls may be lost, so a worker
+	// looks for itself now and then.
 	Wake(ctx context.Context, heard func(shard int, t Tier)) error
 
 	// Usage removes the events up to and including the position after, if that is not empty, and returns the next

@@ -139,6 +139,10 @@ func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
 	id := s.last
 	s.hearers[id] = heard
 	s.mu.Unlock()
+	for at := range s.shards {
+		heard(at, plan.Player)
+		heard(at, plan.Background)
+	}
 	<-ctx.Done()
 	s.mu.Lock()
 	delete(s.hearers, id)

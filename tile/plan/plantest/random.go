@@ -86,8 +86,8 @@ func (t *twins) turn() {
 }
 
 func (t *twins) claim() int {
-	c := plan.Claim{Worker: fmt.Sprint(t.Worker, t.rng.IntN(2)), Lease: long, Any: t.rng.IntN(3), Players: t.rng.IntN(3),
-		Background: t.rng.IntN(2) == 0, Attempts: 2}
+	c := plan.Claim{Worker: fmt.Sprint(t.Worker, t.rng.IntN(2)), Lease: long, Any: t.rng.IntN(3),
+		Players: t.rng.IntN(3), Background: t.rng.IntN(2) == 0, Attempts: 2}
 	got, err := t.Store.Claim(t.Context(), t.Shard, c)
 	require.NoError(t, err)
 	want, err := t.model.Claim(t.Context(), t.modelShard, c)

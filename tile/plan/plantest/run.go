@@ -201,8 +201,8 @@ func lifeOfARequest(b *Bench) {
 	got[0].Age = 0
 	require.Equal(b, want, got[0])
 	require.Empty(b, b.Claim(5))
-	require.True(b, b.Finish(got[0], plan.End{Body: []byte("plan\x00"), Usage: plan.Usage{Model: "m", Input: 3, Output: 2,
-		Cached: 1}}))
+	used := plan.Usage{Model: "m", Input: 3, Output: 2, Cached: 1}
+	require.True(b, b.Finish(got[0], plan.End{Body: []byte("plan\x00"), Usage: used}))
 	require.False(b, b.Finish(got[0], plan.End{Body: []byte("again")}), "it has ended")
 
 	for range 2 { // until its receipt comes
@@ -386,7 +386,8 @@ func lostClaim(b *Bench) {
 func renewed(b *Bench) {
 	b.Ask(b.Request("ship"))
 	r := b.ClaimAs(plan.Claim{Any: 1, Lease: 5 * time.Second}).Requests[0]
-	lost, err := b.Renew(b.Context(), b.Shard, b.Worker, long, []plan.Held{{ID: r.ID, Attempt: 1}, {ID: "no", Attempt: 1}})
+	claims := []plan.Held{{ID: r.ID, Attempt: 1}, {ID: "no", Attempt: 1}}
+	lost, err := b.Renew(b.Context(), b.Shard, b.Worker, long, claims)
 	require.NoError(b, err)
 	require.Equal(b, []string{"no"}, lost)
 	_, err = b.Renew(b.Context(), b.Shard, b.Worker, time.Millisecond, []plan.Held{{ID: r.ID, Attempt: 1}})

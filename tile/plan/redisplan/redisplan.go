@@ -6,9 +6,9 @@
 //	desk, err := plan.NewDesk(plans, host.Submit, nil)
 //
 // Tiles are dealt to eight shards, each of which is one slot: {tilefence:plan:0} to {tilefence:plan:7}. Every call is
-// one function of the library tilefence_plan_v1 (lua/) on the keys of one shard, so it is one atomic step. The functions
-// take the first key of a shard and name the others after it, all in that slot. The keys and their contents are
-// described in lua/prelude.lua. Leases, pauses and ages go by the clock of the server that has the slot.
+// one function of the library tilefence_plan_v1 (lua/) on the keys of one shard, so it is one atomic step. The
+// functions take the first key of a shard and name the others after it, all in that slot. The keys and their contents
+// are described in lua/prelude.lua. Leases, pauses and ages go by the clock of the server that has the slot.
 //
 // Workers are woken by a message on a shard's channel. Messages that are lost cost a worker one of its polls.
 //

@@ -1,7 +1,7 @@
 -- turn. What an owner does between two ticks: it removes answers, lists what is outstanding, asks, and reads answers.
 -- KEYS  1 requests  2 tile:T  3 answers:T
--- ARGV  1 tile  2 epoch  3 '1' to list and adopt, else '0'  4 number of receipts; an entity and an ID for each; then for
---       each request its ID, entity, requester, tier and words
+-- ARGV  1 tile  2 epoch  3 '1' to list and adopt, else '0'  4 number of receipts; an entity and an ID for each; then
+--       for each request its ID, entity, requester, tier and words
 -- Reply {'ok', outstanding, {for each request 1 or 0 if it was taken, ID in flight or ''}, {for each answer entity, ID,
 --       kind, body}, {requests in flight, see view}}; {'stale', highest epoch}; {'invalid', what}.
 
