@@ -138,9 +138,9 @@ type call struct {
 	args     []any
 }
 
-func (c *call) command(ctx context.Context) *redis.Cmd {
+func (s *Store) command(ctx context.Context, c *call) *redis.Cmd {
 	all := make([]any, 0, 3+len(c.keys)+len(c.args))
-	all = append(all, "fcall", "tilefence_plan_"+c.function+"_v1", len(c.keys))
+	all = append(all, "fcall", s.function+"_"+c.function+"_v1", len(c.keys))
 	for _, k := range c.keys {
 		all = append(all, k)
 	}
@@ -179,7 +179,7 @@ func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
 func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
 	sent := make([]*redis.Cmd, len(calls))
 	for i := range calls {
-		sent[i] = calls[i].command(ctx)
+		sent[i] = s.command(ctx, &calls[i])
 	}
 	if len(sent) == 1 {
 		_ = s.client.Process(ctx, sent[0])

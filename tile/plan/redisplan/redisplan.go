@@ -50,8 +50,9 @@ const shards = 8
 
 // Store implements plan.Store on Redis.
 type Store struct {
-	client redis.UniversalClient
-	names  [shards]string // what the keys of each shard begin with
+	client   redis.UniversalClient
+	names    [shards]string // what the keys of each shard begin with
+	function string         // what the functions' names begin with
 }
 
 // Config holds what has a default. The zero value is valid.
@@ -86,7 +87,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	if c.Name != "" {
 		c.Name += ":"
 	}
-	s := &Store{client: client}
+	s := &Store{client: client, function: "tilefence_plan"}
 	for i := range s.names {
 		s.names[i] = "{tilefence:plan:" + c.Name + strconv.Itoa(i) + "}"
 	}

@@ -26,10 +26,15 @@ func newClient(t testing.TB, addrs []string) *redis.ClusterClient {
 	return client
 }
 
+// storeName is a name that no other store has.
+func storeName(t testing.TB) string {
+	name := stacktest.UniqueName(t)
+	return name[max(0, len(name)-32):]
+}
+
 // open returns an empty store.
 func open(t testing.TB, addrs []string) *redisplan.Store {
-	name := stacktest.UniqueName(t)
-	s, err := redisplan.New(newClient(t, addrs), &redisplan.Config{Name: name[max(0, len(name)-32):]})
+	s, err := redisplan.New(newClient(t, addrs), &redisplan.Config{Name: storeName(t)})
 	require.NoError(t, err)
 	require.NoError(t, s.Load(t.Context()))
 	return s
