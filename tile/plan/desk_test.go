@@ -182,7 +182,8 @@ func TestPausedOwner(t *testing.T) {
 func TestTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(t, memplan.New())
-		s := a.serve("a:1", &squadron{ships: ships(3), tier: plan.Background, gone: map[string]bool{"ship1": true}}, nil)
+		s := a.serve("a:1", &squadron{ships: ships(3), tier: plan.Background,
+			gone: map[string]bool{"ship1": true}}, nil)
 		a.work(takes(time.Second), nil)
 		time.Sleep(900 * time.Millisecond)
 		s.retire()
@@ -312,7 +313,8 @@ func (r *replaced) Turn(ctx context.Context, shard int, turns []plan.Turn) []pla
 func TestUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memplan.New()
-		answers := []error{tile.ErrOverloaded, &tile.UnresolvedError{Tile: world}, nil, &tile.RedirectError{Tile: world}}
+		answers := []error{tile.ErrOverloaded, &tile.UnresolvedError{Tile: world}, nil,
+			&tile.RedirectError{Tile: world}}
 		submitted := make(chan tile.Intent, 10)
 		d, err := plan.NewDesk(store, func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 			err := answers[len(submitted)]

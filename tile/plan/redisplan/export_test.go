@@ -2,6 +2,11 @@ package redisplan
 
 import "strings"
 
+// Name is Config.Name.
+func (s *Store) Name() string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.names[0], "{tilefence:plan:"), ":0}")
+}
+
 // Mutant makes the store call the functions of another library, with an error in it, and returns that library. Each
 // pair of edits is a text of the sources and what it becomes.
 func (s *Store) Mutant(name string, edits ...string) string {
@@ -15,3 +20,6 @@ func (s *Store) Mutant(name string, edits ...string) string {
 	}
 	return text
 }
+
+// Key is one key of a shard.
+func (s *Store) Key(shard int) string { return s.requests(shard)[0] }

@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable()
+	if os.Getenv(envWorker) != "" {
+		os.Exit(workerProcess())
+	}
 	os.Exit(m.Run())
 }
 
