@@ -36,8 +36,8 @@ var mutants = []mutant{
 	{"notAdopted", "TakeOver", []string{"if r[STATE] ~= RUNNING and r[EPOCH] ~= epoch then", "if false then"}},
 	{"usageOutsideTheStep", "UsageOnce", []string{
 		"    if not seen[e[1]] and claimed(r, args[1], e[2]) then",
-		"    redis.call('XADD', shard .. ':usage', '*', 'r', e[1], 't', '1', 'e', '', 'p', '', 'm', e[6], 'i',\n e[7]," +
-			"      'o', e[8], 'c', e[9], 'at', '0')\n    if not seen[e[1]] and claimed(r, args[1], e[2]) then"}},
+		"    redis.call('XADD', shard .. ':usage', '*', 'r', e[1], 't', '1', 'e', '', 'p', '', 'm', e[6],\n" +
+			"      'i', e[7], 'o', e[8], 'c', e[9], 'at', '0')\n    if not seen[e[1]] and claimed(r, args[1], e[2]) then"}},
 	{"leaseForEver", "LeaseOver", []string{"local due = redis.call('ZRANGE', shard .. ':due', '-inf', at,",
 		"local due = redis.call('ZRANGE', shard .. ':due', '-inf', 0,"}},
 	{"promotedTwice", "APlayerTakesThePlace", []string{"redis.call('HDEL', keys[1], has)", ""}},
