@@ -46,7 +46,8 @@ func TestPlansUnderTheirUsers(t *testing.T) {
 	}
 	claim := plan.Claim{Worker: "w", Lease: time.Hour, Any: 4, Attempts: 1}
 	ship, poison := request("ship"), request("poison")
-	require.NoError(t, turn(desk, 1, plan.Turn{List: true, Ask: []plan.Request{ship, poison, request("promoted")}}).Err)
+	require.NoError(t, turn(desk, 1, plan.Turn{List: true,
+		Ask: []plan.Request{ship, poison, request("promoted")}}).Err)
 	player := request("promoted")
 	player.Tier = plan.Player
 	require.NoError(t, turn(desk, 2, plan.Turn{List: true, Ask: []plan.Request{player}}).Err)
@@ -56,7 +57,8 @@ func TestPlansUnderTheirUsers(t *testing.T) {
 	_, err = worker.Renew(ctx, shard, "w", time.Hour, []plan.Held{{ID: ship.ID, Attempt: 1}})
 	require.NoError(t, err)
 	ends := []plan.End{
-		{Held: plan.Held{ID: ship.ID, Attempt: 1}, Kind: plan.Succeeded, Keep: time.Hour, Usage: plan.Usage{Model: "m"}},
+		{Held: plan.Held{ID: ship.ID, Attempt: 1}, Kind: plan.Succeeded, Keep: time.Hour,
+			Usage: plan.Usage{Model: "m"}},
 		{Held: plan.Held{ID: poison.ID, Attempt: 1}, Kind: plan.Failed, Attempts: 1},
 		{Held: plan.Held{ID: player.ID, Attempt: 1}, Kind: plan.Failed, Attempts: 2, Pause: time.Millisecond}}
 	held, err := worker.Finish(ctx, shard, "w", ends)

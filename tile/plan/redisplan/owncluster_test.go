@@ -61,7 +61,8 @@ func (g *game) play(ctx, asking context.Context, d *plan.Desk) {
 		for id := range fence.TileID(failoverTiles) {
 			for ship := range failoverShips {
 				if asking.Err() == nil {
-					_, _ = d.Ask(plan.Request{Tile: id + 1, Entity: fmt.Sprint("ship", ship), Tier: plan.Tier(1 + ship%2)})
+					_, _ = d.Ask(plan.Request{Tile: id + 1, Entity: fmt.Sprint("ship", ship),
+						Tier: plan.Tier(1 + ship%2)})
 				}
 			}
 			hooks.Ticked(tile.TickInfo{Tile: id + 1})
@@ -87,11 +88,13 @@ func TestFailover(t *testing.T) {
 	asking, silence := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { g.play(ctx, asking, d) })
+	planner := func(ctx context.Context, _ plan.Request) ([]byte, plan.Usage, error) {
+		time.Sleep(50 * time.Millisecond)
+		return []byte("plan"), plan.Usage{Model: "m", Input: 1}, ctx.Err()
+	}
 	for range 2 {
-		w, err := plan.NewWorker(s, plan.PlannerFunc(func(ctx context.Context, _ plan.Request) ([]byte, plan.Usage, error) {
-			time.Sleep(50 * time.Millisecond)
-			return []byte("plan"), plan.Usage{Model: "m", Input: 1}, ctx.Err()
-		}), &plan.WorkerConfig{Slots: 32, Lease: 2 * time.Second, Logger: quiet})
+		w, err := plan.NewWorker(s, plan.PlannerFunc(planner),
+			&plan.WorkerConfig{Slots: 32, Lease: 2 * time.Second, Logger: quiet})
 		require.NoError(t, err)
 		all.Go(func() { _ = w.Run(ctx) })
 	}

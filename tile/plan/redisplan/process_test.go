@@ -35,7 +35,7 @@ func workerProcess() int {
 	d, err2 := time.ParseDuration(takes)
 	client := redis.NewClusterClient(redisfence.Options(strings.Split(addrs, ",")...))
 	s, err3 := redisplan.New(client, &redisplan.Config{Name: name})
-	w, err4 := plan.NewWorker(s, plan.PlannerFunc(func(ctx context.Context, r plan.Request) ([]byte, plan.Usage, error) {
+	planner := func(ctx context.Context, r plan.Request) ([]byte, plan.Usage, error) {
 		fmt.Println("began", r.Entity)
 		used := plan.Usage{Model: "m", Input: 1}
 		if r.Entity == "deaf" {
@@ -48,7 +48,9 @@ func workerProcess() int {
 		case <-time.After(d):
 			return []byte("by the process"), used, nil
 		}
-	}), &plan.WorkerConfig{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)), HangAfter: 10 * time.Second})
+	}
+	w, err4 := plan.NewWorker(s, plan.PlannerFunc(planner),
+		&plan.WorkerConfig{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)), HangAfter: 10 * time.Second})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	for _, e := range []error{err, err2, err3, err4} {
