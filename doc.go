@@ -50,6 +50,8 @@
 //
 // # Guarantees
 //
+//   - What an operator must know is said: each server logs its problems, and Health names them, see Problem.
+//
 //   - A back end that a server needs and was not given, and a setting that the server must make itself, is a
 //     *fence.ArgumentError of the constructor. What would be unsafe to leave out is an argument: who a player is,
 //     what an action costs, who may watch a tile.

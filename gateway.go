@@ -54,7 +54,10 @@ type GatewayServer struct {
 	gateway *admission.Gateway
 	clients *gatewayws.Handler
 	keyed   bool
-	ran     atomic.Bool
+
+	unreached, unrouted rising
+
+	ran atomic.Bool
 }
 
 // NewGatewayServer returns a gateway whose clients connect to addr, a host and port. authenticate says who a
@@ -104,9 +107,7 @@ func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig
 	if c != nil {
 		d = *c
 	}
-	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
-	}
+	d.Logger = orDiscard(d.Logger)
 	d.DrainTimeout = cmp.Or(d.DrainTimeout, 5*time.Second)
 	d.Gateway.Logger = cmp.Or(d.Gateway.Logger, d.Logger)
 	d.Clients.Logger = cmp.Or(d.Clients.Logger, d.Logger)
@@ -154,6 +155,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	c.start("membership", g.member.Run)
 	c.start("gateway", g.gateway.Run)
 	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients) })
+	c.start("health", func(ctx context.Context) error { return logHealth(ctx, g.cfg.Logger, g) })
 	c.onStop(func() { g.drain(ctx, "intents were under way when the gateway ended", g.clients.Drain) })
 	c.wait(ctx)
 	return c.stop()

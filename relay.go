@@ -35,7 +35,10 @@ type RelayServer struct {
 	web   Web
 	relay *relay.Relay
 	drain time.Duration
+	log   *slog.Logger
 	ran   atomic.Bool
+
+	failing, stale rising
 }
 
 // NewRelayServer returns a relay whose watchers connect to addr, a host and port. authorize decides over each
@@ -53,9 +56,7 @@ func NewRelayServer(
 	if cfg != nil {
 		c = *cfg
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = orDiscard(c.Logger)
 	c.Relay.Logger = cmp.Or(c.Relay.Logger, c.Logger)
 	switch {
 	case authorize == nil:
@@ -68,7 +69,7 @@ func NewRelayServer(
 	if err != nil {
 		return nil, err
 	}
-	return &RelayServer{addr: addr, web: c.Web, relay: r,
+	return &RelayServer{addr: addr, web: c.Web, relay: r, log: c.Logger,
 		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}, nil
 }
 
@@ -95,6 +96,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 		return err
 	})
 	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler()) })
+	c.start("health", func(ctx context.Context) error { return logHealth(ctx, r.log, r) })
 	c.onStop(func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.drain)
 		defer cancel()

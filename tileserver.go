@@ -127,9 +127,7 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 	}
 	d.SpawnTimeout = cmp.Or(d.SpawnTimeout, 10*time.Second)
 	d.HandOverTimeout = cmp.Or(d.HandOverTimeout, 10*time.Second)
-	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
-	}
+	d.Logger = orDiscard(d.Logger)
 	t := &d.Host.Tile
 	switch {
 	case t.Checkpoint != nil || t.CheckpointHead != nil || t.Journal != nil:
@@ -267,6 +265,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler()) })
 	c.onStop(func() { s.drainIntents(context.WithoutCancel(ctx)) })
 	c.start("host", s.host.Run)
+	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })
 	c.wait(ctx)
 	s.stopping.Store(true)
 	s.handOver(context.WithoutCancel(ctx))

@@ -37,7 +37,10 @@ type BridgeServerConfig struct {
 type BridgeServer struct {
 	bridge *bridge.Bridge
 	share  *share.Share
+	log    *slog.Logger
 	ran    atomic.Bool
+
+	failing, unpublished rising
 }
 
 // NewBridgeServer returns a bridge. A nil cfg means the defaults.
@@ -64,7 +67,7 @@ func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error)
 	if err != nil {
 		return nil, err
 	}
-	return &BridgeServer{bridge: br, share: s}, nil
+	return &BridgeServer{bridge: br, share: s, log: orDiscard(c.Logger)}, nil
 }
 
 // Bridge is the bridge itself, for its figures.
@@ -77,7 +80,12 @@ func (s *BridgeServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return alreadyRun("BridgeServer")
 	}
-	return runShared(ctx, "bridge", s.bridge.Run, s.share)
+	c := newCrew(ctx)
+	c.start("bridge", s.bridge.Run)
+	c.start("share", s.share.Run)
+	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
+	c.wait(ctx)
+	return c.stop()
 }
 
 // CheckpointServerConfig holds the optional settings of a CheckpointServer. Nil and the zero value are valid.
@@ -100,6 +108,7 @@ type CheckpointServerConfig struct {
 type CheckpointServer struct {
 	checkpointer *checkpoint.Checkpointer
 	share        *share.Share
+	log          *slog.Logger
 	ran          atomic.Bool
 }
 
@@ -127,7 +136,7 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 	if err != nil {
 		return nil, err
 	}
-	return &CheckpointServer{checkpointer: cp, share: s}, nil
+	return &CheckpointServer{checkpointer: cp, share: s, log: orDiscard(c.Logger)}, nil
 }
 
 // Checkpointer is the checkpointer itself, for its figures.
@@ -144,16 +153,17 @@ func (s *CheckpointServer) Run(ctx context.Context) error {
 	c := newCrew(ctx)
 	c.start("share", s.share.Run)
 	c.start("checkpointer", s.checkpointer.Run)
+	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
 	c.wait(ctx)
 	return c.stop()
 }
 
-func runShared(ctx context.Context, name string, run func(context.Context) error, s *share.Share) error {
-	c := newCrew(ctx)
-	c.start(name, run)
-	c.start("share", s.Run)
-	c.wait(ctx)
-	return c.stop()
+// orDiscard is a logger to write to.
+func orDiscard(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
 }
 
 // listed is require for servers that work on all tiles.

@@ -141,6 +141,7 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	f.title.saw(f.watch.Epoch())
 	f.desk.update(func(s *Status) {
 		s.Position, s.Tick, s.Owner, s.Heat = h.Position, h.Tick, f.watch.Latest(), h.Heat.Value
+		s.Silent = f.watch.Silent
 	})
 	if h.Position == before {
 		return 0, nil

@@ -6,6 +6,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
+	"time"
 )
 
 // tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is
@@ -22,6 +23,7 @@ type tileOwner struct {
 	settled  fence.Tick // the last that the store knows of: committed or refreshed
 	full     bool       // the stream is, and that was logged
 	overflow bool       // no new action can be remembered, and that was logged
+	missing  float64    // Status.Missing
 
 	successor fence.Owner // which the tile was handed to
 	pulse     *pulse
@@ -215,5 +217,8 @@ func (o *tileOwner) moveTo(at fence.Position) {
 	o.desk.update(func(s *Status) {
 		s.Position, s.Tick, s.Heat = at, h.Tick, h.Heat.Value
 		s.Pending, s.Kept = o.pending != nil, len(o.kept.Batches)
+		if !s.Pending {
+			s.Frozen = time.Time{}
+		}
 	})
 }

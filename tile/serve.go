@@ -58,8 +58,18 @@ func (o *tileOwner) serve(ctx context.Context) error {
 // missed counts the ticks whose time passed while the tick before ran or waited. They are not played.
 func (o *tileOwner) missed(late time.Duration) int {
 	missed := int(max(0, late) / o.cfg.TickInterval)
-	if missed > 0 {
-		o.desk.update(func(s *Status) { s.Missed += int64(missed) })
+	if missed == 0 && o.missing == 0 {
+		return 0
 	}
+	for range min(missed, 100) {
+		o.missing += (1 - o.missing) / missWeight
+	}
+	if o.missing -= o.missing / missWeight; o.missing < 0.01 {
+		o.missing = 0
+	}
+	o.desk.update(func(s *Status) { s.Missed, s.Missing = s.Missed+int64(missed), o.missing })
 	return missed
 }
+
+// missWeight is over how many ticks Status.Missing is weighted.
+const missWeight = 20

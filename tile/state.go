@@ -80,15 +80,20 @@ type Status struct {
 	// Owner is, of a follower, the owner hash as last seen, kept when that expires. Of an owner that the store
 	// has refused, it is the successor that the store named, until the authority confirms or contradicts it.
 	Owner      fence.Owner
-	Pending    bool  // a batch's fate is unknown; the tile is frozen until it is known
-	Kept       int   // batches kept for re-appending
-	StreamFull bool  // the tile stalls, see Config.MaxStreamBytes
-	Missed     int64 // tick times missed since the start
+	Pending    bool      // a batch's fate is unknown; the tile is frozen until it is known
+	Frozen     time.Time // since when; zero unless Pending
+	Kept       int       // batches kept for re-appending
+	StreamFull bool      // the tile stalls, see Config.MaxStreamBytes
+	Missed     int64     // tick times missed since the start
+	Missing    float64   // of the tick times of late, which part is missed: weighted over about 20
+	// Silent is, of a follower, how long the owner hash has not been seen to move.
+	Silent time.Duration
 	// Forgotten counts the batches dropped from memory (Config.KeepBytes) before every replica was known to
 	// have them. A failover that loses one of them ends in a rebase.
 	Forgotten int64
 	Failures  int64       // of the rules since the start
 	Failure   *RulesError // the last of them
+	FailedAt  time.Time
 	// Successor is the owner that superseded this processor, or took the tile from its hand; zero unless StoodDown or
 	// Stopped. Its epoch is zero when only the contact could be found out.
 	Successor fence.Owner

@@ -61,7 +61,7 @@ func (o *tileOwner) present(ctx context.Context) error {
 		b.commit.Replicas = needed
 	}
 	o.report(err)
-	o.desk.update(func(s *Status) { s.Pending = true })
+	o.desk.update(func(s *Status) { s.Pending, s.Frozen = true, b.formed })
 	at, landed := b.landed(err)
 	if b.waits = landed; landed {
 		o.beat(ctx, at)

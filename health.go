@@ -1,0 +1,273 @@
+package tilefence
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// Problem is something that keeps a server from doing its work. Plane and What are fixed texts, for alerts to match;
+// docs/operations.md says what to do.
+type Problem struct {
+	Plane string        // ticks, take-overs, rules, intents, delivery, views or checkpoints
+	What  string        // in words
+	Tiles int           // how many it concerns; zero: it is not about tiles
+	Tile  fence.TileID  // one of them: the one that has it for the longest
+	For   time.Duration // for how long, as far as that is known
+}
+
+func (p Problem) String() string {
+	text := p.Plane + ": " + p.What
+	if p.Tiles > 0 {
+		text += fmt.Sprintf(" (%d, such as %s)", p.Tiles, p.Tile)
+	}
+	if p.For > 0 {
+		text += fmt.Sprintf(" for %v", p.For.Round(100*time.Millisecond))
+	}
+	return text
+}
+
+// Healthy is a server that knows its problems. All servers of this package do. None means that it is well.
+type Healthy interface{ Health() []Problem }
+
+// HealthHandler serves the problems of a process's servers, for probes and people: status 200 and {"healthy":true}, or
+// 503 and the problems. Servers without Health count as well.
+func HealthHandler(servers ...Server) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer := struct {
+			Healthy  bool     `json:"healthy"`
+			Problems []string `json:"problems,omitempty"`
+		}{Healthy: true}
+		for _, s := range servers {
+			if h, ok := s.(Healthy); ok {
+				for _, p := range h.Health() {
+					answer.Healthy = false
+					answer.Problems = append(answer.Problems, nameOf(s)+": "+p.String())
+				}
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		if !answer.Healthy {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(answer) // the prober has gone
+	})
+}
+
+// Of what lasts less, nobody is told: a failover of a shard takes a second or two.
+const (
+	troubleAfter = 2 * time.Second
+	lookEvery    = time.Second      // for the log
+	remindEvery  = 30 * time.Second // of a problem that stays
+)
+
+// logHealth logs the problems of a server when they begin, every half minute while they last, and when they have ended,
+// until ctx does.
+func logHealth(ctx context.Context, log *slog.Logger, h Healthy) error {
+	type seen struct{ first, said time.Time }
+	known := map[[2]string]seen{}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		now, present := time.Now(), map[[2]string]bool{}
+		for _, p := range h.Health() {
+			k := [2]string{p.Plane, p.What}
+			present[k] = true
+			s, old := known[k]
+			if !old {
+				s.first = now
+			}
+			if now.Sub(s.said) >= remindEvery {
+				s.said = now
+				log.Warn(p.What, "plane", p.Plane, "tiles", p.Tiles, "tile", p.Tile, "for", p.For)
+			}
+			known[k] = s
+		}
+		for k, s := range known {
+			if !present[k] {
+				log.Info("no longer: "+k[1], "plane", k[0], "after", now.Sub(s.first).Round(time.Second))
+				delete(known, k)
+			}
+		}
+	}
+}
+
+// problems collects what is wrong, the tiles of one problem together.
+type problems []Problem
+
+func (all *problems) add(plane, what string, id fence.TileID, since time.Duration) {
+	for i := range *all {
+		p := &(*all)[i]
+		if p.Plane == plane && p.What == what {
+			p.Tiles++
+			if since > p.For {
+				p.Tile, p.For = id, since
+			}
+			return
+		}
+	}
+	p := Problem{Plane: plane, What: what, Tile: id, For: since}
+	if id != 0 {
+		p.Tiles = 1
+	}
+	*all = append(*all, p)
+}
+
+// rising notices that a count of failures has risen lately. The zero value is ready; it is safe for concurrent use.
+type rising struct {
+	mu    sync.Mutex
+	known bool
+	count uint64
+	begun time.Time // when it began to rise
+	last  time.Time // when it last rose
+}
+
+// tooMany is which part of its ticks a tile may miss.
+const tooMany = 0.3
+
+// calm is for how long a count must stay for the failures to be over.
+const calm = 5 * time.Second
+
+// lately is for how long the count has been rising; zero: it is not.
+func (r *rising) lately(count uint64) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if over := now.Sub(r.last) >= calm; r.known && count != r.count {
+		if over {
+			r.begun = now
+		}
+		r.last = now
+	} else if over {
+		r.begun = time.Time{}
+	}
+	r.known, r.count = true, count
+	if r.begun.IsZero() {
+		return 0
+	}
+	return max(now.Sub(r.begun), 1)
+}
+
+// Health says what is wrong with the server's tiles.
+func (s *TileServer) Health() []Problem {
+	var all problems
+	for _, t := range s.host.Status() {
+		tileHealth(&t, s.cfg.Host.Tile.SuspectAfter, &all)
+	}
+	return all
+}
+
+// acquiring is what a tile waits for in each state on the way to its owner.
+var acquiring = map[tile.State]string{
+	tile.Claiming:   "the authority gives no epoch",
+	tile.Replaying:  "the history of tiles is not read",
+	tile.Installing: "replicas do not confirm an epoch",
+}
+
+// tileHealth adds what is wrong with a tile.
+func tileHealth(t *tile.Status, suspectAfter time.Duration, all *problems) {
+	trouble := func(plane, what string, since time.Duration) {
+		if since > troubleAfter {
+			all.add(plane, what, t.Tile, since)
+		}
+	}
+	in := time.Since(t.Since)
+	switch t.State {
+	case tile.Serving, tile.Draining:
+		switch {
+		case t.Pending:
+			trouble("ticks", "tiles are frozen: the coordination store, the journal or replicas do not confirm batches",
+				time.Since(t.Frozen))
+		case t.Missing > tooMany:
+			all.add("ticks", "ticks are missed: the rules or this machine are too slow", t.Tile, 0)
+		}
+		if t.StreamFull {
+			all.add("ticks", "tiles are stalled: their stream is full and no snapshot covers it", t.Tile, 0)
+		}
+	case tile.Healing:
+		trouble("ticks", "the history of tiles is being repaired", in)
+	case tile.Following:
+		if t.Silent > max(3*suspectAfter, 10*time.Second) {
+			all.add("take-overs", "tiles have a silent owner, or none, and nobody takes them", t.Tile, t.Silent)
+		}
+	default:
+		if what, ok := acquiring[t.State]; ok {
+			trouble("take-overs", what, in)
+		}
+	}
+	if t.Failure != nil && (t.State == tile.Stopped || time.Since(t.FailedAt) < 30*time.Second) {
+		all.add("rules", "the game's rules fail", t.Tile, 0)
+	}
+}
+
+// Health says what is wrong with the way to tile servers.
+func (g *GatewayServer) Health() []Problem {
+	var all problems
+	peers := g.peers.Stats()
+	if since := g.unreached.lately(peers.Failed + peers.Broken); since > troubleAfter {
+		all.add("intents", "connections to tile servers fail", 0, since)
+	}
+	if since := g.unrouted.lately(g.router.Stats().Failures); since > troubleAfter {
+		all.add("intents", "tiles have no owner, or the coordination store does not name it", 0, since)
+	}
+	return all
+}
+
+// Health says what is wrong with delivery.
+func (s *BridgeServer) Health() []Problem {
+	var all problems
+	st := s.bridge.Stats()
+	if since := s.failing.lately(st.StoreFailures); since > troubleAfter {
+		all.add("delivery", "the coordination store is not read", 0, since)
+	}
+	if since := s.unpublished.lately(st.PublishFailures); since > troubleAfter {
+		all.add("delivery", "fan-out does not take batches", 0, since)
+	}
+	if st.Backlog > 0 && st.Lag > troubleAfter {
+		all.add("delivery", "batches wait to be delivered", 0, st.Lag)
+	}
+	return append(all, sharing(s.share.Stats().LastBeat, "delivery")...)
+}
+
+// Health says what is wrong with the views that the relay serves.
+func (r *RelayServer) Health() []Problem {
+	var all problems
+	st := r.relay.Stats()
+	if since := r.failing.lately(st.RepairsFailed + st.MarksFailed); since > troubleAfter {
+		all.add("views", "the coordination store is not read", 0, since)
+	}
+	if since := r.stale.lately(st.Stale); since > troubleAfter {
+		all.add("views", "this relay is behind its clients", 0, since)
+	}
+	return all
+}
+
+// Health says what is wrong with checkpoints. It takes time in proportion to the number of tiles.
+func (s *CheckpointServer) Health() []Problem {
+	var all problems
+	if st := s.checkpointer.Stats(); st.Lag > time.Minute {
+		all.add("checkpoints", "tiles are not copied to the durable store", st.LagTile, st.Lag)
+	}
+	return append(all, sharing(s.share.Stats().LastBeat, "checkpoints")...)
+}
+
+// sharing says that a worker cannot reach the list of those that it shares tiles with. beat is the last answer.
+func sharing(beat time.Time, plane string) (all problems) {
+	if since := time.Since(beat); !beat.IsZero() && since > 10*time.Second {
+		all.add(plane, "the list of workers that share the tiles is not reached: nothing moves between them", 0, since)
+	}
+	return all
+}

@@ -1,0 +1,200 @@
+package tilefence_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// lines collects what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+func logged() (*slog.Logger, *lines) {
+	l := &lines{}
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelInfo})), l
+}
+
+// health is what HealthHandler answers.
+func health(t *testing.T, servers ...tilefence.Server) (status int, problems []string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	tilefence.HealthHandler(servers...).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	var answer struct {
+		Healthy  bool
+		Problems []string
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+	assert.Equal(t, w.Code == http.StatusOK, answer.Healthy)
+	assert.Equal(t, answer.Healthy, answer.Problems == nil)
+	return w.Code, answer.Problems
+}
+
+// becomes waits until a process has a problem in whose text each of the words is, or none without words.
+func becomes(t *testing.T, s tilefence.Server, words ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		status, problems := health(t, s)
+		if len(words) == 0 {
+			return status == http.StatusOK
+		}
+		text := strings.Join(problems, "\n")
+		for _, word := range words {
+			if !strings.Contains(text, word) {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, 20*time.Millisecond, "%q", words)
+}
+
+// TestAFrozenStoreIsSaid: the coordination store hangs for a while. The tile server's health names the plane, its log
+// says so once, and that it is over.
+func TestAFrozenStoreIsSaid(t *testing.T) {
+	t.Parallel()
+	line, b := faultline.New(), embedded(t)
+	log, text := logged()
+	s := tileServer(t, line.Coordination(b), tilefence.TileServerConfig{Logger: log})
+	require.NoError(t, s.Own(plaza, harbour))
+	start(t, s)
+	await(t, s, plaza)
+	await(t, s, harbour)
+	becomes(t, s)
+	line.Set(faultline.Cut)
+	becomes(t, s, "TileServer: ticks: tiles are frozen", "(2, such as")
+	require.Eventually(t, func() bool { return text.count("level=WARN msg=\"tiles are frozen") == 1 }, 10*time.Second,
+		10*time.Millisecond)
+	line.Set(faultline.Flowing)
+	becomes(t, s)
+	require.Eventually(t, func() bool { return text.count("no longer: tiles are frozen") == 1 }, 10*time.Second,
+		10*time.Millisecond)
+	assert.Equal(t, 1, text.count("level=WARN msg=\"tiles are frozen"))
+}
+
+// TestAnAuthorityThatHangsIsSaid: a tile whose owner is gone has a follower that cannot take it.
+func TestAnAuthorityThatHangsIsSaid(t *testing.T) {
+	t.Parallel()
+	b := embedded(t)
+	s := tileServer(t, b, tilefence.TileServerConfig{})
+	require.NoError(t, s.Own(plaza))
+	first := start(t, s)
+	await(t, s, plaza)
+	hang := &hanging{Authority: b.Authority, free: make(chan struct{})}
+	b.Authority = hang
+	log, text := logged()
+	follower := tileServer(t, b, tilefence.TileServerConfig{Logger: log})
+	require.NoError(t, follower.Follow(plaza))
+	start(t, follower)
+	follows(t, follower, plaza)
+	becomes(t, follower)
+	require.NoError(t, first.stop())
+	becomes(t, follower, "TileServer: take-overs: the authority gives no epoch (1, such as "+plaza.String())
+	require.Eventually(t, func() bool { return text.count("the authority gives no epoch") == 1 }, 10*time.Second,
+		10*time.Millisecond)
+	close(hang.free)
+	await(t, follower, plaza)
+	becomes(t, follower)
+}
+
+// hanging is an authority that grants nothing until it is free.
+type hanging struct {
+	fence.Authority
+	free chan struct{}
+}
+
+func (h *hanging) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	select {
+	case <-h.free:
+		return h.Authority.Promote(ctx, c)
+	case <-ctx.Done():
+		return fence.Grant{}, &fence.StoreError{Op: "promote", Outcome: fence.ErrNotApplied, Err: ctx.Err()}
+	}
+}
+
+// TestRulesThatFailAreSaid: and those that are too slow.
+func TestRulesThatFailAreSaid(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules tile.Rules
+		want  string
+	}{
+		"panic": {&noisy{tick: func() { panic("full moon") }}, "TileServer: rules: the game's rules fail"},
+		"slow":  {&noisy{tick: func() { time.Sleep(100 * time.Millisecond) }}, "TileServer: ticks: ticks are missed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t)
+			cfg := &tilefence.TileServerConfig{Web: tilefence.Web{Listener: l}}
+			cfg.Host.Tile.TickInterval = 20 * time.Millisecond
+			s, err := tilefence.NewTileServer(l.Addr().String(), embedded(t),
+				func(fence.TileID) (tile.Rules, error) { return c.rules, nil }, cfg)
+			require.NoError(t, err)
+			require.NoError(t, s.Own(plaza))
+			start(t, s)
+			becomes(t, s, c.want)
+		})
+	}
+}
+
+// noisy does something at each tick.
+type noisy struct {
+	bell
+	tick func()
+}
+
+func (n *noisy) Resolve(t fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	n.tick()
+	return n.bell.Resolve(t, intents)
+}
+
+// TestABridgeThatCannotReadIsSaid, and a relay, and that a process is as well as its worst server.
+func TestABridgeThatCannotReadIsSaid(t *testing.T) {
+	t.Parallel()
+	line, b := faultline.New(), embedded(t)
+	s := tileServer(t, b, tilefence.TileServerConfig{})
+	require.NoError(t, s.Own(plaza))
+	start(t, s)
+	await(t, s, plaza)
+	log, text := logged()
+	bridge, err := tilefence.NewBridgeServer(line.Coordination(b), &tilefence.BridgeServerConfig{Logger: log})
+	require.NoError(t, err)
+	start(t, bridge)
+	becomes(t, bridge)
+	line.Set(faultline.Cut)
+	becomes(t, bridge, "BridgeServer: delivery: the coordination store is not read")
+	status, _ := health(t, s, bridge)
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	require.Eventually(t, func() bool { return text.count("the coordination store is not read") > 0 }, 10*time.Second,
+		10*time.Millisecond)
+	line.Set(faultline.Flowing)
+	becomes(t, bridge)
+}
