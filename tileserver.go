@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -73,6 +74,8 @@ type TileServer struct {
 
 	intents *tilehttp.Handler
 	inbound tilehttp.HandlerConfig
+	holders holders
+	events  *slog.Logger // of members, who may be many
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -98,7 +101,8 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
-	s := &TileServer{contact: contact, store: b.Store, cfg: c, wanted: map[fence.TileID]bool{}}
+	s := &TileServer{contact: contact, store: b.Store, cfg: c, wanted: map[fence.TileID]bool{},
+		events: sampled.Logger(c.Logger)}
 	if s.member, err = b.Members.Join(contact, new(route.Table), s.memberChanged); err != nil {
 		return nil, err
 	}
@@ -232,13 +236,26 @@ func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 	}
 }
 
-// memberChanged makes the server go after the tiles of a member that died.
+// memberChanged makes the server go after the tiles of a member that died. What counts is the member, not the contact
+// that it claimed.
 func (s *TileServer) memberChanged(e route.Event) {
-	suspected := 0
-	if e.Kind == route.Died {
-		suspected = s.host.Suspect(e.Member.Contact)
+	suspected, m := 0, e.Member
+	if e.Kind == route.Joined {
+		if holder := s.holders.joined(m); holder != m.Name || m.Contact == s.contact {
+			s.events.Warn("member has the contact of another that is alive: a process started again, or an impostor",
+				"contact", m.Contact, "name", m.Name, "holder", holder)
+		}
+		s.host.Vouch(m.Contact)
+	} else {
+		held, lives := s.holders.ended(m)
+		if held && e.Kind == route.Died {
+			suspected = s.host.Suspect(m.Contact)
+		}
+		if lives {
+			s.host.Vouch(m.Contact)
+		}
 	}
-	s.cfg.Logger.Info("member "+e.Kind.String(), "contact", e.Member.Contact, "suspected_tiles", suspected)
+	s.events.Info("member "+e.Kind.String(), "contact", m.Contact, "name", m.Name, "suspected_tiles", suspected)
 	if s.cfg.Notify != nil {
 		s.cfg.Notify(e, suspected)
 	}

@@ -24,10 +24,11 @@ type desk struct {
 	superseded  chan struct{}  // closed on stand-down
 	done        chan struct{}  // closed when every submission has been answered
 
-	mu     sync.Mutex // guards what follows
-	ran    bool
-	status Status
-	queue  []submission
+	mu       sync.Mutex // guards what follows
+	ran      bool
+	status   Status
+	queue    []submission
+	reported time.Time // the owner's death, by gossip, the last time; zero: never, or a member lives at its contact
 }
 
 // submission is one intent that waits for its outcome.
@@ -154,12 +155,44 @@ func (d *desk) away() error {
 	return nil
 }
 
-// order is TakeOver.
+// order is TakeOver. Of two that wait, the one that is sure to make the follower ask for the tile stays.
 func (d *desk) order(why Suspicion) {
-	select {
-	case d.takeOvers <- why:
-	default: // one is waiting
+	if why == OwnerDied {
+		d.mu.Lock()
+		d.reported = time.Now()
+		d.mu.Unlock()
 	}
+	for {
+		select {
+		case d.takeOvers <- why:
+			return
+		default:
+		}
+		if why == OwnerDied {
+			return // one is waiting
+		}
+		select {
+		case waiting := <-d.takeOvers:
+			if waiting != OwnerDied {
+				why = waiting
+			}
+		default:
+		}
+	}
+}
+
+// trust is OwnerLives.
+func (d *desk) trust() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reported = time.Time{}
+}
+
+// deathReported reports for how long a report of the owner's death stands.
+func (d *desk) deathReported() (stands time.Duration, standing bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.reported), !d.reported.IsZero()
 }
 
 // take empties the queue.

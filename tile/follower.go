@@ -28,6 +28,7 @@ type suspicion struct {
 	silent time.Duration
 	of     fence.Epoch // the owner's, when it became suspicious
 	began  time.Time
+	cutOff bool // the owner was alive, and lives apart from all members
 }
 
 func (f *tileFollower) suspect(why Suspicion) suspicion {
@@ -57,10 +58,10 @@ func (f *tileFollower) run(ctx context.Context) (got acquired, done func(), err 
 
 // follow keeps the state up to date until there is a reason to ask for the tile.
 func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
-	often, seldom := f.pace()
-	wait := often
-	timer := time.NewTimer(turn.Phase(f.tile, often))
+	wait, _ := f.pace()
+	timer := time.NewTimer(turn.Phase(f.tile, wait))
 	defer timer.Stop()
+	var report *deathReport // nil: there is none to look into
 	for {
 		select {
 		case <-ctx.Done():
@@ -76,7 +77,13 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 			d.answer <- f.desk.redirected()
 			continue
 		case why := <-f.desk.takeOvers:
-			return f.suspect(why), nil
+			if why != OwnerDied || f.watch.Epoch() == 0 {
+				return f.suspect(why), nil
+			}
+			if report != nil {
+				continue // however many there are, the tile is read no more often for them
+			}
+			report = &deathReport{suspicion: f.suspect(why)}
 		case <-timer.C:
 		}
 		n, err := f.pass(ctx)
@@ -84,19 +91,31 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 		if err == nil && f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter {
 			return f.suspect(SilentOwner), nil
 		}
-		switch {
-		case n >= stream.DefaultLimit:
-			wait = 0 // there is more
-		case n > 0:
-			wait = often
-		case f.damaged:
-			wait = max(2*wait, seldom) // it may be reading the whole history each time
-			wait = min(wait, max(seldom, damagedWait))
-		default:
-			wait = min(max(2*wait, often), seldom)
+		switch f.judge(report, err) {
+		case ownerDead:
+			return report.suspicion, nil
+		case ownerAlive:
+			report = nil
 		}
+		wait = f.nextPass(wait, n, report != nil)
 		timer.Reset(wait)
 	}
+}
+
+// nextPass is how long the follower waits after a pass that found n new entries, having waited wait before it.
+func (f *tileFollower) nextPass(wait time.Duration, n int, reported bool) time.Duration {
+	often, seldom := f.pace()
+	switch {
+	case n >= stream.DefaultLimit:
+		return 0 // there is more
+	case n > 0:
+		return often
+	case f.damaged: // it may be reading the whole history each time
+		return min(max(2*wait, seldom), max(seldom, damagedWait))
+	case reported:
+		return min(often, f.judgeAfter())
+	}
+	return min(max(2*wait, often), seldom)
 }
 
 // damagedWait is how long a follower waits at most before it reads a history again that cannot be read.
@@ -207,9 +226,11 @@ func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
 		return err
 	}
 	switch moved := f.watch.Epoch() != s.of; {
-	case s.why == SilentOwner && (moved || f.watch.Silent < s.silent),
-		s.why == OwnerDied && s.of > 0 && moved:
-		return errRecovered
+	case s.why == SilentOwner || s.why == OwnerDied && s.of > 0:
+		_, standing := f.desk.deathReported()
+		if moved || !s.cutOff && f.watch.Silent < s.silent || s.cutOff && !standing {
+			return errRecovered
+		}
 	}
 	return nil
 }

@@ -176,8 +176,13 @@ func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Positio
 }
 
 // TakeOver makes a follower claim the tile now; it returns at once. A processor that is no follower, or no
-// longer one, ignores it.
+// longer one, ignores it. OwnerDied is looked into first: the tile is claimed when its owner hash has not moved for
+// RefreshEvery+1 ticks, or when nobody has called OwnerLives for two ticks, at least a second.
 func (p *TileProcessor) TakeOver(why Suspicion) { p.desk.order(why) }
+
+// OwnerLives tells a follower that gossip sees a living member at the owner's contact: if TakeOver(OwnerDied) was
+// called before, the follower goes by the owner hash alone.
+func (p *TileProcessor) OwnerLives() { p.desk.trust() }
 
 // Drain finishes the tile's work and ends the processor. With a successor it hands the tile over: it plays a last tick,
 // confirms it on every replica, and asks the process at successor to take over (Config.Handover). Intents that arrive

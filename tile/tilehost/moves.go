@@ -76,28 +76,43 @@ func (h *Host) TakeOver(id fence.TileID) error {
 }
 
 // Suspect reports that gossip presumes the process at contact dead. The host takes over the tiles that it
-// follows and whose owner hash, as last seen, names that process; paced, hot tiles first. A tile that turns
-// out to have another owner when its turn comes is left alone. Suspect does not wait; it returns the number
+// follows and whose owner hash, as last seen, names that process; paced, hot tiles first. A tile whose owner hash moves
+// is left alone unless the report stands, for two ticks and at least a second, without a call of Vouch. A tile that
+// turns out to have another owner when its turn comes is left alone, too. Suspect does not wait; it returns the number
 // of tiles suspected.
 func (h *Host) Suspect(contact string) int {
-	if contact == "" {
-		return 0
+	suspected := h.followed(contact)
+	for _, p := range suspected {
+		p.TakeOver(tile.OwnerDied)
 	}
-	var suspected []*tile.TileProcessor
+	return len(suspected)
+}
+
+// Vouch reports that gossip sees a living member at contact, although Suspect said otherwise of the process there:
+// that one died and was started again, or another had taken its contact and died. The host takes its tiles when their
+// owner hashes do not move, and not otherwise.
+func (h *Host) Vouch(contact string) {
+	for _, p := range h.followed(contact) {
+		p.OwnerLives()
+	}
+}
+
+// followed are the processors of the tiles that the host follows and that the process at contact owns.
+func (h *Host) followed(contact string) (processors []*tile.TileProcessor) {
+	if contact == "" {
+		return nil
+	}
 	h.mu.RLock()
+	defer h.mu.RUnlock()
 	for _, t := range h.tiles {
 		if t.p == nil {
 			continue
 		}
 		if s := t.p.Status(); s.State == tile.Following && s.Owner.Contact == contact {
-			suspected = append(suspected, t.p)
+			processors = append(processors, t.p)
 		}
 	}
-	h.mu.RUnlock()
-	for _, p := range suspected {
-		p.TakeOver(tile.OwnerDied)
-	}
-	return len(suspected)
+	return processors
 }
 
 // Await waits until the host serves all of the tiles. Its error joins one for each tile that it will not

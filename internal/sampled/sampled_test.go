@@ -1,0 +1,71 @@
+package sampled_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tilefence/tilefence/internal/sampled"
+)
+
+func Example() {
+	plain := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+	refusals := sampled.Logger(plain)
+	for i := range 1000 {
+		refusals.Warn("a client was refused", "attempt", i)
+	}
+	plain.Info("the end")
+	// Output:
+	// level=WARN msg="a client was refused" attempt=0
+	// level=WARN msg="a client was refused" attempt=1
+	// level=WARN msg="a client was refused" attempt=2
+	// level=WARN msg="a client was refused" attempt=3
+	// level=WARN msg="a client was refused" attempt=4
+	// level=WARN msg="a client was refused" attempt=5
+	// level=WARN msg="a client was refused" attempt=6
+	// level=WARN msg="a client was refused" attempt=7
+	// level=WARN msg="a client was refused" attempt=8
+	// level=WARN msg="a client was refused" attempt=9
+	// level=INFO msg="the end"
+}
+
+func TestAFloodIsSampledAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := sampled.Logger(slog.New(slog.NewTextHandler(&out, nil))).With("part", "p")
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				for j := range 1000 {
+					l.Warn("refused", "n", fmt.Sprint(i, j))
+				}
+			})
+		}
+		all.Wait()
+		l.Info("another message")
+		assert.Equal(t, 10, strings.Count(out.String(), "msg=refused"))
+		assert.Equal(t, 1, strings.Count(out.String(), "another message"))
+		assert.NotContains(t, out.String(), "left_out")
+		time.Sleep(11 * time.Second)
+		l.Warn("refused")
+		assert.Equal(t, 1, strings.Count(out.String(), "left_out=7990"))
+		l.Warn("refused")
+		assert.Equal(t, 1, strings.Count(out.String(), "left_out"), "it is said once")
+	})
+}
+
+func TestNoLoggerDiscards(t *testing.T) { sampled.Logger(nil).Error("nothing") }
