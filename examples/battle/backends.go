@@ -18,6 +18,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/dynamoledger"
+	"github.com/tilefence/tilefence/admission/match/memmatch"
 	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
@@ -44,6 +45,7 @@ type backends struct {
 	tilefence.Backends
 	closers []func()
 
+	tickets                matchStore      // of the lobby
 	line                   *faultline.Line // every process's way to the coordination store
 	deleteOwner            func(ctx context.Context, id fence.TileID) error
 	loseTile               func(id fence.TileID) // empties the store of a tile; nil with servers
@@ -100,7 +102,7 @@ func openBackends(
 func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	store := memfence.New()
 	b.Authority, b.Store, b.Log = memfence.NewAuthority(), store, memstream.New(store)
-	b.Fanout, b.Workers = memfanout.New(), share.NewMemory()
+	b.Fanout, b.Workers, b.tickets = memfanout.New(), share.NewMemory(), memmatch.New()
 	b.deleteOwner = func(_ context.Context, id fence.TileID) error {
 		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
@@ -142,7 +144,7 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 	if b.Fanout, err = redisfanout.New(b.delivery, nil); err != nil {
 		return err
 	}
-	b.Workers = redisshare.New(b.delivery)
+	b.Workers, b.tickets = redisshare.New(b.delivery), memmatch.New()
 	pool, err := pgxpool.New(ctx, postgres)
 	if err != nil {
 		return fmt.Errorf("PostgreSQL: %w", err)

@@ -42,10 +42,7 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 	if err := r.write(o.report, out); err != nil {
 		return err
 	}
-	if !r.Converged {
-		return errNotConverged
-	}
-	return nil
+	return r.verdict()
 }
 
 // deployment is all actors of a battle in one process.
@@ -88,6 +85,11 @@ func (d *deployment) run() (stop func(), err error) {
 	d.view, d.intents = "ws://"+page.Addr().String()+viewPath, "ws://"+doors.Addr().String()+intentPath
 	d.hosts = &hosts{plan: d.plan}
 	d.tower = &tower{plan: d.plan, hosts: d.hosts, bots: d.options.clients}
+	if d.options.lobby > 0 {
+		if d.lobby, err = d.newLobby(); err != nil {
+			return nil, err
+		}
+	}
 	relay, err := d.newRelay(d.watchers, d.tower)
 	if err != nil {
 		return nil, err
@@ -99,6 +101,11 @@ func (d *deployment) run() (stop func(), err error) {
 	if err := d.startHosts(); err != nil {
 		return nil, err
 	}
+	if d.lobby != nil {
+		if err := d.lobby.open(); err != nil {
+			return nil, err
+		}
+	}
 	if d.options.chaos {
 		d.chaos = newChaos(d)
 		d.tower.chaos = d.chaos
@@ -107,9 +114,16 @@ func (d *deployment) run() (stop func(), err error) {
 	if !d.options.noPage {
 		fmt.Fprintf(d.errs, "\n  watch the battle:  http://%s/\n\n", page.Addr())
 	}
-	return d.start(func(ctx context.Context) error {
+	stopServers := d.start(func(ctx context.Context) error {
 		return tilefence.Run(ctx, d.tower, gateway, d.hosts, bridge, relay, checkpointer)
-	}), nil
+	})
+	if d.lobby == nil {
+		return stopServers, nil
+	}
+	return func() {
+		d.lobby.close(context.Background())
+		stopServers()
+	}, nil
 }
 
 // startHosts starts the tile hosts, each on a port of its own, and deals them the tiles. Each follows those of the
@@ -143,7 +157,10 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		return nil, err
 	}
 	r := newReport(d.plan)
-	stopChaos, stopBalance := func() {}, func() {}
+	stopChaos, stopBalance, stopLobby := func() {}, func() {}, func() {}
+	if d.lobby != nil {
+		stopLobby = d.start(d.lobby.queueUp)
+	}
 	if d.options.balanceEvery > 0 {
 		stopBalance = d.start(d.balance)
 	}
@@ -155,8 +172,14 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		stopChaos() // it puts right what it has broken
 		stopBalance()
 		stopStatus()
+		stopLobby()
 		fmt.Fprintln(d.errs, "draining…")
 	})
+	if d.lobby != nil {
+		if r.Lobby, err = d.lobby.report(context.WithoutCancel(ctx)); err != nil {
+			return nil, err
+		}
+	}
 	if d.chaos != nil && r.Converged {
 		r.Audited, err = f.audit(context.WithoutCancel(ctx), d.backends.Ledger)
 	}

@@ -98,6 +98,10 @@ func checkBattle(t *testing.T, servers ...string) {
 		answered += n
 	}
 	assert.Equal(t, r.Cards, answered)
+	require.NotNil(t, r.Lobby)
+	assert.Empty(t, r.Lobby.Why)
+	assert.Positive(t, r.Lobby.Seated)
+	assert.Equal(t, r.Lobby.Created, r.Lobby.Seated+r.Lobby.Cancelled+r.Lobby.Waiting+r.Lobby.TimedOut)
 	require.NotNil(t, r.Routing)
 	assert.Greater(t, r.Routing.Gossip.Answers, 10*r.Routing.Store.Answers, "the members' own table answers first")
 }
@@ -205,6 +209,7 @@ func TestBadCommandLines(t *testing.T) {
 		"-gossip 127.0.0.1:0":               "a battle in one process needs none",
 		"tile -gossip-seeds 127.0.0.1:1":    "give -gossip too",
 		"-balance-every -1s":                "zero or more",
+		"-lobby 1001":                       "want 0 to 1000",
 		"-report xml":                       "want text, json or none",
 		"-redis 127.0.0.1:1":                "are needed all together",
 		"-stack local -redis x -postgres y": "starts servers of its own",

@@ -26,6 +26,7 @@ type bot struct {
 	door  *gatewayws.Client
 	cards []playedCard  // in the order of play; read when the battle is over
 	whole bool          // it verifies all that it is sent, and is compared with the owner in full
+	pass  string        // what it shows at the gateway besides its name
 	phase time.Duration // of its ticks: bots that begin together do not act together
 
 	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
@@ -75,7 +76,7 @@ func (b *bot) run(
 	b.mu.Unlock()
 	b.meters.watchers.Add(1)
 	defer b.meters.watchers.Add(-1)
-	gatewayURL += "?actor=" + b.actor
+	gatewayURL += "?actor=" + b.actor + b.pass
 	if b.door, err = dial(ctx, func(ctx context.Context) (*gatewayws.Client, error) {
 		return gatewayws.Dial(ctx, gatewayURL, nil)
 	}); err != nil {

@@ -51,7 +51,8 @@ type strike struct {
 	heal         func(ctx context.Context) error // nil: nothing to do
 	whileIll     bool                            // heal as soon as the tiles are well, if that is sooner
 	settles      time.Duration
-	delivery     bool // what suffers is what clients see
+	delivery     bool                 // what suffers is what clients see
+	recovery     func() time.Duration // of what no tile shows, once it is healed; nil: tiles show it
 }
 
 // Bounds of one fault.
@@ -65,6 +66,9 @@ const (
 func newChaos(d *deployment) *chaos {
 	c := &chaos{deployment: d, rng: rand.New(rand.NewPCG(d.options.seed, 0xc4a05)), all: processFaults(),
 		sums: chaosReport{Seed: d.options.seed, Kinds: map[string]*chaosKind{}}}
+	if d.lobby != nil {
+		c.all = append(c.all, d.lobby.workerKilled())
+	}
 	if d.backends.loseTile != nil {
 		c.all = append(c.all, lostCoordination(loseTiles))
 	}
@@ -152,6 +156,9 @@ func (c *chaos) recover(f fault, s *strike, t *trial) error {
 		}
 		if recovery == 0 {
 			detection, recovery = v.result(t)
+			if s.recovery != nil {
+				recovery = s.recovery()
+			}
 		}
 		if _, all := v.committedSince(t.healed, c.world); all {
 			c.over(f, s, true, detection, recovery)
@@ -199,6 +206,8 @@ func (c *chaos) over(f fault, s *strike, recovered bool, detection, recovery tim
 	switch {
 	case !recovered:
 		text = "not every tile is well again"
+	case s.recovery != nil:
+		text = "all that it held was back after " + seconds(recovery)
 	case len(s.tiles) == 0:
 		text = "no tile missed a tick"
 	case detection > 0:

@@ -17,6 +17,7 @@ const (
 	bridgeSystem  = "bridge"
 	relaySystem   = "relay"
 	gatewaySystem = "gateway"
+	matchmaking   = "matchmaking"
 )
 
 // processFaults are those that need no server to break: they hit processes of the deployment and what connects them.

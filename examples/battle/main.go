@@ -10,6 +10,10 @@
 // when every tile is well; -seed says which in what order. Every battle ends with a check: each client's view must
 // equal its owner's state, and under chaos each card must have in the ledger the one outcome its player was told.
 //
+// Besides the bots, -lobby players come through a lobby: they ask for a match, wait, get seats on a tile, play and
+// leave; entrance.go says how to ask by hand. At the end every ticket that was created is seated, cancelled, timed out
+// or still waiting, or the battle has failed.
+//
 // GET /ownership says who owns what, since when, under which epoch, and how often it moved; GET /metrics has the
 // figures of the report as they are now. Every few seconds, and never while something is broken, a host with clearly
 // more tiles than the average hands its coldest over to the host with the fewest.

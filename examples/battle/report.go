@@ -73,6 +73,7 @@ type report struct {
 
 	Routing *spectator.Routing `json:"routing,omitempty"`
 
+	Lobby   *lobbyReport `json:"lobby,omitempty"`
 	Chaos   *chaosReport `json:"chaos,omitempty"`
 	Audited int          `json:"cards_audited,omitempty"` // in the ledger with the outcome told
 
@@ -157,6 +158,9 @@ func (r *report) write(form string, out io.Writer) error {
 	if r.Routing != nil {
 		line("routing", "%s", r.Routing)
 	}
+	if r.Lobby != nil {
+		r.Lobby.write(line)
+	}
 	if r.Chaos != nil {
 		line("audit", "%d cards have in the ledger the outcome their players were told, and cost that once", r.Audited)
 		r.Chaos.write(line)
@@ -165,6 +169,17 @@ func (r *report) write(form string, out io.Writer) error {
 		line("converged", "yes: every client's view equals its owner's state")
 	} else {
 		line("converged", "NO: %s", r.Why)
+	}
+	return nil
+}
+
+// verdict is nil for a battle that ended as it must.
+func (r *report) verdict() error {
+	switch {
+	case !r.Converged:
+		return errNotConverged
+	case r.Lobby != nil && r.Lobby.Why != "":
+		return fmt.Errorf("%w: %s", errLobby, r.Lobby.Why)
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ type plan struct {
 
 	br    *bridge.Bridge        // of this process, or nil
 	re    *relay.Relay          // the same
+	lobby *lobby                // the same
 	fleet atomic.Pointer[fleet] // the same
 }
 
@@ -152,6 +153,9 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 func (p *plan) page(t *tower) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", p.serveMetrics)
+	if p.lobby != nil {
+		mux.Handle(lobbyPath, p.lobby.entrance())
+	}
 	if p.options.noPage {
 		mux.Handle("/ownership", spectator.OwnershipHandler(t))
 		return mux, nil
@@ -173,7 +177,12 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 	}
 	// A real game would look at a session here; this one believes the name and greets it.
 	authenticate := func(r *http.Request) (string, error) {
-		actor := r.URL.Query().Get("actor")
+		actor, ticket := r.URL.Query().Get("actor"), r.URL.Query().Get("ticket")
+		if ticket != "" && p.lobby != nil { // a player from the lobby takes the seat
+			if err := p.lobby.sit(r.Context(), ticket); err != nil {
+				return "", err
+			}
+		}
 		return actor, welcome(r.Context(), ledger, actor)
 	}
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, authenticate, price,

@@ -42,6 +42,8 @@ type Status struct {
 
 	Routing *Routing `json:"routing,omitempty"` // of the gateway behind the page; nil where it is elsewhere
 
+	Lobby *Lobby `json:"lobby,omitempty"` // nil: there is none
+
 	Chaos *Chaos `json:"chaos,omitempty"` // nil: nothing is broken on purpose
 }
 

@@ -5,6 +5,7 @@ import { ChaosCard, phase } from "./chaos.js";
 import { Feed } from "./feed.js";
 import { Fleet, digest } from "./fleet.js";
 import { Clock, Meter } from "./meter.js";
+import { LobbyCard } from "./lobby.js";
 import { OwnershipTable } from "./ownership.js";
 import { forgetOwners, introduce, shortTile } from "./palette.js";
 import { Panel } from "./panel.js";
@@ -31,6 +32,7 @@ class Page {
     }]));
     for (const v of this.views.values()) v.wants = v.fleet.all; // the areas that are watched
     this.chaos = new ChaosCard();
+    this.lobby = new LobbyCard();
     this.ownership = new OwnershipTable();
     const takeOver = (id) => this.takeOver(id);
     this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });
@@ -201,6 +203,7 @@ class Page {
     this.status = status;
     status.tiles ??= [];
     this.ownership.routing(status.routing);
+    this.lobby.show(status.lobby, (tile) => this.views.get(tile)?.owner ?? "");
     introduce(status.tiles.flatMap((t) => [t.owner, ...(t.processors ?? []).map((p) => p.contact)]));
     for (const t of status.tiles) {
       const v = this.views.get(t.tile);

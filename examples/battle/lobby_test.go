@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/memmatch"
+)
+
+// visitor asks the entrance of a lobby, as a program of a player would.
+type visitor struct {
+	*testing.T
+	entrance string
+}
+
+// ask sends a request. The status is that of the answer; the ticket is zero if it was refused.
+func (v visitor) ask(method, path, body string) (ticket ticketView, status int) {
+	v.Helper()
+	request, err := http.NewRequestWithContext(v.Context(), method, v.entrance+path, strings.NewReader(body))
+	require.NoError(v, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(v, err)
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		require.NoError(v, json.NewDecoder(response.Body).Decode(&ticket))
+	}
+	return ticket, response.StatusCode
+}
+
+// await follows a ticket until it is in a state.
+func (v visitor) await(id, state string) (ticket ticketView) {
+	v.Helper()
+	ctx, cancel := context.WithTimeout(v.Context(), 20*time.Second)
+	defer cancel()
+	c, _, err := websocket.Dial(ctx, v.entrance+id, nil) //nolint:bodyclose // the library says that there is no need
+	require.NoError(v, err)
+	defer func() { _ = c.CloseNow() }() // nothing more is wanted of it
+	for ticket.State != state {
+		require.NoError(v, wsjson.Read(ctx, c, &ticket), "last %+v", ticket)
+	}
+	return ticket
+}
+
+// enter deploys a battle without players and opens its lobby's entrance.
+func enter(t *testing.T, args ...string) (*deployment, visitor) {
+	d := deploy(t, append([]string{"-tiles", "2", "-hosts", "2", "-tick", "100ms"}, args...)...)
+	require.Eventually(t, func() bool { return len(d.lobby.shows().Tiles) == 2 }, 10*time.Second, 20*time.Millisecond,
+		"not every tile offers seats")
+	return d, visitor{t, "http://" + d.watchers.Addr().String() + lobbyPath}
+}
+
+func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
+	t.Parallel()
+	d, v := enter(t)
+	for i, name := range []string{"ann", "bob"} {
+		ticket, status := v.ask("PUT", name, fmt.Sprintf(`{"players":[%q],"rating":%d}`, name, 1500+i))
+		require.Equal(t, http.StatusOK, status)
+		assert.Equal(t, name, ticket.ID)
+	}
+	again, status := v.ask("PUT", "ann", `{"players":["ann"],"rating":1500}`)
+	require.Equal(t, http.StatusOK, status, "a request that is repeated is the same ticket")
+	assert.Equal(t, "ann", again.ID)
+
+	seated := v.await("ann", "seated")
+	assert.Contains(t, d.world, seated.Tile)
+	assert.Equal(t, d.view, seated.Relay)
+	require.Len(t, seated.Seats, 1)
+	assert.Equal(t, seated.Tile, v.await("bob", "seated").Tile)
+	_, status = v.ask("POST", "ann/leave", "")
+	assert.Equal(t, http.StatusGone, status, "there is no seat to leave before it was taken")
+	for _, name := range []string{"ann", "bob"} {
+		player, err := gatewayws.Dial(t.Context(), seated.Gateway+"?actor="+name+gatewayDoor(name), nil)
+		require.NoError(t, err)
+		defer player.Close()
+	}
+	used := func() (n int) {
+		for _, s := range d.lobby.shows().Tiles {
+			n += s.Used
+		}
+		return n
+	}
+	time.Sleep(seatHold + 2*matchPeriod)
+	assert.Equal(t, 2, used(), "seats that were taken do not lapse")
+	_, status = v.ask("POST", "ann/leave", "")
+	assert.Equal(t, http.StatusOK, status)
+	require.Eventually(t, func() bool { return used() == 1 }, 5*time.Second, 20*time.Millisecond)
+
+	_, status = v.ask("PUT", "zoe", `{"players":["zoe"],"rating":1500}`)
+	require.Equal(t, http.StatusOK, status)
+	cancelled, status := v.ask("DELETE", "zoe", "")
+	require.Equal(t, http.StatusOK, status)
+	assert.Equal(t, "cancelled", cancelled.State)
+	_, status = v.ask("PUT", "zoe", `{"players":["zoe"],"rating":1500}`)
+	assert.Equal(t, http.StatusConflict, status, "a new request takes a new ID")
+	_, err := gatewayws.Dial(t.Context(), seated.Gateway+"?actor=zoe"+gatewayDoor("zoe"), nil)
+	require.Error(t, err, "a cancelled ticket has no seat")
+
+	_, status = v.ask("PUT", "old", `{"players":["old"],"rating":9000}`)
+	require.Equal(t, http.StatusOK, status)
+	r, err := d.lobby.report(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, r.Why)
+	assert.Equal(t, []uint64{4, 2, 1, 1, 0}, []uint64{r.Created, r.Seated, r.Cancelled, r.Waiting, r.TimedOut})
+	_, status = v.ask("PUT", "late", `{"players":["late"],"rating":1500}`)
+	assert.Equal(t, http.StatusServiceUnavailable, status, "the battle is over")
+}
+
+func TestLobbyRefusesWhatItCannotServe(t *testing.T) {
+	t.Parallel()
+	_, v := enter(t)
+	for _, c := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{"PUT", "a", "", http.StatusBadRequest},
+		{"PUT", "a", `{"players":[]}`, http.StatusBadRequest},
+		{"PUT", "a", `{"players":["a","b","c"]}`, http.StatusBadRequest}, // a team has two
+		{"PUT", "a", `{"players":["a"],"rating":2000000000}`, http.StatusBadRequest},
+		{"PUT", "a%20b", `{"players":["a"]}`, http.StatusBadRequest},
+		{"GET", "nobody", "", http.StatusNotFound},
+		{"DELETE", "nobody", "", http.StatusNotFound},
+		{"POST", "nobody/leave", "", http.StatusGone},
+		{"POST", "a", "", http.StatusMethodNotAllowed},
+	} {
+		_, status := v.ask(c.method, c.path, c.body)
+		assert.Equal(t, c.want, status, "%s %s %s", c.method, c.path, c.body)
+	}
+}
+
+// TestASeatThatIsNotTakenGoesBack: the ticket waits again, and gets another seat.
+func TestASeatThatIsNotTakenGoesBack(t *testing.T) {
+	t.Parallel()
+	d, v := enter(t)
+	for _, name := range []string{"ann", "bob"} {
+		_, status := v.ask("PUT", name, `{"players":["`+name+`"],"rating":1500}`)
+		require.Equal(t, http.StatusOK, status)
+	}
+	first := v.await("ann", "seated")
+	require.Eventually(t, func() bool {
+		s, err := d.lobby.tickets.Status(t.Context(), d.lobby.queue.Name, "ann")
+		return err == nil && s.Assignment != nil && s.Assignment.TakeBy.UnixMilli() > first.TakeBy
+	}, 20*time.Second, 20*time.Millisecond, "it never got another seat")
+	assert.Positive(t, d.lobby.lapsed.Load())
+}
+
+// TestAMatchWorkerDies with tickets claimed, or with a match recorded: they have their seats within its lease and a
+// supervisor's period, and a little.
+func TestAMatchWorkerDies(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]step{"with a claim": claiming, "with a match": recording} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, v := enter(t, "-chaos", "-chaos-every", "1h")
+			for _, w := range d.lobby.living()[1:] {
+				d.lobby.kill(w, after) // with empty hands: nobody has come yet
+			}
+			died := make(chan struct{})
+			w := d.lobby.living()[0]
+			go func() {
+				defer close(died)
+				d.lobby.kill(w, after)
+			}()
+			require.Eventually(t, func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.dying == after
+			}, 5*time.Second, time.Millisecond)
+			names := []string{"ann", "bob", "eve", "joe"} // enough for a match at once
+			for _, name := range names {
+				_, status := v.ask("PUT", name, `{"players":["`+name+`"],"rating":1500}`)
+				require.Equal(t, http.StatusOK, status)
+			}
+			<-died
+			require.NotEmpty(t, w.hands)
+			require.NoError(t, d.lobby.hire())
+			for _, name := range names {
+				v.await(name, "seated")
+			}
+			t.Logf("seated %v after the death", time.Since(w.died))
+			assert.Greater(t, time.Since(w.died), matchLease-matchLease/3, "not before its lease has ended")
+			assert.True(t, d.lobby.free(t.Context(), w))
+		})
+	}
+}
+
+// TestTheCensusFindsWhatIsLost: tickets that the store forgets, counts that differ, seats that two tickets have.
+func TestTheCensusFindsWhatIsLost(t *testing.T) {
+	t.Parallel()
+	d, v := enter(t)
+	_, status := v.ask("PUT", "ann", `{"players":["ann"],"rating":1500}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Empty(t, (&lobbyReport{}).differs(nil, nil, match.Depth{}))
+	r := lobbyReport{Created: 1, Seated: 1}
+	assert.Contains(t, r.differs(map[match.State]uint64{match.Seated: 1}, nil, match.Depth{Created: 1, Waiting: 1}),
+		"the store counts")
+	r.Cancelled = 1
+	assert.Contains(t, r.differs(nil, nil, match.Depth{}), "1 were created, 1 seated + 1 cancelled")
+	assert.Contains(t, r.differs(map[match.State]uint64{match.Matched: 1}, nil, match.Depth{}), "1 matched")
+	require.ErrorIs(t, (&report{Converged: true, Lobby: &lobbyReport{Why: "x"}}).verdict(), errLobby)
+
+	a := &match.Assignment{Tile: d.world[0], Seats: map[string][]int{"ann": {0, 1}, "bob": {1}}}
+	require.NoError(t, d.lobby.book.sit("ann", a))
+	require.NoError(t, d.lobby.book.sit("ann", a), "a player who comes again")
+	require.ErrorIs(t, d.lobby.book.sit("bob", a), errLobby)
+	require.NotNil(t, d.lobby.book.rise("ann"))
+	require.NoError(t, d.lobby.book.sit("bob", a))
+
+	empty, err := match.NewLobby(memmatch.New(), d.lobby.queue)
+	require.NoError(t, err)
+	forgetful := &lobby{deployment: d, tickets: empty, queue: d.lobby.queue, book: newBook()}
+	forgetful.book.open["ann"] = &entry{confirmed: true}
+	forgetful.book.open["bob"] = &entry{} // its answer was lost, and it was never created
+	forgetful.waits = d.lobby.waits
+	forgetful.book.created = 1
+	got, err := forgetful.report(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, got.Why, "1 tickets were created and are unknown: [ann]")
+}
