@@ -17,22 +17,20 @@ type finisher struct {
 }
 
 // finish ends matches of one shard, and tries again what failed until ctx ends; what is left then is the
-// supervisors'. It returns how many found no seat.
-func (f *finisher) finish(ctx context.Context, shard string, matches []Match) (noSeat int) {
+// supervisors'. It calls full when a match finds no seat, before its tickets wait again.
+func (f *finisher) finish(ctx context.Context, shard string, matches []Match, full func()) {
 	for len(matches) > 0 {
-		var full int
-		matches, full = f.once(ctx, shard, matches)
-		noSeat += full
+		matches = f.once(ctx, shard, matches, full)
 		if len(matches) > 0 && !sleep(ctx, retryInterval) {
-			return noSeat
+			return
 		}
 	}
-	return noSeat
 }
 
 // once tries each match once and returns those that are left.
-func (f *finisher) once(ctx context.Context, shard string, matches []Match) (left []Match, noSeat int) {
+func (f *finisher) once(ctx context.Context, shard string, matches []Match, full func()) (left []Match) {
 	var placed []Match
+	noSeat := 0
 	var assignments []Assignment
 	for i, a := range f.alloc.Allocate(ctx, matches) {
 		m := matches[i]
@@ -42,6 +40,7 @@ func (f *finisher) once(ctx context.Context, shard string, matches []Match) (lef
 			placed, assignments = append(placed, m), append(assignments, a.Assignment)
 		case errors.Is(a.Err, ErrNoSeat):
 			noSeat++
+			full()
 			if err := f.store.Dissolve(ctx, shard, m.ID, Why{Reason: NoSeat}); err != nil {
 				f.failed(shard, "dissolve", err)
 				left = append(left, m)
@@ -57,12 +56,12 @@ func (f *finisher) once(ctx context.Context, shard string, matches []Match) (lef
 		f.log.Warn("match: no tile has enough free seats; the tickets wait", "shard", shard, "matches", noSeat)
 	}
 	if len(placed) == 0 {
-		return left, noSeat
+		return left
 	}
 	results, err := f.store.Publish(ctx, shard, assignments)
 	if err != nil {
 		f.failed(shard, "publish", err)
-		return append(left, placed...), noSeat
+		return append(left, placed...)
 	}
 	for i, err := range results {
 		switch {
@@ -77,7 +76,7 @@ func (f *finisher) once(ctx context.Context, shard string, matches []Match) (lef
 			left = append(left, placed[i])
 		}
 	}
-	return left, noSeat
+	return left
 }
 
 func (f *finisher) failed(shard, op string, err error) {

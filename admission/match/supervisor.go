@@ -117,7 +117,7 @@ func (s *Supervisor) look(ctx context.Context, shard string, lapsed int) {
 		info.TimedOut += len(r.TimedOut)
 		info.Pending += len(r.Pending)
 		if len(r.Pending) > 0 {
-			left, _ := s.once(ctx, shard, r.Pending) // what fails is found again in the next period
+			left := s.once(ctx, shard, r.Pending, func() {}) // what fails is found again in the next period
 			more = r.More && len(left) == 0
 			continue
 		}

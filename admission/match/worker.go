@@ -153,6 +153,9 @@ func (b *bench) run(ctx context.Context) {
 func (b *bench) serve(ctx, work context.Context) {
 	idle := leastIdle
 	for ctx.Err() == nil {
+		if until := time.UnixMilli(b.full.Load()); time.Now().Before(until) {
+			sleep(ctx, time.Until(until))
+		}
 		if b.look(work) {
 			idle = leastIdle
 			continue
@@ -166,9 +169,6 @@ func (b *bench) serve(ctx, work context.Context) {
 			idle = min(2*idle, mostIdle)
 		}
 		t.Stop()
-		if until := time.UnixMilli(b.full.Load()); time.Now().Before(until) {
-			sleep(ctx, time.Until(until))
-		}
 	}
 }
 
@@ -269,9 +269,7 @@ func (b *bench) handOver(ctx context.Context, matches []Match) {
 	b.slots <- struct{}{}
 	b.finishing.Go(func() {
 		defer func() { <-b.slots }()
-		if b.finish(ctx, b.shard, matches) > 0 {
-			b.full.Store(time.Now().Add(noSeatPause).UnixMilli())
-		}
+		b.finish(ctx, b.shard, matches, func() { b.full.Store(time.Now().Add(noSeatPause).UnixMilli()) })
 	})
 }
 
