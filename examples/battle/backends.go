@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/dynamoledger"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
+	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
@@ -144,7 +145,10 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 	if b.Fanout, err = redisfanout.New(b.delivery, nil); err != nil {
 		return err
 	}
-	b.Workers, b.tickets = redisshare.New(b.delivery), memmatch.New()
+	b.Workers = redisshare.New(b.delivery)
+	if err := b.openTickets(ctx); err != nil {
+		return err
+	}
 	pool, err := pgxpool.New(ctx, postgres)
 	if err != nil {
 		return fmt.Errorf("PostgreSQL: %w", err)
@@ -159,6 +163,17 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 		return err
 	}
 	return b.openDynamo(ctx, dynamo)
+}
+
+// openTickets keeps the lobby's tickets on the fan-out cluster: chaos takes all that the coordination cluster holds away,
+// which the tiles' owners restore, and nobody could restore tickets. The cluster has no replicas to wait for.
+func (b *backends) openTickets(ctx context.Context) error {
+	tickets, err := redismatch.New(b.delivery, &redismatch.Config{NoReplicas: true})
+	if err != nil {
+		return err
+	}
+	b.tickets = tickets
+	return tickets.Load(ctx)
 }
 
 // cluster connects to a Redis Cluster.
