@@ -38,7 +38,8 @@ func TestWindowGrows(t *testing.T) {
 // queues are rules of every kind.
 var queues = []match.Queue{
 	{Name: "q", Max: 2}, {Name: "q", Max: 8}, {Name: "q", Max: 8, Target: 4, Min: 2},
-	{Name: "q", Max: 8, Teams: 2}, {Name: "q", Max: 10, Teams: 2, Min: 4, Target: 8}, {Name: "q", Max: 12, Teams: 4, Min: 4},
+	{Name: "q", Max: 8, Teams: 2}, {Name: "q", Max: 10, Teams: 2, Min: 4, Target: 8},
+	{Name: "q", Max: 12, Teams: 4, Min: 4},
 	{Name: "q", Max: 6, Teams: 2, Roles: map[string]int{"tank": 1, "heal": 1, "hit": 1}},
 	{Name: "q", Max: 3, Roles: map[string]int{"tank": 1, "hit": 2}}, {Name: "q", Max: 4, Same: []string{"map"}},
 	{Name: "q", Max: 20, Min: 5},
@@ -182,8 +183,8 @@ func checkTeams(t *rapid.T, q match.Queue, m match.Match) {
 	require.Equal(t, len(m.Tickets), on)
 }
 
-// TestBatchIsNoWorseThanPairing: if everybody is matched, the sum of the spreads is that of sorting and pairing, which is
-// the least there is.
+// TestBatchIsNoWorseThanPairing: if everybody is matched, the sum of the spreads is that of sorting and pairing, which
+// is the least there is.
 func TestBatchIsNoWorseThanPairing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ratings := rapid.SliceOfN(rapid.IntRange(1000, 1300), 2, 80).Draw(t, "ratings")
@@ -245,9 +246,10 @@ func TestPatience(t *testing.T) {
 func TestAgeCounts(t *testing.T) {
 	for _, s := range []match.Strategy{match.Window{}, match.Batch{}} {
 		var matched []string
-		for waited := time.Duration(0); waited < time.Minute && !slices.Contains(matched, "old"); waited += time.Second {
+		for waited := 0; waited < 60 && !slices.Contains(matched, "old"); waited++ {
 			matches, _, err := match.Form(match.Queue{Name: "q", Max: 2, Strategy: s}, []match.Candidate{
-				candidate("old", 1900, waited), candidate("a", 1510, 10*time.Second), candidate("b", 1500, 10*time.Second)})
+				candidate("old", 1900, time.Duration(waited)*time.Second), candidate("a", 1510, 10*time.Second),
+				candidate("b", 1500, 10*time.Second)})
 			require.NoError(t, err)
 			matched = nil
 			for _, m := range matches {
@@ -326,9 +328,11 @@ func TestWhy(t *testing.T) {
 
 // TestBackfill: a running battle gets the nearest players it has room for, before others are matched.
 func TestBackfill(t *testing.T) {
-	battle := match.Candidate{Ticket: match.Ticket{ID: "battle", Rating: 1500, Backfill: &match.Backfill{Tile: 9, Open: 3}}}
+	battle := match.Candidate{Ticket: match.Ticket{ID: "battle", Rating: 1500,
+		Backfill: &match.Backfill{Tile: 9, Open: 3}}}
 	matches, unmatched, err := match.Form(match.Queue{Name: "q", Max: 8}, []match.Candidate{battle,
-		candidate("a", 1510, 0), candidate("pair", 1490, 0, "", ""), candidate("far", 1600, 0), candidate("b", 1520, 0)})
+		candidate("a", 1510, 0), candidate("pair", 1490, 0, "", ""), candidate("far", 1600, 0),
+		candidate("b", 1520, 0)})
 	require.NoError(t, err)
 	require.Len(t, matches, 1)
 	require.EqualValues(t, 9, matches[0].Tile)

@@ -69,6 +69,8 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Seats/census", seatCensuses},
 		{"Context/ended", endedContext},
 		{"Workers/one-dies-each-way", workersDie},
+		{"Workers/a-hundred-die", hundredDie},
+		{"Workers/drain", workersDrain},
 		{"Workers/no-seat", workersNoSeat},
 		{"Workers/players-do-not-come", workersLapse},
 	} {

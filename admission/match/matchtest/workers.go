@@ -265,3 +265,69 @@ func workersLapse(s scene) {
 	require.Equal(s, match.Seated, s.state("t0"))
 	require.LessOrEqual(s, s.used(1), 4)
 }
+
+// hundredDie: a hundred workers die with a claim in hand, at four points: before they recorded a match, after it, after
+// it was allocated, and in the middle of recording, so that nobody knows. None of their tickets is lost or doubled.
+func hundredDie(s scene) {
+	const kills = 100
+	s.offer(1, 4*kills, long)
+	s.supervisor(minutes)
+	s.supervisor(minutes)
+	died := 0
+	for k := 0; died < kills && s.Context().Err() == nil; k++ {
+		if k < kills {
+			for i := range 4 {
+				_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprint("t", 4*k+i), 4*k+i), long)
+				require.NoError(s, err)
+			}
+		}
+		h := s.claim(0, short, 8)
+		if len(h.Tickets) < 2 { // the others are dead, and have not been noticed yet
+			require.NoError(s, s.Leave(s.Context(), s.shard, h.Epoch))
+			time.Sleep(short / 2)
+			continue
+		}
+		if died++; died%4 == 0 {
+			continue
+		}
+		m := match.Match{ID: fmt.Sprint("victim-", k), Shard: s.shard, Tickets: []match.Ticket{h.Tickets[0].Ticket,
+			h.Tickets[1].Ticket}}
+		ctx, cancel := context.WithTimeout(s.Context(), time.Duration(died%4)*time.Second)
+		if died%4 == 1 {
+			time.AfterFunc(100*time.Microsecond, cancel)
+		}
+		_, _ = s.Record(ctx, s.shard, h.Epoch, []match.Match{m})
+		cancel()
+		if died%4 == 2 {
+			s.allocator(s.Backend, minutes).Allocate(s.Context(), []match.Match{m})
+		}
+	}
+	s.play(s.worker(s.allocator(s.Backend, minutes), s.Backend).Run) // a survivor
+	s.awaitSeated(int(s.depth().Created))
+}
+
+// workersDrain: a worker whose context ends finishes what it has, and leaves nothing behind.
+func workersDrain(s scene) {
+	s.offer(1, 1000, long)
+	slow := &slowSeats{Allocator: s.allocator(s.Backend, minutes), asked: make(chan struct{}, 1000)}
+	stop := s.play(s.worker(slow, s.Backend).Run)
+	s.enqueue(200)
+	<-slow.asked
+	stop()
+	d := s.depth()
+	require.Zero(s, d.Claimed+d.Matched+d.Pending+d.Workers, "%+v", d)
+	require.NotZero(s, d.Seated)
+	require.EqualValues(s, 200, d.Seated+d.Waiting)
+}
+
+// slowSeats takes its time to allocate.
+type slowSeats struct {
+	match.Allocator
+	asked chan struct{}
+}
+
+func (a *slowSeats) Allocate(ctx context.Context, matches []match.Match) []match.Allocation {
+	a.asked <- struct{}{}
+	time.Sleep(20 * time.Millisecond)
+	return a.Allocator.Allocate(ctx, matches)
+}

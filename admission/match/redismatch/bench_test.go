@@ -18,8 +18,8 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 )
 
-// arena is a queue one against one on the shared cluster, with its seats and its workers. A shard is in one slot, so all
-// of it is on one Redis node; the pool of seats may be on another.
+// arena is a queue one against one on the shared cluster, with its seats and its workers. A shard is in one slot, so
+// all of it is on one Redis node; the pool of seats may be on another.
 type arena struct {
 	testing.TB
 	store *redismatch.Store

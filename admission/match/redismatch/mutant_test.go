@@ -15,8 +15,8 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 )
 
-// TestMutants breaks one promise of the functions at a time. The suite's census, which knows nothing of the functions, must
-// notice.
+// TestMutants breaks one promise of the functions at a time. The suite's census, which knows nothing of the functions,
+// must notice.
 func TestMutants(t *testing.T) {
 	client := newClient(t, stacktest.Redis(t))
 	tickets := func(ctx context.Context, s *redismatch.Store, name string, seed uint64) error {
