@@ -13,7 +13,7 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultTimeout = 250 * time.Millisecond
+	DefaultTimeout = 500 * time.Millisecond
 	DefaultFresh   = time.Second
 )
 
@@ -23,8 +23,8 @@ var ErrNotShared = errors.New("no shared view")
 
 // Config holds the optional settings of a Cache. Nil and the zero value are valid.
 type Config struct {
-	// Timeout bounds one call to the store of views. After one that fails none is made for a second, so that a store
-	// that hangs delays the reads that are under way by Timeout, and after that one read a second. Default 250 ms.
+	// Timeout bounds one call to the store of views. After three in a row that fail none is made for a second, so that a
+	// store that hangs delays the reads that are under way by Timeout, and after that one read a second. Default 500 ms.
 	Timeout time.Duration
 
 	// Fresh is how old a version may be that is handed out without asking the coordination store whether there is
@@ -108,14 +108,17 @@ func (c *Cache) View(ctx context.Context, tile fence.TileID, need fence.Position
 	return c.get(ctx, want{tile: tile, need: need, snapshot: true})
 }
 
-// Tail returns what follows a position: the Entries, and the Position at which they end. It never is Stale. The rest
-// is as for View. Another error is a *stream.GapError: the position is not in the version's tail.
+// Tail returns what follows a position: the Entries, and the Position at which they end. It never is Stale; nothing
+// follows a position that is later than a version that will do. The rest is as for View. Another error is a *stream.GapError: the position is not in the version's tail.
 func (c *Cache) Tail(ctx context.Context, tile fence.TileID, after, need fence.Position) (View, error) {
 	v, err := c.get(ctx, want{tile: tile, need: need})
 	if err != nil {
 		return View{}, err
 	}
 	rest, ok := v.follow(after)
+	if before(v.Position, after) {
+		return View{Recovery: stream.Recovery{Position: after}, Owner: v.Owner}, nil // the caller has more by now
+	}
 	if !ok {
 		gap := &stream.GapError{Tile: tile, Have: after}
 		if len(v.Entries) > 0 {

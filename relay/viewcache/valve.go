@@ -7,20 +7,24 @@ import (
 	"time"
 )
 
+// failuresInARow close the valve.
+const failuresInARow = 3
+
 // errClosed: the store of views failed a moment ago and is left alone.
 var errClosed = errors.New("the store of views failed a moment ago")
 
-// valve keeps reads away from a store that does not answer: after a failure no call is made for a pause, and then one,
-// which decides.
+// valve keeps reads away from a store that does not answer: after three failures in a row no call is made for a pause,
+// and then one, which decides. One slow call may be this process's fault, or chance.
 //
-//	open ──a call fails──▶ closed ──pause──▶ one call ──works──▶ open
-//	                         ▲                  │
-//	                         └──────fails───────┘
+//	open ──three calls fail──▶ closed ──pause──▶ one call ──works──▶ open
+//	                             ▲                  │
+//	                             └──────fails───────┘
 type valve struct {
 	pause  time.Duration
 	logger *slog.Logger
 
 	mu     sync.Mutex
+	row    int // of failures
 	closed bool
 	until  time.Time // while closed: when the next call is let through
 }
@@ -43,6 +47,7 @@ func (v *valve) open() bool {
 func (v *valve) works() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.row = 0
 	if v.closed {
 		v.closed = false
 		v.logger.Info("the store of views works again")
@@ -52,6 +57,9 @@ func (v *valve) works() {
 func (v *valve) failed(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.row++; v.row < failuresInARow {
+		return
+	}
 	if !v.closed {
 		v.logger.Warn("the store of views does not work: relays read the coordination store themselves", "error", err)
 	}

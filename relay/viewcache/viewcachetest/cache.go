@@ -104,6 +104,10 @@ const (
 )
 
 func oneRebuild(s *story) {
+	s.log.Before = func(context.Context) error { // so that the others come meanwhile
+		time.Sleep(5 * time.Millisecond)
+		return nil
+	}
 	s.played()
 	for version := range int64(5) {
 		var wg sync.WaitGroup
@@ -196,6 +200,9 @@ func tails(s *story) {
 		require.NoError(s, err)
 		require.Equal(s, p, v.Entries[0].Prev)
 	}
+	v, err = c.Tail(s.Context(), s.tile, at(2, 1, 1), fence.Position{})
+	require.NoError(s, err)
+	require.Empty(s, v.Entries, "the caller has more than there is")
 	_, err = c.Tail(s.Context(), s.tile, at(1, 1, 1), fence.Position{})
 	require.ErrorIs(s, err, stream.ErrGap)
 	require.EqualValues(s, 3, s.log.Calls())
@@ -447,7 +454,7 @@ func down(s *story) {
 		require.ErrorIs(s, err, viewcache.ErrNotShared)
 	}
 	require.Less(s, time.Since(began), time.Second)
-	require.LessOrEqual(s, c.Stats().Failures, uint64(2), "it is left alone for a second after each failure")
+	require.LessOrEqual(s, c.Stats().Failures, uint64(4), "it is left alone for a second after three failures")
 	store.Down.Store(false)
 	require.Eventually(s, func() bool {
 		v, err := c.View(s.Context(), s.tile, fence.Position{})
@@ -478,7 +485,7 @@ func hangs(s *story) {
 		})
 	}
 	wg.Wait()
-	require.Less(s, time.Since(began), 2*viewcache.DefaultTimeout, "those under way waited for one timeout")
+	require.Less(s, time.Since(began), 3*viewcache.DefaultTimeout, "those under way waited for one timeout")
 	var slow int
 	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 		call := time.Now()

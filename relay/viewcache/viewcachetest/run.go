@@ -234,6 +234,9 @@ func oneLock(s *scene) {
 
 func lease(s *scene) {
 	const short = 150 * time.Millisecond
+	dead, err := s.Lock(s.Context(), s.tile+1, viewcache.Version{}, short)
+	require.NoError(s, err)
+	require.NotZero(s, dead.Token)
 	first := s.lock(viewcache.Version{}, short)
 	for range 4 {
 		time.Sleep(short / 2)
@@ -242,6 +245,9 @@ func lease(s *scene) {
 		require.True(s, held, "it is renewed in time")
 		require.Zero(s, s.lock(viewcache.Version{}, short))
 	}
+	other, err := s.Lock(s.Context(), s.tile+1, viewcache.Version{}, time.Minute)
+	require.NoError(s, err)
+	require.NotZero(s, other.Token, "it was never renewed")
 	var second viewcache.Grant
 	began := time.Now()
 	require.Eventually(s, func() bool {
