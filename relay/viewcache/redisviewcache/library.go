@@ -17,12 +17,15 @@ var source string
 
 // library is the function library. Its name and those of its functions begin with the digest of its source, so that
 // releases with different functions work beside each other, and none replaces another's.
-var library = func() (l struct{ prefix, text string }) {
+var library = build(source)
+
+type functions struct{ prefix, text string }
+
+func build(source string) functions {
 	sum := sha256.Sum256([]byte(source))
-	l.prefix = "tilefence_views_" + hex.EncodeToString(sum[:4]) + "_"
-	l.text = "#!lua name=" + strings.TrimSuffix(l.prefix, "_") + "\nlocal PREFIX = '" + l.prefix + "'\n" + source
-	return l
-}()
+	name := "tilefence_views_" + hex.EncodeToString(sum[:4])
+	return functions{name + "_", "#!lua name=" + name + "\nlocal PREFIX = '" + name + "_'\n" + source}
+}
 
 // load puts the library on the master that has a tile's group: a server that was started anew or flushed has none.
 func (s *Store) load(ctx context.Context, tile fence.TileID) error {
