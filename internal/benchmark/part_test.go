@@ -41,7 +41,7 @@ const envPart = "TILEFENCE_BENCH_PART"
 
 // partConfig says which part a process is, and what it works with.
 type partConfig struct {
-	Role     string // owner, bridge, checkpointer, relay, reader or joiners
+	Role     string // owner, bridge, checkpointer, relay, reader, joiners or viewers
 	Redis    []string
 	Fanout   []string
 	DynamoDB string
@@ -113,7 +113,7 @@ func servePart(text string) error {
 	}
 	play, ok := map[string]func(context.Context) error{"owner": p.own, "bridge": p.forward,
 		"checkpointer": p.checkpoint,
-		"relay":        p.relay, "reader": p.read, "joiners": p.join}[p.Role]
+		"relay":        p.relay, "reader": p.read, "joiners": p.join, "viewers": p.view}[p.Role]
 	if !ok {
 		return fmt.Errorf("no part is called %q", p.Role)
 	}

@@ -1,0 +1,295 @@
+package benchmark
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
+	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
+	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
+)
+
+const (
+	viewTiles  = 50
+	viewRelays = 4
+	viewJoins  = 10_000
+	viewTick   = 500 * time.Millisecond
+	otherTiles = 250 // tiles whose commits are watched beside
+)
+
+// viewStorm is a deployment that meets a storm of joins: four relays in this process, which owns the tiles that are joined,
+// too; clients in another; and an owner of 250 other tiles of the same coordination cluster in a third.
+type viewStorm struct {
+	*planes
+	views, wrong, outdated atomic.Int64
+
+	world   *viewcachetest.World
+	cold    *coldLog
+	tiles   []fence.TileID
+	cache   *redis.Client
+	owner   *process
+	viewers *process
+	behind  *writeBehind // nil: nothing is written behind the commits
+
+	mu    sync.Mutex
+	heads map[fence.TileID][]headAt
+}
+
+// headAt is where a tile's history ended at a time.
+type headAt struct {
+	at   time.Time
+	head fence.Position
+}
+
+func newStorm(b *testing.B) *viewStorm {
+	b.Helper()
+	s := &viewStorm{planes: newPlanes(b, devstack.Coordination, devstack.Fanout, devstack.Views),
+		heads: map[fence.TileID][]headAt{}}
+	s.world = &viewcachetest.World{Store: s.store, Bytes: 200}
+	s.cold = newColdLog(s.log)
+	all := someTiles(viewTiles + otherTiles)
+	s.tiles = all[:viewTiles]
+	s.cache = redis.NewClient(redisviewcache.Options(s.stack.ViewsAddr))
+	b.Cleanup(func() { _ = s.cache.Close() })
+	delivery := redis.NewClusterClient(redisfanout.Options(s.stack.FanoutAddrs...))
+	b.Cleanup(func() { _ = delivery.Close() })
+	broker, err := redisfanout.New(delivery, nil)
+	require.NoError(b, err)
+	for _, tile := range s.tiles {
+		s.play(b, tile, 30)
+		require.NoError(b, s.world.Snapshot(b.Context(), tile))
+		s.play(b, tile, 30)
+	}
+	s.owner = s.start(b, partConfig{Role: "owner", Tiles: all[viewTiles:], Tick: viewTick, SnapshotEvery: 60,
+		Payload: isolationPayload, State: isolationState})
+	s.viewers = s.start(b, partConfig{Role: "viewers", Tiles: s.tiles, AtOnce: viewJoins})
+	for _, tile := range s.tiles {
+		go s.tick(b.Context(), broker, tile)
+	}
+	s.owner.measure(b, time.Second) // the burst of the start is over
+	return s
+}
+
+func (s *viewStorm) play(tb testing.TB, tile fence.TileID, batches int) {
+	tb.Helper()
+	for range batches {
+		_, err := s.world.Commit(tb.Context(), tile)
+		require.NoError(tb, err)
+	}
+}
+
+// tick commits and publishes until ctx ends, and takes snapshots.
+func (s *viewStorm) tick(ctx context.Context, broker *redisfanout.Fanout, tile fence.TileID) {
+	time.Sleep(rand.N(viewTick))
+	for i := 1; ctx.Err() == nil; i++ {
+		next := time.Now().Add(viewTick)
+		if e, err := s.world.Commit(ctx, tile); err == nil {
+			s.mu.Lock()
+			s.heads[tile] = append(s.heads[tile], headAt{time.Now(), e.Position})
+			behind := s.behind
+			s.mu.Unlock()
+			if behind != nil {
+				behind.note(&e)
+			}
+			_, _ = broker.Publish(ctx, []fanout.Message{{Tile: tile, Data: e.Frame}})
+		}
+		if i%60 == 0 {
+			_ = s.world.Snapshot(ctx, tile)
+		}
+		time.Sleep(time.Until(next))
+	}
+}
+
+// before is where a tile's history ended at a time.
+func (s *viewStorm) before(tile fence.TileID, at time.Time) (head fence.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.heads[tile] {
+		if h.at.After(at) {
+			break
+		}
+		head = h.head
+	}
+	return head
+}
+
+// relays starts four relays with views of their own making (nil: without), and returns their addresses.
+func (s *viewStorm) relays(b *testing.B, views func() relay.Views) (addrs string, stop func()) {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	var all []string
+	var ended sync.WaitGroup
+	var servers []*httptest.Server
+	for range viewRelays {
+		delivery := redis.NewClusterClient(redisfanout.Options(s.stack.FanoutAddrs...))
+		broker, err := redisfanout.New(delivery, nil)
+		require.NoError(b, err)
+		cfg := &relay.Config{Public: true}
+		if views != nil {
+			cfg.Views = &audited{Views: views(), s: s, last: map[fence.TileID]fence.Position{}}
+		}
+		r, err := relay.New(broker, s.cold, cfg)
+		require.NoError(b, err)
+		server := httptest.NewServer(r.Handler())
+		servers, all = append(servers, server), append(all, strings.TrimPrefix(server.URL, "http://"))
+		ended.Go(func() {
+			_ = r.Run(ctx)
+			_ = delivery.Close()
+		})
+	}
+	return strings.Join(all, ","), func() {
+		cancel()
+		ended.Wait()
+		for _, server := range servers {
+			server.Close()
+		}
+	}
+}
+
+// meet sends the viewers to the relays and returns what they measured.
+func (s *viewStorm) meet(b *testing.B, addrs string) counts {
+	b.Helper()
+	_, err := fmt.Fprintln(s.viewers.orders, addrs)
+	require.NoError(b, err)
+	return s.viewers.await(b, "joined").Counts
+}
+
+// BenchmarkViewStorm lets 10,000 clients join 50 tiles within a second through four relays that know nothing, and again
+// after all relays were restarted. Rows differ in how relays come to their views. reads/version are the most calls that
+// read the coordination cluster for one tile and version; again are reads of what another relay had read; outdated are
+// views that lack what was committed 1.5 s before; wrong are those that are not the history, or regress. x-memory is
+// the memory of the cache's keys over one copy of each view. x-commit is the p99 of other tiles' commits in the second of the
+// storm over the calm before; owner and coordination nodes have half of the processors for themselves. The last row
+// lets everything share them: its latencies are those of a storm on two processors, clients included.
+func BenchmarkViewStorm(b *testing.B) {
+	b.Run("no-views", func(b *testing.B) { newStorm(b).run(b, nil) })
+	b.Run("ttl-30s", func(b *testing.B) {
+		s := newStorm(b)
+		s.run(b, func() relay.Views {
+			return &plainViews{client: s.cache, log: s.cold, ttl: 30 * time.Second}
+		})
+	})
+	b.Run("write-behind", func(b *testing.B) {
+		s := newStorm(b)
+		plain := &plainViews{client: s.cache, log: s.cold}
+		behind := &writeBehind{plainViews: plain, every: 250 * time.Millisecond, views: map[fence.TileID]*viewcache.View{},
+			changed: map[fence.TileID]bool{}}
+		require.NoError(b, behind.run(b.Context(), s.tiles))
+		s.mu.Lock()
+		s.behind = behind
+		s.mu.Unlock()
+		s.run(b, func() relay.Views { return plain })
+	})
+	b.Run("versioned", func(b *testing.B) {
+		s := newStorm(b)
+		s.run(b, s.versioned(b))
+	})
+	b.Run("versioned-shared-cores", func(b *testing.B) {
+		b.Setenv("TILEFENCE_BENCH_PIN", "off")
+		s := newStorm(b)
+		s.run(b, s.versioned(b))
+	})
+}
+
+// versioned makes each relay a cache over a store of its own connections.
+func (s *viewStorm) versioned(b *testing.B) func() relay.Views {
+	return func() relay.Views {
+		client := redis.NewClient(redisviewcache.Options(s.stack.ViewsAddr))
+		store, err := redisviewcache.New(client, nil)
+		require.NoError(b, err)
+		b.Cleanup(func() {
+			store.Close()
+			_ = client.Close()
+		})
+		views, err := viewcache.New(store, s.cold, nil)
+		require.NoError(b, err)
+		return views
+	}
+}
+
+func (s *viewStorm) run(b *testing.B, views func() relay.Views) {
+	for b.Loop() {
+		addrs, stop := s.relays(b, views)
+		before := s.owner.measure(b, 3*time.Second)
+		s.owner.window(b)
+		cold := s.meet(b, addrs)
+		during := s.owner.window(b)
+		calls, most, again := s.cold.figures()
+		memory := keysMemory(b, s.cache)
+		stop()
+		time.Sleep(2 * time.Second)
+		addrs, stop = s.relays(b, views)
+		restarted := s.meet(b, addrs)
+		stop()
+		require.Zero(b, cold["torn"]+restarted["torn"], "clients were sent what is no history")
+
+		ms := func(us int64) float64 { return float64(us) / 1000 }
+		b.ReportMetric(ms(cold["p50-us"]), "p50-ms")
+		b.ReportMetric(ms(cold["p95-us"]), "p95-ms")
+		b.ReportMetric(ms(cold["p99-us"]), "p99-ms")
+		b.ReportMetric(ms(restarted["p99-us"]), "restart-p99-ms")
+		b.ReportMetric(float64(calls)/viewTiles, "reads/tile")
+		b.ReportMetric(float64(most), "reads/version")
+		b.ReportMetric(float64(again), "again")
+		calls2, _, again2 := s.cold.figures()
+		b.ReportMetric(float64(calls2-calls)/viewTiles, "restart-reads/tile")
+		b.ReportMetric(float64(again2-again), "restart-again")
+		b.ReportMetric(float64(s.wrong.Load()), "wrong")
+		b.ReportMetric(float64(s.outdated.Load()), "outdated")
+		b.ReportMetric(float64(memory)/1024, "memory-KiB")
+		b.ReportMetric(float64(memory)/float64(s.oneCopy(b)), "x-memory")
+		b.ReportMetric(float64(before.Commit.P99.Microseconds())/1000, "calm-p99-ms")
+		b.ReportMetric(float64(during.Commit.P99)/float64(before.Commit.P99), "x-commit")
+		b.ReportMetric(0, "ns/op") // the length of the windows: it says nothing
+	}
+}
+
+// oneCopy is how many bytes the views of all tiles have, each once: snapshot and payloads.
+func (s *viewStorm) oneCopy(b *testing.B) (n int) {
+	b.Helper()
+	none, err := viewcache.NewMemory(nil)
+	require.NoError(b, err)
+	views, err := viewcache.New(none, s.log, nil)
+	require.NoError(b, err)
+	for _, tile := range s.tiles {
+		v, err := views.View(b.Context(), tile, fence.Position{})
+		require.NoError(b, err)
+		require.NoError(b, s.world.Audit(tile, &v))
+		n += len(v.Snapshot.Blob)
+		for i := range v.Entries {
+			n += len(v.Entries[i].Payload)
+		}
+	}
+	return n
+}
+
+// keysMemory is what the keys of a server take, as the server has it, without its connections and functions.
+func keysMemory(tb testing.TB, client *redis.Client) (n int64) {
+	tb.Helper()
+	keys := client.Scan(tb.Context(), 0, "*", 1000).Iterator()
+	for keys.Next(tb.Context()) {
+		used, err := client.MemoryUsage(tb.Context(), keys.Val(), 0).Result()
+		if !errors.Is(err, redis.Nil) {
+			require.NoError(tb, err)
+		}
+		n += used
+	}
+	require.NoError(tb, keys.Err())
+	return n
+}
