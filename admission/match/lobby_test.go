@@ -33,11 +33,13 @@ func TestBadQueues(t *testing.T) {
 		"Max":      {{Name: "q"}, {Name: "q", Max: -1}, {Name: "q", Max: match.MaxPlayers + 1}},
 		"Target":   {{Name: "q", Max: 4, Target: 5}, {Name: "q", Max: 4, Target: -1}},
 		"Min":      {{Name: "q", Max: 4, Min: 5}, {Name: "q", Max: 4, Min: -1}},
-		"Teams":    {{Name: "q", Max: 5, Teams: 2}, {Name: "q", Max: 4, Teams: -1}, {Name: "q", Max: 4, Teams: 2, Min: 3}},
+		"Teams":    {{Name: "q", Max: 5, Teams: 2}, {Name: "q", Max: 4, Teams: -1},
+			{Name: "q", Max: 4, Teams: 2, Min: 3}},
 		"Patience": {{Name: "q", Max: 4, Patience: -1}},
 		"MaxWait":  {{Name: "q", Max: 4, MaxWait: -1}, {Name: "q", Max: 4, MaxWait: time.Microsecond}},
 		"Shards":   {{Name: "q", Max: 4, Shards: 3}, {Name: "q", Max: 4, Shards: 2048}},
-		"Roles": {{Name: "q", Max: 4, Roles: map[string]int{"a": 1}}, {Name: "q", Max: 2, Roles: map[string]int{"a": 3, "b": -1}},
+		"Roles": {{Name: "q", Max: 4, Roles: map[string]int{"a": 1}},
+			{Name: "q", Max: 2, Roles: map[string]int{"a": 3, "b": -1}},
 			{Name: "q", Max: 2, Min: 1, Roles: map[string]int{"a": 2}}},
 	} {
 		for _, q := range queues {
@@ -105,8 +107,8 @@ func TestBadWorkers(t *testing.T) {
 	store, queues := memmatch.New(), []match.Queue{{Name: "q", Max: 2}}
 	seats, err := match.NewSeatAllocator(store, "p", 0)
 	require.NoError(t, err)
-	for _, cfg := range []match.WorkerConfig{{Name: "a b"}, {Lease: time.Millisecond}, {Lease: -1}, {Batch: 1}, {Batch: 1001},
-		{Heartbeat: -1}, {Lease: time.Second, Heartbeat: 600 * time.Millisecond}, {Drain: -1}} {
+	for _, cfg := range []match.WorkerConfig{{Name: "a b"}, {Lease: time.Millisecond}, {Lease: -1}, {Batch: 1},
+		{Batch: 1001}, {Heartbeat: -1}, {Lease: time.Second, Heartbeat: 600 * time.Millisecond}, {Drain: -1}} {
 		_, err := match.NewWorker(store, seats, queues, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", cfg)
 	}
@@ -139,8 +141,8 @@ func TestBadWorkers(t *testing.T) {
 // TestQueueIsSplit: tickets from before the split are found, cannot be created twice, and are matched.
 func TestQueueIsSplit(t *testing.T) {
 	store := memmatch.New()
-	before, after := newLobby(t, store, match.Queue{Name: "q", Max: 2}), newLobby(t, store, match.Queue{Name: "q", Max: 2,
-		Shards: 4})
+	before := newLobby(t, store, match.Queue{Name: "q", Max: 2})
+	after := newLobby(t, store, match.Queue{Name: "q", Max: 2, Shards: 4})
 	ticket := func(i int) match.Ticket {
 		return match.Ticket{ID: fmt.Sprint("t", i), Players: []match.Player{{ID: fmt.Sprint("p", i)}}}
 	}
@@ -224,7 +226,8 @@ func TestBackfillOfARunningBattle(t *testing.T) {
 	seats, err := match.NewSeatAllocator(store, "p", 0)
 	require.NoError(t, err)
 	for tile := range fence.TileID(3) {
-		_, err := store.Offer(t.Context(), "p", match.Offer{Tile: tile + 1, Epoch: 1, Contact: "c", Seats: 4}, time.Minute)
+		_, err := store.Offer(t.Context(), "p", match.Offer{Tile: tile + 1, Epoch: 1, Contact: "c", Seats: 4},
+			time.Minute)
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

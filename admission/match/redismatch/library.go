@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
 )
 
 // Revision is the revision of the function library. It rises with every change of the Lua sources; a server that
@@ -41,13 +42,26 @@ func build() (text, digest string) {
 	return head + body.String(), digest
 }
 
-// Load puts the function library on every master; a library of a higher revision is left in place. Any number of
-// processes may load it at once. Errors: a *fence.FunctionsError names the server and what to do.
+// Load puts the function library on every master, and checks that the servers do not evict keys. A library of a higher
+// revision is left in place. Any number of processes may load it at once. Errors: a *fence.FunctionsError or a
+// *redisfence.SettingError names the server and what to do.
 func (s *Store) Load(ctx context.Context) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, loadOn)
+		return c.ForEachMaster(ctx, prepare)
 	}
-	return loadOn(ctx, s.client.(*redis.Client))
+	return prepare(ctx, s.client.(*redis.Client))
+}
+
+func prepare(ctx context.Context, node *redis.Client) error {
+	info, err := node.Info(ctx, "memory").Result()
+	if err != nil {
+		return failed("load", err)
+	}
+	if !strings.Contains(info, "maxmemory:0\r") && !strings.Contains(info, "maxmemory_policy:noeviction") {
+		return &redisfence.SettingError{Node: node.Options().Addr, Setting: "maxmemory-policy", Value: "not noeviction",
+			Detail: "Redis would delete tickets and seats when memory runs out; set it to noeviction"}
+	}
+	return loadOn(ctx, node)
 }
 
 func loadOn(ctx context.Context, node *redis.Client) error {

@@ -72,8 +72,8 @@ func awaitWhole(t *testing.T, client *redis.ClusterClient, stack *devstack.Stack
 			info, err := node.Info(t.Context(), "replication").Result()
 			nodes, err2 := node.ClusterNodes(t.Context()).Result()
 			_ = node.Close()
-			if err != nil || err2 != nil || strings.Contains(nodes, "fail") || !strings.Contains(info, "state=online") &&
-				!strings.Contains(info, "master_link_status:up") {
+			if err != nil || err2 != nil || strings.Contains(nodes, "fail") ||
+				!strings.Contains(info, "state=online") && !strings.Contains(info, "master_link_status:up") {
 				return false
 			}
 		}
@@ -214,6 +214,7 @@ func (g *failoverGame) check(t *testing.T) {
 	require.Zero(t, d.Pending)
 	tiles, err := g.store.Tiles(t.Context(), g.queue.Name)
 	require.NoError(t, err)
-	t.Logf("seats held: %d, of which for matches that were dissolved or forgotten: %d", tiles[0].Used, tiles[0].Used-400)
+	t.Logf("seats held: %d, of which for matches that were dissolved or forgotten: %d", tiles[0].Used,
+		tiles[0].Used-400)
 	require.GreaterOrEqual(t, tiles[0].Used, 400)
 }

@@ -1,0 +1,62 @@
+package redismatch_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/redismatch"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+)
+
+// TestServers: what a server may lack. The cluster is the test's own.
+func TestServers(t *testing.T) {
+	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
+	client := newClient(t, stack.CoordAddrs)
+	awaitWhole(t, client, stack)
+	store := newStore(t, client, nil)
+	each := func(command ...any) {
+		t.Helper()
+		require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+			return node.Do(ctx, command...).Err()
+		}))
+	}
+	ticket := match.Ticket{ID: "a", Players: []match.Player{{ID: "a"}}}
+
+	each("function", "flush")
+	_, err := store.Enqueue(t.Context(), "q/0", ticket, time.Minute)
+	require.NoError(t, err, "a library that is missing is loaded")
+
+	each("config", "set", "maxmemory-policy", "allkeys-lru")
+	each("config", "set", "maxmemory", "1gb")
+	var setting *redisfence.SettingError
+	require.ErrorAs(t, store.Load(t.Context()), &setting)
+	require.Equal(t, "maxmemory-policy", setting.Setting)
+	each("config", "set", "maxmemory", "0")
+	require.NoError(t, store.Load(t.Context()))
+
+	strict, err := redismatch.New(client, &redismatch.Config{Replicas: 2, ConfirmTimeout: 50 * time.Millisecond,
+		Retry: 100 * time.Millisecond})
+	require.NoError(t, err)
+	ticket.ID = "b"
+	_, err = strict.Enqueue(t.Context(), "q/0", ticket, time.Minute)
+	require.ErrorIs(t, err, fence.ErrUnknownOutcome, "one replica is not two")
+	require.ErrorContains(t, err, "redismatch.Config.NoReplicas")
+	st, err := store.Enqueue(t.Context(), "q/0", ticket, time.Minute)
+	require.NoError(t, err, "the same call may be repeated")
+	require.Equal(t, match.Waiting, st.State)
+
+	for _, cfg := range []redismatch.Config{{Replicas: -1}, {ConfirmTimeout: -1}, {Retry: -1}} {
+		_, err = redismatch.New(client, &cfg)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	}
+	_, err = redismatch.New(nil, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+}
