@@ -65,13 +65,14 @@ type Resolution struct {
 //
 // The private part is a list of sections, each at most once, ascending by tag; an empty section is left out:
 //
-//	tag     1 byte: 1 outcomes, 2 claim
+//	tag     1 byte: 1 outcomes, 2 claim, 128 sum of the state
 //	length  varint
 //	bytes   of that length
 //
-// Outcomes are, one after the other, the outcome (1 byte), a varint length and the action ID. A claim is 16 bytes.
-// A reader ignores sections with tags from 128 on that it does not know, and refuses other unknown ones: an owner
-// that cannot read them must not go on from this batch. Varints are unsigned LEB128 in their shortest form.
+// Outcomes are, one after the other, the outcome (1 byte), a varint length and the action ID. A claim is 16 bytes, the
+// sum of the state 8, big-endian. A reader ignores sections with tags from 128 on that it does not know, and refuses
+// other unknown ones: an owner that cannot read them must not go on from this batch. Varints are unsigned LEB128 in
+// their shortest form.
 type Batch struct {
 	// Events are ordered by area: all readers fold them in this order.
 	Events [][]byte
@@ -83,6 +84,10 @@ type Batch struct {
 	// of two claimants different entries, with different chains, even when an authority that was restored
 	// has granted both the same epoch.
 	Claim fence.ClaimID
+
+	// StateSum is the fence.Sum of the game's state where this batch begins, as its owner's Snapshot encodes it: other
+	// readers compare theirs. Zero: not said. Owners give it with the first batch after a snapshot.
+	StateSum uint64
 }
 
 // Sections of the private part.
@@ -90,6 +95,7 @@ const (
 	tagOutcomes = 1
 	tagClaim    = 2
 	tagOptional = 128 // the first that an old reader ignores
+	tagState    = 128
 )
 
 // Len is the number of things in the batch.
@@ -103,7 +109,7 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 			return nil, nil, &fence.ArgumentError{Field: "claim", Value: b.Claim,
 				Want: "a batch of its own, without events and resolutions"}
 		}
-		return nil, fence.AppendPart(nil, tagClaim, b.Claim[:]), nil
+		return nil, b.appendState(fence.AppendPart(nil, tagClaim, b.Claim[:])), nil
 	}
 	if payload, err = b.parts(); err != nil {
 		return nil, nil, err
@@ -120,11 +126,19 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 	if len(outcomes) > 0 {
 		private = fence.AppendPart(nil, tagOutcomes, outcomes)
 	}
+	private = b.appendState(private)
 	if n := len(payload) + len(private); n > fence.MaxPayload {
 		return nil, nil, &fence.ArgumentError{Field: "batch", Value: n,
 			Want: "at most 1048576 bytes; commit the rest next tick"}
 	}
 	return payload, private, nil
+}
+
+func (b *Batch) appendState(private []byte) []byte {
+	if b.StateSum == 0 {
+		return private
+	}
+	return fence.AppendPart(private, tagState, binary.BigEndian.AppendUint64(nil, b.StateSum))
 }
 
 // parts encodes the events.
@@ -213,19 +227,7 @@ func DecodeBatch(e *fence.Entry) (*Batch, error) {
 	})
 	if d.err == nil {
 		d.p = e.Private
-		d.sections(func(tag byte, s *decoder) {
-			switch {
-			case tag == tagOutcomes:
-				b.Resolutions = s.resolutions()
-			case tag == tagClaim && len(s.p) == len(b.Claim):
-				copy(b.Claim[:], s.p)
-				s.p = nil
-			case tag >= tagOptional:
-				s.p = nil
-			default:
-				s.fail(fmt.Sprintf("section %d of %d bytes, which this reader does not know", tag, len(s.p)))
-			}
-		})
+		d.sections(b.section)
 	}
 	if d.err == nil && b.Claim != (fence.ClaimID{}) && b.Len() > 0 {
 		d.fail("a claim beside events or outcomes")
@@ -234,6 +236,23 @@ func DecodeBatch(e *fence.Entry) (*Batch, error) {
 		return nil, &fence.FormatError{What: "batch", Detail: d.err.Error()}
 	}
 	return b, nil
+}
+
+// section reads a section of the private part.
+func (b *Batch) section(tag byte, s *decoder) {
+	switch {
+	case tag == tagOutcomes:
+		b.Resolutions = s.resolutions()
+		return
+	case tag == tagClaim && len(s.p) == len(b.Claim):
+		copy(b.Claim[:], s.p)
+	case tag == tagState && len(s.p) == 8:
+		b.StateSum = binary.BigEndian.Uint64(s.p)
+	case tag >= tagOptional:
+	default:
+		s.fail(fmt.Sprintf("section %d of %d bytes, which this reader does not know", tag, len(s.p)))
+	}
+	s.p = nil
 }
 
 // sections reads a list of parts: areas of the payload, or tagged sections of the private part.

@@ -41,10 +41,11 @@ type goldenBatch struct {
 		Outcome  string
 	}
 	Claim, Payload, Private octets
+	StateSum                uint64 `json:"state_sum"`
 }
 
 func (g *goldenBatch) batch(t testing.TB) *stream.Batch {
-	b := &stream.Batch{}
+	b := &stream.Batch{StateSum: g.StateSum}
 	copy(b.Claim[:], g.Claim)
 	for _, e := range g.Events {
 		b.Events = append(b.Events, e)
