@@ -97,7 +97,7 @@ func (a *acquisition) look(ctx context.Context) error {
 
 // read makes the history the stream's.
 func (a *acquisition) read(ctx context.Context, wait func() durable.State) error {
-	a.steps.Warm = a.history.Warm && a.catchUp(ctx)
+	a.steps.Warm = a.history.Warm && a.catchUp(ctx) && a.history.Doubt == nil
 	if !a.steps.Warm {
 		h, err := a.recover(ctx)
 		if err == nil {
@@ -110,6 +110,7 @@ func (a *acquisition) read(ctx context.Context, wait func() durable.State) error
 			return err
 		}
 	}
+	a.compared()
 	a.lap(&a.steps.Replayed)
 	return nil
 }

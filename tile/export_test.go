@@ -20,5 +20,8 @@ func (p *TileProcessor) PlayTicks(ctx context.Context, n int) error {
 	return nil
 }
 
+// Agreed is how often a follower's state was found to be the owner's since it was not.
+func (p *TileProcessor) Agreed() int { return p.history.Agreed }
+
 // BootOnly takes the tile without serving it.
 func (p *TileProcessor) BootOnly(ctx context.Context) error { return p.acquire(ctx) }

@@ -142,7 +142,7 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	}
 	_, seldom := f.pace()
 	f.watch.Saw(c.Owner, 2*seldom)
-	if !h.Warm || !h.Extend(&c) {
+	if !h.Warm || !h.Extend(&c) || h.Doubt != nil {
 		h.Warm = false
 		r, err := stream.Recover(ctx, f.seams.Log, f.tile)
 		if err == nil {
@@ -153,6 +153,7 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 		}
 		h.Warm = true
 	}
+	f.compared()
 	h.Tick = max(h.Tick, f.watch.Last.Tick)
 	h.Seen = h.Tick
 	h.Heat.Decay(h.Tick)

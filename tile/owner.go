@@ -2,6 +2,7 @@ package tile
 
 import (
 	"context"
+
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
@@ -138,6 +139,7 @@ func (o *tileOwner) confirmsNow() bool {
 
 // form makes the batch of a tick. The error says that it does not fit.
 func (o *tileOwner) form(subs []submission, batch stream.Batch, outcomes []stream.Outcome) (*pendingBatch, error) {
+	batch.StateSum = o.history.StateSum()
 	b, err := newPending(o.next(), subs, batch, outcomes)
 	if err != nil {
 		return nil, err

@@ -44,8 +44,14 @@ func newPending(c fence.Commit, subs []submission, batch stream.Batch, outcomes 
 		}
 	}
 	b.commit.At = b.formed
+	if b.batch.Len() == 0 {
+		b.batch.StateSum = 0 // nothing is committed only to say it
+	}
 	var err error
-	b.commit.Payload, b.commit.Private, err = b.batch.Encode()
+	if b.commit.Payload, b.commit.Private, err = b.batch.Encode(); err != nil && b.batch.StateSum != 0 {
+		b.batch.StateSum = 0 // what the game has to say comes first
+		b.commit.Payload, b.commit.Private, err = b.batch.Encode()
+	}
 	return b, err
 }
 

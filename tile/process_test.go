@@ -172,6 +172,7 @@ func (w *world) processOn(l *line, id fence.TileID, contact string, cfg tile.Con
 		defer p.mu.Unlock()
 		p.took = append(p.took, i)
 	}
+	cfg.Hooks.Diverged = func(i tile.DivergenceInfo) { w.t.Errorf("%s: a false alarm: %+v", contact, i) }
 	cfg.Hooks.Healed = func(i tile.HealInfo) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

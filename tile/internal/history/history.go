@@ -33,6 +33,13 @@ type History struct {
 	GameBytes int        // of the game's state in the last snapshot that was read or written
 	Warm      bool       // the state is one that the stream has had: what was committed since continues it
 	stuck     int        // chunks in a row after which the owner hash was ahead of the stream
+
+	snapped  fence.Position // where the last snapshot was encoded
+	sum      uint64         // of the game's state there
+	restored fence.Position // where the last snapshot was restored
+	Doubt    *Doubt         // this state is not the owner's
+	Agreed   int            // how often what was folded here was the owner's, since a doubt
+	Recoded  fence.Epoch    // of an owner that encodes the state otherwise: it cannot be compared
 }
 
 // New makes the history of a new tile, which remembers outcomes for a number of ticks, and whose stream may take a
@@ -58,10 +65,11 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 	if err := h.restore(s.Blob); err != nil {
 		return err
 	}
+	h.explain(s)
 	h.Tick, h.Position = s.Tick, s.Position
 	h.Bound.begin()
 	for i := range entries {
-		if err := h.foldEntry(&entries[i]); err != nil {
+		if err := h.foldEntry(&entries[i], false); err != nil {
 			return err
 		}
 	}
@@ -87,11 +95,15 @@ func (h *History) restore(blob []byte) error {
 	return h.game.Restore(game)
 }
 
-// foldEntry folds an entry of the stream that follows the history.
-func (h *History) foldEntry(e *fence.Entry) error {
+// foldEntry folds an entry of the stream that follows the history. If it says what the owner's state was before, and
+// compare is set, the state is compared.
+func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 	b, err := stream.DecodeBatch(e)
 	if err != nil {
 		return &fence.CorruptError{Tile: h.tile, What: "stream entry", At: e.Position, Detail: err.Error()}
+	}
+	if compare {
+		h.compare(b.StateSum, e.Position.Epoch)
 	}
 	if err := h.Fold(e.Tick, b, len(e.Frame)); err != nil {
 		return err
@@ -121,7 +133,7 @@ const stuckBeforeReload = 3
 func (h *History) Extend(c *stream.Chunk) bool {
 	for i := range c.Entries {
 		e := &c.Entries[i]
-		if e.Kind == fence.KindRebase || e.Prev != h.Position || e.Verify() != nil || h.foldEntry(e) != nil {
+		if e.Kind == fence.KindRebase || e.Prev != h.Position || e.Verify() != nil || h.foldEntry(e, true) != nil {
 			return false
 		}
 		h.Bound.followed()
@@ -153,7 +165,7 @@ func (h *History) Blob() ([]byte, error) {
 			return nil, fmt.Errorf("tile %s: the snapshot of divided rules must be a list of parts: %w", h.tile, err)
 		}
 	}
-	h.GameBytes = len(game)
+	h.GameBytes, h.snapped, h.sum = len(game), h.Position, fence.Sum(game)
 	return appendEnvelope(make([]byte, 0, len(game)+h.Actions.bytes+64), game, divided, &h.Actions), nil
 }
 
