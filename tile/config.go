@@ -46,6 +46,11 @@ type Config struct {
 	// well within the time to live of owner hashes: 15 s at most. Default 1.
 	RefreshEvery int
 
+	// CheckResolve is for development: it checks at every tick that Resolve leaves the state as it is, and reports by
+	// Hooks.Impure and the log if it does not. It costs two calls of Snapshot for each of Resolve, on the tick loop.
+	// Default false.
+	CheckResolve bool
+
 	// Commit appends and refreshes. Default Seams.Store.Commit. Every call that commits goes through it: the batches
 	// of ticks, the installs of new epochs, batches appended again after a failover, and refreshes of the owner hash
 	// (commits without events). A wrapper may record or delay them, but must pass each on to the same store. A rebase

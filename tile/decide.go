@@ -55,7 +55,7 @@ func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch,
 			intents = append(intents, subs[i].intent)
 		}
 	}
-	batch, outcomes, err := o.guard.resolve(o.history.Tick, intents)
+	batch, outcomes, err := o.askRules(intents)
 	if err != nil {
 		return nil, err
 	}

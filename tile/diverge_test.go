@@ -24,6 +24,8 @@ type bent struct {
 	ignores string // a word that Apply does not fold
 	adds    bool   // Resolve folds what it decides
 	bullets bool   // Snapshot is in another encoding; Restore knows both
+	counts  bool   // Snapshot is another one each time
+	calls   int
 }
 
 func (b *bent) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
@@ -46,6 +48,9 @@ func (b *bent) Snapshot() ([]byte, error) {
 	s, err := b.ledgerRules.Snapshot()
 	if b.bullets {
 		s = append([]byte("* "), s...)
+	}
+	if b.calls++; b.counts {
+		s = fmt.Append(s, " ", b.calls)
 	}
 	return s, err
 }

@@ -28,6 +28,8 @@ type Hooks struct {
 	Restored func(RestoredInfo)
 	// RulesFailed: the game's rules panicked, or failed otherwise; RulesError says what becomes of the tile.
 	RulesFailed func(*RulesError)
+	// Impure: Resolve has changed the state (Config.CheckResolve).
+	Impure func(ImpurityInfo)
 	// Diverged: a follower's state is not the owner's.
 	Diverged func(DivergenceInfo)
 	// Forgotten: a batch that no replica has confirmed had to be dropped from memory.
@@ -154,6 +156,7 @@ func (h Hooks) filled() Hooks {
 	fill(&h.TookOver)
 	fill(&h.Restored)
 	fill(&h.RulesFailed)
+	fill(&h.Impure)
 	fill(&h.Diverged)
 	if h.Forgotten == nil {
 		h.Forgotten = func(fence.TileID, fence.Position) {}

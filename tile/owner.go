@@ -2,12 +2,12 @@ package tile
 
 import (
 	"context"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
-	"time"
 )
 
 // tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is
@@ -27,6 +27,7 @@ type tileOwner struct {
 	missing  float64    // Status.Missing
 
 	successor fence.Owner // which the tile was handed to
+	impure    time.Time   // when it was last logged that Resolve changes the state
 	pulse     *pulse
 
 	confirm   bool // the next commit must be confirmed by every replica
