@@ -17,7 +17,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/internal/tiletest"
+	"github.com/tilefence/tilefence/tile/internal/ledgertest"
 )
 
 const testTile fence.TileID = 0x85283083fffffff
@@ -82,7 +82,7 @@ func (w *world) history() []string { return w.historyOf(testTile) }
 
 func (w *world) historyOf(id fence.TileID) []string {
 	w.t.Helper()
-	words, err := tiletest.Committed(context.Background(), w.log, id)
+	words, err := ledgertest.Committed(context.Background(), w.log, id)
 	require.NoError(w.t, err)
 	return words
 }

@@ -1,5 +1,5 @@
 package tile_test
 
-import "github.com/tilefence/tilefence/tile/internal/tiletest"
+import "github.com/tilefence/tilefence/tile/internal/ledgertest"
 
-type ledgerRules = tiletest.Ledger
+type ledgerRules = ledgertest.Ledger

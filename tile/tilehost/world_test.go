@@ -11,12 +11,12 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/internal/tiletest"
+	"github.com/tilefence/tilefence/tile/internal/ledgertest"
 )
 
 const testTile fence.TileID = 0x85283083fffffff
 
-type ledgerRules = tiletest.Ledger
+type ledgerRules = ledgertest.Ledger
 
 // newRules makes the rules of tiles whose state no test reads.
 func newRules(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }
@@ -50,7 +50,7 @@ func tiles(n int) []fence.TileID {
 // wordsOf is what a tile's committed history says.
 func wordsOf(t *testing.T, log stream.Log, id fence.TileID) []string {
 	t.Helper()
-	words, err := tiletest.Committed(context.Background(), log, id)
+	words, err := ledgertest.Committed(context.Background(), log, id)
 	require.NoError(t, err)
 	return words
 }

@@ -1,5 +1,5 @@
-// Package tiletest holds what the tests of package tile and of the packages below it share.
-package tiletest
+// Package ledgertest holds what the tests of package tile and of the packages below it share.
+package ledgertest
 
 import (
 	"bytes"
