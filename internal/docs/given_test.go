@@ -30,7 +30,8 @@ var given = map[string]string{
 // givenIn are names with another type in one package, or names that only this package's blocks use.
 var givenIn = map[string]map[string]string{
 	".": {
-		"broker": "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
+		"newGame": "tiletest.NewRules",
+		"broker":  "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",
 	},
 	"admission": {
@@ -104,7 +105,8 @@ var givenIn = map[string]map[string]string{
 
 // outside are the packages of other modules and of the standard library that blocks may use.
 var outside = []string{
-	"context", "errors", "fmt", "io/fs", "log/slog", "net/http", "os", "testing", "time",
+	"context", "errors", "fmt", "io/fs", "log/slog", "math/rand/v2", "net/http", "os", "testing",
+	"testing/synctest", "time",
 	"github.com/aws/aws-sdk-go-v2/aws",
 	"github.com/aws/aws-sdk-go-v2/config",
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb",
