@@ -56,6 +56,7 @@ func (c *clusters) publish(ctx context.Context, m []fanout.Message) (handed func
 type mark struct {
 	id     fence.TileID
 	seq    fence.Seq
+	shown  fence.Epoch
 	rewind bool
 	err    error
 
@@ -90,7 +91,8 @@ func (c *clusters) writeMarks(ctx context.Context, marks []mark) {
 	writes := make([]stream.MarkWrite, 0, 2*len(marks))
 	for i := range marks {
 		m := &marks[i]
-		w := stream.MarkWrite{Tile: m.id, Consumer: stream.BridgePending, Seq: m.seq, Rewind: m.rewind}
+		w := stream.MarkWrite{Tile: m.id, Consumer: stream.BridgePending, Seq: m.seq, Shown: m.shown,
+			Rewind: m.rewind}
 		writes = append(writes, w)
 		w.Consumer = stream.BridgeAcked
 		writes = append(writes, w)

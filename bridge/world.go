@@ -311,7 +311,8 @@ func (w *world) beginMarks(l lane, tiles []*tile, now time.Time) []mark {
 	}
 	marks := make([]mark, len(tiles))
 	for i, t := range tiles {
-		marks[i] = mark{id: t.cursor.id, seq: min(t.cursor.read, fence.MaxNumber), rewind: t.marks.rewind}
+		marks[i] = mark{id: t.cursor.id, seq: min(t.cursor.read, fence.MaxNumber), shown: t.cursor.floor,
+			rewind: t.marks.rewind}
 		t.marks.writing, t.marks.rewind = true, false
 		w.plan(t)
 	}

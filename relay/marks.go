@@ -31,13 +31,14 @@ func (m *marker) run() {
 		watched := map[fence.TileID]bool{}
 		for _, h := range m.hubs.all() {
 			watched[h.tile] = true
-			seq, ok := h.floorMark()
+			seq, shown, ok := h.floorMark()
 			if h.turn != turn || !ok {
 				continue
 			}
 			marked[h.tile] = turn
 			// Only this relay writes this mark, so that it may regress with the view, when the tile's history did.
-			writes = append(writes, stream.MarkWrite{Tile: h.tile, Consumer: m.consumer, Seq: seq, Rewind: true})
+			writes = append(writes, stream.MarkWrite{Tile: h.tile, Consumer: m.consumer, Seq: seq, Shown: shown,
+				Rewind: true})
 		}
 		for tile, its := range marked {
 			if its == turn && !watched[tile] {
@@ -102,16 +103,16 @@ func (h *hub) outrun(e *stream.ResyncError) {
 	}
 }
 
-// floorMark is the sequence at or below which this relay needs no entry of the stream. ok is false while nothing is
-// known to be committed, so that watching invented tiles writes nothing.
-func (h *hub) floorMark() (seq fence.Seq, ok bool) {
+// floorMark is the sequence at or below which this relay needs no entry of the stream, and the highest epoch that it
+// has shown. ok is false while nothing is known to be committed, so that watching invented tiles writes nothing.
+func (h *hub) floorMark() (seq fence.Seq, shown fence.Epoch, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.closed || !h.view.loaded || h.view.at.IsZero():
-		return 0, false
+		return 0, 0, false
 	case h.view.whole && !h.shared:
-		return h.view.base.Seq, true
+		return h.view.base.Seq, h.view.at.Epoch, true
 	}
-	return h.view.at.Seq, true // what is before it is here
+	return h.view.at.Seq, h.view.at.Epoch, true // what is before it is here
 }

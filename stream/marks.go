@@ -79,6 +79,10 @@ type MarkWrite struct {
 	// That is safe: a lower mark removes nothing, it keeps entries longer, until the consumer's next mark.
 	Rewind bool
 
+	// Shown is the highest epoch of which the consumer has handed anything on; zero if it says nothing. It refuses
+	// what is of a lower one, for good, so an owner must not serve below it: see Trimmed.Shown.
+	Shown fence.Epoch
+
 	// Release removes the mark, because the consumer leaves in good order: it holds nothing any more, and is not
 	// reported as one that stopped. Seq and Rewind then say nothing.
 	Release bool
@@ -95,6 +99,8 @@ func (w *MarkWrite) Validate() error {
 			Want: "bridge, pending, checkpoint, or relay: and an id of 1 to 64 letters, digits, - and _"}
 	case w.Seq > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "seq", Value: w.Seq, Want: "at most 2^53-1"}
+	case w.Shown > fence.MaxNumber:
+		return &fence.ArgumentError{Field: "shown", Value: w.Shown, Want: "an epoch, at most 2^53-1"}
 	}
 	return nil
 }
@@ -134,8 +140,9 @@ type Mark struct {
 type TileMarks struct {
 	Tile    fence.TileID
 	Marks   map[Consumer]Mark
-	Trimmed fence.Seq // the highest floor at which a trim removed entries: those below it are gone
-	Err     error     // why this tile's could not be read although others' could
+	Trimmed fence.Seq   // the highest floor at which a trim removed entries: those below it are gone
+	Shown   fence.Epoch // the highest that any consumer has told, see MarkWrite.Shown
+	Err     error       // why this tile's could not be read although others' could
 }
 
 // MarkOne moves one watermark; see Log.Mark.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
@@ -99,12 +100,7 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 	if last.IsZero() {
 		from = fromMemory // there is no history but this owner's
 	}
-	o.desk.enter(Healing, o.title.grant.Epoch)
-	for i := range o.pending.submissions {
-		o.pending.submissions[i].presented = true
-	}
-	o.desk.requeue(o.pending.submissions)
-	o.pending = nil
+	o.abandon()
 	o.acquisition.saw(refused.Current)
 	got, err := o.acquisition.run(ctx, from)
 	if err != nil {
@@ -124,6 +120,56 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.Tick, Taken: time.Now(),
 			Exact: true, FromMemory: true})
 	}
+	return nil
+}
+
+// abandon begins a repair: the pending batch is given up, and its intents are resolved again.
+func (o *tileOwner) abandon() {
+	o.desk.enter(Healing, o.title.grant.Epoch)
+	if o.pending == nil {
+		return
+	}
+	for i := range o.pending.submissions {
+		o.pending.submissions[i].presented = true
+	}
+	o.desk.requeue(o.pending.submissions)
+	o.pending = nil
+}
+
+// farAbove is how far above this owner's an epoch that consumers tell may be to be believed: they are many, and one
+// that is wrong must not use the epochs up.
+const farAbove = 1 << 20
+
+// outshone acquires the tile anew if watchers were shown an epoch above this owner's. The store and the authority have
+// then both forgotten a later owner, and nothing of it is left to be read; but bridges and relays refuse what is of a
+// lower epoch, for good. So this owner's state goes on above it.
+func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
+	own := o.title.grant.Epoch
+	switch {
+	case t == nil || t.Shown <= own:
+		return nil
+	case t.Shown > own+farAbove:
+		o.cfg.Logger.Error("a consumer of the stream tells an epoch that cannot be; it is ignored", "told", t.Shown,
+			"epoch", own)
+		return nil
+	}
+	switch err := o.title.verify(ctx, fence.Owner{}); {
+	case errors.Is(err, ErrSuperseded):
+		return err
+	case err != nil && !errors.Is(err, errForgotten):
+		return nil //nolint:nilerr // the authority cannot be asked; the next trim tells again
+	}
+	back := o.desk.read().State
+	o.abandon()
+	o.title.saw(t.Shown)
+	got, err := o.acquisition.run(ctx, fromMemory)
+	if err != nil {
+		return err
+	}
+	o.begin(got, back)
+	o.cfg.Logger.Error("authority and store had forgotten an owner that watchers know; the tile goes on above it",
+		"shown", t.Shown, "before", own, "epoch", o.title.grant.Epoch, "at", o.history.Position)
+	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, At: o.history.Position})
 	return nil
 }
 

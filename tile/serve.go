@@ -31,6 +31,9 @@ func (o *tileOwner) serve(ctx context.Context) error {
 			continue
 		case r := <-o.snapshots.results:
 			o.snapshots.done(r)
+			if err := o.outshone(ctx, r.info.Trimmed); err != nil {
+				return err
+			}
 			continue
 		case <-timer.C:
 		}

@@ -88,7 +88,7 @@ func signatures(tile fence.TileID) []signature {
 			[]any{at.String(), "1", empty, ""},
 			[]kind{position, number, checksum, blob}},
 		{"tilefence_mark_v1", func(k fence.Keys) []string { return []string{k.Marks} },
-			[]any{"relay:a-1_Z", "1", "0"}, []kind{consumer, number, motion}},
+			[]any{"relay:a-1_Z", "1", "0", "3"}, []kind{consumer, number, motion, number}},
 		{"tilefence_trim_v1", func(k fence.Keys) []string { return []string{k.Marks, k.Stream, k.Snapshot} },
 			[]any{"1000", "1048576"}, []kind{positive, bound}},
 	}
@@ -211,17 +211,17 @@ func TestMarksACall(t *testing.T) {
 	}
 	var many []any
 	for i := range 17 {
-		many = append(many, fmt.Sprint("relay:r", i), "1", "0")
+		many = append(many, fmt.Sprint("relay:r", i), "1", "0", "0")
 	}
 	require.Equal(t, []any{"invalid", "watermarks"}, mark())
 	require.Equal(t, []any{"invalid", "watermarks"}, mark(many...))
-	require.Equal(t, "invalid", mark(many[:7]...)[0])
+	require.Equal(t, "invalid", mark(many[:9]...)[0])
 	require.Empty(t, dump(t, client, tile))
-	require.Len(t, mark(many[:48]...), 18)
-	mark("bridge", "20", "0", "bridge", "10", "0")
+	require.Len(t, mark(many[:64]...), 18)
+	mark("bridge", "20", "0", "0", "bridge", "10", "0", "0")
 	seq := func() string { return client.HGet(t.Context(), fence.KeysOf(tile).Marks, "bridge").Val() }
 	require.Equal(t, "20", seq())
-	mark("bridge", "10", "1", "bridge", "5", "0")
+	mark("bridge", "10", "1", "0", "bridge", "5", "0", "0")
 	require.Equal(t, "10", seq())
 }
 

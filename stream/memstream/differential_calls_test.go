@@ -39,6 +39,7 @@ type call struct {
 	seq      fence.Seq
 	limit    int
 	duration time.Duration
+	shown    fence.Epoch
 	rewind   bool
 	release  bool
 	bytes    int64
@@ -72,7 +73,7 @@ func (c call) on(tile fence.TileID, s side) []any {
 	case opMark:
 		return []any{comparable(stream.MarkOne(ctx, s.log, stream.MarkWrite{Tile: tile, Consumer: c.consumer,
 			Seq:    c.seq,
-			Rewind: c.rewind, Release: c.release}))}
+			Rewind: c.rewind, Release: c.release, Shown: c.shown}))}
 	case opTrim:
 		t, err := s.log.Trim(ctx, stream.TrimRequest{Tile: tile, Lease: c.duration, MaxBytes: c.bytes})
 		t.Bytes = 0 // each store's own estimate
@@ -246,7 +247,7 @@ func (d *drawer) draw(s *memfence.State) call {
 		}
 		return call{op: opMark, consumer: consumer, seq: pick(d, near(), near(), near(), near(), 0, fence.MaxNumber,
 			fence.MaxNumber+1),
-			rewind: d.one(3), release: d.one(10)}
+			shown: pick[fence.Epoch](d, 0, 1, 2, 3, fence.MaxNumber+1), rewind: d.one(3), release: d.one(10)}
 	case n < 88:
 		return call{op: opTrim, duration: pick(d, time.Minute, time.Minute, time.Minute, time.Second-1),
 			bytes: pick[int64](d, 0, 0, 1<<40, 1<<20-1)} // how much a stream takes, each store has its own opinion

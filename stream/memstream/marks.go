@@ -18,6 +18,7 @@ const entryOverhead = 128
 type marks struct {
 	of      map[stream.Consumer]stream.Mark
 	trimmed fence.Seq
+	shown   fence.Epoch
 }
 
 // Mark implements stream.Log.
@@ -49,6 +50,7 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 		m = &marks{of: map[stream.Consumer]stream.Mark{}}
 		l.marks[w.Tile] = m
 	}
+	m.shown = max(m.shown, w.Shown)
 	had, known := m.of[w.Consumer]
 	if w.Release {
 		delete(m.of, w.Consumer)
@@ -90,7 +92,7 @@ func (l *Log) marksOf(tile fence.TileID) stream.TileMarks {
 	all := stream.TileMarks{Tile: tile, Marks: map[stream.Consumer]stream.Mark{}}
 	if m := l.marks[tile]; m != nil {
 		maps.Copy(all.Marks, m.of)
-		all.Trimmed = m.trimmed
+		all.Trimmed, all.Shown = m.trimmed, m.shown
 	}
 	return all
 }
@@ -110,7 +112,7 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	if m == nil {
 		m = &marks{of: map[stream.Consumer]stream.Mark{}}
 	}
-	var t stream.Trimmed
+	t := stream.Trimmed{Shown: m.shown}
 	now := time.Now()
 	oldest := now.Add(-r.Lease).UnixMilli()
 	for _, c := range m.consumers() {

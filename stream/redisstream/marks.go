@@ -33,7 +33,8 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 			of = append(of, nil)
 			n++
 		}
-		calls[n].Args = append(calls[n].Args, string(w.Consumer), strconv.FormatUint(uint64(w.Seq), 10), motion(w))
+		calls[n].Args = append(calls[n].Args, string(w.Consumer), strconv.FormatUint(uint64(w.Seq), 10), motion(w),
+			strconv.FormatUint(uint64(w.Shown), 10))
 		of[n] = append(of[n], i)
 	}
 	if len(calls) > 0 {
@@ -124,6 +125,9 @@ func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
 	if n, err := fence.ParseNumber(m["trimmed"]); err == nil {
 		all.Trimmed = fence.Seq(n)
 	}
+	if n, err := fence.ParseNumber(m["shown"]); err == nil {
+		all.Shown = fence.Epoch(n)
+	}
 	for name, text := range m {
 		w := stream.MarkWrite{Tile: tile, Consumer: stream.Consumer(name)}
 		if strings.HasSuffix(name, ".at") || w.Validate() != nil {
@@ -171,9 +175,9 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	}
 }
 
-// parseTrimmed reads floor, removed, held, expired, evicted, entries, bytes.
+// parseTrimmed reads floor, removed, held, expired, evicted, entries, bytes, shown.
 func parseTrimmed(v []any) (t stream.Trimmed, ok bool) {
-	if len(v) != 7 {
+	if len(v) != 8 {
 		return t, false
 	}
 	floor, ok1 := v[0].(string)
@@ -183,10 +187,12 @@ func parseTrimmed(v []any) (t stream.Trimmed, ok bool) {
 	evicted, ok5 := consumers(v[4])
 	entries, ok6 := v[5].(int64)
 	bytes, ok7 := v[6].(int64)
-	seq, err := fence.ParseNumber(floor)
+	shown, ok8 := v[7].(string)
+	seq, err1 := fence.ParseNumber(floor)
+	epoch, err2 := fence.ParseNumber(shown)
+	ok = ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7 && ok8 && err1 == nil && err2 == nil
 	return stream.Trimmed{Floor: fence.Seq(seq), Removed: int(removed), Held: stream.Consumer(held), Expired: expired,
-			Evicted: evicted, Entries: int(entries), Bytes: bytes}, ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7 &&
-			err == nil
+		Evicted: evicted, Shown: fence.Epoch(epoch), Entries: int(entries), Bytes: bytes}, ok
 }
 
 func consumers(v any) (names []stream.Consumer, ok bool) {

@@ -172,3 +172,39 @@ func markFull(s *scene) {
 	require.True(s, slices.IsSortedFunc(got.Expired, stream.CompareConsumers))
 	s.mark(stream.Checkpointed, 6)
 }
+
+// markShown: the highest epoch that any consumer has told is kept, whatever comes later and whoever goes.
+func markShown(s *scene) {
+	shown := func(want fence.Epoch) {
+		s.Helper()
+		require.Equal(s, want, s.tileMarks().Shown)
+		got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
+		require.NoError(s, err)
+		require.Equal(s, want, got.Shown)
+	}
+	write := func(w stream.MarkWrite) {
+		s.Helper()
+		w.Tile = s.tile
+		require.NoError(s, stream.MarkOne(s.Context(), s.Log, w))
+	}
+	shown(0)
+	write(stream.MarkWrite{Consumer: relay, Seq: 3})
+	shown(0)
+	write(stream.MarkWrite{Consumer: relay, Seq: 4, Shown: 7})
+	shown(7)
+	write(stream.MarkWrite{Consumer: stream.BridgeAcked, Seq: 9, Shown: 5})
+	write(stream.MarkWrite{Consumer: relay, Seq: 1, Shown: 6, Rewind: true})
+	write(stream.MarkWrite{Consumer: relay, Seq: 9})
+	shown(7)
+	write(stream.MarkWrite{Consumer: relay, Release: true})
+	write(stream.MarkWrite{Consumer: stream.BridgeAcked, Release: true})
+	shown(7)
+	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{{Tile: s.tile, Consumer: relay, Shown: 9},
+		{Tile: s.tile, Consumer: stream.BridgeAcked, Shown: 12},
+		{Tile: s.tile, Consumer: stream.BridgePending, Shown: 10}}))
+	shown(12)
+	err := stream.MarkOne(s.Context(), s.Log,
+		stream.MarkWrite{Tile: s.tile, Consumer: relay, Shown: fence.MaxNumber + 1})
+	require.ErrorIs(s, err, fence.ErrInvalidArgument)
+	shown(12)
+}

@@ -72,6 +72,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Mark/many", markMany},
 		{"Mark/turns", markTurns},
 		{"Mark/release", markRelease},
+		{"Mark/shown", markShown},
 		{"Mark/resync", markResync},
 		{"Mark/full", markFull},
 		{"Trim/ties", trimTies},

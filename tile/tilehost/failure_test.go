@@ -43,7 +43,8 @@ func (b *brittle) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []s
 }
 
 func (b *brittle) Apply(tick fence.Tick, events [][]byte) error {
-	if b.game.apply.Load() && slices.ContainsFunc(events, func(e []byte) bool { return bytes.Equal(e, []byte("poison")) }) {
+	poison := func(e []byte) bool { return bytes.Equal(e, []byte("poison")) }
+	if b.game.apply.Load() && slices.ContainsFunc(events, poison) {
 		panic("no rule for it")
 	}
 	return b.ledgerRules.Apply(tick, events)

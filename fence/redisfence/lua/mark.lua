@@ -2,8 +2,9 @@
 -- can only climb, and one that may go back holds more than it need until the consumer's next. What is gone is told
 -- by the sequence presented, not by the one in force, so that no order of arrival hides it.
 -- KEYS  1 marks
--- ARGV  per watermark three: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '0' it climbs, '1' it may go
---       back, '2' it is removed. At most 16 watermarks; those of one consumer act in turn.
+-- ARGV  per watermark four: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '0' it climbs, '1' it may go
+--       back, '2' it is removed  the highest epoch of which the consumer has handed anything on, or '0'. At most 16
+--       watermarks; those of one consumer act in turn. The highest epoch of all is kept, whatever becomes of the marks.
 -- Reply {'ok', highest floor ever trimmed to, then per watermark 'ok', 'resync' (entries after seq are gone; it
 --       is in force all the same) or 'full' (the tile has 256 consumers; it is not)}; {'invalid', what}.
 --       'invalid' writes nothing.
@@ -21,31 +22,35 @@ local function is_consumer(c)
 end
 
 local function mark(keys, args)
-  local n = #args / 3
+  local n = #args / 4
   if n < 1 or n > 16 or n % 1 ~= 0 then return invalid('watermarks') end
-  local fields = {'trimmed'}
-  for i = 1, #args, 3 do
+  local fields = {'trimmed', 'shown'}
+  local shown = '0'
+  for i = 1, #args, 4 do
     if not is_consumer(args[i]) then return invalid('consumer') end
     if not number(args[i + 1]) then return invalid('seq') end
     local how = args[i + 2]
     if how ~= '0' and how ~= '1' and how ~= '2' then return invalid('how') end
+    if not number(args[i + 3]) then return invalid('shown') end
+    shown = later(shown, args[i + 3])
     fields[#fields + 1] = args[i]
   end
   local have = redis.call('HMGET', keys[1], unpack(fields))
   local trimmed = number(have[1]) or 0
   local reply = {'ok', number(have[1]) and have[1] or '0'}
+  local others = (have[1] and 1 or 0) + (have[2] and 1 or 0) -- fields that are no marks
   local at = now()
   local moved = {} -- by this call
-  for i = 1, #args, 3 do
+  for i = 1, #args, 4 do
     local consumer, seq = args[i], args[i + 1]
     local s = tonumber(seq)
     local old = moved[consumer]
-    if old == nil then old = have[#reply] end
+    if old == nil then old = have[#reply + 1] end
     if args[i + 2] == '2' then
       redis.call('HDEL', keys[1], consumer, consumer .. '.at')
       moved[consumer] = false
       reply[#reply + 1] = 'ok'
-    elseif not old and redis.call('HLEN', keys[1]) >= 2 * MAX_MARKS then
+    elseif not old and redis.call('HLEN', keys[1]) - others >= 2 * MAX_MARKS then
       reply[#reply + 1] = 'full'
     else
       if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end
@@ -54,6 +59,10 @@ local function mark(keys, args)
       moved[consumer] = seq
       reply[#reply + 1] = s + 1 < trimmed and 'resync' or 'ok'
     end
+  end
+  if tonumber(shown) > (number(have[2]) or 0) then
+    redis.call('HSET', keys[1], 'shown', shown)
+    if not have[1] then redis.call('PEXPIRE', keys[1], UNTRIMMED) end
   end
   return reply
 end

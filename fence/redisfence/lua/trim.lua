@@ -4,7 +4,8 @@
 --       pending for as long no longer counts  2 most bytes the stream may take, or '0': past them the lowest marks are
 --       dropped until it fits or only the snapshot holds the floor
 -- Reply {'ok', floor, removed, the consumer that holds the floor or '', expired consumers, consumers that the bound
---       cost, entries left, bytes left}; {'invalid', what}. Still over the bound and held: call again.
+--       cost, entries left, bytes left, the highest epoch shown by a consumer}; {'invalid', what}. Still over the
+--       bound and held: call again.
 
 -- Nodes of a stream that are measured one by one. Redis guesses from the first five, which is wrong by a factor of
 -- ten where small entries are followed by large ones. A full node takes about 4 KiB or holds one larger entry: up to
@@ -32,8 +33,8 @@ local function kind_of(field)
   return KINDS[field] and field ~= 'relay' and field or nil
 end
 
--- marks_of reads the marks, in any order, and the highest floor ever. What cannot be read or was not renewed for the
--- lease is removed and returned apart. A lease that began in the future, since the clock was stepped back, begins now.
+-- marks_of reads the marks, in any order, the highest floor ever, and the highest epoch shown. What cannot be read or
+-- was not renewed for the lease is removed and returned apart. A lease that began in the future, since the clock was stepped back, begins now.
 local function marks_of(key, lease)
   local all = redis.call('HGETALL', key)
   local clock = now()
@@ -59,7 +60,7 @@ local function marks_of(key, lease)
     redis.call('HDEL', key, m.name, m.name .. '.at')
     expired[i] = m.name
   end
-  return live, expired, number(by.trimmed) and by.trimmed or '0'
+  return live, expired, number(by.trimmed) and by.trimmed or '0', number(by.shown) and by.shown or '0'
 end
 
 -- pending_of adds to marks one for each consumer group: the lowest entry, not below from, that was delivered within the
@@ -96,13 +97,13 @@ local function trim(keys, args)
   local lease, most = number(args[1]), number(args[2])
   if not lease or lease < 1000 then return invalid('lease') end
   if not most or (most > 0 and most < 1048576) then return invalid('bytes') end
-  local live, expired, trimmed = marks_of(keys[1], lease)
+  local live, expired, trimmed, shown = marks_of(keys[1], lease)
   local evicted = {}
   local snap = redis.call('HGET', keys[3], 'seq')
   local there = redis.call('EXISTS', keys[2]) == 1
   local function measure() return there and redis.call('MEMORY', 'USAGE', keys[2], 'SAMPLES', NODES) or 0 end
   if not number(snap) then
-    return {'ok', '0', 0, '', expired, evicted, redis.call('XLEN', keys[2]), measure()}
+    return {'ok', '0', 0, '', expired, evicted, redis.call('XLEN', keys[2]), measure(), shown}
   end
   local idle = there and pending_of(keys[2], trimmed, lease, live)
   lowest_first(live)
@@ -133,5 +134,5 @@ local function trim(keys, args)
     end
   until not over
   if idle and idle < tonumber(floor) then expired[#expired + 1] = 'group' end
-  return {'ok', floor, removed, held, expired, evicted, redis.call('XLEN', keys[2]), bytes}
+  return {'ok', floor, removed, held, expired, evicted, redis.call('XLEN', keys[2]), bytes, shown}
 end

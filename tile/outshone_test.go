@@ -1,0 +1,90 @@
+package tile_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// tell has a relay tell the highest epoch that it has shown.
+func (w *world) tell(shown fence.Epoch) {
+	w.t.Helper()
+	err := stream.MarkOne(w.t.Context(), w.log, stream.MarkWrite{Tile: testTile, Consumer: stream.RelayMember("r"),
+		Seq: 1 << 40, Shown: shown})
+	require.NoError(w.t, err)
+}
+
+// TestAnOwnerBelowWhatWatchersWereShownGoesAbove: store and authority have both forgotten an owner. Watchers have not,
+// and would refuse everything that this one commits, for ever.
+func TestAnOwnerBelowWhatWatchersWereShownGoesAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var mu sync.Mutex
+		var healed []tile.HealInfo
+		cfg := tile.Config{SnapshotEvery: 5}
+		cfg.Hooks.Healed = func(i tile.HealInfo) {
+			mu.Lock()
+			defer mu.Unlock()
+			healed = append(healed, i)
+		}
+		p := w.start("a:1", cfg)
+		var want []string
+		say := func(n int) {
+			for range n {
+				word := fmt.Sprint("w", len(want))
+				assert.Equal(t, stream.Applied, p.say(t, word, word))
+				want = append(want, word)
+			}
+		}
+		say(12)
+		w.tell(1)
+		say(12)
+		assert.EqualValues(t, 1, p.Status().Epoch, "its own epoch is nothing new")
+		w.tell(41)
+		say(12)
+		assert.EqualValues(t, 42, p.Status().Epoch)
+		mu.Lock()
+		require.Len(t, healed, 1)
+		assert.True(t, healed[0].Rebased)
+		mu.Unlock()
+		say(12)
+		assert.EqualValues(t, 42, p.Status().Epoch)
+		assert.Equal(t, stream.Applied, p.say(t, "w3", "again"), "it remembers")
+		assert.Equal(t, want, w.history())
+
+		w.tell(fence.MaxNumber) // nonsense must not use the epochs up
+		say(12)
+		assert.EqualValues(t, 42, p.Status().Epoch)
+		require.NoError(t, p.drain())
+		assert.Equal(t, want, w.history())
+	})
+}
+
+// TestAnOwnerThatWasReplacedDoesNotGoAbove: the authority has another owner, who is the one to do it.
+func TestAnOwnerThatWasReplacedDoesNotGoAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.process("a:1", tile.Config{SnapshotEvery: 5})
+		for i := range 10 {
+			a.say(t, "", fmt.Sprint("w", i))
+		}
+		w.tell(9)
+		b := w.process("b:1", tile.Config{SnapshotEvery: 5, TakeOver: true})
+		b.eventually(t, tile.Serving, time.Minute)
+		a.eventually(t, tile.StoodDown, time.Minute)
+		for i := range 10 {
+			b.say(t, "", fmt.Sprint("v", i))
+		}
+		assert.EqualValues(t, 10, b.Status().Epoch)
+		assert.Len(t, w.history(), 20)
+	})
+}
