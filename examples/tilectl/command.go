@@ -27,6 +27,7 @@ type command struct {
 const (
 	anyTiles    = -1 // any number of tiles, none meaning all
 	tileAndMore = -2 // one tile, then whatever the command makes of it
+	anyWords    = -3 // whatever the command makes of them
 )
 
 var commands = []command{
@@ -44,6 +45,11 @@ var commands = []command{
 		needCoordination | needFanout, tileAndMore, replayDeadLetters},
 	{"deadletters drop", "<tile> [letter…]", "deletes them (-dry-run, -yes)", needCoordination,
 		tileAndMore, dropDeadLetters},
+	{"plan", "", "slow work: waiting, running and dead requests and usage events, by shard", needPlans, 0, listPlans},
+	{"plan letters", "[id or tile…]", "requests that failed in their last attempt, and why", needPlans, anyWords,
+		listPlanLetters},
+	{"plan replay", "[id or tile…]", "queues them anew, none meaning all (-dry-run)", needPlans, anyWords, replayPlans},
+	{"plan drop", "[id or tile…]", "deletes them (-dry-run, -yes)", needPlans, anyWords, dropPlans},
 	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
 	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)",
 		needCheckpoints, 1, showCheckpoint},
@@ -76,6 +82,8 @@ func find(args []string) (*command, []string, error) {
 func (c *command) arguments(args []string) ([]string, error) {
 	tiles := args
 	switch {
+	case c.tiles == anyWords:
+		return args, nil
 	case c.tiles == tileAndMore:
 		tiles = args[:min(1, len(args))]
 		if len(args) == 0 {
@@ -96,6 +104,7 @@ func (c *command) arguments(args []string) ([]string, error) {
 type options struct {
 	redis, postgres, table, dynamodb, checkpoints, fanout, nats, user string
 	json, blob, force, dryRun, yes                                    bool
+	planName                                                          string
 	from                                                              uint64
 	timeout, during                                                   time.Duration
 	args                                                              []string
@@ -113,6 +122,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
 	f.StringVar(&o.fanout, "fanout", os.Getenv("TILECTL_FANOUT"),
 		"fan-out Redis Cluster, `host:port,…` ($TILECTL_FANOUT)")
+	f.StringVar(&o.planName, "plan-name", "", "plan: the `name` of the game's plans, redisplan.Config.Name")
 	f.StringVar(&o.nats, "nats", os.Getenv("TILECTL_NATS"), "NATS servers of the broker tier, `URL,…` ($TILECTL_NATS)")
 	f.StringVar(&o.user, "user", os.Getenv("TILECTL_USER"),
 		"Redis `user` on both clusters, whose password is $TILECTL_PASSWORD ($TILECTL_USER; default: Redis's own)")
@@ -123,8 +133,8 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
 	f.BoolVar(&o.force, "force", false, "checkpoint restore: take the tile from the owner it has")
-	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters replay, drop: only say what would be done")
-	f.BoolVar(&o.yes, "yes", false, "deadletters drop: do not ask")
+	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters and plan replay, drop: only say what would be done")
+	f.BoolVar(&o.yes, "yes", false, "deadletters drop, plan drop: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
 	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")

@@ -5,8 +5,8 @@
 //	tilectl -redis 127.0.0.1:7000 -fanout 127.0.0.1:7100 deadletters replay 85283083fffffff -dry-run
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
-// All but "checkpoint restore", "deadletters replay" and "deadletters drop" only read. The exit status is 0 on
-// success, 1 if something failed or is damaged, 2 for a wrong command line.
+// All but "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop" only read. The exit status is
+// 0 on success, 1 if something failed or is damaged, 2 for a wrong command line.
 package main
 
 import (

@@ -25,6 +25,7 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/tile/plan"
 )
 
 // needs are the back ends a command works on.
@@ -36,6 +37,7 @@ const (
 	needCheckpoints
 	needFanout
 	needBroker
+	needPlans
 )
 
 // log is what tilectl reads of the coordination store.
@@ -56,6 +58,7 @@ type tool struct {
 	publisher   fanout.Publisher
 	audience    fanout.Audience
 	broker      *natsfanout.Fanout
+	plans       plan.Store
 	closers     []func()
 }
 
@@ -86,6 +89,11 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	}
 	if n&needBroker != 0 {
 		if err := t.openBroker(); err != nil {
+			return err
+		}
+	}
+	if n&needPlans != 0 {
+		if err := t.openPlans(ctx); err != nil {
 			return err
 		}
 	}

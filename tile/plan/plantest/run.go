@@ -32,7 +32,7 @@ const (
 // Bench is one tile, its shard and a worker, on a store under test.
 type Bench struct {
 	plan.Store
-	*testing.T
+	testing.TB
 	Tile   fence.TileID
 	Shard  int
 	Worker string
@@ -40,10 +40,13 @@ type Bench struct {
 }
 
 // NewBench returns a bench with a tile of its own.
-func NewBench(t *testing.T, s plan.Store) *Bench {
-	id := fence.TileID(mathrand.Uint64()>>1 | 1)
-	return &Bench{Store: s, T: t, Tile: id, Shard: plan.ShardOf(id, s.Shards()), Worker: "w-" + rand.Text(), Epoch: 1}
+func NewBench(t testing.TB, s plan.Store) *Bench {
+	id := NewTile()
+	return &Bench{Store: s, TB: t, Tile: id, Shard: plan.ShardOf(id, s.Shards()), Worker: "w-" + rand.Text(), Epoch: 1}
 }
+
+// NewTile returns a tile that no other call returns.
+func NewTile() fence.TileID { return fence.TileID(mathrand.Uint64()>>1 | 1) }
 
 // Request is a background request of the tile.
 func (b *Bench) Request(entity string) plan.Request {

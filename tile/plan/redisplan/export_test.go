@@ -1,6 +1,11 @@
 package redisplan
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
 
 // Name is Config.Name.
 func (s *Store) Name() string {
@@ -23,3 +28,19 @@ func (s *Store) Mutant(name string, edits ...string) string {
 
 // Key is one key of a shard.
 func (s *Store) Key(shard int) string { return s.requests(shard)[0] }
+
+// ServerTime is the processor time that the server, which is no cluster, has used so far.
+func (s *Store) ServerTime(tb testing.TB) (used time.Duration) {
+	info, err := s.client.Info(tb.Context(), "cpu").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_sys_main_thread" || name == "used_cpu_user_main_thread" {
+			seconds, _ := strconv.ParseFloat(value, 64)
+			used += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return used
+}

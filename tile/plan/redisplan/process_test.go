@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,19 +25,27 @@ import (
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
 )
 
-// Of a worker that is a process of its own: the store's name, how long its calls take, and the nodes' addresses.
+// Of a worker that is a process of its own: the store's name, how long its calls take (or from and to), its slots, and
+// the nodes' addresses.
 const envWorker = "TILEFENCE_TEST_PLAN_WORKER"
 
 // workerProcess works until it is told to end. It writes a line for each call that begins, and ignores the context of
 // calls for entities named deaf.
 func workerProcess() int {
 	var name, takes, addrs string
-	_, err := fmt.Sscan(os.Getenv(envWorker), &name, &takes, &addrs)
-	d, err2 := time.ParseDuration(takes)
+	var slots int
+	_, err := fmt.Sscan(os.Getenv(envWorker), &name, &takes, &slots, &addrs)
+	from, to, spread := strings.Cut(takes, "-")
+	shortest, err2 := time.ParseDuration(from)
+	longest := shortest
+	if spread && err2 == nil {
+		longest, err2 = time.ParseDuration(to)
+	}
 	client := redis.NewClusterClient(redisfence.Options(strings.Split(addrs, ",")...))
 	s, err3 := redisplan.New(client, &redisplan.Config{Name: name})
 	planner := func(ctx context.Context, r plan.Request) ([]byte, plan.Usage, error) {
 		fmt.Println("began", r.Entity)
+		d := shortest + rand.N(longest-shortest+1)
 		used := plan.Usage{Model: "m", Input: 1}
 		if r.Entity == "deaf" {
 			time.Sleep(d)
@@ -50,7 +59,8 @@ func workerProcess() int {
 		}
 	}
 	w, err4 := plan.NewWorker(s, plan.PlannerFunc(planner),
-		&plan.WorkerConfig{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)), HangAfter: 10 * time.Second})
+		&plan.WorkerConfig{Slots: slots, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+			HangAfter: 10 * time.Second})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	for _, e := range []error{err, err2, err3, err4} {
@@ -72,12 +82,13 @@ type process struct {
 	lines chan string // what it writes
 }
 
-func startWorker(t *testing.T, name, takes string, addrs []string) *process {
+func startWorker(t testing.TB, name, takes string, slots int, addrs []string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{cmd: exec.Command(self), lines: make(chan string, 10000)}
-	p.cmd.Env = append(os.Environ(), envWorker+"="+name+" "+takes+" "+strings.Join(addrs, ","))
+	p.cmd.Env = append(os.Environ(),
+		fmt.Sprint(envWorker, "=", name, " ", takes, " ", slots, " ", strings.Join(addrs, ",")))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -93,13 +104,16 @@ func startWorker(t *testing.T, name, takes string, addrs []string) *process {
 
 func (p *process) read(from io.Reader) {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
-		p.lines <- lines.Text()
+		select {
+		case p.lines <- lines.Text():
+		default: // a benchmark does not read them
+		}
 	}
 	close(p.lines)
 }
 
 // await waits for a line with a text.
-func (p *process) await(t *testing.T, text string) string {
+func (p *process) await(t testing.TB, text string) string {
 	t.Helper()
 	for limit := time.After(time.Minute); ; {
 		select {
@@ -115,7 +129,7 @@ func (p *process) await(t *testing.T, text string) string {
 }
 
 // here is a worker of this process, which answers at once.
-func here(t *testing.T, s plan.Store) *plan.Worker {
+func here(t testing.TB, s plan.Store) *plan.Worker {
 	t.Helper()
 	w, err := plan.NewWorker(s, plan.PlannerFunc(func(context.Context, plan.Request) ([]byte, plan.Usage, error) {
 		return []byte("by the other"), plan.Usage{Model: "m", Input: 2}, nil
@@ -159,7 +173,7 @@ func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	addrs := stacktest.Redis(t)
 	s := open(t, addrs)
-	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "1h", addrs)
+	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "1h", 4, addrs)
 	b.Ask(b.PlayerRequest("ship"))
 	p.await(t, "began ship")
 	here(t, s)
@@ -175,7 +189,7 @@ func TestWorkerPaused(t *testing.T) {
 	t.Parallel()
 	addrs := stacktest.Redis(t)
 	s := open(t, addrs)
-	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "500ms", addrs)
+	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "500ms", 4, addrs)
 	b.Ask(b.Request("deaf"))
 	p.await(t, "began deaf")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
@@ -192,7 +206,7 @@ func TestWorkerHangs(t *testing.T) {
 	t.Parallel()
 	addrs := stacktest.Redis(t)
 	s := open(t, addrs)
-	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "1h", addrs)
+	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "1h", 4, addrs)
 	b.Ask(b.Request("deaf"))
 	p.await(t, "began deaf")
 	here(t, s)
@@ -207,7 +221,7 @@ func TestWorkerTerminated(t *testing.T) {
 	t.Parallel()
 	addrs := stacktest.Redis(t)
 	s := open(t, addrs)
-	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "3s", addrs)
+	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "3s", 4, addrs)
 	b.Ask(b.PlayerRequest("ship"))
 	p.await(t, "began ship")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))

@@ -1,0 +1,331 @@
+package redisplan_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/plan"
+	"github.com/tilefence/tilefence/tile/plan/plantest"
+	"github.com/tilefence/tilefence/tile/plan/redisplan"
+)
+
+var noLog = slog.New(slog.DiscardHandler)
+
+// start runs parts until the function is called.
+func start(parts ...func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for _, part := range parts {
+		all.Go(func() { _ = part(ctx) })
+	}
+	return sync.OnceFunc(func() {
+		cancel()
+		all.Wait()
+	})
+}
+
+// fleet is the rules of a tile whose ships ask for plans while asking is set, and which commits an event in each tick.
+type fleet struct {
+	id     fence.TileID
+	desk   *plan.Desk
+	ships  int
+	asking *atomic.Bool
+}
+
+func (f *fleet) Restore([]byte) error             { return nil }
+func (f *fleet) Apply(fence.Tick, [][]byte) error { return nil }
+func (f *fleet) Snapshot() ([]byte, error)        { return nil, nil }
+
+func (f *fleet) Resolve(_ fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	if f.asking.Load() {
+		for i := range f.ships {
+			_, _ = f.desk.Ask(plan.Request{Tile: f.id, Entity: fmt.Sprint("ship", i), Tier: plan.Background})
+		}
+	}
+	outcomes := make([]stream.Outcome, len(intents))
+	for i := range outcomes {
+		outcomes[i] = stream.Applied
+	}
+	return [][]byte{make([]byte, 700)}, outcomes
+}
+
+const (
+	benchTiles  = 20
+	benchShips  = 50 // a tile: 1,000 in all
+	benchTick   = 50 * time.Millisecond
+	benchWindow = 3 * time.Second
+)
+
+// BenchmarkTick: 20 tiles at 20 Hz commit 700 bytes a tick to the cluster that has the plans, too. The same ticks
+// without a plan in flight, and with 1,000, by turns; calls take 1 to 5 s, in a worker process.
+func BenchmarkTick(b *testing.B) {
+	addrs := stacktest.Redis(b)
+	client := newClient(b, addrs)
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	require.NoError(b, err)
+	require.NoError(b, store.Load(b.Context()))
+	s := open(b, addrs)
+	took, late := figures.NewHistogram(), figures.NewHistogram()
+	asking := &atomic.Bool{}
+	owners := sync.Map{}
+	d, err := plan.NewDesk(s, func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+		p, _ := owners.Load(in.Tile)
+		return p.(*tile.TileProcessor).Submit(ctx, in)
+	}, &plan.DeskConfig{Logger: noLog})
+	require.NoError(b, err)
+	hooks := d.Hooks(tile.Hooks{Ticked: func(i tile.TickInfo) {
+		took.Record(i.Took)
+		late.Record(i.Late)
+	}})
+	parts := []func(context.Context) error{d.Run}
+	for range benchTiles {
+		id := plantest.NewTile()
+		p, err := tile.New(id, "bench:1", tile.Seams{Authority: memfence.NewAuthority(), Store: store,
+			Log: redisstream.New(store, client)}, &fleet{id: id, desk: d, ships: benchShips, asking: asking},
+			&tile.Config{TickInterval: benchTick, Hooks: hooks, Logger: noLog})
+		require.NoError(b, err)
+		owners.Store(id, p)
+		parts = append(parts, p.Run)
+	}
+	startWorker(b, s.Name(), "1s-5s", 1024, addrs)
+	stop := start(parts...)
+	defer stop()
+	settle := func(n int) {
+		b.Helper()
+		require.Eventually(b, func() bool { return d.Stats().Outstanding == n }, time.Minute, 5*time.Millisecond)
+		time.Sleep(time.Second)
+		took.Cut()
+		late.Cut()
+		time.Sleep(benchWindow)
+	}
+	for b.Loop() {
+		var calm, loaded, calmLate, loadedLate []float64
+		for range 3 {
+			settle(0)
+			calm, calmLate = append(calm, took.Latency().P99), append(calmLate, late.Latency().P99)
+			asking.Store(true)
+			settle(benchTiles * benchShips)
+			loaded, loadedLate = append(loaded, took.Latency().P99), append(loadedLate, late.Latency().P99)
+			asking.Store(false)
+		}
+		b.ReportMetric(median(calm), "calm-p99-ms")
+		b.ReportMetric(median(loaded), "p99-ms")
+		b.ReportMetric(median(loaded)/median(calm), "x-p99")
+		b.ReportMetric(median(loadedLate)/median(calmLate), "x-late-p99")
+		b.ReportMetric(float64(d.Stats().Applied), "plans")
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+func median(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// BenchmarkPlayerPickup: 8 workers of 4 slots, a background queue that never empties, and 50 players' requests a
+// second; all calls take 20 to 100 ms. From the request until its call begins.
+func BenchmarkPlayerPickup(b *testing.B) {
+	s := open(b, stacktest.Redis(b))
+	asked := sync.Map{} // when, by request
+	waits := figures.NewHistogram()
+	planner := plan.PlannerFunc(func(ctx context.Context, r plan.Request) ([]byte, plan.Usage, error) {
+		if began, ok := asked.LoadAndDelete(r.ID); ok {
+			waits.Record(time.Since(began.(time.Time)))
+		}
+		time.Sleep(20*time.Millisecond + time.Duration(len(r.Words))*time.Millisecond)
+		return nil, plan.Usage{}, ctx.Err()
+	})
+	var parts []func(context.Context) error
+	for range 8 {
+		w, err := plan.NewWorker(s, planner, &plan.WorkerConfig{Logger: noLog})
+		require.NoError(b, err)
+		parts = append(parts, w.Run)
+	}
+	ask := func(id fence.TileID, tier plan.Tier, n int) {
+		turn := plan.Turn{Tile: id, Epoch: 1}
+		for i := range n {
+			r := plan.Request{ID: rand.Text(), Tile: id, Entity: fmt.Sprint("ship", i), Tier: tier,
+				Words: "................................................................................"[:i*7%80]}
+			if turn.Ask = append(turn.Ask, r); tier == plan.Player {
+				asked.Store(r.ID, time.Now())
+			}
+		}
+		r := s.Turn(b.Context(), plan.ShardOf(id, s.Shards()), []plan.Turn{turn})[0]
+		require.NoError(b, r.Err)
+	}
+	for range 40 {
+		ask(plantest.NewTile(), plan.Background, 250) // 10,000: for 20 s and more
+	}
+	stop := start(parts...)
+	defer stop()
+	time.Sleep(time.Second)
+	for b.Loop() {
+		waits.Cut()
+		for range 500 {
+			ask(plantest.NewTile(), plan.Player, 1)
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+	}
+	l := waits.Latency()
+	left := 0
+	for shard := range s.Shards() {
+		d, err := s.Depth(b.Context(), shard)
+		require.NoError(b, err)
+		left += d.Background
+	}
+	require.NotZero(b, left, "the queue was saturated")
+	b.ReportMetric(l.P50, "p50-ms")
+	b.ReportMetric(l.P99, "p99-ms")
+	b.ReportMetric(float64(left), "background-left")
+	b.ReportMetric(0, "ns/op")
+}
+
+// onOneNode is a store on a server that is no cluster.
+func onOneNode(b *testing.B) *redisplan.Store {
+	client := redis.NewClient(&redis.Options{Addr: stacktest.Views(b), ContextTimeoutEnabled: true})
+	b.Cleanup(func() { _ = client.Close() })
+	s, err := redisplan.New(client, &redisplan.Config{Name: storeName(b)})
+	require.NoError(b, err)
+	return s // a server for tests may evict, so the library is loaded by the first call
+}
+
+// BenchmarkEndToEnd: requests whose calls do nothing, on one Redis node: asked, claimed, ended with a usage event,
+// and taken up by a desk. Owners' desk, worker and billing are in the process of the benchmark.
+func BenchmarkEndToEnd(b *testing.B) {
+	s := onOneNode(b)
+	g := &counted{}
+	d, err := plan.NewDesk(s, g.submit, &plan.DeskConfig{Logger: noLog})
+	require.NoError(b, err)
+	w, err := plan.NewWorker(s, plan.PlannerFunc(func(context.Context, plan.Request) ([]byte, plan.Usage, error) {
+		return nil, plan.Usage{Model: "m"}, nil
+	}), &plan.WorkerConfig{Slots: 2048, Logger: noLog})
+	require.NoError(b, err)
+	biller, err := plan.NewBiller(s, g, &plan.BillerConfig{Batch: 2000, Logger: noLog})
+	require.NoError(b, err)
+	stop := start(d.Run, w.Run, biller.Run, func(ctx context.Context) error {
+		g.play(ctx, d)
+		return nil
+	})
+	defer stop()
+	time.Sleep(time.Second)
+	for b.Loop() {
+		before, began, used := g.applied.Load(), time.Now(), s.ServerTime(b)
+		time.Sleep(5 * time.Second)
+		n := float64(g.applied.Load() - before)
+		b.ReportMetric(n/time.Since(began).Seconds(), "requests/s")
+		b.ReportMetric(float64((s.ServerTime(b)-used).Microseconds())/n, "redis-us/request")
+		b.ReportMetric(0, "ns/op")
+	}
+	require.Zero(b, d.Stats().TurnsLost)
+	b.ReportMetric(float64(g.billed.Load())/float64(g.applied.Load()), "billed/applied")
+}
+
+// counted is tiles whose ships ask again and again.
+type counted struct{ applied, billed atomic.Int64 }
+
+func (g *counted) submit(context.Context, tile.Intent) (stream.Outcome, error) {
+	g.applied.Add(1)
+	return stream.Applied, nil
+}
+
+func (g *counted) Record(_ context.Context, events []plan.UsageEvent) error {
+	g.billed.Add(int64(len(events)))
+	return nil
+}
+
+// play ticks 64 tiles of 100 ships, 50 times a second.
+func (g *counted) play(ctx context.Context, d *plan.Desk) {
+	hooks := d.Hooks(tile.Hooks{})
+	names := make([]string, 100)
+	for i := range names {
+		names[i] = fmt.Sprint("ship", i)
+	}
+	for id := range fence.TileID(64) {
+		hooks.Transition(tile.TransitionInfo{Tile: id + 1, To: tile.Serving, Epoch: 1})
+	}
+	for ctx.Err() == nil {
+		for id := range fence.TileID(64) {
+			for _, name := range names {
+				_, _ = d.Ask(plan.Request{Tile: id + 1, Entity: name, Tier: plan.Background})
+			}
+			hooks.Ticked(tile.TickInfo{Tile: id + 1})
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// BenchmarkWorkers: worker processes of four slots, calls of 20 ms, and more requests than they can serve.
+func BenchmarkWorkers(b *testing.B) {
+	addrs := stacktest.Redis(b)
+	s := open(b, addrs)
+	g := &counted{}
+	d, err := plan.NewDesk(s, g.submit, &plan.DeskConfig{Logger: noLog})
+	require.NoError(b, err)
+	stop := start(d.Run, func(ctx context.Context) error {
+		g.play(ctx, d)
+		return nil
+	})
+	defer stop()
+	for b.Loop() {
+		var rates [2]float64
+		for i := range rates {
+			startWorker(b, s.Name(), "20ms", 4, addrs).await(b, "began")
+			time.Sleep(time.Second)
+			before, began := g.applied.Load(), time.Now()
+			time.Sleep(4 * time.Second)
+			rates[i] = float64(g.applied.Load()-before) / time.Since(began).Seconds()
+		}
+		b.ReportMetric(rates[0], "one/s")
+		b.ReportMetric(rates[1], "two/s")
+		b.ReportMetric(rates[1]/rates[0], "ratio")
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+// BenchmarkWorkerKilled: from SIGKILL of a worker process until another worker has its request again. Three at a
+// time, killed at different times of their leases.
+func BenchmarkWorkerKilled(b *testing.B) {
+	addrs := stacktest.Redis(b)
+	for b.Loop() {
+		var longest atomic.Int64
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() {
+				s := open(b, addrs)
+				bench, p := plantest.NewBench(b, s), startWorker(b, s.Name(), "1h", 4, addrs)
+				bench.Ask(bench.PlayerRequest("ship"))
+				p.await(b, "began ship")
+				here(b, s)
+				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
+				killed := time.Now()
+				_ = p.cmd.Process.Kill()
+				awaitAnswer(bench, "by the other")
+				took := int64(time.Since(killed))
+				for old := longest.Load(); took > old && !longest.CompareAndSwap(old, took); old = longest.Load() {
+				}
+			})
+		}
+		all.Wait()
+		b.ReportMetric(time.Duration(longest.Load()).Seconds(), "rerun-s")
+		b.ReportMetric(0, "ns/op")
+	}
+}
