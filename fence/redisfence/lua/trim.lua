@@ -34,7 +34,8 @@ local function kind_of(field)
 end
 
 -- marks_of reads the marks, in any order, the highest floor ever, and the highest epoch shown. What cannot be read or
--- was not renewed for the lease is removed and returned apart. A lease that began in the future, since the clock was stepped back, begins now.
+-- was not renewed for the lease is removed and returned apart. A lease that began in the future, since the clock was
+-- stepped back, begins now.
 local function marks_of(key, lease)
   local all = redis.call('HGETALL', key)
   local clock = now()
