@@ -80,13 +80,16 @@ func TestViewsUnderTheirUser(t *testing.T) {
 func TestWhatIsRefusedOnViews(t *testing.T) {
 	client := viewsAsRelay(t)
 	for _, command := range [][]any{
-		{"flushall"}, {"flushdb"}, {"keys", "*"}, {"scan", "0"}, {"config", "get", "*"}, {"config", "set", "maxmemory", "1"},
-		{"acl", "list"}, {"shutdown", "nosave"}, {"function", "flush"}, {"function", "delete", "x"}, {"eval", "return 1", "0"},
+		{"flushall"}, {"flushdb"}, {"keys", "*"}, {"scan", "0"}, {"config", "get", "*"},
+		{"config", "set", "maxmemory", "1"},
+		{"acl", "list"}, {"shutdown", "nosave"}, {"function", "flush"}, {"function", "delete", "x"},
+		{"eval", "return 1", "0"},
 		{"script", "flush"}, {"client", "list"}, {"client", "kill", "type", "pubsub"}, {"monitor"},
 		{"replicaof", "127.0.0.1", "1"}, {"info"}, {"hgetall", "{tilefence:views:1}:values"},
 		{"get", "other"}, {"set", "other", "1"}, {"del", "{tile:1}:snapshot"}, {"hget", "{tile:1}:owner", "head"},
 		{"hset", "{tilefence:members:bridge}", "a", "b"}, {"spublish", "{tile:1}:frames", "forged"},
-		{"spublish", "{tilefence:hints:3}", "forged"}, {"ssubscribe", "{tile:1}:frames"}, {"publish", "other", "forged"},
+		{"spublish", "{tilefence:hints:3}", "forged"}, {"ssubscribe", "{tile:1}:frames"},
+		{"publish", "other", "forged"},
 		{"subscribe", "other"}, {"psubscribe", "*"},
 	} {
 		require.ErrorContains(t, client.Do(t.Context(), command...).Err(), "NOPERM", "%v", command)
@@ -95,5 +98,6 @@ func TestWhatIsRefusedOnViews(t *testing.T) {
 	const library = "#!lua name=tilefence_acl_test\n" +
 		"redis.register_function('tilefence_acl_test', function(keys) return redis.call('SET', 'other', '1') end)"
 	_ = client.FunctionLoad(t.Context(), library).Err() // another run may have left it
-	require.ErrorContains(t, client.FCall(t.Context(), "tilefence_acl_test", nil).Err(), "can't access at least one of the keys")
+	require.ErrorContains(t, client.FCall(t.Context(), "tilefence_acl_test", nil).Err(),
+		"can't access at least one of the keys")
 }

@@ -211,7 +211,8 @@ func (l *coldLog) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.C
 	return chunks, err
 }
 
-// figures are the cold reads so far: calls in all, the most for one tile and version, and reads of what was read before.
+// figures are the cold reads so far: calls in all, the most for one tile and version, and reads of what was read
+// before.
 func (l *coldLog) figures() (calls, most, again int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

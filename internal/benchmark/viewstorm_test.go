@@ -33,8 +33,8 @@ const (
 	otherTiles = 250 // tiles whose commits are watched beside
 )
 
-// viewStorm is a deployment that meets a storm of joins: four relays in this process, which owns the tiles that are joined,
-// too; clients in another; and an owner of 250 other tiles of the same coordination cluster in a third.
+// viewStorm is a deployment that meets a storm of joins: four relays in this process, which owns the tiles that are
+// joined, too; clients in another; and an owner of 250 other tiles of the same coordination cluster in a third.
 type viewStorm struct {
 	*planes
 	views, wrong, outdated atomic.Int64
@@ -170,13 +170,14 @@ func (s *viewStorm) meet(b *testing.B, addrs string) counts {
 	return s.viewers.await(b, "joined").Counts
 }
 
-// BenchmarkViewStorm lets 10,000 clients join 50 tiles within a second through four relays that know nothing, and again
-// after all relays were restarted. Rows differ in how relays come to their views. reads/version are the most calls that
-// read the coordination cluster for one tile and version; again are reads of what another relay had read; outdated are
-// views that lack what was committed 1.5 s before; wrong are those that are not the history, or regress. x-memory is
-// the memory of the cache's keys over one copy of each view. x-commit is the p99 of other tiles' commits in the second of the
-// storm over the calm before; owner and coordination nodes have half of the processors for themselves. The last row
-// lets everything share them: its latencies are those of a storm on two processors, clients included.
+// BenchmarkViewStorm lets 10,000 clients join 50 tiles within a second through four relays that know nothing, and
+// again after all relays were restarted. Rows differ in how relays come to their views. reads/version are the most
+// calls that read the coordination cluster for one tile and version; again are reads of what another relay had read;
+// outdated are views that lack what was committed 1.5 s before; wrong are those that are not the history, or regress.
+// x-memory is the memory of the cache's keys over one copy of each view. x-commit is the p99 of other tiles' commits
+// in the second of the storm over the calm before; owner and coordination nodes have half of the processors for
+// themselves. The last row lets everything share them: its latencies are those of a storm on two processors, clients
+// included.
 func BenchmarkViewStorm(b *testing.B) {
 	b.Run("no-views", func(b *testing.B) { newStorm(b).run(b, nil) })
 	b.Run("ttl-30s", func(b *testing.B) {
@@ -188,8 +189,8 @@ func BenchmarkViewStorm(b *testing.B) {
 	b.Run("write-behind", func(b *testing.B) {
 		s := newStorm(b)
 		plain := &plainViews{client: s.cache, log: s.cold}
-		behind := &writeBehind{plainViews: plain, every: 250 * time.Millisecond, views: map[fence.TileID]*viewcache.View{},
-			changed: map[fence.TileID]bool{}}
+		behind := &writeBehind{plainViews: plain, every: 250 * time.Millisecond,
+			views: map[fence.TileID]*viewcache.View{}, changed: map[fence.TileID]bool{}}
 		require.NoError(b, behind.run(b.Context(), s.tiles))
 		s.mu.Lock()
 		s.behind = behind

@@ -23,8 +23,9 @@ var ErrNotShared = errors.New("no shared view")
 
 // Config holds the optional settings of a Cache. Nil and the zero value are valid.
 type Config struct {
-	// Timeout bounds one call to the store of views. After three in a row that fail none is made for a second, so that a
-	// store that hangs delays the reads that are under way by Timeout, and after that one read a second. Default 500 ms.
+	// Timeout bounds one call to the store of views. After three in a row that fail none is made for a second, so
+	// that a store that hangs delays the reads that are under way by Timeout, and after that one read a second.
+	// Default 500 ms.
 	Timeout time.Duration
 
 	// Fresh is how old a version may be that is handed out without asking the coordination store whether there is
@@ -82,8 +83,8 @@ type Cache struct {
 	count counters
 }
 
-// New returns a Cache of what is in log. It does no I/O and starts no goroutine; while it rebuilds a view, it has one that
-// renews the lock. Errors: a *fence.ArgumentError.
+// New returns a Cache of what is in log. It does no I/O and starts no goroutine; while it rebuilds a view, it has one
+// that renews the lock. Errors: a *fence.ArgumentError.
 func New(store Store, log stream.Log, cfg *Config) (*Cache, error) {
 	switch {
 	case store == nil:
@@ -109,7 +110,8 @@ func (c *Cache) View(ctx context.Context, tile fence.TileID, need fence.Position
 }
 
 // Tail returns what follows a position: the Entries, and the Position at which they end. It never is Stale; nothing
-// follows a position that is later than a version that will do. The rest is as for View. Another error is a *stream.GapError: the position is not in the version's tail.
+// follows a position that is later than a version that will do. The rest is as for View. Another error is a
+// *stream.GapError: the position is not in the version's tail.
 func (c *Cache) Tail(ctx context.Context, tile fence.TileID, after, need fence.Position) (View, error) {
 	v, err := c.get(ctx, want{tile: tile, need: need})
 	if err != nil {
@@ -222,7 +224,7 @@ func (c *Cache) lookup(ctx context.Context, w want) (have *View, v Version, err 
 		return nil, Version{}, err
 	}
 	if got.tail == nil || w.snapshot && got.base == nil && !v.Base.IsZero() {
-		c.count.missing.Add(1) // evicted by the server, or replaced while this relay was paused for longer than the grace
+		c.count.missing.Add(1) // evicted by the server, or this relay was paused for longer than the grace
 		c.drop(ctx, w.tile, v.At)
 		return nil, Version{}, nil
 	}

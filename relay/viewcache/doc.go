@@ -41,24 +41,34 @@
 //
 // # What goes wrong with caches, and the test of it
 //
-//	readers see different versions as values expire one by one   TimeDecidesNothing
-//	slow readers lose the version they were sent to              AStragglerReadsTheVersionItFound, AnOldVersionStaysForItsGrace
-//	counters of versions restart, skip or collide                WhatIsOlderIsRefused, AFlushRestartsNothing
-//	a lock stays without its holder, and readers queue           ADeadRebuilderIsReplaced, AHungRebuilderIsNotWaitedForLong
-//	announcements to everybody fill the network                  ANewVersionIsAnnounced (16 channels; only who waits listens)
-//	old versions fill the memory                                 TheBudgetHolds, OldVersionsGoFirst
-//	one lock for much holds up what it need not                  OneHasTheLock, ARebuildHoldsUpNoOtherTile
-//	a rebuilder ends a lock that is another's by now             APutEndsItsOwnLockOnly, ALockEndsWithItsHolder
-//	what was read is stored under the name of another version    AnothersBytesAreAMiss
-//	a version is announced before it can be read                 AVersionIsFoundAsItWasStored, AVersionIsExtended
-//	an announcement is lost                                      ALostAnnouncementCostsADelay
-//	a rebuild outlasts its lock and overwrites the next one      ALateRebuilderOverwritesNothing
-//	the server evicts part of a view                             AMissingPartIsAMiss, TestTheServerEvicts
-//	the cache itself is down, or hangs                           AStoreThatIsDownCostsNoTime, AStoreThatHangsCostsABoundedTime
-//	damage, or bytes of somebody else                            DamageIsAMiss
+//	1 readers see different versions as values expire one by one  TimeDecidesNothing
+//	2 slow readers lose the version they were sent to             AStragglerReadsTheVersionItFound
+//	                                                              AnOldVersionStaysForItsGrace
+//	3 counters of versions restart, skip or collide               WhatIsOlderIsRefused
+//	                                                              AFlushRestartsNothing
+//	4 a lock stays without its holder, and readers queue          ADeadRebuilderIsReplaced
+//	                                                              AHungRebuilderIsNotWaitedForLong
+//	5 announcements to everybody fill the network                 ANewVersionIsAnnounced (16 channels)
+//	6 old versions fill the memory                                TheBudgetHolds
+//	                                                              OldVersionsGoFirst
+//	7 one lock for much holds up what it need not                 OneHasTheLock
+//	                                                              ARebuildHoldsUpNoOtherTile
+//	- a rebuilder ends a lock that is another's by now            APutEndsItsOwnLockOnly
+//	                                                              ALockEndsWithItsHolder
+//	- what was read is stored under the name of another version   AnothersBytesAreAMiss
+//	- a version is announced before it can be read                AVersionIsFoundAsItWasStored
+//	                                                              AVersionIsExtended
+//	- an announcement is lost                                     ALostAnnouncementCostsADelay
+//	- a rebuild outlasts its lock and overwrites the next one     ALateRebuilderOverwritesNothing
+//	- the server evicts part of a view                            AMissingPartIsAMiss
+//	                                                              TestTheServerEvicts
+//	- the cache itself is down, or hangs                          AStoreThatIsDownCostsNoTime
+//	                                                              AStoreThatHangsCostsABoundedTime
+//	- damage, or bytes of somebody else                           DamageIsAMiss
 //
-// They are in package viewcachetest, and run on every back end. TestRandom of package relay has relays share views while
-// all that can happen to tiles and caches happens.
+// The numbered lines are the known pitfalls of versioned caches. The tests are in package viewcachetest, and run on
+// every back end. TestRandom of package relay has relays share views while all that can happen to tiles and caches
+// happens.
 //
 // A Cache is safe for concurrent use. Test against NewMemory.
 package viewcache

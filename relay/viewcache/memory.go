@@ -10,7 +10,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Memory is a Store in this process: for tests, for relays that share a process, and as the specification of the others.
+// Memory is a Store in this process: for tests, for relays that share it, and as the specification of other stores.
 type Memory struct {
 	limits Limits
 
@@ -104,7 +104,9 @@ func (m *Memory) Find(ctx context.Context, tile fence.TileID) (Version, bool, er
 }
 
 // Values implements Store.
-func (m *Memory) Values(ctx context.Context, tile fence.TileID, v Version, snapshot bool) (base, tail []byte, err error) {
+func (m *Memory) Values(
+	ctx context.Context, tile fence.TileID, v Version, snapshot bool,
+) (base, tail []byte, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g := m.of(tile)

@@ -24,7 +24,8 @@ func TestMutants(t *testing.T) {
 		{"notVerified", "view.go", "TestCache/DamageIsAMiss", []string{
 			"case binary.BigEndian.Uint64(b[1:]) != fence.Sum(b[9:]):", "case false:",
 			"err != nil || e.Prev != at {", "err != nil && false {"}},
-		{"labelsNotRead", "view.go", "TestCache/AnothersBytesAreAMiss", []string{"of != tile {", "false && of != tile {",
+		{"labelsNotRead", "view.go", "TestCache/AnothersBytesAreAMiss", []string{
+			"of != tile {", "false && of != tile {",
 			"m.GetFrom().Fence() != version.Base || m.GetPosition().Fence() != version.At {", "false {",
 			"m.GetFrom().Fence() != at || m.GetPosition() != nil {", "false {", "if at != version.At {", "if false {",
 			"err != nil || e.Prev != at {", "err != nil {"}},

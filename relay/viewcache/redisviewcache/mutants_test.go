@@ -33,11 +33,12 @@ var mutants = []struct {
 		"if redis.call('GET', keys[5]) == token then redis.call('DEL', keys[5]) end", "redis.call('DEL', keys[5])"}},
 	{"lockUnseen", "ALockIsOfWhatWasSeen", []string{"~= seen then return {'changed'} end", "~= seen then end"}},
 	{"ageNotRenewed", "ConfirmationRenewsTheAge", []string{
-		"note(keys, tile, at, entry.base, clock, text(math.max", "note(keys, tile, at, entry.base, tonumber(entry.stamp), " +
-			"text(math.max"}},
+		"note(keys, tile, at, entry.base, clock, text(math.max", "note(keys, tile, at, entry.base, " +
+			"tonumber(entry.stamp), text(math.max"}},
 	{"baseNotLookedFor", "ABaseIsStoredOnce", []string{"base ~= ORIGIN and redis.call('HEXISTS'",
 		"false and redis.call('HEXISTS'"}},
-	{"noGrace", "AnOldVersionStaysForItsGrace", []string{"local ends = clock + grace * 1000", "local ends = clock - 1"}},
+	{"noGrace", "AnOldVersionStaysForItsGrace", []string{
+		"local ends = clock + grace * 1000", "local ends = clock - 1"}},
 	{"nothingReclaimed", "AnOldVersionStaysForItsGrace", []string{
 		"  reclaim(keys, clock)\n  local entry = newest(keys, tile)\n  if entry and entry.at == at",
 		"  local entry = newest(keys, tile)\n  if entry and entry.at == at"}},
@@ -94,5 +95,7 @@ func TestMutant(t *testing.T) {
 		}
 	}
 	client := connect(t, os.Getenv(envMutantServer))
-	viewcachetest.Run(t, func(t *testing.T, limits *viewcache.Limits) viewcache.Store { return open(t, client, limits) })
+	viewcachetest.Run(t, func(t *testing.T, limits *viewcache.Limits) viewcache.Store {
+		return open(t, client, limits)
+	})
 }

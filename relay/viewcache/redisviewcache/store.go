@@ -130,7 +130,8 @@ func (s *Store) Values(
 func (s *Store) Lock(
 	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
 ) (viewcache.Grant, error) {
-	reply, err := s.call(ctx, "lock", tile, tile.String(), seen.At.String(), seen.Stamp, lease.Milliseconds()).StringSlice()
+	reply, err := s.call(ctx, "lock", tile, tile.String(), seen.At.String(), seen.Stamp,
+		lease.Milliseconds()).StringSlice()
 	switch {
 	case err != nil:
 		return viewcache.Grant{}, failed("lock", err)

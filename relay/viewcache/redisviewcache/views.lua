@@ -146,8 +146,8 @@ local function older(entry, at, token)
   return tonumber(token) <= entry.token
 end
 
--- put: ARGV tile, token, at, base, budget of the group in bytes, grace in milliseconds, channel, tail, snapshot. An empty
--- tail confirms at; an empty snapshot says that the one of base is here. Reply: a verdict, as package viewcache
+-- put: ARGV tile, token, at, base, budget of the group in bytes, grace in milliseconds, channel, tail, snapshot. An
+-- empty tail confirms at; an empty snapshot says that the one of base is here. Reply: a verdict, as package viewcache
 -- numbers them, or 0 for arguments that are none.
 local function put(keys, args)
   local tile, token, at, base = args[1], args[2], args[3], args[4]

@@ -4,7 +4,8 @@
 //	func TestCache(t *testing.T)       { viewcachetest.RunCache(t, openBackend) }
 //
 // RunCache tells what may happen to a cache and to those who use it. World and Audit compare views with what was
-// committed, also for benchmarks. A back end is emptied before each test, so the server must not be shared with other tests.
+// committed, also for benchmarks. A back end is emptied before each test, so the server must not be shared with other
+// tests.
 package viewcachetest
 
 import (
