@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -207,11 +208,13 @@ func (c *Client) post(ctx context.Context, contact string, body []byte) (status 
 	return resp.StatusCode, b, nil
 }
 
-// sent reports whether a failed request may have been received: not if there was no connection.
+// sent reports whether a failed request may have been received: not if there was no connection, or one to somebody
+// whose certificate is not believed.
 // The transport sends a POST on another connection only when it has written nothing on the first.
 func sent(err error) error {
 	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &op) && op.Op == "dial" || errors.As(err, &certificate) {
 		return fence.ErrNotApplied
 	}
 	return fence.ErrUnknownOutcome

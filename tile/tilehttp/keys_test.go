@@ -3,6 +3,7 @@ package tilehttp_test
 import (
 	"context"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -154,6 +155,30 @@ func TestStrangers(t *testing.T) {
 	}
 	assert.Zero(t, through.Load())
 	assert.Equal(t, http.StatusOK, sent(t, open, tilehttp.Path, single, "application/json; charset=utf-8", ""))
+}
+
+// TestABadCertificateIsNotApplied: an expired or foreign certificate leaves nothing for an operator to decide.
+func TestABadCertificateIsNotApplied(t *testing.T) {
+	through := new(atomic.Int64)
+	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (stream.Outcome, error) {
+		through.Add(1)
+		return stream.Applied, nil
+	}), nil)
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it says that its certificate was refused
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	client := newClient(t, &tilehttp.Config{URL: func(contact string) (string, error) {
+		return "https://" + contact + tilehttp.Path, nil
+	}, HandoverURL: func(contact string) (string, error) { return "https://" + contact + tilehttp.HandoverPath, nil }})
+	_, err = client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here})
+	require.ErrorContains(t, err, "certificate")
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+	err = client.Handover(t.Context(), given(server.Listener.Addr().String()))
+	require.ErrorContains(t, err, "certificate")
+	require.ErrorIs(t, err, fence.ErrNotApplied)
+	assert.Zero(t, through.Load())
 }
 
 // sent is the status of a POST.
