@@ -20,14 +20,15 @@ type command struct {
 	takes string // its arguments, for people
 	says  string // what it does, one line
 	needs needs  // back ends
-	tiles int    // tiles it takes: so many, or anyTiles, or a tile and more words
+	tiles int    // tiles it takes: so many, or one of the constants below
 	run   func(ctx context.Context, t *tool, args []string) error
 }
 
 const (
 	anyTiles    = -1 // any number of tiles, none meaning all
 	tileAndMore = -2 // one tile, then whatever the command makes of it
-	anyWords    = -3 // whatever the command makes of them
+	anyWords    = -3 // any number of names, none of them a tile's
+	oneWord     = -4 // one name
 )
 
 var commands = []command{
@@ -50,6 +51,12 @@ var commands = []command{
 		listPlanLetters},
 	{"plan replay", "[id or tile…]", "queues them anew, none meaning all (-dry-run)", needPlans, anyWords, replayPlans},
 	{"plan drop", "[id or tile…]", "deletes them (-dry-run, -yes)", needPlans, anyWords, dropPlans},
+	{"match", "[queue…]", "matchmaking queues: tickets by state, workers, and why the longest waits", needMatch,
+		anyWords, listQueues},
+	{"match tickets", "<queue>", "tickets that wait, longest first, and why each has no match", needMatch, oneWord,
+		listTickets},
+	{"match seats", "[pool…]", "seats that tiles offer to matches, and how many are used", needMatch, anyWords,
+		listSeats},
 	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
 	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)",
 		needCheckpoints, 1, showCheckpoint},
@@ -82,8 +89,10 @@ func find(args []string) (*command, []string, error) {
 func (c *command) arguments(args []string) ([]string, error) {
 	tiles := args
 	switch {
-	case c.tiles == anyWords:
+	case c.tiles == anyWords, c.tiles == oneWord && len(args) == 1:
 		return args, nil
+	case c.tiles == oneWord:
+		return nil, &usageError{fmt.Sprintf("%s takes one name, not %d", c.name, len(args))}
 	case c.tiles == tileAndMore:
 		tiles = args[:min(1, len(args))]
 		if len(args) == 0 {

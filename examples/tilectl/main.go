@@ -1,7 +1,8 @@
-// Tilectl inspects tiles, restores one from its checkpoint, and handles dead letters.
+// Tilectl inspects tiles and matchmaking, restores one from its checkpoint, and handles dead letters.
 //
 //	tilectl -redis 127.0.0.1:7000 -postgres postgres://… tiles
 //	tilectl -redis 127.0.0.1:7000 tail 85283083fffffff
+//	tilectl -redis 127.0.0.1:7000 match tickets ranked-eu
 //	tilectl -redis 127.0.0.1:7000 -fanout 127.0.0.1:7100 deadletters replay 85283083fffffff -dry-run
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/fence"
@@ -38,6 +39,7 @@ const (
 	needFanout
 	needBroker
 	needPlans
+	needMatch
 )
 
 // log is what tilectl reads of the coordination store.
@@ -59,6 +61,7 @@ type tool struct {
 	audience    fanout.Audience
 	broker      *natsfanout.Fanout
 	plans       plan.Store
+	match       matchStore
 	closers     []func()
 }
 
@@ -74,6 +77,11 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	defer cancel()
 	if n&needCoordination != 0 {
 		if err := t.openCoordination(ctx); err != nil {
+			return err
+		}
+	}
+	if n&needMatch != 0 {
+		if err := t.openMatch(ctx); err != nil {
 			return err
 		}
 	}
@@ -112,13 +120,30 @@ func (t *tool) cluster(addrs string) *redis.ClusterClient {
 	return client
 }
 
-func (t *tool) openCoordination(ctx context.Context) error {
+// coordination is a client of the coordination cluster.
+func (t *tool) coordination(ctx context.Context) (*redis.ClusterClient, error) {
 	if t.options.redis == "" {
-		return &usageError{"-redis is missing: the coordination cluster"}
+		return nil, &usageError{"-redis is missing: the coordination cluster"}
 	}
 	client := t.cluster(t.options.redis)
 	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("coordination Redis Cluster at %s: %w", t.options.redis, err)
+		return nil, fmt.Errorf("coordination Redis Cluster at %s: %w", t.options.redis, err)
+	}
+	return client, nil
+}
+
+func (t *tool) openMatch(ctx context.Context) error {
+	client, err := t.coordination(ctx)
+	if err == nil {
+		t.match, err = redismatch.New(client, nil)
+	}
+	return err
+}
+
+func (t *tool) openCoordination(ctx context.Context) error {
+	client, err := t.coordination(ctx)
+	if err != nil {
+		return err
 	}
 	store, err := redisfence.New(client, nil)
 	if err != nil {

@@ -61,6 +61,9 @@ func TestMatchmakersUser(t *testing.T) {
 	require.NoError(t, err)
 	_, err = viewer.Tiles(t.Context(), name)
 	require.NoError(t, err)
+	shards, _, err := viewer.Names(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, shards, shard)
 }
 
 // TestWhatMatchUsersAreRefused: what these users have no business with is NOPERM, and changes nothing.
