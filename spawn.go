@@ -3,18 +3,18 @@ package tilefence
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
-// ErrFull is what TileServerConfig.Spawn answers when the server has no room for another tile. It is a
-// tile.ErrOverloaded: nothing was queued, and the client may try again later.
-var ErrFull = fmt.Errorf("tile server has no room for another tile: %w", tile.ErrOverloaded)
+// ErrFull is what TileServerConfig.Spawn answers when the server has no room for another tile, and what clients get
+// when Host.MaxTiles is reached. It is a tile.ErrOverloaded: nothing was queued, and the client may try again later.
+var ErrFull = tilehost.ErrFull
 
 // SpawnRequest asks whether a server begins a tile without an owner.
 type SpawnRequest struct {

@@ -20,6 +20,15 @@ type Config struct {
 	// not valid is a *fence.ArgumentError at Hooks.Ended. Default: all tiles are alike.
 	Configure func(fence.TileID, *tile.Config)
 
+	// Allow says which tiles the host may run: an error refuses the tile. It judges every tile that is to become the
+	// host's, by Own, Follow, TakeOver, or a hand-over, and every take-over of one that it follows. It may be called
+	// from many goroutines. See Only. Default: every tile.
+	Allow func(fence.TileID) error
+
+	// MaxTiles is how many tiles the host may have a part in, followed ones included; more are refused with ErrFull.
+	// Default 16,384.
+	MaxTiles int
+
 	// Promotions is how many tiles may be claimed or taken over at once. Default 64.
 	Promotions int
 
@@ -100,8 +109,12 @@ func (c *Config) withDefaults(s tile.Seams) (Config, error) {
 	if c != nil {
 		d = *c
 	}
+	d.MaxTiles = cmp.Or(d.MaxTiles, 16384)
 	d.Promotions = cmp.Or(d.Promotions, 64)
 	d.PromotionRate = cmp.Or(d.PromotionRate, 1000)
+	if d.Allow == nil {
+		d.Allow = func(fence.TileID) error { return nil }
+	}
 	if d.Announce == nil {
 		d.Announce = func(fence.Owner) {}
 	}
@@ -115,6 +128,8 @@ func (c *Config) withDefaults(s tile.Seams) (Config, error) {
 	case d.Tile.TakeOver || d.Tile.Follow:
 		return d, &fence.ArgumentError{Field: "Tile", Value: "TakeOver or Follow",
 			Want: "neither: the host sets them, see Own, Follow and TakeOver"}
+	case d.MaxTiles < 1:
+		return d, &fence.ArgumentError{Field: "MaxTiles", Value: d.MaxTiles, Want: "at least 1, or zero for 16384"}
 	case d.Promotions < 1:
 		return d, &fence.ArgumentError{Field: "Promotions", Value: d.Promotions, Want: "at least 1"}
 	case d.PromotionRate < 1 || d.PromotionRate > maxPromotionRate:

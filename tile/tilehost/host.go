@@ -3,12 +3,14 @@ package tilehost
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -32,7 +34,9 @@ type Host struct {
 	cfg     Config
 	tile    tile.Config // of the processors, but for their role
 	pacer   *pacer
-	slots   chan struct{} // taken by tiles that are drained because Run ends
+	// refusals are the lines that strangers can cause.
+	refusals *slog.Logger
+	slots    chan struct{} // taken by tiles that are drained because Run ends
 
 	mu      sync.RWMutex // guards what follows, and the tiles; a processor's lock may be taken under it
 	phase   hostPhase
@@ -71,7 +75,8 @@ func New(contact string, seams tile.Seams, rules func(fence.TileID) (tile.Rules,
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "a function that makes a tile's rules"}
 	}
 	h := &Host{contact: contact, seams: seams, rules: rules, cfg: c, tiles: map[fence.TileID]*hosted{},
-		pacer: newPacer(c.Promotions, c.PromotionRate, promotionJitter), slots: make(chan struct{}, drainWidth)}
+		refusals: sampled.Logger(c.Tile.Logger),
+		pacer:    newPacer(c.Promotions, c.PromotionRate, promotionJitter), slots: make(chan struct{}, drainWidth)}
 	if cfg != nil {
 		h.tile = cfg.Tile // without defaults, which may depend on what Configure sets
 	}

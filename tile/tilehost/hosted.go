@@ -146,6 +146,9 @@ func (h *Host) finishPromotion(t *hosted) {
 
 // pace is tile.Config.Pace of the host's followers.
 func (h *Host) pace(ctx context.Context, s tile.Status, why tile.Suspicion) (done func(), err error) {
+	if err := h.allow(s.Tile); err != nil {
+		return nil, err
+	}
 	class := heatClass(s.Heat)
 	if why == tile.HandedOver || why == tile.Ordered {
 		class = urgentClass

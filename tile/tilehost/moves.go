@@ -61,7 +61,8 @@ func (h *Host) drainEverything() {
 
 // Own makes the host claim tiles and run them. A tile that is held elsewhere is left there: its processor
 // ends with a *fence.LostError (see Await, Hooks.Ended). A tile that the host has a part in already keeps
-// that part. Own does not wait. Errors: a *fence.ArgumentError, and then no tile was added; tile.ErrHostEnded.
+// that part. Own does not wait. Errors: a *fence.ArgumentError, for no tile or one that Config.Allow refuses; ErrFull;
+// tile.ErrHostEnded. Then no tile was added.
 func (h *Host) Own(tiles ...fence.TileID) error { return h.add(asOwner, tiles) }
 
 // Follow makes the host a warm follower of tiles: each is kept up to date, silently, and taken over when
@@ -138,13 +139,24 @@ func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 
 // add gives tiles to the host in a role.
 func (h *Host) add(r role, tiles []fence.TileID) error {
-	if slices.Contains(tiles, 0) {
-		return errNoTile
+	for _, id := range tiles {
+		if err := h.allow(id); err != nil {
+			return err
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == hostEnding {
 		return tile.ErrHostEnded
+	}
+	added := map[fence.TileID]bool{}
+	for _, id := range tiles {
+		if h.tiles[id] == nil {
+			added[id] = true
+		}
+	}
+	if err := h.room(len(added)); err != nil {
+		return err
 	}
 	for _, id := range tiles {
 		if t := h.tiles[id]; t == nil {
@@ -169,8 +181,8 @@ func (h *Host) admit(id fence.TileID, r role) *hosted {
 // promote makes the host take a tile, by its follower or a new rival; nothing happens if it owns the tile
 // already. failed is how often its followers have tried in vain until now.
 func (h *Host) promote(id fence.TileID, why tile.Suspicion) (t *hosted, failed int, err error) {
-	if id == 0 {
-		return nil, 0, errNoTile
+	if err := h.allow(id); err != nil {
+		return nil, 0, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,6 +192,9 @@ func (h *Host) promote(id fence.TileID, why tile.Suspicion) (t *hosted, failed i
 	t = h.tiles[id]
 	switch {
 	case t == nil:
+		if err := h.room(1); err != nil {
+			return nil, 0, err
+		}
 		t = h.admit(id, asRival)
 	case t.ending():
 		t.want(asRival)
@@ -276,8 +291,8 @@ func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string
 // follower of the tile makes it quick; without one the history is replayed first. Accepting twice is no
 // error. tilehttp.HandoverHandler serves it.
 //
-// Errors: a *fence.ArgumentError when the hand-over is not for this host; a *tile.RedirectError when the tile has
-// moved on from the giver already; what ended the processor that tried, such as a *fence.LostError;
+// Errors: a *fence.ArgumentError when the hand-over is not for this host, or Config.Allow refuses the tile; ErrFull; a
+// *tile.RedirectError when the owner hash names another than the giver, or none; what ended the processor that tried, such as a *fence.LostError;
 // tile.ErrHostEnded; ctx's cause, after which the tile may still be taken over.
 func (h *Host) Accept(ctx context.Context, o tile.Handover) error {
 	if err := o.Validate(); err != nil {
@@ -287,12 +302,9 @@ func (h *Host) Accept(ctx context.Context, o tile.Handover) error {
 		return &fence.ArgumentError{Field: "to", Value: o.To, Want: "this process, " + h.contact}
 	}
 	for attempt := 0; ; attempt++ {
-		now, err := h.seams.Store.Owner(ctx, o.Tile)
-		if err != nil {
+		if err := h.acceptable(ctx, &o); err != nil {
+			h.refusals.Warn("a tile that was handed over is not taken", "tile", o.Tile, "from", o.From, "error", err)
 			return err
-		}
-		if now.Epoch > o.Epoch && now.Contact != h.contact {
-			return &tile.RedirectError{Tile: o.Tile, Epoch: now.Epoch, Contact: now.Contact}
 		}
 		t, failures, err := h.promote(o.Tile, tile.HandedOver)
 		if err != nil {

@@ -93,7 +93,7 @@ func answer(w http.ResponseWriter, r *http.Request, keys Keys, status int, a wir
 // ctx. It is sent at most once.
 //
 // Errors: what the process's Accepter answered (*tile.RedirectError when the tile has moved on from the
-// giver, *fence.LostError, tile.ErrHostEnded, *fence.ArgumentError), or an *UnavailableError. Unless that is
+// giver, *fence.LostError, tile.ErrHostEnded, tile.ErrOverloaded, *fence.ArgumentError), or an *UnavailableError. Unless that is
 // fence.ErrNotApplied the tile may still be taken over.
 func (c *Client) Handover(ctx context.Context, h tile.Handover) error {
 	body, err := encodeHandover(&h)
@@ -105,7 +105,8 @@ func (c *Client) Handover(ctx context.Context, h tile.Handover) error {
 		return err
 	}
 	err = decodeAccepted(b, &h)
-	for _, known := range []error{tile.ErrRedirect, fence.ErrLost, tile.ErrHostEnded, fence.ErrInvalidArgument} {
+	for _, known := range []error{tile.ErrRedirect, fence.ErrLost, tile.ErrHostEnded, tile.ErrOverloaded,
+		fence.ErrInvalidArgument} {
 		if errors.Is(err, known) {
 			return err
 		}
@@ -167,6 +168,8 @@ func decodeAccepted(b []byte, h *tile.Handover) error {
 		return &fence.LostError{Tile: h.Tile, Current: fence.Grant{Tile: h.Tile, Epoch: e.Epoch, Contact: e.Contact}}
 	case codeEnding:
 		return tile.ErrHostEnded
+	case codeOverloaded:
+		return tile.ErrOverloaded
 	case codeInvalid:
 		return &fence.ArgumentError{Field: e.Field, Value: e.Value, Want: e.Want}
 	case codeUnavailable:
