@@ -29,11 +29,11 @@ func newLobby(t *testing.T, store match.Store, queues ...match.Queue) *match.Lob
 // TestBadQueues: rules that cannot be kept are refused, with the field and what it takes.
 func TestBadQueues(t *testing.T) {
 	for field, queues := range map[string][]match.Queue{
-		"Name":     {{Max: 2}, {Name: "a b", Max: 2}, {Name: "a{b}", Max: 2}, {Name: strings.Repeat("a", 65), Max: 2}},
-		"Max":      {{Name: "q"}, {Name: "q", Max: -1}, {Name: "q", Max: match.MaxPlayers + 1}},
-		"Target":   {{Name: "q", Max: 4, Target: 5}, {Name: "q", Max: 4, Target: -1}},
-		"Min":      {{Name: "q", Max: 4, Min: 5}, {Name: "q", Max: 4, Min: -1}},
-		"Teams":    {{Name: "q", Max: 5, Teams: 2}, {Name: "q", Max: 4, Teams: -1},
+		"Name":   {{Max: 2}, {Name: "a b", Max: 2}, {Name: "a{b}", Max: 2}, {Name: strings.Repeat("a", 65), Max: 2}},
+		"Max":    {{Name: "q"}, {Name: "q", Max: -1}, {Name: "q", Max: match.MaxPlayers + 1}},
+		"Target": {{Name: "q", Max: 4, Target: 5}, {Name: "q", Max: 4, Target: -1}},
+		"Min":    {{Name: "q", Max: 4, Min: 5}, {Name: "q", Max: 4, Min: -1}},
+		"Teams": {{Name: "q", Max: 5, Teams: 2}, {Name: "q", Max: 4, Teams: -1},
 			{Name: "q", Max: 4, Teams: 2, Min: 3}},
 		"Patience": {{Name: "q", Max: 4, Patience: -1}},
 		"MaxWait":  {{Name: "q", Max: 4, MaxWait: -1}, {Name: "q", Max: 4, MaxWait: time.Microsecond}},

@@ -206,7 +206,25 @@ func (c *census) makeMatches(
 			return err
 		}
 	}
-	_, err = c.Release(ctx, c.shard, e, back)
+	if _, err = c.Release(ctx, c.shard, e, back); err != nil {
+		return err
+	}
+	return c.steal(ctx, "steal-"+prefix, e, h, random)
+}
+
+// steal tries to record a match of tickets that the worker does not hold.
+func (c *census) steal(ctx context.Context, id string, e match.Epoch, h match.Holding, random *rand.Rand) error {
+	n := random.IntN(censusTickets)
+	a, b := solo(fmt.Sprint("t", n), 1000+n), solo(fmt.Sprint("t", (n+1)%censusTickets), 1000+(n+1)%censusTickets)
+	for _, held := range h.Tickets {
+		if held.ID == a.ID || held.ID == b.ID { // if a match of it was refused it is still in the claim
+			return nil
+		}
+	}
+	results, err := c.Record(ctx, c.shard, e, []match.Match{{ID: id, Shard: c.shard, Tickets: []match.Ticket{a, b}}})
+	if err == nil && results[0] == nil {
+		err = fmt.Errorf("epoch %d recorded %s and %s, which it did not hold", e, a.ID, b.ID)
+	}
 	return err
 }
 
