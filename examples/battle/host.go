@@ -146,6 +146,7 @@ func (h *host) handler(own http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", own)
 	mux.HandleFunc("GET /metrics", h.serveMetrics)
+	mux.Handle("GET /healthz", tilefence.HealthHandler(h.TileServer))
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		bounded, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()

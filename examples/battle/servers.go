@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +42,24 @@ type plan struct {
 	re    *relay.Relay          // the same
 	lobby *lobby                // the same
 	fleet atomic.Pointer[fleet] // the same
+
+	mu    sync.Mutex
+	parts []tilefence.Server // of this process, whose health is asked
+}
+
+// serveHealth says what is wrong with the servers of this process.
+func (p *plan) serveHealth(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	parts := slices.Clone(p.parts)
+	p.mu.Unlock()
+	tilefence.HealthHandler(parts...).ServeHTTP(w, r)
+}
+
+// asked has a server's health asked.
+func (p *plan) asked(s tilefence.Server) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parts = append(p.parts, s)
 }
 
 // newPlan opens the back ends of a battle. The battle is over when the context that it returns ends.
@@ -105,14 +125,19 @@ func listen(address string, free bool) (net.Listener, error) {
 func (p *plan) newBridge(b tilefence.Backends) (s *tilefence.BridgeServer, err error) {
 	if s, err = tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Logger: p.logger}); err == nil {
 		p.br = s.Bridge()
+		p.asked(s)
 	}
 	return s, err
 }
 
 func (p *plan) newCheckpointer() (*tilefence.CheckpointServer, error) {
 	durable := func(checkpoint.DurableInfo) { p.meters.checkpoints.Add(1) }
-	return tilefence.NewCheckpointServer(p.backends.Backends, &tilefence.CheckpointServerConfig{Logger: p.logger,
+	s, err := tilefence.NewCheckpointServer(p.backends.Backends, &tilefence.CheckpointServerConfig{Logger: p.logger,
 		Checkpoint: checkpoint.Config{Hooks: checkpoint.Hooks{Durable: durable}}})
+	if err == nil {
+		p.asked(s)
+	}
+	return s, err
 }
 
 // newRelay makes the relay, which serves the page of a tower too.
@@ -145,6 +170,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 			Views: p.backends.views, Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger})
 	if err == nil {
 		p.re, t.relay = s.Relay(), s.Relay()
+		p.asked(s)
 	}
 	return s, err
 }
@@ -153,6 +179,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 func (p *plan) page(t *tower) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", p.serveMetrics)
+	mux.HandleFunc("GET /healthz", p.serveHealth)
 	if p.lobby != nil {
 		mux.Handle(lobbyPath, p.lobby.entrance())
 	}
@@ -191,12 +218,14 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 				mux := http.NewServeMux()
 				mux.Handle(intentPath, own)
 				mux.HandleFunc("GET /metrics", p.serveMetrics)
+				mux.HandleFunc("GET /healthz", p.serveHealth)
 				return mux
 			}},
 			Gateway: admission.GatewayConfig{CheckMove: checkMove},
 			Clients: gatewayws.Config{MaxClients: 25000}, Logger: p.logger})
 	if err == nil {
 		p.meters.router.Store(s.Router())
+		p.asked(s)
 	}
 	return s, err
 }
