@@ -38,7 +38,7 @@ bench: withstack ## run all benchmarks and a short battle against real servers; 
 	$(WITHSTACK) -- go run ./internal/benchmark/cmd/benchreport -o docs/benchmarks.md
 
 .PHONY: headline
-headline: install-tools ## play 100, 1,000 and 10,000 players on real servers (some 8 minutes; HEADLINEFLAGS="-seed 2")
+headline: install-tools ## play 100, 1,000, 5,000 and 10,000 players on real servers (some 10 minutes; HEADLINEFLAGS="-seed 2")
 	go run ./internal/benchmark/cmd/benchreport -headline -o docs/benchmarks.md $(HEADLINEFLAGS)
 
 .PHONY: battle

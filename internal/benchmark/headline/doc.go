@@ -49,10 +49,11 @@ func (s Size) String() string {
 	return text
 }
 
-// DefaultSizes take some seven minutes, with their beginnings and ends.
+// DefaultSizes take some nine minutes, with their beginnings and ends.
 func DefaultSizes() []Size {
 	return []Size{{Players: 100, Window: 30 * time.Second}, {Players: 1000, Window: 30 * time.Second},
-		{Players: 10_000, Window: time.Minute}, {Players: 10_000, Window: 45 * time.Second, Pinned: true}}
+		{Players: 5000, Window: 30 * time.Second}, {Players: 10_000, Window: time.Minute},
+		{Players: 10_000, Window: 45 * time.Second, Pinned: true}}
 }
 
 func (c *Config) withDefaults() Config {

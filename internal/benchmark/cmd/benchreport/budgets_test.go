@@ -113,7 +113,9 @@ func TestHeadlineIsJudged(t *testing.T) {
 	results := map[string]result{}
 	pinned := run
 	pinned.Pinned = true
-	for _, r := range headlineResults("headline.Battle", &headline.Result{Runs: []headline.Run{run, pinned}}) {
+	half := run
+	half.Players = 5000
+	for _, r := range headlineResults("headline.Battle", &headline.Result{Runs: []headline.Run{run, pinned, half}}) {
 		results[r.Name] = r
 	}
 	var judged int

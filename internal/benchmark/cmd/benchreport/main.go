@@ -2,7 +2,7 @@
 // benchmark plan, with a verdict on each budget, and the tables. No figure in it was typed by hand.
 //
 //	make bench     # every section, and a short battle; against servers that make starts
-//	make headline  # the battle of 100, 1,000 and 10,000 players
+//	make headline  # the battle of 100, 1,000, 5,000 and 10,000 players
 //
 // Sections that are not run keep the figures that they had.
 package main
@@ -42,7 +42,7 @@ func main() {
 	flag.StringVar(&o.benchtime, "benchtime", "1s", "`time` or count per benchmark, as go test takes it")
 	flag.StringVar(&o.only, "only", "", "run only the sections whose title contains this `text`")
 	flag.DurationVar(&o.fault, "fault", 30*time.Second, "length of each fault of the section about isolation")
-	flag.BoolVar(&o.headline, "headline", false, "play the battle of 100, 1,000 and 10,000 players, and nothing else")
+	flag.BoolVar(&o.headline, "headline", false, "play the battle of 100 to 10,000 players, and nothing else")
 	flag.BoolVar(&o.page, "page", false, "measure nothing: write the page from the figures that are there")
 	flag.IntVar(&o.tiles, "tiles", 0, "tiles of the battle; 0 means its default")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the battle's bots")
