@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math/bits"
 	"slices"
 
@@ -70,7 +71,7 @@ type Resolution struct {
 //	bytes   of that length
 //
 // Outcomes are, one after the other, the outcome (1 byte), a varint length and the action ID. A claim is 16 bytes, the
-// sum of the state 8, big-endian. A reader ignores sections with tags from 128 on that it does not know, and refuses
+// sum of the state 4, big-endian. A reader ignores sections with tags from 128 on that it does not know, and refuses
 // other unknown ones: an owner that cannot read them must not go on from this batch. Varints are unsigned LEB128 in
 // their shortest form.
 type Batch struct {
@@ -85,9 +86,9 @@ type Batch struct {
 	// has granted both the same epoch.
 	Claim fence.ClaimID
 
-	// StateSum is the fence.Sum of the game's state where this batch begins, as its owner's Snapshot encodes it: other
+	// StateSum is the SumState of the game's state where this batch begins, as its owner's Snapshot encodes it: other
 	// readers compare theirs. Zero: not said. Owners give it with the first batch after a snapshot.
-	StateSum uint64
+	StateSum uint32
 }
 
 // Sections of the private part.
@@ -97,6 +98,12 @@ const (
 	tagOptional = 128 // the first that an old reader ignores
 	tagState    = 128
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// SumState is the CRC-32C of a game's state. An owner computes it on its tick loop, where a digest would be slow: what
+// it finds are bugs, not attacks.
+func SumState(state []byte) uint32 { return crc32.Checksum(state, castagnoli) }
 
 // Len is the number of things in the batch.
 func (b *Batch) Len() int { return len(b.Events) + len(b.Resolutions) }
@@ -138,7 +145,7 @@ func (b *Batch) appendState(private []byte) []byte {
 	if b.StateSum == 0 {
 		return private
 	}
-	return fence.AppendPart(private, tagState, binary.BigEndian.AppendUint64(nil, b.StateSum))
+	return fence.AppendPart(private, tagState, binary.BigEndian.AppendUint32(nil, b.StateSum))
 }
 
 // parts encodes the events.
@@ -246,8 +253,8 @@ func (b *Batch) section(tag byte, s *decoder) {
 		return
 	case tag == tagClaim && len(s.p) == len(b.Claim):
 		copy(b.Claim[:], s.p)
-	case tag == tagState && len(s.p) == 8:
-		b.StateSum = binary.BigEndian.Uint64(s.p)
+	case tag == tagState && len(s.p) == 4:
+		b.StateSum = binary.BigEndian.Uint32(s.p)
 	case tag >= tagOptional:
 	default:
 		s.fail(fmt.Sprintf("section %d of %d bytes, which this reader does not know", tag, len(s.p)))

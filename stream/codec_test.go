@@ -41,7 +41,7 @@ type goldenBatch struct {
 		Outcome  string
 	}
 	Claim, Payload, Private octets
-	StateSum                uint64 `json:"state_sum"`
+	StateSum                uint32 `json:"state_sum"`
 }
 
 func (g *goldenBatch) batch(t testing.TB) *stream.Batch {

@@ -30,9 +30,9 @@ type DivergenceInfo struct {
 	Recoded bool
 }
 
-// look for these, where rules that fold the same batches have different states.
-const divergenceCauses = "Resolve that changes the state; time, chance or the order of a map in Apply; a pointer kept " +
-	"from Resolve; hosts that run different versions of the rules; test them with tile/tiletest"
+// divergenceCauses is what to look for where rules that fold the same batches have different states.
+const divergenceCauses = "Resolve that changes the state; time, chance or the order of a map in Apply; a pointer " +
+	"kept from Resolve; hosts that run different versions of the rules; test them with tile/tiletest"
 
 // compared reports what came of comparing the states.
 func (c *core) compared() {

@@ -2,10 +2,12 @@ package tile_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,7 +75,8 @@ func (w *world) watched(contact string, rules *bent, cfg tile.Config) *watched {
 	p := &watched{rules: rules}
 	cfg.Hooks.Diverged = func(i tile.DivergenceInfo) { p.diverged = append(p.diverged, i) }
 	cfg.Logger = slog.New(slog.NewTextHandler(&p.log, nil))
-	proc, err := tile.New(testTile, contact, tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, &cfg)
+	seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+	proc, err := tile.New(testTile, contact, seams, rules, &cfg)
 	require.NoError(w.t, err)
 	p.runner = w.launch(proc, &rules.ledgerRules)
 	return p
@@ -126,7 +129,8 @@ func TestFollowerWhoseRulesDifferIsReported(t *testing.T) {
 		assert.Contains(t, string(i.Stored), "h x i")
 		assert.Contains(t, string(i.Own), "h i")
 		assert.Equal(t, strings.Index(string(i.Stored), "x"), i.Offset)
-		assert.Equal(t, i.At.Seq, fence.Seq(1+len(strings.Fields(string(i.Stored)))), "a genesis, and a batch for each word")
+		batches := 1 + len(strings.Fields(string(i.Stored))) // a genesis, and one for each word
+		assert.Equal(t, fence.Seq(batches), i.At.Seq)
 		assert.False(t, i.Recoded)
 		assert.Equal(t, 1, errs)
 		assert.Contains(t, f.log.String(), "follower's state differs from the owner's")
@@ -233,18 +237,61 @@ func TestFollowersThatAgreeAreCompared(t *testing.T) {
 	})
 }
 
-// BenchmarkCompare is what a follower pays for each of its owner's snapshots: an encoding of the state and its sum.
+// BenchmarkCompare is what a snapshot of the owner costs beside the snapshot: the owner a sum, and each follower an
+// encoding of its state and a sum.
 func BenchmarkCompare(b *testing.B) {
-	for _, size := range []int{16 << 10, 256 << 10} {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			rules := &ledgerRules{Words: strings.Fields(strings.Repeat("seven77 ", size/8))}
-			b.SetBytes(int64(size))
-			for b.Loop() {
-				s, err := rules.Snapshot()
-				if err != nil || fence.Sum(s) == 0 {
-					b.Fatal(err)
-				}
+	const size = 256 << 10
+	rules := &ledgerRules{Words: strings.Fields(strings.Repeat("seven77 ", size/8))}
+	state, err := rules.Snapshot()
+	require.NoError(b, err)
+	b.Run("sum of 256 KiB", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			stream.SumState(state)
+		}
+	})
+	b.Run("encoding and sum", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			state, _ = rules.Snapshot()
+			stream.SumState(state)
+		}
+	})
+}
+
+// TestFullBatchIsCommittedWithoutTheSum: what the owner says of its state takes no room from what the game has to say.
+func TestFullBatchIsCommittedWithoutTheSum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		largest, sums := 0, 0
+		commit := func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+			largest = max(largest, len(c.Payload)+len(c.Private))
+			if len(c.Private) > 0 && c.Private[0] == 128 {
+				sums++
 			}
-		})
-	}
+			return w.store.Commit(ctx, c)
+		}
+		a := w.start("a:1", tile.Config{SnapshotEvery: 1, Commit: commit})
+		a.say(t, "", "first")
+		a.say(t, "", "second")
+		require.Equal(t, 1, sums)
+
+		const event = tile.MaxIntentBody + 2   // with its length
+		const head = 1 + 3                     // area and length of the part
+		n := (fence.MaxPayload - head) / event // as many as fit
+		rest := fence.MaxPayload - head - n*event - 2
+		var sending sync.WaitGroup
+		for i := range n + 1 {
+			body := strings.Repeat("x", tile.MaxIntentBody)
+			if i == n {
+				body = body[:rest]
+			}
+			sending.Go(func() { a.say(t, "", body) })
+		}
+		sending.Wait()
+		assert.Equal(t, fence.MaxPayload, largest)
+		assert.Equal(t, 1, sums)
+		assert.Len(t, a.rules.Words, n+3)
+		require.NoError(t, a.drain())
+	})
 }

@@ -67,8 +67,11 @@
 //
 // # Testing
 //
-// Run a processor over fence/memfence and stream/memstream; under testing/synctest an hour of ticks
-// takes a moment.
+// Package tile/tiletest holds a game's Rules to what they promise, and kills owners in a few lines. For all else run a
+// processor over fence/memfence and stream/memstream; under testing/synctest an hour of ticks takes a moment.
+//
+// Rules that break their promises are found while they run as well. A follower compares its state with the owner's
+// after each of the owner's snapshots (Hooks.Diverged); Config.CheckResolve is for development.
 //
 // # Inside
 //

@@ -21,10 +21,10 @@ type ImpurityInfo struct {
 	Unsteady bool
 }
 
-// Look for these, where Resolve changes the state, or seems to.
+// What to look for where Resolve changes the state, or seems to.
 const (
-	impurityCauses = "a field of the rules that Resolve assigns; a slice or map of the state that it sorts, appends to " +
-		"or deletes from; a pointer into the state that it writes through"
+	impurityCauses = "a field of the rules that Resolve assigns; a slice or map of the state that it sorts, appends " +
+		"to or deletes from; a pointer into the state that it writes through"
 	unsteadyCauses = "a range over a map without sorted keys, time or chance in Snapshot"
 )
 

@@ -24,7 +24,7 @@ func (d *Doubt) Recoded() bool { return d.Stored != nil && bytes.Equal(d.Own, d.
 
 // StateSum is the sum of the game's state as it is at the end of the history, if a snapshot was encoded there; else
 // zero.
-func (h *History) StateSum() uint64 {
+func (h *History) StateSum() uint32 {
 	if h.snapped != h.Position {
 		return 0
 	}
@@ -32,16 +32,16 @@ func (h *History) StateSum() uint64 {
 }
 
 // compare compares the state with what an owner says of its own at the same position. It costs a Snapshot.
-func (h *History) compare(sum uint64, owner fence.Epoch) {
+func (h *History) compare(sum uint32, owner fence.Epoch) {
 	if sum == 0 || owner == h.Recoded {
 		return
 	}
 	own, err := h.game.Snapshot()
 	switch {
 	case err != nil: // no answer; where it matters it is reported
-	case fence.Sum(own) == sum && h.Position != h.restored:
+	case stream.SumState(own) == sum && h.Position != h.restored:
 		h.Agreed++
-	case fence.Sum(own) == sum: // it is the owner's, not folded here
+	case stream.SumState(own) == sum: // it is the owner's, not folded here
 	default:
 		h.Doubt = &Doubt{At: h.Position, Tick: h.Tick, Owner: owner, Own: bytes.Clone(own)}
 	}

@@ -35,7 +35,7 @@ type History struct {
 	stuck     int        // chunks in a row after which the owner hash was ahead of the stream
 
 	snapped  fence.Position // where the last snapshot was encoded
-	sum      uint64         // of the game's state there
+	sum      uint32         // of the game's state there
 	restored fence.Position // where the last snapshot was restored
 	Doubt    *Doubt         // this state is not the owner's
 	Agreed   int            // how often what was folded here was the owner's, since a doubt
@@ -165,7 +165,7 @@ func (h *History) Blob() ([]byte, error) {
 			return nil, fmt.Errorf("tile %s: the snapshot of divided rules must be a list of parts: %w", h.tile, err)
 		}
 	}
-	h.GameBytes, h.snapped, h.sum = len(game), h.Position, fence.Sum(game)
+	h.GameBytes, h.snapped, h.sum = len(game), h.Position, stream.SumState(game)
 	return appendEnvelope(make([]byte, 0, len(game)+h.Actions.bytes+64), game, divided, &h.Actions), nil
 }
 
