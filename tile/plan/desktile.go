@@ -70,7 +70,7 @@ func (t *deskTile) promote(e *entity) {
 
 // turn is the tile's next one. What it takes stays until the reply is there.
 func (t *deskTile) turn() Turn {
-	n := Turn{Tile: t.id, Epoch: t.epoch, List: t.list, Seen: t.seen}
+	n := Turn{Tile: t.id, Epoch: t.epoch, List: t.list, Seen: t.seen[:min(len(t.seen), MaxOutstanding)]}
 	for _, name := range t.asks[:min(len(t.asks), MaxAsks)] {
 		n.Ask = append(n.Ask, t.entities[name].request)
 	}

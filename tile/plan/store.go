@@ -74,7 +74,7 @@ func ShardOf(t fence.TileID, shards int) int {
 type Turn struct {
 	Tile  fence.TileID
 	Epoch fence.Epoch // the owner's; a lower one than the store has seen is refused
-	Seen  []Receipt   // answers to remove
+	Seen  []Receipt   // answers to remove, at most MaxOutstanding
 	List  bool        // the owner's first turn, or it lacks something
 	Ask   []Request   // at most MaxAsks
 }

@@ -28,9 +28,8 @@ var mutants = []mutant{
 		"r and r[STATE] == RUNNING and r[WORKER] == worker and r[ATTEMPT] == tonumber(attempt)", "r"}},
 	{"attemptNotCompared", "LostClaim", []string{" and r[ATTEMPT] == tonumber(attempt)", ""}},
 	{"takingDeletesANewer", "TakingCannotDeleteANewer", []string{
-		"if packed and cmsgpack.unpack(packed)[A_ID] == args[i + 1] then", "if packed then"}},
-	{"noGuardOfFlight", "OneInFlight", []string{"local r = has and read(shard, has)\n  if r then\n    if has == id",
-		"local r = nil\n  if r then\n    if has == id"}},
+		"if packed[i] and cmsgpack.unpack(packed[i])[A_ID] == receipts[2 * i] then", "if packed[i] then"}},
+	{"noGuardOfFlight", "OneInFlight", []string{"has[entity] = r and {flying[i], r}", ""}},
 	{"staleOwnerServed", "StaleOwner", []string{"if known > epoch then", "if false then"}},
 	{"staleAnswerTaken", "TakeOver", []string{"if tonumber(a[A_EPOCH]) < epoch then", "if false then"}},
 	{"notAdopted", "TakeOver", []string{"if r[STATE] ~= RUNNING and r[EPOCH] ~= epoch then", "if false then"}},
@@ -40,7 +39,7 @@ var mutants = []mutant{
 			"      'i', e[7], 'o', e[8], 'c', e[9], 'at', '0')\n    if not seen[e[1]] and claimed(r, args[1], e[2]) then"}},
 	{"leaseForEver", "LeaseOver", []string{"local due = redis.call('ZRANGE', shard .. ':due', '-inf', at,",
 		"local due = redis.call('ZRANGE', shard .. ':due', '-inf', 0,"}},
-	{"promotedTwice", "APlayerTakesThePlace", []string{"redis.call('HDEL', keys[1], has)", ""}},
+	{"promotedTwice", "APlayerTakesThePlace", []string{"redis.call('HDEL', keys[1], old[1])", ""}},
 	{"deadWithoutNotice", "LastLeaseOver", []string{
 		"answer(shard, id, r, DIED_KIND, at + ANSWER_TTL, ANSWER_TTL, '')", ""}},
 	{"neverExpires", "Expired", []string{"elseif a[A_EXPIRES] <= at then", "elseif false then"}},

@@ -5,7 +5,7 @@
 -- Reply {'ok', {1 if the claim was the worker's, else 0}}; {'invalid', what}.
 local END = 12
 
-local function finish_one(shard, worker, e, r, at)
+local function finish_one(shard, e, r, at, answered)
   local id, kind = e[1], e[3]
   if kind == '2' and r[ATTEMPT] >= tonumber(e[12]) then
     kill(shard, id, r, e[10], at)
@@ -21,9 +21,28 @@ local function finish_one(shard, worker, e, r, at)
     redis.call('XADD', shard .. ':usage', '*', 'r', id, 't', r[TILE], 'e', r[ENTITY], 'p', r[REQUESTER], 'm', e[6],
       'i', e[7], 'o', e[8], 'c', e[9], 'at', string.format('%.0f', at))
   end
-  redis.call('HDEL', shard .. ':requests', id)
-  redis.call('ZREM', shard .. ':due', id)
-  answer(shard, id, r, kind == '1' and PLANNED or DISCARDED, at + e[4], tonumber(e[4]), e[5])
+  local of = answered[r[TILE]] or {gone = {}, answers = {}, keep = 0}
+  answered[r[TILE]] = of
+  local n = #of.answers
+  of.gone[#of.gone + 1], of.answers[n + 1] = r[ENTITY], r[ENTITY]
+  of.answers[n + 2] = cmsgpack.pack({id, kind == '1' and PLANNED or DISCARDED, r[EPOCH], at + e[4], e[5]})
+  of.keep = math.max(of.keep, tonumber(e[4]))
+  answered.ids = answered.ids or {}
+  answered.ids[#answered.ids + 1] = id
+end
+
+-- store ends the flights that were answered, a few calls for all of a tile.
+local function store(shard, answered)
+  if not answered.ids then return end
+  redis.call('HDEL', shard .. ':requests', unpack(answered.ids))
+  redis.call('ZREM', shard .. ':due', unpack(answered.ids))
+  answered.ids = nil
+  for tile, of in pairs(answered) do
+    local key = shard .. ':answers:' .. tile
+    redis.call('HDEL', shard .. ':tile:' .. tile, unpack(of.gone))
+    redis.call('HSET', key, unpack(of.answers))
+    redis.call('PEXPIRE', key, of.keep + UNCOLLECTED)
+  end
 end
 
 local function finish(keys, args)
@@ -40,17 +59,18 @@ local function finish(keys, args)
     ends[#ends + 1], ids[#ids + 1] = e, e[1]
   end
   if #ids == 0 then return {'ok', {}} end
-  local held, seen = {}, {}
+  local held, seen, answered = {}, {}, {}
   local packed = redis.call('HMGET', shard .. ':requests', unpack(ids))
   local at = now()
   for i, e in ipairs(ends) do
     local r = packed[i] and cmsgpack.unpack(packed[i])
     if not seen[e[1]] and claimed(r, args[1], e[2]) then
-      finish_one(shard, args[1], e, r, at)
+      finish_one(shard, e, r, at, answered)
       seen[e[1]], held[i] = true, 1
     else
       held[i] = 0
     end
   end
+  store(shard, answered)
   return {'ok', held}
 end

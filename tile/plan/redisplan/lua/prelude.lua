@@ -24,6 +24,9 @@ local MAX_OUTSTANDING, MAX_LETTERS = 2048, 1000
 -- Requests that one claim returns to their queue, and answers that one turn reads.
 local SWEEP, ANSWERS = 64, 128
 
+-- Requests of one turn.
+local MAX_ASKS = 256
+
 -- Fields of a record.
 local TILE, ENTITY, REQUESTER, TIER, WORDS, QUEUED, ATTEMPT, STATE, EPOCH, WORKER, ERROR, DIED =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12

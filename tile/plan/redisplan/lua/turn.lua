@@ -5,27 +5,76 @@
 -- Reply {'ok', outstanding, {for each request 1 or 0 if it was taken, ID in flight or ''}, {for each answer entity, ID,
 --       kind, body}, {requests in flight, see view}}; {'stale', highest epoch}; {'invalid', what}.
 
--- ask queues a request, unless the entity has one. A player's request takes the place of one that waits for nobody.
-local function ask(shard, keys, tile, epoch, id, entity, requester, tier, words, at)
-  local packed = redis.call('HGET', keys[3], entity)
-  if packed then
-    local has = cmsgpack.unpack(packed)[A_ID]
-    return has == id and 1 or 0, has
+-- forget removes answers, if they are those that the owner has seen; newer ones stay.
+local function forget(keys, receipts)
+  local entities, gone = {}, {}
+  for i = 1, #receipts, 2 do entities[#entities + 1] = receipts[i] end
+  if #entities == 0 then return end
+  local packed = redis.call('HMGET', keys[3], unpack(entities))
+  for i, entity in ipairs(entities) do
+    if packed[i] and cmsgpack.unpack(packed[i])[A_ID] == receipts[2 * i] then gone[#gone + 1] = entity end
   end
-  local has = redis.call('HGET', keys[2], entity)
-  local r = has and read(shard, has)
-  if r then
-    if has == id then return 1, has end
-    if tier ~= '1' or r[TIER] == '1' or r[STATE] == RUNNING then return 0, has end
-    redis.call('HDEL', keys[1], has)
-    redis.call('ZREM', shard .. ':due', has)
-  elseif redis.call('HLEN', keys[2]) + redis.call('HLEN', keys[3]) >= MAX_OUTSTANDING then
-    return 0, ''
+  if #gone > 0 then redis.call('HDEL', keys[3], unpack(gone)) end
+end
+
+-- guard says what an entity has in the store: the ID of its answer, or of its request and that request's record.
+local function guard(keys, shard, entities)
+  local answered, flying = redis.call('HMGET', keys[3], unpack(entities)), redis.call('HMGET', keys[2], unpack(entities))
+  local has = {}
+  for i, entity in ipairs(entities) do
+    if answered[i] then
+      has[entity] = {cmsgpack.unpack(answered[i])[A_ID]}
+    elseif flying[i] then
+      local r = read(shard, flying[i])
+      has[entity] = r and {flying[i], r}
+    end
   end
-  redis.call('HSET', keys[2], entity, id)
-  write(shard, id, {tile, entity, requester, tier, words, at, 0, WAITING, epoch, '', '', 0})
-  redis.call('RPUSH', shard .. QUEUES[tier], id)
-  return 1, id
+  return has
+end
+
+-- ask queues requests of entities that have none. A player's takes the place of one that waits for nobody.
+local function ask(shard, keys, tile, epoch, asks, at)
+  local entities, room = {}, MAX_OUTSTANDING - redis.call('HLEN', keys[2]) - redis.call('HLEN', keys[3])
+  for i = 2, #asks, 5 do entities[#entities + 1] = asks[i] end
+  local has = guard(keys, shard, entities)
+  local replies, flight, records, queued = {}, {}, {}, {['1'] = {}, ['2'] = {}}
+  for i = 1, #asks, 5 do
+    local id, entity, tier = asks[i], asks[i + 1], asks[i + 3]
+    local taken, old = 0, has[entity]
+    local replaces = old and old[2] and tier == '1' and old[2][TIER] ~= '1' and old[2][STATE] ~= RUNNING
+    if old and old[1] == id then
+      taken = 1
+    elseif replaces or (not old and room > 0) then
+      if replaces then
+        redis.call('HDEL', keys[1], old[1])
+        redis.call('ZREM', shard .. ':due', old[1])
+        records[old[1]] = nil
+      else
+        room = room - 1
+      end
+      local r = {tile, entity, asks[i + 2], tier, asks[i + 4], at, 0, WAITING, epoch, '', '', 0}
+      taken, old = 1, {id, r}
+      has[entity], records[id] = old, r
+      flight[entity] = id
+      table.insert(queued[tier], id)
+    end
+    local n = #replies
+    replies[n + 1], replies[n + 2] = taken, old and old[1] or ''
+  end
+  local all, list = {}, {}
+  for entity, id in pairs(flight) do all[#all + 1], all[#all + 2] = entity, id end
+  for id, r in pairs(records) do list[#list + 1], list[#list + 2] = id, cmsgpack.pack(r) end
+  if #all > 0 then
+    redis.call('HSET', keys[2], unpack(all))
+    redis.call('HSET', keys[1], unpack(list))
+  end
+  for tier, ids in pairs(queued) do
+    if #ids > 0 then
+      redis.call('RPUSH', shard .. QUEUES[tier], unpack(ids))
+      wake(shard, tier)
+    end
+  end
+  return replies
 end
 
 -- listed adopts the tile's requests that do not run, and describes all. An entity whose record is lost is free again.
@@ -70,9 +119,9 @@ local function turn(keys, args)
   local epoch, receipts = number(args[2] or ''), number(args[4] or '')
   if not shard or #keys ~= 3 then return invalid('keys') end
   if not epoch or epoch == 0 then return invalid('epoch') end
-  if not receipts or #args < 4 + 2 * receipts then return invalid('receipts') end
+  if not receipts or receipts > MAX_OUTSTANDING or #args < 4 + 2 * receipts then return invalid('receipts') end
   local first = 5 + 2 * receipts
-  if (#args + 1 - first) % 5 ~= 0 then return invalid('requests') end
+  if (#args + 1 - first) % 5 ~= 0 or #args - first > 5 * MAX_ASKS then return invalid('requests') end
   for i = first, #args, 5 do
     if not QUEUES[args[i + 3]] then return invalid('tier') end
   end
@@ -80,24 +129,13 @@ local function turn(keys, args)
   if known > epoch then return {'stale', string.format('%.0f', known)} end
   if known < epoch then redis.call('HSET', shard .. ':epochs', args[1], args[2]) end
 
-  for i = 5, first - 1, 2 do
-    local packed = redis.call('HGET', keys[3], args[i])
-    if packed and cmsgpack.unpack(packed)[A_ID] == args[i + 1] then
-      redis.call('HDEL', keys[3], args[i]) -- a newer answer stays
-    end
-  end
-  local at = now()
-  local asked, heard = {}, {}
+  forget(keys, {unpack(args, 5, first - 1)})
+  local at, asked = now(), {}
   local list = args[3] == '1' and listed(shard, keys, args[2], at)
-  for i = first, #args, 5 do
-    local taken, id = ask(shard, keys, args[1], args[2], args[i], args[i + 1], args[i + 2], args[i + 3], args[i + 4],
-      at)
-    asked[#asked + 1], asked[#asked + 2] = taken, id
-    if taken == 1 then heard[args[i + 3]] = true end
+  if first <= #args then
+    asked = ask(shard, keys, args[1], args[2], {unpack(args, first)}, at)
+    if list then list = listed(shard, keys, args[2], at) end
   end
-  if list and #asked > 0 then list = listed(shard, keys, args[2], at) end
-  if heard['1'] then wake(shard, '1') end
-  if heard['2'] then wake(shard, '2') end
   local outstanding = redis.call('HLEN', keys[2]) + redis.call('HLEN', keys[3])
   return {'ok', outstanding, asked, answers_of(keys, epoch, list, at), list or {}}
 end
