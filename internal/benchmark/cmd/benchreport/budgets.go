@@ -64,8 +64,14 @@ func (b *budget) limit() string {
 // writePlan writes the benchmark plan: each budget with its figure, the verdict and the action.
 func writePlan(w io.Writer, budgets []budget, results map[string]result) {
 	fmt.Fprintf(w, "\n## The plan\n\nEach figure with its budget (from `%s`), what was measured last, and what to do "+
-		"when it fails. A budget of the *plan* is one of the architecture that Tilefence implements; an *own* one is this project's.\n\n"+
-		"| figure | budget | measured | verdict | source | when it fails |\n|---|---:|---:|---|---|---|\n", planPath)
+		"when it fails. A budget of the *plan* is one of the architecture that Tilefence implements; an *own* one is this project's.\n\n",
+		planPath)
+	writeBudgets(w, budgets, results)
+}
+
+// writeBudgets writes the table of some budgets.
+func writeBudgets(w io.Writer, budgets []budget, results map[string]result) {
+	fmt.Fprint(w, "| figure | budget | measured | verdict | source | when it fails |\n|---|---:|---:|---|---|---|\n")
 	for i := range budgets {
 		b := &budgets[i]
 		measured, v := b.judge(results)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/internal/benchmark/headline"
+	"github.com/tilefence/tilefence/internal/chart"
 	shared "github.com/tilefence/tilefence/internal/figures"
 )
 
@@ -159,4 +160,32 @@ func TestPageIsWrittenFromItsFiles(t *testing.T) {
 	again, err := load(page)
 	require.NoError(t, err)
 	assert.Equal(t, f.page(nil), again.page(nil), "the page follows from its files")
+}
+
+// TestMatchmakingHasChartsAndItsBudgets: the charts are drawn from the rows and the series of the section.
+func TestMatchmakingHasChartsAndItsBudgets(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "benchmarks.md")
+	f, err := load(page)
+	require.NoError(t, err)
+	curve := []chart.Curve{{Name: "waiting", Points: [][2]float64{{0, 9}, {1, 0}}}}
+	f.Sections[matchTitle] = measured{Results: parse("pkg: example.com/m/redismatch\n" +
+		"BenchmarkArrival/1000_players-2 1 7 made-ms-p50 8 made-ms-p95 9 made-ms-p99\n" +
+		"BenchmarkArrival/10_players-2 1 1 made-ms-p50 2 made-ms-p95 3 made-ms-p99\n"),
+		Series: map[string]chart.Series{"drain": {Name: "drain", Curves: curve}, "kill": {Name: "kill", Curves: curve}}}
+	m := f.Sections[matchTitle]
+	assert.Equal(t, [][2]float64{{10, 3}, {1000, 9}}, m.arrivals().Curves[2].Points, "p99, ascending")
+	budgets, err := readBudgets()
+	require.NoError(t, err)
+	require.NoError(t, f.save(page, budgets))
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(text), "## "+matchTitle)
+	assert.Contains(t, section, "made-ms-p50) | ≤ 5 | 7 | MISSED |")
+	for _, name := range []string{"match-latency.svg", "match-drain.svg", "match-kill.svg"} {
+		assert.Contains(t, section, "("+name+")")
+		assert.FileExists(t, beside(page, name))
+	}
+	again, err := load(page)
+	require.NoError(t, err)
+	assert.Equal(t, f.page(budgets), again.page(budgets), "the page follows from its files")
 }

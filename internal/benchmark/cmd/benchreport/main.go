@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/internal/benchmark/headline"
+	"github.com/tilefence/tilefence/internal/chart"
 )
 
 // options are the command line.
@@ -101,7 +102,7 @@ func (f *figures) measure(ctx context.Context, o options) error {
 				m.Results = headlineResults("headline.Short", h)
 			}
 		} else {
-			m.Results, err = bench(ctx, s, o)
+			m.Results, m.Series, err = bench(ctx, s, o)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.title, err)
@@ -112,7 +113,7 @@ func (f *figures) measure(ctx context.Context, o options) error {
 }
 
 // bench runs one section's benchmarks, showing their progress.
-func bench(ctx context.Context, s section, o options) ([]result, error) {
+func bench(ctx context.Context, s section, o options) ([]result, map[string]chart.Series, error) {
 	pkg, dir := s.pkg, ""
 	if _, err := os.Stat(filepath.Join(pkg, "go.mod")); err == nil { // a module of its own
 		pkg, dir = ".", pkg
@@ -126,11 +127,12 @@ func bench(ctx context.Context, s section, o options) ([]result, error) {
 	c.Stdout = io.MultiWriter(&out, os.Stderr)
 	c.Stderr = os.Stderr
 	if err := c.Run(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	results := parse(out.String())
 	if len(results) == 0 {
-		return nil, fmt.Errorf("no benchmark of %s matches %s", s.pkg, s.match)
+		return nil, nil, fmt.Errorf("no benchmark of %s matches %s", s.pkg, s.match)
 	}
-	return results, nil
+	series, err := chart.Parse(out.String())
+	return results, series, err
 }

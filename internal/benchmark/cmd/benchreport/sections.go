@@ -135,6 +135,12 @@ var sections = []section{
 			"Workers: one and two worker processes, calls of 20 ms. WorkerKilled: from SIGKILL until another worker has stored the result.",
 		"./tile/plan/redisplan", "."},
 	{"The ledger", "Admission of one action, against one bare transaction.", "./admission/...", "."},
+	{matchTitle,
+		"Tickets and seats on one node of a Redis cluster with replicas, which confirm what callers are told; workers, players and servers share this machine's processors. " +
+			"Drain: 10,000 tickets that wait, one against one, 3 workers; `spread` is the difference of the two ratings, `wait` counts from the start of the workers. `sort-and-pair` sorts and pairs the same tickets in memory: the best spread there is if all must be matched. " +
+			"Arrival: so many players ask about once a second each; `made` is from the return of the second player's enqueue, which makes the match possible, to the notice that it is published, `whole` from each player's own enqueue, the wait for somebody else included. " +
+			"Kill: a worker with 500 tickets claimed is killed, with a lease of 5 s and a supervisor every 5 s. Depth: what the charts show.",
+		"./admission/match/redismatch", "Drain|Arrival|Allocate|Kill|Depth"},
 	{"Geometry", "The tile of a cell, against the H3 library.", "./tile/region", "."},
 	{"The game of the example", "One tick of the rules, for scale.", "./examples/battle/game", "."},
 	{shortTitle, "The headline for few players and a short time, as part of `make bench`.", "", ""},

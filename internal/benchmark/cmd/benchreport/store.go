@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tilefence/tilefence/internal/benchmark/headline"
+	"github.com/tilefence/tilefence/internal/chart"
 )
 
 // The page is written from these files beside it.
@@ -28,6 +29,8 @@ type figures struct {
 type measured struct {
 	Machine headline.Machine `json:"machine"`
 	Results []result         `json:"results"`
+
+	Series map[string]chart.Series `json:"series,omitempty"` // by name, for charts
 }
 
 // load reads the figures beside a page; files that do not exist hold none.
@@ -47,6 +50,11 @@ func (f *figures) save(page string, budgets []budget) error {
 		values[headlineFile] = f.Headline
 		for name, svg := range f.Headline.Charts() {
 			files[name] = svg
+		}
+	}
+	if m, ok := f.Sections[matchTitle]; ok {
+		for _, c := range m.matchCharts() {
+			files[c.file] = c.svg
 		}
 	}
 	for name, value := range values {
@@ -93,6 +101,9 @@ func (f *figures) page(budgets []budget) string {
 	for i := range sections {
 		if m, ok := f.Sections[sections[i].title]; ok {
 			sections[i].write(&w, m)
+			if sections[i].title == matchTitle {
+				writeMatch(&w, m, budgets, f.results())
+			}
 		}
 	}
 	return w.String()
