@@ -64,7 +64,8 @@ type Config struct {
 	ID string
 
 	// Views are cold reads that relays share, see package viewcache; nil: this relay reads the store itself. It does so
-	// too whenever they are of no help.
+	// too whenever they are of no help. What such a view lacks of the last second (viewcache.Config.Fresh), the next
+	// frame or comparison brings.
 	Views Views
 
 	Limits

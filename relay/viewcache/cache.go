@@ -163,7 +163,7 @@ type want struct {
 // satisfied reports whether a version will do.
 func (w *want) satisfied(v *Version, fresh time.Duration) bool {
 	if w.need.IsZero() {
-		return v.Age <= fresh
+		return v.Age >= 0 && v.Age <= fresh // a negative age is that of a clock that was stepped back
 	}
 	return !before(v.At, w.need)
 }

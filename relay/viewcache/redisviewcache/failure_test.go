@@ -258,6 +258,54 @@ func TestTheServerForgets(t *testing.T) {
 	require.Zero(t, c.Stats().NotShared)
 }
 
+// TestADamagedIndexIsAMiss: whatever it says of a tile, views are right, and it is right after.
+func TestADamagedIndexIsAMiss(t *testing.T) {
+	s := newScene(t)
+	c, store := s.cache(nil)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	at := "7/99/00000000000000ff"
+	for _, entry := range []string{"", "x", at, at + " " + at, at + " " + at + " 1 1", at + " " + at + " x 1",
+		at + " " + at + " 1 9999999999999999", "07/99/00000000000000ff " + at + " 1 1",
+		"7/99/00000000000000FF " + at + " 1 1", "9999999999999999/1/00000000000000ff " + at + " 1 1",
+		at + " " + at + " 99999999999999999999 1", "damage"} {
+		key := redisviewcache.Keys(s.tile)[0]
+		if entry == "damage" {
+			b, err := s.client.HGet(t.Context(), key, s.tile.String()).Bytes()
+			require.NoError(t, err)
+			b[r.IntN(len(b))] ^= 1 << r.IntN(7)
+			entry = string(b)
+		}
+		require.NoError(t, s.client.HSet(t.Context(), key, s.tile.String(), entry).Err())
+		require.True(t, s.view(c, s.tile), "%q (seed %d)", entry, seed)
+		v, ok, err := store.Find(t.Context(), s.tile)
+		require.NoError(t, err, entry)
+		require.True(t, ok, entry)
+		require.Equal(t, s.Head(s.tile), v.At, "%q (seed %d)", entry, seed)
+	}
+}
+
+// TestTheClockIsSteppedBack: what was stored in the future is not fresh until then.
+func TestTheClockIsSteppedBack(t *testing.T) {
+	s := newScene(t)
+	c, store := s.cache(nil)
+	require.True(t, s.view(c, s.tile))
+	v, _, err := store.Find(t.Context(), s.tile)
+	require.NoError(t, err)
+	later := v.Stamp + uint64(time.Hour.Microseconds())
+	require.NoError(t, s.client.HSet(t.Context(), redisviewcache.Keys(s.tile)[0], s.tile.String(),
+		fmt.Sprintf("%s %s %d 1", v.At, v.Base, later)).Err())
+	_, err = s.Commit(t.Context(), s.tile)
+	require.NoError(t, err)
+	slow, err := viewcache.New(store, s.log, &viewcache.Config{Fresh: time.Hour})
+	require.NoError(t, err)
+	require.True(t, s.view(slow, s.tile))
+	v, _, err = store.Find(t.Context(), s.tile)
+	require.NoError(t, err)
+	require.Equal(t, s.Head(s.tile), v.At)
+}
+
 // TestTheServerEvicts: by a policy of its own, whatever it finds.
 func TestTheServerEvicts(t *testing.T) {
 	s := newScene(t)

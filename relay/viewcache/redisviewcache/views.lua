@@ -19,19 +19,22 @@ local function text(n)
   return ('%.0f'):format(n)
 end
 
-local function position(p)
-  local e, s, c = (p or ''):match('^(%d+)/(%d+)/(%x+)$')
-  if e and #e <= 16 and #s <= 16 and #c == 16 then return tonumber(e), tonumber(s) end
+-- number returns s as a number if it is a plain decimal below 2^53, else nil.
+local function number(s)
+  local n = tonumber(s)
+  if n and n <= 9007199254740991 and (s:find('^[1-9]%d*$') or s == '0') then return n end
 end
 
-local function is_number(s)
-  return s and #s <= 16 and s:find('^%d+$')
+-- position returns epoch and sequence of a position, or nil if it is none.
+local function position(p)
+  local e, s, c = (p or ''):match('^(%d+)/(%d+)/([0-9a-f]+)$')
+  if number(e) and number(s) and #c == 16 then return tonumber(e), tonumber(s) end
 end
 
 -- newest is the entry of a tile, or nil. One that cannot be read is as good as none.
 local function newest(keys, tile)
   local at, base, stamp, token = (redis.call('HGET', keys[1], tile) or ''):match('^(%S+) (%S+) (%d+) (%d+)$')
-  if position(at) and position(base) then
+  if position(at) and position(base) and number(stamp) and number(token) then
     return {at = at, base = base, stamp = stamp, token = tonumber(token)}
   end
 end
@@ -115,7 +118,7 @@ end
 -- milliseconds. Reply {'held', token}, {'busy'} or {'changed'}.
 local function lock(keys, args)
   local tile, seen, stamp, lease = args[1], args[2], args[3], args[4]
-  if not position(seen) or not is_number(stamp) or not is_number(lease) then return {'invalid'} end
+  if not position(seen) or not number(stamp) or not number(lease) then return {'invalid'} end
   local clock = now()
   reclaim(keys, clock)
   local entry = newest(keys, tile)
@@ -152,7 +155,7 @@ end
 local function put(keys, args)
   local tile, token, at, base = args[1], args[2], args[3], args[4]
   local share, grace, channel, tail, snapshot = tonumber(args[5]), tonumber(args[6]), args[7], args[8], args[9]
-  if not position(at) or not position(base) or not is_number(token) or not share or not grace then return 0 end
+  if not position(at) or not position(base) or not number(token) or not share or not grace then return 0 end
   local clock = now()
   reclaim(keys, clock)
   local entry = newest(keys, tile)
