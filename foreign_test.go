@@ -47,7 +47,8 @@ func TestStrangersBeginNoTiles(t *testing.T) {
 		wg.Wait()
 	}
 	attack(tilehttp.HandoverPath, func(id fence.TileID) string {
-		return fmt.Sprintf(`{"v":1,"tile":"%s","epoch":7,"position":"7/0/0000000000000000","from":"x:1","to":%q}`, id, s.Contact())
+		return fmt.Sprintf(`{"v":1,"tile":"%s","epoch":7,"position":"7/0/0000000000000000","from":"x:1","to":%q}`, id,
+			s.Contact())
 	})
 	assert.Empty(t, s.Host().Status(), "the store names no giver")
 	attack(tilehttp.Path, func(id fence.TileID) string { return fmt.Sprintf(`{"v":1,"tile":"%s"}`, id) })

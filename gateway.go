@@ -76,11 +76,11 @@ func NewGatewayServer(
 		return nil, err
 	}
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
-	table := new(route.Table)
-	if g.member, err = b.Members.Join(gatewayPrefix+addr, table, nil); err != nil {
+	table, members := new(route.Table), new(holders)
+	if g.member, err = b.Members.Join(gatewayPrefix+addr, table, members.changed); err != nil {
 		return nil, err
 	}
-	if g.router, err = route.NewRouter(table, b.Store, nil); err != nil {
+	if g.router, err = route.NewRouter(table, b.Store, &route.RouterConfig{Known: members.lives}); err != nil {
 		return nil, err
 	}
 	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, Logger: c.Logger}); err != nil {

@@ -11,7 +11,7 @@ import (
 // that takes the same contact meanwhile is a process that was started again, whose end speaks for itself when its
 // turn comes, or an impostor.
 type holders struct {
-	mu    sync.Mutex
+	mu    sync.RWMutex
 	names map[string][]string // of the living members by contact, as they joined
 }
 
@@ -42,4 +42,20 @@ func (h *holders) ended(m route.Member) (held, lives bool) {
 		return i == 0, false
 	}
 	return i == 0, true
+}
+
+// lives reports whether a member is at a contact.
+func (h *holders) lives(contact string) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.names[contact]) > 0
+}
+
+// changed notes what an event says of a member.
+func (h *holders) changed(e route.Event) {
+	if e.Kind == route.Joined {
+		h.joined(e.Member)
+	} else {
+		h.ended(e.Member)
+	}
 }

@@ -43,17 +43,14 @@ func (g *Gateway) deliver(ctx context.Context, kind Kind, in tile.Intent) (d del
 	if spawned && kind == Act {
 		g.confirm(ctx, contact, &in, &d)
 	}
-	to, moved := movedTo(d.err)
-	if !moved {
+	if _, moved := movedTo(d.err); !moved {
 		return d
 	}
-	next := to.Contact
-	if kind == Act || next == "" || next == contact {
-		// The router knows that contact is wrong; its answer now comes from a later source.
-		if next, spawned, err = g.route(ctx, kind, &in); err != nil {
-			d.err = err
-			return d
-		}
+	// The router knows that contact is wrong, and what the redirect names; it says whether that may be called.
+	next, spawned, err := g.route(ctx, kind, &in)
+	if err != nil {
+		d.err = err
+		return d
 	}
 	if next == contact {
 		d.err = &route.NoRouteError{Tile: in.Tile, Err: d.err}

@@ -46,13 +46,13 @@ func (e Entry) Validate() error {
 	return ValidateContact(e.Contact)
 }
 
-// ValidateContact reports whether a contact is one that the authority would take, too: nil, or a
-// *fence.ArgumentError.
+// ValidateContact reports whether a contact can be announced: nil, or a *fence.ArgumentError. The authority would take
+// it, too. It need not be an address that can be called: see ValidateAddress.
 func ValidateContact(contact string) error {
 	if contact == "" || len(contact) > fence.MaxContact || !utf8.ValidString(contact) ||
-		strings.ContainsRune(contact, 0) {
+		strings.ContainsFunc(contact, invisible) {
 		return &fence.ArgumentError{Field: "contact", Value: contact,
-			Want: "an address of 1 to 255 bytes of UTF-8, without a zero byte"}
+			Want: "an address of 1 to 255 bytes of UTF-8, without spaces, control or format characters"}
 	}
 	return nil
 }

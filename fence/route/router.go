@@ -23,6 +23,11 @@ type RouterConfig struct {
 	// wrong. Beyond it, the least recently used tile is forgotten. The table is not counted. Zero means 65,536.
 	MaxTiles int
 
+	// Known says which contacts may be answered on the word of gossip or a redirect: those of the members, say. The
+	// store is asked about others, and who it names is answered: a contact that one process has made up leads nowhere.
+	// It is called by every Route, so it must be quick. Nil: all.
+	Known func(contact string) bool
+
 	// MaxAge is how long Route believes an owner named by the store or a redirect before it asks again, and after
 	// what time Confirmed looks into the same rumour again. Zero means 5 s. Gossip does not expire: it is believed
 	// until it is found wrong.
@@ -38,6 +43,7 @@ type Router struct {
 	table  *Table
 	store  OwnerReader
 	maxAge time.Duration
+	known  func(contact string) bool
 	shards []shard // a power of two of them
 }
 
@@ -81,7 +87,8 @@ func NewRouter(table *Table, store OwnerReader, cfg *RouterConfig) (*Router, err
 	case c.MaxAge < 0:
 		return nil, &fence.ArgumentError{Field: "MaxAge", Value: c.MaxAge, Want: "a duration, or zero for 5s"}
 	}
-	r := &Router{table: table, store: store, maxAge: c.MaxAge, shards: make([]shard, shardsFor(c.MaxTiles))}
+	r := &Router{table: table, store: store, maxAge: c.MaxAge, known: c.Known,
+		shards: make([]shard, shardsFor(c.MaxTiles))}
 	for i := range r.shards {
 		r.shards[i].notes = lru.New[fence.TileID, note](c.MaxTiles / len(r.shards))
 		r.shards[i].confirmed = lru.New[fence.TileID, confirmation](c.MaxTiles / len(r.shards))
@@ -110,6 +117,12 @@ func (r *Router) Route(ctx context.Context, id fence.TileID) (contact string, er
 	}
 	if contact == "" {
 		return r.ask(ctx, s, id)
+	}
+	if from != SourceStore && r.known != nil && !r.known(contact) {
+		if contact, err = r.Confirmed(ctx, id); err != nil {
+			return "", err
+		}
+		from = SourceStore
 	}
 	s.counts.answers[from].Add(1)
 	return contact, nil

@@ -31,7 +31,8 @@ func (h *Host) allow(id fence.TileID) error {
 		return errNoTile
 	}
 	if err := h.cfg.Allow(id); err != nil {
-		return &fence.ArgumentError{Field: "tile", Value: id, Want: "one that Config.Allow lets this host run: " + err.Error()}
+		return &fence.ArgumentError{Field: "tile", Value: id,
+			Want: "one that Config.Allow lets this host run: " + err.Error()}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -39,11 +40,13 @@ func (e *UnavailableError) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
 // Config holds the optional settings of a Client. Nil and the zero value are valid.
 type Config struct {
-	// URL is where a contact takes connections. Nil means http://<contact><Path>. An error is that of Forward.
+	// URL is where a contact takes connections. Nil means http://<contact><Path> for a contact that is host:port and
+	// nothing else (route.ValidateAddress); one that is given must be as careful: contacts are what other processes
+	// have announced. An error is that of Forward.
 	URL func(contact string) (string, error)
 
-	// HandoverURL is where a contact takes hand-overs. Nil means http://<contact><HandoverPath>. An error is
-	// that of Handover.
+	// HandoverURL is where a contact takes hand-overs. Nil means http://<contact><HandoverPath>, as for URL. An error
+	// is that of Handover.
 	HandoverURL func(contact string) (string, error)
 
 	// Keys prove this process to tile servers, and them to it. Empty: whoever answers is believed.
@@ -117,10 +120,10 @@ func (c *Config) withDefaults() (Config, error) {
 		d = *c
 	}
 	if d.URL == nil {
-		d.URL = func(contact string) (string, error) { return "http://" + contact + Path, nil }
+		d.URL = urlAt(Path)
 	}
 	if d.HandoverURL == nil {
-		d.HandoverURL = func(contact string) (string, error) { return "http://" + contact + HandoverPath, nil }
+		d.HandoverURL = urlAt(HandoverPath)
 	}
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	d.DialTimeout = cmp.Or(d.DialTimeout, 2*time.Second)
@@ -128,6 +131,17 @@ func (c *Config) withDefaults() (Config, error) {
 		return d, &fence.ArgumentError{Field: "DialTimeout", Value: d.DialTimeout, Want: "a duration, or zero for 2s"}
 	}
 	return d, errors.Join(d.Keys.Validate(), bounds(&d.MaxInFlight, &d.WriteTimeout, &d.PingInterval))
+}
+
+// urlAt makes the URL of a path at a contact.
+func urlAt(path string) func(contact string) (string, error) {
+	return func(contact string) (string, error) {
+		if err := route.ValidateAddress(contact); err != nil {
+			// Not the argument's error, which would be about the intent.
+			return "", fmt.Errorf("the contact cannot be called: %v", err) //nolint:errorlint
+		}
+		return "http://" + contact + path, nil
+	}
 }
 
 // bounds fills in what both ends of a connection bound, and checks it.

@@ -93,8 +93,8 @@ func answer(w http.ResponseWriter, r *http.Request, keys Keys, status int, a wir
 // ctx. It is sent at most once.
 //
 // Errors: what the process's Accepter answered (*tile.RedirectError when the tile has moved on from the
-// giver, *fence.LostError, tile.ErrHostEnded, tile.ErrOverloaded, *fence.ArgumentError), or an *UnavailableError. Unless that is
-// fence.ErrNotApplied the tile may still be taken over.
+// giver, *fence.LostError, tile.ErrHostEnded, tile.ErrOverloaded, *fence.ArgumentError), or an
+// *UnavailableError. Unless that is fence.ErrNotApplied the tile may still be taken over.
 func (c *Client) Handover(ctx context.Context, h tile.Handover) error {
 	body, err := encodeHandover(&h)
 	if err != nil {

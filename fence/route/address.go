@@ -1,0 +1,56 @@
+package route
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// ValidateAddress reports whether a contact is host:port and nothing else: nil, or a *fence.ArgumentError. A contact
+// is the word of whoever announced it; one that becomes part of a URL must not choose its path, its user, or its
+// header. The host is a name of letters, digits, '-', '_' and '.', or an IP address, IPv6 in brackets and without a
+// zone; the port is 1 to 65535.
+func ValidateAddress(contact string) error {
+	host, port, found := cutPort(contact)
+	n, err := strconv.ParseUint(port, 10, 16)
+	if !found || len(contact) > fence.MaxContact || err != nil || n == 0 || port[0] == '0' || !isHost(host) {
+		return &fence.ArgumentError{Field: "contact", Value: contact,
+			Want: "host:port, a name or IP address and 1 to 65535, and nothing else"}
+	}
+	return nil
+}
+
+func cutPort(contact string) (host, port string, found bool) {
+	i := strings.LastIndexByte(contact, ':')
+	if i < 0 {
+		return "", "", false
+	}
+	host, port = contact[:i], contact[i+1:]
+	return host, port, strings.Trim(port, "0123456789") == ""
+}
+
+func isHost(host string) bool {
+	if inner, bracketed := strings.CutPrefix(host, "["); bracketed {
+		inner, closed := strings.CutSuffix(inner, "]")
+		ip, err := netip.ParseAddr(inner)
+		return closed && err == nil && ip.Is6() && ip.Zone() == ""
+	}
+	for _, label := range strings.Split(strings.TrimSuffix(host, "."), ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || strings.ContainsFunc(label, notInNames) {
+			return false
+		}
+	}
+	return true
+}
+
+func notInNames(r rune) bool {
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	return !letter && (r < '0' || r > '9') && r != '-' && r != '_'
+}
+
+// invisible reports whether a rune has no place in a name that people read in logs: white space, control and format
+// characters, among them those that turn the direction of writing.
+func invisible(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.Z) }
