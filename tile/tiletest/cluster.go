@@ -34,10 +34,10 @@ type Cluster struct {
 // Host is one process of a Cluster.
 type Host struct {
 	Contact string
-	// Rules are this host's. They may be read after synctest.Wait, while all hosts wait for their next tick.
-	Rules tile.Rules
 
 	*tile.TileProcessor
+	rules  tile.Rules
+	looks  atomic.Int64 // at the rules; what the host does next comes after them
 	killed atomic.Bool
 	stop   context.CancelFunc
 	done   chan struct{}
@@ -69,14 +69,14 @@ func (c *Cluster) Start(contact string) *Host {
 	c.t.Helper()
 	h := &Host{Contact: contact, done: make(chan struct{})}
 	var err error
-	if h.Rules, err = c.newRules(c.tile); err != nil {
+	if h.rules, err = c.newRules(c.tile); err != nil {
 		c.t.Fatal(err)
 	}
 	cfg := c.cfg
 	cfg.Follow, cfg.TakeOver = len(c.hosts) > 0, true
 	seams := tile.Seams{Authority: authority{c.seams.Authority, h}, Store: store{c.seams.Store, h},
 		Log: log{c.seams.Log, h}}
-	if h.TileProcessor, err = tile.New(c.tile, contact, seams, h.Rules, &cfg); err != nil {
+	if h.TileProcessor, err = tile.New(c.tile, contact, seams, h.rules, &cfg); err != nil {
 		c.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(c.t.Context()))
@@ -176,22 +176,34 @@ func (c *Cluster) State() []byte {
 		}
 		return true, nil
 	})
-	synctest.Wait()
-	want, err := owner.Rules.Snapshot()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	want := c.snapshot(owner)
 	for _, h := range c.hosts {
-		got, err := h.Rules.Snapshot()
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		got := c.snapshot(h)
 		if !same(want, got) {
 			c.t.Fatalf("The owner, %s, and the follower %s differ at %s\n  %s\n  look for: %s", owner.Contact,
 				h.Contact, owner.Status().Position, difference(want, got), inApply)
 		}
 	}
 	return want
+}
+
+func (c *Cluster) snapshot(h *Host) (state []byte) {
+	c.t.Helper()
+	h.Look(func(rules tile.Rules) {
+		var err error
+		if state, err = rules.Snapshot(); err != nil {
+			c.t.Fatal(err)
+		}
+	})
+	return state
+}
+
+// Look calls f with the rules of a host, owner or follower, while all hosts wait for their next tick. f must not change
+// them.
+func (h *Host) Look(f func(tile.Rules)) {
+	synctest.Wait()
+	f(h.rules)
+	h.looks.Add(1)
 }
 
 // states says what the hosts are doing.
@@ -266,6 +278,7 @@ func playCluster(t *testing.T, newRules NewRules, intent Generator, cfg Config) 
 var errKilled = errors.New("the host was killed")
 
 func (h *Host) alive(op string) error {
+	h.looks.Load() // what was looked at comes before what the host does now
 	if h.killed.Load() {
 		return &fence.StoreError{Op: op, Tile: h.Status().Tile, Outcome: fence.ErrNotApplied, Err: errKilled}
 	}
@@ -324,6 +337,11 @@ func (s store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 type log struct {
 	stream.Log
 	h *Host
+}
+
+func (l log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	l.h.looks.Load()
+	return l.Log.Read(ctx, cursors)
 }
 
 func (l log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {

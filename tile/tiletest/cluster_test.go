@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tiletest"
@@ -54,6 +56,36 @@ func TestStateSaysThatAFollowerDoesNotFollow(t *testing.T) {
 		})
 		assert.Contains(t, why, "a follower does not follow after a minute")
 		assert.Contains(t, why, "b:1 is following at")
+	})
+}
+
+// clock is a game in which something happens at every tick.
+type clock struct{ doorbell }
+
+func (c *clock) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	events, outcomes := c.doorbell.Resolve(tick, intents)
+	return append(events, []byte("tick")), outcomes
+}
+
+// TestRulesAreLookedAtWhileAllWait is for -race: what is seen lies between ticks.
+func TestRulesAreLookedAtWhileAllWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := tiletest.NewCluster(t, 0, func(fence.TileID) (tile.Rules, error) { return &clock{}, nil },
+			&tile.Config{SnapshotEvery: 3})
+		hosts := []*tiletest.Host{c.Start("a:1"), c.Start("b:1")}
+		c.Owner()
+		last := [2]int{}
+		for range 50 {
+			time.Sleep(time.Second)
+			for i, h := range hosts {
+				h.Look(func(rules tile.Rules) {
+					assert.GreaterOrEqual(t, rules.(*clock).rings, last[i])
+					last[i] = rules.(*clock).rings
+				})
+			}
+		}
+		assert.InDelta(t, 100, last[0], 3, "2 a second")
+		assert.InDelta(t, 100, last[1], 3)
 	})
 }
 
