@@ -45,6 +45,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	c := &claimant{name: name, contact: contact, host: h, stop: stop, done: make(chan struct{})}
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
 		Hooks: tile.Hooks{Healed: w.healed,
+			Diverged:   func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
 			Transition: func(i tile.TransitionInfo) { w.recorder.Transition(name, contact, i) }}}
 	change(&cfg)
 	seams := w.seams(h)
