@@ -26,6 +26,7 @@ type purse struct {
 	mutant  string
 	coins   map[string]int
 	decided bool // Resolve was called
+	kept    []tile.Intent
 }
 
 var shared int // of the mutant that keeps state where all rules see it
@@ -46,7 +47,7 @@ func (p *purse) Restore(snapshot []byte) error {
 }
 
 func (p *purse) Resolve(tick fence.Tick, intents []tile.Intent) (events [][]byte, outcomes []stream.Outcome) {
-	p.decided = true
+	p.decided, p.kept = true, intents
 	for _, in := range intents {
 		name, n := p.parse(string(in.Body))
 		switch {
@@ -90,6 +91,8 @@ func (p *purse) Apply(tick fence.Tick, events [][]byte) error {
 			return errors.New("an unknown event")
 		case p.mutant == "time" && n == 3:
 			n = int(time.Now().Unix() % 1000)
+		case p.mutant == "kept from resolve" && n == 3:
+			n = len(p.kept)
 		case p.mutant == "chance" && n == 3:
 			n = rand.IntN(1000)
 		case p.mutant == "shared":
@@ -151,21 +154,22 @@ func TestMutantsAreCaught(t *testing.T) {
 	for mutant, want := range map[string][]string{
 		"resolve writes": {"Resolve changes the state", "first difference at byte", "does so alone",
 			"decide on a copy"},
-		"map order":        {"Snapshot gives other bytes", "map without sorted keys"},
-		"snapshot time":    {"Snapshot gives other bytes", "time.Now"},
-		"follower ignores": {"have only folded differ", "kind of event"},
-		"follower refuses": {"Apply refuses what the owner", "an unknown event"},
-		"time":             {"differ", "time.Now"},
-		"chance":           {"differ", "math/rand"},
-		"outcome missing":  {"one outcome for each intent", `body "bad"`},
-		"outcome zero":     {"an outcome that is none", "left zero"},
-		"shared":           {"differ"},
-		"restore adds":     {"Restore of a snapshot is not the state", "Restore adds to"},
-		"snapshot forgets": {"differ", "Snapshot does not write"},
-		"writes event":     {"Apply changes the bytes of an event"},
-		"large event":      {"do not fit into a batch", "65536"},
-		"refuses its own":  {"Apply refuses events that Resolve has returned", "an unknown event"},
-		"panic":            {"The rules panic", "a bad intent", "mutants_test.go"},
+		"map order":         {"Snapshot gives other bytes", "map without sorted keys"},
+		"snapshot time":     {"Snapshot gives other bytes", "time.Now"},
+		"follower ignores":  {"have only folded differ", "kind of event"},
+		"follower refuses":  {"Apply refuses what the owner", "an unknown event"},
+		"time":              {"differ", "time.Now"},
+		"chance":            {"differ", "math/rand"},
+		"kept from resolve": {"differ", "kept from Resolve"},
+		"outcome missing":   {"one outcome for each intent", `body "bad"`},
+		"outcome zero":      {"an outcome that is none", "left zero"},
+		"shared":            {"differ"},
+		"restore adds":      {"Restore of a snapshot is not the state", "Restore adds to"},
+		"snapshot forgets":  {"differ", "Snapshot does not write"},
+		"writes event":      {"Apply changes the bytes of an event"},
+		"large event":       {"do not fit into a batch", "65536"},
+		"refuses its own":   {"Apply refuses events that Resolve has returned", "an unknown event"},
+		"panic":             {"The rules panic", "a bad intent", "mutants_test.go"},
 	} {
 		t.Run(mutant, func(t *testing.T) {
 			err := tiletest.Violation(t, newPurse(mutant), coins, nil)
