@@ -49,6 +49,7 @@ type GatewayServer struct {
 	addr    string
 	cfg     GatewayServerConfig
 	member  route.Membership
+	table   *route.Table
 	router  *route.Router
 	peers   *tilehttp.Client
 	gateway *admission.Gateway
@@ -76,11 +77,12 @@ func NewGatewayServer(
 		return nil, err
 	}
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
-	table, members := new(route.Table), new(holders)
-	if g.member, err = b.Members.Join(gatewayPrefix+addr, table, members.changed); err != nil {
+	g.table = new(route.Table)
+	members := new(holders)
+	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, members.changed); err != nil {
 		return nil, err
 	}
-	if g.router, err = route.NewRouter(table, b.Store, &route.RouterConfig{Known: members.lives}); err != nil {
+	if g.router, err = route.NewRouter(g.table, b.Store, &route.RouterConfig{Known: members.lives}); err != nil {
 		return nil, err
 	}
 	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, Logger: c.Logger}); err != nil {
@@ -127,6 +129,12 @@ func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig
 
 // Router is the routing of the gateway, for its figures.
 func (g *GatewayServer) Router() *route.Router { return g.router }
+
+// Members is the gateway's part in the gossip, for its figures.
+func (g *GatewayServer) Members() route.Membership { return g.member }
+
+// Table is what the gateway has learned of the tiles' owners, for its figures.
+func (g *GatewayServer) Table() *route.Table { return g.table }
 
 // Peers are the gateway's connections to tile servers, for their figures.
 func (g *GatewayServer) Peers() *tilehttp.Client { return g.peers }

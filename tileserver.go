@@ -69,6 +69,7 @@ type TileServer struct {
 
 	host   *tilehost.Host
 	member route.Membership
+	table  *route.Table
 	hinter *fanout.Hinter
 	peers  *tilehttp.Client // for hand-overs
 
@@ -101,9 +102,9 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
-	s := &TileServer{contact: contact, store: b.Store, cfg: c, wanted: map[fence.TileID]bool{},
+	s := &TileServer{contact: contact, store: b.Store, cfg: c, table: new(route.Table), wanted: map[fence.TileID]bool{},
 		events: sampled.Logger(c.Logger)}
-	if s.member, err = b.Members.Join(contact, new(route.Table), s.memberChanged); err != nil {
+	if s.member, err = b.Members.Join(contact, s.table, s.memberChanged); err != nil {
 		return nil, err
 	}
 	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
@@ -186,6 +187,18 @@ func (s *TileServer) hostConfig(durable Durable) *tilehost.Config {
 // Host is the host of the server's tiles, for everything else: its status, single hand-overs, take-overs. It is
 // run by the server.
 func (s *TileServer) Host() *tilehost.Host { return s.host }
+
+// Members is the server's part in the gossip, for its figures.
+func (s *TileServer) Members() route.Membership { return s.member }
+
+// Table is what the server has learned of the tiles' owners, for its figures.
+func (s *TileServer) Table() *route.Table { return s.table }
+
+// Hinter sends the server's wake hints, for its figures.
+func (s *TileServer) Hinter() *fanout.Hinter { return s.hinter }
+
+// Peers are the server's connections to those that it hands tiles to, for their figures.
+func (s *TileServer) Peers() *tilehttp.Client { return s.peers }
 
 // Contact is the address at which the server takes intents.
 func (s *TileServer) Contact() string { return s.contact }

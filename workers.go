@@ -73,6 +73,9 @@ func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error)
 // Bridge is the bridge itself, for its figures.
 func (s *BridgeServer) Bridge() *bridge.Bridge { return s.bridge }
 
+// Share is the bridge's part in sharing the tiles, for its figures.
+func (s *BridgeServer) Share() *share.Share { return s.share }
+
 // Run forwards until ctx ends. Then it gives its tiles to the other bridges, finishes the passes under way and
 // writes its watermarks. It returns when every goroutine of the server has ended: nil, or what failed. It runs
 // once: fence.ErrAlreadyRun.
@@ -141,6 +144,9 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 
 // Checkpointer is the checkpointer itself, for its figures.
 func (s *CheckpointServer) Checkpointer() *checkpoint.Checkpointer { return s.checkpointer }
+
+// Share is the checkpointer's part in sharing the tiles, for its figures.
+func (s *CheckpointServer) Share() *share.Share { return s.share }
 
 // Run copies snapshots until ctx ends. Then it makes a last attempt at each of its tiles and gives them to the
 // other checkpoint servers. It returns when every goroutine of the server has ended: nil, or what failed. It runs

@@ -26,7 +26,8 @@ var layers = map[string]int{
 	"relay":      3,
 	"admission":  4,
 	root:         5,
-	"examples":   6,
+	"metrics":    6,
+	"examples":   7,
 }
 
 // concepts are the packages that game servers import for their types and interfaces. They link no driver,

@@ -72,7 +72,7 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		},
 		"root imports an example": {
 			house{".": {inside: []string{"examples/battle"}}},
-			[]string{". -> examples/battle: . is on layer 5 and examples on layer 6"},
+			[]string{". -> examples/battle: . is on layer 5 and examples on layer 7"},
 		},
 		"root links a driver": {
 			house{

@@ -1,0 +1,165 @@
+package prommetrics
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/plan"
+)
+
+// TileServer attaches metrics to the hooks of a tile server and its tiles. A Host.Configure that replaces hooks takes
+// them off again.
+func (m *Metrics) TileServer(cfg *tilefence.TileServerConfig) {
+	m.Tile(&cfg.Host.Tile.Hooks)
+	m.TileHost(&cfg.Host.Hooks)
+}
+
+// Gateway attaches metrics to the hooks of a gateway and its clients' connections.
+func (m *Metrics) Gateway(cfg *tilefence.GatewayServerConfig) {
+	m.Admission(&cfg.Gateway.Hooks)
+	m.GatewayClients(&cfg.Clients.Hooks)
+}
+
+// Bridge attaches metrics to the hooks of a bridge.
+func (m *Metrics) Bridge(cfg *tilefence.BridgeServerConfig) { m.BridgeHooks(&cfg.Bridge.Hooks) }
+
+// Relay attaches metrics to the hooks of a relay.
+func (m *Metrics) Relay(cfg *tilefence.RelayServerConfig) { m.RelayHooks(&cfg.Relay.Hooks) }
+
+// Checkpoint attaches metrics to the hooks of a checkpoint server.
+func (m *Metrics) Checkpoint(cfg *tilefence.CheckpointServerConfig) {
+	m.CheckpointHooks(&cfg.Checkpoint.Hooks)
+}
+
+// Servers serves the figures and the health of servers, of their connections, and of their part in groups and gossip.
+// Servers of other types that have Health are asked for it.
+func (m *Metrics) Servers(servers ...tilefence.Server) {
+	for _, s := range servers {
+		switch s := s.(type) {
+		case *tilefence.TileServer:
+			own(m, "_tilehost", func() hostStats { return readHost(s.Host().Status()) })
+			must(Collect(m, s.Hinter(), nil))
+			must(Collect(m, s.Peers(), nil))
+			must(Collect(m, s.Table(), nil))
+			m.anyStats(s.Members())
+		case *tilefence.GatewayServer:
+			must(Collect(m, s.Gateway(), nil))
+			must(Collect(m, s.Router(), nil))
+			must(Collect(m, s.Peers(), nil))
+			must(Collect(m, s.Table(), nil))
+			m.anyStats(s.Members())
+		case *tilefence.BridgeServer:
+			must(Collect(m, s.Bridge(), nil))
+			must(Collect(m, s.Share(), prometheus.Labels{"group": "bridge"}))
+		case *tilefence.RelayServer:
+			must(Collect(m, s.Relay(), nil))
+		case *tilefence.CheckpointServer:
+			must(Collect(m, s.Checkpointer(), nil))
+			must(Collect(m, s.Share(), prometheus.Labels{"group": "checkpoint"}))
+		}
+		if h, ok := s.(tilefence.Healthy); ok {
+			own(m, "", func() healthStats { return readHealth(h.Health()) })
+		}
+	}
+}
+
+// must is for the Stats of this module, whose fields have the types that Collect takes.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// own serves figures of this package, whose names begin with namespace and prefix.
+func own[S any](m *Metrics, prefix string, read func() S) {
+	must(m.addSource(reflect.TypeFor[S](), namespace+prefix,
+		func() (reflect.Value, error) { return reflect.ValueOf(read()), nil }, nil))
+}
+
+// anyStats serves the Stats of a membership that has some, without linking what it is made of.
+func (m *Metrics) anyStats(from any) {
+	method := reflect.ValueOf(from).MethodByName("Stats")
+	if !method.IsValid() || method.Type().NumIn() != 0 || method.Type().NumOut() != 1 {
+		return
+	}
+	t := method.Type().Out(0)
+	_ = m.addSource(t, prefixOf(t), func() (reflect.Value, error) { return method.Call(nil)[0], nil }, nil)
+}
+
+// Plan serves the depth of a store's queues, all shards together.
+func (m *Metrics) Plan(store plan.Store) {
+	must(Read(m, func(ctx context.Context) (sum plan.Depth, err error) {
+		for shard := range store.Shards() {
+			d, err := store.Depth(ctx, shard)
+			if err != nil {
+				return sum, err
+			}
+			sum.Players, sum.Background, sum.Busy = sum.Players+d.Players, sum.Background+d.Background, sum.Busy+d.Busy
+			sum.Dead, sum.Usage, sum.Oldest = sum.Dead+d.Dead, sum.Usage+d.Usage, max(sum.Oldest, d.Oldest)
+		}
+		return sum, nil
+	}, nil))
+}
+
+// hostStats are the figures of a host's tiles together.
+type hostStats struct {
+	Tiles      states
+	Frozen     int           // tiles with a batch whose fate is unknown
+	FrozenFor  time.Duration // how long the longest of them has been frozen
+	StreamFull int           // tiles that stall because their stream is full
+	Queued     int           // intents that wait for a tick
+	Kept       int           // batches kept until replicas confirm them
+	Silent     time.Duration // the longest that the owner of a followed tile has not been heard of
+}
+
+// states counts the tiles of a host, by state.
+type states struct {
+	Idle, Following, Claiming, Replaying, Installing, Serving, Healing, Draining, StoodDown, Stopped int
+}
+
+func readHost(all []tile.Status) (s hostStats) {
+	n := &s.Tiles
+	in := map[tile.State]*int{tile.Idle: &n.Idle, tile.Following: &n.Following, tile.Claiming: &n.Claiming,
+		tile.Replaying: &n.Replaying, tile.Installing: &n.Installing, tile.Serving: &n.Serving,
+		tile.Healing: &n.Healing, tile.Draining: &n.Draining, tile.StoodDown: &n.StoodDown, tile.Stopped: &n.Stopped}
+	for i := range all {
+		t := &all[i]
+		if count := in[t.State]; count != nil {
+			*count++
+		}
+		if t.Pending && !t.Frozen.IsZero() {
+			s.Frozen, s.FrozenFor = s.Frozen+1, max(s.FrozenFor, time.Since(t.Frozen))
+		}
+		if t.StreamFull {
+			s.StreamFull++
+		}
+		if t.State == tile.Following {
+			s.Silent = max(s.Silent, t.Silent)
+		}
+		s.Queued, s.Kept = s.Queued+t.Queued, s.Kept+t.Kept
+	}
+	return s
+}
+
+// healthStats are a server's problems.
+type healthStats struct{ Problems planes }
+
+// planes counts what keeps servers from their work, as HealthHandler says it, by plane.
+type planes struct{ Ticks, TakeOvers, Rules, Intents, Delivery, Views, Checkpoints int }
+
+func readHealth(all []tilefence.Problem) (s healthStats) {
+	p := &s.Problems
+	of := map[string]*int{"ticks": &p.Ticks, "take-overs": &p.TakeOvers, "rules": &p.Rules, "intents": &p.Intents,
+		"delivery": &p.Delivery, "views": &p.Views, "checkpoints": &p.Checkpoints}
+	for _, problem := range all {
+		if count := of[problem.Plane]; count != nil {
+			*count++
+		}
+	}
+	return s
+}
