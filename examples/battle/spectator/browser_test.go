@@ -440,3 +440,28 @@ func TestPageShowsATakeover(t *testing.T) {
 		}
 	}
 }
+
+// TestPageShowsTheLobby: depth, seats and the reason of the ticket that waits longest; no card without a lobby.
+func TestPageShowsTheLobby(t *testing.T) {
+	api := &canned{}
+	s, tiles := serve(t, api)
+	b := open(t, s.URL)
+	b.until(`document.getElementById("lobby").hidden`)
+	api.set(spectator.Status{Lobby: &spectator.Lobby{Waiting: 3, Matching: 2, Seated: 7, Matches: 2, Workers: 2,
+		Wait:    spectator.Latency{P50: 1200, P99: 34_000, Samples: 7},
+		Longest: &spectator.Ticket{ID: "x", Players: []string{"ann", "bob"}, Rating: 1500, Waited: 5100, Why: "a reason"},
+		Tiles:   []spectator.Seats{{Tile: tiles[0], Seats: 4, Used: 3, Serving: true}, {Tile: tiles[1], Seats: 4}}}},
+		spectator.Event{})
+	b.until(`document.getElementById("lobby-longest").textContent === "ann and bob, rating 1500, 5.1 s: a reason"`)
+	for id, want := range map[string]string{"lobby-waiting": "5", "lobby-seated": "7", "lobby-wait50": "1.2 s",
+		"lobby-wait99": "34 s", "lobby-workers": "2 match workers"} {
+		var got string
+		b.eval(`document.getElementById("`+id+`").textContent`, &got)
+		assert.Equal(t, want, got, id)
+	}
+	var seats []int
+	b.eval(`[...document.querySelectorAll("#lobby-seats li")].map((li) => li.querySelectorAll("i.used").length)`, &seats)
+	assert.Equal(t, []int{3, 0}, seats)
+	b.eval(`document.getElementById("ticket-button").click()`, nil) // nobody serves the entrance here
+	b.until(`document.getElementById("ticket-state").textContent === "the lobby does not answer"`)
+}

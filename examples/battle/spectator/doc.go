@@ -16,6 +16,9 @@
 //	GET  /ownership              who owns what: {"at":…,"tiles":[Ownership…]}, for operators and the page's table
 //	POST /api/takeover?tile=ID   asks API.TakeOver; 202 with an empty object when it has begun
 //
+// If Status has a Lobby, the page shows it, and its button asks for a match at /lobby/tickets/ of the page's own host,
+// which this package does not serve.
+//
 // Every error under /api is JSON, {"error":{"code":"…","message":"…"}}, with the codes of the Code
 // constants. A POST that comes from a page of another origin is refused.
 //

@@ -10,6 +10,7 @@ import { OwnershipTable } from "./ownership.js";
 import { forgetOwners, introduce, shortTile } from "./palette.js";
 import { Panel } from "./panel.js";
 import { Scene } from "./scene.js";
+import { Ticket } from "./ticket.js";
 import { Viewport } from "./viewport.js";
 
 const pollEvery = 500; // ms between two looks at the servers' status
@@ -33,6 +34,7 @@ class Page {
     for (const v of this.views.values()) v.wants = v.fleet.all; // the areas that are watched
     this.chaos = new ChaosCard();
     this.lobby = new LobbyCard();
+    this.ticket = new Ticket();
     this.ownership = new OwnershipTable();
     const takeOver = (id) => this.takeOver(id);
     this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });

@@ -1,0 +1,71 @@
+// The visitor's own way through the lobby: a button that asks for a match, the ticket's state as it changes, and the
+// seat, which is taken at the gateway and left again.
+
+import { shortTile } from "./palette.js";
+
+const protocol = "tilefence.intent.v1.json"; // of the gateway
+const again = 500; // ms until a ticket is followed again after its connection was lost
+const $ = (id) => document.getElementById(id);
+
+const name = () => Array.from(crypto.getRandomValues(new Uint32Array(3)), (n) => n.toString(36)).join("");
+
+export class Ticket {
+  constructor() {
+    $("ticket-button").addEventListener("click", () => this.act());
+    this.#show("", "Find a match", () => this.#find());
+  }
+
+  #show(text, button, act) {
+    this.act = act;
+    $("ticket-button").textContent = button;
+    $("ticket-state").textContent = text;
+  }
+
+  #ask(method, path = "", body) {
+    return fetch(`/lobby/tickets/${this.id}${path}`, { method, body: body && JSON.stringify(body) });
+  }
+
+  async #find() {
+    this.id = name();
+    const rating = 1300 + Math.floor(Math.random() * 400);
+    const cancel = () => this.#ask("DELETE");
+    this.#show(`rating ${rating}: asking`, "Cancel", cancel);
+    const response = await this.#ask("PUT", "", { players: [`you-${this.id.slice(0, 6)}`], rating }).catch(() => null);
+    if (!response?.ok) return this.#show("the lobby does not answer", "Find a match", () => this.#find());
+    this.#follow(rating, cancel);
+  }
+
+  #follow(rating, cancel) {
+    const id = this.id, url = new URL(`/lobby/tickets/${id}`, location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    const s = new WebSocket(url);
+    let over = false;
+    s.onmessage = ({ data }) => {
+      const t = JSON.parse(data), waited = `${(t.waited_ms / 1000).toFixed(1)} s`;
+      over = ["cancelled", "timed out"].includes(t.state);
+      if (over) this.#show(`${t.state} after ${waited}`, "Find a match", () => this.#find());
+      else if (t.state === "seated") this.#sit(t, waited, s);
+      else this.#show(`rating ${rating}, ${t.state}: ${t.why ?? ""}`, "Cancel", cancel);
+    };
+    s.onclose = () => { if (!over && !this.seat && this.id === id) setTimeout(() => this.#follow(rating, cancel), again); };
+  }
+
+  /** Takes the seat, by connecting to the gateway that the ticket names. */
+  #sit(t, waited, follower) {
+    if (this.seat) return;
+    const text = `seat ${t.seats.map((n) => n + 1).join(", ")} on tile ${shortTile(t.tile)}, after ${waited}`;
+    this.seat = new WebSocket(`${t.gateway}?actor=you-${this.id.slice(0, 6)}&ticket=${this.id}`, protocol);
+    let sat = false;
+    this.seat.onopen = () => {
+      sat = true;
+      follower.close();
+      this.#show(text, "Leave", () => this.seat.close());
+    };
+    this.seat.onclose = () => {
+      this.seat = null;
+      if (!sat) return; // too late: the ticket waits again
+      this.#ask("POST", "/leave").catch(() => {});
+      this.#show(`left ${text}`, "Find a match", () => this.#find());
+    };
+  }
+}
