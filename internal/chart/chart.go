@@ -112,8 +112,13 @@ func (c *Canvas) End() string {
 	return c.b.String()
 }
 
-// Number is a figure with four significant digits.
-func Number(v float64) string { return fmt.Sprintf("%.4g", v) }
+// Number is a figure with four significant digits, or a whole number.
+func Number(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
 
 // Series is how something went on over time, or with size. It is what a benchmark logs for its chart; see Line.
 type Series struct {
@@ -146,24 +151,23 @@ func (s *Series) Draw(title string) string {
 	for _, v := range s.Limits {
 		most = max(most, v)
 	}
-	scale := func(v float64) float64 { return v }
-	if s.Decade {
-		scale = math.Log10
+	scale := math.Log10
+	if !s.Decade {
+		low, scale = 0, func(v float64) float64 { return v }
 	}
 	x := func(v float64) float64 { return Left + Width*(scale(v)-scale(low))/max(scale(high)-scale(low), 1e-9) }
 	y := func(v float64) float64 { return Top + Height*(1-v/max(most*1.1, 1e-9)) }
 	c := New(title, data)
-	for i := range 5 {
-		c.AxisY(y(most*float64(i)/4), fmt.Sprintf("%.3g", most*float64(i)/4))
+	for _, v := range steps(most) {
+		c.AxisY(y(v), Number(v))
 	}
 	if s.Decade {
 		for v := low; v <= high*1.001; v *= 10 {
 			c.AxisX(x(v), Number(v))
 		}
 	} else {
-		for i := range 6 {
-			v := low + (high-low)*float64(i)/5
-			c.AxisX(x(v), fmt.Sprintf("%.3g", v))
+		for _, v := range steps(high) {
+			c.AxisX(x(v), Number(v))
 		}
 	}
 	c.Text(Left+Width/2, Top+Height+38, "middle", s.X)
@@ -184,6 +188,20 @@ func (s *Series) Draw(title string) string {
 		c.Key(Limit, name)
 	}
 	return c.End()
+}
+
+// steps are some round numbers from zero to most.
+func steps(most float64) (all []float64) {
+	step := math.Pow(10, math.Floor(math.Log10(max(most, 1e-9)/4)))
+	for _, factor := range []float64{1, 2, 5, 10} {
+		if n := math.Floor(most / (step * factor) * (1 + 1e-9)); n <= 6 {
+			for i := range int(n) + 1 {
+				all = append(all, float64(i)*step*factor)
+			}
+			return all
+		}
+	}
+	return []float64{0}
 }
 
 func sorted(m map[string]float64) (names []string) {

@@ -45,6 +45,18 @@ func TestASeriesFromTheLogToTheChart(t *testing.T) {
 	assert.Contains(t, svg, `x1="295.0"`)
 }
 
+func TestAxesHaveRoundNumbers(t *testing.T) {
+	for most, want := range map[float64]string{10_000: ">10000<", 2.12: ">0.5<", 346: ">100<", 50: ">10<", 0.3: ">0.05<"} {
+		s := chart.Series{Curves: []chart.Curve{{Name: "a", Points: [][2]float64{{0, 0}, {1, most}}}}}
+		svg := s.Draw("x")
+		assert.Contains(t, svg, want, "%g", most)
+		assert.Contains(t, svg, ">0.2<", "the other axis")
+		assert.LessOrEqual(t, strings.Count(svg, `text-anchor="end"`), 7)
+	}
+	s := chart.Series{}
+	assert.Contains(t, s.Draw("nothing"), "</svg>")
+}
+
 func TestDecades(t *testing.T) {
 	s := chart.Series{X: "players", Y: "ms", Decade: true,
 		Curves: []chart.Curve{{Name: "p50", Points: [][2]float64{{10, 1}, {100, 1}, {1000, 1}}}}}

@@ -1,6 +1,7 @@
 package redismatch_test
 
 import (
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -43,8 +44,16 @@ func (g *gauge) look() {
 		return // the sample is missing
 	}
 	at := time.Since(g.began).Seconds()
-	g.waiting = append(g.waiting, [2]float64{at, float64(d.Waiting)})
-	g.processing = append(g.processing, [2]float64{at, float64(d.Claimed + d.Matched)})
+	g.waiting = extend(g.waiting, at, float64(d.Waiting))
+	g.processing = extend(g.processing, at, float64(d.Claimed+d.Matched))
+}
+
+// extend adds a point to a curve, and leaves out those within a straight line.
+func extend(points [][2]float64, at, v float64) [][2]float64 {
+	if n := len(points); n > 1 && points[n-1][1] == v && points[n-2][1] == v {
+		points = points[:n-1]
+	}
+	return append(points, [2]float64{math.Round(at*1e4) / 1e4, v})
 }
 
 // series ends the sampling, a little after what it was for.

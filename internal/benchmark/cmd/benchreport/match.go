@@ -26,7 +26,7 @@ func (m *measured) matchCharts() (all []drawn) {
 			all = append(all, drawn{file, title, s.Draw(title)})
 		}
 	}
-	add("match-latency.svg", "From enqueue to a published match, by players who come at the same time", m.arrivals())
+	add("match-latency.svg", "From enqueue to a published match, by players who each ask about once a second", m.arrivals())
 	add("match-drain.svg", "Depth of the queue while 3 workers drain 10,000 tickets", m.Series["drain"])
 	add("match-kill.svg", "Depth of the queue after a worker was killed with a batch claimed", m.Series["kill"])
 	return all

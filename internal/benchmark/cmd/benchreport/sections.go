@@ -201,24 +201,40 @@ func parse(out string) []result {
 	return results
 }
 
-// write puts the results into a table with a column for every unit that occurs.
+// write puts the results into tables.
 func (s *section) write(w io.Writer, in measured) {
+	m := in.Machine
+	fmt.Fprintf(w, "\n## %s\n\n%s\n\n*%s: %s, %s, %d cores.*\n", s.title, s.about, m.Date, m.Processor, m.Go, m.Cores)
+	for rest := in.Results; len(rest) > 0; {
+		n := len(rest)
+		if s.title == matchTitle { // its benchmarks have few units in common: a table for each
+			name, _, _ := strings.Cut(rest[0].Name, "/")
+			n = slices.IndexFunc(rest, func(r result) bool { return r.Name != name && !strings.HasPrefix(r.Name, name+"/") })
+		}
+		if n < 0 {
+			n = len(rest)
+		}
+		writeResults(w, rest[:n])
+		rest = rest[n:]
+	}
+}
+
+// writeResults writes a table with a column for every unit that occurs.
+func writeResults(w io.Writer, results []result) {
 	var units []string
-	for _, r := range in.Results {
+	for _, r := range results {
 		for _, m := range r.Metrics {
 			if !slices.Contains(units, m.Unit) {
 				units = append(units, m.Unit)
 			}
 		}
 	}
-	m := in.Machine
-	fmt.Fprintf(w, "\n## %s\n\n%s\n\n*%s: %s, %s, %d cores.*\n\n| benchmark |", s.title, s.about, m.Date, m.Processor,
-		m.Go, m.Cores)
+	fmt.Fprint(w, "\n| benchmark |")
 	for _, u := range units {
 		fmt.Fprintf(w, " %s |", u)
 	}
 	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("---:|", len(units)))
-	for _, r := range in.Results {
+	for _, r := range results {
 		fmt.Fprintf(w, "| %s |", r.Name)
 		for _, u := range units {
 			cell := ""
