@@ -77,8 +77,8 @@ func NewGatewayServer(
 		return nil, err
 	}
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
-	g.table = new(route.Table)
 	members := new(holders)
+	g.table = &route.Table{Known: members.lives}
 	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, members.changed); err != nil {
 		return nil, err
 	}

@@ -104,6 +104,7 @@ func NewTileServer(
 	}
 	s := &TileServer{contact: contact, store: b.Store, cfg: c, table: new(route.Table), wanted: map[fence.TileID]bool{},
 		events: sampled.Logger(c.Logger)}
+	s.table.Known = func(c string) bool { return c == contact || s.holders.lives(c) }
 	if s.member, err = b.Members.Join(contact, s.table, s.memberChanged); err != nil {
 		return nil, err
 	}

@@ -49,8 +49,8 @@ func FuzzValidateAddress(f *testing.F) {
 			return
 		}
 		u, err := url.Parse("http://" + contact + "/path")
-		if err != nil || u.Host != contact || u.Path != "/path" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
-			u.Hostname() == "" || u.Port() == "" {
+		if err != nil || u.Host != contact || u.Path != "/path" || u.User != nil || u.RawQuery != "" ||
+			u.Fragment != "" || u.Hostname() == "" || u.Port() == "" {
 			t.Fatalf("%q: %+v, %v", contact, u, err)
 		}
 		if err := route.ValidateContact(contact); err != nil {

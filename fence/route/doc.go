@@ -22,8 +22,8 @@
 // A route is a hint: the fence decides who owns a tile, at the write. A wrong route costs a round trip. Where a process
 // that lies would gain by being believed, as with money, Router.Confirmed names the owner that the store names.
 //
-//   - Tables that have learned the same entries are equal, in whatever order and however often they came:
-//     learning is a join-semilattice, see Entry.Supersedes.
+//   - Tables that have learned the same entries are equal, in whatever order and however often they came, as long as
+//     there is room for all of them: learning is a join-semilattice, see Entry.Supersedes.
 //   - An announcement of a higher epoch replaces the tile's entry in every table it reaches; so an owner that
 //     was superseded corrects the tables by announcing its successor.
 //   - After Router.Correct the next Route does not repeat the contact unless another source, or a later
@@ -34,8 +34,8 @@
 // A *NoRouteError: no source names an owner of the tile, or the store could not be asked. A stale answer is no
 // error; Router.Stats counts them by source.
 //
-// A table keeps one entry for every tile that was ever announced to it, 50 to 90 bytes each. Released tiles
-// stay too: without their entry an old announcement would be believed again.
+// A table keeps one entry for every tile that was ever announced to it, 50 to 90 bytes each, up to Table.MaxTiles.
+// Released tiles stay too while there is room: without their entry an old announcement would be believed again.
 //
 // # Concurrency and testing
 //

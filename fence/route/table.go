@@ -11,8 +11,19 @@ import (
 // Table is one process's map from tiles to owners. The zero value is empty and ready. Safe for concurrent
 // use: tiles are spread over parts with a lock each, which is held for one look-up or one change.
 type Table struct {
+	// MaxTiles bounds the entries: any member can announce as many as it likes. In a table that is full a tile that is
+	// new takes the place of a release, or of an owner that is not Known; without one the table does not learn the
+	// tile, and a Router asks the store about it. Zero means 262,144. Set it before the table is used.
+	MaxTiles int
+
+	// Known says which contacts are those of members that live: their entries stay when the table is full. It must be
+	// quick. Nil: all. Set it before the table is used.
+	Known func(contact string) bool
+
 	parts [tableParts]part
 }
+
+const defaultMaxTiles = 1 << 18
 
 // tableParts is a power of two.
 const tableParts = 64
@@ -63,17 +74,22 @@ func (t *Table) Lookup(id fence.TileID) (e Entry, known bool) {
 // by what was. Entries that are not valid are left out, see Entry.Validate.
 func (t *Table) Learn(entries ...Entry) (news []Entry) {
 	for _, e := range entries {
-		if e.Validate() == nil && t.part(e.Tile).merge(e) {
+		if e.Validate() == nil && t.part(e.Tile).merge(e, t) {
 			news = append(news, e)
 		}
 	}
 	return news
 }
 
-func (p *part) merge(e Entry) bool {
+func (p *part) merge(e Entry, t *Table) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if o, known := p.owners[e.Tile]; known {
+	o, known := p.owners[e.Tile]
+	if !known && !p.room(t) {
+		p.counts.Refused++
+		return false
+	}
+	if known {
 		was := o.entry(e.Tile)
 		if was.Epoch == e.Epoch && was.Held() && e.Held() && was.Contact != e.Contact {
 			p.counts.Conflicts++
@@ -96,12 +112,39 @@ func (p *part) merge(e Entry) bool {
 	return true
 }
 
+// looked is how many entries of a part that is full are looked at for one that may go.
+const looked = 8
+
+// room reports whether a tile that is new has a place, and makes it. The part's lock is held.
+func (p *part) room(t *Table) bool {
+	if len(p.owners) < max(1, cmp.Or(t.MaxTiles, defaultMaxTiles)/tableParts) {
+		return true
+	}
+	left := looked
+	for id, o := range p.owners { // in no order
+		if o.contact == "" || t.Known != nil && !t.Known(o.contact) {
+			delete(p.owners, id)
+			p.counts.Forgotten++
+			if o.contact != "" {
+				p.counts.Held--
+			}
+			return true
+		}
+		if left--; left == 0 {
+			break
+		}
+	}
+	return false
+}
+
 // TableStats describes a table.
 type TableStats struct {
 	Known     int    // tiles with an entry
 	Held      int    // of these, with an owner
 	News      uint64 // entries that changed the table since it was made
 	Conflicts uint64 // meetings of two holders of one epoch: an authority has minted an epoch twice
+	Forgotten uint64 // entries that made place for others since the table was full
+	Refused   uint64 // entries that were not learned since it was
 }
 
 // Stats returns the table's numbers. An entry that is learned meanwhile may be counted or not; News differs
@@ -114,6 +157,8 @@ func (t *Table) Stats() (total TableStats) {
 		total.Held += p.counts.Held
 		total.News += p.counts.News
 		total.Conflicts += p.counts.Conflicts
+		total.Forgotten += p.counts.Forgotten
+		total.Refused += p.counts.Refused
 		p.mu.RUnlock()
 	}
 	return total

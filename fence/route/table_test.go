@@ -246,3 +246,49 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		}
 	}))
 }
+
+// A member announces two million tiles that do not exist. The table stays bounded; when the member has gone, the tiles
+// of those that live find a place in it, and while it is there they keep theirs.
+func TestTableIsBounded(t *testing.T) {
+	t.Parallel()
+	const most, honest, lies = 6400, 2000, 2_000_000
+	alive := map[string]bool{"a:1": true, "z:1": true}
+	table := &route.Table{MaxTiles: most, Known: func(c string) bool { return alive[c] }}
+	tileOf := func(i int) fence.TileID { return fence.TileID(i+1) << 20 }
+	learn := func(contact string, from, to int, e fence.Epoch) {
+		for i := from; i < to; i++ {
+			table.Learn(route.Entry{Tile: tileOf(i), Epoch: e, Contact: contact})
+		}
+	}
+	has := func(contact string, from, to int) (n int) {
+		for i := from; i < to; i++ {
+			if e, _ := table.Lookup(tileOf(i)); e.Contact == contact {
+				n++
+			}
+		}
+		return n
+	}
+	learn("a:1", 0, honest, 1)
+	learn("z:1", honest, lies, 9)
+	assert.Equal(t, honest, has("a:1", 0, honest), "what was there stays")
+	assert.LessOrEqual(t, table.Stats().Known, most)
+	assert.Len(t, table.Snapshot(), table.Stats().Known)
+	assert.Positive(t, table.Stats().Refused)
+	learn("a:1", 0, honest, 2)
+	assert.Equal(t, honest, has("a:1", 0, honest), "and is kept up to date")
+
+	alive["z:1"] = false
+	learn("a:1", lies, lies+honest, 1)
+	assert.InDelta(t, honest, has("a:1", lies, lies+honest), honest/10)
+	assert.Equal(t, honest, has("a:1", 0, honest))
+	s := table.Stats()
+	assert.LessOrEqual(t, s.Known, most)
+	assert.Equal(t, s.Known, s.Held)
+	assert.Positive(t, s.Forgotten)
+
+	for i := range most { // releases make room
+		table.Learn(route.Entry{Tile: tileOf(i), Epoch: 100})
+	}
+	learn("a:1", 2*lies, 2*lies+honest, 1)
+	assert.InDelta(t, honest, has("a:1", 2*lies, 2*lies+honest), honest/5)
+}
