@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -86,7 +87,8 @@ type Config struct {
 	// It should not be below the owner hash's time to live. Default 30 s.
 	BehindGrace time.Duration
 
-	Logger *slog.Logger // nil discards
+	// Logger takes what an operator should read; of lines that clients can cause, a sample. Nil discards.
+	Logger *slog.Logger
 	Hooks  Hooks
 
 	tuning
@@ -123,6 +125,8 @@ type Limits struct {
 
 // tuning are settings that only tests change.
 type tuning struct {
+	refusals *slog.Logger // Logger, for lines that strangers can cause: they are sampled
+
 	inboundBytes  int // of one message from a client; a larger one closes the connection
 	queueFrames   int // that wait for one client
 	refreshFrames int // length of the tail from which a newer snapshot is looked for; above the snapshot interval
@@ -160,6 +164,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.BehindGrace = cmp.Or(out.BehindGrace, DefaultBehindGrace)
 	out.StoreTimeout = cmp.Or(out.StoreTimeout, DefaultStoreTimeout)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
+	out.refusals = sampled.Logger(out.Logger)
 	out.Hooks = out.Hooks.withDefaults()
 	out.inboundBytes = cmp.Or(out.inboundBytes, 16<<10)
 	out.queueFrames = cmp.Or(out.queueFrames, 256)

@@ -67,7 +67,7 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 	}
 	if r.cfg.Authorize != nil {
 		if err := r.cfg.Authorize(req); err != nil {
-			r.cfg.Logger.Info("client refused", "remote", req.RemoteAddr, "error", err)
+			r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", err)
 			http.Error(w, http.StatusText(http.StatusForbidden), http.StatusForbidden)
 			return nil, false
 		}
@@ -79,7 +79,7 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool)
 		CompressionMode: websocket.CompressionNoContextTakeover, // so frames are prepared once for all clients
 	}, r.cfg.inboundBytes, &r.count.bytesOut)
 	if err != nil {
-		r.cfg.Logger.Info("client refused", "remote", req.RemoteAddr, "error", err)
+		r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", err)
 		return nil, false
 	}
 	c.wire, c.form = wire, formOf(encoding, wire.Deflated)

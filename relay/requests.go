@@ -182,7 +182,7 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 	}
 	if c.request != nil {
 		if err := c.cfg.AuthorizeTile(c.request, tile); err != nil {
-			c.cfg.Logger.Info("tile refused", "remote", c.remote, "tile", tile, "error", err)
+			c.cfg.refusals.Info("tile refused", "remote", c.remote, "tile", tile, "error", err)
 			c.refuse(name, relaypb.Code_CODE_FORBIDDEN, "not allowed")
 			return
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -55,8 +56,10 @@ type Config struct {
 	// time. Zero means 20 s.
 	PingInterval time.Duration
 
-	Logger *slog.Logger // nil discards
-	Hooks  Hooks
+	// Logger takes what an operator should read; of lines that clients can cause, a sample. Nil discards.
+	Logger   *slog.Logger
+	refusals *slog.Logger
+	Hooks    Hooks
 }
 
 // Hooks are called as things happen. Any may be nil. They must not block.
@@ -95,6 +98,7 @@ func (c *Config) withDefaults() (Config, error) {
 	d.WriteTimeout = cmp.Or(d.WriteTimeout, 5*time.Second)
 	d.PingInterval = cmp.Or(d.PingInterval, 20*time.Second)
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
+	d.refusals = sampled.Logger(d.Logger)
 	orNothing(&d.Hooks.Opened)
 	orNothing(&d.Hooks.Closed)
 	orNothing(&d.Hooks.Answered)

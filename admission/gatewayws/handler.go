@@ -55,7 +55,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = admission.ValidateActor(actor)
 	}
 	if err != nil {
-		h.cfg.Logger.Info("client refused", "remote", r.RemoteAddr, "error", err)
+		h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", err)
 		http.Error(w, "not authenticated", http.StatusUnauthorized)
 		return
 	}
@@ -69,7 +69,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		InsecureSkipVerify: h.cfg.AnyOrigin,
 	}, h.cfg.MaxFrame, nil)
 	if err != nil { // Accept has answered
-		h.cfg.Logger.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
+		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
 	// The request's context may end with the server; the session ends by itself or by Drain.

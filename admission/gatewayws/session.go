@@ -29,6 +29,10 @@ type session struct {
 	work    sync.WaitGroup // the crew
 	beat    *time.Timer
 
+	// Used by the reading goroutine only.
+	window    time.Time // begin of the present ten seconds
+	malformed int       // messages in it
+
 	mu       sync.Mutex
 	room     sync.Cond // of the crew; the reader waits
 	running  int       // intents under way
@@ -81,13 +85,17 @@ func (s *session) read(ctx context.Context) error {
 			status := websocket.StatusCode(socket.CloseStatus(b))
 			return websocket.CloseError{Code: status, Reason: string(b[min(2, len(b)):])}
 		default:
-			s.receive(ctx, op, b)
+			if err := s.receive(ctx, op, b); err != nil {
+				s.leave(socket.CloseFrame(socket.ClosePolicy, err.Error()))
+				_, _ = io.Copy(io.Discard, s.conn)
+				return err
+			}
 		}
 	}
 }
 
-// receive takes one message.
-func (s *session) receive(ctx context.Context, op byte, b []byte) {
+// receive takes one message. An error ends the connection.
+func (s *session) receive(ctx context.Context, op byte, b []byte) error {
 	f, err := decodeIntent(b)
 	if op != socket.OpText {
 		f, err = intentFrame{}, errors.New("the message is binary: send text")
@@ -95,6 +103,10 @@ func (s *session) receive(ctx context.Context, op byte, b []byte) {
 	refused := s.enter(err == nil)
 	if err != nil {
 		refused = &Error{Code: CodeMalformed, Message: err.Error()}
+		if s.tooMalformed(time.Now()) {
+			s.done()
+			return errTooMalformed
+		}
 	}
 	if refused == nil {
 		s.work.Go(func() {
@@ -103,13 +115,32 @@ func (s *session) receive(ctx context.Context, op byte, b []byte) {
 			s.finish()
 			s.write(answer)
 		})
-		return
+		return nil
 	}
 	// In the reader's own goroutine, so that a client that sends nonsense faster than it reads answers is not read any
 	// more.
 	defer s.done()
 	s.cfg.Hooks.Answered(AnswerInfo{Actor: s.actor, Kind: f.Kind, Code: refused.Code})
 	s.write(refused.frame(f.ID))
+	return nil
+}
+
+// Malformed messages, of which a client may send so many in ten seconds. A client with a bug is told what is wrong; one
+// that goes on costs as much as a player.
+const (
+	maxMalformed    = 100
+	malformedWindow = 10 * time.Second
+)
+
+var errTooMalformed = errors.New("too many malformed messages")
+
+// tooMalformed counts a malformed message and reports whether it is one too many.
+func (s *session) tooMalformed(now time.Time) bool {
+	if now.Sub(s.window) >= malformedWindow {
+		s.window, s.malformed = now, 0
+	}
+	s.malformed++
+	return s.malformed > maxMalformed
 }
 
 // enter makes one of the crew of the caller, who calls done at its end, and says why an intent cannot be run.
@@ -168,7 +199,7 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 			s.cfg.Logger.Debug("intent could not be delivered", "actor", s.actor, "kind", f.Kind, "tile", f.Tile,
 				"error", err)
 		case CodeInternal:
-			s.cfg.Logger.Warn("intent failed", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
+			s.cfg.refusals.Warn("intent failed", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
 		}
 		info.Code, frame = e.Code, e.frame(f.ID)
 	}
@@ -181,7 +212,7 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 func (s *session) guarded(ctx context.Context, f intentFrame) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.cfg.Logger.Error("panic at the gateway", "actor", s.actor, "kind", f.Kind, "panic", v, "stack",
+			s.cfg.refusals.Error("panic at the gateway", "actor", s.actor, "kind", f.Kind, "panic", v, "stack",
 				string(debug.Stack()))
 			a, err = Answer{}, errPanic
 		}

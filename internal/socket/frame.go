@@ -23,10 +23,11 @@ const (
 	bitMasked   = 0x80
 )
 
-// Status codes for what cannot be read.
+// Status codes for what cannot be read, or is too much.
 const (
 	CloseProtocol = 1002
 	CloseBadData  = 1007
+	ClosePolicy   = 1008
 	CloseTooBig   = 1009
 )
 

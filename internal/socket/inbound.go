@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"time"
 	"unicode/utf8"
 )
 
@@ -16,6 +17,9 @@ type inbound struct {
 	buf      [128]byte
 	rest     []byte // of buf, or of what came with the handshake: read and not used
 
+	window time.Time // begin of the present ten seconds of the budget
+	spent  int       // frames beside the messages in it
+
 	message []byte // of the message whose frames are coming
 	op      byte   // its opcode; zero: none is coming
 	packed  bool   // it is compressed
@@ -27,6 +31,9 @@ func (in *inbound) next() (op byte, payload []byte, err error) {
 	for {
 		first, payload, err := in.frame()
 		op := first & 0xf
+		if err == nil && (op >= OpClose || first&bitFinal == 0) {
+			err = in.spend(time.Now())
+		}
 		switch {
 		case err != nil:
 			return 0, nil, err
@@ -52,6 +59,25 @@ func (in *inbound) next() (op byte, payload []byte, err error) {
 		}
 		return op, payload, nil
 	}
+}
+
+// Frames that are no messages, of which a peer may send maxFrames in budgetWindow: pings, pongs, and the pieces of
+// messages but the last. Messages are for the user to count.
+const (
+	maxFrames    = 1000
+	budgetWindow = 10 * time.Second
+)
+
+// spend counts a frame that is no message, and refuses one too many: they cost nearly as much as messages do, and would
+// cost a hostile peer nothing.
+func (in *inbound) spend(now time.Time) error {
+	if now.Sub(in.window) >= budgetWindow {
+		in.window, in.spent = now, 0
+	}
+	if in.spent++; in.spent > maxFrames {
+		return &FrameError{ClosePolicy, "too many control frames and fragments"}
+	}
+	return nil
 }
 
 // frame reads one frame, of which it returns the first byte and the payload, unmasked.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -137,4 +139,62 @@ func FuzzInbound(f *testing.F) {
 		again, _ := readAll(iotest.OneByteReader(bytes.NewReader(sent)), nil, 1000)
 		require.Equal(t, all, again)
 	})
+}
+
+// A peer that sends what is no message, as much as it can, is cut off; one that pings now and then for hours is not.
+func TestInboundFramesBesideMessagesHaveABudget(t *testing.T) {
+	t.Parallel()
+	flood := func(frame []byte) io.Reader {
+		return &repeated{frame: frame, n: 1_000_000}
+	}
+	fragment := masked(opContinuation, nil)
+	for name, from := range map[string]io.Reader{
+		"pings":           flood(masked(finPing, []byte("x"))),
+		"pongs":           flood(masked(finPong, nil)),
+		"empty fragments": io.MultiReader(bytes.NewReader(masked(OpText, nil)), flood(fragment)),
+	} {
+		in := inbound{from: from, limit: 100}
+		var err error
+		frames := 0
+		for ; err == nil; frames++ {
+			_, _, err = in.next()
+		}
+		var wrong *FrameError
+		require.ErrorAs(t, err, &wrong, name)
+		require.Equal(t, ClosePolicy, wrong.Status, name)
+		require.LessOrEqual(t, frames, maxFrames+1, name)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		in := inbound{from: flood(masked(finPing, nil)), limit: 100}
+		for range 100_000 {
+			_, _, err := in.next()
+			require.NoError(t, err)
+			time.Sleep(budgetWindow / (maxFrames - 1))
+		}
+	})
+	all := inbound{from: flood(masked(finText, []byte("x"))), limit: 100}
+	for range 100_000 {
+		_, _, err := all.next()
+		require.NoError(t, err, "messages are for the user to count")
+	}
+}
+
+// repeated is a frame n times.
+type repeated struct {
+	frame []byte
+	n, at int
+}
+
+func (r *repeated) Read(p []byte) (n int, err error) {
+	for n < len(p) && r.n > 0 {
+		c := copy(p[n:], r.frame[r.at:])
+		n, r.at = n+c, r.at+c
+		if r.at == len(r.frame) {
+			r.n, r.at = r.n-1, 0
+		}
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -51,7 +52,9 @@ type HandlerConfig struct {
 	// passed on by a process between. Empty: that is not checked.
 	Contact string
 
-	Logger *slog.Logger // nil discards
+	// Logger takes what an operator should read; of lines that strangers can cause, a sample. Nil discards.
+	Logger   *slog.Logger
+	refusals *slog.Logger
 }
 
 // Handler serves intents to a Submitter, on whatever path it is mounted: those that gateways send over a connection
@@ -78,6 +81,7 @@ func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
 		c = *cfg
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.refusals = sampled.Logger(c.Logger)
 	if err := errors.Join(c.Keys.Validate(), bounds(&c.MaxInFlight, &c.WriteTimeout, &c.PingInterval)); err != nil {
 		return nil, err
 	}
@@ -119,7 +123,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	defer h.leave(s)
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}})
 	if err != nil { // Accept has answered
-		h.cfg.Logger.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
+		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
 	if conn.Subprotocol() != Subprotocol {
@@ -131,19 +135,19 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		err = keys.admit(limited, conn, r.Header, challenged)
 		cancel()
 		if err != nil {
-			h.cfg.Logger.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", err)
+			h.cfg.refusals.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", err)
 			_ = conn.Close(websocket.StatusPolicyViolation, "prove that you know a key of this deployment")
 			return
 		}
 	}
-	h.cfg.Logger.Info("gateway connected", "remote", r.RemoteAddr)
+	h.cfg.refusals.Info("gateway connected", "remote", r.RemoteAddr)
 	err = s.run(newLink(conn, h.cfg.WriteTimeout, h.cfg.PingInterval))
-	h.cfg.Logger.Info("gateway disconnected", "remote", r.RemoteAddr, "error", err)
+	h.cfg.refusals.Info("gateway disconnected", "remote", r.RemoteAddr, "error", err)
 }
 
 // stranger answers who proves nothing.
 func (h *Handler) stranger(w http.ResponseWriter, r *http.Request, why error) {
-	h.cfg.Logger.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", why)
+	h.cfg.refusals.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", why)
 	http.Error(w, why.Error(), http.StatusUnauthorized)
 }
 

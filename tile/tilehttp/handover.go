@@ -2,19 +2,18 @@ package tilehttp
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -52,7 +51,7 @@ func HandoverHandler(a Accepter, cfg *HandlerConfig) http.Handler {
 	if cfg != nil {
 		c = *cfg
 	}
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	refusals := sampled.Logger(c.Logger)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -65,7 +64,7 @@ func HandoverHandler(a Accepter, cfg *HandlerConfig) http.Handler {
 		b, err := readBody(w, r)
 		if err == nil {
 			if unproven := c.Keys.checkHandover(r.Header, c.Contact, b); unproven != nil {
-				c.Logger.Warn("a hand-over was refused", "remote", r.RemoteAddr, "error", unproven)
+				refusals.Warn("a hand-over was refused", "remote", r.RemoteAddr, "error", unproven)
 				http.Error(w, unproven.Error(), http.StatusUnauthorized)
 				return
 			}

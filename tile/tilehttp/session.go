@@ -131,7 +131,7 @@ const maxWithin = int64(24 * time.Hour / time.Millisecond)
 func (s *session) submit(within int64, in tile.Intent) (_ stream.Outcome, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.h.cfg.Logger.Error("panic at an intent", "tile", in.Tile, "panic", v, "stack", string(debug.Stack()))
+			s.h.cfg.refusals.Error("panic at an intent", "tile", in.Tile, "panic", v, "stack", string(debug.Stack()))
 			err = errPanic
 		}
 	}()
