@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/gob"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +40,14 @@ func (p *plainViews) View(ctx context.Context, tile fence.TileID, _ fence.Positi
 	if !errors.Is(err, redis.Nil) {
 		return v, viewcache.ErrNotShared
 	}
+	if v, err = p.read(ctx, tile); err != nil {
+		return v, err
+	}
+	return v, p.store(ctx, tile, &v)
+}
+
+// read reads the log.
+func (p *plainViews) read(ctx context.Context, tile fence.TileID) (v viewcache.View, err error) {
 	rec, err := stream.Recover(ctx, p.log, tile)
 	if err == nil {
 		err = stream.WatchedSnapshot(tile, &rec.Snapshot)
@@ -49,7 +59,7 @@ func (p *plainViews) View(ctx context.Context, tile fence.TileID, _ fence.Positi
 		rec.Entries[i] = rec.Entries[i].Watched(fence.AreaSet{})
 	}
 	v.Recovery = rec
-	return v, p.store(ctx, tile, &v)
+	return v, nil
 }
 
 func (p *plainViews) store(ctx context.Context, tile fence.TileID, v *viewcache.View) error {
@@ -82,42 +92,47 @@ type writeBehind struct {
 func (w *writeBehind) note(e *fence.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	v := w.views[e.Tile]
-	if v == nil {
+	w.changed[e.Tile] = true
+	if v := w.views[e.Tile]; v != nil && v.Position == e.Prev {
+		v.Entries, v.Position = append(v.Entries, e.Watched(fence.AreaSet{})), e.Position
 		return
 	}
-	v.Entries, v.Position = append(v.Entries, e.Watched(fence.AreaSet{})), e.Position
-	w.changed[e.Tile] = true
+	delete(w.views, e.Tile) // something is missing: it has to be read
 }
 
-// run writes until ctx ends. It begins with what the tiles are.
-func (w *writeBehind) run(ctx context.Context, tiles []fence.TileID) error {
-	for _, tile := range tiles {
-		v, err := w.View(ctx, tile, fence.Position{})
-		if err != nil {
-			return err
-		}
+// run writes until ctx ends.
+func (w *writeBehind) run(ctx context.Context) {
+	for ctx.Err() == nil {
 		w.mu.Lock()
-		w.views[tile] = &v
+		changed := slices.Collect(maps.Keys(w.changed))
+		clear(w.changed)
+		w.mu.Unlock()
+		for _, tile := range changed {
+			w.write(ctx, tile)
+		}
+		time.Sleep(w.every)
+	}
+}
+
+func (w *writeBehind) write(ctx context.Context, tile fence.TileID) {
+	w.mu.Lock()
+	have := w.views[tile]
+	var v viewcache.View
+	if have != nil {
+		v = *have
+	}
+	w.mu.Unlock()
+	if have == nil {
+		var err error
+		if v, err = w.read(ctx, tile); err != nil {
+			return
+		}
+		own := v
+		w.mu.Lock()
+		w.views[tile] = &own
 		w.mu.Unlock()
 	}
-	go func() {
-		for ctx.Err() == nil {
-			time.Sleep(w.every)
-			w.mu.Lock()
-			var write []viewcache.View
-			var of []fence.TileID
-			for tile := range w.changed {
-				write, of = append(write, *w.views[tile]), append(of, tile)
-			}
-			clear(w.changed)
-			w.mu.Unlock()
-			for i := range write {
-				_ = w.store(ctx, of[i], &write[i]) // the next one has it too
-			}
-		}
-	}()
-	return nil
+	_ = w.store(ctx, tile, &v) // the next one has it too
 }
 
 // audited are the views of one relay, each of which is compared with what was committed.

@@ -110,7 +110,7 @@ var sections = []section{
 	{"Views that relays share",
 		"10,000 clients join 50 tiles within a second through four relays that know nothing, and again 2 s after all relays were replaced (`restart-`). The rows differ in how relays come to their views: each reads for itself; under a key with a time to live; written 250 ms behind the commits; or by versions, with one rebuild for each (`relay/viewcache`). " +
 			"`reads/tile` are calls that read the coordination cluster, `reads/version` the most for one tile and version, `again` reads of what another relay had read. `outdated` are views that lack what was committed 1.5 s before, `wrong` those that are not the history, or regress; clients repair the first by themselves. " +
-			"`x-memory` is the memory of the cache's keys over one copy of each view, `x-commit` the p99 of 250 other tiles' commits during the storm over `calm-p99-ms`. Owner and coordination nodes have one half of the processors, relays and clients the other; in the row `shared-cores` everything shares all of them.",
+			"`x-memory` is the memory of the cache's keys over one copy of each view, `x-commit` the p99 of 250 other tiles' commits during the storm over `calm-p99-ms`. Owner and coordination nodes have one half of the processors, relays and clients the other; in the row `shared-cores` everything shares all of them. Latencies and commits are medians of three cold storms.",
 		"./internal/benchmark", "ViewStorm"},
 	{"Views, audited",
 		"Views read through four caches on one store, which is emptied every two seconds, while 20 tiles commit, trim and change owners; each view is compared with what their owners committed. 10 million, or as many as a minute allows, the comparison included.",
