@@ -65,6 +65,11 @@ var givenIn = map[string]map[string]string{
 		"path": "string", "paths": "[]string", "realAuthority": "fence.Authority", "realStore": "fence.Store",
 	},
 	"internal/sqlitedb": {"files": "fs.FS"},
+	"metrics/prommetrics": {
+		"b": "tilefence.Backends", "bridge": "*tilefence.BridgeServer", "broker": "*redisfanout.Fanout",
+		"cfg": "tilefence.TileServerConfig", "contact": "string", "lobby": "*match.Lobby", "m": "*prommetrics.Metrics",
+		"newRules": "func(fence.TileID) (tile.Rules, error)",
+	},
 	"relay": {
 		"broker": "fanout.Subscriber", "checkCookie": "func(*http.Request) error",
 		"mayWatch": "func(*http.Request, fence.TileID) error",
@@ -111,5 +116,7 @@ var outside = []string{
 	"github.com/aws/aws-sdk-go-v2/config",
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb",
 	"github.com/jackc/pgx/v5/pgxpool",
+	"github.com/prometheus/client_golang/prometheus",
+	"github.com/prometheus/client_golang/prometheus/promhttp",
 	"github.com/redis/go-redis/v9",
 }

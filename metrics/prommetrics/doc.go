@@ -9,22 +9,27 @@
 //	}
 //	m.TileServer(&cfg) // before the server is made; its own hooks are still called
 //	server, err := tilefence.NewTileServer(contact, b, newRules, &cfg)
-//	...
-//	m.Servers(server, bridge)         // their figures and their health, read when Prometheus asks
-//	err = prommetrics.Collect(m, fanout, nil) // the same for anything else that has Stats
-//	http.Handle("/metrics", promhttp.Handler())
+//	if err != nil {
+//		return err
+//	}
+//	m.Servers(server, bridge) // their figures and their health, read when Prometheus asks
+//	if err := prommetrics.Collect(m, broker, nil); err != nil { // the same for anything else that has Stats
+//		return err
+//	}
+//	mux.Handle("/metrics", promhttp.Handler())
 //
 // Metrics come from two sources:
 //
 //	         hooks, as things happen            Stats, when Prometheus asks
-//	tile loop ──▶ counters, histograms     server.Stats() ──▶ counters, gauges
-//	                        └──────▶ Metrics.Collect ◀──────┘
+//	tile loop ──▶ counters, histograms     servers ──▶ counters, gauges
+//	                        └─────────▶ Metrics ◀───────────┘
 //	                                       │
-//	                                   /metrics
+//	                                       ▼
+//	                                   Prometheus
 //
 // Names are tilefence_<package>_<what>_<unit>, by the conventions of Prometheus: durations in seconds, sizes in bytes,
 // and _total for what only grows. The metric of a Stats field is named for the field, and its help text is the field's
-// comment. docs/metrics.md lists all.
+// comment. docs/metrics.md lists all. Alert rules are in deploy/prometheus, dashboards in deploy/grafana.
 //
 // # Guarantees
 //

@@ -57,7 +57,8 @@ func Example() {
 	lines := bufio.NewScanner(page.Body)
 	for lines.Scan() {
 		for _, shown := range []string{`tilefence_tile_commit_seconds_count{durability="checkpointed"}`,
-			`tilefence_tilehost_tiles{state="serving"}`, "tilefence_bridge_backlog ", `tilefence_problems{plane="ticks"}`} {
+			`tilefence_tilehost_tiles{state="serving"}`, "tilefence_bridge_backlog ",
+			`tilefence_problems{plane="ticks"}`} {
 			if strings.HasPrefix(lines.Text(), shown) {
 				fmt.Println(lines.Text())
 			}
