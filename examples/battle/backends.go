@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,6 +41,9 @@ import (
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
+	slow "github.com/tilefence/tilefence/tile/plan"
+	"github.com/tilefence/tilefence/tile/plan/memplan"
+	"github.com/tilefence/tilefence/tile/plan/redisplan"
 )
 
 // backends is what a battle stands on, and what chaos breaks of it.
@@ -47,6 +52,7 @@ type backends struct {
 	closers []func()
 
 	tickets                matchStore      // of the lobby
+	plans                  slow.Store      // of the pilots
 	line                   *faultline.Line // every process's way to the coordination store
 	deleteOwner            func(ctx context.Context, id fence.TileID) error
 	loseTile               func(id fence.TileID) // empties the store of a tile; nil with servers
@@ -103,7 +109,7 @@ func openBackends(
 func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	store := memfence.New()
 	b.Authority, b.Store, b.Log = memfence.NewAuthority(), store, memstream.New(store)
-	b.Fanout, b.Workers, b.tickets = memfanout.New(), share.NewMemory(), memmatch.New()
+	b.Fanout, b.Workers, b.tickets, b.plans = memfanout.New(), share.NewMemory(), memmatch.New(), memplan.New()
 	b.deleteOwner = func(_ context.Context, id fence.TileID) error {
 		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
@@ -146,7 +152,7 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 		return err
 	}
 	b.Workers = redisshare.New(b.delivery)
-	if err := b.openTickets(ctx); err != nil {
+	if err := errors.Join(b.openTickets(ctx), b.openPlans(ctx)); err != nil {
 		return err
 	}
 	pool, err := pgxpool.New(ctx, postgres)
@@ -165,8 +171,8 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 	return b.openDynamo(ctx, dynamo)
 }
 
-// openTickets keeps the lobby's tickets on the fan-out cluster: chaos takes all that the coordination cluster holds away,
-// which the tiles' owners restore, and nobody could restore tickets. The cluster has no replicas to wait for.
+// openTickets keeps the lobby's tickets on the fan-out cluster: chaos takes away all that the coordination cluster
+// holds, which the tiles' owners restore, and nobody could restore tickets. The cluster has no replicas to wait for.
 func (b *backends) openTickets(ctx context.Context) error {
 	tickets, err := redismatch.New(b.delivery, &redismatch.Config{NoReplicas: true})
 	if err != nil {
@@ -174,6 +180,16 @@ func (b *backends) openTickets(ctx context.Context) error {
 	}
 	b.tickets = tickets
 	return tickets.Load(ctx)
+}
+
+// openPlans keeps the pilots' requests beside the tickets, for the same reason, under a name of this battle.
+func (b *backends) openPlans(ctx context.Context) error {
+	plans, err := redisplan.New(b.delivery, &redisplan.Config{Name: "battle-" + rand.Text()[:8]})
+	if err != nil {
+		return err
+	}
+	b.plans = plans
+	return plans.Load(ctx)
 }
 
 // cluster connects to a Redis Cluster.

@@ -117,18 +117,29 @@ func (d *deployment) run() (stop func(), err error) {
 	stopServers := d.start(func(ctx context.Context) error {
 		return tilefence.Run(ctx, d.tower, gateway, d.hosts, bridge, relay, checkpointer)
 	})
-	if d.lobby == nil {
-		return stopServers, nil
-	}
-	return func() {
+	return func() { d.stop(stopServers) }, nil
+}
+
+// stop stops everything, from the players' side to the servers.
+func (d *deployment) stop(servers func()) {
+	if d.lobby != nil {
 		d.lobby.close(context.Background())
-		stopServers()
-	}, nil
+	}
+	servers()
+	if d.pilot != nil {
+		d.pilot.close()
+	}
 }
 
 // startHosts starts the tile hosts, each on a port of its own, and deals them the tiles. Each follows those of the
-// others.
+// others. Planners fly ships of theirs.
 func (d *deployment) startHosts() error {
+	if d.options.pilots > 0 {
+		d.pilot = d.newPilots()
+		if err := d.pilot.open(); err != nil {
+			return err
+		}
+	}
 	for range d.options.hosts {
 		h, err := d.hosts.open("127.0.0.1:0")
 		if err != nil {

@@ -210,6 +210,7 @@ func TestBadCommandLines(t *testing.T) {
 		"tile -gossip-seeds 127.0.0.1:1":    "give -gossip too",
 		"-balance-every -1s":                "zero or more",
 		"-lobby 1001":                       "want 0 to 1000",
+		"-pilots 101":                       "want 0 to 100",
 		"-report xml":                       "want text, json or none",
 		"-redis 127.0.0.1:1":                "are needed all together",
 		"-stack local -redis x -postgres y": "starts servers of its own",

@@ -43,12 +43,15 @@ type playedCard struct {
 	told stream.Outcome // zero: none
 }
 
+// botName is the actor of a bot.
+func botName(i int) string { return fmt.Sprintf("bot%04d", i) }
+
 func newBot(i int, id fence.TileID, ground game.Ground, whole bool, p *plan) (*bot, error) {
 	view, err := game.NewView(ground)
 	if err != nil {
 		return nil, err
 	}
-	actor := fmt.Sprintf("bot%04d", i)
+	actor := botName(i)
 	habits := &game.BotConfig{DrawEvery: fence.Tick(p.options.drawEvery)}
 	if p.options.dealLater {
 		habits.FirstDraw = 1 + fence.Tick(i%p.options.drawEvery)

@@ -69,6 +69,9 @@ func newChaos(d *deployment) *chaos {
 	if d.lobby != nil {
 		c.all = append(c.all, d.lobby.workerKilled())
 	}
+	if d.pilot != nil {
+		c.all = append(c.all, d.pilot.workerKilled())
+	}
 	if d.backends.loseTile != nil {
 		c.all = append(c.all, lostCoordination(loseTiles))
 	}

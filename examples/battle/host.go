@@ -48,13 +48,19 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		h.member, err = p.backends.Members.Join(contact, table, notify)
 		return h.member, err
 	})
+	hooks := p.meters.hooks(contact)
+	if p.pilot != nil {
+		if hooks, err = p.pilot.attend(h, hooks); err != nil {
+			return nil, err
+		}
+	}
 	h.TileServer, err = tilefence.NewTileServer(contact, b, newRules, &tilefence.TileServerConfig{
 		Web:    tilefence.Web{Listener: h.conns, Handler: h.handler},
 		Notify: h.notified,
 		Host: tilehost.Config{
 			Hooks: tilehost.Hooks{Ended: func(i tilehost.EndInfo) { h.tileEnded(i, p.fail) }},
 			Tile: tile.Config{TickInterval: p.options.tick, SuspectAfter: p.options.silence(),
-				Durability: p.options.durability, Hooks: p.meters.hooks(contact)},
+				Durability: p.options.durability, Hooks: hooks},
 		},
 		Logger: p.logger,
 	})

@@ -14,6 +14,9 @@
 // leave; entrance.go says how to ask by hand. At the end every ticket that was created is seated, cancelled, timed out
 // or still waiting, or the battle has failed.
 //
+// Of each tile, -pilots ships are flown by a slow planner as well: a stand-in for a model, whose calls take 1 to 5 s.
+// The ships fly on as their bots say; plans come as orders when they are ready. The page shows which ships wait.
+//
 // GET /ownership says who owns what, since when, under which epoch, and how often it moved; GET /metrics has the
 // figures of the report as they are now. Every few seconds, and never while something is broken, a host with clearly
 // more tiles than the average hands its coldest over to the host with the fewest.

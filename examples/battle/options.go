@@ -31,6 +31,7 @@ type options struct {
 	postgres, dynamodb        string // URLs
 	tiles, clients, hosts     int
 	lobby                     int // players
+	pilots                    int // a tile
 	duration, tick            time.Duration
 	report                    string
 	listen, contact           string // addresses of this process
@@ -119,6 +120,7 @@ func (o *options) define(f *flag.FlagSet) {
 	text(&o.dynamodb, "dynamodb", "", "DynamoDB endpoint `URL`")
 	f.IntVar(&o.tiles, "tiles", 7, "tiles of the world, 1 to 37")
 	f.IntVar(&o.clients, "clients", 140, "bots, each an ordinary client with a ship")
+	f.IntVar(&o.pilots, "pilots", 2, "bots of each tile whose ships a slow planner flies, too, in one process alone")
 	f.IntVar(&o.lobby, "lobby", 24, "players besides the bots who come through the lobby, in one process alone")
 	f.IntVar(&o.hosts, "hosts", 3, "tile hosts that share the tiles, in one process")
 	f.DurationVar(&o.duration, "duration", 0, "how long to play (default: until Ctrl-C or SIGTERM)")
@@ -225,6 +227,7 @@ func (o *options) values() []rule {
 			"-report %s: want text, json or none", []any{o.report}},
 		{o.tiles < 1 || o.tiles > maxTiles, "-tiles %d: want 1 to %d", []any{o.tiles, maxTiles}},
 		{o.clients < 0 || o.clients > 20000, "-clients %d: want 0 to 20000", []any{o.clients}},
+		{o.pilots < 0 || o.pilots > 100, "-pilots %d: want 0 to 100", []any{o.pilots}},
 		{o.lobby < 0 || o.lobby > 1000, "-lobby %d: want 0 to 1000", []any{o.lobby}},
 		{o.hosts < 1 || o.hosts > 16, "-hosts %d: want 1 to 16", []any{o.hosts}},
 		{o.tick < 10*time.Millisecond, "-tick %v: want at least 10ms", []any{o.tick}},

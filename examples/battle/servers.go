@@ -41,6 +41,7 @@ type plan struct {
 	br    *bridge.Bridge        // of this process, or nil
 	re    *relay.Relay          // the same
 	lobby *lobby                // the same
+	pilot *pilots               // the same
 	fleet atomic.Pointer[fleet] // the same
 
 	mu    sync.Mutex

@@ -124,7 +124,7 @@ func (t *tower) Status() spectator.Status {
 	defer t.mu.Unlock()
 	s := t.status
 	s.Routing = t.meters.routing()
-	s.Lobby = t.lobby.shows()
+	s.Lobby, s.Pilots = t.lobby.shows(), t.pilot.status()
 	if t.chaos != nil {
 		s.Chaos = t.chaos.status()
 	}

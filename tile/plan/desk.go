@@ -107,8 +107,7 @@ func (d *Desk) transition(i tile.TransitionInfo) {
 	switch {
 	case i.To == tile.Serving && (t == nil || t.epoch < i.Epoch):
 		d.tiles[i.Tile] = newDeskTile(i.Tile, i.Epoch)
-	case i.To != tile.StoodDown && i.To != tile.Stopped && i.To != tile.Following:
-	case t != nil && t.epoch <= i.Epoch:
+	case i.To == tile.StoodDown || i.To == tile.Stopped || i.To == tile.Following:
 		delete(d.tiles, i.Tile)
 	}
 }

@@ -44,6 +44,8 @@ type Status struct {
 
 	Lobby *Lobby `json:"lobby,omitempty"` // nil: there is none
 
+	Pilots *Pilots `json:"pilots,omitempty"` // nil: there are none
+
 	Chaos *Chaos `json:"chaos,omitempty"` // nil: nothing is broken on purpose
 }
 

@@ -6,6 +6,7 @@ import { Feed } from "./feed.js";
 import { Fleet, digest } from "./fleet.js";
 import { Clock, Meter } from "./meter.js";
 import { LobbyCard } from "./lobby.js";
+import { showPilots } from "./pilots.js";
 import { OwnershipTable } from "./ownership.js";
 import { forgetOwners, introduce, shortTile } from "./palette.js";
 import { Panel } from "./panel.js";
@@ -205,6 +206,7 @@ class Page {
     this.status = status;
     status.tiles ??= [];
     this.ownership.routing(status.routing);
+    showPilots(status.pilots);
     this.lobby.show(status.lobby, (tile) => this.views.get(tile)?.owner ?? "");
     introduce(status.tiles.flatMap((t) => [t.owner, ...(t.processors ?? []).map((p) => p.contact)]));
     for (const t of status.tiles) {

@@ -19,7 +19,8 @@ end
 
 -- guard says what an entity has in the store: the ID of its answer, or of its request and that request's record.
 local function guard(keys, shard, entities)
-  local answered, flying = redis.call('HMGET', keys[3], unpack(entities)), redis.call('HMGET', keys[2], unpack(entities))
+  local answered = redis.call('HMGET', keys[3], unpack(entities))
+  local flying = redis.call('HMGET', keys[2], unpack(entities))
   local has = {}
   for i, entity in ipairs(entities) do
     if answered[i] then

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPilots: planners whose calls take seconds fly ships of every tile. The tiles tick on, plans are applied, each
+// request is charged once, and one that a killed planner was at ends.
+func TestPilots(t *testing.T) {
+	d := deploy(t, "-tiles", "2", "-hosts", "2", "-tick", "50ms", "-clients", "8", "-lobby", "0")
+	f, err := newFleet(d.plan, d.view, d.intents)
+	require.NoError(t, err)
+	ctx, over := context.WithCancel(t.Context())
+	played := make(chan error, 1)
+	go func() { played <- f.run(ctx, ctx) }()
+	require.Eventually(t, func() bool { return d.pilot.status().Running > 0 }, time.Minute, 10*time.Millisecond)
+	d.pilot.mu.Lock()
+	w := d.pilot.workers[0]
+	d.pilot.mu.Unlock()
+	require.Eventually(t, func() bool { return w.Stats().Running > 0 }, time.Minute, 10*time.Millisecond)
+	lost := d.pilot.kill(w)
+	require.NotEmpty(t, lost)
+	require.Eventually(t, func() bool { return d.pilot.over(lost) }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		s := d.pilot.status()
+		return s.Applied > 5 && s.Billed > 5 && s.Tokens > 5
+	}, time.Minute, 10*time.Millisecond)
+	s := d.pilot.status()
+	require.Equal(t, []int{4, planWorkers - 1, 1}, []int{s.Ships, s.Workers, s.Killed})
+	require.Zero(t, s.Dead)
+	for _, status := range d.tower.Status().Tiles {
+		require.NotZero(t, status.Tick)
+	}
+	over()
+	require.NoError(t, <-played)
+}

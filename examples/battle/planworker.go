@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/stream"
+	slow "github.com/tilefence/tilefence/tile/plan"
+	"github.com/tilefence/tilefence/tile/plan/standin"
+	"github.com/tilefence/tilefence/tile/region"
+)
+
+// planWorker is one worker, and the way to the store that dies with it.
+type planWorker struct {
+	*slow.Worker
+	line *faultline.Line
+	stop func()
+}
+
+// hire starts a worker.
+func (p *pilots) hire() error {
+	w := &planWorker{line: faultline.New()}
+	planner := standin.New(&standin.Config{Shortest: planShortest, Longest: planLongest, Think: p.think})
+	var err error
+	w.Worker, err = slow.NewWorker(&mortalPlans{p.backends.plans, w.line}, &shownPlanner{planner, p, w.line},
+		&slow.WorkerConfig{Lease: planLease, DrainTimeout: planLongest + time.Second, Logger: p.logger})
+	if err != nil {
+		return err
+	}
+	w.stop = p.start(func(ctx context.Context) error {
+		if err := w.Run(ctx); err != nil && !errors.Is(err, slow.ErrDrained) {
+			return err
+		}
+		return nil
+	})
+	p.mu.Lock()
+	p.workers = append(p.workers, w)
+	p.mu.Unlock()
+	return nil
+}
+
+// think is the slow function, once it has taken its time: it reads the tile as it is now, and steps where a bot of the
+// game without cards would.
+func (p *pilots) think(ctx context.Context, r slow.Request) ([]byte, error) {
+	ground, err := region.Of(r.Tile)
+	if err != nil {
+		return nil, err
+	}
+	view, err := p.viewOf(ctx, r.Tile, ground)
+	if err != nil {
+		return nil, err
+	}
+	habits := &game.BotConfig{MoveChance: 1, FirstDraw: 1 << 40}
+	order, acts := game.NewBot(r.Entity, ground, p.options.seed, habits).Decide(view, view.Tick())
+	if !acts || order.Kind != game.Move {
+		return nil, slow.ErrNoSubject // the ship is gone, or has no room
+	}
+	return order.Encode(), nil
+}
+
+// viewOf reads a tile from the store.
+func (p *pilots) viewOf(ctx context.Context, id fence.TileID, ground game.Ground) (*game.View, error) {
+	view, err := game.NewView(ground)
+	if err != nil {
+		return nil, err
+	}
+	history, err := stream.Recover(ctx, p.backends.Log, id)
+	if err != nil {
+		return nil, err
+	}
+	if history.HasSnapshot {
+		state, _, err := stream.OpenSnapshot(history.Snapshot.Blob)
+		if err != nil {
+			return nil, err
+		}
+		if err := view.Restore(state, fence.AreaSet{}); err != nil {
+			return nil, err
+		}
+	}
+	for i := range history.Entries {
+		if err := view.Apply(&history.Entries[i]); err != nil {
+			return nil, err
+		}
+	}
+	return view, nil
+}
+
+// shownPlanner is a planner of which the page shows what it is at. In a worker that was killed no call returns.
+type shownPlanner struct {
+	slow.Planner
+	*pilots
+	line *faultline.Line
+}
+
+// Plan implements slow.Planner.
+func (s *shownPlanner) Plan(ctx context.Context, r slow.Request) ([]byte, slow.Usage, error) {
+	s.mu.Lock()
+	s.calls[r.ID] = s.line
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.calls[r.ID] == s.line {
+			delete(s.calls, r.ID)
+		}
+	}()
+	return s.Planner.Plan(ctx, r)
+}
+
+// mortalPlans is the store as a worker that can be killed sees it: a dead one does not return from a call.
+type mortalPlans struct {
+	slow.Store
+	line *faultline.Line
+}
+
+func (m *mortalPlans) lives() error {
+	if m.line.Await(context.Background()) == faultline.Buried {
+		return faultline.ErrKilled
+	}
+	return nil
+}
+
+func (m *mortalPlans) Claim(ctx context.Context, shard int, c slow.Claim) (slow.Claimed, error) {
+	if err := m.lives(); err != nil {
+		return slow.Claimed{}, err
+	}
+	return m.Store.Claim(ctx, shard, c)
+}
+
+func (m *mortalPlans) Renew(
+	ctx context.Context, shard int, worker string, lease time.Duration, claims []slow.Held,
+) ([]string, error) {
+	if err := m.lives(); err != nil {
+		return nil, err
+	}
+	return m.Store.Renew(ctx, shard, worker, lease, claims)
+}
+
+func (m *mortalPlans) Finish(ctx context.Context, shard int, worker string, ends []slow.End) ([]bool, error) {
+	if err := m.lives(); err != nil {
+		return nil, err
+	}
+	return m.Store.Finish(ctx, shard, worker, ends)
+}
