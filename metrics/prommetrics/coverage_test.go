@@ -281,6 +281,7 @@ func TestHelpIsTheSource(t *testing.T) {
 		}
 	}
 	compare(t, "help.txt", b.String())
+	helps = parseHelps(b.String()) // of which the page is made
 }
 
 // sentence is the first sentence of a comment, on one line.

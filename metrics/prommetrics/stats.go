@@ -279,11 +279,13 @@ func snake(name string) string {
 var helpText string
 
 // helps is the same by type and field.
-var helps = func() map[string]string {
+var helps = parseHelps(helpText)
+
+func parseHelps(text string) map[string]string {
 	all := map[string]string{}
-	for line := range strings.Lines(helpText) {
-		key, text, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		all[key] = text
+	for line := range strings.Lines(text) {
+		key, help, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		all[key] = help
 	}
 	return all
-}()
+}
