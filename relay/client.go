@@ -44,6 +44,11 @@ func (c *client) writeLoop() {
 			clear(frames)
 			spare = frames
 		case nextSync:
+			if wait := c.syncWait(); wait > 0 {
+				c.owe(owed) // frames of other tiles go first
+				time.Sleep(min(wait, syncPause))
+				continue
+			}
 			owed.sync()
 		case nextWait:
 			return

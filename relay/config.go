@@ -23,6 +23,8 @@ const (
 	DefaultMaxTiles          = 16_384
 	DefaultMaxTilesPerClient = 64
 	DefaultInboundRate       = 50
+	DefaultSyncRate          = 4 << 20
+	DefaultRelaySyncRate     = 512 << 20
 	DefaultQueueBytes        = 1 << 20
 	DefaultTailFrames        = 512
 	DefaultTailBytes         = 4 << 20
@@ -112,6 +114,10 @@ type Limits struct {
 	InboundRate       int // messages a second from one client, averaged over ten seconds. Default 50.
 	MaxRepairs        int // cold reads at once, over all tiles. Default 16.
 
+	// SyncRate and RelaySyncRate bound the bytes of Syncs a second, to one client and to all, averaged: 16 seconds'
+	// worth are sent at once, what is more waits. Frames are not counted. Defaults 4 MiB and 512 MiB.
+	SyncRate, RelaySyncRate int
+
 	// QueueBytes bounds what waits for one client. Frames over it are dropped for that client, which gets
 	// a Sync when its queue has drained. Default 1 MiB.
 	QueueBytes int
@@ -150,6 +156,8 @@ func (c *Config) withDefaults() (Config, error) {
 	out.MaxTiles = cmp.Or(out.MaxTiles, DefaultMaxTiles)
 	out.MaxTilesPerClient = cmp.Or(out.MaxTilesPerClient, DefaultMaxTilesPerClient)
 	out.InboundRate = cmp.Or(out.InboundRate, DefaultInboundRate)
+	out.SyncRate = cmp.Or(out.SyncRate, DefaultSyncRate)
+	out.RelaySyncRate = cmp.Or(out.RelaySyncRate, DefaultRelaySyncRate)
 	out.MaxRepairs = cmp.Or(out.MaxRepairs, DefaultMaxRepairs)
 	out.QueueBytes = cmp.Or(out.QueueBytes, DefaultQueueBytes)
 	out.TailFrames = cmp.Or(out.TailFrames, DefaultTailFrames)
@@ -201,7 +209,8 @@ func (c *Config) validate() error {
 		value int
 	}{
 		{"MaxClients", c.MaxClients}, {"MaxTiles", c.MaxTiles}, {"MaxTilesPerClient", c.MaxTilesPerClient},
-		{"InboundRate", c.InboundRate}, {"MaxRepairs", c.MaxRepairs}, {"QueueBytes", c.QueueBytes},
+		{"InboundRate", c.InboundRate}, {"SyncRate", c.SyncRate}, {"RelaySyncRate", c.RelaySyncRate},
+		{"MaxRepairs", c.MaxRepairs}, {"QueueBytes", c.QueueBytes},
 		{"TailFrames", c.TailFrames}, {"TailBytes", c.TailBytes},
 	} {
 		if n.value < 0 {

@@ -11,6 +11,7 @@ import (
 type queue struct {
 	maxFrames int
 	maxBytes  int
+	own, all  *syncBudget   // the client's, and the relay's
 	write     func()        // does what next says until there is nothing; nil: nothing is written
 	coalesce  time.Duration // how long a client of several tiles waits for more before it is written to
 	writers   sync.WaitGroup

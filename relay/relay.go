@@ -23,6 +23,7 @@ type Relay struct {
 	hubs    *registry
 	checker *checker
 	marker  *marker
+	syncs   *syncBudget // of all clients
 
 	mu      sync.Mutex // before any client's
 	clients map[*client]struct{}
@@ -42,7 +43,8 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{}}
+	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
+		syncs: newSyncBudget(c.RelaySyncRate)}
 	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
 		slots: make(chan struct{}, c.MaxRepairs)}
 	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, hubs: map[fence.TileID]*hub{}}
@@ -149,6 +151,7 @@ func (r *Relay) newClient(req *http.Request, e relaypb.Encoding) *client {
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
+	c.own, c.all = newSyncBudget(r.cfg.SyncRate), r.syncs
 	c.coalesce = r.cfg.Coalesce
 	if r.cfg.AuthorizeTile != nil {
 		c.request = req

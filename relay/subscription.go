@@ -73,9 +73,11 @@ func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
 		return
 	}
 	if s.live {
-		if m, ok := h.view.open(added); ok {
+		if m, ok := h.view.open(added); ok && s.out.syncWait() == 0 {
 			m.Watch = number
-			if s.out.push(prepare(s.form, syncMessage(h.tile, m))) {
+			msg := prepare(s.form, syncMessage(h.tile, m))
+			if s.out.push(msg) {
+				s.out.spendSync(len(msg))
 				h.count.opened.Add(1)
 				return
 			}
@@ -110,6 +112,7 @@ func (s *subscription) sync() {
 	s.live, s.told, s.asked, s.has.at = true, false, false, h.view.at
 	h.count.syncsOut.Add(1)
 	s.out.force(msg)
+	s.out.spendSync(len(msg))
 }
 
 // A client that comes from another relay may hold a little more than this one.

@@ -6,9 +6,18 @@ import (
 
 // syncCache holds the Syncs of a tile's present position, each encoded once for all clients that need the same.
 type syncCache struct {
-	made map[syncKey][]byte
-	used bool // since the last call of expire
+	made  map[syncKey][]byte
+	bytes int             // of those
+	tails map[syncKey]int // how many were made from a position, by the key of the one from scratch
+	used  bool            // since the last call of expire
 }
+
+// Clients can name as many positions, areas and numbers as there are. So that this takes neither memory nor time
+// without bound:
+const (
+	maxTails     = 32       // positions from which Syncs are made; clients at others are sent the one from scratch
+	maxSyncBytes = 16 << 20 // that are kept for other clients
+)
 
 // syncKey names one encoded Sync: for which form and areas, and from which position (zero: from scratch).
 type syncKey struct {
@@ -24,7 +33,12 @@ func (c *syncCache) message(v *view, s *subscription) []byte {
 		have = fence.Position{}
 	}
 	c.used = true
-	key := syncKey{someAreas{s.form, s.areas}, s.watch, have}
+	scratch := syncKey{someAreas: someAreas{s.form, s.areas}, watch: s.watch}
+	key := scratch
+	key.from = have
+	if c.made[key] == nil && !have.IsZero() && c.tails[scratch] >= maxTails {
+		key, have = scratch, fence.Position{}
+	}
 	if msg := c.made[key]; msg != nil {
 		return msg
 	}
@@ -34,16 +48,24 @@ func (c *syncCache) message(v *view, s *subscription) []byte {
 	}
 	m.Watch = s.watch
 	if c.made == nil {
-		c.made = map[syncKey][]byte{}
+		c.made, c.tails = map[syncKey][]byte{}, map[syncKey]int{}
 	}
 	msg := prepare(s.form, syncMessage(s.h.tile, m))
-	c.made[key] = msg
+	if c.bytes+len(msg) <= maxSyncBytes {
+		c.made[key] = msg
+		c.bytes += len(msg)
+		if !have.IsZero() {
+			c.tails[scratch]++
+		}
+	}
 	return msg
 }
 
 func (c *syncCache) clear() {
 	if len(c.made) > 0 {
 		clear(c.made)
+		clear(c.tails)
+		c.bytes = 0
 	}
 }
 
