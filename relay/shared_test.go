@@ -97,7 +97,9 @@ func TestRelaysShareColdReads(t *testing.T) {
 	// A relay that restarts reads nothing, and one that lacks a frame is given the tail that another has read.
 	relays[0].stop()
 	cfg := still()
-	cfg.Views = views.cache(w.log)
+	own, err := viewcache.New(views, w.log, &viewcache.Config{Fresh: time.Nanosecond}) // it asks whether there is more
+	require.NoError(t, err)
+	cfg.Views = own
 	again := w.serve(cfg)
 	o.tickOn(1) // the relays that run have it
 	c := again.watch(t, nil, tileA)
