@@ -110,8 +110,8 @@ func listTickets(ctx context.Context, t *tool, args []string) error {
 		}
 		for _, s := range list {
 			rows = append(rows, ticketRow{Shard: shard, Ticket: s.Ticket, State: s.State.String(),
-				Waited: s.Waited.Seconds(), Enqueued: s.Enqueued.UnixMilli(), Deadline: s.Deadline.UnixMilli(), Why: s.Why,
-				Because: s.Why.String()})
+				Waited: s.Waited.Seconds(), Enqueued: s.Enqueued.UnixMilli(), Deadline: s.Deadline.UnixMilli(),
+				Why: s.Why, Because: s.Why.String()})
 		}
 		if len(list) == listedTickets && !t.options.json {
 			fmt.Fprintf(t.errs, "shard %s: only the %d tickets that wait longest are listed\n", shard, listedTickets)

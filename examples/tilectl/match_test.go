@@ -17,7 +17,8 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 )
 
-// TestMatchOnServers: a queue of two shards with a ticket in each that has no match, for the reasons that a worker gave.
+// TestMatchOnServers: a queue of two shards with a ticket in each that has no match, for the reasons that a worker
+// gave.
 func TestMatchOnServers(t *testing.T) {
 	addrs := stacktest.Redis(t)
 	client := redis.NewClusterClient(redisfence.Options(addrs...))

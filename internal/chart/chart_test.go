@@ -18,8 +18,8 @@ func TestASeriesFromTheLogToTheChart(t *testing.T) {
 	s := chart.Series{Name: "kill", X: "seconds", Y: "tickets", Marks: map[string]float64{"killed": 1},
 		Limits: map[string]float64{"budget": 50},
 		Curves: []chart.Curve{{Name: "waiting", Points: [][2]float64{{0, 10}, {2, 0}}}}}
-	out := "pkg: example.com/m\nBenchmarkKill-2  1  5 ns/op\n--- BENCH: BenchmarkKill-2\n    kill_test.go:9: " + s.Line() +
-		"\nPASS\n"
+	out := "pkg: example.com/m\nBenchmarkKill-2  1  5 ns/op\n--- BENCH: BenchmarkKill-2\n    kill_test.go:9: " +
+		s.Line() + "\nPASS\n"
 	all, err := chart.Parse(out)
 	require.NoError(t, err)
 	require.Equal(t, map[string]chart.Series{"kill": s}, all)
@@ -46,7 +46,8 @@ func TestASeriesFromTheLogToTheChart(t *testing.T) {
 }
 
 func TestAxesHaveRoundNumbers(t *testing.T) {
-	for most, want := range map[float64]string{10_000: ">10000<", 2.12: ">0.5<", 346: ">100<", 50: ">10<", 0.3: ">0.05<"} {
+	for most, want := range map[float64]string{10_000: ">10000<", 2.12: ">0.5<", 346: ">100<", 50: ">10<",
+		0.3: ">0.05<"} {
 		s := chart.Series{Curves: []chart.Curve{{Name: "a", Points: [][2]float64{{0, 0}, {1, most}}}}}
 		svg := s.Draw("x")
 		assert.Contains(t, svg, want, "%g", most)

@@ -10,7 +10,8 @@ import (
 )
 
 // Names lists, sorted, the shards of all queues that have had a ticket ("ranked-eu/0"), and the pools of seats whose
-// tiles have offered some and not withdrawn them. It is for tools: it scans the keys of every master. Errors: a *fence.StoreError.
+// tiles have offered some and not withdrawn them. It is for tools: it scans the keys of every master. Errors: a
+// *fence.StoreError.
 func (s *Store) Names(ctx context.Context) (shards, pools []string, err error) {
 	var mu sync.Mutex
 	scan := func(ctx context.Context, node *redis.Client) error {

@@ -448,8 +448,9 @@ func TestPageShowsTheLobby(t *testing.T) {
 	b := open(t, s.URL)
 	b.until(`document.getElementById("lobby").hidden`)
 	api.set(spectator.Status{Lobby: &spectator.Lobby{Waiting: 3, Matching: 2, Seated: 7, Matches: 2, Workers: 2,
-		Wait:    spectator.Latency{P50: 1200, P99: 34_000, Samples: 7},
-		Longest: &spectator.Ticket{ID: "x", Players: []string{"ann", "bob"}, Rating: 1500, Waited: 5100, Why: "a reason"},
+		Wait: spectator.Latency{P50: 1200, P99: 34_000, Samples: 7},
+		Longest: &spectator.Ticket{ID: "x", Players: []string{"ann", "bob"}, Rating: 1500, Waited: 5100,
+			Why: "a reason"},
 		Tiles:   []spectator.Seats{{Tile: tiles[0], Seats: 4, Used: 3, Serving: true}, {Tile: tiles[1], Seats: 4}}}},
 		spectator.Event{})
 	b.until(`document.getElementById("lobby-longest").textContent === "ann and bob, rating 1500, 5.1 s: a reason"`)
@@ -460,7 +461,8 @@ func TestPageShowsTheLobby(t *testing.T) {
 		assert.Equal(t, want, got, id)
 	}
 	var seats []int
-	b.eval(`[...document.querySelectorAll("#lobby-seats li")].map((li) => li.querySelectorAll("i.used").length)`, &seats)
+	b.eval(`[...document.querySelectorAll("#lobby-seats li")].map((li) => li.querySelectorAll("i.used").length)`,
+		&seats)
 	assert.Equal(t, []int{3, 0}, seats)
 	b.eval(`document.getElementById("ticket-button").click()`, nil) // nobody serves the entrance here
 	b.until(`document.getElementById("ticket-state").textContent === "the lobby does not answer"`)

@@ -26,7 +26,8 @@ func (m *measured) matchCharts() (all []drawn) {
 			all = append(all, drawn{file, title, s.Draw(title)})
 		}
 	}
-	add("match-latency.svg", "From enqueue to a published match, by players who each ask about once a second", m.arrivals())
+	add("match-latency.svg", "From enqueue to a published match, by players who each ask about once a second",
+		m.arrivals())
 	add("match-drain.svg", "Depth of the queue while 3 workers drain 10,000 tickets", m.Series["drain"])
 	add("match-kill.svg", "Depth of the queue after a worker was killed with a batch claimed", m.Series["kill"])
 	return all
@@ -58,7 +59,9 @@ func (m *measured) arrivals() chart.Series {
 
 // writeMatch adds what was asked for beside what was measured, and the charts.
 func writeMatch(w io.Writer, m measured, budgets []budget, results map[string]result) {
-	own := slices.DeleteFunc(slices.Clone(budgets), func(b budget) bool { return !strings.HasPrefix(b.Row, matchPackage) })
+	own := slices.DeleteFunc(slices.Clone(budgets), func(b budget) bool {
+		return !strings.HasPrefix(b.Row, matchPackage)
+	})
 	fmt.Fprint(w, "\nAsked for and measured:\n\n")
 	writeBudgets(w, own, results)
 	fmt.Fprintln(w)

@@ -209,7 +209,9 @@ func (s *section) write(w io.Writer, in measured) {
 		n := len(rest)
 		if s.title == matchTitle { // its benchmarks have few units in common: a table for each
 			name, _, _ := strings.Cut(rest[0].Name, "/")
-			n = slices.IndexFunc(rest, func(r result) bool { return r.Name != name && !strings.HasPrefix(r.Name, name+"/") })
+			n = slices.IndexFunc(rest, func(r result) bool {
+				return r.Name != name && !strings.HasPrefix(r.Name, name+"/")
+			})
 		}
 		if n < 0 {
 			n = len(rest)
