@@ -451,7 +451,7 @@ func TestPageShowsTheLobby(t *testing.T) {
 		Wait: spectator.Latency{P50: 1200, P99: 34_000, Samples: 7},
 		Longest: &spectator.Ticket{ID: "x", Players: []string{"ann", "bob"}, Rating: 1500, Waited: 5100,
 			Why: "a reason"},
-		Tiles:   []spectator.Seats{{Tile: tiles[0], Seats: 4, Used: 3, Serving: true}, {Tile: tiles[1], Seats: 4}}}},
+		Tiles: []spectator.Seats{{Tile: tiles[0], Seats: 4, Used: 3, Serving: true}, {Tile: tiles[1], Seats: 4}}}},
 		spectator.Event{})
 	b.until(`document.getElementById("lobby-longest").textContent === "ann and bob, rating 1500, 5.1 s: a reason"`)
 	for id, want := range map[string]string{"lobby-waiting": "5", "lobby-seated": "7", "lobby-wait50": "1.2 s",
