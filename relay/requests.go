@@ -3,7 +3,6 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -39,7 +38,7 @@ func (c *client) readLoop() string {
 		if wrong, ok := errors.AsType[*socket.FrameError](err); ok {
 			c.count.badMessages.Add(1)
 			c.shut(wrong.Status, wrong.Reason, true)
-			_, _ = io.Copy(io.Discard, c.wire) // until the peer has seen the close frame
+			c.wire.AwaitClose()
 		}
 		switch {
 		case err != nil:

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -71,7 +70,7 @@ func (s *session) read(ctx context.Context) error {
 		op, b, err := s.conn.Next()
 		if wrong, ok := errors.AsType[*socket.FrameError](err); ok {
 			s.leave(socket.CloseFrame(wrong.Status, wrong.Reason))
-			_, _ = io.Copy(io.Discard, s.conn) // until the client has seen the close frame
+			s.conn.AwaitClose()
 		}
 		if err != nil {
 			return err
@@ -87,7 +86,7 @@ func (s *session) read(ctx context.Context) error {
 		default:
 			if err := s.receive(ctx, op, b); err != nil {
 				s.leave(socket.CloseFrame(socket.ClosePolicy, err.Error()))
-				_, _ = io.Copy(io.Discard, s.conn)
+				s.conn.AwaitClose()
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -197,4 +198,25 @@ func (r *repeated) Read(p []byte) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// A peer that is told to go and goes on sending is not listened to for long.
+func TestAwaitCloseIsBounded(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	c := newConn(ours, nil, false, 100, nil)
+	sent := make(chan int)
+	go func() {
+		n, block := 0, make([]byte, 4096)
+		for {
+			m, err := theirs.Write(block)
+			if n += m; err != nil {
+				sent <- n
+				return
+			}
+		}
+	}()
+	c.AwaitClose()
+	require.NoError(t, c.Close())
+	require.LessOrEqual(t, <-sent, maxUnseen+64<<10)
 }

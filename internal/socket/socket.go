@@ -8,6 +8,7 @@ package socket
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -62,6 +63,13 @@ func newConn(conn net.Conn, behind []byte, deflated bool, limit int, total *atom
 // Next returns the next message, OpText or OpBinary, or control frame, OpClose, OpPing or OpPong. A *FrameError says
 // what the peer did wrong; after it, or another error, nothing can be read.
 func (c *Conn) Next() (op byte, payload []byte, err error) { return c.in.next() }
+
+// maxUnseen is how much of what a peer still sends is read for it to see a close frame.
+const maxUnseen = 1 << 20
+
+// AwaitClose reads and drops what the peer sends until it closes the connection, which it does when it has seen our
+// close frame, or the read deadline passes. A peer that just goes on sending is waited for no longer than 1 MiB.
+func (c *Conn) AwaitClose() { _, _ = io.Copy(io.Discard, io.LimitReader(c, maxUnseen)) }
 
 // Read implements net.Conn and notes that the peer is alive.
 func (c *Conn) Read(p []byte) (int, error) {
