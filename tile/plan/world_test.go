@@ -103,11 +103,12 @@ type arena struct {
 	*testing.T
 	seams tile.Seams
 	plans plan.Store
+	tick  time.Duration
 }
 
 func newArena(t *testing.T, plans plan.Store) *arena {
 	store := memfence.New()
-	return &arena{T: t, plans: plans, seams: tile.Seams{Authority: memfence.NewAuthority(), Store: store,
+	return &arena{T: t, plans: plans, tick: tick, seams: tile.Seams{Authority: memfence.NewAuthority(), Store: store,
 		Log: memstream.New(store)}}
 }
 
@@ -125,7 +126,7 @@ func (a *arena) serve(contact string, game *squadron, cfg *plan.DeskConfig) *ser
 	}, cfg)
 	require.NoError(a, err)
 	game.desk = func() *plan.Desk { return s.desk }
-	s.owner, err = tile.New(world, contact, a.seams, game, &tile.Config{TickInterval: tick, TakeOver: true,
+	s.owner, err = tile.New(world, contact, a.seams, game, &tile.Config{TickInterval: a.tick, TakeOver: true,
 		Hooks: s.desk.Hooks(tile.Hooks{}), Logger: quiet})
 	require.NoError(a, err)
 	s.stop = run(a.T, s.owner.Run, s.desk.Run)
