@@ -54,7 +54,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 			return nil, err
 		}
 	}
-	h.TileServer, err = tilefence.NewTileServer(contact, b, newRules, &tilefence.TileServerConfig{
+	cfg := tilefence.TileServerConfig{
 		Web:    tilefence.Web{Listener: h.conns, Handler: h.handler},
 		Notify: h.notified,
 		Host: tilehost.Config{
@@ -63,8 +63,15 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 				Durability: p.options.durability, Hooks: hooks},
 		},
 		Logger: p.logger,
-	})
-	return h, err
+	}
+	p.metrics.TileServer(&cfg)
+	if h.TileServer, err = tilefence.NewTileServer(contact, b, newRules, &cfg); err != nil {
+		return nil, err
+	}
+	if !p.options.chaos { // which starts hosts again and again: the dead ones would be counted too
+		p.metrics.Servers(h.TileServer)
+	}
+	return h, nil
 }
 
 // joiner is a route.Joiner of one function.
@@ -151,7 +158,7 @@ func (h *host) state(ctx context.Context, id fence.TileID) (tileState, error) {
 func (h *host) handler(own http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", own)
-	mux.HandleFunc("GET /metrics", h.serveMetrics)
+	mux.Handle("GET /metrics", h.metricsHandler())
 	mux.Handle("GET /healthz", tilefence.HealthHandler(h.TileServer))
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		bounded, cancel := context.WithTimeout(r.Context(), 2*time.Second)

@@ -3,14 +3,14 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"maps"
 	"net/http"
-	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/metrics/prommetrics"
 )
 
 // reasons name why a commit did not succeed.
@@ -32,28 +32,47 @@ func reason(err error) string {
 	return "other"
 }
 
-// serveMetrics serves the figures of the report as they are now, as Prometheus reads them. A game would attach the
-// library's hooks to the metrics it has.
-func (p *plan) serveMetrics(w http.ResponseWriter, _ *http.Request) {
-	r := newReport(p)
-	r.fill(p)
+// newMetrics are the library's metrics of this process, and the figures of the battle's own report as they are when
+// they are asked for.
+func (p *plan) newMetrics() (err error) {
+	p.registry = prometheus.NewRegistry()
+	if p.metrics, err = prommetrics.New(p.registry); err != nil {
+		return err
+	}
+	return p.registry.Register(reportCollector{p})
+}
+
+func (p *plan) metricsHandler() http.Handler {
+	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
+}
+
+// reportCollector serves every number of the report.
+type reportCollector struct{ *plan }
+
+// Describe implements prometheus.Collector: what the report has is known when it is made.
+func (c reportCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c reportCollector) Collect(to chan<- prometheus.Metric) {
+	r := newReport(c.plan)
+	r.fill(c.plan)
 	text, err := json.Marshal(r)
 	var figures map[string]any
 	if err = errors.Join(err, json.Unmarshal(text, &figures)); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		to <- prometheus.NewInvalidMetric(prometheus.NewDesc("battle", "The report.", nil, nil), err)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-	writeMetrics(w, "battle", figures)
+	sendFigures(to, "battle", figures)
 }
 
-func writeMetrics(w io.Writer, name string, value any) {
+func sendFigures(to chan<- prometheus.Metric, name string, value any) {
 	switch v := value.(type) {
 	case float64:
-		fmt.Fprintf(w, "%s %v\n", name, v)
+		figure := prometheus.NewDesc(name, "A figure of the battle's report.", nil, nil)
+		to <- prometheus.MustNewConstMetric(figure, prometheus.UntypedValue, v)
 	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			writeMetrics(w, name+"_"+key, v[key])
+		for key, inner := range v {
+			sendFigures(to, name+"_"+key, inner)
 		}
 	}
 }

@@ -48,6 +48,8 @@ func TestOperatorsQuestions(t *testing.T) {
 	metrics := string(get(t, page+"metrics"))
 	assert.Contains(t, metrics, "\nbattle_ownership_changes 3\n")
 	assert.Regexp(t, `\nbattle_commits [1-9]`, metrics)
+	assert.Regexp(t, `\ntilefence_tile_tick_seconds_count [1-9]`, metrics, "the library's own")
+	assert.Regexp(t, `\ntilefence_tilehost_tiles{state="serving"} [1-9]`, metrics)
 	require.Equal(t, exitOK, <-status, "%s", errs)
 }
 

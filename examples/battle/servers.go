@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
@@ -19,6 +21,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay"
 )
 
@@ -34,6 +37,8 @@ type plan struct {
 	backends *backends
 	world    []fence.TileID
 	meters   *meters
+	registry *prometheus.Registry
+	metrics  *prommetrics.Metrics // the library's, in registry
 	logger   *slog.Logger
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
@@ -56,8 +61,9 @@ func (p *plan) serveHealth(w http.ResponseWriter, r *http.Request) {
 	tilefence.HealthHandler(parts...).ServeHTTP(w, r)
 }
 
-// asked has a server's health asked.
+// asked has a server's health and figures asked.
 func (p *plan) asked(s tilefence.Server) {
+	p.metrics.Servers(s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.parts = append(p.parts, s)
@@ -75,8 +81,11 @@ func newPlan(
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
 	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, errs: errs}
+	if err := p.newMetrics(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
 	p.fail = func(err error) { cancel(&failure{err}) }
 	if o.duration > 0 {
 		time.AfterFunc(o.duration, func() { cancel(nil) })
@@ -124,7 +133,9 @@ func listen(address string, free bool) (net.Listener, error) {
 }
 
 func (p *plan) newBridge(b tilefence.Backends) (s *tilefence.BridgeServer, err error) {
-	if s, err = tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Logger: p.logger}); err == nil {
+	cfg := tilefence.BridgeServerConfig{Logger: p.logger}
+	p.metrics.Bridge(&cfg)
+	if s, err = tilefence.NewBridgeServer(b, &cfg); err == nil {
 		p.br = s.Bridge()
 		p.asked(s)
 	}
@@ -133,8 +144,10 @@ func (p *plan) newBridge(b tilefence.Backends) (s *tilefence.BridgeServer, err e
 
 func (p *plan) newCheckpointer() (*tilefence.CheckpointServer, error) {
 	durable := func(checkpoint.DurableInfo) { p.meters.checkpoints.Add(1) }
-	s, err := tilefence.NewCheckpointServer(p.backends.Backends, &tilefence.CheckpointServerConfig{Logger: p.logger,
-		Checkpoint: checkpoint.Config{Hooks: checkpoint.Hooks{Durable: durable}}})
+	cfg := tilefence.CheckpointServerConfig{Logger: p.logger,
+		Checkpoint: checkpoint.Config{Hooks: checkpoint.Hooks{Durable: durable}}}
+	p.metrics.Checkpoint(&cfg)
+	s, err := tilefence.NewCheckpointServer(p.backends.Backends, &cfg)
 	if err == nil {
 		p.asked(s)
 	}
@@ -162,13 +175,15 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 			p.meters.relayRepairs.Add(1)
 		}
 	}
-	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &tilefence.RelayServerConfig{
+	cfg := tilefence.RelayServerConfig{
 		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
 			page.Handle(viewPath, own)
 			return page
 		}},
 		Relay: relay.Config{Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
-			Views: p.backends.views, Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger})
+			Views: p.backends.views, Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger}
+	p.metrics.Relay(&cfg)
+	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &cfg)
 	if err == nil {
 		p.re, t.relay = s.Relay(), s.Relay()
 		p.asked(s)
@@ -179,7 +194,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 // page serves the spectator page and the figures.
 func (p *plan) page(t *tower) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", p.serveMetrics)
+	mux.Handle("GET /metrics", p.metricsHandler())
 	mux.HandleFunc("GET /healthz", p.serveHealth)
 	if p.lobby != nil {
 		mux.Handle(lobbyPath, p.lobby.entrance())
@@ -213,18 +228,19 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		}
 		return actor, welcome(r.Context(), ledger, actor)
 	}
-	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, authenticate, price,
-		&tilefence.GatewayServerConfig{
-			Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
-				mux := http.NewServeMux()
-				mux.Handle(intentPath, own)
-				mux.HandleFunc("GET /metrics", p.serveMetrics)
-				mux.HandleFunc("GET /healthz", p.serveHealth)
-				return mux
-			}},
-			Gateway: admission.GatewayConfig{CheckMove: checkMove},
-			// The page, which is on another port, may take a seat. No cookie says who a player is.
-			Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true}, Logger: p.logger})
+	cfg := tilefence.GatewayServerConfig{
+		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle(intentPath, own)
+			mux.Handle("GET /metrics", p.metricsHandler())
+			mux.HandleFunc("GET /healthz", p.serveHealth)
+			return mux
+		}},
+		Gateway: admission.GatewayConfig{CheckMove: checkMove},
+		// The page, which is on another port, may take a seat. No cookie says who a player is.
+		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true}, Logger: p.logger}
+	p.metrics.Gateway(&cfg)
+	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, authenticate, price, &cfg)
 	if err == nil {
 		p.meters.router.Store(s.Router())
 		p.asked(s)
