@@ -72,7 +72,8 @@ func TestAGatewayCallsOnlyMembersAndOwners(t *testing.T) {
 			id, lie = harbour, captured.Listener.Addr().String()
 		}
 		require.NoError(t, stranger.Announce(route.Entry{Tile: id, Epoch: 1000 + i, Contact: lie}))
-		answer, err := client.Do(t.Context(), gatewayws.Request{Tile: id, Kind: admission.Move, Body: []byte{byte(i / 2)}})
+		request := gatewayws.Request{Tile: id, Kind: admission.Move, Body: []byte{byte(i / 2)}}
+		answer, err := client.Do(t.Context(), request)
 		require.NoError(t, err, "%d: %s", i, lie)
 		require.Equal(t, stream.Applied, answer.Outcome)
 	}

@@ -292,8 +292,8 @@ func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string
 // error. tilehttp.HandoverHandler serves it.
 //
 // Errors: a *fence.ArgumentError when the hand-over is not for this host, or Config.Allow refuses the tile; ErrFull; a
-// *tile.RedirectError when the owner hash names another than the giver, or none; what ended the processor that tried, such as a *fence.LostError;
-// tile.ErrHostEnded; ctx's cause, after which the tile may still be taken over.
+// *tile.RedirectError when the owner hash names another than the giver, or none; what ended the processor that
+// tried, such as a *fence.LostError; tile.ErrHostEnded; ctx's cause, after which the tile may still be taken over.
 func (h *Host) Accept(ctx context.Context, o tile.Handover) error {
 	if err := o.Validate(); err != nil {
 		return err
