@@ -2,6 +2,7 @@ package tilehost_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,21 +74,21 @@ func TestHostTakesOverOnlyWhatItMay(t *testing.T) {
 		a := w.hostAt("a:1", l.seams(), tilehost.Config{})
 		require.NoError(t, a.Own(testTile))
 		require.NoError(t, a.Await(t.Context(), testTile))
-		withdrawn := false
+		var withdrawn atomic.Bool
 		h := w.host("h:1", tilehost.Config{Allow: func(fence.TileID) error {
-			if withdrawn {
+			if withdrawn.Load() {
 				return errors.New("it was moved to another region")
 			}
 			return nil
 		}})
 		h.follow(t, []fence.TileID{testTile})
-		withdrawn = true
+		withdrawn.Store(true)
 		l.cut.Store(true)
 		h.Suspect("a:1")
 		time.Sleep(20 * time.Second)
 		s, _ := h.TileStatus(testTile)
 		assert.Equal(t, tile.Following, s.State)
-		withdrawn = false
+		withdrawn.Store(false)
 		time.Sleep(20 * time.Second)
 		s, _ = h.TileStatus(testTile)
 		assert.Equal(t, tile.Serving, s.State)

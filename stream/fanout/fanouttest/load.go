@@ -3,6 +3,7 @@ package fanouttest
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,12 +19,14 @@ import (
 func slowSubscriber(t *testing.T, b *bench) {
 	const total = 200 * burst // more than any sensible buffer
 	tile, other := b.tile(), b.tile()
-	release := make(chan struct{})
+	gate := make(chan struct{})
+	release := sync.OnceFunc(func() { close(gate) })
 	slow := &inbox{t: t, changed: make(chan struct{}, 1)}
 	stop := b.subscribeFunc(tile, func(data []byte) {
-		<-release
+		<-gate
 		slow.deliver(data)
 	})
+	b.t.Cleanup(release) // before stop, which waits for a delivery that is running
 	fast, elsewhere := b.subscribe(tile), b.subscribe(other)
 	payload := fill(1024, 0)
 	for first := 0; first < total; first += burst {
@@ -40,7 +43,7 @@ func slowSubscriber(t *testing.T, b *bench) {
 	elsewhere.awaitNumbers(total)
 
 	require.Positive(t, b.Dropped(), "a buffer that holds %d messages is not bounded", total)
-	close(release)
+	release()
 	require.Eventually(t, func() bool { return len(slow.all())+int(b.Dropped()) == total }, patience, time.Millisecond,
 		"every message is either delivered or counted as dropped")
 	kept := slow.all()
