@@ -88,7 +88,7 @@ func signatures(tile fence.TileID) []signature {
 			[]any{at.String(), "1", empty, ""},
 			[]kind{position, number, checksum, blob}},
 		{"tilefence_mark_v1", func(k fence.Keys) []string { return []string{k.Marks} },
-			[]any{"relay:a-1_Z", "1", "0", "3"}, []kind{consumer, number, motion, number}},
+			[]any{"relay:a-1_Z", "1", "0"}, []kind{consumer, number, motion}},
 		{"tilefence_trim_v1", func(k fence.Keys) []string { return []string{k.Marks, k.Stream, k.Snapshot} },
 			[]any{"1000", "1048576"}, []kind{positive, bound}},
 	}
@@ -211,18 +211,43 @@ func TestMarksACall(t *testing.T) {
 	}
 	var many []any
 	for i := range 17 {
-		many = append(many, fmt.Sprint("relay:r", i), "1", "0", "0")
+		many = append(many, fmt.Sprint("relay:r", i), "1", "0")
 	}
 	require.Equal(t, []any{"invalid", "watermarks"}, mark())
 	require.Equal(t, []any{"invalid", "watermarks"}, mark(many...))
-	require.Equal(t, "invalid", mark(many[:9]...)[0])
+	require.Equal(t, "invalid", mark(many[:7]...)[0])
 	require.Empty(t, dump(t, client, tile))
-	require.Len(t, mark(many[:64]...), 18)
-	mark("bridge", "20", "0", "0", "bridge", "10", "0", "0")
+	require.Len(t, mark(many[:48]...), 18)
+	mark("bridge", "20", "0", "bridge", "10", "0")
 	seq := func() string { return client.HGet(t.Context(), fence.KeysOf(tile).Marks, "bridge").Val() }
 	require.Equal(t, "20", seq())
-	mark("bridge", "10", "1", "0", "bridge", "5", "0", "0")
+	mark("bridge", "10", "1", "bridge", "5", "0")
 	require.Equal(t, "10", seq())
+}
+
+// TestAnEarlierReleaseMarksAndTrims: it tells no epoch, and is told none, beside one that does, while an upgrade rolls.
+func TestAnEarlierReleaseMarksAndTrims(t *testing.T) {
+	t.Parallel()
+	_, client := newStore(t, nil)
+	k := fence.KeysOf(newTile())
+	call := func(function string, keys []string, args ...any) []any {
+		reply, err := client.FCall(t.Context(), function, keys, args...).Slice()
+		require.NoError(t, err)
+		require.Equal(t, "ok", reply[0])
+		return reply
+	}
+	keys := []string{k.Marks, k.Stream, k.Snapshot}
+	call("tilefence_mark_v1", keys[:1], "bridge", "1", "0", "7")
+	call("tilefence_mark_v1", keys[:1], "bridge", "2", "0")
+	for _, shown := range []string{"", "x", "-1", "1.5", "9007199254740992"} {
+		reply, err := client.FCall(t.Context(), "tilefence_mark_v1", keys[:1], "bridge", "3", "0", shown).Slice()
+		require.NoError(t, err)
+		require.Equal(t, []any{"invalid", "shown"}, reply)
+	}
+	require.Len(t, call("tilefence_trim_v1", keys, "60000", "0"), 8)
+	reply := call("tilefence_trim_v1", keys, "60000", "0", "shown")
+	require.Len(t, reply, 9)
+	require.Equal(t, "7", reply[8])
 }
 
 // TestForeignKeys: keys that hold something else are left alone, and the caller is told.

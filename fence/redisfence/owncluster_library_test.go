@@ -78,7 +78,7 @@ func libraryMissing(b *breakable) {
 		func() error {
 			_, err := b.store.Call(b.Context(), "mark", redisfence.FunctionCall{Tile: tile,
 				Function: "tilefence_mark_v1",
-				Keys:     []string{fence.KeysOf(tile).Marks}, Args: []any{"bridge", "1", "0", "0"}})
+				Keys:     []string{fence.KeysOf(tile).Marks}, Args: []any{"bridge", "1", "0"}})
 			return err
 		},
 		func() error {
@@ -240,7 +240,7 @@ func memoryFull(b *breakable) {
 		Blob: []byte("state")}))
 	k := fence.KeysOf(tile)
 	for _, f := range []redisfence.FunctionCall{
-		{Tile: tile, Function: "tilefence_mark_v1", Keys: []string{k.Marks}, Args: []any{"bridge", "1", "0", "0"}},
+		{Tile: tile, Function: "tilefence_mark_v1", Keys: []string{k.Marks}, Args: []any{"bridge", "1", "0"}},
 		{Tile: tile, Function: "tilefence_trim_v1", Keys: []string{k.Marks, k.Stream, k.Snapshot},
 			Args: []any{"60000", "0"}},
 	} {

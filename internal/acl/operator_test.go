@@ -44,7 +44,7 @@ func TestOperatorsUser(t *testing.T) {
 	k := fence.KeysOf(tile)
 	for _, command := range [][]any{{"xdel", k.Stream, "1-0"}, {"hset", k.Owner, "a", "b"}, {"del", k.Dead},
 		{"xadd", k.Dead, "*", "a", "b"},
-		{"fcall", "tilefence_mark_v1", "1", k.Marks, "bridge", "1", "0", "0"}} {
+		{"fcall", "tilefence_mark_v1", "1", k.Marks, "bridge", "1", "0"}} {
 		require.ErrorContains(t, client.Do(t.Context(), command...).Err(), "NOPERM", "%v", command)
 	}
 }

@@ -33,9 +33,15 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 			of = append(of, nil)
 			n++
 		}
-		calls[n].Args = append(calls[n].Args, string(w.Consumer), strconv.FormatUint(uint64(w.Seq), 10), motion(w),
-			strconv.FormatUint(uint64(w.Shown), 10))
+		calls[n].Args = append(calls[n].Args, string(w.Consumer), strconv.FormatUint(uint64(w.Seq), 10), motion(w))
 		of[n] = append(of[n], i)
+	}
+	for n := range calls {
+		var shown fence.Epoch
+		for _, i := range of[n] {
+			shown = max(shown, writes[i].Shown)
+		}
+		calls[n].Args = append(calls[n].Args, strconv.FormatUint(uint64(shown), 10))
 	}
 	if len(calls) > 0 {
 		for n, reply := range l.functions.CallMany(ctx, "mark", calls) {
@@ -153,7 +159,7 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	k := fence.KeysOf(r.Tile)
 	c := redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1",
 		Keys: []string{k.Marks, k.Stream, k.Snapshot},
-		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10)}}
+		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10), "shown"}}
 	var all stream.Trimmed
 	for {
 		values, err := l.functions.Call(ctx, "trim", c)

@@ -2,9 +2,10 @@
 -- can only climb, and one that may go back holds more than it need until the consumer's next. What is gone is told
 -- by the sequence presented, not by the one in force, so that no order of arrival hides it.
 -- KEYS  1 marks
--- ARGV  per watermark four: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '0' it climbs, '1' it may go
---       back, '2' it is removed  the highest epoch of which the consumer has handed anything on, or '0'. At most 16
---       watermarks; those of one consumer act in turn. The highest epoch of all is kept, whatever becomes of the marks.
+-- ARGV  per watermark three: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '0' it climbs, '1' it may go
+--       back, '2' it is removed. At most 16 watermarks; those of one consumer act in turn. Behind them, if the caller
+--       says so: the highest epoch of which a consumer has handed anything on. The highest of all is kept, whatever
+--       becomes of the marks.
 -- Reply {'ok', highest floor ever trimmed to, then per watermark 'ok', 'resync' (entries after seq are gone; it
 --       is in force all the same) or 'full' (the tile has 256 consumers; it is not)}; {'invalid', what}.
 --       'invalid' writes nothing.
@@ -22,17 +23,16 @@ local function is_consumer(c)
 end
 
 local function mark(keys, args)
-  local n = #args / 4
-  if n < 1 or n > 16 or n % 1 ~= 0 then return invalid('watermarks') end
+  local n = math.floor(#args / 3)
+  if n < 1 or n > 16 or #args % 3 == 2 then return invalid('watermarks') end
   local fields = {'trimmed', 'shown'}
-  local shown = '0'
-  for i = 1, #args, 4 do
+  local shown = args[3 * n + 1] or '0'
+  if not number(shown) then return invalid('shown') end
+  for i = 1, 3 * n, 3 do
     if not is_consumer(args[i]) then return invalid('consumer') end
     if not number(args[i + 1]) then return invalid('seq') end
     local how = args[i + 2]
     if how ~= '0' and how ~= '1' and how ~= '2' then return invalid('how') end
-    if not number(args[i + 3]) then return invalid('shown') end
-    shown = later(shown, args[i + 3])
     fields[#fields + 1] = args[i]
   end
   local have = redis.call('HMGET', keys[1], unpack(fields))
@@ -41,7 +41,7 @@ local function mark(keys, args)
   local others = (have[1] and 1 or 0) + (have[2] and 1 or 0) -- fields that are no marks
   local at = now()
   local moved = {} -- by this call
-  for i = 1, #args, 4 do
+  for i = 1, 3 * n, 3 do
     local consumer, seq = args[i], args[i + 1]
     local s = tonumber(seq)
     local old = moved[consumer]

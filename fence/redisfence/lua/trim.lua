@@ -2,10 +2,10 @@
 -- KEYS  1 marks  2 stream  3 snapshot
 -- ARGV  1 lease, ms: a mark not moved or renewed for as long is dropped, and an entry that a consumer group has had
 --       pending for as long no longer counts  2 most bytes the stream may take, or '0': past them the lowest marks are
---       dropped until it fits or only the snapshot holds the floor
+--       dropped until it fits or only the snapshot holds the floor  3 'shown', if the caller wants that in the reply
 -- Reply {'ok', floor, removed, the consumer that holds the floor or '', expired consumers, consumers that the bound
---       cost, entries left, bytes left, the highest epoch shown by a consumer}; {'invalid', what}. Still over the
---       bound and held: call again.
+--       cost, entries left, bytes left, and if asked the highest epoch shown by a consumer}; {'invalid', what}.
+--       Still over the bound and held: call again.
 
 -- Nodes of a stream that are measured one by one. Redis guesses from the first five, which is wrong by a factor of
 -- ten where small entries are followed by large ones. A full node takes about 4 KiB or holds one larger entry: up to
@@ -99,6 +99,7 @@ local function trim(keys, args)
   if not lease or lease < 1000 then return invalid('lease') end
   if not most or (most > 0 and most < 1048576) then return invalid('bytes') end
   local live, expired, trimmed, shown = marks_of(keys[1], lease)
+  if args[3] ~= 'shown' then shown = nil end -- a caller of an earlier release
   local evicted = {}
   local snap = redis.call('HGET', keys[3], 'seq')
   local there = redis.call('EXISTS', keys[2]) == 1
