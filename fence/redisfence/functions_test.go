@@ -3,6 +3,7 @@ package redisfence_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
 )
 
 // kind is what an argument of a function may be.
@@ -223,6 +225,16 @@ func TestMarksACall(t *testing.T) {
 	require.Equal(t, "20", seq())
 	mark("bridge", "10", "1", "bridge", "5", "0")
 	require.Equal(t, "10", seq())
+}
+
+// TestTheRevisionRises: a server that has this revision with another source refuses to be loaded. Whoever changes the
+// sources raises Revision, and then the line in the file.
+func TestTheRevisionRises(t *testing.T) {
+	t.Parallel()
+	known, err := os.ReadFile("testdata/revision.txt")
+	require.NoError(t, err)
+	head, _, _ := strings.Cut(strings.TrimPrefix(redisfence.Library(), "#!lua name=tilefence_v1\n"), "\n")
+	require.Equal(t, strings.TrimSpace(string(known)), head)
 }
 
 // TestAnEarlierReleaseMarksAndTrims: it tells no epoch, and is told none, beside one that does, while an upgrade rolls.
