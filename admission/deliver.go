@@ -30,9 +30,9 @@ func (d *delivery) movedTwice() bool {
 // deliver sends an intent to its tile's owner. If that process names another owner, the intent is
 // resubmitted there, once: a wrong route is the system's miss and costs the player a round trip, no more.
 //
-// An action is sent only to the owner that the coordination store names, and only that owner's answer settles it. Gossip
-// and redirects come from any process that can join: a false one could have the action applied by the owner, and its
-// cost refunded by the ledger.
+// An action is sent only to the owner that the coordination store names, and only that owner's answer settles it.
+// Gossip and redirects come from any process that can join: a false one could have the action applied by the owner, and
+// its cost refunded by the ledger.
 func (g *Gateway) deliver(ctx context.Context, kind Kind, in tile.Intent) (d delivery) {
 	contact, spawned, err := g.route(ctx, kind, &in)
 	if err != nil {
