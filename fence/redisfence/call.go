@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // call is one invocation of a writing function. It is one allocation, the command's arguments included.
@@ -126,7 +127,7 @@ func (s *Store) redirected(ctx context.Context, key string, args []any) (any, er
 		return cmd.Result()
 	}
 	reply, err := send()
-	if isFunctionMissing(err) {
+	if redislib.Missing(err) {
 		// Asking again is safe: it did not run here, and if it ran elsewhere it is recognised.
 		if err = s.loadFor(ctx, key); err == nil {
 			reply, err = send()
@@ -140,7 +141,7 @@ func (s *Store) loadFor(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	return loadOn(ctx, node)
+	return library.LoadOn(ctx, node)
 }
 
 // FunctionCall is one invocation of a function of the library that only other packages of this module know, on
@@ -192,7 +193,7 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i := range calls {
 		reply, err := sent[i].Slice()
-		if isFunctionMissing(err) {
+		if redislib.Missing(err) {
 			var again any
 			again, err = s.redirected(ctx, calls[i].Keys[0], sent[i].Args())
 			reply, _ = again.([]any)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // node is one server, with a lane for plain requests and one for those that replicas are to confirm: a slow
@@ -111,7 +112,7 @@ func (n *node) exec(ctx context.Context, set []*request, behind ...redis.Cmder) 
 	}
 	moved := false
 	for _, r := range set {
-		if r.err = r.Err(); r.err == nil || isFunctionMissing(r.err) {
+		if r.err = r.Err(); r.err == nil || redislib.Missing(r.err) {
 			continue
 		}
 		moved = true
@@ -196,14 +197,14 @@ func (n *node) judge(ctx context.Context, wait *redis.Cmd, count []*redis.String
 // that did, to be sent again: they did not run.
 func (n *node) reload(ctx context.Context, set []*request) (missing []*request) {
 	for _, r := range set {
-		if isFunctionMissing(r.err) {
+		if redislib.Missing(r.err) {
 			missing = append(missing, r)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	err := loadOn(ctx, n.client)
+	err := library.LoadOn(ctx, n.client)
 	for _, r := range missing {
 		r.err = err
 		r.SetErr(nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // errUnconfirmed: too few replicas have confirmed a write in time.
@@ -63,8 +64,8 @@ func (s *Store) once(ctx context.Context, op, base string, args []any) ([]any, e
 		return nil, err
 	}
 	reply, err := s.run(ctx, node, op, base, args)
-	if isFunctionMissing(err) {
-		if err = loadOn(ctx, node); err == nil {
+	if redislib.Missing(err) {
+		if err = library.LoadOn(ctx, node); err == nil {
 			reply, err = s.run(ctx, node, op, base, args)
 		}
 	}

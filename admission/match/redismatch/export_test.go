@@ -13,7 +13,7 @@ import (
 func NewMutant(
 	ctx context.Context, client *redis.ClusterClient, name string, edits ...string,
 ) (s *Store, remove func(context.Context) error, err error) {
-	text, functions := library, "tilefence_"+name+"_"
+	text, functions := library.Text, "tilefence_"+name+"_"
 	for i := 0; i+1 < len(edits); i += 2 {
 		if !strings.Contains(text, edits[i]) {
 			return nil, nil, fmt.Errorf("the sources do not contain %q", edits[i])

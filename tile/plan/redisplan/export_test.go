@@ -16,7 +16,7 @@ func (s *Store) Name() string {
 // pair of edits is a text of the sources and what it becomes.
 func (s *Store) Mutant(name string, edits ...string) string {
 	s.function = name
-	text := strings.NewReplacer("tilefence_plan_", name+"_").Replace(library.text)
+	text := strings.NewReplacer("tilefence_plan_", name+"_").Replace(library.Text)
 	for i := 0; i < len(edits); i += 2 {
 		if strings.Count(text, edits[i]) != 1 {
 			panic("the sources have this not once: " + edits[i])

@@ -2,15 +2,14 @@ package redisplan
 
 import (
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // Revision is the revision of the function library this package carries. It rises with every change of the Lua
@@ -24,27 +23,10 @@ const LibraryName = "tilefence_plan_v1"
 var sources embed.FS
 
 // Library is the source of the function library, as FUNCTION LOAD takes it.
-func Library() string { return library.text }
+func Library() string { return library.Text }
 
-var library = build()
-
-type builtLibrary struct{ text, digest string }
-
-func build() builtLibrary {
-	var body strings.Builder
-	for _, name := range []string{"prelude", "turn", "claim", "finish", "operate"} {
-		b, err := sources.ReadFile("lua/" + name + ".lua")
-		if err != nil {
-			panic(err) // the file is embedded: its absence is a build error
-		}
-		body.Write(b)
-		body.WriteByte('\n')
-	}
-	sum := sha256.Sum256([]byte(body.String()))
-	digest := hex.EncodeToString(sum[:])
-	head := fmt.Sprintf("#!lua name=%s\nlocal REVISION, DIGEST = %d, '%s'\n", LibraryName, Revision, digest)
-	return builtLibrary{text: head + body.String(), digest: digest}
-}
+var library = redislib.New(LibraryName, Revision, "tilefence_plan_revision_v1", sources,
+	"prelude", "turn", "claim", "finish", "operate")
 
 // Load puts the function library on every master. A library of a higher revision is left in place. It is safe to run
 // from many processes at once. Calls that find the library missing, on a new master, load it by themselves. It also
@@ -57,7 +39,7 @@ func (s *Store) Load(ctx context.Context) error {
 		if err := checkEviction(ctx, node); err != nil {
 			return err
 		}
-		return loadOn(ctx, node)
+		return library.LoadOn(ctx, node)
 	}
 	switch c := s.client.(type) {
 	case *redis.ClusterClient:
@@ -79,56 +61,6 @@ func checkEviction(ctx context.Context, node *redis.Client) error {
 			"requests and usage events would be lost; set maxmemory-policy noeviction"}
 	}
 	return nil
-}
-
-// loadOn puts the library on one master unless it, or a newer one, is there.
-func loadOn(ctx context.Context, node *redis.Client) error {
-	unusable := func(format string, args ...any) error {
-		return &fence.FunctionsError{Node: node.Options().Addr, Detail: fmt.Sprintf(format, args...)}
-	}
-	for range 3 {
-		revision, digest, err := revisionOn(ctx, node)
-		switch {
-		case err != nil:
-			return unusable("%v", err)
-		case revision > Revision || revision == Revision && digest == library.digest:
-			return nil
-		case revision == Revision:
-			return unusable("library %s has revision %d but another source; it was changed by hand: "+
-				"FUNCTION DELETE %s and start again", LibraryName, Revision, LibraryName)
-		}
-		load := node.FunctionLoad // fails if another process has just loaded it
-		if revision > 0 {
-			load = node.FunctionLoadReplace
-		}
-		if err = load(ctx, library.text).Err(); err == nil {
-			return nil
-		}
-		if !strings.Contains(err.Error(), "already exists") {
-			return unusable("FUNCTION LOAD: %v (Redis 7.0 or later is needed)", err)
-		}
-	}
-	return unusable("another library has the name %s or its functions", LibraryName)
-}
-
-// revisionOn is what a server says of its library; revision 0 is none.
-func revisionOn(ctx context.Context, node *redis.Client) (revision int64, digest string, err error) {
-	reply, err := node.FCallRO(ctx, "tilefence_plan_revision_v1", nil).Slice()
-	if isFunctionMissing(err) {
-		return 0, "", nil
-	}
-	if err == nil && len(reply) == 2 {
-		revision, _ = reply[0].(int64)
-		digest, _ = reply[1].(string)
-	}
-	if err == nil && revision < 1 {
-		err = fmt.Errorf("tilefence_plan_revision_v1 answers %v", reply)
-	}
-	return revision, digest, err
-}
-
-func isFunctionMissing(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "ERR Function not found")
 }
 
 // call is one invocation of a function.
@@ -153,7 +85,7 @@ func (s *Store) command(ctx context.Context, c *call) *redis.Cmd {
 // error.
 func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
 	sent := s.send(ctx, calls)
-	if !isFunctionMissing(sent[0].Err()) {
+	if !redislib.Missing(sent[0].Err()) {
 		return sent
 	}
 	var node *redis.Client
@@ -165,7 +97,7 @@ func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
 		node = c
 	}
 	if err == nil {
-		err = loadOn(ctx, node)
+		err = library.LoadOn(ctx, node)
 	}
 	if err == nil {
 		return s.send(ctx, calls) // none of them has run
