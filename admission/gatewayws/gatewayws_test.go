@@ -187,13 +187,27 @@ func TestClosingIsAnswered(t *testing.T) {
 	assert.Equal(t, websocket.StatusCode(4321), websocket.CloseStatus((<-closed).Err))
 }
 
-// TestTooManyClients: one more than MaxClients is sent away until another one leaves.
+// TestTooManyClients: of many that come at once, MaxClients are taken; the others are sent away until one leaves.
 func TestTooManyClients(t *testing.T) {
 	_, url := serve(t, &gateway{}, &gatewayws.Config{MaxClients: 1})
-	first := dial(t, url, nil)
-	_, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: asAnn})
-	require.ErrorContains(t, err, "503")
-	require.NoError(t, first.Close())
+	var taken []*gatewayws.Client
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() {
+			c, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: asAnn})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				taken = append(taken, c)
+			} else {
+				assert.ErrorContains(t, err, "503")
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, taken, 1)
+	require.NoError(t, taken[0].Close())
 	require.Eventually(t, func() bool {
 		c, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: asAnn})
 		return err == nil && c.Close() == nil

@@ -22,8 +22,9 @@ type Handler struct {
 
 	mu       sync.Mutex
 	draining bool
+	admitted int // clients in their handshake and sessions
 	sessions map[*session]struct{}
-	served   sync.WaitGroup // sessions
+	served   sync.WaitGroup // what is admitted
 }
 
 // New returns a handler. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
@@ -59,7 +60,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not authenticated", http.StatusUnauthorized)
 		return
 	}
-	if h.full() {
+	if !h.admit() {
 		turnAway(w)
 		return
 	}
@@ -69,6 +70,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		InsecureSkipVerify: h.cfg.AnyOrigin,
 	}, h.cfg.MaxFrame, nil)
 	if err != nil { // Accept has answered
+		h.dismiss(nil)
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
@@ -92,33 +94,45 @@ func turnAway(w http.ResponseWriter) {
 	http.Error(w, "this gateway takes no more clients; try another one", http.StatusServiceUnavailable)
 }
 
-// full reports whether no other client may connect.
-func (h *Handler) full() bool {
+// admit counts a client in before its handshake, so that MaxClients holds when many come at once; false if no other
+// client may connect. It is paired with dismiss.
+func (h *Handler) admit() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.draining || len(h.sessions) >= h.cfg.MaxClients
+	if h.draining || h.admitted >= h.cfg.MaxClients {
+		return false
+	}
+	h.admitted++
+	h.served.Add(1)
+	return true
 }
 
-// start serves a client in a goroutine of its own, so that the server's buffers and the request are freed. If Drain
-// began during the handshake, the client is sent away at once.
+// dismiss counts a client out, whose session, if it began one, is s.
+func (h *Handler) dismiss(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, s)
+	h.admitted--
+	h.served.Done()
+}
+
+// start serves an admitted client in a goroutine of its own, so that the server's buffers and the request are freed. If
+// Drain began during the handshake, the client is sent away at once.
 func (h *Handler) start(ctx context.Context, s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	serve := s.serve
 	if h.draining {
-		go func() {
+		serve = func(context.Context) {
 			s.leave(goingAway)
 			s.cut()
-		}()
-		return
+		}
+	} else {
+		h.sessions[s] = struct{}{}
 	}
-	h.sessions[s] = struct{}{}
-	h.served.Add(1)
 	go func() {
-		defer h.served.Done()
-		s.serve(ctx)
-		h.mu.Lock()
-		delete(h.sessions, s)
-		h.mu.Unlock()
+		serve(ctx)
+		h.dismiss(s)
 	}()
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ type Node struct {
 // Start runs a server until the end of the test. change, which may be nil, edits its options first.
 func Start(t testing.TB, change func(*server.Options)) *Node {
 	n := newNode(t, "single", change)
-	n.Restart()
+	n.begin(false)
 	return n
 }
 
@@ -40,29 +41,43 @@ func StartCluster(t testing.TB, nodes int, change func(*server.Options)) []*Node
 	var routes []*url.URL
 	for i := range nodes {
 		n := newNode(t, fmt.Sprintf("node-%d", i+1), change)
-		port := freePort(t)
-		n.options.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port}
-		routes = append(routes, &url.URL{Scheme: "nats", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))})
+		n.options.Routes = slices.Clone(routes) // the later nodes connect to it
+		n.begin(true)
+		routes = append(routes, &url.URL{Scheme: "nats",
+			Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(n.options.Cluster.Port))})
 		cluster = append(cluster, n)
 	}
 	for _, n := range cluster {
-		n.options.Routes = routes
-		n.Restart()
-	}
-	for _, n := range cluster {
+		n.options.Routes = routes // when it is restarted, it looks for all
 		n.AwaitPeers(nodes - 1)
 	}
 	return cluster
 }
 
 func newNode(t testing.TB, name string, change func(*server.Options)) *Node {
-	n := &Node{t: t, options: server.Options{ServerName: name, Host: "127.0.0.1", Port: freePort(t), NoLog: true,
+	n := &Node{t: t, options: server.Options{ServerName: name, Host: "127.0.0.1", NoLog: true,
 		NoSigs: true, MaxPayload: 2 * fence.MaxPayload, MaxPending: 64 << 20}}
 	if change != nil {
 		change(&n.options)
 	}
 	t.Cleanup(n.Kill)
 	return n
+}
+
+// begin starts the node for the first time, on ports that it keeps. Another process can take a port between the look
+// for a free one and the server's start; the server then waits for ever, and the node tries others.
+func (n *Node) begin(clustered bool) {
+	n.t.Helper()
+	for range 5 {
+		n.options.Port = freePort(n.t)
+		if clustered {
+			n.options.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: freePort(n.t)}
+		}
+		if n.start(patience / 4) {
+			return
+		}
+	}
+	require.Fail(n.t, "the server does not start")
 }
 
 // URL is where clients connect.
@@ -85,13 +100,19 @@ func (n *Node) Kill() {
 // Restart starts the node, killing it before if it runs.
 func (n *Node) Restart() {
 	n.t.Helper()
+	require.True(n.t, n.start(patience), "the server does not start again")
+}
+
+// start reports whether the node takes connections within the time.
+func (n *Node) start(within time.Duration) bool {
+	n.t.Helper()
 	n.Kill()
 	options := n.options // the server changes them
 	s, err := server.NewServer(&options)
 	require.NoError(n.t, err)
 	n.server = s
 	s.Start()
-	require.True(n.t, s.ReadyForConnections(patience), "the server does not start")
+	return s.ReadyForConnections(within)
 }
 
 // AwaitPeers waits until the node has routes to so many others.

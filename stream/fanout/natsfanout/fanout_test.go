@@ -74,7 +74,7 @@ type patient struct {
 func (p *patient) Subscribe(ctx context.Context, tile fence.TileID, deliver func([]byte)) (func(), error) {
 	stop, err := p.Fanout.Subscribe(ctx, tile, deliver)
 	if err == nil {
-		p.await(natsfanout.Subject(tile))
+		p.await()
 	}
 	return stop, err
 }
@@ -85,13 +85,23 @@ func (p *patient) SubscribeHints(group int, deliver func([]fence.TileID), up fun
 	}
 	return p.Fanout.SubscribeHints(group, deliver, func(inForce bool) {
 		if inForce {
-			p.await(natsfanout.HintSubject(group))
+			p.await()
 		}
 		up(inForce)
 	})
 }
 
-func (p *patient) await(subject string) {
+// await subscribes to a tile nobody uses. Nodes tell each other of a connection's subscriptions in the order they were
+// made, so a node that hears of this one knows those before it. That it hears of a subject does not say so: the word
+// that an earlier subscription to it ended may be still under way.
+func (p *patient) await() {
+	marker := fence.TileID(rand.Uint64() | 1)
+	stop, err := p.Fanout.Subscribe(context.Background(), marker, func([]byte) {})
+	if !assert.NoError(p.t, err) {
+		return
+	}
+	defer stop()
+	subject := natsfanout.Subject(marker)
 	assert.Eventually(p.t, func() bool { return p.publisher.Hears(subject) }, patience, 100*time.Microsecond)
 }
 
