@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tilefence
-WITHSTACK := bin/withstack
+TILECTL := bin/tilectl
 FUZZTIME ?= 10s
 TESTFLAGS ?=
 BATTLEFLAGS ?=
@@ -33,9 +33,9 @@ lint: install-tools ## golangci-lint over everything
 	$(TOOLS)/bin/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: bench
-bench: withstack ## run all benchmarks and a short battle against real servers; write docs/benchmarks.md, print missed budgets
+bench: tilectl ## run all benchmarks and a short battle against real servers; write docs/benchmarks.md, print missed budgets
 	@scripts/install-tools.sh bench
-	$(WITHSTACK) -- go run ./internal/benchmark/cmd/benchreport -o docs/benchmarks.md
+	$(TILECTL) dev -parts all -memory -- go run ./internal/benchmark/cmd/benchreport -o docs/benchmarks.md
 
 .PHONY: headline
 headline: install-tools ## play 100, 1,000, 5,000 and 10,000 players on real servers (some 10 minutes; HEADLINEFLAGS="-seed 2")
@@ -67,6 +67,6 @@ proto: ## regenerate relay/relaypb from its schema (needs protoc)
 	PATH=$(TOOLS)/bin:$$PATH protoc --go_out=. --go_opt=paths=source_relative relay/relaypb/*.proto
 
 # Not a file target: go build knows better than make whether it is up to date.
-.PHONY: withstack
-withstack:
-	@go build -buildvcs=false -o $(WITHSTACK) ./internal/devstack/cmd/withstack
+.PHONY: tilectl
+tilectl:
+	@go build -buildvcs=false -o $(TILECTL) ./examples/tilectl

@@ -202,12 +202,12 @@ func TestUncountedAttemptIsNotSent(t *testing.T) {
 // to owner, and then compares what the ledger says with what the tile did.
 func TestRandomFaults(t *testing.T) {
 	seed := rand.Uint64()
-	if text := os.Getenv("ADMISSION_SEED"); text != "" {
+	if text := os.Getenv("TILEFENCE_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err)
 	}
-	t.Logf("rerun with ADMISSION_SEED=%d go test -run '^TestRandomFaults$' ./admission", seed)
+	t.Logf("rerun with TILEFENCE_SEED=%d go test -run '^TestRandomFaults$' ./admission", seed)
 	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()

@@ -39,9 +39,9 @@ checks() {
 	check vet go vet ./...
 	check lint "$lint" run --allow-parallel-runners ./...
 	check serverless serverless
-	go build -buildvcs=false -o bin/withstack ./internal/devstack/cmd/withstack || exit 1
+	go build -buildvcs=false -o bin/tilectl ./examples/tilectl || exit 1
 	# In place of this shell, so that a signal from make arrives where the servers are stopped.
-	TILEFENCE_FAILED_CHECKS="${failed[*]}" exec bin/withstack -- "$0" --with-servers "$@"
+	TILEFENCE_FAILED_CHECKS="${failed[*]}" exec bin/tilectl dev -parts all -memory -- "$0" --with-servers "$@"
 }
 
 tests() {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -52,7 +53,7 @@ func (s *screen) find(t *testing.T, pattern string) string {
 }
 
 func TestBattleOnEmbeddedBackEnds(t *testing.T) {
-	checkBattle(t)
+	checkBattle(t, "-stack", "embedded")
 }
 
 func TestBattleOnServers(t *testing.T) {
@@ -195,7 +196,11 @@ func TestActorsAsProcesses(t *testing.T) {
 }
 
 func TestBadCommandLines(t *testing.T) {
-	t.Setenv("BATTLE_HOSTS", "3")
+	for _, name := range serverFlags { // that the tests of servers have
+		t.Setenv("TILEFENCE_"+strings.ToUpper(name), "")
+	}
+	t.Setenv("TILEFENCE_STACK", "embedded")
+	t.Setenv("TILEFENCE_HOSTS", "3")
 	for args, want := range map[string]string{
 		"-tiles 0":                          "want 1 to 37",
 		"-tiles 99":                         "want 1 to 37",
@@ -229,10 +234,27 @@ func TestBadCommandLines(t *testing.T) {
 		assert.Contains(t, errs.String(), want, args)
 		assert.Empty(t, out.String(), args)
 	}
-	t.Setenv("BATTLE_CLIENTS", "many")
+	t.Setenv("TILEFENCE_CLIENTS", "many")
 	var errs bytes.Buffer
 	assert.Equal(t, exitUsage, run(nil, &errs, &errs))
-	assert.Contains(t, errs.String(), "BATTLE_CLIENTS")
+	assert.Contains(t, errs.String(), "TILEFENCE_CLIENTS")
+}
+
+// TestServersOfTheEnvironment: they are used unless the command line says which servers to use.
+func TestServersOfTheEnvironment(t *testing.T) {
+	for name, value := range map[string]string{"STACK": "embedded", "REDIS": "a:1", "FANOUT": "b:2", "VIEWS": "c:3",
+		"POSTGRES": "postgres://d", "DYNAMODB": "http://e:5"} {
+		t.Setenv("TILEFENCE_"+name, value)
+	}
+	o, err := parse([]string{"-tiles", "3"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"servers", "a:1", "b:2", "c:3"}, []string{o.stack, o.redis, o.fanout, o.views})
+	o, err = parse([]string{"-stack", "embedded"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"embedded", "", "", ""}, []string{o.stack, o.redis, o.fanout, o.views})
+	o, err = parse([]string{"-redis", "x:1", "-postgres", "y", "-dynamodb", "z"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"servers", "x:1", "x:1", ""}, []string{o.stack, o.redis, o.fanout, o.views})
 }
 
 func TestHelp(t *testing.T) {

@@ -21,7 +21,7 @@ func TestChaos(t *testing.T) {
 	for _, seed := range []int{6, 7, 8} { // the first four faults of these are, together, of every kind
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			r := checkChaos(t, 12*time.Second, "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
+			r := checkChaos(t, 12*time.Second, "-stack", "embedded", "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
 			assert.GreaterOrEqual(t, r.Chaos.Faults, 5)
 			if lost := r.Chaos.Kinds["coordination lost"]; lost == nil {
 				assert.Zero(t, r.Rebases, "nothing else here can take a history away")

@@ -27,8 +27,8 @@
 //	battle tile -own 0,1,2 -follow all -listen 127.0.0.1:7000 -gossip 127.0.0.1:7946 -redis …
 //	battle gateway -listen 127.0.0.1:8081 -gossip 127.0.0.1:7948 -gossip-seeds 127.0.0.1:7946 -redis …
 //
-// With BATTLE_SECRET, the same for all, they prove themselves to each other and encrypt their gossip. Without it every
-// process that reaches their ports is believed.
+// With TILEFENCE_SECRET, the same for all, they prove themselves to each other and encrypt their gossip. Without it
+// every process that reaches their ports is believed.
 package main
 
 import (

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ import (
 const maxTiles = 37
 
 // options is everything a battle can be told. Every flag can also be given as an environment variable,
-// BATTLE_ and the flag's name in capitals.
+// TILEFENCE_ and the flag's name in capitals. If the command line names any server, or -stack, the variables that
+// name servers count for nothing.
 type options struct {
 	command string // empty: everything in one process
 
@@ -91,14 +93,14 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.SetOutput(out)
 	f.Usage = func() { usage(f, out) }
 	o.define(f)
-	if err := fromEnvironment(f); err != nil {
-		fmt.Fprintln(out, "battle:", err)
-		return nil, errUsage
-	}
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, err
 		}
+		return nil, errUsage
+	}
+	if err := fromEnvironment(f); err != nil {
+		fmt.Fprintln(out, "battle:", err)
 		return nil, errUsage
 	}
 	if err := o.check(f.Args()); err != nil {
@@ -140,7 +142,7 @@ func (o *options) define(f *flag.FlagSet) {
 	text(&o.gossipSeeds, "gossip-seeds", "",
 		"tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
 	text(&o.secret, "secret", "", "tile, gateway: `text` that all of them know: it proves them to each other, and "+
-		"encrypts the gossip. Set BATTLE_SECRET, which other users of the machine do not see (default: none is needed)")
+		"encrypts the gossip. Set TILEFENCE_SECRET, which other users of the machine do not see (default: none is needed)")
 	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or "+
 		"write-through (the durable store has it) (default checkpointed)",
 		func(s string) (err error) {
@@ -178,15 +180,28 @@ func usage(f *flag.FlagSet, out io.Writer) {
 	for _, name := range []string{"tile", "bridge", "checkpointer", "relay", "gateway", "bots"} {
 		fmt.Fprintf(out, "    %-13s %s\n", name, commands[name])
 	}
-	fmt.Fprint(out, "\nFlags; each can also be set as an environment variable, such as BATTLE_REDIS for -redis:\n\n")
+	fmt.Fprint(out, "\nFlags; each can also be set as an environment variable, such as TILEFENCE_REDIS for -redis:\n\n")
 	f.PrintDefaults()
 }
 
-// fromEnvironment sets the flags that have a variable, before the command line is read.
+// serverFlags name the servers to use, all of them together.
+var serverFlags = []string{"stack", "redis", "fanout", "views", "postgres", "dynamodb"}
+
+// fromEnvironment sets the flags that have a variable and are not on the command line, which was read before.
 func fromEnvironment(f *flag.FlagSet) error {
+	given := map[string]bool{}
+	f.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
+	if slices.ContainsFunc(serverFlags, func(name string) bool { return given[name] }) {
+		for _, name := range serverFlags {
+			given[name] = true
+		}
+	}
 	var err error
 	f.VisitAll(func(fl *flag.Flag) {
-		name := "BATTLE_" + strings.ToUpper(strings.ReplaceAll(fl.Name, "-", "_"))
+		if given[fl.Name] {
+			return
+		}
+		name := "TILEFENCE_" + strings.ToUpper(strings.ReplaceAll(fl.Name, "-", "_"))
 		if v, ok := os.LookupEnv(name); ok && err == nil {
 			if e := f.Set(fl.Name, v); e != nil {
 				err = fmt.Errorf("%s=%q: %w", name, v, e)

@@ -22,8 +22,8 @@ func TestOperatorsQuestions(t *testing.T) {
 	status := make(chan int, 1)
 	began := time.Now()
 	go func() {
-		status <- run([]string{"-tiles", "2", "-clients", "4", "-balance-every", "0", "-tick", "100ms", "-duration",
-			"5s", "-report", "json", "-listen", "127.0.0.1:0"}, &out, errs)
+		status <- run([]string{"-stack", "embedded", "-tiles", "2", "-clients", "4", "-balance-every", "0",
+			"-tick", "100ms", "-duration", "5s", "-report", "json", "-listen", "127.0.0.1:0"}, &out, errs)
 	}()
 	page := errs.find(t, `watch the battle:  (http://\S+/)`)
 	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })

@@ -124,20 +124,21 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f := flag.NewFlagSet("tilectl", flag.ContinueOnError)
 	f.SetOutput(errs)
 	f.Usage = func() { usage(f, errs) }
-	f.StringVar(&o.redis, "redis", os.Getenv("TILECTL_REDIS"),
-		"coordination Redis Cluster, `host:port,…` ($TILECTL_REDIS)")
-	f.StringVar(&o.postgres, "postgres", os.Getenv("TILECTL_POSTGRES"),
-		"epoch authority, a PostgreSQL `URL` ($TILECTL_POSTGRES)")
+	f.StringVar(&o.redis, "redis", os.Getenv("TILEFENCE_REDIS"),
+		"coordination Redis Cluster, `host:port,…` ($TILEFENCE_REDIS)")
+	f.StringVar(&o.postgres, "postgres", os.Getenv("TILEFENCE_POSTGRES"),
+		"epoch authority, a PostgreSQL `URL` ($TILEFENCE_POSTGRES)")
 	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
-	f.StringVar(&o.fanout, "fanout", os.Getenv("TILECTL_FANOUT"),
-		"fan-out Redis Cluster, `host:port,…` ($TILECTL_FANOUT)")
+	f.StringVar(&o.fanout, "fanout", os.Getenv("TILEFENCE_FANOUT"),
+		"fan-out Redis Cluster, `host:port,…` ($TILEFENCE_FANOUT)")
 	f.StringVar(&o.planName, "plan-name", "", "plan: the `name` of the game's plans, redisplan.Config.Name")
-	f.StringVar(&o.nats, "nats", os.Getenv("TILECTL_NATS"), "NATS servers of the broker tier, `URL,…` ($TILECTL_NATS)")
-	f.StringVar(&o.user, "user", os.Getenv("TILECTL_USER"),
-		"Redis `user` on both clusters, whose password is $TILECTL_PASSWORD ($TILECTL_USER; default: Redis's own)")
-	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILECTL_DYNAMODB"),
+	f.StringVar(&o.nats, "nats", os.Getenv("TILEFENCE_NATS"),
+		"NATS servers of the broker tier, `URL,…` ($TILEFENCE_NATS)")
+	f.StringVar(&o.user, "user", os.Getenv("TILEFENCE_USER"),
+		"Redis `user` on both clusters, whose password is $TILEFENCE_PASSWORD ($TILEFENCE_USER; default: Redis's own)")
+	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILEFENCE_DYNAMODB"),
 		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them "+
-			"($TILECTL_DYNAMODB)")
+			"($TILEFENCE_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
@@ -168,6 +169,8 @@ func usage(f *flag.FlagSet, w io.Writer) {
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-28s %s\n", strings.TrimSpace(c.name+" "+c.takes), c.says)
 	}
+	fmt.Fprintf(w, "  %-28s %s\n", "dev [flags] -- <command…>",
+		"runs a command with servers for development, see dev -h")
 	fmt.Fprint(w, "\nFlags:\n\n")
 	f.PrintDefaults()
 }

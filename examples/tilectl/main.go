@@ -5,6 +5,10 @@
 //	tilectl -redis 127.0.0.1:7000 match tickets ranked-eu
 //	tilectl -redis 127.0.0.1:7000 -fanout 127.0.0.1:7100 deadletters replay 85283083fffffff -dry-run
 //
+//	tilectl dev -- go run .
+//
+// dev runs a command with servers for development at hand; the other commands work on a deployment.
+//
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
 // All but "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop" only read. The exit status is
 // 0 on success, 1 if something failed or is damaged, 2 for a wrong command line.
@@ -45,6 +49,9 @@ var errDamaged = errors.New("damage was found, see above")
 
 // run is the program; its result is the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	if len(args) > 0 && args[0] == "dev" {
+		return dev(args[1:], errs)
+	}
 	o, err := parse(args, errs)
 	if err == nil {
 		err = execute(ctx, o, in, out, errs)

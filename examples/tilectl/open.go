@@ -114,7 +114,7 @@ func (t *tool) open(ctx context.Context, n needs) error {
 // cluster is a client of a Redis Cluster.
 func (t *tool) cluster(addrs string) *redis.ClusterClient {
 	o := redisfence.Options(strings.Split(addrs, ",")...)
-	o.Username, o.Password = t.options.user, os.Getenv("TILECTL_PASSWORD")
+	o.Username, o.Password = t.options.user, os.Getenv("TILEFENCE_PASSWORD")
 	client := redis.NewClusterClient(o)
 	t.closers = append(t.closers, func() { _ = client.Close() })
 	return client

@@ -1,10 +1,11 @@
 // Tileserver is a complete production process: a tile server with gossip, wake hints, hand-over and warm followers,
 // and a checkpointer, on Redis, PostgreSQL and DynamoDB. Any number of them run the same tiles together.
 //
-//	CONTACT=10.0.0.7:7000 GOSSIP=10.0.0.7:7946 SEEDS="10.0.0.8:7946" REDIS=10.0.1.1:6379,10.0.1.2:6379 \
-//	POSTGRES=postgres://… AWS_REGION=… SECRET=$(openssl rand -hex 32) go run ./examples/tileserver
+//	TILEFENCE_CONTACT=10.0.0.7:7000 TILEFENCE_GOSSIP=10.0.0.7:7946 TILEFENCE_GOSSIP_SEEDS=10.0.0.8:7946 \
+//	TILEFENCE_REDIS=10.0.1.1:6379,10.0.1.2:6379 TILEFENCE_POSTGRES=postgres://… AWS_REGION=… \
+//	TILEFENCE_SECRET=$(openssl rand -hex 32) go run ./examples/tileserver
 //
-// SECRET is the same for all: with it the servers prove themselves to each other, and encrypt their gossip.
+// TILEFENCE_SECRET is the same for all: with it the servers prove themselves to each other, and encrypt their gossip.
 //
 // The part between the markers is short enough to be copied.
 package main
@@ -45,24 +46,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	pool := must(pgxpool.New(ctx, os.Getenv("POSTGRES")))
+	pool := must(pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES")))
 	authority := must(pgfence.New(pool, nil)) // mints epochs
-	client := redis.NewClusterClient(redisfence.Options(strings.Split(os.Getenv("REDIS"), ",")...))
+	client := redis.NewClusterClient(redisfence.Options(strings.Split(os.Getenv("TILEFENCE_REDIS"), ",")...))
 	store := must(redisfence.New(client, nil)) // commits under them
 	aws := must(config.LoadDefaultConfig(ctx))
 	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), "tilefence-checkpoints", nil))
 	check(errors.Join(authority.Migrate(ctx), store.Load(ctx), durable.EnsureTable(ctx)))
 
-	secret := must(hex.DecodeString(os.Getenv("SECRET")))
+	secret := must(hex.DecodeString(os.Getenv("TILEFENCE_SECRET")))
 	b := tilefence.Backends{
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
 		Fanout: must(redisfanout.New(client, nil)), Workers: redisshare.New(client),
-		Members: gossip.Config{Bind: os.Getenv("GOSSIP"), Seeds: strings.Fields(os.Getenv("SEEDS")),
-			SecretKey: secret},
+		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"),
+			Seeds: strings.Split(os.Getenv("TILEFENCE_GOSSIP_SEEDS"), ","), SecretKey: secret},
 		Keys: tilehttp.Keys{secret},
 	}
 	cfg := &tilefence.TileServerConfig{Logger: slog.Default()}
-	server := must(tilefence.NewTileServer(os.Getenv("CONTACT"), b, newDoorbell, cfg))
+	server := must(tilefence.NewTileServer(os.Getenv("TILEFENCE_CONTACT"), b, newDoorbell, cfg))
 	check(server.Own(0x85283083fffffff, 0x85283087fffffff)) // or follow those that another server owns
 	checkpointer := must(tilefence.NewCheckpointServer(b, nil))
 	check(tilefence.Run(ctx, server, checkpointer)) // on Ctrl-C hands the tiles over

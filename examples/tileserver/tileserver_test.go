@@ -39,12 +39,7 @@ func TestTileServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()
 	stack := stacktest.Start(t, devstack.Config{
-		Parts: []devstack.Part{devstack.Coordination, devstack.Postgres, devstack.DynamoDB}})
-	for _, addr := range stack.CoordAddrs { // production servers write their data to disk
-		node := redis.NewClient(&redis.Options{Addr: addr})
-		require.NoError(t, node.ConfigSet(t.Context(), "appendonly", "yes").Err())
-		require.NoError(t, node.Close())
-	}
+		Parts: []devstack.Part{devstack.Coordination, devstack.Postgres, devstack.DynamoDB}, AppendOnly: true})
 	program := filepath.Join(t.TempDir(), "tileserver")
 	built, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", built)
@@ -52,10 +47,8 @@ func TestTileServers(t *testing.T) {
 	gossips := []string{freeAddress(t), freeAddress(t)}
 	start := func(i int) *process {
 		p := &process{contact: freeAddress(t), Cmd: exec.Command(program)}
-		p.Env = []string{"CONTACT=" + p.contact, "GOSSIP=" + gossips[i], "SEEDS=" + strings.Join(gossips, " "),
-			"REDIS=" + strings.Join(stack.CoordAddrs, ","), "POSTGRES=" + stack.PostgresURL,
-			"AWS_ENDPOINT_URL=" + stack.DynamoURL, "AWS_REGION=us-east-1",
-			"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "SECRET=" + secret}
+		p.Env = append(stack.Env(), "TILEFENCE_CONTACT="+p.contact, "TILEFENCE_GOSSIP="+gossips[i],
+			"TILEFENCE_GOSSIP_SEEDS="+strings.Join(gossips, ","), "TILEFENCE_SECRET="+secret)
 		p.Stdout, p.Stderr = &p.log, &p.log
 		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		require.NoError(t, p.Start())

@@ -99,6 +99,10 @@ type Config struct {
 	// whole milliseconds. Zero means one second; a replica is then promoted within about three.
 	NodeTimeout time.Duration
 
+	// AppendOnly makes the nodes of the coordination cluster write an append-only file, as redisfence wants it unless
+	// Config.AllowNoPersistence is set. By default no Redis writes files.
+	AppendOnly bool
+
 	// OwnAddresses gives each server a loopback address of its own (127.0.1.1, 127.0.1.2, and so on), on
 	// which it listens and from which it connects, so that a routing rule can separate any two of them. The
 	// DynamoDB-compatible server stays on 127.0.0.1, which all share by default.
@@ -205,7 +209,11 @@ func (s *Stack) startPart(ctx context.Context, part Part, programs programs) err
 	// The addresses are fields of their own, so the parts may set them at the same time.
 	switch part {
 	case Coordination:
-		s.CoordAddrs, err = s.startCluster(ctx, programs.redis, clusterShape{name: "coord", masters: 3, replicas: 3})
+		shape := clusterShape{name: "coord", masters: 3, replicas: 3}
+		if s.cfg.AppendOnly {
+			shape.args = []string{"--appendonly", "yes"}
+		}
+		s.CoordAddrs, err = s.startCluster(ctx, programs.redis, shape)
 		where = strings.Join(s.CoordAddrs, ",")
 	case Fanout:
 		// Delivery is at most once: a dead node must not make the others refuse.
@@ -241,7 +249,8 @@ func (s *Stack) Stop() {
 	})
 }
 
-// Env returns the addresses of the started parts as NAME=value settings for a child process.
+// Env returns the addresses of the started parts as NAME=value settings for a child process. That of the
+// DynamoDB-compatible server is also given in the variables by which AWS's own libraries find it.
 func (s *Stack) Env() []string {
 	var env []string
 	add := func(name, value string) {
@@ -253,6 +262,10 @@ func (s *Stack) Env() []string {
 	add(EnvFanout, strings.Join(s.FanoutAddrs, ","))
 	add(EnvPostgres, s.PostgresURL)
 	add(EnvDynamoDB, s.DynamoURL)
+	if s.DynamoURL != "" {
+		env = append(env, "AWS_ENDPOINT_URL_DYNAMODB="+s.DynamoURL, "AWS_REGION=us-east-1",
+			"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local")
+	}
 	add(EnvViews, s.ViewsAddr)
 	return env
 }

@@ -198,7 +198,7 @@ func TestMissingProgramsAreNamedTogether(t *testing.T) {
 	var missing *devstack.MissingProgramError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, "redis-server", missing.Program)
-	for _, text := range []string{"redis-server", "dynoxide", "make install-tools"} {
+	for _, text := range []string{"apt-get install redis-server", "dynoxide", "install-tools.sh"} {
 		require.ErrorContains(t, err, text)
 	}
 	require.Empty(t, entries(t, empty), "nothing was begun")

@@ -20,11 +20,33 @@ var ErrMissingProgram = errors.New("devstack: a program is not installed")
 type MissingProgramError struct {
 	Program string
 	Looked  []string // the places that were searched
+	Install string   // how to install it
 }
 
 func (e *MissingProgramError) Error() string {
-	return fmt.Sprintf("devstack: %s is not installed (looked in %s); run `make install-tools`",
-		e.Program, strings.Join(e.Looked, ", "))
+	return fmt.Sprintf("devstack: %s is not installed (looked in %s): %s",
+		e.Program, strings.Join(e.Looked, ", "), e.Install)
+}
+
+// How the programs are installed. `make install-tools`, in a clone of the repository, installs them all.
+const (
+	installRedis    = "on Debian, apt-get install redis-server"
+	installPostgres = "on Debian, apt-get install postgresql"
+	installDynoxide = "scripts/install-tools.sh of the repository installs it; or unpack npm's @dynoxide/linux-x64@" +
+		DynoxideVersion + " and put it into PATH"
+)
+
+// Installed returns the parts whose programs are installed, and for the others what is missing: a
+// [*MissingProgramError] each.
+func Installed() (parts []Part, missing []error) {
+	for _, part := range AllParts() {
+		if _, err := findPrograms([]Part{part}); err != nil {
+			missing = append(missing, fmt.Errorf("%s: %w", part, err))
+			continue
+		}
+		parts = append(parts, part)
+	}
+	return parts, missing
 }
 
 // Is makes errors.Is(err, ErrMissingProgram) true.
@@ -63,7 +85,7 @@ func findPrograms(parts []Part) (programs, error) {
 		if found.postgresUser, err = unprivilegedUser("postgres"); err != nil {
 			missing = append(missing, &MissingProgramError{
 				Program: "the user postgres, under which PostgreSQL runs when root starts it,",
-				Looked:  []string{"the user database"},
+				Looked:  []string{"the user database"}, Install: installPostgres,
 			})
 		}
 	}
@@ -76,7 +98,7 @@ func findPrograms(parts []Part) (programs, error) {
 func inPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", &MissingProgramError{Program: name, Looked: []string{"PATH"}}
+		return "", &MissingProgramError{Program: name, Looked: []string{"PATH"}, Install: installRedis}
 	}
 	return filepath.Abs(path)
 }
@@ -89,7 +111,8 @@ func postgresProgram(name string) (string, error) {
 	const debian = "/usr/lib/postgresql/*/bin"
 	versions, err := filepath.Glob(filepath.Join(debian, name))
 	if err != nil || len(versions) == 0 {
-		return "", &MissingProgramError{Program: name + " (PostgreSQL)", Looked: []string{"PATH", debian}}
+		return "", &MissingProgramError{Program: name + " (PostgreSQL)", Looked: []string{"PATH", debian},
+			Install: installPostgres}
 	}
 	return newest(versions), nil
 }
@@ -108,7 +131,8 @@ func dynoxideProgram(name string) (string, error) {
 	const override = "TILEFENCE_DYNOXIDE"
 	if path := os.Getenv(override); path != "" {
 		if !executable(path) {
-			return "", &MissingProgramError{Program: name, Looked: []string{"$" + override + "=" + path}}
+			return "", &MissingProgramError{Program: name, Looked: []string{"$" + override + "=" + path},
+				Install: installDynoxide}
 		}
 		return filepath.Abs(path)
 	}
@@ -123,7 +147,7 @@ func dynoxideProgram(name string) (string, error) {
 		}
 		looked = append(looked, path)
 	}
-	return "", &MissingProgramError{Program: name, Looked: looked}
+	return "", &MissingProgramError{Program: name, Looked: looked, Install: installDynoxide}
 }
 
 func executable(path string) bool {

@@ -33,13 +33,13 @@ type cluster struct {
 	owners map[fence.TileID]fence.Owner
 }
 
-// seeded is a source of randomness whose seed is printed, and can be given by TILE_SEED.
+// seeded is a source of randomness whose seed is printed, and can be given by TILEFENCE_SEED.
 func seeded(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
-	if s, err := strconv.ParseUint(os.Getenv("TILE_SEED"), 10, 64); err == nil {
+	if s, err := strconv.ParseUint(os.Getenv("TILEFENCE_SEED"), 10, 64); err == nil {
 		seed = s
 	}
-	t.Logf("again with: TILE_SEED=%d go test -race -run '^%s$' ./tile", seed, t.Name())
+	t.Logf("again with: TILEFENCE_SEED=%d go test -race -run '^%s$' ./tile", seed, t.Name())
 	return rand.New(rand.NewPCG(seed, seed))
 }
 

@@ -21,17 +21,17 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 )
 
-// asCommand makes the test binary behave as withstack itself.
-const asCommand = "TILEFENCE_TEST_AS_WITHSTACK"
+// asCommand makes the test binary behave as tilectl dev.
+const asCommand = "TILEFENCE_TEST_AS_DEV"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
-		main()
+		os.Exit(dev(os.Args[1:], os.Stderr))
 	}
 	os.Exit(m.Run())
 }
 
-// session is a running withstack.
+// session is a running tilectl dev.
 type session struct {
 	cmd *exec.Cmd
 	out *bufio.Reader
@@ -42,7 +42,8 @@ type session struct {
 func begin(t *testing.T, args ...string) *session {
 	t.Helper()
 	s := &session{cmd: exec.Command(os.Args[0], args...), dir: t.TempDir()}
-	s.cmd.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+s.dir, devstack.EnvDynamoDB+"=")
+	require.NoError(t, os.Chmod(filepath.Dir(s.dir), 0o755)) // for the user that PostgreSQL runs as
+	s.cmd.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+s.dir, devstack.EnvDynamoDB+"=", devstack.EnvRequire+"=")
 	s.cmd.Stderr = &s.err
 	// Without a terminal, as in CI, whatever the tests are run from.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
@@ -65,7 +66,7 @@ func (s *session) pid(t *testing.T) int {
 	return pid
 }
 
-// end waits for withstack, checks that its stack is gone, and returns the rest of the output and the code.
+// end waits for tilectl dev, checks that its stack is gone, and returns the rest of the output and the code.
 func (s *session) end(t *testing.T) (string, int) {
 	t.Helper()
 	rest, err := io.ReadAll(s.out)
@@ -78,20 +79,20 @@ func (s *session) end(t *testing.T) (string, int) {
 	return string(rest), s.cmd.ProcessState.ExitCode()
 }
 
-func TestUsage(t *testing.T) {
+func TestDevUsage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
 		code int
 		says string
 	}{
-		"help":         {[]string{"-h"}, 0, "Usage: withstack"},
-		"no command":   {nil, exitUsage, "no command given"},
-		"unknown flag": {[]string{"-z", "true"}, exitUsage, "-z"},
-		"unknown part": {[]string{"-parts", "etcd", "true"}, exitUsage, "etcd"},
+		"help":         {[]string{"-h"}, 0, "Usage: tilectl dev"},
+		"no command":   {nil, statusUsage, "no command given"},
+		"unknown flag": {[]string{"-z", "true"}, statusUsage, "-z"},
+		"unknown part": {[]string{"-parts", "etcd", "true"}, statusUsage, "etcd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			require.Equal(t, tt.code, run(tt.args, &stderr))
+			require.Equal(t, tt.code, dev(tt.args, &stderr))
 			require.Contains(t, stderr.String(), tt.says)
 		})
 	}
@@ -115,12 +116,24 @@ func TestCommandThatCannotRun(t *testing.T) {
 	require.Contains(t, s.err.String(), "/nowhere/to/be/found")
 }
 
+// TestWhatIsNotInstalledIsLeftOut: the others are started, and the command knows of no server that is not there.
+func TestWhatIsNotInstalledIsLeftOut(t *testing.T) {
+	stacktest.RequireFullTest(t)
+	t.Setenv("TILEFENCE_DYNOXIDE", "/nowhere/dynoxide")
+	s := begin(t, "--", "sh", "-c", `echo "$TILEFENCE_DYNAMODB,$TILEFENCE_REQUIRE_SERVERS,$TILEFENCE_POSTGRES"`)
+	out, code := s.end(t)
+	require.Zero(t, code, s.err.String())
+	require.Regexp(t, `^,,postgres://`, out)
+	require.Contains(t, s.err.String(), "dynamodb: devstack: dynoxide is not installed")
+	require.Contains(t, s.err.String(), "coordination, fanout, postgres, views ready")
+}
+
 func TestMissingProgramIsReported(t *testing.T) {
 	t.Setenv("TILEFENCE_DYNOXIDE", "/nowhere/dynoxide")
 	s := begin(t, "-parts", "dynamodb", "--", "true")
 	_, code := s.end(t)
 	require.Equal(t, exitStack, code)
-	require.Contains(t, s.err.String(), "make install-tools")
+	require.Contains(t, s.err.String(), "dynoxide is not installed")
 }
 
 func TestSignalsReachTheCommandAndItsChildren(t *testing.T) {
@@ -168,7 +181,7 @@ func TestWhatTheCommandLeavesBehindIsEnded(t *testing.T) {
 	requireGone(t, child)
 }
 
-func TestKilledWithstackLeavesNoProcess(t *testing.T) {
+func TestKilledDevLeavesNoProcess(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	s := begin(t, "-parts", "dynamodb", "--", "sh", "-c", "echo $$; sleep 1000 & echo $!; wait")
 	command, child := s.pid(t), s.pid(t)

@@ -1,16 +1,5 @@
 //go:build linux
 
-// Command withstack runs a command with real servers at hand:
-//
-//	withstack [-v] [-parts list] -- command [argument...]
-//
-// It starts a private Redis Cluster for coordination, another for fan-out, PostgreSQL, a DynamoDB-compatible
-// server and a Redis for the relays' views on free loopback ports, passes their addresses to the command in its
-// environment, stops them when it is done, however it ends, and exits with the command's code.
-// `withstack -- bash` gives a shell to try things in.
-//
-// Nothing outlives a withstack that is killed, with one exception: in a terminal, where the command
-// shares the foreground with the shell it was typed into, children of the command run on.
 package main
 
 import (
@@ -34,49 +23,49 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 )
 
-// Exit codes of withstack's own, as shells and env(1) have them.
+// Exit codes of dev's own, as shells and env(1) have them.
 const (
-	exitUsage      = 2
 	exitStack      = 125 // the servers could not be started
 	exitNotRunning = 127 // the command could not be started
 	exitSignal     = 128 // plus the number of the signal
 )
 
-const usage = `Usage: withstack [-v] [-parts list] -- command [argument...]
+const devUsage = `Usage: tilectl dev [flags] -- command [argument...]
 
-Starts real servers for tests on free loopback ports, runs the command with their addresses in its
-environment, stops them, and exits with the command's code.
+Starts real servers for development on free loopback ports, runs the command with their addresses in its
+environment, stops them when it is done, however it ends, and exits with the command's code. Without -parts it starts
+what is installed, and says what is not.
 
   %-26s coordination Redis Cluster, host:port separated by commas
   %-26s fan-out Redis Cluster, host:port separated by commas
-  %-26s PostgreSQL, a URL
-  %-26s DynamoDB-compatible server, an endpoint
   %-26s Redis of the relays' views, host:port
-  %-26s 1: a test without its server fails instead of being skipped
+  %-26s PostgreSQL, a URL
+  %-26s DynamoDB-compatible server, an endpoint; AWS_ENDPOINT_URL_DYNAMODB is the same, and
+  %-26s AWS_REGION and credentials are set for it
+  %-26s 1 if every server asked for runs: tests of Tilefence do not skip
 
-SIGINT and SIGTERM are passed on to the command; the second one kills it. Missing programs are
-installed by "make install-tools".
+SIGINT and SIGTERM are passed on to the command; the second one kills it. Nothing outlives a tilectl that is killed,
+with one exception: in a terminal, where the command shares the foreground with the shell it was typed into, children
+of the command run on.
 
-Options:
+Flags:
+
 `
 
-func main() {
-	// The kernel ends the command when the thread that started it ends; the main thread never does.
-	runtime.LockOSThread()
-	os.Exit(run(os.Args[1:], os.Stderr))
-}
-
-func run(args []string, stderr io.Writer) int {
-	opts, code, done := parse(args, stderr)
+// dev runs a command with real servers at hand, and returns its exit code.
+func dev(args []string, stderr io.Writer) int {
+	opts, code, done := parseDev(args, stderr)
 	if done {
 		return code
 	}
+	// The kernel ends the command when the thread that started it ends. This goroutine's lives as long as it does.
+	runtime.LockOSThread()
 	signals := make(chan os.Signal, 8)
 	// SIGPIPE is caught, and dropped below, so that a reader that closes our output cannot end us
 	// before the servers are stopped.
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 
-	stack, stoppedBy, err := start(opts, stderr, signals)
+	stack, stoppedBy, err := startServers(opts, stderr, signals)
 	if stoppedBy != nil {
 		return exitSignal + int(stoppedBy.(syscall.Signal))
 	}
@@ -85,54 +74,79 @@ func run(args []string, stderr io.Writer) int {
 		return exitStack
 	}
 	defer stack.Stop()
-	return runCommand(opts.command, stack.Env(), stderr, signals)
+	env := stack.Env()
+	if opts.complete {
+		env = append(env, devstack.EnvRequire+"=1")
+	}
+	return runCommand(opts.command, env, stderr, signals)
 }
 
-type options struct {
-	verbose bool
-	parts   []devstack.Part
-	command []string
+type devOptions struct {
+	verbose, memory bool
+	parts           []devstack.Part
+	complete        bool // every part that was asked for is installed
+	command         []string
 }
 
-// parse returns done, and the exit code, if there is nothing to run.
-func parse(args []string, stderr io.Writer) (opts options, code int, done bool) {
-	flags := flag.NewFlagSet("withstack", flag.ContinueOnError)
+// parseDev returns done, and the exit code, if there is nothing to run.
+func parseDev(args []string, stderr io.Writer) (opts devOptions, code int, done bool) {
+	flags := flag.NewFlagSet("tilectl dev", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(stderr, usage, devstack.EnvRedis, devstack.EnvFanout, devstack.EnvPostgres,
-			devstack.EnvDynamoDB, devstack.EnvViews, devstack.EnvRequire)
+		_, _ = fmt.Fprintf(stderr, devUsage, devstack.EnvRedis, devstack.EnvFanout, devstack.EnvViews,
+			devstack.EnvPostgres, devstack.EnvDynamoDB, "", devstack.EnvRequire)
 		flags.PrintDefaults()
 	}
 	flags.BoolVar(&opts.verbose, "v", false, "print a line for each server that is ready")
-	parts := flags.String("parts", "", "start only these of coordination,fanout,postgres,dynamodb,views")
+	flags.BoolVar(&opts.memory, "memory", false,
+		"Redis writes no files, as most tests want: production's settings refuse it")
+	parts := flags.String("parts", "", "start these `servers` of coordination,fanout,postgres,dynamodb,views, "+
+		"or fail: all, or a list (default: those that are installed)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return opts, 0, true
 		}
-		return opts, exitUsage, true
+		return opts, statusUsage, true
 	}
-	for name := range strings.SplitSeq(*parts, ",") {
-		if name == "" {
-			continue
-		}
-		part, err := devstack.ParsePart(name)
-		if err != nil {
-			report(stderr, "%v", err)
-			return opts, exitUsage, true
-		}
-		opts.parts = append(opts.parts, part)
+	var err error
+	if opts.parts, opts.complete, err = chooseParts(*parts, stderr); err != nil {
+		report(stderr, "%v", err)
+		return opts, statusUsage, true
 	}
 	opts.command = flags.Args()
 	if len(opts.command) == 0 {
 		report(stderr, "no command given")
 		flags.Usage()
-		return opts, exitUsage, true
+		return opts, statusUsage, true
 	}
 	return opts, 0, false
 }
 
-// start starts the stack. If a signal comes first, it returns the signal, and nothing runs.
-func start(opts options, stderr io.Writer, signals <-chan os.Signal) (*devstack.Stack, os.Signal, error) {
+// chooseParts returns the parts that a list names, and true. Without a list it returns those that are installed, says
+// what is not, and whether that was all.
+func chooseParts(list string, stderr io.Writer) (parts []devstack.Part, complete bool, err error) {
+	switch list {
+	case "":
+		parts, missing := devstack.Installed()
+		for _, m := range missing {
+			report(stderr, "%v", m)
+		}
+		return parts, len(missing) == 0, nil
+	case "all":
+		return devstack.AllParts(), true, nil
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		part, err := devstack.ParsePart(name)
+		if err != nil {
+			return nil, false, err
+		}
+		parts = append(parts, part)
+	}
+	return parts, true, nil
+}
+
+// startServers starts the stack. If a signal comes first, it returns the signal, and nothing runs.
+func startServers(opts devOptions, stderr io.Writer, signals <-chan os.Signal) (*devstack.Stack, os.Signal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type result struct {
@@ -144,7 +158,7 @@ func start(opts options, stderr io.Writer, signals <-chan os.Signal) (*devstack.
 	log := &logWriter{to: stderr}
 	log.quiet.Store(!opts.verbose)
 	go func() {
-		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log})
+		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log, AppendOnly: !opts.memory})
 		log.quiet.Store(false) // from here on only unexpected events are logged
 		started <- result{stack, err}
 	}()
@@ -161,7 +175,7 @@ func start(opts options, stderr io.Writer, signals <-chan os.Signal) (*devstack.
 			return nil, sig, nil
 		case r := <-started:
 			if r.err == nil {
-				report(stderr, "servers ready in %.1fs", time.Since(began).Seconds())
+				report(stderr, "%s ready in %.1fs", names(opts.parts), time.Since(began).Seconds())
 			}
 			return r.stack, nil, r.err
 		}
@@ -174,7 +188,6 @@ func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signa
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
-	cmd.Env = append(cmd.Env, devstack.EnvRequire+"=1")
 	// In a terminal the command stays in the foreground group, where it can read and be interrupted;
 	// elsewhere it gets a group of its own, so that its children can be signalled with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !inTerminal, Pdeathsig: syscall.SIGKILL}
@@ -259,8 +272,17 @@ func isForeground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
+// names lists servers for people.
+func names(parts []devstack.Part) string {
+	var all []string
+	for _, p := range parts {
+		all = append(all, string(p))
+	}
+	return strings.Join(all, ", ")
+}
+
 func report(to io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(to, "withstack: "+format+"\n", args...)
+	_, _ = fmt.Fprintf(to, "tilectl dev: "+format+"\n", args...)
 }
 
 // logWriter writes the lines of the stack's log with a prefix, unless quiet.
