@@ -41,7 +41,8 @@
 //     tile/region: geometry from H3. tile/tilehttp: intents between processes.
 //   - bridge: Bridge forwards committed batches to fan-out.
 //   - checkpoint: Checkpointer copies snapshots to durable storage; journals for tile.WriteThrough.
-//   - relay: Relay holds the watchers' WebSockets. relay/relayclient: a client.
+//   - relay: Relay holds the watchers' WebSockets. relay/relayclient: a client; relay/relayjs: one for
+//     browsers.
 //   - admission: AdmissionLedger for what spends, Gateway. admission/gatewayws: the players' WebSockets.
 //   - admission/match: matchmaking, from "find a match" to a seat on a tile that serves.
 //

@@ -22,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/chromium"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
@@ -89,9 +90,9 @@ func spans(t *testing.T) string {
 }
 
 // blank opens the page over a canned API and no relay: a place to run its modules in.
-func blank(t *testing.T) *tab {
+func blank(t *testing.T) *chromium.Tab {
 	s, _ := serve(t, &canned{})
-	return open(t, s.URL)
+	return chromium.Open(t, s.URL)
 }
 
 func TestPageFoldsLikeTheGame(t *testing.T) {
@@ -100,7 +101,7 @@ func TestPageFoldsLikeTheGame(t *testing.T) {
 	data, err := json.Marshal(r)
 	require.NoError(t, err)
 	var digests []string
-	blank(t).eval(fmt.Sprintf(`(async (r, spans) => {
+	blank(t).Eval(fmt.Sprintf(`(async (r, spans) => {
 		const { Fleet, digest } = await import("/assets/fleet.js");
 		const bytes = (s) => Uint8Array.from(atob(s), (c) => c.charCodeAt(0));
 		const fleet = new Fleet(spans), digests = [];
@@ -122,7 +123,7 @@ func TestPageRefusesDamagedBytes(t *testing.T) {
 	require.NoError(t, err)
 	seed := rand.Uint32()
 	var got struct{ Refused, Folded, Other int }
-	blank(t).eval(fmt.Sprintf(`(async (r, seed, spans) => {
+	blank(t).Eval(fmt.Sprintf(`(async (r, seed, spans) => {
 		const { Fleet } = await import("/assets/fleet.js");
 		const { WireError } = await import("/assets/wire.js");
 		const bytes = (s) => Uint8Array.from(atob(s), (c) => c.charCodeAt(0));
@@ -187,11 +188,11 @@ func TestPageAsksForWhatItMissed(t *testing.T) {
 		Seqs   []uint64
 		Counts map[string]int
 	}
-	blank(t).eval(fmt.Sprintf(`(async (messages, id) => {
-		const { Feed } = await import("/assets/feed.js");
+	blank(t).Eval(fmt.Sprintf(`(async (messages, id) => {
+		const { Client } = await import("/relay/client.js");
 		const got = { Sent: [], Seqs: [] }, no = () => {};
-		const feed = new Feed({ connect: no, send: (m) => got.Sent.push(JSON.parse(m)) }, "ws://x", [{ id, areas: [1, 2, 3] }],
-			{ restore: no, apply: no, owner: no, link: no, trouble: no, moved: (_, p) => got.Seqs.push(p.seq) });
+		const feed = new Client("ws://x", [{ id, areas: [1, 2, 3] }], { moved: (_, p) => got.Seqs.push(p.seq) },
+			{ connect: no, send: (m) => got.Sent.push(JSON.parse(m)) });
 		feed.opened();
 		for (const m of messages) feed.message(m, 1);
 		await new Promise((r) => setTimeout(r, 300)); // longer than the first pause
@@ -332,28 +333,28 @@ func TestPageShowsAFault(t *testing.T) {
 		Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &fault, Systems: []spectator.System{{Name: "authority"},
 			{Name: "coordination", Nodes: []string{"coord-1", "coord-2"}}}}},
 		spectator.Event{ID: 1, Kind: spectator.KindFault, Fault: 3, Owner: "ann:7001", Text: "owner killed (ann:7001)"})
-	b := open(t, s.URL)
-	b.until(`document.querySelector("#chaos").dataset.state === "hit"`)
-	b.until(`document.querySelector("#chaos-kind").textContent === "owner killed"`)
-	b.until(`document.querySelector("#chaos-state").textContent === "1 tile not well yet"`)
-	b.until(`document.querySelector("#owners .hurt em").textContent === "killed"`)
-	b.until(`document.querySelectorAll("#systems i").length === 3`)
-	b.until(`document.querySelector("#log li.fault .number").textContent === "fault 3"`)
+	b := chromium.Open(t, s.URL)
+	b.Until(`document.querySelector("#chaos").dataset.state === "hit"`)
+	b.Until(`document.querySelector("#chaos-kind").textContent === "owner killed"`)
+	b.Until(`document.querySelector("#chaos-state").textContent === "1 tile not well yet"`)
+	b.Until(`document.querySelector("#owners .hurt em").textContent === "killed"`)
+	b.Until(`document.querySelectorAll("#systems i").length === 3`)
+	b.Until(`document.querySelector("#log li.fault .number").textContent === "fault 3"`)
 
 	over := fault
 	over.Suffer, over.Healed, over.Over, over.Recovery, over.Summary = nil, fault.Began+10, fault.Began+20, 2100,
 		"1 tile well again after 2.1 s"
 	api.set(spectator.Status{Tiles: api.Status().Tiles, Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &over}},
 		spectator.Event{ID: 2, Kind: spectator.KindRecovered, Fault: 3, Text: over.Summary})
-	b.until(`document.querySelector("#chaos").dataset.state === "over"`)
-	b.until(`document.querySelector("#chaos-time").textContent === "✓ 2.1 s"`)
-	b.until(`document.querySelectorAll("#owners .hurt").length === 0`)
-	b.until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
+	b.Until(`document.querySelector("#chaos").dataset.state === "over"`)
+	b.Until(`document.querySelector("#chaos-time").textContent === "✓ 2.1 s"`)
+	b.Until(`document.querySelectorAll("#owners .hurt").length === 0`)
+	b.Until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
 
 	api.own(spectator.Ownership{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2, State: "serving",
 		Since: time.Now().Add(-65 * time.Second).UnixMilli()})
-	b.eval(`document.querySelector("#ownership-open").click()`, nil)
-	b.until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|")` +
+	b.Eval(`document.querySelector("#ownership-open").click()`, nil)
+	b.Until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|")` +
 		`.startsWith("bob:7002|2|1 min 5 s|1×|serving")`)
 }
 
@@ -386,49 +387,49 @@ func staged(t *testing.T) (th *theatre, s *httptest.Server) {
 // owner's digest, so that areas that were left and opened again are what they should be.
 func TestPageShowsAViewport(t *testing.T) {
 	_, s := staged(t)
-	b := open(t, s.URL)
-	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
-	b.eval(`document.querySelector("#follow").click()`, nil)
-	b.until(`/^(ann|bob):700\d\d+$/.test(document.querySelector("#player-name").textContent)`)
-	b.until(`/^[4-7] of 49 areas$/.test(document.querySelector("#player-areas").textContent)`)
-	b.until(`Number(document.querySelector("#player-whole").textContent) > 0`)
-	b.until(`Number(document.querySelector("#player-seen").textContent) <
+	b := chromium.Open(t, s.URL)
+	b.Until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	b.Eval(`document.querySelector("#follow").click()`, nil)
+	b.Until(`/^(ann|bob):700\d\d+$/.test(document.querySelector("#player-name").textContent)`)
+	b.Until(`/^[4-7] of 49 areas$/.test(document.querySelector("#player-areas").textContent)`)
+	b.Until(`Number(document.querySelector("#player-whole").textContent) > 0`)
+	b.Until(`Number(document.querySelector("#player-seen").textContent) <
 		Number(document.querySelector("#player-whole").textContent)`)
 
 	const positions = `[...document.querySelectorAll("#tiles .position")].map((p) => p.textContent)`
 	for range 2 {
-		b.eval(`document.querySelector("#player-only").click()`, nil)
-		b.until(`document.querySelector("#player-only").getAttribute("aria-pressed") === "true"`)
-		b.until(`document.querySelectorAll(".proof[data-state=same]").length === 0`)
-		b.eval(`(async () => {
+		b.Eval(`document.querySelector("#player-only").click()`, nil)
+		b.Until(`document.querySelector("#player-only").getAttribute("aria-pressed") === "true"`)
+		b.Until(`document.querySelectorAll(".proof[data-state=same]").length === 0`)
+		b.Eval(`(async () => {
 			await new Promise((r) => setTimeout(r, 600)); // what was under way, and a look of the panel
 			window.before = `+positions+`;
 		})()`, nil)
-		b.until(positions + `.filter((p, i) => p !== window.before[i]).length === 1`)
-		b.eval(`document.querySelector("#player-only").click()`, nil)
-		b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+		b.Until(positions + `.filter((p, i) => p !== window.before[i]).length === 1`)
+		b.Eval(`document.querySelector("#player-only").click()`, nil)
+		b.Until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
 	}
-	b.eval(`document.querySelector("#player-stop").click()`, nil)
-	b.until(`document.querySelector("#player").hidden`)
-	_, errors := b.noted()
+	b.Eval(`document.querySelector("#player-stop").click()`, nil)
+	b.Until(`document.querySelector("#player").hidden`)
+	_, errors := b.Noted()
 	assert.Empty(t, errors)
 }
 
 func TestPageShowsATakeover(t *testing.T) {
 	_, s := staged(t)
-	b := open(t, s.URL)
-	b.until(`document.querySelector("#link").dataset.state === "live"`)
-	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
-	b.eval(`document.querySelector(".take").click()`, nil)
-	b.until(`document.querySelector("#tiles .owner").textContent === "bob:7002"`)
-	b.until(`document.querySelector("#tiles .epoch").textContent === "epoch 2"`)
-	b.until(`document.querySelector("#log li .epoch").textContent === "epoch 1 → 2"`)
-	b.until(`[...document.querySelectorAll("#log li:first-child p")].map((p) => p.className).join() === ` +
+	b := chromium.Open(t, s.URL)
+	b.Until(`document.querySelector("#link").dataset.state === "live"`)
+	b.Until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	b.Eval(`document.querySelector(".take").click()`, nil)
+	b.Until(`document.querySelector("#tiles .owner").textContent === "bob:7002"`)
+	b.Until(`document.querySelector("#tiles .epoch").textContent === "epoch 2"`)
+	b.Until(`document.querySelector("#log li .epoch").textContent === "epoch 1 → 2"`)
+	b.Until(`[...document.querySelectorAll("#log li:first-child p")].map((p) => p.className).join() === ` +
 		`",refused,stood-down"`)
-	b.until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
-	b.until(`Number(document.querySelector("#page50").textContent) > 0`)
+	b.Until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	b.Until(`Number(document.querySelector("#page50").textContent) > 0`)
 
-	requests, errors := b.noted()
+	requests, errors := b.Noted()
 	assert.Empty(t, errors)
 	home, err := url.Parse(s.URL)
 	require.NoError(t, err)
@@ -445,25 +446,25 @@ func TestPageShowsATakeover(t *testing.T) {
 func TestPageShowsTheLobby(t *testing.T) {
 	api := &canned{}
 	s, tiles := serve(t, api)
-	b := open(t, s.URL)
-	b.until(`document.getElementById("lobby").hidden`)
+	b := chromium.Open(t, s.URL)
+	b.Until(`document.getElementById("lobby").hidden`)
 	api.set(spectator.Status{Lobby: &spectator.Lobby{Waiting: 3, Matching: 2, Seated: 7, Matches: 2, Workers: 2,
 		Wait: spectator.Latency{P50: 1200, P99: 34_000, Samples: 7},
 		Longest: &spectator.Ticket{ID: "x", Players: []string{"ann", "bob"}, Rating: 1500, Waited: 5100,
 			Why: "a reason"},
 		Tiles: []spectator.Seats{{Tile: tiles[0], Seats: 4, Used: 3, Serving: true}, {Tile: tiles[1], Seats: 4}}}},
 		spectator.Event{})
-	b.until(`document.getElementById("lobby-longest").textContent === "ann and bob, rating 1500, 5.1 s: a reason"`)
+	b.Until(`document.getElementById("lobby-longest").textContent === "ann and bob, rating 1500, 5.1 s: a reason"`)
 	for id, want := range map[string]string{"lobby-waiting": "5", "lobby-seated": "7", "lobby-wait50": "1.2 s",
 		"lobby-wait99": "34 s", "lobby-workers": "2 match workers"} {
 		var got string
-		b.eval(`document.getElementById("`+id+`").textContent`, &got)
+		b.Eval(`document.getElementById("`+id+`").textContent`, &got)
 		assert.Equal(t, want, got, id)
 	}
 	var seats []int
-	b.eval(`[...document.querySelectorAll("#lobby-seats li")].map((li) => li.querySelectorAll("i.used").length)`,
+	b.Eval(`[...document.querySelectorAll("#lobby-seats li")].map((li) => li.querySelectorAll("i.used").length)`,
 		&seats)
 	assert.Equal(t, []int{3, 0}, seats)
-	b.eval(`document.getElementById("ticket-button").click()`, nil) // nobody serves the entrance here
-	b.until(`document.getElementById("ticket-state").textContent === "the lobby does not answer"`)
+	b.Eval(`document.getElementById("ticket-button").click()`, nil) // nobody serves the entrance here
+	b.Until(`document.getElementById("ticket-state").textContent === "the lobby does not answer"`)
 }

@@ -11,6 +11,7 @@
 //
 //	GET  /                       the page
 //	GET  /assets/…               its style, scripts and icon: embedded, nothing from any other host
+//	GET  /relay/…                relay/relayjs, the client that the page uses
 //	GET  /api/world              World: geometry, the relay's address, the tick
 //	GET  /api/status?after=ID    Report: Status as it is now, and the events after ID (all, without it)
 //	GET  /ownership              who owns what: {"at":…,"tiles":[Ownership…]}, for operators and the page's table

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relayjs"
 )
 
 //go:embed assets
@@ -81,6 +82,7 @@ func Handler(world World, api API) (http.Handler, error) {
 		http.ServeFileFS(w, r, assets, "assets/page.html")
 	})
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
+	mux.Handle("GET /relay/", http.StripPrefix("/relay/", http.FileServerFS(relayjs.Files)))
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusForbidden, CodeCrossOrigin, "only this page itself may do that")

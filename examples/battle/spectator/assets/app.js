@@ -2,7 +2,7 @@
 // servers say of themselves.
 
 import { ChaosCard, phase } from "./chaos.js";
-import { Feed } from "./feed.js";
+import { Client } from "../relay/client.js";
 import { Fleet, digest } from "./fleet.js";
 import { Clock, Meter } from "./meter.js";
 import { LobbyCard } from "./lobby.js";
@@ -51,7 +51,7 @@ class Page {
       connect: (url, protocol) => this.network.postMessage({ connect: url, protocol }),
       send: (text) => this.network.postMessage({ send: text }),
     };
-    this.feed = new Feed(line, relayURL(world.relay), [...this.views.values()].map((v) => ({ id: v.id, areas: v.fleet.all })), {
+    this.feed = new Client(relayURL(world.relay), [...this.views.values()].map((v) => ({ id: v.id, areas: v.fleet.all })), {
       restore: (id, blob, areas) => this.restore(id, blob, areas),
       open: (id, blob, areas) => this.open(id, blob, areas),
       apply: (id, frame, arrived, areas) => this.apply(id, frame, arrived, areas),
@@ -59,7 +59,7 @@ class Page {
       owner: (id, epoch, contact) => this.own(id, epoch, contact),
       link: (state, text) => this.panel.link(state, text),
       trouble: (text, code) => { if (code !== "CODE_UNAVAILABLE") this.panel.toast(text); },
-    });
+    }, line);
     const zoom = { in: (c) => c.zoom(1.5), out: (c) => c.zoom(1 / 1.5), fit: (c) => c.fit() };
     for (const b of document.querySelectorAll("[data-zoom]")) b.addEventListener("click", () => zoom[b.dataset.zoom](this.scene.camera));
   }
@@ -69,7 +69,6 @@ class Page {
     this.poll();
     setInterval(() => this.show(), 250);
     setInterval(() => this.suffer(), 100);
-    setInterval(() => this.feed.remind(), 1000);
   }
 
   heard(data) {

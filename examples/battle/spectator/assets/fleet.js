@@ -1,6 +1,7 @@
 // One tile's ships as this page has folded them: the same fold as game.View, in the browser.
 
-import { decodeBatch, decodeEvent, decodeGame, encodeGame, WireError } from "./wire.js";
+import { events } from "../relay/client.js";
+import { decodeEvent, decodeGame, encodeGame, WireError } from "./wire.js";
 import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Scored } from "./wire.js";
 
 export class Fleet {
@@ -65,7 +66,7 @@ export class Fleet {
    */
   apply(tick, payload, areas = null) {
     const here = ([area]) => area === 0 || (areas ? areas.includes(area) : this.areas.has(area));
-    return decodeBatch(payload).filter(here).map(([, bytes]) => this.#fold(tick, decodeEvent(bytes)));
+    return events(payload).filter(here).map(([, bytes]) => this.#fold(tick, decodeEvent(bytes)));
   }
 
   /** Whether all areas of the tile are held. */

@@ -1,6 +1,6 @@
 //go:build browser && unix
 
-package spectator_test
+package chromium
 
 import (
 	"bufio"
@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tab is a page in a headless Chromium of its own, driven over the DevTools protocol.
-type tab struct {
+// Tab is a page in a headless Chromium of its own, driven over the DevTools protocol.
+type Tab struct {
 	t    *testing.T
 	conn *websocket.Conn
 	ctx  context.Context
@@ -33,9 +33,9 @@ type tab struct {
 	errors   []string // exceptions and console errors
 }
 
-// open starts a browser and loads an address in it. The browser is the one named by CHROMIUM, or one of
+// Open starts a browser and loads an address in it. The browser is the one named by CHROMIUM, or one of
 // the usual names; none is a failure, since nobody asks for these tests (-tags browser) without one.
-func open(t *testing.T, url string) *tab {
+func Open(t *testing.T, url string) *Tab {
 	t.Helper()
 	program := os.Getenv("CHROMIUM")
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -57,16 +57,16 @@ func open(t *testing.T, url string) *tab {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
-	b := &tab{t: t, ctx: ctx, waiting: map[int]chan json.RawMessage{}}
+	b := &Tab{t: t, ctx: ctx, waiting: map[int]chan json.RawMessage{}}
 	b.conn, _, err = websocket.Dial(ctx, target(t, stderr), nil)
 	require.NoError(t, err)
 	b.conn.SetReadLimit(64 << 20)
 	go b.read()
 	for _, domain := range []string{"Page", "Runtime", "Network"} {
-		b.call(domain+".enable", nil)
+		b.Call(domain+".enable", nil)
 	}
-	b.call("Page.navigate", map[string]any{"url": url})
-	b.until(`location.href !== "about:blank" && document.readyState === "complete"`)
+	b.Call("Page.navigate", map[string]any{"url": url})
+	b.Until(`location.href !== "about:blank" && document.readyState === "complete"`)
 	return b
 }
 
@@ -96,7 +96,7 @@ func target(t *testing.T, stderr io.Reader) string {
 }
 
 // read hands answers to their callers and notes what the page does.
-func (b *tab) read() {
+func (b *Tab) read() {
 	for {
 		_, data, err := b.conn.Read(b.ctx)
 		if err != nil {
@@ -133,8 +133,8 @@ func (b *tab) read() {
 	}
 }
 
-// call asks the browser and waits for its answer.
-func (b *tab) call(method string, params any) json.RawMessage {
+// Call asks the browser and waits for its answer.
+func (b *Tab) Call(method string, params any) json.RawMessage {
 	b.t.Helper()
 	answer := make(chan json.RawMessage, 1)
 	b.mu.Lock()
@@ -154,8 +154,8 @@ func (b *tab) call(method string, params any) json.RawMessage {
 	}
 }
 
-// eval runs an expression in the page, awaits it, and decodes its value into out.
-func (b *tab) eval(expression string, out any) {
+// Eval runs an expression in the page, awaits it, and decodes its value into out.
+func (b *Tab) Eval(expression string, out any) {
 	b.t.Helper()
 	var result struct {
 		Result struct {
@@ -163,7 +163,7 @@ func (b *tab) eval(expression string, out any) {
 		} `json:"result"`
 		Exception json.RawMessage `json:"exceptionDetails"`
 	}
-	raw := b.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true,
+	raw := b.Call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true,
 		"returnByValue": true})
 	require.NoError(b.t, json.Unmarshal(raw, &result))
 	require.Empty(b.t, string(result.Exception), expression)
@@ -172,12 +172,12 @@ func (b *tab) eval(expression string, out any) {
 	}
 }
 
-// until waits for an expression to become true; one that throws is not true yet.
-func (b *tab) until(expression string) {
+// Until waits for an expression to become true; one that throws is not true yet.
+func (b *Tab) Until(expression string) {
 	b.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		var yes bool
-		b.eval("(() => { try { return Boolean("+expression+"); } catch { return false; } })()", &yes)
+		b.Eval("(() => { try { return Boolean("+expression+"); } catch { return false; } })()", &yes)
 		if yes {
 			return
 		}
@@ -185,8 +185,8 @@ func (b *tab) until(expression string) {
 	}
 }
 
-// noted returns what the page has asked for and what went wrong in it.
-func (b *tab) noted() (requests, errors []string) {
+// Noted returns what the page has asked for and what went wrong in it.
+func (b *Tab) Noted() (requests, errors []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]string(nil), b.requests...), append([]string(nil), b.errors...)

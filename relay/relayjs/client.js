@@ -1,37 +1,97 @@
-// The relay's client: one WebSocket, one position a tile, and the one comparison that keeps a view honest.
-// A frame is applied only if its prev is exactly the position held; otherwise it is ignored and one Resync
-// asks for what is missing. Nothing of a lower epoch than the page has shown is applied: the relay that offers it is
-// cut off, and is asked again or left for another one. See relay/relaypb/view.proto.
+// A client of Tilefence relays: one WebSocket, one position a tile, and the one comparison that keeps a view honest.
+//
+//   import { Client, events } from "./client.js";
+//
+//   const client = new Client("wss://relay.example/view", ["85283083fffffff"], {
+//     restore: (tile, blob) => world.restore(tile, blob),
+//     apply: (tile, frame) => { for (const [, event] of events(frame.payload)) world.apply(tile, event); },
+//   });
+//   client.connect();
+//
+// A frame is applied only if its prev is exactly the position held; otherwise it is ignored and one Resync asks for what
+// is missing. Nothing of a lower epoch than was held is applied: the relay that offers it is asked again after a while,
+// then left for another connection. After a reconnect the relay sends only what was missed. docs/wire.md has the rules.
 
-import * as wire from "./wire.js";
+import * as wire from "./messages.js";
 
-const subprotocol = "tilefence.view.v1.json";
+export { WireError, parts } from "./messages.js";
+
+/** The WebSocket subprotocol: the relay's messages as JSON. */
+export const subprotocol = "tilefence.view.v1.json";
+
 const never = -Infinity;
+const remindEvery = 1000; // ms
 const resyncTimeout = 5000; // ms until an unanswered Resync is sent again
 const fruitlessPause = 1000; // ms until a Resync whose answer did not help is sent again
 const backoff = { min: 250, max: 15000 }; // ms between attempts to connect, and between questions to a relay behind us
 const staleAsks = 3; // questions to a relay that is behind until another connection is tried
 
+const nothing = () => {};
+const silent = { restore: nothing, open: nothing, apply: nothing, moved: nothing, owner: nothing, link: nothing, trouble: nothing };
+
 /**
- * Feed talks through a line, which has connect(url, protocol) and send(text), and tells the feed with
- * opened(), message(text, at) and closed(reason). It calls
+ * The events, as [area, bytes], of a frame's payload: of all areas, or of those given. A game without areas has all its
+ * events in area 0. Throws a WireError.
+ */
+export function events(payload, areas) {
+  const all = [];
+  for (const [area, part] of wire.parts(payload, "batch")) {
+    while (part.left) {
+      const event = part.take(part.varint());
+      if (!areas || areas.includes(area)) all.push([area, event]);
+    }
+  }
+  return all;
+}
+
+/** A line to the relay over this thread's own WebSocket. */
+class SocketLine {
+  constructor(client) { this.client = client; }
+
+  connect(url, protocol) {
+    this.close();
+    const s = this.socket = new WebSocket(url, protocol);
+    s.onopen = () => this.client.opened();
+    s.onmessage = ({ data }) => { if (typeof data === "string") this.client.message(data, Date.now()); };
+    s.onclose = ({ reason }) => this.client.closed(reason);
+  }
+
+  send(text) { if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(text); }
+
+  close() {
+    if (!this.socket) return;
+    this.socket.onopen = this.socket.onmessage = this.socket.onclose = null;
+    this.socket.close();
+    this.socket = null;
+  }
+}
+
+/**
+ * Client watches tiles of a relay. It calls, all of them optional:
  *
- *   restore(tile, blob, areas)       start over from a snapshot, with some areas; may throw
- *   open(tile, blob, areas)          add areas from a snapshot; may throw
- *   apply(tile, frame, arrived, areas) fold a batch, of some areas or of all that are held; may throw. arrived is ms
- *                                    since 1970, 0 within a Sync
+ *   restore(tile, blob, areas)       start over from a snapshot, with some areas. The blob is what the game's Snapshot
+ *                                    returned, of a divided tile a list of parts; empty for a new tile
+ *   open(tile, blob, areas)          add areas from a snapshot
+ *   apply(tile, frame, arrived, areas) fold a batch, of some areas or of all that are held (areas is undefined); arrived
+ *                                    is ms since 1970, 0 within a Sync. See events
  *   moved(tile, position, before)    after each of the two
  *   owner(tile, epoch, contact)      who owns it, as far as the relay knows
- *   link(state, text)                about the connection
+ *   link(state, text)                about the connection: "wait", "live" or "lost"
  *   trouble(text, code)              what the relay could not do
+ *
+ * restore, open and apply may throw a WireError, as for bytes they cannot read: the tile is then asked for anew.
  */
-export class Feed {
-  /** tiles has each tile's name and areas, all of which it watches at first. */
-  constructor(line, url, tiles, calls) {
-    this.line = line;
+export class Client {
+  /**
+   * tiles are names of tiles, hexadecimal, or {id, areas} with the numbers of all areas of a tile that has some; all of
+   * them are watched at first. A line has connect(url, protocol), send(text) and close(), and calls opened(),
+   * message(text, at) and closed(reason) of the client: another thread's socket, or a test's. Default: a WebSocket.
+   */
+  constructor(url, tiles, calls, line) {
+    this.line = line ?? new SocketLine(this);
     this.url = url;
-    this.calls = calls;
-    this.tiles = new Map(tiles.map(({ id, areas }) => [id, {
+    this.calls = { ...silent, ...calls };
+    this.tiles = new Map(tiles.map((t) => typeof t === "string" ? { id: t, areas: [0] } : t).map(({ id, areas }) => [id, {
       id, every: areas, areas, added: [], held: [], left: false, // the tile's areas; those watched, added since, here
       at: wire.beginning, floor: 0, synced: false, broken: false, asked: never, stale: 0,
     }]));
@@ -39,14 +99,30 @@ export class Feed {
     this.counts = { frames: 0, bytes: 0, syncs: 0, gaps: 0, repairs: 0, resyncs: 0, duplicates: 0, connects: 0, stale: 0 };
     this.failures = 0;
     this.open = false;
+    this.ended = false;
   }
 
+  /** Connects, and again whenever the connection is lost, until close. */
   connect() {
+    if (this.ended) return;
+    this.reminder ??= setInterval(() => this.remind(), remindEvery);
     this.calls.link("wait", "connecting");
     this.line.connect(this.url, subprotocol);
   }
 
+  /** Ends the connection for good. */
+  close() {
+    this.ended = true;
+    this.open = false;
+    clearInterval(this.reminder);
+    clearTimeout(this.retry);
+    for (const t of this.tiles.values()) clearTimeout(t.waiting);
+    this.line.close?.();
+  }
+
+  /** Of a line: the connection is there. */
   opened() {
+    if (this.ended) return;
     this.open = true;
     this.failures = 0;
     this.counts.connects++;
@@ -69,7 +145,7 @@ export class Feed {
   /** The areas of a tile as the relay is told: none for every one. */
   #named(t) { return t.areas.length === t.every.length ? [] : t.areas; }
 
-  /** What the page has of the areas that it watches: nothing while some are to come. */
+  /** What is held of the areas that it watches: nothing while some are to come. */
   #have(t) { return t.areas.every((a) => t.held.includes(a)) ? t.at : wire.beginning; }
 
   /** Watches some areas of a tile instead of those watched so far. The caller has forgotten the others. */
@@ -94,18 +170,21 @@ export class Feed {
     else this.#subscribe([t]);
   }
 
-  /** Connects again after a while: longer after each failure, and never at the same moment as others. */
+  /** Of a line: the connection is lost. The client connects again after a while, longer after each failure. */
   closed(reason) {
+    if (this.ended) return;
     this.open = false;
     const cap = Math.min(backoff.max, backoff.min * 2 ** this.failures++);
     for (const t of this.tiles.values()) t.asked = never;
     this.calls.link("lost", reason ? `${reason}: reconnecting` : "reconnecting");
-    setTimeout(() => this.connect(), cap / 2 + Math.random() * (cap / 2));
+    this.retry = setTimeout(() => this.connect(), cap / 2 + Math.random() * (cap / 2));
   }
 
   #send(message) { this.line.send(JSON.stringify(message)); }
 
+  /** Of a line: a message, and when it arrived, ms since 1970. */
   message(text, at) {
+    if (this.ended) return;
     let m;
     try {
       m = JSON.parse(text);
@@ -122,7 +201,7 @@ export class Feed {
       else if (m.goAway) this.calls.link("wait", "relay is leaving");
     } catch (err) {
       if (!(err instanceof wire.WireError) || !tile) throw err;
-      this.#gap(tile, wire.beginning); // what the page holds of the tile is not to be trusted any more
+      this.#gap(tile, wire.beginning); // what the client holds of the tile is not to be trusted any more
     }
   }
 
@@ -213,12 +292,12 @@ export class Feed {
     tile.stale = 0;
   }
 
-  /** The relay is behind the page: keep what is shown, and ask again after a pause that doubles each time. */
+  /** The relay is behind: keep what is held, and ask again after a pause that doubles each time. */
   #behind(tile) {
     if (tile.waiting) return;
     const cap = Math.min(backoff.max, backoff.min * 2 ** tile.stale++);
     tile.waiting = setTimeout(() => this.#askAgain(tile), cap / 2 + Math.random() * (cap / 2));
-    this.calls.trouble(`The relay is behind this page (epoch ${tile.floor}): asking again.`, "CODE_STALE");
+    this.calls.trouble(`The relay is behind this client (epoch ${tile.floor}): asking again.`, "CODE_STALE");
   }
 
   #askAgain(tile) {
@@ -232,7 +311,7 @@ export class Feed {
     this.#send({ resync: { tile: tile.id, ...wire.held({ at: this.#have(tile), floor: tile.floor }) } });
   }
 
-  /** Asks again where an answer is overdue. To be called about once a second. */
+  /** Asks again where an answer is overdue. */
   remind() {
     if (!this.open) return;
     for (const t of this.tiles.values()) if (t.broken) this.#gap(t, t.have ?? wire.beginning);

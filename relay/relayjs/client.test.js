@@ -1,0 +1,165 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { Client, WireError, events, subprotocol } from "./client.js";
+import * as wire from "./messages.js";
+
+const golden = JSON.parse(readFileSync(new URL("../relaypb/testdata/messages.json", import.meta.url)));
+const named = (name) => golden.find((g) => g.name === name).json;
+const id = "85283473fffffff";
+const base64 = (text) => Buffer.from(text).toString("base64");
+const at = (epoch, seq) => ({ epoch: String(epoch), seq: String(seq), chain: String(epoch * 1000 + seq) });
+const frame = (epoch, seq, prev = at(epoch, seq - 1)) =>
+  ({ tile: id, frame: { position: at(epoch, seq), prev, tick: String(seq), kind: 1, payload: base64("\x00\x02\x01e") } });
+const sync = (position, more = {}) =>
+  ({ tile: id, sync: { replace: true, from: position, position, blob: base64("state"), ...more } });
+
+/** A client on a line that the test holds, and all that it did. */
+function begin(t, tiles = [id]) {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  const seen = { sent: [], connects: [], calls: [], closed: 0 };
+  const note = (name) => (...args) => seen.calls.push([name, ...args]);
+  const line = {
+    connect: (url, protocol) => seen.connects.push([url, protocol]),
+    send: (text) => seen.sent.push(JSON.parse(text)),
+    close: () => seen.closed++,
+  };
+  const calls = Object.fromEntries(["restore", "open", "apply", "owner", "trouble"].map((n) => [n, note(n)]));
+  const client = new Client("ws://relay", tiles, calls, line);
+  t.after(() => client.close());
+  client.connect();
+  client.opened();
+  return {
+    client, seen, calls,
+    hear: (...messages) => messages.forEach((m) => client.message(JSON.stringify(m), 1)),
+    names: () => seen.calls.map(([name]) => name),
+    last: () => seen.sent.at(-1),
+    held: () => client.tiles.get(id).at,
+  };
+}
+
+test("every golden message of a relay is read", (t) => {
+  for (const g of golden.filter((g) => g.from === "relay")) {
+    const { hear, seen } = begin(t);
+    hear(g.json);
+    if (g.json.error && g.json.error.code !== "CODE_STALE") assert.equal(seen.calls.at(-1)[0], "trouble", g.name);
+    if (g.json.sync?.replace) assert.equal(seen.calls[0][0], "restore", g.name);
+    t.mock.timers.reset();
+  }
+});
+
+test("a view follows the golden history", (t) => {
+  const { hear, seen, held } = begin(t);
+  hear(named("sync from scratch, of a tile with a snapshot"));
+  assert.equal(Buffer.from(seen.calls[0][2]).toString(), "state");
+  assert.deepEqual(seen.calls.map(([n]) => n), ["restore", "apply", "owner"]);
+  const payload = seen.calls[1][2].payload;
+  assert.deepEqual(events(payload).map(([a, e]) => [a, Buffer.from(e).toString()]), [[0, "move"], [0, "stop"]]);
+  assert.equal(held().chain, named("sync of what was missed").sync.position.chain);
+});
+
+test("what the client sends are the golden messages", (t) => {
+  const { client, hear, seen } = begin(t);
+  assert.deepEqual(seen.connects, [["ws://relay", subprotocol]]);
+  assert.deepEqual(seen.sent, [{ subscribe: { tiles: [id], held: [] } }]);
+  const install = named("resync").resync.position;
+  hear({ tile: id, sync: { replace: true, from: install, position: install } });
+  hear(frame(3, 9));
+  assert.deepEqual(seen.sent.at(-1), named("resync"));
+  client.leave(id, true);
+  assert.deepEqual(seen.sent.at(-1), named("unsubscribe"));
+});
+
+test("a gap is asked for once, then again when no answer comes", (t) => {
+  const { client, hear, seen, held, last, names } = begin(t);
+  hear(sync(at(1, 1)), frame(1, 2), frame(1, 4), frame(1, 5));
+  assert.equal(seen.sent.length, 2);
+  assert.deepEqual(last().resync.position, at(1, 2));
+  assert.equal(held().seq, 2);
+  hear({ tile: id, sync: { from: at(1, 2), tail: [frame(1, 3).frame, frame(1, 4).frame], position: at(1, 4) } });
+  hear(frame(1, 4), frame(1, 5));
+  assert.equal(held().seq, 5);
+  assert.deepEqual(names(), ["restore", "apply", "apply", "apply", "apply"]);
+  assert.equal(client.counts.repairs, 1);
+  assert.equal(client.counts.duplicates, 1);
+});
+
+test("after a reconnect position and floor are named", (t) => {
+  const { client, hear, seen, last } = begin(t);
+  hear(sync(at(7, 3)));
+  client.closed("gone");
+  t.mock.timers.tick(300);
+  assert.equal(seen.connects.length, 2);
+  client.opened();
+  assert.deepEqual(last(), { subscribe: { tiles: [], held: [{ tile: id, areas: [], position: at(7, 3), epochFloor: "7" }] } });
+});
+
+test("the pause between attempts grows, and close ends them", (t) => {
+  const { client, seen } = begin(t);
+  for (const longest of [250, 500, 1000]) {
+    client.closed("");
+    t.mock.timers.tick(longest / 2 - 1);
+    const before = seen.connects.length;
+    t.mock.timers.tick(longest / 2 + 1);
+    assert.equal(seen.connects.length, before + 1, `within ${longest} ms`);
+  }
+  client.closed("");
+  client.close();
+  const before = seen.connects.length;
+  t.mock.timers.tick(60_000);
+  assert.equal(seen.connects.length, before);
+  assert.equal(seen.closed, 1);
+});
+
+test("nothing below the epoch floor is shown", (t) => {
+  const { client, hear, seen, held, last } = begin(t);
+  hear(sync(at(5, 10)), sync(at(4, 99)), frame(4, 100, at(5, 10)));
+  assert.equal(held().epoch, 5);
+  assert.equal(client.counts.stale, 2);
+  const sent = seen.sent.length;
+  t.mock.timers.tick(250);
+  assert.equal(seen.sent.length, sent + 1);
+  assert.equal(last().resync.epochFloor, "5");
+  // A relay that stays behind is left.
+  for (let i = 0; i < 2; i++) {
+    hear({ tile: id, error: { code: "CODE_STALE" } });
+    t.mock.timers.tick(1000);
+  }
+  assert.equal(seen.connects.length, 2);
+  client.opened();
+  hear(sync(at(5, 11)));
+  assert.equal(held().seq, 11);
+});
+
+test("a callback that cannot read its bytes has the tile sent anew", (t) => {
+  const { calls, client, hear, last } = begin(t);
+  client.calls.apply = () => { throw new WireError("damaged"); };
+  hear(sync(at(1, 1)), frame(1, 2));
+  assert.equal(last().resync.position.seq, "0");
+  client.calls.apply = calls.apply;
+  hear(sync(at(1, 2)));
+  assert.equal(client.counts.repairs, 1);
+});
+
+test("areas are opened at the position held", (t) => {
+  const { client, hear, seen, last } = begin(t, [{ id, areas: [0, 1, 2] }]);
+  client.watch(id, [1]);
+  assert.deepEqual(last(), { watch: { tile: id, areas: [1], number: 1 } });
+  hear(sync(at(1, 1), { areas: [1], watch: 1 }));
+  client.watch(id, [1, 2]);
+  hear(sync(at(1, 1), { replace: false, opens: true, areas: [2], watch: 1 })); // made before the relay saw the Watch
+  assert.deepEqual(client.tiles.get(id).held, [1]);
+  hear(sync(at(1, 1), { replace: false, opens: true, areas: [2], watch: 2 }));
+  assert.deepEqual(client.tiles.get(id).held, [1, 2]);
+  assert.deepEqual(seen.calls.map(([n, , , areas]) => [n, areas]), [["restore", [1]], ["open", [2]]]);
+});
+
+test("malformed bytes are refused", () => {
+  for (const bytes of [[0], [0, 5, 1], [1, 1, 0, 0, 1, 0], [0, 0], [0, 128, 0]]) {
+    assert.throws(() => events(Uint8Array.from(bytes)), WireError, String(bytes));
+  }
+  for (const bad of [{ epoch: "-1" }, { epoch: "x" }, { chain: "y" }]) assert.throws(() => wire.position(bad), WireError);
+  assert.throws(() => wire.frame({ payload: "%" }), WireError);
+  assert.throws(() => wire.sync({ tail: 1 }), WireError);
+});
