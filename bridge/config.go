@@ -70,7 +70,7 @@ type Config struct {
 	MarkEvery time.Duration
 
 	// RenewEvery is how often the watermarks of a tile without events are renewed at least. It must stay
-	// well below the lease given to stream.Log.Trim. Default 40 s, a third of the tile owners' default
+	// well below half the lease given to stream.Log.Trim. Default 40 s, a third of the tile owners' default
 	// lease. At least MarkEvery.
 	RenewEvery time.Duration
 

@@ -134,6 +134,10 @@ var ErrTooManyMarks = errors.New("the tile has as many consumers as it can have"
 type Mark struct {
 	Seq   fence.Seq // the consumer needs no entry at or below it
 	Moved int64     // store clock when it was last written, milliseconds since 1970
+
+	// Silent is the store clock, milliseconds since 1970, at which a trim first found that the mark had not been
+	// written for half a lease; zero if none has since it was. See TrimRequest.Lease.
+	Silent int64
 }
 
 // TileMarks are the watermarks of one tile.

@@ -16,7 +16,10 @@ const (
 type TrimRequest struct {
 	Tile fence.TileID
 
-	// Lease is how long a consumer that does not mark holds the floor; at least a second.
+	// Lease is how long a consumer that does not mark holds the floor; at least a second. A trim that finds a mark
+	// unwritten for half of it notes that, and the mark goes only if it is still unwritten half a lease after the
+	// note: a store's clock that steps forward makes every mark look old, and takes no hold from consumers that renew
+	// their marks within half a lease. What a consumer group has pending is judged by age alone.
 	Lease time.Duration
 
 	// MaxBytes is the memory a stream may take in the store: past it, consumers lose their hold as if their lease

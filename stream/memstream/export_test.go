@@ -8,13 +8,16 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// AgeMarks makes all of a tile's marks look as if they had been written so much earlier.
+// AgeMarks makes all of a tile's marks look as if they had been written, and found silent, so much earlier.
 func (l *Log) AgeMarks(tile fence.TileID, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if marks := l.marks[tile]; marks != nil {
 		for c, m := range marks.of {
 			m.Moved -= d.Milliseconds()
+			if m.Silent != 0 {
+				m.Silent -= d.Milliseconds()
+			}
 			marks.of[c] = m
 		}
 	}

@@ -114,17 +114,14 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	}
 	t := stream.Trimmed{Shown: m.shown}
 	now := time.Now()
-	oldest := now.Add(-r.Lease).UnixMilli()
 	for _, c := range m.consumers() {
 		mark := m.of[c]
-		switch {
-		case mark.Moved < oldest:
-			delete(m.of, c)
-			t.Expired = append(t.Expired, c)
-		case mark.Moved > now.UnixMilli(): // the clock was stepped back
-			mark.Moved = now.UnixMilli()
+		if lookAt(&mark, now.UnixMilli(), r.Lease.Milliseconds()) {
 			m.of[c] = mark
+			continue
 		}
+		delete(m.of, c)
+		t.Expired = append(t.Expired, c)
 	}
 	l.store.Update(r.Tile, func(s *memfence.State) {
 		m.trim(s, &t)
@@ -138,6 +135,22 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		l.marks[r.Tile] = m
 	}
 	return t, nil
+}
+
+// lookAt reports whether a mark still holds the floor, and notes in it what the next trim has to know, as
+// stream.TrimRequest.Lease says. A lease that began in the future, since the clock was stepped back, begins now.
+func lookAt(m *stream.Mark, now, lease int64) bool {
+	m.Moved = min(m.Moved, now)
+	if m.Silent > now || m.Moved >= now-lease/2 {
+		m.Silent = 0
+	}
+	switch {
+	case m.Silent != 0 && m.Silent <= now-lease/2:
+		return false
+	case m.Silent == 0 && m.Moved < now-lease/2:
+		m.Silent = now
+	}
+	return true
 }
 
 // trim removes what is below the floor and measures what is left.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -136,13 +135,17 @@ func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
 	}
 	for name, text := range m {
 		w := stream.MarkWrite{Tile: tile, Consumer: stream.Consumer(name)}
-		if strings.HasSuffix(name, ".at") || w.Validate() != nil {
+		if w.Validate() != nil {
 			continue
 		}
 		seq, err1 := fence.ParseNumber(text)
 		at, err2 := fence.ParseNumber(m[name+".at"])
 		if err1 == nil && err2 == nil {
-			all.Marks[w.Consumer] = stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
+			mark := stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
+			if silent, err := fence.ParseNumber(m[name+".silent"]); err == nil && silent > at {
+				mark.Silent = int64(silent) // else the mark was written since
+			}
+			all.Marks[w.Consumer] = mark
 		}
 	}
 	return all

@@ -126,8 +126,10 @@ var mutants = []struct{ name, old, new string }{
 		"  for _, m in ipairs(live) do if m.kind == 'relay' and (not top or m.seq > top.seq) then top = m end end\n" +
 		"  for _, m in ipairs(live) do if m.kind == 'relay' then m.seq, m.text = top.seq, top.text end end\n" +
 		"  lowest_first(live)\n"},
-	{"no lease", "if not seq or not at or at < oldest then", "if not seq or not at then"},
-	{"half a lease", "newest - lease", "newest - lease / 2"},
+	{"no lease", "if not seq or not at or (noted and noted <= newest - lease / 2) then", "if not seq or not at then"},
+	{"a step of the clock is age", "(noted and noted <= newest - lease / 2)", "at < newest - lease"},
+	{"a note is enough", "(noted and noted <= newest - lease / 2)", "noted"},
+	{"half a lease", "noted <= newest - lease / 2", "noted <= newest - lease / 6"},
 	{"trims are forgotten", "redis.call('HSET', keys[1], 'trimmed', floor)", "redis.call('HDEL', keys[1], 'trimmed')"},
 	{"pending mark ignored", "    if kind then", "    if kind and kind ~= 'pending' then"},
 	{"groups ignored", "  local idle = there and pending_of(keys[2], trimmed, lease, live)", "  local idle = false"},

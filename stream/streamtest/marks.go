@@ -3,6 +3,7 @@ package streamtest
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -165,6 +166,10 @@ func markFull(s *scene) {
 	s.another().mark(stream.Checkpointed, 1)
 	// Who is expired makes room.
 	s.AgeMarks(s.tile, 2*lease)
+	require.Nil(s, s.Log.Mark(s.Context(), writes[:16]))
+	s.trim(stream.Trimmed{Floor: 4, Removed: 1, Held: stream.BridgeAcked}) // notes who is silent
+	require.ErrorIs(s, s.markErr(s.Context(), s.tile, stream.Checkpointed, 1), stream.ErrTooManyMarks)
+	s.AgeMarks(s.tile, lease/2+time.Second)
 	require.Nil(s, s.Log.Mark(s.Context(), writes[:16]))
 	got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
 	require.NoError(s, err)

@@ -178,6 +178,7 @@ func (p *play) trim(bounded bool) error {
 	for _, check := range []func() error{
 		func() error { return removedExactly(&t, before, after) },
 		func() error { return expiredRightly(&t, marks.Marks, now) },
+		func() error { return p.notedRightly(marks.Marks, now) },
 		func() error { return evictedRightly(&t, &request, marks.Marks, snapshot.Seq) },
 		func() error { return evictedNeedfully(&t, &request, marks.Marks, before) },
 		func() error { return p.floorRight(&t, marks.Marks, snapshot.Seq, found) },
@@ -212,10 +213,34 @@ func removedExactly(t *stream.Trimmed, before, after []fence.Entry) error {
 
 func expiredRightly(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, now time.Time) error {
 	for c, m := range marks {
-		age := now.Sub(time.UnixMilli(m.Moved))
+		age, noted := now.Sub(time.UnixMilli(m.Moved)), time.Duration(0)
+		if m.Silent != 0 {
+			noted = now.Sub(time.UnixMilli(m.Silent))
+		}
 		expired := slices.Contains(t.Expired, c)
-		if expired && age < lease-slack || !expired && age > lease+slack {
-			return broken("%s last marked %v ago under a lease of %v; expired: %v", c, age, lease, expired)
+		if expired && (age < lease-slack || noted < lease/2-slack) ||
+			!expired && age > lease+slack && noted > lease/2+slack {
+			return broken("%s last marked %v ago under a lease of %v, found silent %v ago; expired: %v", c, age, lease,
+				noted, expired)
+		}
+	}
+	return nil
+}
+
+// notedRightly: a trim notes marks that were not written for half a lease, and a note stays as it is until they are.
+func (p *play) notedRightly(before map[stream.Consumer]stream.Mark, now time.Time) error {
+	after, err := p.marks()
+	if err != nil {
+		return err
+	}
+	for c, m := range after.Marks {
+		age, was := now.Sub(time.UnixMilli(m.Moved)), before[c].Silent
+		switch {
+		case age > lease/2+slack && m.Silent == 0, age < lease/2-slack && m.Silent != 0:
+			return broken("%s last marked %v ago under a lease of %v, and was found silent at %d", c, age, lease,
+				m.Silent)
+		case m.Silent != 0 && was != 0 && was != m.Silent:
+			return broken("%s was found silent at %d, and then at %d", c, was, m.Silent)
 		}
 	}
 	return nil

@@ -28,7 +28,8 @@ type Harness struct {
 
 	// DropOwner removes a tile's owner hash, as the end of its time to live does.
 	DropOwner func(fence.TileID)
-	// AgeMarks makes all of a tile's marks look as if they had been written so much earlier.
+	// AgeMarks makes all of a tile's marks look as if they had been written, and found silent by a trim, so much
+	// earlier: as if the store's clock had stepped.
 	AgeMarks func(fence.TileID, time.Duration)
 	// DamageSnapshot changes a byte of a tile's snapshot.
 	DamageSnapshot func(fence.TileID)
@@ -77,6 +78,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Mark/full", markFull},
 		{"Trim/ties", trimTies},
 		{"Trim/clock put back", trimClockPutBack},
+		{"Trim/clock put ahead", trimClockPutAhead},
 		{"Trim/group", trimGroup},
 		{"Trim/group-lease", trimGroupLease},
 		{"Trim/groups", trimGroups},

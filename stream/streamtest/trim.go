@@ -100,10 +100,40 @@ func trimClockPutBack(s *scene) {
 	s.mark(relay, 2)
 	s.AgeMarks(s.tile, -50*lease)
 	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: relay})
-	s.AgeMarks(s.tile, lease/2)
+	s.AgeMarks(s.tile, lease/3)
 	s.trim(stream.Trimmed{Floor: 2, Held: relay})
+	s.AgeMarks(s.tile, lease/3)
+	s.trim(stream.Trimmed{Floor: 2, Held: relay}) // notes that it is silent
 	s.AgeMarks(s.tile, lease/2+time.Second)
 	s.trim(stream.Trimmed{Floor: 9, Removed: 7, Expired: []stream.Consumer{relay}})
+}
+
+// trimClockPutAhead: the store's clock steps ahead by many leases. Consumers that live renew their marks within half a
+// lease and lose nothing; one that died before the step, or does after, loses its hold half a lease later.
+func trimClockPutAhead(s *scene) {
+	s.save(s.commit(1, 9)[8])
+	dead := stream.RelayMember("dead")
+	s.mark(relay, 2)
+	s.mark(dead, 3)
+	s.AgeMarks(s.tile, 50*lease)
+	s.trim(stream.Trimmed{Floor: 2, Removed: 1, Held: relay})
+	s.trim(stream.Trimmed{Floor: 2, Held: relay}) // the next trim, at once
+	require.NotZero(s, s.marks()[relay].Silent)
+	s.AgeMarks(s.tile, lease/3)
+	s.mark(relay, 2)
+	require.Zero(s, s.marks()[relay].Silent)
+	s.AgeMarks(s.tile, lease/3)
+	s.trim(stream.Trimmed{Floor: 2, Held: relay, Expired: []stream.Consumer{dead}})
+	// A second step right after the first, and one whose end is corrected.
+	s.AgeMarks(s.tile, 50*lease)
+	s.trim(stream.Trimmed{Floor: 2, Held: relay})
+	s.mark(relay, 2)
+	s.AgeMarks(s.tile, 50*lease)
+	s.trim(stream.Trimmed{Floor: 2, Held: relay})
+	s.AgeMarks(s.tile, -50*lease)
+	s.trim(stream.Trimmed{Floor: 2, Held: relay})
+	s.AgeMarks(s.tile, 50*lease)
+	s.trim(stream.Trimmed{Floor: 2, Held: relay})
 }
 
 func trimGroup(s *scene) {

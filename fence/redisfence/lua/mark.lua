@@ -22,6 +22,17 @@ local function is_consumer(c)
   return (KINDS[c] and c ~= 'relay') or (id and #id <= 64)
 end
 
+-- full reports whether the tile has as many consumers as it can have. Beside marks the hash has what trims noted, so
+-- that its length only says when to count.
+local function full(key)
+  if redis.call('HLEN', key) < 2 * MAX_MARKS then return false end
+  local marks, all = 0, redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    if all[i]:sub(-3) == '.at' then marks = marks + 1 end
+  end
+  return marks >= MAX_MARKS
+end
+
 local function mark(keys, args)
   local n = math.floor(#args / 3)
   if n < 1 or n > 16 or #args % 3 == 2 then return invalid('watermarks') end
@@ -38,7 +49,6 @@ local function mark(keys, args)
   local have = redis.call('HMGET', keys[1], unpack(fields))
   local trimmed = number(have[1]) or 0
   local reply = {'ok', number(have[1]) and have[1] or '0'}
-  local others = (have[1] and 1 or 0) + (have[2] and 1 or 0) -- fields that are no marks
   local at = now()
   local moved = {} -- by this call
   for i = 1, 3 * n, 3 do
@@ -47,10 +57,10 @@ local function mark(keys, args)
     local old = moved[consumer]
     if old == nil then old = have[#reply + 1] end
     if args[i + 2] == '2' then
-      redis.call('HDEL', keys[1], consumer, consumer .. '.at')
+      redis.call('HDEL', keys[1], consumer, consumer .. '.at', consumer .. '.silent')
       moved[consumer] = false
       reply[#reply + 1] = 'ok'
-    elseif not old and redis.call('HLEN', keys[1]) - others >= 2 * MAX_MARKS then
+    elseif not old and full(keys[1]) then
       reply[#reply + 1] = 'full'
     else
       if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end

@@ -1,7 +1,7 @@
 -- trim. Removes the entries below the lowest watermark; the entry at the floor stays.
 -- KEYS  1 marks  2 stream  3 snapshot
--- ARGV  1 lease, ms: a mark not moved or renewed for as long is dropped, and an entry that a consumer group has had
---       pending for as long no longer counts  2 most bytes the stream may take, or '0': past them the lowest marks are
+-- ARGV  1 lease, ms: a mark not moved or renewed for as long is dropped, if an earlier trim, half a lease ago or more,
+--       found it silent too; an entry that a consumer group has had pending for as long no longer counts  2 most bytes the stream may take, or '0': past them the lowest marks are
 --       dropped until it fits or only the snapshot holds the floor  3 'shown', if the caller wants that in the reply
 -- Reply {'ok', floor, removed, the consumer that holds the floor or '', expired consumers, consumers that the bound
 --       cost, entries left, bytes left, and if asked the highest epoch shown by a consumer}; {'invalid', what}.
@@ -29,18 +29,26 @@ end
 
 -- kind_of is the kind of consumer whose mark a field of the marks is, or nil.
 local function kind_of(field)
-  if field:sub(1, 6) == 'relay:' then return field:sub(-3) ~= '.at' and 'relay' or nil end
+  if field:sub(1, 6) == 'relay:' then return not field:find('.', 1, true) and 'relay' or nil end
   return KINDS[field] and field ~= 'relay' and field or nil
+end
+
+-- drop removes a mark.
+local function drop(key, name)
+  redis.call('HDEL', key, name, name .. '.at', name .. '.silent')
 end
 
 -- marks_of reads the marks, in any order, the highest floor ever, and the highest epoch shown. What cannot be read or
 -- was not renewed for the lease is removed and returned apart. A lease that began in the future, since the clock was
 -- stepped back, begins now.
+--
+-- Age alone does not drop a mark, because a clock that steps forward ages all of them at once. A trim that finds a mark
+-- silent for half a lease notes when, and only half a lease after the note may the mark go. Its consumer lives if it
+-- renews the mark in that time, whatever the clock did before, and the note is void.
 local function marks_of(key, lease)
   local all = redis.call('HGETALL', key)
   local clock = now()
   local newest = tonumber(clock)
-  local oldest = newest - lease
   local by = {}
   for i = 1, #all, 2 do by[all[i]] = all[i + 1] end
   local live, expired = {}, {}
@@ -48,17 +56,25 @@ local function marks_of(key, lease)
     local kind = kind_of(name)
     if kind then
       local seq, at = number(v), number(by[name .. '.at'])
-      if not seq or not at or at < oldest then
+      local silent = by[name .. '.silent']
+      local noted = number(silent)
+      if noted and (noted > newest or not at or at >= noted) then noted = nil end
+      if not seq or not at or (noted and noted <= newest - lease / 2) then
         expired[#expired + 1] = {name = name, kind = kind, seq = 0}
       else
         live[#live + 1] = {name = name, kind = kind, text = v, seq = seq}
         if at > newest then redis.call('HSET', key, name .. '.at', clock) end
+        if at >= newest - lease / 2 then
+          if silent then redis.call('HDEL', key, name .. '.silent') end
+        elseif not noted then
+          redis.call('HSET', key, name .. '.silent', clock)
+        end
       end
     end
   end
   table.sort(expired, before)
   for i, m in ipairs(expired) do
-    redis.call('HDEL', key, m.name, m.name .. '.at')
+    drop(key, m.name)
     expired[i] = m.name
   end
   return live, expired, number(by.trimmed) and by.trimmed or '0', number(by.shown) and by.shown or '0'
@@ -131,7 +147,7 @@ local function trim(keys, args)
     if over then
       if i == 1 then table.sort(live, before) end
       evicted[#evicted + 1] = held
-      if held ~= 'group' then redis.call('HDEL', keys[1], held, held .. '.at') end
+      if held ~= 'group' then drop(keys[1], held) end
       i = i + 1
     end
   until not over
