@@ -176,6 +176,10 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 // reseal makes a durable store whole that was restored to an older state, and lacks this owner's seal or entries that
 // it has acknowledged. If the authority says that the tile is still this owner's, its state becomes the journal's base,
 // which the pending batch then follows. What fails is tried again with the batch: the journal takes none before.
+//
+// A durable store that refuses the base has a later state, or another one at the same place: another owner's, to whom an
+// authority that was restored has granted this epoch too. It may have been acknowledged, so the tile is acquired anew
+// from what the stores have, above both.
 func (o *tileOwner) reseal(ctx context.Context) error {
 	switch err := o.title.verify(ctx, fence.Owner{}); {
 	case errors.Is(err, ErrSuperseded):
@@ -192,7 +196,11 @@ func (o *tileOwner) reseal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = o.acquisition.beginDurably(ctx, o.history.Position, blob); err == nil {
+	err = o.acquisition.beginDurably(ctx, o.history.Position, blob)
+	switch {
+	case errors.Is(err, errStartOver):
+		return o.repair(ctx, fromStore, refusedByJournal(err, o.tile, o.title.grant.Epoch, o.history.Position))
+	case err == nil:
 		o.cfg.Logger.Error("durable store was restored to an older state; the tile's state is in it again",
 			"at", o.history.Position)
 	}

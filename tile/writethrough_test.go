@@ -332,6 +332,35 @@ func TestDurableStoreRestoredUnderALivingOwner(t *testing.T) {
 	}
 }
 
+// The durable store comes back with what another owner wrote under the same epoch, to whom a restored authority had
+// granted it: later than this owner's state, or at the same place. The owner does not offer its own base for ever. It
+// goes on from what is durable, which that other owner may have acknowledged.
+func TestDurableStoreHasAnotherOwnersState(t *testing.T) {
+	for name, ahead := range map[string]fence.Seq{"at the same place": 0, "later": 7} {
+		t.Run(name, func(t *testing.T) {
+			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+				a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
+				a.words(t, "a", 3)
+				synctest.Wait()
+				theirs := sh.snapshot()
+				theirs.Position = a.Status().Position
+				theirs.Seq, theirs.Chain = theirs.Seq+ahead, theirs.Chain+1
+				foreign := memcheckpoint.New()
+				require.NoError(t, foreign.Put(t.Context(), testTile, theirs))
+				sh.Store = foreign
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := a.Submit(ctx, tile.Intent{Tile: testTile, ActionID: "b", Body: []byte("b")})
+				require.NoError(t, err, "the tile stalls: %+v", a.Status())
+				require.Equal(t, a.Status().Position, sh.durableEnd())
+				require.Greater(t, a.Status().Epoch, theirs.Epoch)
+				require.NoError(t, a.drain())
+				assert.Equal(t, "b", a.rules.Words[len(a.rules.Words)-1])
+			})
+		})
+	}
+}
+
 // The authority is restored with it: the owner goes on under an epoch above its own.
 func TestDurableStoreAndAuthorityPutBack(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
