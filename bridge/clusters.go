@@ -56,6 +56,7 @@ func (c *clusters) publish(ctx context.Context, m []fanout.Message) (handed func
 type mark struct {
 	id     fence.TileID
 	seq    fence.Seq
+	last   fence.Position // the entry at seq; zero if it is not known
 	shown  fence.Epoch
 	rewind bool
 	err    error
@@ -78,7 +79,8 @@ func (c *clusters) readMarks(ctx context.Context, marks []mark) {
 	for i := range marks {
 		if marks[i].err = err; err == nil {
 			marks[i].err, marks[i].trimmed = all[i].Err, all[i].Trimmed
-			marks[i].seq = all[i].Marks[stream.BridgeAcked].Seq // zero without one: from the oldest entry
+			acked := all[i].Marks[stream.BridgeAcked] // zero without one: from the oldest entry
+			marks[i].seq, marks[i].last = acked.Seq, acked.Last
 		}
 	}
 }
@@ -94,7 +96,7 @@ func (c *clusters) writeMarks(ctx context.Context, marks []mark) {
 		w := stream.MarkWrite{Tile: m.id, Consumer: stream.BridgePending, Seq: m.seq, Shown: m.shown,
 			Rewind: m.rewind}
 		writes = append(writes, w)
-		w.Consumer = stream.BridgeAcked
+		w.Consumer, w.Last = stream.BridgeAcked, m.last
 		writes = append(writes, w)
 	}
 	for i, err := range c.log.Mark(ctx, writes) {

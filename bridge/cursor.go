@@ -22,7 +22,8 @@ type cursor struct {
 	floor fence.Epoch
 
 	// sent is the highest position handed over. An entry at or below it, under the same epoch, has been
-	// forwarded before. Where forwarding was resumed only its sequence is known, until a read shows the rest.
+	// forwarded before. Where forwarding was resumed it is what the mark says: of one by an earlier release the
+	// sequence only, until a read shows the rest.
 	sent fence.Position
 
 	// counted is what has been counted of entries after read: a failed publish takes back what came

@@ -253,8 +253,8 @@ func TestOwnerHashDisagrees(t *testing.T) {
 	})
 }
 
-// TestHistoryShorterThanTheMark: a failover came while no bridge ran. What is there now is forwarded, though some of it
-// was before: the mark does not say under which epoch.
+// TestHistoryShorterThanTheMark: a failover came while no bridge ran. What a new owner wrote is forwarded, and what
+// was before is not forwarded again.
 func TestHistoryShorterThanTheMark(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 6)
@@ -266,7 +266,7 @@ func TestHistoryShorterThanTheMark(t *testing.T) {
 		settle()
 		r.commit(1, 2, 2)
 		settle()
-		require.Equal(t, append(upTo(1, 6), upTo(1, 5)...), r.pub.seqs(1))
+		require.Equal(t, append(upTo(1, 6), upTo(4, 5)...), r.pub.seqs(1))
 		require.EqualValues(t, 1, b.Stats().Regressions)
 		require.Zero(t, b.Stats().Gaps)
 	})
@@ -282,6 +282,8 @@ func TestHistoryRewrittenBeforeAnythingWasSent(t *testing.T) {
 		"longer than the mark":                 {look: time.Second, entries: 60},
 		"as long":                              {look: time.Second, entries: 40},
 		"shorter":                              {look: time.Second, entries: 20},
+		"longer, while no bridge was there":    {entries: 60},
+		"as long, while no bridge was there":   {entries: 40},
 		"shorter, while no bridge was there":   {entries: 20},
 		"one entry, while no bridge was there": {entries: 1},
 	} {

@@ -69,11 +69,15 @@ func (t *tile) markLane() lane {
 // settled reports whether the watermarks say what they should.
 func (t *tile) settled() bool { return t.marks.settled(t.cursor.read) }
 
-// resume takes over where forwarding ended. The mark may be ahead of the tile's history, if a failover came meanwhile.
-func (t *tile) resume(read fence.Seq, now time.Time) {
+// resume takes over where forwarding ended: after the entry at last or, if that is not known, after read. The tile's
+// history may have been replaced since, so that it has neither.
+func (t *tile) resume(read fence.Seq, last fence.Position, now time.Time) {
 	t.resumed, t.failures, t.pace.due = true, 0, now
-	t.cursor.place = place{read: read, blind: read == 0}
+	t.cursor.place = place{read: read, last: last, blind: read == 0}
 	t.cursor.end = fence.Position{Seq: read}
+	if !last.IsZero() {
+		t.cursor.end = last
+	}
 	t.cursor.sent = t.cursor.end
 	t.marks.saved = read
 }

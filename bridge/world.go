@@ -292,7 +292,7 @@ func (w *world) bookResume(marks []mark, tiles []*tile, now time.Time) {
 			t.fail(w.cfg, now)
 			failed = append(failed, *m)
 		} else {
-			t.resume(m.seq, now)
+			t.resume(m.seq, m.last, now)
 			if m.seq+1 < m.trimmed { // once the first pass has gone on from there, no mark shows it
 				w.lost(t, m.seq, m.trimmed)
 			}
@@ -313,6 +313,9 @@ func (w *world) beginMarks(l lane, tiles []*tile, now time.Time) []mark {
 	for i, t := range tiles {
 		marks[i] = mark{id: t.cursor.id, seq: min(t.cursor.read, fence.MaxNumber), shown: t.cursor.floor,
 			rewind: t.marks.rewind}
+		if t.cursor.last == t.cursor.sent { // and not an entry that was dropped, whose epoch no owner vouched for
+			marks[i].last = t.cursor.last
+		}
 		t.marks.writing, t.marks.rewind = true, false
 		w.plan(t)
 	}

@@ -83,6 +83,10 @@ type MarkWrite struct {
 	// what is of a lower one, for good, so an owner must not serve below it: see Trimmed.Shown.
 	Shown fence.Epoch
 
+	// Last is the position of the entry at Seq, if the consumer knows it. It is kept for BridgeAcked, and tells the
+	// next bridge whether the tile's history is still the one of which Seq was forwarded.
+	Last fence.Position
+
 	// Release removes the mark, because the consumer leaves in good order: it holds nothing any more, and is not
 	// reported as one that stopped. Seq and Rewind then say nothing.
 	Release bool
@@ -99,6 +103,8 @@ func (w *MarkWrite) Validate() error {
 			Want: "bridge, pending, checkpoint, or relay: and an id of 1 to 64 letters, digits, - and _"}
 	case w.Seq > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "seq", Value: w.Seq, Want: "at most 2^53-1"}
+	case !w.Last.IsZero() && (w.Last.Seq != w.Seq || w.Last.Epoch > fence.MaxNumber):
+		return &fence.ArgumentError{Field: "last", Value: w.Last, Want: "the position of the entry at Seq, or zero"}
 	case w.Shown > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "shown", Value: w.Shown, Want: "an epoch, at most 2^53-1"}
 	}
@@ -134,6 +140,9 @@ var ErrTooManyMarks = errors.New("the tile has as many consumers as it can have"
 type Mark struct {
 	Seq   fence.Seq // the consumer needs no entry at or below it
 	Moved int64     // store clock when it was last written, milliseconds since 1970
+
+	// Last is the position of the entry at Seq, if the consumer told it; see MarkWrite.Last.
+	Last fence.Position
 
 	// Silent is the store clock, milliseconds since 1970, at which a trim first found that the mark had not been
 	// written for half a lease; zero if none has since it was. See TrimRequest.Lease.

@@ -251,6 +251,12 @@ func TestAnEarlierReleaseMarksAndTrims(t *testing.T) {
 	keys := []string{k.Marks, k.Stream, k.Snapshot}
 	call("tilefence_mark_v1", keys[:1], "bridge", "1", "0", "7")
 	call("tilefence_mark_v1", keys[:1], "bridge", "2", "0")
+	call("tilefence_mark_v1", keys[:1], "bridge", "2", "0", "7", "3/2/00000000000000ff")
+	for _, last := range []string{"x", "1/2", "1/2/ff", "-1/2/00000000000000ff"} {
+		reply, err := client.FCall(t.Context(), "tilefence_mark_v1", keys[:1], "bridge", "3", "0", "7", last).Slice()
+		require.NoError(t, err)
+		require.Equal(t, []any{"invalid", "last"}, reply)
+	}
 	for _, shown := range []string{"", "x", "-1", "1.5", "9007199254740992"} {
 		reply, err := client.FCall(t.Context(), "tilefence_mark_v1", keys[:1], "bridge", "3", "0", shown).Slice()
 		require.NoError(t, err)

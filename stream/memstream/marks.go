@@ -63,7 +63,15 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 	if !w.Rewind {
 		seq = max(seq, had.Seq)
 	}
-	m.of[w.Consumer] = stream.Mark{Seq: seq, Moved: time.Now().UnixMilli()}
+	at := stream.Mark{Seq: seq, Moved: time.Now().UnixMilli()}
+	switch {
+	case w.Consumer != stream.BridgeAcked:
+	case seq == w.Last.Seq && !w.Last.IsZero():
+		at.Last = w.Last
+	case seq == had.Last.Seq:
+		at.Last = had.Last
+	}
+	m.of[w.Consumer] = at
 	if w.Seq+1 < m.trimmed {
 		return &stream.ResyncError{Tile: w.Tile, Consumer: w.Consumer, Seq: w.Seq, Trimmed: m.trimmed}
 	}

@@ -37,10 +37,14 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 	}
 	for n := range calls {
 		var shown fence.Epoch
+		last := ""
 		for _, i := range of[n] {
 			shown = max(shown, writes[i].Shown)
+			if writes[i].Consumer == stream.BridgeAcked && !writes[i].Last.IsZero() {
+				last = writes[i].Last.String()
+			}
 		}
-		calls[n].Args = append(calls[n].Args, strconv.FormatUint(uint64(shown), 10))
+		calls[n].Args = append(calls[n].Args, strconv.FormatUint(uint64(shown), 10), last)
 	}
 	if len(calls) > 0 {
 		for n, reply := range l.functions.CallMany(ctx, "mark", calls) {
@@ -144,6 +148,9 @@ func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
 			mark := stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
 			if silent, err := fence.ParseNumber(m[name+".silent"]); err == nil && silent > at {
 				mark.Silent = int64(silent) // else the mark was written since
+			}
+			if last, err := fence.ParsePosition(m[name+".last"]); err == nil && last.Seq == mark.Seq {
+				mark.Last = last // else the mark was written since by a consumer that did not know it
 			}
 			all.Marks[w.Consumer] = mark
 		}

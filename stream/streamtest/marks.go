@@ -178,6 +178,40 @@ func markFull(s *scene) {
 	s.mark(stream.Checkpointed, 6)
 }
 
+// markLast: the bridge's mark keeps the position of its entry, as long as it is at that entry.
+func markLast(s *scene) {
+	at := func(seq fence.Seq) fence.Position {
+		return fence.Position{Epoch: 3, Seq: seq, Chain: 7 + fence.Chain(seq)}
+	}
+	write := func(w stream.MarkWrite) error {
+		w.Tile, w.Consumer = s.tile, stream.BridgeAcked
+		return stream.MarkOne(s.Context(), s.Log, w)
+	}
+	last := func(want fence.Position) {
+		s.Helper()
+		require.Equal(s, want, s.marks()[stream.BridgeAcked].Last)
+	}
+	require.NoError(s, write(stream.MarkWrite{Seq: 4, Last: at(4)}))
+	last(at(4))
+	require.NoError(s, write(stream.MarkWrite{Seq: 4})) // renewed
+	last(at(4))
+	require.NoError(s, write(stream.MarkWrite{Seq: 3, Last: at(3)})) // late: the higher mark stays
+	last(at(4))
+	require.NoError(s, write(stream.MarkWrite{Seq: 5}))
+	last(fence.Position{})
+	require.NoError(s, write(stream.MarkWrite{Seq: 2, Last: at(2), Rewind: true}))
+	last(at(2))
+	require.Nil(s, s.Log.Mark(s.Context(), []stream.MarkWrite{
+		{Tile: s.tile, Consumer: stream.BridgePending, Seq: 6, Last: at(6)},
+		{Tile: s.tile, Consumer: stream.BridgeAcked, Seq: 6, Last: at(6)}}))
+	last(at(6))
+	require.Zero(s, s.marks()[stream.BridgePending].Last)
+	require.NoError(s, write(stream.MarkWrite{Release: true}))
+	require.NoError(s, write(stream.MarkWrite{Seq: 6}))
+	last(fence.Position{})
+	require.ErrorIs(s, write(stream.MarkWrite{Seq: 7, Last: at(6)}), fence.ErrInvalidArgument)
+}
+
 // markShown: the highest epoch that any consumer has told is kept, whatever comes later and whoever goes.
 func markShown(s *scene) {
 	shown := func(want fence.Epoch) {

@@ -74,6 +74,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Mark/turns", markTurns},
 		{"Mark/release", markRelease},
 		{"Mark/shown", markShown},
+		{"Mark/last", markLast},
 		{"Mark/resync", markResync},
 		{"Mark/full", markFull},
 		{"Trim/ties", trimTies},

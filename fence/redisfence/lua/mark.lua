@@ -4,8 +4,8 @@
 -- KEYS  1 marks
 -- ARGV  per watermark three: consumer (bridge, pending, checkpoint, or relay:<id>)  seq  '0' it climbs, '1' it may go
 --       back, '2' it is removed. At most 16 watermarks; those of one consumer act in turn. Behind them, if the caller
---       says so: the highest epoch of which a consumer has handed anything on. The highest of all is kept, whatever
---       becomes of the marks.
+--       says so: the highest epoch of which a consumer has handed anything on, of which the highest of all is kept,
+--       whatever becomes of the marks; and the position at which the bridge's watermark is, or ''.
 -- Reply {'ok', highest floor ever trimmed to, then per watermark 'ok', 'resync' (entries after seq are gone; it
 --       is in force all the same) or 'full' (the tile has 256 consumers; it is not)}; {'invalid', what}.
 --       'invalid' writes nothing.
@@ -22,6 +22,11 @@ local function is_consumer(c)
   return (KINDS[c] and c ~= 'relay') or (id and #id <= 64)
 end
 
+-- drop removes a mark and what is kept beside it.
+local function drop(key, name)
+  redis.call('HDEL', key, name, name .. '.at', name .. '.silent', name .. '.last')
+end
+
 -- full reports whether the tile has as many consumers as it can have. Beside marks the hash has what trims noted, so
 -- that its length only says when to count.
 local function full(key)
@@ -35,10 +40,13 @@ end
 
 local function mark(keys, args)
   local n = math.floor(#args / 3)
-  if n < 1 or n > 16 or #args % 3 == 2 then return invalid('watermarks') end
+  if n < 1 or n > 16 then return invalid('watermarks') end
   local fields = {'trimmed', 'shown'}
   local shown = args[3 * n + 1] or '0'
   if not number(shown) then return invalid('shown') end
+  local last = args[3 * n + 2] or ''
+  local _, last_seq = position(last)
+  if last ~= '' and not last_seq then return invalid('last') end
   for i = 1, 3 * n, 3 do
     if not is_consumer(args[i]) then return invalid('consumer') end
     if not number(args[i + 1]) then return invalid('seq') end
@@ -57,7 +65,7 @@ local function mark(keys, args)
     local old = moved[consumer]
     if old == nil then old = have[#reply + 1] end
     if args[i + 2] == '2' then
-      redis.call('HDEL', keys[1], consumer, consumer .. '.at', consumer .. '.silent')
+      drop(keys[1], consumer)
       moved[consumer] = false
       reply[#reply + 1] = 'ok'
     elseif not old and full(keys[1]) then
@@ -65,6 +73,7 @@ local function mark(keys, args)
     else
       if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end
       redis.call('HSET', keys[1], consumer, seq, consumer .. '.at', at)
+      if consumer == 'bridge' and seq == last_seq then redis.call('HSET', keys[1], 'bridge.last', last) end
       if not have[1] then redis.call('PEXPIRE', keys[1], UNTRIMMED) end
       moved[consumer] = seq
       reply[#reply + 1] = s + 1 < trimmed and 'resync' or 'ok'

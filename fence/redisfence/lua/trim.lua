@@ -33,11 +33,6 @@ local function kind_of(field)
   return KINDS[field] and field ~= 'relay' and field or nil
 end
 
--- drop removes a mark.
-local function drop(key, name)
-  redis.call('HDEL', key, name, name .. '.at', name .. '.silent')
-end
-
 -- marks_of reads the marks, in any order, the highest floor ever, and the highest epoch shown. What cannot be read or
 -- was not renewed for the lease is removed and returned apart. A lease that began in the future, since the clock was
 -- stepped back, begins now.
