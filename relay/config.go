@@ -77,7 +77,7 @@ type Config struct {
 	PingInterval time.Duration // between pings; a client silent for two and a half is closed with 4002. Default 20 s.
 	DrainWindow  time.Duration // over which Drain spreads the closing of clients. Default 5 s.
 	Linger       time.Duration // after which a tile without clients is dropped. Default 30 s.
-	MarkInterval time.Duration // between renewals of a tile's mark; keep it well below half the trim lease. Default 10 s.
+	MarkInterval time.Duration // between renewals of a tile's mark; well below half the trim lease. Default 10 s.
 	StoreTimeout time.Duration // of one call to the store or to the fan-out. Default 2 s.
 	// Coalesce is how long a client of several tiles waits for more, so that it is written to once. Default 10 ms; 1 ns
 	// writes at once, as for a client of one tile.

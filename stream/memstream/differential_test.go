@@ -82,7 +82,8 @@ func (st *stage) age(tile fence.TileID, d time.Duration) error {
 	key := fence.KeysOf(tile).Marks
 	marks, err := st.client.HGetAll(context.Background(), key).Result()
 	for field, value := range marks {
-		if at, bad := strconv.ParseInt(value, 10, 64); bad == nil && (strings.HasSuffix(field, ".at") || strings.HasSuffix(field, ".silent")) {
+		if at, bad := strconv.ParseInt(value, 10, 64); bad == nil && (strings.HasSuffix(field, ".at") ||
+			strings.HasSuffix(field, ".silent")) {
 			err = errors.Join(err, st.client.HSet(context.Background(), key, field, at-d.Milliseconds()).Err())
 		}
 	}

@@ -64,7 +64,8 @@ func (h hands) damageSnapshot(tile fence.TileID) {
 func (h hands) ageMarks(tile fence.TileID, d time.Duration) {
 	key := fence.KeysOf(tile).Marks
 	for field, value := range h.hash(key) {
-		if at, err := strconv.ParseInt(value, 10, 64); err == nil && (strings.HasSuffix(field, ".at") || strings.HasSuffix(field, ".silent")) {
+		if at, err := strconv.ParseInt(value, 10, 64); err == nil && (strings.HasSuffix(field, ".at") ||
+			strings.HasSuffix(field, ".silent")) {
 			h.do("hset", key, field, at-d.Milliseconds())
 		}
 	}
