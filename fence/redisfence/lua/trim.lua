@@ -1,8 +1,9 @@
 -- trim. Removes the entries below the lowest watermark; the entry at the floor stays.
 -- KEYS  1 marks  2 stream  3 snapshot
 -- ARGV  1 lease, ms: a mark not moved or renewed for as long is dropped, if an earlier trim, half a lease ago or
---       more, found it silent too; an entry that a group has had pending for as long no longer counts  2 most bytes the stream may take, or '0': past them the lowest marks are
---       dropped until it fits or only the snapshot holds the floor  3 'shown', if the caller wants that in the reply
+--       more, found it silent too; an entry that a group has had pending for as long no longer counts  2 most
+--       bytes the stream may take, or '0': past them the lowest marks are dropped until it fits or only the snapshot
+--       holds the floor  3 'shown', if the caller wants that in the reply
 -- Reply {'ok', floor, removed, the consumer that holds the floor or '', expired consumers, consumers that the bound
 --       cost, entries left, bytes left, and if asked the highest epoch shown by a consumer}; {'invalid', what}.
 --       Still over the bound and held: call again.
