@@ -50,7 +50,7 @@ func ParseReason(s string) (Reason, error) {
 //
 // Each arrow is one conditional write, so that exactly one is taken in any race. Nothing leaves a terminal
 // outcome. While open, Attempt and Withdraw count the attempts that may have delivered the action. All times are the
-// ledger's clock, in whole milliseconds, UTC.
+// store's clock (Store.Now), in whole milliseconds, UTC.
 type Artifact struct {
 	ActionID    string
 	AdmissionID AdmissionID

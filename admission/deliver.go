@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
@@ -193,7 +192,12 @@ func asRouteError(id fence.TileID, err error) error {
 //
 // Abandoning fails while another attempt may have delivered the action; then it is withdrawn and pending.
 func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery, error) {
-	if time.Since(art.Admitted) > g.cfg.RetryWindow {
+	now, err := g.ledger.Now(ctx)
+	if err != nil {
+		g.withdraw(ctx, art)
+		return art, delivery{}, &PendingError{Artifact: art, Err: err}
+	}
+	if now.Sub(art.Admitted) > g.cfg.RetryWindow {
 		return g.expire(ctx, art)
 	}
 	d := g.deliver(ctx, Act, art.Intent())

@@ -18,7 +18,7 @@ var (
 	ErrContested = errors.New("another attempt may have delivered the action")
 	// ErrExpired: the action was not delivered within the gateway's RetryWindow, and is not sent any more.
 	ErrExpired = errors.New("action is too old to be delivered")
-	// ErrBalanceLimit: the credit would lift the balance above MaxAmount.
+	// ErrBalanceLimit: the credit, or what would be given back, would lift the balance above MaxAmount.
 	ErrBalanceLimit = errors.New("balance would exceed the limit")
 	// ErrPending: the action is admitted and has no outcome yet. A *PendingError says why. The same call
 	// with the same action ID goes on where this one stopped.

@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -128,6 +129,9 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 		}
 	}
 	switch {
+	case d.RetryWindow > MinRetention:
+		return d, &fence.ArgumentError{Field: "RetryWindow", Value: d.RetryWindow,
+			Want: fmt.Sprintf("at most MinRetention, %v: an action without its record would be a new one", MinRetention)}
 	case d.MaxActors < 0:
 		return d, &fence.ArgumentError{Field: "MaxActors", Value: d.MaxActors,
 			Want: "a positive number, or zero for the default"}
@@ -305,6 +309,27 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 	}
 	a.Asset, a.Cost, a.Cooldown = priced.Asset, priced.Cost, priced.Cooldown
 	return g.ledger.Admit(ctx, a)
+}
+
+// Outcome returns the artifact of an action that the actor has presented before, without presenting it again: nothing
+// is admitted, sent or spent. An artifact that is still open says that the outcome is not known yet. Calls count against
+// ActRate.
+//
+// Errors: ErrUnknownAction if the ledger has no such action of that actor; a *fence.ArgumentError; a *LimitError; a
+// *fence.StoreError.
+func (g *Gateway) Outcome(ctx context.Context, actor, actionID string) (Artifact, error) {
+	if err := validateName("actor", actor); err != nil {
+		return Artifact{}, err
+	}
+	wait, ok := g.acts.take(actor)
+	if err := g.shape(ctx, ShapeInfo{Scope: ScopeActor, Kind: Ask, Actor: actor}, wait, ok); err != nil {
+		return Artifact{}, err
+	}
+	art, err := g.ledger.Lookup(ctx, actionID)
+	if err == nil && art.Actor != actor {
+		return Artifact{}, ErrUnknownAction // an actor does not learn which IDs others have used
+	}
+	return art, err
 }
 
 func (g *Gateway) done(info DoneInfo) {

@@ -14,6 +14,7 @@ type Kind string
 const (
 	Move Kind = "move" // movement: smoothed, never recorded
 	Act  Kind = "act"  // economic actions: admitted durably first
+	Ask  Kind = "ask"  // for the outcome of an action
 )
 
 // Hooks are called as things happen, for metrics and traces. Any may be nil. They run on the caller's

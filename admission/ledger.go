@@ -65,7 +65,10 @@ func (l *AdmissionLedger) admit(ctx context.Context, a Action) (Artifact, error)
 	if a.Fingerprint.IsZero() {
 		a.Fingerprint = FingerprintOf(a)
 	}
-	now := time.Now().UTC().Truncate(time.Millisecond)
+	now, err := l.store.Now(ctx)
+	if err != nil {
+		return Artifact{}, err
+	}
 	id := fence.NewClaimID().String()
 	want := Artifact{
 		ActionID: a.ID, AdmissionID: AdmissionID(id), Fingerprint: a.Fingerprint,
@@ -108,8 +111,11 @@ func (l *AdmissionLedger) Attempt(ctx context.Context, actionID string) (Artifac
 	if err := validateName("action ID", actionID); err != nil {
 		return Artifact{}, err
 	}
-	attempt := AttemptID(fence.NewClaimID().String())
-	art, err := l.store.Attempt(ctx, actionID, attempt, time.Now().UTC().Truncate(time.Millisecond))
+	now, err := l.store.Now(ctx)
+	if err != nil {
+		return Artifact{}, err
+	}
+	art, err := l.store.Attempt(ctx, actionID, AttemptID(fence.NewClaimID().String()), now)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -144,10 +150,11 @@ func (l *AdmissionLedger) Resolve(ctx context.Context, actionID string, outcome 
 // said so. If another attempt may have delivered it, the artifact stays open and the error is
 // ErrContested. A terminal action is returned as in Resolve.
 //
-// Errors: ErrContested, with the artifact; otherwise as Resolve.
+// Errors: ErrContested, with the artifact; ErrBalanceLimit if the account has no room for the cost, and the action
+// stays open; otherwise as Resolve.
 func (l *AdmissionLedger) Abandon(ctx context.Context, art Artifact, outcome stream.Outcome) (Artifact, error) {
 	switch {
-	case outcome != stream.Rejected && outcome != stream.Redirected:
+	case !abandonable(outcome):
 		return Artifact{}, &fence.ArgumentError{Field: "outcome", Value: outcome,
 			Want: "rejected or redirected: no tile has resolved the action"}
 	case art.AttemptID == "":
@@ -157,13 +164,20 @@ func (l *AdmissionLedger) Abandon(ctx context.Context, art Artifact, outcome str
 	return l.settle(ctx, Settlement{ActionID: art.ActionID, Outcome: outcome, Sole: art.AttemptID})
 }
 
+// abandonable reports whether an action whose cost is given back may have the outcome.
+func abandonable(o stream.Outcome) bool { return o == stream.Rejected || o == stream.Redirected }
+
 func (l *AdmissionLedger) settle(ctx context.Context, s Settlement) (Artifact, error) {
 	if err := validateName("action ID", s.ActionID); err != nil {
 		return Artifact{}, err
 	}
 	began := time.Now()
-	s.At = began.UTC().Truncate(time.Millisecond)
-	art, err := l.store.Settle(ctx, s)
+	var art Artifact
+	at, err := l.store.Now(ctx)
+	if err == nil {
+		s.At = at
+		art, err = l.store.Settle(ctx, s)
+	}
 	if errors.Is(err, fence.ErrUnknownOutcome) {
 		art, err = l.rereadSettled(ctx, s.ActionID, err)
 	}
@@ -217,13 +231,19 @@ func (l *AdmissionLedger) Pending(ctx context.Context, before time.Time, limit i
 // Errors: a *ReusedError when the ID was used for another credit; ErrBalanceLimit; a *fence.ArgumentError; a
 // *fence.StoreError, after which the same call is safe.
 func (l *AdmissionLedger) Credit(ctx context.Context, owner, asset string, amount Amount, creditID string) error {
-	c := Credit{ID: creditID, Owner: owner, Asset: asset, Amount: amount,
-		At: time.Now().UTC().Truncate(time.Millisecond)}
+	c := Credit{ID: creditID, Owner: owner, Asset: asset, Amount: amount}
 	if err := c.Validate(); err != nil {
+		return err
+	}
+	var err error
+	if c.At, err = l.store.Now(ctx); err != nil {
 		return err
 	}
 	return l.store.Credit(ctx, c)
 }
+
+// Now is the clock of the ledger's store, by which all its times are. Errors: a *fence.StoreError.
+func (l *AdmissionLedger) Now(ctx context.Context) (time.Time, error) { return l.store.Now(ctx) }
 
 // Balance reads an account. One that was never touched is empty, and no error.
 // Errors: a *fence.ArgumentError; a *fence.StoreError.

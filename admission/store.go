@@ -7,6 +7,10 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
+// MinRetention is how long an action's outcome is kept at least after it was recorded. A client that asks again within
+// that time gets the first answer. A gateway's RetryWindow is never longer.
+const MinRetention = 24 * time.Hour
+
 // Store keeps accounts, artifacts and credits. Each method is one atomic step; nothing is ever half done,
 // and what a method has answered survives the crash of everything. Arguments come from an
 // AdmissionLedger, which has validated them. Implementations are safe for concurrent use, by many
@@ -17,6 +21,10 @@ import (
 // throttling, lost answers) within ctx before it gives up. Every method may be called again with the same
 // arguments, and then does nothing twice.
 type Store interface {
+	// Now is the store's clock, in whole milliseconds, UTC. All processes on a store read the same clock, so that the
+	// clock of one gateway does not decide when a cooldown is over. Every time that a method is given comes from it.
+	Now(ctx context.Context) (time.Time, error)
+
 	// Admit writes the artifact a and spends its cost, unless the action has an artifact already; then it
 	// returns that one and changes nothing. a is open, with Attempts 1 and its
 	// AdmissionID as AttemptID.
@@ -39,7 +47,8 @@ type Store interface {
 
 	// Settle gives an open action its outcome. A terminal artifact is returned unchanged: the first
 	// settlement wins. ErrUnknownAction when there is none; ErrContested, with the artifact, when s.Sole is
-	// set and the open action has or had another attempt that may have delivered it.
+	// set and the open action has or had another attempt that may have delivered it; ErrBalanceLimit,
+	// with the artifact, when the cost cannot be given back because the balance would exceed MaxAmount.
 	Settle(ctx context.Context, s Settlement) (Artifact, error)
 
 	// Lookup reads an artifact, seeing every write that was answered before. ErrUnknownAction when there
@@ -56,7 +65,15 @@ type Store interface {
 
 	// Balance reads an account, seeing every write that was answered before. One never touched is empty.
 	Balance(ctx context.Context, owner, asset string) (Account, error)
+
+	// Scan calls visit with every account, artifact and credit, in any order, until it returns an error. A record that
+	// cannot be read is visited as a *fence.CorruptError. What is written meanwhile may be seen or not. visit makes no
+	// call of the Store.
+	Scan(ctx context.Context, visit func(Record) error) error
 }
+
+// Record is one record of a Store: an Account, an Artifact, a Credit or a *fence.CorruptError.
+type Record any
 
 // Settlement is the end of an action.
 type Settlement struct {

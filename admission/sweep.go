@@ -40,7 +40,11 @@ func (g *Gateway) Sweep(ctx context.Context) (info SweepInfo, err error) {
 		info.Took, info.Err = time.Since(began), err
 		g.cfg.Hooks.Swept(info)
 	}()
-	before := began.Add(-g.cfg.SweepAge)
+	now, err := g.ledger.Now(ctx)
+	if err != nil {
+		return info, err
+	}
+	before := now.Add(-g.cfg.SweepAge)
 	seen := map[string]bool{}
 	for {
 		ids, err := g.ledger.Pending(ctx, before, sweepPage)

@@ -82,6 +82,9 @@ func (m *model) settle(c admission.Settlement) (admission.Artifact, error) {
 		if abandoned && (a.Attempts != 1 || a.AttemptID != c.Sole) {
 			return admission.ErrContested
 		}
+		if abandoned && m.account.Balance > admission.MaxAmount-a.Cost {
+			return admission.ErrBalanceLimit
+		}
 		a.Outcome, a.Resolved, a.Refunded = c.Outcome, c.At, abandoned
 		if abandoned {
 			m.account.Balance += a.Cost
@@ -124,7 +127,7 @@ func (m *model) drawCredit(rng *rand.Rand, id string, at time.Time) admission.Cr
 		if n := rng.IntN(6); n < len(edits) {
 			edits[n]()
 		}
-	case balance > 0 && balance < admission.MaxAmount && rng.IntN(4) == 0: // what was given back may be above it
+	case balance > 0 && balance < admission.MaxAmount && rng.IntN(4) == 0:
 		c.Amount = admission.MaxAmount - balance + admission.Amount(rng.IntN(2))
 	}
 	return c

@@ -30,6 +30,11 @@ func Run(t *testing.T, open func(t *testing.T) admission.Store) {
 		{"ConcurrentSettlementsHaveOneWinner", testConcurrentSettle},
 		{"RandomHistoryKeepsTheSums", testRandom},
 		{"Model", testModel},
+		{"AuditBalancesEveryCurrency", testAudit},
+		{"InterruptedCallsConserve", testInterrupted},
+		{"ReplaysAreTheFirstAnswer", testReplays},
+		{"RefundsObeyTheLimit", testRefundLimit},
+		{"Clock", testClock},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.test(t, suite{T: t, store: open(t), ctx: t.Context()})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -125,9 +126,7 @@ func decodeArtifact(it item) (admission.Artifact, error) {
 		Admitted:    d.date("admitted_at"),
 		Attempted:   d.date("attempted_at"),
 	}
-	if len(a.ActionID) > len(actionPrefix) {
-		a.ActionID = a.ActionID[len(actionPrefix):]
-	}
+	a.ActionID = strings.TrimPrefix(a.ActionID, actionPrefix)
 	if copy(a.Fingerprint[:], d.binary("fingerprint")) != len(a.Fingerprint) {
 		d.fail("fingerprint")
 	}
@@ -140,6 +139,28 @@ func decodeArtifact(it item) (admission.Artifact, error) {
 		a.Refunded = d.flag("refunded")
 	}
 	return a, cmp.Or(d.err, err1, err2, err3)
+}
+
+// decodeRecord reads an item of any kind.
+func decodeRecord(it item) admission.Record {
+	d := decoder{item: it}
+	var r admission.Record
+	var err error
+	switch pk := d.text("pk"); {
+	case strings.HasPrefix(pk, actionPrefix):
+		r, err = decodeArtifact(it)
+	case strings.HasPrefix(pk, accountPrefix):
+		r, err = decodeAccount(it, strings.TrimPrefix(pk, accountPrefix), d.text("sk"))
+	case strings.HasPrefix(pk, creditPrefix):
+		r = admission.Credit{ID: strings.TrimPrefix(pk, creditPrefix), Owner: d.text("owner"), Asset: d.text("asset"),
+			Amount: admission.Amount(d.number("amount")), At: d.date("credited_at")}
+	default:
+		d.fail("pk")
+	}
+	if err = cmp.Or(err, d.err); err != nil {
+		return &fence.CorruptError{What: fmt.Sprintf("ledger item %q", d.optional("pk")), Detail: err.Error()}
+	}
+	return r
 }
 
 // decodeAccount reads an item. No item is an account that was never touched.

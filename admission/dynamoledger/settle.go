@@ -100,29 +100,30 @@ func (s *Store) update(
 
 // abandon ends the action and gives back what it took, in one transaction.
 func (s *Store) abandon(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
+	ownCooldown := true // unless it has passed and a later action has set another
 	err = s.persist(ctx, call{op: c.Op(), id: c.ActionID, writes: true}, func(ctx context.Context) error {
 		if got, err = s.readArtifact(ctx, c.ActionID); err != nil || !got.Open() {
 			return err
 		}
-		// The cooldown is still the action's own, unless it has passed and a later action has set another.
-		for _, own := range []bool{true, false} {
-			if own && got.Cooldown == 0 {
-				continue
-			}
-			done, err := s.giveBack(ctx, c, own, &got)
-			if done || err != nil {
-				return err
-			}
+		ownCooldown = ownCooldown && got.Cooldown > 0
+		account, err := s.giveBack(ctx, c, ownCooldown, &got)
+		switch {
+		case err != nil || account == nil:
+			return err
+		case account.Balance > admission.MaxAmount-got.Cost:
+			return admission.ErrBalanceLimit
 		}
+		ownCooldown = !ownCooldown
 		return errAgain
 	})
 	return got, err
 }
 
-// giveBack runs one abandonment. done is false if the account's cooldown is not the action's own.
+// giveBack runs one abandonment. If the account refuses, because it has no room for the cost or its cooldown is not the
+// action's own, it is returned.
 func (s *Store) giveBack(
 	ctx context.Context, c admission.Settlement, ownCooldown bool, a *admission.Artifact,
-) (done bool, err error) {
+) (*admission.Account, error) {
 	reasons, err := dynamotx.Transact(ctx, s.client,
 		token("abandon", c.ActionID, string(c.Sole), c.Outcome.String(), strconv.FormatInt(c.At.UnixMilli(), 10),
 			strconv.FormatBool(ownCooldown)),
@@ -131,17 +132,18 @@ func (s *Store) giveBack(
 	)
 	switch {
 	case err != nil:
-		return false, err
+		return nil, err
 	case reasons == nil:
 		a.Outcome, a.Resolved, a.Refunded = c.Outcome, c.At, true
-		return true, nil
+		return nil, nil // no account refused
 	case reasons[0].Refused:
 		if *a, err = decodeArtifact(reasons[0].Item); err == nil && a.Open() {
 			err = admission.ErrContested
 		}
-		return true, err
+		return nil, err
 	}
-	return false, nil
+	account, err := decodeAccount(reasons[1].Item, a.Actor, a.Asset)
+	return &account, err
 }
 
 func (s *Store) endAbandoned(c admission.Settlement) *types.Update {
@@ -169,15 +171,18 @@ func (s *Store) endAbandoned(c admission.Settlement) *types.Update {
 
 func (s *Store) refund(a admission.Artifact, ownCooldown bool) *types.Update {
 	u := &types.Update{
-		TableName:                 s.table,
-		Key:                       accountKey(a.Actor, a.Asset),
-		UpdateExpression:          ptr("ADD #balance :cost, #version :one"),
-		ExpressionAttributeNames:  names("balance", "version"),
-		ExpressionAttributeValues: item{":cost": number(a.Cost), ":one": number(1)},
+		TableName:                s.table,
+		Key:                      accountKey(a.Actor, a.Asset),
+		UpdateExpression:         ptr("ADD #balance :cost, #version :one"),
+		ExpressionAttributeNames: names("balance", "version"),
+		ExpressionAttributeValues: item{":cost": number(a.Cost), ":one": number(1),
+			":room": number(admission.MaxAmount - a.Cost)},
+		ConditionExpression:                 ptr("#balance <= :room"),
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 	if ownCooldown {
 		*u.UpdateExpression += " REMOVE #cooldown_until"
-		u.ConditionExpression = ptr("#cooldown_until = :own")
+		*u.ConditionExpression += " AND #cooldown_until = :own"
 		u.ExpressionAttributeNames["#cooldown_until"] = "cooldown_until"
 		u.ExpressionAttributeValues[":own"] = number(a.CooldownUntil().UnixMilli())
 	}

@@ -2,6 +2,7 @@ package dynamoledger
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -20,7 +21,7 @@ type Config struct {
 	MaxAttempts int
 
 	// Retention is how long terminal artifacts are kept at least. Zero keeps them for ever; otherwise at
-	// least an hour. See the package comment.
+	// least admission.MinRetention. See the package comment.
 	Retention time.Duration
 
 	Logger *slog.Logger // nil discards
@@ -30,6 +31,7 @@ type Config struct {
 type Store struct {
 	client *dynamodb.Client
 	table  *string
+	clock  *clock
 	cfg    Config
 }
 
@@ -50,9 +52,13 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "table", Value: table, Want: "the name of a table, see CreateTable"}
 	case c.MaxAttempts < 1:
 		return nil, &fence.ArgumentError{Field: "MaxAttempts", Value: c.MaxAttempts, Want: "at least 1, or zero for 10"}
-	case c.Retention != 0 && c.Retention < time.Hour:
+	case c.Retention != 0 && c.Retention < admission.MinRetention:
 		return nil, &fence.ArgumentError{Field: "Retention", Value: c.Retention,
-			Want: "at least an hour, or zero for ever"}
+			Want: fmt.Sprintf("at least %v, or zero for ever", admission.MinRetention)}
 	}
-	return &Store{client: dynamotx.Client(client, c.MaxAttempts), table: aws.String(table), cfg: c}, nil
+	s := &Store{table: aws.String(table), cfg: c, clock: &clock{local: steady()}}
+	s.client = dynamodb.New(dynamotx.Client(client, c.MaxAttempts).Options(), func(o *dynamodb.Options) {
+		s.clock.next, o.HTTPClient = o.HTTPClient, s.clock
+	})
+	return s, nil
 }

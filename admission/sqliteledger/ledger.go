@@ -11,6 +11,11 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
+// Now implements admission.Store. All processes on a file are of one host, whose clock it is.
+func (*Store) Now(context.Context) (time.Time, error) {
+	return time.Now().UTC().Truncate(time.Millisecond), nil
+}
+
 // Admit implements admission.Store.
 func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.Artifact, err error) {
 	err = s.write(ctx, "admit", a.ActionID, func(tx *sqlitedb.Tx) error {
@@ -107,20 +112,30 @@ func (s *Store) Settle(ctx context.Context, c admission.Settlement) (got admissi
 		if c.Abandon() && (got.Attempts != 1 || got.AttemptID != c.Sole) {
 			return admission.ErrContested
 		}
+		if c.Abandon() {
+			if err := refund(tx, &got); err != nil {
+				return err
+			}
+		}
 		got.Outcome, got.Resolved, got.Refunded = c.Outcome, c.At, c.Abandon()
 		_, err := tx.Exec(`UPDATE artifacts SET outcome = ?, resolved_at = ?, refunded = ? WHERE action_id = ?`,
 			int64(c.Outcome), millis(c.At), c.Abandon(), c.ActionID)
-		if err != nil || !c.Abandon() {
-			return err
-		}
-		// A later action may have set a cooldown of its own, which stands.
-		_, err = tx.Exec(`UPDATE accounts SET balance = balance + ?1, version = version + 1,
-			cooldown_until = CASE WHEN cooldown_until = ?2 THEN 0 ELSE cooldown_until END
-			WHERE owner = ?3 AND asset = ?4`,
-			int64(got.Cost), millis(got.CooldownUntil()), got.Actor, got.Asset)
 		return err
 	})
 	return got, err
+}
+
+// refund gives back what an action took.
+func refund(tx *sqlitedb.Tx, a *admission.Artifact) error {
+	// A later action may have set a cooldown of its own, which stands.
+	changed, err := tx.Exec(`UPDATE accounts SET balance = balance + ?1, version = version + 1,
+		cooldown_until = CASE WHEN cooldown_until = ?2 THEN 0 ELSE cooldown_until END
+		WHERE owner = ?3 AND asset = ?4 AND balance <= ?5 - ?1`,
+		int64(a.Cost), millis(a.CooldownUntil()), a.Actor, a.Asset, int64(admission.MaxAmount))
+	if err == nil && changed == 0 {
+		return admission.ErrBalanceLimit
+	}
+	return err
 }
 
 // Lookup implements admission.Store.
@@ -132,30 +147,46 @@ func (s *Store) Lookup(ctx context.Context, actionID string) (got admission.Arti
 	return got, err
 }
 
+const artifactColumns = `action_id, admission_id, fingerprint, actor, asset, cost, cooldown, tile, body, outcome, reason,
+	refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at`
+
+// artifactRow is a row of artifactColumns.
+type artifactRow struct {
+	admission.Artifact
+	fingerprint                             []byte
+	tile                                    string
+	cooldown, admitted, attempted, resolved int64
+}
+
+func (r *artifactRow) columns() []any {
+	return []any{&r.ActionID, &r.AdmissionID, &r.fingerprint, &r.Actor, &r.Asset, &r.Cost, &r.cooldown, &r.tile, &r.Body,
+		&r.Outcome, &r.Reason, &r.Refunded, &r.Attempts, &r.AttemptID, &r.admitted, &r.attempted, &r.resolved}
+}
+
+func (r *artifactRow) decode() (admission.Artifact, error) {
+	a := r.Artifact
+	var err error
+	if a.Tile, err = fence.ParseTileID(r.tile); err != nil ||
+		copy(a.Fingerprint[:], r.fingerprint) != len(a.Fingerprint) {
+		return admission.Artifact{}, &fence.CorruptError{Tile: a.Tile, What: fmt.Sprintf("artifact %q", a.ActionID),
+			Detail: "tile or fingerprint"}
+	}
+	a.Cooldown = time.Duration(r.cooldown) * time.Millisecond
+	a.Admitted, a.Attempted, a.Resolved = date(r.admitted), date(r.attempted), date(r.resolved)
+	return a, nil
+}
+
 func lookup(tx *sqlitedb.Tx, actionID string) (admission.Artifact, error) {
-	a := admission.Artifact{ActionID: actionID}
-	var fingerprint []byte
-	var tileText string
-	var cooldown, admitted, attempted, resolved int64
-	found, err := tx.Row(`SELECT admission_id, fingerprint, actor, asset, cost, cooldown, tile, body, outcome, reason,
-		refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at FROM artifacts
-		WHERE action_id = ?`, []any{actionID},
-		&a.AdmissionID, &fingerprint, &a.Actor, &a.Asset, &a.Cost, &cooldown, &tileText, &a.Body, &a.Outcome,
-		&a.Reason, &a.Refunded, &a.Attempts, &a.AttemptID, &admitted, &attempted, &resolved)
+	var row artifactRow
+	found, err := tx.Row(`SELECT `+artifactColumns+` FROM artifacts WHERE action_id = ?`, []any{actionID},
+		row.columns()...)
 	switch {
 	case err != nil:
 		return admission.Artifact{}, err
 	case !found:
 		return admission.Artifact{}, admission.ErrUnknownAction
 	}
-	if a.Tile, err = fence.ParseTileID(tileText); err != nil ||
-		copy(a.Fingerprint[:], fingerprint) != len(a.Fingerprint) {
-		return admission.Artifact{}, &fence.CorruptError{Tile: a.Tile, What: fmt.Sprintf("artifact %q", actionID),
-			Detail: "tile or fingerprint"}
-	}
-	a.Cooldown = time.Duration(cooldown) * time.Millisecond
-	a.Admitted, a.Attempted, a.Resolved = date(admitted), date(attempted), date(resolved)
-	return a, nil
+	return row.decode()
 }
 
 // Pending implements admission.Store; it does not lag.

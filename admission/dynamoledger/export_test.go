@@ -1,0 +1,18 @@
+package dynamoledger
+
+import (
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/tilefence/tilefence/admission"
+)
+
+// Mistime gives the store's process a clock that is wrong.
+func (s *Store) Mistime(by time.Duration) {
+	steady := steady()
+	s.clock.local = func() time.Time { return steady().Add(by) }
+}
+
+// DecodeRecord reads an item.
+func DecodeRecord(it map[string]types.AttributeValue) admission.Record { return decodeRecord(it) }
