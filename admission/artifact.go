@@ -103,7 +103,7 @@ func (a Artifact) CooldownUntil() time.Time {
 
 // Intent is what the tile gets.
 func (a Artifact) Intent() tile.Intent {
-	return tile.Intent{Tile: a.Tile, ActionID: a.ActionID, Actor: a.Actor, Body: a.Body}
+	return tile.Intent{Tile: a.Tile, ActionID: a.ActionID, Actor: a.Actor, Body: a.Body, Admitted: a.Admitted}
 }
 
 // Account is one owner's holding of one asset.

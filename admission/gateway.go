@@ -131,7 +131,8 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	switch {
 	case d.RetryWindow > MinRetention:
 		return d, &fence.ArgumentError{Field: "RetryWindow", Value: d.RetryWindow,
-			Want: fmt.Sprintf("at most MinRetention, %v: an action without its record would be a new one", MinRetention)}
+			Want: fmt.Sprintf("at most MinRetention, %v: without its record an action would be a new one",
+				MinRetention)}
 	case d.MaxActors < 0:
 		return d, &fence.ArgumentError{Field: "MaxActors", Value: d.MaxActors,
 			Want: "a positive number, or zero for the default"}
@@ -312,8 +313,8 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 }
 
 // Outcome returns the artifact of an action that the actor has presented before, without presenting it again: nothing
-// is admitted, sent or spent. An artifact that is still open says that the outcome is not known yet. Calls count against
-// ActRate.
+// is admitted, sent or spent. An artifact that is still open says that the outcome is not known yet. Calls count
+// against ActRate.
 //
 // Errors: ErrUnknownAction if the ledger has no such action of that actor; a *fence.ArgumentError; a *LimitError; a
 // *fence.StoreError.

@@ -33,6 +33,38 @@ func TestActionIsAppliedOnceForTheWholeRetryWindow(t *testing.T) {
 	}
 }
 
+// TestAnActionOlderThanTheMemoryIsNotDecidedAgain: however often it comes, and whatever the clock of the ledger was,
+// up to the slack between memory and window. One that is remembered is answered whatever its age.
+func TestAnActionOlderThanTheMemoryIsNotDecidedAgain(t *testing.T) {
+	const slack = 5 * time.Minute // of the defaults
+	for _, ahead := range []time.Duration{0, slack - time.Second, -2 * time.Minute, slack + time.Second,
+		-slack - time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.start("a:1", tile.Config{})
+			in := tile.Intent{Tile: testTile, ActionID: "act", Body: []byte("paid"), Admitted: time.Now().Add(ahead)}
+			_, err := p.Submit(t.Context(), in)
+			want := []string{"paid"}
+			if ahead > slack || ahead < -slack {
+				require.ErrorIs(t, err, fence.ErrInvalidArgument)
+				want = nil
+			} else {
+				require.NoError(t, err)
+			}
+			for range 40 { // for twenty minutes
+				time.Sleep(30 * time.Second)
+				if _, err := p.Submit(t.Context(), in); err != nil {
+					require.ErrorIs(t, err, fence.ErrInvalidArgument)
+				} else if want == nil {
+					want = []string{"paid"} // its clock was ahead, and its time has come
+				}
+			}
+			require.NoError(t, p.drain())
+			assert.Equal(t, want, w.history(), "ledger's clock ahead by %s", ahead)
+		})
+	}
+}
+
 func TestMemoryShorterThanTheRetryWindowIsRefused(t *testing.T) {
 	make := func(cfg tile.Config) error {
 		w := newWorld(t)

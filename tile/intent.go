@@ -3,6 +3,7 @@ package tile
 import (
 	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
@@ -26,6 +27,11 @@ type Intent struct {
 
 	Actor string // whose intent it is, as authenticated by the gateway; a name, or empty
 	Body  []byte // the game's own encoding; at most MaxIntentBody bytes
+
+	// Admitted is when the action was admitted, by the ledger's clock; zero if that is not known. A tile decides no
+	// action that was admitted more than RetryWindow ago: it may have decided it before and forgotten it since. Nor one
+	// that was admitted so far ahead of its own clock that it could forget it while it is retried.
+	Admitted time.Time
 }
 
 var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
@@ -50,6 +56,20 @@ func (in *Intent) Validate() error {
 			Want: fmt.Sprintf("at most %d bytes", MaxIntentBody)}
 	}
 	return nil
+}
+
+// outOfTime says why a tile may not decide an action that it does not remember; nil if it may. What it decides it
+// remembers for RememberFor, so with the slack between that and RetryWindow no clock that is wrong by less leads to an
+// action that is decided twice.
+func (in *Intent) outOfTime(now time.Time, cfg *Config) error {
+	age := now.Sub(in.Admitted)
+	if in.Admitted.IsZero() || in.ActionID == "" || age <= cfg.RetryWindow && age >= cfg.RetryWindow-cfg.RememberFor {
+		return nil
+	}
+	return &fence.ArgumentError{Field: "admitted", Value: in.Admitted,
+		Want: fmt.Sprintf("at most %v ago, and at most %v ahead of this tile server's clock: "+
+			"outside, the tile may have forgotten the action's outcome", cfg.RetryWindow,
+			cfg.RememberFor-cfg.RetryWindow)}
 }
 
 // ValidateName checks an ID or a name that travels with an intent: 1 to MaxName bytes of UTF-8 without control

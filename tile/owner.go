@@ -27,6 +27,7 @@ type tileOwner struct {
 	missing  float64    // Status.Missing
 
 	successor fence.Owner // which the tile was handed to
+	late      time.Time   // when it was last logged that an action came too late
 	impure    time.Time   // when it was last logged that Resolve changes the state
 	pulse     *pulse
 
@@ -75,7 +76,7 @@ func (o *tileOwner) admit() []submission {
 		return nil
 	}
 	var repeated []submission
-	h := o.history
+	h, now := o.history, time.Now()
 	seen, bytes, refused := map[string]bool{}, 0, false
 	subs := queue[:0]
 	for _, s := range queue {
@@ -85,9 +86,13 @@ func (o *tileOwner) admit() []submission {
 			continue
 		}
 		outcome, known := h.Actions.Outcome(id)
+		late := s.intent.outOfTime(now, o.cfg)
 		switch size := history.RememberedSize(id); {
 		case known:
 			s.answer <- answer{outcome: outcome}
+		case late != nil && !s.presented:
+			o.refuseLate(&s.intent, now)
+			s.answer <- answer{err: late}
 		case seen[id]:
 			s.presented = true
 			repeated = append(repeated, s)
@@ -108,6 +113,16 @@ func (o *tileOwner) admit() []submission {
 	}
 	o.overflow = refused || o.overflow && !h.CanRemember(1, history.RememberedSize(""))
 	return subs
+}
+
+// refuseLate logs an action that was admitted too long ago, or by a clock that is ahead: the first of a minute.
+func (o *tileOwner) refuseLate(in *Intent, now time.Time) {
+	if now.Sub(o.late) < time.Minute {
+		return
+	}
+	o.late = now
+	o.cfg.Logger.Warn("an action is not decided, since its outcome may have been forgotten; is a clock wrong?",
+		"action", in.ActionID, "admitted", in.Admitted, "age", now.Sub(in.Admitted), "window", o.cfg.RetryWindow)
 }
 
 // stalled reports whether the tile may commit no events now because its stream is full, and logs the changes.

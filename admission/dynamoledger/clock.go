@@ -11,9 +11,9 @@ import (
 	"github.com/tilefence/tilefence/admission"
 )
 
-// clock is the service's clock. The Date of a response, which has whole seconds, and the times between which the request
-// was under way bound the service's clock from both sides; the bounds of many responses lie close together. Inside them
-// this process's own clock counts, and one that is outside is moved to the nearer bound.
+// clock is the service's clock. The Date of a response, which has whole seconds, and the times between which the
+// request was under way bound the service's clock from both sides; the bounds of many responses lie close together.
+// Inside them this process's own clock counts, and one that is outside is moved to the nearer bound.
 type clock struct {
 	next  dynamodb.HTTPClient
 	local func() time.Time

@@ -32,8 +32,8 @@ func TestAWrongClock(t *testing.T) {
 			right, wrong := open(0), open(off)
 			dash := func(l *admission.AdmissionLedger, actor string, cooldown time.Duration) admission.Artifact {
 				t.Helper()
-				art, err := l.Admit(t.Context(), admission.Action{ID: admission.NewActionID(), Actor: actor, Asset: "dash",
-					Tile: 7, Cooldown: cooldown})
+				art, err := l.Admit(t.Context(), admission.Action{ID: admission.NewActionID(), Actor: actor,
+					Asset: "dash", Tile: 7, Cooldown: cooldown})
 				require.NoError(t, err)
 				return art
 			}

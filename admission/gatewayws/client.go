@@ -113,6 +113,13 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	return client, nil
 }
 
+// Outcome asks for the outcome of an action that this actor has sent before, on this connection or another, without
+// sending it again. Errors: as Do; errors.Is finds admission.ErrUnknownAction if no such action was admitted, and
+// admission.ErrPending while it has no outcome.
+func (c *Client) Outcome(ctx context.Context, action string) (Answer, error) {
+	return c.Do(ctx, Request{Kind: admission.Ask, Action: action})
+}
+
 // Do sends an intent and waits for its answer. When ctx ends first, the intent may be resolved all the
 // same; ask again with the same Action.
 //

@@ -26,6 +26,7 @@ const (
 type Admitter interface {
 	Move(ctx context.Context, in tile.Intent) (stream.Outcome, error)
 	Act(ctx context.Context, a admission.Action) (admission.Artifact, error)
+	Outcome(ctx context.Context, actor, actionID string) (admission.Artifact, error)
 }
 
 // AuthenticateFunc names the actor who asks for a connection, from the request's cookies or headers: 1 to

@@ -20,17 +20,19 @@
 //
 //	{"id":"7","tile":"85283473fffffff","kind":"move","body":"<base64>"}
 //	{"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54…","asset":"card:fireball","cost":1,"body":"<base64>"}
+//	{"id":"9","kind":"ask","action":"0b54…"}
 //
-// action is the idempotency key: a new random one for each action, the same one for each retry of it. To the
-// client, in whatever order the answers come:
+// action is the idempotency key: a new random one for each action, the same one for each retry of it. The kind ask
+// reads the outcome of an action without sending it again. To the client, in whatever order the answers come:
 //
 //	{"id":"7","outcome":"applied"}
-//	{"id":"8","outcome":"rejected","admission":"6f0c…","reason":"balance"}
-//	{"id":"8","outcome":"redirected","admission":"6f0c…","refunded":true}
+//	{"id":"8","outcome":"rejected","admission":"6f0c…","reason":"balance","at":1785585600123}
+//	{"id":"9","outcome":"redirected","admission":"6f0c…","refunded":true,"at":1785585600123}
 //	{"id":"8","error":{"code":"pending","message":"…","retryable":true}}
 //
-// An outcome is final, and every retry gets the same one. An error that is retryable means: send the same
-// frame again, with the same action, after retry_after milliseconds if that is there.
+// An outcome is final: every retry and every ask gets the same one, with the same fields, for admission.MinRetention
+// (24 h) at least. at is when the ledger recorded it, in milliseconds since 1970. An error that is retryable means:
+// send the same frame again, with the same action, after retry_after milliseconds if that is there.
 //
 //	code         retryable  meaning
 //	malformed    no         no frame of this protocol; id is empty if it could not be read
@@ -38,6 +40,7 @@
 //	refused      no         the game refused it
 //	reused       no         the action belongs to another request
 //	expired      no         the action is admitted, but too old to be sent to its tile again
+//	unknown      no         no such action of this actor was admitted, as far as its outcomes are kept
 //	pending      yes        the action is admitted, and its outcome not yet known
 //	limited      yes        above the actor's rate
 //	busy         yes        too many intents under way on this connection
@@ -49,7 +52,8 @@
 // # Evolution
 //
 // Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls; clients
-// ignore codes that they do not know too, and go by retryable. A field that must not be ignored takes another
+// ignore codes that they do not know too, and go by retryable. A gateway of an earlier release answers to ask that the
+// message is malformed; then send the action again. A field that must not be ignored takes another
 // subprotocol. The handler refuses, as malformed: a message that is binary, or not one JSON object; a field of the
 // wrong type; an id or a kind that is missing or unknown. Text that is not UTF-8 ends the connection with status 1007.
 // The gateway refuses, as invalid, what is out of bounds.
@@ -71,5 +75,5 @@
 // # Concurrency and testing
 //
 // Handler and Client are safe for concurrent use. To test against the package, serve a Handler over a fake
-// Admitter, two methods, with httptest.
+// Admitter, three methods, with httptest.
 package gatewayws

@@ -21,6 +21,7 @@ const (
 	CodeRefused     Code = "refused"
 	CodeReused      Code = "reused"
 	CodeExpired     Code = "expired"
+	CodeUnknown     Code = "unknown"
 	CodePending     Code = "pending"
 	CodeLimited     Code = "limited"
 	CodeBusy        Code = "busy"
@@ -44,7 +45,7 @@ func (c Code) Retryable() bool {
 var ErrDisconnected = errors.New("disconnected from the gateway")
 
 // Error is a gateway's error as a client gets it. errors.Is finds the class it had in the gateway:
-// admission.ErrPending, ErrExpired, ErrLimited, ErrDeclined and ErrReused, tile.ErrOverloaded,
+// admission.ErrPending, ErrExpired, ErrLimited, ErrDeclined, ErrReused and ErrUnknownAction, tile.ErrOverloaded,
 // fence.ErrInvalidArgument.
 type Error struct {
 	Code       Code
@@ -67,6 +68,8 @@ func (e *Error) Is(target error) bool {
 		return target == admission.ErrReused
 	case CodeExpired:
 		return target == admission.ErrExpired || target == admission.ErrPending
+	case CodeUnknown:
+		return target == admission.ErrUnknownAction
 	case CodePending:
 		return target == admission.ErrPending
 	case CodeLimited:
@@ -102,6 +105,8 @@ func describe(err error) *Error {
 		e.Code, e.Message = CodeRefused, refused.Err.Error()
 	case errors.Is(err, admission.ErrReused):
 		e.Code, e.Message = CodeReused, "the action ID was used for another request"
+	case errors.Is(err, admission.ErrUnknownAction):
+		e.Code, e.Message = CodeUnknown, "no such action of yours was admitted"
 	case errors.Is(err, tile.ErrOverloaded):
 		e.Code, e.Message = CodeOverloaded, "the tile is overloaded"
 	// Before arguments, since these did not come from the client.

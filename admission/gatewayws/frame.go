@@ -21,7 +21,7 @@ const maxID = 64
 // intentFrame travels from the client.
 type intentFrame struct {
 	ID     string           `json:"id"`
-	Tile   fence.TileID     `json:"tile"`
+	Tile   fence.TileID     `json:"tile,omitzero"`
 	Kind   admission.Kind   `json:"kind"`
 	Action string           `json:"action,omitempty"`
 	Asset  string           `json:"asset,omitempty"`
@@ -36,6 +36,7 @@ type answerFrame struct {
 	Admission admission.AdmissionID `json:"admission,omitempty"`
 	Reason    string                `json:"reason,omitempty"`
 	Refunded  bool                  `json:"refunded,omitempty"`
+	At        int64                 `json:"at,omitempty"` // milliseconds since 1970
 	Error     *errorFrame           `json:"error,omitempty"`
 }
 
@@ -59,8 +60,9 @@ func decodeIntent(b []byte) (intentFrame, error) {
 	switch {
 	case f.ID == "" || len(f.ID) > maxID:
 		return intentFrame{}, fmt.Errorf("id must have 1 to %d bytes", maxID)
-	case f.Kind != admission.Move && f.Kind != admission.Act:
-		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q or %q", admission.Move, admission.Act)
+	case f.Kind != admission.Move && f.Kind != admission.Act && f.Kind != admission.Ask:
+		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q, %q or %q", admission.Move, admission.Act,
+			admission.Ask)
 	}
 	return f, nil
 }
@@ -84,11 +86,21 @@ type Answer struct {
 	Admission admission.AdmissionID // the ledger's own name of the action
 	Reason    admission.Reason      // why the ledger rejected it; zero otherwise
 	Refunded  bool                  // the cost was given back
+	At        time.Time             // when the ledger recorded the outcome, by its own clock; the same in every answer
+}
+
+// answerOf is the answer about an action that has an outcome.
+func answerOf(a admission.Artifact) Answer {
+	return Answer{Outcome: a.Outcome, Admission: a.AdmissionID, Reason: a.Reason, Refunded: a.Refunded, At: a.Resolved}
 }
 
 func (a Answer) frame(id string) answerFrame {
-	return answerFrame{ID: id, Outcome: a.Outcome.String(), Admission: a.Admission, Reason: a.Reason.String(),
+	f := answerFrame{ID: id, Outcome: a.Outcome.String(), Admission: a.Admission, Reason: a.Reason.String(),
 		Refunded: a.Refunded}
+	if !a.At.IsZero() {
+		f.At = a.At.UnixMilli()
+	}
+	return f
 }
 
 // decodeAnswer reads a server's message: the id, and the answer or an *Error.
@@ -101,6 +113,9 @@ func decodeAnswer(b []byte) (id string, a Answer, err error) {
 		return f.ID, Answer{}, f.Error.decode(f.Admission)
 	}
 	a = Answer{Admission: f.Admission, Refunded: f.Refunded}
+	if f.At > 0 {
+		a.At = time.UnixMilli(f.At).UTC()
+	}
 	var err1, err2 error
 	a.Outcome, err1 = stream.ParseOutcome(f.Outcome)
 	a.Reason, err2 = admission.ParseReason(f.Reason)

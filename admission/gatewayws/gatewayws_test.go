@@ -32,6 +32,14 @@ const here fence.TileID = 0x85283473fffffff
 type gateway struct {
 	move func(context.Context, tile.Intent) (stream.Outcome, error)
 	act  func(context.Context, admission.Action) (admission.Artifact, error)
+	ask  func(actor, action string) (admission.Artifact, error)
+}
+
+func (d *gateway) Outcome(_ context.Context, actor, action string) (admission.Artifact, error) {
+	if d.ask == nil {
+		return admission.Artifact{}, admission.ErrUnknownAction
+	}
+	return d.ask(actor, action)
 }
 
 func (d *gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
@@ -156,7 +164,7 @@ func TestFramesByHand(t *testing.T) {
 		{`{"id":"b","tile":"1","kind":"act","action":"x","asset":"y","cost":1}`,
 			`{"id":"b","outcome":"applied","admission":"6f0c"}`},
 		{`{"id":"c","tile":"1","kind":"teleport"}`,
-			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\" or \"act\"","retryable":false}}`},
+			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\", \"act\" or \"ask\"","retryable":false}}`},
 		{`hello`,
 			`{"id":"","error":{"code":"malformed","message":"send one JSON object: ` +
 				`invalid character 'h' looking for beginning of value","retryable":false}}`},
@@ -444,4 +452,43 @@ func TestArguments(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = gatewayws.Dial(t.Context(), "ws://127.0.0.1:1", nil)
 	require.Error(t, err)
+}
+
+// TestAskForAnOutcome: the answer is the one that the action had, with its time, in the same bytes but for the id.
+func TestAskForAnOutcome(t *testing.T) {
+	art := admission.Artifact{ActionID: "0b54", Actor: "ann", AdmissionID: "6f0c", Outcome: stream.Redirected,
+		Refunded: true, Resolved: time.UnixMilli(1785585600123).UTC()}
+	_, url := serve(t, &gateway{
+		act: func(context.Context, admission.Action) (admission.Artifact, error) { return art, nil },
+		ask: func(actor, action string) (admission.Artifact, error) {
+			assert.Equal(t, "ann", actor)
+			switch action {
+			case "0b54":
+				return art, nil
+			case "open":
+				return admission.Artifact{AdmissionID: "6f0d"}, nil
+			}
+			return admission.Artifact{}, admission.ErrUnknownAction
+		},
+	}, nil)
+	conn := raw(t, url)
+	first := exchange(t, conn, websocket.MessageText, `{"id":"7","tile":"1","kind":"act","action":"0b54"}`)
+	assert.JSONEq(t, `{"id":"7","outcome":"redirected","admission":"6f0c","refunded":true,"at":1785585600123}`, first)
+	for _, ask := range []string{`{"id":"7","kind":"ask","action":"0b54"}`,
+		`{"id":"7","tile":"1","kind":"ask","action":"0b54"}`} {
+		assert.Equal(t, first, exchange(t, conn, websocket.MessageText, ask))
+	}
+
+	client := dial(t, url, nil)
+	answer, err := client.Outcome(t.Context(), "0b54")
+	require.NoError(t, err)
+	assert.Equal(t, gatewayws.Answer{Outcome: stream.Redirected, Admission: "6f0c", Refunded: true, At: art.Resolved},
+		answer)
+	_, err = client.Outcome(t.Context(), "open")
+	require.ErrorIs(t, err, admission.ErrPending)
+	_, err = client.Outcome(t.Context(), "another")
+	require.ErrorIs(t, err, admission.ErrUnknownAction)
+	var e *gatewayws.Error
+	require.ErrorAs(t, err, &e)
+	assert.False(t, e.Retryable)
 }

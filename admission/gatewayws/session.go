@@ -220,9 +220,10 @@ func (s *session) guarded(ctx context.Context, f intentFrame) (a Answer, err err
 }
 
 var (
-	errDraining = &Error{Code: CodeDraining, Message: "this gateway is going away", Retryable: true}
-	errPanic    = errors.New("panic")
-	errPaidMove = &fence.ArgumentError{Field: "action, asset, cost", Value: "set",
+	errDraining  = &Error{Code: CodeDraining, Message: "this gateway is going away", Retryable: true}
+	errPanic     = errors.New("panic")
+	errNoOutcome = errors.New("no outcome is recorded yet")
+	errPaidMove  = &fence.ArgumentError{Field: "action, asset, cost", Value: "set",
 		Want: "none of them in a move, which is free"}
 )
 
@@ -236,7 +237,17 @@ func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
 		if err != nil {
 			return Answer{}, err
 		}
-		return Answer{Outcome: art.Outcome, Admission: art.AdmissionID, Reason: art.Reason, Refunded: art.Refunded}, nil
+		return answerOf(art), nil
+	}
+	if f.Kind == admission.Ask {
+		art, err := s.gateway.Outcome(ctx, s.actor, f.Action)
+		if err == nil && art.Open() {
+			err = &admission.PendingError{Artifact: art, Err: errNoOutcome}
+		}
+		if err != nil {
+			return Answer{}, err
+		}
+		return answerOf(art), nil
 	}
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove

@@ -147,8 +147,8 @@ func (s *Store) Lookup(ctx context.Context, actionID string) (got admission.Arti
 	return got, err
 }
 
-const artifactColumns = `action_id, admission_id, fingerprint, actor, asset, cost, cooldown, tile, body, outcome, reason,
-	refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at`
+const artifactColumns = `action_id, admission_id, fingerprint, actor, asset, cost, cooldown, tile, body, outcome,
+	reason, refunded, attempts, attempt_id, admitted_at, attempted_at, resolved_at`
 
 // artifactRow is a row of artifactColumns.
 type artifactRow struct {
@@ -159,8 +159,8 @@ type artifactRow struct {
 }
 
 func (r *artifactRow) columns() []any {
-	return []any{&r.ActionID, &r.AdmissionID, &r.fingerprint, &r.Actor, &r.Asset, &r.Cost, &r.cooldown, &r.tile, &r.Body,
-		&r.Outcome, &r.Reason, &r.Refunded, &r.Attempts, &r.AttemptID, &r.admitted, &r.attempted, &r.resolved}
+	return []any{&r.ActionID, &r.AdmissionID, &r.fingerprint, &r.Actor, &r.Asset, &r.Cost, &r.cooldown, &r.tile,
+		&r.Body, &r.Outcome, &r.Reason, &r.Refunded, &r.Attempts, &r.AttemptID, &r.admitted, &r.attempted, &r.resolved}
 }
 
 func (r *artifactRow) decode() (admission.Artifact, error) {

@@ -33,10 +33,16 @@ type wireIntent struct {
 	Action string       `json:"action,omitempty"`
 	Actor  string       `json:"actor,omitempty"`
 	Body   []byte       `json:"body,omitempty"`
+
+	Admitted int64 `json:"admitted,omitempty"` // milliseconds since 1970; 0: not known
 }
 
 func (w *wireIntent) intent() tile.Intent {
-	return tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}
+	in := tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}
+	if w.Admitted != 0 {
+		in.Admitted = time.UnixMilli(w.Admitted).UTC()
+	}
+	return in
 }
 
 type wireSingle struct {
@@ -122,7 +128,11 @@ const (
 // encodeIntent writes the fields of an intent as an object. It does not validate: the receiver does, and refuses the
 // replacement character that JSON puts for bytes that are not UTF-8. Its error is a *fence.ArgumentError.
 func encodeIntent(in *tile.Intent) ([]byte, error) {
-	b, err := json.Marshal(wireIntent{Tile: in.Tile, Action: in.ActionID, Actor: in.Actor, Body: in.Body})
+	w := wireIntent{Tile: in.Tile, Action: in.ActionID, Actor: in.Actor, Body: in.Body}
+	if !in.Admitted.IsZero() {
+		w.Admitted = in.Admitted.UnixMilli()
+	}
+	b, err := json.Marshal(w)
 	if err == nil && len(b) > MaxRequest {
 		err = &fence.ArgumentError{Field: "request", Value: len(b), Want: tooLong}
 	}
