@@ -53,7 +53,8 @@ func TestOutcomeIsAskedForAlone(t *testing.T) {
 
 // TestQuestionsObeyTheActorsRate: they read the ledger.
 func TestQuestionsObeyTheActorsRate(t *testing.T) {
-	r := newRig(t, &admission.GatewayConfig{TrustClientPrices: true, ActRate: admission.Rate{PerSecond: 0.001, Burst: 3}})
+	r := newRig(t, &admission.GatewayConfig{TrustClientPrices: true,
+		ActRate: admission.Rate{PerSecond: 0.001, Burst: 3}})
 	var err error
 	for range 4 {
 		_, err = r.gate.Outcome(t.Context(), "ann", "x")
@@ -87,8 +88,8 @@ func TestAuditSaysWhatIsPending(t *testing.T) {
 	assert.True(t, report.Sound())
 	require.Len(t, report.Pending, 1)
 	assert.Equal(t, "y", report.Pending[0].ActionID)
-	assert.Equal(t, []admission.Currency{{Asset: "card", Accounts: 1, Actions: 2, Credited: 5, Held: 3, Spent: 2, Open: 1}},
-		report.Currencies)
+	assert.Equal(t, []admission.Currency{{Asset: "card", Accounts: 1, Actions: 2, Credited: 5, Held: 3, Spent: 2,
+		Open: 1}}, report.Currencies)
 
 	_, err = r.ledger.Resolve(t.Context(), "y", stream.Applied)
 	require.NoError(t, err)
