@@ -155,6 +155,32 @@ func TestAreasThatAreNone(t *testing.T) {
 	require.Equal(t, relaypb.Code_CODE_NOT_SUBSCRIBED, receive(t, c).GetError().GetCode())
 }
 
+// TestAreasShortenTheTail: a client that changes its areas again and again makes the relay look for a newer snapshot.
+func TestAreasShortenTheTail(t *testing.T) {
+	_, s, o := dividedWorld(t)
+	c := s.watch(t, nil)
+	c.look(tileA, 1)
+	c.reaches(o)
+	o.tickOn(2 * openedTail)
+	o.snapshot()
+	c.reaches(o)
+	h := s.hubs.find(tileA)
+	tail := func() int {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.view.tail)
+	}
+	require.Greater(t, tail(), openedTail)
+	area := fence.Area(1)
+	eventually(t, func() bool {
+		area = area%7 + 1
+		c.look(tileA, area)
+		return tail() == 0
+	}, "the snapshot is found")
+	o.tickOn(1)
+	c.reaches(o)
+}
+
 // TestAreasWithoutASnapshot: a relay that has dropped a long tail cannot open areas, and gives everything anew.
 func TestAreasWithoutASnapshot(t *testing.T) {
 	w := newWorld(t)

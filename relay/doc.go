@@ -34,8 +34,9 @@
 //
 // A client may watch some areas of a tile (fence.Area). The relay takes a batch apart once, and makes the message for
 // each set of areas once for all clients that watch it; it knows nothing of what areas mean. A client that changes its
-// areas is given the new ones at the position it has reached, from the cached snapshot and tail; if the relay has no
-// snapshot cached, because the tail has outgrown Limits.TailFrames or TailBytes, it is given a Sync of everything.
+// areas is given the new ones at the position it has reached, from the cached snapshot and tail. When these tails add
+// up to more than a few snapshots, the relay looks for a newer one. If it has no snapshot cached, because the tail has
+// outgrown Limits.TailFrames or TailBytes, the client is given a Sync of everything.
 // AuthorizeTile is asked about tiles, not about areas.
 //
 // # When things fail

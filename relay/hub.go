@@ -38,6 +38,7 @@ type hub struct {
 
 	earlyAsked  time.Time // when the store was last asked because a client held more
 	nextRefresh int       // length of the tail at which a newer snapshot is looked for
+	opened      int       // bytes of tails that clients were given with new areas since one was
 	behindSince time.Time // since when the store has been behind; zero: it is not
 	quiet       int       // comparisons since the position was last read without an owner hash
 
@@ -55,6 +56,22 @@ const (
 
 // checkTurns is the number of parts of the check and mark intervals over which tiles are spread.
 const checkTurns = 16
+
+// Clients that change their areas are given the tail each time. When that has cost openedWorth times the bytes of a
+// snapshot, a newer one is worth a read; it cannot be one for a tail shorter than openedTail.
+const (
+	openedWorth = 4
+	openedTail  = 12
+)
+
+// openedMore counts the tail that was sent with new areas.
+func (h *hub) openedMore(bytes int) {
+	h.opened += bytes
+	if len(h.view.tail) >= openedTail && h.opened > openedWorth*len(h.view.base.Blob) {
+		h.opened = 0
+		h.ask(wantSnapshot)
+	}
+}
 
 // maxHeld bounds the live frames kept while a repair is under way.
 const maxHeld = 256

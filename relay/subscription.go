@@ -79,6 +79,7 @@ func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
 			if s.out.push(msg) {
 				s.out.spendSync(len(msg))
 				h.count.opened.Add(1)
+				h.openedMore(len(msg) - len(m.Blob))
 				return
 			}
 		}

@@ -162,7 +162,7 @@ func TestActorsAsProcesses(t *testing.T) {
 	view, page := relayScreen.find(t, `relay at (ws://\S+),`), relayScreen.find(t, `page at (http://\S+/)`)
 	intents := gatewayScreen.find(t, `gateway at (\S+)`)
 	gatewayPage := strings.Replace(strings.TrimSuffix(intents, "intent"), "ws:", "http:", 1)
-	bots, botScreen := start("bots", "-clients", "16", "-first", "3", "-verify-every", "4", "-duration", "15s",
+	bots, botScreen := start("bots", "-clients", "16", "-duration", "15s",
 		"-relay", view, "-gateway", intents,
 		"-report", "json")
 
@@ -219,8 +219,6 @@ func TestBadCommandLines(t *testing.T) {
 		"-report xml":                       "want text, json or none",
 		"-redis 127.0.0.1:1":                "are needed all together",
 		"-stack local -redis x -postgres y": "starts servers of its own",
-		"bots -verify-every 0":              "want 1 or more",
-		"bots -first -1":                    "want zero or more",
 		"-orders":                           "a battle in one process takes none",
 		"bridge":                            "only against servers",
 		"pirates":                           "there is no actor",

@@ -25,7 +25,6 @@ type bot struct {
 	relay *relayclient.Client
 	door  *gatewayws.Client
 	cards []playedCard  // in the order of play; read when the battle is over
-	whole bool          // it verifies all that it is sent, and is compared with the owner in full
 	pass  string        // what it shows at the gateway besides its name
 	phase time.Duration // of its ticks: bots that begin together do not act together
 
@@ -46,7 +45,7 @@ type playedCard struct {
 // botName is the actor of a bot.
 func botName(i int) string { return fmt.Sprintf("bot%04d", i) }
 
-func newBot(i int, id fence.TileID, ground game.Ground, whole bool, p *plan) (*bot, error) {
+func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
 	view, err := game.NewView(ground)
 	if err != nil {
 		return nil, err
@@ -57,7 +56,7 @@ func newBot(i int, id fence.TileID, ground game.Ground, whole bool, p *plan) (*b
 		habits.FirstDraw = 1 + fence.Tick(i%p.options.drawEvery)
 	}
 	brain := game.NewBot(actor, ground, p.options.seed+uint64(i), habits)
-	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view, whole: whole,
+	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view,
 		phase: p.options.tick * time.Duration(i*617%1000) / 1000}, nil
 }
 
@@ -68,7 +67,7 @@ func (b *bot) run(
 ) error {
 	client, err := dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
 		return relayclient.Dial(ctx, relayURL+"?actor="+b.actor, &relayclient.Config{
-			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger, NoVerify: !b.whole})
+			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger})
 	})
 	if err != nil {
 		return fmt.Errorf("%s: relay: %w", b.actor, err)
@@ -256,7 +255,7 @@ func (b *bot) onFrame(f fence.Entry) {
 }
 
 // differs says how what the bot sees differs from its owner's state; nothing if it does not. What it sees must be the
-// areas that it watches. Unless the bot is whole, the content is not compared.
+// areas that it watches.
 func (b *bot) differs(owner *tileState) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -265,7 +264,7 @@ func (b *bot) differs(owner *tileState) string {
 		broken = errors.New("areas that it watches are missing")
 	}
 	if broken == nil && b.at.Seq == owner.Seq && b.at.Chain == owner.Chain &&
-		(!b.whole || owner.agrees(b.view.Digests())) {
+		owner.agrees(b.view.Digests()) {
 		return ""
 	}
 	return fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)",

@@ -38,8 +38,7 @@ func newFleet(p *plan, relayURL, gatewayURL string) (*fleet, error) {
 	f := &fleet{plan: p, relayURL: relayURL, gatewayURL: gatewayURL}
 	p.wantFiles(2 * p.options.clients)
 	for i := range p.options.clients {
-		n := p.options.first + i
-		b, err := newBot(n, world[n%len(world)], grounds[n%len(world)], i%p.options.verifyEvery == 0, p)
+		b, err := newBot(i, world[i%len(world)], grounds[i%len(world)], p)
 		if err != nil {
 			return nil, err
 		}

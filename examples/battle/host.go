@@ -32,6 +32,10 @@ type host struct {
 	dying  *time.Timer
 }
 
+// snapshotEvery is ticks: a player who flies into another area is sent its snapshot and what came after it, so the
+// snapshots of this game are never old.
+const snapshotEvery = 20
+
 // newHost makes a tile server without tiles. A tile that ends, and was neither taken by a successor nor could not
 // reach its servers, ends the battle.
 func (p *plan) newHost(l net.Listener) (h *host, err error) {
@@ -60,7 +64,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		Host: tilehost.Config{
 			Hooks: tilehost.Hooks{Ended: func(i tilehost.EndInfo) { h.tileEnded(i, p.fail) }},
 			Tile: tile.Config{TickInterval: p.options.tick, SuspectAfter: p.options.silence(),
-				Durability: p.options.durability, Hooks: hooks},
+				SnapshotEvery: snapshotEvery, Durability: p.options.durability, Hooks: hooks},
 		},
 		Logger: p.logger,
 	}

@@ -13,14 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
-
-// maxTiles is the largest world: a disk of three rings.
-const maxTiles = 37
 
 // options is everything a battle can be told. Every flag can also be given as an environment variable,
 // TILEFENCE_ and the flag's name in capitals. If the command line names any server, or -stack, the variables that
@@ -54,10 +51,8 @@ type options struct {
 
 // botOptions are the habits of bots.
 type botOptions struct {
-	first       int  // the number of the first
-	verifyEvery int  // one in so many verifies all that it is sent
-	drawEvery   int  // ticks
-	dealLater   bool // no cards at the start
+	drawEvery int  // ticks
+	dealLater bool // no cards at the start
 }
 
 // harness is how a program that starts actors, and measures them, reaches into them.
@@ -165,9 +160,6 @@ func (o *options) define(f *flag.FlagSet) {
 }
 
 func (o *botOptions) define(f *flag.FlagSet) {
-	f.IntVar(&o.first, "first", 0, "bots: the `number` of the first one, where several processes play one battle")
-	f.IntVar(&o.verifyEvery, "verify-every", 1, "bots: one in so many verifies all that it is sent, and is compared "+
-		"with the owner in full; the others check positions alone")
 	// Cards are what goes through the ledger, and in a game of this rhythm they are few beside the moves.
 	f.IntVar(&o.drawEvery, "draw-every", 40, "ticks until a player draws the next card")
 	f.BoolVar(&o.dealLater, "deal-later", false, "players start without cards, and draw the first at different times")
@@ -240,7 +232,7 @@ func (o *options) values() []rule {
 		{o.stack != "embedded" && o.stack != "local", "-stack %s: want embedded or local", []any{o.stack}},
 		{o.report != "text" && o.report != "json" && o.report != "none",
 			"-report %s: want text, json or none", []any{o.report}},
-		{o.tiles < 1 || o.tiles > maxTiles, "-tiles %d: want 1 to %d", []any{o.tiles, maxTiles}},
+		{o.tiles < 1 || o.tiles > game.MaxWorld, "-tiles %d: want 1 to %d", []any{o.tiles, game.MaxWorld}},
 		{o.clients < 0 || o.clients > 20000, "-clients %d: want 0 to 20000", []any{o.clients}},
 		{o.pilots < 0 || o.pilots > 100, "-pilots %d: want 0 to 100", []any{o.pilots}},
 		{o.lobby < 0 || o.lobby > 1000, "-lobby %d: want 0 to 1000", []any{o.lobby}},
@@ -248,8 +240,6 @@ func (o *options) values() []rule {
 		{o.tick < 10*time.Millisecond, "-tick %v: want at least 10ms", []any{o.tick}},
 		{o.duration < 0, "-duration %v: want zero or more", []any{o.duration}},
 		{o.balanceEvery < 0, "-balance-every %v: want zero or more", []any{o.balanceEvery}},
-		{o.first < 0, "-first %d: want zero or more", []any{o.first}},
-		{o.verifyEvery < 1, "-verify-every %d: want 1 or more", []any{o.verifyEvery}},
 		{o.drawEvery < 1, "-draw-every %d: want 1 or more", []any{o.drawEvery}},
 		{o.chaosEvery < 100*time.Millisecond, "-chaos-every %v: want at least 100ms", []any{o.chaosEvery}},
 	}
@@ -270,19 +260,6 @@ func (o *options) combinations() []rule {
 			"servers that already run are needed all together: -redis, -postgres and -dynamodb", nil},
 		{o.command != "" && !remote, "%s runs only against servers: give -redis and the others", []any{o.command}},
 	}
-}
-
-// world lists the tiles of the battle: adjacent ones, ring by ring around San Francisco.
-func (o *options) world() ([]fence.TileID, error) {
-	middle, err := region.At(37.7752, -122.4186, 5)
-	if err != nil {
-		return nil, err
-	}
-	disk, err := region.Disk(middle, 3)
-	if err != nil {
-		return nil, err
-	}
-	return disk[:o.tiles], nil
 }
 
 // keys prove the actors to each other. A battle in one process makes a secret of its own.

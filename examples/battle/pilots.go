@@ -46,7 +46,7 @@ func (d *deployment) newPilots() *pilots {
 		calls: map[string]*faultline.Line{}, bill: map[string]int64{}}
 	for i := range min(d.options.pilots*len(d.world), d.options.clients) {
 		id := d.world[i%len(d.world)]
-		p.ships[id] = append(p.ships[id], botName(d.options.first+i))
+		p.ships[id] = append(p.ships[id], botName(i))
 	}
 	return p
 }

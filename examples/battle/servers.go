@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
@@ -73,7 +74,7 @@ func (p *plan) asked(s tilefence.Server) {
 func newPlan(
 	ctx context.Context, o *options, dir string, logger *slog.Logger, errs io.Writer,
 ) (context.Context, *plan, error) {
-	world, err := o.world()
+	world, err := game.World(o.tiles)
 	if err != nil {
 		return nil, nil, err
 	}

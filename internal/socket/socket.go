@@ -27,6 +27,7 @@ type Conn struct {
 
 	in    inbound
 	mu    sync.Mutex    // held while frames are written
+	until time.Time     // the write deadline
 	heard atomic.Int64  // when bytes last came from the peer, nanoseconds since 1970
 	sent  atomic.Uint64 // bytes written
 	total *atomic.Uint64
@@ -94,7 +95,7 @@ const (
 var packs = sync.Pool{New: func() any { b := make([]byte, 0, packBytes); return &b }}
 
 // Send writes frames in order. timeout is for each 64 KiB, so that a large message over a slow link is cut off only
-// when it stops moving. After an error the stream is broken and must be closed.
+// when it stops moving; it may be shorter by a quarter. After an error the stream is broken and must be closed.
 func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +128,7 @@ func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 
 func (c *Conn) sendChunks(out []byte, timeout time.Duration) error {
 	for len(out) > 0 {
-		if err := c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+		if err := c.extend(timeout); err != nil {
 			return err
 		}
 		n, err := c.Write(out[:min(len(out), chunkBytes)])
@@ -141,6 +142,17 @@ func (c *Conn) sendChunks(out []byte, timeout time.Duration) error {
 		out = out[n:]
 	}
 	return nil
+}
+
+// extend gives the next write at least three quarters of timeout, and at most timeout. A deadline costs a timer, and
+// most writes end at once.
+func (c *Conn) extend(timeout time.Duration) error {
+	now := time.Now()
+	if left := c.until.Sub(now); left >= timeout*3/4 && left <= timeout {
+		return nil
+	}
+	c.until = now.Add(timeout)
+	return c.SetWriteDeadline(c.until)
 }
 
 // capture is a ResponseWriter that takes the connection when the WebSocket library has made the handshake. What the

@@ -232,13 +232,14 @@ func TestFramesThatArriveAgainAreIgnored(t *testing.T) {
 
 func TestFrameOfAnotherHistoryIsNotApplied(t *testing.T) {
 	s := newScript(t)
-	v, p := view(s, s.url, func(c *relayclient.Config) { c.NoVerify = true }) // the position alone must tell
+	v, p := view(s, s.url, nil)
 	h := history(10)
 	p.sync(whole(h, 3, 5))
 	fork := h[5]
 	fork.Prev.Chain++
 	p.frame(fork)
 	require.NotNil(t, p.receive().GetResync())
+	require.Zero(t, v.Stats().Corrupt, "the position alone tells")
 	p.sync(whole(h, 8, 9))
 	v.holds(9)
 	rebase := h[9]

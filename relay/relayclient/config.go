@@ -76,10 +76,6 @@ type Config struct {
 	// bytes of one message from the relay; a larger one ends the connection. Default 64 MiB.
 	MaxMessage int
 
-	// NoVerify leaves out the check of each snapshot's checksum and each batch's chain. The order of
-	// batches is always checked.
-	NoVerify bool
-
 	Logger *slog.Logger // nil discards
 }
 

@@ -15,7 +15,7 @@
 // relay with it. Nothing is given of a lower epoch than was given before: a relay that is cut off from the store
 // is reported to Config.Stale and asked again, or left for another one. A batch that does not follow is not given; the
 // client asks the relay for a Sync and goes on from there. Snapshots are compared with their checksums and batches with
-// their chain, unless Config.NoVerify is set.
+// their chain.
 //
 // # When things fail
 //

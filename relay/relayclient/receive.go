@@ -72,7 +72,7 @@ func (c *Client) frame(conn *connection, t *tile, e fence.Entry) {
 		c.stats.stale.Add(1) // of a superseded owner; what follows it shows whether the relay is behind
 		return
 	case e.Prev == t.at && e.Kind != fence.KindRebase:
-		if c.cfg.NoVerify || e.Verify() == nil {
+		if e.Verify() == nil {
 			c.apply(t, e)
 			c.mend(t)
 			return
@@ -205,7 +205,7 @@ func snapshotOf(s *relaypb.Sync) fence.Snapshot {
 }
 
 // check reads the tail of a Sync: the batches that follow start. It reports whether they lead to the Sync's position,
-// and, unless NoVerify is set, whether they and the snapshot are what their sums say. Batches that the client already
+// and whether they and the snapshot are what their sums say. Batches that the client already
 // holds are left out.
 func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []fence.Entry, ok bool) {
 	at := start
@@ -214,7 +214,7 @@ func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []f
 		if e.Prev != at {
 			continue
 		}
-		if !c.cfg.NoVerify && e.Verify() != nil {
+		if e.Verify() != nil {
 			c.stats.corrupt.Add(1)
 			return nil, false
 		}
@@ -222,7 +222,7 @@ func (c *Client) check(t *tile, start fence.Position, s *relaypb.Sync) (tail []f
 	}
 	snap := snapshotOf(s)
 	given := len(snap.Blob) > 0 || s.GetReplace() && !snap.IsZero()
-	if given && !c.cfg.NoVerify && snap.Verify(t.id) != nil {
+	if given && snap.Verify(t.id) != nil {
 		c.stats.corrupt.Add(1)
 		return nil, false
 	}

@@ -29,6 +29,7 @@ const (
 	opMask    = 15
 	longest   = 125 // bytes of a body whose length is in the header's second byte
 	twoBytes  = 126 // the length follows in two bytes
+	headerMax = 10
 	bufferLen = 4 << 10
 )
 
@@ -74,20 +75,30 @@ func (c *Client) shake(addr, path, subprotocol string) error {
 	return nil
 }
 
-// Send sends one message of at most 125 bytes, as text or binary.
-func (c *Client) Send(text bool, body []byte) error {
-	if text {
-		return c.write(opText, body)
-	}
-	return c.write(opBinary, body)
-}
+// Send sends one message of less than 64 KiB, as text or binary.
+func (c *Client) Send(text bool, body []byte) error { return c.write(opOf(text), body) }
 
 func (c *Client) write(op byte, body []byte) error {
-	if len(body) > longest {
-		return fmt.Errorf("crowd: a message has %d bytes, the most is %d", len(body), longest)
-	}
-	_, err := c.conn.Write(append([]byte{final | op, masked | byte(len(body)), 0, 0, 0, 0}, body...))
+	_, err := c.conn.Write(appendFrame(nil, op, body))
 	return err
+}
+
+func opOf(text bool) byte {
+	if text {
+		return opText
+	}
+	return opBinary
+}
+
+// appendFrame writes a frame with a mask of zeros.
+func appendFrame(dst []byte, op byte, body []byte) []byte {
+	dst = append(dst, final|op)
+	if len(body) <= longest {
+		dst = append(dst, masked|byte(len(body)))
+	} else {
+		dst = binary.BigEndian.AppendUint16(append(dst, masked|twoBytes), uint16(len(body)))
+	}
+	return append(append(dst, 0, 0, 0, 0), body...)
 }
 
 // Next waits for a message and returns its body, which is valid until the next call. It answers pings.

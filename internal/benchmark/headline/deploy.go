@@ -20,20 +20,20 @@ import (
 type battle struct {
 	Config
 	Size
-	program      string // the battle's
+	programs     string // the directory of the battle and the swarm
 	stack        *devstack.Stack
 	front, back  *unix.CPUSet // processors of servers and of bots; nil: all
 	hosts        []*process
 	others       []*process // bridge, checkpointer, relay, gateway: in the order in which they end
-	swarms       []*process
+	players      []*process
 	view, intent string // URLs
 	secret       string // of the actors
 }
 
 // deploy starts servers of this battle's own, since what an earlier one left would be part of it, and every actor but
 // the bots.
-func deploy(ctx context.Context, cfg Config, size Size, program string) (b *battle, err error) {
-	b = &battle{Config: cfg, Size: size, program: program, secret: rand.Text()}
+func deploy(ctx context.Context, cfg Config, size Size, programs string) (b *battle, err error) {
+	b = &battle{Config: cfg, Size: size, programs: programs, secret: rand.Text()}
 	if size.Pinned {
 		if b.front, b.back, err = halves(); err != nil {
 			return nil, err
@@ -111,22 +111,38 @@ func (b *battle) startHosts(ctx context.Context) (seeds []string, err error) {
 	return seeds, nil
 }
 
-// startSwarms starts the bots.
-func (b *battle) startSwarms() error {
-	for i, first := 0, 0; i < b.Swarms; i++ {
-		n := (b.Players + i) / b.Swarms
-		if n == 0 {
-			continue
-		}
-		s, err := b.launch(Swarm, b.back, "bots", "-relay", b.view, "-gateway", b.intent,
-			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-verify-every", strconv.Itoa(b.VerifyEvery),
-			"-deal-later", "-draw-every", strconv.Itoa(b.DrawEvery), "-seed", strconv.FormatUint(b.Seed, 10))
-		if err != nil {
-			return err
-		}
-		b.swarms, first = append(b.swarms, s), first+n
+// ordinary is how many of the players are bots that verify all that they are sent.
+func (b *battle) ordinary() int { return (b.Players + b.VerifyEvery - 1) / b.VerifyEvery }
+
+// startPlayers starts the ordinary bots and the swarm.
+func (b *battle) startPlayers() error {
+	common := []string{"-relay", b.view, "-gateway", b.intent, "-draw-every", strconv.Itoa(b.DrawEvery),
+		"-seed", strconv.FormatUint(b.Seed, 10)}
+	first := b.ordinary()
+	bots, err := b.launch(Swarm, b.back, append([]string{"bots", "-clients", strconv.Itoa(first), "-deal-later"},
+		common...)...)
+	if err != nil {
+		return err
 	}
-	return nil
+	b.players = append(b.players, bots)
+	if first == b.Players {
+		return nil
+	}
+	swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, b.back, append(common,
+		"-clients", strconv.Itoa(b.Players-first), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(b.Tiles),
+		"-tick", b.Tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","), "-profile", b.profile("swarm"))...)
+	if err == nil {
+		b.players = append(b.players, swarm)
+	}
+	return err
+}
+
+// profile is the file for the profile of an actor; empty: none is written.
+func (b *battle) profile(actor string) string {
+	if b.Profiles == "" {
+		return ""
+	}
+	return filepath.Join(b.Profiles, fmt.Sprintf("%s-%d-%d.pprof", actor, b.Players, len(b.actors())))
 }
 
 // launch starts an actor with what all have in common.
@@ -135,14 +151,13 @@ func (b *battle) launch(kind string, cpus *unix.CPUSet, args ...string) (*proces
 		"-redis", strings.Join(b.stack.CoordAddrs, ","), "-fanout", strings.Join(b.stack.FanoutAddrs, ","),
 		"-postgres", b.stack.PostgresURL, "-dynamodb", b.stack.DynamoURL}
 	if b.Profiles != "" {
-		file := fmt.Sprintf("%s-%d-%d.pprof", args[0], b.Players, len(b.actors()))
-		common = append(common, "-profile", filepath.Join(b.Profiles, file))
+		common = append(common, "-profile", b.profile(args[0]))
 	}
-	return launch(kind, b.program, b.secret, cpus, append(args, common...)...)
+	return launch(kind, filepath.Join(b.programs, "battle"), b.secret, cpus, append(args, common...)...)
 }
 
 // actors are all processes of the battle but the servers.
-func (b *battle) actors() []*process { return slices.Concat(b.swarms, b.others, b.hosts) }
+func (b *battle) actors() []*process { return slices.Concat(b.players, b.others, b.hosts) }
 
 // alive is an error if an actor has ended by itself.
 func (b *battle) alive() error {

@@ -19,8 +19,7 @@ type Config struct {
 	Sizes       []Size        // default: DefaultSizes
 	Tiles       int           // of all sizes; default 37, a disk of three rings
 	Hosts       int           // tile hosts, each the warm follower of the others; default 2
-	Swarms      int           // processes that share the bots; default 4
-	VerifyEvery int           // one bot in so many verifies all that it is sent; default 50
+	VerifyEvery int           // one player in so many is an ordinary bot, the others a swarm; default 50
 	DrawEvery   int           // ticks until a player draws the next card; default 240: two minutes
 	Seed        uint64        // of the bots' decisions; default 1
 	Tick        time.Duration // default 500 ms
@@ -61,7 +60,7 @@ func (c *Config) withDefaults() Config {
 	if len(d.Sizes) == 0 {
 		d.Sizes = DefaultSizes()
 	}
-	d.Tiles, d.Hosts, d.Swarms = cmp.Or(d.Tiles, 37), cmp.Or(d.Hosts, 2), cmp.Or(d.Swarms, 4)
+	d.Tiles, d.Hosts = cmp.Or(d.Tiles, 37), cmp.Or(d.Hosts, 2)
 	d.VerifyEvery, d.DrawEvery = cmp.Or(d.VerifyEvery, 50), cmp.Or(d.DrawEvery, 240)
 	d.Seed, d.Tick = cmp.Or(d.Seed, 1), cmp.Or(d.Tick, 500*time.Millisecond)
 	d.WarmUp = cmp.Or(d.WarmUp, 15*time.Second)
@@ -76,7 +75,6 @@ type Result struct {
 	Machine     Machine `json:"machine"`
 	Tiles       int     `json:"tiles"`
 	Hosts       int     `json:"tile_hosts"`
-	Swarms      int     `json:"swarm_processes"`
 	VerifyEvery int     `json:"verify_every"`
 	DrawEvery   int     `json:"draw_every_ticks"`
 	Seed        uint64  `json:"seed"`

@@ -54,7 +54,8 @@ func (t *transcript) String() string {
 func launch(kind, program, secret string, cpus *unix.CPUSet, args ...string) (*process, error) {
 	p := &process{kind: kind, cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	p.cmd.Stderr = &p.errs
-	p.cmd.Env = append(os.Environ(), "TILEFENCE_SECRET="+secret)
+	// Memory is not short: the collector may run a quarter as often as by default.
+	p.cmd.Env = append(os.Environ(), "TILEFENCE_SECRET="+secret, "GOGC=400")
 	// A group of its own: Ctrl-C reaches this program alone, which then ends its actors in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	orders, err := p.cmd.StdinPipe()

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,17 +23,17 @@ func Play(ctx context.Context, config Config) (*Result, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "battle")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./examples/battle")
+	build := exec.CommandContext(ctx, "go", "build", "-o", dir,
+		"./examples/battle", "./internal/benchmark/cmd/swarm")
 	build.Stderr = cfg.Log
 	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("build of examples/battle: %w", err)
+		return nil, fmt.Errorf("build of the battle and the swarm: %w", err)
 	}
-	r := &Result{Machine: ThisMachine(), Tiles: cfg.Tiles, Hosts: cfg.Hosts, Swarms: cfg.Swarms,
+	r := &Result{Machine: ThisMachine(), Tiles: cfg.Tiles, Hosts: cfg.Hosts,
 		VerifyEvery: cfg.VerifyEvery, DrawEvery: cfg.DrawEvery, Seed: cfg.Seed,
 		TickMs: cfg.Tick.Seconds() * 1000, WarmUp: cfg.WarmUp.Seconds()}
 	for _, size := range cfg.Sizes {
-		run, err := play(ctx, cfg, size, program)
+		run, err := play(ctx, cfg, size, dir)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", size, err)
 		}
@@ -57,10 +56,10 @@ func ThisMachine() Machine {
 	return m
 }
 
-func play(ctx context.Context, cfg Config, size Size, program string) (*Run, error) {
+func play(ctx context.Context, cfg Config, size Size, programs string) (*Run, error) {
 	fmt.Fprintf(cfg.Log, "headline: %s on %d tiles, seed %d: starting servers and actors\n",
 		size, cfg.Tiles, cfg.Seed)
-	b, err := deploy(ctx, cfg, size, program)
+	b, err := deploy(ctx, cfg, size, programs)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func (b *battle) say(format string, args ...any) { fmt.Fprintf(b.Log, "headline:
 
 func (b *battle) play(ctx context.Context) (*Run, error) {
 	began := time.Now()
-	if err := b.startSwarms(); err != nil {
+	if err := b.startPlayers(); err != nil {
 		return nil, err
 	}
 	if err := b.joined(ctx); err != nil {
@@ -93,15 +92,15 @@ func (b *battle) play(ctx context.Context) (*Run, error) {
 		return nil, err
 	}
 	b.say("the bots stop, and compare what they hold\n")
-	for _, s := range b.swarms {
+	for _, s := range b.players {
 		s.leave()
 	}
 	run.Verdict.Converged = true
-	for _, s := range b.swarms {
+	run.Verified = b.ordinary()
+	for _, s := range b.players {
 		var end struct {
 			Converged bool   `json:"converged"`
 			Why       string `json:"why_not"`
-			Clients   int    `json:"clients"`
 		}
 		if err := s.answers.Decode(&end); err != nil {
 			return nil, fmt.Errorf("the bots gave no report: %w\n%s", err, s.errs.String())
@@ -112,7 +111,6 @@ func (b *battle) play(ctx context.Context) (*Run, error) {
 		if !end.Converged {
 			run.Verdict.Converged, run.Verdict.Why = false, end.Why
 		}
-		run.Verified += (end.Clients + b.VerifyEvery - 1) / b.VerifyEvery
 	}
 	return run, nil
 }
@@ -130,7 +128,7 @@ func (b *battle) joined(ctx context.Context) error {
 		if err := b.alive(); err != nil {
 			return err
 		}
-		sets, err := cuts(b.swarms)
+		sets, err := cuts(b.players)
 		if err != nil {
 			return err
 		}

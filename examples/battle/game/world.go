@@ -1,0 +1,28 @@
+package game
+
+import (
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/region"
+)
+
+// MaxWorld is the tiles of the largest world: a disk of three rings.
+const MaxWorld = 37
+
+// World lists the tiles of a battle: adjacent ones, ring by ring around San Francisco. A number outside 1 to MaxWorld
+// is a *fence.ArgumentError.
+func World(tiles int) ([]fence.TileID, error) {
+	if tiles < 1 || tiles > MaxWorld {
+		return nil, &fence.ArgumentError{Field: "tiles", Value: tiles, Want: fmt.Sprintf("1 to %d", MaxWorld)}
+	}
+	middle, err := region.At(37.7752, -122.4186, 5)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := region.Disk(middle, 3)
+	if err != nil {
+		return nil, err
+	}
+	return disk[:tiles], nil
+}

@@ -1,0 +1,118 @@
+//go:build linux
+
+package crowd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is one WebSocket for a loop that serves thousands: it never waits. Create one with Client.Detach.
+type Socket struct {
+	FD   int    // non-blocking; the loop waits until it can be read
+	rest []byte // the beginning of a message whose end has not come
+	out  []byte // the last message sent
+}
+
+// ErrClosed says that the server has ended a connection.
+var ErrClosed = errors.New("the server has closed the connection")
+
+// Read reads once and calls take for each whole message, which may use it until it returns. Pings are answered.
+func (s *Socket) Read(buffer []byte, take func(body []byte) error) error {
+	n, err := unix.Read(s.FD, buffer)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return nil // the loop calls again
+	case err != nil:
+		return err
+	case n == 0:
+		return ErrClosed
+	}
+	data := buffer[:n]
+	if len(s.rest) > 0 {
+		data = append(s.rest, data...)
+	}
+	for {
+		op, body, after, err := message(data)
+		if err != nil {
+			return err
+		}
+		if after == nil {
+			s.rest = append(s.rest[:0], data...)
+			return nil
+		}
+		switch data = after; op {
+		case opText, opBinary:
+			err = take(body)
+		case opPing:
+			err = s.write(opPong, body)
+		case opClose:
+			err = ErrClosed
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// message splits off the first message of a stream; after is nil if it has not come in whole.
+func message(data []byte) (op byte, body, after []byte, err error) {
+	if len(data) < 2 {
+		return 0, nil, nil, nil
+	}
+	if data[0]&final == 0 || data[1]&masked != 0 {
+		return 0, nil, nil, fmt.Errorf("a frame begins with % x, want an unmasked one that is a message", data[:2])
+	}
+	head, size := 2, uint64(data[1])
+	if size > longest {
+		if head = 4; size > twoBytes {
+			head = headerMax
+		}
+		if len(data) < head {
+			return 0, nil, nil, nil
+		}
+		if size == twoBytes {
+			size = uint64(binary.BigEndian.Uint16(data[2:]))
+		} else {
+			size = binary.BigEndian.Uint64(data[2:])
+		}
+	}
+	if uint64(len(data)-head) < size {
+		return 0, nil, nil, nil
+	}
+	return data[0] & opMask, data[head : head+int(size)], data[head+int(size):], nil
+}
+
+// Send sends one message of less than 64 KiB, as text or binary. A message that the kernel does not take at once is an
+// error: the server has not read for long.
+func (s *Socket) Send(text bool, body []byte) error { return s.write(opOf(text), body) }
+
+func (s *Socket) write(op byte, body []byte) error {
+	s.out = appendFrame(s.out[:0], op, body)
+	n, err := unix.Write(s.FD, s.out)
+	if err == nil && n < len(s.out) {
+		err = unix.EAGAIN
+	}
+	return err
+}
+
+// Detach makes the connection a loop's. The Client must not be used any more.
+func (c *Client) Detach() (s Socket, err error) {
+	if c.in.Buffered() > 0 {
+		return s, errors.New("crowd: the server has sent a message already")
+	}
+	raw, err := c.conn.(syscall.Conn).SyscallConn() // of a TCP connection
+	if err != nil {
+		return s, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { s.FD, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, failed); err == nil {
+		_ = c.conn.Close() // the descriptor is a copy
+	}
+	return s, err
+}
