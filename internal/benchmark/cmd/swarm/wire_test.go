@@ -24,14 +24,16 @@ func encode(t *testing.T, m *relaypb.ServerMessage) []byte {
 // TestDecodeViewAgreesWithTheSchema: what the swarm reads by itself is what the generated messages hold.
 func TestDecodeViewAgreesWithTheSchema(t *testing.T) {
 	frame := func(seq uint64) *relaypb.Frame {
-		return &relaypb.Frame{Position: at(seq), Prev: at(seq - 1), AtMs: 7, Kind: 1, Hidden: 1, Payload: []byte("x"), Rest: 3}
+		return &relaypb.Frame{Position: at(seq), Prev: at(seq - 1), AtMs: 7, Kind: 1, Hidden: 1,
+			Payload: []byte("x"), Rest: 3}
 	}
-	v, err := decodeView(encode(t, &relaypb.ServerMessage{Tile: "t", Body: &relaypb.ServerMessage_Frame{Frame: frame(9)}}))
+	v, err := decodeView(encode(t, &relaypb.ServerMessage{Tile: "t",
+		Body: &relaypb.ServerMessage_Frame{Frame: frame(9)}}))
 	require.NoError(t, err)
 	require.Equal(t, view{position: at(9).Fence(), from: at(8).Fence(), atMs: 7, kind: fence.KindBatch}, v)
 
-	s := &relaypb.Sync{Opens: true, Replace: true, From: at(7), Position: at(9), Tail: []*relaypb.Frame{frame(8), frame(9)},
-		Blob: []byte("blob"), Areas: []uint32{1}, OwnerContact: "x", Sum: "y"}
+	s := &relaypb.Sync{Opens: true, Replace: true, From: at(7), Position: at(9),
+		Tail: []*relaypb.Frame{frame(8), frame(9)}, Blob: []byte("blob"), Areas: []uint32{1}, OwnerContact: "x", Sum: "y"}
 	v, err = decodeView(encode(t, &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Sync{Sync: s}}))
 	require.NoError(t, err)
 	require.Equal(t, view{sync: true, opens: true, replace: true, from: at(7).Fence(), position: at(9).Fence()}, v)
