@@ -231,11 +231,11 @@ func cancelled(s scene) {
 }
 
 func timesOut(s scene) {
-	_, err := s.Enqueue(s.Context(), s.shard, solo("a", 1), short)
-	require.NoError(s, err)
-	_, err = s.Enqueue(s.Context(), s.shard, solo("b", 2), long)
+	_, err := s.Enqueue(s.Context(), s.shard, solo("b", 2), long)
 	require.NoError(s, err)
 	require.Empty(s, s.reclaim().TimedOut)
+	_, err = s.Enqueue(s.Context(), s.shard, solo("a", 1), short)
+	require.NoError(s, err)
 	time.Sleep(2 * short)
 	h := s.claim(0, long, 10) // a worker may still match it
 	require.Len(s, h.Tickets, 2)

@@ -158,9 +158,9 @@ func fullestFirst(s scene) {
 func seatLapse(s scene) {
 	s.offer(7, 4, long)
 	s.allocate(minutes, s.order("kept", 1))
-	answers := s.allocate(short, s.order("a", 1), s.order("b", 2))
-	require.NoError(s, s.Take(s.Context(), s.pool, "a", "a-t"))
+	s.takeInTime()
 	require.Empty(s, s.lapsed())
+	answers := s.allocate(short, s.order("b", 2))
 	time.Sleep(2 * short)
 	require.ErrorIs(s, s.Take(s.Context(), s.pool, "b", "b-t"), match.ErrLapsed)
 	want := []match.Lapse{{Shard: s.shard, Match: "b", Ticket: "b-t"}}
@@ -168,7 +168,7 @@ func seatLapse(s scene) {
 		require.Equal(s, want, s.lapsed())
 	}
 	require.Equal(s, 2, s.used(7))
-	require.Equal(s, answers[1], s.allocate(minutes, s.order("b", 2))[0])
+	require.Equal(s, answers[0], s.allocate(minutes, s.order("b", 2))[0])
 	require.NoError(s, s.allocate(minutes, s.order("c", 2))[0].Err, "the seats are free again")
 	for range 2 {
 		require.NoError(s, s.Settled(s.Context(), s.pool, want))
@@ -177,6 +177,23 @@ func seatLapse(s scene) {
 	require.Equal(s, 4, s.used(7))
 	require.NoError(s, s.Free(s.Context(), s.pool, "b", "b-t"))
 	require.Equal(s, 4, s.used(7))
+}
+
+// takeInTime has a seat held for a short while and takes it before it lapses.
+func (s scene) takeInTime() {
+	s.Helper()
+	for i := 0; ; i++ {
+		order := s.order(fmt.Sprint("a", i), 1)
+		began := time.Now()
+		require.NoError(s, s.allocate(short, order)[0].Err)
+		err := s.Take(s.Context(), s.pool, order.Match, order.Tickets[0].Ticket)
+		if err == nil {
+			return
+		}
+		require.ErrorIs(s, err, match.ErrLapsed)
+		require.GreaterOrEqual(s, time.Since(began), short)
+		require.NoError(s, s.Settled(s.Context(), s.pool, s.lapsed()))
+	}
 }
 
 func withdrawn(s scene) {
