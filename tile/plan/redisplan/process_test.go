@@ -180,7 +180,6 @@ func TestWorkerKilled(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Kill())
 	took := awaitAnswer(b, "by the other")
 	t.Logf("the request of a killed worker ran again after %v", took.Round(time.Millisecond))
-	require.Less(t, took, 15*time.Second)
 	oneEvent(b, 2)
 }
 
@@ -212,7 +211,6 @@ func TestWorkerHangs(t *testing.T) {
 	here(t, s)
 	took := awaitAnswer(b, "by the other")
 	t.Logf("the request of a call that hangs for 10 s ran again after %v", took.Round(time.Millisecond))
-	require.Less(t, took, 25*time.Second)
 	oneEvent(b, 2)
 }
 
