@@ -82,10 +82,10 @@ func dev(args []string, stderr io.Writer) int {
 }
 
 type devOptions struct {
-	verbose, memory bool
-	parts           []devstack.Part
-	complete        bool // every part that was asked for is installed
-	command         []string
+	verbose, memory, noSync bool
+	parts                   []devstack.Part
+	complete                bool // every part that was asked for is installed
+	command                 []string
 }
 
 // parseDev returns done, and the exit code, if there is nothing to run.
@@ -100,6 +100,8 @@ func parseDev(args []string, stderr io.Writer) (opts devOptions, code int, done 
 	flags.BoolVar(&opts.verbose, "v", false, "print a line for each server that is ready")
 	flags.BoolVar(&opts.memory, "memory", false,
 		"Redis writes no files, as most tests want: production's settings refuse it")
+	flags.BoolVar(&opts.noSync, "nosync", false,
+		"PostgreSQL commits without waiting for the disk: for tests, not for figures")
 	parts := flags.String("parts", "", "start these `servers` of coordination,fanout,postgres,dynamodb,views, "+
 		"or fail: all, or a list (default: those that are installed)")
 	if err := flags.Parse(args); err != nil {
@@ -158,7 +160,8 @@ func startServers(opts devOptions, stderr io.Writer, signals <-chan os.Signal) (
 	log := &logWriter{to: stderr}
 	log.quiet.Store(!opts.verbose)
 	go func() {
-		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log, AppendOnly: !opts.memory})
+		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log, AppendOnly: !opts.memory,
+			NoSync: opts.noSync})
 		log.quiet.Store(false) // from here on only unexpected events are logged
 		started <- result{stack, err}
 	}()

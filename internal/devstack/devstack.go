@@ -108,6 +108,10 @@ type Config struct {
 	// DynamoDB-compatible server stays on 127.0.0.1, which all share by default.
 	OwnAddresses bool
 
+	// NoSync lets PostgreSQL commit without waiting for the disk, which makes tests faster. A server that is
+	// killed still loses nothing; a machine that loses power does. Figures of durable writes mean nothing then.
+	NoSync bool
+
 	// StartTimeout bounds the whole start-up. Zero means a minute; an idle machine needs about three
 	// seconds.
 	StartTimeout time.Duration

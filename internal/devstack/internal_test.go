@@ -99,3 +99,8 @@ func TestTheNewestPostgresIsTaken(t *testing.T) {
 		"/usr/lib/postgresql/9/bin/initdb",
 	}))
 }
+
+func TestCommitsWaitForTheDiskUnlessToldOtherwise(t *testing.T) {
+	require.Contains(t, postgresArgs("data", "", "127.0.0.1", 1, false), "fsync=on")
+	require.Contains(t, postgresArgs("data", "", "127.0.0.1", 1, true), "fsync=off")
+}

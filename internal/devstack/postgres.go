@@ -52,7 +52,7 @@ func (s *Stack) startPostgres(ctx context.Context, found programs) (address, whe
 			return nil, err
 		}
 		prog := base
-		prog.args = postgresArgs(data, dir, host, port)
+		prog.args = postgresArgs(data, dir, host, port, s.cfg.NoSync)
 		addr := hostPort(host, port)
 		return []*Process{{
 			name: "postgres", addr: addr, program: prog, stack: s,
@@ -113,16 +113,19 @@ func admitLoopback(data string) error {
 	return errors.Join(err, f.Close())
 }
 
-func postgresArgs(data, socketDir, host string, port int) []string {
+func postgresArgs(data, socketDir, host string, port int, noSync bool) []string {
 	if len(socketDir) > longestSocketDir {
 		socketDir = "" // no socket; the URL uses TCP anyway
 	}
-	args := []string{"-D", data}
+	args, sync := []string{"-D", data}, "on" // measured figures for durable writes must mean something
+	if noSync {
+		sync = "off"
+	}
 	for _, setting := range [][2]string{
 		{"listen_addresses", host},
 		{"port", strconv.Itoa(port)},
 		{"unix_socket_directories", socketDir},
-		{"fsync", "on"}, // measured figures for durable writes must mean something
+		{"fsync", sync},
 		{"synchronous_commit", "on"},
 		{"max_connections", "300"}, // several test packages at once, each with pools of its own
 		{"shared_buffers", "64MB"},
