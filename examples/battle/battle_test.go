@@ -64,6 +64,7 @@ func TestBattleOnServers(t *testing.T) {
 // checkBattle plays a short battle in one process, takes a tile over through the page's button, and
 // wants every view to converge.
 func checkBattle(t *testing.T, servers ...string) {
+	t.Parallel()
 	var out bytes.Buffer
 	errs := &screen{}
 	status := make(chan int, 1)
@@ -126,6 +127,7 @@ func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.
 // gateway. It kills one host with SIGKILL, and wants the other, a warm follower, to hear of it and to take its
 // tiles over; then a third takes one from the second by -takeover. The bots must converge.
 func TestActorsAsProcesses(t *testing.T) {
+	t.Parallel()
 	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t),
 		","),
 		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v"}
@@ -264,6 +266,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestServersThatAreDown(t *testing.T) {
+	t.Parallel()
 	var out, errs bytes.Buffer
 	began := time.Now()
 	status := run([]string{"bridge", "-redis", "127.0.0.1:1", "-postgres", "postgres://127.0.0.1:1/x", "-dynamodb",

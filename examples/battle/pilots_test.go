@@ -11,6 +11,7 @@ import (
 // TestPilots: planners whose calls take seconds fly ships of every tile. The tiles tick on, plans are applied, each
 // request is charged once, and one that a killed planner was at ends.
 func TestPilots(t *testing.T) {
+	t.Parallel()
 	d := deploy(t, "-tiles", "2", "-hosts", "2", "-tick", "50ms", "-clients", "8", "-lobby", "0")
 	f, err := newFleet(d.plan, d.view, d.intents)
 	require.NoError(t, err)
