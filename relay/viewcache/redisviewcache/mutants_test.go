@@ -60,6 +60,7 @@ const (
 
 // TestMutants: the contract notices each error, in a process of its own; and passes without one.
 func TestMutants(t *testing.T) {
+	t.Parallel()
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Views}})
 	self, err := os.Executable()
 	require.NoError(t, err)

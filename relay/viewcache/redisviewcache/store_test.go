@@ -59,6 +59,7 @@ func connect(t testing.TB, addrs ...string) redis.UniversalClient {
 func TestConformance(t *testing.T) {
 	for name, part := range map[string]devstack.Part{"Single": devstack.Views, "Cluster": devstack.Fanout} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{part}})
 			addrs := stack.FanoutAddrs
 			if part == devstack.Views {
@@ -73,6 +74,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestCache(t *testing.T) {
+	t.Parallel()
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Views}})
 	client := connect(t, stack.ViewsAddr)
 	viewcachetest.RunCache(t, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {

@@ -208,10 +208,11 @@ func (l *Log) Calls() int64 { return l.Reads.Load() + l.Snapshots.Load() + l.Las
 // Broken is a Store with a hand on it. Nil functions change nothing.
 type Broken struct {
 	viewcache.Store
-	Down       atomic.Bool // every call fails at once
-	Hang       atomic.Bool // every call lasts until its context ends
-	Deaf       bool        // nothing is heard of announcements
-	NoRenewal  bool        // locks are not renewed: the process is paused
+	Down       atomic.Bool  // every call fails at once
+	Hang       atomic.Bool  // every call lasts until its context ends
+	Looks      atomic.Int64 // calls of Find
+	Deaf       bool         // nothing is heard of announcements
+	NoRenewal  bool         // locks are not renewed: the process is paused
 	BeforePut  func()
 	BeforeRead func() // before Values
 	Change     func(value []byte) []byte
@@ -232,6 +233,7 @@ func (b *Broken) step(ctx context.Context) error {
 
 // Find implements viewcache.Store.
 func (b *Broken) Find(ctx context.Context, tile fence.TileID) (viewcache.Version, bool, error) {
+	b.Looks.Add(1)
 	if err := b.step(ctx); err != nil {
 		return viewcache.Version{}, false, err
 	}
