@@ -127,7 +127,8 @@ func gather(ctx context.Context, o *options) (*swarm, error) {
 		return nil, err
 	}
 	s := &swarm{every: o.tick, calls: make(chan func(), 64), ended: make(chan struct{}),
-		toClient: figures.NewHistogram(), toOutcome: figures.NewHistogram(), counts: counts{outcomes: map[string]uint64{}}}
+		toClient:  figures.NewHistogram(),
+		toOutcome: figures.NewHistogram(), counts: counts{outcomes: map[string]uint64{}}}
 	if s.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, err
 	}

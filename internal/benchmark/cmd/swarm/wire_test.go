@@ -33,10 +33,12 @@ func TestDecodeViewAgreesWithTheSchema(t *testing.T) {
 	require.Equal(t, view{position: at(9).Fence(), from: at(8).Fence(), atMs: 7, kind: fence.KindBatch}, v)
 
 	s := &relaypb.Sync{Opens: true, Replace: true, From: at(7), Position: at(9),
-		Tail: []*relaypb.Frame{frame(8), frame(9)}, Blob: []byte("blob"), Areas: []uint32{1}, OwnerContact: "x", Sum: "y"}
+		Tail: []*relaypb.Frame{frame(8), frame(9)}, Blob: []byte("blob"), Areas: []uint32{1}, OwnerContact: "x",
+		Sum: "y"}
 	v, err = decodeView(encode(t, &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Sync{Sync: s}}))
 	require.NoError(t, err)
-	require.Equal(t, view{sync: true, opens: true, replace: true, from: at(7).Fence(), position: at(9).Fence()}, v)
+	want := view{sync: true, opens: true, replace: true, from: at(7).Fence(), position: at(9).Fence()}
+	require.Equal(t, want, v)
 
 	s.Tail = s.Tail[1:]
 	_, err = decodeView(encode(t, &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Sync{Sync: s}}))
