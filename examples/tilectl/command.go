@@ -125,12 +125,12 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.SetOutput(errs)
 	f.Usage = func() { usage(f, errs) }
 	f.StringVar(&o.redis, "redis", os.Getenv("TILEFENCE_REDIS"),
-		"coordination Redis Cluster, `host:port,…` ($TILEFENCE_REDIS)")
+		"coordination Redis, a cluster or one server, `host:port,…` ($TILEFENCE_REDIS)")
 	f.StringVar(&o.postgres, "postgres", os.Getenv("TILEFENCE_POSTGRES"),
 		"epoch authority, a PostgreSQL `URL` ($TILEFENCE_POSTGRES)")
 	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
 	f.StringVar(&o.fanout, "fanout", os.Getenv("TILEFENCE_FANOUT"),
-		"fan-out Redis Cluster, `host:port,…` ($TILEFENCE_FANOUT)")
+		"fan-out Redis, in the same form, `host:port,…` ($TILEFENCE_FANOUT)")
 	f.StringVar(&o.planName, "plan-name", "", "plan: the `name` of the game's plans, redisplan.Config.Name")
 	f.StringVar(&o.nats, "nats", os.Getenv("TILEFENCE_NATS"),
 		"NATS servers of the broker tier, `URL,…` ($TILEFENCE_NATS)")

@@ -111,25 +111,24 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	return nil
 }
 
-// cluster is a client of a Redis Cluster.
-func (t *tool) cluster(addrs string) *redis.ClusterClient {
+// redis is a client of the Redis at addrs, a cluster or a single server.
+func (t *tool) redis(ctx context.Context, what, addrs string) (redis.UniversalClient, error) {
 	o := redisfence.Options(strings.Split(addrs, ",")...)
 	o.Username, o.Password = t.options.user, os.Getenv("TILEFENCE_PASSWORD")
-	client := redis.NewClusterClient(o)
+	client, err := redisfence.Connect(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s Redis: %w", what, err)
+	}
 	t.closers = append(t.closers, func() { _ = client.Close() })
-	return client
+	return client, nil
 }
 
-// coordination is a client of the coordination cluster.
-func (t *tool) coordination(ctx context.Context) (*redis.ClusterClient, error) {
+// coordination is a client of the coordination Redis.
+func (t *tool) coordination(ctx context.Context) (redis.UniversalClient, error) {
 	if t.options.redis == "" {
-		return nil, &usageError{"-redis is missing: the coordination cluster"}
+		return nil, &usageError{"-redis is missing: the coordination Redis"}
 	}
-	client := t.cluster(t.options.redis)
-	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("coordination Redis Cluster at %s: %w", t.options.redis, err)
-	}
-	return client, nil
+	return t.redis(ctx, "coordination", t.options.redis)
 }
 
 func (t *tool) openMatch(ctx context.Context) error {
@@ -168,11 +167,11 @@ func (t *tool) openAuthority(ctx context.Context) error {
 
 func (t *tool) openFanout(ctx context.Context) error {
 	if t.options.fanout == "" {
-		return &usageError{"-fanout is missing: the fan-out cluster"}
+		return &usageError{"-fanout is missing: the fan-out Redis"}
 	}
-	client := t.cluster(t.options.fanout)
-	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("fan-out Redis Cluster at %s: %w", t.options.fanout, err)
+	client, err := t.redis(ctx, "fan-out", t.options.fanout)
+	if err != nil {
+		return err
 	}
 	f, err := redisfanout.New(client, nil)
 	t.publisher, t.audience = f, f

@@ -12,17 +12,13 @@ import (
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
 )
 
-// openPlans opens the requests of tile/plan, on the cluster that -redis names. Unlike the others, this store loads its
+// openPlans opens the requests of tile/plan, on the Redis that -redis names. Unlike the others, this store loads its
 // function library where that is missing, if the user may.
 func (t *tool) openPlans(ctx context.Context) error {
-	if t.options.redis == "" {
-		return &usageError{"-redis is missing: the cluster that has the plans"}
+	client, err := t.coordination(ctx)
+	if err != nil {
+		return err
 	}
-	client := t.cluster(t.options.redis)
-	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis cluster at %s: %w", t.options.redis, err)
-	}
-	var err error
 	t.plans, err = redisplan.New(client, &redisplan.Config{Name: t.options.planName})
 	return err
 }

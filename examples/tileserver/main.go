@@ -24,7 +24,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
@@ -48,7 +47,7 @@ func main() {
 
 	pool := must(pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES")))
 	authority := must(pgfence.New(pool, nil)) // mints epochs
-	client := redis.NewClusterClient(redisfence.Options(strings.Split(os.Getenv("TILEFENCE_REDIS"), ",")...))
+	client := must(redisfence.Connect(ctx, redisfence.Options(list("TILEFENCE_REDIS")...)))
 	store := must(redisfence.New(client, nil)) // commits under them
 	aws := must(config.LoadDefaultConfig(ctx))
 	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), "tilefence-checkpoints", nil))
@@ -58,8 +57,8 @@ func main() {
 	b := tilefence.Backends{
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
 		Fanout: must(redisfanout.New(client, nil)), Workers: redisshare.New(client),
-		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"),
-			Seeds: strings.Split(os.Getenv("TILEFENCE_GOSSIP_SEEDS"), ","), SecretKey: secret},
+		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKey: secret,
+			Seeds: list("TILEFENCE_GOSSIP_SEEDS")},
 		Keys: tilehttp.Keys{secret},
 	}
 	cfg := &tilefence.TileServerConfig{Logger: slog.Default()}
@@ -89,6 +88,11 @@ func (d *doorbell) Snapshot() ([]byte, error)     { return []byte{d.rings}, nil 
 func (d *doorbell) Restore(snapshot []byte) error { d.rings = append(snapshot, 0)[0]; return nil }
 
 // [end]
+
+// list is what a variable lists with commas between.
+func list(variable string) []string {
+	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' })
+}
 
 func must[T any](v T, err error) T {
 	check(err)

@@ -108,6 +108,9 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	switch c := client.(type) {
 	case *redis.ClusterClient:
 		readTimeout = c.Options().ReadTimeout
+		if err := CheckAddresses(c.Options().Addrs); err != nil && c.Options().ClusterSlots == nil {
+			return nil, err
+		}
 	case *redis.Client:
 		readTimeout = c.Options().ReadTimeout
 	default:

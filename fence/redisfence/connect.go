@@ -1,0 +1,74 @@
+package redisfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
+)
+
+// Connect asks the servers of o.Addrs, one after another, and returns the client for them: a *redis.ClusterClient if the
+// first that answers is a node of a cluster, or a *redis.Client if it is a single server. Make o with Options. The
+// caller closes the client.
+//
+// A single server has no replica that could be promoted: a store on it needs Config.AllowNoReplicas, and what the server
+// loses is lost up to the tile's checkpoint. That is for development, and for games that one server carries.
+//
+// Errors: a *fence.ArgumentError for an empty list, an address that is not host:port, or several addresses of which the
+// first that answers is no node of a cluster. Otherwise the error names every server and why it did not answer.
+func Connect(ctx context.Context, o *redis.ClusterOptions) (redis.UniversalClient, error) {
+	if err := CheckAddresses(o.Addrs); err != nil {
+		return nil, err
+	}
+	var failed []error
+	for _, addr := range o.Addrs {
+		client := redis.NewClient(single(o, addr))
+		info, err := client.Info(ctx, "cluster").Result()
+		switch {
+		case err != nil:
+			_ = client.Close()
+			failed = append(failed, fmt.Errorf("redis at %s: %w", addr, err))
+			continue
+		case infoField(info, "cluster_enabled") == "1":
+			_ = client.Close()
+			return redis.NewClusterClient(o), nil
+		case len(o.Addrs) > 1:
+			_ = client.Close()
+			return nil, &fence.ArgumentError{Field: "Addrs", Value: strings.Join(o.Addrs, ","),
+				Want: "one address, since " + addr + " is a single server, or nodes of one cluster"}
+		}
+		return client, nil
+	}
+	return nil, errors.Join(failed...)
+}
+
+// CheckAddresses reports whether a list of servers can be used: nil, or a *fence.ArgumentError that names the first that
+// is not host:port.
+func CheckAddresses(addresses []string) error {
+	if len(addresses) == 0 {
+		return &fence.ArgumentError{Field: "Addrs", Value: "none", Want: "the address of a Redis server, host:port"}
+	}
+	for _, a := range addresses {
+		if route.ValidateAddress(a) != nil {
+			return &fence.ArgumentError{Field: "Addrs", Value: a,
+				Want: "host:port of a Redis server, without a scheme; several are separated by commas"}
+		}
+	}
+	return nil
+}
+
+// single is o for one of its servers.
+func single(o *redis.ClusterOptions, addr string) *redis.Options {
+	return &redis.Options{Addr: addr, ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
+		Protocol: o.Protocol, Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
+		CredentialsProviderContext: o.CredentialsProviderContext,
+		MaxRetries:                 o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		ContextTimeoutEnabled: o.ContextTimeoutEnabled, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout,
+		TLSConfig: o.TLSConfig}
+}
