@@ -23,7 +23,7 @@ const MaxAmount Amount = fence.MaxNumber
 // Action is one economic action as a client asks for it: it spends something and wants something to
 // happen in a tile. Everything but the ID may be wrong or hostile; the ID decides what it is a retry of.
 type Action struct {
-	// ID is the client's idempotency key, 1 to 64 bytes of UTF-8 without control characters. One ID names
+	// ID is the client's idempotency key, a name (fence.IsName) of 1 to 64 bytes. One ID names
 	// one action in the whole ledger, for all clients, so a client takes a new random UUID for each
 	// action and the same one for each retry.
 	ID string

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // ClaimID identifies one attempt to own a tile. The authority keeps it in the tile's row, so that a
@@ -51,8 +49,8 @@ func (c *Claim) Validate() error {
 		return argument("tile", c.Tile, "an H3 index, not zero")
 	case c.Contact == "" || len(c.Contact) > MaxContact:
 		return argument("contact", c.Contact, "the claimant's address, 1 to 255 bytes")
-	case !utf8.ValidString(c.Contact) || strings.ContainsRune(c.Contact, 0):
-		return argument("contact", c.Contact, "text: valid UTF-8 without a zero byte, which databases refuse")
+	case !IsName(c.Contact, MaxContact):
+		return argument("contact", c.Contact, "text: UTF-8 without control characters, or others that are not seen")
 	case c.ID == ClaimID{}:
 		return argument("claim ID", c.ID, "a new UUID for each attempt, see NewClaimID")
 	case c.Expected >= MaxNumber || c.Floor >= MaxNumber:

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -72,24 +71,14 @@ func (in *Intent) outOfTime(now time.Time, cfg *Config) error {
 			cfg.RememberFor-cfg.RetryWindow)}
 }
 
-// ValidateName checks an ID or a name that travels with an intent: 1 to MaxName bytes of UTF-8 without control
-// characters. It refuses the replacement character, which encoders write for bytes that they cannot carry: two
-// different IDs would become one. It returns nil, or a *fence.ArgumentError with the field's name.
+// ValidateName checks an ID or a name that travels with an intent: 1 to MaxName bytes, as fence.IsName has it. It
+// returns nil, or a *fence.ArgumentError with the field's name.
 func ValidateName(field, s string) error {
-	if s == "" || len(s) > MaxName || !printable(s) {
+	if !fence.IsName(s, MaxName) {
 		want := fmt.Sprintf("1 to %d bytes of UTF-8 without control characters", MaxName)
 		return &fence.ArgumentError{Field: field, Value: s, Want: want}
 	}
 	return nil
-}
-
-func printable(s string) bool {
-	for _, r := range s {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
-			return false
-		}
-	}
-	return true
 }
 
 // ErrRedirect means: this processor does not own the tile. A *RedirectError names the owner. The intent was not

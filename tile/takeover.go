@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -65,7 +63,5 @@ func (o *Handover) Validate() error {
 	return nil
 }
 
-// isAddress reports whether s can be a contact. The replacement character stands for bytes that JSON could not carry.
-func isAddress(s string) bool {
-	return s != "" && len(s) <= fence.MaxContact && utf8.ValidString(s) && !strings.ContainsRune(s, utf8.RuneError)
-}
+// isAddress reports whether s can be a contact.
+func isAddress(s string) bool { return fence.IsName(s, fence.MaxContact) }

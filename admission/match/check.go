@@ -54,8 +54,8 @@ func CheckOffer(o Offer, ttl time.Duration) error {
 		return &fence.ArgumentError{Field: "Offer.Tile", Value: o.Tile, Want: "an H3 index, not zero"}
 	case o.Epoch < 1 || o.Epoch > 1<<53-1:
 		return &fence.ArgumentError{Field: "Offer.Epoch", Value: o.Epoch, Want: "from 1 to 2^53-1"}
-	case len(o.Contact) < 1 || len(o.Contact) > 255:
-		return &fence.ArgumentError{Field: "Offer.Contact", Value: o.Contact, Want: "1 to 255 bytes"}
+	case !fence.IsName(o.Contact, fence.MaxContact):
+		return &fence.ArgumentError{Field: "Offer.Contact", Value: o.Contact, Want: "a contact of 1 to 255 bytes"}
 	case o.Seats < 1 || o.Seats > MaxSeats:
 		return &fence.ArgumentError{Field: "Offer.Seats", Value: o.Seats, Want: fmt.Sprint("1 to ", MaxSeats)}
 	case ttl < time.Millisecond:

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -50,7 +49,3 @@ func notInNames(r rune) bool {
 	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 	return !letter && (r < '0' || r > '9') && r != '-' && r != '_'
 }
-
-// invisible reports whether a rune has no place in a name that people read in logs: white space, control and format
-// characters, among them those that turn the direction of writing.
-func invisible(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.Z) }

@@ -2,7 +2,6 @@ package route
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -49,8 +48,7 @@ func (e Entry) Validate() error {
 // ValidateContact reports whether a contact can be announced: nil, or a *fence.ArgumentError. The authority would take
 // it, too. It need not be an address that can be called: see ValidateAddress.
 func ValidateContact(contact string) error {
-	if contact == "" || len(contact) > fence.MaxContact || !utf8.ValidString(contact) ||
-		strings.ContainsFunc(contact, invisible) {
+	if !fence.IsName(contact, fence.MaxContact) || strings.Contains(contact, " ") {
 		return &fence.ArgumentError{Field: "contact", Value: contact,
 			Want: "an address of 1 to 255 bytes of UTF-8, without spaces, control or format characters"}
 	}

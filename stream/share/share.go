@@ -94,7 +94,7 @@ func New(members Members, group string, list Lister, target Target, cfg *Config)
 		{!groupName.MatchString(group), "group", group, "1 to 64 letters, digits, dots, underscores and hyphens"},
 		{list == nil, "list", "nil", "a share.Lister"},
 		{target == nil, "target", "nil", "a share.Target"},
-		{len(c.Name) > 200, "Name", c.Name, "at most 200 bytes"},
+		{!fence.IsName(c.Name, 200), "Name", c.Name, "1 to 200 bytes of UTF-8 that can be seen"},
 		{c.TTL < 100*time.Millisecond, "TTL", c.TTL, "at least 100ms, or zero for the default"},
 		{c.Refresh < 0, "Refresh", c.Refresh, "a duration, or zero for the default"},
 	} {

@@ -54,7 +54,7 @@ func TestHandoverTravels(t *testing.T) {
 		return nil
 	})
 	h := given(contact)
-	h.From = "é🂡\"<>&\u2028"
+	h.From = "é🂡\"<>&"
 	require.NoError(t, client.Handover(t.Context(), h))
 	assert.Equal(t, h, got)
 }
