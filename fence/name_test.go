@@ -20,7 +20,7 @@ func TestIsName(t *testing.T) {
 		"surrogate": "a\xed\xa0\x80", "replacement": "a\ufffd", "right to left override": "ann\u202egnp.exe",
 		"isolate": "a\u2066b", "left to right mark": "a\u200e", "zero width space": "a\u200bb", "joiner": "a\u200db",
 		"byte order mark": "\ufeffa", "soft hyphen": "a\u00adb", "no-break space": "a\u00a0b",
-		"line separator": "a\u2028",
+		"line separator":  "a\u2028",
 		"grapheme joiner": "a\u034fb", "Hangul filler": "\u3164", "variation selector": "a\ufe0f", "tag": "a\U000e0041",
 		"Mongolian vowel separator": "a\u180eb", "blank Braille": "\u2800", "private use": "a\ue000",
 	} {

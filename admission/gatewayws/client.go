@@ -16,6 +16,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 )
 
 // DialConfig holds the optional settings of a Client. Nil and the zero value are valid.
@@ -72,7 +73,7 @@ type result struct {
 }
 
 // Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone. Errors: a
-// *fence.ArgumentError, or what the handshake met.
+// *fence.ArgumentError, or what the handshake met; they show no header, and of the URL neither user nor query.
 func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	var c DialConfig
 	if cfg != nil {
@@ -97,13 +98,15 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	})
 	if err != nil {
 		if resp != nil {
-			return nil, fmt.Errorf("gatewayws: dial %s: status %d: %w", url, resp.StatusCode, err)
+			return nil, fmt.Errorf("gatewayws: dial %s: status %d: %w", socket.Redact(url), resp.StatusCode,
+				socket.DialError(err))
 		}
-		return nil, fmt.Errorf("gatewayws: dial %s: %w", url, err)
+		return nil, fmt.Errorf("gatewayws: dial %s: %w", socket.Redact(url), socket.DialError(err))
 	}
 	if conn.Subprotocol() != Subprotocol {
 		_ = conn.Close(websocket.StatusProtocolError, "no subprotocol")
-		return nil, fmt.Errorf("gatewayws: dial %s: the server does not speak %s", url, Subprotocol)
+		return nil, fmt.Errorf("gatewayws: dial %s: the server does not speak %s", socket.Redact(url),
+			Subprotocol)
 	}
 	client := &Client{conn: conn, cfg: c, slots: make(chan struct{}, c.MaxInFlight),
 		waiting: map[string]chan<- result{}, done: make(chan struct{})}

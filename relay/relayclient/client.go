@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -320,7 +321,7 @@ func (c *Client) redial() (*connection, error) {
 		if status >= 400 && status < 500 {
 			return nil, err
 		}
-		c.cfg.Logger.Debug("reconnect failed", "url", c.url, "error", err)
+		c.cfg.Logger.Debug("reconnect failed", "url", socket.Redact(c.url), "error", err)
 	}
 }
 

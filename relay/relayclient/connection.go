@@ -8,6 +8,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -17,7 +18,7 @@ const keepBuffer = 64 << 10
 // connection is one WebSocket to a relay, in messages. One goroutine reads; any may send.
 type connection struct {
 	*websocket.Conn
-	url      string
+	shown    string // the URL without secrets
 	cfg      *Config
 	encoding relaypb.Encoding
 	// cuts the connection when nothing comes: a relay sends pings, so silence means that it is gone
@@ -27,7 +28,7 @@ type connection struct {
 
 // dial makes a connection. status is the relay's answer to the handshake; zero: there was none.
 func dial(ctx context.Context, url string, cfg *Config) (c *connection, status int, err error) {
-	c = &connection{url: url, cfg: cfg, encoding: cfg.encoding()}
+	c = &connection{shown: socket.Redact(url), cfg: cfg, encoding: cfg.encoding()}
 	compression := websocket.CompressionDisabled
 	if cfg.Compress {
 		compression = websocket.CompressionNoContextTakeover
@@ -46,11 +47,11 @@ func dial(ctx context.Context, url string, cfg *Config) (c *connection, status i
 		status = resp.StatusCode
 	}
 	if err != nil {
-		return nil, status, fmt.Errorf("relay %s: %w", url, err)
+		return nil, status, fmt.Errorf("relay %s: %w", c.shown, socket.DialError(err))
 	}
 	if got := conn.Subprotocol(); got != c.encoding.Subprotocol() {
 		_ = conn.CloseNow()
-		return nil, status, fmt.Errorf("relay %s: speaks %q, not %q", url, got, c.encoding.Subprotocol())
+		return nil, status, fmt.Errorf("relay %s: speaks %q, not %q", c.shown, got, c.encoding.Subprotocol())
 	}
 	conn.SetReadLimit(int64(cfg.MaxMessage))
 	c.Conn = conn
@@ -75,7 +76,7 @@ func (c *connection) read(m *relaypb.ServerMessage) (n int, err error) {
 	c.idle.Reset(c.cfg.IdleTimeout)
 	if err = c.encoding.Decode(c.buf.Bytes(), m); err != nil {
 		_ = c.Close(websocket.StatusUnsupportedData, "message cannot be read")
-		return 0, fmt.Errorf("relay %s: message cannot be read: %w", c.url, err)
+		return 0, fmt.Errorf("relay %s: message cannot be read: %w", c.shown, err)
 	}
 	return c.buf.Len(), nil
 }
@@ -92,7 +93,7 @@ func (c *connection) send(ctx context.Context, messages ...*relaypb.ClientMessag
 			return err
 		}
 		if err := c.write(ctx, kind, data); err != nil {
-			return fmt.Errorf("relay %s: %w", c.url, err)
+			return fmt.Errorf("relay %s: %w", c.shown, err)
 		}
 	}
 	return nil

@@ -89,8 +89,8 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 	f.link.changed = make(chan struct{})
 	closed := make(chan struct{})
 	if f.conn, err = nats.Connect(strings.Join(servers, ","), f.options(closed)...); err != nil {
-		return nil, &fence.ArgumentError{Field: "servers", Value: strings.Join(servers, ", "),
-			Want: "URLs of NATS servers and valid options: " + err.Error()}
+		return nil, &fence.ArgumentError{Field: "servers", Value: len(servers),
+			Want: "URLs of NATS servers, nats://host:port, and valid options"}
 	}
 	f.done.Go(f.receive)
 	f.close = sync.OnceFunc(func() {
