@@ -10,7 +10,7 @@
 // dev runs a command with servers for development at hand; the other commands work on a deployment.
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
-// All but "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop" only read. The exit status is
+// All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop" only read. The exit status is
 // 0 on success, 1 if something failed or is damaged, 2 for a wrong command line.
 package main
 

@@ -40,6 +40,7 @@ const (
 	needBroker
 	needPlans
 	needMatch
+	needNodes
 )
 
 // log is what tilectl reads of the coordination store.
@@ -62,6 +63,7 @@ type tool struct {
 	broker      *natsfanout.Fanout
 	plans       plan.Store
 	match       matchStore
+	nodes       *redis.ClusterClient
 	closers     []func()
 }
 
@@ -77,6 +79,12 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	defer cancel()
 	if n&needCoordination != 0 {
 		if err := t.openCoordination(ctx); err != nil {
+			return err
+		}
+	}
+	if n&needNodes != 0 {
+		var err error
+		if t.nodes, err = t.coordination(ctx); err != nil {
 			return err
 		}
 	}
