@@ -60,8 +60,8 @@ type Config struct {
 	// Durability is what the owner waits for before it answers: see the classes. Default Checkpointed.
 	Durability Durability
 
-	// Replicas is how many replicas must have a Replicated tile's batch before it is acknowledged. Default
-	// fence.AllReplicas; at least 1. A shard that never has as many freezes the tile. Other classes ignore it.
+	// Replicas is how many replicas must have the batch of a Replicated or ReplicatedActions tile before it is
+	// acknowledged. Default fence.AllReplicas; at least 1. A shard that never has as many freezes the tile. Other classes ignore it.
 	// What AllReplicas is worth on a shard that has lost some is the store's: see redisfence.Config.MinReplicas.
 	Replicas int
 
@@ -249,9 +249,9 @@ func atLeast[T int | int64 | time.Duration](field string, v, least T) error {
 // validateDurability validates the class and what it needs.
 func (c *Config) validateDurability() error {
 	switch {
-	case c.Durability < Checkpointed || c.Durability > WriteThrough:
+	case c.Durability < Checkpointed || c.Durability > ReplicatedActions:
 		return &fence.ArgumentError{Field: "Durability", Value: c.Durability,
-			Want: "Checkpointed, Replicated or WriteThrough"}
+			Want: "Checkpointed, Replicated, ReplicatedActions or WriteThrough"}
 	case c.Replicas < fence.AllReplicas:
 		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
 	case c.Durability == WriteThrough && c.Journal == nil:

@@ -19,7 +19,13 @@ import (
 //	Checkpointed      nothing      nothing       since the last confirmation        since the last checkpoint
 //	Replicated        nothing      nothing       nothing, if a replica with it is   since the last checkpoint
 //	                                             promoted: always with AllReplicas
+//	ReplicatedActions as Replicated for actions, and as Checkpointed for everything else
 //	WriteThrough      nothing      nothing       nothing                            nothing
+//
+// What an action that was paid for is worth follows from it. Its price is durable before the tile sees it, in any class.
+// Its effect is as durable as the tick that decided it: on a Checkpointed tile the loss of owner and master together can
+// take back the effect of an action that was answered, up to ConfirmEvery ticks, and the price is not given back, since
+// the ledger has its outcome. Choose ReplicatedActions, or more, for a tile on which players spend.
 //
 // An owner that lives has everything in memory and loses nothing in any class, whatever coordination loses.
 //
@@ -44,9 +50,13 @@ const (
 	// tick. While the journal does not answer, the tile is frozen, and no other tile is. Needs Config.Journal and
 	// Config.Checkpoint, and a Checkpointer, which truncates the journal behind its checkpoints.
 	WriteThrough Durability = 2
+
+	// ReplicatedActions is Replicated for ticks that record the outcome of an action, and Checkpointed for all
+	// others: movement does not wait, and what was paid for is not answered before replicas have it.
+	ReplicatedActions Durability = 3
 )
 
-var durabilityNames = [...]string{"checkpointed", "replicated", "write-through"}
+var durabilityNames = [...]string{"checkpointed", "replicated", "write-through", "replicated-actions"}
 
 // String returns the class in lower-case words.
 func (d Durability) String() string {

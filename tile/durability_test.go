@@ -176,6 +176,38 @@ func TestUnconfirmedBatchIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+// A game can demand that what was paid for is on the replicas before it is answered, and that nothing else waits.
+func TestActionsAreReplicatedAndMovementIsNot(t *testing.T) {
+	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
+		s.acks = 0 // replicas get nothing but what an owner waits for
+		a := s.spawn("a:1", sh, tile.Config{Durability: tile.ReplicatedActions, ConfirmEvery: 1000})
+		all := a.words(t, "paid", 3)
+		moved, err := a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("moved")})
+		require.NoError(t, err)
+		require.Equal(t, stream.Applied, moved)
+		s.mu.Lock()
+		s.cut = [2]bool{true, true}
+		s.mu.Unlock()
+		_, err = a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("moved on")})
+		require.NoError(t, err, "it waits for nobody")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = a.Submit(ctx, tile.Intent{Tile: testTile, ActionID: "x", Body: []byte("x")})
+		require.Error(t, err, "acknowledged, and on the master only")
+		a.kill()
+		<-a.done
+		s.mu.Lock()
+		s.cut = [2]bool{}
+		s.mu.Unlock()
+		s.fail(0)
+		b := s.spawn("b:1", sh, tile.Config{Durability: tile.ReplicatedActions, TakeOver: true})
+		b.eventually(t, tile.Serving, time.Minute)
+		require.NoError(t, b.drain())
+		assert.Subset(t, b.rules.Words, all)
+		assert.NotContains(t, b.rules.Words, "moved on")
+	})
+}
+
 // With fewer replicas than all, one that is down stops nobody; its batches are kept until all have them.
 func TestEnoughReplicasAreEnough(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
@@ -233,7 +265,7 @@ func TestDurabilityArguments(t *testing.T) {
 	seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
 	r := &reach{shelf: newShelf()}
 	for name, cfg := range map[string]tile.Config{
-		"class":         {Durability: 3},
+		"class":         {Durability: 4},
 		"negative":      {Durability: -1},
 		"replicas":      {Durability: tile.Replicated, Replicas: -2},
 		"no journal":    {Durability: tile.WriteThrough, Checkpoint: r.read},

@@ -175,7 +175,9 @@ func (o *tileOwner) next() fence.Commit {
 
 // needed is how many replicas must have a batch before it is acknowledged.
 func (o *tileOwner) needed(b *pendingBatch) int {
-	if o.cfg.Durability == Replicated && b.batch.Len() > 0 {
+	replicated := o.cfg.Durability == Replicated && b.batch.Len() > 0 ||
+		o.cfg.Durability == ReplicatedActions && len(b.batch.Resolutions) > 0
+	if replicated {
 		return o.cfg.Replicas
 	}
 	return 0

@@ -178,8 +178,8 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 // which the pending batch then follows. What fails is tried again with the batch: the journal takes none before.
 //
 // A durable store that refuses the base has a later state, or another one at the same place: that of another owner, to
-// whom a restored authority has granted this epoch too. It may have been acknowledged, so the tile is acquired anew from
-// what the stores have, above both.
+// whom a restored authority has granted this epoch too. It may have been acknowledged, so the tile is acquired anew
+// from what the stores have, above both.
 func (o *tileOwner) reseal(ctx context.Context) error {
 	switch err := o.title.verify(ctx, fence.Owner{}); {
 	case errors.Is(err, ErrSuperseded):

@@ -112,7 +112,8 @@ func newCommitMetrics(m *Metrics) commitMetrics {
 	}
 	return commitMetrics{
 		commit: histograms(m, p, "commit_seconds", "Commits of batches, from first presentation to the answer.", quick,
-			"durability", tile.Checkpointed, tile.Replicated, tile.WriteThrough),
+			"durability", tile.Checkpointed, tile.Replicated, tile.WriteThrough,
+			tile.ReplicatedActions),
 		confirming: histogram(m, p, "confirm_seconds", "Waits until enough replicas had a batch.", quick),
 		journal:    histogram(m, p, "journal_seconds", "What of a commit the journal took.", quick),
 		bytes:      counter(m, p, "committed_bytes_total", "Payload of committed batches."),
