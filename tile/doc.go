@@ -33,7 +33,8 @@
 // # Durability
 //
 // Each tile chooses what its owner waits for before it answers: the master (Checkpointed, the default), the replicas
-// (Replicated; ReplicatedActions for actions only) or a journal in the durable store (WriteThrough). Durability says what each may lose, and its price.
+// (Replicated; ReplicatedActions for actions only) or a journal in the durable store (WriteThrough). Durability says
+// what each may lose, and its price.
 //
 // A tile that waits for replicas or for its journal is frozen: it answers no client and plays no tick. Other tiles do
 // not notice. Its owner hash goes on moving, so that followers do not suspect the owner.

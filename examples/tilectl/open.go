@@ -63,7 +63,7 @@ type tool struct {
 	broker      *natsfanout.Fanout
 	plans       plan.Store
 	match       matchStore
-	nodes       *redis.ClusterClient
+	nodes       redis.UniversalClient
 	closers     []func()
 }
 
