@@ -72,11 +72,21 @@ local function leave(keys, args)
   return {'ok'}
 end
 
--- not_in returns the first of the tickets that an epoch does not hold.
-local function not_in(base, epoch, ids)
+-- held returns which of the tickets an epoch holds, as a set.
+local function held(base, epoch, ids)
+  local set = {}
+  if #ids == 0 then return set end
   for i, e in ipairs(redis.call('ZMSCORE', base .. ':claimed', unpack(ids))) do
-    if not e or tonumber(e) ~= tonumber(epoch) then return ids[i] end
+    set[ids[i]] = e and tonumber(e) == tonumber(epoch)
   end
+  return set
+end
+
+-- words splits a list by spaces.
+local function words(list)
+  local all = {}
+  for word in list:gmatch('%S+') do all[#all + 1] = word end
+  return all
 end
 
 -- record. ARGV epoch, then of each match: id, match (JSON), its tickets by spaces.
@@ -86,29 +96,32 @@ local function record(keys, args)
   if not whole(epoch) or (#args - 1) % 3 ~= 0 then return {'invalid', 'epoch or matches'} end
   local due = redis.call('ZSCORE', base .. ':leases', epoch)
   if not due then return {'stale'} end
-  local t, reply, made, moved = text(now()), {'ok'}, 0, {}
+  local all = {}
+  for i = 4, #args, 3 do all[#all + 1] = args[i] end
+  local t, reply, made, moved = text(now()), {'ok'}, {}, {}
+  local has = held(base, epoch, words(table.concat(all, ' ')))
   for i = 2, #args, 3 do
-    local id, ids, key = args[i], {}, base .. ':m:' .. args[i]
-    for ticket in args[i + 2]:gmatch('%S+') do ids[#ids + 1] = ticket end
-    local gone
+    local id, ids, gone, key = args[i], words(args[i + 2]), nil, base .. ':m:' .. args[i]
     if redis.call('EXISTS', key) == 1 then
       redis.call('HSET', key, 'd', args[i + 1])
     else
-      gone = not_in(base, epoch, ids)
+      for k = #ids, 1, -1 do gone = not has[ids[k]] and ids[k] or gone end
       if not gone then
         redis.call('HSET', key, 'd', args[i + 1], 't', args[i + 2], 's', 1)
-        redis.call('ZADD', base .. ':pending', due, id)
-        redis.call('ZREM', base .. ':claimed', unpack(ids))
         for _, ticket in ipairs(ids) do
           redis.call('HSET', base .. ':t:' .. ticket, 's', 3, 'm', id, 'ended', t)
-          moved[#moved + 1] = ticket
+          moved[#moved + 1], has[ticket] = ticket, false
         end
-        made = made + 1
+        made[#made + 1], made[#made + 2] = due, id
       end
     end
     reply[#reply + 1] = gone or ''
   end
-  count(base, 'made', made)
+  if #made > 0 then
+    redis.call('ZADD', base .. ':pending', unpack(made))
+    redis.call('ZREM', base .. ':claimed', unpack(moved))
+  end
+  count(base, 'made', #made / 2)
   count(base, 'c3', #moved)
   changed(base, moved)
   return reply

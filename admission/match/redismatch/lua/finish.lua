@@ -11,23 +11,22 @@ local function tickets_of(base, match, list, f)
   return ids
 end
 
--- finish_match ends a match: s 2 or 3.
-local function finish_match(base, match, s)
-  redis.call('HSET', base .. ':m:' .. match, 's', s)
+-- finish_match ends a match: s 2 or 3, and more fields. The caller takes it from :pending.
+local function finish_match(base, match, s, ...)
+  redis.call('HSET', base .. ':m:' .. match, 's', s, ...)
   redis.call('PEXPIRE', base .. ':m:' .. match, KEPT)
-  redis.call('ZREM', base .. ':pending', match)
 end
 
 -- publish. ARGV of each match: id, assignment (JSON). Reply {'ok', then '1' or '0' (dissolved, or unknown) of each}.
 local function publish(keys, args)
-  local base, reply, moved = keys[1], {'ok'}, {}
+  local base, reply, moved, done = keys[1], {'ok'}, {}, {}
   if #args % 2 ~= 0 then return {'invalid', 'matches'} end
   for i = 1, #args, 2 do
     local match, key = args[i], base .. ':m:' .. args[i]
     local m = redis.call('HMGET', key, 's', 't')
     if m[1] == '1' then
-      redis.call('HSET', key, 'a', args[i + 1])
-      finish_match(base, match, 2)
+      finish_match(base, match, 2, 'a', args[i + 1])
+      done[#done + 1] = match
       for _, id in ipairs(tickets_of(base, match, m[2], function(id)
         redis.call('HSET', base .. ':t:' .. id, 's', 4)
         redis.call('PEXPIRE', base .. ':t:' .. id, KEPT)
@@ -37,6 +36,7 @@ local function publish(keys, args)
     end
     reply[#reply + 1] = (m[1] == '1' or m[1] == '2') and '1' or '0'
   end
+  if #done > 0 then redis.call('ZREM', base .. ':pending', unpack(done)) end
   count(base, 'c3', -#moved)
   count(base, 'c4', #moved)
   changed(base, moved)
@@ -49,6 +49,7 @@ local function dissolve(keys, args)
   local m = redis.call('HMGET', base .. ':m:' .. match, 's', 't')
   if m[1] ~= '1' then return {'ok'} end
   finish_match(base, match, 3)
+  redis.call('ZREM', base .. ':pending', match)
   local ids = tickets_of(base, match, m[2], function(id) first(base, id, args[2], '3', 0) end)
   changed(base, ids)
   arrived(base, #ids)

@@ -90,6 +90,7 @@ local function choose(base, only, need, t)
     if not tile then return nil end
     local ends = redis.call('ZSCORE', base .. ':until', tile)
     if ends and tonumber(ends) > t then
+      if only == '' then return tile end
       local free = redis.call('ZSCORE', base .. ':free', tile)
       return free and tonumber(free) >= need and tile or nil
     end
@@ -98,10 +99,11 @@ local function choose(base, only, need, t)
   end
 end
 
--- hold gives a match seats on a tile. parties are tickets and how many each needs, one after the other.
+-- hold gives a match seats on a tile, and returns its answer, see below. parties are tickets and how many each needs,
+-- one after the other.
 local function hold(base, match, shard, tile, parties, need, by)
   local s = redis.call('HMGET', base .. ':s:' .. tile, 'epoch', 'contact', 'info', 'seats')
-  local fields, order = {}, {}
+  local fields, order, holds, reply = {}, {}, {}, {tile, s[1], s[2], s[3], by}
   for i = 1, #parties, 2 do
     local seats = {}
     for _ = 1, parties[i + 1] do
@@ -109,14 +111,18 @@ local function hold(base, match, shard, tile, parties, need, by)
       redis.call('SETBIT', base .. ':b:' .. tile, seat, 1)
       seats[#seats + 1] = text(seat)
     end
-    fields[#fields + 1], fields[#fields + 2] = 't:' .. parties[i], 'h:' .. table.concat(seats, ',')
+    local list = table.concat(seats, ',')
+    fields[#fields + 1], fields[#fields + 2] = 't:' .. parties[i], 'h:' .. list
+    holds[#holds + 1], holds[#holds + 2] = by, match .. ' ' .. parties[i]
+    reply[#reply + 1], reply[#reply + 2] = parties[i], list
     order[#order + 1] = parties[i]
-    redis.call('ZADD', base .. ':holds', by, match .. ' ' .. parties[i])
   end
+  redis.call('ZADD', base .. ':holds', unpack(holds))
   redis.call('HSET', base .. ':a:' .. match, 'shard', shard, 'tile', tile, 'epoch', s[1], 'contact', s[2], 'info', s[3],
     'by', by, 'order', table.concat(order, ' '), 'open', #order, unpack(fields))
   redis.call('SADD', base .. ':on:' .. tile, match)
   load(base, tile, s[4], redis.call('HINCRBY', base .. ':s:' .. tile, 'used', need))
+  return reply
 end
 
 -- answer is what a match has: {tile, epoch, contact, info, by, then tickets and their seats}; nil for nothing.
@@ -148,8 +154,7 @@ local function allocate(keys, args)
       redis.call('HSET', base .. ':a:' .. match, 'tile', has[1])
     else
       local tile = choose(base, args[i + 2], need, t)
-      if tile then hold(base, match, args[i + 1], tile, parties, need, text(t + held)) end
-      has = answer(base, match)
+      has = tile and hold(base, match, args[i + 1], tile, parties, need, text(t + held))
     end
     reply[#reply + 1] = has or 0
   end
