@@ -280,10 +280,10 @@ func (p *process) watch() *watcher {
 
 // repair brings the watcher to the end of the history. The caller holds mu.
 func (in *watcher) repair() {
-	in.at = in.w.head()
 	in.w.mu.Lock()
 	defer in.w.mu.Unlock()
 	for i := range in.w.history {
+		in.at = in.w.history[i].Position
 		in.known[in.w.history[i].Chain] = true
 	}
 }
