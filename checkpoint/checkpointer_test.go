@@ -334,6 +334,10 @@ func TestLeaseExpiresWhileBehind(t *testing.T) {
 		sleep(time.Minute + oneCadence)
 		trimmed, err = w.log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
 		require.NoError(t, err)
+		require.Empty(t, trimmed.Expired, "it is noted first that the mark is old")
+		sleep(30 * time.Second)
+		trimmed, err = w.log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
+		require.NoError(t, err)
 		assert.Equal(t, []stream.Consumer{stream.Checkpointed}, trimmed.Expired)
 		assert.Equal(t, w.owners[tile].at.Seq, trimmed.Floor)
 
