@@ -67,12 +67,16 @@ func deploy(t *testing.T, args ...string) *deployment {
 func TestMembersHearOfADeath(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "-chaos", "-tiles", "2", "-hosts", "2", "-tick", "4s")
-	killed := d.hosts.owner(d.world[0])
+	var killed *host
+	require.Eventually(t, func() bool {
+		killed = d.hosts.owner(d.world[0])
+		return killed != nil
+	}, 30*time.Second, 20*time.Millisecond, "the tile moves without an end")
 	d.logger.Info("test", "kills", killed.Contact())
 	d.hosts.kill(killed)
 	require.Eventually(t, func() bool {
 		for _, e := range d.meters.log.after(0) {
-			if strings.Contains(e.Text, "heard that "+killed.Contact()+" is dead, and goes after 1 tile") {
+			if strings.Contains(e.Text, "heard that "+killed.Contact()+" is dead, and goes after ") {
 				return true
 			}
 		}
