@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
@@ -49,7 +50,7 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 		}
 		d := decoder{item: reasons[0].Item}
 		if d.text("owner") != c.Owner || d.text("asset") != c.Asset ||
-			admission.Amount(d.number("amount")) != c.Amount {
+			admission.Amount(d.number("amount", uint64(admission.MaxAmount))) != c.Amount {
 			return &admission.ReusedError{What: "credit", ID: c.ID}
 		}
 		return d.err
@@ -102,7 +103,8 @@ func (s *Store) Pending(ctx context.Context, before time.Time, limit int) ([]str
 			}
 			for _, it := range out.Items {
 				d := decoder{item: it}
-				o := open{id: strings.TrimPrefix(d.text("pk"), actionPrefix), at: d.number("attempted_at")}
+				o := open{id: strings.TrimPrefix(d.text("pk"), actionPrefix),
+					at: d.number("attempted_at", fence.MaxNumber)}
 				if d.err != nil {
 					return d.err
 				}

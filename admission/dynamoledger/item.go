@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -107,6 +108,9 @@ func (s *Store) encodeArtifact(a admission.Artifact) item {
 	return it
 }
 
+// maxCooldown is 100 years, more than admission.Action allows, in milliseconds.
+const maxCooldown = 100 * 366 * 24 * 3600 * 1000
+
 // decodeArtifact reads an item. No item is admission.ErrUnknownAction.
 func decodeArtifact(it item) (admission.Artifact, error) {
 	if len(it) == 0 {
@@ -118,10 +122,10 @@ func decodeArtifact(it item) (admission.Artifact, error) {
 		AdmissionID: admission.AdmissionID(d.text("admission_id")),
 		Actor:       d.text("actor"),
 		Asset:       d.text("asset"),
-		Cost:        admission.Amount(d.number("cost")),
-		Cooldown:    time.Duration(d.number("cooldown")) * time.Millisecond, // at most 100 years
+		Cost:        admission.Amount(d.number("cost", uint64(admission.MaxAmount))),
+		Cooldown:    time.Duration(d.number("cooldown", maxCooldown)) * time.Millisecond,
 		Body:        d.binary("body"),
-		Attempts:    int(d.number("attempts")), // a small count
+		Attempts:    int(d.number("attempts", fence.MaxNumber)), // a small count
 		AttemptID:   admission.AttemptID(d.optional("attempt_id")),
 		Admitted:    d.date("admitted_at"),
 		Attempted:   d.date("attempted_at"),
@@ -153,7 +157,7 @@ func decodeRecord(it item) admission.Record {
 		r, err = decodeAccount(it, strings.TrimPrefix(pk, accountPrefix), d.text("sk"))
 	case strings.HasPrefix(pk, creditPrefix):
 		r = admission.Credit{ID: strings.TrimPrefix(pk, creditPrefix), Owner: d.text("owner"), Asset: d.text("asset"),
-			Amount: admission.Amount(d.number("amount")), At: d.date("credited_at")}
+			Amount: admission.Amount(d.number("amount", uint64(admission.MaxAmount))), At: d.date("credited_at")}
 	default:
 		d.fail("pk")
 	}
@@ -170,8 +174,8 @@ func decodeAccount(it item, owner, asset string) (admission.Account, error) {
 		return a, nil
 	}
 	d := decoder{item: it}
-	a.Balance = admission.Amount(d.number("balance"))
-	a.Version = d.number("version")
+	a.Balance = admission.Amount(d.number("balance", math.MaxInt64)) // an audit shows one above the limit
+	a.Version = d.number("version", math.MaxInt64)
 	if _, set := it["cooldown_until"]; set {
 		a.CooldownUntil = d.date("cooldown_until")
 	}
@@ -207,21 +211,23 @@ func (d *decoder) optional(attribute string) string {
 	return d.text(attribute)
 }
 
-func (d *decoder) number(attribute string) uint64 {
+// number reads a number from 0 to most.
+func (d *decoder) number(attribute string, most uint64) uint64 {
 	v, ok := d.item[attribute].(*types.AttributeValueMemberN)
 	if !ok {
 		d.fail(attribute)
 		return 0
 	}
-	n, err := strconv.ParseUint(v.Value, 10, 63)
-	if err != nil {
+	n, err := strconv.ParseUint(v.Value, 10, 64)
+	if err != nil || n > most {
 		d.fail(attribute)
+		return 0
 	}
 	return n
 }
 
 func (d *decoder) date(attribute string) time.Time {
-	return time.UnixMilli(int64(d.number(attribute))).UTC() // 63 bits
+	return time.UnixMilli(int64(d.number(attribute, fence.MaxNumber))).UTC()
 }
 
 func (d *decoder) binary(attribute string) []byte {

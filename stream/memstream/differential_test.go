@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -242,8 +244,11 @@ func (s *byteSource) Uint64() uint64 {
 
 // FuzzDifferential is TestDifferential with a fuzzer in place of the random numbers. Run it with
 // -fuzzminimizetime 1x: what the client's goroutines do differs from run to run, so that the fuzzer would
-// try for a minute to minimise each input.
+// try for a minute to minimise each input. It needs the servers: without them it fails rather than fuzz nothing.
 func FuzzDifferential(f *testing.F) {
+	if flag.Lookup("test.fuzz").Value.String() != "" && os.Getenv(devstack.EnvRedis) == "" {
+		f.Fatal("nothing would be fuzzed: run it with withstack -parts coordination")
+	}
 	st := newStage(f)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 8 {

@@ -1,0 +1,7 @@
+package redisstream
+
+// What the fuzzers feed.
+var (
+	ParseEntry    = parseEntry
+	ParseSnapshot = parseSnapshot
+)
