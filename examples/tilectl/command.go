@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // command is one command of tilectl.
@@ -60,6 +62,14 @@ var commands = []command{
 		listTickets},
 	{"match seats", "[pool…]", "seats that tiles offer to matches, and how many are used", needMatch, anyWords,
 		listSeats},
+	{"ledger", "", "the balance of every currency over the whole ledger, and whether every unit is accounted for",
+		needLedger, 0, auditLedger},
+	{"ledger pending", "[action…]", "spends without an outcome that no gateway has touched for -older", needLedger,
+		anyWords, listPending},
+	{"ledger settle", "[action…]", "gives them the outcomes that their tiles' streams have (-dry-run)",
+		needLedger | needCoordination, anyWords, settlePending},
+	{"ledger resolve", "<action> <outcome>", "records an outcome that you have found out (-yes)", needLedger, anyWords,
+		resolvePending},
 	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
 	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)",
 		needCheckpoints, 1, showCheckpoint},
@@ -115,10 +125,11 @@ func (c *command) arguments(args []string) ([]string, error) {
 // options is the command line.
 type options struct {
 	redis, postgres, table, dynamodb, checkpoints, fanout, nats, user string
+	ledger                                                            string
 	json, blob, force, dryRun, yes                                    bool
 	planName                                                          string
 	from                                                              uint64
-	timeout, during                                                   time.Duration
+	timeout, during, older                                            time.Duration
 	args                                                              []string
 }
 
@@ -143,11 +154,14 @@ func parse(args []string, errs io.Writer) (*options, error) {
 		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them "+
 			"($TILEFENCE_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
+	f.StringVar(&o.ledger, "ledger", cmp.Or(os.Getenv("TILECTL_LEDGER"), "tilefence-ledger"),
+		"the ledger's `table` in DynamoDB, or sqlite: and a file ($TILECTL_LEDGER)")
+	f.DurationVar(&o.older, "older", tile.DefaultRetryWindow, "ledger: without an attempt for so long")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
 	f.BoolVar(&o.force, "force", false, "checkpoint restore: take the tile from the owner it has")
-	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters and plan replay, drop: only say what would be done")
-	f.BoolVar(&o.yes, "yes", false, "deadletters drop, plan drop: do not ask")
+	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters and plan replay, drop, ledger settle: only say what it would do")
+	f.BoolVar(&o.yes, "yes", false, "deadletters drop, plan drop, ledger resolve: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
 	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")

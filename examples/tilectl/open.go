@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
@@ -41,6 +42,7 @@ const (
 	needPlans
 	needMatch
 	needNodes
+	needLedger
 )
 
 // log is what tilectl reads of the coordination store.
@@ -64,6 +66,7 @@ type tool struct {
 	plans       plan.Store
 	match       matchStore
 	nodes       redis.UniversalClient
+	ledger      *admission.AdmissionLedger
 	closers     []func()
 }
 
@@ -110,6 +113,11 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	}
 	if n&needPlans != 0 {
 		if err := t.openPlans(ctx); err != nil {
+			return err
+		}
+	}
+	if n&needLedger != 0 {
+		if err := t.openLedger(ctx); err != nil {
 			return err
 		}
 	}
@@ -204,25 +212,29 @@ func (t *tool) openBroker() error {
 const onAWS = "aws"
 
 func (t *tool) openCheckpoints(ctx context.Context) error {
-	var client *dynamodb.Client
+	client, err := t.dynamo(ctx, "the checkpoint store")
+	if err == nil {
+		t.checkpoints, err = dynamocheckpoint.New(client, t.options.checkpoints, nil)
+	}
+	return err
+}
+
+// dynamo is a client of DynamoDB, for what is kept there.
+func (t *tool) dynamo(ctx context.Context, what string) (*dynamodb.Client, error) {
 	switch t.options.dynamodb {
 	case "":
-		return &usageError{"-dynamodb is missing: the checkpoint store"}
+		return nil, &usageError{"-dynamodb is missing: " + what}
 	case onAWS:
 		cfg, err := config.LoadDefaultConfig(ctx)
 		if err != nil {
-			return fmt.Errorf("AWS: %w", err)
+			return nil, fmt.Errorf("AWS: %w", err)
 		}
 		if cfg.Region == "" {
-			return &usageError{"-dynamodb aws: no region is configured; set AWS_REGION"}
+			return nil, &usageError{"-dynamodb aws: no region is configured; set AWS_REGION"}
 		}
-		client = dynamodb.NewFromConfig(cfg)
-	default:
-		// A local DynamoDB-compatible server wants some region and credentials and checks neither.
-		client = dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(t.options.dynamodb),
-			Credentials: credentials.NewStaticCredentialsProvider("tilectl", "tilectl", "")})
+		return dynamodb.NewFromConfig(cfg), nil
 	}
-	var err error
-	t.checkpoints, err = dynamocheckpoint.New(client, t.options.checkpoints, nil)
-	return err
+	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
+	return dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(t.options.dynamodb),
+		Credentials: credentials.NewStaticCredentialsProvider("tilectl", "tilectl", "")}), nil
 }

@@ -19,8 +19,8 @@ func Redact(raw string) string {
 	return shown.String()
 }
 
-// DialError is the error of a handshake without the URLs in it. Package net/http puts the URL into its errors, the query
-// included.
+// DialError is the error of a handshake without the URLs in it. Package net/http puts the URL into its errors, with its
+// query.
 func DialError(err error) error {
 	for {
 		u, ok := errors.AsType[*url.Error](err)

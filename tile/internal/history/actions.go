@@ -84,3 +84,29 @@ func (m *Actions) allows(n, bytes, game int) bool {
 func (m *Actions) Size() (n, bytes int) { return len(m.order), m.bytes }
 
 func (m *Actions) reset() { *m = Actions{keep: m.keep} }
+
+// Outcomes are the actions that a snapshot and the entries after it have decided, as far as they remember them.
+func Outcomes(s *fence.Snapshot, tail []fence.Entry) (map[string]stream.Outcome, error) {
+	outcomes := map[string]stream.Outcome{}
+	if len(s.Blob) > 0 {
+		_, actions, err := openEnvelope(s.Blob)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range actions {
+			outcomes[a.id] = a.outcome
+		}
+	}
+	for i := range tail {
+		b, err := stream.DecodeBatch(&tail[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range b.Resolutions {
+			if _, again := outcomes[r.ActionID]; !again { // the first outcome stands
+				outcomes[r.ActionID] = r.Outcome
+			}
+		}
+	}
+	return outcomes, nil
+}
