@@ -14,14 +14,14 @@ import (
 
 // FuzzItem: an item of the table is a record within the ledger's bounds, or it is corrupt.
 func FuzzItem(f *testing.F) {
-	f.Add("action/x", "action", "3", "60000", "85283473fffffff", "applied", "", "1", "1700000000000", make([]byte, 32), "",
-		byte(0))
-	f.Add("account/ann", "card", "9007199254740992", "-1", "", "", "", "18446744073709551615", "0", []byte(nil), "balance",
-		byte(1))
+	f.Add("action/x", "action", "3", "60000", "85283473fffffff", "applied", "", "1", "1700000000000", make([]byte, 32),
+		"", byte(0))
+	f.Add("account/ann", "card", "9007199254740992", "-1", "", "", "", "18446744073709551615", "0", []byte(nil),
+		"balance", byte(1))
 	f.Add("credit/x", "credit", "3", "", "", "", "", "", "1700000000000", []byte{}, "", byte(0))
 	f.Add("foreign", "", "", "", "", "", "", "", "", []byte{}, "", byte(0))
-	f.Fuzz(func(t *testing.T, pk, sk, amount, cooldown, tile, outcome, reason, count, at string, bytes []byte, gone string,
-		how byte) {
+	f.Fuzz(func(t *testing.T, pk, sk, amount, cooldown, tile, outcome, reason, count, at string, bytes []byte,
+		gone string, how byte) {
 		text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 		number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
 		it := map[string]types.AttributeValue{"pk": text(pk), "sk": text(sk), "admission_id": text("a"),

@@ -160,7 +160,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
 	f.BoolVar(&o.force, "force", false, "checkpoint restore: take the tile from the owner it has")
-	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters and plan replay, drop, ledger settle: only say what it would do")
+	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters, plan: replay, drop; ledger settle: only say what it would do")
 	f.BoolVar(&o.yes, "yes", false, "deadletters drop, plan drop, ledger resolve: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
 	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")

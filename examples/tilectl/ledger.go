@@ -113,8 +113,8 @@ func (t *tool) pending(ctx context.Context, names []string) (rows []pendingRow, 
 	report, err := t.audit(ctx)
 	for _, a := range report.Pending {
 		if len(names) == 0 || slices.Contains(names, a.ActionID) {
-			rows = append(rows, pendingRow{Action: a.ActionID, Actor: a.Actor, Asset: a.Asset, Cost: a.Cost, Tile: a.Tile,
-				Attempts: a.Attempts, Admitted: millis(a.Admitted.UnixMilli()), Tried: millis(a.Attempted.UnixMilli()),
+			rows = append(rows, pendingRow{Action: a.ActionID, Actor: a.Actor, Asset: a.Asset, Cost: a.Cost,
+				Tile: a.Tile, Attempts: a.Attempts, Admitted: millis(a.Admitted.UnixMilli()), Tried: millis(a.Attempted.UnixMilli()),
 				Now: "open"})
 		}
 	}
@@ -122,9 +122,10 @@ func (t *tool) pending(ctx context.Context, names []string) (rows []pendingRow, 
 }
 
 func (t *tool) printPending(rows []pendingRow) error {
-	return printTable(t, "ACTION ACTOR ASSET COST TILE ATTEMPTS ADMITTED ATTEMPTED NOW", rows, func(r *pendingRow) []any {
-		return []any{r.Action, r.Actor, r.Asset, r.Cost, r.Tile, r.Attempts, r.Admitted, r.Tried, r.Now}
-	})
+	return printTable(t, "ACTION ACTOR ASSET COST TILE ATTEMPTS ADMITTED ATTEMPTED NOW", rows,
+		func(r *pendingRow) []any {
+			return []any{r.Action, r.Actor, r.Asset, r.Cost, r.Tile, r.Attempts, r.Admitted, r.Tried, r.Now}
+		})
 }
 
 func listPending(ctx context.Context, t *tool, args []string) error {
@@ -184,8 +185,8 @@ func resolvePending(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	if art.Open() && !t.options.yes {
-		err := t.confirm(fmt.Sprintf("Action %s of %s, %d of %s admitted at %s, will be %s for ever; nothing is given back."+
-			" Type yes to continue: ", art.ActionID, art.Actor, art.Cost, art.Asset,
+		err := t.confirm(fmt.Sprintf("Action %s of %s, %d of %s admitted at %s, will be %s for ever; "+
+			"nothing is given back. Type yes to continue: ", art.ActionID, art.Actor, art.Cost, art.Asset,
 			art.Admitted.Format(time.DateTime), outcome))
 		if err != nil {
 			return err

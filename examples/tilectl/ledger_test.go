@@ -30,7 +30,8 @@ func spend(t *testing.T, store admission.Store, id fence.TileID) *admission.Admi
 	require.NoError(t, err)
 	require.NoError(t, ledger.Credit(t.Context(), "ann", "gold", 10, "deck"))
 	for _, action := range []string{"applied", "lost", "rejected"} {
-		_, err := ledger.Admit(t.Context(), admission.Action{ID: action, Actor: "ann", Asset: "gold", Cost: 1, Tile: id})
+		_, err := ledger.Admit(t.Context(), admission.Action{ID: action, Actor: "ann", Asset: "gold", Cost: 1,
+			Tile: id})
 		require.NoError(t, err)
 	}
 	return ledger
@@ -48,8 +49,8 @@ func TestLedgerIsReconciled(t *testing.T) {
 	payload, private, err := (&stream.Batch{Events: [][]byte{[]byte("hit")}, Resolutions: []stream.Resolution{
 		{ActionID: "applied", Outcome: stream.Applied}, {ActionID: "rejected", Outcome: stream.Rejected}}}).Encode()
 	require.NoError(t, err)
-	_, err = coordination.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "a:1", Tick: 1, Payload: payload,
-		Private: private, Install: true})
+	_, err = coordination.Commit(t.Context(), fence.Commit{Tile: id, Epoch: 1, Contact: "a:1", Tick: 1,
+		Payload: payload, Private: private, Install: true})
 	require.NoError(t, err)
 
 	var out, errs bytes.Buffer
@@ -63,7 +64,8 @@ func TestLedgerIsReconciled(t *testing.T) {
 	out.Reset()
 	require.NoError(t, settlePending(t.Context(), tl, nil))
 	assert.Contains(t, out.String(), "its tile's stream does not have it")
-	for action, want := range map[string]stream.Outcome{"applied": stream.Applied, "rejected": stream.Rejected, "lost": 0} {
+	for action, want := range map[string]stream.Outcome{"applied": stream.Applied, "rejected": stream.Rejected,
+		"lost": 0} {
 		art, err := ledger.Lookup(t.Context(), action)
 		require.NoError(t, err)
 		assert.Equal(t, want, art.Outcome, action)
@@ -73,8 +75,8 @@ func TestLedgerIsReconciled(t *testing.T) {
 
 	tilectl := func(line string) (int, string, string) {
 		var out, errs bytes.Buffer
-		status := run(t.Context(), append([]string{"-ledger", "sqlite:" + path, "-older", "1ms"}, strings.Fields(line)...),
-			strings.NewReader("yes\n"), &out, &errs)
+		args := append([]string{"-ledger", "sqlite:" + path, "-older", "1ms"}, strings.Fields(line)...)
+		status := run(t.Context(), args, strings.NewReader("yes\n"), &out, &errs)
 		return status, out.String(), errs.String()
 	}
 	status, text, failed := tilectl("ledger pending -json")

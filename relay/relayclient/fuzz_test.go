@@ -14,16 +14,17 @@ import (
 // only where it follows what was given before.
 func FuzzReceive(f *testing.F) {
 	const id fence.TileID = 0x85283473fffffff
-	c := fence.Commit{Tile: id, Epoch: 3, Contact: "a:1", Prev: fence.Position{Epoch: 3, Seq: 6}, Tick: 9, Payload: []byte{0}}
+	c := fence.Commit{Tile: id, Epoch: 3, Contact: "a:1", Prev: fence.Position{Epoch: 3, Seq: 6}, Tick: 9,
+		Payload: []byte{0}}
 	e := c.Entry()
 	encode := func(m *relaypb.ServerMessage) []byte {
 		b, err := relaypb.Binary.Append(nil, m)
 		require.NoError(f, err)
 		return b
 	}
-	sync := &relaypb.ServerMessage{Tile: id.String(), Body: &relaypb.ServerMessage_Sync{Sync: &relaypb.Sync{Replace: true,
-		From: relaypb.FromPosition(c.Prev), Position: relaypb.FromPosition(e.Position), Sum: fence.Checksum([]byte("x")),
-		Blob: []byte("x"), Tail: []*relaypb.Frame{relaypb.FromEntry(&e)}}}}
+	tail := &relaypb.Sync{Replace: true, From: relaypb.FromPosition(c.Prev), Position: relaypb.FromPosition(e.Position),
+		Sum: fence.Checksum([]byte("x")), Blob: []byte("x"), Tail: []*relaypb.Frame{relaypb.FromEntry(&e)}}
+	sync := &relaypb.ServerMessage{Tile: id.String(), Body: &relaypb.ServerMessage_Sync{Sync: tail}}
 	frame := &relaypb.ServerMessage{Tile: id.String(),
 		Body: &relaypb.ServerMessage_Frame{Frame: relaypb.FromEntry(&e)}}
 	f.Add(encode(sync), encode(frame), encode(frame))
