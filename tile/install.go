@@ -325,6 +325,7 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.Tick,
 		At: time.Now(), Blob: blob,
 		Replicas: fence.AllReplicas, ExpectEmpty: empty}
+	told := false
 	err = a.title.retry(ctx, func() error {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
 		receipt, err := a.seams.Store.Rebase(attempt, r)
@@ -337,6 +338,16 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 			a.report(err)
 			a.saw(refused.Current)
 			return errStartOver
+		}
+		if damage, ok := errors.AsType[*fence.CorruptError](err); ok && a.title.served {
+			// This owner's state is the best there is, so it waits until an operator has removed what no rebase
+			// replaces.
+			if !told {
+				a.cfg.Logger.Error("tile waits with its state in memory: its stream must be deleted by hand", "stream",
+					fence.KeysOf(a.tile).Stream, "error", damage)
+			}
+			told = true
+			return &fence.StoreError{Op: "rebase", Tile: a.tile, Outcome: fence.ErrNotApplied, Err: damage}
 		}
 		return a.ifStale(ctx, err)
 	})

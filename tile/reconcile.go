@@ -18,6 +18,9 @@ const stalesBeforeMint = 3
 // reconcile decides what a serving owner does about a commit that did not succeed. The rules are those
 // of the commit protocol (docs/protocol.md). nil means: present the pending batch again.
 func (o *tileOwner) reconcile(ctx context.Context, err error) error {
+	if damage, ok := errors.AsType[*fence.CorruptError](err); ok {
+		return o.overwrite(ctx, damage)
+	}
 	refused, ok := errors.AsType[*fence.RefusedError](err)
 	if !ok {
 		if retry.Able(err) {
@@ -121,6 +124,23 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 			Exact: true, FromMemory: true})
 	}
 	return nil
+}
+
+// overwrite rebases the tile on this owner's state, above what is damaged or foreign in its stream, if the authority
+// says that the tile is still this owner's. A follower or a successor could not read the stream any more; this owner
+// has all that it has acknowledged in memory.
+func (o *tileOwner) overwrite(ctx context.Context, damage *fence.CorruptError) error {
+	switch err := o.title.verify(ctx, fence.Owner{}); {
+	case errors.Is(err, ErrSuperseded):
+		return err
+	case err != nil && !errors.Is(err, errForgotten):
+		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
+	}
+	o.cfg.Logger.Error("the tile's stream is damaged; its owner goes on above the damage, from memory",
+		"at", o.history.Position, "error", damage)
+	return o.repair(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrForked, Tile: o.tile,
+		Epoch: o.title.grant.Epoch, Current: fence.Owner{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact,
+			Position: o.pending.commit.Next()}})
 }
 
 // abandon begins a repair: the pending batch is given up, and its intents are resolved again.
