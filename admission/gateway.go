@@ -38,6 +38,11 @@ type GatewayConfig struct {
 	// nothing: it is for tests, and for clients that are servers of the game.
 	TrustClientPrices bool
 
+	// Allow says which tiles exist: an error refuses a movement or an action before anything is spent or sent, with a
+	// *fence.ArgumentError. An action that was admitted before goes on. It may be called from many goroutines; see
+	// tilehost.Only. Default: every tile.
+	Allow func(fence.TileID) error
+
 	// CheckMove refuses a movement with an error. Nil lets all pass.
 	CheckMove func(ctx context.Context, in tile.Intent) error
 
@@ -211,6 +216,9 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, del
 	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return 0, delivery{}, err
 	}
+	if err := g.allow(in.Tile); err != nil {
+		return 0, delivery{}, err
+	}
 	if g.cfg.CheckMove != nil {
 		if err := g.cfg.CheckMove(ctx, in); err != nil {
 			return 0, delivery{}, &DeclinedError{Kind: Move, Err: err}
@@ -296,20 +304,33 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 	if a.Fingerprint.IsZero() {
 		a.Fingerprint = FingerprintOf(a)
 	}
-	if g.cfg.TrustClientPrices {
-		return g.ledger.Admit(ctx, a)
+	priced, err := a, g.allow(a.Tile)
+	if err == nil && !g.cfg.TrustClientPrices {
+		if priced, err = g.cfg.Price(ctx, a); err != nil {
+			err = &DeclinedError{Kind: Act, Err: err}
+		}
 	}
-	priced, err := g.cfg.Price(ctx, a)
 	if err != nil {
-		// An admitted action stays admitted, even if its price has changed since.
+		// An admitted action stays admitted, even if its price has changed since, or its tile is gone.
 		art, lookup := g.ledger.Lookup(ctx, a.ID)
 		if lookup == nil && art.Fingerprint == a.Fingerprint {
 			return art, nil
 		}
-		return Artifact{}, &DeclinedError{Kind: Act, Err: err}
+		return Artifact{}, err
 	}
 	a.Asset, a.Cost, a.Cooldown = priced.Asset, priced.Cost, priced.Cooldown
 	return g.ledger.Admit(ctx, a)
+}
+
+// allow refuses a tile that is none of the game's.
+func (g *Gateway) allow(id fence.TileID) error {
+	if g.cfg.Allow == nil {
+		return nil
+	}
+	if err := g.cfg.Allow(id); err != nil {
+		return &fence.ArgumentError{Field: "tile", Value: id, Want: "a tile of this game: " + err.Error()}
+	}
+	return nil
 }
 
 // Outcome returns the artifact of an action that the actor has presented before, without presenting it again: nothing

@@ -503,6 +503,33 @@ func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 }
 
 // TestPriceMustBeChosen: without a price function, a gateway trusts its clients only with TrustClientPrices.
+// TestTilesThatDoNotExist: they are refused before anything is spent or sent; what was admitted before goes on.
+func TestTilesThatDoNotExist(t *testing.T) {
+	var gone error
+	r := newRig(t, &admission.GatewayConfig{Unlimited: true, TrustClientPrices: true,
+		Allow: func(fence.TileID) error { return gone }})
+	r.credit("ann", 5)
+	r.world.loseReplies = 1
+	_, err := r.gate.Act(t.Context(), play("before"))
+	require.ErrorIs(t, err, admission.ErrPending)
+	balance := r.balance("ann")
+
+	gone = errors.New("it has sunk")
+	calls := r.world.calls
+	_, err = r.gate.Act(t.Context(), play("after"))
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	require.ErrorContains(t, err, "it has sunk")
+	_, err = r.gate.Move(t.Context(), tile.Intent{Tile: play("x").Tile, Actor: "ann"})
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	assert.Equal(t, calls, r.world.calls, "nothing was sent")
+	assert.Equal(t, balance, r.balance("ann"), "nothing was spent")
+
+	art, err := r.gate.Act(t.Context(), play("before"))
+	require.NoError(t, err)
+	assert.Equal(t, stream.Applied, art.Outcome)
+	assert.Equal(t, balance, r.balance("ann"))
+}
+
 func TestPriceMustBeChosen(t *testing.T) {
 	r := newRig(t, nil)
 	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
