@@ -72,6 +72,9 @@ func NewGatewayServer(
 	if err := require("GatewayServer", b.store(), b.ledger(), b.members()); err != nil {
 		return nil, err
 	}
+	if err := checkAddress("addr", addr); err != nil {
+		return nil, err
+	}
 	c, err := cfg.withDefaults(price)
 	if err != nil {
 		return nil, err

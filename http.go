@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -24,6 +26,18 @@ type Web struct {
 	// Handler wraps the server's own handler, to serve other paths beside it or to let requests through only
 	// on conditions. Default: nothing else is served.
 	Handler func(own http.Handler) http.Handler
+}
+
+// checkAddress refuses an address that is not host:port: nil, or a *fence.ArgumentError. Others must be able to call a
+// contact; a server that only listens may leave the host empty, or take port 0.
+func checkAddress(field, addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	called := field == "contact"
+	if err != nil || bad != nil || strings.ContainsAny(host, "/@ ") || called && (host == "" || n == 0) {
+		return argument(field, addr, "host:port, without a scheme, and with the number of a port")
+	}
+	return nil
 }
 
 // listen opens the listener, unless there is one.

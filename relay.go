@@ -52,6 +52,9 @@ func NewRelayServer(
 	if err := require("RelayServer", b.log(), b.fanout()); err != nil {
 		return nil, err
 	}
+	if err := checkAddress("addr", addr); err != nil {
+		return nil, err
+	}
 	var c RelayServerConfig
 	if cfg != nil {
 		c = *cfg

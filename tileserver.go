@@ -98,6 +98,9 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
+	if err := checkAddress("contact", contact); err != nil {
+		return nil, err
+	}
 	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
