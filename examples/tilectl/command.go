@@ -186,6 +186,7 @@ func usage(f *flag.FlagSet, w io.Writer) {
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-28s %s\n", strings.TrimSpace(c.name+" "+c.takes), c.says)
 	}
+	fmt.Fprintf(w, "  %-28s %s\n", "new <name>", "writes a small game: rules, tests, page, server; see new -h")
 	fmt.Fprintf(w, "  %-28s %s\n", "dev [flags] -- <command…>",
 		"runs a command with servers for development, see dev -h")
 	fmt.Fprint(w, "\nFlags:\n\n")

@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,6 +44,7 @@ what is installed, and says what is not.
   %-26s PostgreSQL, a URL
   %-26s DynamoDB-compatible server, an endpoint; AWS_ENDPOINT_URL_DYNAMODB is the same, and
   %-26s AWS_REGION and credentials are set for it
+  %-26s 32 random bytes in hexadecimal, unless it is set: what processes prove to each other
   %-26s 1 if every server asked for runs: tests of Tilefence do not skip
 
 SIGINT and SIGTERM are passed on to the command; the second one kills it. Nothing outlives a tilectl that is killed,
@@ -75,6 +78,9 @@ func dev(args []string, stderr io.Writer) int {
 	}
 	defer stack.Stop()
 	env := stack.Env()
+	if os.Getenv("TILEFENCE_SECRET") == "" {
+		env = append(env, "TILEFENCE_SECRET="+secret())
+	}
 	if opts.complete {
 		env = append(env, devstack.EnvRequire+"=1")
 	}
@@ -94,7 +100,7 @@ func parseDev(args []string, stderr io.Writer) (opts devOptions, code int, done 
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
 		_, _ = fmt.Fprintf(stderr, devUsage, devstack.EnvRedis, devstack.EnvFanout, devstack.EnvViews,
-			devstack.EnvPostgres, devstack.EnvDynamoDB, "", devstack.EnvRequire)
+			devstack.EnvPostgres, devstack.EnvDynamoDB, "", "TILEFENCE_SECRET", devstack.EnvRequire)
 		flags.PrintDefaults()
 	}
 	flags.BoolVar(&opts.verbose, "v", false, "print a line for each server that is ready")
@@ -273,6 +279,13 @@ func isForeground() bool {
 	defer func() { _ = tty.Close() }()
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
+}
+
+// secret is 32 random bytes in hexadecimal.
+func secret() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // it never fails
+	return hex.EncodeToString(b)
 }
 
 // names lists servers for people.

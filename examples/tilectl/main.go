@@ -6,9 +6,11 @@
 //	tilectl -dynamodb aws -ledger tilefence-ledger ledger
 //	tilectl -redis 127.0.0.1:7000 -fanout 127.0.0.1:7100 deadletters replay 85283083fffffff -dry-run
 //
+//	tilectl new mygame
 //	tilectl dev -- go run .
 //
-// dev runs a command with servers for development at hand; the other commands work on a deployment.
+// new writes a small game, and dev runs a command with servers for development at hand; the other commands work on a
+// deployment.
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
 // All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop", "ledger
@@ -51,6 +53,9 @@ var errDamaged = errors.New("damage was found, see above")
 
 // run is the program; its result is the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	if len(args) > 0 && args[0] == "new" {
+		return newGame(args[1:], out, errs)
+	}
 	if len(args) > 0 && args[0] == "dev" {
 		return dev(args[1:], errs)
 	}

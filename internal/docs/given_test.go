@@ -30,6 +30,7 @@ var given = map[string]string{
 // givenIn are names with another type in one package, or names that only this package's blocks use.
 var givenIn = map[string]map[string]string{
 	".": {
+		"b": "tilefence.Backends", "vault": "fence.TileID",
 		"newGame": "tiletest.NewRules",
 		"broker":  "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// makeGame writes a game that takes Tilefence from this working tree, and returns a function that runs the go command
+// in it, without a network.
+func makeGame(t *testing.T) func(args ...string) {
+	t.Helper()
+	tree, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	var out, errs bytes.Buffer
+	status := run(t.Context(), []string{"new", "-replace", tree, "mygame"}, nil, &out, &errs)
+	require.Equal(t, statusOK, status, errs.String())
+	require.Contains(t, out.String(), "go run . -memory")
+	sums, err := os.ReadFile(filepath.Join(tree, "go.sum"))
+	require.NoError(t, err)
+	t.Chdir("mygame")
+	require.NoError(t, os.WriteFile("go.sum", sums, 0o644))
+	return func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false", "GOPROXY=off")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
+	}
+}
+
+// TestNewGame: what new writes is formatted, passes vet and its own tests, and plays.
+func TestNewGame(t *testing.T) {
+	if testing.Short() || runtime.GOOS != "linux" {
+		t.Skip("builds a program, and runs it on a loopback address that only Linux has")
+	}
+	command := makeGame(t)
+	unformatted, err := exec.Command("gofmt", "-l", ".").CombinedOutput()
+	require.NoError(t, err)
+	require.Empty(t, string(unformatted))
+	command("vet", "./...")
+	command("test", "./...")
+	command("build", "-o", "game", ".")
+	t.Run("memory", func(t *testing.T) { play(t, nil, "-memory") })
+	t.Run("servers", func(t *testing.T) {
+		stack := stacktest.Start(t, devstack.Config{AppendOnly: true,
+			Parts: []devstack.Part{devstack.Coordination, devstack.Postgres, devstack.DynamoDB}})
+		play(t, append(stack.Env(), "TILEFENCE_SECRET="+strings.Repeat("ab", 32)))
+	})
+}
+
+// play runs the game, scores once as its page does, and ends it.
+func play(t *testing.T, env []string, args ...string) {
+	host := loopback()
+	listen := host + ":8080"
+	var log bytes.Buffer
+	game := exec.Command("./game", append(args, "-listen", listen, "-view", host+":8081", "-contact", host+":7000")...)
+	game.Env = append(append(os.Environ(), env...), "TILEFENCE_GOSSIP="+host+":7946")
+	game.Stdout, game.Stderr = &log, &log
+	require.NoError(t, game.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- game.Wait() }()
+	defer func() {
+		_ = game.Process.Kill() // it has ended, unless the test failed
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for path, want := range map[string]string{"/": "<h1>mygame</h1>", "/page.js": "Client", "/relay/client.js": "Client"} {
+		require.Eventually(t, func() bool { return strings.Contains(get(ctx, "http://"+listen+path), want) },
+			30*time.Second, 50*time.Millisecond, path)
+	}
+
+	const plaza fence.TileID = 0x85283083fffffff
+	scored := make(chan string, 16)
+	watcher, err := relayclient.Dial(ctx, "ws://"+listen+"/view", &relayclient.Config{Frame: func(e fence.Entry) {
+		if batch, err := stream.DecodeBatch(&e); err == nil && len(batch.Events) > 0 {
+			scored <- string(batch.Events[0])
+		}
+	}})
+	require.NoError(t, err)
+	defer func() { _ = watcher.Close() }()
+	require.NoError(t, watcher.Subscribe(ctx, plaza))
+	player, err := gatewayws.Dial(ctx, "ws://"+listen+"/intent?player=ann", nil)
+	require.NoError(t, err)
+	defer func() { _ = player.Close() }()
+	require.Eventually(t, func() bool { // the tile may not yet have an owner
+		answer, err := player.Do(ctx, gatewayws.Request{Tile: plaza, Kind: admission.Move})
+		return err == nil && answer.Outcome == stream.Applied
+	}, 30*time.Second, 50*time.Millisecond)
+	select {
+	case who := <-scored:
+		require.Equal(t, "ann", who)
+	case <-ctx.Done():
+		require.Fail(t, "the watcher saw no event")
+	}
+	require.NoError(t, game.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, <-ended, "%s", &log)
+}
+
+func get(ctx context.Context, url string) string {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return ""
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body) // the caller looks for what it wants
+	return string(body)
+}
+
+// loopback is a loopback address of its own, on which every port is free: nothing else on the machine uses it.
+func loopback() string {
+	return fmt.Sprintf("127.%d.%d.%d", 64+rand.IntN(128), rand.IntN(256), 1+rand.IntN(254))
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"", "a", "My", "1st", "my_game", "../up", "a/b", "-x", "end-", strings.Repeat("x", 33)} {
+		var out, errs bytes.Buffer
+		require.Equal(t, statusUsage, newGame([]string{"--", name}, &out, &errs), name)
+		require.Contains(t, errs.String(), "cannot be called", name)
+	}
+	require.NoError(t, os.Mkdir("mine", 0o755))
+	require.NoError(t, os.WriteFile("mine/rules.go", []byte("package mine"), 0o644))
+	var out, errs bytes.Buffer
+	require.Equal(t, statusFailed, newGame([]string{"mine"}, &out, &errs))
+	require.Contains(t, errs.String(), "mine: file exists")
+	kept, err := os.ReadFile("mine/rules.go")
+	require.NoError(t, err)
+	require.Equal(t, "package mine", string(kept))
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "nothing else was written")
+	require.Equal(t, statusUsage, newGame(nil, &out, &errs))
+	require.Equal(t, statusOK, newGame([]string{"-h"}, &out, &errs))
+}

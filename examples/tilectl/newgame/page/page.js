@@ -1,0 +1,28 @@
+import { Client, events } from "/relay/client.js";
+
+const plaza = "85283083fffffff", host = location.origin.replace("http", "ws"), text = new TextDecoder();
+const player = sessionStorage.player ??= `player-${Math.random().toString(36).slice(2, 6)}`;
+const say = (what) => { document.querySelector("output").textContent = `${player}: ${what}`; };
+let points = {};
+
+function show() {
+  const best = Object.entries(points).sort((a, b) => b[1] - a[1]);
+  document.querySelector("ol").replaceChildren(...best.map(([who, n]) =>
+    Object.assign(document.createElement("li"), { textContent: `${who} ${n}` })));
+}
+
+new Client(`${host}/view`, [plaza], {
+  restore(tile, blob) { points = blob.length ? JSON.parse(text.decode(blob)) : {}; show(); },
+  apply(tile, frame) {
+    for (const [, event] of events(frame.payload)) points[text.decode(event)] = (points[text.decode(event)] ?? 0) + 1;
+    show();
+  },
+  link: (state, words) => say(words),
+}).connect();
+
+const gateway = new WebSocket(`${host}/intent?player=${player}`, "tilefence.intent.v1.json");
+gateway.onclose = () => say("the gateway is gone: load the page again");
+gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.outcome ?? a.error.message); };
+let number = 0;
+document.querySelector("button").onclick = () =>
+  gateway.send(JSON.stringify({ id: String(++number), tile: plaza, kind: "move" }));
