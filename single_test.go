@@ -24,8 +24,8 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// TestOnASingleRedis: one server that is no cluster carries commits, fan-out and the lists of workers. A player's intent
-// goes in at the gateway and comes out at a watcher, and the tile is taken over.
+// TestOnASingleRedis: one server that is no cluster carries commits, fan-out and the lists of workers. A player's
+// intent goes in at the gateway and comes out at a watcher, and the tile is taken over.
 func TestOnASingleRedis(t *testing.T) {
 	addr := stacktest.Views(t)
 	client, err := redisfence.Connect(t.Context(), redisfence.Options(addr))

@@ -87,7 +87,8 @@ func play(t *testing.T, env []string, args ...string) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for path, want := range map[string]string{"/": "<h1>mygame</h1>", "/page.js": "Client", "/relay/client.js": "Client"} {
+	for path, want := range map[string]string{
+		"/": "<h1>mygame</h1>", "/page.js": "Client", "/relay/client.js": "Client"} {
 		require.Eventually(t, func() bool { return strings.Contains(get(ctx, "http://"+listen+path), want) },
 			30*time.Second, 50*time.Millisecond, path)
 	}
@@ -140,7 +141,8 @@ func loopback() string {
 
 func TestNewRefuses(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, name := range []string{"", "a", "My", "1st", "my_game", "../up", "a/b", "-x", "end-", strings.Repeat("x", 33)} {
+	for _, name := range []string{"", "a", "My", "1st", "my_game", "../up", "a/b", "-x", "end-",
+		strings.Repeat("x", 33)} {
 		var out, errs bytes.Buffer
 		require.Equal(t, statusUsage, newGame([]string{"--", name}, &out, &errs), name)
 		require.Contains(t, errs.String(), "cannot be called", name)

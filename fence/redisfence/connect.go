@@ -12,12 +12,12 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 )
 
-// Connect asks the servers of o.Addrs, one after another, and returns the client for them: a *redis.ClusterClient if the
-// first that answers is a node of a cluster, or a *redis.Client if it is a single server. Make o with Options. The
+// Connect asks the servers of o.Addrs, one after another, and returns the client for them: a *redis.ClusterClient if
+// the first that answers is a node of a cluster, or a *redis.Client if it is a single server. Make o with Options. The
 // caller closes the client.
 //
-// A single server has no replica that could be promoted: a store on it needs Config.AllowNoReplicas, and what the server
-// loses is lost up to the tile's checkpoint. That is for development, and for games that one server carries.
+// A single server has no replica that could be promoted: a store on it needs Config.AllowNoReplicas, and what the
+// server loses is lost up to the tile's checkpoint. That is for development, and for games that one server carries.
 //
 // Errors: a *fence.ArgumentError for an empty list, an address that is not host:port, or several addresses of which the
 // first that answers is no node of a cluster. Otherwise the error names every server and why it did not answer.
@@ -47,8 +47,8 @@ func Connect(ctx context.Context, o *redis.ClusterOptions) (redis.UniversalClien
 	return nil, errors.Join(failed...)
 }
 
-// CheckAddresses reports whether a list of servers can be used: nil, or a *fence.ArgumentError that names the first that
-// is not host:port.
+// CheckAddresses reports whether a list of servers can be used: nil, or a *fence.ArgumentError that names the first
+// that is not host:port.
 func CheckAddresses(addresses []string) error {
 	if len(addresses) == 0 {
 		return &fence.ArgumentError{Field: "Addrs", Value: "none", Want: "the address of a Redis server, host:port"}
@@ -66,8 +66,8 @@ func CheckAddresses(addresses []string) error {
 func single(o *redis.ClusterOptions, addr string) *redis.Options {
 	return &redis.Options{Addr: addr, ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
 		Protocol: o.Protocol, Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
-		CredentialsProviderContext: o.CredentialsProviderContext,
-		MaxRetries:                 o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		CredentialsProviderContext: o.CredentialsProviderContext, MaxRetries: o.MaxRetries,
+		MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
 		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 		ContextTimeoutEnabled: o.ContextTimeoutEnabled, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout,
 		TLSConfig: o.TLSConfig}
