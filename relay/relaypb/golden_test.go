@@ -116,7 +116,7 @@ func goldens() (all []golden, messages []proto.Message) {
 	for _, e := range []struct {
 		name  string
 		entry fence.Entry
-	}{{"frame of an install", install}, {"frame of a batch", batch}} {
+	}{{"frame of an install", install}, {"frame of a batch", batch}, {"frame of a batch in areas", divided}} {
 		add(e.name, "relay", hex.EncodeToString(e.entry.Frame), fromRelay(tile, &relaypb.ServerMessage{
 			Body: &relaypb.ServerMessage_Frame{Frame: frame(e.entry)},
 		}))
