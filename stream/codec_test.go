@@ -65,6 +65,25 @@ func entryOf(payload, private []byte) *fence.Entry {
 	return &e
 }
 
+func TestSnapshotGolden(t *testing.T) {
+	for _, g := range golden[struct {
+		Name                string
+		Divided             bool
+		Game, Private, Blob octets
+	}](t, "snapshots.json") {
+		wrap := stream.AppendSnapshot
+		if g.Divided {
+			wrap = stream.AppendDivided
+		}
+		require.Equal(t, string(g.Blob), string(wrap(nil, g.Game, g.Private)), g.Name)
+		require.Equal(t, g.Divided, stream.Divided(g.Blob), g.Name)
+		game, private, err := stream.OpenSnapshot(g.Blob)
+		require.NoError(t, err)
+		require.Equal(t, string(g.Game), string(game), g.Name)
+		require.Equal(t, string(g.Private), string(private), g.Name)
+	}
+}
+
 func TestBatchGolden(t *testing.T) {
 	t.Parallel()
 	for _, g := range golden[goldenBatch](t, "batches.json") {

@@ -17,7 +17,8 @@ import (
 // deploy starts every actor but the bots, on embedded back ends, and waits until all tiles are served and
 // followed.
 func deploy(t *testing.T, args ...string) *deployment {
-	o, err := parse(append([]string{"-stack", "embedded", "-listen", "127.0.0.1:0", "-clients", "0"}, args...), io.Discard)
+	args = append([]string{"-stack", "embedded", "-listen", "127.0.0.1:0", "-clients", "0"}, args...)
+	o, err := parse(args, io.Discard)
 	require.NoError(t, err)
 	logged := &screen{}
 	ctx, p, err := newPlan(t.Context(), o, t.TempDir(), slog.New(slog.NewTextHandler(logged, nil)), io.Discard)
