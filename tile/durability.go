@@ -22,9 +22,10 @@ import (
 //	ReplicatedActions as Replicated for actions, and as Checkpointed for everything else
 //	WriteThrough      nothing      nothing       nothing                            nothing
 //
-// What an action that was paid for is worth follows. Its price is durable before the tile sees it, in any class. Its effect is as durable as the tick that decided it: on a Checkpointed tile, the loss of owner and master together
-// can take back the effect of an action that was answered, up to ConfirmEvery ticks, and the price is not given back,
-// since the ledger has its outcome. Choose ReplicatedActions, or more, for a tile on which players spend.
+// What an action that was paid for is worth follows. Its price is durable before the tile sees it, in any class. Its
+// effect is as durable as the tick that decided it: on a Checkpointed tile, the loss of owner and master together can
+// take back the effect of an action that was answered, up to ConfirmEvery ticks, and the price is not given back, since
+// the ledger has its outcome. Choose ReplicatedActions, or more, for a tile on which players spend.
 //
 // An owner that lives has everything in memory and loses nothing in any class, whatever coordination loses.
 //

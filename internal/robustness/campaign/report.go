@@ -73,6 +73,7 @@ func (s *Summary) Report() string {
 		runs, skipped, answers, operations, records)
 	fmt.Fprintf(&b, "| runs that did not come to their end | %d |\n| **violations** | **%d** |\n\n", hung, violations)
 	s.faultTable(&b)
+	s.coverageTable(&b)
 	s.findings(&b)
 	return b.String()
 }

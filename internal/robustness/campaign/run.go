@@ -78,6 +78,7 @@ type Result struct {
 	Answers    int // actions answered
 	Operations int
 	Records    int
+	Acted      coverage        // how often each rule of the protocol did
 	Silence    time.Duration   // the longest time that any tile answered no client, from the fault on
 	Detection  []time.Duration // of silenced owners' tiles: from the fault to the first claim
 	Takeover   []time.Duration // from the claim to serving
@@ -345,6 +346,8 @@ func (r *run) judge() error {
 	}
 	h := history.Join(records)
 	r.Records, r.Operations = len(h.Records), len(h.Operations)
+	r.Acted = coverage{}
+	r.Acted.count(h)
 	for i := range h.Operations {
 		if o := &h.Operations[i]; o.Kind == history.Submit && !o.Open() && o.Result.Outcome == history.OK {
 			r.Answers++

@@ -1,0 +1,145 @@
+package campaign
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// coverage counts how often each rule of the protocol acted. A campaign without violations proves nothing about a rule
+// that never did.
+type coverage map[string]int
+
+// rules are those that coverage counts, as the report lists them.
+var rules = []struct{ name, about string }{
+	{"claimed", "the authority granted a tile that nobody held"},
+	{"promoted", "the authority granted a tile that another process held"},
+	{"lost", "a claim was refused, since another one had come first"},
+	{"installed", "an owner confirmed its epoch on every replica"},
+	{"unconfirmed", "a write was on the master, and not on enough replicas"},
+	{"again", "a batch that had been lost sight of was presented again, and was there"},
+	{"unknown", "a write had no answer"},
+	{"stale", "the store refused an epoch below its owner's"},
+	{"noowner", "the store had no owner hash, or one of an older epoch"},
+	{"behind", "a failover had lost the end of the stream"},
+	{"replay", "an older owner had committed after the replay"},
+	{"forked", "the stream held a history that the owner did not know"},
+	{"re-appended", "an owner wrote batches again that a failover had lost, or an owner hash that was gone"},
+	{"rebased", "a serving owner replaced the history by its state"},
+	{"born", "a tile began empty"},
+	{"healing", "an owner acquired its tile anew"},
+	{"superseded", "an owner learned its successor, and stood down"},
+	{"following", "a follower stood by"},
+	{"handed over", "an owner drained"},
+	{"remembered", "an action was answered again with its first outcome"},
+	{"redirected", "an intent was sent on to another owner"},
+	{"snapshot", "an owner saved a snapshot"},
+	{"restored", "the authority was restored to an older state"},
+	{"bridge went back", "a bridge forwarded what was written in the place of lost entries"},
+	{"view reset", "a watcher took a state from scratch"},
+	{"sealed", "a journal was taken over (no tile of the campaign writes through)"},
+	{"refunded", "a price was given back (the campaign has no ledger)"},
+}
+
+// count adds what a run's history shows.
+func (c coverage) count(h *history.History) {
+	for i := range h.Operations {
+		c.operation(&h.Operations[i])
+	}
+	answered := map[string]bool{}
+	for i := range h.Operations {
+		if o := &h.Operations[i]; o.Kind == history.Submit && o.Intent.Action != "" && o.Result.Answer != "" {
+			if answered[o.Intent.Action] {
+				c["remembered"]++
+			}
+			answered[o.Intent.Action] = true
+		}
+	}
+	published := map[fence.TileID]fence.Seq{}
+	for i := range h.Records {
+		switch r := &h.Records[i]; r.Kind {
+		case history.Published:
+			if r.Entry.Position.Seq <= published[r.Tile] {
+				c["bridge went back"]++
+			}
+			published[r.Tile] = r.Entry.Position.Seq
+		case history.Reset:
+			c["view reset"]++
+		case history.Life:
+			c.life(r.Life)
+		}
+	}
+}
+
+// operation counts what an operation and its answer show.
+func (c coverage) operation(o *history.Operation) {
+	ok := o.Result.Outcome == history.OK
+	switch o.Result.Outcome {
+	case history.Unconfirmed:
+		c["unconfirmed"]++
+	case history.Refused:
+		c[o.Result.Reason]++
+	case history.Lost:
+		c["lost"]++
+	case history.Unknown:
+		if o.Kind == history.Commit || o.Kind == history.Rebase {
+			c["unknown"]++
+		}
+	}
+	switch o.Kind {
+	case history.Claim:
+		c.when(ok, "claimed")
+	case history.Promote:
+		c.when(ok, "promoted")
+	case history.Restore:
+		c["restored"]++
+	case history.Snapshot:
+		c.when(ok, "snapshot")
+	case history.Commit:
+		own := o.Commit.Prev.Epoch == o.Commit.Epoch
+		c.when(ok && o.Result.Duplicate, "again")
+		c.when(ok && o.Commit.Install && !own, "installed")
+		c.when(ok && o.Commit.Install && own && o.Commit.Events > 0, "re-appended")
+	case history.Rebase:
+		c.when(ok && o.Rebase.ExpectEmpty, "born")
+		c.when(ok && !o.Rebase.ExpectEmpty, "rebased")
+	case history.Submit:
+		c.when(strings.Contains(o.Result.Err, tile.ErrRedirect.Error()) || o.Result.Answer == "redirected", "redirected")
+	}
+}
+
+func (c coverage) life(l *history.LifeEvent) {
+	c.when(l.Ended && l.Successor != nil, "superseded")
+	c.when(!l.Ended && l.State == tile.Healing.String(), "healing")
+	c.when(!l.Ended && l.State == tile.Following.String(), "following")
+	c.when(!l.Ended && l.State == tile.Draining.String(), "handed over")
+}
+
+func (c coverage) when(acted bool, rule string) {
+	if acted {
+		c[rule]++
+	}
+}
+
+// coverageTable says how often each rule acted, and in how many runs.
+func (s *Summary) coverageTable(b *strings.Builder) {
+	b.WriteString("## How often each rule acted\n\nA run proves nothing about a rule that did not act in it.\n\n" +
+		"| rule | acted | in runs | what it is |\n|---|---:|---:|---|\n")
+	for _, rule := range rules {
+		total, runs := 0, 0
+		for i := range s.Results {
+			if n := s.Results[i].Acted[rule.name]; n > 0 {
+				total, runs = total+n, runs+1
+			}
+		}
+		acted := fmt.Sprint(total)
+		if total == 0 {
+			acted = "**never**"
+		}
+		fmt.Fprintf(b, "| %s | %s | %d | %s |\n", rule.name, acted, runs, rule.about)
+	}
+	b.WriteString("\n")
+}
