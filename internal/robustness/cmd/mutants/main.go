@@ -1,0 +1,244 @@
+// Mutants takes rules of the protocol out, one at a time, and reports which detectors notice. Nothing in the tree is
+// changed: a mutant is an overlay of the build.
+//
+//	go run ./internal/robustness/cmd/mutants -o docs/mutants.md
+//	go run ./internal/robustness/cmd/mutants -mutant "install without asking"
+//
+// Detectors that need servers have servers of their own: a mutant may be in what is loaded on them.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// verdict is what a detector made of a mutant.
+type verdict string
+
+const (
+	caught verdict = "caught"
+	missed verdict = "missed"
+	broken verdict = "broken" // the mutant does not build, or the detector could not decide
+)
+
+// patience bounds one detector: a mutant that makes it hang is caught.
+const patience = 4 * time.Minute
+
+func main() {
+	out := flag.String("o", "", "file to write the matrix to; empty: standard output")
+	only := flag.String("mutant", "", "try this one only")
+	atOnce := flag.Int("p", 2, "how many detectors run at once")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *out, *only, *atOnce)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// trial is one detector on one mutant; without a mutant, it is to pass.
+type trial struct {
+	mutant   *mutant
+	detector detector
+	verdict  verdict
+	took     time.Duration
+	detail   string // of a broken one
+}
+
+func run(ctx context.Context, out, only string, atOnce int) error {
+	dir, err := os.MkdirTemp("", "tilefence-mutants-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", dir, "./examples/tilectl")
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building tilectl: %w: %s", err, said)
+	}
+	trials := plan(only)
+	if len(trials) == 0 {
+		return fmt.Errorf("there is no mutant %q", only)
+	}
+	began := time.Now()
+	slots := make(chan struct{}, atOnce)
+	var campaigns sync.Mutex // each has a network and servers of its own, and wants a machine
+	var wg sync.WaitGroup
+	for i := range trials {
+		wg.Go(func() {
+			t := &trials[i]
+			if strings.HasPrefix(t.detector.name, "campaign") {
+				campaigns.Lock()
+				defer campaigns.Unlock()
+			}
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			start := time.Now()
+			t.verdict, t.detail = t.try(ctx, dir, i)
+			t.took = time.Since(start)
+			fmt.Fprintf(os.Stderr, "%-8s %-45s %-28s %v\n", t.verdict, t.name(), t.detector.name,
+				t.took.Round(time.Second))
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	text, failed := matrix(trials, began)
+	if out == "" {
+		fmt.Print(text)
+	} else if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return failed
+}
+
+// plan lists the trials: each detector without a mutant, and with each that it is to notice.
+func plan(only string) (trials []trial) {
+	intact := map[string]bool{}
+	for i := range mutants {
+		m := &mutants[i]
+		if only != "" && m.name != only {
+			continue
+		}
+		for _, d := range m.by {
+			if key := strings.Join(d.command, " "); !intact[key] {
+				intact[key] = true
+				trials = append(trials, trial{detector: d})
+			}
+			trials = append(trials, trial{mutant: m, detector: d})
+		}
+	}
+	return trials
+}
+
+func (t *trial) name() string {
+	if t.mutant == nil {
+		return "intact"
+	}
+	return t.mutant.name
+}
+
+// try runs the detector over the mutant.
+func (t *trial) try(ctx context.Context, dir string, number int) (verdict, string) {
+	args := slices.Clone(t.detector.command)
+	if t.mutant != nil {
+		overlay, err := t.mutant.overlay(filepath.Join(dir, fmt.Sprint(number)))
+		if err != nil {
+			return broken, err.Error()
+		}
+		args = slices.Insert(args, 2, "-overlay", overlay) // after go test, or go run
+	}
+	if t.detector.servers {
+		args = append([]string{filepath.Join(dir, "tilectl"), "dev", "-parts", "coordination", "-memory", "--"}, args...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	text, err := cmd.CombinedOutput()
+	said := string(text)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return caught, "it hung"
+	case err == nil:
+		return missed, ""
+	case strings.Contains(said, "build failed"), strings.Contains(said, "setup failed"),
+		strings.HasPrefix(said, "# "), strings.HasSuffix(said, "exit status 2\n") && !strings.Contains(said, "panic"):
+		return broken, said[:min(len(said), 2000)]
+	}
+	return caught, said[:min(len(said), 2000)]
+}
+
+// overlay writes the mutated file and the overlay that puts it in place of the tree's.
+func (m *mutant) overlay(dir string) (string, error) {
+	text, err := os.ReadFile(m.file)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		return "", fmt.Errorf("mutant %q: its text is in %s %d times, not once", m.name, m.file, n)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	mutated := filepath.Join(dir, filepath.Base(m.file))
+	if err := os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o644); err != nil {
+		return "", err
+	}
+	original, err := filepath.Abs(m.file)
+	if err != nil {
+		return "", err
+	}
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: mutated}})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, replace, 0o644)
+}
+
+// matrix is the result as Markdown, and the error if a detector fails without a mutant, or a rule has no guard.
+func matrix(trials []trial, began time.Time) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Mutants\n\nWritten by `make mutants` on %s, in %v. Each line takes one rule of\n"+
+		"[the protocol](protocol.md) out of the code and says which detectors noticed. A rule should have two that are\n"+
+		"independent of each other. `internal/robustness/cmd/mutants` has the edits.\n\n"+
+		"| mutant | the rule it takes out | caught by | missed by |\n|---|---|---|---|\n",
+		began.UTC().Format("2006-01-02 15:04 MST"), time.Since(began).Round(time.Second))
+	var failures []error
+	two, total := 0, 0
+	for i := range mutants {
+		m := &mutants[i]
+		by := map[verdict][]string{}
+		tried := false
+		for _, t := range trials {
+			if t.mutant == m {
+				tried = true
+				by[t.verdict] = append(by[t.verdict], t.detector.name)
+				if t.verdict == broken {
+					failures = append(failures, fmt.Errorf("%s, %s: %s", m.name, t.detector.name, t.detail))
+				}
+			}
+		}
+		if !tried {
+			continue
+		}
+		if total++; len(by[caught]) >= 2 {
+			two++
+		}
+		if len(by[caught]) == 0 {
+			failures = append(failures, fmt.Errorf("the mutant %q survives", m.name))
+		}
+		cell := func(v verdict) string { return cmp.Or(strings.Join(by[v], "; "), "-") }
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.name, m.rule, cell(caught), cell(missed))
+	}
+	fmt.Fprintf(&b, "\n**%d of %d mutants were caught by two detectors or more.** ", two, total)
+	sound := 0
+	for _, t := range trials {
+		if t.mutant != nil {
+			continue
+		}
+		if sound++; t.verdict != missed {
+			failures = append(failures, fmt.Errorf("%s fails without a mutant: %s", t.detector.name, t.detail))
+			fmt.Fprintf(&b, "**%s failed without a mutant: what it caught proves nothing.** ", t.detector.name)
+		}
+	}
+	fmt.Fprintf(&b, "Without a mutant, %d detectors were run.\n", sound)
+	return b.String(), errors.Join(failures...)
+}

@@ -1,0 +1,136 @@
+package main
+
+// mutant takes one rule of the protocol out of one file.
+type mutant struct {
+	name     string
+	rule     string // what it takes out, as docs/protocol.md says it
+	file     string
+	old, new string // a text that must be in the file exactly once, and what stands in its place
+	by       []detector
+}
+
+// detector is a command that fails if a promise is broken. Two are independent if neither runs the other's tests.
+type detector struct {
+	name    string
+	servers bool // needs a coordination cluster
+	command []string
+}
+
+func tests(name, pkg, run string) detector {
+	return detector{name: name, command: []string{"go", "test", "-count=1", "-vet=off", "-run", run, pkg}}
+}
+
+func allBut(name, pkg, skip string) detector {
+	return detector{name: name, command: []string{"go", "test", "-count=1", "-vet=off", "-skip", skip, pkg}}
+}
+
+func onServers(name, pkg, run string) detector {
+	d := tests(name, pkg, run)
+	d.servers = true
+	return d
+}
+
+// campaign injects one kind of fault into real processes, a few runs with fixed seeds.
+func campaign(fault, duration string) detector {
+	return detector{name: "campaign, " + fault, command: []string{"go", "run",
+		"./internal/robustness/cmd/robustness", "-fault", fault, "-duration", duration, "-seed", "1"}}
+}
+
+// The detectors that many mutants share. The protocol's rules in package tile have three: scenarios written for them,
+// random plays against a model of what each class promises, and the simulation, which judges recorded histories.
+var (
+	scenarios  = allBut("tile scenarios", "./tile", "^TestRecoveryPoints$|^TestWhatIsLost|^TestRandomFaults$")
+	model      = tests("tile random", "./tile", "^TestRecoveryPoints$|^TestWhatIsLost|^TestRandomFaults$")
+	simulation = tests("simulation", "./internal/robustness/simulation",
+		"^TestProtocolKeepsItsPromises$|^TestOneCopyAnswersAsSpecified$|^TestRestoredAuthority$")
+	bridgeTests  = allBut("bridge scenarios", "./bridge", "^TestRandomFaults$")
+	bridgeRandom = tests("bridge random", "./bridge", "^TestRandomFaults$")
+	readers      = onServers("readers", "./stream/redisstream", "^TestReaders$")
+	logSuite     = onServers("log suite", "./stream/redisstream", "^TestLog$")
+	coldRestore  = onServers("cold restore", "./internal/coldrestore", ".")
+	owncluster   = onServers("own cluster", "./fence/redisfence", "^TestOwnCluster$")
+	replicaUnits = tests("replica units", "./fence/redisfence", "^TestReplicas|^TestMostWanted$|^TestWait")
+)
+
+const (
+	reconcile = "tile/reconcile.go"
+	core      = "tile/core.go"
+	title     = "tile/title.go"
+	cursor    = "bridge/cursor.go"
+)
+
+// mutants are those that an independent review found alive, and those of the holes that were closed since.
+var mutants = []mutant{
+	{"re-append skips a batch", "what a failover lost is appended again, in order", reconcile,
+		"	for i, c := range lost {\n", "	for i, c := range lost {\n		if i == 0 && len(lost) > 1 {\n			continue\n		}\n",
+		[]detector{scenarios, model, simulation, campaign("master-killed", "20s")}},
+	{"re-append forgets the last batch", "what a failover lost is appended again, all of it", reconcile,
+		"o.reappend(ctx, lost)\n", "o.reappend(ctx, lost[:len(lost)-1])\n",
+		[]detector{scenarios, model, simulation, campaign("replication-cut", "30s")}},
+	{"stale owner rebases on its own state", "a later owner that the authority has forgotten counts", reconcile,
+		"o.title.outlived(refused):\n		return o.repair(ctx, fromStore, refused)",
+		"o.title.outlived(refused):\n		return o.repair(ctx, fromMemory, refused)",
+		[]detector{scenarios, model, simulation, campaign("authority-restored", "30s")}},
+	{"install without asking", "an owner without an owner hash asks the authority first", reconcile,
+		"	verr := o.whose(ctx, refused)\n",
+		"	if errors.Is(err, fence.ErrNoOwner) {\n		o.pending.commit.Install = true\n		return nil\n	}\n" +
+			"	verr := o.whose(ctx, refused)\n",
+		[]detector{scenarios, model, simulation, campaign("owner-keys-deleted", "20s")}},
+	{"a twin is not noticed", "an equal epoch at another contact is a later owner", title,
+		"return twin || max(", "return twin && false || max(",
+		[]detector{scenarios, model, simulation, campaign("authority-restored", "30s")}},
+	{"a stale owner stands down unasked", "a refusal as stale is settled by the authority", reconcile,
+		"	err := o.title.verify(ctx, refused.Current)\n	if err == nil",
+		"	err := o.title.supersededBy(refused.Current)\n	if err == nil",
+		[]detector{scenarios, model, simulation}},
+	{"a quiet last tick is not confirmed", "a hand-over builds on nothing that a failover could undo", "tile/handover.go",
+		"		case o.confirmed:\n			return nil\n		default:", "		case o.pending == nil:\n			return nil\n		default:",
+		[]detector{scenarios, model, simulation}},
+	{"an install is not confirmed", "nothing is served under an epoch that a failover could undo", "tile/install.go",
+		"Install: true, Replicas: fence.AllReplicas}", "Install: true}",
+		[]detector{scenarios, model, simulation, campaign("fence-moved-back", "20s")}},
+	{"a lost append counts", "write-through acknowledges what the journal has", core,
+		"	case err == nil:\n		return nil\n	case errors.Is(err, fence.ErrStale)",
+		"	case err == nil, ctx.Err() != nil, errors.Is(err, fence.ErrUnknownOutcome):\n		return nil\n" +
+			"	case errors.Is(err, fence.ErrStale)",
+		[]detector{scenarios, model, coldRestore}},
+	{"the journal is read before it is sealed", "what an earlier owner appends later is refused",
+		"tile/internal/durable/durable.go",
+		"	if err = s.Journal.Seal(ctx, s.Tile, epoch); err == nil {\n		c, err = s.Read(ctx, false)\n	}\n	return c, err",
+		"	if c, err = s.Read(ctx, false); err == nil {\n		err = s.Journal.Seal(ctx, s.Tile, epoch)\n	}\n	return c, err",
+		[]detector{scenarios, model}},
+	{"a refused base is offered for ever", "a durable store with another owner's state is taken up", reconcile,
+		"	case errors.Is(err, errStartOver):\n		return o.repair", "	case errors.Is(err, errHandedOver):\n		return o.repair",
+		[]detector{scenarios, tests("write-through scenarios", "./tile", "^TestDurableStoreHas")}},
+	{"an outshone owner goes on", "no owner serves below what watchers were shown", reconcile,
+		"	case t == nil || t.Shown <= own:\n", "	case t == nil || t.Shown >= own:\n",
+		[]detector{scenarios, tests("cluster scenarios", ".", ".")}},
+	{"a WAIT that failed counts", "an error of WAIT confirms nothing", "fence/redisfence/node.go",
+		"		return 0, max(had, 1)\n", "		return max(had, 1), max(had, 1)\n",
+		[]detector{replicaUnits, owncluster, campaign("zombie-master", "30s"), campaign("replica-paused", "15s")}},
+	{"replicas that are down do not count", "every replica the shard has confirms", "fence/redisfence/replicas.go",
+		"	return max(connected, listed), err\n", "	return connected, err\n",
+		[]detector{replicaUnits, owncluster, campaign("fence-moved-back", "20s")}},
+	{"old epochs are forwarded", "readers keep an epoch floor", cursor,
+		"	case e.Epoch < current:\n		return Superseded\n", "",
+		[]detector{bridgeTests, bridgeRandom, campaign("zombie-master", "20s")}},
+	{"no floor of epochs", "readers keep an epoch floor", cursor,
+		"	case e.Epoch < c.floor:\n		return Fenced\n", "",
+		[]detector{bridgeTests, bridgeRandom, campaign("fence-moved-back", "20s")}},
+	{"a mark without its position", "a bridge notices what was replaced while none ran", "bridge/world.go",
+		"			marks[i].last = t.cursor.last\n", "			marks[i].last = fence.Position{}\n",
+		[]detector{bridgeTests, bridgeRandom}},
+	{"age alone drops a mark (memory)", "silence, not age", "stream/memstream/marks.go",
+		"	case m.Silent != 0 && m.Silent <= now-lease/2:\n", "	case m.Moved < now-lease:\n",
+		[]detector{tests("log suite in memory", "./stream/memstream", "^TestLog$"),
+			tests("readers in memory", "./stream/memstream", "^TestReaders$")}},
+	{"age alone drops a mark", "silence, not age", "fence/redisfence/lua/trim.lua",
+		"(noted and noted <= newest - lease / 2)", "at < newest - lease", []detector{logSuite, readers}},
+	{"a trim takes the entry at the floor", "the entry at the floor stays", "fence/redisfence/lua/trim.lua",
+		"'MINID', floor .. '-0')", "'MINID', (tonumber(floor) + 1) .. '-0')", []detector{logSuite, readers}},
+	{"nobody is told what is gone", "a reader never needs an entry that is gone without being told",
+		"fence/redisfence/lua/mark.lua", "s + 1 < trimmed and 'resync' or 'ok'", "'ok'", []detector{logSuite, readers}},
+	{"a check that ran out of time is silent", "a checker that cannot decide fails the run",
+		"internal/robustness/check/linearize.go", "case porcupine.Unknown:", "case porcupine.CheckResult(\"never\"):",
+		[]detector{tests("checks", "./internal/robustness/check", "."), simulation}},
+}
