@@ -42,6 +42,7 @@ func All() []Check {
 		{"owner keeps", OwnerKeeps},
 		{"rejected writer stops", RejectedStops},
 		{"rejected writer learns", RejectedIsTold},
+		{"asks first", AsksFirst},
 		{"epochs are unique", EpochsUnique},
 		{"authority linearizable", AuthorityLinearizable},
 		{"commits linearizable", CommitsLinearizable},
