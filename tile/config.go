@@ -62,7 +62,8 @@ type Config struct {
 
 	// Replicas is how many replicas must have the batch of a Replicated or ReplicatedActions tile before it is
 	// acknowledged. Default fence.AllReplicas; at least 1. A shard that never has as many freezes the tile. Other
-	// classes ignore it. What AllReplicas is worth on a shard that has lost some is the store's: see redisfence.Config.MinReplicas.
+	// classes ignore it. What AllReplicas is worth on a shard that has lost some is the store's: see
+	// redisfence.Config.MinReplicas.
 	Replicas int
 
 	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable

@@ -13,11 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis moves a slot key by key, and knows nothing of confirmation: what every replica of the source had confirmed is on
-// the target alone until the target's replicas have it too. If the target dies before that, with the tile's owner, a
-// confirmed batch is lost. So slots move only to a master whose replicas all follow it, and a slot is given only when
-// they have its keys. What is left is the time that replication takes, a millisecond or so, in which target and owner
-// would both have to die.
+// Redis moves a slot key by key, and knows nothing of confirmation: what every replica of the source had confirmed
+// is on the target alone until the target's replicas have it too. If the target dies before that, with the tile's
+// owner, a confirmed batch is lost. So slots move only to a master whose replicas all follow it, and a slot is
+// given only when they have its keys. What is left is the time that replication takes, a millisecond or so, in
+// which target and owner would both have to die.
 
 // keysAMove is how many keys one MIGRATE takes: it blocks both masters while it runs.
 const keysAMove = 16
@@ -140,8 +140,8 @@ func (m *slotMove) move(ctx context.Context, slot int) error {
 		return fmt.Errorf("slot %d: %w", slot, err)
 	}
 	if err = m.confirmed(ctx); err != nil {
-		return fmt.Errorf("slot %d has its keys on %s and is not given to it: mend its replicas, and run this again: %w",
-			slot, m.addr, err)
+		return fmt.Errorf("slot %d has its keys on %s and is not given to it; "+
+			"mend its replicas, and run this again: %w", slot, m.addr, err)
 	}
 	// The target first: should this end half way, no master believes that the slot is nobody's.
 	for _, id := range m.targetFirst() {

@@ -9,8 +9,8 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// coverage counts how often each rule of the protocol acted. A campaign without violations proves nothing about a rule
-// that never did.
+// coverage counts how often each rule of the protocol acted. A campaign without violations proves nothing about a
+// rule that never did.
 type coverage map[string]int
 
 // rules are those that coverage counts, as the report lists them.
@@ -76,19 +76,8 @@ func (c coverage) count(h *history.History) {
 
 // operation counts what an operation and its answer show.
 func (c coverage) operation(o *history.Operation) {
+	c.answer(o)
 	ok := o.Result.Outcome == history.OK
-	switch o.Result.Outcome {
-	case history.Unconfirmed:
-		c["unconfirmed"]++
-	case history.Refused:
-		c[o.Result.Reason]++
-	case history.Lost:
-		c["lost"]++
-	case history.Unknown:
-		if o.Kind == history.Commit || o.Kind == history.Rebase {
-			c["unknown"]++
-		}
-	}
 	switch o.Kind {
 	case history.Claim:
 		c.when(ok, "claimed")
@@ -106,9 +95,23 @@ func (c coverage) operation(o *history.Operation) {
 	case history.Rebase:
 		c.when(ok && o.Rebase.ExpectEmpty, "born")
 		c.when(ok && !o.Rebase.ExpectEmpty, "rebased")
-	case history.Submit:
-		c.when(strings.Contains(o.Result.Err, tile.ErrRedirect.Error()) || o.Result.Answer == "redirected", "redirected")
 	}
+}
+
+// answer counts what was answered.
+func (c coverage) answer(o *history.Operation) {
+	switch o.Result.Outcome {
+	case history.Unconfirmed:
+		c["unconfirmed"]++
+	case history.Refused:
+		c[o.Result.Reason]++
+	case history.Lost:
+		c["lost"]++
+	case history.Unknown:
+		c.when(o.Kind == history.Commit || o.Kind == history.Rebase, "unknown")
+	}
+	redirected := strings.Contains(o.Result.Err, tile.ErrRedirect.Error()) || o.Result.Answer == "redirected"
+	c.when(o.Kind == history.Submit && redirected, "redirected")
 }
 
 func (c coverage) life(l *history.LifeEvent) {

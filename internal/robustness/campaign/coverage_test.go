@@ -19,14 +19,16 @@ func TestRulesThatActedAreCounted(t *testing.T) {
 	}
 	submit := history.Record{Kind: history.Submit, Intent: &history.IntentCall{Action: "x"}}
 	published := func(seq fence.Seq) history.Record {
-		return history.Record{Kind: history.Published, Tile: 1, Entry: &history.Entry{Position: history.Position{Seq: seq}}}
+		return history.Record{Kind: history.Published, Tile: 1,
+			Entry: &history.Entry{Position: history.Position{Seq: seq}}}
 	}
 	h := &history.History{
 		Operations: []history.Operation{
 			op(history.Record{Kind: history.Promote}, ok),
 			op(history.Record{Kind: history.Commit, Commit: &own}, ok),
 			op(history.Record{Kind: history.Commit, Commit: &first}, ok),
-			op(history.Record{Kind: history.Commit, Commit: &own}, history.Result{Outcome: history.Refused, Reason: "behind"}),
+			op(history.Record{Kind: history.Commit, Commit: &own},
+				history.Result{Outcome: history.Refused, Reason: "behind"}),
 			op(history.Record{Kind: history.Rebase, Rebase: &history.RebaseCall{}}, ok),
 			op(submit, history.Result{Outcome: history.OK, Answer: "applied"}),
 			op(submit, history.Result{Outcome: history.OK, Answer: "applied"}),
@@ -36,8 +38,8 @@ func TestRulesThatActedAreCounted(t *testing.T) {
 	}
 	acted := coverage{}
 	acted.count(h)
-	require.Equal(t, coverage{"promoted": 1, "re-appended": 1, "installed": 1, "behind": 1, "rebased": 1, "remembered": 1,
-		"bridge went back": 1, "view reset": 1, "superseded": 1}, acted)
+	require.Equal(t, coverage{"promoted": 1, "re-appended": 1, "installed": 1, "behind": 1, "rebased": 1,
+		"remembered": 1, "bridge went back": 1, "view reset": 1, "superseded": 1}, acted)
 	names := map[string]bool{}
 	for _, r := range rules {
 		names[r.name] = true

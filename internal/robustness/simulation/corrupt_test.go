@@ -171,6 +171,16 @@ var corruptions = []struct {
 		}
 		return r
 	}},
+	{"asks first", "an owner installs itself after it was refused", func(r []history.Record) []history.Record {
+		i := find(r, 0, func(r *history.Record) bool { return r.Commit != nil && r.Commit.Install })
+		refusal, answer := r[i], r[i]
+		batch := *r[i].Commit
+		batch.Install, batch.Payload = false, "x"
+		refusal.Op, refusal.Commit = 1<<40, &batch
+		answer.Op, answer.Kind, answer.Commit = 1<<40, history.Return, nil
+		answer.Result = &history.Result{Outcome: history.Refused, Reason: "behind", Current: &history.Owner{}}
+		return slices.Insert(r, i, refusal, answer)
+	}},
 	{"epochs are unique", "a claim is granted the epoch of another", func(r []history.Record) []history.Record {
 		granted := func(r *history.Record) bool {
 			return r.Result != nil && r.Result.Outcome == history.OK && r.Result.Grant != nil &&

@@ -144,7 +144,8 @@ func (t *trial) try(ctx context.Context, dir string, number int) (verdict, strin
 		args = slices.Insert(args, 2, "-overlay", overlay) // after go test, or go run
 	}
 	if t.detector.servers {
-		args = append([]string{filepath.Join(dir, "tilectl"), "dev", "-parts", "coordination", "-memory", "--"}, args...)
+		dev := []string{filepath.Join(dir, "tilectl"), "dev", "-parts", "coordination", "-memory", "--"}
+		args = append(dev, args...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
