@@ -2,8 +2,11 @@ package dynamoledger_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -34,8 +37,8 @@ func BenchmarkAdmit(b *testing.B) {
 					"sk":   &types.AttributeValueMemberS{Value: "bare"},
 					"body": &types.AttributeValueMemberB{Value: make([]byte, 200)},
 					// In the index of open actions, as an artifact is.
-					"open":         &types.AttributeValueMemberS{Value: "00"},
-					"attempted_at": &types.AttributeValueMemberN{Value: "1700000000000"},
+					"open":         &types.AttributeValueMemberS{Value: fmt.Sprintf("%02d", rand.IntN(16))},
+					"attempted_at": &types.AttributeValueMemberN{Value: fmt.Sprint(time.Now().UnixMilli())},
 				}}},
 				{Update: &types.Update{TableName: &table,
 					Key: map[string]types.AttributeValue{
@@ -49,6 +52,24 @@ func BenchmarkAdmit(b *testing.B) {
 			}})
 		require.NoError(b, err)
 	}
+	b.Run("ratio", func(b *testing.B) {
+		// By turns, so that both meet the same machine; x-bare is the ratio of the medians.
+		var took [2][]time.Duration
+		for b.Loop() {
+			for i, call := range []func(string){admit, bare} {
+				began := time.Now()
+				call("one")
+				took[i] = append(took[i], time.Since(began))
+			}
+		}
+		for i := range took {
+			slices.Sort(took[i])
+		}
+		median := func(i int) float64 { return float64(took[i][len(took[i])/2]) }
+		b.ReportMetric(median(0)/1e3, "ledger-p50-us")
+		b.ReportMetric(median(1)/1e3, "bare-p50-us")
+		b.ReportMetric(median(0)/median(1), "x-bare")
+	})
 	var n atomic.Int64
 	for _, c := range []struct {
 		name string

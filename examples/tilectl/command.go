@@ -62,6 +62,8 @@ var commands = []command{
 		listTickets},
 	{"match seats", "[pool…]", "seats that tiles offer to matches, and how many are used", needMatch, anyWords,
 		listSeats},
+	{"epoch repair", "<tile>", "removes what carries an epoch that the authority cannot have minted (-dry-run, -yes)",
+		needNodes | needAuthority, 1, repairEpoch},
 	{"ledger", "", "the balance of every currency over the whole ledger, and whether every unit is accounted for",
 		needLedger, 0, auditLedger},
 	{"ledger pending", "[action…]", "spends without an outcome that no gateway has touched for -older", needLedger,

@@ -13,8 +13,8 @@
 // deployment.
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
-// All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop", "ledger
-// settle" and "resolve" only read. The exit status is
+// All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop", "epoch
+// repair", "ledger settle" and "resolve" only read. The exit status is
 // 0 on success, 1 if something failed or is damaged, 2 for a wrong command line.
 package main
 
