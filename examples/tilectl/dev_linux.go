@@ -32,6 +32,10 @@ const (
 	exitSignal     = 128 // plus the number of the signal
 )
 
+// nodeTimeout is longer than a busy machine lets a node wait: nothing breaks these servers, and none of them is to
+// be replaced.
+const nodeTimeout = 5 * time.Second
+
 const devUsage = `Usage: tilectl dev [flags] -- command [argument...]
 
 Starts real servers for development on free loopback ports, runs the command with their addresses in its
@@ -167,7 +171,7 @@ func startServers(opts devOptions, stderr io.Writer, signals <-chan os.Signal) (
 	log.quiet.Store(!opts.verbose)
 	go func() {
 		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log, AppendOnly: !opts.memory,
-			NoSync: opts.noSync})
+			NoSync: opts.noSync, NodeTimeout: nodeTimeout})
 		log.quiet.Store(false) // from here on only unexpected events are logged
 		started <- result{stack, err}
 	}()
