@@ -172,6 +172,8 @@ func TestActorsAsProcesses(t *testing.T) {
 		return len(s.Tiles) == 4 && s.Tiles[0].Seq > 5 &&
 			s.Tiles[1].Seq > 5
 	})
+	inspected := string(get(t, "http://"+contactA+"/inspect/tiles"))
+	assert.Contains(t, inspected, `"state":"serving","durability":"checkpointed","owner":"`+contactA)
 	require.Equal(t, contactA, before.Tiles[0].Owner)
 	killed := time.Now()
 	require.NoError(t, hostA.Process.Signal(os.Kill))

@@ -163,6 +163,7 @@ func (h *host) handler(own http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", own)
 	mux.Handle("GET /metrics", h.metricsHandler())
+	mux.Handle("/inspect/", http.StripPrefix("/inspect", h.inspector()))
 	mux.Handle("GET /healthz", tilefence.HealthHandler(h.TileServer))
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		bounded, cancel := context.WithTimeout(r.Context(), 2*time.Second)

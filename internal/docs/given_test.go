@@ -30,7 +30,8 @@ var given = map[string]string{
 // givenIn are names with another type in one package, or names that only this package's blocks use.
 var givenIn = map[string]map[string]string{
 	".": {
-		"b": "tilefence.Backends", "vault": "fence.TileID",
+		"b": "tilefence.Backends", "vault": "fence.TileID", "server": "*tilefence.TileServer",
+		"mayInspect": "func(*http.Request) error",
 		"newGame": "tiletest.NewRules",
 		"broker":  "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",

@@ -1,0 +1,130 @@
+package tilefence_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// inspect mounts an inspector as a game would, for who has the password.
+func inspect(
+	t *testing.T, s *tilefence.TileServer, b tilefence.Backends, cfg *tilefence.InspectorConfig,
+) (ask func(method, path string) (int, string)) {
+	t.Helper()
+	page, err := tilefence.NewInspector(s, b, func(r *http.Request) error {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			return errors.New("no password")
+		}
+		return nil
+	}, cfg)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/inspect/", http.StripPrefix("/inspect", page))
+	site := httptest.NewServer(mux)
+	t.Cleanup(site.Close)
+	refused, err := http.Get(site.URL + "/inspect/tiles")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusForbidden, refused.StatusCode)
+	_ = refused.Body.Close()
+	return func(method, path string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, site.URL+"/inspect/"+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer secret")
+		if method == http.MethodPut { // stands for a POST of another origin's page
+			r.Method = http.MethodPost
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+		}
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, string(body)
+	}
+}
+
+func TestInspector(t *testing.T) {
+	b := embedded(t)
+	cfg := tilefence.TileServerConfig{}
+	cfg.Host.Tile.SnapshotEvery = 2
+	first, second := tileServer(t, b, cfg), tileServer(t, b, cfg)
+	require.NoError(t, first.Own(plaza))
+	start(t, first)
+	await(t, first, plaza)
+	require.NoError(t, second.Own(plaza))
+	start(t, second)
+	follows(t, second, plaza)
+	_, err := first.Submit(t.Context(), tile.Intent{Tile: plaza, Actor: "ann"})
+	require.NoError(t, err)
+
+	decode := func(_ fence.TileID, snapshot []byte) (any, error) {
+		return map[string]int{"rings": int(snapshot[0])}, nil
+	}
+	reads := inspect(t, first, b, &tilefence.InspectorConfig{Decode: decode})
+	status, page := reads("GET", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, page, "<table>")
+	status, text := reads("GET", "tiles")
+	require.Equal(t, http.StatusOK, status)
+	var seen struct {
+		Control bool
+		Members []string
+		Tiles   []struct {
+			Tile, State, Owner string
+			Epoch, Seq         int
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &seen))
+	assert.False(t, seen.Control)
+	require.Len(t, seen.Tiles, 1)
+	assert.Equal(t, plaza.String(), seen.Tiles[0].Tile)
+	assert.Equal(t, "serving", seen.Tiles[0].State)
+	assert.Equal(t, first.Contact(), seen.Tiles[0].Owner)
+	assert.Equal(t, 1, seen.Tiles[0].Epoch)
+	require.Eventually(t, func() bool {
+		_, text = reads("GET", "state?tile="+plaza.String())
+		var state struct{ State struct{ Rings int } }
+		return json.Unmarshal([]byte(text), &state) == nil && state.State.Rings == 1
+	}, 20*time.Second, 5*time.Millisecond)
+	status, _ = reads("GET", "state?tile=nonsense")
+	assert.Equal(t, http.StatusBadRequest, status)
+	for _, path := range []string{"takeover", "drain"} {
+		status, _ = reads("POST", path+"?tile="+plaza.String())
+		assert.Equal(t, http.StatusNotFound, status, "it only reads")
+	}
+
+	controls := inspect(t, second, b, &tilefence.InspectorConfig{Control: true})
+	status, _ = controls("PUT", "takeover?tile="+plaza.String())
+	require.Equal(t, http.StatusForbidden, status, "a page of another origin")
+	status, text = controls("POST", "takeover?tile="+plaza.String())
+	require.Equal(t, http.StatusNoContent, status, text)
+	await(t, second, plaza)
+	status, text = controls("POST", "drain?tile="+plaza.String()+"&to="+first.Contact())
+	require.Equal(t, http.StatusNoContent, status, text)
+	await(t, first, plaza)
+	s, _ := first.Host().TileStatus(plaza)
+	assert.EqualValues(t, 3, s.Epoch)
+}
+
+func TestInspectorArguments(t *testing.T) {
+	b := embedded(t)
+	s := tileServer(t, b, tilefence.TileServerConfig{})
+	anyone := func(*http.Request) error { return nil }
+	_, err := tilefence.NewInspector(nil, b, anyone, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = tilefence.NewInspector(s, b, nil, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	_, err = tilefence.NewInspector(s, tilefence.Backends{}, anyone, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+}
