@@ -34,8 +34,14 @@ const (
 	broken verdict = "broken" // the mutant does not build, or the detector could not decide
 )
 
-// patience bounds one detector: a mutant that makes it hang is caught.
-const patience = 4 * time.Minute
+// patience bounds one detector: a mutant that makes it hang, or turn without end, is caught. Those with servers take
+// longer.
+func (d *detector) patience() time.Duration {
+	if d.servers {
+		return 4 * time.Minute
+	}
+	return 75 * time.Second
+}
 
 func main() {
 	out := flag.String("o", "", "file to write the matrix to; empty: standard output")
@@ -147,7 +153,7 @@ func (t *trial) try(ctx context.Context, dir string, number int) (verdict, strin
 		dev := []string{filepath.Join(dir, "tilectl"), "dev", "-parts", "coordination", "-memory", "--"}
 		args = append(dev, args...)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, t.detector.patience())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
