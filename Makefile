@@ -58,6 +58,10 @@ fuzz: ## fuzz every Fuzz target for a while (FUZZTIME=10s each)
 robustness: install-tools ## break a running system again and again and check what it promised (DURATION=10m; writes docs/robustness-report.md)
 	go run ./internal/robustness/cmd/robustness -duration $(DURATION) -report docs/robustness-report.md
 
+.PHONY: matrix
+matrix: install-tools ## run the tests of what runs inside Redis on Redis 7.0 and 8.0, Valkey 8.0 and 8.1 (ENGINES="valkey-8.0"; Debian)
+	@scripts/engines.sh $(ENGINES)
+
 .PHONY: mutants
 mutants: install-tools ## take the protocol's rules out one by one and see which tests notice (some 20 minutes; writes docs/mutants.md)
 	go run ./internal/robustness/cmd/mutants -o docs/mutants.md

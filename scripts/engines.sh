@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# The tests of what runs inside Redis, on one server after another: the Redis that is installed, and those that Debian has
+# in other releases. Their packages are unpacked under the cache directory, with the C library that they were built for;
+# nothing is installed. Arguments name engines: scripts/engines.sh valkey-8.0
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/tilefence/engines
+packages=(./fence/redisfence ./stream/redisstream)
+declare -A suite=([redis-8.0]=trixie [valkey-8.0]=bookworm-backports [valkey-8.1]=trixie)
+
+# debian SUITE COMMAND... runs apt-get or apt-cache on a suite, with lists of its own.
+debian() {
+	local dir=$cache/apt/$1 suite=$1 base
+	shift
+	base=$(ls /etc/apt/sources.list.d/*.sources | head -n 1)
+	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
+	awk 'BEGIN {RS = ""; ORS = "\n\n"} NR == 1' "$base" | sed "s/^Suites:.*/Suites: $suite/" >"$dir/list.sources"
+	"$@" -o Dir::Etc::sourcelist="$dir/list.sources" -o Dir::Etc::sourceparts=/dev/null \
+		-o Dir::State::lists="$dir/lists" -o Dir::Cache="$dir/cache" -o APT::Sandbox::User=root
+}
+
+# unpack ENGINE puts a program redis-server into the engine's directory.
+unpack() {
+	local dir=$cache/$1 from=${suite[$1]} tools=${1%%-*}-tools lib
+	[ ! -x "$dir/bin/redis-server" ] || return 0
+	rm -rf "$dir"
+	mkdir -p "$dir/root" "$dir/bin"
+	debian "$from" apt-get -qq update
+	(cd "$dir" && debian "$from" apt-get -qq download "$tools/$from")
+	if [ "$from" = trixie ]; then # built for a later C library
+		(cd "$dir" && debian "$from" apt-get -qq download libc6/trixie libstdc++6/trixie libgcc-s1/trixie)
+	fi
+	for deb in "$dir"/*.deb; do dpkg-deb -x "$deb" "$dir/root"; done
+	# Debian's server is one program with the checker of its files, which goes by the name it is called.
+	server=$dir/root/usr/bin/redis-server
+	ln -sf "$(basename "$dir"/root/usr/bin/*-check-rdb)" "$server"
+	lib=$dir/root/usr/lib/x86_64-linux-gnu
+	if [ -e "$lib/libc.so.6" ]; then
+		printf '#!/bin/sh\nexec %s --library-path %s:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu %s "$@"\n' \
+			"$lib/ld-linux-x86-64.so.2" "$lib" "$server" >"$dir/bin/redis-server"
+	else
+		printf '#!/bin/sh\nexec %s "$@"\n' "$server" >"$dir/bin/redis-server"
+	fi
+	chmod +x "$dir/bin/redis-server"
+}
+
+go build -buildvcs=false -o bin/tilectl ./examples/tilectl
+failed=()
+for engine in "${@:-installed redis-8.0 valkey-8.0 valkey-8.1}"; do
+	for one in $engine; do
+		path=$PATH
+		if [ "$one" != installed ]; then
+			unpack "$one"
+			path=$cache/$one/bin:$PATH
+		fi
+		echo "== $one: $(PATH=$path redis-server --version)"
+		log=$cache/$one.log
+		mkdir -p "$cache"
+		if PATH=$path bin/tilectl dev -parts coordination,views -memory -- go test -count=1 "${packages[@]}" >"$log" 2>&1; then
+			grep '^ok' "$log" || true
+		else
+			grep -E '^(ok|FAIL|\s*--- FAIL)' "$log" || true
+			failed+=("$one")
+		fi
+	done
+done
+[ ${#failed[@]} = 0 ] || { echo "failed on: ${failed[*]}"; exit 1; }
