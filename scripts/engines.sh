@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests of what runs inside Redis, on one server after another: the Redis that is installed, and those that Debian has
-# in other releases. Their packages are unpacked under the cache directory, with the C library that they were built for;
+# The tests of what runs inside Redis, on one server after another: the Redis that is installed, and those that Debian
+# has in other releases. Their packages are unpacked under the cache directory, with the C library that they were built for;
 # nothing is installed. Arguments name engines: scripts/engines.sh valkey-8.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,7 +57,8 @@ for engine in "${@:-installed redis-8.0 valkey-8.0 valkey-8.1}"; do
 		echo "== $one: $(PATH=$path redis-server --version)"
 		log=$cache/$one.log
 		mkdir -p "$cache"
-		if PATH=$path bin/tilectl dev -parts coordination,views -memory -- go test -count=1 "${packages[@]}" >"$log" 2>&1; then
+		if PATH=$path bin/tilectl dev -parts coordination,views -memory -- \
+			go test -count=1 "${packages[@]}" >"$log" 2>&1; then
 			grep '^ok' "$log" || true
 		else
 			grep -E '^(ok|FAIL|\s*--- FAIL)' "$log" || true
