@@ -19,7 +19,8 @@
 //
 //   - The cost is spent at most once: the spend and the artifact are one atomic write, and it is made only
 //     if the action has no artifact.
-//   - There is exactly one outcome, and every call returns it, for as long as artifacts are kept. An action that
+//   - There is exactly one outcome, and every call returns it, with the same time, for as long as artifacts are kept:
+//     MinRetention at least. Gateway.Outcome asks for it without presenting the action. An action that
 //     its account could not pay for stays rejected when the balance grows later.
 //   - No balance goes below zero, and balances plus what open and resolved actions have spent are what was
 //     credited.
@@ -30,6 +31,12 @@
 //     to has answered that it will never resolve it, and no other client has ever begun to send it. Outcomes that a
 //     tile reports, rejected and fizzled included, give nothing back. A game that wants to
 //     compensate for one credits the amount under a credit ID derived from the action ID, which is idempotent too.
+//
+// What is one step and what is not: the spend and the open artifact are one transaction; so are a rejection and the
+// account's being unable to pay, and the refund and the terminal artifact of Abandon. The effect of an action is not in
+// the ledger but in its tile, where it is one batch with the outcome that the tile remembers; Resolve copies that
+// outcome into the ledger in a transaction of its own. Between the two the action is pending, and the tile gives the
+// same outcome again.
 //
 // The ledger knows what a tile answered. Whether the tile's events survive is the durability that the tile
 // was configured with: losing the whole coordination store may undo the last seconds of play, but not

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -156,8 +155,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them "+
 			"($TILEFENCE_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
-	f.StringVar(&o.ledger, "ledger", cmp.Or(os.Getenv("TILECTL_LEDGER"), "tilefence-ledger"),
-		"the ledger's `table` in DynamoDB, or sqlite: and a file ($TILECTL_LEDGER)")
+	f.StringVar(&o.ledger, "ledger", "tilefence-ledger", "the ledger's `table` in DynamoDB, or sqlite: and a file")
 	f.DurationVar(&o.older, "older", tile.DefaultRetryWindow, "ledger: without an attempt for so long")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")

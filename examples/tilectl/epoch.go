@@ -28,8 +28,8 @@ func repairEpoch(ctx context.Context, t *tool, args []string) error {
 	}
 	most := grant.Epoch + beyond
 	if most > fence.MaxNumber {
-		return fmt.Errorf("the authority itself has epoch %d of tile %s: lower it by hand first, see docs/operations.md",
-			grant.Epoch, id)
+		return fmt.Errorf("the authority itself has epoch %d of tile %s: lower it by hand first, see "+
+			"docs/operations.md", grant.Epoch, id)
 	}
 	k := fence.KeysOf(id)
 	snapshot, err := t.nodes.HGet(ctx, k.Snapshot, "epoch").Uint64()
@@ -37,8 +37,8 @@ func repairEpoch(ctx context.Context, t *tool, args []string) error {
 	case err != nil && !errors.Is(err, redis.Nil):
 		return err
 	case fence.Epoch(snapshot) > most:
-		return fmt.Errorf("the snapshot of tile %s has epoch %d, so its state is not to be believed: delete %s, %s and "+
-			"%s, and run tilectl checkpoint restore", id, snapshot, k.Snapshot, k.Stream, k.Owner)
+		return fmt.Errorf("the snapshot of tile %s has epoch %d, so its state is not to be believed: "+
+			"delete %s, %s and %s, and run tilectl checkpoint restore", id, snapshot, k.Snapshot, k.Stream, k.Owner)
 	}
 	owner, err := t.wrongOwner(ctx, k.Owner, most)
 	if err != nil {
@@ -48,8 +48,8 @@ func repairEpoch(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(t.out, "tile %s: the authority has epoch %d; owner hash to delete: %t; stream entries to delete: %d\n", id,
-		grant.Epoch, owner, len(wrong))
+	fmt.Fprintf(t.out, "tile %s: the authority has epoch %d; owner hash to delete: %t; stream entries to delete: %d\n",
+		id, grant.Epoch, owner, len(wrong))
 	if !owner && len(wrong) == 0 || t.options.dryRun {
 		return nil
 	}

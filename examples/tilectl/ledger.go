@@ -114,8 +114,8 @@ func (t *tool) pending(ctx context.Context, names []string) (rows []pendingRow, 
 	for _, a := range report.Pending {
 		if len(names) == 0 || slices.Contains(names, a.ActionID) {
 			rows = append(rows, pendingRow{Action: a.ActionID, Actor: a.Actor, Asset: a.Asset, Cost: a.Cost,
-				Tile: a.Tile, Attempts: a.Attempts, Admitted: millis(a.Admitted.UnixMilli()), Tried: millis(a.Attempted.UnixMilli()),
-				Now: "open"})
+				Tile: a.Tile, Attempts: a.Attempts, Admitted: millis(a.Admitted.UnixMilli()),
+				Tried: millis(a.Attempted.UnixMilli()), Now: "open"})
 		}
 	}
 	return rows, err
