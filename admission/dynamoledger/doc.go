@@ -35,8 +35,8 @@
 //
 // Config.Retention lets DynamoDB delete terminal artifacts after that time. It is garbage collection and
 // nothing else: an artifact that is still there is valid, whatever its expires says. An action ID that comes
-// back after its artifact is gone is a new action, so Retention is admission.MinRetention at least, and must be far longer
-// than any client retries. Credits and open actions are never deleted.
+// back after its artifact is gone is a new action, so Retention is admission.MinRetention at least, and must be far
+// longer than any client retries. Credits and open actions are never deleted.
 //
 // Use the table in one Region. A global table replicates later, and two Regions would each spend the same
 // card.

@@ -40,7 +40,7 @@ func FuzzManifest(f *testing.F) {
 			"epoch": number(epoch), "seq": number(seq), "chain": text(chain), "tick": number(tick),
 			"contact": text("a:1"), "sum": text("s"), "taken": number("1700000000000"), "size": number(size),
 			"attempt": text(attempt),
-			"chunks": number(chunks), "blob": &types.AttributeValueMemberB{Value: blob}}, gone, how)
+			"chunks":  number(chunks), "blob": &types.AttributeValueMemberB{Value: blob}}, gone, how)
 		head, again, err := dynamocheckpoint.ReadManifest(fuzzTile, item)
 		if err != nil {
 			require.ErrorIs(t, err, fence.ErrCorrupt)

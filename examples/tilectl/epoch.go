@@ -72,8 +72,8 @@ func (t *tool) wrongOwner(ctx context.Context, key string, most fence.Epoch) (bo
 	if err != nil {
 		return false, err
 	}
-	at, bad := fence.ParsePosition(head)
-	return bad != nil || at.Epoch > most, nil
+	at, err := fence.ParsePosition(head)
+	return err != nil || at.Epoch > most, nil //nolint:nilerr // one that cannot be read is as wrong
 }
 
 // wrongEntries are the entries at the end of the stream that have an impossible epoch, or cannot be read, and the ID of

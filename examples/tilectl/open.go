@@ -80,49 +80,24 @@ func (t *tool) close() {
 func (t *tool) open(ctx context.Context, n needs) error {
 	ctx, cancel := context.WithTimeout(ctx, t.options.timeout)
 	defer cancel()
-	if n&needCoordination != 0 {
-		if err := t.openCoordination(ctx); err != nil {
-			return err
-		}
+	nodes := func(ctx context.Context) (err error) {
+		t.nodes, err = t.coordination(ctx)
+		return err
 	}
-	if n&needNodes != 0 {
-		var err error
-		if t.nodes, err = t.coordination(ctx); err != nil {
-			return err
+	for _, o := range []struct {
+		need needs
+		open func(context.Context) error
+	}{
+		{needCoordination, t.openCoordination}, {needNodes, nodes}, {needMatch, t.openMatch},
+		{needAuthority, t.openAuthority}, {needFanout, t.openFanout}, {needPlans, t.openPlans},
+		{needBroker, func(context.Context) error { return t.openBroker() }}, {needLedger, t.openLedger},
+		{needCheckpoints, t.openCheckpoints},
+	} {
+		if n&o.need != 0 {
+			if err := o.open(ctx); err != nil {
+				return err
+			}
 		}
-	}
-	if n&needMatch != 0 {
-		if err := t.openMatch(ctx); err != nil {
-			return err
-		}
-	}
-	if n&needAuthority != 0 {
-		if err := t.openAuthority(ctx); err != nil {
-			return err
-		}
-	}
-	if n&needFanout != 0 {
-		if err := t.openFanout(ctx); err != nil {
-			return err
-		}
-	}
-	if n&needBroker != 0 {
-		if err := t.openBroker(); err != nil {
-			return err
-		}
-	}
-	if n&needPlans != 0 {
-		if err := t.openPlans(ctx); err != nil {
-			return err
-		}
-	}
-	if n&needLedger != 0 {
-		if err := t.openLedger(ctx); err != nil {
-			return err
-		}
-	}
-	if n&needCheckpoints != 0 {
-		return t.openCheckpoints(ctx)
 	}
 	return nil
 }
