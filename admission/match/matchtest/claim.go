@@ -182,7 +182,9 @@ func leaseKept(s scene) {
 		sent := time.Now()
 		err := s.Heartbeat(s.Context(), s.shard, h.Epoch, lease)
 		r := s.reclaim()
-		if time.Since(renewed) >= lease { // the worker was too slow to keep it
+		if time.Since(renewed) >= lease { // the worker was too slow to keep it: it begins anew
+			require.NoError(s, s.Leave(s.Context(), s.shard, h.Epoch))
+			s.reclaim()
 			renewed, kept = time.Now(), 0
 			h = s.claim(0, lease, 10)
 			continue
