@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/redisfence"
 )
 
 // topology finds the node that serves a channel.
@@ -37,6 +38,11 @@ func newTopology(client redis.UniversalClient, every time.Duration) (*topology, 
 	if t.cluster == nil && t.single == nil {
 		return nil, &fence.ArgumentError{Field: "client", Value: fmt.Sprintf("%T", client),
 			Want: "a *redis.ClusterClient or a *redis.Client"}
+	}
+	if t.cluster != nil && t.cluster.Options().ClusterSlots == nil {
+		if err := redisfence.CheckAddresses(t.cluster.Options().Addrs); err != nil {
+			return nil, err
+		}
 	}
 	if !obeys {
 		return nil, &fence.ArgumentError{Field: "client", Value: "ContextTimeoutEnabled: false",
