@@ -27,9 +27,9 @@ type InspectorConfig struct {
 	Control bool
 }
 
-// NewInspector returns a page, and its JSON, on the tiles of a server: owners, epochs, positions, watermarks and how far
-// behind they are, members, health, and the game's own state as of the last snapshot. Mount it under a path that ends
-// with a slash:
+// NewInspector returns a page, and its JSON, on the tiles of a server: owners, epochs, positions, watermarks and how
+// far behind they are, members, health, and the game's own state as of the last snapshot. Mount it under a path that
+// ends with a slash:
 //
 //	inspector, err := tilefence.NewInspector(server, b, mayInspect, nil)
 //	mux.Handle("/inspect/", http.StripPrefix("/inspect", inspector))
