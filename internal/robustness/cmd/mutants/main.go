@@ -150,7 +150,8 @@ func (t *trial) try(ctx context.Context, dir string, number int) (verdict, strin
 		args = slices.Insert(args, 2, "-overlay", overlay) // after go test, or go run
 	}
 	if t.detector.servers {
-		dev := []string{filepath.Join(dir, "tilectl"), "dev", "-parts", "coordination", "-memory", "--"}
+		dev := []string{filepath.Join(dir, "tilectl"), "dev", "-parts", cmp.Or(t.detector.parts, "coordination"),
+			"-memory", "--"}
 		args = append(dev, args...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.detector.patience())

@@ -12,7 +12,8 @@ type mutant struct {
 // detector is a command that fails if a promise is broken. Two are independent if neither runs the other's tests.
 type detector struct {
 	name    string
-	servers bool // needs a coordination cluster
+	servers bool   // needs a coordination cluster
+	parts   string // of the servers, if it needs others
 	command []string
 }
 
@@ -47,7 +48,8 @@ var (
 	bridgeRandom = tests("bridge random", "./bridge", "^TestRandomFaults$")
 	readers      = onServers("readers", "./stream/redisstream", "^TestReaders$")
 	logSuite     = onServers("log suite", "./stream/redisstream", "^TestLog$")
-	coldRestore  = onServers("cold restore", "./internal/coldrestore", ".")
+	coldRestore  = detector{name: "cold restore", servers: true, parts: "coordination,fanout,postgres,dynamodb",
+		command: []string{"go", "test", "-count=1", "-vet=off", "./internal/coldrestore"}}
 	owncluster   = onServers("own cluster", "./fence/redisfence", "^TestOwnCluster$")
 	replicaUnits = tests("replica units", "./fence/redisfence", "^TestReplicas|^TestMostWanted$|^TestWait")
 )
