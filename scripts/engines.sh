@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests of what runs inside Redis, on one server after another: the Redis that is installed, and those that Debian
-# has in other releases. Their packages are unpacked under the cache directory, with the C library that they were built for;
-# nothing is installed. Arguments name engines: scripts/engines.sh valkey-8.0
+# has in other releases. Their packages are unpacked under the cache directory, with the C library that they were built
+# for; nothing is installed. Arguments name engines: scripts/engines.sh valkey-8.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -86,7 +86,7 @@ func checkBattle(t *testing.T, servers ...string) {
 	var r report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%s", out.String())
 	assert.True(t, r.Converged, r.Why)
-	assert.Positive(t, r.Takeovers)
+	assert.Greater(t, r.Installs, int64(3), "each tile's first owner, and the one that took over")
 	assert.Greater(t, r.Commits, int64(50))
 	assert.Greater(t, r.ClientFrames, int64(100))
 	assert.Positive(t, r.Snapshots)
@@ -105,7 +105,7 @@ func checkBattle(t *testing.T, servers ...string) {
 	assert.Positive(t, r.Lobby.Seated)
 	assert.Equal(t, r.Lobby.Created, r.Lobby.Seated+r.Lobby.Cancelled+r.Lobby.Waiting+r.Lobby.TimedOut)
 	require.NotNil(t, r.Routing)
-	assert.Greater(t, r.Routing.Gossip.Answers, 10*r.Routing.Store.Answers, "the members' own table answers first")
+	assert.Greater(t, r.Routing.Gossip.Answers, r.Routing.Store.Answers, "the members' own table answers first")
 }
 
 // watch asks the page's own address for the status until it is as wanted.
