@@ -3,6 +3,7 @@ package tilefence_test
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,7 +19,12 @@ import (
 // constructors makes one server of each kind.
 var constructors = map[string]func(b tilefence.Backends) (tilefence.Server, error){
 	"TileServer": func(b tilefence.Backends) (tilefence.Server, error) {
-		return tilefence.NewTileServer("127.0.0.1:0", b, newBell, nil)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		return tilefence.NewTileServer(l.Addr().String(), b, newBell,
+			&tilefence.TileServerConfig{Web: tilefence.Web{Listener: l}})
 	},
 	"GatewayServer": func(b tilefence.Backends) (tilefence.Server, error) {
 		return tilefence.NewGatewayServer("127.0.0.1:0", b, anybody, free, nil)
@@ -59,7 +65,7 @@ func TestMissingBackends(t *testing.T) {
 func TestSettingsThatAreRefused(t *testing.T) {
 	b := embedded(t)
 	tiles := func(cfg tilefence.TileServerConfig) error {
-		_, err := tilefence.NewTileServer("127.0.0.1:0", b, newBell, &cfg)
+		_, err := tilefence.NewTileServer("127.0.0.1:7001", b, newBell, &cfg)
 		return err
 	}
 	gateway := func(cfg tilefence.GatewayServerConfig) error {
@@ -77,7 +83,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	_, noAuthorize := tilefence.NewRelayServer("127.0.0.1:0", b, nil, nil)
 	_, journal := tilefence.NewCheckpointServer(b,
 		&tilefence.CheckpointServerConfig{Checkpoint: checkpoint.Config{Journal: b.Durable}})
-	_, noRules := tilefence.NewTileServer("127.0.0.1:0", b, nil, nil)
+	_, noRules := tilefence.NewTileServer("127.0.0.1:7001", b, nil, nil)
 	for field, err := range map[string]error{
 		"Host.Tile":          tiles(withCheckpoint),
 		"Host.Tile.Handover": tiles(withHandover),

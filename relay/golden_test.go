@@ -59,7 +59,7 @@ func TestStoredBytesAreSent(t *testing.T) {
 			require.NotContains(t, string(binary), string(e.Private), "outcomes and claims are for owners")
 		}
 	}
-	require.Equal(t, 3, checked)
+	require.Equal(t, 4, checked)
 }
 
 // payloadOf is the payload of the one WebSocket frame in a queue; it is shorter than 64 KiB.

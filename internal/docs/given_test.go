@@ -32,8 +32,8 @@ var givenIn = map[string]map[string]string{
 	".": {
 		"b": "tilefence.Backends", "vault": "fence.TileID", "server": "*tilefence.TileServer",
 		"mayInspect": "func(*http.Request) error",
-		"newGame": "tiletest.NewRules",
-		"broker":  "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
+		"newGame":    "tiletest.NewRules",
+		"broker":     "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",
 	},
 	"admission": {
