@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -203,7 +202,18 @@ func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signa
 	cmd.Env = append(os.Environ(), env...)
 	// In a terminal the command stays in the foreground group, where it can read and be interrupted;
 	// elsewhere it gets a group of its own, so that its children can be signalled with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !inTerminal, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	group := 0
+	if !inTerminal {
+		var release func()
+		var err error
+		if group, release, err = guard(); err != nil {
+			report(stderr, "%v", err)
+			return exitNotRunning
+		}
+		defer release()
+		cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pgid = true, group
+	}
 	if err := cmd.Start(); err != nil {
 		report(stderr, "%v", err)
 		return exitNotRunning
@@ -216,14 +226,7 @@ func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signa
 
 	target := cmd.Process.Pid
 	if !inTerminal {
-		release, err := guard(target)
-		if err != nil {
-			report(stderr, "%v", err)
-			_ = syscall.Kill(-target, syscall.SIGKILL)
-			return exitNotRunning
-		}
-		defer release()
-		target = -target // the group
+		target = -group
 	}
 	asked := false
 	for {
@@ -245,25 +248,27 @@ func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signa
 	}
 }
 
-// guard starts a process that kills a process group when release is called or this process is gone,
-// however it went: what the command started would otherwise live on without its servers. The shell waits
-// for the end of a pipe that only this process holds open.
-func guard(group int) (release func(), err error) {
+// guard makes a process group, which the command will be in, and a process of it that kills the group when this process
+// is gone, however it went: what the command started would otherwise live on without its servers. The shell waits
+// for the end of a pipe that only this process holds open, and minds no signal to the group. release kills the group.
+func guard() (group int, release func(), err error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer func() { _ = reader.Close() }()
-	cmd := exec.Command("/bin/sh", "-c", `read -r _; kill -s KILL -- "-$1"`, "sh", strconv.Itoa(group))
+	cmd := exec.Command("/bin/sh", "-c", `trap "" HUP INT QUIT TERM; read -r _; kill -s KILL 0`)
 	cmd.Stdin = reader
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		_ = writer.Close()
-		return nil, err
+		return 0, nil, err
 	}
-	return func() {
+	group = cmd.Process.Pid
+	return group, func() {
+		_ = syscall.Kill(-group, syscall.SIGKILL)
 		_ = writer.Close()
-		_ = cmd.Wait() // its code only says whether there was anything to kill
+		_ = cmd.Wait() // it was killed
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package redisfence_test
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -92,6 +93,8 @@ type migration struct {
 
 func (b *breakable) migrate(tile fence.TileID) *migration {
 	b.Helper()
+	b.nodeTimeout("15000") // a master that waits for a busy machine is not replaced half-way
+	b.Cleanup(func() { b.nodeTimeout("1000") })
 	source, _ := b.serving(tile)
 	m := &migration{b: b, from: b.node(source.Addr())}
 	var err error
@@ -113,6 +116,15 @@ func (m *migration) finish() {
 	m.b.Helper()
 	for _, node := range append([]*redis.Client{m.to}, m.masters...) {
 		m.b.run(node, "cluster", "setslot", m.slot, "node", m.b.id(m.to))
+	}
+}
+
+// nodeTimeout is after how many milliseconds a silent master is replaced.
+func (b *breakable) nodeTimeout(ms string) {
+	b.Helper()
+	for _, addr := range b.stack.CoordAddrs {
+		err := b.node(addr).ConfigSet(context.Background(), "cluster-node-timeout", ms).Err()
+		require.NoError(b, err)
 	}
 }
 
