@@ -125,17 +125,21 @@ func (b *battle) startPlayers() error {
 		return err
 	}
 	b.players = append(b.players, bots)
-	if first == b.Players {
-		return nil
-	}
-	swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, b.back, append(common,
-		"-clients", strconv.Itoa(b.Players-first), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(b.Tiles),
-		"-tick", b.Tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","), "-profile", b.profile("swarm"))...)
-	if err == nil {
+	for n := 0; first < b.Players; first += n {
+		n = min(b.Players-first, swarmSize)
+		swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, b.back, append(slices.Clone(common),
+			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(b.Tiles), "-tick",
+			b.Tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","), "-profile", b.profile("swarm"))...)
+		if err != nil {
+			return err
+		}
 		b.players = append(b.players, swarm)
 	}
-	return err
+	return nil
 }
+
+// swarmSize is the most players of one process: each has two sockets, and a process may often have 20,000 files.
+const swarmSize = 5000
 
 // profile is the file for the profile of an actor; empty: none is written.
 func (b *battle) profile(actor string) string {
