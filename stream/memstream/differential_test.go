@@ -247,7 +247,7 @@ func (s *byteSource) Uint64() uint64 {
 // try for a minute to minimise each input. It needs the servers: without them it fails rather than fuzz nothing.
 func FuzzDifferential(f *testing.F) {
 	if flag.Lookup("test.fuzz").Value.String() != "" && os.Getenv(devstack.EnvRedis) == "" {
-		f.Fatal("nothing would be fuzzed: run it with withstack -parts coordination")
+		f.Fatal("nothing would be fuzzed: run it with tilectl dev -parts coordination --")
 	}
 	st := newStage(f)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -125,8 +125,8 @@ func (b *battle) startPlayers() error {
 		return err
 	}
 	b.players = append(b.players, bots)
-	for n := 0; first < b.Players; first += n {
-		n = min(b.Players-first, swarmSize)
+	for first < b.Players {
+		n := min(b.Players-first, swarmSize)
 		swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, b.back, append(slices.Clone(common),
 			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(b.Tiles), "-tick",
 			b.Tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","), "-profile", b.profile("swarm"))...)
@@ -134,6 +134,7 @@ func (b *battle) startPlayers() error {
 			return err
 		}
 		b.players = append(b.players, swarm)
+		first += n
 	}
 	return nil
 }
