@@ -127,15 +127,15 @@ func (m *slotMove) move(ctx context.Context, slot int) error {
 		return err
 	}
 	source, target := m.masters[from], m.masters[m.target]
-	for _, begin := range []error{
-		target.Do(ctx, "cluster", "setslot", slot, "importing", from).Err(),
-		source.Do(ctx, "cluster", "setslot", slot, "migrating", m.target).Err(),
-	} {
-		if begin != nil {
-			return fmt.Errorf("slot %d: %w", slot, begin)
-		}
+	// The target first: it must know of the slot before the source sends clients there.
+	err = target.Do(ctx, "cluster", "setslot", slot, "importing", from).Err()
+	if err == nil {
+		err = source.Do(ctx, "cluster", "setslot", slot, "migrating", m.target).Err()
 	}
-	keys, err := m.moveKeys(ctx, source, slot)
+	keys := 0
+	if err == nil {
+		keys, err = m.moveKeys(ctx, source, slot)
+	}
 	if err != nil {
 		return fmt.Errorf("slot %d: %w", slot, err)
 	}
@@ -143,7 +143,7 @@ func (m *slotMove) move(ctx context.Context, slot int) error {
 		return fmt.Errorf("slot %d has its keys on %s and is not given to it; "+
 			"mend its replicas, and run this again: %w", slot, m.addr, err)
 	}
-	// The target first: should this end half way, no master believes that the slot is nobody's.
+	// The target first: if this ends half way, every master still has an owner of the slot.
 	for _, id := range m.targetFirst() {
 		if err = m.masters[id].Do(ctx, "cluster", "setslot", slot, "node", m.target).Err(); err != nil {
 			return fmt.Errorf("slot %d: %w", slot, err)
