@@ -58,16 +58,18 @@ const (
 const checkTurns = 16
 
 // Clients that change their areas are given the tail each time. When that has cost openedWorth times the bytes of a
-// snapshot, a newer one is worth a read; it cannot be one for a tail shorter than openedTail.
+// snapshot, a newer one is worth a read. For a tail shorter than openedTail there is none yet, and a snapshot counts as
+// openedLeast bytes at least: a tile with a small one, or with none so far, must not be read at every opening.
 const (
 	openedWorth = 4
 	openedTail  = 12
+	openedLeast = 4 << 10
 )
 
 // openedMore counts the tail that was sent with new areas.
 func (h *hub) openedMore(bytes int) {
 	h.opened += bytes
-	if len(h.view.tail) >= openedTail && h.opened > openedWorth*len(h.view.base.Blob) {
+	if len(h.view.tail) >= openedTail && h.opened > openedWorth*max(len(h.view.base.Blob), openedLeast) {
 		h.opened = 0
 		h.ask(wantSnapshot)
 	}
