@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -79,7 +80,10 @@ func (c *Client) shake(addr, path, subprotocol string) error {
 func (c *Client) Send(text bool, body []byte) error { return c.write(opOf(text), body) }
 
 func (c *Client) write(op byte, body []byte) error {
-	_, err := c.conn.Write(appendFrame(nil, op, body))
+	frame, err := appendFrame(nil, op, body)
+	if err == nil {
+		_, err = c.conn.Write(frame)
+	}
 	return err
 }
 
@@ -91,14 +95,17 @@ func opOf(text bool) byte {
 }
 
 // appendFrame writes a frame with a mask of zeros.
-func appendFrame(dst []byte, op byte, body []byte) []byte {
+func appendFrame(dst []byte, op byte, body []byte) ([]byte, error) {
 	dst = append(dst, final|op)
-	if len(body) <= longest {
-		dst = append(dst, masked|byte(len(body)))
-	} else {
-		dst = binary.BigEndian.AppendUint16(append(dst, masked|twoBytes), uint16(len(body)))
+	switch n := len(body); {
+	case n <= longest:
+		dst = append(dst, masked|byte(n))
+	case n <= math.MaxUint16:
+		dst = binary.BigEndian.AppendUint16(append(dst, masked|twoBytes), uint16(n))
+	default:
+		return nil, fmt.Errorf("crowd: a message has %d bytes, the most is %d", n, math.MaxUint16)
 	}
-	return append(append(dst, 0, 0, 0, 0), body...)
+	return append(append(dst, 0, 0, 0, 0), body...), nil
 }
 
 // Next waits for a message and returns its body, which is valid until the next call. It answers pings.

@@ -47,6 +47,7 @@ func TestClient(t *testing.T) {
 	}
 	_, err = c.Next()
 	require.ErrorIs(t, err, io.EOF)
+	require.ErrorContains(t, c.Send(true, make([]byte, 1<<16)), "65536 bytes")
 }
 
 func TestARefusedHandshake(t *testing.T) {

@@ -92,7 +92,11 @@ func message(data []byte) (op byte, body, after []byte, err error) {
 func (s *Socket) Send(text bool, body []byte) error { return s.write(opOf(text), body) }
 
 func (s *Socket) write(op byte, body []byte) error {
-	s.out = appendFrame(s.out[:0], op, body)
+	frame, err := appendFrame(s.out[:0], op, body)
+	if err != nil {
+		return err
+	}
+	s.out = frame
 	n, err := unix.Write(s.FD, s.out)
 	if err == nil && n < len(s.out) {
 		err = unix.EAGAIN
