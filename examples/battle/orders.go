@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,25 +9,8 @@ import (
 	"github.com/tilefence/tilefence/internal/figures"
 )
 
-// obey answers each line "cut" on in with a line of figures: those of this process, as a figures.Set in JSON. The
-// histograms begin anew, so that a harness can leave out a warm-up. It ends when in does.
-func (p *plan) obey(in io.Reader, out io.Writer) error {
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		if lines.Text() != "cut" {
-			return errors.New("orders: there is no order " + lines.Text() + ", only cut")
-		}
-		set, err := p.cut()
-		if err == nil {
-			err = json.NewEncoder(out).Encode(set)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cut is what this process has counted, and the histograms since the last cut.
+// cut is what this process has counted, and the histograms since the last cut, so that a harness can leave out a
+// warm-up.
 func (p *plan) cut() (figures.Set, error) {
 	m := p.meters
 	r := newReport(p)
@@ -49,7 +31,7 @@ func (p *plan) cut() (figures.Set, error) {
 func (p *plan) takeOrders(ctx context.Context, in io.Reader, out io.Writer) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
-		if err := p.obey(in, out); err != nil {
+		if err := figures.Obey(in, out, p.cut); err != nil {
 			p.fail(err)
 		}
 		cancel()

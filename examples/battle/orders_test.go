@@ -19,7 +19,7 @@ func TestCutsAreWindows(t *testing.T) {
 	p.meters.ticks.Add(3)
 	p.meters.outcomes.add("applied")
 	var out bytes.Buffer
-	require.NoError(t, p.obey(strings.NewReader("cut\ncut\n"), &out))
+	require.NoError(t, figures.Obey(strings.NewReader("cut\ncut\n"), &out, p.cut))
 	var first, second figures.Set
 	answers := json.NewDecoder(&out)
 	require.NoError(t, answers.Decode(&first))
@@ -32,5 +32,5 @@ func TestCutsAreWindows(t *testing.T) {
 	assert.EqualValues(t, 3, second.Counters["ticks"], "counters are never set back")
 	assert.Empty(t, second.Histograms["lateness"], "histograms begin anew")
 
-	assert.ErrorContains(t, p.obey(strings.NewReader("dance\n"), &out), "dance")
+	assert.ErrorContains(t, figures.Obey(strings.NewReader("dance\n"), &out, p.cut), "dance")
 }

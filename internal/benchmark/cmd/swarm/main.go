@@ -3,7 +3,7 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +68,6 @@ func main() {
 type report struct {
 	Converged bool   `json:"converged"`
 	Why       string `json:"why_not,omitempty"`
-	Clients   int    `json:"clients"`
 }
 
 // play lets the swarm play until ctx ends, and then compares positions with the owners'.
@@ -93,13 +92,14 @@ func play(ctx context.Context, o *options, in io.Reader, out io.Writer) error {
 	g.Go(func() error { return s.run(running) })
 	g.Go(func() error { return s.join(running, o) })
 	obeying := make(chan error, 1)
-	go func() { obeying <- s.obey(in, out) }()
+	go func() { obeying <- figures.Obey(in, out, s.cut) }()
 	select {
 	case <-ctx.Done():
 	case <-running.Done(): // a player cannot go on
 	case err = <-obeying: // the harness is gone
+		err = cmp.Or(err, errors.New("no more orders will come"))
 	}
-	r := report{Clients: len(s.players)}
+	var r report
 	if err == nil && running.Err() == nil {
 		r.Why = s.settle(running, o)
 	}
@@ -199,23 +199,13 @@ func dial(ctx context.Context, address, actor, subprotocol string) (s crowd.Sock
 	return s, err
 }
 
-// obey answers each line "cut" on in with figures, until in ends.
-func (s *swarm) obey(in io.Reader, out io.Writer) error {
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		if lines.Text() != "cut" {
-			return errors.New("there is no order " + lines.Text() + ", only cut")
-		}
-		var set figures.Set
-		s.do(func() { set = s.cut() })
-		if err := json.NewEncoder(out).Encode(set); err != nil {
-			return err
-		}
-	}
-	return errors.New("no more orders will come")
+// cut is what has been counted, and the histograms since the last cut.
+func (s *swarm) cut() (set figures.Set, err error) {
+	s.do(func() { set = s.figures() })
+	return set, nil
 }
 
-// cut is what has been counted, and the histograms since the last cut.
-func (s *swarm) cut() figures.Set {
+func (s *swarm) figures() figures.Set {
 	c := map[string]float64{"bots_joined": float64(s.joined.Load()), "client_bytes": float64(s.bytes),
 		"client_frames": float64(s.frames), "client_syncs": float64(s.syncs), "client_gaps": float64(s.gaps),
 		"client_resyncs": float64(s.resyncs), "moves_sent": float64(s.moves),
