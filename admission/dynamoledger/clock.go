@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
-	"github.com/tilefence/tilefence/admission"
 )
 
 // clock is the service's clock. The Date of a response, which has whole seconds, and the times between which the
@@ -98,27 +96,3 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 
 // clockOff is from where on a wrong clock is worth a line in the log.
 const clockOff = 5 * time.Second
-
-// Scan implements admission.Store. It reads the whole table, in pages, and costs as much: an account may be seen as it
-// was before a spend whose artifact is seen.
-func (s *Store) Scan(ctx context.Context, visit func(admission.Record) error) error {
-	in := &dynamodb.ScanInput{TableName: s.table, ConsistentRead: ptr(true)}
-	for {
-		var out *dynamodb.ScanOutput
-		err := s.persist(ctx, call{op: "scan"}, func(ctx context.Context) (err error) {
-			out, err = s.client.Scan(ctx, in)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, it := range out.Items {
-			if err := visit(decodeRecord(it)); err != nil {
-				return err
-			}
-		}
-		if in.ExclusiveStartKey = out.LastEvaluatedKey; len(in.ExclusiveStartKey) == 0 {
-			return nil
-		}
-	}
-}

@@ -145,28 +145,6 @@ func decodeArtifact(it item) (admission.Artifact, error) {
 	return a, cmp.Or(d.err, err1, err2, err3)
 }
 
-// decodeRecord reads an item of any kind.
-func decodeRecord(it item) admission.Record {
-	d := decoder{item: it}
-	var r admission.Record
-	var err error
-	switch pk := d.text("pk"); {
-	case strings.HasPrefix(pk, actionPrefix):
-		r, err = decodeArtifact(it)
-	case strings.HasPrefix(pk, accountPrefix):
-		r, err = decodeAccount(it, strings.TrimPrefix(pk, accountPrefix), d.text("sk"))
-	case strings.HasPrefix(pk, creditPrefix):
-		r = admission.Credit{ID: strings.TrimPrefix(pk, creditPrefix), Owner: d.text("owner"), Asset: d.text("asset"),
-			Amount: admission.Amount(d.number("amount", uint64(admission.MaxAmount))), At: d.date("credited_at")}
-	default:
-		d.fail("pk")
-	}
-	if err = cmp.Or(err, d.err); err != nil {
-		return &fence.CorruptError{What: fmt.Sprintf("ledger item %q", d.optional("pk")), Detail: err.Error()}
-	}
-	return r
-}
-
 // decodeAccount reads an item. No item is an account that was never touched.
 func decodeAccount(it item, owner, asset string) (admission.Account, error) {
 	a := admission.Account{Owner: owner, Asset: asset}
