@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,9 @@ const ledgerFile = "sqlite:"
 func (t *tool) openLedger(ctx context.Context) error {
 	var store admission.Store
 	if path, ok := strings.CutPrefix(t.options.ledger, ledgerFile); ok {
+		if _, err := os.Stat(path); err != nil { // SQLite would make an empty ledger
+			return err
+		}
 		s, err := sqliteledger.Open(ctx, path, nil)
 		if err != nil {
 			return err
