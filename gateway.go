@@ -72,7 +72,7 @@ func NewGatewayServer(
 	if err := require("GatewayServer", b.store(), b.ledger(), b.members()); err != nil {
 		return nil, err
 	}
-	if err := checkAddress("addr", addr); err != nil {
+	if err := checkAddress(addr); err != nil {
 		return nil, err
 	}
 	c, err := cfg.withDefaults(price)

@@ -28,14 +28,13 @@ type Web struct {
 	Handler func(own http.Handler) http.Handler
 }
 
-// checkAddress refuses an address that is not host:port: nil, or a *fence.ArgumentError. Others must be able to call a
-// contact; a server that only listens may leave the host empty, or take port 0.
-func checkAddress(field, addr string) error {
+// checkAddress refuses an address that a server cannot listen at: nil, or a *fence.ArgumentError. The host may be empty,
+// and the port 0.
+func checkAddress(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
-	n, bad := strconv.ParseUint(port, 10, 16)
-	called := field == "contact"
-	if err != nil || bad != nil || strings.ContainsAny(host, "/@ ") || called && (host == "" || n == 0) {
-		return argument(field, addr, "host:port, without a scheme, and with the number of a port")
+	_, bad := strconv.ParseUint(port, 10, 16)
+	if err != nil || bad != nil || strings.ContainsAny(host, "/@ ") {
+		return argument("addr", addr, "host:port, without a scheme, and with the number of a port")
 	}
 	return nil
 }

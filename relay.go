@@ -52,7 +52,7 @@ func NewRelayServer(
 	if err := require("RelayServer", b.log(), b.fanout()); err != nil {
 		return nil, err
 	}
-	if err := checkAddress("addr", addr); err != nil {
+	if err := checkAddress(addr); err != nil {
 		return nil, err
 	}
 	var c RelayServerConfig

@@ -98,7 +98,7 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
-	if err := checkAddress("contact", contact); err != nil {
+	if err := route.ValidateAddress(contact); err != nil {
 		return nil, err
 	}
 	c, err := cfg.withDefaults()
