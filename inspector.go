@@ -163,9 +163,8 @@ func rowOf(s *tile.Status) inspectedTile {
 
 // serveState answers with the game's state of a tile as of its last snapshot.
 func (i *inspector) serveState(w http.ResponseWriter, r *http.Request) {
-	id, err := fence.ParseTileID(r.URL.Query().Get("tile"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	id, ok := tileOf(w, r)
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
@@ -195,12 +194,20 @@ func (i *inspector) serveState(w http.ResponseWriter, r *http.Request) {
 	}{s.Position.Epoch, s.Position.Seq, s.Tick, state})
 }
 
+// tileOf is the tile that a request names; false if it names none and has been answered.
+func tileOf(w http.ResponseWriter, r *http.Request) (id fence.TileID, ok bool) {
+	id, err := fence.ParseTileID(r.URL.Query().Get("tile"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+	return id, err == nil
+}
+
 // change serves what moves a tile.
 func (i *inspector) change(move func(ctx context.Context, id fence.TileID, to string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		id, err := fence.ParseTileID(r.URL.Query().Get("tile"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+		id, ok := tileOf(w, r)
+		if !ok {
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
