@@ -33,7 +33,7 @@ lint: install-tools ## golangci-lint over everything
 	$(TOOLS)/bin/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: bench
-bench: tilectl ## run all benchmarks and a short battle against real servers; write docs/benchmarks.md, print missed budgets
+bench: tilectl ## run all benchmarks on real servers; write docs/benchmarks.md, print missed budgets
 	@scripts/install-tools.sh bench
 	$(TILECTL) dev -parts all -memory -- go run ./internal/benchmark/cmd/benchreport -o docs/benchmarks.md
 
@@ -59,11 +59,11 @@ robustness: install-tools ## break a running system again and again and check wh
 	go run ./internal/robustness/cmd/robustness -duration $(DURATION) -report docs/robustness-report.md
 
 .PHONY: matrix
-matrix: install-tools ## run the tests of what runs inside Redis on Redis 7.0 and 8.0, Valkey 8.0 and 8.1 (ENGINES="valkey-8.0"; Debian)
+matrix: install-tools ## test what runs inside Redis on Redis 7.0, 8.0, Valkey 8.0, 8.1 (ENGINES="valkey-8.0"; Debian)
 	@scripts/engines.sh $(ENGINES)
 
 .PHONY: mutants
-mutants: install-tools ## take the protocol's rules out one by one and see which tests notice (some 20 minutes; writes docs/mutants.md)
+mutants: install-tools ## remove the protocol's rules one by one; which tests notice? (15 minutes; docs/mutants.md)
 	go run ./internal/robustness/cmd/mutants -o docs/mutants.md
 
 # The plugin comes in the version that go.mod has of its runtime.

@@ -28,8 +28,8 @@ type Web struct {
 	Handler func(own http.Handler) http.Handler
 }
 
-// checkAddress refuses an address that a server cannot listen at: nil, or a *fence.ArgumentError. The host may be empty,
-// and the port 0.
+// checkAddress refuses an address that a server cannot listen at: nil, or a *fence.ArgumentError. The host may be
+// empty, and the port 0.
 func checkAddress(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	_, bad := strconv.ParseUint(port, 10, 16)

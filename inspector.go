@@ -259,7 +259,8 @@ const show = (of) => of.then((v) => { $("pre").textContent = v && JSON.stringify
   (err) => { $("pre").textContent = err.message; });
 function buttons(t, control) {
   const td = cell("");
-  const add = (text, act) => td.append(Object.assign(document.createElement("button"), { textContent: text, onclick: act }));
+  const add = (textContent, onclick) =>
+    td.append(Object.assign(document.createElement("button"), { textContent, onclick }));
   add("state", () => show(ask("state?tile=" + t.tile)));
   if (control && t.state !== "serving") add("take over", () => show(ask("takeover?tile=" + t.tile, "POST")));
   if (control && t.state === "serving") add("drain", () => {

@@ -34,7 +34,7 @@ type Tab struct {
 }
 
 // Open starts a browser and loads an address in it. The browser is the one named by CHROMIUM, or one of
-// the usual names; none is a failure, since nobody asks for these tests (-tags browser) without one.
+// the usual names; without any, the test fails: the tag browser asks for one.
 func Open(t *testing.T, url string) *Tab {
 	t.Helper()
 	program := os.Getenv("CHROMIUM")

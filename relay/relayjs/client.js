@@ -8,9 +8,10 @@
 //   });
 //   client.connect();
 //
-// A frame is applied only if its prev is exactly the position held; otherwise it is ignored and one Resync asks for what
-// is missing. Nothing of a lower epoch than was held is applied: the relay that offers it is asked again after a while,
-// then left for another connection. After a reconnect the relay sends only what was missed. docs/wire.md has the rules.
+// A frame is applied only if its prev is exactly the position held; otherwise it is ignored and one Resync asks for
+// what is missing. Nothing of a lower epoch than was held is applied: the relay that offers it is asked again after a
+// while, then left for another connection. After a reconnect the relay sends only what was missed. docs/wire.md has
+// the rules.
 
 import * as wire from "./messages.js";
 
@@ -27,7 +28,9 @@ const backoff = { min: 250, max: 15000 }; // ms between attempts to connect, and
 const staleAsks = 3; // questions to a relay that is behind until another connection is tried
 
 const nothing = () => {};
-const silent = { restore: nothing, open: nothing, apply: nothing, moved: nothing, owner: nothing, link: nothing, trouble: nothing };
+const silent = {
+  restore: nothing, open: nothing, apply: nothing, moved: nothing, owner: nothing, link: nothing, trouble: nothing,
+};
 
 /**
  * The events, as [area, bytes], of a frame's payload: of all areas, or of those given. A game without areas has all its
@@ -72,8 +75,8 @@ class SocketLine {
  *   restore(tile, blob, areas)       start over from a snapshot, with some areas. The blob is what the game's Snapshot
  *                                    returned, of a divided tile a list of parts; empty for a new tile
  *   open(tile, blob, areas)          add areas from a snapshot
- *   apply(tile, frame, arrived, areas) fold a batch, of some areas or of all that are held (areas is undefined); arrived
- *                                    is ms since 1970, 0 within a Sync. See events
+ *   apply(tile, frame, arrived, areas) fold a batch, of some areas or of all that are held (areas is undefined);
+ *                                    arrived is ms since 1970, 0 within a Sync. See events
  *   moved(tile, position, before)    after each of the two
  *   owner(tile, epoch, contact)      who owns it, as far as the relay knows
  *   link(state, text)                about the connection: "wait", "live" or "lost"
@@ -91,7 +94,8 @@ export class Client {
     this.line = line ?? new SocketLine(this);
     this.url = url;
     this.calls = { ...silent, ...calls };
-    this.tiles = new Map(tiles.map((t) => typeof t === "string" ? { id: t, areas: [0] } : t).map(({ id, areas }) => [id, {
+    const named = tiles.map((t) => typeof t === "string" ? { id: t, areas: [0] } : t);
+    this.tiles = new Map(named.map(({ id, areas }) => [id, {
       id, every: areas, areas, added: [], held: [], left: false, // the tile's areas; those watched, added since, here
       at: wire.beginning, floor: 0, synced: false, broken: false, asked: never, stale: 0,
     }]));

@@ -10,8 +10,9 @@ const named = (name) => golden.find((g) => g.name === name).json;
 const id = "85283473fffffff";
 const base64 = (text) => Buffer.from(text).toString("base64");
 const at = (epoch, seq) => ({ epoch: String(epoch), seq: String(seq), chain: String(epoch * 1000 + seq) });
+const payload = base64("\x00\x02\x01e");
 const frame = (epoch, seq, prev = at(epoch, seq - 1)) =>
-  ({ tile: id, frame: { position: at(epoch, seq), prev, tick: String(seq), kind: 1, payload: base64("\x00\x02\x01e") } });
+  ({ tile: id, frame: { position: at(epoch, seq), prev, tick: String(seq), kind: 1, payload } });
 const sync = (position, more = {}) =>
   ({ tile: id, sync: { replace: true, from: position, position, blob: base64("state"), ...more } });
 
@@ -92,7 +93,8 @@ test("after a reconnect position and floor are named", (t) => {
   t.mock.timers.tick(300);
   assert.equal(seen.connects.length, 2);
   client.opened();
-  assert.deepEqual(last(), { subscribe: { tiles: [], held: [{ tile: id, areas: [], position: at(7, 3), epochFloor: "7" }] } });
+  const held = [{ tile: id, areas: [], position: at(7, 3), epochFloor: "7" }];
+  assert.deepEqual(last(), { subscribe: { tiles: [], held } });
 });
 
 test("the pause between attempts grows, and close ends them", (t) => {
@@ -159,7 +161,9 @@ test("malformed bytes are refused", () => {
   for (const bytes of [[0], [0, 5, 1], [1, 1, 0, 0, 1, 0], [0, 0], [0, 128, 0]]) {
     assert.throws(() => events(Uint8Array.from(bytes)), WireError, String(bytes));
   }
-  for (const bad of [{ epoch: "-1" }, { epoch: "x" }, { chain: "y" }]) assert.throws(() => wire.position(bad), WireError);
+  for (const bad of [{ epoch: "-1" }, { epoch: "x" }, { chain: "y" }]) {
+    assert.throws(() => wire.position(bad), WireError);
+  }
   assert.throws(() => wire.frame({ payload: "%" }), WireError);
   assert.throws(() => wire.sync({ tail: 1 }), WireError);
 });

@@ -44,7 +44,9 @@ export function frame(f) {
 }
 
 export function sync(s) {
-  for (const list of [s.tail, s.areas]) if (list !== undefined && !Array.isArray(list)) throw new WireError("malformed message: want a list");
+  for (const list of [s.tail, s.areas]) {
+    if (list !== undefined && !Array.isArray(list)) throw new WireError("malformed message: want a list");
+  }
   return {
     replace: s.replace === true, from: position(s.from), tick: number(s.tick), blob: bytes(s.blob),
     tail: (s.tail ?? []).map(frame), position: position(s.position),

@@ -212,7 +212,7 @@ func markLast(s *scene) {
 	require.ErrorIs(s, write(stream.MarkWrite{Seq: 7, Last: at(6)}), fence.ErrInvalidArgument)
 }
 
-// markShown: the highest epoch that any consumer has told is kept, whatever comes later and whoever goes.
+// markShown: the highest epoch that any consumer has reported is kept, whatever is written or released later.
 func markShown(s *scene) {
 	shown := func(want fence.Epoch) {
 		s.Helper()

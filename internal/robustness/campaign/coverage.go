@@ -15,7 +15,7 @@ type coverage map[string]int
 
 // rules are those that coverage counts, as the report lists them.
 var rules = []struct{ name, about string }{
-	{"claimed", "the authority granted a tile that nobody held"},
+	{"claimed", "the authority granted a tile without an owner"},
 	{"promoted", "the authority granted a tile that another process held"},
 	{"lost", "a claim was refused, since another one had come first"},
 	{"installed", "an owner confirmed its epoch on every replica"},

@@ -26,7 +26,7 @@ func deadRebuilder(s *story) {
 	require.Zero(s, c.Stats().NotShared, "it took the lock itself")
 	require.EqualValues(s, 1, c.Stats().Rebuilds)
 
-	// With a version at hand nobody waits at all.
+	// With a version at hand no reader waits.
 	found, _, err := s.Find(s.Context(), s.tile)
 	require.NoError(s, err)
 	_, err = s.Lock(s.Context(), s.tile, found, time.Minute)

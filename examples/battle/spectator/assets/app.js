@@ -51,7 +51,8 @@ class Page {
       connect: (url, protocol) => this.network.postMessage({ connect: url, protocol }),
       send: (text) => this.network.postMessage({ send: text }),
     };
-    this.feed = new Client(relayURL(world.relay), [...this.views.values()].map((v) => ({ id: v.id, areas: v.fleet.all })), {
+    const tiles = [...this.views.values()].map((v) => ({ id: v.id, areas: v.fleet.all }));
+    this.feed = new Client(relayURL(world.relay), tiles, {
       restore: (id, blob, areas) => this.restore(id, blob, areas),
       open: (id, blob, areas) => this.open(id, blob, areas),
       apply: (id, frame, arrived, areas) => this.apply(id, frame, arrived, areas),

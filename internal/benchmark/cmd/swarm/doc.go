@@ -7,9 +7,9 @@
 // those around it, changes them as it moves, and gives orders one at a time, as an ordinary bot of examples/battle
 // does. It checks that each frame follows the position it holds, asks for a Sync if one does not, and must hold its
 // owner's position in the end. It saves what cannot be told from outside: one loop serves all sockets, and the brains
-// look at one picture of each tile for all players, which an ordinary client of the relay keeps. So nobody folds what
-// the players themselves are sent: ordinary bots beside the swarm, which fold all of theirs and compare it with the
-// owners, show that the bytes are right.
+// look at one picture of each tile for all players, which an ordinary client of the relay keeps. What the players
+// themselves are sent is not folded. Ordinary bots beside the swarm fold all of theirs and compare it with the owners:
+// they show that the bytes are right.
 //
 // It speaks the protocol of the headline's actors: each line "cut" on standard input is answered with figures, SIGTERM
 // ends the play, and the report comes last. A connection that is lost is not made again; it is an error.

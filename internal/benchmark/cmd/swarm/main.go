@@ -217,8 +217,8 @@ func (s *swarm) figures() figures.Set {
 		"commit_to_client": s.toClient.Cut(), "order": s.toOutcome.Cut()}}
 }
 
-// settleWithin is how long the players may take to have their outcomes and to hold their owners' positions, once
-// nobody acts.
+// settleWithin is how long the players may take to have their outcomes and to hold their owners' positions, after the
+// last order.
 const settleWithin = 45 * time.Second
 
 // settle ends the play, and waits until all players have arrived where their owners are. It says why they have not.

@@ -133,7 +133,7 @@ var mutants = []mutant{
 		"(noted and noted <= newest - lease / 2)", "at < newest - lease", []detector{logSuite, readers}},
 	{"a trim takes the entry at the floor", "the entry at the floor stays", "fence/redisfence/lua/trim.lua",
 		"'MINID', floor .. '-0')", "'MINID', (tonumber(floor) + 1) .. '-0')", []detector{logSuite, readers}},
-	{"nobody is told what is gone", "a reader never needs an entry that is gone without being told",
+	{"readers do not learn what is gone", "a reader that needs a removed entry is notified",
 		"fence/redisfence/lua/mark.lua", "s + 1 < trimmed and 'resync' or 'ok'", "'ok'", []detector{logSuite, readers}},
 	{"a check that ran out of time is silent", "a checker that cannot decide fails the run",
 		"internal/robustness/check/linearize.go", "case porcupine.Unknown:", "case porcupine.CheckResult(\"never\"):",
