@@ -123,3 +123,13 @@ func TestLedgerOnDynamoDB(t *testing.T) {
 	require.Equal(t, statusFailed, run(t.Context(), args, nil, &out, &errs))
 	assert.Contains(t, out.String(), "not conserved")
 }
+
+// TestLedgerFileMustExist: a wrong name is an error, not an empty ledger that is sound.
+func TestLedgerFileMustExist(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "misspelt.db")
+	var out, errs bytes.Buffer
+	status := run(t.Context(), []string{"-ledger", "sqlite:" + path, "ledger"}, nil, &out, &errs)
+	require.Equal(t, statusFailed, status)
+	require.Contains(t, errs.String(), "misspelt.db")
+	require.NoFileExists(t, path)
+}
