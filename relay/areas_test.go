@@ -2,6 +2,7 @@ package relay
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,6 +180,31 @@ func TestAreasShortenTheTail(t *testing.T) {
 	}, "the snapshot is found")
 	o.tickOn(1)
 	c.reaches(o)
+}
+
+// TestAreasOfATileWithoutASnapshotCostFewReads: openings do not make the relay ask for a snapshot each time.
+func TestAreasOfATileWithoutASnapshotCostFewReads(t *testing.T) {
+	w := newWorld(t)
+	w.areas = 8
+	cfg := still()
+	cfg.InboundRate = 100_000
+	var reads atomic.Int64
+	cfg.Hooks.Repaired = func(i RepairInfo) {
+		if i.Kind == "snapshot" {
+			reads.Add(1)
+		}
+	}
+	s := w.serve(cfg)
+	o := w.claim(tileA, 1)
+	o.tickOn(2 * openedTail)
+	c := s.watch(t, nil)
+	c.look(tileA, 1)
+	c.reaches(o)
+	for i := range uint64(40) {
+		c.look(tileA, fence.Area(1+(i+1)%7))
+		eventually(t, func() bool { return s.Stats().Opened == i+1 }, "the area is opened")
+	}
+	require.LessOrEqual(t, reads.Load(), int64(8))
 }
 
 // TestAreasWithoutASnapshot: a relay that has dropped a long tail cannot open areas, and gives everything anew.
