@@ -139,7 +139,7 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 	d.Logger = orDiscard(d.Logger)
 	t := &d.Host.Tile
 	switch {
-	case t.Checkpoint != nil || t.CheckpointHead != nil || t.Journal != nil:
+	case t.Checkpoint != nil || t.Journal != nil:
 		return d, argument("Host.Tile", "Checkpoint or Journal", "neither: Backends.Durable is both")
 	case t.Handover != nil:
 		return d, argument("Host.Tile.Handover", "set", "nil: the server hands over")

@@ -10,6 +10,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
+	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 // Seams are the back ends a TileProcessor stands on. All three are required.
@@ -22,10 +23,6 @@ type Seams struct {
 // CheckpointFn reads a tile's last durable snapshot; found is false when there is none. It is how a tile
 // comes back after the whole coordination store was lost. checkpoint.Restore is one.
 type CheckpointFn func(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error)
-
-// CheckpointHeadFn reads the position of a tile's last durable snapshot, without its blob; found is false when
-// there is none.
-type CheckpointHeadFn func(ctx context.Context, tile fence.TileID) (at fence.Position, found bool, err error)
 
 // Config holds what has a default. The zero value is valid.
 type Config struct {
@@ -77,10 +74,6 @@ type Config struct {
 	// starts empty, and the stream is believed. It may be called from several goroutines.
 	Checkpoint CheckpointFn
 
-	// CheckpointHead, if set, is asked in place of Checkpoint how far the durable state goes, so that no blob is
-	// read when it is not needed. Default nil.
-	CheckpointHead CheckpointHeadFn
-
 	// TakeOver lets Run take a tile from the owner it finds. Default false: a tile that is held elsewhere
 	// ends Run with a *fence.LostError.
 	TakeOver bool
@@ -103,6 +96,11 @@ type Config struct {
 	// process keeps the take-over of many tiles at once from becoming a storm. done is called when the tile serves or
 	// the attempt has failed, and may be nil. An error ends the attempt. A tilehost.Host sets it. Default: no wait.
 	Pace func(ctx context.Context, s Status, why Suspicion) (done func(), err error)
+
+	// Phase, if set, says when an owner's first tick is due, from now; the others follow at TickInterval. It is how a
+	// process keeps the ticks of its tiles apart. done is called when the owner ends, and may be nil. A tilehost.Host
+	// sets it. Default: a part of TickInterval that follows from the tile's number.
+	Phase func(tile fence.TileID, interval time.Duration) (wait time.Duration, done func())
 
 	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
 	// tilehttp.Client.Handover is one. Default nil: Drain cannot name a successor.
@@ -217,6 +215,11 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 	if d.Commit == nil {
 		d.Commit = s.Store.Commit
 	}
+	if d.Phase == nil {
+		d.Phase = func(id fence.TileID, interval time.Duration) (time.Duration, func()) {
+			return turn.Phase(id, interval), nil
+		}
+	}
 	return d, d.validate()
 }
 
@@ -261,9 +264,6 @@ func (c *Config) validateDurability() error {
 	case c.Durability == WriteThrough && c.Checkpoint == nil:
 		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil",
 			Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
-	case c.CheckpointHead != nil && c.Checkpoint == nil:
-		return &fence.ArgumentError{Field: "CheckpointHead", Value: "set",
-			Want: "Checkpoint beside it, which reads the state"}
 	}
 	return nil
 }

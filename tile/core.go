@@ -51,8 +51,7 @@ func (c *core) commit(ctx context.Context, batch fence.Commit) (fence.Receipt, e
 
 // newDurable is the durable store of a tile as its configuration gives it.
 func newDurable(id fence.TileID, c *Config) *durable.Store {
-	d := &durable.Store{Tile: id, Checkpoint: c.Checkpoint, Head: c.CheckpointHead, Reading: c.BootTimeout,
-		Writing: c.DrainTimeout}
+	d := &durable.Store{Tile: id, Checkpoint: c.Checkpoint, Reading: c.BootTimeout, Writing: c.DrainTimeout}
 	if c.Durability == WriteThrough {
 		d.Journal = c.Journal
 	}

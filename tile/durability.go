@@ -82,8 +82,8 @@ func ParseDurability(s string) (Durability, error) {
 // owner that was superseded appends later is refused, and not acknowledged, even if a paused master has
 // taken it.
 //
-// Config.Checkpoint and Config.CheckpointHead read what Put writes, and see every Put that was answered before they
-// were called; Tail sees every such Append.
+// Config.Checkpoint reads what Put writes, and sees every Put that was answered before it was called; Tail sees every
+// such Append.
 //
 // Errors: a *fence.StoreError with ErrNotApplied or ErrUnknownOutcome, after which the same call may be made
 // again; those named below.

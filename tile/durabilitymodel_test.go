@@ -141,11 +141,6 @@ func (r *reach) read(ctx context.Context, id fence.TileID) (s fence.Snapshot, fo
 	return s, found, err
 }
 
-func (r *reach) head(ctx context.Context, id fence.TileID) (fence.Position, bool, error) {
-	s, found, err := r.read(ctx, id)
-	return s.Position, found, err
-}
-
 // shard is a master, which is the world's store, and two replicas that follow it with a lag, or not at all.
 type shard struct {
 	w   *world
@@ -418,7 +413,7 @@ func (s *shard) equip(contact string, sh *shelf, cfg tile.Config) *restorer {
 	r := &restorer{reach: &reach{shelf: sh}, zombie: new(bool),
 		process: &process{contact: contact, line: &line{w: s.w}, runner: &runner{rules: &ledgerRules{},
 			done: make(chan struct{})}}}
-	cfg.Journal, cfg.Checkpoint, cfg.CheckpointHead = r.reach, r.reach.read, r.reach.head
+	cfg.Journal, cfg.Checkpoint = r.reach, r.reach.read
 	cfg.Hooks = tile.Hooks{
 		Restored:  func(i tile.RestoredInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.restored = append(r.restored, i) },
 		Committed: func(i tile.CommitInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.commits = append(r.commits, i) },

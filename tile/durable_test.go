@@ -18,20 +18,15 @@ import (
 
 // durable is a durable store with one snapshot, which counts what is read.
 type durable struct {
-	snap         fence.Snapshot
-	found        bool
-	err          error
-	heads, blobs atomic.Int32
+	snap  fence.Snapshot
+	found bool
+	err   error
+	blobs atomic.Int32
 }
 
 func (d *durable) read(context.Context, fence.TileID) (fence.Snapshot, bool, error) {
 	d.blobs.Add(1)
 	return d.snap, d.found, d.err
-}
-
-func (d *durable) head(context.Context, fence.TileID) (fence.Position, bool, error) {
-	d.heads.Add(1)
-	return d.snap.Position, d.found, d.err
 }
 
 // wordsThenCheckpoint leaves a tile of three words, drained, its checkpoint taken.
@@ -47,38 +42,32 @@ func (w *world) wordsThenCheckpoint() *durable {
 }
 
 func TestStreamThatEndsBeforeTheCheckpointIsRebasedOnIt(t *testing.T) {
-	for _, heads := range []bool{false, true} {
-		for _, follow := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				a := w.process("a:1", tile.Config{SnapshotEvery: 1 << 20})
-				for _, word := range []string{"one", "two", "three"} {
-					a.say(t, "", word)
-				}
-				a.kill() // with the newest end of the stream, which the durable store has
-				rules := []byte("one two three")
-				var d durable
-				at := a.Status().Position
-				w.store.Update(testTile, func(s *memfence.State) {
-					blob := append([]byte{1, byte(len(rules))}, rules...)
-					blob = append(blob, 0)
-					d.snap, d.found = fence.Snapshot{Position: at, Tick: 4, Sum: fence.Checksum(blob), Blob: blob}, true
-				})
-				w.loseTail(2)
-				cfg := tile.Config{TakeOver: !follow, Follow: follow, Checkpoint: d.read}
-				if heads {
-					cfg.CheckpointHead = d.head
-				}
-				b := w.process("b:1", cfg)
-				b.eventually(t, tile.Serving, 10*time.Second)
-				assert.Greater(t, b.Status().Position.Seq, at.Seq+fence.RebaseJump-1)
-				assert.Greater(t, b.Status().Epoch, at.Epoch)
-				b.say(t, "", "four")
-				require.NoError(t, b.drain())
-				assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
-				assert.EqualValues(t, 1, d.blobs.Load())
+	for _, follow := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.process("a:1", tile.Config{SnapshotEvery: 1 << 20})
+			for _, word := range []string{"one", "two", "three"} {
+				a.say(t, "", word)
+			}
+			a.kill() // with the newest end of the stream, which the durable store has
+			rules := []byte("one two three")
+			var d durable
+			at := a.Status().Position
+			w.store.Update(testTile, func(s *memfence.State) {
+				blob := append([]byte{1, byte(len(rules))}, rules...)
+				blob = append(blob, 0)
+				d.snap, d.found = fence.Snapshot{Position: at, Tick: 4, Sum: fence.Checksum(blob), Blob: blob}, true
 			})
-		}
+			w.loseTail(2)
+			b := w.process("b:1", tile.Config{TakeOver: !follow, Follow: follow, Checkpoint: d.read})
+			b.eventually(t, tile.Serving, 10*time.Second)
+			assert.Greater(t, b.Status().Position.Seq, at.Seq+fence.RebaseJump-1)
+			assert.Greater(t, b.Status().Epoch, at.Epoch)
+			b.say(t, "", "four")
+			require.NoError(t, b.drain())
+			assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
+			assert.EqualValues(t, 1, d.blobs.Load())
+		})
 	}
 }
 
@@ -86,10 +75,8 @@ func TestCheckpointOfAWholeStreamIsNotRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := w.wordsThenCheckpoint()
-		b := w.process("b:1", tile.Config{TakeOver: true, Checkpoint: d.read, CheckpointHead: d.head})
+		b := w.process("b:1", tile.Config{TakeOver: true, Checkpoint: d.read})
 		b.say(t, "", "four")
-		assert.EqualValues(t, 1, d.heads.Load())
-		assert.Zero(t, d.blobs.Load(), "no blob is read")
 		assert.Empty(t, b.healed)
 		assert.EqualValues(t, 2, b.Status().Epoch, "one mint")
 		require.NoError(t, b.drain())

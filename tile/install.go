@@ -176,13 +176,6 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, 
 		return acquired{}, err
 	}
 	if how == durable.Ahead {
-		if c, err = a.whole(ctx, c); err != nil {
-			return acquired{}, err
-		}
-		if !c.Found {
-			return acquired{}, fmt.Errorf(
-				"tile %s: its checkpoint is gone; Config.CheckpointHead and Config.Checkpoint disagree", a.tile)
-		}
 		if err = a.history.Replay(c.Snap, c.Tail); err != nil {
 			return acquired{}, err
 		}
@@ -211,13 +204,13 @@ func (a *acquisition) mintAbove(ctx context.Context, c durable.State) (durable.S
 	return again, err
 }
 
-// whole reads the whole durable state, because it is needed, unless c has it already.
-func (a *acquisition) whole(ctx context.Context, c durable.State) (durable.State, error) {
-	if a.cfg.Checkpoint == nil || c.Err == nil && (!c.Found || c.Snap != nil) {
+// readDurable reads the durable state, because it is needed, unless c has it already.
+func (a *acquisition) readDurable(ctx context.Context, c durable.State) (durable.State, error) {
+	if a.cfg.Checkpoint == nil || c.Err == nil {
 		return c, nil
 	}
 	err := a.title.retry(ctx, func() (err error) {
-		c, err = a.durable.Read(ctx, true)
+		c, err = a.durable.Read(ctx)
 		return err
 	})
 	if err != nil {
@@ -240,7 +233,7 @@ func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acqu
 		a.title.saw(last.Epoch)
 		return acquired{}, errStartOver
 	}
-	if c, err = a.whole(ctx, c); err != nil {
+	if c, err = a.readDurable(ctx, c); err != nil {
 		return acquired{}, err
 	}
 	if c.Found {

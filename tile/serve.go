@@ -3,13 +3,15 @@ package tile
 import (
 	"context"
 	"time"
-
-	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 // serve ticks until ctx ends or the tile is lost. The error is never nil.
 func (o *tileOwner) serve(ctx context.Context) error {
-	due := time.Now().Add(turn.Phase(o.tile, o.cfg.TickInterval))
+	wait, done := o.cfg.Phase(o.tile, o.cfg.TickInterval)
+	if done != nil {
+		defer done()
+	}
+	due := time.Now().Add(wait)
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
 	for {

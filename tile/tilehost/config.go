@@ -15,7 +15,7 @@ type Config struct {
 	Tile tile.Config
 
 	// Configure changes the configuration of one tile's processor, a copy of Tile, each time before it is made: for
-	// tiles that differ, in their Durability say. What it sets of TakeOver, Follow, Hooks.Transition and
+	// tiles that differ, in their Durability say. What it sets of TakeOver, Follow, Pace, Phase, Hooks.Transition and
 	// Hooks.Refused is overruled: they are the host's. It may be called from many goroutines. A configuration that is
 	// not valid is a *fence.ArgumentError at Hooks.Ended. Default: all tiles are alike.
 	Configure func(fence.TileID, *tile.Config)

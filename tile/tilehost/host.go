@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
 var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
@@ -34,6 +35,7 @@ type Host struct {
 	cfg     Config
 	tile    tile.Config // of the processors, but for their role
 	pacer   *pacer
+	spread  turn.Spread
 	// refusals are the lines that strangers can cause.
 	refusals *slog.Logger
 	slots    chan struct{} // taken by tiles that are drained because Run ends

@@ -89,6 +89,7 @@ func (h *Host) equip(t *hosted) (p *tile.TileProcessor, life context.Context, as
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	cfg.Follow, cfg.TakeOver, cfg.Pace = t.role == asFollower, t.role == asRival, h.pace
+	cfg.Phase = h.spread.Take
 	cfg.Hooks.Transition, cfg.Hooks.Refused = h.transition, h.refused
 	if t.p, err = tile.New(t.id, h.contact, h.seams, rules, &cfg); err != nil {
 		return nil, nil, 0, err

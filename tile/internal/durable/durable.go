@@ -26,7 +26,6 @@ type Journal interface {
 type Store struct {
 	Tile       fence.TileID
 	Checkpoint func(context.Context, fence.TileID) (fence.Snapshot, bool, error) // nil: there is no durable store
-	Head       func(context.Context, fence.TileID) (fence.Position, bool, error) // nil: Checkpoint is asked
 	Journal    Journal                                                           // nil unless the tile writes through
 	Reading    time.Duration                                                     // bounds Take and Readable
 	Writing    time.Duration                                                     // bounds Begin
@@ -36,12 +35,12 @@ type Store struct {
 type State struct {
 	At    fence.Position // where it ends
 	Found bool
-	Snap  *fence.Snapshot // the checkpoint; nil when only its position was asked for
+	Snap  *fence.Snapshot // the checkpoint
 	Tail  []fence.Entry   // of the journal: what continues the checkpoint
 	Err   error
 }
 
-// Tick is that of the state, which was read whole.
+// Tick is that of the state.
 func (c *State) Tick() fence.Tick {
 	tick := c.Snap.Tick
 	for i := range c.Tail {
@@ -65,7 +64,7 @@ func (s *Store) Ask(ctx context.Context, beside *sync.WaitGroup) (wait func() St
 	answer := make(chan State, 1)
 	beside.Go(func() {
 		defer cancel()
-		answer <- s.checkpoint(ctx, false)
+		answer <- s.checkpoint(ctx)
 	})
 	return func() State {
 		select {
@@ -88,17 +87,12 @@ func (s *Store) Take(ctx context.Context, epoch fence.Epoch) (c State, err error
 	ctx, cancel := context.WithTimeout(ctx, s.Reading)
 	defer cancel()
 	if err = s.Journal.Seal(ctx, s.Tile, epoch); err == nil {
-		c, err = s.Read(ctx, false)
+		c, err = s.Read(ctx)
 	}
 	return c, err
 }
 
-// checkpoint reads the checkpoint; without whole, its position is enough.
-func (s *Store) checkpoint(ctx context.Context, whole bool) (c State) {
-	if !whole && s.Head != nil {
-		c.At, c.Found, c.Err = s.Head(ctx, s.Tile)
-		return c
-	}
+func (s *Store) checkpoint(ctx context.Context) (c State) {
 	c.Snap = new(fence.Snapshot)
 	*c.Snap, c.Found, c.Err = s.Checkpoint(ctx, s.Tile)
 	c.At = c.Snap.Position
@@ -110,9 +104,9 @@ func (s *Store) checkpoint(ctx context.Context, whole bool) (c State) {
 const durableReads = 3
 
 // Read reads the checkpoint and, of a tile that writes through, what the journal has after it.
-func (s *Store) Read(ctx context.Context, whole bool) (State, error) {
+func (s *Store) Read(ctx context.Context) (State, error) {
 	for attempt := 1; ; attempt++ {
-		c := s.checkpoint(ctx, whole)
+		c := s.checkpoint(ctx)
 		if c.Err != nil || s.Journal == nil {
 			return c, c.Err
 		}

@@ -9,10 +9,12 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
+// golden parts neighbouring tiles, which differ in few bits: Fibonacci hashing.
+const golden = 0x9e3779b97f4a7c15
+
 // Phase spreads the ticks of many tiles over the interval, so that tiles started together do not commit,
 // deliver and fold all at once.
 func Phase(id fence.TileID, interval time.Duration) time.Duration {
-	const golden = 0x9e3779b97f4a7c15 // neighbouring tiles differ in few bits; Fibonacci hashing parts them
 	place, _ := bits.Mul64(uint64(id)*golden, uint64(interval))
 	return time.Duration(place)
 }
@@ -31,7 +33,7 @@ const (
 // Place gives a tile its place among n, for a purpose: the same each time, and as many tiles to each place.
 func Place(id fence.TileID, why Purpose, n uint64) uint64 {
 	// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-	x := uint64(id) + uint64(why)*0x9e3779b97f4a7c15
+	x := uint64(id) + uint64(why)*golden
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	place, _ := bits.Mul64(x^x>>31, n)
