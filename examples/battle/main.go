@@ -40,7 +40,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/pprof"
 	"syscall"
 	"time"
 )
@@ -83,12 +82,6 @@ func run(args []string, out, errs io.Writer) int {
 	}
 	defer os.RemoveAll(dir)
 
-	stopProfile, err := profile(o.profile)
-	if err != nil {
-		fmt.Fprintln(errs, "battle:", err)
-		return exitFailed
-	}
-	defer stopProfile()
 	if o.command == "" {
 		err = battle(ctx, o, dir, logger, out, errs)
 	} else {
@@ -99,20 +92,4 @@ func run(args []string, out, errs io.Writer) int {
 		return exitFailed
 	}
 	return exitOK
-}
-
-// profile writes a profile of the processor time to a file until stop is called; to none if it has no name.
-func profile(file string) (stop func(), err error) {
-	if file == "" {
-		return func() {}, nil
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return nil, err
-	}
-	stop = func() {
-		pprof.StopCPUProfile()
-		_ = f.Close()
-	}
-	return stop, pprof.StartCPUProfile(f)
 }

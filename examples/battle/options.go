@@ -46,19 +46,13 @@ type options struct {
 	durability                tile.Durability
 	seed                      uint64
 	botOptions
-	harness
+	orders bool // on standard input: a program that starts actors reads their figures so
 }
 
 // botOptions are the habits of bots.
 type botOptions struct {
 	drawEvery int  // ticks
 	dealLater bool // no cards at the start
-}
-
-// harness is how a program that starts actors, and measures them, reaches into them.
-type harness struct {
-	orders  bool   // on standard input
-	profile string // a file for the profile of the processor time
 }
 
 // commands are the actors that can run as processes of their own.
@@ -151,7 +145,6 @@ func (o *options) define(f *flag.FlagSet) {
 	o.botOptions.define(f)
 	f.BoolVar(&o.orders, "orders", false, "an actor: print the figures so far, as one line of JSON, for each line "+
 		"\"cut\" on standard input; end when it ends")
-	text(&o.profile, "profile", "", "write a CPU profile to this `file`")
 	f.BoolVar(&o.chaos, "chaos", false,
 		"break one thing after another: owners, connections, and with -stack local the servers")
 	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults, at least")

@@ -129,7 +129,7 @@ func (b *battle) startPlayers() error {
 		n := min(b.Players-first, swarmSize)
 		swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, b.back, append(slices.Clone(common),
 			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(b.Tiles), "-tick",
-			b.Tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","), "-profile", b.profile("swarm"))...)
+			b.Tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","))...)
 		if err != nil {
 			return err
 		}
@@ -142,22 +142,11 @@ func (b *battle) startPlayers() error {
 // swarmSize is the most players of one process: each has two sockets, and a process may often have 20,000 files.
 const swarmSize = 5000
 
-// profile is the file for the profile of an actor; empty: none is written.
-func (b *battle) profile(actor string) string {
-	if b.Profiles == "" {
-		return ""
-	}
-	return filepath.Join(b.Profiles, fmt.Sprintf("%s-%d-%d.pprof", actor, b.Players, len(b.actors())))
-}
-
 // launch starts an actor with what all have in common.
 func (b *battle) launch(kind string, cpus *unix.CPUSet, args ...string) (*process, error) {
 	common := []string{"-orders", "-report", "json", "-tiles", strconv.Itoa(b.Tiles), "-tick", b.Tick.String(),
 		"-redis", strings.Join(b.stack.CoordAddrs, ","), "-fanout", strings.Join(b.stack.FanoutAddrs, ","),
 		"-postgres", b.stack.PostgresURL, "-dynamodb", b.stack.DynamoURL}
-	if b.Profiles != "" {
-		common = append(common, "-profile", b.profile(args[0]))
-	}
 	return launch(kind, filepath.Join(b.programs, "battle"), b.secret, cpus, append(args, common...)...)
 }
 

@@ -24,7 +24,6 @@ type Config struct {
 	Seed        uint64        // of the bots' decisions; default 1
 	Tick        time.Duration // default 500 ms
 	WarmUp      time.Duration // after the last bot has joined; default 15 s
-	Profiles    string        // a directory for CPU profiles of the actors; empty: none
 	Log         io.Writer     // progress; nil discards
 }
 

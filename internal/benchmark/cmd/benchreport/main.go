@@ -34,7 +34,6 @@ type options struct {
 	page      bool
 	tiles     int
 	seed      uint64
-	profiles  string
 }
 
 func main() {
@@ -47,7 +46,6 @@ func main() {
 	flag.BoolVar(&o.page, "page", false, "measure nothing: write the page from the figures that are there")
 	flag.IntVar(&o.tiles, "tiles", 0, "tiles of the battle; 0 means its default")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the battle's bots")
-	flag.StringVar(&o.profiles, "profiles", "", "`directory` for CPU profiles of the battle's actors")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -40,7 +39,6 @@ type options struct {
 	tick           time.Duration
 	drawEvery      int // ticks
 	seed           uint64
-	profile        string
 }
 
 func main() {
@@ -54,7 +52,6 @@ func main() {
 	flag.DurationVar(&o.tick, "tick", 500*time.Millisecond, "time between two acts of a player")
 	flag.IntVar(&o.drawEvery, "draw-every", 240, "ticks until a player draws the next card")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the players' decisions")
-	flag.StringVar(&o.profile, "profile", "", "`file` for a profile of the processor time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,17 +69,6 @@ type report struct {
 
 // play lets the swarm play until ctx ends, and then compares positions with the owners'.
 func play(ctx context.Context, o *options, in io.Reader, out io.Writer) error {
-	if o.profile != "" {
-		f, err := os.Create(o.profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
 	s, err := gather(ctx, o)
 	if err != nil {
 		return err
