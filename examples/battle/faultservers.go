@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -88,16 +86,6 @@ func killing(system string, find finder, lasts time.Duration) aim {
 	}
 }
 
-// process finds one of the stack's servers by its address.
-func (c *chaos) process(addr string) (*devstack.Process, error) {
-	for _, p := range c.backends.stack.Processes() {
-		if p.Addr() == addr {
-			return p, nil
-		}
-	}
-	return nil, fmt.Errorf("no server of the stack is at %q", addr)
-}
-
 // holder finds the master that holds a key of some tile, and which tiles it holds.
 func (c *chaos) holder(
 	ctx context.Context, cluster *redis.ClusterClient, key func(fence.TileID) string,
@@ -110,8 +98,13 @@ func (c *chaos) holder(
 		return node.Options().Addr
 	}
 	addr := at(c.world[c.rng.IntN(len(c.world))])
-	p, err := c.process(addr)
-	return p, slices.DeleteFunc(slices.Clone(c.world), func(id fence.TileID) bool { return at(id) != addr }), err
+	tiles := slices.DeleteFunc(slices.Clone(c.world), func(id fence.TileID) bool { return at(id) != addr })
+	for _, p := range c.backends.stack.Processes() {
+		if p.Addr() == addr {
+			return p, tiles, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("no server of the stack is at %q", addr)
 }
 
 func ownerKey(id fence.TileID) string { return fence.KeysOf(id).Owner }
@@ -132,22 +125,10 @@ func aReplica(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID,
 	if err != nil {
 		return nil, nil, err
 	}
-	shards, err := c.backends.coordination.ClusterShards(ctx).Result()
-	for _, s := range shards {
-		replica, here := "", false
-		for _, n := range s.Nodes {
-			addr := net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10))
-			here = here || addr == master.Addr()
-			if n.Role == "replica" {
-				replica = addr
-			}
-		}
-		if here && replica != "" {
-			p, err := c.process(replica)
-			return p, tiles, err
-		}
-	}
-	return nil, nil, errors.Join(errNotNow, err)
+	cluster := c.backends.stack.Cluster()
+	defer cluster.Close()
+	replica, err := cluster.Replica(ctx, master)
+	return replica, tiles, err
 }
 
 // thePostgres is on the path of no tick.
@@ -205,36 +186,14 @@ func (c *chaos) replaced(ctx context.Context, p *devstack.Process) error {
 	})
 }
 
-// whole waits until the coordination cluster is as it was: all nodes there, all slots served, and every replica up to
-// date. A second fault before that could be more than it is built to survive. Other systems are whole at once.
+// whole waits until the coordination cluster is as it was. Other systems are whole at once.
 func (c *chaos) whole(ctx context.Context, system string) error {
 	if system != coordination {
 		return nil
 	}
-	var nodes []*redis.Client
-	for _, addr := range c.backends.stack.CoordAddrs {
-		n := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Second})
-		defer n.Close()
-		nodes = append(nodes, n)
-	}
-	return c.until(ctx, "the coordination cluster is whole", func() bool {
-		return !slices.ContainsFunc(nodes, func(n *redis.Client) bool { return !inOrder(ctx, n, len(nodes)) })
-	})
-}
-
-// inOrder reports whether a node of a cluster thinks that all is well.
-func inOrder(ctx context.Context, node *redis.Client, known int) bool {
-	info, err1 := node.ClusterInfo(ctx).Result()
-	nodes, err2 := node.ClusterNodes(ctx).Result()
-	replication, err3 := node.Info(ctx, "replication").Result()
-	all := fmt.Sprintf("cluster_known_nodes:%d", known)
-	for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", all} {
-		if !strings.Contains(info, want) {
-			return false
-		}
-	}
-	return errors.Join(err1, err2, err3) == nil && !strings.Contains(nodes, "fail") &&
-		(strings.Contains(replication, "state=online") || strings.Contains(replication, "master_link_status:up"))
+	cluster := c.backends.stack.Cluster()
+	defer cluster.Close()
+	return c.until(ctx, "the coordination cluster is whole", func() bool { return cluster.Whole(ctx) == nil })
 }
 
 // until waits for a condition.

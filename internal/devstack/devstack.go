@@ -213,7 +213,7 @@ func (s *Stack) startPart(ctx context.Context, part Part, programs programs) err
 	// The addresses are fields of their own, so the parts may set them at the same time.
 	switch part {
 	case Coordination:
-		shape := clusterShape{name: "coord", masters: 3, replicas: 3}
+		shape := coordShape
 		if s.cfg.AppendOnly {
 			shape.args = []string{"--appendonly", "yes"}
 		}

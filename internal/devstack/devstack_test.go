@@ -119,19 +119,24 @@ func TestReplicaTakesOverFromAKilledMaster(t *testing.T) {
 	})
 	master, ok := stack.Process("coord-1")
 	require.True(t, ok)
-	replica, ok := stack.Process("coord-4")
-	require.True(t, ok)
-	client := redis.NewClient(&redis.Options{Addr: replica.Addr()})
-	defer func() { _ = client.Close() }()
-	role := func() string {
-		answer, err := client.Do(t.Context(), "ROLE").Slice()
-		require.NoError(t, err)
-		return answer[0].(string)
-	}
-	require.Equal(t, "slave", role())
+	cluster := stack.Cluster()
+	defer cluster.Close()
+	require.NoError(t, cluster.Whole(t.Context()))
+	replica, err := cluster.Replica(t.Context(), master)
+	require.NoError(t, err)
+	require.Equal(t, "coord-4", replica.Name())
+	require.NoError(t, cluster.Promoted(t.Context(), master))
+	require.Error(t, cluster.Promoted(t.Context(), replica))
 	require.NoError(t, master.Signal(os.Kill))
-	require.Eventually(t, func() bool { return role() == "master" }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return cluster.Promoted(t.Context(), replica) == nil }, 20*time.Second,
+		50*time.Millisecond)
+	require.Error(t, cluster.Whole(t.Context()))
 	require.NoError(t, master.Restart(t.Context()))
+	require.Eventually(t, func() bool { return cluster.Whole(t.Context()) == nil }, 20*time.Second, 50*time.Millisecond)
+	masters, err := cluster.Masters(t.Context())
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"coord-2", "coord-3", "coord-4"},
+		[]string{masters[0].Name(), masters[1].Name(), masters[2].Name()})
 }
 
 func TestStopEndsAPausedProcess(t *testing.T) {

@@ -66,19 +66,21 @@ func TestAPortWithItsBusPortTakenIsNotFree(t *testing.T) {
 	require.True(t, allFree(sharedHost, port, nil))
 }
 
-func TestMembersAreReadWithoutWhatDependsOnTheNodeAsked(t *testing.T) {
+func TestMembersAreRead(t *testing.T) {
 	const answer = "" +
 		"bb 127.0.0.1:2@12 myself,master - 0 0 2 connected 5461-10922 16000\n" +
 		"aa 127.0.0.1:1@11 slave bb 0 1 2 connected\n" +
-		"cc 127.0.0.1:3@13 master,fail? - 0 1 3 connected 0-5460\n" +
-		"dd 127.0.0.1:4@14 handshake - 0 0 0 connected\n" +
-		"ee :0@0 master,noaddr - 0 0 0 disconnected\n" +
+		"cc 127.0.0.1:3@13 master,fail? - 0 1 3 connected\n" +
 		"\n"
-	require.Equal(t, []string{
-		"aa slave of bb",
-		"bb master of 5461-10922,16000",
-		"cc master,fail? of 0-5460",
-	}, parseMembers(answer))
+	all := parseMembers(answer)
+	require.Equal(t, []member{
+		{id: "bb", addr: "127.0.0.1:2", flags: []string{"myself", "master"}, master: "-", slots: true},
+		{id: "aa", addr: "127.0.0.1:1", flags: []string{"slave"}, master: "bb"},
+		{id: "cc", addr: "127.0.0.1:3", flags: []string{"master", "fail?"}, master: "-"},
+	}, all)
+	require.True(t, all[0].serves())
+	require.False(t, all[2].serves())
+	require.True(t, all[2].is("fail?"))
 }
 
 func TestSlotsAreCoveredOnce(t *testing.T) {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 )
 
 const totalSlots = 16384
@@ -22,6 +20,9 @@ type clusterShape struct {
 	masters, replicas int
 	args              []string // of every node, besides those that all clusters have
 }
+
+// coordShape is that of the coordination cluster.
+var coordShape = clusterShape{name: "coord", masters: 3, replicas: 3}
 
 func (c clusterShape) nodes() int { return c.masters + c.replicas }
 
@@ -47,11 +48,15 @@ func (s *Stack) startCluster(ctx context.Context, path string, shape clusterShap
 		return nil, err
 	}
 	cluster := newCluster(shape, processes)
-	defer cluster.close()
+	defer cluster.Close()
 	if err := cluster.form(ctx); err != nil {
 		return nil, fmt.Errorf("form the cluster: %w", err)
 	}
-	return cluster.addrs, nil
+	var addrs []string
+	for _, p := range processes {
+		addrs = append(addrs, p.addr)
+	}
+	return addrs, nil
 }
 
 // startSingle starts a Redis that is in no cluster, and returns its address.
@@ -115,7 +120,8 @@ func (s *Stack) redisServer(path, name, host string, port int, more []string) (*
 }
 
 func nodeClient(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Second, MaxRetries: -1, PoolSize: 2})
+	return redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Second, MaxRetries: -1, PoolSize: 2,
+		ContextTimeoutEnabled: true})
 }
 
 // pingRedis returns nil if the server at addr is the process pid. Joining a stranger's node to a cluster
@@ -151,197 +157,4 @@ func infoField(info, name string) string {
 		}
 	}
 	return ""
-}
-
-// cluster forms a Redis Cluster out of empty nodes. It does what `redis-cli --cluster create` does, but
-// introduces every node to every other one at once instead of waiting for gossip.
-type cluster struct {
-	shape   clusterShape
-	addrs   []string
-	clients []*redis.Client
-	ids     []string
-}
-
-func newCluster(shape clusterShape, processes []*Process) *cluster {
-	c := &cluster{shape: shape, ids: make([]string, len(processes))}
-	for _, p := range processes {
-		c.addrs = append(c.addrs, p.addr)
-		c.clients = append(c.clients, nodeClient(p.addr))
-	}
-	return c
-}
-
-func (c *cluster) close() {
-	for _, client := range c.clients {
-		_ = client.Close()
-	}
-}
-
-func (c *cluster) form(ctx context.Context) error {
-	for _, step := range []func(context.Context, int) error{c.assign, c.meet, c.replicate} {
-		if err := c.onEveryNode(ctx, step); err != nil {
-			return err
-		}
-	}
-	return c.await(ctx, c.complete)
-}
-
-func (c *cluster) onEveryNode(ctx context.Context, step func(context.Context, int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for node := range c.clients {
-		group.Go(func() error { return step(ctx, node) })
-	}
-	return group.Wait()
-}
-
-// assign gives a node an epoch of its own, so that no epochs collide later, and a
-// master its slots.
-func (c *cluster) assign(ctx context.Context, node int) error {
-	client := c.clients[node]
-	id, err := client.ClusterMyID(ctx).Result()
-	if err != nil {
-		return err
-	}
-	c.ids[node] = id
-	if err := client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", node+1).Err(); err != nil {
-		return err
-	}
-	if node >= c.shape.masters {
-		return nil
-	}
-	first, last := c.shape.slots(node)
-	return client.ClusterAddSlotsRange(ctx, first, last).Err()
-}
-
-// meet introduces a node to the later ones, and returns when it knows all.
-func (c *cluster) meet(ctx context.Context, node int) error {
-	for _, addr := range c.addrs[node+1:] {
-		host, port, err := net.SplitHostPort(addr) // the bus port is the one that Redis expects
-		if err != nil {
-			return err
-		}
-		if err := c.clients[node].ClusterMeet(ctx, host, port).Err(); err != nil {
-			return err
-		}
-	}
-	return c.await(ctx, func(ctx context.Context) error {
-		members, err := c.members(ctx, node)
-		if err != nil {
-			return err
-		}
-		if len(members) != c.shape.nodes() {
-			return fmt.Errorf("%s knows %d of %d nodes", c.addrs[node], len(members), c.shape.nodes())
-		}
-		return nil
-	})
-}
-
-func (c *cluster) replicate(ctx context.Context, node int) error {
-	if node < c.shape.masters {
-		return nil
-	}
-	return c.clients[node].ClusterReplicate(ctx, c.ids[c.masterOf(node)]).Err()
-}
-
-func (c *cluster) masterOf(replica int) int { return (replica - c.shape.masters) % c.shape.masters }
-
-// await calls check until it returns nil or ctx ends.
-func (c *cluster) await(ctx context.Context, check func(context.Context) error) error {
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w (last answer: %w)", context.Cause(ctx), err)
-		case <-time.After(pollEvery):
-		}
-	}
-}
-
-// complete returns nil when every node reports a working cluster with the intended members and every
-// replica's link is up.
-func (c *cluster) complete(ctx context.Context) error {
-	want := c.intended()
-	for node, client := range c.clients {
-		info, err := client.ClusterInfo(ctx).Result()
-		if err != nil {
-			return err
-		}
-		if infoField(info, "cluster_state") != "ok" || infoField(info, "cluster_slots_ok") != strconv.Itoa(totalSlots) {
-			return fmt.Errorf("%s: cluster not ok: %q", c.addrs[node], info)
-		}
-		members, err := c.members(ctx, node)
-		if err != nil {
-			return err
-		}
-		if !slices.Equal(members, want) {
-			return fmt.Errorf("%s sees members %q, not %q", c.addrs[node], members, want)
-		}
-		if node < c.shape.masters {
-			continue
-		}
-		replication, err := client.Info(ctx, "replication").Result()
-		if err != nil {
-			return err
-		}
-		if infoField(replication, "master_link_status") != "up" {
-			return fmt.Errorf("%s: link to its master is not up", c.addrs[node])
-		}
-	}
-	return nil
-}
-
-// intended returns what every node should answer to members.
-func (c *cluster) intended() []string {
-	var members []string
-	for node, id := range c.ids {
-		if node < c.shape.masters {
-			first, last := c.shape.slots(node)
-			members = append(members, fmt.Sprintf("%s master of %d-%d", id, first, last))
-		} else {
-			members = append(members, fmt.Sprintf("%s slave of %s", id, c.ids[c.masterOf(node)]))
-		}
-	}
-	slices.Sort(members)
-	return members
-}
-
-// members returns the nodes that node knows and has shaken hands with, sorted, one string each.
-func (c *cluster) members(ctx context.Context, node int) ([]string, error) {
-	text, err := c.clients[node].ClusterNodes(ctx).Result()
-	if err != nil {
-		return nil, err
-	}
-	return parseMembers(text), nil
-}
-
-// parseMembers reads the answer of CLUSTER NODES, a line each:
-//
-//	<id> <address> <flags> <master id or -> <ping> <pong> <epoch> <link state> <slots...>
-func parseMembers(text string) []string {
-	var members []string
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 8 {
-			continue
-		}
-		id, flags, master := fields[0], strings.Split(fields[2], ","), fields[3]
-		if slices.Contains(flags, "handshake") || slices.Contains(flags, "noaddr") {
-			continue
-		}
-		of := strings.Join(fields[8:], ",")
-		if master != "-" {
-			of = master
-		}
-		members = append(members, id+" "+flagsWithoutSelf(flags)+" of "+of)
-	}
-	slices.Sort(members)
-	return members
-}
-
-// flagsWithoutSelf joins the flags that do not depend on which node was asked.
-func flagsWithoutSelf(flags []string) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "myself" }), ",")
 }

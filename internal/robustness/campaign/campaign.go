@@ -176,8 +176,8 @@ func open(ctx context.Context) (*ground, error) {
 	if err != nil {
 		return g, err
 	}
-	g.cluster = newCluster(stack, client)
-	g.stops = append(g.stops, g.cluster.close)
+	g.cluster = &cluster{stack.Cluster(), client}
+	g.stops = append(g.stops, g.cluster.Close)
 	if g.rowsPool, err = pgxpool.New(ctx, stack.PostgresURL); err != nil {
 		return g, err
 	}

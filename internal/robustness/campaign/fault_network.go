@@ -3,6 +3,7 @@ package campaign
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tilefence/tilefence/internal/devstack"
 )
@@ -75,13 +76,8 @@ func (r *run) part(ctx context.Context, from *devstack.Process, others ...*devst
 }
 
 // otherNodes are the nodes of Redis but one.
-func (r *run) otherNodes(but *devstack.Process) (others []*devstack.Process) {
-	for _, addr := range r.cluster.stack.CoordAddrs {
-		if p := r.cluster.process(addr); p != but {
-			others = append(others, p)
-		}
-	}
-	return others
+func (r *run) otherNodes(but *devstack.Process) []*devstack.Process {
+	return slices.DeleteFunc(r.cluster.Processes(), func(p *devstack.Process) bool { return p == but })
 }
 
 // resets gives the connections of all workers to a server accidents.

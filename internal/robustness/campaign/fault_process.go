@@ -114,7 +114,7 @@ func zombieMaster(ctx context.Context, r *run, v victim) error {
 // fenceMovedBack is the case of a replica that is promoted without the newest epoch. The link is kept from
 // coming up by a password that the master does not ask for.
 func fenceMovedBack(ctx context.Context, r *run, v victim) error {
-	replica := r.cluster.node(v.replica)
+	replica := r.cluster.Node(v.replica)
 	err := errors.Join(
 		replica.ConfigSet(ctx, "masterauth", "wrong-password").Err(),
 		replica.Do(ctx, "client", "kill", "type", "master").Err())

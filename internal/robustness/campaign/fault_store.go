@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
@@ -59,23 +61,22 @@ func flushFunctions(ctx context.Context, r *run, _ victim) error {
 
 // migrateSlots moves the slots of all tiles of one master to another.
 func migrateSlots(ctx context.Context, r *run, v victim) error {
-	from := v.master.Addr()
-	masters, err := r.cluster.masters(ctx)
+	masters, err := r.cluster.Masters(ctx)
 	if err != nil {
 		return err
 	}
-	masters = slices.DeleteFunc(masters, func(addr string) bool { return addr == from })
+	masters = slices.DeleteFunc(masters, func(p *devstack.Process) bool { return p == v.master })
 	if len(masters) == 0 {
 		return errors.New("there is no other master")
 	}
 	to := masters[r.rng.IntN(len(masters))]
-	r.damage.hit("slots from "+from+" to "+to, nil)
+	r.damage.hit("slots from "+v.master.Addr()+" to "+to.Addr(), nil)
 	for _, id := range r.tiles {
-		node, err := r.cluster.client.MasterForKey(ctx, fence.KeysOf(id).Owner)
+		from, err := r.cluster.masterOf(ctx, id)
 		if err != nil {
 			return err
 		}
-		if node.Options().Addr != from {
+		if from != v.master {
 			continue
 		}
 		if err := r.cluster.migrate(ctx, id, from, to, func() {
@@ -88,8 +89,12 @@ func migrateSlots(ctx context.Context, r *run, v victim) error {
 }
 
 // migrate moves the slot of a tile, with a pause after each step.
-func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to string, pause func()) error {
-	source, target := c.nodes[from], c.nodes[to]
+func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to *devstack.Process, pause func()) error {
+	source, target := c.Node(from), c.Node(to)
+	host, port, err := net.SplitHostPort(to.Addr())
+	if err != nil {
+		return err
+	}
 	slot, err := source.ClusterKeySlot(ctx, fence.KeysOf(id).Owner).Result()
 	if err != nil {
 		return err
@@ -110,19 +115,19 @@ func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to string,
 			break
 		}
 		for _, key := range keys {
-			err := source.Do(ctx, "migrate", hostOf(to), portOf(to), key, 0, 5000).Err()
+			err := source.Do(ctx, "migrate", host, port, key, 0, 5000).Err()
 			if err != nil {
 				return fmt.Errorf("migrate %s: %w", key, err)
 			}
 			pause()
 		}
 	}
-	masters, err := c.masters(ctx)
+	masters, err := c.Masters(ctx)
 	if err != nil {
 		return err
 	}
-	for _, addr := range append([]string{to, from}, masters...) {
-		if err := c.nodes[addr].Do(ctx, "cluster", "setslot", slot, "node", targetID).Err(); err != nil {
+	for _, p := range append([]*devstack.Process{to, from}, masters...) {
+		if err := c.Node(p).Do(ctx, "cluster", "setslot", slot, "node", targetID).Err(); err != nil {
 			return err
 		}
 	}
