@@ -244,7 +244,8 @@ func parseMembers(text string) (all []member) {
 			continue
 		}
 		addr, _, _ := strings.Cut(f[1], "@")
-		all = append(all, member{id: f[0], addr: addr, flags: strings.Split(f[2], ","), master: f[3], slots: len(f) > 8})
+		all = append(all, member{id: f[0], addr: addr, flags: strings.Split(f[2], ","), master: f[3],
+			slots: len(f) > 8})
 	}
 	return all
 }
