@@ -8,6 +8,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
+	"github.com/tilefence/tilefence/tile/internal/watch"
 )
 
 // tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is
@@ -20,11 +21,11 @@ type tileOwner struct {
 
 	pending  *pendingBatch
 	kept     history.Kept
-	stales   int        // refusals as stale in a row that the authority contradicts
-	settled  fence.Tick // the last that the store knows of: committed or refreshed
-	full     bool       // the stream is, and that was logged
-	overflow bool       // no new action can be remembered, and that was logged
-	missing  float64    // Status.Missing
+	later    watch.Owner // the owner that refusals name and the authority does not know
+	settled  fence.Tick  // the last that the store knows of: committed or refreshed
+	full     bool        // the stream is, and that was logged
+	overflow bool        // no new action can be remembered, and that was logged
+	missing  float64     // Status.Missing
 
 	successor fence.Owner // which the tile was handed to
 	late      time.Time   // when it was last logged that an action came too late
@@ -37,7 +38,8 @@ type tileOwner struct {
 
 // begin makes the processor the serving owner of what was acquired, in the state that it was in.
 func (o *tileOwner) begin(got acquired, as State) {
-	o.settled, o.stales, o.snapshots.tick = o.history.Tick, 0, o.history.Tick // the owner before has saved what was due
+	o.settled, o.later = o.history.Tick, watch.Owner{}
+	o.snapshots.tick = o.history.Tick // the owner before has saved what was due
 	o.kept.Clear()
 	if got.claim != nil {
 		o.keep(*got.claim)
@@ -186,7 +188,7 @@ func (o *tileOwner) needed(b *pendingBatch) int {
 // settle folds the committed batch into the state and answers the clients that wait for it.
 func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool) error {
 	b, h := o.pending, o.history
-	o.stales = 0
+	o.later = watch.Owner{}
 	o.desk.resume()
 	if !b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
 		refresh := o.next()

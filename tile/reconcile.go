@@ -10,11 +10,6 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
-// stalesBeforeMint is how many refusals in a row may call this owner stale while the authority says it
-// is not, before it mints a new epoch. The first ones may come from a paused master that is about to
-// learn better.
-const stalesBeforeMint = 3
-
 // reconcile decides what a serving owner does about a commit that did not succeed. The rules are those
 // of the commit protocol (docs/protocol.md). nil means: present the pending batch again.
 func (o *tileOwner) reconcile(ctx context.Context, err error) error {
@@ -23,28 +18,24 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 	}
 	refused, ok := errors.AsType[*fence.RefusedError](err)
 	if !ok {
+		o.later.Failed()
 		if retry.Able(err) {
 			return nil // frozen until the store answers
 		}
 		return err
 	}
 	verr := o.whose(ctx, refused)
-	switch {
+	switch forgotten := errors.Is(verr, errForgotten); {
 	case errors.Is(verr, ErrSuperseded):
 		return verr
-	case errors.Is(verr, errForgotten) && o.title.outlived(refused):
-		return o.repair(ctx, fromStore, refused)
-	case errors.Is(verr, errForgotten):
-		return o.repair(ctx, fromMemory, refused) // no other owner has the tile, but this epoch proves nothing any more
-	case verr != nil:
+	case verr != nil && !forgotten:
 		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
+	case o.title.outlived(refused):
+		return o.outlive(ctx, refused)
+	case forgotten:
+		return o.repair(ctx, fromMemory, refused) // no other owner has the tile, but this epoch proves nothing any more
 	}
 	switch {
-	case errors.Is(err, fence.ErrStale):
-		if o.stales++; o.stales < stalesBeforeMint {
-			return nil
-		}
-		return o.repair(ctx, fromStore, refused)
 	case errors.Is(err, fence.ErrNoOwner):
 		// Expired, deleted or lost. The authority has just said that the tile is ours: install again.
 		o.pending.commit.Install, o.pending.commit.Replicas = true, fence.AllReplicas
@@ -56,24 +47,41 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 		}
 		return o.repair(ctx, fromMemory, refused)
 	case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrForked):
-		if o.title.outlived(refused) {
-			return o.repair(ctx, fromStore, refused)
-		}
 		return o.repair(ctx, fromMemory, refused)
 	}
 	return err
 }
 
-// whose is verify after a refusal; until the authority has answered, clients go to the owner that the store named.
+// whose is verify after a refusal. Clients go to the owner that the store named until the authority has answered, and
+// for as long as it is not decided which of the two it is.
 func (o *tileOwner) whose(ctx context.Context, refused *fence.RefusedError) error {
-	if errors.Is(refused, fence.ErrStale) {
+	outlived := o.title.outlived(refused)
+	if outlived {
 		o.desk.yield(refused.Current)
 	}
 	err := o.title.verify(ctx, refused.Current)
-	if err == nil || errors.Is(err, errForgotten) {
+	if !outlived && (err == nil || errors.Is(err, errForgotten)) {
 		o.desk.resume()
 	}
 	return err
+}
+
+// outlive decides about a later owner that the authority, restored to an older state, does not know: it says that the
+// tile is this owner's, or no process's. If the later owner moves its hash, it lives, and this one stands down. If it
+// has not moved it for so long that an idle owner would have, what it has committed is taken up from the store.
+func (o *tileOwner) outlive(ctx context.Context, refused *fence.RefusedError) error {
+	before, now := o.later.Last, refused.Current
+	o.later.Saw(now, o.lifeless()/2)
+	switch {
+	case before.Present() && now.Present() && now != before:
+		o.cfg.Logger.Warn("the authority does not know the tile's later owner, which serves; was it restored to an "+
+			"older state? this owner stands down", "epoch", o.title.grant.Epoch, "later", now.Epoch,
+			"owner", now.Contact)
+		return o.title.supersededBy(now)
+	case o.later.Silent < o.lifeless():
+		return nil
+	}
+	return o.repair(ctx, fromStore, refused)
 }
 
 // reappend appends again what a failover lost: the same batches, sequences and chains, before anything new.

@@ -89,38 +89,85 @@ func startOn(t *testing.T, seams tile.Seams, contact string, cfg tile.Config) *r
 	return r
 }
 
-// TestRestoredAuthorityDoesNotVoidALaterOwner: an owner was superseded and has not noticed when the authority is
-// restored to when the tile was its own. What its successor confirmed is kept.
-func TestRestoredAuthorityDoesNotVoidALaterOwner(t *testing.T) {
+// restoredTwice runs a test with an authority that is restored to when the tile was its first owner's, and to before
+// that. The first owner has not noticed its successor, which has committed "two" as the outcome of "y".
+func restoredTwice(t *testing.T, f func(t *testing.T, w *world, old, later *runner, l *line, healed *[]tile.HealInfo)) {
 	for _, firstClaim := range []bool{true, false} {
 		t.Run(fmt.Sprintf("firstClaim=%v", firstClaim), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				authority := &restorable{now: memfence.NewAuthority()}
-				seams := tile.Seams{Authority: authority, Store: w.store, Log: w.log}
 				var healed []tile.HealInfo
 				hooks := tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}
-				old := startOn(t, seams, "a:1", tile.Config{Hooks: hooks})
+				old := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log}, "a:1",
+					tile.Config{Hooks: hooks})
 				old.say(t, "x", "one")
-				later := startOn(t, seams, "b:1",
+				l := &line{w: w}
+				later := startOn(t, tile.Seams{Authority: lineAuthority{authority, l}, Store: lineStore{l},
+					Log: lineLog{w.log, l}}, "b:1",
 					tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
 				later.say(t, "y", "two")
 				require.Equal(t, tile.Serving, old.Status().State, "it has not ticked since")
 				authority.restore(t, firstClaim)
-
-				o, err := old.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "y", Body: []byte("two")})
-				require.NoError(t, err)
-				assert.Equal(t, stream.Applied, o)
-				old.say(t, "z", "three")
-				assert.Equal(t, []tile.HealInfo{{Tile: testTile, Rejoined: true, At: healed[0].At}}, healed)
-				assert.Equal(t, fence.Epoch(3), old.Status().Epoch)
-				<-later.done
-				require.ErrorIs(t, later.err, tile.ErrSuperseded)
-				require.NoError(t, old.drain())
-				assert.Equal(t, []string{"one", "two", "three"}, w.history())
+				f(t, w, old, later, l, &healed)
 			})
 		})
 	}
+}
+
+// TestRestoredAuthorityDoesNotVoidALaterOwner: the successor has died when the owner before it notices. What it
+// confirmed is kept.
+func TestRestoredAuthorityDoesNotVoidALaterOwner(t *testing.T) {
+	restoredTwice(t, func(t *testing.T, w *world, old, later *runner, l *line, healed *[]tile.HealInfo) {
+		l.set(func(l *line) { l.store, l.authority = true, true })
+		o, err := old.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "y", Body: []byte("two")})
+		require.NoError(t, err)
+		assert.Equal(t, stream.Applied, o)
+		old.say(t, "z", "three")
+		assert.Equal(t, []tile.HealInfo{{Tile: testTile, Rejoined: true, At: (*healed)[0].At}}, *healed)
+		assert.Equal(t, fence.Epoch(3), old.Status().Epoch)
+		l.set(func(l *line) { l.store, l.authority = false, false })
+		<-later.done
+		require.ErrorIs(t, later.err, tile.ErrSuperseded)
+		require.NoError(t, old.drain())
+		assert.Equal(t, []string{"one", "two", "three"}, w.history())
+	})
+}
+
+// TestStaleOwnerLeavesTheTileToAHealthySuccessor: the successor serves, and goes on doing so, although the authority
+// says that the tile is its predecessor's, or no process's. Clients of the predecessor are redirected throughout.
+func TestStaleOwnerLeavesTheTileToAHealthySuccessor(t *testing.T) {
+	restoredTwice(t, func(t *testing.T, w *world, old, later *runner, _ *line, healed *[]tile.HealInfo) {
+		presented := submit(old.TileProcessor, "y", "two")
+		for end := time.Now().Add(time.Second); old.Status().Owner.Contact == ""; time.Sleep(time.Millisecond) {
+			require.True(t, time.Now().Before(end), "it redirects from the refusal on")
+		}
+		for stopped := false; !stopped; time.Sleep(10 * time.Millisecond) {
+			_, err := old.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("x")})
+			var away *tile.RedirectError
+			require.ErrorAs(t, err, &away)
+			require.Equal(t, "b:1", away.Contact)
+			select {
+			case <-old.done:
+				stopped = true
+			default:
+			}
+		}
+		var sup *tile.SupersededError
+		require.ErrorAs(t, old.err, &sup)
+		assert.Equal(t, "b:1", sup.Successor.Contact)
+		require.ErrorIs(t, <-presented, tile.ErrUnresolved)
+		assert.Empty(t, *healed)
+		later.say(t, "z", "three")
+		assert.Equal(t, fence.Epoch(2), later.Status().Epoch, "it was not disturbed")
+
+		// Refused for another reason, it asks the authority, and goes above what it has forgotten.
+		w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+		later.say(t, "q", "four")
+		assert.Equal(t, fence.Epoch(3), later.Status().Epoch)
+		require.NoError(t, later.drain())
+		assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
+	})
 }
 
 // hanging is a log whose node answers nothing, until another has its place.

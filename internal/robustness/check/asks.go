@@ -17,7 +17,7 @@ func AsksFirst(t *Tile) {
 	for _, e := range t.answersAndCalls() {
 		d := doubts[e.op.Actor()]
 		if d == nil {
-			d = &doubt{}
+			d = &doubt{installs: map[history.Position]bool{}}
 			doubts[e.op.Actor()] = d
 		}
 		switch e.op.Kind {
@@ -37,10 +37,10 @@ func AsksFirst(t *Tile) {
 
 // doubt is what a client has to ask the authority about.
 type doubt struct {
-	asked   bool  // it has, at any time: a client that never does is a fault of the campaign and no processor
-	refused int64 // when the store refused it; zero: it has asked since
-	reason  string
-	install history.Position // of a refused install: presented again, unchanged, it decides nothing new
+	asked    bool  // it has, at any time: a client that never does is a fault of the campaign and no processor
+	refused  int64 // when the store refused it; zero: it has asked since
+	reason   string
+	installs map[history.Position]bool // that were refused: presented again, unchanged, they decide nothing new
 }
 
 func (d *doubt) ask(e *event) {
@@ -55,9 +55,9 @@ func (d *doubt) answered(e *event) {
 	if e.op.Result.Outcome != history.Refused || c != nil && c.Refresh() {
 		return
 	}
-	d.refused, d.reason, d.install = e.at, e.op.Result.Reason, history.Position{}
+	d.refused, d.reason = e.at, e.op.Result.Reason
 	if c != nil && c.Install {
-		d.install = c.Next
+		d.installs[c.Next] = true
 	}
 }
 
@@ -66,5 +66,5 @@ func (d *doubt) repairs(o *history.Operation) bool {
 	if !d.asked || d.refused == 0 {
 		return false
 	}
-	return o.Kind == history.Rebase || o.Commit.Install && o.Commit.Next != d.install
+	return o.Kind == history.Rebase || o.Commit.Install && !d.installs[o.Commit.Next]
 }

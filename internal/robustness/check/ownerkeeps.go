@@ -49,9 +49,10 @@ func replayed(o, before *history.Operation) bool {
 }
 
 // settles reports whether an answer made its batch part of the claimant's state: an install counts when it
-// is confirmed, since a claimant whose install is not starts over.
+// is confirmed, since a claimant whose install is not starts over. A refresh does not: it may be sent beside a batch
+// that is on the master and not folded yet.
 func (t *Tile) settles(o *history.Operation) bool {
-	if !o.Applied() {
+	if !o.Applied() || o.Kind == history.Commit && o.Commit.Refresh() {
 		return false
 	}
 	if o.Kind == history.Rebase || o.Commit.Install {

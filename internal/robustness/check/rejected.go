@@ -6,15 +6,11 @@ import (
 
 // RejectedStops is the second half of invariant 7: a writer that learned from the authority that the
 // tile belongs to another claim presents no commit and no rebase any more. Its successor in the same process is
-// another client.
+// another client. A record below its own epoch shows an authority that was restored: the writer may show the batch
+// that was refused once more, to see whether a later owner moves, and no other.
 //
 // It is broken when a processor misreads the authority's answer, or keeps presenting a batch from before it.
 func RejectedStops(t *Tile) {
-	type standing struct {
-		grant history.Grant
-		over  int64 // when it learned that the tile has another owner; zero: it did not
-		to    history.Grant
-	}
 	claims := map[string]string{} // ClaimID to the client that presented it
 	for _, o := range t.Operations {
 		if o.Claim != nil {
@@ -29,7 +25,7 @@ func RejectedStops(t *Tile) {
 			standings[o.op.Actor()] = s
 		}
 		if !o.answer {
-			if s.over != 0 && (o.op.Kind == history.Commit || o.op.Kind == history.Rebase) {
+			if s.breaks(o.op) {
 				t.breaks(o.op.At, "%s presents a %s under epoch %d after it learned that %s holds the tile under %d",
 					o.op.Actor(), o.op.Kind, s.grant.Epoch, s.to.Contact, s.to.Epoch)
 				s.over = 0
@@ -45,6 +41,24 @@ func RejectedStops(t *Tile) {
 			s.over, s.to = o.at, *g
 		}
 	}
+}
+
+// standing is what a client knows of its right to a tile.
+type standing struct {
+	grant history.Grant
+	over  int64 // when it learned that the tile has another owner; zero: it did not
+	to    history.Grant
+	shown history.Position // by the commit that it presented last
+}
+
+// breaks reports whether a call is a write that the client knows it has no right to.
+func (s *standing) breaks(o *history.Operation) bool {
+	if o.Kind != history.Commit {
+		return s.over != 0 && o.Kind == history.Rebase
+	}
+	again := o.Commit.Next == s.shown && s.to.Epoch < s.grant.Epoch
+	s.shown = o.Commit.Next
+	return s.over != 0 && !again
 }
 
 // RejectedIsTold is the first half of invariant 7: a writer refused as stale learns the epoch that replaced

@@ -54,6 +54,13 @@ func (r *registry) row(tile fence.TileID) history.Grant {
 	return history.GrantOf(g)
 }
 
+// current is a tile's row.
+func (r *registry) current(tile fence.TileID) history.Grant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.row(tile)
+}
+
 // older picks a row that a tile had up to back changes ago; false if it had none.
 func (r *registry) older(tile fence.TileID, rng *rand.Rand, back int) (history.Grant, bool) {
 	r.mu.Lock()

@@ -149,7 +149,8 @@ func (b *breaker) ownerFaults(restores bool) []fault {
 		}},
 	}
 	if restores {
-		faults = append(faults, fault{"authority restored", false, b.restoreAuthority})
+		faults = append(faults, fault{"authority restored", false, b.restoreAuthority},
+			fault{"owner wakes behind an older standby", false, b.olderStandby})
 	}
 	return faults
 }
@@ -243,7 +244,37 @@ func (b *breaker) restoreAuthority(context.Context) {
 	if !ok {
 		return
 	}
+	b.putBack(id, row)
+}
+
+func (b *breaker) putBack(id fence.TileID, row history.Grant) {
 	done := b.recorder.Restored("campaign", id, row)
 	b.registry.restore(id, row)
 	done()
+}
+
+// olderStandby pauses an owner, lets another take the tile over, and promotes a standby of the authority that lacks
+// the take-over. When the owner wakes, the authority says that the tile is its own, and its successor serves, or has
+// died and left what it committed.
+func (b *breaker) olderStandby(ctx context.Context) {
+	id := b.tile()
+	c := b.server(id)
+	if c == nil {
+		return
+	}
+	row := b.registry.current(id)
+	c.host.pause()
+	later := b.start(id, func(*tile.Config) {})
+	b.rest(ctx, time.Second, ownerTTL)
+	b.putBack(id, row)
+	if b.rng.IntN(3) == 0 {
+		b.crash(later)
+	}
+	c.host.resume()
+	b.rest(ctx, 10*tickInterval, 20*tickInterval)
+	if c.ended() && later.Status().State == tile.Serving {
+		b.mu.Lock()
+		b.stats.LeftAlone++
+		b.mu.Unlock()
+	}
 }

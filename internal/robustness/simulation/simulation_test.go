@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // seeds gives the seeds to run: the one in TILEFENCE_SEED, or the first n (TILEFENCE_SEEDS overrides n).
@@ -40,10 +42,10 @@ func simulate(t *testing.T, seed uint64, o Options) (r Result) {
 
 // promise runs seeds and requires that no check finds anything. It gives up after the third seed that
 // breaks a promise.
-func promise(t *testing.T, list []uint64, o Options) {
+func promise(t *testing.T, list []uint64, o Options) (total Stats) {
 	t.Helper()
 	began := time.Now()
-	total := Stats{Faults: map[string]int{}}
+	total.Faults = map[string]int{}
 	failed := 0
 	for _, seed := range list {
 		r := simulate(t, seed, o)
@@ -61,6 +63,7 @@ func promise(t *testing.T, list []uint64, o Options) {
 		}
 	}
 	t.Logf("%d seeds in %s: %+v", len(list), time.Since(began).Round(time.Millisecond), total)
+	return total
 }
 
 func TestProtocolKeepsItsPromises(t *testing.T) { promise(t, seeds(t, 40), Options{}) }
@@ -69,4 +72,8 @@ func TestProtocolKeepsItsPromises(t *testing.T) { promise(t, seeds(t, 40), Optio
 func TestOneCopyAnswersAsSpecified(t *testing.T) { promise(t, seeds(t, 10), Options{Calm: true}) }
 
 // An authority that is restored to an older state forgets owners and epochs; the store does not.
-func TestRestoredAuthority(t *testing.T) { promise(t, seeds(t, 25), Options{Restores: true}) }
+func TestRestoredAuthority(t *testing.T) {
+	total := promise(t, seeds(t, 25), Options{Restores: true})
+	n := total.Faults["owner wakes behind an older standby"]
+	assert.GreaterOrEqual(t, 3*total.LeftAlone, n, "healthy successors keep their tiles, but for what else fails")
+}

@@ -35,6 +35,7 @@ type Stats struct {
 	Actions    int            // that got an outcome
 	Rebases    int            // of serving owners
 	Reappended int            // batches re-appended
+	LeftAlone  int            // successors that served on when a stale owner woke behind an older standby
 	Faults     map[string]int // by name
 	Claimants  int
 }
@@ -44,6 +45,7 @@ func (s *Stats) add(o *Stats) {
 	s.Actions += o.Actions
 	s.Rebases += o.Rebases
 	s.Reappended += o.Reappended
+	s.LeftAlone += o.LeftAlone
 	s.Claimants += o.Claimants
 	for name, n := range o.Faults {
 		s.Faults[name] += n
