@@ -208,7 +208,9 @@ func tileHealth(t *tile.Status, suspectAfter time.Duration, all *problems) {
 			trouble("take-overs", what, in)
 		}
 	}
-	if t.Failure != nil && (t.State == tile.Stopped || time.Since(t.FailedAt) < 30*time.Second) {
+	if t.Quarantine != nil {
+		all.add("rules", "tiles are quarantined: an operator must decide how they go on", t.Tile, in)
+	} else if t.Failure != nil && (t.State == tile.Stopped || time.Since(t.FailedAt) < 30*time.Second) {
 		all.add("rules", "the game's rules fail", t.Tile, 0)
 	}
 }

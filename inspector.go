@@ -135,6 +135,7 @@ func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 	for n := range all {
 		row := rowOf(&all[n])
 		switch {
+		case row.Problem != "":
 		case err != nil:
 			row.Problem = err.Error()
 		case marks[n].Err != nil:
@@ -157,6 +158,9 @@ func rowOf(s *tile.Status) inspectedTile {
 		Frozen: s.Pending, Failures: s.Failures, Marks: []inspectedMark{}}
 	if s.State == tile.Serving {
 		row.Owner = cmp.Or(row.Owner, s.Contact)
+	}
+	if s.Quarantine != nil {
+		row.State, row.Problem = "quarantined", s.Quarantine.Quarantine.String()
 	}
 	return row
 }

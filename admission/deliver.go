@@ -139,8 +139,9 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 		g.cfg.Hooks.Redirect(RedirectInfo{Tile: in.Tile, From: contact, To: to.Contact, Epoch: to.Epoch})
 		return
 	}
-	if unreachable := !errors.Is(err, tile.ErrOverloaded) && !errors.Is(err, fence.ErrInvalidArgument); unreachable &&
-		!gone() {
+	answered := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrQuarantined) ||
+		errors.Is(err, fence.ErrInvalidArgument)
+	if !answered && !gone() {
 		g.router.Correct(contact, route.Entry{Tile: in.Tile})
 		g.takeovers.doubt(in.Tile)
 	}
@@ -164,7 +165,8 @@ func undelivered(err error) bool {
 	if errors.Is(err, tile.ErrUnresolved) || errors.Is(err, fence.ErrUnknownOutcome) {
 		return false
 	}
-	for _, sure := range []error{tile.ErrRedirect, tile.ErrOverloaded, fence.ErrInvalidArgument, fence.ErrNotApplied} {
+	for _, sure := range []error{tile.ErrRedirect, tile.ErrOverloaded, tile.ErrQuarantined,
+		fence.ErrInvalidArgument, fence.ErrNotApplied} {
 		if errors.Is(err, sure) {
 			return true
 		}
@@ -187,7 +189,8 @@ func asRouteError(id fence.TileID, err error) error {
 //	no tile will ever resolve it:
 //	  redirected twice                   abandon as redirected
 //	  refused as malformed               abandon as rejected
-//	  overloaded, no route, unreachable  withdraw the attempt; pending
+//	  overloaded, quarantined, no route,
+//	  unreachable                        withdraw the attempt; pending
 //	anything in doubt                    pending
 //
 // Abandoning fails while another attempt may have delivered the action; then it is withdrawn and pending.

@@ -25,7 +25,7 @@ func (a *acquisition) run(ctx context.Context, from source) (acquired, error) {
 		case errors.Is(err, errOutlived):
 			from = fromStore
 		case !errors.Is(err, errStartOver) && !(a.title.served && retry.Able(err)):
-			return got, err
+			return got, a.title.quarantine(ctx, a.title.grant.Epoch, err)
 		}
 		a.history.Warm = false
 		if retry.Sleep(ctx, retry.Backoff(attempt)) != nil {
@@ -101,7 +101,7 @@ func (a *acquisition) read(ctx context.Context, wait func() durable.State) error
 	if !a.steps.Warm {
 		h, err := a.recover(ctx)
 		if err == nil {
-			err = a.history.Replay(&h.Snapshot, h.Entries)
+			err = a.replay(&h.Snapshot, h.Entries)
 		}
 		if errors.Is(err, fence.ErrCorrupt) || errors.Is(err, stream.ErrGap) {
 			return a.adviseCheckpoint(err, wait())

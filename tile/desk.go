@@ -275,9 +275,12 @@ func (d *desk) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, p
 	close(d.done)
 }
 
-// redirect is what a processor that does not own the tile answers: the owner as far as it knows, never itself. d.mu
-// is held.
+// redirect is what a processor that does not own the tile answers: the owner as far as it knows, never itself; or that
+// the tile is quarantined. d.mu is held.
 func (d *desk) redirect() error {
+	if d.status.Quarantine != nil {
+		return d.status.Quarantine
+	}
 	o := d.status.Successor
 	if o.Contact == "" {
 		o = d.status.Owner

@@ -243,43 +243,6 @@ func (w *wordy) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []str
 	return events, outcomes
 }
 
-// TestWhatCannotBeAppliedEndsTheProcessor: and no other. Followers keep trying; when the rules are repaired the tile
-// goes on with all that was committed.
-func TestWhatCannotBeAppliedEndsTheProcessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		apply := func(events [][]byte) {
-			for _, e := range events {
-				if string(e) == "poison" {
-					panic("no rule for it")
-				}
-			}
-		}
-		owner := w.fragile("a:1", tile.Config{}, &brittle{apply: apply})
-		follower := w.fragile("b:1", tile.Config{Follow: true}, &brittle{apply: apply})
-		owner.say(t, "", "water")
-		time.Sleep(2 * time.Second)
-		assert.Empty(t, owner.outcomes("poison"), "it is committed, and nobody can say so")
-		<-owner.done
-		require.ErrorIs(t, owner.err, tile.ErrRules)
-		require.ErrorContains(t, owner.err, "Apply panicked")
-		require.Len(t, owner.failures(), 1)
-		time.Sleep(time.Minute)
-		assert.Equal(t, tile.Following, follower.Status().State, "it does not take what it cannot run")
-		assert.NotEmpty(t, follower.failures())
-		g, err := w.authority.Lookup(t.Context(), testTile)
-		require.NoError(t, err)
-		assert.EqualValues(t, 1, g.Epoch, "no epochs are wasted on it")
-
-		follower.rules.set(func() { follower.rules.apply = nil })
-		require.Eventually(t, func() bool { return follower.Status().State == tile.Serving }, time.Minute,
-			time.Second)
-		assert.Equal(t, map[string]stream.Outcome{"poison": stream.Applied}, follower.outcomes("poison"))
-		assert.Equal(t, []string{"water", "poison"}, w.history())
-		require.NoError(t, follower.drain())
-	})
-}
-
 // TestASnapshotThatPanicsStopsNothing: it is tried again in its turn.
 func TestASnapshotThatPanicsStopsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,8 +35,8 @@ func (f *tileFollower) suspect(why Suspicion) suspicion {
 	return suspicion{why: why, silent: f.watch.Silent, of: f.watch.Epoch(), began: time.Now()}
 }
 
-// run follows the tile until this processor has acquired it. Nothing but ctx or Drain ends a follower: what it cannot
-// read now it may be able to read later.
+// run follows the tile until this processor has acquired it. Nothing but ctx, Drain or a quarantine ends a follower:
+// what it cannot read now it may be able to read later.
 func (f *tileFollower) run(ctx context.Context) (got acquired, done func(), err error) {
 	for {
 		f.desk.enter(Following, f.title.grant.Epoch)
@@ -51,6 +51,9 @@ func (f *tileFollower) run(ctx context.Context) (got acquired, done func(), err 
 		if ctx.Err() != nil {
 			f.title.release(ctx)
 			return got, nil, errDrained
+		}
+		if errors.Is(err, ErrQuarantined) {
+			return got, nil, err
 		}
 		f.resign(s, err)
 	}
@@ -88,8 +91,10 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 		}
 		n, err := f.pass(ctx)
 		f.note(err)
-		if err == nil && f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter {
-			return f.suspect(SilentOwner), nil
+		if f.silent() {
+			if err = f.giveUp(ctx, err); err == nil || errors.Is(err, ErrQuarantined) {
+				return f.suspect(SilentOwner), err
+			}
 		}
 		switch f.judge(report, err) {
 		case ownerDead:
@@ -100,6 +105,25 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 		wait = f.nextPass(wait, n, report != nil)
 		timer.Reset(wait)
 	}
+}
+
+// silent reports whether the tile has, or had, an owner whose owner hash has not moved for SuspectAfter.
+func (f *tileFollower) silent() bool {
+	return f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter
+}
+
+// giveUp puts a tile into quarantine whose owner is silent and whose history the rules of this follower cannot fold,
+// as err says, when other followers have had as much time again to take it. Otherwise it returns err.
+func (f *tileFollower) giveUp(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*RulesError](err); !ok || f.watch.Silent/2 < f.cfg.SuspectAfter {
+		return err
+	}
+	h, failure := f.acquisition.recover(ctx)
+	if failure == nil {
+		failure = f.acquisition.replay(&h.Snapshot, h.Entries)
+	}
+	f.watch.Silent = 0 // should the quarantine fail
+	return f.title.quarantine(ctx, f.watch.Epoch(), failure)
 }
 
 // nextPass is how long the follower waits after a pass that found n new entries, having waited wait before it.

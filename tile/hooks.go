@@ -28,6 +28,8 @@ type Hooks struct {
 	Restored func(RestoredInfo)
 	// RulesFailed: the game's rules panicked, or failed otherwise; RulesError says what becomes of the tile.
 	RulesFailed func(*RulesError)
+	// Quarantined: this processor has put its tile into quarantine, or found that it was put there meanwhile.
+	Quarantined func(*QuarantinedError)
 	// Impure: Resolve has changed the state (Config.CheckResolve).
 	Impure func(ImpurityInfo)
 	// Diverged: a follower's state is not the owner's.
@@ -156,6 +158,7 @@ func (h Hooks) filled() Hooks {
 	fill(&h.TookOver)
 	fill(&h.Restored)
 	fill(&h.RulesFailed)
+	fill(&h.Quarantined)
 	fill(&h.Impure)
 	fill(&h.Diverged)
 	if h.Forgotten == nil {

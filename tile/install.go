@@ -135,6 +135,9 @@ func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquire
 			return a.withLaterCheckpoint(ctx, c, how)
 		}
 	}
+	if len(a.title.skip) > 0 {
+		return a.skipped(ctx, c)
+	}
 	a.enter(Installing)
 	return a.install(ctx, true)
 }
@@ -176,7 +179,7 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, 
 		return acquired{}, err
 	}
 	if how == durable.Ahead {
-		if err = a.history.Replay(c.Snap, c.Tail); err != nil {
+		if err = a.replay(c.Snap, c.Tail); err != nil {
 			return acquired{}, err
 		}
 	}
@@ -254,7 +257,7 @@ func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acqu
 	if !c.Found {
 		c.Snap, c.Tail = nil, nil
 	}
-	if err = a.history.Replay(c.Snap, c.Tail); err != nil {
+	if err = a.replay(c.Snap, c.Tail); err != nil {
 		return acquired{}, err
 	}
 	a.enter(Installing)

@@ -46,6 +46,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 	} else {
 		o.snapshots.at = got.at
 	}
+	o.title.skip = nil
 	o.title.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
 	o.desk.resume()

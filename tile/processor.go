@@ -61,8 +61,9 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 // *fence.LostError if the tile is held and Config.TakeOver is not set; a *fence.StoreError or *fence.UnconfirmedError
 // if a back end or a replica stayed unreachable for BootTimeout before the tile served; a *fence.CorruptError or
 // *stream.GapError if the stored history cannot be replayed (restore it from the checkpoint); a *RulesError;
-// or fence.ErrAlreadyRun. Once serving, an unreachable back end freezes the tile and never ends Run. While it
-// follows, none of these ends Run: after a take-over that fails the processor follows again.
+// a *QuarantinedError; or fence.ErrAlreadyRun. Once serving, an unreachable back end freezes the tile and never ends
+// Run. While it follows, none of these ends Run but a *QuarantinedError: after a take-over that fails the processor
+// follows again.
 func (p *TileProcessor) Run(ctx context.Context) error {
 	if !p.desk.begin() {
 		return fence.ErrAlreadyRun

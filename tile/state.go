@@ -94,6 +94,8 @@ type Status struct {
 	Failures  int64       // of the rules since the start
 	Failure   *RulesError // the last of them
 	FailedAt  time.Time
+	// Quarantine is set if the tile is quarantined, as far as this processor knows: it has ended.
+	Quarantine *QuarantinedError
 	// Successor is the owner that superseded this processor, or took the tile from its hand; zero unless StoodDown or
 	// Stopped. Its epoch is zero when only the contact could be found out.
 	Successor fence.Owner

@@ -43,8 +43,9 @@ const authorityTimeout = 2 * time.Second
 type title struct {
 	*core
 	grant  fence.Grant
-	floor  fence.Epoch // the highest epoch seen anywhere: the next one is minted above it
-	served bool        // the processor has served the tile: it has a state of its own to lose
+	floor  fence.Epoch      // the highest epoch seen anywhere: the next one is minted above it
+	served bool             // the processor has served the tile: it has a state of its own to lose
+	skip   []fence.EventRef // what it leaves out of the history, since it claims the tile from a lifted quarantine
 }
 
 // saw notes epochs that some store knows.
@@ -115,6 +116,9 @@ func (t *title) claim(ctx context.Context, c *fence.Claim, record *fence.Grant) 
 		switch {
 		case err == nil:
 			t.grant = g
+			if q, ok := fence.ParseQuarantine(record.Contact); ok {
+				t.skip = q.Skip
+			}
 			return nil
 		case errors.Is(err, fence.ErrNeverOwned):
 			*record = fence.Grant{}
@@ -135,6 +139,9 @@ func (t *title) claim(ctx context.Context, c *fence.Claim, record *fence.Grant) 
 // by another owner since may be taken as long as this processor has served no client.
 func (t *title) claimable(g fence.Grant, lookedUp bool) error {
 	held := t.grant
+	if q, ok := fence.ParseQuarantine(g.Contact); ok && !t.served && held.Epoch <= g.Epoch {
+		return t.liftable(g, q)
+	}
 	switch {
 	case held.Epoch > g.Epoch, held.Epoch > 0 && held.ID == g.ID:
 		return nil // forgotten, or still ours

@@ -45,6 +45,7 @@
 //	limited      yes        above the actor's rate
 //	busy         yes        too many intents under way on this connection
 //	overloaded   yes        the tile has too many intents, or must find an owner first and many tiles do
+//	quarantined  yes        the tile does not run until an operator has repaired it; an action may be admitted already
 //	unavailable  yes        the tile or the ledger could not be reached
 //	draining     yes        this gateway is going away; connect again
 //	internal     yes        anything else

@@ -26,6 +26,7 @@ const (
 	CodeLimited     Code = "limited"
 	CodeBusy        Code = "busy"
 	CodeOverloaded  Code = "overloaded"
+	CodeQuarantined Code = "quarantined"
 	CodeUnavailable Code = "unavailable"
 	CodeDraining    Code = "draining"
 	CodeInternal    Code = "internal"
@@ -34,7 +35,8 @@ const (
 // Retryable reports whether the same frame may be sent again.
 func (c Code) Retryable() bool {
 	switch c {
-	case CodePending, CodeLimited, CodeBusy, CodeOverloaded, CodeUnavailable, CodeDraining, CodeInternal:
+	case CodePending, CodeLimited, CodeBusy, CodeOverloaded, CodeQuarantined, CodeUnavailable,
+		CodeDraining, CodeInternal:
 		return true
 	}
 	return false
@@ -46,7 +48,7 @@ var ErrDisconnected = errors.New("disconnected from the gateway")
 
 // Error is a gateway's error as a client gets it. errors.Is finds the class it had in the gateway:
 // admission.ErrPending, ErrExpired, ErrLimited, ErrDeclined, ErrReused and ErrUnknownAction, tile.ErrOverloaded,
-// fence.ErrInvalidArgument.
+// tile.ErrQuarantined, fence.ErrInvalidArgument.
 type Error struct {
 	Code       Code
 	Message    string // for people
@@ -76,6 +78,8 @@ func (e *Error) Is(target error) bool {
 		return target == admission.ErrLimited
 	case CodeOverloaded:
 		return target == tile.ErrOverloaded
+	case CodeQuarantined:
+		return target == tile.ErrQuarantined || target == admission.ErrPending && e.Admission != ""
 	}
 	return false
 }
@@ -95,6 +99,9 @@ func describe(err error) *Error {
 	switch {
 	case errors.Is(err, admission.ErrExpired):
 		e.Code, e.Message = CodeExpired, "the action is admitted, but too old to be delivered"
+	case errors.Is(err, tile.ErrQuarantined):
+		e.Code, e.Message = CodeQuarantined, "the tile is out of order, and its operators know"
+		e.RetryAfter = 30 * time.Second // after which hosts ask for it again
 	case pending != nil:
 		e.Code, e.Message = CodePending, "the action is admitted; ask again for its outcome"
 	case limited != nil && limited.Scope != admission.ScopeActor && limited.Scope != "":

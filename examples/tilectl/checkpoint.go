@@ -123,14 +123,20 @@ const operator = "tilectl"
 // restoreCheckpoint makes the durable snapshot the tile's state again: it takes the tile, rebases it, and
 // releases it, so that the next owner starts from there. Later commits are discarded.
 func restoreCheckpoint(ctx context.Context, t *tool, args []string) error {
-	id, snapshot, err := t.checkpoint(ctx, args[0])
+	_, snapshot, err := t.checkpoint(ctx, args[0])
 	if err != nil {
 		return err
 	}
-	row, err := t.row(ctx, args[0])
+	return t.restore(ctx, args[0], &snapshot)
+}
+
+// restore makes a snapshot the tile's state.
+func (t *tool) restore(ctx context.Context, name string, snapshot *fence.Snapshot) error {
+	row, err := t.row(ctx, name)
 	if err != nil {
 		return err
 	}
+	id := row.Tile
 	if row.State == "owned" && !t.options.force {
 		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or pass -force to take the tile from it", id,
 			row.Owner)

@@ -63,6 +63,14 @@ var commands = []command{
 		listSeats},
 	{"epoch repair", "<tile>", "removes what carries an epoch that the authority cannot have minted (-dry-run, -yes)",
 		needNodes | needAuthority, 1, repairEpoch},
+	{"quarantine", "[tile…]", "tiles that run nowhere, because the game's rules cannot fold their history, and why",
+		needAuthority, anyTiles, listQuarantines},
+	{"quarantine release", "[tile…]", "lets tile servers claim them again, none meaning all: the rules are repaired",
+		needAuthority, anyTiles, releaseQuarantines},
+	{"quarantine skip", "<tile>", "the same, without the event that could not be folded (-yes)", needAuthority, 1,
+		skipEvent},
+	{"quarantine rewind", "<tile>", "puts it back to its last snapshot, and discards what came after (-yes)",
+		needCoordination | needAuthority, 1, rewind},
 	{"ledger", "", "the balance of every currency over the whole ledger, and whether every unit is accounted for",
 		needLedger, 0, auditLedger},
 	{"ledger pending", "[action…]", "spends without an outcome that no gateway has touched for -older", needLedger,
@@ -161,7 +169,8 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
 	f.BoolVar(&o.force, "force", false, "checkpoint restore: take the tile from the owner it has")
 	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters, plan: replay, drop; ledger settle: only say what it would do")
-	f.BoolVar(&o.yes, "yes", false, "deadletters drop, plan drop, ledger resolve: do not ask")
+	f.BoolVar(&o.yes, "yes", false,
+		"deadletters drop, plan drop, quarantine skip and rewind, ledger resolve: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
 	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")

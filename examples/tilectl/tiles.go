@@ -62,7 +62,10 @@ func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	if !g.Minted.IsZero() {
 		r.Since = g.Minted.UnixMilli()
 	}
+	q, quarantined := fence.ParseQuarantine(g.Contact)
 	switch {
+	case quarantined:
+		r.State, r.Owner = "quarantined", ""
 	case g.Epoch == 0 && s.Owner.Present():
 		r.State, r.Owner, r.Epoch = "unrecorded", s.Owner.Contact, s.Owner.Epoch
 		r.Problem = "the owner hash names an owner that the authority does not know: was the authority restored?"
@@ -78,6 +81,8 @@ func rowOf(g fence.Grant, s *stream.Stat) tileRow {
 	switch {
 	case s.Err != nil:
 		r.Problem = s.Err.Error()
+	case quarantined:
+		r.Problem = q.String()
 	case g.Epoch > 0 && s.Owner.Epoch > g.Epoch:
 		r.Problem = fmt.Sprintf("the owner hash is at epoch %d: was the authority restored to an older state?",
 			s.Owner.Epoch)

@@ -108,13 +108,14 @@ func (m *Metrics) Plan(store plan.Store) {
 
 // hostStats are the figures of a host's tiles together.
 type hostStats struct {
-	Tiles      states
-	Frozen     int           // tiles with a batch whose fate is unknown
-	FrozenFor  time.Duration // how long the longest of them has been frozen
-	StreamFull int           // tiles that stall because their stream is full
-	Queued     int           // intents that wait for a tick
-	Kept       int           // batches kept until replicas confirm them
-	Silent     time.Duration // the longest that the owner of a followed tile has not been heard of
+	Tiles       states
+	Frozen      int           // tiles with a batch whose fate is unknown
+	FrozenFor   time.Duration // how long the longest of them has been frozen
+	StreamFull  int           // tiles that stall because their stream is full
+	Quarantined int           // tiles that no process runs, because their history cannot be folded
+	Queued      int           // intents that wait for a tick
+	Kept        int           // batches kept until replicas confirm them
+	Silent      time.Duration // the longest that the owner of a followed tile has not been heard of
 }
 
 // states counts the tiles of a host, by state.
@@ -137,6 +138,9 @@ func readHost(all []tile.Status) (s hostStats) {
 		}
 		if t.StreamFull {
 			s.StreamFull++
+		}
+		if t.Quarantine != nil {
+			s.Quarantined++
 		}
 		if t.State == tile.Following {
 			s.Silent = max(s.Silent, t.Silent)

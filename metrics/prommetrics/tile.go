@@ -25,6 +25,7 @@ type tileMetrics struct {
 	lostTicks   prometheus.Counter
 	lostTime    prometheus.Counter
 	rulesFailed by[string, prometheus.Counter]
+	quarantined prometheus.Counter
 	forgotten   prometheus.Counter
 	diverged    prometheus.Counter
 	impure      prometheus.Counter
@@ -80,6 +81,8 @@ func newTileMetrics(m *Metrics) *tileMetrics {
 		lostTime:  counter(m, p, "lost_seconds_total", "The time that the lost ticks lasted, at most."),
 		rulesFailed: counters(m, p, "rules_failures_total", "Failures of the game's rules, by their method.", "call",
 			"New", "Resolve", "Apply", "Snapshot", "Restore", "Inspect"),
+		quarantined: counter(m, p, "quarantines_total",
+			"Tiles whose history could not be folded, and that were quarantined."),
 		forgotten: counter(m, p, "forgotten_batches_total",
 			"Batches dropped from memory before replicas had confirmed them."),
 		impure:   counter(m, p, "impure_ticks_total", "Ticks in which Resolve has changed the state."),
@@ -169,6 +172,7 @@ func (m *Metrics) Tile(h *tile.Hooks) {
 	attach(&h.TookOver, t.tookOver)
 	attach(&h.Restored, t.restore)
 	attach(&h.RulesFailed, func(e *tile.RulesError) { t.rulesFailed.of(e.Call).Inc() })
+	attach(&h.Quarantined, func(*tile.QuarantinedError) { t.quarantined.Inc() })
 	attach(&h.Diverged, func(tile.DivergenceInfo) { t.diverged.Inc() })
 	attach(&h.Impure, func(tile.ImpurityInfo) { t.impure.Inc() })
 	own := h.Forgotten
@@ -289,7 +293,7 @@ func newHostMetrics(m *Metrics) *hostMetrics {
 	const p = "tilehost"
 	return &hostMetrics{
 		ended: counters(m, p, "ended_total", "Processors that ended, by why.", "why", "drained", "superseded", "lost",
-			"failed"),
+			"quarantined", "failed"),
 		promoted: histograms(m, p, "promotion_seconds",
 			"Claims and take-overs, from their turn until the tile served or the attempt failed.", slow, "why",
 			tile.Suspicion(0), tile.SilentOwner, tile.OwnerDied, tile.HandedOver, tile.Ordered),
@@ -315,6 +319,8 @@ func ending(err error) string {
 		return "superseded"
 	case errors.Is(err, fence.ErrLost):
 		return "lost"
+	case errors.Is(err, tile.ErrQuarantined):
+		return "quarantined"
 	}
 	return "failed"
 }

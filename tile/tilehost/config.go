@@ -50,7 +50,9 @@ type Config struct {
 	Refollow bool
 
 	// Restart runs a tile again whose processor failed: after 1 s, doubling with each failure in a row up to 30 s,
-	// half of it random. Default false: the failure is reported by Hooks.Ended, and the tile is forgotten.
+	// half of it random. Default false: the failure is reported by Hooks.Ended, and the tile is forgotten. A tile
+	// that is quarantined is never forgotten: the host asks the authority for it every 15 to 30 s, and claims it when
+	// an operator has released it; or follows it again, if it did and another host has claimed it.
 	Restart bool
 
 	// Hooks observe the host itself.

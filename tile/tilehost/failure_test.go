@@ -52,7 +52,7 @@ func (b *brittle) Apply(tick fence.Tick, events [][]byte) error {
 
 // TestAGamesBugIsOneTilesBug: three hosts follow each other's tiles. An action that panics, presented again and again
 // to whoever owns its tile, ends no host, no other tile, and not even its own. An event that cannot be folded stops its
-// tile, on all hosts, until the game is repaired.
+// tile, on all hosts, until the game is repaired and the quarantine released; they all say why.
 func TestAGamesBugIsOneTilesBug(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -101,6 +101,16 @@ func TestAGamesBugIsOneTilesBug(t *testing.T) {
 			require.True(t, ok, "%s has a part in it", h.contact)
 			assert.NotEqual(t, tile.Serving, s.State)
 		}
+		quarantined, ok := a.TileStatus(sick)
+		require.True(t, ok)
+		require.NotNil(t, quarantined.Quarantine)
+		assert.Equal(t, "a:1", quarantined.Quarantine.Quarantine.By)
+		_, err = a.Submit(t.Context(), poison)
+		require.ErrorIs(t, err, tile.ErrQuarantined)
+		require.ErrorIs(t, a.Await(t.Context(), sick), tile.ErrQuarantined)
+		g, err := w.authority.Lookup(t.Context(), sick)
+		require.NoError(t, err)
+		assert.Equal(t, quarantined.Quarantine.Epoch, g.Epoch, "nobody takes it any more")
 		ends := a.ends()
 		require.NotEmpty(t, ends)
 		assert.Less(t, len(ends), 20, "it is not tried in a hurry")
@@ -108,6 +118,7 @@ func TestAGamesBugIsOneTilesBug(t *testing.T) {
 		assert.Equal(t, tilehost.StepRestart, ends[0].Next)
 
 		game.apply.Store(false)
+		require.NoError(t, w.authority.Release(t.Context(), g))
 		require.Eventually(t, func() bool {
 			return slices.ContainsFunc(hosts, func(h *runningHost) bool {
 				s, _ := h.TileStatus(sick)

@@ -1,6 +1,7 @@
 package tilehost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -87,7 +88,8 @@ func New(contact string, seams tile.Seams, rules func(fence.TileID) (tile.Rules,
 
 // Submit queues an intent at its tile's processor and waits for its outcome, as tile.TileProcessor.Submit does.
 // A tile that the host does not run is answered with a *tile.RedirectError from the owner hash, whose contact is
-// empty if there is none or it cannot be read. The host is a tilehttp.Submitter.
+// empty if there is none or it cannot be read; one that it knows to be quarantined, with a *tile.QuarantinedError.
+// The host is a tilehttp.Submitter.
 func (h *Host) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 	if p := h.submitTo(ctx, in.Tile); p != nil {
 		outcome, err := p.Submit(ctx, in)
@@ -122,6 +124,9 @@ const redirectTimeout = 500 * time.Millisecond
 
 // redirect is what this host answers for a tile it does not run.
 func (h *Host) redirect(ctx context.Context, id fence.TileID) error {
+	if s, ok := h.TileStatus(id); ok && s.Quarantine != nil {
+		return s.Quarantine
+	}
 	ctx, cancel := context.WithTimeout(ctx, redirectTimeout)
 	defer cancel()
 	o, err := h.seams.Store.Owner(ctx, id)
@@ -188,6 +193,7 @@ type hosted struct {
 	leave  func()              // ends the processor's promotion; nil when it has none under way
 	yield  func()              // gives its place to another tile's while it waits for replicas; nil: it has none
 
+	follows bool          // it was followed until it was quarantined
 	failed  int           // take-overs that its followers tried in vain
 	last    *tile.Status  // of the processor before, if there was one
 	err     error         // what ended it
@@ -234,7 +240,11 @@ func (h *Host) forget(t *hosted) {
 func (t *hosted) status(h *Host) tile.Status {
 	switch {
 	case t.p != nil:
-		return t.p.Status()
+		s := t.p.Status()
+		if t.last != nil && s.State <= tile.Claiming {
+			s.Quarantine = cmp.Or(s.Quarantine, t.last.Quarantine) // until this one has asked
+		}
+		return s
 	case t.last != nil:
 		return *t.last
 	}

@@ -3,6 +3,7 @@ package tilehost
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -210,7 +211,13 @@ func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
 		if h.cfg.Refollow {
 			t.role, end.Next = asFollower, StepFollow
 		}
+	case errors.Is(err, tile.ErrQuarantined):
+		t.follows = t.follows || t.role == asFollower
+		t.role, end.Next, end.After = asOwner, StepRestart, restartAfter(math.MaxInt)
 	case errors.Is(err, fence.ErrLost):
+		if t.follows {
+			t.role, t.follows, end.Next = asFollower, false, StepFollow
+		}
 	case h.cfg.Restart:
 		end.Next, end.After = StepRestart, restartAfter(failures)
 		if t.role == asRival {
@@ -232,11 +239,14 @@ func (h *Host) tell(end *EndInfo) {
 	o := fence.Owner{Tile: s.Tile, Epoch: s.Epoch}
 	sup, superseded := errors.AsType[*tile.SupersededError](end.Err)
 	lost, claimLost := errors.AsType[*fence.LostError](end.Err)
+	held, quarantined := errors.AsType[*tile.QuarantinedError](end.Err)
 	switch {
 	case superseded:
 		o.Epoch, o.Contact = sup.Successor.Epoch, sup.Successor.Contact
 	case claimLost:
 		o.Epoch, o.Contact = lost.Current.Epoch, lost.Current.Contact
+	case quarantined && held.Quarantine.By == h.contact:
+		o.Epoch, o.Contact = held.Epoch, h.contact // where clients learn why nothing happens
 	case s.Successor.Present(): // handed over
 		o.Epoch, o.Contact = s.Successor.Epoch, s.Successor.Contact
 	}

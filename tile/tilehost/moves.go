@@ -118,7 +118,8 @@ func (h *Host) followed(contact string) (processors []*tile.TileProcessor) {
 
 // Await waits until the host serves all of the tiles. Its error joins one for each tile that it will not
 // serve: what ended its processor, or a *tile.RedirectError if the host has no part in it. A tile that is
-// followed, or will be restarted, is waited for. ctx's cause if that ends first.
+// quarantined will not be served until an operator has decided. One that is followed, or will be restarted, is waited
+// for. ctx's cause if that ends first.
 func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 	var failed []error
 	for _, id := range tiles {
@@ -218,6 +219,7 @@ func (h *Host) promote(id fence.TileID, why tile.Suspicion) (t *hosted, failed i
 // that names the owner, as far as the follower knows, which stayed one.
 func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch, failures int) error {
 	serves, inVain := false, false
+	var quarantined *tile.QuarantinedError
 	var s tile.Status
 	err := h.await(ctx, t, func() bool {
 		if t.p != nil {
@@ -225,11 +227,16 @@ func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch, f
 			serves = (s.State == tile.Serving || s.State == tile.Healing) && s.Epoch > above
 		}
 		inVain = t.failed > failures
-		return serves || t.gone || inVain
+		if t.p == nil && t.wanted == 0 && t.last != nil {
+			quarantined = t.last.Quarantine
+		}
+		return serves || t.gone || inVain || quarantined != nil
 	})
 	switch {
 	case err != nil || serves:
 		return err
+	case quarantined != nil:
+		return quarantined
 	case inVain:
 		return &fence.LostError{Tile: t.id, Current: fence.Grant{Tile: t.id, Epoch: s.Owner.Epoch,
 			Contact: s.Owner.Contact}}

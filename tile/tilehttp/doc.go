@@ -43,6 +43,7 @@
 //	redirect     421     *tile.RedirectError                   tile, and epoch and contact if known
 //	unresolved   409     *tile.UnresolvedError                 the same
 //	overloaded   429     tile.ErrOverloaded
+//	quarantined  503     *tile.QuarantinedError, without why
 //	invalid      400     *fence.ArgumentError                  field, value, want
 //	unavailable  503     *UnavailableError, outcome unknown
 //

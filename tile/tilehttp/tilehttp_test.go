@@ -107,6 +107,8 @@ func TestErrorsTravel(t *testing.T) {
 		"both": {answer: errors.Join(&tile.RedirectError{Tile: here}, &tile.UnresolvedError{Tile: here}),
 			want: &tile.UnresolvedError{Tile: here}},
 		"overloaded": {answer: fmt.Errorf("host: %w", tile.ErrOverloaded), want: tile.ErrOverloaded},
+		"quarantined": {answer: &tile.QuarantinedError{Tile: here, Quarantine: fence.Quarantine{By: "b:1"}},
+			want: &tile.QuarantinedError{Tile: here}},
 		"argument": {answer: &fence.ArgumentError{Field: "body", Value: 3, Want: "less"},
 			want: &fence.ArgumentError{Field: "body", Value: "3", Want: "less"}},
 		"anything else": {answer: errors.New("disk on fire"),

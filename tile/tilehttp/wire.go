@@ -101,6 +101,7 @@ const (
 	codeUnresolved  = "unresolved"
 	codeOverloaded  = "overloaded"
 	codeInvalid     = "invalid"
+	codeQuarantined = "quarantined"
 	codeUnavailable = "unavailable"
 	codeLost        = "lost"   // hand-overs only
 	codeEnding      = "ending" // hand-overs only
@@ -111,6 +112,7 @@ var statuses = map[string]int{
 	codeUnresolved:  http.StatusConflict,
 	codeOverloaded:  http.StatusTooManyRequests,
 	codeInvalid:     http.StatusBadRequest,
+	codeQuarantined: http.StatusServiceUnavailable,
 	codeUnavailable: http.StatusServiceUnavailable,
 	codeLost:        http.StatusConflict,
 	codeEnding:      http.StatusServiceUnavailable,
@@ -270,6 +272,8 @@ func encodeError(err error) wireError {
 		w.Code, w.Tile, w.Epoch, w.Contact = codeRedirect, redirect.Tile, redirect.Epoch, redirect.Contact
 	case errors.Is(err, tile.ErrOverloaded):
 		w.Code = codeOverloaded
+	case errors.Is(err, tile.ErrQuarantined):
+		w.Code = codeQuarantined
 	case errors.As(err, &argument):
 		w.Code, w.Field, w.Value, w.Want = codeInvalid, argument.Field, cut(fmt.Sprint(argument.Value)), argument.Want
 	}
@@ -300,6 +304,8 @@ func (a *wireAnswer) decode(contact string, id fence.TileID) (stream.Outcome, er
 		return 0, &tile.UnresolvedError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
 	case e.Code == codeOverloaded:
 		return 0, tile.ErrOverloaded
+	case e.Code == codeQuarantined:
+		return 0, &tile.QuarantinedError{Tile: id}
 	case e.Code == codeInvalid:
 		return 0, &fence.ArgumentError{Field: e.Field, Value: e.Value, Want: e.Want}
 	case e.Code == codeUnavailable:

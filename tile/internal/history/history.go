@@ -40,6 +40,9 @@ type History struct {
 	Doubt    *Doubt         // this state is not the owner's
 	Agreed   int            // how often what was folded here was the owner's, since a doubt
 	Recoded  fence.Epoch    // of an owner that encodes the state otherwise: it cannot be compared
+
+	Skip   []fence.EventRef // what Replay leaves out
+	failed int              // entries that the last Replay folded before it failed; -1: none, nor the snapshot
 }
 
 // New makes the history of a new tile, which remembers outcomes for a number of ticks, and whose stream may take a
@@ -62,6 +65,7 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 	if s == nil {
 		s = &fence.Snapshot{}
 	}
+	h.failed = -1
 	if err := h.restore(s.Blob); err != nil {
 		return err
 	}
@@ -70,6 +74,7 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 	h.Bound.begin()
 	for i := range entries {
 		if err := h.foldEntry(&entries[i], false); err != nil {
+			h.failed = i
 			return err
 		}
 	}
@@ -104,6 +109,8 @@ func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 	}
 	if compare {
 		h.compare(b.StateSum, e.Position.Epoch)
+	} else if len(h.Skip) > 0 {
+		b.Events = h.without(e.Seq, b.Events)
 	}
 	if err := h.Fold(e.Tick, b, len(e.Frame)); err != nil {
 		return err

@@ -65,7 +65,10 @@ func (w *Owner) Played(since fence.Tick, between func(from, to time.Time) fence.
 	return w.Last.Tick - since + between(w.there, end), true
 }
 
-// OwnerOf is the owner that a grant names.
+// OwnerOf is the owner that a grant names. That of a quarantine has no contact.
 func OwnerOf(g fence.Grant) fence.Owner {
+	if _, ok := fence.ParseQuarantine(g.Contact); ok {
+		g.Contact = ""
+	}
 	return fence.Owner{Tile: g.Tile, Epoch: g.Epoch, Contact: g.Contact}
 }

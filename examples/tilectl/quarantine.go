@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// quarantineRow is one tile that is quarantined.
+type quarantineRow struct {
+	Tile   fence.TileID     `json:"tile"`
+	Epoch  fence.Epoch      `json:"epoch"`
+	Since  int64            `json:"since_ms"`
+	State  string           `json:"state"` // closed or lifted
+	By     string           `json:"by"`
+	Event  string           `json:"event"` // sequence/index, or snapshot
+	Skip   []fence.EventRef `json:"skip,omitempty"`
+	Reason string           `json:"reason"`
+}
+
+// quarantined are the grants that are quarantines: of the tiles named, each of which must be one, or of all.
+func (t *tool) quarantined(ctx context.Context, args []string) (held []fence.Grant, err error) {
+	for _, a := range args {
+		id, err := fence.ParseTileID(a)
+		if err != nil {
+			return nil, err
+		}
+		g, err := t.authority.Lookup(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := fence.ParseQuarantine(g.Contact); !ok {
+			return nil, fmt.Errorf("tile %s is not quarantined", id)
+		}
+		held = append(held, g)
+	}
+	var after fence.TileID
+	for len(args) == 0 {
+		grants, err := t.authority.List(ctx, after, pageSize)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range grants {
+			if _, ok := fence.ParseQuarantine(g.Contact); ok {
+				held = append(held, g)
+			}
+		}
+		if len(grants) < pageSize {
+			break
+		}
+		after = grants[len(grants)-1].Tile
+	}
+	return held, nil
+}
+
+func listQuarantines(ctx context.Context, t *tool, args []string) error {
+	grants, err := t.quarantined(ctx, args)
+	if err != nil {
+		return err
+	}
+	var rows []quarantineRow
+	for _, g := range grants {
+		q, _ := fence.ParseQuarantine(g.Contact)
+		r := quarantineRow{Tile: g.Tile, Epoch: g.Epoch, Since: g.Minted.UnixMilli(), State: "closed", By: q.By,
+			Event: "snapshot", Skip: q.Skip, Reason: q.Reason}
+		if q.Lifted {
+			r.State = "lifted"
+		}
+		if q.At != (fence.EventRef{}) {
+			r.Event = q.At.String()
+		}
+		rows = append(rows, r)
+	}
+	return printTable(t, "TILE STATE EPOCH SINCE BY EVENT LEFT-OUT REASON", rows, func(r *quarantineRow) []any {
+		return []any{r.Tile, r.State, r.Epoch, millis(r.Since), r.By, r.Event, fmt.Sprint(r.Skip), r.Reason}
+	})
+}
+
+// releaseQuarantines lets tile servers claim tiles again, as they are.
+func releaseQuarantines(ctx context.Context, t *tool, args []string) error {
+	grants, err := t.quarantined(ctx, args)
+	if err != nil {
+		return err
+	}
+	for _, g := range grants {
+		if err := t.authority.Release(ctx, g); err != nil {
+			return err
+		}
+		fmt.Fprintf(t.out, "tile %s is released; tile servers claim it within 30 s, and fold all of its history\n",
+			g.Tile)
+	}
+	return nil
+}
+
+// skipEvent has the next owner leave out what could not be folded.
+func skipEvent(ctx context.Context, t *tool, args []string) error {
+	grants, err := t.quarantined(ctx, args)
+	if err != nil {
+		return err
+	}
+	g := grants[0]
+	q, _ := fence.ParseQuarantine(g.Contact)
+	switch {
+	case q.At == fence.EventRef{}:
+		return fmt.Errorf("tile %s: it is the snapshot that cannot be folded, no event: use tilectl checkpoint restore",
+			g.Tile)
+	case q.Lifted:
+		return fmt.Errorf("tile %s: its next owner leaves out %v already", g.Tile, q.Skip)
+	}
+	fmt.Fprintf(t.out, "tile %s: %s\n", g.Tile, q)
+	if q.At.Index == 0 {
+		fmt.Fprintln(t.out, "no single event of that batch is to blame: all of them will be left out")
+	}
+	if !t.options.yes {
+		err := t.confirm("What it did is lost, the outcomes of actions stand. Type yes to continue: ")
+		if err != nil {
+			return err
+		}
+	}
+	q.Lifted, q.Skip, q.By = true, append(q.Skip, q.At), operator
+	contact, err := q.Contact()
+	if err != nil {
+		return err
+	}
+	_, err = t.authority.Promote(ctx, fence.Claim{Tile: g.Tile, Contact: contact, ID: fence.NewClaimID(),
+		Expected: g.Epoch})
+	if err == nil {
+		fmt.Fprintf(t.out, "the tile server that claims the tile, within 30 s, leaves out %v\n", q.Skip)
+	}
+	return err
+}
+
+// rewind puts a quarantined tile back to the snapshot that the coordination store has.
+func rewind(ctx context.Context, t *tool, args []string) error {
+	grants, err := t.quarantined(ctx, args)
+	if err != nil {
+		return err
+	}
+	g := grants[0]
+	if q, _ := fence.ParseQuarantine(g.Contact); q.At == (fence.EventRef{}) {
+		return fmt.Errorf("tile %s: that snapshot cannot be folded: use tilectl checkpoint restore", g.Tile)
+	}
+	s, found, err := t.log.Snapshot(ctx, g.Tile)
+	if err == nil && found {
+		err = s.Verify(g.Tile)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return fmt.Errorf("tile %s has no snapshot yet: use tilectl quarantine skip", g.Tile)
+	}
+	if !t.options.yes {
+		err := t.confirm(fmt.Sprintf("What the tile has done after tick %d is lost. Type yes to continue: ", s.Tick))
+		if err != nil {
+			return err
+		}
+	}
+	return t.restore(ctx, args[0], &s)
+}
