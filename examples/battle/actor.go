@@ -43,7 +43,9 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	if err = errors.Join(err, failed(ctx)); err != nil {
 		return err
 	}
-	r.fill(p)
+	if err = r.fill(p); err != nil {
+		return err
+	}
 	if o.report == "json" || o.command == "bots" {
 		err = r.write(o.report, out)
 	}

@@ -74,6 +74,9 @@ func TestHandOvers(t *testing.T) {
 		}
 		return followed >= 3
 	}, 20*time.Second, 10*time.Millisecond, "it keeps no warm copy of what it gave away")
-	// A hand-over is counted when the giver has heard of it, which is after the taker serves.
-	require.Eventually(t, func() bool { return d.meters.handovers.Load() >= 3 }, 20*time.Second, 10*time.Millisecond)
+	// A hand-over is counted after the taker serves.
+	require.Eventually(t, func() bool {
+		n, err := d.totals()
+		return err == nil && n["tile_takeover_seconds/handed_over"] >= 3
+	}, 20*time.Second, 10*time.Millisecond)
 }

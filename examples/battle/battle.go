@@ -30,7 +30,7 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 	}
 	r, err := d.play(ctx)
 	if err == nil {
-		r.fill(d.plan) // before the hosts hand over all that they have
+		err = r.fill(d.plan) // before the hosts hand over all that they have
 	}
 	stop()
 	if err = errors.Join(err, failed(ctx)); err != nil {

@@ -76,8 +76,6 @@ func (b *bot) run(
 	b.mu.Lock()
 	b.relay = client
 	b.mu.Unlock()
-	b.meters.watchers.Add(1)
-	defer b.meters.watchers.Add(-1)
 	gatewayURL += "?actor=" + b.actor + b.pass
 	if b.door, err = dial(ctx, func(ctx context.Context) (*gatewayws.Client, error) {
 		return gatewayws.Dial(ctx, gatewayURL, nil)

@@ -24,9 +24,9 @@ func TestChaos(t *testing.T) {
 			r := checkChaos(t, 12*time.Second, "-stack", "embedded", "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
 			assert.GreaterOrEqual(t, r.Chaos.Faults, 5)
 			if lost := r.Chaos.Kinds["coordination lost"]; lost == nil {
-				assert.Zero(t, r.Rebases, "nothing else here can take a history away")
+				assert.Zero(t, r.Servers["tile_heals_total/rebased"], "nothing else here can take a history away")
 			} else {
-				assert.Positive(t, r.Rebases)
+				assert.Positive(t, r.Servers["tile_heals_total/rebased"])
 			}
 		})
 	}

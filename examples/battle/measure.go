@@ -6,7 +6,6 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
@@ -15,22 +14,14 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// meters counts what one process sees. Everything in it may be used from any goroutine.
+// meters are what one process measures beside the library's metrics: distributions of which every value counts, what
+// its bots do, and what the page shows. Everything in it may be used from any goroutine.
 type meters struct {
 	// Tile hosts.
-	ticks, late, missed, intents  atomic.Int64
-	commits, refreshes, events    atomic.Int64
-	refusals, reappended, rebases atomic.Int64
-	lostTicks                     atomic.Int64 // reported by owners that began from the durable store
-	snapshots, snapshotsFailed    atomic.Int64
-	trimmed, takeovers, handovers atomic.Int64
-	commitLatency, tickLatency    *figures.Histogram
-	lateness                      *figures.Histogram // of ticks
-	encodeLatency                 *figures.Histogram
-	// Checkpointer and relay.
-	checkpoints, relayRepairs atomic.Int64
+	commitLatency, tickLatency *figures.Histogram
+	lateness                   *figures.Histogram // of ticks
+	encodeLatency              *figures.Histogram
 	// Bots.
-	watchers                  atomic.Int64
 	clientLatency             *figures.Histogram
 	clientFrames, joined      atomic.Int64
 	moves, movesFailed, cards atomic.Int64
@@ -39,31 +30,26 @@ type meters struct {
 
 	router atomic.Pointer[route.Router] // of the gateway in this process, or nil
 
-	// Ownership.
-	installs, supersessions atomic.Int64
-	refusedFor              outcomeCounts // refused attempts, by reason
-
 	log    *battleLog
 	vitals *vitals
 }
 
 func newMeters() *meters {
 	return &meters{commitLatency: figures.NewHistogram(), clientLatency: figures.NewHistogram(),
-		tickLatency:   figures.NewHistogram(),
-		encodeLatency: figures.NewHistogram(), lateness: figures.NewHistogram(),
+		tickLatency: figures.NewHistogram(), encodeLatency: figures.NewHistogram(), lateness: figures.NewHistogram(),
 		orderLatency: figures.NewHistogram(), log: &battleLog{}, vitals: newVitals(),
-		outcomes: outcomeCounts{counts: map[string]int64{}}, refusedFor: outcomeCounts{counts: map[string]int64{}}}
+		outcomes: outcomeCounts{counts: map[string]int64{}}}
 }
 
-// outcomeCounts counts by kind: actions by the outcome that their clients were told, refusals by reason.
+// outcomeCounts counts actions by the outcome that their clients were told.
 type outcomeCounts struct {
 	mu     sync.Mutex
 	counts map[string]int64
 }
 
-func (o *outcomeCounts) add(kind string) {
+func (o *outcomeCounts) add(outcome string) {
 	o.mu.Lock()
-	o.counts[kind]++
+	o.counts[outcome]++
 	o.mu.Unlock()
 }
 
@@ -76,40 +62,18 @@ func (o *outcomeCounts) snapshot() map[string]int64 {
 // hooks feeds the meters from a tile processor of the host at a contact.
 func (m *meters) hooks(host string) tile.Hooks {
 	return tile.Hooks{
-		Transition: func(i tile.TransitionInfo) {
-			m.vitals.moved(host, i)
-			switch {
-			case i.From == tile.Following && i.To == tile.Claiming:
-				m.takeovers.Add(1)
-			case i.From == tile.Installing && i.To == tile.Serving:
-				m.installs.Add(1)
-			case i.To == tile.StoodDown:
-				m.supersessions.Add(1)
-			}
-		},
+		Transition: func(i tile.TransitionInfo) { m.vitals.moved(host, i) },
 		Ticked: func(i tile.TickInfo) {
-			m.ticks.Add(1)
-			m.missed.Add(int64(i.Missed))
-			m.intents.Add(int64(i.Intents))
 			m.tickLatency.Record(i.Took)
 			m.lateness.Record(i.Late)
-			if i.Late > slowTick {
-				m.late.Add(1)
-			}
 		},
 		Committed: func(i tile.CommitInfo) {
 			m.vitals.committed(i.Tile, host)
-			if i.Refresh {
-				m.refreshes.Add(1)
-				return
+			if !i.Refresh {
+				m.commitLatency.Record(i.Took)
 			}
-			m.commits.Add(1)
-			m.events.Add(int64(i.Events))
-			m.commitLatency.Record(i.Took)
 		},
 		Refused: func(i tile.RefusalInfo) {
-			m.refusals.Add(1)
-			m.refusedFor.add(reason(i.Err))
 			var refused *fence.RefusedError
 			if errors.As(i.Err, &refused) && errors.Is(i.Err, fence.ErrStale) {
 				m.log.add(spectator.KindRefused, i.Tile, host, refused.Epoch,
@@ -118,9 +82,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			}
 		},
 		Healed: func(i tile.HealInfo) {
-			m.reappended.Add(int64(i.Reappended))
 			if i.Rebased {
-				m.rebases.Add(1)
 				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
 					"%s healed a fork: rebased on its own state under epoch %d", host, i.At.Epoch)
 			} else {
@@ -129,7 +91,6 @@ func (m *meters) hooks(host string) tile.Hooks {
 			}
 		},
 		Restored: func(i tile.RestoredInfo) {
-			m.lostTicks.Add(int64(i.LostTicks))
 			what := fmt.Sprintf("at most %d ticks, %v, are lost", i.LostTicks, i.LostFor)
 			if i.LostTicks == 0 {
 				what = "nothing is lost"
@@ -138,18 +99,9 @@ func (m *meters) hooks(host string) tile.Hooks {
 				"coordination had lost the tile; it goes on from tick %d: %s", i.SnapshotTick, what)
 		},
 		Snapshotted: func(i tile.SnapshotInfo) {
-			if i.Err != nil {
-				m.snapshotsFailed.Add(1)
-				return
+			if i.Err == nil {
+				m.encodeLatency.Record(i.Encode)
 			}
-			m.snapshots.Add(1)
-			if i.Trimmed != nil {
-				m.trimmed.Add(int64(i.Trimmed.Removed))
-			}
-			m.encodeLatency.Record(i.Encode)
 		},
 	}
 }
-
-// slowTick is how late a tick may begin before it counts as late.
-const slowTick = 50 * time.Millisecond

@@ -14,10 +14,10 @@ import (
 func (p *plan) cut() (figures.Set, error) {
 	m := p.meters
 	r := newReport(p)
-	r.fill(p)
-	text, err := json.Marshal(r)
+	err := r.fill(p)
+	text, textErr := json.Marshal(r)
 	var flat map[string]any
-	if err = errors.Join(err, json.Unmarshal(text, &flat)); err != nil {
+	if err = errors.Join(err, textErr, json.Unmarshal(text, &flat)); err != nil {
 		return figures.Set{}, err
 	}
 	return figures.Set{Counters: figures.Flatten(flat), Histograms: map[string]figures.Sample{

@@ -11,12 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/tile"
 )
 
 func TestCutsAreWindows(t *testing.T) {
 	p := &plan{options: &options{}, meters: newMeters()}
+	require.NoError(t, p.newMetrics())
+	var hooks tile.Hooks
+	p.metrics.Tile(&hooks)
+	for range 3 {
+		hooks.Ticked(tile.TickInfo{})
+	}
 	p.meters.lateness.Record(time.Second)
-	p.meters.ticks.Add(3)
 	p.meters.outcomes.add("applied")
 	var out bytes.Buffer
 	require.NoError(t, figures.Obey(strings.NewReader("cut\ncut\n"), &out, p.cut))
@@ -24,12 +30,12 @@ func TestCutsAreWindows(t *testing.T) {
 	answers := json.NewDecoder(&out)
 	require.NoError(t, answers.Decode(&first))
 	require.NoError(t, answers.Decode(&second))
-	assert.EqualValues(t, 3, first.Counters["ticks"])
+	assert.EqualValues(t, 3, first.Counters["servers_tile_tick_seconds"])
 	assert.EqualValues(t, 1, first.Counters["ledger_outcomes_applied"])
 	late, err := first.Histograms["lateness"].Latency()
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, late.Count)
-	assert.EqualValues(t, 3, second.Counters["ticks"], "counters are never set back")
+	assert.EqualValues(t, 3, second.Counters["servers_tile_tick_seconds"], "counters are never set back")
 	assert.Empty(t, second.Histograms["lateness"], "histograms begin anew")
 
 	assert.ErrorContains(t, figures.Obey(strings.NewReader("dance\n"), &out, p.cut), "dance")

@@ -49,9 +49,8 @@ func TestOperatorsQuestions(t *testing.T) {
 	assert.Greater(t, moved.Seq, before.Tiles[0].Seq)
 
 	metrics := string(get(t, page+"metrics"))
-	assert.Regexp(t, `\nbattle_ownership_changes ([3-9]|\d\d)`, metrics)
-	assert.Regexp(t, `\nbattle_commits [1-9]`, metrics)
-	assert.Regexp(t, `\ntilefence_tile_tick_seconds_count [1-9]`, metrics, "the library's own")
+	assert.Regexp(t, `\ntilefence_tile_transitions_total{to="serving"} ([3-9]|\d\d)`, metrics)
+	assert.Regexp(t, `\ntilefence_tile_tick_seconds_count [1-9]`, metrics)
 	assert.Regexp(t, `\ntilefence_tilehost_tiles{state="serving"} [1-9]`, metrics)
 	require.Equal(t, exitOK, <-status, "%s", errs)
 }

@@ -16,19 +16,11 @@ import (
 // report is what a battle measured. Latencies are in milliseconds; commit-to-client is from the store's
 // clock at the commit to the client's after folding, on one machine.
 type report struct {
-	Stack    string  `json:"stack"`
-	Tiles    int     `json:"tiles"`
-	Clients  int     `json:"clients"`
-	Seconds  float64 `json:"seconds"`
-	TickMs   float64 `json:"tick_ms"`
-	Ticks    int64   `json:"ticks"`
-	Late     int64   `json:"ticks_late"`
-	Missed   int64   `json:"ticks_missed"`
-	Commits  int64   `json:"commits"`
-	Refresh  int64   `json:"refreshes"`
-	Events   int64   `json:"events"`
-	Intents  int64   `json:"intents"`
-	Refusals int64   `json:"refusals"`
+	Stack   string  `json:"stack"`
+	Tiles   int     `json:"tiles"`
+	Clients int     `json:"clients"`
+	Seconds float64 `json:"seconds"`
+	TickMs  float64 `json:"tick_ms"`
 
 	CommitLatency  figures.Latency `json:"commit_latency"`
 	CommitToClient figures.Latency `json:"commit_to_client"`
@@ -44,33 +36,15 @@ type report struct {
 	ClientSyncs        uint64  `json:"client_syncs"`
 	ClientResyncs      uint64  `json:"client_resyncs"`
 	ClientCorrupt      uint64  `json:"client_corrupt"`
-	BytesOut           uint64  `json:"relay_bytes_out"` // with the headers of WebSockets
-	GapsRelay          uint64  `json:"relay_gaps"`
-	RepairsRelay       int64   `json:"relay_gaps_repaired"`
-	ColdReads          uint64  `json:"relay_cold_reads"`
-	SharedReads        uint64  `json:"relay_shared_reads"` // of them, those that another relay could have made
 	GapsClient         uint64  `json:"client_gaps"`
 	RepairsClient      uint64  `json:"client_gaps_repaired"`
-	StaleDrops         uint64  `json:"stale_drops"`
-	SlowDrops          uint64  `json:"slow_client_drops"`
 
-	Snapshots       int64            `json:"snapshots"`
-	SnapshotsFailed int64            `json:"snapshots_failed"`
-	Trimmed         int64            `json:"entries_trimmed"`
-	Checkpoints     int64            `json:"checkpoints"`
-	Takeovers       int64            `json:"takeovers"` // with the hand-overs
-	Handovers       int64            `json:"handovers"`
-	Reappended      int64            `json:"batches_reappended"`
-	Installs        int64            `json:"ownership_changes"` // with the first of each tile
-	Superseded      int64            `json:"supersessions"`
-	LostTicks       int64            `json:"lost_ticks"` // with the coordination store, at most
-	RefusedFor      map[string]int64 `json:"refused_for"`
-	Rebases         int64            `json:"rebases"`
-	Moves           int64            `json:"moves_sent"`
-	MovesFailed     int64            `json:"moves_failed"`
-	Cards           int64            `json:"cards_played"`
-	Ledger          map[string]int64 `json:"ledger_outcomes"`
+	Moves       int64            `json:"moves_sent"`
+	MovesFailed int64            `json:"moves_failed"`
+	Cards       int64            `json:"cards_played"`
+	Ledger      map[string]int64 `json:"ledger_outcomes"`
 
+	Servers totals             `json:"servers"` // the library's metrics
 	Routing *spectator.Routing `json:"routing,omitempty"`
 
 	Lobby   *lobbyReport `json:"lobby,omitempty"`
@@ -87,32 +61,14 @@ func newReport(p *plan) *report {
 }
 
 // fill takes the figures of one process.
-func (r *report) fill(p *plan) {
+func (r *report) fill(p *plan) (err error) {
 	m := p.meters
-	r.Ticks, r.Late, r.Missed = m.ticks.Load(), m.late.Load(), m.missed.Load()
-	r.Commits, r.Refresh, r.Events, r.Intents = m.commits.Load(), m.refreshes.Load(), m.events.Load(), m.intents.Load()
-	r.Refusals = m.refusals.Load()
 	r.CommitLatency, r.CommitToClient = m.commitLatency.Latency(), m.clientLatency.Latency()
 	r.TickLatency, r.SnapshotEncode = m.tickLatency.Latency(), m.encodeLatency.Latency()
-	r.TickLateness = m.lateness.Latency()
-	r.OrderLatency = m.orderLatency.Latency()
+	r.TickLateness, r.OrderLatency = m.lateness.Latency(), m.orderLatency.Latency()
 	r.ClientFrames, r.Joined = m.clientFrames.Load(), m.joined.Load()
-	r.Snapshots, r.SnapshotsFailed, r.Trimmed = m.snapshots.Load(), m.snapshotsFailed.Load(), m.trimmed.Load()
-	r.Handovers = m.handovers.Load()
-	r.Checkpoints = m.checkpoints.Load()
-	r.Takeovers, r.Reappended, r.Rebases = m.takeovers.Load(), m.reappended.Load(), m.rebases.Load()
-	r.Installs, r.Superseded, r.LostTicks = m.installs.Load(), m.supersessions.Load(), m.lostTicks.Load()
-	r.RefusedFor = m.refusedFor.snapshot()
 	r.Moves, r.MovesFailed, r.Cards = m.moves.Load(), m.movesFailed.Load(), m.cards.Load()
-	r.Ledger = m.outcomes.snapshot()
-	r.Routing = m.routing()
-	if p.re != nil {
-		s := p.re.Stats()
-		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SlowDrops = s.Gaps, m.relayRepairs.Load(), s.Repairs, s.SlowDrops
-		r.SharedReads = s.Shared
-		r.StaleDrops += s.StaleDrops
-		r.BytesOut = s.BytesOut
-	}
+	r.Ledger, r.Routing = m.outcomes.snapshot(), m.routing()
 	if f := p.fleet.Load(); f != nil {
 		s := f.stats()
 		r.GapsClient, r.RepairsClient, r.ClientBytes = s.Gaps, s.Repaired, s.Bytes
@@ -121,9 +77,8 @@ func (r *report) fill(p *plan) {
 	if r.ClientFrames > 0 {
 		r.BytesPerClientTick = float64(r.ClientBytes) / float64(r.ClientFrames)
 	}
-	if p.br != nil {
-		r.StaleDrops += p.br.Stats().Dropped.Superseded
-	}
+	r.Servers, err = p.totals()
+	return err
 }
 
 // write prints the report for a person or for a program.
@@ -140,20 +95,24 @@ func (r *report) write(form string, out io.Writer) error {
 		fmt.Fprintf(out, "  %-22s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(out, "\nBattle on %s: %d tiles, %d clients, %.0f s\n\n", r.Stack, r.Tiles, r.Clients, r.Seconds)
-	line("ticks", "%d (%d late, %d missed), begun p99 %.1f ms after they were due",
-		r.Ticks, r.Late, r.Missed, r.TickLateness.P99)
-	line("commits", "%d with %d events, %d quiet ticks, %d refusals", r.Commits, r.Events, r.Refresh, r.Refusals)
+	n := r.Servers
+	line("ticks", "%.0f (%.0f missed), begun p99 %.1f ms after they were due", n["tile_tick_seconds"],
+		n["tile_missed_ticks_total"], r.TickLateness.P99)
+	line("commits", "%.0f with %.0f events, %.0f quiet ticks, %.0f refusals", n["tile_commit_seconds"],
+		n["tile_events_total"], n["tile_refreshes_total"], n["tile_commit_refusals_total"])
 	line("commit latency", "p50 %.2f ms, p99 %.2f ms", r.CommitLatency.P50, r.CommitLatency.P99)
 	line("commit to client", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (%d frames)",
 		r.CommitToClient.P50, r.CommitToClient.P99, r.CommitToClient.Max, r.ClientFrames)
 	line("per client and tick", "%.0f bytes", r.BytesPerClientTick)
-	line("gaps", "%d at the relay (%d repaired, %d cold reads in all, %d shared), %d at clients (%d repaired)",
-		r.GapsRelay, r.RepairsRelay, r.ColdReads, r.SharedReads, r.GapsClient, r.RepairsClient)
-	line("dropped", "%d stale, %d for slow clients", r.StaleDrops, r.SlowDrops)
-	line("snapshots", "%d (%d failed), %d entries trimmed, %d checkpoints",
-		r.Snapshots, r.SnapshotsFailed, r.Trimmed, r.Checkpoints)
-	line("ownership", "%d take-overs (%d of them handed over), %d batches re-appended, %d rebases",
-		r.Takeovers, r.Handovers, r.Reappended, r.Rebases)
+	line("gaps", "%.0f at the relay (%.0f cold reads in all, %.0f shared), %d at clients (%d repaired)",
+		n["relay_gaps_total"], n["relay_repairs_total"], n["relay_shared_total"], r.GapsClient, r.RepairsClient)
+	line("dropped", "%.0f stale, %.0f for slow clients",
+		n["relay_stale_drops_total"]+n["bridge_dropped_total/superseded"], n["relay_slow_drops_total"])
+	line("snapshots", "%.0f (%.0f failed), %.0f entries trimmed, %.0f checkpoints", n["tile_snapshots_total/saved"],
+		n["tile_snapshots_total/failed"], n["tile_trimmed_entries_total"], n["checkpoint_write_seconds"])
+	line("ownership", "%.0f take-overs (%.0f of them handed over), %.0f batches re-appended, %.0f rebases",
+		n["tile_takeover_seconds"], n["tile_takeover_seconds/handed_over"], n["tile_reappended_batches_total"],
+		n["tile_heals_total/rebased"])
 	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
 	if r.Routing != nil {
 		line("routing", "%s", r.Routing)

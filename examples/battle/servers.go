@@ -17,8 +17,6 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
-	"github.com/tilefence/tilefence/bridge"
-	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
@@ -44,9 +42,7 @@ type plan struct {
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
 
-	br    *bridge.Bridge        // of this process, or nil
-	re    *relay.Relay          // the same
-	lobby *lobby                // the same
+	lobby *lobby                // of this process, or nil
 	pilot *pilots               // the same
 	fleet atomic.Pointer[fleet] // the same
 
@@ -137,16 +133,13 @@ func (p *plan) newBridge(b tilefence.Backends) (s *tilefence.BridgeServer, err e
 	cfg := tilefence.BridgeServerConfig{Logger: p.logger}
 	p.metrics.Bridge(&cfg)
 	if s, err = tilefence.NewBridgeServer(b, &cfg); err == nil {
-		p.br = s.Bridge()
 		p.asked(s)
 	}
 	return s, err
 }
 
 func (p *plan) newCheckpointer() (*tilefence.CheckpointServer, error) {
-	durable := func(checkpoint.DurableInfo) { p.meters.checkpoints.Add(1) }
-	cfg := tilefence.CheckpointServerConfig{Logger: p.logger,
-		Checkpoint: checkpoint.Config{Hooks: checkpoint.Hooks{Durable: durable}}}
+	cfg := tilefence.CheckpointServerConfig{Logger: p.logger}
 	p.metrics.Checkpoint(&cfg)
 	s, err := tilefence.NewCheckpointServer(p.backends.Backends, &cfg)
 	if err == nil {
@@ -171,22 +164,17 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	if err != nil {
 		return nil, err
 	}
-	repaired := func(i relay.RepairInfo) {
-		if i.Err == nil && (i.Kind == "tail" || i.Kind == "full") { // the others are first loads and refreshes
-			p.meters.relayRepairs.Add(1)
-		}
-	}
 	cfg := tilefence.RelayServerConfig{
 		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
 			page.Handle(viewPath, own)
 			return page
 		}},
 		Relay: relay.Config{Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
-			Views: p.backends.views, Hooks: relay.Hooks{Repaired: repaired}}, Logger: p.logger}
+			Views: p.backends.views}, Logger: p.logger}
 	p.metrics.Relay(&cfg)
 	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &cfg)
 	if err == nil {
-		p.re, t.relay = s.Relay(), s.Relay()
+		t.relay = s.Relay()
 		p.asked(s)
 	}
 	return s, err

@@ -41,7 +41,11 @@ const lookEvery = 250 * time.Millisecond
 func (t *tower) Run(ctx context.Context) error {
 	var commits, events rate
 	for {
-		t.look(ctx, commits.of(t.meters.commits.Load()), events.of(t.meters.events.Load()))
+		n, err := t.totals()
+		if err != nil {
+			return err
+		}
+		t.look(ctx, n, commits.of(n["tile_commit_seconds"]), events.of(n["tile_events_total"]))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -53,15 +57,15 @@ func (t *tower) Run(ctx context.Context) error {
 // rate turns a counter that is read at every look into a rate a second, averaged over about two seconds.
 type rate struct{ last, average float64 }
 
-func (r *rate) of(v int64) float64 {
-	r.average += ((float64(v)-r.last)/lookEvery.Seconds() - r.average) / 8
-	r.last = float64(v)
+func (r *rate) of(v float64) float64 {
+	r.average += ((v-r.last)/lookEvery.Seconds() - r.average) / 8
+	r.last = v
 	return r.average
 }
 
-func (t *tower) look(ctx context.Context, commits, events float64) {
+func (t *tower) look(ctx context.Context, n totals, commits, events float64) {
 	old := t.Status()
-	m, l, r := t.meters, t.meters.clientLatency.Recent(), t.relay.Stats()
+	l, r := t.meters.clientLatency.Recent(), t.relay.Stats()
 	var clients relayclient.Stats
 	if f := t.fleet.Load(); f != nil {
 		clients = f.stats()
@@ -69,7 +73,7 @@ func (t *tower) look(ctx context.Context, commits, events float64) {
 	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events,
 		Watchers: r.Clients, Bots: t.bots,
 		Gaps:    clients.Gaps + r.Gaps,
-		Repairs: clients.Repaired + uint64(m.relayRepairs.Load()),
+		Repairs: clients.Repaired + uint64(n["relay_repair_seconds/tail"]+n["relay_repair_seconds/full"]),
 		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
 	for i, id := range t.world {
 		before := spectator.TileStatus{Tile: id}
@@ -184,8 +188,8 @@ func (t *tower) line(since time.Duration) string {
 	if t.chaos != nil {
 		trouble = t.chaos.line()
 	}
-	return fmt.Sprintf("%4.0fs  ticks %d  commits %.0f/s  watchers %d  commit→client p50 %.1f p99 %.1f ms  "+
-		"tiles %d/%d  owner epochs %v%s", since.Seconds(), t.meters.ticks.Load(), s.Commits, s.Watchers,
+	return fmt.Sprintf("%4.0fs  commits %.0f/s  watchers %d  commit→client p50 %.1f p99 %.1f ms  "+
+		"tiles %d/%d  owner epochs %v%s", since.Seconds(), s.Commits, s.Watchers,
 		s.Latency.P50, s.Latency.P99, owned, len(t.world), slices.Compact(epochs), trouble)
 }
 

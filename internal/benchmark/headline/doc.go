@@ -133,7 +133,6 @@ type Traffic struct {
 // Ticks are of all tiles, in the measured window.
 type Ticks struct {
 	Played  float64 `json:"played"`
-	Late    float64 `json:"late"` // by over 50 ms
 	Missed  float64 `json:"missed"`
 	Commits float64 `json:"commits"`
 	Events  float64 `json:"events"`

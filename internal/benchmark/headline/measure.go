@@ -154,11 +154,12 @@ func (b *battle) fill(run *Run, sum figures.Set) (err error) {
 	}
 	clientTicks := float64(b.Players) * run.Seconds / b.Tick.Seconds()
 	run.Traffic = Traffic{BytesPerClientTick: c["client_bytes"] / clientTicks,
-		WirePerClientTick: c["relay_bytes_out"] / clientTicks, Frames: c["client_frames"],
-		Dropped: c["slow_client_drops"], Stale: c["stale_drops"], Gaps: c["client_gaps"],
-		Resyncs: c["client_resyncs"], Syncs: c["client_syncs"], Corrupt: c["client_corrupt"]}
-	run.Ticks = Ticks{Played: c["ticks"], Late: c["ticks_late"], Missed: c["ticks_missed"], Commits: c["commits"],
-		Events: c["events"]}
+		WirePerClientTick: c["servers_relay_sent_bytes_total"] / clientTicks, Frames: c["client_frames"],
+		Dropped: c["servers_relay_slow_drops_total"],
+		Stale:   c["servers_relay_stale_drops_total"] + c["servers_bridge_dropped_total/superseded"],
+		Gaps:    c["client_gaps"], Resyncs: c["client_resyncs"], Syncs: c["client_syncs"], Corrupt: c["client_corrupt"]}
+	run.Ticks = Ticks{Played: c["servers_tile_tick_seconds"], Missed: c["servers_tile_missed_ticks_total"],
+		Commits: c["servers_tile_commit_seconds"], Events: c["servers_tile_events_total"]}
 	run.Orders = Orders{Moves: c["moves_sent"], Failed: c["moves_failed"], Cards: c["cards_played"],
 		Ledger: map[string]float64{}}
 	for name, n := range c {
