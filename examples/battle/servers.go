@@ -189,7 +189,7 @@ func (p *plan) page(t *tower) (*http.ServeMux, error) {
 		mux.Handle(lobbyPath, p.lobby.entrance())
 	}
 	if p.options.noPage {
-		mux.Handle("/ownership", spectator.OwnershipHandler(t))
+		mux.Handle("GET /ownership", spectator.OwnershipHandler(t))
 		return mux, nil
 	}
 	w, err := spectator.NewWorld(viewPath, p.options.tick, p.world...)

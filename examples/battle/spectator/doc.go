@@ -15,13 +15,12 @@
 //	GET  /api/world              World: geometry, the relay's address, the tick
 //	GET  /api/status?after=ID    Report: Status as it is now, and the events after ID (all, without it)
 //	GET  /ownership              who owns what: {"at":…,"tiles":[Ownership…]}, for operators and the page's table
-//	POST /api/takeover?tile=ID   asks API.TakeOver; 202 with an empty object when it has begun
+//	POST /api/takeover?tile=ID   asks API.TakeOver; 202 when it has begun
 //
 // If Status has a Lobby, the page shows it, and its button asks for a match at /lobby/tickets/ of the page's own host,
 // which this package does not serve.
 //
-// Every error under /api is JSON, {"error":{"code":"…","message":"…"}}, with the codes of the Code
-// constants. A POST that comes from a page of another origin is refused.
+// An error is plain text for a person. A POST that comes from a page of another origin is refused.
 //
 // # Where the picture comes from
 //

@@ -264,8 +264,7 @@ class Page {
     try {
       const response = await fetch(`/api/takeover?tile=${encodeURIComponent(id)}`, { method: "POST" });
       if (response.ok) return void this.poll();
-      const body = await response.json().catch(() => ({}));
-      throw new Error(body.error?.message ?? response.statusText);
+      throw new Error(await response.text());
     } catch (err) {
       this.calm(v);
       this.panel.toast(`Tile ${shortTile(id)} was not taken over: ${err.message}`);

@@ -30,9 +30,8 @@ async function status(url) {
   try {
     const response = await fetch(url);
     const received = now(); // the headers: the body of a long history takes longer
-    const report = await response.json();
-    if (!response.ok) throw new Error(report.error?.message ?? response.statusText);
-    postMessage({ status: report, sent, received });
+    if (!response.ok) throw new Error(await response.text());
+    postMessage({ status: await response.json(), sent, received });
   } catch (err) {
     postMessage({ status: null, error: String(err.message ?? err) });
   }

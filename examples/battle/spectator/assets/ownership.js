@@ -42,8 +42,9 @@ export class OwnershipTable {
 
   async #ask() {
     try {
-      const response = await fetch("/ownership"), body = await response.json();
-      if (!response.ok) throw new Error(body.error?.message ?? response.statusText);
+      const response = await fetch("/ownership");
+      if (!response.ok) throw new Error(await response.text());
+      const body = await response.json();
       introduce(body.tiles.map((t) => t.owner));
       for (const t of body.tiles) this.#row(t, body.at);
       $("ownership-trouble").textContent = "";
