@@ -88,8 +88,8 @@ func TestFiguresOfARun(t *testing.T) {
 	assert.InEpsilon(t, 10, run.Latency.CommitToClient.P99, 0.01)
 	points := shares(run.Latency.Bars)
 	require.Len(t, points, 2)
-	assert.InDelta(t, 0.99, points[0][1], 1e-9)
-	assert.InDelta(t, 1, points[1][1], 1e-9)
+	assert.InDelta(t, 99, points[0][1], 1e-9)
+	assert.InDelta(t, 100, points[1][1], 1e-9)
 	assert.InEpsilon(t, 1000, points[1][0], 0.01)
 }
 
@@ -139,9 +139,9 @@ func TestChartsAreXMLWithTheirData(t *testing.T) {
 		assert.NotContains(t, svg, "NaN", name)
 		assert.Contains(t, svg, "<metadata>", name)
 	}
-	assert.Contains(t, charts["headline-latency.svg"], "\n100 players,2,0.5\n")
-	assert.Contains(t, charts["headline-bytes.svg"], "\n10000 players servers on one core,123\n")
-	assert.Contains(t, charts["headline-cores.svg"], "\n100 players,relay,0.25,30\n")
+	assert.Contains(t, charts["headline-latency.svg"], "\n100 players,2,50\n")
+	assert.Contains(t, charts["headline-bytes.svg"], "\n10000 players servers on one core,,123\n")
+	assert.Contains(t, charts["headline-cores.svg"], "\n100 players,relay,0.25\n")
 	for name, svg := range (&Result{Runs: []Run{{}}}).Charts() {
 		assert.NotContains(t, svg, "NaN", "%s of a battle without figures", name)
 	}
