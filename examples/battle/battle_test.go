@@ -199,7 +199,8 @@ func TestActorsAsProcesses(t *testing.T) {
 	assert.Greater(t, taken.Tiles[0].Epoch, after.Tiles[0].Epoch)
 	metrics := string(get(t, gatewayPage+"metrics"))
 	assert.Regexp(t, `\ntilefence_route_answers_total{source="gossip"} [1-9]`, metrics)
-	assert.Regexp(t, `\ntilefence_route_stale_total{source="gossip"} [1-9]`, metrics, "moves that were sent to the dead")
+	assert.Regexp(t, `\ntilefence_route_stale_total{source="gossip"} [1-9]`, metrics,
+		"moves that were sent to the dead")
 	require.NoError(t, bots.Wait(), "the bots did not converge: %s", botScreen)
 	assert.Contains(t, botScreen.String(), `"converged": true`)
 	for _, c := range []*exec.Cmd{bridge, checkpointer, relay, gateway} {

@@ -80,8 +80,8 @@ func TestFiguresOfARun(t *testing.T) {
 	b := &battle{Config: Config{Tick: 500 * time.Millisecond}, Size: Size{Players: 100}}
 	run := &Run{Seconds: 10}
 	require.NoError(t, b.fill(run, figures.Set{Histograms: map[string]figures.Sample{"commit_to_client": h.Cut()},
-		Counters: map[string]float64{"client_bytes": 600 * 100 * 20, "servers_tile_missed_ticks_total": 3, "ledger_outcomes_applied": 2,
-			"ledger_outcomes_fizzled": 0}}))
+		Counters: map[string]float64{"client_bytes": 600 * 100 * 20, "servers_tile_missed_ticks_total": 3,
+			"ledger_outcomes_applied": 2, "ledger_outcomes_fizzled": 0}}))
 	assert.InDelta(t, 600, run.Traffic.BytesPerClientTick, 1e-9, "100 clients, 20 ticks")
 	assert.InDelta(t, 3, run.Ticks.Missed, 1e-9)
 	assert.Equal(t, map[string]float64{"applied": 2}, run.Orders.Ledger)
