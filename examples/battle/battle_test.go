@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 )
 
@@ -53,20 +54,29 @@ func (s *screen) find(t *testing.T, pattern string) string {
 }
 
 func TestBattleOnEmbeddedBackEnds(t *testing.T) {
+	t.Parallel()
 	checkBattle(t, "-stack", "embedded")
 }
 
+// TestBattleOnServers has servers of its own where tiles are keys: every battle has the same tiles.
 func TestBattleOnServers(t *testing.T) {
-	checkBattle(t, "-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t), ","),
-		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t))
+	t.Parallel()
+	stack := stacktest.Start(t, devstack.Config{
+		Parts: []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.DynamoDB}})
+	checkBattle(t, "-redis", strings.Join(stack.CoordAddrs, ","), "-fanout", strings.Join(stack.FanoutAddrs, ","),
+		"-dynamodb", stack.DynamoURL, "-postgres", stacktest.PostgresDB(t))
 }
 
 // checkBattle plays a short battle in one process, takes a tile over through the page's button, and
 // wants every view to converge.
 func checkBattle(t *testing.T, servers ...string) {
-	t.Parallel()
 	var out bytes.Buffer
 	errs := &screen{}
+	defer func() {
+		if t.Failed() {
+			t.Log(errs)
+		}
+	}()
 	status := make(chan int, 1)
 	args := append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms", "-duration", "8s", "-report", "json",
 		"-listen", "127.0.0.1:0"}, servers...)
