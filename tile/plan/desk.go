@@ -224,48 +224,57 @@ func (d *Desk) serve(ctx context.Context, shard int) {
 	}
 }
 
-// gather takes the turns that are due.
+// gather takes the turns that are due. The lock is held for one tile at a time, here and in settle: ticks wait for it.
 func (d *Desk) gather(shard int) []Turn {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := &d.shards[shard]
-	turns := make([]Turn, 0, len(s.due))
-	for id := range s.due {
+	due := slices.Collect(maps.Keys(d.shards[shard].due))
+	clear(d.shards[shard].due)
+	d.mu.Unlock()
+	turns := make([]Turn, 0, len(due))
+	for _, id := range due {
+		d.mu.Lock()
 		if t := d.tiles[id]; t != nil && t.due() {
 			turns = append(turns, t.turn())
 		}
+		d.mu.Unlock()
 	}
-	clear(s.due)
 	return turns
 }
 
 // settle reads the replies, and submits the plans among them.
 func (d *Desk) settle(ctx context.Context, turns []Turn, replies []TurnReply) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	var failed error
 	for i := range turns {
-		t, r := d.tiles[turns[i].Tile], &replies[i]
-		switch {
-		case t == nil || t.epoch != turns[i].Epoch:
-			continue // the tile has moved on meanwhile
-		case errors.Is(r.Err, fence.ErrStale):
-			// A later owner has had a turn. This one notices with its next commit.
-			delete(d.tiles, t.id)
-			continue
-		case r.Err != nil:
-			d.stats.TurnsLost++
-			failed = r.Err
-			continue
-		}
-		d.stats.Turns++
-		for _, a := range t.settle(&turns[i], r, &d.stats) {
-			d.answered(ctx, t, a)
+		if err := d.settleOne(ctx, &turns[i], &replies[i]); err != nil {
+			failed = err
 		}
 	}
 	if failed != nil {
 		d.cfg.Logger.Warn("plan: turns failed: the next tick makes them again", "tiles", len(turns), "error", failed)
 	}
+}
+
+// settleOne reads the reply to a tile's turn. The error is the turn's, if it is to be made again.
+func (d *Desk) settleOne(ctx context.Context, turn *Turn, r *TurnReply) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tiles[turn.Tile]
+	switch {
+	case t == nil || t.epoch != turn.Epoch:
+		return nil // the tile has moved on meanwhile
+	case errors.Is(r.Err, fence.ErrStale):
+		// A later owner has had a turn. This one notices with its next commit.
+		delete(d.tiles, t.id)
+		return nil
+	case r.Err != nil:
+		d.stats.TurnsLost++
+		return r.Err
+	}
+	d.stats.Turns++
+	for _, a := range t.settle(turn, r, &d.stats) {
+		d.answered(ctx, t, a)
+	}
+	return nil
 }
 
 // answered is called for each answer that is news. d.mu is held.

@@ -25,6 +25,7 @@ import (
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/plantest"
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 var noLog = slog.New(slog.DiscardHandler)
@@ -46,7 +47,7 @@ func start(parts ...func(context.Context) error) (stop func()) {
 type fleet struct {
 	id     fence.TileID
 	desk   *plan.Desk
-	ships  int
+	ships  []string
 	asking *atomic.Bool
 }
 
@@ -56,8 +57,8 @@ func (f *fleet) Snapshot() ([]byte, error)        { return nil, nil }
 
 func (f *fleet) Resolve(_ fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
 	if f.asking.Load() {
-		for i := range f.ships {
-			_, _ = f.desk.Ask(plan.Request{Tile: f.id, Entity: fmt.Sprint("ship", i), Tier: plan.Background})
+		for _, ship := range f.ships {
+			_, _ = f.desk.Ask(plan.Request{Tile: f.id, Entity: ship, Tier: plan.Background})
 		}
 	}
 	outcomes := make([]stream.Outcome, len(intents))
@@ -85,28 +86,29 @@ func BenchmarkTick(b *testing.B) {
 	s := open(b, addrs)
 	took, late := figures.NewHistogram(), figures.NewHistogram()
 	asking := &atomic.Bool{}
-	owners := sync.Map{}
+	var host *tilehost.Host
 	d, err := plan.NewDesk(s, func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
-		p, _ := owners.Load(in.Tile)
-		return p.(*tile.TileProcessor).Submit(ctx, in)
+		return host.Submit(ctx, in)
 	}, &plan.DeskConfig{Logger: noLog})
 	require.NoError(b, err)
 	hooks := d.Hooks(tile.Hooks{Ticked: func(i tile.TickInfo) {
 		took.Record(i.Took)
 		late.Record(i.Late)
 	}})
-	parts := []func(context.Context) error{d.Run}
+	var ships []string
+	for i := range benchShips {
+		ships = append(ships, fmt.Sprint("ship", i))
+	}
+	host, err = tilehost.New("bench:1", tile.Seams{Authority: memfence.NewAuthority(), Store: store,
+		Log: redisstream.New(store, client)}, func(id fence.TileID) (tile.Rules, error) {
+		return &fleet{id: id, desk: d, ships: ships, asking: asking}, nil
+	}, &tilehost.Config{Tile: tile.Config{TickInterval: benchTick, Hooks: hooks, Logger: noLog}})
+	require.NoError(b, err)
 	for range benchTiles {
-		id := plantest.NewTile()
-		p, err := tile.New(id, "bench:1", tile.Seams{Authority: memfence.NewAuthority(), Store: store,
-			Log: redisstream.New(store, client)}, &fleet{id: id, desk: d, ships: benchShips, asking: asking},
-			&tile.Config{TickInterval: benchTick, Hooks: hooks, Logger: noLog})
-		require.NoError(b, err)
-		owners.Store(id, p)
-		parts = append(parts, p.Run)
+		require.NoError(b, host.Own(plantest.NewTile()))
 	}
 	startWorker(b, s.Name(), "1s-5s", 1024, addrs)
-	stop := start(parts...)
+	stop := start(d.Run, host.Run)
 	defer stop()
 	settle := func(n int) {
 		b.Helper()
