@@ -10,14 +10,15 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // TestAddressesAreChecked: each server refuses, when it is made, an address at which it could not be reached.
 func TestAddressesAreChecked(t *testing.T) {
 	b := embedded(t)
-	player := func(*http.Request) (string, error) { return "ann", nil }
+	player := func(*http.Request) (session.Identity, error) { return session.Identity{Actor: "ann"}, nil }
 	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
-	watch := func(*http.Request, fence.TileID) error { return nil }
+	watch := func(context.Context, session.Identity, fence.TileID) error { return nil }
 	makers := map[string]func(addr string) error{
 		"contact": func(a string) error { _, err := tilefence.NewTileServer(a, b, newBell, nil); return err },
 		"gateway": func(a string) error { _, err := tilefence.NewGatewayServer(a, b, player, price, nil); return err },

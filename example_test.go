@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -50,11 +51,13 @@ func Example() {
 	server := must(tilefence.NewTileServer(tiles.Addr().String(), b, newBell,
 		&tilefence.TileServerConfig{Web: tilefence.Web{Listener: tiles}}))
 	_ = server.Own(plaza)
-	player := func(*http.Request) (string, error) { return "ann", nil } // a real game looks at a session
+	player := func(*http.Request) (session.Identity, error) { // a real game looks at a token
+		return session.Identity{Actor: "ann"}, nil
+	}
 	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
 	gateway := must(tilefence.NewGatewayServer(gate.Addr().String(), b, player, price,
 		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: gate}}))
-	mayWatch := func(*http.Request, fence.TileID) error { return nil }
+	mayWatch := func(context.Context, session.Identity, fence.TileID) error { return nil }
 	relay := must(tilefence.NewRelayServer(view.Addr().String(), b, mayWatch,
 		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: view}}))
 	bridge := must(tilefence.NewBridgeServer(b, nil))

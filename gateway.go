@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -67,7 +68,7 @@ type GatewayServer struct {
 //
 // It needs Store, Ledger and Members. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
 func NewGatewayServer(
-	addr string, b Backends, authenticate gatewayws.AuthenticateFunc, price PriceFunc, cfg *GatewayServerConfig,
+	addr string, b Backends, authenticate session.AuthenticateFunc, price PriceFunc, cfg *GatewayServerConfig,
 ) (*GatewayServer, error) {
 	if err := require("GatewayServer", b.store(), b.ledger(), b.members()); err != nil {
 		return nil, err
@@ -144,6 +145,9 @@ func (g *GatewayServer) Peers() *tilehttp.Client { return g.peers }
 
 // Gateway is the gateway itself, for its figures and for intents that come another way than over a WebSocket.
 func (g *GatewayServer) Gateway() *admission.Gateway { return g.gateway }
+
+// Clients are the clients' connections, to end sessions.
+func (g *GatewayServer) Clients() *gatewayws.Handler { return g.clients }
 
 // Run serves clients until ctx ends. Then it refuses new intents, finishes those under way, closes its connections
 // and its listener, and leaves the gossip. It returns when every goroutine of the server has ended: nil, or what

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -42,12 +41,12 @@ type RelayServer struct {
 }
 
 // NewRelayServer returns a relay whose watchers connect to addr, a host and port. authorize decides over each
-// subscription, from the request that opened the connection; it must not be nil, since it is what keeps watchers
+// subscription, from who the watcher is (cfg.Relay.Authenticate); it must not be nil, since it is what keeps watchers
 // to tiles that exist and that they may see. A nil cfg means the defaults.
 //
 // It needs Log and Fanout. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
 func NewRelayServer(
-	addr string, b Backends, authorize func(*http.Request, fence.TileID) error, cfg *RelayServerConfig,
+	addr string, b Backends, authorize relay.AuthorizeFunc, cfg *RelayServerConfig,
 ) (*RelayServer, error) {
 	if err := require("RelayServer", b.log(), b.fanout()); err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func NewRelayServer(
 		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}, nil
 }
 
-// Relay is the relay itself, for its figures.
+// Relay is the relay itself, for its figures and to end sessions.
 func (r *RelayServer) Relay() *relay.Relay { return r.relay }
 
 // Run serves watchers until ctx ends. Then it sends them to other relays, over Relay.DrainWindow, and closes its

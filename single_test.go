@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
@@ -51,12 +52,12 @@ func TestOnASingleRedis(t *testing.T) {
 	start(t, bridge)
 	view, gate := listen(t), listen(t)
 	relay, err := tilefence.NewRelayServer(view.Addr().String(), b,
-		func(*http.Request, fence.TileID) error { return nil },
+		func(context.Context, session.Identity, fence.TileID) error { return nil },
 		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: view}})
 	require.NoError(t, err)
 	start(t, relay)
 	gateway, err := tilefence.NewGatewayServer(gate.Addr().String(), b,
-		func(*http.Request) (string, error) { return "ann", nil },
+		func(*http.Request) (session.Identity, error) { return session.Identity{Actor: "ann"}, nil },
 		func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil },
 		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: gate}})
 	require.NoError(t, err)

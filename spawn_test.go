@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -191,6 +192,9 @@ func TestGatewaySendsIntentsOfUnownedTiles(t *testing.T) {
 	assert.Len(t, holders, 3, "the tiles spread over the servers: %v", holders)
 }
 
-func anybody(*http.Request) (string, error)                                { return "ann", nil }
+func anybody(*http.Request) (session.Identity, error) {
+	return session.Identity{Actor: "ann"}, nil
+}
+
 func free(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
-func everyTile(*http.Request, fence.TileID) error                          { return nil }
+func everyTile(context.Context, session.Identity, fence.TileID) error      { return nil }

@@ -1,10 +1,10 @@
 package relay
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -12,14 +12,13 @@ import (
 // client is one connection: a goroutine that reads what the client asks for (requests.go), and, while there is
 // something to write, one that writes what hubs queue. The reader owns the subscriptions; the queue is in queue.go.
 type client struct {
-	cfg     *Config
-	count   *counters
-	hubs    *registry
-	wire    *socket.Conn
-	form    form
-	remote  string
-	request *http.Request // for AuthorizeTile; nil without it, so that requests are not kept
-	opened  time.Time
+	cfg    *Config
+	count  *counters
+	hubs   *registry
+	wire   *socket.Conn
+	form   form
+	guest  *door.Guest
+	opened time.Time
 
 	// Used by the reading goroutine only.
 	subs   map[fence.TileID]*subscription
@@ -75,6 +74,8 @@ func (c *client) farewell() {
 func (c *client) sweep(now time.Time) {
 	cfg := c.cfg
 	switch {
+	case c.guest.Expired(now):
+		c.expire()
 	case now.Sub(c.wire.Heard()) > cfg.PingInterval*5/2:
 		if c.shut(relaypb.CloseIdle, "no answer to pings", false) {
 			c.count.idleCloses.Add(1)
@@ -88,12 +89,42 @@ func (c *client) sweep(now time.Time) {
 	}
 }
 
+const endedReason = "the session was ended"
+
+// end ends the session for the game. It reports whether it was open.
+func (c *client) end() bool { return c.shut(relaypb.CloseEnded, endedReason, false) }
+
+// expire ends a connection whose session is over.
+func (c *client) expire() { c.shut(relaypb.CloseExpired, "the session has expired", false) }
+
 // reply queues an answer to something the client sent. A client that does not read its answers while it
 // asks for more is cut off.
 func (c *client) reply(frame []byte) {
 	if !c.push(frame) {
 		c.shut(relaypb.ClosePolicy, "too many requests unread", false)
 	}
+}
+
+// session tells the client how long its session lasts, if it ends.
+func (c *client) session() {
+	if left := c.guest.Left(time.Now()); left > 0 {
+		c.force(prepare(c.form, sessionMessage(left)))
+	}
+}
+
+// refresh takes a new token of the client's.
+func (c *client) refresh(token string) {
+	if err := c.guest.Refresh(token); err != nil {
+		c.cfg.refusals.Info("session not refreshed", "remote", c.guest.Remote(), "actor", c.guest.Actor(), "error", err)
+		c.refuse("", relaypb.Code_CODE_UNAUTHENTICATED, "the token was not accepted")
+		return
+	}
+	c.reply(prepare(c.form, sessionMessage(c.guest.Left(time.Now()))))
+}
+
+// info describes the connection.
+func (c *client) info() ClientInfo {
+	return ClientInfo{Remote: c.guest.Remote(), Actor: c.guest.Actor(), Subprotocol: c.form.encoding().Subprotocol()}
 }
 
 func (c *client) refuse(tile string, code relaypb.Code, text string) {

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // raw is a connection without a client library behind it.
@@ -302,14 +303,14 @@ func TestResyncAndHeldPositions(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.Authorize = func(r *http.Request) error {
+	cfg.Authenticate = func(r *http.Request) (session.Identity, error) {
 		if r.Header.Get("Authorization") != "let me in" {
-			return errors.New("who are you")
+			return session.Identity{}, errors.New("who are you")
 		}
-		return nil
+		return session.Identity{Actor: "ann"}, nil
 	}
-	cfg.AuthorizeTile = func(r *http.Request, tile fence.TileID) error {
-		if tile == tileB {
+	cfg.AuthorizeTile = func(_ context.Context, who session.Identity, tile fence.TileID) error {
+		if tile == tileB || who.Actor != "ann" {
 			return errors.New("not yours")
 		}
 		return nil
@@ -330,7 +331,7 @@ func TestAdmission(t *testing.T) {
 		eventually(t, func() bool { return s.Stats().Clients == 0 }, "it is gone")
 		return resp.StatusCode
 	}
-	require.Equal(t, http.StatusForbidden, get(relaypb.Subprotocol, "", ""))
+	require.Equal(t, http.StatusUnauthorized, get(relaypb.Subprotocol, "", ""))
 	require.Equal(t, http.StatusBadRequest, get("tilefence.view.v2", "let me in", ""))
 	require.Equal(t, http.StatusForbidden, get(relaypb.Subprotocol, "let me in", "https://evil.test"))
 	require.Equal(t, http.StatusSwitchingProtocols, get(relaypb.Subprotocol, "let me in", "https://play.example.com"))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"net/http"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -43,18 +43,18 @@ const (
 // Config holds the settings of a Relay. AuthorizeTile or Public is required; in every other field zero means the
 // default. Durations must not be negative.
 type Config struct {
-	// AuthorizeTile decides over each subscription; r is the connection's handshake request, whose context
-	// has ended. An error is answered with CODE_FORBIDDEN; its text is logged, not sent. It is called from
-	// the connection's own goroutine, in turn. A game checks here that the tile exists and that the player
-	// may see it.
-	AuthorizeTile func(r *http.Request, tile fence.TileID) error
+	// AuthorizeTile decides over each subscription, also a repeated one, and over each Resync. A game checks here that
+	// the tile exists and that the player may see it.
+	AuthorizeTile AuthorizeFunc
 
 	// Public lets every client watch every tile, also tiles that never existed. Set it only where AuthorizeTile is nil.
 	Public bool
 
-	// Authorize decides over each connection before it is upgraded, from the request's cookies, headers
-	// or query. An error refuses it with 403; its text is logged, not sent. nil leaves it to AuthorizeTile.
-	Authorize func(*http.Request) error
+	// Authenticate says who asks for a connection. nil lets strangers in and leaves it to AuthorizeTile.
+	Authenticate session.AuthenticateFunc
+
+	// Sessions bound what an address or an actor may take, and how long Authenticate and AuthorizeTile may.
+	Sessions session.Limits
 
 	// Origins are the web origins whose pages may connect, besides the relay's own host: patterns of
 	// path.Match over the host ("*.example.com") or, with "://", over scheme and host. A request without
@@ -95,6 +95,12 @@ type Config struct {
 
 	tuning
 }
+
+// AuthorizeFunc decides whether a player may watch a tile. who is as Config.Authenticate returned it, or the last
+// refresh. An error is answered with CODE_FORBIDDEN, and ends a subscription that was there; its text is logged, not
+// sent. It must return when ctx ends, which is after Config.Sessions.Timeout. It is called from the connection's own
+// goroutine, in turn.
+type AuthorizeFunc func(ctx context.Context, who session.Identity, tile fence.TileID) error
 
 // Views is a cache of tiles' histories that many relays share. A *viewcache.Cache is one.
 type Views interface {

@@ -1,7 +1,7 @@
 package relay
 
 import (
-	"net/http"
+	"context"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // public is the least that a relay must be told.
@@ -22,7 +23,7 @@ func TestConfigDefaults(t *testing.T) {
 	v := reflect.ValueOf(r.cfg)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "Authorize", "AuthorizeTile", "Origins", "Views":
+		case "Authenticate", "AuthorizeTile", "Sessions", "Origins", "Views":
 		case "Hooks", "Limits", "tuning":
 			for j := range v.Field(i).NumField() {
 				require.False(t, v.Field(i).Field(j).IsZero(), "%s.%s", name, v.Field(i).Type().Field(j).Name)
@@ -53,7 +54,12 @@ func TestConfigIsValidated(t *testing.T) {
 		edit  func(*Config)
 	}{
 		{"AuthorizeTile", func(c *Config) { c.Public = false }}, // an open relay must be asked for in so many words
-		{"Public", func(c *Config) { c.AuthorizeTile = func(*http.Request, fence.TileID) error { return nil } }},
+		{"Public", func(c *Config) {
+			c.AuthorizeTile = func(context.Context, session.Identity, fence.TileID) error { return nil }
+		}},
+		{"Sessions.Timeout", func(c *Config) { c.Sessions.Timeout = -1 }},
+		{"Sessions.PerAddress", func(c *Config) { c.Sessions.PerAddress = -1 }},
+		{"Sessions.PerActor", func(c *Config) { c.Sessions.PerActor = -1 }},
 		{"MaxClients", func(c *Config) { c.MaxClients, c.MaxTiles, c.QueueBytes = -1, -1, -1 }},
 		{"QueueBytes", func(c *Config) { c.QueueBytes, c.PingInterval = -1, -1 }},
 		{"PingInterval", func(c *Config) { c.PingInterval, c.DrainWindow = -time.Second, -1 }},

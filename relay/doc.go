@@ -39,6 +39,14 @@
 // outgrown Limits.TailFrames or TailBytes, the client is given a Sync of everything.
 // AuthorizeTile is asked about tiles, not about areas.
 //
+// # Sessions
+//
+// Config.Authenticate says who a connection belongs to and for how long (package session): after the checks of
+// handshake and origin, and under a deadline. AuthorizeTile is given that identity for each subscription, also a
+// repeated one, and each Resync. A client refreshes its session with a new token over the connection. A session that
+// expires is closed with status 4003, within a second; one that the game ends, with EndActor or EndTile, with status
+// 4004. A game that panics in these functions has refused.
+//
 // # When things fail
 //
 // If Config.Views do not work, the relay reads the store by itself. If the store is down, live frames go on, and new

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -16,30 +17,46 @@ import (
 const startGrace = time.Second
 
 // Handler returns the handler that upgrades requests to client connections, for the path of your choice.
-// It answers 503 with Retry-After unless Run runs (a request waits up to a second for it), while draining,
-// and when MaxClients are connected; 400 to a request that offers no subprotocol of the relay; 403 when
-// Authorize or Origins refuse it. A connection it has taken over belongs to the Relay:
+// It answers, in this order: 429 with Retry-After to one handshake or connection too many of an address; 503 with
+// Retry-After unless Run runs (a request waits up to a second for it), while draining, and when MaxClients are
+// connected; 400 to a request that offers no subprotocol of the relay, or is no handshake; 403 if Origins do not have
+// its origin; 401 if Authenticate refuses it, 503 if that takes too long; 429 to one connection too many of an actor.
+// A connection it has taken over belongs to the Relay:
 // http.Server.Shutdown does not know of it, Run and Drain end it.
 func (r *Relay) Handler() http.Handler {
 	return http.HandlerFunc(r.handle)
 }
 
 func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
+	guest, err := r.door.Knock(req)
+	if err != nil {
+		r.refuse(w, req, err)
+		return
+	}
 	r.awaitRun(req.Context())
 	if !r.life.admit(r.cfg.MaxClients) {
+		guest.Leave()
 		r.count.refused.Add(1)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the relay takes no more clients; try another one", http.StatusServiceUnavailable)
 		return
 	}
-	c, ok := r.accept(w, req)
+	c, ok := r.accept(w, req, guest)
 	if !ok {
+		guest.Leave()
 		r.count.refused.Add(1)
 		r.life.dismiss()
 		return
 	}
 	r.count.connected.Add(1)
-	r.serve(c)
+	r.serve(c, req)
+}
+
+// refuse answers a request that the door turns away.
+func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, err error) {
+	r.count.refused.Add(1)
+	r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", err)
+	door.Answer(w, err)
 }
 
 // awaitRun waits a little for Run, if it has not begun.
@@ -58,27 +75,27 @@ func (r *Relay) awaitRun(ctx context.Context) {
 }
 
 // accept decides over a request and upgrades it; false when the response says why not.
-func (r *Relay) accept(w http.ResponseWriter, req *http.Request) (*client, bool) {
+func (r *Relay) accept(w http.ResponseWriter, req *http.Request, guest *door.Guest) (*client, bool) {
 	encoding, ok := offered(req)
 	if !ok {
 		http.Error(w, "offer the WebSocket subprotocol "+relaypb.Subprotocol+" or "+relaypb.SubprotocolJSON,
 			http.StatusBadRequest)
 		return nil, false
 	}
-	if r.cfg.Authorize != nil {
-		if err := r.cfg.Authorize(req); err != nil {
-			r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", err)
-			http.Error(w, http.StatusText(http.StatusForbidden), http.StatusForbidden)
-			return nil, false
-		}
-	}
-	c := r.newClient(req, encoding)
+	var refused error
+	c := r.newClient(guest, encoding)
 	wire, err := socket.Accept(w, req, &websocket.AcceptOptions{
 		Subprotocols:    []string{encoding.Subprotocol()},
 		OriginPatterns:  r.cfg.Origins,
 		CompressionMode: websocket.CompressionNoContextTakeover, // so frames are prepared once for all clients
-	}, r.cfg.inboundBytes, &r.count.bytesOut)
+	}, r.cfg.inboundBytes, &r.count.bytesOut, func() error {
+		refused = guest.Identify(req)
+		return refused
+	})
 	if err != nil {
+		if refused != nil {
+			door.Answer(w, refused)
+		}
 		r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", err)
 		return nil, false
 	}

@@ -28,6 +28,7 @@ type Hooks struct {
 // ClientInfo is one connection.
 type ClientInfo struct {
 	Remote      string // address of the peer
+	Actor       string // empty: a stranger
 	Subprotocol string
 }
 

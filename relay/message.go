@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -86,6 +87,11 @@ func frameMessage(tile fence.TileID, f *relaypb.Frame) *relaypb.ServerMessage {
 
 func syncMessage(tile fence.TileID, s *relaypb.Sync) *relaypb.ServerMessage {
 	return &relaypb.ServerMessage{Tile: tile.String(), Body: &relaypb.ServerMessage_Sync{Sync: s}}
+}
+
+func sessionMessage(left time.Duration) *relaypb.ServerMessage {
+	return &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Session{
+		Session: &relaypb.Session{ExpiresInMs: uint64(left.Milliseconds())}}}
 }
 
 func errorMessage(tile string, code relaypb.Code, text string) *relaypb.ServerMessage {

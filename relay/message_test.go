@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +79,7 @@ func FuzzDecodeInbound(f *testing.F) {
 	r, err := New(w.fan, w.log, &Config{Public: true, Limits: Limits{MaxTiles: 8}})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, binary bool) {
-		c := r.newClient(&http.Request{}, relaypb.JSON)
+		c := r.newClient(stranger(r), relaypb.JSON)
 		kind := byte(socket.OpText)
 		if binary {
 			c.form, kind = form(relaypb.Binary), socket.OpBinary

@@ -56,6 +56,21 @@ func (r *registry) find(tile fence.TileID) *hub {
 	return r.hubs[tile]
 }
 
+// watchers are the queues of the clients that watch a tile.
+func (r *registry) watchers(tile fence.TileID) []*queue {
+	h := r.find(tile)
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*queue, 0, len(h.subs))
+	for _, s := range h.subs {
+		all = append(all, s.out)
+	}
+	return all
+}
+
 func (r *registry) all() []*hub {
 	r.mu.Lock()
 	defer r.mu.Unlock()

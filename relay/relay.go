@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -24,6 +25,7 @@ type Relay struct {
 	checker *checker
 	marker  *marker
 	syncs   *syncBudget // of all clients
+	door    *door.Door
 
 	mu      sync.Mutex // before any client's
 	clients map[*client]struct{}
@@ -45,6 +47,9 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	}
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
 		syncs: newSyncBudget(c.RelaySyncRate)}
+	if r.door, err = door.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
+		return nil, err
+	}
 	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
 		slots: make(chan struct{}, c.MaxRepairs)}
 	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, hubs: map[fence.TileID]*hub{}}
@@ -73,6 +78,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.life.advance(serving, closing)
 	r.life.advance(draining, closing)
+	r.door.Close()
 	r.closeClients()
 	r.life.cancel()
 	r.life.advance(closing, stopped)
@@ -115,19 +121,28 @@ func (r *Relay) cut() {
 }
 
 // serve runs a connection that was admitted until it ends. It is closed at once if the relay has begun to send its
-// clients away.
-func (r *Relay) serve(c *client) {
-	r.mu.Lock()
-	r.clients[c] = struct{}{}
-	r.mu.Unlock()
+// clients away, or if sessions were ended meanwhile and the game does not let this client in any more.
+func (r *Relay) serve(c *client, req *http.Request) {
+	register := func() {
+		r.mu.Lock()
+		r.clients[c] = struct{}{}
+		r.mu.Unlock()
+	}
+	if err := c.guest.Admit(req, register); err != nil {
+		register() // it takes a moment to close it
+		r.cfg.refusals.Info("client ended", "remote", c.guest.Remote(), "error", err)
+		c.end()
+	}
 	if r.life.reached(draining) {
 		c.shut(relaypb.CloseGoingAway, "relay stopped", false)
 	}
-	r.cfg.Hooks.ClientOpened(ClientInfo{Remote: c.remote, Subprotocol: c.form.encoding().Subprotocol()})
+	c.session()
+	r.cfg.Hooks.ClientOpened(c.info())
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go func() {
 		defer r.life.dismiss()
 		c.run()
+		c.guest.Leave()
 		r.mu.Lock()
 		delete(r.clients, c)
 		r.mu.Unlock()
@@ -144,17 +159,40 @@ func (r *Relay) allClients() []*client {
 	return all
 }
 
-// newClient makes a client for a request; the connection is not there yet.
-func (r *Relay) newClient(req *http.Request, e relaypb.Encoding) *client {
+// EndActor closes the connections of an actor with status 4004 and returns how many. It does not keep the actor out:
+// make Authenticate refuse first. Of a handshake under way, Authenticate is asked again.
+func (r *Relay) EndActor(actor string) int {
+	r.door.Ending()
+	ended := 0
+	for _, c := range r.allClients() {
+		if actor != "" && c.guest.Actor() == actor && c.end() {
+			ended++
+		}
+	}
+	return ended
+}
+
+// EndTile closes the connections that watch a tile with status 4004 and returns how many. It does not keep them from
+// watching it again: make AuthorizeTile refuse first. Over a subscription under way, AuthorizeTile decides again.
+func (r *Relay) EndTile(tile fence.TileID) int {
+	r.door.Ending()
+	ended := 0
+	for _, c := range r.hubs.watchers(tile) {
+		if c.shut(relaypb.CloseEnded, endedReason, false) {
+			ended++
+		}
+	}
+	return ended
+}
+
+// newClient makes a client for a guest; the connection is not there yet.
+func (r *Relay) newClient(guest *door.Guest, e relaypb.Encoding) *client {
 	c := &client{
-		cfg: &r.cfg, count: &r.count, hubs: r.hubs, form: form(e), remote: req.RemoteAddr, opened: time.Now(),
+		cfg: &r.cfg, count: &r.count, hubs: r.hubs, form: form(e), guest: guest, opened: time.Now(),
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
 	c.own, c.all = newSyncBudget(r.cfg.SyncRate), r.syncs
 	c.coalesce = r.cfg.Coalesce
-	if r.cfg.AuthorizeTile != nil {
-		c.request = req
-	}
 	return c
 }

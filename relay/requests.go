@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // rateWindow is the time over which the inbound rate is averaged.
@@ -24,11 +26,9 @@ func (c *client) run() {
 		s.leave()
 	}
 	code, reason := c.cause()
-	c.cfg.Logger.Debug("client closed", "remote", c.remote, "code", code, "reason", reason)
-	c.cfg.Hooks.ClientClosed(ClientClosedInfo{
-		ClientInfo: ClientInfo{Remote: c.remote, Subprotocol: c.form.encoding().Subprotocol()},
-		Code:       code, Reason: reason, Open: time.Since(c.opened), Bytes: c.wire.Sent(),
-	})
+	c.cfg.Logger.Debug("client closed", "remote", c.guest.Remote(), "code", code, "reason", reason)
+	c.cfg.Hooks.ClientClosed(ClientClosedInfo{ClientInfo: c.info(), Code: code, Reason: reason,
+		Open: time.Since(c.opened), Bytes: c.wire.Sent()})
 }
 
 // readLoop serves messages until the connection ends. It returns how it ended, in words.
@@ -59,7 +59,12 @@ func (c *client) readLoop() string {
 
 // receive serves one message from the client.
 func (c *client) receive(op byte, data []byte) {
-	if c.overRate(time.Now()) {
+	now := time.Now()
+	if c.guest.Expired(now) {
+		c.expire()
+		return
+	}
+	if c.overRate(now) {
 		c.violate(relaypb.Code_CODE_RATE_LIMITED, "too many messages")
 		return
 	}
@@ -89,6 +94,8 @@ func (c *client) receive(op byte, data []byte) {
 		if areas, ok := c.areas(body.Watch); ok {
 			c.watch(body.Watch.GetTile(), areas, body.Watch.GetNumber())
 		}
+	case *relaypb.ClientMessage_Refresh:
+		c.refresh(body.Refresh.GetToken())
 	}
 	// Anything else is a newer client's: ignored, as the protocol says.
 }
@@ -171,7 +178,7 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 		return
 	}
 	if s := c.subs[tile]; s != nil {
-		s.resync(areas, 0, have)
+		c.allowed(tile, func() { s.resync(areas, 0, have) })
 		return
 	}
 	if len(c.subs) >= c.cfg.MaxTilesPerClient {
@@ -179,20 +186,37 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 			fmt.Sprintf("at most %d tiles at once", c.cfg.MaxTilesPerClient))
 		return
 	}
-	if c.request != nil {
-		if err := c.cfg.AuthorizeTile(c.request, tile); err != nil {
-			c.cfg.refusals.Info("tile refused", "remote", c.remote, "tile", tile, "error", err)
-			c.refuse(name, relaypb.Code_CODE_FORBIDDEN, "not allowed")
-			return
-		}
+	c.allowed(tile, func() { c.join(tile, areas, have) })
+}
+
+// allowed calls f if the game lets the client watch the tile. If it does not, the client is told, and watches the tile
+// no more.
+func (c *client) allowed(tile fence.TileID, f func()) {
+	if c.cfg.AuthorizeTile == nil {
+		f()
+		return
 	}
+	err := c.guest.Authorize(func(ctx context.Context, who session.Identity) error {
+		return c.cfg.AuthorizeTile(ctx, who, tile)
+	}, f)
+	if err == nil {
+		return
+	}
+	c.cfg.refusals.Info("tile refused", "remote", c.guest.Remote(), "actor", c.guest.Actor(), "tile", tile,
+		"error", err)
+	c.part(tile)
+	c.refuse(tile.String(), relaypb.Code_CODE_FORBIDDEN, "not allowed")
+}
+
+// join makes the subscription of a tile.
+func (c *client) join(tile fence.TileID, areas fence.AreaSet, have clientState) {
 	for {
 		h := c.hubs.open(tile)
 		if h == nil {
-			c.refuse(name, relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
+			c.refuse(tile.String(), relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.remote, areas: areas, has: have}
+		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.guest.Remote(), areas: areas, has: have}
 		if s.join() {
 			c.subs[tile] = s
 			c.watches(len(c.subs))
@@ -203,10 +227,13 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 }
 
 func (c *client) unsubscribe(name string) {
-	tile, ok := c.tile(name)
-	if !ok {
-		return
+	if tile, ok := c.tile(name); ok {
+		c.part(tile)
 	}
+}
+
+// part ends the subscription of a tile, if there is one.
+func (c *client) part(tile fence.TileID) {
 	if s := c.subs[tile]; s != nil {
 		s.leave()
 		delete(c.subs, tile)
@@ -229,7 +256,7 @@ func (c *client) subscribed(name string) *subscription {
 
 func (c *client) resync(name string, have clientState) {
 	if s := c.subscribed(name); s != nil {
-		s.resync(s.areas, s.watch, have)
+		c.allowed(s.h.tile, func() { s.resync(s.areas, s.watch, have) })
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -33,9 +34,18 @@ func inBubble(t *testing.T, cfg *Config, f func(w *world, r *Relay)) {
 	})
 }
 
+// stranger is a guest of the relay's that has said nothing of itself.
+func stranger(r *Relay) *door.Guest {
+	g, err := r.door.Knock(&http.Request{})
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
 // join is a client without a connection watching a tile; its writer is the caller of drain.
 func (r *Relay) testJoin(tile fence.TileID) (*client, *subscription) {
-	c := r.newClient(&http.Request{}, relaypb.Binary)
+	c := r.newClient(stranger(r), relaypb.Binary)
 	s := &subscription{h: r.hubs.open(tile), out: &c.queue, form: form(relaypb.Binary)}
 	s.join()
 	return c, s

@@ -17,11 +17,16 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/socket"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // DialConfig holds the optional settings of a Client. Nil and the zero value are valid.
 type DialConfig struct {
-	Header     http.Header  // of the handshake: cookies, Authorization, Origin
+	Header http.Header // of the handshake: cookies, Authorization, Origin
+	// Token gives the token of the handshake, which is sent as Authorization: Bearer, and new ones before the session
+	// expires. ctx ends with the connection. Nil sends none.
+	Token func(ctx context.Context) (string, error)
+
 	HTTPClient *http.Client // makes the handshake; nil means http.DefaultClient
 
 	// MaxInFlight is how many intents may be under way; Do waits when there are more. It should not be above
@@ -59,6 +64,7 @@ type Client struct {
 	last    uint64
 	waiting map[string]chan<- result // capacity 1
 	err     error                    // why the connection ended
+	renewal *time.Timer              // gives a new token; nil: the session does not expire
 	done    chan struct{}            // closed when it did
 }
 
@@ -93,8 +99,16 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 		return nil, &fence.ArgumentError{Field: "PingInterval", Value: c.PingInterval,
 			Want: "a positive duration, or zero for the default"}
 	}
+	header := c.Header
+	if c.Token != nil {
+		token, err := c.Token(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("gatewayws: token: %w", err)
+		}
+		header = session.WithToken(header, token)
+	}
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
-		HTTPClient: c.HTTPClient, HTTPHeader: c.Header, Subprotocols: []string{Subprotocol},
+		HTTPClient: c.HTTPClient, HTTPHeader: header, Subprotocols: []string{Subprotocol},
 	})
 	if err != nil {
 		if resp != nil {
@@ -123,6 +137,44 @@ func (c *Client) Outcome(ctx context.Context, action string) (Answer, error) {
 	return c.Do(ctx, Request{Kind: admission.Ask, Action: action})
 }
 
+// Refresh gives the connection a new token for the same actor. With DialConfig.Token the client does it by itself.
+// Errors: as Do; errors.Is finds admission.ErrDeclined if the server does not take the token, and the session goes on
+// for as long as it would have.
+func (c *Client) Refresh(ctx context.Context, token string) error {
+	_, err := c.do(ctx, intentFrame{Kind: kindRefresh, Token: token})
+	return err
+}
+
+// renew notes how long the session lasts, and gives a new token when three quarters of that have passed.
+func (c *Client) renew(left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.renewal != nil {
+		c.renewal.Stop()
+	}
+	if c.cfg.Token == nil || left <= 0 || c.err != nil {
+		return
+	}
+	c.renewal = time.AfterFunc(left*3/4, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.err == nil { // so the reader runs, and Close waits
+			c.work.Go(func() { c.renewNow(left / 4) })
+		}
+	})
+}
+
+// renewNow gives the connection a new token. If that fails, it is tried again as long as some time is left.
+func (c *Client) renewNow(left time.Duration) {
+	token, err := c.cfg.Token(c.ctx)
+	if err == nil {
+		err = c.Refresh(c.ctx, token)
+	}
+	if err != nil && left > 100*time.Millisecond {
+		c.renew(left)
+	}
+}
+
 // Do sends an intent and waits for its answer. When ctx ends first, the intent may be resolved all the
 // same; ask again with the same Action.
 //
@@ -134,6 +186,11 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, &fence.ArgumentError{Field: "request", Value: n,
 			Want: fmt.Sprintf("at most %d bytes as JSON", defaultMaxFrame)}
 	}
+	return c.do(ctx, intentFrame{Tile: r.Tile, Kind: r.Kind, Action: r.Action, Asset: r.Asset, Cost: r.Cost,
+		Body: r.Body})
+}
+
+func (c *Client) do(ctx context.Context, f intentFrame) (Answer, error) {
 	select {
 	case c.slots <- struct{}{}: // given back when the answer comes, not when the caller loses patience
 	case <-c.done:
@@ -147,8 +204,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 		<-c.slots
 		return Answer{}, err
 	}
-	b, err := json.Marshal(intentFrame{ID: id, Tile: r.Tile, Kind: r.Kind, Action: r.Action, Asset: r.Asset,
-		Cost: r.Cost, Body: r.Body})
+	f.ID = id
+	b, err := json.Marshal(f)
 	if err != nil { // a struct of strings and numbers
 		panic(err)
 	}
@@ -207,6 +264,9 @@ func (c *Client) read() {
 			return
 		}
 		id, answer, err := decodeAnswer(b)
+		if answer.session != nil {
+			c.renew(time.Duration(answer.session.ExpiresIn) * time.Millisecond)
+		}
 		c.mu.Lock()
 		answered, ok := c.waiting[id]
 		delete(c.waiting, id)
@@ -224,6 +284,9 @@ func (c *Client) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = fmt.Errorf("%w: %w", ErrDisconnected, cause)
+	if c.renewal != nil {
+		c.renewal.Stop()
+	}
 	for id, answered := range c.waiting {
 		delete(c.waiting, id)
 		answered <- result{err: c.err}

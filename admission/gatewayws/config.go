@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -29,18 +29,23 @@ type Admitter interface {
 	Outcome(ctx context.Context, actor, actionID string) (admission.Artifact, error)
 }
 
-// AuthenticateFunc names the actor who asks for a connection, from the request's cookies or headers: 1 to
-// tile.MaxName bytes of UTF-8. An error refuses the connection with status 401; its text is logged, not sent.
-type AuthenticateFunc func(r *http.Request) (actor string, err error)
-
 // Config holds the optional settings of a Handler. Nil and the zero value are valid.
 type Config struct {
 	// Origins are the hosts whose pages may connect, besides the server's own, as patterns of path.Match
 	// ("*.example.com"), or with a scheme ("https://example.com"). Clients that are no browsers send no
 	// origin and need no entry.
 	Origins []string
-	// AnyOrigin lets every page connect. Set it only if AuthenticateFunc does not use cookies.
+	// AnyOrigin lets every page connect. Set it only if the authentication does not use cookies.
 	AnyOrigin bool
+
+	// Enter is called once for each connection, when its handshake is done and before its first intent is taken: the
+	// place for what lasts, such as a gift to a new player, which authentication must not do. It must return when ctx
+	// ends, after Sessions.Timeout. An error closes the connection with status 1008; its text is logged, not sent. Nil
+	// does nothing.
+	Enter func(ctx context.Context, who session.Identity) error
+
+	// Sessions bound what an address or an actor may take, and how long authentication and Enter may.
+	Sessions session.Limits
 
 	// MaxClients is how many may be connected; more are answered 503. Zero means 10,000.
 	MaxClients int

@@ -21,14 +21,22 @@
 //	{"id":"7","tile":"85283473fffffff","kind":"move","body":"<base64>"}
 //	{"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54…","asset":"card:fireball","cost":1,"body":"<base64>"}
 //	{"id":"9","kind":"ask","action":"0b54…"}
+//	{"id":"10","kind":"refresh","token":"…"}
 //
 // action is the idempotency key: a new random one for each action, the same one for each retry of it. The kind ask
-// reads the outcome of an action without sending it again. To the client, in whatever order the answers come:
+// reads the outcome of an action without sending it again, refresh gives the connection a new token. To the client, in
+// whatever order the answers come:
 //
+//	{"id":"","session":{"expires_in":600000}}
+//	{"id":"10","session":{"expires_in":600000}}
 //	{"id":"7","outcome":"applied"}
 //	{"id":"8","outcome":"rejected","admission":"6f0c…","reason":"balance","at":1785585600123}
 //	{"id":"9","outcome":"redirected","admission":"6f0c…","refunded":true,"at":1785585600123}
 //	{"id":"8","error":{"code":"pending","message":"…","retryable":true}}
+//
+// session says how long the connection lasts, in milliseconds: first of all if it does not last for ever, and as the
+// answer to refresh; nothing in it: for ever. After that time the connection is closed with status 4003; one that the
+// game ends (Handler.EndActor, EndTile) with 4004.
 //
 // An outcome is final: every retry and every ask gets the same one, with the same fields, for admission.MinRetention
 // (24 h) at least. at is when the ledger recorded it, in milliseconds since 1970. An error that is retryable means:
@@ -52,12 +60,12 @@
 //
 // # Evolution
 //
-// Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls; clients
-// ignore codes that they do not know too, and go by retryable. A gateway of an earlier release answers to ask that the
-// message is malformed; then send the action again. A field that must not be ignored takes another
-// subprotocol. The handler refuses, as malformed: a message that is binary, or not one JSON object; a field of the
-// wrong type; an id or a kind that is missing or unknown. Text that is not UTF-8 ends the connection with status 1007.
-// The gateway refuses, as invalid, what is out of bounds.
+// Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls; clients ignore
+// codes that they do not know too, and go by retryable. A gateway of an earlier release answers to ask, and to
+// refresh, that the message is malformed; then send the action again, or connect again. A field that must not be
+// ignored takes another subprotocol. The handler refuses, as malformed: a message that is binary, or not one JSON
+// object; a field of the wrong type; an id or a kind that is missing or unknown. Text that is not UTF-8 ends the
+// connection with status 1007. The gateway refuses, as invalid, what is out of bounds.
 //
 // # Guarantees and failures
 //
@@ -69,9 +77,12 @@
 //
 // # Trust
 //
-// The actor of every intent is the one that AuthenticateFunc named for the connection; a frame cannot name one.
-// Browsers send cookies to any site's WebSockets, so requests from other origins than the server's own are refused
-// unless Config.Origins allows them. Limits are per connection here, and per actor in the gateway.
+// The actor of every intent is the one that the authentication named for the connection; a frame cannot name one. The
+// game's functions behind the gateway find the whole identity with session.FromContext. Nobody is authenticated before
+// the request is known to be a handshake of an allowed origin; what lasts is done by Config.Enter, after the
+// handshake. Browsers send cookies to any site's WebSockets, so requests from other origins than the server's own are
+// refused unless Config.Origins allows them. Limits are per connection, address and actor here (Config.Sessions), and
+// per actor in the gateway.
 //
 // # Concurrency and testing
 //

@@ -42,6 +42,12 @@ func (c Code) Retryable() bool {
 	return false
 }
 
+// Status codes with which the server closes, besides those of the WebSocket protocol. A relay has the same.
+const (
+	CloseExpired = 4003 // the session has expired: connect again with a new token
+	CloseEnded   = 4004 // the game ended the session: connect again, which it may refuse
+)
+
 // ErrDisconnected means that the connection ended before an answer came. Dial again, and repeat actions
 // with the same action ID.
 var ErrDisconnected = errors.New("disconnected from the gateway")

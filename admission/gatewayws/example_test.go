@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -52,7 +53,9 @@ func Example() {
 	}
 
 	// A real gateway looks a session up.
-	authenticate := func(r *http.Request) (string, error) { return r.Header.Get("X-Player"), nil }
+	authenticate := func(r *http.Request) (session.Identity, error) {
+		return session.Identity{Actor: r.Header.Get("X-Player")}, nil
+	}
 	handler, err := gatewayws.New(gateway, authenticate, nil)
 	if err != nil {
 		panic(err)

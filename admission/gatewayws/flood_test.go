@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // A client that sends nonsense is told so a hundred times, and then cut off.
@@ -43,11 +44,14 @@ func TestNonsenseHasABudget(t *testing.T) {
 // Strangers cannot fill the disk with lines about their refusal.
 func TestRefusalsAreLoggedInSamples(t *testing.T) {
 	var lines bytes.Buffer
-	h, err := gatewayws.New(&gateway{}, byHeader, &gatewayws.Config{Logger: slog.New(slog.NewTextHandler(&lines, nil))})
+	h, err := gatewayws.New(&gateway{}, byHeader, &gatewayws.Config{Logger: slog.New(slog.NewTextHandler(&lines, nil)),
+		Sessions: session.Limits{PerAddress: 1 << 20}})
 	require.NoError(t, err)
 	for range 20_000 {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Header.Set("Sec-WebSocket-Protocol", gatewayws.Subprotocol)
+		r.Header = http.Header{"Sec-Websocket-Protocol": {gatewayws.Subprotocol}, "Connection": {"Upgrade"},
+			"Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+			"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		require.Equal(t, 401, w.Code)

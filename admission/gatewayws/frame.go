@@ -27,7 +27,11 @@ type intentFrame struct {
 	Asset  string           `json:"asset,omitempty"`
 	Cost   admission.Amount `json:"cost,omitempty"`
 	Body   []byte           `json:"body,omitempty"`
+	Token  string           `json:"token,omitempty"`
 }
+
+// kindRefresh gives the connection a new token. It is no intent.
+const kindRefresh admission.Kind = "refresh"
 
 // answerFrame travels to the client.
 type answerFrame struct {
@@ -38,6 +42,13 @@ type answerFrame struct {
 	Refunded  bool                  `json:"refunded,omitempty"`
 	At        int64                 `json:"at,omitempty"` // milliseconds since 1970
 	Error     *errorFrame           `json:"error,omitempty"`
+	Session   *sessionFrame         `json:"session,omitempty"`
+}
+
+// sessionFrame says how long the connection lasts: first of all, without an id, if it does not last for ever, and as
+// the answer to a refresh.
+type sessionFrame struct {
+	ExpiresIn int64 `json:"expires_in,omitempty"` // milliseconds; 0: it does not expire
 }
 
 type errorFrame struct {
@@ -60,9 +71,9 @@ func decodeIntent(b []byte) (intentFrame, error) {
 	switch {
 	case f.ID == "" || len(f.ID) > maxID:
 		return intentFrame{}, fmt.Errorf("id must have 1 to %d bytes", maxID)
-	case f.Kind != admission.Move && f.Kind != admission.Act && f.Kind != admission.Ask:
-		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q, %q or %q", admission.Move, admission.Act,
-			admission.Ask)
+	case f.Kind != admission.Move && f.Kind != admission.Act && f.Kind != admission.Ask && f.Kind != kindRefresh:
+		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q, %q, %q or %q", admission.Move, admission.Act,
+			admission.Ask, kindRefresh)
 	}
 	return f, nil
 }
@@ -87,6 +98,8 @@ type Answer struct {
 	Reason    admission.Reason      // why the ledger rejected it; zero otherwise
 	Refunded  bool                  // the cost was given back
 	At        time.Time             // when the ledger recorded the outcome, by its own clock; the same in every answer
+
+	session *sessionFrame // of a refresh
 }
 
 // answerOf is the answer about an action that has an outcome.
@@ -95,6 +108,9 @@ func answerOf(a admission.Artifact) Answer {
 }
 
 func (a Answer) frame(id string) answerFrame {
+	if a.session != nil {
+		return answerFrame{ID: id, Session: a.session}
+	}
 	f := answerFrame{ID: id, Outcome: a.Outcome.String(), Admission: a.Admission, Reason: a.Reason.String(),
 		Refunded: a.Refunded}
 	if !a.At.IsZero() {
@@ -111,6 +127,9 @@ func decodeAnswer(b []byte) (id string, a Answer, err error) {
 	}
 	if f.Error != nil {
 		return f.ID, Answer{}, f.Error.decode(f.Admission)
+	}
+	if f.Session != nil {
+		return f.ID, Answer{session: f.Session}, nil
 	}
 	a = Answer{Admission: f.Admission, Refunded: f.Refunded}
 	if f.At > 0 {

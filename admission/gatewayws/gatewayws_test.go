@@ -20,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -59,11 +60,11 @@ func (d *gateway) Act(ctx context.Context, a admission.Action) (admission.Artifa
 	return d.act(ctx, a)
 }
 
-func byHeader(r *http.Request) (string, error) {
+func byHeader(r *http.Request) (session.Identity, error) {
 	if who := r.Header.Get("X-Player"); who != "" {
-		return who, nil
+		return session.Identity{Actor: who}, nil
 	}
-	return "", errors.New("unknown player")
+	return session.Identity{}, errors.New("unknown player")
 }
 
 var asAnn = http.Header{"X-Player": {"ann"}}
@@ -164,7 +165,7 @@ func TestFramesByHand(t *testing.T) {
 		{`{"id":"b","tile":"1","kind":"act","action":"x","asset":"y","cost":1}`,
 			`{"id":"b","outcome":"applied","admission":"6f0c"}`},
 		{`{"id":"c","tile":"1","kind":"teleport"}`,
-			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\", \"act\" or \"ask\"","retryable":false}}`},
+			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\", \"act\", \"ask\" or \"refresh\"","retryable":false}}`},
 		{`hello`,
 			`{"id":"","error":{"code":"malformed","message":"send one JSON object: ` +
 				`invalid character 'h' looking for beginning of value","retryable":false}}`},

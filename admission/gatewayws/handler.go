@@ -11,24 +11,27 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/internal/socket"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // Handler serves clients. Create one with New. It is an http.Handler.
 type Handler struct {
-	gateway      Admitter
-	authenticate AuthenticateFunc
-	cfg          Config
+	gateway Admitter
+	door    *door.Door
+	cfg     Config
 
 	mu       sync.Mutex
 	draining bool
 	admitted int // clients in their handshake and sessions
-	sessions map[*session]struct{}
+	sessions map[*conn]struct{}
 	served   sync.WaitGroup // what is admitted
 }
 
-// New returns a handler. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
-func New(gateway Admitter, authenticate AuthenticateFunc, cfg *Config) (*Handler, error) {
+// New returns a handler. authenticate names the actor of each connection. It does no I/O and starts nothing. Errors: a
+// *fence.ArgumentError.
+func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (*Handler, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -40,42 +43,67 @@ func New(gateway Admitter, authenticate AuthenticateFunc, cfg *Config) (*Handler
 		return nil, &fence.ArgumentError{Field: "authenticate", Value: nil,
 			Want: "a function that names the actor of a connection"}
 	}
-	return &Handler{gateway: gateway, authenticate: authenticate, cfg: c, sessions: map[*session]struct{}{}}, nil
+	named := func(r *http.Request) (session.Identity, error) {
+		who, err := authenticate(r)
+		if err == nil {
+			err = admission.ValidateActor(who.Actor)
+		}
+		return who, err
+	}
+	d, err := door.New(named, c.Sessions, c.MaxClients)
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{gateway: gateway, door: d, cfg: c, sessions: map[*conn]struct{}{}}, nil
 }
 
 // ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown does
-// not know of it, Drain ends it. Requests that are no upgrade to this subprotocol, or of another origin, or not
-// authenticated, or one too many, are answered with an HTTP error.
+// not know of it, Drain ends it. It answers, in this order: 429 to one handshake or connection too many of an address;
+// 400 to a request that does not ask for this subprotocol; 503 while draining, and when MaxClients are connected; 4xx
+// to one that is no handshake; 403 to a page of another origin; 401 if it is not authenticated, 503 if that takes too
+// long; 429 to one connection too many of an actor.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	guest, err := h.door.Knock(r)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
 	if !offers(r, Subprotocol) {
+		guest.Leave()
 		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol, http.StatusBadRequest)
 		return
 	}
-	actor, err := h.authenticate(r)
-	if err == nil {
-		err = admission.ValidateActor(actor)
-	}
-	if err != nil {
-		h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", err)
-		http.Error(w, "not authenticated", http.StatusUnauthorized)
-		return
-	}
 	if !h.admit() {
+		guest.Leave()
 		turnAway(w)
 		return
 	}
-	conn, err := socket.Accept(w, r, &websocket.AcceptOptions{
+	var refused error
+	wire, err := socket.Accept(w, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Subprotocol},
 		OriginPatterns:     h.cfg.Origins,
 		InsecureSkipVerify: h.cfg.AnyOrigin,
-	}, h.cfg.MaxFrame, nil)
-	if err != nil { // Accept has answered
+	}, h.cfg.MaxFrame, nil, func() error {
+		refused = guest.Identify(r)
+		return refused
+	})
+	if err != nil {
+		guest.Leave()
 		h.dismiss(nil)
+		if refused != nil {
+			h.refuse(w, r, refused)
+			return
+		}
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	// The request's context may end with the server; the session ends by itself or by Drain.
-	h.start(context.WithoutCancel(r.Context()), newSession(&h.cfg, h.gateway, actor, conn))
+	h.start(r, newConn(&h.cfg, h.gateway, h.door, guest, wire))
+}
+
+// refuse answers a request that the door turns away.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", err)
+	door.Answer(w, err)
 }
 
 func offers(r *http.Request, subprotocol string) bool {
@@ -108,7 +136,7 @@ func (h *Handler) admit() bool {
 }
 
 // dismiss counts a client out, whose session, if it began one, is s.
-func (h *Handler) dismiss(s *session) {
+func (h *Handler) dismiss(s *conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s)
@@ -116,24 +144,60 @@ func (h *Handler) dismiss(s *session) {
 	h.served.Done()
 }
 
-// start serves an admitted client in a goroutine of its own, so that the server's buffers and the request are freed. If
-// Drain began during the handshake, the client is sent away at once.
-func (h *Handler) start(ctx context.Context, s *session) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	serve := s.serve
-	if h.draining {
-		serve = func(context.Context) {
-			s.leave(goingAway)
+// start serves an admitted client in a goroutine of its own, so that the server's buffers and the request are freed.
+// The client is sent away at once if Drain began during the handshake, or if sessions were ended and the game does not
+// let this one in any more.
+func (h *Handler) start(r *http.Request, s *conn) {
+	var away []byte
+	err := s.guest.Admit(r, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.draining {
+			away = goingAway
+			return
+		}
+		h.sessions[s] = struct{}{}
+	})
+	if err != nil {
+		h.cfg.refusals.Info("client ended", "remote", r.RemoteAddr, "error", err)
+		away = socket.CloseFrame(CloseEnded, endedReason)
+	}
+	ctx := context.WithoutCancel(r.Context()) // it may end with the server; the session ends by itself or by Drain
+	go func() {
+		if away == nil {
+			s.serve(ctx)
+		} else {
+			s.leave(away)
 			s.cut()
 		}
-	} else {
-		h.sessions[s] = struct{}{}
-	}
-	go func() {
-		serve(ctx)
+		s.guest.Leave()
 		h.dismiss(s)
 	}()
+}
+
+// EndActor closes the connections of an actor with status 4004 and returns how many. Intents under way are finished. It
+// does not keep the actor out: make the authentication refuse first. Of a handshake under way, it is asked again.
+func (h *Handler) EndActor(actor string) int {
+	return h.end(func(s *conn) bool { return s.guest.Actor() == actor })
+}
+
+// EndTile closes the connections whose last movement or action was for a tile, likewise. It does not keep them from
+// sending others: make Price and CheckMove refuse first.
+func (h *Handler) EndTile(tile fence.TileID) int {
+	return h.end(func(s *conn) bool { return fence.TileID(s.tile.Load()) == tile })
+}
+
+func (h *Handler) end(which func(*conn) bool) int {
+	h.door.Ending()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ended := 0
+	for s := range h.sessions {
+		if which(s) && s.end() {
+			ended++
+		}
+	}
+	return ended
 }
 
 // Drain refuses new connections and new intents, finishes those under way, and closes each connection

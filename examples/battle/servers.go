@@ -22,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // Where the WebSockets are.
@@ -154,7 +155,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	for _, id := range p.world {
 		known[id] = true
 	}
-	mayWatch := func(_ *http.Request, id fence.TileID) error {
+	mayWatch := func(_ context.Context, _ session.Identity, id fence.TileID) error {
 		if !known[id] {
 			return fmt.Errorf("tile %s is not part of this battle", id)
 		}
@@ -208,14 +209,16 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		return nil, err
 	}
 	// A real game would look at a session here; this one believes the name and greets it.
-	authenticate := func(r *http.Request) (string, error) {
-		actor, ticket := r.URL.Query().Get("actor"), r.URL.Query().Get("ticket")
-		if ticket != "" && p.lobby != nil { // a player from the lobby takes the seat
-			if err := p.lobby.sit(r.Context(), ticket); err != nil {
-				return "", err
+	authenticate := func(r *http.Request) (session.Identity, error) {
+		return session.Identity{Actor: r.URL.Query().Get("actor"), Value: r.URL.Query().Get("ticket")}, nil
+	}
+	enter := func(ctx context.Context, who session.Identity) error {
+		if ticket, _ := who.Value.(string); ticket != "" && p.lobby != nil { // a player from the lobby takes the seat
+			if err := p.lobby.sit(ctx, ticket); err != nil {
+				return err
 			}
 		}
-		return actor, welcome(r.Context(), ledger, actor)
+		return welcome(ctx, ledger, who.Actor)
 	}
 	cfg := tilefence.GatewayServerConfig{
 		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
@@ -227,7 +230,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		}},
 		Gateway: admission.GatewayConfig{CheckMove: checkMove},
 		// The page, which is on another port, may take a seat. No cookie says who a player is.
-		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true}, Logger: p.logger}
+		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter}, Logger: p.logger}
 	p.metrics.Gateway(&cfg)
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, authenticate, price, &cfg)
 	if err == nil {

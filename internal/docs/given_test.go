@@ -43,7 +43,7 @@ var givenIn = map[string]map[string]string{
 	"admission/admissiontest": {"openMine": "func(*testing.T) admission.Store"},
 	"admission/dynamoledger":  {"cfg": "aws.Config"},
 	"admission/gatewayws": {
-		"authenticate": "gatewayws.AuthenticateFunc", "credentials": "http.Header",
+		"authenticate": "session.AuthenticateFunc", "credentials": "http.Header",
 		"gateway": "*admission.Gateway",
 	},
 	"admission/match": {
@@ -74,8 +74,9 @@ var givenIn = map[string]map[string]string{
 	},
 	"relay": {
 		"broker": "fanout.Subscriber", "checkCookie": "func(*http.Request) error",
-		"mayWatch": "func(*http.Request, fence.TileID) error",
+		"mayWatch": "relay.AuthorizeFunc",
 	},
+	"relay/session": {"key": "[]byte"},
 	"relay/relayclient": {
 		"world": "interface { Restore(fence.TileID, []byte); Apply(fence.TileID, []byte) }",
 	},

@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -34,11 +35,14 @@ type Conn struct {
 }
 
 // Accept makes the handshake of a request and takes the connection over; messages may have limit bytes. What is
-// written is counted in total too, unless that is nil. With an error the response has been written.
+// written is counted in total too, unless that is nil. enter decides over a request that is a handshake of an allowed
+// origin: the last thing before the connection is taken over. With an error the response has been written, except if
+// it is an error of enter, which has to write it.
 func Accept(
 	w http.ResponseWriter, r *http.Request, options *websocket.AcceptOptions, limit int, total *atomic.Uint64,
+	enter func() error,
 ) (*Conn, error) {
-	hold := &capture{ResponseWriter: w}
+	hold := &capture{ResponseWriter: w, header: w.Header().Clone(), enter: enter}
 	conn, err := websocket.Accept(hold, r, options)
 	if err == nil {
 		_ = conn.CloseNow()                      // frees it; the connection stays open
@@ -156,15 +160,47 @@ func (c *Conn) extend(timeout time.Duration) error {
 }
 
 // capture is a ResponseWriter that takes the connection when the WebSocket library has made the handshake. What the
-// library is given is not used after it.
+// library is given is not used after it. The library's response of success waits until enter has decided.
 type capture struct {
 	http.ResponseWriter
-	conn   net.Conn
-	behind []byte // what the client sent right behind its handshake
+	header  http.Header // of the library's response
+	enter   func() error
+	refused bool // by enter: the library's response is not the one to be sent
+	conn    net.Conn
+	behind  []byte // what the client sent right behind its handshake
+}
+
+// Header implements http.ResponseWriter.
+func (c *capture) Header() http.Header { return c.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (c *capture) WriteHeader(status int) {
+	if c.refused || status == http.StatusSwitchingProtocols {
+		return
+	}
+	c.respond(status)
+}
+
+func (c *capture) respond(status int) {
+	maps.Copy(c.ResponseWriter.Header(), c.header)
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (c *capture) Write(p []byte) (int, error) {
+	if c.refused {
+		return len(p), nil
+	}
+	return c.ResponseWriter.Write(p)
 }
 
 // Hijack implements http.Hijacker.
 func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if err := c.enter(); err != nil {
+		c.refused = true
+		return nil, nil, err
+	}
+	c.respond(http.StatusSwitchingProtocols)
 	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

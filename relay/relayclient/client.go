@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,9 +42,11 @@ type Client struct {
 	conn  *connection // nil between connections
 	tiles map[fence.TileID]*tile
 	// the number of the last Watch of this connection
-	watches uint32
-	left    error // why the client itself ends the present connection; nil: it does not
-	err     error // set when done is closed
+	watches  uint32
+	left     error       // why the client itself ends the present connection; nil: it does not
+	err      error       // set when done is closed
+	renewal  *time.Timer // gives the connection a new token; nil: the session does not expire
+	renewals sync.WaitGroup
 
 	stats struct {
 		connects, bytes, syncs, frames, gaps, repaired, resyncs, duplicates, corrupt, stale atomic.Uint64
@@ -261,12 +264,14 @@ func (c *Client) ended() error {
 // run serves one connection after another until the client ends.
 func (c *Client) run(conn *connection) {
 	defer close(c.done)
+	defer c.renewals.Wait()
 	for {
 		c.cfg.Connected()
 		err := c.serve(conn)
 		conn.end()
 		c.mu.Lock()
 		c.conn = nil
+		c.stopRenewal()
 		if c.left != nil {
 			err, c.left = c.left, nil
 		}
@@ -318,7 +323,7 @@ func (c *Client) redial() (*connection, error) {
 			}
 			conn.end()
 		}
-		if status >= 400 && status < 500 {
+		if status >= 400 && status < 500 && status != http.StatusTooManyRequests {
 			return nil, err
 		}
 		c.cfg.Logger.Debug("reconnect failed", "url", socket.Redact(c.url), "error", err)

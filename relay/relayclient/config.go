@@ -2,6 +2,7 @@ package relayclient
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -56,14 +57,18 @@ type Config struct {
 	Connected    func()
 	Disconnected func(error)
 
-	Header     http.Header  // sent with the handshake: what the relay's Authorize looks at
+	// Token gives the token of each handshake, which is sent as Authorization: Bearer, and new ones before the session
+	// expires. ctx ends with the client. Nil sends none.
+	Token func(ctx context.Context) (string, error)
+
+	Header     http.Header  // sent with the handshake: what the relay's Authenticate looks at
 	HTTPClient *http.Client // for the handshake; nil: http.DefaultClient
 	JSON       bool         // speak the JSON encoding, for debugging
 	Compress   bool         // offer compression: large messages take fewer bytes, and more time
 
 	// Reconnect connects again whenever the connection is lost, at a random moment between BackoffMin/2
 	// and BackoffMin at first, twice as late after each failure, at most BackoffMax. It gives up when the
-	// relay refuses the handshake with a status of 400 to 499, or closed because the client broke the
+	// relay refuses the handshake with a status of 400 to 499, except 429, or closed because the client broke the
 	// protocol. Defaults 250 ms and 15 s.
 	Reconnect  bool
 	BackoffMin time.Duration

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // keepBuffer is the largest read buffer kept between messages.
@@ -33,10 +34,18 @@ func dial(ctx context.Context, url string, cfg *Config) (c *connection, status i
 	if cfg.Compress {
 		compression = websocket.CompressionNoContextTakeover
 	}
+	header := cfg.Header
+	if cfg.Token != nil {
+		token, err := cfg.Token(ctx)
+		if err != nil {
+			return nil, 0, fmt.Errorf("relay %s: token: %w", c.shown, err)
+		}
+		header = session.WithToken(header, token)
+	}
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
 		CompressionMode: compression,
 		HTTPClient:      cfg.HTTPClient,
-		HTTPHeader:      cfg.Header,
+		HTTPHeader:      header,
 		Subprotocols:    []string{c.encoding.Subprotocol()},
 		OnPingReceived: func(context.Context, []byte) bool { // called by read
 			c.idle.Reset(cfg.IdleTimeout)

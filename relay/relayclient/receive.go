@@ -48,6 +48,8 @@ func (c *Client) receive(conn *connection, m *relaypb.ServerMessage) {
 			return
 		}
 		c.cfg.Refused(Refusal{Tile: m.GetTile(), Code: body.Error.GetCode(), Message: body.Error.GetMessage()})
+	case *relaypb.ServerMessage_Session:
+		c.extend(time.Duration(body.Session.GetExpiresInMs()) * time.Millisecond)
 	case *relaypb.ServerMessage_GoAway:
 		c.cfg.GoAway(time.Duration(body.GoAway.GetWithinMs()) * time.Millisecond)
 	}

@@ -20,6 +20,7 @@ export { WireError, parts } from "./messages.js";
 /** The WebSocket subprotocol: the relay's messages as JSON. */
 export const subprotocol = "tilefence.view.v1.json";
 
+const tokenProtocol = "tilefence.token."; // begins the offered subprotocol that carries a token
 const never = -Infinity;
 const remindEvery = 1000; // ms
 const resyncTimeout = 5000; // ms until an unanswered Resync is sent again
@@ -51,9 +52,9 @@ export function events(payload, areas) {
 class SocketLine {
   constructor(client) { this.client = client; }
 
-  connect(url, protocol) {
+  connect(url, protocols) {
     this.close();
-    const s = this.socket = new WebSocket(url, protocol);
+    const s = this.socket = new WebSocket(url, protocols);
     s.onopen = () => this.client.opened();
     s.onmessage = ({ data }) => { if (typeof data === "string") this.client.message(data, Date.now()); };
     s.onclose = ({ reason }) => this.client.closed(reason);
@@ -81,13 +82,15 @@ class SocketLine {
  *   owner(tile, epoch, contact)      who owns it, as far as the relay knows
  *   link(state, text)                about the connection: "wait", "live" or "lost"
  *   trouble(text, code)              what the relay could not do
+ *   token()                          the player's token, or a promise of it, for each connection and before the session
+ *                                    expires. It is of the characters of base64url and dots
  *
  * restore, open and apply may throw a WireError, as for bytes they cannot read: the tile is then asked for anew.
  */
 export class Client {
   /**
    * tiles are names of tiles, hexadecimal, or {id, areas} with the numbers of all areas of a tile that has some; all of
-   * them are watched at first. A line has connect(url, protocol), send(text) and close(), and calls opened(),
+   * them are watched at first. A line has connect(url, protocols), send(text) and close(), and calls opened(),
    * message(text, at) and closed(reason) of the client: another thread's socket, or a test's. Default: a WebSocket.
    */
   constructor(url, tiles, calls, line) {
@@ -111,7 +114,31 @@ export class Client {
     if (this.ended) return;
     this.reminder ??= setInterval(() => this.remind(), remindEvery);
     this.calls.link("wait", "connecting");
-    this.line.connect(this.url, subprotocol);
+    if (!this.calls.token) return this.line.connect(this.url, subprotocol);
+    this.#withToken((token) => this.line.connect(this.url, [subprotocol, tokenProtocol + token]), () => this.closed("no token"));
+  }
+
+  /** Calls use with a token, or fail. */
+  async #withToken(use, fail) {
+    let token;
+    try {
+      token = await this.calls.token();
+    } catch (err) {
+      this.calls.trouble(`No token: ${err.message ?? err}`);
+      if (!this.ended) fail();
+      return;
+    }
+    if (!this.ended) use(token);
+  }
+
+  /** Gives the relay a new token when three quarters of the session have passed. */
+  #renew(left) {
+    clearTimeout(this.renewal);
+    if (!this.calls.token || !(left > 0)) return;
+    this.renewal = setTimeout(() => {
+      if (left > 400) this.#renew(left / 4); // until the answer comes
+      this.#withToken((token) => { if (this.open) this.#send({ refresh: { token } }); }, nothing);
+    }, left * 0.75);
   }
 
   /** Ends the connection for good. */
@@ -120,6 +147,7 @@ export class Client {
     this.open = false;
     clearInterval(this.reminder);
     clearTimeout(this.retry);
+    clearTimeout(this.renewal);
     for (const t of this.tiles.values()) clearTimeout(t.waiting);
     this.line.close?.();
   }
@@ -178,6 +206,7 @@ export class Client {
   closed(reason) {
     if (this.ended) return;
     this.open = false;
+    clearTimeout(this.renewal);
     const cap = Math.min(backoff.max, backoff.min * 2 ** this.failures++);
     for (const t of this.tiles.values()) t.asked = never;
     this.calls.link("lost", reason ? `${reason}: reconnecting` : "reconnecting");
@@ -202,6 +231,7 @@ export class Client {
       else if (m.sync && tile) this.#sync(tile, wire.sync(m.sync));
       else if (m.error?.code === "CODE_STALE" && tile) this.#behind(tile);
       else if (m.error) this.calls.trouble(`Relay: ${m.error.message ?? m.error.code}`, m.error.code);
+      else if (m.session) this.#renew(Number(m.session.expiresInMs ?? 0));
       else if (m.goAway) this.calls.link("wait", "relay is leaving");
     } catch (err) {
       if (!(err instanceof wire.WireError) || !tile) throw err;

@@ -50,6 +50,41 @@ test("every golden message of a relay is read", (t) => {
   }
 });
 
+test("a token is offered as a subprotocol, and renewed before the session expires", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  const connects = [], sent = [], trouble = [];
+  let tokens = ["first", "second"];
+  const client = new Client("ws://relay", [id], {
+    token: async () => { if (!tokens.length) throw new Error("signed out"); return tokens.shift(); },
+    trouble: (text) => trouble.push(text),
+  }, { connect: (url, protocols) => connects.push(protocols), send: (text) => sent.push(JSON.parse(text)), close() {} });
+  t.after(() => client.close());
+  const settle = async () => { for (let i = 0; i < 5; i++) await null; };
+  client.connect();
+  await settle();
+  assert.deepEqual(connects, [[subprotocol, "tilefence.token.first"]]);
+  client.opened();
+  client.message(JSON.stringify(named("session")), 1); // 600 s
+  t.mock.timers.tick(449_999);
+  await settle();
+  assert.equal(sent.length, 1);
+  t.mock.timers.tick(1);
+  await settle();
+  assert.deepEqual(sent[1], { refresh: { token: "second" } });
+  t.mock.timers.tick(112_500); // no answer came: once more, in the time that is left
+  await settle();
+  assert.deepEqual(trouble, ["No token: signed out"]);
+  assert.equal(sent.length, 2);
+  client.closed("the session has expired");
+  t.mock.timers.tick(60_000);
+  await settle();
+  assert.equal(connects.length, 1, "without a token there is no connection");
+  tokens = ["third"];
+  t.mock.timers.tick(60_000);
+  await settle();
+  assert.deepEqual(connects[1], [subprotocol, "tilefence.token.third"]);
+});
+
 test("a view follows the golden history", (t) => {
   const { hear, seen, held } = begin(t);
   hear(named("sync from scratch, of a tile with a snapshot"));

@@ -89,6 +89,12 @@ func goldens() (all []golden, messages []proto.Message) {
 	add("watch other areas", "client", "", fromClient(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Watch{
 		Watch: &relaypb.Watch{Tile: tile, Areas: []uint32{2, 9}, Number: 1},
 	}}))
+	add("refresh", "client", "", fromClient(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Refresh{
+		Refresh: &relaypb.Refresh{Token: "a new token"},
+	}}))
+	add("session", "relay", "", fromRelay("", &relaypb.ServerMessage{
+		Body: &relaypb.ServerMessage_Session{Session: &relaypb.Session{ExpiresInMs: 600_000}},
+	}))
 	add("sync from scratch, of a tile with a snapshot", "relay", "", fromRelay(tile, &relaypb.ServerMessage{
 		Body: &relaypb.ServerMessage_Sync{Sync: &relaypb.Sync{
 			Replace: true, From: relaypb.FromPosition(install.Position), Tick: 7, Blob: []byte("state"),
@@ -123,7 +129,8 @@ func goldens() (all []golden, messages []proto.Message) {
 	}
 	for code := relaypb.Code_CODE_MALFORMED; relaypb.Code_name[int32(code)] != ""; code++ {
 		about := tile
-		if code == relaypb.Code_CODE_MALFORMED || code == relaypb.Code_CODE_RATE_LIMITED {
+		switch code {
+		case relaypb.Code_CODE_MALFORMED, relaypb.Code_CODE_RATE_LIMITED, relaypb.Code_CODE_UNAUTHENTICATED:
 			about = "" // the connection
 		}
 		add("error "+code.String(), "relay", "", fromRelay(about, &relaypb.ServerMessage{

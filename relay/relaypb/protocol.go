@@ -45,6 +45,8 @@ const (
 	CloseOverloaded = 1013 // the relay has no room: try later, or another one
 	CloseTooSlow    = 4001 // the client did not read fast enough for too long
 	CloseIdle       = 4002 // the client did not answer pings
+	CloseExpired    = 4003 // the session has expired: connect again with a new token
+	CloseEnded      = 4004 // the game ended the session: connect again, which it may refuse
 )
 
 // Encoding is how messages are written on one connection. Zero is not an encoding.

@@ -63,33 +63,37 @@ const (
 	Code_CODE_OVERLOADED     Code = 7 // the relay holds as many tiles as it can; try another relay
 	Code_CODE_RATE_LIMITED   Code = 8 // too many messages; the connection is closed
 	Code_CODE_STALE          Code = 9 // the relay is at a lower epoch than the client; the Sync comes when it has caught up, or
+	// ask another relay
+	Code_CODE_UNAUTHENTICATED Code = 10 // the token of a Refresh is not valid, or another player's
 )
 
 // Enum value maps for Code.
 var (
 	Code_name = map[int32]string{
-		0: "CODE_UNSPECIFIED",
-		1: "CODE_MALFORMED",
-		2: "CODE_INVALID_TILE",
-		3: "CODE_TOO_MANY_TILES",
-		4: "CODE_FORBIDDEN",
-		5: "CODE_NOT_SUBSCRIBED",
-		6: "CODE_UNAVAILABLE",
-		7: "CODE_OVERLOADED",
-		8: "CODE_RATE_LIMITED",
-		9: "CODE_STALE",
+		0:  "CODE_UNSPECIFIED",
+		1:  "CODE_MALFORMED",
+		2:  "CODE_INVALID_TILE",
+		3:  "CODE_TOO_MANY_TILES",
+		4:  "CODE_FORBIDDEN",
+		5:  "CODE_NOT_SUBSCRIBED",
+		6:  "CODE_UNAVAILABLE",
+		7:  "CODE_OVERLOADED",
+		8:  "CODE_RATE_LIMITED",
+		9:  "CODE_STALE",
+		10: "CODE_UNAUTHENTICATED",
 	}
 	Code_value = map[string]int32{
-		"CODE_UNSPECIFIED":    0,
-		"CODE_MALFORMED":      1,
-		"CODE_INVALID_TILE":   2,
-		"CODE_TOO_MANY_TILES": 3,
-		"CODE_FORBIDDEN":      4,
-		"CODE_NOT_SUBSCRIBED": 5,
-		"CODE_UNAVAILABLE":    6,
-		"CODE_OVERLOADED":     7,
-		"CODE_RATE_LIMITED":   8,
-		"CODE_STALE":          9,
+		"CODE_UNSPECIFIED":     0,
+		"CODE_MALFORMED":       1,
+		"CODE_INVALID_TILE":    2,
+		"CODE_TOO_MANY_TILES":  3,
+		"CODE_FORBIDDEN":       4,
+		"CODE_NOT_SUBSCRIBED":  5,
+		"CODE_UNAVAILABLE":     6,
+		"CODE_OVERLOADED":      7,
+		"CODE_RATE_LIMITED":    8,
+		"CODE_STALE":           9,
+		"CODE_UNAUTHENTICATED": 10,
 	}
 )
 
@@ -191,6 +195,7 @@ type ClientMessage struct {
 	//	*ClientMessage_Unsubscribe
 	//	*ClientMessage_Resync
 	//	*ClientMessage_Watch
+	//	*ClientMessage_Refresh
 	Body          isClientMessage_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -269,6 +274,15 @@ func (x *ClientMessage) GetWatch() *Watch {
 	return nil
 }
 
+func (x *ClientMessage) GetRefresh() *Refresh {
+	if x != nil {
+		if x, ok := x.Body.(*ClientMessage_Refresh); ok {
+			return x.Refresh
+		}
+	}
+	return nil
+}
+
 type isClientMessage_Body interface {
 	isClientMessage_Body()
 }
@@ -289,6 +303,10 @@ type ClientMessage_Watch struct {
 	Watch *Watch `protobuf:"bytes,4,opt,name=watch,proto3,oneof"`
 }
 
+type ClientMessage_Refresh struct {
+	Refresh *Refresh `protobuf:"bytes,5,opt,name=refresh,proto3,oneof"`
+}
+
 func (*ClientMessage_Subscribe) isClientMessage_Body() {}
 
 func (*ClientMessage_Unsubscribe) isClientMessage_Body() {}
@@ -296,6 +314,54 @@ func (*ClientMessage_Unsubscribe) isClientMessage_Body() {}
 func (*ClientMessage_Resync) isClientMessage_Body() {}
 
 func (*ClientMessage_Watch) isClientMessage_Body() {}
+
+func (*ClientMessage_Refresh) isClientMessage_Body() {}
+
+// Gives the connection a new token, before the one with which it began expires. The answer is a Session, or an Error
+// with CODE_UNAUTHENTICATED, after which the connection goes on for as long as it would have.
+type Refresh struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // for the same player
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refresh) Reset() {
+	*x = Refresh{}
+	mi := &file_relay_relaypb_view_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refresh) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refresh) ProtoMessage() {}
+
+func (x *Refresh) ProtoReflect() protoreflect.Message {
+	mi := &file_relay_relaypb_view_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refresh.ProtoReflect.Descriptor instead.
+func (*Refresh) Descriptor() ([]byte, []int) {
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Refresh) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
 
 // Asks for tiles. Each tile is answered by a Sync, then by a Frame for every batch committed after it.
 type Subscribe struct {
@@ -308,7 +374,7 @@ type Subscribe struct {
 
 func (x *Subscribe) Reset() {
 	*x = Subscribe{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[2]
+	mi := &file_relay_relaypb_view_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +386,7 @@ func (x *Subscribe) String() string {
 func (*Subscribe) ProtoMessage() {}
 
 func (x *Subscribe) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[2]
+	mi := &file_relay_relaypb_view_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +399,7 @@ func (x *Subscribe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscribe.ProtoReflect.Descriptor instead.
 func (*Subscribe) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{2}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Subscribe) GetTiles() []string {
@@ -363,7 +429,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[3]
+	mi := &file_relay_relaypb_view_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +441,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[3]
+	mi := &file_relay_relaypb_view_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +454,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{3}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Held) GetTile() string {
@@ -431,7 +497,7 @@ type Watch struct {
 
 func (x *Watch) Reset() {
 	*x = Watch{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[4]
+	mi := &file_relay_relaypb_view_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +509,7 @@ func (x *Watch) String() string {
 func (*Watch) ProtoMessage() {}
 
 func (x *Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[4]
+	mi := &file_relay_relaypb_view_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +522,7 @@ func (x *Watch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watch.ProtoReflect.Descriptor instead.
 func (*Watch) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{4}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Watch) GetTile() string {
@@ -490,7 +556,7 @@ type Unsubscribe struct {
 
 func (x *Unsubscribe) Reset() {
 	*x = Unsubscribe{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[5]
+	mi := &file_relay_relaypb_view_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -502,7 +568,7 @@ func (x *Unsubscribe) String() string {
 func (*Unsubscribe) ProtoMessage() {}
 
 func (x *Unsubscribe) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[5]
+	mi := &file_relay_relaypb_view_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +581,7 @@ func (x *Unsubscribe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unsubscribe.ProtoReflect.Descriptor instead.
 func (*Unsubscribe) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{5}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Unsubscribe) GetTiles() []string {
@@ -537,7 +603,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[6]
+	mi := &file_relay_relaypb_view_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +615,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[6]
+	mi := &file_relay_relaypb_view_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +628,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{6}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Resync) GetTile() string {
@@ -589,13 +655,14 @@ func (x *Resync) GetEpochFloor() uint64 {
 // What a relay sends.
 type ServerMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Tile  string                 `protobuf:"bytes,1,opt,name=tile,proto3" json:"tile,omitempty"` // the tile it is about; empty for GoAway and for errors about no tile
+	Tile  string                 `protobuf:"bytes,1,opt,name=tile,proto3" json:"tile,omitempty"` // the tile it is about; empty for GoAway, Session and for errors about no tile
 	// Types that are valid to be assigned to Body:
 	//
 	//	*ServerMessage_Sync
 	//	*ServerMessage_Frame
 	//	*ServerMessage_Error
 	//	*ServerMessage_GoAway
+	//	*ServerMessage_Session
 	Body          isServerMessage_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -603,7 +670,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[7]
+	mi := &file_relay_relaypb_view_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +682,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[7]
+	mi := &file_relay_relaypb_view_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +695,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{7}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ServerMessage) GetTile() string {
@@ -681,6 +748,15 @@ func (x *ServerMessage) GetGoAway() *GoAway {
 	return nil
 }
 
+func (x *ServerMessage) GetSession() *Session {
+	if x != nil {
+		if x, ok := x.Body.(*ServerMessage_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
 type isServerMessage_Body interface {
 	isServerMessage_Body()
 }
@@ -701,6 +777,10 @@ type ServerMessage_GoAway struct {
 	GoAway *GoAway `protobuf:"bytes,5,opt,name=go_away,json=goAway,proto3,oneof"`
 }
 
+type ServerMessage_Session struct {
+	Session *Session `protobuf:"bytes,6,opt,name=session,proto3,oneof"`
+}
+
 func (*ServerMessage_Sync) isServerMessage_Body() {}
 
 func (*ServerMessage_Frame) isServerMessage_Body() {}
@@ -708,6 +788,54 @@ func (*ServerMessage_Frame) isServerMessage_Body() {}
 func (*ServerMessage_Error) isServerMessage_Body() {}
 
 func (*ServerMessage_GoAway) isServerMessage_Body() {}
+
+func (*ServerMessage_Session) isServerMessage_Body() {}
+
+// Says how long the connection lasts: first of all if it does not last for ever, and after each Refresh. When the time
+// is over the relay closes it with status 4003.
+type Session struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ExpiresInMs   uint64                 `protobuf:"varint,1,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"` // 0: it does not expire
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Session) GetExpiresInMs() uint64 {
+	if x != nil {
+		return x.ExpiresInMs
+	}
+	return 0
+}
 
 // Brings a client up to a position, whatever it held before.
 type Sync struct {
@@ -740,7 +868,7 @@ type Sync struct {
 
 func (x *Sync) Reset() {
 	*x = Sync{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[8]
+	mi := &file_relay_relaypb_view_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +880,7 @@ func (x *Sync) String() string {
 func (*Sync) ProtoMessage() {}
 
 func (x *Sync) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[8]
+	mi := &file_relay_relaypb_view_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +893,7 @@ func (x *Sync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sync.ProtoReflect.Descriptor instead.
 func (*Sync) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{8}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Sync) GetReplace() bool {
@@ -884,7 +1012,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	mi := &file_relay_relaypb_view_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1024,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	mi := &file_relay_relaypb_view_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1037,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{9}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Frame) GetPosition() *Position {
@@ -979,7 +1107,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[10]
+	mi := &file_relay_relaypb_view_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1119,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[10]
+	mi := &file_relay_relaypb_view_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1132,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{10}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Error) GetCode() Code {
@@ -1033,7 +1161,7 @@ type GoAway struct {
 
 func (x *GoAway) Reset() {
 	*x = GoAway{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[11]
+	mi := &file_relay_relaypb_view_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1173,7 @@ func (x *GoAway) String() string {
 func (*GoAway) ProtoMessage() {}
 
 func (x *GoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[11]
+	mi := &file_relay_relaypb_view_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1186,7 @@ func (x *GoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoAway.ProtoReflect.Descriptor instead.
 func (*GoAway) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{11}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GoAway) GetMessage() string {
@@ -1083,13 +1211,16 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\bPosition\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
-	"\x05chain\x18\x03 \x01(\x06R\x05chain\"\x80\x02\n" +
+	"\x05chain\x18\x03 \x01(\x06R\x05chain\"\xb8\x02\n" +
 	"\rClientMessage\x12<\n" +
 	"\tsubscribe\x18\x01 \x01(\v2\x1c.tilefence.view.v1.SubscribeH\x00R\tsubscribe\x12B\n" +
 	"\vunsubscribe\x18\x02 \x01(\v2\x1e.tilefence.view.v1.UnsubscribeH\x00R\vunsubscribe\x123\n" +
 	"\x06resync\x18\x03 \x01(\v2\x19.tilefence.view.v1.ResyncH\x00R\x06resync\x120\n" +
-	"\x05watch\x18\x04 \x01(\v2\x18.tilefence.view.v1.WatchH\x00R\x05watchB\x06\n" +
-	"\x04body\"N\n" +
+	"\x05watch\x18\x04 \x01(\v2\x18.tilefence.view.v1.WatchH\x00R\x05watch\x126\n" +
+	"\arefresh\x18\x05 \x01(\v2\x1a.tilefence.view.v1.RefreshH\x00R\arefreshB\x06\n" +
+	"\x04body\"\x1f\n" +
+	"\aRefresh\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"N\n" +
 	"\tSubscribe\x12\x14\n" +
 	"\x05tiles\x18\x01 \x03(\tR\x05tiles\x12+\n" +
 	"\x04held\x18\x02 \x03(\v2\x17.tilefence.view.v1.HeldR\x04held\"\x8a\x01\n" +
@@ -1109,14 +1240,17 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\x04tile\x18\x01 \x01(\tR\x04tile\x127\n" +
 	"\bposition\x18\x02 \x01(\v2\x1b.tilefence.view.v1.PositionR\bposition\x12\x1f\n" +
 	"\vepoch_floor\x18\x03 \x01(\x04R\n" +
-	"epochFloor\"\xf4\x01\n" +
+	"epochFloor\"\xac\x02\n" +
 	"\rServerMessage\x12\x12\n" +
 	"\x04tile\x18\x01 \x01(\tR\x04tile\x12-\n" +
 	"\x04sync\x18\x02 \x01(\v2\x17.tilefence.view.v1.SyncH\x00R\x04sync\x120\n" +
 	"\x05frame\x18\x03 \x01(\v2\x18.tilefence.view.v1.FrameH\x00R\x05frame\x120\n" +
 	"\x05error\x18\x04 \x01(\v2\x18.tilefence.view.v1.ErrorH\x00R\x05error\x124\n" +
-	"\ago_away\x18\x05 \x01(\v2\x19.tilefence.view.v1.GoAwayH\x00R\x06goAwayB\x06\n" +
-	"\x04body\"\xaf\x03\n" +
+	"\ago_away\x18\x05 \x01(\v2\x19.tilefence.view.v1.GoAwayH\x00R\x06goAway\x126\n" +
+	"\asession\x18\x06 \x01(\v2\x1a.tilefence.view.v1.SessionH\x00R\asessionB\x06\n" +
+	"\x04body\"-\n" +
+	"\aSession\x12\"\n" +
+	"\rexpires_in_ms\x18\x01 \x01(\x04R\vexpiresInMs\"\xaf\x03\n" +
 	"\x04Sync\x12\x18\n" +
 	"\areplace\x18\x01 \x01(\bR\areplace\x12/\n" +
 	"\x04from\x18\x02 \x01(\v2\x1b.tilefence.view.v1.PositionR\x04from\x12\x12\n" +
@@ -1148,7 +1282,7 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"?\n" +
 	"\x06GoAway\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1b\n" +
-	"\twithin_ms\x18\x02 \x01(\rR\bwithinMs*\xdf\x01\n" +
+	"\twithin_ms\x18\x02 \x01(\rR\bwithinMs*\xf9\x01\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eCODE_MALFORMED\x10\x01\x12\x15\n" +
@@ -1160,7 +1294,9 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\x0fCODE_OVERLOADED\x10\a\x12\x15\n" +
 	"\x11CODE_RATE_LIMITED\x10\b\x12\x0e\n" +
 	"\n" +
-	"CODE_STALE\x10\tB.Z,github.com/tilefence/tilefence/relay/relaypbb\x06proto3"
+	"CODE_STALE\x10\t\x12\x18\n" +
+	"\x14CODE_UNAUTHENTICATED\x10\n" +
+	"B.Z,github.com/tilefence/tilefence/relay/relaypbb\x06proto3"
 
 var (
 	file_relay_relaypb_view_proto_rawDescOnce sync.Once
@@ -1175,45 +1311,49 @@ func file_relay_relaypb_view_proto_rawDescGZIP() []byte {
 }
 
 var file_relay_relaypb_view_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_relay_relaypb_view_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_relay_relaypb_view_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_relay_relaypb_view_proto_goTypes = []any{
 	(Code)(0),             // 0: tilefence.view.v1.Code
 	(*Position)(nil),      // 1: tilefence.view.v1.Position
 	(*ClientMessage)(nil), // 2: tilefence.view.v1.ClientMessage
-	(*Subscribe)(nil),     // 3: tilefence.view.v1.Subscribe
-	(*Held)(nil),          // 4: tilefence.view.v1.Held
-	(*Watch)(nil),         // 5: tilefence.view.v1.Watch
-	(*Unsubscribe)(nil),   // 6: tilefence.view.v1.Unsubscribe
-	(*Resync)(nil),        // 7: tilefence.view.v1.Resync
-	(*ServerMessage)(nil), // 8: tilefence.view.v1.ServerMessage
-	(*Sync)(nil),          // 9: tilefence.view.v1.Sync
-	(*Frame)(nil),         // 10: tilefence.view.v1.Frame
-	(*Error)(nil),         // 11: tilefence.view.v1.Error
-	(*GoAway)(nil),        // 12: tilefence.view.v1.GoAway
+	(*Refresh)(nil),       // 3: tilefence.view.v1.Refresh
+	(*Subscribe)(nil),     // 4: tilefence.view.v1.Subscribe
+	(*Held)(nil),          // 5: tilefence.view.v1.Held
+	(*Watch)(nil),         // 6: tilefence.view.v1.Watch
+	(*Unsubscribe)(nil),   // 7: tilefence.view.v1.Unsubscribe
+	(*Resync)(nil),        // 8: tilefence.view.v1.Resync
+	(*ServerMessage)(nil), // 9: tilefence.view.v1.ServerMessage
+	(*Session)(nil),       // 10: tilefence.view.v1.Session
+	(*Sync)(nil),          // 11: tilefence.view.v1.Sync
+	(*Frame)(nil),         // 12: tilefence.view.v1.Frame
+	(*Error)(nil),         // 13: tilefence.view.v1.Error
+	(*GoAway)(nil),        // 14: tilefence.view.v1.GoAway
 }
 var file_relay_relaypb_view_proto_depIdxs = []int32{
-	3,  // 0: tilefence.view.v1.ClientMessage.subscribe:type_name -> tilefence.view.v1.Subscribe
-	6,  // 1: tilefence.view.v1.ClientMessage.unsubscribe:type_name -> tilefence.view.v1.Unsubscribe
-	7,  // 2: tilefence.view.v1.ClientMessage.resync:type_name -> tilefence.view.v1.Resync
-	5,  // 3: tilefence.view.v1.ClientMessage.watch:type_name -> tilefence.view.v1.Watch
-	4,  // 4: tilefence.view.v1.Subscribe.held:type_name -> tilefence.view.v1.Held
-	1,  // 5: tilefence.view.v1.Held.position:type_name -> tilefence.view.v1.Position
-	1,  // 6: tilefence.view.v1.Resync.position:type_name -> tilefence.view.v1.Position
-	9,  // 7: tilefence.view.v1.ServerMessage.sync:type_name -> tilefence.view.v1.Sync
-	10, // 8: tilefence.view.v1.ServerMessage.frame:type_name -> tilefence.view.v1.Frame
-	11, // 9: tilefence.view.v1.ServerMessage.error:type_name -> tilefence.view.v1.Error
-	12, // 10: tilefence.view.v1.ServerMessage.go_away:type_name -> tilefence.view.v1.GoAway
-	1,  // 11: tilefence.view.v1.Sync.from:type_name -> tilefence.view.v1.Position
-	10, // 12: tilefence.view.v1.Sync.tail:type_name -> tilefence.view.v1.Frame
-	1,  // 13: tilefence.view.v1.Sync.position:type_name -> tilefence.view.v1.Position
-	1,  // 14: tilefence.view.v1.Frame.position:type_name -> tilefence.view.v1.Position
-	1,  // 15: tilefence.view.v1.Frame.prev:type_name -> tilefence.view.v1.Position
-	0,  // 16: tilefence.view.v1.Error.code:type_name -> tilefence.view.v1.Code
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	4,  // 0: tilefence.view.v1.ClientMessage.subscribe:type_name -> tilefence.view.v1.Subscribe
+	7,  // 1: tilefence.view.v1.ClientMessage.unsubscribe:type_name -> tilefence.view.v1.Unsubscribe
+	8,  // 2: tilefence.view.v1.ClientMessage.resync:type_name -> tilefence.view.v1.Resync
+	6,  // 3: tilefence.view.v1.ClientMessage.watch:type_name -> tilefence.view.v1.Watch
+	3,  // 4: tilefence.view.v1.ClientMessage.refresh:type_name -> tilefence.view.v1.Refresh
+	5,  // 5: tilefence.view.v1.Subscribe.held:type_name -> tilefence.view.v1.Held
+	1,  // 6: tilefence.view.v1.Held.position:type_name -> tilefence.view.v1.Position
+	1,  // 7: tilefence.view.v1.Resync.position:type_name -> tilefence.view.v1.Position
+	11, // 8: tilefence.view.v1.ServerMessage.sync:type_name -> tilefence.view.v1.Sync
+	12, // 9: tilefence.view.v1.ServerMessage.frame:type_name -> tilefence.view.v1.Frame
+	13, // 10: tilefence.view.v1.ServerMessage.error:type_name -> tilefence.view.v1.Error
+	14, // 11: tilefence.view.v1.ServerMessage.go_away:type_name -> tilefence.view.v1.GoAway
+	10, // 12: tilefence.view.v1.ServerMessage.session:type_name -> tilefence.view.v1.Session
+	1,  // 13: tilefence.view.v1.Sync.from:type_name -> tilefence.view.v1.Position
+	12, // 14: tilefence.view.v1.Sync.tail:type_name -> tilefence.view.v1.Frame
+	1,  // 15: tilefence.view.v1.Sync.position:type_name -> tilefence.view.v1.Position
+	1,  // 16: tilefence.view.v1.Frame.position:type_name -> tilefence.view.v1.Position
+	1,  // 17: tilefence.view.v1.Frame.prev:type_name -> tilefence.view.v1.Position
+	0,  // 18: tilefence.view.v1.Error.code:type_name -> tilefence.view.v1.Code
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_relay_relaypb_view_proto_init() }
@@ -1226,12 +1366,14 @@ func file_relay_relaypb_view_proto_init() {
 		(*ClientMessage_Unsubscribe)(nil),
 		(*ClientMessage_Resync)(nil),
 		(*ClientMessage_Watch)(nil),
+		(*ClientMessage_Refresh)(nil),
 	}
-	file_relay_relaypb_view_proto_msgTypes[7].OneofWrappers = []any{
+	file_relay_relaypb_view_proto_msgTypes[8].OneofWrappers = []any{
 		(*ServerMessage_Sync)(nil),
 		(*ServerMessage_Frame)(nil),
 		(*ServerMessage_Error)(nil),
 		(*ServerMessage_GoAway)(nil),
+		(*ServerMessage_Session)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1239,7 +1381,7 @@ func file_relay_relaypb_view_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_relay_relaypb_view_proto_rawDesc), len(file_relay_relaypb_view_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 )
@@ -58,7 +58,7 @@ func (o *observers) start(ctx context.Context, tiles []fence.TileID, watchers in
 		return err
 	}
 	// The relay's timeouts are as short as the campaign's faults.
-	everyTile := func(*http.Request, fence.TileID) error { return nil }
+	everyTile := func(context.Context, session.Identity, fence.TileID) error { return nil }
 	r, err := tilefence.NewRelayServer(l.Addr().String(), tilefence.Backends{Log: o.log, Fanout: broker}, everyTile,
 		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: l}, Relay: relay.Config{
 			CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,

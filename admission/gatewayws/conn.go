@@ -7,23 +7,28 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/internal/socket"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile"
 )
 
-// session is one client's connection. One goroutine reads, and one more runs for each intent under way; any of them
+// conn is one client's connection. One goroutine reads, and one more runs for each intent under way; any of them
 // may write. A client that is silent costs the one that reads, and a timer.
-type session struct {
+type conn struct {
 	cfg     *Config
 	gateway Admitter
-	actor   string
-	conn    *socket.Conn
+	door    *door.Door
+	guest   *door.Guest
+	wire    *socket.Conn
+	tile    atomic.Uint64 // of the last movement or action
 	opened  time.Time
 	work    sync.WaitGroup // the crew
 	beat    *time.Timer
@@ -38,39 +43,68 @@ type session struct {
 	crew     int       // goroutines that run an intent or write an answer, at most two for each intent under way
 	draining bool
 	leaving  bool      // our close frame is out, or about to be
+	ended    bool      // by the game
 	asked    time.Time // when it was last pinged
 }
 
-func newSession(cfg *Config, gateway Admitter, actor string, conn *socket.Conn) *session {
-	s := &session{cfg: cfg, gateway: gateway, actor: actor, conn: conn, opened: time.Now()}
+func newConn(cfg *Config, gateway Admitter, d *door.Door, guest *door.Guest, wire *socket.Conn) *conn {
+	s := &conn{cfg: cfg, gateway: gateway, door: d, guest: guest, wire: wire, opened: time.Now()}
 	s.room.L = &s.mu
 	return s
 }
 
 // serve returns when the connection has ended and its intents are finished. They do not end with it: outcomes that
 // come later reach only the ledger, where the client's retry finds them.
-func (s *session) serve(ctx context.Context) {
-	s.cfg.Hooks.Opened(ConnInfo{Actor: s.actor})
+func (s *conn) serve(ctx context.Context) {
+	s.cfg.Hooks.Opened(ConnInfo{Actor: s.guest.Actor()})
 	s.mu.Lock()
-	s.beat = time.AfterFunc(s.cfg.PingInterval, s.ping)
+	s.beat = time.AfterFunc(s.untilBeat(), s.ping)
 	s.mu.Unlock()
-	err := s.read(ctx)
+	err := s.enterGame(ctx)
+	if err == nil {
+		err = s.read(ctx)
+	}
 	s.work.Wait()
 	s.mu.Lock()
 	s.leaving = true
 	s.beat.Stop()
 	s.mu.Unlock()
-	_ = s.conn.Close()
-	s.cfg.Hooks.Closed(ConnInfo{Actor: s.actor, Open: time.Since(s.opened), Err: err})
+	_ = s.wire.Close()
+	s.cfg.Hooks.Closed(ConnInfo{Actor: s.guest.Actor(), Open: time.Since(s.opened), Err: err})
+}
+
+// enterGame lets the game do what it does for a player who comes, and tells the client how long the session lasts.
+func (s *conn) enterGame(ctx context.Context) error {
+	if s.cfg.Enter != nil {
+		err := s.door.Call(ctx, func(ctx context.Context) error { return s.cfg.Enter(ctx, s.guest.Who()) })
+		if err != nil {
+			s.cfg.refusals.Warn("player could not enter", "actor", s.guest.Actor(), "error", err)
+			s.leave(socket.CloseFrame(socket.ClosePolicy, "not let in"))
+			s.wire.AwaitClose()
+			return err
+		}
+	}
+	if left := s.guest.Left(time.Now()); left > 0 {
+		s.write(answerFrame{Session: &sessionFrame{left.Milliseconds()}})
+	}
+	return nil
+}
+
+// untilBeat is when the client is to be looked at again.
+func (s *conn) untilBeat() time.Duration {
+	if left := s.guest.Left(time.Now()); left > 0 {
+		return min(left, s.cfg.PingInterval)
+	}
+	return s.cfg.PingInterval
 }
 
 // read takes frames until the connection ends.
-func (s *session) read(ctx context.Context) error {
+func (s *conn) read(ctx context.Context) error {
 	for {
-		op, b, err := s.conn.Next()
+		op, b, err := s.wire.Next()
 		if wrong, ok := errors.AsType[*socket.FrameError](err); ok {
 			s.leave(socket.CloseFrame(wrong.Status, wrong.Reason))
-			s.conn.AwaitClose()
+			s.wire.AwaitClose()
 		}
 		if err != nil {
 			return err
@@ -84,17 +118,20 @@ func (s *session) read(ctx context.Context) error {
 			status := websocket.StatusCode(socket.CloseStatus(b))
 			return websocket.CloseError{Code: status, Reason: string(b[min(2, len(b)):])}
 		default:
-			if err := s.receive(ctx, op, b); err != nil {
-				s.leave(socket.CloseFrame(socket.ClosePolicy, err.Error()))
-				s.conn.AwaitClose()
-				return err
+			if wrong := s.receive(ctx, op, b); wrong != nil {
+				s.leave(socket.CloseFrame(wrong.Status, wrong.Reason))
+				s.wire.AwaitClose()
+				return wrong
 			}
 		}
 	}
 }
 
 // receive takes one message. An error ends the connection.
-func (s *session) receive(ctx context.Context, op byte, b []byte) error {
+func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameError {
+	if over := s.over(time.Now()); over != nil {
+		return over
+	}
 	f, err := decodeIntent(b)
 	if op != socket.OpText {
 		f, err = intentFrame{}, errors.New("the message is binary: send text")
@@ -119,7 +156,7 @@ func (s *session) receive(ctx context.Context, op byte, b []byte) error {
 	// In the reader's own goroutine, so that a client that sends nonsense faster than it reads answers is not read any
 	// more.
 	defer s.done()
-	s.cfg.Hooks.Answered(AnswerInfo{Actor: s.actor, Kind: f.Kind, Code: refused.Code})
+	s.cfg.Hooks.Answered(AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Code: refused.Code})
 	s.write(refused.frame(f.ID))
 	return nil
 }
@@ -131,10 +168,43 @@ const (
 	malformedWindow = 10 * time.Second
 )
 
-var errTooMalformed = errors.New("too many malformed messages")
+// Ends of a connection.
+const endedReason = "the session was ended"
+
+var (
+	errTooMalformed = &socket.FrameError{Status: socket.ClosePolicy, Reason: "too many malformed messages"}
+	errExpired      = &socket.FrameError{Status: CloseExpired, Reason: "the session has expired"}
+	errEnded        = &socket.FrameError{Status: CloseEnded, Reason: endedReason}
+)
+
+// over says why nothing is taken from the client any more; nil: it is. A client that was told to leave may go on
+// sending until its connection is cut.
+func (s *conn) over(now time.Time) *socket.FrameError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+		return errEnded
+	case s.guest.Expired(now):
+		return errExpired
+	}
+	return nil
+}
+
+// end ends the session for the game. It does not wait. It reports whether the session was open.
+func (s *conn) end() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.leaving {
+		return false
+	}
+	s.ended = true
+	go s.leave(socket.CloseFrame(errEnded.Status, errEnded.Reason))
+	return true
+}
 
 // tooMalformed counts a malformed message and reports whether it is one too many.
-func (s *session) tooMalformed(now time.Time) bool {
+func (s *conn) tooMalformed(now time.Time) bool {
 	if now.Sub(s.window) >= malformedWindow {
 		s.window, s.malformed = now, 0
 	}
@@ -147,7 +217,7 @@ func (s *session) tooMalformed(now time.Time) bool {
 // An intent is finished before its answer is written, or a client that sends the next one at once would find it
 // still under way. What a client that reads slowly can pile up is bounded by the crew: when all of them wait to
 // write, the client is not read any more.
-func (s *session) enter(intent bool) (refused *Error) {
+func (s *conn) enter(intent bool) (refused *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.crew >= 2*s.cfg.MaxInFlight {
@@ -167,14 +237,14 @@ func (s *session) enter(intent bool) (refused *Error) {
 }
 
 // finish counts an intent as run.
-func (s *session) finish() {
+func (s *conn) finish() {
 	s.mu.Lock()
 	s.running--
 	s.mu.Unlock()
 }
 
 // done takes the caller out of the crew. The last one of a session that drains closes the connection.
-func (s *session) done() {
+func (s *conn) done() {
 	s.mu.Lock()
 	s.crew--
 	last := s.draining && s.crew == 0
@@ -186,19 +256,19 @@ func (s *session) done() {
 }
 
 // answer runs an intent and says its outcome, or what went wrong.
-func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
+func (s *conn) answer(ctx context.Context, f intentFrame) answerFrame {
 	began := time.Now()
 	answer, err := s.guarded(ctx, f)
-	info := AnswerInfo{Actor: s.actor, Kind: f.Kind, Outcome: answer.Outcome, Took: time.Since(began)}
+	info := AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Outcome: answer.Outcome, Took: time.Since(began)}
 	frame := answer.frame(f.ID)
 	if err != nil {
 		e := describe(err)
 		switch e.Code {
 		case CodeUnavailable: // one for each intent while a tile has no owner; Hooks.Answered counts them
-			s.cfg.Logger.Debug("intent could not be delivered", "actor", s.actor, "kind", f.Kind, "tile", f.Tile,
-				"error", err)
+			s.cfg.Logger.Debug("intent could not be delivered", "actor", s.guest.Actor(), "kind", f.Kind,
+				"tile", f.Tile, "error", err)
 		case CodeInternal:
-			s.cfg.refusals.Warn("intent failed", "actor", s.actor, "kind", f.Kind, "tile", f.Tile, "error", err)
+			s.cfg.refusals.Warn("intent failed", "actor", s.guest.Actor(), "kind", f.Kind, "tile", f.Tile, "error", err)
 		}
 		info.Code, frame = e.Code, e.frame(f.ID)
 	}
@@ -208,10 +278,10 @@ func (s *session) answer(ctx context.Context, f intentFrame) answerFrame {
 
 // guarded keeps one intent that makes the game's own checks panic from ending every client's connection,
 // as package http does with a request.
-func (s *session) guarded(ctx context.Context, f intentFrame) (a Answer, err error) {
+func (s *conn) guarded(ctx context.Context, f intentFrame) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.cfg.refusals.Error("panic at the gateway", "actor", s.actor, "kind", f.Kind, "panic", v, "stack",
+			s.cfg.refusals.Error("panic at the gateway", "actor", s.guest.Actor(), "kind", f.Kind, "panic", v, "stack",
 				string(debug.Stack()))
 			a, err = Answer{}, errPanic
 		}
@@ -223,24 +293,31 @@ var (
 	errDraining  = &Error{Code: CodeDraining, Message: "this gateway is going away", Retryable: true}
 	errPanic     = errors.New("panic")
 	errNoOutcome = errors.New("no outcome is recorded yet")
+	errToken     = &admission.DeclinedError{Err: errors.New("the token was not accepted")}
 	errPaidMove  = &fence.ArgumentError{Field: "action, asset, cost", Value: "set",
 		Want: "none of them in a move, which is free"}
 )
 
 // run hands the intent to the gateway.
-func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntentTimeout)
+func (s *conn) run(ctx context.Context, f intentFrame) (Answer, error) {
+	if f.Kind == kindRefresh {
+		return s.refresh(f.Token)
+	}
+	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.guest.Who()), s.cfg.IntentTimeout)
 	defer cancel()
+	if f.Kind != admission.Ask {
+		s.tile.Store(uint64(f.Tile))
+	}
 	if f.Kind == admission.Act {
-		art, err := s.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.actor, Asset: f.Asset, Cost: f.Cost,
-			Tile: f.Tile, Body: f.Body})
+		art, err := s.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.guest.Actor(), Asset: f.Asset,
+			Cost: f.Cost, Tile: f.Tile, Body: f.Body})
 		if err != nil {
 			return Answer{}, err
 		}
 		return answerOf(art), nil
 	}
 	if f.Kind == admission.Ask {
-		art, err := s.gateway.Outcome(ctx, s.actor, f.Action)
+		art, err := s.gateway.Outcome(ctx, s.guest.Actor(), f.Action)
 		if err == nil && art.Open() {
 			err = &admission.PendingError{Artifact: art, Err: errNoOutcome}
 		}
@@ -252,11 +329,25 @@ func (s *session) run(ctx context.Context, f intentFrame) (Answer, error) {
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove
 	}
-	outcome, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.actor, Body: f.Body})
+	outcome, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.guest.Actor(), Body: f.Body})
 	return Answer{Outcome: outcome}, err
 }
 
-func (s *session) write(f answerFrame) {
+// refresh takes a new token of the client's.
+func (s *conn) refresh(token string) (Answer, error) {
+	if err := s.guest.Refresh(token); err != nil {
+		s.cfg.refusals.Info("session not refreshed", "actor", s.guest.Actor(), "error", err)
+		return Answer{}, errToken
+	}
+	s.mu.Lock()
+	if !s.leaving {
+		s.beat.Reset(s.untilBeat())
+	}
+	s.mu.Unlock()
+	return Answer{session: &sessionFrame{s.guest.Left(time.Now()).Milliseconds()}}, nil
+}
+
+func (s *conn) write(f answerFrame) {
 	b, err := json.Marshal(f)
 	if err != nil { // a struct of strings and numbers
 		panic(err)
@@ -265,17 +356,17 @@ func (s *session) write(f answerFrame) {
 }
 
 // send writes a frame. A client that does not take it in time is disconnected.
-func (s *session) send(frame []byte) {
-	if s.conn.Send(s.cfg.WriteTimeout, frame) != nil {
+func (s *conn) send(frame []byte) {
+	if s.wire.Send(s.cfg.WriteTimeout, frame) != nil {
 		s.cut() // the reader reports why
 	}
 }
 
 // ping asks a client for a sign of life if it has given none for PingInterval, and cuts it off if it was asked
 // already.
-func (s *session) ping() {
+func (s *conn) ping() {
 	s.mu.Lock()
-	heard, now := s.conn.Heard(), time.Now()
+	heard, now := s.wire.Heard(), time.Now()
 	quiet := now.Sub(heard) >= s.cfg.PingInterval
 	deaf := quiet && !s.asked.IsZero() && heard.Before(s.asked)
 	over := s.leaving
@@ -286,17 +377,20 @@ func (s *session) ping() {
 	switch {
 	case over:
 		return
+	case s.guest.Expired(now):
+		s.leave(socket.CloseFrame(errExpired.Status, errExpired.Reason))
+		return
 	case deaf:
 		s.cut()
 		return
 	case quiet:
 		s.send(socket.Frame(socket.OpPing, nil))
 	}
-	s.beat.Reset(s.cfg.PingInterval)
+	s.beat.Reset(s.untilBeat())
 }
 
 // drain closes the connection when the intents under way are finished. It does not wait.
-func (s *session) drain() {
+func (s *conn) drain() {
 	s.mu.Lock()
 	s.draining = true
 	idle := s.crew == 0
@@ -309,7 +403,7 @@ func (s *session) drain() {
 var goingAway = socket.CloseFrame(int(websocket.StatusGoingAway), "draining")
 
 // leave sends a close frame, once. A client that does not answer it within WriteTimeout is cut off.
-func (s *session) leave(closing []byte) {
+func (s *conn) leave(closing []byte) {
 	s.mu.Lock()
 	left := s.leaving
 	s.leaving = true
@@ -318,9 +412,9 @@ func (s *session) leave(closing []byte) {
 		return
 	}
 	s.send(closing)
-	if s.conn.SetReadDeadline(time.Now().Add(s.cfg.WriteTimeout)) != nil {
+	if s.wire.SetReadDeadline(time.Now().Add(s.cfg.WriteTimeout)) != nil {
 		s.cut()
 	}
 }
 
-func (s *session) cut() { _ = s.conn.Close() }
+func (s *conn) cut() { _ = s.wire.Close() }

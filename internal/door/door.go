@@ -1,0 +1,345 @@
+// Package door is what a relay and a gateway do alike when a player comes in: they count connections of an address and
+// of an actor, ask the game who the player is under a deadline, and see to it that nobody slips in while sessions are
+// being ended.
+//
+// A server calls, in this order: Door.Knock, before anything costs; Guest.Identify, when the request is known to be a
+// WebSocket handshake of an allowed origin; Guest.Admit, when the connection is there; and Guest.Leave at the end,
+// whatever has happened.
+package door
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/session"
+)
+
+const (
+	defaultTimeout  = 5 * time.Second
+	defaultPerActor = 16
+	knockWindow     = time.Minute
+	maxKnockers     = 1 << 16 // addresses whose handshakes are counted
+	maxToken        = 8 << 10 // bytes of a token in a refresh
+)
+
+// Errors of a guest who does not come in.
+var (
+	ErrCrowded = errors.New("too many connections of this address or actor")
+	ErrLate    = errors.New("the game did not decide in time")
+	ErrEnded   = errors.New("sessions were ended meanwhile")
+	ErrRefresh = errors.New("the session cannot be refreshed so")
+)
+
+// Door is the entrance of one server. All methods are safe for concurrent use.
+type Door struct {
+	authenticate session.AuthenticateFunc
+	limits       session.Limits
+	base         context.Context // of the game's functions outside of requests; ends with Close
+	close        context.CancelFunc
+
+	mu        sync.RWMutex
+	ends      uint64 // how often sessions were ended
+	addresses map[string]int
+	actors    map[string]int
+	knocks    map[string]int // handshakes since the minute began
+	minute    time.Time
+}
+
+// New returns the entrance of a server for maxClients. A nil authenticate lets strangers in. Errors: a
+// *fence.ArgumentError.
+func New(authenticate session.AuthenticateFunc, limits session.Limits, maxClients int) (*Door, error) {
+	limits.Timeout = cmp.Or(limits.Timeout, defaultTimeout)
+	limits.PerAddress = cmp.Or(limits.PerAddress, max(1, maxClients/4))
+	limits.PerActor = cmp.Or(limits.PerActor, defaultPerActor)
+	limit := func(field string, value any) error {
+		return &fence.ArgumentError{Field: "Sessions." + field, Value: value, Want: "positive, or zero for the default"}
+	}
+	switch {
+	case limits.Timeout < 0:
+		return nil, limit("Timeout", limits.Timeout)
+	case limits.PerAddress < 0:
+		return nil, limit("PerAddress", limits.PerAddress)
+	case limits.PerActor < 0:
+		return nil, limit("PerActor", limits.PerActor)
+	}
+	if limits.Address == nil {
+		limits.Address = peer
+	}
+	d := &Door{authenticate: authenticate, limits: limits, addresses: map[string]int{}, actors: map[string]int{},
+		knocks: map[string]int{}}
+	d.base, d.close = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Close ends the game's functions that run for connections.
+func (d *Door) Close() { d.close() }
+
+// peer is the address of a request's peer; empty, which is not limited, for one that may be a load balancer.
+func peer(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	a, err := netip.ParseAddr(host)
+	if a = a.Unmap(); err != nil || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+		return ""
+	}
+	return a.String()
+}
+
+// group is what of an address is counted: of IPv6 the /64, of which one host has all.
+func group(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil || a.Unmap().Is4() {
+		return address
+	}
+	p, err := a.WithZone("").Prefix(64)
+	if err != nil {
+		return address
+	}
+	return p.String()
+}
+
+// Guest is one connection, from its handshake on.
+type Guest struct {
+	door    *Door
+	remote  string
+	address string // empty: not counted
+	actor   string // the name under which it is counted; set before it is admitted
+	seen    uint64 // Door.ends before it was last authenticated
+	who     atomic.Pointer[session.Identity]
+	left    atomic.Bool
+}
+
+// Knock counts a handshake. Errors: ErrCrowded.
+func (d *Door) Knock(r *http.Request) (*Guest, error) {
+	g := &Guest{door: d, remote: r.RemoteAddr, address: group(d.limits.Address(r))}
+	if g.address == "" {
+		return g, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); now.Sub(d.minute) >= knockWindow || len(d.knocks) >= maxKnockers {
+		d.minute = now
+		clear(d.knocks)
+	}
+	d.knocks[g.address]++
+	if d.knocks[g.address] > d.limits.PerAddress || d.addresses[g.address] >= d.limits.PerAddress {
+		return nil, fmt.Errorf("%w: address %s", ErrCrowded, g.address)
+	}
+	d.addresses[g.address]++
+	return g, nil
+}
+
+// Identify asks the game who the guest is. Errors: ErrLate; ErrCrowded; the game's; a *fence.ArgumentError.
+func (g *Guest) Identify(r *http.Request) error {
+	g.seen = g.door.now()
+	if g.door.authenticate == nil {
+		return nil
+	}
+	who, err := g.door.ask(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	if g.who.Load() != nil { // asked again
+		if who.Actor != g.actor {
+			return ErrEnded
+		}
+		g.who.Store(&who)
+		return nil
+	}
+	d := g.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if who.Actor != "" {
+		if d.actors[who.Actor] >= d.limits.PerActor {
+			return fmt.Errorf("%w: actor %q", ErrCrowded, who.Actor)
+		}
+		d.actors[who.Actor]++
+	}
+	g.actor = who.Actor
+	g.who.Store(&who)
+	return nil
+}
+
+// ask calls the game's function.
+func (d *Door) ask(ctx context.Context, r *http.Request) (who session.Identity, err error) {
+	err = d.Call(ctx, func(ctx context.Context) error {
+		who, err = d.authenticate(r.WithContext(ctx))
+		return err
+	})
+	if err == nil {
+		err = who.Validate()
+	}
+	if err == nil && who.Expired(time.Now()) {
+		err = fmt.Errorf("%w: it has expired", session.ErrToken)
+	}
+	return who, err
+}
+
+// Call calls a function of the game under the deadline. One that panics has refused: it must not end all connections.
+// Errors: ErrLate, or the function's.
+func (d *Door) Call(ctx context.Context, f func(context.Context) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limits.Timeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	err = f(ctx)
+	if ctx.Err() != nil {
+		return errors.Join(ErrLate, err)
+	}
+	return err
+}
+
+// Admit calls register, which makes the connection one that can be ended. If sessions were ended since the guest was
+// authenticated, the game is asked again before. Errors: ErrEnded, or those of Identify.
+func (g *Guest) Admit(r *http.Request, register func()) error {
+	return g.door.commit(g.seen, func() error { return g.Identify(r) }, register)
+}
+
+// Authorize calls check under the deadline, and commit if it has no error. If sessions were ended meanwhile, check is
+// called again before. Errors: ErrEnded; ErrLate; check's.
+func (g *Guest) Authorize(check func(context.Context, session.Identity) error, commit func()) error {
+	seen := g.door.now()
+	ask := func() error {
+		return g.door.Call(g.door.base, func(ctx context.Context) error { return check(ctx, g.Who()) })
+	}
+	if err := ask(); err != nil {
+		return err
+	}
+	return g.door.commit(seen, ask, commit)
+}
+
+// commitTries is how often the game is asked while sessions are being ended all the time.
+const commitTries = 3
+
+// commit calls do if no session was ended since seen, and asks again before if one was.
+func (d *Door) commit(seen uint64, again func() error, do func()) error {
+	for range commitTries {
+		if d.unchanged(seen, do) {
+			return nil
+		}
+		seen = d.now()
+		if err := again(); err != nil {
+			return err
+		}
+	}
+	return ErrEnded
+}
+
+func (d *Door) unchanged(seen uint64, do func()) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.ends != seen {
+		return false
+	}
+	do()
+	return true
+}
+
+func (d *Door) now() uint64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.ends
+}
+
+// Ending must be called before the connections to be ended are looked for: a guest that the game let in before, and
+// that is not among them yet, is asked about again.
+func (d *Door) Ending() {
+	d.mu.Lock()
+	d.ends++
+	d.mu.Unlock()
+}
+
+// Refresh takes a new token. Errors: ErrLate; ErrRefresh; the game's.
+func (g *Guest) Refresh(token string) error {
+	if g.door.authenticate == nil || token == "" || len(token) > maxToken {
+		return ErrRefresh
+	}
+	who, err := g.door.ask(g.door.base, &http.Request{Method: http.MethodGet, URL: &url.URL{}, RemoteAddr: g.remote,
+		Header: session.WithToken(nil, token)})
+	if err != nil {
+		return err
+	}
+	if who.Actor != g.actor {
+		return fmt.Errorf("%w: it names another actor", ErrRefresh)
+	}
+	g.who.Store(&who)
+	return nil
+}
+
+// Who is the identity, as of the last refresh.
+func (g *Guest) Who() session.Identity {
+	if who := g.who.Load(); who != nil {
+		return *who
+	}
+	return session.Identity{}
+}
+
+// Actor is the guest's name, which does not change.
+func (g *Guest) Actor() string { return g.actor }
+
+// Remote is the address of the guest's peer.
+func (g *Guest) Remote() string { return g.remote }
+
+// Expired reports whether the session is over.
+func (g *Guest) Expired(now time.Time) bool {
+	who := g.who.Load()
+	return who != nil && who.Expired(now)
+}
+
+// Left is how long the session lasts; zero: for ever.
+func (g *Guest) Left(now time.Time) time.Duration {
+	who := g.Who()
+	if who.Expires.IsZero() {
+		return 0
+	}
+	return max(who.Expires.Sub(now), time.Millisecond)
+}
+
+// Leave counts the guest out. It may be called again.
+func (g *Guest) Leave() {
+	if g.left.Swap(true) {
+		return
+	}
+	d := g.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	less(d.addresses, g.address)
+	less(d.actors, g.actor)
+}
+
+func less(counts map[string]int, name string) {
+	if counts[name] > 1 {
+		counts[name]--
+		return
+	}
+	delete(counts, name)
+}
+
+// Answer writes the response to a request that is refused for an error of Knock or Identify.
+func Answer(w http.ResponseWriter, err error) {
+	status, text := http.StatusUnauthorized, "not authenticated"
+	switch {
+	case errors.Is(err, ErrCrowded):
+		status, text = http.StatusTooManyRequests, "too many connections"
+		w.Header().Set("Retry-After", "10")
+	case errors.Is(err, ErrLate):
+		status, text = http.StatusServiceUnavailable, "not now"
+		w.Header().Set("Retry-After", "1")
+	}
+	http.Error(w, text, status)
+}
