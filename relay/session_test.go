@@ -173,7 +173,7 @@ func TestAskingAgainIsAuthorizedAgain(t *testing.T) {
 			require.Zero(t, s.Stats().Subscriptions)
 			o.tickOn(3)
 			send(t, c, resyncOf(tileA))
-			require.Equal(t, relaypb.Code_CODE_NOT_SUBSCRIBED, receive(t, c).GetError().GetCode(), "and no frame before it")
+			require.Equal(t, relaypb.Code_CODE_NOT_SUBSCRIBED, receive(t, c).GetError().GetCode(), "no frame came")
 		})
 	}
 }

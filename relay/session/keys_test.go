@@ -54,7 +54,8 @@ func TestForgedTokens(t *testing.T) {
 		}
 	}
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"actor":"root","expires":99999999999999}`))
-	for _, forged := range []string{"", ".", "..", "tf1", "tf1." + claims, "tf1." + claims + ".", good + "x", "x" + good,
+	for _, forged := range []string{"", ".", "..", "tf1", "tf1." + claims, "tf1." + claims + ".", good + "x",
+		"x" + good,
 		good + ".", good[:len(good)-1], strings.Repeat("a", 1<<20), "tf2" + good[3:], good[4:]} {
 		_, err := keys.Verify(forged)
 		require.ErrorIs(t, err, session.ErrToken)
