@@ -12,7 +12,7 @@ import (
 // The plot: where it is in a chart, and how large. The rest is for labels.
 const (
 	left, top, width, height          = 60, 50, 470, 270
-	chartWidth, chartHeight           = 720, 380
+	chartWidth, chartHeight           = 770, 380
 	legendLeft, legendTop, legendStep = left + width + 15, top + 10, 17
 	grid                              = "#dddddd"
 	limit                             = "#d55e00" // of budgets and marks
