@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -15,6 +16,9 @@ var (
 	errShort    = errors.New("the publisher handed over less than it was given, without an error")
 )
 
+// storeTimeout bounds one call to the log.
+const storeTimeout = 2 * time.Second
+
 // clusters is what a bridge stands between. It bounds every call.
 type clusters struct {
 	log stream.Log
@@ -23,7 +27,7 @@ type clusters struct {
 }
 
 func (c *clusters) read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	chunks, err := c.log.Read(ctx, cursors)
 	if err == nil && len(chunks) != len(cursors) {
@@ -33,7 +37,7 @@ func (c *clusters) read(ctx context.Context, cursors []stream.Cursor) ([]stream.
 }
 
 func (c *clusters) deadLetter(ctx context.Context, p stream.Poison) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return c.log.DeadLetter(ctx, p)
 }
@@ -66,7 +70,7 @@ type mark struct {
 
 // readMarks reads where forwarding of tiles ended.
 func (c *clusters) readMarks(ctx context.Context, marks []mark) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	ids := make([]fence.TileID, len(marks))
 	for i := range marks {
@@ -88,7 +92,7 @@ func (c *clusters) readMarks(ctx context.Context, marks []mark) {
 // writeMarks writes both watermarks of each tile: everything at or below seq is published, nothing above it is
 // known to be, and both say so.
 func (c *clusters) writeMarks(ctx context.Context, marks []mark) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	writes := make([]stream.MarkWrite, 0, 2*len(marks))
 	for i := range marks {

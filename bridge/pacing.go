@@ -8,6 +8,17 @@ import (
 )
 
 const (
+	// linger is how long after its last event a tile still counts as one whose events flow. Then the time between
+	// reads doubles with each that finds nothing, up to MaxPoll, or HintedPoll with hints. A tile whose events flow
+	// and whose hint is lost waits for the next hint, or for linger. It exceeds the slowest tick twice, or a tile that
+	// commits once a tick would have gone quiet before each.
+	linger = time.Second
+
+	// pollRate is how many tiles whose events flow are read in a second to look for more while hints are not relied
+	// on: 300 tiles every 10 ms, 3,000 tiles every 100 ms. If there are more, each is read less often than every
+	// MinPoll, though not less often than every MaxPoll.
+	pollRate = 30_000
+
 	// hintDoubt is for how long a tile, or a group of tiles, is polled after its hints were missed.
 	hintDoubt = 30 * time.Second
 
@@ -70,7 +81,7 @@ func (p *pacer) next(t *pace, entries int, woken, more bool, began, now time.Tim
 	}
 	m = p.judge(t, woken || t.woken, entries > 0, now)
 	t.hinted = p.relies(t, now)
-	p.count(t, !t.hinted && now.Sub(t.lastSeen) < p.cfg.Linger)
+	p.count(t, !t.hinted && now.Sub(t.lastSeen) < linger)
 	switch {
 	case more || t.woken:
 		t.due = now
@@ -80,7 +91,7 @@ func (p *pacer) next(t *pace, entries int, woken, more bool, began, now time.Tim
 	default:
 		t.interval = min(2*t.interval, p.cfg.MaxPoll)
 		if t.flowing {
-			shared := time.Duration(p.flowing) * time.Second / time.Duration(p.cfg.PollRate)
+			shared := time.Duration(p.flowing) * time.Second / pollRate
 			t.interval = min(max(p.cfg.MinPoll, shared), p.cfg.MaxPoll)
 		}
 		// A pass that takes longer than that leaves both clusters as much time as it took.
@@ -96,13 +107,13 @@ func (p *pacer) wait(t *pace, found bool) {
 	case t.suspect:
 		t.interval = p.cfg.MaxPoll // by then its hint has come, or never will
 	case found:
-		t.interval = min(p.cfg.Linger, p.cfg.HintedPoll)
+		t.interval = min(linger, p.cfg.HintedPoll)
 	default:
 		t.interval = min(2*t.interval, p.cfg.HintedPoll)
 	}
 }
 
-// count enters whether a tile is one of those that share Config.PollRate.
+// count enters whether a tile is one of those that share pollRate.
 func (p *pacer) count(t *pace, flowing bool) {
 	if flowing != t.flowing {
 		t.flowing = flowing

@@ -17,8 +17,8 @@ func newPacer(t *testing.T) (*pacer, time.Time) {
 // TestPollRateIsShared: the more tiles flow, the less often each is polled, down to MaxPoll.
 func TestPollRateIsShared(t *testing.T) {
 	for tiles, want := range map[int]time.Duration{
-		1: DefaultMinPoll, DefaultPollRate / 100: DefaultMinPoll, DefaultPollRate / 50: 20 * time.Millisecond,
-		DefaultPollRate / 20: 50 * time.Millisecond, DefaultPollRate: DefaultMaxPoll,
+		1: 10 * time.Millisecond, pollRate / 100: 10 * time.Millisecond, pollRate / 50: 20 * time.Millisecond,
+		pollRate / 20: 50 * time.Millisecond, pollRate: 100 * time.Millisecond,
 	} {
 		p, now := newPacer(t)
 		paces := make([]pace, tiles)
@@ -29,7 +29,7 @@ func TestPollRateIsShared(t *testing.T) {
 		}
 		require.Equal(t, tiles, p.flowing)
 		require.Equal(t, want, paces[0].due.Sub(now), "%d tiles", tiles)
-		quiet := now.Add(DefaultLinger)
+		quiet := now.Add(linger)
 		for i := range paces {
 			p.next(&paces[i], 0, false, false, quiet, quiet)
 		}
@@ -50,12 +50,12 @@ func TestHintsAreReliedOn(t *testing.T) {
 	for _, seconds := range []int{1, 2, 4, 8, 15, 15} {
 		want := time.Duration(seconds) * time.Second
 		require.Equal(t, want, tile.interval)
-		require.InDelta(t, want*7/8, tile.due.Sub(now), float64(want/8+DefaultMaxPoll))
+		require.InDelta(t, want*7/8, tile.due.Sub(now), float64(want/8+100*time.Millisecond))
 		now = tile.due
 		require.Equal(t, none, read(tile, 0, false))
 	}
 	require.Equal(t, none, read(tile, 1, false), "its hint may still come")
-	require.Equal(t, DefaultMaxPoll, tile.interval)
+	require.Equal(t, 100*time.Millisecond, tile.interval)
 	tile.woken = true
 	require.Equal(t, none, read(tile, 0, false), "it came")
 

@@ -58,7 +58,7 @@ func TestPollingAdapts(t *testing.T) {
 
 func TestPollingIsConfigurable(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.run(&bridge.Config{MinPoll: 5 * ms, MaxPoll: 30 * ms, Linger: 20 * ms}, 1)
+		r.run(&bridge.Config{MinPoll: 5 * ms, MaxPoll: 30 * ms}, 1)
 		time.Sleep(100 * ms)
 		require.Equal(t, []time.Duration{10 * ms, 20 * ms, 30 * ms, 30 * ms}, gaps(r.log.takeReads())[:4])
 		r.commit(1, 1, 1)

@@ -20,7 +20,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // oneCadence is the longest a healthy tile waits.
-const oneCadence = checkpoint.DefaultCadence + checkpoint.DefaultCadence/10
+// Defaults of checkpoint.Config.
+const (
+	cadence    = 5 * time.Second
+	oneCadence = cadence + cadence/10
+	retryMax   = 30 * time.Second
+	drain      = 10 * time.Second
+)
 
 func TestFollowsSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +130,7 @@ func TestStalledTiles(t *testing.T) {
 			}
 		}
 		w.store.set(nil)
-		sleep(checkpoint.DefaultRetryMax + oneCadence)
+		sleep(retryMax + oneCadence)
 		for _, id := range ids {
 			assert.Equal(t, w.owners[id].at, w.stored(id))
 		}
@@ -201,7 +207,7 @@ func TestCorruptSnapshot(t *testing.T) {
 				skipped := seen(w, &w.skipped)
 				require.NotEmpty(t, skipped)
 				require.ErrorIs(t, skipped[0].Err, fence.ErrCorrupt)
-				assert.Greater(t, skipped[len(skipped)-1].Lag, 2*checkpoint.DefaultCadence)
+				assert.Greater(t, skipped[len(skipped)-1].Lag, 2*cadence)
 
 				w.log.change(func(l *watchedLog) { l.snapshot = nil })
 				next := w.play(tile, 1)
@@ -342,7 +348,7 @@ func TestLeaseExpiresWhileBehind(t *testing.T) {
 		assert.Equal(t, w.owners[tile].at.Seq, trimmed.Floor)
 
 		w.store.set(nil)
-		sleep(checkpoint.DefaultRetryMax)
+		sleep(retryMax)
 		assert.Equal(t, w.owners[tile].at.Seq, w.marked(tile).Seq)
 		stop()
 	})
@@ -362,7 +368,7 @@ func TestMarkFails(t *testing.T) {
 		assert.Equal(t, checkpoint.Marking, failed[0].Stage)
 		require.ErrorIs(t, failed[0].Err, down)
 		w.log.change(func(l *watchedLog) { l.mark = nil })
-		sleep(checkpoint.DefaultRetryMax)
+		sleep(retryMax)
 		assert.Equal(t, s.Seq, w.marked(tile).Seq)
 		stop()
 		assert.Len(t, w.durable, 1)

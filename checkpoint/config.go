@@ -6,26 +6,14 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
-)
-
-// Defaults of Config.
-const (
-	DefaultCadence     = 5 * time.Second
-	DefaultRenew       = 20 * time.Second
-	DefaultConcurrency = 8
-	DefaultTimeout     = 30 * time.Second
-	DefaultRetryMin    = time.Second
-	DefaultRetryMax    = 30 * time.Second
-	DefaultDrain       = 10 * time.Second
-
-	DefaultCollectAfter = 24 * time.Hour
 )
 
 // Config holds a Checkpointer's options. The zero value of each field means its default.
 type Config struct {
 	// Cadence is how often a tile is looked at, give or take a tenth: tiles are spread over it, so that they
-	// do not reach the store together. Default DefaultCadence.
+	// do not reach the store together. Default 5 s.
 	Cadence time.Duration
 
 	// CadenceOf gives tiles cadences of their own, for classes of tiles that may lose more or less: a raid more
@@ -35,7 +23,7 @@ type Config struct {
 
 	// Renew is how often the watermark of a tile whose checkpoint is up to date is written again, so that
 	// its lease (see stream.Log.Trim) does not run out. It should be at most a third of that lease. Default
-	// DefaultRenew.
+	// 20 s.
 	Renew time.Duration
 
 	// Journal is where write-through tiles keep the batches that no checkpoint covers. When a tile's snapshot
@@ -49,26 +37,26 @@ type Config struct {
 	// died after its last snapshot stays until an owner has run it again. Default nil: nothing is removed.
 	Collector stream.Collector
 
-	// CollectAfter is how long a tile stays quiet before it goes. Default DefaultCollectAfter; at least a minute.
+	// CollectAfter is how long a tile stays quiet before it goes. Default 24 h; at least a minute.
 	CollectAfter time.Duration
 
 	// Concurrency is how many tiles are worked on at once. Tiles whose last attempt failed have as many
 	// slots of their own, so that a store which fails or hangs for some tiles does not delay the others.
 	// Each slot may hold one snapshot in memory, and so may each call of CheckpointNow: at the default,
 	// 16 snapshots of at most fence.MaxSnapshot bytes. Looking for what has changed needs no slot. Default
-	// DefaultConcurrency.
+	// 8.
 	Concurrency int
 
-	// Timeout bounds one attempt at one tile: reading, writing and marking. Default DefaultTimeout.
+	// Timeout bounds one attempt at one tile: reading, writing and marking. Default 30 s.
 	Timeout time.Duration
 
 	// RetryMin and RetryMax bound the wait after a failed attempt at a tile: it doubles from RetryMin with
-	// every failure in a row up to RetryMax, less up to half of it at random. Defaults DefaultRetryMin,
-	// and DefaultRetryMax or RetryMin if that is longer.
+	// every failure in a row up to RetryMax, less up to half of it at random. Defaults 1 s,
+	// and 30 s or RetryMin if that is longer.
 	RetryMin, RetryMax time.Duration
 
 	// Drain bounds what Run still does after its context is cancelled: attempts under way, and one last
-	// pass over all tiles. Default DefaultDrain.
+	// pass over all tiles. Default 10 s.
 	Drain time.Duration
 
 	// Logger gets failures (warnings), snapshots that must not be written (errors), and the drain. Nil
@@ -159,44 +147,19 @@ func (s Stage) String() string {
 
 // withDefaults returns a checked copy in which no field is nil or zero.
 func (cfg *Config) withDefaults() (Config, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
-	durations := []struct {
-		name string
-		p    *time.Duration
-		def  time.Duration
-	}{
-		{"Cadence", &c.Cadence, DefaultCadence},
-		{"Renew", &c.Renew, DefaultRenew},
-		{"Timeout", &c.Timeout, DefaultTimeout},
-		{"RetryMin", &c.RetryMin, DefaultRetryMin},
-		{"RetryMax", &c.RetryMax, max(DefaultRetryMax, c.RetryMin)},
-		{"Drain", &c.Drain, DefaultDrain},
-		{"CollectAfter", &c.CollectAfter, DefaultCollectAfter},
-	}
-	for _, d := range durations {
-		if *d.p < 0 {
-			return Config{}, &fence.ArgumentError{Field: d.name, Value: *d.p,
-				Want: "a duration, or zero for the default"}
-		}
-		*d.p = cmp.Or(*d.p, d.def)
-	}
-	switch {
-	case c.RetryMax < c.RetryMin:
-		return Config{}, &fence.ArgumentError{Field: "RetryMax", Value: c.RetryMax, Want: "not below RetryMin"}
-	case c.CollectAfter < time.Minute:
-		return Config{}, &fence.ArgumentError{Field: "CollectAfter", Value: c.CollectAfter,
-			Want: "at least a minute, or zero for the default"}
-	case c.Concurrency < 0:
-		return Config{}, &fence.ArgumentError{Field: "Concurrency", Value: c.Concurrency,
-			Want: "a count, or zero for the default"}
-	}
-	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c := setting.Of(cfg)
+	var s setting.Check
+	s.Duration("Cadence", &c.Cadence, 5*time.Second)
+	s.Duration("Renew", &c.Renew, 20*time.Second)
+	s.Duration("Timeout", &c.Timeout, 30*time.Second)
+	s.Duration("RetryMin", &c.RetryMin, time.Second)
+	s.From(c.RetryMin, "RetryMax", &c.RetryMax, 30*time.Second)
+	s.Duration("Drain", &c.Drain, 10*time.Second)
+	s.From(time.Minute, "CollectAfter", &c.CollectAfter, 24*time.Hour)
+	s.Number("Concurrency", &c.Concurrency, 8)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Hooks = c.Hooks.filled()
-	return c, nil
+	return c, s.Err
 }
 
 func (h Hooks) filled() Hooks {

@@ -50,7 +50,7 @@ func BenchmarkIdle(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	running := make(chan error, 1)
 	go func() { running <- c.Run(ctx) }()
-	time.Sleep(2 * checkpoint.DefaultCadence)
+	time.Sleep(2 * cadence)
 	for b.Loop() {
 		before := cpu(b)
 		time.Sleep(measured)

@@ -181,7 +181,7 @@ func TestJournalFails(t *testing.T) {
 		}
 		assert.Less(t, failures, 40, "they back off")
 		j.set(nil)
-		sleep(checkpoint.DefaultRetryMax + oneCadence)
+		sleep(retryMax + oneCadence)
 		for _, id := range ids {
 			n, _ := j.left(id)
 			assert.Zero(t, n, fmt.Sprint(id-tile))
@@ -216,7 +216,7 @@ func TestJournalKeptWhileStoreIsDown(t *testing.T) {
 		assert.Positive(t, stats.Throttled)
 		assert.Equal(t, stats.Failed, stats.Throttled)
 		w.store.set(nil)
-		sleep(checkpoint.DefaultRetryMax)
+		sleep(retryMax)
 		n, _ = j.left(tile)
 		assert.Zero(t, n)
 		stop()

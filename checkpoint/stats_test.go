@@ -48,7 +48,7 @@ func TestStats(t *testing.T) {
 		assert.Zero(t, stats.Throttled)
 
 		w.store.set(nil)
-		sleep(2 * checkpoint.DefaultRetryMax)
+		sleep(2 * retryMax)
 		stats = c.Stats()
 		assert.Zero(t, stats.Behind)
 		assert.LessOrEqual(t, stats.Lag, oneCadence)
@@ -120,7 +120,7 @@ func TestThrottledForAWhile(t *testing.T) {
 		assert.Greater(t, len(retries), len(ids)/2, "pauses with jitter")
 		assert.Equal(t, len(w.failed), int(c.Stats().Throttled))
 		w.store.set(nil)
-		sleep(checkpoint.DefaultRetryMax)
+		sleep(retryMax)
 		for _, id := range ids {
 			require.Equal(t, w.owners[id].at, w.stored(id))
 			require.Equal(t, w.owners[id].at.Seq, w.marked(id).Seq)

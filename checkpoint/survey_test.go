@@ -35,7 +35,7 @@ func TestIdleTilesShareRoundTrips(t *testing.T) {
 		const looked = time.Minute
 		sleep(looked)
 		w.log.change(func(l *watchedLog) {
-			looks := len(ids) * int(looked/checkpoint.DefaultCadence)
+			looks := len(ids) * int(looked/cadence)
 			assert.Less(t, l.reads, looks/10)
 			assert.Less(t, l.stats, looks/10)
 			assert.Less(t, l.marks, looks/10)
@@ -171,7 +171,7 @@ func TestCoordinationDown(t *testing.T) {
 		for _, id := range ids {
 			w.play(id, 1)
 		}
-		sleep(checkpoint.DefaultRetryMax + oneCadence)
+		sleep(retryMax + oneCadence)
 		for _, id := range ids {
 			require.Equal(t, w.owners[id].at, w.stored(id))
 		}

@@ -209,7 +209,7 @@ func TestWaitsEnd(t *testing.T) {
 			return true
 		}))
 		require.Equal(t, match.TimedOut, states[len(states)-1])
-		require.InDelta(t, time.Minute, time.Since(began), float64(match.DefaultPeriod+time.Second))
+		require.InDelta(t, time.Minute, time.Since(began), float64(5*time.Second+time.Second))
 		require.Less(t, looks.Load(), int32(200), "a worker with nothing to match is idle")
 		require.Greater(t, reclaims.Load(), int32(10))
 		cancel()

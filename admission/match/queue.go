@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,12 +14,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Defaults of Queue.
-const (
-	DefaultMaxWait  = 10 * time.Minute
-	DefaultPatience = 15 * time.Second
-	maxShards       = 1024
-)
+// maxShards bounds Queue.Shards.
+const maxShards = 1024
 
 // Queue is the rules of one queue. All processes that use a queue must have the same rules. A zero field other than
 // Name and Max means its default.
@@ -53,17 +50,16 @@ const nameWant = `1 to 64 of letters, digits and "-_.:"`
 
 // checked returns the queue with its defaults, or a *fence.ArgumentError.
 func (q Queue) checked() (Queue, error) {
-	q.Roles, q.Same = cloneRoles(q.Roles), slices.Clone(q.Same)
-	if q.Target == 0 {
-		q.Target = q.Max
+	q.Roles, q.Same = maps.Clone(q.Roles), slices.Clone(q.Same)
+	if len(q.Roles) == 0 {
+		q.Roles = nil
 	}
-	if q.Min == 0 {
-		q.Min = q.Target
-	}
+	q.Target = cmp.Or(q.Target, q.Max)
+	q.Min = cmp.Or(q.Min, q.Target)
 	if q.Strategy == nil {
 		q.Strategy = Window{}
 	}
-	q.Patience, q.MaxWait = orDefault(q.Patience, DefaultPatience), orDefault(q.MaxWait, DefaultMaxWait)
+	q.Patience, q.MaxWait = cmp.Or(q.Patience, 15*time.Second), cmp.Or(q.MaxWait, 10*time.Minute)
 	q.Shards = max(q.Shards, 1)
 	if err := q.checkSizes(); err != nil {
 		return Queue{}, err
@@ -101,24 +97,6 @@ func (q Queue) checkSizes() error {
 		return bad("Roles", q.Roles, "counts above zero whose sum, times Teams, is Min, Target and Max")
 	}
 	return nil
-}
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
-}
-
-func cloneRoles(roles map[string]int) map[string]int {
-	if len(roles) == 0 {
-		return nil
-	}
-	c := make(map[string]int, len(roles))
-	for r, n := range roles {
-		c[r] = n
-	}
-	return c
 }
 
 // rolesSum is the players of a team, or -1 if a count is not above zero or a role has no name.

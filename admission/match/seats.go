@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -104,11 +105,8 @@ type Seats interface {
 	Tiles(ctx context.Context, pool string) ([]Load, error)
 }
 
-// How long seats wait for their players. A lapse must be settled while its ticket is Kept.
-const (
-	DefaultHold = 30 * time.Second
-	MaxHold     = Kept / 2
-)
+// MaxHold is how long seats wait for their players at most: a lapse must be settled while its ticket is Kept.
+const MaxHold = Kept / 2
 
 // SeatAllocator is the Allocator over Seats. Its methods may be called from any goroutine.
 type SeatAllocator struct {
@@ -122,7 +120,7 @@ var _ Allocator = (*SeatAllocator)(nil)
 // NewSeatAllocator returns an allocator of the seats of one pool. hold is how long seats wait for their players; zero
 // means 30 s. Errors: a *fence.ArgumentError.
 func NewSeatAllocator(seats Seats, pool string, hold time.Duration) (*SeatAllocator, error) {
-	hold = orDefault(hold, DefaultHold)
+	hold = cmp.Or(hold, 30*time.Second)
 	switch {
 	case seats == nil:
 		return nil, &fence.ArgumentError{Field: "seats", Value: nil, Want: "a back end, such as memmatch.New()"}

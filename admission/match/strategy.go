@@ -17,16 +17,6 @@ type Strategy interface {
 	Form(q Queue, tickets []Candidate) [][]int
 }
 
-// Defaults of the strategies, in points of rating and points per second.
-const (
-	DefaultInitial = 50
-	DefaultGrowth  = 10
-	DefaultMost    = 500
-
-	DefaultBatchInitial = 200
-	DefaultBatchGrowth  = 20
-)
-
 // Window is the strategy for ranked queues: tickets that have waited longest choose first, and take the nearest others
 // such that the whole group spreads no more than the window of the one that chose. Newcomers do not choose: if they had
 // to accept the other's distance too, a ticket far from all others would wait for ever while those match each
@@ -36,8 +26,8 @@ type Window struct{ Initial, Growth, Most int }
 
 // Window implements Strategy.
 func (w Window) Window(waited time.Duration) int {
-	most := orElse(w.Most, DefaultMost)
-	return min(grown(orElse(w.Initial, DefaultInitial), orElse(w.Growth, DefaultGrowth), waited), most)
+	most := cmp.Or(w.Most, 500)
+	return min(grown(cmp.Or(w.Initial, 50), cmp.Or(w.Growth, 10), waited), most)
 }
 
 // Form implements Strategy.
@@ -69,7 +59,7 @@ type Batch struct{ Initial, Growth int }
 
 // Window implements Strategy.
 func (s Batch) Window(waited time.Duration) int {
-	return grown(orElse(s.Initial, DefaultBatchInitial), orElse(s.Growth, DefaultBatchGrowth), waited)
+	return grown(cmp.Or(s.Initial, 200), cmp.Or(s.Growth, 20), waited)
 }
 
 // Form implements Strategy.
@@ -134,13 +124,6 @@ func cut(tickets []Candidate, windows []int, size int) (groups [][]int) {
 		i -= size
 	}
 	return groups
-}
-
-func orElse(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
 
 func grown(initial, growth int, waited time.Duration) int {

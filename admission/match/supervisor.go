@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -10,10 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
-
-// DefaultPeriod is how often a supervisor looks at each shard.
-const DefaultPeriod = 5 * time.Second
 
 // reclaimLimit is the most tickets, and matches, that one call of Store.Reclaim returns.
 const reclaimLimit = 500
@@ -38,18 +37,17 @@ type Supervisor struct {
 
 // NewSupervisor returns a supervisor of these queues. It does no I/O. Errors: a *fence.ArgumentError.
 func NewSupervisor(store Store, alloc Allocator, queues []Queue, cfg *SupervisorConfig) (*Supervisor, error) {
-	var c SupervisorConfig
-	if cfg != nil {
-		c = *cfg
-	}
-	if c.Period < 0 {
-		return nil, &fence.ArgumentError{Field: "Period", Value: c.Period, Want: "a duration, or zero for 5s"}
+	c := setting.Of(cfg)
+	var check setting.Check
+	check.Duration("Period", &c.Period, 5*time.Second)
+	if check.Err != nil {
+		return nil, check.Err
 	}
 	f, shards, err := open(store, alloc, queues, c.Hooks, c.Logger)
 	if err != nil {
 		return nil, err
 	}
-	return &Supervisor{finisher: f, shards: shards, period: orDefault(c.Period, DefaultPeriod)}, nil
+	return &Supervisor{finisher: f, shards: shards, period: c.Period}, nil
 }
 
 // open checks what workers and supervisors have in common.
@@ -70,10 +68,7 @@ func open(
 		shards = append(shards, q.shards()...)
 	}
 	slices.Sort(shards)
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return finisher{store, alloc, h.withDefaults(), log}, shards, nil
+	return finisher{store, alloc, h.withDefaults(), cmp.Or(log, slog.New(slog.DiscardHandler))}, shards, nil
 }
 
 // Run looks at every shard once in each period, until ctx ends, and returns nil. It runs once: a second call

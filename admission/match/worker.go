@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,14 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
-)
-
-// Defaults of WorkerConfig.
-const (
-	DefaultLease     = 30 * time.Second
-	DefaultHeartbeat = 2 * time.Second
-	DefaultBatch     = 500
-	DefaultDrain     = 10 * time.Second
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 const (
@@ -56,30 +50,17 @@ type Worker struct {
 
 // NewWorker returns a worker for all shards of these queues. It does no I/O. Errors: a *fence.ArgumentError.
 func NewWorker(store Store, alloc Allocator, queues []Queue, cfg *WorkerConfig) (*Worker, error) {
-	var c WorkerConfig
-	if cfg != nil {
-		c = *cfg
-	}
-	c.Lease, c.Drain = orDefault(c.Lease, DefaultLease), orDefault(c.Drain, DefaultDrain)
-	c.Heartbeat = orDefault(c.Heartbeat, min(DefaultHeartbeat, c.Lease/3))
-	c.Batch = orElse(c.Batch, DefaultBatch)
-	if c.Name == "" {
-		c.Name = rand.Text()[:10]
-	}
-	bad := func(field string, value any, want string) (*Worker, error) {
-		return nil, &fence.ArgumentError{Field: field, Value: value, Want: want}
-	}
-	switch {
-	case !nameForm.MatchString(c.Name):
-		return bad("Name", c.Name, nameWant)
-	case c.Lease < 10*time.Millisecond:
-		return bad("Lease", c.Lease, "at least 10ms, or zero for 30s")
-	case c.Heartbeat < time.Millisecond || c.Heartbeat > c.Lease/2:
-		return bad("Heartbeat", c.Heartbeat, "at least 1ms and at most half of Lease")
-	case c.Batch < 2 || c.Batch > MaxClaim:
-		return bad("Batch", c.Batch, "2 to 1000 tickets, or zero for 500")
-	case c.Drain < 0:
-		return bad("Drain", c.Drain, "a duration, or zero for 10s")
+	c := setting.Of(cfg)
+	c.Name, c.Batch = cmp.Or(c.Name, rand.Text()[:10]), cmp.Or(c.Batch, 500)
+	var check setting.Check
+	check.Refuse(!nameForm.MatchString(c.Name), "Name", c.Name, nameWant)
+	check.From(10*time.Millisecond, "Lease", &c.Lease, 30*time.Second)
+	check.From(time.Millisecond, "Heartbeat", &c.Heartbeat, min(2*time.Second, c.Lease/3))
+	check.Refuse(c.Heartbeat > c.Lease/2, "Heartbeat", c.Heartbeat, "at most half of Lease")
+	check.Refuse(c.Batch < 2 || c.Batch > MaxClaim, "Batch", c.Batch, "2 to 1000 tickets, or zero for 500")
+	check.Duration("Drain", &c.Drain, 10*time.Second)
+	if check.Err != nil {
+		return nil, check.Err
 	}
 	byName, err := checkQueues(queues)
 	if err != nil {

@@ -18,10 +18,8 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/dynamotx"
+	"github.com/tilefence/tilefence/internal/setting"
 )
-
-// DefaultParallel is how many chunks of one snapshot are on their way at once.
-const DefaultParallel = 4
 
 // chunkSize is the most bytes of a blob in one item: under DynamoDB's limit of 400 KB with room for the
 // other attributes.
@@ -32,7 +30,7 @@ const attempts = 8
 
 // Config holds a Store's options. The zero value of each field means its default.
 type Config struct {
-	// Parallel is how many chunks of one snapshot are read or written at once. Default DefaultParallel.
+	// Parallel is how many chunks of one snapshot are read or written at once. Default 4.
 	Parallel int
 
 	// Logger gets a warning when chunks that are no longer needed could not be deleted. Nil discards.
@@ -55,19 +53,14 @@ var _ checkpoint.Store = (*Store)(nil)
 // New returns a Store in the given table, without any I/O. A *fence.ArgumentError names a missing client
 // or table, or an option out of range.
 func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
+	c := setting.Of(cfg)
+	var s setting.Check
+	s.Refuse(client == nil, "client", nil, "a DynamoDB client")
+	s.Refuse(table == "", "table", table, "the table's name")
+	s.Number("Parallel", &c.Parallel, 4)
+	if s.Err != nil {
+		return nil, s.Err
 	}
-	switch {
-	case client == nil:
-		return nil, &fence.ArgumentError{Field: "client", Value: nil, Want: "a DynamoDB client"}
-	case table == "":
-		return nil, &fence.ArgumentError{Field: "table", Value: table, Want: "the table's name"}
-	case c.Parallel < 0:
-		return nil, &fence.ArgumentError{Field: "Parallel", Value: c.Parallel, Want: "a count, or zero for the default"}
-	}
-	c.Parallel = cmp.Or(c.Parallel, DefaultParallel)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return &Store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize,
 		tiles: map[fence.TileID]tileMemory{}}, nil

@@ -10,16 +10,11 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // DefaultTable is the table of tiles when Config names none.
 const DefaultTable = "tilefence_tiles"
-
-// DefaultLanes and DefaultSetSize are Config.Lanes and Config.SetSize when they are zero.
-const (
-	DefaultLanes   = 4
-	DefaultSetSize = 500
-)
 
 // Config holds the optional settings of an Authority.
 type Config struct {
@@ -30,10 +25,10 @@ type Config struct {
 
 	// Lanes is how many transactions at once carry claims, promotions and releases, and how many carry
 	// lookups; calls made meanwhile gather and go together in the next. Each takes a connection from the
-	// pool. Zero means DefaultLanes.
+	// pool. Default 4.
 	Lanes int
 
-	// SetSize is the most calls that go together. Zero means DefaultSetSize.
+	// SetSize is the most calls that go together. Default 500.
 	SetSize int
 
 	// CallsAlone gives every call a transaction and a connection of its own.
@@ -46,21 +41,13 @@ type Config struct {
 }
 
 func (cfg *Config) withDefaults() (Config, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	c.Table = cmp.Or(c.Table, DefaultTable)
-	c.Lanes = cmp.Or(c.Lanes, DefaultLanes)
-	c.SetSize = cmp.Or(c.SetSize, DefaultSetSize)
-	switch {
-	case c.Lanes < 0:
-		return c, &fence.ArgumentError{Field: "lanes", Value: c.Lanes, Want: "a positive number, or zero for 4"}
-	case c.SetSize < 0 || c.SetSize > fence.MaxList:
-		return c, &fence.ArgumentError{Field: "set size", Value: c.SetSize,
-			Want: "a number up to 10000, or zero for 500"}
-	}
-	return c, nil
+	var s setting.Check
+	s.Number("Lanes", &c.Lanes, 4)
+	s.Number("SetSize", &c.SetSize, 500)
+	s.Refuse(c.SetSize > fence.MaxList, "SetSize", c.SetSize, "a number up to 10000, or zero for 500")
+	return c, s.Err
 }
 
 // Authority mints epochs in a PostgreSQL table. Create one with New. It is safe for concurrent use.

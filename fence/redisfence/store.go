@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Config holds what has a default. The zero value is valid.
@@ -88,21 +89,13 @@ var _ fence.Store = (*Store)(nil)
 // New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to
 // close. It does no I/O; call Load before the first commit. A nil cfg means the defaults.
 func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
-	s := &Store{client: client}
-	if cfg != nil {
-		s.cfg = *cfg
-	}
-	if s.cfg.AllowNoReplicas && s.cfg.MinReplicas != 0 {
-		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas,
-			Want: "zero with AllowNoReplicas"}
-	}
+	s := &Store{client: client, cfg: setting.Of(cfg)}
+	var check setting.Check
+	check.Refuse(s.cfg.AllowNoReplicas && s.cfg.MinReplicas != 0, "MinReplicas", s.cfg.MinReplicas,
+		"zero with AllowNoReplicas")
 	if !s.cfg.AllowNoReplicas {
 		s.cfg.MinReplicas = cmp.Or(s.cfg.MinReplicas, 1)
 	}
-	s.cfg.TTL = cmp.Or(s.cfg.TTL, fence.DefaultTTL)
-	s.cfg.ConfirmTimeout = cmp.Or(s.cfg.ConfirmTimeout, 200*time.Millisecond)
-	s.cfg.PipelineCalls = cmp.Or(s.cfg.PipelineCalls, 256)
-	s.cfg.PipelineBytes = cmp.Or(s.cfg.PipelineBytes, 256<<10)
 	s.cfg.Logger = cmp.Or(s.cfg.Logger, slog.Default())
 	var readTimeout time.Duration
 	switch c := client.(type) {
@@ -117,22 +110,16 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "client", Value: client,
 			Want: "a *redis.ClusterClient or *redis.Client"}
 	}
-	switch {
-	case s.cfg.TTL < time.Second:
-		return nil, &fence.ArgumentError{Field: "TTL", Value: s.cfg.TTL, Want: "at least one second"}
-	case s.cfg.ConfirmTimeout < time.Millisecond:
-		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout,
-			Want: "at least one millisecond"}
-	case readTimeout > 0 && s.cfg.ConfirmTimeout >= readTimeout:
-		return nil, &fence.ArgumentError{Field: "ConfirmTimeout", Value: s.cfg.ConfirmTimeout,
-			Want: "less than the client's ReadTimeout, " + readTimeout.String()}
-	case s.cfg.PipelineCalls < 1:
-		return nil, &fence.ArgumentError{Field: "PipelineCalls", Value: s.cfg.PipelineCalls, Want: "at least one"}
-	case s.cfg.PipelineBytes < 1:
-		return nil, &fence.ArgumentError{Field: "PipelineBytes", Value: s.cfg.PipelineBytes, Want: "at least one"}
-	case s.cfg.MinReplicas < 0:
-		return nil, &fence.ArgumentError{Field: "MinReplicas", Value: s.cfg.MinReplicas,
-			Want: "at least 1, or zero for 1; see AllowNoReplicas"}
+	check.From(time.Second, "TTL", &s.cfg.TTL, fence.DefaultTTL)
+	check.From(time.Millisecond, "ConfirmTimeout", &s.cfg.ConfirmTimeout, 200*time.Millisecond)
+	check.Refuse(readTimeout > 0 && s.cfg.ConfirmTimeout >= readTimeout, "ConfirmTimeout", s.cfg.ConfirmTimeout,
+		"less than the client's ReadTimeout, "+readTimeout.String())
+	check.Number("PipelineCalls", &s.cfg.PipelineCalls, 256)
+	check.Number("PipelineBytes", &s.cfg.PipelineBytes, 256<<10)
+	check.Refuse(s.cfg.MinReplicas < 0, "MinReplicas", s.cfg.MinReplicas,
+		"at least 1, or zero for 1; see AllowNoReplicas")
+	if check.Err != nil {
+		return nil, check.Err
 	}
 	s.ttl = strconv.FormatInt(s.cfg.TTL.Milliseconds(), 10)
 	s.renewals.every = min(s.cfg.TTL/10, time.Second)

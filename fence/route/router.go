@@ -1,7 +1,6 @@
 package route
 
 import (
-	"cmp"
 	"context"
 	"math/bits"
 	"sync"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/lru"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // OwnerReader reads a tile's owner hash. fence.Store is one.
@@ -71,21 +71,14 @@ type note struct {
 // NewRouter returns a router over a table, which may be empty and may stay so, and a store. It does no I/O.
 // Errors: a *fence.ArgumentError.
 func NewRouter(table *Table, store OwnerReader, cfg *RouterConfig) (*Router, error) {
-	var c RouterConfig
-	if cfg != nil {
-		c = *cfg
-	}
-	c.MaxTiles = cmp.Or(c.MaxTiles, 65536)
-	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Second)
-	switch {
-	case table == nil:
-		return nil, &fence.ArgumentError{Field: "table", Value: nil, Want: "a Table, empty where there is no gossip"}
-	case store == nil:
-		return nil, &fence.ArgumentError{Field: "store", Value: nil, Want: "a coordination store"}
-	case c.MaxTiles < 0:
-		return nil, &fence.ArgumentError{Field: "MaxTiles", Value: c.MaxTiles, Want: "at least 1, or zero for 65536"}
-	case c.MaxAge < 0:
-		return nil, &fence.ArgumentError{Field: "MaxAge", Value: c.MaxAge, Want: "a duration, or zero for 5s"}
+	c := setting.Of(cfg)
+	var s setting.Check
+	s.Refuse(table == nil, "table", nil, "a Table, empty where there is no gossip")
+	s.Refuse(store == nil, "store", nil, "a coordination store")
+	s.Number("MaxTiles", &c.MaxTiles, 65536)
+	s.Duration("MaxAge", &c.MaxAge, 5*time.Second)
+	if s.Err != nil {
+		return nil, s.Err
 	}
 	r := &Router{table: table, store: store, maxAge: c.MaxAge, known: c.Known,
 		shards: make([]shard, shardsFor(c.MaxTiles))}

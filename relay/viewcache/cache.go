@@ -8,13 +8,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
-)
-
-// Defaults of Config.
-const (
-	DefaultTimeout = 500 * time.Millisecond
-	DefaultFresh   = time.Second
 )
 
 // ErrNotShared means: the views cannot be had, because the store does not work or a rebuild takes too long. Read the
@@ -49,28 +44,17 @@ type tuning struct {
 
 // withDefaults returns a copy with every field set, or a *fence.ArgumentError.
 func (c *Config) withDefaults() (Config, error) {
-	var out Config
-	if c != nil {
-		out = *c
-	}
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"Timeout", out.Timeout}, {"Fresh", out.Fresh}} {
-		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "a positive duration, or zero for the default"}
-		}
-	}
-	out.Timeout = cmp.Or(out.Timeout, DefaultTimeout)
-	out.Fresh = cmp.Or(out.Fresh, DefaultFresh)
+	out := setting.Of(c)
+	var s setting.Check
+	s.Duration("Timeout", &out.Timeout, 500*time.Millisecond)
+	s.Duration("Fresh", &out.Fresh, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	out.lease = cmp.Or(out.lease, time.Second)
 	out.patience = cmp.Or(out.patience, 2*time.Second)
 	out.limit = cmp.Or(out.limit, 5*time.Second)
 	out.pause = cmp.Or(out.pause, time.Second)
 	out.look = cmp.Or(out.look, 20*time.Millisecond)
-	return out, nil
+	return out, s.Err
 }
 
 // Cache hands out views that relays share, and lets one relay at a time read what is missing. Create one with New. All

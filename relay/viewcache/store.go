@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Groups is into how many groups, and so slots and channels, the views of all tiles are divided. It is part of the
@@ -125,28 +126,15 @@ type Limits struct {
 	Grace time.Duration
 }
 
-// Defaults of Limits.
-const (
-	DefaultBudget = 256 << 20
-	DefaultGrace  = time.Minute
-)
-
 // WithDefaults returns a copy with every field set, for implementations of Store; nil is the zero value. A
 // *fence.ArgumentError names a field that is out of range.
 func (l *Limits) WithDefaults() (Limits, error) {
-	var out Limits
-	if l != nil {
-		out = *l
-	}
-	out.Budget = cmp.Or(out.Budget, DefaultBudget)
-	out.Grace = cmp.Or(out.Grace, DefaultGrace)
-	switch {
-	case out.Budget < 0 || out.Budget > fence.MaxNumber:
-		return out, &fence.ArgumentError{Field: "Budget", Value: out.Budget, Want: "bytes, or zero for the default"}
-	case out.Grace < 0:
-		return out, &fence.ArgumentError{Field: "Grace", Value: out.Grace, Want: "a duration, or zero for the default"}
-	}
-	return out, nil
+	out := setting.Of(l)
+	out.Budget = cmp.Or(out.Budget, 256<<20)
+	var s setting.Check
+	s.Refuse(out.Budget < 0 || out.Budget > fence.MaxNumber, "Budget", out.Budget, "bytes, or zero for the default")
+	s.Duration("Grace", &out.Grace, time.Minute)
+	return out, s.Err
 }
 
 // before reports whether p is an earlier version than q: epochs first, since a superseded owner may have counted on.

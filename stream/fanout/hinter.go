@@ -11,14 +11,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-)
-
-// Defaults of HinterConfig.
-const (
-	DefaultHintEvery   = time.Millisecond
-	DefaultHintTimeout = 100 * time.Millisecond
-	DefaultHintPause   = time.Second
-	DefaultHintTiles   = 1 << 16
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Hinter is the sending side of wake hints in a process that commits: it collects the tiles that Hint is
@@ -226,26 +219,12 @@ func (h *Hinter) Stats() HinterStats {
 }
 
 func (c *HinterConfig) withDefaults() (HinterConfig, error) {
-	out := HinterConfig{}
-	if c != nil {
-		out = *c
-	}
-	out.Every = cmp.Or(out.Every, DefaultHintEvery)
-	out.Timeout = cmp.Or(out.Timeout, DefaultHintTimeout)
-	out.Pause = cmp.Or(out.Pause, DefaultHintPause)
-	out.MaxTiles = cmp.Or(out.MaxTiles, DefaultHintTiles)
+	out := setting.Of(c)
+	var s setting.Check
+	s.Duration("Every", &out.Every, time.Millisecond)
+	s.Duration("Timeout", &out.Timeout, 100*time.Millisecond)
+	s.Duration("Pause", &out.Pause, time.Second)
+	s.Number("MaxTiles", &out.MaxTiles, 1<<16)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"Every", out.Every}, {"Timeout", out.Timeout}, {"Pause", out.Pause}} {
-		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "a duration, or zero for the default"}
-		}
-	}
-	if out.MaxTiles < 0 {
-		return out, &fence.ArgumentError{Field: "MaxTiles", Value: out.MaxTiles, Want: "tiles, or zero for the default"}
-	}
-	return out, nil
+	return out, s.Err
 }

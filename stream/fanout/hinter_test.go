@@ -115,10 +115,10 @@ func TestHinterFlushesAtOnceThenTogether(t *testing.T) {
 		h.Hint(0)
 		synctest.Wait()
 		require.Len(t, r.seen(), 1, "not sooner than Every after the last")
-		time.Sleep(fanout.DefaultHintEvery)
+		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		require.Len(t, r.seen(), 2)
-		require.Equal(t, fanout.DefaultHintEvery, r.seen()[1].at.Sub(began))
+		require.Equal(t, time.Millisecond, r.seen()[1].at.Sub(began))
 		require.Len(t, r.seen()[1].tiles, 100)
 		require.Equal(t, fanout.HinterStats{Hinted: 301, Coalesced: 200, Sent: 101, Flushes: 2}, h.Stats())
 
@@ -191,11 +191,11 @@ func TestHinterLeavesAHungNodeAlone(t *testing.T) {
 		}
 		require.InDelta(t, 5, tries, 1, "five seconds, one try a Pause")
 		require.Greater(t, sent, ticks*8/10)
-		require.LessOrEqual(t, longest, fanout.DefaultHintTimeout+5*time.Millisecond)
+		require.LessOrEqual(t, longest, 100*time.Millisecond+5*time.Millisecond)
 		r.mu.Lock()
 		r.hang = nil
 		r.mu.Unlock()
-		time.Sleep(fanout.DefaultHintPause)
+		time.Sleep(time.Second)
 		before := h.Stats()
 		h.Hint(bad)
 		synctest.Wait()

@@ -14,14 +14,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
-)
-
-// Defaults of Config.
-const (
-	DefaultName    = "member"
-	DefaultTTL     = 3 * time.Second
-	DefaultRefresh = 10 * time.Second
 )
 
 // Config holds the optional settings of a Share. A zero field means its default; none may be negative.
@@ -78,29 +72,20 @@ var groupName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)
 // New returns a Share of a group, which is named by 1 to 64 letters, digits, dots, underscores and hyphens. It does
 // no I/O. A nil cfg means all defaults. A *fence.ArgumentError names what is missing or out of range.
 func New(members Members, group string, list Lister, target Target, cfg *Config) (*Share, error) {
-	c := Config{}
-	if cfg != nil {
-		c = *cfg
-	}
-	c.Name, c.TTL = cmp.Or(c.Name, DefaultName), cmp.Or(c.TTL, DefaultTTL)
-	c.Refresh, c.Logger = cmp.Or(c.Refresh, DefaultRefresh), cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	for _, a := range []struct {
-		bad   bool
-		field string
-		value any
-		want  string
-	}{
-		{members == nil, "members", "nil", "a share.Members"},
-		{!groupName.MatchString(group), "group", group, "1 to 64 letters, digits, dots, underscores and hyphens"},
-		{list == nil, "list", "nil", "a share.Lister"},
-		{target == nil, "target", "nil", "a share.Target"},
-		{!fence.IsName(c.Name, 200), "Name", c.Name, "1 to 200 bytes of UTF-8 that can be seen"},
-		{c.TTL < 100*time.Millisecond, "TTL", c.TTL, "at least 100ms, or zero for the default"},
-		{c.Refresh < 0, "Refresh", c.Refresh, "a duration, or zero for the default"},
-	} {
-		if a.bad {
-			return nil, &fence.ArgumentError{Field: a.field, Value: a.value, Want: a.want}
-		}
+	c := setting.Of(cfg)
+	c.Name, c.TTL = cmp.Or(c.Name, "member"), cmp.Or(c.TTL, 3*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	var check setting.Check
+	check.Refuse(members == nil, "members", "nil", "a share.Members")
+	check.Refuse(!groupName.MatchString(group), "group", group,
+		"1 to 64 letters, digits, dots, underscores and hyphens")
+	check.Refuse(list == nil, "list", "nil", "a share.Lister")
+	check.Refuse(target == nil, "target", "nil", "a share.Target")
+	check.Refuse(!fence.IsName(c.Name, 200), "Name", c.Name, "1 to 200 bytes of UTF-8 that can be seen")
+	check.Refuse(c.TTL < 100*time.Millisecond, "TTL", c.TTL, "at least 100ms, or zero for the default")
+	check.Duration("Refresh", &c.Refresh, 10*time.Second)
+	if check.Err != nil {
+		return nil, check.Err
 	}
 	self := c.Name + "-" + rand.Text()[:13]
 	return &Share{members: members, group: group, self: self, list: list, target: target, cfg: c,

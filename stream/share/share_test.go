@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const ttl = share.DefaultTTL
+const ttl = 3 * time.Second
 
 func TestMemory(t *testing.T) {
 	sharetest.Run(t, func(*testing.T) sharetest.Backend {
@@ -410,7 +410,7 @@ func TestShareFollowsTheList(t *testing.T) {
 		p := start(t, share.NewMemory(), w.list, nil)
 		next := func(want ...fence.TileID) {
 			t.Helper()
-			time.Sleep(share.DefaultRefresh)
+			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			require.Equal(t, want, p.target.tiles())
 			require.Equal(t, len(want), p.Stats().Tiles)
@@ -440,7 +440,7 @@ func TestShareWhenTheListerFails(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, []fence.TileID{5}, p.target.tiles())
 		w.set(errAway)
-		time.Sleep(5 * share.DefaultRefresh)
+		time.Sleep(50 * time.Second)
 		require.Equal(t, []fence.TileID{5}, p.target.tiles())
 		require.Greater(t, p.Stats().ListErrors, uint64(30))
 
@@ -491,7 +491,7 @@ func TestShareDiscovers(t *testing.T) {
 
 		w.set(nil, tiles[:50]...)
 		for range 10 {
-			time.Sleep(share.DefaultRefresh / 2)
+			time.Sleep(5 * time.Second)
 			hint(tiles[99])
 		}
 		requireDivided(t, 51, one, two)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Biller moves usage events from the store to billing's own store. It is independent of desks and workers, which never
@@ -38,18 +39,14 @@ func NewBiller(store Store, sink Sink, cfg *BillerConfig) (*Biller, error) {
 	if err := checkStore(store); err != nil {
 		return nil, err
 	}
-	var c BillerConfig
-	if cfg != nil {
-		c = *cfg
-	}
-	c.Every, c.Batch, c.Logger = cmp.Or(c.Every, time.Second), cmp.Or(c.Batch, 500), cmp.Or(c.Logger, slog.Default())
-	switch {
-	case sink == nil:
-		return nil, &fence.ArgumentError{Field: "sink", Value: "nil", Want: "where usage events go"}
-	case c.Every < 0:
-		return nil, &fence.ArgumentError{Field: "Every", Value: c.Every, Want: "a duration, or zero for the default"}
-	case c.Batch < 1 || c.Batch > 10000:
-		return nil, &fence.ArgumentError{Field: "Batch", Value: c.Batch, Want: "1 to 10000, or zero for the default"}
+	c := setting.Of(cfg)
+	c.Batch, c.Logger = cmp.Or(c.Batch, 500), cmp.Or(c.Logger, slog.Default())
+	var s setting.Check
+	s.Refuse(sink == nil, "sink", "nil", "where usage events go")
+	s.Duration("Every", &c.Every, time.Second)
+	s.Refuse(c.Batch < 1 || c.Batch > 10000, "Batch", c.Batch, "1 to 10000, or zero for the default")
+	if s.Err != nil {
+		return nil, s.Err
 	}
 	return &Biller{store: store, sink: sink, cfg: c}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Planner is the slow function: the game's, or a client of a model.
@@ -60,19 +61,14 @@ type AnswerInfo struct {
 }
 
 func (c *DeskConfig) withDefaults() (DeskConfig, error) {
-	var d DeskConfig
-	if c != nil {
-		d = *c
-	}
-	d.Timeout = cmp.Or(d.Timeout, time.Second)
+	d := setting.Of(c)
+	var s setting.Check
+	s.Duration("Timeout", &d.Timeout, time.Second)
 	d.Logger = cmp.Or(d.Logger, slog.Default())
 	if d.Answered == nil {
 		d.Answered = func(AnswerInfo) {}
 	}
-	if d.Timeout < 0 {
-		return d, &fence.ArgumentError{Field: "Timeout", Value: d.Timeout, Want: "a duration, or zero for the default"}
-	}
-	return d, nil
+	return d, s.Err
 }
 
 // WorkerConfig holds the optional settings of a Worker. A zero field means its default; none may be negative.
@@ -120,38 +116,23 @@ type CallInfo struct {
 }
 
 func (c *WorkerConfig) withDefaults() (WorkerConfig, error) {
-	var d WorkerConfig
-	if c != nil {
-		d = *c
-	}
+	d := setting.Of(c)
 	d.Name, d.Slots, d.Attempts = cmp.Or(d.Name, "worker"), cmp.Or(d.Slots, 4), cmp.Or(d.Attempts, 5)
-	d.Lease, d.Poll = cmp.Or(d.Lease, 8*time.Second), cmp.Or(d.Poll, time.Second)
-	d.HangAfter, d.Pause = cmp.Or(d.HangAfter, time.Minute), cmp.Or(d.Pause, time.Second)
-	d.DrainTimeout, d.Logger = cmp.Or(d.DrainTimeout, time.Minute), cmp.Or(d.Logger, slog.Default())
+	d.Logger = cmp.Or(d.Logger, slog.Default())
 	if d.Ended == nil {
 		d.Ended = func(CallInfo) {}
 	}
-	for _, a := range []struct {
-		bad   bool
-		field string
-		value any
-		want  string
-	}{
-		{len(d.Name) > 40, "Name", d.Name, "at most 40 bytes"},
-		{d.Slots < 1 || d.Slots > 4096, "Slots", d.Slots, "1 to 4096, or zero for the default"},
-		{d.Attempts < 1, "Attempts", d.Attempts, "at least 1, or zero for the default"},
-		{d.Lease < 50*time.Millisecond, "Lease", d.Lease, "at least 50ms, or zero for the default"},
-		{d.Poll < time.Millisecond, "Poll", d.Poll, "at least 1ms, or zero for the default"},
-		{d.HangAfter < 0, "HangAfter", d.HangAfter, "a duration, or zero for the default"},
-		{d.Pause < time.Millisecond, "Pause", d.Pause, "at least 1ms, or zero for the default"},
-		{d.DrainTimeout < 0, "DrainTimeout", d.DrainTimeout, "a duration, or zero for the default"},
-	} {
-		if a.bad {
-			return d, &fence.ArgumentError{Field: a.field, Value: a.value, Want: a.want}
-		}
-	}
+	var s setting.Check
+	s.Refuse(len(d.Name) > 40, "Name", d.Name, "at most 40 bytes")
+	s.Refuse(d.Slots < 1 || d.Slots > 4096, "Slots", d.Slots, "1 to 4096, or zero for the default")
+	s.Refuse(d.Attempts < 1, "Attempts", d.Attempts, "at least 1, or zero for the default")
+	s.From(50*time.Millisecond, "Lease", &d.Lease, 8*time.Second)
+	s.From(time.Millisecond, "Poll", &d.Poll, time.Second)
+	s.Duration("HangAfter", &d.HangAfter, time.Minute)
+	s.From(time.Millisecond, "Pause", &d.Pause, time.Second)
+	s.Duration("DrainTimeout", &d.DrainTimeout, time.Minute)
 	d.Name += "-" + rand.Text()[:13]
-	return d, nil
+	return d, s.Err
 }
 
 // reserved is how many slots take players' requests only.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Config holds the optional settings of a Store. A zero field means its default; none may be negative.
@@ -48,21 +49,13 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "client", Value: client,
 			Want: "a *redis.ClusterClient or a *redis.Client"}
 	}
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
-	if c.Replicas < 0 || c.ConfirmTimeout < 0 || c.Retry < 0 {
-		return nil, &fence.ArgumentError{Field: "Config", Value: c, Want: "no negative field"}
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-	}
-	if c.ConfirmTimeout == 0 {
-		c.ConfirmTimeout = 500 * time.Millisecond
-	}
-	if c.Retry == 0 {
-		c.Retry = 3 * time.Second
+	c := setting.Of(cfg)
+	var check setting.Check
+	check.Number("Replicas", &c.Replicas, 1)
+	check.Duration("ConfirmTimeout", &c.ConfirmTimeout, 500*time.Millisecond)
+	check.Duration("Retry", &c.Retry, 3*time.Second)
+	if check.Err != nil {
+		return nil, check.Err
 	}
 	return &Store{client, c, "tilefence_match_"}, nil
 }

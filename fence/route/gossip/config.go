@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Config holds the optional settings of a Node. Nil and the zero value are valid.
@@ -65,31 +65,15 @@ func Fast() Timing {
 		StreamTimeout: 5 * time.Second, LeaveTimeout: 2 * time.Second}
 }
 
-func (t Timing) withDefaults() Timing {
-	return Timing{
-		ProbeInterval:    cmp.Or(t.ProbeInterval, time.Second),
-		ProbeTimeout:     cmp.Or(t.ProbeTimeout, 500*time.Millisecond),
-		GossipInterval:   cmp.Or(t.GossipInterval, 200*time.Millisecond),
-		PushPullInterval: cmp.Or(t.PushPullInterval, 30*time.Second),
-		RejoinInterval:   cmp.Or(t.RejoinInterval, 10*time.Second),
-		StreamTimeout:    cmp.Or(t.StreamTimeout, 10*time.Second),
-		LeaveTimeout:     cmp.Or(t.LeaveTimeout, 5*time.Second),
-	}
-}
-
-func (t Timing) validate() error {
-	for _, d := range []time.Duration{t.ProbeInterval, t.ProbeTimeout, t.GossipInterval, t.PushPullInterval,
-		t.RejoinInterval,
-		t.StreamTimeout, t.LeaveTimeout} {
-		if d < time.Millisecond {
-			return &fence.ArgumentError{Field: "Timing", Value: d,
-				Want: "at least a millisecond each, or zero for the default"}
-		}
-	}
-	if t.ProbeTimeout > t.ProbeInterval {
-		return &fence.ArgumentError{Field: "ProbeTimeout", Value: t.ProbeTimeout, Want: "at most the ProbeInterval"}
-	}
-	return nil
+func (t *Timing) complete(s *setting.Check) {
+	s.From(time.Millisecond, "ProbeInterval", &t.ProbeInterval, time.Second)
+	s.From(time.Millisecond, "ProbeTimeout", &t.ProbeTimeout, 500*time.Millisecond)
+	s.From(time.Millisecond, "GossipInterval", &t.GossipInterval, 200*time.Millisecond)
+	s.From(time.Millisecond, "PushPullInterval", &t.PushPullInterval, 30*time.Second)
+	s.From(time.Millisecond, "RejoinInterval", &t.RejoinInterval, 10*time.Second)
+	s.From(time.Millisecond, "StreamTimeout", &t.StreamTimeout, 10*time.Second)
+	s.From(time.Millisecond, "LeaveTimeout", &t.LeaveTimeout, 5*time.Second)
+	s.Refuse(t.ProbeTimeout > t.ProbeInterval, "ProbeTimeout", t.ProbeTimeout, "at most the ProbeInterval")
 }
 
 // settings is a Config that is complete and parsed.
@@ -100,47 +84,31 @@ type settings struct {
 }
 
 func (c *Config) settings() (settings, error) {
-	var s settings
-	if c != nil {
-		s.Config = *c
-	}
+	s := settings{Config: setting.Of(c)}
 	s.Bind = cmp.Or(s.Bind, "0.0.0.0:7946")
 	s.Seeds, s.SecretKey = slices.Clone(s.Seeds), slices.Clone(s.SecretKey)
-	s.Timing = s.Timing.withDefaults()
 	if s.Notify == nil {
 		s.Notify = func(route.Event) {}
 	}
-	if s.Logger == nil {
-		s.Logger = slog.New(slog.DiscardHandler)
-	}
+	s.Logger = cmp.Or(s.Logger, slog.New(slog.DiscardHandler))
+	var check setting.Check
 	var err error
-	if s.bind, err = netip.ParseAddrPort(s.Bind); err != nil {
-		return s, &fence.ArgumentError{Field: "Bind", Value: s.Bind,
-			Want: "an IP address and port, such as 10.0.0.7:7946"}
-	}
-	if s.bind.Addr() == netip.IPv6Unspecified() && s.Advertise == "" {
-		return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise,
-			Want: "an IP address and port that others can reach, when bound to all of IPv6"}
-	}
+	s.bind, err = netip.ParseAddrPort(s.Bind)
+	check.Refuse(err != nil, "Bind", s.Bind, "an IP address and port, such as 10.0.0.7:7946")
 	if s.Advertise != "" {
 		s.advertise, err = netip.ParseAddrPort(s.Advertise)
-		if err != nil || s.advertise.Port() == 0 || s.advertise.Addr().IsUnspecified() {
-			return s, &fence.ArgumentError{Field: "Advertise", Value: s.Advertise,
-				Want: "an IP address and port that others can reach"}
-		}
+		check.Refuse(err != nil || s.advertise.Port() == 0 || s.advertise.Addr().IsUnspecified(), "Advertise",
+			s.Advertise, "an IP address and port that others can reach")
 	}
+	check.Refuse(s.bind.Addr() == netip.IPv6Unspecified() && s.Advertise == "", "Advertise", s.Advertise,
+		"an IP address and port that others can reach, when bound to all of IPv6")
 	for _, seed := range s.Seeds {
-		if _, _, err := net.SplitHostPort(seed); err != nil {
-			return s, &fence.ArgumentError{Field: "Seeds", Value: seed, Want: "host:port"}
-		}
+		_, _, err := net.SplitHostPort(seed)
+		check.Refuse(err != nil, "Seeds", seed, "host:port")
 	}
-	switch len(s.SecretKey) {
-	case 0, 16, 24, 32:
-	default:
-		return s, &fence.ArgumentError{Field: "SecretKey", Value: len(s.SecretKey), Want: "16, 24 or 32 bytes"}
-	}
-	if len(s.Label) > 255 {
-		return s, &fence.ArgumentError{Field: "Label", Value: s.Label, Want: "at most 255 bytes"}
-	}
-	return s, s.Timing.validate()
+	check.Refuse(!slices.Contains([]int{0, 16, 24, 32}, len(s.SecretKey)), "SecretKey", len(s.SecretKey),
+		"16, 24 or 32 bytes")
+	check.Refuse(len(s.Label) > 255, "Label", s.Label, "at most 255 bytes")
+	s.Timing.complete(&check)
+	return s, check.Err
 }

@@ -171,7 +171,7 @@ func TestTheServerRestarts(t *testing.T) {
 		<-server.Exited()
 	}
 	kill()
-	s.timeout = viewcache.DefaultTimeout
+	s.timeout = 500 * time.Millisecond
 	c, store := s.cache(nil)
 	heard := make(chan struct{}, 100)
 	defer store.Listen(s.tile, func() { heard <- struct{}{} })()
@@ -199,7 +199,7 @@ func TestTheServerRestarts(t *testing.T) {
 // TestThePausedServer: what hangs is not waited for.
 func TestThePausedServer(t *testing.T) {
 	s := newScene(t)
-	s.timeout = viewcache.DefaultTimeout
+	s.timeout = 500 * time.Millisecond
 	c, _ := s.cache(nil)
 	require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 	server, _ := s.stack.Process("views")
@@ -221,7 +221,7 @@ func TestFailover(t *testing.T) {
 		NodeTimeout: 500 * time.Millisecond})
 	client := connect(t, stack.CoordAddrs...)
 	s := sceneOn(t, stack, client)
-	s.timeout = viewcache.DefaultTimeout
+	s.timeout = 500 * time.Millisecond
 	c, store := s.cache(nil)
 	require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 	master, err := client.(*redis.ClusterClient).MasterForKey(t.Context(), redisviewcache.Keys(s.tile)[0])

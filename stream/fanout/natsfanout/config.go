@@ -7,14 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
-)
-
-// Defaults of Config.
-const (
-	DefaultTimeout      = time.Second
-	DefaultPingInterval = time.Second
 )
 
 // Delays before servers that could not be reached are tried again.
@@ -93,23 +87,12 @@ type Stats struct {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	out := Config{}
-	if c != nil {
-		out = *c
-	}
-	out.Timeout = cmp.Or(out.Timeout, DefaultTimeout)
-	out.PingInterval = cmp.Or(out.PingInterval, DefaultPingInterval)
+	out := setting.Of(c)
+	var s setting.Check
+	s.Duration("Timeout", &out.Timeout, time.Second)
+	s.Duration("PingInterval", &out.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"Timeout", out.Timeout}, {"PingInterval", out.PingInterval}} {
-		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "a duration, or zero for the default"}
-		}
-	}
-	return out, nil
+	return out, s.Err
 }
 
 // call calls a hook if there is one.

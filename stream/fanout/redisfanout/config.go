@@ -1,21 +1,13 @@
 package redisfanout
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
-)
-
-// Defaults of Config.
-const (
-	DefaultTimeout          = time.Second
-	DefaultPingInterval     = time.Second
-	DefaultTopologyInterval = time.Second
 )
 
 // Bounds of the wait before a lost connection or channel is tried again; it doubles from one to the other.
@@ -30,15 +22,15 @@ const silentPings = 3
 // Config holds the optional settings of a Fanout.
 type Config struct {
 	// Timeout bounds one Publish, and with it how long a node that hangs delays the messages of the
-	// others. The context may end it earlier. Zero means DefaultTimeout.
+	// others. The context may end it earlier. Default 1 s.
 	Timeout time.Duration
 
 	// PingInterval is how often a subscribing connection is probed; after three intervals without a
-	// sign of life it is replaced. Zero means DefaultPingInterval.
+	// sign of life it is replaced. Default 1 s.
 	PingInterval time.Duration
 
 	// TopologyInterval is how often the cluster's slot table is read again while there is something to
-	// do. Zero means DefaultTopologyInterval.
+	// do. Default 1 s.
 	TopologyInterval time.Duration
 
 	// Buffer is how many messages wait in front of one slow subscription before further ones are
@@ -110,25 +102,12 @@ func Options(addrs ...string) *redis.ClusterOptions {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	out := Config{}
-	if c != nil {
-		out = *c
-	}
-	out.Timeout = cmp.Or(out.Timeout, DefaultTimeout)
-	out.PingInterval = cmp.Or(out.PingInterval, DefaultPingInterval)
-	out.TopologyInterval = cmp.Or(out.TopologyInterval, DefaultTopologyInterval)
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{
-		{"Timeout", out.Timeout}, {"PingInterval", out.PingInterval}, {"TopologyInterval", out.TopologyInterval},
-	} {
-		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "a duration, or zero for the default"}
-		}
-	}
-	return out, nil
+	out := setting.Of(c)
+	var s setting.Check
+	s.Duration("Timeout", &out.Timeout, time.Second)
+	s.Duration("PingInterval", &out.PingInterval, time.Second)
+	s.Duration("TopologyInterval", &out.TopologyInterval, time.Second)
+	return out, s.Err
 }
 
 // call calls a hook if there is one.

@@ -6,17 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-)
-
-// Defaults of Config.
-const (
-	DefaultSubscribers = 64
-	DefaultBytes       = 20_000_000
-	DefaultInterval    = 500 * time.Millisecond
-	DefaultOverlap     = 2 * time.Second
-	DefaultCooldown    = 30 * time.Second
-	DefaultHold        = 250 * time.Millisecond
-	DefaultTimeout     = time.Second
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Config holds the optional settings of a Fanout. In every field zero means the default; none may be negative.
@@ -119,37 +109,15 @@ type Stats struct {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	out := Config{}
-	if c != nil {
-		out = *c
-	}
-	out.Subscribers = cmp.Or(out.Subscribers, DefaultSubscribers)
-	out.Bytes = cmp.Or(out.Bytes, DefaultBytes)
-	out.Interval = cmp.Or(out.Interval, DefaultInterval)
-	out.Overlap = cmp.Or(out.Overlap, DefaultOverlap)
-	out.Cooldown = cmp.Or(out.Cooldown, DefaultCooldown)
-	out.Hold = cmp.Or(out.Hold, DefaultHold)
-	out.Timeout = cmp.Or(out.Timeout, DefaultTimeout)
+	out := setting.Of(c)
+	var s setting.Check
+	s.Number("Subscribers", &out.Subscribers, 64)
+	s.Number("Bytes", &out.Bytes, 20_000_000)
+	s.Duration("Interval", &out.Interval, 500*time.Millisecond)
+	s.Duration("Overlap", &out.Overlap, 2*time.Second)
+	s.Duration("Cooldown", &out.Cooldown, 30*time.Second)
+	s.Duration("Hold", &out.Hold, 250*time.Millisecond)
+	s.Duration("Timeout", &out.Timeout, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{
-		{"Interval", out.Interval}, {"Overlap", out.Overlap}, {"Cooldown", out.Cooldown}, {"Hold", out.Hold},
-		{"Timeout", out.Timeout},
-	} {
-		if d.value < 0 {
-			return out, &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "a duration, or zero for the default"}
-		}
-	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{{"Subscribers", out.Subscribers}, {"Bytes", out.Bytes}} {
-		if n.value < 0 {
-			return out, &fence.ArgumentError{Field: n.field, Value: n.value, Want: "a number, or zero for the default"}
-		}
-	}
-	return out, nil
+	return out, s.Err
 }

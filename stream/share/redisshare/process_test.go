@@ -185,7 +185,7 @@ func TestTakeover(t *testing.T) {
 	_ = oneCmd.Wait()
 	awaitShared(t, "one was killed", here, two, also)
 	t.Logf("%d tiles of a killed process were taken over after %v (TTL %v, heartbeat %v)",
-		len(lost), time.Since(began).Round(time.Millisecond), share.DefaultTTL, share.DefaultTTL/3)
+		len(lost), time.Since(began).Round(time.Millisecond), 3*time.Second, time.Second)
 
 	began = time.Now()
 	require.NoError(t, twoIn.Close())
