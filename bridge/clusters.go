@@ -50,8 +50,8 @@ func (c *clusters) publish(ctx context.Context, m []fanout.Message) (handed func
 	if err == nil && sent < len(m) {
 		err = errShort
 	}
-	if known := fanout.PartialError(nil); errors.As(err, &known) {
-		return known.Handed, true, err
+	if known, ok := errors.AsType[*fanout.PublishError](err); ok {
+		return func(i int) bool { return known.Handed[i] }, true, err
 	}
 	return func(i int) bool { return i < sent }, err == nil, err
 }

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -196,9 +197,9 @@ func fateOf(m []fanout.Message, tile fence.TileID) error {
 	if firstOf(m, tile) == len(m) {
 		return nil
 	}
-	e := explicitError{}
+	e := &fanout.PublishError{Err: errors.New("in part")}
 	for i := range m {
-		e[i] = m[i].Tile != tile
+		e.Handed = append(e.Handed, m[i].Tile != tile)
 	}
 	return fmt.Errorf("wrapped: %w", e)
 }

@@ -302,9 +302,9 @@ func (p *watchedPublisher) Publish(ctx context.Context, messages []fanout.Messag
 	if p.next != nil {
 		sent, err = p.next.Publish(ctx, messages)
 	}
-	var known fanout.PartialError
+	var known *fanout.PublishError
 	if errors.As(err, &known) {
-		handed = known.Handed
+		handed = func(i int) bool { return known.Handed[i] }
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -327,12 +327,6 @@ func (p *watchedPublisher) Publish(ctx context.Context, messages []fanout.Messag
 	}
 	return sent, err
 }
-
-// explicitError knows each message's fate, as redisfanout's error does.
-type explicitError map[int]bool
-
-func (e explicitError) Error() string     { return "in part" }
-func (e explicitError) Handed(i int) bool { return e[i] }
 
 // seqs lists the sequences received of a tile, in order of arrival.
 func (p *watchedPublisher) seqs(tile fence.TileID) []fence.Seq {

@@ -38,8 +38,6 @@ var hooked = []func(m *Metrics) (hooks any){
 	attached((*Metrics).Tile), attached((*Metrics).TileHost), attached((*Metrics).BridgeHooks),
 	attached((*Metrics).RelayHooks), attached((*Metrics).Tiered), attached((*Metrics).CheckpointHooks),
 	attached((*Metrics).Admission), attached((*Metrics).GatewayClients), attached((*Metrics).Match),
-	attached(func(*Metrics, *memfanout.Hooks) {}), attached(func(*Metrics, *natsfanout.Hooks) {}),
-	attached(func(*Metrics, *redisfanout.Hooks) {}),
 }
 
 func attached[H any](attach func(*Metrics, *H)) func(*Metrics) any {

@@ -16,6 +16,7 @@ package fanout
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -32,10 +33,18 @@ const (
 	DefaultBufferBytes = 8 << 20 // bytes of them
 )
 
-// DropInfo is one message that one subscription lost because its buffer was full.
-type DropInfo struct {
-	Tile  fence.TileID
-	Bytes int // size of the message
+// TrafficStats is what a fan-out over a network has carried since it was made.
+type TrafficStats struct {
+	Published     uint64 // messages handed over
+	Unpublished   uint64 // messages not handed over for sure
+	Received      uint64 // messages read from the network, hint messages too
+	Dropped       uint64 // messages lost to a subscription whose buffer was full, each subscription counted
+	HintsSent     uint64 // wake hints handed over; a hint is one tile
+	HintsUnsent   uint64 // wake hints not handed over for sure
+	HintsReceived uint64 // wake hints read from the network
+	HintsDropped  uint64 // wake hints lost to a subscription whose buffer was full, each subscription counted
+	BadHints      uint64 // hint messages that could not be read
+	Subscriptions int    // subscriptions now, to tiles and to hint groups
 }
 
 // Publisher sends messages.
@@ -43,20 +52,32 @@ type Publisher interface {
 	// Publish sends messages in order, in as few round trips as the back end allows. It returns how many
 	// from the front were handed over for sure; the rest may or may not have been. A message without
 	// subscribers is handed over. A publisher with several nodes, of which some may fail, returns a
-	// PartialError, which knows each message's fate. The publisher does not keep Data after it returns, but
+	// *PublishError, which knows each message's fate. The publisher does not keep Data after it returns, but
 	// subscribers of an in-process back end share it: do not change it.
 	Publish(ctx context.Context, messages []Message) (sent int, err error)
 }
 
-// PartialError is an error of Publish that knows which messages were handed over all the same, so that the
-// trouble of one node does not make the caller send the messages of the others again. PublishHints returns
-// it too; its messages are the hints, one a tile.
-type PartialError interface {
-	error
-
-	// Handed reports whether message i of the call was handed over for sure.
-	Handed(i int) bool
+// PublishError is a Publish of which some messages, or a PublishHints of which some hints, were not handed over for
+// sure. It knows which were, so that the trouble of one node does not make the caller send the messages of the others
+// again.
+type PublishError struct {
+	Handed []bool // by message of the call, or by tile of the hints: it was handed over for sure
+	Err    error  // the first failure, or those of several tiers
 }
+
+func (e *PublishError) Error() string {
+	failed := 0
+	for _, handed := range e.Handed {
+		if !handed {
+			failed++
+		}
+	}
+	return fmt.Sprintf("%d of %d not published, the first: %v", failed, len(e.Handed), e.Err)
+}
+
+// Unwrap gives the failure. Of back ends over a network it is a *fence.StoreError: with fence.ErrNotApplied if the
+// message was refused or never sent, with fence.ErrUnknownOutcome if it may have been sent.
+func (e *PublishError) Unwrap() error { return e.Err }
 
 // Subscriber receives messages.
 type Subscriber interface {

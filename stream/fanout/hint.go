@@ -26,8 +26,8 @@ const hintHeader = 3 // version and count
 // may be lost; it only spares a reader a poll.
 type HintPublisher interface {
 	// PublishHints sends a hint for each tile, of any groups and in any order, in as few round trips as
-	// the back end allows. It tries once. An error that is a PartialError knows of each tile, by its place
-	// in tiles, whether its hint was handed over. A *fence.ArgumentError if a tile is zero; nothing is
+	// the back end allows. It tries once. A *PublishError knows of each tile, by its place in tiles,
+	// whether its hint was handed over. A *fence.ArgumentError if a tile is zero; nothing is
 	// sent then.
 	PublishHints(ctx context.Context, tiles []fence.TileID) error
 }

@@ -168,11 +168,10 @@ func (h *Hinter) flush(ctx context.Context, tiles []fence.TileID) []fence.TileID
 		h.sent.Add(uint64(len(tiles)))
 		return tiles
 	}
-	var partial PartialError
-	knows := errors.As(err, &partial)
+	partial, knows := errors.AsType[*PublishError](err)
 	until, failed := time.Now().Add(h.cfg.Pause), 0
 	for i, tile := range tiles {
-		if knows && partial.Handed(i) {
+		if knows && partial.Handed[i] {
 			continue
 		}
 		failed++

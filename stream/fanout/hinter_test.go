@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,23 +45,16 @@ func (r *recorder) PublishHints(ctx context.Context, tiles []fence.TileID) error
 		r.under--
 		r.mu.Unlock()
 	}()
-	lost := partial{}
-	for i, t := range tiles {
-		if hang != nil && hang(t) {
-			lost[i] = true
-		}
+	lost := &fanout.PublishError{Err: ctx.Err()}
+	for _, t := range tiles {
+		lost.Handed = append(lost.Handed, hang == nil || !hang(t))
 	}
-	if len(lost) > 0 {
+	if slices.Contains(lost.Handed, false) {
 		<-ctx.Done()
 		return fmt.Errorf("publish: %w", lost)
 	}
 	return fail
 }
-
-type partial map[int]bool
-
-func (p partial) Error() string     { return "not all handed over" }
-func (p partial) Handed(i int) bool { return !p[i] }
 
 func (r *recorder) seen() []call {
 	r.mu.Lock()

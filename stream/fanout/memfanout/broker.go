@@ -2,10 +2,11 @@ package memfanout
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
@@ -13,7 +14,6 @@ import (
 // Broker carries messages from publishers to the subscriptions of their tile, wake hints to those of their
 // group, and presence. It implements all interfaces of package fanout.
 type Broker struct {
-	cfg        Config
 	frames     *hub.Hub[fence.TileID, []byte]
 	hints      *hub.Hub[int, []fence.TileID]
 	presence   *hub.Hub[fence.TileID, uint64]
@@ -45,19 +45,14 @@ func New() *Broker {
 
 // NewWithConfig returns a Broker. A nil cfg means all defaults; a negative size is an *fence.ArgumentError.
 func NewWithConfig(cfg *Config) (*Broker, error) {
-	b := &Broker{}
-	if cfg != nil {
-		b.cfg = *cfg
-	}
-	var err error
-	if b.frames, err = hub.New[fence.TileID, []byte](b.cfg.Buffer, b.cfg.BufferBytes); err != nil {
+	c := setting.Of(cfg)
+	frames, err := hub.New[fence.TileID, []byte](c.Buffer, c.BufferBytes)
+	if err != nil {
 		return nil, err
 	}
-	if b.hints, err = hub.New[int, []fence.TileID](b.cfg.Buffer, b.cfg.BufferBytes); err != nil {
-		return nil, err
-	}
-	b.presence, err = hub.New[fence.TileID, uint64](b.cfg.Buffer, b.cfg.BufferBytes)
-	return b, err
+	hints, _ := hub.New[int, []fence.TileID](c.Buffer, c.BufferBytes)
+	presence, _ := hub.New[fence.TileID, uint64](c.Buffer, c.BufferBytes)
+	return &Broker{frames: frames, hints: hints, presence: presence}, nil
 }
 
 // Publish implements fanout.Publisher. It fails only before the first message: with the context's cause
@@ -66,18 +61,11 @@ func (b *Broker) Publish(ctx context.Context, messages []fanout.Message) (int, e
 	if err := context.Cause(ctx); err != nil {
 		return 0, err
 	}
-	for i := range messages {
-		if err := hub.ValidTile(messages[i].Tile); err != nil {
-			return 0, err
-		}
+	if err := hub.ValidMessages(messages); err != nil {
+		return 0, err
 	}
 	for _, m := range messages {
-		for range b.frames.Publish(m.Tile, m.Data, len(m.Data)) {
-			b.counts.dropped.Add(1)
-			if b.cfg.Hooks.Dropped != nil {
-				b.cfg.Hooks.Dropped(fanout.DropInfo{Tile: m.Tile, Bytes: len(m.Data)})
-			}
-		}
+		b.counts.dropped.Add(uint64(b.frames.Publish(m.Tile, m.Data, len(m.Data))))
 	}
 	b.counts.published.Add(uint64(len(messages)))
 	return len(messages), nil
@@ -90,11 +78,8 @@ func (b *Broker) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	if err := hub.ValidTile(tile); err != nil {
+	if err := hub.Valid(tile, deliver); err != nil {
 		return nil, err
-	}
-	if deliver == nil {
-		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
 	}
 	return b.frames.Subscribe(tile, func(data []byte) {
 		b.counts.delivered.Add(1)
@@ -108,14 +93,13 @@ func (b *Broker) PublishHints(ctx context.Context, tiles []fence.TileID) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	groups, err := hub.ByGroup(tiles)
+	messages, _, err := hub.HintMessages(tiles)
 	if err != nil {
 		return err
 	}
-	for g, of := range groups {
-		for part := range slices.Chunk(of, fanout.MaxHints) {
-			b.hintCounts.dropped.Add(uint64(b.hints.Publish(g, part, 8*len(part)) * len(part)))
-		}
+	for _, m := range messages {
+		n := len(m.Tiles)
+		b.hintCounts.dropped.Add(uint64(b.hints.Publish(m.Group, m.Tiles, 8*n) * n))
 	}
 	b.hintCounts.published.Add(uint64(len(tiles)))
 	return nil
@@ -152,7 +136,7 @@ func (b *Broker) PublishPresence(ctx context.Context, process uint64, tiles []fe
 		return err
 	}
 	for _, t := range tiles {
-		if err := hub.ValidTile(t); err != nil {
+		if err := guard.Tile(t); err != nil {
 			return err
 		}
 	}
@@ -164,7 +148,7 @@ func (b *Broker) PublishPresence(ctx context.Context, process uint64, tiles []fe
 
 // SubscribePresence implements fanout.PresenceSubscriber.
 func (b *Broker) SubscribePresence(tile fence.TileID, deliver func(process uint64)) (func(), error) {
-	if err := hub.ValidPresence(tile, deliver); err != nil {
+	if err := hub.Valid(tile, deliver); err != nil {
 		return nil, err
 	}
 	return b.presence.Subscribe(tile, deliver), nil

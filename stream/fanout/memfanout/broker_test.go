@@ -46,8 +46,6 @@ func TestBounds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var lost []fanout.DropInfo
-				test.cfg.Hooks.Dropped = func(d fanout.DropInfo) { lost = append(lost, d) }
 				b, err := memfanout.NewWithConfig(&test.cfg)
 				require.NoError(t, err)
 				release := make(chan struct{})
@@ -67,8 +65,7 @@ func TestBounds(t *testing.T) {
 				publish(1)
 				synctest.Wait() // deliver holds one, the buffer is empty
 				publish(10)
-				require.Len(t, lost, test.dropped)
-				require.Equal(t, fanout.DropInfo{Tile: 7, Bytes: test.size}, lost[0])
+				require.EqualValues(t, test.dropped, b.Stats().Dropped)
 				close(release)
 				synctest.Wait()
 				stop()

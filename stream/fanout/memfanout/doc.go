@@ -9,7 +9,7 @@
 //
 // Publish hands every message to every subscription its tile has at that moment and never waits for one:
 // each subscription has a bounded buffer, and a message that finds it full is lost to that subscription
-// alone, counted in [Stats] and reported to [Hooks]. What is delivered is delivered once and in order. A
+// alone, and counted in [Stats]. What is delivered is delivered once and in order. A
 // message that was buffered when its subscription stopped is discarded, and not counted as dropped.
 //
 // Wake hints go the same way, each call's tiles of a group as one message; [Broker.HintStats] counts them.

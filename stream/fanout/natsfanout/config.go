@@ -43,47 +43,16 @@ type Config struct {
 
 	// Logger receives what an operator must know. Nil means slog.Default().
 	Logger *slog.Logger
-
-	// Hooks are called as things happen.
-	Hooks Hooks
-}
-
-// Hooks report what a Fanout does. Any of them may be nil. They are called from several goroutines and must not block.
-type Hooks struct {
-	// Dropped is called for each message lost to one subscription whose buffer was full.
-	Dropped func(fanout.DropInfo)
-	// Connected is called when the connection is up, for the first time or again.
-	Connected func(ConnInfo)
-	// Disconnected is called when it is lost. It is not called after Close.
-	Disconnected func(ConnInfo)
-	// Refused is called for each refusal by the server: a permission that is missing, most likely.
-	Refused func(error)
-	// BadHints is called for each hint message that could not be read, with a *fence.FormatError. It is ignored.
-	BadHints func(group int, err error)
-}
-
-// ConnInfo is a connection to one server.
-type ConnInfo struct {
-	Server string // its address, as far as it is known
-	Err    error  // why the connection was lost; nil for Connected
 }
 
 // Stats is what a Fanout has done since it was opened, and what it holds now.
 type Stats struct {
-	Published     uint64 // messages handed over
-	Unpublished   uint64 // messages not handed over for sure
-	Received      uint64 // messages read from NATS, hint messages too
-	Dropped       uint64 // messages lost to a subscription whose buffer was full, each subscription counted
-	HintsSent     uint64 // wake hints handed over; a hint is one tile
-	HintsUnsent   uint64 // wake hints not handed over for sure
-	HintsReceived uint64 // wake hints read from NATS
-	HintsDropped  uint64 // wake hints lost to a subscription whose buffer was full, each subscription counted
-	BadHints      uint64 // hint messages that could not be read
-	Refused       uint64 // refusals by the server
-	Disconnects   uint64 // connections lost
-	Subscriptions int    // subscriptions now, to tiles and to hint groups
-	Subjects      int    // subjects they need
-	Connected     bool   // there is a connection now
+	fanout.TrafficStats
+
+	Refused     uint64 // refusals by the server: a permission that is missing, most likely
+	Disconnects uint64 // connections lost
+	Subjects    int    // subjects that the subscriptions need
+	Connected   bool   // there is a connection now
 }
 
 func (c *Config) withDefaults() (Config, error) {
@@ -93,11 +62,4 @@ func (c *Config) withDefaults() (Config, error) {
 	s.Duration("PingInterval", &out.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err
-}
-
-// call calls a hook if there is one.
-func call[T any](hook func(T), info T) {
-	if hook != nil {
-		hook(info)
-	}
 }

@@ -14,7 +14,7 @@
 // tries once. While there is no connection a call fails at once, with fence.ErrNotApplied: nothing is kept to be sent
 // later, when it would arrive out of order or long after its time. If the connection broke during the call, or the
 // server did not answer within [Config.Timeout], the outcome of all its messages is unknown, and the caller should send
-// them again; some may then arrive twice. A *[PublishError] knows each message's fate.
+// them again; some may then arrive twice. A *fanout.PublishError knows each message's fate.
 //
 // The server must accept frames of any legal size: its max_payload must be at least fence.MaxFrame, and the server's
 // default of 1 MiB has no room for the head of the largest. Otherwise each call fails with a *[LimitError]; that is
@@ -31,8 +31,7 @@
 // Relays know frames by their positions and ignore those they have.
 //
 // Every subscription has its own bounded buffer, see [Config.Buffer]; messages that find it full are lost, counted, and
-// logged. A process that does not even read its connection is disconnected by the server, which shows in
-// [Hooks.Disconnected].
+// logged. A process that does not even read its connection is disconnected by the server, which is logged, too.
 //
 // # Failure
 //

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -30,11 +32,10 @@ const incoming = 1 << 16
 // Fanout publishes to and subscribes from NATS. It implements the interfaces of package fanout but Audience, which core
 // NATS has no means for.
 type Fanout struct {
-	cfg    Config
-	conn   *nats.Conn
-	link   link
-	frames *hub.Hub[fence.TileID, []byte] // from the connection to the subscriptions
-	hints  *hub.Hub[int, []fence.TileID]
+	cfg   Config
+	conn  *nats.Conn
+	link  link
+	local *hub.Local // what comes by the connection goes to its subscriptions
 
 	presence *hub.Hub[fence.TileID, uint64]
 	messages chan *nats.Msg // of all subjects
@@ -46,10 +47,8 @@ type Fanout struct {
 	subjects map[string]*subject
 	lost     int // messages that the library dropped for subjects that are gone
 
-	drops, attempts warning
-
-	published, unpublished, received, dropped, refused            atomic.Uint64
-	hintsSent, hintsUnsent, hintsReceived, hintsDropped, badHints atomic.Uint64
+	attempts rate.Sometimes // lines about servers that cannot be reached
+	refused  atomic.Uint64
 }
 
 var (
@@ -76,11 +75,8 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 		return nil, err
 	}
 	f := &Fanout{cfg: c, messages: make(chan *nats.Msg, incoming), quit: make(chan struct{}),
-		subjects: map[string]*subject{}}
-	if f.frames, err = hub.New[fence.TileID, []byte](c.Buffer, c.BufferBytes); err != nil {
-		return nil, err
-	}
-	if f.hints, err = hub.New[int, []fence.TileID](c.Buffer, c.BufferBytes); err != nil {
+		subjects: map[string]*subject{}, attempts: rate.Sometimes{First: 1, Interval: 10 * time.Second}}
+	if f.local, err = hub.NewLocal(c.Buffer, c.BufferBytes, c.Logger); err != nil {
 		return nil, err
 	}
 	if f.presence, err = hub.New[fence.TileID, uint64](0, 0); err != nil {
@@ -110,19 +106,7 @@ func (f *Fanout) Close() { f.close() }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.
 func (f *Fanout) Stats() Stats {
-	s := Stats{
-		Published:     f.published.Load(),
-		Unpublished:   f.unpublished.Load(),
-		Received:      f.received.Load(),
-		Dropped:       f.dropped.Load(),
-		HintsSent:     f.hintsSent.Load(),
-		HintsUnsent:   f.hintsUnsent.Load(),
-		HintsReceived: f.hintsReceived.Load(),
-		HintsDropped:  f.hintsDropped.Load(),
-		BadHints:      f.badHints.Load(),
-		Refused:       f.refused.Load(),
-		Subscriptions: f.frames.Count() + f.hints.Count(),
-	}
+	s := Stats{TrafficStats: f.local.Stats(), Refused: f.refused.Load()}
 	s.Connected, s.Disconnects = f.link.state()
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -143,14 +127,4 @@ type LimitError struct {
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("NATS server %s takes messages of up to %d bytes; set its max_payload to %d or more",
 		e.Server, e.MaxPayload, fence.MaxFrame)
-}
-
-// dropMessage counts and reports a message lost to a subscription of tile.
-func (f *Fanout) dropMessage(tile fence.TileID, size int) {
-	f.dropped.Add(1)
-	call(f.cfg.Hooks.Dropped, fanout.DropInfo{Tile: tile, Bytes: size})
-	if n, due := f.drops.add(); due {
-		f.cfg.Logger.Warn("a subscriber is slow and lost messages; watchers repair them from the store",
-			"tile", tile, "messages", n)
-	}
 }

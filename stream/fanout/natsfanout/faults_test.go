@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,23 +26,26 @@ import (
 // has told them of, and say so.
 func TestNodeDies(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3, nil)
-	lost, back := make(chan natsfanout.ConnInfo, 100), make(chan natsfanout.ConnInfo, 100)
 	log := &buffer{}
-	sub := open(t, &natsfanout.Config{Logger: slog.New(slog.NewTextHandler(log, nil)), Hooks: natsfanout.Hooks{
-		Disconnected: func(i natsfanout.ConnInfo) { lost <- i },
-		Connected:    func(i natsfanout.ConnInfo) { back <- i },
-	}}, cluster[0].URL())
+	sub := open(t, &natsfanout.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}, cluster[0].URL())
+	connected := func(times int) (to string) {
+		require.Eventually(t, func() bool {
+			lines := strings.Split(log.String(), `msg="connected to NATS" server=`)
+			to, _, _ = strings.Cut(lines[len(lines)-1], "\n")
+			return len(lines) == times+1
+		}, patience, time.Millisecond)
+		return to
+	}
 	pub := open(t, nil, cluster[1].URL())
 	probes := make([]*probe, 20)
 	for i := range probes {
 		probes[i] = newProbe(t, sub, pub)
 		probes[i].awaitLive()
 	}
-	require.Equal(t, cluster[0].URL(), (<-back).Server)
+	require.Equal(t, cluster[0].URL(), connected(1))
 
 	cluster[0].Kill()
-	<-lost
-	require.NotEqual(t, cluster[0].URL(), (<-back).Server)
+	require.NotEqual(t, cluster[0].URL(), connected(2))
 	for _, p := range probes {
 		p.awaitLive()
 	}

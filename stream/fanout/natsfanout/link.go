@@ -93,7 +93,6 @@ func (f *Fanout) connected(conn *nats.Conn) {
 	if err := checkLimit(conn); err != nil {
 		f.cfg.Logger.Error("frames cannot be published", "error", err)
 	}
-	call(f.cfg.Hooks.Connected, ConnInfo{Server: server})
 }
 
 func (f *Fanout) disconnected(_ *nats.Conn, err error) {
@@ -101,14 +100,11 @@ func (f *Fanout) disconnected(_ *nats.Conn, err error) {
 		return
 	}
 	f.cfg.Logger.Warn("connection to NATS lost; trying again", "error", err)
-	call(f.cfg.Hooks.Disconnected, ConnInfo{Err: err})
 }
 
 // unreachable notes that a server could not be reached, which is worth a line now and then.
 func (f *Fanout) unreachable(_ *nats.Conn, err error) {
-	if n, due := f.attempts.add(); due {
-		f.cfg.Logger.Warn("NATS cannot be reached; trying again", "attempts", n, "error", err)
-	}
+	f.attempts.Do(func() { f.cfg.Logger.Warn("NATS cannot be reached; trying again", "error", err) })
 }
 
 // troubled takes the library's asynchronous errors. Its own drops are counted by Stats.
@@ -119,7 +115,6 @@ func (f *Fanout) troubled(_ *nats.Conn, sub *nats.Subscription, err error) {
 	}
 	f.refused.Add(1)
 	f.cfg.Logger.Error("refused by NATS", "error", err)
-	call(f.cfg.Hooks.Refused, err)
 }
 
 // checkLimit returns a *LimitError if the connected server takes smaller messages than a frame may be.

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
@@ -13,17 +14,17 @@ import (
 // if a tile is zero, otherwise a *fence.StoreError.
 func (f *Fanout) PublishPresence(ctx context.Context, process uint64, tiles []fence.TileID) error {
 	for _, t := range tiles {
-		if err := hub.ValidTile(t); err != nil {
+		if err := guard.Tile(t); err != nil {
 			return err
 		}
 	}
-	if err := f.open(ctx, "publish presence", 0); err != nil || len(tiles) == 0 {
+	if err := guard.Ended(ctx, "publish presence", 0); err != nil || len(tiles) == 0 {
 		return err
 	}
 	data := fanout.AppendPresence(nil, process)
 	err := f.send(ctx, len(tiles), func(i int) (string, []byte) { return PresenceSubject(tiles[i]), data })
 	if err != nil {
-		return &fence.StoreError{Op: "publish presence", Tile: tiles[0], Outcome: outcomeOf(err), Err: err}
+		return hub.Failure("publish presence", tiles[0], err, refused(err))
 	}
 	return nil
 }
@@ -31,7 +32,7 @@ func (f *Fanout) PublishPresence(ctx context.Context, process uint64, tiles []fe
 // SubscribePresence implements fanout.PresenceSubscriber. A *fence.StoreError if the Fanout is closed. A message that
 // cannot be read is ignored.
 func (f *Fanout) SubscribePresence(tile fence.TileID, deliver func(process uint64)) (func(), error) {
-	if err := hub.ValidPresence(tile, deliver); err != nil {
+	if err := hub.Valid(tile, deliver); err != nil {
 		return nil, err
 	}
 	stopLocal := f.presence.Subscribe(tile, deliver)
@@ -42,7 +43,7 @@ func (f *Fanout) SubscribePresence(tile fence.TileID, deliver func(process uint6
 	})
 	if err != nil {
 		stopLocal()
-		return nil, &fence.StoreError{Op: "subscribe to presence", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+		return nil, hub.Failure("subscribe to presence", tile, err, true)
 	}
 	release := sync.OnceFunc(func() { f.release(s) })
 	return func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
@@ -34,29 +34,19 @@ func (s *subject) overrun() int {
 // is a *fence.StoreError whose cause names what stood in the way. Another *fence.StoreError if the server refuses the
 // subscription or the Fanout is closed, a *fence.ArgumentError if the tile is zero or deliver is nil.
 func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
-	if err := hub.ValidTile(tile); err != nil {
+	if err := hub.Valid(tile, deliver); err != nil {
 		return nil, err
 	}
-	if deliver == nil {
-		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
-	}
-	failed := func(err error) (func(), error) {
-		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
-	}
-	if ctx.Err() != nil {
-		return failed(context.Cause(ctx))
+	if err := guard.Ended(ctx, "subscribe", tile); err != nil {
+		return nil, err
 	}
 	// First the buffer, then the subject: what the server sends from its confirmation on finds it in place.
-	stopLocal := f.frames.Subscribe(tile, deliver)
+	stopLocal := f.local.Frames.Subscribe(tile, deliver)
 	before := f.conn.LastError()
-	s, err := f.retain(Subject(tile), func(data []byte) {
-		for range f.frames.Publish(tile, data, len(data)) {
-			f.dropMessage(tile, len(data))
-		}
-	})
+	s, err := f.retain(Subject(tile), func(data []byte) { f.local.Frame(tile, data) })
 	if err != nil {
 		stopLocal()
-		return failed(err)
+		return nil, hub.Failure("subscribe", tile, err, true)
 	}
 	release := sync.OnceFunc(func() { f.release(s) })
 	stop = func() {
@@ -69,7 +59,7 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	}
 	if err != nil {
 		stop()
-		return failed(err)
+		return nil, hub.Failure("subscribe", tile, err, true)
 	}
 	return stop, nil
 }
@@ -123,7 +113,7 @@ func (f *Fanout) receive() {
 		case <-f.quit:
 			return
 		case m := <-f.messages:
-			f.received.Add(1)
+			f.local.Received.Add(1)
 			f.mu.RLock()
 			s := f.subjects[m.Subject]
 			f.mu.RUnlock()
@@ -140,11 +130,11 @@ func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func
 	if err := hub.ValidHints(group, deliver, up); err != nil {
 		return nil, err
 	}
-	stopLocal := f.hints.Subscribe(group, deliver)
-	s, err := f.retain(HintSubject(group), func(data []byte) { f.receiveHints(group, data) })
+	stopLocal := f.local.Hints.Subscribe(group, deliver)
+	s, err := f.retain(HintSubject(group), func(data []byte) { f.local.HintMessage(group, data) })
 	if err != nil {
 		stopLocal()
-		return nil, &fence.StoreError{Op: "subscribe to hints", Outcome: fence.ErrNotApplied, Err: err}
+		return nil, hub.Failure("subscribe to hints", 0, err, true)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -181,18 +171,4 @@ func (f *Fanout) watch(ctx context.Context, up func(inForce bool)) {
 			}
 		}
 	}
-}
-
-// receiveHints takes a message of a group.
-func (f *Fanout) receiveHints(group int, data []byte) {
-	tiles, err := fanout.DecodeHints(group, data)
-	if err != nil {
-		f.badHints.Add(1)
-		if f.cfg.Hooks.BadHints != nil {
-			f.cfg.Hooks.BadHints(group, err)
-		}
-		return
-	}
-	f.hintsReceived.Add(uint64(len(tiles)))
-	f.hintsDropped.Add(uint64(f.hints.Publish(group, tiles, 8*len(tiles)) * len(tiles)))
 }

@@ -1,6 +1,8 @@
 package redisfanout
 
 import (
+	"cmp"
+	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,48 +42,19 @@ type Config struct {
 	// BufferBytes is how many bytes of them may wait. Zero means fanout.DefaultBufferBytes.
 	BufferBytes int
 
-	// Hooks are called as things happen.
-	Hooks Hooks
-}
-
-// Hooks report what a Fanout does. Any of them may be nil. They are called from several goroutines and
-// must not block.
-type Hooks struct {
-	// Dropped is called for each message lost to one subscription whose buffer was full.
-	Dropped func(fanout.DropInfo)
-	// Connected is called when a subscribing connection is up.
-	Connected func(ConnInfo)
-	// Disconnected is called when one is given up, or could not be made. It is not called when the last
-	// subscription stops.
-	Disconnected func(ConnInfo)
-	// BadHints is called for each hint message that could not be read, with a *fence.FormatError. It is
-	// ignored.
-	BadHints func(group int, err error)
-}
-
-// ConnInfo is one subscribing connection.
-type ConnInfo struct {
-	Addr     string // of the node
-	Channels int    // channels that were on it
-	Err      error  // why it was given up; nil for Connected
+	// Logger receives what an operator must know: connections that were lost, and messages that slow subscribers lost.
+	// Nil means slog.Default().
+	Logger *slog.Logger
 }
 
 // Stats is what a Fanout has done since it was made, and what it holds now.
 type Stats struct {
-	Published     uint64 // messages handed over
-	Unpublished   uint64 // messages not handed over for sure
-	Received      uint64 // messages read from Redis, hint messages too
-	Dropped       uint64 // messages lost to a subscription whose buffer was full, each subscription counted
-	HintsSent     uint64 // wake hints handed over; a hint is one tile
-	HintsUnsent   uint64 // wake hints not handed over for sure
-	HintsReceived uint64 // wake hints read from Redis
-	HintsDropped  uint64 // wake hints lost to a subscription whose buffer was full, each subscription counted
-	BadHints      uint64 // hint messages that could not be read
-	Disconnects   uint64 // subscribing connections that were lost or could not be made
-	Subscriptions int    // subscriptions now, to tiles and to hint groups
-	Channels      int    // channels they need
-	InForce       int    // channels Redis has confirmed
-	Connections   int    // subscribing connections
+	fanout.TrafficStats
+
+	Disconnects uint64 // subscribing connections that were lost or could not be made
+	Channels    int    // channels that the subscriptions need
+	InForce     int    // of these, channels that Redis has confirmed
+	Connections int    // subscribing connections
 }
 
 // Options returns cluster options that suit a fan-out: deadlines are obeyed, a dead node is noticed
@@ -107,12 +80,6 @@ func (c *Config) withDefaults() (Config, error) {
 	s.Duration("Timeout", &out.Timeout, time.Second)
 	s.Duration("PingInterval", &out.PingInterval, time.Second)
 	s.Duration("TopologyInterval", &out.TopologyInterval, time.Second)
+	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err
-}
-
-// call calls a hook if there is one.
-func call[T any](hook func(T), info T) {
-	if hook != nil {
-		hook(info)
-	}
 }

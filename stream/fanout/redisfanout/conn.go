@@ -85,7 +85,6 @@ func (k *conn) run() {
 		return
 	}
 	k.alive()
-	call(k.s.f.cfg.Hooks.Connected, ConnInfo{Addr: k.addr})
 	readerDone := make(chan struct{})
 	go func() {
 		defer close(readerDone)
@@ -157,7 +156,7 @@ func (k *conn) deliver(m *redis.Message) {
 	k.s.mu.Lock()
 	c := k.channels[m.Channel]
 	k.s.mu.Unlock()
-	k.s.f.received.Add(1)
+	k.s.f.local.Received.Add(1)
 	if c == nil {
 		return // on its way out
 	}
@@ -273,7 +272,8 @@ func (k *conn) die(err error) {
 		return
 	}
 	s.f.disconnects.Add(1)
-	call(s.f.cfg.Hooks.Disconnected, ConnInfo{Addr: k.addr, Channels: lost, Err: err})
+	s.f.cfg.Logger.Warn("a subscribing connection to Redis was lost; its channels are subscribed anew", "addr", k.addr,
+		"channels", lost, "error", err)
 	s.f.nodes.reload(s.ctx)
 	s.poke()
 }

@@ -12,7 +12,7 @@
 //
 // A call sends one pipeline to each node its messages belong to, all nodes at once, and tries once:
 // trying again is for the caller, who alone knows whether the messages still matter. A call of which part
-// failed returns a *[PublishError], which knows each message's fate; so one dead node costs the tiles of
+// failed returns a *fanout.PublishError, which knows each message's fate; so one dead node costs the tiles of
 // the others nothing but the wait, which [Config.Timeout] bounds. Within a call the messages of a tile
 // arrive in order. After a failure the caller should send a tile's messages again from the first that was
 // not handed over: some may then arrive twice.
@@ -33,7 +33,7 @@
 //
 // A call of PublishHints sends one message for each group its tiles belong to, again in one pipeline a
 // node. Subscriptions to hint groups use the same connections as those to tiles, and say when they are in
-// force and when not; a message that cannot be read is ignored, counted, and given to [Hooks].
+// force and when not; a message that cannot be read is ignored, counted, and logged.
 //
 // # Failure
 //

@@ -6,23 +6,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
 // Fanout publishes to and subscribes from Redis. It implements the four interfaces of package fanout.
 type Fanout struct {
-	cfg    Config
-	nodes  *topology
-	frames *hub.Hub[fence.TileID, []byte] // from the shared connections to the subscriptions
-	hints  *hub.Hub[int, []fence.TileID]
+	cfg   Config
+	nodes *topology
+	local *hub.Local // what comes by the shared connections goes to its subscriptions
 
 	mu      sync.Mutex
 	session *session // nil while there are no subscriptions
 
-	published, unpublished, received, dropped, disconnects        atomic.Uint64
-	hintsSent, hintsUnsent, hintsReceived, hintsDropped, badHints atomic.Uint64
+	disconnects atomic.Uint64
 }
 
 var (
@@ -47,29 +44,13 @@ func New(client redis.UniversalClient, cfg *Config) (*Fanout, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fanout{cfg: c, nodes: nodes}
-	if f.frames, err = hub.New[fence.TileID, []byte](c.Buffer, c.BufferBytes); err != nil {
-		return nil, err
-	}
-	f.hints, err = hub.New[int, []fence.TileID](c.Buffer, c.BufferBytes)
-	return f, err
+	local, err := hub.NewLocal(c.Buffer, c.BufferBytes, c.Logger)
+	return &Fanout{cfg: c, nodes: nodes, local: local}, err
 }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.
 func (f *Fanout) Stats() Stats {
-	s := Stats{
-		Published:     f.published.Load(),
-		Unpublished:   f.unpublished.Load(),
-		Received:      f.received.Load(),
-		Dropped:       f.dropped.Load(),
-		Disconnects:   f.disconnects.Load(),
-		HintsSent:     f.hintsSent.Load(),
-		HintsUnsent:   f.hintsUnsent.Load(),
-		HintsReceived: f.hintsReceived.Load(),
-		HintsDropped:  f.hintsDropped.Load(),
-		BadHints:      f.badHints.Load(),
-		Subscriptions: f.frames.Count() + f.hints.Count(),
-	}
+	s := Stats{TrafficStats: f.local.Stats(), Disconnects: f.disconnects.Load()}
 	f.mu.Lock()
 	session := f.session
 	f.mu.Unlock()

@@ -2,6 +2,7 @@ package redisfanout_test
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -107,11 +108,10 @@ func TestNobodyThere(t *testing.T) {
 	sent, err := f.Publish(t.Context(), []fanout.Message{{Tile: 7, Data: []byte("x")}})
 	require.Zero(t, sent)
 	require.ErrorIs(t, err, fence.ErrNotApplied)
-	var failed *redisfanout.PublishError
+	var failed *fanout.PublishError
 	require.ErrorAs(t, err, &failed)
-	require.False(t, failed.Handed(0))
-	require.False(t, failed.Handed(-1))
-	require.False(t, failed.Handed(1))
+	require.False(t, failed.Handed[0])
+	require.False(t, failed.Handed[1])
 
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -127,13 +127,12 @@ func TestNobodyThere(t *testing.T) {
 func TestConnectionLost(t *testing.T) {
 	addrs := stacktest.Fanout(t)
 	client := newClient(t, addrs)
-	lost := make(chan redisfanout.ConnInfo, 100)
+	logger, lost := lostConnections()
 	opts := redisfanout.Options(addrs...)
 	opts.ClientName = "tilefence-" + strings.ReplaceAll(stacktest.UniqueName(t), "_", "-")
 	subClient := redis.NewClusterClient(opts)
 	t.Cleanup(func() { _ = subClient.Close() })
-	f := open(t, subClient, &redisfanout.Config{
-		Hooks: redisfanout.Hooks{Disconnected: func(i redisfanout.ConnInfo) { lost <- i }}})
+	f := open(t, subClient, &redisfanout.Config{Logger: logger})
 	pub := open(t, client, nil)
 	probes := make([]*probe, 40)
 	for i := range probes {
@@ -155,14 +154,28 @@ func TestConnectionLost(t *testing.T) {
 			}
 			return nil
 		}))
-		info := <-lost
-		require.Error(t, info.Err)
+		require.Contains(t, <-lost, "error=")
 		for _, p := range probes {
 			p.awaitLive()
 		}
 	}
 	require.Equal(t, len(probes), f.Stats().InForce)
 	require.Positive(t, f.Stats().Disconnects)
+}
+
+// lostConnections are the lines that a logger is given about connections that were lost.
+func lostConnections() (*slog.Logger, <-chan string) {
+	lost := make(lines, 100)
+	return slog.New(slog.NewTextHandler(lost, nil)), lost
+}
+
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), "was lost") {
+		l <- string(line)
+	}
+	return len(line), nil
 }
 
 // probe is a subscription that can be asked whether it is alive.

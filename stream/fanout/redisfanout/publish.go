@@ -3,163 +3,129 @@ package redisfanout
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
-// PublishError is a Publish of which some messages, or a PublishHints of which some hints, were not handed
-// over for sure.
-type PublishError struct {
-	what  string  // "messages" or "hints"
-	errs  []error // by message; nil: handed over
-	first *fence.StoreError
-	count int
-}
-
-var _ fanout.PartialError = (*PublishError)(nil)
-
-// Handed implements fanout.PartialError.
-func (e *PublishError) Handed(i int) bool { return i >= 0 && i < len(e.errs) && e.errs[i] == nil }
-
-func (e *PublishError) Error() string {
-	return fmt.Sprintf("%d of %d %s not published, the first: %v", e.count, len(e.errs), e.what, e.first)
-}
-
-// Unwrap gives the first failure, a *fence.StoreError: with ErrNotApplied if the node refused the message
-// or could not be reached, with ErrUnknownOutcome if it may have been sent.
-func (e *PublishError) Unwrap() error { return e.first }
-
 // Publish implements fanout.Publisher: one pipeline a node, all nodes at once, tried once. A
 // *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already; nothing is sent
-// then. Otherwise, if not all messages were handed over, a *PublishError.
+// then. Otherwise, if not all messages were handed over, a *fanout.PublishError.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
-	for i := range messages {
-		if err := hub.ValidTile(messages[i].Tile); err != nil {
-			return 0, err
+	if err := hub.ValidMessages(messages); err != nil {
+		return 0, err
+	}
+	var tile fence.TileID
+	if len(messages) > 0 {
+		tile = messages[0].Tile
+	}
+	if err := guard.Ended(ctx, "publish", tile); err != nil || len(messages) == 0 {
+		return 0, err
+	}
+	var channel string
+	errs := f.post(ctx, len(messages), func(i int) (string, []byte) {
+		if channel == "" || messages[i].Tile != tile { // those of one tile usually come together
+			tile, channel = messages[i].Tile, fanout.Channel(messages[i].Tile)
 		}
-	}
-	if ctx.Err() != nil {
-		var tile fence.TileID
-		if len(messages) > 0 {
-			tile = messages[0].Tile
-		}
-		return 0, &fence.StoreError{Op: "publish", Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
-	}
-	if len(messages) == 0 {
-		return 0, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
-	defer cancel()
-	f.nodes.refresh(ctx)
-	errs := make([]error, len(messages))
-	f.send(ctx, f.group(ctx, messages, errs), errs)
-	return f.settle(ctx, messages, errs)
+		return channel, messages[i].Data
+	})
+	return f.local.Published(messages, errs, refused)
 }
 
-// pipeline is what one node gets of a call.
+// PublishHints implements fanout.HintPublisher: one message a group, one pipeline a node, all nodes at
+// once, tried once. A *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already;
+// nothing is sent then. Otherwise, if not all hints were handed over, a *fanout.PublishError.
+func (f *Fanout) PublishHints(ctx context.Context, tiles []fence.TileID) error {
+	messages, of, err := hub.HintMessages(tiles)
+	if err != nil {
+		return err
+	}
+	if err := guard.Ended(ctx, "publish hints", 0); err != nil {
+		return err
+	}
+	errs := f.post(ctx, len(messages), func(i int) (string, []byte) {
+		return fanout.HintChannel(messages[i].Group), messages[i].Encode()
+	})
+	byTile := make([]error, len(tiles))
+	for i := range tiles {
+		byTile[i] = errs[of[i]]
+	}
+	return f.local.PublishedHints(tiles, byTile, refused)
+}
+
+// pipeline is what one node gets of a call. There are few nodes.
 type pipeline struct {
 	node     *redis.Client
 	pipe     redis.Pipeliner
 	messages []int // the message of each command
 }
 
-// group queues the messages by node. A message whose node is not known gets an error.
-func (f *Fanout) group(ctx context.Context, messages []fanout.Message, errs []error) pipelines {
-	var all pipelines
-	// Messages of one tile usually come together: name and find its channel once.
+// post sends n messages, one pipeline a node, all nodes at once, and returns the error of each. A message whose node is
+// not known is not sent.
+func (f *Fanout) post(ctx context.Context, n int, message func(i int) (channel string, data []byte)) []error {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	defer cancel()
+	f.nodes.refresh(ctx)
 	var (
-		tile    fence.TileID
-		channel string
-		node    *redis.Client
+		errs    = make([]error, n)
+		all     []*pipeline
+		current *pipeline
+		last    string // the channel of the message before, which usually is that of the next
 		err     error
 	)
-	for i := range messages {
-		if messages[i].Tile != tile {
-			tile = messages[i].Tile
-			channel = fanout.Channel(tile)
-			node, err = f.nodes.master(ctx, channel)
+	for i := range n {
+		channel, data := message(i)
+		if channel != last {
+			last = channel
+			current, all, err = f.pipelineOf(ctx, channel, all)
 		}
 		if err != nil {
-			errs[i] = &unsentError{err}
+			errs[i] = &hub.UnsentError{Err: err}
 			continue
 		}
-		p := all.of(node)
-		p.pipe.SPublish(ctx, channel, messages[i].Data)
-		p.messages = append(p.messages, i)
-	}
-	return all
-}
-
-// pipelines are those of one call.
-type pipelines []*pipeline
-
-// of returns the node's pipeline, a new one if it has none. There are few nodes.
-func (all *pipelines) of(node *redis.Client) *pipeline {
-	for _, p := range *all {
-		if p.node == node {
-			return p
-		}
-	}
-	p := &pipeline{node: node, pipe: node.Pipeline()}
-	*all = append(*all, p)
-	return p
-}
-
-func (f *Fanout) send(ctx context.Context, all pipelines, errs []error) {
-	exec := func(p *pipeline) {
-		cmds, _ := p.pipe.Exec(ctx) // the error is that of a command
-		for k, cmd := range cmds {
-			errs[p.messages[k]] = cmd.Err()
-		}
-	}
-	if len(all) == 1 {
-		exec(all[0])
-		return
+		current.pipe.SPublish(ctx, channel, data)
+		current.messages = append(current.messages, i)
 	}
 	var wg sync.WaitGroup
 	for _, p := range all {
-		wg.Go(func() { exec(p) })
+		wg.Go(func() {
+			cmds, _ := p.pipe.Exec(ctx) // the error is that of a command
+			for k, cmd := range cmds {
+				errs[p.messages[k]] = cmd.Err()
+			}
+		})
 	}
 	wg.Wait()
+	if errors.Join(errs...) != nil {
+		f.nodes.reload(ctx)
+	}
+	return errs
 }
 
-func (f *Fanout) settle(ctx context.Context, messages []fanout.Message, errs []error) (int, error) {
-	sent, failed := len(messages), 0
-	for i, err := range errs {
-		if err != nil {
-			sent = min(sent, i)
-			failed++
+// pipelineOf finds the pipeline of the node that serves a channel, or adds it.
+func (f *Fanout) pipelineOf(ctx context.Context, channel string, all []*pipeline) (*pipeline, []*pipeline, error) {
+	node, err := f.nodes.master(ctx, channel)
+	if err != nil {
+		return nil, all, err
+	}
+	for _, p := range all {
+		if p.node == node {
+			return p, all, nil
 		}
 	}
-	f.published.Add(uint64(len(messages) - failed))
-	if failed == 0 {
-		return sent, nil
-	}
-	f.unpublished.Add(uint64(failed))
-	f.nodes.reload(ctx)
-	return sent, &PublishError{what: "messages", errs: errs, count: failed, first: &fence.StoreError{
-		Op: "publish", Tile: messages[sent].Tile, Outcome: outcomeOf(errs[sent]), Err: errs[sent]}}
+	p := &pipeline{node: node, pipe: node.Pipeline()}
+	return p, append(all, p), nil
 }
 
-// unsentError is a message that was never put into a pipeline.
-type unsentError struct{ error }
-
-func (e *unsentError) Unwrap() error { return e.error }
-
-// outcomeOf classifies a command's failure; what is not known to be unsent may have been sent.
-func outcomeOf(err error) error {
-	var unsent *unsentError
-	var refused redis.Error
+// refused reports whether a command was not run: the node said so, or could not be reached.
+func refused(err error) bool {
+	var answer redis.Error
 	var dial *net.OpError
-	if errors.As(err, &unsent) || errors.As(err, &refused) || (errors.As(err, &dial) && dial.Op == "dial") {
-		return fence.ErrNotApplied
-	}
-	return fence.ErrUnknownOutcome
+	return errors.As(err, &answer) || errors.As(err, &dial) && dial.Op == "dial"
 }

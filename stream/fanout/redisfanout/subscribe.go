@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
@@ -14,28 +15,19 @@ import (
 // ends first, the error is a *fence.StoreError whose cause names what stood in the way. A
 // *fence.ArgumentError if the tile is zero or deliver is nil.
 func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
-	if err := hub.ValidTile(tile); err != nil {
+	if err := hub.Valid(tile, deliver); err != nil {
 		return nil, err
 	}
-	if deliver == nil {
-		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
-	}
-	if ctx.Err() != nil {
-		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied,
-			Err: context.Cause(ctx)}
+	if err := guard.Ended(ctx, "subscribe", tile); err != nil {
+		return nil, err
 	}
 	// First the buffer, then the channel: what Redis sends from the confirmation on finds it in place.
-	stopLocal := f.frames.Subscribe(tile, deliver)
-	s, c := f.retain(fanout.Channel(tile), func(data string) {
-		for range f.frames.Publish(tile, []byte(data), len(data)) {
-			f.dropped.Add(1)
-			call(f.cfg.Hooks.Dropped, fanout.DropInfo{Tile: tile, Bytes: len(data)})
-		}
-	})
-	var once sync.Once
+	stopLocal := f.local.Frames.Subscribe(tile, deliver)
+	s, c := f.retain(fanout.Channel(tile), func(data string) { f.local.Frame(tile, []byte(data)) })
+	release := sync.OnceFunc(func() { f.release(s, c) })
 	stop = func() {
 		stopLocal()
-		once.Do(func() { f.release(s, c) })
+		release()
 	}
 	select {
 	case <-s.upOf(c):
@@ -43,7 +35,7 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	case <-ctx.Done():
 		cause := errors.Join(context.Cause(ctx), s.errOf(c))
 		stop()
-		return nil, &fence.StoreError{Op: "subscribe", Tile: tile, Outcome: fence.ErrNotApplied, Err: cause}
+		return nil, hub.Failure("subscribe", tile, cause, true)
 	}
 }
 

@@ -71,17 +71,17 @@ func TestHandedInBoth(t *testing.T) {
 		m := append(w.commit(2), fanout.Message{Tile: 99, Data: []byte("another")})
 		sent, err := bridge.Publish(t.Context(), m)
 		require.Zero(t, sent)
-		var failed *tiered.PublishError
+		var failed *fanout.PublishError
 		require.ErrorAs(t, err, &failed)
 		require.ErrorIs(t, err, errDown)
 		for i := range m {
-			require.False(t, failed.Handed(i))
+			require.False(t, failed.Handed[i])
 		}
 		time.Sleep(settings().Interval)
 		_, err = bridge.Publish(t.Context(), m)
 		require.ErrorAs(t, err, &failed)
-		require.True(t, failed.Handed(0), "the ordinary tier is down; those who hear the broker go on")
-		require.True(t, failed.Handed(1))
-		require.False(t, failed.Handed(2), "a tile of the ordinary tier waits")
+		require.True(t, failed.Handed[0], "the ordinary tier is down; those who hear the broker go on")
+		require.True(t, failed.Handed[1])
+		require.False(t, failed.Handed[2], "a tile of the ordinary tier waits")
 	})
 }

@@ -3,38 +3,19 @@ package tiered
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
+	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
-
-// PublishError is a Publish of which some messages were not handed over for sure.
-type PublishError struct {
-	handed []bool // by message
-	err    error  // of the tiers
-	failed int
-}
-
-var _ fanout.PartialError = (*PublishError)(nil)
-
-// Handed implements fanout.PartialError.
-func (e *PublishError) Handed(i int) bool { return i >= 0 && i < len(e.handed) && e.handed[i] }
-
-func (e *PublishError) Error() string {
-	return fmt.Sprintf("%d of %d messages not published: %v", e.failed, len(e.handed), e.err)
-}
-
-// Unwrap gives the errors of the tiers, joined.
-func (e *PublishError) Unwrap() error { return e.err }
 
 // Publish implements fanout.Publisher: each message on the tiers that carry its tile, both at once, tried once. What
 // the broker alone should have carried and did not take goes to the ordinary tier in the same call. A
 // *fence.ArgumentError if a tile is zero, the context's cause if ctx has ended already; nothing is sent then.
-// Otherwise, if not all messages were handed over, an error that is a fanout.PartialError: that of the ordinary tier,
-// if it carries all of them, or a *PublishError.
+// Otherwise, if not all messages were handed over, a *fanout.PublishError, or the error of an ordinary tier that carries
+// all of them.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
 	states, split := f.states(messages)
 	if !split {
@@ -43,10 +24,8 @@ func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, e
 	if err := context.Cause(ctx); err != nil {
 		return 0, err
 	}
-	for i := range messages {
-		if messages[i].Tile == 0 {
-			return 0, &fence.ArgumentError{Field: "tile", Value: fence.TileID(0), Want: "an H3 index, not zero"}
-		}
+	if err := hub.ValidMessages(messages); err != nil {
+		return 0, err
 	}
 	ordinary, broker := &batch{all: messages}, &batch{all: messages}
 	for i, s := range states {
@@ -86,10 +65,9 @@ func (b *batch) publish(ctx context.Context, to fanout.Publisher) {
 	}
 	sent, err := to.Publish(ctx, b.messages)
 	b.err = err
-	partial := fanout.PartialError(nil)
-	knows := errors.As(err, &partial)
+	partial, knows := errors.AsType[*fanout.PublishError](err)
 	for k, i := range b.of {
-		b.handed[i] = k < sent || knows && partial.Handed(k)
+		b.handed[i] = k < sent || knows && partial.Handed[k]
 	}
 }
 
@@ -121,7 +99,7 @@ func (f *Fanout) fallBack(states []State, broker *batch) *batch {
 // outcome decides which messages were handed over.
 func (f *Fanout) outcome(messages []fanout.Message, states []State, ordinary, broker, rescue *batch) (int, error) {
 	handed := make([]bool, len(messages))
-	sent, failed := len(messages), 0
+	sent := len(messages)
 	for i := range messages {
 		switch states[i] {
 		case Broker:
@@ -133,14 +111,13 @@ func (f *Fanout) outcome(messages []fanout.Message, states []State, ordinary, br
 		}
 		if !handed[i] {
 			sent = min(sent, i)
-			failed++
 		}
 	}
 	f.noteOrdinary(messages, states, ordinary)
-	if failed == 0 {
+	if sent == len(messages) {
 		return sent, nil
 	}
-	return sent, &PublishError{handed: handed, failed: failed, err: errors.Join(ordinary.err, broker.err, rescue.err)}
+	return sent, &fanout.PublishError{Handed: handed, Err: errors.Join(ordinary.err, broker.err, rescue.err)}
 }
 
 // states counts the messages and returns by which tiers each goes. split is false if the ordinary tier has them all.

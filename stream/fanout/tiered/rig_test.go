@@ -224,9 +224,9 @@ func (p *process) history() (states []tiered.State) {
 func (p *process) send(messages []fanout.Message) {
 	for len(messages) > 0 {
 		sent, err := p.Publish(p.w.t.Context(), messages)
-		partial := fanout.PartialError(nil)
+		partial := (*fanout.PublishError)(nil)
 		if errors.As(err, &partial) {
-			for sent < len(messages) && partial.Handed(sent) {
+			for sent < len(messages) && partial.Handed[sent] {
 				sent++
 			}
 		}

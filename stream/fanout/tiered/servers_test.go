@@ -90,7 +90,7 @@ func TestMoveOnServers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				sent, err := bridge.Publish(ctx, []fanout.Message{m})
 				cancel()
-				if partial := fanout.PartialError(nil); errors.As(err, &partial) && partial.Handed(0) {
+				if partial := (*fanout.PublishError)(nil); errors.As(err, &partial) && partial.Handed[0] {
 					sent, err = 1, nil
 				}
 				require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -93,20 +94,22 @@ func (h *Hub[K, M]) CountOf(key K) int {
 	return len(h.subs[key])
 }
 
-// ValidTile returns a *fence.ArgumentError for the zero tile.
-func ValidTile(t fence.TileID) error {
-	if t == 0 {
-		return &fence.ArgumentError{Field: "tile", Value: t, Want: "an H3 index, not zero"}
+// ValidMessages refuses messages for the zero tile with a *fence.ArgumentError.
+func ValidMessages(messages []fanout.Message) error {
+	for i := range messages {
+		if err := guard.Tile(messages[i].Tile); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// ValidPresence checks the arguments of SubscribePresence.
-func ValidPresence(tile fence.TileID, deliver func(process uint64)) error {
+// Valid checks the arguments of a subscription to a tile: nil, or a *fence.ArgumentError.
+func Valid[M any](tile fence.TileID, deliver func(M)) error {
 	if deliver == nil {
 		return &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
 	}
-	return ValidTile(tile)
+	return guard.Tile(tile)
 }
 
 // ValidHints checks the arguments of SubscribeHints.
@@ -122,16 +125,34 @@ func ValidHints(group int, deliver func(tiles []fence.TileID), up func(inForce b
 	return nil
 }
 
-// ByGroup divides tiles into those of each group. A *fence.ArgumentError if one is zero.
-func ByGroup(tiles []fence.TileID) (groups [fanout.HintGroups][]fence.TileID, err error) {
-	for _, t := range tiles {
-		if err := ValidTile(t); err != nil {
-			return groups, err
+// HintMessage is some hints of one group.
+type HintMessage struct {
+	Group int
+	Tiles []fence.TileID // at most fanout.MaxHints
+}
+
+// HintMessages divides tiles into messages, and says which of them has each tile. A *fence.ArgumentError if one is zero.
+func HintMessages(tiles []fence.TileID) (messages []HintMessage, of []int, err error) {
+	var last [fanout.HintGroups]int // the group's last message, counted from 1
+	of = make([]int, len(tiles))
+	for i, t := range tiles {
+		if err := guard.Tile(t); err != nil {
+			return nil, nil, err
 		}
 		g := fanout.HintGroupOf(t)
-		groups[g] = append(groups[g], t)
+		if last[g] == 0 || len(messages[last[g]-1].Tiles) == fanout.MaxHints {
+			messages = append(messages, HintMessage{Group: g})
+			last[g] = len(messages)
+		}
+		of[i] = last[g] - 1
+		messages[of[i]].Tiles = append(messages[of[i]].Tiles, t)
 	}
-	return groups, nil
+	return messages, of, nil
+}
+
+// Encode is the message on the wire.
+func (m *HintMessage) Encode() []byte {
+	return fanout.AppendHints(make([]byte, 0, 3+8*len(m.Tiles)), m.Tiles)
 }
 
 // subscription is the bounded buffer in front of one deliver function. Its goroutine lives only while messages wait: a
