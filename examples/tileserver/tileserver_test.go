@@ -26,7 +26,6 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
@@ -76,9 +75,9 @@ func TestTileServers(t *testing.T) {
 	require.ErrorIs(t, err, tile.ErrRedirect)
 	first.ends(t)
 	second.rings(t, peers)
-	// A checkpoint server has the tiles of one that left after its next heartbeat, a third of share.DefaultTTL. One
+	// A checkpoint server has the tiles of one that left after its next heartbeat, a third of share.Config.TTL. One
 	// that stops before that makes no last pass over them.
-	time.Sleep(share.DefaultTTL)
+	time.Sleep(3 * time.Second)
 	second.ends(t)
 
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(stack.DynamoURL),
