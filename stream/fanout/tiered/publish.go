@@ -14,8 +14,8 @@ import (
 // Publish implements fanout.Publisher: each message on the tiers that carry its tile, both at once, tried once. What
 // the broker alone should have carried and did not take goes to the ordinary tier in the same call. A
 // *fence.ArgumentError if a tile is zero, the context's cause if ctx has ended already; nothing is sent then.
-// Otherwise, if not all messages were handed over, a *fanout.PublishError, or the error of an ordinary tier that carries
-// all of them.
+// Otherwise, if not all messages were handed over, a *fanout.PublishError, or the error of an ordinary tier that
+// carries all of them.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
 	states, split := f.states(messages)
 	if !split {

@@ -131,7 +131,8 @@ type HintMessage struct {
 	Tiles []fence.TileID // at most fanout.MaxHints
 }
 
-// HintMessages divides tiles into messages, and says which of them has each tile. A *fence.ArgumentError if one is zero.
+// HintMessages divides tiles into messages, and says which of them has each tile. A *fence.ArgumentError if a tile is
+// zero.
 func HintMessages(tiles []fence.TileID) (messages []HintMessage, of []int, err error) {
 	var last [fanout.HintGroups]int // the group's last message, counted from 1
 	of = make([]int, len(tiles))

@@ -30,7 +30,8 @@ type Local struct {
 // NewLocal returns a Local with room for so many messages and bytes in front of each subscription, as New does.
 func NewLocal(messages, bytes int, log *slog.Logger) (l *Local, err error) {
 	const every = 10 * time.Second
-	l = &Local{log: log, slow: rate.Sometimes{First: 1, Interval: every}, bad: rate.Sometimes{First: 1, Interval: every}}
+	l = &Local{log: log, slow: rate.Sometimes{First: 1, Interval: every},
+		bad: rate.Sometimes{First: 1, Interval: every}}
 	if l.Frames, err = New[fence.TileID, []byte](messages, bytes); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,8 @@ func Failure(op string, tile fence.TileID, err error, refused bool) error {
 	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: err}
 }
 
-// Published counts messages, each with its error (nil: all were handed over), and returns what fanout.Publisher.Publish does.
+// Published counts messages, each with its error (nil: all were handed over), and returns what
+// fanout.Publisher.Publish does.
 func (l *Local) Published(messages []fanout.Message, errs []error, refused func(error) bool) (sent int, err error) {
 	sent = firstOf(errs)
 	failed := countOf(errs)
