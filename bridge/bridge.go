@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -65,8 +66,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 // zero; none is added then.
 func (b *Bridge) Add(tiles ...fence.TileID) error {
 	for _, t := range tiles {
-		if t == 0 {
-			return &fence.ArgumentError{Field: "tile", Value: t, Want: "an H3 index, not zero"}
+		if err := guard.Tile(t); err != nil {
+			return err
 		}
 	}
 	b.inbox.add(tiles)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -87,7 +88,7 @@ func New(log stream.Log, store Store, tiles []fence.TileID, cfg *Config) (*Check
 // *fence.ArgumentError if a tile is zero; none is added then.
 func (c *Checkpointer) Add(tiles ...fence.TileID) error {
 	for _, tile := range tiles {
-		if err := ValidateTile(tile); err != nil {
+		if err := guard.Tile(tile); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // JournalStore keeps the batches of write-through tiles that no checkpoint covers yet, where they survive the
@@ -139,13 +140,13 @@ func ValidateSeal(tile fence.TileID, epoch fence.Epoch) error {
 	if epoch == 0 || epoch > fence.MaxNumber {
 		return &fence.ArgumentError{Field: "epoch", Value: epoch, Want: "an epoch from 1 to 2^53-1"}
 	}
-	return ValidateTile(tile)
+	return guard.Tile(tile)
 }
 
 // ValidateEntry is what every Journal does before an Append touches anything: nil, a *fence.ArgumentError, or a
 // *fence.CorruptError for an entry whose chain does not follow from its content.
 func ValidateEntry(tile fence.TileID, e *fence.Entry) error {
-	if err := ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return err
 	}
 	d, err := fence.DecodeEntry(e.Frame)
@@ -183,5 +184,5 @@ func ValidateJournalSeq(tile fence.TileID, seq fence.Seq) error {
 	if seq > fence.MaxNumber {
 		return &fence.ArgumentError{Field: "seq", Value: seq, Want: "at most 2^53-1"}
 	}
-	return ValidateTile(tile)
+	return guard.Tile(tile)
 }

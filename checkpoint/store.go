@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Store keeps the latest snapshot of each tile where it survives the coordination store. Implementations
@@ -79,7 +80,7 @@ func (h *Head) Judge(s *fence.Snapshot) (write bool, err error) {
 // ValidatePut is what every Store does before a Put touches anything: nil, a *fence.ArgumentError, or a
 // *fence.CorruptError for a blob that does not match its checksum.
 func ValidatePut(tile fence.TileID, s *fence.Snapshot) error {
-	if err := ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return err
 	}
 	switch {
@@ -96,12 +97,4 @@ func ValidatePut(tile fence.TileID, s *fence.Snapshot) error {
 		return &fence.ArgumentError{Field: "blob", Value: len(s.Blob), Want: "at most 16777216 bytes"}
 	}
 	return s.Verify(tile)
-}
-
-// ValidateTile refuses the zero tile with a *fence.ArgumentError.
-func ValidateTile(tile fence.TileID) error {
-	if tile == 0 {
-		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
-	}
-	return nil
 }

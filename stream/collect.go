@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Collector removes tiles without players. The Logs of this module are Collectors, with a client that may expire a
@@ -30,12 +31,10 @@ type Collector interface {
 // ValidateExpire checks what Collector.Expire takes: nil, or a *fence.ArgumentError. For implementations.
 func ValidateExpire(tile fence.TileID, durable fence.Position, after time.Duration) error {
 	switch {
-	case tile == 0:
-		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
 	case durable.Epoch == 0 || durable.Epoch > fence.MaxNumber || durable.Seq == 0 || durable.Seq > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "durable", Value: durable, Want: "the position of a durable snapshot"}
 	case after < time.Second:
 		return &fence.ArgumentError{Field: "after", Value: after, Want: "at least one second"}
 	}
-	return nil
+	return guard.Tile(tile)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Consumer names who moves a watermark: a kind, and for kinds of which there are many a member's name after a
@@ -95,8 +96,6 @@ type MarkWrite struct {
 // Validate validates what Log.Mark takes: nil, or a *fence.ArgumentError. For implementations.
 func (w *MarkWrite) Validate() error {
 	switch {
-	case w.Tile == 0:
-		return &fence.ArgumentError{Field: "tile", Value: w.Tile, Want: "an H3 index, not zero"}
 	case w.Consumer != BridgeAcked && w.Consumer != BridgePending && w.Consumer != Checkpointed &&
 		!relayMember.MatchString(string(w.Consumer)):
 		return &fence.ArgumentError{Field: "consumer", Value: w.Consumer,
@@ -108,7 +107,7 @@ func (w *MarkWrite) Validate() error {
 	case w.Shown > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "shown", Value: w.Shown, Want: "an epoch, at most 2^53-1"}
 	}
-	return nil
+	return guard.Tile(w.Tile)
 }
 
 // ErrResync means: entries that a consumer has not seen are gone.

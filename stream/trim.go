@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Bounds of a stream's memory. See TrimRequest.MaxBytes.
@@ -31,8 +32,6 @@ type TrimRequest struct {
 // Validate validates what Log.Trim takes: nil, or a *fence.ArgumentError. For implementations.
 func (r *TrimRequest) Validate() error {
 	switch {
-	case r.Tile == 0:
-		return &fence.ArgumentError{Field: "tile", Value: r.Tile, Want: "an H3 index, not zero"}
 	case r.Lease < time.Second:
 		return &fence.ArgumentError{Field: "lease", Value: r.Lease,
 			Want: "at least one second; consumers renew their marks every few"}
@@ -40,7 +39,7 @@ func (r *TrimRequest) Validate() error {
 		return &fence.ArgumentError{Field: "max bytes", Value: r.MaxBytes,
 			Want: "at least 1048576, or zero for no bound"}
 	}
-	return nil
+	return guard.Tile(r.Tile)
 }
 
 // Trimmed says what a trim did.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // sweepEvery is how often a tile's orphans are looked for although this Store left none: another process
@@ -118,7 +119,7 @@ func (st *Store) each(ctx context.Context, n int, f func(ctx context.Context, i 
 // an attempt that can still succeed is left alone, and so is a tile without a manifest. Put does it by
 // itself as the package comment says; Collect is for tools. Errors: a *fence.StoreError.
 func (st *Store) Collect(ctx context.Context, tile fence.TileID) (removed int, err error) {
-	if err := checkpoint.ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return 0, err
 	}
 	orphans, err := st.orphans(ctx, tile)

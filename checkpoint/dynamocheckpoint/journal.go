@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/dynamotx"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 var _ checkpoint.JournalStore = (*Store)(nil)
@@ -33,11 +34,8 @@ func journalNames(names ...string) map[string]string {
 // Seal implements checkpoint.JournalStore.
 func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
 	const op = "journal seal"
-	if err := checkpoint.ValidateSeal(tile, epoch); err != nil {
+	if err := cmp.Or(checkpoint.ValidateSeal(tile, epoch), guard.Ended(ctx, op, tile)); err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return failed(ctx, op, tile, fence.ErrNotApplied, context.Cause(ctx))
 	}
 	err := st.updateHead(ctx, &dynamodb.UpdateItemInput{
 		Key:                      key(tile, journalPart),
@@ -119,11 +117,8 @@ func refusedWithoutReason(ctx context.Context, op string, tile fence.TileID) err
 // entry follows to the entry, if the seal is the entry's, and the entry is put with all its chunks.
 func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
 	const op = "journal append"
-	if err := checkpoint.ValidateEntry(tile, &e); err != nil {
+	if err := cmp.Or(checkpoint.ValidateEntry(tile, &e), guard.Ended(ctx, op, tile)); err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return failed(ctx, op, tile, fence.ErrNotApplied, context.Cause(ctx))
 	}
 	items := append([]types.TransactWriteItem{{Update: st.moveEnd(tile, &e)}}, st.putEntry(tile, &e)...)
 	refused, err := dynamotx.Transact(ctx, st.client, nil, items...)
@@ -333,7 +328,7 @@ func (st *Store) journalParts(ctx context.Context, tile fence.TileID, from, to f
 // JournalHead implements checkpoint.JournalStore. It is billed for reading the tile's whole journal.
 func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
 	const op = "journal head"
-	if err := checkpoint.ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return checkpoint.JournalHead{}, err
 	}
 	head, _, err := st.journal(ctx, tile)

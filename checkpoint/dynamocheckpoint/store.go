@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/dynamotx"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -69,11 +70,8 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 // Put implements checkpoint.Store. Chunks of earlier attempts are deleted before it returns; failing at
 // that is logged and made up for later, not an error.
 func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
-	if err := checkpoint.ValidatePut(tile, &s); err != nil {
+	if err := cmp.Or(checkpoint.ValidatePut(tile, &s), guard.Ended(ctx, "checkpoint put", tile)); err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return failed(ctx, "checkpoint put", tile, fence.ErrNotApplied, context.Cause(ctx))
 	}
 	m := manifest{Head: checkpoint.HeadOf(tile, &s)}
 	if len(s.Blob) <= st.chunkSize {
@@ -161,7 +159,7 @@ func (st *Store) putManifest(ctx context.Context, m *manifest) error {
 
 // Get implements checkpoint.Store.
 func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
-	if err := checkpoint.ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
 	var last manifest

@@ -1,12 +1,14 @@
 package memcheckpoint
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // journal is what a Store keeps of a write-through tile.
@@ -19,11 +21,8 @@ var _ checkpoint.JournalStore = (*Store)(nil)
 
 // Seal implements checkpoint.JournalStore.
 func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
-	if err := checkpoint.ValidateSeal(tile, epoch); err != nil {
+	if err := cmp.Or(checkpoint.ValidateSeal(tile, epoch), guard.Ended(ctx, "journal seal", tile)); err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return notApplied(ctx, "journal seal", tile)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -62,11 +61,8 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 
 // Append implements checkpoint.JournalStore.
 func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
-	if err := checkpoint.ValidateEntry(tile, &e); err != nil {
+	if err := cmp.Or(checkpoint.ValidateEntry(tile, &e), guard.Ended(ctx, "journal append", tile)); err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return notApplied(ctx, "journal append", tile)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -82,11 +78,8 @@ func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) e
 
 // Tail implements checkpoint.JournalStore.
 func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
-	if err := checkpoint.ValidateJournalSeq(tile, after); err != nil {
+	if err := cmp.Or(checkpoint.ValidateJournalSeq(tile, after), guard.Ended(ctx, "journal tail", tile)); err != nil {
 		return nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, notApplied(ctx, "journal tail", tile)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -116,11 +109,9 @@ func (st *Store) sequences(tile fence.TileID) []fence.Seq {
 
 // Truncate implements checkpoint.JournalStore.
 func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
-	if err := checkpoint.ValidateJournalSeq(tile, upTo); err != nil {
+	err := cmp.Or(checkpoint.ValidateJournalSeq(tile, upTo), guard.Ended(ctx, "journal truncate", tile))
+	if err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return notApplied(ctx, "journal truncate", tile)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -132,11 +123,8 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 
 // JournalHead implements checkpoint.JournalStore.
 func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
-	if err := checkpoint.ValidateTile(tile); err != nil {
+	if err := cmp.Or(guard.Tile(tile), guard.Ended(ctx, "journal head", tile)); err != nil {
 		return checkpoint.JournalHead{}, err
-	}
-	if ctx.Err() != nil {
-		return checkpoint.JournalHead{}, notApplied(ctx, "journal head", tile)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -9,6 +9,7 @@
 package memcheckpoint
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Store is a checkpoint.Store and a checkpoint.JournalStore in memory. The zero Store is not usable; see New.
@@ -34,11 +36,8 @@ func New() *Store {
 
 // Put implements checkpoint.Store.
 func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
-	if err := checkpoint.ValidatePut(tile, &s); err != nil {
+	if err := cmp.Or(checkpoint.ValidatePut(tile, &s), guard.Ended(ctx, "checkpoint put", tile)); err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return notApplied(ctx, "checkpoint put", tile)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -55,11 +54,8 @@ func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 
 // Get implements checkpoint.Store.
 func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
-	if err := checkpoint.ValidateTile(tile); err != nil {
+	if err := cmp.Or(guard.Tile(tile), guard.Ended(ctx, "checkpoint get", tile)); err != nil {
 		return fence.Snapshot{}, false, err
-	}
-	if ctx.Err() != nil {
-		return fence.Snapshot{}, false, notApplied(ctx, "checkpoint get", tile)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -77,8 +73,8 @@ func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bo
 // List implements checkpoint.Store.
 func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 	return func(yield func(checkpoint.Head, error) bool) {
-		if ctx.Err() != nil {
-			yield(checkpoint.Head{}, notApplied(ctx, "checkpoint list", 0))
+		if err := guard.Ended(ctx, "checkpoint list", 0); err != nil {
+			yield(checkpoint.Head{}, err)
 			return
 		}
 		st.mu.Lock()
@@ -107,8 +103,4 @@ func (st *Store) Damage(tile fence.TileID) bool {
 	s.Blob[len(s.Blob)/2] ^= 1
 	st.tiles[tile] = s
 	return true
-}
-
-func notApplied(ctx context.Context, op string, tile fence.TileID) error {
-	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 }

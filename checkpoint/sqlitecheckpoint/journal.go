@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
@@ -140,7 +141,7 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 
 // JournalHead implements checkpoint.JournalStore.
 func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (h checkpoint.JournalHead, err error) {
-	if err := checkpoint.ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return checkpoint.JournalHead{}, err
 	}
 	err = st.db.Read(ctx, "journal head", tile, func(tx *sqlitedb.Tx) error {

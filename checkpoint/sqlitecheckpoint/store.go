@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
@@ -85,7 +86,7 @@ func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 
 // Get implements checkpoint.Store.
 func (st *Store) Get(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error) {
-	if err := checkpoint.ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
 	err = st.db.Read(ctx, "checkpoint get", tile, func(tx *sqlitedb.Tx) error {

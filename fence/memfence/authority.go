@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Authority is the epoch authority in one process, and the executable specification of
@@ -38,10 +39,7 @@ var _ fence.Authority = (*Authority)(nil)
 // Claim takes a tile that is not held; see fence.Authority. A ctx that is done gives a
 // *fence.StoreError with ErrNotApplied.
 func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := c.Validate(); err != nil {
-		return fence.Grant{}, err
-	}
-	if err := notStarted(ctx, "claim", c.Tile); err != nil {
+	if err := cmp.Or(c.Validate(), guard.Ended(ctx, "claim", c.Tile)); err != nil {
 		return fence.Grant{}, err
 	}
 	a.mu.Lock()
@@ -68,10 +66,7 @@ func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence
 // Promote takes a tile over from the epoch c.Expected; see fence.Authority. A ctx that is done gives a
 // *fence.StoreError with ErrNotApplied.
 func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := c.Validate(); err != nil {
-		return fence.Grant{}, err
-	}
-	if err := notStarted(ctx, "promote", c.Tile); err != nil {
+	if err := cmp.Or(c.Validate(), guard.Ended(ctx, "promote", c.Tile)); err != nil {
 		return fence.Grant{}, err
 	}
 	a.mu.Lock()
@@ -91,10 +86,7 @@ func (a *Authority) mint(c *fence.Claim, epoch fence.Epoch) {
 // Lookup reads a tile's record; see fence.Authority. A ctx that is done gives a *fence.StoreError with
 // ErrNotApplied.
 func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	if err := verdict.ValidateTile(tile); err != nil {
-		return fence.Grant{}, err
-	}
-	if err := notStarted(ctx, "lookup", tile); err != nil {
+	if err := cmp.Or(guard.Tile(tile), guard.Ended(ctx, "lookup", tile)); err != nil {
 		return fence.Grant{}, err
 	}
 	a.mu.Lock()
@@ -105,10 +97,7 @@ func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant,
 // Release gives a tile up and keeps its epoch; see fence.Authority. A ctx that is done gives a
 // *fence.StoreError with ErrNotApplied.
 func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
-	if err := verdict.ValidateGrant(&g); err != nil {
-		return err
-	}
-	if err := notStarted(ctx, "release", g.Tile); err != nil {
+	if err := cmp.Or(verdict.ValidateGrant(&g), guard.Ended(ctx, "release", g.Tile)); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -123,10 +112,7 @@ func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
 
 // List returns the records of the tiles after one; see fence.Authority. It looks at all of them each time.
 func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
-	if err := verdict.ValidateLimit(limit); err != nil {
-		return nil, err
-	}
-	if err := notStarted(ctx, "list", 0); err != nil {
+	if err := cmp.Or(verdict.ValidateLimit(limit), guard.Ended(ctx, "list", 0)); err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
@@ -143,10 +129,7 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 
 // Retire removes records of tiles released long ago; see fence.Authority. It looks at all of them.
 func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
-	if err := verdict.ValidateRetire(releasedFor, limit); err != nil {
-		return 0, err
-	}
-	if err := notStarted(ctx, "retire", 0); err != nil {
+	if err := cmp.Or(verdict.ValidateRetire(releasedFor, limit), guard.Ended(ctx, "retire", 0)); err != nil {
 		return 0, err
 	}
 	a.mu.Lock()
@@ -164,12 +147,4 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 		retired++
 	}
 	return retired, nil
-}
-
-// notStarted refuses a call whose context is already done. Nothing after it takes time.
-func notStarted(ctx context.Context, op string, tile fence.TileID) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Store is a fence.Store in memory. The zero Store is not usable; see New.
@@ -59,10 +60,10 @@ func (s *Store) update(tile fence.TileID, f func(*slot)) {
 // write runs one store function; refresh says whether success restarts the owner hash's time to live.
 func (s *Store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, refresh bool,
 	f func(*State) error) error {
-	if ctx.Err() != nil {
-		return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
+	err := guard.Ended(ctx, op, tile)
+	if err != nil {
+		return err
 	}
-	var err error
 	s.update(tile, func(sl *slot) {
 		st := &sl.state
 		if reason := f(st); reason != nil {
@@ -114,12 +115,8 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 
 // Owner implements fence.Store.
 func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
-	if tile == 0 {
-		return fence.Owner{}, &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
-	}
-	if ctx.Err() != nil {
-		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied,
-			Err: context.Cause(ctx)}
+	if err := guard.Call(ctx, "owner", tile); err != nil {
+		return fence.Owner{}, err
 	}
 	o := fence.Owner{Tile: tile}
 	s.Update(tile, func(st *State) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -157,7 +158,7 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 
 // Lookup reads a tile's record; see fence.Authority, and the package comment for failures.
 func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	if err := verdict.ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return fence.Grant{}, err
 	}
 	row, err := a.present(ctx, call{kind: lookup, tile: tile})

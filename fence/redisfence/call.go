@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -62,8 +63,8 @@ func failed(op string, tile fence.TileID, err error) error {
 
 // write runs a function and reads its reply.
 func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
-	if ctx.Err() != nil {
-		return fence.Receipt{}, notSent(ctx, c.op, c.tile)
+	if err := guard.Ended(ctx, c.op, c.tile); err != nil {
+		return fence.Receipt{}, err
 	}
 	reply, err := s.invoke(ctx, c)
 	if err != nil {
@@ -180,7 +181,7 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 	replies := make([]FunctionReply, len(calls))
 	if ctx.Err() != nil {
 		for i := range calls {
-			replies[i].Err = notSent(ctx, op, calls[i].Tile)
+			replies[i].Err = guard.Ended(ctx, op, calls[i].Tile)
 		}
 		return replies
 	}

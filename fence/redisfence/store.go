@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -218,11 +219,8 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 
 // Owner implements fence.Store.
 func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
-	if tile == 0 {
-		return fence.Owner{}, &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
-	}
-	if ctx.Err() != nil {
-		return fence.Owner{}, notSent(ctx, "owner", tile)
+	if err := guard.Call(ctx, "owner", tile); err != nil {
+		return fence.Owner{}, err
 	}
 	v, err := s.ownerHash(ctx, fence.KeysOf(tile).Owner)
 	if err != nil {
@@ -274,8 +272,4 @@ func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
 			Detail: "head, tick or contact is missing or unreadable; delete the key to let the owner write it again"}
 	}
 	return o, nil
-}
-
-func notSent(ctx context.Context, op string, tile fence.TileID) error {
-	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
@@ -106,7 +107,7 @@ func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 
 // Lookup reads a tile's record; see fence.Authority, and the package comment for failures.
 func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	if err := verdict.ValidateTile(tile); err != nil {
+	if err := guard.Tile(tile); err != nil {
 		return fence.Grant{}, err
 	}
 	row, err := a.present(ctx, call{op: "lookup", tile: tile})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -15,7 +16,7 @@ const maxDeadLetters = 1000
 
 // DeadLetter implements stream.Log.
 func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
-	if err := check(ctx, "dead letter", p.Tile); err != nil {
+	if err := guard.Call(ctx, "dead letter", p.Tile); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -30,7 +31,7 @@ func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
 
 // DeadLetters implements stream.Log.
 func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Poison, error) {
-	if err := check(ctx, "read dead letters", tile); err != nil {
+	if err := guard.Call(ctx, "read dead letters", tile); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -45,7 +46,7 @@ func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Pois
 
 // RemoveDeadLetter implements stream.Log.
 func (l *Log) RemoveDeadLetter(ctx context.Context, tile fence.TileID, letter string) (bool, error) {
-	if err := check(ctx, "remove dead letter", tile); err != nil {
+	if err := guard.Call(ctx, "remove dead letter", tile); err != nil {
 		return false, err
 	}
 	l.mu.Lock()

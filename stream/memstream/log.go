@@ -14,6 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -39,7 +40,7 @@ func New(store *memfence.Store) *Log {
 // Read implements stream.Log.
 func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
 	for _, c := range cursors {
-		if err := check(ctx, "read", c.Tile); err != nil {
+		if err := guard.Call(ctx, "read", c.Tile); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +76,7 @@ func poisonOf(e *fence.Entry, reason error) *stream.Poison {
 
 // Snapshot implements stream.Log.
 func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
-	if err := check(ctx, "read snapshot", tile); err != nil {
+	if err := guard.Call(ctx, "read snapshot", tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
 	var snap fence.Snapshot
@@ -97,20 +98,10 @@ func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, 
 
 // Last implements stream.Log.
 func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
-	if err := check(ctx, "read position", tile); err != nil {
+	if err := guard.Call(ctx, "read position", tile); err != nil {
 		return fence.Position{}, err
 	}
 	var last fence.Position
 	l.store.Update(tile, func(s *memfence.State) { last = s.Last() })
 	return last, nil
-}
-
-func check(ctx context.Context, op string, tile fence.TileID) error {
-	if tile == 0 {
-		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
-	}
-	if ctx.Err() != nil {
-		return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -39,7 +40,7 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 	if err := w.Validate(); err != nil {
 		return err
 	}
-	if err := check(ctx, "mark", w.Tile); err != nil {
+	if err := guard.Call(ctx, "mark", w.Tile); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -81,7 +82,7 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 // Marks implements stream.Log.
 func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
 	for _, t := range tiles {
-		if err := check(ctx, "read marks", t); err != nil {
+		if err := guard.Call(ctx, "read marks", t); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +111,7 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	if err := r.Validate(); err != nil {
 		return stream.Trimmed{}, err
 	}
-	if err := check(ctx, "trim", r.Tile); err != nil {
+	if err := guard.Call(ctx, "trim", r.Tile); err != nil {
 		return stream.Trimmed{}, err
 	}
 	l.mu.Lock()

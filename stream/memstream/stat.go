@@ -5,6 +5,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -13,7 +14,7 @@ var _ stream.Inspector = (*Log)(nil)
 // Stat implements stream.Inspector.
 func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, error) {
 	for _, t := range tiles {
-		if err := check(ctx, "stat", t); err != nil {
+		if err := guard.Call(ctx, "stat", t); err != nil {
 			return nil, err
 		}
 	}

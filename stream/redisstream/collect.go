@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -19,7 +20,7 @@ func (l *Log) Expire(
 	if err := stream.ValidateExpire(tile, durable, after); err != nil {
 		return false, err
 	}
-	if err := check(ctx, "expire", tile); err != nil {
+	if err := guard.Call(ctx, "expire", tile); err != nil {
 		return false, err
 	}
 	k := fence.KeysOf(tile)

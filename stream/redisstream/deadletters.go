@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -16,7 +17,7 @@ const maxDeadLetters = 1000
 
 // DeadLetter implements stream.Log.
 func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
-	if err := check(ctx, "dead letter", p.Tile); err != nil {
+	if err := guard.Call(ctx, "dead letter", p.Tile); err != nil {
 		return err
 	}
 	body, err := json.Marshal(encodeLetter(&p))
@@ -33,7 +34,7 @@ func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
 
 // DeadLetters implements stream.Log.
 func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Poison, error) {
-	if err := check(ctx, "read dead letters", tile); err != nil {
+	if err := guard.Call(ctx, "read dead letters", tile); err != nil {
 		return nil, err
 	}
 	messages, err := l.client.XRange(ctx, fence.KeysOf(tile).Dead, "-", "+").Result()
@@ -58,7 +59,7 @@ func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Pois
 
 // RemoveDeadLetter implements stream.Log.
 func (l *Log) RemoveDeadLetter(ctx context.Context, tile fence.TileID, letter string) (bool, error) {
-	if err := check(ctx, "remove dead letter", tile); err != nil {
+	if err := guard.Call(ctx, "remove dead letter", tile); err != nil {
 		return false, err
 	}
 	n, err := l.client.XDel(ctx, fence.KeysOf(tile).Dead, letter).Result()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -41,7 +42,7 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 		return nil, nil
 	}
 	for _, c := range cursors {
-		if err := check(ctx, "read", c.Tile); err != nil {
+		if err := guard.Call(ctx, "read", c.Tile); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +118,7 @@ func chunkOf(tile fence.TileID, entries *redis.XMessageSliceCmd, owner *redis.Sl
 
 // Snapshot implements stream.Log.
 func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
-	if err := check(ctx, "read snapshot", tile); err != nil {
+	if err := guard.Call(ctx, "read snapshot", tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
 	m, err := l.client.HGetAll(ctx, fence.KeysOf(tile).Snapshot).Result()
@@ -137,7 +138,7 @@ func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, 
 
 // Last implements stream.Log.
 func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
-	if err := check(ctx, "read position", tile); err != nil {
+	if err := guard.Call(ctx, "read position", tile); err != nil {
 		return fence.Position{}, err
 	}
 	k := fence.KeysOf(tile)
@@ -158,14 +159,4 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 		return fence.Position{}, err
 	}
 	return lastOf(tile, o, tail.Val(), at)
-}
-
-func check(ctx context.Context, op string, tile fence.TileID) error {
-	if tile == 0 {
-		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
-	}
-	if ctx.Err() != nil {
-		return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -105,7 +106,7 @@ func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 	pipe := l.client.Pipeline()
 	reads := make([]*redis.MapStringStringCmd, len(tiles))
 	for i, t := range tiles {
-		if err := check(ctx, "read marks", t); err != nil {
+		if err := guard.Call(ctx, "read marks", t); err != nil {
 			return nil, err
 		}
 		reads[i] = pipe.HGetAll(ctx, fence.KeysOf(t).Marks)
@@ -163,7 +164,7 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	if err := r.Validate(); err != nil {
 		return stream.Trimmed{}, err
 	}
-	if err := check(ctx, "trim", r.Tile); err != nil {
+	if err := guard.Call(ctx, "trim", r.Tile); err != nil {
 		return stream.Trimmed{}, err
 	}
 	k := fence.KeysOf(r.Tile)

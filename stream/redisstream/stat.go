@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/internal/fields"
 )
@@ -35,7 +36,7 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 		return nil, nil
 	}
 	for _, t := range tiles {
-		if err := check(ctx, "stat", t); err != nil {
+		if err := guard.Call(ctx, "stat", t); err != nil {
 			return nil, err
 		}
 	}

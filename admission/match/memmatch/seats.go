@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 type pool struct {
@@ -40,8 +41,8 @@ const (
 )
 
 func (s *Store) pool(ctx context.Context, name string) (*pool, func(), error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, &fence.StoreError{Op: "seats", Outcome: fence.ErrNotApplied, Err: err}
+	if err := guard.Ended(ctx, "seats", 0); err != nil {
+		return nil, nil, err
 	}
 	s.mu.Lock()
 	p := s.pools[name]

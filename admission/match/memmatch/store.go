@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // Store implements match.Store and match.Seats in memory. Its methods may be called from any goroutine.
@@ -69,8 +69,8 @@ type recorded struct {
 
 // enter locks the store and returns a shard.
 func (s *Store) enter(ctx context.Context, name string) (*shard, func(), error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, &fence.StoreError{Op: "match", Outcome: fence.ErrNotApplied, Err: err}
+	if err := guard.Ended(ctx, "match", 0); err != nil {
+		return nil, nil, err
 	}
 	s.mu.Lock()
 	sh := s.shards[name]

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 // ErrAgain means that the row, as it was read, is one the write would have changed: another call changed it
@@ -112,14 +113,6 @@ func NeverOwned(tile fence.TileID) error {
 	return fmt.Errorf("tile %s: %w", tile, fence.ErrNeverOwned)
 }
 
-// ValidateTile checks the argument of Authority.Lookup: nil, or a *fence.ArgumentError.
-func ValidateTile(tile fence.TileID) error {
-	if tile == 0 {
-		return &fence.ArgumentError{Field: "tile", Value: tile, Want: "an H3 index, not zero"}
-	}
-	return nil
-}
-
 // ValidateGrant checks the argument of Authority.Release: nil, or a *fence.ArgumentError. The contact
 // does not matter: the epoch and the claim name a grant.
 func ValidateGrant(g *fence.Grant) error {
@@ -129,7 +122,7 @@ func ValidateGrant(g *fence.Grant) error {
 	case g.ID == fence.ClaimID{}:
 		return &fence.ArgumentError{Field: "claim ID", Value: g.ID, Want: "the ClaimID of a grant"}
 	}
-	return ValidateTile(g.Tile)
+	return guard.Tile(g.Tile)
 }
 
 // ValidateLimit checks the limit of Authority.List and Authority.Retire: nil, or a *fence.ArgumentError.

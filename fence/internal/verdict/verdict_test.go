@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
+	"github.com/tilefence/tilefence/internal/guard"
 )
 
 func TestValidate(t *testing.T) {
@@ -24,8 +25,8 @@ func TestValidate(t *testing.T) {
 		{"grant without epoch", "epoch", grant(1, 0, id)},
 		{"grant of an epoch too high", "epoch", grant(1, fence.MaxNumber+1, id)},
 		{"grant without ID", "claim ID", grant(1, 1, fence.ClaimID{})},
-		{"tile", "", verdict.ValidateTile(1)},
-		{"no tile", "tile", verdict.ValidateTile(0)},
+		{"tile", "", guard.Tile(1)},
+		{"no tile", "tile", guard.Tile(0)},
 		{"lowest limit", "", verdict.ValidateLimit(1)},
 		{"highest limit", "", verdict.ValidateLimit(fence.MaxList)},
 		{"negative limit", "limit", verdict.ValidateLimit(-1)},

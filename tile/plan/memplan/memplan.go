@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -111,7 +112,7 @@ func (s *Store) Turn(ctx context.Context, at int, turns []plan.Turn) []plan.Turn
 	replies := make([]plan.TurnReply, len(turns))
 	var heard [3]bool
 	for i := range turns {
-		if replies[i].Err = ended(ctx, "turn"); replies[i].Err == nil {
+		if replies[i].Err = guard.Ended(ctx, "turn", 0); replies[i].Err == nil {
 			s.shards[at].turn(&turns[i], &replies[i], &heard)
 		}
 	}
@@ -148,13 +149,6 @@ func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
 	delete(s.hearers, id)
 	s.mu.Unlock()
 	return nil
-}
-
-func ended(ctx context.Context, op string) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &fence.StoreError{Op: op, Outcome: fence.ErrNotApplied, Err: context.Cause(ctx)}
 }
 
 func (s *shard) turn(turn *plan.Turn, r *plan.TurnReply, heard *[3]bool) {
@@ -239,7 +233,7 @@ func (s *shard) requeue(r *record) {
 
 // Claim implements plan.Store.
 func (s *Store) Claim(ctx context.Context, at int, c plan.Claim) (plan.Claimed, error) {
-	if err := ended(ctx, "claim"); err != nil {
+	if err := guard.Ended(ctx, "claim", 0); err != nil {
 		return plan.Claimed{}, err
 	}
 	sh, now := s.shards[at], time.Now()
@@ -322,7 +316,7 @@ func (s *shard) answer(r *record, a *answer) {
 func (s *Store) Renew(
 	ctx context.Context, at int, worker string, lease time.Duration, claims []plan.Held,
 ) (lost []string, err error) {
-	if err := ended(ctx, "renew"); err != nil {
+	if err := guard.Ended(ctx, "renew", 0); err != nil {
 		return nil, err
 	}
 	sh := s.shards[at]
@@ -349,7 +343,7 @@ func (s *shard) claimed(worker string, h plan.Held) *record {
 
 // Finish implements plan.Store.
 func (s *Store) Finish(ctx context.Context, at int, worker string, ends []plan.End) ([]bool, error) {
-	if err := ended(ctx, "finish"); err != nil {
+	if err := guard.Ended(ctx, "finish", 0); err != nil {
 		return nil, err
 	}
 	sh, now := s.shards[at], time.Now()
@@ -389,7 +383,7 @@ func (s *shard) finish(worker string, e *plan.End, now time.Time) bool {
 
 // Usage implements plan.Store.
 func (s *Store) Usage(ctx context.Context, at int, after string, limit int) ([]plan.UsageEvent, error) {
-	if err := ended(ctx, "usage"); err != nil {
+	if err := guard.Ended(ctx, "usage", 0); err != nil {
 		return nil, err
 	}
 	sh := s.shards[at]
@@ -403,7 +397,7 @@ func (s *Store) Usage(ctx context.Context, at int, after string, limit int) ([]p
 
 // Depth implements plan.Store.
 func (s *Store) Depth(ctx context.Context, at int) (plan.Depth, error) {
-	if err := ended(ctx, "depth"); err != nil {
+	if err := guard.Ended(ctx, "depth", 0); err != nil {
 		return plan.Depth{}, err
 	}
 	sh, now := s.shards[at], time.Now()
@@ -423,7 +417,7 @@ func (s *Store) Depth(ctx context.Context, at int) (plan.Depth, error) {
 
 // Letters implements plan.Store.
 func (s *Store) Letters(ctx context.Context, at int) ([]plan.Letter, error) {
-	if err := ended(ctx, "letters"); err != nil {
+	if err := guard.Ended(ctx, "letters", 0); err != nil {
 		return nil, err
 	}
 	sh, now := s.shards[at], time.Now()
@@ -439,7 +433,7 @@ func (s *Store) Letters(ctx context.Context, at int) ([]plan.Letter, error) {
 
 // Replay implements plan.Store.
 func (s *Store) Replay(ctx context.Context, at int, id string) error {
-	if err := ended(ctx, "replay"); err != nil {
+	if err := guard.Ended(ctx, "replay", 0); err != nil {
 		return err
 	}
 	sh := s.shards[at]
@@ -474,7 +468,7 @@ func (s *shard) replay(id string) (plan.Tier, error) {
 
 // Drop implements plan.Store.
 func (s *Store) Drop(ctx context.Context, at int, id string) error {
-	if err := ended(ctx, "drop"); err != nil {
+	if err := guard.Ended(ctx, "drop", 0); err != nil {
 		return err
 	}
 	sh := s.shards[at]
