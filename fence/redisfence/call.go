@@ -138,7 +138,7 @@ func (s *Store) redirected(ctx context.Context, key string, args []any) (any, er
 }
 
 func (s *Store) loadFor(ctx context.Context, key string) error {
-	node, err := s.master(ctx, key)
+	node, err := redislib.Master(ctx, s.client, key)
 	if err != nil {
 		return err
 	}
@@ -152,15 +152,6 @@ type FunctionCall struct {
 	Function string
 	Keys     []string
 	Args     []any
-}
-
-func (c *FunctionCall) command() []any {
-	all := make([]any, 0, 3+len(c.Keys)+len(c.Args))
-	all = append(all, "fcall", c.Function, len(c.Keys))
-	for _, k := range c.Keys {
-		all = append(all, k)
-	}
-	return append(all, c.Args...)
 }
 
 // FunctionReply is what a function answered: what comes after 'ok', or why there is none.
@@ -188,7 +179,7 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 	pipe := s.client.Pipeline()
 	sent := make([]*redis.Cmd, len(calls))
 	for i := range calls {
-		sent[i] = functionCommand(ctx, calls[i].command())
+		sent[i] = redislib.Call(ctx, "fcall", calls[i].Function, calls[i].Keys, calls[i].Args...)
 		_ = pipe.Process(ctx, sent[i])
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error

@@ -3,11 +3,9 @@ package redisfence
 import (
 	"context"
 	"embed"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -35,21 +33,10 @@ var library = redislib.New(LibraryName, Revision, "tilefence_revision_v1", sourc
 // cannot be used and why; a *fence.StoreError one that could not be asked.
 func (s *Store) Load(ctx context.Context) error {
 	s.warnOfSlowReload()
-	return s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	return redislib.EachMaster(ctx, s.client, func(ctx context.Context, node *redis.Client) error {
 		if err := s.checkSettings(ctx, node); err != nil {
 			return err
 		}
 		return library.LoadOn(ctx, node)
 	})
-}
-
-func (s *Store) eachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error {
-	switch c := s.client.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, f)
-	case *redis.Client:
-		return f(ctx, c)
-	}
-	return &fence.FunctionsError{Node: "?", Detail: fmt.Sprintf("client is a %T; use a ClusterClient or a Client",
-		s.client)}
 }

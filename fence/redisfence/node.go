@@ -36,7 +36,7 @@ type nodes struct {
 
 // nodeOf returns the master of a key, as far as the client knows.
 func (s *Store) nodeOf(ctx context.Context, key string) (*node, error) {
-	client, err := s.master(ctx, key)
+	client, err := redislib.Master(ctx, s.client, key)
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +65,6 @@ func (s *Store) nodeOf(ctx context.Context, key string) (*node, error) {
 
 // maxNodes is how many servers are remembered; a cluster has at most about a thousand nodes.
 const maxNodes = 2048
-
-func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.MasterForKey(ctx, key)
-	}
-	return s.client.(*redis.Client), nil
-}
 
 // reloadTopology makes later calls look up the slots' masters again: the client of a single node follows no
 // redirection.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -98,6 +99,9 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		s.cfg.MinReplicas = cmp.Or(s.cfg.MinReplicas, 1)
 	}
 	s.cfg.Logger = cmp.Or(s.cfg.Logger, slog.Default())
+	if err := redislib.Usable(client); err != nil {
+		return nil, err
+	}
 	var readTimeout time.Duration
 	switch c := client.(type) {
 	case *redis.ClusterClient:
@@ -107,9 +111,6 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		}
 	case *redis.Client:
 		readTimeout = c.Options().ReadTimeout
-	default:
-		return nil, &fence.ArgumentError{Field: "client", Value: client,
-			Want: "a *redis.ClusterClient or *redis.Client"}
 	}
 	check.From(time.Second, "TTL", &s.cfg.TTL, fence.DefaultTTL)
 	check.From(time.Millisecond, "ConfirmTimeout", &s.cfg.ConfirmTimeout, 200*time.Millisecond)

@@ -48,18 +48,16 @@ func (s *Store) call(ctx context.Context, op, base string, args ...any) (code st
 		if c, ok := s.client.(*redis.ClusterClient); ok {
 			c.ReloadState(ctx)
 		}
-		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-		case <-t.C:
+		case <-time.After(wait):
 		}
-		t.Stop()
 	}
 }
 
 // once runs a function once, and once more if the library was missing.
 func (s *Store) once(ctx context.Context, op, base string, args []any) ([]any, error) {
-	node, err := s.master(ctx, base)
+	node, err := redislib.Master(ctx, s.client, base)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +76,7 @@ func (s *Store) run(ctx context.Context, node *redis.Client, op, base string, ar
 	if reading[op] {
 		how = "fcall_ro"
 	}
-	words := append(make([]any, 0, 4+len(args)), how, s.functions+op+"_v1", 1, base)
-	function := redis.NewCmd(ctx, append(words, args...)...)
-	function.SetFirstKeyPos(3)
+	function := redislib.Call(ctx, how, s.functions+op+"_v1", []string{base}, args...)
 	if !confirmed[op] || s.cfg.NoReplicas {
 		if err := node.Process(ctx, function); err != nil {
 			return nil, err
@@ -101,13 +97,6 @@ func (s *Store) run(ctx context.Context, node *redis.Client, op, base string, ar
 		return nil, fmt.Errorf("%w: %d of %d", errUnconfirmed, n, s.cfg.Replicas)
 	}
 	return function.Slice()
-}
-
-func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.MasterForKey(ctx, key)
-	}
-	return s.client.(*redis.Client), nil
 }
 
 // transient reports whether a call that failed may succeed when it is repeated: whatever is not an answer to it.

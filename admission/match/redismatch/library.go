@@ -3,7 +3,6 @@ package redismatch
 import (
 	"context"
 	"embed"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,20 +27,8 @@ var library = redislib.New(LibraryName, Revision, "tilefence_match_revision_v1",
 // revision is left in place. Any number of processes may load it at once. Errors: a *fence.FunctionsError or a
 // *redisfence.SettingError names the server and what to do.
 func (s *Store) Load(ctx context.Context) error {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, prepare)
-	}
-	return prepare(ctx, s.client.(*redis.Client))
-}
-
-func prepare(ctx context.Context, node *redis.Client) error {
-	info, err := node.Info(ctx, "memory").Result()
-	if err != nil {
-		return failed("load", err)
-	}
-	if !strings.Contains(info, "maxmemory:0\r") && !strings.Contains(info, "maxmemory_policy:noeviction") {
+	return library.LoadOnAll(ctx, s.client, func(node *redis.Client) error {
 		return &redisfence.SettingError{Node: node.Options().Addr, Setting: "maxmemory-policy", Value: "not noeviction",
 			Detail: "Redis would delete tickets and seats when memory runs out; set it to noeviction"}
-	}
-	return library.LoadOn(ctx, node)
+	})
 }

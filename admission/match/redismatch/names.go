@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // Names lists, sorted, the shards of all queues that have had a ticket ("ranked-eu/0"), and the pools of seats whose
@@ -32,12 +34,7 @@ func (s *Store) Names(ctx context.Context) (shards, pools []string, err error) {
 		}
 		return nil
 	}
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		err = c.ForEachMaster(ctx, scan)
-	} else {
-		err = scan(ctx, s.client.(*redis.Client))
-	}
-	if err != nil {
+	if err := redislib.EachMaster(ctx, s.client, scan); err != nil {
 		return nil, nil, failed("scan", err)
 	}
 	slices.Sort(shards)

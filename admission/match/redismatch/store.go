@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -43,11 +44,8 @@ var (
 // New returns a store on a *redis.ClusterClient, made with redisfence.Options, or on a *redis.Client of a
 // single server. It does no I/O; call Load before use. Errors: a *fence.ArgumentError.
 func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
-	switch client.(type) {
-	case *redis.ClusterClient, *redis.Client:
-	default:
-		return nil, &fence.ArgumentError{Field: "client", Value: client,
-			Want: "a *redis.ClusterClient or a *redis.Client"}
+	if err := redislib.Usable(client); err != nil {
+		return nil, err
 	}
 	c := setting.Of(cfg)
 	var check setting.Check

@@ -7,9 +7,8 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 //go:embed views.lua
@@ -29,22 +28,13 @@ func build(source string) functions {
 
 // load puts the library on the master that has a tile's group: a server that was started anew or flushed has none.
 func (s *Store) load(ctx context.Context, tile fence.TileID) error {
-	var node redis.Cmdable = s.client
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		master, err := c.MasterForKey(ctx, Keys(tile)[0])
-		if err != nil {
-			return err
-		}
-		node = master
+	node, err := redislib.Master(ctx, s.client, Keys(tile)[0])
+	if err != nil {
+		return err
 	}
-	err := node.FunctionLoad(ctx, library.text).Err()
+	err = node.FunctionLoad(ctx, library.text).Err()
 	if err != nil && strings.Contains(err.Error(), "already exists") {
 		return nil // another relay was faster
 	}
 	return err
-}
-
-// missing reports whether a function was not run because the library is not there. Redis has no error code for it.
-func missing(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "ERR Function not found")
 }

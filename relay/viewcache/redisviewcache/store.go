@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
@@ -26,11 +27,8 @@ var _ viewcache.Store = (*Store)(nil)
 // are the defaults. It does no I/O: a Redis that is down at the start is used once it is up. Errors: a
 // *fence.ArgumentError.
 func New(client redis.UniversalClient, limits *viewcache.Limits) (*Store, error) {
-	switch client.(type) {
-	case *redis.Client, *redis.ClusterClient:
-	default:
-		return nil, &fence.ArgumentError{Field: "client", Value: fmt.Sprintf("%T", client),
-			Want: "a *redis.Client or a *redis.ClusterClient"}
+	if err := redislib.Usable(client); err != nil {
+		return nil, err
 	}
 	l, err := limits.WithDefaults()
 	if err != nil {
@@ -57,7 +55,7 @@ func Channel(tile fence.TileID) string {
 // call runs a function, loading the library where it is missing.
 func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
 	cmd := s.client.FCall(ctx, library.prefix+name, Keys(tile), args...)
-	if missing(cmd.Err()) {
+	if redislib.Missing(cmd.Err()) {
 		if err := s.load(ctx, tile); err != nil {
 			cmd.SetErr(err)
 			return cmd

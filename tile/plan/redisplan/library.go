@@ -3,8 +3,6 @@ package redisplan
 import (
 	"context"
 	"embed"
-	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,9 +20,6 @@ const LibraryName = "tilefence_plan_v1"
 //go:embed lua/*.lua
 var sources embed.FS
 
-// Library is the source of the function library, as FUNCTION LOAD takes it.
-func Library() string { return library.Text }
-
 var library = redislib.New(LibraryName, Revision, "tilefence_plan_revision_v1", sources,
 	"prelude", "turn", "claim", "finish", "operate")
 
@@ -35,32 +30,10 @@ var library = redislib.New(LibraryName, Revision, "tilefence_plan_revision_v1", 
 // Errors: a *fence.FunctionsError names the server that cannot be used, and why; a *fence.StoreError one that could not
 // be asked.
 func (s *Store) Load(ctx context.Context) error {
-	load := func(ctx context.Context, node *redis.Client) error {
-		if err := checkEviction(ctx, node); err != nil {
-			return err
-		}
-		return library.LoadOn(ctx, node)
-	}
-	switch c := s.client.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, load)
-	case *redis.Client:
-		return load(ctx, c)
-	}
-	return &fence.FunctionsError{Node: "?", Detail: fmt.Sprintf("client is a %T; use a ClusterClient or a Client",
-		s.client)}
-}
-
-func checkEviction(ctx context.Context, node *redis.Client) error {
-	info, err := node.Info(ctx, "memory").Result()
-	if err != nil {
-		return failed("load", 0, fmt.Errorf("redis %s: %w", node.Options().Addr, err))
-	}
-	if !strings.Contains(info, "maxmemory:0\r\n") && !strings.Contains(info, "maxmemory_policy:noeviction") {
+	return library.LoadOnAll(ctx, s.client, func(node *redis.Client) error {
 		return &fence.FunctionsError{Node: node.Options().Addr, Detail: "it evicts keys when memory runs out, and " +
 			"requests and usage events would be lost; set maxmemory-policy noeviction"}
-	}
-	return nil
+	})
 }
 
 // call is one invocation of a function.
@@ -70,17 +43,6 @@ type call struct {
 	args     []any
 }
 
-func (s *Store) command(ctx context.Context, c *call) *redis.Cmd {
-	all := make([]any, 0, 3+len(c.keys)+len(c.args))
-	all = append(all, "fcall", s.function+"_"+c.function+"_v1", len(c.keys))
-	for _, k := range c.keys {
-		all = append(all, k)
-	}
-	cmd := redis.NewCmd(ctx, append(all, c.args...)...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
-}
-
 // do makes calls in one shard, in one pipeline, and loads the library where it is missing. Each has its reply or its
 // error.
 func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
@@ -88,14 +50,7 @@ func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
 	if !redislib.Missing(sent[0].Err()) {
 		return sent
 	}
-	var node *redis.Client
-	var err error
-	switch c := s.client.(type) {
-	case *redis.ClusterClient:
-		node, err = c.MasterForKey(ctx, calls[0].keys[0])
-	case *redis.Client:
-		node = c
-	}
+	node, err := redislib.Master(ctx, s.client, calls[0].keys[0])
 	if err == nil {
 		err = library.LoadOn(ctx, node)
 	}
@@ -110,8 +65,8 @@ func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
 
 func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
 	sent := make([]*redis.Cmd, len(calls))
-	for i := range calls {
-		sent[i] = s.command(ctx, &calls[i])
+	for i, c := range calls {
+		sent[i] = redislib.Call(ctx, "fcall", s.function+"_"+c.function+"_v1", c.keys, c.args...)
 	}
 	if len(sent) == 1 {
 		_ = s.client.Process(ctx, sent[0])

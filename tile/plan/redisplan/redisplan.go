@@ -33,7 +33,6 @@ package redisplan
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strconv"
 	"sync"
@@ -42,6 +41,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -70,19 +71,13 @@ var _ plan.Store = (*Store)(nil)
 // must obey deadlines (ContextTimeoutEnabled, see redisfence.Options), or a server that hangs delays others. New does
 // no I/O. A nil cfg means the defaults. The error is a *fence.ArgumentError.
 func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	if !validName.MatchString(c.Name) {
 		return nil, &fence.ArgumentError{Field: "Name", Value: c.Name,
 			Want: "up to 32 letters, digits, underscores and hyphens"}
 	}
-	switch client.(type) {
-	case *redis.ClusterClient, *redis.Client:
-	default:
-		return nil, &fence.ArgumentError{Field: "client", Value: fmt.Sprintf("%T", client),
-			Want: "a *redis.ClusterClient or *redis.Client"}
+	if err := redislib.Usable(client); err != nil {
+		return nil, err
 	}
 	if c.Name != "" {
 		c.Name += ":"

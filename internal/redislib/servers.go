@@ -1,0 +1,75 @@
+package redislib
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// Usable refuses a client that is neither of a cluster nor of a single server, with a *fence.ArgumentError.
+func Usable(client redis.UniversalClient) error {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		if c != nil {
+			return nil
+		}
+	case *redis.Client:
+		if c != nil {
+			return nil
+		}
+	}
+	return &fence.ArgumentError{Field: "client", Value: fmt.Sprintf("%T", client),
+		Want: "a *redis.ClusterClient or a *redis.Client"}
+}
+
+// Master is the server that has a key, as far as a usable client knows.
+func Master(ctx context.Context, client redis.UniversalClient, key string) (*redis.Client, error) {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		return c.MasterForKey(ctx, key)
+	}
+	return client.(*redis.Client), nil
+}
+
+// EachMaster calls f for all masters of a usable client, several at once.
+func EachMaster(
+	ctx context.Context, client redis.UniversalClient, f func(context.Context, *redis.Client) error,
+) error {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, f)
+	}
+	return f(ctx, client.(*redis.Client))
+}
+
+// LoadOnAll puts the library on every master that evicts nothing; evicts is the error of one that does. Another error
+// is a *fence.FunctionsError, or a *fence.StoreError if a server could not be asked.
+func (l *Library) LoadOnAll(
+	ctx context.Context, client redis.UniversalClient, evicts func(node *redis.Client) error,
+) error {
+	return EachMaster(ctx, client, func(ctx context.Context, node *redis.Client) error {
+		info, err := node.Info(ctx, "memory").Result()
+		switch {
+		case err != nil:
+			return &fence.StoreError{Op: "load", Outcome: fence.ErrNotApplied,
+				Err: fmt.Errorf("redis %s: %w", node.Options().Addr, err)}
+		case !strings.Contains(info, "maxmemory:0\r\n") && !strings.Contains(info, "maxmemory_policy:noeviction"):
+			return evicts(node)
+		}
+		return l.LoadOn(ctx, node)
+	})
+}
+
+// Call is a command that calls a function on its keys.
+func Call(ctx context.Context, how, function string, keys []string, args ...any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, how, function, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
