@@ -12,17 +12,23 @@ import (
 	"github.com/tilefence/tilefence/internal/guard"
 )
 
-// Authority is the epoch authority in one process, and the executable specification of
-// fence.Authority: each method is the condition under which the row changes, the change, and the
-// judgement of the row that all back ends share. Create one with NewAuthority.
+// Authority is the epoch authority in one process, a fence.Authority, and the executable specification of it: present
+// is the conditions under which a tile's row changes, and the changes; package verdict has the judgements of the row
+// that all back ends share. A ctx that is done gives a *fence.StoreError with ErrNotApplied. Create one with
+// NewAuthority.
 //
 // It is safe for concurrent use. It forgets everything with the process, so it must not be the authority
 // of more than one process.
 type Authority struct {
+	methods
+
 	mu    sync.Mutex
 	rows  map[fence.TileID]record // a tile without a record has none
 	floor fence.Epoch             // the highest epoch of any record that was ever removed
 }
+
+// methods are Claim, Promote, Lookup and Release.
+type methods = verdict.Authority
 
 type record struct {
 	fence.Grant
@@ -31,28 +37,12 @@ type record struct {
 
 // NewAuthority returns an authority that knows no tile.
 func NewAuthority() *Authority {
-	return &Authority{rows: make(map[fence.TileID]record)}
+	a := &Authority{rows: make(map[fence.TileID]record)}
+	a.Present = a.present
+	return a
 }
 
 var _ fence.Authority = (*Authority)(nil)
-
-// Claim takes a tile that is not held; see fence.Authority. A ctx that is done gives a
-// *fence.StoreError with ErrNotApplied.
-func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := cmp.Or(c.Validate(), guard.Ended(ctx, "claim", c.Tile)); err != nil {
-		return fence.Grant{}, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	row, found := a.rows[c.Tile]
-	switch {
-	case !found && c.Expected == 0:
-		a.mint(&c, max(a.floor+1, verdict.Minted(&c)))
-	case found && !row.Held() && row.Epoch == c.Expected && row.ID != c.ID:
-		a.mint(&c, verdict.Minted(&c))
-	}
-	return verdict.Claim(&c, a.rows[c.Tile].Grant)
-}
 
 // ClaimMany makes claims one after the other; see fence.Authority.
 func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
@@ -63,51 +53,44 @@ func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence
 	return results
 }
 
-// Promote takes a tile over from the epoch c.Expected; see fence.Authority. A ctx that is done gives a
-// *fence.StoreError with ErrNotApplied.
-func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := cmp.Or(c.Validate(), guard.Ended(ctx, "promote", c.Tile)); err != nil {
+// present changes the row as a call wants, if its conditions hold, and returns the row.
+func (a *Authority) present(ctx context.Context, c verdict.Call) (fence.Grant, error) {
+	if err := guard.Ended(ctx, c.String(), c.Tile); err != nil {
 		return fence.Grant{}, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if row, found := a.rows[c.Tile]; found && row.Epoch == c.Expected && row.ID != c.ID {
-		a.mint(&c, verdict.Minted(&c))
+	row, found := a.rows[c.Tile]
+	epoch := max(c.Expected, c.Floor) + 1
+	expected := found && row.Epoch == c.Expected
+	switch c.Kind {
+	case verdict.ClaimNew:
+		if !found {
+			row = a.mint(&c, max(a.floor+1, epoch))
+		}
+	case verdict.ClaimReleased:
+		if expected && !row.Held() && row.ID != c.ID {
+			row = a.mint(&c, epoch)
+		}
+	case verdict.Promote:
+		if expected && row.ID != c.ID {
+			row = a.mint(&c, epoch)
+		}
+	case verdict.Release:
+		if expected && row.ID == c.ID && row.Held() {
+			row.Contact, row.released = "", time.Now()
+			a.rows[c.Tile] = row
+		}
 	}
-	return verdict.Promote(&c, a.rows[c.Tile].Grant)
+	return row.Grant, nil
 }
 
 // mint gives a claim its tile.
-func (a *Authority) mint(c *fence.Claim, epoch fence.Epoch) {
-	a.rows[c.Tile] = record{Grant: fence.Grant{Tile: c.Tile, Epoch: epoch, Contact: c.Contact, ID: c.ID,
+func (a *Authority) mint(c *verdict.Call, epoch fence.Epoch) record {
+	r := record{Grant: fence.Grant{Tile: c.Tile, Epoch: epoch, Contact: c.Contact, ID: c.ID,
 		Minted: time.Now().UTC().Truncate(time.Millisecond), Mints: a.rows[c.Tile].Mints + 1}}
-}
-
-// Lookup reads a tile's record; see fence.Authority. A ctx that is done gives a *fence.StoreError with
-// ErrNotApplied.
-func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	if err := cmp.Or(guard.Tile(tile), guard.Ended(ctx, "lookup", tile)); err != nil {
-		return fence.Grant{}, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return verdict.Lookup(tile, a.rows[tile].Grant)
-}
-
-// Release gives a tile up and keeps its epoch; see fence.Authority. A ctx that is done gives a
-// *fence.StoreError with ErrNotApplied.
-func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
-	if err := cmp.Or(verdict.ValidateGrant(&g), guard.Ended(ctx, "release", g.Tile)); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	row := a.rows[g.Tile]
-	if row.Epoch == g.Epoch && row.ID == g.ID && row.Held() {
-		row.Contact, row.released = "", time.Now()
-		a.rows[g.Tile] = row
-	}
-	return verdict.Release(&g, row.Grant)
+	a.rows[c.Tile] = r
+	return r
 }
 
 // List returns the records of the tiles after one; see fence.Authority. It looks at all of them each time.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
-	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -51,8 +50,11 @@ func (cfg *Config) withDefaults() (Config, error) {
 	return c, s.Err
 }
 
-// Authority mints epochs in a PostgreSQL table. Create one with New. It is safe for concurrent use.
+// Authority mints epochs in a PostgreSQL table: a fence.Authority, with the failures that the package comment names.
+// Create one with New. It is safe for concurrent use.
 type Authority struct {
+	methods
+
 	pool     *pgxpool.Pool
 	table    tableName
 	sql      statements
@@ -62,6 +64,9 @@ type Authority struct {
 	lookups  *lanes
 	floor    atomic.Int64 // the floor in the table when last read, or lower
 }
+
+// methods are Claim, Promote, Lookup and Release.
+type methods = verdict.Authority
 
 var _ fence.Authority = (*Authority)(nil)
 
@@ -85,30 +90,10 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 		// A plan for these tiles omits partitions that hold none of them.
 		a.planMode = "force_custom_plan"
 	}
+	a.Present = a.present
 	a.mints = newLanes(c.Lanes, c.SetSize, c.ShardOf, a.runSet)
 	a.lookups = newLanes(c.Lanes, c.SetSize, c.ShardOf, a.runSet)
 	return a, nil
-}
-
-// Claim takes a tile that has no owner; see fence.Authority, and the package comment for failures.
-func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := c.Validate(); err != nil {
-		return fence.Grant{}, err
-	}
-	var g fence.Grant
-	err := a.settle(ctx, claiming(&c), func(row fence.Grant) (err error) {
-		g, err = a.judgeClaim(&c, row)
-		return err
-	})
-	return g, err
-}
-
-func (a *Authority) judgeClaim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
-	g, err := verdict.Claim(c, row)
-	if err == nil {
-		a.learnFloor(c, g)
-	}
-	return g, err
 }
 
 // ClaimMany makes claims in sets of up to Config.SetSize, each of one shard and in one round trip; see
@@ -122,16 +107,16 @@ func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence
 		}
 	}
 	for len(open) > 0 {
-		calls := make([]call, len(open))
+		calls := make([]verdict.Call, len(open))
 		for n, i := range open {
-			calls[n] = claiming(&claims[i])
+			calls[n] = verdict.Claiming(&claims[i])
 		}
 		var again []int
 		a.presentMany(ctx, calls, func(n int, row fence.Grant, err error) {
 			i := open[n]
 			r := &results[i]
 			if r.Err = err; err == nil {
-				r.Grant, r.Err = a.judgeClaim(&claims[i], row)
+				r.Grant, r.Err = verdict.JudgeClaim(&claims[i], row)
 			}
 			if errors.Is(r.Err, verdict.ErrAgain) {
 				again = append(again, i)
@@ -140,38 +125,4 @@ func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence
 		open = again
 	}
 	return results
-}
-
-// Promote takes a tile over from the epoch c.Expected; see fence.Authority, and the package comment for
-// failures.
-func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := c.Validate(); err != nil {
-		return fence.Grant{}, err
-	}
-	var g fence.Grant
-	err := a.settle(ctx, promoting(&c), func(row fence.Grant) (err error) {
-		g, err = verdict.Promote(&c, row)
-		return err
-	})
-	return g, err
-}
-
-// Lookup reads a tile's record; see fence.Authority, and the package comment for failures.
-func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	if err := guard.Tile(tile); err != nil {
-		return fence.Grant{}, err
-	}
-	row, err := a.present(ctx, call{kind: lookup, tile: tile})
-	if err != nil {
-		return fence.Grant{}, err
-	}
-	return verdict.Lookup(tile, row)
-}
-
-// Release ends the ownership of a tile and keeps its epoch; see fence.Authority, and the package comment for failures.
-func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
-	if err := verdict.ValidateGrant(&g); err != nil {
-		return err
-	}
-	return a.settle(ctx, releasing(&g), func(row fence.Grant) error { return verdict.Release(&g, row) })
 }

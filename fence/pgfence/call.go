@@ -14,56 +14,9 @@ import (
 	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
-// kind is what a call does to a tile's row, which decides its statements. Calls of one kind can be made
-// together.
-type kind int
-
-const (
-	lookup        kind = iota + 1
-	claimNew           // a claim that expects no row
-	claimReleased      // a claim that expects a released row
-	promote
-	release
-)
-
-// String is the name of the method, for errors.
-func (k kind) String() string {
-	return [...]string{lookup: "lookup", claimNew: "claim", claimReleased: "claim", promote: "promote",
-		release: "release"}[k]
-}
-
-// call is what one method asks of the database: a conditional write to the tile's row, unless it is a
-// lookup, then the row. It takes effect once however often it is presented, so that presenting it again also
-// reveals its outcome.
-type call struct {
-	kind
-	tile fence.TileID
-	// The rest is for writes.
-	expected fence.Epoch // the row's epoch before; of a release, the epoch it gives up
-	above    fence.Epoch
-	contact  string
-	id       fence.ClaimID
-}
-
-func claiming(c *fence.Claim) call {
-	k := claimReleased
-	if c.Expected == 0 {
-		k = claimNew
-	}
-	return call{kind: k, tile: c.Tile, expected: c.Expected, above: c.Floor, contact: c.Contact, id: c.ID}
-}
-
-func promoting(c *fence.Claim) call {
-	return call{kind: promote, tile: c.Tile, expected: c.Expected, above: c.Floor, contact: c.Contact, id: c.ID}
-}
-
-func releasing(g *fence.Grant) call {
-	return call{kind: release, tile: g.Tile, expected: g.Epoch, id: g.ID}
-}
-
 // failed is the error of a call that brought no row.
-func (c *call) failed(outcome, cause error) error {
-	return &fence.StoreError{Op: c.kind.String(), Tile: c.tile, Outcome: outcome, Err: cause}
+func failed(c *verdict.Call, outcome, cause error) error {
+	return &fence.StoreError{Op: c.String(), Tile: c.Tile, Outcome: outcome, Err: cause}
 }
 
 // failure is an attempt at a transaction that brought no rows.
@@ -75,43 +28,29 @@ type failure struct {
 }
 
 // outcome is what a failure says of a call's writes. A lookup has none whose outcome could be unknown.
-func (f *failure) outcome(k kind) error {
-	if f.unknown && k != lookup {
+func (f *failure) outcome(k verdict.Kind) error {
+	if f.unknown && k != verdict.Lookup {
 		return fence.ErrUnknownOutcome
 	}
 	return fence.ErrNotApplied
 }
 
-// settle presents a call until the row that it leaves decides the outcome. It loops only if another call changed
-// the row during the round trip, so one of them always makes progress.
-func (a *Authority) settle(ctx context.Context, c call, judge func(row fence.Grant) error) error {
-	for {
-		row, err := a.present(ctx, c)
-		if err != nil {
-			return err
-		}
-		if err := judge(row); !errors.Is(err, verdict.ErrAgain) {
-			return err
-		}
-	}
-}
-
 // alone carries out a call in a transaction of its own and returns the row it left (epoch zero for none),
 // or a *fence.StoreError.
-func (a *Authority) alone(ctx context.Context, c *call) (row fence.Grant, err error) {
+func (a *Authority) alone(ctx context.Context, c *verdict.Call) (row fence.Grant, err error) {
 	fail := a.transact(ctx, func() *transaction { return a.one(c, &row) })
 	if fail != nil {
-		return fence.Grant{}, c.failed(fail.outcome(c.kind), a.hint(fail.cause))
+		return fence.Grant{}, failed(c, fail.outcome(c.Kind), a.hint(fail.cause))
 	}
 	return row, nil
 }
 
 // one is the transaction of one call, which leaves its row in row.
-func (a *Authority) one(c *call, row *fence.Grant) *transaction {
+func (a *Authority) one(c *verdict.Call, row *fence.Grant) *transaction {
 	*row = fence.Grant{} // of an earlier attempt
 	return &transaction{
 		writes: a.writes(c),
-		read:   statement{a.sql.read, []any{int64(c.tile)}},
+		read:   statement{a.sql.read, []any{int64(c.Tile)}},
 		row:    func(g fence.Grant) { *row = g },
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
 // Statements returns the statements by the name of their file.
@@ -33,12 +34,13 @@ func (a *Authority) Waiting() int {
 func (a *Authority) SetStatements(claims []fence.Claim) map[string]SetStatement {
 	members := make([]*member, len(claims))
 	for i := range claims {
-		members[i] = &member{call: promoting(&claims[i])}
+		members[i] = &member{Call: verdict.Promoting(&claims[i])}
 	}
 	named := map[string]SetStatement{}
-	for k, names := range map[kind][]string{
-		lookup: {"read_set"}, claimNew: {"claim_new_set", "raise_set"}, claimReleased: {"claim_released_set"},
-		promote: {"promote_set"}, release: {"release_set"},
+	for k, names := range map[verdict.Kind][]string{
+		verdict.Lookup: {"read_set"}, verdict.ClaimNew: {"claim_new_set", "raise_set"},
+		verdict.ClaimReleased: {"claim_released_set"}, verdict.Promote: {"promote_set"},
+		verdict.Release: {"release_set"},
 	} {
 		t := a.setOf(k, members, nil)
 		named["settings"] = SetStatement{t.settings.sql, t.settings.args}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
 // stall is how long a lane waits for the server before another lane replaces it, so that a connection without
@@ -39,13 +40,13 @@ type lanes struct {
 
 // group is what the members of a set have in common.
 type group struct {
-	kind  kind
+	kind  verdict.Kind
 	shard int
 }
 
 // member is a call on its way through the lanes.
 type member struct {
-	call
+	verdict.Call
 	set  *set          // once it has been taken; guarded by lanes.mu
 	gone bool          // its caller was cancelled; guarded by lanes.mu
 	done chan struct{} // closed when the rest is there
@@ -99,17 +100,17 @@ func (l *lanes) comeBack() {
 }
 
 // gather queues calls up for the next sets.
-func (l *lanes) gather(calls []call) []*member {
+func (l *lanes) gather(calls []verdict.Call) []*member {
 	members := make([]*member, len(calls))
 	for i, c := range calls {
-		members[i] = &member{call: c, done: make(chan struct{})}
+		members[i] = &member{Call: c, done: make(chan struct{})}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, c := range calls {
-		g := group{kind: c.kind}
+		g := group{kind: c.Kind}
 		if l.shardOf != nil {
-			g.shard = l.shardOf(c.tile)
+			g.shard = l.shardOf(c.Tile)
 		}
 		if len(l.queues[g]) == 0 {
 			l.order = append(l.order, g)
@@ -175,11 +176,11 @@ func choose(queue []*member, size int) (taken, left []*member) {
 			taken = append(taken, m)
 		}
 	}
-	slices.SortStableFunc(taken, func(a, b *member) int { return cmp.Compare(int64(a.tile), int64(b.tile)) })
+	slices.SortStableFunc(taken, func(a, b *member) int { return cmp.Compare(int64(a.Tile), int64(b.Tile)) })
 	var again []*member
 	distinct := taken[:0]
 	for _, m := range taken {
-		if len(distinct) > 0 && distinct[len(distinct)-1].tile == m.tile {
+		if len(distinct) > 0 && distinct[len(distinct)-1].Tile == m.Tile {
 			again = append(again, m)
 			continue
 		}

@@ -7,33 +7,37 @@ import (
 	"slices"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
 // present carries out a call, alone or in a set, and returns the row it left (epoch zero for none), or a
 // *fence.StoreError.
-func (a *Authority) present(ctx context.Context, c call) (fence.Grant, error) {
+func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
+	l := a.lanesOf(c.Kind)
 	if a.single {
-		return a.alone(ctx, &c)
-	}
-	l := a.lanesOf(c.kind)
-	if leave, ok := l.try(); ok {
+		row, err = a.alone(ctx, &c)
+	} else if leave, ok := l.try(); ok {
 		defer leave()
-		return a.alone(ctx, &c)
+		row, err = a.alone(ctx, &c)
+	} else {
+		row, err = a.await(ctx, l, l.gather([]verdict.Call{c})[0])
 	}
-	return a.await(ctx, l, l.gather([]call{c})[0])
+	a.learnFloor(&c, row)
+	return row, err
 }
 
 // presentMany carries out writing calls in sets, and gives their rows and errors to each, in the same order.
-func (a *Authority) presentMany(ctx context.Context, calls []call, each func(i int, row fence.Grant, err error)) {
+func (a *Authority) presentMany(ctx context.Context, calls []verdict.Call, each func(i int, row fence.Grant, err error)) {
 	for i, m := range a.mints.gather(calls) {
 		row, err := a.await(ctx, a.mints, m)
+		a.learnFloor(&m.Call, row)
 		each(i, row, err)
 	}
 }
 
 // lanesOf are the lanes for calls of a kind. A lookup does not wait behind writes, which have to reach a disk.
-func (a *Authority) lanesOf(k kind) *lanes {
-	if k == lookup {
+func (a *Authority) lanesOf(k verdict.Kind) *lanes {
+	if k == verdict.Lookup {
 		return a.lookups
 	}
 	return a.mints
@@ -48,11 +52,11 @@ func (a *Authority) await(ctx context.Context, l *lanes, m *member) (fence.Grant
 		case <-m.done: // both are ready: prefer the answer
 		default:
 			f := failure{unknown: l.leave(m)}
-			return fence.Grant{}, m.failed(f.outcome(m.kind), ended(ctx))
+			return fence.Grant{}, failed(&m.Call, f.outcome(m.Kind), ended(ctx))
 		}
 	}
 	if m.refused {
-		return a.alone(ctx, &m.call)
+		return a.alone(ctx, &m.Call)
 	}
 	return m.row, m.err
 }
@@ -75,7 +79,7 @@ func (a *Authority) runSet(s *set) {
 		case 0:
 			return nil
 		case 1:
-			return a.one(&members[0].call, &members[0].row)
+			return a.one(&members[0].Call, &members[0].row)
 		}
 		for _, m := range members {
 			m.row = fence.Grant{}
@@ -92,10 +96,10 @@ func (a *Authority) runSet(s *set) {
 		case fail.refused && !fail.unknown:
 			m.refused = true
 		default:
-			m.err = m.failed(fail.outcome(s.kind), a.hint(fail.cause))
+			m.err = failed(&m.Call, fail.outcome(s.kind), a.hint(fail.cause))
 		}
 		close(m.done)
 	}
 }
 
-func byTile(m *member, tile int64) int { return cmp.Compare(int64(m.tile), tile) }
+func byTile(m *member, tile int64) int { return cmp.Compare(int64(m.Tile), tile) }

@@ -6,23 +6,24 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
 // writes are the statements of one call. Each names the tile's row by primary key.
-func (a *Authority) writes(c *call) []statement {
-	tile, above, id := int64(c.tile), int64(c.above), c.id.String()
-	switch c.kind {
-	case claimNew:
+func (a *Authority) writes(c *verdict.Call) []statement {
+	tile, above, id := int64(c.Tile), int64(c.Floor), c.ID.String()
+	switch c.Kind {
+	case verdict.ClaimNew:
 		return []statement{
-			{a.sql.claimNew, []any{tile, max(above, a.floor.Load()), c.contact, id}},
+			{a.sql.claimNew, []any{tile, max(above, a.floor.Load()), c.Contact, id}},
 			{a.sql.raise, []any{tile, id}},
 		}
-	case claimReleased:
-		return []statement{{a.sql.claimReleased, []any{tile, above, c.contact, id, int64(c.expected)}}}
-	case promote:
-		return []statement{{a.sql.promote, []any{tile, above, c.contact, id, int64(c.expected)}}}
-	case release:
-		return []statement{{a.sql.release, []any{tile, int64(c.expected), id}}}
+	case verdict.ClaimReleased:
+		return []statement{{a.sql.claimReleased, []any{tile, above, c.Contact, id, int64(c.Expected)}}}
+	case verdict.Promote:
+		return []statement{{a.sql.promote, []any{tile, above, c.Contact, id, int64(c.Expected)}}}
+	case verdict.Release:
+		return []statement{{a.sql.release, []any{tile, int64(c.Expected), id}}}
 	}
 	return nil
 }
@@ -36,18 +37,18 @@ type columns struct {
 
 // setOf is a transaction of several calls of one kind on different tiles, which are in the order of their
 // numbers as the database has them.
-func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *transaction {
+func (a *Authority) setOf(k verdict.Kind, members []*member, row func(fence.Grant)) *transaction {
 	n := len(members)
 	v := columns{
 		tiles: make([]int64, 0, n), expected: make([]int64, 0, n), above: make([]int64, 0, n),
 		contacts: make([]string, 0, n), ids: make([]pgtype.UUID, 0, n),
 	}
 	for _, m := range members {
-		v.tiles = append(v.tiles, int64(m.tile))
-		v.expected = append(v.expected, int64(m.expected))
-		v.above = append(v.above, int64(m.above))
-		v.contacts = append(v.contacts, m.contact)
-		v.ids = append(v.ids, pgtype.UUID{Bytes: m.id, Valid: true})
+		v.tiles = append(v.tiles, int64(m.Tile))
+		v.expected = append(v.expected, int64(m.Expected))
+		v.above = append(v.above, int64(m.Floor))
+		v.contacts = append(v.contacts, m.Contact)
+		v.ids = append(v.ids, pgtype.UUID{Bytes: m.ID, Valid: true})
 	}
 	t := &transaction{
 		settings: &statement{a.sql.settings, []any{a.planMode}},
@@ -55,7 +56,7 @@ func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *tra
 		row:      row,
 	}
 	switch k {
-	case claimNew:
+	case verdict.ClaimNew:
 		floor := a.floor.Load()
 		for i := range v.above {
 			v.above[i] = max(v.above[i], floor)
@@ -65,11 +66,11 @@ func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *tra
 			{a.sql.claimNewSet, []any{v.tiles, v.above, v.contacts, v.ids}},
 			{a.sql.raiseSet, []any{v.tiles, v.ids, lowest}},
 		}
-	case claimReleased:
+	case verdict.ClaimReleased:
 		t.writes = []statement{{a.sql.claimReleasedSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}}}
-	case promote:
+	case verdict.Promote:
 		t.writes = []statement{{a.sql.promoteSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}}}
-	case release:
+	case verdict.Release:
 		t.writes = []statement{{a.sql.releaseSet, []any{v.tiles, v.expected, v.ids}}}
 	}
 	return t
@@ -77,11 +78,12 @@ func (a *Authority) setOf(k kind, members []*member, row func(fence.Grant)) *tra
 
 // learnFloor remembers the floor from a first claim's grant that is above what the call asked for. Later
 // claims start there, which spares them a second write to their row. Nothing depends on it.
-func (a *Authority) learnFloor(c *fence.Claim, g fence.Grant) {
-	if c.Expected > 0 || g.Mints > 1 || g.Epoch <= c.Floor+1 || g.Epoch > fence.MaxRetired+1 {
+func (a *Authority) learnFloor(c *verdict.Call, row fence.Grant) {
+	won := c.Kind == verdict.ClaimNew && row.ID == c.ID
+	if !won || row.Mints > 1 || row.Epoch <= c.Floor+1 || row.Epoch > fence.MaxRetired+1 {
 		return
 	}
-	for floor := int64(g.Epoch) - 1; ; {
+	for floor := int64(row.Epoch) - 1; ; {
 		known := a.floor.Load()
 		if known >= floor || a.floor.CompareAndSwap(known, floor) {
 			return

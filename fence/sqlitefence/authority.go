@@ -7,41 +7,23 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
-	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
-// Authority mints epochs in an SQLite database. Create one with Open. It is safe for concurrent use.
+// Authority mints epochs in an SQLite database: a fence.Authority, with the failures that the package comment names.
+// Create one with Open. It is safe for concurrent use.
 type Authority struct {
+	methods
 	db *sqlitedb.DB
 }
+
+// methods are Claim, Promote, Lookup and Release.
+type methods = verdict.Authority
 
 var _ fence.Authority = (*Authority)(nil)
 
 // maxSet is how many claims of ClaimMany are one transaction. Others wait for the file meanwhile.
 const maxSet = 500
-
-// Claim takes a tile that is not held; see fence.Authority, and the package comment for failures.
-func (a *Authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := c.Validate(); err != nil {
-		return fence.Grant{}, err
-	}
-	row, err := a.present(ctx, claiming(&c))
-	if err != nil {
-		return fence.Grant{}, err
-	}
-	return verdict.Claim(&c, row)
-}
-
-// claiming is the call a claim makes.
-func claiming(c *fence.Claim) call {
-	if c.Expected == 0 {
-		return call{op: "claim", tile: c.Tile, statement: claimNew,
-			args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:]}}
-	}
-	return call{op: "claim", tile: c.Tile, statement: claimReleased,
-		args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:], int64(c.Expected)}}
-}
 
 // ClaimMany makes claims in the order they have, some hundred to a transaction; see fence.Authority. When
 // one of them is refused by the database, so is the rest of its transaction.
@@ -65,8 +47,7 @@ func (a *Authority) claimSet(ctx context.Context, claims []fence.Claim, results 
 			if results[i].Err != nil {
 				continue
 			}
-			call := claiming(&claims[i])
-			if rows[i], err = call.apply(tx); err != nil {
+			if rows[i], err = apply(tx, verdict.Claiming(&claims[i])); err != nil {
 				return err
 			}
 		}
@@ -78,7 +59,7 @@ func (a *Authority) claimSet(ctx context.Context, claims []fence.Claim, results 
 		case failed != nil:
 			results[i].Err = ofTile(failed, claims[i].Tile)
 		default:
-			results[i].Grant, results[i].Err = verdict.Claim(&claims[i], rows[i])
+			results[i].Grant, results[i].Err = verdict.JudgeClaim(&claims[i], rows[i])
 		}
 	}
 }
@@ -89,45 +70,6 @@ func ofTile(err error, tile fence.TileID) error {
 		return &fence.StoreError{Op: e.Op, Tile: tile, Outcome: e.Outcome, Err: e.Err}
 	}
 	return err
-}
-
-// Promote takes a tile over from the epoch c.Expected; see fence.Authority, and the package comment for
-// failures.
-func (a *Authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := c.Validate(); err != nil {
-		return fence.Grant{}, err
-	}
-	row, err := a.present(ctx, call{op: "promote", tile: c.Tile, statement: promote,
-		args: []any{int64(c.Tile), int64(c.Floor), c.Contact, c.ID[:], int64(c.Expected)}})
-	if err != nil {
-		return fence.Grant{}, err
-	}
-	return verdict.Promote(&c, row)
-}
-
-// Lookup reads a tile's record; see fence.Authority, and the package comment for failures.
-func (a *Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	if err := guard.Tile(tile); err != nil {
-		return fence.Grant{}, err
-	}
-	row, err := a.present(ctx, call{op: "lookup", tile: tile})
-	if err != nil {
-		return fence.Grant{}, err
-	}
-	return verdict.Lookup(tile, row)
-}
-
-// Release gives a tile up and keeps its epoch; see fence.Authority, and the package comment for failures.
-func (a *Authority) Release(ctx context.Context, g fence.Grant) error {
-	if err := verdict.ValidateGrant(&g); err != nil {
-		return err
-	}
-	row, err := a.present(ctx, call{op: "release", tile: g.Tile, statement: release,
-		args: []any{int64(g.Tile), int64(g.Epoch), g.ID[:]}})
-	if err != nil {
-		return err
-	}
-	return verdict.Release(&g, row)
 }
 
 // List returns the records of the tiles after one; see fence.Authority.

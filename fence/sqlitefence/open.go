@@ -58,5 +58,7 @@ func Open(ctx context.Context, path string, cfg *Config) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlitefence: open %s: %w", path, err)
 	}
-	return &Authority{db: db}, nil
+	a := &Authority{db: db}
+	a.Present = a.present
+	return a, nil
 }

@@ -33,37 +33,38 @@ var (
 	retire string
 )
 
-// call is what one method asks of the database: a conditional write to the tile's row, then the row.
-type call struct {
-	op        string
-	tile      fence.TileID
-	statement string // empty when the call only reads
-	args      []any
-}
-
 // present carries out a call, as one transaction, and returns the row it left (epoch zero for none), or a
 // *fence.StoreError.
-func (a *Authority) present(ctx context.Context, c call) (row fence.Grant, err error) {
+func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
 	run := a.db.Write
-	if c.statement == "" {
+	if c.Kind == verdict.Lookup {
 		run = a.db.Read
 	}
-	err = run(ctx, c.op, c.tile, func(tx *sqlitedb.Tx) (err error) {
-		row, err = c.apply(tx)
+	err = run(ctx, c.String(), c.Tile, func(tx *sqlitedb.Tx) (err error) {
+		row, err = apply(tx, c)
 		return err
 	})
 	return row, err
 }
 
-func (c *call) apply(tx *sqlitedb.Tx) (fence.Grant, error) {
-	if c.statement != "" {
-		if _, err := tx.Exec(c.statement, c.args...); err != nil {
-			return fence.Grant{}, err
-		}
+func apply(tx *sqlitedb.Tx, c verdict.Call) (row fence.Grant, err error) {
+	tile, floor, expected := int64(c.Tile), int64(c.Floor), int64(c.Expected)
+	switch c.Kind {
+	case verdict.ClaimNew:
+		_, err = tx.Exec(claimNew, tile, floor, c.Contact, c.ID[:])
+	case verdict.ClaimReleased:
+		_, err = tx.Exec(claimReleased, tile, floor, c.Contact, c.ID[:], expected)
+	case verdict.Promote:
+		_, err = tx.Exec(promote, tile, floor, c.Contact, c.ID[:], expected)
+	case verdict.Release:
+		_, err = tx.Exec(release, tile, expected, c.ID[:])
+	}
+	if err != nil {
+		return fence.Grant{}, err
 	}
 	found := false
-	row, err := scan(func(dest ...any) (err error) {
-		found, err = tx.Row(read, []any{int64(c.tile)}, dest...)
+	row, err = scan(func(dest ...any) (err error) {
+		found, err = tx.Row(read, []any{tile}, dest...)
 		return err
 	})
 	if !found {

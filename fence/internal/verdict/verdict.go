@@ -16,7 +16,8 @@
 // (* ErrAgain when the row is as the call expects it: none for a first claim, otherwise at its epoch. For
 // Release, "this call" is the grant that is given up.)
 //
-// The functions are pure and safe for concurrent use. fencetest.RunAuthority tests the judgements.
+// The functions are pure and safe for concurrent use, and Authority makes the methods of fence.Authority of them.
+// fencetest.RunAuthority tests the judgements.
 package verdict
 
 import (
@@ -36,19 +37,16 @@ var ErrAgain = errors.New("the row changed between the write and the read")
 
 var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53-1; check Claim.Floor")
 
-// Minted is the epoch a call mints if it wins; a first claim may mint a higher one.
-func Minted(c *fence.Claim) fence.Epoch { return max(c.Expected, c.Floor) + 1 }
-
-// Claim judges Authority.Claim. A row with epoch zero stands for no row.
-func Claim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
+// JudgeClaim judges Authority.Claim. A row with epoch zero stands for no row.
+func JudgeClaim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
 	first := c.Expected == 0
 	switch {
 	case row.Epoch == 0 && !first:
-		return fence.Grant{}, NeverOwned(c.Tile)
+		return fence.Grant{}, neverOwned(c.Tile)
 	case row.Epoch == 0:
 		return fence.Grant{}, ErrAgain
 	case row.ID == c.ID:
-		return own(c, row, row.Epoch == Minted(c) || first && row.Epoch > c.Floor)
+		return own(c, row, row.Epoch == minted(c) || first && row.Epoch > c.Floor)
 	case row.Held():
 		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 	case row.Epoch >= fence.MaxNumber:
@@ -60,18 +58,21 @@ func Claim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
 	return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 }
 
-// Promote judges Authority.Promote. A row with epoch zero stands for no row.
-func Promote(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
+// judgePromote judges Authority.Promote. A row with epoch zero stands for no row.
+func judgePromote(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
 	switch {
 	case row.Epoch == 0:
-		return fence.Grant{}, NeverOwned(c.Tile)
+		return fence.Grant{}, neverOwned(c.Tile)
 	case row.ID == c.ID:
-		return own(c, row, row.Epoch == Minted(c))
+		return own(c, row, row.Epoch == minted(c))
 	case row.Epoch == c.Expected:
 		return fence.Grant{}, ErrAgain
 	}
 	return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: row}
 }
+
+// minted is the epoch that a claim mints if it wins; a first claim may mint a higher one.
+func minted(c *fence.Claim) fence.Epoch { return max(c.Expected, c.Floor) + 1 }
 
 // own judges a row that carries the caller's own ClaimID; answers says whether its epoch is one that
 // this very call can have minted.
@@ -87,11 +88,11 @@ func own(c *fence.Claim, row fence.Grant, answers bool) (fence.Grant, error) {
 	return row, nil
 }
 
-// Release judges Authority.Release. A row with epoch zero stands for no row.
-func Release(g *fence.Grant, row fence.Grant) error {
+// judgeRelease judges Authority.Release. A row with epoch zero stands for no row.
+func judgeRelease(g *fence.Grant, row fence.Grant) error {
 	switch {
 	case row.Epoch == 0:
-		return NeverOwned(g.Tile)
+		return neverOwned(g.Tile)
 	case row.Epoch != g.Epoch || row.ID != g.ID:
 		return &fence.LostError{Tile: g.Tile, Current: row}
 	case row.Held():
@@ -100,22 +101,14 @@ func Release(g *fence.Grant, row fence.Grant) error {
 	return nil
 }
 
-// Lookup judges Authority.Lookup. A row with epoch zero stands for no row.
-func Lookup(tile fence.TileID, row fence.Grant) (fence.Grant, error) {
-	if row.Epoch == 0 {
-		return fence.Grant{}, NeverOwned(tile)
-	}
-	return row, nil
-}
-
-// NeverOwned is fence.ErrNeverOwned with the tile's name.
-func NeverOwned(tile fence.TileID) error {
+// neverOwned is fence.ErrNeverOwned with the tile's name.
+func neverOwned(tile fence.TileID) error {
 	return fmt.Errorf("tile %s: %w", tile, fence.ErrNeverOwned)
 }
 
-// ValidateGrant checks the argument of Authority.Release: nil, or a *fence.ArgumentError. The contact
+// validateGrant checks the argument of Authority.Release: nil, or a *fence.ArgumentError. The contact
 // does not matter: the epoch and the claim name a grant.
-func ValidateGrant(g *fence.Grant) error {
+func validateGrant(g *fence.Grant) error {
 	switch {
 	case g.Epoch == 0 || g.Epoch > fence.MaxNumber:
 		return &fence.ArgumentError{Field: "epoch", Value: g.Epoch, Want: "the epoch of a grant, from 1 to 2^53-1"}

@@ -1,6 +1,7 @@
 package verdict_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,10 @@ func TestValidate(t *testing.T) {
 	t.Parallel()
 	id := fence.NewClaimID()
 	grant := func(tile fence.TileID, epoch fence.Epoch, id fence.ClaimID) error {
-		return verdict.ValidateGrant(&fence.Grant{Tile: tile, Epoch: epoch, ID: id})
+		a := verdict.Authority{Present: func(context.Context, verdict.Call) (fence.Grant, error) {
+			return fence.Grant{Tile: tile, Epoch: epoch, ID: id}, nil // released already
+		}}
+		return a.Release(t.Context(), fence.Grant{Tile: tile, Epoch: epoch, ID: id})
 	}
 	for _, test := range []struct {
 		name, field string
