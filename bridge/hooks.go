@@ -145,10 +145,3 @@ type FailureInfo struct {
 	Tile  fence.TileID // one of them
 	Err   error
 }
-
-// call calls a hook if there is one.
-func call[T any](hook func(T), info T) {
-	if hook != nil {
-		hook(info)
-	}
-}

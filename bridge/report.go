@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 )
 
 // reporter counts what happens, and reports it to hooks and log.
@@ -50,11 +51,11 @@ func (r *reporter) pass(p *pass) {
 		id := pt.cursor.id
 		if g := pt.regressed; g != nil {
 			log.Warn("the tile's history regressed", "tile", id, "read", g.Read, "last", g.Last)
-			call(hooks.Regressed, *g)
+			hook.Call(hooks.Regressed, *g)
 		}
 		for _, g := range pt.gaps {
 			log.Warn("gap in stream", "tile", id, "have", g.Have, "next", g.Next, "prev", g.Prev)
-			call(hooks.Gap, g)
+			hook.Call(hooks.Gap, g)
 		}
 		for _, d := range pt.drops {
 			log := log.Info
@@ -62,14 +63,14 @@ func (r *reporter) pass(p *pass) {
 				log = r.cfg.Logger.Debug // comes in bursts, and says nothing new
 			}
 			log("entry not forwarded", "tile", id, "position", d.Position, "reason", d.Reason)
-			call(hooks.Dropped, d)
+			hook.Call(hooks.Dropped, d)
 		}
 		for _, d := range pt.letters {
 			log.Error("poison entry", "tile", id, "epoch", d.Epoch, "seq", d.Seq, "reason", d.Reason, "error", d.Err)
-			call(hooks.DeadLettered, d)
+			hook.Call(hooks.DeadLettered, d)
 		}
 		if pt.published.Batches > 0 {
-			call(hooks.Published, pt.published)
+			hook.Call(hooks.Published, pt.published)
 		}
 		if pt.err != nil {
 			if failed[pt.op] == nil {
@@ -83,7 +84,7 @@ func (r *reporter) pass(p *pass) {
 			r.failed(f)
 		}
 	}
-	call(hooks.Pass, p.info)
+	hook.Call(hooks.Pass, p.info)
 }
 
 func (p *pass) addTo(s *Stats) {
@@ -135,7 +136,7 @@ func (r *reporter) marks(op Op, failed []mark) {
 
 func (r *reporter) failed(f *FailureInfo) {
 	r.cfg.Logger.Warn("call failed; trying again", "op", string(f.Op), "tiles", f.Tiles, "tile", f.Tile, "error", f.Err)
-	call(r.cfg.Hooks.Failed, *f)
+	hook.Call(r.cfg.Hooks.Failed, *f)
 }
 
 // lost reports entries that were trimmed before the bridge had read them.
@@ -143,5 +144,5 @@ func (r *reporter) lost(id fence.TileID, read, trimmed fence.Seq) {
 	r.count(func(s *Stats) { s.Resyncs++ })
 	r.cfg.Logger.Error("entries were trimmed before they were forwarded",
 		"tile", id, "read", read, "trimmed", trimmed)
-	call(r.cfg.Hooks.Lost, LostInfo{Tile: id, Read: read, Trimmed: trimmed})
+	hook.Call(r.cfg.Hooks.Lost, LostInfo{Tile: id, Read: read, Trimmed: trimmed})
 }

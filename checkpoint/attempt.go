@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -35,7 +36,7 @@ func (c *Checkpointer) settle(t *tileState, stage Stage, err error) {
 		t.failures = 0
 		info := SkippedInfo{Tile: t.id, Err: err, Lag: now.Sub(t.current)}
 		c.cfg.Logger.Error("snapshot not checkpointed", "tile", t.id.String(), "error", err, "lag", info.Lag)
-		c.cfg.Hooks.Skipped(info)
+		hook.Call(c.cfg.Hooks.Skipped, info)
 	default:
 		t.failures++
 		next, delay = c.failing, c.backoff(t.failures)
@@ -43,7 +44,7 @@ func (c *Checkpointer) settle(t *tileState, stage Stage, err error) {
 			Lag: now.Sub(t.current)}
 		c.cfg.Logger.Warn("checkpoint failed", "tile", t.id.String(), "stage", stage.String(), "error", err,
 			"failures", info.Failures, "retry", delay, "lag", info.Lag)
-		c.cfg.Hooks.Failed(info)
+		hook.Call(c.cfg.Hooks.Failed, info)
 	}
 	if t.failures == 0 && t.truncating > 0 {
 		// A journal that hangs must not take the slots of tiles that have none.
@@ -120,7 +121,7 @@ func (c *Checkpointer) write(ctx context.Context, t *tileState, s fence.Snapshot
 	c.mu.Lock()
 	c.counts.durable(len(s.Blob))
 	c.mu.Unlock()
-	c.cfg.Hooks.Durable(DurableInfo{Tile: t.id, Position: durable, Bytes: len(s.Blob), Took: now.Sub(begin),
+	hook.Call(c.cfg.Hooks.Durable, DurableInfo{Tile: t.id, Position: durable, Bytes: len(s.Blob), Took: now.Sub(begin),
 		Lag: now.Sub(t.current)})
 	return nil
 }
@@ -175,5 +176,5 @@ func (c *Checkpointer) truncate(ctx context.Context, t *tileState) {
 	c.mu.Lock()
 	c.counts.truncated(err)
 	c.mu.Unlock()
-	c.cfg.Hooks.Truncated(TruncatedInfo{Tile: t.id, UpTo: upTo, Err: err, Failures: t.truncating})
+	hook.Call(c.cfg.Hooks.Truncated, TruncatedInfo{Tile: t.id, UpTo: upTo, Err: err, Failures: t.truncating})
 }

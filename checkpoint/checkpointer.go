@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -199,7 +200,7 @@ func (c *Checkpointer) drain(ctx context.Context, begin time.Time) {
 	lanes.Wait()
 	info := DrainedInfo{Tiles: total, Behind: int(behind.Load()), Took: time.Since(begin)}
 	c.cfg.Logger.Info("checkpointer drained", "tiles", info.Tiles, "behind", info.Behind, "took", info.Took)
-	c.cfg.Hooks.Drained(info)
+	hook.Call(c.cfg.Hooks.Drained, info)
 }
 
 // remaining goes through the tiles that need a last attempt. Those that a survey cannot read, or that there is

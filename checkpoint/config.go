@@ -158,25 +158,5 @@ func (cfg *Config) withDefaults() (Config, error) {
 	s.From(time.Minute, "CollectAfter", &c.CollectAfter, 24*time.Hour)
 	s.Number("Concurrency", &c.Concurrency, 8)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	c.Hooks = c.Hooks.filled()
 	return c, s.Err
-}
-
-func (h Hooks) filled() Hooks {
-	if h.Durable == nil {
-		h.Durable = func(DurableInfo) {}
-	}
-	if h.Skipped == nil {
-		h.Skipped = func(SkippedInfo) {}
-	}
-	if h.Failed == nil {
-		h.Failed = func(FailedInfo) {}
-	}
-	if h.Truncated == nil {
-		h.Truncated = func(TruncatedInfo) {}
-	}
-	if h.Drained == nil {
-		h.Drained = func(DrainedInfo) {}
-	}
-	return h
 }

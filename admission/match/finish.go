@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // finisher ends recorded matches: it asks the allocator, then publishes or dissolves them. Worker and supervisor have
@@ -21,7 +24,7 @@ type finisher struct {
 func (f *finisher) finish(ctx context.Context, shard string, matches []Match, full func()) {
 	for len(matches) > 0 {
 		matches = f.once(ctx, shard, matches, full)
-		if len(matches) > 0 && !sleep(ctx, retryInterval) {
+		if len(matches) > 0 && !wait.For(ctx, retryInterval) {
 			return
 		}
 	}
@@ -46,7 +49,7 @@ func (f *finisher) once(ctx context.Context, shard string, matches []Match, full
 				left = append(left, m)
 				continue
 			}
-			f.hooks.Finished(FinishInfo{Match: m, Err: a.Err})
+			hook.Call(f.hooks.Finished, FinishInfo{Match: m, Err: a.Err})
 		default:
 			f.failed(shard, "allocate", a.Err)
 			left = append(left, m)
@@ -66,7 +69,7 @@ func (f *finisher) once(ctx context.Context, shard string, matches []Match, full
 	for i, err := range results {
 		switch {
 		case err == nil:
-			f.hooks.Finished(FinishInfo{Match: placed[i], Assignment: assignments[i]})
+			hook.Call(f.hooks.Finished, FinishInfo{Match: placed[i], Assignment: assignments[i]})
 		case errors.Is(err, ErrGone): // dissolved by another, for want of a seat that has come free since
 			if err := f.alloc.Release(ctx, placed[i]); err != nil {
 				f.failed(shard, "release seats", err) // their hold ends by itself
@@ -80,6 +83,6 @@ func (f *finisher) once(ctx context.Context, shard string, matches []Match, full
 }
 
 func (f *finisher) failed(shard, op string, err error) {
-	f.hooks.Failed(FailInfo{shard, op, err})
+	hook.Call(f.hooks.Failed, FailInfo{shard, op, err})
 	f.log.Warn("match: "+op+" failed; it is tried again", "shard", shard, "error", err)
 }

@@ -12,25 +12,6 @@ type Hooks struct {
 	Stale     func(StaleError)  // a worker was presumed dead; it goes on under a new epoch
 }
 
-func (h Hooks) withDefaults() Hooks {
-	if h.Looked == nil {
-		h.Looked = func(LookInfo) {}
-	}
-	if h.Finished == nil {
-		h.Finished = func(FinishInfo) {}
-	}
-	if h.Reclaimed == nil {
-		h.Reclaimed = func(ReclaimInfo) {}
-	}
-	if h.Failed == nil {
-		h.Failed = func(FailInfo) {}
-	}
-	if h.Stale == nil {
-		h.Stale = func(StaleError) {}
-	}
-	return h
-}
-
 // LookInfo describes one claim of a worker.
 type LookInfo struct {
 	Shard    string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Lobby is where players come in: it creates, reads, follows and cancels tickets. Its methods may be called
@@ -224,7 +225,7 @@ func (l *Lobby) feed(ctx context.Context, shard string, f *feed) {
 	}
 	for ctx.Err() == nil {
 		_ = l.store.Changes(ctx, shard, all, notify) // watchers read every second meanwhile
-		sleep(ctx, retryInterval)
+		wait.For(ctx, retryInterval)
 	}
 }
 
@@ -238,15 +239,3 @@ func wake(c chan<- struct{}) {
 
 // retryInterval is the least time between two tries of a failed call.
 const retryInterval = 50 * time.Millisecond
-
-// sleep waits, or returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

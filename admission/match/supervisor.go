@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // reclaimLimit is the most tickets, and matches, that one call of Store.Reclaim returns.
@@ -68,7 +70,7 @@ func open(
 		shards = append(shards, q.shards()...)
 	}
 	slices.Sort(shards)
-	return finisher{store, alloc, h.withDefaults(), cmp.Or(log, slog.New(slog.DiscardHandler))}, shards, nil
+	return finisher{store, alloc, h, cmp.Or(log, slog.New(slog.DiscardHandler))}, shards, nil
 }
 
 // Run looks at every shard once in each period, until ctx ends, and returns nil. It runs once: a second call
@@ -79,7 +81,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	for {
 		s.Once(ctx)
-		if !sleep(ctx, s.period) {
+		if !wait.For(ctx, s.period) {
 			return nil
 		}
 	}
@@ -119,7 +121,7 @@ func (s *Supervisor) look(ctx context.Context, shard string, lapsed int) {
 		more = r.More
 	}
 	info.Took = time.Since(began)
-	s.hooks.Reclaimed(info)
+	hook.Call(s.hooks.Reclaimed, info)
 	if info.Returned+info.Pending > 0 {
 		s.log.Warn("match: a worker is gone; its tickets wait again and its matches were finished", "shard", shard,
 			"tickets", info.Returned, "matches", info.Pending)

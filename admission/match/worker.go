@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 const (
@@ -113,7 +115,7 @@ func (b *bench) run(ctx context.Context) {
 			if err := b.store.Arrivals(side, b.shard, func() { wake(b.hint) }); err != nil && side.Err() == nil {
 				b.failed(b.shard, "subscribe", err)
 			}
-			sleep(side, retryInterval)
+			wait.For(side, retryInterval)
 		}
 	})
 	sides.Go(func() { b.heartbeats(side) })
@@ -135,7 +137,7 @@ func (b *bench) serve(ctx, work context.Context) {
 	idle := leastIdle
 	for ctx.Err() == nil {
 		if until := time.UnixMilli(b.full.Load()); time.Now().Before(until) {
-			sleep(ctx, time.Until(until))
+			wait.For(ctx, time.Until(until))
 		}
 		if b.look(work) {
 			idle = leastIdle
@@ -154,7 +156,7 @@ func (b *bench) serve(ctx, work context.Context) {
 }
 
 func (b *bench) heartbeats(ctx context.Context) {
-	for sleep(ctx, b.cfg.Heartbeat) {
+	for wait.For(ctx, b.cfg.Heartbeat) {
 		e := Epoch(b.epoch.Load())
 		if e == 0 {
 			continue
@@ -169,7 +171,7 @@ func (b *bench) heartbeats(ctx context.Context) {
 func (b *bench) lost(op string, e Epoch, err error) {
 	if stale, ok := errors.AsType[*StaleError](err); ok {
 		if b.epoch.CompareAndSwap(uint64(e), 0) {
-			b.hooks.Stale(*stale)
+			hook.Call(b.hooks.Stale, *stale)
 			b.log.Warn("match: this worker was presumed dead; others have its tickets", "shard", b.shard, "epoch", e)
 		}
 		return
@@ -204,7 +206,7 @@ func (b *bench) look(ctx context.Context) (again bool) {
 			return false
 		}
 	}
-	b.hooks.Looked(LookInfo{b.shard, len(claim.Tickets), len(recorded), len(unmatched), time.Since(began)})
+	hook.Call(b.hooks.Looked, LookInfo{b.shard, len(claim.Tickets), len(recorded), len(unmatched), time.Since(began)})
 	return len(recorded) > 0 || arrivals != claim.Arrivals
 }
 
@@ -227,7 +229,7 @@ func (b *bench) record(ctx context.Context, e Epoch, matches []Match, unmatched 
 	results, err := b.store.Record(ctx, b.shard, e, matches)
 	for err != nil {
 		b.lost("record", e, err)
-		if b.epoch.Load() != uint64(e) || errors.Is(err, fence.ErrInvalidArgument) || !sleep(ctx, retryInterval) {
+		if b.epoch.Load() != uint64(e) || errors.Is(err, fence.ErrInvalidArgument) || !wait.For(ctx, retryInterval) {
 			return nil, false // what was recorded all the same is finished by a supervisor
 		}
 		results, err = b.store.Record(ctx, b.shard, e, matches)

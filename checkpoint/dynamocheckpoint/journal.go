@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/dynamotx"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 var _ checkpoint.JournalStore = (*Store)(nil)
@@ -261,21 +262,9 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 		if read == tailReads {
 			return nil, &fence.CorruptError{Tile: tile, What: "journal", At: t.current.Position, Detail: err.Error()}
 		}
-		if err := pause(ctx, tailPause<<(read-1)); err != nil {
-			return nil, failed(ctx, op, tile, fence.ErrNotApplied, err)
+		if !wait.For(ctx, tailPause<<(read-1)) {
+			return nil, guard.Ended(ctx, op, tile)
 		}
-	}
-}
-
-// pause waits, or says why it did not.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Biller moves usage events from the store to billing's own store. It is independent of desks and workers, which never
@@ -69,7 +70,7 @@ func (b *Biller) Run(ctx context.Context) error {
 					b.cfg.Logger.Warn("plan: usage events not moved, trying again", "shard", shard, "error", err)
 				}
 				if idle := next == after; idle || err != nil {
-					sleep(ctx, b.cfg.Every)
+					wait.For(ctx, b.cfg.Every)
 				}
 				after = next
 			}

@@ -8,6 +8,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // call is one run of the planner for one request.
@@ -154,7 +157,7 @@ func (w *Worker) storeEnds(ctx context.Context, shard int, set []*call) {
 			break
 		}
 		w.cfg.Logger.Warn("plan: results not stored, trying again", "calls", len(set), "shard", shard, "error", err)
-		sleep(ctx, retryAfter)
+		wait.For(ctx, retryAfter)
 	}
 	for i, c := range set {
 		w.ended(c, err == nil && held[i])
@@ -192,13 +195,13 @@ func (w *Worker) ended(c *call, held bool) {
 	case c.end.Kind == Failed:
 		log.Warn("plan: an attempt failed", "next", c.end.Pause, "error", c.err)
 	}
-	w.cfg.Ended(info)
+	hook.Call(w.cfg.Ended, info)
 }
 
 // renew keeps the claims of running calls, and cancels those whose claims are lost.
 func (w *Worker) renew(ctx context.Context) {
 	for {
-		if sleep(ctx, w.cfg.Lease/4); ctx.Err() != nil {
+		if wait.For(ctx, w.cfg.Lease/4); ctx.Err() != nil {
 			return
 		}
 		for shard, held := range w.claims() {

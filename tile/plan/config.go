@@ -65,9 +65,6 @@ func (c *DeskConfig) withDefaults() (DeskConfig, error) {
 	var s setting.Check
 	s.Duration("Timeout", &d.Timeout, time.Second)
 	d.Logger = cmp.Or(d.Logger, slog.Default())
-	if d.Answered == nil {
-		d.Answered = func(AnswerInfo) {}
-	}
 	return d, s.Err
 }
 
@@ -119,9 +116,6 @@ func (c *WorkerConfig) withDefaults() (WorkerConfig, error) {
 	d := setting.Of(c)
 	d.Name, d.Slots, d.Attempts = cmp.Or(d.Name, "worker"), cmp.Or(d.Slots, 4), cmp.Or(d.Attempts, 5)
 	d.Logger = cmp.Or(d.Logger, slog.Default())
-	if d.Ended == nil {
-		d.Ended = func(CallInfo) {}
-	}
 	var s setting.Check
 	s.Refuse(len(d.Name) > 40, "Name", d.Name, "at most 40 bytes")
 	s.Refuse(d.Slots < 1 || d.Slots > 4096, "Slots", d.Slots, "1 to 4096, or zero for the default")

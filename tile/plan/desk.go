@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -282,7 +284,7 @@ func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
 	info := AnswerInfo{Request: a.request, Kind: a.kind, Took: time.Since(a.since)}
 	if a.kind != Planned {
 		t.free(a.request.Entity)
-		d.submitting.Go(func() { d.cfg.Answered(info) })
+		d.submitting.Go(func() { hook.Call(d.cfg.Answered, info) })
 		return
 	}
 	if d.ended {
@@ -302,7 +304,7 @@ func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
 			d.stats.Refused++
 		}
 		d.mu.Unlock()
-		d.cfg.Answered(info)
+		hook.Call(d.cfg.Answered, info)
 	})
 }
 
@@ -321,10 +323,8 @@ func (d *Desk) decide(ctx context.Context, t *deskTile, a *answered) (stream.Out
 		if err == nil || !again || !d.serves(t) {
 			return outcome, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, retryAfter) {
 			return 0, err
-		case <-time.After(retryAfter):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 var (
@@ -129,7 +130,7 @@ func (w *Worker) hear(ctx context.Context) {
 		})
 		if err != nil {
 			w.cfg.Logger.Warn("plan: worker is not notified of requests, and looks for them itself", "error", err)
-			sleep(ctx, w.cfg.Poll)
+			wait.For(ctx, w.cfg.Poll)
 		}
 	}
 }
@@ -286,7 +287,7 @@ const drainReport = 5 * time.Second
 // drain waits for the running calls.
 func (w *Worker) drain(end context.CancelCauseFunc) error {
 	deadline := time.Now().Add(w.cfg.DrainTimeout)
-	for report := time.Now(); ; sleep(context.Background(), 10*time.Millisecond) {
+	for report := time.Now(); ; wait.For(context.Background(), 10*time.Millisecond) {
 		n := w.Stats().Running
 		switch now := time.Now(); {
 		case n == 0:
@@ -313,7 +314,7 @@ func (w *Worker) abandon(end context.CancelCauseFunc, n int) error {
 	}
 	w.mu.Unlock()
 	for limit := time.Now().Add(abandonTimeout); w.Stats().Running > 0 && time.Now().Before(limit); {
-		sleep(context.Background(), 10*time.Millisecond)
+		wait.For(context.Background(), 10*time.Millisecond)
 	}
 	end(ErrDrained)
 	err := fmt.Errorf("plan: %d calls had not ended after %v, and were returned to the queue: %w", n,
@@ -326,13 +327,4 @@ func (w *Worker) abandon(end context.CancelCauseFunc, n int) error {
 func (w *Worker) pauseAfter(attempt int) time.Duration {
 	most := w.cfg.Pause << min(attempt-1, 5)
 	return rand.N(min(most, 30*w.cfg.Pause)) + 1
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/redislib"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // errUnconfirmed: too few replicas have confirmed a write in time.
@@ -28,7 +29,7 @@ var reading = map[string]bool{"read": true, "list": true, "depth": true, "tiles"
 // The reply is without its code, which is "ok", "stale", "unknown" or another that the caller expects.
 func (s *Store) call(ctx context.Context, op, base string, args ...any) (code string, reply []any, err error) {
 	deadline := time.Now().Add(s.cfg.Retry)
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		reply, err = s.once(ctx, op, base, args)
 		switch {
 		case err == nil && len(reply) == 0:
@@ -42,16 +43,13 @@ func (s *Store) call(ctx context.Context, op, base string, args ...any) (code st
 			return code, reply[1:], nil
 		case !transient(err):
 			return "", nil, failed(op, err)
-		case ctx.Err() != nil || time.Now().Add(wait).After(deadline):
+		case ctx.Err() != nil || time.Now().Add(pause).After(deadline):
 			return "", nil, failed(op, errors.Join(err, ctx.Err()))
 		}
 		if c, ok := s.client.(*redis.ClusterClient); ok {
 			c.ReloadState(ctx)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		wait.For(ctx, pause)
 	}
 }
 

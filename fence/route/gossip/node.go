@@ -17,6 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 const (
@@ -222,7 +223,7 @@ func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 			n.settings.Logger.Warn("gossip: no seed answers; retrying", "seeds", n.settings.Seeds, "error", failed)
 		}
 		warned = alone && failed != nil
-		pause(ctx, n.settings.Timing.RejoinInterval)
+		wait.For(ctx, n.settings.Timing.RejoinInterval)
 	}
 }
 
@@ -266,13 +267,4 @@ func (n *Node) refuse(what string, size int, err error) {
 		n.settings.Logger.Warn("gossip: refused bytes from a peer", "what", what, "bytes", size, "error", err, "total",
 			total)
 	})
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
@@ -71,10 +72,7 @@ func (l *listeners) follow(ctx context.Context, channel string) {
 		}
 		stop()
 		_ = ps.Close()
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryAfter):
-		}
+		wait.For(ctx, retryAfter)
 	}
 }
 

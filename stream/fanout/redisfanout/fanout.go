@@ -3,8 +3,10 @@ package redisfanout
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
@@ -20,6 +22,7 @@ type Fanout struct {
 	session *session // nil while there are no subscriptions
 
 	disconnects atomic.Uint64
+	losses      rate.Sometimes // lines about connections: a node that is down is tried again and again
 }
 
 var (
@@ -45,7 +48,8 @@ func New(client redis.UniversalClient, cfg *Config) (*Fanout, error) {
 		return nil, err
 	}
 	local, err := hub.NewLocal(c.Buffer, c.BufferBytes, c.Logger)
-	return &Fanout{cfg: c, nodes: nodes, local: local}, err
+	return &Fanout{cfg: c, nodes: nodes, local: local,
+		losses: rate.Sometimes{First: 10, Interval: 10 * time.Second}}, err
 }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.

@@ -138,7 +138,7 @@ func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	require.ErrorAs(t, err, &partial)
 	require.Equal(t, []bool{true, false, true}, partial.Handed)
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
-	require.ErrorContains(t, err, "1 of 3 hints")
+	require.ErrorContains(t, err, "1 of 3")
 	require.EqualValues(t, 4, pub.Stats().HintsSent)
 	require.EqualValues(t, 1, pub.Stats().HintsUnsent)
 	up.awaitTile(t, well)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -271,9 +272,7 @@ func (f *Fanout) moved(m *MoveInfo) {
 	}
 	log("tile moved between fan-out tiers", "tile", m.Tile, "from", m.From, "to", m.State, "reason", m.Reason,
 		"audience", m.Audience, "present", m.Present, "bytes_per_second", m.Bytes)
-	if f.cfg.Hooks.Moved != nil {
-		f.cfg.Hooks.Moved(*m)
-	}
+	hook.Call(f.cfg.Hooks.Moved, *m)
 	f.pub.mu.Lock()
 	t := f.pub.tiles[m.Tile]
 	f.pub.mu.Unlock()

@@ -43,6 +43,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -201,10 +202,7 @@ func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				s.listen(ctx, shard, heard)
-				select {
-				case <-ctx.Done():
-				case <-time.After(resubscribeAfter):
-				}
+				wait.For(ctx, resubscribeAfter)
 			}
 		})
 	}

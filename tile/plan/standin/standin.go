@@ -18,6 +18,8 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -37,10 +39,7 @@ var _ plan.Planner = (*Planner)(nil)
 
 // New returns a planner. A nil cfg means the defaults.
 func New(cfg *Config) *Planner {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	c.Longest = max(c.Longest, c.Shortest)
 	if c.Think == nil {
 		c.Think = func(_ context.Context, r plan.Request) ([]byte, error) { return []byte(r.Words), nil }
@@ -50,12 +49,8 @@ func New(cfg *Config) *Planner {
 
 // Plan implements plan.Planner. It charges a token for four bytes, and one at least.
 func (p *Planner) Plan(ctx context.Context, r plan.Request) ([]byte, plan.Usage, error) {
-	if d := p.takes(r); d > 0 {
-		select {
-		case <-ctx.Done():
-			return nil, plan.Usage{}, context.Cause(ctx)
-		case <-time.After(d):
-		}
+	if d := p.takes(r); d > 0 && !wait.For(ctx, d) {
+		return nil, plan.Usage{}, context.Cause(ctx)
 	}
 	body, err := p.cfg.Think(ctx, r)
 	if err != nil {
