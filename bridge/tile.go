@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/schedule"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -32,7 +33,7 @@ type tile struct {
 	forgotten bool // another tile may have its place
 	failures  int  // passes or resumes in a row
 
-	work, mark, behind date[*tile]
+	work, mark, behind schedule.Date[*tile]
 
 	backlog int       // entries that are known to wait
 	oldest  time.Time // commit time of the first of them
@@ -43,7 +44,7 @@ type tile struct {
 
 func newTile(id fence.TileID, now time.Time, interval time.Duration) *tile {
 	t := &tile{cursor: cursor{id: id}, pace: pace{group: fanout.HintGroupOf(id), due: now, interval: interval}}
-	t.work.of, t.mark.of, t.behind.of = t, t, t
+	t.work.Of, t.mark.Of, t.behind.Of = t, t, t
 	return t
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/schedule"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -30,9 +31,9 @@ type world struct {
 	tiles  map[fence.TileID]*tile
 	woken  []*want // emptied; swapped with the inbox's
 
-	agenda [lanes]schedule[*tile] // what each lane has to do; a tile's work and its marks are one date each
-	from   [lanes]time.Time       // before which no next job begins
-	behind schedule[*tile]        // tiles with entries that wait, by the oldest's commit time
+	agenda [lanes]schedule.Schedule[*tile] // what each lane has to do; a tile's work and its marks are one date each
+	from   [lanes]time.Time                // before which no next job begins
+	behind schedule.Schedule[*tile]        // tiles with entries that wait, by the oldest's commit time
 
 	failing, backlog int
 	entryBytes       int     // estimate of an entry's size, for Config.PassBytes
@@ -131,19 +132,19 @@ func (w *world) plan(t *tile) {
 		return // a hint was under way
 	}
 	if t.busy || t.removed {
-		t.work.clear()
+		t.work.Clear()
 	} else {
-		t.work.set(&w.agenda[t.lane()], t.pace.due)
+		t.work.Set(&w.agenda[t.lane()], t.pace.due)
 	}
 	if !t.resumed || t.marks.writing {
-		t.mark.clear()
+		t.mark.Clear()
 	} else {
-		t.mark.set(&w.agenda[t.markLane()], t.marks.due(t.cursor.read, t.removed, w.cfg))
+		t.mark.Set(&w.agenda[t.markLane()], t.marks.due(t.cursor.read, t.removed, w.cfg))
 	}
 	if t.removed && !t.busy && !t.marks.writing && (!t.resumed || t.marks.failures > 0 || t.settled()) {
 		// Its last watermarks are written.
-		t.work.clear()
-		t.mark.clear()
+		t.work.Clear()
+		t.mark.Clear()
 		w.pacer.count(&t.pace, false)
 		t.failures, t.backlog, t.forgotten = 0, 0, true
 		delete(w.tiles, t.cursor.id)
@@ -158,26 +159,26 @@ func (w *world) account(t *tile) {
 	w.backlog += t.backlog - t.counted.backlog
 	t.counted.failing, t.counted.backlog = failing, t.backlog
 	if t.backlog > 0 && !t.oldest.IsZero() {
-		t.behind.set(&w.behind, t.oldest)
+		t.behind.Set(&w.behind, t.oldest)
 	} else {
-		t.behind.clear()
+		t.behind.Clear()
 	}
 }
 
 // totals reports the totals over all tiles.
 func (w *world) totals() {
-	oldest, _ := w.behind.first()
+	oldest, _ := w.behind.First()
 	w.report.totals(w.failing, w.backlog, oldest)
 }
 
 // next returns when a lane has something to do; false if it has nothing.
 func (w *world) next(l lane) (time.Time, bool) {
-	at, ok := w.agenda[l].first()
+	at, ok := w.agenda[l].First()
 	return latest(at, w.from[l]), ok
 }
 
 // due takes the tiles that are due on a lane.
-func (w *world) due(l lane, now time.Time) []*tile { return w.agenda[l].take(now, tilesAJob[l]) }
+func (w *world) due(l lane, now time.Time) []*tile { return w.agenda[l].Take(now, tilesAJob[l]) }
 
 // beginPass prepares a pass over tiles.
 func (w *world) beginPass(tiles []*tile, retry bool, now time.Time) *pass {
@@ -366,7 +367,7 @@ func (w *world) unmarked() map[lane][]*tile {
 	tiles := map[lane][]*tile{}
 	for _, t := range w.tiles {
 		if t.resumed && !t.settled() {
-			t.mark.clear()
+			t.mark.Clear()
 			tiles[t.markLane()] = append(tiles[t.markLane()], t)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/schedule"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -57,9 +58,7 @@ type tileState struct {
 
 	// Guarded by Checkpointer.mu.
 	removed bool
-	lane    *lane // where it waits; nil while a lane's slot works on it
-	due     time.Time
-	index   int // in lane.queue
+	due     schedule.Date[*tileState] // in the queue of a lane; in none while a lane's slot works on it
 }
 
 // New returns a Checkpointer for the given tiles; Add and Remove change them later. Nothing happens
@@ -100,6 +99,7 @@ func (c *Checkpointer) Add(tiles ...fence.TileID) error {
 			continue
 		}
 		t := &tileState{id: tile, busy: make(chan struct{}, 1), current: time.Now()}
+		t.due.Of = t
 		c.tiles[tile] = t
 		c.waiting.put(t, time.Now().Add(c.spread(t)))
 	}
@@ -115,7 +115,7 @@ func (c *Checkpointer) Remove(tiles ...fence.TileID) {
 	for _, tile := range tiles {
 		if t := c.tiles[tile]; t != nil {
 			t.removed = true
-			t.unqueue()
+			t.due.Clear()
 			delete(c.tiles, tile)
 		}
 	}
@@ -185,7 +185,7 @@ func (c *Checkpointer) Run(ctx context.Context) error {
 func (c *Checkpointer) drain(ctx context.Context, begin time.Time) {
 	c.mu.Lock()
 	total := len(c.tiles)
-	tiles, failing := slices.Concat(c.waiting.queue, c.changed.queue), slices.Clone(c.failing.queue)
+	tiles, failing := append(c.waiting.queue.All(), c.changed.queue.All()...), c.failing.queue.All()
 	c.mu.Unlock()
 
 	var lanes sync.WaitGroup

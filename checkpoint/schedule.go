@@ -1,38 +1,30 @@
 package checkpoint
 
 import (
-	"container/heap"
 	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/schedule"
 )
 
 // lane is a queue of tiles ordered by when they are due. It is guarded by Checkpointer.mu.
 type lane struct {
-	queue dueHeap
+	queue schedule.Schedule[*tileState]
 	wake  chan struct{} // has a token when the head of the queue may have changed
 }
 
 func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
 
-// put queues a tile that is in no lane.
+// put queues a tile, and takes it out of any other lane.
 func (l *lane) put(t *tileState, due time.Time) {
-	t.lane, t.due = l, due
-	heap.Push(&l.queue, t)
-	if t.index == 0 {
+	t.due.Set(&l.queue, due)
+	if first, _ := l.queue.First(); !first.Before(due) {
 		select {
 		case l.wake <- struct{}{}:
 		default:
 		}
-	}
-}
-
-// unqueue takes a tile out of its lane, if it is in one.
-func (t *tileState) unqueue() {
-	if t.lane != nil {
-		heap.Remove(&t.lane.queue, t.index)
-		t.lane = nil
 	}
 }
 
@@ -78,10 +70,10 @@ func (c *Checkpointer) next(ctx context.Context, l *lane, p pace) []*tileState {
 	for ctx.Err() == nil {
 		var due <-chan time.Time
 		c.mu.Lock()
-		if len(l.queue) > 0 {
-			wait := time.Until(l.queue[0].due)
+		if first, some := l.queue.First(); some {
+			wait := time.Until(first)
 			if wait <= 0 {
-				tiles := l.takeUntil(time.Now().Add(p.gather), p.tiles)
+				tiles := l.queue.Take(time.Now().Add(p.gather), p.tiles)
 				c.mu.Unlock()
 				return tiles
 			}
@@ -95,17 +87,6 @@ func (c *Checkpointer) next(ctx context.Context, l *lane, p pace) []*tileState {
 		}
 	}
 	return nil
-}
-
-// takeUntil takes the tiles out of the lane that are due by then, limit at most.
-func (l *lane) takeUntil(then time.Time, limit int) []*tileState {
-	var tiles []*tileState
-	for len(tiles) < limit && len(l.queue) > 0 && !l.queue[0].due.After(then) {
-		t := l.queue[0]
-		t.unqueue()
-		tiles = append(tiles, t)
-	}
-	return tiles
 }
 
 // take takes the busy tokens of tiles, and says which tiles are busy elsewhere.
@@ -165,7 +146,6 @@ func (c *Checkpointer) schedule(t *tileState, l *lane, delay time.Duration) {
 	if t.removed {
 		return
 	}
-	t.unqueue()
 	l.put(t, time.Now().Add(delay))
 }
 
@@ -196,31 +176,4 @@ func (c *Checkpointer) backoff(failures int) time.Duration {
 	}
 	d = min(d, c.cfg.RetryMax)
 	return d - rand.N(d/2+1)
-}
-
-// dueHeap orders tiles by when they are due; see container/heap.
-type dueHeap []*tileState
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-
-func (h dueHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *dueHeap) Push(x any) {
-	t := x.(*tileState)
-	t.index = len(*h)
-	*h = append(*h, t)
-}
-
-// Pop implements heap.Interface.
-func (h *dueHeap) Pop() any {
-	old := *h
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return t
 }

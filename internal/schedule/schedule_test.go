@@ -1,4 +1,4 @@
-package bridge
+package schedule
 
 import (
 	"math/rand/v2"
@@ -14,16 +14,16 @@ func TestSchedule(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	began := time.Now()
-	var schedules [2]schedule[int]
-	dates := make([]date[int], 200)
+	var schedules [2]Schedule[int]
+	dates := make([]Date[int], 200)
 	for i := range dates {
-		dates[i].of = i
+		dates[i].Of = i
 	}
 	for range 20_000 {
 		d := &dates[rng.IntN(len(dates))]
 		switch rng.IntN(4) {
 		case 0:
-			d.clear()
+			d.Clear()
 		case 1:
 			s := &schedules[rng.IntN(2)]
 			now := began.Add(time.Duration(rng.IntN(50)))
@@ -34,18 +34,18 @@ func TestSchedule(t *testing.T) {
 					want++
 				}
 			}
-			taken := s.take(now, limit)
+			taken := s.Take(now, limit)
 			require.Len(t, taken, min(want, limit))
 			for i, due := range taken {
 				at := dates[due].at
 				require.Nil(t, dates[due].in)
 				require.True(t, i == 0 || !at.Before(dates[taken[i-1]].at), "earliest first")
-				if first, ok := s.first(); ok {
+				if first, ok := s.First(); ok {
 					require.False(t, at.After(first))
 				}
 			}
 		default:
-			d.set(&schedules[rng.IntN(2)], began.Add(time.Duration(rng.IntN(100))))
+			d.Set(&schedules[rng.IntN(2)], began.Add(time.Duration(rng.IntN(100))))
 		}
 	}
 }
