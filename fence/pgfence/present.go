@@ -27,7 +27,9 @@ func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Gran
 }
 
 // presentMany carries out writing calls in sets, and gives their rows and errors to each, in the same order.
-func (a *Authority) presentMany(ctx context.Context, calls []verdict.Call, each func(i int, row fence.Grant, err error)) {
+func (a *Authority) presentMany(
+	ctx context.Context, calls []verdict.Call, each func(i int, row fence.Grant, err error),
+) {
 	for i, m := range a.mints.gather(calls) {
 		row, err := a.await(ctx, a.mints, m)
 		a.learnFloor(&m.Call, row)

@@ -273,8 +273,8 @@ func (k *conn) die(err error) {
 	}
 	s.f.disconnects.Add(1)
 	s.f.losses.Do(func() {
-		s.f.cfg.Logger.Warn("a subscribing connection to Redis was lost; its channels are subscribed anew", "addr", k.addr,
-			"channels", lost, "error", err)
+		s.f.cfg.Logger.Warn("a subscribing connection to Redis was lost; its channels are subscribed anew",
+			"addr", k.addr, "channels", lost, "error", err)
 	})
 	s.f.nodes.reload(s.ctx)
 	s.poke()
