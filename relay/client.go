@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -31,11 +32,17 @@ type client struct {
 // writeLoop writes what is queued, all of it in one go, and takes a due Sync when the queue is empty.
 func (c *client) writeLoop() {
 	var spare [][]byte
+	var sync []byte // that is queued; there is at most one
+	defer func() { c.release(sync) }()
 	for {
 		frames, owed, what := c.next(spare)
 		switch what {
 		case nextFrames:
-			if err := c.wire.Send(c.cfg.writeTimeout, frames...); err != nil {
+			err := c.wire.Send(c.cfg.writeTimeout, frames...)
+			c.written()
+			c.release(sync)
+			sync = nil
+			if err != nil {
 				c.gone("write failed: " + err.Error())
 				_ = c.wire.Close()
 				return
@@ -43,18 +50,27 @@ func (c *client) writeLoop() {
 			clear(frames)
 			spare = frames
 		case nextSync:
-			if wait := c.syncWait(); wait > 0 {
-				c.owe(owed) // frames of other tiles go first
-				time.Sleep(min(wait, syncPause))
-				continue
+			wait, ok := c.syncWait(), false
+			if wait == 0 {
+				sync, ok = c.backlog.sync(c, owed)
 			}
-			owed.sync()
+			if !ok {
+				c.owe(owed) // frames of other tiles go first
+				time.Sleep(min(cmp.Or(wait, syncPause), syncPause))
+			}
 		case nextWait:
 			return
 		case nextClose:
 			c.farewell()
 			return
 		}
+	}
+}
+
+// release counts a Sync out that was queued.
+func (c *client) release(sync []byte) {
+	if sync != nil {
+		c.backlog.release(c, sync)
 	}
 }
 

@@ -25,7 +25,9 @@ const (
 	DefaultInboundRate       = 50
 	DefaultSyncRate          = 4 << 20
 	DefaultRelaySyncRate     = 512 << 20
+	DefaultRelaySyncBytes    = 256 << 20
 	DefaultQueueBytes        = 1 << 20
+	DefaultRelayQueueBytes   = 512 << 20
 	DefaultTailFrames        = 512
 	DefaultTailBytes         = 4 << 20
 	DefaultMaxRepairs        = 16
@@ -124,9 +126,15 @@ type Limits struct {
 	// worth are sent at once, what is more waits. Frames are not counted. Defaults 4 MiB and 512 MiB.
 	SyncRate, RelaySyncRate int
 
-	// QueueBytes bounds what waits for one client. Frames over it are dropped for that client, which gets
-	// a Sync when its queue has drained. Default 1 MiB.
-	QueueBytes int
+	// RelaySyncBytes bounds the Syncs that are being written, and those that are kept for the next clients, over all
+	// clients; one that several are sent counts once. When there are too many, others wait, and the clients that have
+	// been taking the oldest for more than a second are closed with status 4001. Default 256 MiB, for each of the two.
+	RelaySyncBytes int
+
+	// QueueBytes and RelayQueueBytes bound what waits for one client, and the frames that wait for all. Frames over
+	// them are dropped for that client, or for those that have not read the last one; it gets a Sync when its queue has
+	// drained. Defaults 1 MiB and 512 MiB.
+	QueueBytes, RelayQueueBytes int
 
 	// TailFrames and TailBytes (of payload) bound the batches kept in memory for one tile, and with them
 	// what a new client is sent besides the snapshot. When the tail is longer the cache of the tile is
@@ -145,6 +153,7 @@ type tuning struct {
 
 	writeTimeout time.Duration // for a client to take 64 KiB
 	closeTimeout time.Duration // for a client to answer a close
+	syncStall    time.Duration // after which a client that takes a Sync is closed if there is no room for others
 	repairJitter time.Duration // a repair after a gap waits a random part of it, so that relays do not all read at once
 	backoffMin   time.Duration // between attempts of a failing repair, doubled each time
 	backoffMax   time.Duration // limit of the doubling
@@ -164,6 +173,8 @@ func (c *Config) withDefaults() (Config, error) {
 	out.InboundRate = cmp.Or(out.InboundRate, DefaultInboundRate)
 	out.SyncRate = cmp.Or(out.SyncRate, DefaultSyncRate)
 	out.RelaySyncRate = cmp.Or(out.RelaySyncRate, DefaultRelaySyncRate)
+	out.RelaySyncBytes = cmp.Or(out.RelaySyncBytes, DefaultRelaySyncBytes)
+	out.RelayQueueBytes = cmp.Or(out.RelayQueueBytes, DefaultRelayQueueBytes)
 	out.MaxRepairs = cmp.Or(out.MaxRepairs, DefaultMaxRepairs)
 	out.QueueBytes = cmp.Or(out.QueueBytes, DefaultQueueBytes)
 	out.TailFrames = cmp.Or(out.TailFrames, DefaultTailFrames)
@@ -185,6 +196,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.refreshFrames = cmp.Or(out.refreshFrames, max(1, min(180, out.TailFrames/2)))
 	out.writeTimeout = cmp.Or(out.writeTimeout, 10*time.Second)
 	out.closeTimeout = cmp.Or(out.closeTimeout, 2*time.Second)
+	out.syncStall = cmp.Or(out.syncStall, time.Second)
 	out.repairJitter = cmp.Or(out.repairJitter, 20*time.Millisecond)
 	out.backoffMin = cmp.Or(out.backoffMin, 100*time.Millisecond)
 	out.backoffMax = cmp.Or(out.backoffMax, max(out.backoffMin, min(out.CheckInterval, DefaultCheckInterval)))
@@ -217,6 +229,7 @@ func (c *Config) validate() error {
 		{"MaxClients", c.MaxClients}, {"MaxTiles", c.MaxTiles}, {"MaxTilesPerClient", c.MaxTilesPerClient},
 		{"InboundRate", c.InboundRate}, {"SyncRate", c.SyncRate}, {"RelaySyncRate", c.RelaySyncRate},
 		{"MaxRepairs", c.MaxRepairs}, {"QueueBytes", c.QueueBytes},
+		{"RelaySyncBytes", c.RelaySyncBytes}, {"RelayQueueBytes", c.RelayQueueBytes},
 		{"TailFrames", c.TailFrames}, {"TailBytes", c.TailBytes},
 	} {
 		if n.value < 0 {

@@ -277,6 +277,7 @@ func (h *hub) expire(now time.Time, linger time.Duration) bool {
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
+	h.syncs.clear()
 	var stop func()
 	if !h.repairing {
 		stop, h.stop = h.stop, nil

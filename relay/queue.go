@@ -12,6 +12,7 @@ type queue struct {
 	maxFrames int
 	maxBytes  int
 	own, all  *syncBudget   // the client's, and the relay's
+	backlog   *backlog      // the relay's; nil: not counted
 	write     func()        // does what next says until there is nothing; nil: nothing is written
 	coalesce  time.Duration // how long a client of several tiles waits for more before it is written to
 	writers   sync.WaitGroup
@@ -21,6 +22,8 @@ type queue struct {
 	tiles     int  // that the client watches
 	frames    [][]byte
 	bytes     int
+	waiting   int // bytes of frames among them, which the backlog counts
+	taken     int // likewise, of those being written
 	dues      []due
 	slowSince time.Time // since when it has not been caught up after a frame was dropped
 	pinged    time.Time
@@ -32,7 +35,7 @@ type queue struct {
 
 // due is a Sync owed to the client. It is made when everything queued before is out, so that a slow client never has
 // more than one waiting for a tile.
-type due interface{ sync() }
+type due interface{ sync() (queued []byte) }
 
 func (q *queue) init(maxFrames, maxBytes int) {
 	q.maxFrames, q.maxBytes = maxFrames, maxBytes
@@ -46,12 +49,15 @@ func (q *queue) push(frame []byte) bool {
 	if q.closing || q.over {
 		return true
 	}
-	if len(q.frames) > 0 && (len(q.frames) >= q.maxFrames || q.bytes+len(frame) > q.maxBytes) {
+	if len(q.frames) > 0 && (len(q.frames) >= q.maxFrames || q.bytes+len(frame) > q.maxBytes) ||
+		(len(q.frames) > 0 || q.taken > 0) && q.backlog.full() {
 		if q.slowSince.IsZero() {
 			q.slowSince = time.Now()
 		}
 		return false
 	}
+	q.waiting += len(frame)
+	q.backlog.count(len(frame))
 	q.add(frame)
 	return true
 }
@@ -133,6 +139,7 @@ func (q *queue) next(spare [][]byte) ([][]byte, due, nextThing) {
 	case len(q.frames) > 0:
 		frames := q.frames
 		q.frames, q.bytes = spare[:0], 0
+		q.taken, q.waiting = q.waiting, 0
 		return frames, nil, nextFrames
 	case q.closing:
 		return nil, nil, nextClose
@@ -147,6 +154,20 @@ func (q *queue) next(spare [][]byte) ([][]byte, due, nextThing) {
 	return nil, nil, nextWait
 }
 
+// written counts the frames out that were taken last.
+func (q *queue) written() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.backlog.count(-q.taken)
+	q.taken = 0
+}
+
+// drop forgets what is queued. The mutex is held.
+func (q *queue) drop() {
+	q.backlog.count(-q.waiting)
+	q.frames, q.bytes, q.waiting = nil, 0, 0
+}
+
 // shut ends the connection with a status. With flush everything queued is written first; without, only
 // the frame being written. It reports whether it was the first to end it.
 func (q *queue) shut(code int, reason string, flush bool) bool {
@@ -157,7 +178,7 @@ func (q *queue) shut(code int, reason string, flush bool) bool {
 	}
 	q.closing, q.code, q.reason = true, code, reason
 	if !flush {
-		q.frames, q.bytes = nil, 0
+		q.drop()
 	}
 	q.dues = nil
 	q.call()
@@ -175,7 +196,8 @@ func (q *queue) gone(reason string) {
 	if !q.closing {
 		q.reason = reason
 	}
-	q.frames, q.dues, q.bytes = nil, nil, 0
+	q.drop()
+	q.dues = nil
 }
 
 // closes reports whether the relay ends the connection.

@@ -9,10 +9,11 @@ import (
 
 // registry holds the hubs of the tiles that the relay watches. Its mutex is taken before any hub's.
 type registry struct {
-	cfg    *Config
-	count  *counters
-	life   *lifecycle
-	repair func(*hub) bool // starts a hub's repair task
+	cfg     *Config
+	count   *counters
+	life    *lifecycle
+	repair  func(*hub) bool // starts a hub's repair task
+	backlog *backlog
 
 	mu   sync.Mutex
 	hubs map[fence.TileID]*hub
@@ -25,6 +26,7 @@ func (r *registry) open(tile fence.TileID) *hub {
 	h := r.hubs[tile]
 	if h == nil && (len(r.hubs) < r.cfg.MaxTiles || r.makeRoom()) {
 		h = newHub(tile, r.cfg, r.count, r.repair)
+		h.syncs.backlog = r.backlog
 		r.hubs[tile] = h
 	}
 	return h

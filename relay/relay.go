@@ -26,6 +26,7 @@ type Relay struct {
 	marker  *marker
 	syncs   *syncBudget // of all clients
 	door    *door.Door
+	backlog *backlog
 
 	mu      sync.Mutex // before any client's
 	clients map[*client]struct{}
@@ -50,9 +51,11 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	if r.door, err = door.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
 		return nil, err
 	}
+	r.backlog = newBacklog(&r.cfg)
 	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
 		slots: make(chan struct{}, c.MaxRepairs)}
-	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, hubs: map[fence.TileID]*hub{}}
+	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, backlog: r.backlog,
+		hubs: map[fence.TileID]*hub{}}
 	r.checker = &checker{log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg}
 	r.marker = &marker{consumer: stream.RelayMember(c.ID), log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg,
 		count: &r.count}
@@ -192,6 +195,7 @@ func (r *Relay) newClient(guest *door.Guest, e relaypb.Encoding) *client {
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
+	c.backlog = r.backlog
 	c.own, c.all = newSyncBudget(r.cfg.SyncRate), r.syncs
 	c.coalesce = r.cfg.Coalesce
 	return c

@@ -90,30 +90,31 @@ func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
 }
 
 // sync queues the Sync that the subscription is due. The client's writer calls it. Without the state to do so it
-// asks for it, and the repair comes back to every client that is not live.
-func (s *subscription) sync() {
+// asks for it, and the repair comes back to every client that is not live. It returns what it queued.
+func (s *subscription) sync() (queued []byte) {
 	h := s.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case s.slot < 0 || s.live:
-		return
+		return nil
 	case !h.view.loaded:
 		s.unavailable()
-		return
+		return nil
 	case s.ahead():
-		return
+		return nil
 	}
 	msg := h.syncs.message(&h.view, s)
 	if msg == nil {
 		s.unavailable()
 		h.ask(wantFull)
-		return
+		return nil
 	}
 	s.live, s.told, s.asked, s.has.at = true, false, false, h.view.at
 	h.count.syncsOut.Add(1)
 	s.out.force(msg)
 	s.out.spendSync(len(msg))
+	return msg
 }
 
 // A client that comes from another relay may hold a little more than this one.

@@ -10,6 +10,8 @@ type syncCache struct {
 	bytes int             // of those
 	tails map[syncKey]int // how many were made from a position, by the key of the one from scratch
 	used  bool            // since the last call of expire
+
+	backlog *backlog // bounds what all tiles keep
 }
 
 // Clients can name as many positions, areas and numbers as there are. So that this takes neither memory nor time
@@ -51,7 +53,7 @@ func (c *syncCache) message(v *view, s *subscription) []byte {
 		c.made, c.tails = map[syncKey][]byte{}, map[syncKey]int{}
 	}
 	msg := prepare(s.form, syncMessage(s.h.tile, m))
-	if c.bytes+len(msg) <= maxSyncBytes {
+	if c.bytes+len(msg) <= maxSyncBytes && c.backlog.keep(len(msg)) {
 		c.made[key] = msg
 		c.bytes += len(msg)
 		if !have.IsZero() {
@@ -65,6 +67,7 @@ func (c *syncCache) clear() {
 	if len(c.made) > 0 {
 		clear(c.made)
 		clear(c.tails)
+		c.backlog.forget(c.bytes)
 		c.bytes = 0
 	}
 }

@@ -86,10 +86,14 @@ func TestKeysAreReplaced(t *testing.T) {
 func TestWhatCannotBeSigned(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
 	for name, sign := range map[string]func() (string, error){
-		"no key":    func() (string, error) { return session.Keys{}.Sign(session.Identity{Actor: "ann", Expires: soon}) },
-		"short key": func() (string, error) { return session.Keys{key(1)[1:]}.Sign(session.Identity{Actor: "ann"}) },
-		"no actor":  func() (string, error) { return session.Keys{key(1)}.Sign(session.Identity{Expires: soon}) },
-		"for ever":  func() (string, error) { return session.Keys{key(1)}.Sign(session.Identity{Actor: "ann"}) },
+		"no key": func() (string, error) {
+			return session.Keys{}.Sign(session.Identity{Actor: "ann", Expires: soon})
+		},
+		"short key": func() (string, error) {
+			return session.Keys{key(1)[1:]}.Sign(session.Identity{Actor: "ann"})
+		},
+		"no actor": func() (string, error) { return session.Keys{key(1)}.Sign(session.Identity{Expires: soon}) },
+		"for ever": func() (string, error) { return session.Keys{key(1)}.Sign(session.Identity{Actor: "ann"}) },
 		"hidden name": func() (string, error) {
 			return session.Keys{key(1)}.Sign(session.Identity{Actor: "a\n", Expires: soon})
 		},

@@ -1,0 +1,152 @@
+package relay
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/relay/relaypb"
+)
+
+// backlog is what a relay holds for clients that have not taken it yet, over all clients: encoded Syncs, which can be
+// large, and frames. Each client is bounded by itself, but strangers can be many, say nothing, and make every Sync a
+// different one by what they claim to hold.
+//
+//   - Syncs are counted once for all clients that are sent the same. When they are too many, the next one waits, and
+//     the clients that have been taking the oldest for longer than stall are closed: one that reads has it within
+//     moments.
+//   - Frames are counted for each client. When they are too many, a client is queued no more than one at a time; what
+//     it misses comes as a Sync when it has read the others. Clients that read do not notice.
+type backlog struct {
+	maxSyncs, maxFrames int
+	stall               time.Duration
+	making              chan struct{} // an element for each Sync that is being made: over maxSyncs by as many at most
+
+	frames atomic.Int64 // bytes queued or being written
+	cached atomic.Int64 // bytes of Syncs that hubs keep for the next clients
+
+	mu    sync.Mutex
+	syncs map[*byte]*heldSync // being written
+	order []*heldSync         // of them, by age; some are written
+	bytes int                 // of all
+}
+
+// heldSync is one Sync that is being written to some clients.
+type heldSync struct {
+	key     *byte // nil: it is written
+	bytes   int
+	since   time.Time
+	clients map[*client]struct{}
+}
+
+func newBacklog(cfg *Config) *backlog {
+	return &backlog{maxSyncs: cfg.RelaySyncBytes, maxFrames: cfg.RelayQueueBytes, stall: cfg.syncStall,
+		making: make(chan struct{}, runtime.GOMAXPROCS(0)), syncs: map[*byte]*heldSync{}}
+}
+
+// sync queues the Sync that a client is due, and counts it; ok is false if there is no room for it.
+func (b *backlog) sync(c *client, owed due) (queued []byte, ok bool) {
+	b.making <- struct{}{}
+	defer func() { <-b.making }()
+	if !b.room(time.Now()) {
+		return nil, false
+	}
+	if queued = owed.sync(); queued != nil {
+		b.hold(c, queued)
+	}
+	return queued, true
+}
+
+// room reports whether another Sync may be made. If there is none, clients that have stalled make it.
+func (b *backlog) room(now time.Time) bool {
+	b.mu.Lock()
+	if b.bytes < b.maxSyncs {
+		b.mu.Unlock()
+		return true
+	}
+	stalled := b.oldest(now)
+	b.mu.Unlock()
+	for _, c := range stalled {
+		if c.shut(relaypb.CloseTooSlow, "not reading while the relay has no room", false) {
+			c.count.slowCloses.Add(1)
+		}
+		_ = c.wire.Close() // its writer is in the middle of the Sync
+	}
+	return false
+}
+
+// oldest takes out the Sync that is being written for longest, if it has stalled, and names its clients. The mutex is
+// held.
+func (b *backlog) oldest(now time.Time) (stalled []*client) {
+	b.order = slices.DeleteFunc(b.order, (*heldSync).written)
+	if len(b.order) == 0 || now.Sub(b.order[0].since) < b.stall {
+		return nil
+	}
+	h := b.order[0]
+	for c := range h.clients {
+		stalled = append(stalled, c)
+	}
+	return stalled
+}
+
+// hold counts a Sync that is about to be written to a client.
+func (b *backlog) hold(c *client, msg []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.syncs[&msg[0]]
+	if h == nil {
+		h = &heldSync{key: &msg[0], bytes: len(msg), since: time.Now(), clients: map[*client]struct{}{}}
+		b.syncs[h.key] = h
+		b.order = append(b.order, h)
+		b.bytes += h.bytes
+	}
+	h.clients[c] = struct{}{}
+}
+
+// release counts it out.
+func (b *backlog) release(c *client, msg []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.syncs[&msg[0]]
+	if h == nil {
+		return
+	}
+	if delete(h.clients, c); len(h.clients) > 0 {
+		return
+	}
+	delete(b.syncs, h.key)
+	b.bytes -= h.bytes
+	h.key = nil // which would hold the memory
+	if len(b.order) > 2*len(b.syncs)+16 {
+		b.order = slices.DeleteFunc(b.order, (*heldSync).written)
+	}
+}
+
+func (h *heldSync) written() bool { return h.key == nil }
+
+// keep counts a Sync that a hub keeps, if there is room for it.
+func (b *backlog) keep(bytes int) bool {
+	if b == nil || b.cached.Add(int64(bytes)) <= int64(b.maxSyncs) {
+		return true
+	}
+	b.cached.Add(-int64(bytes))
+	return false
+}
+
+// forget counts out what a hub has kept.
+func (b *backlog) forget(bytes int) {
+	if b != nil {
+		b.cached.Add(-int64(bytes))
+	}
+}
+
+// full reports whether clients that do not read have too many frames waiting.
+func (b *backlog) full() bool { return b != nil && b.frames.Load() > int64(b.maxFrames) }
+
+func (b *backlog) count(bytes int) {
+	if b != nil && bytes != 0 {
+		b.frames.Add(int64(bytes))
+	}
+}
