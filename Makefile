@@ -62,6 +62,10 @@ robustness: install-tools ## break a running system again and again and check wh
 matrix: install-tools ## test what runs inside Redis on Redis 7.0, 8.0, Valkey 8.0, 8.1 (ENGINES="valkey-8.0"; Debian)
 	@scripts/engines.sh $(ENGINES)
 
+.PHONY: spec
+spec: ## search the model of the protocol to wider bounds (some minutes and 10 GB; make test searches narrower ones)
+	TILEFENCE_SPEC=wide go test -count=1 -timeout 1h -v ./internal/robustness/spec
+
 .PHONY: mutants
 mutants: install-tools ## remove the protocol's rules one by one; which tests notice? (15 minutes; docs/mutants.md)
 	go run ./internal/robustness/cmd/mutants -o docs/mutants.md

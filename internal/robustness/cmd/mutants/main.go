@@ -206,8 +206,10 @@ func matrix(trials []trial, began time.Time) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Mutants\n\nWritten by `make mutants` on %s, in %v. Each line takes one rule of\n"+
 		"[the protocol](protocol.md) out of the code and says which detectors noticed. A rule should have two that are\n"+
-		"independent of each other. `internal/robustness/cmd/mutants` has the edits.\n\n"+
-		"| mutant | the rule it takes out | caught by | missed by |\n|---|---|---|---|\n",
+		"independent of each other. `internal/robustness/cmd/mutants` has the edits. The last column is the rule of the\n"+
+		"specification (`internal/robustness/spec`) without which a search finds a broken invariant; a model is not the\n"+
+		"code, so it does not count.\n\n"+
+		"| mutant | the rule it takes out | caught by | missed by | needed in the model |\n|---|---|---|---|---|\n",
 		began.UTC().Format("2006-01-02 15:04 MST"), time.Since(began).Round(time.Second))
 	var failures []error
 	two, total := 0, 0
@@ -234,7 +236,8 @@ func matrix(trials []trial, began time.Time) (string, error) {
 			failures = append(failures, fmt.Errorf("the mutant %q survives", m.name))
 		}
 		cell := func(v verdict) string { return cmp.Or(strings.Join(by[v], "; "), "-") }
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.name, m.rule, cell(caught), cell(missed))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", m.name, m.rule, cell(caught), cell(missed),
+			cmp.Or(string(modelled[m.name]), "-"))
 	}
 	fmt.Fprintf(&b, "\n**%d of %d mutants were caught by two detectors or more.** ", two, total)
 	sound := 0

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/tilefence/tilefence/internal/robustness/spec"
+
 // mutant takes one rule of the protocol out of one file.
 type mutant struct {
 	name     string
@@ -140,4 +142,20 @@ var mutants = []mutant{
 	{"a check that ran out of time is silent", "a checker that cannot decide fails the run",
 		"internal/robustness/check/linearize.go", "case porcupine.Unknown:", "case porcupine.CheckResult(\"never\"):",
 		[]detector{tests("checks", "./internal/robustness/check", "."), simulation}},
+}
+
+// modelled says which rule of the specification a mutant takes out of the code. Without the rule, package spec finds an
+// order of steps that breaks an invariant. It is a second reason to keep the rule, and no second detector: the model is
+// not the code.
+var modelled = map[string]spec.Rule{
+	"re-append skips a batch":                 spec.Reappends,
+	"re-append forgets the last batch":        spec.Reappends,
+	"stale owner rebases on its own state":    spec.LaterOwnerCounts,
+	"a twin is not noticed":                   spec.LaterOwnerCounts,
+	"an install is not confirmed":             spec.InstallConfirmed,
+	"a lost append counts":                    spec.JournalFirst,
+	"the journal is read before it is sealed": spec.SealedBeforeRead,
+	"replicas that are down do not count":     spec.CopiesCounted,
+	"old epochs are forwarded":                spec.FloorOfEpochs,
+	"no floor of epochs":                      spec.FloorOfEpochs,
 }

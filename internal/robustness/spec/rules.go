@@ -1,0 +1,29 @@
+package spec
+
+// Rule is one rule of the commit protocol that the model can do without.
+type Rule string
+
+// The rules, in the words of docs/protocol.md where it has them. Without any one of them, the search finds a broken
+// invariant.
+const (
+	EpochCompared    Rule = "a lower epoch is refused"
+	PositionCompared Rule = "a batch follows the position that it names"
+	ChainCompared    Rule = "a position is the whole history"
+	ClaimInInstall   Rule = "an epoch granted twice is two claims"
+	AbsentIsNotZero  Rule = "a missing owner hash is not epoch zero"
+	GrantConditional Rule = "a grant is one conditional update"
+	InstallConfirmed Rule = "an install is confirmed before it serves"
+	CopiesCounted    Rule = "every copy counts, in contact or not"
+	FilesWritten     Rule = "a master does not come back empty"
+	MintedAbove      Rule = "an epoch is minted above those the store shows"
+	AsksFirst        Rule = "an owner without an owner hash asks the authority"
+	LaterOwnerCounts Rule = "a later owner that the authority forgot counts"
+	Reappends        Rule = "a living owner appends again what was lost"
+	Immutable        Rule = "a batch is presented until its fate is known"
+	FloorOfEpochs    Rule = "a watcher keeps a floor of epochs"
+	PrevCompared     Rule = "a watcher compares prev"
+	JournalFirst     Rule = "write-through acknowledges after the journal"
+	JournalFenced    Rule = "the journal refuses a lower epoch"
+	SealedBeforeRead Rule = "the journal is sealed before it is read"
+	AppendFollows    Rule = "an append names what it follows"
+)
