@@ -17,8 +17,8 @@
 // Of each tile, -pilots ships are flown by a slow planner as well: a stand-in for a model, whose calls take 1 to 5 s.
 // The ships fly on as their bots say; plans come as orders when they are ready. The page shows which ships wait.
 //
-// GET /ownership says who owns what, since when, under which epoch, and how often it moved; GET /metrics has the
-// library's metrics, of which most figures of the report are. Every few seconds, and never while something
+// The page, and GET /api/status, say who owns what, since when, under which epoch, and how often it moved; GET /metrics
+// has the library's metrics, of which most figures of the report are. Every few seconds, and never while something
 // is broken, a host with clearly more tiles than the average hands its coldest over to the host with the fewest.
 //
 // Each actor also runs as a process of its own: tile, bridge, checkpointer, relay, gateway, bots. There the members

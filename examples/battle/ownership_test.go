@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"net/http"
 	"testing"
@@ -31,10 +30,9 @@ func TestOperatorsQuestions(t *testing.T) {
 	response, err := http.Post(page+"api/takeover?tile="+before.Tiles[0].Tile.String(), "", nil)
 	require.NoError(t, err)
 	response.Body.Close()
-	watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Epoch > 1 })
-
-	var got struct{ Tiles []spectator.Ownership }
-	require.NoError(t, json.Unmarshal(get(t, page+"ownership"), &got))
+	got := watch(t, page, func(s spectator.Status) bool {
+		return s.Tiles[0].Epoch > 1 && s.Tiles[0].Mints > 0 && s.Tiles[1].Mints > 0
+	})
 	require.Len(t, got.Tiles, 2)
 	moved, stayed := got.Tiles[0], got.Tiles[1]
 	assert.Greater(t, moved.Epoch, fence.Epoch(1))

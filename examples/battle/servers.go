@@ -190,7 +190,6 @@ func (p *plan) page(t *tower) (*http.ServeMux, error) {
 		mux.Handle(lobbyPath, p.lobby.entrance())
 	}
 	if p.options.noPage {
-		mux.Handle("GET /ownership", spectator.OwnershipHandler(t))
 		return mux, nil
 	}
 	w, err := spectator.NewWorld(viewPath, p.options.tick, p.world...)

@@ -87,27 +87,34 @@ func (t *tower) look(ctx context.Context, n totals, commits, events float64) {
 	t.mu.Unlock()
 }
 
-// lookAt brings one tile's status up to date.
+// lookAt brings one tile's status up to date: what is in force comes from the owner hash, the epochs' history from the
+// authority, and how it goes from the processors of this process.
 func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.TileStatus {
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if o, err := t.backends.Store.Owner(bounded, now.Tile); err == nil && o.Present() {
 		switch before := now.Epoch; {
 		case before == 0:
-			now.Since = time.Now().UnixMilli()
 			t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
 				"%s owns the tile under epoch %d", o.Contact, o.Epoch)
 		case o.Epoch != before:
-			now.Since = time.Now().UnixMilli()
-			now.Moves++
+			now.Since, now.Mints = 0, 0
 			t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
 				"epoch %d → %d: %s took over from %s", before, o.Epoch, o.Contact, now.Owner)
 		}
 		now.Owner, now.Epoch, now.Seq, now.Tick = o.Contact, o.Epoch, o.Position.Seq, o.Tick
+		now.Position = o.Position.String()
+		t.mints(ctx, &now)
 	}
-	now.Processors = nil
+	now.Processors, now.State, now.Heat, now.Followers = nil, "", 0, 0
 	for _, h := range t.hosts.all() {
 		st := h.status(now.Tile)
+		switch flows := h.line.Is(faultline.Flowing); {
+		case h.Contact() == now.Owner:
+			now.State, now.Heat = st.State.String(), st.Heat
+		case flows && st.State == tile.Following:
+			now.Followers++
+		}
 		if st.State == 0 || st.State == tile.Stopped || st.State == tile.StoodDown || st.State == tile.Following {
 			continue // it has no part in what is decided now
 		}
@@ -120,6 +127,21 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 		}
 	}
 	return now
+}
+
+// mintsWithin is how long the authority may take: it may be paused, and the page goes on without it.
+const mintsWithin = 100 * time.Millisecond
+
+// mints asks the authority once for each epoch. It may be ahead: the tile is then changing hands.
+func (t *tower) mints(ctx context.Context, now *spectator.TileStatus) {
+	if now.Mints > 0 {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, mintsWithin)
+	defer cancel()
+	if g, err := t.backends.Authority.Lookup(bounded, now.Tile); err == nil && g.Epoch == now.Epoch {
+		now.Since, now.Mints = g.Minted.UnixMilli(), g.Mints
+	}
 }
 
 // Status implements spectator.API.

@@ -294,16 +294,6 @@ func (th *theatre) Events(after uint64) []spectator.Event {
 	return append([]spectator.Event(nil), th.events[min(after, uint64(len(th.events))):]...)
 }
 
-func (th *theatre) Ownership(context.Context) ([]spectator.Ownership, error) {
-	var all []spectator.Ownership
-	for _, s := range th.Status().Tiles {
-		all = append(all, spectator.Ownership{Tile: s.Tile, Owner: s.Owner, Epoch: s.Epoch, Mints: int64(s.Epoch),
-			State: "serving", Seq: s.Seq, Tick: s.Tick,
-			Since: time.Now().Add(-time.Minute).UnixMilli()})
-	}
-	return all, nil
-}
-
 func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
 	th.cast(th.t.Context(), id, "bob:7002", true)
 	return nil
@@ -314,12 +304,6 @@ func (c *canned) set(s spectator.Status, e spectator.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status, c.events = s, append(c.events, e)
-}
-
-func (c *canned) own(o ...spectator.Ownership) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.owned = o
 }
 
 // TestPageShowsAFault: what is broken, where it hurts, and how it ended.
@@ -351,8 +335,8 @@ func TestPageShowsAFault(t *testing.T) {
 	b.Until(`document.querySelectorAll("#owners .hurt").length === 0`)
 	b.Until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
 
-	api.own(spectator.Ownership{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2, State: "serving",
-		Since: time.Now().Add(-65 * time.Second).UnixMilli()})
+	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2,
+		State: "serving", Since: time.Now().Add(-65 * time.Second).UnixMilli()}}}, spectator.Event{ID: 3})
 	b.Eval(`document.querySelector("#ownership-open").click()`, nil)
 	b.Until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|")` +
 		`.startsWith("bob:7002|2|1 min 5 s|1×|serving")`)

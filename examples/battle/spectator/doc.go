@@ -14,7 +14,6 @@
 //	GET  /relay/…                relay/relayjs, the client that the page uses
 //	GET  /api/world              World: geometry, the relay's address, the tick
 //	GET  /api/status?after=ID    Report: Status as it is now, and the events after ID (all, without it)
-//	GET  /ownership              who owns what: {"at":…,"tiles":[Ownership…]}, for operators and the page's table
 //	POST /api/takeover?tile=ID   asks API.TakeOver; 202 when it has begun
 //
 // If Status has a Lobby, the page shows it, and its button asks for a match at /lobby/tickets/ of the page's own host,

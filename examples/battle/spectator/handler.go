@@ -1,7 +1,6 @@
 package spectator
 
 import (
-	"context"
 	"crypto/rand"
 	"embed"
 	"encoding/json"
@@ -52,7 +51,6 @@ func Handler(world World, api API) (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/world", h.serveWorld)
 	mux.HandleFunc("GET /api/status", h.serveStatus)
-	mux.HandleFunc("GET /ownership", OwnershipHandler(api))
 	mux.HandleFunc("POST /api/takeover", h.serveTakeOver)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFileFS(w, r, assets, "assets/page.html")
@@ -102,29 +100,6 @@ func (h *handler) serveStatus(w http.ResponseWriter, r *http.Request) {
 	report.Status.At = time.Now().UnixMilli() // the page sets its clock by it, so it must not be a cached one
 	reply(w, report)
 }
-
-// OwnershipHandler serves GET /ownership alone, where there is no page.
-func OwnershipHandler(api API) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		bounded, cancel := context.WithTimeout(r.Context(), ownershipTimeout)
-		defer cancel()
-		tiles, err := api.Ownership(bounded)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		if tiles == nil {
-			tiles = []Ownership{}
-		}
-		reply(w, struct {
-			At    int64       `json:"at"` // server clock, milliseconds since 1970
-			Tiles []Ownership `json:"tiles"`
-		}{time.Now().UnixMilli(), tiles})
-	}
-}
-
-// ownershipTimeout bounds the question to the authority and the store.
-const ownershipTimeout = 2 * time.Second
 
 func (h *handler) serveTakeOver(w http.ResponseWriter, r *http.Request) {
 	tile, err := fence.ParseTileID(r.URL.Query().Get("tile"))

@@ -29,7 +29,6 @@ type canned struct {
 	status spectator.Status
 	events []spectator.Event
 	after  uint64
-	owned  []spectator.Ownership
 	taken  []fence.TileID
 	refuse error
 
@@ -47,12 +46,6 @@ func (c *canned) Events(after uint64) []spectator.Event {
 	defer c.mu.Unlock()
 	c.after = after
 	return slices.DeleteFunc(slices.Clone(c.events), func(e spectator.Event) bool { return e.ID <= after })
-}
-
-func (c *canned) Ownership(context.Context) ([]spectator.Ownership, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.owned, c.refuse
 }
 
 func (c *canned) TakeOver(_ context.Context, tile fence.TileID) error {
@@ -132,28 +125,6 @@ func TestTakeOver(t *testing.T) {
 
 	api.refuse = errors.New("no other host is alive")
 	assert.Equal(t, "no other host is alive\n", refused(t, http.StatusConflict, "POST", url))
-}
-
-func TestOwnership(t *testing.T) {
-	api := &canned{}
-	s, tiles := serve(t, api)
-	var got struct {
-		At    int64
-		Tiles []spectator.Ownership
-	}
-	ask(t, "GET", s.URL+"/ownership", &got)
-	assert.NotNil(t, got.Tiles, "a list, also when it is empty")
-	api.owned = []spectator.Ownership{{Tile: tiles[0], Owner: "ann:7001", Epoch: 3, Since: 1700000000000, Mints: 2,
-		State:    "serving",
-		Position: "3/17/abc", Seq: 17, Tick: 40, Heat: 1.5}}
-	ask(t, "GET", s.URL+"/ownership", &got)
-	assert.Equal(t, api.owned, got.Tiles)
-	assert.InDelta(t, time.Now().UnixMilli(), got.At, 10_000)
-
-	api.refuse = errors.New("the authority cannot be asked")
-	assert.Equal(t, "the authority cannot be asked\n",
-		refused(t, http.StatusServiceUnavailable, "GET", s.URL+"/ownership"))
-	assert.Equal(t, http.StatusMethodNotAllowed, ask(t, "POST", s.URL+"/ownership", nil).StatusCode)
 }
 
 func TestTakeOverIsForThisPageOnly(t *testing.T) {

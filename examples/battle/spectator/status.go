@@ -17,9 +17,6 @@ type API interface {
 	// back as is remembered. More than 200 are cut to the last 200.
 	Events(after uint64) []Event
 
-	// Ownership lists the tiles in the order of the World: who owns each, since when, under which epoch.
-	Ownership(ctx context.Context) ([]Ownership, error)
-
 	// TakeOver makes somebody else take a tile from its owner and returns once that has begun, without
 	// waiting until it is done. The text of an error is shown to the person who asked. It is only called
 	// with tiles of the World.
@@ -104,22 +101,6 @@ type Fault struct {
 	Summary  string         `json:"summary,omitempty"`  // one sentence about the recovery, once it is over
 }
 
-// Ownership answers an operator's questions about one tile. What is not known is zero or empty.
-type Ownership struct {
-	Tile     fence.TileID `json:"tile"`
-	Owner    string       `json:"owner"` // contact; empty: nobody, as far as the coordination store knows
-	Epoch    fence.Epoch  `json:"epoch"`
-	Since    int64        `json:"since"`    // when the epoch was minted: authority's clock, milliseconds since 1970
-	Mints    int64        `json:"mints"`    // how many epochs were minted for the tile, ever
-	State    string       `json:"state"`    // tile.State's name of the owner's processor, where this process runs it
-	Position string       `json:"position"` // where the tile's history ends: epoch, sequence and chain
-	Seq      fence.Seq    `json:"seq"`
-	Tick     fence.Tick   `json:"tick"`
-	Heat     float64      `json:"heat"` // events a tick, averaged over the last ones
-
-	Followers int `json:"followers"` // warm followers that this process runs
-}
-
 // Latency summarises a distribution of durations in milliseconds. No samples: unknown.
 type Latency struct {
 	P50     float64 `json:"p50"`
@@ -134,8 +115,13 @@ type TileStatus struct {
 	Epoch fence.Epoch  `json:"epoch"`
 	Seq   fence.Seq    `json:"seq"`
 	Tick  fence.Tick   `json:"tick"`
-	Since int64        `json:"since"` // when this owner took it, milliseconds since 1970; zero: unknown
-	Moves int          `json:"moves"` // how often the tile has changed hands since the servers started
+	Since int64        `json:"since"` // when the epoch was minted: authority's clock, milliseconds since 1970
+	Mints int64        `json:"mints"` // how many epochs were minted for the tile, ever; zero: unknown, as Since is
+
+	Position  string  `json:"position"`  // where the tile's history ends: epoch, sequence and chain
+	State     string  `json:"state"`     // tile.State's name of the owner's processor, where this process runs it
+	Heat      float64 `json:"heat"`      // events a tick, averaged over the last ones
+	Followers int     `json:"followers"` // warm followers that this process runs
 
 	// Processors are those that own the tile, want it, or lost it a short while ago.
 	Processors []Processor `json:"processors"`

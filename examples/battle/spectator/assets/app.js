@@ -205,7 +205,7 @@ class Page {
   take({ status, events }) {
     this.status = status;
     status.tiles ??= [];
-    this.ownership.routing(status.routing);
+    this.ownership.show(status);
     showPilots(status.pilots);
     this.lobby.show(status.lobby, (tile) => this.views.get(tile)?.owner ?? "");
     introduce(status.tiles.flatMap((t) => [t.owner, ...(t.processors ?? []).map((p) => p.contact)]));

@@ -1,10 +1,8 @@
-// The operator's table: who owns what, since when, under which epoch, and how often it moved. It asks the
-// servers once a second while it is open.
+// The operator's table: who owns what, since when, under which epoch, and how often it moved.
 
-import { css, rgb, introduce, short, shortTile } from "./palette.js";
+import { css, rgb, short, shortTile } from "./palette.js";
 import { digits } from "./panel.js";
 
-const every = 1000; // ms
 const $ = (id) => document.getElementById(id);
 
 /** A time span in its two largest units. */
@@ -23,9 +21,16 @@ export class OwnershipTable {
     addEventListener("keydown", (e) => { if (e.key === "Escape" && !$("ownership").hidden) this.#toggle(false); });
   }
 
-  /** How the gateway has found the owners, by source; nothing where it is another process. */
-  routing(r) {
+  /** Shows a status, while the table is open. */
+  show(status) {
+    this.last = status;
     if ($("ownership").hidden) return;
+    this.#routing(status.routing);
+    for (const t of status.tiles) this.#row(t, status.at);
+  }
+
+  /** How the gateway has found the owners, by source; nothing where it is another process. */
+  #routing(r) {
     const source = (name, n) => `${name} ${digits(n.answers)} (${digits(n.stale)} stale)`;
     const text = r ? `The gateway asked for owners: ${source("gossip", r.gossip)}, ${source("store", r.store)}, ${source("redirect", r.redirect)}, `
       + `not found ${digits(r.failures)}` : "";
@@ -35,24 +40,8 @@ export class OwnershipTable {
   #toggle(open) {
     $("ownership").hidden = !open;
     $("ownership-open").setAttribute("aria-expanded", String(open));
-    clearTimeout(this.next);
-    if (open) this.#ask();
-    else $("ownership-open").focus();
-  }
-
-  async #ask() {
-    try {
-      const response = await fetch("/ownership");
-      if (!response.ok) throw new Error(await response.text());
-      const body = await response.json();
-      introduce(body.tiles.map((t) => t.owner));
-      for (const t of body.tiles) this.#row(t, body.at);
-      $("ownership-trouble").textContent = "";
-    } catch (err) {
-      $("ownership-trouble").textContent = `not answered: ${err.message}`;
-    }
-    clearTimeout(this.next);
-    if (!$("ownership").hidden) this.next = setTimeout(() => this.#ask(), every);
+    if (!open) $("ownership-open").focus();
+    else if (this.last) this.show(this.last);
   }
 
   #row(t, now) {
