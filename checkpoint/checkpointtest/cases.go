@@ -1,6 +1,7 @@
 package checkpointtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,12 +119,7 @@ func list(t *testing.T, st checkpoint.Store) []checkpoint.Head {
 		require.NoError(t, err)
 		heads = append(heads, head)
 	}
-	slices.SortFunc(heads, func(a, b checkpoint.Head) int {
-		if a.Tile < b.Tile {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(heads, func(a, b checkpoint.Head) int { return cmp.Compare(a.Tile, b.Tile) })
 	return heads
 }
 

@@ -93,18 +93,7 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if o, err := t.backends.Store.Owner(bounded, now.Tile); err == nil && o.Present() {
-		switch before := now.Epoch; {
-		case before == 0:
-			t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
-				"%s owns the tile under epoch %d", o.Contact, o.Epoch)
-		case o.Epoch != before:
-			now.Since, now.Mints = 0, 0
-			t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
-				"epoch %d → %d: %s took over from %s", before, o.Epoch, o.Contact, now.Owner)
-		}
-		now.Owner, now.Epoch, now.Seq, now.Tick = o.Contact, o.Epoch, o.Position.Seq, o.Tick
-		now.Position = o.Position.String()
-		t.mints(ctx, &now)
+		t.owned(ctx, &now, &o)
 	}
 	now.Processors, now.State, now.Heat, now.Followers = nil, "", 0, 0
 	for _, h := range t.hosts.all() {
@@ -132,8 +121,20 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 // mintsWithin is how long the authority may take: it may be paused, and the page goes on without it.
 const mintsWithin = 100 * time.Millisecond
 
-// mints asks the authority once for each epoch. It may be ahead: the tile is then changing hands.
-func (t *tower) mints(ctx context.Context, now *spectator.TileStatus) {
+// owned notes what an owner hash says, and, once for each epoch, what the authority does. That may be ahead: the tile is
+// then changing hands.
+func (t *tower) owned(ctx context.Context, now *spectator.TileStatus, o *fence.Owner) {
+	switch before := now.Epoch; {
+	case before == 0:
+		t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
+			"%s owns the tile under epoch %d", o.Contact, o.Epoch)
+	case o.Epoch != before:
+		now.Since, now.Mints = 0, 0
+		t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
+			"epoch %d → %d: %s took over from %s", before, o.Epoch, o.Contact, now.Owner)
+	}
+	now.Owner, now.Epoch, now.Seq, now.Tick = o.Contact, o.Epoch, o.Position.Seq, o.Tick
+	now.Position = o.Position.String()
 	if now.Mints > 0 {
 		return
 	}

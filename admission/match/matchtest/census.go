@@ -8,18 +8,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 // censuses runs Census with several seeds.
 func censuses(s scene) {
-	first := rand.Uint64()
-	for seed := first; seed < first+3; seed++ {
-		if err := Census(s.Context(), s.Backend, fmt.Sprintf("census-%x/0", seed), seed); err != nil {
-			s.Fatalf("seed %d: %v", seed, err)
+	first := seed.Of(s.T)
+	for n := first; n < first+3; n++ {
+		if err := Census(s.Context(), s.Backend, fmt.Sprintf("census-%s-%d/0", s.pool, n-first), n); err != nil {
+			s.Fatalf("seed %d: %v", n, err)
 		}
 	}
 }
@@ -328,10 +330,7 @@ func (c *census) onceEach(of map[string]match.Status) error {
 
 // seatCensuses runs SeatCensus.
 func seatCensuses(s scene) {
-	seed := rand.Uint64()
-	if err := SeatCensus(s.Context(), s.Backend, fmt.Sprintf("census-%x", seed), seed); err != nil {
-		s.Fatalf("seed %d: %v", seed, err)
-	}
+	require.NoError(s, SeatCensus(s.Context(), s.Backend, "census-"+s.pool, seed.Of(s.T)))
 }
 
 // SeatCensus lets players come and go at three tiles from eight goroutines, and fails if two have a seat at one time,

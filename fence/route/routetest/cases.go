@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 func membersKnowEachOther(s *scene) {
@@ -97,12 +98,11 @@ func tablesBecomeEqual(s *scene) {
 	for _, contact := range []string{"a:1", "b:1", "c:1"} {
 		s.start(contact)
 	}
-	seed := rand.Uint64()
-	s.t.Logf("seed %d", seed)
+	source := seed.Of(s.t)
 	want := new(route.Table)
 	var announcing sync.WaitGroup
 	for i, p := range s.all {
-		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		random := rand.New(rand.NewPCG(source, uint64(i)))
 		announcing.Go(func() {
 			for range 300 {
 				e := route.Entry{Tile: fence.TileID(1 + random.IntN(40)), Epoch: fence.Epoch(1 + random.IntN(20))}

@@ -3,13 +3,13 @@ package viewcachetest
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
@@ -124,9 +124,7 @@ func flushed(s *story) {
 func damage(s *story) {
 	s.played()
 	s.view(s.cache(s.Backend.Store, always), fence.Position{})
-	seed := rand.Uint64()
-	s.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.Rand(s.T)
 	for i := range 300 {
 		broken := &Broken{Store: s.Backend.Store, Change: func(b []byte) []byte {
 			switch at := r.IntN(max(len(b), 1)); {
@@ -142,8 +140,8 @@ func damage(s *story) {
 			}
 		}}
 		c := s.cache(broken, always)
-		require.Equal(s, s.Head(s.tile), s.view(c, fence.Position{}).Position, "seed %d", seed)
-		require.EqualValues(s, 1, c.Stats().Corrupt, "round %d, seed %d", i, seed)
+		require.Equal(s, s.Head(s.tile), s.view(c, fence.Position{}).Position)
+		require.EqualValues(s, 1, c.Stats().Corrupt, "round %d", i)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
@@ -435,16 +436,14 @@ func contexts(s *scene) {
 
 // random makes the same calls to the store and to a Memory, and wants the same answers.
 func random(s *scene) {
-	seed := rand.Uint64()
-	s.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.Rand(s.T)
 	model, err := viewcache.NewMemory(&viewcache.Limits{Budget: 16 * 40_000})
 	require.NoError(s, err)
 	stores := [2]viewcache.Store{s.Store, model}
 	tiles := groupMates(6)
 	ctx := s.Context()
 	both := func(what string, call func(viewcache.Store) string) {
-		require.Equal(s, call(model), call(s.Store), "%s (seed %d)", what, seed)
+		require.Equal(s, call(model), call(s.Store), what)
 	}
 	tokens := [2]map[fence.TileID]viewcache.Token{{}, {}}
 	for range 3000 {
@@ -479,7 +478,7 @@ func random(s *scene) {
 				require.NoError(s, err)
 				g, err := st.Lock(ctx, t, v, time.Hour)
 				require.NoError(s, err)
-				require.Equal(s, tokens[i][t] == 0, g.Token != 0, "seed %d", seed)
+				require.Equal(s, tokens[i][t] == 0, g.Token != 0)
 				if g.Token != 0 {
 					tokens[i][t] = g.Token
 				}

@@ -1,6 +1,7 @@
 package plantest
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -8,15 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/memplan"
 )
 
 // randomTurns makes the same random calls on the store and on memplan, and compares all replies.
 func randomTurns(b *Bench) {
-	seed := rand.Uint64()
-	b.Logf("seed %d", seed)
-	t := &twins{Bench: b, model: memplan.New(), rng: rand.New(rand.NewPCG(seed, 1))}
+	t := &twins{Bench: b, model: memplan.New(), rng: seed.Rand(b.TB)}
 	t.modelShard = plan.ShardOf(b.Tile, t.model.Shards())
 	for range 400 {
 		switch t.rng.IntN(10) {
@@ -75,8 +75,8 @@ func (t *twins) turn() {
 	got := t.Store.Turn(t.Context(), t.Shard, []plan.Turn{turn})[0]
 	want := t.model.Turn(t.Context(), t.modelShard, []plan.Turn{turn})[0]
 	for _, r := range []*plan.TurnReply{&got, &want} {
-		slices.SortFunc(r.Answers, func(a, b plan.Answer) int { return compare(a.Entity, b.Entity) })
-		slices.SortFunc(r.Listed, func(a, b plan.Request) int { return compare(a.Entity, b.Entity) })
+		slices.SortFunc(r.Answers, func(a, b plan.Answer) int { return cmp.Compare(a.Entity, b.Entity) })
+		slices.SortFunc(r.Listed, func(a, b plan.Request) int { return cmp.Compare(a.Entity, b.Entity) })
 		ageless(r.Listed)
 	}
 	require.Equal(t, want, got, "%+v", turn)
@@ -150,14 +150,4 @@ func ageless(requests []plan.Request) {
 	for i := range requests {
 		requests[i].Age = 0
 	}
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
