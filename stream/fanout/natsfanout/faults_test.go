@@ -65,7 +65,7 @@ func TestNodeDies(t *testing.T) {
 // subscriptions to hints say that they are not in force.
 func TestSilentServer(t *testing.T) {
 	node := natstest.Start(t, nil)
-	proxy := natstest.NewProxy(t, node)
+	proxy := newProxy(t, node)
 	cfg := &natsfanout.Config{Timeout: 300 * time.Millisecond, PingInterval: 200 * time.Millisecond}
 	f, pub := open(t, cfg, proxy.URL()), open(t, nil, node.URL())
 	states := make(chan bool, 100)
@@ -90,7 +90,7 @@ func TestSilentServer(t *testing.T) {
 // TestCut: connections are cut again and again; the subscriptions come back each time.
 func TestCut(t *testing.T) {
 	node := natstest.Start(t, nil)
-	proxy := natstest.NewProxy(t, node)
+	proxy := newProxy(t, node)
 	f, pub := open(t, nil, proxy.URL()), open(t, nil, node.URL())
 	probes := []*probe{newProbe(t, f, pub), newProbe(t, f, pub)}
 	for i := range 5 {
@@ -108,7 +108,7 @@ func TestStalledProcess(t *testing.T) {
 	node := natstest.Start(t, func(o *server.Options) {
 		o.MaxPending, o.WriteDeadline = 4<<20, 200*time.Millisecond
 	})
-	proxy := natstest.NewProxy(t, node)
+	proxy := newProxy(t, node)
 	// Its own probes would notice first; here the server must.
 	stalled := open(t, &natsfanout.Config{PingInterval: time.Minute}, proxy.URL())
 	well, pub := open(t, nil, node.URL()), open(t, &natsfanout.Config{Timeout: patience}, node.URL())

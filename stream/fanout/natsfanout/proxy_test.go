@@ -1,4 +1,4 @@
-package natstest
+package natsfanout_test
 
 import (
 	"io"
@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/internal/natstest"
 )
 
-// Proxy stands between clients and a node. It can be cut, or hold back what the node sends as a network or a process
+// proxy stands between clients and a node. It can be cut, or hold back what the node sends as a network or a process
 // that stalls does. Use it with a single node: a cluster tells its clients the addresses of its nodes.
-type Proxy struct {
+type proxy struct {
 	listener net.Listener
 	target   string
 	wg       sync.WaitGroup
@@ -21,11 +23,11 @@ type Proxy struct {
 	conns  map[net.Conn]struct{}
 }
 
-// NewProxy runs a proxy until the end of the test.
-func NewProxy(t testing.TB, n *Node) *Proxy {
+// newProxy runs a proxy until the end of the test.
+func newProxy(t testing.TB, n *natstest.Node) *proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &Proxy{listener: l, target: n.URL()[len("nats://"):], frozen: make(chan struct{}),
+	p := &proxy{listener: l, target: n.URL()[len("nats://"):], frozen: make(chan struct{}),
 		conns: map[net.Conn]struct{}{}}
 	close(p.frozen)
 	p.wg.Go(p.accept)
@@ -39,17 +41,17 @@ func NewProxy(t testing.TB, n *Node) *Proxy {
 }
 
 // URL is where clients connect.
-func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
+func (p *proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
 // Freeze holds back what the node sends to its clients until Thaw.
-func (p *Proxy) Freeze() {
+func (p *proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.frozen = make(chan struct{})
 }
 
 // Thaw ends Freeze. It is safe to call without one.
-func (p *Proxy) Thaw() {
+func (p *proxy) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -60,7 +62,7 @@ func (p *Proxy) Thaw() {
 }
 
 // Cut closes every connection.
-func (p *Proxy) Cut() {
+func (p *proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
@@ -68,7 +70,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-func (p *Proxy) accept() {
+func (p *proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -94,7 +96,7 @@ func (p *Proxy) accept() {
 }
 
 // forward copies what the node sends, unless frozen.
-func (p *Proxy) forward(client io.Writer, node io.Reader) {
+func (p *proxy) forward(client io.Writer, node io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
 		p.mu.Lock()
@@ -115,7 +117,7 @@ func (p *Proxy) forward(client io.Writer, node io.Reader) {
 	}
 }
 
-func (p *Proxy) drop(conns ...net.Conn) {
+func (p *proxy) drop(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
