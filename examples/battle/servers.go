@@ -196,9 +196,8 @@ func (p *plan) page(t *tower) (*http.ServeMux, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := spectator.Handler(w, t)
-	mux.Handle("/", page)
-	return mux, err
+	mux.Handle("/", spectator.Handler(w, t))
+	return mux, nil
 }
 
 // newGateway makes the gateway, which serves its figures too.

@@ -121,8 +121,8 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 // mintsWithin is how long the authority may take: it may be paused, and the page goes on without it.
 const mintsWithin = 100 * time.Millisecond
 
-// owned notes what an owner hash says, and, once for each epoch, what the authority does. That may be ahead: the tile is
-// then changing hands.
+// owned notes what an owner hash says, and, once for each epoch, what the authority does. The authority may be ahead:
+// the tile is then changing hands.
 func (t *tower) owned(ctx context.Context, now *spectator.TileStatus, o *fence.Owner) {
 	switch before := now.Epoch; {
 	case before == 0:

@@ -357,11 +357,9 @@ func staged(t *testing.T) (th *theatre, s *httptest.Server) {
 	for _, id := range th.tiles {
 		th.cast(t.Context(), id, "ann:7001", false)
 	}
-	page, err := spectator.Handler(newWorld(t, th.tiles...), th)
-	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/view", watched.Handler())
-	mux.Handle("/", page)
+	mux.Handle("/", spectator.Handler(newWorld(t, th.tiles...), th))
 	s = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return th, s

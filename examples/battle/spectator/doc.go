@@ -3,8 +3,7 @@
 // button that takes a tile away from its owner.
 //
 //	world, err := spectator.NewWorld("/view", 500*time.Millisecond, tiles...)
-//	page, err := spectator.Handler(world, api)
-//	mux.Handle("/", page)
+//	mux.Handle("/", spectator.Handler(world, api))
 //	mux.Handle("/view", relay) // or a relay elsewhere: give its ws:// URL instead of "/view"
 //
 // # What it serves

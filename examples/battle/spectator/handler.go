@@ -25,26 +25,15 @@ const policy = "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' 
 // handler is the page and its API.
 type handler struct {
 	instance string
-	world    []byte // encoded
+	world    World
 	tiles    map[fence.TileID]bool
 	api      API
 }
 
 // Handler serves the page and its API; see the package comment for the addresses, which are absolute:
-// mount it at the root. It does no I/O but the API's. A *fence.ArgumentError refuses a World without
-// tiles and a missing API.
-func Handler(world World, api API) (http.Handler, error) {
-	if len(world.Tiles) == 0 {
-		return nil, &fence.ArgumentError{Field: "world", Value: "no tiles", Want: "what NewWorld returns"}
-	}
-	if api == nil {
-		return nil, &fence.ArgumentError{Field: "api", Value: "nil", Want: "an API"}
-	}
-	encoded, err := json.Marshal(world)
-	if err != nil {
-		return nil, err
-	}
-	h := &handler{instance: rand.Text(), world: encoded, tiles: map[fence.TileID]bool{}, api: api}
+// mount it at the root. It does no I/O but the API's.
+func Handler(world World, api API) http.Handler {
+	h := &handler{instance: rand.Text(), world: world, tiles: map[fence.TileID]bool{}, api: api}
 	for _, t := range world.Tiles {
 		h.tiles[t.Tile] = true
 	}
@@ -57,7 +46,7 @@ func Handler(world World, api API) (http.Handler, error) {
 	})
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
 	mux.Handle("GET /relay/", http.StripPrefix("/relay/", http.FileServerFS(relayjs.Files)))
-	return headers(http.NewCrossOriginProtection().Handler(mux)), nil
+	return headers(http.NewCrossOriginProtection().Handler(mux))
 }
 
 // headers sets what every answer carries. Nothing is cached: the page of a new build must not meet the
@@ -73,10 +62,7 @@ func headers(next http.Handler) http.Handler {
 	})
 }
 
-func (h *handler) serveWorld(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(h.world)
-}
+func (h *handler) serveWorld(w http.ResponseWriter, _ *http.Request) { reply(w, h.world) }
 
 func (h *handler) serveStatus(w http.ResponseWriter, r *http.Request) {
 	var after uint64

@@ -55,9 +55,7 @@ func (c *canned) TakeOver(_ context.Context, tile fence.TileID) error {
 
 func serve(t *testing.T, api spectator.API) (*httptest.Server, []fence.TileID) {
 	tiles := flower(t, 37.77, -122.42)[:2]
-	h, err := spectator.Handler(newWorld(t, tiles...), api)
-	require.NoError(t, err)
-	s := httptest.NewServer(h)
+	s := httptest.NewServer(spectator.Handler(newWorld(t, tiles...), api))
 	t.Cleanup(s.Close)
 	return s, tiles
 }
@@ -211,11 +209,4 @@ func TestAssetsAreComplete(t *testing.T) {
 		}
 	}
 	assert.Equal(t, named, there)
-}
-
-func TestHandlerRefusesWhatItCannotServe(t *testing.T) {
-	_, err := spectator.Handler(spectator.World{}, &canned{})
-	assert.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = spectator.Handler(newWorld(t, flower(t, 37.77, -122.42)...), nil)
-	assert.ErrorIs(t, err, fence.ErrInvalidArgument)
 }

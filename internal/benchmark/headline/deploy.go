@@ -85,9 +85,9 @@ func (b *battle) start(ctx context.Context) error {
 // startHosts starts the tile hosts, deals them the tiles, and returns their gossip addresses. Each follows all tiles
 // that it does not own.
 func (b *battle) startHosts(ctx context.Context) (seeds []string, err error) {
-	for i := range b.Hosts {
+	for i := range hosts {
 		var own []string
-		for n := i; n < b.Tiles; n += b.Hosts {
+		for n := i; n < tiles; n += hosts {
 			own = append(own, strconv.Itoa(n))
 		}
 		address, err := freeAddress()
@@ -112,11 +112,11 @@ func (b *battle) startHosts(ctx context.Context) (seeds []string, err error) {
 }
 
 // ordinary is how many of the players are bots that verify all that they are sent.
-func (b *battle) ordinary() int { return (b.Players + b.VerifyEvery - 1) / b.VerifyEvery }
+func (b *battle) ordinary() int { return (b.Players + verifyEvery - 1) / verifyEvery }
 
 // startPlayers starts the ordinary bots and the swarm.
 func (b *battle) startPlayers() error {
-	common := []string{"-relay", b.view, "-gateway", b.intent, "-draw-every", strconv.Itoa(b.DrawEvery),
+	common := []string{"-relay", b.view, "-gateway", b.intent, "-draw-every", strconv.Itoa(drawEvery),
 		"-seed", strconv.FormatUint(b.Seed, 10)}
 	first := b.ordinary()
 	bots, err := b.launch(Swarm, b.back, append([]string{"bots", "-clients", strconv.Itoa(first), "-deal-later"},
@@ -128,8 +128,8 @@ func (b *battle) startPlayers() error {
 	for first < b.Players {
 		n := min(b.Players-first, swarmSize)
 		swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, b.back, append(slices.Clone(common),
-			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(b.Tiles), "-tick",
-			b.Tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","))...)
+			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(tiles), "-tick",
+			tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","))...)
 		if err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ const swarmSize = 5000
 
 // launch starts an actor with what all have in common.
 func (b *battle) launch(kind string, cpus *unix.CPUSet, args ...string) (*process, error) {
-	common := []string{"-orders", "-report", "json", "-tiles", strconv.Itoa(b.Tiles), "-tick", b.Tick.String(),
+	common := []string{"-orders", "-report", "json", "-tiles", strconv.Itoa(tiles), "-tick", tick.String(),
 		"-redis", strings.Join(b.stack.CoordAddrs, ","), "-fanout", strings.Join(b.stack.FanoutAddrs, ","),
 		"-postgres", b.stack.PostgresURL, "-dynamodb", b.stack.DynamoURL}
 	return launch(kind, filepath.Join(b.programs, "battle"), b.secret, cpus, append(args, common...)...)

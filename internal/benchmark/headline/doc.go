@@ -6,7 +6,6 @@
 package headline
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -14,18 +13,22 @@ import (
 	"github.com/tilefence/tilefence/internal/figures"
 )
 
-// Config says what is played. The zero value of each field means its default.
+// Config says what is played.
 type Config struct {
-	Sizes       []Size        // default: DefaultSizes
-	Tiles       int           // of all sizes; default 37, a disk of three rings
-	Hosts       int           // tile hosts, each the warm follower of the others; default 2
-	VerifyEvery int           // one player in so many is an ordinary bot, the others a swarm; default 50
-	DrawEvery   int           // ticks until a player draws the next card; default 240: two minutes
-	Seed        uint64        // of the bots' decisions; default 1
-	Tick        time.Duration // default 500 ms
-	WarmUp      time.Duration // after the last bot has joined; default 15 s
-	Log         io.Writer     // progress; nil discards
+	Sizes []Size    // default: DefaultSizes
+	Seed  uint64    // of the bots' decisions
+	Log   io.Writer // progress
 }
+
+// What is the same for all sizes.
+const (
+	tiles       = 37 // a disk of three rings
+	hosts       = 2  // tile hosts, each the warm follower of the others
+	verifyEvery = 50 // one player in so many is an ordinary bot, the others a swarm
+	drawEvery   = 240
+	tick        = 500 * time.Millisecond
+	warmUp      = 15 * time.Second // after the last bot has joined
+)
 
 // Size is one battle.
 type Size struct {
@@ -52,21 +55,6 @@ func DefaultSizes() []Size {
 	return []Size{{Players: 100, Window: 30 * time.Second}, {Players: 1000, Window: 30 * time.Second},
 		{Players: 5000, Window: 30 * time.Second}, {Players: 10_000, Window: time.Minute},
 		{Players: 10_000, Window: 45 * time.Second, Pinned: true}}
-}
-
-func (c *Config) withDefaults() Config {
-	d := *c
-	if len(d.Sizes) == 0 {
-		d.Sizes = DefaultSizes()
-	}
-	d.Tiles, d.Hosts = cmp.Or(d.Tiles, 37), cmp.Or(d.Hosts, 2)
-	d.VerifyEvery, d.DrawEvery = cmp.Or(d.VerifyEvery, 50), cmp.Or(d.DrawEvery, 240)
-	d.Seed, d.Tick = cmp.Or(d.Seed, 1), cmp.Or(d.Tick, 500*time.Millisecond)
-	d.WarmUp = cmp.Or(d.WarmUp, 15*time.Second)
-	if d.Log == nil {
-		d.Log = io.Discard
-	}
-	return d
 }
 
 // Result is what a headline run measured.

@@ -77,7 +77,7 @@ func TestFiguresOfARun(t *testing.T) {
 		h.Record(10 * time.Millisecond)
 	}
 	h.Record(time.Second)
-	b := &battle{Config: Config{Tick: 500 * time.Millisecond}, Size: Size{Players: 100}}
+	b := &battle{Size: Size{Players: 100}}
 	run := &Run{Seconds: 10}
 	require.NoError(t, b.fill(run, figures.Set{Histograms: map[string]figures.Sample{"commit_to_client": h.Cut()},
 		Counters: map[string]float64{"client_bytes": 600 * 100 * 20, "servers_tile_missed_ticks_total": 3,

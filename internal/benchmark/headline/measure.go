@@ -152,7 +152,7 @@ func (b *battle) fill(run *Run, sum figures.Set) (err error) {
 	if run.Latency.Bars, err = coarse(sum.Histograms["commit_to_client"]); err != nil {
 		return err
 	}
-	clientTicks := float64(b.Players) * run.Seconds / b.Tick.Seconds()
+	clientTicks := float64(b.Players) * run.Seconds / tick.Seconds()
 	run.Traffic = Traffic{BytesPerClientTick: c["client_bytes"] / clientTicks,
 		WirePerClientTick: c["servers_relay_sent_bytes_total"] / clientTicks, Frames: c["client_frames"],
 		Dropped: c["servers_relay_slow_drops_total"],

@@ -16,8 +16,10 @@ import (
 
 // Play plays every size, one after another. It must run in the module's root, where it builds the battle. ctx ends it
 // early, with an error.
-func Play(ctx context.Context, config Config) (*Result, error) {
-	cfg := config.withDefaults()
+func Play(ctx context.Context, cfg Config) (*Result, error) {
+	if len(cfg.Sizes) == 0 {
+		cfg.Sizes = DefaultSizes()
+	}
 	dir, err := os.MkdirTemp("", "headline-")
 	if err != nil {
 		return nil, err
@@ -29,9 +31,8 @@ func Play(ctx context.Context, config Config) (*Result, error) {
 	if err := build.Run(); err != nil {
 		return nil, fmt.Errorf("build of the battle and the swarm: %w", err)
 	}
-	r := &Result{Machine: ThisMachine(), Tiles: cfg.Tiles, Hosts: cfg.Hosts,
-		VerifyEvery: cfg.VerifyEvery, DrawEvery: cfg.DrawEvery, Seed: cfg.Seed,
-		TickMs: cfg.Tick.Seconds() * 1000, WarmUp: cfg.WarmUp.Seconds()}
+	r := &Result{Machine: ThisMachine(), Tiles: tiles, Hosts: hosts, VerifyEvery: verifyEvery, DrawEvery: drawEvery,
+		Seed: cfg.Seed, TickMs: tick.Seconds() * 1000, WarmUp: warmUp.Seconds()}
 	for _, size := range cfg.Sizes {
 		run, err := play(ctx, cfg, size, dir)
 		if err != nil {
@@ -58,7 +59,7 @@ func ThisMachine() Machine {
 
 func play(ctx context.Context, cfg Config, size Size, programs string) (*Run, error) {
 	fmt.Fprintf(cfg.Log, "headline: %s on %d tiles, seed %d: starting servers and actors\n",
-		size, cfg.Tiles, cfg.Seed)
+		size, tiles, cfg.Seed)
 	b, err := deploy(ctx, cfg, size, programs)
 	if err != nil {
 		return nil, err
@@ -84,8 +85,8 @@ func (b *battle) play(ctx context.Context) (*Run, error) {
 		return nil, err
 	}
 	run := &Run{Players: b.Players, Pinned: b.Pinned, Joining: time.Since(began).Seconds()}
-	b.say("all have joined after %.1f s; warming up for %v\n", run.Joining, b.WarmUp)
-	if err := pause(ctx, b.WarmUp); err != nil {
+	b.say("all have joined after %.1f s; warming up for %v\n", run.Joining, warmUp)
+	if err := pause(ctx, warmUp); err != nil {
 		return nil, err
 	}
 	if err := b.measure(ctx, run); err != nil {

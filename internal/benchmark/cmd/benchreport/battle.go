@@ -17,8 +17,7 @@ func shortBattles() []headline.Size {
 
 // battles plays the battle at a few sizes.
 func battles(ctx context.Context, o options, sizes []headline.Size) (*headline.Result, error) {
-	return headline.Play(ctx, headline.Config{Sizes: sizes, Tiles: o.tiles, Seed: o.seed,
-		Log: os.Stderr})
+	return headline.Play(ctx, headline.Config{Sizes: sizes, Seed: o.seed, Log: os.Stderr})
 }
 
 // headlineResults are the figures of a headline as those of a benchmark, for the budgets.

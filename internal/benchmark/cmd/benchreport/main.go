@@ -32,7 +32,6 @@ type options struct {
 	fault     time.Duration
 	headline  bool
 	page      bool
-	tiles     int
 	seed      uint64
 }
 
@@ -44,7 +43,6 @@ func main() {
 	flag.DurationVar(&o.fault, "fault", 30*time.Second, "length of each fault of the section about isolation")
 	flag.BoolVar(&o.headline, "headline", false, "play the battle of 100 to 10,000 players, and nothing else")
 	flag.BoolVar(&o.page, "page", false, "measure nothing: write the page from the figures that are there")
-	flag.IntVar(&o.tiles, "tiles", 0, "tiles of the battle; 0 means its default")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the battle's bots")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
