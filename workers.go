@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
@@ -142,23 +143,32 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 	return &CheckpointServer{checkpointer: cp, share: s, log: orDiscard(c.Logger)}, nil
 }
 
+// syncTimeout bounds what a checkpoint server that stops asks of the list of servers and of the authority.
+const syncTimeout = 2 * time.Second
+
 // Checkpointer is the checkpointer itself, for its figures.
 func (s *CheckpointServer) Checkpointer() *checkpoint.Checkpointer { return s.checkpointer }
 
 // Share is the checkpointer's part in sharing the tiles, for its figures.
 func (s *CheckpointServer) Share() *share.Share { return s.share }
 
-// Run copies snapshots until ctx ends. Then it makes a last attempt at each of its tiles and gives them to the
-// other checkpoint servers. It returns when every goroutine of the server has ended: nil, or what failed. It runs
-// once: fence.ErrAlreadyRun.
+// Run copies snapshots until ctx ends. Then it makes a last attempt at each of its tiles, those of a server that has
+// just stopped included, and gives them to the other checkpoint servers. It returns when every goroutine of the server
+// has ended: nil, or what failed. It runs once: fence.ErrAlreadyRun.
 func (s *CheckpointServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return alreadyRun("CheckpointServer")
 	}
-	// The last pass is over the tiles that the share has given, so the checkpointer stops first.
+	// The last pass is over the tiles that the share has given, so the checkpointer stops first; and the share asks
+	// once more before, since what it knows may be ten seconds old.
 	c := newCrew(ctx)
 	c.start("share", s.share.Run)
 	c.start("checkpointer", s.checkpointer.Run)
+	c.onStop(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncTimeout)
+		defer cancel()
+		s.share.Sync(ctx)
+	})
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
 	c.wait(ctx)
 	return c.stop()

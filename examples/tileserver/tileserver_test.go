@@ -75,9 +75,6 @@ func TestTileServers(t *testing.T) {
 	require.ErrorIs(t, err, tile.ErrRedirect)
 	first.ends(t)
 	second.rings(t, peers)
-	// A checkpoint server has the tiles of one that left after its next heartbeat, a third of share.Config.TTL. One
-	// that stops before that makes no last pass over them.
-	time.Sleep(3 * time.Second)
 	second.ends(t)
 
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(stack.DynamoURL),

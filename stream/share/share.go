@@ -60,6 +60,8 @@ type Share struct {
 	cfg     Config
 	ran     atomic.Bool
 
+	beating sync.Mutex // held by a heartbeat, so that the answers come in order
+
 	mu      sync.Mutex
 	view    view
 	tiles   tiles
@@ -134,7 +136,17 @@ func repeat(ctx context.Context, f func() time.Duration) {
 	}
 }
 
+// Sync makes a heartbeat and lists the tiles now, so that the target has what is this member's at this moment: tiles
+// that are newer than the last list, and those of a member that has just left. It is for a target that stops before the
+// share does and works on its tiles once more. What fails is logged, and the share stays as it was.
+func (s *Share) Sync(ctx context.Context) {
+	s.beat(ctx)
+	s.refresh(ctx)
+}
+
 func (s *Share) beat(ctx context.Context) {
+	s.beating.Lock()
+	defer s.beating.Unlock()
 	began := time.Now()
 	call, cancel := context.WithTimeout(ctx, s.cfg.TTL/3)
 	defer cancel()
