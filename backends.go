@@ -32,8 +32,8 @@ type Backends struct {
 	Durable Durable
 	// Ledger keeps accounts and actions. dynamoledger or sqliteledger.
 	Ledger admission.Store
-	// Workers lets bridges share the tiles with each other, and checkpoint servers likewise. redisshare between
-	// processes, share.NewMemory within one.
+	// Workers lets bridges share the tiles with each other, and checkpoint servers likewise, and keeps two tile servers
+	// from one address. redisshare between processes, share.NewMemory within one.
 	Workers share.Members
 	// Members lets tile servers and gateways know of each other: who is alive, and who owns what. A
 	// gossip.Config between processes, a *route.Group within one.

@@ -76,7 +76,8 @@ type TileServer struct {
 	intents *tilehttp.Handler
 	inbound tilehttp.HandlerConfig
 	holders holders
-	events  *slog.Logger // of members, who may be many
+	events  *slog.Logger  // of members, who may be many
+	lease   *addressLease // nil without Backends.Workers
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -89,7 +90,8 @@ type TileServer struct {
 // NewTileServer returns a tile server that other processes reach at contact, a host and port. rules makes a
 // tile's rules, empty and for that tile alone, each time the tile is begun. A nil cfg means the defaults.
 //
-// It needs Authority, Store, Log, Fanout, Durable and Members. It does no I/O and starts nothing. Errors: a
+// It needs Authority, Store, Log, Fanout, Durable and Members. With Workers, Run refuses to begin while another process
+// runs at contact. It does no I/O and starts nothing. Errors: a
 // *fence.ArgumentError.
 func NewTileServer(
 	contact string, b Backends, rules func(fence.TileID) (tile.Rules, error), cfg *TileServerConfig,
@@ -120,6 +122,9 @@ func NewTileServer(
 	s.inbound = tilehttp.HandlerConfig{Keys: b.Keys, Contact: contact, Logger: c.Logger}
 	if s.intents, err = tilehttp.NewHandler(s, &s.inbound); err != nil {
 		return nil, err
+	}
+	if b.Workers != nil {
+		s.lease = newAddressLease(b.Workers, contact, c.Logger)
 	}
 	seams := tile.Seams{Authority: b.Authority, Store: b.Store, Log: b.Log}
 	s.host, err = tilehost.New(contact, seams, rules, s.hostConfig(b.Durable))
@@ -280,7 +285,8 @@ func (s *TileServer) memberChanged(e route.Event) {
 
 // Run serves until ctx ends. Then it hands its tiles to other members, releases those that no member takes, each
 // after its last tick and snapshot, closes its listener, and leaves the gossip last of all. It returns when every
-// goroutine of the server has ended: nil, or what failed. It runs once: fence.ErrAlreadyRun.
+// goroutine of the server has ended: nil, or what failed; a *fence.ArgumentError if another process runs at the
+// server's address. If one was killed there, Run begins after 4 s at most. It runs once: fence.ErrAlreadyRun.
 func (s *TileServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return alreadyRun("TileServer")
@@ -293,6 +299,12 @@ func (s *TileServer) Run(ctx context.Context) error {
 		return err
 	}
 	c := newCrew(ctx)
+	if s.lease != nil {
+		if err := s.lease.acquire(ctx); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		c.start("address", s.lease.keep)
+	}
 	c.onStop(s.peers.Close)
 	c.start("membership", s.member.Run)
 	c.start("hinter", s.hinter.Run)

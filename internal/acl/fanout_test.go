@@ -57,14 +57,14 @@ func TestHintsUnderTheirUsers(t *testing.T) {
 	require.Zero(t, hinter.Stats().Failed)
 }
 
-// TestSharingUnderItsUsers: bridges, and checkpointers, are on the lists of their own groups, and cannot touch
-// each other's.
+// TestSharingUnderItsUsers: bridges, checkpointers and owners are on the lists of their own groups, and cannot touch
+// each other's. The names are those that the servers of the root package take.
 func TestSharingUnderItsUsers(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	for _, actor := range []string{"owner", "bridge", "checkpointer", "relay"} {
 		members := redisshare.New(delivery.as(t, actor))
-		for _, of := range []string{"bridge", "checkpointer"} {
-			group := of + "-" + stacktest.UniqueName(t)
+		for of, name := range map[string]string{"bridge": "bridge", "checkpointer": "checkpoint", "owner": "address-"} {
+			group := name + stacktest.UniqueName(t)
 			_, _, err := members.Beat(t.Context(), group, "a", time.Minute)
 			if actor != of {
 				require.ErrorContains(t, err, "NOPERM", "%s is on the list of a %s", actor, of)
@@ -77,7 +77,7 @@ func TestSharingUnderItsUsers(t *testing.T) {
 				"it may load the script itself")
 			// In a script it has its own rights and no others.
 			for _, code := range []string{"return redis.call('DEL', KEYS[1])",
-				"return redis.call('SPUBLISH', '{tilefence:hints:3}', 'forged')",
+				"return redis.call('SPUBLISH', '{tilefence:other:3}', 'forged')",
 				"return redis.call('HSET', '{tilefence:members:other}', 'a', 'b')",
 				"return redis.call('ZADD', '{tilefence:members:other}', 1, 'b')",
 				"return redis.call('CONFIG', 'GET', '*')"} {
@@ -91,10 +91,11 @@ func TestSharingUnderItsUsers(t *testing.T) {
 func TestWhatIsRefusedOnFanout(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	frames, hints := fanout.Channel(7), fanout.HintChannel(3)
-	list, others := redisshare.Key("bridge-x"), redisshare.Key("checkpointer-x")
+	list, others := redisshare.Key("bridge-x"), redisshare.Key("checkpoint-x")
 	for actor, commands := range map[string][][]any{
 		"owner": {{"spublish", frames, "forged"}, {"ssubscribe", hints}, {"ssubscribe", frames},
-			{"eval", "return 1", "0"}, {"zrange", list, "0", "-1"}, {"zadd", list, "9", "a"}},
+			{"eval", "return redis.call('ZADD', KEYS[1], 1, 'b')", "1", list}, {"zrange", list, "0", "-1"},
+			{"zadd", list, "9", "a"}},
 		"bridge": {{"spublish", hints, "forged"}, {"ssubscribe", frames}, {"zadd", others, "9", "a"},
 			{"hset", "{tile:1}:owner", "epoch", "9"}, {"hgetall", "{tile:1}:owner"}, {"del", list}, {"set", list, "1"},
 			{"script", "flush"}, {"script", "load", "return 1"},

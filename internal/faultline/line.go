@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/share"
 )
 
 // Line is what all calls of a process to its back ends go through. All methods may be called from any goroutine.
@@ -90,6 +91,9 @@ func (l *Line) Await(ctx context.Context) State {
 func (l *Line) Process(b tilefence.Backends) tilefence.Backends {
 	b = l.Coordination(b)
 	b.Authority = &authority{l, b.Authority}
+	if b.Workers != nil {
+		b.Workers = &workers{l, b.Workers}
+	}
 	return b
 }
 
@@ -133,6 +137,28 @@ var unread, unknown = fence.ErrNotApplied, fence.ErrUnknownOutcome
 // silent makes a call that answers with an error alone one that answers with nothing too.
 func silent[A any](call func(context.Context, A) error) func(context.Context, A) (struct{}, error) {
 	return func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, call(ctx, a) }
+}
+
+// workers are share.Members at the far end of a line.
+type workers struct {
+	*Line
+	share.Members
+}
+
+func (w *workers) Beat(ctx context.Context, group, member string, ttl time.Duration) (all []string, known bool,
+	err error) {
+	all, err = through(ctx, w.Line, unknown, func(ctx context.Context, group string) (all []string, err error) {
+		all, known, err = w.Members.Beat(ctx, group, member, ttl)
+		return all, err
+	}, group)
+	return all, known, err
+}
+
+func (w *workers) Leave(ctx context.Context, group, member string) error {
+	_, err := through(ctx, w.Line, unknown, silent(func(ctx context.Context, member string) error {
+		return w.Members.Leave(ctx, group, member)
+	}), member)
+	return err
 }
 
 // store is a fence.Store at the far end of a line.
