@@ -191,6 +191,8 @@ func tileHealth(t *tile.Status, suspectAfter time.Duration, all *problems) {
 		case t.Pending:
 			trouble("ticks", "tiles are frozen: the coordination store, the journal or replicas do not confirm batches",
 				time.Since(t.Frozen))
+		case t.Dilation > 1:
+			all.add("ticks", "time is dilated: the rules or this machine are too slow", t.Tile, 0)
 		case t.Missing > tooMany:
 			all.add("ticks", "ticks are missed: the rules or this machine are too slow", t.Tile, 0)
 		}

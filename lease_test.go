@@ -53,8 +53,8 @@ func TestTwoServersAtOneAddress(t *testing.T) {
 	assert.Less(t, time.Since(began), 3*time.Second, "one that has stopped in good order is not waited for")
 }
 
-// TestAServerIsStartedAgain at the address of one that was killed: it waits for its lease and begins. The old one, should
-// it come back to life, ends.
+// TestAServerIsStartedAgain at the address of one that was killed: it waits for its lease and begins. The old one,
+// should it come back to life, ends.
 func TestAServerIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	line, b := faultline.New(), embedded(t)

@@ -121,6 +121,12 @@ type Limits struct {
 	// QueueLimit is how many intents may wait for a tick; more are refused with ErrOverloaded. Default 4096.
 	QueueLimit int
 
+	// MaxDilation is how many tick intervals a tick may last at most, in a tile whose ticks take longer than they may:
+	// its time is dilated. Ticks, and all that is counted in ticks, slow down together, none is missed, and the usual
+	// pace comes back by itself; see Dilatable. Followers wait as much longer before they suspect an owner. Default
+	// 1: ticks that take too long are followed by fewer ticks, and the others are missed.
+	MaxDilation int
+
 	// RememberFor is how long the outcome of an action is remembered for its retries. An action retried later
 	// could be applied again, so it must be longer than RetryWindow, by more than the clocks of gateways differ.
 	// It is counted in ticks, rounded up, so a change of TickInterval scales it for what is remembered already.
@@ -198,12 +204,13 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 	d.RefreshEvery = cmp.Or(d.RefreshEvery, 1)
 	d.ConfirmEvery = cmp.Or(d.ConfirmEvery, 10)
 	d.QueueLimit = cmp.Or(d.QueueLimit, 4096)
+	d.MaxDilation = cmp.Or(d.MaxDilation, 1)
 	d.RetryWindow = cmp.Or(d.RetryWindow, DefaultRetryWindow)
 	d.RememberFor = cmp.Or(d.RememberFor, 10*time.Minute)
 	d.KeepBytes = cmp.Or(d.KeepBytes, 8<<20)
 	d.CommitTimeout = cmp.Or(d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
 	d.JournalTimeout = cmp.Or(d.JournalTimeout, d.CommitTimeout)
-	silence := max(time.Duration(d.RefreshEvery+3)*d.TickInterval, 500*time.Millisecond)
+	silence := max(d.quiet()+3*d.TickInterval, 500*time.Millisecond)
 	d.SuspectAfter = cmp.Or(d.SuspectAfter, silence+d.journalWait())
 	d.Replicas = cmp.Or(d.Replicas, fence.AllReplicas)
 	d.BootTimeout = cmp.Or(d.BootTimeout, 10*time.Second)
@@ -228,6 +235,7 @@ func (c *Config) validate() error {
 	for _, err := range []error{
 		atLeast("SnapshotEvery", c.SnapshotEvery, 1), atLeast("RefreshEvery", c.RefreshEvery, 1),
 		atLeast("ConfirmEvery", c.ConfirmEvery, 1), atLeast("QueueLimit", c.QueueLimit, 1),
+		atLeast("MaxDilation", c.MaxDilation, 1),
 		atLeast("KeepBytes", c.KeepBytes, 1), atLeast("TickInterval", c.TickInterval, time.Millisecond),
 		atLeast("CommitTimeout", c.CommitTimeout, time.Millisecond),
 		atLeast("JournalTimeout", c.JournalTimeout, time.Millisecond),
@@ -270,19 +278,26 @@ func (c *Config) validateDurability() error {
 
 // validateTimes validates spans that depend on each other.
 func (c *Config) validateTimes() error {
-	quiet := time.Duration(c.RefreshEvery) * c.TickInterval
+	quiet := c.quiet()
 	silence := quiet + c.journalWait()
 	switch {
 	case c.RememberFor <= c.RetryWindow:
 		return &fence.ArgumentError{Field: "RememberFor", Value: c.RememberFor,
 			Want: "longer than RetryWindow, " + c.RetryWindow.String() + ": an action retried later is applied twice"}
-	case c.RefreshEvery > 1 && quiet > fence.DefaultTTL/2:
-		return &fence.ArgumentError{Field: "RefreshEvery", Value: c.RefreshEvery, Want: "at most 15 s worth of ticks"}
+	case c.RefreshEvery*c.MaxDilation > 1 && quiet > fence.DefaultTTL/2:
+		return &fence.ArgumentError{Field: "RefreshEvery", Value: c.RefreshEvery,
+			Want: "at most 15 s worth of ticks, of those that MaxDilation allows"}
 	case c.SuspectAfter <= silence:
 		return &fence.ArgumentError{Field: "SuspectAfter", Value: c.SuspectAfter,
-			Want: "longer than RefreshEvery tick intervals (and JournalTimeout, for WriteThrough), " + silence.String()}
+			Want: "longer than RefreshEvery tick intervals (times MaxDilation, and JournalTimeout for WriteThrough), " +
+				silence.String()}
 	}
 	return nil
+}
+
+// quiet is how long an owner that is well may take to move its owner hash.
+func (c *Config) quiet() time.Duration {
+	return time.Duration(c.RefreshEvery*max(1, c.MaxDilation)) * c.TickInterval
 }
 
 // journalWait is how long the journal may keep an owner from refreshing its owner hash.

@@ -23,7 +23,7 @@ const (
 // lifeless is for how long an owner hash must not have moved before its owner is taken for dead on another sign: one
 // tick more than an idle owner takes to move it.
 func (c *core) lifeless() time.Duration {
-	return min(time.Duration(c.cfg.RefreshEvery+1)*c.cfg.TickInterval, c.cfg.SuspectAfter)
+	return min(c.cfg.quiet()+c.cfg.TickInterval, c.cfg.SuspectAfter)
 }
 
 // cutOffAfter is for how long a report must stand before a living owner is believed to be cut off: long enough for a

@@ -61,6 +61,8 @@ type guarded struct {
 	rules Rules
 	tile  fence.TileID
 	tick  fence.Tick // of the last call that had one
+
+	announce func() []byte // the first event of a tick, if there is one; nil: there is none
 }
 
 // judge makes a *RulesError of what a call panicked with or returned. It must be deferred itself.
@@ -108,6 +110,11 @@ func (g *guarded) resolve(tick fence.Tick, intents []Intent) (b stream.Batch, ou
 	g.tick = tick
 	defer g.judge("Resolve", &err)
 	b.Events, outcomes = g.rules.Resolve(tick, intents)
+	if g.announce != nil {
+		if event := g.announce(); len(event) > 0 {
+			b.Events = append([][]byte{event}, b.Events...)
+		}
+	}
 	if divided, ok := g.rules.(Divided); ok {
 		b.Divide(divided.Area)
 	}

@@ -31,6 +31,7 @@ type tileOwner struct {
 	late      time.Time   // when it was last logged that an action came too late
 	impure    time.Time   // when it was last logged that Resolve changes the state
 	pulse     *pulse
+	dilation  dilation
 
 	confirm   bool // the next commit must be confirmed by every replica
 	confirmed bool // the last one was
@@ -47,6 +48,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 		o.snapshots.at = got.at
 	}
 	o.title.skip = nil
+	o.dilation.announce = true
 	o.title.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
 	o.desk.resume()

@@ -46,10 +46,13 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes)}
 	right := &title{core: all}
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
+	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
+		pulse: newPulse(all), snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}
+	if d, ok := rules.(Dilatable); ok && c.MaxDilation > 1 {
+		guard.announce = func() []byte { return owner.dilation.announcement(d) }
+	}
 	return &TileProcessor{core: all, title: right, acquisition: acquire,
-		follower: &tileFollower{core: all, title: right, acquisition: acquire},
-		owner: &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-			pulse: newPulse(all), snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}}, nil
+		follower: &tileFollower{core: all, title: right, acquisition: acquire}, owner: owner}, nil
 }
 
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every

@@ -22,7 +22,7 @@ type pulse struct {
 }
 
 func newPulse(c *core) *pulse {
-	return &pulse{core: c, every: time.Duration(c.cfg.RefreshEvery) * c.cfg.TickInterval}
+	return &pulse{core: c, every: c.cfg.quiet()}
 }
 
 // begin is called before the rules. c is a refresh at the end of the history in the store.

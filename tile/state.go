@@ -86,6 +86,8 @@ type Status struct {
 	StreamFull bool      // the tile stalls, see Config.MaxStreamBytes
 	Missed     int64     // tick times missed since the start
 	Missing    float64   // of the tick times of late, which part is missed: weighted over about 20
+	// Dilation is how many tick intervals a tick of an owner lasts, if its time was dilated (Limits.MaxDilation).
+	Dilation float64
 	// Silent is, of a follower, how long the owner hash has not been seen to move.
 	Silent time.Duration
 	// Forgotten counts the batches dropped from memory (Config.KeepBytes) before every replica was known to

@@ -28,12 +28,16 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 		o.desk.update(func(s *Status) { s.Tick, s.Heat = h.Tick, h.Heat.Value })
 	} else {
 		info.Intents, info.Events = len(pending.submissions), len(pending.batch.Events)
+		o.dilation.announce = o.dilation.announce && info.Events == 0
 		o.pending = pending
 		if err := o.present(ctx); err != nil {
 			return err
 		}
 	}
 	info.Took, info.Pending = time.Since(began), o.pending != nil
+	if !info.Pending {
+		o.dilate(info.Took)
+	}
 	o.cfg.Hooks.Ticked(info)
 	return nil
 }

@@ -112,6 +112,7 @@ type hostStats struct {
 	Frozen      int           // tiles with a batch whose fate is unknown
 	FrozenFor   time.Duration // how long the longest of them has been frozen
 	StreamFull  int           // tiles that stall because their stream is full
+	Dilated     int           // tiles whose time is dilated, because their ticks take too long
 	Quarantined int           // tiles that no process runs, because their history cannot be folded
 	Queued      int           // intents that wait for a tick
 	Kept        int           // batches kept until replicas confirm them
@@ -138,6 +139,9 @@ func readHost(all []tile.Status) (s hostStats) {
 		}
 		if t.StreamFull {
 			s.StreamFull++
+		}
+		if t.Dilation > 1 && t.State == tile.Serving {
+			s.Dilated++
 		}
 		if t.Quarantine != nil {
 			s.Quarantined++
