@@ -262,7 +262,9 @@ func TestLimits(t *testing.T) {
 
 func TestResyncAndHeldPositions(t *testing.T) {
 	w := newWorld(t)
-	s := w.serve(still())
+	cfg := still()
+	cfg.ShowOwners = true
+	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	o.snapshot()
 	held := o.at

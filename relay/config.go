@@ -58,6 +58,10 @@ type Config struct {
 	// Sessions bound what an address or an actor may take, and how long Authenticate and AuthorizeTile may.
 	Sessions session.Limits
 
+	// ShowOwners tells clients where the owners of tiles take intents: addresses of your network, which players do not
+	// need.
+	ShowOwners bool
+
 	// Origins are the web origins whose pages may connect, besides the relay's own host: patterns of
 	// path.Match over the host ("*.example.com") or, with "://", over scheme and host. A request without
 	// an Origin header does not come from a web page and is not checked.

@@ -106,7 +106,8 @@ type clientState struct {
 func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) bool) *hub {
 	return &hub{
 		tile: tile, cfg: cfg, count: count, repair: repair, turn: rand.IntN(checkTurns),
-		held: map[fence.Position]*batch{}, want: wantFull, nextRefresh: cfg.refreshFrames, empty: time.Now(),
+		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]*batch{}, want: wantFull,
+		nextRefresh: cfg.refreshFrames, empty: time.Now(),
 	}
 }
 

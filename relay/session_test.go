@@ -280,6 +280,20 @@ func TestSessionsExpireAndAreRefreshed(t *testing.T) {
 	require.Zero(t, receive(t, forever).GetSession().GetExpiresInMs(), "nothing came before the answer")
 }
 
+// Players are not told where tile servers are, unless the game wants it.
+func TestOwnersAreHidden(t *testing.T) {
+	for _, show := range []bool{false, true} {
+		w := newWorld(t)
+		w.claim(tileA, 1)
+		s := w.guarded(&bouncer{}, func(c *Config) { c.ShowOwners = show })
+		c := s.as(t, "ann")
+		send(t, c, subscribeTo(tileA.String()))
+		sync := receive(t, c).GetSync()
+		require.EqualValues(t, 1, sync.GetOwnerEpoch())
+		require.Equal(t, show, sync.GetOwnerContact() != "")
+	}
+}
+
 // An actor does not take all places.
 func TestConnectionsOfAnActorAreBounded(t *testing.T) {
 	w := newWorld(t)

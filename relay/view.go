@@ -25,7 +25,8 @@ type view struct {
 	tail  []*batch
 	bytes int // payload bytes in the tail
 
-	owner fence.Owner // as last read from the store, or known from an accepted batch
+	owner  fence.Owner // as last read from the store, or known from an accepted batch
+	hidden bool        // clients are not told the owner's contact
 }
 
 // verdict is what a view makes of a batch it is shown.
@@ -270,7 +271,15 @@ func (v *view) open(areas fence.AreaSet) (m *relaypb.Sync, ok bool) {
 // message is what all Syncs of some areas have in common.
 func (v *view) message(areas fence.AreaSet) *relaypb.Sync {
 	return &relaypb.Sync{Position: relaypb.FromPosition(v.at), OwnerEpoch: uint64(v.owner.Epoch),
-		OwnerContact: v.owner.Contact, Areas: relaypb.FromAreas(areas)}
+		OwnerContact: v.contact(), Areas: relaypb.FromAreas(areas)}
+}
+
+// contact is the owner's, if clients may know it.
+func (v *view) contact() string {
+	if v.hidden {
+		return ""
+	}
+	return v.owner.Contact
 }
 
 // addBase adds what the snapshot holds of some areas.

@@ -19,14 +19,14 @@ import (
 // knows nothing but what these two tell it.
 type bot struct {
 	*plan
-	actor string
-	tile  fence.TileID
-	brain *game.Bot
-	relay *relayclient.Client
-	door  *gatewayws.Client
-	cards []playedCard  // in the order of play; read when the battle is over
-	pass  string        // what it shows at the gateway besides its name
-	phase time.Duration // of its ticks: bots that begin together do not act together
+	actor  string
+	tile   fence.TileID
+	brain  *game.Bot
+	relay  *relayclient.Client
+	door   *gatewayws.Client
+	cards  []playedCard  // in the order of play; read when the battle is over
+	ticket string        // of the lobby, if it came through that
+	phase  time.Duration // of its ticks: bots that begin together do not act together
 
 	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
 	view   *game.View
@@ -43,7 +43,9 @@ type playedCard struct {
 }
 
 // botName is the actor of a bot.
-func botName(i int) string { return fmt.Sprintf("bot%04d", i) }
+func botName(i int) string { return fmt.Sprintf("%s%04d", botPrefix, i) }
+
+const botPrefix = "bot"
 
 func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
 	view, err := game.NewView(ground)
@@ -66,7 +68,8 @@ func (b *bot) run(
 	ctx, playing context.Context, relayURL, gatewayURL string, joined func() (begin <-chan struct{}),
 ) error {
 	client, err := dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
-		return relayclient.Dial(ctx, relayURL+"?actor="+b.actor, &relayclient.Config{
+		address, token := b.credentials(relayURL, b.actor, "")
+		return relayclient.Dial(ctx, address, &relayclient.Config{Token: token,
 			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger})
 	})
 	if err != nil {
@@ -76,9 +79,8 @@ func (b *bot) run(
 	b.mu.Lock()
 	b.relay = client
 	b.mu.Unlock()
-	gatewayURL += "?actor=" + b.actor + b.pass
 	if b.door, err = dial(ctx, func(ctx context.Context) (*gatewayws.Client, error) {
-		return gatewayws.Dial(ctx, gatewayURL, nil)
+		return b.enter(ctx, gatewayURL)
 	}); err != nil {
 		return fmt.Errorf("%s: gateway: %w", b.actor, err)
 	}
@@ -96,6 +98,12 @@ func (b *bot) run(
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// enter connects to the gateway.
+func (b *bot) enter(ctx context.Context, gatewayURL string) (*gatewayws.Client, error) {
+	address, token := b.credentials(gatewayURL, b.actor, b.ticket)
+	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token})
 }
 
 // joinAttempts is how often a bot tries to connect, after pauses of 100 ms more each time; joinTimeout is how long it
@@ -212,7 +220,7 @@ func (b *bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, e
 	b.meters.orderLatency.Record(time.Since(began))
 	if errors.Is(err, gatewayws.ErrDisconnected) {
 		var again *gatewayws.Client
-		if again, err = gatewayws.Dial(ctx, gatewayURL, nil); err == nil {
+		if again, err = b.enter(ctx, gatewayURL); err == nil {
 			b.door = again
 			answer, err = again.Do(ctx, r)
 		}

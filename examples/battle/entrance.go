@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // lobbyPath begins the addresses of the entrance.
@@ -36,9 +36,11 @@ type ticketView struct {
 	Relay    string       `json:"relay,omitempty"`
 	Seats    []int        `json:"seats,omitempty"`
 	TakeBy   int64        `json:"take_by,omitempty"` // milliseconds since 1970: later the seats are gone
+
+	Tokens map[string]string `json:"tokens,omitempty"` // for the gateway, by player
 }
 
-func viewOf(s match.Status) ticketView {
+func (l *lobby) viewOf(s match.Status) ticketView {
 	v := ticketView{ID: s.Ticket.ID, State: s.State.String(), WaitedMs: s.Waited.Milliseconds()}
 	if s.State == match.Waiting || s.State == match.Claimed {
 		v.Why = s.Why.String()
@@ -46,6 +48,12 @@ func viewOf(s match.Status) ticketView {
 	if a := s.Assignment; a != nil {
 		v.Tile, v.Gateway, v.Relay = a.Tile, a.Info["gateway"], a.Info["relay"]
 		v.Seats, v.TakeBy = a.Seats[v.ID], a.TakeBy.UnixMilli()
+		v.Tokens = map[string]string{}
+		for _, who := range s.Ticket.Players {
+			if token, err := l.token(who.ID, v.ID); err == nil { // the lobby takes no names that it would fail for
+				v.Tokens[who.ID] = token
+			}
+		}
 	}
 	return v
 }
@@ -57,7 +65,8 @@ func viewOf(s match.Status) ticketView {
 //	DELETE /lobby/tickets/ID        cancels
 //	POST   /lobby/tickets/ID/leave  the players have left their seats
 //
-// Players take their seats by connecting to the gateway with ?ticket=ID.
+// Players take their seats by connecting to the gateway with the tokens that a seated ticket has. The lobby signs
+// players in by their word: a game would ask for a password here. The bots' names are taken.
 func (l *lobby) entrance() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT "+lobbyPath+"{id}", l.ask)
@@ -82,6 +91,10 @@ func (l *lobby) ask(w http.ResponseWriter, r *http.Request) {
 	}
 	t := match.Ticket{ID: r.PathValue("id"), Rating: in.Rating}
 	for _, name := range in.Players {
+		if err := guestName(name); err != nil {
+			l.answer(w, match.Status{}, err)
+			return
+		}
 		t.Players = append(t.Players, match.Player{ID: name})
 	}
 	s, err := l.book.enter(t.ID, func() (match.Status, error) {
@@ -108,7 +121,7 @@ func (l *lobby) follow(w http.ResponseWriter, r *http.Request) {
 		l.noted(s)
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		return wsjson.Write(bounded, c, viewOf(s)) == nil
+		return wsjson.Write(bounded, c, l.viewOf(s)) == nil
 	})
 	if err == nil {
 		_ = c.Close(websocket.StatusNormalClosure, "")
@@ -131,7 +144,7 @@ func (l *lobby) answer(w http.ResponseWriter, s match.Status, err error) {
 	}
 	l.noted(s)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(viewOf(s)) // the client may have gone
+	_ = json.NewEncoder(w).Encode(l.viewOf(s)) // the client may have gone
 }
 
 // noted keeps the figures of a ticket that is shown to its players.
@@ -180,5 +193,10 @@ func (l *lobby) leave(ctx context.Context, ticket string) (match.Status, error) 
 	return s, err
 }
 
-// gatewayDoor is how a bot's gateway URL names its ticket.
-func gatewayDoor(ticket string) string { return fmt.Sprintf("&ticket=%s", ticket) }
+// guestName refuses the names of bots, whose tokens the lobby must not give away.
+func guestName(name string) error {
+	if strings.HasPrefix(name, botPrefix) || !fence.IsName(name, session.MaxActor) {
+		return &fence.ArgumentError{Field: "players", Value: name, Want: "another name"}
+	}
+	return nil
+}

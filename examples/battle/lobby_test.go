@@ -17,6 +17,9 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // visitor asks the entrance of a lobby, as a program of a player would.
@@ -81,7 +84,7 @@ func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 	_, status = v.ask("POST", "ann/leave", "")
 	assert.Equal(t, http.StatusGone, status, "there is no seat to leave before it was taken")
 	for _, name := range []string{"ann", "bob"} {
-		player, err := gatewayws.Dial(t.Context(), seated.Gateway+"?actor="+name+gatewayDoor(name), nil)
+		player, err := enterAs(t, d, name, name)
 		require.NoError(t, err)
 		defer player.Close()
 	}
@@ -104,7 +107,7 @@ func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 	assert.Equal(t, "cancelled", cancelled.State)
 	_, status = v.ask("PUT", "zoe", `{"players":["zoe"],"rating":1500}`)
 	assert.Equal(t, http.StatusConflict, status, "a new request takes a new ID")
-	zoe, err := gatewayws.Dial(t.Context(), seated.Gateway+"?actor=zoe"+gatewayDoor("zoe"), nil)
+	zoe, err := enterAs(t, d, "zoe", "zoe")
 	require.NoError(t, err)
 	<-zoe.Done() // a cancelled ticket has no seat
 
@@ -228,4 +231,29 @@ func TestTheCensusFindsWhatIsLost(t *testing.T) {
 	got, err := forgetful.report(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, got.Why, "1 tickets were created and are unknown: [ann]")
+}
+
+// enterAs connects to the gateway with a token of the lobby's.
+func enterAs(t *testing.T, d *deployment, actor, ticket string) (*gatewayws.Client, error) {
+	return gatewayws.Dial(t.Context(), d.intents, &gatewayws.DialConfig{
+		Token: func(context.Context) (string, error) { return d.token(actor, ticket) }})
+}
+
+// Nobody plays under a name that he was not given a token for: not by the query, not by the lobby.
+func TestNobodyPlaysAsAnother(t *testing.T) {
+	t.Parallel()
+	d, v := enter(t)
+	forged, err := game.PlayerKeys("another secret").Sign(session.Identity{Actor: "bot0001",
+		Expires: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	for _, token := range []string{"", "bot0001", forged} {
+		_, err := gatewayws.Dial(t.Context(), d.intents+"?actor=bot0001", &gatewayws.DialConfig{
+			Token: func(context.Context) (string, error) { return token, nil }})
+		require.ErrorContains(t, err, "401")
+	}
+	_, err = relayclient.Dial(t.Context(), d.view, &relayclient.Config{
+		Token: func(context.Context) (string, error) { return forged, nil }})
+	require.ErrorContains(t, err, "401")
+	_, status := v.ask("PUT", "thief", `{"players":["bot0001"],"rating":1500}`)
+	require.Equal(t, http.StatusBadRequest, status)
 }

@@ -130,8 +130,8 @@ func (o *options) define(f *flag.FlagSet) {
 		"tile, gateway: the IP `address` and port of this process's gossip (default: no gossip)")
 	text(&o.gossipSeeds, "gossip-seeds", "",
 		"tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
-	text(&o.secret, "secret", "", "tile, gateway: `text` that all of them know: it proves them to each other, and "+
-		"encrypts the gossip. Set TILEFENCE_SECRET, which other users of the machine do not see (default: none is needed)")
+	text(&o.secret, "secret", "", "`text` that all actors know: it proves them to each other, encrypts the gossip, "+
+		"and signs the tokens of players, who are believed without it. Set TILEFENCE_SECRET, which other users of the machine do not see (default: none is needed)")
 	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or "+
 		"write-through (the durable store has it) (default checkpointed)",
 		func(s string) (err error) {
@@ -215,6 +215,9 @@ func (o *options) check(rest []string) error {
 	if o.redis != "" {
 		o.stack = "servers"
 	}
+	if o.command == "" {
+		o.secret = cmp.Or(o.secret, rand.Text()) // a battle in one process makes its own
+	}
 	o.fanout, o.contact = cmp.Or(o.fanout, o.redis), cmp.Or(o.contact, o.listen)
 	return nil
 }
@@ -255,16 +258,12 @@ func (o *options) combinations() []rule {
 	}
 }
 
-// keys prove the actors to each other. A battle in one process makes a secret of its own.
+// keys prove the actors to each other.
 func (o *options) keys() tilehttp.Keys {
-	secret := o.secret
-	if secret == "" {
-		if o.command != "" {
-			return nil
-		}
-		secret = rand.Text()
+	if o.secret == "" {
+		return nil
 	}
-	sum := sha256.Sum256([]byte(secret))
+	sum := sha256.Sum256([]byte(o.secret))
 	return tilehttp.Keys{sum[:]}
 }
 

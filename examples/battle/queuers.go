@@ -160,7 +160,7 @@ func (q *queuer) guest(name string, t ticketView) (*bot, error) {
 		return nil, err
 	}
 	brain := game.NewBot(name, ground, q.options.seed+q.number, &game.BotConfig{FirstDraw: fence.Tick(1) << 40})
-	return &bot{plan: q.plan, actor: name, pass: gatewayDoor(t.ID), tile: t.Tile, brain: brain, view: view}, nil
+	return &bot{plan: q.plan, actor: name, ticket: t.ID, tile: t.Tile, brain: brain, view: view}, nil
 }
 
 // insist sends a request to the entrance until it is answered: each may be repeated. It reports whether the answer was

@@ -170,7 +170,8 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 			page.Handle(viewPath, own)
 			return page
 		}},
-		Relay: relay.Config{Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
+		Relay: relay.Config{Authenticate: p.watcher, ShowOwners: true, // the page draws them
+			Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
 			Views: p.backends.views}, Logger: p.logger}
 	p.metrics.Relay(&cfg)
 	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &cfg)
@@ -206,10 +207,6 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A real game would look at a session here; this one believes the name and greets it.
-	authenticate := func(r *http.Request) (session.Identity, error) {
-		return session.Identity{Actor: r.URL.Query().Get("actor"), Value: r.URL.Query().Get("ticket")}, nil
-	}
 	enter := func(ctx context.Context, who session.Identity) error {
 		if ticket, _ := who.Value.(string); ticket != "" && p.lobby != nil { // a player from the lobby takes the seat
 			if err := p.lobby.sit(ctx, ticket); err != nil {
@@ -230,7 +227,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		// The page, which is on another port, may take a seat. No cookie says who a player is.
 		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter}, Logger: p.logger}
 	p.metrics.Gateway(&cfg)
-	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, authenticate, price, &cfg)
+	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, p.player, price, &cfg)
 	if err == nil {
 		p.meters.router.Store(s.Router())
 		p.asked(s)

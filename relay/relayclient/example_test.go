@@ -31,8 +31,8 @@ func ExampleDial() {
 	given := make(chan string)
 	client, err := relayclient.Dial(ctx, server.URL, &relayclient.Config{
 		Sync: func(s relayclient.Sync) {
-			given <- fmt.Sprintf("tile %s at %d: %s (owner %s)", s.Tile, s.Position.Seq, s.Snapshot.Blob,
-				s.Owner.Contact)
+			given <- fmt.Sprintf("tile %s at %d: %s (epoch %d)", s.Tile, s.Position.Seq, s.Snapshot.Blob,
+				s.Owner.Epoch)
 		},
 		Frame: func(f fence.Entry) { given <- fmt.Sprintf("batch %d: %s", f.Seq, f.Payload) },
 	})
@@ -48,5 +48,5 @@ func ExampleDial() {
 	<-ran
 	server.Close()
 	// Output:
-	// tile 85283473fffffff at 1: an empty field (owner owner:9000)
+	// tile 85283473fffffff at 1: an empty field (epoch 1)
 }

@@ -54,7 +54,7 @@ export class Ticket {
   #sit(t, waited, follower) {
     if (this.seat) return;
     const text = `seat ${t.seats.map((n) => n + 1).join(", ")} on tile ${shortTile(t.tile)}, after ${waited}`;
-    this.seat = new WebSocket(`${t.gateway}?actor=you-${this.id.slice(0, 6)}&ticket=${this.id}`, protocol);
+    this.seat = new WebSocket(t.gateway, [protocol, `tilefence.token.${Object.values(t.tokens)[0]}`]);
     let sat = false;
     this.seat.onopen = () => {
       sat = true;

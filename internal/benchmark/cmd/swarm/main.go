@@ -29,6 +29,7 @@ import (
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 type options struct {
@@ -161,15 +162,26 @@ func (s *swarm) join(ctx context.Context, o *options) error {
 // dialTries is how often a player tries to connect: thousands join at once, and a handshake may fail then.
 const dialTries = 10
 
+// day is longer than a run: the players of the swarm do not renew their sessions.
+const day = 24 * time.Hour
+
 // dial connects for the loop.
 func dial(ctx context.Context, address, actor, subprotocol string) (s crowd.Socket, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return s, err
 	}
+	offered := subprotocol
+	if secret := os.Getenv("TILEFENCE_SECRET"); secret != "" {
+		token, err := game.PlayerKeys(secret).Sign(session.Identity{Actor: actor, Expires: time.Now().Add(day)})
+		if err != nil {
+			return s, err
+		}
+		offered += ", " + session.TokenProtocol + token
+	}
 	var client *crowd.Client
 	for try := range dialTries {
-		client, err = crowd.Dial(ctx, u.Host, u.Path+"?actor="+actor, subprotocol)
+		client, err = crowd.Dial(ctx, u.Host, u.Path+"?actor="+actor, offered)
 		if err == nil || ctx.Err() != nil {
 			break
 		}
