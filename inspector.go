@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -61,6 +62,9 @@ func NewInspector(
 	mux.HandleFunc("GET /state", i.serveState)
 	if i.cfg.Control {
 		mux.HandleFunc("POST /takeover", i.change(func(_ context.Context, id fence.TileID, _ string) error {
+			if status, _ := s.Host().TileStatus(id); status.State == tile.Serving {
+				return errors.New("this server owns the tile already")
+			}
 			return s.Host().TakeOver(id)
 		}))
 		mux.HandleFunc("POST /drain", i.change(s.Host().Drain))

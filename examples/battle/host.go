@@ -158,7 +158,7 @@ func (h *host) state(ctx context.Context, id fence.TileID) (tileState, error) {
 	return s, err
 }
 
-// handler serves state, the take-over button and figures beside intents. It answers nothing while the host is paused.
+// handler serves state, figures and the inspector, which takes tiles over, beside intents. It answers nothing while the host is paused.
 func (h *host) handler(own http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", own)
@@ -179,18 +179,6 @@ func (h *host) handler(own http.Handler) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(s) // the client may have gone
-	})
-	mux.HandleFunc("POST /takeover", func(w http.ResponseWriter, r *http.Request) {
-		id, err := fence.ParseTileID(r.URL.Query().Get("tile"))
-		if err == nil && h.status(id).State == tile.Serving {
-			err = errors.New("this host owns the tile already")
-		}
-		if err == nil {
-			err = h.Host().TakeOver(id)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusConflict)
-		}
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s := h.line.Await(r.Context()); s != 0 && s != faultline.Buried {

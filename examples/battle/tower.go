@@ -183,14 +183,14 @@ func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 // asking is for hosts that may be paused, and then never answer.
 var asking = &http.Client{Timeout: time.Second}
 
-// askToTake asks one host to take a tile over.
+// askToTake asks the inspector of one host to take a tile over.
 func askToTake(next string, id fence.TileID) error {
-	response, err := asking.Post("http://"+next+"/takeover?tile="+id.String(), "", nil)
+	response, err := asking.Post("http://"+next+"/inspect/takeover?tile="+id.String(), "", nil)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusNoContent {
 		why, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // the status alone will do
 		return fmt.Errorf("%s: %s", next, strings.TrimSpace(string(why)))
 	}
