@@ -158,7 +158,8 @@ func (h *host) state(ctx context.Context, id fence.TileID) (tileState, error) {
 	return s, err
 }
 
-// handler serves state, figures and the inspector, which takes tiles over, beside intents. It answers nothing while the host is paused.
+// handler serves state, figures and the inspector, which takes tiles over, beside intents. It answers nothing while the
+// host is paused.
 func (h *host) handler(own http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", own)
