@@ -1,6 +1,7 @@
 package admissiontest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,12 +39,7 @@ type SoakConfig struct {
 // An error says what was violated. A call that fails with an unknown outcome is presented again until it is
 // answered, as a ledger's client would do; so a store that loses answers can be soaked too.
 func Soak(ctx context.Context, store admission.Store, cfg SoakConfig) error {
-	if cfg.Workers == 0 {
-		cfg.Workers = 4
-	}
-	if cfg.Calls == 0 {
-		cfg.Calls = 60
-	}
+	cfg.Workers, cfg.Calls = cmp.Or(cfg.Workers, 4), cmp.Or(cfg.Calls, 60)
 	h := newHistory(store)
 	errs := make([]error, cfg.Workers)
 	var wg sync.WaitGroup

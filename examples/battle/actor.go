@@ -62,11 +62,9 @@ func (p *plan) servers() ([]tilefence.Server, error) {
 		h, err := p.tileHost()
 		return []tilefence.Server{h}, err
 	case "bridge":
-		s, err := p.newBridge(p.backends.Backends)
-		return []tilefence.Server{s}, err
+		return p.asked(p.newBridge(p.backends.Backends))
 	case "checkpointer":
-		s, err := p.newCheckpointer()
-		return []tilefence.Server{s}, err
+		return p.asked(p.newCheckpointer())
 	}
 	l, err := listen(p.options.listen, false)
 	if err != nil {
@@ -75,13 +73,21 @@ func (p *plan) servers() ([]tilefence.Server, error) {
 	p.wantFiles(p.options.clients)
 	if p.options.command == "gateway" {
 		p.say("gateway at ws://%s%s\n", l.Addr(), intentPath)
-		s, err := p.newGateway(l)
-		return []tilefence.Server{s}, err
+		return p.asked(p.newGateway(l))
 	}
 	p.say("relay at ws://%s%s, page at http://%s/\n", l.Addr(), viewPath, l.Addr())
 	t := &tower{plan: p, contacts: list(p.options.hostList)}
-	s, err := p.newRelay(l, t)
-	return []tilefence.Server{t, s}, err
+	all, err := p.asked(p.newRelay(l, t))
+	return append([]tilefence.Server{t}, all...), err
+}
+
+// asked has one server asked, which was made without an error.
+func (p *plan) asked(s tilefence.Server, err error) ([]tilefence.Server, error) {
+	if err != nil {
+		return nil, err
+	}
+	p.ask(s)
+	return []tilefence.Server{s}, nil
 }
 
 // tileHost makes the tile host that the options describe.

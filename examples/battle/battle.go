@@ -114,6 +114,7 @@ func (d *deployment) run() (stop func(), err error) {
 	if !d.options.noPage {
 		fmt.Fprintf(d.errs, "\n  watch the battle:  http://%s/\n\n", page.Addr())
 	}
+	d.ask(gateway, bridge, relay, checkpointer)
 	stopServers := d.start(func(ctx context.Context) error {
 		return tilefence.Run(ctx, d.tower, gateway, d.hosts, bridge, relay, checkpointer)
 	})

@@ -54,7 +54,7 @@ func (hs *hosts) Run(ctx context.Context) error {
 	graves := hs.graves
 	hs.mu.Unlock()
 	for _, h := range graves { // nothing holds their goroutines any more, and they write nothing
-		h.line.Set(faultline.Buried)
+		h.line.Bury()
 		h.stop()
 	}
 	return nil

@@ -107,9 +107,7 @@ func (l *lobby) close(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, w := range workers {
 		all.Go(func() {
-			if w.line.Is(faultline.Dead) {
-				w.line.Set(faultline.Buried)
-			}
+			w.line.Bury()
 			w.stop()
 		})
 	}

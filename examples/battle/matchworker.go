@@ -119,7 +119,7 @@ func (w *matchWorker) did(s step, tickets []string) error {
 		w.die(tickets)
 	}
 	w.mu.Unlock()
-	return w.lives()
+	return w.line.Lives()
 }
 
 // die ends the worker with tickets in its hands. The mutex is held.
@@ -130,14 +130,6 @@ func (w *matchWorker) die(hands []string) {
 	}
 }
 
-// lives returns when the worker lives, or with an error when it is dead and the battle over.
-func (w *matchWorker) lives() error {
-	if w.line.Await(context.Background()) == faultline.Buried {
-		return faultline.ErrKilled
-	}
-	return nil
-}
-
 // workerStore is the store as a worker that can be killed sees it. What is not here a worker calls after a claim, a
 // record or an allocation, and a dead one does not return from these.
 type workerStore struct {
@@ -146,7 +138,7 @@ type workerStore struct {
 }
 
 func (s *workerStore) Claim(ctx context.Context, shard string, c match.Claim) (match.Holding, error) {
-	if err := s.lives(); err != nil {
+	if err := s.line.Lives(); err != nil {
 		return match.Holding{}, err
 	}
 	h, err := s.Store.Claim(ctx, shard, c)
@@ -161,7 +153,7 @@ func (s *workerStore) Claim(ctx context.Context, shard string, c match.Claim) (m
 }
 
 func (s *workerStore) Record(ctx context.Context, shard string, e match.Epoch, all []match.Match) ([]error, error) {
-	if err := s.lives(); err != nil {
+	if err := s.line.Lives(); err != nil {
 		return nil, err
 	}
 	errs, err := s.Store.Record(ctx, shard, e, all)
@@ -178,7 +170,7 @@ func (s *workerStore) Record(ctx context.Context, shard string, e match.Epoch, a
 }
 
 func (s *workerStore) Heartbeat(ctx context.Context, shard string, e match.Epoch, lease time.Duration) error {
-	if err := s.lives(); err != nil {
+	if err := s.line.Lives(); err != nil {
 		return err
 	}
 	return s.Store.Heartbeat(ctx, shard, e, lease)
@@ -191,7 +183,7 @@ type workerSeats struct {
 }
 
 func (s *workerSeats) Allocate(ctx context.Context, all []match.Match) []match.Allocation {
-	if err := s.lives(); err != nil {
+	if err := s.line.Lives(); err != nil {
 		answers := make([]match.Allocation, len(all))
 		for i := range answers {
 			answers[i].Err = &fence.StoreError{Op: "allocate", Outcome: fence.ErrNotApplied, Err: err}

@@ -72,9 +72,7 @@ func (p *pilots) close() {
 	stops := p.stops
 	p.mu.Unlock()
 	for _, w := range all {
-		if w.line.Is(faultline.Dead) {
-			w.line.Set(faultline.Buried)
-		}
+		w.line.Bury()
 		w.stop()
 	}
 	for _, stop := range stops {

@@ -117,15 +117,8 @@ type mortalPlans struct {
 	line *faultline.Line
 }
 
-func (m *mortalPlans) lives() error {
-	if m.line.Await(context.Background()) == faultline.Buried {
-		return faultline.ErrKilled
-	}
-	return nil
-}
-
 func (m *mortalPlans) Claim(ctx context.Context, shard int, c slow.Claim) (slow.Claimed, error) {
-	if err := m.lives(); err != nil {
+	if err := m.line.Lives(); err != nil {
 		return slow.Claimed{}, err
 	}
 	return m.Store.Claim(ctx, shard, c)
@@ -134,14 +127,14 @@ func (m *mortalPlans) Claim(ctx context.Context, shard int, c slow.Claim) (slow.
 func (m *mortalPlans) Renew(
 	ctx context.Context, shard int, worker string, lease time.Duration, claims []slow.Held,
 ) ([]string, error) {
-	if err := m.lives(); err != nil {
+	if err := m.line.Lives(); err != nil {
 		return nil, err
 	}
 	return m.Store.Renew(ctx, shard, worker, lease, claims)
 }
 
 func (m *mortalPlans) Finish(ctx context.Context, shard int, worker string, ends []slow.End) ([]bool, error) {
-	if err := m.lives(); err != nil {
+	if err := m.line.Lives(); err != nil {
 		return nil, err
 	}
 	return m.Store.Finish(ctx, shard, worker, ends)

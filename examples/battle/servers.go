@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,24 +45,13 @@ type plan struct {
 	pilot *pilots               // the same
 	fleet atomic.Pointer[fleet] // the same
 
-	mu    sync.Mutex
 	parts []tilefence.Server // of this process, whose health is asked
 }
 
-// serveHealth says what is wrong with the servers of this process.
-func (p *plan) serveHealth(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	parts := slices.Clone(p.parts)
-	p.mu.Unlock()
-	tilefence.HealthHandler(parts...).ServeHTTP(w, r)
-}
-
-// asked has a server's health and figures asked.
-func (p *plan) asked(s tilefence.Server) {
-	p.metrics.Servers(s)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.parts = append(p.parts, s)
+// ask has the health and the figures of servers asked. It is called before they run.
+func (p *plan) ask(servers ...tilefence.Server) {
+	p.metrics.Servers(servers...)
+	p.parts = append(p.parts, servers...)
 }
 
 // newPlan opens the back ends of a battle. The battle is over when the context that it returns ends.
@@ -130,23 +117,16 @@ func listen(address string, free bool) (net.Listener, error) {
 	return l, err
 }
 
-func (p *plan) newBridge(b tilefence.Backends) (s *tilefence.BridgeServer, err error) {
+func (p *plan) newBridge(b tilefence.Backends) (*tilefence.BridgeServer, error) {
 	cfg := tilefence.BridgeServerConfig{Logger: p.logger}
 	p.metrics.Bridge(&cfg)
-	if s, err = tilefence.NewBridgeServer(b, &cfg); err == nil {
-		p.asked(s)
-	}
-	return s, err
+	return tilefence.NewBridgeServer(b, &cfg)
 }
 
 func (p *plan) newCheckpointer() (*tilefence.CheckpointServer, error) {
 	cfg := tilefence.CheckpointServerConfig{Logger: p.logger}
 	p.metrics.Checkpoint(&cfg)
-	s, err := tilefence.NewCheckpointServer(p.backends.Backends, &cfg)
-	if err == nil {
-		p.asked(s)
-	}
-	return s, err
+	return tilefence.NewCheckpointServer(p.backends.Backends, &cfg)
 }
 
 // newRelay makes the relay, which serves the page of a tower too.
@@ -168,6 +148,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	cfg := tilefence.RelayServerConfig{
 		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
 			page.Handle(viewPath, own)
+			page.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
 			return page
 		}},
 		Relay: relay.Config{Authenticate: p.watcher, ShowOwners: true, // the page draws them
@@ -177,7 +158,6 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &cfg)
 	if err == nil {
 		t.relay = s.Relay()
-		p.asked(s)
 	}
 	return s, err
 }
@@ -186,7 +166,6 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 func (p *plan) page(t *tower) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.metricsHandler())
-	mux.HandleFunc("GET /healthz", p.serveHealth)
 	if p.lobby != nil {
 		mux.Handle(lobbyPath, p.lobby.entrance())
 	}
@@ -220,7 +199,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 			mux := http.NewServeMux()
 			mux.Handle(intentPath, own)
 			mux.Handle("GET /metrics", p.metricsHandler())
-			mux.HandleFunc("GET /healthz", p.serveHealth)
+			mux.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
 			return mux
 		}},
 		Gateway: admission.GatewayConfig{CheckMove: checkMove},
@@ -230,7 +209,6 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, p.player, price, &cfg)
 	if err == nil {
 		p.meters.router.Store(s.Router())
-		p.asked(s)
 	}
 	return s, err
 }

@@ -27,6 +27,7 @@
 package devstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,22 +112,18 @@ type Config struct {
 	// NoSync lets PostgreSQL commit without waiting for the disk, which makes tests faster. A server that is
 	// killed still loses nothing; a machine that loses power does. Figures of durable writes mean nothing then.
 	NoSync bool
-
-	// StartTimeout bounds the whole start-up. Zero means a minute; an idle machine needs about three
-	// seconds.
-	StartTimeout time.Duration
 }
 
+// startTimeout bounds the whole start-up; an idle machine needs about three seconds.
+const startTimeout = time.Minute
+
 func (c Config) withDefaults() (Config, error) {
-	if c.Dir == "" {
-		c.Dir = os.TempDir()
-	}
-	dir, err := filepath.Abs(c.Dir)
+	dir, err := filepath.Abs(cmp.Or(c.Dir, os.TempDir()))
 	if err != nil {
 		return c, fmt.Errorf("devstack: Dir: %w", err)
 	}
-	c.Dir = dir
-	if c.Log == nil {
+	c.Dir, c.NodeTimeout = dir, cmp.Or(c.NodeTimeout, time.Second)
+	if c.Log == nil { // which cmp.Or cannot compare: a writer may be of any type
 		c.Log = io.Discard
 	}
 	if c.Parts == nil {
@@ -138,17 +135,8 @@ func (c Config) withDefaults() (Config, error) {
 			return c, err
 		}
 	}
-	if c.NodeTimeout == 0 {
-		c.NodeTimeout = time.Second
-	}
 	if c.NodeTimeout < time.Millisecond {
 		return c, fmt.Errorf("devstack: NodeTimeout %v is less than a millisecond", c.NodeTimeout)
-	}
-	if c.StartTimeout == 0 {
-		c.StartTimeout = time.Minute
-	}
-	if c.StartTimeout < 0 {
-		return c, fmt.Errorf("devstack: StartTimeout %v is negative", c.StartTimeout)
 	}
 	return c, nil
 }
@@ -193,7 +181,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	}
 	s := &Stack{cfg: cfg, dir: dir, spawner: newSpawner()}
 
-	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range cfg.Parts {

@@ -211,9 +211,8 @@ func TestMissingProgramsAreNamedTogether(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	for name, cfg := range map[string]devstack.Config{
-		"NodeTimeout":  {NodeTimeout: -time.Second},
-		"StartTimeout": {StartTimeout: -time.Second},
-		"Parts":        {Parts: []devstack.Part{"etcd"}},
+		"NodeTimeout": {NodeTimeout: -time.Second},
+		"Parts":       {Parts: []devstack.Part{"etcd"}},
 	} {
 		_, err := devstack.Start(t.Context(), cfg)
 		require.ErrorContains(t, err, name)

@@ -88,9 +88,9 @@ func (p *Process) Signal(sig os.Signal) error {
 //   - PostgreSQL recovers every committed transaction from its log.
 //   - The DynamoDB-compatible server is empty.
 //
-// It gives up after the stack's StartTimeout, and returns [ErrStopped] once the stack is stopped.
+// It gives up after a minute, and returns [ErrStopped] once the stack is stopped.
 func (p *Process) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.stack.cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		if err := p.Signal(os.Kill); err != nil && !errors.Is(err, os.ErrProcessDone) {

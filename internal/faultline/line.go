@@ -87,6 +87,21 @@ func (l *Line) Await(ctx context.Context) State {
 	}
 }
 
+// Lives returns nil once the process runs, and ErrKilled when it is dead and its goroutines may end.
+func (l *Line) Lives() error {
+	if l.Await(context.Background()) == Buried {
+		return ErrKilled
+	}
+	return nil
+}
+
+// Bury lets the goroutines of a process that is dead end. It does nothing to one that is not.
+func (l *Line) Bury() {
+	if l.Is(Dead) {
+		l.Set(Buried)
+	}
+}
+
 // Process returns b as the process at the end of the line sees it.
 func (l *Line) Process(b tilefence.Backends) tilefence.Backends {
 	b = l.Coordination(b)

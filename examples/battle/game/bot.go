@@ -1,6 +1,7 @@
 package game
 
 import (
+	"cmp"
 	"math/rand/v2"
 
 	"github.com/tilefence/tilefence/fence"
@@ -16,27 +17,12 @@ type BotConfig struct {
 	FirstDraw  fence.Tick // when it draws its first card; default 0: it begins with a full hand
 }
 
-func (c *BotConfig) withDefaults() BotConfig {
-	d := BotConfig{MoveChance: 0.4, CardChance: 0.5, Hand: 4, DrawEvery: 12, Cooldown: 6}
-	if c == nil {
-		return d
+func (c *BotConfig) withDefaults() (d BotConfig) {
+	if c != nil {
+		d = *c
 	}
-	if c.MoveChance > 0 {
-		d.MoveChance = c.MoveChance
-	}
-	if c.CardChance > 0 {
-		d.CardChance = c.CardChance
-	}
-	if c.Hand > 0 {
-		d.Hand = c.Hand
-	}
-	if c.DrawEvery > 0 {
-		d.DrawEvery = c.DrawEvery
-	}
-	if c.Cooldown > 0 {
-		d.Cooldown = c.Cooldown
-	}
-	d.FirstDraw = c.FirstDraw
+	d.MoveChance, d.CardChance = cmp.Or(d.MoveChance, 0.4), cmp.Or(d.CardChance, 0.5)
+	d.Hand, d.DrawEvery, d.Cooldown = cmp.Or(d.Hand, 4), cmp.Or(d.DrawEvery, 12), cmp.Or(d.Cooldown, 6)
 	return d
 }
 
