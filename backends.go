@@ -1,6 +1,7 @@
 package tilefence
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"strings"
 
@@ -43,6 +44,12 @@ type Backends struct {
 	// tile server's port, or is a member, is believed; the servers say so when they start. What Members carries is
 	// guarded by its own: gossip.Config.SecretKey.
 	Keys tilehttp.Keys
+
+	// TLS is for the connections to tile servers, at both ends: tile servers serve with it, and tile servers and
+	// gateways call with it. It needs Certificates and RootCAs; with ClientCAs and tls.RequireAndVerifyClientCert only
+	// processes with a certificate of yours reach a tile server. A certificate is of the host in the contact. Nil: not
+	// encrypted.
+	TLS *tls.Config
 }
 
 // Fanout is the delivery plane: frames from bridges to relays, wake hints from tile servers to bridges.

@@ -89,7 +89,7 @@ func NewGatewayServer(
 	if g.router, err = route.NewRouter(g.table, b.Store, &route.RouterConfig{Known: members.lives}); err != nil {
 		return nil, err
 	}
-	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, Logger: c.Logger}); err != nil {
+	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, TLS: b.TLS, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
 	ledger, err := admission.New(b.Ledger, &admission.Config{Logger: c.Logger})

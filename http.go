@@ -3,6 +3,7 @@ package tilefence
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -23,6 +24,10 @@ type Web struct {
 	// Listener takes the connections. Run closes it. Default: Run listens at the server's address.
 	Listener net.Listener
 
+	// TLS makes the server end TLS itself; it needs a certificate. Nil: connections are not encrypted, unless Listener
+	// does that, or a load balancer before it.
+	TLS *tls.Config
+
 	// Handler wraps the server's own handler, to serve other paths beside it or to let requests through only
 	// on conditions. Default: nothing else is served.
 	Handler func(own http.Handler) http.Handler
@@ -41,11 +46,20 @@ func checkAddress(addr string) error {
 
 // listen opens the listener, unless there is one.
 func (w *Web) listen(ctx context.Context, addr string) (net.Listener, error) {
-	if w.Listener != nil {
-		return w.Listener, nil
+	l := w.Listener
+	if l == nil {
+		var lc net.ListenConfig
+		var err error
+		if l, err = lc.Listen(ctx, "tcp", addr); err != nil {
+			return nil, err
+		}
 	}
-	var lc net.ListenConfig
-	return lc.Listen(ctx, "tcp", addr)
+	if w.TLS == nil {
+		return l, nil
+	}
+	c := w.TLS.Clone()
+	c.NextProtos = []string{"http/1.1"} // HTTP/2 has no WebSockets
+	return tls.NewListener(l, c), nil
 }
 
 // serve serves requests until ctx ends, then closes the listener and lets requests under way finish for

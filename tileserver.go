@@ -107,6 +107,10 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
+	if c.Web.TLS != nil {
+		return nil, argument("Web.TLS", "set", "nil: Backends.TLS is for both ends")
+	}
+	c.Web.TLS = b.TLS
 	s := &TileServer{contact: contact, store: b.Store, cfg: c, table: new(route.Table), wanted: map[fence.TileID]bool{},
 		events: sampled.Logger(c.Logger)}
 	s.table.Known = func(c string) bool { return c == contact || s.holders.lives(c) }
@@ -116,7 +120,7 @@ func NewTileServer(
 	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	if s.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, Logger: c.Logger}); err != nil {
+	if s.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, TLS: b.TLS, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
 	s.inbound = tilehttp.HandlerConfig{Keys: b.Keys, Contact: contact, Logger: c.Logger}

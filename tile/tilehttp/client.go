@@ -3,6 +3,7 @@ package tilehttp
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,6 +52,10 @@ type Config struct {
 
 	// Keys prove this process to tile servers, and them to it. Empty: whoever answers is believed.
 	Keys Keys
+
+	// TLS is for calls to tile servers, whose URLs then begin with https unless URL and HandoverURL are given. Nil: not
+	// encrypted. It goes into the transport that nil makes, so not together with Transport.
+	TLS *tls.Config
 
 	// Transport makes the handshakes and sends the hand-overs, over HTTP/1.1. Nil makes one that uses no proxy. One
 	// that is given must not repeat requests by itself, and Close leaves it alone.
@@ -103,6 +108,7 @@ func NewClient(cfg *Config) (*Client, error) {
 			MaxIdleConnsPerHost: 16, // for hand-overs
 			IdleConnTimeout:     time.Minute,
 			DisableCompression:  true,
+			TLSClientConfig:     c.TLS,
 		}
 		client.cfg.Transport = client.own
 	}
@@ -120,10 +126,13 @@ func (c *Config) withDefaults() (Config, error) {
 		d = *c
 	}
 	if d.URL == nil {
-		d.URL = urlAt(Path)
+		d.URL = d.urlAt(Path)
 	}
 	if d.HandoverURL == nil {
-		d.HandoverURL = urlAt(HandoverPath)
+		d.HandoverURL = d.urlAt(HandoverPath)
+	}
+	if d.TLS != nil && d.Transport != nil {
+		return d, &fence.ArgumentError{Field: "TLS", Value: "set", Want: "nil: Transport has its own"}
 	}
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	d.DialTimeout = cmp.Or(d.DialTimeout, 2*time.Second)
@@ -133,12 +142,15 @@ func (c *Config) withDefaults() (Config, error) {
 	return d, errors.Join(d.Keys.Validate(), bounds(&d.MaxInFlight, &d.WriteTimeout, &d.PingInterval))
 }
 
-// urlAt makes the URL of a path at a contact.
-func urlAt(path string) func(contact string) (string, error) {
+// urlAt makes the URLs of a path at contacts.
+func (c *Config) urlAt(path string) func(contact string) (string, error) {
 	return func(contact string) (string, error) {
 		if err := route.ValidateAddress(contact); err != nil {
 			// Not the argument's error, which would be about the intent.
 			return "", fmt.Errorf("the contact cannot be called: %v", err) //nolint:errorlint
+		}
+		if c.TLS != nil {
+			return "https://" + contact + path, nil
 		}
 		return "http://" + contact + path, nil
 	}

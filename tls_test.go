@@ -1,0 +1,75 @@
+package tilefence_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/certs"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+// With TLS nobody talks to a tile server, or poses as one, who has no certificate of the deployment's own authority,
+// and players' connections are encrypted.
+func TestTLS(t *testing.T) {
+	const id fence.TileID = 0x85283473fffffff
+	ours, theirs := authority(t), authority(t)
+	b := embedded(t)
+	b.TLS = ours.Mutual()
+	server := tileServer(t, b, tilefence.TileServerConfig{})
+	require.NoError(t, server.Own(id))
+	start(t, server)
+	gate := listen(t)
+	gateway, err := tilefence.NewGatewayServer(gate.Addr().String(), b, anybody, free,
+		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: gate, TLS: ours.Server()}})
+	require.NoError(t, err)
+	start(t, gateway)
+	await(t, server, id)
+
+	_, err = gatewayws.Dial(t.Context(), "ws://"+gate.Addr().String(), nil)
+	require.Error(t, err, "not encrypted")
+	web := func(c *tls.Config) *gatewayws.DialConfig {
+		transport := &http.Transport{TLSClientConfig: c}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &gatewayws.DialConfig{HTTPClient: &http.Client{Transport: transport}}
+	}
+	_, err = gatewayws.Dial(t.Context(), "wss://"+gate.Addr().String(), web(theirs.Client()))
+	require.ErrorContains(t, err, "certificate")
+	player, err := gatewayws.Dial(t.Context(), "wss://"+gate.Addr().String(), web(ours.Client()))
+	require.NoError(t, err)
+	answer, err := player.Do(t.Context(), gatewayws.Request{Tile: id, Kind: admission.Move})
+	require.NoError(t, err, "through the gateway's own connection to the tile server")
+	require.Equal(t, stream.Applied, answer.Outcome)
+	require.NoError(t, player.Close())
+
+	for name, attacker := range map[string]*tls.Config{
+		"plain": nil, "without a certificate": ours.Client(), "with a foreign certificate": {
+			Certificates: theirs.Mutual().Certificates, RootCAs: ours.Client().RootCAs, MinVersion: tls.VersionTLS13}} {
+		client, err := tilehttp.NewClient(&tilehttp.Config{TLS: attacker})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err = client.Forward(ctx, server.Contact(), tile.Intent{Tile: id, ActionID: "free"})
+		cancel()
+		require.ErrorIs(t, err, fence.ErrNotApplied, name)
+		client.Close()
+	}
+	_, err = tilefence.NewTileServer("127.0.0.1:1", b, newBell, &tilefence.TileServerConfig{
+		Web: tilefence.Web{TLS: theirs.Server()}})
+	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+}
+
+func authority(t *testing.T) *certs.Authority {
+	a, err := certs.New()
+	require.NoError(t, err)
+	return a
+}
