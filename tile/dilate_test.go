@@ -64,7 +64,7 @@ func TestTimeIsDilated(t *testing.T) {
 		after := owner.Status()
 		assert.InDelta(t, 3, after.Dilation, 0.25)
 		assert.Equal(t, before.Missed, after.Missed, "none is missed")
-		assert.InDelta(t, rules.ticks.Load()-played, after.Tick-before.Tick, 1, "and none left out, but one under way")
+		assert.InDelta(t, rules.ticks.Load()-played, int64(after.Tick-before.Tick), 1, "none is left out")
 		assert.Equal(t, []string{"pace=1", fmt.Sprint("pace=", after.Dilation)}, paces(w.history()))
 
 		rules.takes.Store(0)
@@ -74,7 +74,7 @@ func TestTimeIsDilated(t *testing.T) {
 		assert.Equal(t, "pace=1", told[len(told)-1])
 		start := owner.Status().Tick
 		time.Sleep(10 * time.Second)
-		assert.InDelta(t, 20, owner.Status().Tick-start, 1)
+		assert.InDelta(t, 20, int64(owner.Status().Tick-start), 1)
 		assert.Equal(t, tile.Following, follower.Status().State)
 		assert.Equal(t, owner.Status().Position, follower.Status().Position)
 		assert.Equal(t, 1+20+len(told), len(w.history()))
