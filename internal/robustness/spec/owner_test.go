@@ -81,18 +81,47 @@ func (m *model) sealJournal(n *state, p *proc) {
 	n.seal, p.phase = max(n.seal, p.epoch), sealed
 }
 
-// replay takes the state from the store, or from the journal where that goes further.
+// replay takes the state from the store, or from the journal where that goes further. What the store has is then
+// replaced, and no other owner may commit to it meanwhile: the process installs itself there first.
 func (m *model) replay(n *state, p *proc) {
-	from := n.nodes[p.route].log
+	from, base := n.nodes[p.route].log, p.base
+	p.base = history{}
+	further := m.journal && !from.extends(base) && !m.wentOn(from, base)
 	switch {
-	case from.epoch() >= p.epoch, m.journal && p.base.epoch() >= p.epoch, from.full(), p.base.full():
+	case from.epoch() >= p.epoch, m.journal && base.epoch() >= p.epoch, from.full(), base.full():
 		p.phase = idle
-	case m.journal && !from.extends(p.base):
-		p.phase, p.log = rebasing, p.base
+	case further && (from.n == 0 || m.without == InstalledFirst):
+		p.phase, p.log, p.empty = rebasing, base, m.without != InstalledFirst
 	default:
 		p.phase, p.log = ready, from
+		if further {
+			p.base, p.ahead = base, true
+		}
 	}
-	p.base = history{}
+}
+
+// wentOn reports whether an owner has committed without what the journal has: then its state stands. An install alone,
+// of an owner that died before it restored what is durable, is no sign of that.
+func (m *model) wentOn(from, base history) bool {
+	for _, e := range from.e[:from.n] {
+		if e.epoch() > base.epoch() && (e.serial() > 0 || m.without == InstallsAreEmpty) {
+			return true
+		}
+	}
+	return false
+}
+
+// replace follows an install on a stream that the journal is ahead of: another epoch, and a rebase under that.
+func (m *model) replace(n *state, i uint8) {
+	p := &n.procs[i]
+	if n.row != (grant{p.epoch, i}) || p.epoch >= m.bound.epochs || n.journal != p.base || n.seal > p.epoch {
+		m.refusedAcquiring(p)
+		return
+	}
+	m.grant(n, grant{p.epoch + 1, i})
+	n.seal = p.epoch + 1
+	*p = proc{phase: rebasing, route: p.route, epoch: p.epoch + 1, log: p.base, asInst: true,
+		pend: entryOf(p.epoch+1, i, 0)}
 }
 
 // present shows the pending batch to the node that the process takes for the master. Its answer comes, or is lost; or
@@ -100,7 +129,7 @@ func (m *model) replay(n *state, p *proc) {
 func (m *model) present(s *state, i uint8, emit func(action, state)) {
 	p := &s.procs[i]
 	r := request{there: true, to: p.route, prev: p.log, entry: p.pend,
-		install: p.asInst || p.phase == ready || p.phase == rebasing, rebase: p.phase == rebasing}
+		install: p.asInst || p.phase == ready || p.phase == rebasing, rebase: p.phase == rebasing, empty: p.empty}
 	if p.log.full() {
 		return
 	}
@@ -153,7 +182,8 @@ func (m *model) acknowledge(n *state, p *proc) {
 func (m *model) confirmInstall(s *state, i uint8, does func(step, func(*state, *proc))) {
 	p := &s.procs[i]
 	at := s.nodes[p.route]
-	r := request{to: p.route, prev: p.log.first(p.log.n - 1), entry: p.log.last(), install: true, rebase: p.rebased}
+	r := request{to: p.route, prev: p.log.first(p.log.n - 1), entry: p.log.last(), install: true, rebase: p.rebased,
+		empty: p.empty}
 	if m.commit(&at, &r) != ok {
 		does(startsOver, func(_ *state, p *proc) { m.refusedAcquiring(p) })
 		return
@@ -168,6 +198,10 @@ func (m *model) confirmInstall(s *state, i uint8, does func(step, func(*state, *
 		if all {
 			n.nodes[1-n.master] = at
 		}
+		if p.ahead {
+			m.replace(n, i)
+			return
+		}
 		if m.journal {
 			if p.epoch < n.seal && m.without != JournalFenced {
 				m.refusedAcquiring(p)
@@ -175,7 +209,7 @@ func (m *model) confirmInstall(s *state, i uint8, does func(step, func(*state, *
 			}
 			n.journal = p.log
 		}
-		p.phase, p.acked, p.rebased, p.asInst = serving, p.log.n, false, false
+		p.phase, p.acked, p.rebased, p.asInst, p.empty = serving, p.log.n, false, false, false
 		if all || alone {
 			n.confirmed = p.log
 		}

@@ -26,4 +26,6 @@ const (
 	JournalFenced    Rule = "the journal refuses a lower epoch"
 	SealedBeforeRead Rule = "the journal is sealed before it is read"
 	AppendFollows    Rule = "an append names what it follows"
+	InstalledFirst   Rule = "what a rebase replaces was installed on first"
+	InstallsAreEmpty Rule = "an install hides nothing that the journal has"
 )

@@ -70,6 +70,8 @@ func (m *model) rebase(n *node, r *request) verdict {
 	case n.log == next:
 	case r.entry.epoch() <= n.log.epoch() && m.without != EpochCompared:
 		return stale
+	case r.empty && n.log.n > 0:
+		return behind
 	}
 	n.log, n.hash = next, true
 	return ok
