@@ -38,6 +38,11 @@ var commands = []command{
 	{"tile", "<tile>", "everything known about one tile", needCoordination | needAuthority, 1, showTile},
 	{"tail", "<tile>", "a tile's batches as they are committed, until Ctrl-C (-from SEQ starts earlier)",
 		needCoordination, 1, tail},
+	{"verify", "<tile…>", "recomputes chains, epochs and positions of a tile's history: what is proved, or the first " +
+		"promise broken", needCoordination | needAuthority, tileAndMore, verify},
+	{"verify trace", "<file…>", "the same of files that trace has written; needs no servers", 0, anyWords, verifyTrace},
+	{"trace", "<tile>", "writes a tile's stream, as it stands, to standard output (-from SEQ)", needCoordination, 1,
+		trace},
 	{"fanout", "[tile…]", "tiles that the broker tier carries, as heard there for a while (-for)",
 		needFanout | needBroker, anyTiles, listTiers},
 	{"deadletters", "<tile>", "stream entries that could not be read, and whether they can be read now",
@@ -171,7 +176,7 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters, plan: replay, drop; ledger settle: only say what it would do")
 	f.BoolVar(&o.yes, "yes", false,
 		"deadletters drop, plan drop, quarantine skip and rewind, ledger resolve: do not ask")
-	f.Uint64Var(&o.from, "from", 0, "tail: begin after this `sequence` (default: at the end)")
+	f.Uint64Var(&o.from, "from", 0, "begin after this `sequence`: tail (default: at the end), trace, verify (all)")
 	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")
 	// Flags may stand before, between and after the words.
