@@ -1,10 +1,10 @@
 package bridge
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // Hooks report what a Bridge does. Any of them may be nil. They are called one at a time from Run, and
@@ -67,18 +67,11 @@ const (
 	// Repeated: forwarded before, under the same epoch, and met again because a failover took back what
 	// was read; see RegressInfo.
 	Repeated
-
-	dropReasons = iota + 1
 )
-
-var dropNames = [dropReasons]string{"none", "superseded", "fenced", "unvouched", "repeated"}
 
 // String returns the reason's lower-case name.
 func (r DropReason) String() string {
-	if int(r) < len(dropNames) {
-		return dropNames[r]
-	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
+	return enum.Name(r, "reason", "superseded", "fenced", "unvouched", "repeated")
 }
 
 // DropInfo is an entry that was not forwarded.

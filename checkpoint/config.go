@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -133,17 +134,7 @@ const (
 )
 
 // String returns the stage's lower-case name.
-func (s Stage) String() string {
-	switch s {
-	case Reading:
-		return "reading"
-	case Writing:
-		return "writing"
-	case Marking:
-		return "marking"
-	}
-	return "none"
-}
+func (s Stage) String() string { return enum.Name(s, "stage", "reading", "writing", "marking") }
 
 // withDefaults returns a checked copy in which no field is nil or zero.
 func (cfg *Config) withDefaults() (Config, error) {

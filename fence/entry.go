@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // Kind says what an entry is.
@@ -18,15 +20,7 @@ const (
 )
 
 // String returns the kind's lower-case name.
-func (k Kind) String() string {
-	switch k {
-	case KindBatch:
-		return "batch"
-	case KindRebase:
-		return "rebase"
-	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
-}
+func (k Kind) String() string { return enum.Name(k, "kind", "batch", "rebase") }
 
 // Entry is one committed batch. The owner encodes it once, as a frame. The stream and the journal store the
 // frame, the bridge publishes it as it is, and the relay sends its watchers' part.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // Bounds of what players send, checked by Lobby.Enqueue.
@@ -59,14 +60,9 @@ const (
 	TimedOut                   // it waited Queue.MaxWait without a match
 )
 
-var stateNames = [...]string{"", "waiting", "claimed", "matched", "seated", "cancelled", "timed out"}
-
 // String returns the state in lower case.
 func (s State) String() string {
-	if s < Waiting || s > TimedOut {
-		return fmt.Sprintf("State(%d)", int(s))
-	}
-	return stateNames[s]
+	return enum.Name(s, "state", "waiting", "claimed", "matched", "seated", "cancelled", "timed out")
 }
 
 // Terminal reports whether the state is final. Seated is not: a seat that is not taken in time goes back, and its

@@ -2,7 +2,8 @@ package route
 
 import (
 	"context"
-	"fmt"
+
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // Membership tells the processes of a group which of them are alive, and carries what owners announce into the
@@ -46,17 +47,7 @@ const (
 )
 
 // String returns "joined", "died" or "left".
-func (k EventKind) String() string {
-	switch k {
-	case Joined:
-		return "joined"
-	case Died:
-		return "died"
-	case Left:
-		return "left"
-	}
-	return fmt.Sprintf("event(%d)", uint8(k))
-}
+func (k EventKind) String() string { return enum.Name(k, "event", "joined", "died", "left") }
 
 // Event is something that happened to a member other than this process.
 //

@@ -1,8 +1,9 @@
 package route
 
 import (
-	"fmt"
 	"sync/atomic"
+
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // Source is where an answer came from.
@@ -16,17 +17,7 @@ const (
 )
 
 // String returns "gossip", "store" or "redirect".
-func (s Source) String() string {
-	switch s {
-	case SourceGossip:
-		return "gossip"
-	case SourceStore:
-		return "store"
-	case SourceRedirect:
-		return "redirect"
-	}
-	return fmt.Sprintf("source(%d)", uint8(s))
-}
+func (s Source) String() string { return enum.Name(s, "source", "gossip", "store", "redirect") }
 
 // Stats counts what a router did since it was made.
 type Stats struct {

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -99,11 +99,7 @@ const (
 
 // String returns the verdict's name in lower case.
 func (v Verdict) String() string {
-	names := [...]string{"none", "stored", "confirmed", "older", "needs base", "too large", "gone"}
-	if int(v) < len(names) {
-		return names[v]
-	}
-	return "verdict " + strconv.Itoa(int(v))
+	return enum.Name(v, "verdict", "stored", "confirmed", "older", "needs base", "too large", "gone")
 }
 
 // Usage is what a Store holds, and what it has evicted since it was empty.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -29,15 +30,7 @@ const (
 )
 
 // String returns the tier's lower-case name.
-func (t Tier) String() string {
-	switch t {
-	case Player:
-		return "player"
-	case Background:
-		return "background"
-	}
-	return fmt.Sprintf("tier(%d)", int(t))
-}
+func (t Tier) String() string { return enum.Name(t, "tier", "player", "background") }
 
 // Request asks for a plan. The game sets the first five fields; the desk and the store set the others.
 type Request struct {

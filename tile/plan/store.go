@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // ErrNoLetter: there is no dead letter of this ID.
@@ -112,11 +113,10 @@ const (
 	Stale     AnswerKind = 5 // there is a plan of an older epoch
 )
 
-var kindNames = map[AnswerKind]string{Planned: "planned", Discarded: "discarded", Died: "died", Expired: "expired",
-	Stale: "stale"}
-
 // String returns the kind's lower-case name.
-func (k AnswerKind) String() string { return kindNames[k] }
+func (k AnswerKind) String() string {
+	return enum.Name(k, "answer", "planned", "discarded", "died", "expired", "stale")
+}
 
 // Answer is how a request ended. It stays in the store until its receipt comes, or AnswerTTL has passed.
 type Answer struct {

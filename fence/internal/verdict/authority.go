@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 	"github.com/tilefence/tilefence/internal/guard"
 )
 
@@ -22,8 +23,7 @@ const (
 
 // String is the name of the method, for errors.
 func (k Kind) String() string {
-	return [...]string{Lookup: "lookup", ClaimNew: "claim", ClaimReleased: "claim", Promote: "promote",
-		Release: "release"}[k]
+	return enum.Name(k, "kind", "lookup", "claim", "claim", "promote", "release")
 }
 
 // Call is what one method asks of the database: a conditional write to the tile's row, unless it is a lookup, then the

@@ -17,23 +17,11 @@ import (
 // zero, a *fence.StoreError if ctx has ended already; nothing is sent then. Otherwise, if not all messages were handed
 // over, a *fanout.PublishError; its cause may be a *LimitError.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
-	if err := hub.ValidMessages(messages); err != nil {
+	channel, err := hub.Begin(ctx, messages, Subject)
+	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
-	var tile fence.TileID
-	if len(messages) > 0 {
-		tile = messages[0].Tile
-	}
-	if err := guard.Ended(ctx, "publish", tile); err != nil || len(messages) == 0 {
-		return 0, err
-	}
-	var subject string
-	err := f.send(ctx, len(messages), func(i int) (string, []byte) {
-		if subject == "" || messages[i].Tile != tile { // those of one tile usually come together
-			tile, subject = messages[i].Tile, Subject(messages[i].Tile)
-		}
-		return subject, messages[i].Data
-	})
+	err = f.send(ctx, len(messages), func(i int) (string, []byte) { return channel(i), messages[i].Data })
 	return f.local.Published(messages, all(len(messages), err), refused)
 }
 

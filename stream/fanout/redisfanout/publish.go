@@ -18,23 +18,11 @@ import (
 // *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already; nothing is sent
 // then. Otherwise, if not all messages were handed over, a *fanout.PublishError.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
-	if err := hub.ValidMessages(messages); err != nil {
+	channel, err := hub.Begin(ctx, messages, fanout.Channel)
+	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
-	var tile fence.TileID
-	if len(messages) > 0 {
-		tile = messages[0].Tile
-	}
-	if err := guard.Ended(ctx, "publish", tile); err != nil || len(messages) == 0 {
-		return 0, err
-	}
-	var channel string
-	errs := f.post(ctx, len(messages), func(i int) (string, []byte) {
-		if channel == "" || messages[i].Tile != tile { // those of one tile usually come together
-			tile, channel = messages[i].Tile, fanout.Channel(messages[i].Tile)
-		}
-		return channel, messages[i].Data
-	})
+	errs := f.post(ctx, len(messages), func(i int) (string, []byte) { return channel(i), messages[i].Data })
 	return f.local.Published(messages, errs, refused)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
@@ -59,17 +60,7 @@ const (
 	Broker   State = 3
 )
 
-func (s State) String() string {
-	switch s {
-	case Ordinary:
-		return "ordinary"
-	case Both:
-		return "both"
-	case Broker:
-		return "broker"
-	}
-	return "unknown"
-}
+func (s State) String() string { return enum.Name(s, "state", "ordinary", "both", "broker") }
 
 // TileInfo is one tile of a publisher.
 type TileInfo struct {

@@ -5,6 +5,7 @@ package hub
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 
@@ -102,6 +103,27 @@ func ValidMessages(messages []fanout.Message) error {
 		}
 	}
 	return nil
+}
+
+// Begin refuses messages for the zero tile, and a Publish whose context has ended. It returns a function with the name
+// of each message's channel; those of one tile usually come together.
+func Begin(
+	ctx context.Context, messages []fanout.Message, name func(fence.TileID) string,
+) (channel func(i int) string, err error) {
+	if err := ValidMessages(messages); err != nil {
+		return nil, err
+	}
+	var tile fence.TileID
+	if len(messages) > 0 {
+		tile = messages[0].Tile
+	}
+	last := ""
+	return func(i int) string {
+		if m := &messages[i]; last == "" || m.Tile != tile {
+			tile, last = m.Tile, name(m.Tile)
+		}
+		return last
+	}, guard.Ended(ctx, "publish", tile)
 }
 
 // Valid checks the arguments of a subscription to a tile: nil, or a *fence.ArgumentError.
