@@ -246,7 +246,7 @@ func TestErrorsSay(t *testing.T) {
 	} {
 		assert.ErrorContains(t, err, want)
 	}
-	assert.Equal(t, "reading writing marking none",
+	assert.Equal(t, "reading writing marking stage(0)",
 		fmt.Sprint(checkpoint.Reading, " ", checkpoint.Writing, " ", checkpoint.Marking, " ", checkpoint.Stage(0)))
 }
 

@@ -22,8 +22,8 @@ func checkpointHooks(m *Metrics) *checkpoint.Hooks {
 	lag := histogram(m, p, "age_seconds",
 		"How long the durable store had lacked a tile's latest snapshot when it got it.", slow)
 	size := histogram(m, p, "snapshot_bytes", "Size of the snapshots.", sizes)
-	skipped := counters(m, p, "skips_total", "Snapshots that must not be written, by why.", "reason", "corrupt", "floor",
-		"older")
+	skipped := counters(m, p, "skips_total", "Snapshots that must not be written, by why.", "reason",
+		"corrupt", "floor", "older")
 	failed := counters(m, p, "failures_total", "Attempts that failed, by what they were doing.", "stage",
 		checkpoint.Reading, checkpoint.Writing, checkpoint.Marking)
 	drain := histogram(m, p, "drain_seconds", "Last passes, from the begin of the stop.", slow)

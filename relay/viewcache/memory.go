@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/listen"
 )
 
 // Memory is a Store in this process: for tests, for relays that share it, and as the specification of other stores.
@@ -16,8 +17,7 @@ type Memory struct {
 
 	mu     sync.Mutex
 	groups [Groups]memoryGroup
-	heard  map[fence.TileID]map[int]func()
-	next   int
+	heard  listen.Set[fence.TileID, func()]
 }
 
 var _ Store = (*Memory)(nil)
@@ -59,7 +59,7 @@ func NewMemory(limits *Limits) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Memory{limits: l, heard: map[fence.TileID]map[int]func(){}}
+	m := &Memory{limits: l}
 	m.Flush()
 	return m, nil
 }
@@ -170,15 +170,11 @@ func (g *memoryGroup) unlock(tile fence.TileID, token Token) {
 func (m *Memory) Put(ctx context.Context, p Put) (Verdict, error) {
 	m.mu.Lock()
 	verdict := m.put(&p)
-	var told []func()
-	if verdict == Stored || verdict == Confirmed {
-		for _, f := range m.heard[p.Tile] {
-			told = append(told, f)
-		}
-	}
 	m.mu.Unlock()
-	for _, f := range told {
-		f()
+	if verdict == Stored || verdict == Confirmed {
+		for _, heard := range m.heard.Of(p.Tile) {
+			heard()
+		}
 	}
 	return verdict, ctx.Err()
 }
@@ -299,21 +295,7 @@ func (m *Memory) Drop(ctx context.Context, tile fence.TileID, at fence.Position)
 
 // Listen implements Store.
 func (m *Memory) Listen(tile fence.TileID, heard func()) (stop func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.heard[tile] == nil {
-		m.heard[tile] = map[int]func(){}
-	}
-	m.next++
-	id := m.next
-	m.heard[tile][id] = heard
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if delete(m.heard[tile], id); len(m.heard[tile]) == 0 {
-			delete(m.heard, tile)
-		}
-	}
+	return m.heard.Add(tile, heard)
 }
 
 // Usage implements Store.

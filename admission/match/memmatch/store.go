@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/listen"
 )
 
 // Store implements match.Store and match.Seats in memory. Its methods may be called from any goroutine.
@@ -39,9 +40,8 @@ type shard struct {
 	made     uint64
 	looked   time.Time // the last claim
 	swept    time.Time
-	hints    map[int]func()
-	changes  map[int]func([]string)
-	nextSub  int
+	hints    listen.Set[struct{}, func()]
+	changes  listen.Set[struct{}, func([]string)]
 }
 
 // ticket is one ticket. turn orders the tickets that wait: those never looked at, and those that go first, by
@@ -76,8 +76,7 @@ func (s *Store) enter(ctx context.Context, name string) (*shard, func(), error) 
 	sh := s.shards[name]
 	if sh == nil {
 		sh = &shard{tickets: make(map[string]*ticket), matches: make(map[string]*recorded),
-			leases: make(map[match.Epoch]time.Time), counts: make(map[match.State]uint64),
-			hints: make(map[int]func()), changes: make(map[int]func([]string))}
+			leases: make(map[match.Epoch]time.Time), counts: make(map[match.State]uint64)}
 		s.shards[name] = sh
 	}
 	sh.sweep(time.Now())
@@ -109,13 +108,13 @@ func (sh *shard) first(t *ticket, why match.Why) {
 }
 
 func (sh *shard) changed(tickets ...string) {
-	for _, f := range sh.changes {
+	for _, f := range sh.changes.Of(struct{}{}) {
 		f(tickets)
 	}
 }
 
 func (sh *shard) arrived() {
-	for _, f := range sh.hints {
+	for _, f := range sh.hints.Of(struct{}{}) {
 		f()
 	}
 }
@@ -237,14 +236,9 @@ func (s *Store) Arrivals(ctx context.Context, name string, f func()) error {
 	if err != nil {
 		return err
 	}
-	id := sh.nextSub
-	sh.nextSub++
-	sh.hints[id] = f
 	unlock()
+	defer sh.hints.Add(struct{}{}, f)()
 	<-ctx.Done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(sh.hints, id)
 	return nil
 }
 
@@ -254,16 +248,11 @@ func (s *Store) Changes(ctx context.Context, name string, ready func(), f func([
 	if err != nil {
 		return err
 	}
-	id := sh.nextSub
-	sh.nextSub++
-	sh.changes[id] = f
 	unlock()
+	defer sh.changes.Add(struct{}{}, f)()
 	if ready != nil {
 		ready()
 	}
 	<-ctx.Done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(sh.changes, id)
 	return nil
 }

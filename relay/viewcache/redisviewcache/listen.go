@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/listen"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
@@ -28,9 +29,8 @@ type listeners struct {
 	mu      sync.Mutex
 	base    context.Context // of the subscriptions
 	cancel  context.CancelFunc
-	next    int
 	groups  [viewcache.Groups]bool
-	waiting map[string]map[int]func() // by tile, as the announcements have it
+	waiting listen.Set[string, func()] // by tile, as the announcements have it
 	ended   sync.WaitGroup
 }
 
@@ -39,26 +39,12 @@ func (l *listeners) listen(tile fence.TileID, heard func()) (stop func()) {
 	defer l.mu.Unlock()
 	if l.base == nil {
 		l.base, l.cancel = context.WithCancel(context.Background())
-		l.waiting = map[string]map[int]func(){}
 	}
 	if group := viewcache.GroupOf(tile); !l.groups[group] && l.base.Err() == nil {
 		l.groups[group] = true
 		l.ended.Go(func() { l.follow(l.base, Channel(tile)) })
 	}
-	name := tile.String()
-	if l.waiting[name] == nil {
-		l.waiting[name] = map[int]func(){}
-	}
-	l.next++
-	id := l.next
-	l.waiting[name][id] = heard
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if delete(l.waiting[name], id); len(l.waiting[name]) == 0 {
-			delete(l.waiting, name)
-		}
-	}
+	return l.waiting.Add(tile.String(), heard)
 }
 
 // follow keeps a channel subscribed until ctx ends.
@@ -103,9 +89,7 @@ func (l *listeners) receive(ctx context.Context, ps *redis.PubSub) {
 
 // announce wakes those who wait for a tile. What is no tile wakes nobody.
 func (l *listeners) announce(tile string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, heard := range l.waiting[tile] {
+	for _, heard := range l.waiting.Of(tile) {
 		heard()
 	}
 }

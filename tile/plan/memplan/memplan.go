@@ -11,13 +11,13 @@ package memplan
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/listen"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -26,18 +26,15 @@ const shards = 4
 
 // Store implements plan.Store.
 type Store struct {
-	shards [shards]*shard
-
-	mu      sync.Mutex
-	hearers map[int]func(int, plan.Tier)
-	last    int
+	shards  [shards]*shard
+	hearers listen.Set[struct{}, func(int, plan.Tier)]
 }
 
 var _ plan.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store {
-	s := &Store{hearers: map[int]func(int, plan.Tier){}}
+	s := &Store{}
 	for i := range s.shards {
 		s.shards[i] = &shard{requests: map[string]*record{}, tiles: map[fence.TileID]*tile{}}
 	}
@@ -125,29 +122,19 @@ func (s *Store) Turn(ctx context.Context, at int, turns []plan.Turn) []plan.Turn
 }
 
 func (s *Store) notify(at int, t plan.Tier) {
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.hearers))
-	s.mu.Unlock()
-	for _, heard := range all {
+	for _, heard := range s.hearers.Of(struct{}{}) {
 		heard(at, t)
 	}
 }
 
 // Wake implements plan.Store.
 func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
-	s.mu.Lock()
-	s.last++
-	id := s.last
-	s.hearers[id] = heard
-	s.mu.Unlock()
+	defer s.hearers.Add(struct{}{}, heard)()
 	for at := range s.shards {
 		heard(at, plan.Player)
 		heard(at, plan.Background)
 	}
 	<-ctx.Done()
-	s.mu.Lock()
-	delete(s.hearers, id)
-	s.mu.Unlock()
 	return nil
 }
 
