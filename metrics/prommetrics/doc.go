@@ -31,6 +31,11 @@
 // and _total for what only grows. The metric of a Stats field is named for the field, and its help text is the field's
 // comment. docs/metrics.md lists all. Alert rules are in deploy/prometheus, dashboards in deploy/grafana.
 //
+// # OpenTelemetry
+//
+// Programs that export by OpenTelemetry give the registry to its bridge, go.opentelemetry.io/contrib/bridges/prometheus,
+// as a producer of their metric reader; see the example. Names and labels stay the same. There are no traces.
+//
 // # Guarantees
 //
 //   - Every hook and every field of every Stats has a metric, or a reason why not, which a test checks.
