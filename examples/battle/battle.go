@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 
 	"github.com/tilefence/tilefence"
@@ -73,16 +74,10 @@ func (d *deployment) run() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := listen(d.options.listen, true)
+	page, err := d.listen()
 	if err != nil {
 		return nil, err
 	}
-	doors, err := listen("127.0.0.1:0", false)
-	if err != nil {
-		return nil, err
-	}
-	d.watchers, d.players = &faultline.Listener{Listener: page}, &faultline.Listener{Listener: doors}
-	d.view, d.intents = "ws://"+page.Addr().String()+viewPath, "ws://"+doors.Addr().String()+intentPath
 	d.hosts = &hosts{plan: d.plan}
 	d.tower = &tower{plan: d.plan, hosts: d.hosts, bots: d.options.clients}
 	if d.options.lobby > 0 {
@@ -112,13 +107,37 @@ func (d *deployment) run() (stop func(), err error) {
 	}
 	fmt.Fprintf(d.errs, "%d tiles, %d bots, tile hosts at %v\n", len(d.world), d.options.clients, d.tower.contacts)
 	if !d.options.noPage {
-		fmt.Fprintf(d.errs, "\n  watch the battle:  http://%s/\n\n", page.Addr())
+		fmt.Fprintf(d.errs, "\n  watch the battle:  %s\n\n", d.secure.url("http", page.Addr().String()+"/"))
 	}
 	d.ask(gateway, bridge, relay, checkpointer)
-	stopServers := d.start(func(ctx context.Context) error {
-		return tilefence.Run(ctx, d.tower, gateway, d.hosts, bridge, relay, checkpointer)
-	})
+	servers := []tilefence.Server{d.tower, gateway, d.hosts, bridge, relay, checkpointer}
+	if d.secure != nil {
+		servers = append(servers, &controlServer{page, d.secure})
+	}
+	stopServers := d.start(func(ctx context.Context) error { return tilefence.Run(ctx, servers...) })
 	return func() { d.stop(stopServers) }, nil
+}
+
+// listen opens the ports of the page, and of relay and gateway. The relay is at the page's unless the battle is secure.
+func (d *deployment) listen() (page net.Listener, err error) {
+	page, err = listen(d.options.listen, true)
+	if err != nil {
+		return nil, err
+	}
+	doors, err := listen("127.0.0.1:0", false)
+	if err != nil {
+		return nil, err
+	}
+	watchers := page
+	if d.secure != nil {
+		if watchers, err = listen("127.0.0.1:0", false); err != nil {
+			return nil, err
+		}
+	}
+	d.watchers, d.players = &faultline.Listener{Listener: watchers}, &faultline.Listener{Listener: doors}
+	d.view = d.secure.url("ws", watchers.Addr().String()+viewPath)
+	d.intents = d.secure.url("ws", doors.Addr().String()+intentPath)
+	return page, nil
 }
 
 // stop stops everything, from the players' side to the servers.

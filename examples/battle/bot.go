@@ -69,7 +69,7 @@ func (b *bot) run(
 ) error {
 	client, err := dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
 		address, token := b.credentials(relayURL, b.actor, "")
-		return relayclient.Dial(ctx, address, &relayclient.Config{Token: token,
+		return relayclient.Dial(ctx, address, &relayclient.Config{Token: token, HTTPClient: b.secure.player(),
 			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger})
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *bot) run(
 // enter connects to the gateway.
 func (b *bot) enter(ctx context.Context, gatewayURL string) (*gatewayws.Client, error) {
 	address, token := b.credentials(gatewayURL, b.actor, b.ticket)
-	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token})
+	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token, HTTPClient: b.secure.player()})
 }
 
 // joinAttempts is how often a bot tries to connect, after pauses of 100 ms more each time; joinTimeout is how long it

@@ -164,11 +164,12 @@ func (f *fleet) ownerState(ctx context.Context, id fence.TileID) (tileState, err
 	if err != nil {
 		return tileState{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Contact+"/state?tile="+id.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		f.secure.url("http", o.Contact+"/state?tile="+id.String()), nil)
 	if err != nil {
 		return tileState{}, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := f.secure.actor().Do(request)
 	if err != nil {
 		return tileState{}, err
 	}

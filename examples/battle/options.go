@@ -41,6 +41,7 @@ type options struct {
 	gossip, gossipSeeds       string // tile, gateway: host:port to listen on, and those of others
 	secret                    string // of the actors, which prove to each other that they know it
 	takeOver, noPage, verbose bool
+	secure                    bool
 	chaos                     bool
 	chaosEvery, balanceEvery  time.Duration
 	durability                tile.Durability
@@ -131,7 +132,8 @@ func (o *options) define(f *flag.FlagSet) {
 	text(&o.gossipSeeds, "gossip-seeds", "",
 		"tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
 	text(&o.secret, "secret", "", "`text` that all actors know: it proves them to each other, encrypts the gossip, "+
-		"and signs the tokens of players, who are believed without it. Set TILEFENCE_SECRET, which other users of the machine do not see (default: none is needed)")
+		"and signs the tokens of players, who are believed without it. "+
+		"Set TILEFENCE_SECRET, which other users of the machine do not see (default: none is needed)")
 	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or "+
 		"write-through (the durable store has it) (default checkpointed)",
 		func(s string) (err error) {
@@ -139,6 +141,8 @@ func (o *options) define(f *flag.FlagSet) {
 			return err
 		})
 	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
+	f.BoolVar(&o.secure, "secure", false, "in one process: make certificates, and use TLS between players, relay, "+
+		"gateway and tile hosts; the page, its buttons and the figures are at -listen, and not where players connect")
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions and of the order of faults")
@@ -249,6 +253,7 @@ func (o *options) combinations() []rule {
 		{o.chaos && o.command != "", "-chaos breaks what one process holds together: leave out %s", []any{o.command}},
 		{o.chaos && o.hosts < 2, "-chaos kills tile hosts, and another has to take over: want at least -hosts 2", nil},
 		{o.gossip != "" && o.command == "", "-gossip is between processes: a battle in one process needs none", nil},
+		{o.secure && o.command != "", "-secure makes certificates for one process: leave out %s", []any{o.command}},
 		{o.secret != "" && len(o.secret) < 16, "-secret: want 16 characters or more", nil},
 		{o.gossip == "" && o.gossipSeeds != "", "-gossip-seeds need a gossip of their own: give -gossip too", nil},
 		{remote && o.stack == "local", "-stack local starts servers of its own: name none beside it", nil},

@@ -46,9 +46,9 @@ func (l *lobby) queueUp(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	// Their own meters: the battle's figures are those of its own bots.
 	own := &plan{options: l.options, backends: l.backends, world: l.world, meters: newMeters(), logger: l.logger,
-		errs: io.Discard, fail: l.plan.fail}
+		errs: io.Discard, fail: l.plan.fail, secure: l.secure}
 	for i := range l.options.lobby {
-		q := &queuer{plan: own, entrance: "http://" + l.watchers.Addr().String() + lobbyPath, number: uint64(i),
+		q := &queuer{plan: own, entrance: l.secure.url("http", l.watchers.Addr().String()+lobbyPath), number: uint64(i),
 			names: []string{fmt.Sprintf("guest%03d", i)},
 			rng:   random.New(random.NewPCG(l.options.seed, 0x10bb9<<32|uint64(i)))}
 		q.rating = 1500 + int(200*q.rng.NormFloat64())
@@ -109,7 +109,8 @@ func (q *queuer) visit(ctx context.Context) {
 
 // await follows a ticket until it has a seat or ends.
 func (q *queuer) await(ctx context.Context, id string) (t ticketView, err error) {
-	c, _, err := websocket.Dial(ctx, q.entrance+id, nil) //nolint:bodyclose // the library says that there is no need
+	//nolint:bodyclose // the library says that there is no need
+	c, _, err := websocket.Dial(ctx, q.entrance+id, &websocket.DialOptions{HTTPClient: q.secure.player()})
 	if err != nil {
 		return t, err
 	}
@@ -189,7 +190,7 @@ func (q *queuer) send(ctx context.Context, method, id string, body any) (status 
 	if err != nil {
 		return 0, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := q.secure.player().Do(request)
 	if err != nil {
 		return 0, err
 	}

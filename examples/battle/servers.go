@@ -41,6 +41,8 @@ type plan struct {
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
 
+	secure *secured // nil: nothing is encrypted
+
 	lobby *lobby                // of this process, or nil
 	pilot *pilots               // the same
 	fleet atomic.Pointer[fleet] // the same
@@ -67,6 +69,12 @@ func newPlan(
 		return nil, nil, err
 	}
 	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, errs: errs}
+	if o.secure {
+		if p.secure, err = newSecured(); err != nil {
+			return nil, nil, err
+		}
+		b.TLS = p.secure.inside()
+	}
 	if err := p.newMetrics(); err != nil {
 		return nil, nil, err
 	}
@@ -145,13 +153,24 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	if err != nil {
 		return nil, err
 	}
+	if p.secure != nil {
+		p.secure.control = page
+	}
 	cfg := tilefence.RelayServerConfig{
-		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
+		Web: tilefence.Web{Listener: l, TLS: p.secure.doors(), Handler: func(own http.Handler) http.Handler {
 			page.Handle(viewPath, own)
 			page.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
-			return page
+			if p.secure == nil {
+				return page
+			}
+			doors := http.NewServeMux()
+			doors.Handle(viewPath, own)
+			if p.lobby != nil {
+				doors.Handle(lobbyPath, p.lobby.entrance())
+			}
+			return doors
 		}},
-		Relay: relay.Config{Authenticate: p.watcher, ShowOwners: true, // the page draws them
+		Relay: relay.Config{Authenticate: p.watcher, ShowOwners: p.secure == nil,
 			Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
 			Views: p.backends.views}, Logger: p.logger}
 	p.metrics.Relay(&cfg)
@@ -195,9 +214,12 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		return welcome(ctx, ledger, who.Actor)
 	}
 	cfg := tilefence.GatewayServerConfig{
-		Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
+		Web: tilefence.Web{Listener: l, TLS: p.secure.doors(), Handler: func(own http.Handler) http.Handler {
 			mux := http.NewServeMux()
 			mux.Handle(intentPath, own)
+			if p.secure != nil {
+				return mux
+			}
 			mux.Handle("GET /metrics", p.metricsHandler())
 			mux.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
 			return mux

@@ -173,19 +173,23 @@ func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 	}
 	at := slices.Index(t.contacts, o.Contact)
 	for i := range len(t.contacts) - 1 {
-		if err = askToTake(t.contacts[(at+1+i)%len(t.contacts)], id); err == nil {
+		if err = t.askToTake(ctx, t.contacts[(at+1+i)%len(t.contacts)], id); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// asking is for hosts that may be paused, and then never answer.
-var asking = &http.Client{Timeout: time.Second}
-
 // askToTake asks the inspector of one host to take a tile over.
-func askToTake(next string, id fence.TileID) error {
-	response, err := asking.Post("http://"+next+"/inspect/takeover?tile="+id.String(), "", nil)
+func (t *tower) askToTake(ctx context.Context, next string, id fence.TileID) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // it may be paused, and then never answers
+	defer cancel()
+	address := t.secure.url("http", next+"/inspect/takeover?tile="+id.String())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
+	if err != nil {
+		return err
+	}
+	response, err := t.secure.actor().Do(request)
 	if err != nil {
 		return err
 	}

@@ -31,9 +31,11 @@ var given = map[string]string{
 var givenIn = map[string]map[string]string{
 	".": {
 		"b": "tilefence.Backends", "vault": "fence.TileID", "server": "*tilefence.TileServer",
-		"mayInspect": "func(*http.Request) error",
-		"newGame":    "tiletest.NewRules",
-		"broker":     "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
+		"mayInspect": "func(*http.Request) error", "key": "[]byte", "ours": "*x509.CertPool",
+		"gateway": "*tilefence.GatewayServer", "watchers": "*tilefence.RelayServer",
+		"welcome": "func(context.Context, string) error", "askForToken": "func(context.Context) (string, error)",
+		"newGame": "tiletest.NewRules",
+		"broker":  "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",
 	},
 	"admission": {
@@ -113,7 +115,8 @@ var givenIn = map[string]map[string]string{
 
 // outside are the packages of other modules and of the standard library that blocks may use.
 var outside = []string{
-	"context", "errors", "fmt", "io/fs", "log/slog", "math/rand/v2", "net/http", "os", "testing",
+	"context", "crypto/sha256", "crypto/tls", "crypto/x509", "errors", "fmt", "io/fs", "log/slog",
+	"math/rand/v2", "net/http", "os", "testing",
 	"testing/synctest", "time",
 	"github.com/aws/aws-sdk-go-v2/aws",
 	"github.com/aws/aws-sdk-go-v2/config",

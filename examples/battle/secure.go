@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/internal/certs"
+)
+
+// secured is what -secure makes: an authority of this battle's own, whose certificates all its connections have. A nil
+// one encrypts nothing.
+type secured struct {
+	authority       *certs.Authority
+	players, actors *http.Client // of those who present no certificate, and of those who do
+	control         http.Handler // the page and its buttons, figures and health: not at the players' doors
+}
+
+func newSecured() (*secured, error) {
+	a, err := certs.New()
+	if err != nil {
+		return nil, err
+	}
+	client := func(c *tls.Config) *http.Client {
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: c, MaxIdleConnsPerHost: 16}}
+	}
+	return &secured{authority: a, players: client(a.Client()), actors: client(a.Mutual())}, nil
+}
+
+// url is an address with ws or http, or their encrypted form.
+func (s *secured) url(scheme, rest string) string {
+	if s != nil {
+		scheme += "s"
+	}
+	return scheme + "://" + rest
+}
+
+// doors is the TLS of relay and gateway.
+func (s *secured) doors() *tls.Config {
+	if s == nil {
+		return nil
+	}
+	return s.authority.Server()
+}
+
+// inside is the TLS between gateway and tile hosts: both ends present certificates.
+func (s *secured) inside() *tls.Config {
+	if s == nil {
+		return nil
+	}
+	return s.authority.Mutual()
+}
+
+// player makes the requests of players, and actor those of actors to each other.
+func (s *secured) player() *http.Client {
+	if s == nil {
+		return http.DefaultClient
+	}
+	return s.players
+}
+
+func (s *secured) actor() *http.Client {
+	if s == nil {
+		return http.DefaultClient
+	}
+	return s.actors
+}
+
+// controlServer serves what is for those who run the battle, at a listener of its own.
+type controlServer struct {
+	listener net.Listener
+	secured  *secured
+}
+
+// Run implements tilefence.Server.
+func (c *controlServer) Run(ctx context.Context) error {
+	server := &http.Server{Handler: c.secured.control, ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(tls.NewListener(c.listener, c.secured.doors())) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		_ = server.Close() // nobody waits for an answer
+		return ignoreClosed(<-ended)
+	}
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+var _ tilefence.Server = (*controlServer)(nil)

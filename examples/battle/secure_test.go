@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/relay/relayclient"
+)
+
+// A battle with -secure plays to its end, and what an attacker tries at its ports is refused.
+func TestSecureBattle(t *testing.T) {
+	t.Parallel()
+	t.Run("plays", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		errs := &screen{}
+		status := run([]string{"-secure", "-clients", "14", "-lobby", "4", "-pilots", "0", "-listen",
+			"127.0.0.1:0", "-duration", "8s"}, &out, errs)
+		require.Zero(t, status, "%s", errs)
+		assert.Contains(t, errs.String(), "watch the battle:  https://")
+	})
+	t.Run("attacked", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, "-secure", "-tiles", "2", "-hosts", "2", "-tick", "100ms", "-lobby", "4")
+		plain := func(address string) string { return strings.Replace(address, "wss://", "ws://", 1) }
+		web := d.secure.players
+		stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+			RootCAs: d.secure.authority.Client().RootCAs, MinVersion: tls.VersionTLS13}}}
+		t.Cleanup(stranger.CloseIdleConnections)
+
+		_, err := relayclient.Dial(t.Context(), plain(d.view), nil)
+		require.Error(t, err, "not encrypted")
+		_, err = gatewayws.Dial(t.Context(), plain(d.intents), nil)
+		require.Error(t, err, "not encrypted")
+		_, err = relayclient.Dial(t.Context(), d.view, nil)
+		require.ErrorContains(t, err, "certificate", "a client that does not know the authority believes nobody")
+		_, err = gatewayws.Dial(t.Context(), d.intents+"?actor=bot0001", &gatewayws.DialConfig{HTTPClient: web})
+		require.ErrorContains(t, err, "401")
+
+		for _, door := range []string{d.view, d.intents} {
+			base := strings.Replace(door, "wss://", "https://", 1)
+			base = base[:strings.LastIndex(base, "/")]
+			for _, path := range []string{"/", "/metrics", "/healthz", "/api/status", "/inspect/tiles"} {
+				assert.Equal(t, http.StatusNotFound, fetched(t, stranger, base+path), base+path)
+			}
+		}
+		for _, contact := range d.tower.contacts {
+			_, err := stranger.Get("https://" + contact + "/state?tile=" + d.world[0].String())
+			require.Error(t, err, "a tile host wants a certificate")
+		}
+		given := make(chan relayclient.Sync, 10)
+		c, err := relayclient.Dial(t.Context(), d.view, &relayclient.Config{HTTPClient: web,
+			Sync: func(s relayclient.Sync) { given <- s }})
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Subscribe(t.Context(), d.world[0]))
+		select {
+		case s := <-given:
+			assert.Empty(t, s.Owner.Contact, "addresses of tile hosts are not for players")
+		case <-time.After(20 * time.Second):
+			t.Error("no state came")
+		}
+	})
+}
+
+// fetched is the status of a GET.
+func fetched(t *testing.T, client *http.Client, address string) int {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	require.NoError(t, err)
+	response, err := client.Do(r)
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, response.Body)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode
+}
