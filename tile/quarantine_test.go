@@ -25,8 +25,9 @@ func choke(events [][]byte) {
 
 // poisoned is a tile whose owner has committed water, and then well, poison and wine in one tick, at the sequence
 // returned, and has ended.
-func (w *world) poisoned() fence.Seq {
-	owner := w.fragile("a:1", tile.Config{SnapshotEvery: 1000}, &brittle{apply: choke})
+func (w *world) poisoned(cfg tile.Config) fence.Seq {
+	cfg.SnapshotEvery = 1000
+	owner := w.fragile("a:1", cfg, &brittle{apply: choke})
 	owner.say(w.t, "1", "water")
 	assert.Empty(w.t, owner.outcomes("well", "poison", "wine"), "they are committed, and the owner cannot say so")
 	<-owner.done
@@ -65,7 +66,7 @@ func (w *world) lift(skip ...fence.EventRef) {
 func TestAHistoryThatCannotBeFoldedIsQuarantined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		seq := w.poisoned()
+		seq := w.poisoned(tile.Config{})
 		var seen []*tile.QuarantinedError
 		cfg := tile.Config{TakeOver: true}
 		cfg.Hooks.Quarantined = func(e *tile.QuarantinedError) { seen = append(seen, e) }
@@ -151,18 +152,16 @@ func TestAnEventIsLeftOut(t *testing.T) {
 		t.Run(durability.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.poisoned()
-				cfg := tile.Config{TakeOver: true}
-				again := w.fragile("a:1", cfg, &brittle{apply: choke})
-				<-again.done
-				before, q := w.quarantine()
-				w.lift(q.At)
-
-				cfg.Durability = durability
+				cfg := tile.Config{TakeOver: true, Durability: durability}
 				if durability == tile.WriteThrough {
 					d := memcheckpoint.New()
 					cfg.Journal, cfg.Checkpoint = d, d.Get
 				}
+				w.poisoned(cfg)
+				again := w.fragile("a:1", cfg, &brittle{apply: choke})
+				<-again.done
+				before, q := w.quarantine()
+				w.lift(q.At)
 				follower := w.fragile("c:1", tile.Config{Follow: true}, &brittle{apply: choke})
 				owner := w.fragile("b:1", cfg, &brittle{apply: choke})
 				assert.Equal(t, stream.Applied, owner.say(t, "poison", "poison"), "the outcome stands")
@@ -182,11 +181,39 @@ func TestAnEventIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestARewoundTileWritesThrough: its journal has what the operator has discarded, and the next owner leaves it there.
+func TestARewoundTileWritesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, d := newWorld(t), memcheckpoint.New()
+		cfg := tile.Config{TakeOver: true, Durability: tile.WriteThrough, Journal: d, Checkpoint: d.Get}
+		w.poisoned(cfg)
+		again := w.fragile("a:1", cfg, &brittle{apply: choke})
+		<-again.done
+		g, _ := w.quarantine()
+		snap, found, err := w.log.Snapshot(t.Context(), testTile)
+		require.NoError(t, err)
+		require.True(t, found)
+		last, err := w.log.Last(t.Context(), testTile)
+		require.NoError(t, err)
+		g, err = w.authority.Promote(t.Context(), fence.Claim{Tile: testTile, Contact: "tilectl",
+			ID: fence.NewClaimID(), Expected: g.Epoch})
+		require.NoError(t, err)
+		_, err = w.store.Rebase(t.Context(), fence.Rebase{Tile: testTile, Epoch: g.Epoch, Contact: "tilectl",
+			Seq: last.Seq + fence.RebaseJump, Tick: snap.Tick, Blob: snap.Blob})
+		require.NoError(t, err)
+		require.NoError(t, w.authority.Release(t.Context(), g))
+		owner := w.fragile("b:1", cfg, &brittle{apply: choke})
+		owner.say(t, "", "bread")
+		assert.Equal(t, []string{"bread"}, w.history(), "of the first snapshot, which was empty")
+		require.NoError(t, owner.drain())
+	})
+}
+
 // TestTwoEventsAreLeftOut: the quarantine after the first remembers what was to be left out.
 func TestTwoEventsAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.poisoned()
+		w.poisoned(tile.Config{})
 		fails := func() {
 			p := w.fragile("a:1", tile.Config{TakeOver: true}, &brittle{apply: func(events [][]byte) {
 				choke(events)
@@ -219,7 +246,7 @@ func TestTwoEventsAreLeftOut(t *testing.T) {
 func TestAQuarantineThatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.poisoned()
+		w.poisoned(tile.Config{})
 		fails := func() fence.Quarantine {
 			p := w.fragile("a:1", tile.Config{TakeOver: true}, &brittle{apply: choke})
 			<-p.done

@@ -33,8 +33,8 @@
 //
 // # OpenTelemetry
 //
-// Programs that export by OpenTelemetry give the registry to its bridge, go.opentelemetry.io/contrib/bridges/prometheus,
-// as a producer of their metric reader; see the example. Names and labels stay the same. There are no traces.
+// Programs that export by OpenTelemetry give the registry to its bridge, as a producer of their metric reader: see the
+// example. Names and labels stay the same. There are no traces.
 //
 // # Guarantees
 //
