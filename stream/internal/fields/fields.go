@@ -42,10 +42,3 @@ func (f *Reader) Chain(name string) fence.Chain {
 	f.fail(name, err)
 	return c
 }
-
-// Position reads epoch/seq/chain.
-func (f *Reader) Position(name string) fence.Position {
-	p, err := fence.ParsePosition(f.Text(name))
-	f.fail(name, err)
-	return p
-}
