@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/tilefence/tilefence/internal/benchmark/headline"
 	"github.com/tilefence/tilefence/internal/chart"
@@ -26,21 +25,17 @@ import (
 
 // options are the command line.
 type options struct {
-	output    string
-	benchtime string
-	only      string
-	fault     time.Duration
-	headline  bool
-	page      bool
-	seed      uint64
+	output   string
+	only     string
+	headline bool
+	page     bool
+	seed     uint64
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.output, "o", "docs/benchmarks.md", "`file` to write")
-	flag.StringVar(&o.benchtime, "benchtime", "1s", "`time` or count per benchmark, as go test takes it")
 	flag.StringVar(&o.only, "only", "", "run only the sections whose title contains this `text`")
-	flag.DurationVar(&o.fault, "fault", 30*time.Second, "length of each fault of the section about isolation")
 	flag.BoolVar(&o.headline, "headline", false, "play the battle of 100 to 10,000 players, and nothing else")
 	flag.BoolVar(&o.page, "page", false, "measure nothing: write the page from the figures that are there")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the battle's bots")
@@ -98,7 +93,7 @@ func (f *figures) measure(ctx context.Context, o options) error {
 				m.Results = headlineResults("headline.Short", h)
 			}
 		} else {
-			m.Results, m.Series, err = bench(ctx, s, o)
+			m.Results, m.Series, err = bench(ctx, s)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.title, err)
@@ -109,15 +104,13 @@ func (f *figures) measure(ctx context.Context, o options) error {
 }
 
 // bench runs one section's benchmarks, showing their progress.
-func bench(ctx context.Context, s section, o options) ([]result, map[string]chart.Series, error) {
+func bench(ctx context.Context, s section) ([]result, map[string]chart.Series, error) {
 	pkg, dir := s.pkg, ""
 	if _, err := os.Stat(filepath.Join(pkg, "go.mod")); err == nil { // a module of its own
 		pkg, dir = ".", pkg
 	}
-	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", s.match, "-benchtime", o.benchtime, "-timeout",
-		"20m", pkg)
+	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", s.match, "-timeout", "20m", pkg)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "TILEFENCE_BENCH_FAULT="+o.fault.String())
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	var out strings.Builder
 	c.Stdout = io.MultiWriter(&out, os.Stderr)
