@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -104,11 +105,14 @@ func (s *Socket) write(op byte, body []byte) error {
 	return err
 }
 
-// Detach makes the connection a loop's. The Client must not be used any more.
+// Detach makes the connection a loop's. What the server has sent already comes with what the loop reads first. The
+// Client must not be used any more.
 func (c *Client) Detach() (s Socket, err error) {
-	if c.in.Buffered() > 0 {
-		return s, errors.New("crowd: the server has sent a message already")
+	early, err := c.in.Peek(c.in.Buffered())
+	if err != nil {
+		return s, err
 	}
+	s.rest = slices.Clone(early)
 	raw, err := c.conn.(syscall.Conn).SyscallConn() // of a TCP connection
 	if err != nil {
 		return s, err
