@@ -15,10 +15,15 @@ import (
 // rateWindow is the time over which the inbound rate is averaged.
 const rateWindow = 10 * time.Second
 
-// run serves the client until the connection ends, and then undoes everything.
+// run serves the client until the connection ends, and then undoes everything. It is two functions because the frame of
+// the second would be on the stack of every connection for as long as it lasts.
 func (c *client) run() {
 	c.start(c.writeLoop)
-	how := c.readLoop()
+	c.over(c.readLoop())
+}
+
+//go:noinline
+func (c *client) over(how string) {
 	c.gone(how)
 	_ = c.wire.Close()
 	c.writers.Wait()
@@ -95,7 +100,7 @@ func (c *client) receive(op byte, data []byte) {
 			c.watch(body.Watch.GetTile(), areas, body.Watch.GetNumber())
 		}
 	case *relaypb.ClientMessage_Refresh:
-		c.refresh(body.Refresh.GetToken())
+		aside(func() { c.refresh(body.Refresh.GetToken()) })
 	}
 	// Anything else is a newer client's: ignored, as the protocol says.
 }
@@ -191,7 +196,20 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 
 // allowed calls f if the game lets the client watch the tile. If it does not, the client is told, and watches the tile
 // no more.
-func (c *client) allowed(tile fence.TileID, f func()) {
+func (c *client) allowed(tile fence.TileID, f func()) { aside(func() { c.decide(tile, f) }) }
+
+// aside calls f on a stack of its own and waits for it. A connection's stack does not become smaller again once it has
+// been deep, and would take twice as much for as long as the connection lasts.
+func aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+func (c *client) decide(tile fence.TileID, f func()) {
 	if c.cfg.AuthorizeTile == nil {
 		f()
 		return
