@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/game"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -61,6 +62,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	w.mu.Unlock()
 	w.running.Go(func() {
 		defer close(c.done)
+		_ = h.travel(ctx, "start") // at an instant of its own
 		err := p.Run(ctx)
 		w.recorder.Ended(name, contact, id, err)
 		w.ended(c, id, err)
@@ -155,7 +157,11 @@ func (w *world) submit(ctx context.Context, id fence.TileID, client, action stri
 		to = living[h.intN("submit", len(living))]
 	}
 	in := tile.Intent{Tile: id, ActionID: action, Actor: client, Body: []byte(action)}
-	end := w.recorder.Submit(client, &in, to.contact)
+	ended := w.recorder.Submit(client, &in, to.contact)
+	end := func(o stream.Outcome, err error) {
+		_ = h.travel(context.Background(), "answer") // one event may end several calls
+		ended(o, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if h.travel(ctx, "submit") != nil || to.host.awake() != nil {

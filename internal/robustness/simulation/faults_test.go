@@ -32,6 +32,7 @@ func (b *breaker) run(ctx context.Context, faults []fault) {
 		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover})
 		b.count(f.name)
 		f.cause(ctx)
+		time.Sleep(time.Duration(1 + b.rng.IntN(1e6))) // what it has woken goes first
 		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover, Over: true})
 	}
 }

@@ -38,6 +38,7 @@ type Stats struct {
 	LeftAlone  int            // successors that served on when a stale owner woke behind an older standby
 	Faults     map[string]int // by name
 	Claimants  int
+	Simulated  time.Duration
 }
 
 // add counts another run in.
@@ -46,6 +47,7 @@ func (s *Stats) add(o *Stats) {
 	s.Rebases += o.Rebases
 	s.Reappended += o.Reappended
 	s.LeftAlone += o.LeftAlone
+	s.Simulated += o.Simulated
 	s.Claimants += o.Claimants
 	for name, n := range o.Faults {
 		s.Faults[name] += n
@@ -85,6 +87,7 @@ func Run(seed uint64, o Options) Result {
 	if o.Duration == 0 {
 		o.Duration = time.Minute
 	}
+	began := time.Now()
 	w := newWorld(seed, &o)
 	ctx, stopGateways := context.WithCancel(context.Background())
 	var gateways sync.WaitGroup
@@ -104,12 +107,19 @@ func Run(seed uint64, o Options) Result {
 	for _, id := range w.tiles {
 		w.finish(id)
 	}
+	var living []*claimant
 	for _, id := range w.tiles {
-		for _, c := range w.living(id) {
-			w.crash(c)
-		}
+		living = append(living, w.living(id)...)
+	}
+	for _, c := range living {
+		c.host.kill()
+	}
+	for _, c := range living {
+		w.crash(c)
+		<-c.done // one after the other
 	}
 	w.running.Wait()
+	w.stats.Simulated = time.Since(began)
 	return w.judge()
 }
 
@@ -153,11 +163,13 @@ func (w *world) breakThings(o *Options) {
 	w.net.bad.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), o.Duration)
 	defer cancel()
+	later, cancelLater := context.WithTimeout(context.Background(), o.Duration+time.Millisecond) // not both at once
+	defer cancelLater()
 	var breakers sync.WaitGroup
 	stores := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 1))}
 	owners := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 2))}
 	breakers.Go(func() { stores.run(ctx, stores.storeFaults(o.Calm)) })
-	breakers.Go(func() { owners.run(ctx, owners.ownerFaults(o.Restores)) })
+	breakers.Go(func() { owners.run(later, owners.ownerFaults(o.Restores)) })
 	breakers.Wait()
 }
 
