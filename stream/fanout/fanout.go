@@ -83,6 +83,7 @@ func (e *PublishError) Unwrap() error { return e.Err }
 type Subscriber interface {
 	// Subscribe calls deliver for every message on the tile's channel until stop is called. It returns
 	// after the subscription is in force, so that a message published later is received unless lost.
+	// One that was published shortly before may be received too: it was under way.
 	// deliver is called in order, one call at a time for each subscription, and must not block: a subscriber
 	// that falls behind loses messages. The data is shared: do not change it. A broken connection is
 	// re-established by itself; what was missed meanwhile is lost. stop waits for a running deliver and
