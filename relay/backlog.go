@@ -37,8 +37,7 @@ type backlog struct {
 type heldSync struct {
 	key     *byte // nil: it is written
 	bytes   int
-	since   time.Time
-	clients map[*client]struct{}
+	clients map[*client]time.Time // since when
 }
 
 func newBacklog(cfg *Config) *backlog {
@@ -77,16 +76,18 @@ func (b *backlog) room(now time.Time) bool {
 	return false
 }
 
-// oldest takes out the Sync that is being written for longest, if it has stalled, and names its clients. The mutex is
-// held.
+// oldest names the clients that have stalled over the oldest Sync that has any. The mutex is held.
 func (b *backlog) oldest(now time.Time) (stalled []*client) {
 	b.order = slices.DeleteFunc(b.order, (*heldSync).written)
-	if len(b.order) == 0 || now.Sub(b.order[0].since) < b.stall {
-		return nil
-	}
-	h := b.order[0]
-	for c := range h.clients {
-		stalled = append(stalled, c)
+	for _, h := range b.order {
+		for c, since := range h.clients {
+			if now.Sub(since) >= b.stall {
+				stalled = append(stalled, c)
+			}
+		}
+		if len(stalled) > 0 {
+			break
+		}
 	}
 	return stalled
 }
@@ -97,12 +98,12 @@ func (b *backlog) hold(c *client, msg []byte) {
 	defer b.mu.Unlock()
 	h := b.syncs[&msg[0]]
 	if h == nil {
-		h = &heldSync{key: &msg[0], bytes: len(msg), since: time.Now(), clients: map[*client]struct{}{}}
+		h = &heldSync{key: &msg[0], bytes: len(msg), clients: map[*client]time.Time{}}
 		b.syncs[h.key] = h
 		b.order = append(b.order, h)
 		b.bytes += h.bytes
 	}
-	h.clients[c] = struct{}{}
+	h.clients[c] = time.Now()
 }
 
 // release counts it out.

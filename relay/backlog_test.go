@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -36,7 +37,9 @@ func TestSilentClientsDoNotHoldSyncs(t *testing.T) {
 		s.backlog.mu.Unlock()
 		most.Store(max(most.Load(), held, s.backlog.cached.Load()))
 	}
-	honest := s.watch(t, nil, tileA)
+	honest := s.watch(t, func(c *relayclient.Config) {
+		c.Reconnect, c.BackoffMin = true, time.Millisecond // on a busy machine it may be too slow once
+	}, tileA)
 	o.tickOn(3)
 	honest.reaches(o)
 	eventually(t, func() bool { return s.Stats().SlowCloses > 0 }, "those that stall are closed")
