@@ -196,7 +196,10 @@ func (w *world) settle() {
 
 // finish requires that the tile serves again, and records where it stands.
 func (w *world) finish(id fence.TileID) {
-	if len(w.living(id)) == 0 {
+	// A follower of a tile that no owner ever began waits for one.
+	f := w.follower(id)
+	unborn := f != nil && f.Status().Position.IsZero() && w.server(id) == nil
+	if len(w.living(id)) == 0 || unborn {
 		w.start(id, func(*tile.Config) {})
 	}
 	h := newHost(w.net, fmt.Sprintf("finisher %s", id), w.seed)
