@@ -53,7 +53,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	}
 	r.backlog = newBacklog(&r.cfg)
 	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
-		slots: make(chan struct{}, c.MaxRepairs)}
+		tasks: make(chan struct{}, tasksPerSlot*c.MaxRepairs), slots: make(chan struct{}, c.MaxRepairs)}
 	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, backlog: r.backlog,
 		hubs: map[fence.TileID]*hub{}}
 	r.checker = &checker{log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg}

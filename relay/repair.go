@@ -33,8 +33,13 @@ type repairer struct {
 	life  *lifecycle
 	cfg   *Config
 	count *counters
+	tasks chan struct{} // one element for each tile that is brought up to date
 	slots chan struct{} // one element for each cold read under way
 }
+
+// tasksPerSlot is how many tiles may be brought up to date at once, for each cold read that may be under way: most of
+// those that share views wait for what another relay reads, which is no load to the store.
+const tasksPerSlot = 8
 
 // start begins the tile's task; false if the relay stops. The hub's mutex is held.
 func (r *repairer) start(h *hub) bool { return r.life.spawn(func() { r.task(h) }) }
@@ -44,20 +49,20 @@ func (r *repairer) task(h *hub) {
 	defer h.unsubscribe()
 	attempt, more := 0, true
 	for more {
-		if !r.life.sleep(h.pause(attempt)) || !r.acquire() {
+		if !r.life.sleep(h.pause(attempt)) || !r.enter(r.tasks) {
 			h.abandon()
 			return
 		}
 		err := r.repair(h, attempt)
-		<-r.slots
+		<-r.tasks
 		attempt, more = h.settle(err, attempt)
 	}
 }
 
-// acquire takes one of the places for a cold read; false if the relay stops meanwhile.
-func (r *repairer) acquire() bool {
+// enter takes one of a bounded number of places; false if the relay stops meanwhile.
+func (r *repairer) enter(places chan struct{}) bool {
 	select {
-	case r.slots <- struct{}{}:
+	case places <- struct{}{}:
 		return true
 	case <-r.life.base.Done():
 		return false
@@ -89,7 +94,7 @@ func (r *repairer) repair(h *hub, attempt int) error {
 	subscribed := r.subscribe(h)
 	h.mu.Lock()
 	want, loaded, closed := h.want, h.view.loaded, h.closed
-	readFull, readTail := r.readFull, r.readTail
+	readFull, readTail := r.cold(r.readFull), r.cold(r.readTail)
 	if r.cfg.Views != nil && attempt == 0 && !h.disputed {
 		readFull, readTail = r.sharedFull, r.sharedTail
 	}
@@ -111,7 +116,7 @@ func (r *repairer) repair(h *hub, attempt int) error {
 			err = r.timed(h, "full", readFull)
 		}
 	case want&wantSnapshot != 0:
-		err = r.timed(h, "snapshot", r.readSnapshot)
+		err = r.timed(h, "snapshot", r.cold(r.readSnapshot))
 	}
 	if err == nil && subscribed != nil {
 		want = wantTail // without live frames, look again
@@ -122,6 +127,17 @@ func (r *repairer) repair(h *hub, attempt int) error {
 		h.mu.Unlock()
 	}
 	return err
+}
+
+// cold makes a read of the store wait for its turn.
+func (r *repairer) cold(read func(*hub) (RepairInfo, error)) func(*hub) (RepairInfo, error) {
+	return func(h *hub) (RepairInfo, error) {
+		if !r.enter(r.slots) {
+			return RepairInfo{}, context.Cause(r.life.base)
+		}
+		defer func() { <-r.slots }()
+		return read(h)
+	}
 }
 
 // timed runs one kind of read and reports it.

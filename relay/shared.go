@@ -14,12 +14,12 @@ func (r *repairer) sharedFull(h *hub) (RepairInfo, error) {
 	need, disputed := h.reach(), h.disputed
 	h.mu.Unlock()
 	if disputed { // since the attempt began
-		return r.readFull(h)
+		return r.cold(r.readFull)(h)
 	}
 	v, err := r.cfg.Views.View(r.life.base, h.tile, need)
 	switch {
 	case errors.Is(err, viewcache.ErrNotShared):
-		return r.readFull(h)
+		return r.cold(r.readFull)(h)
 	case err != nil:
 		return RepairInfo{}, err
 	}
@@ -43,7 +43,7 @@ func (r *repairer) sharedTail(h *hub) (RepairInfo, error) {
 	v, err := r.cfg.Views.Tail(r.life.base, h.tile, at, need)
 	switch {
 	case errors.Is(err, viewcache.ErrNotShared), errors.Is(err, stream.ErrGap), errors.Is(err, fence.ErrCorrupt):
-		return r.readTail(h)
+		return r.cold(r.readTail)(h)
 	case err != nil:
 		return RepairInfo{}, err
 	}

@@ -65,7 +65,11 @@ type Cache struct {
 	cfg   Config
 	valve valve
 	count counters
+	reads chan struct{} // one element for each rebuild that reads the log
 }
+
+// maxReads is how many rebuilds of one Cache read the log at once.
+const maxReads = 16
 
 // New returns a Cache of what is in log. It does no I/O and starts no goroutine; while it rebuilds a view, it has one
 // that renews the lock. Errors: a *fence.ArgumentError.
@@ -80,7 +84,8 @@ func New(store Store, log stream.Log, cfg *Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cache{store: store, log: log, cfg: c, valve: valve{pause: c.pause, logger: c.Logger}}, nil
+	return &Cache{store: store, log: log, cfg: c, valve: valve{pause: c.pause, logger: c.Logger},
+		reads: make(chan struct{}, maxReads)}, nil
 }
 
 // View returns a whole view of the tile, at least up to need if the log has that; with the zero need one that was the

@@ -74,6 +74,12 @@ func (c *Cache) unlock(ctx context.Context, tile fence.TileID, token Token) {
 // read returns the tile's history as the log has it now: the version that is there and what follows it, or else
 // snapshot and tail.
 func (c *Cache) read(ctx context.Context, tile fence.TileID, have *View) (View, error) {
+	select {
+	case c.reads <- struct{}{}:
+	case <-ctx.Done():
+		return View{}, context.Cause(ctx)
+	}
+	defer func() { <-c.reads }()
 	log := &reader{Log: c.log, count: &c.count}
 	if have != nil && len(have.Entries) < tailEntries && have.tailBytes() < tailBytes {
 		v, ok, err := extend(ctx, log, tile, have)
