@@ -169,6 +169,7 @@ func (c *Cache) get(ctx context.Context, w want) (View, error) {
 		}
 		var g Grant
 		if err == nil {
+			waiting.listen() // before Lock says who reads: what is announced after that is heard
 			g, err = do(ctx, c, func(ctx context.Context) (Grant, error) {
 				return c.store.Lock(ctx, w.tile, version, c.cfg.lease)
 			})
@@ -276,22 +277,28 @@ type waiter struct {
 	next  time.Duration
 	heard chan struct{} // nil: it does not listen yet
 	leave func()
+	waits bool // it has
 }
 
-// wait returns true when it is worth looking again, and false when that has been done for long enough. The first call
-// returns at once, so that what was announced before this relay listened is seen.
+func (w *waiter) listen() {
+	if w.heard != nil {
+		return
+	}
+	heard := make(chan struct{}, 1)
+	w.heard = heard
+	w.leave = w.cache.store.Listen(w.tile, func() {
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// wait returns true when it is worth looking again, and false when that has been done for long enough.
 func (w *waiter) wait(ctx context.Context) bool {
-	if w.heard == nil {
-		heard := make(chan struct{}, 1)
-		w.heard = heard
+	if !w.waits {
+		w.waits = true
 		w.cache.count.waits.Add(1)
-		w.leave = w.cache.store.Listen(w.tile, func() {
-			select {
-			case heard <- struct{}{}:
-			default:
-			}
-		})
-		return true
 	}
 	left := time.Until(w.until)
 	if left <= 0 {
