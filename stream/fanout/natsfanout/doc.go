@@ -27,8 +27,8 @@
 // through another server in that time is lost; a relay reads the store after it has subscribed, and has it from there
 // or finds the gap.
 //
-// While the nodes of a cluster make their routes anew, NATS may deliver messages a second time, after later ones.
-// Relays know frames by their positions and ignore those they have.
+// While the nodes of a cluster make their routes anew, NATS may deliver messages a second time, or let one overtake
+// others. Relays know frames by their positions: they ignore those they have, and keep an early one until it follows.
 //
 // Every subscription has its own bounded buffer, see [Config.Buffer]; messages that find it full are lost, counted, and
 // logged. A process that does not even read its connection is disconnected by the server, which is logged, too.

