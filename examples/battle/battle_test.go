@@ -157,6 +157,7 @@ func TestActorsAsProcesses(t *testing.T) {
 		c := exec.Command(program, append(args, servers...)...)
 		s := &screen{}
 		c.Stdout, c.Stderr = s, s
+		c.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // what is killed leaves its directory
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		require.NoError(t, c.Start())
 		t.Cleanup(func() {
