@@ -40,8 +40,8 @@ type Config struct {
 
 	// Enter is called once for each connection, when its handshake is done and before its first intent is taken: the
 	// place for what lasts, such as a gift to a new player, which authentication must not do. It must return when ctx
-	// ends, after Sessions.Timeout. An error closes the connection with status 1008; its text is logged, not sent. Nil
-	// does nothing.
+	// ends, after Sessions.Timeout. An error closes the connection with status 1008, a call that took too long with
+	// 1013 (try again later); the error's text is logged, not sent. Nil does nothing.
 	Enter func(ctx context.Context, who session.Identity) error
 
 	// Sessions bound what an address or an actor may take, and how long authentication and Enter may.

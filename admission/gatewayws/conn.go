@@ -79,7 +79,11 @@ func (s *conn) enterGame(ctx context.Context) error {
 		err := s.door.Call(ctx, func(ctx context.Context) error { return s.cfg.Enter(ctx, s.guest.Who()) })
 		if err != nil {
 			s.cfg.refusals.Warn("player could not enter", "actor", s.guest.Actor(), "error", err)
-			s.leave(socket.CloseFrame(socket.ClosePolicy, "not let in"))
+			status, reason := socket.ClosePolicy, "not let in"
+			if errors.Is(err, door.ErrLate) { // says nothing about the player
+				status, reason = socket.CloseTryLater, "the game took too long"
+			}
+			s.leave(socket.CloseFrame(status, reason))
 			s.wire.AwaitClose()
 			return err
 		}

@@ -127,16 +127,21 @@ func TestWhoDoesNotEnterDoesNotPlay(t *testing.T) {
 	_, url := d.serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
 		moved.Add(1)
 		return stream.Applied, nil
-	}}, gatewayws.Config{Enter: func(_ context.Context, who session.Identity) error {
+	}}, gatewayws.Config{Enter: func(ctx context.Context, who session.Identity) error {
 		if who.Actor == "panic" {
 			panic("a bug of the game")
 		}
+		if who.Actor == "late" {
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		return errors.New("banned")
-	}})
-	for _, actor := range []string{"ann", "panic"} {
+	}, Sessions: session.Limits{Timeout: 200 * time.Millisecond}})
+	for actor, want := range map[string]websocket.StatusCode{"ann": websocket.StatusPolicyViolation,
+		"panic": websocket.StatusPolicyViolation, "late": websocket.StatusTryAgainLater} {
 		c := join(t, url, actor)
 		_ = c.Write(t.Context(), websocket.MessageText, []byte(moveHere))
-		require.EqualValues(t, websocket.StatusPolicyViolation, ended(t, c))
+		require.EqualValues(t, want, ended(t, c), actor)
 	}
 	require.Zero(t, moved.Load())
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/examples/battle/game"
@@ -18,8 +17,6 @@ const (
 
 // welcome gives a player his energy. The credit's ID makes it happen once, however often he joins.
 func welcome(ctx context.Context, ledger *admission.AdmissionLedger, actor string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	return ledger.Credit(ctx, actor, energy, welcomeGift, "welcome/"+actor)
 }
 

@@ -226,7 +226,9 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		}},
 		Gateway: admission.GatewayConfig{CheckMove: checkMove},
 		// The page, which is on another port, may take a seat. No cookie says who a player is.
-		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter}, Logger: p.logger}
+		// Thousands may come at once, and the ledger writes something for each.
+		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter,
+			Sessions: session.Limits{Timeout: time.Minute}}, Logger: p.logger}
 	p.metrics.Gateway(&cfg)
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, p.player, price, &cfg)
 	if err == nil {

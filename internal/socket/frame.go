@@ -29,6 +29,7 @@ const (
 	CloseBadData  = 1007
 	ClosePolicy   = 1008
 	CloseTooBig   = 1009
+	CloseTryLater = 1013
 )
 
 // FrameError is a frame that must not be, and the status with which the connection is to be closed.

@@ -52,12 +52,20 @@ func (s *Socket) Read(buffer []byte, take func(body []byte) error) error {
 		case opPing:
 			err = s.write(opPong, body)
 		case opClose:
-			err = ErrClosed
+			err = closed(body)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// closed is ErrClosed with what the server has said about it.
+func closed(body []byte) error {
+	if len(body) < 2 {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: %d %s", ErrClosed, binary.BigEndian.Uint16(body), body[2:])
 }
 
 // message splits off the first message of a stream; after is nil if it has not come in whole.
