@@ -4,22 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/pgfence"
-	"github.com/tilefence/tilefence/fence/redisfence"
-	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -39,22 +34,8 @@ func (c *counter) Restore(snapshot []byte) error             { c.n = len(snapsho
 // TestAnImpossibleEpochIsRepaired: an owner hash, and entries, of epoch 2^53-1 brick a tile; the repair leaves all that
 // its owners have committed.
 func TestAnImpossibleEpochIsRepaired(t *testing.T) {
-	addrs, postgres := stacktest.Redis(t), stacktest.PostgresDB(t)
-	pool, err := pgxpool.New(t.Context(), postgres)
-	require.NoError(t, err)
-	defer pool.Close()
-	authority, err := pgfence.New(pool, nil)
-	require.NoError(t, err)
-	require.NoError(t, authority.Migrate(t.Context()))
-	client := redis.NewClusterClient(redisfence.Options(addrs...))
-	defer func() { _ = client.Close() }()
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
-	require.NoError(t, err)
-	require.NoError(t, store.Load(t.Context()))
-	seams := tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}
-	id := fence.TileID(rand.Uint64()>>1 | 1)
-	k := fence.KeysOf(id)
-	defer client.Del(context.WithoutCancel(t.Context()), k.Owner, k.Stream, k.Snapshot)
+	s := newServers(t)
+	seams, id, client, k := s.seams, s.id, s.client, fence.KeysOf(s.id)
 
 	// play runs the tile for n intents; the error is why it could not.
 	play := func(n int) (state int, err error) {
@@ -95,7 +76,7 @@ func TestAnImpossibleEpochIsRepaired(t *testing.T) {
 
 	tilectl := func(line string) (int, string) {
 		var out, errs bytes.Buffer
-		args := append([]string{"-redis", strings.Join(addrs, ","), "-postgres", postgres}, strings.Fields(line)...)
+		args := append(slices.Clone(s.flags), strings.Fields(line)...)
 		status := run(t.Context(), args, strings.NewReader("yes\n"), &out, &errs)
 		return status, out.String() + errs.String()
 	}

@@ -5,21 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/pgfence"
-	"github.com/tilefence/tilefence/fence/redisfence"
-	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -140,25 +134,11 @@ func TestQuarantine(t *testing.T) {
 }
 
 func TestQuarantineOnServers(t *testing.T) {
-	addrs, postgres := stacktest.Redis(t), stacktest.PostgresDB(t)
-	pool, err := pgxpool.New(t.Context(), postgres)
-	require.NoError(t, err)
-	defer pool.Close()
-	authority, err := pgfence.New(pool, nil)
-	require.NoError(t, err)
-	require.NoError(t, authority.Migrate(t.Context()))
-	client := redis.NewClusterClient(redisfence.Options(addrs...))
-	defer func() { _ = client.Close() }()
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
-	require.NoError(t, err)
-	require.NoError(t, store.Load(t.Context()))
-	id := fence.TileID(rand.Uint64()>>1 | 1)
-	k := fence.KeysOf(id)
-	defer client.Del(context.WithoutCancel(t.Context()), k.Owner, k.Stream, k.Snapshot)
-	(&incident{T: t, id: id, seams: tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)},
+	s := newServers(t)
+	(&incident{T: t, id: s.id, seams: s.seams,
 		tilectl: func(line string) (string, error) {
 			var out, errs bytes.Buffer
-			args := append([]string{"-redis", strings.Join(addrs, ","), "-postgres", postgres}, strings.Fields(line)...)
+			args := append(slices.Clone(s.flags), strings.Fields(line)...)
 			if run(t.Context(), args, nil, &out, &errs) != statusOK {
 				return "", errors.New(errs.String())
 			}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,25 +21,43 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
+	"github.com/tilefence/tilefence/tile"
 )
 
-// TestOnServers runs the program as its user does.
-func TestOnServers(t *testing.T) {
-	addrs, postgres, dynamo, delivery := stacktest.Redis(t), stacktest.PostgresDB(t), stacktest.DynamoDB(t),
-		stacktest.Fanout(t)
+// servers are what a deployment has for one tile, which is removed at the end of the test.
+type servers struct {
+	seams  tile.Seams
+	client *redis.ClusterClient
+	id     fence.TileID
+	flags  []string // that lead tilectl to them
+}
+
+func newServers(t *testing.T) *servers {
+	t.Helper()
+	addrs, postgres := stacktest.Redis(t), stacktest.PostgresDB(t)
 	pool, err := pgxpool.New(t.Context(), postgres)
 	require.NoError(t, err)
-	defer pool.Close()
+	t.Cleanup(pool.Close)
 	authority, err := pgfence.New(pool, nil)
 	require.NoError(t, err)
 	require.NoError(t, authority.Migrate(t.Context()))
 	client := redis.NewClusterClient(redisfence.Options(addrs...))
-	defer func() { _ = client.Close() }()
+	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
-
 	id := fence.TileID(rand.Uint64()>>1 | 1)
+	k := fence.KeysOf(id)
+	t.Cleanup(func() { client.Del(context.WithoutCancel(t.Context()), k.Owner, k.Stream, k.Snapshot) })
+	return &servers{seams: tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)},
+		client: client, id: id, flags: []string{"-redis", strings.Join(addrs, ","), "-postgres", postgres}}
+}
+
+// TestOnServers runs the program as its user does.
+func TestOnServers(t *testing.T) {
+	s := newServers(t)
+	dynamo, delivery := stacktest.DynamoDB(t), stacktest.Fanout(t)
+	authority, store, id := s.seams.Authority, s.seams.Store, s.id
 	grant, err := authority.Claim(t.Context(), fence.Claim{Tile: id, Contact: "10.0.0.1:7000", ID: fence.NewClaimID()})
 	require.NoError(t, err)
 	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: id, Epoch: grant.Epoch, Contact: "10.0.0.1:7000", Seq: 1,
@@ -46,9 +66,8 @@ func TestOnServers(t *testing.T) {
 
 	tilectl := func(line string) (int, string, string) {
 		var out, errs bytes.Buffer
-		args := append([]string{"-redis", strings.Join(addrs, ","), "-postgres", postgres, "-dynamodb", dynamo,
-			"-fanout", strings.Join(delivery, ","),
-			"-checkpoints", stacktest.UniqueName(t)}, strings.Fields(line)...)
+		args := slices.Concat(s.flags, []string{"-dynamodb", dynamo, "-fanout", strings.Join(delivery, ","),
+			"-checkpoints", stacktest.UniqueName(t)}, strings.Fields(line))
 		status := run(t.Context(), args, strings.NewReader("yes\n"), &out, &errs)
 		return status, out.String(), errs.String()
 	}
