@@ -10,8 +10,8 @@ import (
 )
 
 // Spread keeps the ticks of one process apart: each tile is given the middle of the widest gap that those before it
-// have left in the interval, so no gap is more than about twice another. Hashed phases do worse: of 37 tiles, five tick
-// within one fifteenth of the interval, and what they commit reaches its watchers at once. The zero value is ready.
+// have left in the interval, so no gap is more than about twice another. Hashed phases leave some tiles to tick at
+// once, and what they commit reaches its watchers at once, too. The zero value is ready.
 type Spread struct {
 	mu    sync.Mutex
 	taken []uint64 // places in ascending order, as fractions of the interval in units of 2^-64
