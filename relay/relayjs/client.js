@@ -115,7 +115,10 @@ export class Client {
     this.reminder ??= setInterval(() => this.remind(), remindEvery);
     this.calls.link("wait", "connecting");
     if (!this.calls.token) return this.line.connect(this.url, subprotocol);
-    this.#withToken((token) => this.line.connect(this.url, [subprotocol, tokenProtocol + token]), () => this.closed("no token"));
+    this.#withToken(
+      (token) => this.line.connect(this.url, [subprotocol, tokenProtocol + token]),
+      () => this.closed("no token"),
+    );
   }
 
   /** Calls use with a token, or fail. */

@@ -99,7 +99,8 @@ export class Panel {
     write(row.owner, view.owner ? short(view.owner) : "nobody");
     row.owner.title = view.owner;
     write(row.epoch, view.epoch ? `epoch ${view.epoch}` : "");
-    write(row.position, `seq ${digits(view.seq)} · tick ${digits(view.tick)}${status?.mints > 1 ? ` · moved ${status.mints - 1}×` : ""}`);
+    const moved = status?.mints > 1 ? ` · moved ${status.mints - 1}×` : "";
+    write(row.position, `seq ${digits(view.seq)} · tick ${digits(view.tick)}${moved}`);
     row.proof.dataset.state = view.proof;
     write(row.proof, { same: "✓ in sync", differs: "≠ differs", unknown: "" }[view.proof]);
     row.proof.title = view.proof === "same" ? `This page's state has the owner's digest ${view.digest.slice(0, 16)}…` : "";

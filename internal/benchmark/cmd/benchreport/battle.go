@@ -51,8 +51,8 @@ func writeHeadline(w io.Writer, h *headline.Result) {
 		"are processes of their own on this one machine, with GOGC=400. Each player has a WebSocket to the relay and one to "+
 		"the gateway, watches the areas around its ship, and checks that each frame follows the last. One in %d is an "+
 		"ordinary bot, which folds what it is sent, verifies each batch's chain, and is compared with the owner in full "+
-		"at the end; the others are `internal/benchmark/cmd/swarm`, which serves its sockets with one loop, and must hold their owners' "+
-		"positions at the end. The first %.0f s after the last bot joined are not measured. A player draws a card every "+
+		"at the end; the others are `internal/benchmark/cmd/swarm`, which serves its sockets with one loop, and must "+
+		"hold their owners' positions at the end. The first %.0f s after the last bot joined are not measured. A player draws a card every "+
 		"%d ticks. "+
 		"`anything else` is what other processes of the machine took of its processors meanwhile.\n\n%s\n",
 		h.Machine.Date, h.Machine.Processor, h.Machine.Go, h.Machine.Cores, h.Tiles, h.Seed, h.TickMs, h.Hosts,
