@@ -124,7 +124,7 @@ type Limits struct {
 	MaxTiles          int // tiles the relay watches at once. Default 16,384.
 	MaxTilesPerClient int // tiles one client may watch at once. Default 64.
 	InboundRate       int // messages a second from one client, averaged over ten seconds. Default 50.
-	MaxRepairs        int // cold reads at once, over all tiles. Default 16.
+	MaxRepairs        int // cold reads at once, over all tiles; Config.Views bound their own. Default 16.
 
 	// SyncRate and RelaySyncRate bound the bytes of Syncs a second, to one client and to all, averaged: 16 seconds'
 	// worth are sent at once, what is more waits. Frames are not counted. Defaults 4 MiB and 512 MiB.

@@ -68,7 +68,7 @@ type Cache struct {
 	reads chan struct{} // one element for each rebuild that reads the log
 }
 
-// maxReads is how many rebuilds of one Cache read the log at once.
+// maxReads is how many rebuilds of one Cache read the log at once: as many as a relay reads by itself, by default.
 const maxReads = 16
 
 // New returns a Cache of what is in log. It does no I/O and starts no goroutine; while it rebuilds a view, it has one
