@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -62,7 +63,7 @@ func health(t *testing.T, servers ...tilefence.Server) (status int, problems []s
 // becomes waits until a process has a problem in whose text each of the words is, or none without words.
 func becomes(t *testing.T, s tilefence.Server, words ...string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		status, problems := health(t, s)
 		if len(words) == 0 {
 			return status == http.StatusOK
@@ -91,11 +92,11 @@ func TestAFrozenStoreIsSaid(t *testing.T) {
 	becomes(t, s)
 	line.Set(faultline.Cut)
 	becomes(t, s, "TileServer: ticks: tiles are frozen", "(2, such as")
-	require.Eventually(t, func() bool { return text.count("level=WARN msg=\"tiles are frozen") == 1 }, 10*time.Second,
+	waittest.Until(t, func() bool { return text.count("level=WARN msg=\"tiles are frozen") == 1 }, 10*time.Second,
 		10*time.Millisecond)
 	line.Set(faultline.Flowing)
 	becomes(t, s)
-	require.Eventually(t, func() bool { return text.count("no longer: tiles are frozen") == 1 }, 10*time.Second,
+	waittest.Until(t, func() bool { return text.count("no longer: tiles are frozen") == 1 }, 10*time.Second,
 		10*time.Millisecond)
 	assert.Equal(t, 1, text.count("level=WARN msg=\"tiles are frozen"))
 }
@@ -118,7 +119,7 @@ func TestAnAuthorityThatHangsIsSaid(t *testing.T) {
 	becomes(t, follower)
 	require.NoError(t, first.stop())
 	becomes(t, follower, "TileServer: take-overs: the authority gives no epoch (1, such as "+plaza.String())
-	require.Eventually(t, func() bool { return text.count("the authority gives no epoch") == 1 }, 10*time.Second,
+	waittest.Until(t, func() bool { return text.count("the authority gives no epoch") == 1 }, 10*time.Second,
 		10*time.Millisecond)
 	close(hang.free)
 	await(t, follower, plaza)
@@ -193,7 +194,7 @@ func TestABridgeThatCannotReadIsSaid(t *testing.T) {
 	becomes(t, bridge, "BridgeServer: delivery: the coordination store is not read")
 	status, _ := health(t, s, bridge)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
-	require.Eventually(t, func() bool { return text.count("the coordination store is not read") > 0 }, 10*time.Second,
+	waittest.Until(t, func() bool { return text.count("the coordination store is not read") > 0 }, 10*time.Second,
 		10*time.Millisecond)
 	line.Set(faultline.Flowing)
 	becomes(t, bridge)

@@ -10,6 +10,7 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -34,7 +35,7 @@ func TestAnImpostorsDeathMovesNoTile(t *testing.T) {
 				m, err := group.NewMember(owner.Contact(), new(route.Table), nil)
 				require.NoError(t, err)
 				go func() { _ = m.Run(t.Context()) }()
-				require.Eventually(t, func() bool { return len(m.Members()) > 0 }, 10*time.Second, time.Millisecond)
+				waittest.Until(t, func() bool { return len(m.Members()) > 0 }, 10*time.Second, time.Millisecond)
 				return m
 			}
 			var m *route.GroupMember

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -92,7 +93,7 @@ func TestInspector(t *testing.T) {
 	assert.Equal(t, "serving", seen.Tiles[0].State)
 	assert.Equal(t, first.Contact(), seen.Tiles[0].Owner)
 	assert.Equal(t, 1, seen.Tiles[0].Epoch)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		_, text = reads("GET", "state?tile="+plaza.String())
 		var state struct{ State struct{ Rings int } }
 		return json.Unmarshal([]byte(text), &state) == nil && state.State.Rings == 1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -29,7 +30,7 @@ func TestTheLastPassIsOverAllTiles(t *testing.T) {
 			b.Fanout = deaf{b.Fanout}
 			c := checkpointer(t, b)
 			run := start(t, c)
-			require.Eventually(t, func() bool { return !c.Share().Stats().LastBeat.IsZero() }, 10*time.Second,
+			waittest.Until(t, func() bool { return !c.Share().Stats().LastBeat.IsZero() }, 10*time.Second,
 				time.Millisecond)
 			time.Sleep(50 * time.Millisecond) // it has listed the tiles: none
 			play()()
@@ -45,11 +46,11 @@ func TestTheLastPassIsOverAllTiles(t *testing.T) {
 			first, second := checkpointer(t, b), checkpointer(t, b)
 			runs := []*running{start(t, first), start(t, second)}
 			for _, c := range []*tilefence.CheckpointServer{first, second} {
-				require.Eventually(t, func() bool { return c.Share().Stats().Members == 2 }, 20*time.Second,
+				waittest.Until(t, func() bool { return c.Share().Stats().Members == 2 }, 20*time.Second,
 					time.Millisecond)
 			}
 			stop := play()
-			require.Eventually(t, func() bool { return first.Share().Stats().Tiles+second.Share().Stats().Tiles == 1 },
+			waittest.Until(t, func() bool { return first.Share().Stats().Tiles+second.Share().Stats().Tiles == 1 },
 				20*time.Second, time.Millisecond)
 			if second.Share().Stats().Tiles == 1 {
 				runs[0], runs[1] = runs[1], runs[0]

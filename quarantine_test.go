@@ -1,6 +1,10 @@
 package tilefence_test
 
 import (
+	"errors"
+
+	"github.com/tilefence/tilefence/internal/wait/waittest"
+
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -62,7 +66,7 @@ func TestAQuarantinedTileIsSeen(t *testing.T) {
 
 	const said = "TileServer: rules: tiles are quarantined: an operator must decide how they go on (1, such as "
 	becomes(t, servers[0], said+plaza.String())
-	require.Eventually(t, func() bool { return text.count("level=ERROR msg=\"tile is quarantined") > 0 },
+	waittest.Until(t, func() bool { return text.count("level=ERROR msg=\"tile is quarantined") > 0 },
 		10*time.Second, 10*time.Millisecond)
 	g, err := b.Authority.Lookup(t.Context(), plaza)
 	require.NoError(t, err)
@@ -77,9 +81,9 @@ func TestAQuarantinedTileIsSeen(t *testing.T) {
 	require.Equal(t, "quarantined", page.Tiles[0].State)
 	assert.Contains(t, page.Tiles[0].Problem, "Apply: no clapper")
 
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
+	waittest.Until(t, func() bool {
 		_, err := gateway.Gateway().Move(t.Context(), tile.Intent{Tile: plaza, Actor: "ann"})
-		assert.ErrorIs(c, err, tile.ErrQuarantined)
+		return errors.Is(err, tile.ErrQuarantined)
 	}, 20*time.Second, 50*time.Millisecond)
 	outcome, err := gateway.Gateway().Move(t.Context(), tile.Intent{Tile: harbour, Actor: "ann"})
 	require.NoError(t, err)

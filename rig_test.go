@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -117,7 +118,7 @@ func state(s *tilefence.TileServer, id fence.TileID) tile.State {
 // follows waits until a server follows a tile of whose owner it knows.
 func follows(t *testing.T, s *tilefence.TileServer, id fence.TileID) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		status, _ := s.Host().TileStatus(id)
 		return status.State == tile.Following && status.Owner.Present()
 	}, 20*time.Second, 5*time.Millisecond)

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
@@ -81,14 +82,14 @@ func TestOnASingleRedis(t *testing.T) {
 	defer func() { _ = player.Close() }()
 	want := int64(0)
 	ring := func() {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			a, err := player.Do(ctx, gatewayws.Request{Tile: id, Kind: admission.Move})
 			return err == nil && a.Outcome == stream.Applied
 		}, 20*time.Second, 20*time.Millisecond)
 		want++ // at least: a movement without an answer may have been applied, too
-		require.Eventually(t, func() bool { return seen.Load() >= want }, 20*time.Second, 5*time.Millisecond,
+		waittest.Until(t, func() bool { return seen.Load() >= want }, 20*time.Second, 5*time.Millisecond,
 			"the watcher saw no ring")
 	}
 	ring()

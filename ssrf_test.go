@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -64,7 +65,7 @@ func TestAGatewayCallsOnlyMembersAndOwners(t *testing.T) {
 	client, err := gatewayws.Dial(t.Context(), "ws://"+l.Addr().String()+"/", nil)
 	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
-	require.Eventually(t, func() bool { return len(stranger.Members()) == 3 }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return len(stranger.Members()) == 3 }, 10*time.Second, time.Millisecond)
 
 	for i := range fence.Epoch(40) {
 		id, lie := plaza, made[int(i)%len(made)]

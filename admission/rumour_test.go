@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -142,7 +143,7 @@ func TestAnUnnamedProcessEndsNoAction(t *testing.T) {
 			seams := tile.Seams{Authority: memfence.NewAuthority(), Store: coordination,
 				Log: memstream.New(coordination)}
 			owner := startHost(t, ctx, seams)
-			require.Eventually(t, func() bool {
+			waittest.Until(t, func() bool {
 				art, err = gate.Act(t.Context(), a)
 				return err == nil || !errors.Is(err, admission.ErrPending)
 			}, 10*time.Second, 10*time.Millisecond)

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -46,7 +47,7 @@ func startBreakable(t *testing.T, ctx context.Context, seams tile.Seams) *breaka
 	b.server = &http.Server{Handler: b.intents, ReadHeaderTimeout: time.Second}
 	go func() { _ = b.server.Serve(b.listener) }()
 	go func() { b.ended <- b.processor.Run(ctx) }()
-	require.Eventually(t, func() bool { return b.processor.Status().State == tile.Serving }, 10*time.Second,
+	waittest.Until(t, func() bool { return b.processor.Status().State == tile.Serving }, 10*time.Second,
 		time.Millisecond)
 	return b
 }

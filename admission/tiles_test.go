@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -77,7 +78,7 @@ func startHost(t *testing.T, ctx context.Context, seams tile.Seams) *host {
 		&tile.Config{TickInterval: 5 * time.Millisecond, TakeOver: true})
 	require.NoError(t, err)
 	go func() { h.ended <- h.processor.Run(ctx) }()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		return h.processor.Status().State == tile.Serving
 	}, 10*time.Second, time.Millisecond)
 	return h

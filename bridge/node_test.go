@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -73,13 +74,13 @@ func TestFanoutNodeDies(t *testing.T) {
 	tick(20)
 	for _, id := range ids {
 		if !doomed[id] {
-			require.Eventually(t, func() bool { return len(watchers[id].all()) == 40 }, 20*time.Second, 5*ms)
+			waittest.Until(t, func() bool { return len(watchers[id].all()) == 40 }, 20*time.Second, 5*ms)
 		}
 	}
 	require.NoError(t, process.Restart(t.Context()))
 	tick(20)
 	for _, id := range ids {
-		require.Eventually(t, func() bool { s := sent.seqs(id); return len(s) > 0 && s[len(s)-1] == 60 },
+		waittest.Until(t, func() bool { s := sent.seqs(id); return len(s) > 0 && s[len(s)-1] == 60 },
 			20*time.Second, 5*ms)
 		if doomed[id] {
 			require.Equal(t, upTo(1, 60), unique(sent.seqs(id)), "in order, none missing")

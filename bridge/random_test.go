@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -298,7 +299,7 @@ func TestConcurrentUse(t *testing.T) {
 	for tile := range fence.TileID(tiles) {
 		require.NoError(t, b.Add(tile+1))
 	}
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		for tile := range fence.TileID(tiles) {
 			seqs := r.pub.seqs(tile + 1)
 			if n := r.heads[tile+1].Seq; n > 0 && (len(seqs) == 0 || seqs[len(seqs)-1] != n) {

@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
@@ -90,7 +91,7 @@ func TestOnRealServers(t *testing.T) {
 			forwarded = b.Stats().Batches
 			stop = run()
 		case 20:
-			require.Eventually(t, func() bool { return watchedAll(watchers, heads) }, 20*time.Second, 5*ms)
+			waittest.Until(t, func() bool { return watchedAll(watchers, heads) }, 20*time.Second, 5*ms)
 			epoch++ // all tiles change hands
 		}
 		for i, id := range ids {
@@ -102,7 +103,7 @@ func TestOnRealServers(t *testing.T) {
 			heads[i] = r.Position
 		}
 	}
-	require.Eventually(t, func() bool { return watchedAll(watchers, heads) }, 20*time.Second, 5*ms)
+	waittest.Until(t, func() bool { return watchedAll(watchers, heads) }, 20*time.Second, 5*ms)
 	for _, w := range watchers {
 		require.Equal(t, upTo(1, ticks), w.all())
 	}
@@ -112,7 +113,7 @@ func TestOnRealServers(t *testing.T) {
 	keys := fence.KeysOf(ids[0])
 	require.NoError(t, s.coord.XAdd(t.Context(), &redis.XAddArgs{Stream: keys.Stream,
 		ID: strconv.FormatUint(uint64(stranger), 10), Values: []string{"x", "y"}}).Err())
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		dead, err := s.log.DeadLetters(t.Context(), ids[0])
 		return err == nil && len(dead) == 1 && dead[0].Seq == stranger && dead[0].Fields["x"] == "y"
 	}, 20*time.Second, 10*ms)

@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -71,9 +72,9 @@ func TestFanoutFrozen(t *testing.T) {
 		})
 	}
 	commit(10)
-	require.Eventually(t, func() bool { return delivered(10) }, 30*time.Second, 10*ms)
+	waittest.Until(t, func() bool { return delivered(10) }, 30*time.Second, 10*ms)
 	for _, w := range watchers {
-		require.Eventually(t, func() bool { return len(w.all()) == 10 }, 30*time.Second, 10*ms)
+		waittest.Until(t, func() bool { return len(w.all()) == 10 }, 30*time.Second, 10*ms)
 	}
 
 	signal := func(sig syscall.Signal) {
@@ -92,11 +93,11 @@ func TestFanoutFrozen(t *testing.T) {
 		}
 	}()
 	commit(10)
-	require.Eventually(t, func() bool { return b.Stats().Failing == tiles }, 30*time.Second, 10*ms)
+	waittest.Until(t, func() bool { return b.Stats().Failing == tiles }, 30*time.Second, 10*ms)
 	before := heap()
 	const backlog = 200
 	commit(backlog) // 48 MB
-	require.Eventually(t, func() bool { return b.Stats().Backlog == tiles*(10+backlog) }, 30*time.Second, 10*ms)
+	waittest.Until(t, func() bool { return b.Stats().Backlog == tiles*(10+backlog) }, 30*time.Second, 10*ms)
 	lag := b.Stats().Lag
 	require.Greater(t, lag, time.Second)
 	most := uint64(0)
@@ -108,11 +109,11 @@ func TestFanoutFrozen(t *testing.T) {
 	require.Greater(t, b.Stats().Lag, lag)
 	signal(syscall.SIGCONT)
 	frozen.Store(false)
-	require.Eventually(t, func() bool { return delivered(20 + backlog) }, 60*time.Second, 10*ms)
+	waittest.Until(t, func() bool { return delivered(20 + backlog) }, 60*time.Second, 10*ms)
 	for _, id := range ids {
 		require.Equal(t, upTo(1, 20+backlog), unique(sent.seqs(id)), "in order, none missing")
 	}
-	require.Eventually(t, func() bool { return b.Stats().Backlog == 0 && b.Stats().Failing == 0 }, 30*time.Second,
+	waittest.Until(t, func() bool { return b.Stats().Backlog == 0 && b.Stats().Failing == 0 }, 30*time.Second,
 		10*ms)
 	stop()
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -350,7 +351,7 @@ func (w *world) serve(cfg *Config) *server {
 		})
 	}
 	w.t.Cleanup(s.stop)
-	require.Eventually(w.t, func() bool { return r.life.reached(serving) }, 5*time.Second, time.Millisecond)
+	waittest.Until(w.t, func() bool { return r.life.reached(serving) }, 5*time.Second, time.Millisecond)
 	return s
 }
 
@@ -494,7 +495,7 @@ func (w *watcher) seen(tile fence.TileID, state []byte) []byte {
 
 func eventually(t testing.TB, f func() bool, what string, args ...any) {
 	t.Helper()
-	require.Eventually(t, f, 10*time.Second, time.Millisecond, append([]any{what}, args...)...)
+	waittest.Until(t, f, 10*time.Second, time.Millisecond, append([]any{what}, args...)...)
 }
 
 var errDown = &fence.StoreError{Op: "read", Outcome: fence.ErrNotApplied, Err: errors.New("store is down")}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -90,7 +91,7 @@ func survives(t *testing.T, seams tile.Seams, id fence.TileID, attacks map[strin
 	ctx, stop = context.WithCancel(t.Context())
 	defer stop()
 	go func() { ended <- p.Run(ctx) }()
-	require.Eventually(t, func() bool { return p.Status().State == tile.Serving }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return p.Status().State == tile.Serving }, 10*time.Second, time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 	assert.Equal(t, rules.Words, next.Words)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -350,7 +351,7 @@ func (r *trial) check(name string, may reading, confirmed, saved time.Time) {
 		may = nothing
 	}
 	var has map[string]int
-	require.Eventually(r, func() bool {
+	waittest.Until(r, func() bool {
 		has = map[string]int{}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

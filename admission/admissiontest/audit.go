@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -89,7 +90,7 @@ func testInterrupted(t *testing.T, s suite) {
 		_, _ = s.store.Settle(ctx, c) // interrupted, or not
 	})
 	var last admission.Currency
-	require.Eventually(t, func() bool { // what was given up may still arrive
+	waittest.Until(t, func() bool { // what was given up may still arrive
 		c, _ := s.audit(asset)
 		same := c == last
 		last = c
@@ -171,7 +172,7 @@ func testClock(t *testing.T, s suite) {
 	require.NoError(t, err)
 	assert.Equal(t, time.UTC, before.Location())
 	assert.Zero(t, before.Nanosecond()%int(time.Millisecond))
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		now, err := s.store.Now(s.ctx)
 		return err == nil && now.After(before)
 	}, 10*time.Second, time.Millisecond)

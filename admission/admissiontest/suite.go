@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -126,7 +127,7 @@ func testPending(t *testing.T, s suite) {
 		require.NoError(t, err)
 		return got
 	}
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		return assert.ObjectsAreEqual(ids[2:], pending(time.Minute, 100))
 	}, 10*time.Second, 50*time.Millisecond, "settled and newly attempted actions must leave the list")
 	assert.Equal(t, ids[2:4], pending(time.Minute, 2))

@@ -20,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -217,7 +218,7 @@ func TestTooManyClients(t *testing.T) {
 	wg.Wait()
 	require.Len(t, taken, 1)
 	require.NoError(t, taken[0].Close())
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		c, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: asAnn})
 		return err == nil && c.Close() == nil
 	}, 5*time.Second, time.Millisecond)
@@ -252,7 +253,7 @@ func TestInFlightIsBounded(t *testing.T) {
 		require.NoError(t, conn.Write(t.Context(), websocket.MessageText,
 			fmt.Appendf(nil, `{"id":"%d","tile":"1","kind":"move"}`, i)))
 	}
-	require.Eventually(t, func() bool { return running.Load() == 2 }, 5*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return running.Load() == 2 }, 5*time.Second, time.Millisecond)
 	assert.Contains(t, exchange(t, conn, websocket.MessageText, `{"id":"x","tile":"1","kind":"move"}`), `"code":"busy"`)
 
 	// The client of this package waits instead.
@@ -264,7 +265,7 @@ func TestInFlightIsBounded(t *testing.T) {
 			assert.NoError(t, err)
 		})
 	}
-	require.Eventually(t, func() bool { return running.Load() == 4 }, 5*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return running.Load() == 4 }, 5*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := client.Do(ctx, gatewayws.Request{Tile: here, Kind: admission.Move})

@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/memstream"
 )
 
@@ -74,7 +75,7 @@ func run(t *testing.T, checkpointers ...*checkpoint.Checkpointer) (stop func()) 
 // upToDate waits until the store holds the latest snapshot of every tile, whole.
 func (w *tiles) upToDate(st checkpoint.Store) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool {
+	waittest.Until(w.t, func() bool {
 		for id, at := range w.at {
 			s, found, err := st.Get(context.Background(), id)
 			if err != nil || !found || s.Position != at {

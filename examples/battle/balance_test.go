@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -59,13 +60,13 @@ func TestHandOvers(t *testing.T) {
 		slices.Sort(n)
 		return n
 	}
-	require.Eventually(t, func() bool { return slices.Equal(counts(), []int{0, 0, 6}) }, 20*time.Second,
+	waittest.Until(t, func() bool { return slices.Equal(counts(), []int{0, 0, 6}) }, 20*time.Second,
 		10*time.Millisecond)
 	t.Cleanup(d.start(d.balance))
-	require.Eventually(t, func() bool { _, _, ok := uneven(d.loads()); return !ok && counts()[0] > 0 },
+	waittest.Until(t, func() bool { _, _, ok := uneven(d.loads()); return !ok && counts()[0] > 0 },
 		20*time.Second, 10*time.Millisecond,
 		"the tiles still lie unevenly")
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		followed := 0
 		for _, id := range d.world {
 			if s := greedy.status(id); s.State == tile.Following {
@@ -75,7 +76,7 @@ func TestHandOvers(t *testing.T) {
 		return followed >= 3
 	}, 20*time.Second, 10*time.Millisecond, "it keeps no warm copy of what it gave away")
 	// A hand-over is counted after the taker serves.
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		n, err := d.totals()
 		return err == nil && n["tile_takeover_seconds/handed_over"] >= 3
 	}, 20*time.Second, 10*time.Millisecond)

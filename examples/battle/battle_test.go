@@ -21,6 +21,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // screen is what a person would see; it may be read while it is written.
@@ -46,7 +47,7 @@ func (s *screen) find(t *testing.T, pattern string) string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
 	var found []string
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		found = re.FindStringSubmatch(s.String())
 		return found != nil
 	}, 30*time.Second, 20*time.Millisecond, "the screen never showed %s", pattern)
@@ -131,7 +132,7 @@ func checkBattle(t *testing.T, servers ...string) {
 func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.Status {
 	t.Helper()
 	var got spectator.Report
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		response, err := http.Get(page + "api/status")
 		if err != nil {
 			return false

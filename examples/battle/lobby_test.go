@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
 	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/session"
 )
@@ -59,7 +60,7 @@ func (v visitor) await(id, state string) (ticket ticketView) {
 // enter deploys a battle without players and opens its lobby's entrance.
 func enter(t *testing.T, args ...string) (*deployment, visitor) {
 	d := deploy(t, append([]string{"-tiles", "2", "-hosts", "2", "-tick", "100ms"}, args...)...)
-	require.Eventually(t, func() bool { return len(d.lobby.shows().Tiles) == 2 }, 10*time.Second, 20*time.Millisecond,
+	waittest.Until(t, func() bool { return len(d.lobby.shows().Tiles) == 2 }, 10*time.Second, 20*time.Millisecond,
 		"not every tile offers seats")
 	return d, visitor{t, "http://" + d.watchers.Addr().String() + lobbyPath}
 }
@@ -98,7 +99,7 @@ func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 	assert.Equal(t, 2, used(), "seats that were taken do not lapse")
 	_, status = v.ask("POST", "ann/leave", "")
 	assert.Equal(t, http.StatusOK, status)
-	require.Eventually(t, func() bool { return used() == 1 }, 5*time.Second, 20*time.Millisecond)
+	waittest.Until(t, func() bool { return used() == 1 }, 5*time.Second, 20*time.Millisecond)
 
 	_, status = v.ask("PUT", "zoe", `{"players":["zoe"],"rating":1500}`)
 	require.Equal(t, http.StatusOK, status)
@@ -152,7 +153,7 @@ func TestASeatThatIsNotTakenGoesBack(t *testing.T) {
 		require.Equal(t, http.StatusOK, status)
 	}
 	first := v.await("ann", "seated")
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		s, err := d.lobby.tickets.Status(t.Context(), d.lobby.queue.Name, "ann")
 		return err == nil && s.Assignment != nil && s.Assignment.TakeBy.UnixMilli() > first.TakeBy
 	}, 20*time.Second, 20*time.Millisecond, "it never got another seat")
@@ -176,7 +177,7 @@ func TestAMatchWorkerDies(t *testing.T) {
 				defer close(died)
 				d.lobby.kill(w, after)
 			}()
-			require.Eventually(t, func() bool {
+			waittest.Until(t, func() bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				return w.dying == after

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -49,7 +50,7 @@ func deploy(t *testing.T, args ...string) *deployment {
 			}
 		}
 	})
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		for _, id := range d.world {
 			for _, h := range d.hosts.all() {
 				s := h.status(id)
@@ -69,13 +70,13 @@ func TestMembersHearOfADeath(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "-chaos", "-tiles", "2", "-hosts", "2", "-tick", "4s")
 	var killed *host
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		killed = d.hosts.owner(d.world[0])
 		return killed != nil
 	}, 30*time.Second, 20*time.Millisecond, "the tile moves without an end")
 	d.logger.Info("test", "kills", killed.Contact())
 	d.hosts.kill(killed)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		for _, e := range d.meters.log.after(0) {
 			if strings.Contains(e.Text, "heard that "+killed.Contact()+" is dead, and goes after ") {
 				return true
@@ -83,5 +84,5 @@ func TestMembersHearOfADeath(t *testing.T) {
 		}
 		return false
 	}, 30*time.Second, 20*time.Millisecond, "nobody heard of the death")
-	require.Eventually(t, func() bool { return d.hosts.owner(d.world[0]) != nil }, 30*time.Second, 20*time.Millisecond)
+	waittest.Until(t, func() bool { return d.hosts.owner(d.world[0]) != nil }, 30*time.Second, 20*time.Millisecond)
 }

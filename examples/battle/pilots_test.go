@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // TestPilots: planners whose calls take seconds fly ships of every tile. The tiles tick on, plans are applied, each
@@ -18,15 +20,15 @@ func TestPilots(t *testing.T) {
 	ctx, over := context.WithCancel(t.Context())
 	played := make(chan error, 1)
 	go func() { played <- f.run(ctx, ctx) }()
-	require.Eventually(t, func() bool { return d.pilot.status().Running > 0 }, time.Minute, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return d.pilot.status().Running > 0 }, time.Minute, 10*time.Millisecond)
 	d.pilot.mu.Lock()
 	w := d.pilot.workers[0]
 	d.pilot.mu.Unlock()
-	require.Eventually(t, func() bool { return w.Stats().Running > 0 }, time.Minute, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return w.Stats().Running > 0 }, time.Minute, 10*time.Millisecond)
 	lost := d.pilot.kill(w)
 	require.NotEmpty(t, lost)
-	require.Eventually(t, func() bool { return d.pilot.over(lost) }, time.Minute, 10*time.Millisecond)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool { return d.pilot.over(lost) }, time.Minute, 10*time.Millisecond)
+	waittest.Until(t, func() bool {
 		s := d.pilot.status()
 		return s.Applied > 5 && s.Billed > 5 && s.Tokens > 5
 	}, time.Minute, 10*time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -108,7 +109,7 @@ func TestReplay(t *testing.T) {
 	kept := b.letters(first)
 	require.Len(t, kept, 1)
 	require.EqualValues(t, 9, kept[0].Seq)
-	require.Eventually(t, func() bool { return len(heard()) == 3 }, waitFor, poll)
+	waittest.Until(t, func() bool { return len(heard()) == 3 }, waitFor, poll)
 	require.Equal(t, []fence.Position{entries[2].Position, entries[0].Position, entries[1].Position}, heard())
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // asCommand makes the test binary behave as tilectl dev.
@@ -165,7 +166,7 @@ func TestSecondSignalKills(t *testing.T) {
 func TestSignalWhileTheServersStart(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	s := begin(t, "-parts", "fanout", "--", "echo", "started")
-	require.Eventually(t, func() bool { return len(serversBelow(t, s.dir)) > 0 }, 10*time.Second, 5*time.Millisecond)
+	waittest.Until(t, func() bool { return len(serversBelow(t, s.dir)) > 0 }, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGINT))
 	out, code := s.end(t)
 	require.Equal(t, exitSignal+int(syscall.SIGINT), code)
@@ -190,12 +191,12 @@ func TestKilledDevLeavesNoProcess(t *testing.T) {
 	_ = s.cmd.Wait() // says that it was killed
 	requireGone(t, command)
 	requireGone(t, child)
-	require.Eventually(t, func() bool { return len(serversBelow(t, s.dir)) == 0 }, 10*time.Second, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return len(serversBelow(t, s.dir)) == 0 }, 10*time.Second, 10*time.Millisecond)
 }
 
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		// A process that ended and has not been waited for has no executable any more.
 		_, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 		return err != nil

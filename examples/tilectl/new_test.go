@@ -23,6 +23,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -89,7 +90,7 @@ func play(t *testing.T, env []string, args ...string) {
 	defer cancel()
 	for path, want := range map[string]string{
 		"/": "<h1>mygame</h1>", "/page.js": "Client", "/relay/client.js": "Client"} {
-		require.Eventually(t, func() bool { return strings.Contains(get(ctx, "http://"+listen+path), want) },
+		waittest.Until(t, func() bool { return strings.Contains(get(ctx, "http://"+listen+path), want) },
 			30*time.Second, 50*time.Millisecond, path)
 	}
 
@@ -106,7 +107,7 @@ func play(t *testing.T, env []string, args ...string) {
 	player, err := gatewayws.Dial(ctx, "ws://"+listen+"/intent?player=ann", nil)
 	require.NoError(t, err)
 	defer func() { _ = player.Close() }()
-	require.Eventually(t, func() bool { // the tile may not yet have an owner
+	waittest.Until(t, func() bool { // the tile may not yet have an owner
 		answer, err := player.Do(ctx, gatewayws.Request{Tile: plaza, Kind: admission.Move})
 		return err == nil && answer.Outcome == stream.Applied
 	}, 30*time.Second, 50*time.Millisecond)

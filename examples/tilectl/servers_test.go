@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
@@ -140,7 +141,7 @@ func TestDeadLettersOnServers(t *testing.T) {
 	require.Equal(t, statusFailed, status, "one stays")
 	require.Contains(t, errs, "some dead letters are kept")
 	require.Regexp(t, ` published `, out)
-	require.Eventually(t, func() bool { return len(heard()) == 1 }, waitFor, poll)
+	waittest.Until(t, func() bool { return len(heard()) == 1 }, waitFor, poll)
 	require.Equal(t, entry.Position, heard()[0])
 	letters, err := log.DeadLetters(t.Context(), id)
 	require.NoError(t, err)

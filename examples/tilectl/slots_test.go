@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 func TestSlotsAreRead(t *testing.T) {
@@ -56,7 +57,7 @@ func TestSlotsMove(t *testing.T) {
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 	commit := fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Tick: 1, Payload: []byte("kept"), Install: true,
 		Replicas: fence.AllReplicas}
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		_, err := store.Commit(t.Context(), commit)
 		return err == nil
 	}, 20*time.Second, 50*time.Millisecond)
@@ -97,11 +98,11 @@ func TestSlotsMove(t *testing.T) {
 	require.Contains(t, errs, errBehind.Error())
 	require.NoError(t, replica.Signal(syscall.SIGCONT))
 
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		status, out, errs = tilectl(line)
 		return status == statusOK
 	}, 40*time.Second, 100*time.Millisecond, "%s", errs)
-	require.Eventually(t, func() bool { return owner() == to }, 20*time.Second, 50*time.Millisecond)
+	waittest.Until(t, func() bool { return owner() == to }, 20*time.Second, 50*time.Millisecond)
 	require.True(t, has(to))
 	require.False(t, has(from))
 	require.True(t, has(replica.Addr()), "the target's replica has the keys")
@@ -109,7 +110,7 @@ func TestSlotsMove(t *testing.T) {
 	require.Equal(t, statusOK, status)
 	require.Empty(t, out, "it is there already")
 	commit.Prev, commit.Tick, commit.Install = commit.Next(), 2, false
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		_, err := store.Commit(t.Context(), commit)
 		return err == nil
 	}, 20*time.Second, 50*time.Millisecond)
@@ -128,7 +129,7 @@ func places(t *testing.T, client *redis.ClusterClient, stack *devstack.Stack,
 	require.NoError(t, err)
 	from = node.Options().Addr
 	var shards []redis.ClusterShard
-	require.Eventually(t, func() bool { // a node learns of the others' replicas by and by
+	waittest.Until(t, func() bool { // a node learns of the others' replicas by and by
 		shards, err = node.ClusterShards(t.Context()).Result()
 		return err == nil && !slices.ContainsFunc(shards, func(s redis.ClusterShard) bool { return len(s.Nodes) < 2 })
 	}, 20*time.Second, 50*time.Millisecond)

@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
@@ -187,7 +188,7 @@ func TestRestore(t *testing.T) {
 			_, err := p.Submit(t.Context(), tile.Intent{Tile: first, ActionID: a, Body: []byte(a)})
 			require.NoError(t, err)
 		}
-		require.Eventually(t, func() bool { return p.Status().State == tile.Serving }, 10*time.Second, time.Millisecond)
+		waittest.Until(t, func() bool { return p.Status().State == tile.Serving }, 10*time.Second, time.Millisecond)
 		stop()
 		require.NoError(t, <-ended)
 		return rules.seen

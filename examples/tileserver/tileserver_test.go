@@ -25,6 +25,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -69,7 +70,7 @@ func TestTileServers(t *testing.T) {
 	first := start(0)
 	first.rings(t, peers)
 	second := start(1)
-	require.Eventually(t, func() bool { return strings.Contains(second.log.String(), "member joined") },
+	waittest.Until(t, func() bool { return strings.Contains(second.log.String(), "member joined") },
 		30*time.Second, 20*time.Millisecond)
 	_, err = peers.Forward(t.Context(), second.contact, tile.Intent{Tile: doorTile})
 	require.ErrorIs(t, err, tile.ErrRedirect)
@@ -105,7 +106,7 @@ type process struct {
 // rings sends an intent until it is applied.
 func (p *process) rings(t *testing.T, peers *tilehttp.Client) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		outcome, err := peers.Forward(ctx, p.contact, tile.Intent{Tile: doorTile, ActionID: "ring at " + p.contact})

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 const (
@@ -45,7 +47,7 @@ func startEtcd(b *testing.B) string {
 			b.Logf("etcd: %s", log.String())
 		}
 	})
-	require.Eventually(b, func() bool {
+	waittest.Until(b, func() bool {
 		answer, err := http.Get(client + "/health")
 		if err != nil {
 			return false

@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // scene is a tile, an authority that reaches the server through a proxy, and another that reaches it
@@ -280,7 +281,7 @@ func TestAllConnectionsDead(t *testing.T) {
 	held, err := s.a.Claim(t.Context(), claimOf(tile, "a:1"))
 	require.NoError(t, err)
 	count := "SELECT count(*) FROM pg_stat_activity WHERE application_name = '" + name + "'"
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		var n int
 		return s.pool.QueryRow(t.Context(), count).Scan(&n) == nil && n == 8
 	}, 10*time.Second, 10*time.Millisecond)
@@ -311,7 +312,7 @@ func TestSessionEndedMidway(t *testing.T) {
 		_, err := s.a.Promote(t.Context(), c)
 		answered <- err
 	}()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		var n int
 		err := s.pool.QueryRow(t.Context(),
 			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)

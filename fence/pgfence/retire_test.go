@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // A claim's insert has seen the floor as it was, waits for the removal of the tile's old row, and goes on
@@ -65,7 +66,7 @@ func TestClaimWaitsForRetirement(t *testing.T) {
 // waitsForLock waits until a session waits for a lock in this database.
 func (s *scene) waitsForLock(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		var n int
 		err := s.pool.QueryRow(t.Context(),
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").

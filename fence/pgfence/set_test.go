@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // crowd is a scene in which another session has locked a row that the only lane waits for, so that calls
@@ -55,7 +56,7 @@ func newCrowd(t *testing.T, cfg pgfence.Config, prepare ...string) *crowd {
 		p.Expected = held.Epoch
 		_, _ = c.a.Promote(context.Background(), p)
 	})
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		var n int
 		err := c.pool.QueryRow(t.Context(),
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").
@@ -85,7 +86,7 @@ func (c *crowd) claims(
 		these.Go(func() { o.grant, o.err = c.a.Claim(ctx, o.claim) })
 	}
 	c.calls.Go(these.Wait)
-	require.Eventually(t, func() bool { return c.a.Waiting() == before+n }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return c.a.Waiting() == before+n }, 10*time.Second, time.Millisecond)
 	return func() []outcome {
 		these.Wait()
 		return outcomes
@@ -307,8 +308,8 @@ func TestSetLeftUnderWay(t *testing.T) {
 		" (tile, epoch, contact, claim, minted_at) VALUES (101, 9, 'x:1', gen_random_uuid(), now())")
 	require.NoError(t, err)
 	c.letGo()
-	require.Eventually(t, func() bool { return c.a.Waiting() == 0 }, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool { return c.a.Waiting() == 0 }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool {
 		var n int
 		err := c.pool.QueryRow(t.Context(),
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").
@@ -337,7 +338,7 @@ func TestSetAllLeft(t *testing.T) {
 	late := newLateCopy()
 	c.proxy.plan(accident{kind: silence, late: late})
 	c.letGo()
-	require.Eventually(t, func() bool { return c.proxy.left() == 0 }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return c.proxy.left() == 0 }, 10*time.Second, time.Millisecond)
 	began := time.Now()
 	cancel()
 	for _, o := range outcomes() {
@@ -362,7 +363,7 @@ func TestLaneStalls(t *testing.T) {
 		_, err := a.Claim(ctx, claimOf(100, "a:1"))
 		stuck <- err
 	}()
-	require.Eventually(t, func() bool { return s.proxy.left() == 0 }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return s.proxy.left() == 0 }, 10*time.Second, time.Millisecond)
 	for i := range fence.TileID(3) {
 		_, err := a.Claim(t.Context(), claimOf(200+i, "a:1"))
 		require.NoError(t, err)

@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // road is a lane whose sets are sent nowhere: each takes a second, or an hour if it is "slow", and is kept.
@@ -226,7 +228,7 @@ func TestLaneStress(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return !l.busy && len(l.waiting) == 0

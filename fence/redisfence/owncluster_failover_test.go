@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/fence/fencetest"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // replicaPaused: what the replica has not confirmed is on the master and provisional. The same commit
@@ -45,7 +46,7 @@ func replicaPaused(b *breakable) {
 	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
 
 	require.NoError(b, replica.Signal(syscall.SIGCONT))
-	require.Eventually(b, func() bool {
+	waittest.Until(b, func() bool {
 		r, err = store.Commit(b.Context(), c)
 		return err == nil
 	}, 20*time.Second, 50*time.Millisecond)

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/fencetest"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // owner is a tile's, as a tick loop would be: each batch is presented until it is settled.
@@ -76,7 +77,7 @@ func (b *breakable) verify(owners []*owner) {
 func (b *breakable) more(progress func() int64, n int64) {
 	b.Helper()
 	from := progress()
-	require.Eventually(b, func() bool { return progress() >= from+n }, time.Minute, time.Millisecond)
+	waittest.Until(b, func() bool { return progress() >= from+n }, time.Minute, time.Millisecond)
 }
 
 // loadReplicaPaused: calls that wait for a replica which sleeps hold up each other, and nobody else.

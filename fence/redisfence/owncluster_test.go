@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // breakable is a cluster of the test's own, three masters with a replica each.
@@ -84,7 +85,7 @@ func (b *breakable) open(cfg *redisfence.Config) *redisfence.Store {
 // await waits until the cluster is as a test needs it.
 func (b *breakable) await(what string, done func() bool) {
 	b.Helper()
-	require.Eventually(b, func() bool {
+	waittest.Until(b, func() bool {
 		b.client.ReloadState(b.Context())
 		return done()
 	}, 40*time.Second, 50*time.Millisecond, what)
@@ -128,7 +129,7 @@ func (b *breakable) node(addr string) *redis.Client {
 // serving is the processes that have a tile: its master and the master's replica.
 func (b *breakable) serving(tile fence.TileID) (master, replica *devstack.Process) {
 	b.Helper()
-	require.Eventually(b, func() bool { // a node that is back is a replica for its master a moment later
+	waittest.Until(b, func() bool { // a node that is back is a replica for its master a moment later
 		master, replica = b.servingNow(tile)
 		return replica != nil
 	}, 20*time.Second, 50*time.Millisecond, "the tile's master has no replica")
@@ -188,7 +189,7 @@ func (b *breakable) founded() (fence.TileID, fence.Position) {
 	c := founding(newTile())
 	c.Replicas = fence.AllReplicas
 	var r fence.Receipt
-	require.Eventually(b, func() (ok bool) {
+	waittest.Until(b, func() (ok bool) {
 		var err error
 		r, err = b.store.Commit(b.Context(), c)
 		return err == nil

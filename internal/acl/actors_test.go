@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
@@ -84,7 +85,7 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 			t.Fatal("no frame arrived: may the bridge publish, and the relay subscribe?")
 		}
 	}
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		marks, err := log.Marks(t.Context(), []fence.TileID{tile})
 		return err == nil && marks[0].Marks[stream.BridgeAcked].Seq == at.Seq &&
 			marks[0].Marks[stream.Checkpointed].Seq == at.Seq

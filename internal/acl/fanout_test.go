@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
@@ -41,7 +42,7 @@ func TestHintsUnderTheirUsers(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatalf("may the %s subscribe to hints?", actor)
 		}
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			hinter.Hint(tile)
 			select {
 			case got := <-heard:

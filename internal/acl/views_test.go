@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
@@ -49,7 +50,7 @@ func TestViewsUnderTheirUser(t *testing.T) {
 	log := &viewcachetest.Log{Log: memstream.New(mem)}
 	heard := make(chan struct{}, 1000)
 	defer store.Listen(tile, func() { heard <- struct{}{} })()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		_, err := world.Commit(t.Context(), tile)
 		require.NoError(t, err)
 		require.NoError(t, world.Snapshot(t.Context(), tile))

@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -134,7 +135,7 @@ func newIsolation(tb testing.TB, how plan) *isolation {
 		MarkEvery: how.tick})
 	is.checkpointer = is.start(tb, partConfig{Role: "checkpointer", Tiles: is.tiles, Table: stacktest.UniqueName(tb)})
 	is.relay = is.start(tb, partConfig{Role: "relay", Tiles: is.tiles})
-	require.Eventually(tb, func() bool {
+	waittest.Until(tb, func() bool {
 		return is.relay.counts()["frames"] > 0 && is.checkpointer.counts()["durable"] >= int64(len(is.tiles))
 	}, time.Minute, 100*time.Millisecond, "every tile is delivered and durable")
 	is.rest(tb)
@@ -319,20 +320,25 @@ var storms = []storm{
 	{"reader-storm-unlimited", 256, 0},
 }
 
-// underWay is how long a storm takes to begin: connections are made.
-const underWay = 500 * time.Millisecond
-
 // weather measures a storm.
 func (is *isolation) weather(tb testing.TB, s *storm) (o outcome, err error) {
 	tb.Helper()
 	o.before = is.last
-	reader := is.start(tb, partConfig{Role: "reader", Tiles: is.tiles, AtOnce: s.atOnce, Pause: s.pause})
+	reader := is.startReader(tb, partConfig{Tiles: is.tiles, AtOnce: s.atOnce, Pause: s.pause})
 	defer reader.kill()
-	time.Sleep(underWay)
 	o.reads, o.during, err = reader.readsBeside(tb, is.owner, is.plan.fault/2)
 	reader.kill()
 	o.after = is.rest(tb)
 	return o, err
+}
+
+// startReader starts a reader, and returns when it reads.
+func (p *planes) startReader(tb testing.TB, cfg partConfig) *process {
+	tb.Helper()
+	cfg.Role = "reader"
+	reader := p.start(tb, cfg)
+	waittest.Until(tb, func() bool { return reader.counts()["reads"] > int64(len(cfg.Tiles)) }, time.Minute, countEvery)
+	return reader
 }
 
 // readsBeside measures an owner while p reads, and how much that is a second.
@@ -340,9 +346,9 @@ func (p *process) readsBeside(
 	tb testing.TB, owner *process, during time.Duration,
 ) (reads float64, w window, err error) {
 	tb.Helper()
-	before, began := p.counts(), time.Now()
+	before, began := p.newCounts(tb), time.Now()
 	w = owner.measure(tb, during)
-	after := p.counts()
+	after := p.newCounts(tb)
 	done, failed := after["reads"]-before["reads"], after["failures"]-before["failures"]
 	reads = float64(done) / time.Since(began).Seconds()
 	if done == 0 || failed > done/100 {

@@ -101,8 +101,7 @@ func (s *joinStorm) round(tb testing.TB) {
 	require.NoError(tb, err)
 	s.joined = append(s.joined, *joiners.await(tb, "joined").Joined)
 	s.during = append(s.during, s.owner.window(tb).Commit)
-	time.Sleep(2 * countEvery) // the last counts are in
-	s.reads = append(s.reads, relay.counts()["repairs"])
+	s.reads = append(s.reads, relay.newCounts(tb)["repairs"])
 	joiners.kill()
 	relay.kill()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/redisstream"
 )
 
@@ -149,6 +150,14 @@ func (p *process) window(tb testing.TB) window {
 
 // counts are what a part has done so far, by its own word of a moment ago.
 func (p *process) counts() counts { return *p.counted.Load() }
+
+// newCounts waits for the next word of a part: a busy machine may keep that of now for a while.
+func (p *process) newCounts(tb testing.TB) counts {
+	tb.Helper()
+	last := p.counted.Load()
+	waittest.Until(tb, func() bool { return p.counted.Load() != last }, time.Minute, countEvery/10, "it says nothing")
+	return p.counts()
+}
 
 // ms is a duration as the tables have it.
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }

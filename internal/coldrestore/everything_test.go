@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -42,7 +43,7 @@ func everythingIsLost(w *world, lose func(*testing.T, fence.TileID)) {
 	w.checkpoints.shut.Store(true) // from now on only a journal makes anything durable
 	recent := first.play("recent", times(25))
 	_, at = first.state()
-	require.Eventually(w, func() bool { return w.client.seen() >= at.Seq }, soon, 5*time.Millisecond)
+	waittest.Until(w, func() bool { return w.client.seen() >= at.Seq }, soon, 5*time.Millisecond)
 	first.crash()
 	lose(w.T, w.tile)
 	w.checkpoints.shut.Store(false)
@@ -105,7 +106,7 @@ func livingOwner(w *world, lose func(*testing.T, fence.TileID)) {
 	w.checkpoints.shut.Store(true)
 	acknowledged = append(acknowledged, o.play("held", times(10))...)
 	_, at := o.state()
-	require.Eventually(w, func() bool { return w.client.seen() >= at.Seq }, soon, 5*time.Millisecond)
+	waittest.Until(w, func() bool { return w.client.seen() >= at.Seq }, soon, 5*time.Millisecond)
 	lose(w.T, w.tile)
 	w.checkpoints.shut.Store(false)
 	acknowledged = append(acknowledged, o.play("after", times(10))...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -26,7 +27,7 @@ func ownerAndMasterAreLost(w *world, c *cluster) {
 	kept := first.play("kept", times(25)) // some of them at a confirmation
 	master, replica := c.serving(w.T, w.tile)
 	_, at := first.state()
-	require.Eventually(w, func() bool {
+	waittest.Until(w, func() bool {
 		return c.has(w.T, replica, w.tile, at)
 	}, soon, time.Millisecond, "the replica has what was acknowledged")
 

@@ -26,6 +26,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -98,7 +99,7 @@ func (c *cluster) loseEverything(t *testing.T, _ fence.TileID) {
 // follows its master.
 func (c *cluster) whole(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		for _, addr := range c.stack.CoordAddrs {
 			if !healthy(t.Context(), addr) {
 				return false
@@ -190,7 +191,7 @@ func (c *cluster) cutReplicas(t *testing.T, master *devstack.Process) {
 // promoted waits until a replica is its tile's master.
 func (c *cluster) promoted(t *testing.T, id fence.TileID, replica *devstack.Process) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		c.client.ReloadState(t.Context())
 		node, err := c.client.MasterForKey(t.Context(), fence.KeysOf(id).Owner)
 		return err == nil && node.Options().Addr == replica.Addr()

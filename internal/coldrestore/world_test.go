@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -139,7 +140,7 @@ func (w *world) own(contact string) *owner {
 	var ctx context.Context
 	ctx, o.stop = context.WithCancel(context.Background())
 	go func() { o.ended <- o.processor.Run(ctx) }()
-	require.Eventually(w, func() bool {
+	waittest.Until(w, func() bool {
 		select {
 		case err := <-o.ended:
 			require.NoError(w, errors.Join(err, errors.New("the owner ended before it served")))
@@ -217,7 +218,7 @@ func (w *world) missing(acknowledged, state []string) int {
 // checkpointed waits until the durable store holds a snapshot that was taken at a position or after it.
 func (w *world) checkpointed(at fence.Position) {
 	w.Helper()
-	require.Eventually(w, func() bool {
+	waittest.Until(w, func() bool {
 		s, found, err := w.durable.Get(w.Context(), w.tile)
 		return err == nil && found && s.Seq >= at.Seq
 	}, soon, 5*time.Millisecond, "a checkpoint at %s or later", at)
@@ -226,7 +227,7 @@ func (w *world) checkpointed(at fence.Position) {
 // converges requires that the client's state becomes the owner's without further help.
 func (w *world) converges(o *owner) {
 	w.Helper()
-	require.Eventually(w, func() bool {
+	waittest.Until(w, func() bool {
 		actions, at := o.state()
 		held, heldAt, err := w.client.state()
 		return err == nil && heldAt == at && slices.Equal(held, actions)

@@ -29,6 +29,7 @@ import (
 
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // holdIn is set for the helper process that TestKilledParentLeavesNoProcess kills.
@@ -94,7 +95,7 @@ func TestProcessesRestartAfterACrash(t *testing.T) {
 		require.NoError(t, syscall.Kill(before, syscall.SIGKILL))
 		<-p.Exited()
 		require.ErrorIs(t, p.Signal(syscall.SIGTERM), os.ErrProcessDone)
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			return strings.Contains(log.String(),
 				fmt.Sprintf("%s (pid %d) ended unexpectedly: signal: killed", name, before))
 		}, 5*time.Second, 5*time.Millisecond)
@@ -128,11 +129,11 @@ func TestReplicaTakesOverFromAKilledMaster(t *testing.T) {
 	require.NoError(t, cluster.Promoted(t.Context(), master))
 	require.Error(t, cluster.Promoted(t.Context(), replica))
 	require.NoError(t, master.Signal(os.Kill))
-	require.Eventually(t, func() bool { return cluster.Promoted(t.Context(), replica) == nil }, 20*time.Second,
+	waittest.Until(t, func() bool { return cluster.Promoted(t.Context(), replica) == nil }, 20*time.Second,
 		50*time.Millisecond)
 	require.Error(t, cluster.Whole(t.Context()))
 	require.NoError(t, master.Restart(t.Context()))
-	require.Eventually(t, func() bool { return cluster.Whole(t.Context()) == nil }, 20*time.Second, 50*time.Millisecond)
+	waittest.Until(t, func() bool { return cluster.Whole(t.Context()) == nil }, 20*time.Second, 50*time.Millisecond)
 	masters, err := cluster.Masters(t.Context())
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"coord-2", "coord-3", "coord-4"},
@@ -178,7 +179,7 @@ func TestKilledParentLeavesNoProcess(t *testing.T) {
 
 	require.NoError(t, helper.Process.Kill())
 	_ = helper.Wait() // says that it was killed
-	require.Eventually(t, func() bool { return len(processesBelow(t, dir)) == 0 }, 15*time.Second, 20*time.Millisecond,
+	waittest.Until(t, func() bool { return len(processesBelow(t, dir)) == 0 }, 15*time.Second, 20*time.Millisecond,
 		"servers outlived their killed parent")
 
 	left := entries(t, dir)

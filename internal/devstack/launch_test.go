@@ -17,6 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 func TestServersWithAddressesOfTheirOwn(t *testing.T) {
@@ -45,14 +46,14 @@ func TestALaunchedProgramIsAProcessOfTheStack(t *testing.T) {
 	require.NoError(t, err)
 	_, err = stack.Launch(t.Context(), program)
 	require.ErrorContains(t, err, "sleeper")
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		text, err := os.ReadFile(p.LogPath())
 		return err == nil && string(text) == "hello\n"
 	}, 10*time.Second, 5*time.Millisecond)
 
 	// The shell's child is stopped with it.
 	var child int
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		found := devstack.Descendants(p.Pid())
 		if len(found) == 1 {
 			child = found[0]
@@ -60,7 +61,7 @@ func TestALaunchedProgramIsAProcessOfTheStack(t *testing.T) {
 		return child != 0
 	}, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, p.SignalAll(syscall.SIGSTOP))
-	require.Eventually(t, func() bool { return state(t, p.Pid()) == "T" && state(t, child) == "T" }, 10*time.Second,
+	waittest.Until(t, func() bool { return state(t, p.Pid()) == "T" && state(t, child) == "T" }, 10*time.Second,
 		5*time.Millisecond)
 	require.NoError(t, p.SignalAll(syscall.SIGKILL))
 	<-p.Exited()

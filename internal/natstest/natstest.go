@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // patience is how long a node may take to start, on a slow machine under load.
@@ -118,7 +119,7 @@ func (n *Node) start(within time.Duration) bool {
 // AwaitPeers waits until the node has routes to so many others.
 func (n *Node) AwaitPeers(peers int) {
 	n.t.Helper()
-	require.Eventually(n.t, func() bool {
+	waittest.Until(n.t, func() bool {
 		routed, err := n.server.Routez(nil)
 		if err != nil {
 			return false

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -57,7 +58,7 @@ func (s *seen) config(c *relayclient.Config) {
 // wait until the application has seen n events of area 0.
 func (s *seen) wait(t *testing.T, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.events[0]) == n

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -186,7 +187,7 @@ func (v *viewer) holds(n int) {
 	for i := range want {
 		want[i] = byte(i + 1)
 	}
-	require.Eventually(v.t, func() bool {
+	waittest.Until(v.t, func() bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		return string(v.state) == string(want)

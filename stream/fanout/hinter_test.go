@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 )
@@ -299,7 +300,7 @@ func TestHinterConcurrent(t *testing.T) {
 	s := h.Stats()
 	require.EqualValues(t, 8*each, s.Hinted)
 	require.Equal(t, s.Hinted, s.Coalesced+s.Sent)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(got) == 1000

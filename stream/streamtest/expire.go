@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -34,7 +35,7 @@ func (s *scene) quiet() fence.Position {
 // requireGone waits until the store has nothing of the tile.
 func (s *scene) requireGone() {
 	s.Helper()
-	require.Eventually(s, func() bool {
+	waittest.Until(s.T, func() bool {
 		st := s.stat()
 		require.Equal(s, st.Entries > 0, st.HasSnapshot, "it goes in one step: %+v", st)
 		return st.Entries == 0 && !st.HasSnapshot && len(st.Marks) == 0 && st.DeadLetters == 0 && st.Trimmed == 0

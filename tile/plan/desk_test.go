@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/plan"
@@ -70,9 +71,9 @@ func TestEveryShipIsPlanned(t *testing.T) {
 	for _, d := range []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond} {
 		a.work(takes(d), nil)
 	}
-	require.Eventually(t, func() bool { return s.planned(t) > 200 }, time.Minute, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return s.planned(t) > 200 }, time.Minute, 10*time.Millisecond)
 	s.retire()
-	require.Eventually(t, func() bool { return s.desk.Stats().Outstanding == 0 }, time.Minute, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return s.desk.Stats().Outstanding == 0 }, time.Minute, 10*time.Millisecond)
 	stats := s.desk.Stats()
 	require.EqualValues(t, s.planned(t), stats.Applied)
 	require.Equal(t, stats.Asked, stats.Applied)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -119,7 +120,7 @@ func TestAGamesBugIsOneTilesBug(t *testing.T) {
 
 		game.apply.Store(false)
 		require.NoError(t, w.authority.Release(t.Context(), g))
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			return slices.ContainsFunc(hosts, func(h *runningHost) bool {
 				s, _ := h.TileStatus(sick)
 				return s.State == tile.Serving

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -412,9 +413,9 @@ func TestHostLeavesNoGoroutineAndNoRulesBehind(t *testing.T) {
 	for _, id := range ids[10:] {
 		require.NoError(t, a.Drain(t.Context(), id, ""))
 	}
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		runtime.GC()
-		return len(a.Status()) == 0 && runtime.NumGoroutine() <= before-len(ids)+1 && // Eventually has one
+		return len(a.Status()) == 0 && runtime.NumGoroutine() <= before-len(ids) &&
 			!slices.ContainsFunc(rules, func(p weak.Pointer[ledgerRules]) bool { return p.Value() != nil })
 	}, 10*time.Second, 10*time.Millisecond)
 	a.end(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
@@ -135,7 +136,7 @@ func TestHostsOnRealServers(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Eventually(t, func() bool { return len(a.Status()) == 8 && len(b.Status()) == 24 }, 10*time.Second,
+	waittest.Until(t, func() bool { return len(a.Status()) == 8 && len(b.Status()) == 24 }, 10*time.Second,
 		10*time.Millisecond)
 	a.stop()
 	b.stop()
@@ -178,7 +179,7 @@ func TestHostTakesOverADeadOnesTilesOnRealServers(t *testing.T) {
 		}
 		return n
 	}
-	require.Eventually(t, func() bool { return followed() == len(ids) }, 20*time.Second, 20*time.Millisecond)
+	waittest.Until(t, func() bool { return followed() == len(ids) }, 20*time.Second, 20*time.Millisecond)
 	for _, id := range ids[:20] {
 		sayOverHTTP(ctx, t, client, a.contact, id, "before")
 	}
@@ -200,7 +201,7 @@ func TestHostTakesOverADeadOnesTilesOnRealServers(t *testing.T) {
 	slices.Sort(total)
 	t.Logf("a take-over, from its turn: median %s, longest %s", total[len(total)/2], total[len(total)-1])
 	dead.cut.Store(false)
-	require.Eventually(t, func() bool { return len(a.Status()) == 0 }, 20*time.Second, 20*time.Millisecond,
+	waittest.Until(t, func() bool { return len(a.Status()) == 0 }, 20*time.Second, 20*time.Millisecond,
 		"the dead one wakes up and stands down")
 	a.stop()
 	b.stop()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -202,6 +203,6 @@ func serveQuiet(b *testing.B, committed *atomic.Int64) string {
 		require.NoError(b, intents.Drain(context.Background()))
 		server.Close()
 	})
-	require.Eventually(b, func() bool { return p.Status().State == tile.Serving }, 10*time.Second, time.Millisecond)
+	waittest.Until(b, func() bool { return p.Status().State == tile.Serving }, 10*time.Second, time.Millisecond)
 	return contact
 }

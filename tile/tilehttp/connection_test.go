@@ -19,6 +19,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -266,7 +267,7 @@ func TestReconnect(t *testing.T) {
 	require.NoError(t, forward())
 	breakable.Kill()
 	_ = server.Close()
-	require.Eventually(t, func() bool { return client.Stats().Broken == 1 }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return client.Stats().Broken == 1 }, 10*time.Second, time.Millisecond)
 	for began := time.Now(); time.Since(began) < 500*time.Millisecond; time.Sleep(time.Millisecond) {
 		require.ErrorIs(t, forward(), fence.ErrNotApplied)
 	}
@@ -275,7 +276,7 @@ func TestReconnect(t *testing.T) {
 	require.NoError(t, err)
 	server = serveOn(l)
 	defer func() { _ = server.Close() }()
-	require.Eventually(t, func() bool { return forward() == nil }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return forward() == nil }, 10*time.Second, time.Millisecond)
 	client.Close()
 }
 
@@ -320,7 +321,7 @@ func TestDrainOfATileServer(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	require.NoError(t, h.Drain(t.Context()))
 	before := applied.Load()
-	require.Eventually(t, func() bool { return refused.Load() > 0 }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return refused.Load() > 0 }, 10*time.Second, time.Millisecond)
 	close(stop)
 	wg.Wait()
 	close(g.entered)

@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -127,7 +128,7 @@ func TestConnectionBreaksAtEveryStage(t *testing.T) {
 
 	// No server listens: nothing can have been written.
 	f.listener.Kill()
-	require.Eventually(t, func() bool { return client.Stats().Broken >= 3 }, 10*time.Second, time.Millisecond)
+	waittest.Until(t, func() bool { return client.Stats().Broken >= 3 }, 10*time.Second, time.Millisecond)
 	err := do("before write")
 	require.ErrorIs(t, err, fence.ErrNotApplied)
 	require.NotErrorIs(t, err, fence.ErrUnknownOutcome)

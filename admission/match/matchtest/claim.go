@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 func givenAgain(s scene) {
@@ -89,7 +90,7 @@ func busy(s scene) {
 	if second.Busy {
 		require.Empty(s, second.Tickets)
 	}
-	require.Eventually(s, func() bool {
+	waittest.Until(s, func() bool {
 		second = s.claim(second.Epoch, long, 50)
 		return len(second.Tickets) == 1
 	}, 10*time.Second, 5*time.Millisecond)

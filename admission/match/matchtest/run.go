@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // Backend is a store under test.
@@ -289,7 +290,7 @@ func notices(s scene) {
 		})
 	}()
 	<-ready
-	require.Eventually(s, func() bool { // the first may come before the subscription
+	waittest.Until(s, func() bool { // the first may come before the subscription
 		_, err := s.Enqueue(ctx, s.shard, solo(rand.Text(), 5000), long)
 		require.NoError(s, err)
 		select {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // faulty is the store as one worker reaches it.
@@ -176,7 +177,7 @@ func workersDie(s scene) {
 // tickets, and the tiles as many seats as there are players.
 func (s scene) awaitSeated(players int) {
 	s.Helper()
-	require.Eventually(s, func() bool {
+	waittest.Until(s, func() bool {
 		d, err := s.Depth(context.Background(), s.shard)
 		return err == nil && d.Seated == uint64(players) && d.Pending == 0
 	}, time.Minute, 20*time.Millisecond)
@@ -213,7 +214,7 @@ func workersNoSeat(s scene) {
 	s.enqueue(4)
 	s.supervisor(minutes)
 	s.play(s.worker(s.allocator(s.Backend, minutes), s.Backend).Run)
-	require.Eventually(s, func() bool {
+	waittest.Until(s, func() bool {
 		for i := range 4 {
 			if s.status(fmt.Sprint("t", i)).Why.Reason != match.NoSeat {
 				return false
@@ -222,7 +223,7 @@ func workersNoSeat(s scene) {
 		return true
 	}, 10*time.Second, 10*time.Millisecond)
 	s.offer(1, 2, long)
-	require.Eventually(s, func() bool { return s.depth().Seated == 2 }, 10*time.Second, 10*time.Millisecond)
+	waittest.Until(s, func() bool { return s.depth().Seated == 2 }, 10*time.Second, 10*time.Millisecond)
 	time.Sleep(100 * time.Millisecond)
 	require.EqualValues(s, 2, s.depth().Seated, "two seats, two players")
 	s.offer(2, 2, long)

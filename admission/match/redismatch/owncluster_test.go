@@ -20,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // TestFailover kills, and then pauses, the master of queue and seats while players come and workers match them.
@@ -65,7 +66,7 @@ func signal(s os.Signal) func(*testing.T, *devstack.Process) {
 // awaitWhole waits until every node says that all is well, and every master has a replica.
 func awaitWhole(t *testing.T, client *redis.ClusterClient, stack *devstack.Stack) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		client.ReloadState(t.Context())
 		for _, addr := range stack.CoordAddrs {
 			node := redis.NewClient(&redis.Options{Addr: addr})
@@ -185,7 +186,7 @@ func (g *failoverGame) playersCome() {
 func (g *failoverGame) awaitSeated(t *testing.T) {
 	t.Helper()
 	var d match.Depth
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		var err error
 		d, err = g.lobby.Depth(context.Background(), g.queue.Name)
 		return err == nil && d.Seated == 400

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/fence/route/gossip"
 	"github.com/tilefence/tilefence/fence/route/routetest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // BenchmarkMap is of a map of 100,000 tiles.
@@ -60,7 +61,7 @@ func fiveNodes(b *testing.B, notify func(route.Event)) (*network, []*gossip.Node
 		n.run(b, n.node(b, fmt.Sprintf("10.0.0.%d:7000", i+1), tables[i], notify))
 	}
 	for _, node := range n.nodes {
-		require.Eventually(b, func() bool { return len(node.Members()) == 5 }, routetest.Patience, 10*time.Millisecond)
+		waittest.Until(b, func() bool { return len(node.Members()) == 5 }, routetest.Patience, 10*time.Millisecond)
 	}
 	return n, n.nodes, tables
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/fence/route/gossip"
 	"github.com/tilefence/tilefence/fence/route/routetest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // converge waits until all tables are what want is.
@@ -23,7 +24,7 @@ func converge(t testing.TB, want *route.Table, tables ...*route.Table) {
 	all := want.Snapshot()
 	began := time.Now()
 	for i, table := range tables {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			return table.Stats().Known == len(all) && slices.Equal(all, table.Snapshot())
 		}, 3*routetest.Patience, 200*time.Millisecond, "table %d", i)
 	}
@@ -70,7 +71,7 @@ func TestAWholeMapConverges(t *testing.T) {
 	converge(t, want, tables...)
 
 	net.cut(1, nodes[0], nodes[3])
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		return !slices.ContainsFunc(nodes, func(n *gossip.Node) bool { return len(n.Members()) != 2 })
 	}, 2*routetest.Patience, 10*time.Millisecond, "both sides believe that the other died")
 	time.Sleep(2 * time.Second) // and have forgotten it
@@ -85,7 +86,7 @@ func TestAWholeMapConverges(t *testing.T) {
 	net.cut(0, nodes[0], nodes[3])
 	converge(t, want, tables...)
 	for _, n := range nodes {
-		require.Eventually(t, func() bool { return len(n.Members()) == 4 }, routetest.Patience, 10*time.Millisecond)
+		waittest.Until(t, func() bool { return len(n.Members()) == 4 }, routetest.Patience, 10*time.Millisecond)
 		require.Zero(t, n.Stats().Refused)
 	}
 }
@@ -138,7 +139,7 @@ func TestChurn(t *testing.T) {
 	// Announcements of a member that died before it spread them are lost: the result is the join of the others.
 	var tables []*route.Table
 	for _, l := range alive {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			return len(l.node.Members()) == len(alive)
 		}, routetest.Patience, 10*time.Millisecond)
 		want.Learn(l.table.Snapshot()...)

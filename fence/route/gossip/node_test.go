@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/fence/route/gossip"
 	"github.com/tilefence/tilefence/fence/route/routetest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 func TestConformance(t *testing.T) {
@@ -89,7 +90,7 @@ func TestASeedThatComesLater(t *testing.T) {
 	require.NoError(t, err)
 	n.run(t, seed)
 	for _, node := range []*gossip.Node{early, seed} {
-		require.Eventually(t, func() bool { return len(node.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
+		waittest.Until(t, func() bool { return len(node.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
 	}
 }
 
@@ -130,10 +131,10 @@ func TestLeavingWhileJoining(t *testing.T) {
 	n.slow = 300 * time.Millisecond
 	hasty := n.node(t, "b:1", new(route.Table), nil)
 	end := n.run(t, hasty)
-	require.Eventually(t, func() bool { return len(seed.Members()) == 2 }, routetest.Patience, time.Millisecond)
+	waittest.Until(t, func() bool { return len(seed.Members()) == 2 }, routetest.Patience, time.Millisecond)
 	end()
-	require.Eventually(t, func() bool { return len(seed.Members()) == 1 }, routetest.Patience, 10*time.Millisecond)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool { return len(seed.Members()) == 1 }, routetest.Patience, 10*time.Millisecond)
+	waittest.Until(t, func() bool {
 		for _, kinds := range heard.byName() {
 			return slices.Equal(kinds, []route.EventKind{route.Joined, route.Left})
 		}
@@ -158,7 +159,7 @@ func TestDeathsInARow(t *testing.T) {
 	for i := range 3 {
 		peer := n.node(t, "b:1", new(route.Table), nil)
 		end := n.run(t, peer)
-		require.Eventually(t, func() bool { return len(witness.Members()) == 2 }, routetest.Patience, time.Millisecond)
+		waittest.Until(t, func() bool { return len(witness.Members()) == 2 }, routetest.Patience, time.Millisecond)
 		time.Sleep(time.Second) // probes that are answered: the witness finds that the failed ones were not its fault
 		cut := time.Now()
 		n.cut(silent, peer)
@@ -193,7 +194,7 @@ func TestStrangers(t *testing.T) {
 	require.Len(t, a.Members(), 1)
 	require.Empty(t, heard.byName())
 	friend := start("c:1", gossip.Config{SecretKey: key, Label: "red", Seeds: seeds})
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		return len(a.Members()) == 2 && len(friend.Members()) == 2
 	}, routetest.Patience, 10*time.Millisecond)
 }
@@ -215,10 +216,10 @@ func TestAPeerThatSendsNonsense(t *testing.T) {
 	e := route.Entry{Tile: 1, Epoch: 1, Contact: "a:1"}
 	require.NoError(t, nodes[0].Announce(e))
 	for i := range nodes {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			return nodes[i].Stats().Refused > 2 && len(nodes[i].Members()) == 3
 		}, routetest.Patience, 10*time.Millisecond)
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			return slices.Equal([]route.Entry{e}, tables[i].Snapshot())
 		}, routetest.Patience, 10*time.Millisecond)
 	}
@@ -260,7 +261,7 @@ func TestAFarewellIsBelievedOnce(t *testing.T) {
 	n.run(t, a)
 	b := n.node(t, "b:1", new(route.Table), nil)
 	endB := n.run(t, b)
-	require.Eventually(t, func() bool { return len(a.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return len(a.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
 	for _, m := range a.Members() {
 		if m.Contact == "a:1" {
 			a.Receive(gossip.EncodeFarewell(m.Name))
@@ -270,8 +271,8 @@ func TestAFarewellIsBelievedOnce(t *testing.T) {
 	require.Empty(t, farewells(a), "not passed on")
 	n.cut(silent, b)
 	endB()
-	require.Eventually(t, func() bool { return len(a.Members()) == 1 }, routetest.Patience, 10*time.Millisecond)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool { return len(a.Members()) == 1 }, routetest.Patience, 10*time.Millisecond)
+	waittest.Until(t, func() bool {
 		for _, kinds := range heard.byName() {
 			return slices.Equal(kinds, []route.EventKind{route.Joined, route.Died})
 		}

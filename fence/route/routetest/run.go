@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // Patience is how long the suite waits for anything before it fails.
@@ -152,7 +153,7 @@ func (s *scene) end() {
 // until waits for a condition.
 func (s *scene) until(ok func() bool, format string, args ...any) {
 	s.t.Helper()
-	require.Eventuallyf(s.t, ok, Patience, 5*time.Millisecond, format, args...)
+	waittest.Until(s.t, ok, Patience, 5*time.Millisecond, append([]any{format}, args...)...)
 }
 
 // learns waits until a process's table has an entry.

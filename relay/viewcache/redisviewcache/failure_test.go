@@ -20,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
@@ -182,11 +183,11 @@ func TestTheServerRestarts(t *testing.T) {
 		}
 		s.fewFailed(c.Stats().Failures-before, began)
 		require.NoError(t, server.Restart(t.Context()))
-		require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
+		waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 		for len(heard) > 0 {
 			<-heard
 		}
-		require.Eventually(t, func() bool { // announcements come again
+		waittest.Until(t, func() bool { // announcements come again
 			_, err := s.Commit(t.Context(), s.tile)
 			require.NoError(t, err)
 			s.view(c, s.tile)
@@ -201,7 +202,7 @@ func TestThePausedServer(t *testing.T) {
 	s := newScene(t)
 	s.timeout = 500 * time.Millisecond
 	c, _ := s.cache(nil)
-	require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 	server, _ := s.stack.Process("views")
 	require.NoError(t, server.Signal(syscall.SIGSTOP))
 	began, before := time.Now(), c.Stats().Failures
@@ -210,7 +211,7 @@ func TestThePausedServer(t *testing.T) {
 	}
 	s.fewFailed(c.Stats().Failures-before, began)
 	require.NoError(t, server.Signal(syscall.SIGCONT))
-	require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 }
 
 // TestFailover: a cluster's master with the tile's group is killed and its replica promoted. Versions go on from what
@@ -223,7 +224,7 @@ func TestFailover(t *testing.T) {
 	s := sceneOn(t, stack, client)
 	s.timeout = 500 * time.Millisecond
 	c, store := s.cache(nil)
-	require.Eventually(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 	master, err := client.(*redis.ClusterClient).MasterForKey(t.Context(), redisviewcache.Keys(s.tile)[0])
 	require.NoError(t, err)
 	for _, p := range stack.Processes() {
@@ -234,7 +235,7 @@ func TestFailover(t *testing.T) {
 	_, err = s.Commit(t.Context(), s.tile)
 	require.NoError(t, err)
 	refused := 0
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		if s.view(c, s.tile) {
 			return true
 		}
@@ -383,7 +384,7 @@ func TestLostSubscriptionsAreMadeAgain(t *testing.T) {
 	defer store.Listen(s.tile, func() { heard <- struct{}{} })()
 	seq := fence.Seq(0)
 	for range 3 {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			seq++
 			_, err := store.Put(t.Context(), viewcache.Put{Tile: s.tile, At: fence.Position{Epoch: 1, Seq: seq},
 				Tail: []byte("x")})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
@@ -211,7 +212,7 @@ func down(s *story) {
 	require.LessOrEqual(s, c.Stats().Failures, 4+uint64(time.Since(began)/time.Second),
 		"it is left alone for a second after three failures")
 	store.Down.Store(false)
-	require.Eventually(s, func() bool {
+	waittest.Until(s, func() bool {
 		v, err := c.View(s.Context(), s.tile, fence.Position{})
 		return err == nil && s.Audit(s.tile, &v) == nil
 	}, 5*time.Second, 10*time.Millisecond, "and used again soon after it is back")
@@ -249,7 +250,7 @@ func hangs(s *story) {
 	}
 	require.Greater(s, failed[1].Sub(failed[0]), time.Second, "after that one read a second waits for one")
 	store.Hang.Store(false)
-	require.Eventually(s, func() bool {
+	waittest.Until(s, func() bool {
 		_, err := c.View(s.Context(), s.tile, fence.Position{})
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)

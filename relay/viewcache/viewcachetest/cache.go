@@ -13,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -246,7 +247,7 @@ func lostAnnouncement(s *story) {
 		seen <- errors.Join(err, s.Audit(s.tile, &v))
 	}()
 	// Before it waits it looks twice, and when it has waited for long enough once more.
-	require.Eventually(s, func() bool { return store.Looks.Load() > 3 }, 10*time.Second, time.Millisecond,
+	waittest.Until(s, func() bool { return store.Looks.Load() > 3 }, 10*time.Second, time.Millisecond,
 		"it does not look for itself")
 	close(release)
 	require.NoError(s, <-done)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
@@ -262,7 +263,7 @@ func lease(s *scene) {
 	require.NoError(s, err)
 	require.NotZero(s, other.Token, "it was never renewed")
 	var second viewcache.Grant
-	require.Eventually(s, func() bool {
+	waittest.Until(s, func() bool {
 		second = s.lock(viewcache.Version{}, time.Minute)
 		return second.Token != 0
 	}, 10*time.Second, time.Millisecond, "it ends when it is not renewed")
@@ -399,7 +400,7 @@ func announced(s *scene) {
 	quiet := s.Listen(s.tile+1, func() { s.Errorf("another tile's version was announced") })
 	defer quiet()
 	seq := uint64(1)
-	require.Eventually(s, func() bool { // the subscription takes a moment
+	waittest.Until(s, func() bool { // the subscription takes a moment
 		seq++
 		s.put(s.tile, 1, at(1, seq, 1), fence.Position{}, 10)
 		select {

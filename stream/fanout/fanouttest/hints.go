@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -65,7 +66,7 @@ func (in *hintbox) up(inForce bool) {
 // awaitUp waits until the subscription is in force.
 func (in *hintbox) awaitUp() {
 	in.t.Helper()
-	require.Eventually(in.t, func() bool {
+	waittest.Until(in.t, func() bool {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		return len(in.states) > 0 && in.states[len(in.states)-1]
@@ -78,7 +79,7 @@ func (in *hintbox) awaitUp() {
 // await waits until each of the tiles was hinted at least once.
 func (in *hintbox) await(tiles ...fence.TileID) {
 	in.t.Helper()
-	require.Eventually(in.t, func() bool {
+	waittest.Until(in.t, func() bool {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		for _, t := range tiles {

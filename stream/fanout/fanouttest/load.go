@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -44,7 +45,7 @@ func slowSubscriber(t *testing.T, b *bench) {
 
 	require.Positive(t, b.Dropped(), "a buffer that holds %d messages is not bounded", total)
 	release()
-	require.Eventually(t, func() bool { return len(slow.all())+int(b.Dropped()) == total }, patience, time.Millisecond,
+	waittest.Until(t, func() bool { return len(slow.all())+int(b.Dropped()) == total }, patience, time.Millisecond,
 		"every message is either delivered or counted as dropped")
 	kept := slow.all()
 	last := -1

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/natstest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/fanouttest"
 	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
@@ -102,7 +103,7 @@ func (p *patient) await() {
 	}
 	defer stop()
 	subject := natsfanout.Subject(marker)
-	assert.Eventually(p.t, func() bool { return p.publisher.Hears(subject) }, patience, 100*time.Microsecond)
+	assert.True(p.t, waittest.Holds(func() bool { return p.publisher.Hears(subject) }, patience, 100*time.Microsecond))
 }
 
 func TestArgumentsOfOpen(t *testing.T) {
@@ -167,7 +168,7 @@ func TestPermissions(t *testing.T) {
 	})
 	f := open(t, nil, "nats://bridge:b@"+node.URL()[len("nats://"):])
 	refused := func(n uint64) {
-		require.Eventually(t, func() bool { return f.Stats().Refused == n }, patience, time.Millisecond)
+		waittest.Until(t, func() bool { return f.Stats().Refused == n }, patience, time.Millisecond)
 	}
 	got := make(chan []byte, 1)
 	_, err := f.Subscribe(t.Context(), allowed, func(data []byte) { got <- data })

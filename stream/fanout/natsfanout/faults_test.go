@@ -18,6 +18,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/natstest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
 )
@@ -29,7 +30,7 @@ func TestNodeDies(t *testing.T) {
 	log := &buffer{}
 	sub := open(t, &natsfanout.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}, cluster[0].URL())
 	connected := func(times int) (to string) {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			lines := strings.Split(log.String(), `msg="connected to NATS" server=`)
 			to, _, _ = strings.Cut(lines[len(lines)-1], "\n")
 			return len(lines) == times+1
@@ -95,7 +96,7 @@ func TestCut(t *testing.T) {
 	probes := []*probe{newProbe(t, f, pub), newProbe(t, f, pub)}
 	for i := range 5 {
 		proxy.Cut()
-		require.Eventually(t, func() bool { return f.Stats().Disconnects == uint64(i+1) }, patience, time.Millisecond)
+		waittest.Until(t, func() bool { return f.Stats().Disconnects == uint64(i+1) }, patience, time.Millisecond)
 		for _, p := range probes {
 			p.awaitLive()
 		}
@@ -174,7 +175,7 @@ func TestRandomFaults(t *testing.T) {
 		n.AwaitPeers(2)
 	}
 	var calm int
-	require.Eventually(t, func() bool { // all are back
+	waittest.Until(t, func() bool { // all are back
 		calm = next
 		publish(1)
 		time.Sleep(20 * time.Millisecond)
@@ -183,7 +184,7 @@ func TestRandomFaults(t *testing.T) {
 		return !slices.ContainsFunc(got, func(n []int) bool { return len(n) == 0 || n[len(n)-1] != calm })
 	}, patience, time.Millisecond)
 	publish(100)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return !slices.ContainsFunc(got, func(n []int) bool { return n[len(n)-1] != next-1 })

@@ -10,12 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/fanouttest"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
@@ -203,19 +203,19 @@ func newProbeOn(t *testing.T, tile fence.TileID, sub, pub *redisfanout.Fanout) *
 func (p *probe) awaitLive() {
 	p.t.Helper()
 	mark := stacktest.UniqueName(p.t)
-	require.EventuallyWithT(p.t, func(c *assert.CollectT) {
-		_, err := p.pub.Publish(p.t.Context(), []fanout.Message{{Tile: p.tile, Data: []byte(mark)}})
-		require.NoError(c, err)
+	waittest.Until(p.t, func() bool {
+		if _, err := p.pub.Publish(p.t.Context(), []fanout.Message{{Tile: p.tile, Data: []byte(mark)}}); err != nil {
+			return false
+		}
 		for {
 			select {
 			case got := <-p.got:
 				if got == mark {
-					return
+					return true
 				}
-				continue
 			case <-time.After(100 * time.Millisecond):
+				return false
 			}
-			require.Fail(c, "nothing arrived")
 		}
 	}, patience, 20*time.Millisecond)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 )
@@ -53,7 +54,7 @@ func (l *listener) history() []bool {
 
 func (l *listener) awaitUp(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		h := l.history()
 		return len(h) > 0 && h[len(h)-1]
 	}, patience, time.Millisecond)
@@ -107,7 +108,7 @@ func TestBadHintsAreIgnored(t *testing.T) {
 	for i, payload := range [][]byte{nil, {1}, whole[:len(whole)-1], append([]byte{9}, whole[1:]...),
 		fanout.AppendHints(nil, []fence.TileID{tileOfGroup(group + 1)}), []byte(strings.Repeat("x", 1<<20))} {
 		require.NoError(t, client.SPublish(t.Context(), fanout.HintChannel(group), payload).Err())
-		require.Eventually(t, func() bool { return f.Stats().BadHints == uint64(i+1) }, patience, time.Millisecond)
+		waittest.Until(t, func() bool { return f.Stats().BadHints == uint64(i+1) }, patience, time.Millisecond)
 	}
 	require.NoError(t, f.PublishHints(t.Context(), []fence.TileID{tile}))
 	l.awaitTile(t, tile)
@@ -142,11 +143,11 @@ func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	require.EqualValues(t, 4, pub.Stats().HintsSent)
 	require.EqualValues(t, 1, pub.Stats().HintsUnsent)
 	up.awaitTile(t, well)
-	require.Eventually(t, func() bool { return slices.Contains(down.history(), false) }, patience, time.Millisecond,
+	waittest.Until(t, func() bool { return slices.Contains(down.history(), false) }, patience, time.Millisecond,
 		"the subscriber is told that hints do not arrive")
 	require.NoError(t, c.process(1).Signal(syscall.SIGCONT))
 	down.awaitUp(t)
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		return pub.PublishHints(t.Context(), []fence.TileID{hung}) == nil
 	}, patience, 10*time.Millisecond)
 	down.awaitTile(t, hung)
@@ -178,7 +179,7 @@ func TestEveryLossOfHintsIsTold(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, killed)
-		require.Eventually(t, func() bool { return len(l.history()) == 1+2*cut }, patience, time.Millisecond)
+		waittest.Until(t, func() bool { return len(l.history()) == 1+2*cut }, patience, time.Millisecond)
 		for i, up := range l.history() {
 			require.Equal(t, i%2 == 0, up, "up and down alternate")
 		}
@@ -216,7 +217,7 @@ func TestHinterOnADeadNode(t *testing.T) {
 	require.NoError(t, c.process(1).Signal(os.Kill))
 	<-c.process(1).Exited()
 	for range 20 {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			h.Hint(dead)
 			h.Hint(well)
 			select {
@@ -227,7 +228,7 @@ func TestHinterOnADeadNode(t *testing.T) {
 			}
 		}, patience, time.Millisecond)
 	}
-	require.Eventually(t, func() bool { return h.Stats().Failed > 0 }, patience, time.Millisecond)
+	waittest.Until(t, func() bool { return h.Stats().Failed > 0 }, patience, time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
 // onMasters adds up what a function finds on each master.
@@ -65,13 +66,13 @@ func BenchmarkResubscribe(b *testing.B) {
 		b.Cleanup(stop)
 	}
 	restored := func() bool { return onMasters(b, client, subscribed) == tiles }
-	require.Eventually(b, restored, time.Minute, 10*time.Millisecond)
+	waittest.Until(b, restored, time.Minute, 10*time.Millisecond)
 	before, rounds := onMasters(b, client, subscribeCommands), 0
 	for b.Loop() {
 		onMasters(b, client, func(ctx context.Context, node *redis.Client) (int64, error) {
 			return node.Do(ctx, "client", "kill", "type", "pubsub").Int64()
 		})
-		require.Eventually(b, restored, time.Minute, 5*time.Millisecond)
+		waittest.Until(b, restored, time.Minute, 5*time.Millisecond)
 		rounds++
 	}
 	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(rounds), "ms/restored")

@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 )
@@ -198,12 +199,12 @@ func TestReaderCannotGrow(t *testing.T) {
 		require.Equal(t, len(messages), sent)
 	}
 	total := uint64(rounds * len(messages))
-	require.Eventually(t, func() bool { return f.Stats().Received == total }, patience, time.Millisecond)
+	waittest.Until(t, func() bool { return f.Stats().Received == total }, patience, time.Millisecond)
 	node, err := client.MasterForKey(t.Context(), fanout.Channel(tile))
 	require.NoError(t, err)
 	require.Less(t, outputBuffers(t, node), 1<<20, "Redis holds nothing for us")
 	close(release)
-	require.Eventually(t, func() bool { s := f.Stats(); return s.Dropped > total/2 }, patience, time.Millisecond)
+	waittest.Until(t, func() bool { s := f.Stats(); return s.Dropped > total/2 }, patience, time.Millisecond)
 	stop()
 	require.LessOrEqual(t, kept, limit+2*10<<10)
 }

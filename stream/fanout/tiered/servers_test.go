@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/natstest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/fanouttest"
 	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
@@ -58,7 +59,7 @@ func TestConformanceOnServers(t *testing.T) {
 
 // awaitEnd waits until the watcher is where the history ends.
 func (in *watcher) awaitEnd() {
-	require.Eventually(in.w.t, func() bool {
+	waittest.Until(in.w.t, func() bool {
 		at, _, _ := in.result()
 		return at == in.w.head()
 	}, patience, time.Millisecond)
@@ -85,7 +86,7 @@ func TestMoveOnServers(t *testing.T) {
 		return tiered.Ordinary
 	}
 	publishUntil := func(want tiered.State) {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			for _, m := range w.commit(3) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				sent, err := bridge.Publish(ctx, []fanout.Message{m})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
@@ -155,7 +156,7 @@ func startGoroutine(t *testing.T, group string, addrs []string) (*seen, func()) 
 // awaitShared waits until the members have every tile between them, none twice, and each has some.
 func awaitShared(t *testing.T, why string, members ...*seen) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, func() bool {
 		var all []fence.TileID
 		for _, m := range members {
 			has := m.tiles()
@@ -191,7 +192,7 @@ func TestTakeover(t *testing.T) {
 	require.NoError(t, twoIn.Close())
 	awaitShared(t, "one has left", here, also)
 	t.Logf("a planned leave was complete after %v", time.Since(began).Round(time.Millisecond))
-	require.Eventually(t, func() bool { return len(two.tiles()) == 0 }, patience, time.Millisecond)
+	waittest.Until(t, func() bool { return len(two.tiles()) == 0 }, patience, time.Millisecond)
 
 	three, _, _ := startProcess(t, group, addrs)
 	awaitShared(t, "one has come", here, also, three)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -83,7 +84,7 @@ func (b *Bench) ClaimAs(c plan.Claim) plan.Claimed {
 // Await claims until n requests have been claimed, which come back by themselves.
 func (b *Bench) Await(n int, c plan.Claim) (all []plan.Request) {
 	b.Helper()
-	require.Eventually(b, func() bool {
+	waittest.Until(b, func() bool {
 		c.Any = n - len(all)
 		all = append(all, b.ClaimAs(c).Requests...)
 		return len(all) == n

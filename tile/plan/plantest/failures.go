@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -140,7 +141,7 @@ func lastLeaseOver(b *Bench) {
 	r := b.Request("ship")
 	b.Ask(r)
 	b.ClaimAs(plan.Claim{Any: 1, Lease: short})
-	require.Eventually(b, func() bool {
+	waittest.Until(b, func() bool {
 		b.ClaimAs(plan.Claim{Attempts: 1})
 		return len(b.letters()) == 1
 	}, patience, 5*time.Millisecond)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -337,7 +338,7 @@ func woken(b *Bench) {
 		})
 	}()
 	for i, tier := range []plan.Tier{plan.Player, plan.Background} {
-		require.Eventually(b, func() bool { // the subscription takes its time
+		waittest.Until(b, func() bool { // the subscription takes its time
 			r := b.Request(fmt.Sprint("ship", i, rand.Text()))
 			r.Tier = tier
 			b.Ask(r)

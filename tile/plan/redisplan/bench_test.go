@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
@@ -112,7 +113,7 @@ func BenchmarkTick(b *testing.B) {
 	defer stop()
 	settle := func(n int) {
 		b.Helper()
-		require.Eventually(b, func() bool { return d.Stats().Outstanding == n }, time.Minute, 5*time.Millisecond)
+		waittest.Until(b, func() bool { return d.Stats().Outstanding == n }, time.Minute, 5*time.Millisecond)
 		time.Sleep(time.Second)
 		took.Cut()
 		late.Cut()
@@ -240,7 +241,7 @@ func BenchmarkEndToEnd(b *testing.B) {
 		b.ReportMetric(0, "ns/op")
 	}
 	silence()
-	require.Eventually(b, func() bool {
+	waittest.Until(b, func() bool {
 		return d.Stats().Outstanding == 0 && g.billed.Load() == g.applied.Load()
 	}, time.Minute, 10*time.Millisecond, "each is billed once: %d of %d", g.billed.Load(), g.applied.Load())
 }

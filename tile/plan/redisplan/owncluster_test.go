@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/plan"
@@ -109,7 +110,7 @@ func TestFailover(t *testing.T) {
 	progress := func(why string) { // in every shard, which is why it takes so many
 		t.Helper()
 		before := count()
-		require.Eventually(t, func() bool { return count() > before+1000 }, time.Minute, 10*time.Millisecond, why)
+		waittest.Until(t, func() bool { return count() > before+1000 }, time.Minute, 10*time.Millisecond, why)
 	}
 	progress("at first")
 	masters := mastersOf(t, s, stack)
@@ -121,17 +122,17 @@ func TestFailover(t *testing.T) {
 	require.NoError(t, masters[1].Signal(syscall.SIGCONT))
 	progress("a master was paused until it was replaced")
 	t.Logf("after %v", time.Since(began).Round(time.Millisecond))
-	require.Eventually(t, func() bool { // while the former masters come back as replicas
+	waittest.Until(t, func() bool { // while the former masters come back as replicas
 		return newClient(t, stack.CoordAddrs).ForEachMaster(t.Context(),
 			func(ctx context.Context, node *redis.Client) error { return node.FunctionFlush(ctx).Err() }) == nil
 	}, time.Minute, 100*time.Millisecond)
 	progress("the functions were flushed")
 
 	silence()
-	require.Eventually(t, func() bool { return d.Stats().Outstanding == 0 }, time.Minute, 50*time.Millisecond,
+	waittest.Until(t, func() bool { return d.Stats().Outstanding == 0 }, time.Minute, 50*time.Millisecond,
 		"everything ends: %+v", d.Stats())
 	for shard := range s.Shards() {
-		require.Eventually(t, func() bool {
+		waittest.Until(t, func() bool {
 			depth, err := s.Depth(t.Context(), shard)
 			return err == nil && depth.Busy == 0 && depth.Usage == 0 && depth.Players+depth.Background == 0
 		}, time.Minute, 50*time.Millisecond, "shard %d", shard)

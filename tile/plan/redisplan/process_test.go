@@ -20,6 +20,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/plantest"
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
@@ -149,7 +150,7 @@ func here(t testing.TB, s plan.Store) *plan.Worker {
 func awaitAnswer(b *plantest.Bench, body string) time.Duration {
 	b.Helper()
 	began := time.Now()
-	require.Eventually(b, func() bool {
+	waittest.Until(b, func() bool {
 		answers := b.Turn(plan.Turn{}).Answers
 		if len(answers) == 0 {
 			return false
