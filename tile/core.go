@@ -41,12 +41,42 @@ func (c *core) rulesFailed(e *RulesError) {
 	c.cfg.Hooks.RulesFailed(e)
 }
 
+// resolveFailed reports that the rules failed at the tick being played, with an intent or without.
+func (c *core) resolveFailed(err error, in *Intent) {
+	e, ok := errors.AsType[*RulesError](err)
+	if !ok { // the events do not fit
+		e = &RulesError{Tile: c.tile, Tick: c.history.Tick, Call: "Resolve", Err: err}
+	}
+	e.Intent = in
+	c.rulesFailed(e)
+}
+
 // commit makes one attempt to append or refresh by Config.Commit, within CommitTimeout. It is not abandoned when the
 // processor is told to stop: its outcome would be unknown.
 func (c *core) commit(ctx context.Context, batch fence.Commit) (fence.Receipt, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CommitTimeout)
 	defer cancel()
 	return c.cfg.Commit(ctx, batch)
+}
+
+// inspected runs an inspection.
+func (c *core) inspected(i inspection) {
+	var err error
+	func() {
+		defer c.guard.judge("Inspect", &err)
+		i.f(c.rules, c.history.Position)
+	}()
+	i.done <- err
+}
+
+// inOwnerHash looks up the epoch of a successor, for the clients that will be redirected to it.
+func (c *core) inOwnerHash(ctx context.Context, successor string) fence.Owner {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CommitTimeout)
+	defer cancel()
+	if now, err := c.seams.Store.Owner(ctx, c.tile); err == nil && now.Contact == successor {
+		return now
+	}
+	return fence.Owner{Tile: c.tile, Contact: successor}
 }
 
 // newDurable is the durable store of a tile as its configuration gives it.

@@ -40,7 +40,7 @@ func (o *tileOwner) decide(subs []submission) (b *pendingBatch, left []submissio
 	}
 	b, err := o.attempt(nil, nil)
 	if err != nil {
-		o.failed(err, nil)
+		o.resolveFailed(err, nil)
 		b = o.quiet()
 	}
 	return b, subs
@@ -55,7 +55,7 @@ func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch,
 			intents = append(intents, subs[i].intent)
 		}
 	}
-	batch, outcomes, err := o.askRules(intents)
+	batch, outcomes, err := o.asking.resolve(intents)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (o *tileOwner) culprits(subs []submission) (examined int, bad map[int]bool)
 		case err == nil:
 			examined = to
 		case to-from == 1:
-			o.failed(err, &subs[from].intent)
+			o.resolveFailed(err, &subs[from].intent)
 			bad[from], examined = true, to
 		default:
 			middle := (from + to) / 2
@@ -106,16 +106,6 @@ func (o *tileOwner) culprits(subs []submission) (examined int, bad map[int]bool)
 	}
 	search(0, len(subs))
 	return examined, bad
-}
-
-// failed reports that the rules failed, with an intent or without.
-func (o *tileOwner) failed(err error, in *Intent) {
-	e, ok := errors.AsType[*RulesError](err)
-	if !ok { // the events do not fit
-		e = &RulesError{Tile: o.tile, Tick: o.history.Tick, Call: "Resolve", Err: err}
-	}
-	e.Intent = in
-	o.rulesFailed(e)
 }
 
 // quiet is the batch of a tick without events and intents; nil if none is needed.

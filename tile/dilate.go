@@ -20,53 +20,54 @@ const (
 	calmTicks = 20  // after which the pace is raised by a step, if all of them would have had time at that pace
 )
 
-// dilation is the pace of an owner's ticks. The zero value is the usual one.
+// dilation is the pace of an owner's ticks, the usual one at first.
 type dilation struct {
+	*core
 	pace     float64 // how many tick intervals a tick lasts; zero: 1
 	calm     int     // ticks in a row that had time at the next higher pace
 	announce bool
 }
 
 // interval is how long a tick lasts.
-func (o *tileOwner) interval() time.Duration {
-	return time.Duration(cmp.Or(o.dilation.pace, 1) * float64(o.cfg.TickInterval))
+func (d *dilation) interval() time.Duration {
+	return time.Duration(cmp.Or(d.pace, 1) * float64(d.cfg.TickInterval))
 }
 
-// dilate adapts the pace after a tick whose batch is committed. It slows down at once as far as needed, and returns
+// adapt changes the pace after a tick whose batch is committed. It slows down at once as far as needed, and returns
 // step by step.
-func (o *tileOwner) dilate(took time.Duration) {
-	d, most := &o.dilation, float64(o.cfg.MaxDilation)
+func (d *dilation) adapt(took time.Duration) {
+	most := float64(d.cfg.MaxDilation)
 	if most <= 1 {
 		return
 	}
 	pace, needed := cmp.Or(d.pace, 1), 1.0
-	for needed < most && float64(took) > busy*needed*float64(o.cfg.TickInterval) {
+	for needed < most && float64(took) > busy*needed*float64(d.cfg.TickInterval) {
 		needed += paceStep
 	}
 	switch {
 	case needed > pace:
 		d.calm = 0
-		o.setPace(needed)
+		d.set(needed)
 	case needed == pace || pace == 1:
 		d.calm = 0
 	default:
 		if d.calm++; d.calm >= calmTicks {
 			d.calm = 0
-			o.setPace(pace - paceStep)
+			d.set(pace - paceStep)
 		}
 	}
 }
 
-func (o *tileOwner) setPace(pace float64) {
-	before := cmp.Or(o.dilation.pace, 1)
-	o.dilation.pace, o.dilation.announce = pace, true
-	o.desk.update(func(s *Status) { s.Dilation = pace })
+func (d *dilation) set(pace float64) {
+	before := cmp.Or(d.pace, 1)
+	d.pace, d.announce = pace, true
+	d.desk.update(func(s *Status) { s.Dilation = pace })
 	switch {
 	case before == 1:
-		o.cfg.Logger.Warn("ticks take longer than they may: the tile's time is dilated", "pace", pace, "tick",
-			o.history.Tick)
+		d.cfg.Logger.Warn("ticks take longer than they may: the tile's time is dilated", "pace", pace, "tick",
+			d.history.Tick)
 	case pace == 1:
-		o.cfg.Logger.Info("the tile's time has its usual pace again", "tick", o.history.Tick)
+		d.cfg.Logger.Info("the tile's time has its usual pace again", "tick", d.history.Tick)
 	}
 }
 

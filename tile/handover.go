@@ -44,7 +44,7 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 	o.desk.enter(Draining, o.title.grant.Epoch)
 	stays := o.settleConfirmed(ctx)
 	if stays != nil && !errors.Is(stays, errUnsettled) {
-		d.answer <- o.endedBy(stays)
+		d.answer <- redirected(stays)
 		return stays
 	}
 	if stays == nil {
@@ -57,7 +57,7 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 			return err
 		}
 		if err != nil {
-			d.answer <- o.endedBy(err)
+			d.answer <- redirected(err)
 			return err
 		}
 		if stays == nil {
@@ -72,10 +72,10 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 	return nil
 }
 
-// endedBy is what Drain answers when the processor ended instead: a *RedirectError to the owner that superseded it.
-func (o *tileOwner) endedBy(err error) error {
+// redirected is what Drain answers when the processor ended instead: a *RedirectError to the owner that superseded it.
+func redirected(err error) error {
 	if sup, ok := errors.AsType[*SupersededError](err); ok {
-		return &RedirectError{Tile: o.tile, Epoch: sup.Successor.Epoch, Contact: sup.Successor.Contact}
+		return &RedirectError{Tile: sup.Tile, Epoch: sup.Successor.Epoch, Contact: sup.Successor.Contact}
 	}
 	return err
 }
@@ -151,16 +151,6 @@ func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 	}
 }
 
-// inspected runs an inspection.
-func (o *tileOwner) inspected(i inspection) {
-	var err error
-	func() {
-		defer o.guard.judge("Inspect", &err)
-		i.f(o.rules, o.history.Position)
-	}()
-	i.done <- err
-}
-
 // successorOf asks the authority what has become of a hand-over; asked is what the successor said. errHandedOver when
 // it has the tile, a *SupersededError when another processor has, nil when the tile is still ours. An authority
 // that cannot be asked leaves it at what the successor said. If that was an error the owner goes on: should the
@@ -180,14 +170,4 @@ func (o *tileOwner) successorOf(ctx context.Context, successor string, asked err
 	}
 	o.successor = o.inOwnerHash(ctx, successor)
 	return errHandedOver
-}
-
-// inOwnerHash looks up the successor's epoch, for the clients that will be redirected to it.
-func (o *tileOwner) inOwnerHash(ctx context.Context, successor string) fence.Owner {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.CommitTimeout)
-	defer cancel()
-	if now, err := o.seams.Store.Owner(ctx, o.tile); err == nil && now.Contact == successor {
-		return now
-	}
-	return fence.Owner{Tile: o.tile, Contact: successor}
 }

@@ -31,35 +31,40 @@ const (
 // impureEvery is how often it is logged that Resolve changes the state.
 const impureEvery = time.Minute
 
-// askRules asks the rules for the events of a tick. With Config.CheckResolve it compares the state before and after.
-func (o *tileOwner) askRules(intents []Intent) (stream.Batch, []stream.Outcome, error) {
-	if !o.cfg.CheckResolve {
-		return o.guard.resolve(o.history.Tick, intents)
+// asking asks the rules for the events of ticks. With Config.CheckResolve it compares the state before and after.
+type asking struct {
+	*core
+	logged time.Time // when it was last logged that Resolve changes the state
+}
+
+func (a *asking) resolve(intents []Intent) (stream.Batch, []stream.Outcome, error) {
+	if !a.cfg.CheckResolve {
+		return a.guard.resolve(a.history.Tick, intents)
 	}
-	before, unreadable := o.guard.Snapshot()
+	before, unreadable := a.guard.Snapshot()
 	before = bytes.Clone(before)
-	batch, outcomes, err := o.guard.resolve(o.history.Tick, intents)
-	if after, failed := o.guard.Snapshot(); unreadable == nil && failed == nil && !bytes.Equal(before, after) {
-		o.changed(ImpurityInfo{Tile: o.tile, Tick: o.history.Tick, Intents: intents, Before: before,
+	batch, outcomes, err := a.guard.resolve(a.history.Tick, intents)
+	if after, failed := a.guard.Snapshot(); unreadable == nil && failed == nil && !bytes.Equal(before, after) {
+		a.changed(ImpurityInfo{Tile: a.tile, Tick: a.history.Tick, Intents: intents, Before: before,
 			After: bytes.Clone(after), Offset: firstDifference(before, after)})
 	}
 	return batch, outcomes, err
 }
 
 // changed reports that Resolve has changed the state.
-func (o *tileOwner) changed(i ImpurityInfo) {
+func (a *asking) changed(i ImpurityInfo) {
 	for range 5 { // two orders of a map may be the same
-		again, err := o.guard.Snapshot()
+		again, err := a.guard.Snapshot()
 		i.Unsteady = i.Unsteady || err == nil && !bytes.Equal(again, i.After)
 	}
 	what, causes := "Resolve has changed the state: followers, and the next owner, will have another", impurityCauses
 	if i.Unsteady {
 		what, causes = "Snapshot gives other bytes each time: equal states must give equal bytes", unsteadyCauses
 	}
-	if now := time.Now(); now.Sub(o.impure) >= impureEvery {
-		o.impure = now
-		o.cfg.Logger.Error(what, "tick", i.Tick, "intents", len(i.Intents), "offset", i.Offset, "bytes", len(i.Before),
+	if now := time.Now(); now.Sub(a.logged) >= impureEvery {
+		a.logged = now
+		a.cfg.Logger.Error(what, "tick", i.Tick, "intents", len(i.Intents), "offset", i.Offset, "bytes", len(i.Before),
 			"bytes_after", len(i.After), "look_for", causes)
 	}
-	o.cfg.Hooks.Impure(i)
+	a.cfg.Hooks.Impure(i)
 }

@@ -29,8 +29,8 @@ type tileOwner struct {
 
 	successor fence.Owner // which the tile was handed to
 	late      time.Time   // when it was last logged that an action came too late
-	impure    time.Time   // when it was last logged that Resolve changes the state
 	pulse     *pulse
+	asking    asking
 	dilation  dilation
 
 	confirm   bool // the next commit must be confirmed by every replica

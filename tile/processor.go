@@ -47,7 +47,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	right := &title{core: all}
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
 	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-		pulse: newPulse(all), snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}
+		pulse: newPulse(all), asking: asking{core: all}, dilation: dilation{core: all},
+		snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}
 	if d, ok := rules.(Dilatable); ok && c.MaxDilation > 1 {
 		guard.announce = func() []byte { return owner.dilation.announcement(d) }
 	}

@@ -42,9 +42,9 @@ func (o *tileOwner) serve(ctx context.Context) error {
 		var err error
 		if o.pending == nil {
 			missed := o.missed(time.Since(due))
-			due = due.Add(time.Duration(missed) * o.interval())
+			due = due.Add(time.Duration(missed) * o.dilation.interval())
 			err = o.play(ctx, due, missed)
-			due = due.Add(o.interval())
+			due = due.Add(o.dilation.interval())
 		} else {
 			err = o.present(ctx)
 		}
@@ -62,7 +62,7 @@ func (o *tileOwner) serve(ctx context.Context) error {
 
 // missed counts the ticks whose time passed while the tick before ran or waited. They are not played.
 func (o *tileOwner) missed(late time.Duration) int {
-	missed := int(max(0, late) / o.interval())
+	missed := int(max(0, late) / o.dilation.interval())
 	if missed == 0 && o.missing == 0 {
 		return 0
 	}

@@ -36,7 +36,7 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	}
 	info.Took, info.Pending = time.Since(began), o.pending != nil
 	if !info.Pending {
-		o.dilate(info.Took)
+		o.dilation.adapt(info.Took)
 	}
 	o.cfg.Hooks.Ticked(info)
 	return nil

@@ -23,8 +23,8 @@ func TestSecureBattle(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
 		errs := &screen{}
-		status := run([]string{"-secure", "-clients", "14", "-lobby", "4", "-pilots", "0", "-listen",
-			"127.0.0.1:0", "-duration", "8s"}, &out, errs)
+		status := run([]string{"-secure", "-stack", "embedded", "-clients", "14", "-lobby", "4", "-pilots", "0",
+			"-listen", "127.0.0.1:0", "-duration", "8s"}, &out, errs)
 		require.Zero(t, status, "%s", errs)
 		assert.Contains(t, errs.String(), "watch the battle:  https://")
 	})

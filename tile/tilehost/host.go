@@ -1,7 +1,6 @@
 package tilehost
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -115,7 +114,7 @@ func (h *Host) submitTo(ctx context.Context, id fence.TileID) *tile.TileProcesso
 		return t.p
 	}
 	h.mu.RUnlock()
-	_ = h.await(ctx, t, func() bool { return t.p != nil || t.last != nil || t.gone }) // else there is none
+	_ = t.await(ctx, func() bool { return t.p != nil || t.last != nil || t.gone }) // else there is none
 	return h.Processor(id)
 }
 
@@ -154,7 +153,7 @@ func (h *Host) Status() []tile.Status {
 	defer h.mu.RUnlock()
 	all := make([]tile.Status, 0, len(h.tiles))
 	for _, id := range slices.Sorted(maps.Keys(h.tiles)) {
-		all = append(all, h.tiles[id].status(h))
+		all = append(all, h.tiles[id].status())
 	}
 	return all
 }
@@ -167,38 +166,7 @@ func (h *Host) TileStatus(id fence.TileID) (s tile.Status, ok bool) {
 	if t == nil {
 		return tile.Status{}, false
 	}
-	return t.status(h), true
-}
-
-// role is how a hosted tile's processor begins.
-type role int
-
-const (
-	asOwner    role = 1 // claims the tile unless it is held elsewhere
-	asFollower role = 2
-	asRival    role = 3 // takes it from the owner it finds
-)
-
-// hosted is a tile of a host, from the call that adds it until the host has forgotten it. In
-// between it has one processor after the other, seldom more than one. Host.mu guards it.
-type hosted struct {
-	id   fence.TileID
-	role role // of the processor, or the next one
-	// wanted is the role that was asked for while the processor was ending: the tile stays. Zero: none.
-	wanted role
-
-	life   context.Context     // of the processor, or of the wait for the next one; nil before Run
-	cancel context.CancelFunc  // ends it
-	p      *tile.TileProcessor // nil between two
-	leave  func()              // ends the processor's promotion; nil when it has none under way
-	yield  func()              // gives its place to another tile's while it waits for replicas; nil: it has none
-
-	follows bool          // it was followed until it was quarantined
-	failed  int           // take-overs that its followers tried in vain
-	last    *tile.Status  // of the processor before, if there was one
-	err     error         // what ended it
-	gone    bool          // the host has forgotten the tile
-	changed chan struct{} // closed when any of this changes; nil while no call waits
+	return t.status(), true
 }
 
 // part is the host's part in a tile, or nil.
@@ -206,75 +174,4 @@ func (h *Host) part(id fence.TileID) *hosted {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.tiles[id]
-}
-
-// await waits until done, which is called under h.mu, says so. The error is ctx's cause.
-func (h *Host) await(ctx context.Context, t *hosted, done func() bool) error {
-	for {
-		h.mu.Lock()
-		if done() {
-			h.mu.Unlock()
-			return nil
-		}
-		if t.changed == nil {
-			t.changed = make(chan struct{})
-		}
-		changed := t.changed
-		h.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// forget removes a tile. h.mu is held.
-func (h *Host) forget(t *hosted) {
-	t.gone = true
-	delete(h.tiles, t.id)
-	t.notify()
-}
-
-// status is Host.TileStatus. h.mu is held.
-func (t *hosted) status(h *Host) tile.Status {
-	switch {
-	case t.p != nil:
-		s := t.p.Status()
-		if t.last != nil && s.State <= tile.Claiming {
-			s.Quarantine = cmp.Or(s.Quarantine, t.last.Quarantine) // until this one has asked
-		}
-		return s
-	case t.last != nil:
-		return *t.last
-	}
-	return tile.Status{Tile: t.id, State: tile.Idle, Contact: h.contact}
-}
-
-// ending reports whether the tile's processor will not do anybody's bidding any more. h.mu is held.
-func (t *hosted) ending() bool {
-	if t.p == nil {
-		return t.last != nil
-	}
-	switch t.p.Status().State {
-	case tile.Draining, tile.StoodDown, tile.Stopped:
-		return true
-	}
-	return t.life != nil && t.life.Err() != nil
-}
-
-// want lets a tile that is ending begin anew in a role. h.mu is held.
-func (t *hosted) want(r role) {
-	t.wanted = r
-	if t.p == nil && t.cancel != nil {
-		t.cancel() // it may be waiting for its restart
-	}
-}
-
-// notify wakes the calls that wait for a change of the tile. h.mu is held.
-func (t *hosted) notify() {
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
-	}
 }

@@ -1,6 +1,7 @@
 package tilehost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -12,77 +13,110 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
-// start gives a tile its goroutine. h.mu is held.
-func (h *Host) start(t *hosted) {
-	t.life, t.cancel = context.WithCancel(h.life)
-	h.running.Go(func() { h.supervise(t) })
+// role is how a hosted tile's processor begins.
+type role int
+
+const (
+	asOwner    role = 1 // claims the tile unless it is held elsewhere
+	asFollower role = 2
+	asRival    role = 3 // takes it from the owner it finds
+)
+
+// hosted is a tile of a host, from the call that adds it until the host has forgotten it. In
+// between it has one processor after the other, seldom more than one. Host.mu guards it.
+type hosted struct {
+	host *Host
+	id   fence.TileID
+	role role // of the processor, or the next one
+	// wanted is the role that was asked for while the processor was ending: the tile stays. Zero: none.
+	wanted role
+
+	life   context.Context     // of the processor, or of the wait for the next one; nil before Run
+	cancel context.CancelFunc  // ends it
+	p      *tile.TileProcessor // nil between two
+	leave  func()              // ends the processor's promotion; nil when it has none under way
+	yield  func()              // gives its place to another tile's while it waits for replicas; nil: it has none
+
+	follows bool          // it was followed until it was quarantined
+	failed  int           // take-overs that its followers tried in vain
+	last    *tile.Status  // of the processor before, if there was one
+	err     error         // what ended it
+	gone    bool          // the host has forgotten the tile
+	changed chan struct{} // closed when any of this changes; nil while no call waits
+}
+
+// start gives the tile its goroutine. Host.mu is held.
+func (t *hosted) start() {
+	t.life, t.cancel = context.WithCancel(t.host.life)
+	t.host.running.Go(func() { t.supervise() })
 }
 
 // stop ends a tile for good, unless it is wanted in a role meanwhile.
-func (h *Host) stop(t *hosted) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (t *hosted) stop() {
+	t.host.mu.Lock()
+	defer t.host.mu.Unlock()
 	if t.cancel == nil {
-		h.forget(t) // Run was not called
+		t.forget() // Run was not called
 		return
 	}
 	t.cancel()
 }
 
 // supervise runs a tile's processors until the host forgets the tile.
-func (h *Host) supervise(t *hosted) {
+func (t *hosted) supervise() {
 	defer func() {
 		select {
-		case <-h.slots: // one tile less to drain
+		case <-t.host.slots: // one tile less to drain
 		default:
 		}
 	}()
 	for failures := 0; ; {
 		began := time.Now()
-		err := h.runOnce(t)
+		err := t.runOnce()
 		if time.Since(began) > maxRestartAfter {
 			failures = 0
 		}
-		end := h.conclude(t, err, failures)
-		h.tell(&end)
-		h.cfg.Hooks.Ended(end)
+		end := t.conclude(err, failures)
+		t.host.tell(&end)
+		t.host.cfg.Hooks.Ended(end)
 		if end.After > 0 {
 			failures++
-			h.wait(t, end.After)
+			t.wait(end.After)
 		}
-		if !h.again(t, end.Next) {
+		if !t.again(end.Next) {
 			return
 		}
 	}
 }
 
 // runOnce makes a processor in the tile's role and runs it. Its last status is in t.last.
-func (h *Host) runOnce(t *hosted) error {
-	p, life, as, err := h.equip(t)
+func (t *hosted) runOnce() error {
+	p, life, as, err := t.equip()
 	if err != nil {
-		h.mu.Lock()
-		t.last = &tile.Status{Tile: t.id, State: tile.Stopped, Since: time.Now(), Contact: h.contact}
-		h.mu.Unlock()
+		t.host.mu.Lock()
+		t.last = &tile.Status{Tile: t.id, State: tile.Stopped, Since: time.Now(), Contact: t.host.contact}
+		t.host.mu.Unlock()
 		return err
 	}
 	if as != asFollower {
-		h.takeTurn(life, t, as)
+		t.takeTurn(life, as)
 	}
 	err = p.Run(life) // also when life is over: it answers the clients that came meanwhile
-	h.finishPromotion(t)
+	t.finishPromotion()
 	last := p.Status()
-	h.mu.Lock()
+	t.host.mu.Lock()
 	t.p, t.last = nil, &last
-	h.mu.Unlock()
+	t.host.mu.Unlock()
 	return err
 }
 
 // equip gives a tile its next processor.
-func (h *Host) equip(t *hosted) (p *tile.TileProcessor, life context.Context, as role, err error) {
-	rules, err := tile.MakeRules(t.id, h.rules)
+func (t *hosted) equip() (p *tile.TileProcessor, life context.Context, as role, err error) {
+	rules, err := tile.MakeRules(t.id, t.host.rules)
 	if err != nil {
 		return nil, nil, 0, err
 	}
+	h := t.host
 	cfg := h.tile
 	if h.cfg.Configure != nil {
 		h.cfg.Configure(t.id, &cfg)
@@ -101,114 +135,40 @@ func (h *Host) equip(t *hosted) (p *tile.TileProcessor, life context.Context, as
 
 // takeTurn waits until the pacer lets a tile be claimed; its turn ends when it serves. A follower comes by
 // way of pace instead.
-func (h *Host) takeTurn(life context.Context, t *hosted, as role) {
+func (t *hosted) takeTurn(life context.Context, as role) {
 	class := heatClass(0)
 	if as == asRival {
 		class = urgentClass // a call waits for it: TakeOver or Accept
 	}
-	done, err := h.turn(life, t.id, 0, 0, class)
+	done, err := t.host.turn(life, t.id, 0, 0, class)
 	if err != nil {
 		return // life is over
 	}
-	h.mu.Lock()
+	t.host.mu.Lock()
 	t.leave = done
-	h.mu.Unlock()
+	t.host.mu.Unlock()
 }
 
-// turn waits for a promotion's turn; done reports it.
-func (h *Host) turn(ctx context.Context, id fence.TileID, why tile.Suspicion, heat float64, class int) (done func(),
-	err error) {
-	asked := time.Now()
-	leave, err := h.pacer.enter(ctx, class)
-	if err != nil {
-		return nil, err
-	}
-	h.mu.Lock()
-	if t := h.tiles[id]; t != nil {
-		t.yield = leave
-	}
-	h.mu.Unlock()
-	began := time.Now()
-	return func() {
-		leave()
-		h.cfg.Hooks.Promoted(PromotionInfo{Tile: id, Why: why, Heat: heat, Waited: began.Sub(asked),
-			Took: time.Since(began)})
-	}, nil
-}
-
-func (h *Host) finishPromotion(t *hosted) {
-	h.mu.Lock()
+func (t *hosted) finishPromotion() {
+	t.host.mu.Lock()
 	leave := t.leave
 	t.leave = nil
-	h.mu.Unlock()
+	t.host.mu.Unlock()
 	if leave != nil {
 		leave()
 	}
 }
 
-// pace is tile.Config.Pace of the host's followers.
-func (h *Host) pace(ctx context.Context, s tile.Status, why tile.Suspicion) (done func(), err error) {
-	if err := h.allow(s.Tile); err != nil {
-		return nil, err
-	}
-	class := heatClass(s.Heat)
-	if why == tile.HandedOver || why == tile.Ordered {
-		class = urgentClass
-	}
-	return h.turn(ctx, s.Tile, why, s.Heat, class)
-}
-
-// refused is Hooks.Refused of the host's processors. A tile that is installed on its master, and waits for
-// replicas, gives its turn away: it asks no store anything, and a shard whose replica is down must not keep the
-// tiles of the others waiting.
-func (h *Host) refused(i tile.RefusalInfo) {
-	if errors.Is(i.Err, fence.ErrUnconfirmed) {
-		h.mu.Lock()
-		var yield func()
-		if t := h.tiles[i.Tile]; t != nil {
-			yield, t.yield = t.yield, nil
-		}
-		h.mu.Unlock()
-		if yield != nil {
-			yield()
-		}
-	}
-	h.cfg.Tile.Hooks.Refused(i)
-}
-
-// transition is Hooks.Transition of the host's processors.
-func (h *Host) transition(i tile.TransitionInfo) {
-	h.mu.Lock()
-	t := h.tiles[i.Tile]
-	if t != nil {
-		switch {
-		case i.To == tile.Serving:
-			t.wanted = 0 // it has what it wanted, or has not ended after all
-		case i.To == tile.Following && i.From != tile.Idle:
-			t.failed++
-		}
-		t.notify()
-	}
-	h.mu.Unlock()
-	if i.To == tile.Serving {
-		if t != nil {
-			h.finishPromotion(t)
-		}
-		h.cfg.Announce(fence.Owner{Tile: i.Tile, Epoch: i.Epoch, Contact: h.contact})
-	}
-	h.cfg.Tile.Hooks.Transition(i)
-}
-
 // conclude decides what becomes of a tile whose processor has ended.
-func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (t *hosted) conclude(err error, failures int) EndInfo {
+	t.host.mu.Lock()
+	defer t.host.mu.Unlock()
 	t.err = err
 	end := EndInfo{Status: *t.last, Err: err, Next: StepForget}
 	switch {
 	case err == nil || t.life.Err() != nil:
 	case errors.Is(err, tile.ErrSuperseded):
-		if h.cfg.Refollow {
+		if t.host.cfg.Refollow {
 			t.role, end.Next = asFollower, StepFollow
 		}
 	case errors.Is(err, tile.ErrQuarantined):
@@ -218,7 +178,7 @@ func (h *Host) conclude(t *hosted, err error, failures int) EndInfo {
 		if t.follows {
 			t.role, t.follows, end.Next = asFollower, false, StepFollow
 		}
-	case h.cfg.Restart:
+	case t.host.cfg.Restart:
 		end.Next, end.After = StepRestart, restartAfter(failures)
 		if t.role == asRival {
 			t.role = asOwner // what it wanted to take may be in better hands by then
@@ -233,50 +193,131 @@ func restartAfter(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// tell announces what the end of a processor says about the tile's owner.
-func (h *Host) tell(end *EndInfo) {
-	s := &end.Status
-	o := fence.Owner{Tile: s.Tile, Epoch: s.Epoch}
-	sup, superseded := errors.AsType[*tile.SupersededError](end.Err)
-	lost, claimLost := errors.AsType[*fence.LostError](end.Err)
-	held, quarantined := errors.AsType[*tile.QuarantinedError](end.Err)
-	switch {
-	case superseded:
-		o.Epoch, o.Contact = sup.Successor.Epoch, sup.Successor.Contact
-	case claimLost:
-		o.Epoch, o.Contact = lost.Current.Epoch, lost.Current.Contact
-	case quarantined && held.Quarantine.By == h.contact:
-		o.Epoch, o.Contact = held.Epoch, h.contact // where clients learn why nothing happens
-	case s.Successor.Present(): // handed over
-		o.Epoch, o.Contact = s.Successor.Epoch, s.Successor.Contact
-	}
-	if o.Epoch > 0 {
-		h.cfg.Announce(o)
-	}
-}
-
 // wait lets time pass until the tile's restart, or until its life ends.
-func (h *Host) wait(t *hosted, d time.Duration) {
-	h.mu.RLock()
+func (t *hosted) wait(d time.Duration) {
+	t.host.mu.RLock()
 	life := t.life
-	h.mu.RUnlock()
+	t.host.mu.RUnlock()
 	_ = retry.Sleep(life, d) // again looks at life itself
 }
 
 // again reports whether the tile gets another processor; if not, it is forgotten.
-func (h *Host) again(t *hosted, next NextStep) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t.wanted != 0 && h.phase == hostRunning {
+func (t *hosted) again(next NextStep) bool {
+	t.host.mu.Lock()
+	defer t.host.mu.Unlock()
+	if t.wanted != 0 && t.host.phase == hostRunning {
 		t.role, t.wanted = t.wanted, 0
 		t.cancel()
-		t.life, t.cancel = context.WithCancel(h.life)
+		t.life, t.cancel = context.WithCancel(t.host.life)
 		return true
 	}
 	if next != StepForget && t.life.Err() == nil {
 		return true
 	}
 	t.cancel()
-	h.forget(t)
+	t.forget()
 	return false
+}
+
+// await waits until done, which is called under Host.mu, says so. The error is ctx's cause.
+func (t *hosted) await(ctx context.Context, done func() bool) error {
+	for {
+		t.host.mu.Lock()
+		if done() {
+			t.host.mu.Unlock()
+			return nil
+		}
+		if t.changed == nil {
+			t.changed = make(chan struct{})
+		}
+		changed := t.changed
+		t.host.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// awaitServing waits until the tile is served under an epoch above the one given, or until more take-overs than
+// failures were tried in vain. The error is ctx's cause; what ended the tile's last processor; a *fence.LostError
+// that names the owner, as far as the follower knows, which stayed one.
+func (t *hosted) awaitServing(ctx context.Context, above fence.Epoch, failures int) error {
+	serves, inVain := false, false
+	var quarantined *tile.QuarantinedError
+	var s tile.Status
+	err := t.await(ctx, func() bool {
+		if t.p != nil {
+			s = t.p.Status()
+			serves = (s.State == tile.Serving || s.State == tile.Healing) && s.Epoch > above
+		}
+		inVain = t.failed > failures
+		if t.p == nil && t.wanted == 0 && t.last != nil {
+			quarantined = t.last.Quarantine
+		}
+		return serves || t.gone || inVain || quarantined != nil
+	})
+	switch {
+	case err != nil || serves:
+		return err
+	case quarantined != nil:
+		return quarantined
+	case inVain:
+		return &fence.LostError{Tile: t.id, Current: fence.Grant{Tile: t.id, Epoch: s.Owner.Epoch,
+			Contact: s.Owner.Contact}}
+	case t.err != nil: // gone: it is not written any more
+		return t.err
+	}
+	return t.host.redirect(ctx, t.id) // it was drained
+}
+
+// forget removes a tile. Host.mu is held.
+func (t *hosted) forget() {
+	t.gone = true
+	delete(t.host.tiles, t.id)
+	t.notify()
+}
+
+// status is Host.TileStatus. Host.mu is held.
+func (t *hosted) status() tile.Status {
+	switch {
+	case t.p != nil:
+		s := t.p.Status()
+		if t.last != nil && s.State <= tile.Claiming {
+			s.Quarantine = cmp.Or(s.Quarantine, t.last.Quarantine) // until this one has asked
+		}
+		return s
+	case t.last != nil:
+		return *t.last
+	}
+	return tile.Status{Tile: t.id, State: tile.Idle, Contact: t.host.contact}
+}
+
+// ending reports whether the tile's processor will not do anybody's bidding any more. Host.mu is held.
+func (t *hosted) ending() bool {
+	if t.p == nil {
+		return t.last != nil
+	}
+	switch t.p.Status().State {
+	case tile.Draining, tile.StoodDown, tile.Stopped:
+		return true
+	}
+	return t.life != nil && t.life.Err() != nil
+}
+
+// want lets a tile that is ending begin anew in a role. Host.mu is held.
+func (t *hosted) want(r role) {
+	t.wanted = r
+	if t.p == nil && t.cancel != nil {
+		t.cancel() // it may be waiting for its restart
+	}
+}
+
+// notify wakes the calls that wait for a change of the tile. Host.mu is held.
+func (t *hosted) notify() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
 }

@@ -30,7 +30,7 @@ func (h *Host) Run(ctx context.Context) error {
 	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer h.end()
 	for _, t := range h.tiles {
-		h.start(t)
+		t.start()
 	}
 	h.mu.Unlock()
 
@@ -51,7 +51,7 @@ func (h *Host) drainEverything() {
 	for _, t := range tiles {
 		select {
 		case h.slots <- struct{}{}:
-			h.stop(t)
+			t.stop()
 		case <-patience.C:
 			h.end()
 			return
@@ -128,7 +128,7 @@ func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 			failed = append(failed, h.redirect(ctx, id))
 			continue
 		}
-		if err := h.awaitServing(ctx, t, 0, math.MaxInt); err != nil {
+		if err := t.awaitServing(ctx, 0, math.MaxInt); err != nil {
 			failed = append(failed, err)
 		}
 		if ctx.Err() != nil {
@@ -171,10 +171,10 @@ func (h *Host) add(r role, tiles []fence.TileID) error {
 
 // admit makes a tile the host's. h.mu is held.
 func (h *Host) admit(id fence.TileID, r role) *hosted {
-	t := &hosted{id: id, role: r}
+	t := &hosted{host: h, id: id, role: r}
 	h.tiles[id] = t
 	if h.phase == hostRunning {
-		h.start(t)
+		t.start()
 	}
 	return t
 }
@@ -214,38 +214,6 @@ func (h *Host) promote(id fence.TileID, why tile.Suspicion) (t *hosted, failed i
 	return t, t.failed, nil
 }
 
-// awaitServing waits until the tile is served under an epoch above the one given, or until more take-overs than
-// failures were tried in vain. The error is ctx's cause; what ended the tile's last processor; a *fence.LostError
-// that names the owner, as far as the follower knows, which stayed one.
-func (h *Host) awaitServing(ctx context.Context, t *hosted, above fence.Epoch, failures int) error {
-	serves, inVain := false, false
-	var quarantined *tile.QuarantinedError
-	var s tile.Status
-	err := h.await(ctx, t, func() bool {
-		if t.p != nil {
-			s = t.p.Status()
-			serves = (s.State == tile.Serving || s.State == tile.Healing) && s.Epoch > above
-		}
-		inVain = t.failed > failures
-		if t.p == nil && t.wanted == 0 && t.last != nil {
-			quarantined = t.last.Quarantine
-		}
-		return serves || t.gone || inVain || quarantined != nil
-	})
-	switch {
-	case err != nil || serves:
-		return err
-	case quarantined != nil:
-		return quarantined
-	case inVain:
-		return &fence.LostError{Tile: t.id, Current: fence.Grant{Tile: t.id, Epoch: s.Owner.Epoch,
-			Contact: s.Owner.Contact}}
-	case t.err != nil: // gone: it is not written any more
-		return t.err
-	}
-	return h.redirect(ctx, t.id) // it was drained
-}
-
 // Drain hands a tile that the host owns over to the process at successor, as tile.TileProcessor.Drain does, and
 // returns when the host has forgotten it. An empty successor makes the host give up its part in the tile,
 // whatever that is: an owner plays its last tick, saves a snapshot and releases the tile.
@@ -259,13 +227,13 @@ func (h *Host) Drain(ctx context.Context, id fence.TileID, successor string) err
 	case t == nil, p == nil && successor != "":
 		return h.redirect(ctx, id)
 	case successor == "":
-		h.stop(t)
+		t.stop()
 	default:
 		if err := p.Drain(ctx, successor); err != nil {
 			return err
 		}
 	}
-	return h.await(ctx, t, func() bool { return t.gone || t.p != nil && t.p != p })
+	return t.await(ctx, func() bool { return t.gone || t.p != nil && t.p != p })
 }
 
 // DrainAll drains every tile that the host serves to the process that successor names for it, as Drain
@@ -275,7 +243,7 @@ func (h *Host) DrainAll(ctx context.Context, successor func(fence.TileID) string
 	var serving []fence.TileID
 	h.mu.RLock()
 	for _, id := range slices.Sorted(maps.Keys(h.tiles)) {
-		if s := h.tiles[id].status(h); s.State == tile.Serving || s.State == tile.Healing {
+		if s := h.tiles[id].status(); s.State == tile.Serving || s.State == tile.Healing {
 			serving = append(serving, id)
 		}
 	}
@@ -317,7 +285,7 @@ func (h *Host) Accept(ctx context.Context, o tile.Handover) error {
 		if err != nil {
 			return err
 		}
-		if err = h.awaitServing(ctx, t, o.Epoch, failures); !errors.Is(err, tile.ErrSuperseded) &&
+		if err = t.awaitServing(ctx, o.Epoch, failures); !errors.Is(err, tile.ErrSuperseded) &&
 			!errors.Is(err, tile.ErrRedirect) {
 			return err
 		}
