@@ -452,3 +452,44 @@ func TestBadInput(t *testing.T) {
 	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), &viewcache.Limits{Budget: -1})
 	require.ErrorAs(t, err, &bad)
 }
+
+// TestAGroupOutlivesWhatTheServerEvicts: whichever of its keys the server evicts, views are stored again, and the
+// account of the group is that of its values.
+func TestAGroupOutlivesWhatTheServerEvicts(t *testing.T) {
+	for key, which := range []struct {
+		name  string
+		tiles int
+	}{{"index", 30}, {"values", 30}, {"used", 30}, {"old", 8}} {
+		t.Run(which.name, func(t *testing.T) {
+			s := newScene(t)
+			// A group has room for some twenty views, and fills what is left with those of before.
+			c, store := s.cache(&viewcache.Limits{Budget: viewcache.Groups * 80 << 10, Grace: time.Hour})
+			var tiles []fence.TileID
+			for id := s.tile; len(tiles) < which.tiles; id++ {
+				if viewcache.GroupOf(id) == viewcache.GroupOf(s.tile) {
+					tiles = append(tiles, id)
+					s.play(id)
+				}
+			}
+			for range 10 {
+				for _, id := range tiles {
+					_, err := s.Commit(t.Context(), id)
+					require.NoError(t, err)
+					require.True(t, s.view(c, id))
+				}
+				require.NoError(t, s.client.Del(t.Context(), redisviewcache.Keys(s.tile)[key]).Err())
+				require.True(t, s.view(c, s.tile))
+				_, stored, err := store.Find(t.Context(), s.tile)
+				require.NoError(t, err)
+				require.True(t, stored, "%+v", c.Stats())
+				u, err := store.Usage(t.Context())
+				require.NoError(t, err)
+				values, err := s.client.HVals(t.Context(), redisviewcache.Keys(s.tile)[1]).Result()
+				require.NoError(t, err)
+				require.EqualValues(t, len(strings.Join(values, "")), u.Bytes, "%+v", u)
+				require.LessOrEqual(t, len(values), 1+2*u.Tiles+u.Old, "each is the value of something: %+v", u)
+			}
+			require.Zero(t, c.Stats().TooLarge)
+		})
+	}
+}

@@ -44,10 +44,10 @@ var mutants = []struct {
 		"  local entry = newest(keys, tile)\n  if entry and entry.at == at"}},
 	{"accountForgotten", "AnOldVersionStaysForItsGrace", []string{
 		"then redis.call('HINCRBY', keys[1], '#bytes', -size) end", "then end"}},
-	{"useNotNoted", "TheBudgetHolds", []string{"redis.call('ZADD', keys[3], clock, args[1])", ""}},
+	{"useNotNoted", "TheBudgetHolds", []string{"redis.call('ZADD', keys[3], 'XX', clock, args[1])", ""}},
 	{"noBudget", "TheBudgetHolds", []string{"+ need <= share", "+ need <= share * 100"}},
 	{"largeStored", "TheBudgetHolds", []string{"if need > share / 4 or", "if"}},
-	{"newestFirst", "OldVersionsGoFirst", []string{"if old[1] then", "if false then"}},
+	{"newestFirst", "OldVersionsGoFirst", []string{"if old[1] and old[1] ~= '#' then", "if false then"}},
 	{"silent", "ANewVersionIsAnnounced", []string{"redis.call('SPUBLISH', channel, tile)", ""}},
 	{"anythingDropped", "WhatIsDroppedIsGone", []string{"if entry and entry.at == args[2] then", "if entry then"}},
 }

@@ -5,6 +5,7 @@
 --   used    sorted set: tile -> microseconds of its last use
 --   old     sorted set: name of a value of a superseded version -> microseconds at which its grace ends
 --   lock    string: token of the holder, with a time to live
+-- The first four have a member '#' besides, so that none of them is ever empty: one that is not there was evicted.
 -- Numbers are below 2^53. A call does a bounded amount of work.
 
 local ORIGIN = '0/0/0000000000000000'
@@ -56,6 +57,17 @@ local function forget(keys, tile, entry)
   redis.call('ZREM', keys[3], tile)
 end
 
+-- whole begins a group anew that has lost one of its keys: what the others say does not add up any more, and nothing
+-- would ever put the account right, or remove the values that are in no list.
+local function whole(keys)
+  if redis.call('EXISTS', keys[1], keys[2], keys[3], keys[4]) == 4 then return end
+  redis.call('UNLINK', keys[1], keys[2], keys[3], keys[4])
+  redis.call('HSET', keys[1], '#', '')
+  redis.call('HSET', keys[2], '#', '')
+  redis.call('ZADD', keys[3], '+inf', '#')
+  redis.call('ZADD', keys[4], '+inf', '#')
+end
+
 -- reclaim removes what has outlived its grace.
 local function reclaim(keys, clock)
   for _, name in ipairs(redis.call('ZRANGE', keys[4], '-inf', text(clock), 'BYSCORE', 'LIMIT', 0, MOST)) do
@@ -74,12 +86,12 @@ local function make_room(keys, own, need, share)
     fits = tonumber(redis.call('HGET', keys[1], '#bytes') or 0) + need <= share
     if fits then break end
     local old = redis.call('ZRANGE', keys[4], 0, 0)
-    if old[1] then
+    if old[1] and old[1] ~= '#' then
       remove(keys, old[1])
     else
       local used = redis.call('ZRANGE', keys[3], 0, 1)
       local victim = used[1] ~= own and used[1] or used[2]
-      if not victim then break end
+      if not victim or victim == '#' then break end
       local entry = newest(keys, victim)
       if entry then
         forget(keys, victim, entry)
@@ -110,7 +122,7 @@ local function find(keys, args)
   local entry = newest(keys, args[1])
   if not entry then return {} end
   local clock = text(now())
-  redis.call('ZADD', keys[3], clock, args[1])
+  redis.call('ZADD', keys[3], 'XX', clock, args[1])
   return {entry.at, entry.base, entry.stamp, clock}
 end
 
@@ -120,6 +132,7 @@ local function lock(keys, args)
   local tile, seen, stamp, lease = args[1], args[2], args[3], args[4]
   if not position(seen) or not number(stamp) or not number(lease) then return {'invalid'} end
   local clock = now()
+  whole(keys)
   reclaim(keys, clock)
   local entry = newest(keys, tile)
   if (entry and entry.stamp or '0') ~= stamp or (entry and entry.at or ORIGIN) ~= seen then return {'changed'} end
@@ -157,6 +170,7 @@ local function put(keys, args)
   local share, grace, channel, tail, snapshot = tonumber(args[5]), tonumber(args[6]), args[7], args[8], args[9]
   if not position(at) or not position(base) or not number(token) or not share or not grace then return 0 end
   local clock = now()
+  whole(keys)
   reclaim(keys, clock)
   local entry = newest(keys, tile)
   if entry and entry.at == at then
@@ -203,7 +217,8 @@ end
 -- usage: Reply {bytes, tiles, values of superseded versions, values evicted}.
 local function usage(keys)
   local own = redis.call('HMGET', keys[1], '#bytes', '#evicted')
-  return {tonumber(own[1] or 0), redis.call('ZCARD', keys[3]), redis.call('ZCARD', keys[4]), tonumber(own[2] or 0)}
+  local tiles, old = redis.call('ZCARD', keys[3]), redis.call('ZCARD', keys[4])
+  return {tonumber(own[1] or 0), math.max(0, tiles - 1), math.max(0, old - 1), tonumber(own[2] or 0)}
 end
 
 -- What makes room, or changes a few bytes, runs on a server that is out of memory too.
