@@ -282,7 +282,7 @@ func (f *tileFollower) resign(s suspicion, err error) {
 		f.history.Warm = false
 	}
 	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "why", s.why, "error", err)
-	f.title.grant, f.watch.Silent = fence.Grant{}, 0
+	f.title.grant, f.title.skip, f.watch.Silent = fence.Grant{}, nil, 0
 	f.desk.update(func(st *Status) { st.Owner = f.watch.Latest() })
 	select {
 	case why := <-f.desk.takeOvers:

@@ -1,8 +1,10 @@
 package tile_test
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,5 +293,66 @@ func TestAnOwnerThatLives(t *testing.T) {
 		require.ErrorIs(t, owner.err, tile.ErrSuperseded)
 		assert.Equal(t, []string{"poison", "water", "wine"}, w.history())
 		require.NoError(t, next.drain())
+	})
+}
+
+// TestAWarmFollowerLeavesAnEventOut: one whose rules can fold the event has folded it long ago.
+func TestAWarmFollowerLeavesAnEventOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		follower := w.start("b:1", tile.Config{Follow: true, SuspectAfter: tile.NeverSuspect})
+		w.poisoned(tile.Config{})
+		again := w.fragile("c:1", tile.Config{TakeOver: true}, &brittle{apply: choke})
+		<-again.done
+		_, q := w.quarantine()
+		time.Sleep(5 * time.Second)
+		w.lift(q.At)
+		follower.TakeOver(tile.Ordered)
+		time.Sleep(5 * time.Second)
+		follower.say(t, "", "bread")
+		words := w.history()
+		slices.Sort(words)
+		assert.Equal(t, []string{"bread", "water", "well", "wine"}, words, "the operator wants it left out")
+		require.NoError(t, follower.drain())
+	})
+}
+
+// TestWhatWasToBeLeftOutIsForgotten by a follower that claimed the tile and did not come to serve it: another process
+// has folded the event and served the tile since.
+func TestWhatWasToBeLeftOutIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var failing atomic.Bool
+		cfg := tile.Config{Follow: true, SuspectAfter: tile.NeverSuspect}
+		cfg.BootTimeout = time.Second
+		cfg.Commit = func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+			if failing.Load() {
+				return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrNotApplied}
+			}
+			return w.store.Commit(ctx, c)
+		}
+		follower := w.process("b:1", cfg)
+		w.poisoned(tile.Config{})
+		again := w.fragile("c:1", tile.Config{TakeOver: true}, &brittle{apply: choke})
+		<-again.done
+		_, q := w.quarantine()
+		w.lift(q.At)
+		failing.Store(true)
+		follower.TakeOver(tile.Ordered)
+		time.Sleep(10 * time.Second)
+		g, err := w.authority.Lookup(t.Context(), testTile)
+		require.NoError(t, err)
+		require.Equal(t, "b:1", g.Contact, "it has claimed the tile")
+		require.Equal(t, tile.Following, follower.Status().State, "in vain")
+
+		other := w.process("d:1", tile.Config{TakeOver: true})
+		other.say(t, "", "bread")
+		words := w.history()
+		require.Contains(t, words, "poison", "its rules can fold it, and nobody has told it to leave it out")
+		other.kill()
+		failing.Store(false)
+		follower.TakeOver(tile.Ordered)
+		follower.eventually(t, tile.Serving, time.Minute)
+		assert.Equal(t, words, w.history(), "what was served stays")
 	})
 }
