@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream/share"
 )
 
@@ -24,6 +25,10 @@ type addressLease struct {
 	group   string
 	name    string
 	log     *slog.Logger
+
+	entered bool      // a heartbeat was answered
+	before  []string  // those that were there at the first, and have been heard since
+	since   time.Time // of the first
 }
 
 func newAddressLease(list share.Members, contact string, log *slog.Logger) *addressLease {
@@ -46,58 +51,74 @@ func (a *addressLease) beat(ctx context.Context) (others []string, known bool, e
 	return slices.DeleteFunc(all, func(name string) bool { return name == a.name }), known, err
 }
 
+// look makes a heartbeat and judges what the list says. rivals are the processes that came later. taken: one that was
+// there before is alive, or this one was silent for so long that another has the address. An error of the list says
+// neither; the next heartbeat goes on from the last that was answered.
+func (a *addressLease) look(ctx context.Context) (rivals int, taken bool, err error) {
+	others, known, err := a.beat(ctx)
+	switch {
+	case err != nil:
+		return 0, false, err
+	case !a.entered:
+		a.entered, a.before, a.since = true, others, time.Now()
+	case !known && len(others) > 0:
+		return 0, true, nil
+	}
+	gone := func(name string) bool { return !slices.Contains(others, name) }
+	a.before = slices.DeleteFunc(slices.Clone(a.before), gone)
+	return len(others) - len(a.before), len(a.before) > 0 && time.Since(a.since) > leaseTTL, nil
+}
+
 // acquire returns when the processes that had the address before are not heard any more, after leaseTTL and a heartbeat
 // at most. A *fence.ArgumentError if one of them is alive. A list that cannot be reached keeps no server
-// from starting: that is logged.
+// from starting: that is logged, and keep goes on looking.
 func (a *addressLease) acquire(ctx context.Context) error {
-	before, _, err := a.beat(ctx)
-	for began := time.Now(); err == nil && len(before) > 0; {
-		if time.Since(began) > leaseTTL {
+	for {
+		_, taken, err := a.look(ctx)
+		switch {
+		case taken:
 			a.leave(ctx)
 			return a.taken()
+		case err != nil && ctx.Err() == nil:
+			a.log.Warn("not known whether another process has this server's address: the list is not reached",
+				"contact", a.contact, "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if err != nil || len(a.before) == 0 {
+			return nil //nolint:nilerr // keep goes on looking
+		}
+		if !wait.For(ctx, leaseBeat) {
 			a.leave(ctx)
 			return nil
-		case <-time.After(leaseBeat):
 		}
-		var now []string
-		now, _, err = a.beat(ctx)
-		before = slices.DeleteFunc(before, func(name string) bool { return !slices.Contains(now, name) })
 	}
-	if err != nil && ctx.Err() == nil {
-		a.log.Warn("not known whether another process has this server's address: the list is not reached", "contact",
-			a.contact, "error", err)
-	}
-	return nil
 }
 
 func (a *addressLease) taken() error {
 	return argument("contact", a.contact, "an address of its own: another process has it, and is alive")
 }
 
-// keep holds the address until ctx ends. It fails if it was silent for so long that another process has it.
+// keep holds the address until ctx ends. It fails if another process has it.
 func (a *addressLease) keep(ctx context.Context) error {
 	defer a.leave(ctx)
 	ticker := time.NewTicker(leaseBeat)
 	defer ticker.Stop()
-	rivals := 0
+	before := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		others, known, err := a.beat(ctx)
+		rivals, taken, err := a.look(ctx)
 		switch {
 		case err != nil: // of the same list, bridges and checkpoint servers say so
-		case !known && len(others) > 0:
+			continue
+		case taken:
 			return a.taken()
-		case len(others) > rivals:
+		case rivals > before:
 			a.log.Error("another process tries to run at this server's address", "contact", a.contact)
 		}
-		rivals = len(others)
+		before = rivals
 	}
 }
 
