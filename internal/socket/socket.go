@@ -29,7 +29,7 @@ type Conn struct {
 	in    inbound
 	mu    sync.Mutex    // held while frames are written
 	until time.Time     // the write deadline
-	heard atomic.Int64  // when bytes last came from the peer, nanoseconds since 1970
+	heard atomic.Int64  // when bytes last came from the peer, since begun
 	sent  atomic.Uint64 // bytes written
 	total *atomic.Uint64
 }
@@ -61,7 +61,7 @@ func Accept(
 func newConn(conn net.Conn, behind []byte, deflated bool, limit int, total *atomic.Uint64) *Conn {
 	c := &Conn{Conn: conn, Deflated: deflated, total: total}
 	c.in = inbound{from: c, limit: limit, rest: behind, deflated: deflated}
-	c.heard.Store(time.Now().UnixNano())
+	c.hear()
 	return c
 }
 
@@ -80,13 +80,18 @@ func (c *Conn) AwaitClose() { _, _ = io.Copy(io.Discard, io.LimitReader(c, maxUn
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.heard.Store(time.Now().UnixNano())
+		c.hear()
 	}
 	return n, err
 }
 
-// Heard is when bytes last came from the peer.
-func (c *Conn) Heard() time.Time { return time.Unix(0, c.heard.Load()) }
+// begun is a moment on the monotonic clock. By the wall clock all peers would be silent at once when it is put ahead.
+var begun = time.Now()
+
+func (c *Conn) hear() { c.heard.Store(int64(time.Since(begun))) }
+
+// Heard is when bytes last came from the peer. It has a monotonic reading.
+func (c *Conn) Heard() time.Time { return begun.Add(time.Duration(c.heard.Load())) }
 
 // Sent is how many bytes were written.
 func (c *Conn) Sent() uint64 { return c.sent.Load() }

@@ -74,3 +74,16 @@ func TestSendPacksAndChunks(t *testing.T) {
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 }
+
+// TestSilenceIsNotByTheWallClock, which may be put ahead: all clients of a server would be cut off as silent at once.
+func TestSilenceIsNotByTheWallClock(t *testing.T) {
+	a, b := net.Pipe()
+	c := newConn(a, nil, false, 100, nil)
+	for range 2 {
+		require.Contains(t, c.Heard().String(), " m=", "it has no monotonic reading")
+		require.Less(t, time.Since(c.Heard()).Abs(), time.Minute)
+		go func() { _, _ = b.Write(masked(finBinary, []byte("x"))) }()
+		_, _, err := c.Next()
+		require.NoError(t, err)
+	}
+}

@@ -33,7 +33,7 @@ type merge struct {
 	count   *subCounters
 	deliver func(data []byte)
 
-	heardBroker atomic.Int64 // when, ns since 1970; zero: never. Apart from mu, which a slow deliver holds
+	heardBroker atomic.Int64 // when, since begun; zero: never. Apart from mu, which a slow deliver holds
 
 	mu      sync.Mutex
 	stopped bool
@@ -60,7 +60,7 @@ func (m *merge) receive(from side, data []byte) {
 	e, err := fence.DecodeEntry(data)
 	now := time.Now()
 	if from == sideBroker {
-		m.heardBroker.Store(now.UnixNano())
+		m.heardBroker.Store(int64(now.Sub(begun)))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,8 +160,11 @@ func (m *merge) stop() {
 	}
 }
 
+// begun is a moment on the monotonic clock. By the wall clock, one that is put back would carry a tile for long.
+var begun = time.Now()
+
 // hears reports whether the broker carries the tile, as far as this subscription knows.
 func (m *merge) hears(now time.Time) bool {
 	heard := m.heardBroker.Load()
-	return heard != 0 && now.Sub(time.Unix(0, heard)) < carriesFor
+	return heard != 0 && now.Sub(begun)-time.Duration(heard) < carriesFor
 }
