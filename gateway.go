@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/relay/session"
+	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -27,6 +28,10 @@ type GatewayServerConfig struct {
 
 	// Gateway are the settings of the gateway. Its Price must be unset: it is an argument of NewGatewayServer.
 	Gateway admission.GatewayConfig
+	// Reconciler says how actions that are too old to be sent are settled from the tiles' streams. That needs Log among
+	// the back ends, with the right to read all streams and snapshots; without it they stay pending until an operator
+	// decides. Set Reconciler.RememberFor to have costs given back as well, which also needs Authority.
+	Reconciler admission.ReconcilerConfig
 	// Clients are the settings of the clients' connections.
 	Clients gatewayws.Config
 
@@ -97,15 +102,34 @@ func NewGatewayServer(
 		return nil, err
 	}
 	if c.Spawn {
-		c.Gateway.Spawn = g.spawnOn
+		g.cfg.Gateway.Spawn = g.spawnOn
 	}
-	if g.gateway, err = admission.NewGateway(ledger, g.router, g.peers, &c.Gateway); err != nil {
+	if err := g.reconcile(&b); err != nil {
+		return nil, err
+	}
+	if g.gateway, err = admission.NewGateway(ledger, g.router, g.peers, &g.cfg.Gateway); err != nil {
 		return nil, err
 	}
 	if g.clients, err = gatewayws.New(g.gateway, authenticate, &c.Clients); err != nil {
 		return nil, err
 	}
 	return g, nil
+}
+
+// reconcile gives the gateway a Reconciler over the back ends, if they are there.
+func (g *GatewayServer) reconcile(b *Backends) (err error) {
+	c := g.cfg.Reconciler
+	if b.Log == nil && c.RememberFor == 0 {
+		return nil
+	}
+	if c.RememberFor != 0 {
+		if err := require("GatewayServer with Reconciler.RememberFor", b.authority(), b.log()); err != nil {
+			return err
+		}
+	}
+	c.RetryWindow = max(cmp.Or(c.RetryWindow, tile.DefaultRetryWindow), g.cfg.Gateway.RetryWindow)
+	g.cfg.Gateway.Reconciler, err = admission.NewReconciler(b.Authority, b.Store, b.Log, &c)
+	return err
 }
 
 func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig, error) {
@@ -122,6 +146,8 @@ func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig
 		return d, argument("price", "nil", "a function that decides what an action costs")
 	case d.Gateway.Price != nil:
 		return d, argument("Gateway.Price", "set", "nil: price is an argument")
+	case d.Gateway.Reconciler != nil:
+		return d, argument("Gateway.Reconciler", "set", "nil: the server makes it, see Reconciler")
 	case d.Spawn && d.Gateway.Spawn != nil:
 		return d, argument("Gateway.Spawn", "set", "nil: with Spawn, the server names the process")
 	case d.DrainTimeout < 0:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -84,7 +85,18 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	_, journal := tilefence.NewCheckpointServer(b,
 		&tilefence.CheckpointServerConfig{Checkpoint: checkpoint.Config{Journal: b.Durable}})
 	_, noRules := tilefence.NewTileServer("127.0.0.1:7001", b, nil, nil)
+	withReconciler := tilefence.GatewayServerConfig{
+		Gateway: admission.GatewayConfig{Reconciler: &admission.Reconciler{}}}
+	refunds := tilefence.GatewayServerConfig{Reconciler: admission.ReconcilerConfig{RememberFor: 10 * time.Minute}}
+	short := tilefence.GatewayServerConfig{Reconciler: admission.ReconcilerConfig{RememberFor: time.Minute}}
+	blind := b
+	blind.Authority = nil
+	_, noEvidence := tilefence.NewGatewayServer("127.0.0.1:0", blind, anybody, free, &refunds)
+	require.NoError(t, gateway(refunds))
 	for field, err := range map[string]error{
+		"Gateway.Reconciler": gateway(withReconciler),
+		"Backends":           noEvidence,
+		"RememberFor":        gateway(short),
 		"Host.Tile":          tiles(withCheckpoint),
 		"Host.Tile.Handover": tiles(withHandover),
 		"Tile":               tiles(withFollow),

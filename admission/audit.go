@@ -15,8 +15,8 @@ import (
 // Report is what an Audit has found.
 type Report struct {
 	Currencies []Currency // by asset
-	// Pending are the open actions that were not attempted since the audit's bound, the longest untouched first: a
-	// gateway that runs sweeps finishes each within about RetryWindow, or cannot. Bodies are left out.
+	// Pending are the open actions that were admitted before the audit's bound, the oldest first: a gateway that runs
+	// sweeps finishes each within about RetryWindow, or cannot. Bodies are left out.
 	Pending []Artifact
 	// Damaged says of records what is wrong with them: they cannot be read, or contradict themselves.
 	Damaged []string
@@ -52,9 +52,9 @@ func (r *Report) Sound() bool {
 	return len(r.Damaged) == 0 && !slices.ContainsFunc(r.Currencies, func(c Currency) bool { return !c.Conserved() })
 }
 
-// Audit reads the whole ledger and draws up the balance of each currency. Actions without an attempt since before are
-// Pending. It changes nothing. While gateways work, DynamoDB shows it accounts and actions of different moments: then a
-// difference that is not there in a second audit is none.
+// Audit reads the whole ledger and draws up the balance of each currency. Open actions that were admitted before
+// that time are Pending. It changes nothing. While gateways work, DynamoDB shows it accounts and actions of different
+// moments: then a difference that is not there in a second audit is none.
 //
 // Errors: a *fence.StoreError.
 func (l *AdmissionLedger) Audit(ctx context.Context, before time.Time) (Report, error) {
@@ -91,7 +91,7 @@ func (l *AdmissionLedger) Audit(ctx context.Context, before time.Time) (Report, 
 		r.Currencies = append(r.Currencies, *currencies[asset])
 	}
 	slices.SortFunc(r.Pending, func(a, b Artifact) int {
-		return cmp.Or(a.Attempted.Compare(b.Attempted), cmp.Compare(a.ActionID, b.ActionID))
+		return cmp.Or(a.Admitted.Compare(b.Admitted), cmp.Compare(a.ActionID, b.ActionID))
 	})
 	return r, err
 }
@@ -114,7 +114,7 @@ func (r *Report) action(c *Currency, a Artifact, before time.Time) {
 	}
 	if a.Open() {
 		c.Open += a.Spent()
-		if a.Attempted.Before(before) {
+		if a.Admitted.Before(before) {
 			a.Body = nil
 			r.Pending = append(r.Pending, a)
 		}

@@ -27,8 +27,9 @@
 //   - A tile applies the action at most once: the tile remembers action IDs, the gateway stops sending an
 //     action before the tile forgets it (GatewayConfig.RetryWindow), and what is sent is always the first
 //     request, as admitted.
-//   - What was spent is given back only by Abandon, which needs certainty: every process the action was sent
-//     to has answered that it will never resolve it, and no other client has ever begun to send it. Outcomes that a
+//   - What was spent is given back only with certainty: every process the action was sent
+//     to has answered that it will never resolve it, and no other client has ever begun to send it (Abandon); or
+//     authority, owner hash and stream show that no tile has decided it or ever will (Reconciler). Outcomes that a
 //     tile reports, rejected and fizzled included, give nothing back. A game that wants to
 //     compensate for one credits the amount under a credit ID derived from the action ID, which is idempotent too.
 //
@@ -69,10 +70,11 @@
 //
 // A sweep (Gateway.Run, Gateway.Sweep) retries what no client retries.
 //
-// The one case that needs an operator: an attempt was lost on its way to the tile or back, and no further
-// attempt got an answer within RetryWindow. The tile may have applied the action and forgotten it, so it is
-// not sent again; it stays open, with ErrExpired, until an operator who has checked
-// calls AdmissionLedger.Resolve.
+// An attempt may be lost on its way to the tile or back, and no further attempt get an answer within RetryWindow. The
+// tile may have applied the action and forgotten it, so it is not sent again: it is pending, with ErrExpired. A sweep
+// asks the Reconciler then, which reads what the tile has committed: the outcome is recorded, and what certainly never
+// happened is given back. Only an action without such evidence stays open until an operator who has checked calls
+// AdmissionLedger.Resolve.
 //
 // # Trust
 //

@@ -16,7 +16,8 @@ var (
 	ErrUnknownAction = errors.New("action is not in the ledger")
 	// ErrContested: the action cannot be abandoned, since another attempt may have delivered it.
 	ErrContested = errors.New("another attempt may have delivered the action")
-	// ErrExpired: the action was not delivered within the gateway's RetryWindow, and is not sent any more.
+	// ErrExpired: the action was not delivered within the gateway's RetryWindow, and is not sent any more. A sweep
+	// settles it if there is evidence, see Reconciler.
 	ErrExpired = errors.New("action is too old to be delivered")
 	// ErrBalanceLimit: the credit, or what would be given back, would lift the balance above MaxAmount.
 	ErrBalanceLimit = errors.New("balance would exceed the limit")

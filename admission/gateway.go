@@ -84,6 +84,9 @@ type GatewayConfig struct {
 	// SweepAge is how long an action is without an attempt before a sweep retries it. It should exceed the
 	// duration of an Act, or sweeps compete with clients. Zero means 30 s.
 	SweepAge time.Duration
+	// Reconciler, if set, settles what a sweep finds and may not send any more, from evidence alone. Without one such
+	// actions stay pending until an operator decides.
+	Reconciler *Reconciler
 	// SweepWorkers is how many actions a sweep delivers at a time. Zero means 8.
 	SweepWorkers int
 
@@ -258,9 +261,9 @@ func validateMove(in *tile.Intent) error {
 // action travelled.
 //
 // Errors: a *PendingError when the action is admitted but its outcome is not yet known or not recorded:
-// retry; but if errors.Is finds ErrExpired, the tile may have forgotten the action, and an operator must
-// look. A *fence.ArgumentError, *LimitError, *DeclinedError, *ReusedError or *fence.StoreError: this call sent
-// nothing to a tile, and unless a *fence.StoreError says that the outcome is unknown, it spent nothing either.
+// retry; but if errors.Is finds ErrExpired, the tile may have forgotten the action, and sweeps or an
+// operator settle it. A *fence.ArgumentError, *LimitError, *DeclinedError, *ReusedError or *fence.StoreError: this call
+// sent nothing to a tile, and unless a *fence.StoreError says that the outcome is unknown, it spent nothing either.
 func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, d, err := g.act(ctx, a)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/sqliteledger"
@@ -25,8 +24,6 @@ var (
 	_ admission.Forwarder = (*tilehttp.Client)(nil)
 	_ admission.Router    = (*route.Router)(nil)
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const here fence.TileID = 0x85283473fffffff
 

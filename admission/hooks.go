@@ -103,6 +103,9 @@ type ShapeInfo struct {
 type SweepInfo struct {
 	Found    int // pending actions picked up
 	Resolved int // of these, now terminal
+	Evidence int // of Resolved: those whose tile did not answer, but whose outcome the Reconciler found
+	Refunded int // of Resolved: those that never happened, as the Reconciler found, with their cost given back
+	Stuck    int // of Found: too old to be sent, and without evidence: see ErrExpired
 	Took     time.Duration
 	Err      error // the listing failed
 }

@@ -161,7 +161,7 @@ func (l *AdmissionLedger) Abandon(ctx context.Context, art Artifact, outcome str
 		return Artifact{}, &fence.ArgumentError{Field: "attempt ID", Value: "",
 			Want: "the artifact that Admit or Attempt returned"}
 	}
-	return l.settle(ctx, Settlement{ActionID: art.ActionID, Outcome: outcome, Sole: art.AttemptID})
+	return l.settle(ctx, Settlement{ActionID: art.ActionID, Outcome: outcome, Refund: true, Sole: art.AttemptID})
 }
 
 // abandonable reports whether an action whose cost is given back may have the outcome.

@@ -46,7 +46,8 @@ type Store interface {
 	Withdraw(ctx context.Context, actionID string, attempt AttemptID) error
 
 	// Settle gives an open action its outcome. A terminal artifact is returned unchanged: the first
-	// settlement wins. ErrUnknownAction when there is none; ErrContested, with the artifact, when s.Sole is
+	// settlement wins. With s.Refund the cost and the action's own cooldown are given back in the same step.
+	// ErrUnknownAction when there is none; ErrContested, with the artifact, when s.Sole is
 	// set and the open action has or had another attempt that may have delivered it; ErrBalanceLimit,
 	// with the artifact, when the cost cannot be given back because the balance would exceed MaxAmount.
 	Settle(ctx context.Context, s Settlement) (Artifact, error)
@@ -81,18 +82,20 @@ type Settlement struct {
 	Outcome  stream.Outcome // terminal
 	At       time.Time
 
-	// Sole, when set, makes this an abandonment: it takes effect only while Attempts is 1 and AttemptID is
-	// Sole, and gives back the cost and the cooldown in the same step.
+	// Refund gives back the cost and the cooldown in the same step.
+	Refund bool
+	// Sole, if not empty, makes a refund an abandonment: it takes effect only while Attempts is 1 and AttemptID is
+	// Sole.
 	Sole AttemptID
 }
 
-// Abandon reports whether the settlement is an abandonment.
-func (s *Settlement) Abandon() bool { return s.Sole != "" }
-
-// Op names the settlement for errors: "resolve" or "abandon".
+// Op names the settlement for errors: "resolve", "refund" or "abandon".
 func (s *Settlement) Op() string {
-	if s.Abandon() {
+	switch {
+	case s.Sole != "":
 		return "abandon"
+	case s.Refund:
+		return "refund"
 	}
 	return "resolve"
 }

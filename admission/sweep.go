@@ -2,11 +2,17 @@ package admission
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"math/rand/v2"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // sweepPage is how many actions a sweep lists at a time.
@@ -31,20 +37,22 @@ func (g *Gateway) Run(ctx context.Context) error {
 }
 
 // Sweep finishes actions that were left behind: admitted, and not attempted for SweepAge, because the
-// gateway crashed or the client never came back. Each is attempted once, as a retry by its client would.
+// gateway crashed or the client never came back. Each is attempted once, as a retry by its client would; what may not
+// be sent any more is settled by the Reconciler, if there is evidence, and logged.
 // It returns when all that were due at its beginning have had their turn; err is that of the listing, or
 // ctx's.
 func (g *Gateway) Sweep(ctx context.Context) (info SweepInfo, err error) {
 	began := time.Now()
+	s := &sweep{gateway: g}
 	defer func() {
-		info.Took, info.Err = time.Since(began), err
+		s.info.Took, s.info.Err = time.Since(began), err
+		info = s.info
 		g.cfg.Hooks.Swept(info)
 	}()
-	now, err := g.ledger.Now(ctx)
-	if err != nil {
+	if s.now, err = g.ledger.Now(ctx); err != nil {
 		return info, err
 	}
-	before := now.Add(-g.cfg.SweepAge)
+	before := s.now.Add(-g.cfg.SweepAge)
 	seen := map[string]bool{}
 	for {
 		ids, err := g.ledger.Pending(ctx, before, sweepPage)
@@ -62,48 +70,119 @@ func (g *Gateway) Sweep(ctx context.Context) (info SweepInfo, err error) {
 		if len(fresh) == 0 {
 			return info, nil
 		}
-		info.Found += len(fresh)
-		info.Resolved += g.sweepPage(ctx, fresh)
+		s.info.Found += len(fresh)
+		expired := map[fence.TileID][]Artifact{}
+		inParallel(g.cfg.SweepWorkers, fresh, func(id string) { s.finish(ctx, id, expired) })
+		tiles := slices.Sorted(maps.Keys(expired))
+		inParallel(g.cfg.SweepWorkers, tiles, func(id fence.TileID) { s.reconcile(ctx, id, expired[id]) })
 		if ctx.Err() != nil {
 			return info, context.Cause(ctx)
 		}
 	}
 }
 
-// sweepPage finishes the actions given, and returns how many are terminal then.
-func (g *Gateway) sweepPage(ctx context.Context, ids []string) int {
-	var resolved atomic.Int64
-	var workers errgroup.Group
-	workers.SetLimit(g.cfg.SweepWorkers)
-	for _, id := range ids {
-		workers.Go(func() error {
-			if g.sweepOne(ctx, id) {
-				resolved.Add(1)
-			}
+// sweep is one Sweep.
+type sweep struct {
+	gateway *Gateway
+	now     time.Time // by the ledger's clock, at the beginning
+
+	mu   sync.Mutex
+	info SweepInfo
+}
+
+func (s *sweep) count(add func(*SweepInfo)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add(&s.info)
+}
+
+func inParallel[T any](workers int, all []T, f func(T)) {
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for _, one := range all {
+		group.Go(func() error {
+			f(one)
 			return nil
 		})
 	}
-	_ = workers.Wait() // no worker fails
-	return int(resolved.Load())
+	_ = group.Wait() // none fails
 }
 
-func (g *Gateway) sweepOne(ctx context.Context, id string) bool {
+// finish presents an action to its tile once more. One that is too old for that is added to expired.
+func (s *sweep) finish(ctx context.Context, id string, expired map[fence.TileID][]Artifact) {
 	if ctx.Err() != nil {
-		return false
+		return
 	}
-	began := time.Now()
+	g, began := s.gateway, time.Now()
 	art, err := g.ledger.Attempt(ctx, id)
-	if err != nil || !art.Open() {
-		return err == nil
+	if err != nil {
+		return
 	}
-	done, d, err := g.finish(ctx, art)
-	info := DoneInfo{Kind: Act, Tile: art.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began),
-		Err: err}
-	if err == nil {
-		info.Outcome = done.Outcome
-	} else {
+	if art.Open() {
+		var d delivery
+		art, d, err = g.finish(ctx, art)
+		info := DoneInfo{Kind: Act, Tile: art.Tile, Redirects: d.redirects, Resubmits: d.resubmits,
+			Took: time.Since(began), Err: err}
+		if err == nil {
+			info.Outcome = art.Outcome
+		}
+		g.done(info)
+	}
+	switch {
+	case err == nil:
+		s.count(func(i *SweepInfo) { i.Resolved++ })
+	case errors.Is(err, ErrExpired) && s.asks(&art):
+		s.count(func(*SweepInfo) { expired[art.Tile] = append(expired[art.Tile], art) })
+	case errors.Is(err, ErrExpired):
+		s.count(func(i *SweepInfo) { i.Stuck++ })
+	default:
 		g.cfg.Logger.Warn("pending action could not be finished", "action", id, "attempts", art.Attempts, "error", err)
 	}
-	g.done(info)
-	return err == nil
+}
+
+// asks reports whether the Reconciler is asked about an action that is too old to be sent. A tile remembers outcomes
+// for RememberFor of its ticks, which stop when it does. So the Reconciler is asked about older ones too, but the older
+// they are, the more rarely.
+func (s *sweep) asks(a *Artifact) bool {
+	r := s.gateway.cfg.Reconciler
+	if r == nil {
+		return false
+	}
+	age := s.now.Sub(a.Admitted)
+	often := r.cfg.RetryWindow + max(r.cfg.RememberFor, tile.DefaultRememberFor)
+	return age <= often || rand.N(age) < often
+}
+
+// reconcile settles the actions of one tile for which there is evidence.
+func (s *sweep) reconcile(ctx context.Context, id fence.TileID, actions []Artifact) {
+	g := s.gateway
+	found, err := g.cfg.Reconciler.Find(ctx, g.ledger.Now, id, actions)
+	if err != nil {
+		s.count(func(i *SweepInfo) { i.Stuck += len(actions) })
+		g.cfg.Logger.Warn("actions without an outcome stay pending: what their tile has committed could not be read",
+			"tile", id, "actions", len(actions), "error", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.SettleTimeout)
+	defer cancel()
+	for i := range actions {
+		a := &actions[i]
+		log := g.cfg.Logger.With("action", a.ActionID, "actor", a.Actor, "tile", id, "admitted", a.Admitted)
+		got, err := g.ledger.Settle(ctx, a.ActionID, found[i])
+		if err != nil {
+			s.count(func(i *SweepInfo) { i.Stuck++ })
+			log.Warn("action without an outcome stays pending", "error", err)
+			continue
+		}
+		log.Warn("action without an outcome was settled by evidence", "outcome", got.Outcome, "refunded", got.Refunded,
+			"cost", got.Cost, "asset", got.Asset)
+		s.count(func(i *SweepInfo) {
+			i.Resolved++
+			if got.Refunded {
+				i.Refunded++
+			} else {
+				i.Evidence++
+			}
+		})
+	}
 }

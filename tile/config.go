@@ -184,8 +184,13 @@ const (
 	MaxRememberedBytes = history.MaxRememberedBytes
 )
 
-// DefaultRetryWindow is for how long gateways retry an admitted action by default.
-const DefaultRetryWindow = 5 * time.Minute
+// Defaults of Config that gateways share.
+const (
+	// DefaultRetryWindow is for how long gateways retry an admitted action by default.
+	DefaultRetryWindow = 5 * time.Minute
+	// DefaultRememberFor is for how long tiles remember an action's outcome by default.
+	DefaultRememberFor = 10 * time.Minute
+)
 
 const minStreamBytes = 8 * fence.MaxPayload
 
@@ -206,7 +211,7 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 	d.QueueLimit = cmp.Or(d.QueueLimit, 4096)
 	d.MaxDilation = cmp.Or(d.MaxDilation, 1)
 	d.RetryWindow = cmp.Or(d.RetryWindow, DefaultRetryWindow)
-	d.RememberFor = cmp.Or(d.RememberFor, 10*time.Minute)
+	d.RememberFor = cmp.Or(d.RememberFor, DefaultRememberFor)
 	d.KeepBytes = cmp.Or(d.KeepBytes, 8<<20)
 	d.CommitTimeout = cmp.Or(d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
 	d.JournalTimeout = cmp.Or(d.JournalTimeout, d.CommitTimeout)

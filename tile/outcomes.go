@@ -12,11 +12,16 @@ import (
 // Limits.RememberFor. It asks no tile server, so it is evidence for what became of an action whose answer was lost. An
 // action that is not there may have been decided and forgotten since, or be decided yet.
 //
+// at is where the history ends.
+//
 // Errors: those of stream.Recover; a *fence.FormatError for a snapshot of another make.
-func Outcomes(ctx context.Context, log stream.Log, id fence.TileID) (map[string]stream.Outcome, error) {
+func Outcomes(
+	ctx context.Context, log stream.Log, id fence.TileID,
+) (outcomes map[string]stream.Outcome, at fence.Position, err error) {
 	r, err := stream.Recover(ctx, log, id)
 	if err != nil {
-		return nil, err
+		return nil, fence.Position{}, err
 	}
-	return history.Outcomes(&r.Snapshot, r.Entries)
+	outcomes, err = history.Outcomes(&r.Snapshot, r.Entries)
+	return outcomes, r.Position, err
 }

@@ -57,7 +57,7 @@ func testAudit(t *testing.T, s suite) {
 		Refunded: 2}, got)
 	assert.True(t, got.Conserved())
 	require.Len(t, open, 2, "not those with an outcome")
-	assert.Equal(t, actions[2].ActionID, open[0].ActionID, "the longest untouched first")
+	assert.Equal(t, actions[2].ActionID, open[0].ActionID, "the oldest first")
 	assert.Equal(t, actions[4].ActionID, open[1].ActionID)
 
 	stop := context.Canceled
@@ -85,7 +85,7 @@ func testInterrupted(t *testing.T, s suite) {
 		}
 		c := admission.Settlement{ActionID: a.ActionID, Outcome: stream.Rejected, At: epoch}
 		if i%2 == 1 {
-			c.Sole = a.AttemptID
+			c.Refund, c.Sole = true, a.AttemptID
 		}
 		_, _ = s.store.Settle(ctx, c) // interrupted, or not
 	})
@@ -137,7 +137,9 @@ func testReplays(t *testing.T, s suite) {
 		same(s.store.Admit(s.ctx, retry))
 		same(s.store.Settle(s.ctx, admission.Settlement{ActionID: id, Outcome: stream.Fizzled, At: retry.Admitted}))
 		same(s.store.Settle(s.ctx, admission.Settlement{ActionID: id, Outcome: stream.Rejected, At: retry.Admitted,
-			Sole: retry.AttemptID}))
+			Refund: true, Sole: retry.AttemptID}))
+		same(s.store.Settle(s.ctx, admission.Settlement{ActionID: id, Outcome: stream.Rejected, At: retry.Admitted,
+			Refund: true}))
 		same(s.store.Attempt(s.ctx, id, retry.AttemptID, retry.Admitted))
 		same(s.store.Lookup(s.ctx, id))
 	}
@@ -151,7 +153,8 @@ func testRefundLimit(t *testing.T, s suite) {
 	a.Cooldown = time.Minute
 	s.admit(a)
 	s.credit(who, "gold", 10)
-	abandon := admission.Settlement{ActionID: a.ActionID, Outcome: stream.Rejected, At: epoch, Sole: a.AttemptID}
+	abandon := admission.Settlement{ActionID: a.ActionID, Outcome: stream.Rejected, At: epoch, Refund: true,
+		Sole: a.AttemptID}
 	_, err := s.store.Settle(s.ctx, abandon)
 	require.ErrorIs(t, err, admission.ErrBalanceLimit)
 	assert.Equal(t, admission.MaxAmount, s.balance(who, "gold").Balance)

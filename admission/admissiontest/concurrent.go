@@ -96,7 +96,7 @@ func testConcurrentSettle(t *testing.T, s suite) {
 			c := admission.Settlement{ActionID: a.ActionID, Outcome: stream.Outcome(1 + i%4),
 				At: epoch.Add(time.Duration(i) * time.Second)}
 			if i == 3 || i == 7 {
-				c.Sole = a.AttemptID
+				c.Refund, c.Sole = true, a.AttemptID
 			}
 			var err error
 			got[i], err = s.store.Settle(s.ctx, c)

@@ -78,15 +78,14 @@ func (m *model) withdraw(id string, attempt admission.AttemptID) (admission.Arti
 
 func (m *model) settle(c admission.Settlement) (admission.Artifact, error) {
 	return m.change(c.ActionID, func(a *admission.Artifact) error {
-		abandoned := c.Sole != ""
-		if abandoned && (a.Attempts != 1 || a.AttemptID != c.Sole) {
+		if c.Sole != "" && (a.Attempts != 1 || a.AttemptID != c.Sole) {
 			return admission.ErrContested
 		}
-		if abandoned && m.account.Balance > admission.MaxAmount-a.Cost {
+		if c.Refund && m.account.Balance > admission.MaxAmount-a.Cost {
 			return admission.ErrBalanceLimit
 		}
-		a.Outcome, a.Resolved, a.Refunded = c.Outcome, c.At, abandoned
-		if abandoned {
+		a.Outcome, a.Resolved, a.Refunded = c.Outcome, c.At, c.Refund
+		if c.Refund {
 			m.account.Balance += a.Cost
 			m.account.Version++
 			if m.account.CooldownUntil.Equal(a.CooldownUntil()) { // and not a later action's
@@ -184,7 +183,10 @@ func (s suite) compare(m *model, rng *rand.Rand, a admission.Artifact) {
 	case n < 15:
 		c := admission.Settlement{ActionID: id, Outcome: stream.Outcome(1 + rng.IntN(4)), At: at}
 		if rng.IntN(3) > 0 {
-			c.Outcome, c.Sole = stream.Redirected, attempt
+			c.Outcome, c.Refund = stream.Redirected, true
+			if rng.IntN(4) > 0 {
+				c.Sole = attempt
+			}
 		}
 		got, err = s.store.Settle(s.ctx, c)
 		want, wantErr = m.settle(c)

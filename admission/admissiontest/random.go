@@ -119,7 +119,10 @@ func (h *history) step(ctx context.Context, r *rand.Rand) error {
 	}
 	c := admission.Settlement{ActionID: a.ActionID, Outcome: stream.Outcome(1 + r.IntN(4)), At: epoch}
 	if r.IntN(2) == 0 {
-		c.Outcome, c.Sole = stream.Redirected, h.lastAttempt(a.ActionID)
+		c.Outcome, c.Refund = stream.Redirected, true
+		if r.IntN(4) > 0 {
+			c.Sole = h.lastAttempt(a.ActionID)
+		}
 	}
 	return h.ask(ctx, func() (admission.Artifact, error) { return h.store.Settle(ctx, c) })
 }

@@ -85,7 +85,7 @@ func (s suite) admit(a admission.Artifact) admission.Artifact {
 func (s suite) settle(id string, o stream.Outcome, sole admission.AttemptID) admission.Artifact {
 	s.Helper()
 	got, err := s.store.Settle(s.ctx, admission.Settlement{ActionID: id, Outcome: o, At: epoch.Add(time.Second),
-		Sole: sole})
+		Refund: sole != "", Sole: sole})
 	require.NoError(s, err)
 	return got
 }

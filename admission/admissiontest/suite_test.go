@@ -92,7 +92,7 @@ func TestSoakCatchesMutants(t *testing.T) {
 		"abandoning gives back twice": {settle: func(ctx context.Context, s admission.Store,
 			c admission.Settlement) (admission.Artifact, error) {
 			got, err := s.Settle(ctx, c)
-			if err == nil && c.Abandon() && got.Refunded && got.Cost > 0 {
+			if err == nil && c.Refund && got.Refunded && got.Cost > 0 {
 				g := admission.Credit{ID: admission.NewActionID(), Owner: got.Actor, Asset: got.Asset, Amount: got.Cost,
 					At: c.At}
 				err = s.Credit(ctx, g)

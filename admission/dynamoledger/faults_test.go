@@ -250,7 +250,7 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 			left.Store(replies)
 			got, err = store.Settle(t.Context(),
 				admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected, At: b.Admitted,
-					Sole: b.AttemptID})
+					Refund: true, Sole: b.AttemptID})
 			require.NoError(t, err)
 			assert.True(t, got.Refunded)
 			assert.Equal(t, admission.Amount(3), balance(t, store, who), "given back once")
@@ -347,7 +347,7 @@ func TestRetention(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, seen.Load(), "expires")
 	_, err = store.Settle(t.Context(), admission.Settlement{ActionID: b.ActionID, Outcome: stream.Redirected,
-		At: b.Admitted, Sole: b.AttemptID})
+		At: b.Admitted, Refund: true, Sole: b.AttemptID})
 	require.NoError(t, err)
 	assert.Contains(t, seen.Load(), "expires")
 	_, err = store.Admit(t.Context(), request("w", 9))

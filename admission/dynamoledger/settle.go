@@ -58,8 +58,8 @@ func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission
 
 // Settle implements admission.Store.
 func (s *Store) Settle(ctx context.Context, c admission.Settlement) (admission.Artifact, error) {
-	if c.Abandon() {
-		return s.abandon(ctx, c)
+	if c.Refund {
+		return s.refund(ctx, c)
 	}
 	u := &dynamodb.UpdateItemInput{
 		UpdateExpression:          ptr("SET #outcome = :outcome, #resolved_at = :at"),
@@ -98,8 +98,8 @@ func (s *Store) update(
 	return got, err
 }
 
-// abandon ends the action and gives back what it took, in one transaction.
-func (s *Store) abandon(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
+// refund ends the action and gives back what it took, in one transaction.
+func (s *Store) refund(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
 	ownCooldown := true // unless it has passed and a later action has set another
 	err = s.persist(ctx, call{op: c.Op(), id: c.ActionID, writes: true}, func(ctx context.Context) error {
 		if got, err = s.readArtifact(ctx, c.ActionID); err != nil || !got.Open() {
@@ -119,16 +119,16 @@ func (s *Store) abandon(ctx context.Context, c admission.Settlement) (got admiss
 	return got, err
 }
 
-// giveBack runs one abandonment. If the account refuses, because it has no room for the cost or its cooldown is not the
+// giveBack runs one refund. If the account refuses, because it has no room for the cost or its cooldown is not the
 // action's own, it is returned.
 func (s *Store) giveBack(
 	ctx context.Context, c admission.Settlement, ownCooldown bool, a *admission.Artifact,
 ) (*admission.Account, error) {
 	reasons, err := dynamotx.Transact(ctx, s.client,
-		token("abandon", c.ActionID, string(c.Sole), c.Outcome.String(), strconv.FormatInt(c.At.UnixMilli(), 10),
+		token(c.Op(), c.ActionID, string(c.Sole), c.Outcome.String(), strconv.FormatInt(c.At.UnixMilli(), 10),
 			strconv.FormatBool(ownCooldown)),
-		types.TransactWriteItem{Update: s.endAbandoned(c)},
-		types.TransactWriteItem{Update: s.refund(*a, ownCooldown)},
+		types.TransactWriteItem{Update: s.endRefunded(c)},
+		types.TransactWriteItem{Update: s.refill(*a, ownCooldown)},
 	)
 	switch {
 	case err != nil:
@@ -146,19 +146,21 @@ func (s *Store) giveBack(
 	return &account, err
 }
 
-func (s *Store) endAbandoned(c admission.Settlement) *types.Update {
+func (s *Store) endRefunded(c admission.Settlement) *types.Update {
 	u := &types.Update{
-		TableName:        s.table,
-		Key:              actionKey(c.ActionID),
-		UpdateExpression: ptr("SET #outcome = :outcome, #resolved_at = :at, #refunded = :true"),
-		ConditionExpression: ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)" +
-			" AND #attempts = :one AND #attempt_id = :sole"),
-		ExpressionAttributeNames: names("pk", "open", "outcome", "resolved_at", "refunded", "attempts", "attempt_id"),
-		ExpressionAttributeValues: item{
-			":outcome": text(c.Outcome.String()), ":at": number(c.At.UnixMilli()), ":true": flag(true),
-			":one": number(1), ":sole": text(c.Sole),
-		},
+		TableName:                s.table,
+		Key:                      actionKey(c.ActionID),
+		UpdateExpression:         ptr("SET #outcome = :outcome, #resolved_at = :at, #refunded = :true"),
+		ConditionExpression:      ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)"),
+		ExpressionAttributeNames: names("pk", "open", "outcome", "resolved_at", "refunded"),
+		ExpressionAttributeValues: item{":outcome": text(c.Outcome.String()), ":at": number(c.At.UnixMilli()),
+			":true": flag(true)},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	if c.Sole != "" {
+		*u.ConditionExpression += " AND #attempts = :one AND #attempt_id = :sole"
+		u.ExpressionAttributeNames["#attempts"], u.ExpressionAttributeNames["#attempt_id"] = "attempts", "attempt_id"
+		u.ExpressionAttributeValues[":one"], u.ExpressionAttributeValues[":sole"] = number(1), text(c.Sole)
 	}
 	if s.cfg.Retention > 0 {
 		*u.UpdateExpression += ", #expires = :expires"
@@ -169,7 +171,7 @@ func (s *Store) endAbandoned(c admission.Settlement) *types.Update {
 	return u
 }
 
-func (s *Store) refund(a admission.Artifact, ownCooldown bool) *types.Update {
+func (s *Store) refill(a admission.Artifact, ownCooldown bool) *types.Update {
 	u := &types.Update{
 		TableName:                s.table,
 		Key:                      accountKey(a.Actor, a.Asset),

@@ -109,17 +109,17 @@ func (s *Store) Settle(ctx context.Context, c admission.Settlement) (got admissi
 		if got, err = lookup(tx, c.ActionID); err != nil || !got.Open() {
 			return err
 		}
-		if c.Abandon() && (got.Attempts != 1 || got.AttemptID != c.Sole) {
+		if c.Sole != "" && (got.Attempts != 1 || got.AttemptID != c.Sole) {
 			return admission.ErrContested
 		}
-		if c.Abandon() {
+		if c.Refund {
 			if err := refund(tx, &got); err != nil {
 				return err
 			}
 		}
-		got.Outcome, got.Resolved, got.Refunded = c.Outcome, c.At, c.Abandon()
+		got.Outcome, got.Resolved, got.Refunded = c.Outcome, c.At, c.Refund
 		_, err := tx.Exec(`UPDATE artifacts SET outcome = ?, resolved_at = ?, refunded = ? WHERE action_id = ?`,
-			int64(c.Outcome), millis(c.At), c.Abandon(), c.ActionID)
+			int64(c.Outcome), millis(c.At), c.Refund, c.ActionID)
 		return err
 	})
 	return got, err

@@ -21,6 +21,7 @@ import (
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/session"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Where the WebSockets are.
@@ -224,7 +225,8 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 			mux.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
 			return mux
 		}},
-		Gateway: admission.GatewayConfig{CheckMove: checkMove},
+		Gateway:    admission.GatewayConfig{CheckMove: checkMove},
+		Reconciler: admission.ReconcilerConfig{RememberFor: tile.DefaultRememberFor},
 		// The page, which is on another port, may take a seat. No cookie says who a player is.
 		// Thousands may come at once, and the ledger writes something for each.
 		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter,

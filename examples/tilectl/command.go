@@ -78,9 +78,9 @@ var commands = []command{
 		needCoordination | needAuthority, 1, rewind},
 	{"ledger", "", "the balance of every currency over the whole ledger, and whether every unit is accounted for",
 		needLedger, 0, auditLedger},
-	{"ledger pending", "[action…]", "spends without an outcome that no gateway has touched for -older", needLedger,
+	{"ledger pending", "[action…]", "spends without an outcome that were admitted more than -older ago", needLedger,
 		anyWords, listPending},
-	{"ledger settle", "[action…]", "gives them the outcomes that their tiles' streams have (-dry-run)",
+	{"ledger settle", "[action…]", "settles them by what their tiles have committed (-dry-run, -remember)",
 		needLedger | needCoordination, anyWords, settlePending},
 	{"ledger resolve", "<action> <outcome>", "records an outcome that you have found out (-yes)", needLedger, anyWords,
 		resolvePending},
@@ -143,7 +143,7 @@ type options struct {
 	json, blob, force, dryRun, yes                                    bool
 	planName                                                          string
 	from                                                              uint64
-	timeout, during, older                                            time.Duration
+	timeout, during, older, remember                                  time.Duration
 	args                                                              []string
 }
 
@@ -169,10 +169,12 @@ func parse(args []string, errs io.Writer) (*options, error) {
 			"($TILEFENCE_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
 	f.StringVar(&o.ledger, "ledger", "tilefence-ledger", "the ledger's `table` in DynamoDB, or sqlite: and a file")
-	f.DurationVar(&o.older, "older", tile.DefaultRetryWindow, "ledger: without an attempt for so long")
+	f.DurationVar(&o.older, "older", tile.DefaultRetryWindow, "ledger: admitted so long ago")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
 	f.BoolVar(&o.force, "force", false, "checkpoint restore: take the tile from the owner it has")
+	f.DurationVar(&o.remember, "remember", 0, "ledger settle: RememberFor of your tiles; gives back, too, what was "+
+		"spent on actions that certainly never happened. Needs -postgres (default: gives nothing back)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters, plan: replay, drop; ledger settle: only say what it would do")
 	f.BoolVar(&o.yes, "yes", false,
 		"deadletters drop, plan drop, quarantine skip and rewind, ledger resolve: do not ask")

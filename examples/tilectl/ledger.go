@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // ledgerFile begins a -ledger that is a SQLite file.
@@ -82,8 +82,8 @@ func auditLedger(ctx context.Context, t *tool, _ []string) error {
 		fmt.Fprintln(t.errs, "tilectl:", damage)
 	}
 	if n := len(report.Pending); n > 0 {
-		fmt.Fprintf(t.errs, "tilectl: %d actions have no outcome and no attempt for %v: see ledger pending\n", n,
-			t.options.older)
+		fmt.Fprintf(t.errs, "tilectl: %d actions were admitted more than %v ago and have no outcome: see ledger "+
+			"pending\n", n, t.options.older)
 	}
 	if err == nil && wrong {
 		err = errDamaged
@@ -112,7 +112,7 @@ type pendingRow struct {
 	Now      string           `json:"now"`
 }
 
-// pending are the open actions, or those named, in the order of their last attempts.
+// pending are the open actions, or those named, the oldest first.
 func (t *tool) pending(ctx context.Context, names []string) (rows []pendingRow, err error) {
 	report, err := t.audit(ctx)
 	for _, a := range report.Pending {
@@ -140,39 +140,65 @@ func listPending(ctx context.Context, t *tool, args []string) error {
 	return t.printPending(rows)
 }
 
-// settlePending gives open actions the outcomes that their tiles' streams have. What a stream does not have stays open.
+// settlePending settles open actions as far as there is evidence in what their tiles have committed; the rest stays
+// open.
 func settlePending(ctx context.Context, t *tool, args []string) error {
+	if t.options.remember != 0 {
+		if err := t.openAuthority(ctx); err != nil {
+			return err
+		}
+	}
+	reconciler, err := admission.NewReconciler(t.authority, t.store, t.log,
+		&admission.ReconcilerConfig{RememberFor: t.options.remember})
+	if err != nil {
+		return err
+	}
 	rows, err := t.pending(ctx, args)
 	if err != nil {
 		return err
 	}
-	evidence := map[fence.TileID]map[string]stream.Outcome{}
+	tiles := map[fence.TileID][]*pendingRow{}
 	for i := range rows {
-		r := &rows[i]
-		if _, read := evidence[r.Tile]; !read {
-			found, unread := tile.Outcomes(ctx, t.log, r.Tile)
-			if unread != nil {
-				r.Now, err = "open: "+unread.Error(), errors.Join(err, unread)
-				continue
-			}
-			evidence[r.Tile] = found
-		}
-		outcome, known := evidence[r.Tile][r.Action]
-		switch {
-		case !known:
-			r.Now = "open: its tile's stream does not have it"
-		case t.options.dryRun:
-			r.Now = "would be " + outcome.String()
-		default:
-			art, failed := t.ledger.Resolve(ctx, r.Action, outcome)
-			if failed != nil {
-				r.Now, err = "open: "+failed.Error(), errors.Join(err, failed)
-				continue
-			}
-			r.Now = art.Outcome.String()
-		}
+		tiles[rows[i].Tile] = append(tiles[rows[i].Tile], &rows[i])
+	}
+	for _, id := range slices.Sorted(maps.Keys(tiles)) {
+		err = errors.Join(err, t.settle(ctx, reconciler, id, tiles[id]))
 	}
 	return errors.Join(t.printPending(rows), err)
+}
+
+// settle settles the actions of one tile. What has no evidence is no error, what could not be read or written is.
+func (t *tool) settle(
+	ctx context.Context, r *admission.Reconciler, id fence.TileID, rows []*pendingRow,
+) (failed error) {
+	actions := make([]admission.Artifact, len(rows))
+	for i, row := range rows {
+		actions[i] = admission.Artifact{ActionID: row.Action, Tile: id, Admitted: time.UnixMilli(int64(row.Admitted))}
+	}
+	found, err := r.Find(ctx, t.ledger.Now, id, actions)
+	for i, row := range rows {
+		switch {
+		case err != nil:
+			row.Now = "open: " + err.Error()
+		case found[i].Reason != nil:
+			row.Now = "open: " + found[i].Reason.Error()
+		case t.options.dryRun && found[i].Never:
+			row.Now = "would be given back"
+		case t.options.dryRun:
+			row.Now = "would be " + found[i].Outcome.String()
+		default:
+			art, err := t.ledger.Settle(ctx, row.Action, found[i])
+			switch {
+			case err != nil:
+				row.Now, failed = "open: "+err.Error(), errors.Join(failed, err)
+			case art.Refunded:
+				row.Now = art.Outcome.String() + ", given back"
+			default:
+				row.Now = art.Outcome.String()
+			}
+		}
+	}
+	return errors.Join(err, failed)
 }
 
 // resolvePending records the outcome that an operator has found out.

@@ -55,15 +55,16 @@ func TestLedgerIsReconciled(t *testing.T) {
 
 	var out, errs bytes.Buffer
 	options := &options{older: time.Nanosecond, yes: true}
-	tl := &tool{options: options, out: &out, errs: &errs, ledger: ledger, log: memstream.New(coordination)}
+	tl := &tool{options: options, out: &out, errs: &errs, ledger: ledger, store: coordination,
+		log: memstream.New(coordination)}
 	time.Sleep(2 * time.Millisecond) // the ledger's clock has milliseconds
 	require.NoError(t, auditLedger(t.Context(), tl, nil))
 	assert.Contains(t, out.String(), "conserved")
-	assert.Contains(t, errs.String(), "3 actions have no outcome")
+	assert.Contains(t, errs.String(), "3 actions were admitted more than")
 
 	out.Reset()
 	require.NoError(t, settlePending(t.Context(), tl, nil))
-	assert.Contains(t, out.String(), "its tile's stream does not have it")
+	assert.Contains(t, out.String(), "the tile's stream does not have the action")
 	for action, want := range map[string]stream.Outcome{"applied": stream.Applied, "rejected": stream.Rejected,
 		"lost": 0} {
 		art, err := ledger.Lookup(t.Context(), action)

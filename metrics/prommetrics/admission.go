@@ -25,8 +25,9 @@ func admissionHooks(m *Metrics) *admission.Hooks {
 	wait := histograms(m, p, "shaped_wait_seconds", "Waits of intents above a rate that were not refused.", quick,
 		"scope", admission.ScopeActor, admission.ScopeTile, admission.ScopeTakeover)
 	sweep := histogram(m, p, "sweep_seconds", "Sweeps over pending actions.", slow)
-	swept := counters(m, p, "swept_total", "Pending actions that sweeps picked up, and those of them now terminal.",
-		"what", "found", "resolved")
+	swept := counters(m, p, "swept_total", "Pending actions that sweeps picked up; those of them now terminal, of "+
+		"these those settled by evidence and those given back; and those too old to be sent, without evidence.", "what",
+		"found", "resolved", "evidence", "refunded", "stuck")
 	sweepsFailed := counter(m, p, "sweep_failures_total", "Sweeps whose listing failed.")
 	return &admission.Hooks{
 		Admitted: admitted(m),
@@ -46,6 +47,9 @@ func admissionHooks(m *Metrics) *admission.Hooks {
 			seconds(sweep, i.Took)
 			addSome(swept.of("found"), i.Found)
 			addSome(swept.of("resolved"), i.Resolved)
+			addSome(swept.of("evidence"), i.Evidence)
+			addSome(swept.of("refunded"), i.Refunded)
+			addSome(swept.of("stuck"), i.Stuck)
 			if i.Err != nil {
 				sweepsFailed.Inc()
 			}

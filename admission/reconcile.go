@@ -1,0 +1,245 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// ReconcilerConfig holds the optional settings of a Reconciler. Nil and the zero value are valid.
+type ReconcilerConfig struct {
+	// RememberFor is the shortest tile.Limits.RememberFor in use, tile.DefaultRememberFor unless you have set it. If it
+	// is longer than that of a tile, costs are given back to actions that the tile has applied and forgotten; so leave it
+	// unset for RememberFor after a tile's TickInterval was shortened. Zero means that it is not known: outcomes are
+	// found, and no cost is given back.
+	RememberFor time.Duration
+	// RetryWindow is the longest tile.Limits.RetryWindow in use. Zero means tile.DefaultRetryWindow, 5 minutes.
+	RetryWindow time.Duration
+
+	// MaxClockSkew bounds by how much the clocks of tile servers and ledger differ. Costs are given back to actions
+	// that were admitted between RetryWindow + MaxClockSkew and RememberFor - MaxClockSkew ago. Zero means a fifth of
+	// the difference, a minute by default.
+	MaxClockSkew time.Duration
+
+	// CommitWithin is for how long the owner of a tile is watched until it commits. Zero means 5 s.
+	CommitWithin time.Duration
+}
+
+// Reconciler finds out what became of actions that are pending, from what the stores say. It asks no tile server and no
+// gateway, so that no process can lie to it. Create one with NewReconciler. Safe for concurrent use, by several
+// processes too.
+//
+// The evidence for an outcome is the tile's snapshot and stream, which hold the outcomes of the last RememberFor.
+//
+// The evidence that an action never happened, so that its cost can be given back, is all of this:
+//
+//   - no tile may decide the action any more, because it was admitted more than RetryWindow ago;
+//   - every tile that had decided it would remember it, because that was less than RememberFor ago;
+//   - the owner that the authority names is the one that the owner hash names, and it has committed or refreshed after
+//     both were read, so that what it knows is in the store; or the tile was released, or never owned;
+//   - snapshot and stream, read after that, do not have the action.
+//
+// Anything else leaves the action pending.
+type Reconciler struct {
+	authority fence.Authority
+	owners    OwnerReader
+	log       stream.Log
+	cfg       ReconcilerConfig
+}
+
+// OwnerReader reads owner hashes, as fence.Store does.
+type OwnerReader interface {
+	Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error)
+}
+
+// NewReconciler returns a reconciler. authority is needed if cfg.RememberFor is set, and may be nil otherwise. It does no
+// I/O. Errors: a *fence.ArgumentError.
+func NewReconciler(
+	authority fence.Authority, owners OwnerReader, log stream.Log, cfg *ReconcilerConfig,
+) (*Reconciler, error) {
+	var c ReconcilerConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	c.RetryWindow = cmp.Or(c.RetryWindow, tile.DefaultRetryWindow)
+	c.MaxClockSkew = cmp.Or(c.MaxClockSkew, max(0, c.RememberFor-c.RetryWindow)/5)
+	c.CommitWithin = cmp.Or(c.CommitWithin, 5*time.Second)
+	least := c.RetryWindow + 2*c.MaxClockSkew
+	switch {
+	case owners == nil || log == nil:
+		return nil, &fence.ArgumentError{Field: "owners", Value: nil, Want: "a store of owner hashes, and a log"}
+	case c.RememberFor != 0 && authority == nil:
+		return nil, &fence.ArgumentError{Field: "authority", Value: nil,
+			Want: "the epoch authority: with RememberFor set, costs are given back"}
+	case c.RetryWindow < 0 || c.MaxClockSkew < 0 || c.RememberFor != 0 && c.RememberFor <= least:
+		return nil, &fence.ArgumentError{Field: "RememberFor", Value: c.RememberFor,
+			Want: fmt.Sprintf("more than RetryWindow and twice MaxClockSkew, %v: or there is never evidence", least)}
+	case c.CommitWithin < 0:
+		return nil, &fence.ArgumentError{Field: "CommitWithin", Value: c.CommitWithin, Want: "a positive duration"}
+	}
+	return &Reconciler{authority: authority, owners: owners, log: log, cfg: c}, nil
+}
+
+// Finding is what a Reconciler has found out about an action.
+type Finding struct {
+	Outcome stream.Outcome // that the tile gave the action; zero: the tile does not have it
+	Never   bool           // the tile has not decided the action and never will: its cost may be given back
+	Reason  error          // why neither is known; nil if one is
+}
+
+// Reasons of a Finding. They may be wrapped.
+var (
+	errNotThere  = errors.New("the tile's stream does not have the action")
+	errTooEarly  = fmt.Errorf("%w, and the tile may decide it yet", errNotThere)
+	errTooLate   = fmt.Errorf("%w, and the tile may have forgotten it", errNotThere)
+	errNoCommits = fmt.Errorf("%w, and the owner that the authority names does not commit", errNotThere)
+	errSplit     = fmt.Errorf("%w, and authority, owner hash and stream do not name one owner", errNotThere)
+)
+
+// Find finds out what became of open actions of one tile, in their order. now is the ledger's clock
+// (AdmissionLedger.Now). Without evidence it takes up to CommitWithin. err says that the tile could not be read.
+//
+// Errors: those of tile.Outcomes, of fence.Authority and of OwnerReader.
+func (r *Reconciler) Find(
+	ctx context.Context, now func(context.Context) (time.Time, error), id fence.TileID, actions []Artifact,
+) ([]Finding, error) {
+	began, err := now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	outcomes, _, err := tile.Outcomes(ctx, r.log, id)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]Finding, len(actions))
+	undecided := false
+	for i := range actions {
+		f, age := &found[i], began.Sub(actions[i].Admitted)
+		f.Outcome = outcomes[actions[i].ActionID]
+		switch {
+		case f.Outcome != 0:
+		case r.cfg.RememberFor == 0:
+			f.Reason = errNotThere
+		case age <= r.cfg.RetryWindow+r.cfg.MaxClockSkew:
+			f.Reason = errTooEarly
+		case age >= r.cfg.RememberFor-r.cfg.MaxClockSkew:
+			f.Reason = errTooLate
+		default:
+			undecided = true
+		}
+	}
+	if !undecided {
+		return found, nil
+	}
+	return found, r.refute(ctx, now, id, actions, found)
+}
+
+// refute looks for the evidence that actions without an outcome, and without a reason for that, never happened.
+func (r *Reconciler) refute(
+	ctx context.Context, now func(context.Context) (time.Time, error), id fence.TileID, actions []Artifact,
+	found []Finding,
+) error {
+	outcomes, reason, err := r.settled(ctx, id)
+	if err != nil {
+		return err
+	}
+	ended, err := now(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range actions {
+		f := &found[i]
+		if f.Outcome != 0 || f.Reason != nil {
+			continue
+		}
+		f.Outcome = outcomes[actions[i].ActionID]
+		switch {
+		case f.Outcome != 0:
+		case reason != nil:
+			f.Reason = reason
+		case ended.Sub(actions[i].Admitted) >= r.cfg.RememberFor-r.cfg.MaxClockSkew:
+			f.Reason = errTooLate
+		default:
+			f.Never = true
+		}
+	}
+	return nil
+}
+
+// settled are a tile's outcomes when all that was decided before the call is certainly in the store. reason says why
+// that is not known.
+func (r *Reconciler) settled(
+	ctx context.Context, id fence.TileID,
+) (outcomes map[string]stream.Outcome, reason, err error) {
+	grant, err := r.authority.Lookup(ctx, id)
+	never := errors.Is(err, fence.ErrNeverOwned)
+	if err != nil && !never {
+		return nil, nil, err
+	}
+	owner, err := r.owners.Owner(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if grant.Held() {
+		if owner.Epoch != grant.Epoch {
+			return nil, errSplit, nil
+		}
+		if reason, err = r.awaitCommit(ctx, owner); reason != nil || err != nil {
+			return nil, reason, err
+		}
+	}
+	outcomes, at, err := tile.Outcomes(ctx, r.log, id)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case never && (owner.Present() || !at.IsZero()), !never && !grant.Held() && at.Epoch != grant.Epoch,
+		grant.Held() && at.Seq < owner.Position.Seq:
+		return nil, errSplit, nil
+	}
+	return outcomes, nil, nil
+}
+
+// awaitCommit waits until an owner has committed, or refreshed its hash, which a store accepts only of an owner whose
+// whole history it has.
+func (r *Reconciler) awaitCommit(ctx context.Context, before fence.Owner) (reason, err error) {
+	within, cancel := context.WithTimeout(ctx, r.cfg.CommitWithin)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-within.Done():
+			return errNoCommits, nil
+		case <-time.After(min(100*time.Millisecond, r.cfg.CommitWithin/10)):
+		}
+		owner, err := r.owners.Owner(ctx, before.Tile)
+		switch {
+		case err != nil:
+			return nil, err
+		case owner.Epoch != before.Epoch:
+			return errSplit, nil
+		case owner.Tick > before.Tick:
+			return nil, nil
+		}
+	}
+}
+
+// Settle records what a Reconciler has found about an action: its outcome, or, if it never happened, that it is rejected
+// and its cost given back, in one step. A finding without evidence changes nothing and is the error.
+//
+// Errors: f.Reason; otherwise as Resolve, and ErrBalanceLimit if the account has no room for the cost.
+func (l *AdmissionLedger) Settle(ctx context.Context, actionID string, f Finding) (Artifact, error) {
+	switch {
+	case f.Never && f.Outcome == 0:
+		return l.settle(ctx, Settlement{ActionID: actionID, Outcome: stream.Rejected, Refund: true})
+	case f.Outcome != 0:
+		return l.Resolve(ctx, actionID, f.Outcome)
+	}
+	return Artifact{}, cmp.Or(f.Reason, errNotThere)
+}
