@@ -2,7 +2,6 @@ package gatewayws
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -352,11 +351,7 @@ func (s *conn) refresh(token string) (Answer, error) {
 }
 
 func (s *conn) write(f answerFrame) {
-	b, err := json.Marshal(f)
-	if err != nil { // a struct of strings and numbers
-		panic(err)
-	}
-	s.send(socket.Frame(socket.OpText, b))
+	s.send(socket.Seal(f.append(make([]byte, socket.MaxHeader, 96)), socket.OpText))
 }
 
 // send writes a frame. A client that does not take it in time is disconnected.

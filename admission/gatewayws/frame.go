@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/plainjson"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -61,12 +62,14 @@ type errorFrame struct {
 // decodeIntent reads a client's message. With an error, the frame has the id if that could be read. It ignores fields
 // it does not know, which a newer client may send; the gateway validates the intent.
 func decodeIntent(b []byte) (intentFrame, error) {
-	var f intentFrame
-	if !utf8.Valid(b) {
-		return f, errors.New("the message is not UTF-8")
-	}
-	if err := json.Unmarshal(b, &f); err != nil {
-		return intentFrame{ID: idOf(b)}, fmt.Errorf("send one JSON object: %w", err)
+	f, plain := plainIntent(b)
+	if !plain {
+		if !utf8.Valid(b) {
+			return f, errors.New("the message is not UTF-8")
+		}
+		if err := json.Unmarshal(b, &f); err != nil {
+			return intentFrame{ID: idOf(b)}, fmt.Errorf("send one JSON object: %w", err)
+		}
 	}
 	switch {
 	case f.ID == "" || len(f.ID) > maxID:
@@ -76,6 +79,31 @@ func decodeIntent(b []byte) (intentFrame, error) {
 			admission.Ask, kindRefresh)
 	}
 	return f, nil
+}
+
+// plainIntent reads a movement or an action as a Client writes it; plain is false, and the frame empty, for any other
+// message.
+func plainIntent(b []byte) (f intentFrame, plain bool) {
+	r := plainjson.Read(b)
+	r.Want(`{"id":`)
+	f.ID = string(r.Text())
+	r.Want(`,"tile":`)
+	if f.Tile.UnmarshalText(r.Text()) != nil {
+		return intentFrame{}, false
+	}
+	r.Want(`,"kind":`)
+	f.Kind = admission.Kind(r.Text())
+	if r.Has(`,"action":`) {
+		f.Action = string(r.Text())
+	}
+	if r.Has(`,"body":`) {
+		f.Body = r.Bytes()
+	}
+	r.Want("}")
+	if !r.Done() {
+		return intentFrame{}, false
+	}
+	return f, true
 }
 
 // idOf finds the id in a message that is otherwise wrong, so that the client can tell which one it was.
@@ -117,6 +145,19 @@ func (a Answer) frame(id string) answerFrame {
 		f.At = a.At.UnixMilli()
 	}
 	return f
+}
+
+// append writes the frame as encoding/json does.
+func (f *answerFrame) append(dst []byte) []byte {
+	if f.Outcome != "" && (*f == answerFrame{ID: f.ID, Outcome: f.Outcome}) { // a movement's
+		dst = plainjson.AppendText(append(dst, `{"id":`...), f.ID)
+		return append(plainjson.AppendText(append(dst, `,"outcome":`...), f.Outcome), '}')
+	}
+	b, err := json.Marshal(f)
+	if err != nil { // a struct of strings and numbers
+		panic(err)
+	}
+	return append(dst, b...)
 }
 
 // decodeAnswer reads a server's message: the id, and the answer or an *Error.

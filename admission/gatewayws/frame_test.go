@@ -50,6 +50,31 @@ func TestDecodeIntent(t *testing.T) {
 	}
 }
 
+// TestWhatPlayersSendIsReadFast: movements and actions are, and what they are answered is written as encoding/json does.
+func TestWhatPlayersSendIsReadFast(t *testing.T) {
+	for frame, fast := range map[string]bool{
+		`{"id":"7","tile":"85283473fffffff","kind":"move","body":"ZmlyZQ=="}`:        true,
+		`{"id":"7","tile":"1","kind":"act","action":"0b54","body":"ZmlyZQ=="}`:       true,
+		`{"id":"7","tile":"1","kind":"act","action":"0b54","asset":"card","cost":3}`: false,
+		`{"id":"7","kind":"move","tile":"1"}`:                                        false,
+		`{"id":"7","tile":"01","kind":"move"}`:                                       false,
+	} {
+		got, want, plain := gatewayws.Plain([]byte(frame))
+		require.Equal(t, fast, plain, frame)
+		if fast {
+			require.Equal(t, want, got, frame)
+		}
+	}
+	for _, a := range []gatewayws.Answer{{Outcome: stream.Applied}, {Outcome: stream.Fizzled, Admission: "6f0c"},
+		{Outcome: stream.Rejected, Reason: admission.ReasonBalance}, {Outcome: stream.Applied, Refunded: true},
+		{Outcome: stream.Applied, At: time.UnixMilli(7)}, {}} {
+		for _, id := range []string{"7", `"<ö>`} {
+			got, want := gatewayws.AppendAnswer(id, a)
+			require.Equal(t, want, got)
+		}
+	}
+}
+
 // TestUnknownFieldsAreIgnored: a newer client may send them while an upgrade rolls. No field names the actor.
 func TestUnknownFieldsAreIgnored(t *testing.T) {
 	frame := `{"id":"7","kind":"move","tile":"1","actor":"admin","new":{"deep":[1,{"er":null}]},"body":"ZmlyZQ=="}`
@@ -163,6 +188,9 @@ func FuzzIntentFrame(f *testing.F) {
 	f.Add([]byte(`{"id":"8","tile":"1","kind":"act","action":"0b54","asset":"card","cost":9007199254740991}`))
 	f.Add([]byte("{\"id\":\"\xff\"}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if got, want, plain := gatewayws.Plain(b); plain {
+			require.Equal(t, want, got)
+		}
 		id, r, err := gatewayws.DecodeIntent(b)
 		require.LessOrEqual(t, len(id), 64)
 		if err != nil {

@@ -2,7 +2,10 @@ package tilehttp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -21,6 +24,11 @@ func FuzzIntents(f *testing.F) {
 	f.Add([]byte(`{"v":1,"intents":[{"tile":"1"}]}`))
 	f.Add([]byte("\xff{}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if intents, plain := plainIntents(b); plain {
+			var m wireIntents[wireSent]
+			require.NoError(t, json.Unmarshal(b, &m))
+			require.Equal(t, m.Intents, intents)
+		}
 		refused := 0
 		intents, err := decodeIntents(b, func(id uint64, err error) {
 			refused++
@@ -37,12 +45,17 @@ func FuzzIntents(f *testing.F) {
 			require.NotZero(t, w.ID)
 			require.True(t, utf8.ValidString(w.Action+w.Actor))
 			w.Tile = max(w.Tile, 1) // without a tile it is refused where it is queued
+			if len(w.Body) == 0 {
+				w.Body = nil // an empty one is not sent
+			}
 			in := w.intent()
 			encoded, err := encodeIntent(&in)
 			require.NoError(t, err)
 			within := time.Duration(min(max(w.Within, 0), maxWithin)) * time.Millisecond
 			message = appendSent(message, w.ID, within, encoded)
 		}
+		_, plain := plainIntents(append(slices.Clip(message), messageTail...))
+		require.Equal(t, len(intents) > 0 && isPlain(intents), plain, "what a gateway sends is read fast")
 		again, err := decodeIntents(append(message, messageTail...), nil)
 		require.NoError(t, err)
 		require.Len(t, again, len(intents))
@@ -50,6 +63,15 @@ func FuzzIntents(f *testing.F) {
 			require.Equal(t, intents[i].ID, again[i].ID)
 			require.Equal(t, intents[i].intent(), again[i].intent())
 		}
+	})
+}
+
+// isPlain reports whether names need no escapes, and times no sign.
+func isPlain(intents []wireSent) bool {
+	return !slices.ContainsFunc(intents, func(w wireSent) bool {
+		names, _ := json.Marshal(w.Action + w.Actor)
+		return w.Admitted < 0 || w.Admitted >= 1e18 || w.ID >= 1e18 || len(names) != len(w.Action+w.Actor)+2 ||
+			strings.IndexFunc(w.Action+w.Actor, func(r rune) bool { return r > '~' }) >= 0
 	})
 }
 
@@ -61,6 +83,11 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"v":1,"drain":true}`))
 	f.Add([]byte(`{"v":1,"error":{"code":"invalid","field":"x"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if answers, plain := plainAnswers(b, nil); plain {
+			var m wireAnswers
+			require.NoError(t, json.Unmarshal(b, &m))
+			require.Equal(t, wireAnswers{Version: version, Answers: answers}, m)
+		}
 		ctx, stop := context.WithCancelCause(context.Background())
 		u := &uplink{link: &link{wake: make(chan struct{}, 1)}, limit: 8, counts: new(counters),
 			waiting: map[uint64]*call{}, stop: stop}

@@ -2,7 +2,6 @@ package tilehttp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -53,7 +52,9 @@ type uplink struct {
 	retired bool // it takes no more calls, and ends with the last
 	ended   bool
 
-	served bool // the peer has sent a message; belongs to run
+	// What belongs to run.
+	served  bool         // the peer has sent a message
+	answers []wireAnswer // of its last one, to be used again
 
 	stop context.CancelCauseFunc
 }
@@ -173,11 +174,11 @@ func (u *uplink) readAll(ctx context.Context) error {
 
 // take gives the answers of a message to their callers. Its error ends the connection.
 func (u *uplink) take(b []byte) error {
-	var m wireAnswers
-	if err := json.Unmarshal(b, &m); err != nil || m.Version != version {
-		return errors.Join(errNotOurs, err)
+	m, err := decodeAnswers(b, u.answers)
+	if err != nil {
+		return err
 	}
-	u.served = true
+	u.served, u.answers = true, m.Answers[:0]
 	if m.Error != nil {
 		return fmt.Errorf("the tile server could not read a message: %w",
 			&fence.ArgumentError{Field: m.Error.Field, Value: m.Error.Value, Want: m.Error.Want})

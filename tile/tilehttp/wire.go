@@ -1,6 +1,7 @@
 package tilehttp
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/plainjson"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -130,15 +132,25 @@ const (
 // encodeIntent writes the fields of an intent as an object. It does not validate: the receiver does, and refuses the
 // replacement character that JSON puts for bytes that are not UTF-8. Its error is a *fence.ArgumentError.
 func encodeIntent(in *tile.Intent) ([]byte, error) {
-	w := wireIntent{Tile: in.Tile, Action: in.ActionID, Actor: in.Actor, Body: in.Body}
-	if !in.Admitted.IsZero() {
-		w.Admitted = in.Admitted.UnixMilli()
+	b := make([]byte, 0, 128+len(in.ActionID)+len(in.Actor)+base64.StdEncoding.EncodedLen(len(in.Body)))
+	b = append(append(append(b, `{"tile":"`...), in.Tile.String()...), '"')
+	if in.ActionID != "" {
+		b = plainjson.AppendText(append(b, `,"action":`...), in.ActionID)
 	}
-	b, err := json.Marshal(w)
-	if err == nil && len(b) > MaxRequest {
-		err = &fence.ArgumentError{Field: "request", Value: len(b), Want: tooLong}
+	if in.Actor != "" {
+		b = plainjson.AppendText(append(b, `,"actor":`...), in.Actor)
 	}
-	return b, err
+	if len(in.Body) > 0 {
+		b = append(base64.StdEncoding.AppendEncode(append(b, `,"body":"`...), in.Body), '"')
+	}
+	if ms := in.Admitted.UnixMilli(); !in.Admitted.IsZero() && ms != 0 {
+		b = strconv.AppendInt(append(b, `,"admitted":`...), ms, 10)
+	}
+	b = append(b, '}')
+	if len(b) > MaxRequest {
+		return nil, &fence.ArgumentError{Field: "request", Value: len(b), Want: tooLong}
+	}
+	return b, nil
 }
 
 var tooLong = "at most " + strconv.Itoa(MaxRequest) + " bytes"
@@ -159,6 +171,9 @@ func appendSent(message []byte, id uint64, within time.Duration, intent []byte) 
 // decodeIntents reads a gateway's message. An intent that cannot be read is given to refuse. The error is a
 // *fence.ArgumentError for a message that is nothing of this protocol, or has an intent without an ID.
 func decodeIntents(b []byte, refuse func(id uint64, err error)) ([]wireSent, error) {
+	if intents, plain := plainIntents(b); plain {
+		return intents, nil
+	}
 	var m wireIntents[wireSent]
 	if err := decodeRequest(b, &m, &m.Version, "intents"); err != nil {
 		return decodeEach(b, err, refuse)
@@ -169,6 +184,68 @@ func decodeIntents(b []byte, refuse func(id uint64, err error)) ([]wireSent, err
 		}
 	}
 	return m.Intents, nil
+}
+
+// plainIntents reads a gateway's message as appendSent writes it; plain is false for any other.
+func plainIntents(b []byte) (intents []wireSent, plain bool) {
+	r := plainjson.Read(b)
+	r.Want(intentsHead)
+	for more := true; more && !r.Failed(); more = r.Has(",") {
+		var w wireSent
+		r.Want(`{"id":`)
+		w.ID = r.Number()
+		if r.Has(`,"within":`) {
+			w.Within = int64(r.Number())
+		}
+		r.Want(`,"tile":`)
+		if w.Tile.UnmarshalText(r.Text()) != nil || w.ID == 0 {
+			return nil, false
+		}
+		if r.Has(`,"action":`) {
+			w.Action = string(r.Text())
+		}
+		if r.Has(`,"actor":`) {
+			w.Actor = string(r.Text())
+		}
+		if r.Has(`,"body":`) {
+			w.Body = r.Bytes()
+		}
+		if r.Has(`,"admitted":`) {
+			w.Admitted = int64(r.Number())
+		}
+		r.Want("}")
+		intents = append(intents, w)
+	}
+	r.Want(messageTail)
+	return intents, r.Done()
+}
+
+// decodeAnswers reads a tile server's message. The answers are appended to others.
+func decodeAnswers(b []byte, answers []wireAnswer) (wireAnswers, error) {
+	if answers, plain := plainAnswers(b, answers); plain {
+		return wireAnswers{Version: version, Answers: answers}, nil
+	}
+	var m wireAnswers
+	if err := json.Unmarshal(b, &m); err != nil || m.Version != version {
+		return m, errors.Join(errNotOurs, err)
+	}
+	return m, nil
+}
+
+// plainAnswers reads a message that has nothing but outcomes, as encodeAnswer writes them; plain is false for any other.
+func plainAnswers(b []byte, answers []wireAnswer) (_ []wireAnswer, plain bool) {
+	r := plainjson.Read(b)
+	r.Want(answersHead)
+	for more := true; more && !r.Failed(); more = r.Has(",") {
+		r.Want(`{"id":`)
+		a := wireAnswer{ID: r.Number()}
+		r.Want(`,"outcome":`)
+		a.Outcome = string(r.Text())
+		r.Want("}")
+		answers = append(answers, a)
+	}
+	r.Want(messageTail)
+	return answers, r.Done()
 }
 
 var errNoID = &fence.ArgumentError{Field: "id", Value: 0, Want: "a number from 1 to 2^64-1 with each intent"}
@@ -234,17 +311,15 @@ func decodeRequest(b []byte, v any, got *int, what string) error {
 
 // encodeAnswer writes the answer to the intent of an ID.
 func encodeAnswer(id uint64, outcome stream.Outcome, err error) []byte {
-	a := wireAnswer{ID: id}
 	if err == nil && !outcome.Valid() {
 		err = errNoOutcome
 	}
 	if err != nil {
 		e := encodeError(err)
-		a.Error = &e
-	} else {
-		a.Outcome = outcome.String()
+		return mustEncode(wireAnswer{ID: id, Error: &e})
 	}
-	return mustEncode(a)
+	b := strconv.AppendUint(append(make([]byte, 0, 64), `{"id":`...), id, 10)
+	return append(plainjson.AppendText(append(b, `,"outcome":`...), outcome.String()), '}')
 }
 
 var errNoOutcome = errors.New("the tile gave no outcome")
