@@ -174,7 +174,7 @@ func bounds(inFlight *int, writeTimeout, pingInterval *time.Duration) error {
 
 // Forward sends an intent to the process at contact and waits for its outcome, which takes until the end of a tick;
 // bound it by ctx, whose deadline travels along. The intent is sent at most once. Intents of other calls that come
-// within about a millisecond share its message.
+// within about five milliseconds share its message.
 //
 // Errors: what the process's Submitter answered (*tile.RedirectError, *tile.UnresolvedError, tile.ErrOverloaded,
 // *fence.ArgumentError); tile.ErrOverloaded also if too many intents are under way to the process; a

@@ -75,7 +75,7 @@
 //
 // # Batches and bounds
 //
-// Intents that come within about a millisecond share a message, and so do the outcomes of a tick. The first intent
+// Intents that come within about five milliseconds share a message, and so do the outcomes of a tick. The first intent
 // after a pause is sent at once. On each connection:
 //
 //   - A gateway has at most Config.MaxInFlight intents under way, and 4 MiB of them unwritten. More are refused with
