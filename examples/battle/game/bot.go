@@ -3,6 +3,7 @@ package game
 import (
 	"cmp"
 	"math/rand/v2"
+	"sync"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -43,11 +44,11 @@ type Bot struct {
 	home  uint16     // the cell it asks for
 
 	goal  uint16   // the cell it travels to
-	steps []uint16 // per cell: steps to the goal, noWay where none was measured; nil before the first goal
+	steps []uint16 // per cell: 1 more than the steps to the goal, or noWay where none were counted; nil at first
 	left  int      // moves until it thinks of another goal
 }
 
-const noWay = 1<<16 - 1
+const noWay = 0
 
 // NewBot returns the brain of an actor on a ground. A nil config means the defaults.
 func NewBot(actor string, ground Ground, seed uint64, cfg *BotConfig) *Bot {
@@ -187,15 +188,18 @@ func (b *Bot) move(s *state, me *Ship) (Order, bool) {
 	turn := b.rng.IntN(max(len(near), 1)) // where the look around starts: equals are taken in turn
 	for i := range near {
 		n := uint16(near[(turn+i)%len(near)])
-		if s.free(int(n)) && (!found || b.steps[n] < b.steps[best]) {
+		if s.free(int(n)) && (!found || b.further(best, n)) {
 			best, found = n, true
 		}
 	}
-	if !found || b.steps[best] > b.steps[me.Cell] {
+	if !found || b.further(best, me.Cell) {
 		b.left = 0
 	}
 	return Order{Kind: Move, Cell: best}, found
 }
+
+// further reports whether a cell is further from the goal than another.
+func (b *Bot) further(cell, than uint16) bool { return b.steps[cell]-1 > b.steps[than]-1 } // noWay is furthest
 
 // choose picks a goal: often another ship, so that ships meet, else any cell.
 func (b *Bot) choose(s *state, me *Ship) uint16 {
@@ -215,22 +219,27 @@ func (b *Bot) travelTo(goal, from uint16) {
 	if b.steps == nil {
 		b.steps = make([]uint16, b.ground.Len())
 	}
-	for i := range b.steps {
-		b.steps[i] = noWay
-	}
-	b.goal, b.left, b.steps[goal] = goal, 8+b.rng.IntN(16), 0
-	queue := []int32{int32(goal)}
-	for len(queue) > 0 {
-		c := queue[0]
-		queue = queue[1:]
-		if b.steps[from] != noWay && b.steps[c] >= b.steps[from]+detour {
-			return
+	b.goal, b.left = goal, 8+b.rng.IntN(16)
+	steps := b.steps
+	clear(steps)
+	steps[goal] = 1
+	edge := edges.Get().(*[]uint16)
+	queue := append((*edge)[:0], goal)
+	for i := 0; i < len(queue); i++ {
+		c := queue[i]
+		if steps[from] != noWay && steps[c] >= steps[from]+detour {
+			break
 		}
 		for _, n := range b.ground.Adjacent(int(c)) {
-			if b.steps[n] == noWay {
-				b.steps[n] = b.steps[c] + 1
-				queue = append(queue, n)
+			if steps[n] == noWay {
+				steps[n] = steps[c] + 1
+				queue = append(queue, uint16(n))
 			}
 		}
 	}
+	*edge = queue
+	edges.Put(edge)
 }
+
+// edges are the cells that travelTo has reached. A bot needs them for a moment, and there are thousands of bots.
+var edges = sync.Pool{New: func() any { return new([]uint16) }}

@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
+	"github.com/tilefence/tilefence/internal/plainjson"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -200,17 +201,36 @@ func (p *player) failed(now time.Time) {
 	p.order = order{}
 }
 
+// answer is a message of the gateway.
+type answer struct {
+	ID      string    `json:"id"`
+	Outcome string    `json:"outcome"`
+	Error   *struct{} `json:"error"`
+}
+
+// decodeAnswer reads a message of the gateway.
+func decodeAnswer(body []byte) (a answer, err error) {
+	r := plainjson.Read(body) // a movement's outcome
+	r.Want(`{"id":`)
+	a.ID = string(r.Text())
+	r.Want(`,"outcome":`)
+	a.Outcome = string(r.Text())
+	r.Want("}")
+	if r.Done() {
+		return a, nil
+	}
+	a = answer{}
+	if err = json.Unmarshal(body, &a); err != nil {
+		err = fmt.Errorf("an answer cannot be read: %w", err)
+	}
+	return a, err
+}
+
 // told takes a message of the gateway.
 func (p *player) told(body []byte) error {
-	var answer struct {
-		ID      string `json:"id"`
-		Outcome string `json:"outcome"`
-		Error   *struct {
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return fmt.Errorf("an answer cannot be read: %w", err)
+	answer, err := decodeAnswer(body)
+	if err != nil {
+		return err
 	}
 	if answer.ID != strconv.Itoa(p.order.id) || !p.order.again.IsZero() {
 		return nil // it came too late

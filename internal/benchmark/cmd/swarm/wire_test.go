@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,4 +61,18 @@ func TestAppendIntent(t *testing.T) {
 		string(appendIntent(nil, 7, 0x85283083fffffff, "", []byte{0, 1})))
 	require.JSONEq(t, `{"id":"8","tile":"1","kind":"act","action":"A","body":""}`,
 		string(appendIntent(nil, 8, 1, "A", nil)))
+}
+
+func TestDecodeAnswer(t *testing.T) {
+	for body, want := range map[string]answer{
+		`{"id":"7","outcome":"applied"}`:                         {ID: "7", Outcome: "applied"},
+		`{"id":"7","outcome":"applied","admission":"a"}`:         {ID: "7", Outcome: "applied"},
+		`{"id":"8","error":{"code":"limited","message":"\u00"}}`: {},
+		`{"id":"8","error":{"code":"limited"}}`:                  {ID: "8", Error: new(struct{})},
+		`{"session":{"expires_in":5}}`:                           {},
+	} {
+		got, err := decodeAnswer([]byte(body))
+		require.Equal(t, want, got, body)
+		require.Equal(t, json.Valid([]byte(body)), err == nil, body)
+	}
 }
