@@ -34,13 +34,8 @@ type desk struct {
 // submission is one intent that waits for its outcome.
 type submission struct {
 	intent    Intent
-	answer    chan<- answer // capacity 1
-	presented bool          // the intent, or one with its ActionID, has been part of a batch shown to the store
-}
-
-type answer struct {
-	outcome stream.Outcome
-	err     error
+	answer    func(stream.Outcome, error) // called once, also with mu held
+	presented bool                        // the intent, or one with its ActionID, has been part of a batch shown to the store
 }
 
 // inspection is a call of Inspect.
@@ -119,18 +114,17 @@ func leave[C any](ctx context.Context, d *desk, calls chan<- C, call C) error {
 }
 
 // submit queues an intent. The error says why it was not queued.
-func (d *desk) submit(in Intent) (<-chan answer, error) {
-	c := make(chan answer, 1)
+func (d *desk) submit(in Intent, answer func(stream.Outcome, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.silent():
-		return nil, d.redirect()
+		return d.redirect()
 	case len(d.queue) >= d.cfg.QueueLimit:
-		return nil, ErrOverloaded
+		return ErrOverloaded
 	}
-	d.queue = append(d.queue, submission{intent: in, answer: c})
-	return c, nil
+	d.queue = append(d.queue, submission{intent: in, answer: answer})
+	return nil
 }
 
 // silent reports whether the processor answers nothing: it has ended, it follows, or it is an owner that redirects
@@ -223,7 +217,7 @@ func (d *desk) sendAway() {
 		if s.presented {
 			presented = append(presented, s)
 		} else {
-			s.answer <- answer{err: d.redirect()}
+			s.answer(0, d.redirect())
 		}
 	}
 	d.queue = presented
@@ -262,13 +256,13 @@ func (d *desk) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, p
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range pending {
-		s.answer <- answer{err: d.unresolved()}
+		s.answer(0, d.unresolved())
 	}
 	for _, s := range d.queue {
 		if s.presented {
-			s.answer <- answer{err: d.unresolved()}
+			s.answer(0, d.unresolved())
 		} else {
-			s.answer <- answer{err: d.redirect()}
+			s.answer(0, d.redirect())
 		}
 	}
 	d.queue = nil

@@ -94,16 +94,16 @@ func (o *tileOwner) admit() []submission {
 		late := s.intent.outOfTime(now, o.cfg)
 		switch size := history.RememberedSize(id); {
 		case known:
-			s.answer <- answer{outcome: outcome}
+			s.answer(outcome, nil)
 		case late != nil && !s.presented:
 			o.refuseLate(&s.intent, now)
-			s.answer <- answer{err: late}
+			s.answer(0, late)
 		case seen[id]:
 			s.presented = true
 			repeated = append(repeated, s)
 		case !s.presented && !h.CanRemember(len(seen)+1, bytes+size):
 			refused = true
-			s.answer <- answer{err: ErrOverloaded}
+			s.answer(0, ErrOverloaded)
 		default:
 			seen[id] = true
 			bytes += size
@@ -213,7 +213,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	}
 	o.moveTo(r.Position)
 	for i, s := range b.submissions {
-		s.answer <- answer{outcome: b.outcomes[i]}
+		s.answer(b.outcomes[i], nil)
 	}
 	o.cfg.Hooks.Committed(b.info(r.Position, o.cfg.Durability))
 	return nil

@@ -38,12 +38,17 @@ func newTestDesk(t *testing.T, cfg Config) *desk {
 
 func TestDeskAnswersEverySubmission(t *testing.T) {
 	d := newTestDesk(t, Config{})
-	first, err := d.submit(Intent{Tile: 7})
-	require.NoError(t, err)
-	second, err := d.submit(Intent{Tile: 7})
-	require.NoError(t, err)
-	_, err = d.submit(Intent{Tile: 7})
-	assert.ErrorIs(t, err, ErrOverloaded)
+	note := func() (func(stream.Outcome, error), <-chan error) {
+		errs := make(chan error, 1) // a second answer would wait for ever
+		return func(_ stream.Outcome, err error) { errs <- err }, errs
+	}
+	submit := func() <-chan error {
+		answer, errs := note()
+		require.NoError(t, d.submit(Intent{Tile: 7}, answer))
+		return errs
+	}
+	first, second := submit(), submit()
+	assert.ErrorIs(t, d.submit(Intent{Tile: 7}, nil), ErrOverloaded)
 	assert.Equal(t, 2, d.read().Queued)
 	queue := d.take()
 	queue[0].presented = true
@@ -54,25 +59,23 @@ func TestDeskAnswersEverySubmission(t *testing.T) {
 	require.NoError(t, d.away(), "neither an older epoch nor its own contact is a successor")
 	d.yield(fence.Owner{Epoch: 4, Contact: "b:1"})
 	var away *RedirectError
-	require.ErrorAs(t, (<-second).err, &away)
+	require.ErrorAs(t, <-second, &away)
 	assert.Equal(t, "b:1", away.Contact)
 	require.ErrorAs(t, d.away(), &away)
 	assert.Empty(t, first, "it was presented")
 	d.resume()
 	require.NoError(t, d.away())
 
-	third, err := d.submit(Intent{Tile: 7})
-	require.NoError(t, err)
-	pending := make(chan answer, 1)
-	d.close(3, fence.Owner{Epoch: 5, Contact: "c:1"}, true, []submission{{answer: pending}})
+	third := submit()
+	answer, pending := note()
+	d.close(3, fence.Owner{Epoch: 5, Contact: "c:1"}, true, []submission{{answer: answer}})
 	var unresolved *UnresolvedError
-	require.ErrorAs(t, (<-first).err, &unresolved)
+	require.ErrorAs(t, <-first, &unresolved)
 	assert.Equal(t, "c:1", unresolved.Contact)
-	require.ErrorAs(t, (<-pending).err, &unresolved)
-	require.ErrorAs(t, (<-third).err, &away)
+	require.ErrorAs(t, <-pending, &unresolved)
+	require.ErrorAs(t, <-third, &away)
 	assert.Equal(t, fence.Epoch(5), away.Epoch)
-	_, err = d.submit(Intent{Tile: 7})
-	assert.ErrorIs(t, err, ErrRedirect)
+	assert.ErrorIs(t, d.submit(Intent{Tile: 7}, nil), ErrRedirect)
 	assert.Equal(t, StoodDown, d.read().State)
 	<-d.superseded
 	<-d.done

@@ -141,15 +141,12 @@ func (p *TileProcessor) finish(err error) {
 // ctx's error, after which the intent may still be resolved. After the last two an action is retried
 // with the same ActionID, which gives its one outcome.
 func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, error) {
-	if err := in.Validate(); err != nil {
-		return 0, err
+	type answer struct {
+		outcome stream.Outcome
+		err     error
 	}
-	if in.Tile != p.tile {
-		return 0, &fence.ArgumentError{Field: "tile", Value: in.Tile,
-			Want: "the tile this processor runs, " + p.tile.String()}
-	}
-	c, err := p.desk.submit(in)
-	if err != nil {
+	c := make(chan answer, 1)
+	if err := p.Queue(in, func(outcome stream.Outcome, err error) { c <- answer{outcome, err} }); err != nil {
 		return 0, err
 	}
 	select {
@@ -158,6 +155,20 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
+}
+
+// Queue is Submit for callers with thousands of intents under way, none of which needs a goroutine. If the intent is
+// queued, answered is called with what Submit would have returned, once, by the tick loop: it must not block, nor call
+// the processor. Otherwise the error says why not.
+func (p *TileProcessor) Queue(in Intent, answered func(stream.Outcome, error)) error {
+	if err := in.Validate(); err != nil {
+		return err
+	}
+	if in.Tile != p.tile {
+		return &fence.ArgumentError{Field: "tile", Value: in.Tile,
+			Want: "the tile this processor runs, " + p.tile.String()}
+	}
+	return p.desk.submit(in, answered)
 }
 
 // Status reports where the processor is. It may be called at any time, from any goroutine.

@@ -101,6 +101,15 @@ func (h *Host) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, erro
 	return 0, h.redirect(ctx, in.Tile)
 }
 
+// Queue is tile.TileProcessor.Queue for a tile that the host runs now. For any other it queues nothing, and the error
+// is a *tile.RedirectError without a contact: Submit finds out more. So it does after such an error in an answer.
+func (h *Host) Queue(in tile.Intent, answered func(stream.Outcome, error)) error {
+	if p := h.Processor(in.Tile); p != nil {
+		return p.Queue(in, answered)
+	}
+	return &tile.RedirectError{Tile: in.Tile}
+}
+
 // submitTo is the processor that takes a tile's intents, or nil. A tile that has only just been added gets
 // its processor in a moment.
 func (h *Host) submitTo(ctx context.Context, id fence.TileID) *tile.TileProcessor {

@@ -32,8 +32,9 @@
 //
 //	{"v":1,"intents":[{"id":7,"within":2950,"tile":"85283473fffffff","action":"0b54","actor":"ann","body":"<base64>"}]}
 //
-// within is after how many milliseconds the gateway gives up; the tile server then does too. Without it, an intent
-// waits as long as the connection lasts. The tile server answers each intent once, in whatever order:
+// within is after how many milliseconds the gateway gives up; the tile server then does too, if it could not queue the
+// intent at its tile. Without it, an intent waits as long as the connection lasts. The tile server answers each intent
+// once, in whatever order:
 //
 //	{"v":1,"answers":[{"id":7,"outcome":"applied"},{"id":8,"error":{"code":"overloaded"}}]}
 //

@@ -21,9 +21,15 @@ import (
 )
 
 // Submitter takes intents for tiles: a tile.TileProcessor, or something that holds several and answers a
-// *tile.RedirectError for tiles it does not run. It must be safe for concurrent use, and honour ctx.
+// *tile.RedirectError for tiles it does not run. It must be safe for concurrent use, and honour ctx. One that has a
+// method Queue too, as tile.TileProcessor describes it, is asked to queue first, and to Submit what could not be queued.
 type Submitter interface {
 	Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error)
+}
+
+// queuer is a Submitter that can do without a goroutine for each intent, as tile.TileProcessor.Queue says.
+type queuer interface {
+	Queue(in tile.Intent, answered func(stream.Outcome, error)) error
 }
 
 // SubmitterFunc is a Submitter of one function.

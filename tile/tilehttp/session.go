@@ -15,7 +15,8 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// session is a tile server's end of a connection to a gateway. One goroutine more runs for each intent under way.
+// session is a tile server's end of a connection to a gateway. One goroutine more runs for each intent under way that
+// the Submitter could not queue.
 //
 // What a gateway that does not read can pile up is bounded: an intent counts as under way until its answer is part of a
 // message, and when as many refusals wait, the gateway is not read any more, until the write times out.
@@ -63,8 +64,8 @@ func (s *session) run(l *link) error {
 	}
 	s.stop(err)
 	_ = s.conn.CloseNow() // what it says is in err already
-	s.work.Wait()
 	work.Wait()
+	s.work.Wait()
 	return err
 }
 
@@ -117,10 +118,29 @@ func (s *session) start(w *wireSent) {
 		return
 	}
 	id, within, in := w.ID, w.Within, w.intent()
-	s.work.Go(func() {
+	wait := func() {
 		outcome, err := s.submit(within, in)
 		s.answer(encodeAnswer(id, outcome, err))
-	})
+	}
+	q, ok := s.h.tiles.(queuer)
+	if !ok || q.Queue(in, func(outcome stream.Outcome, err error) {
+		if errors.Is(err, tile.ErrRedirect) {
+			s.again(wait) // the intent was not resolved, and Submit may find the owner
+			return
+		}
+		s.answer(encodeAnswer(id, outcome, err))
+	}) != nil {
+		s.work.Go(wait) // what the error was, or what can be done, is Submit's business
+	}
+}
+
+// again runs what has to wait for an intent that was queued, unless the session is over.
+func (s *session) again(wait func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.work.Go(wait)
+	}
 }
 
 // maxWithin keeps a deadline far away from any overflow.

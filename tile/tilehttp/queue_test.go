@@ -1,0 +1,81 @@
+package tilehttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
+)
+
+// queueing is a Submitter that queues the intents of here, and answers when it is told to.
+type queueing struct {
+	tilehttp.SubmitterFunc
+	queued chan func(stream.Outcome, error)
+}
+
+func (q *queueing) Queue(in tile.Intent, answered func(stream.Outcome, error)) error {
+	if in.Tile != here {
+		return &tile.RedirectError{Tile: in.Tile}
+	}
+	q.queued <- answered
+	return nil
+}
+
+// TestIntentsAreQueued: one that was queued gets its answer without a call of Submit, which is asked what became of one
+// that was not, or that was sent away from the queue. An answer that comes after the connection is nobody's.
+func TestIntentsAreQueued(t *testing.T) {
+	q := &queueing{queued: make(chan func(stream.Outcome, error), 1)}
+	q.SubmitterFunc = func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 7, Contact: "b:1"}
+	}
+	h := handler(t, q)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	client, contact := newClient(t, nil), server.Listener.Addr().String()
+	type result struct {
+		outcome stream.Outcome
+		err     error
+	}
+	forward := func(in tile.Intent) <-chan result {
+		done := make(chan result, 1)
+		go func() {
+			outcome, err := client.Forward(context.WithoutCancel(t.Context()), contact, in)
+			done <- result{outcome, err}
+		}()
+		return done
+	}
+	done := forward(tile.Intent{Tile: here})
+	(<-q.queued)(stream.Fizzled, nil)
+	assert.Equal(t, result{outcome: stream.Fizzled}, <-done)
+	done = forward(tile.Intent{Tile: here})
+	(<-q.queued)(0, tile.ErrOverloaded)
+	require.ErrorIs(t, (<-done).err, tile.ErrOverloaded)
+	for _, in := range []tile.Intent{{Tile: here}, {Tile: here + 1}} {
+		done = forward(in)
+		if in.Tile == here {
+			(<-q.queued)(0, fmt.Errorf("left: %w", &tile.RedirectError{Tile: here}))
+		}
+		away, ok := errors.AsType[*tile.RedirectError]((<-done).err)
+		require.True(t, ok)
+		assert.Equal(t, tile.RedirectError{Tile: in.Tile, Epoch: 7, Contact: "b:1"}, *away)
+	}
+	for _, err := range []error{nil, &tile.RedirectError{Tile: here}} {
+		done = forward(tile.Intent{Tile: here})
+		answered := <-q.queued
+		client.Close()
+		require.Error(t, (<-done).err)
+		require.NoError(t, h.Drain(t.Context()))
+		answered(stream.Applied, err)
+		h = handler(t, q)
+		server.Config.Handler = h
+		client = newClient(t, nil)
+	}
+}
