@@ -26,7 +26,8 @@ type GatewayServerConfig struct {
 	// WebSocket's.
 	Web Web
 
-	// Gateway are the settings of the gateway. Its Price must be unset: it is an argument of NewGatewayServer.
+	// Gateway are the settings of the gateway. Its Price must be unset: it is an argument of NewGatewayServer. Its
+	// Hooks are also those of the ledger: Admitted and Settled are called too.
 	Gateway admission.GatewayConfig
 	// Reconciler says how actions that are too old to be sent are settled from the tiles' streams. That needs Log among
 	// the back ends, with the right to read all streams and snapshots; without it they stay pending until an operator
@@ -97,7 +98,7 @@ func NewGatewayServer(
 	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, TLS: b.TLS, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	ledger, err := admission.New(b.Ledger, &admission.Config{Logger: c.Logger})
+	ledger, err := admission.New(b.Ledger, &admission.Config{Logger: c.Logger, Hooks: c.Gateway.Hooks})
 	if err != nil {
 		return nil, err
 	}

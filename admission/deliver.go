@@ -18,6 +18,7 @@ type delivery struct {
 	redirects int
 	resubmits int
 	replayed  bool // nothing was sent, the ledger had the outcome
+	first     bool // this call admitted the action
 }
 
 // movedTwice reports whether every process the intent was sent to, two in all, does not own the tile and

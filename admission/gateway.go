@@ -267,8 +267,8 @@ func validateMove(in *tile.Intent) error {
 func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, d, err := g.act(ctx, a)
-	info := DoneInfo{Kind: Act, Tile: a.Tile, Redirects: d.redirects, Resubmits: d.resubmits, Took: time.Since(began),
-		Err: err}
+	info := DoneInfo{Kind: Act, Tile: a.Tile, ActionID: a.ID, First: d.first, Redirects: d.redirects,
+		Resubmits: d.resubmits, Took: time.Since(began), Err: err}
 	if err == nil {
 		info.Outcome, info.Replayed = art.Outcome, d.replayed
 	}
@@ -289,6 +289,7 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 	if err != nil {
 		return Artifact{}, delivery{}, err
 	}
+	first := !art.Duplicate
 	if art.Open() && art.Duplicate {
 		known := art
 		if art, err = g.ledger.Attempt(ctx, a.ID); err != nil {
@@ -296,9 +297,11 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 		}
 	}
 	if !art.Open() {
-		return art, delivery{replayed: art.Duplicate}, nil
+		return art, delivery{replayed: art.Duplicate, first: first}, nil
 	}
-	return g.finish(ctx, art)
+	art, d, err := g.finish(ctx, art)
+	d.first = first
+	return art, d, err
 }
 
 // admit prices the action and admits it. The fingerprint is that of the client's own request, so that a

@@ -74,6 +74,8 @@ type SettleInfo struct {
 type DoneInfo struct {
 	Kind      Kind
 	Tile      fence.TileID
+	ActionID  string         // of an action
+	First     bool           // this call admitted the action; other calls repeat it
 	Outcome   stream.Outcome // zero with an error
 	Replayed  bool           // the ledger had the outcome already
 	Redirects int            // redirects met by this call

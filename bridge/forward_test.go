@@ -46,6 +46,25 @@ func TestUnknownTime(t *testing.T) {
 	})
 }
 
+func TestEachPublishedBatchIsNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 3)
+		var published []bridge.PublishedInfo
+		r.run(&bridge.Config{Hooks: bridge.Hooks{Published: func(i bridge.PublishedInfo) {
+			published = append(published, i)
+		}}}, 1)
+		settle()
+		r.commit(1, 1, 1)
+		settle()
+		require.Len(t, published, 2)
+		require.Len(t, published[0].Earlier, 2)
+		require.Equal(t, fence.Seq(1), published[0].Earlier[0].Seq)
+		require.Equal(t, fence.Seq(2), published[0].Earlier[1].Seq)
+		require.Equal(t, fence.Seq(3), published[0].Last.Seq)
+		require.Nil(t, published[1].Earlier)
+	})
+}
+
 func TestSupersededEpochIsDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 3)

@@ -45,6 +45,7 @@ type PublishedInfo struct {
 	Tile    fence.TileID
 	Last    fence.Position // of the last batch
 	Batches int
+	Earlier []fence.Position // of the batches before the last; nil if there is none
 	Bytes   int
 	// Lag is the time from the first batch's commit, by the owner's clock, to the end of the publish, by
 	// this process's: only as exact as the two clocks agree. Negative differences are zero.

@@ -232,6 +232,9 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 		pt.published = PublishedInfo{Tile: c.id, Last: last.position, Batches: n, Lag: lag}
 		for i := range pt.frames[:n] {
 			pt.published.Bytes += len(pt.frames[i].data)
+			if i < n-1 {
+				pt.published.Earlier = append(pt.published.Earlier, pt.frames[i].position)
+			}
 		}
 		c.sent = last.position
 	}

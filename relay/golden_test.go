@@ -35,7 +35,8 @@ func TestStoredBytesAreSent(t *testing.T) {
 		e, err := fence.DecodeEntry(stored)
 		require.NoError(t, err)
 
-		h := newHub(e.Tile, &Config{Limits: Limits{TailFrames: 9, TailBytes: 999}}, &counters{}, nil)
+		cfg := &Config{Limits: Limits{TailFrames: 9, TailBytes: 999}, Hooks: Hooks{}.withDefaults()}
+		h := newHub(e.Tile, cfg, &counters{}, nil)
 		h.view.loaded, h.view.at = true, e.Prev
 		var areas fence.AreaSet
 		if strings.Contains(g.Name, "without") {

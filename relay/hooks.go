@@ -13,6 +13,10 @@ type Hooks struct {
 	ClientOpened func(ClientInfo)
 	ClientClosed func(ClientClosedInfo)
 
+	// Queued is called when a batch that continues a tile's history was queued to the clients that watch the tile. The
+	// tile waits for it.
+	Queued func(QueuedInfo)
+
 	// Gap is called when a live frame, or a comparison with the store, shows that a tile's history does
 	// not continue where the relay stands.
 	Gap func(GapInfo)
@@ -39,6 +43,14 @@ type ClientClosedInfo struct {
 	Reason string // in words
 	Open   time.Duration
 	Bytes  uint64 // written to it
+}
+
+// QueuedInfo is a batch on its way to clients.
+type QueuedInfo struct {
+	Tile     fence.TileID
+	Position fence.Position
+	Clients  int           // that are up to date; the others are sent it in a Sync
+	Waited   time.Duration // since it came, for what it follows; zero: it was read from the store
 }
 
 // GapInfo is a place where what came does not follow what the relay holds.
@@ -73,6 +85,7 @@ type SlowClientInfo struct {
 func (h Hooks) withDefaults() Hooks {
 	orNothing(&h.ClientOpened)
 	orNothing(&h.ClientClosed)
+	orNothing(&h.Queued)
 	orNothing(&h.Gap)
 	orNothing(&h.Repaired)
 	orNothing(&h.SlowClient)

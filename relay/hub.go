@@ -125,7 +125,7 @@ func (h *hub) deliver(data []byte) {
 	if h.closed {
 		return
 	}
-	b := &batch{Entry: e.Watched(fence.AreaSet{})}
+	b := &batch{Entry: e.Watched(fence.AreaSet{}), came: time.Now()}
 	if !h.view.loaded {
 		h.hold(b)
 		return
@@ -209,6 +209,11 @@ func (h *hub) broadcast(b *batch) {
 	}
 	b.some = nil
 	h.count.framesOut.Add(uint64(sent))
+	info := QueuedInfo{Tile: h.tile, Position: b.Position, Clients: sent}
+	if !b.came.IsZero() {
+		info.Waited = time.Since(b.came)
+	}
+	h.cfg.Hooks.Queued(info)
 }
 
 // callDue asks for a Sync for every client that is not live, after the view has become able to give one.

@@ -16,6 +16,7 @@ import (
 // watches the same areas. What it makes, when the first client needs it, is guarded by the hub's mutex.
 type batch struct {
 	fence.Entry                      // as watchers are sent it
+	came        time.Time            // by fan-out; zero: read from the store
 	sent        [forms][]byte        // for clients that watch every area
 	some        map[someAreas][]byte // for clients that do not; only until they all have it
 	parts       []part               // of the payload

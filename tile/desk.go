@@ -34,8 +34,9 @@ type desk struct {
 // submission is one intent that waits for its outcome.
 type submission struct {
 	intent    Intent
+	came      time.Time                   // of an action
 	answer    func(stream.Outcome, error) // called once, also with mu held
-	presented bool                        // the intent, or one with its ActionID, has been part of a batch shown to the store
+	presented bool                        // it, or one with its ActionID, has been part of a batch shown to the store
 }
 
 // inspection is a call of Inspect.
@@ -123,7 +124,11 @@ func (d *desk) submit(in Intent, answer func(stream.Outcome, error)) error {
 	case len(d.queue) >= d.cfg.QueueLimit:
 		return ErrOverloaded
 	}
-	d.queue = append(d.queue, submission{intent: in, answer: answer})
+	s := submission{intent: in, answer: answer}
+	if in.ActionID != "" {
+		s.came = time.Now()
+	}
+	d.queue = append(d.queue, s)
 	return nil
 }
 

@@ -65,8 +65,10 @@ type CommitInfo struct {
 	Tick     fence.Tick
 	Events   int
 	Bytes    int           // of the payload
+	Resolve  time.Duration // in the game's rules, before
 	Took     time.Duration // from first presentation to the answer, retries included
 	Refresh  bool          // nothing was appended
+	Actions  []ActionInfo  // that the batch decides
 
 	// Durability is the tile's class. Of Took, Committing was spent in calls of the coordination store, until the
 	// batch was known to be on the master; a confirmation that came with that answer is part of it. Confirming is
@@ -74,6 +76,13 @@ type CommitInfo struct {
 	// for. Journaling was spent in calls of the journal. What is left was waiting between attempts.
 	Durability                         Durability
 	Committing, Confirming, Journaling time.Duration
+}
+
+// ActionInfo is an action that a batch decides.
+type ActionInfo struct {
+	ActionID string
+	Outcome  stream.Outcome
+	Came     time.Time // when this processor was given it
 }
 
 // RefusalInfo is one commit attempt that did not succeed.

@@ -18,6 +18,7 @@ type pendingBatch struct {
 	submissions []submission
 	outcomes    []stream.Outcome // per submission
 	formed      time.Time
+	resolve     time.Duration // in the game's rules, before
 	attempts    int
 	timeouts    int // of the last attempts, how many in a row had no answer within CommitTimeout
 
@@ -103,7 +104,15 @@ func (b *pendingBatch) retryAfter(cfg *Config) time.Duration {
 func (b *pendingBatch) info(at fence.Position, class Durability) CommitInfo {
 	i := CommitInfo{Tile: b.commit.Tile, Position: at, Tick: b.commit.Tick, Events: len(b.batch.Events),
 		Bytes: len(b.commit.Payload) + len(b.commit.Private), Took: time.Since(b.formed), Refresh: b.commit.Refresh(),
-		Durability: class, Committing: b.committing, Journaling: b.journaling}
+		Durability: class, Resolve: b.resolve, Committing: b.committing, Journaling: b.journaling}
+	if n := len(b.batch.Resolutions); n > 0 {
+		i.Actions = make([]ActionInfo, 0, n)
+		for j := range b.submissions {
+			if s := &b.submissions[j]; s.intent.ActionID != "" {
+				i.Actions = append(i.Actions, ActionInfo{s.intent.ActionID, b.outcomes[j], s.came})
+			}
+		}
+	}
 	if !b.unconfirmed.IsZero() {
 		i.Confirming = time.Since(b.unconfirmed)
 	}

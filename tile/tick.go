@@ -29,7 +29,7 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	} else {
 		info.Intents, info.Events = len(pending.submissions), len(pending.batch.Events)
 		o.dilation.announce = o.dilation.announce && info.Events == 0
-		o.pending = pending
+		pending.resolve, o.pending = resolve, pending
 		if err := o.present(ctx); err != nil {
 			return err
 		}

@@ -69,6 +69,10 @@ var givenIn = map[string]map[string]string{
 		"path": "string", "paths": "[]string", "realAuthority": "fence.Authority", "realStore": "fence.Store",
 	},
 	"internal/sqlitedb": {"files": "fs.FS"},
+	"metrics/oteltrace": {
+		"addr": "string", "authenticate": "session.AuthenticateFunc", "b": "tilefence.Backends",
+		"cfg": "tilefence.GatewayServerConfig", "exporter": "trace.SpanExporter",
+	},
 	"metrics/prommetrics": {
 		"b": "tilefence.Backends", "bridge": "*tilefence.BridgeServer", "broker": "*redisfanout.Fanout",
 		"cfg": "tilefence.TileServerConfig", "contact": "string", "lobby": "*match.Lobby", "m": "*prommetrics.Metrics",
@@ -125,4 +129,5 @@ var outside = []string{
 	"github.com/prometheus/client_golang/prometheus",
 	"github.com/prometheus/client_golang/prometheus/promhttp",
 	"github.com/redis/go-redis/v9",
+	"go.opentelemetry.io/otel/sdk/trace",
 }

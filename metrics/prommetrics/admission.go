@@ -4,17 +4,18 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 )
 
 // Admission attaches metrics to the hooks of a gateway.
 func (m *Metrics) Admission(h *admission.Hooks) {
 	a := once(m, "admission", admissionHooks)
-	attach(&h.Admitted, a.Admitted)
-	attach(&h.Settled, a.Settled)
-	attach(&h.Done, a.Done)
-	attach(&h.Shaped, a.Shaped)
-	attach(&h.Swept, a.Swept)
+	hook.Attach(&h.Admitted, a.Admitted)
+	hook.Attach(&h.Settled, a.Settled)
+	hook.Attach(&h.Done, a.Done)
+	hook.Attach(&h.Shaped, a.Shaped)
+	hook.Attach(&h.Swept, a.Swept)
 }
 
 func admissionHooks(m *Metrics) *admission.Hooks {
@@ -100,9 +101,9 @@ func settled(m *Metrics) func(admission.SettleInfo) {
 // GatewayClients attaches metrics to the hooks of a gateway's WebSockets.
 func (m *Metrics) GatewayClients(h *gatewayws.Hooks) {
 	c := once(m, "gatewayws", clientHooks)
-	attach(&h.Opened, c.Opened)
-	attach(&h.Closed, c.Closed)
-	attach(&h.Answered, c.Answered)
+	hook.Attach(&h.Opened, c.Opened)
+	hook.Attach(&h.Closed, c.Closed)
+	hook.Attach(&h.Answered, c.Answered)
 }
 
 func clientHooks(m *Metrics) *gatewayws.Hooks {
@@ -136,11 +137,11 @@ func clientHooks(m *Metrics) *gatewayws.Hooks {
 // Match attaches metrics to the hooks of a worker or supervisor of matchmaking. Read serves the depth of a queue.
 func (m *Metrics) Match(h *match.Hooks) {
 	t := once(m, "match", matchHooks)
-	attach(&h.Looked, t.Looked)
-	attach(&h.Finished, t.Finished)
-	attach(&h.Reclaimed, t.Reclaimed)
-	attach(&h.Failed, t.Failed)
-	attach(&h.Stale, t.Stale)
+	hook.Attach(&h.Looked, t.Looked)
+	hook.Attach(&h.Finished, t.Finished)
+	hook.Attach(&h.Reclaimed, t.Reclaimed)
+	hook.Attach(&h.Failed, t.Failed)
+	hook.Attach(&h.Stale, t.Stale)
 }
 
 func matchHooks(m *Metrics) *match.Hooks {

@@ -5,15 +5,16 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 )
 
 // CheckpointHooks attaches metrics to the hooks of a checkpointer.
 func (m *Metrics) CheckpointHooks(h *checkpoint.Hooks) {
 	c := once(m, "checkpoint", checkpointHooks)
-	attach(&h.Durable, c.Durable)
-	attach(&h.Skipped, c.Skipped)
-	attach(&h.Failed, c.Failed)
-	attach(&h.Drained, c.Drained)
+	hook.Attach(&h.Durable, c.Durable)
+	hook.Attach(&h.Skipped, c.Skipped)
+	hook.Attach(&h.Failed, c.Failed)
+	hook.Attach(&h.Drained, c.Drained)
 }
 
 func checkpointHooks(m *Metrics) *checkpoint.Hooks {

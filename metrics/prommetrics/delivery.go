@@ -2,6 +2,7 @@ package prommetrics
 
 import (
 	"github.com/tilefence/tilefence/bridge"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream/fanout/tiered"
@@ -10,9 +11,9 @@ import (
 // BridgeHooks attaches metrics to the hooks of a bridge.
 func (m *Metrics) BridgeHooks(h *bridge.Hooks) {
 	b := once(m, "bridge", bridgeHooks)
-	attach(&h.Pass, b.Pass)
-	attach(&h.Published, b.Published)
-	attach(&h.Failed, b.Failed)
+	hook.Attach(&h.Pass, b.Pass)
+	hook.Attach(&h.Published, b.Published)
+	hook.Attach(&h.Failed, b.Failed)
 }
 
 func bridgeHooks(m *Metrics) *bridge.Hooks {
@@ -38,10 +39,10 @@ func bridgeHooks(m *Metrics) *bridge.Hooks {
 // RelayHooks attaches metrics to the hooks of a relay.
 func (m *Metrics) RelayHooks(h *relay.Hooks) {
 	r := once(m, "relay", relayHooks)
-	attach(&h.ClientClosed, r.ClientClosed)
-	attach(&h.Gap, r.Gap)
-	attach(&h.Repaired, r.Repaired)
-	attach(&h.SlowClient, r.SlowClient)
+	hook.Attach(&h.ClientClosed, r.ClientClosed)
+	hook.Attach(&h.Gap, r.Gap)
+	hook.Attach(&h.Repaired, r.Repaired)
+	hook.Attach(&h.SlowClient, r.SlowClient)
 }
 
 func relayHooks(m *Metrics) *relay.Hooks {
@@ -81,7 +82,9 @@ func relayHooks(m *Metrics) *relay.Hooks {
 }
 
 // Tiered attaches metrics to the hooks of a fan-out of two tiers.
-func (m *Metrics) Tiered(h *tiered.Hooks) { attach(&h.Moved, once(m, "tiered", tieredHooks).Moved) }
+func (m *Metrics) Tiered(h *tiered.Hooks) {
+	hook.Attach(&h.Moved, once(m, "tiered", tieredHooks).Moved)
+}
 
 func tieredHooks(m *Metrics) *tiered.Hooks {
 	const p = "tiered"

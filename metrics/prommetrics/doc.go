@@ -33,8 +33,9 @@
 //
 // # OpenTelemetry
 //
-// Programs that export by OpenTelemetry give the registry to its bridge, as a producer of their metric reader: see the
-// example. Names and labels stay the same. There are no traces.
+// Programs that export by OpenTelemetry give the registry to its bridge for Prometheus,
+// go.opentelemetry.io/contrib/bridges/prometheus, as a producer of their metric reader: see the example. Names and
+// labels stay the same. Package metrics/oteltrace makes traces.
 //
 // # Guarantees
 //
@@ -54,9 +55,4 @@
 //
 // All functions and methods may be called from any goroutine. Attach hooks before the servers that have them are made.
 // Attaching one configuration twice counts everything twice.
-//
-// # OpenTelemetry
-//
-// The bridge go.opentelemetry.io/contrib/bridges/prometheus reads a registry of Prometheus as a producer of
-// OpenTelemetry metrics; these need nothing else.
 package prommetrics

@@ -75,19 +75,6 @@ func once[T any](m *Metrics, pkg string, create func(*Metrics) *T) *T {
 	return made
 }
 
-// attach has a hook call more beside what it calls already.
-func attach[T any](hook *func(T), more func(T)) {
-	own := *hook
-	if own == nil {
-		*hook = more
-		return
-	}
-	*hook = func(info T) {
-		more(info)
-		own(info)
-	}
-}
-
 // Buckets of histograms. Those of durations are seconds.
 var (
 	// quick suits what happens within a tick of half a second.

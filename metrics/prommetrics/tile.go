@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -12,18 +13,18 @@ import (
 // Tile attaches metrics to the hooks of tiles.
 func (m *Metrics) Tile(h *tile.Hooks) {
 	t := once(m, "tile", tileHooks)
-	attach(&h.Transition, t.Transition)
-	attach(&h.Ticked, t.Ticked)
-	attach(&h.Committed, t.Committed)
-	attach(&h.Refused, t.Refused)
-	attach(&h.Snapshotted, t.Snapshotted)
-	attach(&h.Healed, t.Healed)
-	attach(&h.TookOver, t.TookOver)
-	attach(&h.Restored, t.Restored)
-	attach(&h.RulesFailed, t.RulesFailed)
-	attach(&h.Quarantined, t.Quarantined)
-	attach(&h.Diverged, t.Diverged)
-	attach(&h.Impure, t.Impure)
+	hook.Attach(&h.Transition, t.Transition)
+	hook.Attach(&h.Ticked, t.Ticked)
+	hook.Attach(&h.Committed, t.Committed)
+	hook.Attach(&h.Refused, t.Refused)
+	hook.Attach(&h.Snapshotted, t.Snapshotted)
+	hook.Attach(&h.Healed, t.Healed)
+	hook.Attach(&h.TookOver, t.TookOver)
+	hook.Attach(&h.Restored, t.Restored)
+	hook.Attach(&h.RulesFailed, t.RulesFailed)
+	hook.Attach(&h.Quarantined, t.Quarantined)
+	hook.Attach(&h.Diverged, t.Diverged)
+	hook.Attach(&h.Impure, t.Impure)
 	more, own := t.Forgotten, h.Forgotten
 	h.Forgotten = func(id fence.TileID, at fence.Position) {
 		more(id, at)
@@ -247,8 +248,8 @@ func restored(m *Metrics) func(tile.RestoredInfo) {
 // TileHost attaches metrics to the hooks of a host.
 func (m *Metrics) TileHost(h *tilehost.Hooks) {
 	t := once(m, "tilehost", hostHooks)
-	attach(&h.Ended, t.Ended)
-	attach(&h.Promoted, t.Promoted)
+	hook.Attach(&h.Ended, t.Ended)
+	hook.Attach(&h.Promoted, t.Promoted)
 }
 
 func hostHooks(m *Metrics) *tilehost.Hooks {
