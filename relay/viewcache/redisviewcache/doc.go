@@ -12,8 +12,8 @@
 //
 // The server needs no persistence and no replicas: what it loses is read again. Set its maxmemory to one and a half
 // times Limits.Budget and leave maxmemory-policy at noeviction; the functions keep to the budget by themselves. If the
-// server evicts all the same, a view that lacks a part counts as missing. Give it nothing else to do, and never the
-// coordination cluster: a storm of joins must not reach the servers that commits wait for.
+// server evicts all the same, a group that has lost one of its keys begins anew. Give it nothing else to do, and never
+// the coordination cluster: a storm of joins must not reach the servers that commits wait for.
 //
 // A Store is safe for concurrent use. Test against it as its own tests do, or use viewcache.Memory, which passes the
 // same suite.
