@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // deeds is a game that counts how often each deed was done. An intent is a deed.
@@ -195,4 +198,26 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 	})
 	assert.Positive(t, client.Stats().Unknown)
 	assert.Greater(t, client.Stats().Dialed, uint64(2))
+}
+
+// TestWhatIsWrongWithAConnectionIsNotOfTheIntent: a process that is no tile server sends bytes that cannot be read. An
+// intent that was never sent is not refused as malformed for it: a gateway would end the action.
+func TestWhatIsWrongWithAConnectionIsNotOfTheIntent(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{tilehttp.Subprotocol}})
+		if err == nil {
+			_ = conn.Write(r.Context(), websocket.MessageBinary, []byte("x"))
+			_, _, _ = conn.Read(r.Context())
+		}
+	}))
+	defer server.Close()
+	client, err := tilehttp.NewClient(nil)
+	require.NoError(t, err)
+	defer client.Close()
+	in := tile.Intent{Tile: 7, ActionID: "a", Actor: "ann"}
+	for range 20 {
+		_, err = client.Forward(t.Context(), server.Listener.Addr().String(), in)
+		require.ErrorIs(t, err, tilehttp.ErrUnavailable)
+		require.NotErrorIs(t, err, fence.ErrInvalidArgument)
+	}
 }

@@ -159,12 +159,16 @@ func (u *uplink) next(message []byte) (_ []byte, more bool) {
 	return append(message, messageTail...), more
 }
 
-// readAll takes answers until the connection ends.
+// readAll takes answers until the connection ends. Its error is of the connection and no *fence.ArgumentError, which
+// would say of each intent that waits that it is malformed.
 func (u *uplink) readAll(ctx context.Context) error {
 	for {
 		b, err := u.receive(ctx)
 		if err == nil {
 			err = u.take(b)
+		}
+		if errors.Is(err, fence.ErrInvalidArgument) {
+			return errors.New(err.Error())
 		}
 		if err != nil {
 			return err
