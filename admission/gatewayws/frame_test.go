@@ -50,7 +50,8 @@ func TestDecodeIntent(t *testing.T) {
 	}
 }
 
-// TestWhatPlayersSendIsReadFast: movements and actions are, and what they are answered is written as encoding/json does.
+// TestWhatPlayersSendIsReadFast: movements and actions are, and what they are answered is written as encoding/json
+// does.
 func TestWhatPlayersSendIsReadFast(t *testing.T) {
 	for frame, fast := range map[string]bool{
 		`{"id":"7","tile":"85283473fffffff","kind":"move","body":"ZmlyZQ=="}`:        true,

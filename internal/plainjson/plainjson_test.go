@@ -31,7 +31,8 @@ func read(b []byte) (m message, ok bool) {
 // FuzzRead: what is read at all is what encoding/json reads.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{`{"text":"a b","bytes":"AAE=","number":70}`, `{"text":"","bytes":"","number":0}`,
-		`{"text":"\n","bytes":"","number":0}`, `{"text":"a","bytes":"","number":00}`, `{"text":"a","bytes":"A","number":1}`,
+		`{"text":"\n","bytes":"","number":0}`, `{"text":"a","bytes":"","number":00}`,
+		`{"text":"a","bytes":"A","number":1}`,
 		`{"text":"a","bytes":"","number":99999999999999999999}`, `{"text":"a","bytes":"","number":1}x`, `{"text":"`} {
 		f.Add([]byte(s))
 	}
@@ -67,8 +68,9 @@ func TestWhatIsPlain(t *testing.T) {
 	m, ok := read([]byte(`{"text":"a b","bytes":"AAE=","number":70}`))
 	require.True(t, ok)
 	require.Equal(t, message{"a b", []byte{0, 1}, 70}, m)
-	for _, other := range []string{`{"text": "a b","bytes":"AAE=","number":70}`, `{"text":"a","bytes":"AAE","number":70}`,
-		`{"text":"a","bytes":"","number":-1}`, `{"text":"a","bytes":"","number":1.5}`, `{"text":"ö","bytes":"","number":1}`,
+	for _, other := range []string{`{"text": "a b","bytes":"AAE=","number":70}`,
+		`{"text":"a","bytes":"AAE","number":70}`, `{"text":"a","bytes":"","number":-1}`,
+		`{"text":"a","bytes":"","number":1.5}`, `{"text":"ö","bytes":"","number":1}`,
 		`{"text":"a","number":1,"bytes":""}`, `{"text":"a","bytes":"","number":1000000000000000000}`, ""} {
 		_, ok = read([]byte(other))
 		require.False(t, ok, other)

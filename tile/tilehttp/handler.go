@@ -22,7 +22,7 @@ import (
 
 // Submitter takes intents for tiles: a tile.TileProcessor, or something that holds several and answers a
 // *tile.RedirectError for tiles it does not run. It must be safe for concurrent use, and honour ctx. One that has a
-// method Queue too, as tile.TileProcessor describes it, is asked to queue first, and to Submit what could not be queued.
+// method Queue too, as tile.TileProcessor describes it, is asked to queue first, and to Submit what could not be.
 type Submitter interface {
 	Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error)
 }

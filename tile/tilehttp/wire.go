@@ -232,7 +232,8 @@ func decodeAnswers(b []byte, answers []wireAnswer) (wireAnswers, error) {
 	return m, nil
 }
 
-// plainAnswers reads a message that has nothing but outcomes, as encodeAnswer writes them; plain is false for any other.
+// plainAnswers reads a message that has nothing but outcomes, as encodeAnswer writes them; plain is false for any
+// other.
 func plainAnswers(b []byte, answers []wireAnswer) (_ []wireAnswer, plain bool) {
 	r := plainjson.Read(b)
 	r.Want(answersHead)
