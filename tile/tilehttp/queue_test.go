@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -78,4 +82,38 @@ func TestIntentsAreQueued(t *testing.T) {
 		server.Config.Handler = h
 		client = newClient(t, nil)
 	}
+}
+
+// TestATileThatIsFrozenKeepsNoPlaces: intents that its owner does not come to take none on the connection from those of
+// other tiles when their gateway has given them up.
+func TestATileThatIsFrozenKeepsNoPlaces(t *testing.T) {
+	q := &queueing{queued: make(chan func(stream.Outcome, error), 8)}
+	q.SubmitterFunc = func(context.Context, tile.Intent) (stream.Outcome, error) { return stream.Applied, nil }
+	h, err := tilehttp.NewHandler(q, &tilehttp.HandlerConfig{MaxInFlight: 4})
+	require.NoError(t, err)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	client, contact := newClient(t, nil), server.Listener.Addr().String()
+	for range 2 {
+		var frozen sync.WaitGroup
+		for range 4 {
+			frozen.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := client.Forward(ctx, contact, tile.Intent{Tile: here})
+				assert.ErrorIs(t, err, fence.ErrUnknownOutcome)
+			})
+		}
+		frozen.Wait()
+		waittest.Until(t, func() bool { // the server's clock may be behind the client's
+			outcome, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here + 1})
+			return err == nil && outcome == stream.Applied
+		}, 20*time.Second, 10*time.Millisecond)
+	}
+	for range 8 {
+		(<-q.queued)(stream.Applied, nil) // too late: nobody waits, and no place is given back twice
+	}
+	outcome, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here + 1})
+	require.NoError(t, err)
+	require.Equal(t, stream.Applied, outcome)
 }

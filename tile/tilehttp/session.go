@@ -32,9 +32,17 @@ type session struct {
 	answers  []encoded // not written
 	refusals int       // of these, to intents that were never under way
 	underWay int       // intents, those with an answer that waits included
+	queued   []*place  // of these, those that were queued at their tiles, with deadlines, as they came
 	notice   bool      // the gateway is to be asked to send no more
 	noticed  bool      // it was
 	ended    bool
+}
+
+// place is that of an intent under way which was queued at its tile. A tile that is frozen must not keep the places of
+// intents that their gateway has given up: there would be none for those of other tiles.
+type place struct {
+	until time.Time // when the gateway gives up
+	given bool      // the intent was answered, or its place was given back
 }
 
 // encoded is an answer.
@@ -108,6 +116,7 @@ func (s *session) dismiss(why *fence.ArgumentError) {
 // start runs an intent, if there is room.
 func (s *session) start(w *wireSent) {
 	s.mu.Lock()
+	s.giveBack()
 	full := s.underWay >= s.h.cfg.MaxInFlight
 	if !full {
 		s.underWay++
@@ -123,15 +132,49 @@ func (s *session) start(w *wireSent) {
 		s.answer(encodeAnswer(id, outcome, err))
 	}
 	q, ok := s.h.tiles.(queuer)
+	p := &place{}
 	if !ok || q.Queue(in, func(outcome stream.Outcome, err error) {
-		if errors.Is(err, tile.ErrRedirect) {
+		switch {
+		case s.late(p): // nobody waits
+		case errors.Is(err, tile.ErrRedirect):
 			s.again(wait) // the intent was not resolved, and Submit may find the owner
-			return
+		default:
+			s.answer(encodeAnswer(id, outcome, err))
 		}
-		s.answer(encodeAnswer(id, outcome, err))
 	}) != nil {
 		s.work.Go(wait) // what the error was, or what can be done, is Submit's business
+	} else if within > 0 {
+		s.mu.Lock()
+		p.until = time.Now().Add(time.Duration(min(within, maxWithin)) * time.Millisecond)
+		s.queued = append(s.queued, p)
+		s.mu.Unlock()
 	}
+}
+
+// giveBack gives back the places of intents whose gateway has given them up. The mutex is held.
+func (s *session) giveBack() {
+	for len(s.queued) > 0 {
+		p := s.queued[0]
+		switch {
+		case p.given:
+		case time.Now().After(p.until):
+			p.given = true
+			s.underWay--
+		default:
+			return
+		}
+		s.queued[0] = nil
+		s.queued = s.queued[1:]
+	}
+}
+
+// late notes the answer to an intent that was queued, and reports whether its place was given back before.
+func (s *session) late(p *place) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	late := p.given
+	p.given = true
+	return late
 }
 
 // again runs what has to wait for an intent that was queued, unless the session is over.
