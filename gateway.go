@@ -44,6 +44,9 @@ type GatewayServerConfig struct {
 	// DrainTimeout bounds how long a gateway that stops lets intents under way finish. Default 5 s.
 	DrainTimeout time.Duration
 
+	// DecisionLog takes what the ledger answers: spends and refunds. Nil: it is not logged.
+	DecisionLog *DecisionLog
+
 	// Logger is also that of Gateway and Clients if they have none. Nil discards.
 	Logger *slog.Logger
 }
@@ -98,7 +101,8 @@ func NewGatewayServer(
 	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, TLS: b.TLS, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	ledger, err := admission.New(b.Ledger, &admission.Config{Logger: c.Logger, Hooks: c.Gateway.Hooks})
+	ledger, err := admission.New(b.Ledger,
+		&admission.Config{Logger: c.Logger, Hooks: c.DecisionLog.spends(addr, c.Gateway.Hooks)})
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,9 @@ type TileServerConfig struct {
 	// that died the server follows and now takes over.
 	Notify func(e route.Event, suspected int)
 
+	// DecisionLog takes what the tiles' owners decide and are answered. Nil: it is not logged.
+	DecisionLog *DecisionLog
+
 	// Logger takes what an operator should read. It is also that of the tiles if Host.Tile has none. Nil
 	// discards.
 	Logger *slog.Logger
@@ -130,8 +133,10 @@ func NewTileServer(
 	if b.Workers != nil {
 		s.lease = newAddressLease(b.Workers, contact, c.Logger)
 	}
-	seams := tile.Seams{Authority: b.Authority, Store: b.Store, Log: b.Log}
-	s.host, err = tilehost.New(contact, seams, rules, s.hostConfig(b.Durable))
+	decisions, host := c.DecisionLog.server(contact), s.hostConfig(b.Durable)
+	logEnds(decisions, &host.Hooks)
+	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log}
+	s.host, err = tilehost.New(contact, seams, rules, host)
 	if err != nil {
 		return nil, err
 	}

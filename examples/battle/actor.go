@@ -17,7 +17,7 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	if err != nil {
 		return err
 	}
-	defer p.backends.close()
+	defer p.close()
 	if o.gossip != "" {
 		c := gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(), Logger: logger}
 		if p.backends.Keys != nil {

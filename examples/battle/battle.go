@@ -23,7 +23,7 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 	if err != nil {
 		return err
 	}
-	defer p.backends.close()
+	defer p.close()
 	d := &deployment{plan: p}
 	stop, err := d.run()
 	if err != nil {

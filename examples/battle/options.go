@@ -47,6 +47,7 @@ type options struct {
 	durability                tile.Durability
 	seed                      uint64
 	botOptions
+	trace  string
 	orders bool // on standard input: a program that starts actors reads their figures so
 }
 
@@ -146,6 +147,8 @@ func (o *options) define(f *flag.FlagSet) {
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions and of the order of faults")
+	text(&o.trace, "trace", "", "in one process, tile, gateway: a `file` that takes what owners and gateways decide, "+
+		"for tilectl verify trace (default: none)")
 	o.botOptions.define(f)
 	f.BoolVar(&o.orders, "orders", false, "an actor: print the figures so far, as one line of JSON, for each line "+
 		"\"cut\" on standard input; end when it ends")

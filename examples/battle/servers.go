@@ -42,7 +42,8 @@ type plan struct {
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
 
-	secure *secured // nil: nothing is encrypted
+	secure    *secured               // nil: nothing is encrypted
+	decisions *tilefence.DecisionLog // nil: they are not logged
 
 	lobby *lobby                // of this process, or nil
 	pilot *pilots               // the same
@@ -76,6 +77,11 @@ func newPlan(
 		}
 		b.TLS = p.secure.inside()
 	}
+	if o.trace != "" {
+		if p.decisions, err = tilefence.CreateDecisionLog(o.trace); err != nil {
+			return nil, nil, err
+		}
+	}
 	if err := p.newMetrics(); err != nil {
 		return nil, nil, err
 	}
@@ -85,6 +91,16 @@ func newPlan(
 		time.AfterFunc(o.duration, func() { cancel(nil) })
 	}
 	return ctx, p, nil
+}
+
+// close closes what newPlan opened, after all servers have ended.
+func (p *plan) close() {
+	if p.decisions != nil {
+		if err := p.decisions.Close(); err != nil {
+			p.say("battle: %s: %v\n", p.options.trace, err)
+		}
+	}
+	p.backends.close()
 }
 
 // failure is the cause of the end of a battle that was not told to end.
@@ -230,7 +246,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		// The page, which is on another port, may take a seat. No cookie says who a player is.
 		// Thousands may come at once, and the ledger writes something for each.
 		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter,
-			Sessions: session.Limits{Timeout: time.Minute}}, Logger: p.logger}
+			Sessions: session.Limits{Timeout: time.Minute}}, DecisionLog: p.decisions, Logger: p.logger}
 	p.metrics.Gateway(&cfg)
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, p.player, price, &cfg)
 	if err == nil {

@@ -40,7 +40,8 @@ var commands = []command{
 		needCoordination, 1, tail},
 	{"verify", "<tile…>", "recomputes chains, epochs and positions of a tile's history: what is proved, or the first " +
 		"promise broken", needCoordination | needAuthority, tileAndMore, verify},
-	{"verify trace", "<file…>", "the same of files that trace has written; needs no servers", 0, anyWords, verifyTrace},
+	{"verify trace", "<file…>", "the same of files that trace has written, and of the decisions that processes have " +
+		"logged (DecisionLog), together; needs no servers (-skew)", 0, anyWords, verifyTrace},
 	{"trace", "<tile>", "writes a tile's stream, as it stands, to standard output (-from SEQ)", needCoordination, 1,
 		trace},
 	{"fanout", "[tile…]", "tiles that the broker tier carries, as heard there for a while (-for)",
@@ -143,7 +144,7 @@ type options struct {
 	json, blob, force, dryRun, yes                                    bool
 	planName                                                          string
 	from                                                              uint64
-	timeout, during, older, remember                                  time.Duration
+	timeout, during, older, remember, skew                            time.Duration
 	args                                                              []string
 }
 
@@ -179,6 +180,8 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.BoolVar(&o.yes, "yes", false,
 		"deadletters drop, plan drop, quarantine skip and rewind, ledger resolve: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "begin after this `sequence`: tail (default: at the end), trace, verify (all)")
+	f.DurationVar(&o.skew, "skew", 100*time.Millisecond,
+		"verify trace: by how much the clocks of processes may differ that have logged their decisions")
 	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")
 	// Flags may stand before, between and after the words.

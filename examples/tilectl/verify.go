@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -36,6 +37,10 @@ type verifier struct {
 	seed    maphash.Seed
 	claims  map[fence.ClaimID]fence.Epoch
 	decided map[uint64]fence.Seq // by the hash of an action ID, since the last rebase
+
+	refunded map[string]bool // actions that no tile may have applied, by the logs of gateways
+	keep     bool            // the entries, for the decisions that led to them
+	entries  []history.Entry
 }
 
 func newVerifier(tile fence.TileID) *verifier {
@@ -69,6 +74,13 @@ func (v *verifier) add(e *fence.Entry) error {
 			return fmt.Errorf("one outcome: action %q is decided at sequence %d and again at %d", r.ActionID, at, e.Seq)
 		}
 		v.decided[id] = e.Seq
+		if r.Outcome == stream.Applied && v.refunded[r.ActionID] {
+			return fmt.Errorf("a price that is given back buys nothing: action %q was refunded, and is applied at %s",
+				r.ActionID, e.Position)
+		}
+	}
+	if v.keep {
+		v.entries = append(v.entries, history.EntryOf(e))
 	}
 	if v.row.Entries == 0 {
 		v.row.From = e.Prev.String()
@@ -189,16 +201,30 @@ func (t *tool) entries(ctx context.Context, id fence.TileID, f func(*fence.Entry
 	}
 }
 
-// verifyTrace reads files that trace has written. It needs no back end.
+// verifyTrace reads files that trace has written, and logs of decisions. It needs no back end.
 func verifyTrace(_ context.Context, t *tool, args []string) error {
-	return t.verifyEach(args, func(name string, v *verifier) error {
-		f, err := os.Open(name)
-		if err != nil {
+	d, args, err := openDecisions(args)
+	if err != nil {
+		return err
+	}
+	streams := map[fence.TileID][]history.Entry{}
+	if len(args) > 0 || len(d.logs) == 0 {
+		err = t.verifyEach(args, func(name string, v *verifier) error {
+			f, err := os.Open(name)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = f.Close() }()
+			v.refunded, v.keep = d.refunded, len(d.logs) > 0
+			err = v.trace(bufio.NewReaderSize(f, 1<<20))
+			streams[v.row.Tile] = v.entries
 			return err
-		}
-		defer func() { _ = f.Close() }()
-		return v.trace(bufio.NewReaderSize(f, 1<<20))
-	})
+		})
+	}
+	if len(d.logs) == 0 || err != nil && !errors.Is(err, errDamaged) {
+		return err
+	}
+	return errors.Join(err, d.verify(t, streams))
 }
 
 // trace reads frames, each after its length as four bytes, big-endian.

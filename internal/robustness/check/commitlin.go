@@ -1,8 +1,6 @@
 package check
 
 import (
-	"github.com/anishathalye/porcupine"
-
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
@@ -19,45 +17,40 @@ import (
 // It is broken when two copies answer at once and both are believed, and when a write is acknowledged before
 // it is made.
 func CommitsLinearizable(t *Tile) {
-	model, operations := t.lineageModel(), t.lineageOperations()
-	if !t.failover(0, history.Never) {
-		model, operations = t.storeModel(), t.storeOperations()
+	if t.partial || t.failover(0, history.Never) {
+		t.lineageInTime()
+		return
 	}
-	t.linearize(model, operations, linearizeTimeout, "writes have no order that explains their answers")
+	t.linearize(t.storeModel(), t.storeOperations(), linearizeTimeout,
+		"writes have no order that explains their answers")
 }
 
-// lineageModel counts the entries of the lineage that are in the history so far. A write of the next one
-// appends it; a write of an earlier one is a retry, or re-appends what a failover lost.
-func (t *Tile) lineageModel() porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return 0 },
-		Step: func(state, input, _ any) (bool, any) {
-			n, i := state.(int), t.Survives[written(input.(*history.Operation))]
-			return i <= n, max(n, i+1)
-		},
-	}
-}
-
-// lineageOperations are the writes of the lineage that were answered, and those that were not.
-func (t *Tile) lineageOperations() []porcupine.Operation {
-	present := map[history.Position]bool{}
-	operations := t.calls(func(o *history.Operation) bool {
+// lineageInTime looks for a write of the lineage that was answered before one of an earlier entry began. A write of
+// the next entry appends it; a write of an earlier one is a retry, or re-appends what a failover lost. So an answer
+// comes after the first call for each entry up to its own; and that suffices for an order: each entry in its place when
+// the last of those calls has begun. An entry that no client presented (NoFork reports it) may have come at any time.
+func (t *Tile) lineageInTime() {
+	begun := make([]int64, len(t.Lineage)) // by entry: the first call
+	for _, o := range t.Operations {
 		if !appends(o) || !o.Open() && !o.Applied() {
-			return false
+			continue
 		}
-		_, survives := t.Survives[written(o)]
-		present[written(o)] = present[written(o)] || survives
-		return survives
-	})
-	// An entry that no client presented (NoFork reports it) may have come at any time.
-	for _, e := range t.Lineage {
-		if !present[e.Position] {
-			o := &history.Operation{Record: history.Record{Kind: history.Commit,
-				Commit: &history.CommitCall{Next: e.Position, Install: true}}}
-			operations = append(operations, porcupine.Operation{Input: o, Call: 0, Return: history.Never})
+		if i, survives := t.Survives[written(o)]; survives && (begun[i] == 0 || o.At < begun[i]) {
+			begun[i] = o.At
 		}
 	}
-	return operations
+	for i := 1; i < len(begun); i++ {
+		begun[i] = max(begun[i], begun[i-1])
+	}
+	for _, o := range t.Operations {
+		if !appends(o) || !o.Applied() {
+			continue
+		}
+		if i, survives := t.Survives[written(o)]; survives && o.Returned+2*int64(t.skew) < begun[i] {
+			t.breaks(o.Returned, "%s was answered that %s is in the history before what comes before it was presented",
+				o.Actor(), written(o))
+		}
+	}
 }
 
 // appends reports whether an operation would add an entry.

@@ -16,7 +16,7 @@ func ConfirmedKept(t *Tile) {
 	}
 	reported := map[history.Position]bool{}
 	for _, o := range t.Operations {
-		if !confirmed(o) || t.survived(o.Result.Position) || reported[o.Result.Position] {
+		if at := o.Result.Position; !confirmed(o) || t.survived(at) || at.Seq < t.Since.Seq || reported[at] {
 			continue
 		}
 		reported[o.Result.Position] = true

@@ -45,6 +45,38 @@ func EpochsUnique(t *Tile) {
 	}
 }
 
+// EpochsClimb means: an epoch that is granted is above every epoch that was granted before it was asked for.
+//
+// It is broken when the authority forgets an epoch: it was restored to an older state, or a standby was promoted that
+// lacked the grant. Where the histories of all its clients are known, AuthorityLinearizable says more.
+func EpochsClimb(t *Tile) {
+	var grants []*history.Operation
+	for _, o := range t.Operations {
+		if (o.Kind == history.Claim || o.Kind == history.Promote) && !o.Open() && o.Result.Outcome == history.OK {
+			grants = append(grants, o)
+		}
+	}
+	slices.SortStableFunc(grants, func(a, b *history.Operation) int { return cmp.Compare(a.Returned, b.Returned) })
+	highest := make([]*history.Operation, len(grants)) // up to each
+	for i, o := range grants {
+		if highest[i] = o; i > 0 && highest[i-1].Result.Grant.Epoch > o.Result.Grant.Epoch {
+			highest[i] = highest[i-1]
+		}
+	}
+	for _, o := range grants {
+		before, _ := slices.BinarySearchFunc(grants, o.At-2*int64(t.skew),
+			func(g *history.Operation, at int64) int { return cmp.Compare(g.Returned, at) })
+		if before == 0 {
+			continue
+		}
+		first, g := highest[before-1], o.Result.Grant
+		if first.Result.Grant.Epoch >= g.Epoch && first.Result.Grant.ID != g.ID && !t.restored(first.At, o.Returned) {
+			t.breaks(o.Returned, "%s was granted epoch %d after %s was granted %d: was the authority restored to an "+
+				"older state?", o.Actor(), g.Epoch, first.Actor(), first.Result.Grant.Epoch)
+		}
+	}
+}
+
 // answersAndCalls lists the beginnings and ends of operations in order of time. Operations that are open
 // have no end.
 func (t *Tile) answersAndCalls() []event {

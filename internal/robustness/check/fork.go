@@ -16,7 +16,7 @@ func NoFork(t *Tile) {
 		if e.Damage != "" {
 			t.breaks(e.SeenAt, "%s does not verify: %s", e.Position, e.Damage)
 		}
-		if e.Seen && len(e.Presented) == 0 {
+		if e.Seen && len(e.Presented) == 0 && !t.partial {
 			t.breaks(e.SeenAt, "%s is in the stream, and no client presented it", e.Position)
 		}
 		if e.Seen && !e.Rebase {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"slices"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -22,8 +23,13 @@ type Tile struct {
 	Survives map[history.Position]int    // index in Lineage of what survived
 
 	// Unknown is where the lineage was lost: a position that no client presented and no observer saw. Zero when it
-	// reaches back to the tile's beginning.
+	// reaches back to the tile's beginning, and in a partial history.
 	Unknown history.Position
+
+	// Since is where the lineage of a partial history begins, if that is not the tile's beginning.
+	Since   history.Position
+	partial bool          // the history begins somewhere, and may lack what a killed process had to record
+	skew    time.Duration // by which the clocks of its processes may differ
 
 	check string // that judges
 	found []Violation
@@ -51,7 +57,14 @@ func (e *Entry) Parent() history.Position {
 
 // NewTile gathers a tile's part of a history.
 func NewTile(h *history.History, id fence.TileID) *Tile {
-	t := &Tile{ID: id, Entries: map[history.Position]*Entry{}, Survives: map[history.Position]int{}}
+	t := &Tile{ID: id}
+	t.gather(h)
+	return t
+}
+
+func (t *Tile) gather(h *history.History) {
+	id := t.ID
+	t.Entries, t.Survives = map[history.Position]*Entry{}, map[history.Position]int{}
 	for i := range h.Records {
 		if r := &h.Records[i]; r.Tile == id || r.Kind == history.Fault {
 			t.Records = append(t.Records, r)
@@ -66,7 +79,6 @@ func NewTile(h *history.History, id fence.TileID) *Tile {
 	t.gatherPresented()
 	t.findBases()
 	t.trace()
-	return t
 }
 
 // learn fills in the actions of an entry that was first seen by a watcher, who is not sent them: the digest covers
@@ -190,6 +202,7 @@ func (t *Tile) trace() {
 		return
 	}
 	var back []*Entry
+	restored := false
 	passed := map[history.Position]bool{}
 	for at := t.Final.End; !at.IsZero() && !passed[at]; {
 		passed[at] = true
@@ -199,7 +212,12 @@ func (t *Tile) trace() {
 			break
 		}
 		back = append(back, e)
-		at = e.Parent()
+		if at = e.Parent(); at.IsZero() && e.Rebase && e.Position.Seq > 1 {
+			restored = true // from a state that is not in the history, or after other owners without one
+		}
+	}
+	if t.partial && len(back) > 0 && (restored || !t.Unknown.IsZero()) {
+		t.Since, t.Unknown = back[len(back)-1].Position, history.Position{}
 	}
 	for i := len(back) - 1; i >= 0; i-- {
 		t.Survives[back[i].Position] = len(t.Lineage)

@@ -1,9 +1,8 @@
 package history
 
 import (
-	"errors"
-
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/decision"
 )
 
 // Outcome is the class of an answer.
@@ -43,54 +42,33 @@ func (r *Result) Applied() bool {
 // Open reports whether the outcome leaves the operation open.
 func (r *Result) Open() bool { return r == nil || r.Outcome == Unknown || r.Outcome == Failed }
 
-var reasons = []struct {
-	err  error
-	name string
-}{
-	{fence.ErrStale, "stale"},
-	{fence.ErrReplay, "replay"},
-	{fence.ErrBehind, "behind"},
-	{fence.ErrForked, "forked"},
-	{fence.ErrNoOwner, "noowner"},
-	{fence.ErrRegress, "regress"},
-	{fence.ErrUncommitted, "uncommitted"},
-	{fence.ErrChecksum, "checksum"},
-}
+// outcomes are the classes of package decision, by their number.
+var outcomes = []Outcome{"", OK, Unconfirmed, Refused, Lost, NeverOwned, NotApplied, Unknown, Invalid, Failed}
+
+// reasons are those of package decision, by their number.
+var reasons = []string{"", "stale", "replay", "behind", "forked", "noowner", "regress", "uncommitted", "checksum"}
 
 // resultOf classifies an error of a store or an authority. What it does not know is Failed: unknown.
 func resultOf(err error) Result {
-	if err == nil {
-		return Result{Outcome: OK}
+	a := decision.Judge(err)
+	r := answered(&a)
+	if err != nil {
+		r.Err = err.Error()
 	}
-	r := Result{Outcome: Failed, Err: err.Error()}
-	var refused *fence.RefusedError
-	var unconfirmed *fence.UnconfirmedError
-	var lost *fence.LostError
-	switch {
-	case errors.As(err, &refused):
-		r.Outcome = Refused
-		current := OwnerOf(refused.Current)
+	return r
+}
+
+// answered is an answer as a record keeps it.
+func answered(a *decision.Answer) Result {
+	r := Result{Outcome: outcomes[a.Outcome], Reason: reasons[a.Reason], Position: Position(a.At),
+		Duplicate: a.Duplicate, Replicas: a.Copies}
+	if a.Outcome == decision.Refused {
+		current := OwnerOf(a.Current)
 		r.Current = &current
-		for _, known := range reasons {
-			if errors.Is(refused.Reason, known.err) {
-				r.Reason = known.name
-			}
-		}
-	case errors.As(err, &unconfirmed):
-		r.Outcome = Unconfirmed
-		r.receipt(unconfirmed.Receipt)
-	case errors.As(err, &lost):
-		r.Outcome = Lost
-		holder := GrantOf(lost.Current)
-		r.Grant = &holder
-	case errors.Is(err, fence.ErrNeverOwned):
-		r.Outcome = NeverOwned
-	case errors.Is(err, fence.ErrInvalidArgument):
-		r.Outcome = Invalid
-	case errors.Is(err, fence.ErrNotApplied):
-		r.Outcome = NotApplied
-	case errors.Is(err, fence.ErrUnknownOutcome):
-		r.Outcome = Unknown
+	}
+	if a.Outcome == decision.Lost || a.Grant.Epoch != 0 {
+		row := GrantOf(a.Grant)
+		r.Grant = &row
 	}
 	return r
 }
