@@ -48,7 +48,9 @@ func checkAddress(addr string) error {
 func (w *Web) listen(ctx context.Context, addr string) (net.Listener, error) {
 	l := w.Listener
 	if l == nil {
-		var lc net.ListenConfig
+		// Idle connections have a timeout, WebSockets have pings: the kernel's probes, which take four calls to set up,
+		// would find nothing sooner.
+		lc := net.ListenConfig{KeepAlive: -1}
 		var err error
 		if l, err = lc.Listen(ctx, "tcp", addr); err != nil {
 			return nil, err

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
@@ -84,10 +82,8 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request, guest *door.Gue
 	}
 	var refused error
 	c := r.newClient(guest, encoding)
-	wire, err := socket.Accept(w, req, &websocket.AcceptOptions{
-		Subprotocols:    []string{encoding.Subprotocol()},
-		OriginPatterns:  r.cfg.Origins,
-		CompressionMode: websocket.CompressionNoContextTakeover, // so frames are prepared once for all clients
+	wire, err := socket.Accept(w, req, socket.Offer{
+		Subprotocol: encoding.Subprotocol(), Origins: r.cfg.Origins, Deflate: true,
 	}, r.cfg.inboundBytes, &r.count.bytesOut, func() error {
 		refused = guest.Identify(req)
 		return refused

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/coder/websocket"
-
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/door"
@@ -79,10 +77,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var refused error
-	wire, err := socket.Accept(w, r, &websocket.AcceptOptions{
-		Subprotocols:       []string{Subprotocol},
-		OriginPatterns:     h.cfg.Origins,
-		InsecureSkipVerify: h.cfg.AnyOrigin,
+	wire, err := socket.Accept(w, r, socket.Offer{
+		Subprotocol: Subprotocol, Origins: h.cfg.Origins, AnyOrigin: h.cfg.AnyOrigin,
 	}, h.cfg.MaxFrame, nil, func() error {
 		refused = guest.Identify(r)
 		return refused

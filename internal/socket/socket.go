@@ -1,22 +1,16 @@
-// Package socket is a server's end of a WebSocket. The library makes the handshake. After it the frames are read and
-// written here, because of what a connection costs: its frames are encoded once for all clients, header included,
-// several go out in one write, and one that is silent holds a goroutine with a shallow stack and 128 bytes of buffer.
+// Package socket is a server's end of a WebSocket. It is written here, and not a library's, because of what a
+// connection costs: its frames are encoded once for all clients, header included, several go out in one write, one that
+// is silent holds a goroutine with a shallow stack and 128 bytes of buffer, and thousands may come within a second.
 //
 // One goroutine reads, any may write. Pings, and what is done when a peer is silent, are the user's.
 package socket
 
 import (
-	"bufio"
-	"bytes"
 	"io"
-	"maps"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/coder/websocket"
 )
 
 // Conn is the network connection under a WebSocket.
@@ -32,30 +26,6 @@ type Conn struct {
 	heard atomic.Int64  // when bytes last came from the peer, since begun
 	sent  atomic.Uint64 // bytes written
 	total *atomic.Uint64
-}
-
-// Accept makes the handshake of a request and takes the connection over; messages may have limit bytes. What is
-// written is counted in total too, unless that is nil. enter decides over a request that is a handshake of an allowed
-// origin: the last thing before the connection is taken over. With an error the response has been written, except if
-// it is an error of enter, which has to write it.
-func Accept(
-	w http.ResponseWriter, r *http.Request, options *websocket.AcceptOptions, limit int, total *atomic.Uint64,
-	enter func() error,
-) (*Conn, error) {
-	hold := &capture{ResponseWriter: w, header: w.Header().Clone(), enter: enter}
-	conn, err := websocket.Accept(hold, r, options)
-	if err == nil {
-		_ = conn.CloseNow()                      // frees it; the connection stays open
-		err = hold.conn.SetDeadline(time.Time{}) // the server's were for the request
-	}
-	if err != nil {
-		if hold.conn != nil {
-			_ = hold.conn.Close()
-		}
-		return nil, err
-	}
-	agreed := w.Header().Get("Sec-WebSocket-Extensions") != "" // there is only one: permessage-deflate
-	return newConn(hold.conn, hold.behind, agreed, limit, total), nil
 }
 
 func newConn(conn net.Conn, behind []byte, deflated bool, limit int, total *atomic.Uint64) *Conn {
@@ -163,64 +133,3 @@ func (c *Conn) extend(timeout time.Duration) error {
 	c.until = now.Add(timeout)
 	return c.SetWriteDeadline(c.until)
 }
-
-// capture is a ResponseWriter that takes the connection when the WebSocket library has made the handshake. What the
-// library is given is not used after it. The library's response of success waits until enter has decided.
-type capture struct {
-	http.ResponseWriter
-	header  http.Header // of the library's response
-	enter   func() error
-	refused bool // by enter: the library's response is not the one to be sent
-	conn    net.Conn
-	behind  []byte // what the client sent right behind its handshake
-}
-
-// Header implements http.ResponseWriter.
-func (c *capture) Header() http.Header { return c.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (c *capture) WriteHeader(status int) {
-	if c.refused || status == http.StatusSwitchingProtocols {
-		return
-	}
-	c.respond(status)
-}
-
-func (c *capture) respond(status int) {
-	maps.Copy(c.ResponseWriter.Header(), c.header)
-	c.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (c *capture) Write(p []byte) (int, error) {
-	if c.refused {
-		return len(p), nil
-	}
-	return c.ResponseWriter.Write(p)
-}
-
-// Hijack implements http.Hijacker.
-func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if err := c.enter(); err != nil {
-		c.refused = true
-		return nil, nil, err
-	}
-	c.respond(http.StatusSwitchingProtocols)
-	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	if n := rw.Reader.Buffered(); n > 0 {
-		peeked, _ := rw.Reader.Peek(n) // it is in the buffer, so there is no error
-		c.behind = bytes.Clone(peeked)
-	}
-	c.conn = conn
-	stub := unused{conn}
-	return stub, bufio.NewReadWriter(bufio.NewReaderSize(stub, 16), bufio.NewWriterSize(stub, 16)), nil
-}
-
-// unused is the connection as the library holds it: it is collected as garbage, and must not close anything then.
-type unused struct{ net.Conn }
-
-// Close implements net.Conn.
-func (unused) Close() error { return nil }
