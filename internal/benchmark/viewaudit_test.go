@@ -70,7 +70,7 @@ func BenchmarkViewAudit(b *testing.B) {
 func audit(b *testing.B, open func() viewcache.Store, flush func()) {
 	const relays, tiles, readers = 4, 20, 4
 	mem := memfence.New()
-	world, log := &viewcachetest.World{Store: mem, Bytes: 20}, memstream.New(mem)
+	world, log := &viewcachetest.World{Store: mem, Bytes: 20, State: 4 << 10}, memstream.New(mem)
 	all := someTiles(tiles)
 	for _, tile := range all {
 		_, err := world.Commit(b.Context(), tile)
@@ -149,7 +149,7 @@ func ownForAudit(b *testing.B, stop chan struct{}, w *viewcachetest.World, mem *
 		switch {
 		case i%100 == 0:
 			_, err = w.TakeOver(b.Context(), tile)
-		case i%20 == 0:
+		case i%10 == 0:
 			err = w.Snapshot(b.Context(), tile)
 			mem.Update(tile, func(s *memfence.State) { s.TrimBelow(s.Snapshot.Seq) })
 		default:

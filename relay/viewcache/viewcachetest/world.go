@@ -2,6 +2,7 @@ package viewcachetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -20,7 +21,8 @@ import (
 // only owner of its tiles. All methods may be called from any goroutine.
 type World struct {
 	Store fence.Store
-	Bytes int // of a payload, and of a state for each batch since the last snapshot
+	Bytes int // of a payload, by which the state grows at each batch
+	State int // bytes of a state that is followed by a short one; default 64 KiB
 
 	mu    sync.Mutex
 	tiles map[fence.TileID]*history
@@ -85,16 +87,17 @@ func (w *World) commit(ctx context.Context, h *history, tile fence.TileID, insta
 	}
 	h.epoch, h.at, h.tick = epoch, r.Position, h.tick+1
 	e := c.Entry()
-	return e, h.note(&e)
+	return e, h.note(&e, cmp.Or(w.State, 64<<10))
 }
 
 // note remembers an entry and what the state is after it.
-func (h *history) note(e *fence.Entry) error {
+func (h *history) note(e *fence.Entry, most int) error {
 	if e.Position != h.at {
 		return fmt.Errorf("the store says %s of a batch at %s", h.at, e.Position)
 	}
-	if sum := sha256.Sum256(append(slices.Clone(h.state), e.Payload...)); len(h.state) > 1<<16 {
-		h.state = sum[:] // the state must not grow for ever
+	if len(h.state) > most { // the state must not grow for ever
+		sum := sha256.Sum256(append(h.state, e.Payload...))
+		h.state = sum[:]
 	}
 	h.state = append(h.state, e.Payload...)
 	h.entries[e.Position] = e.Watched(fence.AreaSet{})
