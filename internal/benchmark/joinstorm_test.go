@@ -5,13 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
@@ -146,38 +144,33 @@ func (p *part) join(ctx context.Context) error {
 	if order := bufio.NewScanner(os.Stdin); !order.Scan() {
 		return order.Err()
 	}
-	clients := make([]*crowd.Client, p.AtOnce)
-	took, err := crowd.Gather(p.AtOnce, stormOver, func(i int) (err error) {
-		clients[i], err = p.joinOne(ctx, p.Tiles[i%len(p.Tiles)])
-		return err
+	joins := make([]crowd.Join, p.AtOnce)
+	for i := range joins {
+		message, err := subscribeTo(p.Tiles[i%len(p.Tiles)])
+		if err != nil {
+			return err
+		}
+		joins[i].Addr, joins[i].Message = p.Relay, message
+	}
+	short := 0
+	leave, err := crowd.Storm(joins, stormOver, relaypb.Subprotocol, func(_ int, sync []byte) {
+		if len(sync) < isolationState {
+			short++
+		}
 	})
 	if err != nil {
 		return err
 	}
+	defer leave()
+	if short > 0 {
+		return fmt.Errorf("%d first messages are shorter than a Sync with the tile's state", short)
+	}
+	took := make([]time.Duration, len(joins))
+	for i := range joins {
+		took[i] = joins[i].Took
+	}
 	joined := spansOf(took)
 	p.say(nodeEvent{What: "joined", Joined: &joined})
 	<-ctx.Done()
-	runtime.KeepAlive(clients) // or their connections would be closed
 	return nil
-}
-
-// joinOne connects, subscribes and reads the Sync.
-func (p *part) joinOne(ctx context.Context, id fence.TileID) (*crowd.Client, error) {
-	subscribe, err := proto.Marshal(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
-		Subscribe: &relaypb.Subscribe{Tiles: []string{id.String()}}}})
-	if err != nil {
-		return nil, err
-	}
-	c, err := crowd.Dial(ctx, p.Relay, "/", relaypb.Subprotocol)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Send(false, subscribe); err != nil {
-		return c, err
-	}
-	sync, err := c.Next()
-	if err == nil && len(sync) < isolationState {
-		return c, fmt.Errorf("the first message has %d bytes, expected a Sync with the tile's state", len(sync))
-	}
-	return c, err
 }

@@ -51,6 +51,12 @@ func newPlanes(tb testing.TB, parts ...devstack.Part) *planes {
 		}
 		pin(tb, server.Pid(), set)
 	}
+	if p.front != nil { // what this process plays is not of the commit path
+		var all unix.CPUSet
+		require.NoError(tb, unix.SchedGetaffinity(0, &all))
+		pin(tb, os.Getpid(), p.back)
+		tb.Cleanup(func() { pin(tb, os.Getpid(), &all) })
+	}
 	return p
 }
 
@@ -73,7 +79,7 @@ func (p *planes) launch(tb testing.TB, cfg partConfig) *process {
 	}
 	pin(tb, c.cmd.Process.Pid, set)
 	if cfg.Role == "reader" {
-		yield(tb, c.cmd.Process.Pid) // readers are many machines: what else runs here must not wait for them
+		yield(tb, c.cmd.Process.Pid, 19) // readers are many machines: what else runs here must not wait for them
 	}
 	return c
 }
@@ -107,10 +113,10 @@ func pin(tb testing.TB, pid int, set *unix.CPUSet) {
 	}
 }
 
-// yield lets a process run only when others do not want to.
-func yield(tb testing.TB, pid int) {
+// yield gives a process a niceness: with 19, the most, it hardly runs when others want to.
+func yield(tb testing.TB, pid, niceness int) {
 	tb.Helper()
-	everyThread(tb, pid, func(thread int) error { return unix.Setpriority(unix.PRIO_PROCESS, thread, 19) })
+	everyThread(tb, pid, func(thread int) error { return unix.Setpriority(unix.PRIO_PROCESS, thread, niceness) })
 }
 
 // everyThread changes all threads of a process. New ones inherit that, so a second look finds those that began

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -20,10 +19,10 @@ import (
 
 // view has clients join relays, for each line of its input, which names the relays' addresses, separated by commas:
 // AtOnce of them, dealt to tiles and relays, within a second. They leave when all have joined.
-func (p *part) view(ctx context.Context) error {
+func (p *part) view(context.Context) error {
 	p.say(nodeEvent{What: "ready"})
 	for order := bufio.NewScanner(os.Stdin); order.Scan(); {
-		joined, err := p.viewers(ctx, strings.Split(order.Text(), ","))
+		joined, err := p.viewers(strings.Split(order.Text(), ","))
 		if err != nil {
 			return err
 		}
@@ -32,26 +31,26 @@ func (p *part) view(ctx context.Context) error {
 	return nil
 }
 
-func (p *part) viewers(ctx context.Context, relays []string) (counts, error) {
-	var mu sync.Mutex
+func (p *part) viewers(relays []string) (counts, error) {
+	joins := make([]crowd.Join, p.AtOnce)
+	for i := range joins {
+		message, err := subscribeTo(p.Tiles[i%len(p.Tiles)])
+		if err != nil {
+			return nil, err
+		}
+		joins[i].Addr, joins[i].Message = relays[(i/len(p.Tiles))%len(relays)], message
+	}
 	var syncs [][]byte // of one client in ten, to be verified when the time has been taken
-	clients := make([]*crowd.Client, p.AtOnce)
-	took, err := crowd.Gather(p.AtOnce, time.Second, func(i int) (err error) {
-		at := *p
-		at.Relay = relays[(i/len(p.Tiles))%len(relays)]
-		tile := p.Tiles[i%len(p.Tiles)]
-		var sync []byte
-		clients[i], sync, err = at.viewOne(ctx, tile)
-		if err == nil && i%10 == 0 {
-			mu.Lock()
-			defer mu.Unlock()
+	used := processorTime()
+	leave, err := crowd.Storm(joins, time.Second, relaypb.Subprotocol, func(i int, sync []byte) {
+		if i%10 == 0 {
 			syncs = append(syncs, bytes.Clone(sync))
 		}
-		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	used = processorTime() - used
 	torn := int64(0)
 	for _, message := range syncs {
 		if err := checkSync(message); err != nil {
@@ -59,30 +58,21 @@ func (p *part) viewers(ctx context.Context, relays []string) (counts, error) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	for _, c := range clients {
-		c.Close()
+	leave()
+	took := make([]time.Duration, len(joins))
+	for i := range joins {
+		took[i] = joins[i].Took
 	}
 	slices.Sort(took)
 	at := func(percent int) int64 { return took[len(took)*percent/100].Microseconds() }
-	return counts{"p50-us": at(50), "p95-us": at(95), "p99-us": at(99), "torn": torn}, nil
+	return counts{"p50-us": at(50), "p95-us": at(95), "p99-us": at(99), "torn": torn,
+		"cpu-us": used.Microseconds()}, nil
 }
 
-// viewOne connects, subscribes and reads the Sync.
-func (p *part) viewOne(ctx context.Context, tile fence.TileID) (*crowd.Client, []byte, error) {
-	subscribe, err := proto.Marshal(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
+// subscribeTo is the message with which a client subscribes to a tile.
+func subscribeTo(tile fence.TileID) ([]byte, error) {
+	return proto.Marshal(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
 		Subscribe: &relaypb.Subscribe{Tiles: []string{tile.String()}}}})
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := crowd.Dial(ctx, p.Relay, "/", relaypb.Subprotocol)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := c.Send(false, subscribe); err != nil {
-		return c, nil, err
-	}
-	sync, err := c.Next()
-	return c, sync, err
 }
 
 // checkSync verifies a client's first message: a snapshot, and batches that follow it up to its position.

@@ -56,14 +56,18 @@ func Dial(ctx context.Context, addr, path, subprotocol string) (*Client, error) 
 	return c, nil
 }
 
-func (c *Client) shake(addr, path, subprotocol string) error {
+// request is a client's half of the handshake.
+func request(addr, path, subprotocol string) []byte {
 	offer := ""
 	if subprotocol != "" {
 		offer = "Sec-WebSocket-Protocol: " + subprotocol + "\r\n"
 	}
-	_, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n%s\r\n", path, addr, offer)
-	if err != nil {
+}
+
+func (c *Client) shake(addr, path, subprotocol string) error {
+	if _, err := c.conn.Write(request(addr, path, subprotocol)); err != nil {
 		return err
 	}
 	resp, err := http.ReadResponse(c.in, nil)
