@@ -110,8 +110,8 @@ func (d *decisions) verify(t *tool, streams map[fence.TileID][]history.Entry) er
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	err := printTable(t, "TILE SINCE TO DECISIONS GRANTED INSTALLS COMMITS CONFIRMED REAPPENDED REBASES REFUSED UNKNOWN "+
-		"FOREIGN VERDICT", rows, func(r *decidedRow) []any {
+	err := printTable(t, "TILE SINCE TO DECISIONS GRANTED INSTALLS COMMITS CONFIRMED REAPPENDED REBASES REFUSED "+
+		"UNKNOWN FOREIGN VERDICT", rows, func(r *decidedRow) []any {
 		return []any{r.Tile, r.Since, r.To, r.Decisions, r.Granted, r.Installs, r.Commits, r.Confirmed, r.Reappended,
 			r.Rebases, r.Refused, r.Unknown, r.Foreign, r.Verdict}
 	})
@@ -147,8 +147,8 @@ func (d *decisions) summarize(w io.Writer, rows []decidedRow, events int, took t
 		len(rows), took.Round(time.Millisecond), float64(events)/took.Seconds())
 	for _, f := range d.logs {
 		if f.Dropped > 0 {
-			fmt.Fprintf(w, "%s: %d decisions were dropped: what an owner does from step to step is not judged\n", f.Name,
-				f.Dropped)
+			fmt.Fprintf(w, "%s: %d decisions were dropped: what an owner does from step to step is not judged\n",
+				f.Name, f.Dropped)
 		}
 		if !f.Closed {
 			fmt.Fprintf(w, "%s: its process did not end by itself: up to its last 0.2 s are missing\n", f.Name)

@@ -17,8 +17,9 @@
 //
 // # Time
 //
-// Times are of the machine's clock when the log was created, and go on from there without its steps. Clocks of several
-// machines differ; a reader has to allow for that.
+// Times are of the machine's clock when the log was created, and go on from there without its steps. Clocks of
+// several machines differ; a reader has to allow for that.
 //
-// A Log and what it makes are safe for concurrent use. A nil *Log, and a nil *Server, decorate nothing and keep nothing.
+// A Log and what it makes are safe for concurrent use. A nil *Log, and a nil *Server, decorate nothing and keep
+// nothing.
 package decision

@@ -46,7 +46,8 @@ func TestWhatIsDecidedIsRead(t *testing.T) {
 		Replicas: fence.AllReplicas, ExpectEmpty: true}
 	born, err := store.Rebase(ctx, rebase)
 	require.NoError(t, err)
-	commit := fence.Commit{Tile: tile, Epoch: g.Epoch, Contact: "a:1", Prev: born.Position, Tick: 3, Payload: []byte("x")}
+	commit := fence.Commit{Tile: tile, Epoch: g.Epoch, Contact: "a:1", Prev: born.Position, Tick: 3,
+		Payload: []byte("x")}
 	done, err := store.Commit(ctx, commit)
 	require.NoError(t, err)
 	stale := commit

@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
@@ -125,6 +126,16 @@ func (c coverage) when(acted bool, rule string) {
 	if acted {
 		c[rule]++
 	}
+}
+
+// Never names the rules that did not act in any run.
+func (s *Summary) Never() (names []string) {
+	for _, rule := range rules {
+		if !slices.ContainsFunc(s.Results, func(r Result) bool { return r.Acted[rule.name] > 0 }) {
+			names = append(names, rule.name)
+		}
+	}
+	return names
 }
 
 // coverageTable says how often each rule acted, and in how many runs.

@@ -47,7 +47,11 @@ func TestRulesThatActedAreCounted(t *testing.T) {
 	for name := range acted {
 		require.True(t, names[name], name)
 	}
-	report := (&Summary{Results: []Result{{Fault: Faults()[0], Acted: acted}}}).Report()
+	s := &Summary{Results: []Result{{Fault: Faults()[0], Acted: acted}}}
+	require.Contains(t, s.Never(), "sealed")
+	require.NotContains(t, s.Never(), "promoted")
+	require.Len(t, s.Never(), len(rules)-len(acted))
+	report := s.Report()
 	require.Contains(t, report, "| re-appended | 1 | 1 |")
 	require.Contains(t, report, "| sealed | **never** | 0 |")
 }

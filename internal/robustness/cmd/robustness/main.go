@@ -56,6 +56,11 @@ func run() int {
 			return 2
 		}
 	}
+	if summary != nil {
+		if never := summary.Never(); never != nil {
+			fmt.Fprintf(os.Stderr, "never acted, so nothing is proved about: %s\n", strings.Join(never, ", "))
+		}
+	}
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, err)
