@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests and the local reference deployment need and this machine lacks: the servers
-# (Redis, PostgreSQL, a DynamoDB-compatible one), a C compiler, and the linter. Everything already there
+# (Redis, PostgreSQL, a DynamoDB-compatible one), promtool, a C compiler, and the linter. Everything already there
 # is left as it is, so running it again takes no time. Needs Debian or a relative of it, and root or sudo
 # where packages are missing. No server is started and no existing one touched.
 #
@@ -104,6 +104,9 @@ install_packages() {
 	case " ${packages[*]} " in *' etcd-server '*)
 		if [ -d /run/systemd/system ]; then as_root systemctl --quiet disable etcd || true; fi ;;
 	esac
+	case " ${packages[*]} " in *' prometheus '*)
+		if [ -d /run/systemd/system ]; then as_root systemctl --quiet disable prometheus || true; fi ;;
+	esac
 	say packages "installed ${packages[*]}"
 }
 
@@ -113,6 +116,11 @@ wanted_etcd() {
 		[ -n "$(apt-cache search --names-only '^etcd-server$')" ]
 }
 
+# promtool checks the alert rules. It is left out where apt has no package of it; the test that runs it is skipped then.
+wanted_promtool() {
+	! have promtool && have apt-get && [ -n "$(apt-cache search --names-only '^prometheus$')" ]
+}
+
 missing_packages() {
 	have make || echo make
 	have git || echo git
@@ -120,6 +128,7 @@ missing_packages() {
 	have redis-server || echo redis-server
 	postgres_server >/dev/null || echo postgresql
 	if wanted_etcd; then echo etcd-server; fi
+	if wanted_promtool; then echo prometheus; fi
 	have ip || echo iproute2 # parts hosts in the robustness campaign
 	if ! dynoxide_server >/dev/null && ! have npm; then echo npm; echo ca-certificates; fi
 }
@@ -168,6 +177,8 @@ say gcc "$(command -v gcc)"
 say redis "$(command -v redis-server)"
 say postgresql "$(postgres_server)"
 if [ "$target" = bench ]; then say etcd "$(command -v /usr/bin/etcd || echo 'none: its baseline is left out')"; fi
+
+say promtool "$(command -v promtool || echo 'none: the alert rules are not checked')"
 
 dynoxide_server >/dev/null || install_dynoxide
 say dynoxide "$(dynoxide_server)"

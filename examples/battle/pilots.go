@@ -58,6 +58,7 @@ func (p *pilots) open() error {
 			return err
 		}
 	}
+	p.metrics.Plan(p.backends.plans)
 	b, err := slow.NewBiller(p.backends.plans, p, &slow.BillerConfig{Logger: p.logger})
 	if err == nil {
 		p.stops = append(p.stops, p.start(b.Run))

@@ -1,6 +1,7 @@
 package prommetrics
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -18,6 +19,8 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/plan"
+	"github.com/tilefence/tilefence/tile/plan/memplan"
 )
 
 func TestNewWantsARegistry(t *testing.T) {
@@ -72,6 +75,52 @@ func eachHooks(t *testing.T, v reflect.Value) int {
 		assert.Positive(t, set, "%s has no hooks", field.Type)
 	}
 	return found
+}
+
+// The queues of all shards are added up; what cannot be read is counted.
+func TestPlanAddsTheShardsUp(t *testing.T) {
+	registry, m := fresh(t)
+	store := &failing{Store: memplan.New()}
+	m.Plan(store)
+	shards := map[int]bool{}
+	var first plan.Request
+	for i := range 16 {
+		r := plan.Request{ID: fmt.Sprint("r", i), Tile: fence.TileID(i + 1), Entity: "ship", Tier: plan.Background}
+		if i == 0 {
+			r.Tier, first = plan.Player, r
+		}
+		shard := plan.ShardOf(r.Tile, store.Shards())
+		shards[shard] = true
+		asked := store.Turn(t.Context(), shard, []plan.Turn{{Tile: r.Tile, Epoch: 1, Ask: []plan.Request{r}}})
+		require.True(t, asked[0].Asked[0].Taken)
+	}
+	require.Greater(t, len(shards), 1)
+	_, err := store.Claim(t.Context(), plan.ShardOf(first.Tile, store.Shards()),
+		plan.Claim{Worker: "w", Lease: time.Minute, Players: 1, Attempts: 5})
+	require.NoError(t, err)
+	depth := values(t, registry)
+	assert.EqualValues(t, 15, depth["tilefence_plan_depth_background"])
+	assert.EqualValues(t, 0, depth["tilefence_plan_depth_players"])
+	assert.EqualValues(t, 1, depth["tilefence_plan_depth_busy"])
+	assert.Zero(t, depth["tilefence_scrape_errors_total"])
+
+	store.fail = true
+	depth = values(t, registry)
+	assert.NotContains(t, depth, "tilefence_plan_depth_background")
+	assert.EqualValues(t, 1, depth["tilefence_scrape_errors_total"])
+}
+
+// failing is a store that cannot be read.
+type failing struct {
+	plan.Store
+	fail bool
+}
+
+func (f *failing) Depth(ctx context.Context, shard int) (plan.Depth, error) {
+	if f.fail {
+		return plan.Depth{}, errors.New("the store is away")
+	}
+	return f.Store.Depth(ctx, shard)
 }
 
 // The game's own hooks are called as before.

@@ -91,7 +91,8 @@ func (m *Metrics) anyStats(from any) {
 	_ = m.addSource(t, prefixOf(t), func() (reflect.Value, error) { return method.Call(nil)[0], nil }, nil)
 }
 
-// Plan serves the depth of a store's queues, all shards together.
+// Plan serves the depth of a store's queues, all shards together. Call it in one process, or the depths count more than
+// once when they are added up.
 func (m *Metrics) Plan(store plan.Store) {
 	must(Read(m, func(ctx context.Context) (sum plan.Depth, err error) {
 		for shard := range store.Shards() {
