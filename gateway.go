@@ -200,7 +200,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	})
 	c.start("membership", g.member.Run)
 	c.start("gateway", g.gateway.Run)
-	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients) })
+	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients, g.cfg.Logger) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, g.cfg.Logger, g) })
 	c.onStop(func() { g.drain(ctx, "intents were under way when the gateway ended", g.clients.Drain) })
 	c.wait(ctx)

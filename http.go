@@ -5,11 +5,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/sampled"
 )
 
 // Bounds of the HTTP servers.
@@ -65,12 +68,13 @@ func (w *Web) listen(ctx context.Context, addr string) (net.Listener, error) {
 }
 
 // serve serves requests until ctx ends, then closes the listener and lets requests under way finish for
-// shutdownTimeout.
-func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler) error {
+// shutdownTimeout. log takes what the server has to say of connections, sampled.
+func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler, log *slog.Logger) error {
 	if w.Handler != nil {
 		own = w.Handler(own)
 	}
-	server := &http.Server{Handler: own, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout}
+	server := &http.Server{Handler: own, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: sampled.HTTP(log)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	select {

@@ -97,7 +97,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 		}
 		return err
 	})
-	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler()) })
+	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler(), r.log) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, r.log, r) })
 	c.onStop(func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.drain)

@@ -317,7 +317,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.onStop(s.peers.Close)
 	c.start("membership", s.member.Run)
 	c.start("hinter", s.hinter.Run)
-	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler()) })
+	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
 	c.onStop(func() { s.drainIntents(context.WithoutCancel(ctx)) })
 	c.start("host", s.host.Run)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })

@@ -3,10 +3,14 @@ package tilefence_test
 import (
 	"context"
 	"crypto/tls"
+	"io"
+	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence"
@@ -66,6 +70,31 @@ func TestTLS(t *testing.T) {
 	_, err = tilefence.NewTileServer("127.0.0.1:1", b, newBell, &tilefence.TileServerConfig{
 		Web: tilefence.Web{TLS: theirs.Server()}})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+}
+
+// TestFailedHandshakesAreSampled: what strangers at the port of a server cause is not a line each.
+func TestFailedHandshakesAreSampled(t *testing.T) {
+	b := embedded(t)
+	b.TLS = authority(t).Mutual()
+	log, written := logged()
+	server := tileServer(t, b, tilefence.TileServerConfig{Logger: log})
+	s := start(t, server)
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			c, err := net.Dial("tcp", server.Contact())
+			if assert.NoError(t, err) {
+				_, _ = c.Write([]byte("this is no handshake\r\n\r\n"))
+				_, _ = io.Copy(io.Discard, c) // until the server closes it
+				_ = c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, s.stop())
+	n := written.count(`msg="an HTTP connection failed"`)
+	assert.NotZero(t, n)
+	assert.Less(t, n, 100) // ten in ten seconds
 }
 
 func authority(t *testing.T) *certs.Authority {

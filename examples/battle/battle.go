@@ -112,7 +112,7 @@ func (d *deployment) run() (stop func(), err error) {
 	d.ask(gateway, bridge, relay, checkpointer)
 	servers := []tilefence.Server{d.tower, gateway, d.hosts, bridge, relay, checkpointer}
 	if d.secure != nil {
-		servers = append(servers, &controlServer{page, d.secure})
+		servers = append(servers, &controlServer{page, d.secure, d.logger})
 	}
 	stopServers := d.start(func(ctx context.Context) error { return tilefence.Run(ctx, servers...) })
 	return func() { d.stop(stopServers) }, nil

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/internal/certs"
+	"github.com/tilefence/tilefence/internal/sampled"
 )
 
 // secured is what -secure makes: an authority of this battle's own, whose certificates all its connections have. A nil
@@ -74,11 +76,13 @@ func (s *secured) actor() *http.Client {
 type controlServer struct {
 	listener net.Listener
 	secured  *secured
+	logger   *slog.Logger
 }
 
 // Run implements tilefence.Server.
 func (c *controlServer) Run(ctx context.Context) error {
-	server := &http.Server{Handler: c.secured.control, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: c.secured.control, ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog: sampled.HTTP(c.logger)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(tls.NewListener(c.listener, c.secured.doors())) }()
 	select {

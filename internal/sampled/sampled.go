@@ -11,7 +11,9 @@ package sampled
 
 import (
 	"context"
+	"log"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 )
@@ -28,6 +30,24 @@ func Logger(l *slog.Logger) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(&handler{Handler: l.Handler(), counts: &counts{messages: map[string]*count{}}})
+}
+
+// HTTP returns an http.Server.ErrorLog that writes to l, sampled: strangers cause a line for each TLS handshake that
+// fails, with an address of its own. Panics of handlers are errors, with their stacks.
+func HTTP(l *slog.Logger) *log.Logger { return log.New(lines{Logger(l)}, "", 0) }
+
+// lines takes the lines of package http, and gives them a constant message.
+type lines struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (w lines) Write(line []byte) (int, error) {
+	text := strings.TrimPrefix(strings.TrimSpace(string(line)), "http: ")
+	if strings.HasPrefix(text, "panic serving") {
+		w.log.Error("panic while a request was served", "error", text)
+	} else {
+		w.log.Warn("an HTTP connection failed", "error", text)
+	}
+	return len(line), nil
 }
 
 // handler passes some records on. Handlers made from it share its counts.

@@ -68,4 +68,19 @@ func TestAFloodIsSampledAndCounted(t *testing.T) {
 	})
 }
 
+// TestHTTP: handshakes that fail are sampled together, whatever their addresses, and panics apart from them.
+func TestHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := sampled.HTTP(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 1000 {
+			l.Printf("http: TLS handshake error from 192.0.2.7:%d: EOF", i)
+		}
+		l.Printf("http: panic serving 192.0.2.7:1: a bug\ngoroutine 7")
+		assert.Equal(t, 10, strings.Count(out.String(), `level=WARN msg="an HTTP connection failed" error="TLS handshake`))
+		assert.Equal(t, 1, strings.Count(out.String(), "level=ERROR"))
+		assert.Contains(t, out.String(), "goroutine 7")
+	})
+}
+
 func TestNoLoggerDiscards(t *testing.T) { sampled.Logger(nil).Error("nothing") }
