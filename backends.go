@@ -2,6 +2,7 @@ package tilefence
 
 import (
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/share"
+	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
@@ -39,6 +41,12 @@ type Backends struct {
 	// Members lets tile servers and gateways know of each other: who is alive, and who owns what. A
 	// gossip.Config between processes, a *route.Group within one.
 	Members route.Joiner
+
+	// Tiles says which tiles exist: an error refuses the tile. Tile servers run no others, gateways refuse intents for
+	// them before anything is spent, and relays subscriptions. Host.Allow, Gateway.Allow and a relay's authorize refuse
+	// more. It may be called from many goroutines. Default: tilehost.Cells, the cells of H3. A game that numbers its tiles
+	// otherwise sets its own.
+	Tiles func(fence.TileID) error
 
 	// Keys prove tile servers and gateways to each other, see tilehttp.Keys. Without them every process that reaches a
 	// tile server's port, or is a member, is believed; the servers say so when they start. What Members carries is
@@ -80,6 +88,25 @@ func (b *Backends) durable() backend   { return backend{"Durable", b.Durable == 
 func (b *Backends) ledger() backend    { return backend{"Ledger", b.Ledger == nil} }
 func (b *Backends) workers() backend   { return backend{"Workers", b.Workers == nil} }
 func (b *Backends) members() backend   { return backend{"Members", b.Members == nil} }
+
+// exists judges a tile by Tiles, and then by more, which may be nil.
+func (b *Backends) exists(more func(fence.TileID) error) func(fence.TileID) error {
+	tiles := b.Tiles
+	if tiles == nil {
+		tiles = func(id fence.TileID) error {
+			if err := tilehost.Cells(id); err != nil {
+				return fmt.Errorf("%w, and Backends.Tiles is not set", err)
+			}
+			return nil
+		}
+	}
+	return func(id fence.TileID) error {
+		if err := tiles(id); err != nil || more == nil {
+			return err
+		}
+		return more(id)
+	}
+}
 
 // warnOpen says that a server without keys believes everybody.
 func warnOpen(log *slog.Logger, server string) {

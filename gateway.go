@@ -89,6 +89,7 @@ func NewGatewayServer(
 	if err != nil {
 		return nil, err
 	}
+	c.Gateway.Allow = b.exists(c.Gateway.Allow)
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
 	members := new(holders)
 	g.table = &route.Table{Known: members.lives}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // RelayServerConfig holds the optional settings of a RelayServer. Nil and the zero value are valid.
@@ -66,7 +67,13 @@ func NewRelayServer(
 	case c.Relay.AuthorizeTile != nil:
 		return nil, argument("Relay.AuthorizeTile", "set", "nil: authorize is an argument")
 	}
-	c.Relay.AuthorizeTile = authorize
+	exists := b.exists(nil)
+	c.Relay.AuthorizeTile = func(ctx context.Context, who session.Identity, id fence.TileID) error {
+		if err := exists(id); err != nil {
+			return err
+		}
+		return authorize(ctx, who, id)
+	}
 	r, err := relay.New(b.Fanout, b.Log, &c.Relay)
 	if err != nil {
 		return nil, err

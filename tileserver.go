@@ -113,7 +113,7 @@ func NewTileServer(
 	if c.Web.TLS != nil {
 		return nil, argument("Web.TLS", "set", "nil: Backends.TLS is for both ends")
 	}
-	c.Web.TLS = b.TLS
+	c.Web.TLS, c.Host.Allow = b.TLS, b.exists(c.Host.Allow)
 	s := &TileServer{contact: contact, store: b.Store, cfg: c, table: new(route.Table), wanted: map[fence.TileID]bool{},
 		events: sampled.Logger(c.Logger)}
 	s.table.Known = func(c string) bool { return c == contact || s.holders.lives(c) }
