@@ -44,8 +44,8 @@ type Backends struct {
 
 	// Tiles says which tiles exist: an error refuses the tile. Tile servers run no others, gateways refuse intents for
 	// them before anything is spent, and relays subscriptions. Host.Allow, Gateway.Allow and a relay's authorize refuse
-	// more. It may be called from many goroutines. Default: tilehost.Cells, the cells of H3. A game that numbers its tiles
-	// otherwise sets its own.
+	// more. It may be called from many goroutines. Default: tilehost.Cells, the cells of H3. A game that numbers its
+	// tiles otherwise sets its own.
 	Tiles func(fence.TileID) error
 
 	// Keys prove tile servers and gateways to each other, see tilehttp.Keys. Without them every process that reaches a

@@ -77,7 +77,8 @@ func TestHTTP(t *testing.T) {
 			l.Printf("http: TLS handshake error from 192.0.2.7:%d: EOF", i)
 		}
 		l.Printf("http: panic serving 192.0.2.7:1: a bug\ngoroutine 7")
-		assert.Equal(t, 10, strings.Count(out.String(), `level=WARN msg="an HTTP connection failed" error="TLS handshake`))
+		const failed = `level=WARN msg="an HTTP connection failed" error="TLS handshake`
+		assert.Equal(t, 10, strings.Count(out.String(), failed))
 		assert.Equal(t, 1, strings.Count(out.String(), "level=ERROR"))
 		assert.Contains(t, out.String(), "goroutine 7")
 	})
