@@ -122,19 +122,16 @@ func (s *swarm) begin(now time.Time) {
 	}
 }
 
-// longestWait is how long the loop lets a call wait, and rest how long it lets everything wait so that it finds more to
-// do at once. What a player is sent meanwhile counts as late.
-const (
-	longestWait = 2 * time.Millisecond
-	rest        = 500 * time.Microsecond
-)
+// rest is for how long the loop lets everything wait, so that it finds more to do at once. What a player is sent
+// meanwhile counts as late.
+const rest = 500 * time.Microsecond
 
 // run serves all sockets and lets the players act, until ctx ends or a player cannot go on.
 func (s *swarm) run(ctx context.Context) error {
 	defer close(s.ended)
 	events := make([]unix.EpollEvent, 512)
 	for ctx.Err() == nil {
-		n, err := unix.EpollWait(s.poll, events, int(longestWait/time.Millisecond))
+		n, err := unix.EpollWait(s.poll, events, 0)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}
@@ -154,7 +151,9 @@ func (s *swarm) run(ctx context.Context) error {
 		if err := s.act(time.Now()); err != nil {
 			return err
 		}
-		time.Sleep(rest)
+		if n < len(events) {
+			time.Sleep(rest)
+		}
 	}
 	return nil
 }
