@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -50,6 +51,7 @@ import (
 type backends struct {
 	tilefence.Backends
 	closers []func()
+	stores  *tls.Config // of connections to the servers that this process started; nil: not encrypted
 
 	tickets                matchStore      // of the lobby
 	plans                  slow.Store      // of the pilots
@@ -72,9 +74,10 @@ func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
 func openBackends(
-	ctx context.Context, o *options, dir string, logger *slog.Logger, progress io.Writer,
+	ctx context.Context, o *options, secure *secured, dir string, logger *slog.Logger, progress io.Writer,
 ) (*backends, error) {
 	b := &backends{line: faultline.New()}
+	b.TLS = secure.inside()
 	b.Members, b.Keys = new(route.Group), o.keys()
 	var err error
 	var views string
@@ -84,8 +87,9 @@ func openBackends(
 		views = o.views
 	case o.stack == "local":
 		fmt.Fprintln(progress, "starting Redis clusters, PostgreSQL and a DynamoDB-compatible server…")
-		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress})
+		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress, Certificates: secure.certificates()})
 		if err == nil {
+			b.stores = secure.inside()
 			b.onClose(b.stack.Stop)
 			err = b.openServers(ctx, b.stack.CoordAddrs, b.stack.FanoutAddrs, b.stack.PostgresURL, b.stack.DynamoURL)
 			views = b.stack.ViewsAddr
@@ -194,6 +198,7 @@ func (b *backends) openPlans(ctx context.Context) error {
 
 // cluster connects to a Redis Cluster.
 func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOptions) (*redis.ClusterClient, error) {
+	o.TLSConfig = b.stores
 	c := redis.NewClusterClient(o)
 	b.onClose(func() { _ = c.Close() })
 	if err := c.Ping(ctx).Err(); err != nil {
@@ -204,7 +209,9 @@ func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOpt
 
 // openViews opens what relays share. It need not be there: relays use it when it is.
 func (b *backends) openViews(addr string, logger *slog.Logger) error {
-	client := redis.NewClient(redisviewcache.Options(addr))
+	o := redisviewcache.Options(addr)
+	o.TLSConfig = b.stores
+	client := redis.NewClient(o)
 	b.onClose(func() { _ = client.Close() })
 	store, err := redisviewcache.New(client, nil)
 	if err != nil {
@@ -224,6 +231,9 @@ func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
 	// By default every request that is under way has a connection of its own, and most are closed after it.
 	connections := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxConnsPerHost, t.MaxIdleConnsPerHost = dynamoConnections, dynamoConnections
+		if b.stores != nil {
+			t.TLSClientConfig = b.stores
+		}
 	})
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(endpoint),
 		HTTPClient:  connections,

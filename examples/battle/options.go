@@ -143,7 +143,8 @@ func (o *options) define(f *flag.FlagSet) {
 		})
 	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
 	f.BoolVar(&o.secure, "secure", false, "in one process: make certificates, and use TLS between players, relay, "+
-		"gateway and tile hosts; the page, its buttons and the figures are at -listen, and not where players connect")
+		"gateway, tile hosts and the servers of -stack local; the page, its buttons and the figures are at -listen, and "+
+		"not where players connect")
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions and of the order of faults")

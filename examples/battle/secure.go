@@ -49,7 +49,15 @@ func (s *secured) doors() *tls.Config {
 	return s.authority.Server()
 }
 
-// inside is the TLS between gateway and tile hosts: both ends present certificates.
+// certificates are those of the servers that -stack local starts.
+func (s *secured) certificates() *certs.Authority {
+	if s == nil {
+		return nil
+	}
+	return s.authority
+}
+
+// inside is the TLS between gateway and tile hosts, and to the servers: both ends present certificates.
 func (s *secured) inside() *tls.Config {
 	if s == nil {
 		return nil

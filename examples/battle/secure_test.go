@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 )
 
@@ -27,6 +28,16 @@ func TestSecureBattle(t *testing.T) {
 			"-listen", "127.0.0.1:0", "-duration", "8s"}, &out, errs)
 		require.Zero(t, status, "%s", errs)
 		assert.Contains(t, errs.String(), "watch the battle:  https://")
+	})
+	t.Run("plays on servers", func(t *testing.T) {
+		stacktest.RequireFullTest(t)
+		t.Parallel()
+		var out bytes.Buffer
+		errs := &screen{}
+		status := run([]string{"-secure", "-stack", "local", "-clients", "14", "-lobby", "4", "-pilots", "1",
+			"-listen", "127.0.0.1:0", "-duration", "10s"}, &out, errs)
+		require.Zero(t, status, "%s", errs)
+		assert.Contains(t, out.String(), "Battle on local")
 	})
 	t.Run("attacked", func(t *testing.T) {
 		t.Parallel()

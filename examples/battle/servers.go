@@ -66,17 +66,17 @@ func newPlan(
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := openBackends(ctx, o, dir, logger, errs)
+	var secure *secured
+	if o.secure {
+		if secure, err = newSecured(); err != nil {
+			return nil, nil, err
+		}
+	}
+	b, err := openBackends(ctx, o, secure, dir, logger, errs)
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, errs: errs}
-	if o.secure {
-		if p.secure, err = newSecured(); err != nil {
-			return nil, nil, err
-		}
-		b.TLS = p.secure.inside()
-	}
+	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, errs: errs, secure: secure}
 	if o.trace != "" {
 		if p.decisions, err = tilefence.CreateDecisionLog(o.trace); err != nil {
 			return nil, nil, err

@@ -12,6 +12,8 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -84,4 +86,31 @@ func (a *Authority) Client() *tls.Config {
 func (a *Authority) Mutual() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{a.leaf}, RootCAs: a.pool, ClientCAs: a.pool,
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
+}
+
+// Files are the names of files with certificates.
+type Files struct {
+	Certificate, Key string // of localhost, 127.0.0.1 and ::1
+	Authority        string
+}
+
+// Write writes the certificates into a directory, for servers that are programs of their own. Only the owner of the
+// files may read them.
+func (a *Authority) Write(dir string) (Files, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(a.leaf.PrivateKey)
+	if err != nil {
+		return Files{}, err
+	}
+	f := Files{Certificate: filepath.Join(dir, "certificate.pem"), Key: filepath.Join(dir, "key.pem"),
+		Authority: filepath.Join(dir, "authority.pem")}
+	for name, content := range map[string][]byte{
+		f.Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.leaf.Certificate[0]}),
+		f.Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		f.Authority:   a.PEM,
+	} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			return Files{}, err
+		}
+	}
+	return f, nil
 }

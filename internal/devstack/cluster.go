@@ -30,13 +30,13 @@ func (s *Stack) Cluster() *Cluster {
 			nodes = append(nodes, p)
 		}
 	}
-	return newCluster(coordShape, nodes)
+	return s.newCluster(coordShape, nodes)
 }
 
-func newCluster(shape clusterShape, processes []*Process) *Cluster {
+func (s *Stack) newCluster(shape clusterShape, processes []*Process) *Cluster {
 	c := &Cluster{shape: shape, processes: processes}
 	for _, p := range processes {
-		c.clients = append(c.clients, nodeClient(p.addr))
+		c.clients = append(c.clients, s.nodeClient(p.addr))
 	}
 	return c
 }

@@ -21,7 +21,8 @@
 // # Safety
 //
 // The servers listen on loopback addresses only. PostgreSQL asks for a random password, which is part of
-// PostgresURL; Redis and the DynamoDB-compatible server accept any local user. Keep nothing in them.
+// PostgresURL; Redis and the DynamoDB-compatible server accept any local user. Keep nothing in them. With
+// Config.Certificates the connections are encrypted.
 //
 // A Stack and its processes may be used by several goroutines. Only Linux is supported.
 package devstack
@@ -41,6 +42,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tilefence/tilefence/internal/certs"
 )
 
 // The environment variables by which a started stack is made known to tests; see [Stack.Env].
@@ -112,6 +115,12 @@ type Config struct {
 	// NoSync lets PostgreSQL commit without waiting for the disk, which makes tests faster. A server that is
 	// killed still loses nothing; a machine that loses power does. Figures of durable writes mean nothing then.
 	NoSync bool
+
+	// Certificates, if set, are those of all servers, which then take encrypted connections and no others. Redis and
+	// the DynamoDB-compatible server want a certificate of the authority from clients too. The latter has no TLS of
+	// its own: a proxy in this process ends it, and the server itself listens on a loopback port that no field names.
+	// Not with OwnAddresses, which the certificates do not name.
+	Certificates *certs.Authority
 }
 
 // startTimeout bounds the whole start-up; an idle machine needs about three seconds.
@@ -135,6 +144,9 @@ func (c Config) withDefaults() (Config, error) {
 			return c, err
 		}
 	}
+	if c.Certificates != nil && c.OwnAddresses {
+		return c, errors.New("devstack: Certificates are not of OwnAddresses")
+	}
 	if c.NodeTimeout < time.Millisecond {
 		return c, fmt.Errorf("devstack: NodeTimeout %v is less than a millisecond", c.NodeTimeout)
 	}
@@ -153,6 +165,8 @@ type Stack struct {
 	dir     *ownDir
 	spawner *spawner
 	ports   portPicker
+	files   certs.Files  // if there are Config.Certificates
+	proxy   *tlsProxy    // before the DynamoDB-compatible server, or nil
 	hosts   atomic.Int32 // loopback addresses given out; see host
 	logMu   sync.Mutex
 
@@ -180,6 +194,10 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		return nil, err
 	}
 	s := &Stack{cfg: cfg, dir: dir, spawner: newSpawner()}
+	if err := s.writeCertificates(); err != nil {
+		s.Stop()
+		return nil, err
+	}
 
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -216,7 +234,7 @@ func (s *Stack) startPart(ctx context.Context, part Part, programs programs) err
 		s.PostgresURL, where, err = s.startPostgres(ctx, programs)
 	case DynamoDB:
 		s.DynamoURL, err = s.startDynamoDB(ctx, programs.dynoxide)
-		where = strings.TrimPrefix(s.DynamoURL, "http://")
+		_, where, _ = strings.Cut(s.DynamoURL, "://")
 	case Views:
 		s.ViewsAddr, err = s.startSingle(ctx, programs.redis, "views")
 		where = s.ViewsAddr
@@ -233,6 +251,7 @@ func (s *Stack) startPart(ctx context.Context, part Part, programs programs) err
 func (s *Stack) Stop() {
 	s.stopOnce.Do(func() {
 		s.spawner.refuse()
+		s.proxy.close()
 		terminateAll(s.Processes())
 		s.spawner.end()
 		if err := s.dir.remove(); err != nil {

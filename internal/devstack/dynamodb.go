@@ -40,7 +40,13 @@ func (s *Stack) startDynamoDB(ctx context.Context, path string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return "http://" + processes[0].addr, nil
+	if s.cfg.Certificates == nil {
+		return "http://" + processes[0].addr, nil
+	}
+	if s.proxy, err = newTLSProxy(s.cfg.Certificates.Mutual(), processes[0].addr); err != nil {
+		return "", err
+	}
+	return "https://" + s.proxy.listener.Addr().String(), nil
 }
 
 // logSays returns nil if the file contains text.

@@ -42,8 +42,14 @@ func (s *Stack) startPostgres(ctx context.Context, found programs) (address, whe
 	if err := s.initdb(ctx, base, found.initdb, data, password); err != nil {
 		return "", "", err
 	}
-	if err := admitLoopback(data); err != nil {
+	if err := s.admitLoopback(data); err != nil {
 		return "", "", err
+	}
+	var secure []string
+	if s.cfg.Certificates != nil {
+		if secure, err = s.postgresCertificates(dir, found.postgresUser); err != nil {
+			return "", "", err
+		}
 	}
 	processes, err := s.startWithPorts(ctx, func() ([]*Process, error) {
 		host := s.host()
@@ -52,17 +58,17 @@ func (s *Stack) startPostgres(ctx context.Context, found programs) (address, whe
 			return nil, err
 		}
 		prog := base
-		prog.args = postgresArgs(data, dir, host, port, s.cfg.NoSync)
+		prog.args = append(postgresArgs(data, dir, host, port, s.cfg.NoSync), secure...)
 		addr := hostPort(host, port)
 		return []*Process{{
 			name: "postgres", addr: addr, program: prog, stack: s,
-			ready: func(ctx context.Context, _ int) error { return pingPostgres(ctx, postgresURL(addr, password)) },
+			ready: func(ctx context.Context, _ int) error { return pingPostgres(ctx, s.postgresURL(addr, password)) },
 		}}, nil
 	})
 	if err != nil {
 		return "", "", err
 	}
-	return postgresURL(processes[0].addr, password), processes[0].addr, nil
+	return s.postgresURL(processes[0].addr, password), processes[0].addr, nil
 }
 
 func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password string) error {
@@ -103,9 +109,14 @@ func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password
 	return os.Remove(passwordFile)
 }
 
-// admitLoopback lets clients connect from every loopback address; initdb names only one.
-func admitLoopback(data string) error {
-	f, err := os.OpenFile(filepath.Join(data, "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
+// admitLoopback lets clients connect from every loopback address; initdb names only one. With certificates, no line
+// admits a client that does not encrypt.
+func (s *Stack) admitLoopback(data string) error {
+	name := filepath.Join(data, "pg_hba.conf")
+	if s.cfg.Certificates != nil { // the file stays its owner's
+		return os.WriteFile(name, []byte("hostssl all all 127.0.0.0/8 scram-sha-256\n"), 0o600)
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -138,7 +149,7 @@ func postgresArgs(data, socketDir, host string, port int, noSync bool) []string 
 	return args
 }
 
-func postgresURL(addr, password string) string {
+func (s *Stack) postgresURL(addr, password string) string {
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(postgresSuperuser, password),
@@ -146,7 +157,27 @@ func postgresURL(addr, password string) string {
 		Path:     "/postgres",
 		RawQuery: "sslmode=disable",
 	}
+	if s.cfg.Certificates != nil {
+		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {s.files.Authority}}.Encode()
+	}
 	return u.String()
+}
+
+// postgresCertificates are the arguments for TLS. The files belong to the server's user, or it would refuse them.
+func (s *Stack) postgresCertificates(dir string, owner *serverUser) ([]string, error) {
+	f, err := s.cfg.Certificates.Write(dir)
+	if err != nil {
+		return nil, err
+	}
+	if owner != nil {
+		for _, name := range []string{f.Certificate, f.Key, f.Authority} {
+			if err := os.Chown(name, owner.uid, owner.gid); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return []string{"-c", "ssl=on", "-c", "ssl_cert_file=" + f.Certificate, "-c", "ssl_key_file=" + f.Key,
+		"-c", "ssl_min_protocol_version=TLSv1.3"}, nil
 }
 
 // pingPostgres needs no check that the answer comes from the right server: no other one has the password.

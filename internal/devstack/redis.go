@@ -47,7 +47,7 @@ func (s *Stack) startCluster(ctx context.Context, path string, shape clusterShap
 	if err != nil {
 		return nil, err
 	}
-	cluster := newCluster(shape, processes)
+	cluster := s.newCluster(shape, processes)
 	defer cluster.Close()
 	if err := cluster.form(ctx); err != nil {
 		return nil, fmt.Errorf("form the cluster: %w", err)
@@ -104,29 +104,39 @@ func (s *Stack) redisServer(path, name, host string, port int, more []string) (*
 			args: append([]string{
 				"--bind", host, "--bind-source-addr", host,
 				// It would refuse every loopback address but 127.0.0.1; nothing else can reach the node anyway.
-				"--protected-mode", "no", "--port", strconv.Itoa(port), "--dir", dir,
+				"--protected-mode", "no", "--dir", dir,
 				"--appendonly", "no", "--save", "", "--maxmemory-policy", "noeviction",
 				// A replica is filled at once instead of after five seconds of waiting for others.
 				"--repl-diskless-sync-delay", "0",
 				// Nothing is kept, so an ending master need not wait for its replicas.
 				"--shutdown-timeout", "0",
-			}, more...),
+			}, append(s.redisPort(port), more...)...),
 			dir:      dir,
 			stop:     syscall.SIGTERM,
 			orphaned: syscall.SIGKILL,
 		},
-		ready: func(ctx context.Context, pid int) error { return pingRedis(ctx, addr, pid) },
+		ready: func(ctx context.Context, pid int) error { return s.pingRedis(ctx, addr, pid) },
 	}, nil
 }
 
-func nodeClient(addr string) *redis.Client {
+// redisPort are the arguments that say where a server listens, and how.
+func (s *Stack) redisPort(port int) []string {
+	if s.cfg.Certificates == nil {
+		return []string{"--port", strconv.Itoa(port)}
+	}
+	return []string{"--port", "0", "--tls-port", strconv.Itoa(port), "--tls-replication", "yes", "--tls-cluster", "yes",
+		"--tls-cert-file", s.files.Certificate, "--tls-key-file", s.files.Key, "--tls-ca-cert-file", s.files.Authority,
+		"--tls-auth-clients", "yes", "--tls-protocols", "TLSv1.3"}
+}
+
+func (s *Stack) nodeClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Second, MaxRetries: -1, PoolSize: 2,
-		ContextTimeoutEnabled: true})
+		ContextTimeoutEnabled: true, TLSConfig: s.clientTLS()})
 }
 
 // pingRedis returns nil if the server at addr is the process pid. Joining a stranger's node to a cluster
 // would damage both.
-func pingRedis(ctx context.Context, addr string, pid int) error {
+func (s *Stack) pingRedis(ctx context.Context, addr string, pid int) error {
 	// The client would repeat a refused connection, and print that it was refused.
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -134,7 +144,7 @@ func pingRedis(ctx context.Context, addr string, pid int) error {
 	}
 	_ = conn.Close()
 
-	client := nodeClient(addr)
+	client := s.nodeClient(addr)
 	defer func() { _ = client.Close() }()
 	info, err := client.Info(ctx, "server", "persistence").Result()
 	if err != nil {
