@@ -45,8 +45,8 @@ const (
 // Config holds the settings of a Relay. AuthorizeTile or Public is required; in every other field zero means the
 // default. Durations must not be negative.
 type Config struct {
-	// AuthorizeTile decides over each subscription, also a repeated one, and over each Resync. A game checks here that
-	// the tile exists and that the player may see it.
+	// AuthorizeTile decides over each subscription, also a repeated one, each Resync and each change of areas. A game
+	// checks here that the tile exists and that the player may see it.
 	AuthorizeTile AuthorizeFunc
 
 	// Public lets every client watch every tile, also tiles that never existed. Set it only where AuthorizeTile is nil.

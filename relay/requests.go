@@ -280,6 +280,6 @@ func (c *client) resync(name string, have clientState) {
 
 func (c *client) watch(name string, areas fence.AreaSet, number uint32) {
 	if s := c.subscribed(name); s != nil {
-		s.watchAreas(areas, number)
+		c.allowed(s.h.tile, func() { s.watchAreas(areas, number) })
 	}
 }
