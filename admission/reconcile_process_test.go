@@ -66,7 +66,7 @@ type doomed struct {
 
 func (d *doomed) ledger(ctx context.Context) (*admission.AdmissionLedger, func(), error) {
 	var store admission.Store
-	done := func() {}
+	var done func()
 	if d.SQLite != "" {
 		s, err := sqliteledger.Open(ctx, d.SQLite, nil)
 		if err != nil {
