@@ -15,8 +15,8 @@ import (
 // ReconcilerConfig holds the optional settings of a Reconciler. Nil and the zero value are valid.
 type ReconcilerConfig struct {
 	// RememberFor is the shortest tile.Limits.RememberFor in use, tile.DefaultRememberFor unless you have set it. If it
-	// is longer than that of a tile, costs are given back to actions that the tile has applied and forgotten; so leave it
-	// unset for RememberFor after a tile's TickInterval was shortened. Zero means that it is not known: outcomes are
+	// is longer than that of a tile, costs are given back to actions that the tile has applied and forgotten; so leave
+	// it unset for RememberFor after a tile's TickInterval was shortened. Zero means that it is not known: outcomes are
 	// found, and no cost is given back.
 	RememberFor time.Duration
 	// RetryWindow is the longest tile.Limits.RetryWindow in use. Zero means tile.DefaultRetryWindow, 5 minutes.
@@ -58,8 +58,8 @@ type OwnerReader interface {
 	Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error)
 }
 
-// NewReconciler returns a reconciler. authority is needed if cfg.RememberFor is set, and may be nil otherwise. It does no
-// I/O. Errors: a *fence.ArgumentError.
+// NewReconciler returns a reconciler. authority is needed if cfg.RememberFor is set, and may be nil otherwise. It does
+// no I/O. Errors: a *fence.ArgumentError.
 func NewReconciler(
 	authority fence.Authority, owners OwnerReader, log stream.Log, cfg *ReconcilerConfig,
 ) (*Reconciler, error) {
@@ -230,8 +230,8 @@ func (r *Reconciler) awaitCommit(ctx context.Context, before fence.Owner) (reaso
 	}
 }
 
-// Settle records what a Reconciler has found about an action: its outcome, or, if it never happened, that it is rejected
-// and its cost given back, in one step. A finding without evidence changes nothing and is the error.
+// Settle records what a Reconciler has found about an action: its outcome, or, if it never happened, that it is
+// rejected and its cost given back, in one step. A finding without evidence changes nothing and is the error.
 //
 // Errors: f.Reason; otherwise as Resolve, and ErrBalanceLimit if the account has no room for the cost.
 func (l *AdmissionLedger) Settle(ctx context.Context, actionID string, f Finding) (Artifact, error) {

@@ -106,7 +106,8 @@ func TestReconciler(t *testing.T) {
 		var all admission.SweepInfo
 		for began := time.Now(); time.Since(began) < 8*time.Minute; time.Sleep(30 * time.Second) {
 			got := sweep()
-			all.Evidence, all.Refunded, all.Stuck = all.Evidence+got.Evidence, all.Refunded+got.Refunded, all.Stuck+got.Stuck
+			all.Evidence, all.Refunded = all.Evidence+got.Evidence, all.Refunded+got.Refunded
+			all.Stuck += got.Stuck
 			sound(t, ledger)
 		}
 		assert.GreaterOrEqual(t, all.Evidence, 20)
@@ -173,7 +174,7 @@ func (o *owned) claim() {
 
 // TestEvidence: what is spent is given back only when authority, owner hash and stream agree that it never happened.
 func TestEvidence(t *testing.T) {
-	const age = 7 * time.Minute
+	const age, split = 7 * time.Minute, "do not name one owner"
 	for name, c := range map[string]struct {
 		age     time.Duration // of the action, if not 7 min
 		play    func(*owned)  // before
@@ -182,20 +183,23 @@ func TestEvidence(t *testing.T) {
 		never   bool
 		reason  string
 	}{
-		"never owned":                   {never: true},
-		"the owner goes on":             {play: (*owned).begin, during: func(o *owned) { o.commit() }, never: true},
-		"the owner's memory has it":     {play: (*owned).begin, during: func(o *owned) { o.commit("x") }, outcome: stream.Applied},
-		"the stream has it":             {play: func(o *owned) { o.begin(); o.commit("x") }, outcome: stream.Applied},
-		"the owner is silent":           {play: (*owned).begin, reason: "does not commit"},
-		"too early":                     {age: 6 * time.Minute, reason: "may decide it yet"},
-		"too late":                      {age: 9 * time.Minute, reason: "may have forgotten it"},
-		"from the future":               {age: -time.Hour, reason: "may decide it yet"},
-		"released":                      {play: func(o *owned) { o.begin(); o.release() }, never: true},
-		"owned, never installed":        {play: (*owned).claim, reason: "do not name one owner"},
-		"released, the store was lost":  {play: func(o *owned) { o.claim(); o.release() }, reason: "do not name one owner"},
-		"the authority was lost":        {play: func(o *owned) { o.begin(); o.authority = memfence.NewAuthority() }, reason: "do not name one owner"},
-		"another was given the tile":    {play: func(o *owned) { o.begin(); o.promote() }, reason: "do not name one owner"},
-		"another takes it while asking": {play: (*owned).begin, during: func(o *owned) { o.promote(); o.commit() }, reason: "do not name one owner"},
+		"never owned":       {never: true},
+		"the owner goes on": {play: (*owned).begin, during: func(o *owned) { o.commit() }, never: true},
+		"the owner's memory has it": {play: (*owned).begin, during: func(o *owned) { o.commit("x") },
+			outcome: stream.Applied},
+		"the stream has it":            {play: func(o *owned) { o.begin(); o.commit("x") }, outcome: stream.Applied},
+		"the owner is silent":          {play: (*owned).begin, reason: "does not commit"},
+		"too early":                    {age: 6 * time.Minute, reason: "may decide it yet"},
+		"too late":                     {age: 9 * time.Minute, reason: "may have forgotten it"},
+		"from the future":              {age: -time.Hour, reason: "may decide it yet"},
+		"released":                     {play: func(o *owned) { o.begin(); o.release() }, never: true},
+		"owned, never installed":       {play: (*owned).claim, reason: split},
+		"released, the store was lost": {play: func(o *owned) { o.claim(); o.release() }, reason: split},
+		"the authority was lost": {play: func(o *owned) { o.begin(); o.authority = memfence.NewAuthority() },
+			reason: split},
+		"another was given the tile": {play: func(o *owned) { o.begin(); o.promote() }, reason: split},
+		"another takes it while asking": {play: (*owned).begin, during: func(o *owned) { o.promote(); o.commit() },
+			reason: split},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -84,7 +84,8 @@ func (p *policies) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		p.mu.Unlock()
 		if !allowed {
-			denied := `{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized: ` + right + `"}`
+			denied := `{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized: ` + right +
+				`"}`
 			return &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}, Request: r,
 				Body: io.NopCloser(strings.NewReader(denied))}, nil
 		}
@@ -174,7 +175,8 @@ func TestPolicies(t *testing.T) {
 			require.NoError(t, admin.Credit(t.Context(), "ann", "gold", 10, "deck"))
 			var open []admission.Artifact
 			for _, id := range []string{"a", "b", "c"} {
-				art, err := admin.Admit(t.Context(), admission.Action{ID: id, Actor: "ann", Asset: "gold", Cost: 1, Tile: 7})
+				art, err := admin.Admit(t.Context(),
+					admission.Action{ID: id, Actor: "ann", Asset: "gold", Cost: 1, Tile: 7})
 				require.NoError(t, err)
 				open = append(open, art)
 			}
