@@ -21,6 +21,8 @@ type Problem struct {
 	Tiles int           // how many it concerns; zero: it is not about tiles
 	Tile  fence.TileID  // one of them: the one that has it for the longest
 	For   time.Duration // for how long, as far as that is known
+
+	Detail string // what is known of Tile in particular, such as the intent with which its rules fail
 }
 
 func (p Problem) String() string {
@@ -30,6 +32,9 @@ func (p Problem) String() string {
 	}
 	if p.For > 0 {
 		text += fmt.Sprintf(" for %v", p.For.Round(100*time.Millisecond))
+	}
+	if p.Detail != "" {
+		text += ": " + p.Detail
 	}
 	return text
 }
@@ -92,7 +97,7 @@ func logHealth(ctx context.Context, log *slog.Logger, h Healthy) error {
 			}
 			if now.Sub(s.said) >= remindEvery {
 				s.said = now
-				log.Warn(p.What, "plane", p.Plane, "tiles", p.Tiles, "tile", p.Tile, "for", p.For)
+				log.Warn(p.What, "plane", p.Plane, "tiles", p.Tiles, "tile", p.Tile, "for", p.For, "detail", p.Detail)
 			}
 			known[k] = s
 		}
@@ -124,6 +129,15 @@ func (all *problems) add(plane, what string, id fence.TileID, since time.Duratio
 		p.Tiles = 1
 	}
 	*all = append(*all, p)
+}
+
+// detail says more of the tile that a problem names, unless it says something already.
+func (all problems) detail(what, text string) {
+	for i := range all {
+		if all[i].What == what && all[i].Detail == "" {
+			all[i].Detail = text
+		}
+	}
 }
 
 // rising notices that a count of failures has risen lately. The zero value is ready; it is safe for concurrent use.
@@ -214,6 +228,7 @@ func tileHealth(t *tile.Status, suspectAfter time.Duration, all *problems) {
 		all.add("rules", "tiles are quarantined: an operator must decide how they go on", t.Tile, in)
 	} else if t.Failure != nil && (t.State == tile.Stopped || time.Since(t.FailedAt) < 30*time.Second) {
 		all.add("rules", "the game's rules fail", t.Tile, 0)
+		all.detail("the game's rules fail", t.Failure.Error())
 	}
 }
 

@@ -164,6 +164,12 @@ type Timeouts struct {
 	// JournalTimeout bounds one attempt to append to the journal. Default CommitTimeout.
 	JournalTimeout time.Duration
 
+	// RulesTimeout is how long the game's Resolve, or Apply, may take in an owner, in time that the process runs. Then
+	// the owner rejects the intents of the tick, and gives the tile up with a *RulesError of ErrHangs; the goroutine
+	// that runs the rules is left behind. After 2 s that is announced by Status.Failure and a line in the log. Default
+	// 20 tick intervals (times MaxDilation), at least 10 s.
+	RulesTimeout time.Duration
+
 	// BootTimeout bounds how long a store or authority may be unreachable while the tile boots before Run
 	// gives up. Default 10 s.
 	BootTimeout time.Duration
@@ -218,6 +224,8 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 	silence := max(d.quiet()+3*d.TickInterval, 500*time.Millisecond)
 	d.SuspectAfter = cmp.Or(d.SuspectAfter, silence+d.journalWait())
 	d.Replicas = cmp.Or(d.Replicas, fence.AllReplicas)
+	d.RulesTimeout = cmp.Or(d.RulesTimeout,
+		max(10*time.Second, 20*time.Duration(max(1, d.MaxDilation))*d.TickInterval))
 	d.BootTimeout = cmp.Or(d.BootTimeout, 10*time.Second)
 	d.DrainTimeout = cmp.Or(d.DrainTimeout, 5*time.Second)
 	d.MarkLease = cmp.Or(d.MarkLease, 2*time.Minute)
@@ -245,6 +253,7 @@ func (c *Config) validate() error {
 		atLeast("CommitTimeout", c.CommitTimeout, time.Millisecond),
 		atLeast("JournalTimeout", c.JournalTimeout, time.Millisecond),
 		atLeast("BootTimeout", c.BootTimeout, time.Millisecond),
+		atLeast("RulesTimeout", c.RulesTimeout, time.Millisecond),
 		atLeast("DrainTimeout", c.DrainTimeout, time.Millisecond),
 		atLeast("MarkLease", c.MarkLease, time.Millisecond), atLeast("RetryWindow", c.RetryWindow, time.Millisecond),
 		c.validateDurability(), c.validateTimes(), atLeast("MaxStreamBytes", c.MaxStreamBytes, minStreamBytes),

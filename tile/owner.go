@@ -196,7 +196,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	if !b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
 		refresh := o.next()
 		refresh.Prev = r.Position
-		o.pulse.begin(ctx, refresh)
+		o.pulse.begin(ctx, refresh, "Apply", nil)
 		err := h.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))
 		o.pulse.end()
 		if err != nil {

@@ -74,7 +74,7 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	}
 	err := p.acquire(ctx)
 	if err == nil {
-		err = p.owner.serve(ctx)
+		err = p.owner.watched(ctx)
 	}
 	if failed, ok := errors.AsType[*RulesError](err); ok {
 		p.rulesFailed(failed)

@@ -19,7 +19,7 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	}
 	h.Advance()
 	subs := o.admit()
-	o.pulse.begin(ctx, o.next())
+	o.pulse.begin(ctx, o.next(), "Resolve", subs)
 	pending, resolve := o.resolve(subs)
 	o.pulse.end()
 	info := TickInfo{Tile: o.tile, Tick: h.Tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
