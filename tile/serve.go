@@ -38,6 +38,9 @@ func (o *tileOwner) serve(ctx context.Context) error {
 			}
 			continue
 		case <-timer.C:
+			if ctx.Err() != nil { // of two that are ready, select takes either
+				return o.drain(ctx)
+			}
 		}
 		var err error
 		if o.pending == nil {

@@ -19,9 +19,9 @@
 //
 // The first reruns one seed, the second runs the first 20,000. All delays are drawn to the nanosecond from sources that
 // depend on the seed, on the waiting party and its purpose, so that hardly two things happen at the same instant;
-// claims are drawn from the seed too, and Go has one processor. So a seed gives the same run, byte for byte, which a
-// test checks of the first 25. In some runs of a thousand a select of the processor finds two channels ready, or Go
-// interrupts a goroutine; under the race detector the order of all goroutines is random.
+// claims are drawn from the seed too, Go has one processor, and collects no garbage during a run. So a seed gives the
+// same run, byte for byte, which a test checks of the first 25. On a machine with too much to do Go may still interrupt
+// a goroutine; under the race detector the order of all goroutines is random.
 // TILEFENCE_HISTORY names a directory that takes the history of a failed run.
 //
 // # Mutants
