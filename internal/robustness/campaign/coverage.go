@@ -20,6 +20,7 @@ var rules = []struct{ name, about string }{
 	{"promoted", "the authority granted a tile that another process held"},
 	{"lost", "a claim was refused, since another one had come first"},
 	{"installed", "an owner confirmed its epoch on every replica"},
+	{"confirmed", "a batch was confirmed by every replica: in its turn, or since its tile's class waits for them"},
 	{"unconfirmed", "a write was on the master, and not on enough replicas"},
 	{"again", "a batch that had been lost sight of was presented again, and was there"},
 	{"unknown", "a write had no answer"},
@@ -90,6 +91,7 @@ func (c coverage) operation(o *history.Operation) {
 		c.when(ok, "snapshot")
 	case history.Commit:
 		own := o.Commit.Prev.Epoch == o.Commit.Epoch
+		c.when(ok && !o.Commit.Install && o.Commit.Replicas != 0, "confirmed")
 		c.when(ok && o.Result.Duplicate, "again")
 		c.when(ok && o.Commit.Install && !own, "installed")
 		c.when(ok && o.Commit.Install && own && o.Commit.Events > 0, "re-appended")

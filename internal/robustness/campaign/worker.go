@@ -42,6 +42,9 @@ type workerConfig struct {
 	Alone    bool // installs need no replica where a master lists none
 }
 
+// classes are the durability classes of the tiles, by their numbers. There is no journal, so none writes through.
+var classes = []tile.Durability{tile.Checkpointed, tile.Replicated, tile.ReplicatedActions}
+
 // RunWorker turns this process into a worker, for ever, if its environment says so. Call it first thing in
 // main or TestMain: a campaign starts its workers from its own executable.
 func RunWorker() {
@@ -88,7 +91,9 @@ func work(ctx context.Context, cfg workerConfig) error {
 	}
 	recorder := history.NewRecorder(cfg.Process, file, nil)
 	hosting := tilehost.Config{Tile: tile.Config{TickInterval: cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5},
-		Hooks: tilehost.Hooks{Ended: w.noteEnd}}
+		Hooks: tilehost.Hooks{Ended: w.noteEnd}, Configure: func(id fence.TileID, c *tile.Config) {
+			c.Durability = classes[int(id>>1)%len(classes)]
+		}}
 	rules := func(fence.TileID) (tile.Rules, error) { return &game.Register{}, nil }
 	w.host, err = tilehost.New(cfg.Contact, recorder.Host(cfg.Contact, seams, &hosting), rules, &hosting)
 	if err != nil {
