@@ -37,8 +37,8 @@ func seeds(t *testing.T, n int) []uint64 {
 }
 
 // simulate runs one seed in a bubble. On one processor, and with claims drawn from the seed, it is the same run each
-// time. Garbage is collected before it and not meanwhile: a goroutine that allocates while a collection is under way may
-// have to help, and wait, so that others of the same instant go first.
+// time. Garbage is collected before it and not meanwhile: a goroutine that allocates while a collection is under way
+// may have to help, and wait, so that others of the same instant go first.
 func simulate(t *testing.T, seed uint64, o Options) (r Result) {
 	t.Helper()
 	runtime.GC()

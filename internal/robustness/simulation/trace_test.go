@@ -28,8 +28,8 @@ func trace(t *testing.T, r *Result) (lines []string) {
 }
 
 // TestEqualSeedsGiveEqualTraces: byte for byte, so that a seed that fails can be looked into. On a machine with too
-// much to do, Go may interrupt a goroutine in the middle of an instant, since it has been 10 ms at work; so a second run
-// that differs is repeated twice. See simulate for another cause.
+// much to do, Go may interrupt a goroutine in the middle of an instant, since it has been 10 ms at work; so a second
+// run that differs is repeated twice. See simulate for another cause.
 func TestEqualSeedsGiveEqualTraces(t *testing.T) {
 	if raced {
 		t.Skip("the race detector makes the order of goroutines random; the tests without it compare")
