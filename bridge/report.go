@@ -142,7 +142,11 @@ func (r *reporter) failed(f *FailureInfo) {
 // lost reports entries that were trimmed before the bridge had read them.
 func (r *reporter) lost(id fence.TileID, read, trimmed fence.Seq) {
 	r.count(func(s *Stats) { s.Resyncs++ })
-	r.cfg.Logger.Error("entries were trimmed before they were forwarded",
-		"tile", id, "read", read, "trimmed", trimmed)
+	if read == 0 { // no bridge has forwarded the tile, or none for a lease, which its owner has logged
+		r.cfg.Logger.Info("forwarding begins after entries that were trimmed", "tile", id, "trimmed", trimmed)
+	} else {
+		r.cfg.Logger.Error("entries were trimmed before they were forwarded",
+			"tile", id, "read", read, "trimmed", trimmed)
+	}
 	hook.Call(r.cfg.Hooks.Lost, LostInfo{Tile: id, Read: read, Trimmed: trimmed})
 }

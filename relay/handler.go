@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -92,7 +93,7 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request, guest *door.Gue
 		if refused != nil {
 			door.Answer(w, refused)
 		}
-		r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", err)
+		r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", cmp.Or(refused, err))
 		return nil, false
 	}
 	c.wire, c.form = wire, formOf(encoding, wire.Deflated)

@@ -157,7 +157,8 @@ func (b *Batch) parts() (list []byte, err error) {
 	for i, e := range b.Events {
 		switch {
 		case len(e) > MaxEvent:
-			return nil, &fence.ArgumentError{Field: "event", Value: len(e), Want: "at most 65536 bytes"}
+			return nil, &fence.ArgumentError{Field: "event", Value: fmt.Sprint(len(e), " bytes"),
+				Want: "at most 65536; split it"}
 		case i > 0 && b.area(i) < b.area(i-1):
 			return nil, &fence.ArgumentError{Field: "areas", Value: b.area(i), Want: "ascending; see Divide"}
 		case i == 0 || b.area(i) > b.area(i-1):

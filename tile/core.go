@@ -36,7 +36,11 @@ func (c *core) report(err error) { c.cfg.Hooks.Refused(RefusalInfo{Tile: c.tile,
 
 // rulesFailed reports that the game's rules failed.
 func (c *core) rulesFailed(e *RulesError) {
-	c.cfg.Logger.Error("the game's rules failed", "tick", e.Tick, "call", e.Call, "error", e, "stack", string(e.Stack))
+	log := c.cfg.Logger
+	if e.Stack != nil { // of a panic
+		log = log.With("stack", string(e.Stack))
+	}
+	log.Error("the game's rules failed", "tick", e.Tick, "call", e.Call, "error", e)
 	c.desk.update(func(s *Status) { s.Failures, s.Failure, s.FailedAt = s.Failures+1, e, time.Now() })
 	c.cfg.Hooks.RulesFailed(e)
 }
