@@ -77,7 +77,8 @@ func play(t *testing.T, env []string, args ...string) {
 	host := loopback()
 	listen := host + ":8080"
 	var log bytes.Buffer
-	game := exec.Command("./game", append(args, "-listen", listen, "-view", host+":8081", "-contact", host+":7000")...)
+	game := exec.Command("./game", append(args, "-listen", listen, "-view", host+":8081", "-contact", host+":7000",
+		"-health", host+":8082")...)
 	game.Env = append(append(os.Environ(), env...), "TILEFENCE_GOSSIP="+host+":7946")
 	game.Stdout, game.Stderr = &log, &log
 	require.NoError(t, game.Start())
@@ -94,6 +95,8 @@ func play(t *testing.T, env []string, args ...string) {
 			30*time.Second, 50*time.Millisecond, path)
 	}
 
+	waittest.Until(t, func() bool { return get(ctx, "http://"+host+":8082/healthz") == "{\"healthy\":true}\n" },
+		30*time.Second, 50*time.Millisecond)
 	const plaza fence.TileID = 0x85283083fffffff
 	scored := make(chan string, 16)
 	watcher, err := relayclient.Dial(ctx, "ws://"+listen+"/view", &relayclient.Config{Frame: func(e fence.Entry) {
