@@ -31,7 +31,7 @@ func TestAddressesAreChecked(t *testing.T) {
 			require.ErrorIs(t, err, fence.ErrInvalidArgument, "%s %q", name, bad)
 			require.ErrorContains(t, err, bad)
 		}
-		for _, open := range []string{":7000", "10.0.0.7:0"} {
+		for _, open := range []string{":7000", "10.0.0.7:0", "0.0.0.0:7000", "[::]:7000"} {
 			require.Equal(t, name == "contact", of(open) != nil, "%s %q", name, open)
 		}
 		require.NoError(t, of("tiles-1.example.com:7000"))

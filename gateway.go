@@ -93,7 +93,7 @@ func NewGatewayServer(
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
 	members := new(holders)
 	g.table = &route.Table{Known: members.lives}
-	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, members.changed); err != nil {
+	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, c.Logger, members.changed); err != nil {
 		return nil, err
 	}
 	if g.router, err = route.NewRouter(g.table, b.Store, &route.RouterConfig{Known: members.lives}); err != nil {
@@ -195,6 +195,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	g.cfg.Logger.Info("gateway listens", "addr", l.Addr().String())
 	c := newCrew(ctx)
 	c.onStop(func() {
 		g.drain(ctx, "intents were on their way to tile servers when the gateway ended", g.peers.Drain)

@@ -181,6 +181,9 @@ func (s *TileServer) Health() []Problem {
 	for _, t := range s.host.Status() {
 		tileHealth(&t, s.cfg.Host.Tile.SuspectAfter, &all)
 	}
+	if missing := s.missing.Load(); missing != nil {
+		all = append(all, *missing...)
+	}
 	return all
 }
 
@@ -270,6 +273,12 @@ func (r *RelayServer) Health() []Problem {
 	}
 	if since := r.stale.lately(st.Stale); since > troubleAfter {
 		all.add("views", "this relay is behind its clients", 0, since)
+	}
+	r.hearing.Lock()
+	defer r.hearing.Unlock()
+	if since := r.deaf.lately(st.FramesIn, st.Caught, time.Now()); since > 0 {
+		all.add("views", "no frames arrive, and clients are seconds late: no bridge runs, or it has another fan-out",
+			0, since)
 	}
 	return all
 }

@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/sampled"
 )
 
@@ -43,6 +45,19 @@ func checkAddress(addr string) error {
 	_, bad := strconv.ParseUint(port, 10, 16)
 	if err != nil || bad != nil || strings.ContainsAny(host, "/@ ") {
 		return argument("addr", addr, "host:port, without a scheme, and with the number of a port")
+	}
+	return nil
+}
+
+// checkContact refuses a contact at which other processes could not call a tile server: nil, or a *fence.ArgumentError.
+func checkContact(contact string) error {
+	if err := route.ValidateAddress(contact); err != nil {
+		return err
+	}
+	host, _, _ := net.SplitHostPort(contact)
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		return argument("contact", contact,
+			"a host at which other processes reach this one; to listen elsewhere, set TileServerConfig.Web.Listener")
 	}
 	return nil
 }

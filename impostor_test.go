@@ -1,6 +1,7 @@
 package tilefence_test
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -85,8 +86,10 @@ type killable struct {
 	member *route.GroupMember
 }
 
-func (k *killable) Join(contact string, table *route.Table, notify func(route.Event)) (route.Membership, error) {
-	m, err := k.Joiner.Join(contact, table, notify)
+func (k *killable) Join(
+	contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
+) (route.Membership, error) {
+	m, err := k.Joiner.Join(contact, table, log, notify)
 	if err == nil {
 		k.member = m.(*route.GroupMember)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,9 @@ type RelayServer struct {
 	ran   atomic.Bool
 
 	failing, stale rising
+
+	hearing sync.Mutex
+	deaf    deaf // guarded by hearing
 }
 
 // NewRelayServer returns a relay whose watchers connect to addr, a host and port. authorize decides over each
@@ -96,6 +100,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.log.Info("relay listens", "addr", l.Addr().String())
 	c := newCrew(ctx)
 	c.start("relay", func(ctx context.Context) error {
 		err := r.relay.Run(ctx)

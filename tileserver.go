@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -86,6 +87,10 @@ type TileServer struct {
 	stopping atomic.Bool
 	spawning singleflight.Group
 
+	readMarks func(context.Context, []fence.TileID) ([]stream.TileMarks, error)
+	patience  time.Duration            // consumersAfter, or less in tests
+	missing   atomic.Pointer[problems] // of the consumers of the tiles' streams, see watchConsumers
+
 	mu     sync.Mutex
 	wanted map[fence.TileID]bool // the tiles of Own and Follow
 }
@@ -103,7 +108,7 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
-	if err := route.ValidateAddress(contact); err != nil {
+	if err := checkContact(contact); err != nil {
 		return nil, err
 	}
 	c, err := cfg.withDefaults()
@@ -117,7 +122,7 @@ func NewTileServer(
 	s := &TileServer{contact: contact, store: b.Store, cfg: c, table: new(route.Table), wanted: map[fence.TileID]bool{},
 		events: sampled.Logger(c.Logger)}
 	s.table.Known = func(c string) bool { return c == contact || s.holders.lives(c) }
-	if s.member, err = b.Members.Join(contact, s.table, s.memberChanged); err != nil {
+	if s.member, err = b.Members.Join(contact, s.table, c.Logger, s.memberChanged); err != nil {
 		return nil, err
 	}
 	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
@@ -136,6 +141,7 @@ func NewTileServer(
 	decisions, host := c.DecisionLog.server(contact), s.hostConfig(b.Durable)
 	logEnds(decisions, &host.Hooks)
 	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log}
+	s.readMarks, s.patience = b.Log.Marks, consumersAfter
 	s.host, err = tilehost.New(contact, seams, rules, host)
 	if err != nil {
 		return nil, err
@@ -307,6 +313,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.cfg.Logger.Info("tile server listens", "addr", l.Addr().String(), "contact", s.contact)
 	c := newCrew(ctx)
 	if s.lease != nil {
 		if err := s.lease.acquire(ctx); err != nil {
@@ -320,6 +327,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
 	c.onStop(func() { s.drainIntents(context.WithoutCancel(ctx)) })
 	c.start("host", s.host.Run)
+	c.start("consumers", s.watchConsumers)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })
 	c.wait(ctx)
 	s.stopping.Store(true)

@@ -2,6 +2,7 @@ package tilefence_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"testing"
@@ -133,8 +134,10 @@ type watchedGroup struct {
 	order *record
 }
 
-func (g *watchedGroup) Join(contact string, table *route.Table, notify func(route.Event)) (route.Membership, error) {
-	m, err := g.Joiner.Join(contact, table, notify)
+func (g *watchedGroup) Join(
+	contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
+) (route.Membership, error) {
+	m, err := g.Joiner.Join(contact, table, log, notify)
 	return &watchedMember{m, g.order}, err
 }
 

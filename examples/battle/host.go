@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -48,8 +49,10 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 	if p.options.chaos {
 		b = h.line.Process(b)
 	}
-	b.Members = joiner(func(contact string, table *route.Table, notify func(route.Event)) (route.Membership, error) {
-		h.member, err = p.backends.Members.Join(contact, table, notify)
+	b.Members = joiner(func(
+		contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
+	) (route.Membership, error) {
+		h.member, err = p.backends.Members.Join(contact, table, log, notify)
 		return h.member, err
 	})
 	hooks := p.meters.hooks(contact)
@@ -79,11 +82,15 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 }
 
 // joiner is a route.Joiner of one function.
-type joiner func(contact string, table *route.Table, notify func(route.Event)) (route.Membership, error)
+type joiner func(
+	contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
+) (route.Membership, error)
 
 // Join implements route.Joiner.
-func (j joiner) Join(contact string, table *route.Table, notify func(route.Event)) (route.Membership, error) {
-	return j(contact, table, notify)
+func (j joiner) Join(
+	contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
+) (route.Membership, error) {
+	return j(contact, table, log, notify)
 }
 
 // newRules makes the game's rules for a tile.

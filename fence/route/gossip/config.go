@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -41,7 +42,9 @@ type Config struct {
 	// Nil ignores events.
 	Notify func(route.Event)
 
-	Logger *slog.Logger // nil discards; memberlist's own lines go to debug
+	// Logger: nil discards, or is the server's own where a server of package tilefence makes the node. memberlist's
+	// own lines go to debug.
+	Logger *slog.Logger
 }
 
 // Timing is how fast announcements travel and deaths are detected. Zero fields mean the value for a local
@@ -106,8 +109,8 @@ func (c *Config) settings() (settings, error) {
 		_, _, err := net.SplitHostPort(seed)
 		check.Refuse(err != nil, "Seeds", seed, "host:port")
 	}
-	check.Refuse(!slices.Contains([]int{0, 16, 24, 32}, len(s.SecretKey)), "SecretKey", len(s.SecretKey),
-		"16, 24 or 32 bytes")
+	check.Refuse(!slices.Contains([]int{0, 16, 24, 32}, len(s.SecretKey)), "SecretKey",
+		fmt.Sprint(len(s.SecretKey), " bytes"), "16, 24 or 32 bytes")
 	check.Refuse(len(s.Label) > 255, "Label", s.Label, "at most 255 bytes")
 	s.Timing.complete(&check)
 	return s, check.Err

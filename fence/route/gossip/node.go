@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -144,6 +145,10 @@ func (n *Node) Run(ctx context.Context) error {
 	n.addr = list.LocalNode().Address()
 	close(n.ready)
 	n.settings.Logger.Info("gossip: listening", "addr", n.addr, "name", n.name)
+	if len(n.settings.SecretKey) == 0 {
+		n.settings.Logger.Warn("gossip has no SecretKey: every process that reaches the port is believed",
+			"addr", n.addr)
+	}
 
 	var owned sync.WaitGroup
 	defer owned.Wait()
@@ -204,43 +209,55 @@ func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Co
 	return c
 }
 
+// firstRejoin is the pause after the first attempt to reach the seeds; each failure doubles it, up to RejoinInterval.
+// Processes that are started together find each other that soon.
+const firstRejoin = 250 * time.Millisecond
+
+// seedsSilent is for how long no seed must answer before it is logged.
+const seedsSilent = 2 * time.Second
+
 // rejoin joins the seeds that are not members and the members that died: a partition that lasts longer than
 // memberlist remembers the dead would not heal otherwise.
 func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
-	warned := false
-	for ctx.Err() == nil {
-		var failed error
-		for _, addr := range append(n.resolveSeeds(ctx), n.members.someLost()) {
+	begun, said := time.Now(), false
+	for pause := firstRejoin; ctx.Err() == nil; pause *= 2 {
+		addrs, failed := n.resolveSeeds(ctx)
+		for _, addr := range append(addrs, n.members.someLost()) {
 			if addr == "" || addr == n.addr || n.members.has(addr) || ctx.Err() != nil {
 				continue
 			}
 			if _, err := list.Join([]string{addr}); err != nil {
-				failed = err
+				failed = cmp.Or(errors.Unwrap(err), err) // without memberlist's list of one
 			}
 		}
-		alone := n.members.count() <= 1
-		if alone && failed != nil && !warned && ctx.Err() == nil {
-			n.settings.Logger.Warn("gossip: no seed answers; retrying", "seeds", n.settings.Seeds, "error", failed)
+		switch alone := n.members.count() <= 1 && failed != nil; {
+		case !alone:
+			begun, said = time.Now(), false
+		case time.Since(begun) >= seedsSilent && !said && ctx.Err() == nil:
+			said = true
+			n.settings.Logger.Warn("gossip: no seed answers; retrying", "seeds", n.settings.Seeds, "error", failed,
+				"look_for", "another SecretKey or Label, or UDP and TCP of the port that are not let through")
 		}
-		warned = alone && failed != nil
-		wait.For(ctx, n.settings.Timing.RejoinInterval)
+		if failed == nil || pause > n.settings.Timing.RejoinInterval {
+			pause = n.settings.Timing.RejoinInterval
+		}
+		wait.For(ctx, pause)
 	}
 }
 
-// resolveSeeds returns the seeds' IP addresses, with ports.
-func (n *Node) resolveSeeds(ctx context.Context) []string {
-	var addrs []string
+// resolveSeeds returns the seeds' IP addresses, with ports, and why a seed has none.
+func (n *Node) resolveSeeds(ctx context.Context) (addrs []string, failed error) {
 	for _, seed := range n.settings.Seeds {
 		host, port, _ := net.SplitHostPort(seed) // settings has checked it
 		ips, err := net.DefaultResolver.LookupHost(ctx, host)
 		if err != nil {
-			n.settings.Logger.Debug("gossip: cannot resolve a seed", "seed", seed, "error", err)
+			failed = err
 		}
 		for _, ip := range ips {
 			addrs = append(addrs, net.JoinHostPort(ip, port))
 		}
 	}
-	return addrs
+	return addrs, failed
 }
 
 // leave notifies the others that this node leaves: a farewell to each member directly and, in case one is lost, by

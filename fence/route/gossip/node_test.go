@@ -2,8 +2,11 @@ package gossip_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +95,67 @@ func TestASeedThatComesLater(t *testing.T) {
 	for _, node := range []*gossip.Node{early, seed} {
 		waittest.Until(t, func() bool { return len(node.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
 	}
+}
+
+// TestSeedsAreRetriedSoon: processes that start together do not wait for the RejoinInterval.
+func TestSeedsAreRetriedSoon(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	place := n.node(t, "x:1", new(route.Table), nil) // to get an address
+	n.run(t, place)()
+	timing := gossip.Fast()
+	timing.RejoinInterval = time.Hour
+	early, err := gossip.New("a:1", new(route.Table),
+		&gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{place.Addr()}, Timing: timing})
+	require.NoError(t, err)
+	n.run(t, early)
+	time.Sleep(200 * time.Millisecond) // its first attempt has failed
+	seed, err := gossip.New("b:1", new(route.Table), &gossip.Config{Bind: place.Addr(), Timing: timing})
+	require.NoError(t, err)
+	n.run(t, seed)
+	waittest.Until(t, func() bool { return len(early.Members()) == 2 }, routetest.Patience, 10*time.Millisecond)
+}
+
+// TestAnotherKeyIsLogged: by a member that no seed answers, through the logger of its server.
+func TestAnotherKeyIsLogged(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string][]byte{"none": nil, "another": make([]byte, 32)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork()
+			seed, err := gossip.New("a:1", new(route.Table),
+				&gossip.Config{Bind: "127.0.0.1:0", SecretKey: []byte("0123456789abcdef"), Timing: gossip.Fast()})
+			require.NoError(t, err)
+			n.run(t, seed)
+			text := new(lockedText)
+			cfg := gossip.Config{Bind: "127.0.0.1:0", SecretKey: key, Seeds: []string{seed.Addr()},
+				Timing: gossip.Fast()}
+			m, err := cfg.Join("b:1", new(route.Table), slog.New(slog.NewTextHandler(text, nil)), nil)
+			require.NoError(t, err)
+			n.run(t, m.(*gossip.Node))
+			waittest.Until(t, func() bool { return strings.Contains(text.String(), "no seed answers") },
+				routetest.Patience, 10*time.Millisecond)
+			require.Equal(t, key == nil, strings.Contains(text.String(), "gossip has no SecretKey"))
+		})
+	}
+}
+
+// lockedText is a log that may be read while it is written.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // TestAPeerThatDoesNotAnswer does not keep Run from ending.
