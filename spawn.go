@@ -40,11 +40,6 @@ func (s *TileServer) Submit(ctx context.Context, in tile.Intent) (stream.Outcome
 	return s.host.Submit(ctx, in)
 }
 
-// Queue queues an intent for a caller that does not wait, as tilehost.Host.Queue does.
-func (s *TileServer) Queue(in tile.Intent, answered func(stream.Outcome, error)) error {
-	return s.host.Queue(in, answered)
-}
-
 // spawn begins a tile without an owner, and returns when it serves here. Intents that come for it meanwhile wait
 // for the same attempt, which goes on when they give up.
 func (s *TileServer) spawn(ctx context.Context, id fence.TileID) error {

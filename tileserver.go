@@ -131,7 +131,8 @@ func NewTileServer(
 	if s.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, TLS: b.TLS, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	s.inbound = tilehttp.HandlerConfig{Keys: b.Keys, Contact: contact, Logger: c.Logger}
+	s.inbound = tilehttp.HandlerConfig{Keys: b.Keys, Contact: contact, Logger: c.Logger,
+		Queue: func(in tile.Intent, answered func(stream.Outcome, error)) error { return s.host.Queue(in, answered) }}
 	if s.intents, err = tilehttp.NewHandler(s, &s.inbound); err != nil {
 		return nil, err
 	}

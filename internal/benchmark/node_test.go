@@ -173,7 +173,7 @@ func runNode(ctx context.Context, cfg *nodeConfig, host *tilehost.Host, node *go
 // muxOf is a host's internal port: intents and hand-overs.
 func muxOf(host *tilehost.Host) http.Handler {
 	mux := http.NewServeMux()
-	intents, err := tilehttp.NewHandler(host, nil)
+	intents, err := tilehttp.NewHandler(host, &tilehttp.HandlerConfig{Queue: host.Queue})
 	if err != nil { // there is a host, and no configuration
 		panic(err)
 	}

@@ -21,15 +21,9 @@ import (
 )
 
 // Submitter takes intents for tiles: a tile.TileProcessor, or something that holds several and answers a
-// *tile.RedirectError for tiles it does not run. It must be safe for concurrent use, and honour ctx. One that has a
-// method Queue too, as tile.TileProcessor describes it, is asked to queue first, and to Submit what could not be.
+// *tile.RedirectError for tiles it does not run. It must be safe for concurrent use, and honour ctx.
 type Submitter interface {
 	Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error)
-}
-
-// queuer is a Submitter that can do without a goroutine for each intent, as tile.TileProcessor.Queue says.
-type queuer interface {
-	Queue(in tile.Intent, answered func(stream.Outcome, error)) error
 }
 
 // SubmitterFunc is a Submitter of one function.
@@ -57,6 +51,10 @@ type HandlerConfig struct {
 	// Contact is the one under which this process is known. With Keys, who called another one is refused: it was
 	// passed on by a process between. Empty: that is not checked.
 	Contact string
+
+	// Queue, if set, takes an intent without a goroutine that waits for it, as tile.TileProcessor.Queue and
+	// tilehost.Host.Queue do. It is asked first; the Submitter gets what it did not queue. Nil: the Submitter gets all.
+	Queue func(in tile.Intent, answered func(stream.Outcome, error)) error
 
 	// Logger takes what an operator should read; of lines that strangers can cause, a sample. Nil discards.
 	Logger   *slog.Logger

@@ -33,6 +33,13 @@ func (q *queueing) Queue(in tile.Intent, answered func(stream.Outcome, error)) e
 	return nil
 }
 
+func (q *queueing) handler(t *testing.T) *tilehttp.Handler {
+	t.Helper()
+	h, err := tilehttp.NewHandler(q, &tilehttp.HandlerConfig{MaxInFlight: 4, Queue: q.Queue})
+	require.NoError(t, err)
+	return h
+}
+
 // TestIntentsAreQueued: one that was queued gets its answer without a call of Submit, which is asked what became of one
 // that was not, or that was sent away from the queue. An answer that comes after the connection is nobody's.
 func TestIntentsAreQueued(t *testing.T) {
@@ -40,7 +47,7 @@ func TestIntentsAreQueued(t *testing.T) {
 	q.SubmitterFunc = func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 		return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 7, Contact: "b:1"}
 	}
-	h := handler(t, q)
+	h := q.handler(t)
 	server := httptest.NewServer(h)
 	defer server.Close()
 	client, contact := newClient(t, nil), server.Listener.Addr().String()
@@ -78,7 +85,7 @@ func TestIntentsAreQueued(t *testing.T) {
 		require.Error(t, (<-done).err)
 		require.NoError(t, h.Drain(t.Context()))
 		answered(stream.Applied, err)
-		h = handler(t, q)
+		h = q.handler(t)
 		server.Config.Handler = h
 		client = newClient(t, nil)
 	}
@@ -89,8 +96,7 @@ func TestIntentsAreQueued(t *testing.T) {
 func TestATileThatIsFrozenKeepsNoPlaces(t *testing.T) {
 	q := &queueing{queued: make(chan func(stream.Outcome, error), 8)}
 	q.SubmitterFunc = func(context.Context, tile.Intent) (stream.Outcome, error) { return stream.Applied, nil }
-	h, err := tilehttp.NewHandler(q, &tilehttp.HandlerConfig{MaxInFlight: 4})
-	require.NoError(t, err)
+	h := q.handler(t)
 	server := httptest.NewServer(h)
 	defer server.Close()
 	client, contact := newClient(t, nil), server.Listener.Addr().String()

@@ -16,7 +16,7 @@ import (
 )
 
 // session is a tile server's end of a connection to a gateway. One goroutine more runs for each intent under way that
-// the Submitter could not queue.
+// HandlerConfig.Queue did not take.
 //
 // What a gateway that does not read can pile up is bounded: an intent counts as under way until its answer is part of a
 // message, and when as many refusals wait, the gateway is not read any more, until the write times out.
@@ -131,9 +131,8 @@ func (s *session) start(w *wireSent) {
 		outcome, err := s.submit(within, in)
 		s.answer(encodeAnswer(id, outcome, err))
 	}
-	q, ok := s.h.tiles.(queuer)
-	p := &place{}
-	if !ok || q.Queue(in, func(outcome stream.Outcome, err error) {
+	queue, p := s.h.cfg.Queue, &place{}
+	if queue == nil || queue(in, func(outcome stream.Outcome, err error) {
 		switch {
 		case s.late(p): // nobody waits
 		case errors.Is(err, tile.ErrRedirect):
