@@ -20,8 +20,9 @@ import (
 // Submit hands an intent to the owner of its tile in this process: tilehost.Host.Submit, or tile.TileProcessor.Submit.
 type Submit func(context.Context, tile.Intent) (stream.Outcome, error)
 
-// Desk is where the tiles that a process owns leave requests and get their plans. It makes one round trip a tick for
-// each tile that has something outstanding, and turns plans into intents.
+// Desk is where the tiles that a process owns leave requests and get their plans. It makes at most one round trip a tick
+// for each tile that has something outstanding, and turns plans into intents. A tile that ticks more often than ten
+// times a second makes one each 100 ms, or at once for a player's request.
 type Desk struct {
 	store  Store
 	submit Submit
@@ -118,7 +119,7 @@ func (d *Desk) ticked(id fence.TileID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := d.tiles[id]
-	if t == nil || !t.due() {
+	if t == nil || !t.due(time.Now()) {
 		return
 	}
 	s := &d.shards[ShardOf(id, len(d.shards))]
@@ -232,11 +233,11 @@ func (d *Desk) gather(shard int) []Turn {
 	due := slices.Collect(maps.Keys(d.shards[shard].due))
 	clear(d.shards[shard].due)
 	d.mu.Unlock()
-	turns := make([]Turn, 0, len(due))
+	turns, now := make([]Turn, 0, len(due)), time.Now()
 	for _, id := range due {
 		d.mu.Lock()
-		if t := d.tiles[id]; t != nil && t.due() {
-			turns = append(turns, t.turn())
+		if t := d.tiles[id]; t != nil && t.due(now) {
+			turns = append(turns, t.turn(now))
 		}
 		d.mu.Unlock()
 	}

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -38,7 +39,8 @@ func TestTheTickNeverWaits(t *testing.T) {
 	})
 }
 
-// TestRoundTrips: one a tick while something is outstanding, and none otherwise.
+// TestRoundTrips: ten a second while something is outstanding, of a tile that ticks more often, and none otherwise. What
+// a player asks for does not wait.
 func TestRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &watched{Store: memplan.New()}
@@ -51,12 +53,21 @@ func TestRoundTrips(t *testing.T) {
 		s.ships = ships(500)
 		s.mu.Unlock()
 		time.Sleep(time.Minute)
-		require.InDelta(t, float64(time.Minute/tick), store.calls(), 3, "500 entities wait")
+		require.InDelta(t, 600, store.calls(), 12, "500 entities wait")
+		for i := range 40 { // whatever the moment
+			time.Sleep(time.Second + time.Duration(i)*7*time.Millisecond)
+			before := store.calls()
+			asked, err := s.desk.Ask(plan.Request{Tile: world, Entity: fmt.Sprint("player", i), Tier: plan.Player})
+			require.NoError(t, err)
+			require.True(t, asked)
+			time.Sleep(tick + time.Millisecond)
+			require.Greater(t, store.calls(), before, "with the next tick")
+		}
 
 		a.work(takes(time.Second), &plan.WorkerConfig{Slots: 600})
 		s.retire()
 		time.Sleep(10 * time.Second)
-		require.Equal(t, 500, s.planned(t))
+		require.Equal(t, 500+40, s.planned(t))
 		before := store.calls()
 		time.Sleep(time.Minute)
 		require.Equal(t, before, store.calls())

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -15,6 +16,7 @@ type deskTile struct {
 	entities map[string]*entity
 	asks     []string  // entities with a request that the store has not answered to
 	seen     []Receipt // of answers that the store may still have
+	turned   time.Time // when the last turn was taken
 }
 
 // entity is one that waits for a plan.
@@ -38,9 +40,24 @@ func newDeskTile(id fence.TileID, epoch fence.Epoch) *deskTile {
 	return &deskTile{id: id, epoch: epoch, list: true, entities: map[string]*entity{}}
 }
 
-// due reports whether there is anything to do at the store.
-func (t *deskTile) due() bool {
-	return t.list || len(t.entities) > 0 || len(t.seen) > 0
+// Tiles that tick fast do not turn with each tick: a turn takes the store's time, for which commits may wait that go to
+// the same node, and calls take seconds. It comes at once for a player's request, and for many others.
+const (
+	turnEvery = 100 * time.Millisecond
+	turnMany  = 16 // requests and receipts
+)
+
+// due reports whether there is anything to do at the store now.
+func (t *deskTile) due(now time.Time) bool {
+	switch {
+	case t.list || len(t.asks)+len(t.seen) >= turnMany:
+		return true
+	case len(t.entities) == 0 && len(t.seen) == 0:
+		return false
+	case now.Sub(t.turned) >= turnEvery:
+		return true
+	}
+	return slices.ContainsFunc(t.asks, func(name string) bool { return t.entities[name].request.Tier == Player })
 }
 
 // ask takes a request into the next turn, if the entity has none in flight.
@@ -69,7 +86,8 @@ func (t *deskTile) promote(e *entity) {
 }
 
 // turn is the tile's next one. What it takes stays until the reply is there.
-func (t *deskTile) turn() Turn {
+func (t *deskTile) turn(now time.Time) Turn {
+	t.turned = now
 	n := Turn{Tile: t.id, Epoch: t.epoch, List: t.list, Seen: t.seen[:min(len(t.seen), MaxOutstanding)]}
 	for _, name := range t.asks[:min(len(t.asks), MaxAsks)] {
 		n.Ask = append(n.Ask, t.entities[name].request)

@@ -28,8 +28,8 @@
 //
 // # Guarantees
 //
-//   - A tick never waits: Ask and the hooks touch memory only. A tile costs one round trip a tick while it has requests
-//     outstanding, and none otherwise, beside the tick.
+//   - A tick never waits: Ask and the hooks touch memory only. A tile costs one round trip a tick, of many ticks
+//     ten a second unless players ask, while it has requests outstanding, and none otherwise, beside the tick.
 //
 //   - An entity has one request in flight, also across take-overs: a new owner's first call answers with all that is
 //     outstanding. A player's request takes the place of the entity's background request while that waits; while it

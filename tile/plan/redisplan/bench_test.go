@@ -121,6 +121,7 @@ func BenchmarkTick(b *testing.B) {
 	}
 	for b.Loop() {
 		var calm, loaded, calmLate, loadedLate []float64
+		turns, began := d.Stats().Turns, time.Now()
 		for range 3 {
 			settle(0)
 			calm, calmLate = append(calm, took.Latency().P99), append(calmLate, late.Latency().P99)
@@ -134,6 +135,7 @@ func BenchmarkTick(b *testing.B) {
 		b.ReportMetric(median(loaded)/median(calm), "x-p99")
 		b.ReportMetric(median(loadedLate)/median(calmLate), "x-late-p99")
 		b.ReportMetric(float64(d.Stats().Applied), "plans")
+		b.ReportMetric(float64(d.Stats().Turns-turns)/time.Since(began).Seconds(), "turns/s")
 		b.ReportMetric(0, "ns/op")
 	}
 }
