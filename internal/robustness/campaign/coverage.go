@@ -90,15 +90,22 @@ func (c coverage) operation(o *history.Operation) {
 	case history.Snapshot:
 		c.when(ok, "snapshot")
 	case history.Commit:
-		own := o.Commit.Prev.Epoch == o.Commit.Epoch
-		c.when(ok && !o.Commit.Install && o.Commit.Replicas != 0, "confirmed")
-		c.when(ok && o.Result.Duplicate, "again")
-		c.when(ok && o.Commit.Install && !own, "installed")
-		c.when(ok && o.Commit.Install && own && o.Commit.Events > 0, "re-appended")
+		if ok {
+			c.commit(o)
+		}
 	case history.Rebase:
 		c.when(ok && o.Rebase.ExpectEmpty, "born")
 		c.when(ok && !o.Rebase.ExpectEmpty, "rebased")
 	}
+}
+
+// commit counts a commit that was taken.
+func (c coverage) commit(o *history.Operation) {
+	install, own := o.Commit.Install, o.Commit.Prev.Epoch == o.Commit.Epoch
+	c.when(!install && o.Commit.Replicas != 0, "confirmed")
+	c.when(o.Result.Duplicate, "again")
+	c.when(install && !own, "installed")
+	c.when(install && own && o.Commit.Events > 0, "re-appended")
 }
 
 // answer counts what was answered.
