@@ -60,8 +60,9 @@ end
 -- whole begins a group anew that has lost one of its keys: what the others say does not add up any more, and nothing
 -- would ever put the account right, or remove the values that are in no list.
 local function whole(keys)
-  if redis.call('EXISTS', keys[1], keys[2], keys[3], keys[4]) == 4 then return end
-  redis.call('UNLINK', keys[1], keys[2], keys[3], keys[4])
+  if redis.call('HEXISTS', keys[1], '#') + redis.call('HEXISTS', keys[2], '#') == 2 and
+    redis.call('ZCARD', keys[3]) > 0 and redis.call('ZCARD', keys[4]) > 0 then return end
+  redis.call('DEL', keys[1], keys[2], keys[3], keys[4])
   redis.call('HSET', keys[1], '#', '')
   redis.call('HSET', keys[2], '#', '')
   redis.call('ZADD', keys[3], '+inf', '#')
