@@ -2,40 +2,50 @@ package tilefence
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
 // consumersAfter is for how long a tile serves before a bridge and a checkpointer must have marked its stream: the time
 // to list a new tile, to snapshot it (30 s by default) and to copy that, and some more.
 const consumersAfter = time.Minute
 
-// watchConsumers looks, until ctx ends, whether anything forwards and copies what the server's tiles commit. A
-// deployment whose bridge or checkpointer was forgotten works, but for late frames and lost checkpoints.
-func (s *TileServer) watchConsumers(ctx context.Context) error {
-	ticker := time.NewTicker(s.patience / 4)
+// consumers notices that nothing forwards or copies what the tiles of a host commit. A deployment whose bridge or
+// checkpointer was forgotten works, but for late frames and lost checkpoints.
+type consumers struct {
+	host    *tilehost.Host
+	log     stream.Log
+	after   time.Duration            // consumersAfter, or less in tests
+	missing atomic.Pointer[problems] // found last
+}
+
+// watch looks until ctx ends.
+func (c *consumers) watch(ctx context.Context) error {
+	ticker := time.NewTicker(c.after / 4)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if missing, known := s.missingConsumers(ctx); known {
-				s.missing.Store(&missing)
+			if missing, known := c.look(ctx); known {
+				c.missing.Store(&missing)
 			}
 		}
 	}
 }
 
-// missingConsumers says, of a few tiles that have served for a while, what has a mark on none of their streams. Marks
+// look says, of a few tiles that have served for a while, what has a mark on none of their streams. Marks
 // stay while their consumer is started again, and are dropped when it has been gone for a lease.
-func (s *TileServer) missingConsumers(ctx context.Context) (missing problems, known bool) {
+func (c *consumers) look(ctx context.Context) (missing problems, known bool) {
 	var ids []fence.TileID
-	for _, t := range s.host.Status() {
-		if t.State == tile.Serving && time.Since(t.Since) > s.patience && len(ids) < 16 {
+	for _, t := range c.host.Status() {
+		if t.State == tile.Serving && time.Since(t.Since) > c.after && len(ids) < 16 {
 			ids = append(ids, t.Tile)
 		}
 	}
@@ -44,7 +54,7 @@ func (s *TileServer) missingConsumers(ctx context.Context) (missing problems, kn
 	}
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
-	all, err := s.readMarks(ctx, ids)
+	all, err := c.log.Marks(ctx, ids)
 	if err != nil {
 		return nil, false // the tiles' own problems say so
 	}
@@ -53,8 +63,8 @@ func (s *TileServer) missingConsumers(ctx context.Context) (missing problems, kn
 		if m.Err != nil {
 			return nil, false
 		}
-		for c := range m.Marks {
-			marked[c] = true
+		for consumer := range m.Marks {
+			marked[consumer] = true
 		}
 	}
 	if !marked[stream.BridgeAcked] {

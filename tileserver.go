@@ -77,19 +77,16 @@ type TileServer struct {
 	hinter *fanout.Hinter
 	peers  *tilehttp.Client // for hand-overs
 
-	intents *tilehttp.Handler
-	inbound tilehttp.HandlerConfig
-	holders holders
-	events  *slog.Logger  // of members, who may be many
-	lease   *addressLease // nil without Backends.Workers
+	intents   *tilehttp.Handler
+	inbound   tilehttp.HandlerConfig
+	holders   holders
+	events    *slog.Logger  // of members, who may be many
+	lease     *addressLease // nil without Backends.Workers
+	consumers consumers     // of its tiles' streams
 
 	ran      atomic.Bool
 	stopping atomic.Bool
 	spawning singleflight.Group
-
-	readMarks func(context.Context, []fence.TileID) ([]stream.TileMarks, error)
-	patience  time.Duration            // consumersAfter, or less in tests
-	missing   atomic.Pointer[problems] // of the consumers of the tiles' streams, see watchConsumers
 
 	mu     sync.Mutex
 	wanted map[fence.TileID]bool // the tiles of Own and Follow
@@ -142,11 +139,11 @@ func NewTileServer(
 	decisions, host := c.DecisionLog.server(contact), s.hostConfig(b.Durable)
 	logEnds(decisions, &host.Hooks)
 	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log}
-	s.readMarks, s.patience = b.Log.Marks, consumersAfter
 	s.host, err = tilehost.New(contact, seams, rules, host)
 	if err != nil {
 		return nil, err
 	}
+	s.consumers.host, s.consumers.log, s.consumers.after = s.host, b.Log, consumersAfter
 	return s, nil
 }
 
@@ -328,7 +325,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
 	c.onStop(func() { s.drainIntents(context.WithoutCancel(ctx)) })
 	c.start("host", s.host.Run)
-	c.start("consumers", s.watchConsumers)
+	c.start("consumers", s.consumers.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })
 	c.wait(ctx)
 	s.stopping.Store(true)

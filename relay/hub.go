@@ -30,11 +30,7 @@ type hub struct {
 	// whenever the view moves.
 	held map[fence.Position]*batch
 
-	want      wants
-	repairing bool // a repair task runs for this tile; there is at most one
-	failed    bool // the last attempt failed
-	shared    bool // the snapshot came from Config.Views: the stream may have been trimmed past it
-	disputed  bool // the store has another history than this one, which may be from Config.Views
+	mending
 
 	earlyAsked  time.Time // when the store was last asked because a client held more
 	nextRefresh int       // length of the tail at which a newer snapshot is looked for
@@ -43,6 +39,15 @@ type hub struct {
 	quiet       int       // comparisons since the position was last read without an owner hash
 
 	syncs syncCache
+}
+
+// mending is what is known of a hub's repairs.
+type mending struct {
+	want      wants
+	repairing bool // a repair task runs for this tile; there is at most one
+	failed    bool // the last attempt failed
+	shared    bool // the snapshot came from Config.Views: the stream may have been trimmed past it
+	disputed  bool // the store has another history than this one, which may be from Config.Views
 }
 
 // wants are the kinds of repair asked for.
@@ -106,7 +111,8 @@ type clientState struct {
 func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) bool) *hub {
 	return &hub{
 		tile: tile, cfg: cfg, count: count, repair: repair, turn: rand.IntN(checkTurns),
-		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]*batch{}, want: wantFull,
+		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]*batch{},
+		mending:     mending{want: wantFull},
 		nextRefresh: cfg.refreshFrames, empty: time.Now(),
 	}
 }

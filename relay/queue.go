@@ -27,10 +27,16 @@ type queue struct {
 	dues      []due
 	slowSince time.Time // since when it has not been caught up after a frame was dropped
 	pinged    time.Time
-	closing   bool // nothing is taken any more; close when the frames are out
-	over      bool // the connection has ended
-	code      int  // status of our close; zero: the peer or the network ended it
-	reason    string
+
+	ending
+}
+
+// ending is how a connection ends.
+type ending struct {
+	closing bool // nothing is taken any more; close when the frames are out
+	over    bool // the connection has ended
+	code    int  // status of our close; zero: the peer or the network ended it
+	reason  string
 }
 
 // due is a Sync owed to the client. It is made when everything queued before is out, so that a slow client never has
