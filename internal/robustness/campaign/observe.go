@@ -59,7 +59,9 @@ func (o *observers) start(ctx context.Context, tiles []fence.TileID, watchers in
 	}
 	// The relay's timeouts are as short as the campaign's faults.
 	everyTile := func(context.Context, session.Identity, fence.TileID) error { return nil }
-	r, err := tilefence.NewRelayServer(l.Addr().String(), tilefence.Backends{Log: o.log, Fanout: broker}, everyTile,
+	back := tilefence.Backends{Log: o.log, Fanout: broker,
+		Tiles: func(fence.TileID) error { return nil }} // a run's are random numbers
+	r, err := tilefence.NewRelayServer(l.Addr().String(), back, everyTile,
 		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: l}, Relay: relay.Config{
 			CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
 			DrainWindow: time.Millisecond}})
