@@ -20,9 +20,9 @@ import (
 // Submit hands an intent to the owner of its tile in this process: tilehost.Host.Submit, or tile.TileProcessor.Submit.
 type Submit func(context.Context, tile.Intent) (stream.Outcome, error)
 
-// Desk is where the tiles that a process owns leave requests and get their plans. It makes at most one round trip a tick
-// for each tile that has something outstanding, and turns plans into intents. A tile that ticks more often than ten
-// times a second makes one each 100 ms, or at once for a player's request.
+// Desk is where the tiles that a process owns leave requests and get their plans. It makes at most one round trip a
+// tick for each tile that has something outstanding, and turns plans into intents. A tile that ticks more often than
+// ten times a second makes one each 100 ms, or at once for a player's request.
 type Desk struct {
 	store  Store
 	submit Submit

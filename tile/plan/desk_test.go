@@ -39,8 +39,8 @@ func TestTheTickNeverWaits(t *testing.T) {
 	})
 }
 
-// TestRoundTrips: ten a second while something is outstanding, of a tile that ticks more often, and none otherwise. What
-// a player asks for does not wait.
+// TestRoundTrips: ten a second while something is outstanding, of a tile that ticks more often, and none otherwise.
+// What a player asks for does not wait.
 func TestRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &watched{Store: memplan.New()}
