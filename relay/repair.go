@@ -242,14 +242,14 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 		return RepairInfo{}, errRaced
 	}
 	h.mu.Lock()
-	disputed := h.disputed
-	h.shared, h.disputed = false, false
-	info, err := h.adopt(&rec, log.owner)
-	h.mu.Unlock()
-	if disputed && r.cfg.Views != nil {
-		r.cfg.Views.Forget(r.life.base, h.tile)
+	if h.disputed && r.cfg.Views != nil {
+		h.mu.Unlock()
+		r.cfg.Views.Forget(r.life.base, h.tile) // first: who joins after the clients below must not be given it
+		h.mu.Lock()
 	}
-	return info, err
+	defer h.mu.Unlock()
+	h.shared, h.disputed = false, false
+	return h.adopt(&rec, log.owner)
 }
 
 // adopt takes a history read from the store and brings the clients to it.
