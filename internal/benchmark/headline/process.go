@@ -54,10 +54,8 @@ func (t *transcript) String() string {
 func launch(kind, program, secret string, cpus *unix.CPUSet, args ...string) (*process, error) {
 	p := &process{kind: kind, cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	p.cmd.Stderr = &p.errs
-	// Memory is not short: the collector may run a quarter as often as by default. Processors are: a dozen processes
-	// share them, and a second thread of one would wake to look for work that a thread of another could have done.
-	p.cmd.Env = append(os.Environ(), "TILEFENCE_SECRET="+secret, "GOGC=400",
-		fmt.Sprint("GOMAXPROCS=", max(1, runtime.NumCPU()/2)))
+	// Memory is not short: the collector may run a quarter as often as by default.
+	p.cmd.Env = append(os.Environ(), "TILEFENCE_SECRET="+secret, "GOGC=400")
 	// A group of its own: Ctrl-C reaches this program alone, which then ends its actors in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	orders, err := p.cmd.StdinPipe()
