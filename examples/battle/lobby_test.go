@@ -240,7 +240,7 @@ func enterAs(t *testing.T, d *deployment, actor, ticket string) (*gatewayws.Clie
 		Token: func(context.Context) (string, error) { return d.token(actor, ticket) }})
 }
 
-// Nobody plays under a name that he was not given a token for: not by the query, not by the lobby.
+// A name needs its token, whether it is given in the query or comes by the lobby.
 func TestNobodyPlaysAsAnother(t *testing.T) {
 	t.Parallel()
 	d, v := enter(t)

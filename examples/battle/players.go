@@ -19,7 +19,7 @@ func (p *plan) player(r *http.Request) (session.Identity, error) {
 	return game.PlayerKeys(p.options.secret).Authenticate(r)
 }
 
-// watcher says who asks for a connection to the relay: everybody may watch, but nobody under a false name.
+// watcher says who asks for a connection to the relay: anyone may watch, and a name needs its token.
 func (p *plan) watcher(r *http.Request) (session.Identity, error) {
 	if session.Token(r) == "" || p.options.secret == "" {
 		return session.Identity{}, nil

@@ -97,7 +97,7 @@ func (c *controlServer) Run(ctx context.Context) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		_ = server.Close() // nobody waits for an answer
+		_ = server.Close() // its requests are not waited for
 		return ignoreClosed(<-ended)
 	}
 }

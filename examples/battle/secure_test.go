@@ -53,7 +53,7 @@ func TestSecureBattle(t *testing.T) {
 		_, err = gatewayws.Dial(t.Context(), plain(d.intents), nil)
 		require.Error(t, err, "not encrypted")
 		_, err = relayclient.Dial(t.Context(), d.view, nil)
-		require.ErrorContains(t, err, "certificate", "a client that does not know the authority believes nobody")
+		require.ErrorContains(t, err, "certificate", "a client without the authority refuses every certificate")
 		_, err = gatewayws.Dial(t.Context(), d.intents+"?actor=bot0001", &gatewayws.DialConfig{HTTPClient: web})
 		require.ErrorContains(t, err, "401")
 

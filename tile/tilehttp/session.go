@@ -134,7 +134,7 @@ func (s *session) start(w *wireSent) {
 	queue, p := s.h.cfg.Queue, &place{}
 	if queue == nil || queue(in, func(outcome stream.Outcome, err error) {
 		switch {
-		case s.late(p): // nobody waits
+		case s.late(p): // the gateway has given up
 		case errors.Is(err, tile.ErrRedirect):
 			s.again(wait) // the intent was not resolved, and Submit may find the owner
 		default:
