@@ -9,6 +9,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
@@ -54,10 +55,11 @@ func TestResyncsHaveABudget(t *testing.T) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
 	defer stop()
-	go func() {
-		for ctx.Err() == nil {
-			send(t, c, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{
-				Resync: &relaypb.Resync{Tile: tileA.String()}}})
+	ask, err := proto.Marshal(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Resync{
+		Resync: &relaypb.Resync{Tile: tileA.String()}}})
+	require.NoError(t, err)
+	go func() { // until the reader's end closes the connection
+		for c.Write(ctx, websocket.MessageBinary, ask) == nil {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()

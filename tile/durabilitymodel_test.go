@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
@@ -322,7 +323,9 @@ type restorer struct {
 	refusals int
 }
 
+// reports are those of all that has begun: an owner serves before it reports.
 func (r *restorer) reports() []tile.RestoredInfo {
+	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.restored)
