@@ -3,6 +3,7 @@ package tile
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -29,16 +30,21 @@ type core struct {
 	watch   watch.Owner    // what a follower sees; empty in a processor that does not follow
 	beside  sync.WaitGroup // goroutines that wait for a back end or a successor beside the loop
 	differs bool           // this follower's state was not the owner's when they were last compared
+
+	failures *slog.Logger // of the rules, which may fail at each tick: sampled
+	stacks   sync.Map     // the calls and places that have panicked, and whose stack the log has
 }
 
 // report passes a refusal, or the error of a back end, to the hook.
 func (c *core) report(err error) { c.cfg.Hooks.Refused(RefusalInfo{Tile: c.tile, Err: err}) }
 
-// rulesFailed reports that the game's rules failed.
+// rulesFailed reports that the game's rules failed. Of panics at one place the first has its stack in the log.
 func (c *core) rulesFailed(e *RulesError) {
-	log := c.cfg.Logger
-	if e.Stack != nil { // of a panic
-		log = log.With("stack", string(e.Stack))
+	log := c.failures
+	if e.Stack != nil {
+		if _, known := c.stacks.LoadOrStore(e.Call+" "+e.site, true); !known {
+			log = c.cfg.Logger.With("stack", string(e.Stack))
+		}
 	}
 	log.Error("the game's rules failed", "tick", e.Tick, "call", e.Call, "error", e)
 	c.desk.update(func(s *Status) { s.Failures, s.Failure, s.FailedAt = s.Failures+1, e, time.Now() })

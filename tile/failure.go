@@ -3,7 +3,9 @@ package tile
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -30,6 +32,8 @@ type RulesError struct {
 	Intent *Intent // of Resolve: the one without which it does not fail; nil: it fails without any
 	Err    error   // what was returned; of a panic, its value
 	Stack  []byte  // of a panic; nil otherwise
+
+	site string // where a panic came from
 }
 
 func (e *RulesError) Error() string {
@@ -75,9 +79,24 @@ func (g *guarded) judge(call string, err *error) {
 		if !ok {
 			cause = fmt.Errorf("%v", v)
 		}
-		*err = &RulesError{Tile: g.tile, Tick: g.tick, Call: call, Err: cause, Stack: debug.Stack()}
+		*err = &RulesError{Tile: g.tile, Tick: g.tick, Call: call, Err: cause, Stack: debug.Stack(), site: panicSite()}
 	case *err != nil:
 		*err = &RulesError{Tile: g.tile, Tick: g.tick, Call: call, Err: *err}
+	}
+}
+
+// panicSite is the line that panicked, for a deferred function that has recovered: the first below package runtime.
+func panicSite() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs)])
+	panicked := false
+	for {
+		f, more := frames.Next()
+		inRuntime := strings.HasPrefix(f.Function, "runtime.")
+		panicked = panicked || f.Function == "runtime.gopanic"
+		if panicked && !inRuntime || !more {
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
 	}
 }
 

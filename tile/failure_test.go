@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -210,6 +212,38 @@ func TestATickThatPanicsByItselfHasNoEvents(t *testing.T) {
 		rules.set(func() { rules.resolve = nil })
 		assert.Equal(t, map[string]stream.Outcome{"wolf": stream.Applied, "bat": stream.Applied}, <-answered)
 		require.NoError(t, p.drain())
+	})
+}
+
+// TestAStackIsLoggedOnce of each place that panics, however often it does; of the other lines a sample.
+func TestAStackIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		rules := &brittle{resolve: func([]tile.Intent) { panic("no rule for the full moon") }}
+		var text bytes.Buffer
+		p := w.fragile("a:1", tile.Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}, rules)
+		time.Sleep(time.Minute)
+		rules.set(func() { rules.resolve = func([]tile.Intent) { panic("nor for the new one") } })
+		time.Sleep(time.Minute)
+		failures := len(p.failures())
+		require.NoError(t, p.drain())
+		var stacks []string
+		lines := 0
+		for line := range strings.Lines(text.String()) {
+			if !strings.Contains(line, "the game's rules failed") {
+				continue
+			}
+			lines++
+			if _, stack, found := strings.Cut(line, "stack="); found {
+				stacks = append(stacks, stack)
+			}
+		}
+		require.Len(t, stacks, 2)
+		assert.Contains(t, stacks[0], "full moon")
+		assert.Contains(t, stacks[1], "nor for the new one")
+		assert.Greater(t, failures, 200)
+		assert.InDelta(t, failures/2, lines, float64(failures)/8, "ten in ten seconds, of two a second")
+		assert.Contains(t, text.String(), "left_out=")
 	})
 }
 

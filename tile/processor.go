@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 )
@@ -43,7 +44,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	c.Logger = c.Logger.With("tile", id)
 	guard := &guarded{rules: rules, tile: id}
 	all := &core{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
-		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes)}
+		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
+		failures: sampled.Logger(c.Logger)}
 	right := &title{core: all}
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
 	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
