@@ -123,3 +123,32 @@ func TestATileThatIsFrozenKeepsNoPlaces(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, stream.Applied, outcome)
 }
+
+// TestADeadlineIsCountedOnce: an intent that its tile sends away has what is left of its gateway's time, not all of it
+// once more.
+func TestADeadlineIsCountedOnce(t *testing.T) {
+	const within, spent = time.Minute, 100 * time.Millisecond
+	q := &queueing{queued: make(chan func(stream.Outcome, error), 1)}
+	left := make(chan time.Duration, 1)
+	q.SubmitterFunc = func(ctx context.Context, _ tile.Intent) (stream.Outcome, error) {
+		until, ok := ctx.Deadline()
+		assert.True(t, ok)
+		left <- time.Until(until)
+		return stream.Applied, nil
+	}
+	server := httptest.NewServer(q.handler(t))
+	defer server.Close()
+	client := newClient(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.Forward(ctx, server.Listener.Addr().String(), tile.Intent{Tile: here})
+		done <- err
+	}()
+	answered := <-q.queued
+	time.Sleep(spent) // in the queue
+	answered(0, &tile.RedirectError{Tile: here})
+	assert.LessOrEqual(t, <-left, within-spent)
+	require.NoError(t, <-done)
+}

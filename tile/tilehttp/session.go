@@ -41,7 +41,7 @@ type session struct {
 // place is that of an intent under way which was queued at its tile. A tile that is frozen must not keep the places of
 // intents that their gateway has given up: there would be none for those of other tiles.
 type place struct {
-	until time.Time // when the gateway gives up
+	until time.Time // when the gateway gives up; zero: it did not say
 	given bool      // the intent was answered, or its place was given back
 }
 
@@ -126,12 +126,15 @@ func (s *session) start(w *wireSent) {
 		s.refuse(w.ID, fmt.Errorf("%d intents are under way: %w", s.h.cfg.MaxInFlight, tile.ErrOverloaded))
 		return
 	}
-	id, within, in := w.ID, w.Within, w.intent()
+	id, in, p := w.ID, w.intent(), &place{}
+	if w.Within > 0 {
+		p.until = time.Now().Add(time.Duration(min(w.Within, maxWithin)) * time.Millisecond)
+	}
 	wait := func() {
-		outcome, err := s.submit(within, in)
+		outcome, err := s.submit(p.until, in)
 		s.answer(encodeAnswer(id, outcome, err))
 	}
-	queue, p := s.h.cfg.Queue, &place{}
+	queue := s.h.cfg.Queue
 	if queue == nil || queue(in, func(outcome stream.Outcome, err error) {
 		switch {
 		case s.late(p): // the gateway has given up
@@ -142,9 +145,8 @@ func (s *session) start(w *wireSent) {
 		}
 	}) != nil {
 		s.work.Go(wait) // what the error was, or what can be done, is Submit's business
-	} else if within > 0 {
+	} else if w.Within > 0 {
 		s.mu.Lock()
-		p.until = time.Now().Add(time.Duration(min(within, maxWithin)) * time.Millisecond)
 		s.queued = append(s.queued, p)
 		s.mu.Unlock()
 	}
@@ -188,9 +190,9 @@ func (s *session) again(wait func()) {
 // maxWithin keeps a deadline far away from any overflow.
 const maxWithin = int64(24 * time.Hour / time.Millisecond)
 
-// submit submits an intent. It keeps one that makes the Submitter panic from ending the process, as package http does
-// with a request.
-func (s *session) submit(within int64, in tile.Intent) (_ stream.Outcome, err error) {
+// submit submits an intent until its gateway gives up. It keeps one that makes the Submitter panic from ending the
+// process, as package http does with a request.
+func (s *session) submit(until time.Time, in tile.Intent) (_ stream.Outcome, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.h.cfg.refusals.Error("panic at an intent", "tile", in.Tile, "panic", v, "stack", string(debug.Stack()))
@@ -198,8 +200,8 @@ func (s *session) submit(within int64, in tile.Intent) (_ stream.Outcome, err er
 		}
 	}()
 	ctx := s.ctx
-	if within > 0 {
-		limited, cancel := context.WithTimeout(ctx, time.Duration(min(within, maxWithin))*time.Millisecond)
+	if !until.IsZero() {
+		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
 		ctx = limited
 	}
