@@ -213,8 +213,19 @@ func (g *memoryGroup) store(p *Put, now time.Time, limits *Limits) Verdict {
 	case p.Snapshot == nil && !p.Base.IsZero() && g.values[base] == nil:
 		return NeedsBase
 	}
-	g.old = slices.DeleteFunc(g.old, func(o oldValue) bool { return o.valueName == base || o.valueName == tail })
-	if need > share/4 || !g.makeRoom(p.Tile, need, share) {
+	if need > share/4 {
+		return TooLarge
+	}
+	var reused []oldValue
+	g.old = slices.DeleteFunc(g.old, func(o oldValue) bool {
+		same := o.valueName == base || o.valueName == tail
+		if same {
+			reused = append(reused, o)
+		}
+		return same
+	})
+	if !g.makeRoom(p.Tile, need, share) {
+		g.old = reused // all others were evicted
 		return TooLarge
 	}
 	if e != nil {

@@ -107,6 +107,21 @@ local function make_room(keys, own, need, share)
   return fits
 end
 
+-- room_for makes room for a version. Superseded values that it uses again are not evicted for it; if there is no room
+-- they end as they would have.
+local function room_for(keys, tile, at, base, need, share)
+  local names, ends = {tail_of(tile, at), base_of(tile, base)}, {}
+  for _, name in ipairs(names) do
+    ends[name] = redis.call('ZSCORE', keys[4], name)
+    redis.call('ZREM', keys[4], name)
+  end
+  if make_room(keys, tile, need, share) then return true end
+  for name, clock in pairs(ends) do
+    if clock then redis.call('ZADD', keys[4], clock, name) end
+  end
+  return false
+end
+
 local function set(keys, name, value)
   remove(keys, name)
   redis.call('HSET', keys[2], name, value)
@@ -188,9 +203,8 @@ local function put(keys, args)
     verdict = 6
   elseif snapshot == '' and base ~= ORIGIN and redis.call('HEXISTS', keys[2], base_of(tile, base)) == 0 then
     return 4
-  else
-    redis.call('ZREM', keys[4], tail_of(tile, at), base_of(tile, base))
-    if need > share / 4 or not make_room(keys, tile, need, share) then verdict = 5 end
+  elseif need > share / 4 or not room_for(keys, tile, at, base, need, share) then
+    verdict = 5
   end
   unlock_if(keys, token)
   if verdict then return verdict end

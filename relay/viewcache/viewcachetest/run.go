@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(t *testing.T, limits *viewcache.Limits) viewcac
 	test("AnOldVersionStaysForItsGrace", &viewcache.Limits{Grace: time.Second}, grace)
 	test("TheBudgetHolds", &viewcache.Limits{Budget: 16 << 20}, budget)
 	test("OldVersionsGoFirst", &viewcache.Limits{Budget: 16 << 20}, oldFirst)
+	test("ARefusedVersionKeepsNothing", &viewcache.Limits{Budget: 16 << 20, Grace: 2 * time.Second}, refused)
 	test("ANewVersionIsAnnounced", nil, announced)
 	test("EveryCallObeysItsContext", nil, contexts)
 	test("RandomCallsAgreeWithTheMemory", &viewcache.Limits{Budget: 16 * 40_000}, random)
@@ -315,83 +316,6 @@ func dropped(s *scene) {
 	require.False(s, ok)
 	s.has(s.tile, v, false, false)
 	require.Equal(s, viewcache.Stored, s.put(s.tile, 1, at(1, 2, 3), at(1, 1, 1), 10), "nothing is newer now")
-}
-
-func grace(s *scene) {
-	s.put(s.tile, 1, at(1, 10, 1), at(1, 5, 1), 100)
-	first := s.newest(s.tile)
-	s.put(s.tile, 2, at(1, 20, 1), at(1, 5, 1), 100)
-	second := s.newest(s.tile)
-	s.put(s.tile, 3, at(1, 30, 1), at(1, 25, 1), 100)
-	s.has(s.tile, first, true, true)
-	s.has(s.tile, second, true, true)
-	u, err := s.Usage(s.Context())
-	require.NoError(s, err)
-	require.Equal(s, 3, u.Old, "two tails and a base")
-	time.Sleep(1100 * time.Millisecond)
-	s.put(s.tile, 4, at(1, 31, 1), at(1, 25, 1), 100) // whoever comes next reclaims
-	s.has(s.tile, first, false, false)
-	s.has(s.tile, second, false, false)
-	s.has(s.tile, s.newest(s.tile), true, true)
-	u, err = s.Usage(s.Context())
-	require.NoError(s, err)
-	require.Equal(s, 1, u.Old)
-	require.Zero(s, u.Evicted, "there was room")
-	require.EqualValues(s, len(value(at(1, 30, 1), 100))+len(value(at(1, 31, 1), 100))+len(value(at(1, 25, 1), 100)),
-		u.Bytes)
-}
-
-// groupMates are tiles of one group.
-func groupMates(n int) (tiles []fence.TileID) {
-	for t := fence.TileID(1); len(tiles) < n; t++ {
-		if viewcache.GroupOf(t) == viewcache.GroupOf(1) {
-			tiles = append(tiles, t)
-		}
-	}
-	return tiles
-}
-
-func budget(s *scene) {
-	const share, size = 1 << 20, 100_000
-	tiles := groupMates(40)
-	for i, t := range tiles {
-		require.Equal(s, viewcache.Stored, s.put(t, 1, at(1, 2, 3), fence.Position{}, size))
-		if i > 0 {
-			s.newest(tiles[0]) // it is used all the time
-		}
-		u, err := s.Usage(s.Context())
-		require.NoError(s, err)
-		require.LessOrEqual(s, u.Bytes, int64(share))
-	}
-	s.has(tiles[0], s.newest(tiles[0]), false, true)
-	for _, t := range tiles[1:20] {
-		_, ok, err := s.Find(s.Context(), t)
-		require.NoError(s, err)
-		require.False(s, ok, "it was not used for the longest time")
-	}
-	for _, t := range tiles[32:] {
-		s.has(t, s.newest(t), false, true)
-	}
-	u, err := s.Usage(s.Context())
-	require.NoError(s, err)
-	require.Equal(s, 30, u.Evicted)
-	require.Equal(s, 10, u.Tiles)
-	require.Equal(s, viewcache.TooLarge, s.put(tiles[0], 1, at(1, 3, 3), fence.Position{}, share/4))
-	s.has(tiles[0], s.newest(tiles[0]), false, true)
-}
-
-func oldFirst(s *scene) {
-	const size = 100_000
-	tiles := groupMates(3)
-	for i := range 3 {
-		require.Equal(s, viewcache.Stored, s.put(tiles[i], 1, at(1, 1, 1), fence.Position{}, size))
-	}
-	for seq := range uint64(30) { // one tile has many versions within the grace
-		require.Equal(s, viewcache.Stored, s.put(tiles[0], 1, at(1, 2+seq, 1), fence.Position{}, size))
-	}
-	for i := range 3 {
-		s.has(tiles[i], s.newest(tiles[i]), false, true)
-	}
 }
 
 func announced(s *scene) {
