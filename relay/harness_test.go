@@ -467,7 +467,7 @@ func (w *watcher) state(tile fence.TileID) ([]byte, fence.Position) {
 // reaches waits until the client's view is the owner's.
 func (w *watcher) reaches(o *owner) {
 	w.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		w.mu.Lock()
 		there := w.at[o.tile] == o.at && bytes.Equal(w.seen(o.tile, w.states[o.tile]), w.seen(o.tile, o.state))

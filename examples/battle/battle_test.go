@@ -71,19 +71,8 @@ func TestBattleOnServers(t *testing.T) {
 // checkBattle plays a short battle in one process, takes a tile over through the page's button, and
 // wants every view to converge.
 func checkBattle(t *testing.T, servers ...string) {
-	var out bytes.Buffer
-	errs := &screen{}
-	defer func() {
-		if t.Failed() {
-			t.Log(errs)
-		}
-	}()
-	status := make(chan int, 1)
-	args := append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms", "-duration", "8s", "-report", "json",
-		"-listen", "127.0.0.1:0"}, servers...)
-	go func() { status <- run(args, &out, errs) }()
-
-	page := errs.find(t, `watch the battle:  (http://\S+/)`)
+	p := play(t, append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms"}, servers...)...)
+	page := p.page
 	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 3 && s.Tiles[0].Seq > 5 })
 	response, err := http.Post(page+"api/takeover?tile="+before.Tiles[0].Tile.String(), "", nil)
 	require.NoError(t, err)
@@ -93,9 +82,12 @@ func checkBattle(t *testing.T, servers ...string) {
 	assert.NotEqual(t, before.Tiles[0].Owner, after.Tiles[0].Owner)
 	assert.Greater(t, after.Tiles[0].Seq, before.Tiles[0].Seq, "the sequence continues")
 
-	require.Equal(t, exitOK, <-status, "%s", errs)
-	var r report
-	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%s", out.String())
+	watch(t, page, func(s spectator.Status) bool { return s.Lobby != nil && s.Lobby.Seated > 0 })
+	for _, name := range []string{"admission_settles_total", "checkpoint_write_seconds_count", "relay_repairs_total"} {
+		p.counts(t, name)
+	}
+	time.Sleep(3 * time.Second) // some play after the take-over
+	r := p.end(t)
 	assert.True(t, r.Converged, r.Why)
 	for name, least := range map[string]float64{
 		"tile_transitions_total/serving": 4, // each tile's first owner, and the one that took over
@@ -139,7 +131,7 @@ func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.
 		}
 		defer response.Body.Close()
 		return json.NewDecoder(response.Body).Decode(&got) == nil && as(got.Status)
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	return got.Status
 }
 
@@ -254,13 +246,13 @@ func TestBadCommandLines(t *testing.T) {
 		"tile -own 9 -redis a -postgres b -dynamodb c -tiles x": "invalid value",
 	} {
 		var out, errs bytes.Buffer
-		assert.Equal(t, exitUsage, run(strings.Fields(args), &out, &errs), args)
+		assert.Equal(t, exitUsage, run(t.Context(), strings.Fields(args), &out, &errs), args)
 		assert.Contains(t, errs.String(), want, args)
 		assert.Empty(t, out.String(), args)
 	}
 	t.Setenv("TILEFENCE_CLIENTS", "many")
 	var errs bytes.Buffer
-	assert.Equal(t, exitUsage, run(nil, &errs, &errs))
+	assert.Equal(t, exitUsage, run(t.Context(), nil, &errs, &errs))
 	assert.Contains(t, errs.String(), "TILEFENCE_CLIENTS")
 }
 
@@ -283,7 +275,7 @@ func TestServersOfTheEnvironment(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	var out, errs bytes.Buffer
-	assert.Equal(t, exitOK, run([]string{"-h"}, &out, &errs))
+	assert.Equal(t, exitOK, run(t.Context(), []string{"-h"}, &out, &errs))
 	for name := range commands {
 		assert.Contains(t, errs.String(), name)
 	}
@@ -293,7 +285,7 @@ func TestServersThatAreDown(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
 	began := time.Now()
-	status := run([]string{"bridge", "-redis", "127.0.0.1:1", "-postgres", "postgres://127.0.0.1:1/x", "-dynamodb",
+	status := run(t.Context(), []string{"bridge", "-redis", "127.0.0.1:1", "-postgres", "postgres://127.0.0.1:1/x", "-dynamodb",
 		"http://127.0.0.1:1"}, &out, &errs)
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, errs.String(), "coordination Redis Cluster at 127.0.0.1:1")

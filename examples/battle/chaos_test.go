@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,8 +18,7 @@ func TestChaos(t *testing.T) {
 	for _, seed := range []int{6, 7, 8} { // the first four faults of these are, together, of every kind
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			r := checkChaos(t, 12*time.Second, "-stack", "embedded", "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
-			assert.GreaterOrEqual(t, r.Chaos.Faults, 3) // five or more where nothing else runs
+			r := checkChaos(t, 4, "-stack", "embedded", "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
 			if lost := r.Chaos.Kinds["coordination lost"]; lost == nil {
 				assert.Zero(t, r.Servers["tile_heals_total/rebased"], "nothing else here can take a history away")
 			} else {
@@ -36,7 +32,7 @@ func TestChaos(t *testing.T) {
 func TestChaosOnServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()
-	r := checkChaos(t, 25*time.Second, "-stack", "local", "-chaos-every", "300ms")
+	r := checkChaos(t, 8, "-stack", "local", "-chaos-every", "300ms")
 	servers := 0
 	for _, f := range serverFaults() {
 		if k := r.Chaos.Kinds[f.kind]; k != nil {
@@ -46,27 +42,19 @@ func TestChaosOnServers(t *testing.T) {
 	assert.GreaterOrEqual(t, servers, 2)
 }
 
-// checkChaos plays a battle under chaos and checks what must hold whatever was broken.
-func checkChaos(t *testing.T, duration time.Duration, args ...string) report {
-	var out bytes.Buffer
-	errs := &screen{}
-	args = append([]string{"-chaos", "-tiles", "4", "-clients", "24", "-tick", "100ms", "-duration",
-		duration.String(), "-report", "json",
-		"-listen", "127.0.0.1:0"}, args...)
-	status := make(chan int, 1)
-	go func() { status <- run(args, &out, errs) }()
-
-	page := errs.find(t, `watch the battle:  (http://\S+/)`)
-	broken := watch(t, page, func(s spectator.Status) bool { return s.Chaos != nil && s.Chaos.Fault != nil })
+// checkChaos plays a battle until so many things were broken, and checks what must hold whatever it was.
+func checkChaos(t *testing.T, faults int, args ...string) report {
+	p := play(t, append([]string{"-chaos", "-tiles", "4", "-clients", "24", "-tick", "100ms"}, args...)...)
+	broken := watch(t, p.page, func(s spectator.Status) bool { return s.Chaos != nil && s.Chaos.Fault != nil })
 	assert.NotEmpty(t, broken.Chaos.Fault.Kind)
 	assert.NotEmpty(t, broken.Chaos.Fault.Means)
 	assert.NotEmpty(t, broken.Chaos.Systems)
-
-	require.Equal(t, exitOK, <-status, "%v: %s", args, errs)
-	var r report
-	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%s", out.String())
-	assert.True(t, r.Converged, r.Why)
+	watch(t, p.page, func(s spectator.Status) bool { return s.Chaos.Faults > faults })
+	p.counts(t, "admission_settles_total")
+	r := p.end(t)
 	require.NotNil(t, r.Chaos)
+	assert.GreaterOrEqual(t, r.Chaos.Faults, faults)
+	assert.True(t, r.Converged, r.Why)
 	assert.Zero(t, r.Chaos.Unrecovered)
 	require.NotNil(t, r.Lobby)
 	assert.Empty(t, r.Lobby.Why)
@@ -81,6 +69,6 @@ func checkChaos(t *testing.T, duration time.Duration, args ...string) report {
 	assert.Equal(t, r.Cards, answered)
 	assert.EqualValues(t, r.Cards, r.Audited)
 	assert.Positive(t, r.Audited)
-	t.Logf("%v: %d faults: %s", args, r.Chaos.Faults, out.String())
+	t.Logf("%v: %d faults: %+v", args, r.Chaos.Faults, r)
 	return r
 }

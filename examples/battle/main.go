@@ -44,7 +44,7 @@ import (
 	"time"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 // Exit statuses.
 const (
@@ -56,7 +56,7 @@ const (
 // sameSignal is how soon after the first signal another one is taken for the same.
 const sameSignal = time.Second
 
-func run(args []string, out, errs io.Writer) int {
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	o, err := parse(args, errs)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -64,7 +64,7 @@ func run(args []string, out, errs io.Writer) int {
 	case err != nil:
 		return exitUsage
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// The first signal drains; a second one ends at once. Shells and supervisors often send the same signal
 	// to the process and to its group, so one that comes at the same moment is not the second. The servers

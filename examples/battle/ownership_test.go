@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"testing"
@@ -17,15 +16,9 @@ import (
 // TestOperatorsQuestions: who owns what, since when, at which epoch, how often did it move; and the counters.
 func TestOperatorsQuestions(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	errs := &screen{}
-	status := make(chan int, 1)
 	began := time.Now()
-	go func() {
-		status <- run([]string{"-stack", "embedded", "-tiles", "2", "-clients", "4", "-balance-every", "0",
-			"-tick", "100ms", "-duration", "8s", "-report", "json", "-listen", "127.0.0.1:0"}, &out, errs)
-	}()
-	page := errs.find(t, `watch the battle:  (http://\S+/)`)
+	p := play(t, "-stack", "embedded", "-tiles", "2", "-clients", "4", "-balance-every", "0", "-tick", "100ms")
+	page := p.page
 	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })
 	response, err := http.Post(page+"api/takeover?tile="+before.Tiles[0].Tile.String(), "", nil)
 	require.NoError(t, err)
@@ -50,7 +43,7 @@ func TestOperatorsQuestions(t *testing.T) {
 	assert.Regexp(t, `\ntilefence_tile_transitions_total{to="serving"} ([3-9]|\d\d)`, metrics)
 	assert.Regexp(t, `\ntilefence_tile_tick_seconds_count [1-9]`, metrics)
 	assert.Regexp(t, `\ntilefence_tilehost_tiles{state="serving"} [1-9]`, metrics)
-	require.Equal(t, exitOK, <-status, "%s", errs)
+	p.end(t)
 }
 
 func get(t *testing.T, url string) []byte {

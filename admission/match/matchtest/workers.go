@@ -180,7 +180,7 @@ func (s scene) awaitSeated(players int) {
 	waittest.Until(s, func() bool {
 		d, err := s.Depth(context.Background(), s.shard)
 		return err == nil && d.Seated == uint64(players) && d.Pending == 0
-	}, time.Minute, 20*time.Millisecond)
+	}, 3*time.Minute, 20*time.Millisecond)
 	matches, seats := make(map[string]int), make(map[string]bool)
 	for i := range players {
 		id := fmt.Sprint("t", i)
