@@ -20,6 +20,9 @@ const startGrace = time.Second
 // Retry-After unless Run runs (a request waits up to a second for it), while draining, and when MaxClients are
 // connected; 400 to a request that offers no subprotocol of the relay, or is no handshake; 403 if Origins do not have
 // its origin; 401 if Authenticate refuses it, 503 if that takes too long; 429 to one connection too many of an actor.
+// The body of each says why in a line. A browser does not show its page the last three, so a request with an Origin is
+// upgraded and closed instead: with 4003 if a token has expired, 1013 for 503 and 429, otherwise 1008, and the same
+// words.
 // A connection it has taken over belongs to the Relay:
 // http.Server.Shutdown does not know of it, Run and Drain end it.
 func (r *Relay) Handler() http.Handler {
@@ -83,17 +86,16 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request, guest *door.Gue
 	}
 	var refused error
 	c := r.newClient(guest, encoding)
-	wire, err := socket.Accept(w, req, socket.Offer{
-		Subprotocol: encoding.Subprotocol(), Origins: r.cfg.Origins, Deflate: true,
-	}, r.cfg.inboundBytes, &r.count.bytesOut, func() error {
+	offer := socket.Offer{Subprotocol: encoding.Subprotocol(), Origins: r.cfg.Origins, Deflate: true}
+	wire, err := socket.Accept(w, req, offer, r.cfg.inboundBytes, &r.count.bytesOut, func() error {
 		refused = guest.Identify(req)
 		return refused
 	})
 	if err != nil {
-		if refused != nil {
-			door.Answer(w, refused)
-		}
 		r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", cmp.Or(refused, err))
+		if refused != nil {
+			door.Refuse(w, req, offer, refused)
+		}
 		return nil, false
 	}
 	c.wire, c.form = wire, formOf(encoding, wire.Deflated)

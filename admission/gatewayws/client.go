@@ -111,11 +111,7 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 		HTTPClient: c.HTTPClient, HTTPHeader: header, Subprotocols: []string{Subprotocol},
 	})
 	if err != nil {
-		if resp != nil {
-			return nil, fmt.Errorf("gatewayws: dial %s: status %d: %w", socket.Redact(url), resp.StatusCode,
-				socket.DialError(err))
-		}
-		return nil, fmt.Errorf("gatewayws: dial %s: %w", socket.Redact(url), socket.DialError(err))
+		return nil, fmt.Errorf("gatewayws: dial %s: %w", socket.Redact(url), socket.DialError(err, resp))
 	}
 	if conn.Subprotocol() != Subprotocol {
 		_ = conn.Close(websocket.StatusProtocolError, "no subprotocol")

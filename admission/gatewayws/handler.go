@@ -59,11 +59,14 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 // not know of it, Drain ends it. It answers, in this order: 429 to one handshake or connection too many of an address;
 // 400 to a request that does not ask for this subprotocol; 503 while draining, and when MaxClients are connected; 4xx
 // to one that is no handshake; 403 to a page of another origin; 401 if it is not authenticated, 503 if that takes too
-// long; 429 to one connection too many of an actor.
+// long; 429 to one connection too many of an actor. The body of each says why in a line. A browser does not show its
+// page the last three, so a request with an Origin is upgraded and closed instead: with 4003 if a token has expired,
+// 1013 for 503 and 429, otherwise 1008, and the same words.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guest, err := h.door.Knock(r)
 	if err != nil {
-		h.refuse(w, r, err)
+		h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", err)
+		door.Answer(w, err)
 		return
 	}
 	if !offers(r, Subprotocol) {
@@ -77,29 +80,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var refused error
-	wire, err := socket.Accept(w, r, socket.Offer{
-		Subprotocol: Subprotocol, Origins: h.cfg.Origins, AnyOrigin: h.cfg.AnyOrigin,
-	}, h.cfg.MaxFrame, nil, func() error {
+	offer := socket.Offer{Subprotocol: Subprotocol, Origins: h.cfg.Origins, AnyOrigin: h.cfg.AnyOrigin}
+	wire, err := socket.Accept(w, r, offer, h.cfg.MaxFrame, nil, func() error {
 		refused = guest.Identify(r)
 		return refused
 	})
 	if err != nil {
 		guest.Leave()
-		h.dismiss(nil)
+		defer h.dismiss(nil)
 		if refused != nil {
-			h.refuse(w, r, refused)
+			h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", refused)
+			door.Refuse(w, r, offer, refused)
 			return
 		}
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
 	h.start(r, newConn(&h.cfg, h.gateway, h.door, guest, wire))
-}
-
-// refuse answers a request that the door turns away.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", err)
-	door.Answer(w, err)
 }
 
 func offers(r *http.Request, subprotocol string) bool {

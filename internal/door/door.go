@@ -182,7 +182,7 @@ func (d *Door) ask(ctx context.Context, r *http.Request) (who session.Identity, 
 		err = who.Validate()
 	}
 	if err == nil && who.Expired(time.Now()) {
-		err = fmt.Errorf("%w: it has expired", session.ErrToken)
+		err = session.ErrExpired
 	}
 	return who, err
 }
@@ -328,18 +328,4 @@ func less(counts map[string]int, name string) {
 		return
 	}
 	delete(counts, name)
-}
-
-// Answer writes the response to a request that is refused for an error of Knock or Identify.
-func Answer(w http.ResponseWriter, err error) {
-	status, text := http.StatusUnauthorized, "not authenticated"
-	switch {
-	case errors.Is(err, ErrCrowded):
-		status, text = http.StatusTooManyRequests, "too many connections"
-		w.Header().Set("Retry-After", "10")
-	case errors.Is(err, ErrLate):
-		status, text = http.StatusServiceUnavailable, "not now"
-		w.Header().Set("Retry-After", "1")
-	}
-	http.Error(w, text, status)
 }

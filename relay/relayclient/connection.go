@@ -56,7 +56,7 @@ func dial(ctx context.Context, url string, cfg *Config) (c *connection, status i
 		status = resp.StatusCode
 	}
 	if err != nil {
-		return nil, status, fmt.Errorf("relay %s: %w", c.shown, socket.DialError(err))
+		return nil, status, fmt.Errorf("relay %s: %w", c.shown, socket.DialError(err, resp))
 	}
 	if got := conn.Subprotocol(); got != c.encoding.Subprotocol() {
 		_ = conn.CloseNow()

@@ -23,6 +23,7 @@ import (
 	"github.com/tilefence/tilefence/internal/chromium"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayjs"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -49,7 +50,8 @@ func (b *bell) Apply(_ fence.Tick, events [][]byte) error { b.rings += byte(len(
 func (b *bell) Snapshot() ([]byte, error)                 { return []byte{b.rings}, nil }
 func (b *bell) Restore(snapshot []byte) error             { b.rings = append(snapshot, 0)[0]; return nil }
 
-// TestInABrowser: the client follows a tile through the loss of its relay, and is sent only what it missed.
+// TestInABrowser: the client follows a tile through the loss of its relay, and is sent only what it missed. One that a
+// relay refuses says why.
 func TestInABrowser(t *testing.T) {
 	store := memfence.New()
 	b := tilefence.Backends{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store),
@@ -65,6 +67,9 @@ func TestInABrowser(t *testing.T) {
 		}
 		current.Load().Handler().ServeHTTP(w, r)
 	})
+	guarded, _ := startRelay(t, b, &relay.Config{Authenticate: session.Keys{make([]byte, 32)}.Authenticate,
+		AuthorizeTile: func(context.Context, session.Identity, fence.TileID) error { return nil }})
+	mux.Handle("GET /guarded", guarded.Handler())
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "<!doctype html><title>rings</title>")
@@ -72,7 +77,7 @@ func TestInABrowser(t *testing.T) {
 	site := httptest.NewServer(mux)
 	defer site.Close()
 
-	r, stop := startRelay(t, b)
+	r, stop := startRelay(t, b, &relay.Config{Public: true})
 	current.Store(r)
 	page := chromium.Open(t, site.URL+"/")
 	page.Eval(fmt.Sprintf(`(async () => {
@@ -91,11 +96,23 @@ func TestInABrowser(t *testing.T) {
 	stop()
 	page.Until(`!client.open`)
 	ring(t, server, 2)
-	r, _ = startRelay(t, b)
+	r, _ = startRelay(t, b, &relay.Config{Public: true})
 	current.Store(r)
 	page.Until(`seen.rings === 5`)
 	ring(t, server, 1)
 	page.Until(`seen.rings === 6 && seen.restores === 1 && client.counts.connects === 2`)
+	page.Eval(`client.close()`, nil)
+
+	page.Eval(fmt.Sprintf(`(async () => {
+		const { Client } = await import("/relay/client.js");
+		window.links = [];
+		window.client = new Client(location.origin.replace("http", "ws") + "/guarded", [%q], {
+			token: () => "tf1.nonsense", link: (state, text) => links.push(text),
+		});
+		client.connect();
+	})()`, plaza), nil)
+	page.Until(`links.includes("not authenticated: the token is not valid: reconnecting")`)
+	page.Until(`client.failures > 1`)
 	page.Eval(`client.close()`, nil)
 }
 
@@ -125,8 +142,8 @@ func serveTile(t *testing.T, b tilefence.Backends) *tilefence.TileServer {
 }
 
 // startRelay runs a relay until stop is called or the test ends.
-func startRelay(t *testing.T, b tilefence.Backends) (r *relay.Relay, stop func()) {
-	r, err := relay.New(b.Fanout, b.Log, &relay.Config{Public: true})
+func startRelay(t *testing.T, b tilefence.Backends, cfg *relay.Config) (r *relay.Relay, stop func()) {
+	r, err := relay.New(b.Fanout, b.Log, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -159,7 +159,6 @@ export class Client {
   opened() {
     if (this.ended) return;
     this.open = true;
-    this.failures = 0;
     this.counts.connects++;
     this.calls.link("live", "live");
     this.watches = 0;
@@ -221,6 +220,7 @@ export class Client {
   /** Of a line: a message, and when it arrived, ms since 1970. */
   message(text, at) {
     if (this.ended) return;
+    this.failures = 0; // not before: a player who is refused is so when the connection is open
     let m;
     try {
       m = JSON.parse(text);

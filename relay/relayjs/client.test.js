@@ -50,6 +50,22 @@ test("every golden message of a relay is read", (t) => {
   }
 });
 
+test("a refused player learns why, and asks again less and less often", (t) => {
+  const { client, seen } = begin(t);
+  const links = [];
+  client.calls.link = (state, text) => links.push([state, text]);
+  for (let i = 0; i < 12; i++) {
+    client.closed("not authenticated: the token has expired");
+    assert.deepEqual(links.at(-1), ["lost", "not authenticated: the token has expired: reconnecting"]);
+    const connects = seen.connects.length;
+    t.mock.timers.tick(i < 7 ? 124 * 2 ** i : 7_499); // before half of 250 ms, doubled each time, up to 15 s
+    assert.equal(seen.connects.length, connects);
+    t.mock.timers.tick(15_000);
+    assert.equal(seen.connects.length, connects + 1);
+    client.opened(); // the handshake is what a browser is told of
+  }
+});
+
 test("a token is offered as a subprotocol, and renewed before the session expires", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
   const connects = [], sent = [], trouble = [];

@@ -22,8 +22,13 @@ import (
 // It is no JWT: there is no algorithm to choose, and so none to choose wrongly.
 type Keys [][]byte
 
-// ErrToken means that a token is missing, damaged, signed with another key, or expired.
-var ErrToken = errors.New("session: no valid token")
+// ErrToken means that a token is missing, damaged, signed with another key, or expired. An AuthenticateFunc that
+// returns one of these errors has the client told which of them it was, and of an ErrToken that the token is not valid.
+var (
+	ErrToken   = errors.New("session: no valid token")
+	ErrNoToken = fmt.Errorf("%w: there is none", ErrToken)
+	ErrExpired = fmt.Errorf("%w: it has expired", ErrToken)
+)
 
 const (
 	tokenVersion = "tf1"
@@ -75,11 +80,14 @@ func (k Keys) Sign(who Identity) (string, error) {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(mac(k[0], signed)), nil
 }
 
-// Verify returns the identity that a token names. Errors: ErrToken.
+// Verify returns the identity that a token names. Errors: ErrToken, and of these ErrNoToken and ErrExpired.
 func (k Keys) Verify(token string) (Identity, error) {
+	if token == "" {
+		return Identity{}, ErrNoToken
+	}
 	signed, sum, ok := cutLast(token)
 	if !ok || len(token) > maxToken {
-		return Identity{}, fmt.Errorf("%w: it is missing or malformed", ErrToken)
+		return Identity{}, fmt.Errorf("%w: it is malformed", ErrToken)
 	}
 	given, err := base64.RawURLEncoding.Strict().DecodeString(sum)
 	if err != nil || !k.signed(signed, given) {
@@ -96,7 +104,7 @@ func (k Keys) Verify(token string) (Identity, error) {
 		who.Value = c.Value
 	}
 	if who.Expired(time.Now()) {
-		return Identity{}, fmt.Errorf("%w: it has expired", ErrToken)
+		return Identity{}, ErrExpired
 	}
 	return who, nil
 }

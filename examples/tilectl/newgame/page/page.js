@@ -21,7 +21,7 @@ new Client(`${host}/view`, [plaza], {
 }).connect();
 
 const gateway = new WebSocket(`${host}/intent?player=${player}`, "tilefence.intent.v1.json");
-gateway.onclose = () => say("the gateway is gone: load the page again");
+gateway.onclose = ({ reason }) => say(`${reason || "the gateway is gone"}: load the page again`);
 gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.outcome ?? a.error.message); };
 let number = 0;
 document.querySelector("button").onclick = () =>
