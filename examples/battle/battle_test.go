@@ -285,8 +285,8 @@ func TestServersThatAreDown(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
 	began := time.Now()
-	status := run(t.Context(), []string{"bridge", "-redis", "127.0.0.1:1", "-postgres", "postgres://127.0.0.1:1/x", "-dynamodb",
-		"http://127.0.0.1:1"}, &out, &errs)
+	status := run(t.Context(), []string{"bridge", "-redis", "127.0.0.1:1",
+		"-postgres", "postgres://127.0.0.1:1/x", "-dynamodb", "http://127.0.0.1:1"}, &out, &errs)
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, errs.String(), "coordination Redis Cluster at 127.0.0.1:1")
 	assert.Less(t, time.Since(began), 30*time.Second)

@@ -24,8 +24,8 @@ func TestSecureBattle(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
 		errs := &screen{}
-		status := run(t.Context(), []string{"-secure", "-stack", "embedded", "-clients", "14", "-lobby", "4", "-pilots", "0",
-			"-listen", "127.0.0.1:0", "-duration", "8s"}, &out, errs)
+		status := run(t.Context(), []string{"-secure", "-stack", "embedded", "-clients", "14", "-lobby", "4",
+			"-pilots", "0", "-listen", "127.0.0.1:0", "-duration", "8s"}, &out, errs)
 		require.Zero(t, status, "%s", errs)
 		assert.Contains(t, errs.String(), "watch the battle:  https://")
 	})
@@ -34,8 +34,8 @@ func TestSecureBattle(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
 		errs := &screen{}
-		status := run(t.Context(), []string{"-secure", "-stack", "local", "-clients", "14", "-lobby", "4", "-pilots", "1",
-			"-listen", "127.0.0.1:0", "-duration", "10s"}, &out, errs)
+		status := run(t.Context(), []string{"-secure", "-stack", "local", "-clients", "14", "-lobby", "4",
+			"-pilots", "1", "-listen", "127.0.0.1:0", "-duration", "10s"}, &out, errs)
 		require.Zero(t, status, "%s", errs)
 		assert.Contains(t, out.String(), "Battle on local")
 	})

@@ -1,9 +1,8 @@
 package benchmark
 
 import (
-	"fmt"
 	"os"
-	"strconv"
+	"runtime"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/benchmark/processor"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
@@ -41,7 +41,10 @@ func newPlanes(tb testing.TB, parts ...devstack.Part) *planes {
 	require.NoError(tb, err)
 	require.NoError(tb, p.store.Load(tb.Context()))
 	p.log = redisstream.New(p.store, p.client)
-	p.front, p.back = halves(tb)
+	if n := runtime.NumCPU() / 2; n > 0 && os.Getenv("TILEFENCE_BENCH_PIN") != "off" {
+		p.front, p.back, err = processor.Split(n)
+		require.NoError(tb, err)
+	}
 	for _, server := range p.stack.Processes() {
 		set := p.back
 		for _, addr := range p.stack.CoordAddrs {
@@ -84,56 +87,16 @@ func (p *planes) launch(tb testing.TB, cfg partConfig) *process {
 	return c
 }
 
-// halves parts the processors that this process may use.
-func halves(tb testing.TB) (front, back *unix.CPUSet) {
-	var all, first, second unix.CPUSet
-	require.NoError(tb, unix.SchedGetaffinity(0, &all))
-	if os.Getenv("TILEFENCE_BENCH_PIN") == "off" || all.Count() < 2 {
-		return nil, nil
-	}
-	for cpu, given := 0, 0; given < all.Count(); cpu++ {
-		if !all.IsSet(cpu) {
-			continue
-		}
-		if given < all.Count()/2 {
-			first.Set(cpu)
-		} else {
-			second.Set(cpu)
-		}
-		given++
-	}
-	return &first, &second
-}
-
 // pin binds a process to processors.
 func pin(tb testing.TB, pid int, set *unix.CPUSet) {
 	tb.Helper()
-	if set != nil {
-		everyThread(tb, pid, func(thread int) error { return unix.SchedSetaffinity(thread, set) })
-	}
+	require.NoError(tb, processor.Bind(pid, set))
 }
 
-// yield gives a process a niceness: with 19, the most, it hardly runs when others want to.
+// yield gives a process a niceness.
 func yield(tb testing.TB, pid, niceness int) {
 	tb.Helper()
-	everyThread(tb, pid, func(thread int) error { return unix.Setpriority(unix.PRIO_PROCESS, thread, niceness) })
-}
-
-// everyThread changes all threads of a process. New ones inherit that, so a second look finds those that began
-// meanwhile.
-func everyThread(tb testing.TB, pid int, change func(thread int) error) {
-	tb.Helper()
-	for range 2 {
-		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		require.NoError(tb, err)
-		for _, thread := range threads {
-			id, err := strconv.Atoi(thread.Name())
-			require.NoError(tb, err)
-			if err := change(id); err != nil {
-				require.ErrorIs(tb, err, unix.ESRCH, "only a thread that has ended cannot be changed")
-			}
-		}
-	}
+	require.NoError(tb, processor.Yield(pid, niceness))
 }
 
 // measure watches what an owner does for a while.

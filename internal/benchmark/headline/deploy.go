@@ -3,7 +3,6 @@ package headline
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tilefence/tilefence/internal/benchmark/processor"
 	"github.com/tilefence/tilefence/internal/devstack"
 )
 
@@ -35,7 +35,7 @@ type battle struct {
 func deploy(ctx context.Context, cfg Config, size Size, programs string) (b *battle, err error) {
 	b = &battle{Config: cfg, Size: size, programs: programs, secret: rand.Text()}
 	if size.Pinned {
-		if b.front, b.back, err = halves(); err != nil {
+		if b.front, b.back, err = processor.Split(1); err != nil {
 			return nil, err
 		}
 	}
@@ -50,11 +50,9 @@ func deploy(ctx context.Context, cfg Config, size Size, programs string) (b *bat
 }
 
 func (b *battle) start(ctx context.Context) error {
-	if b.front != nil {
-		for _, s := range b.stack.Processes() {
-			if err := pin(s.Pid(), b.front); err != nil {
-				return err
-			}
+	for _, s := range b.stack.Processes() {
+		if err := processor.Bind(s.Pid(), b.front); err != nil {
+			return err
 		}
 	}
 	seeds, err := b.startHosts(ctx)
@@ -75,11 +73,29 @@ func (b *battle) start(ctx context.Context) error {
 		}
 		b.others = append(b.others, p)
 	}
+	if err := b.yield(); err != nil {
+		return err
+	}
 	if b.intent, err = b.others[0].find(ctx, `gateway at (\S+)`); err != nil {
 		return err
 	}
 	b.view, err = b.others[1].find(ctx, `relay at (ws://\S+),`)
 	return err
+}
+
+// yield lets what no watcher waits for come second: the answer to an order waits for the tick anyway.
+func (b *battle) yield() error {
+	gateway, checkpointer := b.others[0], b.others[3]
+	pids := []int{gateway.cmd.Process.Pid, checkpointer.cmd.Process.Pid}
+	if durable, ok := b.stack.Process("dynamodb"); ok {
+		pids = append(pids, durable.Pid())
+	}
+	for _, pid := range pids {
+		if err := processor.Yield(pid, Niceness); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startHosts starts the tile hosts, deals them the tiles, and returns their gossip addresses. Each follows all tiles
@@ -199,22 +215,4 @@ func freeAddress() (string, error) {
 		return "", err
 	}
 	return l.Addr().String(), l.Close()
-}
-
-// halves are the first of the processors that this process may use, and the others.
-func halves() (front, back *unix.CPUSet, err error) {
-	var all, first unix.CPUSet
-	if err = unix.SchedGetaffinity(0, &all); err != nil {
-		return nil, nil, err
-	}
-	if all.Count() < 2 {
-		return nil, nil, errors.New("to give servers and bots processors of their own, two are needed")
-	}
-	for cpu := 0; ; cpu++ {
-		if all.IsSet(cpu) {
-			first.Set(cpu)
-			all.Clear(cpu)
-			return &first, &all, nil
-		}
-	}
 }

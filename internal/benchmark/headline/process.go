@@ -9,14 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tilefence/tilefence/internal/benchmark/processor"
 	"github.com/tilefence/tilefence/internal/figures"
 )
 
@@ -67,7 +66,7 @@ func launch(kind, program, secret string, cpus *unix.CPUSet, args ...string) (*p
 		return nil, err
 	}
 	p.orders, p.answers, p.cmd.Stdout = orders, json.NewDecoder(out), in
-	err = onto(cpus, p.cmd.Start)
+	err = processor.On(cpus, p.cmd.Start)
 	_ = in.Close() // the child has its own
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
@@ -77,43 +76,6 @@ func launch(kind, program, secret string, cpus *unix.CPUSet, args ...string) (*p
 		close(p.ended)
 	}()
 	return p, nil
-}
-
-// onto calls f on a thread that is bound to processors, which what it starts inherits: also Go's idea of how many
-// there are.
-func onto(cpus *unix.CPUSet, f func() error) error {
-	if cpus == nil {
-		return f()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
-	if err := unix.SchedSetaffinity(0, cpus); err != nil {
-		return err
-	}
-	err := f()
-	return errors.Join(err, unix.SchedSetaffinity(0, &before))
-}
-
-// pin binds all threads of a process that runs. New threads inherit that; a second look finds those that began
-// meanwhile.
-func pin(pid int, cpus *unix.CPUSet) error {
-	for range 2 {
-		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		if err != nil {
-			return err
-		}
-		for _, t := range threads {
-			id, _ := strconv.Atoi(t.Name()) // the kernel writes numbers
-			if err := unix.SchedSetaffinity(id, cpus); err != nil && !errors.Is(err, unix.ESRCH) {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // find waits until the process has written something to its standard error, and returns the first group.

@@ -1,0 +1,82 @@
+// Package processor decides where the processes of a benchmark run, and who goes first. Only on Linux.
+package processor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Split parts the processors that this process may use: the first n, and the others. Both must be some.
+func Split(n int) (front, back *unix.CPUSet, err error) {
+	front, back = new(unix.CPUSet), new(unix.CPUSet)
+	if err := unix.SchedGetaffinity(0, back); err != nil {
+		return nil, nil, err
+	}
+	if n < 1 || back.Count() <= n {
+		return nil, nil, fmt.Errorf("%d of %d processors: want at least one on either side", n, back.Count())
+	}
+	for cpu := 0; front.Count() < n; cpu++ {
+		if back.IsSet(cpu) {
+			front.Set(cpu)
+			back.Clear(cpu)
+		}
+	}
+	return front, back, nil
+}
+
+// On calls f on a thread that is bound to processors, which what it starts inherits: also Go's idea of how many there
+// are. Nil means all.
+func On(cpus *unix.CPUSet, f func() error) error {
+	if cpus == nil {
+		return f()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return err
+	}
+	if err := unix.SchedSetaffinity(0, cpus); err != nil {
+		return err
+	}
+	err := f()
+	return errors.Join(err, unix.SchedSetaffinity(0, &before))
+}
+
+// Bind binds a process that runs to processors. Nil means that it stays where it is.
+func Bind(pid int, cpus *unix.CPUSet) error {
+	if cpus == nil {
+		return nil
+	}
+	return everyThread(pid, func(thread int) error { return unix.SchedSetaffinity(thread, cpus) })
+}
+
+// Yield gives a process that runs a niceness: with 5 another has three times its share when both want a processor,
+// with 19, the most, it hardly runs then.
+func Yield(pid, niceness int) error {
+	return everyThread(pid, func(thread int) error {
+		return unix.Setpriority(unix.PRIO_PROCESS, thread, niceness)
+	})
+}
+
+// everyThread changes all threads of a process. New ones inherit that; a second look finds those that began meanwhile.
+func everyThread(pid int, change func(thread int) error) error {
+	for range 2 {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			return err
+		}
+		for _, t := range threads {
+			id, _ := strconv.Atoi(t.Name()) // the kernel writes numbers
+			if err := change(id); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+	}
+	return nil
+}
