@@ -19,14 +19,15 @@ import (
 // knows nothing but what these two tell it.
 type bot struct {
 	*plan
-	actor  string
-	tile   fence.TileID
-	brain  *game.Bot
-	relay  *relayclient.Client
-	door   *gatewayws.Client
-	cards  []playedCard  // in the order of play; read when the battle is over
-	ticket string        // of the lobby, if it came through that
-	phase  time.Duration // of its ticks: bots that begin together do not act together
+	actor string
+	tile  fence.TileID
+	brain *game.Bot
+	relay *relayclient.Client
+	door  *gatewayws.Client
+	cards []playedCard  // in the order of play; read when the battle is over
+	phase time.Duration // of its ticks: bots that begin together do not act together
+
+	watch, act tokenFunc // of a guest who came through the lobby, for relay and gateway; else nil
 
 	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
 	view   *game.View
@@ -68,7 +69,7 @@ func (b *bot) run(
 	ctx, playing context.Context, relayURL, gatewayURL string, joined func() (begin <-chan struct{}),
 ) error {
 	client, err := dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
-		address, token := b.credentials(relayURL, b.actor, "")
+		address, token := b.show(relayURL, b.watch)
 		return relayclient.Dial(ctx, address, &relayclient.Config{Token: token, HTTPClient: b.secure.player(),
 			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger})
 	})
@@ -100,9 +101,17 @@ func (b *bot) run(
 	return nil
 }
 
+// show is what the bot shows at an address: the token of a guest, or a bot's.
+func (b *bot) show(address string, guest tokenFunc) (string, tokenFunc) {
+	if guest != nil {
+		return address, guest
+	}
+	return b.credentials(address, b.actor)
+}
+
 // enter connects to the gateway.
 func (b *bot) enter(ctx context.Context, gatewayURL string) (*gatewayws.Client, error) {
-	address, token := b.credentials(gatewayURL, b.actor, b.ticket)
+	address, token := b.show(gatewayURL, b.act)
 	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token, HTTPClient: b.secure.player()})
 }
 

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,16 +14,38 @@ import (
 	"github.com/coder/websocket/wsjson"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
 // lobbyPath begins the addresses of the entrance.
-const lobbyPath = "/lobby/tickets/"
+const (
+	lobbyPath  = "/lobby/"
+	guestPath  = lobbyPath + "guests/"
+	ticketPath = lobbyPath + "tickets/"
+)
 
-// ticketRequest is the body of a PUT. A game would know the rating of a session's players; this one believes it.
+// ticketProtocol is the WebSocket subprotocol of a ticket: a browser that offers its token needs another one beside it.
+const ticketProtocol = "tilefence.ticket.v1"
+
+// A guest's name ends with random text that only the lobby chooses, so that no two guests have the same. guestLife is
+// how long a guest may come back under it: longer than anybody plays.
+const (
+	guestText = 8
+	guestLife = 12 * time.Hour
+)
+
+// guestView is a guest who has signed in.
+type guestView struct {
+	Actor string `json:"actor"`
+	Token string `json:"token"` // for the lobby and the relay
+}
+
+// ticketRequest is the body of a PUT. The one who asks trusts his friends, and they him, with their tokens: a game
+// would have invitations. It would also know the rating of its players; this one believes it.
 type ticketRequest struct {
-	Players []string `json:"players"`
+	Friends []string `json:"friends,omitempty"` // their tokens
 	Rating  int      `json:"rating"`
 }
 
@@ -37,10 +61,11 @@ type ticketView struct {
 	Seats    []int        `json:"seats,omitempty"`
 	TakeBy   int64        `json:"take_by,omitempty"` // milliseconds since 1970: later the seats are gone
 
-	Tokens map[string]string `json:"tokens,omitempty"` // for the gateway, by player
+	Token string `json:"token,omitempty"` // for the gateway, of the player who asks
 }
 
-func (l *lobby) viewOf(s match.Status) ticketView {
+// viewOf is a ticket as one of its players sees it.
+func (l *lobby) viewOf(s match.Status, actor string) ticketView {
 	v := ticketView{ID: s.Ticket.ID, State: s.State.String(), WaitedMs: s.Waited.Milliseconds()}
 	if s.State == match.Waiting || s.State == match.Claimed {
 		v.Why = s.Why.String()
@@ -48,103 +73,158 @@ func (l *lobby) viewOf(s match.Status) ticketView {
 	if a := s.Assignment; a != nil {
 		v.Tile, v.Gateway, v.Relay = a.Tile, a.Info["gateway"], a.Info["relay"]
 		v.Seats, v.TakeBy = a.Seats[v.ID], a.TakeBy.UnixMilli()
-		v.Tokens = map[string]string{}
-		for _, who := range s.Ticket.Players {
-			if token, err := l.token(who.ID, v.ID); err == nil { // the lobby takes no names that it would fail for
-				v.Tokens[who.ID] = token
-			}
-		}
+		v.Token, _ = l.token(actor, v.ID, game.TokenLife) // it does not fail for who has shown a token
 	}
 	return v
 }
 
-// entrance serves players who look for a match:
+// entrance serves players who look for a match. All but the first want the token of a guest: "Authorization: Bearer …",
+// or for a WebSocket the subprotocol "tilefence.token.…" beside "tilefence.ticket.v1".
 //
-//	PUT    /lobby/tickets/ID        asks for one: {"players":["ann"],"rating":1500}. Repeat it until it is answered
+//	POST   /lobby/guests/NAME       signs a guest in: {"actor":"NAME-…","token":"…"}; with a token, renews that
+//	PUT    /lobby/tickets/ID        asks for a match: {"rating":1500}. Repeat it until it is answered
 //	GET    /lobby/tickets/ID        the ticket; as a WebSocket, the ticket now and after each change
 //	DELETE /lobby/tickets/ID        cancels
 //	POST   /lobby/tickets/ID/leave  the players have left their seats
 //
-// Players take their seats by connecting to the gateway with the tokens that a seated ticket has. The lobby signs
-// players in by their word: a game would ask for a password here. The bots' names are taken.
+// A ticket is there for its players alone. They take their seats by connecting to the gateway, each with the token that
+// the seated ticket shows him. The lobby asks for no password, as a game would: it only sees to it that who was a guest
+// once is the only one of that name.
 func (l *lobby) entrance() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT "+lobbyPath+"{id}", l.ask)
-	mux.HandleFunc("GET "+lobbyPath+"{id}", l.follow)
-	mux.HandleFunc("DELETE "+lobbyPath+"{id}", func(w http.ResponseWriter, r *http.Request) {
-		s, err := l.tickets.Cancel(r.Context(), l.queue.Name, r.PathValue("id"))
-		l.answer(w, s, err)
+	mux.HandleFunc("POST "+guestPath+"{name}", l.signIn)
+	mux.HandleFunc("PUT "+ticketPath+"{id}", l.ask)
+	mux.HandleFunc("GET "+ticketPath+"{id}", l.follow)
+	mux.HandleFunc("DELETE "+ticketPath+"{id}", func(w http.ResponseWriter, r *http.Request) {
+		actor, s, err := l.own(r)
+		if err == nil {
+			s, err = l.tickets.Cancel(r.Context(), l.queue.Name, s.Ticket.ID)
+		}
+		l.answer(w, actor, s, err)
 	})
-	mux.HandleFunc("POST "+lobbyPath+"{id}/leave", func(w http.ResponseWriter, r *http.Request) {
-		s, err := l.leave(r.Context(), r.PathValue("id"))
-		l.answer(w, s, err)
+	mux.HandleFunc("POST "+ticketPath+"{id}/leave", func(w http.ResponseWriter, r *http.Request) {
+		actor, s, err := l.own(r)
+		if err == nil {
+			err = l.leave(r.Context(), s)
+		}
+		l.answer(w, actor, s, err)
 	})
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-func (l *lobby) ask(w http.ResponseWriter, r *http.Request) {
-	var in ticketRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<14)).Decode(&in); err != nil {
-		err = &fence.ArgumentError{Field: "body", Value: err, Want: `{"players":["ann"],"rating":1500}`}
-		l.answer(w, match.Status{}, err)
-		return
-	}
-	t := match.Ticket{ID: r.PathValue("id"), Rating: in.Rating}
-	for _, name := range in.Players {
-		if err := guestName(name); err != nil {
-			l.answer(w, match.Status{}, err)
+// signIn gives a guest a name of his own, or a new token for the one that he has.
+func (l *lobby) signIn(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	guest := guestView{Actor: name + "-" + rand.Text()[:guestText]}
+	if session.Token(r) != "" {
+		who, err := l.player(r)
+		if err != nil {
+			refuse(w, err)
 			return
 		}
-		t.Players = append(t.Players, match.Player{ID: name})
+		guest.Actor = who.Actor
+	} else if err := guestName(name); err != nil {
+		refuse(w, err)
+		return
+	}
+	var err error
+	if guest.Token, err = l.token(guest.Actor, "", guestLife); err != nil {
+		refuse(w, err)
+		return
+	}
+	reply(w, guest)
+}
+
+// own returns who asks, and the ticket that he asks for. Of others' tickets he does not learn whether they exist.
+func (l *lobby) own(r *http.Request) (actor string, s match.Status, err error) {
+	who, err := l.player(r)
+	if err != nil {
+		return "", s, err
+	}
+	id := r.PathValue("id")
+	s, err = l.tickets.Status(r.Context(), l.queue.Name, id)
+	if err == nil && !slices.Contains(names(s.Ticket), who.Actor) {
+		err = &match.UnknownError{What: "ticket", ID: id}
+	}
+	return who.Actor, s, err
+}
+
+func (l *lobby) ask(w http.ResponseWriter, r *http.Request) {
+	who, err := l.player(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	var in ticketRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<14)).Decode(&in); err != nil {
+		refuse(w, &fence.ArgumentError{Field: "body", Value: err, Want: `{"rating":1500}`})
+		return
+	}
+	t := match.Ticket{ID: r.PathValue("id"), Rating: in.Rating, Players: []match.Player{{ID: who.Actor}}}
+	for _, token := range in.Friends {
+		friend, err := game.PlayerKeys(l.options.secret).Verify(token)
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		t.Players = append(t.Players, match.Player{ID: friend.Actor})
 	}
 	s, err := l.book.enter(t.ID, func() (match.Status, error) {
 		return l.tickets.Enqueue(r.Context(), l.queue.Name, t)
 	})
-	l.answer(w, s, err)
+	l.answer(w, who.Actor, s, err)
 }
 
 // follow serves a ticket once, or for as long as a WebSocket is open.
 func (l *lobby) follow(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	s, err := l.tickets.Status(r.Context(), l.queue.Name, id)
+	actor, s, err := l.own(r)
 	if err != nil || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		l.answer(w, s, err)
+		l.answer(w, actor, s, err)
 		return
 	}
-	c, err := websocket.Accept(w, r, nil)
+	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{ticketProtocol}})
 	if err != nil {
 		return // it has been answered
 	}
 	defer func() { _ = c.CloseNow() }() // it may be closed already
 	ctx := c.CloseRead(r.Context())
-	err = l.tickets.Watch(ctx, l.queue.Name, id, func(s match.Status) bool {
+	err = l.tickets.Watch(ctx, l.queue.Name, s.Ticket.ID, func(s match.Status) bool {
 		l.noted(s)
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		return wsjson.Write(bounded, c, l.viewOf(s)) == nil
+		return wsjson.Write(bounded, c, l.viewOf(s, actor)) == nil
 	})
 	if err == nil {
 		_ = c.Close(websocket.StatusNormalClosure, "")
 	}
 }
 
-// answer writes a ticket, or why there is none.
-func (l *lobby) answer(w http.ResponseWriter, s match.Status, err error) {
+// answer writes a ticket for one of its players, or why there is none.
+func (l *lobby) answer(w http.ResponseWriter, actor string, s match.Status, err error) {
 	if err != nil {
-		status := http.StatusServiceUnavailable // and the outcome may be unknown: ask again
-		for class, code := range map[error]int{fence.ErrInvalidArgument: http.StatusBadRequest,
-			match.ErrUnknown: http.StatusNotFound, match.ErrReused: http.StatusConflict,
-			match.ErrLapsed: http.StatusGone} {
-			if errors.Is(err, class) {
-				status = code
-			}
-		}
-		http.Error(w, err.Error(), status)
+		refuse(w, err)
 		return
 	}
 	l.noted(s)
+	reply(w, l.viewOf(s, actor))
+}
+
+// refuse writes why a request is not served.
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusServiceUnavailable // and the outcome may be unknown: ask again
+	for class, code := range map[error]int{fence.ErrInvalidArgument: http.StatusBadRequest,
+		session.ErrToken: http.StatusUnauthorized, match.ErrUnknown: http.StatusNotFound,
+		match.ErrReused: http.StatusConflict, match.ErrLapsed: http.StatusGone} {
+		if errors.Is(err, class) {
+			status = code
+		}
+	}
+	http.Error(w, err.Error(), status)
+}
+
+func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(l.viewOf(s)) // the client may have gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have gone
 }
 
 // noted keeps the figures of a ticket that is shown to its players.
@@ -157,9 +237,16 @@ func (l *lobby) noted(s match.Status) {
 	}
 }
 
-// sit takes the seats of a ticket whose players come. It may be repeated. A seat that another ticket has taken and
-// not left ends the battle.
-func (l *lobby) sit(ctx context.Context, ticket string) error {
+// errNoSeat refuses a guest whom the lobby has signed in, and not yet seated.
+var errNoSeat = errors.New("a guest has no seat before a ticket has one: use the token that the ticket shows then")
+
+// sit takes the seats of the ticket that a player's token has as its value. It may be repeated. A seat that another
+// ticket has taken and not left ends the battle.
+func (l *lobby) sit(ctx context.Context, value any) error {
+	ticket, ok := value.(string)
+	if !ok {
+		return errNoSeat
+	}
 	s, err := l.tickets.Status(ctx, l.queue.Name, ticket)
 	if err != nil {
 		return err
@@ -178,25 +265,23 @@ func (l *lobby) sit(ctx context.Context, ticket string) error {
 }
 
 // leave gives the seats of a ticket back. It is an ErrLapsed if its players have not sat.
-func (l *lobby) leave(ctx context.Context, ticket string) (match.Status, error) {
+func (l *lobby) leave(ctx context.Context, s match.Status) error {
+	ticket := s.Ticket.ID
 	a := l.book.rise(ticket)
 	if a == nil {
-		return match.Status{}, &match.LapsedError{Match: "unknown", Ticket: ticket}
+		return &match.LapsedError{Match: "unknown", Ticket: ticket}
 	}
-	s, err := l.tickets.Status(ctx, l.queue.Name, ticket)
-	if err == nil {
-		err = l.store.Free(ctx, l.pool, a.Match, ticket)
-	}
+	err := l.store.Free(ctx, l.pool, a.Match, ticket)
 	if err == nil {
 		l.book.left(ticket, s.State)
 	}
-	return s, err
+	return err
 }
 
-// guestName refuses the names of bots, whose tokens the lobby must not give away.
+// guestName refuses names that look like those of bots, and what no player's name can begin with.
 func guestName(name string) error {
-	if strings.HasPrefix(name, botPrefix) || !fence.IsName(name, session.MaxActor) {
-		return &fence.ArgumentError{Field: "players", Value: name, Want: "another name"}
+	if strings.HasPrefix(name, botPrefix) || !fence.IsName(name, session.MaxActor-guestText-1) {
+		return &fence.ArgumentError{Field: "name", Value: name, Want: "another name"}
 	}
 	return nil
 }

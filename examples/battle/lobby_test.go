@@ -26,21 +26,45 @@ import (
 // visitor asks the entrance of a lobby, as a program of a player would.
 type visitor struct {
 	*testing.T
-	entrance string
+	entrance string // URL
+	guest    guestView
 }
 
-// ask sends a request. The status is that of the answer; the ticket is zero if it was refused.
+// as is a visitor who has signed in.
+func (v visitor) as(name string) visitor {
+	v.Helper()
+	require.Equal(v, http.StatusOK, v.request("POST", guestPath+name, "", &v.guest))
+	return v
+}
+
+// ask sends a request about a ticket. The status is that of the answer; the ticket is zero if it was refused.
 func (v visitor) ask(method, path, body string) (ticket ticketView, status int) {
+	v.Helper()
+	return ticket, v.request(method, ticketPath+path, body, &ticket)
+}
+
+func (v visitor) request(method, path, body string, answer any) (status int) {
 	v.Helper()
 	request, err := http.NewRequestWithContext(v.Context(), method, v.entrance+path, strings.NewReader(body))
 	require.NoError(v, err)
+	if v.guest.Token != "" {
+		request.Header = session.WithToken(nil, v.guest.Token)
+	}
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(v, err)
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusOK {
-		require.NoError(v, json.NewDecoder(response.Body).Decode(&ticket))
+		require.NoError(v, json.NewDecoder(response.Body).Decode(answer))
 	}
-	return ticket, response.StatusCode
+	return response.StatusCode
+}
+
+// follow opens a ticket's WebSocket.
+func (v visitor) follow(ctx context.Context, id string) (*websocket.Conn, error) {
+	//nolint:bodyclose // the library says that there is no need
+	c, _, err := websocket.Dial(ctx, v.entrance+ticketPath+id, &websocket.DialOptions{
+		HTTPHeader: session.WithToken(nil, v.guest.Token)})
+	return c, err
 }
 
 // await follows a ticket until it is in a state.
@@ -48,7 +72,7 @@ func (v visitor) await(id, state string) (ticket ticketView) {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.Context(), 20*time.Second)
 	defer cancel()
-	c, _, err := websocket.Dial(ctx, v.entrance+id, nil) //nolint:bodyclose // the library says that there is no need
+	c, err := v.follow(ctx, id)
 	require.NoError(v, err)
 	defer func() { _ = c.CloseNow() }() // nothing more is wanted of it
 	for ticket.State != state {
@@ -62,30 +86,33 @@ func enter(t *testing.T, args ...string) (*deployment, visitor) {
 	d := deploy(t, append([]string{"-tiles", "2", "-hosts", "2", "-tick", "100ms"}, args...)...)
 	waittest.Until(t, func() bool { return len(d.lobby.shows().Tiles) == 2 }, 10*time.Second, 20*time.Millisecond,
 		"not every tile offers seats")
-	return d, visitor{t, "http://" + d.watchers.Addr().String() + lobbyPath}
+	return d, visitor{T: t, entrance: "http://" + d.watchers.Addr().String()}
 }
 
 func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 	t.Parallel()
 	d, v := enter(t)
-	for i, name := range []string{"ann", "bob"} {
-		ticket, status := v.ask("PUT", name, fmt.Sprintf(`{"players":[%q],"rating":%d}`, name, 1500+i))
+	ann, bob, zoe := v.as("ann"), v.as("bob"), v.as("zoe")
+	for i, p := range []visitor{ann, bob} {
+		id := p.guest.Actor[:3]
+		ticket, status := p.ask("PUT", id, fmt.Sprintf(`{"rating":%d}`, 1500+i))
 		require.Equal(t, http.StatusOK, status)
-		assert.Equal(t, name, ticket.ID)
+		assert.Equal(t, id, ticket.ID)
 	}
-	again, status := v.ask("PUT", "ann", `{"players":["ann"],"rating":1500}`)
+	again, status := ann.ask("PUT", "ann", `{"rating":1500}`)
 	require.Equal(t, http.StatusOK, status, "a request that is repeated is the same ticket")
 	assert.Equal(t, "ann", again.ID)
 
-	seated := v.await("ann", "seated")
+	seated := ann.await("ann", "seated")
 	assert.Contains(t, d.world, seated.Tile)
 	assert.Equal(t, d.view, seated.Relay)
 	require.Len(t, seated.Seats, 1)
-	assert.Equal(t, seated.Tile, v.await("bob", "seated").Tile)
-	_, status = v.ask("POST", "ann/leave", "")
+	other := bob.await("bob", "seated")
+	assert.Equal(t, seated.Tile, other.Tile)
+	_, status = ann.ask("POST", "ann/leave", "")
 	assert.Equal(t, http.StatusGone, status, "there is no seat to leave before it was taken")
-	for _, name := range []string{"ann", "bob"} {
-		player, err := enterAs(t, d, name, name)
+	for _, token := range []string{seated.Token, other.Token} {
+		player, err := enterWith(t, d, token)
 		require.NoError(t, err)
 		defer player.Close()
 	}
@@ -97,50 +124,55 @@ func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 	}
 	time.Sleep(seatHold + 2*matchPeriod)
 	assert.Equal(t, 2, used(), "seats that were taken do not lapse")
-	_, status = v.ask("POST", "ann/leave", "")
+	_, status = ann.ask("POST", "ann/leave", "")
 	assert.Equal(t, http.StatusOK, status)
 	waittest.Until(t, func() bool { return used() == 1 }, 5*time.Second, 20*time.Millisecond)
 
-	_, status = v.ask("PUT", "zoe", `{"players":["zoe"],"rating":1500}`)
+	_, status = zoe.ask("PUT", "zoe", `{"rating":1500}`)
 	require.Equal(t, http.StatusOK, status)
-	cancelled, status := v.ask("DELETE", "zoe", "")
+	cancelled, status := zoe.ask("DELETE", "zoe", "")
 	require.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "cancelled", cancelled.State)
-	_, status = v.ask("PUT", "zoe", `{"players":["zoe"],"rating":1500}`)
+	_, status = zoe.ask("PUT", "zoe", `{"rating":1500}`)
 	assert.Equal(t, http.StatusConflict, status, "a new request takes a new ID")
-	zoe, err := enterAs(t, d, "zoe", "zoe")
+	token, err := d.token(zoe.guest.Actor, "zoe", time.Minute)
 	require.NoError(t, err)
-	<-zoe.Done() // a cancelled ticket has no seat
+	refusedAtTheGateway(t, d, token) // a cancelled ticket has no seat
 
-	_, status = v.ask("PUT", "old", `{"players":["old"],"rating":9000}`)
+	_, status = zoe.ask("PUT", "old", `{"rating":9000}`)
 	require.Equal(t, http.StatusOK, status)
 	r, err := d.lobby.report(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, r.Why)
 	assert.Equal(t, []uint64{4, 2, 1, 1, 0}, []uint64{r.Created, r.Seated, r.Cancelled, r.Waiting, r.TimedOut})
-	_, status = v.ask("PUT", "late", `{"players":["late"],"rating":1500}`)
+	_, status = zoe.ask("PUT", "late", `{"rating":1500}`)
 	assert.Equal(t, http.StatusServiceUnavailable, status, "the battle is over")
 }
 
 func TestLobbyRefusesWhatItCannotServe(t *testing.T) {
 	t.Parallel()
 	_, v := enter(t)
+	a, b, c := v.as("a"), v.as("b"), v.as("c")
 	for _, c := range []struct {
 		method, path, body string
 		want               int
 	}{
 		{"PUT", "a", "", http.StatusBadRequest},
-		{"PUT", "a", `{"players":[]}`, http.StatusBadRequest},
-		{"PUT", "a", `{"players":["a","b","c"]}`, http.StatusBadRequest}, // a team has two
-		{"PUT", "a", `{"players":["a"],"rating":2000000000}`, http.StatusBadRequest},
-		{"PUT", "a%20b", `{"players":["a"]}`, http.StatusBadRequest},
+		// A team has two.
+		{"PUT", "a", fmt.Sprintf(`{"friends":[%q,%q]}`, b.guest.Token, c.guest.Token), http.StatusBadRequest},
+		{"PUT", "a", fmt.Sprintf(`{"friends":[%q]}`, a.guest.Token), http.StatusBadRequest},
+		{"PUT", "a", `{"rating":2000000000}`, http.StatusBadRequest},
+		{"PUT", "a%20b", `{}`, http.StatusBadRequest},
 		{"GET", "nobody", "", http.StatusNotFound},
 		{"DELETE", "nobody", "", http.StatusNotFound},
-		{"POST", "nobody/leave", "", http.StatusGone},
+		{"POST", "nobody/leave", "", http.StatusNotFound},
 		{"POST", "a", "", http.StatusMethodNotAllowed},
 	} {
-		_, status := v.ask(c.method, c.path, c.body)
+		_, status := a.ask(c.method, c.path, c.body)
 		assert.Equal(t, c.want, status, "%s %s %s", c.method, c.path, c.body)
+	}
+	for _, name := range []string{"bot0001", strings.Repeat("a", session.MaxActor-guestText), "a%00b"} {
+		assert.Equal(t, http.StatusBadRequest, v.request("POST", guestPath+name, "", nil), name)
 	}
 }
 
@@ -148,11 +180,12 @@ func TestLobbyRefusesWhatItCannotServe(t *testing.T) {
 func TestASeatThatIsNotTakenGoesBack(t *testing.T) {
 	t.Parallel()
 	d, v := enter(t)
-	for _, name := range []string{"ann", "bob"} {
-		_, status := v.ask("PUT", name, `{"players":["`+name+`"],"rating":1500}`)
+	ann := v.as("ann")
+	for id, p := range map[string]visitor{"ann": ann, "bob": v.as("bob")} {
+		_, status := p.ask("PUT", id, `{"rating":1500}`)
 		require.Equal(t, http.StatusOK, status)
 	}
-	first := v.await("ann", "seated")
+	first := ann.await("ann", "seated")
 	waittest.Until(t, func() bool {
 		s, err := d.lobby.tickets.Status(t.Context(), d.lobby.queue.Name, "ann")
 		return err == nil && s.Assignment != nil && s.Assignment.TakeBy.UnixMilli() > first.TakeBy
@@ -182,16 +215,17 @@ func TestAMatchWorkerDies(t *testing.T) {
 				defer w.mu.Unlock()
 				return w.dying == after
 			}, 5*time.Second, time.Millisecond)
-			names := []string{"ann", "bob", "eve", "joe"} // enough for a match at once
-			for _, name := range names {
-				_, status := v.ask("PUT", name, `{"players":["`+name+`"],"rating":1500}`)
+			players := map[string]visitor{} // enough for a match at once
+			for _, name := range []string{"ann", "bob", "eve", "joe"} {
+				players[name] = v.as(name)
+				_, status := players[name].ask("PUT", name, `{"rating":1500}`)
 				require.Equal(t, http.StatusOK, status)
 			}
 			<-died
 			require.NotEmpty(t, w.hands)
 			require.NoError(t, d.lobby.hire())
-			for _, name := range names {
-				v.await(name, "seated")
+			for name, p := range players {
+				p.await(name, "seated")
 			}
 			t.Logf("seated %v after the death", time.Since(w.died))
 			assert.Greater(t, time.Since(w.died), matchLease-matchLease/3, "not before its lease has ended")
@@ -204,7 +238,7 @@ func TestAMatchWorkerDies(t *testing.T) {
 func TestTheCensusFindsWhatIsLost(t *testing.T) {
 	t.Parallel()
 	d, v := enter(t)
-	_, status := v.ask("PUT", "ann", `{"players":["ann"],"rating":1500}`)
+	_, status := v.as("ann").ask("PUT", "ann", `{"rating":1500}`)
 	require.Equal(t, http.StatusOK, status)
 	require.Empty(t, (&lobbyReport{}).differs(nil, nil, match.Depth{}))
 	r := lobbyReport{Created: 1, Seated: 1}
@@ -234,16 +268,28 @@ func TestTheCensusFindsWhatIsLost(t *testing.T) {
 	assert.Contains(t, got.Why, "1 tickets were created and are unknown: [ann]")
 }
 
-// enterAs connects to the gateway with a token of the lobby's.
-func enterAs(t *testing.T, d *deployment, actor, ticket string) (*gatewayws.Client, error) {
+// enterWith connects to the gateway with a token.
+func enterWith(t *testing.T, d *deployment, token string) (*gatewayws.Client, error) {
 	return gatewayws.Dial(t.Context(), d.intents, &gatewayws.DialConfig{
-		Token: func(context.Context) (string, error) { return d.token(actor, ticket) }})
+		Token: func(context.Context) (string, error) { return token, nil }})
+}
+
+// refusedAtTheGateway wants a signed token to give no seat.
+func refusedAtTheGateway(t *testing.T, d *deployment, token string) {
+	t.Helper()
+	c, err := enterWith(t, d, token)
+	require.NoError(t, err)
+	select {
+	case <-c.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("it is connected still")
+	}
 }
 
 // A name needs its token, whether it is given in the query or comes by the lobby.
 func TestNobodyPlaysAsAnother(t *testing.T) {
 	t.Parallel()
-	d, v := enter(t)
+	d, _ := enter(t)
 	forged, err := game.PlayerKeys("another secret").Sign(session.Identity{Actor: "bot0001",
 		Expires: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
@@ -255,6 +301,66 @@ func TestNobodyPlaysAsAnother(t *testing.T) {
 	_, err = relayclient.Dial(t.Context(), d.view, &relayclient.Config{
 		Token: func(context.Context) (string, error) { return forged, nil }})
 	require.ErrorContains(t, err, "401")
-	_, status := v.ask("PUT", "thief", `{"players":["bot0001"],"rating":1500}`)
-	require.Equal(t, http.StatusBadRequest, status)
+}
+
+// TestNobodyTakesAGuestsPlace: a stranger who knows a guest's name and the ID of her ticket gets neither the one nor
+// the other, and cannot take, cancel or leave her seat.
+func TestNobodyTakesAGuestsPlace(t *testing.T) {
+	t.Parallel()
+	d, v := enter(t)
+	ann, bob, eve := v.as("ann"), v.as("bob"), v.as("eve")
+	require.NotEqual(t, ann.guest.Actor, v.as("ann").guest.Actor, "another ann")
+	require.NotEqual(t, ann.guest.Actor, v.as(ann.guest.Actor).guest.Actor, "another who calls himself so")
+	renewed := ann
+	require.Equal(t, http.StatusOK, ann.request("POST", guestPath+"bob", "", &renewed.guest))
+	require.Equal(t, ann.guest.Actor, renewed.guest.Actor, "a token is renewed for its own name")
+
+	forged, err := game.PlayerKeys("another secret").Sign(session.Identity{Actor: ann.guest.Actor,
+		Expires: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	expired, err := d.token(ann.guest.Actor, "", -time.Second)
+	require.NoError(t, err)
+	for id, p := range map[string]visitor{"ann": ann, "bob": bob} {
+		_, status := p.ask("PUT", id, `{"rating":1500}`)
+		require.Equal(t, http.StatusOK, status)
+	}
+	steal := func(p visitor, want int, why string) {
+		for method, path := range map[string]string{"GET": "ann", "DELETE": "ann", "POST": "ann/leave"} {
+			_, status := p.ask(method, path, "")
+			assert.Equal(t, want, status, "%s: %s", method, why)
+		}
+		_, err := p.follow(t.Context(), "ann")
+		assert.ErrorContains(t, err, fmt.Sprint(want), why)
+	}
+	stranger := func(token string) visitor {
+		return visitor{T: t, entrance: v.entrance, guest: guestView{Token: token}}
+	}
+	for why, token := range map[string]string{"no token": "", "a name": ann.guest.Actor, "forged": forged,
+		"expired": expired} {
+		steal(stranger(token), http.StatusUnauthorized, why)
+		_, status := stranger(token).ask("PUT", "hers", `{"rating":1500}`)
+		assert.Equal(t, http.StatusUnauthorized, status, why)
+		_, status = eve.ask("PUT", "ours", fmt.Sprintf(`{"friends":[%q],"rating":1500}`, token))
+		assert.Equal(t, http.StatusUnauthorized, status, why)
+		if token != "" {
+			assert.Equal(t, http.StatusUnauthorized, stranger(token).request("POST", guestPath+"ann", "", nil), why)
+		}
+	}
+	steal(eve, http.StatusNotFound, "another guest's token")
+	_, status := eve.ask("PUT", "ann", `{"rating":1500}`)
+	assert.Equal(t, http.StatusConflict, status, "her ticket's ID")
+
+	c, err := enterWith(t, d, ann.await("ann", "seated").Token) // within seatHold
+	require.NoError(t, err)
+	defer c.Close()
+	waittest.Until(t, func() bool {
+		d.lobby.book.mu.Lock()
+		defer d.lobby.book.mu.Unlock()
+		return d.lobby.book.taken["ann"] != nil
+	}, 10*time.Second, 10*time.Millisecond, "she never sat")
+	steal(eve, http.StatusNotFound, "her seat")
+	refusedAtTheGateway(t, d, eve.guest.Token)
+	refusedAtTheGateway(t, d, ann.guest.Token) // she takes it with what her ticket shows
+	_, status = ann.ask("POST", "ann/leave", "")
+	assert.Equal(t, http.StatusOK, status, "it was hers all the time")
 }

@@ -14,7 +14,7 @@ import (
 // comes through the lobby. Actors without a secret cannot know, and believe the query.
 func (p *plan) player(r *http.Request) (session.Identity, error) {
 	if p.options.secret == "" {
-		return session.Identity{Actor: r.URL.Query().Get("actor"), Value: r.URL.Query().Get("ticket")}, nil
+		return session.Identity{Actor: r.URL.Query().Get("actor")}, nil
 	}
 	return game.PlayerKeys(p.options.secret).Authenticate(r)
 }
@@ -27,19 +27,22 @@ func (p *plan) watcher(r *http.Request) (session.Identity, error) {
 	return game.PlayerKeys(p.options.secret).Authenticate(r)
 }
 
-// token is a player's. This process is where players sign in.
-func (p *plan) token(actor, ticket string) (string, error) {
-	who := session.Identity{Actor: actor, Expires: time.Now().Add(game.TokenLife)}
+// token is a player's, for so long. This process is where players sign in.
+func (p *plan) token(actor, ticket string, life time.Duration) (string, error) {
+	who := session.Identity{Actor: actor, Expires: time.Now().Add(life)}
 	if ticket != "" {
 		who.Value = ticket
 	}
 	return game.PlayerKeys(p.options.secret).Sign(who)
 }
 
+// tokenFunc returns a token that is valid now.
+type tokenFunc func(context.Context) (string, error)
+
 // credentials are what a bot shows: a token, or without a secret its name in the URL.
-func (p *plan) credentials(address, actor, ticket string) (string, func(context.Context) (string, error)) {
+func (p *plan) credentials(address, actor string) (string, tokenFunc) {
 	if p.options.secret == "" {
-		return address + "?" + url.Values{"actor": {actor}, "ticket": {ticket}}.Encode(), nil
+		return address + "?" + url.Values{"actor": {actor}}.Encode(), nil
 	}
-	return address, func(context.Context) (string, error) { return p.token(actor, ticket) }
+	return address, func(context.Context) (string, error) { return p.token(actor, "", game.TokenLife) }
 }

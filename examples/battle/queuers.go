@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	random "math/rand/v2"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile/region"
 )
 
@@ -24,9 +26,9 @@ import (
 // follow their ticket, play for a while on the tile that they get, and leave.
 type queuer struct {
 	*plan
-	entrance string // URL
+	entrance string // URL of the lobby
 	number   uint64
-	names    []string
+	guests   []guestView // with names to sign in under, and then as the lobby has named them; the first one asks
 	rating   int
 	rng      *random.Rand
 }
@@ -48,12 +50,12 @@ func (l *lobby) queueUp(ctx context.Context) error {
 	own := &plan{options: l.options, backends: l.backends, world: l.world, meters: newMeters(), logger: l.logger,
 		errs: io.Discard, fail: l.plan.fail, secure: l.secure}
 	for i := range l.options.lobby {
-		q := &queuer{plan: own, entrance: l.secure.url("http", l.watchers.Addr().String()+lobbyPath), number: uint64(i),
-			names: []string{fmt.Sprintf("guest%03d", i)},
-			rng:   random.New(random.NewPCG(l.options.seed, 0x10bb9<<32|uint64(i)))}
+		q := &queuer{plan: own, entrance: l.secure.url("http", l.watchers.Addr().String()), number: uint64(i),
+			guests: []guestView{{Actor: fmt.Sprintf("guest%03d", i)}},
+			rng:    random.New(random.NewPCG(l.options.seed, 0x10bb9<<32|uint64(i)))}
 		q.rating = 1500 + int(200*q.rng.NormFloat64())
 		if i%pairEvery == 0 {
-			q.names = append(q.names, q.names[0]+"b")
+			q.guests = append(q.guests, guestView{Actor: q.guests[0].Actor + "b"})
 		}
 		g.Go(func() error {
 			for q.pause(ctx, 0, 3*time.Second) {
@@ -77,8 +79,18 @@ func (q *queuer) pause(ctx context.Context, least, most time.Duration) bool {
 
 // visit asks for one match, and plays it if it comes.
 func (q *queuer) visit(ctx context.Context) {
+	want := ticketRequest{Rating: q.rating}
+	for i := range q.guests {
+		g := &q.guests[i] // a token that it has is renewed
+		if !q.insist(ctx, g.Token, http.MethodPost, guestPath+g.Actor, nil, g) {
+			return
+		}
+		if i > 0 {
+			want.Friends = append(want.Friends, g.Token)
+		}
+	}
 	id := rand.Text()
-	if !q.insist(ctx, http.MethodPut, id, ticketRequest{q.names, q.rating}) {
+	if !q.insist(ctx, q.guests[0].Token, http.MethodPut, ticketPath+id, want, nil) {
 		return
 	}
 	following, cancel := context.WithCancel(ctx)
@@ -103,14 +115,15 @@ func (q *queuer) visit(ctx context.Context) {
 		}
 	}
 	if ctx.Err() == nil {
-		q.insist(ctx, http.MethodDelete, id, nil)
+		q.insist(ctx, q.guests[0].Token, http.MethodDelete, ticketPath+id, nil, nil)
 	}
 }
 
 // await follows a ticket until it has a seat or ends.
 func (q *queuer) await(ctx context.Context, id string) (t ticketView, err error) {
 	//nolint:bodyclose // the library says that there is no need
-	c, _, err := websocket.Dial(ctx, q.entrance+id, &websocket.DialOptions{HTTPClient: q.secure.player()})
+	c, _, err := websocket.Dial(ctx, q.entrance+ticketPath+id, &websocket.DialOptions{HTTPClient: q.secure.player(),
+		HTTPHeader: session.WithToken(nil, q.guests[0].Token)})
 	if err != nil {
 		return t, err
 	}
@@ -128,9 +141,9 @@ func (q *queuer) play(ctx context.Context, t ticketView) bool {
 	stay, cancel := context.WithTimeout(ctx, playAtLeast+time.Duration(q.rng.Int64N(int64(playAtMost-playAtLeast))))
 	defer cancel()
 	g, stay := errgroup.WithContext(stay)
-	for _, name := range q.names {
+	for _, guest := range q.guests {
 		g.Go(func() error {
-			b, err := q.guest(name, t)
+			b, err := q.bot(guest, t)
 			if err == nil {
 				err = b.run(stay, stay, t.Relay, t.Gateway, begun)
 			}
@@ -140,7 +153,7 @@ func (q *queuer) play(ctx context.Context, t ticketView) bool {
 	_ = g.Wait() // what it missed shows in whether they had their seats
 	leaving, end := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer end()
-	return q.insist(leaving, http.MethodPost, t.ID+"/leave", nil)
+	return q.insist(leaving, q.guests[0].Token, http.MethodPost, ticketPath+t.ID+"/leave", nil, nil)
 }
 
 // begun is for bots that need not wait for others.
@@ -150,8 +163,8 @@ func begun() <-chan struct{} {
 	return c
 }
 
-// guest makes a bot for a seat. It has no cards, so nothing of it is in the ledger but its welcome.
-func (q *queuer) guest(name string, t ticketView) (*bot, error) {
+// bot makes a bot for a guest's seat. It has no cards, so nothing of it is in the ledger but its welcome.
+func (q *queuer) bot(guest guestView, t ticketView) (*bot, error) {
 	ground, err := region.Of(t.Tile)
 	if err != nil {
 		return nil, err
@@ -160,15 +173,21 @@ func (q *queuer) guest(name string, t ticketView) (*bot, error) {
 	if err != nil {
 		return nil, err
 	}
-	brain := game.NewBot(name, ground, q.options.seed+q.number, &game.BotConfig{FirstDraw: fence.Tick(1) << 40})
-	return &bot{plan: q.plan, actor: name, ticket: t.ID, tile: t.Tile, brain: brain, view: view}, nil
+	brain := game.NewBot(guest.Actor, ground, q.options.seed+q.number, &game.BotConfig{FirstDraw: fence.Tick(1) << 40})
+	return &bot{plan: q.plan, actor: guest.Actor, tile: t.Tile, brain: brain, view: view,
+		watch: func(context.Context) (string, error) { return guest.Token, nil },
+		act: func(ctx context.Context) (string, error) {
+			var own ticketView
+			_, err := q.send(ctx, guest.Token, http.MethodGet, ticketPath+t.ID, nil, &own)
+			return own.Token, err
+		}}, nil
 }
 
-// insist sends a request to the entrance until it is answered: each may be repeated. It reports whether the answer was
-// what was asked for; false also when ctx has ended.
-func (q *queuer) insist(ctx context.Context, method, id string, body any) bool {
+// insist sends a guest's request to the entrance until it is answered: each may be repeated. It reports whether the
+// answer was what was asked for; false also when ctx has ended.
+func (q *queuer) insist(ctx context.Context, token, method, path string, body, answer any) bool {
 	for {
-		status, err := q.send(ctx, method, id, body)
+		status, err := q.send(ctx, token, method, path, body, answer)
 		if err == nil && status < http.StatusInternalServerError {
 			return status < http.StatusBadRequest
 		}
@@ -178,21 +197,27 @@ func (q *queuer) insist(ctx context.Context, method, id string, body any) bool {
 	}
 }
 
-// send sends a request once.
-func (q *queuer) send(ctx context.Context, method, id string, body any) (status int, err error) {
+// send sends a request once, and reads its answer unless that is nil or a refusal.
+func (q *queuer) send(ctx context.Context, token, method, path string, body, answer any) (status int, err error) {
 	bounded, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	text, err := json.Marshal(body)
 	if err != nil {
 		return 0, err
 	}
-	request, err := http.NewRequestWithContext(bounded, method, q.entrance+id, bytes.NewReader(text))
+	request, err := http.NewRequestWithContext(bounded, method, q.entrance+path, bytes.NewReader(text))
 	if err != nil {
 		return 0, err
+	}
+	if token != "" {
+		request.Header = session.WithToken(request.Header, token)
 	}
 	response, err := q.secure.player().Do(request)
 	if err != nil {
 		return 0, err
 	}
-	return response.StatusCode, response.Body.Close()
+	if answer != nil && response.StatusCode == http.StatusOK {
+		err = json.NewDecoder(response.Body).Decode(answer)
+	}
+	return response.StatusCode, errors.Join(err, response.Body.Close())
 }

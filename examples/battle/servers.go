@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -223,8 +224,8 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		return nil, err
 	}
 	enter := func(ctx context.Context, who session.Identity) error {
-		if ticket, _ := who.Value.(string); ticket != "" && p.lobby != nil { // a player from the lobby takes the seat
-			if err := p.lobby.sit(ctx, ticket); err != nil {
+		if p.lobby != nil && !strings.HasPrefix(who.Actor, botPrefix) { // a player from the lobby takes the seat
+			if err := p.lobby.sit(ctx, who.Value); err != nil {
 				return err
 			}
 		}

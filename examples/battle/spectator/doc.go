@@ -15,8 +15,8 @@
 //	GET  /api/status?after=ID    Report: Status as it is now, and the events after ID (all, without it)
 //	POST /api/takeover?tile=ID   asks API.TakeOver; 202 when it has begun
 //
-// If Status has a Lobby, the page shows it, and its button asks for a match at /lobby/tickets/ of the page's own host,
-// which this package does not serve.
+// If Status has a Lobby, the page shows it, and its button asks for a match at /lobby/ of the page's own host, which
+// this package does not serve.
 //
 // An error is plain text for a person. A POST that comes from a page of another origin is refused.
 //

@@ -1,9 +1,11 @@
-// The visitor's own way through the lobby: a button that asks for a match, the ticket's state as it changes, and the
-// seat, which is taken at the gateway and left again.
+// The visitor's own way through the lobby: a button that signs in as a guest and asks for a match, the ticket's state as
+// it changes, and the seat, which is taken at the gateway and left again.
 
 import { shortTile } from "./palette.js";
 
 const protocol = "tilefence.intent.v1.json"; // of the gateway
+const ticketProtocol = "tilefence.ticket.v1"; // of the lobby
+const withToken = (token) => `tilefence.token.${token}`; // a subprotocol that carries it
 const again = 500; // ms until a ticket is followed again after its connection was lost
 const $ = (id) => document.getElementById(id);
 
@@ -22,7 +24,16 @@ export class Ticket {
   }
 
   #ask(method, path = "", body) {
-    return fetch(`/lobby/tickets/${this.id}${path}`, { method, body: body && JSON.stringify(body) });
+    const headers = { Authorization: `Bearer ${this.guest.token}` };
+    return fetch(`/lobby/tickets/${this.id}${path}`, { method, headers, body: body && JSON.stringify(body) });
+  }
+
+  /** Signs in, or renews the token of the guest that the visitor is. */
+  async #signIn() {
+    const headers = this.guest ? { Authorization: `Bearer ${this.guest.token}` } : {};
+    const response = await fetch("/lobby/guests/you", { method: "POST", headers });
+    this.guest = response.ok ? await response.json() : null;
+    return response.ok;
   }
 
   async #find() {
@@ -30,15 +41,15 @@ export class Ticket {
     const rating = 1300 + Math.floor(Math.random() * 400);
     const cancel = () => this.#ask("DELETE");
     this.#show(`rating ${rating}: asking`, "Cancel", cancel);
-    const response = await this.#ask("PUT", "", { players: [`you-${this.id.slice(0, 6)}`], rating }).catch(() => null);
-    if (!response?.ok) return this.#show("the lobby does not answer", "Find a match", () => this.#find());
+    const asked = async () => (await this.#signIn()) && (await this.#ask("PUT", "", { rating })).ok;
+    if (!(await asked().catch(() => false))) return this.#show("the lobby does not answer", "Find a match", () => this.#find());
     this.#follow(rating, cancel);
   }
 
   #follow(rating, cancel) {
     const id = this.id, url = new URL(`/lobby/tickets/${id}`, location.href);
     url.protocol = url.protocol.replace("http", "ws");
-    const s = new WebSocket(url);
+    const s = new WebSocket(url, [ticketProtocol, withToken(this.guest.token)]);
     let over = false;
     s.onmessage = ({ data }) => {
       const t = JSON.parse(data), waited = `${(t.waited_ms / 1000).toFixed(1)} s`;
@@ -54,7 +65,7 @@ export class Ticket {
   #sit(t, waited, follower) {
     if (this.seat) return;
     const text = `seat ${t.seats.map((n) => n + 1).join(", ")} on tile ${shortTile(t.tile)}, after ${waited}`;
-    this.seat = new WebSocket(t.gateway, [protocol, `tilefence.token.${Object.values(t.tokens)[0]}`]);
+    this.seat = new WebSocket(t.gateway, [protocol, withToken(t.token)]);
     let sat = false;
     this.seat.onopen = () => {
       sat = true;
