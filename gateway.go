@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -139,10 +140,7 @@ func (g *GatewayServer) reconcile(b *Backends) (err error) {
 }
 
 func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig, error) {
-	var d GatewayServerConfig
-	if c != nil {
-		d = *c
-	}
+	d := setting.Of(c)
 	d.Logger = orDiscard(d.Logger)
 	d.DrainTimeout = cmp.Or(d.DrainTimeout, 5*time.Second)
 	d.Gateway.Logger = cmp.Or(d.Gateway.Logger, d.Logger)

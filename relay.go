@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/session"
 )
@@ -59,10 +60,7 @@ func NewRelayServer(
 	if err := checkAddress(addr); err != nil {
 		return nil, err
 	}
-	var c RelayServerConfig
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	c.Logger = orDiscard(c.Logger)
 	c.Relay.Logger = cmp.Or(c.Relay.Logger, c.Logger)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
@@ -148,10 +149,7 @@ func NewTileServer(
 }
 
 func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
-	var d TileServerConfig
-	if c != nil {
-		d = *c
-	}
+	d := setting.Of(c)
 	d.SpawnTimeout = cmp.Or(d.SpawnTimeout, 10*time.Second)
 	d.HandOverTimeout = cmp.Or(d.HandOverTimeout, 10*time.Second)
 	d.Logger = orDiscard(d.Logger)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/share"
 )
 
@@ -49,10 +50,7 @@ type BridgeServer struct {
 // It needs Log, Fanout and Workers, and Authority unless BridgeServerConfig.Tiles is set. It does no I/O and starts
 // nothing. Errors: a *fence.ArgumentError.
 func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error) {
-	var c BridgeServerConfig
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	if err := b.listed("BridgeServer", c.Tiles, b.log(), b.fanout(), b.workers()); err != nil {
 		return nil, err
 	}
@@ -121,10 +119,7 @@ type CheckpointServer struct {
 // It needs Log, Fanout, Durable and Workers, and Authority unless CheckpointServerConfig.Tiles is set. It does no
 // I/O and starts nothing. Errors: a *fence.ArgumentError.
 func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointServer, error) {
-	var c CheckpointServerConfig
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	if err := b.listed("CheckpointServer", c.Tiles, b.log(), b.fanout(), b.durable(), b.workers()); err != nil {
 		return nil, err
 	}

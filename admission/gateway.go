@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -95,18 +97,9 @@ type GatewayConfig struct {
 }
 
 func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
-	var d GatewayConfig
-	if c != nil {
-		d = *c
-	}
-	d.MoveRate = d.MoveRate.orDefault(Rate{PerSecond: 10, Burst: 20})
-	d.ActRate = d.ActRate.orDefault(Rate{PerSecond: 5, Burst: 20})
-	d.TileRate = d.TileRate.orDefault(Rate{PerSecond: 10000, Burst: 4096})
-	d.TakeoverRate = d.TakeoverRate.orDefault(Rate{PerSecond: 500, Burst: 250})
-	d.MaxActors = cmp.Or(d.MaxActors, 65536)
-	d.SweepWorkers = cmp.Or(d.SweepWorkers, 8)
+	d := setting.Of(c)
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
-	d.Hooks = d.Hooks.withDefaults()
+	var s setting.Check
 	for _, f := range []struct {
 		name  string
 		value *time.Duration
@@ -119,39 +112,29 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 		{"SweepInterval", &d.SweepInterval, 30 * time.Second},
 		{"SweepAge", &d.SweepAge, 30 * time.Second},
 	} {
-		*f.value = cmp.Or(*f.value, f.zero)
-		if *f.value < time.Millisecond {
-			return d, &fence.ArgumentError{Field: f.name, Value: *f.value,
-				Want: "at least a millisecond, or zero for " + f.zero.String()}
-		}
+		setting.Least(&s, time.Millisecond, f.name, f.value, f.zero)
 	}
 	for _, f := range []struct {
 		name string
-		rate Rate
+		rate *Rate
+		zero Rate
 	}{
-		{"MoveRate", d.MoveRate}, {"ActRate", d.ActRate}, {"TileRate", d.TileRate}, {"TakeoverRate", d.TakeoverRate},
+		{"MoveRate", &d.MoveRate, Rate{PerSecond: 10, Burst: 20}},
+		{"ActRate", &d.ActRate, Rate{PerSecond: 5, Burst: 20}},
+		{"TileRate", &d.TileRate, Rate{PerSecond: 10000, Burst: 4096}},
+		{"TakeoverRate", &d.TakeoverRate, Rate{PerSecond: 500, Burst: 250}},
 	} {
-		if !(f.rate.PerSecond > 0) || f.rate.Burst < 0 { // not "<= 0", which is false of NaN
-			return d, &fence.ArgumentError{Field: f.name, Value: f.rate,
-				Want: "positive numbers, or zero for the default"}
-		}
+		*f.rate = f.rate.orDefault(f.zero)
+		s.Refuse(!(f.rate.PerSecond > 0) || f.rate.Burst < 0, // not "<= 0", which is false of NaN
+			f.name, *f.rate, "positive numbers, or zero for the default")
 	}
-	switch {
-	case d.RetryWindow > MinRetention:
-		return d, &fence.ArgumentError{Field: "RetryWindow", Value: d.RetryWindow,
-			Want: fmt.Sprintf("at most MinRetention, %v: without its record an action would be a new one",
-				MinRetention)}
-	case d.MaxActors < 0:
-		return d, &fence.ArgumentError{Field: "MaxActors", Value: d.MaxActors,
-			Want: "a positive number, or zero for the default"}
-	case d.SweepWorkers < 0:
-		return d, &fence.ArgumentError{Field: "SweepWorkers", Value: d.SweepWorkers,
-			Want: "a positive number, or zero for the default"}
-	case (d.Price == nil) != d.TrustClientPrices:
-		return d, &fence.ArgumentError{Field: "Price", Value: d.Price != nil,
-			Want: "a price function, or else TrustClientPrices"}
-	}
-	return d, nil
+	s.Refuse(d.RetryWindow > MinRetention, "RetryWindow", d.RetryWindow, fmt.Sprintf(
+		"at most MinRetention, %v: without its record an action would be a new one", MinRetention))
+	s.Number("MaxActors", &d.MaxActors, 65536)
+	s.Number("SweepWorkers", &d.SweepWorkers, 8)
+	s.Refuse((d.Price == nil) != d.TrustClientPrices, "Price", d.Price != nil,
+		"a price function, or else TrustClientPrices")
+	return d, s.Err
 }
 
 // Gateway is where players' intents come in: movements through Move, economic actions through Act. Create one with
@@ -362,5 +345,5 @@ func (g *Gateway) Outcome(ctx context.Context, actor, actionID string) (Artifact
 
 func (g *Gateway) done(info DoneInfo) {
 	g.counts.add(info)
-	g.cfg.Hooks.Done(info)
+	hook.Call(g.cfg.Hooks.Done, info)
 }

@@ -28,28 +28,6 @@ type Hooks struct {
 	Swept    func(SweepInfo) // a sweep ended
 }
 
-func (h Hooks) withDefaults() Hooks {
-	if h.Admitted == nil {
-		h.Admitted = func(AdmitInfo) {}
-	}
-	if h.Settled == nil {
-		h.Settled = func(SettleInfo) {}
-	}
-	if h.Done == nil {
-		h.Done = func(DoneInfo) {}
-	}
-	if h.Redirect == nil {
-		h.Redirect = func(RedirectInfo) {}
-	}
-	if h.Shaped == nil {
-		h.Shaped = func(ShapeInfo) {}
-	}
-	if h.Swept == nil {
-		h.Swept = func(SweepInfo) {}
-	}
-	return h
-}
-
 // AdmitInfo describes an answered Admit.
 type AdmitInfo struct {
 	ActionID  string

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -33,12 +35,9 @@ func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 		return nil, &fence.ArgumentError{Field: "store", Value: nil,
 			Want: "a ledger store, such as a sqliteledger.Store or a dynamoledger.Store"}
 	}
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	log := cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return &AdmissionLedger{store: store, log: log, hooks: c.Hooks.withDefaults()}, nil
+	return &AdmissionLedger{store: store, log: log, hooks: c.Hooks}, nil
 }
 
 // Admit spends the action's cost and records the action, in one step, unless its ID is known: then the
@@ -53,7 +52,7 @@ func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 func (l *AdmissionLedger) Admit(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, err := l.admit(ctx, a)
-	l.hooks.Admitted(AdmitInfo{ActionID: a.ID, Duplicate: art.Duplicate, Outcome: art.Outcome,
+	hook.Call(l.hooks.Admitted, AdmitInfo{ActionID: a.ID, Duplicate: art.Duplicate, Outcome: art.Outcome,
 		Reason: art.Reason, Took: time.Since(began), Err: err})
 	return art, err
 }
@@ -181,8 +180,9 @@ func (l *AdmissionLedger) settle(ctx context.Context, s Settlement) (Artifact, e
 	if errors.Is(err, fence.ErrUnknownOutcome) {
 		art, err = l.rereadSettled(ctx, s.ActionID, err)
 	}
-	l.hooks.Settled(SettleInfo{ActionID: s.ActionID, Asked: s.Outcome, Outcome: art.Outcome, Refunded: art.Refunded,
-		Took: time.Since(began), Err: err})
+	hook.Call(l.hooks.Settled, SettleInfo{ActionID: s.ActionID, Asked: s.Outcome, Outcome: art.Outcome,
+		Refunded: art.Refunded,
+		Took:     time.Since(began), Err: err})
 	if err != nil {
 		return art, err
 	}

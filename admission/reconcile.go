@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -63,25 +64,19 @@ type OwnerReader interface {
 func NewReconciler(
 	authority fence.Authority, owners OwnerReader, log stream.Log, cfg *ReconcilerConfig,
 ) (*Reconciler, error) {
-	var c ReconcilerConfig
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	c.RetryWindow = cmp.Or(c.RetryWindow, tile.DefaultRetryWindow)
 	c.MaxClockSkew = cmp.Or(c.MaxClockSkew, max(0, c.RememberFor-c.RetryWindow)/5)
-	c.CommitWithin = cmp.Or(c.CommitWithin, 5*time.Second)
 	least := c.RetryWindow + 2*c.MaxClockSkew
-	switch {
-	case owners == nil || log == nil:
-		return nil, &fence.ArgumentError{Field: "owners", Value: nil, Want: "a store of owner hashes, and a log"}
-	case c.RememberFor != 0 && authority == nil:
-		return nil, &fence.ArgumentError{Field: "authority", Value: nil,
-			Want: "the epoch authority: with RememberFor set, costs are given back"}
-	case c.RetryWindow < 0 || c.MaxClockSkew < 0 || c.RememberFor != 0 && c.RememberFor <= least:
-		return nil, &fence.ArgumentError{Field: "RememberFor", Value: c.RememberFor,
-			Want: fmt.Sprintf("more than RetryWindow and twice MaxClockSkew, %v: or there is never evidence", least)}
-	case c.CommitWithin < 0:
-		return nil, &fence.ArgumentError{Field: "CommitWithin", Value: c.CommitWithin, Want: "a positive duration"}
+	var s setting.Check
+	s.Refuse(owners == nil || log == nil, "owners", nil, "a store of owner hashes, and a log")
+	s.Refuse(c.RememberFor != 0 && authority == nil, "authority", nil,
+		"the epoch authority: with RememberFor set, costs are given back")
+	s.Refuse(c.RetryWindow < 0 || c.MaxClockSkew < 0 || c.RememberFor != 0 && c.RememberFor <= least, "RememberFor",
+		c.RememberFor, fmt.Sprintf("more than RetryWindow and twice MaxClockSkew, %v: else never evidence", least))
+	s.Duration("CommitWithin", &c.CommitWithin, 5*time.Second)
+	if s.Err != nil {
+		return nil, s.Err
 	}
 	return &Reconciler{authority: authority, owners: owners, log: log, cfg: c}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/lru"
 )
 
@@ -165,7 +166,7 @@ func (g *Gateway) shape(ctx context.Context, i ShapeInfo, wait time.Duration, ok
 		}
 	}
 	g.counts.shaped(i)
-	g.cfg.Hooks.Shaped(i)
+	hook.Call(g.cfg.Hooks.Shaped, i)
 	if i.Refused {
 		return &LimitError{Actor: i.Actor, Kind: i.Kind, Tile: i.Tile, Scope: i.Scope, RetryAfter: wait}
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -47,7 +48,7 @@ func (g *Gateway) Sweep(ctx context.Context) (info SweepInfo, err error) {
 	defer func() {
 		s.info.Took, s.info.Err = time.Since(began), err
 		info = s.info
-		g.cfg.Hooks.Swept(info)
+		hook.Call(g.cfg.Hooks.Swept, info)
 	}()
 	if s.now, err = g.ledger.Now(ctx); err != nil {
 		return info, err

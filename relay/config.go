@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
@@ -165,36 +166,33 @@ type tuning struct {
 
 // withDefaults returns a copy with every field set, or an *fence.ArgumentError.
 func (c *Config) withDefaults() (Config, error) {
-	var out Config
-	if c != nil {
-		out = *c
-	}
+	out := setting.Of(c)
+	var s setting.Check
 	out.Origins = slices.Clone(out.Origins)
 	out.ID = cmp.Or(out.ID, rand.Text())
-	out.MaxClients = cmp.Or(out.MaxClients, DefaultMaxClients)
-	out.MaxTiles = cmp.Or(out.MaxTiles, DefaultMaxTiles)
-	out.MaxTilesPerClient = cmp.Or(out.MaxTilesPerClient, DefaultMaxTilesPerClient)
-	out.InboundRate = cmp.Or(out.InboundRate, DefaultInboundRate)
-	out.SyncRate = cmp.Or(out.SyncRate, DefaultSyncRate)
-	out.RelaySyncRate = cmp.Or(out.RelaySyncRate, DefaultRelaySyncRate)
-	out.RelaySyncBytes = cmp.Or(out.RelaySyncBytes, DefaultRelaySyncBytes)
-	out.RelayQueueBytes = cmp.Or(out.RelayQueueBytes, DefaultRelayQueueBytes)
-	out.MaxRepairs = cmp.Or(out.MaxRepairs, DefaultMaxRepairs)
-	out.QueueBytes = cmp.Or(out.QueueBytes, DefaultQueueBytes)
-	out.TailFrames = cmp.Or(out.TailFrames, DefaultTailFrames)
-	out.TailBytes = cmp.Or(out.TailBytes, DefaultTailBytes)
-	out.SlowTimeout = cmp.Or(out.SlowTimeout, DefaultSlowTimeout)
-	out.PingInterval = cmp.Or(out.PingInterval, DefaultPingInterval)
-	out.DrainWindow = cmp.Or(out.DrainWindow, DefaultDrainWindow)
-	out.Linger = cmp.Or(out.Linger, DefaultLinger)
-	out.Coalesce = cmp.Or(out.Coalesce, DefaultCoalesce)
-	out.CheckInterval = cmp.Or(out.CheckInterval, DefaultCheckInterval)
-	out.MarkInterval = cmp.Or(out.MarkInterval, DefaultMarkInterval)
-	out.BehindGrace = cmp.Or(out.BehindGrace, DefaultBehindGrace)
-	out.StoreTimeout = cmp.Or(out.StoreTimeout, DefaultStoreTimeout)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	out.refusals = sampled.Logger(out.Logger)
-	out.Hooks = out.Hooks.withDefaults()
+	s.Number("MaxClients", &out.MaxClients, DefaultMaxClients)
+	s.Number("MaxTiles", &out.MaxTiles, DefaultMaxTiles)
+	s.Number("MaxTilesPerClient", &out.MaxTilesPerClient, DefaultMaxTilesPerClient)
+	s.Number("InboundRate", &out.InboundRate, DefaultInboundRate)
+	s.Number("SyncRate", &out.SyncRate, DefaultSyncRate)
+	s.Number("RelaySyncRate", &out.RelaySyncRate, DefaultRelaySyncRate)
+	s.Number("RelaySyncBytes", &out.RelaySyncBytes, DefaultRelaySyncBytes)
+	s.Number("RelayQueueBytes", &out.RelayQueueBytes, DefaultRelayQueueBytes)
+	s.Number("MaxRepairs", &out.MaxRepairs, DefaultMaxRepairs)
+	s.Number("QueueBytes", &out.QueueBytes, DefaultQueueBytes)
+	s.Number("TailFrames", &out.TailFrames, DefaultTailFrames)
+	s.Number("TailBytes", &out.TailBytes, DefaultTailBytes)
+	s.Duration("SlowTimeout", &out.SlowTimeout, DefaultSlowTimeout)
+	s.Duration("PingInterval", &out.PingInterval, DefaultPingInterval)
+	s.Duration("DrainWindow", &out.DrainWindow, DefaultDrainWindow)
+	s.Duration("Linger", &out.Linger, DefaultLinger)
+	s.Duration("Coalesce", &out.Coalesce, DefaultCoalesce)
+	s.Duration("CheckInterval", &out.CheckInterval, DefaultCheckInterval)
+	s.Duration("MarkInterval", &out.MarkInterval, DefaultMarkInterval)
+	s.Duration("BehindGrace", &out.BehindGrace, DefaultBehindGrace)
+	s.Duration("StoreTimeout", &out.StoreTimeout, DefaultStoreTimeout)
 	out.inboundBytes = cmp.Or(out.inboundBytes, 16<<10)
 	out.queueFrames = cmp.Or(out.queueFrames, 256)
 	out.refreshFrames = cmp.Or(out.refreshFrames, max(1, min(180, out.TailFrames/2)))
@@ -204,55 +202,19 @@ func (c *Config) withDefaults() (Config, error) {
 	out.repairJitter = cmp.Or(out.repairJitter, 20*time.Millisecond)
 	out.backoffMin = cmp.Or(out.backoffMin, 100*time.Millisecond)
 	out.backoffMax = cmp.Or(out.backoffMax, max(out.backoffMin, min(out.CheckInterval, DefaultCheckInterval)))
-	return out, out.validate()
+	out.validate(&s)
+	return out, s.Err
 }
 
 // validate checks the settings after the defaults are in.
-func (c *Config) validate() error {
-	switch {
-	case c.AuthorizeTile == nil && !c.Public:
-		return &fence.ArgumentError{Field: "AuthorizeTile", Value: "nil",
-			Want: "a function, or Public to let everybody watch every tile"}
-	case c.AuthorizeTile != nil && c.Public:
-		return &fence.ArgumentError{Field: "Public", Value: true, Want: "false beside an AuthorizeTile"}
-	}
+func (c *Config) validate(s *setting.Check) {
+	s.Refuse(c.AuthorizeTile == nil && !c.Public, "AuthorizeTile", "nil",
+		"a function, or Public to let everybody watch every tile")
+	s.Refuse(c.AuthorizeTile != nil && c.Public, "Public", true, "false beside an AuthorizeTile")
 	for _, o := range c.Origins {
-		if _, err := path.Match(strings.ToLower(o), ""); err != nil || o == "" || o == "*" {
-			return &fence.ArgumentError{Field: "Origins", Value: o, Want: "a pattern of path.Match narrower than *"}
-		}
+		_, err := path.Match(strings.ToLower(o), "")
+		s.Refuse(err != nil || o == "" || o == "*", "Origins", o, "a pattern of path.Match narrower than *")
 	}
 	mark := stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(c.ID)}
-	if mark.Validate() != nil {
-		return &fence.ArgumentError{Field: "ID", Value: c.ID,
-			Want: "1 to 64 ASCII letters, digits, hyphens and underscores"}
-	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{
-		{"MaxClients", c.MaxClients}, {"MaxTiles", c.MaxTiles}, {"MaxTilesPerClient", c.MaxTilesPerClient},
-		{"InboundRate", c.InboundRate}, {"SyncRate", c.SyncRate}, {"RelaySyncRate", c.RelaySyncRate},
-		{"MaxRepairs", c.MaxRepairs}, {"QueueBytes", c.QueueBytes},
-		{"RelaySyncBytes", c.RelaySyncBytes}, {"RelayQueueBytes", c.RelayQueueBytes},
-		{"TailFrames", c.TailFrames}, {"TailBytes", c.TailBytes},
-	} {
-		if n.value < 0 {
-			return &fence.ArgumentError{Field: n.field, Value: n.value,
-				Want: "a positive number, or zero for the default"}
-		}
-	}
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{
-		{"SlowTimeout", c.SlowTimeout}, {"PingInterval", c.PingInterval}, {"DrainWindow", c.DrainWindow},
-		{"Linger", c.Linger}, {"CheckInterval", c.CheckInterval}, {"MarkInterval", c.MarkInterval},
-		{"BehindGrace", c.BehindGrace}, {"StoreTimeout", c.StoreTimeout}, {"Coalesce", c.Coalesce},
-	} {
-		if d.value < 0 {
-			return &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "a positive duration, or zero for the default"}
-		}
-	}
-	return nil
+	s.Refuse(mark.Validate() != nil, "ID", c.ID, "1 to 64 ASCII letters, digits, hyphens and underscores")
 }

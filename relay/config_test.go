@@ -23,8 +23,8 @@ func TestConfigDefaults(t *testing.T) {
 	v := reflect.ValueOf(r.cfg)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "Authenticate", "AuthorizeTile", "Sessions", "ShowOwners", "Origins", "Views":
-		case "Hooks", "Limits", "tuning":
+		case "Authenticate", "AuthorizeTile", "Sessions", "ShowOwners", "Origins", "Views", "Hooks":
+		case "Limits", "tuning":
 			for j := range v.Field(i).NumField() {
 				require.False(t, v.Field(i).Field(j).IsZero(), "%s.%s", name, v.Field(i).Type().Field(j).Name)
 			}

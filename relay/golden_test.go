@@ -35,7 +35,7 @@ func TestStoredBytesAreSent(t *testing.T) {
 		e, err := fence.DecodeEntry(stored)
 		require.NoError(t, err)
 
-		cfg := &Config{Limits: Limits{TailFrames: 9, TailBytes: 999}, Hooks: Hooks{}.withDefaults()}
+		cfg := &Config{Limits: Limits{TailFrames: 9, TailBytes: 999}, Hooks: Hooks{}}
 		h := newHub(e.Tile, cfg, &counters{}, nil)
 		h.view.loaded, h.view.at = true, e.Prev
 		var areas fence.AreaSet

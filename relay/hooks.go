@@ -81,20 +81,3 @@ type SlowClientInfo struct {
 	Tile   fence.TileID
 	Queued int // bytes waiting for the client
 }
-
-func (h Hooks) withDefaults() Hooks {
-	orNothing(&h.ClientOpened)
-	orNothing(&h.ClientClosed)
-	orNothing(&h.Queued)
-	orNothing(&h.Gap)
-	orNothing(&h.Repaired)
-	orNothing(&h.SlowClient)
-	return h
-}
-
-// orNothing makes a hook that is not set do nothing.
-func orNothing[T any](hook *func(T)) {
-	if *hook == nil {
-		*hook = func(T) {}
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 )
 
 // hub is one tile on this relay: its view, and the clients that watch it. It is made by the first subscription and
@@ -159,7 +160,7 @@ func (h *hub) broken(got fence.Position, rebase bool, by string) {
 	}
 	if !h.repairing { // one gap shows in every frame until it is repaired; count it once
 		h.count.gaps.Add(1)
-		h.cfg.Hooks.Gap(GapInfo{Tile: h.tile, Have: h.view.at, Got: got, By: by})
+		hook.Call(h.cfg.Hooks.Gap, GapInfo{Tile: h.tile, Have: h.view.at, Got: got, By: by})
 	}
 	h.ask(want)
 }
@@ -211,7 +212,7 @@ func (h *hub) broadcast(b *batch) {
 		// The queue is full. What is in it still arrives; after that the client gets a Sync.
 		s.live = false
 		h.count.slowDrops.Add(1)
-		h.cfg.Hooks.SlowClient(SlowClientInfo{Remote: s.remote, Tile: h.tile, Queued: s.out.owe(s)})
+		hook.Call(h.cfg.Hooks.SlowClient, SlowClientInfo{Remote: s.remote, Tile: h.tile, Queued: s.out.owe(s)})
 	}
 	b.some = nil
 	h.count.framesOut.Add(uint64(sent))
@@ -219,7 +220,7 @@ func (h *hub) broadcast(b *batch) {
 	if !b.came.IsZero() {
 		info.Waited = time.Since(b.came)
 	}
-	h.cfg.Hooks.Queued(info)
+	hook.Call(h.cfg.Hooks.Queued, info)
 }
 
 // callDue asks for a Sync for every client that is not live, after the view has become able to give one.

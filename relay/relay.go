@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -140,7 +141,7 @@ func (r *Relay) serve(c *client, req *http.Request) {
 		c.shut(relaypb.CloseGoingAway, "relay stopped", false)
 	}
 	c.session()
-	r.cfg.Hooks.ClientOpened(c.info())
+	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go func() {
 		defer r.life.dismiss()

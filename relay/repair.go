@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -153,7 +154,7 @@ func (r *repairer) timed(h *hub, kind string, read func(*hub) (RepairInfo, error
 		r.cfg.Logger.Warn("cold read failed", "tile", h.tile, "kind", kind, "error", err)
 	}
 	info.Tile, info.Kind, info.Took, info.Err = h.tile, kind, time.Since(start), err
-	r.cfg.Hooks.Repaired(info)
+	hook.Call(r.cfg.Hooks.Repaired, info)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/relay/session"
@@ -32,7 +33,7 @@ func (c *client) over(how string) {
 	}
 	code, reason := c.cause()
 	c.cfg.Logger.Debug("client closed", "remote", c.guest.Remote(), "code", code, "reason", reason)
-	c.cfg.Hooks.ClientClosed(ClientClosedInfo{ClientInfo: c.info(), Code: code, Reason: reason,
+	hook.Call(c.cfg.Hooks.ClientClosed, ClientClosedInfo{ClientInfo: c.info(), Code: code, Reason: reason,
 		Open: time.Since(c.opened), Bytes: c.wire.Sent()})
 }
 

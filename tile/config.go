@@ -3,11 +3,11 @@ package tile
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
@@ -203,35 +203,33 @@ const minStreamBytes = 8 * fence.MaxPayload
 // WithDefaults returns a copy of the configuration with its defaults filled in; those of a nil one. The error is a
 // *fence.ArgumentError that names the first field whose value is not valid, or what the seams lack.
 func (c *Config) WithDefaults(s Seams) (Config, error) {
-	var d Config
-	if c != nil {
-		d = *c
-	}
+	d := setting.Of(c)
 	if s.Authority == nil || s.Store == nil || s.Log == nil {
 		return d, &fence.ArgumentError{Field: "seams", Value: s, Want: "an authority, a store and a log"}
 	}
-	d.TickInterval = cmp.Or(d.TickInterval, 500*time.Millisecond)
-	d.SnapshotEvery = cmp.Or(d.SnapshotEvery, 60)
-	d.RefreshEvery = cmp.Or(d.RefreshEvery, 1)
-	d.ConfirmEvery = cmp.Or(d.ConfirmEvery, 10)
-	d.QueueLimit = cmp.Or(d.QueueLimit, 4096)
-	d.MaxDilation = cmp.Or(d.MaxDilation, 1)
-	d.RetryWindow = cmp.Or(d.RetryWindow, DefaultRetryWindow)
+	var check setting.Check
+	setting.Least(&check, 1, "SnapshotEvery", &d.SnapshotEvery, 60)
+	setting.Least(&check, 1, "RefreshEvery", &d.RefreshEvery, 1)
+	setting.Least(&check, 1, "ConfirmEvery", &d.ConfirmEvery, 10)
+	setting.Least(&check, 1, "QueueLimit", &d.QueueLimit, 4096)
+	setting.Least(&check, 1, "MaxDilation", &d.MaxDilation, 1)
+	setting.Least(&check, 1, "KeepBytes", &d.KeepBytes, 8<<20)
+	const ms = time.Millisecond
+	setting.Least(&check, ms, "TickInterval", &d.TickInterval, 500*ms)
+	setting.Least(&check, ms, "CommitTimeout", &d.CommitTimeout, max(d.TickInterval, 100*ms))
+	setting.Least(&check, ms, "JournalTimeout", &d.JournalTimeout, d.CommitTimeout)
+	setting.Least(&check, ms, "BootTimeout", &d.BootTimeout, 10*time.Second)
+	setting.Least(&check, ms, "RulesTimeout", &d.RulesTimeout,
+		max(10*time.Second, 20*time.Duration(max(1, d.MaxDilation))*d.TickInterval))
+	setting.Least(&check, ms, "DrainTimeout", &d.DrainTimeout, 5*time.Second)
+	setting.Least(&check, ms, "MarkLease", &d.MarkLease, 2*time.Minute)
+	setting.Least(&check, ms, "RetryWindow", &d.RetryWindow, DefaultRetryWindow)
+	setting.Least(&check, minStreamBytes, "MaxStreamBytes", &d.MaxStreamBytes, int64(stream.DefaultMaxBytes))
 	d.RememberFor = cmp.Or(d.RememberFor, DefaultRememberFor)
-	d.KeepBytes = cmp.Or(d.KeepBytes, 8<<20)
-	d.CommitTimeout = cmp.Or(d.CommitTimeout, max(d.TickInterval, 100*time.Millisecond))
-	d.JournalTimeout = cmp.Or(d.JournalTimeout, d.CommitTimeout)
-	silence := max(d.quiet()+3*d.TickInterval, 500*time.Millisecond)
+	silence := max(d.quiet()+3*d.TickInterval, 500*ms)
 	d.SuspectAfter = cmp.Or(d.SuspectAfter, silence+d.journalWait())
 	d.Replicas = cmp.Or(d.Replicas, fence.AllReplicas)
-	d.RulesTimeout = cmp.Or(d.RulesTimeout,
-		max(10*time.Second, 20*time.Duration(max(1, d.MaxDilation))*d.TickInterval))
-	d.BootTimeout = cmp.Or(d.BootTimeout, 10*time.Second)
-	d.DrainTimeout = cmp.Or(d.DrainTimeout, 5*time.Second)
-	d.MarkLease = cmp.Or(d.MarkLease, 2*time.Minute)
-	d.MaxStreamBytes = cmp.Or(d.MaxStreamBytes, int64(stream.DefaultMaxBytes))
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
-	d.Hooks = d.Hooks.filled()
 	if d.Commit == nil {
 		d.Commit = s.Store.Commit
 	}
@@ -240,36 +238,12 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 			return turn.Phase(id, interval), nil
 		}
 	}
-	return d, d.validate()
-}
-
-// validate reports the first field, in the order of these checks, whose value is not valid.
-func (c *Config) validate() error {
-	for _, err := range []error{
-		atLeast("SnapshotEvery", c.SnapshotEvery, 1), atLeast("RefreshEvery", c.RefreshEvery, 1),
-		atLeast("ConfirmEvery", c.ConfirmEvery, 1), atLeast("QueueLimit", c.QueueLimit, 1),
-		atLeast("MaxDilation", c.MaxDilation, 1),
-		atLeast("KeepBytes", c.KeepBytes, 1), atLeast("TickInterval", c.TickInterval, time.Millisecond),
-		atLeast("CommitTimeout", c.CommitTimeout, time.Millisecond),
-		atLeast("JournalTimeout", c.JournalTimeout, time.Millisecond),
-		atLeast("BootTimeout", c.BootTimeout, time.Millisecond),
-		atLeast("RulesTimeout", c.RulesTimeout, time.Millisecond),
-		atLeast("DrainTimeout", c.DrainTimeout, time.Millisecond),
-		atLeast("MarkLease", c.MarkLease, time.Millisecond), atLeast("RetryWindow", c.RetryWindow, time.Millisecond),
-		c.validateDurability(), c.validateTimes(), atLeast("MaxStreamBytes", c.MaxStreamBytes, minStreamBytes),
-	} {
+	for _, err := range []error{check.Err, d.validateDurability(), d.validateTimes()} {
 		if err != nil {
-			return err
+			return d, err
 		}
 	}
-	return (&stream.TrimRequest{Tile: 1, Lease: c.MarkLease, MaxBytes: c.MaxStreamBytes}).Validate()
-}
-
-func atLeast[T int | int64 | time.Duration](field string, v, least T) error {
-	if v < least {
-		return &fence.ArgumentError{Field: field, Value: v, Want: fmt.Sprint("at least ", least)}
-	}
-	return nil
+	return d, (&stream.TrimRequest{Tile: 1, Lease: d.MarkLease, MaxBytes: d.MaxStreamBytes}).Validate()
 }
 
 // validateDurability validates the class and what it needs.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/tile/internal/durable"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
@@ -36,7 +37,7 @@ type core struct {
 }
 
 // report passes a refusal, or the error of a back end, to the hook.
-func (c *core) report(err error) { c.cfg.Hooks.Refused(RefusalInfo{Tile: c.tile, Err: err}) }
+func (c *core) report(err error) { hook.Call(c.cfg.Hooks.Refused, RefusalInfo{Tile: c.tile, Err: err}) }
 
 // rulesFailed reports that the game's rules failed. Of panics at one place the first has its stack in the log.
 func (c *core) rulesFailed(e *RulesError) {
@@ -48,7 +49,7 @@ func (c *core) rulesFailed(e *RulesError) {
 	}
 	log.Error("the game's rules failed", "tick", e.Tick, "call", e.Call, "error", e)
 	c.desk.update(func(s *Status) { s.Failures, s.Failure, s.FailedAt = s.Failures+1, e, time.Now() })
-	c.cfg.Hooks.RulesFailed(e)
+	hook.Call(c.cfg.Hooks.RulesFailed, e)
 }
 
 // resolveFailed reports that the rules failed at the tick being played, with an intent or without.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -99,7 +100,7 @@ func (d *desk) enter(to State, epoch fence.Epoch) {
 	d.status.State, d.status.Epoch, d.status.Since = to, epoch, time.Now()
 	d.mu.Unlock()
 	d.cfg.Logger.Info("tile state", "from", from, "to", to, "epoch", epoch)
-	d.cfg.Hooks.Transition(TransitionInfo{Tile: d.tile, From: from, To: to, Epoch: epoch})
+	hook.Call(d.cfg.Hooks.Transition, TransitionInfo{Tile: d.tile, From: from, To: to, Epoch: epoch})
 }
 
 // leave leaves a call for the loop. The error says why the loop will not take it.

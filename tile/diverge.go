@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 )
 
 // How a follower knows that its state is the owner's: when an owner has encoded a snapshot, it says with its next batch
@@ -67,7 +68,7 @@ func (c *core) compared() {
 		log.Log(context.Background(), level, "follower's state differs from the owner's, of the same batches; it "+
 			"goes on from the owner's snapshot", "look_for", divergenceCauses)
 	}
-	c.cfg.Hooks.Diverged(i)
+	hook.Call(c.cfg.Hooks.Diverged, i)
 }
 
 func firstDifference(a, b []byte) int {

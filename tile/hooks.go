@@ -156,28 +156,3 @@ type TakeoverInfo struct {
 	Replayed  time.Duration // until the state was complete
 	Installed time.Duration // until every replica had confirmed the epoch
 }
-
-func (h Hooks) filled() Hooks {
-	fill(&h.Transition)
-	fill(&h.Ticked)
-	fill(&h.Committed)
-	fill(&h.Refused)
-	fill(&h.Snapshotted)
-	fill(&h.Healed)
-	fill(&h.TookOver)
-	fill(&h.Restored)
-	fill(&h.RulesFailed)
-	fill(&h.Quarantined)
-	fill(&h.Impure)
-	fill(&h.Diverged)
-	if h.Forgotten == nil {
-		h.Forgotten = func(fence.TileID, fence.Position) {}
-	}
-	return h
-}
-
-func fill[T any](f *func(T)) {
-	if *f == nil {
-		*f = func(T) {}
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -66,5 +67,5 @@ func (a *asking) changed(i ImpurityInfo) {
 		a.cfg.Logger.Error(what, "tick", i.Tick, "intents", len(i.Intents), "offset", i.Offset, "bytes", len(i.Before),
 			"bytes_after", len(i.After), "look_for", causes)
 	}
-	a.cfg.Hooks.Impure(i)
+	hook.Call(a.cfg.Hooks.Impure, i)
 }

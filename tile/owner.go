@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
@@ -54,7 +55,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 	o.desk.resume()
 	o.desk.enter(as, o.title.grant.Epoch)
 	if got.voided != nil {
-		o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: *got.voided, At: got.at})
+		hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rebased: true, Voided: *got.voided, At: got.at})
 	}
 	if got.restored != nil {
 		o.restored(*got.restored)
@@ -70,7 +71,7 @@ func (o *tileOwner) restored(i RestoredInfo) {
 	i.At = o.history.Position
 	log("coordination had lost the tile's history; it goes on from what was left", "from", i.From, "at", i.At,
 		"memory", i.FromMemory, "taken", i.Taken, "lost_ticks", i.LostTicks, "lost_for", i.LostFor, "exact", i.Exact)
-	o.cfg.Hooks.Restored(i)
+	hook.Call(o.cfg.Hooks.Restored, i)
 }
 
 // admit takes the queue. It answers the actions whose outcome is known, refuses those that could not be remembered, and
@@ -215,7 +216,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	for i, s := range b.submissions {
 		s.answer(b.outcomes[i], nil)
 	}
-	o.cfg.Hooks.Committed(b.info(r.Position, o.cfg.Durability))
+	hook.Call(o.cfg.Hooks.Committed, b.info(r.Position, o.cfg.Durability))
 	return nil
 }
 
@@ -231,7 +232,9 @@ func (o *tileOwner) keep(c fence.Commit) {
 	}
 	o.desk.update(func(s *Status) { s.Forgotten += int64(len(forgotten)) })
 	for _, at := range forgotten {
-		o.cfg.Hooks.Forgotten(o.tile, at)
+		if f := o.cfg.Hooks.Forgotten; f != nil {
+			f(o.tile, at)
+		}
 	}
 }
 

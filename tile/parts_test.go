@@ -31,7 +31,7 @@ func (l *letters) Apply(_ fence.Tick, events [][]byte) error {
 
 func newTestDesk(t *testing.T, cfg Config) *desk {
 	t.Helper()
-	cfg.Logger, cfg.Hooks = slog.New(slog.DiscardHandler), cfg.Hooks.filled()
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	cfg.QueueLimit = max(cfg.QueueLimit, 2)
 	return newDesk(7, "a:1", &cfg)
 }

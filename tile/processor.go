@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
@@ -115,7 +116,7 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 	i.Epoch = p.title.grant.Epoch
 	p.cfg.Logger.Info("tile taken over", "epoch", i.Epoch, "why", i.Why, "silent", i.Silent, "asked", i.Asked,
 		"minted", i.Minted, "replayed", i.Replayed, "installed", i.Installed, "warm", i.Warm)
-	p.cfg.Hooks.TookOver(i)
+	hook.Call(p.cfg.Hooks.TookOver, i)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/tile/internal/durable"
 )
 
@@ -95,7 +96,7 @@ func (t *title) quarantine(ctx context.Context, epoch fence.Epoch, err error) er
 	t.grant = fence.Grant{}
 	e := &QuarantinedError{Tile: t.tile, Epoch: g.Epoch, Quarantine: q, Err: failed.RulesError}
 	t.desk.quarantined(e)
-	t.cfg.Hooks.Quarantined(e)
+	hook.Call(t.cfg.Hooks.Quarantined, e)
 	return e
 }
 

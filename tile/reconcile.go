@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
@@ -98,7 +99,7 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 	}
 	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "epoch", o.title.grant.Epoch,
 		"batches", len(lost))
-	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.Position})
+	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.Position})
 }
 
 // repair acquires the tile anew, under an epoch above all that the store has shown. From memory, it replaces a history
@@ -121,12 +122,12 @@ func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.Refu
 	if got.source == fromStore {
 		o.cfg.Logger.Warn("tile was replayed from a later owner that the authority had forgotten",
 			"epoch", o.title.grant.Epoch, "at", o.history.Position)
-		o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rejoined: true, At: o.history.Position})
+		hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rejoined: true, At: o.history.Position})
 		return nil
 	}
 	o.cfg.Logger.Warn("tile was rebased on its owner's state", "epoch", o.title.grant.Epoch, "voided", last,
 		"at", o.history.Position)
-	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.Position})
+	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.Position})
 	if last.IsZero() && !refused.Current.Present() {
 		o.restored(RestoredInfo{Tile: o.tile, From: before, SnapshotTick: o.history.Tick, Taken: time.Now(),
 			Exact: true, FromMemory: true})
@@ -197,7 +198,7 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 	o.begin(got, back)
 	o.cfg.Logger.Error("authority and store had forgotten an owner that watchers know; the tile goes on above it",
 		"shown", t.Shown, "before", own, "epoch", o.title.grant.Epoch, "at", o.history.Position)
-	o.cfg.Hooks.Healed(HealInfo{Tile: o.tile, Rebased: true, At: o.history.Position})
+	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rebased: true, At: o.history.Position})
 	return nil
 }
 

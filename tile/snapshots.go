@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
@@ -51,7 +52,7 @@ func (s *snapshots) save(ctx context.Context, settled fence.Tick) {
 	blob, err := h.Blob()
 	if err != nil {
 		info.Err, info.Alarm = err, h.Bound.Alarming()
-		s.cfg.Hooks.Snapshotted(info)
+		hook.Call(s.cfg.Hooks.Snapshotted, info)
 		if failed, ok := errors.AsType[*RulesError](err); ok {
 			s.rulesFailed(failed)
 		} else {
@@ -115,7 +116,7 @@ func (s *snapshots) done(r snapshotResult) {
 	default:
 		s.cfg.Logger.Warn("snapshot was not saved; the stream keeps its tail", "error", r.info.Err)
 	}
-	s.cfg.Hooks.Snapshotted(r.info)
+	hook.Call(s.cfg.Hooks.Snapshotted, r.info)
 }
 
 // flush saves a last snapshot and waits for it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 )
 
 // play resolves one tick and presents its batch.
@@ -38,7 +39,7 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	if !info.Pending {
 		o.dilation.adapt(info.Took)
 	}
-	o.cfg.Hooks.Ticked(info)
+	hook.Call(o.cfg.Hooks.Ticked, info)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/dynamotx"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Config holds the optional settings of a Store. Nil and the zero value are valid.
@@ -39,10 +40,7 @@ var _ admission.Store = (*Store)(nil)
 
 // New returns a Store over a table that exists. It does no I/O. Errors: a *fence.ArgumentError.
 func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	switch {

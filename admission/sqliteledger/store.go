@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
@@ -35,10 +36,7 @@ const Memory = sqlitedb.Memory
 // opening alone. Errors: a *fence.ArgumentError for a bad setting; otherwise SQLite's own, or that the
 // file was made by a newer release.
 func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{BusyTimeout: c.BusyTimeout, Relaxed: c.Relaxed,
 		Migrations: migrations})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
@@ -44,10 +45,7 @@ var _ checkpoint.Store = (*Store)(nil)
 // it after use. A *fence.ArgumentError names an empty path or an option out of range; other errors are
 // SQLite's, or that the file was made by a newer release.
 func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{BusyTimeout: c.BusyTimeout, Migrations: migrations})
 	if err != nil {
 		return nil, fmt.Errorf("sqlitecheckpoint: open %s: %w", path, err)

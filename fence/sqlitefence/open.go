@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
@@ -44,10 +45,7 @@ var migrations embed.FS
 // Errors: a *fence.ArgumentError, or what went wrong with the file, in which case nothing stays open. A
 // ctx that ends makes Open fail.
 func Open(ctx context.Context, path string, cfg *Config) (*Authority, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	if c.Synchronous < 0 || c.Synchronous > SynchronousNormal {
 		return nil, &fence.ArgumentError{Field: "Synchronous", Value: int(c.Synchronous),
 			Want: "SynchronousFull or SynchronousNormal"}

@@ -4,6 +4,7 @@ package setting
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -37,6 +38,12 @@ func (c *Check) Duration(field string, d *time.Duration, byDefault time.Duration
 func (c *Check) From(least time.Duration, field string, d *time.Duration, byDefault time.Duration) {
 	*d = cmp.Or(*d, max(byDefault, least))
 	c.Refuse(*d < least, field, *d, "at least "+least.String()+", or zero for the default")
+}
+
+// Least gives a setting its default, and refuses one below least.
+func Least[T int | int64 | time.Duration](c *Check, least T, field string, v *T, byDefault T) {
+	*v = cmp.Or(*v, byDefault)
+	c.Refuse(*v < least, field, *v, fmt.Sprint("at least ", least, ", or zero for the default"))
 }
 
 // Number gives a number its default, and refuses a negative one.

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // Config says what is recorded. Nil and the zero value are valid. All processes must have the same.
@@ -34,10 +35,7 @@ const scope = "github.com/tilefence/tilefence/metrics/oteltrace"
 // New returns traces that a provider takes: one of the SDK that was made with WithIDGenerator(IDs{}), or one that
 // records nothing. Errors: a *fence.ArgumentError.
 func New(provider trace.TracerProvider, cfg *Config) (*Traces, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	for _, part := range []struct {
 		field string
 		value *float64

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -266,7 +267,9 @@ func (c *Client) run(conn *connection) {
 	defer close(c.done)
 	defer c.renewals.Wait()
 	for {
-		c.cfg.Connected()
+		if c.cfg.Connected != nil {
+			c.cfg.Connected()
+		}
 		err := c.serve(conn)
 		conn.end()
 		c.mu.Lock()
@@ -277,7 +280,7 @@ func (c *Client) run(conn *connection) {
 		}
 		c.mu.Unlock()
 		if c.ctx.Err() == nil {
-			c.cfg.Disconnected(err)
+			hook.Call(c.cfg.Disconnected, err)
 		}
 		if err == nil || !c.cfg.Reconnect || c.ctx.Err() != nil || websocket.CloseStatus(err) == relaypb.ClosePolicy {
 			c.finish(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -125,64 +126,18 @@ type Stats struct {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	var out Config
-	if c != nil {
-		out = *c
-	}
+	out := setting.Of(c)
 	out.Header = out.Header.Clone()
-	out.BackoffMin = cmp.Or(out.BackoffMin, DefaultBackoffMin)
-	out.BackoffMax = cmp.Or(out.BackoffMax, max(DefaultBackoffMax, out.BackoffMin))
-	out.ResyncTimeout = cmp.Or(out.ResyncTimeout, DefaultResyncTimeout)
-	out.WriteTimeout = cmp.Or(out.WriteTimeout, DefaultWriteTimeout)
-	out.DialTimeout = cmp.Or(out.DialTimeout, DefaultDialTimeout)
-	out.IdleTimeout = cmp.Or(out.IdleTimeout, DefaultIdleTimeout)
-	out.MaxMessage = cmp.Or(out.MaxMessage, DefaultMaxMessage)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
-	out.fillCalls()
-	return out, out.validate()
-}
-
-// validate checks the settings after the defaults are in.
-func (c *Config) validate() error {
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{
-		{"BackoffMin", c.BackoffMin}, {"BackoffMax", c.BackoffMax}, {"ResyncTimeout", c.ResyncTimeout},
-		{"WriteTimeout", c.WriteTimeout}, {"DialTimeout", c.DialTimeout}, {"IdleTimeout", c.IdleTimeout},
-	} {
-		if d.value < 0 {
-			return &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "a positive duration, or zero for the default"}
-		}
-	}
-	switch {
-	case c.BackoffMax < c.BackoffMin:
-		return &fence.ArgumentError{Field: "BackoffMax", Value: c.BackoffMax, Want: "at least BackoffMin"}
-	case c.MaxMessage < 0:
-		return &fence.ArgumentError{Field: "MaxMessage", Value: c.MaxMessage,
-			Want: "a number of bytes, or zero for the default"}
-	}
-	return nil
-}
-
-func (c *Config) fillCalls() {
-	orNothing(&c.Sync)
-	orNothing(&c.Frame)
-	orNothing(&c.Refused)
-	orNothing(&c.Stale)
-	orNothing(&c.GoAway)
-	orNothing(&c.Disconnected)
-	if c.Connected == nil {
-		c.Connected = func() {}
-	}
-}
-
-// orNothing makes a function that is not set do nothing.
-func orNothing[T any](call *func(T)) {
-	if *call == nil {
-		*call = func(T) {}
-	}
+	var s setting.Check
+	s.Duration("BackoffMin", &out.BackoffMin, DefaultBackoffMin)
+	s.From(out.BackoffMin, "BackoffMax", &out.BackoffMax, DefaultBackoffMax)
+	s.Duration("ResyncTimeout", &out.ResyncTimeout, DefaultResyncTimeout)
+	s.Duration("WriteTimeout", &out.WriteTimeout, DefaultWriteTimeout)
+	s.Duration("DialTimeout", &out.DialTimeout, DefaultDialTimeout)
+	s.Duration("IdleTimeout", &out.IdleTimeout, DefaultIdleTimeout)
+	s.Number("MaxMessage", &out.MaxMessage, DefaultMaxMessage)
+	return out, s.Err
 }
 
 func (c *Config) encoding() relaypb.Encoding {

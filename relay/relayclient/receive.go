@@ -8,6 +8,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -47,11 +48,12 @@ func (c *Client) receive(conn *connection, m *relaypb.ServerMessage) {
 			c.behind(conn, t, fence.Position{})
 			return
 		}
-		c.cfg.Refused(Refusal{Tile: m.GetTile(), Code: body.Error.GetCode(), Message: body.Error.GetMessage()})
+		hook.Call(c.cfg.Refused,
+			Refusal{Tile: m.GetTile(), Code: body.Error.GetCode(), Message: body.Error.GetMessage()})
 	case *relaypb.ServerMessage_Session:
 		c.extend(time.Duration(body.Session.GetExpiresInMs()) * time.Millisecond)
 	case *relaypb.ServerMessage_GoAway:
-		c.cfg.GoAway(time.Duration(body.GoAway.GetWithinMs()) * time.Millisecond)
+		hook.Call(c.cfg.GoAway, time.Duration(body.GoAway.GetWithinMs())*time.Millisecond)
 	}
 	// Anything else is a newer relay's: ignored, as the protocol says.
 }
@@ -95,7 +97,7 @@ func (c *Client) apply(t *tile, e fence.Entry) {
 // give gives the parts of a batch that are of some areas to the application.
 func (c *Client) give(e fence.Entry, areas fence.AreaSet) {
 	c.stats.frames.Add(1)
-	c.cfg.Frame(e.Watched(areas))
+	hook.Call(c.cfg.Frame, e.Watched(areas))
 }
 
 // sync brings a tile to where the Sync ends, from scratch or from where it stands. Nothing of a Sync is given to
@@ -134,7 +136,7 @@ func (c *Client) sync(conn *connection, t *tile, s *relaypb.Sync) {
 		t.held = brings
 		c.mu.Unlock()
 		c.moveTo(t, start)
-		c.cfg.Sync(event(t, s, brings))
+		hook.Call(c.cfg.Sync, event(t, s, brings))
 	}
 	for _, e := range tail {
 		c.apply(t, e)
@@ -159,7 +161,7 @@ func (c *Client) open(conn *connection, t *tile, s *relaypb.Sync) {
 	if !some {
 		return // no longer wanted
 	}
-	c.cfg.Sync(event(t, s, brings))
+	hook.Call(c.cfg.Sync, event(t, s, brings))
 	for _, e := range tail {
 		c.give(e, brings)
 	}
@@ -249,7 +251,7 @@ func (c *Client) behind(conn *connection, t *tile, offered fence.Position) {
 	c.mu.Unlock()
 	c.cfg.Logger.Warn("the relay is behind this client", "tile", t.id, "floor", uint64(event.Floor),
 		"offered", offered, "attempt", event.Attempt)
-	c.cfg.Stale(event)
+	hook.Call(c.cfg.Stale, event)
 }
 
 // askAgain sends a Resync to a relay that was behind, or leaves it for another one.

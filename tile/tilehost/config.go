@@ -1,10 +1,10 @@
 package tilehost
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -107,36 +107,19 @@ const (
 )
 
 func (c *Config) withDefaults(s tile.Seams) (Config, error) {
-	var d Config
-	if c != nil {
-		d = *c
-	}
-	d.MaxTiles = cmp.Or(d.MaxTiles, 16384)
-	d.Promotions = cmp.Or(d.Promotions, 64)
-	d.PromotionRate = cmp.Or(d.PromotionRate, 1000)
+	d := setting.Of(c)
 	if d.Allow == nil {
 		d.Allow = func(fence.TileID) error { return nil }
 	}
-	if d.Announce == nil {
-		d.Announce = func(fence.Owner) {}
-	}
-	if d.Hooks.Ended == nil {
-		d.Hooks.Ended = func(EndInfo) {}
-	}
-	if d.Hooks.Promoted == nil {
-		d.Hooks.Promoted = func(PromotionInfo) {}
-	}
-	switch {
-	case d.Tile.TakeOver || d.Tile.Follow:
-		return d, &fence.ArgumentError{Field: "Tile", Value: "TakeOver or Follow",
-			Want: "neither: the host sets them, see Own, Follow and TakeOver"}
-	case d.MaxTiles < 1:
-		return d, &fence.ArgumentError{Field: "MaxTiles", Value: d.MaxTiles, Want: "at least 1, or zero for 16384"}
-	case d.Promotions < 1:
-		return d, &fence.ArgumentError{Field: "Promotions", Value: d.Promotions, Want: "at least 1"}
-	case d.PromotionRate < 1 || d.PromotionRate > maxPromotionRate:
-		return d, &fence.ArgumentError{Field: "PromotionRate", Value: d.PromotionRate,
-			Want: "from 1 to 1000000 a second"}
+	var check setting.Check
+	check.Refuse(d.Tile.TakeOver || d.Tile.Follow, "Tile", "TakeOver or Follow",
+		"neither: the host sets them, see Own, Follow and TakeOver")
+	check.Number("MaxTiles", &d.MaxTiles, 16384)
+	check.Number("Promotions", &d.Promotions, 64)
+	check.Number("PromotionRate", &d.PromotionRate, 1000)
+	check.Refuse(d.PromotionRate > maxPromotionRate, "PromotionRate", d.PromotionRate, "from 1 to 1000000 a second")
+	if check.Err != nil {
+		return d, check.Err
 	}
 	var err error
 	d.Tile, err = d.Tile.WithDefaults(s)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
@@ -78,7 +79,7 @@ func (t *hosted) supervise() {
 		}
 		end := t.conclude(err, failures)
 		t.host.tell(&end)
-		t.host.cfg.Hooks.Ended(end)
+		hook.Call(t.host.cfg.Hooks.Ended, end)
 		if end.After > 0 {
 			failures++
 			t.wait(end.After)

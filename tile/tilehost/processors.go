@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -25,7 +26,7 @@ func (h *Host) turn(ctx context.Context, id fence.TileID, why tile.Suspicion, he
 	began := time.Now()
 	return func() {
 		leave()
-		h.cfg.Hooks.Promoted(PromotionInfo{Tile: id, Why: why, Heat: heat, Waited: began.Sub(asked),
+		hook.Call(h.cfg.Hooks.Promoted, PromotionInfo{Tile: id, Why: why, Heat: heat, Waited: began.Sub(asked),
 			Took: time.Since(began)})
 	}, nil
 }
@@ -57,7 +58,7 @@ func (h *Host) refused(i tile.RefusalInfo) {
 			yield()
 		}
 	}
-	h.cfg.Tile.Hooks.Refused(i)
+	hook.Call(h.cfg.Tile.Hooks.Refused, i)
 }
 
 // transition is Hooks.Transition of the host's processors.
@@ -78,9 +79,9 @@ func (h *Host) transition(i tile.TransitionInfo) {
 		if t != nil {
 			t.finishPromotion()
 		}
-		h.cfg.Announce(fence.Owner{Tile: i.Tile, Epoch: i.Epoch, Contact: h.contact})
+		hook.Call(h.cfg.Announce, fence.Owner{Tile: i.Tile, Epoch: i.Epoch, Contact: h.contact})
 	}
-	h.cfg.Tile.Hooks.Transition(i)
+	hook.Call(h.cfg.Tile.Hooks.Transition, i)
 }
 
 // tell announces what the end of a processor says about the tile's owner.
@@ -101,6 +102,6 @@ func (h *Host) tell(end *EndInfo) {
 		o.Epoch, o.Contact = s.Successor.Epoch, s.Successor.Contact
 	}
 	if o.Epoch > 0 {
-		h.cfg.Announce(o)
+		hook.Call(h.cfg.Announce, o)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -121,25 +122,19 @@ func NewClient(cfg *Config) (*Client, error) {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	var d Config
-	if c != nil {
-		d = *c
-	}
+	d := setting.Of(c)
 	if d.URL == nil {
 		d.URL = d.urlAt(Path)
 	}
 	if d.HandoverURL == nil {
 		d.HandoverURL = d.urlAt(HandoverPath)
 	}
-	if d.TLS != nil && d.Transport != nil {
-		return d, &fence.ArgumentError{Field: "TLS", Value: "set", Want: "nil: Transport has its own"}
-	}
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
-	d.DialTimeout = cmp.Or(d.DialTimeout, 2*time.Second)
-	if d.DialTimeout < 0 {
-		return d, &fence.ArgumentError{Field: "DialTimeout", Value: d.DialTimeout, Want: "a duration, or zero for 2s"}
-	}
-	return d, errors.Join(d.Keys.Validate(), bounds(&d.MaxInFlight, &d.WriteTimeout, &d.PingInterval))
+	var s setting.Check
+	s.Refuse(d.TLS != nil && d.Transport != nil, "TLS", "set", "nil: Transport has its own")
+	s.Duration("DialTimeout", &d.DialTimeout, 2*time.Second)
+	bounds(&s, &d.MaxInFlight, &d.WriteTimeout, &d.PingInterval)
+	return d, errors.Join(d.Keys.Validate(), s.Err)
 }
 
 // urlAt makes the URLs of a path at contacts.
@@ -157,19 +152,10 @@ func (c *Config) urlAt(path string) func(contact string) (string, error) {
 }
 
 // bounds fills in what both ends of a connection bound, and checks it.
-func bounds(inFlight *int, writeTimeout, pingInterval *time.Duration) error {
-	*inFlight = cmp.Or(*inFlight, defaultMaxInFlight)
-	*writeTimeout = cmp.Or(*writeTimeout, defaultWriteTimeout)
-	*pingInterval = cmp.Or(*pingInterval, defaultPingInterval)
-	switch {
-	case *inFlight < 0:
-		return &fence.ArgumentError{Field: "MaxInFlight", Value: *inFlight, Want: "at least 1, or zero for 16384"}
-	case *writeTimeout < 0:
-		return &fence.ArgumentError{Field: "WriteTimeout", Value: *writeTimeout, Want: "a duration, or zero for 5s"}
-	case *pingInterval < 0:
-		return &fence.ArgumentError{Field: "PingInterval", Value: *pingInterval, Want: "a duration, or zero for 3s"}
-	}
-	return nil
+func bounds(s *setting.Check, inFlight *int, writeTimeout, pingInterval *time.Duration) {
+	s.Number("MaxInFlight", inFlight, defaultMaxInFlight)
+	s.Duration("WriteTimeout", writeTimeout, defaultWriteTimeout)
+	s.Duration("PingInterval", pingInterval, defaultPingInterval)
 }
 
 // Forward sends an intent to the process at contact and waits for its outcome, which takes until the end of a tick;

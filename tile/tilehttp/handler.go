@@ -16,6 +16,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -80,13 +81,12 @@ func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
 	if tiles == nil {
 		return nil, &fence.ArgumentError{Field: "tiles", Value: nil, Want: "a Submitter, such as a tilehost.Host"}
 	}
-	var c HandlerConfig
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.refusals = sampled.Logger(c.Logger)
-	if err := errors.Join(c.Keys.Validate(), bounds(&c.MaxInFlight, &c.WriteTimeout, &c.PingInterval)); err != nil {
+	var check setting.Check
+	bounds(&check, &c.MaxInFlight, &c.WriteTimeout, &c.PingInterval)
+	if err := errors.Join(c.Keys.Validate(), check.Err); err != nil {
 		return nil, err
 	}
 	return &Handler{tiles: tiles, cfg: c, sessions: map[*session]struct{}{}}, nil

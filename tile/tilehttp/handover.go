@@ -14,6 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -47,10 +48,7 @@ type wireAccepted struct {
 // count. Without Keys only processes that run tiles may reach it: any caller can move every tile to this process. Serve
 // it on an internal port, like the intents.
 func HandoverHandler(a Accepter, cfg *HandlerConfig) http.Handler {
-	var c HandlerConfig
-	if cfg != nil {
-		c = *cfg
-	}
+	c := setting.Of(cfg)
 	refusals := sampled.Logger(c.Logger)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -44,10 +45,7 @@ type Config struct {
 const defaultTile fence.TileID = 0x85283083fffffff
 
 func (c *Config) withDefaults() Config {
-	var d Config
-	if c != nil {
-		d = *c
-	}
+	d := setting.Of(c)
 	d.Tile = cmp.Or(d.Tile, defaultTile)
 	d.Ticks = cmp.Or(d.Ticks, 300)
 	d.Intents = cmp.Or(d.Intents, 8)
