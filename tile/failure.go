@@ -21,6 +21,8 @@ var ErrRules = errors.New("the game's rules have failed")
 //	Resolve, without one        the tile goes on; the tick has no events, and its intents wait
 //	Resolve, without an end      the intents of the tick are Rejected, and that is committed; the processor ends
 //	Snapshot                    a tile that serves goes on; its stream grows until a snapshot succeeds
+//	Apply, Restore, without an  the processor ends if it serves or has claimed the tile, which is then quarantined; a
+//	end                         follower waits
 //	Apply, Restore              the processor ends: committed events cannot be folded, here or anywhere, until the
 //	                            rules are repaired, or the tile is put back to a checkpoint
 //

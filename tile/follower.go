@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -221,6 +222,10 @@ func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, don
 		if done, err = f.cfg.Pace(ctx, f.desk.read(), s.why); err != nil {
 			return got, nil, err
 		}
+		if done != nil {
+			done = sync.OnceFunc(done)
+		}
+		a.paced = done
 	}
 	if err = f.lookAgain(ctx, s); err == nil {
 		if got, err = a.run(ctx, fromStore); err == nil {

@@ -35,6 +35,7 @@ type acquisition struct {
 	orphaned int       // attempts that found an owner hash without a history
 	steps    TakeoverInfo
 	lapped   time.Time // when the last step ended
+	paced    func()    // ends what Config.Pace has begun; nil: nothing
 }
 
 // acquired is what an acquisition came to.

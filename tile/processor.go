@@ -47,6 +47,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	all := &core{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
 		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger)}
+	all.vigil = &vigil{core: all, hung: make(chan struct{})}
+	all.history.Watch = all.vigil
 	right := &title{core: all}
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
 	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
@@ -75,7 +77,7 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	if !p.desk.begin() {
 		return fence.ErrAlreadyRun
 	}
-	err := p.acquire(ctx)
+	err := p.attended(ctx, p.acquire)
 	if err == nil {
 		err = p.owner.watched(ctx)
 	}

@@ -130,6 +130,8 @@ func (o *tileOwner) watched(ctx context.Context) error {
 		return err
 	case <-o.pulse.hung:
 		return o.giveUp(ctx)
+	case <-o.vigil.hung: // while it read the history again
+		return o.acquisition.condemn(ctx)
 	}
 }
 

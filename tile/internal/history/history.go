@@ -18,12 +18,25 @@ type Game interface {
 	Divided() bool // the snapshot is a list of parts, one for each area
 }
 
+// Watch is told before and after each call of the game by which a history is read: it may not return.
+type Watch interface {
+	// Begin names the call, and the batch: of a number of events, at a sequence. Zero: of the snapshot.
+	Begin(call string, seq fence.Seq, tick fence.Tick, events int)
+	End()
+}
+
+type unwatched struct{}
+
+func (unwatched) Begin(string, fence.Seq, fence.Tick, int) {}
+func (unwatched) End()                                     {}
+
 // History is a tile as its committed batches have made it: the game's state, the outcomes of recent actions, and the
 // position where they end. The state changes only by restore and fold.
 type History struct {
 	tile    fence.TileID
 	game    Game
 	Actions Actions
+	Watch   Watch
 	Bound   Bound
 	Heat    Heat
 
@@ -48,7 +61,8 @@ type History struct {
 // New makes the history of a new tile, which remembers outcomes for a number of ticks, and whose stream may take a
 // number of bytes.
 func New(tile fence.TileID, game Game, remember fence.Tick, streamBytes int64) *History {
-	return &History{tile: tile, game: game, Actions: Actions{keep: remember}, Bound: Bound{Limit: streamBytes}}
+	return &History{tile: tile, game: game, Watch: unwatched{},
+		Actions: Actions{keep: remember}, Bound: Bound{Limit: streamBytes}}
 }
 
 // CanRemember reports whether the outcomes of n more actions, whose IDs take bytes in a snapshot, can be remembered.
@@ -66,7 +80,7 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 		s = &fence.Snapshot{}
 	}
 	h.failed = -1
-	if err := h.restore(s.Blob); err != nil {
+	if err := h.restore(s); err != nil {
 		return err
 	}
 	h.explain(s)
@@ -83,13 +97,13 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 	return nil
 }
 
-func (h *History) restore(blob []byte) error {
+func (h *History) restore(s *fence.Snapshot) error {
 	h.Actions.reset()
 	var game []byte
-	if len(blob) > 0 {
+	if len(s.Blob) > 0 {
 		var actions []remembered
 		var err error
-		if game, actions, err = openEnvelope(blob); err != nil {
+		if game, actions, err = openEnvelope(s.Blob); err != nil {
 			return &fence.CorruptError{Tile: h.tile, What: "snapshot", Detail: err.Error()}
 		}
 		for _, a := range actions {
@@ -97,6 +111,8 @@ func (h *History) restore(blob []byte) error {
 		}
 	}
 	h.GameBytes = len(game)
+	h.Watch.Begin("Restore", 0, s.Tick, 0)
+	defer h.Watch.End()
 	return h.game.Restore(game)
 }
 
@@ -112,7 +128,10 @@ func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 	} else if len(h.Skip) > 0 {
 		b.Events = h.without(e.Seq, b.Events)
 	}
-	if err := h.Fold(e.Tick, b, len(e.Frame)); err != nil {
+	h.Watch.Begin("Apply", e.Seq, e.Tick, len(b.Events))
+	err = h.Fold(e.Tick, b, len(e.Frame))
+	h.Watch.End()
+	if err != nil {
 		return err
 	}
 	h.Tick, h.Position = max(h.Tick, e.Tick), e.Position
