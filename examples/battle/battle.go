@@ -51,6 +51,7 @@ type deployment struct {
 	*plan
 	hosts         *hosts
 	tower         *tower
+	page          net.Listener
 	view, intents string // URLs of relay and gateway
 
 	calm              sync.Mutex // held while something is broken, or a tile handed over: never both at once
@@ -74,8 +75,7 @@ func (d *deployment) run() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := d.listen()
-	if err != nil {
+	if err := d.listen(); err != nil {
 		return nil, err
 	}
 	d.hosts = &hosts{plan: d.plan}
@@ -107,37 +107,36 @@ func (d *deployment) run() (stop func(), err error) {
 	}
 	fmt.Fprintf(d.errs, "%d tiles, %d bots, tile hosts at %v\n", len(d.world), d.options.clients, d.tower.contacts)
 	if !d.options.noPage {
-		fmt.Fprintf(d.errs, "\n  watch the battle:  %s\n\n", d.secure.url("http", page.Addr().String()+"/"))
+		fmt.Fprintf(d.errs, "\n  watch the battle:  %s\n\n", d.secure.url("http", d.page.Addr().String()+"/"))
 	}
 	d.ask(gateway, bridge, relay, checkpointer)
 	servers := []tilefence.Server{d.tower, gateway, d.hosts, bridge, relay, checkpointer}
 	if d.secure != nil {
-		servers = append(servers, &controlServer{page, d.secure, d.logger})
+		servers = append(servers, &controlServer{d.page, d.secure, d.logger})
 	}
 	stopServers := d.start(func(ctx context.Context) error { return tilefence.Run(ctx, servers...) })
 	return func() { d.stop(stopServers) }, nil
 }
 
 // listen opens the ports of the page, and of relay and gateway. The relay is at the page's unless the battle is secure.
-func (d *deployment) listen() (page net.Listener, err error) {
-	page, err = listen(d.options.listen, true)
-	if err != nil {
-		return nil, err
+func (d *deployment) listen() (err error) {
+	if d.page, err = listen(d.options.listen, true); err != nil {
+		return err
 	}
 	doors, err := listen("127.0.0.1:0", false)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	watchers := page
+	watchers := d.page
 	if d.secure != nil {
 		if watchers, err = listen("127.0.0.1:0", false); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	d.watchers, d.players = &faultline.Listener{Listener: watchers}, &faultline.Listener{Listener: doors}
 	d.view = d.secure.url("ws", watchers.Addr().String()+viewPath)
 	d.intents = d.secure.url("ws", doors.Addr().String()+intentPath)
-	return page, nil
+	return nil
 }
 
 // stop stops everything, from the players' side to the servers.

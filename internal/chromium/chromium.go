@@ -33,9 +33,9 @@ type Tab struct {
 	errors   []string // exceptions and console errors
 }
 
-// Open starts a browser and loads an address in it. The browser is the one named by CHROMIUM, or one of
-// the usual names; without any, the test fails: the tag browser asks for one.
-func Open(t *testing.T, url string) *Tab {
+// Open starts a browser, with flags of the test's own, and loads an address in it. The browser is the one named by
+// CHROMIUM, or one of the usual names; without any, the test fails: the tag browser asks for one.
+func Open(t *testing.T, url string, flags ...string) *Tab {
 	t.Helper()
 	program := os.Getenv("CHROMIUM")
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -44,9 +44,10 @@ func Open(t *testing.T, url string) *Tab {
 		}
 	}
 	require.NotEmpty(t, program, "no chromium in PATH; set CHROMIUM to a browser")
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-		"--disable-component-update", "--no-first-run", "--user-data-dir="+t.TempDir(), "--remote-debugging-port=0",
-		"--window-size=1440,900", "about:blank")
+	args := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+		"--disable-component-update", "--no-first-run", "--user-data-dir=" + t.TempDir(), "--remote-debugging-port=0",
+		"--window-size=1440,900"}, flags...)
+	cmd := exec.Command(program, append(args, "about:blank")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its helpers end with it
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)

@@ -1,0 +1,70 @@
+//go:build browser && unix
+
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/internal/chromium"
+)
+
+// This test needs a browser, so it runs only when asked for:
+//
+//	go test -tags browser -run TestSecurePage ./examples/battle
+
+// TestSecurePage opens the page of a battle with -secure in a browser that trusts the battle's certificate and no other
+// of its kind: the page's state is that of the owners, and a visitor gets a seat, all over https and wss. A browser
+// that does not trust the certificate shows nothing.
+func TestSecurePage(t *testing.T) {
+	d := deploy(t, "-secure", "-tiles", "2", "-hosts", "2", "-tick", "100ms", "-clients", "14", "-lobby", "6",
+		"-pilots", "0")
+	ctx, over := context.WithCancel(t.Context())
+	played := make(chan *report, 1)
+	go func() {
+		r, err := d.play(ctx)
+		assert.NoError(t, err)
+		played <- r
+	}()
+	address := "https://" + d.page.Addr().String() + "/"
+	leaf, err := x509.ParseCertificate(d.secure.authority.Server().Certificates[0].Certificate[0])
+	require.NoError(t, err)
+	key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+
+	b := chromium.Open(t, address, "--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]))
+	b.Until(`location.protocol === "https:" && isSecureContext`)
+	b.Until(`document.querySelectorAll(".proof[data-state=same]").length === 2`)
+	const positions = `[...document.querySelectorAll("#tiles .position")].map((p) => p.textContent)`
+	b.Eval(`window.before = `+positions, nil)
+	b.Until(positions + `.every((p, i) => p !== window.before[i])`)
+
+	const press = `document.getElementById("ticket-button").click()`
+	says := func(button, state string) string {
+		return `document.getElementById("ticket-button").textContent === "` + button +
+			`" && document.getElementById("ticket-state").textContent.startsWith("` + state + `")`
+	}
+	b.Eval(press, nil)
+	b.Until(says("Leave", "seat "))
+	b.Eval(press, nil)
+	b.Until(says("Find a match", "left seat "))
+	requests, errors := b.Noted()
+	assert.Empty(t, errors)
+	for _, r := range requests { // the worker's to the relay is not among them: a page of https may open no other
+		assert.Regexp(t, "^(https|wss):", r)
+	}
+	assert.Contains(t, requests, d.intents, "the gateway")
+
+	stranger := chromium.Open(t, address)
+	stranger.Until(`location.protocol === "chrome-error:"`)
+	over()
+	r := <-played
+	require.NotNil(t, r)
+	assert.True(t, r.Converged, r.Why)
+	assert.Empty(t, r.Lobby.Why)
+}
