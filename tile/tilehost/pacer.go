@@ -1,11 +1,12 @@
 package tilehost
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,7 +24,7 @@ type pacer struct {
 	jitter time.Duration
 
 	mu       sync.Mutex
-	waiting  promotionQueue
+	waiting  []*promotion // in the order of compare
 	underWay int
 	due      time.Time   // when the next promotion may begin
 	timer    *time.Timer // set while the queue waits for due
@@ -37,8 +38,12 @@ const pacerSlack = 10 * time.Millisecond
 type promotion struct {
 	class    int    // of heat; urgentClass goes before all others
 	order    uint64 // random, within the class
-	index    int    // in the queue; -1 when it has left it
 	admitted chan struct{}
+}
+
+// compare sorts the hottest first.
+func compare(a, b *promotion) int {
+	return cmp.Or(cmp.Compare(b.class, a.class), cmp.Compare(a.order, b.order))
 }
 
 // urgentClass is for what a caller waits for, such as a hand-over: neither rate nor jitter delays it.
@@ -68,7 +73,8 @@ func (p *pacer) enter(ctx context.Context, class int) (leave func(), err error) 
 		// that two processes that noticed the same death do not ask in step.
 		p.due = later(p.due, time.Now().Add(p.jitter/2+rand.N(p.jitter/2+1)))
 	}
-	heap.Push(&p.waiting, w)
+	at, _ := slices.BinarySearchFunc(p.waiting, w, compare)
+	p.waiting = slices.Insert(p.waiting, at, w)
 	p.admit()
 	p.mu.Unlock()
 	select {
@@ -77,8 +83,8 @@ func (p *pacer) enter(ctx context.Context, class int) (leave func(), err error) 
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	if w.index >= 0 {
-		heap.Remove(&p.waiting, w.index)
+	if at := slices.Index(p.waiting, w); at >= 0 {
+		p.waiting = slices.Delete(p.waiting, at, at+1)
 		p.mu.Unlock()
 		return nil, context.Cause(ctx)
 	}
@@ -106,7 +112,8 @@ func (p *pacer) admit() {
 			}
 			p.due = later(p.due, now.Add(-pacerSlack)).Add(p.every)
 		}
-		w := heap.Pop(&p.waiting).(*promotion)
+		w := p.waiting[0]
+		p.waiting = slices.Delete(p.waiting, 0, 1)
 		p.underWay++
 		close(w.admitted)
 	}
@@ -130,39 +137,4 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// promotionQueue is a heap of waiting promotions, the hottest class first.
-type promotionQueue []*promotion
-
-func (q promotionQueue) Len() int { return len(q) }
-
-func (q promotionQueue) Less(i, j int) bool {
-	if q[i].class != q[j].class {
-		return q[i].class > q[j].class
-	}
-	return q[i].order < q[j].order
-}
-
-func (q promotionQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-// Push is for package heap.
-func (q *promotionQueue) Push(x any) {
-	w := x.(*promotion)
-	w.index = len(*q)
-	*q = append(*q, w)
-}
-
-// Pop is for package heap.
-func (q *promotionQueue) Pop() any {
-	old := *q
-	last := len(old) - 1
-	w := old[last]
-	old[last] = nil
-	*q = old[:last]
-	w.index = -1
-	return w
 }
