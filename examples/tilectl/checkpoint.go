@@ -48,7 +48,8 @@ func listCheckpoints(ctx context.Context, t *tool, _ []string) error {
 }
 
 func showCheckpoint(ctx context.Context, t *tool, args []string) error {
-	id, s, err := t.checkpoint(ctx, args[0])
+	id := tileOf(args[0])
+	s, err := t.checkpoint(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -62,28 +63,17 @@ func showCheckpoint(ctx context.Context, t *tool, args []string) error {
 }
 
 // checkpoint reads a tile's durable snapshot, verified.
-func (t *tool) checkpoint(ctx context.Context, name string) (fence.TileID, fence.Snapshot, error) {
-	id, err := fence.ParseTileID(name)
-	if err != nil {
-		return 0, fence.Snapshot{}, err
-	}
+func (t *tool) checkpoint(ctx context.Context, id fence.TileID) (fence.Snapshot, error) {
 	s, found, err := checkpoint.Restore(ctx, t.checkpoints, id)
 	if err == nil && !found {
 		err = fmt.Errorf("tile %s has no checkpoint", id)
 	}
-	return id, s, err
+	return s, err
 }
 
 // verifyCheckpoints reads each snapshot and reports all damage before the command fails.
 func verifyCheckpoints(ctx context.Context, t *tool, args []string) error {
-	var tiles []fence.TileID
-	for _, a := range args {
-		id, err := fence.ParseTileID(a)
-		if err != nil {
-			return err
-		}
-		tiles = append(tiles, id)
-	}
+	tiles := tilesOf(args)
 	if len(args) == 0 {
 		for h, err := range t.checkpoints.List(ctx) {
 			if err != nil {
@@ -123,20 +113,20 @@ const operator = "tilectl"
 // restoreCheckpoint makes the durable snapshot the tile's state again: it takes the tile, rebases it, and
 // releases it, so that the next owner starts from there. Later commits are discarded.
 func restoreCheckpoint(ctx context.Context, t *tool, args []string) error {
-	_, snapshot, err := t.checkpoint(ctx, args[0])
+	id := tileOf(args[0])
+	snapshot, err := t.checkpoint(ctx, id)
 	if err != nil {
 		return err
 	}
-	return t.restore(ctx, args[0], &snapshot)
+	return t.restore(ctx, id, &snapshot)
 }
 
 // restore makes a snapshot the tile's state.
-func (t *tool) restore(ctx context.Context, name string, snapshot *fence.Snapshot) error {
-	row, err := t.row(ctx, name)
+func (t *tool) restore(ctx context.Context, id fence.TileID, snapshot *fence.Snapshot) error {
+	row, err := t.row(ctx, id)
 	if err != nil {
 		return err
 	}
-	id := row.Tile
 	if row.State == "owned" && !t.options.force {
 		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or pass -force to take the tile from it", id,
 			row.Owner)

@@ -137,6 +137,17 @@ func (c *command) arguments(args []string) ([]string, error) {
 	return args, nil
 }
 
+// tileOf reads an argument of which arguments has seen that it names a tile.
+func tileOf(arg string) fence.TileID { return tilesOf([]string{arg})[0] }
+
+func tilesOf(args []string) []fence.TileID {
+	tiles := make([]fence.TileID, len(args))
+	for i, a := range args {
+		tiles[i], _ = fence.ParseTileID(a)
+	}
+	return tiles
+}
+
 // options is the command line.
 type options struct {
 	redis, postgres, table, dynamodb, checkpoints, fanout, nats, user string

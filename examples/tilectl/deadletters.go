@@ -29,9 +29,7 @@ type letterRow struct {
 
 // letters reads a tile's dead letters: all of them, or those named. damage is what of the list cannot be read.
 func (t *tool) letters(ctx context.Context, args []string) (id fence.TileID, rows []letterRow, damage, err error) {
-	if id, err = fence.ParseTileID(args[0]); err != nil {
-		return 0, nil, nil, err
-	}
+	id = tileOf(args[0])
 	all, damage := t.log.DeadLetters(ctx, id)
 	if damage != nil && !errors.Is(damage, fence.ErrCorrupt) {
 		return 0, nil, nil, damage

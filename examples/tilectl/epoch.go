@@ -18,10 +18,7 @@ const beyond fence.Epoch = 1 << 20
 // repairEpoch removes from the coordination store what carries an epoch that the authority cannot have minted. Every
 // owner since must be above it, and above 2^53-1 there is none: the tile cannot be claimed any more.
 func repairEpoch(ctx context.Context, t *tool, args []string) error {
-	id, err := fence.ParseTileID(args[0])
-	if err != nil {
-		return err
-	}
+	id := tileOf(args[0])
 	grant, err := t.authority.Lookup(ctx, id)
 	if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 		return err

@@ -41,11 +41,7 @@ func listTiers(ctx context.Context, t *tool, args []string) error {
 		}
 		return seen[tile]
 	}
-	for _, a := range args {
-		tile, err := fence.ParseTileID(a)
-		if err != nil {
-			return err
-		}
+	for _, tile := range tilesOf(args) {
 		of(tile)
 	}
 	var mu sync.Mutex

@@ -72,7 +72,7 @@ func listQueues(ctx context.Context, t *tool, args []string) error {
 	return printTable(t, head, rows, func(r *queueRow) []any {
 		longest, why := "", ""
 		if r.Waiting+r.Claimed > 0 {
-			longest, why = wait(r.Waits), r.Why.String()
+			longest, why = span(r.Waits), r.Why.String()
 		}
 		return []any{r.Queue, r.Shards, r.Waiting, r.Claimed, r.Matched, r.Seated, r.Cancelled, r.TimedOut, r.Matches,
 			r.Pending, r.Workers, longest, why}
@@ -126,7 +126,7 @@ func listTickets(ctx context.Context, t *tool, args []string) error {
 		if b := r.Ticket.Backfill; b != nil {
 			players = fmt.Sprintf("%d for tile %s", b.Open, b.Tile)
 		}
-		return []any{r.Ticket.ID, players, r.Ticket.Rating, r.State, wait(r.Waited), millis(r.Deadline), r.Because}
+		return []any{r.Ticket.ID, players, r.Ticket.Rating, r.State, span(r.Waited), millis(r.Deadline), r.Because}
 	})
 }
 
@@ -170,6 +170,6 @@ func listSeats(ctx context.Context, t *tool, args []string) error {
 }
 
 // wait is a wait for people.
-func wait(seconds float64) string {
+func span(seconds float64) string {
 	return (time.Duration(seconds*10) * time.Second / 10).String()
 }

@@ -21,11 +21,7 @@ type quarantineRow struct {
 
 // quarantined are the grants that are quarantines: of the tiles named, each of which must be one, or of all.
 func (t *tool) quarantined(ctx context.Context, args []string) (held []fence.Grant, err error) {
-	for _, a := range args {
-		id, err := fence.ParseTileID(a)
-		if err != nil {
-			return nil, err
-		}
+	for _, id := range tilesOf(args) {
 		g, err := t.authority.Lookup(ctx, id)
 		if err != nil {
 			return nil, err
@@ -157,5 +153,5 @@ func rewind(ctx context.Context, t *tool, args []string) error {
 			return err
 		}
 	}
-	return t.restore(ctx, args[0], &s)
+	return t.restore(ctx, g.Tile, &s)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Redis moves a slot key by key, and knows nothing of confirmation: what every replica of the source had confirmed
@@ -214,10 +216,8 @@ func (m *slotMove) confirmed(ctx context.Context) error {
 		if follow >= m.replicas {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("%w: %d of %d within %v", errBehind, follow, m.replicas, m.options.timeout)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

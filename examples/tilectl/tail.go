@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -31,10 +32,7 @@ const pollEvery = 100 * time.Millisecond
 
 // tail prints a tile's batches until ctx ends.
 func tail(ctx context.Context, t *tool, args []string) error {
-	id, err := fence.ParseTileID(args[0])
-	if err != nil {
-		return err
-	}
+	id := tileOf(args[0])
 	after := fence.Seq(t.options.from)
 	if after == 0 {
 		last, err := t.log.Last(ctx, id)
@@ -73,10 +71,8 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		if len(chunks[0].Entries) > 0 {
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pollEvery) {
 			return nil
-		case <-time.After(pollEvery):
 		}
 	}
 }

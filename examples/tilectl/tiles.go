@@ -99,8 +99,8 @@ const pageSize = 500
 func listTiles(ctx context.Context, t *tool, args []string) error {
 	var rows []tileRow
 	if len(args) > 0 {
-		for _, a := range args {
-			row, err := t.row(ctx, a)
+		for _, id := range tilesOf(args) {
+			row, err := t.row(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -144,11 +144,7 @@ func (t *tool) rows(ctx context.Context, grants []fence.Grant) ([]tileRow, error
 }
 
 // row describes one tile, which may never have been owned.
-func (t *tool) row(ctx context.Context, name string) (tileRow, error) {
-	id, err := fence.ParseTileID(name)
-	if err != nil {
-		return tileRow{}, err
-	}
+func (t *tool) row(ctx context.Context, id fence.TileID) (tileRow, error) {
 	g, err := t.authority.Lookup(ctx, id)
 	if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 		return tileRow{}, err
@@ -186,7 +182,7 @@ func holder(r *tileRow) string {
 }
 
 func showTile(ctx context.Context, t *tool, args []string) error {
-	r, err := t.row(ctx, args[0])
+	r, err := t.row(ctx, tileOf(args[0]))
 	if err != nil {
 		return err
 	}

@@ -289,12 +289,9 @@ func (t *tool) verifyEach(args []string, f func(string, *verifier) error) error 
 
 // trace writes a tile's stream, as it stands, to standard output, for verify trace to read anywhere.
 func trace(ctx context.Context, t *tool, args []string) error {
-	id, err := fence.ParseTileID(args[0])
-	if err != nil {
-		return err
-	}
+	id := tileOf(args[0])
 	w := bufio.NewWriter(t.out)
-	_, err = t.entries(ctx, id, func(e *fence.Entry) error {
+	_, err := t.entries(ctx, id, func(e *fence.Entry) error {
 		_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(e.Frame))), e.Frame...))
 		return err
 	})
