@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -22,10 +23,8 @@ type load struct {
 // up, since a host that comes back owns nothing. It waits while something is broken.
 func (d *deployment) balance(ctx context.Context) error {
 	for {
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, d.options.balanceEvery) {
 			return nil
-		case <-time.After(d.options.balanceEvery):
 		}
 		d.calm.Lock()
 		if ctx.Err() == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -132,10 +133,7 @@ func dial[T any](ctx context.Context, connect func(context.Context) (T, error)) 
 		if err == nil || ctx.Err() != nil {
 			break
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(100*(attempt+1)) * time.Millisecond):
-		}
+		wait.For(ctx, time.Duration(100*(attempt+1))*time.Millisecond)
 	}
 	return client, err
 }
@@ -161,10 +159,7 @@ func (b *bot) look(ctx context.Context) error {
 // play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
 // its own time: a quiet tile sends no frames, and somebody has to begin.
 func (b *bot) play(ctx context.Context, gatewayURL string) error {
-	select {
-	case <-ctx.Done():
-	case <-time.After(b.phase):
-	}
+	wait.For(ctx, b.phase)
 	ticker := time.NewTicker(b.options.tick)
 	defer ticker.Stop()
 	for tick := fence.Tick(1); ; tick++ {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // chaos breaks one thing after another while the battle is played, puts each right again, and times how long the
@@ -85,10 +86,8 @@ func newChaos(d *deployment) *chaos {
 func (c *chaos) run(ctx context.Context) error {
 	next := time.Now().Add(c.options.chaosEvery)
 	for {
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, max(time.Until(next), breather)) {
 			return nil
-		case <-time.After(max(time.Until(next), breather)):
 		}
 		next = time.Now().Add(c.options.chaosEvery)
 		c.calm.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -199,10 +200,8 @@ func (c *chaos) whole(ctx context.Context, system string) error {
 // until waits for a condition.
 func (c *chaos) until(ctx context.Context, what string, done func() bool) error {
 	for !done() {
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, watchEvery*10) {
 			return fmt.Errorf("waiting until %s: %w", what, context.Cause(ctx))
-		case <-time.After(watchEvery * 10):
 		}
 	}
 	return nil

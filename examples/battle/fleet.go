@@ -13,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/tile/region"
 )
@@ -110,9 +111,7 @@ func (f *fleet) run(ctx, playing context.Context) error {
 			}
 			return nil // told to leave while it was still joining
 		})
-		select {
-		case <-time.After(joinEvery):
-		case <-ctx.Done():
+		if !wait.For(ctx, joinEvery) {
 			return g.Wait()
 		}
 	}
@@ -149,10 +148,8 @@ func (f *fleet) converged(ctx context.Context) (bool, string) {
 			}
 		}
 		open = still
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, 100*time.Millisecond) {
 			return len(open) == 0, why
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	return true, ""

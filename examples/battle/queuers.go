@@ -18,6 +18,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile/region"
 )
@@ -69,12 +70,7 @@ func (l *lobby) queueUp(ctx context.Context) error {
 
 // pause waits a random time, or returns false when ctx ends.
 func (q *queuer) pause(ctx context.Context, least, most time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(least + time.Duration(q.rng.Int64N(int64(most-least)))):
-		return true
-	}
+	return wait.For(ctx, least+time.Duration(q.rng.Int64N(int64(most-least))))
 }
 
 // visit asks for one match, and plays it if it comes.

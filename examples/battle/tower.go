@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/tile"
@@ -46,10 +47,8 @@ func (t *tower) Run(ctx context.Context) error {
 			return err
 		}
 		t.look(ctx, n, commits.of(n["tile_commit_seconds"]), events.of(n["tile_events_total"]))
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, lookEvery) {
 			return nil
-		case <-time.After(lookEvery):
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Cluster is a Redis Cluster of a stack as its nodes see it, each asked by itself: for tests that break nodes. Create
@@ -121,10 +123,8 @@ func await(ctx context.Context, check func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pollEvery) {
 			return fmt.Errorf("%w (last answer: %w)", context.Cause(ctx), err)
-		case <-time.After(pollEvery):
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 const (
@@ -102,9 +104,7 @@ func (p *Process) Restart(ctx context.Context) error {
 			return err
 		}
 		// What the dead process held (a port, PostgreSQL's shared memory) may take a moment to be free.
-		select {
-		case <-time.After(retryEvery):
-		case <-ctx.Done():
+		if !wait.For(ctx, retryEvery) {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/share"
 )
@@ -135,10 +136,7 @@ func through[A, T any](
 	v, err := call(ctx, arg)
 	switch l.Await(context.Background()) {
 	case Deaf:
-		select {
-		case <-ctx.Done(): // an answer that is lost is waited for
-		case <-time.After(deafness):
-		}
+		wait.For(ctx, deafness) // an answer that is lost is waited for
 		return none, &fence.StoreError{Op: "call", Outcome: lost, Err: errReplyLost}
 	case Buried:
 		return none, ErrKilled

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Play plays every size, one after another. It must run in the module's root, where it builds the battle. ctx ends it
@@ -169,10 +170,6 @@ func cuts(all []*process) (map[*process]figures.Set, error) {
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
+	wait.For(ctx, d)
+	return context.Cause(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // ErrEnded is what Do returns when its context has ended.
@@ -42,10 +43,6 @@ func Backoff(attempt int) time.Duration { return 5 * time.Millisecond << min(att
 
 // Sleep waits. The error is ctx's cause, if that ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	wait.For(ctx, d)
+	return context.Cause(ctx)
 }
