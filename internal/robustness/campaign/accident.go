@@ -32,6 +32,20 @@ func (a *accidents) dialer(from string) func(ctx context.Context, network, addr 
 	}
 }
 
+// frailListener accepts connections that have accidents. What is a request to a client's end is an answer here.
+type frailListener struct {
+	net.Listener
+	accidents *accidents
+}
+
+func (l *frailListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &frailConn{TCPConn: c.(*net.TCPConn), accidents: l.accidents}, nil
+}
+
 // frailConn has accidents.
 type frailConn struct {
 	*net.TCPConn

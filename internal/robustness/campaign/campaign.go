@@ -3,6 +3,7 @@ package campaign
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,15 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
-	"github.com/tilefence/tilefence/stream/redisstream"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // Config holds the settings of a campaign. The zero value is valid, and runs every fault once.
@@ -47,7 +44,8 @@ type Config struct {
 	// each run whether there are any.
 	Followers bool
 
-	// Brief makes every fault last as short as it can.
+	// Brief makes every fault last as short as it can, and leaves out, unless Faults names them, those that another
+	// one includes.
 	Brief bool
 
 	// ServeWithin is how long tiles may take to serve after the fault is removed. Default 30 s.
@@ -65,6 +63,9 @@ func (c Config) withDefaults() Config {
 	c.Seed = cmp.Or(c.Seed, rand.Uint64()>>32|1) // short enough to be typed
 	if c.Faults == nil {
 		c.Faults = Faults()
+		if c.Brief {
+			c.Faults = slices.DeleteFunc(c.Faults, func(f *Fault) bool { return f.within != "" })
+		}
 	}
 	c.Progress = cmp.Or(c.Progress, io.Discard)
 	c.ServeWithin = cmp.Or(c.ServeWithin, 30*time.Second)
@@ -159,35 +160,23 @@ func open(ctx context.Context) (*ground, error) {
 	g := &ground{}
 	g.network, g.noNetwork = newNetwork(ctx) // first: in a new namespace even loopback is down
 	stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true,
-		Parts: []devstack.Part{devstack.Coordination, devstack.Postgres}})
+		Parts: []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.Postgres, devstack.DynamoDB}})
 	if err != nil {
 		return nil, err
 	}
 	g.stack, g.stops = stack, append(g.stops, stack.Stop)
 	g.postgres, _ = stack.Process("postgres")
-	options := redisfence.Options(stack.CoordAddrs...)
-	options.ReadTimeout, options.DialTimeout = time.Second, 300*time.Millisecond
-	client := redis.NewClusterClient(options)
-	g.stops = append(g.stops, func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
-	if err == nil {
-		err = store.Load(ctx)
-	}
-	if err != nil {
-		return g, err
-	}
-	g.cluster = &cluster{stack.Cluster(), client}
+	g.dynamo, _ = stack.Process("dynamodb")
+	g.cluster = &cluster{Cluster: stack.Cluster()}
 	g.stops = append(g.stops, g.cluster.Close)
-	if g.rowsPool, err = pgxpool.New(ctx, stack.PostgresURL); err != nil {
+	all := servers{Coordination: stack.CoordAddrs, Fanout: stack.FanoutAddrs, Postgres: stack.PostgresURL,
+		Dynamo: stack.DynamoURL, Name: "campaign"}
+	if g.process, err = all.connect(ctx, campaignHost, ""); err != nil {
 		return g, err
 	}
-	g.stops = append(g.stops, g.rowsPool.Close)
-	authority, err := pgfence.New(g.rowsPool, nil)
-	if err != nil {
-		return g, err
-	}
-	g.stores = tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}
-	return g, authority.Migrate(ctx)
+	g.stops = append(g.stops, g.process.close)
+	g.servers, g.cluster.client = all, g.coordination
+	return g, errors.Join(g.Store.(*redisfence.Store).Load(ctx), g.Authority.(*pgfence.Authority).Migrate(ctx))
 }
 
 // close stops what open started, last things first.

@@ -15,16 +15,16 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// orderPath is where a worker takes an order and answers with a report, both as gob; beside intents.
-const orderPath = "/robustness"
-
-// order is what a worker is to do. The zero order is nothing but a question.
+// order is what a worker is to do. The zero order is nothing but a question. Orders and reports are gob.
 type order struct {
 	Own     fence.TileID // take it from its owner
+	Give    fence.TileID // hand it over to the worker at To
+	To      string
 	Follow  fence.TileID // become its warm follower, unless it is run here
 	Inspect fence.TileID // report the state that is held of it
 
-	// Resets gives the connections to a server ("redis", "postgres") accidents. Empty: none are changed.
+	// Resets gives the connections to a server ("redis", "postgres", "dynamodb"), or those of
+	// clients ("clients"), accidents. Empty: none are changed.
 	Resets            string
 	Answers, Requests int64 // lost, of a thousand
 }
@@ -68,13 +68,16 @@ func (w *worker) takeOrder(rw http.ResponseWriter, req *http.Request) {
 }
 
 func (w *worker) obey(ctx context.Context, o *order) (held heldState, err error) {
-	if to := map[string]*accidents{"redis": &w.toRedis, "postgres": &w.toRows}[o.Resets]; to != nil {
+	if to := w.accidents(o.Resets); to != nil {
 		to.answersLost.Store(o.Answers)
 		to.requestsLost.Store(o.Requests)
 	}
 	switch {
 	case o.Own != 0:
 		return held, w.host.TakeOver(o.Own)
+	case o.Give != 0:
+		// The supervisor looks at what comes of it.
+		go func() { _ = w.host.Drain(context.Background(), o.Give, o.To) }()
 	case o.Follow != 0:
 		return held, w.host.Follow(o.Follow)
 	case o.Inspect != 0:
@@ -87,6 +90,12 @@ func (w *worker) obey(ctx context.Context, o *order) (held heldState, err error)
 		})
 	}
 	return held, err
+}
+
+// accidents are those of the connections to a server; nil if there is none of that name.
+func (w *worker) accidents(server string) *accidents {
+	return map[string]*accidents{"redis": &w.toRedis, "postgres": &w.toRows, "dynamodb": &w.toBase,
+		"clients": &w.toClients}[server]
 }
 
 func (w *worker) status() map[fence.TileID]tileStatus {
@@ -114,7 +123,7 @@ func (c *controller) tell(ctx context.Context, contact string, o order) (r repor
 	if err := gob.NewEncoder(&text).Encode(o); err != nil {
 		return r, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+contact+orderPath, &text)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+contact, &text)
 	if err != nil {
 		return r, err
 	}

@@ -35,15 +35,17 @@ var rules = []struct{ name, about string }{
 	{"healing", "an owner acquired its tile anew"},
 	{"superseded", "an owner learned its successor, and stood down"},
 	{"following", "a follower stood by"},
-	{"handed over", "an owner drained"},
+	{"handed over", "an owner gave its tile to a successor"},
 	{"remembered", "an action was answered again with its first outcome"},
 	{"redirected", "an intent was sent on to another owner"},
 	{"snapshot", "an owner saved a snapshot"},
 	{"restored", "the authority was restored to an older state"},
 	{"bridge went back", "a bridge forwarded what was written in the place of lost entries"},
 	{"view reset", "a watcher took a state from scratch"},
-	{"sealed", "a journal was taken over (no tile of the campaign writes through)"},
-	{"refunded", "a price was given back (the campaign has no ledger)"},
+	{"sealed", "a claimant took a journal over"},
+	{"restored from its journal", "a claimant rebased on what the journal had ahead of the stream"},
+	{"paid", "a player's action had its price taken, and kept"},
+	{"refunded", "a price was given back"},
 }
 
 // count adds what a run's history shows.
@@ -60,9 +62,14 @@ func (c coverage) count(h *history.History) {
 			answered[o.Intent.Action] = true
 		}
 	}
-	published := map[fence.TileID]fence.Seq{}
-	for i := range h.Records {
-		switch r := &h.Records[i]; r.Kind {
+	c.records(h.Records)
+}
+
+// records counts what was observed.
+func (c coverage) records(all []history.Record) {
+	published, journal := map[fence.TileID]fence.Seq{}, map[string]bool{} // journal: who has just read one
+	for i := range all {
+		switch r := &all[i]; r.Kind {
 		case history.Published:
 			if r.Entry.Position.Seq <= published[r.Tile] {
 				c["bridge went back"]++
@@ -70,6 +77,17 @@ func (c coverage) count(h *history.History) {
 			published[r.Tile] = r.Entry.Position.Seq
 		case history.Reset:
 			c["view reset"]++
+		case history.Sealed:
+			c["sealed"]++
+		case history.Recovered:
+			journal[r.Actor()] = true
+		case history.Commit:
+			delete(journal, r.Actor())
+		case history.Rebase:
+			c.when(journal[r.Actor()], "restored from its journal")
+		case history.Paid:
+			c.when(r.Payment.Refunded, "refunded")
+			c.when(r.Payment.Reason == "" && !r.Payment.Refunded, "paid")
 		case history.Life:
 			c.life(r.Life)
 		}
@@ -125,10 +143,10 @@ func (c coverage) answer(o *history.Operation) {
 }
 
 func (c coverage) life(l *history.LifeEvent) {
+	c.when(l.Handed, "handed over")
 	c.when(l.Ended && l.Successor != nil, "superseded")
 	c.when(!l.Ended && l.State == tile.Healing.String(), "healing")
 	c.when(!l.Ended && l.State == tile.Following.String(), "following")
-	c.when(!l.Ended && l.State == tile.Draining.String(), "handed over")
 }
 
 func (c coverage) when(acted bool, rule string) {

@@ -4,10 +4,11 @@
 //	summary, err := campaign.Run(ctx, campaign.Config{Duration: 10 * time.Minute, Progress: os.Stderr})
 //	err = os.WriteFile("report.md", []byte(summary.Report()), 0o644)
 //
-// A run is a system of its own on shared servers: worker processes that run tiles over a Redis Cluster and
-// PostgreSQL, a supervisor that gives tiles of dead or stuck workers to others, a bridge, a relay, watchers
-// and an auditor, and clients that send actions over HTTP and follow redirects. When every tile has answered
-// enough, one fault of Faults is injected and removed; then every tile must serve again within a time, the
+// A run is a system of its own on shared servers, put together by package tilefence: tile servers in processes of their
+// own, and gateways, a bridge, relays and a checkpointer in this one, over two Redis Clusters, PostgreSQL and a
+// DynamoDB-compatible server. A supervisor gives tiles of dead or stuck workers to others; there are watchers, an
+// auditor, clients that send actions to tile servers and follow redirects, and players that pay. When every tile has
+// answered enough, one fault of Faults is injected and removed; then every tile must serve again within a time, the
 // system is brought to rest, and package check checks its histories.
 //
 // # Seeds

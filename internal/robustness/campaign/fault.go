@@ -15,6 +15,8 @@ type Fault struct {
 	Name  string // as -fault takes it
 	About string // what it does, for the report
 
+	// within names a fault that does all that this one does, and more. A brief campaign leaves this one out.
+	within string
 	// parts says that hosts are separated by the network, which not every machine allows.
 	parts bool
 	// failover says that another copy of a shard may become the one that answers.
@@ -23,6 +25,8 @@ type Fault struct {
 	alone bool
 	// moves says that the fault shows only while tiles move between workers.
 	moves bool
+	// loses says that what every copy has may be lost: no class of tiles keeps its answers then.
+	loses bool
 	// frozen says that tiles have to be taken from owners that answer but make no progress.
 	frozen bool
 	// hold is how long the fault lasts, minimum and maximum.

@@ -12,7 +12,7 @@ import (
 func networkFaults() []*Fault {
 	return []*Fault{
 		{Name: "owner-without-store", About: "a worker cannot reach Redis; it can reach the authority and its clients",
-			parts: true, frozen: true, hold: seconds(2, 5),
+			parts: true, frozen: true, hold: seconds(2, 5), within: "owner-alone",
 			inject: func(ctx context.Context, r *run, v victim) error {
 				return r.part(ctx, v.owner.proc, r.otherNodes(nil)...)
 			}},
@@ -51,6 +51,19 @@ func networkFaults() []*Fault {
 				r.damage.hit(v.replica.Name(), nil)
 				return r.part(ctx, v.master, v.replica)
 			}},
+		{Name: "client-answers-lost",
+			About: "whatever a worker answers its clients and gateways is lost; what they send arrives",
+			hold:  seconds(2, 3),
+			inject: func(ctx context.Context, r *run, v victim) error {
+				cut := func(share int64) func(context.Context) error {
+					return func(ctx context.Context) error {
+						_, err := r.control.tell(ctx, v.owner.orders, order{Resets: "clients", Requests: share})
+						return err
+					}
+				}
+				r.damage.hit(v.owner.name, cut(0))
+				return cut(1000)(ctx)
+			}},
 		{Name: "store-resets",
 			About: "connections to Redis are reset before a request or, more often, after it was carried out and " +
 				"before the answer",
@@ -85,7 +98,7 @@ func (r *run) resets(ctx context.Context, o order) error {
 	set := func(ctx context.Context, o order) error {
 		var errs []error
 		for _, w := range r.workers {
-			_, err := r.control.tell(ctx, w.contact, o)
+			_, err := r.control.tell(ctx, w.orders, o)
 			errs = append(errs, err)
 		}
 		return errors.Join(errs...)

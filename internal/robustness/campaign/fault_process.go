@@ -19,7 +19,15 @@ func processFaults() []*Fault {
 				r.orphans = r.supervisor.of(v.owner)
 				return r.pause(v.owner.proc)
 			}},
-		{Name: "owner-killed", About: "SIGKILL of a worker with tiles", hold: seconds(2, 3),
+		{Name: "owner-stopped",
+			About: "SIGTERM of a worker with tiles: it hands them over, and another takes its place",
+			hold:  seconds(0.5, 1.5),
+			inject: func(_ context.Context, r *run, v victim) error {
+				r.damage.hit(v.owner.name, func(ctx context.Context) error { return r.startWorker(ctx, v.owner) })
+				return v.owner.proc.Signal(syscall.SIGTERM)
+			}},
+		{Name: "owner-killed", About: "SIGKILL of a worker with tiles", within: "many-owners-killed",
+			hold:   seconds(2, 3),
 			inject: func(_ context.Context, r *run, v victim) error { return r.killWorker(v.owner) }},
 		{Name: "many-owners-killed", About: "SIGKILL of all workers but one, at once", hold: seconds(2, 3),
 			inject: func(_ context.Context, r *run, _ victim) (err error) {
@@ -32,7 +40,7 @@ func processFaults() []*Fault {
 				return err
 			}},
 		{Name: "master-paused", About: "SIGSTOP of a Redis master, sometimes for too short a time for a failover",
-			hold: seconds(0.3, 5), failover: true,
+			hold: seconds(0.3, 5), failover: true, within: "zombie-master",
 			inject: func(_ context.Context, r *run, v victim) error { return r.pause(v.master) }},
 		{Name: "master-killed", About: "SIGKILL of a Redis master; it comes back empty after its replica was promoted",
 			hold: seconds(1, 2), failover: true,

@@ -167,7 +167,7 @@ func restoreAuthority(ctx context.Context, r *run, _ victim) error {
 func (r *run) rows(ctx context.Context) (map[fence.TileID]history.Grant, error) {
 	rows := map[fence.TileID]history.Grant{}
 	for _, id := range r.tiles {
-		g, err := r.stores.Authority.Lookup(ctx, id)
+		g, err := r.Authority.Lookup(ctx, id)
 		if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 			return nil, err
 		}
@@ -181,9 +181,9 @@ func (r *run) putBack(ctx context.Context, id fence.TileID, g history.Grant) (er
 	done := r.recorder.Restored("campaign", id, g)
 	defer done()
 	if g.Epoch == 0 {
-		_, err = r.rowsPool.Exec(ctx, "DELETE FROM "+pgfence.DefaultTable+" WHERE tile = $1", int64(id))
+		_, err = r.table.Exec(ctx, "DELETE FROM "+pgfence.DefaultTable+" WHERE tile = $1", int64(id))
 	} else {
-		_, err = r.rowsPool.Exec(ctx, "UPDATE "+pgfence.DefaultTable+
+		_, err = r.table.Exec(ctx, "UPDATE "+pgfence.DefaultTable+
 			" SET epoch = $2, contact = NULLIF($3, ''), claim = $4 WHERE tile = $1",
 			int64(id), int64(g.Epoch), g.Contact, g.ID)
 	}

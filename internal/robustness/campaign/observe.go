@@ -5,26 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
-	"github.com/tilefence/tilefence"
-	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
-	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 )
 
 // auditEvery is how often the auditor looks. It does not see what comes and goes in between.
 const auditEvery = 30 * time.Millisecond
 
-// observers see what was committed: an auditor that reads the stores, and a bridge, a relay
-// and watchers that fold what reaches them.
+// observers see what was committed: an auditor that reads the stores, and watchers of the relays that fold what reaches
+// them.
 type observers struct {
 	recorder *history.Recorder
 	log      stream.Log
@@ -34,8 +30,9 @@ type observers struct {
 
 // watcher is a client of the relay that holds every tile's state.
 type watcher struct {
-	name   string
-	client *relayclient.Client
+	name     string
+	client   *relayclient.Client
+	balancer balancer
 
 	mu     sync.Mutex
 	tiles  map[fence.TileID]*game.Register
@@ -44,33 +41,12 @@ type watcher struct {
 }
 
 // start observes until ctx ends; then stop waits.
-func (o *observers) start(ctx context.Context, tiles []fence.TileID, watchers int) error {
+func (o *observers) start(ctx context.Context, tiles []fence.TileID, relays []string, watchers int) error {
 	auditor := o.recorder.Auditor("auditor", o.log)
 	o.wg.Go(func() { auditor.Run(ctx, tiles, auditEvery) })
 
-	broker := memfanout.New()
-	b, err := bridge.New(o.log, o.recorder.Publisher("bridge", broker), tiles, nil)
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	// The relay's timeouts are as short as the campaign's faults.
-	everyTile := func(context.Context, session.Identity, fence.TileID) error { return nil }
-	back := tilefence.Backends{Log: o.log, Fanout: broker,
-		Tiles: func(fence.TileID) error { return nil }} // a run's are random numbers
-	r, err := tilefence.NewRelayServer(l.Addr().String(), back, everyTile,
-		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: l}, Relay: relay.Config{
-			CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
-			DrainWindow: time.Millisecond}})
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	o.wg.Go(func() { _ = tilefence.Run(ctx, b, r) })
 	for i := range watchers {
-		w, err := o.watch(ctx, fmt.Sprintf("watcher-%d", i), "ws://"+l.Addr().String(), tiles)
+		w, err := o.watch(ctx, fmt.Sprintf("watcher-%d", i), relays, tiles)
 		if err != nil {
 			return err
 		}
@@ -79,10 +55,12 @@ func (o *observers) start(ctx context.Context, tiles []fence.TileID, watchers in
 	return nil
 }
 
-func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.TileID) (*watcher, error) {
+func (o *observers) watch(ctx context.Context, name string, relays []string, tiles []fence.TileID) (*watcher, error) {
 	w := &watcher{name: name, tiles: map[fence.TileID]*game.Register{}, resets: map[fence.TileID]fence.Position{}}
-	client, err := relayclient.Dial(ctx, url, &relayclient.Config{
-		Reconnect: true, BackoffMax: time.Second,
+	w.balancer.relays = relays
+	client, err := relayclient.Dial(ctx, "ws://relays", &relayclient.Config{
+		HTTPClient: &http.Client{Transport: &http.Transport{DialContext: w.balancer.dial}},
+		Reconnect:  true, BackoffMin: 20 * time.Millisecond, BackoffMax: time.Second,
 		Sync: func(s relayclient.Sync) {
 			if w.restore(s) {
 				o.recorder.Reset(name, s.Tile, s.Position)
@@ -101,7 +79,51 @@ func (o *observers) watch(ctx context.Context, name, url string, tiles []fence.T
 		return nil, err
 	}
 	w.client = client
+	o.wg.Go(func() { w.balancer.hop(ctx) })
 	return w, client.Subscribe(ctx, tiles...)
+}
+
+// balancer is the load balancer between a watcher and the relays: each connection goes to the next of them, and none
+// lasts long.
+type balancer struct {
+	relays []string
+
+	mu   sync.Mutex
+	made int
+	conn net.Conn // the one that lasts
+}
+
+// hopEvery is how often a watcher changes its relay.
+const hopEvery = 1500 * time.Millisecond
+
+func (b *balancer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	b.mu.Lock()
+	to := b.relays[b.made%len(b.relays)]
+	b.made++
+	b.mu.Unlock()
+	c, err := new(net.Dialer).DialContext(ctx, network, to)
+	if err == nil {
+		b.mu.Lock()
+		b.conn = c
+		b.mu.Unlock()
+	}
+	return c, err
+}
+
+// hop ends connections until ctx ends.
+func (b *balancer) hop(ctx context.Context) {
+	for {
+		select {
+		case <-time.After(hopEvery):
+		case <-ctx.Done():
+			return
+		}
+		b.mu.Lock()
+		if b.conn != nil {
+			_ = b.conn.Close()
+		}
+		b.mu.Unlock()
+	}
 }
 
 // restore takes a state from scratch. It is complete at once, or with the frames that follow.

@@ -66,8 +66,9 @@ func (s *Summary) Report() string {
 		"# Robustness: the last campaign\n\nWritten by `make robustness`; docs/robustness.md says what was done and what is checked.\n\n")
 	fmt.Fprintf(&b, "| | |\n|---|---|\n| begun | %s |\n| length | %v |\n| seed | %d |\n",
 		s.Began.UTC().Format("2006-01-02 15:04 MST"), s.Took.Round(time.Second), s.Config.Seed)
-	fmt.Fprintf(&b, "| system | %d worker processes, %d tiles, tick %v, Redis Cluster 3+3, PostgreSQL |\n",
-		workerCount, tileCount, tick)
+	fmt.Fprintf(&b, "| system | %d tile servers, %d tiles, tick %v, %d gateways, bridge, %d relays, checkpointer; "+
+		"Redis Cluster 3+3, fan-out 3, PostgreSQL, DynamoDB-compatible server |\n",
+		workerCount, tileCount, tick, len(gatewayHosts), len(relayHosts))
 	fmt.Fprintf(&b,
 		"| runs, one fault each | %d |\n| runs skipped | %d |\n| actions answered | %d |\n| operations recorded | %d |\n| records | %d |\n",
 		runs, skipped, answers, operations, records)

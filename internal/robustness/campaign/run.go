@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/robustness/check"
@@ -36,6 +34,8 @@ type run struct {
 	cfg Config
 	rng *rand.Rand
 
+	servers    servers
+	durable    *process // the run's tables
 	recorder   *history.Recorder
 	control    *controller
 	tiles      []fence.TileID
@@ -43,6 +43,8 @@ type run struct {
 	files      []string // histories
 	supervisor *supervisor
 	traffic    *traffic
+	world      *world
+	bank       *bank
 	observers  *observers
 	stops      []func() // in the order of their starts; once the run's context has ended
 
@@ -53,13 +55,14 @@ type run struct {
 
 // ground is what runs share: the servers and the campaign's own connections to them.
 type ground struct {
+	*process
+	servers   servers
 	stack     *devstack.Stack
 	network   *network // nil: hosts cannot be parted
 	noNetwork error    // why
 	cluster   *cluster
 	postgres  *devstack.Process
-	stores    tile.Seams
-	rowsPool  *pgxpool.Pool
+	dynamo    *devstack.Process
 	stops     []func() // in the order of their starts
 }
 
@@ -147,7 +150,11 @@ func (r *run) play(ctx context.Context) (err error) {
 	r.Silence = r.traffic.longest()
 	r.supervisor.rebalance.Store(false)
 	r.traffic.end()
-	return errors.Join(r.recordFinal(ctx), r.quiet(), r.recorder.Err())
+	if err := await(ctx, r.cfg.ServeWithin, "every action has its outcome",
+		func() error { return r.bank.settled(ctx) }); err != nil {
+		return err
+	}
+	return errors.Join(r.recordFinal(ctx), r.bank.record(ctx, r.recorder), r.quiet(), r.recorder.Err())
 }
 
 // awaitAnswers waits until every tile serves and has answered enough, and since a time.
@@ -164,12 +171,10 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	}
 	r.control = newController()
 	r.stops = append(r.stops, r.control.http.CloseIdleConnections)
-	for i := range workerCount {
-		w, err := newWorkerSlot(r.Number, i)
-		if err != nil {
-			return err
-		}
-		r.workers = append(r.workers, w)
+	if err := r.openServers(ctx); err != nil {
+		return err
+	}
+	for _, w := range r.workers {
 		if err := r.startWorker(ctx, w); err != nil {
 			return err
 		}
@@ -187,11 +192,45 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	supervised := make(chan struct{})
 	go func() { defer close(supervised); r.supervisor.run(ctx) }()
 	r.stops = append(r.stops, func() { <-supervised })
-	r.observers = &observers{recorder: r.recorder, log: r.stores.Log}
-	r.stops = append(r.stops, r.observers.stop)
-	if err := r.observers.start(ctx, r.tiles, 2); err != nil {
+	r.world = &world{servers: &r.servers, recorder: r.recorder, tiles: r.tiles}
+	r.stops = append(r.stops, r.world.stop)
+	if err := r.world.start(ctx); err != nil {
 		return err
 	}
+	r.observers = &observers{recorder: r.recorder, log: r.Log}
+	r.stops = append(r.stops, r.observers.stop)
+	if err := r.observers.start(ctx, r.tiles, r.world.relays, 2); err != nil {
+		return err
+	}
+	return r.startTraffic(ctx)
+}
+
+// openServers makes what of the servers is this run's, and the places of its workers.
+func (r *run) openServers(ctx context.Context) (err error) {
+	r.servers = r.ground.servers
+	r.servers.Name, r.servers.Alone = fmt.Sprintf("run-%d-%d", r.Number, r.Seed), r.Fault.alone
+	for i := range workerCount {
+		w, err := newWorkerSlot(r.Number, i)
+		if err != nil {
+			return err
+		}
+		r.workers = append(r.workers, w)
+		r.servers.Seeds = append(r.servers.Seeds, w.gossips)
+	}
+	r.durable = &process{}
+	r.stops = append(r.stops, r.durable.close)
+	if err := r.servers.connectDynamo(r.durable, campaignHost); err != nil {
+		return err
+	}
+	if err := r.servers.createTables(ctx, r.durable); err != nil {
+		return err
+	}
+	r.bank, err = newBank(ctx, r.durable.Ledger)
+	return err
+}
+
+// startTraffic starts clients of tile servers, one for each tile, and players.
+func (r *run) startTraffic(ctx context.Context) error {
 	forward, err := tilehttp.NewClient(nil)
 	if err != nil {
 		return err
@@ -203,7 +242,10 @@ func (r *run) setUp(ctx context.Context) (err error) {
 		return ""
 	})
 	r.stops = append(r.stops, forward.Close, r.traffic.wg.Wait)
-	r.traffic.start(ctx, r.Seed, 2)
+	r.traffic.start(ctx, r.Seed)
+	for i := range players {
+		r.traffic.play(ctx, r.bank, playerName(i), r.Seed+uint64(1000+i), r.world.gateways)
+	}
 	return nil
 }
 
@@ -248,7 +290,7 @@ func (r *run) hold() time.Duration {
 
 // ended gives the state that a tile's owner holds, where the stream ends and the watchers are too.
 func (r *run) ended(ctx context.Context, id fence.TileID) (heldState, error) {
-	last, err := r.stores.Log.Last(ctx, id)
+	last, err := r.Log.Last(ctx, id)
 	if err != nil {
 		return heldState{}, err
 	}
@@ -256,7 +298,7 @@ func (r *run) ended(ctx context.Context, id fence.TileID) (heldState, error) {
 	if w == nil {
 		return heldState{}, fmt.Errorf("tile %s has no owner", id)
 	}
-	answer, err := r.control.tell(ctx, w.contact, order{Inspect: id})
+	answer, err := r.control.tell(ctx, w.orders, order{Inspect: id})
 	if err == nil && answer.Held.Position != last {
 		err = fmt.Errorf("tile %s ends at %s, its owner %s is at %s", id, last, w.name, answer.Held.Position)
 	}
@@ -292,6 +334,7 @@ func (r *run) recordFinal(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
 		}
+		e.final.Kept = classOf(id) != tile.Checkpointed && !r.Fault.loses
 		r.recorder.Final(id, e.final)
 	}
 	return nil
@@ -319,7 +362,7 @@ func (r *run) readEndings(ctx context.Context, endings map[fence.TileID]*ending)
 	}
 	time.Sleep(tick) // what they sent before may be on its way
 	for id, e := range endings {
-		if e.final, err = game.ReadFinal(ctx, r.stores, id); err != nil {
+		if e.final, err = game.ReadFinal(ctx, r.seams(), id); err != nil {
 			return err
 		}
 		if e.final.End != history.Position(e.held.Position) || e.final.Row.Epoch > e.final.Owner.Epoch {
@@ -353,8 +396,8 @@ func (r *run) judge() error {
 			r.Answers++
 		}
 	}
-	r.Violations = append(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)),
-		check.Run(h, check.All())...)
+	r.Violations = slices.Concat(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)),
+		check.MoneyConserved(h), check.Run(h, check.All()))
 	r.timeTakeovers(h)
 	return nil
 }

@@ -18,6 +18,8 @@ import (
 type workerSlot struct {
 	name    string
 	contact string
+	gossips string // address
+	orders  string // address at which it takes orders
 	lives   int
 	proc    *devstack.Process
 	logs    []string  // of all its processes
@@ -27,12 +29,17 @@ type workerSlot struct {
 
 // newWorkerSlot makes the place of a worker on a host of its own.
 func newWorkerSlot(run, i int) (*workerSlot, error) {
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.2.%d:0", i+1))
-	if err != nil {
-		return nil, err
+	var free [3]string // a moment ago, which is enough
+	for j := range free {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.2.%d:0", i+1))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = listener.Close() }()
+		free[j] = listener.Addr().String()
 	}
-	contact := listener.Addr().String() // free a moment ago, which is enough
-	return &workerSlot{name: fmt.Sprintf("worker-%d-%d", run, i+1), contact: contact}, listener.Close()
+	return &workerSlot{name: fmt.Sprintf("worker-%d-%d", run, i+1), contact: free[0], gossips: free[1],
+		orders: free[2]}, nil
 }
 
 // startWorker starts the next process of a slot, in place of the last if there was one.
@@ -42,8 +49,8 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	}
 	w.lives++
 	name := fmt.Sprintf("%s-%d", w.name, w.lives)
-	cfg, err := json.Marshal(workerConfig{Process: name, Contact: w.contact, History: r.historyPath(name),
-		Redis: r.stack.CoordAddrs, Postgres: r.stack.PostgresURL, Tick: tick, Alone: r.Fault.alone})
+	cfg, err := json.Marshal(workerConfig{Process: name, Contact: w.contact, Gossip: w.gossips, Orders: w.orders,
+		History: r.historyPath(name), Servers: r.servers, Tick: tick})
 	if err != nil {
 		return err
 	}
@@ -54,7 +61,7 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	proc, err := r.stack.Launch(ctx, devstack.Program{Name: name, Addr: w.contact, Path: self,
 		Env: []string{envWorker + "=" + string(cfg), envNamespace + "=worker"},
 		Ready: func(ctx context.Context, _ int) error {
-			_, err := r.control.tell(ctx, w.contact, order{})
+			_, err := r.control.tell(ctx, w.orders, order{})
 			return err
 		}})
 	if err != nil {

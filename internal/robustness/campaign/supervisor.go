@@ -71,7 +71,7 @@ func (s *supervisor) look(ctx context.Context) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, silentFor/2)
 			defer cancel()
-			if r, err := s.control.tell(ctx, w.contact, order{}); err == nil {
+			if r, err := s.control.tell(ctx, w.orders, order{}); err == nil {
 				s.heard(w, r.Tiles)
 			}
 		})
@@ -123,7 +123,7 @@ func (s *supervisor) place(ctx context.Context, id fence.TileID) {
 	if to != nil {
 		_ = s.order(ctx, id, to)
 	} else if follower != nil {
-		_, _ = s.control.tell(ctx, follower.contact, order{Follow: id})
+		_, _ = s.control.tell(ctx, follower.orders, order{Follow: id})
 	}
 }
 
@@ -173,20 +173,23 @@ func (s *supervisor) choose(not *workerSlot) *workerSlot {
 	return cmp.Or(fit, last)
 }
 
-// move gives a tile to another worker without need.
+// move gives a tile to another worker without need: by a hand-over, or by a take-over.
 func (s *supervisor) move(ctx context.Context) {
 	s.mu.Lock()
 	id := s.ids[s.rng.IntN(len(s.ids))]
 	p := s.tiles[id]
+	from := p.worker
 	var to *workerSlot
-	if p.worker != nil && p.status.State == tile.Serving {
-		to = s.choose(p.worker)
+	if from != nil && p.status.State == tile.Serving {
+		to = s.choose(from)
 	}
-	if to == p.worker {
-		to = nil
-	}
+	gently := s.rng.IntN(2) == 0
 	s.mu.Unlock()
-	if to != nil {
+	switch {
+	case to == nil || to == from:
+	case gently: // heard shows whether it was taken
+		_, _ = s.control.tell(ctx, from.orders, order{Give: id, To: to.contact})
+	default:
 		_ = s.order(ctx, id, to) // another look shows whether it arrived
 	}
 }
@@ -196,7 +199,7 @@ func (s *supervisor) order(ctx context.Context, id fence.TileID, to *workerSlot)
 	s.mu.Lock()
 	*s.tiles[id] = placement{worker: to, ordered: time.Now()}
 	s.mu.Unlock()
-	_, err := s.control.tell(ctx, to.contact, order{Own: id})
+	_, err := s.control.tell(ctx, to.orders, order{Own: id})
 	return err
 }
 

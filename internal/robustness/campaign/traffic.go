@@ -23,8 +23,8 @@ const (
 	thinkMax    = 40 * time.Millisecond
 )
 
-// traffic is the clients: one for each tile, so that a tile that hangs holds up no other, and a few that
-// roam. Each sends one action after another and follows redirects; an action without an answer is sent
+// traffic is the clients: one for each tile, so that a tile that hangs holds up no other, and players, see play. Each
+// of the former sends one action after another and follows redirects; an action without an answer is sent
 // again under its ID, and now and then one that has been answered.
 type traffic struct {
 	recorder *history.Recorder
@@ -49,13 +49,9 @@ func newTraffic(
 		acked: map[fence.TileID]int{}, lastAck: map[fence.TileID]time.Time{}, silence: map[fence.TileID]time.Duration{}}
 }
 
-func (t *traffic) start(ctx context.Context, seed uint64, roaming int) {
+func (t *traffic) start(ctx context.Context, seed uint64) {
 	for i, id := range t.tiles {
-		t.client(ctx, fmt.Sprintf("client-%d", i), seed+uint64(i), func(*rand.Rand) fence.TileID { return id })
-	}
-	for i := range roaming {
-		t.client(ctx, fmt.Sprintf("roamer-%d", i), seed+uint64(1000+i),
-			func(rng *rand.Rand) fence.TileID { return t.tiles[rng.IntN(len(t.tiles))] })
+		t.client(ctx, fmt.Sprintf("client-%d", i), seed+uint64(i), id)
 	}
 }
 
@@ -65,13 +61,13 @@ func (t *traffic) end() {
 	t.wg.Wait()
 }
 
-func (t *traffic) client(ctx context.Context, name string, seed uint64, pick func(*rand.Rand) fence.TileID) {
+func (t *traffic) client(ctx context.Context, name string, seed uint64, id fence.TileID) {
 	t.wg.Go(func() {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		routes := map[fence.TileID]string{}
 		as := name
 		for n := 1; !t.ending.Load() && ctx.Err() == nil; n++ {
-			in := tile.Intent{Tile: pick(rng), ActionID: fmt.Sprintf("%s-%d", name, n), Actor: name}
+			in := tile.Intent{Tile: id, ActionID: fmt.Sprintf("%s-%d", name, n), Actor: name}
 			answered := t.act(ctx, as, in, routes)
 			if !answered {
 				as = fmt.Sprintf("%s-after-%d", name, n) // the old one still waits, for ever

@@ -13,19 +13,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/pgfence"
-	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
-	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
-	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // envWorker holds a workerConfig as JSON in the environment of a worker process.
@@ -33,17 +29,35 @@ const envWorker = "TILEFENCE_ROBUSTNESS_WORKER"
 
 // workerConfig configures a worker process.
 type workerConfig struct {
-	Process  string   // name of this run of the worker in the history
-	Contact  string   // host:port it listens on; the host is also the one it connects from
-	History  string   // file it records to
-	Redis    []string // nodes of the coordination cluster
-	Postgres string   // URL
-	Tick     time.Duration
-	Alone    bool // installs need no replica where a master lists none
+	Process string // name of this run of the worker in the history
+	Contact string // host:port it listens on; the host is also the one it connects from
+	Gossip  string // host:port
+	Orders  string // host:port
+	History string // file it records to
+	Servers servers
+	Tick    time.Duration
 }
 
-// classes are the durability classes of the tiles, by their numbers. There is no journal, so none writes through.
-var classes = []tile.Durability{tile.Checkpointed, tile.Replicated, tile.ReplicatedActions}
+// classes are the durability classes of the tiles: two bits of a tile's number choose.
+var classes = [4]tile.Durability{tile.Checkpointed, tile.Replicated, tile.ReplicatedActions, tile.WriteThrough}
+
+func classOf(id fence.TileID) tile.Durability { return classes[id>>1&3] }
+
+// retryWindow is for how long an action is sent to its tile. It is shorter than most faults, so that actions expire.
+const retryWindow = 1500 * time.Millisecond
+
+// configure is what tiles differ in. One in three keeps hardly anything for a failover, and rebases after it.
+func configure(id fence.TileID, c *tile.Config) {
+	c.Durability = classOf(id)
+	if keepsLittle(id) {
+		c.KeepBytes = littleKept
+	}
+}
+
+// littleKept is about two batches.
+const littleKept = 500
+
+func keepsLittle(id fence.TileID) bool { return id>>3&1 == 0 }
 
 // RunWorker turns this process into a worker, for ever, if its environment says so. Call it first thing in
 // main or TestMain: a campaign starts its workers from its own executable.
@@ -66,17 +80,17 @@ func RunWorker() {
 	os.Exit(0)
 }
 
-// worker is a tilehost.Host for the tiles that it is ordered to own.
+// worker is a tile server that does what it is ordered.
 type worker struct {
-	cfg     workerConfig
-	host    *tilehost.Host
-	toRedis accidents
-	toRows  accidents
+	*process
+	host      *tilehost.Host
+	toClients accidents
 
 	mu    sync.Mutex
 	ended map[fence.TileID]tileStatus // of processors that have ended
 }
 
+// work serves until ctx ends, and then hands the tiles over. Most workers are killed before.
 func work(ctx context.Context, cfg workerConfig) error {
 	file, err := history.Create(cfg.History)
 	if err != nil {
@@ -84,39 +98,42 @@ func work(ctx context.Context, cfg workerConfig) error {
 	}
 	defer func() { _ = file.Close() }()
 	logging.Disable() // what a worker prints is a finding; lost connections are none
-	w := &worker{cfg: cfg, ended: map[fence.TileID]tileStatus{}}
-	seams, err := w.connect(ctx)
-	if err != nil {
+	w := &worker{ended: map[fence.TileID]tileStatus{}}
+	if w.process, err = cfg.Servers.connect(ctx, hostOf(cfg.Contact), cfg.Gossip); err != nil {
 		return err
 	}
+	defer w.close()
+	w.Workers = nil // a worker that was killed is started again at once, and not after its lease on the address
 	recorder := history.NewRecorder(cfg.Process, file, nil)
-	hosting := tilehost.Config{Tile: tile.Config{TickInterval: cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5},
-		Hooks: tilehost.Hooks{Ended: w.noteEnd}, Configure: func(id fence.TileID, c *tile.Config) {
-			c.Durability = classes[int(id>>1)%len(classes)]
-		}}
+	intents, err := net.Listen("tcp", cfg.Contact)
+	if err != nil {
+		return err
+	}
+	serving := tilefence.TileServerConfig{HandOverTimeout: 3 * time.Second,
+		Web: tilefence.Web{Listener: &frailListener{intents, &w.toClients}},
+		Host: tilehost.Config{Configure: configure, Hooks: tilehost.Hooks{Ended: w.noteEnd},
+			Tile: tile.Config{TickInterval: cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5,
+				Limits: tile.Limits{RetryWindow: retryWindow}}}}
+	b := w.Backends
+	seams, journal := recorder.Host(cfg.Contact, w.seams(), b.Durable, &serving.Host)
+	b.Authority, b.Store = seams.Authority, seams.Store
+	b.Durable = struct {
+		checkpoint.Store
+		checkpoint.JournalStore
+	}{b.Durable, journal}
 	rules := func(fence.TileID) (tile.Rules, error) { return &game.Register{}, nil }
-	w.host, err = tilehost.New(cfg.Contact, recorder.Host(cfg.Contact, seams, &hosting), rules, &hosting)
+	server, err := tilefence.NewTileServer(cfg.Contact, b, rules, &serving)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", cfg.Contact)
+	w.host = server.Host()
+	orders, err := net.Listen("tcp", cfg.Orders)
 	if err != nil {
 		return err
 	}
-	go func() { _ = w.host.Run(context.Background()) }() // a worker ends by being killed
-	intents, err := tilehttp.NewHandler(w.host, nil)
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle(tilehttp.Path, intents)
-	mux.HandleFunc("POST "+orderPath, w.takeOrder)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() { <-ctx.Done(); _ = server.Close() }()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return recorder.Err()
+	commands := &http.Server{Handler: http.HandlerFunc(w.takeOrder), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = commands.Serve(orders) }() // until the process ends
+	return errors.Join(server.Run(ctx), recorder.Err())
 }
 
 func (w *worker) noteEnd(i tilehost.EndInfo) {
@@ -127,31 +144,4 @@ func (w *worker) noteEnd(i tilehost.EndInfo) {
 		ended.Err = i.Err.Error()
 	}
 	w.ended[i.Status.Tile] = ended
-}
-
-// connect opens the seams, with this worker's host as the source of every connection.
-func (w *worker) connect(ctx context.Context) (seams tile.Seams, err error) {
-	host, _, err := net.SplitHostPort(w.cfg.Contact)
-	if err != nil {
-		return seams, err
-	}
-	options := redisfence.Options(w.cfg.Redis...)
-	options.Dialer = w.toRedis.dialer(host)
-	client := redis.NewClusterClient(options)
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true, AllowNoReplicas: w.cfg.Alone})
-	if err != nil {
-		return seams, err
-	}
-	pool, err := pgxpool.ParseConfig(w.cfg.Postgres)
-	if err != nil {
-		return seams, err
-	}
-	pool.MaxConns = 4
-	pool.ConnConfig.DialFunc = w.toRows.dialer(host)
-	rows, err := pgxpool.NewWithConfig(ctx, pool)
-	if err != nil {
-		return seams, err
-	}
-	authority, err := pgfence.New(rows, nil)
-	return tile.Seams{Authority: authority, Store: store, Log: redisstream.New(store, client)}, err
 }

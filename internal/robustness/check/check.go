@@ -48,10 +48,13 @@ func All() []Check {
 		{"commits linearizable", CommitsLinearizable},
 		{"installed before served", InstalledBeforeServed},
 		{"fails closed", FailClosed},
+		{"handed over confirmed", HandedOverConfirmed},
 		{"answers follow the table", AnswersFollowTable},
 		{"views ordered", ViewsOrdered},
 		{"converged", Converged},
 		{"one outcome", OneOutcome},
+		{"answers are kept", AnswersKept},
+		{"paid once", PaidOnce},
 	}
 }
 

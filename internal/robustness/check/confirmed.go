@@ -9,20 +9,40 @@ import "github.com/tilefence/tilefence/internal/robustness/history"
 // It is broken when a confirmation is claimed that the replicas did not give, when a store that lost its head
 // takes other entries in place of confirmed ones, and when an owner rebases on a state that lacks them. The
 // last has no exception: an owner whose state lacks confirmed entries was superseded before they were
-// confirmed, so it may not rebase.
+// confirmed, so it may not rebase. An install that has no events, and on which nothing was served, is nothing to lose.
 func ConfirmedKept(t *Tile) {
 	if !t.Unknown.IsZero() {
 		return // NoFork reports it
 	}
 	reported := map[history.Position]bool{}
 	for _, o := range t.Operations {
-		if at := o.Result.Position; !confirmed(o) || t.survived(at) || at.Seq < t.Since.Seq || reported[at] {
+		if at := o.Result.Position; !confirmed(o) || t.survived(at) || at.Seq < t.Since.Seq || reported[at] ||
+			t.gaveUp(o) {
 			continue
 		}
 		reported[o.Result.Position] = true
 		t.breaks(o.Returned, "%s was answered that every replica holds %s, which did not survive%s", o.Actor(),
 			o.Result.Position, t.voidedBy(o.Result.Position))
 	}
+}
+
+// gaveUp reports whether an operation is an install without events whose claimant served nothing on it: it found its
+// journal ahead of the stream, and rebased on that under another epoch.
+func (t *Tile) gaveUp(install *history.Operation) bool {
+	if c := install.Commit; c == nil || !c.Install || c.Events > 0 || len(c.Actions) > 0 {
+		return false
+	}
+	rebased := false
+	for _, o := range t.Operations {
+		switch {
+		case o.Actor() != install.Actor() || o.At < install.At || !appends(o):
+		case o.Kind == history.Rebase && t.survived(written(o)) && o.Rebase.Epoch > install.Commit.Epoch:
+			rebased = true
+		case o.Kind == history.Commit && o.Commit.Epoch == install.Commit.Epoch && o.Commit.Next != install.Commit.Next:
+			return false
+		}
+	}
+	return rebased
 }
 
 // confirmed reports whether an operation was answered with the replicas' confirmation.

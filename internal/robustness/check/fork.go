@@ -25,7 +25,7 @@ func NoFork(t *Tile) {
 	}
 	for i := 1; i < len(t.Final.Entries); i++ {
 		before, e := &t.Final.Entries[i-1], &t.Final.Entries[i]
-		if e.Prev != before.Position {
+		if e.Prev != before.Position && !e.Rebase {
 			t.breaks(t.FinalAt, "the stream holds %s, which follows %s, after %s", e.Position, e.Prev,
 				before.Position)
 		}

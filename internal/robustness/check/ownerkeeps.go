@@ -20,7 +20,7 @@ func OwnerKeeps(t *Tile) {
 	}
 	held := map[string]*history.Operation{} // by claimant: its last acknowledged write
 	for _, o := range t.Operations {
-		if o.Kind != history.Commit && o.Kind != history.Rebase || !t.settles(o) {
+		if o.Kind != history.Commit && o.Kind != history.Rebase || !t.settles(o) || t.gaveUp(o) {
 			continue
 		}
 		before := held[o.Actor()]

@@ -146,10 +146,12 @@ func (t *Tile) gatherPresented() {
 }
 
 // findBases says for each rebase which state it installed. A claimant that has served rebases on what it
-// holds; one that has not restores a checkpoint, which is known by its bytes, or begins empty.
+// holds; one that has not restores a checkpoint, which is known by its bytes, or begins empty. Either goes on from its
+// journal if that is further.
 func (t *Tile) findBases() {
 	claimants := map[string]*claimant{}
 	states := map[string]history.Position{} // by checksum: where a tile was in that state
+	journals := t.journals()
 	for _, o := range t.Operations {
 		c := claimants[o.Actor()]
 		if c == nil {
@@ -161,35 +163,64 @@ func (t *Tile) findBases() {
 			states[o.Snapshot.State] = o.Snapshot.Position
 		case history.Commit:
 			if t.settles(o) && o.Result.Position.Seq > c.holds.Seq {
-				c.holds = o.Result.Position
+				c.holds, c.since = o.Result.Position, o.Returned
 			}
-			c.served = c.served || o.Commit.Install && o.Result.Outcome == history.OK
+			c.served = c.served || !o.Commit.Install && o.Applied()
 		case history.Rebase:
+			c.read = journals.between(o, c.since)
 			t.findBase(o, c, states)
 		}
 	}
 }
 
+// journals are the records of claimants that read the tile's journal, by claimant and in order of time.
+type journals map[string][]*history.Record
+
+func (t *Tile) journals() journals {
+	all := journals{}
+	for _, r := range t.Records {
+		if r.Kind == history.Recovered {
+			all[r.Actor()] = append(all[r.Actor()], r)
+		}
+	}
+	return all
+}
+
+// between is where the journal ended that the operation's claimant had read last, after a time.
+func (j journals) between(o *history.Operation, after int64) (end history.Position) {
+	for _, r := range j[o.Actor()] {
+		if r.At > after && r.At < o.At {
+			end = r.Position
+		}
+	}
+	return end
+}
+
 // claimant is what a claimant knows of its own history.
 type claimant struct {
-	served bool
+	served bool // more than an install
 	holds  history.Position
+	since  int64            // when it learned that
+	read   history.Position // where the journal ended that it has read since then
 }
 
 func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
 	base := c.holds
 	if !c.served {
 		// Two empty tiles look the same: what a rebase restored came before it.
-		if base = states[o.Rebase.State]; base.Seq >= o.Rebase.Next.Seq {
-			base = history.Position{}
+		if known, ok := states[o.Rebase.State]; ok && known.Seq < o.Rebase.Next.Seq {
+			base = known
 		}
+	}
+	if c.read.Seq > base.Seq && c.read.Seq < o.Rebase.Next.Seq {
+		base = c.read
 	}
 	at := written(o)
 	if e := t.Entries[at]; e.Base.IsZero() && base != at {
 		e.Base = base
 	}
 	if o.Result.Outcome == history.OK {
-		c.served, c.holds = true, o.Result.Position
+		c.served, c.holds, c.since = true, o.Result.Position, o.Returned
 	}
 	if _, known := states[o.Rebase.State]; !known {
 		states[o.Rebase.State] = at

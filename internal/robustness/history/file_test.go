@@ -59,7 +59,7 @@ func record(t *testing.T, r *history.Recorder) {
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act"}, "a:1")(stream.Applied, nil)
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act2"}, "a:1")(0, &tile.UnresolvedError{Tile: testTile})
 	r.Submit("gateway", &tile.Intent{Tile: testTile, ActionID: "act3"}, "a:1")
-	r.Ended("a#1", "a:1", testTile, &tile.SupersededError{Tile: testTile, Held: 1,
+	r.Ended("a#1", "a:1", &tile.Status{Tile: testTile}, &tile.SupersededError{Tile: testTile, Held: 1,
 		Successor: fence.Owner{Epoch: 2, Contact: "b:1"}})
 	r.Fault(history.FaultInfo{Name: "pause master", Failover: true})
 	r.Restored("campaign", testTile, history.GrantOf(g))()

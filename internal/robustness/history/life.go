@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -16,8 +17,10 @@ type clientOf func(fence.TileID) string
 func always(client string) clientOf { return func(fence.TileID) string { return client } }
 
 // Host makes the processors of a tilehost.Host record what they do, each run as a client of its own: through the seams
-// that it returns, and through hooks of cfg, which it replaces.
-func (r *Recorder) Host(contact string, seams tile.Seams, cfg *tilehost.Config) tile.Seams {
+// and the journal that it returns, and through hooks of cfg, which it replaces. The journal may be nil.
+func (r *Recorder) Host(
+	contact string, seams tile.Seams, j checkpoint.JournalStore, cfg *tilehost.Config,
+) (tile.Seams, checkpoint.JournalStore) {
 	var mu sync.Mutex
 	runs := map[fence.TileID]int{} // that have ended
 	client := func(id fence.TileID) string {
@@ -28,7 +31,7 @@ func (r *Recorder) Host(contact string, seams tile.Seams, cfg *tilehost.Config) 
 	cfg.Tile.Hooks.Transition = func(i tile.TransitionInfo) { r.Transition(client(i.Tile), contact, i) }
 	ended := cfg.Hooks.Ended
 	cfg.Hooks.Ended = func(i tilehost.EndInfo) {
-		r.Ended(client(i.Status.Tile), contact, i.Status.Tile, i.Err)
+		r.Ended(client(i.Status.Tile), contact, &i.Status, i.Err)
 		mu.Lock()
 		runs[i.Status.Tile]++
 		mu.Unlock()
@@ -36,7 +39,7 @@ func (r *Recorder) Host(contact string, seams tile.Seams, cfg *tilehost.Config) 
 	}
 	seams.Authority = &authority{Authority: seams.Authority, recorder: r, client: client}
 	seams.Store = &store{Store: seams.Store, recorder: r, client: client}
-	return seams
+	return seams, &journal{JournalStore: j, recorder: r, client: client}
 }
 
 // Transition records that a processor's life entered another state.
@@ -45,9 +48,10 @@ func (r *Recorder) Transition(client, contact string, i tile.TransitionInfo) {
 		Life: &LifeEvent{State: i.To.String(), Epoch: i.Epoch, Contact: contact}})
 }
 
-// Ended records that a processor's Run has returned err.
-func (r *Recorder) Ended(client, contact string, id fence.TileID, err error) {
-	event := LifeEvent{State: tile.Stopped.String(), Contact: contact, Ended: true}
+// Ended records that a processor's Run has returned err, with its last status.
+func (r *Recorder) Ended(client, contact string, s *tile.Status, err error) {
+	event := LifeEvent{State: tile.Stopped.String(), Contact: contact, Ended: true,
+		Handed: err == nil && s.Successor.Present()}
 	if err != nil {
 		event.Err = err.Error()
 	}
@@ -56,5 +60,5 @@ func (r *Recorder) Ended(client, contact string, id fence.TileID, err error) {
 		successor := OwnerOf(superseded.Successor)
 		event.State, event.Epoch, event.Successor = tile.StoodDown.String(), superseded.Held, &successor
 	}
-	r.Append(Record{Client: client, Kind: Life, Tile: id, Life: &event})
+	r.Append(Record{Client: client, Kind: Life, Tile: s.Tile, Life: &event})
 }

@@ -31,7 +31,7 @@ func TestEachRunOfAHostIsAClient(t *testing.T) {
 		start := func(contact string, records history.Sink) *tilehost.Host {
 			cfg := tilehost.Config{Tile: tile.Config{TickInterval: 100 * time.Millisecond},
 				Hooks: tilehost.Hooks{Ended: func(tilehost.EndInfo) { ends.Add(1) }}}
-			seams := history.NewRecorder(contact, records, nil).Host(contact, seams, &cfg)
+			seams, _ := history.NewRecorder(contact, records, nil).Host(contact, seams, nil, &cfg)
 			rules := func(fence.TileID) (tile.Rules, error) { return &game.Register{}, nil }
 			h, err := tilehost.New(contact, seams, rules, &cfg)
 			require.NoError(t, err)

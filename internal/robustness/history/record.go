@@ -33,6 +33,10 @@ const (
 	Held      Kind = "held"      // at quiescence a watcher or owner holds Record.Position, its state is Record.Digest
 	Final     Kind = "final"     // at quiescence the tile is as Record.Final says
 	Life      Kind = "life"      // a processor's life: Record.Life
+	Sealed    Kind = "sealed"    // a claimant took a journal over, for the epoch of Record.Position
+	Recovered Kind = "recovered" // a claimant read a journal, which ends at Record.Position
+	Paid      Kind = "paid"      // at quiescence the ledger has Record.Payment
+	Books     Kind = "books"     // at quiescence the ledger as a whole is as Record.Balance says
 	Fault     Kind = "fault"     // the campaign injected or removed a fault: Record.Fault
 )
 
@@ -60,6 +64,8 @@ type Record struct {
 	Digest   string     `json:"digest,omitempty"` // of a state
 	Life     *LifeEvent `json:"life,omitempty"`
 	Final    *FinalTile `json:"final,omitempty"`
+	Payment  *Payment   `json:"payment,omitempty"`
+	Balance  *Balance   `json:"balance,omitempty"`
 	Fault    *FaultInfo `json:"fault,omitempty"`
 }
 
@@ -173,6 +179,7 @@ type LifeEvent struct {
 	Successor *Owner      `json:"successor,omitempty"` // of an end by a *tile.SupersededError
 	Err       string      `json:"err,omitempty"`       // of an end
 	Ended     bool        `json:"ended,omitempty"`     // Run has returned
+	Handed    bool        `json:"handed,omitempty"`    // of an end: the tile went to the successor that was named
 }
 
 // FinalTile is a tile after everything has come to rest.
@@ -184,6 +191,27 @@ type FinalTile struct {
 	State   string   `json:"state,omitempty"` // digest of the state it folds to
 	// Applied lists the actions whose effects are in the final state, in order, if the game can tell.
 	Applied []string `json:"applied,omitempty"`
+	// Kept says that by the tile's durability class an answer outlives every owner and every failover.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// Payment is an action that a player paid for, as the ledger has it, and as the player was answered.
+type Payment struct {
+	Action   string `json:"action"`
+	Cost     uint64 `json:"cost,omitempty"`
+	Outcome  string `json:"outcome,omitempty"` // empty: the action is open
+	Reason   string `json:"reason,omitempty"`  // why the ledger refused it; nothing was spent
+	Refunded bool   `json:"refunded,omitempty"`
+	Told     string `json:"told,omitempty"` // the outcome that the player was answered; empty: none
+}
+
+// Balance is what the ledger's audit says of all accounts.
+type Balance struct {
+	Credited    uint64   `json:"credited"`
+	Held        uint64   `json:"held"`
+	Spent       uint64   `json:"spent"`
+	Unexplained int64    `json:"unexplained,omitempty"` // changes of accounts that no record explains
+	Damaged     []string `json:"damaged,omitempty"`
 }
 
 // FaultInfo is one thing the campaign did. A fault that lasts has two records, the second with Over set.

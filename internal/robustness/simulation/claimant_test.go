@@ -64,7 +64,8 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 		defer close(c.done)
 		_ = h.travel(ctx, "start") // at an instant of its own
 		err := p.Run(ctx)
-		w.recorder.Ended(name, contact, id, err)
+		last := p.Status()
+		w.recorder.Ended(name, contact, &last, err)
 		w.ended(c, id, err)
 	})
 	return c

@@ -102,6 +102,14 @@ func frames(records []history.Record) (at []int) {
 	return at
 }
 
+// paid is the ledger's record of an action that the tile has applied.
+func paid(records []history.Record, p history.Payment) history.Record {
+	last := records[find(records, 0, func(r *history.Record) bool { return r.Kind == history.Final })]
+	p.Action = last.Final.Applied[0]
+	last.Kind, last.Final, last.Payment = history.Paid, nil, &p
+	return last
+}
+
 // corruptions break one promise each in a history that keeps them all.
 var corruptions = []struct {
 	check string
@@ -239,6 +247,35 @@ var corruptions = []struct {
 		r[i].Result.Answer = stream.Rejected.String()
 		return r
 	}},
+	{"answers are kept", "an action is answered that nobody has", func(r []history.Record) []history.Record {
+		last := find(r, 0, func(r *history.Record) bool { return r.Kind == history.Final })
+		r[last].Final.Kept = true
+		i := find(r, 0, func(r *history.Record) bool { return r.Result != nil && r.Result.Answer != "" })
+		sent := find(r, 0, func(s *history.Record) bool { return s.Intent != nil && s.Op == r[i].Op })
+		r[sent].Intent.Action = "lost"
+		return r
+	}},
+	{"paid once", "an action is applied, and its price given back", func(r []history.Record) []history.Record {
+		return append(r, paid(r, history.Payment{Outcome: "rejected", Refunded: true}))
+	}},
+	{"paid once", "a player was answered otherwise", func(r []history.Record) []history.Record {
+		return append(r, paid(r, history.Payment{Outcome: "applied", Told: "fizzled"}))
+	}},
+	{"paid once", "an action stays open", func(r []history.Record) []history.Record {
+		return append(r, paid(r, history.Payment{}))
+	}},
+	{"handed over confirmed", "replicas lack what is handed over", func(r []history.Record) []history.Record {
+		commit, answer := call(r)
+		for i := range r {
+			if r[i].Commit != nil && r[i].Process == r[commit].Process && r[i].Client == r[commit].Client {
+				r[i].Commit.Replicas = 0
+			}
+		}
+		handed := r[commit]
+		handed.At, handed.Kind, handed.Op, handed.Commit = r[answer].At+1, history.Life, 0, nil
+		handed.Life = &history.LifeEvent{Ended: true, Handed: true}
+		return append(r, handed)
+	}},
 	{"final record", "no record says how it ended", func(r []history.Record) []history.Record {
 		return slices.DeleteFunc(r, func(r history.Record) bool { return r.Kind == history.Final })
 	}},
@@ -255,6 +292,15 @@ func TestChecksFindWhatIsBroken(t *testing.T) {
 			}
 			assert.Contains(t, names, c.check)
 		})
+	}
+}
+
+func TestMoneyThatIsLostIsFound(t *testing.T) {
+	for found, b := range map[int]history.Balance{0: {Credited: 5, Held: 3, Spent: 2}, 1: {Credited: 5, Held: 3}} {
+		h := &history.History{Records: []history.Record{{Kind: history.Books, Balance: &b}}}
+		assert.Len(t, check.MoneyConserved(h), found)
+		h.Records[0].Balance.Unexplained = 1
+		assert.Len(t, check.MoneyConserved(h), 1)
 	}
 }
 
