@@ -109,6 +109,9 @@ func (d *deployment) run() (stop func(), err error) {
 	if !d.options.noPage {
 		fmt.Fprintf(d.errs, "\n  watch the battle:  %s\n\n", d.secure.url("http", d.page.Addr().String()+"/"))
 	}
+	if err := d.observe(); err != nil {
+		return nil, err
+	}
 	d.ask(gateway, bridge, relay, checkpointer)
 	servers := []tilefence.Server{d.tower, gateway, d.hosts, bridge, relay, checkpointer}
 	if d.secure != nil {

@@ -105,7 +105,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 func (o *options) define(f *flag.FlagSet) {
 	text := f.StringVar
 	text(&o.stack, "stack", "embedded",
-		"`which` servers: embedded (none), or local (starts Redis, PostgreSQL and a DynamoDB-compatible server)")
+		"`which` servers: embedded (none), or local (starts Redis, PostgreSQL, a DynamoDB-compatible server, and "+
+			"Prometheus where it is installed)")
 	text(&o.redis, "redis", "", "coordination Redis Cluster that already runs, `host:port,…`")
 	text(&o.fanout, "fanout", "", "fan-out Redis Cluster, `host:port,…` (default: the coordination cluster)")
 	text(&o.views, "views", "", "relay: Redis for the views that relays share, `host:port` (default: they share none)")

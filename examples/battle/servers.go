@@ -40,6 +40,7 @@ type plan struct {
 	registry *prometheus.Registry
 	metrics  *prommetrics.Metrics // the library's, in registry
 	logger   *slog.Logger
+	dir      string      // for files; it is removed when the battle has ended
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
 
@@ -77,7 +78,8 @@ func newPlan(
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, errs: errs, secure: secure}
+	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, dir: dir, errs: errs,
+		secure: secure}
 	if o.trace != "" {
 		if p.decisions, err = tilefence.CreateDecisionLog(o.trace); err != nil {
 			return nil, nil, err
