@@ -3,6 +3,7 @@ package campaign
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -96,7 +97,7 @@ func (s *servers) connectFanout(p *process, host string) (err error) {
 	client := redis.NewClusterClient(options)
 	p.closers = append(p.closers, func() { _ = client.Close() })
 	p.Workers = redisshare.New(client)
-	p.Fanout, err = redisfanout.New(client, nil)
+	p.Fanout, err = redisfanout.New(client, &redisfanout.Config{Logger: slog.New(slog.DiscardHandler)})
 	return err
 }
 

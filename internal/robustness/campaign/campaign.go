@@ -167,6 +167,7 @@ func open(ctx context.Context) (*ground, error) {
 	g.stack, g.stops = stack, append(g.stops, stack.Stop)
 	g.postgres, _ = stack.Process("postgres")
 	g.dynamo, _ = stack.Process("dynamodb")
+	g.fanout = fanoutNodes(stack)
 	g.cluster = &cluster{Cluster: stack.Cluster()}
 	g.stops = append(g.stops, g.cluster.Close)
 	all := servers{Coordination: stack.CoordAddrs, Fanout: stack.FanoutAddrs, Postgres: stack.PostgresURL,

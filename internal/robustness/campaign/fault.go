@@ -69,7 +69,7 @@ func (d *damage) heal(ctx context.Context) error {
 
 // Faults returns every kind of fault, in the order of the report.
 func Faults() []*Fault {
-	return append(append(processFaults(), storeFaults()...), networkFaults()...)
+	return slices.Concat(processFaults(), storeFaults(), networkFaults(), partFaults())
 }
 
 // FindFault returns the fault called name.

@@ -34,7 +34,7 @@ func networkFaults() []*Fault {
 				return r.network.drop(ctx, hostOf(v.master.Addr()), hostOf(v.owner.contact))
 			}},
 		{Name: "master-cut-off", About: "a master cannot reach the other nodes, all clients can reach it", parts: true,
-			failover: true, frozen: true, hold: seconds(2.5, 5),
+			failover: true, frozen: true, hold: seconds(2.5, 5), within: "master-and-owner-cut-off",
 			inject: func(ctx context.Context, r *run, v victim) error {
 				return r.part(ctx, v.master, r.otherNodes(v.master)...)
 			}},
@@ -46,7 +46,7 @@ func networkFaults() []*Fault {
 			}},
 		{Name: "replication-cut",
 			About: "a master and its replica cannot reach each other, all others can reach both", parts: true,
-			failover: true, moves: true, hold: seconds(1, 4),
+			failover: true, moves: true, hold: seconds(1, 4), within: "master-and-owner-cut-off",
 			inject: func(ctx context.Context, r *run, v victim) error {
 				r.damage.hit(v.replica.Name(), nil)
 				return r.part(ctx, v.master, v.replica)

@@ -43,21 +43,31 @@ func processFaults() []*Fault {
 			hold: seconds(0.3, 5), failover: true, within: "zombie-master",
 			inject: func(_ context.Context, r *run, v victim) error { return r.pause(v.master) }},
 		{Name: "master-killed", About: "SIGKILL of a Redis master; it comes back empty after its replica was promoted",
-			hold: seconds(1, 2), failover: true,
+			hold: seconds(1, 2), failover: true, within: "fence-moved-back",
 			inject: func(_ context.Context, r *run, v victim) error { return r.killMaster(v.shard) }},
+		{Name: "tail-lost",
+			About: "the replication link is cut, and then the master killed: the owner lives, and has what was lost",
+			hold:  seconds(0.5, 1.5), failover: true, within: "fence-moved-back",
+			inject: func(ctx context.Context, r *run, v victim) error { return r.loseTail(ctx, v.shard) }},
+		{Name: "tail-and-owner-lost",
+			About: "the replication link is cut, and then the master and a tile's owner killed",
+			hold:  seconds(0.5, 1.5), failover: true,
+			inject: func(ctx context.Context, r *run, v victim) error {
+				return errors.Join(r.loseTail(ctx, v.shard), r.killWorker(v.owner))
+			}},
 		{Name: "owner-and-master-killed", About: "SIGKILL of a Redis master and of the worker that owns a tile there",
-			hold: seconds(1, 2), failover: true,
+			hold: seconds(1, 2), failover: true, within: "tail-and-owner-lost",
 			inject: func(_ context.Context, r *run, v victim) error {
 				return errors.Join(r.killMaster(v.shard), r.killWorker(v.owner))
 			}},
 		{Name: "replica-paused",
 			About: "SIGSTOP of a Redis replica: installs wait for it until it is back, everything else goes on",
-			hold:  seconds(1, 4), moves: true,
+			hold:  seconds(1, 4), moves: true, within: "replica-killed",
 			inject: func(_ context.Context, r *run, v victim) error { return r.pause(v.replica) }},
 		{Name: "replica-killed", About: "SIGKILL of a Redis replica", hold: seconds(1, 3), moves: true,
 			inject: func(_ context.Context, r *run, v victim) error { return r.kill(v.replica) }},
 		{Name: "authority-paused", About: "SIGSTOP of PostgreSQL and all its processes while tiles are to move",
-			hold: seconds(1, 4), moves: true,
+			hold: seconds(1, 4), moves: true, within: "owner-without-authority",
 			inject: func(_ context.Context, r *run, _ victim) error {
 				r.damage.hit("postgres", func(context.Context) error { return r.postgres.SignalAll(syscall.SIGCONT) })
 				return r.postgres.SignalAll(syscall.SIGSTOP)
@@ -119,20 +129,12 @@ func zombieMaster(ctx context.Context, r *run, v victim) error {
 	return await(ctx, r.cfg.ServeWithin, "others serve the tiles of the paused owner", r.supervisor.serving)
 }
 
-// fenceMovedBack is the case of a replica that is promoted without the newest epoch. The link is kept from
-// coming up by a password that the master does not ask for.
+// fenceMovedBack is the case of a replica that is promoted without the newest epoch.
 func fenceMovedBack(ctx context.Context, r *run, v victim) error {
-	replica := r.cluster.Node(v.replica)
-	err := errors.Join(
-		replica.ConfigSet(ctx, "masterauth", "wrong-password").Err(),
-		replica.Do(ctx, "client", "kill", "type", "master").Err())
+	err := r.cutLink(ctx, v.shard)
 	if to := r.otherWorker(v.owner); to != nil && err == nil {
 		_ = r.supervisor.order(ctx, v.tile, to) // the successor; it cannot be confirmed, and must not serve
 	}
 	time.Sleep(300*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
-	err = errors.Join(err, r.killMaster(v.shard))
-	r.damage.hit(v.replica.Name(), func(ctx context.Context) error {
-		return replica.ConfigSet(ctx, "masterauth", "").Err()
-	})
-	return err
+	return errors.Join(err, r.killMaster(v.shard))
 }

@@ -21,7 +21,7 @@ import (
 const (
 	coin    = "coin"
 	purse   = 1_000_000 // more than a run takes
-	players = 3
+	players = 2
 	nameOf  = "X-Player"
 )
 
@@ -77,7 +77,7 @@ func (t *traffic) play(ctx context.Context, b *bank, name string, seed uint64, g
 			id := t.tiles[p.rng.IntN(len(t.tiles))]
 			p.act(ctx, gatewayws.Request{Tile: id, Kind: admission.Act, Action: fmt.Sprintf("%s-%d", name, n),
 				Asset: coin, Cost: 1})
-			time.Sleep(thinkMin + time.Duration(p.rng.Int64N(int64(thinkMax-thinkMin))))
+			time.Sleep(thinkMax + time.Duration(p.rng.Int64N(int64(thinkMax))))
 		}
 	})
 }

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
@@ -23,7 +26,7 @@ import (
 
 // What a run needs before its fault.
 const (
-	leastAnswers = 8 // of every tile
+	leastAnswers = 6 // of every tile
 	leastCommits = 24
 )
 
@@ -40,6 +43,7 @@ type run struct {
 	control    *controller
 	tiles      []fence.TileID
 	workers    []*workerSlot
+	filesMu    sync.Mutex
 	files      []string // histories
 	supervisor *supervisor
 	traffic    *traffic
@@ -63,6 +67,7 @@ type ground struct {
 	cluster   *cluster
 	postgres  *devstack.Process
 	dynamo    *devstack.Process
+	fanout    []*devstack.Process
 	stops     []func() // in the order of their starts
 }
 
@@ -174,10 +179,12 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	if err := r.openServers(ctx); err != nil {
 		return err
 	}
+	var starts errgroup.Group
 	for _, w := range r.workers {
-		if err := r.startWorker(ctx, w); err != nil {
-			return err
-		}
+		starts.Go(func() error { return r.startWorker(ctx, w) })
+	}
+	if err := starts.Wait(); err != nil {
+		return err
 	}
 	r.supervisor = &supervisor{control: r.control, workers: r.workers, ids: r.tiles,
 		rng: rand.New(rand.NewPCG(r.Seed, 1)), takeFrozen: r.Fault.frozen || r.rng.IntN(2) == 0,
@@ -430,6 +437,8 @@ func firstLife(h *history.History, id fence.TileID, s tile.State, after int64) i
 // historyPath is the file for one process's records.
 func (r *run) historyPath(name string) string {
 	path := filepath.Join(r.Dir, name+".jsonl")
+	r.filesMu.Lock()
+	defer r.filesMu.Unlock()
 	r.files = append(r.files, path)
 	return path
 }

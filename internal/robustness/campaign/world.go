@@ -96,7 +96,7 @@ func (w *world) gateway(ctx context.Context, host string) error {
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.Backends, authenticate, price,
 		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: l}, DrainTimeout: 500 * time.Millisecond,
 			Gateway: admission.GatewayConfig{Unlimited: true, RetryWindow: retryWindow, ForwardTimeout: attemptTime,
-				SweepInterval: 300 * time.Millisecond, SweepAge: 300 * time.Millisecond},
+				SweepInterval: 800 * time.Millisecond, SweepAge: 300 * time.Millisecond},
 			Reconciler: admission.ReconcilerConfig{RememberFor: tile.DefaultRememberFor, RetryWindow: retryWindow,
 				MaxClockSkew: 200 * time.Millisecond}})
 	if err != nil {

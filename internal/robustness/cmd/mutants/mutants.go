@@ -33,6 +33,12 @@ func onServers(name, pkg, run string) detector {
 	return d
 }
 
+func onDynamo(name, pkg, run string) detector {
+	d := onServers(name, pkg, run)
+	d.parts = "dynamodb"
+	return d
+}
+
 // campaign injects one kind of fault into real processes, a few runs with fixed seeds.
 func campaign(fault, duration string) detector {
 	return detector{name: "campaign, " + fault, command: []string{"go", "run",
@@ -93,7 +99,7 @@ var mutants = []mutant{
 	{"a quiet last tick is not confirmed", "a hand-over builds on nothing that a failover could undo",
 		"tile/handover.go", "		case o.confirmed:\n			return nil\n		default:",
 		"		case o.pending == nil:\n			return nil\n		default:",
-		[]detector{scenarios, model, simulation}},
+		[]detector{scenarios, model, simulation, campaign("owner-stopped", "15s")}},
 	{"an install is not confirmed", "nothing is served under an epoch that a failover could undo", "tile/install.go",
 		"Install: true, Replicas: fence.AllReplicas}", "Install: true}",
 		[]detector{scenarios, model, simulation, campaign("fence-moved-back", "15s")}},
@@ -114,6 +120,22 @@ var mutants = []mutant{
 	{"an outshone owner goes on", "no owner serves below what watchers were shown", reconcile,
 		"	case t == nil || t.Shown <= own:\n", "	case t == nil || t.Shown >= own:\n",
 		[]detector{scenarios, tests("cluster scenarios", ".", ".")}},
+	{"an answer does not wait for replicas", "a replicated tile answers when its replicas have the batch",
+		"tile/owner.go", "	if replicated {\n		return o.cfg.Replicas\n", "	if replicated {\n		return 0\n",
+		[]detector{scenarios, model, campaign("tail-and-owner-lost", "20s")}},
+	{"the journal's tail is forgotten", "what the journal has ahead of the stream is the tile's",
+		"tile/internal/durable/durable.go", "	case len(c.Tail) > 0:\n			c.At =",
+		"	case len(c.Tail) > 0 && c.Tail[0].Seq == 0:\n			c.At =",
+		[]detector{scenarios, model, campaign("tail-and-owner-lost", "20s")}},
+	{"an attempt in doubt is withdrawn", "an attempt that may have arrived stays counted", "admission/deliver.go",
+		"	if errors.Is(err, tile.ErrUnresolved) ||", "	if false && errors.Is(err, tile.ErrUnresolved) ||",
+		[]detector{tests("admission", "./admission", "."), campaign("client-answers-lost", "15s")}},
+	{"too little is given back", "a refund is the price", "admission/dynamoledger/settle.go",
+		`number(a.Cost), ":one"`, `number(a.Cost - 1), ":one"`,
+		[]detector{onDynamo("ledger suite", "./admission/dynamoledger", "."), campaign("client-answers-lost", "15s")}},
+	{"a client forgets what it was shown", "a client keeps a floor of epochs", "relay/relayclient/receive.go",
+		"	t.at, t.synced, t.floor = p, true, max(t.floor, p.Epoch)", "	t.at, t.synced = p, true",
+		[]detector{tests("client", "./relay/relayclient", "."), campaign("relay-isolated", "20s")}},
 	{"a WAIT that failed counts", "an error of WAIT confirms nothing", "fence/redisfence/node.go",
 		"		return 0, max(had, 1)\n", "		return max(had, 1), max(had, 1)\n",
 		[]detector{replicaUnits, owncluster, campaign("zombie-master", "20s"), campaign("replica-paused", "15s")}},

@@ -1,0 +1,150 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/tilefence/tilefence/internal/devstack"
+)
+
+// partFaults break the parts of the system around the tiles: fan-out, relays, and the durable store.
+func partFaults() []*Fault {
+	return []*Fault{
+		{Name: "fanout-killed", About: "SIGKILL of every node of the fan-out cluster; they come back empty",
+			hold: seconds(1, 3),
+			inject: func(_ context.Context, r *run, _ victim) error {
+				return errors.Join(r.kill(r.fanout[0]), r.kill(r.fanout[1]), r.kill(r.fanout[2]))
+			}},
+		{Name: "relay-isolated",
+			About: "a relay can reach its watchers, but neither store nor fan-out, while tiles move, and watchers " +
+				"from it and to it",
+			parts: true, moves: true, hold: seconds(2.5, 4),
+			inject: func(ctx context.Context, r *run, _ victim) error {
+				relay := relayHosts[r.rng.IntN(len(relayHosts))]
+				r.damage.hit("relay "+relay, r.network.join)
+				var errs []error
+				for _, p := range append(r.otherNodes(nil), r.fanout...) {
+					errs = append(errs, r.network.part(ctx, relay, hostOf(p.Addr())))
+				}
+				return errors.Join(errs...)
+			}},
+		{Name: "durable-paused", About: "SIGSTOP of the durable store, of journals, checkpoints and the ledger",
+			hold:   seconds(1, 3),
+			inject: func(_ context.Context, r *run, _ victim) error { return r.pause(r.dynamo) }},
+		{Name: "durable-resets",
+			About: "connections of tile servers to the durable store are reset, as in store-resets, while tiles move",
+			moves: true, hold: seconds(1, 3),
+			inject: func(ctx context.Context, r *run, _ victim) error {
+				return r.resets(ctx, order{Resets: "dynamodb", Answers: 100, Requests: 50})
+			}},
+		{Name: "durable-restored",
+			About: "checkpoints and journals are restored to an older state while the owners live",
+			hold:  seconds(0.2, 1),
+			inject: restoreDurable},
+	}
+}
+
+// restoreDurable does what a restore from a backup does to every tile, at once.
+func restoreDurable(ctx context.Context, r *run, _ victim) error {
+	r.damage.hit("table "+r.servers.checkpoints(), nil)
+	before, err := r.durable.items(ctx, r.servers.checkpoints())
+	if err != nil {
+		return err
+	}
+	time.Sleep(500*time.Millisecond + time.Duration(r.rng.Int64N(int64(time.Second))))
+	// Nothing is written in the midst of it: a backup is of one moment.
+	defer func() { _ = r.signalWorkers(syscall.SIGCONT) }()
+	if err := r.signalWorkers(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	now, err := r.durable.items(ctx, r.servers.checkpoints())
+	if err != nil {
+		return err
+	}
+	for _, tile := range slices.Sorted(maps.Keys(now)) {
+		if err := r.durable.replace(ctx, r.servers.checkpoints(), now[tile], before[tile]); err != nil {
+			return fmt.Errorf("tile %s: %w", tile, err)
+		}
+	}
+	return nil
+}
+
+// item is one of a table, and items are those of a tile by their sort key.
+type (
+	item  = map[string]types.AttributeValue
+	items map[string]item
+)
+
+// items reads a table, by tile.
+func (p *process) items(ctx context.Context, table string) (map[string]items, error) {
+	all := map[string]items{}
+	pages := dynamodb.NewScanPaginator(p.dynamo, &dynamodb.ScanInput{TableName: &table})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range page.Items {
+			tile, part := i["tile"].(*types.AttributeValueMemberS), i["part"].(*types.AttributeValueMemberS)
+			if all[tile.Value] == nil {
+				all[tile.Value] = items{}
+			}
+			all[tile.Value][part.Value] = i
+		}
+	}
+	return all, nil
+}
+
+// replace makes a tile's items what they were, in one transaction.
+func (p *process) replace(ctx context.Context, table string, now, before items) error {
+	var writes []types.TransactWriteItem
+	for _, part := range slices.Sorted(maps.Keys(before)) {
+		writes = append(writes, types.TransactWriteItem{Put: &types.Put{TableName: &table, Item: before[part]}})
+	}
+	for _, part := range slices.Sorted(maps.Keys(now)) {
+		if before[part] == nil {
+			key := item{"tile": now[part]["tile"], "part": now[part]["part"]}
+			writes = append(writes, types.TransactWriteItem{Delete: &types.Delete{TableName: &table, Key: key}})
+		}
+	}
+	if len(writes) == 0 {
+		return nil
+	}
+	_, err := p.dynamo.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: writes})
+	return err
+}
+
+// cutLink keeps a replica from its master, by a password that the master does not ask for.
+func (r *run) cutLink(ctx context.Context, s shard) error {
+	replica := r.cluster.Node(s.replica)
+	r.damage.hit(s.replica.Name(), func(ctx context.Context) error {
+		return replica.ConfigSet(ctx, "masterauth", "").Err()
+	})
+	return errors.Join(replica.ConfigSet(ctx, "masterauth", "wrong-password").Err(),
+		replica.Do(ctx, "client", "kill", "type", "master").Err())
+}
+
+// loseTail cuts the link to a replica, lets the master go on alone for a while, and kills it.
+func (r *run) loseTail(ctx context.Context, s shard) error {
+	err := r.cutLink(ctx, s)
+	time.Sleep(300*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
+	return errors.Join(err, r.killMaster(s))
+}
+
+// fanoutNodes are the processes of the fan-out cluster.
+func fanoutNodes(s *devstack.Stack) (nodes []*devstack.Process) {
+	for i := range 3 {
+		if p, ok := s.Process(fmt.Sprintf("fanout-%d", i+1)); ok {
+			nodes = append(nodes, p)
+		}
+	}
+	return nodes
+}
