@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole check: formatting, vet, lint and the tests that need no server, then every test with the race
-# detector against real servers.
+# detector against real servers. What runs inside Redis is also tested, briefly, inside Valkey.
 # A failed check does not keep the tests from running; the summary names everything that failed.
 # Arguments are passed on to go test, in front of the packages: scripts/test.sh -run Failover
 set -uo pipefail
@@ -45,6 +45,7 @@ checks() {
 	check vet go vet ./...
 	check lint "$lint" run --allow-parallel-runners ./...
 	check serverless serverless
+	check valkey scripts/engines.sh -short valkey-8.0
 	go build -buildvcs=false -o bin/tilectl ./examples/tilectl || exit 1
 	# In place of this shell, so that a signal from make arrives where the servers are stopped.
 	TILEFENCE_FAILED_CHECKS="${failed[*]}" exec bin/tilectl dev -parts all -memory -nosync -- "$0" --with-servers "$@"
