@@ -46,8 +46,8 @@ func partFaults() []*Fault {
 				return r.resets(ctx, order{Resets: "dynamodb", Answers: 100, Requests: 50})
 			}},
 		{Name: "durable-restored",
-			About: "checkpoints and journals are restored to an older state while the owners live",
-			hold:  seconds(0.2, 1),
+			About:  "checkpoints and journals are restored to an older state while the owners live",
+			hold:   seconds(0.2, 1),
 			inject: restoreDurable},
 	}
 }
