@@ -72,12 +72,16 @@ func (p *plan) servers() ([]tilefence.Server, error) {
 	}
 	p.wantFiles(p.options.clients)
 	if p.options.command == "gateway" {
-		p.say("gateway at ws://%s%s\n", l.Addr(), intentPath)
-		return p.asked(p.newGateway(l))
+		p.say("gateway at %s\n", p.secure.url("ws", l.Addr().String()+intentPath))
+		return p.beside(p.asked(p.newGateway(l)))
 	}
-	p.say("relay at ws://%s%s, page at http://%s/\n", l.Addr(), viewPath, l.Addr())
+	p.say("relay at %s", p.secure.url("ws", l.Addr().String()+viewPath))
+	if p.secure == nil {
+		p.say(", page at http://%s/", l.Addr())
+	}
+	p.say("\n")
 	t := &tower{plan: p, contacts: list(p.options.hostList)}
-	all, err := p.asked(p.newRelay(l, t))
+	all, err := p.beside(p.asked(p.newRelay(l, t)))
 	return append([]tilefence.Server{t}, all...), err
 }
 

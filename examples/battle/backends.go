@@ -83,6 +83,9 @@ func openBackends(
 	var views string
 	switch {
 	case o.redis != "":
+		if o.certificates != "" {
+			b.stores = secure.inside()
+		}
 		err = b.openServers(ctx, list(o.redis), list(o.fanout), o.postgres, o.dynamodb)
 		views = o.views
 	case o.stack == "local":

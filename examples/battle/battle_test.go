@@ -135,19 +135,13 @@ func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.
 	return got.Status
 }
 
-// TestActorsAsProcesses runs every actor as a process of its own, with gossip between two tile hosts and the
-// gateway. It kills one host with SIGKILL, and wants the other, a warm follower, to hear of it and to take its
-// tiles over; then a third takes one from the second by -takeover. The bots must converge.
-func TestActorsAsProcesses(t *testing.T) {
-	t.Parallel()
-	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t),
-		","),
-		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v"}
+// processes builds the battle and returns what starts an actor of it as a process.
+func processes(t *testing.T, common ...string) (start func(args ...string) (*exec.Cmd, *screen)) {
 	program := filepath.Join(t.TempDir(), "battle")
 	build, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", build)
-	start := func(args ...string) (*exec.Cmd, *screen) {
-		c := exec.Command(program, append(args, servers...)...)
+	return func(args ...string) (*exec.Cmd, *screen) {
+		c := exec.Command(program, append(args, common...)...)
 		s := &screen{}
 		c.Stdout, c.Stderr = s, s
 		c.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // what is killed leaves its directory
@@ -162,6 +156,17 @@ func TestActorsAsProcesses(t *testing.T) {
 		})
 		return c, s
 	}
+}
+
+// TestActorsAsProcesses runs every actor as a process of its own, with gossip between two tile hosts and the
+// gateway. It kills one host with SIGKILL, and wants the other, a warm follower, to hear of it and to take its
+// tiles over; then a third takes one from the second by -takeover. The bots must converge.
+func TestActorsAsProcesses(t *testing.T) {
+	t.Parallel()
+	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t),
+		","),
+		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v"}
+	start := processes(t, servers...)
 	hostA, screenA := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1", "-follow", "all", "-gossip", "127.0.0.1:0")
 	seed := screenA.find(t, `gossip: listening.*addr=(\S+)`)
 	_, screenB := start("tile", "-listen", "127.0.0.1:0", "-own", "2,3", "-follow", "all", "-gossip", "127.0.0.1:0",
@@ -228,6 +233,9 @@ func TestBadCommandLines(t *testing.T) {
 		"-durability iron":                  "checkpointed, replicated, write-through",
 		"-chaos -hosts 1":                   "want at least -hosts 2",
 		"-chaos -chaos-every 1ms":           "at least 100ms",
+		"bridge -secure":                    "give bridge -certificates and -secret",
+		"bridge -secure -certificates x":    "give bridge -certificates and -secret",
+		"-certificates x":                   "are for -secure",
 		"bridge -chaos":                     "breaks what one process holds together",
 		"-gossip 127.0.0.1:0":               "a battle in one process needs none",
 		"tile -gossip-seeds 127.0.0.1:1":    "give -gossip too",

@@ -28,7 +28,8 @@
 //	battle gateway -listen 127.0.0.1:8081 -gossip 127.0.0.1:7948 -gossip-seeds 127.0.0.1:7946 -redis …
 //
 // With TILEFENCE_SECRET, the same for all, they prove themselves to each other and encrypt their gossip. Without it
-// every process that reaches their ports is believed.
+// every process that reaches their ports is believed. With -secure and -certificates beside it they encrypt all that
+// they say.
 package main
 
 import (

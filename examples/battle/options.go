@@ -42,6 +42,8 @@ type options struct {
 	secret                    string // of the actors, which prove to each other that they know it
 	takeOver, noPage, verbose bool
 	secure                    bool
+	certificates              string // directory
+	control                   string // relay, gateway: address of their page and figures, if they are secure
 	chaos                     bool
 	chaosEvery, balanceEvery  time.Duration
 	durability                tile.Durability
@@ -143,9 +145,13 @@ func (o *options) define(f *flag.FlagSet) {
 			return err
 		})
 	f.BoolVar(&o.takeOver, "takeover", false, "tile: take tiles over from the owners they have")
-	f.BoolVar(&o.secure, "secure", false, "in one process: make certificates, and use TLS between players, relay, "+
-		"gateway, tile hosts and the servers of -stack local; the page, its buttons and the figures are at -listen, and "+
-		"not where players connect")
+	f.BoolVar(&o.secure, "secure", false, "use TLS between players, relay, gateway, tile hosts and the servers, with "+
+		"certificates that one process makes for itself and -stack local; the page, its buttons and the figures are "+
+		"at -listen, of an actor at -control, and not where players connect")
+	text(&o.certificates, "certificates", "", "an actor with -secure, or servers that already run: the `directory` of "+
+		"certificate.pem, key.pem and authority.pem, for all connections but PostgreSQL's, which has them in its URL")
+	text(&o.control, "control", "127.0.0.1:0",
+		"relay, gateway with -secure: the `address` of page, figures and health")
 	f.BoolVar(&o.noPage, "no-page", false, "serve no spectator page")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the bots' decisions and of the order of faults")
@@ -214,7 +220,7 @@ type rule struct {
 
 // check refuses what makes no sense, and completes what depends on other flags.
 func (o *options) check(rest []string) error {
-	rules := append(o.values(), o.combinations()...)
+	rules := append(append(o.values(), o.encryption()...), o.combinations()...)
 	rules = append(rules, rule{len(rest) > 0, "%q is neither an actor nor a flag", []any{strings.Join(rest, " ")}})
 	for _, r := range rules {
 		if r.bad {
@@ -258,13 +264,22 @@ func (o *options) combinations() []rule {
 		{o.chaos && o.command != "", "-chaos breaks what one process holds together: leave out %s", []any{o.command}},
 		{o.chaos && o.hosts < 2, "-chaos kills tile hosts, and another has to take over: want at least -hosts 2", nil},
 		{o.gossip != "" && o.command == "", "-gossip is between processes: a battle in one process needs none", nil},
-		{o.secure && o.command != "", "-secure makes certificates for one process: leave out %s", []any{o.command}},
 		{o.secret != "" && len(o.secret) < 16, "-secret: want 16 characters or more", nil},
 		{o.gossip == "" && o.gossipSeeds != "", "-gossip-seeds need a gossip of their own: give -gossip too", nil},
 		{remote && o.stack == "local", "-stack local starts servers of its own: name none beside it", nil},
 		{remote && (o.redis == "" || o.postgres == "" || o.dynamodb == ""),
 			"servers that already run are needed all together: -redis, -postgres and -dynamodb", nil},
 		{o.command != "" && !remote, "%s runs only against servers: give -redis and the others", []any{o.command}},
+	}
+}
+
+// encryption are the rules for certificates.
+func (o *options) encryption() []rule {
+	return []rule{
+		{o.secure && o.command != "" && (o.certificates == "" || o.secret == ""),
+			"-secure makes certificates and a secret for one process alone: give %s -certificates and -secret",
+			[]any{o.command}},
+		{!o.secure && o.certificates != "", "-certificates are for -secure: give that too", nil},
 	}
 }
 

@@ -14,16 +14,23 @@ import (
 	"github.com/tilefence/tilefence/internal/sampled"
 )
 
-// secured is what -secure makes: an authority of this battle's own, whose certificates all its connections have. A nil
-// one encrypts nothing.
+// secured is what -secure makes or, for actors that are processes, reads: the certificates that all connections of this
+// battle have. A nil one encrypts nothing.
 type secured struct {
 	authority       *certs.Authority
 	players, actors *http.Client // of those who present no certificate, and of those who do
 	control         http.Handler // the page and its buttons, figures and health: not at the players' doors
 }
 
-func newSecured() (*secured, error) {
-	a, err := certs.New()
+// newSecured makes certificates, unless a directory has some.
+func newSecured(dir string) (*secured, error) {
+	var a *certs.Authority
+	var err error
+	if dir == "" {
+		a, err = certs.New()
+	} else {
+		a, err = certs.Read(dir)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,3 +117,16 @@ func ignoreClosed(err error) error {
 }
 
 var _ tilefence.Server = (*controlServer)(nil)
+
+// beside adds to the servers of an actor that players connect to the one of its control, if the battle is secure.
+func (p *plan) beside(servers []tilefence.Server, err error) ([]tilefence.Server, error) {
+	if err != nil || p.secure == nil {
+		return servers, err
+	}
+	l, err := listen(p.options.control, false)
+	if err != nil {
+		return nil, err
+	}
+	p.say("control at https://%s/\n", l.Addr())
+	return append(servers, &controlServer{l, p.secure, p.logger}), nil
+}

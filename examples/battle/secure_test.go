@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/internal/certs"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 )
@@ -81,6 +83,68 @@ func TestSecureBattle(t *testing.T) {
 			t.Error("no state came")
 		}
 	})
+}
+
+// TestSecureProcesses: actors that are processes of their own use the certificates of a directory for all that they say
+// to each other, to the servers and to players; an actor with another's certificates plays no part.
+func TestSecureProcesses(t *testing.T) {
+	stacktest.RequireFullTest(t)
+	t.Parallel()
+	authority, err := certs.New()
+	require.NoError(t, err)
+	others, err := certs.New()
+	require.NoError(t, err)
+	dir, othersDir := t.TempDir(), t.TempDir()
+	_, err = authority.Write(dir)
+	require.NoError(t, err)
+	_, err = others.Write(othersDir)
+	require.NoError(t, err)
+	stack := stacktest.Start(t, devstack.Config{Certificates: authority})
+	start := processes(t, "-redis", strings.Join(stack.CoordAddrs, ","),
+		"-fanout", strings.Join(stack.FanoutAddrs, ","), "-postgres", stack.PostgresURL, "-dynamodb", stack.DynamoURL,
+		"-tiles", "2", "-tick", "100ms", "-v", "-secure", "-secret", "known to all the actors")
+	with := []string{"-certificates", dir, "-listen", "127.0.0.1:0"}
+
+	_, hostScreen := start(append([]string{"tile", "-gossip", "127.0.0.1:0"}, with...)...)
+	seed := hostScreen.find(t, `gossip: listening.*addr=(\S+)`)
+	contact := hostScreen.find(t, `tile host at (\S+):`)
+	start(append([]string{"bridge"}, with...)...)
+	_, relayScreen := start(append([]string{"relay", "-hosts-at", contact}, with...)...)
+	_, gatewayScreen := start(append([]string{"gateway", "-gossip", "127.0.0.1:0", "-gossip-seeds", seed}, with...)...)
+	view := relayScreen.find(t, `relay at (wss://\S+)`)
+	intents := gatewayScreen.find(t, `gateway at (wss://\S+)`)
+	play := []string{"bots", "-clients", "8", "-duration", "8s", "-relay", view, "-gateway", intents, "-report", "json"}
+	bots, botScreen := start(append(play, with...)...)
+	stranger, strangerScreen := start(append(play, "-certificates", othersDir)...)
+	require.NoError(t, bots.Wait(), "the bots did not converge: %s", botScreen)
+	assert.Contains(t, botScreen.String(), `"converged": true`)
+	require.Error(t, stranger.Wait())
+	assert.Contains(t, strangerScreen.String(), "certificate")
+
+	client := func(c *tls.Config) *http.Client {
+		made := &http.Client{Transport: &http.Transport{TLSClientConfig: c}}
+		t.Cleanup(made.CloseIdleConnections)
+		return made
+	}
+	player, actor := client(authority.Client()), client(authority.Mutual())
+	for _, s := range []*screen{relayScreen, gatewayScreen} {
+		control := s.find(t, `control at (https://\S+)/`)
+		assert.Equal(t, http.StatusOK, fetched(t, player, control+"/healthz"))
+		assert.Equal(t, http.StatusOK, fetched(t, player, control+"/metrics"))
+	}
+	for _, door := range []string{view, intents} {
+		base := strings.Replace(door[:strings.LastIndex(door, "/")], "wss:", "https:", 1)
+		for _, path := range []string{"/", "/metrics", "/healthz", "/api/status"} {
+			assert.Equal(t, http.StatusNotFound, fetched(t, player, base+path), base+path)
+		}
+		_, err := http.Get(base)
+		require.ErrorContains(t, err, "certificate")
+	}
+	assert.Equal(t, http.StatusOK, fetched(t, actor, "https://"+contact+"/healthz"))
+	_, err = player.Get("https://" + contact + "/healthz")
+	require.Error(t, err, "a tile host wants a certificate")
+	_, err = gatewayws.Dial(t.Context(), intents+"?actor=bot0001", &gatewayws.DialConfig{HTTPClient: player})
+	require.ErrorContains(t, err, "401")
 }
 
 // fetched is the status of a GET.

@@ -70,7 +70,7 @@ func newPlan(
 	}
 	var secure *secured
 	if o.secure {
-		if secure, err = newSecured(); err != nil {
+		if secure, err = newSecured(o.certificates); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -233,16 +233,20 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		}
 		return welcome(ctx, ledger, who.Actor)
 	}
+	doors := http.NewServeMux()
+	control := doors
+	if p.secure != nil {
+		control = http.NewServeMux()
+		if p.options.command != "" { // else the page of this process's relay has the same figures
+			p.secure.control = control
+		}
+	}
 	cfg := tilefence.GatewayServerConfig{
 		Web: tilefence.Web{Listener: l, TLS: p.secure.doors(), Handler: func(own http.Handler) http.Handler {
-			mux := http.NewServeMux()
-			mux.Handle(intentPath, own)
-			if p.secure != nil {
-				return mux
-			}
-			mux.Handle("GET /metrics", p.metricsHandler())
-			mux.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
-			return mux
+			control.Handle("GET /metrics", p.metricsHandler())
+			control.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
+			doors.Handle(intentPath, own)
+			return doors
 		}},
 		Gateway:    admission.GatewayConfig{CheckMove: checkMove},
 		Reconciler: admission.ReconcilerConfig{RememberFor: tile.DefaultRememberFor},

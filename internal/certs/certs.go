@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -24,7 +25,7 @@ type Authority struct {
 	// PEM is the authority's own certificate, for those that shall trust it.
 	PEM []byte
 
-	certificate *x509.Certificate
+	certificate *x509.Certificate // this and its key only of one that New has made
 	key         *ecdsa.PrivateKey
 	leaf        tls.Certificate
 	pool        *x509.CertPool
@@ -94,15 +95,37 @@ type Files struct {
 	Authority        string
 }
 
-// Write writes the certificates into a directory, for servers that are programs of their own. Only the owner of the
-// files may read them.
+// in are the files of a directory.
+func in(dir string) Files {
+	return Files{Certificate: filepath.Join(dir, "certificate.pem"), Key: filepath.Join(dir, "key.pem"),
+		Authority: filepath.Join(dir, "authority.pem")}
+}
+
+// Read reads what Write has written, or others have under the same names. What it returns has an authority's
+// certificate and not its key.
+func Read(dir string) (*Authority, error) {
+	f := in(dir)
+	a := &Authority{pool: x509.NewCertPool()}
+	var err error
+	if a.leaf, err = tls.LoadX509KeyPair(f.Certificate, f.Key); err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	if a.PEM, err = os.ReadFile(f.Authority); err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	if !a.pool.AppendCertsFromPEM(a.PEM) {
+		return nil, fmt.Errorf("certificates: %s has no certificate", f.Authority)
+	}
+	return a, nil
+}
+
+// Write writes the certificates into a directory, for programs of their own. Only the owner of the files may read them.
 func (a *Authority) Write(dir string) (Files, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(a.leaf.PrivateKey)
 	if err != nil {
 		return Files{}, err
 	}
-	f := Files{Certificate: filepath.Join(dir, "certificate.pem"), Key: filepath.Join(dir, "key.pem"),
-		Authority: filepath.Join(dir, "authority.pem")}
+	f := in(dir)
 	for name, content := range map[string][]byte{
 		f.Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.leaf.Certificate[0]}),
 		f.Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
