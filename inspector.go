@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -18,6 +19,9 @@ import (
 
 // inspectTimeout bounds what one request asks of the coordination store, and a drain.
 const inspectTimeout = 10 * time.Second
+
+// marksTimeout bounds the reading of the marks: what the server itself knows is wanted most when the store hangs.
+const marksTimeout = 500 * time.Millisecond
 
 // InspectorConfig holds the optional settings of an inspector. Nil and the zero value are valid.
 type InspectorConfig struct {
@@ -88,42 +92,50 @@ type inspector struct {
 	cfg    InspectorConfig
 }
 
-// inspected is what the page is told.
-type inspected struct {
+// Inspection is what an inspector answers to GET tiles, as JSON: the tiles of one server.
+type Inspection struct {
 	Contact  string          `json:"contact"`
-	Control  bool            `json:"control"`
+	Control  bool            `json:"control"` // tiles can be taken over and drained
 	Problems []string        `json:"problems"`
-	Members  []string        `json:"members"`
-	Tiles    []inspectedTile `json:"tiles"`
+	Members  []string        `json:"members"` // contacts
+	Tiles    []InspectedTile `json:"tiles"`
 }
 
-type inspectedTile struct {
+// InspectedTile is one server's part in a tile.
+type InspectedTile struct {
 	Tile     fence.TileID    `json:"tile"`
-	State    string          `json:"state"`
+	State    string          `json:"state"` // tile.State in words, or quarantined
 	Class    string          `json:"durability"`
-	Owner    string          `json:"owner"`
-	Epoch    fence.Epoch     `json:"epoch"`
+	Owner    string          `json:"owner"` // contact, as far as the server knows
+	Epoch    fence.Epoch     `json:"epoch"` // of the owner
+	Held     fence.Epoch     `json:"held"`  // that this server holds, or held; zero: none
+	Position string          `json:"position"`
 	Seq      fence.Seq       `json:"seq"`
 	Tick     fence.Tick      `json:"tick"`
+	Heat     float64         `json:"heat"` // events a tick, averaged over the last ones
 	Queued   int             `json:"queued"`
 	Missed   int64           `json:"missed_ticks"`
+	Dilation float64         `json:"dilation,omitempty"` // how many tick intervals a tick lasts; absent: 1
 	Frozen   bool            `json:"frozen"`
-	Failures int64           `json:"failures"`
-	Marks    []inspectedMark `json:"marks"`
+	Failures int64           `json:"failures"` // of the game's rules
+	Marks    []InspectedMark `json:"marks"`
+	Floor    stream.Consumer `json:"floor,omitempty"` // the consumer that holds the trim floor: the one farthest behind
 	Problem  string          `json:"problem,omitempty"`
 }
 
-type inspectedMark struct {
+// InspectedMark is how far a consumer of a tile's stream is. The batches between the mark of the checkpointer and the
+// end are what would be lost with the coordination store and the tile's owner.
+type InspectedMark struct {
 	Consumer stream.Consumer `json:"consumer"`
 	Seq      fence.Seq       `json:"seq"`
 	Behind   fence.Seq       `json:"behind"` // batches
 }
 
 func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), marksTimeout)
 	defer cancel()
-	seen := inspected{Contact: i.server.Contact(), Control: i.cfg.Control, Problems: []string{}, Members: []string{},
-		Tiles: []inspectedTile{}}
+	seen := Inspection{Contact: i.server.Contact(), Control: i.cfg.Control, Problems: []string{}, Members: []string{},
+		Tiles: []InspectedTile{}}
 	for _, p := range i.server.Health() {
 		seen.Problems = append(seen.Problems, p.String())
 	}
@@ -145,9 +157,13 @@ func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 		case marks[n].Err != nil:
 			row.Problem = marks[n].Err.Error()
 		default:
+			lowest := fence.Seq(math.MaxUint64)
 			for _, c := range slices.SortedFunc(maps.Keys(marks[n].Marks), stream.CompareConsumers) {
 				at := marks[n].Marks[c].Seq
-				row.Marks = append(row.Marks, inspectedMark{Consumer: c, Seq: at, Behind: max(row.Seq, at) - at})
+				row.Marks = append(row.Marks, InspectedMark{Consumer: c, Seq: at, Behind: max(row.Seq, at) - at})
+				if at < lowest {
+					lowest, row.Floor = at, c
+				}
 			}
 		}
 		seen.Tiles = append(seen.Tiles, row)
@@ -156,10 +172,11 @@ func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 }
 
 // rowOf is what the server itself knows of a tile.
-func rowOf(s *tile.Status) inspectedTile {
-	row := inspectedTile{Tile: s.Tile, State: s.State.String(), Class: s.Durability.String(), Owner: s.Owner.Contact,
-		Epoch: max(s.Epoch, s.Owner.Epoch), Seq: s.Position.Seq, Tick: s.Tick, Queued: s.Queued, Missed: s.Missed,
-		Frozen: s.Pending, Failures: s.Failures, Marks: []inspectedMark{}}
+func rowOf(s *tile.Status) InspectedTile {
+	row := InspectedTile{Tile: s.Tile, State: s.State.String(), Class: s.Durability.String(), Owner: s.Owner.Contact,
+		Epoch: max(s.Epoch, s.Owner.Epoch), Held: s.Epoch, Position: s.Position.String(), Seq: s.Position.Seq,
+		Tick: s.Tick, Heat: s.Heat, Queued: s.Queued, Missed: s.Missed, Dilation: s.Dilation, Frozen: s.Pending,
+		Failures: s.Failures, Marks: []InspectedMark{}}
 	if s.State == tile.Serving {
 		row.Owner = cmp.Or(row.Owner, s.Contact)
 	}
@@ -285,8 +302,10 @@ async function look() {
   $("#members").textContent = "members: " + (s.members.join(", ") || "none");
   $("tbody").replaceChildren(...s.tiles.map((t) => {
     const tr = document.createElement("tr");
-    const behind = t.problem ?? t.marks.map((m) => m.consumer + " " + m.behind).join(", ");
-    tr.append(...[t.tile, t.frozen ? "frozen" : t.state, t.owner, t.epoch, t.seq, t.tick, t.queued, t.missed_ticks,
+    const behind = t.problem ?? t.marks.map((m) => m.consumer + " " + m.behind + (m.consumer === t.floor ? " (floor)" : ""))
+      .join(", ");
+    const state = t.frozen ? "frozen" : t.state + (t.dilation > 1 ? ", time × " + t.dilation : "");
+    tr.append(...[t.tile, state, t.owner, t.epoch, t.seq, t.tick, t.queued, t.missed_ticks,
       t.durability, behind].map(cell), buttons(t, s.control));
     return tr;
   }));

@@ -21,7 +21,7 @@ import (
 // inspect mounts an inspector as a game would, for who has the password.
 func inspect(
 	t *testing.T, s *tilefence.TileServer, b tilefence.Backends, cfg *tilefence.InspectorConfig,
-) (ask func(method, path string) (int, string)) {
+) (ask func(method, path string) (int, string), client *tilefence.InspectorClient) {
 	t.Helper()
 	page, err := tilefence.NewInspector(s, b, func(r *http.Request) error {
 		if r.Header.Get("Authorization") != "Bearer secret" {
@@ -38,7 +38,9 @@ func inspect(
 	require.NoError(t, err)
 	require.Equal(t, http.StatusForbidden, refused.StatusCode)
 	_ = refused.Body.Close()
-	return func(method, path string) (int, string) {
+	client = &tilefence.InspectorClient{URL: site.URL + "/inspect",
+		Header: http.Header{"Authorization": {"Bearer secret"}}}
+	ask = func(method, path string) (int, string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, site.URL+"/inspect/"+path, nil)
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer secret")
@@ -53,6 +55,7 @@ func inspect(
 		require.NoError(t, err)
 		return response.StatusCode, string(body)
 	}
+	return ask, client
 }
 
 func TestInspector(t *testing.T) {
@@ -72,7 +75,7 @@ func TestInspector(t *testing.T) {
 	decode := func(_ fence.TileID, snapshot []byte) (any, error) {
 		return map[string]int{"rings": int(snapshot[0])}, nil
 	}
-	reads := inspect(t, first, b, &tilefence.InspectorConfig{Decode: decode})
+	reads, _ := inspect(t, first, b, &tilefence.InspectorConfig{Decode: decode})
 	status, page := reads("GET", "")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, page, "<table>")
@@ -105,7 +108,7 @@ func TestInspector(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, status, "it only reads")
 	}
 
-	controls := inspect(t, second, b, &tilefence.InspectorConfig{Control: true})
+	controls, client := inspect(t, second, b, &tilefence.InspectorConfig{Control: true})
 	status, _ = controls("PUT", "takeover?tile="+plaza.String())
 	require.Equal(t, http.StatusForbidden, status, "a page of another origin")
 	status, text = controls("POST", "takeover?tile="+plaza.String())
@@ -114,8 +117,12 @@ func TestInspector(t *testing.T) {
 	status, text = controls("POST", "takeover?tile="+plaza.String())
 	require.Equal(t, http.StatusConflict, status, "it is this server's already")
 	require.Contains(t, text, "owns the tile already")
-	status, text = controls("POST", "drain?tile="+plaza.String()+"&to="+first.Contact())
-	require.Equal(t, http.StatusNoContent, status, text)
+	seenBy, err := client.Tiles(t.Context())
+	require.NoError(t, err)
+	assert.True(t, seenBy.Control)
+	require.Len(t, seenBy.Tiles, 1)
+	require.ErrorContains(t, client.TakeOver(t.Context(), plaza), "409: this server owns the tile already")
+	require.NoError(t, client.Drain(t.Context(), plaza, first.Contact()))
 	await(t, first, plaza)
 	s, _ := first.Host().TileStatus(plaza)
 	assert.EqualValues(t, 3, s.Epoch)

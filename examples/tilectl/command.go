@@ -36,6 +36,11 @@ var commands = []command{
 	{"tiles", "[tile…]", "owner, epoch and its age; stream length, trim floor and the consumer that holds it",
 		needCoordination | needAuthority, anyTiles, listTiles},
 	{"tile", "<tile>", "everything known about one tile", needCoordination | needAuthority, 1, showTile},
+	{"inspect", "[tile…]", "the tiles of one running server, as it sees them (-inspector)", 0, anyTiles, inspect},
+	{"inspect state", "<tile>", "the game's state as of the last snapshot, as JSON", 0, 1, inspectState},
+	{"inspect takeover", "<tile>", "has that server take a tile over from its owner", 0, 1, inspectTakeOver},
+	{"inspect drain", "<tile> [contact]", "has that server hand a tile to another, or release it", 0, tileAndMore,
+		inspectDrain},
 	{"tail", "<tile>", "a tile's batches as they are committed, until Ctrl-C (-from SEQ starts earlier)",
 		needCoordination, 1, tail},
 	{"verify", "<tile…>", "recomputes chains, epochs and positions of a tile's history: what is proved, or the first " +
@@ -151,7 +156,7 @@ func tilesOf(args []string) []fence.TileID {
 // options is the command line.
 type options struct {
 	redis, postgres, table, dynamodb, checkpoints, fanout, nats, user string
-	ledger                                                            string
+	ledger, inspector                                                 string
 	json, blob, force, dryRun, yes                                    bool
 	planName                                                          string
 	from                                                              uint64
@@ -180,6 +185,9 @@ func parse(args []string, errs io.Writer) (*options, error) {
 		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them "+
 			"($TILEFENCE_DYNAMODB)")
 	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
+	f.StringVar(&o.inspector, "inspector", os.Getenv("TILEFENCE_INSPECTOR"),
+		"inspect: `URL` of a running server's inspector; $TILEFENCE_INSPECTOR_TOKEN is sent as Authorization: Bearer "+
+			"($TILEFENCE_INSPECTOR)")
 	f.StringVar(&o.ledger, "ledger", "tilefence-ledger", "the ledger's `table` in DynamoDB, or sqlite: and a file")
 	f.DurationVar(&o.older, "older", tile.DefaultRetryWindow, "ledger: admitted so long ago")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
