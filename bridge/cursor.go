@@ -31,6 +31,10 @@ type cursor struct {
 	counted []notice
 
 	letters int // failed attempts to dead-letter the next entry
+
+	// stranger is the last entry that did not follow what was read, so that reading went back. If it does not follow
+	// what is read then either, its owner did not write it, or not there: reading goes back for it only once.
+	stranger fence.Position
 }
 
 // notice is one thing counted of an entry.
@@ -99,10 +103,10 @@ func (c *cursor) regressed(chunk *stream.Chunk) bool {
 	case len(chunk.Entries) > 0:
 		// Longer than before, but not what was read.
 		e := &chunk.Entries[0]
-		if c.sent.Seq == 0 || c.follows(e) || e.Prev.Seq != c.read {
+		if c.sent.Seq == 0 || c.follows(e) || e.Prev.Seq != c.read || e.Position == c.stranger {
 			return false
 		}
-		end = e.Prev
+		end, c.stranger = e.Prev, e.Position
 	case !chunk.Owner.Present() || chunk.Poison != nil || end == before:
 		return false
 	case end.Seq == c.read:
@@ -116,10 +120,7 @@ func (c *cursor) regressed(chunk *stream.Chunk) bool {
 		return false
 	}
 	c.counted = nil
-	c.place = place{read: end.Seq, last: end}
-	if c.sent.Seq >= end.Seq {
-		c.place = place{read: end.Seq - min(end.Seq, lookBack), blind: true}
-	}
+	c.place = place{read: end.Seq - min(end.Seq, lookBack), blind: true}
 	return true
 }
 

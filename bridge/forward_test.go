@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -351,6 +352,57 @@ func TestStrangerAtTheEnd(t *testing.T) {
 				require.Zero(t, s.Regressions)
 				require.Equal(t, upTo(1, 2), r.pub.seqs(1))
 			})
+		})
+	}
+}
+
+// TestHistoryReplacedAboveWhatWasSent: entries that were not forwarded lead past the last one that was. If they are
+// lost, what an owner writes in their place is forwarded.
+func TestHistoryReplacedAboveWhatWasSent(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.commit(1, 1, 2)
+		var before []fence.Entry
+		r.store.Update(1, func(s *memfence.State) {
+			before = slices.Clone(s.Entries)
+			for seq := fence.Seq(3); seq <= 6; seq++ {
+				e := fence.Entry{Tile: 1, Kind: fence.KindBatch, Prev: s.Entries[len(s.Entries)-1].Position,
+					Position: fence.Position{Epoch: 1, Seq: seq}, Tick: 9, Payload: []byte("nonsense")}
+				s.Entries = append(s.Entries, fence.NewEntry(e))
+			}
+		})
+		b, _ := r.run(nil, 1)
+		settle()
+		require.EqualValues(t, 4, b.Stats().DeadLetters)
+		r.store.Update(1, func(s *memfence.State) { s.Entries = before })
+		r.commit(1, 1, 2)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, upTo(1, 4), r.pub.seqs(1))
+	})
+}
+
+// TestAStrangerThatFollowsNothing: an entry that no owner wrote, and that names another predecessor than the one that
+// is there, is looked into once, also in a long history. What the owner writes above it is forwarded.
+func TestAStrangerThatFollowsNothing(t *testing.T) {
+	for _, batch := range []int{0, 8, 100} { // entries a read; zero is the default
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.commit(1, 1, 600)
+			b, _ := r.run(&bridge.Config{Batch: batch}, 1)
+			time.Sleep(5 * time.Second)
+			require.Equal(t, upTo(1, 600), r.pub.seqs(1))
+			r.store.Update(1, func(s *memfence.State) {
+				prev := s.Owner.Position
+				prev.Chain++
+				payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("forged")}}).Encode()
+				require.NoError(t, err)
+				s.Entries = append(s.Entries, fence.NewEntry(fence.Entry{Tile: 1, Kind: fence.KindBatch, Prev: prev,
+					Position: fence.Position{Epoch: 1, Seq: 601}, Tick: 700, Payload: payload}))
+			})
+			time.Sleep(5 * time.Second)
+			r.rebase(1, 2, 2)
+			time.Sleep(5 * time.Second)
+			seqs := r.pub.seqs(1)
+			require.Equal(t, fence.Seq(602), seqs[len(seqs)-1], "batch %d: %+v", batch, b.Stats())
+			require.LessOrEqual(t, b.Stats().Regressions, uint64(2), "batch %d", batch)
 		})
 	}
 }
