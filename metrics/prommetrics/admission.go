@@ -19,17 +19,18 @@ func (m *Metrics) Admission(h *admission.Hooks) {
 }
 
 func admissionHooks(m *Metrics) *admission.Hooks {
-	const p = "admission"
-	intent := histograms(m, p, "intent_seconds", "Intents from their coming to their outcome or error.", quick, "kind",
-		admission.Move, admission.Act)
-	replayed := counter(m, p, "replayed_total", "Intents whose outcome the ledger had already.")
-	wait := histograms(m, p, "shaped_wait_seconds", "Waits of intents above a rate that were not refused.", quick,
+	intent := histograms(m, "admission_intent_seconds", "Intents from their coming to their outcome or error.", quick,
+		"kind", admission.Move, admission.Act)
+	replayed := counter(m, "admission_replayed_total", "Intents whose outcome the ledger had already.")
+	wait := histograms(m, "admission_shaped_wait_seconds",
+		"Waits of intents above a rate that were not refused.", quick,
 		"scope", admission.ScopeActor, admission.ScopeTile, admission.ScopeTakeover)
-	sweep := histogram(m, p, "sweep_seconds", "Sweeps over pending actions.", slow)
-	swept := counters(m, p, "swept_total", "Pending actions that sweeps picked up; those of them now terminal, of "+
-		"these those settled by evidence and those given back; and those too old to be sent, without evidence.", "what",
-		"found", "resolved", "evidence", "refunded", "stuck")
-	sweepsFailed := counter(m, p, "sweep_failures_total", "Sweeps whose listing failed.")
+	sweep := histogram(m, "admission_sweep_seconds", "Sweeps over pending actions.", slow)
+	swept := counters(m, "admission_swept_total",
+		"Pending actions that sweeps picked up; those of them now terminal, of "+
+			"these those settled by evidence and those given back; and those too old to be sent, without evidence.",
+		"what", "found", "resolved", "evidence", "refunded", "stuck")
+	sweepsFailed := counter(m, "admission_sweep_failures_total", "Sweeps whose listing failed.")
 	return &admission.Hooks{
 		Admitted: admitted(m),
 		Settled:  settled(m),
@@ -59,10 +60,9 @@ func admissionHooks(m *Metrics) *admission.Hooks {
 }
 
 func admitted(m *Metrics) func(admission.AdmitInfo) {
-	const p = "admission"
-	took := histogram(m, p, "admit_seconds", "Admissions of actions by the ledger.", quick)
-	answers := counters(m, p, "admits_total", "Answers of the ledger to actions.", "answer", "admitted", "duplicate",
-		"balance", "cooldown", "error")
+	took := histogram(m, "admission_admit_seconds", "Admissions of actions by the ledger.", quick)
+	answers := counters(m, "admission_admits_total", "Answers of the ledger to actions.", "answer", "admitted",
+		"duplicate", "balance", "cooldown", "error")
 	return func(i admission.AdmitInfo) {
 		seconds(took, i.Took)
 		answer := "admitted"
@@ -79,12 +79,11 @@ func admitted(m *Metrics) func(admission.AdmitInfo) {
 }
 
 func settled(m *Metrics) func(admission.SettleInfo) {
-	const p = "admission"
-	took := histogram(m, p, "settle_seconds", "Settlements of actions in the ledger.", quick)
-	outcomes := counters(m, p, "settles_total", "Actions settled in the ledger, by their outcome.", "outcome",
+	took := histogram(m, "admission_settle_seconds", "Settlements of actions in the ledger.", quick)
+	outcomes := counters(m, "admission_settles_total", "Actions settled in the ledger, by their outcome.", "outcome",
 		stream.Applied, stream.Fizzled, stream.Rejected, stream.Redirected)
-	failed := counter(m, p, "settle_failures_total", "Settlements that got no answer of the ledger.")
-	refunds := counter(m, p, "refunds_total", "Actions whose cost was refunded.")
+	failed := counter(m, "admission_settle_failures_total", "Settlements that got no answer of the ledger.")
+	refunds := counter(m, "admission_refunds_total", "Actions whose cost was refunded.")
 	return func(i admission.SettleInfo) {
 		seconds(took, i.Took)
 		if i.Err != nil {
@@ -107,11 +106,11 @@ func (m *Metrics) GatewayClients(h *gatewayws.Hooks) {
 }
 
 func clientHooks(m *Metrics) *gatewayws.Hooks {
-	const p = "gatewayws"
-	clients := gauge(m, p, "clients", "Connections now.")
-	open := histogram(m, p, "connection_seconds", "How long connections were open, when they end.", long)
-	took := histogram(m, p, "answer_seconds", "From a client's frame to its answer.", quick)
-	answers := counters(m, p, "answers_total", "Answers to frames: an outcome, or the code of an error.", "answer",
+	clients := gauge(m, "gatewayws_clients", "Connections now.")
+	open := histogram(m, "gatewayws_connection_seconds", "How long connections were open, when they end.", long)
+	took := histogram(m, "gatewayws_answer_seconds", "From a client's frame to its answer.", quick)
+	answers := counters(m, "gatewayws_answers_total",
+		"Answers to frames: an outcome, or the code of an error.", "answer",
 		"applied", "fizzled", "rejected", "redirected", string(gatewayws.CodeMalformed),
 		string(gatewayws.CodeInvalid), string(gatewayws.CodeRefused), string(gatewayws.CodeReused),
 		string(gatewayws.CodeExpired), string(gatewayws.CodePending), string(gatewayws.CodeLimited),
@@ -145,17 +144,16 @@ func (m *Metrics) Match(h *match.Hooks) {
 }
 
 func matchHooks(m *Metrics) *match.Hooks {
-	const p = "match"
-	look := histogram(m, p, "look_seconds", "Looks of workers, from the claim of tickets to their release.", quick)
-	reclaim := histogram(m, p, "reclaim_seconds", "Looks of supervisors at a shard.", quick)
-	tickets := counters(m, p, "tickets_total", "What became of tickets.", "what", "claimed", "released", "returned",
+	look := histogram(m, "match_look_seconds", "Looks of workers, from the claim of tickets to their release.", quick)
+	reclaim := histogram(m, "match_reclaim_seconds", "Looks of supervisors at a shard.", quick)
+	tickets := counters(m, "match_tickets_total", "What became of tickets.", "what", "claimed", "released", "returned",
 		"timed_out", "lapsed")
-	matches := counters(m, p, "matches_total", "Matches, by how far they came.", "what", "recorded", "assigned",
+	matches := counters(m, "match_matches_total", "Matches, by how far they came.", "what", "recorded", "assigned",
 		"dissolved", "pending")
-	failures := counters(m, p, "failures_total", "Calls of the store or the allocator that failed.", "op", "claim",
+	failures := counters(m, "match_failures_total", "Calls of the store or the allocator that failed.", "op", "claim",
 		"record", "release", "heartbeat", "allocate", "publish", "dissolve", "reclaim", "subscribe", "leave",
 		"requeue", "release seats", "lapsed seats", "settle lapsed seats")
-	stale := counter(m, p, "stale_workers_total", "Workers that were presumed dead, and go on under a new epoch.")
+	stale := counter(m, "match_stale_workers_total", "Workers that were presumed dead, and go on under a new epoch.")
 	return &match.Hooks{
 		Looked: func(i match.LookInfo) {
 			seconds(look, i.Took)

@@ -18,17 +18,16 @@ func (m *Metrics) CheckpointHooks(h *checkpoint.Hooks) {
 }
 
 func checkpointHooks(m *Metrics) *checkpoint.Hooks {
-	const p = "checkpoint"
-	write := histogram(m, p, "write_seconds", "Writes of a snapshot to the durable store.", quick)
-	lag := histogram(m, p, "age_seconds",
+	write := histogram(m, "checkpoint_write_seconds", "Writes of a snapshot to the durable store.", quick)
+	lag := histogram(m, "checkpoint_age_seconds",
 		"How long the durable store had lacked a tile's latest snapshot when it got it.", slow)
-	size := histogram(m, p, "snapshot_bytes", "Size of the snapshots.", sizes)
-	skipped := counters(m, p, "skips_total", "Snapshots that must not be written, by why.", "reason",
+	size := histogram(m, "checkpoint_snapshot_bytes", "Size of the snapshots.", sizes)
+	skipped := counters(m, "checkpoint_skips_total", "Snapshots that must not be written, by why.", "reason",
 		"corrupt", "floor", "older")
-	failed := counters(m, p, "failures_total", "Attempts that failed, by what they were doing.", "stage",
+	failed := counters(m, "checkpoint_failures_total", "Attempts that failed, by what they were doing.", "stage",
 		checkpoint.Reading, checkpoint.Writing, checkpoint.Marking)
-	drain := histogram(m, p, "drain_seconds", "Last passes, from the begin of the stop.", slow)
-	behind := gauge(m, p, "drained_behind", "Tiles that the last pass has left behind, when it has ended.")
+	drain := histogram(m, "checkpoint_drain_seconds", "Last passes, from the begin of the stop.", slow)
+	behind := gauge(m, "checkpoint_drained_behind", "Tiles that the last pass has left behind, when it has ended.")
 	return &checkpoint.Hooks{
 		Durable: func(i checkpoint.DurableInfo) {
 			seconds(write, i.Took)

@@ -17,12 +17,11 @@ func (m *Metrics) BridgeHooks(h *bridge.Hooks) {
 }
 
 func bridgeHooks(m *Metrics) *bridge.Hooks {
-	const p = "bridge"
-	read := histogram(m, p, "read_seconds", "What of a pass reading took.", quick)
-	publish := histogram(m, p, "publish_seconds", "What of a pass publishing took.", quick)
-	lag := histogram(m, p, "delivery_seconds",
+	read := histogram(m, "bridge_read_seconds", "What of a pass reading took.", quick)
+	publish := histogram(m, "bridge_publish_seconds", "What of a pass publishing took.", quick)
+	lag := histogram(m, "bridge_delivery_seconds",
 		"From a batch's commit, by the owner's clock, to the end of its publish, by this process's.", quick)
-	failures := counters(m, p, "failures_total", "Calls that failed, and are made again.", "op", bridge.OpResume,
+	failures := counters(m, "bridge_failures_total", "Calls that failed, and are made again.", "op", bridge.OpResume,
 		bridge.OpRead, bridge.OpPublish, bridge.OpMark, bridge.OpDeadLetter)
 	return &bridge.Hooks{
 		Pass: func(i bridge.PassInfo) {
@@ -46,21 +45,21 @@ func (m *Metrics) RelayHooks(h *relay.Hooks) {
 }
 
 func relayHooks(m *Metrics) *relay.Hooks {
-	const p = "relay"
 	kinds := []string{"load", "tail", "full", "snapshot"}
-	open := histogram(m, p, "connection_seconds", "How long connections were open, when they end.", long)
-	rate := histogram(m, p, "connection_bytes_per_second",
+	open := histogram(m, "relay_connection_seconds", "How long connections were open, when they end.", long)
+	rate := histogram(m, "relay_connection_bytes_per_second",
 		"What a connection was sent, over its whole life, when it ends.",
 		[]float64{10, 50, 100, 200, 400, 600, 800, 1200, 2400, 10000, 100000})
-	queued := histogram(m, p, "slow_client_bytes", "What waited for a client when a tile's frames were dropped.", sizes)
-	closes := counters(m, p, "closes_total", "Connections that ended, by the status that the relay gave; 0: none.",
+	queued := histogram(m, "relay_slow_client_bytes",
+		"What waited for a client when a tile's frames were dropped.", sizes)
+	closes := counters(m, "relay_closes_total", "Connections that ended, by the status that the relay gave; 0: none.",
 		"code", 0, int(relaypb.CloseGoingAway), int(relaypb.ClosePolicy), int(relaypb.CloseTooSlow),
 		int(relaypb.CloseIdle), 1000, 1009, 1011)
-	gaps := counters(m, p, "gaps_found_total", "Places where a history did not continue, by how they were found.", "by",
-		"frame", "rebase", "check", "mark")
-	repairs := histograms(m, p, "repair_seconds", "Cold reads of the store that brought a tile up to date.", quick,
+	gaps := counters(m, "relay_gaps_found_total",
+		"Places where a history did not continue, by how they were found.", "by", "frame", "rebase", "check", "mark")
+	repairs := histograms(m, "relay_repair_seconds", "Cold reads of the store that brought a tile up to date.", quick,
 		"kind", kinds...)
-	failed := counters(m, p, "repair_failures_total", "Cold reads that failed.", "kind", kinds...)
+	failed := counters(m, "relay_repair_failures_total", "Cold reads that failed.", "kind", kinds...)
 	return &relay.Hooks{
 		ClientClosed: func(i relay.ClientClosedInfo) {
 			seconds(open, i.Open)
@@ -87,10 +86,10 @@ func (m *Metrics) Tiered(h *tiered.Hooks) {
 }
 
 func tieredHooks(m *Metrics) *tiered.Hooks {
-	const p = "tiered"
-	moves := counters(m, p, "moves_to_total", "Tiles that changed their tiers, by those that carry them now.", "state",
+	moves := counters(m, "tiered_moves_to_total",
+		"Tiles that changed their tiers, by those that carry them now.", "state",
 		tiered.Ordinary, tiered.Both, tiered.Broker)
-	faults := counter(m, p, "faults_total", "Tiles that fell back from the broker because of a fault.")
+	faults := counter(m, "tiered_faults_total", "Tiles that fell back from the broker because of a fault.")
 	return &tiered.Hooks{Moved: func(i tiered.MoveInfo) {
 		moves.of(i.State).Inc()
 		if i.Fault {

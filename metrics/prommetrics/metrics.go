@@ -31,7 +31,7 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 		return nil, &fence.ArgumentError{Field: "registry", Value: nil, Want: "a prometheus.Registerer"}
 	}
 	m := &Metrics{hooks: map[string]any{}}
-	m.failures = counter(m, "scrape", "errors_total", "Sources that a scrape could not read, and left out.")
+	m.failures = counter(m, "scrape_errors_total", "Sources that a scrape could not read, and left out.")
 	return m, registry.Register(m)
 }
 
@@ -87,26 +87,26 @@ var (
 	sizes = prometheus.ExponentialBuckets(256, 4, 9)
 )
 
-func counter(m *Metrics, pkg, name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: pkg, Name: name, Help: help})
+func counter(m *Metrics, name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
 	m.add(c)
 	return c
 }
 
-func gauge(m *Metrics, pkg, name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: pkg, Name: name, Help: help})
+func gauge(m *Metrics, name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
 	m.add(g)
 	return g
 }
 
-func histogram(m *Metrics, pkg, name, help string, buckets []float64) prometheus.Observer {
-	h := prometheus.NewHistogram(histogramOpts(pkg, name, help, buckets))
+func histogram(m *Metrics, name, help string, buckets []float64) prometheus.Observer {
+	h := prometheus.NewHistogram(histogramOpts(name, help, buckets))
 	m.add(h)
 	return h
 }
 
-func histogramOpts(pkg, name, help string, buckets []float64) prometheus.HistogramOpts {
-	return prometheus.HistogramOpts{Namespace: namespace, Subsystem: pkg, Name: name, Help: help, Buckets: buckets}
+func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}
 }
 
 // by is a metric for each value of a label that is known. All other values have one together.
@@ -123,18 +123,18 @@ func (b *by[K, M]) of(value K) M {
 }
 
 // counters are a counter for each value of a label.
-func counters[K comparable](m *Metrics, pkg, name, help, label string, values ...K) by[K, prometheus.Counter] {
+func counters[K comparable](m *Metrics, name, help, label string, values ...K) by[K, prometheus.Counter] {
 	v := prometheus.NewCounterVec(
-		prometheus.CounterOpts{Namespace: namespace, Subsystem: pkg, Name: name, Help: help}, []string{label})
+		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, []string{label})
 	m.add(v)
 	return resolve(values, v.WithLabelValues)
 }
 
 // histograms are a histogram for each value of a label.
 func histograms[K comparable](
-	m *Metrics, pkg, name, help string, buckets []float64, label string, values ...K,
+	m *Metrics, name, help string, buckets []float64, label string, values ...K,
 ) by[K, prometheus.Observer] {
-	v := prometheus.NewHistogramVec(histogramOpts(pkg, name, help, buckets), []string{label})
+	v := prometheus.NewHistogramVec(histogramOpts(name, help, buckets), []string{label})
 	m.add(v)
 	return resolve(values, v.WithLabelValues)
 }

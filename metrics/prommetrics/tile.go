@@ -35,18 +35,17 @@ func (m *Metrics) Tile(h *tile.Hooks) {
 }
 
 func tileHooks(m *Metrics) *tile.Hooks {
-	const p = "tile"
-	transitions := counters(m, p, "transitions_total", "States that processors have entered.", "to", tile.Following,
+	transitions := counters(m, "tile_transitions_total", "States that processors have entered.", "to", tile.Following,
 		tile.Claiming, tile.Replaying, tile.Installing, tile.Serving, tile.Healing, tile.Draining, tile.StoodDown,
 		tile.Stopped)
-	rulesFailed := counters(m, p, "rules_failures_total", "Failures of the game's rules, by their method.", "call",
+	rulesFailed := counters(m, "tile_rules_failures_total", "Failures of the game's rules, by their method.", "call",
 		"New", "Resolve", "Apply", "Snapshot", "Restore", "Inspect")
-	quarantined := counter(m, p, "quarantines_total",
+	quarantined := counter(m, "tile_quarantines_total",
 		"Tiles whose history could not be folded, and that were quarantined.")
-	forgotten := counter(m, p, "forgotten_batches_total",
+	forgotten := counter(m, "tile_forgotten_batches_total",
 		"Batches dropped from memory before replicas had confirmed them.")
-	impure := counter(m, p, "impure_ticks_total", "Ticks in which Resolve has changed the state.")
-	diverged := counter(m, p, "divergences_total", "Times that a follower's state was not the owner's.")
+	impure := counter(m, "tile_impure_ticks_total", "Ticks in which Resolve has changed the state.")
+	diverged := counter(m, "tile_divergences_total", "Times that a follower's state was not the owner's.")
 	return &tile.Hooks{
 		Transition:  func(i tile.TransitionInfo) { transitions.of(i.To).Inc() },
 		Ticked:      ticked(m),
@@ -65,14 +64,13 @@ func tileHooks(m *Metrics) *tile.Hooks {
 }
 
 func ticked(m *Metrics) func(tile.TickInfo) {
-	const p = "tile"
-	tick := histogram(m, p, "tick_seconds", "Ticks from their begin to the answer of the commit.", quick)
-	late := histogram(m, p, "tick_late_seconds", "How much after its due time a tick began.", quick)
-	resolve := histogram(m, p, "resolve_seconds", "What of a tick the game's rules took.", quick)
-	missed := counter(m, p, "missed_ticks_total", "Tick times that passed while the tick before ran or waited.")
-	pending := counter(m, p, "pending_ticks_total", "Ticks that ended without knowing the fate of a batch.")
-	intents := counter(m, p, "intents_total", "Intents that ticks have resolved.")
-	events := counter(m, p, "events_total", "Events of the rules.")
+	tick := histogram(m, "tile_tick_seconds", "Ticks from their begin to the answer of the commit.", quick)
+	late := histogram(m, "tile_tick_late_seconds", "How much after its due time a tick began.", quick)
+	resolve := histogram(m, "tile_resolve_seconds", "What of a tick the game's rules took.", quick)
+	missed := counter(m, "tile_missed_ticks_total", "Tick times that passed while the tick before ran or waited.")
+	pending := counter(m, "tile_pending_ticks_total", "Ticks that ended without knowing the fate of a batch.")
+	intents := counter(m, "tile_intents_total", "Intents that ticks have resolved.")
+	events := counter(m, "tile_events_total", "Events of the rules.")
 	return func(i tile.TickInfo) {
 		seconds(tick, i.Took)
 		seconds(late, i.Late)
@@ -87,13 +85,12 @@ func ticked(m *Metrics) func(tile.TickInfo) {
 }
 
 func committed(m *Metrics) func(tile.CommitInfo) {
-	const p = "tile"
-	commit := histograms(m, p, "commit_seconds", "Commits of batches, from first presentation to the answer.", quick,
+	commit := histograms(m, "tile_commit_seconds", "Commits of batches, from first presentation to the answer.", quick,
 		"durability", tile.Checkpointed, tile.Replicated, tile.WriteThrough, tile.ReplicatedActions)
-	confirming := histogram(m, p, "confirm_seconds", "Waits until enough replicas had a batch.", quick)
-	journal := histogram(m, p, "journal_seconds", "What of a commit the journal took.", quick)
-	bytes := counter(m, p, "committed_bytes_total", "Payload of committed batches.")
-	refreshes := counter(m, p, "refreshes_total", "Refreshes of owner hashes.")
+	confirming := histogram(m, "tile_confirm_seconds", "Waits until enough replicas had a batch.", quick)
+	journal := histogram(m, "tile_journal_seconds", "What of a commit the journal took.", quick)
+	bytes := counter(m, "tile_committed_bytes_total", "Payload of committed batches.")
+	refreshes := counter(m, "tile_refreshes_total", "Refreshes of owner hashes.")
 	return func(i tile.CommitInfo) {
 		if i.Refresh {
 			refreshes.Inc()
@@ -125,7 +122,7 @@ func refused(m *Metrics) func(tile.RefusalInfo) {
 	for i, r := range refusals {
 		names[i] = r.name
 	}
-	reasons := counters(m, "tile", "commit_refusals_total",
+	reasons := counters(m, "tile_commit_refusals_total",
 		"Commits that the store refused, or could not be asked for.", "reason", names...)
 	return func(i tile.RefusalInfo) {
 		for _, r := range refusals {
@@ -139,13 +136,12 @@ func refused(m *Metrics) func(tile.RefusalInfo) {
 }
 
 func snapshotted(m *Metrics) func(tile.SnapshotInfo) {
-	const p = "tile"
-	encode := histogram(m, p, "snapshot_encode_seconds", "What a snapshot took of the tick loop.", quick)
-	save := histogram(m, p, "snapshot_save_seconds", "Saving a snapshot and trimming, beside the tick loop.", quick)
-	size := histogram(m, p, "snapshot_bytes", "Size of snapshots.", sizes)
-	results := counters(m, p, "snapshots_total", "Attempts at a snapshot and the trim behind it.", "result", "saved",
+	encode := histogram(m, "tile_snapshot_encode_seconds", "What a snapshot took of the tick loop.", quick)
+	save := histogram(m, "tile_snapshot_save_seconds", "Saving a snapshot and trimming, beside the tick loop.", quick)
+	size := histogram(m, "tile_snapshot_bytes", "Size of snapshots.", sizes)
+	results := counters(m, "tile_snapshots_total", "Attempts at a snapshot and the trim behind it.", "result", "saved",
 		"failed")
-	alarms := counter(m, p, "stream_alarms_total", "Trims that left a stream near its bound of memory.")
+	alarms := counter(m, "tile_stream_alarms_total", "Trims that left a stream near its bound of memory.")
 	trim := trimmed(m)
 	return func(i tile.SnapshotInfo) {
 		if i.Err != nil {
@@ -166,15 +162,14 @@ func snapshotted(m *Metrics) func(tile.SnapshotInfo) {
 }
 
 func trimmed(m *Metrics) func(*stream.Trimmed) {
-	const p = "tile"
 	kinds := append(stream.Kinds(), stream.ConsumerGroup)
-	bytes := histogram(m, p, "stream_bytes", "Memory of streams, as seen by each trim.", sizes)
-	removed := counter(m, p, "trimmed_entries_total", "Entries that trims removed.")
-	held := counters(m, p, "trims_total", "Trims, by the kind of consumer that holds the floor.", "held_by",
+	bytes := histogram(m, "tile_stream_bytes", "Memory of streams, as seen by each trim.", sizes)
+	removed := counter(m, "tile_trimmed_entries_total", "Entries that trims removed.")
+	held := counters(m, "tile_trims_total", "Trims, by the kind of consumer that holds the floor.", "held_by",
 		append([]stream.Consumer{"snapshot"}, kinds...)...)
-	expired := counters(m, p, "expired_marks_total", "Consumers that no longer hold a stream: silent for a lease.",
+	expired := counters(m, "tile_expired_marks_total", "Consumers that no longer hold a stream: silent for a lease.",
 		"consumer", kinds...)
-	evicted := counters(m, p, "evicted_marks_total", "Consumers that no longer hold a stream: it was at its bound.",
+	evicted := counters(m, "tile_evicted_marks_total", "Consumers that no longer hold a stream: it was at its bound.",
 		"consumer", kinds...)
 	return func(t *stream.Trimmed) {
 		by := t.Held.Kind()
@@ -194,10 +189,9 @@ func trimmed(m *Metrics) func(*stream.Trimmed) {
 }
 
 func healed(m *Metrics) func(tile.HealInfo) {
-	const p = "tile"
-	heals := counters(m, p, "heals_total", "Repairs of a tile's history after a failover or a fork.", "how",
+	heals := counters(m, "tile_heals_total", "Repairs of a tile's history after a failover or a fork.", "how",
 		"reappended", "rebased", "rejoined")
-	reappended := counter(m, p, "reappended_batches_total", "Batches written again that a failover had lost.")
+	reappended := counter(m, "tile_reappended_batches_total", "Batches written again that a failover had lost.")
 	return func(i tile.HealInfo) {
 		switch {
 		case i.Rebased:
@@ -212,11 +206,11 @@ func healed(m *Metrics) func(tile.HealInfo) {
 }
 
 func tookOver(m *Metrics) func(tile.TakeoverInfo) {
-	const p = "tile"
-	takeover := histograms(m, p, "takeover_seconds", "Take-overs by followers, from the question for an epoch.", slow,
+	takeover := histograms(m, "tile_takeover_seconds", "Take-overs by followers, from the question for an epoch.", slow,
 		"why", tile.SilentOwner, tile.OwnerDied, tile.HandedOver, tile.Ordered)
-	silent := histogram(m, p, "takeover_silent_seconds", "How long an owner was silent before it was suspected.", slow)
-	phases := histograms(m, p, "takeover_phase_seconds", "Parts of take-overs.", slow, "phase", "asked", "minted",
+	silent := histogram(m, "tile_takeover_silent_seconds",
+		"How long an owner was silent before it was suspected.", slow)
+	phases := histograms(m, "tile_takeover_phase_seconds", "Parts of take-overs.", slow, "phase", "asked", "minted",
 		"replayed", "installed")
 	return func(i tile.TakeoverInfo) {
 		seconds(takeover.of(i.Why), i.Minted+i.Replayed+i.Installed)
@@ -229,11 +223,10 @@ func tookOver(m *Metrics) func(tile.TakeoverInfo) {
 }
 
 func restored(m *Metrics) func(tile.RestoredInfo) {
-	const p = "tile"
-	from := counters(m, p, "restored_total",
+	from := counters(m, "tile_restored_total",
 		"Tiles that go on although the coordination store had lost their history.", "from", "memory", "durable")
-	lostTicks := counter(m, p, "lost_ticks_total", "Acknowledged ticks that were lost, at most.")
-	lostTime := counter(m, p, "lost_seconds_total", "The time that the lost ticks lasted, at most.")
+	lostTicks := counter(m, "tile_lost_ticks_total", "Acknowledged ticks that were lost, at most.")
+	lostTime := counter(m, "tile_lost_seconds_total", "The time that the lost ticks lasted, at most.")
 	return func(i tile.RestoredInfo) {
 		if i.FromMemory {
 			from.of("memory").Inc()
@@ -253,13 +246,12 @@ func (m *Metrics) TileHost(h *tilehost.Hooks) {
 }
 
 func hostHooks(m *Metrics) *tilehost.Hooks {
-	const p = "tilehost"
-	ended := counters(m, p, "ended_total", "Processors that ended, by why.", "why", "drained", "superseded", "lost",
-		"quarantined", "failed")
-	promoted := histograms(m, p, "promotion_seconds",
+	ended := counters(m, "tilehost_ended_total",
+		"Processors that ended, by why.", "why", "drained", "superseded", "lost", "quarantined", "failed")
+	promoted := histograms(m, "tilehost_promotion_seconds",
 		"Claims and take-overs, from their turn until the tile served or the attempt failed.", slow, "why",
 		tile.Suspicion(0), tile.SilentOwner, tile.OwnerDied, tile.HandedOver, tile.Ordered)
-	waited := histogram(m, p, "promotion_wait_seconds", "Waits of claims and take-overs for their turn.", slow)
+	waited := histogram(m, "tilehost_promotion_wait_seconds", "Waits of claims and take-overs for their turn.", slow)
 	return &tilehost.Hooks{
 		Ended: func(i tilehost.EndInfo) { ended.of(ending(i.Err)).Inc() },
 		Promoted: func(i tilehost.PromotionInfo) {
