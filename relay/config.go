@@ -20,27 +20,12 @@ import (
 
 // Defaults of Config and Limits.
 const (
-	DefaultMaxClients        = 10_000
-	DefaultMaxTiles          = 16_384
 	DefaultMaxTilesPerClient = 64
-	DefaultInboundRate       = 50
-	DefaultSyncRate          = 4 << 20
-	DefaultRelaySyncRate     = 512 << 20
-	DefaultRelaySyncBytes    = 256 << 20
-	DefaultQueueBytes        = 1 << 20
-	DefaultRelayQueueBytes   = 512 << 20
-	DefaultTailFrames        = 512
-	DefaultTailBytes         = 4 << 20
 	DefaultMaxRepairs        = 16
-	DefaultSlowTimeout       = 30 * time.Second
-	DefaultPingInterval      = 20 * time.Second
 	DefaultDrainWindow       = 5 * time.Second
 	DefaultLinger            = 30 * time.Second
 	DefaultCheckInterval     = 5 * time.Second
 	DefaultMarkInterval      = 10 * time.Second
-	DefaultBehindGrace       = fence.DefaultTTL
-	DefaultStoreTimeout      = 2 * time.Second
-	DefaultCoalesce          = 10 * time.Millisecond
 )
 
 // Config holds the settings of a Relay. AuthorizeTile or Public is required; in every other field zero means the
@@ -172,27 +157,27 @@ func (c *Config) withDefaults() (Config, error) {
 	out.ID = cmp.Or(out.ID, rand.Text())
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	out.refusals = sampled.Logger(out.Logger)
-	s.Number("MaxClients", &out.MaxClients, DefaultMaxClients)
-	s.Number("MaxTiles", &out.MaxTiles, DefaultMaxTiles)
+	s.Number("MaxClients", &out.MaxClients, 10_000)
+	s.Number("MaxTiles", &out.MaxTiles, 16_384)
 	s.Number("MaxTilesPerClient", &out.MaxTilesPerClient, DefaultMaxTilesPerClient)
-	s.Number("InboundRate", &out.InboundRate, DefaultInboundRate)
-	s.Number("SyncRate", &out.SyncRate, DefaultSyncRate)
-	s.Number("RelaySyncRate", &out.RelaySyncRate, DefaultRelaySyncRate)
-	s.Number("RelaySyncBytes", &out.RelaySyncBytes, DefaultRelaySyncBytes)
-	s.Number("RelayQueueBytes", &out.RelayQueueBytes, DefaultRelayQueueBytes)
+	s.Number("InboundRate", &out.InboundRate, 50)
+	s.Number("SyncRate", &out.SyncRate, 4<<20)
+	s.Number("RelaySyncRate", &out.RelaySyncRate, 512<<20)
+	s.Number("RelaySyncBytes", &out.RelaySyncBytes, 256<<20)
+	s.Number("RelayQueueBytes", &out.RelayQueueBytes, 512<<20)
 	s.Number("MaxRepairs", &out.MaxRepairs, DefaultMaxRepairs)
-	s.Number("QueueBytes", &out.QueueBytes, DefaultQueueBytes)
-	s.Number("TailFrames", &out.TailFrames, DefaultTailFrames)
-	s.Number("TailBytes", &out.TailBytes, DefaultTailBytes)
-	s.Duration("SlowTimeout", &out.SlowTimeout, DefaultSlowTimeout)
-	s.Duration("PingInterval", &out.PingInterval, DefaultPingInterval)
+	s.Number("QueueBytes", &out.QueueBytes, 1<<20)
+	s.Number("TailFrames", &out.TailFrames, 512)
+	s.Number("TailBytes", &out.TailBytes, 4<<20)
+	s.Duration("SlowTimeout", &out.SlowTimeout, 30*time.Second)
+	s.Duration("PingInterval", &out.PingInterval, 20*time.Second)
 	s.Duration("DrainWindow", &out.DrainWindow, DefaultDrainWindow)
 	s.Duration("Linger", &out.Linger, DefaultLinger)
-	s.Duration("Coalesce", &out.Coalesce, DefaultCoalesce)
+	s.Duration("Coalesce", &out.Coalesce, 10*time.Millisecond)
 	s.Duration("CheckInterval", &out.CheckInterval, DefaultCheckInterval)
 	s.Duration("MarkInterval", &out.MarkInterval, DefaultMarkInterval)
-	s.Duration("BehindGrace", &out.BehindGrace, DefaultBehindGrace)
-	s.Duration("StoreTimeout", &out.StoreTimeout, DefaultStoreTimeout)
+	s.Duration("BehindGrace", &out.BehindGrace, fence.DefaultTTL)
+	s.Duration("StoreTimeout", &out.StoreTimeout, 2*time.Second)
 	out.inboundBytes = cmp.Or(out.inboundBytes, 16<<10)
 	out.queueFrames = cmp.Or(out.queueFrames, 256)
 	out.refreshFrames = cmp.Or(out.refreshFrames, max(1, min(180, out.TailFrames/2)))

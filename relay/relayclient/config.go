@@ -12,17 +12,6 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// Defaults of Config.
-const (
-	DefaultBackoffMin    = 250 * time.Millisecond
-	DefaultBackoffMax    = 15 * time.Second
-	DefaultResyncTimeout = 5 * time.Second
-	DefaultWriteTimeout  = 5 * time.Second
-	DefaultDialTimeout   = 10 * time.Second
-	DefaultIdleTimeout   = time.Minute
-	DefaultMaxMessage    = 64 << 20
-)
-
 // Config holds the optional settings of a Client. The zero value of every field means its default.
 // Durations and numbers must not be negative.
 //
@@ -130,13 +119,13 @@ func (c *Config) withDefaults() (Config, error) {
 	out.Header = out.Header.Clone()
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	var s setting.Check
-	s.Duration("BackoffMin", &out.BackoffMin, DefaultBackoffMin)
-	s.From(out.BackoffMin, "BackoffMax", &out.BackoffMax, DefaultBackoffMax)
-	s.Duration("ResyncTimeout", &out.ResyncTimeout, DefaultResyncTimeout)
-	s.Duration("WriteTimeout", &out.WriteTimeout, DefaultWriteTimeout)
-	s.Duration("DialTimeout", &out.DialTimeout, DefaultDialTimeout)
-	s.Duration("IdleTimeout", &out.IdleTimeout, DefaultIdleTimeout)
-	s.Number("MaxMessage", &out.MaxMessage, DefaultMaxMessage)
+	s.Duration("BackoffMin", &out.BackoffMin, 250*time.Millisecond)
+	s.From(out.BackoffMin, "BackoffMax", &out.BackoffMax, 15*time.Second)
+	s.Duration("ResyncTimeout", &out.ResyncTimeout, 5*time.Second)
+	s.Duration("WriteTimeout", &out.WriteTimeout, 5*time.Second)
+	s.Duration("DialTimeout", &out.DialTimeout, 10*time.Second)
+	s.Duration("IdleTimeout", &out.IdleTimeout, time.Minute)
+	s.Number("MaxMessage", &out.MaxMessage, 64<<20)
 	return out, s.Err
 }
 
