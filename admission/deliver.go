@@ -151,12 +151,10 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 
 // movedTo returns the owner that err names, which may be unknown, if err says that the tile has moved.
 func movedTo(err error) (route.Entry, bool) {
-	var r *tile.RedirectError
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*tile.RedirectError](err); ok {
 		return route.Entry{Tile: r.Tile, Epoch: r.Epoch, Contact: r.Contact}, true
 	}
-	var u *tile.UnresolvedError
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*tile.UnresolvedError](err); ok {
 		return route.Entry{Tile: u.Tile, Epoch: u.Epoch, Contact: u.Contact}, true
 	}
 	return route.Entry{}, false

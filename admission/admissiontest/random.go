@@ -155,8 +155,8 @@ func persist(ctx context.Context, call func() error) error {
 func reread[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for {
 		got, err := read()
-		var failed *fence.StoreError
-		if !errors.As(err, &failed) || ctx.Err() != nil {
+		_, ok := errors.AsType[*fence.StoreError](err)
+		if !ok || ctx.Err() != nil {
 			return got, err
 		}
 	}

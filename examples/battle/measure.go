@@ -74,8 +74,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			}
 		},
 		Refused: func(i tile.RefusalInfo) {
-			var refused *fence.RefusedError
-			if errors.As(i.Err, &refused) && errors.Is(i.Err, fence.ErrStale) {
+			if refused, ok := errors.AsType[*fence.RefusedError](i.Err); ok && errors.Is(i.Err, fence.ErrStale) {
 				m.log.add(spectator.KindRefused, i.Tile, host, refused.Epoch,
 					"a commit of %s under epoch %d was refused: epoch %d is at %s",
 					host, refused.Epoch, refused.Current.Epoch, refused.Current.Contact)

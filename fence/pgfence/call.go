@@ -179,8 +179,7 @@ const (
 // exceptions are those with which a pooler or a coordinator in front of the database reports that it has
 // lost the database. FATAL is the end of a session, which may come after the commit.
 func classify(err error) *failure {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.SeverityUnlocalized == "ERROR" {
 		switch class := pgErr.Code[:min(2, len(pgErr.Code))]; {
 		case class == classConnection, class == classSystem, class == classInternal,
 			pgErr.Code == codeCompletionUnknown:
@@ -193,8 +192,8 @@ func classify(err error) *failure {
 
 // hint adds to an error what the user can do about it.
 func (a *Authority) hint(err error) error {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
 		return err
 	}
 	switch pgErr.Code {

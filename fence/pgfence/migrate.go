@@ -59,8 +59,7 @@ func (a *Authority) version(ctx context.Context, db interface {
 	var version int
 	query := "SELECT coalesce(max(version), 0) FROM " + a.table.sibling(schemaTable).quoted() + " WHERE table_name = $1"
 	err := db.QueryRow(ctx, query, a.table.name).Scan(&version)
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == codeUndefinedTable {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == codeUndefinedTable {
 		return 0, nil
 	}
 	return version, err

@@ -252,8 +252,7 @@ func fromProgram(w http.ResponseWriter, r *http.Request) bool {
 // readBody reads a request of at most MaxRequest bytes. Its error is a *fence.ArgumentError.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, &fence.ArgumentError{Field: "request", Value: "too long", Want: tooLong}
 	}
 	if err != nil {

@@ -55,8 +55,7 @@ func (r *Recorder) Ended(client, contact string, s *tile.Status, err error) {
 	if err != nil {
 		event.Err = err.Error()
 	}
-	var superseded *tile.SupersededError
-	if errors.As(err, &superseded) {
+	if superseded, ok := errors.AsType[*tile.SupersededError](err); ok {
 		successor := OwnerOf(superseded.Successor)
 		event.State, event.Epoch, event.Successor = tile.StoodDown.String(), superseded.Held, &successor
 	}
