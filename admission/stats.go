@@ -2,7 +2,7 @@ package admission
 
 import (
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/stream"
@@ -36,77 +36,56 @@ type Tally struct {
 	Failed     uint64 // every other error
 }
 
-// Stats returns the counts. They are read one after the other, so they may differ by what is going on.
+// Stats returns the counts.
 func (g *Gateway) Stats() Stats {
-	return Stats{
-		Moves: g.counts.moves.read(), Acts: g.counts.acts.read(),
-		Redirects: g.counts.redirects.Load(), Resubmits: g.counts.resubmits.Load(),
-		Actors: g.counts.actors.read(), Tiles: g.counts.tiles.read(), Takeovers: g.counts.takeovers.read(),
-	}
+	g.counts.mu.Lock()
+	defer g.counts.mu.Unlock()
+	return g.counts.Stats
 }
 
 type counters struct {
-	moves, acts          tally
-	redirects, resubmits atomic.Uint64
-
-	actors, tiles, takeovers shapeCounts
-}
-
-type shapeCounts struct {
-	delayed, refused atomic.Uint64
-	waited           atomic.Int64
+	mu sync.Mutex
+	Stats
 }
 
 func (c *counters) shaped(i ShapeInfo) {
-	n := &c.actors
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := &c.Actors
 	switch i.Scope {
 	case ScopeTile:
-		n = &c.tiles
+		n = &c.Tiles
 	case ScopeTakeover:
-		n = &c.takeovers
+		n = &c.Takeovers
 	}
 	if i.Refused {
-		n.refused.Add(1)
+		n.Refused++
 		return
 	}
-	n.delayed.Add(1)
-	n.waited.Add(int64(i.Wait))
-}
-
-func (n *shapeCounts) read() Shaped {
-	return Shaped{Delayed: n.delayed.Load(), Waited: time.Duration(n.waited.Load()), Refused: n.refused.Load()}
-}
-
-type tally struct {
-	outcomes                            [stream.Redirected + 1]atomic.Uint64
-	pending, limited, overloaded, other atomic.Uint64
+	n.Delayed++
+	n.Waited += i.Wait
 }
 
 func (c *counters) add(info DoneInfo) {
-	c.redirects.Add(uint64(info.Redirects))
-	c.resubmits.Add(uint64(info.Resubmits))
-	t := &c.moves
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Redirects += uint64(info.Redirects)
+	c.Resubmits += uint64(info.Resubmits)
+	t := &c.Moves
 	if info.Kind == Act {
-		t = &c.acts
+		t = &c.Acts
 	}
+	n := &t.Failed
 	switch {
 	case info.Err == nil:
-		t.outcomes[info.Outcome].Add(1)
+		n = [...]*uint64{stream.Applied: &t.Applied, stream.Fizzled: &t.Fizzled, stream.Rejected: &t.Rejected,
+			stream.Redirected: &t.Redirected}[info.Outcome]
 	case errors.Is(info.Err, ErrPending):
-		t.pending.Add(1)
+		n = &t.Pending
 	case errors.Is(info.Err, ErrLimited):
-		t.limited.Add(1)
+		n = &t.Limited
 	case errors.Is(info.Err, tile.ErrOverloaded):
-		t.overloaded.Add(1)
-	default:
-		t.other.Add(1)
+		n = &t.Overloaded
 	}
-}
-
-func (t *tally) read() Tally {
-	return Tally{
-		Applied: t.outcomes[stream.Applied].Load(), Fizzled: t.outcomes[stream.Fizzled].Load(),
-		Rejected: t.outcomes[stream.Rejected].Load(), Redirected: t.outcomes[stream.Redirected].Load(),
-		Pending: t.pending.Load(), Limited: t.limited.Load(), Overloaded: t.overloaded.Load(), Failed: t.other.Load(),
-	}
+	*n++
 }
