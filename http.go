@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 // Bounds of the HTTP servers.
 const (
 	readHeaderTimeout = 5 * time.Second // a peer that does not finish its request's header is cut off
+	bodyTimeout       = 5 * time.Second // and one that does not finish its body
 	idleTimeout       = 2 * time.Minute // longer than clients keep a connection that is idle
 	shutdownTimeout   = 2 * time.Second // for requests under way when a listener closes
 )
@@ -88,7 +90,7 @@ func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler, log *
 	if w.Handler != nil {
 		own = w.Handler(own)
 	}
-	server := &http.Server{Handler: own, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+	server := &http.Server{Handler: endSlowBodies(own), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: sampled.HTTP(log)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
@@ -107,4 +109,34 @@ func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler, log *
 		return cmp.Or(err, late)
 	}
 	return nil
+}
+
+// endSlowBodies ends connections whose request's body does not come, whether the handler reads it or not. It is no
+// http.Server.ReadTimeout, which would also end the context of a request that takes its time.
+func endSlowBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			c := http.NewResponseController(w)
+			if err := c.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			r.Body = &timedBody{r.Body, c}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// timedBody is a request's body, which has been read in time if it ends.
+type timedBody struct {
+	io.ReadCloser
+	connection *http.ResponseController
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.connection.SetReadDeadline(time.Time{}) // the connection is gone then
+	}
+	return n, err
 }
