@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,11 +78,7 @@ func (r *registry) watchers(tile fence.TileID) []*queue {
 func (r *registry) all() []*hub {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]*hub, 0, len(r.hubs))
-	for _, h := range r.hubs {
-		all = append(all, h)
-	}
-	return all
+	return slices.Collect(maps.Values(r.hubs))
 }
 
 func (r *registry) len() int {

@@ -212,10 +212,5 @@ func (l *lineup) complete(enough int) bool {
 	if l.players < enough {
 		return false
 	}
-	for _, t := range l.teams {
-		if t.size != l.teams[0].size {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(l.teams, func(t team) bool { return t.size != l.teams[0].size })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -142,10 +143,5 @@ func nodeLine(line string) (id, flags, master string, ok bool) {
 }
 
 func hasFlag(flags, name string) bool {
-	for f := range strings.SplitSeq(flags, ",") {
-		if f == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(flags, ","), name)
 }

@@ -2,6 +2,7 @@ package route
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,12 +38,9 @@ func isHost(host string) bool {
 		ip, err := netip.ParseAddr(inner)
 		return closed && err == nil && ip.Is6() && ip.Zone() == ""
 	}
-	for _, label := range strings.Split(strings.TrimSuffix(host, "."), ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || strings.ContainsFunc(label, notInNames) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."), func(label string) bool {
+		return label == "" || len(label) > 63 || label[0] == '-' || strings.ContainsFunc(label, notInNames)
+	})
 }
 
 func notInNames(r rune) bool {

@@ -4,6 +4,7 @@ package chart
 import (
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -180,11 +181,11 @@ func (s *Series) Draw(title string) string {
 		}
 		c.curve(curve.Name, colourOf(i), points)
 	}
-	for _, name := range sorted(s.Marks) {
+	for _, name := range slices.Sorted(maps.Keys(s.Marks)) {
 		c.rule(x(s.Marks[name]), top, x(s.Marks[name]), top+height, limit, "5 4")
 		c.key(limit, name)
 	}
-	for _, name := range sorted(s.Limits) {
+	for _, name := range slices.Sorted(maps.Keys(s.Limits)) {
 		c.rule(left, y(s.Limits[name]), left+width, y(s.Limits[name]), limit, "5 4")
 		c.key(limit, name)
 	}
@@ -252,12 +253,4 @@ func steps(most float64) (all []float64) {
 		}
 	}
 	return []float64{0}
-}
-
-func sorted(m map[string]float64) (names []string) {
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,12 +114,7 @@ func (k Keys) Verify(token string) (Identity, error) {
 func (k Keys) Authenticate(r *http.Request) (Identity, error) { return k.Verify(Token(r)) }
 
 func (k Keys) signed(text string, given []byte) bool {
-	for _, key := range k {
-		if hmac.Equal(mac(key, text), given) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(k, func(key []byte) bool { return hmac.Equal(mac(key, text), given) })
 }
 
 func cutLast(token string) (signed, sum string, ok bool) {

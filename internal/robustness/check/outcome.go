@@ -1,6 +1,10 @@
 package check
 
-import "github.com/tilefence/tilefence/internal/robustness/history"
+import (
+	"slices"
+
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
 
 // OneOutcome is invariant 12 as far as a tile decides it: an action has one outcome, however often and
 // wherever it is asked for, and its effects happen at most once. Every answer is the outcome that the
@@ -69,10 +73,5 @@ func (t *Tile) decisions() map[string]*decision {
 
 // acknowledged reports whether a client was answered that an entry is in the store.
 func acknowledged(e *Entry) bool {
-	for _, o := range e.Presented {
-		if o.Applied() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.Presented, (*history.Operation).Applied)
 }

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
@@ -95,12 +97,9 @@ func RejectedIsTold(t *Tile) {
 
 // restored reports whether the authority was restored to an older state in a span of time.
 func (t *Tile) restored(from, to int64) bool {
-	for _, o := range t.Operations {
-		if o.Kind == history.Restore && o.At <= to && o.Returned >= from {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Operations, func(o *history.Operation) bool {
+		return o.Kind == history.Restore && o.At <= to && o.Returned >= from
+	})
 }
 
 // event is a call or an answer of an operation.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,9 +49,7 @@ func (f *figures) save(page string, budgets []budget) error {
 	values := map[string]any{sectionsFile: f.Sections}
 	if f.Headline != nil {
 		values[headlineFile] = f.Headline
-		for name, svg := range f.Headline.Charts() {
-			files[name] = svg
-		}
+		maps.Copy(files, f.Headline.Charts())
 	}
 	if m, ok := f.Sections[matchTitle]; ok {
 		for _, c := range m.matchCharts() {
