@@ -37,6 +37,10 @@ type host struct {
 // snapshots of this game are never old.
 const snapshotEvery = 20
 
+// maxDilation is how many tick intervals a tick may last when a machine is too slow: the battle plays slower, and
+// misses no tick. More than two would be taken for silence. Ticks that are long already do not become longer.
+func (o *options) maxDilation() int { return int(min(2, 8*time.Second/o.tick)) }
+
 // newHost makes a tile server without tiles. A tile that ends, and was neither taken by a successor nor could not
 // reach its servers, ends the battle.
 func (p *plan) newHost(l net.Listener) (h *host, err error) {
@@ -67,6 +71,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		Host: tilehost.Config{
 			Hooks: tilehost.Hooks{Ended: func(i tilehost.EndInfo) { h.tileEnded(i, p.fail) }},
 			Tile: tile.Config{TickInterval: p.options.tick, SuspectAfter: p.options.silence(),
+				Limits:        tile.Limits{MaxDilation: p.options.maxDilation()},
 				SnapshotEvery: snapshotEvery, Durability: p.options.durability, Hooks: hooks},
 		},
 		Logger: p.logger,

@@ -38,6 +38,7 @@ func TestOperatorsQuestions(t *testing.T) {
 		assert.Equal(t, "serving", moved.State)
 	}
 	assert.Greater(t, moved.Seq, before.Tiles[0].Seq)
+	watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Floor != "" && s.Tiles[0].Followers == 2 })
 
 	metrics := string(get(t, page+"metrics"))
 	assert.Regexp(t, `\ntilefence_tile_transitions_total{to="serving"} ([3-9]|\d\d)`, metrics)

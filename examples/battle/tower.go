@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -21,15 +19,17 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// tower watches a battle for the page and the status line: who owns what comes from the owner hashes,
-// as any process may read them, the rest from the meters and hosts of this process.
+// tower watches a battle for the page and the status line: who owns what comes from the inspectors of the hosts, the
+// rest from the meters and hosts of this process.
 type tower struct {
 	*plan
-	contacts []string // of the tile hosts, for the take-over button
+	contacts []string // of the tile hosts
 	hosts    *hosts   // those in this process, or nil
 	relay    *relay.Relay
 	chaos    *chaos // nil: nothing is broken on purpose
 	bots     int
+
+	lookout lookout
 
 	mu     sync.Mutex
 	status spectator.Status
@@ -40,6 +40,11 @@ const lookEvery = 250 * time.Millisecond
 
 // Run implements tilefence.Server: it looks around until ctx ends.
 func (t *tower) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() { t.lookout.run(ctx, t.contacts, t.secure) })
+	defer asking.Wait()
+	defer stop()
 	var commits, events rate
 	for {
 		n, err := t.totals()
@@ -86,29 +91,24 @@ func (t *tower) look(ctx context.Context, n totals, commits, events float64) {
 	t.mu.Unlock()
 }
 
-// lookAt brings one tile's status up to date: what is in force comes from the owner hash, the epochs' history from the
-// authority, and how it goes from the processors of this process.
+// lookAt brings one tile's status up to date: what the hosts' inspectors say, the epochs' history from the authority,
+// and the digest of the owner's state if it is a host of this process. Where no inspector knows the tile, as with a
+// page that was told of no hosts, its owner hash says who owns it.
 func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.TileStatus {
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if o, err := t.backends.Store.Owner(bounded, now.Tile); err == nil && o.Present() {
+	o := t.lookout.shows(&now, t.contacts)
+	if o.Epoch == 0 {
+		var err error
+		if o, err = t.backends.Store.Owner(bounded, now.Tile); err == nil && o.Present() {
+			now.Position, now.Seq = o.Position.String(), o.Position.Seq
+		}
+	}
+	if o.Contact != "" && o.Epoch >= now.Epoch { // a follower may be behind
 		t.owned(ctx, &now, &o)
 	}
-	now.Processors, now.State, now.Heat, now.Followers = nil, "", 0, 0
 	for _, h := range t.hosts.all() {
-		st := h.status(now.Tile)
-		switch flows := h.line.Is(faultline.Flowing); {
-		case h.Contact() == now.Owner:
-			now.State, now.Heat = st.State.String(), st.Heat
-		case flows && st.State == tile.Following:
-			now.Followers++
-		}
-		if st.State == 0 || st.State == tile.Stopped || st.State == tile.StoodDown || st.State == tile.Following {
-			continue // it has no part in what is decided now
-		}
-		now.Processors = append(now.Processors,
-			spectator.Processor{Contact: h.Contact(), State: st.State.String(), Epoch: st.Epoch})
-		if st.State == tile.Serving && h.Contact() == now.Owner && h.line.Is(faultline.Flowing) {
+		if now.State == tile.Serving.String() && h.Contact() == now.Owner && h.line.Is(faultline.Flowing) {
 			if d, err := h.state(bounded, now.Tile); err == nil {
 				now.Digest, now.DigestSeq = d.Digest, d.Seq
 			}
@@ -120,7 +120,7 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 // mintsWithin is how long the authority may take: it may be paused, and the page goes on without it.
 const mintsWithin = 100 * time.Millisecond
 
-// owned notes what an owner hash says, and, once for each epoch, what the authority does. The authority may be ahead:
+// owned notes who owns a tile, and, once for each epoch, what the authority does. The authority may be ahead:
 // the tile is then changing hands.
 func (t *tower) owned(ctx context.Context, now *spectator.TileStatus, o *fence.Owner) {
 	switch before := now.Epoch; {
@@ -132,8 +132,7 @@ func (t *tower) owned(ctx context.Context, now *spectator.TileStatus, o *fence.O
 		t.meters.log.add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
 			"epoch %d → %d: %s took over from %s", before, o.Epoch, o.Contact, now.Owner)
 	}
-	now.Owner, now.Epoch, now.Seq, now.Tick = o.Contact, o.Epoch, o.Position.Seq, o.Tick
-	now.Position = o.Position.String()
+	now.Owner, now.Epoch, now.Tick = o.Contact, o.Epoch, o.Tick
 	if now.Mints > 0 {
 		return
 	}
@@ -181,23 +180,9 @@ func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 
 // askToTake asks the inspector of one host to take a tile over.
 func (t *tower) askToTake(ctx context.Context, next string, id fence.TileID) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // it may be paused, and then never answers
+	ctx, cancel := context.WithTimeout(ctx, inspectWithin)
 	defer cancel()
-	address := t.secure.url("http", next+"/inspect/takeover?tile="+id.String())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
-	if err != nil {
-		return err
-	}
-	response, err := t.secure.actor().Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusNoContent {
-		why, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // the status alone will do
-		return fmt.Errorf("%s: %s", next, strings.TrimSpace(string(why)))
-	}
-	return nil
+	return inspectorOf(next, t.secure).TakeOver(ctx, id)
 }
 
 // line is the status line.

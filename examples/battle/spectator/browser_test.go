@@ -336,10 +336,14 @@ func TestPageShowsAFault(t *testing.T) {
 	b.Until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
 
 	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2,
-		State: "serving", Since: time.Now().Add(-65 * time.Second).UnixMilli()}}}, spectator.Event{ID: 3})
+		State: "serving", Dilation: 1.5, Floor: "checkpoint", AtRisk: 7,
+		Since: time.Now().Add(-65 * time.Second).UnixMilli()}}}, spectator.Event{ID: 3})
 	b.Eval(`document.querySelector("#ownership-open").click()`, nil)
 	b.Until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|")` +
-		`.startsWith("bob:7002|2|1 min 5 s|1×|serving")`)
+		`.startsWith("bob:7002|2|1 min 5 s|1×|serving · time × 1.5|")`)
+	b.Until(`[...document.querySelectorAll("#ownership-rows tr:first-child td")].slice(-2).map((c) => c.textContent)` +
+		`.join("|") === "checkpoint|7"`)
+	b.Until(`document.querySelector("#tiles .position").textContent.endsWith(" · time × 1.5")`)
 }
 
 // staged starts two tiles, a relay and the page.

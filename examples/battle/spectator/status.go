@@ -119,9 +119,13 @@ type TileStatus struct {
 	Mints int64        `json:"mints"` // how many epochs were minted for the tile, ever; zero: unknown, as Since is
 
 	Position  string  `json:"position"`  // where the tile's history ends: epoch, sequence and chain
-	State     string  `json:"state"`     // tile.State's name of the owner's processor, where this process runs it
+	State     string  `json:"state"`     // tile.State's name of the owner's processor
 	Heat      float64 `json:"heat"`      // events a tick, averaged over the last ones
-	Followers int     `json:"followers"` // warm followers that this process runs
+	Followers int     `json:"followers"` // warm ones
+
+	Dilation float64   `json:"dilation,omitempty"` // how many tick intervals a tick lasts, above 1 if ticks are slow
+	Floor    string    `json:"floor,omitempty"`    // the consumer that holds the trim floor
+	AtRisk   fence.Seq `json:"at_risk"`            // batches that no checkpoint has: lost with Redis and the owner
 
 	// Processors are those that own the tile, want it, or lost it a short while ago.
 	Processors []Processor `json:"processors"`

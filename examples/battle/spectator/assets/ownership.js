@@ -1,7 +1,7 @@
 // The operator's table: who owns what, since when, under which epoch, and how often it moved.
 
 import { css, rgb, short, shortTile } from "./palette.js";
-import { digits } from "./panel.js";
+import { digits, slower } from "./panel.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -48,15 +48,15 @@ export class OwnershipTable {
     let row = this.rows.get(t.tile);
     if (!row) {
       row = document.createElement("tr");
-      for (let i = 0; i < 10; i++) row.append(document.createElement(i ? "td" : "th"));
+      for (let i = 0; i < 12; i++) row.append(document.createElement(i ? "td" : "th"));
       row.firstElementChild.scope = "row";
       this.rows.set(t.tile, row);
       $("ownership-rows").append(row);
     }
     row.style.setProperty("--owner", css(rgb(t.owner)));
     const cells = [shortTile(t.tile), t.owner ? short(t.owner, 24) : "nobody", t.epoch ? digits(t.epoch) : "–",
-      t.since ? span(now - t.since) : "–", t.mints ? `${digits(Math.max(0, t.mints - 1))}×` : "–", t.state || "–", String(t.followers),
-      digits(t.seq), digits(t.tick), t.heat.toFixed(1)];
+      t.since ? span(now - t.since) : "–", t.mints ? `${digits(Math.max(0, t.mints - 1))}×` : "–", (t.state || "–") + slower(t), String(t.followers),
+      digits(t.seq), digits(t.tick), t.heat.toFixed(1), t.floor || "–", digits(t.at_risk ?? 0)];
     cells.forEach((text, i) => {
       const cell = row.children[i];
       if (cell.textContent !== text) cell.textContent = text;

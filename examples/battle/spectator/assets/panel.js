@@ -8,6 +8,9 @@ const logLines = 60;
 const earlyBy = 3000; // ms that a refusal may come before the install it belongs to
 const attachWithin = 60_000; // ms after an install in which a refusal belongs to it
 
+/** Says by how much a tile's time is dilated, if it is. */
+export const slower = (tile) => (tile.dilation > 1 ? ` · time × ${tile.dilation}` : "");
+
 /** Thousands apart by thin spaces, so that a running number stays readable. */
 export const digits = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 const millis = (v) => (v < 10 ? v.toFixed(1) : Math.round(v));
@@ -100,7 +103,7 @@ export class Panel {
     row.owner.title = view.owner;
     write(row.epoch, view.epoch ? `epoch ${view.epoch}` : "");
     const moved = status?.mints > 1 ? ` · moved ${status.mints - 1}×` : "";
-    write(row.position, `seq ${digits(view.seq)} · tick ${digits(view.tick)}${moved}`);
+    write(row.position, `seq ${digits(view.seq)} · tick ${digits(view.tick)}${moved}${status ? slower(status) : ""}`);
     row.proof.dataset.state = view.proof;
     write(row.proof, { same: "✓ in sync", differs: "≠ differs", unknown: "" }[view.proof]);
     row.proof.title = view.proof === "same" ? `This page's state has the owner's digest ${view.digest.slice(0, 16)}…` : "";

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// lookout asks the inspectors of the tile hosts, wherever they run. One that is paused delays no other, and what it said
+// last stays true while it is.
+type lookout struct {
+	mu   sync.Mutex
+	seen map[string]sighting // by contact
+}
+
+// sighting is what an inspector said, and when.
+type sighting struct {
+	tilefence.Inspection
+	at time.Time
+}
+
+// inspectWithin bounds one question: a host that is paused never answers.
+const inspectWithin = time.Second
+
+// run asks the inspectors of all contacts until ctx ends.
+func (l *lookout) run(ctx context.Context, contacts []string, secure *secured) {
+	var all sync.WaitGroup
+	for _, contact := range contacts {
+		client := inspectorOf(contact, secure)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				l.ask(ctx, contact, client)
+				select {
+				case <-ctx.Done():
+				case <-time.After(lookEvery):
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func inspectorOf(contact string, secure *secured) *tilefence.InspectorClient {
+	return &tilefence.InspectorClient{URL: secure.url("http", contact+"/inspect"), HTTP: secure.actor()}
+}
+
+func (l *lookout) ask(ctx context.Context, contact string, client *tilefence.InspectorClient) {
+	bounded, cancel := context.WithTimeout(ctx, inspectWithin)
+	defer cancel()
+	seen, err := client.Tiles(bounded)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		if l.seen == nil {
+			l.seen = map[string]sighting{}
+		}
+		l.seen[contact] = sighting{seen, time.Now()}
+	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
+		delete(l.seen, contact) // it is gone
+	}
+}
+
+// parts are what the hosts say of a tile, those of the contacts given, in their order.
+func (l *lookout) parts(id fence.TileID, contacts []string) (parts []tilefence.InspectedTile, by []sighting) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, contact := range contacts {
+		s := l.seen[contact]
+		for i := range s.Tiles {
+			if s.Tiles[i].Tile == id {
+				parts, by = append(parts, s.Tiles[i]), append(by, s)
+			}
+		}
+	}
+	return parts, by
+}
+
+// shows brings what the page shows of a tile up to date, but for who owns it, and returns the owner as the hosts say: the
+// one that serves under the highest epoch, or that followers have last seen.
+func (l *lookout) shows(now *spectator.TileStatus, contacts []string) (owner fence.Owner) {
+	parts, by := l.parts(now.Tile, contacts)
+	now.Processors, now.State, now.Heat, now.Followers, now.Dilation = nil, "", 0, 0, 0
+	serves := false
+	for i := range parts {
+		p := &parts[i]
+		serving := p.State == tile.Serving.String()
+		if contact := by[i].Contact; serving && (p.Held > owner.Epoch || p.Held == owner.Epoch && !serves) {
+			owner, serves = fence.Owner{Tile: p.Tile, Epoch: p.Held, Contact: contact, Tick: p.Tick}, true
+			now.Position, now.Seq = p.Position, p.Seq
+			now.Floor, now.AtRisk = string(p.Floor), atRisk(p)
+		} else if !serving && p.Owner != "" && p.Epoch > owner.Epoch {
+			owner, serves = fence.Owner{Tile: p.Tile, Epoch: p.Epoch, Contact: p.Owner, Tick: p.Tick}, false
+			now.Position, now.Seq = p.Position, p.Seq
+		}
+		switch p.State {
+		case tile.Following.String():
+			if time.Since(by[i].at) < 2*inspectWithin {
+				now.Followers++
+			}
+		case tile.Stopped.String(), tile.StoodDown.String(): // it has no part in what is decided now
+		default:
+			now.Processors = append(now.Processors,
+				spectator.Processor{Contact: by[i].Contact, State: p.State, Epoch: p.Held})
+		}
+	}
+	for i := range parts {
+		if by[i].Contact == owner.Contact {
+			now.State, now.Heat, now.Dilation = parts[i].State, parts[i].Heat, parts[i].Dilation
+		}
+	}
+	return owner
+}
+
+// atRisk is how many batches of a tile no checkpoint has.
+func atRisk(p *tilefence.InspectedTile) fence.Seq {
+	for _, m := range p.Marks {
+		if m.Consumer == stream.Checkpointed {
+			return m.Behind
+		}
+	}
+	return p.Seq
+}
