@@ -34,8 +34,9 @@ var givenIn = map[string]map[string]string{
 		"mayInspect": "func(*http.Request) error", "key": "[]byte", "ours": "*x509.CertPool",
 		"gateway": "*tilefence.GatewayServer", "watchers": "*tilefence.RelayServer",
 		"welcome": "func(context.Context, string) error", "askForToken": "func(context.Context) (string, error)",
-		"newGame": "tiletest.NewRules",
-		"broker":  "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
+		"newGame": "tiletest.NewRules", "ledger": "*admission.AdmissionLedger",
+		"authenticate": "session.AuthenticateFunc",
+		"broker":       "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",
 	},
 	"admission": {
