@@ -14,8 +14,8 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// lookout asks the inspectors of the tile hosts, wherever they run. One that is paused delays no other, and what it said
-// last stays true while it is.
+// lookout asks the inspectors of the tile hosts, wherever they run. One that is paused delays no other, and what it
+// said last stays true while it is.
 type lookout struct {
 	mu   sync.Mutex
 	seen map[string]sighting // by contact
@@ -84,8 +84,8 @@ func (l *lookout) parts(id fence.TileID, contacts []string) (parts []tilefence.I
 	return parts, by
 }
 
-// shows brings what the page shows of a tile up to date, but for who owns it, and returns the owner as the hosts say: the
-// one that serves under the highest epoch, or that followers have last seen.
+// shows brings what the page shows of a tile up to date, but for who owns it, and returns the owner as the hosts say:
+// the one that serves under the highest epoch, or that followers have last seen.
 func (l *lookout) shows(now *spectator.TileStatus, contacts []string) (owner fence.Owner) {
 	parts, by := l.parts(now.Tile, contacts)
 	now.Processors, now.State, now.Heat, now.Followers, now.Dilation = nil, "", 0, 0, 0

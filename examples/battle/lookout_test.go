@@ -23,7 +23,8 @@ func TestThePageShowsWhatInspectorsSay(t *testing.T) {
 	const id fence.TileID = 0x85283083fffffff
 	says := func(contact string, ago time.Duration, p tilefence.InspectedTile) sighting {
 		p.Tile = id
-		return sighting{tilefence.Inspection{Contact: contact, Tiles: []tilefence.InspectedTile{p}}, time.Now().Add(-ago)}
+		seen := tilefence.Inspection{Contact: contact, Tiles: []tilefence.InspectedTile{p}}
+		return sighting{seen, time.Now().Add(-ago)}
 	}
 	contacts := []string{"ann:1", "bob:1", "cat:1", "dan:1"}
 	l := &lookout{seen: map[string]sighting{
