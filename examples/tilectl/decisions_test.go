@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -263,11 +264,21 @@ func TestVerifyManyDecisions(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "log")
 	writeDecisions(t, path, 100, n)
-	out, _, err := newBoard(t).tilectl(t.Context(), "verify trace "+path)
+	board, began, before := newBoard(t), time.Now(), cpuTime(t)
+	out, _, err := board.tilectl(t.Context(), "verify trace "+path)
 	require.NoError(t, err, out)
+	t.Logf("%d decisions in %v, %v of CPU time", n, time.Since(began).Round(time.Millisecond), cpuTime(t)-before)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 100+3, "head, tiles, sum and what never happened")
 	t.Log(lines[101])
+}
+
+// cpuTime is what this process has taken of the processors.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // writeDecisions writes a log of as many decisions, of tiles that have one owner each.

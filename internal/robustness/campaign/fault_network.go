@@ -18,7 +18,7 @@ func networkFaults() []*Fault {
 			}},
 		{Name: "owner-without-authority",
 			About: "a worker cannot reach PostgreSQL, while tiles are to move; it can reach Redis", parts: true,
-			frozen: true, moves: true, hold: seconds(2, 4),
+			frozen: true, moves: true, hold: seconds(1.2, 4),
 			inject: func(ctx context.Context, r *run, v victim) error {
 				return r.part(ctx, v.owner.proc, r.postgres)
 			}},
@@ -53,7 +53,7 @@ func networkFaults() []*Fault {
 			}},
 		{Name: "client-answers-lost",
 			About: "whatever a worker answers its clients and gateways is lost; what they send arrives",
-			hold:  seconds(2, 3),
+			hold:  seconds(1.7, 3),
 			inject: func(ctx context.Context, r *run, v victim) error {
 				cut := func(share int64) func(context.Context) error {
 					return func(ctx context.Context) error {
@@ -67,16 +67,28 @@ func networkFaults() []*Fault {
 		{Name: "store-resets",
 			About: "connections to Redis are reset before a request or, more often, after it was carried out and " +
 				"before the answer",
-			moves: true, hold: seconds(1, 3),
-			inject: func(ctx context.Context, r *run, _ victim) error {
-				return r.resets(ctx, order{Resets: "redis", Answers: 60, Requests: 20})
-			}},
+			moves: true, hold: seconds(1, 3), within: "resets",
+			inject: func(ctx context.Context, r *run, _ victim) error { return r.resets(ctx, storeResets) }},
 		{Name: "authority-resets", About: "the same on connections to PostgreSQL", moves: true, hold: seconds(1, 3),
+			within: "resets",
+			inject: func(ctx context.Context, r *run, _ victim) error { return r.resets(ctx, authorityResets) }},
+		{Name: "durable-resets", About: "the same on tile servers' connections to the durable store", moves: true,
+			hold: seconds(1, 3), within: "resets",
+			inject: func(ctx context.Context, r *run, _ victim) error { return r.resets(ctx, durableResets) }},
+		{Name: "resets", About: "the same on connections to all three", moves: true, hold: seconds(1.5, 3),
 			inject: func(ctx context.Context, r *run, _ victim) error {
-				return r.resets(ctx, order{Resets: "postgres", Answers: 250, Requests: 80})
+				return errors.Join(r.resets(ctx, storeResets), r.resets(ctx, authorityResets),
+					r.resets(ctx, durableResets))
 			}},
 	}
 }
+
+// What is lost of the connections to each store.
+var (
+	storeResets     = order{Resets: "redis", Answers: 60, Requests: 20}
+	authorityResets = order{Resets: "postgres", Answers: 250, Requests: 80}
+	durableResets   = order{Resets: "dynamodb", Answers: 100, Requests: 50}
+)
 
 // part parts one process from others until the fault is over.
 func (r *run) part(ctx context.Context, from *devstack.Process, others ...*devstack.Process) error {

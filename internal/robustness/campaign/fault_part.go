@@ -26,7 +26,7 @@ func partFaults() []*Fault {
 		{Name: "relay-isolated",
 			About: "a relay can reach its watchers, but neither store nor fan-out, while tiles move, and watchers " +
 				"from it and to it",
-			parts: true, moves: true, hold: seconds(2.5, 4),
+			parts: true, moves: true, hold: seconds(1.7, 4),
 			inject: func(ctx context.Context, r *run, _ victim) error {
 				relay := relayHosts[r.rng.IntN(len(relayHosts))]
 				r.damage.hit("relay "+relay, r.network.join)
@@ -39,12 +39,6 @@ func partFaults() []*Fault {
 		{Name: "durable-paused", About: "SIGSTOP of the durable store, of journals, checkpoints and the ledger",
 			hold:   seconds(1, 3),
 			inject: func(_ context.Context, r *run, _ victim) error { return r.pause(r.dynamo) }},
-		{Name: "durable-resets",
-			About: "connections of tile servers to the durable store are reset, as in store-resets, while tiles move",
-			moves: true, hold: seconds(1, 3),
-			inject: func(ctx context.Context, r *run, _ victim) error {
-				return r.resets(ctx, order{Resets: "dynamodb", Answers: 100, Requests: 50})
-			}},
 		{Name: "durable-restored",
 			About:  "checkpoints and journals are restored to an older state while the owners live",
 			hold:   seconds(0.2, 1),

@@ -14,7 +14,7 @@ import (
 func processFaults() []*Fault {
 	return []*Fault{
 		{Name: "owner-paused", About: "SIGSTOP of a worker with tiles, SIGCONT after others have taken them over",
-			hold: seconds(1.5, 4),
+			hold: seconds(1.5, 4), within: "zombie-master",
 			inject: func(_ context.Context, r *run, v victim) error {
 				r.orphans = r.supervisor.of(v.owner)
 				return r.pause(v.owner.proc)

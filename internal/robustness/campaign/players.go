@@ -150,6 +150,7 @@ func (b *bank) settled(ctx context.Context) error {
 	if n := len(report.Pending); err == nil && n > 0 {
 		err = fmt.Errorf("%d actions are open, the oldest is %s of tile %s, sent %d times", n,
 			report.Pending[0].ActionID, report.Pending[0].Tile, report.Pending[0].Attempts)
+		time.Sleep(100 * time.Millisecond) // an audit reads everything
 	}
 	return err
 }
