@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -47,6 +48,26 @@ func newLink(conn *websocket.Conn, writeTimeout, pingInterval time.Duration) *li
 }
 
 // signal wakes the writer.
+// serve writes, reads and pings until one of them fails or ctx ends, and returns why. stop ends ctx.
+func (l *link) serve(ctx context.Context, stop context.CancelCauseFunc, write, read func() error) error {
+	var work sync.WaitGroup
+	for _, job := range []func() error{write, func() error { return l.heartbeat(ctx) }} {
+		work.Go(func() {
+			if err := job(); err != nil {
+				stop(err)
+			}
+		})
+	}
+	err := read()
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	stop(err)
+	_ = l.conn.CloseNow() // what it says is in err already
+	work.Wait()
+	return err
+}
+
 func (l *link) signal() {
 	select {
 	case l.wake <- struct{}{}:

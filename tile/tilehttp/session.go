@@ -57,30 +57,16 @@ func (s *session) run(l *link) error {
 	s.link = l
 	s.signal() // it may be draining
 	s.mu.Unlock()
-	var work sync.WaitGroup
-	work.Go(func() {
-		s.stopFor(s.write(s.ctx, s.next))
+	err := s.serve(s.ctx, s.stop, func() error {
+		err := s.write(s.ctx, s.next)
 		s.mu.Lock()
 		s.ended = true
 		s.mu.Unlock()
 		s.room.Broadcast()
-	})
-	work.Go(func() { s.stopFor(s.heartbeat(s.ctx)) })
-	err := s.readAll()
-	if cause := context.Cause(s.ctx); cause != nil {
-		err = cause
-	}
-	s.stop(err)
-	_ = s.conn.CloseNow() // what it says is in err already
-	work.Wait()
+		return err
+	}, s.readAll)
 	s.work.Wait()
 	return err
-}
-
-func (s *session) stopFor(err error) {
-	if err != nil {
-		s.stop(err)
-	}
 }
 
 func (s *session) readAll() error {

@@ -66,23 +66,7 @@ var (
 
 // run serves the connection until it ends, and returns why.
 func (u *uplink) run(ctx context.Context) error {
-	var work sync.WaitGroup
-	work.Go(func() { u.stopFor(u.write(ctx, u.next)) })
-	work.Go(func() { u.stopFor(u.heartbeat(ctx)) })
-	err := u.readAll(ctx)
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	u.stop(err)
-	_ = u.conn.CloseNow() // what it says is in err already
-	work.Wait()
-	return err
-}
-
-func (u *uplink) stopFor(err error) {
-	if err != nil {
-		u.stop(err)
-	}
+	return u.serve(ctx, u.stop, func() error { return u.write(ctx, u.next) }, func() error { return u.readAll(ctx) })
 }
 
 // submit queues a call. The errors say that nothing was sent: errRetired, or tile.ErrOverloaded.
