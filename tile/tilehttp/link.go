@@ -47,7 +47,6 @@ func newLink(conn *websocket.Conn, writeTimeout, pingInterval time.Duration) *li
 	return &link{conn: conn, wake: make(chan struct{}, 1), writeTimeout: writeTimeout, pingInterval: pingInterval}
 }
 
-// signal wakes the writer.
 // serve writes, reads and pings until one of them fails or ctx ends, and returns why. stop ends ctx.
 func (l *link) serve(ctx context.Context, stop context.CancelCauseFunc, write, read func() error) error {
 	var work sync.WaitGroup
@@ -68,6 +67,7 @@ func (l *link) serve(ctx context.Context, stop context.CancelCauseFunc, write, r
 	return err
 }
 
+// signal wakes the writer.
 func (l *link) signal() {
 	select {
 	case l.wake <- struct{}{}:
