@@ -94,7 +94,8 @@ var (
 	errTooEarly  = fmt.Errorf("%w, and the tile may decide it yet", errNotThere)
 	errTooLate   = fmt.Errorf("%w, and the tile may have forgotten it", errNotThere)
 	errNoCommits = fmt.Errorf("%w, and the owner that the authority names does not commit", errNotThere)
-	errSplit     = fmt.Errorf("%w, and authority, owner hash and stream do not name one owner", errNotThere)
+	errSplit     = fmt.Errorf("%w, and authority, owner hash and stream do not name one owner: if that stays so, "+
+		"let another host take the tile over", errNotThere)
 )
 
 // Find finds out what became of open actions of one tile, in their order. now is the ledger's clock
