@@ -222,6 +222,7 @@ func TestBadCommandLines(t *testing.T) {
 	for _, name := range serverFlags { // that the tests of servers have
 		t.Setenv("TILEFENCE_"+strings.ToUpper(name), "")
 	}
+	t.Setenv("TILEFENCE_SECRET", "")
 	t.Setenv("TILEFENCE_STACK", "embedded")
 	t.Setenv("TILEFENCE_HOSTS", "3")
 	for args, want := range map[string]string{

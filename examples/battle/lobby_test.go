@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
 	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/session"
@@ -204,24 +205,18 @@ func TestAMatchWorkerDies(t *testing.T) {
 			for _, w := range d.lobby.living()[1:] {
 				d.lobby.kill(w, after) // with empty hands: nobody has come yet
 			}
-			died := make(chan struct{})
 			w := d.lobby.living()[0]
-			go func() {
-				defer close(died)
-				d.lobby.kill(w, after)
-			}()
-			waittest.Until(t, func() bool {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return w.dying == after
-			}, 5*time.Second, time.Millisecond)
+			w.mu.Lock()
+			w.dying = after
+			w.mu.Unlock()
 			players := map[string]visitor{} // enough for a match at once
 			for _, name := range []string{"ann", "bob", "eve", "joe"} {
 				players[name] = v.as(name)
 				_, status := players[name].ask("PUT", name, `{"rating":1500}`)
 				require.Equal(t, http.StatusOK, status)
 			}
-			<-died
+			waittest.Until(t, func() bool { return w.line.Is(faultline.Dead) }, time.Minute, time.Millisecond)
+			d.lobby.kill(w, after)
 			require.NotEmpty(t, w.hands)
 			require.NoError(t, d.lobby.hire())
 			for name, p := range players {
