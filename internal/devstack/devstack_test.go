@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 
 	"fmt"
 	"io"
@@ -158,7 +159,9 @@ func TestCancelledStartLeavesNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
 		_, err := devstack.Start(ctx, devstack.Config{Dir: dir})
 		cancel()
-		require.ErrorIs(t, err, context.DeadlineExceeded, "after %v", after)
+		if !errors.Is(err, os.ErrDeadlineExceeded) { // a connection's deadline can be the first to end
+			require.ErrorIs(t, err, context.DeadlineExceeded, "after %v", after)
+		}
 		require.Empty(t, processesBelow(t, dir), "after %v", after)
 		require.Empty(t, entries(t, dir), "after %v", after)
 	}
