@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -178,9 +179,11 @@ func TestGatewaySendsIntentsOfUnownedTiles(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	for i := range 20 {
-		answer, err := client.Do(t.Context(), gatewayws.Request{Tile: plaza + fence.TileID(i), Kind: admission.Move})
-		require.NoError(t, err)
-		require.Equal(t, stream.Applied, answer.Outcome)
+		waittest.Until(t, func() bool { // a server that has joined may not listen yet
+			answer, err := client.Do(t.Context(), gatewayws.Request{Tile: plaza + fence.TileID(i),
+				Kind: admission.Move})
+			return err == nil && answer.Outcome == stream.Applied
+		}, time.Minute, 50*time.Millisecond)
 	}
 	holders := map[string]int{}
 	grants, err := b.Authority.List(t.Context(), 0, 100)

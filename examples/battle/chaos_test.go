@@ -32,14 +32,14 @@ func TestChaos(t *testing.T) {
 func TestChaosOnServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()
-	r := checkChaos(t, 8, "-stack", "local", "-chaos-every", "300ms")
+	r := checkChaos(t, 6, "-stack", "local", "-chaos-every", "300ms")
 	servers := 0
 	for _, f := range serverFaults() {
 		if k := r.Chaos.Kinds[f.kind]; k != nil {
 			servers += k.Count
 		}
 	}
-	assert.GreaterOrEqual(t, servers, 2)
+	assert.Positive(t, servers)
 }
 
 // checkChaos plays a battle until so many things were broken, and checks what must hold whatever it was.

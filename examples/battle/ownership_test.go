@@ -20,9 +20,7 @@ func TestOperatorsQuestions(t *testing.T) {
 	p := play(t, "-stack", "embedded", "-tiles", "2", "-clients", "4", "-balance-every", "0", "-tick", "100ms")
 	page := p.page
 	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })
-	response, err := http.Post(page+"api/takeover?tile="+before.Tiles[0].Tile.String(), "", nil)
-	require.NoError(t, err)
-	response.Body.Close()
+	p.takeOver(t, before.Tiles[0].Tile)
 	got := watch(t, page, func(s spectator.Status) bool {
 		return s.Tiles[0].Epoch > 1 && s.Tiles[0].Mints > 0 && s.Tiles[1].Mints > 0
 	})

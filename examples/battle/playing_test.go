@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
 	"regexp"
 	"strconv"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -58,6 +60,17 @@ func (p *playing) counts(t *testing.T, name string) {
 		}
 		return sum > 0
 	}, time.Minute, 50*time.Millisecond, name)
+}
+
+// takeOver presses the page's button until somebody takes the tile: nobody can who does not follow it yet.
+func (p *playing) takeOver(t *testing.T, tile fence.TileID) {
+	t.Helper()
+	waittest.Until(t, func() bool {
+		response, err := http.Post(p.page+"api/takeover?tile="+tile.String(), "", nil)
+		require.NoError(t, err)
+		response.Body.Close()
+		return response.StatusCode < 300
+	}, time.Minute, 100*time.Millisecond)
 }
 
 // end ends the battle as SIGTERM does.

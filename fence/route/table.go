@@ -17,7 +17,8 @@ type Table struct {
 	MaxTiles int
 
 	// Known says which contacts are those of members that live: their entries stay when the table is full. It must be
-	// quick. Nil: all. Set it before the table is used.
+	// quick. Nil: all. If it is set, a gossip node also forgets the entries of members that have gone. Set it before
+	// the table is used.
 	Known func(contact string) bool
 
 	parts [tableParts]part
@@ -112,6 +113,25 @@ func (p *part) merge(e Entry, t *Table) bool {
 	return true
 }
 
+// Forget removes the entries of owners that do not live, and returns how many. Releases stay: they name nobody.
+func (t *Table) Forget(lives func(contact string) bool) (forgotten int) {
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.mu.Lock()
+		for id, o := range p.owners {
+			if o.contact != "" && !lives(o.contact) {
+				delete(p.owners, id)
+				p.counts.Held--
+				p.counts.News++
+				p.counts.Forgotten++
+				forgotten++
+			}
+		}
+		p.mu.Unlock()
+	}
+	return forgotten
+}
+
 // looked is how many entries of a part that is full are looked at for one that may go.
 const looked = 8
 
@@ -141,9 +161,9 @@ func (p *part) room(t *Table) bool {
 type TableStats struct {
 	Known     int    // tiles with an entry
 	Held      int    // of these, with an owner
-	News      uint64 // entries that changed the table since it was made
+	News      uint64 // changes of the table since it was made
 	Conflicts uint64 // meetings of two holders of one epoch: an authority has minted an epoch twice
-	Forgotten uint64 // entries that made place for others since the table was full
+	Forgotten uint64 // entries that went with their owner, or made place for others in a full table
 	Refused   uint64 // entries that were not learned since it was
 }
 

@@ -59,7 +59,8 @@ func TestComposeFile(t *testing.T) {
 		require.GreaterOrEqual(t, at, 0, setting)
 		assert.Equal(t, want, redis[at+1])
 	}
-	named := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindAllString(string(text[:bytes.Index(text, []byte("\nname:"))]), -1)
+	comment, _, _ := strings.Cut(string(text), "\nname:")
+	named := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindAllString(comment, -1)
 	require.Len(t, named, 3)
 	for _, address := range named {
 		assert.True(t, open[address], "%s is nobody's port", address)

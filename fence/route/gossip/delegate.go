@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/tilefence/tilefence/fence/route"
@@ -64,7 +65,12 @@ func (d delegate) MergeRemoteState(b []byte, _ bool) {
 		d.refuse("map", len(b), err)
 		return
 	}
-	news := d.table.Learn(msg.entries...)
+	entries := msg.entries
+	if d.table.Known != nil { // or members would remind each other of one that has gone, for ever
+		lives := d.members.contacts()
+		entries = slices.DeleteFunc(entries, func(e route.Entry) bool { return e.Held() && !lives[e.Contact] })
+	}
+	news := d.table.Learn(entries...)
 	if len(news) <= few {
 		d.queue.push(news...)
 	}

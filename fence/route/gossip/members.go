@@ -149,6 +149,17 @@ func (m *members) count() int {
 	return len(m.alive)
 }
 
+// contacts are those of the living members, this one among them.
+func (m *members) contacts() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[string]bool, len(m.alive))
+	for _, one := range m.alive {
+		all[one.contact] = true
+	}
+	return all
+}
+
 // has reports whether a living member has the address.
 func (m *members) has(addr string) bool {
 	m.mu.Lock()

@@ -220,6 +220,7 @@ const seedsSilent = 2 * time.Second
 // memberlist remembers the dead would not heal otherwise.
 func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 	begun, said := time.Now(), false
+	lived := n.members.contacts()
 	for pause := firstRejoin; ctx.Err() == nil; pause *= 2 {
 		addrs, failed := n.resolveSeeds(ctx)
 		for _, addr := range append(addrs, n.members.someLost()) {
@@ -241,8 +242,23 @@ func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 		if failed == nil || pause > n.settings.Timing.RejoinInterval {
 			pause = n.settings.Timing.RejoinInterval
 		}
+		lived = n.forget(lived)
 		wait.For(ctx, pause)
 	}
+}
+
+// forget removes the entries of members that do not live, and did not when it was called before: until then, who hears
+// that a member has died can look up what it had. It returns those that live.
+func (n *Node) forget(lived map[string]bool) (lives map[string]bool) {
+	lives = n.members.contacts()
+	if n.table.Known == nil {
+		return lives
+	}
+	gone := n.table.Forget(func(c string) bool { return c == n.contact || lives[c] || lived[c] })
+	if gone > 0 {
+		n.settings.Logger.Info("gossip: forgot the tiles of members that have gone", "tiles", gone)
+	}
+	return lives
 }
 
 // resolveSeeds returns the seeds' IP addresses, with ports, and why a seed has none.

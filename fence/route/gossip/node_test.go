@@ -263,6 +263,54 @@ func TestStrangers(t *testing.T) {
 	}, routetest.Patience, 10*time.Millisecond)
 }
 
+// TestTilesGoWithTheirMember: what a member announced is forgotten when it has gone, although one of those who stay,
+// which forgets nothing, goes on telling the others.
+func TestTilesGoWithTheirMember(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	all := func(string) bool { return true }
+	var tables []*route.Table
+	for i, contact := range []string{"a:1", "b:1", "reminds:1", "liar:1"} {
+		tables = append(tables, &route.Table{Known: all})
+		if i == 2 {
+			tables[i].Known = nil
+		}
+		n.node(t, contact, tables[i], nil)
+		if i < 3 {
+			n.run(t, n.nodes[i])
+		}
+	}
+	liar := n.nodes[3]
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- liar.Run(ctx) }()
+	kept := route.Entry{Tile: 1, Epoch: 1, Contact: "a:1"}
+	require.NoError(t, n.nodes[0].Announce(kept))
+	for i := range 5000 {
+		require.NoError(t, liar.Announce(route.Entry{Tile: fence.TileID(2 + i), Epoch: 9, Contact: "liar:1"}))
+	}
+	for i := range tables[:3] {
+		waittest.Until(t, func() bool { return tables[i].Stats().Known == 5001 }, routetest.Patience,
+			10*time.Millisecond)
+	}
+	waittest.Until(t, func() bool { // nobody has it in a packet that is yet to be sent
+		return !slices.ContainsFunc(n.nodes, func(n *gossip.Node) bool { return n.Stats().Queued > 0 })
+	}, routetest.Patience, 10*time.Millisecond)
+	leave()
+	require.NoError(t, <-ended)
+	only := func() bool {
+		return slices.Equal([]route.Entry{kept}, tables[0].Snapshot()) &&
+			slices.Equal([]route.Entry{kept}, tables[1].Snapshot())
+	}
+	waittest.Until(t, only, routetest.Patience, 10*time.Millisecond)
+	for range 300 { // several exchanges of maps
+		require.True(t, only())
+		time.Sleep(10 * time.Millisecond)
+	}
+	assert.GreaterOrEqual(t, tables[0].Stats().Forgotten, uint64(5000))
+	assert.Equal(t, 5001, tables[2].Stats().Known)
+}
+
 // TestAPeerThatSendsNonsense: a member whose maps and packets are malformed changes nothing, is counted, and
 // disturbs no member.
 func TestAPeerThatSendsNonsense(t *testing.T) {

@@ -27,7 +27,7 @@ func ConfirmedKept(t *Tile) {
 }
 
 // gaveUp reports whether an operation is an install without events whose claimant served nothing on it: it found its
-// journal ahead of the stream, and rebased on that under another epoch.
+// journal ahead of the stream, and rebased on that under another epoch, or a process that was quicker did.
 func (t *Tile) gaveUp(install *history.Operation) bool {
 	if c := install.Commit; c == nil || !c.Install || c.Events > 0 || len(c.Actions) > 0 {
 		return false
@@ -35,9 +35,10 @@ func (t *Tile) gaveUp(install *history.Operation) bool {
 	rebased := false
 	for _, o := range t.Operations {
 		switch {
-		case o.Actor() != install.Actor() || o.At < install.At || !appends(o):
+		case o.At < install.At || !appends(o):
 		case o.Kind == history.Rebase && t.survived(written(o)) && o.Rebase.Epoch > install.Commit.Epoch:
 			rebased = true
+		case o.Actor() != install.Actor():
 		case o.Kind == history.Commit && o.Commit.Epoch == install.Commit.Epoch && o.Commit.Next != install.Commit.Next:
 			return false
 		}
