@@ -187,8 +187,11 @@ type process struct {
 
 func start(t *testing.T, members share.Members, list share.Lister, cfg *share.Config) *process {
 	t.Helper()
-	p := &process{target: &target{has: map[fence.TileID]bool{}}, link: &link{Members: members},
-		done: make(chan error, 1)}
+	way, cut := members.(*link) // that may be cut before anything runs
+	if !cut {
+		way = &link{Members: members}
+	}
+	p := &process{target: &target{has: map[fence.TileID]bool{}}, link: way, done: make(chan error, 1)}
 	var err error
 	p.Share, err = share.New(p.link, "test", list, p.target, cfg)
 	require.NoError(t, err)
@@ -371,9 +374,8 @@ func TestCutOff(t *testing.T) {
 // ends all the same.
 func TestStartWithoutList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list, tiles := share.NewMemory(), world(300)
+		list, tiles := &link{Members: share.NewMemory(), hang: true}, world(300)
 		one := start(t, list, share.Fixed(tiles), nil)
-		one.link.set(true, nil)
 		time.Sleep(ttl/3 + time.Millisecond)
 		require.Equal(t, 300, one.Stats().Tiles)
 		require.Zero(t, one.Stats().LastBeat)
