@@ -305,7 +305,7 @@ func TestNobodyTakesAGuestsPlace(t *testing.T) {
 	d, v := enter(t)
 	ann, bob, eve := v.as("ann"), v.as("bob"), v.as("eve")
 	require.NotEqual(t, ann.guest.Actor, v.as("ann").guest.Actor, "another ann")
-	require.NotEqual(t, ann.guest.Actor, v.as(ann.guest.Actor).guest.Actor, "another who calls himself so")
+	require.NotEqual(t, ann.guest.Actor, v.as(ann.guest.Actor).guest.Actor, "a second player who gives the same name")
 	renewed := ann
 	require.Equal(t, http.StatusOK, ann.request("POST", guestPath+"bob", "", &renewed.guest))
 	require.Equal(t, ann.guest.Actor, renewed.guest.Actor, "a token is renewed for its own name")
