@@ -42,6 +42,10 @@ func workerProcess() int {
 	if spread && err2 == nil {
 		longest, err2 = time.ParseDuration(to)
 	}
+	hangAfter := 10 * time.Second
+	if spread {
+		hangAfter += longest
+	}
 	client := redis.NewClusterClient(redisfence.Options(strings.Split(addrs, ",")...))
 	s, err3 := redisplan.New(client, &redisplan.Config{Name: name})
 	planner := func(ctx context.Context, r plan.Request) ([]byte, plan.Usage, error) {
@@ -61,7 +65,7 @@ func workerProcess() int {
 	}
 	w, err4 := plan.NewWorker(s, plan.PlannerFunc(planner),
 		&plan.WorkerConfig{Slots: slots, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
-			HangAfter: 10 * time.Second})
+			HangAfter: hangAfter})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	for _, e := range []error{err, err2, err3, err4} {
