@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // gatewayPrefix begins the contacts under which gateways are members: they take no tiles.
@@ -33,6 +34,26 @@ func (s *TileServer) handOver(ctx context.Context) {
 		}
 		s.cfg.Logger.Warn("not every tile was handed over", "error", err)
 	}
+}
+
+// successor takes tiles that other servers hand over, until the server stops: it would have to hand them on.
+type successor struct{ *TileServer }
+
+// Accept implements tilehttp.Accepter.
+func (s successor) Accept(ctx context.Context, o tile.Handover) error {
+	if s.stopping.Load() {
+		return tile.ErrHostEnded
+	}
+	return s.host.Accept(ctx, o)
+}
+
+// loads is how many tiles each tile server has, as gossip knows.
+func (s *TileServer) loads() map[string]int {
+	loads, counts := map[string]int{}, s.table.Counts()
+	for _, contact := range tileServers(s.member, "") {
+		loads[contact] = counts[contact]
+	}
+	return loads
 }
 
 // tileServers are the contacts of the members that run tiles, but for self.

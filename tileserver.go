@@ -47,6 +47,11 @@ type TileServerConfig struct {
 	// released. Default 10 s.
 	HandOverTimeout time.Duration
 
+	// RebalanceEvery is about how often the server looks whether another tile server has fewer tiles, as gossip knows;
+	// then it hands one over, see tilehost.Host.Rebalance. So a server that comes back empty gets its share. A server
+	// that stops, or is full, takes none. 3s is a good value. Default: never.
+	RebalanceEvery time.Duration
+
 	// Notify is called for each member that comes or goes, see route.Event. suspected is how many tiles of a member
 	// that died the server follows and now takes over.
 	Notify func(e route.Event, suspected int)
@@ -163,6 +168,8 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 		return d, argument("SpawnTimeout", d.SpawnTimeout, "a duration, or zero for 10s")
 	case d.HandOverTimeout < 0:
 		return d, argument("HandOverTimeout", d.HandOverTimeout, "a duration, or zero for 10s")
+	case d.RebalanceEvery < 0:
+		return d, argument("RebalanceEvery", d.RebalanceEvery, "a duration, or zero for never")
 	}
 	return d, nil
 }
@@ -325,7 +332,13 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.start("host", s.host.Run)
 	c.start("consumers", s.consumers.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })
+	balanced, tilt := context.WithCancel(ctx) // the rebalancer ends before the tiles are handed over
+	defer tilt()
+	if every := s.cfg.RebalanceEvery; every > 0 {
+		c.start("rebalancer", func(context.Context) error { return s.host.Rebalance(balanced, every, s.loads) })
+	}
 	c.wait(ctx)
+	tilt()
 	s.stopping.Store(true)
 	s.handOver(context.WithoutCancel(ctx))
 	return c.stop()
@@ -344,6 +357,6 @@ func (s *TileServer) drainIntents(ctx context.Context) {
 func (s *TileServer) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(tilehttp.Path, s.intents)
-	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(s.host, &s.inbound))
+	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(successor{s}, &s.inbound))
 	return mux
 }

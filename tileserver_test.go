@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -194,4 +195,59 @@ func TestStopWithoutBackends(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, run.stop())
 	assert.Less(t, time.Since(began), 20*time.Second)
+}
+
+// A server that comes back with nothing is handed its share of the tiles by the others.
+func TestRestartedServerGetsItsShare(t *testing.T) {
+	b := embedded(t)
+	cfg := tilefence.TileServerConfig{RebalanceEvery: 50 * time.Millisecond}
+	world := []fence.TileID{plaza, harbour, plaza + 1<<20, plaza + 2<<20, plaza + 3<<20, plaza + 5<<20}
+	first, second, third := tileServer(t, b, cfg), tileServer(t, b, cfg), tileServer(t, b, cfg)
+	require.NoError(t, third.Own(world...))
+	run := start(t, third)
+	for _, id := range world {
+		await(t, third, id)
+	}
+	for _, s := range []*tilefence.TileServer{first, second} {
+		require.NoError(t, s.Own(world...))
+		start(t, s)
+	}
+	serves := func(s *tilefence.TileServer) (n int) {
+		for _, id := range world {
+			if state(s, id) == tile.Serving {
+				n++
+			}
+		}
+		return n
+	}
+	for _, id := range world {
+		follows(t, first, id)
+		follows(t, second, id)
+	}
+	require.NoError(t, run.stop())
+	require.Equal(t, len(world), serves(first)+serves(second))
+
+	again := tileServer(t, b, cfg)
+	require.NoError(t, again.Own(world...))
+	start(t, again)
+	waittest.Until(t, func() bool { return serves(again) == 2 && serves(first) == 2 && serves(second) == 2 },
+		20*time.Second, 5*time.Millisecond, "the tiles lie unevenly")
+	waittest.Until(t, func() bool { // a hand-over is counted after the successor serves
+		return first.Host().Stats().Rebalanced+second.Host().Stats().Rebalanced >= 2
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+// A server that stops refuses tiles before anything has moved.
+func TestStoppingServerTakesNoTiles(t *testing.T) {
+	b := embedded(t)
+	first, second := tileServer(t, b, tilefence.TileServerConfig{}), tileServer(t, b, tilefence.TileServerConfig{})
+	require.NoError(t, first.Own(plaza))
+	start(t, first)
+	start(t, second)
+	await(t, first, plaza)
+	second.SetStopping()
+	require.ErrorIs(t, first.Host().Drain(t.Context(), plaza, second.Contact()), tile.ErrHostEnded)
+	assert.Equal(t, tile.Serving, state(first, plaza))
+	_, begun := second.Host().TileStatus(plaza)
+	assert.False(t, begun)
 }

@@ -157,6 +157,22 @@ func (p *part) room(t *Table) bool {
 	return false
 }
 
+// Counts returns how many tiles each owner has, by its contact.
+func (t *Table) Counts() map[string]int {
+	counts := map[string]int{}
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.mu.RLock()
+		for _, o := range p.owners {
+			if o.contact != "" {
+				counts[o.contact]++
+			}
+		}
+		p.mu.RUnlock()
+	}
+	return counts
+}
+
 // TableStats describes a table.
 type TableStats struct {
 	Known     int    // tiles with an entry

@@ -150,6 +150,15 @@ func TestTheTableRefusesWhatIsNotValid(t *testing.T) {
 	require.False(t, known)
 }
 
+func TestTableCountsTilesByOwner(t *testing.T) {
+	t.Parallel()
+	table := tableOf([]route.Entry{{1, 1, "a:1"}, {2, 1, "a:1"}, {3, 1, "b:1"}, {4, 1, "b:1"}})
+	require.Equal(t, map[string]int{"a:1": 2, "b:1": 2}, table.Counts())
+	table.Learn(route.Entry{Tile: 2, Epoch: 2, Contact: "b:1"}, route.Entry{Tile: 1, Epoch: 1})
+	require.Equal(t, map[string]int{"b:1": 3}, table.Counts(), "one has moved, one was released")
+	require.Empty(t, new(route.Table).Counts())
+}
+
 func TestTwoHoldersOfOneEpochAreCounted(t *testing.T) {
 	t.Parallel()
 	table := new(route.Table)

@@ -43,6 +43,7 @@ func (m *Metrics) Servers(servers ...tilefence.Server) {
 		switch s := s.(type) {
 		case *tilefence.TileServer:
 			own(m, "_tilehost", func() hostStats { return readHost(s.Host().Status()) })
+			must(Collect(m, s.Host(), nil))
 			must(Collect(m, s.Hinter(), nil))
 			must(Collect(m, s.Peers(), nil))
 			must(Collect(m, s.Table(), nil))

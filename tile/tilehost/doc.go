@@ -9,6 +9,7 @@
 //
 // A Host gives each tile a tile.TileProcessor. It decides when a processor begins, in which role, and what becomes of
 // the tile when it ends; it decides nothing about who owns a tile. The guarantees are those of package tile.
+// Host.Rebalance evens out how many tiles each of several hosts serves.
 //
 // # Promotions
 //

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -39,6 +40,8 @@ type Host struct {
 	// refusals are the lines that strangers can cause.
 	refusals *slog.Logger
 	slots    chan struct{} // taken by tiles that are drained because Run ends
+
+	rebalanced, rebalanceFailed atomic.Uint64 // see Stats
 
 	mu      sync.RWMutex // guards what follows, and the tiles; a processor's lock may be taken under it
 	phase   hostPhase
