@@ -53,6 +53,7 @@ type strike struct {
 	whileIll     bool                            // heal as soon as the tiles are well, if that is sooner
 	settles      time.Duration
 	delivery     bool                 // what suffers is what clients see
+	fenced       bool                 // the host must commit nothing to tiles that others have taken
 	recovery     func() time.Duration // of what no tile shows, once it is healed; nil: tiles show it
 }
 
@@ -72,6 +73,9 @@ func newChaos(d *deployment) *chaos {
 	}
 	if d.pilot != nil {
 		c.all = append(c.all, d.pilot.workerKilled())
+	}
+	if d.backends.throttle != nil {
+		c.all = append(c.all, throttled())
 	}
 	if d.backends.loseTile != nil {
 		c.all = append(c.all, lostCoordination(loseTiles))
@@ -120,7 +124,7 @@ func (c *chaos) one(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("chaos: %s: %w", f.kind, err)
 	}
-	t := &trial{began: time.Now(), settles: s.settles, delivery: s.delivery}
+	t := &trial{began: time.Now(), settles: s.settles, delivery: s.delivery, fenced: s.fenced}
 	if s.host != nil {
 		t.victim = s.host.Contact()
 	}
@@ -164,6 +168,10 @@ func (c *chaos) recover(f fault, s *strike, t *trial) error {
 		}
 		if _, all := v.committedSince(t.healed, c.world); all {
 			c.over(f, s, true, detection, recovery)
+			if n := v.late(t); n > 0 {
+				return fmt.Errorf("chaos: %s: %s made %s to tiles that others had taken", f.kind, t.victim,
+					count(n, "commit"))
+			}
 			return nil
 		}
 	}
@@ -209,7 +217,7 @@ func (c *chaos) over(f fault, s *strike, recovered bool, detection, recovery tim
 	case !recovered:
 		text = "not every tile is well again"
 	case s.recovery != nil:
-		text = "all that it held was back after " + seconds(recovery)
+		text = "all that it held up went on after " + seconds(recovery)
 	case len(s.tiles) == 0:
 		text = "no tile missed a tick"
 	case detection > 0:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // The systems that can break; see spectator.System.
@@ -18,6 +19,7 @@ const (
 	relaySystem   = "relay"
 	gatewaySystem = "gateway"
 	matchmaking   = "matchmaking"
+	durable       = "durable store"
 )
 
 // processFaults are those that need no server to break: they hit processes of the deployment and what connects them.
@@ -35,6 +37,9 @@ func processFaults() []fault {
 				lasts := c.between(c.options.silence()/2, 3*c.options.silence())
 				return broken(h.line, faultline.Paused, lasts, c.served(h))
 			})},
+		{"owner cut off", "It lives, and reaches no store, authority or gossip. Another takes its tiles over; what " +
+			"it decided alone is refused.",
+			onOwner(func(c *chaos, _ fence.TileID, h *host) strike { return c.cutOff(h) })},
 		{"rival take-over", "Another host takes a tile from an owner in good health, which its next commit tells.",
 			onOwner(func(c *chaos, id fence.TileID, h *host) strike {
 				return strike{tiles: []fence.TileID{id}, lasts: patience, whileIll: true,
@@ -62,6 +67,7 @@ func processFaults() []fault {
 			on(relaySystem, func(c *chaos) strike { return strike{hit: always(c.watchers.Cut)} })},
 		{"players cut off", "Every player's connection breaks. A card that was under way still has one outcome.",
 			on(gatewaySystem, func(c *chaos) strike { return strike{hit: always(c.players.Cut)} })},
+		viewersStorm(),
 	}
 }
 
@@ -78,6 +84,33 @@ var loseTiles = on(coordination, func(c *chaos) strike {
 		}
 	})}
 })
+
+// cutOff parts a host that lives from the stores, the authority and the other members until others serve its tiles. It
+// is over when the host is back and has learnt that they are not its own: meanwhile it may commit nothing to them.
+func (c *chaos) cutOff(h *host) strike {
+	tiles := c.served(h)
+	held := map[fence.TileID]fence.Epoch{}
+	for _, id := range tiles {
+		held[id] = h.status(id).Epoch
+	}
+	return strike{tiles: tiles, lasts: patience, whileIll: true, fenced: true,
+		hit: always(func() {
+			h.line.Set(faultline.Cut)
+			h.member.part()
+		}),
+		heal: func(ctx context.Context) error {
+			h.line.Set(faultline.Flowing)
+			if err := h.member.rejoin(); err != nil {
+				return err
+			}
+			return c.until(ctx, "a host that was cut off knows what it has lost", func() bool {
+				return !slices.ContainsFunc(tiles, func(id fence.TileID) bool {
+					s := h.status(id)
+					return s.State == tile.Serving && s.Epoch == held[id]
+				})
+			})
+		}}
+}
 
 // onOwner aims at the host that serves some tile.
 func onOwner(strikes func(*chaos, fence.TileID, *host) strike) aim {

@@ -210,7 +210,7 @@ func (c *chaos) until(ctx context.Context, what string, done func() bool) error 
 // nodePrefixes are how the stack names the servers of the systems that can break.
 var nodePrefixes = []struct{ system, prefix string }{{authority, "postgres"}, {coordination, "coord-"},
 	{delivery, "fanout-"}, {bridgeSystem, ""}, {relaySystem, ""}, {gatewaySystem, ""},
-	{matchmaking, ""}}
+	{matchmaking, ""}, {durable, "dynamodb"}}
 
 // systems lists what can break besides the hosts.
 func (c *chaos) systems() (all []spectator.System) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -28,9 +27,8 @@ type host struct {
 	*tilefence.TileServer
 	line   *faultline.Line     // to the servers; broken, it stands for a host that is paused or dead
 	conns  *faultline.Listener // those that it has accepted
-	member route.Membership
-	stop   func() // stops it and waits for its end
-	dying  *time.Timer
+	member *member             // nil, if the gossip is between processes
+	stop   func()              // stops it and waits for its end
 }
 
 // snapshotEvery is ticks: a player who flies into another area is sent its snapshot and what came after it, so the
@@ -53,12 +51,10 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 	if p.options.chaos {
 		b = h.line.Process(b)
 	}
-	b.Members = joiner(func(
-		contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
-	) (route.Membership, error) {
-		h.member, err = p.backends.Members.Join(contact, table, log, notify)
-		return h.member, err
-	})
+	if group, ok := b.Members.(*route.Group); ok {
+		h.member = newMember(group)
+		b.Members = h.member
+	}
 	hooks := p.meters.hooks(contact)
 	if p.pilot != nil {
 		if hooks, err = p.pilot.attend(h, hooks); err != nil {
@@ -84,18 +80,6 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		p.metrics.Servers(h.TileServer)
 	}
 	return h, nil
-}
-
-// joiner is a route.Joiner of one function.
-type joiner func(
-	contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
-) (route.Membership, error)
-
-// Join implements route.Joiner.
-func (j joiner) Join(
-	contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
-) (route.Membership, error) {
-	return j(contact, table, log, notify)
 }
 
 // newRules makes the game's rules for a tile.

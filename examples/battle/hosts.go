@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -82,27 +81,20 @@ func (hs *hosts) owner(id fence.TileID) *host {
 	return owner
 }
 
-// noticeAfter is when the members of a group hear that one was killed: gossip.Fast takes about as long.
-const noticeAfter = time.Second
-
 // kill ends a host as kill -9 does: no call of it returns any more, its connections are closed by the kernel, and
 // nothing is drained or released.
 func (hs *hosts) kill(h *host) {
 	h.line.Set(faultline.Dead)
 	h.conns.Kill()
+	h.member.fade()
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.graves = append(hs.graves, h)
-	if m, ok := h.member.(*route.GroupMember); ok {
-		h.dying = time.AfterFunc(noticeAfter, m.Kill)
-	}
 }
 
 // restart starts a host in the place of one that was killed. It owns nothing and follows the world.
 func (hs *hosts) restart(killed *host) error {
-	if killed.dying.Stop() {
-		killed.member.(*route.GroupMember).Kill() // its new life is not taken for the old one
-	}
+	killed.member.die()
 	h, err := hs.open(killed.Contact())
 	if err != nil {
 		return err

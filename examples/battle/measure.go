@@ -68,7 +68,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			m.lateness.Record(i.Late)
 		},
 		Committed: func(i tile.CommitInfo) {
-			m.vitals.committed(i.Tile, host)
+			m.vitals.committed(i.Tile, host, i.Position.Epoch)
 			if !i.Refresh {
 				m.commitLatency.Record(i.Took)
 			}

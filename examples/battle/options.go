@@ -161,7 +161,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.BoolVar(&o.orders, "orders", false, "an actor: print the figures so far, as one line of JSON, for each line "+
 		"\"cut\" on standard input; end when it ends")
 	f.BoolVar(&o.chaos, "chaos", false,
-		"break one thing after another: owners, connections, and with -stack local the servers")
+		"break one thing after another: owners, connections, viewers, and with -stack local the servers")
 	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults, at least")
 	f.DurationVar(&o.balanceEvery, "balance-every", 3*time.Second,
 		"in one process: time between two hand-overs from a host with many tiles to one with few; 0 hands nothing over")

@@ -24,7 +24,10 @@ type trial struct {
 	victim        string        // contact of a host whose commits do not count until it is healed; may be empty
 	settles       time.Duration // commits so soon after the beginning were under way before it
 	delivery      bool          // well is: a batch committed after the healing has reached a client
+	fenced        bool          // the victim commits nothing to a tile that another has taken
+	strayed       int           // batches that it committed all the same
 	patients      map[fence.TileID]*patient
+	taken         map[fence.TileID]fence.Epoch // under which others have installed themselves
 }
 
 // patient is a tile's way through a trial. Zero times: not yet.
@@ -35,7 +38,7 @@ type patient struct {
 
 // begin starts a trial.
 func (v *vitals) begin(t *trial, tiles []fence.TileID) {
-	t.patients = map[fence.TileID]*patient{}
+	t.patients, t.taken = map[fence.TileID]*patient{}, map[fence.TileID]fence.Epoch{}
 	for _, id := range tiles {
 		t.patients[id] = &patient{}
 	}
@@ -103,13 +106,23 @@ func (v *vitals) patient(id fence.TileID) *patient {
 	return nil
 }
 
-// committed notes a tick that a host has committed.
-func (v *vitals) committed(id fence.TileID, host string) {
+// late is how many batches the victim of a trial has committed to tiles that others had taken from it.
+func (v *vitals) late(t *trial) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return t.strayed
+}
+
+// committed notes a tick that a host has committed under an epoch.
+func (v *vitals) committed(id fence.TileID, host string, epoch fence.Epoch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
 	v.commits[id] = now
 	p, t := v.patient(id), v.trial
+	if t != nil && t.fenced && host == t.victim && epoch < t.taken[id] {
+		t.strayed++
+	}
 	if p != nil && !t.delivery && now.Sub(t.began) >= t.settles && (host != t.victim || !t.healed.IsZero()) {
 		p.well = now
 	}
@@ -118,10 +131,13 @@ func (v *vitals) committed(id fence.TileID, host string) {
 // moved notes that a host's processor has gone from one state to another.
 func (v *vitals) moved(host string, i tile.TransitionInfo) {
 	if i.From == tile.Installing && i.To == tile.Serving {
-		v.committed(i.Tile, host) // every replica holds the new owner's first batch
+		v.committed(i.Tile, host, i.Epoch) // every replica holds the new owner's first batch
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if t := v.trial; t != nil && i.From == tile.Installing && i.To == tile.Serving && host != t.victim {
+		t.taken[i.Tile] = max(t.taken[i.Tile], i.Epoch)
+	}
 	if p := v.patient(i.Tile); p != nil && i.To == tile.Claiming && host != v.trial.victim && p.claimed.IsZero() {
 		p.claimed = time.Now()
 	}
