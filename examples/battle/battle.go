@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/internal/faultline"
@@ -54,8 +53,7 @@ type deployment struct {
 	page          net.Listener
 	view, intents string // URLs of relay and gateway
 
-	calm              sync.Mutex // held while something is broken, or a tile handed over: never both at once
-	chaos             *chaos     // nil: nothing is broken on purpose
+	chaos             *chaos // nil: nothing is broken on purpose
 	bridgeLine        *faultline.Line
 	watchers, players *faultline.Listener // the connections of relay and gateway
 }
@@ -190,12 +188,9 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		return nil, err
 	}
 	r := newReport(d.plan)
-	stopChaos, stopBalance, stopLobby := func() {}, func() {}, func() {}
+	stopChaos, stopLobby := func() {}, func() {}
 	if d.lobby != nil {
 		stopLobby = d.start(d.lobby.queueUp)
-	}
-	if d.options.balanceEvery > 0 {
-		stopBalance = d.start(d.balance)
 	}
 	if d.chaos != nil {
 		stopChaos = d.start(d.chaos.run)
@@ -203,7 +198,6 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 	stopStatus := d.start(d.tower.showStatus)
 	f.play(ctx, r, func() {
 		stopChaos() // it puts right what it has broken
-		stopBalance()
 		stopStatus()
 		stopLobby()
 		fmt.Fprintln(d.errs, "draining…")

@@ -94,10 +94,7 @@ func (c *chaos) run(ctx context.Context) error {
 			return nil
 		}
 		next = time.Now().Add(c.options.chaosEvery)
-		c.calm.Lock()
-		err := c.one(ctx)
-		c.calm.Unlock()
-		if err != nil && !errors.Is(err, errNotNow) {
+		if err := c.one(ctx); err != nil && !errors.Is(err, errNotNow) {
 			return err
 		}
 	}

@@ -164,7 +164,7 @@ func (o *options) define(f *flag.FlagSet) {
 		"break one thing after another: owners, connections, viewers, and with -stack local the servers")
 	f.DurationVar(&o.chaosEvery, "chaos-every", 5*time.Second, "time between two faults, at least")
 	f.DurationVar(&o.balanceEvery, "balance-every", 3*time.Second,
-		"in one process: time between two hand-overs from a host with many tiles to one with few; 0 hands nothing over")
+		"about how often a host looks for one with fewer tiles, to hand it one; 0 hands nothing over")
 }
 
 func (o *botOptions) define(f *flag.FlagSet) {
