@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -63,6 +64,8 @@ type headAt struct {
 
 func newStorm(b *testing.B) *viewStorm {
 	b.Helper()
+	percent := debug.SetGCPercent(400) // of the relays, as docs/operations.md advises
+	b.Cleanup(func() { debug.SetGCPercent(percent) })
 	s := &viewStorm{planes: newPlanes(b, devstack.Coordination, devstack.Fanout, devstack.Views),
 		heads: map[fence.TileID][]headAt{}}
 	s.world = &viewcachetest.World{Store: s.store, Bytes: 200}
@@ -189,7 +192,8 @@ func (s *viewStorm) meet(b *testing.B, addrs string) counts {
 // x-memory is the memory of the cache's keys over one copy of each view. x-commit is the p99 of other tiles' commits
 // in the second of the storm over the calm before; owner and coordination nodes have half of the processors for
 // themselves. The last rows let everything share them: their latencies are those of a storm on two processors, clients
-// included; in the very last, relays and clients have the lowest priority, which takes the right to raise it again.
+// included; in the very last, relays and clients have the lowest priority, which takes the right to raise it again. In
+// the row bare, servers that only let clients in and send what lies ready stand in the place of relays.
 // relays-us/join and clients-us/join are processor time during a storm, over its joins: of this process, with the tiles
 // that are joined, and of the clients'. Latencies and commits are medians of three cold storms.
 func BenchmarkViewStorm(b *testing.B) {
@@ -220,6 +224,10 @@ func BenchmarkViewStorm(b *testing.B) {
 		b.Setenv("TILEFENCE_BENCH_PIN", "off")
 		s := newStorm(b)
 		s.run(b, s.versioned(b))
+	})
+	b.Run("bare-shared-cores", func(b *testing.B) {
+		b.Setenv("TILEFENCE_BENCH_PIN", "off")
+		newStorm(b).runBare(b)
 	})
 	b.Run("versioned-nice", func(b *testing.B) {
 		b.Setenv("TILEFENCE_BENCH_PIN", "off")
@@ -273,12 +281,8 @@ func (s *viewStorm) run(b *testing.B, views func() relay.Views) {
 			require.Zero(b, c["torn"], "clients were sent what is no history")
 		}
 
-		for _, percent := range []string{"p50", "p95", "p99"} {
-			b.ReportMetric(median(cold, percent+"-us")/1000, percent+"-ms")
-		}
+		reportJoins(b, cold)
 		b.ReportMetric(median([]counts{restarted}, "p99-us")/1000, "restart-p99-ms")
-		b.ReportMetric(median(cold, "relays-us")/viewJoins, "relays-us/join")
-		b.ReportMetric(median(cold, "cpu-us")/viewJoins, "clients-us/join")
 		b.ReportMetric(float64(calls)/viewRounds/viewTiles, "reads/tile")
 		b.ReportMetric(float64(most), "reads/version")
 		b.ReportMetric(float64(again)/viewRounds, "again")
