@@ -12,7 +12,8 @@ const AreaDepth = 2
 
 // areas is how a ground is divided: the ancestors of its cells, in H3 order and so each a run of cells.
 type areas struct {
-	starts []int // the first cell of each, and in the end the number of cells
+	starts []int        // the first cell of each, and in the end the number of cells
+	of     []fence.Area // per cell
 	around [][]fence.Area
 }
 
@@ -23,6 +24,7 @@ func (r *Region) divide(resolution int) {
 			r.areas.starts = append(r.areas.starts, i)
 			last = a
 		}
+		r.areas.of = append(r.areas.of, fence.Area(len(r.areas.starts)))
 	}
 	r.areas.around = make([][]fence.Area, len(r.areas.starts))
 	r.areas.starts = append(r.areas.starts, len(r.cells))
@@ -44,13 +46,7 @@ func (r *Region) divide(resolution int) {
 func (r *Region) Areas() int { return len(r.areas.around) }
 
 // Area returns the area of the i-th cell of Cells, from 1 to Areas.
-func (r *Region) Area(i int) fence.Area {
-	n, found := slices.BinarySearch(r.areas.starts, i)
-	if found {
-		n++
-	}
-	return fence.Area(n)
-}
+func (r *Region) Area(i int) fence.Area { return r.areas.of[i] }
 
 // Span returns the cells of an area from 1 to Areas: the indices from first up to, and without, end.
 func (r *Region) Span(a fence.Area) (first, end int) { return r.areas.starts[a-1], r.areas.starts[a] }

@@ -124,7 +124,7 @@ func (s *swarm) begin(now time.Time) {
 
 // rest is for how long the loop lets everything wait, so that it finds more to do at once. What a player is sent
 // meanwhile counts as late.
-const rest = 500 * time.Microsecond
+const rest = time.Millisecond
 
 // run serves all sockets and lets the players act, until ctx ends or a player cannot go on.
 func (s *swarm) run(ctx context.Context) error {
