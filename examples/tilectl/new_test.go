@@ -64,39 +64,32 @@ func TestNewGame(t *testing.T) {
 	command("vet", "./...")
 	command("test", "./...")
 	command("build", "-o", "game", ".")
-	t.Run("memory", func(t *testing.T) { play(t, nil, "-memory") })
+	t.Run("memory", func(t *testing.T) { play(t, nil, []string{"-memory"}) })
 	t.Run("servers", func(t *testing.T) {
 		stack := stacktest.Start(t, devstack.Config{AppendOnly: true,
 			Parts: []devstack.Part{devstack.Coordination, devstack.Postgres, devstack.DynamoDB}})
-		play(t, append(stack.Env(), "TILEFENCE_SECRET="+strings.Repeat("ab", 32)))
+		env := append(stack.Env(), "TILEFENCE_SECRET="+strings.Repeat("ab", 32))
+		play(t, env, nil)
+		play(t, env, everyPart...)
 	})
 }
 
-// play runs the game, scores once as its page does, and ends it.
-func play(t *testing.T, env []string, args ...string) {
-	host := loopback()
-	listen := host + ":8080"
-	var log bytes.Buffer
-	game := exec.Command("./game", append(args, "-listen", listen, "-view", host+":8081", "-contact", host+":7000",
-		"-health", host+":8082")...)
-	game.Env = append(append(os.Environ(), env...), "TILEFENCE_GOSSIP="+host+":7946")
-	game.Stdout, game.Stderr = &log, &log
-	require.NoError(t, game.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- game.Wait() }()
-	defer func() {
-		_ = game.Process.Kill() // it has ended, unless the test failed
-	}()
+// everyPart are the parts of a game, each a process of its own, two of them with tiles.
+var everyPart = [][]string{{"-run", "tiles"}, {"-run", "tiles"}, {"-run", "gateway"}, {"-run", "bridge"},
+	{"-run", "relay"}, {"-run", "checkpointer"}}
+
+// play runs the game in processes with these arguments, scores once as its page does, and ends it.
+func play(t *testing.T, env []string, processes ...[]string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	host := loopback()
+	listen := host + ":8080"
+	end := startGame(ctx, t, host, env, processes)
 	for path, want := range map[string]string{
 		"/": "<h1>mygame</h1>", "/page.js": "Client", "/relay/client.js": "Client"} {
 		waittest.Until(t, func() bool { return strings.Contains(get(ctx, "http://"+listen+path), want) },
 			30*time.Second, 50*time.Millisecond, path)
 	}
-
-	waittest.Until(t, func() bool { return get(ctx, "http://"+host+":8082/healthz") == "{\"healthy\":true}\n" },
-		30*time.Second, 50*time.Millisecond)
 	const plaza fence.TileID = 0x85283083fffffff
 	scored := make(chan string, 16)
 	watcher, err := relayclient.Dial(ctx, "ws://"+listen+"/view", &relayclient.Config{Frame: func(e fence.Entry) {
@@ -120,8 +113,43 @@ func play(t *testing.T, env []string, args ...string) {
 	case <-ctx.Done():
 		require.Fail(t, "the watcher saw no event")
 	}
-	require.NoError(t, game.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, <-ended, "%s", &log)
+	waittest.Until(t, func() bool { // the first process has tiles
+		return strings.Contains(get(ctx, "http://"+host+":9000/metrics"), "tilefence_tilehost_tiles") &&
+			strings.Contains(get(ctx, "http://"+host+":9000/inspect/tiles"), plaza.String())
+	}, 30*time.Second, 50*time.Millisecond)
+	end()
+}
+
+// startGame starts the processes of a game and waits until all are well. end ends them in their order.
+func startGame(ctx context.Context, t *testing.T, host string, env []string, processes [][]string) (end func()) {
+	var started []*exec.Cmd
+	for i, args := range processes {
+		game := exec.CommandContext(ctx, "./game", append(args, "-listen", host+":8080", "-view", host+":8081",
+			"-contact", fmt.Sprintf("%s:%d", host, 7000+i), "-operator", fmt.Sprintf("%s:%d", host, 9000+i))...)
+		game.Env = append(append(os.Environ(), env...), fmt.Sprintf("TILEFENCE_GOSSIP=%s:%d", host, 7946+i),
+			"TILEFENCE_GOSSIP_SEEDS="+host+":7946")
+		game.Stdout = new(bytes.Buffer)
+		game.Stderr = game.Stdout
+		require.NoError(t, game.Start())
+		t.Cleanup(func() {
+			_, _ = game.Process.Kill(), game.Wait() // it has ended, unless the test failed
+			if t.Failed() {
+				t.Logf("%q\n%s", args, game.Stdout)
+			}
+		})
+		started = append(started, game)
+	}
+	for i := range started {
+		waittest.Until(t, func() bool {
+			return get(ctx, fmt.Sprintf("http://%s:%d/healthz", host, 9000+i)) == "{\"healthy\":true}\n"
+		}, 30*time.Second, 50*time.Millisecond)
+	}
+	return func() {
+		for _, game := range started {
+			require.NoError(t, game.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, game.Wait())
+		}
+	}
 }
 
 func get(ctx context.Context, url string) string {
