@@ -101,7 +101,11 @@ func (a *acquisition) contested(ctx context.Context, refused *fence.RefusedError
 	if err := a.title.verify(ctx, refused.Current); err != nil && !errors.Is(err, errForgotten) {
 		return err
 	}
-	if a.title.served && a.title.outlived(refused) && !refused.Current.Position.IsZero() {
+	last := refused.Current.Position
+	// A batch of this very epoch is another owner's, also when its owner hash is gone and names it no more: what this
+	// processor writes first under an epoch is not refused as stale by what it has written.
+	later := a.title.outlived(refused) || last.Epoch == a.title.grant.Epoch
+	if a.title.served && later && !last.IsZero() {
 		return errOutlived
 	}
 	return errStartOver

@@ -275,3 +275,48 @@ func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 		})
 	}
 }
+
+// racedStore lets something happen before a rebase arrives, once.
+type racedStore struct {
+	fence.Store
+	before func()
+}
+
+func (s *racedStore) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	if f := s.before; f != nil {
+		s.before = nil
+		f()
+	}
+	return s.Store.Rebase(ctx, r)
+}
+
+// TestATwinThatHasDiedCounts: an authority that was restored has granted an epoch twice. The other owner of it has
+// served, and its owner hash has expired when this one is refused: nothing names it but the stream.
+func TestATwinThatHasDiedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		store := &racedStore{Store: w.store}
+		a := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log}, "a:1", tile.Config{})
+		a.say(t, "x", "one")
+		store.before = func() {
+			at, err := w.log.Last(context.Background(), testTile)
+			require.NoError(t, err)
+			_, claim, err := (&stream.Batch{Claim: fence.NewClaimID()}).Encode()
+			require.NoError(t, err)
+			word, _, err := (&stream.Batch{Events: [][]byte{[]byte("two")}}).Encode()
+			require.NoError(t, err)
+			for i, c := range []fence.Commit{{Private: claim, Install: true}, {Payload: word}} {
+				c.Tile, c.Epoch, c.Contact, c.Prev, c.Tick = testTile, 2, "b:1", at, fence.Tick(1000+i)
+				r, err := w.store.Commit(context.Background(), c)
+				require.NoError(t, err)
+				at = r.Position
+			}
+			w.store.Update(testTile, func(m *memfence.State) { m.Owner = fence.Owner{} })
+		}
+		*w.authority = *memfence.NewAuthority()
+		w.store.Update(testTile, func(m *memfence.State) { m.Owner = fence.Owner{} })
+		a.say(t, "z", "three")
+		require.NoError(t, a.drain())
+		assert.Equal(t, []string{"one", "two", "three"}, w.history())
+	})
+}
