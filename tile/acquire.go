@@ -75,6 +75,24 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 	return a.withHistory(ctx, wait())
 }
 
+// again gives a serving owner another epoch, at the end of its own history, which every replica has confirmed.
+// errStartOver, with the refusal if the install was refused: there is another history.
+func (a *acquisition) again(ctx context.Context) (acquired, error) {
+	if err := a.title.acquire(ctx); err != nil {
+		return acquired{}, err
+	}
+	if a.writesThrough() {
+		c, err := a.takeJournal(ctx)
+		if err != nil {
+			return acquired{}, err
+		}
+		if c.At != a.history.Position {
+			return acquired{}, errOutlived
+		}
+	}
+	return a.install(ctx, true)
+}
+
 // look notes what owner hash and stream know: the epochs, for the mint to be above them, and the tick.
 func (a *acquisition) look(ctx context.Context) error {
 	return a.title.retry(ctx, func() error {

@@ -289,6 +289,12 @@ func (c *Config) quiet() time.Duration {
 	return time.Duration(c.RefreshEvery*max(1, c.MaxDilation)) * c.TickInterval
 }
 
+// lookEvery is how often an owner looks whether the authority's record is its grant: two looks before a gateway settles
+// what was pending, and not before a claimant that still tries has given up.
+func (c *Config) lookEvery() time.Duration {
+	return max(c.RetryWindow/5, c.BootTimeout, c.TickInterval)
+}
+
 // journalWait is how long the journal may keep an owner from refreshing its owner hash.
 func (c *Config) journalWait() time.Duration {
 	if c.Durability == WriteThrough {

@@ -110,6 +110,7 @@ type HealInfo struct {
 	Reappended int            // batches appended again after a failover lost them
 	Rebased    bool           // history was replaced by the owner's state, under a new epoch
 	Rejoined   bool           // the state was replaced by the history of a later owner that the authority had forgotten
+	Reclaimed  bool           // the epoch is new: the authority had granted the tile to a process that did not take it
 	Voided     fence.Position // the foreign position a rebase voided
 	At         fence.Position
 }

@@ -308,7 +308,7 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 			}
 			return nil
 		case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrBehind), errors.Is(err, fence.ErrForked):
-			return errStartOver
+			return errors.Join(errStartOver, err)
 		}
 		return a.ifStale(ctx, err)
 	})

@@ -19,6 +19,7 @@ type tileOwner struct {
 	title       *title
 	acquisition *acquisition
 	snapshots   *snapshots
+	lapse       *lapse
 
 	pending  *pendingBatch
 	kept     history.Kept
@@ -41,6 +42,7 @@ type tileOwner struct {
 // begin makes the processor the serving owner of what was acquired, in the state that it was in.
 func (o *tileOwner) begin(got acquired, as State) {
 	o.settled, o.later = o.history.Tick, watch.Owner{}
+	o.lapse.begin()
 	o.snapshots.tick = o.history.Tick // the owner before has saved what was due
 	o.kept.Clear()
 	if got.claim != nil {

@@ -53,7 +53,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
 	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
 		pulse: newPulse(all), asking: asking{core: all}, dilation: dilation{core: all},
-		snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)}}
+		snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)},
+		lapse:     &lapse{core: all, title: right, answers: make(chan looked, 1)}}
 	if d, ok := rules.(Dilatable); ok && c.MaxDilation > 1 {
 		guard.announce = func() []byte { return owner.dilation.announcement(d) }
 	}

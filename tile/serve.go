@@ -37,30 +37,41 @@ func (o *tileOwner) serve(ctx context.Context) error {
 				return err
 			}
 			continue
+		case a := <-o.lapse.answers:
+			o.lapse.judge(a)
+			continue
 		case <-timer.C:
 			if ctx.Err() != nil { // of two that are ready, select takes either
 				return o.drain(ctx)
 			}
 		}
 		var err error
-		if o.pending == nil {
-			missed := o.missed(time.Since(due))
-			due = due.Add(time.Duration(missed) * o.dilation.interval())
-			err = o.play(ctx, due, missed)
-			due = due.Add(o.dilation.interval())
-		} else {
-			err = o.present(ctx)
-		}
-		switch {
-		case err != nil:
+		if due, err = o.advance(ctx, due); err != nil {
 			return err
-		case o.pending != nil:
+		}
+		if o.pending != nil {
 			timer.Reset(o.pending.retryAfter(o.cfg))
-		default:
-			o.snapshots.saveIfDue(ctx, o.settled)
+		} else {
 			timer.Reset(time.Until(due))
 		}
 	}
+}
+
+// advance plays a tick, or presents the batch of the last one again. next is when the next tick is due.
+func (o *tileOwner) advance(ctx context.Context, due time.Time) (next time.Time, err error) {
+	if o.pending == nil {
+		missed := o.missed(time.Since(due))
+		due = due.Add(time.Duration(missed) * o.dilation.interval())
+		err = o.play(ctx, due, missed)
+		due = due.Add(o.dilation.interval())
+	} else {
+		err = o.present(ctx)
+	}
+	if err != nil || o.pending != nil {
+		return due, err
+	}
+	o.snapshots.saveIfDue(ctx, o.settled)
+	return due, o.outlast(ctx)
 }
 
 // missed counts the ticks whose time passed while the tick before ran or waited. They are not played.

@@ -45,6 +45,7 @@ type title struct {
 	grant  fence.Grant
 	floor  fence.Epoch      // the highest epoch seen anywhere: the next one is minted above it
 	served bool             // the processor has served the tile: it has a state of its own to lose
+	lapsed fence.Grant      // another process's, which did not take the tile: it may be taken from there
 	skip   []fence.EventRef // what it leaves out of the history, since it claims the tile from a lifted quarantine
 }
 
@@ -89,11 +90,13 @@ func (t *title) acquire(ctx context.Context) error {
 	})
 }
 
-// expected is what the authority's record should be without asking: this processor's own grant, or, for a
-// follower, the epoch that it has seen in the owner hash. That makes the claim conditional on no other claim since,
-// and saves a round trip.
+// expected is what the authority's record should be without asking: this processor's own grant, or a later one that
+// lapsed, or, for a follower, the epoch that it has seen in the owner hash. That makes the claim conditional on no
+// other claim since, and saves a round trip.
 func (t *title) expected() (record fence.Grant, known bool) {
 	switch {
+	case t.lapsed.Epoch > t.grant.Epoch:
+		return t.lapsed, true
 	case t.grant.Epoch > 0:
 		return t.grant, true
 	case t.watch.Epoch() > 0:

@@ -81,10 +81,14 @@ func (m *meters) hooks(host string) tile.Hooks {
 			}
 		},
 		Healed: func(i tile.HealInfo) {
-			if i.Rebased {
+			switch {
+			case i.Rebased:
 				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
 					"%s healed a fork: rebased on its own state under epoch %d", host, i.At.Epoch)
-			} else {
+			case i.Reclaimed:
+				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+					"%s went above a claim that was not taken up: epoch %d", host, i.At.Epoch)
+			default:
 				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
 					"%s re-appended %d batches that a failover had lost", host, i.Reappended)
 			}

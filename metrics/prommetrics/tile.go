@@ -190,7 +190,7 @@ func trimmed(m *Metrics) func(*stream.Trimmed) {
 
 func healed(m *Metrics) func(tile.HealInfo) {
 	heals := counters(m, "tile_heals_total", "Repairs of a tile's history after a failover or a fork.", "how",
-		"reappended", "rebased", "rejoined")
+		"reappended", "rebased", "rejoined", "reclaimed")
 	reappended := counter(m, "tile_reappended_batches_total", "Batches written again that a failover had lost.")
 	return func(i tile.HealInfo) {
 		switch {
@@ -198,6 +198,8 @@ func healed(m *Metrics) func(tile.HealInfo) {
 			heals.of("rebased").Inc()
 		case i.Rejoined:
 			heals.of("rejoined").Inc()
+		case i.Reclaimed:
+			heals.of("reclaimed").Inc()
 		default:
 			heals.of("reappended").Inc()
 		}

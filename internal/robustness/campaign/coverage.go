@@ -33,6 +33,7 @@ var rules = []struct{ name, about string }{
 	{"rebased", "a serving owner replaced the history by its state"},
 	{"born", "a tile began empty"},
 	{"healing", "an owner acquired its tile anew"},
+	{"reclaimed", "an owner went above a claim that was not taken up, or above an authority that had forgotten it"},
 	{"superseded", "an owner learned its successor, and stood down"},
 	{"following", "a follower stood by"},
 	{"handed over", "an owner gave its tile to a successor"},
@@ -68,6 +69,7 @@ func (c coverage) count(h *history.History) {
 // records counts what was observed.
 func (c coverage) records(all []history.Record) {
 	published, journal := map[fence.TileID]fence.Seq{}, map[string]bool{} // journal: who has just read one
+	wrote := map[string]history.Position{}                                // what a processor presented last
 	for i := range all {
 		switch r := &all[i]; r.Kind {
 		case history.Published:
@@ -83,6 +85,9 @@ func (c coverage) records(all []history.Record) {
 			journal[r.Actor()] = true
 		case history.Commit:
 			delete(journal, r.Actor())
+			own := !r.Commit.Prev.IsZero() && r.Commit.Prev == wrote[r.Actor()]
+			c.when(own && r.Commit.Prev.Epoch != r.Commit.Epoch, "reclaimed")
+			wrote[r.Actor()] = r.Commit.Next
 		case history.Rebase:
 			c.when(journal[r.Actor()], "restored from its journal")
 		case history.Paid:

@@ -34,12 +34,14 @@ func TestRulesThatActedAreCounted(t *testing.T) {
 			op(submit, history.Result{Outcome: history.OK, Answer: "applied"}),
 		},
 		Records: []history.Record{published(5), published(4), {Kind: history.Reset},
+			{Kind: history.Commit, Commit: &history.CommitCall{Epoch: 2, Next: history.Position{Epoch: 2, Seq: 4}}},
+			{Kind: history.Commit, Commit: &history.CommitCall{Epoch: 4, Prev: history.Position{Epoch: 2, Seq: 4}}},
 			{Kind: history.Life, Life: &history.LifeEvent{Ended: true, Successor: &history.Owner{Epoch: 3}}}},
 	}
 	acted := coverage{}
 	acted.count(h)
 	require.Equal(t, coverage{"promoted": 1, "re-appended": 1, "installed": 1, "behind": 1, "rebased": 1,
-		"remembered": 1, "bridge went back": 1, "view reset": 1, "superseded": 1}, acted)
+		"remembered": 1, "bridge went back": 1, "view reset": 1, "superseded": 1, "reclaimed": 1}, acted)
 	names := map[string]bool{}
 	for _, r := range rules {
 		names[r.name] = true

@@ -29,6 +29,8 @@ func storeFaults() []*Fault {
 		{Name: "authority-restored",
 			About: "the authority's rows are deleted or restored to an older state while the owners live",
 			hold:  seconds(0.5, 2), moves: true, inject: restoreAuthority},
+		{Name: "claimant-lost", About: "the authority grants tiles to a process that dies before its install",
+			hold: seconds(0.2, 1), inject: loseClaimant},
 	}
 }
 
@@ -157,6 +159,25 @@ func restoreAuthority(ctx context.Context, r *run, _ victim) error {
 	}
 	for _, id := range r.tiles {
 		if err := r.putBack(ctx, id, before[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loseClaimant does what a claimant does up to its install. The owners of the tiles live, and hear nothing of it.
+func loseClaimant(ctx context.Context, r *run, _ victim) error {
+	authority := r.recorder.Authority("lost claimant", r.Authority)
+	for range 1 + r.rng.IntN(len(r.tiles)) {
+		id := r.tile()
+		r.damage.hit(id.String(), nil)
+		g, err := r.Authority.Lookup(ctx, id)
+		if err != nil {
+			return err
+		}
+		_, err = authority.Promote(ctx, fence.Claim{Tile: id, Contact: r.otherWorker(r.owner(id)).contact,
+			ID: fence.NewClaimID(), Expected: g.Epoch})
+		if err != nil && !errors.Is(err, fence.ErrLost) {
 			return err
 		}
 	}

@@ -155,9 +155,8 @@ func (r *run) play(ctx context.Context) (err error) {
 	r.Silence = r.traffic.longest()
 	r.supervisor.rebalance.Store(false)
 	r.traffic.end()
-	ordered := map[fence.TileID]time.Time{}
 	if err := await(ctx, r.cfg.ServeWithin, "every action has its outcome",
-		func() error { return errors.Join(r.reclaim(ctx, ordered), r.bank.settled(ctx)) }); err != nil {
+		func() error { return errors.Join(r.agreed(ctx), r.bank.settled(ctx)) }); err != nil {
 		return err
 	}
 	return errors.Join(r.recordFinal(ctx), r.bank.record(ctx, r.recorder), r.quiet(), r.recorder.Err())
@@ -170,24 +169,18 @@ func (r *run) awaitAnswers(ctx context.Context, since time.Time) error {
 	})
 }
 
-// reclaim has tiles taken over of which the authority names a claimant that died with the only copy of its install: the
-// owner before goes on, which the store allows, and the authority's record stays ahead of it. Nothing is lost, but
-// gateways give no price back until the two agree, and no process of the system sees to that.
-func (r *run) reclaim(ctx context.Context, ordered map[fence.TileID]time.Time) error {
+// agreed returns nil when authority and owner hash name one epoch of every tile. A claimant that died with the only
+// copy of its install leaves the authority ahead; the owner has to see to it, since gateways give nothing back before.
+func (r *run) agreed(ctx context.Context) error {
 	for _, id := range r.tiles {
 		g, err1 := r.Authority.Lookup(ctx, id)
 		o, err2 := r.Store.Owner(ctx, id)
-		if err := errors.Join(err1, err2); err != nil && !errors.Is(err, fence.ErrNeverOwned) {
-			return err
+		if err := errors.Join(err1, err2); err != nil {
+			return fmt.Errorf("tile %s: %w", id, err)
 		}
-		if g.Epoch <= o.Epoch {
-			continue
+		if g.Epoch != o.Epoch {
+			return fmt.Errorf("tile %s: the authority names epoch %d, the store %d", id, g.Epoch, o.Epoch)
 		}
-		if time.Since(ordered[id]) > orderGrace {
-			ordered[id] = time.Now()
-			_ = r.supervisor.order(ctx, id, r.otherWorker(r.owner(id))) // another look shows whether it arrived
-		}
-		return fmt.Errorf("tile %s: the authority names epoch %d, the store %d", id, g.Epoch, o.Epoch)
 	}
 	return nil
 }

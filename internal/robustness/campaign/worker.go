@@ -46,6 +46,9 @@ func classOf(id fence.TileID) tile.Durability { return classes[id>>1&3] }
 // retryWindow is for how long an action is sent to its tile. It is shorter than most faults, so that actions expire.
 const retryWindow = 1500 * time.Millisecond
 
+// bootTimeout is for how long a claimant tries, and how often an owner looks whether the authority's record is its own.
+const bootTimeout = 4 * time.Second
+
 // configure is what tiles differ in. One in three keeps hardly anything for a failover, and rebases after it.
 func configure(id fence.TileID, c *tile.Config) {
 	c.Durability = classOf(id)
@@ -113,7 +116,7 @@ func work(ctx context.Context, cfg workerConfig) error {
 		Web: tilefence.Web{Listener: &frailListener{intents, &w.toClients}},
 		Host: tilehost.Config{Configure: configure, Hooks: tilehost.Hooks{Ended: w.noteEnd},
 			Tile: tile.Config{TickInterval: cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5,
-				Limits: tile.Limits{RetryWindow: retryWindow}}}}
+				Limits: tile.Limits{RetryWindow: retryWindow}, Timeouts: tile.Timeouts{BootTimeout: bootTimeout}}}}
 	b := w.Backends
 	seams, journal := recorder.Host(cfg.Contact, w.seams(), b.Durable, &serving.Host)
 	b.Authority, b.Store = seams.Authority, seams.Store

@@ -9,9 +9,11 @@ import (
 // RejectedStops is the second half of invariant 7: a writer that learned from the authority that the
 // tile belongs to another claim presents no commit and no rebase any more. Its successor in the same process is
 // another client. A record below its own epoch shows an authority that was restored: the writer may show the batch
-// that was refused once more, to see whether a later owner moves, and no other.
+// that was refused once more, to see whether a later owner moves, and no other. An owner that looks although the store
+// has refused it nothing may go on: the holder of the record may be dead, and the store decides.
 //
-// It is broken when a processor misreads the authority's answer, or keeps presenting a batch from before it.
+// It is broken when a processor misreads the authority's answer, or keeps presenting a batch from before it. It does
+// not see an owner that goes on after it has handed its tile over, until the store has refused it.
 func RejectedStops(t *Tile) {
 	claims := map[string]string{} // ClaimID to the client that presented it
 	for _, o := range t.Operations {
@@ -34,14 +36,7 @@ func RejectedStops(t *Tile) {
 			}
 			continue
 		}
-		g := o.op.Result.Grant
-		switch {
-		case g == nil || g.Epoch == 0:
-		case claims[g.ID] == o.op.Actor() && o.op.Result.Outcome == history.OK:
-			s.grant, s.over = *g, 0
-		case s.grant.Epoch > 0 && g.ID != s.grant.ID:
-			s.over, s.to = o.at, *g
-		}
+		s.hear(&o, claims)
 	}
 }
 
@@ -51,6 +46,8 @@ type standing struct {
 	over  int64 // when it learned that the tile has another owner; zero: it did not
 	to    history.Grant
 	shown history.Position // by the commit that it presented last
+
+	refused bool // by the store, and no write of it was applied since
 }
 
 // breaks reports whether a call is a write that the client knows it has no right to.
@@ -61,6 +58,27 @@ func (s *standing) breaks(o *history.Operation) bool {
 	again := o.Commit.Next == s.shown && s.to.Epoch < s.grant.Epoch
 	s.shown = o.Commit.Next
 	return s.over != 0 && !again
+}
+
+// hear takes an answer. claims are ClaimIDs and the clients that presented them.
+func (s *standing) hear(o *event, claims map[string]string) {
+	r := &o.op.Result
+	switch o.op.Kind {
+	case history.Commit, history.Rebase:
+		s.refused = r.Outcome == history.Refused || s.refused && !r.Applied()
+		return
+	case history.Lookup:
+		if !s.refused {
+			return
+		}
+	}
+	switch g := r.Grant; {
+	case g == nil || g.Epoch == 0:
+	case claims[g.ID] == o.op.Actor() && r.Outcome == history.OK:
+		s.grant, s.over = *g, 0
+	case s.grant.Epoch > 0 && g.ID != s.grant.ID:
+		s.over, s.to = o.at, *g
+	}
 }
 
 // RejectedIsTold is the first half of invariant 7: a writer refused as stale learns the epoch that replaced

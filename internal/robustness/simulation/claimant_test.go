@@ -45,6 +45,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &claimant{name: name, contact: contact, host: h, stop: stop, done: make(chan struct{})}
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
+		Limits: tile.Limits{RetryWindow: lookEvery}, Timeouts: tile.Timeouts{BootTimeout: lookEvery},
 		Hooks: tile.Hooks{Healed: w.healed,
 			Diverged:   func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
 			Transition: func(i tile.TransitionInfo) { w.recorder.Transition(name, contact, i) }}}
@@ -194,4 +195,7 @@ func (w *world) healed(i tile.HealInfo) {
 		w.stats.Rebases++
 	}
 	w.stats.Reappended += i.Reappended
+	if i.Reclaimed {
+		w.stats.Reclaimed++
+	}
 }

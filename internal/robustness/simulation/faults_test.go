@@ -143,6 +143,7 @@ func (b *breaker) ownerFaults(restores bool) []fault {
 		{"pause owner and take over", false, func(ctx context.Context) { b.pauseOwner(ctx, true) }},
 		{"drain owner", false, b.drainOwner},
 		{"twin of the owner", false, b.twin},
+		{"claimant lost after its mint", false, b.loseClaimant},
 		{"authority unreachable", false, func(ctx context.Context) {
 			b.registry.setDown(true)
 			b.rest(ctx, 200*time.Millisecond, 3*time.Second)
@@ -236,6 +237,15 @@ func (b *breaker) twin(context.Context) {
 	last.Chain++
 	s := b.recorder.Store("twin of "+contact, &store{cluster: b.cluster, host: h})
 	_, _ = s.Commit(ctx, fence.Commit{Tile: id, Epoch: last.Epoch, Contact: contact, Prev: last, Install: true})
+}
+
+// loseClaimant has the authority grant a tile to a process that dies before its install.
+func (b *breaker) loseClaimant(ctx context.Context) {
+	id := b.tile()
+	h := newHost(b.net, fmt.Sprintf("lost claimant of %s %d", id, b.registry.current(id).Epoch), b.seed)
+	a := b.recorder.Authority(h.name, &authority{registry: b.registry, host: h})
+	_, _ = a.Promote(ctx, fence.Claim{Tile: id, Contact: "lost:7000", ID: fence.NewClaimID(),
+		Expected: b.registry.current(id).Epoch})
 }
 
 // restoreAuthority puts a tile's row back to one of its last.

@@ -19,6 +19,7 @@ const (
 	tickInterval = 100 * time.Millisecond
 	ownerTTL     = 3 * time.Second
 	quiet        = 2 * time.Second // at the beginning, without faults
+	lookEvery    = 5 * time.Second // owners look whether the authority's record is their own
 )
 
 // Options say what is simulated. The zero value is the protocol as it is, two tiles, for a minute.
@@ -35,6 +36,7 @@ type Stats struct {
 	Actions    int            // that got an outcome
 	Rebases    int            // of serving owners
 	Reappended int            // batches re-appended
+	Reclaimed  int            // owners that went above a record that was not theirs
 	LeftAlone  int            // successors that served on when a stale owner woke behind an older standby
 	Faults     map[string]int // by name
 	Claimants  int
@@ -46,6 +48,7 @@ func (s *Stats) add(o *Stats) {
 	s.Actions += o.Actions
 	s.Rebases += o.Rebases
 	s.Reappended += o.Reappended
+	s.Reclaimed += o.Reclaimed
 	s.LeftAlone += o.LeftAlone
 	s.Simulated += o.Simulated
 	s.Claimants += o.Claimants
@@ -238,6 +241,9 @@ func (w *world) recordFinal(id fence.TileID) {
 		w.fail(id, "its end cannot be read: %v", err)
 	}
 	w.recorder.Final(id, f)
+	if f.Row.Epoch != f.Owner.Epoch {
+		w.fail(id, "the authority names epoch %d, and the owner hash %d", f.Row.Epoch, f.Owner.Epoch)
+	}
 }
 
 // judge runs the checks.

@@ -28,6 +28,7 @@ const (
 	Confirm  Purpose = 1
 	Snapshot Purpose = 2
 	Retry    Purpose = 3
+	Look     Purpose = 4 // at the authority
 )
 
 // Place gives a tile its place among n, for a purpose: the same each time, and as many tiles to each place.

@@ -1,0 +1,116 @@
+package tile
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/tile/internal/turn"
+)
+
+// lapse notices that the authority's record is not this owner's grant, although no process took the tile from it. A
+// claimant leaves such a record that dies between its mint and its install, or with the only copy of its install; and
+// so does an authority that was restored to an older state. The store refuses nothing then, so the owner has to look.
+// It looks beside the loop: an authority that hangs delays no tick.
+type lapse struct {
+	*core
+	title   *title
+	answers chan looked
+	looking bool
+	tick    fence.Tick  // of the last look
+	seen    fence.Grant // by the last look; zero: this owner's grant, or nothing
+	twice   bool        // by the look before it, too
+}
+
+// looked is what the authority has answered.
+type looked struct {
+	grant fence.Grant
+	err   error
+}
+
+// begin forgets what was seen under another grant.
+func (l *lapse) begin() { l.seen, l.twice, l.tick = fence.Grant{}, false, l.history.Tick }
+
+// lookIfDue asks the authority in the tile's turn. The answer comes by way of answers.
+func (l *lapse) lookIfDue(ctx context.Context) {
+	every, now := int(l.cfg.lookEvery()/l.cfg.TickInterval), l.history.Tick
+	if l.looking || turn.Count(l.tile, turn.Look, now, every) == turn.Count(l.tile, turn.Look, l.tick, every) {
+		return
+	}
+	l.looking, l.tick = true, now
+	l.beside.Go(func() {
+		g, err := l.title.record(ctx)
+		l.answers <- looked{g, err}
+	})
+}
+
+// judge takes an answer. A claimant that lives needs much less time than there is between two looks, so a record that
+// both have shown is one that its holder does not take up. A quarantine is left to the operator.
+func (l *lapse) judge(a looked) {
+	l.looking = false
+	a.grant.Tile = l.tile
+	_, quarantined := fence.ParseQuarantine(a.grant.Contact)
+	unknown := a.err != nil && !errors.Is(a.err, fence.ErrNeverOwned)
+	if unknown || quarantined || l.title.holds(a.grant) {
+		l.seen, l.twice = fence.Grant{}, false
+		return
+	}
+	before := l.seen
+	l.seen = a.grant
+	l.twice = before.Tile == l.tile && before.Epoch == a.grant.Epoch && before.ID == a.grant.ID &&
+		before.Contact == a.grant.Contact
+}
+
+// outlast is called after each tick that is settled. If a look was due and the record has lapsed, the next tick is to be
+// confirmed by every replica. If it is, no copy has anything of the holder of that record, and this owner acquires the
+// tile anew above it: an install of the other that arrives late is refused as stale. If it is not, an install would not
+// be confirmed either; the owner goes on as it is until the next look.
+func (o *tileOwner) outlast(ctx context.Context) error {
+	l := o.lapse
+	switch {
+	case !l.twice:
+		o.confirm = false // a repair may have begun meanwhile
+		l.lookIfDue(ctx)
+		return nil
+	case !o.confirm:
+		o.confirm, o.confirmed = true, false
+		return nil
+	}
+	o.confirm, l.twice = false, false
+	if !o.confirmed {
+		return nil
+	}
+	back, before := o.desk.read().State, o.title.grant.Epoch
+	o.desk.enter(Healing, before)
+	o.title.lapsed = l.seen
+	got, err := o.acquisition.again(ctx)
+	if errors.Is(err, errStartOver) {
+		o.desk.enter(back, o.title.grant.Epoch)
+		return o.elsewhere(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
+	o.begin(got, back)
+	o.cfg.Logger.Warn("the authority did not name this owner, and no other process took the tile; it was acquired anew",
+		"before", before, "named", o.title.lapsed.Epoch, "contact", o.title.lapsed.Contact,
+		"epoch", o.title.grant.Epoch, "at", o.history.Position)
+	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Reclaimed: true, At: o.history.Position})
+	return nil
+}
+
+// elsewhere repairs a tile whose stream is not at this owner's history after all. If it ends before, a failover has lost
+// what was confirmed, and this owner has it. Otherwise another owner has committed.
+func (o *tileOwner) elsewhere(ctx context.Context, err error) error {
+	refused, ok := errors.AsType[*fence.RefusedError](err)
+	if !ok {
+		refused = &fence.RefusedError{Reason: fence.ErrReplay, Tile: o.tile, Epoch: o.title.grant.Epoch,
+			Current: fence.Owner{Tile: o.tile, Position: o.history.Position}}
+	}
+	from := fromStore
+	if errors.Is(refused, fence.ErrBehind) {
+		from = fromMemory
+	}
+	return o.repair(ctx, from, refused)
+}
