@@ -62,7 +62,7 @@ func (l *lapse) judge(a looked) {
 		before.Contact == a.grant.Contact
 }
 
-// outlast is called after each tick that is settled. If a look was due and the record has lapsed, the next tick is to be
+// outlast is called after each tick that is settled. If two looks have shown the same record, the next tick is to be
 // confirmed by every replica. If it is, no copy has anything of the holder of that record, and this owner acquires the
 // tile anew above it: an install of the other that arrives late is refused as stale. If it is not, an install would not
 // be confirmed either; the owner goes on as it is until the next look.
@@ -93,15 +93,15 @@ func (o *tileOwner) outlast(ctx context.Context) error {
 		return err
 	}
 	o.begin(got, back)
-	o.cfg.Logger.Warn("the authority did not name this owner, and no other process took the tile; it was acquired anew",
+	o.cfg.Logger.Warn("the authority did not name this owner, and no process took the tile; it was acquired anew",
 		"before", before, "named", o.title.lapsed.Epoch, "contact", o.title.lapsed.Contact,
 		"epoch", o.title.grant.Epoch, "at", o.history.Position)
 	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Reclaimed: true, At: o.history.Position})
 	return nil
 }
 
-// elsewhere repairs a tile whose stream is not at this owner's history after all. If it ends before, a failover has lost
-// what was confirmed, and this owner has it. Otherwise another owner has committed.
+// elsewhere repairs a tile whose stream is not at this owner's history after all. If it ends before, a failover has
+// lost what was confirmed, and this owner has it. Otherwise another owner has committed.
 func (o *tileOwner) elsewhere(ctx context.Context, err error) error {
 	refused, ok := errors.AsType[*fence.RefusedError](err)
 	if !ok {
