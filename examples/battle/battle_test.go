@@ -82,6 +82,11 @@ func checkBattle(t *testing.T, servers ...string) {
 	assert.Greater(t, after.Tiles[0].Seq, before.Tiles[0].Seq, "the sequence continues")
 
 	watch(t, page, func(s spectator.Status) bool { return s.Lobby != nil && s.Lobby.Seated > 0 })
+	watch(t, page, func(s spectator.Status) bool {
+		known := s.ColdReads != nil && s.StaleDrops != nil && s.SupersededTails != nil && s.DeadLetters != nil
+		return known && *s.ColdReads > 0 && s.Ledger["applied"] > 0 && s.BytesPerTick > 0 &&
+			s.Tiles[0].Lost != nil && len(s.Tiles[0].Marks) > 1
+	})
 	for _, name := range []string{"admission_settles_total", "checkpoint_write_seconds_count", "relay_repairs_total"} {
 		p.counts(t, name)
 	}

@@ -96,7 +96,7 @@ func (l *lookout) shows(now *spectator.TileStatus, contacts []string) (owner fen
 		if contact := by[i].Contact; serving && (p.Held > owner.Epoch || p.Held == owner.Epoch && !serves) {
 			owner, serves = fence.Owner{Tile: p.Tile, Epoch: p.Held, Contact: contact, Tick: p.Tick}, true
 			now.Position, now.Seq = p.Position, p.Seq
-			now.Floor, now.AtRisk = string(p.Floor), atRisk(p)
+			now.Marks, now.Floor, now.AtRisk = marksOf(p), string(p.Floor), atRisk(p)
 		} else if !serving && p.Owner != "" && p.Epoch > owner.Epoch {
 			owner, serves = fence.Owner{Tile: p.Tile, Epoch: p.Epoch, Contact: p.Owner, Tick: p.Tick}, false
 			now.Position, now.Seq = p.Position, p.Seq
@@ -120,8 +120,19 @@ func (l *lookout) shows(now *spectator.TileStatus, contacts []string) (owner fen
 	return owner
 }
 
-// atRisk is how many batches of a tile no checkpoint has.
+// marksOf are the watermarks of a tile.
+func marksOf(p *tilefence.InspectedTile) (marks []spectator.Mark) {
+	for _, m := range p.Marks {
+		marks = append(marks, spectator.Mark{Consumer: string(m.Consumer), Behind: m.Behind})
+	}
+	return marks
+}
+
+// atRisk is how many batches of a tile are in no durable store.
 func atRisk(p *tilefence.InspectedTile) fence.Seq {
+	if p.Class == tile.WriteThrough.String() {
+		return 0
+	}
 	for _, m := range p.Marks {
 		if m.Consumer == stream.Checkpointed {
 			return m.Behind

@@ -40,7 +40,8 @@ func TestThePageShowsWhatInspectorsSay(t *testing.T) {
 	owner := l.shows(&now, contacts)
 	assert.Equal(t, fence.Owner{Tile: id, Epoch: 2, Contact: "bob:1", Tick: 60}, owner)
 	assert.Equal(t, spectator.TileStatus{Tile: id, Seq: 50, Position: "2:50", State: "serving", Heat: 3, Followers: 1,
-		Dilation: 1.5, Floor: "checkpoint", AtRisk: 7, Processors: []spectator.Processor{
+		Dilation: 1.5, Marks: []spectator.Mark{{Consumer: "checkpoint", Behind: 7}}, Floor: "checkpoint", AtRisk: 7,
+		Processors: []spectator.Processor{
 			{Contact: "ann:1", State: "serving", Epoch: 1}, {Contact: "bob:1", State: "serving", Epoch: 2}}}, now)
 
 	delete(l.seen, "ann:1")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // newMetrics are the library's metrics of this process.
@@ -41,6 +42,31 @@ func (p *plan) totals() (totals, error) {
 		}
 	}
 	return all, err
+}
+
+// count adds metrics up; nil if this process has none of them.
+func (t totals) count(names ...string) *uint64 {
+	var sum uint64
+	found := false
+	for _, name := range names {
+		v, ok := t[name]
+		sum, found = sum+uint64(v), found || ok
+	}
+	if !found {
+		return nil
+	}
+	return &sum
+}
+
+// settled is how many actions the ledger has settled, by outcome; empty where no gateway is.
+func (t totals) settled() map[string]uint64 {
+	all := map[string]uint64{}
+	for o := stream.Applied; o.Valid(); o++ {
+		if n := t.count("admission_settles_total/" + o.String()); n != nil {
+			all[o.String()] = *n
+		}
+	}
+	return all
 }
 
 // routing is how the gateway of this process has found the owners so far; nil without a gateway.

@@ -30,6 +30,7 @@ type tower struct {
 	bots     int
 
 	lookout lookout
+	trails  map[fence.TileID]*trail // of Run
 
 	mu     sync.Mutex
 	status spectator.Status
@@ -45,18 +46,22 @@ func (t *tower) Run(ctx context.Context) error {
 	asking.Go(func() { t.lookout.run(ctx, t.contacts, t.secure) })
 	defer asking.Wait()
 	defer stop()
-	var commits, events rate
+	t.trails = map[fence.TileID]*trail{}
+	var r rates
 	for {
 		n, err := t.totals()
 		if err != nil {
 			return err
 		}
-		t.look(ctx, n, commits.of(n["tile_commit_seconds"]), events.of(n["tile_events_total"]))
+		t.look(ctx, n, &r)
 		if !wait.For(ctx, lookEvery) {
 			return nil
 		}
 	}
 }
+
+// rates are those of what the page shows.
+type rates struct{ commits, events, bytes, frames rate }
 
 // rate turns a counter that is read at every look into a rate a second, averaged over about two seconds.
 type rate struct{ last, average float64 }
@@ -67,18 +72,25 @@ func (r *rate) of(v float64) float64 {
 	return r.average
 }
 
-func (t *tower) look(ctx context.Context, n totals, commits, events float64) {
+func (t *tower) look(ctx context.Context, n totals, per *rates) {
 	old := t.Status()
 	l, r := t.meters.clientLatency.Recent(), t.relay.Stats()
 	var clients relayclient.Stats
 	if f := t.fleet.Load(); f != nil {
 		clients = f.stats()
 	}
-	s := spectator.Status{At: time.Now().UnixMilli(), Commits: commits, Events: events,
-		Watchers: r.Clients, Bots: t.bots,
+	s := spectator.Status{At: time.Now().UnixMilli(), Watchers: r.Clients, Bots: t.bots,
+		Commits: per.commits.of(n["tile_commit_seconds"]), Events: per.events.of(n["tile_events_total"]),
+		ColdReads: n.count("relay_repairs_total"), StaleDrops: n.count("relay_stale_drops_total"),
+		SupersededTails: n.count("bridge_dropped_total/superseded", "relay_lower_epoch_total"),
+		DeadLetters:     n.count("bridge_dead_letters_total"), Ledger: n.settled(),
 		Gaps:    clients.Gaps + r.Gaps,
 		Repairs: clients.Repaired + uint64(n["relay_repair_seconds/tail"]+n["relay_repair_seconds/full"]),
 		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
+	bytes, frames := per.bytes.of(float64(clients.Bytes)), per.frames.of(float64(t.meters.clientFrames.Load()))
+	if frames > 1 {
+		s.BytesPerTick = bytes / frames
+	}
 	for i, id := range t.world {
 		before := spectator.TileStatus{Tile: id}
 		if i < len(old.Tiles) {
@@ -106,6 +118,13 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 	}
 	if o.Contact != "" && o.Epoch >= now.Epoch { // a follower may be behind
 		t.owned(ctx, &now, &o)
+	}
+	if now.State == tile.Serving.String() {
+		if t.trails[now.Tile] == nil {
+			t.trails[now.Tile] = new(trail)
+		}
+		t.trails[now.Tile].note(now.Seq, now.Tick)
+		now.Lost = t.trails[now.Tile].after(now.Seq-now.AtRisk, now.Tick)
 	}
 	for _, h := range t.hosts.all() {
 		if now.State == tile.Serving.String() && h.Contact() == now.Owner && h.line.Is(faultline.Flowing) {

@@ -335,15 +335,60 @@ func TestPageShowsAFault(t *testing.T) {
 	b.Until(`document.querySelectorAll("#owners .hurt").length === 0`)
 	b.Until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
 
+	lost := fence.Tick(8)
 	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2,
-		State: "serving", Dilation: 1.5, Floor: "checkpoint", AtRisk: 7,
+		State: "serving", Dilation: 1.5, Floor: "checkpoint", AtRisk: 7, Lost: &lost,
 		Since: time.Now().Add(-65 * time.Second).UnixMilli()}}}, spectator.Event{ID: 3})
 	b.Eval(`document.querySelector("#ownership-open").click()`, nil)
 	b.Until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|")` +
 		`.startsWith("bob:7002|2|1 min 5 s|1×|serving · time × 1.5|")`)
-	b.Until(`[...document.querySelectorAll("#ownership-rows tr:first-child td")].slice(-2).map((c) => c.textContent)` +
-		`.join("|") === "checkpoint|7"`)
+	b.Until(`[...document.querySelectorAll("#ownership-rows tr:first-child td")].slice(-3).map((c) => c.textContent)` +
+		`.join("|") === "checkpoint|7|8 ticks · 4.0 s"`)
 	b.Until(`document.querySelector("#tiles .position").textContent.endsWith(" · time × 1.5")`)
+}
+
+// TestPageShowsStreams: how far the consumers are and who holds the floor, what would be lost, what was read and
+// refused besides, what became of actions, and what a client is sent.
+func TestPageShowsStreams(t *testing.T) {
+	api := &canned{}
+	s, tiles := serve(t, api)
+	b := chromium.Open(t, s.URL)
+	text := func(id, want string) {
+		t.Helper()
+		b.Until(fmt.Sprintf("document.getElementById(%q).textContent === %q", id, want))
+	}
+	text("sent", "– of 600 bytes")
+	text("n-cold", "–")
+	b.Until(`document.getElementById("ledger").hidden`)
+
+	number := func(n uint64) *uint64 { return &n }
+	twelve, none := fence.Tick(12), fence.Tick(0)
+	marks := []spectator.Mark{{Consumer: "bridge"}, {Consumer: "relay:a", Behind: 15},
+		{Consumer: "checkpoint", Behind: 6}}
+	api.set(spectator.Status{ColdReads: number(23), StaleDrops: number(4), SupersededTails: number(5),
+		DeadLetters: number(0), Ledger: map[string]uint64{"applied": 90, "fizzled": 10}, BytesPerTick: 150,
+		Tiles: []spectator.TileStatus{{Tile: tiles[0], State: "serving", Marks: marks, Floor: "relay:a", AtRisk: 6,
+			Lost: &twelve}, {Tile: tiles[1], State: "serving", Lost: &none}}}, spectator.Event{ID: 1})
+	text("sent", "150 of 600 bytes")
+	b.Until(`document.getElementById("sent-bar").style.transform === "scaleX(0.25)"`)
+	for id, want := range map[string]string{"n-cold": "23", "n-stale": "4", "n-tails": "5", "n-dead": "0",
+		"risk-lost": "12 ticks · 6.0 s lost", "ledger-outcomes": "90 applied10 fizzled"} {
+		text(id, want)
+	}
+	b.Until(`[...document.querySelectorAll("#ledger-bar i")].map((i) => i.offsetWidth).every((w, i, all) =>
+		all.length === 2 && Math.abs(w - all[1 - i] * [9, 1 / 9][i]) < 10)`)
+	b.Until(`[...document.querySelectorAll(".stream span")].slice(0, 2).map((s) => s.textContent).join("|") ===
+		"12 ticks · 6.0 s|nothing"`)
+	b.Until(`document.querySelector(".track .lost").style.width === "20%"`)
+	b.Until(`document.querySelectorAll(".track .mark").length === 3`)
+	b.Until(`document.querySelector(".track .mark.floor.relay").style.right === "50%"`)
+	b.Until(`document.querySelector(".stream").title.includes("relay:a: 15 batches behind, holds the floor")`)
+
+	api.set(spectator.Status{BytesPerTick: 900, Tiles: []spectator.TileStatus{{Tile: tiles[0], State: "serving",
+		Marks: marks[:1], Floor: "bridge"}}}, spectator.Event{ID: 2})
+	b.Until(`document.querySelectorAll(".meter.over").length === 1`)
+	b.Until(`document.querySelectorAll(".track .mark").length === 1`)
+	text("risk-lost", "–")
 }
 
 // staged starts two tiles, a relay and the page.

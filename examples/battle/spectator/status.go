@@ -34,6 +34,15 @@ type Status struct {
 	Gaps     uint64  `json:"gaps"`     // gaps that the servers' own clients and relays have met
 	Repairs  uint64  `json:"repairs"`  // of those, closed again
 
+	// What relays and bridge read besides the stream, or refused. Nil: not known to the process behind the page.
+	ColdReads       *uint64 `json:"cold_reads,omitempty"`       // of the store by relays, to open or repair a tile
+	StaleDrops      *uint64 `json:"stale_drops,omitempty"`      // frames of superseded owners
+	SupersededTails *uint64 `json:"superseded_tails,omitempty"` // what superseded owners left in the streams
+	DeadLetters     *uint64 `json:"dead_letters,omitempty"`     // entries that could not be read, put aside
+
+	Ledger       map[string]uint64 `json:"ledger,omitempty"` // actions settled so far, by outcome
+	BytesPerTick float64           `json:"bytes_per_tick"`   // payload that a bot is sent for a batch; zero: unknown
+
 	Latency Latency      `json:"latency"` // commit to client, as the bots measure it
 	Tiles   []TileStatus `json:"tiles"`
 
@@ -124,8 +133,11 @@ type TileStatus struct {
 	Followers int     `json:"followers"` // warm ones
 
 	Dilation float64   `json:"dilation,omitempty"` // how many tick intervals a tick lasts, above 1 if ticks are slow
+	Marks    []Mark    `json:"marks,omitempty"`    // how far the consumers of the stream are
 	Floor    string    `json:"floor,omitempty"`    // the consumer that holds the trim floor
 	AtRisk   fence.Seq `json:"at_risk"`            // batches that no checkpoint has: lost with Redis and the owner
+	// Lost is how many ticks would be lost with Redis and the owner, at most; nil: not known yet.
+	Lost *fence.Tick `json:"lost,omitempty"`
 
 	// Processors are those that own the tile, want it, or lost it a short while ago.
 	Processors []Processor `json:"processors"`
@@ -134,6 +146,12 @@ type TileStatus struct {
 	// sequence DigestSeq: the page shows that its own state has the same. Empty: not known.
 	Digest    string    `json:"digest,omitempty"`
 	DigestSeq fence.Seq `json:"digestSeq,omitempty"`
+}
+
+// Mark is the watermark of one consumer of a tile's stream.
+type Mark struct {
+	Consumer string    `json:"consumer"` // stream.Consumer
+	Behind   fence.Seq `json:"behind"`   // batches
 }
 
 // Processor is one process's part in one tile.

@@ -36,7 +36,7 @@ class Page {
     this.chaos = new ChaosCard();
     this.lobby = new LobbyCard();
     this.ticket = new Ticket();
-    this.ownership = new OwnershipTable();
+    this.ownership = new OwnershipTable(world.tickMs);
     const takeOver = (id) => this.takeOver(id);
     this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });
     this.scene = new Scene($("ground"), $("live"), world, {
@@ -128,7 +128,7 @@ class Page {
     v.tick = Math.max(v.tick, frame.tick);
     if (arrived) {
       this.viewport.count(v, frame.payload);
-      this.meter.frame(arrived + this.clock.ahead - frame.at, frame.payload.length, id);
+      this.meter.frame(arrived + this.clock.ahead - frame.at, id);
       this.scene.batch(id, events, v.fleet);
     } else {
       this.scene.reset(id, v.fleet.ships);

@@ -25,11 +25,11 @@ export class Clock {
 export class Meter {
   constructor(canvas) {
     this.canvas = canvas;
-    this.samples = []; // { at, ms, bytes, tile }
+    this.samples = []; // { at, ms, tile }
   }
 
-  frame(ms, bytes, tile) {
-    this.samples.push({ at: performance.now(), ms: Math.max(0, ms), bytes, tile });
+  frame(ms, tile) {
+    this.samples.push({ at: performance.now(), ms: Math.max(0, ms), tile });
     if (this.samples.length > most) this.samples.splice(0, most / 4);
   }
 
@@ -41,13 +41,13 @@ export class Meter {
     return this.samples;
   }
 
-  /** p50 and p99 of the latency and the mean size of a batch; null without samples. */
+  /** p50 and p99 of the latency; null without samples. */
   figures() {
     const recent = this.#recent();
     if (recent.length === 0) return null;
     const ms = recent.map((s) => s.ms).sort((a, b) => a - b);
     const rank = (q) => ms[Math.min(ms.length - 1, Math.floor(q * ms.length))];
-    return { p50: rank(0.5), p99: rank(0.99), bytes: recent.reduce((n, s) => n + s.bytes, 0) / recent.length, samples: recent.length };
+    return { p50: rank(0.5), p99: rank(0.99), samples: recent.length };
   }
 
   /** Draws a dot for each batch of the last minute: right is now, up is slow. ownerOf colours the dots. */

@@ -2,6 +2,7 @@
 
 import { css, rgb, short, shortTile } from "./palette.js";
 import { digits, slower } from "./panel.js";
+import { lost } from "./streams.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -14,7 +15,8 @@ function span(ms) {
 }
 
 export class OwnershipTable {
-  constructor() {
+  constructor(tickMs) {
+    this.tickMs = tickMs;
     this.rows = new Map();
     $("ownership-open").addEventListener("click", () => this.#toggle($("ownership").hidden));
     $("ownership-close").addEventListener("click", () => this.#toggle(false));
@@ -48,7 +50,7 @@ export class OwnershipTable {
     let row = this.rows.get(t.tile);
     if (!row) {
       row = document.createElement("tr");
-      for (let i = 0; i < 12; i++) row.append(document.createElement(i ? "td" : "th"));
+      for (let i = 0; i < 13; i++) row.append(document.createElement(i ? "td" : "th"));
       row.firstElementChild.scope = "row";
       this.rows.set(t.tile, row);
       $("ownership-rows").append(row);
@@ -56,7 +58,7 @@ export class OwnershipTable {
     row.style.setProperty("--owner", css(rgb(t.owner)));
     const cells = [shortTile(t.tile), t.owner ? short(t.owner, 24) : "nobody", t.epoch ? digits(t.epoch) : "–",
       t.since ? span(now - t.since) : "–", t.mints ? `${digits(Math.max(0, t.mints - 1))}×` : "–", (t.state || "–") + slower(t), String(t.followers),
-      digits(t.seq), digits(t.tick), t.heat.toFixed(1), t.floor || "–", digits(t.at_risk ?? 0)];
+      digits(t.seq), digits(t.tick), t.heat.toFixed(1), t.floor ? short(t.floor, 15) : "–", digits(t.at_risk ?? 0), lost(t.lost, this.tickMs)];
     cells.forEach((text, i) => {
       const cell = row.children[i];
       if (cell.textContent !== text) cell.textContent = text;

@@ -1,11 +1,13 @@
 // The column beside the map: figures, the list of tiles with their buttons, and the history of epochs.
 
 import { css, owners, rgb, short, shortTile } from "./palette.js";
+import { Streams } from "./streams.js";
 
 const fingers = matchMedia("(hover: none)");
 const $ = (id) => document.getElementById(id);
 const logLines = 60;
 const earlyBy = 3000; // ms that a refusal may come before the install it belongs to
+const budget = 600; // bytes a client and tick
 const attachWithin = 60_000; // ms after an install in which a refusal belongs to it
 
 /** Says by how much a tile's time is dilated, if it is. */
@@ -32,8 +34,9 @@ export class Panel {
     this.newest = new Map(); // tile → its latest line in the history
     this.faults = new Map(); // number → its line in the history
     this.early = []; // events that wait for the install they belong to
+    this.streams = new Streams(world.tickMs);
     for (const t of world.tiles) {
-      const row = tileRow(t.tile, takeOver, highlight);
+      const row = tileRow(t.tile, takeOver, highlight, this.streams.line(t.tile));
       this.rows.set(t.tile, row);
       $("tiles").append(row.li);
     }
@@ -49,7 +52,6 @@ export class Panel {
     if (page) {
       write($("page50"), `${millis(page.p50)}`);
       write($("page99"), `${millis(page.p99)}`);
-      write($("n-bytes"), digits(page.bytes));
     }
     write($("n-gaps"), digits(counts.gaps + (status?.gaps ?? 0)));
     write($("n-repairs"), digits(counts.repairs + (status?.repairs ?? 0)));
@@ -63,6 +65,29 @@ export class Panel {
     write($("n-commits"), status.commits.toFixed(1));
     write($("n-events"), digits(status.events));
     write($("n-watchers"), digits(status.watchers));
+    const known = { cold: status.cold_reads, stale: status.stale_drops, tails: status.superseded_tails, dead: status.dead_letters };
+    for (const [id, n] of Object.entries(known)) write($(`n-${id}`), n === undefined ? "–" : digits(n));
+    const sent = status.bytes_per_tick;
+    write($("sent"), `${sent ? digits(sent) : "–"} of ${budget} bytes`);
+    $("sent-bar").style.transform = `scaleX(${Math.min(1, sent / budget).toFixed(3)})`;
+    $("sent").parentElement.classList.toggle("over", sent > budget);
+    this.#ledger(status.ledger ?? {});
+    this.streams.show(status.tiles);
+  }
+
+  /** What became of the actions: a part of the bar for each outcome. */
+  #ledger(outcomes) {
+    const names = Object.keys(outcomes);
+    $("ledger").hidden = names.length === 0;
+    for (const list of [$("ledger-outcomes"), $("ledger-bar")]) {
+      while (list.children.length < names.length) list.append(element(list === $("ledger-bar") ? "i" : "li"));
+    }
+    names.forEach((name, i) => {
+      const text = $("ledger-outcomes").children[i], part = $("ledger-bar").children[i];
+      text.className = part.className = name;
+      write(text, `${digits(outcomes[name])} ${name}`);
+      part.style.flexGrow = outcomes[name];
+    });
   }
 
   /** The chips of the owners in the header, with how many tiles each has. */
@@ -242,7 +267,7 @@ export class Panel {
   }
 }
 
-function tileRow(id, takeOver, highlight) {
+function tileRow(id, takeOver, highlight, stream) {
   const li = element("li");
   const name = element("b", "", shortTile(id));
   const owner = element("span", "owner"), epoch = element("span", "epoch"), proof = element("span", "proof");
@@ -255,7 +280,7 @@ function tileRow(id, takeOver, highlight) {
   first.append(name, owner, epoch, button);
   const second = element("div", "second");
   second.append(position, proof);
-  li.append(first, second, processors);
+  li.append(first, second, stream, processors);
   for (const on of ["pointerenter", "focusin"]) li.addEventListener(on, () => highlight(id));
   for (const off of ["pointerleave", "focusout"]) li.addEventListener(off, () => highlight(null));
   return { li, owner, epoch, position, proof, button, processors };
