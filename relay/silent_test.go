@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -77,10 +78,15 @@ func TestSilentClientsWithDifferentPositions(t *testing.T) {
 	}
 }
 
-// heap is what is in use once garbage is collected.
+// heap is what is in use once garbage is collected: the least of three looks, because answers are made meanwhile, and
+// what they leave behind says nothing.
 func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapInuse)
+	least := int64(math.MaxInt64)
+	for range 3 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		least = min(least, int64(m.HeapInuse))
+	}
+	return least
 }
