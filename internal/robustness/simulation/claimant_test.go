@@ -142,9 +142,9 @@ func (w *world) gateway(ctx context.Context, id fence.TileID, n int) {
 			if w.submit(ctx, id, name, action, h) || ctx.Err() != nil {
 				break
 			}
-			_ = sleep(ctx, time.Duration(h.intN("submit", int(time.Second))))
+			_ = h.net.sleep(ctx, time.Duration(h.intN("submit", int(time.Second))))
 		}
-		_ = sleep(ctx, time.Duration(h.intN("submit", int(600*time.Millisecond))))
+		_ = h.net.sleep(ctx, time.Duration(h.intN("submit", int(600*time.Millisecond))))
 	}
 }
 

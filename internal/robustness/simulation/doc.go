@@ -17,12 +17,11 @@
 //	TILEFENCE_SEED=17 go test -run TestProtocolKeepsItsPromises ./internal/robustness/simulation
 //	TILEFENCE_SEEDS=20000 go test -timeout 1h -run TestProtocolKeepsItsPromises ./internal/robustness/simulation
 //
-// The first reruns one seed, the second runs the first 20,000. All delays are drawn to the nanosecond from sources that
-// depend on the seed, on the waiting party and its purpose, so that hardly two things happen at the same instant;
-// claims are drawn from the seed too, Go has one processor, and collects no garbage during a run. So a seed gives the
-// same run, byte for byte, which a test checks of the first 25. On a machine with too much to do Go may still interrupt
-// a goroutine: of 1,000 seeds run twice there, two gave the same bytes only when repeated. Under the race detector the
-// order of all goroutines is random.
+// The first reruns one seed, the second runs the first 20,000. All delays are drawn from sources that depend on the
+// seed, on the waiting party and its purpose, and no two end at the same instant: Go takes the timers of one instant in
+// random order. Claims are drawn from the seed too, Go has one processor, and collects no garbage during a run. So a
+// seed gives the same run, byte for byte, which a test checks of the first 25. Under the race detector the order of
+// all goroutines is random.
 // TILEFENCE_HISTORY names a directory that takes the history of a failed run.
 //
 // # Mutants

@@ -32,14 +32,14 @@ func (b *breaker) run(ctx context.Context, faults []fault) {
 		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover})
 		b.count(f.name)
 		f.cause(ctx)
-		time.Sleep(time.Duration(1 + b.rng.IntN(1e6))) // what it has woken goes first
+		_ = b.net.sleep(context.Background(), time.Duration(1+b.rng.IntN(1e6))) // what it has woken goes first
 		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover, Over: true})
 	}
 }
 
 // rest waits between least and most; false once ctx has ended.
 func (b *breaker) rest(ctx context.Context, least, most time.Duration) bool {
-	return sleep(ctx, least+time.Duration(b.rng.Int64N(int64(most-least)))) == nil
+	return b.net.sleep(ctx, least+time.Duration(b.rng.Int64N(int64(most-least)))) == nil
 }
 
 // storeFaults are what happens to the coordination store.

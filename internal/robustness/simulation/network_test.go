@@ -27,6 +27,35 @@ const readTimeout = time.Second
 // network carries requests. While it is bad, some are lost, some arrive late, and some answers are lost.
 type network struct {
 	bad atomic.Bool
+
+	mu    sync.Mutex
+	wakes map[int64]bool // instants at which somebody wakes
+}
+
+// sleep waits until ctx ends or d has passed, and a nanosecond more for each that others have chosen: of timers that
+// end at one instant, Go's bubbles take any first, so that a seed would not give the same run again.
+func (n *network) sleep(ctx context.Context, d time.Duration) error {
+	n.mu.Lock()
+	now := time.Now()
+	at := now.Add(d).UnixNano()
+	for n.wakes[at] {
+		at++
+	}
+	n.wakes[at] = true
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.wakes, at)
+	}()
+	t := time.NewTimer(time.Duration(at - now.UnixNano()))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // host is the machine of one client process, which can be paused and killed.
@@ -104,21 +133,9 @@ func (h *host) intN(op string, n int) int {
 	return rng.IntN(n)
 }
 
-// travel is the time of one way: 50 µs to 3 ms, to the nanosecond, so that hardly two things ever happen at
-// the same instant and a seed gives the same order again.
+// travel is the time of one way: 50 µs to 3 ms.
 func (h *host) travel(ctx context.Context, op string) error {
-	return sleep(ctx, 50*time.Microsecond+time.Duration(h.intN(op, int(3*time.Millisecond))))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return h.net.sleep(ctx, 50*time.Microsecond+time.Duration(h.intN(op, int(3*time.Millisecond))))
 }
 
 // fate is what happens to one request.
@@ -164,7 +181,7 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 	if fate == isLate {
 		late := time.Duration(h.intN(op, int(maxDelay)))
 		go func() { // the bubble ends when it has
-			time.Sleep(late)
+			_ = h.net.sleep(context.Background(), late)
 			_, _ = deliver() // no caller waits for the answer
 		}()
 	}

@@ -27,33 +27,24 @@ func trace(t *testing.T, r *Result) (lines []string) {
 	return lines
 }
 
-// TestEqualSeedsGiveEqualTraces: byte for byte, so that a seed that fails can be looked into. On a machine with too
-// much to do, Go may interrupt a goroutine in the middle of an instant, since it has been 10 ms at work; so a second
-// run that differs is repeated twice. See simulate for another cause.
+// TestEqualSeedsGiveEqualTraces: byte for byte, so that a seed that fails can be looked into.
 func TestEqualSeedsGiveEqualTraces(t *testing.T) {
 	if raced {
 		t.Skip("the race detector makes the order of goroutines random; the tests without it compare")
 	}
 	for _, seed := range seeds(t, 25) {
 		o := Options{Restores: seed%2 == 0}
-		one := simulate(t, seed, o)
-		first, equal := trace(t, &one), false
-		for try := 0; try < 3 && !equal; try++ {
-			two := simulate(t, seed, o)
-			second := trace(t, &two)
-			if equal = slices.Equal(first, second); equal {
-				break
-			}
-			i := 0
-			for i < min(len(first), len(second)) && first[i] == second[i] {
-				i++
-			}
-			t.Logf("seed %d: record %d of %d and %d differs:\n%s", seed, i, len(first), len(second),
-				strings.Join(slices.Concat(first[i:min(i+1, len(first))], second[i:min(i+1, len(second))]), "\n"))
+		one, two := simulate(t, seed, o), simulate(t, seed, o)
+		first, second := trace(t, &one), trace(t, &two)
+		if slices.Equal(first, second) {
+			continue
 		}
-		if !equal {
-			t.Errorf("seed %d gives different runs", seed)
+		i := 0
+		for i < min(len(first), len(second)) && first[i] == second[i] {
+			i++
 		}
+		t.Errorf("seed %d gives different runs: record %d of %d and %d differs:\n%s", seed, i, len(first), len(second),
+			strings.Join(slices.Concat(first[i:min(i+1, len(first))], second[i:min(i+1, len(second))]), "\n"))
 	}
 }
 

@@ -97,12 +97,12 @@ func Run(seed uint64, o Options) Result {
 	for i, id := range w.tiles {
 		birth := time.Duration(i) * (quiet + time.Duration(seed%40)*time.Second/10)
 		gateways.Go(func() {
-			if sleep(ctx, birth) == nil {
+			if w.net.sleep(ctx, birth) == nil {
 				w.populate(ctx, id)
 			}
 		})
 	}
-	time.Sleep(quiet)
+	_ = w.net.sleep(ctx, quiet)
 	w.breakThings(&o)
 	stopGateways()
 	gateways.Wait()
@@ -140,7 +140,7 @@ func (w *world) populate(ctx context.Context, id fence.TileID) {
 }
 
 func newWorld(seed uint64, o *Options) *world {
-	w := &world{seed: seed, net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant),
+	w := &world{seed: seed, net: &network{wakes: map[int64]bool{}}, cluster: newCluster(ownerTTL, seed, o.Mutant),
 		records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
 	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, bubbleTime())
