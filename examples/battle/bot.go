@@ -157,11 +157,12 @@ func (b *bot) look(ctx context.Context) error {
 }
 
 // play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
-// its own time: a quiet tile sends no frames, and somebody has to begin.
+// its own time, at the pace that the tile announces: a quiet tile sends no frames, and somebody has to begin.
 func (b *bot) play(ctx context.Context, gatewayURL string) error {
 	wait.For(ctx, b.phase)
 	ticker := time.NewTicker(b.options.tick)
 	defer ticker.Stop()
+	every := b.options.tick
 	for tick := fence.Tick(1); ; tick++ {
 		select {
 		case <-ctx.Done():
@@ -175,6 +176,10 @@ func (b *bot) play(ctx context.Context, gatewayURL string) error {
 		b.mu.Lock()
 		o, acts := b.brain.Decide(b.view, tick)
 		b.mu.Unlock()
+		if now := b.interval(); now != every {
+			every = now
+			ticker.Reset(every)
+		}
 		if !acts {
 			continue
 		}
@@ -188,6 +193,9 @@ func (b *bot) play(ctx context.Context, gatewayURL string) error {
 		b.send(gatewayURL, request)
 	}
 }
+
+// interval is how long a tick lasts, as far as the bot was told.
+func (b *bot) interval() time.Duration { return time.Duration(b.view.Pace() * float64(b.options.tick)) }
 
 // orderTimeout is how long a bot waits for an outcome before it asks again.
 const orderTimeout = 3 * time.Second

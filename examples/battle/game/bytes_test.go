@@ -52,6 +52,7 @@ func TestGoldenEvents(t *testing.T) {
 		"08 e112 0031 46 05 ac02 03 616461": {Kind: game.Entered, Ship: 2401, Cell: 49, Hull: 70, Shield: 5,
 			Score: 300, Owner: "ada"},
 		"09 02 31": {Kind: game.Scored, Area: 49, Ship: 2},
+		"0a 00 06": {Kind: game.Paced, Pace: 6},
 	} {
 		wire := e.Append(nil)
 		assert.Equal(t, unhex(t, want), wire)
@@ -240,7 +241,7 @@ func FuzzDecodeOrder(f *testing.F) {
 }
 
 func FuzzDecodeEvent(f *testing.F) {
-	for k := game.Spawned; k <= game.Scored; k++ {
+	for k := game.Spawned; k <= game.Paced; k++ {
 		f.Add((&game.Event{Kind: k, Ship: 1, Area: 1, Target: 2, Cell: 3, Hull: 4, Owner: "ada"}).Append(nil))
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {

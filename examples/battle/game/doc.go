@@ -33,6 +33,9 @@
 // (out of range, blocked, destroyed, nothing left to charge) or rejected (malformed, no ship of this
 // actor, no such cell, a card without an action ID: it cannot have passed the ledger).
 //
+// If the tile's time is dilated, watchers are told how long a tick lasts. All that is counted in ticks slows
+// down with it.
+//
 // # Areas
 //
 // The ground is divided into areas, and so are state, events and snapshot (see tile.Divided): a client is sent what it

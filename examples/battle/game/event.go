@@ -21,10 +21,11 @@ const (
 	Left     EventKind = 7 // its area, for another one
 	Entered  EventKind = 8
 	Scored   EventKind = 9
+	Paced    EventKind = 10 // of the tile, without a ship: how long a tick lasts from now on
 )
 
 var eventNames = [...]string{"none", "spawned", "moved", "fired", "shielded", "warped", "returned", "left", "entered",
-	"scored"}
+	"scored", "paced"}
 
 // String returns the kind's lower-case name.
 func (k EventKind) String() string {
@@ -34,8 +35,9 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event(%d)", uint8(k))
 }
 
-// Event is one thing that happened to one ship in one area, with its result rather than its cause: hull and shield
-// are what is left, so that a watcher needs no rules to follow it. The area is that of the cell, or named.
+// Event is one thing that happened to one ship in one area, or to the pace of the tile, with its result rather than its
+// cause: hull and shield are what is left, so that a watcher needs no rules to follow it. The area is that of the cell,
+// or named.
 //
 // Encoded: the kind (1 byte), a ship (varint), and
 //
@@ -46,6 +48,7 @@ func (k EventKind) String() string {
 //	Shielded           area 1, shield 1
 //	Returned           cell 2, hull 1, shield 1
 //	Left, Scored       area 1
+//	Paced              pace 1; its ship is zero
 //
 // A cell is big-endian, a varint unsigned LEB128 in its shortest form: a move on an H3 ground takes 5 bytes at most.
 //
@@ -63,10 +66,14 @@ type Event struct {
 	Hull   uint8  // Spawned, Returned, Entered; Fired: the target's
 	Shield uint8  // Spawned, Shielded, Returned, Entered; Fired: the target's
 	Wait   uint8  // Fired: ticks until a destroyed target may return
+	Pace   uint8  // Paced: how long a tick lasts, in quarters of the tick interval
 	Owner  string // Spawned, Entered
 }
 
-// areaOn is the area that an event belongs to; zero if the ground has no such cell.
+// usualPace is a Pace: a tick lasts one interval.
+const usualPace = 4
+
+// areaOn is the area that an event belongs to; zero if it is of the whole tile, or the ground has no such cell.
 func (e *Event) areaOn(ground Ground) fence.Area {
 	switch e.Kind {
 	case Spawned, Moved, Warped, Returned, Entered:
@@ -98,6 +105,8 @@ func (e *Event) Append(dst []byte) []byte {
 		dst = append(dst, e.Hull, e.Shield)
 	case Left, Scored:
 		dst = append(dst, byte(e.Area))
+	case Paced:
+		dst = append(dst, e.Pace)
 	}
 	return dst
 }
@@ -121,6 +130,10 @@ func DecodeEvent(p []byte) (Event, error) {
 		e.Cell, e.Hull, e.Shield = r.u16(), r.u8(), r.u8()
 	case Left, Scored:
 		e.Area = fence.Area(r.u8())
+	case Paced:
+		if e.Pace = r.u8(); e.Ship != 0 || e.Pace < usualPace {
+			r.fail("pace %d of ship %d", e.Pace, e.Ship)
+		}
 	default:
 		r.fail("unknown kind %d", e.Kind)
 	}

@@ -1,6 +1,7 @@
 package game
 
 import (
+	"math"
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
@@ -18,8 +19,9 @@ type Rules struct {
 }
 
 var (
-	_ tile.Rules   = (*Rules)(nil)
-	_ tile.Divided = (*Rules)(nil)
+	_ tile.Rules     = (*Rules)(nil)
+	_ tile.Divided   = (*Rules)(nil)
+	_ tile.Dilatable = (*Rules)(nil)
 )
 
 // NewRules returns the rules of an empty tile. A *fence.ArgumentError refuses a ground without cells or
@@ -56,7 +58,13 @@ func (r *Rules) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []str
 	return r.turn.play(r.state, tick, intents)
 }
 
-// Area implements tile.Divided. An event that DecodeEvent refuses is of the whole tile: 0.
+// Dilated implements tile.Dilatable: watchers are sent a Paced.
+func (r *Rules) Dilated(pace float64) []byte {
+	e := Event{Kind: Paced, Pace: uint8(min(math.MaxUint8, math.Ceil(usualPace*max(1, pace))))}
+	return e.Append(nil)
+}
+
+// Area implements tile.Divided. A Paced is of the whole tile, and so is an event that DecodeEvent refuses: 0.
 func (r *Rules) Area(event []byte) fence.Area {
 	e, err := DecodeEvent(event)
 	if err != nil {

@@ -24,6 +24,9 @@ type state struct {
 	areas  []area
 	cells  []uint16 // per cell: the number of the ship on it, or zero
 
+	// pace is the last Paced; zero before the first. It is in no snapshot, since it decides nothing.
+	pace uint8
+
 	// What follows is an index, for questions about the whole tile. It does not decide what an event does.
 
 	in     []fence.Area      // per ship number: an area that it is in; zero: none that is held
@@ -61,7 +64,7 @@ func (s *state) draft(d *state) {
 	}
 	d.cells = append(d.cells[:0], s.cells...)
 	d.in = append(d.in[:0], s.in...)
-	d.under = s.owners
+	d.under, d.pace = s.owners, s.pace
 	if d.owners == nil {
 		d.owners = map[string]uint32{}
 	}
@@ -212,6 +215,10 @@ func (s *state) drop(a fence.Area, id uint32) {
 
 // apply folds one event of a tick. An error, which matches ErrDisagree, leaves the state as it was.
 func (s *state) apply(tick fence.Tick, e *Event) error {
+	if e.Kind == Paced {
+		s.pace = e.Pace
+		return nil
+	}
 	a := e.areaOn(s.ground)
 	if a == 0 || !s.holds(a) {
 		return disagree(e, fmt.Sprintf("area %d is not held", a))

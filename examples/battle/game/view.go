@@ -35,6 +35,7 @@ func (v *View) Restore(snapshot []byte, areas fence.AreaSet) error {
 	if err := s.open(snapshot, areas); err != nil {
 		return err
 	}
+	s.pace = v.state.pace
 	v.state = s
 	return nil
 }
@@ -117,6 +118,14 @@ func (v *View) Tick() fence.Tick {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.tick
+}
+
+// Pace is how many tick intervals a tick lasts, as far as the view was told; 1 before. A snapshot does not say, so that
+// a watcher who comes while time is dilated hears of it with the next change.
+func (v *View) Pace() float64 {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return float64(max(v.state.pace, usualPace)) / usualPace
 }
 
 // Ships lists the ships that the view holds, destroyed ones included, by area and then by number. The slice is a copy.

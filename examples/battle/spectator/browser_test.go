@@ -66,6 +66,9 @@ func record(t *testing.T, ticks int) recording {
 			}
 		}
 		events, _ := rules.Resolve(tick, intents)
+		if int(tick) == ticks-1 {
+			events = append([][]byte{rules.Dilated(1.5)}, events...)
+		}
 		batch := stream.Batch{Events: events}
 		batch.Divide(rules.Area)
 		payload, _, err := batch.Encode()
@@ -100,7 +103,10 @@ func TestPageFoldsLikeTheGame(t *testing.T) {
 	r := record(t, ticks)
 	data, err := json.Marshal(r)
 	require.NoError(t, err)
-	var digests []string
+	var got struct {
+		Digests []string
+		Pace    float64
+	}
 	blank(t).Eval(fmt.Sprintf(`(async (r, spans) => {
 		const { Fleet, digest } = await import("/assets/fleet.js");
 		const bytes = (s) => Uint8Array.from(atob(s), (c) => c.charCodeAt(0));
@@ -110,9 +116,10 @@ func TestPageFoldsLikeTheGame(t *testing.T) {
 			fleet.apply(%d + i, bytes(p));
 			digests.push(await digest(fleet.encode()));
 		}
-		return digests;
-	})(%s, %s)`, ticks/2+1, data, spans(t)), &digests)
-	assert.Equal(t, r.Digests, digests)
+		return { digests, pace: fleet.pace };
+	})(%s, %s)`, ticks/2+1, data, spans(t)), &got)
+	assert.Equal(t, r.Digests, got.Digests)
+	assert.InDelta(t, 1.5, got.Pace, 0)
 }
 
 // TestPageRefusesDamagedBytes damages what the page is sent, one byte at a time: it folds or throws a

@@ -2,7 +2,7 @@
 
 import { events } from "../relay/client.js";
 import { decodeEvent, decodeGame, encodeGame, WireError } from "./wire.js";
-import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Scored } from "./wire.js";
+import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Scored, Paced } from "./wire.js";
 
 export class Fleet {
   /** spans has the first cell of each area, from area 1, and in the end the number of cells. */
@@ -12,6 +12,7 @@ export class Fleet {
     for (const area of this.all) this.areaOf.fill(area, spans[area - 1], spans[area]);
     this.areas = new Map(this.all.map((area) => [area, new Map()])); // area that is held → ship number → ship
     this.taken = new Map(); // cell → ship in play
+    this.pace = 1; // how many tick intervals a tick lasts, as far as was told
   }
 
   /** Starts over from a snapshot, and holds some areas, or all. Throws, changing nothing, if unreadable. */
@@ -73,6 +74,10 @@ export class Fleet {
   get whole() { return this.areas.size === this.all.length; }
 
   #fold(tick, e) {
+    if (e.kind === Paced) {
+      this.pace = e.pace;
+      return { kind: Paced }; // of no ship
+    }
     const area = e.area ?? this.areaOf[e.cell], ships = this.areas.get(area);
     if (!ships) throw new WireError(`area ${area} is not held`);
     if (e.kind === Spawned || e.kind === Entered) return this.#enter(ships, e);

@@ -70,6 +70,7 @@ export class Scene {
   batch(id, events, fleet) {
     const t = this.tiles.get(id), now = performance.now();
     t.pulse = now;
+    t.sprites.pace(fleet.pace);
     if (document.hidden) t.sprites.reset(fleet.ships);
     else t.sprites.react(events, now, calmly.matches);
     this.wake();

@@ -13,10 +13,13 @@ export class Sprites {
   constructor(cells, pitch, tick, effects) {
     this.cells = cells;
     this.pitch = pitch;
-    this.tick = tick;
+    this.usual = this.tick = tick;
     this.effects = effects;
     this.all = new Map(); // by ship number
   }
+
+  /** A tick lasts so many tick intervals. */
+  pace(n) { this.tick = this.usual * n; }
 
   #centre(cell) { return [this.cells[2 * cell], this.cells[2 * cell + 1]]; }
 

@@ -13,7 +13,7 @@ export function measure(payload) {
   return Array.from(parts(payload, "batch"), ([area, { left }]) => [area, left + (left < 128 ? 2 : 3)]);
 }
 
-export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6, Left = 7, Entered = 8, Scored = 9;
+export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6, Left = 7, Entered = 8, Scored = 9, Paced = 10;
 
 /** One event of the game; the table is in the documentation of game.Event. */
 export function decodeEvent(bytes) {
@@ -37,6 +37,10 @@ export function decodeEvent(bytes) {
       break;
     case Left: case Scored:
       e.area = r.u8();
+      break;
+    case Paced:
+      e.pace = r.u8() / 4;
+      if (e.ship !== 0 || e.pace < 1) r.fail("a pace that cannot be");
       break;
     default:
       r.fail("unknown kind");

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/region"
+)
+
+// TestBotsKeepPace: a bot plays at the pace that its tile announces, and at the usual one again.
+func TestBotsKeepPace(t *testing.T) {
+	world, err := game.World(1)
+	require.NoError(t, err)
+	ground, err := region.Of(world[0])
+	require.NoError(t, err)
+	rules, err := game.NewRules(ground)
+	require.NoError(t, err)
+	b, err := newBot(0, world[0], ground, &plan{options: &options{tick: 100 * time.Millisecond,
+		botOptions: botOptions{drawEvery: 10}}, meters: newMeters()})
+	require.NoError(t, err)
+	assert.Equal(t, 100*time.Millisecond, b.interval())
+	for _, pace := range []float64{2, 1} {
+		payload, _, err := (&stream.Batch{Events: [][]byte{rules.Dilated(pace)}}).Encode()
+		require.NoError(t, err)
+		b.onFrame(fence.Entry{Tile: world[0], Payload: payload})
+		require.NoError(t, b.broken)
+		assert.Equal(t, time.Duration(pace*100)*time.Millisecond, b.interval())
+	}
+}
