@@ -49,12 +49,19 @@ func (t *transcript) String() string {
 	return string(t.text)
 }
 
+// parallel is the actor that may run on all processors at once. Each other one has less to do than one can: more would
+// only look for work in turn, which costs a tenth of the processor time.
+const parallel = "relay"
+
 // launch starts an actor that knows a secret on some of the processors; nil means all.
 func launch(kind, program, secret string, cpus *unix.CPUSet, args ...string) (*process, error) {
 	p := &process{kind: kind, cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	p.cmd.Stderr = &p.errs
 	// Memory is not short: the collector may run a quarter as often as by default.
 	p.cmd.Env = append(os.Environ(), "TILEFENCE_SECRET="+secret, "GOGC=400")
+	if kind != parallel {
+		p.cmd.Env = append(p.cmd.Env, "GOMAXPROCS=1")
+	}
 	// A group of its own: Ctrl-C reaches this program alone, which then ends its actors in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	orders, err := p.cmd.StdinPipe()

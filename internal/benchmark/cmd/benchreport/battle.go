@@ -48,7 +48,7 @@ func writeHeadline(w io.Writer, h *headline.Result) {
 	fmt.Fprintf(w, "\n## Ten thousand as one hundred\n\n`make headline` on %s: %s, %s, %d cores. The battle of "+
 		"`examples/battle` on %d tiles, seed %d, a tick every %.0f ms. Redis clusters, PostgreSQL, a DynamoDB-compatible "+
 		"server, %d tile hosts that follow each other's tiles, bridge, checkpointer, relay and gateway "+
-		"are processes of their own on this one machine, with GOGC=400; "+
+		"are processes of their own on this one machine, with GOGC=400 and, but for the relay, GOMAXPROCS=1; "+
 		"gateway, checkpointer and durable store at niceness %d, since no watcher waits for them. "+
 		"Each player has a WebSocket to the relay and one to the gateway, watches the areas around its ship, and checks that each frame follows the last. One in %d is an "+
 		"ordinary bot, which folds what it is sent, verifies each batch's chain, and is compared with the owner in full "+
