@@ -1,13 +1,24 @@
 package main
 
 import (
+	"errors"
+	"net/http"
 	"testing"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/dynamotx"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // strikeOnce breaks one kind of thing in a deployment, and returns what the report says of it.
@@ -43,6 +54,42 @@ func TestOwnerCutOff(t *testing.T) {
 	for _, h := range d.hosts.all() {
 		assert.Len(t, h.Members().Members(), 4, "three hosts and the gateway see each other")
 	}
+}
+
+// TestLateCommits: what a host that was cut off commits to a tile counts against it once another has taken the tile,
+// until it owns the tile again.
+func TestLateCommits(t *testing.T) {
+	const id, other fence.TileID = 1, 2
+	v, tr := newVitals(), &trial{began: time.Now(), victim: "ann:1", fenced: true}
+	v.begin(tr, []fence.TileID{id, other})
+	v.committed(id, "ann:1", 4)
+	v.moved("bob:1", tile.TransitionInfo{Tile: id, From: tile.Installing, To: tile.Serving, Epoch: 5})
+	v.committed(id, "bob:1", 5)
+	v.committed(other, "ann:1", 4)
+	assert.Zero(t, v.late(tr))
+	v.committed(id, "ann:1", 4)
+	assert.Equal(t, 1, v.late(tr))
+	v.committed(id, "ann:1", 6)
+	assert.Equal(t, 1, v.late(tr))
+}
+
+// TestThrottle: what DynamoDB is made to say is what it says for want of capacity, in both ways, and nothing is sent.
+func TestThrottle(t *testing.T) {
+	way := &throttle{HTTPClient: http.DefaultClient}
+	way.on.Store(true)
+	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://127.0.0.1:1"),
+		HTTPClient: way, RetryMaxAttempts: 1, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")})
+	codes := map[string]bool{}
+	for range 2 {
+		_, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("t"),
+			Key: map[string]types.AttributeValue{"k": &types.AttributeValueMemberS{Value: "v"}}})
+		assert.True(t, dynamotx.Throttled(err), "%v", err)
+		if api, ok := errors.AsType[smithy.APIError](err); assert.True(t, ok) {
+			codes[api.ErrorCode()] = true
+		}
+	}
+	assert.Len(t, codes, 2)
+	assert.EqualValues(t, 2, way.refused.Load())
 }
 
 // TestStormOfViewers: hundreds come at once, see their tiles, and leave.
