@@ -59,7 +59,7 @@ type strike struct {
 
 // Bounds of one fault.
 const (
-	patience   = 30 * time.Second       // for every tile to be well after the healing
+	patience   = time.Minute            // for every tile to be well after the healing
 	healing    = 45 * time.Second       // for the healing itself: a Redis Cluster has to agree
 	breather   = 700 * time.Millisecond // between two faults, at least
 	watchEvery = 10 * time.Millisecond

@@ -182,13 +182,17 @@ func TestVerifyDecisions(t *testing.T) {
 			second.Called += int64(time.Hour) // more than clocks may differ by
 		}, "epochs climb"},
 		"an owner goes on when it was told": {func(t *testing.T, w *told) {
-			e, successor := *w.find(t, 0, isCommit), w.find(t, 1, isGrant)
-			w.add(0, successor, decision.Event{Kind: decision.Lookup,
-				Answer: decision.Answer{Outcome: decision.OK, Grant: successor.Grant}})
-			asked := w.processes[0][len(w.processes[0])-2]
+			e, successor, last := *w.find(t, 0, isCommit), w.find(t, 1, isGrant), w.find(t, 1, isCommit)
+			added := func() *decision.Event { return &w.processes[0][len(w.processes[0])-2] }
 			e.Replicas, e.Prev, e.Next.Seq, e.Next.Chain = 0, e.Next, e.Next.Seq+1, 5
-			e.At, e.Outcome = fence.Position{}, decision.Unknown
-			w.add(0, &asked, e)
+			e.Answer = decision.Answer{Outcome: decision.Refused, Reason: 1, Current: fence.Owner{Tile: third,
+				Epoch: last.Epoch, Contact: last.Contact, Position: last.At, Tick: last.Tick}}
+			w.add(0, last, e)
+			w.add(0, added(), decision.Event{Kind: decision.Lookup,
+				Answer: decision.Answer{Outcome: decision.OK, Grant: successor.Grant}})
+			e.Prev, e.Next.Seq = e.Next, e.Next.Seq+1
+			e.Answer = decision.Answer{Outcome: decision.Unknown}
+			w.add(0, added(), e)
 		}, "rejected writer stops"},
 		"a tick before the install is confirmed": {func(t *testing.T, w *told) {
 			w.find(t, 1, func(e *decision.Event) bool { return e.Install }).Outcome = decision.Unconfirmed
