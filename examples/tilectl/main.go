@@ -27,6 +27,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/aws/smithy-go"
 )
 
 func main() {
@@ -73,6 +75,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	case errors.Is(err, errDamaged):
 	default:
 		fmt.Fprintln(errs, "tilectl:", err)
+		if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "ResourceNotFoundException" {
+			fmt.Fprintf(errs, "tilectl: DynamoDB has not all of the tables %s and %s; name yours with -ledger and "+
+				"-checkpoints: a game of tilectl new has <game>-ledger and <game>-checkpoints\n",
+				o.ledger, o.checkpoints)
+		}
 	}
 	return statusFailed
 }

@@ -97,6 +97,7 @@ func TestOnServers(t *testing.T) {
 	status, _, errs = tilectl("-dynamodb aws checkpoint show " + id.String())
 	require.Equal(t, statusFailed, status)
 	require.Contains(t, errs, "ResourceNotFoundException", "it reached the server")
+	require.Contains(t, errs, "name yours with -ledger and -checkpoints")
 	t.Setenv("AWS_REGION", "")
 	t.Setenv("AWS_DEFAULT_REGION", "")
 	status, _, errs = tilectl("-dynamodb aws checkpoint show " + id.String())

@@ -20,9 +20,13 @@ new Client(`${host}/view`, [plaza], {
   link: (state, words) => say(words),
 }).connect();
 
-const gateway = new WebSocket(`${host}/intent?player=${player}`, "tilefence.intent.v1.json");
-gateway.onclose = ({ reason }) => say(`${reason || "the gateway is gone"}: load the page again`);
-gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.outcome ?? a.error.message); };
-let number = 0;
-document.querySelector("button").onclick = () =>
+let gateway, number = 0;
+(function connect() {
+  gateway = new WebSocket(`${host}/intent?player=${player}`, "tilefence.intent.v1.json");
+  gateway.onclose = ({ reason }) => { say(reason || "the gateway is gone"); setTimeout(connect, 1000); };
+  gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.outcome ?? a.error.message); };
+})();
+document.querySelector("button").onclick = () => {
+  if (gateway.readyState !== WebSocket.OPEN) return say("not connected yet");
   gateway.send(JSON.stringify({ id: String(++number), tile: plaza, kind: "move" }));
+};
