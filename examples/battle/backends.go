@@ -60,7 +60,7 @@ type backends struct {
 	loseTile               func(id fence.TileID) // empties the store of a tile; nil with servers
 	stack                  *devstack.Stack       // servers this process started, or nil
 	coordination, delivery *redis.ClusterClient  // nil without servers
-	throttle               *throttle             // the way to DynamoDB; nil without
+	throttle               *faultline.Throttle   // the way to DynamoDB; nil without
 	views                  relay.Views           // nil: relays share none
 }
 
@@ -239,7 +239,7 @@ func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
 			t.TLSClientConfig = b.stores
 		}
 	})
-	b.throttle = &throttle{HTTPClient: connections}
+	b.throttle = &faultline.Throttle{HTTPClient: connections}
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(endpoint),
 		HTTPClient:  b.throttle,
 		Credentials: credentials.NewStaticCredentialsProvider("battle", "battle", "")})

@@ -108,5 +108,5 @@ func TestDynamoDBThrottled(t *testing.T) {
 	d := deploy(t, "-stack", "local", "-chaos", "-tiles", "2", "-tick", "100ms")
 	k := strikeOnce(t, d, "DynamoDB throttled")
 	assert.Positive(t, k.Recovery)
-	assert.Positive(t, d.backends.throttle.refused.Load(), "something was refused")
+	assert.Positive(t, d.backends.throttle.Refused.Load(), "something was refused")
 }

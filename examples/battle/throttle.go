@@ -3,44 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"strings"
-	"sync/atomic"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 )
-
-// throttle is the way to DynamoDB. While it is on, every request is refused for want of the tables' capacity.
-type throttle struct {
-	dynamodb.HTTPClient
-	on      atomic.Bool
-	refused atomic.Int64
-}
-
-// refusals are the two ways of DynamoDB to say so: of a table, and of an account.
-var refusals = []string{"ProvisionedThroughputExceededException", "ThrottlingException"}
-
-// Do implements dynamodb.HTTPClient.
-func (t *throttle) Do(r *http.Request) (*http.Response, error) {
-	if !t.on.Load() {
-		return t.HTTPClient.Do(r)
-	}
-	if r.Body != nil {
-		_ = r.Body.Close() // it is not read
-	}
-	kind := refusals[int(t.refused.Add(1))%len(refusals)]
-	body := fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"chaos"}`, kind)
-	return &http.Response{StatusCode: http.StatusBadRequest, Status: "400 Bad Request", Request: r,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)),
-		Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
-		Body:   io.NopCloser(strings.NewReader(body))}, nil
-}
 
 // throttled is the fault that DynamoDB refuses all requests for a while. The ledger and the checkpointer go on
 // afterwards: it is over when the ledger answers, and each snapshot that the stream holds by then is a checkpoint.
@@ -52,12 +19,12 @@ func throttled() fault {
 			var back time.Duration
 			return strike{lasts: c.between(2*time.Second, 4*time.Second),
 				hit: always(func() {
-					began, before = time.Now(), t.refused.Load()
-					t.on.Store(true)
+					began, before = time.Now(), t.Refused.Load()
+					t.Share.Store(1000)
 				}),
 				heal: func(ctx context.Context) error {
-					err := c.until(ctx, "DynamoDB is asked", func() bool { return t.refused.Load() > before })
-					t.on.Store(false)
+					err := c.until(ctx, "DynamoDB is asked", func() bool { return t.Refused.Load() > before })
+					t.Share.Store(0)
 					err = errors.Join(err, c.caughtUp(ctx))
 					back = time.Since(began)
 					return err

@@ -20,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
@@ -46,6 +47,8 @@ type process struct {
 	dynamo                  *dynamodb.Client
 	checkpoints             *dynamocheckpoint.Store
 	toRedis, toRows, toBase accidents // to the coordination store, the authority and the durable store
+	toFanout                accidents
+	throttle                faultline.Throttle // of the durable store
 	closers                 []func()
 }
 
@@ -91,9 +94,8 @@ func (s *servers) connect(ctx context.Context, host, gossips string) (p *process
 }
 
 func (s *servers) connectFanout(p *process, host string) (err error) {
-	var sure accidents
 	options := redisfanout.Options(s.Fanout...)
-	options.Dialer = sure.dialer(host)
+	options.Dialer = p.toFanout.dialer(host)
 	client := redis.NewClusterClient(options)
 	p.closers = append(p.closers, func() { _ = client.Close() })
 	p.Workers = redisshare.New(client)
@@ -120,8 +122,9 @@ func (s *servers) connectDynamo(p *process, host string) (err error) {
 	transport := &http.Transport{DialContext: p.toBase.dialer(host), MaxIdleConnsPerHost: 16,
 		IdleConnTimeout: 10 * time.Second}
 	p.closers = append(p.closers, transport.CloseIdleConnections)
+	p.throttle.HTTPClient = &http.Client{Transport: transport}
 	p.dynamo = dynamodb.New(dynamodb.Options{Region: "local", BaseEndpoint: aws.String(s.Dynamo),
-		HTTPClient:  &http.Client{Transport: transport},
+		HTTPClient:  &p.throttle,
 		Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
 	if p.checkpoints, err = dynamocheckpoint.New(p.dynamo, s.checkpoints(), nil); err != nil {
 		return err

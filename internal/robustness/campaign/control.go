@@ -27,6 +27,7 @@ type order struct {
 	// clients ("clients"), accidents. Empty: none are changed.
 	Resets            string
 	Answers, Requests int64 // lost, of a thousand
+	Throttled         int64 // of a thousand requests to the durable store, if Resets names it
 }
 
 // report is a worker's answer.
@@ -71,6 +72,9 @@ func (w *worker) obey(ctx context.Context, o *order) (held heldState, err error)
 	if to := w.accidents(o.Resets); to != nil {
 		to.answersLost.Store(o.Answers)
 		to.requestsLost.Store(o.Requests)
+		if to == &w.toBase {
+			w.throttle.Share.Store(o.Throttled)
+		}
 	}
 	switch {
 	case o.Own != 0:

@@ -28,7 +28,7 @@ var rules = []struct{ name, about string }{
 	{"noowner", "the store had no owner hash, or one of an older epoch"},
 	{"behind", "a failover had lost the end of the stream"},
 	{"replay", "an older owner had committed after the replay"},
-	{"forked", "the stream held a history that the owner did not know"},
+	{"forked", "the store had another history of the writer's epoch, or another claimant of it"},
 	{"re-appended", "an owner wrote batches again that a failover had lost, or an owner hash that was gone"},
 	{"rebased", "a serving owner replaced the history by its state"},
 	{"born", "a tile began empty"},
@@ -68,15 +68,20 @@ func (c coverage) count(h *history.History) {
 
 // records counts what was observed.
 func (c coverage) records(all []history.Record) {
-	published, journal := map[fence.TileID]fence.Seq{}, map[string]bool{} // journal: who has just read one
-	wrote := map[string]history.Position{}                                // what a processor presented last
+	type life struct { // of a bridge
+		name string
+		tile fence.TileID
+	}
+	published, journal := map[life]fence.Seq{}, map[string]bool{} // journal: who has just read one
+	wrote := map[string]history.Position{}                        // what a processor presented last
 	for i := range all {
 		switch r := &all[i]; r.Kind {
 		case history.Published:
-			if r.Entry.Position.Seq <= published[r.Tile] {
+			bridge := life{r.Actor(), r.Tile}
+			if r.Entry.Position.Seq <= published[bridge] {
 				c["bridge went back"]++
 			}
-			published[r.Tile] = r.Entry.Position.Seq
+			published[bridge] = r.Entry.Position.Seq
 		case history.Reset:
 			c["view reset"]++
 		case history.Sealed:

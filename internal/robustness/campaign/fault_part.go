@@ -36,6 +36,13 @@ func partFaults() []*Fault {
 				}
 				return errors.Join(errs...)
 			}},
+		memberKilled("gateway", "players go to another, and its actions in flight are settled by a sweep"),
+		memberKilled("relay", "watchers go to another one"),
+		memberKilled("bridge", "nothing is forwarded until another has taken its place"),
+		memberKilled("checkpointer", "nothing is checkpointed until another has taken its place"),
+		{Name: "durable-throttled",
+			About: "the durable store refuses most requests for want of capacity, those of every process",
+			hold:  seconds(1, 3), moves: true, inject: throttleDurable},
 		{Name: "durable-paused", About: "SIGSTOP of the durable store, of journals, checkpoints and the ledger",
 			hold:   seconds(1, 3),
 			inject: func(_ context.Context, r *run, _ victim) error { return r.pause(r.dynamo) }},
@@ -44,6 +51,31 @@ func partFaults() []*Fault {
 			hold:   seconds(0.2, 1),
 			inject: restoreDurable},
 	}
+}
+
+// memberKilled is the fault that one of the servers of a kind loses its memory and all its connections.
+func memberKilled(kind, then string) *Fault {
+	return &Fault{Name: kind + "-killed", About: "a " + kind + " is killed: " + then, moves: true, hold: seconds(0.3, 1.5),
+		inject: func(_ context.Context, r *run, _ victim) error {
+			all := r.world.of(kind)
+			m := all[r.rng.IntN(len(all))]
+			r.damage.hit(kind+" "+m.host, func(context.Context) error { return m.again() })
+			m.kill()
+			return nil
+		}}
+}
+
+// throttleDurable refuses most requests of all processes but the campaign's own.
+func throttleDurable(ctx context.Context, r *run, _ victim) error {
+	const share = 700 // of a thousand
+	set := func(share int64) {
+		for _, m := range r.world.members {
+			m.process.throttle.Share.Store(share)
+		}
+	}
+	r.damage.hit("the other servers", func(context.Context) error { set(0); return nil })
+	set(share)
+	return r.resets(ctx, order{Resets: "dynamodb", Throttled: share})
 }
 
 // restoreDurable does what a restore from a backup does to every tile, at once.

@@ -1,13 +1,18 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // processFaults stop processes, for a while or for good.
@@ -81,6 +86,9 @@ func processFaults() []*Fault {
 		{Name: "fence-moved-back",
 			About: "the replication link is cut, a successor installs on the master alone, and the master is killed: the replica knows only the old owner",
 			hold:  seconds(0.5, 1.5), failover: true, inject: fenceMovedBack},
+		{Name: "epoch-granted-twice",
+			About: "a claimant installs on a master alone, which is killed, and the authority's row is restored: another claimant is granted the same epoch and serves; then the first one presents its install again",
+			hold:  seconds(0.1, 0.5), failover: true, alone: true, cold: true, inject: grantTwice},
 	}
 }
 
@@ -137,4 +145,52 @@ func fenceMovedBack(ctx context.Context, r *run, v victim) error {
 	}
 	time.Sleep(300*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
 	return errors.Join(err, r.killMaster(v.shard))
+}
+
+// grantTwice is the case of two claimants of one epoch: the copy of the store and the row of the authority that knew the
+// first are both lost. Of their installs, which name their claims, the store takes one.
+func grantTwice(ctx context.Context, r *run, v victim) error {
+	const early = "early claimant"
+	// Nothing is committed meanwhile, so that the install follows the last batch.
+	err := errors.Join(r.cutLink(ctx, v.shard), r.pause(v.owner.proc))
+	row, err1 := r.Authority.Lookup(ctx, v.tile)
+	last, err2 := r.Log.Last(ctx, v.tile)
+	if err := errors.Join(err, err1, err2); err != nil {
+		return err
+	}
+	contact := campaignHost + ":1"
+	g, err := r.recorder.Authority(early, r.Authority).Promote(ctx, fence.Claim{Tile: v.tile, Contact: contact,
+		ID: fence.NewClaimID(), Expected: row.Epoch})
+	if err != nil {
+		return err
+	}
+	_, claim, err := (&stream.Batch{Claim: g.ID}).Encode()
+	if err != nil {
+		return err
+	}
+	present := func(within time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		_, err := r.recorder.Store(early, r.Store).Commit(ctx, fence.Commit{Tile: v.tile, Epoch: g.Epoch,
+			Contact: contact, Prev: last, Tick: 1, Private: claim, Install: true, Replicas: fence.AllReplicas})
+		return err
+	}
+	_ = present(2 * tick) // no replica confirms it
+	err = errors.Join(r.killMaster(v.shard), r.putBack(ctx, v.tile, history.GrantOf(row)),
+		v.owner.proc.Signal(syscall.SIGCONT), r.cluster.awaitPromotion(ctx, v.replica, promotionTime))
+	if err != nil {
+		return err
+	}
+	if now, err := r.Authority.Lookup(ctx, v.tile); err == nil && now.Epoch == row.Epoch {
+		_ = r.supervisor.order(ctx, v.tile, r.otherWorker(v.owner)) // another look shows whether it arrived
+	}
+	return errors.Join(await(ctx, r.cfg.ServeWithin, "another claimant serves", r.supervisor.serving),
+		await(ctx, r.cfg.ServeWithin, "the first claimant is refused", func() error {
+			r.cluster.client.ReloadState(ctx)
+			err := present(time.Second)
+			if _, refused := errors.AsType[*fence.RefusedError](err); refused {
+				return nil
+			}
+			return fmt.Errorf("it was answered %w", cmp.Or(err, errors.New("that it is the owner")))
+		}))
 }

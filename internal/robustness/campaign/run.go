@@ -204,7 +204,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	}
 	r.supervisor = &supervisor{control: r.control, workers: r.workers, ids: r.tiles,
 		rng: rand.New(rand.NewPCG(r.Seed, 1)), takeFrozen: r.Fault.frozen || r.rng.IntN(2) == 0,
-		followers: r.cfg.Followers || r.rng.IntN(2) == 0, tiles: map[fence.TileID]*placement{}}
+		followers: !r.Fault.cold && (r.cfg.Followers || r.rng.IntN(2) == 0), tiles: map[fence.TileID]*placement{}}
 	r.supervisor.rebalance.Store(r.Fault.moves || r.rng.IntN(3) == 0)
 	for i, id := range r.tiles {
 		r.supervisor.tiles[id] = &placement{}
@@ -222,7 +222,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	}
 	r.observers = &observers{recorder: r.recorder, log: r.Log}
 	r.stops = append(r.stops, r.observers.stop)
-	if err := r.observers.start(ctx, r.tiles, r.world.relays, 2); err != nil {
+	if err := r.observers.start(ctx, r.tiles, r.world.addresses("relay"), 2); err != nil {
 		return err
 	}
 	return r.startTraffic(ctx)
@@ -267,7 +267,7 @@ func (r *run) startTraffic(ctx context.Context) error {
 	r.stops = append(r.stops, forward.Close, r.traffic.wg.Wait)
 	r.traffic.start(ctx, r.Seed)
 	for i := range players {
-		r.traffic.play(ctx, r.bank, playerName(i), r.Seed+uint64(1000+i), r.world.gateways)
+		r.traffic.play(ctx, r.bank, playerName(i), r.Seed+uint64(1000+i), r.world.addresses("gateway"))
 	}
 	return nil
 }

@@ -2,9 +2,7 @@ package campaign
 
 import (
 	"context"
-	"errors"
-	"net"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence"
@@ -37,73 +35,54 @@ type world struct {
 	recorder *history.Recorder
 	tiles    []fence.TileID
 
-	gateways, relays []string // addresses
-	running          []tilefence.Server
-	closers          []func()
-	ended            chan struct{}
+	members []*member
 }
 
-// start starts the servers, which run until ctx ends; then stop waits for them.
+// start starts the servers, which run until ctx ends.
 func (w *world) start(ctx context.Context) error {
 	for _, host := range gatewayHosts {
-		if err := w.gateway(ctx, host); err != nil {
-			return err
-		}
+		w.members = append(w.members,
+			&member{kind: "gateway", host: host, gossips: true, serves: true, open: w.gateway})
 	}
-	if err := w.bridge(ctx); err != nil {
-		return err
-	}
+	w.members = append(w.members, &member{kind: "bridge", host: bridgeHost, open: w.bridge})
 	for _, host := range relayHosts {
-		if err := w.relay(ctx, host); err != nil {
-			return err
+		w.members = append(w.members, &member{kind: "relay", host: host, serves: true, open: w.relay})
+	}
+	w.members = append(w.members, &member{kind: "checkpointer", host: checkpointHost, open: w.checkpointer})
+	for _, m := range w.members {
+		m.again = func() error { return m.start(ctx, w.servers) }
+		if err := m.again(); err != nil {
+			return fmt.Errorf("%s: %w", m.kind, err)
 		}
 	}
-	if err := w.checkpointer(ctx); err != nil {
-		return err
-	}
-	w.ended = make(chan struct{})
-	go func() {
-		defer close(w.ended)
-		_ = tilefence.Run(ctx, w.running...) // what is left undone is no finding: the workers are paused by then
-	}()
 	return nil
 }
 
-// connect opens the back ends for a server.
-func (w *world) connect(ctx context.Context, host, gossips string) (*process, error) {
-	p, err := w.servers.connect(ctx, host, gossips)
-	if err == nil {
-		w.closers = append(w.closers, p.close)
+// of lists the members of a kind.
+func (w *world) of(kind string) (members []*member) {
+	for _, m := range w.members {
+		if m.kind == kind {
+			members = append(members, m)
+		}
 	}
-	return p, err
+	return members
 }
 
-// listening connects a server that has clients of its own, and opens an address for them.
-func (w *world) listening(ctx context.Context, host, gossips string) (*process, net.Listener, error) {
-	p, err := w.connect(ctx, host, gossips)
-	if err != nil {
-		return nil, nil, err
+// addresses are where clients find the members of a kind.
+func (w *world) addresses(kind string) (addresses []string) {
+	for _, m := range w.of(kind) {
+		addresses = append(addresses, m.addr)
 	}
-	l, err := net.Listen("tcp", host+":0")
-	return p, l, err
+	return addresses
 }
 
-func (w *world) gateway(ctx context.Context, host string) error {
-	p, l, err := w.listening(ctx, host, host+":0")
-	if err != nil {
-		return err
-	}
-	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.Backends, authenticate, price,
-		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: l}, DrainTimeout: 500 * time.Millisecond,
+func (w *world) gateway(m *member) (tilefence.Server, error) {
+	return tilefence.NewGatewayServer(m.addr, m.process.Backends, authenticate, price,
+		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: m.clients}, DrainTimeout: 500 * time.Millisecond,
 			Gateway: admission.GatewayConfig{Unlimited: true, RetryWindow: retryWindow, ForwardTimeout: attemptTime,
 				SweepInterval: 800 * time.Millisecond, SweepAge: 300 * time.Millisecond},
 			Reconciler: admission.ReconcilerConfig{RememberFor: tile.DefaultRememberFor, RetryWindow: retryWindow,
 				MaxClockSkew: 200 * time.Millisecond}})
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	w.gateways, w.running = append(w.gateways, l.Addr().String()), append(w.running, s)
-	return nil
 }
 
 // recordedFanout records what the bridge publishes.
@@ -114,54 +93,31 @@ type recordedFanout struct {
 	fanout.HintSubscriber
 }
 
-func (w *world) bridge(ctx context.Context) error {
-	p, err := w.connect(ctx, bridgeHost, "")
-	if err != nil {
-		return err
-	}
-	b, f := p.Backends, p.Fanout
-	b.Fanout = recordedFanout{w.recorder.Publisher("bridge", f), f, f, f}
-	s, err := tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Tiles: share.Fixed(w.tiles),
+func (w *world) bridge(m *member) (tilefence.Server, error) {
+	b, f := m.process.Backends, m.process.Fanout
+	b.Fanout = recordedFanout{w.recorder.Publisher(m.name(), f), f, f, f}
+	return tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Tiles: share.Fixed(w.tiles),
 		Bridge: bridge.Config{HintedPoll: time.Second, PublishTimeout: 500 * time.Millisecond,
 			DrainTimeout: time.Second}})
-	w.running = append(w.running, s)
-	return err
 }
 
 // relay starts a relay whose timeouts are as short as the campaign's faults.
-func (w *world) relay(ctx context.Context, host string) error {
-	p, l, err := w.listening(ctx, host, "")
-	if err != nil {
-		return err
-	}
-	s, err := tilefence.NewRelayServer(l.Addr().String(), p.Backends, everyTile,
-		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: l}, Relay: relay.Config{
+func (w *world) relay(m *member) (tilefence.Server, error) {
+	return tilefence.NewRelayServer(m.addr, m.process.Backends, everyTile,
+		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: m.clients}, Relay: relay.Config{
 			CheckInterval: 500 * time.Millisecond, BehindGrace: 3 * time.Second, StoreTimeout: time.Second,
 			DrainWindow: time.Millisecond}})
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	w.relays, w.running = append(w.relays, l.Addr().String()), append(w.running, s)
-	return nil
 }
 
-func (w *world) checkpointer(ctx context.Context) error {
-	p, err := w.connect(ctx, checkpointHost, "")
-	if err != nil {
-		return err
-	}
-	s, err := tilefence.NewCheckpointServer(p.Backends, &tilefence.CheckpointServerConfig{Tiles: share.Fixed(w.tiles),
+func (w *world) checkpointer(m *member) (tilefence.Server, error) {
+	return tilefence.NewCheckpointServer(m.process.Backends, &tilefence.CheckpointServerConfig{
+		Tiles:      share.Fixed(w.tiles),
 		Checkpoint: checkpoint.Config{Cadence: 500 * time.Millisecond, RetryMax: time.Second, Drain: time.Millisecond}})
-	w.running = append(w.running, s)
-	return err
 }
 
 // stop waits for the servers and closes what they used. Their context has ended.
 func (w *world) stop() {
-	if w.ended != nil {
-		<-w.ended
-	}
-	for _, c := range slices.Backward(w.closers) {
-		c()
+	for _, m := range w.members {
+		m.end()
 	}
 }
