@@ -1,23 +1,15 @@
 package main
 
 import (
-	"errors"
-	"net/http"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
-	"github.com/tilefence/tilefence/internal/dynamotx"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -71,25 +63,6 @@ func TestLateCommits(t *testing.T) {
 	assert.Equal(t, 1, v.late(tr))
 	v.committed(id, "ann:1", 6)
 	assert.Equal(t, 1, v.late(tr))
-}
-
-// TestThrottle: what DynamoDB is made to say is what it says for want of capacity, in both ways, and nothing is sent.
-func TestThrottle(t *testing.T) {
-	way := &throttle{HTTPClient: http.DefaultClient}
-	way.on.Store(true)
-	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://127.0.0.1:1"),
-		HTTPClient: way, RetryMaxAttempts: 1, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")})
-	codes := map[string]bool{}
-	for range 2 {
-		_, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("t"),
-			Key: map[string]types.AttributeValue{"k": &types.AttributeValueMemberS{Value: "v"}}})
-		assert.True(t, dynamotx.Throttled(err), "%v", err)
-		if api, ok := errors.AsType[smithy.APIError](err); assert.True(t, ok) {
-			codes[api.ErrorCode()] = true
-		}
-	}
-	assert.Len(t, codes, 2)
-	assert.EqualValues(t, 2, way.refused.Load())
 }
 
 // TestStormOfViewers: hundreds come at once, see their tiles, and leave.

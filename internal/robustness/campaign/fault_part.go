@@ -55,7 +55,8 @@ func partFaults() []*Fault {
 
 // memberKilled is the fault that one of the servers of a kind loses its memory and all its connections.
 func memberKilled(kind, then string) *Fault {
-	return &Fault{Name: kind + "-killed", About: "a " + kind + " is killed: " + then, moves: true, hold: seconds(0.3, 1.5),
+	return &Fault{Name: kind + "-killed", About: "a " + kind + " is killed: " + then, moves: true,
+		hold: seconds(0.3, 1.5),
 		inject: func(_ context.Context, r *run, _ victim) error {
 			all := r.world.of(kind)
 			m := all[r.rng.IntN(len(all))]

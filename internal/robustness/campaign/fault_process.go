@@ -147,8 +147,8 @@ func fenceMovedBack(ctx context.Context, r *run, v victim) error {
 	return errors.Join(err, r.killMaster(v.shard))
 }
 
-// grantTwice is the case of two claimants of one epoch: the copy of the store and the row of the authority that knew the
-// first are both lost. Of their installs, which name their claims, the store takes one.
+// grantTwice is the case of two claimants of one epoch: the copy of the store and the row of the authority that knew
+// the first are both lost. Of their installs, which name their claims, the store takes one.
 func grantTwice(ctx context.Context, r *run, v victim) error {
 	const early = "early claimant"
 	// Nothing is committed meanwhile, so that the install follows the last batch.
