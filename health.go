@@ -181,6 +181,7 @@ func (s *TileServer) Health() []Problem {
 	for _, t := range s.host.Status() {
 		tileHealth(&t, s.cfg.Host.Tile.SuspectAfter, &all)
 	}
+	s.contests.add(&all)
 	if missing := s.consumers.missing.Load(); missing != nil {
 		all = append(all, *missing...)
 	}

@@ -199,3 +199,39 @@ func TestABridgeThatCannotReadIsSaid(t *testing.T) {
 	line.Set(faultline.Flowing)
 	becomes(t, bridge)
 }
+
+// TestTilesThatGoBackAndForthAreSaid: a rival takes a tile from its owner again and again. Health and log say so.
+func TestTilesThatGoBackAndForthAreSaid(t *testing.T) {
+	t.Parallel()
+	b := embedded(t)
+	log, text := logged()
+	first := tileServer(t, b, tilefence.TileServerConfig{Logger: log})
+	second := tileServer(t, b, tilefence.TileServerConfig{})
+	for _, s := range []*tilefence.TileServer{first, second} {
+		require.NoError(t, s.Own(plaza))
+		start(t, s)
+	}
+	waittest.Until(t, func() bool {
+		return state(first, plaza) == tile.Serving || state(second, plaza) == tile.Serving
+	}, 20*time.Second, 5*time.Millisecond)
+	owner := first
+	if state(second, plaza) == tile.Serving {
+		owner = second
+	}
+	for lost := 0; lost < 3; {
+		rival := second
+		if owner == second {
+			rival = first
+		}
+		follows(t, rival, plaza)
+		require.NoError(t, rival.Host().TakeOver(plaza))
+		follows(t, owner, plaza)
+		if owner == first {
+			lost++
+		}
+		owner = rival
+	}
+	becomes(t, first, "TileServer: take-overs: tiles go back and forth")
+	waittest.Until(t, func() bool { return text.count("level=WARN msg=\"tiles go back and forth") == 1 },
+		20*time.Second, 20*time.Millisecond)
+}

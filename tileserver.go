@@ -89,6 +89,7 @@ type TileServer struct {
 	events    *slog.Logger  // of members, who may be many
 	lease     *addressLease // nil without Backends.Workers
 	consumers consumers     // of its tiles' streams
+	contests  contests
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -261,6 +262,9 @@ func (s *TileServer) want(tiles []fence.TileID) {
 // tileEnded makes the server follow a tile that it wants and another server owns.
 func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 	id := i.Status.Tile
+	if errors.Is(i.Err, tile.ErrSuperseded) {
+		s.contests.note(id)
+	}
 	elsewhere := errors.Is(i.Err, fence.ErrLost) || i.Err == nil && i.Status.Successor.Present()
 	s.mu.Lock()
 	wanted := s.wanted[id]
