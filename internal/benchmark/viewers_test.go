@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 // view has clients join relays, for each line of its input, which names the relays' addresses, separated by commas:
 // AtOnce of them, dealt to tiles and relays, within a second. They leave when all have joined.
 func (p *part) view(context.Context) error {
+	runtime.GOMAXPROCS(1) // for one loop
 	p.say(nodeEvent{What: "ready"})
 	for order := bufio.NewScanner(os.Stdin); order.Scan(); {
 		joined, err := p.viewers(strings.Split(order.Text(), ","))
