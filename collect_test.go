@@ -11,12 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
+	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -232,4 +235,47 @@ func TestRecordsOfDeadOwnersAreRetired(t *testing.T) {
 		_, _, err = checkpoint.ReleaseQuiet(t.Context(), a.authority, a.log, time.Second)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	})
+}
+
+// TestCheckpointsThatStopAreSaid: the durable store takes nothing for three minutes. The checkpointer's health names
+// the plane and the tile, and is well again when the store is.
+func TestCheckpointsThatStopAreSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttic(t)
+		a.play(3, false)
+		durable := &downDurable{Durable: a.durable}
+		durable.down.Store(true)
+		s, err := tilefence.NewCheckpointServer(tilefence.Backends{Authority: a.authority, Log: a.log,
+			Fanout: memfanout.New(), Durable: durable, Workers: share.NewMemory()}, nil)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		time.Sleep(30 * time.Second)
+		require.Empty(t, s.Health(), "not yet")
+		time.Sleep(3 * time.Minute)
+		problems := s.Health()
+		require.Len(t, problems, 1)
+		require.Equal(t, "checkpoints", problems[0].Plane)
+		require.Equal(t, atticTile, problems[0].Tile)
+		require.Greater(t, problems[0].For, 2*time.Minute)
+		durable.down.Store(false)
+		time.Sleep(2 * time.Minute)
+		require.Empty(t, s.Health())
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// downDurable is a durable store that takes no checkpoints while it is down.
+type downDurable struct {
+	tilefence.Durable
+	down atomic.Bool
+}
+
+func (d *downDurable) Put(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
+	if d.down.Load() {
+		return &fence.StoreError{Op: "put", Tile: id, Outcome: fence.ErrNotApplied, Err: errors.New("it is down")}
+	}
+	return d.Durable.Put(ctx, id, s)
 }

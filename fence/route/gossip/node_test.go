@@ -140,6 +140,38 @@ func TestAnotherKeyIsLogged(t *testing.T) {
 	}
 }
 
+// TestTheFirstNodeIsNoTrouble: it has no seed, or itself, or none but a process that starts a moment later. Nothing is
+// wrong, so nothing is logged that an operator would look at.
+func TestTheFirstNodeIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	n := newNetwork()
+	place := n.node(t, "x:1", new(route.Table), nil)
+	end := n.run(t, place)
+	later := n.node(t, "y:1", new(route.Table), nil) // both for their addresses
+	n.run(t, later)()
+	end()
+	key := []byte("0123456789abcdef")
+	text := new(lockedText)
+	for name, cfg := range map[string]gossip.Config{
+		"no seed":   {Bind: "127.0.0.1:0"},
+		"itself":    {Bind: place.Addr(), Seeds: []string{place.Addr()}},
+		"too early": {Bind: "127.0.0.1:0", Seeds: []string{later.Addr()}},
+	} {
+		cfg.SecretKey, cfg.Timing = key, gossip.Fast()
+		log := slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})).With("case", name)
+		m, err := cfg.Join(strings.ReplaceAll(name, " ", "-")+":1", new(route.Table), log, nil)
+		require.NoError(t, err)
+		n.run(t, m.(*gossip.Node))
+	}
+	time.Sleep(500 * time.Millisecond) // the seed that comes later
+	seed, err := gossip.New("y:1", new(route.Table), &gossip.Config{Bind: later.Addr(), SecretKey: key,
+		Timing: gossip.Fast()})
+	require.NoError(t, err)
+	n.run(t, seed)
+	require.True(t, waittest.Holds(func() bool { return text.String() == "" }, 3*time.Second, 50*time.Millisecond),
+		text.String())
+}
+
 // lockedText is a log that may be read while it is written.
 type lockedText struct {
 	mu   sync.Mutex
