@@ -22,9 +22,12 @@ type marker struct {
 	life     *lifecycle
 	cfg      *Config
 	count    *counters
+
+	held map[fence.TileID]bool // tiles for which the store has taken a mark; touched by run alone
 }
 
 func (m *marker) run() {
+	m.held = map[fence.TileID]bool{}
 	marked := map[fence.TileID]int{} // tiles that have this relay's mark, as far as it knows, and their turns
 	m.life.turns(checkTurns, m.cfg.MarkInterval, func(turn int) {
 		var writes []stream.MarkWrite
@@ -61,9 +64,15 @@ func (m *marker) write(ctx context.Context, writes []stream.MarkWrite) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
 	defer cancel()
 	for batch := range slices.Chunk(writes, markBatch) {
-		for i, err := range m.log.Mark(ctx, batch) {
-			if err != nil {
-				m.refused(&batch[i], err)
+		errs := m.log.Mark(ctx, batch) // nil: all are in force
+		for i := range batch {
+			switch w := &batch[i]; {
+			case errs != nil && errs[i] != nil:
+				m.refused(w, errs[i])
+			case w.Release:
+				delete(m.held, w.Tile)
+			default:
+				m.held[w.Tile] = true
 			}
 		}
 	}
@@ -73,9 +82,11 @@ func (m *marker) refused(w *stream.MarkWrite, err error) {
 	resync, outrun := errors.AsType[*stream.ResyncError](err)
 	switch {
 	case outrun:
-		m.count.outrun.Add(1)
-		m.cfg.Logger.Warn("the stream was trimmed past this relay: its snapshot is read again", "tile", w.Tile,
-			"error", err)
+		if m.held[w.Tile] {
+			m.count.outrun.Add(1)
+			m.cfg.Logger.Warn("the stream was trimmed past this relay: its snapshot is read again", "tile", w.Tile,
+				"error", err)
+		} // else it has only just come, and had no mark that could hold the stream
 		if h := m.hubs.find(w.Tile); h != nil {
 			h.outrun(resync)
 		}

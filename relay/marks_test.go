@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,4 +233,31 @@ func TestMarksShareCalls(t *testing.T) {
 		require.InDelta(t, 10*tiles, w.log.marks.Load(), 2*tiles)
 		require.LessOrEqual(t, w.log.markCalls.Load(), int64(11*checkTurns))
 	})
+}
+
+// TestANewRelayIsNotOutrun: it starts on a tile whose stream was trimmed long ago, and whose owner trims again before
+// its first mark is there. Nothing was lost, so nothing is said.
+func TestANewRelayIsNotOutrun(t *testing.T) {
+	w := newWorld(t)
+	o := w.claim(tileA, 1)
+	for range 3 {
+		o.tickOn(5)
+		o.snapshot()
+		w.trimUnder(tileA, time.Minute)
+	}
+	var said strings.Builder // written by the relay alone, read after it has stopped
+	cfg := marking("one")
+	cfg.Logger = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s := w.serve(cfg)
+	c := s.watch(t, nil, tileA)
+	c.reaches(o)
+	o.tickOn(5)
+	o.snapshot()
+	w.trimUnder(tileA, time.Minute)
+	o.tickOn(2)
+	c.reaches(o)
+	eventually(t, func() bool { return len(w.marks(tileA)) == 1 }, "it has marked")
+	require.Zero(t, s.Stats().Outrun)
+	s.stop()
+	require.NotContains(t, said.String(), "trimmed past")
 }
