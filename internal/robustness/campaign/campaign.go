@@ -39,8 +39,8 @@ type Config struct {
 	// Progress gets a line for each run. Nil discards them.
 	Progress io.Writer
 
-	// Followers gives every tile of every run a warm follower, which takes it when its owner falls silent: sooner
-	// than the supervisor would, and whenever the machine makes it look so. Otherwise the seed decides for
+	// Followers gives every tile a warm follower, but in runs of staged faults. It takes the tile when its owner falls
+	// silent: sooner than the supervisor would, and whenever the machine makes it look so. Otherwise the seed decides for
 	// each run whether there are any.
 	Followers bool
 

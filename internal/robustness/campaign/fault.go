@@ -27,8 +27,9 @@ type Fault struct {
 	moves bool
 	// loses says that what every copy has may be lost: no class of tiles keeps its answers then.
 	loses bool
-	// cold says that tiles have no warm followers, which would know what the fault makes a claimant forget.
-	cold bool
+	// staged says that the fault decides which claimant comes when: there are no warm followers, which would know what
+	// the fault makes a claimant forget, and no tile moves unless its worker is silent.
+	staged bool
 	// frozen says that tiles have to be taken from owners that answer but make no progress.
 	frozen bool
 	// hold is how long the fault lasts, minimum and maximum.

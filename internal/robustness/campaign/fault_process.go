@@ -88,7 +88,7 @@ func processFaults() []*Fault {
 			hold:  seconds(0.5, 1.5), failover: true, inject: fenceMovedBack},
 		{Name: "epoch-granted-twice",
 			About: "a claimant installs on a master alone, which is killed, and the authority's row is restored: another claimant is granted the same epoch and serves; then the first one presents its install again",
-			hold:  seconds(0.1, 0.5), failover: true, alone: true, cold: true, inject: grantTwice},
+			hold:  seconds(0.1, 0.5), failover: true, alone: true, staged: true, inject: grantTwice},
 	}
 }
 

@@ -203,9 +203,9 @@ func (r *run) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	r.supervisor = &supervisor{control: r.control, workers: r.workers, ids: r.tiles,
-		rng: rand.New(rand.NewPCG(r.Seed, 1)), takeFrozen: r.Fault.frozen || r.rng.IntN(2) == 0,
-		followers: !r.Fault.cold && (r.cfg.Followers || r.rng.IntN(2) == 0), tiles: map[fence.TileID]*placement{}}
-	r.supervisor.rebalance.Store(r.Fault.moves || r.rng.IntN(3) == 0)
+		rng: rand.New(rand.NewPCG(r.Seed, 1)), takeFrozen: r.Fault.frozen || r.chance(2),
+		followers: !r.Fault.staged && (r.cfg.Followers || r.chance(2)), tiles: map[fence.TileID]*placement{}}
+	r.supervisor.rebalance.Store(r.Fault.moves || r.chance(3))
 	for i, id := range r.tiles {
 		r.supervisor.tiles[id] = &placement{}
 		if err := r.supervisor.order(ctx, id, r.workers[i%len(r.workers)]); err != nil {
@@ -227,6 +227,9 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	}
 	return r.startTraffic(ctx)
 }
+
+// chance draws one of n, but for a staged fault.
+func (r *run) chance(n int) bool { return !r.Fault.staged && r.rng.IntN(n) == 0 }
 
 // openServers makes what of the servers is this run's, and the places of its workers.
 func (r *run) openServers(ctx context.Context) (err error) {
