@@ -39,9 +39,9 @@ type Config struct {
 	// Progress gets a line for each run. Nil discards them.
 	Progress io.Writer
 
-	// Followers gives every tile a warm follower, but in runs of staged faults. It takes the tile when its owner falls
-	// silent: sooner than the supervisor would, and whenever the machine makes it look so. Otherwise the seed decides for
-	// each run whether there are any.
+	// Followers gives every tile a warm follower, but in runs of staged faults. It takes the tile when its owner
+	// falls silent: sooner than the supervisor would, and whenever the machine makes it look so. Otherwise the seed
+	// decides for each run whether there are any.
 	Followers bool
 
 	// Brief makes every fault last as short as it can, and leaves out, unless Faults names them, those that another
