@@ -148,6 +148,7 @@ func startGame(ctx context.Context, t *testing.T, host string, env []string, pro
 		for _, game := range started {
 			require.NoError(t, game.Process.Signal(syscall.SIGTERM))
 			require.NoError(t, game.Wait())
+			require.NotContains(t, game.Stdout.(*bytes.Buffer).String(), "has no keys")
 		}
 	}
 }
