@@ -32,8 +32,7 @@ func (o *tileOwner) serve(ctx context.Context) error {
 			timer.Reset(time.Until(due))
 			continue
 		case r := <-o.snapshots.results:
-			o.snapshots.done(r)
-			if err := o.outshone(ctx, r.info.Trimmed); err != nil {
+			if err := o.saved(ctx, r); err != nil {
 				return err
 			}
 			continue
@@ -57,8 +56,27 @@ func (o *tileOwner) serve(ctx context.Context) error {
 	}
 }
 
-// advance plays a tick, or presents the batch of the last one again. next is when the next tick is due.
+// saved takes the result of a snapshot.
+func (o *tileOwner) saved(ctx context.Context, r snapshotResult) error {
+	o.snapshots.done(r)
+	return o.outshone(ctx, r.info.Trimmed)
+}
+
+// advance plays a tick, or presents the batch of the last one again. next is when the next tick is due. What came while
+// the loop was busy is taken first: of several that are ready, select takes any.
 func (o *tileOwner) advance(ctx context.Context, due time.Time) (next time.Time, err error) {
+	select {
+	case r := <-o.snapshots.results:
+		if err := o.saved(ctx, r); err != nil {
+			return due, err
+		}
+	default:
+	}
+	select {
+	case a := <-o.lapse.answers:
+		o.lapse.judge(a)
+	default:
+	}
 	if o.pending == nil {
 		missed := o.missed(time.Since(due))
 		due = due.Add(time.Duration(missed) * o.dilation.interval())

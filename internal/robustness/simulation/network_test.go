@@ -177,6 +177,12 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 	if ctx.Err() != nil {
 		return failed(fence.ErrNotApplied, context.Cause(ctx))
 	}
+	// A context ends its children in random order: those who wait for several calls notice at instants of their own.
+	notices := time.Duration(1 + h.intN(op+" unheard", int(time.Millisecond)))
+	unheard := func(outcome error) error {
+		_ = h.net.sleep(context.Background(), notices)
+		return failed(outcome, errNoAnswer)
+	}
 	fate := h.fate(op)
 	if fate == isLate {
 		late := time.Duration(h.intN(op, int(maxDelay)))
@@ -187,10 +193,10 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 	}
 	if fate == isLost || fate == isLate {
 		<-ctx.Done()
-		return failed(fence.ErrUnknownOutcome, errNoAnswer)
+		return unheard(fence.ErrUnknownOutcome)
 	}
 	if h.travel(ctx, op) != nil {
-		return failed(fence.ErrNotApplied, errNoAnswer)
+		return unheard(fence.ErrNotApplied)
 	}
 	answered, err := deliver()
 	if err != nil {
@@ -199,7 +205,7 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 	if !answered || fate == answerIsLost || h.travel(ctx, op) != nil {
 		<-ctx.Done()
 		_ = h.awake() // a paused process learns of the timeout when it continues
-		return failed(fence.ErrUnknownOutcome, errNoAnswer)
+		return unheard(fence.ErrUnknownOutcome)
 	}
 	if err := h.awake(); err != nil {
 		return failed(fence.ErrUnknownOutcome, err)
