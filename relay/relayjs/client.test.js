@@ -58,7 +58,7 @@ test("a refused player learns why, and asks again less and less often", (t) => {
     client.closed("not authenticated: the token has expired");
     assert.deepEqual(links.at(-1), ["lost", "not authenticated: the token has expired: reconnecting"]);
     const connects = seen.connects.length;
-    t.mock.timers.tick(i < 7 ? 124 * 2 ** i : 7_499); // before half of 250 ms, doubled each time, up to 15 s
+    t.mock.timers.tick(Math.min(124 * 2 ** i, 7_499)); // before half of 250 ms, doubled each time, up to 15 s
     assert.equal(seen.connects.length, connects);
     t.mock.timers.tick(15_000);
     assert.equal(seen.connects.length, connects + 1);
