@@ -49,7 +49,7 @@ func writeHeadline(w io.Writer, h *headline.Result) {
 		"`examples/battle` on %d tiles, seed %d, a tick every %.0f ms. Redis clusters, PostgreSQL, a DynamoDB-compatible "+
 		"server, %d tile hosts that follow each other's tiles, bridge, checkpointer, relay and gateway "+
 		"are processes of their own on this one machine, with GOGC=400 and, but for the relay, GOMAXPROCS=1; "+
-		"gateway, checkpointer and durable store at niceness %d, since no watcher waits for them. "+
+		"gateway and checkpointer at niceness %d, since no watcher waits for them. "+
 		"Each player has a WebSocket to the relay and one to the gateway, watches the areas around its ship, and checks that each frame follows the last. One in %d is an "+
 		"ordinary bot, which folds what it is sent, verifies each batch's chain, and is compared with the owner in full "+
 		"at the end; the others are `internal/benchmark/cmd/swarm`, which serves its sockets with one loop, and must "+
