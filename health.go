@@ -39,6 +39,9 @@ func (p Problem) String() string {
 	return text
 }
 
+// LogValue implements slog.LogValuer with the form of String.
+func (p Problem) LogValue() slog.Value { return slog.StringValue(p.String()) }
+
 // Healthy is a server that knows its problems. All servers of this package do. None means that it is well.
 type Healthy interface{ Health() []Problem }
 

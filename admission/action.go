@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -89,6 +90,9 @@ func (f Fingerprint) IsZero() bool { return f == Fingerprint{} }
 
 // String returns lower-case hexadecimal.
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (f Fingerprint) LogValue() slog.Value { return slog.StringValue(f.String()) }
 
 // fingerprintVersion is hashed first. Another list of fields takes another version, and with it every
 // retry across the change is refused as another request.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -30,6 +31,9 @@ func (r Reason) String() string {
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (r Reason) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // ParseReason reads the form String writes.
 func ParseReason(s string) (Reason, error) {

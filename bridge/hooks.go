@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -74,6 +75,9 @@ const (
 func (r DropReason) String() string {
 	return enum.Name(r, "reason", "superseded", "fenced", "unvouched", "repeated")
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (r DropReason) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // DropInfo is an entry that was not forwarded.
 type DropInfo struct {

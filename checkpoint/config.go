@@ -136,6 +136,9 @@ const (
 // String returns the stage's lower-case name.
 func (s Stage) String() string { return enum.Name(s, "stage", "reading", "writing", "marking") }
 
+// LogValue implements slog.LogValuer with the form of String.
+func (s Stage) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
 // withDefaults returns a checked copy in which no field is nil or zero.
 func (cfg *Config) withDefaults() (Config, error) {
 	c := setting.Of(cfg)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"log/slog"
 	"time"
 )
 
@@ -25,6 +26,9 @@ func (id ClaimID) String() string {
 	h := hex.EncodeToString(id[:])
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (id ClaimID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
 // Claim asks for a tile.
 type Claim struct {

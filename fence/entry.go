@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 
 // String returns the kind's lower-case name.
 func (k Kind) String() string { return enum.Name(k, "kind", "batch", "rebase") }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (k Kind) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 // Entry is one committed batch. The owner encodes it once, as a frame. The stream and the journal store the
 // frame, the bridge publishes it as it is, and the relay sends its watchers' part.

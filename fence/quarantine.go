@@ -3,6 +3,7 @@ package fence
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 )
@@ -132,3 +133,6 @@ func (q Quarantine) String() string {
 	}
 	return text
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (q Quarantine) LogValue() slog.Value { return slog.StringValue(q.String()) }

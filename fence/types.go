@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +66,9 @@ func (c Chain) String() string {
 	return string(c.append(b[:0]))
 }
 
+// LogValue implements slog.LogValuer with the form of String.
+func (c Chain) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
 func (c Chain) append(to []byte) []byte {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(c))
@@ -101,6 +105,9 @@ func (p Position) String() string {
 	b = append(b, '/')
 	return string(p.Chain.append(b))
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (p Position) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
 // ParsePosition reads the form String writes.
 func ParsePosition(s string) (Position, error) {

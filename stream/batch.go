@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"log/slog"
 	"math/bits"
 	"slices"
 
@@ -37,6 +38,9 @@ func (o Outcome) String() string {
 	}
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (o Outcome) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 // Valid reports whether o is one of the four terminal outcomes.
 func (o Outcome) Valid() bool { return o >= Applied && o <= Redirected }

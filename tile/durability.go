@@ -3,6 +3,7 @@ package tile
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -65,6 +66,9 @@ func (d Durability) String() string {
 	}
 	return fmt.Sprintf("durability(%d)", int(d))
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (d Durability) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
 // ParseDurability reads the form String writes; any other is a *fence.ArgumentError.
 func ParseDurability(s string) (Durability, error) {

@@ -2,6 +2,7 @@ package tile
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -51,6 +52,9 @@ func (s State) String() string {
 	}
 	return fmt.Sprintf("state(%d)", int(s))
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // transitions is the diagram above.
 var transitions = map[State][]State{

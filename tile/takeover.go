@@ -3,6 +3,7 @@ package tile
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 
@@ -33,6 +34,9 @@ func (s Suspicion) String() string {
 	}
 	return fmt.Sprintf("suspicion(%d)", int(s))
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (s Suspicion) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // ErrHostEnded means: the process that was asked to run or to take over a tile is ending, and takes no more tiles.
 var ErrHostEnded = errors.New("tile host has ended")

@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -64,6 +65,9 @@ const (
 func (s State) String() string {
 	return enum.Name(s, "state", "waiting", "claimed", "matched", "seated", "cancelled", "timed out")
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Terminal reports whether the state is final. Seated is not: a seat that is not taken in time goes back, and its
 // ticket waits again.
@@ -130,6 +134,9 @@ func (w Why) String() string {
 	}
 	return string(w.Reason)
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (w Why) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
 // Match is a group of tickets that play together.
 type Match struct {

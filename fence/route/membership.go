@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/tilefence/tilefence/internal/enum"
 )
@@ -48,6 +49,9 @@ const (
 
 // String returns "joined", "died" or "left".
 func (k EventKind) String() string { return enum.Name(k, "event", "joined", "died", "left") }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (k EventKind) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 // Event is something that happened to a member other than this process.
 //

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/tilefence/tilefence/internal/enum"
@@ -18,6 +19,9 @@ const (
 
 // String returns "gossip", "store" or "redirect".
 func (s Source) String() string { return enum.Name(s, "source", "gossip", "store", "redirect") }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (s Source) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Stats counts what a router did since it was made.
 type Stats struct {

@@ -57,3 +57,18 @@ func TestWideLinesAreFound(t *testing.T) {
 		}
 	}
 }
+
+func TestTypesWithoutWordsAreFound(t *testing.T) {
+	const text = "func (s State) String() string { return \"\" }\n"
+	for source, want := range map[string]int{
+		text: 1,
+		text + "func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }\n": 0,
+		text + "func (s State) MarshalText() ([]byte, error) { return nil, nil }\n":             0,
+		text + "func (o Other) LogValue() slog.Value { return slog.Value{} }\n":                 1,
+		"func (s state) String() string { return \"\" }\n":                                      0,
+	} {
+		if _, silent := wordless(source); len(silent) != want {
+			t.Errorf("%q: found %v, want %d", source, silent, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -101,6 +102,9 @@ const (
 func (v Verdict) String() string {
 	return enum.Name(v, "verdict", "stored", "confirmed", "older", "needs base", "too large", "gone")
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (v Verdict) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 // Usage is what a Store holds, and what it has evicted since it was empty.
 type Usage struct {

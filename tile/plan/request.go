@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -31,6 +32,9 @@ const (
 
 // String returns the tier's lower-case name.
 func (t Tier) String() string { return enum.Name(t, "tier", "player", "background") }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (t Tier) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // Request asks for a plan. The game sets the first five fields; the desk and the store set the others.
 type Request struct {

@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -117,6 +118,9 @@ const (
 func (k AnswerKind) String() string {
 	return enum.Name(k, "answer", "planned", "discarded", "died", "expired", "stale")
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (k AnswerKind) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 // Answer is how a request ended. It stays in the store until its receipt comes, or AnswerTTL has passed.
 type Answer struct {

@@ -62,6 +62,9 @@ const (
 
 func (s State) String() string { return enum.Name(s, "state", "ordinary", "both", "broker") }
 
+// LogValue implements slog.LogValuer with the form of String.
+func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
 // TileInfo is one tile of a publisher.
 type TileInfo struct {
 	Tile     fence.TileID

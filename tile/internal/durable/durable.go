@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -201,6 +202,9 @@ func (s Standing) String() string {
 	}
 	return "the stream's"
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (s Standing) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Compare says how a durable snapshot stands to where the stream ends.
 //
