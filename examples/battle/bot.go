@@ -157,7 +157,7 @@ func (b *bot) look(ctx context.Context) error {
 }
 
 // play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
-// its own time, at the pace that the tile announces: a quiet tile sends no frames, and somebody has to begin.
+// its own time, at the pace that the tile announces: a quiet tile sends no frames to go by.
 func (b *bot) play(ctx context.Context, gatewayURL string) error {
 	wait.For(ctx, b.phase)
 	ticker := time.NewTicker(b.options.tick)

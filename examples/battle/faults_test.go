@@ -27,8 +27,8 @@ func strikeOnce(t *testing.T, d *deployment, kind string) *chaosKind {
 	return d.chaos.sums.Kinds[kind]
 }
 
-// TestOwnerCutOff: an owner that lives and reaches nobody loses its tiles, commits nothing to them when it is back,
-// and is a member again, which hears of the others.
+// TestOwnerCutOff: an owner that lives but reaches no other process loses its tiles, commits nothing to them when it is
+// back, and is a member again, which hears of the others.
 func TestOwnerCutOff(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "-chaos", "-tiles", "4", "-hosts", "3", "-tick", "100ms")

@@ -62,7 +62,7 @@ func (p *playing) counts(t *testing.T, name string) {
 	}, time.Minute, 50*time.Millisecond, name)
 }
 
-// takeOver presses the page's button until somebody takes the tile: nobody can who does not follow it yet.
+// takeOver presses the page's button until a host takes the tile. Only one that follows it can.
 func (p *playing) takeOver(t *testing.T, tile fence.TileID) {
 	t.Helper()
 	waittest.Until(t, func() bool {

@@ -325,7 +325,7 @@ func TestTilesGoWithTheirMember(t *testing.T) {
 		waittest.Until(t, func() bool { return tables[i].Stats().Known == 5001 }, routetest.Patience,
 			10*time.Millisecond)
 	}
-	waittest.Until(t, func() bool { // nobody has it in a packet that is yet to be sent
+	waittest.Until(t, func() bool { // no member has it in a packet yet to be sent
 		return !slices.ContainsFunc(n.nodes, func(n *gossip.Node) bool { return n.Stats().Queued > 0 })
 	}, routetest.Patience, 10*time.Millisecond)
 	leave()
