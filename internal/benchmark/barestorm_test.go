@@ -1,7 +1,6 @@
 package benchmark
 
 import (
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,7 +24,7 @@ func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 	var all []string
 	var servers []*httptest.Server
 	for range viewRelays {
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server := listening(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			conn, err := socket.Accept(w, r, socket.Offer{Subprotocol: relaypb.Subprotocol}, 1<<10, nil,
 				func() error { return nil })
 			if err != nil {
@@ -41,12 +40,6 @@ func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 				_ = conn.Send(time.Second, ready[m.GetSubscribe().GetTiles()[0]])
 			}
 		}))
-		require.NoError(b, server.Listener.Close())
-		listen := net.ListenConfig{KeepAlive: -1}
-		var err error
-		server.Listener, err = listen.Listen(b.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(b, err)
-		server.Start()
 		servers, all = append(servers, server), append(all, strings.TrimPrefix(server.URL, "http://"))
 	}
 	return strings.Join(all, ","), func() {

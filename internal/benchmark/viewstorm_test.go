@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"runtime/debug"
@@ -153,12 +154,7 @@ func (s *viewStorm) relays(b *testing.B, views func() relay.Views) (addrs string
 		}
 		r, err := relay.New(broker, s.cold, cfg)
 		require.NoError(b, err)
-		server := httptest.NewUnstartedServer(r.Handler())
-		require.NoError(b, server.Listener.Close())
-		listen := net.ListenConfig{KeepAlive: -1} // as tilefence.Relay listens
-		server.Listener, err = listen.Listen(ctx, "tcp", "127.0.0.1:0")
-		require.NoError(b, err)
-		server.Start()
+		server := listening(b, r.Handler())
 		servers, all = append(servers, server), append(all, strings.TrimPrefix(server.URL, "http://"))
 		ended.Go(func() {
 			_ = r.Run(ctx)
@@ -172,6 +168,19 @@ func (s *viewStorm) relays(b *testing.B, views func() relay.Views) (addrs string
 			server.Close()
 		}
 	}
+}
+
+// listening starts a server that listens as tilefence.Relay does.
+func listening(b *testing.B, handler http.Handler) *httptest.Server {
+	b.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	require.NoError(b, server.Listener.Close())
+	listen := net.ListenConfig{KeepAlive: -1}
+	var err error
+	server.Listener, err = listen.Listen(b.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	server.Start()
+	return server
 }
 
 // meet sends the viewers to the relays and returns what they measured.

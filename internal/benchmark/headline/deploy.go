@@ -87,7 +87,7 @@ func (b *battle) start(ctx context.Context) error {
 // does not yield: elsewhere it has machines of its own, and a gateway that waits for it tries again, which costs more.
 func (b *battle) yield() error {
 	for _, p := range []*process{b.others[0], b.others[3]} { // gateway and checkpointer
-		if err := processor.Yield(p.cmd.Process.Pid, Niceness); err != nil {
+		if err := processor.Yield(p.cmd.Process.Pid, niceness); err != nil {
 			return err
 		}
 	}

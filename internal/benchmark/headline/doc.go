@@ -26,7 +26,7 @@ const (
 	hosts       = 2  // tile hosts, each the warm follower of the others
 	verifyEvery = 50 // one player in so many is an ordinary bot, the others a swarm
 	drawEvery   = 240
-	Niceness    = 10 // of gateway and checkpointer
+	niceness    = 10 // of gateway and checkpointer
 	tick        = 500 * time.Millisecond
 	warmUp      = 15 * time.Second // after the last bot has joined
 )
@@ -68,6 +68,7 @@ type Result struct {
 	Seed        uint64  `json:"seed"`
 	TickMs      float64 `json:"tick_ms"`
 	WarmUp      float64 `json:"warm_up_seconds"` // not measured
+	Conditions  string  `json:"conditions"`      // under which the actors ran, in words
 	Runs        []Run   `json:"runs"`
 }
 

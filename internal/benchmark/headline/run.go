@@ -33,7 +33,9 @@ func Play(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, fmt.Errorf("build of the battle and the swarm: %w", err)
 	}
 	r := &Result{Machine: ThisMachine(), Tiles: tiles, Hosts: hosts, VerifyEvery: verifyEvery, DrawEvery: drawEvery,
-		Seed: cfg.Seed, TickMs: tick.Seconds() * 1000, WarmUp: warmUp.Seconds()}
+		Seed: cfg.Seed, TickMs: tick.Seconds() * 1000, WarmUp: warmUp.Seconds(),
+		Conditions: fmt.Sprintf("GOGC=400 and, but for the relay, GOMAXPROCS=1; "+
+			"gateway and checkpointer at niceness %d", niceness)}
 	for _, size := range cfg.Sizes {
 		run, err := play(ctx, cfg, size, dir)
 		if err != nil {

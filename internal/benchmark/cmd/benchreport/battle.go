@@ -48,8 +48,7 @@ func writeHeadline(w io.Writer, h *headline.Result) {
 	fmt.Fprintf(w, "\n## Ten thousand as one hundred\n\n`make headline` on %s: %s, %s, %d cores. The battle of "+
 		"`examples/battle` on %d tiles, seed %d, a tick every %.0f ms. Redis clusters, PostgreSQL, a DynamoDB-compatible "+
 		"server, %d tile hosts that follow each other's tiles, bridge, checkpointer, relay and gateway "+
-		"are processes of their own on this one machine, with GOGC=400 and, but for the relay, GOMAXPROCS=1; "+
-		"gateway and checkpointer at niceness %d, since no watcher waits for them. "+
+		"are processes of their own on this one machine, with %s, since no watcher waits for them. "+
 		"Each player has a WebSocket to the relay and one to the gateway, watches the areas around its ship, and checks that each frame follows the last. One in %d is an "+
 		"ordinary bot, which folds what it is sent, verifies each batch's chain, and is compared with the owner in full "+
 		"at the end; the others are `internal/benchmark/cmd/swarm`, which serves its sockets with one loop, and must "+
@@ -57,7 +56,7 @@ func writeHeadline(w io.Writer, h *headline.Result) {
 		"%d ticks. "+
 		"`anything else` is what other processes of the machine took of its processors meanwhile.\n\n%s\n",
 		h.Machine.Date, h.Machine.Processor, h.Machine.Go, h.Machine.Cores, h.Tiles, h.Seed, h.TickMs, h.Hosts,
-		headline.Niceness, h.VerifyEvery, h.WarmUp, h.DrawEvery, h.Table())
+		h.Conditions, h.VerifyEvery, h.WarmUp, h.DrawEvery, h.Table())
 	fmt.Fprint(w, "![Share of the frames by commit to client](headline-latency.svg)\n"+
 		"![Bytes for each client and tick](headline-bytes.svg)\n![Processor cores by actor](headline-cores.svg)\n")
 }
