@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -26,18 +27,12 @@ type consumers struct {
 
 // watch looks until ctx ends.
 func (c *consumers) watch(ctx context.Context) error {
-	ticker := time.NewTicker(c.after / 4)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			if missing, known := c.look(ctx); known {
-				c.missing.Store(&missing)
-			}
+	for wait.For(ctx, c.after/4) {
+		if missing, known := c.look(ctx); known {
+			c.missing.Store(&missing)
 		}
 	}
+	return nil
 }
 
 // look says, of a few tiles that have served for a while, what has a mark on none of their streams. Marks

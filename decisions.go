@@ -51,15 +51,13 @@ func logEnds(to *decision.Server, hooks *tilehost.Hooks) {
 	if to == nil {
 		return
 	}
-	ended := hooks.Ended // the server's own, never nil
-	hooks.Ended = func(i tilehost.EndInfo) {
+	hook.Attach(&hooks.Ended, func(i tilehost.EndInfo) {
 		held, successor := i.Status.Epoch, fence.Owner{}
 		if s, ok := errors.AsType[*tile.SupersededError](i.Err); ok {
 			held, successor = s.Held, s.Successor
 		}
 		to.Ended(i.Status.Tile, held, successor)
-		ended(i)
-	}
+	})
 }
 
 // spends are hooks that log what a gateway's ledger answers, and call those that there are.
@@ -68,18 +66,15 @@ func (d *DecisionLog) spends(addr string, hooks admission.Hooks) admission.Hooks
 	if to == nil {
 		return hooks
 	}
-	admitted, settled := hooks.Admitted, hooks.Settled
-	hooks.Admitted = func(i admission.AdmitInfo) {
+	hook.Attach(&hooks.Admitted, func(i admission.AdmitInfo) {
 		if i.Err == nil {
 			to.Admitted(i.ActionID, i.Duplicate)
 		}
-		hook.Call(admitted, i)
-	}
-	hooks.Settled = func(i admission.SettleInfo) {
+	})
+	hook.Attach(&hooks.Settled, func(i admission.SettleInfo) {
 		if i.Err == nil {
 			to.Settled(i.ActionID, i.Refunded)
 		}
-		hook.Call(settled, i)
-	}
+	})
 	return hooks
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -82,14 +83,7 @@ const (
 func logHealth(ctx context.Context, log *slog.Logger, h Healthy) error {
 	type seen struct{ first, said time.Time }
 	known := map[[2]string]seen{}
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for wait.For(ctx, lookEvery) {
 		now, present := time.Now(), map[[2]string]bool{}
 		for _, p := range h.Health() {
 			k := [2]string{p.Plane, p.What}
@@ -111,6 +105,7 @@ func logHealth(ctx context.Context, log *slog.Logger, h Healthy) error {
 			}
 		}
 	}
+	return nil
 }
 
 // problems collects what is wrong, the tiles of one problem together.

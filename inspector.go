@@ -1,7 +1,6 @@
 package tilefence
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,17 +172,32 @@ func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 
 // rowOf is what the server itself knows of a tile.
 func rowOf(s *tile.Status) InspectedTile {
-	row := InspectedTile{Tile: s.Tile, State: s.State.String(), Class: s.Durability.String(), Owner: s.Owner.Contact,
-		Epoch: max(s.Epoch, s.Owner.Epoch), Held: s.Epoch, Position: s.Position.String(), Seq: s.Position.Seq,
+	owner := ownerOf(s)
+	row := InspectedTile{Tile: s.Tile, State: s.State.String(), Class: s.Durability.String(), Owner: owner.Contact,
+		Epoch: owner.Epoch, Held: s.Epoch, Position: s.Position.String(), Seq: s.Position.Seq,
 		Tick: s.Tick, Heat: s.Heat, Queued: s.Queued, Missed: s.Missed, Dilation: s.Dilation, Frozen: s.Pending,
 		Failures: s.Failures, Marks: []InspectedMark{}}
-	if s.State == tile.Serving {
-		row.Owner = cmp.Or(row.Owner, s.Contact)
-	}
 	if s.Quarantine != nil {
 		row.State, row.Problem = "quarantined", s.Quarantine.Quarantine.String()
 	}
 	return row
+}
+
+// ownerOf is the tile's owner as far as the server knows: the one it has last heard of, or itself. A server that takes
+// a tile holds an epoch before it owns the tile, so its own epoch says nothing of that owner.
+func ownerOf(s *tile.Status) fence.Owner {
+	owner := s.Owner
+	if s.Successor.Epoch > owner.Epoch {
+		owner = s.Successor
+	}
+	switch s.State {
+	case tile.Serving, tile.Healing, tile.Draining:
+		if s.Epoch > owner.Epoch {
+			owner.Epoch, owner.Contact = s.Epoch, s.Contact
+		}
+	default: // it holds an epoch at most
+	}
+	return owner
 }
 
 // serveState answers with the game's state of a tile as of its last snapshot.

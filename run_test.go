@@ -100,7 +100,6 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"Host.Tile":          tiles(withCheckpoint),
 		"Host.Tile.Handover": tiles(withHandover),
 		"Tile":               tiles(withFollow),
-		"SpawnTimeout":       tiles(tilefence.TileServerConfig{SpawnTimeout: -1}),
 		"HandOverTimeout":    tiles(tilefence.TileServerConfig{HandOverTimeout: -1}),
 		"rules":              noRules,
 		"price":              noPrice,

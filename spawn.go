@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
@@ -40,11 +41,14 @@ func (s *TileServer) Submit(ctx context.Context, in tile.Intent) (stream.Outcome
 	return s.host.Submit(ctx, in)
 }
 
+// spawnTimeout bounds the begin of a tile, from the decision until it serves.
+const spawnTimeout = 10 * time.Second
+
 // spawn begins a tile without an owner, and returns when it serves here. Intents that come for it meanwhile wait
 // for the same attempt, which goes on when they give up.
 func (s *TileServer) spawn(ctx context.Context, id fence.TileID) error {
 	attempt := s.spawning.DoChan(id.String(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.SpawnTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spawnTimeout)
 		defer cancel()
 		return nil, s.spawnOnce(ctx, id)
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
@@ -39,9 +40,6 @@ type TileServerConfig struct {
 	// a *tile.RedirectError sends the intent elsewhere. Several tiles may be decided on at once, one tile once
 	// at a time. Default: the server begins no tile that Own or Follow does not name.
 	Spawn func(ctx context.Context, r SpawnRequest) error
-
-	// SpawnTimeout bounds the begin of a tile, from the decision until it serves. Default 10 s.
-	SpawnTimeout time.Duration
 
 	// HandOverTimeout bounds how long a server that stops hands its tiles to others. Those that are left are
 	// released. Default 10 s.
@@ -156,7 +154,6 @@ func NewTileServer(
 
 func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 	d := setting.Of(c)
-	d.SpawnTimeout = cmp.Or(d.SpawnTimeout, 10*time.Second)
 	d.HandOverTimeout = cmp.Or(d.HandOverTimeout, 10*time.Second)
 	d.Logger = orDiscard(d.Logger)
 	t := &d.Host.Tile
@@ -165,8 +162,6 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 		return d, argument("Host.Tile", "Checkpoint or Journal", "neither: Backends.Durable is both")
 	case t.Handover != nil:
 		return d, argument("Host.Tile.Handover", "set", "nil: the server hands over")
-	case d.SpawnTimeout < 0:
-		return d, argument("SpawnTimeout", d.SpawnTimeout, "a duration, or zero for 10s")
 	case d.HandOverTimeout < 0:
 		return d, argument("HandOverTimeout", d.HandOverTimeout, "a duration, or zero for 10s")
 	case d.RebalanceEvery < 0:
@@ -179,29 +174,17 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 func (s *TileServer) hostConfig(durable Durable) *tilehost.Config {
 	c := s.cfg.Host
 	c.Refollow, c.Restart = true, true
-	announce, ended, committed := c.Announce, c.Hooks.Ended, c.Tile.Hooks.Committed
-	c.Announce = func(o fence.Owner) {
+	hook.Attach(&c.Announce, func(o fence.Owner) {
 		if err := s.member.Announce(route.Entry{Tile: o.Tile, Epoch: o.Epoch, Contact: o.Contact}); err != nil {
 			s.cfg.Logger.Debug("owner not announced", "tile", o.Tile, "epoch", o.Epoch, "error", err)
 		}
-		if announce != nil {
-			announce(o)
-		}
-	}
-	c.Hooks.Ended = func(i tilehost.EndInfo) {
-		s.tileEnded(i)
-		if ended != nil {
-			ended(i)
-		}
-	}
-	c.Tile.Hooks.Committed = func(i tile.CommitInfo) {
+	})
+	hook.Attach(&c.Hooks.Ended, s.tileEnded)
+	hook.Attach(&c.Tile.Hooks.Committed, func(i tile.CommitInfo) {
 		if !i.Refresh {
 			s.hinter.Hint(i.Tile)
 		}
-		if committed != nil {
-			committed(i)
-		}
-	}
+	})
 	if c.Tile.Logger == nil {
 		c.Tile.Logger = s.cfg.Logger
 	}

@@ -222,7 +222,8 @@ func TestRandomFaults(t *testing.T) {
 	for client := range 8 { // two for each player, which send the same actions
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(client))) // a repeatable sequence is the point
-			s := &steps{Store: store, forwarder: &moody{world: w, rand: r}, at: func(step string) error {
+			network := &moody{world: w, rand: r, flees: map[string]int{}}
+			s := &steps{Store: store, forwarder: network, at: func(step string) error {
 				switch r.IntN(40) {
 				case 0:
 					panic(crash{step})
@@ -276,9 +277,15 @@ func TestRandomFaults(t *testing.T) {
 type moody struct {
 	world *world
 	rand  *rand.Rand
+	flees map[string]int // by action whose answer was lost: how often the tile moves on when it is sent again
 }
 
 func (m *moody) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+	if m.flees[in.ActionID] > 0 {
+		m.flees[in.ActionID]--
+		m.world.move(string('a'+(contact[0]-'a'+1)%4), true)
+		return m.world.Forward(ctx, contact, in)
+	}
 	switch m.rand.IntN(12) {
 	case 0:
 		return 0, tile.ErrOverloaded
@@ -286,6 +293,7 @@ func (m *moody) Forward(ctx context.Context, contact string, in tile.Intent) (st
 		m.world.move(string(rune('a'+m.rand.IntN(4))), m.rand.IntN(2) == 0)
 	case 5:
 		_, _ = m.world.Forward(ctx, contact, in)
+		m.flees[in.ActionID] = 2 * m.rand.IntN(2)
 		return 0, errReset
 	case 6:
 		if _, err := m.world.Forward(ctx, contact, in); !errors.Is(err, tile.ErrRedirect) {

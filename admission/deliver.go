@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
@@ -181,6 +182,9 @@ func asRouteError(id fence.TileID, err error) error {
 	return &route.NoRouteError{Tile: id, Err: err}
 }
 
+// settleTimeout bounds the recording of an outcome, which goes on when the caller has left.
+const settleTimeout = 5 * time.Second
+
 // finish delivers an open action, whose attempt the caller has begun, and settles it.
 //
 // What it does with the delivery:
@@ -205,7 +209,7 @@ func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery,
 	}
 	d := g.deliver(ctx, Act, art.Intent())
 	// The tile's answer is kept even if the caller has gone: that is the moment it matters most.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.SettleTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	switch {
 	case d.err == nil:

@@ -71,8 +71,6 @@ type GatewayConfig struct {
 
 	// ForwardTimeout bounds one submission to a tile, its wait for the tick included. Zero means 3 s.
 	ForwardTimeout time.Duration
-	// SettleTimeout bounds the recording of an outcome, which goes on when the caller has left. Zero means 5 s.
-	SettleTimeout time.Duration
 
 	// RetryWindow is for how long after its admission an action may be sent to its tile. A tile forgets
 	// outcomes after tile.Config.RememberFor, and would apply an action it has forgotten again. Tiles know the
@@ -89,8 +87,6 @@ type GatewayConfig struct {
 	// Reconciler, if set, settles what a sweep finds and may not send any more, from evidence alone. Without one such
 	// actions stay pending until an operator decides.
 	Reconciler *Reconciler
-	// SweepWorkers is how many actions a sweep delivers at a time. Zero means 8.
-	SweepWorkers int
 
 	Logger *slog.Logger // nil discards
 	Hooks  Hooks        // Done, Redirect, Shaped and Swept are called
@@ -107,7 +103,6 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	}{
 		{"MaxDelay", &d.MaxDelay, 250 * time.Millisecond},
 		{"ForwardTimeout", &d.ForwardTimeout, 3 * time.Second},
-		{"SettleTimeout", &d.SettleTimeout, 5 * time.Second},
 		{"RetryWindow", &d.RetryWindow, tile.DefaultRetryWindow},
 		{"SweepInterval", &d.SweepInterval, 30 * time.Second},
 		{"SweepAge", &d.SweepAge, 30 * time.Second},
@@ -131,7 +126,6 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	s.Refuse(d.RetryWindow > MinRetention, "RetryWindow", d.RetryWindow, fmt.Sprintf(
 		"at most MinRetention, %v: without its record an action would be a new one", MinRetention))
 	s.Number("MaxActors", &d.MaxActors, 65536)
-	s.Number("SweepWorkers", &d.SweepWorkers, 8)
 	s.Refuse((d.Price == nil) != d.TrustClientPrices, "Price", d.Price != nil,
 		"a price function, or else TrustClientPrices")
 	return d, s.Err

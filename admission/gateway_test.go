@@ -559,8 +559,7 @@ func TestGatewayArguments(t *testing.T) {
 			TakeoverRate: admission.Rate{PerSecond: -1}}},
 		{"TakeoverRate", admission.GatewayConfig{TakeoverRate: admission.Rate{Burst: -1}}},
 		{"MaxDelay", admission.GatewayConfig{MaxDelay: -1, ForwardTimeout: -1}},
-		{"MaxActors", admission.GatewayConfig{MaxActors: -1, SweepWorkers: -1}},
-		{"SweepWorkers", admission.GatewayConfig{SweepWorkers: -1}},
+		{"MaxActors", admission.GatewayConfig{MaxActors: -1}},
 	} {
 		c.cfg.TrustClientPrices = true
 		_, err := admission.NewGateway(r.ledger, r.router, r.world, &c.cfg)

@@ -27,9 +27,6 @@ type ReconcilerConfig struct {
 	// that were admitted between RetryWindow + MaxClockSkew and RememberFor - MaxClockSkew ago. Zero means a fifth of
 	// the difference, a minute by default.
 	MaxClockSkew time.Duration
-
-	// CommitWithin is for how long the owner of a tile is watched until it commits. Zero means 5 s.
-	CommitWithin time.Duration
 }
 
 // Reconciler finds out what became of actions that are pending, from what the stores say. It asks no tile server and no
@@ -74,7 +71,6 @@ func NewReconciler(
 		"the epoch authority: with RememberFor set, costs are given back")
 	s.Refuse(c.RetryWindow < 0 || c.MaxClockSkew < 0 || c.RememberFor != 0 && c.RememberFor <= least, "RememberFor",
 		c.RememberFor, fmt.Sprintf("more than RetryWindow and twice MaxClockSkew, %v: else never evidence", least))
-	s.Duration("CommitWithin", &c.CommitWithin, 5*time.Second)
 	if s.Err != nil {
 		return nil, s.Err
 	}
@@ -99,7 +95,7 @@ var (
 )
 
 // Find finds out what became of open actions of one tile, in their order. now is the ledger's clock
-// (AdmissionLedger.Now). Without evidence it takes up to CommitWithin. err says that the tile could not be read.
+// (AdmissionLedger.Now). Without evidence it takes up to 5 s. err says that the tile could not be read.
 //
 // Errors: those of tile.Outcomes, of fence.Authority and of OwnerReader.
 func (r *Reconciler) Find(
@@ -201,10 +197,13 @@ func (r *Reconciler) settled(
 	return outcomes, nil, nil
 }
 
+// commitWithin is for how long the owner of a tile is watched until it commits.
+const commitWithin = 5 * time.Second
+
 // awaitCommit waits until an owner has committed, or refreshed its hash, which a store accepts only of an owner whose
 // whole history it has.
 func (r *Reconciler) awaitCommit(ctx context.Context, before fence.Owner) (reason, err error) {
-	within, cancel := context.WithTimeout(ctx, r.cfg.CommitWithin)
+	within, cancel := context.WithTimeout(ctx, commitWithin)
 	defer cancel()
 	for {
 		select {
@@ -212,7 +211,7 @@ func (r *Reconciler) awaitCommit(ctx context.Context, before fence.Owner) (reaso
 			return nil, context.Cause(ctx)
 		case <-within.Done():
 			return errNoCommits, nil
-		case <-time.After(min(100*time.Millisecond, r.cfg.CommitWithin/10)):
+		case <-time.After(100 * time.Millisecond):
 		}
 		owner, err := r.owners.Owner(ctx, before.Tile)
 		switch {

@@ -253,7 +253,7 @@ func TestReconcilerConfig(t *testing.T) {
 		"no window":   {RememberFor: 5 * time.Minute},
 		"clocks":      {RememberFor: 10 * time.Minute, MaxClockSkew: 150 * time.Second},
 		"a long wait": {RememberFor: 10 * time.Minute, RetryWindow: 10 * time.Minute},
-		"negative":    {RememberFor: 10 * time.Minute, CommitWithin: -1},
+		"negative":    {RememberFor: 10 * time.Minute, MaxClockSkew: -1},
 	} {
 		_, err := admission.NewReconciler(memfence.NewAuthority(), store, log, &c)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)

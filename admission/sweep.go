@@ -37,6 +37,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 }
 
+// sweepWorkers is how many actions a sweep delivers at a time.
+const sweepWorkers = 8
+
 // Sweep finishes actions that were left behind: admitted, and not attempted for SweepAge, because the
 // gateway crashed or the client never came back. Each is attempted once, as a retry by its client would; what may not
 // be sent any more is settled by the Reconciler, if there is evidence, and logged.
@@ -73,9 +76,9 @@ func (g *Gateway) Sweep(ctx context.Context) (info SweepInfo, err error) {
 		}
 		s.info.Found += len(fresh)
 		expired := map[fence.TileID][]Artifact{}
-		inParallel(g.cfg.SweepWorkers, fresh, func(id string) { s.finish(ctx, id, expired) })
+		inParallel(sweepWorkers, fresh, func(id string) { s.finish(ctx, id, expired) })
 		tiles := slices.Sorted(maps.Keys(expired))
-		inParallel(g.cfg.SweepWorkers, tiles, func(id fence.TileID) { s.reconcile(ctx, id, expired[id]) })
+		inParallel(sweepWorkers, tiles, func(id fence.TileID) { s.reconcile(ctx, id, expired[id]) })
 		if ctx.Err() != nil {
 			return info, context.Cause(ctx)
 		}
@@ -164,7 +167,7 @@ func (s *sweep) reconcile(ctx context.Context, id fence.TileID, actions []Artifa
 			"tile", id, "actions", len(actions), "error", err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.SettleTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	for i := range actions {
 		a := &actions[i]

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -79,9 +80,4 @@ func (b *inbox) setHints(group int, up bool) {
 	b.signal()
 }
 
-func (b *inbox) signal() {
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
-}
+func (b *inbox) signal() { wait.Wake(b.changed) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -49,6 +50,7 @@ type chaos struct {
 	rng     *rand.Rand
 	tiles   []fence.TileID
 	epoch   map[fence.TileID]fence.Epoch
+	harsh   bool                  // tiles lose entries while no bridge runs
 	forked  map[fence.TileID]bool // lost entries to a failover: what followed may overtake the bridge
 	bridge  *bridge.Bridge
 	stop    func()
@@ -56,6 +58,8 @@ type chaos struct {
 	mu      sync.Mutex
 	dropped map[fence.TileID]map[fence.Position]bool
 	gaps    map[fence.TileID]int
+	shown   map[fence.TileID]fence.Epoch // the highest epoch that any owner hash has shown this bridge
+	late    []string                     // frames of an epoch below that
 }
 
 func randomFaults(t *testing.T, seed uint64) {
@@ -63,6 +67,7 @@ func randomFaults(t *testing.T, seed uint64) {
 		c := &chaos{rig: r, rng: rand.New(rand.NewPCG(seed, 1)), epoch: map[fence.TileID]fence.Epoch{},
 			forked: map[fence.TileID]bool{}, dropped: map[fence.TileID]map[fence.Position]bool{},
 			gaps: map[fence.TileID]int{}}
+		r.log.alter, c.harsh = c.saw, c.rng.IntN(2) == 0
 		for i := range fence.TileID(1 + c.rng.IntN(5)) {
 			c.tiles = append(c.tiles, i+1)
 			c.epoch[i+1] = 1
@@ -85,8 +90,30 @@ func randomFaults(t *testing.T, seed uint64) {
 	})
 }
 
+// saw notes the epoch that a bridge reads. What it publishes from then on is of no lower one.
+func (c *chaos) saw(chunk *stream.Chunk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shown[chunk.Tile] = max(c.shown[chunk.Tile], chunk.Owner.Epoch)
+}
+
+// Publish implements fanout.Publisher. A bridge publishes what it has read, so it has seen the epoch before.
+func (c *chaos) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
+	c.mu.Lock()
+	for _, m := range messages {
+		if e, err := fence.DecodeEntry(m.Data); err == nil && e.Epoch < c.shown[m.Tile] {
+			c.late = append(c.late, fmt.Sprintf("tile %s: %s after epoch %d", m.Tile, e.Position, c.shown[m.Tile]))
+		}
+	}
+	c.mu.Unlock()
+	return c.pub.Publish(ctx, messages)
+}
+
 func (c *chaos) begin() {
-	b, err := bridge.New(c.log, c.pub, c.tiles, &bridge.Config{
+	c.mu.Lock()
+	c.shown = map[fence.TileID]fence.Epoch{} // the floor of the one before is not kept
+	c.mu.Unlock()
+	b, err := bridge.New(c.log, c, c.tiles, &bridge.Config{
 		Batch: 1 + c.rng.IntN(20),
 		Hooks: bridge.Hooks{
 			Dropped: func(d bridge.DropInfo) {
@@ -119,8 +146,10 @@ func (c *chaos) step() {
 	case op < 62:
 		c.epoch[tile]++
 		c.rebase(tile, c.epoch[tile], 1+fence.Seq(c.rng.IntN(50)))
-	case op < 64:
+	case op < 63:
 		c.loseTail(tile)
+	case op < 64:
+		c.loseInstall(tile)
 	case op < 72:
 		c.pub.set(c.fault())
 	case op < 80:
@@ -140,6 +169,11 @@ func (c *chaos) step() {
 		}
 		c.stop()
 		c.log.breakOps()
+		for _, tile := range c.tiles { // while none runs
+			if c.harsh && c.rng.IntN(2) == 0 {
+				c.loseTail(tile)
+			}
+		}
 		c.begin()
 	}
 }
@@ -196,6 +230,30 @@ func (c *chaos) loseTail(tile fence.TileID) {
 	c.commit(tile, c.epoch[tile], 1)
 }
 
+// loseInstall is a failover to a replica that was not counted and lacks the newest owner. The owner before goes on
+// there, until a third comes. Watchers have been shown the one that is gone.
+func (c *chaos) loseInstall(tile fence.TileID) {
+	var before fence.Position
+	c.store.Update(tile, func(s *memfence.State) {
+		keep := slices.IndexFunc(s.Entries, func(e fence.Entry) bool { return e.Epoch == c.epoch[tile] })
+		if !s.Owner.Present() || keep < 1 || s.Snapshot != nil && s.Snapshot.Seq > s.Entries[keep-1].Seq ||
+			s.Entries[keep].Kind == fence.KindRebase {
+			return
+		}
+		before = s.Entries[keep-1].Position
+		s.Entries = s.Entries[:keep:keep]
+		s.Owner.Epoch, s.Owner.Position = before.Epoch, before
+	})
+	if before.IsZero() {
+		return
+	}
+	c.forked[tile], c.heads[tile] = true, before
+	c.commit(tile, before.Epoch, 1+c.rng.IntN(5))
+	time.Sleep(time.Duration(c.rng.IntN(300)) * ms)
+	c.epoch[tile]++
+	c.commit(tile, c.epoch[tile], 1)
+}
+
 // trim takes a snapshot and removes what nobody needs.
 func (c *chaos) trim(tile fence.TileID) {
 	if _, ok := c.mark(tile, bridgeAcked); !ok {
@@ -212,6 +270,7 @@ func (c *chaos) trim(tile fence.TileID) {
 
 // check compares what was forwarded with the streams.
 func (c *chaos) check() {
+	require.Empty(c.t, c.late, "what an earlier owner wrote is not forwarded once a later one was shown")
 	frames := c.pub.all()
 	got := map[fence.TileID]map[fence.Position]bool{}
 	for i, begin := range c.lives {
@@ -247,16 +306,16 @@ func (c *chaos) check() {
 	}
 }
 
-// checkForked: after failovers that lost entries, all that is in the stream now went through, unless a
-// bridge began in between, which cannot know what its predecessor had read.
+// checkForked: after failovers that lost entries, all that is in the stream now went through, from its last rebase on.
+// A bridge that begins later knows by its predecessor's mark what that one had read.
 func (c *chaos) checkForked(tile fence.TileID, got map[fence.Position]bool) {
-	if len(c.lives) > 1 {
-		return
-	}
 	c.store.Update(tile, func(s *memfence.State) {
-		for i := range s.Entries {
-			p := s.Entries[i].Position
+		for _, e := range slices.Backward(s.Entries) {
+			p := e.Position
 			require.True(c.t, got[p] || c.dropped[tile][p], fmt.Sprintf("tile %s lost %s", tile, p))
+			if e.Kind == fence.KindRebase {
+				return
+			}
 		}
 	})
 }

@@ -135,8 +135,12 @@ func (c *Checkpointer) mark(ctx context.Context, t *tileState) error {
 	return t.wasMarked(begin, stream.MarkOne(ctx, c.log, t.markWrite()))
 }
 
+// renewEvery is how often the watermark of a tile whose checkpoint is up to date is written again, so that its lease
+// (see stream.Log.Trim) does not run out: at most a third of that lease.
+const renewEvery = 20 * time.Second
+
 func (c *Checkpointer) owesMark(t *tileState) bool {
-	return t.marked != t.durable.Seq || time.Since(t.renewed) >= c.cfg.Renew
+	return t.marked != t.durable.Seq || time.Since(t.renewed) >= renewEvery
 }
 
 func (t *tileState) markWrite() stream.MarkWrite {

@@ -22,11 +22,6 @@ type Config struct {
 	// several goroutines, and must not call the Checkpointer. Default nil: Cadence for all.
 	CadenceOf func(fence.TileID) time.Duration
 
-	// Renew is how often the watermark of a tile whose checkpoint is up to date is written again, so that
-	// its lease (see stream.Log.Trim) does not run out. It should be at most a third of that lease. Default
-	// 20 s.
-	Renew time.Duration
-
 	// Journal is where write-through tiles keep the batches that no checkpoint covers. When a tile's snapshot
 	// is durable, its journal is truncated up to it. That this fails is told to the Truncated hook and made
 	// good later; it is no failed checkpoint. Default nil: there is none.
@@ -144,7 +139,6 @@ func (cfg *Config) withDefaults() (Config, error) {
 	c := setting.Of(cfg)
 	var s setting.Check
 	s.Duration("Cadence", &c.Cadence, 5*time.Second)
-	s.Duration("Renew", &c.Renew, 20*time.Second)
 	s.Duration("Timeout", &c.Timeout, 30*time.Second)
 	s.Duration("RetryMin", &c.RetryMin, time.Second)
 	s.From(c.RetryMin, "RetryMax", &c.RetryMax, 30*time.Second)

@@ -1,7 +1,7 @@
 // Package checkpoint copies tiles' snapshots from the coordination store to durable storage, and reads
 // them back when the coordination store is lost. It also keeps the journals of write-through tiles there.
 //
-//	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db", nil) // or dynamocheckpoint.New
+//	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db") // or dynamocheckpoint.New
 //	c, err := checkpoint.New(log, store, tiles, nil)
 //	err = c.Run(ctx) // until ctx is cancelled; then one last pass
 //

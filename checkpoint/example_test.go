@@ -19,7 +19,7 @@ func Example() {
 	ctx := context.Background()
 	const tile fence.TileID = 0x85283473fffffff
 
-	durable, err := sqlitecheckpoint.Open(ctx, sqlitecheckpoint.Memory, nil)
+	durable, err := sqlitecheckpoint.Open(ctx, sqlitecheckpoint.Memory)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -260,7 +260,6 @@ func TestNewArguments(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	for name, cfg := range map[string]checkpoint.Config{
 		"Cadence":     {Cadence: -1},
-		"Renew":       {Renew: -1},
 		"Timeout":     {Timeout: -1},
 		"RetryMin":    {RetryMin: -1},
 		"RetryMax":    {RetryMin: 2, RetryMax: 1},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/internal/schedule"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // lane is a queue of tiles ordered by when they are due. It is guarded by Checkpointer.mu.
@@ -21,10 +22,7 @@ func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
 func (l *lane) put(t *tileState, due time.Time) {
 	t.due.Set(&l.queue, due)
 	if first, _ := l.queue.First(); !first.Before(due) {
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+		wait.Wake(l.wake)
 	}
 }
 
@@ -170,10 +168,5 @@ func (c *Checkpointer) cadenceOf(t *tileState) time.Duration {
 
 // backoff is the wait after the given number of failures in a row.
 func (c *Checkpointer) backoff(failures int) time.Duration {
-	d := c.cfg.RetryMin
-	for i := 1; i < failures && d < c.cfg.RetryMax; i++ {
-		d *= 2
-	}
-	d = min(d, c.cfg.RetryMax)
-	return d - rand.N(d/2+1)
+	return wait.Backoff(c.cfg.RetryMin, c.cfg.RetryMax, failures)
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Area is a part of a tile: what watchers may choose to see. The game divides its tile as it likes, and numbers the
@@ -152,9 +153,14 @@ func CheckParts(list []byte) error {
 // SelectParts returns the parts of a list that a watcher of some areas sees, as a list, and the SumParts of those left
 // out. If none is, it is the list itself.
 func SelectParts(list []byte, areas AreaSet) (selected []byte, rest uint64) {
-	if areas.All() || hasAll(list, areas) {
+	if areas.All() {
 		return list, 0
 	}
+	size := seenOf(list, areas)
+	if size == len(list) {
+		return list, 0
+	}
+	selected = slices.Grow(selected, size)
 	for p := range Parts(list) {
 		if areas.Has(p.Area) && p.Content != nil {
 			selected = append(selected, p.Whole...)
@@ -165,14 +171,14 @@ func SelectParts(list []byte, areas AreaSet) (selected []byte, rest uint64) {
 	return selected, rest
 }
 
-// hasAll reports whether a list has no parts of other areas.
-func hasAll(list []byte, areas AreaSet) bool {
+// seenOf is how many bytes of a list a watcher of some areas sees.
+func seenOf(list []byte, areas AreaSet) (bytes int) {
 	for p := range Parts(list) {
-		if !areas.Has(p.Area) || p.Content == nil {
-			return false
+		if areas.Has(p.Area) && p.Content != nil {
+			bytes += len(p.Whole)
 		}
 	}
-	return true
+	return bytes
 }
 
 // SumParts is the digest of a list that an entry's chain covers: the Sums of its parts, added modulo 2^64. A reader

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"iter"
 	"log/slog"
 	"time"
 )
@@ -156,4 +157,27 @@ type Authority interface {
 	// record gets its next epoch above every epoch that was ever removed, of whatever tile. Let releasedFor
 	// be longer than any request can be under way. An error may come after some were removed; call again.
 	Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error)
+}
+
+// Records gives the records of all tiles, in the order of Authority.List, of which it asks for 1,000 at a time. It ends
+// with the first error.
+func Records(ctx context.Context, a Authority) iter.Seq2[Grant, error] {
+	const page = 1000
+	return func(yield func(Grant, error) bool) {
+		for after := TileID(0); ; {
+			grants, err := a.List(ctx, after, page)
+			if err != nil {
+				yield(Grant{}, err)
+				return
+			}
+			for _, g := range grants {
+				if after = g.Tile; !yield(g, nil) {
+					return
+				}
+			}
+			if len(grants) < page {
+				return
+			}
+		}
+	}
 }

@@ -80,7 +80,7 @@ func benchRelay(b *testing.B, n int) {
 		f := o.appendPayload(payload, false)
 		frames[i] = f.Frame
 	}
-	size := int64(len((&batch{Entry: decoded(b, frames[0])}).bytes(form(relaypb.Binary), fence.AreaSet{})))
+	size := int64(len((&batch{Entry: decoded(b, frames[0])}).bytes(nil, form(relaypb.Binary), fence.AreaSet{})))
 	start := got.Load()
 	used := cpu()
 	b.ResetTimer()
@@ -316,8 +316,10 @@ func BenchmarkSync(b *testing.B) {
 		b.Run(e.Subprotocol(), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				s, _ := v.sync(fence.Position{}, fence.AreaSet{})
+				parts := takeScratch()
+				s, _ := v.sync(parts, fence.Position{}, fence.AreaSet{})
 				b.SetBytes(int64(len(prepare(form(e), syncMessage(tileA, s)))))
+				parts.free()
 			}
 		})
 	}

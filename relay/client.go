@@ -55,15 +55,28 @@ func (c *client) writeLoop() {
 				sync, ok = c.backlog.sync(c, owed)
 			}
 			if !ok {
+				c.greetSoon()
 				c.owe(owed) // frames of other tiles go first
 				time.Sleep(min(cmp.Or(wait, syncPause), syncPause))
 			}
 		case nextWait:
+			c.greetSoon()
 			return
 		case nextClose:
 			c.farewell()
 			return
 		}
+	}
+}
+
+// greetPause is how long the response to a handshake waits for the first Sync of a tile that the relay has to read.
+const greetPause = 250 * time.Millisecond
+
+// greetSoon sees to it that the client has the response to its handshake, if its Sync takes long. An error shows at the
+// next write, too.
+func (c *client) greetSoon() {
+	if c.wire.Held() {
+		time.AfterFunc(greetPause, func() { _ = c.wire.Greet(c.cfg.writeTimeout) })
 	}
 }
 

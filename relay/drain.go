@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -25,7 +26,7 @@ func (r *Relay) Drain(ctx context.Context) error {
 	r.announce(clients)
 	err := r.closeSpread(ctx, clients)
 	if err == nil {
-		err = r.awaitClients(ctx)
+		err = wait.Group(ctx, &r.life.conns)
 	}
 	if err != nil {
 		r.cut()
@@ -35,21 +36,6 @@ func (r *Relay) Drain(ctx context.Context) error {
 		return err
 	}
 	return r.awaitEnd(ctx)
-}
-
-// awaitClients waits until every client has gone.
-func (r *Relay) awaitClients(ctx context.Context) error {
-	gone := make(chan struct{})
-	go func() {
-		r.life.conns.Wait()
-		close(gone)
-	}()
-	select {
-	case <-gone:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // awaitEnd waits until Run has returned.

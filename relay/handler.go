@@ -18,7 +18,8 @@ const startGrace = time.Second
 // Handler returns the handler that upgrades requests to client connections, for the path of your choice.
 // It answers, in this order: 429 with Retry-After to one handshake or connection too many of an address; 503 with
 // Retry-After unless Run runs (a request waits up to a second for it), while draining, and when MaxClients are
-// connected; 400 to a request that offers no subprotocol of the relay, or is no handshake; 403 if Origins do not have
+// connected; 400 to a request that offers no subprotocol of the relay, whose first subscription
+// (relaypb.SubscribeParam) cannot be read, or that is no handshake; 403 if Origins do not have
 // its origin; 401 if Authenticate refuses it, 503 if that takes too long; 429 to one connection too many of an actor.
 // The body of each says why in a line. A browser does not show its page the last three, so a request with an Origin is
 // upgraded and closed instead: with 4003 if a token has expired, 1013 for 503 and 429, otherwise 1008, and the same
@@ -43,7 +44,7 @@ func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the relay takes no more clients; try another one", http.StatusServiceUnavailable)
 		return
 	}
-	c, ok := r.accept(w, req, guest)
+	c, first, ok := r.accept(w, req, guest)
 	if !ok {
 		guest.Leave()
 		r.count.refused.Add(1)
@@ -51,7 +52,7 @@ func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	r.count.connected.Add(1)
-	r.serve(c, req)
+	r.serve(c, req, first)
 }
 
 // refuse answers a request that the door turns away.
@@ -76,17 +77,29 @@ func (r *Relay) awaitRun(ctx context.Context) {
 	}
 }
 
-// accept decides over a request and upgrades it; false when the response says why not.
-func (r *Relay) accept(w http.ResponseWriter, req *http.Request, guest *door.Guest) (*client, bool) {
+// accept decides over a request and upgrades it; ok is false when the response says why not. The response to a
+// handshake that names the first subscription waits for what the client is sent then.
+func (r *Relay) accept(
+	w http.ResponseWriter, req *http.Request, guest *door.Guest,
+) (c *client, first *relaypb.Subscribe, ok bool) {
 	encoding, ok := offered(req)
 	if !ok {
 		http.Error(w, "offer the WebSocket subprotocol "+relaypb.Subprotocol+" or "+relaypb.SubprotocolJSON,
 			http.StatusBadRequest)
-		return nil, false
+		return nil, nil, false
+	}
+	first, err := firstSubscribe(req)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil, nil, false
+	}
+	if first != nil {
+		w.Header().Set(relaypb.SubscribedHeader, "1")
 	}
 	var refused error
-	c := r.newClient(guest, encoding)
-	offer := socket.Offer{Subprotocol: encoding.Subprotocol(), Origins: r.cfg.Origins, Deflate: true}
+	c = r.newClient(guest, encoding)
+	offer := socket.Offer{Subprotocol: encoding.Subprotocol(), Origins: r.cfg.Origins, Deflate: true,
+		Hold: first != nil}
 	wire, err := socket.Accept(w, req, offer, r.cfg.inboundBytes, &r.count.bytesOut, func() error {
 		refused = guest.Identify(req)
 		return refused
@@ -94,12 +107,25 @@ func (r *Relay) accept(w http.ResponseWriter, req *http.Request, guest *door.Gue
 	if err != nil {
 		r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", cmp.Or(refused, err))
 		if refused != nil {
+			offer.Hold = false
 			door.Refuse(w, req, offer, refused)
 		}
-		return nil, false
+		return nil, nil, false
 	}
 	c.wire, c.form = wire, formOf(encoding, wire.Deflated)
-	return c, true
+	return c, first, true
+}
+
+// firstSubscribe is the subscription that a handshake names; nil: it names none.
+func firstSubscribe(req *http.Request) (*relaypb.Subscribe, error) {
+	if req.URL.RawQuery == "" {
+		return nil, nil
+	}
+	value := req.URL.Query()[relaypb.SubscribeParam]
+	if len(value) == 0 {
+		return nil, nil
+	}
+	return relaypb.ParseSubscribe(value[0])
 }
 
 // offered picks the first subprotocol of the client's that the relay speaks.

@@ -25,7 +25,8 @@ type hub struct {
 	closed bool
 	stop   func() // ends the fan-out subscription; nil: there is none
 	subs   []*subscription
-	empty  time.Time // since when no client watches; zero: one does
+	empty  time.Time            // since when no client watches; zero: one does
+	made   map[someAreas][]byte // of the batch that is being broadcast, for clients that do not watch every area
 
 	// held are live frames that do not follow yet, by the position they follow. They are tried again
 	// whenever the view moves.
@@ -112,7 +113,7 @@ type clientState struct {
 func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) bool) *hub {
 	return &hub{
 		tile: tile, cfg: cfg, count: count, repair: repair, turn: rand.IntN(checkTurns),
-		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]*batch{},
+		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]*batch{}, made: map[someAreas][]byte{},
 		mending:     mending{want: wantFull},
 		nextRefresh: cfg.refreshFrames, empty: time.Now(),
 	}
@@ -204,7 +205,7 @@ func (h *hub) broadcast(b *batch) {
 		if !s.live {
 			continue
 		}
-		if s.out.push(b.bytes(s.form, s.areas)) {
+		if s.out.push(b.bytes(h.made, s.form, s.areas)) {
 			s.has.at = b.Position
 			sent++
 			continue
@@ -214,7 +215,7 @@ func (h *hub) broadcast(b *batch) {
 		h.count.slowDrops.Add(1)
 		hook.Call(h.cfg.Hooks.SlowClient, SlowClientInfo{Remote: s.remote, Tile: h.tile, Queued: s.out.owe(s)})
 	}
-	b.some = nil
+	clear(h.made)
 	h.count.framesOut.Add(uint64(sent))
 	info := QueuedInfo{Tile: h.tile, Position: b.Position, Clients: sent}
 	if !b.came.IsZero() {

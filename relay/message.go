@@ -15,11 +15,10 @@ import (
 // batch is one committed batch as a hub keeps it and sends it: the same bytes to every client of a form that
 // watches the same areas. What it makes, when the first client needs it, is guarded by the hub's mutex.
 type batch struct {
-	fence.Entry                      // as watchers are sent it
-	came        time.Time            // by fan-out; zero: read from the store
-	sent        [forms][]byte        // for clients that watch every area
-	some        map[someAreas][]byte // for clients that do not; only until they all have it
-	parts       []part               // of the payload
+	fence.Entry               // as watchers are sent it
+	came        time.Time     // by fan-out; zero: read from the store
+	sent        [forms][]byte // for clients that watch every area
+	parts       []part        // of the payload
 }
 
 // someAreas names one form in which a batch is sent.
@@ -34,41 +33,52 @@ type part struct {
 	sum uint64
 }
 
-// bytes returns the batch as a WebSocket frame for a client that watches some areas.
-func (b *batch) bytes(f form, areas fence.AreaSet) []byte {
+// bytes returns the batch as a WebSocket frame for a client that watches some areas. made is what has been returned for
+// others.
+func (b *batch) bytes(made map[someAreas][]byte, f form, areas fence.AreaSet) []byte {
 	if areas.All() {
 		return b.whole(f)
 	}
 	key := someAreas{f, areas}
-	if b.some[key] == nil {
-		if b.some == nil {
-			b.some = map[someAreas][]byte{}
-		}
-		b.some[key] = prepare(f, frameMessage(b.Tile, b.frame(areas)))
+	if made[key] == nil {
+		s := takeScratch()
+		made[key] = prepare(f, frameMessage(b.Tile, b.frame(s, areas)))
+		s.free()
 	}
-	return b.some[key]
+	return made[key]
 }
 
 // frame is the batch with the parts of some areas, and the sum of the others.
-func (b *batch) frame(areas fence.AreaSet) *relaypb.Frame {
-	f := relaypb.FromEntry(&b.Entry)
+func (b *batch) frame(s *scratch, areas fence.AreaSet) *relaypb.Frame {
+	f := s.frame(&b.Entry)
 	if areas.All() {
 		return f
 	}
 	if b.parts == nil {
-		for p := range fence.Parts(b.Payload) {
-			b.parts = append(b.parts, part{p, fence.Sum(p.Whole)})
-		}
+		b.divide()
 	}
-	f.Payload = nil
+	begin := len(s.payload)
 	for i := range b.parts {
 		if p := &b.parts[i]; areas.Has(p.Area) && p.Content != nil {
-			f.Payload = append(f.Payload, p.Whole...)
+			s.payload = append(s.payload, p.Whole...)
 		} else {
 			f.Rest += p.sum
 		}
 	}
+	f.Payload = s.payload[begin:]
 	return f
+}
+
+// divide takes the payload apart.
+func (b *batch) divide() {
+	n := 0
+	for range fence.Parts(b.Payload) {
+		n++
+	}
+	b.parts = make([]part, 0, n)
+	for p := range fence.Parts(b.Payload) {
+		b.parts = append(b.parts, part{p, fence.Sum(p.Whole)})
+	}
 }
 
 // whole is the batch as a WebSocket frame for clients that watch every area.

@@ -45,7 +45,7 @@ func TestFrameOverhead(t *testing.T) {
 		Tile: 0x85283473fffffff, Kind: fence.KindBatch, Position: p, Prev: p, Tick: 1 << 40,
 		At: time.UnixMilli(1 << 41), Payload: make([]byte, 500), Hidden: 1<<64 - 1,
 	}}
-	over := len(b.bytes(form(relaypb.Binary), fence.AreaSet{})) - 500
+	over := len(b.bytes(nil, form(relaypb.Binary), fence.AreaSet{})) - 500
 	t.Logf("%d bytes of protocol around a payload of 500", over)
 	require.LessOrEqual(t, over, 100)
 }

@@ -77,7 +77,13 @@ func (q *queue) force(frame []byte) {
 	}
 }
 
+// fewFrames is for how many frames a client keeps room while nothing waits: what a tick brings to most.
+const fewFrames = 4
+
 func (q *queue) add(frame []byte) {
+	if q.frames == nil {
+		q.frames = make([][]byte, 0, fewFrames)
+	}
 	q.frames = append(q.frames, frame)
 	q.bytes += len(frame)
 	if len(q.frames) == 1 {
@@ -91,22 +97,27 @@ func (q *queue) call() {
 		return
 	}
 	q.writing = true
+	pause := q.coalesce
 	if q.tiles < 2 {
-		q.writers.Go(q.write)
-		return
+		pause = 0
 	}
-	q.writers.Go(func() {
-		time.Sleep(q.coalesce)
-		q.write()
-	})
+	q.writers.Add(1)
+	go q.writeAfter(pause)
 }
 
-// start lets the queue be written.
-func (q *queue) start(write func()) {
+func (q *queue) writeAfter(pause time.Duration) {
+	defer q.writers.Done()
+	time.Sleep(pause)
+	q.write()
+}
+
+// start lets the queue be written. The caller does it the first time, by calling first.
+func (q *queue) start(write func()) (first func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.write = write
-	q.call()
+	q.write, q.writing = write, true
+	q.writers.Add(1)
+	return func() { q.writeAfter(0) }
 }
 
 // watches notes how many tiles the client watches.
@@ -157,6 +168,9 @@ func (q *queue) next(spare [][]byte) ([][]byte, due, nextThing) {
 	}
 	q.dues, q.writing = nil, false
 	q.slowSince = time.Time{}
+	if cap(spare) <= fewFrames {
+		q.frames = spare[:0]
+	}
 	return nil, nil, nextWait
 }
 

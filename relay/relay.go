@@ -126,7 +126,7 @@ func (r *Relay) cut() {
 
 // serve runs a connection that was admitted until it ends. It is closed at once if the relay has begun to send its
 // clients away, or if sessions were ended meanwhile and the game does not let this client in any more.
-func (r *Relay) serve(c *client, req *http.Request) {
+func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 	register := func() {
 		r.mu.Lock()
 		r.clients[c] = struct{}{}
@@ -142,6 +142,8 @@ func (r *Relay) serve(c *client, req *http.Request) {
 	}
 	c.session()
 	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
+	c.subscribeAll(first)
+	write := c.start(c.writeLoop)
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go func() {
 		defer r.life.dismiss()
@@ -151,6 +153,7 @@ func (r *Relay) serve(c *client, req *http.Request) {
 		delete(r.clients, c)
 		r.mu.Unlock()
 	}()
+	write() // here, where the stack is deep already
 }
 
 func (r *Relay) allClients() []*client {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -82,11 +83,7 @@ func (h *hub) pause(attempt int) time.Duration {
 		}
 		return rand.N(h.cfg.repairJitter + 1)
 	}
-	d := h.cfg.backoffMax
-	if attempt < 16 {
-		d = min(d, h.cfg.backoffMin<<(attempt-1))
-	}
-	return d/2 + rand.N(d/2+1)
+	return wait.Backoff(h.cfg.backoffMin, h.cfg.backoffMax, attempt)
 }
 
 // repair makes one attempt at everything wanted so far. What it could not do is wanted again. The first attempt asks

@@ -18,10 +18,7 @@ const rateWindow = 10 * time.Second
 
 // run serves the client until the connection ends, and then undoes everything. It is two functions because the frame of
 // the second would be on the stack of every connection for as long as it lasts.
-func (c *client) run() {
-	c.start(c.writeLoop)
-	c.over(c.readLoop())
-}
+func (c *client) run() { c.over(c.readLoop()) }
 
 //go:noinline
 func (c *client) over(how string) {
@@ -81,14 +78,7 @@ func (c *client) receive(op byte, data []byte) {
 	}
 	switch body := m.GetBody().(type) {
 	case *relaypb.ClientMessage_Subscribe:
-		for _, name := range body.Subscribe.GetTiles() {
-			c.subscribe(name, fence.AreaSet{}, clientState{})
-		}
-		for _, held := range body.Subscribe.GetHeld() {
-			if areas, ok := c.areas(held); ok {
-				c.subscribe(held.GetTile(), areas, stateOf(held))
-			}
-		}
+		c.subscribeAll(body.Subscribe)
 	case *relaypb.ClientMessage_Unsubscribe:
 		for _, name := range body.Unsubscribe.GetTiles() {
 			c.unsubscribe(name)
@@ -175,6 +165,17 @@ func (c *client) tile(name string) (fence.TileID, bool) {
 		return 0, false
 	}
 	return tile, true
+}
+
+func (c *client) subscribeAll(m *relaypb.Subscribe) {
+	for _, name := range m.GetTiles() {
+		c.subscribe(name, fence.AreaSet{}, clientState{})
+	}
+	for _, held := range m.GetHeld() {
+		if areas, ok := c.areas(held); ok {
+			c.subscribe(held.GetTile(), areas, stateOf(held))
+		}
+	}
 }
 
 // subscribe starts delivery of a tile. A tile subscribed again is sent a Sync again.

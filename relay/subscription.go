@@ -73,20 +73,35 @@ func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
 		return
 	}
 	if s.live {
-		if m, ok := h.view.open(added); ok && s.out.syncWait() == 0 {
-			m.Watch = number
-			msg := prepare(s.form, syncMessage(h.tile, m))
-			if s.out.push(msg) {
-				s.out.spendSync(len(msg))
-				h.count.opened.Add(1)
-				h.openedMore(len(msg) - len(m.Blob))
-				return
-			}
+		if s.open(added) {
+			return
 		}
 		s.live, s.told, s.asked = false, false, false
 		s.out.owe(s)
 	}
 	s.has.at = fence.Position{}
+}
+
+// open queues areas that the client watches newly; false if that cannot be. The hub's mutex is held.
+func (s *subscription) open(added fence.AreaSet) bool {
+	if s.out.syncWait() != 0 {
+		return false
+	}
+	h, parts := s.h, takeScratch()
+	defer parts.free()
+	m, ok := h.view.open(parts, added)
+	if !ok {
+		return false
+	}
+	m.Watch = s.watch
+	msg := prepare(s.form, syncMessage(h.tile, m))
+	if !s.out.push(msg) {
+		return false
+	}
+	s.out.spendSync(len(msg))
+	h.count.opened.Add(1)
+	h.openedMore(len(msg) - len(m.Blob))
+	return true
 }
 
 // sync queues the Sync that the subscription is due. The client's writer calls it. Without the state to do so it

@@ -44,7 +44,9 @@ func (c *syncCache) message(v *view, s *subscription) []byte {
 	if msg := c.made[key]; msg != nil {
 		return msg
 	}
-	m, ok := v.sync(have, s.areas)
+	parts := takeScratch()
+	defer parts.free()
+	m, ok := v.sync(parts, have, s.areas)
 	if !ok {
 		return nil
 	}

@@ -238,8 +238,9 @@ func (v *view) setTail(rest []*batch) {
 }
 
 // sync is the message that brings a client, which watches some areas, from a position it holds to the end; from scratch
-// when the position is zero or not one of this history. ok is false when that needs a snapshot the view has not.
-func (v *view) sync(have fence.Position, areas fence.AreaSet) (m *relaypb.Sync, ok bool) {
+// when the position is zero or not one of this history. It lasts until its scratch is freed. ok is false when that
+// needs a snapshot the view has not.
+func (v *view) sync(s *scratch, have fence.Position, areas fence.AreaSet) (m *relaypb.Sync, ok bool) {
 	m = v.message(areas)
 	batches, known := v.after(have)
 	switch {
@@ -252,19 +253,20 @@ func (v *view) sync(have fence.Position, areas fence.AreaSet) (m *relaypb.Sync, 
 		m.Replace = true
 		v.addBase(m, areas)
 	}
-	m.Tail = tailOf(batches, areas)
+	m.Tail = tailOf(s, batches, areas)
 	return m, true
 }
 
-// open is the message that gives areas to a client which is at the end of this history in others. ok is as for sync.
-func (v *view) open(areas fence.AreaSet) (m *relaypb.Sync, ok bool) {
+// open is the message that gives areas to a client which is at the end of this history in others. It lasts as long, and
+// ok is, as for sync.
+func (v *view) open(s *scratch, areas fence.AreaSet) (m *relaypb.Sync, ok bool) {
 	if !v.whole {
 		return nil, false
 	}
 	m = v.message(areas)
 	m.Opens = true
 	v.addBase(m, areas)
-	m.Tail = tailOf(v.tail, areas)
+	m.Tail = tailOf(s, v.tail, areas)
 	return m, true
 }
 
@@ -304,10 +306,10 @@ func (v *view) addBase(m *relaypb.Sync, areas fence.AreaSet) {
 	}
 }
 
-func tailOf(batches []*batch, areas fence.AreaSet) []*relaypb.Frame {
+func tailOf(s *scratch, batches []*batch, areas fence.AreaSet) []*relaypb.Frame {
 	tail := make([]*relaypb.Frame, len(batches))
 	for i, b := range batches {
-		tail[i] = b.frame(areas)
+		tail[i] = b.frame(s, areas)
 	}
 	return tail
 }

@@ -236,7 +236,7 @@ func checkView(t *rapid.T, v *view, l line) {
 	}
 	for i := range len(l) + 1 {
 		have := l[:i].end()
-		s, ok := v.sync(have, fence.AreaSet{})
+		s, ok := v.sync(takeScratch(), have, fence.AreaSet{})
 		if !ok {
 			require.False(t, v.whole)
 			continue
@@ -255,7 +255,7 @@ func checkView(t *rapid.T, v *view, l line) {
 		require.Equal(t, v.at, s.GetPosition().Fence())
 	}
 	if v.whole {
-		_, ok := v.sync(fence.Position{}, fence.AreaSet{})
+		_, ok := v.sync(takeScratch(), fence.Position{}, fence.AreaSet{})
 		require.True(t, ok)
 	}
 }

@@ -198,6 +198,17 @@ func (s *shard) confirm(r fence.Receipt, want int, err error) (fence.Receipt, er
 	return r, nil
 }
 
+// cutFor keeps everything from the replicas for a while.
+func (s *shard) cutFor(d time.Duration) {
+	set := func(cut bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cut = [2]bool{cut, cut}
+	}
+	set(true)
+	time.AfterFunc(d, func() { set(false) })
+}
+
 // fail makes a replica the master, with what it has. The old master goes on as a zombie, for those who are told to
 // ask it.
 func (s *shard) fail(promoted int) {

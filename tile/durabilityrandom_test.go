@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
@@ -127,12 +128,17 @@ func (r *trial) equip() *restorer {
 	return o
 }
 
-// disturb makes a process's calls fail, some of them, before they are applied or after.
+// disturb makes a process's calls fail, some of them, before they are applied or after, and take a while.
 func (r *trial) disturb(o *restorer) {
 	rate, rng := r.rng.IntN(3)*6, rand.New(rand.NewPCG(r.rng.Uint64(), 4))
 	o.line.set(func(l *line) { l.rate = 2 * rate })
 	var mu sync.Mutex
+	slow := int64(r.rng.IntN(3)) * int64(50*time.Millisecond)
 	o.reach.set(func(_ context.Context, _ string, applied bool) error {
+		mu.Lock()
+		delay := time.Duration(rng.Int64N(slow + 1))
+		mu.Unlock()
+		time.Sleep(delay)
 		mu.Lock()
 		defer mu.Unlock()
 		if rate > 0 && rng.IntN(rate) == 0 {
@@ -166,8 +172,11 @@ func (r *trial) calm() {
 }
 
 // play has actions sent to the owner for a while. Those that were not acknowledged before are sent again.
-func (r *trial) play(n int, wait time.Duration) {
-	var all sync.WaitGroup
+func (r *trial) play(n int, wait time.Duration) { r.send(n, wait).Wait() }
+
+// send begins what play does.
+func (r *trial) send(n int, wait time.Duration) *sync.WaitGroup {
+	all := &sync.WaitGroup{}
 	r.mu.Lock()
 	send := make([]string, 0, n)
 	for w := range r.open {
@@ -198,7 +207,7 @@ func (r *trial) play(n int, wait time.Duration) {
 			}
 		})
 	}
-	all.Wait()
+	return all
 }
 
 // checkpoint does what Checkpointers do: one copies the snapshot now, one has read it and puts it later. One that
@@ -238,6 +247,7 @@ const (
 	nothing     reading = iota
 	unconfirmed         // what was acknowledged since the replicas last confirmed
 	unsaved             // what was acknowledged since the checkpoint was taken
+	anything            // another owner's state has taken its place
 )
 
 // fault does something, gives the tile an owner that serves if it has none, and says what may be lost by it.
@@ -249,7 +259,7 @@ func (r *trial) fault() (name string, may reading) {
 			r.play(2, 2*time.Second)
 		}
 	}
-	switch r.rng.IntN(10) {
+	switch r.rng.IntN(13) {
 	case 0:
 		return "none", nothing
 	case 1:
@@ -257,8 +267,10 @@ func (r *trial) fault() (name string, may reading) {
 		return "master lost", nothing
 	case 2:
 		r.s.fail(r.promoted())
-		zombie()
+		r.s.asksZombie(owner, r.rng.IntN(3) > 0)
+		late := r.send(1+r.rng.IntN(3), 600*time.Millisecond) // it goes on while its successor acquires the tile
 		r.succeed()
+		late.Wait()
 		r.retire(owner)
 		return "master lost, and the tile taken over", unconfirmed
 	case 3:
@@ -296,9 +308,58 @@ func (r *trial) fault() (name string, may reading) {
 		r.succeed()
 		r.retire(owner)
 		return "claimants died", unconfirmed
+	case 9:
+		r.calm()
+		r.s.cutFor(time.Duration(r.rng.IntN(1000)) * time.Millisecond)
+		require.NoError(r, owner.drain())
+		r.s.fail(r.promoted())
+		r.succeed()
+		return "owner stopped, and master lost", nothing
+	case 10:
+		if r.cfg.Durability == tile.WriteThrough {
+			return r.restoreDurable()
+		}
+	case 11:
+		if r.cfg.Durability != tile.WriteThrough {
+			return r.grantTwice()
+		}
 	}
 	r.s.w.store.Update(testTile, func(m *memfence.State) { m.Owner = fence.Owner{} })
 	return "owner hash gone", nothing
+}
+
+// restoreDurable puts the durable store back under a living owner, to an older state, or to what another owner has
+// written under the same epoch, which a restored authority had granted it. With the next action the owner notices.
+func (r *trial) restoreDurable() (name string, may reading) {
+	r.calm()
+	synctest.Wait()
+	old, restored := r.sh.snapshot(), memcheckpoint.New()
+	name, may = "durable store restored", nothing
+	if r.rng.IntN(2) == 0 {
+		name, may = "durable store has another owner's state", anything
+		old.Position = r.owner.Status().Position
+		old.Seq, old.Chain = old.Seq+fence.Seq(r.rng.IntN(3)), old.Chain+1
+	}
+	require.NoError(r, restored.Put(r.Context(), testTile, old))
+	r.sh.Store = restored
+	r.play(1, time.Minute)
+	require.Empty(r, r.open, "%s: the tile stalls: %+v", name, r.owner.Status())
+	return name, may
+}
+
+// grantTwice has another owner of the owner's epoch commit a word, which every replica confirms, and die.
+func (r *trial) grantTwice() (name string, may reading) {
+	r.calm()
+	r.words++
+	word := fmt.Sprint("twin", r.words)
+	r.s.w.twin(r.T, r.owner.Status().Epoch, word)
+	_, err := r.s.confirm(fence.Receipt{}, fence.AllReplicas, nil)
+	require.NoError(r, err)
+	r.mu.Lock()
+	r.acked[word] = time.Now()
+	r.mu.Unlock()
+	r.play(1, time.Minute)
+	return "epoch granted twice", nothing
 }
 
 // claimantThatDies takes the tile over and dies somewhere in it.
@@ -347,7 +408,8 @@ func (r *trial) checkReport() {
 
 // check requires what the class promises, after a fault that came at a time.
 func (r *trial) check(name string, may reading, confirmed, saved time.Time) {
-	if r.cfg.Durability == tile.WriteThrough || r.cfg.Durability == tile.Replicated && may == unconfirmed {
+	class := r.cfg.Durability
+	if class == tile.WriteThrough && may != anything || class == tile.Replicated && may == unconfirmed {
 		may = nothing
 	}
 	var has map[string]int
@@ -378,10 +440,14 @@ func (r *trial) check(name string, may reading, confirmed, saved time.Time) {
 			excused = when.After(confirmed) && !r.settled[w]
 		case unsaved:
 			excused = when.After(saved)
+		case anything:
+			excused = true
 		}
 		require.True(r, excused, "%s: %s is lost, acknowledged %v; confirmed %v, saved %v", name, w, when, confirmed,
 			saved)
-		r.lost++
+		if may != anything {
+			r.lost++
+		}
 		r.gone[w] = true
 		delete(r.acked, w)
 		delete(r.settled, w)

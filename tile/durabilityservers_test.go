@@ -45,7 +45,7 @@ func dynamoStore(t testing.TB) durableStore {
 }
 
 func sqliteStore(t testing.TB) durableStore {
-	store, err := sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "checkpoints.db"), nil)
+	store, err := sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "checkpoints.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store

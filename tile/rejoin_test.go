@@ -290,6 +290,60 @@ func (s *racedStore) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt,
 	return s.Store.Rebase(ctx, r)
 }
 
+// twin is what another owner of an epoch writes, to whom an authority that was restored has granted it too, and whom
+// the store lets in because the owner hash is gone: an install and a word.
+func (w *world) twin(t *testing.T, epoch fence.Epoch, word string) (at fence.Position) {
+	var tick fence.Tick
+	w.store.Update(testTile, func(m *memfence.State) { tick, m.Owner, at = m.Owner.Tick, fence.Owner{}, m.Last() })
+	_, claim, err := (&stream.Batch{Claim: fence.NewClaimID()}).Encode()
+	require.NoError(t, err)
+	events, _, err := (&stream.Batch{Events: [][]byte{[]byte(word)}}).Encode()
+	require.NoError(t, err)
+	for i, c := range []fence.Commit{{Private: claim, Install: true}, {Payload: events}} {
+		c.Tile, c.Epoch, c.Contact, c.Prev, c.Tick = testTile, epoch, "twin:1", at, tick+fence.Tick(1+i)
+		r, err := w.store.Commit(context.Background(), c)
+		require.NoError(t, err)
+		at = r.Position
+	}
+	return at
+}
+
+// TestATwinCounts: the owner hash names another owner of this one's epoch, and the authority says that the epoch is
+// this one's. The owner takes up what the twin has committed, or leaves the tile to it while it lives.
+func TestATwinCounts(t *testing.T) {
+	for _, lives := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lives=%v", lives), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				a := w.start("a:1", tile.Config{})
+				a.say(t, "x", "one")
+				at := w.twin(t, a.Status().Epoch, "two")
+				if !lives {
+					a.say(t, "z", "three")
+					require.NoError(t, a.drain())
+					assert.Equal(t, []string{"one", "two", "three"}, w.history())
+					return
+				}
+				presented := submit(a.TileProcessor, "z", "three")
+				for tick := fence.Tick(2000); ; tick++ {
+					_, err := w.store.Commit(t.Context(), fence.Commit{Tile: testTile, Epoch: at.Epoch,
+						Contact: "twin:1", Prev: at, Tick: tick})
+					require.NoError(t, err)
+					select {
+					case <-a.done:
+						var sup *tile.SupersededError
+						require.ErrorAs(t, a.err, &sup)
+						assert.Equal(t, "twin:1", sup.Successor.Contact)
+						require.ErrorIs(t, <-presented, tile.ErrUnresolved)
+						return
+					case <-time.After(100 * time.Millisecond):
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestATwinThatHasDiedCounts: an authority that was restored has granted an epoch twice. The other owner of it has
 // served, and its owner hash has expired when this one is refused: nothing names it but the stream.
 func TestATwinThatHasDiedCounts(t *testing.T) {
@@ -299,18 +353,7 @@ func TestATwinThatHasDiedCounts(t *testing.T) {
 		a := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log}, "a:1", tile.Config{})
 		a.say(t, "x", "one")
 		store.before = func() {
-			at, err := w.log.Last(context.Background(), testTile)
-			require.NoError(t, err)
-			_, claim, err := (&stream.Batch{Claim: fence.NewClaimID()}).Encode()
-			require.NoError(t, err)
-			word, _, err := (&stream.Batch{Events: [][]byte{[]byte("two")}}).Encode()
-			require.NoError(t, err)
-			for i, c := range []fence.Commit{{Private: claim, Install: true}, {Payload: word}} {
-				c.Tile, c.Epoch, c.Contact, c.Prev, c.Tick = testTile, 2, "b:1", at, fence.Tick(1000+i)
-				r, err := w.store.Commit(context.Background(), c)
-				require.NoError(t, err)
-				at = r.Position
-			}
+			w.twin(t, 2, "two")
 			w.store.Update(testTile, func(m *memfence.State) { m.Owner = fence.Owner{} })
 		}
 		*w.authority = *memfence.NewAuthority()

@@ -1,7 +1,6 @@
 package admissiontest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,14 +19,7 @@ import (
 )
 
 func testRandom(t *testing.T, s suite) {
-	require.NoError(t, Soak(s.ctx, s.store, SoakConfig{Seed: seed.Of(t)}))
-}
-
-// SoakConfig shapes a Soak. Zero fields take defaults.
-type SoakConfig struct {
-	Seed    uint64
-	Workers int // goroutines; 4
-	Calls   int // calls by each; 60
+	require.NoError(t, Soak(s.ctx, s.store, seed.Of(t)))
 }
 
 // Soak plays random calls, many of them repetitions of earlier ones, from several goroutines at once, then
@@ -38,15 +30,15 @@ type SoakConfig struct {
 //
 // An error says what was violated. A call that fails with an unknown outcome is presented again until it is
 // answered, as a ledger's client would do; so a store that loses answers can be soaked too.
-func Soak(ctx context.Context, store admission.Store, cfg SoakConfig) error {
-	cfg.Workers, cfg.Calls = cmp.Or(cfg.Workers, 4), cmp.Or(cfg.Calls, 60)
+func Soak(ctx context.Context, store admission.Store, seed uint64) error {
+	const workers, calls = 4, 60
 	h := newHistory(store)
-	errs := make([]error, cfg.Workers)
+	errs := make([]error, workers)
 	var wg sync.WaitGroup
-	for i := range cfg.Workers {
+	for i := range workers {
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(cfg.Seed, uint64(i))) // a repeatable sequence is the point
-			for range cfg.Calls {
+			r := rand.New(rand.NewPCG(seed, uint64(i))) // a repeatable sequence is the point
+			for range calls {
 				if errs[i] = h.step(ctx, r); errs[i] != nil {
 					return
 				}

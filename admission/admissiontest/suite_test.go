@@ -122,7 +122,7 @@ func TestSoakCatchesMutants(t *testing.T) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			m.Store = memory(t)
 			for seed := range uint64(20) {
-				if err := admissiontest.Soak(t.Context(), m, admissiontest.SoakConfig{Seed: seed}); err != nil {
+				if err := admissiontest.Soak(t.Context(), m, seed); err != nil {
 					t.Logf("caught: %v", err)
 					return
 				}
@@ -130,5 +130,5 @@ func TestSoakCatchesMutants(t *testing.T) {
 			t.Error("not noticed")
 		})
 	}
-	require.NoError(t, admissiontest.Soak(t.Context(), memory(t), admissiontest.SoakConfig{Seed: 1}))
+	require.NoError(t, admissiontest.Soak(t.Context(), memory(t), 1))
 }

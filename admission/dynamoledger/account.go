@@ -22,10 +22,10 @@ import (
 func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 	put := &types.Put{
 		TableName: s.table,
-		Item: merge(creditKey(c.ID), item{"owner": text(c.Owner), "asset": text(c.Asset),
-			"amount": number(c.Amount), "credited_at": number(c.At.UnixMilli())}),
+		Item: merge(creditKey(c.ID), item{"owner": dynamotx.Text(c.Owner), "asset": dynamotx.Text(c.Asset),
+			"amount": dynamotx.Number(c.Amount), "credited_at": dynamotx.Number(c.At.UnixMilli())}),
 		ConditionExpression:                 ptr("attribute_not_exists(#pk)"),
-		ExpressionAttributeNames:            names("pk"),
+		ExpressionAttributeNames:            dynamotx.Names("pk"),
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 	add := &types.Update{
@@ -33,9 +33,9 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 		Key:                      accountKey(c.Owner, c.Asset),
 		UpdateExpression:         ptr("ADD #balance :amount, #version :one"),
 		ConditionExpression:      ptr("attribute_not_exists(#balance) OR #balance <= :room"),
-		ExpressionAttributeNames: names("balance", "version"),
-		ExpressionAttributeValues: item{":amount": number(c.Amount), ":one": number(1),
-			":room": number(admission.MaxAmount - c.Amount)},
+		ExpressionAttributeNames: dynamotx.Names("balance", "version"),
+		ExpressionAttributeValues: item{":amount": dynamotx.Number(c.Amount), ":one": dynamotx.Number(1),
+			":room": dynamotx.Number(admission.MaxAmount - c.Amount)},
 	}
 	id := token("credit", c.ID, c.Owner, c.Asset, strconv.FormatUint(uint64(c.Amount), 10),
 		strconv.FormatInt(c.At.UnixMilli(), 10))
@@ -48,12 +48,12 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 		case !reasons[0].Refused:
 			return admission.ErrBalanceLimit
 		}
-		d := decoder{item: reasons[0].Item}
-		if d.text("owner") != c.Owner || d.text("asset") != c.Asset ||
-			admission.Amount(d.number("amount", uint64(admission.MaxAmount))) != c.Amount {
+		d := decode(reasons[0].Item)
+		if d.Text("owner") != c.Owner || d.Text("asset") != c.Asset ||
+			admission.Amount(d.Number("amount", uint64(admission.MaxAmount))) != c.Amount {
 			return &admission.ReusedError{What: "credit", ID: c.ID}
 		}
-		return d.err
+		return d.err()
 	})
 }
 
@@ -94,19 +94,19 @@ func (s *Store) Pending(ctx context.Context, before time.Time, limit int) ([]str
 			out, err := s.client.Query(ctx, &dynamodb.QueryInput{
 				TableName: s.table, IndexName: ptr(openIndex), Limit: ptr(int32(limit)), // at most 1000
 				KeyConditionExpression:   ptr("#open = :shard AND #attempted_at < :before"),
-				ExpressionAttributeNames: names("open", "attempted_at"),
-				ExpressionAttributeValues: item{":shard": text(openShard(shard)),
-					":before": number(before.UnixMilli())},
+				ExpressionAttributeNames: dynamotx.Names("open", "attempted_at"),
+				ExpressionAttributeValues: item{":shard": dynamotx.Text(openShard(shard)),
+					":before": dynamotx.Number(before.UnixMilli())},
 			})
 			if err != nil {
 				return err
 			}
 			for _, it := range out.Items {
-				d := decoder{item: it}
-				o := open{id: strings.TrimPrefix(d.text("pk"), actionPrefix),
-					at: d.number("attempted_at", fence.MaxNumber)}
-				if d.err != nil {
-					return d.err
+				d := decode(it)
+				o := open{id: strings.TrimPrefix(d.Text("pk"), actionPrefix),
+					at: d.Number("attempted_at", fence.MaxNumber)}
+				if d.Err != nil {
+					return d.err()
 				}
 				all = append(all, o)
 			}

@@ -79,7 +79,7 @@ func (s *Store) putArtifact(a admission.Artifact) *types.Put {
 		TableName:                           s.table,
 		Item:                                s.encodeArtifact(a),
 		ConditionExpression:                 ptr("attribute_not_exists(#pk)"),
-		ExpressionAttributeNames:            names("pk"),
+		ExpressionAttributeNames:            dynamotx.Names("pk"),
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 }
@@ -93,9 +93,10 @@ func (s *Store) pay(a admission.Artifact) *types.Update {
 			" #version = if_not_exists(#version, :zero) + :one"),
 		ConditionExpression: ptr("#balance >= :cost AND (attribute_not_exists(#cooldown_until) OR " +
 			"#cooldown_until <= :now)"),
-		ExpressionAttributeNames: names("balance", "version", "cooldown_until"),
+		ExpressionAttributeNames: dynamotx.Names("balance", "version", "cooldown_until"),
 		ExpressionAttributeValues: item{
-			":zero": number(0), ":one": number(1), ":cost": number(a.Cost), ":now": number(a.Admitted.UnixMilli()),
+			":zero": dynamotx.Number(0), ":one": dynamotx.Number(1), ":cost": dynamotx.Number(a.Cost),
+			":now": dynamotx.Number(a.Admitted.UnixMilli()),
 		},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
@@ -105,7 +106,7 @@ func (s *Store) pay(a admission.Artifact) *types.Update {
 	}
 	if a.Cooldown > 0 {
 		*u.UpdateExpression += ", #cooldown_until = :until"
-		u.ExpressionAttributeValues[":until"] = number(a.CooldownUntil().UnixMilli())
+		u.ExpressionAttributeValues[":until"] = dynamotx.Number(a.CooldownUntil().UnixMilli())
 	}
 	return u
 }
@@ -116,16 +117,17 @@ func (s *Store) cannotPay(a admission.Artifact) *types.ConditionCheck {
 	switch {
 	case a.Reason == admission.ReasonBalance:
 		c.ConditionExpression = ptr("attribute_not_exists(#balance) OR #balance < :cost")
-		c.ExpressionAttributeNames = names("balance")
-		c.ExpressionAttributeValues = item{":cost": number(a.Cost)}
+		c.ExpressionAttributeNames = dynamotx.Names("balance")
+		c.ExpressionAttributeValues = item{":cost": dynamotx.Number(a.Cost)}
 	case a.Cost == 0:
 		c.ConditionExpression = ptr("#cooldown_until > :now")
-		c.ExpressionAttributeNames = names("cooldown_until")
-		c.ExpressionAttributeValues = item{":now": number(a.Admitted.UnixMilli())}
+		c.ExpressionAttributeNames = dynamotx.Names("cooldown_until")
+		c.ExpressionAttributeValues = item{":now": dynamotx.Number(a.Admitted.UnixMilli())}
 	default:
 		c.ConditionExpression = ptr("#balance >= :cost AND #cooldown_until > :now")
-		c.ExpressionAttributeNames = names("balance", "cooldown_until")
-		c.ExpressionAttributeValues = item{":cost": number(a.Cost), ":now": number(a.Admitted.UnixMilli())}
+		c.ExpressionAttributeNames = dynamotx.Names("balance", "cooldown_until")
+		c.ExpressionAttributeValues = item{":cost": dynamotx.Number(a.Cost),
+			":now": dynamotx.Number(a.Admitted.UnixMilli())}
 	}
 	return c
 }

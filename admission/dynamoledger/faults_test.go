@@ -323,7 +323,7 @@ func TestFlakyService(t *testing.T) {
 			return next()
 		})
 	seed := rand.Uint64()
-	require.NoError(t, admissiontest.Soak(t.Context(), store, admissiontest.SoakConfig{Seed: seed}), "seed %d", seed)
+	require.NoError(t, admissiontest.Soak(t.Context(), store, seed), "seed %d", seed)
 }
 
 func TestRetention(t *testing.T) {

@@ -38,21 +38,21 @@ func (s *Store) Scan(ctx context.Context, visit func(admission.Record) error) er
 
 // decodeRecord reads an item of any kind.
 func decodeRecord(it item) admission.Record {
-	d := decoder{item: it}
+	d := decode(it)
 	var r admission.Record
 	var err error
-	switch pk := d.text("pk"); {
+	switch pk := d.Text("pk"); {
 	case strings.HasPrefix(pk, actionPrefix):
 		r, err = decodeArtifact(it)
 	case strings.HasPrefix(pk, accountPrefix):
-		r, err = decodeAccount(it, strings.TrimPrefix(pk, accountPrefix), d.text("sk"))
+		r, err = decodeAccount(it, strings.TrimPrefix(pk, accountPrefix), d.Text("sk"))
 	case strings.HasPrefix(pk, creditPrefix):
-		r = admission.Credit{ID: strings.TrimPrefix(pk, creditPrefix), Owner: d.text("owner"), Asset: d.text("asset"),
-			Amount: admission.Amount(d.number("amount", uint64(admission.MaxAmount))), At: d.date("credited_at")}
+		r = admission.Credit{ID: strings.TrimPrefix(pk, creditPrefix), Owner: d.Text("owner"), Asset: d.Text("asset"),
+			Amount: admission.Amount(d.Number("amount", uint64(admission.MaxAmount))), At: d.date("credited_at")}
 	default:
-		d.fail("pk")
+		d.Fail("pk")
 	}
-	if err = cmp.Or(err, d.err); err != nil {
+	if err = cmp.Or(err, d.err()); err != nil {
 		return &fence.CorruptError{What: fmt.Sprintf("ledger item %q", d.optional("pk")), Detail: err.Error()}
 	}
 	return r

@@ -40,8 +40,9 @@ func (s *Store) Attempt(
 		UpdateExpression: ptr("SET #attempts = #attempts + :one, #attempt_id = :attempt, #attempted_at = :at"),
 		ConditionExpression: ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)" +
 			" AND (attribute_not_exists(#attempt_id) OR #attempt_id <> :attempt)"),
-		ExpressionAttributeNames:  names("pk", "outcome", "attempts", "attempt_id", "attempted_at"),
-		ExpressionAttributeValues: item{":one": number(1), ":attempt": text(attempt), ":at": number(at.UnixMilli())},
+		ExpressionAttributeNames: dynamotx.Names("pk", "outcome", "attempts", "attempt_id", "attempted_at"),
+		ExpressionAttributeValues: item{":one": dynamotx.Number(1), ":attempt": dynamotx.Text(attempt),
+			":at": dynamotx.Number(at.UnixMilli())},
 	})
 }
 
@@ -50,8 +51,8 @@ func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission
 	_, err := s.update(ctx, "withdraw", actionID, &dynamodb.UpdateItemInput{
 		UpdateExpression:          ptr("SET #attempts = #attempts - :one REMOVE #attempt_id"),
 		ConditionExpression:       ptr("attribute_not_exists(#outcome) AND #attempt_id = :attempt"),
-		ExpressionAttributeNames:  names("outcome", "attempts", "attempt_id"),
-		ExpressionAttributeValues: item{":one": number(1), ":attempt": text(attempt)},
+		ExpressionAttributeNames:  dynamotx.Names("outcome", "attempts", "attempt_id"),
+		ExpressionAttributeValues: item{":one": dynamotx.Number(1), ":attempt": dynamotx.Text(attempt)},
 	})
 	return err
 }
@@ -62,10 +63,11 @@ func (s *Store) Settle(ctx context.Context, c admission.Settlement) (admission.A
 		return s.refund(ctx, c)
 	}
 	u := &dynamodb.UpdateItemInput{
-		UpdateExpression:          ptr("SET #outcome = :outcome, #resolved_at = :at"),
-		ConditionExpression:       ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)"),
-		ExpressionAttributeNames:  names("pk", "open", "outcome", "resolved_at"),
-		ExpressionAttributeValues: item{":outcome": text(c.Outcome.String()), ":at": number(c.At.UnixMilli())},
+		UpdateExpression:         ptr("SET #outcome = :outcome, #resolved_at = :at"),
+		ConditionExpression:      ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)"),
+		ExpressionAttributeNames: dynamotx.Names("pk", "open", "outcome", "resolved_at"),
+		ExpressionAttributeValues: item{":outcome": dynamotx.Text(c.Outcome.String()),
+			":at": dynamotx.Number(c.At.UnixMilli())},
 	}
 	if s.cfg.Retention > 0 {
 		*u.UpdateExpression += ", #expires = :expires"
@@ -152,15 +154,16 @@ func (s *Store) endRefunded(c admission.Settlement) *types.Update {
 		Key:                      actionKey(c.ActionID),
 		UpdateExpression:         ptr("SET #outcome = :outcome, #resolved_at = :at, #refunded = :true"),
 		ConditionExpression:      ptr("attribute_exists(#pk) AND attribute_not_exists(#outcome)"),
-		ExpressionAttributeNames: names("pk", "open", "outcome", "resolved_at", "refunded"),
-		ExpressionAttributeValues: item{":outcome": text(c.Outcome.String()), ":at": number(c.At.UnixMilli()),
-			":true": flag(true)},
+		ExpressionAttributeNames: dynamotx.Names("pk", "open", "outcome", "resolved_at", "refunded"),
+		ExpressionAttributeValues: item{":outcome": dynamotx.Text(c.Outcome.String()),
+			":at": dynamotx.Number(c.At.UnixMilli()), ":true": flag(true)},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 	if c.Sole != "" {
 		*u.ConditionExpression += " AND #attempts = :one AND #attempt_id = :sole"
 		u.ExpressionAttributeNames["#attempts"], u.ExpressionAttributeNames["#attempt_id"] = "attempts", "attempt_id"
-		u.ExpressionAttributeValues[":one"], u.ExpressionAttributeValues[":sole"] = number(1), text(c.Sole)
+		u.ExpressionAttributeValues[":one"] = dynamotx.Number(1)
+		u.ExpressionAttributeValues[":sole"] = dynamotx.Text(c.Sole)
 	}
 	if s.cfg.Retention > 0 {
 		*u.UpdateExpression += ", #expires = :expires"
@@ -176,9 +179,9 @@ func (s *Store) refill(a admission.Artifact, ownCooldown bool) *types.Update {
 		TableName:                s.table,
 		Key:                      accountKey(a.Actor, a.Asset),
 		UpdateExpression:         ptr("ADD #balance :cost, #version :one"),
-		ExpressionAttributeNames: names("balance", "version"),
-		ExpressionAttributeValues: item{":cost": number(a.Cost), ":one": number(1),
-			":room": number(admission.MaxAmount - a.Cost)},
+		ExpressionAttributeNames: dynamotx.Names("balance", "version"),
+		ExpressionAttributeValues: item{":cost": dynamotx.Number(a.Cost), ":one": dynamotx.Number(1),
+			":room": dynamotx.Number(admission.MaxAmount - a.Cost)},
 		ConditionExpression:                 ptr("#balance <= :room"),
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
@@ -186,7 +189,7 @@ func (s *Store) refill(a admission.Artifact, ownCooldown bool) *types.Update {
 		*u.UpdateExpression += " REMOVE #cooldown_until"
 		*u.ConditionExpression += " AND #cooldown_until = :own"
 		u.ExpressionAttributeNames["#cooldown_until"] = "cooldown_until"
-		u.ExpressionAttributeValues[":own"] = number(a.CooldownUntil().UnixMilli())
+		u.ExpressionAttributeValues[":own"] = dynamotx.Number(a.CooldownUntil().UnixMilli())
 	}
 	return u
 }

@@ -2,14 +2,13 @@ package dynamoledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 const openIndex = "open"
@@ -20,38 +19,22 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string) erro
 	if client == nil || name == "" {
 		return &fence.ArgumentError{Field: "table", Value: name, Want: "a client and a table name"}
 	}
-	attribute := func(name string, t types.ScalarAttributeType) types.AttributeDefinition {
-		return types.AttributeDefinition{AttributeName: ptr(name), AttributeType: t}
-	}
-	key := func(hash, sort string) []types.KeySchemaElement {
-		return []types.KeySchemaElement{
-			{AttributeName: ptr(hash), KeyType: types.KeyTypeHash},
-			{AttributeName: ptr(sort), KeyType: types.KeyTypeRange},
-		}
-	}
-	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName:   ptr(name),
-		BillingMode: types.BillingModePayPerRequest,
+	created, err := dynamotx.CreateTable(ctx, client, &dynamodb.CreateTableInput{TableName: ptr(name),
 		AttributeDefinitions: []types.AttributeDefinition{
-			attribute("pk", types.ScalarAttributeTypeS), attribute("sk", types.ScalarAttributeTypeS),
-			attribute("open", types.ScalarAttributeTypeS), attribute("attempted_at", types.ScalarAttributeTypeN),
+			{AttributeName: ptr("open"), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: ptr("attempted_at"), AttributeType: types.ScalarAttributeTypeN},
 		},
-		KeySchema: key("pk", "sk"),
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
 			IndexName:  ptr(openIndex),
-			KeySchema:  key("open", "attempted_at"),
+			KeySchema:  dynamotx.KeySchema([2]string{"open", "attempted_at"}),
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
 		}},
-	})
-	var exists *types.ResourceInUseException
-	switch {
-	case errors.As(err, &exists):
-		return waitFor(ctx, client, name)
-	case err != nil:
-		return fmt.Errorf("ledger: create table %s: %w", name, err)
+	}, [2]string{"pk", "sk"})
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
 	}
-	if err := waitFor(ctx, client, name); err != nil {
-		return err
+	if !created {
+		return nil
 	}
 	_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
 		TableName:               ptr(name),
@@ -59,15 +42,6 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string) erro
 	})
 	if err != nil {
 		return fmt.Errorf("ledger: expiry of table %s: %w", name, err)
-	}
-	return nil
-}
-
-func waitFor(ctx context.Context, client *dynamodb.Client, name string) error {
-	waiter := dynamodb.NewTableExistsWaiter(client)
-	err := waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: ptr(name)}, 5*time.Minute)
-	if err != nil {
-		return fmt.Errorf("ledger: table %s: %w", name, err)
 	}
 	return nil
 }

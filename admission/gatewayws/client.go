@@ -1,7 +1,6 @@
 package gatewayws
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,9 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/socket"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -32,10 +33,6 @@ type DialConfig struct {
 	// MaxInFlight is how many intents may be under way; Do waits when there are more. It should not be above
 	// the server's Config.MaxInFlight. Zero means 32.
 	MaxInFlight int
-	// WriteTimeout is how long the server may take to accept a frame. Zero means 5 s.
-	WriteTimeout time.Duration
-	// PingInterval is how often the server is asked for a sign of life. Zero means 20 s.
-	PingInterval time.Duration
 }
 
 // Request is an intent.
@@ -81,23 +78,10 @@ type result struct {
 // Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone. Errors: a
 // *fence.ArgumentError, or what the handshake met; they show no header, and of the URL neither user nor query.
 func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
-	var c DialConfig
-	if cfg != nil {
-		c = *cfg
-	}
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
-	c.PingInterval = cmp.Or(c.PingInterval, 20*time.Second)
-	switch {
-	case c.MaxInFlight < 0:
-		return nil, &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight,
-			Want: "at least 1, or zero for the default"}
-	case c.WriteTimeout < 0:
-		return nil, &fence.ArgumentError{Field: "WriteTimeout", Value: c.WriteTimeout,
-			Want: "a positive duration, or zero for the default"}
-	case c.PingInterval < 0:
-		return nil, &fence.ArgumentError{Field: "PingInterval", Value: c.PingInterval,
-			Want: "a positive duration, or zero for the default"}
+	c := setting.Of(cfg)
+	var check setting.Check
+	if setting.Least(&check, 1, "MaxInFlight", &c.MaxInFlight, defaultMaxInFlight); check.Err != nil {
+		return nil, check.Err
 	}
 	header := c.Header
 	if c.Token != nil {
@@ -178,9 +162,9 @@ func (c *Client) renewNow(left time.Duration) {
 // ErrDisconnected; ctx's.
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 	// A message over the server's limit would end the connection for all its calls.
-	if n := r.maxFrame(); n > defaultMaxFrame {
+	if n := r.maxFrame(); n > maxFrame {
 		return Answer{}, &fence.ArgumentError{Field: "request", Value: n,
-			Want: fmt.Sprintf("at most %d bytes as JSON", defaultMaxFrame)}
+			Want: fmt.Sprintf("at most %d bytes as JSON", maxFrame)}
 	}
 	return c.do(ctx, intentFrame{Tile: r.Tile, Kind: r.Kind, Action: r.Action, Asset: r.Asset, Cost: r.Cost,
 		Body: r.Body})
@@ -206,7 +190,7 @@ func (c *Client) do(ctx context.Context, f intentFrame) (Answer, error) {
 		panic(err)
 	}
 	// The caller's context must not end in the middle of a frame, which would end the connection.
-	limited, cancel := context.WithTimeout(c.ctx, c.cfg.WriteTimeout)
+	limited, cancel := context.WithTimeout(c.ctx, writeTimeout)
 	defer cancel()
 	if err := c.conn.Write(limited, websocket.MessageText, b); err != nil { //nolint:contextcheck // as it should be
 		_ = c.conn.CloseNow() // the reader answers all calls
@@ -292,15 +276,8 @@ func (c *Client) end(cause error) {
 }
 
 func (c *Client) ping() {
-	ticker := time.NewTicker(c.cfg.PingInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		limited, cancel := context.WithTimeout(c.ctx, c.cfg.PingInterval)
+	for wait.For(c.ctx, pingInterval) {
+		limited, cancel := context.WithTimeout(c.ctx, pingInterval)
 		err := c.conn.Ping(limited)
 		cancel()
 		if err != nil {

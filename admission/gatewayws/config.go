@@ -8,18 +8,20 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
-// Defaults of Config and DialConfig.
+// Bounds of a connection, at both ends.
 const (
-	defaultMaxFrame    = 16 << 10 // holds the largest intent: its body in base64, its names escaped
+	maxFrame           = 16 << 10 // bytes; holds the largest intent: its body in base64, its names escaped
 	defaultMaxInFlight = 32
-	defaultMaxClients  = 10_000
+	intentTimeout      = 15 * time.Second // of an intent, from its frame to its answer
+	writeTimeout       = 5 * time.Second  // for the peer to accept a frame
+	pingInterval       = 20 * time.Second // after which a peer is asked for a sign of life
 )
 
 // Admitter takes the intents of authenticated clients: an admission.Gateway.
@@ -49,15 +51,8 @@ type Config struct {
 
 	// MaxClients is how many may be connected; more are answered 503. Zero means 10,000.
 	MaxClients int
-	// MaxFrame is the most bytes of a message. Zero means 16 KiB, which holds the largest intent.
-	MaxFrame int
 	// MaxInFlight is how many intents of one connection may be under way. Zero means 32.
 	MaxInFlight int
-
-	// IntentTimeout bounds each intent from its frame to its answer. Zero means 15 s.
-	IntentTimeout time.Duration
-	// WriteTimeout is how long a client may take to accept an answer. Zero means 5 s.
-	WriteTimeout time.Duration
 	// PingInterval is after how long a silent client is asked for a sign of life, which it must give within the same
 	// time. Zero means 20 s.
 	PingInterval time.Duration
@@ -92,53 +87,13 @@ type AnswerInfo struct {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	var d Config
-	if c != nil {
-		d = *c
-	}
+	d := setting.Of(c)
 	d.Origins = slices.Clone(d.Origins)
-	d.MaxClients = cmp.Or(d.MaxClients, defaultMaxClients)
-	d.MaxFrame = cmp.Or(d.MaxFrame, defaultMaxFrame)
-	d.MaxInFlight = cmp.Or(d.MaxInFlight, defaultMaxInFlight)
-	d.IntentTimeout = cmp.Or(d.IntentTimeout, 15*time.Second)
-	d.WriteTimeout = cmp.Or(d.WriteTimeout, 5*time.Second)
-	d.PingInterval = cmp.Or(d.PingInterval, 20*time.Second)
+	var check setting.Check
+	setting.Least(&check, 1, "MaxClients", &d.MaxClients, 10_000)
+	setting.Least(&check, 1, "MaxInFlight", &d.MaxInFlight, defaultMaxInFlight)
+	setting.Least(&check, time.Millisecond, "PingInterval", &d.PingInterval, pingInterval)
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	d.refusals = sampled.Logger(d.Logger)
-	orNothing(&d.Hooks.Opened)
-	orNothing(&d.Hooks.Closed)
-	orNothing(&d.Hooks.Answered)
-	return d, d.validate()
-}
-
-// validate checks the settings after the defaults are in.
-func (c *Config) validate() error {
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"IntentTimeout", c.IntentTimeout}, {"WriteTimeout", c.WriteTimeout}, {"PingInterval", c.PingInterval}} {
-		if d.value < time.Millisecond {
-			return &fence.ArgumentError{Field: d.field, Value: d.value,
-				Want: "at least a millisecond, or zero for the default"}
-		}
-	}
-	switch {
-	case c.MaxClients < 1:
-		return &fence.ArgumentError{Field: "MaxClients", Value: c.MaxClients,
-			Want: "at least 1, or zero for the default"}
-	case c.MaxFrame < 256:
-		return &fence.ArgumentError{Field: "MaxFrame", Value: c.MaxFrame,
-			Want: "at least 256 bytes, or zero for the default"}
-	case c.MaxInFlight < 1:
-		return &fence.ArgumentError{Field: "MaxInFlight", Value: c.MaxInFlight,
-			Want: "at least 1, or zero for the default"}
-	}
-	return nil
-}
-
-// orNothing makes a hook that is not set do nothing.
-func orNothing[T any](hook *func(T)) {
-	if *hook == nil {
-		*hook = func(T) {}
-	}
+	return d, check.Err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile"
@@ -29,25 +30,24 @@ type conn struct {
 	wire    *socket.Conn
 	tile    atomic.Uint64 // of the last movement or action
 	opened  time.Time
-	work    sync.WaitGroup // the crew
+	crew    *crew          // all connections'
+	work    sync.WaitGroup // what it does for this one
 	beat    *time.Timer
 
-	// Used by the reading goroutine only.
-	window    time.Time // begin of the present ten seconds
-	malformed int       // messages in it
+	nonsense nonsense // used by the reading goroutine only
 
 	mu       sync.Mutex
-	room     sync.Cond // of the crew; the reader waits
+	room     sync.Cond // for one more to be busy; the reader waits
 	running  int       // intents under way
-	crew     int       // goroutines that run an intent or write an answer, at most two for each intent under way
+	busy     int       // goroutines that run an intent or write an answer, at most two for each intent under way
 	draining bool
 	leaving  bool      // our close frame is out, or about to be
 	ended    bool      // by the game
 	asked    time.Time // when it was last pinged
 }
 
-func newConn(cfg *Config, gateway Admitter, d *door.Door, guest *door.Guest, wire *socket.Conn) *conn {
-	s := &conn{cfg: cfg, gateway: gateway, door: d, guest: guest, wire: wire, opened: time.Now()}
+func newConn(cfg *Config, gateway Admitter, d *door.Door, guest *door.Guest, wire *socket.Conn, c *crew) *conn {
+	s := &conn{cfg: cfg, gateway: gateway, door: d, guest: guest, wire: wire, crew: c, opened: time.Now()}
 	s.room.L = &s.mu
 	return s
 }
@@ -55,7 +55,7 @@ func newConn(cfg *Config, gateway Admitter, d *door.Door, guest *door.Guest, wir
 // serve returns when the connection has ended and its intents are finished. They do not end with it: outcomes that
 // come later reach only the ledger, where the client's retry finds them.
 func (s *conn) serve(ctx context.Context) {
-	s.cfg.Hooks.Opened(ConnInfo{Actor: s.guest.Actor()})
+	hook.Call(s.cfg.Hooks.Opened, ConnInfo{Actor: s.guest.Actor()})
 	s.mu.Lock()
 	s.beat = time.AfterFunc(s.untilBeat(), s.ping)
 	s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *conn) serve(ctx context.Context) {
 	s.beat.Stop()
 	s.mu.Unlock()
 	_ = s.wire.Close()
-	s.cfg.Hooks.Closed(ConnInfo{Actor: s.guest.Actor(), Open: time.Since(s.opened), Err: err})
+	hook.Call(s.cfg.Hooks.Closed, ConnInfo{Actor: s.guest.Actor(), Open: time.Since(s.opened), Err: err})
 }
 
 // enterGame lets the game do what it does for a player who comes, and tells the client how long the session lasts.
@@ -142,15 +142,17 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	refused := s.enter(err == nil)
 	if err != nil {
 		refused = &Error{Code: CodeMalformed, Message: err.Error()}
-		if s.tooMalformed(time.Now()) {
+		if s.nonsense.tooMuch(time.Now()) {
 			s.done()
 			return errTooMalformed
 		}
 	}
 	if refused == nil {
-		s.work.Go(func() {
+		s.work.Add(1)
+		s.crew.run(func() {
+			defer s.work.Done()
 			defer s.done()
-			answer := s.answer(ctx, f)
+			answer := s.answer(ctx, &f)
 			s.finish()
 			s.write(answer)
 		})
@@ -159,7 +161,7 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	// In the reader's own goroutine, so that a client that sends nonsense faster than it reads answers is not read any
 	// more.
 	defer s.done()
-	s.cfg.Hooks.Answered(AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Code: refused.Code})
+	hook.Call(s.cfg.Hooks.Answered, AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Code: refused.Code})
 	s.write(refused.frame(f.ID))
 	return nil
 }
@@ -170,6 +172,21 @@ const (
 	maxMalformed    = 100
 	malformedWindow = 10 * time.Second
 )
+
+// nonsense counts malformed messages.
+type nonsense struct {
+	window   time.Time // begin of the present ten seconds
+	messages int       // in it
+}
+
+// tooMuch counts a message and reports whether it is one too many.
+func (n *nonsense) tooMuch(now time.Time) bool {
+	if now.Sub(n.window) >= malformedWindow {
+		n.window, n.messages = now, 0
+	}
+	n.messages++
+	return n.messages > maxMalformed
+}
 
 // Ends of a connection.
 const endedReason = "the session was ended"
@@ -206,27 +223,18 @@ func (s *conn) end() bool {
 	return true
 }
 
-// tooMalformed counts a malformed message and reports whether it is one too many.
-func (s *conn) tooMalformed(now time.Time) bool {
-	if now.Sub(s.window) >= malformedWindow {
-		s.window, s.malformed = now, 0
-	}
-	s.malformed++
-	return s.malformed > maxMalformed
-}
-
-// enter makes one of the crew of the caller, who calls done at its end, and says why an intent cannot be run.
+// enter counts the caller as busy, who calls done at its end, and says why an intent cannot be run.
 //
 // An intent is finished before its answer is written, or a client that sends the next one at once would find it
-// still under way. What a client that reads slowly can pile up is bounded by the crew: when all of them wait to
-// write, the client is not read any more.
+// still under way. What a client that reads slowly can pile up is bounded by how many are busy: when all of them wait
+// to write, the client is not read any more.
 func (s *conn) enter(intent bool) (refused *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.crew >= 2*s.cfg.MaxInFlight {
+	for s.busy >= 2*s.cfg.MaxInFlight {
 		s.room.Wait()
 	}
-	s.crew++
+	s.busy++
 	switch {
 	case !intent:
 	case s.draining:
@@ -246,11 +254,11 @@ func (s *conn) finish() {
 	s.mu.Unlock()
 }
 
-// done takes the caller out of the crew. The last one of a session that drains closes the connection.
+// done counts the caller out. The last one of a session that drains closes the connection.
 func (s *conn) done() {
 	s.mu.Lock()
-	s.crew--
-	last := s.draining && s.crew == 0
+	s.busy--
+	last := s.draining && s.busy == 0
 	s.mu.Unlock()
 	s.room.Signal()
 	if last {
@@ -259,10 +267,14 @@ func (s *conn) done() {
 }
 
 // answer runs an intent and says its outcome, or what went wrong.
-func (s *conn) answer(ctx context.Context, f intentFrame) answerFrame {
+func (s *conn) answer(ctx context.Context, f *intentFrame) answerFrame {
 	began := time.Now()
 	answer, err := s.guarded(ctx, f)
-	info := AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Outcome: answer.Outcome, Took: time.Since(began)}
+	return s.say(f, &answer, err, time.Since(began))
+}
+
+func (s *conn) say(f *intentFrame, answer *Answer, err error, took time.Duration) answerFrame {
+	info := AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Outcome: answer.Outcome, Took: took}
 	frame := answer.frame(f.ID)
 	if err != nil {
 		e := describe(err)
@@ -275,13 +287,13 @@ func (s *conn) answer(ctx context.Context, f intentFrame) answerFrame {
 		}
 		info.Code, frame = e.Code, e.frame(f.ID)
 	}
-	s.cfg.Hooks.Answered(info)
+	hook.Call(s.cfg.Hooks.Answered, info)
 	return frame
 }
 
 // guarded keeps one intent that makes the game's own checks panic from ending every client's connection,
 // as package http does with a request.
-func (s *conn) guarded(ctx context.Context, f intentFrame) (a Answer, err error) {
+func (s *conn) guarded(ctx context.Context, f *intentFrame) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.cfg.refusals.Error("panic at the gateway", "actor", s.guest.Actor(), "kind", f.Kind, "panic", v, "stack",
@@ -301,39 +313,51 @@ var (
 		Want: "none of them in a move, which is free"}
 )
 
-// run hands the intent to the gateway.
-func (s *conn) run(ctx context.Context, f intentFrame) (Answer, error) {
+// run hands the intent to the gateway. Each kind has a function of its own: what an intent waits in, for up to a tick,
+// is the stack of all its callers.
+func (s *conn) run(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Kind == kindRefresh {
 		return s.refresh(f.Token)
 	}
-	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.guest.Who()), s.cfg.IntentTimeout)
+	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.guest.Who()), intentTimeout)
 	defer cancel()
-	if f.Kind != admission.Ask {
-		s.tile.Store(uint64(f.Tile))
+	switch f.Kind {
+	case admission.Ask:
+		return s.ask(ctx, f)
+	case admission.Act:
+		return s.act(ctx, f)
 	}
-	if f.Kind == admission.Act {
-		art, err := s.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.guest.Actor(), Asset: f.Asset,
-			Cost: f.Cost, Tile: f.Tile, Body: f.Body})
-		if err != nil {
-			return Answer{}, err
-		}
-		return answerOf(art), nil
-	}
-	if f.Kind == admission.Ask {
-		art, err := s.gateway.Outcome(ctx, s.guest.Actor(), f.Action)
-		if err == nil && art.Open() {
-			err = &admission.PendingError{Artifact: art, Err: errNoOutcome}
-		}
-		if err != nil {
-			return Answer{}, err
-		}
-		return answerOf(art), nil
-	}
+	return s.move(ctx, f)
+}
+
+func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {
+	s.tile.Store(uint64(f.Tile))
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove
 	}
 	outcome, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.guest.Actor(), Body: f.Body})
 	return Answer{Outcome: outcome}, err
+}
+
+func (s *conn) act(ctx context.Context, f *intentFrame) (Answer, error) {
+	s.tile.Store(uint64(f.Tile))
+	art, err := s.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.guest.Actor(), Asset: f.Asset,
+		Cost: f.Cost, Tile: f.Tile, Body: f.Body})
+	if err != nil {
+		return Answer{}, err
+	}
+	return answerOf(art), nil
+}
+
+func (s *conn) ask(ctx context.Context, f *intentFrame) (Answer, error) {
+	art, err := s.gateway.Outcome(ctx, s.guest.Actor(), f.Action)
+	if err == nil && art.Open() {
+		err = &admission.PendingError{Artifact: art, Err: errNoOutcome}
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	return answerOf(art), nil
 }
 
 // refresh takes a new token of the client's.
@@ -356,7 +380,7 @@ func (s *conn) write(f answerFrame) {
 
 // send writes a frame. A client that does not take it in time is disconnected.
 func (s *conn) send(frame []byte) {
-	if s.wire.Send(s.cfg.WriteTimeout, frame) != nil {
+	if s.wire.Send(writeTimeout, frame) != nil {
 		s.cut() // the reader reports why
 	}
 }
@@ -392,7 +416,7 @@ func (s *conn) ping() {
 func (s *conn) drain() {
 	s.mu.Lock()
 	s.draining = true
-	idle := s.crew == 0
+	idle := s.busy == 0
 	s.mu.Unlock()
 	if idle {
 		go s.leave(goingAway)
@@ -401,7 +425,7 @@ func (s *conn) drain() {
 
 var goingAway = socket.CloseFrame(int(websocket.StatusGoingAway), "draining")
 
-// leave sends a close frame, once. A client that does not answer it within WriteTimeout is cut off.
+// leave sends a close frame, once. A client that does not answer it within writeTimeout is cut off.
 func (s *conn) leave(closing []byte) {
 	s.mu.Lock()
 	left := s.leaving
@@ -411,7 +435,7 @@ func (s *conn) leave(closing []byte) {
 		return
 	}
 	s.send(closing)
-	if s.wire.SetReadDeadline(time.Now().Add(s.cfg.WriteTimeout)) != nil {
+	if s.wire.SetReadDeadline(time.Now().Add(writeTimeout)) != nil {
 		s.cut()
 	}
 }

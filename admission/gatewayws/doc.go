@@ -72,7 +72,7 @@
 // Each frame that could be read gets exactly one answer, unless the connection ends first. Then the client
 // connects again and repeats its actions, which is safe, and the movements that it still wants. Intents
 // under way when the connection ends are finished, so that their outcomes are there for the retry. A
-// client that does not read or does not answer pings is disconnected. A message over MaxFrame ends the connection
+// client that does not read or does not answer pings is disconnected. A message over 16 KiB ends the connection
 // with status 1009.
 //
 // # Trust

@@ -441,8 +441,7 @@ func TestHooks(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	for _, cfg := range []gatewayws.Config{{MaxFrame: 10}, {MaxInFlight: -1}, {IntentTimeout: -1}, {WriteTimeout: 1},
-		{PingInterval: 1}} {
+	for _, cfg := range []gatewayws.Config{{MaxClients: -1}, {MaxInFlight: -1}, {PingInterval: 1}} {
 		_, err := gatewayws.New(&gateway{}, byHeader, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/internal/socket"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -25,6 +26,7 @@ type Handler struct {
 	admitted int // clients in their handshake and sessions
 	sessions map[*conn]struct{}
 	served   sync.WaitGroup // what is admitted
+	crew     crew           // of all sessions
 }
 
 // New returns a handler. authenticate names the actor of each connection. It does no I/O and starts nothing. Errors: a
@@ -81,7 +83,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var refused error
 	offer := socket.Offer{Subprotocol: Subprotocol, Origins: h.cfg.Origins, AnyOrigin: h.cfg.AnyOrigin}
-	wire, err := socket.Accept(w, r, offer, h.cfg.MaxFrame, nil, func() error {
+	wire, err := socket.Accept(w, r, offer, maxFrame, nil, func() error {
 		refused = guest.Identify(r)
 		return refused
 	})
@@ -96,7 +98,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	h.start(r, newConn(&h.cfg, h.gateway, h.door, guest, wire))
+	h.start(r, newConn(&h.cfg, h.gateway, h.door, guest, wire, &h.crew))
 }
 
 func offers(r *http.Request, subprotocol string) bool {
@@ -123,6 +125,9 @@ func (h *Handler) admit() bool {
 	if h.draining || h.admitted >= h.cfg.MaxClients {
 		return false
 	}
+	if h.admitted == 0 {
+		h.crew.hire()
+	}
 	h.admitted++
 	h.served.Add(1)
 	return true
@@ -134,6 +139,9 @@ func (h *Handler) dismiss(s *conn) {
 	defer h.mu.Unlock()
 	delete(h.sessions, s)
 	h.admitted--
+	if h.admitted == 0 {
+		h.crew.release()
+	}
 	h.served.Done()
 }
 
@@ -204,20 +212,14 @@ func (h *Handler) Drain(ctx context.Context) error {
 		s.drain()
 	}
 	h.mu.Unlock()
-	gone := make(chan struct{})
-	go func() {
-		h.served.Wait()
-		close(gone)
-	}()
-	select {
-	case <-gone:
+	cut := wait.Group(ctx, &h.served)
+	if cut == nil {
 		return nil
-	case <-ctx.Done():
 	}
 	h.mu.Lock()
 	for s := range h.sessions {
 		s.cut()
 	}
 	h.mu.Unlock()
-	return errors.Join(errors.New("gatewayws: drain was cut short"), context.Cause(ctx))
+	return errors.Join(errors.New("gatewayws: drain was cut short"), cut)
 }

@@ -210,7 +210,7 @@ func (l *Lobby) feed(ctx context.Context, shard string, f *feed) {
 		defer l.mu.Unlock()
 		for _, t := range tickets {
 			for _, c := range f.watchers[t] {
-				wake(c)
+				wait.Wake(c)
 			}
 		}
 	}
@@ -219,21 +219,13 @@ func (l *Lobby) feed(ctx context.Context, shard string, f *feed) {
 		defer l.mu.Unlock()
 		for _, cs := range f.watchers {
 			for _, c := range cs {
-				wake(c)
+				wait.Wake(c)
 			}
 		}
 	}
 	for ctx.Err() == nil {
 		_ = l.store.Changes(ctx, shard, all, notify) // watchers read every second meanwhile
 		wait.For(ctx, retryInterval)
-	}
-}
-
-// wake puts an element into a channel that has room for one, unless there is one.
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

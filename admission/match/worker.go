@@ -112,7 +112,7 @@ func (b *bench) run(ctx context.Context) {
 	var sides sync.WaitGroup
 	sides.Go(func() {
 		for side.Err() == nil {
-			if err := b.store.Arrivals(side, b.shard, func() { wake(b.hint) }); err != nil && side.Err() == nil {
+			if err := b.store.Arrivals(side, b.shard, func() { wait.Wake(b.hint) }); err != nil && side.Err() == nil {
 				b.failed(b.shard, "subscribe", err)
 			}
 			wait.For(side, retryInterval)

@@ -17,7 +17,7 @@
 //
 // # Failures
 //
-// An operation that cannot get the database within Config.BusyTimeout is a *fence.StoreError with
+// An operation that cannot get the database within 10 s, or before ctx ends, is a *fence.StoreError with
 // fence.ErrNotApplied. One that fails at its commit is fence.ErrUnknownOutcome; present it again. A context
 // that ends before the transaction has begun stops it; one that ends later does not, since the rest takes
 // microseconds and interrupting it would only make the outcome unknown.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"time"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/internal/setting"
@@ -16,9 +15,6 @@ var migrations embed.FS
 
 // Config holds the optional settings of a Store. Nil and the zero value are valid.
 type Config struct {
-	// BusyTimeout is how long an operation waits for another process's transaction. Zero means 5 s.
-	BusyTimeout time.Duration
-
 	// Relaxed syncs at checkpoints only (synchronous=NORMAL): a crash of the process loses nothing, a crash
 	// of the machine may lose the last operations, spends and credits alike.
 	Relaxed bool
@@ -36,9 +32,7 @@ const Memory = sqlitedb.Memory
 // opening alone. Errors: a *fence.ArgumentError for a bad setting; otherwise SQLite's own, or that the
 // file was made by a newer release.
 func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
-	c := setting.Of(cfg)
-	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{BusyTimeout: c.BusyTimeout, Relaxed: c.Relaxed,
-		Migrations: migrations})
+	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Relaxed: setting.Of(cfg).Relaxed, Migrations: migrations})
 	if err != nil {
 		return nil, fmt.Errorf("sqliteledger: open %s: %w", path, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // journalModel is what a journal of one tile should hold: the contract in its shortest form.
@@ -193,10 +194,7 @@ func testZombie(t *testing.T, h JournalHarness) {
 		var group errgroup.Group
 		started := make(chan struct{}, 1)
 		running := func() {
-			select {
-			case started <- struct{}{}:
-			default:
-			}
+			wait.Wake(started)
 		}
 		group.Go(func() error {
 			defer running()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 	"github.com/tilefence/tilefence/internal/guard"
 )
 
@@ -181,8 +182,8 @@ func (st *Store) orphans(ctx context.Context, tile fence.TileID) ([]string, erro
 				return nil, err
 			}
 			for _, item := range page.Items {
-				r := itemReader{item: item}
-				part := r.text("part")
+				r := itemReader{dynamotx.Reader{Item: item}}
+				part := r.Text("part")
 				at, attempt, ok := parseChunkPart(part)
 				if ok && attempt != inForce.attempt && !checkpoint.Supersedes(at, inForce.Position) {
 					orphans = append(orphans, part)

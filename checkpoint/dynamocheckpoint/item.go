@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 // formatVersion is the attribute v of every manifest. A reader refuses versions it does not know.
@@ -48,11 +49,7 @@ func (m *manifest) item() map[string]types.AttributeValue {
 	item["attempt"] = text(m.attempt)
 	item["chunks"] = number(uint64(m.chunks))
 	if m.chunks == 0 {
-		blob := m.blob
-		if blob == nil {
-			blob = []byte{} // the SDK would write null
-		}
-		item["blob"] = &types.AttributeValueMemberB{Value: blob}
+		item["blob"] = dynamotx.Binary(m.blob)
 	}
 	return item
 }
@@ -64,29 +61,26 @@ var headAttributes = []string{"v", "epoch", "seq", "chain", "tick", "contact", "
 // headProjection asks for everything but the blob. Several of the names are reserved words, hence the
 // placeholders.
 func headProjection() (expression *string, names map[string]string) {
-	names = map[string]string{"#tile": "tile"}
-	for _, a := range headAttributes {
-		names["#"+a] = a
-	}
-	return aws.String("#tile, #" + strings.Join(headAttributes, ", #")), names
+	return aws.String("#tile, #" + strings.Join(headAttributes, ", #")),
+		dynamotx.Names(append([]string{"tile"}, headAttributes...)...)
 }
 
 // parseManifest reads a manifest with or without its blob. A *fence.CorruptError says what is wrong.
 func parseManifest(tile fence.TileID, item map[string]types.AttributeValue) (manifest, error) {
-	r := itemReader{item: item}
+	r := itemReader{dynamotx.Reader{Item: item}}
 	r.version(formatVersion)
 	m := manifest{Head: checkpoint.Head{Tile: tile, Position: fence.Position{
 		Epoch: fence.Epoch(r.number("epoch")), Seq: fence.Seq(r.number("seq")),
 	}}}
 	m.Tick = fence.Tick(r.number("tick"))
-	m.Contact = r.text("contact")
-	m.Sum = r.text("sum")
+	m.Contact = r.Text("contact")
+	m.Sum = r.Text("sum")
 	m.Taken = fence.FromMillis(int64(r.number("taken")))
 	m.Size = int(r.number("size"))
-	m.attempt = r.text("attempt")
+	m.attempt = r.Text("attempt")
 	m.chunks = int(r.number("chunks"))
-	if chain, err := fence.ParseChain(r.text("chain")); err != nil && r.err == nil {
-		r.err = err
+	if chain, err := fence.ParseChain(r.Text("chain")); err != nil && r.Err == nil {
+		r.Err = err
 	} else {
 		m.Chain = chain
 	}
@@ -94,64 +88,36 @@ func parseManifest(tile fence.TileID, item map[string]types.AttributeValue) (man
 		m.blob = b.Value
 	}
 	switch {
-	case r.err != nil:
+	case r.Err != nil:
 	case m.Epoch == 0 || m.Seq == 0 || m.attempt == "":
-		r.err = fmt.Errorf("epoch, sequence and attempt must not be empty")
+		r.Err = fmt.Errorf("epoch, sequence and attempt must not be empty")
 	case m.Size > fence.MaxSnapshot || m.chunks > m.Size:
-		r.err = fmt.Errorf("%d bytes in %d chunks", m.Size, m.chunks)
+		r.Err = fmt.Errorf("%d bytes in %d chunks", m.Size, m.chunks)
 	}
-	if r.err != nil {
+	if r.Err != nil {
 		return manifest{}, &fence.CorruptError{Tile: tile, What: "checkpoint manifest", At: m.Position,
-			Detail: r.err.Error()}
+			Detail: r.Err.Error()}
 	}
 	return m, nil
 }
 
-// itemReader reads attributes; after the first error it returns zeros.
-type itemReader struct {
-	item map[string]types.AttributeValue
-	err  error
-}
+// itemReader reads the attributes of manifests and of journals.
+type itemReader struct{ dynamotx.Reader }
 
-func (r *itemReader) number(name string) uint64 {
-	n, ok := r.item[name].(*types.AttributeValueMemberN)
-	if ok && r.err == nil {
-		v, err := fence.ParseNumber(n.Value)
-		if err == nil {
-			return v
-		}
-	}
-	r.missing(name)
-	return 0
-}
-
-func (r *itemReader) text(name string) string {
-	s, ok := r.item[name].(*types.AttributeValueMemberS)
-	if ok && r.err == nil {
-		return s.Value
-	}
-	r.missing(name)
-	return ""
-}
+func (r *itemReader) number(name string) uint64 { return r.Number(name, fence.MaxNumber) }
 
 func (r *itemReader) position(name string) fence.Position {
-	at, err := fence.ParsePosition(r.text(name))
+	at, err := fence.ParsePosition(r.Text(name))
 	if err != nil {
-		r.missing(name)
+		r.Fail(name)
 	}
 	return at
 }
 
 // version refuses an item of a format this reader does not know.
 func (r *itemReader) version(known uint64) {
-	if v := r.number("v"); v != known && r.err == nil {
-		r.err = fmt.Errorf("version %d, this reader knows %d", v, known)
-	}
-}
-
-func (r *itemReader) missing(name string) {
-	if r.err == nil {
-		r.err = fmt.Errorf("attribute %q is missing or unreadable", name)
+	if v := r.number("v"); v != known && r.Err == nil {
+		r.Err = fmt.Errorf("version %d, this reader knows %d", v, known)
 	}
 }
 
@@ -188,16 +154,12 @@ func key(tile fence.TileID, part string) map[string]types.AttributeValue {
 }
 
 func tileOf(item map[string]types.AttributeValue) (fence.TileID, error) {
-	r := itemReader{item: item}
-	s := r.text("tile")
-	if r.err != nil {
-		return 0, r.err
+	r := itemReader{dynamotx.Reader{Item: item}}
+	s := r.Text("tile")
+	if r.Err != nil {
+		return 0, r.Err
 	}
 	return fence.ParseTileID(s)
 }
 
-func number(v uint64) types.AttributeValue {
-	return &types.AttributeValueMemberN{Value: strconv.FormatUint(v, 10)}
-}
-
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+var text, number = dynamotx.Text[string], dynamotx.Number[uint64]

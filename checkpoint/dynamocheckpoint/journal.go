@@ -23,15 +23,6 @@ import (
 
 var _ checkpoint.JournalStore = (*Store)(nil)
 
-// journalNames are the placeholders of the attributes that conditions on the journal name.
-func journalNames(names ...string) map[string]string {
-	m := map[string]string{}
-	for _, n := range names {
-		m["#"+n] = n
-	}
-	return m
-}
-
 // Seal implements checkpoint.JournalStore.
 func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
 	const op = "journal seal"
@@ -42,7 +33,7 @@ func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch)
 		Key:                      key(tile, journalPart),
 		UpdateExpression:         aws.String("SET #v = :v, #sealed = :epoch, #end = if_not_exists(#end, :end)"),
 		ConditionExpression:      aws.String("attribute_not_exists(#part) OR (#v = :v AND #sealed <= :epoch)"),
-		ExpressionAttributeNames: journalNames("part", "v", "sealed", "end"),
+		ExpressionAttributeNames: dynamotx.Names("part", "v", "sealed", "end"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":v": number(journalVersion), ":epoch": number(uint64(epoch)), ":end": text(fence.Position{}.String()),
 		},
@@ -79,7 +70,7 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 			Key:                      key(tile, journalPart),
 			UpdateExpression:         aws.String("SET #v = :v, #sealed = :epoch, #end = :end, #floor = :seq"),
 			ConditionExpression:      aws.String("attribute_not_exists(#part)"),
-			ExpressionAttributeNames: journalNames("part", "v", "sealed", "end", "floor"),
+			ExpressionAttributeNames: dynamotx.Names("part", "v", "sealed", "end", "floor"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{
 				":v": number(journalVersion), ":epoch": number(uint64(s.Epoch)),
 				":end": text(s.Position.String()), ":seq": number(uint64(s.Seq)),
@@ -146,7 +137,7 @@ func (st *Store) moveEnd(tile fence.TileID, e *fence.Entry) *types.Update {
 		TableName: aws.String(st.table), Key: key(tile, journalPart),
 		UpdateExpression:         aws.String("SET #end = :end"),
 		ConditionExpression:      aws.String("#v = :v AND #sealed = :epoch AND #end = :prev"),
-		ExpressionAttributeNames: journalNames("v", "sealed", "end"),
+		ExpressionAttributeNames: dynamotx.Names("v", "sealed", "end"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":v": number(journalVersion), ":epoch": number(uint64(e.Epoch)),
 			":prev": text(e.Prev.String()), ":end": text(e.Position.String()),
@@ -190,13 +181,13 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 	var highest fence.Seq
 	err = st.journalParts(ctx, tile, 0, upTo, []string{"part", "seq"},
 		func(item map[string]types.AttributeValue) error {
-			r := itemReader{item: item}
-			if part := r.text("part"); isEntryPart(part) {
+			r := itemReader{dynamotx.Reader{Item: item}}
+			if part := r.Text("part"); isEntryPart(part) {
 				entries, highest = append(entries, part), fence.Seq(r.number("seq"))
 			} else {
 				chunks = append(chunks, part)
 			}
-			return r.err
+			return r.Err
 		})
 	if err != nil {
 		return maybeFailed(ctx, op, tile, fence.ErrNotApplied, err)
@@ -220,7 +211,7 @@ func (st *Store) noteFloor(ctx context.Context, tile fence.TileID, floor fence.S
 		UpdateExpression: aws.String("SET #floor = :floor"),
 		ConditionExpression: aws.String(
 			"attribute_exists(#part) AND (attribute_not_exists(#floor) OR #floor < :floor)"),
-		ExpressionAttributeNames:  journalNames("part", "floor"),
+		ExpressionAttributeNames:  dynamotx.Names("part", "floor"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":floor": number(uint64(floor))},
 	})
 	if _, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
@@ -287,7 +278,7 @@ const toTheEnd fence.Seq = math.MaxUint64
 // entry before its chunks. Without attributes to ask for, it reads whole items.
 func (st *Store) journalParts(ctx context.Context, tile fence.TileID, from, to fence.Seq, attributes []string,
 	each func(item map[string]types.AttributeValue) error) error {
-	names := journalNames(append(attributes, "tile", "part")...)
+	names := dynamotx.Names(append(attributes, "tile", "part")...)
 	var projection *string
 	if len(attributes) > 0 {
 		projection = aws.String("#" + strings.Join(attributes, ", #"))
@@ -327,13 +318,13 @@ func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint
 	h := checkpoint.JournalHead{Tile: tile, JournalEnd: head.JournalEnd}
 	attributes := []string{"part", "v", "epoch", "seq", "chain", "size"}
 	err = st.journalParts(ctx, tile, 0, toTheEnd, attributes, func(item map[string]types.AttributeValue) error {
-		r := itemReader{item: item}
-		if !isEntryPart(r.text("part")) {
+		r := itemReader{dynamotx.Reader{Item: item}}
+		if !isEntryPart(r.Text("part")) {
 			return nil
 		}
 		at, err := entryPosition(tile, item)
 		h.Add(at, int(r.number("size")))
-		return cmp.Or(err, corruptEntry(tile, at, r.err))
+		return cmp.Or(err, corruptEntry(tile, at, r.Err))
 	})
 	if err != nil {
 		return checkpoint.JournalHead{}, maybeFailed(ctx, op, tile, fence.ErrNotApplied, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 // journalVersion is the attribute v of a journal's head and entries.
@@ -39,16 +40,16 @@ func parseJournal(tile fence.TileID, item map[string]types.AttributeValue) (h jo
 	if item == nil {
 		return journalHead{}, nil // an Append without a Seal
 	}
-	r := itemReader{item: item}
+	r := itemReader{dynamotx.Reader{Item: item}}
 	r.version(journalVersion)
 	h.Sealed = fence.Epoch(r.number("sealed"))
 	h.End = r.position("end")
 	if item["floor"] != nil {
 		h.floor = fence.Seq(r.number("floor"))
 	}
-	if r.err != nil {
+	if r.Err != nil {
 		return journalHead{}, &fence.CorruptError{Tile: tile, What: "journal head", At: fence.Position{Epoch: h.Sealed},
-			Detail: r.err.Error()}
+			Detail: r.Err.Error()}
 	}
 	return h, nil
 }
@@ -70,12 +71,12 @@ func entryItem(tile fence.TileID, e *fence.Entry, chunks int) map[string]types.A
 
 // entryPosition reads an entry's position.
 func entryPosition(tile fence.TileID, item map[string]types.AttributeValue) (fence.Position, error) {
-	r := itemReader{item: item}
+	r := itemReader{dynamotx.Reader{Item: item}}
 	r.version(journalVersion)
 	at := fence.Position{Epoch: fence.Epoch(r.number("epoch")), Seq: fence.Seq(r.number("seq"))}
-	chain, err := fence.ParseChain(r.text("chain"))
+	chain, err := fence.ParseChain(r.Text("chain"))
 	at.Chain = chain
-	return at, corruptEntry(tile, at, r.err, err)
+	return at, corruptEntry(tile, at, r.Err, err)
 }
 
 // corruptEntry is nil if all errors are.
@@ -93,16 +94,16 @@ func parseEntry(tile fence.TileID, item map[string]types.AttributeValue) (e fenc
 	if e.Position, err = entryPosition(tile, item); err != nil {
 		return e, 0, 0, err
 	}
-	r := itemReader{item: item}
+	r := itemReader{dynamotx.Reader{Item: item}}
 	size, chunks = int(r.number("size")), int(r.number("chunks"))
-	part := r.text("part")
+	part := r.Text("part")
 	if b, ok := item["frame"].(*types.AttributeValueMemberB); ok {
 		e.Frame = b.Value
 	}
-	if r.err == nil && (part != entryPart(e.Seq) || size > fence.MaxFrame || chunks > size) {
-		r.err = fmt.Errorf("%d bytes in %d chunks under the key %q", size, chunks, part)
+	if r.Err == nil && (part != entryPart(e.Seq) || size > fence.MaxFrame || chunks > size) {
+		r.Err = fmt.Errorf("%d bytes in %d chunks under the key %q", size, chunks, part)
 	}
-	return e, size, chunks, corruptEntry(tile, e.Position, r.err)
+	return e, size, chunks, corruptEntry(tile, e.Position, r.Err)
 }
 
 // tailReader puts a journal's items together: each entry comes before its chunks.
@@ -117,10 +118,10 @@ type tailReader struct {
 }
 
 func (t *tailReader) add(item map[string]types.AttributeValue) error {
-	r := itemReader{item: item}
-	part := r.text("part")
-	if r.err != nil {
-		return corruptEntry(t.tile, t.current.Position, r.err)
+	r := itemReader{dynamotx.Reader{Item: item}}
+	part := r.Text("part")
+	if r.Err != nil {
+		return corruptEntry(t.tile, t.current.Position, r.Err)
 	}
 	if !isEntryPart(part) {
 		return t.addChunk(part, item)

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -254,29 +253,9 @@ func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 // used. It is meant for development and tests: a production table wants backups, encryption and
 // capacity of your choosing. It does not change a table that exists.
 func (st *Store) EnsureTable(ctx context.Context) error {
-	_, err := st.client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName:   aws.String(st.table),
-		BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String("tile"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("part"), AttributeType: types.ScalarAttributeTypeS},
-		},
-		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String("tile"), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String("part"), KeyType: types.KeyTypeRange},
-		},
-	})
-	if err != nil {
-		if _, exists := errors.AsType[*types.ResourceInUseException](err); !exists {
-			return fmt.Errorf("create table %q: %w", st.table, err)
-		}
-	}
-	waiter := dynamodb.NewTableExistsWaiter(st.client,
-		func(o *dynamodb.TableExistsWaiterOptions) { o.MinDelay = 100 * time.Millisecond })
-	if err := waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(st.table)}, time.Minute); err != nil {
-		return fmt.Errorf("create table %q: %w", st.table, err)
-	}
-	return nil
+	_, err := dynamotx.CreateTable(ctx, st.client, &dynamodb.CreateTableInput{TableName: aws.String(st.table)},
+		[2]string{"tile", "part"})
+	return err
 }
 
 // failed classifies an error of the SDK; the cause of a cancelled context says more than the SDK does.

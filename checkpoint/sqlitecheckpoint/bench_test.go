@@ -11,7 +11,7 @@ const benchSize = 100 << 10
 
 // BenchmarkPut is to be compared with BenchmarkRawInsert: the same bytes without conditions or checks.
 func BenchmarkPut(b *testing.B) {
-	st := open(b, filepath.Join(b.TempDir(), "bench.db"), nil)
+	st := open(b, filepath.Join(b.TempDir(), "bench.db"))
 	s := snapshot(1, benchSize)
 	b.SetBytes(benchSize)
 	for b.Loop() {
@@ -22,7 +22,7 @@ func BenchmarkPut(b *testing.B) {
 
 func BenchmarkRawInsert(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "bench.db")
-	open(b, path, nil)
+	open(b, path)
 	db := raw(b, path)
 	s := snapshot(1, benchSize)
 	b.SetBytes(benchSize)
@@ -34,7 +34,7 @@ func BenchmarkRawInsert(b *testing.B) {
 }
 
 func BenchmarkGet(b *testing.B) {
-	st := open(b, filepath.Join(b.TempDir(), "bench.db"), nil)
+	st := open(b, filepath.Join(b.TempDir(), "bench.db"))
 	require.NoError(b, st.Put(b.Context(), tile, snapshot(1, benchSize)))
 	b.SetBytes(benchSize)
 	for b.Loop() {
@@ -45,7 +45,7 @@ func BenchmarkGet(b *testing.B) {
 
 func BenchmarkRawSelect(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "bench.db")
-	require.NoError(b, open(b, path, nil).Put(b.Context(), tile, snapshot(1, benchSize)))
+	require.NoError(b, open(b, path).Put(b.Context(), tile, snapshot(1, benchSize)))
 	db := raw(b, path)
 	b.SetBytes(benchSize)
 	for b.Loop() {

@@ -1,7 +1,7 @@
 // Package sqlitecheckpoint keeps checkpoints in an SQLite database: a file on a developer's machine or a small
 // single-host deployment, or memory. It is a checkpoint.Store and a checkpoint.JournalStore, pure Go, without cgo.
 //
-//	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db", nil) // or ":memory:"
+//	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db") // or ":memory:"
 //	defer store.Close()
 //
 // # Guarantees and failures
@@ -12,7 +12,7 @@
 // survives a power failure, on storage that keeps its promises. ":memory:" is a database of this Store's own
 // that ends with Close.
 //
-// A file that stays locked for longer than Config.BusyTimeout is a *fence.StoreError with
+// A file that stays locked for longer than 10 s, or than ctx allows, is a *fence.StoreError with
 // fence.ErrNotApplied. Other failures of a write are fence.ErrUnknownOutcome: make the same call again.
 //
 // # Concurrency and tests

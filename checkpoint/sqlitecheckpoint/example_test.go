@@ -12,7 +12,7 @@ import (
 
 func Example() {
 	ctx := context.Background()
-	store, err := sqlitecheckpoint.Open(ctx, ":memory:", nil)
+	store, err := sqlitecheckpoint.Open(ctx, ":memory:")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -15,7 +15,7 @@ const batchSize = 2 << 10
 // BenchmarkAppend is to be compared with BenchmarkRawAppend: the same bytes without conditions or checks, as
 // durable.
 func BenchmarkAppend(b *testing.B) {
-	st := open(b, filepath.Join(b.TempDir(), "bench.db"), nil)
+	st := open(b, filepath.Join(b.TempDir(), "bench.db"))
 	require.NoError(b, st.Seal(b.Context(), tile, 1))
 	e := journalEntry(1, fence.Position{}, batchSize)
 	b.SetBytes(batchSize)
@@ -27,7 +27,7 @@ func BenchmarkAppend(b *testing.B) {
 
 func BenchmarkRawAppend(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "bench.db")
-	open(b, path, nil)
+	open(b, path)
 	db := raw(b, path)
 	e := journalEntry(1, fence.Position{}, batchSize)
 	b.SetBytes(batchSize)

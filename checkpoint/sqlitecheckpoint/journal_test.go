@@ -1,6 +1,7 @@
 package sqlitecheckpoint_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,14 +17,14 @@ import (
 func TestJournalConformanceFile(t *testing.T) {
 	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
 		path := filepath.Join(t.TempDir(), "journal.db")
-		st := open(t, path, nil)
-		return checkpointtest.JournalHarness{Journal: st, Other: open(t, path, nil), Damage: damageEntry(st)}
+		st := open(t, path)
+		return checkpointtest.JournalHarness{Journal: st, Other: open(t, path), Damage: damageEntry(st)}
 	})
 }
 
 func TestJournalConformanceMemory(t *testing.T) {
 	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
-		st := open(t, sqlitecheckpoint.Memory, nil)
+		st := open(t, sqlitecheckpoint.Memory)
 		return checkpointtest.JournalHarness{Journal: st, Damage: damageEntry(st)}
 	})
 }
@@ -46,13 +47,13 @@ func journalEntry(epoch fence.Epoch, prev fence.Position, n int) fence.Entry {
 
 func TestJournalReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
-	st, err := sqlitecheckpoint.Open(t.Context(), path, nil)
+	st, err := sqlitecheckpoint.Open(t.Context(), path)
 	require.NoError(t, err)
 	require.NoError(t, st.Seal(t.Context(), tile, 3))
 	want := journalEntry(3, fence.Position{}, 100)
 	require.NoError(t, st.Append(t.Context(), tile, want))
 	require.NoError(t, st.Close())
-	again := open(t, path, nil)
+	again := open(t, path)
 	got, err := again.Tail(t.Context(), tile, 0)
 	require.NoError(t, err)
 	assert.Equal(t, []fence.Entry{want}, got)
@@ -63,7 +64,7 @@ func TestJournalReopen(t *testing.T) {
 // when it is free.
 func TestJournalLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
-	st := open(t, path, &sqlitecheckpoint.Config{BusyTimeout: 20 * time.Millisecond})
+	st := open(t, path)
 	require.NoError(t, st.Seal(t.Context(), tile, 1))
 	conn, err := raw(t, path).Conn(t.Context())
 	require.NoError(t, err)
@@ -71,8 +72,14 @@ func TestJournalLocked(t *testing.T) {
 	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
 	e := journalEntry(1, fence.Position{}, 10)
-	require.ErrorIs(t, st.Append(t.Context(), tile, e), fence.ErrNotApplied)
-	require.ErrorIs(t, st.Seal(t.Context(), tile, 2), fence.ErrNotApplied)
+	for _, call := range []func(context.Context) error{
+		func(ctx context.Context) error { return st.Append(ctx, tile, e) },
+		func(ctx context.Context) error { return st.Seal(ctx, tile, 2) },
+	} {
+		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		require.ErrorIs(t, call(short), fence.ErrNotApplied)
+		cancel()
+	}
 	_, err = conn.ExecContext(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
 	require.NoError(t, st.Append(t.Context(), tile, e))

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
-	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
@@ -30,23 +28,16 @@ var listSQL string
 // Memory is the path that opens a database in memory.
 const Memory = sqlitedb.Memory
 
-// Config holds a Store's options. The zero value of each field means its default.
-type Config struct {
-	// BusyTimeout is how long a call waits for a lock that another process holds on the file. Zero means 5 s.
-	BusyTimeout time.Duration
-}
-
 // Store is a checkpoint.Store and a checkpoint.JournalStore in SQLite. See the package comment.
 type Store struct{ db *sqlitedb.DB }
 
 var _ checkpoint.Store = (*Store)(nil)
 
 // Open opens the database at path, creating file and tables as needed; Memory makes one in memory. Close
-// it after use. A *fence.ArgumentError names an empty path or an option out of range; other errors are
-// SQLite's, or that the file was made by a newer release.
-func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
-	c := setting.Of(cfg)
-	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{BusyTimeout: c.BusyTimeout, Migrations: migrations})
+// it after use. A *fence.ArgumentError names an empty path; other errors are SQLite's, or that the file was made by a
+// newer release.
+func Open(ctx context.Context, path string) (*Store, error) {
+	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Migrations: migrations})
 	if err != nil {
 		return nil, fmt.Errorf("sqlitecheckpoint: open %s: %w", path, err)
 	}

@@ -20,9 +20,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const tile fence.TileID = 0x85283473fffffff
 
-func open(t testing.TB, path string, cfg *sqlitecheckpoint.Config) *sqlitecheckpoint.Store {
+func open(t testing.TB, path string) *sqlitecheckpoint.Store {
 	t.Helper()
-	st, err := sqlitecheckpoint.Open(t.Context(), path, cfg)
+	st, err := sqlitecheckpoint.Open(t.Context(), path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	return st
@@ -31,14 +31,14 @@ func open(t testing.TB, path string, cfg *sqlitecheckpoint.Config) *sqlitecheckp
 func TestConformanceFile(t *testing.T) {
 	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
 		path := filepath.Join(t.TempDir(), "odd name?#%.db")
-		st := open(t, path, nil)
-		return checkpointtest.Harness{Store: st, Other: open(t, path, nil), Damage: damage(st)}
+		st := open(t, path)
+		return checkpointtest.Harness{Store: st, Other: open(t, path), Damage: damage(st)}
 	})
 }
 
 func TestConformanceMemory(t *testing.T) {
 	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
-		st := open(t, sqlitecheckpoint.Memory, nil)
+		st := open(t, sqlitecheckpoint.Memory)
 		return checkpointtest.Harness{Store: st, Damage: damage(st)}
 	})
 }
@@ -68,12 +68,12 @@ func snapshot(seq fence.Seq, n int) fence.Snapshot {
 
 func TestReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "checkpoints.db")
-	st, err := sqlitecheckpoint.Open(t.Context(), path, nil)
+	st, err := sqlitecheckpoint.Open(t.Context(), path)
 	require.NoError(t, err)
 	want := snapshot(10, 100)
 	require.NoError(t, st.Put(t.Context(), tile, want))
 	require.NoError(t, st.Close())
-	got, found, err := open(t, path, nil).Get(t.Context(), tile)
+	got, found, err := open(t, path).Get(t.Context(), tile)
 	require.NoError(t, err)
 	require.True(t, found)
 	assert.Equal(t, want, got)
@@ -82,7 +82,7 @@ func TestReopen(t *testing.T) {
 // TestMemorySurvivesCancellation sees that a call cut short does not cost the one connection, with which
 // a database in memory would go.
 func TestMemorySurvivesCancellation(t *testing.T) {
-	st := open(t, sqlitecheckpoint.Memory, nil)
+	st := open(t, sqlitecheckpoint.Memory)
 	last := fence.Seq(1)
 	require.NoError(t, st.Put(t.Context(), tile, snapshot(last, 10)))
 	cut := 0
@@ -104,14 +104,16 @@ func TestMemorySurvivesCancellation(t *testing.T) {
 
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "checkpoints.db")
-	st := open(t, path, &sqlitecheckpoint.Config{BusyTimeout: 20 * time.Millisecond})
+	st := open(t, path)
 	require.NoError(t, st.Put(t.Context(), tile, snapshot(1, 10)))
 	conn, err := raw(t, path).Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
-	require.ErrorIs(t, st.Put(t.Context(), tile, snapshot(2, 10)), fence.ErrNotApplied)
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, st.Put(short, tile, snapshot(2, 10)), fence.ErrNotApplied)
 	got, _, err := st.Get(t.Context(), tile)
 	require.NoError(t, err, "readers do not wait")
 	assert.Equal(t, fence.Seq(1), got.Seq)
@@ -121,10 +123,8 @@ func TestLocked(t *testing.T) {
 }
 
 func TestOpenArguments(t *testing.T) {
-	_, err := sqlitecheckpoint.Open(t.Context(), "", nil)
+	_, err := sqlitecheckpoint.Open(t.Context(), "")
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = sqlitecheckpoint.Open(t.Context(), sqlitecheckpoint.Memory, &sqlitecheckpoint.Config{BusyTimeout: -1})
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "no", "such", "directory.db"), nil)
+	_, err = sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "no", "such", "directory.db"))
 	require.Error(t, err)
 }

@@ -123,7 +123,7 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 		return nil
 	}
 	b.loseTile = func(id fence.TileID) { store.Update(id, func(s *memfence.State) { *s = memfence.State{} }) }
-	checkpoints, err := sqlitecheckpoint.Open(ctx, filepath.Join(dir, "checkpoints.db"), nil)
+	checkpoints, err := sqlitecheckpoint.Open(ctx, filepath.Join(dir, "checkpoints.db"))
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // The matchmaking of a battle: how many run, and for how long things last. A battle is short, so all is quicker than
@@ -170,10 +171,8 @@ func (l *lobby) offer(ctx context.Context) error {
 				l.logger.Warn("seats were not offered", "tile", id, "error", err) // again in a moment
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, offerEvery) {
 			return nil
-		case <-time.After(offerEvery):
 		}
 	}
 }
@@ -190,10 +189,8 @@ func (l *lobby) look(ctx context.Context) error {
 			_, _, _ = l.sweep(ctx) // tickets that nobody follows are forgotten later
 			swept = time.Now()
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, lookEvery) {
 			return nil
-		case <-time.After(lookEvery):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -36,12 +37,8 @@ func (l *lookout) run(ctx context.Context, contacts []string, secure *secured) {
 	for _, contact := range contacts {
 		client := inspectorOf(contact, secure)
 		all.Go(func() {
-			for ctx.Err() == nil {
+			for more := true; more; more = wait.For(ctx, lookEvery) {
 				l.ask(ctx, contact, client)
-				select {
-				case <-ctx.Done():
-				case <-time.After(lookEvery):
-				}
 			}
 		})
 	}

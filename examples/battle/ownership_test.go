@@ -22,7 +22,8 @@ func TestOperatorsQuestions(t *testing.T) {
 	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })
 	p.takeOver(t, before.Tiles[0].Tile)
 	got := watch(t, page, func(s spectator.Status) bool {
-		return s.Tiles[0].Epoch > 1 && s.Tiles[0].Mints > 0 && s.Tiles[1].Mints > 0 && s.Tiles[0].State == "serving"
+		return s.Tiles[0].Epoch > 1 && s.Tiles[0].Owner != before.Tiles[0].Owner && s.Tiles[0].State == "serving" &&
+			s.Tiles[0].Mints > 0 && s.Tiles[1].Mints > 0
 	})
 	require.Len(t, got.Tiles, 2)
 	moved, stayed := got.Tiles[0], got.Tiles[1]
@@ -31,9 +32,6 @@ func TestOperatorsQuestions(t *testing.T) {
 	assert.EqualValues(t, stayed.Epoch, stayed.Mints)
 	assert.Greater(t, moved.Since, stayed.Since)
 	assert.GreaterOrEqual(t, stayed.Since, began.Add(-time.Second).UnixMilli())
-	if moved.Epoch == 2 { // on a slow machine a follower may have taken it once more
-		assert.NotEqual(t, before.Tiles[0].Owner, moved.Owner)
-	}
 	assert.Greater(t, moved.Seq, before.Tiles[0].Seq)
 	watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Floor != "" && s.Tiles[0].Followers == 2 })
 

@@ -231,13 +231,9 @@ func (t *tower) showStatus(ctx context.Context) error {
 			every, before, after = 500*time.Millisecond, "\r\x1b[K", ""
 		}
 	}
-	for began := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			t.say("%s", strings.TrimSuffix("\n", after))
-			return nil
-		case <-time.After(every):
-			t.say("%s%s%s", before, t.line(time.Since(began)), after)
-		}
+	for began := time.Now(); wait.For(ctx, every); {
+		t.say("%s%s%s", before, t.line(time.Since(began)), after)
 	}
+	t.say("%s", strings.TrimSuffix("\n", after))
+	return nil
 }

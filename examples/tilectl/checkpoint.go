@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func checkpointRowOf(h checkpoint.Head) checkpointRow {
 }
 
 func (t *tool) printCheckpoints(rows []checkpointRow) error {
-	slices.SortFunc(rows, func(a, b checkpointRow) int { return int(min(max(int64(a.Tile)-int64(b.Tile), -1), 1)) })
+	slices.SortFunc(rows, func(a, b checkpointRow) int { return cmp.Compare(a.Tile, b.Tile) })
 	return printTable(t, "TILE SEQ EPOCH TICK TAKEN SIZE WRITTEN-BY VERDICT", rows, func(r *checkpointRow) []any {
 		return []any{r.Tile, r.Seq, r.Epoch, r.Tick, millis(r.Taken), size(int64(r.Size)), r.Contact, r.Verdict}
 	})

@@ -139,9 +139,8 @@ func dropDeadLetters(ctx context.Context, t *tool, args []string) error {
 		}
 		return errors.Join(t.printLetters(rows), damage)
 	}
-	if len(rows) > 0 && !t.options.yes {
-		if err := t.confirm(fmt.Sprintf("%d dead letters of tile %s will be deleted unread. Type yes to continue: ",
-			len(rows), id)); err != nil {
+	if len(rows) > 0 {
+		if err := t.confirm("%d dead letters of tile %s will be deleted unread.", len(rows), id); err != nil {
 			return err
 		}
 	}
@@ -157,9 +156,12 @@ func dropDeadLetters(ctx context.Context, t *tool, args []string) error {
 	return errors.Join(t.printLetters(rows), damage)
 }
 
-// confirm asks; anything but yes is an error.
-func (t *tool) confirm(question string) error {
-	fmt.Fprint(t.errs, question)
+// confirm says what will be lost and asks, unless -yes has answered; anything but yes is an error.
+func (t *tool) confirm(format string, args ...any) error {
+	if t.options.yes {
+		return nil
+	}
+	fmt.Fprintf(t.errs, format+" Type yes to continue: ", args...)
 	answer, _ := bufio.NewReader(t.in).ReadString('\n') // an end of input is no answer
 	if strings.TrimSpace(answer) != "yes" {
 		fmt.Fprintln(t.errs)

@@ -50,11 +50,8 @@ func repairEpoch(ctx context.Context, t *tool, args []string) error {
 	if !owner && len(wrong) == 0 || t.options.dryRun {
 		return nil
 	}
-	if !t.options.yes {
-		err := t.confirm("What they hold is lost; make sure that no tile server runs the tile. Type yes to continue: ")
-		if err != nil {
-			return err
-		}
+	if err := t.confirm("What they hold is lost; make sure that no tile server runs the tile."); err != nil {
+		return err
 	}
 	return t.removeWrong(ctx, &k, owner, wrong, end)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,25 +12,21 @@ import (
 	"github.com/tilefence/tilefence"
 )
 
-// inspector is the inspector of the running server that -inspector names.
-func (t *tool) inspector() (*tilefence.InspectorClient, error) {
+// openInspector makes a client of the running server that -inspector names.
+func (t *tool) openInspector(context.Context) error {
 	if t.options.inspector == "" {
-		return nil, errors.New("name the inspector of a server with -inspector or $TILEFENCE_INSPECTOR")
+		return &usageError{"-inspector is missing, or $TILEFENCE_INSPECTOR: the inspector of a running server"}
 	}
-	c := &tilefence.InspectorClient{URL: t.options.inspector}
+	t.inspector = &tilefence.InspectorClient{URL: t.options.inspector}
 	if token := os.Getenv("TILEFENCE_INSPECTOR_TOKEN"); token != "" {
-		c.Header = http.Header{"Authorization": {"Bearer " + token}}
+		t.inspector.Header = http.Header{"Authorization": {"Bearer " + token}}
 	}
-	return c, nil
+	return nil
 }
 
 // inspect lists the tiles of a running server, and says on standard error what is wrong with it.
 func inspect(ctx context.Context, t *tool, args []string) error {
-	c, err := t.inspector()
-	if err != nil {
-		return err
-	}
-	seen, err := c.Tiles(ctx)
+	seen, err := t.inspector.Tiles(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,11 +61,7 @@ func behind(s *tilefence.InspectedTile) string {
 }
 
 func inspectState(ctx context.Context, t *tool, args []string) error {
-	c, err := t.inspector()
-	if err != nil {
-		return err
-	}
-	state, err := c.State(ctx, tilesOf(args)[0])
+	state, err := t.inspector.State(ctx, tilesOf(args)[0])
 	if err == nil {
 		fmt.Fprintf(t.out, "%s\n", state)
 	}
@@ -78,18 +69,10 @@ func inspectState(ctx context.Context, t *tool, args []string) error {
 }
 
 func inspectTakeOver(ctx context.Context, t *tool, args []string) error {
-	c, err := t.inspector()
-	if err != nil {
-		return err
-	}
-	return c.TakeOver(ctx, tilesOf(args)[0])
+	return t.inspector.TakeOver(ctx, tilesOf(args)[0])
 }
 
 // inspectDrain hands a tile to the contact that follows it on the command line, if there is one.
 func inspectDrain(ctx context.Context, t *tool, args []string) error {
-	c, err := t.inspector()
-	if err != nil {
-		return err
-	}
-	return c.Drain(ctx, tilesOf(args[:1])[0], strings.Join(args[1:], ""))
+	return t.inspector.Drain(ctx, tilesOf(args[:1])[0], strings.Join(args[1:], ""))
 }

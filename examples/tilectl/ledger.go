@@ -214,10 +214,9 @@ func resolvePending(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	if art.Open() && !t.options.yes {
-		err := t.confirm(fmt.Sprintf("Action %s of %s, %d of %s admitted at %s, will be %s for ever; "+
-			"nothing is given back. Type yes to continue: ", art.ActionID, art.Actor, art.Cost, art.Asset,
-			art.Admitted.Format(time.DateTime), outcome))
+	if art.Open() {
+		err := t.confirm("Action %s of %s, %d of %s admitted at %s, will be %s for ever; nothing is given back.",
+			art.ActionID, art.Actor, art.Cost, art.Asset, art.Admitted.Format(time.DateTime), outcome)
 		if err != nil {
 			return err
 		}

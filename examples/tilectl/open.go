@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/checkpoint"
@@ -43,6 +44,7 @@ const (
 	needMatch
 	needNodes
 	needLedger
+	needInspector
 )
 
 // log is what tilectl reads of the coordination store.
@@ -67,6 +69,7 @@ type tool struct {
 	match       matchStore
 	nodes       redis.UniversalClient
 	ledger      *admission.AdmissionLedger
+	inspector   *tilefence.InspectorClient
 	closers     []func()
 }
 
@@ -91,7 +94,7 @@ func (t *tool) open(ctx context.Context, n needs) error {
 		{needCoordination, t.openCoordination}, {needNodes, nodes}, {needMatch, t.openMatch},
 		{needAuthority, t.openAuthority}, {needFanout, t.openFanout}, {needPlans, t.openPlans},
 		{needBroker, func(context.Context) error { return t.openBroker() }}, {needLedger, t.openLedger},
-		{needCheckpoints, t.openCheckpoints},
+		{needCheckpoints, t.openCheckpoints}, {needInspector, t.openInspector},
 	} {
 		if n&o.need != 0 {
 			if err := o.open(ctx); err != nil {

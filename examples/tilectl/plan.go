@@ -145,9 +145,8 @@ func dropPlans(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(rows) > 0 && !t.options.yes && !t.options.dryRun {
-		question := fmt.Sprintf("%d dead letters will be deleted. Type yes to continue: ", len(rows))
-		if err := t.confirm(question); err != nil {
+	if len(rows) > 0 && !t.options.dryRun {
+		if err := t.confirm("%d dead letters will be deleted.", len(rows)); err != nil {
 			return err
 		}
 	}

@@ -31,21 +31,16 @@ func (t *tool) quarantined(ctx context.Context, args []string) (held []fence.Gra
 		}
 		held = append(held, g)
 	}
-	var after fence.TileID
-	for len(args) == 0 {
-		grants, err := t.authority.List(ctx, after, pageSize)
+	if len(args) > 0 {
+		return held, nil
+	}
+	for g, err := range fence.Records(ctx, t.authority) {
 		if err != nil {
 			return nil, err
 		}
-		for _, g := range grants {
-			if _, ok := fence.ParseQuarantine(g.Contact); ok {
-				held = append(held, g)
-			}
+		if _, ok := fence.ParseQuarantine(g.Contact); ok {
+			held = append(held, g)
 		}
-		if len(grants) < pageSize {
-			break
-		}
-		after = grants[len(grants)-1].Tile
 	}
 	return held, nil
 }
@@ -108,11 +103,8 @@ func skipEvent(ctx context.Context, t *tool, args []string) error {
 	if q.At.Index == 0 {
 		fmt.Fprintln(t.out, "no single event of that batch is to blame: all of them will be left out")
 	}
-	if !t.options.yes {
-		err := t.confirm("What it did is lost, the outcomes of actions stand. Type yes to continue: ")
-		if err != nil {
-			return err
-		}
+	if err := t.confirm("What it did is lost, the outcomes of actions stand."); err != nil {
+		return err
 	}
 	q.Lifted, q.Skip, q.By = true, append(q.Skip, q.At), operator
 	contact, err := q.Contact()
@@ -147,11 +139,8 @@ func rewind(ctx context.Context, t *tool, args []string) error {
 	case !found:
 		return fmt.Errorf("tile %s has no snapshot yet: use tilectl quarantine skip", g.Tile)
 	}
-	if !t.options.yes {
-		err := t.confirm(fmt.Sprintf("What the tile has done after tick %d is lost. Type yes to continue: ", s.Tick))
-		if err != nil {
-			return err
-		}
+	if err := t.confirm("What the tile has done after tick %d is lost.", s.Tick); err != nil {
+		return err
 	}
 	return t.restore(ctx, g.Tile, &s)
 }

@@ -108,22 +108,21 @@ func listTiles(ctx context.Context, t *tool, args []string) error {
 		}
 		return t.printTiles(rows)
 	}
-	var after fence.TileID
-	for {
-		grants, err := t.authority.List(ctx, after, pageSize)
+	var grants []fence.Grant
+	for g, err := range fence.Records(ctx, t.authority) {
 		if err != nil {
 			return err
 		}
-		page, err := t.rows(ctx, grants)
-		if err != nil {
-			return err
-		}
-		rows = append(rows, page...)
-		if len(grants) < pageSize {
-			return t.printTiles(rows)
-		}
-		after = grants[len(grants)-1].Tile
+		grants = append(grants, g)
 	}
+	for page := range slices.Chunk(grants, pageSize) {
+		described, err := t.rows(ctx, page)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, described...)
+	}
+	return t.printTiles(rows)
 }
 
 // rows describes granted tiles.

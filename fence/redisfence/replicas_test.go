@@ -1,8 +1,10 @@
 package redisfence
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
@@ -68,6 +70,48 @@ c1 127.0.0.1:7003@17003 myself,master - 0 1700000000000 9 connected 10923-16383
 		n, err = replicasListed(cluster+lines, false, false)
 		require.NoError(t, err, name)
 		require.Zero(t, n, "%s: a master that was never promoted inherits nobody", name)
+	}
+}
+
+// TestReplicasCounted: what a node answers to WAIT and to the question for its replicas, and what that confirms. A
+// write is confirmed if as many replicas have it as are counted.
+func TestReplicasCounted(t *testing.T) {
+	t.Parallel()
+	const alone = "a1 127.0.0.1:7001@17001 myself,master - 0 0 1 connected 0-16383\n"
+	const down = alone + "r1 127.0.0.1:7004@17004 slave,fail a1 1 1 1 disconnected\n"
+	const up = alone + "r1 127.0.0.1:7004@17004 slave a1 0 1 1 connected\n"
+	failed := errors.New("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)")
+	for name, test := range map[string]struct {
+		waited          int
+		waitErr, askErr error
+		connected       string
+		nodes           string
+		had             int
+		confirmed, have int
+	}{
+		"confirmed":                   {1, nil, nil, "1", up, 1, 1, 1},
+		"a replica is down":           {0, nil, nil, "0", down, 0, 0, 1},
+		"a replica has gone":          {0, nil, nil, "0", alone, 1, 0, 1},
+		"a replica is not listed yet": {1, nil, nil, "1", alone, 0, 1, 1},
+		"WAIT failed":                 {0, failed, nil, "1", up, 1, 0, 1},
+		"WAIT failed, none was known": {0, failed, nil, "0", alone, 0, 0, 1},
+		"the count failed":            {1, nil, failed, "1", up, 1, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:0"}})
+			defer func() { _ = client.Close() }()
+			n := &node{store: &Store{client: client}}
+			wait, question := redis.NewCmd(t.Context(), "wait"), n.store.replicaQuestion(t.Context())
+			wait.SetVal(int64(test.waited))
+			wait.SetErr(test.waitErr)
+			question[0].SetVal("connected_slaves:" + test.connected + "\r\nmaster_replid2:0000\r\n")
+			question[0].SetErr(test.askErr)
+			question[1].SetVal(test.nodes)
+			confirmed, have := n.judge(t.Context(), wait, question, test.had)
+			require.Equal(t, test.confirmed, confirmed)
+			require.Equal(t, test.have, have)
+		})
 	}
 }
 

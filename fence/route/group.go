@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Group is a membership within one process: for tests, for local development, and for a deployment that is
@@ -168,10 +169,7 @@ func (m *GroupMember) enqueue(e Event) {
 	m.mu.Lock()
 	m.queue = append(m.queue, e)
 	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	wait.Wake(m.wake)
 }
 
 // deliver calls notify for what is queued, without any lock: it may call back.

@@ -14,14 +14,14 @@
 // of them must run a release that knows retirement before one calls Retire.
 //
 // By default a grant is on the disk before it is returned (write-ahead log, synchronous=FULL).
-// SynchronousNormal is many times faster and survives the end of the process, but a power failure may take
+// Config.Relaxed is many times faster and survives the end of the process, but a power failure may take
 // the last grants back; fence.Claim.Floor then keeps an epoch from being minted twice, for claimants
 // that know the epoch from the coordination store.
 //
 // # Failures
 //
 // A *fence.StoreError with fence.ErrNotApplied: another process kept the file locked for longer than
-// Config.BusyTimeout or than ctx allowed, the disk is full, the Authority is closed. With
+// 10 s or than ctx allowed, the disk is full, the Authority is closed. With
 // fence.ErrUnknownOutcome: the commit itself failed, as it does when the disk does.
 //
 // A call notices that ctx ended while it waits for its turn; within some milliseconds if it waits for another

@@ -8,16 +8,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// bare starts servers that know no relay's work, in the place of relays: they make the handshake, read the client's
-// message, and send it the Sync that lies ready for its tile. It is what a storm costs that does nothing else.
+// bare starts servers that know no relay's work, in the place of relays: they make the handshake, and send the client
+// the Sync that lies ready for its tile. It is what a storm costs that does nothing else.
 func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 	b.Helper()
 	ready := s.frames(b)
@@ -25,20 +23,18 @@ func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 	var servers []*httptest.Server
 	for range viewRelays {
 		server := listening(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			conn, err := socket.Accept(w, r, socket.Offer{Subprotocol: relaypb.Subprotocol}, 1<<10, nil,
+			first, err := relaypb.ParseSubscribe(r.FormValue(relaypb.SubscribeParam))
+			if err != nil {
+				return
+			}
+			conn, err := socket.Accept(w, r, socket.Offer{Subprotocol: relaypb.Subprotocol, Hold: true}, 1<<10, nil,
 				func() error { return nil })
 			if err != nil {
 				return
 			}
-			for {
-				_, message, err := conn.Next()
-				var m relaypb.ClientMessage
-				if err != nil || proto.Unmarshal(message, &m) != nil {
-					_ = conn.Close()
-					return
-				}
-				_ = conn.Send(time.Second, ready[m.GetSubscribe().GetTiles()[0]])
-			}
+			_ = conn.Send(time.Second, ready[first.GetTiles()[0]])
+			_, _, _ = conn.Next() // until the client has left
+			_ = conn.Close()
 		}))
 		servers, all = append(servers, server), append(all, strings.TrimPrefix(server.URL, "http://"))
 	}
@@ -64,12 +60,9 @@ func (s *viewStorm) frames(b *testing.B) map[string][]byte {
 
 func firstFrame(b *testing.B, addr string, tile fence.TileID) []byte {
 	b.Helper()
-	client, err := crowd.Dial(b.Context(), addr, "/", relaypb.Subprotocol)
+	client, err := crowd.Dial(b.Context(), addr, subscribeTo(tile), relaypb.Subprotocol)
 	require.NoError(b, err)
 	defer client.Close()
-	message, err := subscribeTo(tile)
-	require.NoError(b, err)
-	require.NoError(b, client.Send(false, message))
 	sync, err := client.Next()
 	require.NoError(b, err)
 	return socket.Frame(socket.OpBinary, sync)

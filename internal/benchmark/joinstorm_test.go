@@ -146,11 +146,7 @@ func (p *part) join(ctx context.Context) error {
 	}
 	joins := make([]crowd.Join, p.AtOnce)
 	for i := range joins {
-		message, err := subscribeTo(p.Tiles[i%len(p.Tiles)])
-		if err != nil {
-			return err
-		}
-		joins[i].Addr, joins[i].Message = p.Relay, message
+		joins[i].Addr, joins[i].Path = p.Relay, subscribeTo(p.Tiles[i%len(p.Tiles)])
 	}
 	short := 0
 	leave, err := crowd.Storm(joins, stormOver, relaypb.Subprotocol, func(_ int, sync []byte) {

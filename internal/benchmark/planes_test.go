@@ -82,7 +82,7 @@ func (p *planes) launch(tb testing.TB, cfg partConfig) *process {
 	}
 	pin(tb, c.cmd.Process.Pid, set)
 	if cfg.Role == "reader" {
-		yield(tb, c.cmd.Process.Pid, 19) // readers are many machines: what else runs here must not wait for them
+		yield(tb, c.cmd.Process.Pid, true) // readers are many machines: what else runs here must not wait for them
 	}
 	return c
 }
@@ -93,10 +93,10 @@ func pin(tb testing.TB, pid int, set *unix.CPUSet) {
 	require.NoError(tb, processor.Bind(pid, set))
 }
 
-// yield gives a process a niceness.
-func yield(tb testing.TB, pid, niceness int) {
+// yield lets a process give way to all others, or ends that.
+func yield(tb testing.TB, pid int, yields bool) {
 	tb.Helper()
-	require.NoError(tb, processor.Yield(pid, niceness))
+	require.NoError(tb, processor.Yield(pid, yields))
 }
 
 // measure watches what an owner does for a while.

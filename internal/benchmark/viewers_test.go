@@ -19,28 +19,23 @@ import (
 )
 
 // view has clients join relays, for each line of its input, which names the relays' addresses, separated by commas:
-// AtOnce of them, dealt to tiles and relays, within a second. They leave when all have joined.
+// AtOnce of them, dealt to tiles and relays, within a second. When it has said that all have joined, they leave, and it
+// says how many of them were sent what is no history.
 func (p *part) view(context.Context) error {
-	runtime.GOMAXPROCS(1) // for one loop
+	runtime.GOMAXPROCS(2) // of which crowd.Storm needs one
 	p.say(nodeEvent{What: "ready"})
 	for order := bufio.NewScanner(os.Stdin); order.Scan(); {
-		joined, err := p.viewers(strings.Split(order.Text(), ","))
-		if err != nil {
+		if err := p.viewers(strings.Split(order.Text(), ",")); err != nil {
 			return err
 		}
-		p.say(nodeEvent{What: "joined", Counts: joined})
 	}
 	return nil
 }
 
-func (p *part) viewers(relays []string) (counts, error) {
+func (p *part) viewers(relays []string) error {
 	joins := make([]crowd.Join, p.AtOnce)
 	for i := range joins {
-		message, err := subscribeTo(p.Tiles[i%len(p.Tiles)])
-		if err != nil {
-			return nil, err
-		}
-		joins[i].Addr, joins[i].Message = relays[(i/len(p.Tiles))%len(relays)], message
+		joins[i].Addr, joins[i].Path = relays[(i/len(p.Tiles))%len(relays)], subscribeTo(p.Tiles[i%len(p.Tiles)])
 	}
 	var syncs [][]byte // of one client in ten, to be verified when the time has been taken
 	used := processorTime()
@@ -50,9 +45,18 @@ func (p *part) viewers(relays []string) (counts, error) {
 		}
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	used = processorTime() - used
+	took := make([]time.Duration, len(joins))
+	for i := range joins {
+		took[i] = joins[i].Took
+	}
+	slices.Sort(took)
+	at := func(percent int) int64 { return took[len(took)*percent/100].Microseconds() }
+	p.say(nodeEvent{What: "joined", Counts: counts{"p50-us": at(50), "p95-us": at(95), "p99-us": at(99),
+		"cpu-us": used.Microseconds()}})
+	leave()
 	torn := int64(0)
 	for _, message := range syncs {
 		if err := checkSync(message); err != nil {
@@ -60,21 +64,14 @@ func (p *part) viewers(relays []string) (counts, error) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	leave()
-	took := make([]time.Duration, len(joins))
-	for i := range joins {
-		took[i] = joins[i].Took
-	}
-	slices.Sort(took)
-	at := func(percent int) int64 { return took[len(took)*percent/100].Microseconds() }
-	return counts{"p50-us": at(50), "p95-us": at(95), "p99-us": at(99), "torn": torn,
-		"cpu-us": used.Microseconds()}, nil
+	p.say(nodeEvent{What: "left", Counts: counts{"torn": torn}})
+	return nil
 }
 
-// subscribeTo is the message with which a client subscribes to a tile.
-func subscribeTo(tile fence.TileID) ([]byte, error) {
-	return proto.Marshal(&relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
-		Subscribe: &relaypb.Subscribe{Tiles: []string{tile.String()}}}})
+// subscribeTo is the path of a handshake with which a client subscribes to a tile.
+func subscribeTo(tile fence.TileID) string {
+	path, _ := relaypb.SubscribeURL("/", &relaypb.Subscribe{Tiles: []string{tile.String()}}) // one tile is not too long
+	return path
 }
 
 // checkSync verifies a client's first message: a snapshot, and batches that follow it up to its position.

@@ -170,15 +170,15 @@ func (s *viewStorm) relays(b *testing.B, views func() relay.Views) (addrs string
 	}
 }
 
-// listening starts a server that listens as tilefence.Relay does.
+// listening starts a server that listens as tilefence.RelayServer does.
 func listening(b *testing.B, handler http.Handler) *httptest.Server {
 	b.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	require.NoError(b, server.Listener.Close())
 	listen := net.ListenConfig{KeepAlive: -1}
-	var err error
-	server.Listener, err = listen.Listen(b.Context(), "tcp", "127.0.0.1:0")
+	l, err := listen.Listen(b.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(b, err)
+	server.Listener = l
 	server.Start()
 	return server
 }
@@ -191,6 +191,7 @@ func (s *viewStorm) meet(b *testing.B, addrs string) counts {
 	require.NoError(b, err)
 	joined := s.viewers.await(b, "joined").Counts
 	joined["relays-us"] = (processorTime() - used).Microseconds()
+	joined["torn"] = s.viewers.await(b, "left").Counts["torn"]
 	return joined
 }
 
@@ -241,9 +242,9 @@ func BenchmarkViewStorm(b *testing.B) {
 	b.Run("versioned-nice", func(b *testing.B) {
 		b.Setenv("TILEFENCE_BENCH_PIN", "off")
 		s := newStorm(b)
-		yield(b, s.viewers.cmd.Process.Pid, 19)
-		yield(b, os.Getpid(), 19)
-		b.Cleanup(func() { yield(b, os.Getpid(), 0) })
+		yield(b, s.viewers.cmd.Process.Pid, true)
+		yield(b, os.Getpid(), true)
+		b.Cleanup(func() { yield(b, os.Getpid(), false) })
 		s.run(b, s.versioned(b))
 	})
 }

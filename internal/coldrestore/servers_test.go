@@ -37,7 +37,7 @@ import (
 // embedded is coordination in memory with a durable file, and how to lose it.
 func embedded(t *testing.T, class tile.Durability) (servers, func(*testing.T, fence.TileID)) {
 	store, broker := memfence.New(), memfanout.New()
-	file, err := sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "durable.db"), nil)
+	file, err := sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "durable.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, file.Close()) })
 	lose := func(_ *testing.T, id fence.TileID) {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Magic begins a file.
@@ -111,10 +113,7 @@ func (l *Log) keep(e *Event) {
 	}
 	l.buffer = e.AppendFrame(l.buffer)
 	if len(l.buffer) > flushAt {
-		select {
-		case l.full <- struct{}{}:
-		default:
-		}
+		wait.Wake(l.full)
 	}
 }
 

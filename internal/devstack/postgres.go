@@ -88,23 +88,12 @@ func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password
 		"--pgdata", data, "--username", postgresSuperuser, "--pwfile", passwordFile,
 		"--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions",
 	}
-	if err := p.launch(); err != nil {
+	if err := p.finish(ctx); err != nil {
 		if base.user != nil && errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w (the user postgres cannot enter a parent directory of %s; set TMPDIR to another)",
 				err, base.dir)
 		}
 		return err
-	}
-	r := p.current()
-	p.expectEnd(r)
-	select {
-	case <-r.exited:
-	case <-ctx.Done():
-		p.terminate()
-		return fmt.Errorf("initdb: %w", context.Cause(ctx))
-	}
-	if r.err != nil {
-		return fmt.Errorf("initdb: %w%s", r.err, p.logTail())
 	}
 	return os.Remove(passwordFile)
 }

@@ -131,6 +131,25 @@ func (p *Process) start(ctx context.Context) error {
 	return p.awaitReady(ctx)
 }
 
+// finish runs a program that ends by itself, and waits for it.
+func (p *Process) finish(ctx context.Context) error {
+	if err := p.launch(); err != nil {
+		return err
+	}
+	r := p.current()
+	p.expectEnd(r)
+	select {
+	case <-r.exited:
+	case <-ctx.Done():
+		p.terminate()
+		return fmt.Errorf("%s: %w", p.name, context.Cause(ctx))
+	}
+	if r.err != nil {
+		return fmt.Errorf("%s: %w%s", p.name, r.err, p.logTail())
+	}
+	return nil
+}
+
 func (p *Process) launch() error {
 	if p.stack.spawner.stopped() { // the directory may be gone as well
 		return ErrStopped

@@ -20,13 +20,14 @@ type Offer struct {
 	Origins     []string // allowed beside the server's own: patterns of path.Match for a host, or for scheme://host
 	AnyOrigin   bool     // all are allowed
 	Deflate     bool     // permessage-deflate, each message by itself, if the client offers it
+	Hold        bool     // the response waits for what is sent first, and leaves with it: call Conn.Send or Conn.Greet
 }
 
 // handshakeTimeout bounds the write of the response.
 const handshakeTimeout = 5 * time.Second
 
 // Accept makes the handshake of a request (RFC 6455, section 4.2) and takes the connection over; messages may have
-// limit bytes. What is written later is counted in total too, unless that is nil. enter decides over a request that is
+// limit bytes. What the Conn writes is counted in total too, unless that is nil. enter decides over a request that is
 // a handshake of an allowed origin: the last thing before the connection is taken over. With an error the response has
 // been written, except if it is an error of enter, which has to write it.
 func Accept(
@@ -52,11 +53,16 @@ func Accept(
 	deflated := offer.Deflate && offersDeflate(r.Header)
 	c := newConn(conn, behind, deflated, limit, total)
 	err = conn.SetReadDeadline(time.Time{}) // the server's was for the request
+	response := offer.response(w.Header(), r.Header.Get("Sec-WebSocket-Key"), deflated)
+	if err == nil && offer.Hold {
+		c.held = response
+		return c, nil
+	}
 	if err == nil {
 		err = c.extend(handshakeTimeout)
 	}
 	if err == nil {
-		_, err = conn.Write(offer.response(w.Header(), r.Header.Get("Sec-WebSocket-Key"), deflated))
+		_, err = conn.Write(response)
 	}
 	if err != nil {
 		_ = conn.Close()

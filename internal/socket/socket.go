@@ -22,6 +22,7 @@ type Conn struct {
 
 	in    inbound
 	mu    sync.Mutex    // held while frames are written
+	held  []byte        // the response to the handshake, if it waits for the first of them
 	until time.Time     // the write deadline
 	heard atomic.Int64  // when bytes last came from the peer, since begun
 	sent  atomic.Uint64 // bytes written
@@ -78,6 +79,15 @@ var packs = sync.Pool{New: func() any { b := make([]byte, 0, packBytes); return 
 func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.held != nil && len(frames) > 0 {
+		rest, err := c.greet(timeout, frames[0])
+		if err == nil && len(rest) > 0 {
+			err = c.sendChunks(rest, timeout)
+		}
+		if frames = frames[1:]; err != nil || len(frames) == 0 {
+			return err
+		}
+	}
 	if len(frames) == 1 {
 		return c.sendChunks(frames[0], timeout)
 	}
@@ -105,16 +115,52 @@ func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 	return nil
 }
 
+// Held reports whether the response to the handshake still waits for something to be sent.
+func (c *Conn) Held() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held != nil
+}
+
+// Greet writes the response to the handshake if it still waits for something to be sent.
+func (c *Conn) Greet(timeout time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		return nil
+	}
+	_, err := c.greet(timeout, nil)
+	return err
+}
+
+// greet writes the response and the beginning of a frame in one call, and returns the rest of the frame.
+func (c *Conn) greet(timeout time.Duration, frame []byte) (rest []byte, err error) {
+	if err := c.extend(timeout); err != nil {
+		return nil, err
+	}
+	n := min(len(frame), chunkBytes)
+	both := net.Buffers{c.held, frame[:n]}
+	c.held = nil
+	written, err := both.WriteTo(c.Conn)
+	c.wrote(int(written))
+	return frame[n:], err
+}
+
+// wrote counts bytes.
+func (c *Conn) wrote(n int) {
+	c.sent.Add(uint64(n))
+	if c.total != nil {
+		c.total.Add(uint64(n))
+	}
+}
+
 func (c *Conn) sendChunks(out []byte, timeout time.Duration) error {
 	for len(out) > 0 {
 		if err := c.extend(timeout); err != nil {
 			return err
 		}
 		n, err := c.Write(out[:min(len(out), chunkBytes)])
-		c.sent.Add(uint64(n))
-		if c.total != nil {
-			c.total.Add(uint64(n))
-		}
+		c.wrote(n)
 		if err != nil {
 			return err
 		}

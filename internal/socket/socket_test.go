@@ -2,7 +2,10 @@ package socket
 
 import (
 	"bytes"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,5 +88,43 @@ func TestSilenceIsNotByTheWallClock(t *testing.T) {
 		go func() { _, _ = b.Write(masked(finBinary, []byte("x"))) }()
 		_, _, err := c.Next()
 		require.NoError(t, err)
+	}
+}
+
+// TestTheResponseLeavesWithTheFirstFrames, once, and without them when it is asked to.
+func TestTheResponseLeavesWithTheFirstFrames(t *testing.T) {
+	long := bytes.Repeat([]byte("x"), chunkBytes+1)
+	for name, frames := range map[string][][]byte{
+		"nothing": nil, "a frame": {[]byte("one")}, "frames": {[]byte("one"), []byte("two")}, "a long frame": {long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, handler := make(chan []byte), func(w http.ResponseWriter, r *http.Request) {
+				c, err := Accept(w, r, Offer{Hold: true}, 100, nil, func() error { return nil })
+				require.NoError(t, err)
+				require.True(t, c.Held())
+				require.NoError(t, c.Send(time.Second, frames...))
+				require.Equal(t, len(frames) == 0, c.Held())
+				for range 2 {
+					require.NoError(t, c.Greet(time.Second))
+				}
+				require.NoError(t, c.Close())
+			}
+			s := httptest.NewServer(http.HandlerFunc(handler))
+			defer s.Close()
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			r, err := http.NewRequest(http.MethodGet, s.URL, http.NoBody)
+			require.NoError(t, err)
+			r.Header = headers()
+			require.NoError(t, r.Write(conn))
+			go func() {
+				all, _ := io.ReadAll(conn)
+				got <- all
+			}()
+			head, behind, _ := bytes.Cut(<-got, []byte("\r\n\r\n"))
+			require.Contains(t, string(head), "HTTP/1.1 101 ")
+			require.Equal(t, string(bytes.Join(frames, nil)), string(behind))
+		})
 	}
 }

@@ -15,8 +15,8 @@
 // # Failures
 //
 // Errors of SQLite are a *fence.StoreError: fence.ErrUnknownOutcome if the commit itself failed, and
-// fence.ErrNotApplied otherwise, as when another process keeps the file locked for longer than Options.BusyTimeout
-// or than ctx allows. Any other error of a step is returned as it is, and its transaction is rolled back.
+// fence.ErrNotApplied otherwise, as when another process keeps the file locked for longer than 10 s or than
+// ctx allows. Any other error of a step is returned as it is, and its transaction is rolled back.
 //
 // # Concurrency
 //
@@ -44,8 +44,8 @@ import (
 // Memory is the path of a database in memory, private to its DB.
 const Memory = ":memory:"
 
-// DefaultBusyTimeout is Options.BusyTimeout when it is zero.
-const DefaultBusyTimeout = 5 * time.Second
+// busyTimeout is how long a call waits while another process writes to the file.
+const busyTimeout = 10 * time.Second
 
 // poll is how long SQLite itself waits for a lock. In between, a call looks at its context. SQLite looks for
 // the lock ever more rarely, so a longer wait would let a busy process keep others out for seconds.
@@ -53,10 +53,6 @@ const poll = 5 * time.Millisecond
 
 // Options are the settings of a database.
 type Options struct {
-	// BusyTimeout is how long a call waits while another process writes to the file. Zero means
-	// DefaultBusyTimeout; negative is refused.
-	BusyTimeout time.Duration
-
 	// Relaxed leaves it to the operating system when a commit reaches the disk (synchronous=NORMAL): the end of the
 	// process loses nothing, a power failure or a crash of the machine may lose the last transactions.
 	Relaxed bool
@@ -72,7 +68,6 @@ type Options struct {
 // DB is a database. Create one with Open.
 type DB struct {
 	pool *sql.DB
-	busy time.Duration
 
 	turn chan struct{} // holds a token while a call uses the fields below
 	conn *sql.Conn
@@ -89,14 +84,8 @@ var errClosed = errors.New("the database is closed")
 // path is a file name, not a URI. Errors: a *fence.ArgumentError; otherwise what went wrong with the file, in which
 // case nothing stays open. A ctx that ends makes Open fail.
 func Open(ctx context.Context, path string, o Options) (*DB, error) {
-	switch {
-	case path == "" || strings.HasPrefix(path, "file:"):
+	if path == "" || strings.HasPrefix(path, "file:") {
 		return nil, &fence.ArgumentError{Field: "path", Value: path, Want: "a file name, or :memory:"}
-	case o.BusyTimeout < 0:
-		return nil, &fence.ArgumentError{Field: "BusyTimeout", Value: o.BusyTimeout,
-			Want: "a positive duration, or zero for 5s"}
-	case o.BusyTimeout == 0:
-		o.BusyTimeout = DefaultBusyTimeout
 	}
 	source := path
 	if path != Memory { // a URI, in which no byte of the path has a meaning of its own
@@ -106,7 +95,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{pool: pool, busy: o.BusyTimeout, turn: make(chan struct{}, 1), statements: map[string]*sql.Stmt{}}
+	db := &DB{pool: pool, turn: make(chan struct{}, 1), statements: map[string]*sql.Stmt{}}
 	if err := db.prepare(ctx, &o); err != nil {
 		_ = db.Close() // the first error says more
 		return nil, err
@@ -253,9 +242,9 @@ func (db *DB) begin(ctx context.Context) error {
 // transaction tries again before it begins.
 func (db *DB) rollback(ctx context.Context) { db.unfinished = db.exec(ctx, "ROLLBACK") != nil }
 
-// whileBusy repeats a step that found the file locked, until the busy timeout or ctx ends.
+// whileBusy repeats a step that found the file locked, until busyTimeout is over or ctx ends.
 func (db *DB) whileBusy(ctx context.Context, step func() error) error {
-	for deadline := time.Now().Add(db.busy); ; {
+	for deadline := time.Now().Add(busyTimeout); ; {
 		err := step()
 		locked, ok := errors.AsType[*sqlite.Error](err)
 		if !ok || locked.Code()&0xff != sqlite3.SQLITE_BUSY { // the low byte is the class
@@ -265,7 +254,7 @@ func (db *DB) whileBusy(ctx context.Context, step func() error) error {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 		if !time.Now().Before(deadline) {
-			return fmt.Errorf("locked for %v: %w", db.busy, err)
+			return fmt.Errorf("locked for %v: %w", busyTimeout, err)
 		}
 	}
 }

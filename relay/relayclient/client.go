@@ -3,7 +3,7 @@ package relayclient
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/socket"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -44,6 +45,7 @@ type Client struct {
 	tiles map[fence.TileID]*tile
 	// the number of the last Watch of this connection
 	watches  uint32
+	requests uint64      // how often the application has changed what is subscribed
 	left     error       // why the client itself ends the present connection; nil: it does not
 	err      error       // set when done is closed
 	renewal  *time.Timer // gives the connection a new token; nil: the session does not expire
@@ -64,13 +66,15 @@ func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{url: url, cfg: full, done: make(chan struct{}), tiles: map[fence.TileID]*tile{}}
-	conn, _, err := dial(ctx, url, &c.cfg)
-	if err != nil {
-		return nil, err
+	for _, id := range c.cfg.Tiles {
+		c.renew(id, fence.AreaSet{})
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	c.conn = conn
-	c.stats.connects.Add(1)
+	conn, _, err := c.connect(ctx)
+	if err != nil {
+		c.cancel(err)
+		return nil, err
+	}
 	go c.run(conn)
 	return c, nil
 }
@@ -91,6 +95,7 @@ func (c *Client) Subscribe(ctx context.Context, tiles ...fence.TileID) error {
 	for _, id := range tiles {
 		fresh = append(fresh, c.renew(id, fence.AreaSet{}))
 	}
+	c.requests++
 	conn, asks := c.conn, subscribes(fresh)
 	c.mu.Unlock()
 	if conn == nil {
@@ -126,6 +131,7 @@ func (c *Client) Watch(ctx context.Context, id fence.TileID, areas ...fence.Area
 		c.mu.Unlock()
 		return err
 	}
+	c.requests++
 	want := fence.Areas(areas...)
 	t, conn := c.tiles[id], c.conn
 	var asks []*relaypb.ClientMessage
@@ -177,6 +183,7 @@ func (c *Client) Unsubscribe(ctx context.Context, tiles ...fence.TileID) error {
 		c.mu.Unlock()
 		return err
 	}
+	c.requests++
 	names := make([]string, 0, len(tiles))
 	for _, t := range tiles {
 		if old := c.tiles[t]; old != nil {
@@ -267,9 +274,6 @@ func (c *Client) run(conn *connection) {
 	defer close(c.done)
 	defer c.renewals.Wait()
 	for {
-		if c.cfg.Connected != nil {
-			c.cfg.Connected()
-		}
 		err := c.serve(conn)
 		conn.end()
 		c.mu.Lock()
@@ -308,23 +312,15 @@ func (c *Client) finish(err error) {
 
 // redial connects again, as often as it takes, and asks for the tiles subscribed from where they stand.
 func (c *Client) redial() (*connection, error) {
-	for pause := c.cfg.BackoffMin; ; pause = min(2*pause, c.cfg.BackoffMax) {
-		t := time.NewTimer(pause/2 + rand.N(pause/2+1))
-		select {
-		case <-t.C:
-		case <-c.ctx.Done():
-			t.Stop()
+	for failures := 1; ; failures++ {
+		if !wait.For(c.ctx, wait.Backoff(c.cfg.BackoffMin, c.cfg.BackoffMax, failures)) {
 			return nil, ErrClosed
 		}
-		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.DialTimeout)
-		conn, status, err := dial(ctx, c.url, &c.cfg)
+		ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
+		conn, status, err := c.connect(ctx)
 		cancel()
 		if err == nil {
-			if err = c.resume(conn); err == nil {
-				c.stats.connects.Add(1)
-				return conn, nil
-			}
-			conn.end()
+			return conn, nil
 		}
 		if status >= 400 && status < 500 && status != http.StatusTooManyRequests {
 			return nil, err
@@ -333,19 +329,55 @@ func (c *Client) redial() (*connection, error) {
 	}
 }
 
-// resume makes conn the client's connection and subscribes to everything.
-func (c *Client) resume(conn *connection) error {
+// errChanged means that the handshake has named what the application no longer wants.
+var errChanged = errors.New("what is subscribed has changed during the handshake")
+
+// connect makes a connection that subscribes to everything: with its handshake, as far as that has room, and then by
+// messages. status is the relay's answer to the handshake; zero: there was none.
+func (c *Client) connect(ctx context.Context) (conn *connection, status int, err error) {
+	c.mu.Lock()
+	asks, requests := c.everything(), c.requests
+	c.mu.Unlock()
+	var first *relaypb.Subscribe
+	if len(asks) > 0 {
+		first = asks[0].GetSubscribe()
+	}
+	if conn, status, err = dial(ctx, c.url, first, &c.cfg); err != nil {
+		return nil, status, err
+	}
+	if err := c.resume(conn, asks, requests); err != nil {
+		conn.end()
+		return nil, status, err
+	}
+	c.stats.connects.Add(1)
+	return conn, status, nil
+}
+
+// everything makes the messages that ask for all tiles. The mutex is held.
+func (c *Client) everything() []*relaypb.ClientMessage {
+	return subscribes(slices.Collect(maps.Values(c.tiles)))
+}
+
+// resume makes conn the client's connection and sends what its handshake has not asked for. Nobody wants what it has
+// asked for any more if there were requests of the application since.
+func (c *Client) resume(conn *connection, asks []*relaypb.ClientMessage, requests uint64) error {
 	c.asking.Lock() // a Watch that meets the new connection must come after its Subscribe
 	defer c.asking.Unlock()
 	c.mu.Lock()
+	switch {
+	case c.requests == requests && conn.subscribed:
+		asks = asks[1:]
+	case conn.subscribed:
+		c.mu.Unlock()
+		return errChanged
+	default:
+		asks = c.everything()
+	}
 	c.conn, c.watches = conn, 0
-	all := make([]*tile, 0, len(c.tiles))
 	for _, t := range c.tiles {
 		t.asked, t.added = time.Time{}, nil
 		t.rest()
-		all = append(all, t)
 	}
-	asks := subscribes(all)
 	c.mu.Unlock()
 	return conn.send(c.ctx, asks...)
 }

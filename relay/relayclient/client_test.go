@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,28 +30,44 @@ type script struct {
 	t     *testing.T
 	url   string
 	conns chan *peer
+
+	handshakes atomic.Int64
+
+	takes  atomic.Bool // subscriptions that handshakes name
+	firsts chan *relaypb.Subscribe
+	before atomic.Pointer[func()] // called once, before the answer to a handshake
 }
 
 // peer is one connection of it.
 type peer struct {
 	t    *testing.T
+	nth  int64 // handshake
 	conn *websocket.Conn
 	over chan struct{}
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, conns: make(chan *peer, 64)}
+	s := &script{t: t, conns: make(chan *peer, 64), firsts: make(chan *relaypb.Subscribe, 64)}
 	over := make(chan struct{})
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/forbidden" {
 			http.Error(w, "no", http.StatusForbidden)
 			return
 		}
+		nth := s.handshakes.Add(1)
+		if f := s.before.Swap(nil); f != nil {
+			(*f)()
+		}
+		if value := r.FormValue(relaypb.SubscribeParam); s.takes.Load() && value != "" {
+			first, _ := relaypb.ParseSubscribe(value)
+			s.firsts <- first
+			w.Header().Set(relaypb.SubscribedHeader, "1")
+		}
 		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{relaypb.Subprotocol}})
 		if err != nil {
 			return
 		}
-		p := &peer{t: t, conn: conn, over: make(chan struct{})}
+		p := &peer{t: t, nth: nth, conn: conn, over: make(chan struct{})}
 		s.conns <- p
 		select {
 		case <-p.over:
@@ -376,7 +393,6 @@ func TestDialErrors(t *testing.T) {
 	for field, cfg := range map[string]*relayclient.Config{
 		"BackoffMin": {BackoffMin: -1},
 		"BackoffMax": {BackoffMin: time.Second, BackoffMax: time.Millisecond},
-		"MaxMessage": {MaxMessage: -1},
 	} {
 		_, err = relayclient.Dial(context.Background(), s.url, cfg)
 		var arg *fence.ArgumentError
@@ -394,4 +410,36 @@ func TestClose(t *testing.T) {
 	require.NoError(t, v.Close())
 	require.ErrorIs(t, v.Err(), relayclient.ErrClosed)
 	require.ErrorIs(t, v.Unsubscribe(context.Background(), tile), relayclient.ErrClosed)
+}
+
+// TestTheHandshakeNamesTiles: if the relay takes them, they are not asked for again, and what was subscribed meanwhile
+// is not lost.
+func TestTheHandshakeNamesTiles(t *testing.T) {
+	s := newScript(t)
+	s.takes.Store(true)
+	v, p := view(s, s.url, func(c *relayclient.Config) {
+		c.Tiles, c.Reconnect = []fence.TileID{tile}, true
+	})
+	require.Equal(t, []string{tile.String()}, (<-s.firsts).GetTiles())
+	h := history(10)
+	p.sync(whole(h, 3, 5))
+	v.holds(5)
+	late := fence.TileID(0x85283447fffffff)
+	for _, names := range [][]fence.TileID{nil, {late}} {
+		asks := func() { _ = v.Subscribe(context.Background(), names...) }
+		s.before.Store(&asks)
+		p.end()
+		first := <-s.firsts
+		require.Equal(t, h[4].Position, first.GetHeld()[0].GetPosition().Fence())
+		require.Len(t, (<-s.firsts).GetTiles(), len(names))
+		left, stays := s.accept(), s.accept()
+		if left.nth > stays.nth { // the client may have left before its peer came forward
+			left, stays = stays, left
+		}
+		_, _, err := left.conn.Read(context.Background())
+		require.Error(t, err, "the client has left")
+		p = stays
+	}
+	p.sync(tail(h, 5, 8))
+	v.holds(8)
 }

@@ -12,6 +12,13 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
+// Bounds of a connection.
+const (
+	writeTimeout = 5 * time.Second  // of one message to the relay
+	dialTimeout  = 10 * time.Second // of one attempt to connect again
+	maxMessage   = 64 << 20         // bytes of one message from the relay; a larger one ends the connection
+)
+
 // Config holds the optional settings of a Client. The zero value of every field means its default.
 // Durations and numbers must not be negative.
 //
@@ -42,10 +49,13 @@ type Config struct {
 	// GoAway reports that the relay will close the connection within the time given.
 	GoAway func(within time.Duration)
 
-	// Connected is called after each connection is made, Disconnected after it is lost, with the reason.
-	// With Reconnect the tiles subscribed are asked for again by themselves.
-	Connected    func()
+	// Disconnected is called after a connection is lost, with the reason. With Reconnect the tiles subscribed are asked
+	// for again by themselves.
 	Disconnected func(error)
+
+	// Tiles are subscribed from the beginning, as by Subscribe, in whole. Their names travel in the handshake, so that
+	// their first Sync takes no round trip of its own.
+	Tiles []fence.TileID
 
 	// Token gives the token of each handshake, which is sent as Authorization: Bearer, and new ones before the session
 	// expires. ctx ends with the client. Nil sends none.
@@ -65,11 +75,7 @@ type Config struct {
 	BackoffMax time.Duration
 
 	ResyncTimeout time.Duration // after which an unanswered Resync is sent again. Default 5 s.
-	WriteTimeout  time.Duration // of one message to the relay. Default 5 s.
-	DialTimeout   time.Duration // of one attempt to connect again. Default 10 s.
 	IdleTimeout   time.Duration // after which a connection without a message or ping counts as lost. Default 1 min.
-	// bytes of one message from the relay; a larger one ends the connection. Default 64 MiB.
-	MaxMessage int
 
 	Logger *slog.Logger // nil discards
 }
@@ -122,10 +128,7 @@ func (c *Config) withDefaults() (Config, error) {
 	s.Duration("BackoffMin", &out.BackoffMin, 250*time.Millisecond)
 	s.From(out.BackoffMin, "BackoffMax", &out.BackoffMax, 15*time.Second)
 	s.Duration("ResyncTimeout", &out.ResyncTimeout, 5*time.Second)
-	s.Duration("WriteTimeout", &out.WriteTimeout, 5*time.Second)
-	s.Duration("DialTimeout", &out.DialTimeout, 10*time.Second)
 	s.Duration("IdleTimeout", &out.IdleTimeout, time.Minute)
-	s.Number("MaxMessage", &out.MaxMessage, 64<<20)
 	return out, s.Err
 }
 

@@ -22,13 +22,18 @@ type connection struct {
 	shown    string // the URL without secrets
 	cfg      *Config
 	encoding relaypb.Encoding
+	// the relay has taken the subscription that the handshake named
+	subscribed bool
 	// cuts the connection when nothing comes: a relay sends pings, so silence means that it is gone
 	idle *time.Timer
 	buf  bytes.Buffer
 }
 
-// dial makes a connection. status is the relay's answer to the handshake; zero: there was none.
-func dial(ctx context.Context, url string, cfg *Config) (c *connection, status int, err error) {
+// dial makes a connection, and names a subscription in the handshake; nil: none. status is the relay's answer to the
+// handshake; zero: there was none.
+func dial(
+	ctx context.Context, url string, first *relaypb.Subscribe, cfg *Config,
+) (c *connection, status int, err error) {
 	c = &connection{shown: socket.Redact(url), cfg: cfg, encoding: cfg.encoding()}
 	compression := websocket.CompressionDisabled
 	if cfg.Compress {
@@ -42,7 +47,11 @@ func dial(ctx context.Context, url string, cfg *Config) (c *connection, status i
 		}
 		header = session.WithToken(header, token)
 	}
-	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+	full := url
+	if first != nil {
+		full, _ = relaypb.SubscribeURL(url, first) // without it, if it is too long
+	}
+	conn, resp, err := websocket.Dial(ctx, full, &websocket.DialOptions{
 		CompressionMode: compression,
 		HTTPClient:      cfg.HTTPClient,
 		HTTPHeader:      header,
@@ -62,8 +71,8 @@ func dial(ctx context.Context, url string, cfg *Config) (c *connection, status i
 		_ = conn.CloseNow()
 		return nil, status, fmt.Errorf("relay %s: speaks %q, not %q", c.shown, got, c.encoding.Subprotocol())
 	}
-	conn.SetReadLimit(int64(cfg.MaxMessage))
-	c.Conn = conn
+	conn.SetReadLimit(maxMessage)
+	c.Conn, c.subscribed = conn, full != url && resp.Header.Get(relaypb.SubscribedHeader) == "1"
 	c.idle = time.AfterFunc(cfg.IdleTimeout, func() { _ = conn.CloseNow() })
 	return c, status, nil
 }
@@ -109,7 +118,7 @@ func (c *connection) send(ctx context.Context, messages ...*relaypb.ClientMessag
 }
 
 func (c *connection) write(ctx context.Context, kind websocket.MessageType, data []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return c.Write(ctx, kind, data)
 }

@@ -28,7 +28,7 @@ func Lost(t testing.TB) *connection { //nolint:revive // for Feed alone
 		}
 	}))
 	defer server.Close()
-	conn, _, err := dial(context.Background(), "ws"+strings.TrimPrefix(server.URL, "http"), &cfg)
+	conn, _, err := dial(context.Background(), "ws"+strings.TrimPrefix(server.URL, "http"), nil, &cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

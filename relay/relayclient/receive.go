@@ -1,7 +1,6 @@
 package relayclient
 
 import (
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -241,12 +241,8 @@ func (c *Client) behind(conn *connection, t *tile, offered fence.Position) {
 		c.mu.Unlock()
 		return
 	}
-	pause := c.cfg.BackoffMax
-	if t.stale < 16 {
-		pause = min(pause, c.cfg.BackoffMin<<t.stale)
-	}
 	t.stale++
-	t.again = time.AfterFunc(pause/2+rand.N(pause/2+1), func() { c.askAgain(conn, t) })
+	t.again = time.AfterFunc(wait.Backoff(c.cfg.BackoffMin, c.cfg.BackoffMax, t.stale), func() { c.askAgain(conn, t) })
 	event := Stale{Tile: t.id, Floor: t.floor, Offered: offered, Attempt: t.stale}
 	c.mu.Unlock()
 	c.cfg.Logger.Warn("the relay is behind this client", "tile", t.id, "floor", uint64(event.Floor),

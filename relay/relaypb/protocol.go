@@ -5,8 +5,8 @@
 // client in another language generates its messages from view.proto; what it has to do is short:
 //
 //   - Open a WebSocket with the subprotocol [Subprotocol] (binary messages) or [SubprotocolJSON] (text).
-//   - Send Subscribe. For each tile comes a Sync: replace or extend the state as it says, and hold its
-//     position.
+//   - Send Subscribe, or name it in the handshake's URL ([SubscribeURL]). For each tile comes a Sync: replace or
+//     extend the state as it says, and hold its position.
 //   - For each Frame: if its prev equals the position held, in all three parts, apply it and hold its
 //     position. Otherwise ignore it and send one Resync with the position held; a Sync comes back.
 //   - Remember the highest epoch held of each tile. Ignore a Sync or Frame of a lower epoch: the relay is cut
@@ -111,16 +111,24 @@ func (x *Position) Fence() fence.Position {
 // FromEntry converts an entry of which the private part was left out (fence.Entry.Watched). The payload is shared,
 // not copied.
 func FromEntry(e *fence.Entry) *Frame {
-	return &Frame{
-		Position: FromPosition(e.Position),
-		Prev:     FromPosition(e.Prev),
-		Tick:     uint64(e.Tick),
-		AtMs:     uint64(fence.Millis(e.At)),
-		Kind:     uint32(e.Kind),
-		Hidden:   e.Hidden,
-		Rest:     e.Rest,
-		Payload:  e.Payload,
+	f := &Frame{}
+	f.Set(e)
+	return f
+}
+
+// Set makes the frame that of an entry, as FromEntry does, and allocates nothing for one that has had an entry before.
+func (x *Frame) Set(e *fence.Entry) {
+	x.Position, x.Prev = x.Position.set(e.Position), x.Prev.set(e.Prev)
+	x.Tick, x.AtMs = uint64(e.Tick), uint64(fence.Millis(e.At))
+	x.Kind, x.Hidden, x.Rest, x.Payload = uint32(e.Kind), e.Hidden, e.Rest, e.Payload
+}
+
+func (x *Position) set(p fence.Position) *Position {
+	if x == nil || p.IsZero() {
+		return FromPosition(p)
 	}
+	x.Epoch, x.Seq, x.Chain = uint64(p.Epoch), uint64(p.Seq), uint64(p.Chain)
+	return x
 }
 
 // FromAreas converts a set of areas; every area becomes nil, which is absent on the wire.

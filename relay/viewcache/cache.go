@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -20,7 +21,7 @@ var ErrNotShared = errors.New("no shared view")
 type Config struct {
 	// Timeout bounds one call to the store of views. After three in a row that fail none is made for a second, so
 	// that a store that hangs delays the reads that are under way by Timeout, and after that one read a second.
-	// Default 500 ms.
+	// Default 1 s: in a storm of joins the relay itself may be late, and its own reads would then come on top.
 	Timeout time.Duration
 
 	// Fresh is how old a version may be that is handed out without asking the coordination store whether there is
@@ -46,7 +47,7 @@ type tuning struct {
 func (c *Config) withDefaults() (Config, error) {
 	out := setting.Of(c)
 	var s setting.Check
-	s.Duration("Timeout", &out.Timeout, 500*time.Millisecond)
+	s.Duration("Timeout", &out.Timeout, time.Second)
 	s.Duration("Fresh", &out.Fresh, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	out.lease = cmp.Or(out.lease, time.Second)
@@ -286,12 +287,7 @@ func (w *waiter) listen() {
 	}
 	heard := make(chan struct{}, 1)
 	w.heard = heard
-	w.leave = w.cache.store.Listen(w.tile, func() {
-		select {
-		case heard <- struct{}{}:
-		default:
-		}
-	})
+	w.leave = w.cache.store.Listen(w.tile, func() { wait.Wake(heard) })
 }
 
 // wait returns true when it is worth looking again, and false when that has been done for long enough.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Hinter is the sending side of wake hints in a process that commits: it collects the tiles that Hint is
@@ -22,9 +23,9 @@ import (
 //	cfg.Hooks.Committed = func(i tile.CommitInfo) { hinter.Hint(i.Tile) }
 //
 // It delays no commit: Hint neither waits nor does I/O, one publish at most is under way, and the tiles
-// that wait for it are a bounded set. A group of tiles whose publish failed is left alone for
-// HinterConfig.Pause, its hints being dropped, so that a node that hangs delays those of the others by one
-// HinterConfig.Timeout a Pause at most. All methods are safe for concurrent use.
+// that wait for it are a bounded set. A group of tiles whose publish failed is left alone for a second, its hints
+// being dropped, so that a node that hangs delays those of the others by one HinterConfig.Timeout a second at most.
+// All methods are safe for concurrent use.
 type Hinter struct {
 	pub HintPublisher
 	cfg HinterConfig
@@ -49,6 +50,9 @@ type hintGroup struct {
 	paused time.Time // used by Run only: until then the group's hints are dropped
 }
 
+// hintPause is how long a group whose publish failed is left alone.
+const hintPause = time.Second
+
 // HinterConfig holds the optional settings of a Hinter. In every field zero means the default; none may be
 // negative.
 type HinterConfig struct {
@@ -58,9 +62,6 @@ type HinterConfig struct {
 
 	// Timeout bounds one publish. Default 100 ms.
 	Timeout time.Duration
-
-	// Pause is how long a group whose publish failed is left alone. Default 1 s.
-	Pause time.Duration
 
 	// MaxTiles is how many tiles wait for a flush at most; hints for more are dropped. Default 65,536.
 	MaxTiles int
@@ -121,10 +122,7 @@ func (h *Hinter) Hint(tile fence.TileID) {
 	g.tiles[tile] = struct{}{}
 	g.list = append(g.list, tile)
 	g.mu.Unlock()
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	wait.Wake(h.wake)
 }
 
 // Run publishes what is hinted until ctx ends, then once more what still waits, and returns nil, within
@@ -169,7 +167,7 @@ func (h *Hinter) flush(ctx context.Context, tiles []fence.TileID) []fence.TileID
 		return tiles
 	}
 	partial, knows := errors.AsType[*PublishError](err)
-	until, failed := time.Now().Add(h.cfg.Pause), 0
+	until, failed := time.Now().Add(hintPause), 0
 	for i, tile := range tiles {
 		if knows && partial.Handed[i] {
 			continue
@@ -222,7 +220,6 @@ func (c *HinterConfig) withDefaults() (HinterConfig, error) {
 	var s setting.Check
 	s.Duration("Every", &out.Every, time.Millisecond)
 	s.Duration("Timeout", &out.Timeout, 100*time.Millisecond)
-	s.Duration("Pause", &out.Pause, time.Second)
 	s.Number("MaxTiles", &out.MaxTiles, 1<<16)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out, s.Err

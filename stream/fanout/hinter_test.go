@@ -257,7 +257,7 @@ func TestHinterLosesNothingAtItsEnd(t *testing.T) {
 func TestHinterArguments(t *testing.T) {
 	_, err := fanout.NewHinter(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	for _, cfg := range []fanout.HinterConfig{{Every: -1}, {Timeout: -1}, {Pause: -1}, {MaxTiles: -1}} {
+	for _, cfg := range []fanout.HinterConfig{{Every: -1}, {Timeout: -1}, {MaxTiles: -1}} {
 		_, err := fanout.NewHinter(memfanout.New(), &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}

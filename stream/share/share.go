@@ -18,18 +18,16 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// Config holds the optional settings of a Share. A zero field means its default; none may be negative.
+const (
+	// ttl is how long a member that is not heard stays on the list. A heartbeat is made, and may take, a third of it.
+	ttl = 3 * time.Second
+
+	// refresh is how often the tiles are listed again, and how long listing them may take.
+	refresh = 10 * time.Second
+)
+
+// Config holds the optional settings of a Share.
 type Config struct {
-	// Name begins the member's name on the list; random characters follow. At most 200 bytes. Default "member".
-	Name string
-
-	// TTL is how long a member that is not heard stays on the list. A heartbeat is made, and may take, a third of
-	// it. All members of a group have the same. At least 100 ms. Default 3 s.
-	TTL time.Duration
-
-	// Refresh is how often the tiles are listed again, and how long listing them may take. Default 10 s.
-	Refresh time.Duration
-
 	// Hints, if not nil, makes tiles known before they are listed: a wake hint for a tile that is this member's
 	// adds it at once. The target subscribes to the hints that wake it by itself.
 	Hints fanout.HintSubscriber
@@ -75,7 +73,6 @@ var groupName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)
 // no I/O. A nil cfg means all defaults. A *fence.ArgumentError names what is missing or out of range.
 func New(members Members, group string, list Lister, target Target, cfg *Config) (*Share, error) {
 	c := setting.Of(cfg)
-	c.Name, c.TTL = cmp.Or(c.Name, "member"), cmp.Or(c.TTL, 3*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	var check setting.Check
 	check.Refuse(members == nil, "members", "nil", "a share.Members")
@@ -83,13 +80,10 @@ func New(members Members, group string, list Lister, target Target, cfg *Config)
 		"1 to 64 letters, digits, dots, underscores and hyphens")
 	check.Refuse(list == nil, "list", "nil", "a share.Lister")
 	check.Refuse(target == nil, "target", "nil", "a share.Target")
-	check.Refuse(!fence.IsName(c.Name, 200), "Name", c.Name, "1 to 200 bytes of UTF-8 that can be seen")
-	check.Refuse(c.TTL < 100*time.Millisecond, "TTL", c.TTL, "at least 100ms, or zero for the default")
-	check.Duration("Refresh", &c.Refresh, 10*time.Second)
 	if check.Err != nil {
 		return nil, check.Err
 	}
-	self := c.Name + "-" + rand.Text()[:13]
+	self := "member-" + rand.Text()[:13]
 	return &Share{members: members, group: group, self: self, list: list, target: target, cfg: c,
 		view: view{self: self}, tiles: newTiles()}, nil
 }
@@ -114,7 +108,7 @@ func (s *Share) Run(ctx context.Context) error {
 	wg.Go(func() { repeat(ctx, func() time.Duration { return s.refresh(ctx) }) })
 	repeat(ctx, func() time.Duration {
 		s.beat(ctx)
-		return s.cfg.TTL / 3
+		return ttl / 3
 	})
 	wg.Wait()
 	s.leave(context.WithoutCancel(ctx))
@@ -148,9 +142,9 @@ func (s *Share) beat(ctx context.Context) {
 	s.beating.Lock()
 	defer s.beating.Unlock()
 	began := time.Now()
-	call, cancel := context.WithTimeout(ctx, s.cfg.TTL/3)
+	call, cancel := context.WithTimeout(ctx, ttl/3)
 	defer cancel()
-	living, known, err := s.members.Beat(call, s.group, s.self, s.cfg.TTL)
+	living, known, err := s.members.Beat(call, s.group, s.self, ttl)
 	if ctx.Err() != nil {
 		return
 	}
@@ -175,7 +169,7 @@ func (s *Share) beat(ctx context.Context) {
 
 // refresh lists the tiles and returns when to do so again.
 func (s *Share) refresh(ctx context.Context) time.Duration {
-	call, cancel := context.WithTimeout(ctx, s.cfg.Refresh)
+	call, cancel := context.WithTimeout(ctx, refresh)
 	defer cancel()
 	list, err := s.list(call)
 	s.mu.Lock()
@@ -186,11 +180,11 @@ func (s *Share) refresh(ctx context.Context) time.Duration {
 	case err != nil:
 		s.stats.ListErrors++
 		s.cfg.Logger.Warn("tiles not listed", "group", s.group, "error", err)
-		return min(time.Second, s.cfg.Refresh)
+		return time.Second
 	}
 	s.tiles.list(list)
 	s.apply()
-	return s.cfg.Refresh
+	return refresh
 }
 
 // hinted makes the tiles of a hint message known that are this member's.
@@ -235,7 +229,7 @@ func (s *Share) apply() {
 
 // leave hands everything over to the other members.
 func (s *Share) leave(ctx context.Context) {
-	call, cancel := context.WithTimeout(ctx, s.cfg.TTL/3)
+	call, cancel := context.WithTimeout(ctx, ttl/3)
 	defer cancel()
 	if err := s.members.Leave(call, s.group, s.self); err != nil {
 		s.cfg.Logger.Warn("not taken off the list: the others wait for the TTL", "group", s.group, "error", err)

@@ -544,9 +544,6 @@ func TestArguments(t *testing.T) {
 	try(memory, "a}b", list, to, nil)
 	try(memory, "g", nil, to, nil)
 	try(memory, "g", list, nil, nil)
-	for _, cfg := range []share.Config{{TTL: 1}, {TTL: -1}, {Refresh: -1}, {Name: string(make([]byte, 201))}} {
-		try(memory, "g", list, to, &cfg)
-	}
 }
 
 func TestRunsOnce(t *testing.T) {

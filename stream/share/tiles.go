@@ -27,22 +27,15 @@ func Fixed(tiles []fence.TileID) Lister {
 }
 
 // Recorded lists the tiles of which the authority has a record: those that were ever claimed and not retired since.
-// It asks for 1,000 at a time.
 func Recorded(authority fence.Authority) Lister {
-	const page = 1000
 	return func(ctx context.Context) (tiles []fence.TileID, err error) {
-		for after := fence.TileID(0); ; after = tiles[len(tiles)-1] {
-			grants, err := authority.List(ctx, after, page)
+		for g, err := range fence.Records(ctx, authority) {
 			if err != nil {
 				return nil, err
 			}
-			for _, g := range grants {
-				tiles = append(tiles, g.Tile)
-			}
-			if len(grants) < page {
-				return tiles, nil
-			}
+			tiles = append(tiles, g.Tile)
 		}
+		return tiles, nil
 	}
 }
 

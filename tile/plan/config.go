@@ -78,11 +78,8 @@ type WorkerConfig struct {
 	Slots int
 
 	// Lease is how long a claim outlives its worker. It is renewed four times in that. Default 8 s; at least 50 ms. A
-	// killed worker's requests run again after a lease and one Poll.
+	// killed worker's requests run again after a lease and a second.
 	Lease time.Duration
-
-	// Poll is how often the worker looks for requests without being notified. Default 1 s.
-	Poll time.Duration
 
 	// HangAfter is how long a call may take from its beginning, or from the last Progress, to its end. Default 60 s.
 	HangAfter time.Duration
@@ -121,7 +118,6 @@ func (c *WorkerConfig) withDefaults() (WorkerConfig, error) {
 	s.Refuse(d.Slots < 1 || d.Slots > 4096, "Slots", d.Slots, "1 to 4096, or zero for the default")
 	s.Refuse(d.Attempts < 1, "Attempts", d.Attempts, "at least 1, or zero for the default")
 	s.From(50*time.Millisecond, "Lease", &d.Lease, 8*time.Second)
-	s.From(time.Millisecond, "Poll", &d.Poll, time.Second)
 	s.Duration("HangAfter", &d.HangAfter, time.Minute)
 	s.From(time.Millisecond, "Pause", &d.Pause, time.Second)
 	s.Duration("DrainTimeout", &d.DrainTimeout, time.Minute)

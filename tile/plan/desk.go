@@ -22,7 +22,8 @@ type Submit func(context.Context, tile.Intent) (stream.Outcome, error)
 
 // Desk is where the tiles that a process owns leave requests and get their plans. It makes at most one round trip a
 // tick for each tile that has something outstanding, and turns plans into intents. A tile that ticks more often than
-// ten times a second makes one each 100 ms, or at once for a player's request.
+// twice a second makes one each 450 ms, more often if its plans take less than 4.5 s, each 100 ms while a player waits
+// for one, and at once when a player asks.
 type Desk struct {
 	store  Store
 	submit Submit
@@ -124,10 +125,7 @@ func (d *Desk) ticked(id fence.TileID) {
 	}
 	s := &d.shards[ShardOf(id, len(d.shards))]
 	s.due[id] = true
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	wait.Wake(s.wake)
 }
 
 // Ask leaves a request; it returns at once and does no I/O. asked is false if the entity waits for a plan already, or

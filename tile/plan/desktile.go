@@ -2,7 +2,6 @@ package plan
 
 import (
 	"crypto/rand"
-	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -14,9 +13,10 @@ type deskTile struct {
 	epoch    fence.Epoch
 	list     bool // the next turn lists what is outstanding
 	entities map[string]*entity
-	asks     []string  // entities with a request that the store has not answered to
-	seen     []Receipt // of answers that the store may still have
-	turned   time.Time // when the last turn was taken
+	asks     []string      // entities with a request that the store has not answered to
+	seen     []Receipt     // of answers that the store may still have
+	turned   time.Time     // when the last turn was taken
+	took     time.Duration // from a request to its plan, averaged over the last ones
 }
 
 // entity is one that waits for a plan.
@@ -37,14 +37,18 @@ type answered struct {
 }
 
 func newDeskTile(id fence.TileID, epoch fence.Epoch) *deskTile {
-	return &deskTile{id: id, epoch: epoch, list: true, entities: map[string]*entity{}}
+	return &deskTile{id: id, epoch: epoch, list: true, entities: map[string]*entity{}, took: turnLatest * turnPart}
 }
 
-// Tiles that tick fast do not turn with each tick: a turn takes the store's time, for which commits may wait that go to
-// the same node, and calls take seconds. It comes at once for a player's request, and for many others.
+// A tile that ticks fast does not turn with each tick: a turn takes the store's time, commits to the same node wait for
+// it, and calls take seconds. A plan that nobody waits for may come a tenth later than it could. turnLatest is below
+// half a second so that a tile that ticks at 2 Hz still turns with each tick. A player's request is sent with the next
+// tick, and so are many requests or receipts.
 const (
-	turnEvery = 100 * time.Millisecond
-	turnMany  = 16 // requests and receipts
+	turnSoonest = 100 * time.Millisecond // and while a player waits
+	turnLatest  = 450 * time.Millisecond
+	turnPart    = 10 // of the time that a plan takes
+	turnMany    = 16 // requests and receipts
 )
 
 // due reports whether there is anything to do at the store now.
@@ -54,10 +58,17 @@ func (t *deskTile) due(now time.Time) bool {
 		return true
 	case len(t.entities) == 0 && len(t.seen) == 0:
 		return false
-	case now.Sub(t.turned) >= turnEvery:
-		return true
 	}
-	return slices.ContainsFunc(t.asks, func(name string) bool { return t.entities[name].request.Tier == Player })
+	every := min(max(t.took/turnPart, turnSoonest), turnLatest)
+	for _, e := range t.entities {
+		if e.request.Tier == Player {
+			if e.asking {
+				return true
+			}
+			every = turnSoonest
+		}
+	}
+	return now.Sub(t.turned) >= every
 }
 
 // ask takes a request into the next turn, if the entity has none in flight.
@@ -109,6 +120,7 @@ func (t *deskTile) settle(turn *Turn, r *TurnReply, stats *DeskStats) []*answere
 	for i := range r.Answers {
 		if a := t.answer(&r.Answers[i], stats); a != nil {
 			news = append(news, a)
+			t.took += (time.Since(a.since) - t.took) / 8
 		}
 	}
 	waiting := 0

@@ -130,21 +130,19 @@ func (w *Worker) hear(ctx context.Context) {
 		})
 		if err != nil {
 			w.cfg.Logger.Warn("plan: worker is not notified of requests, and looks for them itself", "error", err)
-			wait.For(ctx, w.cfg.Poll)
+			wait.For(ctx, workerPoll)
 		}
 	}
 }
 
-func (w *Worker) notify() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
+func (w *Worker) notify() { wait.Wake(w.wake) }
+
+// workerPoll is how often a worker looks for requests without being notified.
+const workerPoll = time.Second
 
 // take fills free slots until ctx ends.
 func (w *Worker) take(ctx, life context.Context) {
-	poll := time.NewTicker(w.cfg.Poll)
+	poll := time.NewTicker(workerPoll)
 	defer poll.Stop()
 	w.lookEverywhere(ctx, life)
 	for {
@@ -267,7 +265,7 @@ func (w *Worker) claim(ctx, life context.Context, shard int, c Claim) {
 	defer w.mu.Unlock()
 	b := &w.waiting[shard]
 	if err != nil {
-		b.pause = time.Now().Add(w.cfg.Poll + claimTimeout)
+		b.pause = time.Now().Add(workerPoll + claimTimeout)
 		w.cfg.Logger.Warn("plan: requests not claimed", "shard", shard, "error", err)
 		return
 	}

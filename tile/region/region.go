@@ -144,14 +144,29 @@ func (r *Region) Center(i int) Point {
 	return Point{p.Lat, p.Lng}
 }
 
-// Boundary returns the outline of the tile.
-func (r *Region) Boundary() []Point {
-	b, _ := h3.Cell(r.id).Boundary() // valid by construction, as above
-	points := make([]Point, len(b))
-	for i, p := range b {
-		points[i] = Point{p.Lat, p.Lng}
+// Outline walks around the ground: the corners of the union of its cells, which is no hexagon, since each resolution
+// turns the lattice a little. The outlines of neighbouring tiles fit into each other.
+func (r *Region) Outline() []Point {
+	cells := make([]h3.Cell, len(r.cells))
+	for i, c := range r.cells {
+		cells[i] = h3.Cell(c)
 	}
-	return points
+	polygons, _ := h3.CellsToMultiPolygon(cells) // one piece without holes, of valid cells
+	return points(polygons[0].GeoLoop)
+}
+
+// Corners returns the corners of the i-th cell.
+func (r *Region) Corners(i int) []Point {
+	b, _ := h3.Cell(r.cells[i]).Boundary() // valid by construction, as above
+	return points(b)
+}
+
+func points(places []h3.LatLng) []Point {
+	all := make([]Point, len(places))
+	for i, p := range places {
+		all[i] = Point{p.Lat, p.Lng}
+	}
+	return all
 }
 
 // Parent returns the tile that holds a cell of its ground. It masks bits and does not call the H3

@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
@@ -174,24 +173,18 @@ func (t *hosted) conclude(err error, failures int) EndInfo {
 		}
 	case errors.Is(err, tile.ErrQuarantined):
 		t.follows = t.follows || t.role == asFollower
-		t.role, end.Next, end.After = asOwner, StepRestart, restartAfter(math.MaxInt)
+		t.role, end.Next, end.After = asOwner, StepRestart, wait.Backoff(maxRestartAfter, maxRestartAfter, 1)
 	case errors.Is(err, fence.ErrLost):
 		if t.follows {
 			t.role, t.follows, end.Next = asFollower, false, StepFollow
 		}
 	case t.host.cfg.Restart:
-		end.Next, end.After = StepRestart, restartAfter(failures)
+		end.Next, end.After = StepRestart, wait.Backoff(firstRestart, maxRestartAfter, failures+1)
 		if t.role == asRival {
 			t.role = asOwner // what it wanted to take may be in better hands by then
 		}
 	}
 	return end
-}
-
-// restartAfter doubles with each failure in a row; half of it is random.
-func restartAfter(failures int) time.Duration {
-	d := min(firstRestart<<min(failures, 16), maxRestartAfter)
-	return d/2 + rand.N(d/2+1)
 }
 
 // wait lets time pass until the tile's restart, or until its life ends.

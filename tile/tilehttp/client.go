@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -221,19 +222,12 @@ func (c *Client) Drain(ctx context.Context) error {
 		}
 	}
 	c.mu.Unlock()
-	gone := make(chan struct{})
-	go func() {
-		c.work.Wait()
-		close(gone)
-	}()
-	var err error
-	select {
-	case <-gone:
-	case <-ctx.Done():
-		err = errors.Join(errors.New("tilehttp: drain was cut short"), context.Cause(ctx))
+	err := wait.Group(ctx, &c.work)
+	if err != nil {
+		err = errors.Join(errCut, err)
 	}
 	c.Close()
-	<-gone
+	c.work.Wait()
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -214,23 +215,17 @@ func (h *Handler) Drain(ctx context.Context) error {
 		s.drain()
 	}
 	h.mu.Unlock()
-	gone := make(chan struct{})
-	go func() {
-		h.served.Wait()
-		close(gone)
-	}()
-	select {
-	case <-gone:
+	cut := wait.Group(ctx, &h.served)
+	if cut == nil {
 		return nil
-	case <-ctx.Done():
 	}
 	h.mu.Lock()
 	for s := range h.sessions {
 		s.stop(errCut)
 	}
 	h.mu.Unlock()
-	<-gone
-	return errors.Join(errCut, context.Cause(ctx))
+	h.served.Wait()
+	return errors.Join(errCut, cut)
 }
 
 var errCut = errors.New("tilehttp: drain was cut short")

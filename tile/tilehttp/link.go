@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // Subprotocol is the WebSocket subprotocol in which intents and answers travel, version 1.
@@ -68,12 +69,7 @@ func (l *link) serve(ctx context.Context, stop context.CancelCauseFunc, write, r
 }
 
 // signal wakes the writer.
-func (l *link) signal() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
+func (l *link) signal() { wait.Wake(l.wake) }
 
 // write sends messages until ctx ends or the peer does not take one in time. next appends the next message to a
 // buffer, nothing if there is none, and reports whether another one is full already.
@@ -133,14 +129,7 @@ var errSilent = errors.New("the peer gave no sign of life")
 
 // heartbeat asks the peer for a sign of life at intervals, until ctx ends or it gives none within one.
 func (l *link) heartbeat(ctx context.Context) error {
-	ticker := time.NewTicker(l.pingInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for wait.For(ctx, l.pingInterval) {
 		limited, cancel := context.WithTimeout(ctx, l.pingInterval)
 		err := l.conn.Ping(limited)
 		cancel()
@@ -148,4 +137,5 @@ func (l *link) heartbeat(ctx context.Context) error {
 			return fmt.Errorf("%w for %v: %w", errSilent, l.pingInterval, err)
 		}
 	}
+	return nil
 }

@@ -89,19 +89,16 @@ func (p *plane) ground(r *region.Region) TileGround {
 		g.Spans, g.Around = append(g.Spans, first), append(g.Around, around)
 	}
 	g.Spans = append(g.Spans, r.Len())
-	steps := latticeSteps(r, centres)
-	corners := steps.corners()
-	for _, c := range corners {
-		g.Corners = c.appendRounded(g.Corners)
+	for _, o := range r.Outline() {
+		g.Outline = p.project(o).appendRounded(g.Outline)
 	}
-	outline := traceOutline(r, centres, steps)
-	if outline == nil {
-		for _, b := range r.Boundary() {
-			outline = append(outline, p.project(b))
-		}
+	// A cell on the edge of a face of H3's icosahedron has more corners, a pentagon has fewer.
+	shape := 0
+	for len(r.Corners(shape)) != 6 {
+		shape++
 	}
-	for _, o := range outline {
-		g.Outline = o.appendRounded(g.Outline)
+	for _, c := range r.Corners(shape) {
+		g.Corners = p.project(c).minus(centres[shape]).appendRounded(g.Corners)
 	}
 	return g
 }
@@ -109,11 +106,8 @@ func (p *plane) ground(r *region.Region) TileGround {
 // point is a place in the plane.
 type point struct{ x, y float64 }
 
-func (a point) plus(b point) point    { return point{a.x + b.x, a.y + b.y} }
-func (a point) minus(b point) point   { return point{a.x - b.x, a.y - b.y} }
-func (a point) times(f float64) point { return point{a.x * f, a.y * f} }
-func (a point) dot(b point) float64   { return a.x*b.x + a.y*b.y }
-func (a point) length() float64       { return math.Hypot(a.x, a.y) }
+func (a point) minus(b point) point { return point{a.x - b.x, a.y - b.y} }
+func (a point) length() float64     { return math.Hypot(a.x, a.y) }
 func (a point) appendRounded(to []int) []int {
 	return append(to, int(math.Round(a.x)), int(math.Round(a.y)))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 const (
@@ -82,10 +83,7 @@ func (m *members) tell(kind route.EventKind, n *memberlist.Node) {
 		return
 	}
 	m.events = append(m.events, route.Event{Kind: kind, Member: route.Member{Contact: string(n.Meta), Name: n.Name}})
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	wait.Wake(m.wake)
 }
 
 // farewell notes that a member is leaving, and reports whether that is news of a living member.

@@ -22,21 +22,37 @@ type Socket struct {
 // ErrClosed says that the server has ended a connection.
 var ErrClosed = errors.New("the server has closed the connection")
 
-// Read reads once and calls take for each whole message, which may use it until it returns. Pings are answered.
+// Read reads what has come and calls take for each whole message, which may use it until it returns. Pings are
+// answered. The loop may wait for edges: nothing is left unread.
 func (s *Socket) Read(buffer []byte, take func(body []byte) error) error {
-	n, err := unix.Read(s.FD, buffer)
-	switch {
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-		return nil // the loop calls again
-	case err != nil:
-		return err
-	case n == 0:
-		return ErrClosed
+	for {
+		n, err := unix.Read(s.FD, buffer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil:
+			return err
+		case n == 0:
+			return ErrClosed
+		}
+		if err = s.took(buffer[:n], take); err != nil || n < len(buffer) {
+			return err
+		}
 	}
-	data := buffer[:n]
+}
+
+// took splits what was read into messages.
+func (s *Socket) took(data []byte, take func(body []byte) error) error {
 	if len(s.rest) > 0 {
 		data = append(s.rest, data...)
 	}
+	return s.split(data, take)
+}
+
+// split calls take for each whole message of a stream, and keeps what is left.
+func (s *Socket) split(data []byte, take func(body []byte) error) error {
 	for {
 		op, body, after, err := message(data)
 		if err != nil {

@@ -16,20 +16,24 @@ import (
 
 // Join is one client of a Storm.
 type Join struct {
-	Addr    string        // host:port of the server, an IPv4 address
-	Message []byte        // that it sends when the handshake is made, less than 64 KiB
-	Took    time.Duration // from the moment at which it is due to connect, to the end of the server's first message
+	Addr string        // host:port of the server, an IPv4 address
+	Path string        // of the handshake's URL, with the query
+	Took time.Duration // from the moment at which it is due to connect, to the end of the server's first message
 
-	due    time.Duration // since the storm began
-	to     unix.SockaddrInet4
-	say    [][]byte // what it has not said yet: the handshake, the message
-	socket Socket
+	due       time.Duration // since the storm began
+	to        unix.SockaddrInet4
+	handshake []byte // nil: it was sent
+	shaken    bool   // the server's half has come
+	socket    Socket
 }
 
-// Storm has clients join, each at a random moment of a time: it connects, makes the handshake for the path "/", sends
-// its message, and waits for the first that the server sends, with which take is called. One loop serves all of them,
-// with sockets and bytes that are there before it begins, because it shares the processors with the servers. leave
-// resets the connections, so that nothing of them lingers in the kernel.
+// Storm has clients join, each at a random moment of a time: it connects, makes the handshake, and waits for the
+// first message that the server sends, with which take is called. One loop serves all of them, with sockets and
+// bytes that are there before it begins, because it shares the processors with the servers. leave resets the
+// connections, so that nothing of them lingers in the kernel.
+//
+// The process should have a processor more than the loop, by GOMAXPROCS: with one, the runtime takes it from the loop
+// each time that the loop waits, and its monitor never comes to rest.
 func Storm(
 	joins []Join, over time.Duration, subprotocol string, take func(i int, body []byte),
 ) (leave func(), err error) {
@@ -48,6 +52,11 @@ func Storm(
 			return nil, s.wrong(i, err)
 		}
 	}
+	for n := -1; n != 0; { // a socket without a connection has an event, too
+		if n, err = unix.EpollWait(s.poll, s.events[:], 0); err != nil && !errors.Is(err, unix.EINTR) {
+			return nil, err
+		}
+	}
 	return s.leave, s.run()
 }
 
@@ -56,6 +65,7 @@ type storm struct {
 	joins  []Join
 	take   func(i int, body []byte)
 	poll   int
+	events [256]unix.EpollEvent
 	byFD   map[int32]int
 	buffer []byte
 	began  time.Time
@@ -82,16 +92,13 @@ func (s *storm) prepare(i int, over time.Duration, subprotocol string) error {
 		return err
 	}
 	j.to = unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())}
-	frame, err := appendFrame(nil, opBinary, j.Message)
+	j.handshake, j.due = request(j.Addr, j.Path, subprotocol), rand.N(over)
+	j.socket.FD, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	j.say, j.due = [][]byte{request(j.Addr, "/", subprotocol), frame}, rand.N(over)
-	j.socket.FD, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		s.byFD[int32(j.socket.FD)] = i
-	}
-	return err
+	s.byFD[int32(j.socket.FD)] = i
+	return s.watch(unix.EPOLL_CTL_ADD, j, unix.EPOLLIN)
 }
 
 // run serves the clients until all have joined.
@@ -101,7 +108,6 @@ func (s *storm) run() error {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return int(s.joins[a].due - s.joins[b].due) })
-	events := make([]unix.EpollEvent, 256)
 	s.began = time.Now()
 	for s.left = len(order); s.left > 0; {
 		wait := -1
@@ -114,11 +120,11 @@ func (s *storm) run() error {
 				return s.wrong(order[0], err)
 			}
 		}
-		n, err := unix.EpollWait(s.poll, events, wait)
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		ready, err := s.wait(wait)
+		if err != nil {
 			return err
 		}
-		for _, e := range events[:max(n, 0)] {
+		for _, e := range ready {
 			i := s.byFD[e.Fd]
 			if err := s.serve(i); err != nil {
 				return s.wrong(i, err)
@@ -128,75 +134,102 @@ func (s *storm) run() error {
 	return nil
 }
 
-// connect begins a join. On one machine the connection is there at once, unless the server's backlog is full.
+// wait returns what has happened, after at most some milliseconds; -1: however long it takes.
+func (s *storm) wait(ms int) ([]unix.EpollEvent, error) {
+	n, err := unix.EpollWait(s.poll, s.events[:], ms)
+	if errors.Is(err, unix.EINTR) {
+		return nil, nil
+	}
+	return s.events[:max(n, 0)], err
+}
+
+// connect begins a join. On one machine the connection is there when the call returns, although the call says that it
+// is not, unless the server's backlog is full.
 func (s *storm) connect(j *Join) error {
-	err := unix.Connect(j.socket.FD, &j.to)
-	if errors.Is(err, unix.EINPROGRESS) {
-		return s.watch(unix.EPOLL_CTL_ADD, j, unix.EPOLLOUT)
+	if err := unix.Connect(j.socket.FD, &j.to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return err
 	}
-	if err == nil {
-		err = j.speak()
+	err := j.speak()
+	if errors.Is(err, unix.EAGAIN) {
+		return s.watch(unix.EPOLL_CTL_MOD, j, unix.EPOLLIN|unix.EPOLLOUT)
 	}
+	return err
+}
+
+// watch asks for events of a client's socket, each of them once.
+func (s *storm) watch(op int, j *Join, events uint32) error {
+	return unix.EpollCtl(s.poll, op, j.socket.FD,
+		&unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(j.socket.FD)})
+}
+
+// speak sends the handshake.
+func (j *Join) speak() error {
+	n, err := unix.Write(j.socket.FD, j.handshake)
 	if err != nil {
 		return err
 	}
-	return s.watch(unix.EPOLL_CTL_ADD, j, unix.EPOLLIN)
-}
-
-func (s *storm) watch(op int, j *Join, events uint32) error {
-	return unix.EpollCtl(s.poll, op, j.socket.FD, &unix.EpollEvent{Events: events, Fd: int32(j.socket.FD)})
-}
-
-// speak says what is next.
-func (j *Join) speak() error {
-	n, err := unix.Write(j.socket.FD, j.say[0])
-	if err == nil && n < len(j.say[0]) {
-		err = errors.New("the kernel does not take a short message")
+	if n < len(j.handshake) {
+		return errors.New("the kernel does not take a short message")
 	}
-	j.say = j.say[1:]
-	return err
+	j.handshake = nil
+	return nil
 }
 
 // serve goes on with a client that can.
 func (s *storm) serve(i int) error {
 	j := &s.joins[i]
-	switch len(j.say) {
-	case 2: // it waited for the connection
-		if err := j.speak(); err != nil {
+	if j.handshake != nil { // it waited for the connection
+		return j.speak()
+	}
+	take := func(body []byte) error { return s.joined(i, body) }
+	if !j.shaken {
+		behind, err := s.shake(j)
+		if err != nil || len(behind) == 0 {
 			return err
 		}
-		return s.watch(unix.EPOLL_CTL_MOD, j, unix.EPOLLIN)
-	case 1:
-		return s.shake(j)
-	}
-	return j.socket.Read(s.buffer, func(body []byte) error {
-		if j.Took > 0 {
-			return nil // it came right behind the first
+		if err := j.socket.split(behind, take); err != nil {
+			return err
 		}
-		j.Took = time.Since(s.began) - j.due
-		s.left--
-		s.take(i, body)
-		return s.watch(unix.EPOLL_CTL_DEL, j, 0) // what else comes stays in the kernel
-	})
+	}
+	if j.Took > 0 {
+		return nil
+	}
+	return j.socket.Read(s.buffer, take)
 }
 
-// shake reads the server's half of the handshake.
-func (s *storm) shake(j *Join) error {
+// joined takes a client's first message. What else comes stays in the kernel.
+func (s *storm) joined(i int, body []byte) error {
+	j := &s.joins[i]
+	if j.Took > 0 {
+		return nil // it came right behind the first
+	}
+	j.Took = time.Since(s.began) - j.due
+	s.left--
+	s.take(i, body)
+	return s.watch(unix.EPOLL_CTL_DEL, j, 0)
+}
+
+// shake reads the server's half of the handshake, and returns what came behind it.
+func (s *storm) shake(j *Join) (behind []byte, err error) {
 	n, err := unix.Read(j.socket.FD, s.buffer)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case n == 0:
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	j.socket.rest = append(j.socket.rest, s.buffer[:n]...)
-	head, behind, whole := bytes.Cut(j.socket.rest, []byte("\r\n\r\n"))
+	data := s.buffer[:n]
+	if len(j.socket.rest) > 0 {
+		data = append(j.socket.rest, data...)
+	}
+	head, behind, whole := bytes.Cut(data, []byte("\r\n\r\n"))
 	if !whole {
-		return nil
+		j.socket.rest = append(j.socket.rest[:0], data...)
+		return nil, nil
 	}
 	if status, _, _ := bytes.Cut(head, []byte("\r\n")); !bytes.HasPrefix(status, []byte("HTTP/1.1 101 ")) {
-		return fmt.Errorf("%s answered %q, expected a switch to WebSocket", j.Addr, status)
+		return nil, fmt.Errorf("%s answered %q, expected a switch to WebSocket", j.Addr, status)
 	}
-	j.socket.rest = behind
-	return j.speak()
+	j.shaken, j.socket.rest = true, nil
+	return behind, nil
 }

@@ -4,10 +4,12 @@ package crowd
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,8 +20,8 @@ import (
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
-// TestStorm: each client says what it has to say after its handshake and is answered, whatever the length; all of them
-// stay until they leave.
+// TestStorm: each client says in its handshake what it wants, and is answered, whatever the length; all of them stay
+// until they leave.
 func TestStorm(t *testing.T) {
 	var inside atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,10 +29,11 @@ func TestStorm(t *testing.T) {
 		if err != nil {
 			return
 		}
-		_, body, err := c.Read(r.Context())
+		n, err := strconv.Atoi(r.URL.Query().Get("n"))
 		if err != nil || c.Subprotocol() != "p" {
 			return
 		}
+		body := bytes.Repeat([]byte{byte(n)}, n)
 		inside.Add(1)
 		defer inside.Add(-1)
 		_ = c.Write(r.Context(), websocket.MessageBinary, bytes.Repeat(body, 10_000))
@@ -40,7 +43,7 @@ func TestStorm(t *testing.T) {
 	t.Cleanup(s.Close)
 	joins := make([]Join, 100)
 	for i := range joins {
-		joins[i].Addr, joins[i].Message = s.Listener.Addr().String(), bytes.Repeat([]byte{byte(i)}, i)
+		joins[i].Addr, joins[i].Path = s.Listener.Addr().String(), fmt.Sprint("/?n=", i)
 	}
 	got := make([][]byte, len(joins))
 	leave, err := Storm(joins, 50*time.Millisecond, "p", func(i int, body []byte) {
@@ -62,7 +65,7 @@ func TestAStormThatFails(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(s.Close)
 	storm := func(addr string) error {
-		_, err := Storm([]Join{{Addr: addr}}, time.Millisecond, "p", nil)
+		_, err := Storm([]Join{{Addr: addr, Path: "/"}}, time.Millisecond, "p", nil)
 		return err
 	}
 	require.ErrorContains(t, storm(s.Listener.Addr().String()), "404")

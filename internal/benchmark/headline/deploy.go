@@ -39,7 +39,8 @@ func deploy(ctx context.Context, cfg Config, size Size, programs string) (b *bat
 			return nil, err
 		}
 	}
-	if b.stack, err = devstack.Start(ctx, devstack.Config{}); err != nil {
+	parts := []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.Postgres, devstack.DynamoDB}
+	if b.stack, err = devstack.Start(ctx, devstack.Config{Parts: parts}); err != nil {
 		return nil, err
 	}
 	if err = b.start(ctx); err != nil {
@@ -87,7 +88,7 @@ func (b *battle) start(ctx context.Context) error {
 // does not yield: elsewhere it has machines of its own, and a gateway that waits for it tries again, which costs more.
 func (b *battle) yield() error {
 	for _, p := range []*process{b.others[0], b.others[3]} { // gateway and checkpointer
-		if err := processor.Yield(p.cmd.Process.Pid, niceness); err != nil {
+		if err := processor.Yield(p.cmd.Process.Pid, true); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,6 @@ const (
 	hosts       = 2  // tile hosts, each the warm follower of the others
 	verifyEvery = 50 // one player in so many is an ordinary bot, the others a swarm
 	drawEvery   = 240
-	niceness    = 10 // of gateway and checkpointer
 	tick        = 500 * time.Millisecond
 	warmUp      = 15 * time.Second // after the last bot has joined
 )

@@ -34,8 +34,8 @@ func Play(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	r := &Result{Machine: ThisMachine(), Tiles: tiles, Hosts: hosts, VerifyEvery: verifyEvery, DrawEvery: drawEvery,
 		Seed: cfg.Seed, TickMs: tick.Seconds() * 1000, WarmUp: warmUp.Seconds(),
-		Conditions: fmt.Sprintf("GOGC=400 and, but for the relay, GOMAXPROCS=1; "+
-			"gateway and checkpointer at niceness %d", niceness)}
+		Conditions: "GOGC=400 and, but for the relay, GOMAXPROCS=1; " +
+			"gateway and checkpointer under SCHED_IDLE: they run where a processor would be idle"}
 	for _, size := range cfg.Sizes {
 		run, err := play(ctx, cfg, size, dir)
 		if err != nil {

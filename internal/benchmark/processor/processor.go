@@ -56,12 +56,15 @@ func Bind(pid int, cpus *unix.CPUSet) error {
 	return everyThread(pid, func(thread int) error { return unix.SchedSetaffinity(thread, cpus) })
 }
 
-// Yield gives a process that runs a niceness: with 5 another has three times its share when both want a processor,
-// with 19, the most, it hardly runs then.
-func Yield(pid, niceness int) error {
-	return everyThread(pid, func(thread int) error {
-		return unix.Setpriority(unix.PRIO_PROCESS, thread, niceness)
-	})
+// Yield lets a process that runs give way to all others, or ends that: it runs where a processor would be idle
+// (SCHED_IDLE, sched(7)), and another that wakes up has its processor at once. With a niceness, even the highest, it
+// would keep one for milliseconds while others wait.
+func Yield(pid int, yields bool) error {
+	how := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}
+	if yields {
+		how.Policy = unix.SCHED_IDLE
+	}
+	return everyThread(pid, func(thread int) error { return unix.SchedSetAttr(thread, &how, 0) })
 }
 
 // everyThread changes all threads of a process. New ones inherit that; a second look finds those that began meanwhile.

@@ -165,12 +165,14 @@ func open(ctx context.Context) (*ground, error) {
 		return nil, err
 	}
 	g.stack, g.stops = stack, append(g.stops, stack.Stop)
-	g.postgres, _ = stack.Process("postgres")
 	g.dynamo, _ = stack.Process("dynamodb")
 	g.fanout = fanoutNodes(stack)
 	g.cluster = &cluster{Cluster: stack.Cluster()}
 	g.stops = append(g.stops, g.cluster.Close)
-	all := servers{Coordination: stack.CoordAddrs, Fanout: stack.FanoutAddrs, Postgres: stack.PostgresURL,
+	if g.pair, err = stack.PostgresPair(); err != nil {
+		return g, err
+	}
+	all := servers{Coordination: stack.CoordAddrs, Fanout: stack.FanoutAddrs, Postgres: g.pair.URL(),
 		Dynamo: stack.DynamoURL, Name: "campaign"}
 	if g.process, err = all.connect(ctx, campaignHost, ""); err != nil {
 		return g, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
 // cluster is the coordination cluster, for the faults.
@@ -24,6 +25,30 @@ type cluster struct {
 func hostOf(addr string) string {
 	host, _, _ := net.SplitHostPort(addr)
 	return host
+}
+
+// masterNames are the addresses of the nodes that serve slots, in order.
+func (c *cluster) masterNames(ctx context.Context) (names []string, err error) {
+	masters, err := c.Masters(ctx)
+	for _, m := range masters {
+		names = append(names, m.Addr())
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// watchMasters returns what records a failover that the fault did not ask for, if there has been one: on a machine that
+// is short of processors a master may be replaced because it answers late, and then the store is not one copy.
+func (r *run) watchMasters(ctx context.Context) (unasked func() error, err error) {
+	before, err := r.cluster.masterNames(ctx)
+	return func() error {
+		after, err := r.cluster.masterNames(ctx)
+		if err == nil && !slices.Equal(before, after) && !r.Fault.failover {
+			r.Target += " (a master was replaced, unasked)"
+			r.recorder.Fault(history.FaultInfo{Name: "unasked failover", Failover: true, Over: true})
+		}
+		return err
+	}, err
 }
 
 // awaitHealthy waits until the cluster is whole.

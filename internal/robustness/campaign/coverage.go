@@ -40,7 +40,8 @@ var rules = []struct{ name, about string }{
 	{"remembered", "an action was answered again with its first outcome"},
 	{"redirected", "an intent was sent on to another owner"},
 	{"snapshot", "an owner saved a snapshot"},
-	{"restored", "the authority was restored to an older state"},
+	{"restored", "the authority was restored to an older state, or an older standby of it promoted"},
+	{"forgotten", "it had granted the tile since, and lacks that"},
 	{"bridge went back", "a bridge forwarded what was written in the place of lost entries"},
 	{"view reset", "a watcher took a state from scratch"},
 	{"sealed", "a claimant took a journal over"},
@@ -54,6 +55,7 @@ func (c coverage) count(h *history.History) {
 	for i := range h.Operations {
 		c.operation(&h.Operations[i])
 	}
+	c.forgotten(h.Operations)
 	answered := map[string]bool{}
 	for i := range h.Operations {
 		if o := &h.Operations[i]; o.Kind == history.Submit && o.Intent.Action != "" && o.Result.Answer != "" {
@@ -64,6 +66,20 @@ func (c coverage) count(h *history.History) {
 		}
 	}
 	c.records(h.Records)
+}
+
+// forgotten counts how often an authority that was restored, or promoted, lacked the last grant of a tile.
+func (c coverage) forgotten(operations []history.Operation) {
+	granted := map[fence.TileID]fence.Epoch{}
+	for i := range operations {
+		switch o := &operations[i]; {
+		case o.Kind == history.Restore:
+			c.when(o.Row.Epoch < granted[o.Tile], "forgotten")
+			granted[o.Tile] = o.Row.Epoch
+		case o.Result.Grant != nil && o.Result.Outcome == history.OK:
+			granted[o.Tile] = max(granted[o.Tile], o.Result.Grant.Epoch)
+		}
+	}
 }
 
 // records counts what was observed.

@@ -24,7 +24,10 @@ func TestRulesThatActedAreCounted(t *testing.T) {
 	}
 	h := &history.History{
 		Operations: []history.Operation{
-			op(history.Record{Kind: history.Promote}, ok),
+			op(history.Record{Kind: history.Promote},
+				history.Result{Outcome: history.OK, Grant: &history.Grant{Epoch: 4}}),
+			op(history.Record{Kind: history.Restore, Row: &history.Grant{Epoch: 3}}, ok),
+			op(history.Record{Kind: history.Restore, Row: &history.Grant{Epoch: 3}}, ok),
 			op(history.Record{Kind: history.Commit, Commit: &own}, ok),
 			op(history.Record{Kind: history.Commit, Commit: &first}, ok),
 			op(history.Record{Kind: history.Commit, Commit: &own},
@@ -40,8 +43,9 @@ func TestRulesThatActedAreCounted(t *testing.T) {
 	}
 	acted := coverage{}
 	acted.count(h)
-	require.Equal(t, coverage{"promoted": 1, "re-appended": 1, "installed": 1, "behind": 1, "rebased": 1,
-		"remembered": 1, "bridge went back": 1, "view reset": 1, "superseded": 1, "reclaimed": 1}, acted)
+	require.Equal(t, coverage{"promoted": 1, "restored": 2, "forgotten": 1, "re-appended": 1, "installed": 1,
+		"behind": 1, "rebased": 1, "remembered": 1, "bridge went back": 1, "view reset": 1, "superseded": 1,
+		"reclaimed": 1}, acted)
 	names := map[string]bool{}
 	for _, r := range rules {
 		names[r.name] = true

@@ -20,12 +20,12 @@ func networkFaults() []*Fault {
 			About: "a worker cannot reach PostgreSQL, while tiles are to move; it can reach Redis", parts: true,
 			frozen: true, moves: true, hold: seconds(1.2, 4),
 			inject: func(ctx context.Context, r *run, v victim) error {
-				return r.part(ctx, v.owner.proc, r.postgres)
+				return r.part(ctx, v.owner.proc, r.postgres())
 			}},
 		{Name: "owner-alone", About: "a worker can reach its clients, but neither Redis nor PostgreSQL", parts: true,
 			frozen: true, hold: seconds(2, 5),
 			inject: func(ctx context.Context, r *run, v victim) error {
-				return r.part(ctx, v.owner.proc, append(r.otherNodes(nil), r.postgres)...)
+				return r.part(ctx, v.owner.proc, append(r.otherNodes(nil), r.postgres())...)
 			}},
 		{Name: "answers-lost", About: "a master's answers to one worker are lost; requests arrive", parts: true,
 			frozen: true, hold: seconds(1, 4),

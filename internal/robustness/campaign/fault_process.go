@@ -74,12 +74,12 @@ func processFaults() []*Fault {
 		{Name: "authority-paused", About: "SIGSTOP of PostgreSQL and all its processes while tiles are to move",
 			hold: seconds(1, 4), moves: true, within: "owner-without-authority",
 			inject: func(_ context.Context, r *run, _ victim) error {
-				r.damage.hit("postgres", func(context.Context) error { return r.postgres.SignalAll(syscall.SIGCONT) })
-				return r.postgres.SignalAll(syscall.SIGSTOP)
+				r.damage.hit("postgres", func(context.Context) error { return r.postgres().SignalAll(syscall.SIGCONT) })
+				return r.postgres().SignalAll(syscall.SIGSTOP)
 			}},
 		{Name: "authority-killed", About: "SIGKILL of PostgreSQL while tiles are to move; it recovers from its log",
 			hold: seconds(1, 3), moves: true,
-			inject: func(_ context.Context, r *run, _ victim) error { return r.kill(r.postgres) }},
+			inject: func(_ context.Context, r *run, _ victim) error { return r.kill(r.postgres()) }},
 		{Name: "zombie-master",
 			About: "a master and an owner are paused with a commit between them; others take over on the promoted replica; then both wake",
 			hold:  seconds(0.1, 0.5), failover: true, alone: true, inject: zombieMaster},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
@@ -29,6 +30,10 @@ func storeFaults() []*Fault {
 		{Name: "authority-restored",
 			About: "the authority's rows are deleted or restored to an older state while the owners live",
 			hold:  seconds(0.5, 2), moves: true, inject: restoreAuthority},
+		{Name: "standby-promoted",
+			About: "PostgreSQL is killed, and a standby promoted that lacks the last grants; in some runs the owner " +
+				"that they superseded sleeps meanwhile",
+			hold: seconds(0.5, 2), inject: promoteStandby},
 		{Name: "claimant-lost", About: "the authority grants tiles to a process that dies before its install",
 			hold: seconds(0.2, 1), inject: loseClaimant},
 	}
@@ -139,22 +144,14 @@ func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to *devsta
 // restoreAuthority does what a restore from a backup does: it overwrites newer rows.
 func restoreAuthority(ctx context.Context, r *run, _ victim) error {
 	r.damage.hit(fmt.Sprintf("%d rows", len(r.tiles)), nil)
-	before, err := r.rows(ctx)
+	before, err := r.rows(ctx, r.Authority)
 	if err != nil {
 		return err
 	}
 	if r.rng.IntN(3) == 0 {
 		clear(before) // a backup from before the tiles were first claimed
 	}
-	for range 1 + r.rng.IntN(3) { // some tiles get a successor that the backup does not know
-		id := r.tile()
-		if to := r.otherWorker(r.owner(id)); to != nil {
-			if err := r.supervisor.order(ctx, id, to); err != nil {
-				return err
-			}
-		}
-	}
-	if err := await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving); err != nil {
+	if err := r.succeedSome(ctx); err != nil {
 		return err
 	}
 	for _, id := range r.tiles {
@@ -163,6 +160,58 @@ func restoreAuthority(ctx context.Context, r *run, _ victim) error {
 		}
 	}
 	return nil
+}
+
+// succeedSome gives some tiles a successor, which the authority is about to forget.
+func (r *run) succeedSome(ctx context.Context) error {
+	for range 1 + r.rng.IntN(3) {
+		id := r.tile()
+		if to := r.otherWorker(r.owner(id)); to != nil {
+			if err := r.supervisor.order(ctx, id, to); err != nil {
+				return err
+			}
+		}
+	}
+	return await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving)
+}
+
+// promoteStandby is a failover of the authority to a server that has lost its link to the primary a while ago.
+func promoteStandby(ctx context.Context, r *run, v victim) error {
+	r.damage.hit(r.postgres().Name(), nil)
+	if err := r.pair.Follow(ctx); err != nil {
+		return err
+	}
+	if err := r.pair.Cut(ctx); err != nil {
+		return err
+	}
+	table, err := pgxpool.New(ctx, r.pair.StandbyURL())
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	standby, err := pgfence.New(table, nil)
+	if err != nil {
+		return err
+	}
+	before, err := r.rows(ctx, standby)
+	if err != nil {
+		return err
+	}
+	if r.rng.IntN(2) == 0 { // the owner wakes when the authority says again that its tiles are its own
+		if err = r.pause(v.owner.proc); err == nil {
+			time.Sleep(2 * silentFor)
+			err = await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving)
+		}
+	} else {
+		err = r.succeedSome(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range r.tiles {
+		defer r.recorder.Restored("campaign", id, before[id])()
+	}
+	return r.pair.Promote(ctx)
 }
 
 // loseClaimant does what a claimant does up to its install. The owners of the tiles live, and hear nothing of it.
@@ -184,11 +233,11 @@ func loseClaimant(ctx context.Context, r *run, _ victim) error {
 	return nil
 }
 
-// rows reads the authority's rows of the run's tiles.
-func (r *run) rows(ctx context.Context) (map[fence.TileID]history.Grant, error) {
+// rows reads an authority's rows of the run's tiles.
+func (r *run) rows(ctx context.Context, authority fence.Authority) (map[fence.TileID]history.Grant, error) {
 	rows := map[fence.TileID]history.Grant{}
 	for _, id := range r.tiles {
-		g, err := r.Authority.Lookup(ctx, id)
+		g, err := authority.Lookup(ctx, id)
 		if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 			return nil, err
 		}

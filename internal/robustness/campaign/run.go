@@ -65,11 +65,14 @@ type ground struct {
 	network   *network // nil: hosts cannot be parted
 	noNetwork error    // why
 	cluster   *cluster
-	postgres  *devstack.Process
+	pair      *devstack.PostgresPair
 	dynamo    *devstack.Process
 	fanout    []*devstack.Process
 	stops     []func() // in the order of their starts
 }
+
+// postgres is the server that takes writes.
+func (g *ground) postgres() *devstack.Process { return g.pair.Primary() }
 
 // Result is what a run gave.
 type Result struct {
@@ -118,6 +121,10 @@ func (r *run) play(ctx context.Context) (err error) {
 	if err := r.cluster.awaitHealthy(ctx, 30*time.Second); err != nil {
 		return fmt.Errorf("before the run: %w", err)
 	}
+	unasked, err := r.watchMasters(ctx)
+	if err != nil {
+		return err
+	}
 	file, err := history.Create(r.historyPath("campaign"))
 	if err != nil {
 		return err
@@ -159,7 +166,7 @@ func (r *run) play(ctx context.Context) (err error) {
 		func() error { return errors.Join(r.agreed(ctx), r.bank.settled(ctx)) }); err != nil {
 		return err
 	}
-	return errors.Join(r.recordFinal(ctx), r.bank.record(ctx, r.recorder), r.quiet(), r.recorder.Err())
+	return errors.Join(unasked(), r.recordFinal(ctx), r.bank.record(ctx, r.recorder), r.quiet(), r.recorder.Err())
 }
 
 // awaitAnswers waits until every tile serves and has answered enough, and since a time.

@@ -36,7 +36,7 @@ func AuthorityLinearizable(t *Tile) {
 		}
 		return false
 	})
-	t.linearize(model, operations, linearizeTimeout, "calls to the authority have no order that explains their answers")
+	t.linearize(model, operations, "calls to the authority have no order that explains their answers")
 }
 
 // stepAuthority runs one call on the executable specification, set to a row, and compares the answers.

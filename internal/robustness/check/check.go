@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/history"
@@ -60,9 +61,15 @@ func All() []Check {
 
 // Run judges every tile of a history and returns the violations in order of time.
 func Run(h *history.History, checks []Check) []Violation {
+	return RunWithin(h, checks, linearizeTimeout)
+}
+
+// RunWithin is Run with another bound on the time that one linearizability check may take, of one tile.
+func RunWithin(h *history.History, checks []Check, patience time.Duration) []Violation {
 	var found []Violation
 	for _, id := range h.Tiles() {
 		t := NewTile(h, id)
+		t.patience = patience
 		if t.Final == nil {
 			found = append(found, Violation{Check: "final record", Tile: id,
 				Detail: "the history does not say how the tile ended; nothing can be checked"})

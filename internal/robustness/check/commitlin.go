@@ -21,7 +21,7 @@ func CommitsLinearizable(t *Tile) {
 		t.lineageInTime()
 		return
 	}
-	t.linearize(t.storeModel(), t.storeOperations(), linearizeTimeout,
+	t.linearize(t.storeModel(), t.storeOperations(),
 		"writes have no order that explains their answers")
 }
 

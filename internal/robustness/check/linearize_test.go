@@ -19,9 +19,9 @@ func TestUndecidedIsReported(t *testing.T) {
 		Step: func(any, any, any) (bool, any) { <-blocked; return true, nil },
 	}
 	h := history.Join([]history.Record{{At: 1, Kind: history.Final, Tile: 7, Final: &history.FinalTile{}}})
-	found := Run(h, []Check{{Name: "authority linearizable", Judge: func(tile *Tile) {
-		tile.linearize(slow, []porcupine.Operation{{Call: 0, Return: 1}}, time.Millisecond, "calls")
-	}}})
+	found := RunWithin(h, []Check{{Name: "authority linearizable", Judge: func(tile *Tile) {
+		tile.linearize(slow, []porcupine.Operation{{Call: 0, Return: 1}}, "calls")
+	}}}, time.Millisecond)
 	require.Len(t, found, 1)
 	require.Equal(t, undecided, found[0].Check)
 	require.EqualValues(t, 7, found[0].Tile)

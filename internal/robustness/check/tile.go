@@ -31,6 +31,8 @@ type Tile struct {
 	partial bool          // the history begins somewhere, and may lack what a killed process had to record
 	skew    time.Duration // by which the clocks of its processes may differ
 
+	patience time.Duration // with one linearizability check; zero: linearizeTimeout
+
 	check string // that judges
 	found []Violation
 }

@@ -19,10 +19,12 @@ type registry struct {
 	tiles map[fence.TileID]*memfence.Authority
 	past  map[fence.TileID][]history.Grant // every row a tile had, oldest first
 	down  bool
+	noted map[fence.TileID]func(history.Grant) // called, with the lock held, when the row has changed
 }
 
 func newRegistry(m Mutant, tiles []fence.TileID) *registry {
-	r := &registry{mutant: m, tiles: map[fence.TileID]*memfence.Authority{}, past: map[fence.TileID][]history.Grant{}}
+	r := &registry{mutant: m, tiles: map[fence.TileID]*memfence.Authority{}, past: map[fence.TileID][]history.Grant{},
+		noted: map[fence.TileID]func(history.Grant){}}
 	for _, id := range tiles {
 		r.tiles[id] = memfence.NewAuthority()
 	}
@@ -44,8 +46,18 @@ func (r *registry) run(tile fence.TileID, call func(*memfence.Authority)) error 
 	}
 	if after != before {
 		r.past[tile] = append(r.past[tile], before)
+		if note := r.noted[tile]; note != nil {
+			note(after)
+		}
 	}
 	return nil
+}
+
+// note has f called for each change that a client makes to a tile's row; nil ends it.
+func (r *registry) note(tile fence.TileID, f func(history.Grant)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noted[tile] = f
 }
 
 // row is a tile's row; its epoch is zero for none.

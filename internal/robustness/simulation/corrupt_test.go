@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -293,6 +294,25 @@ func TestChecksFindWhatIsBroken(t *testing.T) {
 			assert.Contains(t, names, c.check)
 		})
 	}
+}
+
+// TestAHistoryThatIsTooHardFails: of claims without an answer each may have come before any other, or never, and no
+// order of them explains what was read at the end. A check that runs out of time must say so.
+func TestAHistoryThatIsTooHardFails(t *testing.T) {
+	const tile = 7
+	records := []history.Record{{At: 1000, Kind: history.Final, Tile: tile, Final: &history.FinalTile{}}}
+	for i := range 64 {
+		records = append(records, history.Record{At: int64(i), Process: "p", Kind: history.Promote, Op: uint64(i + 1),
+			Tile:  tile,
+			Claim: &history.ClaimCall{Contact: "a:1", ID: fmt.Sprintf("%032x", i+1), Expected: fence.Epoch(i % 8)}})
+	}
+	row := history.Grant{Epoch: 1000, Contact: "b:1", ID: fmt.Sprintf("%032x", 1000)}
+	records = append(records, history.Record{At: 100, Process: "p", Kind: history.Lookup, Op: 100, Tile: tile},
+		history.Record{At: 101, Process: "p", Kind: history.Return, Op: 100, Tile: tile,
+			Result: &history.Result{Outcome: history.OK, Grant: &row}})
+	found := check.RunWithin(history.Join(records), check.All(), 20*time.Millisecond)
+	require.NotEmpty(t, found)
+	require.Equal(t, "undecided", found[0].Check, "%v", found)
 }
 
 func TestMoneyThatIsLostIsFound(t *testing.T) {

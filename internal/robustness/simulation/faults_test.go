@@ -152,7 +152,8 @@ func (b *breaker) ownerFaults(restores bool) []fault {
 	}
 	if restores {
 		faults = append(faults, fault{"authority restored", false, b.restoreAuthority},
-			fault{"owner wakes behind an older standby", false, b.olderStandby})
+			fault{"owner wakes behind an older standby", false, b.olderStandby},
+			fault{"epoch granted twice", false, b.grantTwice})
 	}
 	return faults
 }
@@ -286,6 +287,49 @@ func (b *breaker) olderStandby(ctx context.Context) {
 	if c.ended() && later.Status().State == tile.Serving {
 		b.mu.Lock()
 		b.stats.LeftAlone++
+		b.mu.Unlock()
+	}
+}
+
+// grantTwice restores the authority twice. An owner whose hash is gone, and whom the authority has forgotten, is
+// granted its next epoch, and sleeps before it can use it. The authority forgets that too, and grants the epoch to
+// another process, which serves. It has died, and its hash may have expired, when the first one wakes and writes under
+// the epoch, which the authority says is its own.
+func (b *breaker) grantTwice(ctx context.Context) {
+	id := b.tile()
+	c, was := b.server(id), b.registry.current(id)
+	older, ok := b.registry.older(id, b.rng, 3)
+	if c == nil || !ok || older.Epoch >= was.Epoch {
+		return
+	}
+	var own history.Grant // guarded by the registry's lock
+	b.registry.note(id, func(g history.Grant) {
+		if own.Epoch == 0 && g.Contact == c.contact && g.Epoch > was.Epoch {
+			own = g
+			c.host.pause() // the grant is on its way
+		}
+	})
+	b.putBack(id, older)
+	b.cluster.deleteOwner(id)
+	b.rest(ctx, 10*tickInterval, 20*tickInterval)
+	b.registry.note(id, nil)
+	if own.Epoch == 0 {
+		return
+	}
+	b.putBack(id, older)
+	later := b.start(id, func(*tile.Config) {})
+	b.rest(ctx, time.Second, ownerTTL)
+	twin := later.Status().State == tile.Serving && later.Status().Epoch == own.Epoch
+	b.crash(later)
+	if b.rng.IntN(3) > 0 {
+		b.cluster.deleteOwner(id)
+	}
+	b.putBack(id, own)
+	c.host.resume()
+	b.rest(ctx, 10*tickInterval, 20*tickInterval)
+	if twin {
+		b.mu.Lock()
+		b.stats.Twins++
 		b.mu.Unlock()
 	}
 }

@@ -87,4 +87,5 @@ func TestRestoredAuthority(t *testing.T) {
 	total := promise(t, seeds(t, 25), Options{Restores: true})
 	n := total.Faults["owner wakes behind an older standby"]
 	assert.GreaterOrEqual(t, 4*total.LeftAlone, n, "healthy successors keep their tiles, but for what else fails")
+	assert.GreaterOrEqual(t, 5*total.Twins, total.Faults["epoch granted twice"], "the situation must come about")
 }

@@ -38,6 +38,7 @@ type Stats struct {
 	Reappended int            // batches re-appended
 	Reclaimed  int            // owners that went above a record that was not theirs
 	LeftAlone  int            // successors that served on when a stale owner woke behind an older standby
+	Twins      int            // epochs that two owners were granted, and one has served
 	Faults     map[string]int // by name
 	Claimants  int
 	Simulated  time.Duration
@@ -50,6 +51,7 @@ func (s *Stats) add(o *Stats) {
 	s.Reappended += o.Reappended
 	s.Reclaimed += o.Reclaimed
 	s.LeftAlone += o.LeftAlone
+	s.Twins += o.Twins
 	s.Simulated += o.Simulated
 	s.Claimants += o.Claimants
 	for name, n := range o.Faults {

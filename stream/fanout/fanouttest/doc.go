@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
@@ -140,10 +141,7 @@ func (in *inbox) deliver(data []byte) {
 	in.mu.Lock()
 	in.got = append(in.got, data)
 	in.mu.Unlock()
-	select {
-	case in.changed <- struct{}{}:
-	default:
-	}
+	wait.Wake(in.changed)
 }
 
 func (in *inbox) all() [][]byte {

@@ -29,14 +29,6 @@ type Config struct {
 	// Default 1 s.
 	PingInterval time.Duration
 
-	// Buffer is how many messages wait in front of one slow subscription before further ones are dropped. Zero means
-	// fanout.DefaultBuffer.
-	Buffer int
-
-	// BufferBytes is how many bytes of them may wait; one message is accepted whatever its size. Zero means
-	// fanout.DefaultBufferBytes.
-	BufferBytes int
-
 	// Options are added to those of the connection: credentials, TLS, a name. They must not replace its handlers or
 	// its behaviour when it is lost.
 	Options []nats.Option

@@ -30,8 +30,9 @@
 // While the nodes of a cluster make their routes anew, NATS may deliver messages a second time, or let one overtake
 // others. Relays know frames by their positions: they ignore those they have, and keep an early one until it follows.
 //
-// Every subscription has its own bounded buffer, see [Config.Buffer]; messages that find it full are lost, counted, and
-// logged. A process that does not even read its connection is disconnected by the server, which is logged, too.
+// Every subscription has its own bounded buffer, see fanout.DefaultBuffer; messages that find it full are lost,
+// counted, and logged. A process that does not even read its connection is disconnected by the server, which is
+// logged, too.
 //
 // # Failure
 //

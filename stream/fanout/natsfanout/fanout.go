@@ -76,7 +76,7 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 	}
 	f := &Fanout{cfg: c, messages: make(chan *nats.Msg, incoming), quit: make(chan struct{}),
 		subjects: map[string]*subject{}, attempts: rate.Sometimes{First: 1, Interval: 10 * time.Second}}
-	if f.local, err = hub.NewLocal(c.Buffer, c.BufferBytes, c.Logger); err != nil {
+	if f.local, err = hub.NewLocal(0, c.Logger); err != nil {
 		return nil, err
 	}
 	if f.presence, err = hub.New[fence.TileID, uint64](0, 0); err != nil {

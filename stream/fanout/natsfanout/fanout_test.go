@@ -108,12 +108,10 @@ func (p *patient) await() {
 
 func TestArgumentsOfOpen(t *testing.T) {
 	for name, err := range map[string]error{
-		"no servers":           errOf(natsfanout.Open(nil, nil)),
-		"not a URL":            errOf(natsfanout.Open([]string{"nats://%zz"}, nil)),
-		"negative timeout":     errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{Timeout: -1})),
-		"negative ping":        errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{PingInterval: -1})),
-		"negative buffer":      errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{Buffer: -1})),
-		"negative bytes limit": errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{BufferBytes: -1})),
+		"no servers":       errOf(natsfanout.Open(nil, nil)),
+		"not a URL":        errOf(natsfanout.Open([]string{"nats://%zz"}, nil)),
+		"negative timeout": errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{Timeout: -1})),
+		"negative ping":    errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{PingInterval: -1})),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}

@@ -18,6 +18,9 @@ const (
 	retryMax = time.Second
 )
 
+// topologyInterval is how often the cluster's slot table is read again while there is something to do.
+const topologyInterval = time.Second
+
 // silentPings is how many ping intervals a connection may stay silent before it is given up.
 const silentPings = 3
 
@@ -31,15 +34,8 @@ type Config struct {
 	// sign of life it is replaced. Default 1 s.
 	PingInterval time.Duration
 
-	// TopologyInterval is how often the cluster's slot table is read again while there is something to
-	// do. Default 1 s.
-	TopologyInterval time.Duration
-
-	// Buffer is how many messages wait in front of one slow subscription before further ones are
-	// dropped. Zero means fanout.DefaultBuffer.
-	Buffer int
-
-	// BufferBytes is how many bytes of them may wait. Zero means fanout.DefaultBufferBytes.
+	// BufferBytes is how many bytes wait in front of one slow subscription before further messages are dropped, as they
+	// are when fanout.DefaultBuffer of them wait. Zero means fanout.DefaultBufferBytes.
 	BufferBytes int
 
 	// Logger receives what an operator must know: connections that were lost, and messages that slow subscribers lost.
@@ -79,7 +75,6 @@ func (c *Config) withDefaults() (Config, error) {
 	var s setting.Check
 	s.Duration("Timeout", &out.Timeout, time.Second)
 	s.Duration("PingInterval", &out.PingInterval, time.Second)
-	s.Duration("TopologyInterval", &out.TopologyInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err
 }

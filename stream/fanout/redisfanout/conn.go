@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // conn is one subscribing connection to one node, given up at its first error. A writer goroutine sends
@@ -70,10 +72,7 @@ func (k *conn) leave(c *channel) {
 func (k *conn) ask(cmd command) {
 	k.open[cmd.channel]++
 	k.todo = append(k.todo, cmd)
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	wait.Wake(k.wake)
 }
 
 // run is the writer; it returns when the connection is dead and the reader has ended.

@@ -25,7 +25,7 @@
 // resubscribes all channels in one command, which Redis refuses when they lie in different slots. So this
 // package keeps the books itself and gives every connection up at its first error.)
 //
-// Every subscription has its own bounded buffer, see [Config.Buffer]; messages that find it full are
+// Every subscription has its own bounded buffer, see [Config.BufferBytes]; messages that find it full are
 // counted and lost. Nothing else is buffered, so neither a slow subscriber nor a fast publisher makes the
 // process grow, and Redis never sees a slow reader.
 //
@@ -40,7 +40,7 @@
 // A lost or silent connection is made again with jittered delays of 50 ms to 1 s, its channels being
 // subscribed again wherever the cluster now has them; the same happens to a channel whose slot moves.
 // What was published meanwhile is lost. A node that answers although the cluster has replaced it is left
-// once two looks at the topology, [Config.TopologyInterval] apart, agree on it. Subscribe itself waits
+// once two looks at the topology, a second apart, agree on it. Subscribe itself waits
 // for its first success until its context ends.
 //
 // # Concurrency

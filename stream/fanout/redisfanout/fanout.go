@@ -43,11 +43,11 @@ func New(client redis.UniversalClient, cfg *Config) (*Fanout, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := newTopology(client, c.TopologyInterval)
+	nodes, err := newTopology(client, topologyInterval)
 	if err != nil {
 		return nil, err
 	}
-	local, err := hub.NewLocal(c.Buffer, c.BufferBytes, c.Logger)
+	local, err := hub.NewLocal(c.BufferBytes, c.Logger)
 	return &Fanout{cfg: c, nodes: nodes, local: local,
 		losses: rate.Sometimes{First: 10, Interval: 10 * time.Second}}, err
 }

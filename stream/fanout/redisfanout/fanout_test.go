@@ -67,8 +67,6 @@ func TestArgumentsOfNew(t *testing.T) {
 		"deadlines ignored":    errOf(redisfanout.New(deaf, nil)),
 		"negative timeout":     errOf(redisfanout.New(good, &redisfanout.Config{Timeout: -1})),
 		"negative ping":        errOf(redisfanout.New(good, &redisfanout.Config{PingInterval: -1})),
-		"negative topology":    errOf(redisfanout.New(good, &redisfanout.Config{TopologyInterval: -1})),
-		"negative buffer":      errOf(redisfanout.New(good, &redisfanout.Config{Buffer: -1})),
 		"negative bytes limit": errOf(redisfanout.New(good, &redisfanout.Config{BufferBytes: -1})),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // session is everything that serves subscriptions, from the first to the last. Its manager goroutine
@@ -79,12 +81,7 @@ func (s *session) end() {
 	s.wg.Wait()
 }
 
-func (s *session) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *session) poke() { wait.Wake(s.wake) }
 
 // retain counts one more user of a channel, whose messages go to deliver.
 func (s *session) retain(name string, deliver func(data string)) *channel {
@@ -163,7 +160,7 @@ func (s *session) manage() {
 // with the topology when that is due, and returns after how long it wants to be called again.
 func (s *session) place() time.Duration {
 	now := time.Now()
-	every := s.f.cfg.TopologyInterval
+	every := topologyInterval
 	var look []*channel
 	s.mu.Lock()
 	all := now.Sub(s.checked) >= every

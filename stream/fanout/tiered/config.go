@@ -10,6 +10,14 @@ import (
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
+const (
+	// hold is how long a frame waits at most for its predecessor while both tiers carry a tile.
+	hold = 250 * time.Millisecond
+
+	// brokerTimeout bounds one attempt to subscribe to the broker, to count an audience, and to send presence.
+	brokerTimeout = time.Second
+)
+
 // Config holds the optional settings of a Fanout. In every field zero means the default; none may be negative.
 type Config struct {
 	// Subscribers is how many processes subscribed to a tile move it to the broker. A relay is one process, however
@@ -30,12 +38,6 @@ type Config struct {
 
 	// Cooldown is how long a tile stays below half of the bounds before it moves back. Default 30 s.
 	Cooldown time.Duration
-
-	// Hold is how long a frame waits at most for its predecessor while both tiers carry a tile. Default 250 ms.
-	Hold time.Duration
-
-	// Timeout bounds one attempt to subscribe to the broker, to count an audience, and to send presence. Default 1 s.
-	Timeout time.Duration
 
 	// Logger receives what an operator must know. Nil means slog.Default().
 	Logger *slog.Logger
@@ -110,8 +112,6 @@ func (c *Config) withDefaults() (Config, error) {
 	s.Duration("Interval", &out.Interval, 500*time.Millisecond)
 	s.Duration("Overlap", &out.Overlap, 2*time.Second)
 	s.Duration("Cooldown", &out.Cooldown, 30*time.Second)
-	s.Duration("Hold", &out.Hold, 250*time.Millisecond)
-	s.Duration("Timeout", &out.Timeout, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err
 }

@@ -139,7 +139,7 @@ func (f *Fanout) look(now time.Time) {
 	}
 	p.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(f.ctx, brokerTimeout)
 	audience, err := f.ordinary.Audience(ctx, ids)
 	cancel()
 	if err != nil {

@@ -42,7 +42,7 @@
 //
 // Of the two tiers one is faster, so when a tier begins to carry a tile, its first frames may overtake those under way
 // on the other. A subscriber therefore reads the position of each frame. One that does not follow the last is held
-// until its predecessor has come, until both tiers have shown that it will not, or for [Config.Hold]. A frame that came
+// until its predecessor has come, until both tiers have shown that it will not, or for 250 ms. A frame that came
 // on both tiers is delivered once. The first frame of a subscription is held likewise. After that nothing is held of a
 // tile that the broker has not carried since it was subscribed to, nor ever anything that is not a frame.
 //

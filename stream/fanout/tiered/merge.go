@@ -29,7 +29,6 @@ const maxHeld = 256
 
 // merge makes one sequence of what two tiers bring of one tile.
 type merge struct {
-	hold    time.Duration
 	count   *subCounters
 	deliver func(data []byte)
 
@@ -121,9 +120,9 @@ func (m *merge) release(now time.Time) {
 		h := &m.waiting[0]
 		p := h.entry.Position
 		passed := !before(m.heard[sideOrdinary], p) && !before(m.heard[sideBroker], p)
-		overdue := now.Sub(h.since) >= m.hold || len(m.waiting) > maxHeld
+		overdue := now.Sub(h.since) >= hold || len(m.waiting) > maxHeld
 		if h.entry.Prev != m.last && !passed && !overdue {
-			m.wakeAt(h.since.Add(m.hold).Sub(now))
+			m.wakeAt(h.since.Add(hold).Sub(now))
 			return
 		}
 		if h.entry.Prev != m.last && !m.last.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // joinersAtOnce is how many subscriptions are made on the broker at once after it could not be reached.
@@ -35,14 +36,14 @@ type subscription struct {
 }
 
 // Subscribe implements fanout.Subscriber: on both tiers. It waits for the ordinary one, whose errors it returns. It
-// also waits for the broker, up to Config.Timeout, unless the broker could not be reached lately; a subscription that
+// also waits for the broker, up to a second, unless the broker could not be reached lately; a subscription that
 // it does not get is made in the background. stop may be called after Close.
 func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error) {
 	if deliver == nil {
 		return nil, &fence.ArgumentError{Field: "deliver", Value: "nil", Want: "a function"}
 	}
 	s := &subscription{tile: tile}
-	s.merge.hold, s.merge.count, s.merge.deliver = f.cfg.Hold, &f.sub.subCounters, deliver
+	s.merge.count, s.merge.deliver = &f.sub.subCounters, deliver
 	stopOrdinary, err := f.ordinary.Subscribe(ctx, tile, func(data []byte) { s.receive(sideOrdinary, data) })
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 
 // join subscribes s on the broker.
 func (f *Fanout) join(parent context.Context, s *subscription) bool {
-	ctx, cancel := context.WithTimeout(parent, f.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(parent, brokerTimeout)
 	defer cancel()
 	stop, err := f.broker.Subscribe(ctx, s.tile, func(data []byte) { s.receive(sideBroker, data) })
 	if parent.Err() == nil && f.sub.reached(err == nil) { // else it says nothing about the broker
@@ -120,12 +121,7 @@ func (s *subscribing) remove(one *subscription) {
 	}
 }
 
-func (s *subscribing) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *subscribing) poke() { wait.Wake(s.wake) }
 
 // later leaves a subscription to the goroutine that joins.
 func (s *subscribing) later(one *subscription) {
@@ -215,7 +211,7 @@ func (f *Fanout) sayPresent() {
 	if len(tiles) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(f.ctx, brokerTimeout)
 	defer cancel()
 	if err := f.broker.PublishPresence(ctx, f.process, tiles); err != nil {
 		f.sub.presenceLost.Add(uint64(len(tiles)))

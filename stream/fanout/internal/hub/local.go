@@ -27,15 +27,15 @@ type Local struct {
 	slow, bad rate.Sometimes
 }
 
-// NewLocal returns a Local with room for so many messages and bytes in front of each subscription, as New does.
-func NewLocal(messages, bytes int, log *slog.Logger) (l *Local, err error) {
+// NewLocal returns a Local with room for so many bytes in front of each subscription, as New does.
+func NewLocal(bytes int, log *slog.Logger) (l *Local, err error) {
 	const every = 10 * time.Second
 	l = &Local{log: log, slow: rate.Sometimes{First: 1, Interval: every},
 		bad: rate.Sometimes{First: 1, Interval: every}}
-	if l.Frames, err = New[fence.TileID, []byte](messages, bytes); err != nil {
+	if l.Frames, err = New[fence.TileID, []byte](0, bytes); err != nil {
 		return nil, err
 	}
-	l.Hints, err = New[int, []fence.TileID](messages, bytes)
+	l.Hints, err = New[int, []fence.TileID](0, bytes)
 	return l, err
 }
 
