@@ -214,7 +214,7 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 			base = known
 		}
 	}
-	if c.read.Seq > base.Seq && c.read.Seq < o.Rebase.Next.Seq {
+	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) {
 		base = c.read
 	}
 	at := written(o)
@@ -227,6 +227,23 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 	if _, known := states[o.Rebase.State]; !known {
 		states[o.Rebase.State] = at
 	}
+}
+
+// ahead reports whether a journal has what the history that ends at a position lacks, and nobody has gone on without.
+// Sequences do not tell: claimants that install themselves and die add to a history that a failover has cut off.
+func (t *Tile) ahead(journal, at history.Position) bool {
+	for passed := map[history.Position]bool{}; !at.IsZero() && !passed[at]; {
+		e := t.Entries[at]
+		if at == journal || e == nil {
+			return at != journal && journal.Seq > at.Seq
+		}
+		if at.Epoch > journal.Epoch && (e.Rebase || e.Events > 0 || len(e.Actions) > 0) {
+			return false
+		}
+		passed[at] = true
+		at = e.Parent()
+	}
+	return !journal.IsZero()
 }
 
 // trace walks from where the tile ended to its beginning.

@@ -27,3 +27,49 @@ func TestActionsAreLearned(t *testing.T) {
 		require.Equal(t, c.want, tile.Entries[at].Actions, name)
 	}
 }
+
+// TestARebaseGoesOnFromTheJournal: what a claimant restores is its journal's if that has what the stream lost, however
+// far claimants that served nothing have moved the stream since; and the stream's if somebody has gone on without.
+func TestARebaseGoesOnFromTheJournal(t *testing.T) {
+	const id = 1
+	var (
+		first   = history.Position{Epoch: 1, Seq: 1, Chain: 1} // all that the failover kept
+		lost    = history.Position{Epoch: 1, Seq: 2, Chain: 2} // in the journal
+		died    = history.Position{Epoch: 2, Seq: 2, Chain: 3}
+		install = history.Position{Epoch: 3, Seq: 3, Chain: 4}
+		rebased = history.Position{Epoch: 4, Seq: 4099, Chain: 5}
+	)
+	var clock int64
+	call := func(client string, o history.Operation, at history.Position) history.Operation {
+		o.Record.Client, o.Tile, o.At, o.Returned = client, id, clock+1, clock+2
+		o.Result = history.Result{Outcome: history.OK, Position: at, Replicas: 1}
+		clock += 2
+		return o
+	}
+	commit := func(client string, prev, next history.Position, events int) history.Operation {
+		return call(client, history.Operation{Record: history.Record{Kind: history.Commit, Commit: &history.CommitCall{
+			Epoch: next.Epoch, Prev: prev, Next: next, Events: events, Payload: next.String(), Install: events == 0,
+			Replicas: -1}}}, next)
+	}
+	for name, c := range map[string]struct {
+		served  int // events of the claimant between
+		journal history.Position
+		want    history.Position
+	}{
+		"claimants served nothing":         {0, lost, lost},
+		"another served without the entry": {1, lost, install},
+		"the stream has the entry":         {0, first, install},
+	} {
+		clock = 0
+		operations := []history.Operation{commit("a", history.Position{}, first, 1), commit("a", first, lost, 1),
+			commit("b", first, died, c.served), commit("c", died, install, 0)}
+		read := history.Record{Kind: history.Recovered, Client: "c", Tile: id, At: clock + 1, Position: c.journal}
+		clock++
+		operations = append(operations, call("c", history.Operation{Record: history.Record{Kind: history.Rebase,
+			Rebase: &history.RebaseCall{Epoch: 4, Next: rebased, Replicas: -1}}}, rebased))
+		final := history.Record{Kind: history.Final, Tile: id, Final: &history.FinalTile{End: rebased}}
+		tile := NewTile(&history.History{Records: []history.Record{read, final}, Operations: operations}, id)
+		require.Equal(t, c.want, tile.Entries[rebased].Base, name)
+		require.Equal(t, c.want == lost, tile.survived(lost), name)
+	}
+}
