@@ -97,88 +97,125 @@ func (l *lanes) serverTime(b *testing.B) (used time.Duration) {
 //go:embed testdata/revision7.lua
 var revision7 string
 
-// former commits to the same tiles through the library of revision 7, which kept a field for each part of an entry: the
-// layout that the present one is compared with.
-type former struct{ seq []int }
+//go:embed testdata/bare.lua
+var bareLibrary string
 
-func newFormer(b *testing.B, l *lanes) *former {
-	load := func(ctx context.Context, node *redis.Client) error {
-		return node.FunctionLoadReplace(ctx, revision7).Err()
-	}
-	require.NoError(b, l.client.ForEachMaster(b.Context(), load))
+// rival commits to the same tiles through another library, in keys beside the tiles' own.
+type rival struct {
+	*lanes
+	name string
+	seq  []int
+}
+
+// newRival loads a library under the name that its first line gives it.
+func newRival(b *testing.B, l *lanes, name, library string) *rival {
+	r := &rival{lanes: l, name: name, seq: make([]int, len(l.tiles))}
+	require.NoError(b, l.client.ForEachMaster(b.Context(), func(ctx context.Context, node *redis.Client) error {
+		return node.FunctionLoadReplace(ctx, library).Err()
+	}))
 	b.Cleanup(func() {
 		ctx := hands{t: b}.ctx()
 		_ = l.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return node.FunctionDelete(ctx, "tilefence_r7").Err()
+			return node.FunctionDelete(ctx, name).Err()
 		})
 		for i := range l.tiles {
-			k := former7(&l.tiles[i])
-			_ = l.client.Del(ctx, k...).Err()
+			_ = l.client.Del(ctx, r.keys(i)...).Err()
 		}
 	})
-	return &former{seq: make([]int, len(l.tiles))}
+	return r
 }
 
-// former7 are the keys of a tile beside its own.
-func former7(c *fence.Commit) []string {
-	p := "{tile:" + c.Tile.String() + "}:former-"
+func (r *rival) keys(i int) []string {
+	p := "{tile:" + r.tiles[i].Tile.String() + "}:" + r.name + "-"
 	return []string{p + "owner", p + "stream", p + "snapshot"}
 }
 
-func (f *former) add(ctx context.Context, pipe redis.Pipeliner, i int, c *fence.Commit) {
+// addFormer commits with the library of revision 7, which kept a field for each part of an entry: the layout that the
+// present one is compared with.
+func (r *rival) addFormer(ctx context.Context, pipe redis.Pipeliner, i int) *redis.Cmd {
 	const chain = "0123456789abcdef"
 	prev, install := "0/0/0000000000000000", "1"
-	if f.seq[i] > 0 {
-		prev, install = fmt.Sprintf("1/%d/%s", f.seq[i], chain), "0"
+	if r.seq[i] > 0 {
+		prev, install = fmt.Sprintf("1/%d/%s", r.seq[i], chain), "0"
 	}
-	f.seq[i]++
-	pipe.FCall(ctx, "tilefence_r7_commit_v1", former7(c), "1", c.Contact, install, prev, f.seq[i], chain, f.seq[i], 1,
-		c.Payload, 30000)
+	r.seq[i]++
+	return pipe.FCall(ctx, "tilefence_r7_commit_v1", r.keys(i), "1", r.tiles[i].Contact, install, prev, r.seq[i], chain,
+		r.seq[i], 1, r.tiles[i].Payload, 30000)
 }
 
-// BenchmarkPipelined is the server's side of a commit: one pipeline of commits to many tiles, next to one
-// pipeline of XADDs of the same payloads and one of commits in the former layout, in turn. ratio is how much of XADD's
-// throughput a commit has; cpu-ratio is the same of the masters' processor time, which is steadier on a busy machine;
-// gain is a commit's throughput over the former layout's, cpu-gain the same of processor time.
+// addBare commits with the least that a fence in a function can be.
+func (r *rival) addBare(ctx context.Context, pipe redis.Pipeliner, i int) *redis.Cmd {
+	r.seq[i]++
+	at := func(seq int) string { return fmt.Sprintf("1/%d/0123456789abcdef", seq) }
+	return pipe.FCall(ctx, "tilefence_bare_commit", r.keys(i)[:2], at(r.seq[i]-1), at(r.seq[i]), r.seq[i], r.seq[i],
+		r.tiles[i].Payload, 30000)
+}
+
+// newBare has the owner hashes that the bare function expects.
+func newBare(b *testing.B, l *lanes) *rival {
+	r := newRival(b, l, "tilefence_bare", bareLibrary)
+	for i := range l.tiles {
+		require.NoError(b, l.client.HSet(b.Context(), r.keys(i)[0], "head", "1/0/0123456789abcdef").Err())
+	}
+	return r
+}
+
+// timed is what a kind of call has taken so far: of the clock, and of the masters' processors.
+type timed struct{ wall, cpu time.Duration }
+
+func (t *timed) exec(b *testing.B, l *lanes, pipe redis.Pipeliner) []redis.Cmder {
+	used, began := l.serverTime(b), time.Now()
+	replies, err := pipe.Exec(b.Context())
+	t.wall += time.Since(began)
+	t.cpu += l.serverTime(b) - used
+	require.NoError(b, err)
+	return replies
+}
+
+// BenchmarkPipelined is the server's side of a commit: one pipeline of commits to many tiles, next to pipelines of XADDs
+// of the same payloads, of commits in the former layout, and of the least that a function can do, in turn. ratio is how
+// much of XADD's throughput a commit has, gain its throughput over the former layout's; cpu-ratio and cpu-gain are the
+// same of the masters' processor time, which is steadier on a busy machine. bare-ratio and bare-gain are those of the
+// function that checks nothing but one string: no fence can be above them.
 func BenchmarkPipelined(b *testing.B) {
 	const width = 500
 	l := newLanes(b, width, benchPayload, nil)
-	old := newFormer(b, l)
-	var fenced, unfenced, before, fencedCPU, unfencedCPU, beforeCPU time.Duration
-	measured := func(wall, cpu *time.Duration, pipe redis.Pipeliner) []redis.Cmder {
-		used, began := l.serverTime(b), time.Now()
-		replies, err := pipe.Exec(b.Context())
-		*wall += time.Since(began)
-		*cpu += l.serverTime(b) - used
-		require.NoError(b, err)
-		return replies
-	}
+	former, least := newRival(b, l, "tilefence_r7", revision7), newBare(b, l)
+	var fenced, unfenced, before, bare timed
 	for b.Loop() {
-		commits, adds, formers := l.client.Pipeline(), l.client.Pipeline(), l.client.Pipeline()
+		commits, adds, formers, bares := l.client.Pipeline(), l.client.Pipeline(), l.client.Pipeline(),
+			l.client.Pipeline()
 		for i := range l.tiles {
 			l.store.PipelineCommit(b.Context(), commits, &l.tiles[i])
 			addPlain(b, adds, &l.tiles[i])
-			old.add(b.Context(), formers, i, &l.tiles[i])
+			former.addFormer(b.Context(), formers, i)
+			least.addBare(b.Context(), bares, i)
 			l.advance(i, l.tiles[i].Next())
 		}
-		for _, r := range measured(&fenced, &fencedCPU, commits) {
+		for _, r := range fenced.exec(b, l, commits) {
 			require.Equal(b, "ok", r.(*redis.Cmd).Val())
 		}
-		measured(&unfenced, &unfencedCPU, adds)
-		for _, r := range measured(&before, &beforeCPU, formers) {
+		unfenced.exec(b, l, adds)
+		for _, r := range before.exec(b, l, formers) {
 			require.Equal(b, "ok", r.(*redis.Cmd).Val().([]any)[0])
+		}
+		for _, r := range bare.exec(b, l, bares) {
+			require.Equal(b, "ok", r.(*redis.Cmd).Val())
 		}
 	}
 	total := float64(b.N) * width
-	b.ReportMetric(total/fenced.Seconds(), "commits/s")
-	b.ReportMetric(total/unfenced.Seconds(), "xadds/s")
-	b.ReportMetric(unfenced.Seconds()/fenced.Seconds(), "ratio")
-	b.ReportMetric(float64(fencedCPU.Nanoseconds())/total, "cpu-ns/commit")
-	b.ReportMetric(float64(unfencedCPU.Nanoseconds())/total, "cpu-ns/xadd")
-	b.ReportMetric(unfencedCPU.Seconds()/fencedCPU.Seconds(), "cpu-ratio")
-	b.ReportMetric(before.Seconds()/fenced.Seconds(), "gain")
-	b.ReportMetric(beforeCPU.Seconds()/fencedCPU.Seconds(), "cpu-gain")
-	b.ReportMetric(0, "ns/op") // of both together: it says nothing
+	b.ReportMetric(total/fenced.wall.Seconds(), "commits/s")
+	b.ReportMetric(total/unfenced.wall.Seconds(), "xadds/s")
+	b.ReportMetric(float64(fenced.cpu.Nanoseconds())/total, "cpu-ns/commit")
+	b.ReportMetric(float64(unfenced.cpu.Nanoseconds())/total, "cpu-ns/xadd")
+	b.ReportMetric(unfenced.wall.Seconds()/fenced.wall.Seconds(), "ratio")
+	b.ReportMetric(unfenced.cpu.Seconds()/fenced.cpu.Seconds(), "cpu-ratio")
+	b.ReportMetric(before.wall.Seconds()/fenced.wall.Seconds(), "gain")
+	b.ReportMetric(before.cpu.Seconds()/fenced.cpu.Seconds(), "cpu-gain")
+	b.ReportMetric(unfenced.wall.Seconds()/bare.wall.Seconds(), "bare-ratio")
+	b.ReportMetric(before.wall.Seconds()/bare.wall.Seconds(), "bare-gain")
+	b.ReportMetric(before.cpu.Seconds()/bare.cpu.Seconds(), "bare-cpu-gain")
+	b.ReportMetric(0, "ns/op") // of all together: it says nothing
 }
 
 // BenchmarkRoundTrip is one commit after the other, as a single tile sees it.

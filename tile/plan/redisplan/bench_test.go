@@ -73,7 +73,7 @@ const (
 	benchTiles  = 20
 	benchShips  = 50 // a tile: 1,000 in all
 	benchTick   = 50 * time.Millisecond
-	benchWindow = 5 * time.Second
+	benchWindow = 15 * time.Second
 )
 
 // BenchmarkTick: 20 tiles at 20 Hz commit 700 bytes a tick to the cluster that has the plans, too. The same ticks
