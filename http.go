@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/front"
 	"github.com/tilefence/tilefence/internal/sampled"
 )
 
@@ -92,8 +93,9 @@ func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler, log *
 	}
 	server := &http.Server{Handler: endSlowBodies(own), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: sampled.HTTP(log)}
+	handshakes := front.New(l, server) // storms of them
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
+	go func() { ended <- server.Serve(handshakes) }()
 	select {
 	case err := <-ended:
 		return err
@@ -101,7 +103,7 @@ func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler, log *
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	late := server.Shutdown(bounded)
+	late := errors.Join(server.Shutdown(bounded), handshakes.Wait(bounded))
 	if late != nil {
 		_ = server.Close() // the requests left have had their time
 	}

@@ -172,11 +172,11 @@ func (t *timed) exec(b *testing.B, l *lanes, pipe redis.Pipeliner) []redis.Cmder
 	return replies
 }
 
-// BenchmarkPipelined is the server's side of a commit: one pipeline of commits to many tiles, next to pipelines of XADDs
-// of the same payloads, of commits in the former layout, and of the least that a function can do, in turn. ratio is how
-// much of XADD's throughput a commit has, gain its throughput over the former layout's; cpu-ratio and cpu-gain are the
-// same of the masters' processor time, which is steadier on a busy machine. bare-ratio and bare-gain are those of the
-// function that checks nothing but one string: no fence can be above them.
+// BenchmarkPipelined is the server's side of a commit: one pipeline of commits to many tiles, next to pipelines of
+// XADDs of the same payloads, of commits in the former layout, and of the least that a function can do, in turn.
+// ratio is how much of XADD's throughput a commit has, gain its throughput over the former layout's; cpu-ratio and
+// cpu-gain are the same of the masters' processor time, which is steadier on a busy machine. bare-ratio and bare-gain
+// are those of the function that checks nothing but one string: no fence can be above them.
 func BenchmarkPipelined(b *testing.B) {
 	const width = 500
 	l := newLanes(b, width, benchPayload, nil)

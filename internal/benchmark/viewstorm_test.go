@@ -22,6 +22,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/front"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
@@ -65,7 +66,7 @@ type headAt struct {
 
 func newStorm(b *testing.B) *viewStorm {
 	b.Helper()
-	percent := debug.SetGCPercent(400) // of the relays, as docs/operations.md advises
+	percent := debug.SetGCPercent(400)
 	b.Cleanup(func() { debug.SetGCPercent(percent) })
 	s := &viewStorm{planes: newPlanes(b, devstack.Coordination, devstack.Fanout, devstack.Views),
 		heads: map[fence.TileID][]headAt{}}
@@ -178,7 +179,7 @@ func listening(b *testing.B, handler http.Handler) *httptest.Server {
 	listen := net.ListenConfig{KeepAlive: -1}
 	l, err := listen.Listen(b.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(b, err)
-	server.Listener = l
+	server.Listener = front.New(l, server.Config)
 	server.Start()
 	return server
 }

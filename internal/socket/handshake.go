@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -40,15 +41,10 @@ func Accept(
 	if err := enter(); err != nil {
 		return nil, err
 	}
-	conn, rw, err := http.NewResponseController(w).Hijack()
+	conn, behind, err := takeOver(w)
 	if err != nil {
 		http.Error(w, http.StatusText(http.StatusNotImplemented), http.StatusNotImplemented)
 		return nil, fmt.Errorf("the connection cannot be taken over: %w", err)
-	}
-	var behind []byte // what the client sent right behind its handshake
-	if n := rw.Reader.Buffered(); n > 0 {
-		peeked, _ := rw.Reader.Peek(n) // it is in the buffer, so there is no error
-		behind = bytes.Clone(peeked)
 	}
 	deflated := offer.Deflate && offersDeflate(r.Header)
 	c := newConn(conn, behind, deflated, limit, total)
@@ -69,6 +65,32 @@ func Accept(
 		return nil, err
 	}
 	return c, nil
+}
+
+// takeOver takes the connection of a response over, with what the client has sent behind its handshake. A server that
+// knows how gives both without buffers of its own (package front).
+func takeOver(w http.ResponseWriter) (conn net.Conn, behind []byte, err error) {
+	for under := w; under != nil; {
+		if giver, ok := under.(interface {
+			TakeOver() (conn net.Conn, behind []byte, err error)
+		}); ok {
+			return giver.TakeOver()
+		}
+		wrapper, ok := under.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		under = wrapper.Unwrap()
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	if n := rw.Reader.Buffered(); n > 0 {
+		peeked, _ := rw.Reader.Peek(n) // it is in the buffer, so there is no error
+		behind = bytes.Clone(peeked)
+	}
+	return conn, behind, nil
 }
 
 // refuse says what is wrong with a request, and with which status it is to be answered; nil for a handshake of an
