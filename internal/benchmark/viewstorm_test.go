@@ -35,7 +35,7 @@ const (
 	viewTiles  = 50
 	viewRelays = 4
 	viewJoins  = 10_000
-	viewRounds = 3 // in each of which relays and views are cold
+	viewRounds = 7 // in each of which relays and views are cold
 	viewTick   = 500 * time.Millisecond
 	otherTiles = 250 // tiles whose commits are watched beside
 )
@@ -206,7 +206,7 @@ func (s *viewStorm) meet(b *testing.B, addrs string) counts {
 // included; in the very last, relays and clients have the lowest priority, which takes the right to raise it again. In
 // the row bare, servers that only let clients in and send what lies ready stand in the place of relays.
 // relays-us/join and clients-us/join are processor time during a storm, over its joins: of this process, with the tiles
-// that are joined, and of the clients'. Latencies and commits are medians of three cold storms.
+// that are joined, and of the clients'. Latencies and commits are medians of seven cold storms.
 func BenchmarkViewStorm(b *testing.B) {
 	b.Run("no-views", func(b *testing.B) { newStorm(b).run(b, nil) })
 	b.Run("ttl-30s", func(b *testing.B) {
