@@ -151,6 +151,7 @@ func TestTheSameAnswers(t *testing.T) {
 		"refused":               {first + host + hand + "X-Refuse: 1\r\n" + end},
 		"answered with nothing": {first + host + hand + "X-Silent: 1\r\n" + end},
 		"no upgrade":            {first + host + "Connection: close\r\n" + end},
+		"another upgrade":       {first + host + "Connection: Upgrade\r\nUpgrade: h2c\r\nX-Refuse: 1\r\n" + end},
 		"lower case":            {first + strings.ToLower(host+hand) + end},
 		"long header":           {first + host + hand + "X-Long: " + strings.Repeat("x", headBytes) + "\r\n" + end},
 		"header of 4 KiB": {first + host + hand + "X-Long: " + strings.Repeat("x",

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/net/http/httpguts"
@@ -42,8 +43,8 @@ func handshake(head []byte, from *bufio.Reader) *http.Request {
 	r, err := http.ReadRequest(from) // all of it is in the reader's buffer, which head stays a view of
 	switch {
 	case err != nil, r.Proto != "HTTP/1.1", r.ContentLength != 0, r.TransferEncoding != nil,
-		!httpguts.ValidHostHeader(r.Host), r.Header["Upgrade"] == nil, r.Header["Expect"] != nil,
-		r.Header["Content-Length"] != nil:
+		!httpguts.ValidHostHeader(r.Host), !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"),
+		r.Header["Expect"] != nil, r.Header["Content-Length"] != nil:
 		return nil
 	}
 	for name, values := range r.Header {
