@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +26,11 @@ func TestPilots(t *testing.T) {
 	d.pilot.mu.Lock()
 	w := d.pilot.workers[0]
 	d.pilot.mu.Unlock()
-	waittest.Until(t, func() bool { return w.Stats().Running > 0 }, time.Minute, 10*time.Millisecond)
+	waittest.Until(t, func() bool { // a worker counts a request before its call has begun
+		d.pilot.mu.Lock()
+		defer d.pilot.mu.Unlock()
+		return slices.Contains(slices.Collect(maps.Values(d.pilot.calls)), w.line)
+	}, time.Minute, 10*time.Millisecond)
 	lost := d.pilot.kill(w)
 	require.NotEmpty(t, lost)
 	waittest.Until(t, func() bool { return d.pilot.over(lost) }, time.Minute, 10*time.Millisecond)
