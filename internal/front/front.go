@@ -149,7 +149,7 @@ func (f *Listener) meet(c net.Conn) {
 	defer f.leaves(c)
 	from := readers.Get().(*bufio.Reader)
 	from.Reset(c)
-	w := &response{Listener: f, conn: c, from: from}
+	w := &response{of: f, conn: c, from: from}
 	defer w.end()
 	if !f.enters(c, false) || f.server.ReadHeaderTimeout > 0 &&
 		c.SetReadDeadline(time.Now().Add(f.server.ReadHeaderTimeout)) != nil {
@@ -157,7 +157,7 @@ func (f *Listener) meet(c net.Conn) {
 	}
 	head, err := readHead(from)
 	if err != nil {
-		return // nobody is there to be answered
+		return // there is no request to answer
 	}
 	r := handshake(head, from)
 	if r == nil {

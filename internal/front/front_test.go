@@ -183,7 +183,7 @@ func TestTheSameAnswers(t *testing.T) {
 		assert.Equal(t, want, got, name)
 		assert.Equal(t, !slices.Contains(met, name), fronted.passed.Load() > before, name)
 	}
-	assert.Empty(t, fronted.say(t), "nobody said anything")
+	assert.Empty(t, fronted.say(t), "no request came")
 }
 
 // answer is what a server said, without the time and whether it goes on with the connection.
@@ -209,8 +209,11 @@ func TestSocketsAreTakenOver(t *testing.T) {
 		}
 		_, err = w.Write(nil)
 		assert.ErrorIs(t, err, http.ErrHijacked)
-		_, _, err = http.NewResponseController(w).Hijack()
+		control := http.NewResponseController(w)
+		_, _, err = control.Hijack()
 		assert.ErrorIs(t, err, http.ErrHijacked)
+		assert.ErrorIs(t, control.SetReadDeadline(time.Now()), http.ErrHijacked)
+		assert.ErrorIs(t, control.SetWriteDeadline(time.Now()), http.ErrHijacked)
 		go func() {
 			defer c.Close()
 			_, heard, err := c.Next()

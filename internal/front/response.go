@@ -13,7 +13,7 @@ import (
 // response is what the handler of a handshake writes to. It becomes the handler's connection, or is sent when the
 // handler returns; then the connection is closed.
 type response struct {
-	*Listener
+	of      *Listener
 	conn    net.Conn      // nil: it is not this response's any more
 	from    *bufio.Reader // likewise
 	request *http.Request
@@ -47,10 +47,20 @@ func (w *response) Write(p []byte) (int, error) {
 }
 
 // SetReadDeadline serves http.ResponseController.
-func (w *response) SetReadDeadline(t time.Time) error { return w.conn.SetReadDeadline(t) }
+func (w *response) SetReadDeadline(t time.Time) error {
+	if w.conn == nil {
+		return http.ErrHijacked
+	}
+	return w.conn.SetReadDeadline(t)
+}
 
 // SetWriteDeadline serves http.ResponseController.
-func (w *response) SetWriteDeadline(t time.Time) error { return w.conn.SetWriteDeadline(t) }
+func (w *response) SetWriteDeadline(t time.Time) error {
+	if w.conn == nil {
+		return http.ErrHijacked
+	}
+	return w.conn.SetWriteDeadline(t)
+}
 
 // TakeOver gives the connection, and what the client has sent behind its handshake, to a handler that has buffers of
 // its own. Package socket asks for it. The read deadline is the request's.
@@ -63,7 +73,7 @@ func (w *response) TakeOver() (c net.Conn, behind []byte, err error) {
 		behind = bytes.Clone(behind)
 	}
 	c, w.conn = w.conn, nil
-	w.leaves(c)
+	w.of.leaves(c)
 	w.free()
 	return c, behind, nil
 }
@@ -75,7 +85,7 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	c, from := w.conn, w.from
 	w.conn, w.from = nil, nil
-	w.leaves(c)
+	w.of.leaves(c)
 	to := bufio.NewWriter(c)
 	err := c.SetReadDeadline(time.Time{})
 	if w.status != 0 { // the handler has begun to answer

@@ -358,8 +358,8 @@ func (c *Client) everything() []*relaypb.ClientMessage {
 	return subscribes(slices.Collect(maps.Values(c.tiles)))
 }
 
-// resume makes conn the client's connection and sends what its handshake has not asked for. Nobody wants what it has
-// asked for any more if there were requests of the application since.
+// resume makes conn the client's connection and sends what its handshake has not asked for. What it has asked for is
+// out of date if there were requests of the application since.
 func (c *Client) resume(conn *connection, asks []*relaypb.ClientMessage, requests uint64) error {
 	c.asking.Lock() // a Watch that meets the new connection must come after its Subscribe
 	defer c.asking.Unlock()

@@ -41,7 +41,7 @@ func newDeskTile(id fence.TileID, epoch fence.Epoch) *deskTile {
 }
 
 // A tile that ticks fast does not turn with each tick: a turn takes the store's time, commits to the same node wait for
-// it, and calls take seconds. A plan that nobody waits for may come a tenth later than it could. turnLatest is below
+// it, and calls take seconds. A plan of the background tier may come a tenth later than it could. turnLatest is below
 // half a second so that a tile that ticks at 2 Hz still turns with each tick. A player's request is sent with the next
 // tick, and so are many requests or receipts.
 const (

@@ -229,8 +229,8 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 	}
 }
 
-// ahead reports whether a journal has what the history that ends at a position lacks, and nobody has gone on without.
-// Sequences do not tell: claimants that install themselves and die add to a history that a failover has cut off.
+// ahead reports whether a journal has what the history that ends at a position lacks, and no owner has served without
+// it. Sequences do not tell: claimants that install themselves and die add to a history that a failover has cut off.
 func (t *Tile) ahead(journal, at history.Position) bool {
 	for passed := map[history.Position]bool{}; !at.IsZero() && !passed[at]; {
 		e := t.Entries[at]

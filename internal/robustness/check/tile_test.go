@@ -29,7 +29,8 @@ func TestActionsAreLearned(t *testing.T) {
 }
 
 // TestARebaseGoesOnFromTheJournal: what a claimant restores is its journal's if that has what the stream lost, however
-// far claimants that served nothing have moved the stream since; and the stream's if somebody has gone on without.
+// far claimants that served nothing have moved the stream since; and the stream's if another owner has served without
+// it.
 func TestARebaseGoesOnFromTheJournal(t *testing.T) {
 	const id = 1
 	var (
