@@ -40,6 +40,7 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"List", list},
 		{"Retire/which", retireWhich},
 		{"Retire/limit", retireLimit},
+		{"Retire/reused", retireReused},
 		{"Arguments", arguments},
 		{"Context/done", contextDone},
 		{"Context/ends-midway", contextEndsMidway},

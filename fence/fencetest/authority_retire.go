@@ -57,6 +57,22 @@ func retireWhich(t *testing.T, a fence.Authority) {
 	requireGrant(t, minted(c, fence.MaxRetired+1), mustClaim(t, a, c))
 }
 
+// retireReused: a ClaimID that is used again with another Floor takes a tile that was retired. That moves no other
+// tile's first epoch, which retired records alone decide.
+func retireReused(t *testing.T, a fence.Authority) {
+	c := newClaim(newTile(), "a:1")
+	require.NoError(t, a.Release(t.Context(), mustClaim(t, a, c)))
+	mustRetire(t, a, 1)
+	higher := c
+	higher.Floor = 5
+	g := mustClaim(t, a, higher)
+	requireGrant(t, minted(higher, 6), g)
+	requireGrant(t, g, mustClaim(t, a, c))
+	requireGrant(t, g, a.ClaimMany(t.Context(), []fence.Claim{c})[0].Grant)
+	other := newClaim(newTile(), "a:1")
+	requireGrant(t, minted(other, 2), mustClaim(t, a, other))
+}
+
 func retireLimit(t *testing.T, a fence.Authority) {
 	for range 5 {
 		freed(t, a, 1)

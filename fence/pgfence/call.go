@@ -50,14 +50,15 @@ func (a *Authority) one(c *verdict.Call, row *fence.Grant) *transaction {
 	*row = fence.Grant{} // of an earlier attempt
 	return &transaction{
 		writes: a.writes(c),
-		read:   statement{a.sql.read, []any{int64(c.Tile)}},
+		read:   statement{sql: a.sql.read, args: []any{int64(c.Tile)}},
 		row:    func(g fence.Grant) { *row = g },
 	}
 }
 
 type statement struct {
-	sql  string
-	args []any
+	sql    string
+	args   []any
+	raises bool // the rows it returns are just above the floor
 }
 
 // transaction is some writes and a read of the rows they met.
@@ -97,7 +98,7 @@ func (a *Authority) attempt(
 	if t == nil {
 		return nil
 	}
-	if err := roundTrip(ctx, conn, t); err != nil {
+	if err := a.roundTrip(ctx, conn, t); err != nil {
 		return classify(err)
 	}
 	return nil
@@ -107,25 +108,29 @@ func (a *Authority) attempt(
 // each statement a snapshot of its own: the read sees what the writes met, not what was there before. A row
 // that a write returns is what the read would have found, because the transaction has locked it.
 // The transaction has committed only when Close says so, after all results were read.
-func roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transaction) error {
+func (a *Authority) roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transaction) error {
 	var batch pgx.Batch
 	if t.settings != nil {
 		batch.Queue(t.settings.sql, t.settings.args...)
 	}
-	receive := func(rows pgx.Rows) error {
-		for rows.Next() {
-			g, err := scan(rows)
-			if err != nil {
-				return err
+	queue := func(s *statement) {
+		batch.Queue(s.sql, s.args...).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				g, err := scan(rows)
+				if err != nil {
+					return err
+				}
+				if t.row(g); s.raises {
+					a.learnFloor(g.Epoch)
+				}
 			}
-			t.row(g)
-		}
-		return rows.Err()
+			return rows.Err()
+		})
 	}
-	for _, w := range t.writes {
-		batch.Queue(w.sql, w.args...).Query(receive)
+	for i := range t.writes {
+		queue(&t.writes[i])
 	}
-	batch.Queue(t.read.sql, t.read.args...).Query(receive)
+	queue(&t.read)
 	return conn.SendBatch(ctx, &batch).Close()
 }
 

@@ -22,7 +22,6 @@ func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Gran
 	} else {
 		row, err = a.await(ctx, l, l.gather([]verdict.Call{c})[0])
 	}
-	a.learnFloor(&c, row)
 	return row, err
 }
 
@@ -32,7 +31,6 @@ func (a *Authority) presentMany(
 ) {
 	for i, m := range a.mints.gather(calls) {
 		row, err := a.await(ctx, a.mints, m)
-		a.learnFloor(&m.Call, row)
 		each(i, row, err)
 	}
 }

@@ -15,15 +15,15 @@ func (a *Authority) writes(c *verdict.Call) []statement {
 	switch c.Kind {
 	case verdict.ClaimNew:
 		return []statement{
-			{a.sql.claimNew, []any{tile, max(above, a.floor.Load()), c.Contact, id}},
-			{a.sql.raise, []any{tile, id}},
+			{sql: a.sql.claimNew, args: []any{tile, max(above, a.floor.Load()), c.Contact, id}},
+			{sql: a.sql.raise, args: []any{tile, id}, raises: true},
 		}
 	case verdict.ClaimReleased:
-		return []statement{{a.sql.claimReleased, []any{tile, above, c.Contact, id, int64(c.Expected)}}}
+		return []statement{{sql: a.sql.claimReleased, args: []any{tile, above, c.Contact, id, int64(c.Expected)}}}
 	case verdict.Promote:
-		return []statement{{a.sql.promote, []any{tile, above, c.Contact, id, int64(c.Expected)}}}
+		return []statement{{sql: a.sql.promote, args: []any{tile, above, c.Contact, id, int64(c.Expected)}}}
 	case verdict.Release:
-		return []statement{{a.sql.release, []any{tile, int64(c.Expected), id}}}
+		return []statement{{sql: a.sql.release, args: []any{tile, int64(c.Expected), id}}}
 	}
 	return nil
 }
@@ -51,8 +51,8 @@ func (a *Authority) setOf(k verdict.Kind, members []*member, row func(fence.Gran
 		v.ids = append(v.ids, pgtype.UUID{Bytes: m.ID, Valid: true})
 	}
 	t := &transaction{
-		settings: &statement{a.sql.settings, []any{a.planMode}},
-		read:     statement{a.sql.readSet, []any{v.tiles}},
+		settings: &statement{sql: a.sql.settings, args: []any{a.planMode}},
+		read:     statement{sql: a.sql.readSet, args: []any{v.tiles}},
 		row:      row,
 	}
 	switch k {
@@ -63,27 +63,25 @@ func (a *Authority) setOf(k verdict.Kind, members []*member, row func(fence.Gran
 		}
 		lowest := slices.Min(v.above) + 1
 		t.writes = []statement{
-			{a.sql.claimNewSet, []any{v.tiles, v.above, v.contacts, v.ids}},
-			{a.sql.raiseSet, []any{v.tiles, v.ids, lowest}},
+			{sql: a.sql.claimNewSet, args: []any{v.tiles, v.above, v.contacts, v.ids}},
+			{sql: a.sql.raiseSet, args: []any{v.tiles, v.ids, lowest}, raises: true},
 		}
 	case verdict.ClaimReleased:
-		t.writes = []statement{{a.sql.claimReleasedSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}}}
+		t.writes = []statement{
+			{sql: a.sql.claimReleasedSet, args: []any{v.tiles, v.above, v.contacts, v.ids, v.expected}},
+		}
 	case verdict.Promote:
-		t.writes = []statement{{a.sql.promoteSet, []any{v.tiles, v.above, v.contacts, v.ids, v.expected}}}
+		t.writes = []statement{{sql: a.sql.promoteSet, args: []any{v.tiles, v.above, v.contacts, v.ids, v.expected}}}
 	case verdict.Release:
-		t.writes = []statement{{a.sql.releaseSet, []any{v.tiles, v.expected, v.ids}}}
+		t.writes = []statement{{sql: a.sql.releaseSet, args: []any{v.tiles, v.expected, v.ids}}}
 	}
 	return t
 }
 
-// learnFloor remembers the floor from a first claim's grant that is above what the call asked for. Later
-// claims start there, which spares them a second write to their row. Nothing depends on it.
-func (a *Authority) learnFloor(c *verdict.Call, row fence.Grant) {
-	won := c.Kind == verdict.ClaimNew && row.ID == c.ID
-	if !won || row.Mints > 1 || row.Epoch <= c.Floor+1 || row.Epoch > fence.MaxRetired+1 {
-		return
-	}
-	for floor := int64(row.Epoch) - 1; ; {
+// learnFloor remembers the floor from a row that was raised above it. Later claims start there, which spares them
+// a second write to their row. What it remembers is never above the floor, because it only rises.
+func (a *Authority) learnFloor(raised fence.Epoch) {
+	for floor := int64(raised) - 1; ; {
 		known := a.floor.Load()
 		if known >= floor || a.floor.CompareAndSwap(known, floor) {
 			return
