@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/lane"
 )
 
 // TestCommitAllocations bounds what a commit allocates on its way to the connection, which go-redis adds three to, and
@@ -17,14 +18,14 @@ func TestCommitAllocations(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	s, err := New(client, nil)
 	require.NoError(t, err)
-	l := &lane{calls: 1, bytes: 1, send: func(context.Context, []*request) {}}
+	l := &lane.Lane[*request]{Calls: 1, Bytes: 1, Send: func(context.Context, []*request) {}}
 	c := fence.Commit{Tile: 0x85283083fffffff, Epoch: 12, Contact: "owner-1.tiles.example:7000", Tick: 1000,
 		Payload: make([]byte, 700),
 		Prev:    fence.Position{Epoch: 12, Seq: 123456, Chain: 7}}
 	allocations := testing.AllocsPerRun(100, func() {
 		f := s.commit(&c, true)
 		f.Cmder = f.command(context.Background())
-		_ = l.do(context.Background(), &f.request)
+		_ = l.Do(context.Background(), &f.request)
 	})
 	require.LessOrEqual(t, allocations, 7.0)
 }

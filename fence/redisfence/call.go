@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/lane"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -46,17 +47,30 @@ var refusals = map[string]error{
 	"checksum":    fence.ErrChecksum,
 }
 
-// notSentError is a failure before the function ran anywhere.
-type notSentError struct{ error }
+// request is one command on its way to a node. It is the redis.Cmder that travels, and holds its own reply.
+type request struct {
+	lane.Item[*request]
+	redis.Cmder
+	replicas int // as in fence.Commit
 
-func (e *notSentError) Unwrap() error { return e.error }
+	// Set when it was sent.
+	err             error // why there is no reply, or the reply's error; a *lane.NotSentError: it ran nowhere
+	confirmed, want int
+	detail          string // why too few replicas can confirm it
+}
+
+func sized(bytes int) lane.Item[*request] { return lane.Item[*request]{Size: bytes} }
+
+// NoRetry keeps the client library from sending the command a second time by itself. What a request is
+// answered is then the answer to the only time it was sent.
+func (r *request) NoRetry() bool { return true }
 
 // failed classifies an invocation that gave no reply. A client that retries by itself shows only its last
 // attempt, so even an error reply says nothing about an earlier one: what is not known is unknown.
 func failed(op string, tile fence.TileID, err error) error {
 	outcome := fence.ErrUnknownOutcome
-	if unsent, ok := errors.AsType[*notSentError](err); ok {
-		outcome, err = fence.ErrNotApplied, unsent.error
+	if unsent, ok := errors.AsType[*lane.NotSentError](err); ok {
+		outcome, err = fence.ErrNotApplied, unsent.Err
 	}
 	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: err}
 }
@@ -84,24 +98,24 @@ func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 // invoke sends a call to its master and returns the reply: through a lane, or by itself when it is large or lanes are
 // off. How many replicas have confirmed it is then in the request.
 func (s *Store) invoke(ctx context.Context, c *call) (reply any, err error) {
-	alone := s.cfg.Unpipelined || c.size > s.cfg.PipelineBytes
+	alone := s.cfg.Unpipelined || c.Size > s.cfg.PipelineBytes
 	if alone && c.replicas == 0 {
 		return s.redirected(ctx, c.key, c.arguments.list)
 	}
 	n, err := s.nodeOf(ctx, c.key)
 	if err != nil {
-		return nil, &notSentError{err}
+		return nil, &lane.NotSentError{Err: err}
 	}
 	cmd := c.command(ctx)
 	r := &c.request
 	r.Cmder = cmd
 	switch {
 	case c.replicas == 0:
-		err = n.plain.do(ctx, r)
+		err = n.plain.Do(ctx, r)
 	case alone:
-		n.sendConfirmed(ctx, r.alone())
+		n.sendConfirmed(ctx, r.Alone(r))
 	default:
-		err = n.confirmed.do(ctx, r)
+		err = n.confirmed.Do(ctx, r)
 	}
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/lane"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -18,8 +19,8 @@ import (
 type node struct {
 	store     *Store
 	client    *redis.Client
-	plain     lane
-	confirmed lane
+	plain     lane.Lane[*request]
+	confirmed lane.Lane[*request]
 
 	// replicas is how many the node had when it was last asked, or unknownReplicas. WAIT asks for as many; the
 	// same pipeline asks for the current number, which decides.
@@ -52,8 +53,10 @@ func (s *Store) nodeOf(ctx context.Context, key string) (*node, error) {
 		return n, nil
 	}
 	n = &node{store: s, client: client}
-	n.plain = lane{send: n.send, calls: s.cfg.PipelineCalls, bytes: s.cfg.PipelineBytes}
-	n.confirmed = lane{send: n.sendConfirmed, calls: s.cfg.PipelineCalls, bytes: s.cfg.PipelineBytes}
+	n.plain.Send, n.confirmed.Send = n.send, n.sendConfirmed
+	for _, l := range []*lane.Lane[*request]{&n.plain, &n.confirmed} {
+		l.Calls, l.Bytes = s.cfg.PipelineCalls, s.cfg.PipelineBytes
+	}
 	n.replicas.Store(unknownReplicas)
 	if s.nodes.of == nil || len(s.nodes.of) >= maxNodes {
 		// Servers that have left the cluster are forgotten with the others; those are met again.
@@ -110,7 +113,7 @@ func (n *node) exec(ctx context.Context, set []*request, behind ...redis.Cmder) 
 		}
 		moved = true
 		if neverSent(r.err) || notRun(r.err) {
-			r.err = &notSentError{r.err}
+			r.err = &lane.NotSentError{Err: r.err}
 		}
 	}
 	if moved {
@@ -132,7 +135,7 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 		if have, err = n.askReplicas(ctx); err != nil {
 			n.store.reloadTopology(ctx)
 			for _, r := range set {
-				r.err = &notSentError{err}
+				r.err = &lane.NotSentError{Err: err}
 			}
 			return
 		}

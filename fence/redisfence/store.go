@@ -160,7 +160,7 @@ func (s *Store) commit(c *fence.Commit, renew bool) *call {
 		mode = "install"
 	}
 	k := fence.KeysOf(c.Tile)
-	f := &call{request: request{size: overhead + len(frame), replicas: c.Replicas},
+	f := &call{request: request{Item: sized(overhead + len(frame)), replicas: c.Replicas},
 		op: "commit", tile: c.Tile, epoch: c.Epoch, next: next, install: c.Install, key: k.Owner}
 	a := &f.arguments
 	if c.Install {
@@ -185,7 +185,7 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 		return fence.Receipt{}, err
 	}
 	k, e := fence.KeysOf(r.Tile), r.Entry()
-	f := &call{request: request{size: byItself, replicas: r.Replicas},
+	f := &call{request: request{Item: sized(byItself), replicas: r.Replicas},
 		op: "rebase", tile: r.Tile, epoch: r.Epoch, next: e.Position, install: true, key: k.Owner}
 	a := &f.arguments
 	a.fcall("tilefence_rebase_v1", k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead)
@@ -206,7 +206,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 		return err
 	}
 	k := fence.KeysOf(w.Tile)
-	f := &call{request: request{size: byItself}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch,
+	f := &call{request: request{Item: sized(byItself)}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch,
 		next: w.Position, key: k.Owner}
 	a := &f.arguments
 	a.fcall("tilefence_snapshot_v1", k.Owner, k.Stream, k.Snapshot)
@@ -236,8 +236,8 @@ func (s *Store) ownerHash(ctx context.Context, key string) ([]any, error) {
 	if !s.cfg.Unpipelined {
 		if n, err := s.nodeOf(ctx, key); err == nil {
 			cmd := redis.NewSliceCmd(ctx, ownerCommand(key)...)
-			r := &request{Cmder: cmd, size: overhead}
-			if err := n.plain.do(ctx, r); err != nil {
+			r := &request{Cmder: cmd, Item: sized(overhead)}
+			if err := n.plain.Do(ctx, r); err != nil {
 				return nil, err
 			}
 			if r.err == nil {

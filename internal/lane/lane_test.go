@@ -1,4 +1,4 @@
-package redisfence
+package lane
 
 import (
 	"context"
@@ -10,16 +10,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
+type request struct {
+	Item[*request]
+	key     string
+	err     error
+	setSize int
+}
+
 // road is a lane whose sets are sent nowhere: each takes a second, or an hour if it is "slow", and is kept.
 type road struct {
-	lane
+	Lane[*request]
 
 	mu    sync.Mutex
 	sets  [][]string // the keys of the requests, set by set
@@ -28,14 +34,14 @@ type road struct {
 
 func newRoad(calls, bytes int) *road {
 	r := &road{}
-	r.lane = lane{send: r.travel, calls: calls, bytes: bytes}
+	r.Send, r.Calls, r.Bytes = r.travel, calls, bytes
 	return r
 }
 
 func (r *road) travel(ctx context.Context, set []*request) {
 	var keys []string
 	for _, q := range set {
-		keys = append(keys, q.Args()[1].(string))
+		keys = append(keys, q.key)
 	}
 	r.mu.Lock()
 	r.sets = append(r.sets, keys)
@@ -56,18 +62,18 @@ func (r *road) travel(ctx context.Context, set []*request) {
 	r.under--
 	r.mu.Unlock()
 	for _, q := range set {
-		q.err, q.confirmed = ctx.Err(), len(set)
+		q.err, q.setSize = ctx.Err(), len(set)
 	}
 }
 
 func (r *road) idle() bool {
-	r.lane.mu.Lock()
-	defer r.lane.mu.Unlock()
+	r.Lane.mu.Lock()
+	defer r.Lane.mu.Unlock()
 	return !r.busy && len(r.waiting) == 0
 }
 
 func named(key string, size int) *request {
-	return &request{Cmder: redis.NewCmd(context.Background(), "get", key), size: size}
+	return &request{key: key, Item: Item[*request]{Size: size}}
 }
 
 // TestLaneGathers: a request alone goes at once; what comes meanwhile goes together, in order of arrival,
@@ -92,9 +98,9 @@ func TestLaneGathers(t *testing.T) {
 				for i, size := range test.sizes {
 					wg.Go(func() {
 						q := named(string(rune('a'+i)), size)
-						require.NoError(t, r.do(t.Context(), q))
+						require.NoError(t, r.Do(t.Context(), q))
 						require.NoError(t, q.err)
-						require.NotZero(t, q.confirmed)
+						require.NotZero(t, q.setSize)
 					})
 					synctest.Wait() // in this order
 				}
@@ -125,7 +131,7 @@ func TestLaneLeave(t *testing.T) {
 				defer cancel()
 			}
 			wg.Go(func() {
-				err := r.do(ctx, named(key, 1))
+				err := r.Do(ctx, named(key, 1))
 				mu.Lock()
 				defer mu.Unlock()
 				outcomes[key] = err
@@ -137,10 +143,10 @@ func TestLaneLeave(t *testing.T) {
 		for _, key := range []string{"a", "c", "e"} {
 			require.NoError(t, outcomes[key], key)
 		}
-		var unsent *notSentError
+		var unsent *NotSentError
 		for _, key := range []string{"waiting", "waiting too"} {
 			require.ErrorAs(t, outcomes[key], &unsent, key)
-			require.EqualError(t, unsent.error, "bored")
+			require.EqualError(t, unsent.Err, "bored")
 		}
 		require.NotErrorAs(t, outcomes["under way"], &unsent)
 		require.EqualError(t, outcomes["under way"], "bored")
@@ -160,7 +166,7 @@ func TestLanePatience(t *testing.T) {
 		} {
 			r := newRoad(10, 1000)
 			var wg sync.WaitGroup
-			wg.Go(func() { _ = r.do(t.Context(), named("first", 1)) })
+			wg.Go(func() { _ = r.Do(t.Context(), named("first", 1)) })
 			synctest.Wait()
 			for _, d := range test.patience {
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
@@ -169,7 +175,7 @@ func TestLanePatience(t *testing.T) {
 				}
 				wg.Go(func() {
 					defer cancel()
-					_ = r.do(ctx, named("slow", 1))
+					_ = r.Do(ctx, named("slow", 1))
 				})
 			}
 			began := time.Now()
@@ -188,8 +194,8 @@ func TestLaneStress(t *testing.T) {
 	t.Logf("seed %d", seed)
 	var mu sync.Mutex
 	answered, sent := map[*request]bool{}, 0
-	l := &lane{calls: 7, bytes: 100}
-	l.send = func(_ context.Context, set []*request) {
+	l := &Lane[*request]{Calls: 7, Bytes: 100}
+	l.Send = func(_ context.Context, set []*request) {
 		mu.Lock()
 		sent += len(set)
 		for _, q := range set {
@@ -210,9 +216,9 @@ func TestLaneStress(t *testing.T) {
 			for range each {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*time.Microsecond)
 				q := named("x", rng.IntN(60))
-				err := l.do(ctx, q)
+				err := l.Do(ctx, q)
 				cancel()
-				var left *notSentError
+				var left *NotSentError
 				mu.Lock()
 				switch {
 				case err == nil && !answered[q]:
