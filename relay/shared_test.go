@@ -37,11 +37,13 @@ func (m *memoryViews) cache(log stream.Log) *viewcache.Cache {
 	return c
 }
 
-func (m *memoryViews) Find(ctx context.Context, tile fence.TileID) (viewcache.Version, bool, error) {
+func (m *memoryViews) Lock(
+	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
+) (viewcache.Grant, error) {
 	if m.down.Load() {
-		return viewcache.Version{}, false, errors.New("the store of views is down")
+		return viewcache.Grant{}, errors.New("the store of views is down")
 	}
-	return m.Memory.Find(ctx, tile)
+	return m.Memory.Lock(ctx, tile, seen, lease)
 }
 
 // trouble is what may happen to a cache.

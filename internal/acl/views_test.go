@@ -49,7 +49,7 @@ func TestViewsUnderTheirUser(t *testing.T) {
 	world := &viewcachetest.World{Store: mem, Bytes: 100}
 	log := &viewcachetest.Log{Log: memstream.New(mem)}
 	heard := make(chan struct{}, 1000)
-	defer store.Listen(tile, func() { heard <- struct{}{} })()
+	defer store.Listen(tile, func(viewcache.Version) { heard <- struct{}{} })()
 	waittest.Until(t, func() bool {
 		_, err := world.Commit(t.Context(), tile)
 		require.NoError(t, err)

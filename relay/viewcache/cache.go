@@ -9,7 +9,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
-	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -54,7 +53,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.patience = cmp.Or(out.patience, 2*time.Second)
 	out.limit = cmp.Or(out.limit, 5*time.Second)
 	out.pause = cmp.Or(out.pause, time.Second)
-	out.look = cmp.Or(out.look, 20*time.Millisecond)
+	out.look = cmp.Or(out.look, 250*time.Millisecond)
 	return out, s.Err
 }
 
@@ -160,33 +159,44 @@ func (w *want) satisfied(v *Version, fresh time.Duration) bool {
 
 // get returns a version that will do: one that is there, or one that this relay or another reads now.
 func (c *Cache) get(ctx context.Context, w want) (View, error) {
-	waiting := waiter{cache: c, tile: w.tile, until: time.Now().Add(c.cfg.patience), next: c.cfg.look}
-	defer waiting.stop()
+	waiting := c.listen(w.tile)
+	defer waiting.leave()
+	var have *View // at version
+	var version Version
 	for {
-		have, version, err := c.lookup(ctx, w)
-		if err == nil && have != nil && w.satisfied(&version, c.cfg.Fresh) {
-			c.count.hits.Add(1)
-			return *have, nil
-		}
-		var g Grant
-		if err == nil {
-			waiting.listen() // before Lock says who reads: what is announced after that is heard
-			g, err = do(ctx, c, func(ctx context.Context) (Grant, error) {
-				return c.store.Lock(ctx, w.tile, version, c.cfg.lease)
-			})
-		}
+		var newer Version
+		g, err := do(ctx, c, func(ctx context.Context) (Grant, error) {
+			return c.store.Lock(ctx, w.tile, version, c.cfg.lease)
+		})
 		switch {
 		case err != nil:
 			return c.notShared(ctx, err)
 		case g.Token != 0:
 			return c.rebuild(ctx, w, g.Token, have, version)
-		case g.Changed && time.Now().Before(waiting.until): // look again
+		case g.Changed && time.Now().Before(waiting.until):
+			if newer = g.Newest; newer.At.IsZero() {
+				have, version = nil, Version{}
+				continue
+			}
 		case have != nil && w.snapshot && w.need.IsZero():
 			c.count.stale.Add(1)
 			have.Stale = true
 			return *have, nil
-		case !waiting.wait(ctx):
-			return c.notShared(ctx, errors.New("another relay reads it, and does not come to an end"))
+		default:
+			var ok bool
+			if newer, ok = waiting.wait(ctx); !ok {
+				return c.notShared(ctx, errors.New("another relay reads it, and does not come to an end"))
+			}
+			if newer.Stamp <= version.Stamp {
+				continue // nothing was announced, or something late: look again
+			}
+		}
+		if have, version, err = c.values(ctx, w, newer); err != nil {
+			return c.notShared(ctx, err)
+		}
+		if have != nil && w.satisfied(&version, c.cfg.Fresh) {
+			c.count.hits.Add(1)
+			return *have, nil
 		}
 	}
 }
@@ -200,12 +210,8 @@ func (c *Cache) notShared(ctx context.Context, why error) (View, error) {
 	return View{}, errors.Join(ErrNotShared, why)
 }
 
-// lookup reads the newest version; have is nil if there is none that can be used.
-func (c *Cache) lookup(ctx context.Context, w want) (have *View, v Version, err error) {
-	v, found, err := c.find(ctx, w.tile)
-	if err != nil || !found {
-		return nil, Version{}, err
-	}
+// values reads a version; have is nil, and the version zero, if it cannot be used.
+func (c *Cache) values(ctx context.Context, w want, v Version) (have *View, version Version, err error) {
 	type values struct{ base, tail []byte }
 	got, err := do(ctx, c, func(ctx context.Context) (got values, err error) {
 		got.base, got.tail, err = c.store.Values(ctx, w.tile, v, w.snapshot)
@@ -273,47 +279,56 @@ func do[T any](ctx context.Context, c *Cache, call func(context.Context) (T, err
 // announcements may be lost.
 type waiter struct {
 	cache *Cache
-	tile  fence.TileID
 	until time.Time
 	next  time.Duration
-	heard chan struct{} // nil: it does not listen yet
+	heard chan announced // the last one
 	leave func()
 	waits bool // it has
 }
 
-func (w *waiter) listen() {
-	if w.heard != nil {
-		return
-	}
-	heard := make(chan struct{}, 1)
-	w.heard = heard
-	w.leave = w.cache.store.Listen(w.tile, func() { wait.Wake(heard) })
+// announced is a version that was the newest at a time of this process.
+type announced struct {
+	Version
+	at time.Time
 }
 
-// wait returns true when it is worth looking again, and false when that has been done for long enough.
-func (w *waiter) wait(ctx context.Context) bool {
+// listen begins to listen. It comes before Lock says who reads: what is announced after that is heard.
+func (c *Cache) listen(tile fence.TileID) *waiter {
+	w := &waiter{cache: c, until: time.Now().Add(c.cfg.patience), next: c.cfg.look, heard: make(chan announced, 1)}
+	w.leave = c.store.Listen(tile, func(v Version) {
+		select {
+		case <-w.heard:
+		default:
+		}
+		select {
+		case w.heard <- announced{v, time.Now()}:
+		default:
+		}
+	})
+	return w
+}
+
+// wait returns true when it is worth looking again, with the version that was announced, if one was; and false when
+// that has been done for long enough.
+func (w *waiter) wait(ctx context.Context) (v Version, again bool) {
 	if !w.waits {
 		w.waits = true
 		w.cache.count.waits.Add(1)
 	}
 	left := time.Until(w.until)
 	if left <= 0 {
-		return false
+		return v, false
 	}
 	t := time.NewTimer(min(left, w.next))
 	defer t.Stop()
 	w.next = min(2*w.next, 8*w.cache.cfg.look)
 	select {
-	case <-w.heard:
+	case a := <-w.heard:
+		v = a.Version
+		v.Age = time.Since(a.at)
 	case <-t.C:
 	case <-ctx.Done():
-		return false
+		return v, false
 	}
-	return true
-}
-
-func (w *waiter) stop() {
-	if w.leave != nil {
-		w.leave()
-	}
+	return v, true
 }

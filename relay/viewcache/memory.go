@@ -17,7 +17,7 @@ type Memory struct {
 
 	mu     sync.Mutex
 	groups [Groups]memoryGroup
-	heard  listen.Set[fence.TileID, func()]
+	heard  listen.Set[fence.TileID, func(Version)]
 }
 
 var _ Store = (*Memory)(nil)
@@ -93,14 +93,18 @@ func (m *Memory) of(tile fence.TileID) *memoryGroup { return &m.groups[GroupOf(t
 func (m *Memory) Find(ctx context.Context, tile fence.TileID) (Version, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.of(tile).index[tile]
-	if e == nil {
-		return Version{}, false, ctx.Err()
+	if e := m.of(tile).index[tile]; e != nil {
+		return e.found(time.Now()), true, ctx.Err()
 	}
-	e.used = time.Now()
+	return Version{}, false, ctx.Err()
+}
+
+// found is the version as it is found now.
+func (e *memoryEntry) found(now time.Time) Version {
+	e.used = now
 	v := e.Version
-	v.Age = time.Since(time.UnixMicro(int64(v.Stamp)))
-	return v, true, ctx.Err()
+	v.Age = now.Sub(time.UnixMicro(int64(v.Stamp)))
+	return v
 }
 
 // Values implements Store.
@@ -129,7 +133,11 @@ func (m *Memory) Lock(ctx context.Context, tile fence.TileID, seen Version, leas
 	}
 	switch held := g.locks[tile]; {
 	case newest.At != seen.At || newest.Stamp != seen.Stamp:
-		return Grant{Changed: true}, ctx.Err()
+		grant := Grant{Changed: true}
+		if e := g.index[tile]; e != nil {
+			grant.Newest = e.found(now)
+		}
+		return grant, ctx.Err()
 	case now.Before(held.ends):
 		return Grant{}, ctx.Err()
 	default:
@@ -170,10 +178,14 @@ func (g *memoryGroup) unlock(tile fence.TileID, token Token) {
 func (m *Memory) Put(ctx context.Context, p Put) (Verdict, error) {
 	m.mu.Lock()
 	verdict := m.put(&p)
+	var newest Version
+	if e := m.of(p.Tile).index[p.Tile]; e != nil {
+		newest = e.Version
+	}
 	m.mu.Unlock()
 	if verdict == Stored || verdict == Confirmed {
 		for _, heard := range m.heard.Of(p.Tile) {
-			heard()
+			heard(newest)
 		}
 	}
 	return verdict, ctx.Err()
@@ -305,7 +317,7 @@ func (m *Memory) Drop(ctx context.Context, tile fence.TileID, at fence.Position)
 }
 
 // Listen implements Store.
-func (m *Memory) Listen(tile fence.TileID, heard func()) (stop func()) {
+func (m *Memory) Listen(tile fence.TileID, heard func(Version)) (stop func()) {
 	return m.heard.Add(tile, heard)
 }
 

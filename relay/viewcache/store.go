@@ -36,7 +36,8 @@ type Store interface {
 	Values(ctx context.Context, tile fence.TileID, v Version, snapshot bool) (base, tail []byte, err error)
 
 	// Lock takes the lock of a tile's rebuild, if the newest version still is the one that the caller has seen (the
-	// zero Version: none). The lock ends by itself after lease, which Renew extends.
+	// zero Version: none). The lock ends by itself after lease, which Renew extends. Else it returns the newest
+	// version, which counts as a use of the tile.
 	Lock(ctx context.Context, tile fence.TileID, seen Version, lease time.Duration) (Grant, error)
 
 	// Renew extends a lock; held is false if it is not held under this token any more.
@@ -51,9 +52,9 @@ type Store interface {
 	// Drop removes a version: it was found damaged, or it is not of the tile's history.
 	Drop(ctx context.Context, tile fence.TileID, at fence.Position) error
 
-	// Listen calls heard when a version of the tile is stored, until stop is called. It does no I/O and does not
-	// wait; calls may be lost. heard must not block.
-	Listen(tile fence.TileID, heard func()) (stop func())
+	// Listen calls heard when a version of the tile is stored or confirmed, until stop is called. It does no I/O and
+	// does not wait; calls may be lost. heard must not block.
+	Listen(tile fence.TileID, heard func(Version)) (stop func())
 
 	// Usage is what the store holds now.
 	Usage(ctx context.Context) (Usage, error)
@@ -74,6 +75,7 @@ type Token uint64
 type Grant struct {
 	Token   Token
 	Changed bool
+	Newest  Version // if it has changed; zero: there is none any more
 }
 
 // Put is a version to be stored.

@@ -49,6 +49,7 @@ func options(addrs ...string) *redis.UniversalOptions {
 		ReadTimeout:              time.Second,
 		WriteTimeout:             time.Second,
 		PoolSize:                 32,
+		MinIdleConns:             2, // the first calls of a storm do not wait for a connection
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }

@@ -175,7 +175,7 @@ func TestTheServerRestarts(t *testing.T) {
 	s.timeout = 500 * time.Millisecond
 	c, store := s.cache(nil)
 	heard := make(chan struct{}, 100)
-	defer store.Listen(s.tile, func() { heard <- struct{}{} })()
+	defer store.Listen(s.tile, func(viewcache.Version) { heard <- struct{}{} })()
 	for range 2 {
 		began, before := time.Now(), c.Stats().Failures
 		for range 100 {
@@ -266,7 +266,7 @@ func TestTheServerForgets(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.Positive(t, c.Stats().Missing)
+	require.Greater(t, c.Stats().Rebuilds, uint64(20), "what is not there is read again")
 	require.Zero(t, c.Stats().NotShared)
 }
 
@@ -381,7 +381,7 @@ func TestLostSubscriptionsAreMadeAgain(t *testing.T) {
 	s := newScene(t)
 	_, store := s.cache(nil)
 	heard := make(chan struct{}, 100)
-	defer store.Listen(s.tile, func() { heard <- struct{}{} })()
+	defer store.Listen(s.tile, func(viewcache.Version) { heard <- struct{}{} })()
 	seq := fence.Seq(0)
 	for range 3 {
 		waittest.Until(t, func() bool {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,38 +24,45 @@ const (
 	retryAfter = 100 * time.Millisecond
 )
 
-// listeners are those who wait for announcements: one subscription for each group of which a tile was ever waited for.
+// listeners are those who wait for announcements. The first one makes the subscriptions: one for each group, as their
+// slots may be anywhere in a cluster, and one for all groups of a single server.
 type listeners struct {
 	client redis.UniversalClient
 
 	mu      sync.Mutex
 	base    context.Context // of the subscriptions
 	cancel  context.CancelFunc
-	groups  [viewcache.Groups]bool
-	waiting listen.Set[string, func()] // by tile, as the announcements have it
+	waiting listen.Set[string, func(viewcache.Version)] // by tile, as the announcements have it
 	ended   sync.WaitGroup
 }
 
-func (l *listeners) listen(tile fence.TileID, heard func()) (stop func()) {
+func (l *listeners) listen(tile fence.TileID, heard func(viewcache.Version)) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.base == nil {
 		l.base, l.cancel = context.WithCancel(context.Background())
-	}
-	if group := viewcache.GroupOf(tile); !l.groups[group] && l.base.Err() == nil {
-		l.groups[group] = true
-		l.ended.Go(func() { l.follow(l.base, Channel(tile)) })
+		var all []string
+		for group := range viewcache.Groups {
+			all = append(all, channel(group))
+		}
+		size := len(all)
+		if _, cluster := l.client.(*redis.ClusterClient); cluster {
+			size = 1
+		}
+		for channels := range slices.Chunk(all, size) {
+			l.ended.Go(func() { l.follow(l.base, channels) })
+		}
 	}
 	return l.waiting.Add(tile.String(), heard)
 }
 
-// follow keeps a channel subscribed until ctx ends.
-func (l *listeners) follow(ctx context.Context, channel string) {
+// follow keeps channels subscribed until ctx ends.
+func (l *listeners) follow(ctx context.Context, channels []string) {
 	for ctx.Err() == nil {
 		// A new PubSub each time: the library subscribes a sharded channel again at any node, not at that of its slot.
 		ps := l.client.SSubscribe(ctx)
 		stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
-		if ps.SSubscribe(ctx, channel) == nil {
+		if ps.SSubscribe(ctx, channels...) == nil {
 			l.receive(ctx, ps)
 		}
 		stop()
@@ -87,10 +96,18 @@ func (l *listeners) receive(ctx context.Context, ps *redis.PubSub) {
 	}
 }
 
-// announce wakes those who wait for a tile. What is no tile wakes nobody.
-func (l *listeners) announce(tile string) {
-	for _, heard := range l.waiting.Of(tile) {
-		heard()
+// announce tells those who wait for a tile. What is no tile and version is told nobody.
+func (l *listeners) announce(message string) {
+	fields := strings.Fields(message)
+	if len(fields) == 0 {
+		return
+	}
+	v, err := readVersion(fields[1:])
+	if err != nil {
+		return
+	}
+	for _, heard := range l.waiting.Of(fields[0]) {
+		heard(v)
 	}
 }
 

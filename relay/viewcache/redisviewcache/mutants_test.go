@@ -31,9 +31,10 @@ var mutants = []struct {
 		"if redis.call('GET', keys[5]) ~= args[1] then return 0 end", ""}},
 	{"anothersLockEnded", "APutEndsItsOwnLockOnly", []string{
 		"if redis.call('GET', keys[5]) == token then redis.call('DEL', keys[5]) end", "redis.call('DEL', keys[5])"}},
-	{"lockUnseen", "ALockIsOfWhatWasSeen", []string{"~= seen then return {'changed'} end", "~= seen then end"}},
+	{"lockUnseen", "ALockIsOfWhatWasSeen", []string{
+		"return found(keys, tile, entry, clock, {'changed'})", ""}},
 	{"ageNotRenewed", "ConfirmationRenewsTheAge", []string{
-		"note(keys, tile, at, entry.base, clock, text(math.max", "note(keys, tile, at, entry.base, " +
+		"note(keys, channel, tile, at, entry.base, clock, text(math.max", "note(keys, channel, tile, at, entry.base, " +
 			"tonumber(entry.stamp), text(math.max"}},
 	{"baseNotLookedFor", "ABaseIsStoredOnce", []string{"base ~= ORIGIN and redis.call('HEXISTS'",
 		"false and redis.call('HEXISTS'"}},
@@ -44,11 +45,11 @@ var mutants = []struct {
 		"  local entry = newest(keys, tile)\n  if entry and entry.at == at"}},
 	{"accountForgotten", "AnOldVersionStaysForItsGrace", []string{
 		"then redis.call('HINCRBY', keys[1], '#bytes', -size) end", "then end"}},
-	{"useNotNoted", "TheBudgetHolds", []string{"redis.call('ZADD', keys[3], 'XX', clock, args[1])", ""}},
+	{"useNotNoted", "TheBudgetHolds", []string{"redis.call('ZADD', keys[3], 'XX', text(clock), tile)", ""}},
 	{"noBudget", "TheBudgetHolds", []string{"+ need <= share", "+ need <= share * 100"}},
 	{"largeStored", "TheBudgetHolds", []string{"if need > share / 4 or", "if"}},
 	{"newestFirst", "OldVersionsGoFirst", []string{"if old[1] and old[1] ~= '#' then", "if false then"}},
-	{"silent", "ANewVersionIsAnnounced", []string{"redis.call('SPUBLISH', channel, tile)", ""}},
+	{"silent", "ANewVersionIsAnnounced", []string{"redis.call('SPUBLISH', channel, ", "table.concat({}, "}},
 	{"anythingDropped", "WhatIsDroppedIsGone", []string{"if entry and entry.at == args[2] then", "if entry then"}},
 }
 

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/lane"
 	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
@@ -19,6 +21,7 @@ type Store struct {
 	client redis.UniversalClient
 	limits viewcache.Limits
 	heard  listeners
+	lanes  [viewcache.Groups]lane.Lane[*request]
 }
 
 var _ viewcache.Store = (*Store)(nil)
@@ -34,7 +37,11 @@ func New(client redis.UniversalClient, limits *viewcache.Limits) (*Store, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{client: client, limits: l, heard: listeners{client: client}}, nil
+	s := &Store{client: client, limits: l, heard: listeners{client: client}}
+	for i := range s.lanes {
+		s.lanes[i].Send, s.lanes[i].Calls, s.lanes[i].Bytes = s.send, pipelineCalls, pipelineBytes
+	}
+	return s, nil
 }
 
 // Close ends the subscriptions to announcements. The client stays open.
@@ -46,24 +53,11 @@ func Keys(tile fence.TileID) []string {
 	return []string{p + "index", p + "values", p + "used", p + "old", p + "lock:" + tile.String()}
 }
 
-// Channel is the sharded channel on which new versions of a tile's group are announced, each by the name of its tile.
-// It is part of the wire contract (docs/wire.md).
-func Channel(tile fence.TileID) string {
-	return "{tilefence:views:" + strconv.Itoa(viewcache.GroupOf(tile)) + "}:news"
-}
+// Channel is the sharded channel on which new versions of a tile's group are announced, each by its tile, position,
+// base and stamp, with spaces between. It is part of the wire contract (docs/wire.md).
+func Channel(tile fence.TileID) string { return channel(viewcache.GroupOf(tile)) }
 
-// call runs a function, loading the library where it is missing.
-func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
-	cmd := s.client.FCall(ctx, library.prefix+name, Keys(tile), args...)
-	if redislib.Missing(cmd.Err()) {
-		if err := s.load(ctx, tile); err != nil {
-			cmd.SetErr(err)
-			return cmd
-		}
-		cmd = s.client.FCall(ctx, library.prefix+name, Keys(tile), args...) // it did not run before
-	}
-	return cmd
-}
+func channel(group int) string { return "{tilefence:views:" + strconv.Itoa(group) + "}:news" }
 
 // failed tells an answer of the server from none.
 func failed(op string, err error) error {
@@ -87,29 +81,45 @@ func (s *Store) Find(ctx context.Context, tile fence.TileID) (v viewcache.Versio
 	if err != nil || len(reply) == 0 {
 		return v, false, failed("find", err)
 	}
-	if len(reply) != 4 {
+	if v, err = readFound(reply); err != nil {
 		return v, false, unreadable("find", reply)
 	}
-	at, err1 := fence.ParsePosition(reply[0])
-	base, err2 := fence.ParsePosition(reply[1])
-	stamp, err3 := strconv.ParseUint(reply[2], 10, 64)
-	now, err4 := strconv.ParseUint(reply[3], 10, 64)
-	if errors.Join(err1, err2, err3, err4) != nil {
-		return v, false, unreadable("find", reply)
+	return v, true, nil
+}
+
+// readFound reads the newest version and its age.
+func readFound(reply []string) (v viewcache.Version, err error) {
+	if len(reply) != 2 {
+		return v, errNoVersion
 	}
-	return viewcache.Version{At: at, Base: base, Stamp: stamp,
-		Age: time.Duration(int64(now)-int64(stamp)) * time.Microsecond}, true, nil
+	v, err1 := readVersion(strings.Fields(reply[0]))
+	now, err2 := strconv.ParseUint(reply[1], 10, 64)
+	v.Age = time.Duration(int64(now)-int64(v.Stamp)) * time.Microsecond
+	return v, errors.Join(err1, err2)
+}
+
+var errNoVersion = errors.New("not a version")
+
+// readVersion reads position, base and stamp of a version.
+func readVersion(fields []string) (v viewcache.Version, err error) {
+	if len(fields) != 3 {
+		return v, errNoVersion
+	}
+	at, err1 := fence.ParsePosition(fields[0])
+	base, err2 := fence.ParsePosition(fields[1])
+	stamp, err3 := strconv.ParseUint(fields[2], 10, 64)
+	return viewcache.Version{At: at, Base: base, Stamp: stamp}, errors.Join(err1, err2, err3)
 }
 
 // Values implements viewcache.Store.
 func (s *Store) Values(
 	ctx context.Context, tile fence.TileID, v viewcache.Version, snapshot bool,
 ) (base, tail []byte, err error) {
-	names := []string{tile.String() + " t " + v.At.String()}
+	names := []any{tile.String() + " t " + v.At.String()}
 	if snapshot && !v.Base.IsZero() {
 		names = append(names, tile.String()+" b "+v.Base.String())
 	}
-	reply, err := s.client.HMGet(ctx, Keys(tile)[1], names...).Result()
+	reply, err := s.do(ctx, tile, append([]any{"hmget", Keys(tile)[1]}, names...)).Slice()
 	if err != nil {
 		return nil, nil, failed("read values", err)
 	}
@@ -138,6 +148,10 @@ func (s *Store) Lock(
 		return viewcache.Grant{Token: viewcache.Token(token)}, failed("lock", err)
 	case len(reply) == 1 && (reply[0] == "busy" || reply[0] == "changed"):
 		return viewcache.Grant{Changed: reply[0] == "changed"}, nil
+	case len(reply) == 3 && reply[0] == "changed":
+		if v, err := readFound(reply[1:]); err == nil {
+			return viewcache.Grant{Changed: true, Newest: v}, nil
+		}
 	}
 	return viewcache.Grant{}, unreadable("lock", reply)
 }
@@ -171,7 +185,7 @@ func (s *Store) Drop(ctx context.Context, tile fence.TileID, at fence.Position) 
 }
 
 // Listen implements viewcache.Store.
-func (s *Store) Listen(tile fence.TileID, heard func()) (stop func()) {
+func (s *Store) Listen(tile fence.TileID, heard func(viewcache.Version)) (stop func()) {
 	return s.heard.listen(tile, heard)
 }
 

@@ -128,22 +128,30 @@ local function set(keys, name, value)
   redis.call('HINCRBY', keys[1], '#bytes', #value)
 end
 
-local function note(keys, tile, at, base, clock, token)
+-- note makes a version the newest one, and announces it: '<tile> <at> <base> <stamp>'.
+local function note(keys, channel, tile, at, base, clock, token)
   redis.call('HSET', keys[1], tile, table.concat({at, base, text(clock), token}, ' '))
   redis.call('ZADD', keys[3], text(clock), tile)
+  redis.call('SPUBLISH', channel, table.concat({tile, at, base, text(clock)}, ' '))
 end
 
--- find: ARGV tile. Reply {at, base, stamp, now}, or {}.
+-- found adds the newest version to a reply: '<at> <base> <stamp>', and the time now.
+local function found(keys, tile, entry, clock, reply)
+  if entry then
+    redis.call('ZADD', keys[3], 'XX', text(clock), tile)
+    table.insert(reply, table.concat({entry.at, entry.base, entry.stamp}, ' '))
+    table.insert(reply, text(clock))
+  end
+  return reply
+end
+
+-- find: ARGV tile. Reply {'<at> <base> <stamp>', now}, or {}.
 local function find(keys, args)
-  local entry = newest(keys, args[1])
-  if not entry then return {} end
-  local clock = text(now())
-  redis.call('ZADD', keys[3], 'XX', clock, args[1])
-  return {entry.at, entry.base, entry.stamp, clock}
+  return found(keys, args[1], newest(keys, args[1]), now(), {})
 end
 
 -- lock: ARGV tile, position and stamp of the newest version that the caller has seen ('0' for none), lease in
--- milliseconds. Reply {'held', token}, {'busy'} or {'changed'}.
+-- milliseconds. Reply {'held', token}, {'busy'}, or {'changed'} and what find replies.
 local function lock(keys, args)
   local tile, seen, stamp, lease = args[1], args[2], args[3], args[4]
   if not position(seen) or not number(stamp) or not number(lease) then return {'invalid'} end
@@ -151,7 +159,9 @@ local function lock(keys, args)
   whole(keys)
   reclaim(keys, clock)
   local entry = newest(keys, tile)
-  if (entry and entry.stamp or '0') ~= stamp or (entry and entry.at or ORIGIN) ~= seen then return {'changed'} end
+  if (entry and entry.stamp or '0') ~= stamp or (entry and entry.at or ORIGIN) ~= seen then
+    return found(keys, tile, entry, clock, {'changed'})
+  end
   local token = text(math.max(clock, entry and entry.token + 1 or 0))
   if redis.call('SET', keys[5], token, 'NX', 'PX', lease) then return {'held', token} end
   return {'busy'}
@@ -190,9 +200,8 @@ local function put(keys, args)
   reclaim(keys, clock)
   local entry = newest(keys, tile)
   if entry and entry.at == at then
-    note(keys, tile, at, entry.base, clock, text(math.max(entry.token, tonumber(token))))
+    note(keys, channel, tile, at, entry.base, clock, text(math.max(entry.token, tonumber(token))))
     unlock_if(keys, token)
-    redis.call('SPUBLISH', channel, tile)
     return 2
   end
   local verdict
@@ -217,8 +226,7 @@ local function put(keys, args)
   end
   set(keys, tail_of(tile, at), tail)
   if snapshot ~= '' then set(keys, base_of(tile, base), snapshot) end
-  note(keys, tile, at, base, clock, token)
-  redis.call('SPUBLISH', channel, tile)
+  note(keys, channel, tile, at, base, clock, token)
   return 1
 end
 

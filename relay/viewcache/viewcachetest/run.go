@@ -279,14 +279,26 @@ func lease(s *scene) {
 
 func seen(s *scene) {
 	s.put(s.tile, 1, at(1, 2, 3), fence.Position{}, 10)
-	require.True(s, s.lock(viewcache.Version{}, time.Minute).Changed, "somebody stored one meanwhile")
-	v := s.newest(s.tile)
+	changed := func(seen viewcache.Version) viewcache.Version {
+		g := s.lock(seen, time.Minute)
+		require.True(s, g.Changed)
+		require.Zero(s, g.Token)
+		return g.Newest
+	}
+	v := changed(viewcache.Version{}) // somebody stored one meanwhile
+	require.Positive(s, v.Age)
+	require.Equal(s, s.newest(s.tile).Stamp, v.Stamp)
+	require.Equal(s, at(1, 2, 3), v.At)
 	time.Sleep(2 * time.Millisecond)
 	s.put(s.tile, 1, v.At, fence.Position{}, 10)
-	require.True(s, s.lock(v, time.Minute).Changed, "somebody confirmed it meanwhile")
-	v = s.newest(s.tile)
-	require.NotZero(s, s.lock(v, time.Minute).Token)
-	require.Zero(s, s.lock(v, time.Minute))
+	confirmed := changed(v) // by somebody, meanwhile
+	require.Greater(s, confirmed.Stamp, v.Stamp)
+	require.NotZero(s, s.lock(confirmed, time.Minute).Token)
+	require.Zero(s, s.lock(confirmed, time.Minute))
+	require.NoError(s, s.Drop(s.Context(), s.tile, v.At))
+	require.Zero(s, changed(confirmed), "there is none any more")
+	s.put(s.tile, 1, at(1, 3, 3), at(1, 1, 1), 10)
+	require.Equal(s, at(1, 1, 1), changed(confirmed).Base)
 }
 
 func ownLock(s *scene) {
@@ -319,26 +331,35 @@ func dropped(s *scene) {
 }
 
 func announced(s *scene) {
-	heard := make(chan struct{}, 1000)
-	stop := s.Listen(s.tile, func() { heard <- struct{}{} })
-	quiet := s.Listen(s.tile+1, func() { s.Errorf("another tile's version was announced") })
+	heard := make(chan viewcache.Version, 1000)
+	stop := s.Listen(s.tile, func(v viewcache.Version) { heard <- v })
+	quiet := s.Listen(s.tile+1, func(viewcache.Version) { s.Errorf("another tile's version was announced") })
 	defer quiet()
 	seq := uint64(1)
+	same := func(v viewcache.Version) {
+		s.Helper()
+		n := s.newest(s.tile)
+		n.Age = 0
+		require.Equal(s, n, v)
+	}
 	waittest.Until(s, func() bool { // the subscription takes a moment
 		seq++
 		s.put(s.tile, 1, at(1, seq, 1), fence.Position{}, 10)
 		select {
-		case <-heard:
+		case v := <-heard:
+			same(v)
 			return true
 		case <-time.After(20 * time.Millisecond):
 			return false
 		}
 	}, 10*time.Second, time.Millisecond)
+	s.put(s.tile, 1, at(1, seq, 1), fence.Position{}, 10)
+	same(<-heard) // a confirmation
+	s.put(s.tile, 1, at(1, seq+1, 1), at(1, 1, 1), 10)
+	same(<-heard)
 	s.put(s.tile, 1, at(1, 1, 1), fence.Position{}, 10) // refused
 	time.Sleep(50 * time.Millisecond)
-	for len(heard) > 0 {
-		<-heard
-	}
+	require.Empty(s, heard)
 	stop()
 	stop()
 	s.put(s.tile, 1, at(2, 1, 1), fence.Position{}, 10)

@@ -213,7 +213,7 @@ type Broken struct {
 	viewcache.Store
 	Down       atomic.Bool  // every call fails at once
 	Hang       atomic.Bool  // every call lasts until its context ends
-	Looks      atomic.Int64 // calls of Find
+	Looks      atomic.Int64 // calls of Lock
 	Deaf       bool         // nothing is heard of announcements
 	NoRenewal  bool         // locks are not renewed: the process is paused
 	BeforePut  func()
@@ -236,7 +236,6 @@ func (b *Broken) step(ctx context.Context) error {
 
 // Find implements viewcache.Store.
 func (b *Broken) Find(ctx context.Context, tile fence.TileID) (viewcache.Version, bool, error) {
-	b.Looks.Add(1)
 	if err := b.step(ctx); err != nil {
 		return viewcache.Version{}, false, err
 	}
@@ -264,6 +263,7 @@ func (b *Broken) Values(
 func (b *Broken) Lock(
 	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
 ) (viewcache.Grant, error) {
+	b.Looks.Add(1)
 	if err := b.step(ctx); err != nil {
 		return viewcache.Grant{}, err
 	}
@@ -296,7 +296,7 @@ func (b *Broken) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, e
 }
 
 // Listen implements viewcache.Store.
-func (b *Broken) Listen(tile fence.TileID, heard func()) (stop func()) {
+func (b *Broken) Listen(tile fence.TileID, heard func(viewcache.Version)) (stop func()) {
 	if b.Deaf {
 		return func() {}
 	}

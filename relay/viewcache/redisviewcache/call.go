@@ -1,0 +1,88 @@
+package redisviewcache
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/lane"
+	"github.com/tilefence/tilefence/internal/redislib"
+	"github.com/tilefence/tilefence/relay/viewcache"
+)
+
+// Bounds of what travels together. A view of more bytes goes by itself.
+const (
+	pipelineCalls = 64
+	pipelineBytes = 256 << 10
+)
+
+// request is one command on its way, together with others of the same moment: a storm of joins asks for many tiles at
+// once, and calls that each wait for a connection and for a turn of their own are late when the processors are busy.
+type request struct {
+	lane.Item[*request]
+	*redis.Cmd
+}
+
+// NoRetry keeps the client library from sending a command a second time that may have been carried out.
+func (r *request) NoRetry() bool { return true }
+
+// call runs a function, loading the library where it is missing.
+func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
+	all := []any{"fcall", library.prefix + name, len(Keys(tile))}
+	for _, key := range Keys(tile) {
+		all = append(all, key)
+	}
+	all = append(all, args...)
+	cmd := s.do(ctx, tile, all)
+	if redislib.Missing(cmd.Err()) {
+		if err := s.load(ctx, tile); err != nil {
+			return broken(ctx, err)
+		}
+		cmd = s.do(ctx, tile, all) // it did not run before
+	}
+	return cmd
+}
+
+// do has a command sent that concerns a tile. Those of one group, and all if there is one server, share a lane.
+func (s *Store) do(ctx context.Context, tile fence.TileID, args []any) *redis.Cmd {
+	r := &request{Cmd: redis.NewCmd(ctx, args...)}
+	if args[0] == "fcall" {
+		r.SetFirstKeyPos(3)
+	}
+	for _, arg := range args {
+		if b, ok := arg.([]byte); ok {
+			r.Size += len(b)
+		}
+	}
+	l := &s.lanes[0]
+	if _, ok := s.client.(*redis.ClusterClient); ok {
+		l = &s.lanes[viewcache.GroupOf(tile)]
+	}
+	if err := l.Do(ctx, r); err != nil {
+		return broken(ctx, err) // the other one may be under way
+	}
+	return r.Cmd
+}
+
+// broken is a command that failed before it was sent, or has not come back.
+func broken(ctx context.Context, err error) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(err)
+	return cmd
+}
+
+// send sends a set, which leaves in each command its reply or error.
+func (s *Store) send(ctx context.Context, set []*request) {
+	if len(set) == 1 {
+		_ = s.client.Process(ctx, set[0])
+		return
+	}
+	cmds := make([]redis.Cmder, len(set))
+	for i, r := range set {
+		cmds[i] = r
+	}
+	pipe := s.client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...)
+	_, _ = pipe.Exec(ctx)
+}
