@@ -37,7 +37,9 @@ type incident struct {
 
 // play runs the tile for some intents and returns its state. The error is why it does not run.
 func (i *incident) play(rules tile.Rules, words ...string) (state []string, err error) {
-	p, err := tile.New(i.id, "10.0.0.1:7000", i.seams, rules, &tile.Config{TickInterval: 5 * time.Millisecond})
+	// A snapshot between two intents would be one more that a rewind may go back to.
+	p, err := tile.New(i.id, "10.0.0.1:7000", i.seams, rules,
+		&tile.Config{TickInterval: 5 * time.Millisecond, SnapshotEvery: 1 << 20})
 	require.NoError(i, err)
 	ctx, stop := context.WithCancel(i.Context())
 	end := make(chan error, 1)
