@@ -53,7 +53,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.patience = cmp.Or(out.patience, 2*time.Second)
 	out.limit = cmp.Or(out.limit, 5*time.Second)
 	out.pause = cmp.Or(out.pause, time.Second)
-	out.look = cmp.Or(out.look, 250*time.Millisecond)
+	out.look = cmp.Or(out.look, 50*time.Millisecond)
 	return out, s.Err
 }
 
@@ -321,7 +321,7 @@ func (w *waiter) wait(ctx context.Context) (v Version, again bool) {
 	}
 	t := time.NewTimer(min(left, w.next))
 	defer t.Stop()
-	w.next = min(2*w.next, 8*w.cache.cfg.look)
+	w.next = min(2*w.next, 4*w.cache.cfg.look)
 	select {
 	case a := <-w.heard:
 		v = a.Version
