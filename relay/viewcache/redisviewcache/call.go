@@ -29,28 +29,25 @@ func (r *request) NoRetry() bool { return true }
 
 // call runs a function, loading the library where it is missing.
 func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
-	all := []any{"fcall", library.prefix + name, len(Keys(tile))}
-	for _, key := range Keys(tile) {
-		all = append(all, key)
+	keys := Keys(tile)
+	send := func() *redis.Cmd {
+		return s.do(ctx, tile, redislib.Call(ctx, "fcall", library.prefix+name, keys, args...))
 	}
-	all = append(all, args...)
-	cmd := s.do(ctx, tile, all)
+	cmd := send()
 	if redislib.Missing(cmd.Err()) {
 		if err := s.load(ctx, tile); err != nil {
 			return broken(ctx, err)
 		}
-		cmd = s.do(ctx, tile, all) // it did not run before
+		cmd = send() // it did not run before
 	}
 	return cmd
 }
 
-// do has a command sent that concerns a tile. Those of one group, and all if there is one server, share a lane.
-func (s *Store) do(ctx context.Context, tile fence.TileID, args []any) *redis.Cmd {
-	r := &request{Cmd: redis.NewCmd(ctx, args...)}
-	if args[0] == "fcall" {
-		r.SetFirstKeyPos(3)
-	}
-	for _, arg := range args {
+// do has a command sent that concerns a tile, and returns it with its reply. Those of one group, and all if there is
+// one server, share a lane.
+func (s *Store) do(ctx context.Context, tile fence.TileID, cmd *redis.Cmd) *redis.Cmd {
+	r := &request{Cmd: cmd}
+	for _, arg := range cmd.Args() {
 		if b, ok := arg.([]byte); ok {
 			r.Size += len(b)
 		}
@@ -60,9 +57,9 @@ func (s *Store) do(ctx context.Context, tile fence.TileID, args []any) *redis.Cm
 		l = &s.lanes[viewcache.GroupOf(tile)]
 	}
 	if err := l.Do(ctx, r); err != nil {
-		return broken(ctx, err) // the other one may be under way
+		return broken(ctx, err) // cmd may still be under way
 	}
-	return r.Cmd
+	return cmd
 }
 
 // broken is a command that failed before it was sent, or has not come back.

@@ -96,7 +96,7 @@ func (l *listeners) receive(ctx context.Context, ps *redis.PubSub) {
 	}
 }
 
-// announce tells those who wait for a tile. What is no tile and version is told nobody.
+// announce calls those who wait for the tile of a message. A message without a tile and a version is ignored.
 func (l *listeners) announce(message string) {
 	fields := strings.Fields(message)
 	if len(fields) == 0 {

@@ -115,11 +115,11 @@ func readVersion(fields []string) (v viewcache.Version, err error) {
 func (s *Store) Values(
 	ctx context.Context, tile fence.TileID, v viewcache.Version, snapshot bool,
 ) (base, tail []byte, err error) {
-	names := []any{tile.String() + " t " + v.At.String()}
+	args := []any{"hmget", Keys(tile)[1], tile.String() + " t " + v.At.String()}
 	if snapshot && !v.Base.IsZero() {
-		names = append(names, tile.String()+" b "+v.Base.String())
+		args = append(args, tile.String()+" b "+v.Base.String())
 	}
-	reply, err := s.do(ctx, tile, append([]any{"hmget", Keys(tile)[1]}, names...)).Slice()
+	reply, err := s.do(ctx, tile, redis.NewCmd(ctx, args...)).Slice()
 	if err != nil {
 		return nil, nil, failed("read values", err)
 	}

@@ -285,13 +285,13 @@ func seen(s *scene) {
 		require.Zero(s, g.Token)
 		return g.Newest
 	}
-	v := changed(viewcache.Version{}) // somebody stored one meanwhile
+	v := changed(viewcache.Version{}) // another relay has stored one
 	require.Positive(s, v.Age)
 	require.Equal(s, s.newest(s.tile).Stamp, v.Stamp)
 	require.Equal(s, at(1, 2, 3), v.At)
 	time.Sleep(2 * time.Millisecond)
 	s.put(s.tile, 1, v.At, fence.Position{}, 10)
-	confirmed := changed(v) // by somebody, meanwhile
+	confirmed := changed(v) // another relay has confirmed it
 	require.Greater(s, confirmed.Stamp, v.Stamp)
 	require.NotZero(s, s.lock(confirmed, time.Minute).Token)
 	require.Zero(s, s.lock(confirmed, time.Minute))
