@@ -3,6 +3,7 @@ package benchmark
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,6 @@ import (
 // the Sync that lies ready for its tile. It is what a storm costs that does nothing else.
 func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 	b.Helper()
-	ready := s.frames(b)
 	var all []string
 	var servers []*httptest.Server
 	for range viewRelays {
@@ -32,7 +32,7 @@ func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 			if err != nil {
 				return
 			}
-			_ = conn.Send(time.Second, ready[first.GetTiles()[0]])
+			_ = conn.Send(time.Second, s.ready[first.GetTiles()[0]])
 			_, _, _ = conn.Next() // until the client has left
 			_ = conn.Close()
 		}))
@@ -68,27 +68,39 @@ func firstFrame(b *testing.B, addr string, tile fence.TileID) []byte {
 	return socket.Frame(socket.OpBinary, sync)
 }
 
-// runBare measures the same storms at servers that do nothing but to let clients in.
-func (s *viewStorm) runBare(b *testing.B) {
-	for b.Loop() {
-		var all []counts
-		for range viewRounds {
-			addrs, stop := s.bare(b)
-			time.Sleep(2 * time.Second)
-			all = append(all, s.meet(b, addrs))
-			stop()
-		}
-		reportJoins(b, all)
-		b.ReportMetric(0, "ns/op")
-	}
+// viewStorms is what some storms cost: those who joined, and the owner of other tiles.
+type viewStorms struct {
+	joins          []counts
+	before, during []spans // of commits
 }
 
-// reportJoins reports what clients waited for, and what they cost: medians over storms.
-func reportJoins(b *testing.B, storms []counts) {
+// meet adds a storm at the servers of these addresses.
+func (f *viewStorms) meet(b *testing.B, s *viewStorm, addrs string) {
+	b.Helper()
+	f.before = append(f.before, s.owner.measure(b, 2*time.Second).Commit)
+	f.joins = append(f.joins, s.meet(b, addrs))
+	f.during = append(f.during, s.owner.window(b).Commit)
+}
+
+// report reports medians over the storms, and of those at bare servers beside them.
+func (f *viewStorms) report(b *testing.B, bare *viewStorms) {
 	b.Helper()
 	for _, percent := range []string{"p50", "p95", "p99"} {
-		b.ReportMetric(median(storms, percent+"-us")/1000, percent+"-ms")
+		b.ReportMetric(median(f.joins, percent+"-us")/1000, percent+"-ms")
 	}
-	b.ReportMetric(median(storms, "relays-us")/viewJoins, "relays-us/join")
-	b.ReportMetric(median(storms, "cpu-us")/viewJoins, "clients-us/join")
+	b.ReportMetric(median(bare.joins, "p95-us")/1000, "bare-p95-ms")
+	b.ReportMetric(median(f.joins, "relays-us")/viewJoins, "relays-us/join")
+	b.ReportMetric(median(bare.joins, "relays-us")/viewJoins, "bare-us/join")
+	b.ReportMetric(median(f.joins, "cpu-us")/viewJoins, "clients-us/join")
+	p99 := func(d spans) time.Duration { return d.P99 }
+	b.ReportMetric(middle(f.before, p99), "calm-p99-ms")
+	b.ReportMetric(middle(f.during, p99)/middle(f.before, p99), "x-commit")
+	b.ReportMetric(middle(bare.during, p99)/middle(bare.before, p99), "bare-x-commit")
+	var over []float64
+	for i := range f.during {
+		over = append(over, float64(f.during[i].P99)/float64(bare.during[i].P99))
+	}
+	slices.Sort(over)
+	b.ReportMetric(over[len(over)/2], "x-over-bare")
+	b.ReportMetric(0, "ns/op") // the length of the windows: it says nothing
 }

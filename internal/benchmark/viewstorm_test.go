@@ -52,7 +52,8 @@ type viewStorm struct {
 	cache   *redis.Client
 	owner   *process
 	viewers *process
-	behind  *writeBehind // nil: nothing is written behind the commits
+	behind  *writeBehind      // nil: nothing is written behind the commits
+	ready   map[string][]byte // what bare servers send, by tiles' names
 
 	mu    sync.Mutex
 	heads map[fence.TileID][]headAt
@@ -91,6 +92,8 @@ func newStorm(b *testing.B) *viewStorm {
 	for _, tile := range s.tiles {
 		go s.tick(b.Context(), broker, tile)
 	}
+	s.ready = s.frames(b)
+	s.cold = newColdLog(s.log)      // reads for the frames do not count
 	s.owner.measure(b, time.Second) // the burst of the start is over
 	return s
 }
@@ -203,10 +206,14 @@ func (s *viewStorm) meet(b *testing.B, addrs string) counts {
 // x-memory is the memory of the cache's keys over one copy of each view. x-commit is the p99 of other tiles' commits
 // in the second of the storm over the calm before; owner and coordination nodes have half of the processors for
 // themselves. The last rows let everything share them: their latencies are those of a storm on two processors, clients
-// included; in the very last, relays and clients have the lowest priority, which takes the right to raise it again. In
-// the row bare, servers that only let clients in and send what lies ready stand in the place of relays.
+// included; in the very last, relays and clients have the lowest priority, which takes the right to raise it again.
 // relays-us/join and clients-us/join are processor time during a storm, over its joins: of this process, with the tiles
-// that are joined, and of the clients'. Latencies and commits are medians of seven cold storms.
+// that are joined, and of the clients'.
+//
+// Before each storm is one of as many clients at bare servers, which only let them in and send what lies ready: what
+// such a storm costs at least (bare-p95-ms, bare-us/join, bare-x-commit). x-over-bare is the p99 of other tiles'
+// commits in the storm over that in the bare one, the median of the pairs. Latencies and commits are medians of seven
+// cold storms.
 func BenchmarkViewStorm(b *testing.B) {
 	b.Run("no-views", func(b *testing.B) { newStorm(b).run(b, nil) })
 	b.Run("ttl-30s", func(b *testing.B) {
@@ -236,10 +243,6 @@ func BenchmarkViewStorm(b *testing.B) {
 		s := newStorm(b)
 		s.run(b, s.versioned(b))
 	})
-	b.Run("bare-shared-cores", func(b *testing.B) {
-		b.Setenv("TILEFENCE_BENCH_PIN", "off")
-		newStorm(b).runBare(b)
-	})
 	b.Run("versioned-nice", func(b *testing.B) {
 		b.Setenv("TILEFENCE_BENCH_PIN", "off")
 		s := newStorm(b)
@@ -268,17 +271,17 @@ func (s *viewStorm) versioned(b *testing.B) func() relay.Views {
 
 func (s *viewStorm) run(b *testing.B, views func() relay.Views) {
 	for b.Loop() {
-		var cold []counts
-		var before, during []spans
+		var cold, bare viewStorms
 		memory := int64(0)
 		for range viewRounds {
-			addrs, stop := s.relays(b, views)
+			addrs, stop := s.bare(b)
+			bare.meet(b, s, addrs)
+			stop()
+			addrs, stop = s.relays(b, views)
 			if s.behind == nil { // what is written behind is there before relays are
 				require.NoError(b, s.cache.FlushAll(b.Context()).Err())
 			}
-			before = append(before, s.owner.measure(b, 2*time.Second).Commit)
-			cold = append(cold, s.meet(b, addrs))
-			during = append(during, s.owner.window(b).Commit)
+			cold.meet(b, s, addrs)
 			memory = max(memory, keysMemory(b, s.cache))
 			stop()
 		}
@@ -288,11 +291,11 @@ func (s *viewStorm) run(b *testing.B, views func() relay.Views) {
 		restarted := s.meet(b, addrs)
 		stop()
 		calls2, _, again2 := s.cold.figures()
-		for _, c := range append(cold, restarted) {
+		for _, c := range append(cold.joins, restarted) {
 			require.Zero(b, c["torn"], "clients were sent what is no history")
 		}
 
-		reportJoins(b, cold)
+		cold.report(b, &bare)
 		b.ReportMetric(median([]counts{restarted}, "p99-us")/1000, "restart-p99-ms")
 		b.ReportMetric(float64(calls)/viewRounds/viewTiles, "reads/tile")
 		b.ReportMetric(float64(most), "reads/version")
@@ -303,10 +306,6 @@ func (s *viewStorm) run(b *testing.B, views func() relay.Views) {
 		b.ReportMetric(float64(s.outdated.Load()), "outdated")
 		b.ReportMetric(float64(memory)/1024, "memory-KiB")
 		b.ReportMetric(float64(memory)/float64(s.oneCopy(b)), "x-memory")
-		p99 := func(d spans) time.Duration { return d.P99 }
-		b.ReportMetric(middle(before, p99), "calm-p99-ms")
-		b.ReportMetric(middle(during, p99)/middle(before, p99), "x-commit")
-		b.ReportMetric(0, "ns/op") // the length of the windows: it says nothing
 	}
 }
 
