@@ -213,7 +213,7 @@ func TestRandomFaults(t *testing.T) {
 	defer func() { require.NoError(t, store.Close()) }()
 	w := newWorld("a")
 	quiet := newRigOver(t, store, w, nil)
-	const players, actions = 4, 40
+	const players, actions = 4, 200 // 40 would miss one of seven attempts in doubt that are withdrawn
 	for p := range players {
 		quiet.credit(fmt.Sprint("player-", p), actions/2)
 	}
