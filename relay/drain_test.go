@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -221,4 +222,27 @@ func TestDrainsAtOnceAndAfterTheEnd(t *testing.T) {
 	require.NoError(t, idle.Drain(context.Background()))
 	require.NoError(t, idle.Drain(context.Background()))
 	require.ErrorIs(t, idle.Run(context.Background()), fence.ErrAlreadyRun)
+}
+
+// TestARelayThatStopsBlamesNobody: a read that its end cuts off is no failure of the store.
+func TestARelayThatStopsBlamesNobody(t *testing.T) {
+	w := newWorld(t)
+	w.claim(tileA, 1)
+	var said strings.Builder // written by the relay alone, read after it has stopped
+	cfg := still()
+	cfg.Logger = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s := w.serve(cfg)
+	reading := make(chan struct{})
+	w.log.set(func(l *testLog) {
+		l.err = errDown
+		l.before = func(string) {
+			close(reading)
+			<-s.life.base.Done()
+		}
+	})
+	s.watch(t, nil, tileA)
+	<-reading
+	s.stop()
+	require.Empty(t, said.String())
+	require.Zero(t, s.Stats().RepairsFailed)
 }

@@ -146,6 +146,7 @@ func (r *repairer) timed(h *hub, kind string, read func(*hub) (RepairInfo, error
 	case err == nil:
 		r.count.repairs.Add(1)
 	case kind == "tail" && errors.Is(err, stream.ErrGap): // answered: only the snapshot helps
+	case r.life.base.Err() != nil: // the relay stops
 	default:
 		r.count.repairsFailed.Add(1)
 		r.cfg.Logger.Warn("cold read failed", "tile", h.tile, "kind", kind, "error", err)
@@ -167,7 +168,9 @@ func (r *repairer) subscribe(h *hub) error {
 	defer cancel()
 	stop, err := r.sub.Subscribe(ctx, h.tile, h.deliver)
 	if err != nil {
-		r.cfg.Logger.Warn("fan-out subscription failed", "tile", h.tile, "error", err)
+		if r.life.base.Err() == nil { // else the relay stops
+			r.cfg.Logger.Warn("fan-out subscription failed", "tile", h.tile, "error", err)
+		}
 		return fmt.Errorf("subscribe to tile %s: %w", h.tile, err)
 	}
 	h.mu.Lock()
