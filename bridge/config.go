@@ -50,8 +50,8 @@ type Config struct {
 	// then on this tile is published apart from the others. Default 2 s.
 	PublishTimeout time.Duration
 
-	// RetryMin and RetryMax bound the wait after a failure, which doubles from one to the other and is
-	// jittered by half. Defaults 50 ms and 2 s.
+	// RetryMin and RetryMax bound the wait after a failure, which doubles from one to the other, less up to
+	// half of it at random. Defaults 50 ms and 2 s.
 	RetryMin, RetryMax time.Duration
 
 	// DrainTimeout is how long Run takes at most to finish what is under way and to write the last

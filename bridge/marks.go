@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // marks is where a tile's two watermarks stand. Both always say the same: everything at or below them is published.
@@ -42,7 +43,7 @@ func (m *marks) book(w *mark, now time.Time, c *Config) {
 	if w.err != nil {
 		m.rewind = m.rewind || w.rewind
 		m.failures++
-		m.retry = now.Add(c.backoff(m.failures))
+		m.retry = now.Add(wait.Backoff(c.RetryMin, c.RetryMax, m.failures))
 		return
 	}
 	if w.rewind || w.seq > m.saved {
@@ -50,12 +51,6 @@ func (m *marks) book(w *mark, now time.Time, c *Config) {
 	}
 	m.savedAt, m.failures = now, 0
 	m.renew = now.Add(spread(c.RenewEvery))
-}
-
-// backoff is how long to wait after so many failures in a row: doubling, half to one and a half times.
-func (c *Config) backoff(failures int) time.Duration {
-	wait := min(c.RetryMin<<min(failures-1, 20), c.RetryMax)
-	return wait/2 + rand.N(wait)
 }
 
 // spread is a time between three quarters of d and d, so that what began together does not stay together.

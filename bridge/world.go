@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/schedule"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -267,7 +268,7 @@ func (w *world) delay(tiles []*tile, now time.Time) {
 			continue
 		}
 		if waits[t.failures] == 0 {
-			waits[t.failures] = w.cfg.backoff(t.failures)
+			waits[t.failures] = wait.Backoff(w.cfg.RetryMin, w.cfg.RetryMax, t.failures)
 		}
 		t.pace.due = now.Add(waits[t.failures])
 	}

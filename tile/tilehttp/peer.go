@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -50,9 +50,9 @@ func (c *Client) uplink(ctx context.Context, contact string) (*uplink, error) {
 			return nil, fmt.Errorf("%d intents wait for a connection to %s: %w", p.waiting, contact, tile.ErrOverloaded)
 		}
 		if p.dialing == nil {
-			if wait := time.Until(p.retry); wait > 0 {
+			if left := time.Until(p.retry); left > 0 {
 				defer c.mu.Unlock()
-				return nil, fmt.Errorf("next attempt in %v: %w", wait.Round(time.Millisecond), p.err)
+				return nil, fmt.Errorf("next attempt in %v: %w", left.Round(time.Millisecond), p.err)
 			}
 			p.dialing = make(chan struct{})
 			c.work.Go(func() { c.dial(contact, p) })
@@ -163,8 +163,7 @@ func (c *Client) ended(contact string, p *peer, u *uplink, err error) {
 func (p *peer) failed(err error) {
 	p.failures++
 	p.err = err
-	wait := min(maxBackoff, minBackoff<<min(p.failures-1, 10))
-	p.retry = time.Now().Add(wait*3/4 + rand.N(wait/2))
+	p.retry = time.Now().Add(wait.Backoff(minBackoff, maxBackoff, p.failures))
 }
 
 // sweep forgets the processes that were not tried for a while.

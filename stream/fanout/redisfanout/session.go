@@ -3,7 +3,6 @@ package redisfanout
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -57,9 +56,8 @@ type backoff struct {
 }
 
 func (b *backoff) fail(now time.Time) {
-	wait := min(retryMin<<min(b.failures, 10), retryMax)
 	b.failures++
-	b.until = now.Add(wait/2 + rand.N(wait)) // half to one and a half times
+	b.until = now.Add(wait.Backoff(retryMin, retryMax, b.failures))
 }
 
 func newSession(f *Fanout) *session {
