@@ -7,10 +7,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tilefence/engines
-packages=(./fence/redisfence ./stream/redisstream)
-parts=coordination,views run=. short=
+packages=(./fence/redisfence ./stream/redisstream ./stream/fanout/redisfanout ./stream/share/redisshare
+	./relay/viewcache/redisviewcache ./tile/plan/redisplan ./admission/match/redismatch)
+parts=coordination,fanout,views run=. short=
 if [ "${1:-}" = -short ]; then
 	short=1 parts=coordination run='^(TestStore|TestFunctionsRefuse|TestLog)$'
+	packages=(./fence/redisfence ./stream/redisstream)
 	shift
 fi
 declare -A suite=([redis-8.0]=trixie [valkey-8.0]=bookworm-backports [valkey-8.1]=trixie)
