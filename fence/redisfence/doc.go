@@ -26,9 +26,10 @@
 // Concurrent calls to one node share pipelines. While one is under way the next gathers; a call that finds none
 // under way goes at once. Calls that replicas are to confirm have a pipeline of their own, in which one WAIT
 // confirms a whole set and each call is judged by the number it asked for; a slow replica does not delay the
-// others. Each call has its own reply and its own outcome, and returns when its context ends. Snapshots, rebases
-// and large commits go by themselves. Goroutines run only while calls gather; there is nothing to close. Hooks
-// of the cluster's client do not see pipelined calls, hooks of its nodes (OnNewNode) do.
+// others. Each call has its own reply and its own outcome, and returns when its context ends; one that found no other
+// under way returns at its context's deadline, or with its reply. Snapshots, rebases and large commits go by
+// themselves. Goroutines run only while calls gather; there is nothing to close. Hooks of the cluster's client do not
+// see pipelined calls, hooks of its nodes (OnNewNode) do.
 //
 // # Failures
 //

@@ -108,6 +108,7 @@ func (n *node) exec(ctx context.Context, set []*request, behind ...redis.Cmder) 
 	}
 	moved := false
 	for _, r := range set {
+		redislib.Settle(r.Cmder)
 		if r.err = r.Err(); r.err == nil || redislib.Missing(r.err) {
 			continue
 		}

@@ -62,6 +62,14 @@ func (l *Library) LoadOnAll(
 	})
 }
 
+// Settle clears the error of a function call whose reply was read. A connection that breaks in the middle of a pipeline
+// leaves its error in every command of it, also in those that were answered before.
+func Settle(cmd redis.Cmder) {
+	if call, ok := cmd.(*redis.Cmd); ok && call.Val() != nil {
+		call.SetErr(nil)
+	}
+}
+
 // Call is a command that calls a function on its keys.
 func Call(ctx context.Context, how, function string, keys []string, args ...any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))

@@ -82,4 +82,7 @@ func (s *Store) send(ctx context.Context, set []*request) {
 	pipe := s.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...)
 	_, _ = pipe.Exec(ctx)
+	for _, r := range set {
+		redislib.Settle(r.Cmd)
+	}
 }
