@@ -163,6 +163,8 @@ func (c *Cache) get(ctx context.Context, w want) (View, error) {
 	defer waiting.leave()
 	var have *View // at version
 	var version Version
+	var turn turn
+	defer turn.end()
 	for {
 		var newer Version
 		g, err := do(ctx, c, func(ctx context.Context) (Grant, error) {
@@ -171,8 +173,14 @@ func (c *Cache) get(ctx context.Context, w want) (View, error) {
 		switch {
 		case err != nil:
 			return c.notShared(ctx, err)
-		case g.Token != 0:
+		case g.Token != 0 && turn.begin(c.reads):
 			return c.rebuild(ctx, w, g.Token, have, version)
+		case g.Token != 0:
+			c.unlock(ctx, w.tile, g.Token) // this relay reads as much as it may, and another one may be free
+			if !turn.await(ctx, c.reads, waiting.until) {
+				return c.notShared(ctx, errors.New("this relay reads too many others"))
+			}
+			continue
 		case g.Changed && time.Now().Before(waiting.until):
 			if newer = g.Newest; newer.At.IsZero() {
 				have, version = nil, Version{}
@@ -184,6 +192,7 @@ func (c *Cache) get(ctx context.Context, w want) (View, error) {
 			return *have, nil
 		default:
 			var ok bool
+			turn.end()
 			if newer, ok = waiting.wait(ctx); !ok {
 				return c.notShared(ctx, errors.New("another relay reads it, and does not come to an end"))
 			}
@@ -255,7 +264,8 @@ func (c *Cache) drop(ctx context.Context, tile fence.TileID, at fence.Position) 
 // do makes one call to the store, if it works.
 func do[T any](ctx context.Context, c *Cache, call func(context.Context) (T, error)) (T, error) {
 	var none T
-	if !c.valve.open() {
+	a, ok := c.valve.open()
+	if !ok {
 		return none, errClosed
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -268,9 +278,9 @@ func do[T any](ctx context.Context, c *Cache, call func(context.Context) (T, err
 	case err == nil || errors.Is(err, ErrRefused):
 		c.valve.works()
 	case ctx.Err() == nil: // else the caller has left, which says nothing of the store
-		c.valve.failed(err)
+		c.valve.failed(a, bounded.Err() != nil, err)
 	default:
-		c.valve.unknown()
+		c.valve.unknown(a)
 	}
 	return v, err
 }

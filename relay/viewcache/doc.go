@@ -64,6 +64,9 @@
 //	                                                              TestTheServerEvicts
 //	- the cache itself is down, or hangs                          AStoreThatIsDownCostsNoTime
 //	                                                              AStoreThatHangsCostsABoundedTime
+//	                                                              AStoreThatHangsInARebuild
+//	- the relay with the lock has no time to read                 ABusyRelayLeavesTheLock
+//	- many small views fill the server before the budget          TestMemoryOfSmallViews
 //	- damage, or bytes of somebody else                           DamageIsAMiss
 //
 // The numbered lines are the known pitfalls of versioned caches. The tests are in package viewcachetest, and run on

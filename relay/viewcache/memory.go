@@ -214,7 +214,10 @@ func older(newest *memoryEntry, p *Put) bool {
 
 // store puts a version into the group in the place of the newest one.
 func (g *memoryGroup) store(p *Put, now time.Time, limits *Limits) Verdict {
-	need, share := int64(len(p.Tail)+len(p.Snapshot)), limits.Budget/Groups
+	need, share := int64(len(p.Tail)+ValueCost), limits.Budget/Groups
+	if p.Snapshot != nil {
+		need += int64(len(p.Snapshot) + ValueCost)
+	}
 	base, tail := valueName{p.Tile, p.Base, true}, valueName{p.Tile, p.At, false}
 	e := g.index[p.Tile]
 	switch {
@@ -259,12 +262,14 @@ func (g *memoryGroup) store(p *Put, now time.Time, limits *Limits) Verdict {
 func (g *memoryGroup) set(name valueName, b []byte) {
 	g.remove(name)
 	g.values[name] = b
-	g.Bytes += int64(len(b))
+	g.Bytes += int64(len(b) + ValueCost)
 }
 
 func (g *memoryGroup) remove(name valueName) {
-	g.Bytes -= int64(len(g.values[name]))
-	delete(g.values, name)
+	if b, there := g.values[name]; there {
+		g.Bytes -= int64(len(b) + ValueCost)
+		delete(g.values, name)
+	}
 }
 
 // reclaim removes what has outlived its grace.

@@ -34,9 +34,9 @@ func TestMutants(t *testing.T) {
 		{"deafWaiterNeverLooks", "cache.go", "TestCache/ALostAnnouncementCostsADelay", []string{
 			"min(left, w.next)", "max(left, w.next)"}},
 		{"valveStaysOpen", "valve.go", "TestCache/AStoreThatHangsCostsABoundedTime", []string{
-			"if !v.closed {\n\t\treturn true", "if true {\n\t\treturn true"}},
+			"if !v.closed {\n\t\treturn a, true", "if true {\n\t\treturn a, true"}},
 		{"anotherHistoryExtended", "rebuild.go", "TestCache/AnotherHistoryIsReadAnew", []string{
-			"if o.Position != v.Position && o.Position.Seq <= v.Position.Seq {", "if false {"}},
+			"o.Position != v.Position && o.Position.Seq <= v.Position.Seq {", "false {"}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			source, err := os.ReadFile(m.file)

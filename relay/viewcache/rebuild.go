@@ -19,29 +19,66 @@ const (
 // readTimeout bounds one call to the log.
 const readTimeout = 2 * time.Second
 
+// turn is one of the places of those that read the log; the zero turn is none.
+type turn struct{ places chan struct{} }
+
+// begin takes a place if one is free, or was taken before.
+func (t *turn) begin(places chan struct{}) bool {
+	if t.places == nil {
+		select {
+		case places <- struct{}{}:
+			t.places = places
+		default:
+		}
+	}
+	return t.places != nil
+}
+
+// await waits for a place.
+func (t *turn) await(ctx context.Context, places chan struct{}, until time.Time) bool {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	select {
+	case places <- struct{}{}:
+		t.places = places
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (t *turn) end() {
+	if t.places != nil {
+		<-t.places
+		t.places = nil
+	}
+}
+
 // rebuild reads what is newer than a version, under the tile's lock, and stores that.
 func (c *Cache) rebuild(ctx context.Context, w want, token Token, have *View, version Version) (View, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.limit)
+	limited, cancel := context.WithTimeout(ctx, c.cfg.limit)
 	defer cancel()
-	renewed := c.keepLock(ctx, w.tile, token)
-	v, err := c.read(ctx, w.tile, have)
-	renewed()
+	stop := c.keepLock(limited, w.tile, token)
+	v, err := c.read(limited, w.tile, have)
+	stop()
 	c.count.rebuilds.Add(1)
 	if err != nil || v.Position.IsZero() { // of a tile that does not exist nothing is stored
 		c.unlock(ctx, w.tile, token)
+		if err != nil && limited.Err() != nil {
+			return c.notShared(ctx, err)
+		}
 		return v, err
 	}
-	c.save(ctx, w.tile, token, &v, version)
+	c.save(limited, w.tile, token, &v, version)
 	return v, nil
 }
 
 // keepLock renews the lock until it is told to stop, so that it ends with its holder and not before. The lock may be
-// lost all the same: then the store decides over what this rebuild gives.
+// lost all the same: then the store decides over what this rebuild gives. It does not wait for a call under way, which
+// extends no later holder's lock.
 func (c *Cache) keepLock(ctx context.Context, tile fence.TileID, token Token) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
+	ctx, stop = context.WithCancel(ctx)
 	go func() {
-		defer close(done)
 		for turn := time.NewTicker(c.cfg.lease / 4); ; {
 			select {
 			case <-ctx.Done():
@@ -58,10 +95,7 @@ func (c *Cache) keepLock(ctx context.Context, tile fence.TileID, token Token) (s
 			}
 		}
 	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	return stop
 }
 
 // unlock lets others try at once. If it fails the lock ends by itself.
@@ -74,12 +108,6 @@ func (c *Cache) unlock(ctx context.Context, tile fence.TileID, token Token) {
 // read returns the tile's history as the log has it now: the version that is there and what follows it, or else
 // snapshot and tail.
 func (c *Cache) read(ctx context.Context, tile fence.TileID, have *View) (View, error) {
-	select {
-	case c.reads <- struct{}{}:
-	case <-ctx.Done():
-		return View{}, context.Cause(ctx)
-	}
-	defer func() { <-c.reads }()
 	log := &reader{Log: c.log, count: &c.count}
 	if have != nil && len(have.Entries) < tailEntries && have.tailBytes() < tailBytes {
 		v, ok, err := extend(ctx, log, tile, have)
@@ -118,12 +146,11 @@ func extend(ctx context.Context, log *reader, tile fence.TileID, have *View) (v 
 	case err != nil:
 		return View{}, false, err
 	}
-	if o := log.owner; o.Present() {
-		if o.Position != v.Position && o.Position.Seq <= v.Position.Seq {
-			return View{}, false, nil // the log has another history, or less of this one
-		}
-		v.Owner = o
+	o := log.owner
+	if !o.Present() || o.Position != v.Position && o.Position.Seq <= v.Position.Seq {
+		return View{}, false, nil // the log may have another history, or less of this one
 	}
+	v.Owner = o
 	return v, true, nil
 }
 
@@ -155,7 +182,9 @@ func (c *Cache) save(ctx context.Context, tile fence.TileID, token Token, v *Vie
 	switch {
 	case err != nil:
 		c.cfg.Logger.Warn("a view was not stored for other relays", "tile", tile, "error", err)
-		c.unlock(ctx, tile, token)
+		if errors.Is(err, ErrRefused) { // else it does not answer: the caller does not wait for that once more
+			c.unlock(ctx, tile, token)
+		}
 	case verdict == Older:
 		c.count.older.Add(1)
 		v.Stale = true

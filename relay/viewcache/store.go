@@ -108,9 +108,13 @@ func (v Verdict) String() string {
 // LogValue implements slog.LogValuer with the form of String.
 func (v Verdict) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
+// ValueCost is how many bytes a value counts besides its own: its name, and its places in a store's lists. Without it a
+// world of many small tiles would fill a server long before it fills the budget.
+const ValueCost = 256
+
 // Usage is what a Store holds, and what it has evicted since it was empty.
 type Usage struct {
-	Bytes   int64 // of values, without what the server needs to keep them
+	Bytes   int64 // of values, with ValueCost for each
 	Tiles   int   // that have a version
 	Old     int   // values of superseded versions within their grace
 	Evicted int   // values removed for want of room
@@ -119,8 +123,8 @@ type Usage struct {
 // Limits bound what a Store keeps. The zero value is valid. All relays should have the same: the limits of the relay
 // that stores a version hold.
 type Limits struct {
-	// Budget is how many bytes of values the store keeps over all groups; a group has a sixteenth of it. If there is
-	// no room for a version, superseded versions go first, oldest first, and then the tiles that were used least
+	// Budget is how many bytes of values the store keeps over all groups, each counted with ValueCost; a group has a
+	// sixteenth of it. If there is no room for a version, superseded versions go first, oldest first, and then the tiles that were used least
 	// recently. A version that needs more than a quarter of its group's share is not stored. Default 256 MiB.
 	Budget int64
 

@@ -14,7 +14,8 @@ const failuresInARow = 3
 var errClosed = errors.New("the store of views failed a moment ago")
 
 // valve keeps reads away from a store that does not answer: after three failures in a row no call is made for a pause,
-// and then one, which decides. One slow call may be this process's fault, or chance.
+// and then one, which decides. One slow call may be this process's fault, or chance. Calls share connections: what was
+// under way when another one broke off counts as one failure with it, but each that was waited for in vain counts.
 //
 //	open ──three calls fail──▶ closed ──pause──▶ one call ──works──▶ open
 //	                             ▲                  │
@@ -24,24 +25,32 @@ type valve struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	row    int // of failures
+	row    int       // of failures
+	last   time.Time // failure
 	closed bool
 	until  time.Time // while closed: when the next call is let through
 }
 
+// attempt is a call that the valve lets through.
+type attempt struct {
+	began   time.Time
+	decides bool // the valve is closed
+}
+
 // open reports whether a call may be made.
-func (v *valve) open() bool {
+func (v *valve) open() (a attempt, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	a.began = time.Now()
 	if !v.closed {
-		return true
+		return a, true
 	}
-	now := time.Now()
-	if now.Before(v.until) {
-		return false
+	if a.began.Before(v.until) {
+		return a, false
 	}
-	v.until = now.Add(v.pause) // the others wait for what becomes of this one
-	return true
+	v.until = a.began.Add(v.pause) // the others wait for what becomes of this one
+	a.decides = true
+	return a, true
 }
 
 func (v *valve) works() {
@@ -54,9 +63,14 @@ func (v *valve) works() {
 	}
 }
 
-func (v *valve) failed(err error) {
+// failed notes an error; late: it is that the call took too long.
+func (v *valve) failed(a attempt, late bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if !late && !a.decides && a.began.Before(v.last) {
+		return
+	}
+	v.last = time.Now()
 	if v.row++; v.row < failuresInARow {
 		return
 	}
@@ -67,8 +81,10 @@ func (v *valve) failed(err error) {
 }
 
 // unknown follows a call that was given up by its caller: if it was the one that decides, the next one may.
-func (v *valve) unknown() {
+func (v *valve) unknown(a attempt) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.until = time.Time{}
+	if a.decides {
+		v.until = time.Time{}
+	}
 }

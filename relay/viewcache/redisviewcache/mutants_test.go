@@ -44,7 +44,8 @@ var mutants = []struct {
 		"  reclaim(keys, clock)\n  local entry = newest(keys, tile)\n  if entry and entry.at == at",
 		"  local entry = newest(keys, tile)\n  if entry and entry.at == at"}},
 	{"accountForgotten", "AnOldVersionStaysForItsGrace", []string{
-		"then redis.call('HINCRBY', keys[1], '#bytes', -size) end", "then end"}},
+		"then redis.call('HINCRBY', keys[1], '#bytes', -size - COST) end", "then end"}},
+	{"costKept", "AnOldVersionStaysForItsGrace", []string{"-size - COST)", "-size)"}},
 	{"useNotNoted", "TheBudgetHolds", []string{"redis.call('ZADD', keys[3], 'XX', text(clock), tile)", ""}},
 	{"noBudget", "TheBudgetHolds", []string{"+ need <= share", "+ need <= share * 100"}},
 	{"largeStored", "TheBudgetHolds", []string{"if need > share / 4 or", "if"}},

@@ -9,7 +9,9 @@
 -- Numbers are below 2^53. A call does a bounded amount of work.
 
 local ORIGIN = '0/0/0000000000000000'
-local MOST = 64 -- values reclaimed or evicted in one call
+local MOST = 64 -- values reclaimed in one call
+local EVICTED = 1024 -- evicted in one call, to make room for one version
+local COST = 256 -- viewcache.ValueCost: bytes that a value counts besides its own: its name, and its places in the other keys
 
 local function now()
   local t = redis.call('TIME')
@@ -46,7 +48,7 @@ local function base_of(tile, base) return tile .. ' b ' .. base end
 -- remove deletes a value and keeps account of it.
 local function remove(keys, name)
   local size = redis.call('HSTRLEN', keys[2], name)
-  if redis.call('HDEL', keys[2], name) == 1 then redis.call('HINCRBY', keys[1], '#bytes', -size) end
+  if redis.call('HDEL', keys[2], name) == 1 then redis.call('HINCRBY', keys[1], '#bytes', -size - COST) end
   redis.call('ZREM', keys[4], name)
 end
 
@@ -83,7 +85,7 @@ end
 -- make_room evicts until need bytes fit: superseded versions, oldest first, then the tiles used least recently.
 local function make_room(keys, own, need, share)
   local evicted, fits = 0, false
-  for _ = 1, MOST do
+  for _ = 1, EVICTED do
     fits = tonumber(redis.call('HGET', keys[1], '#bytes') or 0) + need <= share
     if fits then break end
     local old = redis.call('ZRANGE', keys[4], 0, 0)
@@ -125,7 +127,7 @@ end
 local function set(keys, name, value)
   remove(keys, name)
   redis.call('HSET', keys[2], name, value)
-  redis.call('HINCRBY', keys[1], '#bytes', #value)
+  redis.call('HINCRBY', keys[1], '#bytes', #value + COST)
 end
 
 -- note makes a version the newest one, and announces it: '<tile> <at> <base> <stamp>'.
@@ -205,7 +207,7 @@ local function put(keys, args)
     return 2
   end
   local verdict
-  local need = #tail + #snapshot
+  local need = #tail + #snapshot + COST * (snapshot == '' and 1 or 2)
   if entry and older(entry, at, token) then
     verdict = 3
   elseif tail == '' then

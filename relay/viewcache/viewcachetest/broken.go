@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/seed"
@@ -254,4 +255,54 @@ func hangs(s *story) {
 		_, err := c.View(s.Context(), s.tile, fence.Position{})
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// hangsMeanwhile: who has read a view does not wait for more than one call that would give it to others.
+func hangsMeanwhile(s *story) {
+	s.played()
+	store := &Broken{Store: s.Backend.Store}
+	c, err := viewcache.New(store, s.log, &viewcache.Config{Timeout: 50 * time.Millisecond})
+	require.NoError(s, err)
+	s.log.Before = func(context.Context) error {
+		store.Hang.Store(true)
+		return nil
+	}
+	s.view(c, fence.Position{})
+	require.EqualValues(s, 1, store.Hung.Load())
+}
+
+// busyRelay: a relay that reads as many tiles as it may leaves the next one to a relay that has time.
+func busyRelay(s *story) {
+	const most = 16
+	release := make(chan struct{})
+	log := &Log{Log: s.log.Log, Before: func(ctx context.Context) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}
+	busy, err := viewcache.New(s.Backend.Store, log, nil)
+	require.NoError(s, err)
+	var work errgroup.Group
+	for i := range most + 1 {
+		tile := s.tile + fence.TileID(i)
+		_, err := s.Commit(s.Context(), tile)
+		require.NoError(s, err)
+		if i == most {
+			waittest.Until(s, func() bool { return log.Reads.Load()+log.Snapshots.Load() >= most }, 10*time.Second,
+				time.Millisecond)
+		}
+		work.Go(func() error {
+			_, err := busy.View(s.Context(), tile, fence.Position{})
+			return err
+		})
+	}
+	v, err := s.cache(s.Backend.Store, always).View(s.Context(), s.tile+most, fence.Position{})
+	require.NoError(s, err)
+	require.Equal(s, s.Head(s.tile+most), v.Position)
+	close(release)
+	require.NoError(s, work.Wait())
+	require.EqualValues(s, most, busy.Stats().Rebuilds, "the other one read it")
 }

@@ -61,7 +61,9 @@ func RunCache(t *testing.T, open func(t *testing.T, limits *viewcache.Limits) Ba
 	tell("AMissingPartIsAMiss", nil, missingPart)
 	tell("AStoreThatIsDownCostsNoTime", nil, down)
 	tell("AStoreThatHangsCostsABoundedTime", nil, hangs)
+	tell("AStoreThatHangsInARebuild", nil, hangsMeanwhile)
 	tell("ARebuildHoldsUpNoOtherTile", nil, otherTiles)
+	tell("ABusyRelayLeavesTheLock", nil, busyRelay)
 	tell("TimeDecidesNothing", &viewcache.Limits{Budget: 16 << 20, Grace: 50 * time.Millisecond}, audited)
 }
 
@@ -179,6 +181,14 @@ func anotherHistory(s *story) {
 	found, _, err := s.Find(s.Context(), s.tile)
 	require.NoError(s, err)
 	require.Equal(s, had, found.At)
+
+	// The dead owner's hash has ended, and then everything: no old word is confirmed.
+	s.mem.Update(s.tile, func(st *memfence.State) { st.Owner = fence.Owner{} })
+	require.False(s, s.view(c, fence.Position{}).Owner.Present())
+	s.mem.Update(s.tile, func(st *memfence.State) { *st = memfence.State{} })
+	v, err = c.View(s.Context(), s.tile, fence.Position{})
+	require.NoError(s, err)
+	require.Zero(s, v.Position)
 	c.Forget(s.Context(), s.tile)
 	s.view(c, fence.Position{})
 	found, _, err = s.Find(s.Context(), s.tile)

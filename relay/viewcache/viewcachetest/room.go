@@ -32,8 +32,15 @@ func grace(s *scene) {
 	require.NoError(s, err)
 	require.Equal(s, 1, u.Old)
 	require.Zero(s, u.Evicted, "there was room")
-	require.EqualValues(s, len(value(at(1, 30, 1), 100))+len(value(at(1, 31, 1), 100))+len(value(at(1, 25, 1), 100)),
-		u.Bytes)
+	require.Equal(s, counted(value(at(1, 30, 1), 100), value(at(1, 31, 1), 100), value(at(1, 25, 1), 100)), u.Bytes)
+}
+
+// counted is what values count.
+func counted(values ...[]byte) (n int64) {
+	for _, v := range values {
+		n += int64(len(v) + viewcache.ValueCost)
+	}
+	return n
 }
 
 // groupMates are tiles of one group.
@@ -73,6 +80,21 @@ func budget(s *scene) {
 	require.Equal(s, 10, u.Tiles)
 	require.Equal(s, viewcache.TooLarge, s.put(tiles[0], 1, at(1, 3, 3), fence.Position{}, share/4))
 	s.has(tiles[0], s.newest(tiles[0]), false, true)
+}
+
+// small: a version has room as long as it takes a quarter of its group's share at most, however many small ones are to
+// go for it.
+func small(s *scene) {
+	const share, size = 1 << 20, 500
+	tiles := groupMates(1200)
+	last := tiles[len(tiles)-1]
+	for _, t := range tiles[:len(tiles)-1] {
+		require.Equal(s, viewcache.Stored, s.put(t, 1, at(1, 1, 1), fence.Position{}, size))
+	}
+	require.Equal(s, viewcache.Stored, s.put(last, 1, at(1, 1, 1), fence.Position{}, share/5))
+	u, err := s.Usage(s.Context())
+	require.NoError(s, err)
+	require.LessOrEqual(s, u.Bytes, int64(share))
 }
 
 func oldFirst(s *scene) {
@@ -115,6 +137,6 @@ func refused(s *scene) {
 		require.Equal(s, viewcache.Confirmed, s.put(s.tile, 5, last, last, size))
 		u, err := s.Usage(s.Context())
 		require.NoError(s, err)
-		return u.Bytes == int64(2*len(value(last, size)))
+		return u.Bytes == counted(value(last, size), value(last, size))
 	}, 20*time.Second, 20*time.Millisecond, "a value stays for ever")
 }

@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T, limits *viewcache.Limits) viewcac
 	test("WhatIsDroppedIsGone", nil, dropped)
 	test("AnOldVersionStaysForItsGrace", &viewcache.Limits{Grace: time.Second}, grace)
 	test("TheBudgetHolds", &viewcache.Limits{Budget: 16 << 20}, budget)
+	test("ALargeVersionAmongSmallOnes", &viewcache.Limits{Budget: 16 << 20}, small)
 	test("OldVersionsGoFirst", &viewcache.Limits{Budget: 16 << 20}, oldFirst)
 	test("ARefusedVersionKeepsNothing", &viewcache.Limits{Budget: 16 << 20, Grace: 2 * time.Second}, refused)
 	test("ANewVersionIsAnnounced", nil, announced)
@@ -129,7 +130,7 @@ func found(s *scene) {
 	u, err := s.Usage(s.Context())
 	require.NoError(s, err)
 	require.Equal(s, 2, u.Tiles)
-	require.EqualValues(s, len(value(base, 1000))+len(value(v, 1000))+len(value(last, 0)), u.Bytes)
+	require.Equal(s, counted(value(base, 1000), value(v, 1000), value(last, 0)), u.Bytes)
 }
 
 func older(s *scene) {

@@ -214,6 +214,7 @@ type Broken struct {
 	Down       atomic.Bool  // every call fails at once
 	Hang       atomic.Bool  // every call lasts until its context ends
 	Looks      atomic.Int64 // calls of Lock
+	Hung       atomic.Int64 // calls that have hung
 	Deaf       bool         // nothing is heard of announcements
 	NoRenewal  bool         // locks are not renewed: the process is paused
 	BeforePut  func()
@@ -226,6 +227,7 @@ var errDown = errors.New("the store of views is down")
 func (b *Broken) step(ctx context.Context) error {
 	switch {
 	case b.Hang.Load():
+		b.Hung.Add(1)
 		<-ctx.Done()
 		return ctx.Err()
 	case b.Down.Load():
@@ -293,6 +295,14 @@ func (b *Broken) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, e
 		return 0, err
 	}
 	return b.Store.Put(ctx, p)
+}
+
+// Unlock implements viewcache.Store.
+func (b *Broken) Unlock(ctx context.Context, tile fence.TileID, token viewcache.Token) error {
+	if err := b.step(ctx); err != nil {
+		return err
+	}
+	return b.Store.Unlock(ctx, tile, token)
 }
 
 // Listen implements viewcache.Store.
