@@ -103,6 +103,8 @@ func (c *client) farewell() {
 func (c *client) sweep(now time.Time) {
 	cfg := c.cfg
 	switch {
+	case c.overdue(now, 2*cfg.closeTimeout, cfg.SlowTimeout):
+		_ = c.wire.Close() // its writer is in the middle of something
 	case c.guest.Expired(now):
 		c.expire()
 	case now.Sub(c.wire.Heard()) > cfg.PingInterval*5/2:

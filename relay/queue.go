@@ -35,7 +35,9 @@ type queue struct {
 type ending struct {
 	closing bool // nothing is taken any more; close when the frames are out
 	over    bool // the connection has ended
-	code    int  // status of our close; zero: the peer or the network ended it
+	shutAt  time.Time
+	flush   bool
+	code    int // status of our close; zero: the peer or the network ended it
 	reason  string
 }
 
@@ -138,6 +140,23 @@ func (q *queue) owe(d due) int {
 	return q.bytes
 }
 
+// forgive takes back what owe asked for.
+func (q *queue) forgive(d due) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dues = slices.DeleteFunc(q.dues, func(o due) bool { return o == d })
+}
+
+// overdue reports whether a close has waited too long for what is being written.
+func (q *queue) overdue(now time.Time, cut, flushed time.Duration) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.flush {
+		cut = flushed
+	}
+	return q.closing && now.Sub(q.shutAt) > cut
+}
+
 // What next returns.
 type nextThing uint8
 
@@ -168,6 +187,7 @@ func (q *queue) next(spare [][]byte) ([][]byte, due, nextThing) {
 	}
 	q.dues, q.writing = nil, false
 	q.slowSince = time.Time{}
+	q.frames = nil
 	if cap(spare) <= fewFrames {
 		q.frames = spare[:0]
 	}
@@ -197,6 +217,7 @@ func (q *queue) shut(code int, reason string, flush bool) bool {
 		return false
 	}
 	q.closing, q.code, q.reason = true, code, reason
+	q.shutAt, q.flush = time.Now(), flush
 	if !flush {
 		q.drop()
 	}

@@ -142,6 +142,7 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 	}
 	c.session()
 	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
+	c.greetSoon() // AuthorizeTile may take its time
 	c.subscribeAll(first)
 	write := c.start(c.writeLoop)
 	// Its own goroutine, so that the server's buffers and the request are freed.

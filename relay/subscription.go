@@ -45,6 +45,7 @@ func (s *subscription) leave() {
 	h.subs[last] = nil
 	h.subs = h.subs[:last]
 	s.slot, s.live = -1, false
+	s.out.forgive(s)
 	if last == 0 {
 		h.empty = time.Now()
 	}

@@ -4,7 +4,8 @@
 // (BenchmarkHandshake).
 //
 // What is a handshake is what package http would take for one. Any other request, and every one that is not plain in
-// all respects, goes on to the http.Server with the bytes that were read, and so do encrypted connections.
+// all respects, goes on to the http.Server with the bytes that were read, and so do encrypted connections. The context
+// of a handshake does not end when its client leaves: nobody reads from the connection while the handler decides.
 package front
 
 import (
@@ -30,6 +31,7 @@ type Listener struct {
 	net.Listener
 	server *http.Server
 	base   context.Context // of requests
+	cut    context.CancelFunc
 
 	begin  sync.Once
 	passed chan net.Conn
@@ -48,7 +50,7 @@ func New(l net.Listener, server *http.Server) *Listener {
 	f := &Listener{Listener: l, server: server, passed: make(chan net.Conn), failed: make(chan error),
 		closed: make(chan struct{}), under: map[net.Conn]bool{}}
 	f.gone = sync.NewCond(&f.mu)
-	f.base = context.WithValue(context.Background(), http.ServerContextKey, server)
+	f.base, f.cut = context.WithCancel(context.WithValue(context.Background(), http.ServerContextKey, server))
 	return f
 }
 
@@ -111,11 +113,13 @@ func (f *Listener) Wait(ctx context.Context) error {
 		for c := range f.under {
 			_ = c.Close()
 		}
+		f.cut()
+		f.gone.Broadcast()
 	})
 	defer stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for len(f.under) > 0 {
+	for len(f.under) > 0 && late == nil {
 		f.gone.Wait()
 	}
 	return late

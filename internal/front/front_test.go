@@ -421,3 +421,34 @@ func TestFailuresPass(t *testing.T) {
 	require.NoError(t, s.Wait(t.Context()))
 	require.ErrorIs(t, <-ended, http.ErrServerClosed)
 }
+
+// TestWaitEndsWithItsContext: also when a handler waits for its request's, which ends then.
+func TestWaitEndsWithItsContext(t *testing.T) {
+	entered := make(chan struct{})
+	free := make(chan struct{})
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		select {
+		case <-r.Context().Done():
+		case <-free:
+		}
+	}, false)
+	conn, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte(first + host + hand + end))
+	require.NoError(t, err)
+	<-entered
+	require.NoError(t, s.server.Shutdown(context.Background()))
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.Wait(ctx) }()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	case <-time.After(2 * time.Second):
+		t.Error("Wait goes on after its context")
+	}
+	close(free)
+}

@@ -50,6 +50,7 @@ type Client struct {
 	err      error       // set when done is closed
 	renewal  *time.Timer // gives the connection a new token; nil: the session does not expire
 	renewals sync.WaitGroup
+	changed  bool // used by connect alone
 
 	stats struct {
 		connects, bytes, syncs, frames, gaps, repaired, resyncs, duplicates, corrupt, stale atomic.Uint64
@@ -339,7 +340,7 @@ func (c *Client) connect(ctx context.Context) (conn *connection, status int, err
 	asks, requests := c.everything(), c.requests
 	c.mu.Unlock()
 	var first *relaypb.Subscribe
-	if len(asks) > 0 {
+	if len(asks) > 0 && !c.changed {
 		first = asks[0].GetSubscribe()
 	}
 	if conn, status, err = dial(ctx, c.url, first, &c.cfg); err != nil {
@@ -347,8 +348,10 @@ func (c *Client) connect(ctx context.Context) (conn *connection, status int, err
 	}
 	if err := c.resume(conn, asks, requests); err != nil {
 		conn.end()
+		c.changed = errors.Is(err, errChanged) // then the next handshake names nothing, and cannot be out of date
 		return nil, status, err
 	}
+	c.changed = false
 	c.stats.connects.Add(1)
 	return conn, status, nil
 }
@@ -364,6 +367,10 @@ func (c *Client) resume(conn *connection, asks []*relaypb.ClientMessage, request
 	c.asking.Lock() // a Watch that meets the new connection must come after its Subscribe
 	defer c.asking.Unlock()
 	c.mu.Lock()
+	if err := c.ended(); err != nil {
+		c.mu.Unlock()
+		return err
+	}
 	switch {
 	case c.requests == requests && conn.subscribed:
 		asks = asks[1:]
