@@ -50,7 +50,7 @@ type Client struct {
 	err      error       // set when done is closed
 	renewal  *time.Timer // gives the connection a new token; nil: the session does not expire
 	renewals sync.WaitGroup
-	changed  bool // used by connect alone
+	changed  int // how often in a row a handshake was out of date when it ended; used by connect alone
 
 	stats struct {
 		connects, bytes, syncs, frames, gaps, repaired, resyncs, duplicates, corrupt, stale atomic.Uint64
@@ -340,7 +340,7 @@ func (c *Client) connect(ctx context.Context) (conn *connection, status int, err
 	asks, requests := c.everything(), c.requests
 	c.mu.Unlock()
 	var first *relaypb.Subscribe
-	if len(asks) > 0 && !c.changed {
+	if len(asks) > 0 && c.changed < 2 { // else it names nothing, and cannot be out of date
 		first = asks[0].GetSubscribe()
 	}
 	if conn, status, err = dial(ctx, c.url, first, &c.cfg); err != nil {
@@ -348,10 +348,12 @@ func (c *Client) connect(ctx context.Context) (conn *connection, status int, err
 	}
 	if err := c.resume(conn, asks, requests); err != nil {
 		conn.end()
-		c.changed = errors.Is(err, errChanged) // then the next handshake names nothing, and cannot be out of date
+		if errors.Is(err, errChanged) {
+			c.changed++
+		}
 		return nil, status, err
 	}
-	c.changed = false
+	c.changed = 0
 	c.stats.connects.Add(1)
 	return conn, status, nil
 }
