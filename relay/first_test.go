@@ -144,3 +144,17 @@ func TestManyClientsNameTilesInTheirHandshakes(t *testing.T) {
 		c.reaches(b)
 	}
 }
+
+// TestAuthorizationDoesNotHoldTheResponse: the response comes while the game still thinks about the tiles.
+func TestAuthorizationDoesNotHoldTheResponse(t *testing.T) {
+	w := newWorld(t)
+	cfg := still()
+	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID) error {
+		time.Sleep(time.Second)
+		return nil
+	}
+	s := w.serve(cfg)
+	start := time.Now()
+	s.early(t, &relaypb.Subscribe{Tiles: []string{tileA.String(), tileB.String()}})
+	require.Less(t, time.Since(start), 900*time.Millisecond)
+}

@@ -36,8 +36,8 @@ type ending struct {
 	closing bool // nothing is taken any more; close when the frames are out
 	over    bool // the connection has ended
 	shutAt  time.Time
-	flush   bool
-	code    int // status of our close; zero: the peer or the network ended it
+	flush   bool // the frames that were queued are sent first
+	code    int  // status of our close; zero: the peer or the network ended it
 	reason  string
 }
 

@@ -142,7 +142,9 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 	}
 	c.session()
 	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
-	c.greetSoon() // AuthorizeTile may take its time
+	if r.cfg.AuthorizeTile != nil {
+		c.greetSoon() // it may take its time
+	}
 	c.subscribeAll(first)
 	write := c.start(c.writeLoop)
 	// Its own goroutine, so that the server's buffers and the request are freed.

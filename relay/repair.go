@@ -243,13 +243,15 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 		return RepairInfo{}, errRaced
 	}
 	h.mu.Lock()
-	if h.disputed && r.cfg.Views != nil {
+	disputed := h.disputed
+	h.disputed = false
+	if disputed && r.cfg.Views != nil {
 		h.mu.Unlock()
 		r.cfg.Views.Forget(r.life.base, h.tile) // first: who joins after the clients below must not be given it
 		h.mu.Lock()
 	}
 	defer h.mu.Unlock()
-	h.shared, h.disputed = false, false
+	h.shared = false
 	return h.adopt(&rec, log.owner)
 }
 
