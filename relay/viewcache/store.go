@@ -108,8 +108,8 @@ func (v Verdict) String() string {
 // LogValue implements slog.LogValuer with the form of String.
 func (v Verdict) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
-// ValueCost is how many bytes a value counts besides its own: its name, and its places in a store's lists. Without it a
-// world of many small tiles would fill a server long before it fills the budget.
+// ValueCost is how many bytes a value counts besides its own: its name, and its places in a store's lists. Without it
+// a world of many small tiles would fill a server long before it fills the budget.
 const ValueCost = 256
 
 // Usage is what a Store holds, and what it has evicted since it was empty.
@@ -124,8 +124,9 @@ type Usage struct {
 // that stores a version hold.
 type Limits struct {
 	// Budget is how many bytes of values the store keeps over all groups, each counted with ValueCost; a group has a
-	// sixteenth of it. If there is no room for a version, superseded versions go first, oldest first, and then the tiles that were used least
-	// recently. A version that needs more than a quarter of its group's share is not stored. Default 256 MiB.
+	// sixteenth of it. If there is no room for a version, superseded versions go first, oldest first, and then the
+	// tiles that were used least recently. A version that needs more than a quarter of its group's share is not stored.
+	// Default 256 MiB.
 	Budget int64
 
 	// Grace is how long a superseded version stays, for relays that were told of it and have not read it. Default 60 s.

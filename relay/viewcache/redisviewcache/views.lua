@@ -11,7 +11,7 @@
 local ORIGIN = '0/0/0000000000000000'
 local MOST = 64 -- values reclaimed in one call
 local EVICTED = 1024 -- evicted in one call, to make room for one version
-local COST = 256 -- viewcache.ValueCost: bytes that a value counts besides its own: its name, and its places in the other keys
+local COST = 256 -- viewcache.ValueCost
 
 local function now()
   local t = redis.call('TIME')
