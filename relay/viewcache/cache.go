@@ -173,19 +173,17 @@ func (c *Cache) get(ctx context.Context, w want) (View, error) {
 		switch {
 		case err != nil:
 			return c.notShared(ctx, err)
-		case g.Token != 0 && turn.begin(c.reads):
-			return c.rebuild(ctx, w, g.Token, have, version)
 		case g.Token != 0:
+			if turn.begin(c.reads) {
+				return c.rebuild(ctx, w, g.Token, have, version)
+			}
 			c.unlock(ctx, w.tile, g.Token) // this relay reads as much as it may, and another one may be free
 			if !turn.await(ctx, c.reads, waiting.until) {
 				return c.notShared(ctx, errors.New("this relay reads too many others"))
 			}
 			continue
 		case g.Changed && time.Now().Before(waiting.until):
-			if newer = g.Newest; newer.At.IsZero() {
-				have, version = nil, Version{}
-				continue
-			}
+			newer = g.Newest
 		case have != nil && w.snapshot && w.need.IsZero():
 			c.count.stale.Add(1)
 			have.Stale = true
@@ -219,8 +217,11 @@ func (c *Cache) notShared(ctx context.Context, why error) (View, error) {
 	return View{}, errors.Join(ErrNotShared, why)
 }
 
-// values reads a version; have is nil, and the version zero, if it cannot be used.
+// values reads a version; have is nil, and the version zero, if there is none or it cannot be used.
 func (c *Cache) values(ctx context.Context, w want, v Version) (have *View, version Version, err error) {
+	if v.At.IsZero() {
+		return nil, Version{}, nil
+	}
 	type values struct{ base, tail []byte }
 	got, err := do(ctx, c, func(ctx context.Context) (got values, err error) {
 		got.base, got.tail, err = c.store.Values(ctx, w.tile, v, w.snapshot)
