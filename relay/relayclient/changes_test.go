@@ -42,8 +42,9 @@ func TestReconnectWhileWatchesChange(t *testing.T) {
 	}))
 	defer server.Close()
 	id := fence.TileID(0x85283473fffffff)
-	c, err := relayclient.Dial(context.Background(), "ws"+strings.TrimPrefix(server.URL, "http"), &relayclient.Config{
-		Tiles: []fence.TileID{id}, Reconnect: true, BackoffMin: 20 * time.Millisecond, BackoffMax: 40 * time.Millisecond})
+	cfg := &relayclient.Config{Tiles: []fence.TileID{id}, Reconnect: true, BackoffMin: 20 * time.Millisecond,
+		BackoffMax: 40 * time.Millisecond}
+	c, err := relayclient.Dial(context.Background(), "ws"+strings.TrimPrefix(server.URL, "http"), cfg)
 	require.NoError(t, err)
 	defer c.Close()
 	for i, start := 0, time.Now(); time.Since(start) < 4*time.Second && c.Stats().Connects < 2; i++ {
