@@ -197,9 +197,12 @@ func (t *tower) TakeOver(ctx context.Context, id fence.TileID) error {
 	return err
 }
 
+// moveWithin bounds a request to move a tile. Nothing else waits for it, and a host that has no processor answers late.
+const moveWithin = 10 * time.Second
+
 // askToTake asks the inspector of one host to take a tile over.
 func (t *tower) askToTake(ctx context.Context, next string, id fence.TileID) error {
-	ctx, cancel := context.WithTimeout(ctx, inspectWithin)
+	ctx, cancel := context.WithTimeout(ctx, moveWithin)
 	defer cancel()
 	return inspectorOf(next, t.secure).TakeOver(ctx, id)
 }
