@@ -53,6 +53,23 @@ func TestCompression(t *testing.T) {
 	require.Less(t, sizes[true], sizes[false]*8/10)
 }
 
+// TestCompressedOnce: clients of one form that watch the same areas are sent the same bytes, which were made once.
+func TestCompressedOnce(t *testing.T) {
+	w := newWorld(t)
+	o := w.claim(tileA, 1)
+	e := o.appendPayload(moves(rand.New(rand.NewPCG(1, 2)), 1000), false)
+	some, err := relaypb.ToAreas([]uint32{1, 2})
+	require.NoError(t, err)
+	for _, f := range []form{formOf(relaypb.Binary, true), formOf(relaypb.JSON, true)} {
+		b, made := &batch{Entry: e.Watched(fence.AreaSet{})}, map[someAreas][]byte{}
+		for _, areas := range []fence.AreaSet{{}, some} {
+			first := b.bytes(made, f, areas)
+			require.NotZero(t, first[0]&0x40, "it is compressed")
+			require.Same(t, &first[0], &b.bytes(made, f, areas)[0])
+		}
+	}
+}
+
 // TestCompressedQuestions: what a client asks may be compressed, in pieces too, and is bounded as it is read.
 func TestCompressedQuestions(t *testing.T) {
 	s := newWorld(t).serve(still())

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -43,4 +45,58 @@ func TestAnIdleQueueIsSmall(t *testing.T) {
 	_, _, what := q.next(b)
 	require.Equal(t, nextWait, what)
 	require.LessOrEqual(t, cap(q.frames), fewFrames)
+}
+
+// TestSeveralTilesInOneWrite: what several tiles bring within Config.Coalesce is one write, and no frame waits longer. A
+// client of one tile, or of a relay with Coalesce off, is written to at once.
+func TestSeveralTilesInOneWrite(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		tiles    int
+		coalesce time.Duration
+		writes   int
+		waits    time.Duration // of a frame, at most
+	}{
+		"several": {7, 10 * ms, 1, 10 * ms}, "one": {1, 10 * ms, 7, 0}, "off": {7, 1, 7, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &queue{coalesce: c.coalesce}
+				q.init(256, 1<<20)
+				type write struct {
+					at     time.Time
+					frames int
+				}
+				wrote := make(chan write, 7)
+				q.start(func() {
+					for {
+						taken, _, what := q.next(nil)
+						if what == nextWait {
+							return
+						}
+						wrote <- write{time.Now(), len(taken)}
+						q.written()
+					}
+				})()
+				q.watches(c.tiles)
+				for range 3 { // ticks
+					began := time.Now()
+					for range 7 {
+						require.True(t, q.push([]byte("x")))
+						time.Sleep(ms)
+					}
+					time.Sleep(500 * ms)
+					require.Len(t, wrote, c.writes)
+					frames := 0
+					for range c.writes {
+						w := <-wrote
+						require.LessOrEqual(t, w.at.Sub(began), time.Duration(frames)*ms+c.waits)
+						frames += w.frames
+					}
+					require.Equal(t, 7, frames)
+				}
+				q.writers.Wait()
+			})
+		})
+	}
 }

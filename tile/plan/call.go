@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/internal/hook"
@@ -43,11 +44,11 @@ func (w *Worker) start(life context.Context, shard int, r Request) {
 	c.hung = time.AfterFunc(w.cfg.HangAfter, func() { w.drop(c, ErrHangs) })
 	ctx = context.WithValue(ctx, progressKey{}, func() { c.hung.Reset(w.cfg.HangAfter) })
 	if old := w.running[r.ID]; old != nil {
-		old.cancel(ErrClaimLost) // this worker was paused, and has the request again
-		w.forget(old)
+		old.cancel(ErrClaimLost) // this worker was paused, and has the request again; the old call has its slot still
 	}
 	w.running[r.ID] = c
 	w.stats.Claimed++
+	w.calls++
 	if r.Tier == Player {
 		w.players++
 	}
@@ -62,14 +63,14 @@ func (w *Worker) drop(c *call, why error) {
 	c.cancel(why)
 }
 
-// forget frees the slot of a call. w.mu is held.
+// forget frees the slot of a call that has ended. w.mu is held.
 func (w *Worker) forget(c *call) {
-	if w.running[c.request.ID] != c {
-		return
-	}
-	delete(w.running, c.request.ID)
+	w.calls--
 	if c.request.Tier == Player {
 		w.players--
+	}
+	if w.running[c.request.ID] == c {
+		delete(w.running, c.request.ID)
 	}
 }
 
@@ -204,11 +205,15 @@ func (w *Worker) renew(ctx context.Context) {
 		if wait.For(ctx, w.cfg.Lease/4); ctx.Err() != nil {
 			return
 		}
+		var shards sync.WaitGroup // one that hangs must not cost the claims of the others
 		for shard, held := range w.claims() {
-			for set := range slices.Chunk(held, MaxAsks) {
-				w.renewSet(ctx, shard, set)
-			}
+			shards.Go(func() {
+				for set := range slices.Chunk(held, MaxAsks) {
+					w.renewSet(ctx, shard, set)
+				}
+			})
 		}
+		shards.Wait()
 	}
 }
 

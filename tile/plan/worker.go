@@ -36,6 +36,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	running map[string]*call // by the request's ID
+	calls   int              // planners that have not returned, also for requests that this worker lost and has again
 	players int              // of those
 	waiting []backlog        // by shard
 	turn    int              // slots filled while both tiers waited, since the background's turn
@@ -86,7 +87,7 @@ func (w *Worker) Stats() WorkerStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.stats
-	s.Running = len(w.running)
+	s.Running = w.calls
 	return s
 }
 
@@ -237,7 +238,7 @@ func (w *Worker) seek(t Tier) int {
 func (w *Worker) free() Claim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	free := w.cfg.Slots - len(w.running)
+	free := w.cfg.Slots - w.calls
 	kept := min(free, max(0, w.cfg.reserved()-w.players))
 	return Claim{Worker: w.cfg.Name, Lease: w.cfg.Lease, Attempts: w.cfg.Attempts,
 		Any: min(free-kept, MaxAsks/2), Players: min(kept, MaxAsks/2)}

@@ -158,6 +158,51 @@ func TestDeafToItsContext(t *testing.T) {
 	})
 }
 
+// TestDeafPlannersKeepTheirSlots: a worker that claims a request again, whose first call still runs, has no more calls
+// than slots.
+func TestDeafPlannersKeepTheirSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(t, memplan.New())
+		var running, most atomic.Int64
+		w, _ := a.work(func(context.Context, plan.Request) ([]byte, plan.Usage, error) {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			time.Sleep(10 * time.Minute)
+			return nil, plan.Usage{}, errors.New("too late")
+		}, nil)
+		a.queue(1, plan.Player, "ann", "bob")
+		time.Sleep(5 * time.Minute)
+		require.EqualValues(t, 4, most.Load(), "each is called twice")
+		require.Equal(t, 4, w.Stats().Running)
+		time.Sleep(2 * time.Hour)
+		require.EqualValues(t, 4, most.Load())
+		require.Zero(t, w.Stats().Running, "the attempts are used up")
+	})
+}
+
+// TestAHungShardCostsNoOthersClaims: the worker renews the claims of a shard whatever the others do.
+func TestAHungShardCostsNoOthersClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &watched{Store: memplan.New(), renews: map[int]bool{}}
+		a := newArena(t, store)
+		tiles := map[int]fence.TileID{} // one of each shard
+		for id := fence.TileID(1); len(tiles) < store.Shards(); id++ {
+			tiles[plan.ShardOf(id, store.Shards())] = id
+		}
+		one, _ := a.work(takes(50*time.Second), &plan.WorkerConfig{Slots: 8})
+		for _, id := range tiles {
+			a.queue(id, plan.Player, "ship")
+		}
+		synctest.Wait()
+		require.Equal(t, store.Shards(), one.Stats().Running)
+		store.renews[3] = true // only shard 3 answers
+		a.work(takes(50*time.Second), &plan.WorkerConfig{Slots: 8})
+		time.Sleep(51 * time.Second)
+		require.EqualValues(t, 1, one.Stats().Succeeded)
+		require.Equal(t, plan.Planned, a.answer(tiles[3], "ship").Kind)
+	})
+}
+
 // TestFailures: errors, panics and plans that are too large are failed attempts; the last makes a dead letter.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

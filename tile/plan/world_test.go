@@ -187,6 +187,18 @@ type watched struct {
 	maxTurns int                                       // in one call
 	broken   func(turns []plan.Turn) (do, answer bool) // nil: it is well
 	deaf     bool                                      // it notifies no worker
+	renews   map[int]bool                              // not empty: the only shards that answer renewals
+}
+
+func (w *watched) Renew(
+	ctx context.Context, shard int, worker string, lease time.Duration, held []plan.Held,
+) ([]string, error) {
+	if len(w.renews) > 0 && !w.renews[shard] {
+		<-ctx.Done()
+		time.Sleep(time.Second)
+		return nil, ctx.Err()
+	}
+	return w.Store.Renew(ctx, shard, worker, lease, held)
 }
 
 func (w *watched) Turn(ctx context.Context, shard int, turns []plan.Turn) []plan.TurnReply {
