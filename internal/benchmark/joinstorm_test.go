@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	stormClients = 9_000 // each has a file descriptor in two processes
+	stormClients = 10_000
 	stormOver    = time.Second
 	stormRounds  = 9
 	stormTiles   = 200 // of one coordination node, at 2 Hz: so many that a second has a p99 of commits

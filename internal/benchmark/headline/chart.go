@@ -1,18 +1,21 @@
 package headline
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/tilefence/tilefence/internal/chart"
 	"github.com/tilefence/tilefence/internal/figures"
 )
 
-// Charts are the charts of a result: SVG documents by file name, each with its data in its metadata, as CSV. What is
-// judged by stands with the other budgets, in benchreport.
-func (r *Result) Charts() map[string]string {
-	latency := chart.Series{X: "ms", Y: "% of the frames", Decade: true,
-		Marks: map[string]float64{"p99 budget, 100 ms": 100}}
-	bytes := chart.Columns{Parts: []string{""}, Limit: 600, Budget: "budget, 600 bytes"}
+// Charts are the charts of a result: SVG documents by file name, each with its data in its metadata, as CSV. They mark
+// two budgets, if they are not zero: p99 from commit to client in milliseconds, and bytes a client and tick.
+func (r *Result) Charts(p99, size float64) map[string]string {
+	latency := chart.Series{X: "ms", Y: "% of the frames", Decade: true, Marks: map[string]float64{}}
+	if p99 > 0 {
+		latency.Marks[fmt.Sprintf("p99 budget, %g ms", p99)] = p99
+	}
+	bytes := chart.Columns{Parts: []string{""}, Limit: size, Budget: fmt.Sprintf("budget, %g bytes", size)}
 	var cores chart.Columns
 	for i := range r.Runs {
 		for _, u := range r.Runs[i].Actors {

@@ -125,7 +125,7 @@ func example() *Result {
 }
 
 func TestChartsAreXMLWithTheirData(t *testing.T) {
-	charts := example().Charts()
+	charts := example().Charts(100, 600)
 	require.Len(t, charts, 3)
 	for name, svg := range charts {
 		d := xml.NewDecoder(strings.NewReader(svg))
@@ -142,7 +142,7 @@ func TestChartsAreXMLWithTheirData(t *testing.T) {
 	assert.Contains(t, charts["headline-latency.svg"], "\n100 players,2,50\n")
 	assert.Contains(t, charts["headline-bytes.svg"], "\n10000 players servers on one core,,123\n")
 	assert.Contains(t, charts["headline-cores.svg"], "\n100 players,relay,0.25\n")
-	for name, svg := range (&Result{Runs: []Run{{}}}).Charts() {
+	for name, svg := range (&Result{Runs: []Run{{}}}).Charts(100, 600) {
 		assert.NotContains(t, svg, "NaN", "%s of a battle without figures", name)
 	}
 }

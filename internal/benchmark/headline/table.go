@@ -34,8 +34,9 @@ var rows = []row{
 		return fmt.Sprintf("%.0f / %.0f", r.Latency.Order.P50, r.Latency.Order.P99)
 	}},
 	{"orders a second (without an answer)", func(r *Run) string {
-		return fmt.Sprintf("%.0f (%.0f in all)", (r.Orders.Moves+r.Orders.Cards)/r.Seconds, r.Orders.Failed)
+		return fmt.Sprintf("%.0f (%.0f in all)", r.orders(), r.Orders.Failed)
 	}},
+	{"orders a second and player", func(r *Run) string { return fmt.Sprintf("%.2f", r.OrdersPerPlayer()) }},
 	{"cards: outcomes in the ledger", func(r *Run) string {
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(r.Orders.Ledger)) {
@@ -71,6 +72,12 @@ var rows = []row{
 		return "yes"
 	}},
 }
+
+// orders are those a second.
+func (r *Run) orders() float64 { return (r.Orders.Moves + r.Orders.Cards) / r.Seconds }
+
+// OrdersPerPlayer is how many orders a player gave a second.
+func (r *Run) OrdersPerPlayer() float64 { return r.orders() / float64(r.Players) }
 
 // Table is the result in Markdown: a column for each battle.
 func (r *Result) Table() string {

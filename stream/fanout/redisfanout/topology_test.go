@@ -23,13 +23,13 @@ import (
 // ownCluster is a fan-out cluster that a test may break. Its nodes go on serving their slots when others
 // are down, as those of a fan-out should.
 type ownCluster struct {
-	t     *testing.T
+	t     testing.TB
 	stack *devstack.Stack
 	nodes []*redis.Client
 	ids   []string
 }
 
-func startCluster(t *testing.T) *ownCluster {
+func startCluster(t testing.TB) *ownCluster {
 	c := &ownCluster{t: t, stack: stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Fanout}})}
 	for _, addr := range c.stack.FanoutAddrs {
 		node := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
@@ -71,6 +71,15 @@ func (c *ownCluster) tileOn(first, last int) fence.TileID {
 			return tile
 		}
 	}
+}
+
+// inherit gives the slots of a dead node to a survivor, as an operator does.
+func (c *ownCluster) inherit(first, last int) {
+	for _, node := range []int{0, 1} {
+		require.NoError(c.t, c.nodes[node].Do(c.t.Context(), "cluster", "delslotsrange", first, last).Err())
+	}
+	require.NoError(c.t, c.nodes[0].Do(c.t.Context(), "cluster", "addslotsrange", first, last).Err())
+	require.NoError(c.t, c.nodes[0].Do(c.t.Context(), "cluster", "bumpepoch").Err())
 }
 
 // TestSlotMoves: channels follow their slot to another node, on both sides.
@@ -128,12 +137,7 @@ func TestNodeDies(t *testing.T) {
 	require.Equal(t, "first", <-alive.got)
 	require.Equal(t, "second", <-alive.got)
 
-	// An operator gives the slots to the survivors.
-	for _, node := range []int{0, 1} {
-		require.NoError(t, c.nodes[node].Do(t.Context(), "cluster", "delslotsrange", first, last).Err())
-	}
-	require.NoError(t, c.nodes[0].Do(t.Context(), "cluster", "addslotsrange", first, last).Err())
-	require.NoError(t, c.nodes[0].Do(t.Context(), "cluster", "bumpepoch").Err())
+	c.inherit(first, last)
 	for _, p := range []*probe{doomed, doomed2, alive} {
 		p.awaitLive()
 	}

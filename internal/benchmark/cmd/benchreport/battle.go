@@ -37,6 +37,7 @@ func headlineResults(name string, h *headline.Result) (all []result) {
 			{run.Traffic.BytesPerClientTick, "bytes/client-tick"}, {run.Ticks.Missed, "missed"},
 			{run.Latency.Lateness.P99, "late-p99-ms"}, {run.Latency.Commit.P99, "commit-p99-ms"},
 			{run.Servers(), "server-cores"}, {diverged, "diverged"},
+			{run.OrdersPerPlayer(), "orders/player-s"},
 		}
 		all = append(all, r)
 	}
@@ -53,7 +54,8 @@ func writeHeadline(w io.Writer, h *headline.Result) {
 		"ordinary bot, which folds what it is sent, verifies each batch's chain, and is compared with the owner in full "+
 		"at the end; the others are `internal/benchmark/cmd/swarm`, which serves its sockets with one loop, and must "+
 		"hold their owners' positions at the end. The first %.0f s after the last bot joined are not measured. A player draws a card every "+
-		"%d ticks. "+
+		"%d ticks. A player waits for the answer to an order before it gives the next, so that late answers make fewer orders, and "+
+		"fewer bytes. It watches areas of one tile: at the tile's rim there are fewer. "+
 		"`anything else` is what other processes of the machine took of its processors meanwhile.\n\n%s\n",
 		h.Machine.Date, h.Machine.Processor, h.Machine.Go, h.Machine.Cores, h.Tiles, h.Seed, h.TickMs, h.Hosts,
 		h.Conditions, h.VerifyEvery, h.WarmUp, h.DrawEvery, h.Table())

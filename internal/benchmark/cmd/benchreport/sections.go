@@ -65,7 +65,7 @@ var sections = []section{
 			"The blip is what a watcher sees when a rival takes a tile from an owner that serves: the longest time between two frames, where `usual` is that of the ticks around it.",
 		"./internal/benchmark", "PartitionRedirect|ContestedBlip"},
 	{"Routing under churn",
-		"A gateway sends intents to 500 tiles whose owners change all the time, ten a second, among hosts that come and go. " +
+		"A gateway sends intents to 500 tiles whose owners change all the time, ten a second by order and more (`moves/s`) as hosts come and go. Hosts are simulated: they answer who owns a tile. " +
 			"`stale-%` are first answers of the routing table that named a host which was no longer the owner; each cost one redirect or one read of the owner hash. `lost` are intents that did not reach an owner in the end.",
 		"./internal/benchmark", "RoutingChurn"},
 	{"Bytes of a full tile",
@@ -84,8 +84,12 @@ var sections = []section{
 		"From an intent to its outcome, on real servers, for one tile and for 64 at once that are played as fast as they go. The durable store is on this machine's processors too.",
 		"./tile", "Durability"},
 	{"Fan-out",
-		"Sharded pub/sub, against the bare command; and 10,000 subscriptions whose connections are all lost, until each is made again.",
+		"Sharded pub/sub, against the bare command; and 10,000 subscriptions until all are in force again: after every connection was lost, and after one of three nodes died, from when its slots have a new home.",
 		"./stream/fanout/redisfanout", "^BenchmarkPublish$|^BenchmarkDeliver$|Resubscribe"},
+	{"A tile that everybody watches",
+		"Frames of one tile, from one node of the fan-out to so many relays (BrokerNode on NATS, Node on Redis), and from one relay to so many watchers. Processor time is that of the node or relay alone. " +
+			"`/core` and `/Gbit` are how many relays, or watchers, of a tile that ticks twice a second one core and one link serve; [decision 6](decisions/06-broker-tier.md) calculates 200,000 watchers from them.",
+		"./stream/fanout/...", "BrokerNode|RelayNode|^BenchmarkNode$"},
 	{"Wake hints", "Noting that a tile has something new, sending that, and hearing it.", "./stream/fanout/...",
 		"Hint"},
 	{"Marks and trims", "`server-us/op` is the node's own time for one call.", "./stream/redisstream", "."},
@@ -98,7 +102,7 @@ var sections = []section{
 			"Relay and clients share the processors.",
 		"./relay", "ConnectionMemory|Join|Deflate"},
 	{"Commits in a storm of joins",
-		"9,000 clients connect to a relay within a second and subscribe: all to one of 200 tiles of one coordination node, which tick at 2 Hz, or spread over all of them. " +
+		"10,000 clients connect to a relay within a second and subscribe: all to one of 200 tiles of one coordination node, which tick at 2 Hz, or spread over all of them. " +
 			"Commits of the 200 tiles from the first connection to the last Sync (`p50-ms`, `p99-ms`), over those of the two seconds before (`calm-`): medians of nine rounds, each with a new relay. `x-p99-of-calm` compares two windows in which nothing happens: no other ratio is more exact than that. " +
 			"Owner and coordination nodes have one half of the processors; relay, bridge, fan-out and clients share the other, which is why joining (`join-p99-ms`) takes longer than in the section above.",
 		"./internal/benchmark", "JoinStorm"},

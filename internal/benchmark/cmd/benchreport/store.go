@@ -49,7 +49,8 @@ func (f *figures) save(page string, budgets []budget) error {
 	values := map[string]any{sectionsFile: f.Sections}
 	if f.Headline != nil {
 		values[headlineFile] = f.Headline
-		maps.Copy(files, f.Headline.Charts())
+		const row = "headline.Battle/10000"
+		maps.Copy(files, f.Headline.Charts(most(budgets, row, "client-p99-ms"), most(budgets, row, "bytes/client-tick")))
 	}
 	if m, ok := f.Sections[matchTitle]; ok {
 		for _, c := range m.matchCharts() {
