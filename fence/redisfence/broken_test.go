@@ -3,6 +3,7 @@ package redisfence_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -79,6 +80,38 @@ func TestABrokenPipeline(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, unknown, "%v", errs)
+}
+
+// TestACutReply: a reply that breaks off in the middle is no answer, and the error says why.
+func TestACutReply(t *testing.T) {
+	for _, cut := range []string{"*4\r\n$5\r\nstale\r\n$2", "$10\r\nok", "*2\r\n*2\r\n$2\r\nok\r\n"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go serveRESP(c, func(name string) string {
+					if name == "FCALL" {
+						_, _ = io.WriteString(c, cut)
+						return ""
+					}
+					return "-ERR unknown command\r\n"
+				})
+			}
+		}()
+		client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), MaxRetries: -1, DisableIdentity: true})
+		defer func() { _ = client.Close() }()
+		s, err := redisfence.New(client, nil)
+		require.NoError(t, err)
+		_, err = s.Commit(t.Context(), fence.Commit{Tile: 1, Epoch: 1, Contact: "a:1", Tick: 1, Payload: []byte("x"),
+			Prev: fence.Position{Epoch: 1, Seq: 1, Chain: 7}})
+		require.ErrorIs(t, err, fence.ErrUnknownOutcome, "%q", cut)
+		require.True(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), "%q: %v", cut, err)
+	}
 }
 
 // serveRESP answers the commands of a connection by their names, and closes it at an empty answer.

@@ -62,10 +62,23 @@ func (l *Library) LoadOnAll(
 	})
 }
 
-// Settle clears the error of a function call whose reply was read. A connection that breaks in the middle of a pipeline
-// leaves its error in every command of it, also in those that were answered before.
+// Settle clears the error of a function call whose reply was read whole. A connection that breaks in the middle of a
+// pipeline leaves its error in every command of it, also in those that were answered before; of the reply in which it
+// breaks go-redis leaves a nil list or an empty text.
 func Settle(cmd redis.Cmder) {
-	if call, ok := cmd.(*redis.Cmd); ok && call.Val() != nil {
+	call, ok := cmd.(*redis.Cmd)
+	if !ok {
+		return
+	}
+	switch v := call.Val().(type) {
+	case nil:
+		return
+	case []any:
+		ok = v != nil
+	case string:
+		ok = v != ""
+	}
+	if ok {
 		call.SetErr(nil)
 	}
 }
