@@ -164,6 +164,7 @@ func TestTheSameAnswers(t *testing.T) {
 			headBytes-len(first+host+hand+"X-Long: \r\n\r\n")) + "\r\n" + end},
 		"header that is too long": {first + host + hand + "X-Long: " + strings.Repeat("x", 24<<10) + "\r\n" + end},
 		"without a host":          {first + hand + end},
+		"a host behind the end":   {strings.ReplaceAll(first+hand+end, "\r\n", "\n") + host + end},
 		"two hosts":               {first + host + host + hand + end},
 		"a host that is none":     {first + "Host: a b\r\n" + hand + end},
 		"a value that is none":    {first + host + hand + "X-Bad: a\x01b\r\n" + end},

@@ -42,7 +42,7 @@ func handshake(head []byte, from *bufio.Reader) *http.Request {
 	}
 	r, err := http.ReadRequest(from) // all of it is in the reader's buffer, which head stays a view of
 	switch {
-	case err != nil, r.Proto != "HTTP/1.1", r.ContentLength != 0, r.TransferEncoding != nil,
+	case err != nil, r.Host == "", r.Proto != "HTTP/1.1", r.ContentLength != 0, r.TransferEncoding != nil,
 		!httpguts.ValidHostHeader(r.Host), !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"),
 		!httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade"), r.Header.Get("Sec-Websocket-Key") == "",
 		r.Header["Expect"] != nil, r.Header["Content-Length"] != nil:
