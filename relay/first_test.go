@@ -9,9 +9,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
@@ -157,4 +160,37 @@ func TestAuthorizationDoesNotHoldTheResponse(t *testing.T) {
 	start := time.Now()
 	s.early(t, &relaypb.Subscribe{Tiles: []string{tileA.String(), tileB.String()}})
 	require.Less(t, time.Since(start), 900*time.Millisecond)
+}
+
+// TestEndedWhileAuthorizing: a client that the game ends while it thinks about the first tiles is told so at once, and
+// the game is asked about no more of them.
+func TestEndedWhileAuthorizing(t *testing.T) {
+	w := newWorld(t)
+	cfg := still()
+	var asked atomic.Int64
+	think := make(chan struct{})
+	thought := sync.OnceFunc(func() { close(think) })
+	defer thought()
+	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID) error {
+		asked.Add(1)
+		<-think
+		return nil
+	}
+	s := w.serve(cfg)
+	var tiles []string
+	for i := range fence.TileID(6) {
+		tiles = append(tiles, (tileA + i<<20).String())
+	}
+	url, ok := relaypb.SubscribeURL(s.url, &relaypb.Subscribe{Tiles: tiles})
+	require.True(t, ok)
+	c, _, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{Subprotocols: []string{relaypb.Subprotocol}})
+	require.NoError(t, err)
+	defer func() { _ = c.CloseNow() }()
+	clients := s.allClients()
+	require.Len(t, clients, 1)
+	require.True(t, clients[0].end())
+	require.EqualValues(t, relaypb.CloseEnded, closeStatus(t, c))
+	thought()
+	eventually(t, func() bool { return s.Stats().Clients == 0 }, "it is gone")
+	require.EqualValues(t, 1, asked.Load())
 }

@@ -142,11 +142,14 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 	}
 	c.session()
 	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
+	write := func() {}
 	if r.cfg.AuthorizeTile != nil {
-		c.greetSoon() // it may take its time
+		go c.start(c.writeLoop)() // the game may take its time: what is queued meanwhile does not wait, nor does an end
+		c.subscribeAll(first)
+	} else {
+		c.subscribeAll(first)
+		write = c.start(c.writeLoop)
 	}
-	c.subscribeAll(first)
-	write := c.start(c.writeLoop)
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go func() {
 		defer r.life.dismiss()

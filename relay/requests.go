@@ -169,10 +169,13 @@ func (c *client) tile(name string) (fence.TileID, bool) {
 
 func (c *client) subscribeAll(m *relaypb.Subscribe) {
 	for _, name := range m.GetTiles() {
+		if c.closes() {
+			return // the game is not asked for a client that it has ended
+		}
 		c.subscribe(name, fence.AreaSet{}, clientState{})
 	}
 	for _, held := range m.GetHeld() {
-		if areas, ok := c.areas(held); ok {
+		if areas, ok := c.areas(held); ok && !c.closes() {
 			c.subscribe(held.GetTile(), areas, stateOf(held))
 		}
 	}
