@@ -33,6 +33,7 @@ func TestChaosOnServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()
 	r := checkChaos(t, 6, "-stack", "local", "-chaos-every", "300ms")
+	assert.Positive(t, r.Servers["relay_shared_total"], "views are read by way of the Redis of the views")
 	servers := 0
 	for _, f := range serverFaults() {
 		if k := r.Chaos.Kinds[f.kind]; k != nil {

@@ -17,7 +17,8 @@
 // A step is acknowledged by the master alone. What it had not replicated when it died is lost, and nothing is stuck: a
 // lost request is noticed by its desk, which asks the store for all it has when their counts differ; the
 // request of a lost claim is claimed again; of a lost result, computed again. Its usage event may then be stored twice,
-// with the same Request, by which billing's sink tells. Use servers that write an append-only file and evict nothing.
+// with the same Request, by which billing's sink tells. An owner may have taken up a result in the moment before, whose
+// event is lost with it: that call is not billed. Use servers that write an append-only file and evict nothing.
 // The coordination cluster will do; a game with much traffic gives plans a cluster of their own.
 //
 // # Memory
