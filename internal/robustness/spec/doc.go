@@ -25,7 +25,8 @@
 // # What it proves, and what not
 //
 // Within the bounds, which the test prints, no order of these steps breaks an invariant. Without any one of the rules
-// (Rule), all but the three of secondLines, some order does, and the shortest is printed. The model is not the code: that the code follows the rules is
-// what the simulation, the campaign and the mutants in docs/mutants.md are for. It has no snapshots, trims,
-// checkpoints, followers, hand-overs or slots, one shard of two nodes, and logs of a few entries.
+// (Rule), all but the three of secondLines, some order does, and the shortest is printed. The model is not the code:
+// that the code follows the rules is what the simulation, the campaign and the mutants in docs/mutants.md are for. It
+// has no snapshots, trims, checkpoints, followers, hand-overs or slots, one shard of two nodes, and logs of a few
+// entries.
 package spec

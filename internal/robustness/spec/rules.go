@@ -3,8 +3,8 @@ package spec
 // Rule is one rule of the commit protocol that the model can do without.
 type Rule string
 
-// The rules, in the words of docs/protocol.md where it has them. Without any one of them, all but the three
-// of secondLines, the search finds a broken invariant.
+// The rules, in the words of docs/protocol.md where it has them. Without any one of them, all but the three of
+// secondLines, the search finds a broken invariant.
 const (
 	EpochCompared    Rule = "a lower epoch is refused"
 	PositionCompared Rule = "a batch follows the position that it names"
