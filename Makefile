@@ -59,7 +59,7 @@ robustness: install-tools ## break a running system again and again and check wh
 	go run ./internal/robustness/cmd/robustness -duration $(DURATION) -report docs/robustness-report.md
 
 .PHONY: matrix
-matrix: install-tools ## test what runs on Redis 7.0, 8.0, Valkey 8.0, 8.1 (8 minutes; ENGINES="valkey-8.0"; Debian)
+matrix: install-tools ## test what runs on Redis 7.0, 8.0, Valkey 8.0, 8.1, 9.1 (10 minutes; ENGINES="valkey-8.0"; Debian)
 	@scripts/engines.sh $(ENGINES)
 
 .PHONY: spec

@@ -15,7 +15,7 @@ if [ "${1:-}" = -short ]; then
 	packages=(./fence/redisfence ./stream/redisstream)
 	shift
 fi
-declare -A suite=([redis-8.0]=trixie [valkey-8.0]=bookworm-backports [valkey-8.1]=trixie)
+declare -A suite=([redis-8.0]=trixie [valkey-8.0]=bookworm-backports [valkey-8.1]=trixie [valkey-9.1]=forky)
 
 # debian SUITE COMMAND... runs apt-get or apt-cache on a suite, with lists of its own.
 debian() {
@@ -37,9 +37,9 @@ unpack() {
 	mkdir -p "$dir/root" "$dir/bin"
 	debian "$from" apt-get -qq update
 	(cd "$dir" && debian "$from" apt-get -qq download "$tools/$from")
-	if [ "$from" = trixie ]; then # built for a later C library
-		(cd "$dir" && debian "$from" apt-get -qq download libc6/trixie libstdc++6/trixie libgcc-s1/trixie)
-	fi
+	case $from in trixie | forky) # built for a later C library
+		(cd "$dir" && debian "$from" apt-get -qq download libc6/"$from" libstdc++6/"$from" libgcc-s1/"$from") ;;
+	esac
 	for deb in "$dir"/*.deb; do dpkg-deb -x "$deb" "$dir/root"; done
 	# Debian's server is one program with the checker of its files, which goes by the name it is called.
 	server=$dir/root/usr/bin/redis-server
@@ -61,7 +61,7 @@ if [ "${1:-}" = -unpack ]; then
 fi
 go build -buildvcs=false -o bin/tilectl ./examples/tilectl
 failed=()
-for engine in "${@:-installed redis-8.0 valkey-8.0 valkey-8.1}"; do
+for engine in "${@:-installed redis-8.0 valkey-8.0 valkey-8.1 valkey-9.1}"; do
 	for one in $engine; do
 		path=$PATH
 		if [ "$one" != installed ]; then
