@@ -146,7 +146,7 @@ type audited struct {
 
 // View implements relay.Views.
 func (a *audited) View(ctx context.Context, tile fence.TileID, need fence.Position) (viewcache.View, error) {
-	must := a.s.before(tile, time.Now().Add(-outdatedAfter))
+	must := a.s.world.HeadAt(tile, time.Now().Add(-outdatedAfter))
 	v, err := a.Views.View(ctx, tile, need)
 	if err != nil {
 		return v, err

@@ -55,22 +55,14 @@ type viewStorm struct {
 	behind  *writeBehind      // nil: nothing is written behind the commits
 	ready   map[string][]byte // what bare servers send, by tiles' names
 
-	mu    sync.Mutex
-	heads map[fence.TileID][]headAt
-}
-
-// headAt is where a tile's history ended at a time.
-type headAt struct {
-	at   time.Time
-	head fence.Position
+	mu sync.Mutex // of behind, while tiles tick
 }
 
 func newStorm(b *testing.B) *viewStorm {
 	b.Helper()
 	percent := debug.SetGCPercent(400)
 	b.Cleanup(func() { debug.SetGCPercent(percent) })
-	s := &viewStorm{planes: newPlanes(b, devstack.Coordination, devstack.Fanout, devstack.Views),
-		heads: map[fence.TileID][]headAt{}}
+	s := &viewStorm{planes: newPlanes(b, devstack.Coordination, devstack.Fanout, devstack.Views)}
 	s.world = &viewcachetest.World{Store: s.store, Bytes: 200}
 	s.cold = newColdLog(s.log)
 	all := someTiles(viewTiles + otherTiles)
@@ -113,7 +105,6 @@ func (s *viewStorm) tick(ctx context.Context, broker *redisfanout.Fanout, tile f
 		next := time.Now().Add(viewTick)
 		if e, err := s.world.Commit(ctx, tile); err == nil {
 			s.mu.Lock()
-			s.heads[tile] = append(s.heads[tile], headAt{time.Now(), e.Position})
 			behind := s.behind
 			s.mu.Unlock()
 			if behind != nil {
@@ -126,19 +117,6 @@ func (s *viewStorm) tick(ctx context.Context, broker *redisfanout.Fanout, tile f
 		}
 		time.Sleep(time.Until(next))
 	}
-}
-
-// before is where a tile's history ended at a time.
-func (s *viewStorm) before(tile fence.TileID, at time.Time) (head fence.Position) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.heads[tile] {
-		if h.at.After(at) {
-			break
-		}
-		head = h.head
-	}
-	return head
 }
 
 // relays starts four relays with views of their own making (nil: without), and returns their addresses.

@@ -102,7 +102,8 @@ func (s *scene) cache(limits *viewcache.Limits) (*viewcache.Cache, *redisviewcac
 	return c, store
 }
 
-// view reads a view and audits it; shared is false when the caller was sent to the log.
+// view reads a view and audits it: as nothing is fresh, it ends at the head, or another holds the lock. shared is false
+// when the caller was sent to the log.
 func (s *scene) view(c *viewcache.Cache, tile fence.TileID) (shared bool) {
 	s.Helper()
 	v, err := c.View(s.Context(), tile, fence.Position{})
@@ -111,6 +112,8 @@ func (s *scene) view(c *viewcache.Cache, tile fence.TileID) (shared bool) {
 	}
 	require.NoError(s, err)
 	require.NoError(s, s.Audit(tile, &v))
+	require.True(s, v.Stale || v.Position == s.Head(tile), "a view ends at %s, and the history at %s", v.Position,
+		s.Head(tile))
 	return true
 }
 
@@ -311,7 +314,7 @@ func TestTheClockIsSteppedBack(t *testing.T) {
 	require.NoError(t, err)
 	slow, err := viewcache.New(store, s.log, &viewcache.Config{Fresh: time.Hour})
 	require.NoError(t, err)
-	require.True(t, s.view(slow, s.tile))
+	require.True(t, s.view(slow, s.tile), "it is not fresh until then")
 	v, _, err = store.Find(t.Context(), s.tile)
 	require.NoError(t, err)
 	require.Equal(t, s.Head(s.tile), v.At)

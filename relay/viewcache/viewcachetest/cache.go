@@ -312,15 +312,16 @@ func audited(s *story) {
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
-			s.Flush()
+			s.Empty(s.Flush)
 		}
 	})
 	for i := range relays {
-		c := s.cache(s.Backend.Store, []time.Duration{never, time.Millisecond, 20 * time.Millisecond, always}[i])
+		fresh := []time.Duration{never, time.Millisecond, 20 * time.Millisecond, always}[i]
+		c := s.cache(s.Backend.Store, fresh)
 		for range 2 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					s.auditOne(c, s.tile+fence.TileID(rand.IntN(tiles)))
+					s.auditOne(c, fresh, s.tile+fence.TileID(rand.IntN(tiles)))
 					reads.Add(1)
 				}
 			})
@@ -357,19 +358,20 @@ func (s *story) own(ctx context.Context, tile fence.TileID) {
 }
 
 // auditOne reads one view, whichever it is given or one that reaches the head.
-func (s *story) auditOne(c *viewcache.Cache, tile fence.TileID) {
+func (s *story) auditOne(c *viewcache.Cache, fresh time.Duration, tile fence.TileID) {
 	var need fence.Position
 	if rand.IntN(2) == 0 {
 		need = s.Head(tile)
 	}
+	r := s.Begin(tile, fresh+RebuildLimit)
 	v, err := c.View(s.Context(), tile, need)
 	if err == nil {
-		err = s.Audit(tile, &v)
+		err = r.Audit(&v)
 	}
 	if err != nil && !errors.Is(err, viewcache.ErrNotShared) {
 		s.Error(err)
 	}
-	if err == nil && !v.Stale && (v.Position.Epoch < need.Epoch || v.Position.Seq < need.Seq) {
+	if err == nil && !v.Stale && earlier(v.Position, need) {
 		s.Errorf("a view of tile %s ends at %s and had to reach %s", tile, v.Position, need)
 	}
 }

@@ -24,8 +24,9 @@ type World struct {
 	Bytes int // of a payload, by which the state grows at each batch
 	State int // bytes of a state that is followed by a short one; default 64 KiB
 
-	mu    sync.Mutex
-	tiles map[fence.TileID]*history
+	mu      sync.Mutex
+	tiles   map[fence.TileID]*history
+	emptied atomic.Int64 // twice for each Empty; odd while one is under way
 }
 
 // history is all that was ever committed to a tile.
@@ -37,6 +38,10 @@ type history struct {
 	state   []byte
 	entries map[fence.Position]fence.Entry
 	states  map[fence.Position][32]byte // digests
+	heads   []headAt                    // in the order of time
+
+	compared fence.Position // how far the log has been compared with the entries
+	given    given          // by views so far
 }
 
 func (w *World) of(tile fence.TileID) *history {
@@ -102,6 +107,7 @@ func (h *history) note(e *fence.Entry, most int) error {
 	h.state = append(h.state, e.Payload...)
 	h.entries[e.Position] = e.Watched(fence.AreaSet{})
 	h.states[e.Position] = sha256.Sum256(h.state)
+	h.heads = append(h.heads, headAt{time.Now(), e.Position})
 	return nil
 }
 
@@ -120,50 +126,6 @@ func (w *World) Head(tile fence.TileID) fence.Position {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.at
-}
-
-// Audit compares a view with what was committed, and says what is wrong with it. It trusts nothing that the view says
-// of itself: the snapshot must be the state that its owner had there, and the entries those that were committed.
-func (w *World) Audit(tile fence.TileID, v *viewcache.View) error {
-	h := w.of(tile)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("tile %s at %s: %s", tile, v.Position, fmt.Sprintf(format, args...))
-	}
-	at := v.Snapshot.Position
-	if why := h.auditBase(&v.Snapshot); !at.IsZero() && why != "" {
-		return wrong("the snapshot at %s %s", at, why)
-	}
-	for i := range v.Entries {
-		e, truth := &v.Entries[i], h.entries[v.Entries[i].Position]
-		if e.Prev != at || truth.Position != e.Position || truth.Prev != at || truth.Tick != e.Tick ||
-			!truth.At.Equal(e.At) || truth.Hidden != e.Hidden || len(e.Private) > 0 || e.Tile != tile ||
-			!bytes.Equal(truth.Payload, e.Payload) {
-			return wrong("entry %s is not the one committed after %s", e.Position, at)
-		}
-		at = e.Position
-	}
-	if at != v.Position {
-		return wrong("its entries end at %s", at)
-	}
-	return nil
-}
-
-// auditBase says what is wrong with the snapshot of a view.
-func (h *history) auditBase(s *fence.Snapshot) string {
-	game, private, err := stream.OpenSnapshot(s.Blob)
-	switch {
-	case err != nil:
-		return "cannot be read: " + err.Error()
-	case len(private) > 0:
-		return "has its private part"
-	case sha256.Sum256(game) != h.states[s.Position]:
-		return "is not the state there"
-	case s.Sum != fence.Checksum(game):
-		return "has another's checksum"
-	}
-	return ""
 }
 
 // Log counts the calls that read a tile's history, and fails or waits on demand.
