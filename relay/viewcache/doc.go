@@ -48,7 +48,7 @@
 //	                                                              AFlushRestartsNothing
 //	4 a lock stays without its holder, and readers queue          ADeadRebuilderIsReplaced
 //	                                                              AHungRebuilderIsNotWaitedForLong
-//	5 announcements to everybody fill the network                 ANewVersionIsAnnounced (16 channels)
+//	5 announcements to everybody fill the network                 TestAnnouncementsReachOnlyThoseWhoWait
 //	6 old versions fill the memory                                TheBudgetHolds
 //	                                                              OldVersionsGoFirst
 //	7 one lock for much holds up what it need not                 OneHasTheLock

@@ -1,6 +1,9 @@
 package redisviewcache
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // Mutate puts an error into the library of this process, which then has another name than the real one.
 func Mutate(edits ...string) (changed bool) {
@@ -8,3 +11,6 @@ func Mutate(edits ...string) (changed bool) {
 	library = build(text)
 	return text != source
 }
+
+// Linger sets for how long a group stays subscribed that nobody waits for. It comes before any use of the store.
+func (s *Store) Linger(d time.Duration) { s.heard.linger = d }
