@@ -31,18 +31,21 @@ func TestMain(m *testing.M) {
 // open returns a store on client, whose servers are emptied.
 func open(t testing.TB, client redis.UniversalClient, limits *viewcache.Limits) *redisviewcache.Store {
 	t.Helper()
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		require.NoError(t, c.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
-			return node.FlushAll(ctx).Err()
-		}))
-	case *redis.Client:
-		require.NoError(t, c.FlushAll(t.Context()).Err())
-	}
+	require.NoError(t, flush(t.Context(), client))
 	s, err := redisviewcache.New(client, limits)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// flush empties a server, or all of a cluster.
+func flush(ctx context.Context, client redis.UniversalClient) error {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return node.FlushAll(ctx).Err()
+		})
+	}
+	return client.FlushAll(ctx).Err()
 }
 
 // connect connects to a server, or to a cluster if there are several addresses.
@@ -56,7 +59,9 @@ func connect(t testing.TB, addrs ...string) redis.UniversalClient {
 	return client
 }
 
-func TestConformance(t *testing.T) {
+// onEach runs a test on a single server and on a cluster, both of its own.
+func onEach(t *testing.T, run func(t *testing.T, client redis.UniversalClient)) {
+	t.Parallel()
 	for name, part := range map[string]devstack.Part{"Single": devstack.Views, "Cluster": devstack.Fanout} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,21 +70,25 @@ func TestConformance(t *testing.T) {
 			if part == devstack.Views {
 				addrs = []string{stack.ViewsAddr}
 			}
-			client := connect(t, addrs...)
-			viewcachetest.Run(t, func(t *testing.T, limits *viewcache.Limits) viewcache.Store {
-				return open(t, client, limits)
-			})
+			run(t, connect(t, addrs...))
 		})
 	}
 }
 
+func TestConformance(t *testing.T) {
+	onEach(t, func(t *testing.T, client redis.UniversalClient) {
+		viewcachetest.Run(t, func(t *testing.T, limits *viewcache.Limits) viewcache.Store {
+			return open(t, client, limits)
+		})
+	})
+}
+
 func TestCache(t *testing.T) {
-	t.Parallel()
-	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Views}})
-	client := connect(t, stack.ViewsAddr)
-	viewcachetest.RunCache(t, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {
-		return viewcachetest.Backend{Store: open(t, client, limits), Flush: func() {
-			require.NoError(t, client.FlushAll(context.Background()).Err())
-		}}
+	onEach(t, func(t *testing.T, client redis.UniversalClient) {
+		viewcachetest.RunCache(t, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {
+			return viewcachetest.Backend{Store: open(t, client, limits), Flush: func() {
+				require.NoError(t, flush(context.Background(), client))
+			}}
+		})
 	})
 }
