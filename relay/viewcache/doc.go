@@ -48,6 +48,8 @@
 //	                                                              AFlushRestartsNothing
 //	4 a lock stays without its holder, and readers queue          ADeadRebuilderIsReplaced
 //	                                                              AHungRebuilderIsNotWaitedForLong
+//	                                                              AFailedRebuildEndsItsLock
+//	                                                              ARebuilderThatLeavesEndsItsLock
 //	5 announcements to everybody fill the network                 TestAnnouncementsReachOnlyThoseWhoWait
 //	6 old versions fill the memory                                TheBudgetHolds
 //	                                                              OldVersionsGoFirst
@@ -65,6 +67,7 @@
 //	- the cache itself is down, or hangs                          AStoreThatIsDownCostsNoTime
 //	                                                              AStoreThatHangsCostsABoundedTime
 //	                                                              AStoreThatHangsInARebuild
+//	- the master fails, and its replica takes over                TestFailover
 //	- the relay with the lock has no time to read                 ABusyRelayLeavesTheLock
 //	- many small views fill the server before the budget          TestMemoryOfSmallViews
 //	- damage, or bytes of somebody else                           DamageIsAMiss

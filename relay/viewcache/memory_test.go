@@ -6,8 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/memstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,4 +31,35 @@ func TestCache(t *testing.T) {
 		m := open(t, limits)
 		return viewcachetest.Backend{Store: m, Flush: m.Flush}
 	})
+}
+
+// TestBadInput: each is an error that names what is wrong.
+func TestBadInput(t *testing.T) {
+	store, log := open(t, nil), memstream.New(memfence.New())
+	with := func(store viewcache.Store, log stream.Log, cfg *viewcache.Config) error {
+		_, err := viewcache.New(store, log, cfg)
+		return err
+	}
+	limited := func(limits viewcache.Limits) error {
+		_, err := viewcache.NewMemory(&limits)
+		return err
+	}
+	for _, bad := range []struct {
+		field string
+		err   error
+	}{
+		{"store", with(nil, log, nil)},
+		{"log", with(store, nil, nil)},
+		{"Timeout", with(store, log, &viewcache.Config{Timeout: -1})},
+		{"Fresh", with(store, log, &viewcache.Config{Fresh: -1})},
+		{"Budget", limited(viewcache.Limits{Budget: -1})},
+		{"Budget", limited(viewcache.Limits{Budget: fence.MaxNumber + 1})},
+		{"Grace", limited(viewcache.Limits{Grace: -1})},
+	} {
+		var argument *fence.ArgumentError
+		require.ErrorAs(t, bad.err, &argument, bad.field)
+		require.Equal(t, bad.field, argument.Field)
+	}
+	require.NoError(t, with(store, log, &viewcache.Config{}))
+	require.NoError(t, limited(viewcache.Limits{}))
 }

@@ -182,7 +182,7 @@ func (c *Cache) save(ctx context.Context, tile fence.TileID, token Token, v *Vie
 	switch {
 	case err != nil:
 		c.cfg.Logger.Warn("a view was not stored for other relays", "tile", tile, "error", err)
-		if errors.Is(err, ErrRefused) { // else it does not answer: the caller does not wait for that once more
+		if errors.Is(err, ErrRefused) || ctx.Err() != nil { // else it does not answer, and is not asked once more
 			c.unlock(ctx, tile, token)
 		}
 	case verdict == Older:

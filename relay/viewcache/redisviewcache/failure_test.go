@@ -217,8 +217,8 @@ func TestThePausedServer(t *testing.T) {
 	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 }
 
-// TestFailover: a cluster's master with the tile's group is killed and its replica promoted. Versions go on from what
-// the replica has.
+// TestFailover: a cluster's master with the tile's group is killed and its replica promoted. The version that the
+// replica has is there before any rebuild, and is extended.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination},
@@ -228,28 +228,38 @@ func TestFailover(t *testing.T) {
 	s.timeout = 500 * time.Millisecond
 	c, store := s.cache(nil)
 	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
+	had, ok, err := store.Find(t.Context(), s.tile)
+	require.NoError(t, err)
+	require.True(t, ok)
 	master, err := client.(*redis.ClusterClient).MasterForKey(t.Context(), redisviewcache.Keys(s.tile)[0])
 	require.NoError(t, err)
+	waittest.Until(t, func() bool { // the replica has what the master has now
+		replicas, err := master.Wait(t.Context(), 1, time.Second).Result()
+		return err == nil && replicas > 0
+	}, 10*time.Second, 10*time.Millisecond)
 	for _, p := range stack.Processes() {
 		if p.Addr() == master.Options().Addr {
 			require.NoError(t, p.Signal(os.Kill))
+			<-p.Exited()
 		}
 	}
 	_, err = s.Commit(t.Context(), s.tile)
 	require.NoError(t, err)
-	refused := 0
+	require.False(t, s.view(c, s.tile), "nothing was broken")
+	rebuilds := c.Stats().Rebuilds
+	var v viewcache.Version
 	waittest.Until(t, func() bool {
-		if s.view(c, s.tile) {
-			return true
-		}
-		refused++
-		return false
+		v, ok, err = store.Find(t.Context(), s.tile)
+		return err == nil
 	}, 20*time.Second, 10*time.Millisecond)
-	require.Positive(t, refused, "nothing was broken")
-	v, ok, err := store.Find(t.Context(), s.tile)
+	require.True(t, ok, "the replica has no version")
+	require.Equal(t, had.At, v.At)
+	require.Equal(t, rebuilds, c.Stats().Rebuilds)
+	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 20*time.Second, 10*time.Millisecond)
+	v, _, err = store.Find(t.Context(), s.tile)
 	require.NoError(t, err)
-	require.True(t, ok)
 	require.Equal(t, s.Head(s.tile), v.At)
+	require.EqualValues(t, 1, c.Stats().Whole, "it was read whole once, before, and extended")
 }
 
 // TestTheServerForgets: parts of what is stored, the functions, the locks.

@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/stream"
 )
 
 func deadRebuilder(s *story) {
@@ -55,6 +56,61 @@ func hungRebuilder(s *story) {
 	defer cancel()
 	_, err = c.View(ctx, s.tile, fence.Position{})
 	require.ErrorIs(s, err, context.DeadlineExceeded)
+}
+
+// free fails if the lock of the tile is held.
+func (s *story) free() {
+	s.Helper()
+	newest, _, err := s.Find(s.Context(), s.tile)
+	require.NoError(s, err)
+	g, err := s.Lock(s.Context(), s.tile, newest, time.Minute)
+	require.NoError(s, err)
+	require.NotZero(s, g.Token, "the lock is held")
+	require.NoError(s, s.Unlock(s.Context(), s.tile, g.Token))
+}
+
+func failedRebuild(s *story) {
+	s.played()
+	down := errors.New("the log is down")
+	s.log.Before = func(context.Context) error { return down }
+	_, err := s.cache(s.Backend.Store, never).View(s.Context(), s.tile, fence.Position{})
+	require.ErrorIs(s, err, down)
+	s.free()
+}
+
+// leavingRebuilder: a relay drains while it reads the log, or when it has read it.
+func leavingRebuilder(s *story) {
+	s.played()
+	ctx, leave := context.WithCancel(s.Context())
+	s.log.Before = func(ctx context.Context) error {
+		leave()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	_, err := s.cache(s.Backend.Store, never).View(ctx, s.tile, fence.Position{})
+	require.ErrorIs(s, err, context.Canceled)
+	s.free()
+
+	s.log.Before = nil
+	ctx, leave = context.WithCancel(s.Context())
+	c, err := viewcache.New(s.Backend.Store, &leavingLog{s.log, leave}, nil)
+	require.NoError(s, err)
+	v, err := c.View(ctx, s.tile, fence.Position{})
+	require.NoError(s, err)
+	require.Equal(s, s.Head(s.tile), v.Position)
+	s.free()
+}
+
+// leavingLog is the log of a reader that leaves when it has read a tile.
+type leavingLog struct {
+	stream.Log
+	leave context.CancelFunc
+}
+
+// Read implements stream.Log.
+func (l *leavingLog) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
+	defer l.leave()
+	return l.Log.Read(ctx, cursors)
 }
 
 func lateRebuilder(s *story) {

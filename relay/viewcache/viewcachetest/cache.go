@@ -52,6 +52,8 @@ func RunCache(t *testing.T, open func(t *testing.T, limits *viewcache.Limits) Ba
 	tell("AnInventedTileLeavesNothing", nil, invented)
 	tell("ADeadRebuilderIsReplaced", nil, deadRebuilder)
 	tell("AHungRebuilderIsNotWaitedForLong", nil, hungRebuilder)
+	tell("AFailedRebuildEndsItsLock", nil, failedRebuild)
+	tell("ARebuilderThatLeavesEndsItsLock", nil, leavingRebuilder)
 	tell("ALostAnnouncementCostsADelay", nil, lostAnnouncement)
 	tell("ALateRebuilderOverwritesNothing", nil, lateRebuilder)
 	tell("AStragglerReadsTheVersionItFound", nil, straggler)
