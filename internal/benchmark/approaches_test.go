@@ -177,8 +177,12 @@ type coldLog struct {
 	mu    sync.Mutex
 	open  map[fence.TileID]int                    // calls since the last position
 	reads map[fence.TileID]map[fence.Position]int // calls for each
-	again int                                     // reads that led to where another one had led before
+	coldFigures
 }
+
+// coldFigures are cold reads: calls in all, the most for one tile and version, and reads that led to where another one
+// had led before.
+type coldFigures struct{ calls, most, again int }
 
 func newColdLog(log stream.Log) *coldLog {
 	return &coldLog{Log: viewcachetest.Log{Log: log}, open: map[fence.TileID]int{},
@@ -221,20 +225,17 @@ func (l *coldLog) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.C
 	if l.reads[tile][to] > 0 {
 		l.again++
 	}
-	l.reads[tile][to] += 1 + l.open[tile]
+	calls := 1 + l.open[tile]
+	l.reads[tile][to] += calls
 	l.open[tile] = 0
+	l.calls, l.most = l.calls+calls, max(l.most, l.reads[tile][to])
 	return chunks, err
 }
 
-// figures are the cold reads so far: calls in all, the most for one tile and version, and reads of what was read
-// before.
-func (l *coldLog) figures() (calls, most, again int) {
+// figures are the cold reads since the last call of it.
+func (l *coldLog) figures() (f coldFigures) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, of := range l.reads {
-		for _, n := range of {
-			calls, most = calls+n, max(most, n)
-		}
-	}
-	return calls, most, l.again
+	f, l.coldFigures = l.coldFigures, f
+	return f
 }

@@ -185,6 +185,7 @@ func (s *viewStorm) meet(b *testing.B, addrs string) counts {
 // in the second of the storm over the calm before; owner and coordination nodes have half of the processors for
 // themselves. The last rows let everything share them: their latencies are those of a storm on two processors, clients
 // included; in the very last, relays and clients have the lowest priority, which takes the right to raise it again.
+// restart- are the same figures of the storm after a restart.
 // relays-us/join and clients-us/join are processor time during a storm, over its joins: of this process, with the tiles
 // that are joined, and of the clients'.
 //
@@ -263,23 +264,24 @@ func (s *viewStorm) run(b *testing.B, views func() relay.Views) {
 			memory = max(memory, keysMemory(b, s.cache))
 			stop()
 		}
-		calls, most, again := s.cold.figures()
+		reads := s.cold.figures()
 		time.Sleep(2 * time.Second)
 		addrs, stop := s.relays(b, views)
 		restarted := s.meet(b, addrs)
 		stop()
-		calls2, _, again2 := s.cold.figures()
+		afterwards := s.cold.figures()
 		for _, c := range append(cold.joins, restarted) {
 			require.Zero(b, c["torn"], "clients were sent what is no history")
 		}
 
 		cold.report(b, &bare)
 		b.ReportMetric(median([]counts{restarted}, "p99-us")/1000, "restart-p99-ms")
-		b.ReportMetric(float64(calls)/viewRounds/viewTiles, "reads/tile")
-		b.ReportMetric(float64(most), "reads/version")
-		b.ReportMetric(float64(again)/viewRounds, "again")
-		b.ReportMetric(float64(calls2-calls)/viewTiles, "restart-reads/tile")
-		b.ReportMetric(float64(again2-again), "restart-again")
+		b.ReportMetric(float64(reads.calls)/viewRounds/viewTiles, "reads/tile")
+		b.ReportMetric(float64(reads.most), "reads/version")
+		b.ReportMetric(float64(reads.again)/viewRounds, "again")
+		b.ReportMetric(float64(afterwards.calls)/viewTiles, "restart-reads/tile")
+		b.ReportMetric(float64(afterwards.most), "restart-reads/version")
+		b.ReportMetric(float64(afterwards.again), "restart-again")
 		b.ReportMetric(float64(s.wrong.Load()), "wrong")
 		b.ReportMetric(float64(s.outdated.Load()), "outdated")
 		b.ReportMetric(float64(memory)/1024, "memory-KiB")
