@@ -14,30 +14,52 @@ import (
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
-// TestMemoryIsWhatIsSaid: the server's memory over what the account says, and over one copy of each view, while
-// versions follow each other.
+// TestMemoryIsWhatIsSaid: the server's memory over what the account says, and over one copy of each view, when each tile
+// has a minute's versions: one a second, each two batches of 200 bytes later, with a snapshot of about 64 KiB every 30.
 func TestMemoryIsWhatIsSaid(t *testing.T) {
 	s := newScene(t)
-	c, store := s.cache(&viewcache.Limits{Budget: 16 << 20})
-	empty := usedMemory(t, s.client)
-	tiles := make([]fence.TileID, 100)
-	for i := range tiles {
-		tiles[i] = s.tile + fence.TileID(i)
-		s.play(tiles[i])
-	}
-	for range 20 {
-		for _, tile := range tiles {
-			require.True(t, s.view(c, tile))
+	s.Bytes, s.State = 200, 1<<20
+	c, store := s.cache(nil)
+	tiles := make([]fence.TileID, 20)
+	play := func(tile fence.TileID, batches int) {
+		for range batches {
 			_, err := s.Commit(t.Context(), tile)
 			require.NoError(t, err)
 		}
 	}
+	for i := range tiles {
+		tiles[i] = s.tile + 1 + fence.TileID(i)
+		play(tiles[i], 300)
+		require.NoError(t, s.Snapshot(t.Context(), tiles[i]))
+	}
+	empty := usedMemory(t, s.client)
+	for version := range 60 {
+		for _, tile := range tiles {
+			play(tile, 2)
+			if version%30 == 29 {
+				require.NoError(t, s.Snapshot(t.Context(), tile))
+			}
+			require.True(t, s.view(c, tile))
+		}
+	}
 	u, err := store.Usage(t.Context())
 	require.NoError(t, err)
-	require.LessOrEqual(t, u.Bytes, int64(16<<20))
+	require.Zero(t, u.Evicted)
+	require.GreaterOrEqual(t, u.Old, 59*len(tiles), "no version's grace is over")
+	one := 0
+	for _, tile := range tiles {
+		v, err := c.View(t.Context(), tile, fence.Position{})
+		require.NoError(t, err)
+		one += len(v.Snapshot.Blob)
+		for i := range v.Entries {
+			one += len(v.Entries[i].Payload)
+		}
+	}
 	used := usedMemory(t, s.client) - empty
-	t.Logf("%+v; the server has %d bytes more: %.2f of the account", u, used, float64(used)/float64(u.Bytes))
+	t.Logf("%+v; the server has %d bytes more: %.2f of the account, %.1f of one copy of each view", u, used,
+		float64(used)/float64(u.Bytes), float64(used)/float64(one))
 	require.Less(t, float64(used), 1.5*float64(u.Bytes))
+	require.InDelta(t, 13, float64(used)/float64(one), 2, "what package viewcache says")
 }
 
 // TestMemoryOfSmallViews: a server with the memory that the package advises never refuses one, however small they are.
