@@ -125,8 +125,9 @@ type Usage struct {
 type Limits struct {
 	// Budget is how many bytes of values the store keeps over all groups, each counted with ValueCost; a group has a
 	// sixteenth of it. If there is no room for a version, superseded versions go first, oldest first, and then the
-	// tiles that were used least recently. A version that needs more than a quarter of its group's share is not stored.
-	// Default 256 MiB.
+	// tiles that were used least recently; where a thousand small ones would have to go for a large one, the next
+	// attempt to store it goes on. A version that needs more than a quarter of its group's share is not stored. Default
+	// 256 MiB.
 	Budget int64
 
 	// Grace is how long a superseded version stays, for relays that were told of it and have not read it. Default 60 s.

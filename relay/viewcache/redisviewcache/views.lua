@@ -85,9 +85,9 @@ end
 -- make_room evicts until need bytes fit: superseded versions, oldest first, then the tiles used least recently.
 local function make_room(keys, own, need, share)
   local evicted, fits = 0, false
-  for _ = 1, EVICTED do
+  while true do
     fits = tonumber(redis.call('HGET', keys[1], '#bytes') or 0) + need <= share
-    if fits then break end
+    if fits or evicted == EVICTED then break end
     local old = redis.call('ZRANGE', keys[4], 0, 0)
     if old[1] and old[1] ~= '#' then
       remove(keys, old[1])
