@@ -86,7 +86,8 @@ func (p *Process) Signal(sig os.Signal) error {
 //
 //   - A Redis node is empty and rejoins its cluster, as a replica of the node that has its slots now. If
 //     no replica was promoted while it was away, it is a master again, and its replicas empty themselves
-//     too. The cluster may need two more seconds to be complete.
+//     too. With [Config.AppendOnly], a node of the coordination cluster has what it had. The cluster may
+//     need two more seconds to be complete.
 //   - PostgreSQL recovers every committed transaction from its log.
 //   - The DynamoDB-compatible server is empty.
 //

@@ -34,6 +34,7 @@ type servers struct {
 	Name                 string   // of the run: of its tables, and of its gossip
 	Seeds                []string // where the workers gossip
 	Alone                bool     // installs need no replica where a master lists none
+	AppendOnly           bool     // the coordination store has append-only files, and Load requires them
 }
 
 func (s *servers) checkpoints() string { return s.Name + "-checkpoints" }
@@ -79,7 +80,8 @@ func (s *servers) connect(ctx context.Context, host, gossips string) (p *process
 	options.Dialer = p.toRedis.dialer(host)
 	p.coordination = redis.NewClusterClient(options)
 	p.closers = append(p.closers, func() { _ = p.coordination.Close() })
-	store, err := redisfence.New(p.coordination, &redisfence.Config{AllowNoPersistence: true, AllowNoReplicas: s.Alone})
+	store, err := redisfence.New(p.coordination,
+		&redisfence.Config{AllowNoPersistence: !s.AppendOnly, AllowNoReplicas: s.Alone})
 	if err != nil {
 		return p, err
 	}

@@ -103,13 +103,18 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	var g *ground
 	defer func() { g.close() }()
 	for number := 1; ctx.Err() == nil && s.goesOn(); number++ {
+		fault, seed := cfg.draw(number)
+		if g != nil && g.servers.AppendOnly != fault.appendOnly {
+			g.close()
+			g = nil
+		}
 		if g == nil {
 			var err error
-			if g, err = open(ctx); err != nil {
+			if g, err = open(ctx, fault.appendOnly); err != nil {
 				return s, err
 			}
 		}
-		result := g.begin(ctx, cfg, number)
+		result := g.begin(ctx, cfg, number, fault, seed)
 		if ctx.Err() != nil {
 			_ = os.RemoveAll(result.Dir)
 			break
@@ -147,19 +152,18 @@ func (c *Config) draw(number int) (*Fault, uint64) {
 }
 
 // begin runs one run.
-func (g *ground) begin(ctx context.Context, cfg Config, number int) Result {
-	fault, seed := cfg.draw(number)
+func (g *ground) begin(ctx context.Context, cfg Config, number int, fault *Fault, seed uint64) Result {
 	r := &run{ground: g, cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0)), Result: Result{Number: number, Seed: seed,
 		Fault: fault, Dir: filepath.Join(cfg.Dir, fmt.Sprintf("run-%04d-%s-seed-%d", number, fault.Name, seed))}}
 	r.execute(ctx)
 	return r.Result
 }
 
-// open starts the servers and connects to them.
-func open(ctx context.Context) (*ground, error) {
+// open starts the servers and connects to them. appendOnly is of the coordination store.
+func open(ctx context.Context, appendOnly bool) (*ground, error) {
 	g := &ground{}
 	g.network, g.noNetwork = newNetwork(ctx) // first: in a new namespace even loopback is down
-	stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true,
+	stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true, AppendOnly: appendOnly,
 		Parts: []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.Postgres, devstack.DynamoDB}})
 	if err != nil {
 		return nil, err
@@ -173,7 +177,7 @@ func open(ctx context.Context) (*ground, error) {
 		return g, err
 	}
 	all := servers{Coordination: stack.CoordAddrs, Fanout: stack.FanoutAddrs, Postgres: g.pair.URL(),
-		Dynamo: stack.DynamoURL, Name: "campaign"}
+		Dynamo: stack.DynamoURL, Name: "campaign", AppendOnly: appendOnly}
 	if g.process, err = all.connect(ctx, campaignHost, ""); err != nil {
 		return g, err
 	}

@@ -27,6 +27,8 @@ type Fault struct {
 	moves bool
 	// loses says that what every copy has may be lost: no class of tiles keeps its answers then.
 	loses bool
+	// appendOnly says that every node of the coordination store has an append-only file. Else nothing is kept on disk.
+	appendOnly bool
 	// staged says that the fault decides which claimant comes when: there are no warm followers, which would know what
 	// the fault makes a claimant forget, and no tile moves unless its worker is silent.
 	staged bool
@@ -92,6 +94,6 @@ func seconds(from, to float64) [2]time.Duration {
 	return [2]time.Duration{time.Duration(from * float64(time.Second)), time.Duration(to * float64(time.Second))}
 }
 
-// Faults that kill and restart a node wait for its replica first: nothing is kept on disk, so a master that
+// Faults that kill and restart a node wait for its replica first, unless nodes have append-only files: a master that
 // came back at once would come back empty and empty its replica too.
 const promotionTime = 15 * time.Second

@@ -50,6 +50,10 @@ func processFaults() []*Fault {
 		{Name: "master-killed", About: "SIGKILL of a Redis master; it comes back empty after its replica was promoted",
 			hold: seconds(1, 2), failover: true, within: "fence-moved-back",
 			inject: func(_ context.Context, r *run, v victim) error { return r.killMaster(v.shard) }},
+		{Name: "master-restarted",
+			About: "SIGKILL of a Redis master with an append-only file, which is back before its replica is promoted; " +
+				"in half of the runs a tile's owner is killed with it",
+			hold: seconds(0.5, 1.5), appendOnly: true, inject: restartMaster},
 		{Name: "tail-lost",
 			About: "the replication link is cut, and then the master killed: the owner lives, and has what was lost",
 			hold:  seconds(0.5, 1.5), failover: true, within: "fence-moved-back",
@@ -118,6 +122,18 @@ func (r *run) killMaster(s shard) error {
 		return s.master.Restart(ctx)
 	})
 	return s.master.Signal(os.Kill)
+}
+
+// restartMaster does what a supervisor does that restarts what has ended at once. The node returns well within the node
+// timeout, so it stays the master, and its replica takes over what it has.
+func restartMaster(ctx context.Context, r *run, v victim) error {
+	r.damage.hit(v.master.Name(), nil)
+	err := v.master.Signal(os.Kill)
+	if r.rng.IntN(2) == 0 {
+		err = errors.Join(err, r.killWorker(v.owner))
+	}
+	time.Sleep(150 * time.Millisecond)
+	return errors.Join(err, v.master.Restart(context.WithoutCancel(ctx)))
 }
 
 // zombieMaster is the case of a master that sleeps through its own replacement and answers, when it wakes,
