@@ -54,6 +54,10 @@ func processFaults() []*Fault {
 			About: "SIGKILL of a Redis master with an append-only file, which is back before its replica is promoted; " +
 				"in half of the runs a tile's owner is killed with it",
 			hold: seconds(0.5, 1.5), appendOnly: true, inject: restartMaster},
+		{Name: "only-copy-lost",
+			About: "a Redis master is killed, then its promoted replica and a tile's owner: an operator promotes the old " +
+				"master, which has what its append-only file has, and the only copy of what came later is lost",
+			hold: seconds(0.1, 0.5), failover: true, appendOnly: true, inject: loseOnlyCopy},
 		{Name: "tail-lost",
 			About: "the replication link is cut, and then the master killed: the owner lives, and has what was lost",
 			hold:  seconds(0.5, 1.5), failover: true, within: "fence-moved-back",
@@ -134,6 +138,31 @@ func restartMaster(ctx context.Context, r *run, v victim) error {
 	}
 	time.Sleep(150 * time.Millisecond)
 	return errors.Join(err, v.master.Restart(context.WithoutCancel(ctx)))
+}
+
+// loseOnlyCopy is the case of a promoted master that dies before it has a replica. What it took is lost with it, so it
+// must not have confirmed any of it.
+func loseOnlyCopy(ctx context.Context, r *run, v victim) error {
+	r.damage.hit(v.master.Name()+" "+v.replica.Name(),
+		func(ctx context.Context) error { return r.promoteAgain(ctx, v.shard) })
+	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime))
+	if err != nil {
+		return err
+	}
+	time.Sleep(700*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
+	return errors.Join(v.replica.Signal(os.Kill), r.killWorker(r.owner(v.tile)))
+}
+
+// promoteAgain restarts both nodes of a shard, of which the replica was the last master, and gives the master its place
+// back. The master follows its former replica as soon as it has heard of that one's promotion, and keeps what it has.
+func (r *run) promoteAgain(ctx context.Context, s shard) error {
+	if err := s.master.Restart(ctx); err != nil {
+		return err
+	}
+	err := await(ctx, promotionTime, s.master.Name()+" takes its place back", func() error {
+		return r.cluster.Node(s.master).Do(ctx, "cluster", "failover", "takeover").Err()
+	})
+	return errors.Join(err, s.replica.Restart(ctx))
 }
 
 // zombieMaster is the case of a master that sleeps through its own replacement and answers, when it wakes,
