@@ -18,12 +18,17 @@ var errAccident = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 type accidents struct {
 	answersLost  atomic.Int64 // the server has answered, the client never hears of it
 	requestsLost atomic.Int64 // the request never leaves
+
+	refuses atomic.Pointer[string] // the address that refuses every new connection; nil for none
 }
 
 // dialer connects from a host of one's own, so that routing rules can distinguish connections.
 func (a *accidents) dialer(from string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if refuses := a.refuses.Load(); refuses != nil && *refuses == addr {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		}
 		c, err := d.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err

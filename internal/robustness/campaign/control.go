@@ -26,8 +26,9 @@ type order struct {
 	// Resets gives the connections to a server ("redis", "postgres", "dynamodb"), or those of
 	// clients ("clients"), accidents. Empty: none are changed.
 	Resets            string
-	Answers, Requests int64 // lost, of a thousand
-	Throttled         int64 // of a thousand requests to the durable store, if Resets names it
+	Answers, Requests int64  // lost, of a thousand
+	Throttled         int64  // of a thousand requests to the durable store, if Resets names it
+	Refuses           string // the address that refuses every new connection; empty for none
 }
 
 // report is a worker's answer.
@@ -72,6 +73,7 @@ func (w *worker) obey(ctx context.Context, o *order) (held heldState, err error)
 	if to := w.accidents(o.Resets); to != nil {
 		to.answersLost.Store(o.Answers)
 		to.requestsLost.Store(o.Requests)
+		to.refuses.Store(&o.Refuses)
 		if to == &w.toBase {
 			w.throttle.Share.Store(o.Throttled)
 		}

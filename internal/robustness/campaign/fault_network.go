@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tilefence/tilefence/internal/devstack"
 )
@@ -69,6 +70,13 @@ func networkFaults() []*Fault {
 				"before the answer",
 			moves: true, hold: seconds(1, 3), within: "resets",
 			inject: func(ctx context.Context, r *run, _ victim) error { return r.resets(ctx, storeResets) }},
+		{Name: "confirmations-reset",
+			About: "a replica's link is cut, and connections to Redis are reset while owners wait for its confirmation; " +
+				"then the master and a tile's owner are killed",
+			failover: true, hold: seconds(0.5, 1.5), inject: resetWaits},
+		{Name: "promoted-refuses",
+			About:    "SIGKILL of a Redis master; the promoted one refuses connections for its first second",
+			failover: true, hold: seconds(0.1, 0.5), inject: refuseAtFirst},
 		{Name: "authority-resets", About: "the same on connections to PostgreSQL", moves: true, hold: seconds(1, 3),
 			within: "resets",
 			inject: func(ctx context.Context, r *run, _ victim) error { return r.resets(ctx, authorityResets) }},
@@ -105,16 +113,43 @@ func (r *run) otherNodes(but *devstack.Process) []*devstack.Process {
 	return slices.DeleteFunc(r.cluster.Processes(), func(p *devstack.Process) bool { return p == but })
 }
 
-// resets gives the connections of all workers to a server accidents.
+// resets gives the connections of all workers to a server accidents, until the fault is over.
 func (r *run) resets(ctx context.Context, o order) error {
-	set := func(ctx context.Context, o order) error {
-		var errs []error
-		for _, w := range r.workers {
-			_, err := r.control.tell(ctx, w.orders, o)
-			errs = append(errs, err)
-		}
-		return errors.Join(errs...)
+	r.damage.hit("all workers", func(ctx context.Context) error { return r.tellAll(ctx, order{Resets: o.Resets}) })
+	return r.tellAll(ctx, o)
+}
+
+// tellAll gives an order to every worker.
+func (r *run) tellAll(ctx context.Context, o order) error {
+	var errs []error
+	for _, w := range r.workers {
+		_, err := r.control.tell(ctx, w.orders, o)
+		errs = append(errs, err)
 	}
-	r.damage.hit("all workers", func(ctx context.Context) error { return set(ctx, order{Resets: o.Resets}) })
-	return set(ctx, o)
+	return errors.Join(errs...)
+}
+
+// refuse lets a node of Redis refuse every new connection of workers and other servers; an empty address lets none.
+func (r *run) refuse(ctx context.Context, addr string) error {
+	for _, m := range r.world.members {
+		m.process.toRedis.refuses.Store(&addr)
+	}
+	return r.tellAll(ctx, order{Resets: "redis", Refuses: addr})
+}
+
+// refuseAtFirst kills a master. The promoted one refuses connections for the first second.
+func refuseAtFirst(ctx context.Context, r *run, v victim) error {
+	r.damage.hit(v.replica.Name(), func(ctx context.Context) error { return r.refuse(ctx, "") })
+	err := errors.Join(r.refuse(ctx, v.replica.Addr()), r.killMaster(v.shard),
+		r.cluster.awaitPromotion(ctx, v.replica, promotionTime))
+	time.Sleep(time.Second)
+	return err
+}
+
+// resetWaits cuts the link to a replica, breaks connections while owners wait for it to confirm, and kills the master
+// and an owner.
+func resetWaits(ctx context.Context, r *run, v victim) error {
+	err := errors.Join(r.cutLink(ctx, v.shard), r.tellAll(ctx, order{Resets: "redis", Answers: 300}))
+	time.Sleep(500*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
+	return errors.Join(err, r.tellAll(ctx, order{Resets: "redis"}), r.killMaster(v.shard), r.killWorker(r.owner(v.tile)))
 }
