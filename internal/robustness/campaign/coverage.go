@@ -34,6 +34,7 @@ var rules = []struct{ name, about string }{
 	{"born", "a tile began empty"},
 	{"healing", "an owner acquired its tile anew"},
 	{"reclaimed", "an owner went above a claim that was not taken up, or above an authority that had forgotten it"},
+	{"outshone", "an owner went above an epoch that watchers had been shown, and that its stores had forgotten"},
 	{"superseded", "an owner learned its successor, and stood down"},
 	{"following", "a follower stood by"},
 	{"handed over", "an owner gave its tile to a successor"},
@@ -90,6 +91,7 @@ func (c coverage) records(all []history.Record) {
 	}
 	published, journal := map[life]fence.Seq{}, map[string]bool{} // journal: who has just read one
 	wrote := map[string]history.Position{}                        // what a processor presented last
+	shown := map[fence.TileID]fence.Epoch{}                       // to watchers
 	for i := range all {
 		switch r := &all[i]; r.Kind {
 		case history.Published:
@@ -98,6 +100,8 @@ func (c coverage) records(all []history.Record) {
 				c["bridge went back"]++
 			}
 			published[bridge] = r.Entry.Position.Seq
+		case history.Frame:
+			shown[r.Tile] = max(shown[r.Tile], r.Entry.Position.Epoch)
 		case history.Reset:
 			c["view reset"]++
 		case history.Sealed:
@@ -111,6 +115,8 @@ func (c coverage) records(all []history.Record) {
 			wrote[r.Actor()] = r.Commit.Next
 		case history.Rebase:
 			c.when(journal[r.Actor()], "restored from its journal")
+			own := wrote[r.Actor()].Epoch
+			c.when(own > 0 && own < shown[r.Tile] && r.Rebase.Epoch > shown[r.Tile], "outshone")
 		case history.Paid:
 			c.when(r.Payment.Refunded, "refunded")
 			c.when(r.Payment.Reason == "" && !r.Payment.Refunded, "paid")

@@ -203,6 +203,14 @@ func (s *supervisor) order(ctx context.Context, id fence.TileID, to *workerSlot)
 	return err
 }
 
+// returned notes that a tile is, as far as the authority knows, at a worker that has been silent.
+func (s *supervisor) returned(id fence.TileID, to *workerSlot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to.heard = time.Now()
+	*s.tiles[id] = placement{worker: to, ordered: to.heard}
+}
+
 // where is a tile's worker; nil while it has none.
 func (s *supervisor) where(id fence.TileID) *workerSlot {
 	s.mu.Lock()

@@ -17,7 +17,7 @@ func ConfirmedKept(t *Tile) {
 	reported := map[history.Position]bool{}
 	for _, o := range t.Operations {
 		if at := o.Result.Position; !confirmed(o) || t.survived(at) || at.Seq < t.Since.Seq || reported[at] ||
-			t.gaveUp(o) {
+			t.gaveUp(o) || t.lost(o.Returned) {
 			continue
 		}
 		reported[o.Result.Position] = true

@@ -14,7 +14,7 @@ import (
 //
 // An authority that was restored to an older state may grant an epoch again that only lost copies
 // of the store knew: its first claimant was answered by a master alone. After a restore only writers count that
-// the replicas confirmed, or whose entry survived.
+// the replicas confirmed, unless every copy was lost since, or whose entry survived.
 func OneWriter(t *Tile) {
 	for i := 1; i < len(t.Lineage); i++ {
 		before, e := t.Lineage[i-1], t.Lineage[i]
@@ -34,7 +34,7 @@ func OneWriter(t *Tile) {
 			continue
 		}
 		at := o.Result.Position
-		if restored && !confirmed(o) && !t.survived(at) {
+		if restored && !t.survived(at) && (!confirmed(o) || t.lost(o.Returned)) {
 			continue
 		}
 		first, known := authors[at.Epoch]

@@ -305,6 +305,13 @@ func (t *Tile) failover(from, to int64) bool {
 	})
 }
 
+// lost reports whether every copy of what was confirmed by then may have been lost since.
+func (t *Tile) lost(by int64) bool {
+	return slices.ContainsFunc(t.Records, func(r *history.Record) bool {
+		return r.Kind == history.Fault && r.Fault.Loses && r.At >= by
+	})
+}
+
 // calls are the operations that accept takes, for porcupine.
 func (t *Tile) calls(accept func(*history.Operation) bool) (operations []porcupine.Operation) {
 	for _, o := range t.Operations {

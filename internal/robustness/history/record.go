@@ -223,6 +223,8 @@ type FaultInfo struct {
 	// Failover says that another copy of the store may have become the one that answers, or that several
 	// may answer: what a master said before it may be undone.
 	Failover bool `json:"failover,omitempty"`
+	// Loses says that every copy of what the store had may be lost.
+	Loses bool `json:"loses,omitempty"`
 }
 
 // MarshalLine encodes the record as one line, with its newline.

@@ -1,0 +1,79 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/history"
+)
+
+// forgottenFaults make an authority that was restored to an older state name an owner that slept, while its
+// successors served.
+func forgottenFaults() []*Fault {
+	return []*Fault{
+		{Name: "successor-forgotten",
+			About: "an owner sleeps while its successors serve; the last is killed and the authority's row restored, and " +
+				"the owner wakes",
+			hold: seconds(2, 3), staged: true,
+			inject: func(ctx context.Context, r *run, v victim) error { return r.forgetSuccessor(ctx, v, nil) }},
+		{Name: "outshone",
+			About: "the same on a promoted master without a replica, which is lost with them: watchers were shown an " +
+				"epoch that neither store nor authority knows",
+			hold: seconds(2, 3), failover: true, alone: true, loses: true, appendOnly: true, staged: true,
+			inject: outshine},
+	}
+}
+
+// forgetSuccessor pauses a tile's owner until watchers were shown a second successor, kills that one, restores the
+// authority's row, and wakes the owner. lose is called before the restore, if it is not nil.
+func (r *run) forgetSuccessor(ctx context.Context, v victim, lose func() error) error {
+	row, err := r.Authority.Lookup(ctx, v.tile)
+	if err := errors.Join(err, r.pause(v.owner.proc), r.awaitShown(ctx, v.tile, row.Epoch+1)); err != nil {
+		return err
+	}
+	first := r.owner(v.tile)
+	for _, w := range r.workers {
+		if w != first && w != v.owner {
+			_ = r.supervisor.order(ctx, v.tile, w) // awaitShown shows whether it arrived
+		}
+	}
+	if err := r.awaitShown(ctx, v.tile, row.Epoch+2); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(r.rng.Int64N(int64(10 * tick))))
+	if lose != nil {
+		err = lose()
+	}
+	err = errors.Join(err, r.killWorker(r.owner(v.tile)), r.putBack(ctx, v.tile, history.GrantOf(row)))
+	r.supervisor.returned(v.tile, v.owner)
+	return errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT))
+}
+
+// awaitShown waits until every tile serves and all watchers have seen a tile at an epoch.
+func (r *run) awaitShown(ctx context.Context, id fence.TileID, epoch fence.Epoch) error {
+	return await(ctx, r.cfg.ServeWithin, fmt.Sprintf("watchers are shown epoch %d of tile %s", epoch, id), func() error {
+		for _, w := range r.observers.watchers {
+			if at, _ := w.at(id); at.Epoch < epoch {
+				return fmt.Errorf("%s is at %s", w.name, at)
+			}
+		}
+		return r.supervisor.serving()
+	})
+}
+
+// outshine lets the store forget the successor too: it served on one copy, which is lost.
+func outshine(ctx context.Context, r *run, v victim) error {
+	r.damage.hit(v.master.Name()+" "+v.replica.Name(),
+		func(ctx context.Context) error { return r.promoteAgain(ctx, v.shard) })
+	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime),
+		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
+	if err != nil {
+		return err
+	}
+	return r.forgetSuccessor(ctx, v, func() error { return v.replica.Signal(os.Kill) })
+}
