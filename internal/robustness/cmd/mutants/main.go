@@ -2,7 +2,7 @@
 // changed: a mutant is an overlay of the build.
 //
 //	go run ./internal/robustness/cmd/mutants -o docs/mutants.md
-//	go run ./internal/robustness/cmd/mutants -mutant "install without asking"
+//	go run ./internal/robustness/cmd/mutants -mutant "install without asking,a twin is not noticed" -detector campaign
 //
 // Detectors that need servers have servers of their own: a mutant may be in what is loaded on them.
 package main
@@ -37,7 +37,7 @@ const (
 // patience bounds one detector: a mutant that makes it hang, or turn without end, is caught. Those with servers take
 // longer.
 func (d *detector) patience() time.Duration {
-	if d.servers {
+	if d.servers || d.campaign() {
 		return 4 * time.Minute
 	}
 	return 75 * time.Second
@@ -45,11 +45,12 @@ func (d *detector) patience() time.Duration {
 
 func main() {
 	out := flag.String("o", "", "file to write the matrix to; empty: standard output")
-	only := flag.String("mutant", "", "try this one only")
+	only := flag.String("mutant", "", "try these only, separated by commas")
+	by := flag.String("detector", "", "run only the detectors whose names begin so")
 	atOnce := flag.Int("p", 2, "how many detectors run at once")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *out, *only, *atOnce)
+	err := run(ctx, *out, plan(*only, *by), *atOnce)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -66,7 +67,10 @@ type trial struct {
 	detail   string // of a broken one
 }
 
-func run(ctx context.Context, out, only string, atOnce int) error {
+func run(ctx context.Context, out string, trials []trial, atOnce int) error {
+	if len(trials) == 0 {
+		return errors.New("there is no such mutant, or it has no such detector")
+	}
 	dir, err := os.MkdirTemp("", "tilefence-mutants-*")
 	if err != nil {
 		return err
@@ -76,10 +80,6 @@ func run(ctx context.Context, out, only string, atOnce int) error {
 	if said, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building tilectl: %w: %s", err, said)
 	}
-	trials := plan(only)
-	if len(trials) == 0 {
-		return fmt.Errorf("there is no mutant %q", only)
-	}
 	began := time.Now()
 	slots := make(chan struct{}, atOnce)
 	var campaigns sync.Mutex // each has a network and servers of its own, and wants a machine
@@ -87,7 +87,7 @@ func run(ctx context.Context, out, only string, atOnce int) error {
 	for i := range trials {
 		wg.Go(func() {
 			t := &trials[i]
-			if strings.HasPrefix(t.detector.name, "campaign") {
+			if t.detector.campaign() {
 				campaigns.Lock()
 				defer campaigns.Unlock()
 			}
@@ -113,15 +113,19 @@ func run(ctx context.Context, out, only string, atOnce int) error {
 	return failed
 }
 
-// plan lists the trials: each detector without a mutant, and with each that it is to notice.
-func plan(only string) (trials []trial) {
+// plan lists the trials: each detector without a mutant, and with each that it is to notice. Of mutants and detectors it
+// takes those that are named; all if none are.
+func plan(only, by string) (trials []trial) {
 	intact := map[string]bool{}
 	for i := range mutants {
 		m := &mutants[i]
-		if only != "" && m.name != only {
+		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
 			continue
 		}
 		for _, d := range m.by {
+			if !strings.HasPrefix(d.name, by) {
+				continue
+			}
 			if key := strings.Join(d.command, " "); !intact[key] {
 				intact[key] = true
 				trials = append(trials, trial{detector: d})

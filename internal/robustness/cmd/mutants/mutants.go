@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/tilefence/tilefence/internal/robustness/spec"
 )
@@ -56,6 +57,8 @@ func campaign(fault, duration string) detector {
 		"./internal/robustness/cmd/robustness", "-fault", fault, "-duration", duration, "-seed", "1"}}
 }
 
+func (d *detector) campaign() bool { return strings.HasPrefix(d.name, "campaign") }
+
 // The detectors that many mutants share. The protocol's rules in package tile have three: scenarios written for them,
 // random plays against a model of what each class promises, and the simulation, which judges recorded histories.
 var (
@@ -70,8 +73,13 @@ var (
 	logSuite        = onServers("log suite", "./stream/redisstream", "^TestLog$")
 	coldRestore     = detector{name: "cold restore", servers: true, parts: "coordination,fanout,postgres,dynamodb",
 		command: []string{"go", "test", "-count=1", "-vet=off", "./internal/coldrestore"}}
-	owncluster   = onServers("own cluster", "./fence/redisfence", "^TestOwnCluster$")
-	replicaUnits = tests("replica units", "./fence/redisfence", "^TestReplicas|^TestMostWanted$|^TestWait")
+	owncluster = onServers("own cluster", "./fence/redisfence", "^TestOwnCluster$")
+	storeSuite = onServers("store suite", "./fence/redisfence", "^TestStore$")
+	contest    = onServers("contest on servers", "./internal/robustness/simulation",
+		"^TestMutantsOfTheFunctionsAreCaught$/^mutant_$") // the one that leaves the functions as they are
+	journalSuite  = onDynamo("journal suite", "./checkpoint/dynamocheckpoint", "^TestJournalConformance$")
+	journalFaults = onDynamo("journal faults", "./checkpoint/dynamocheckpoint", "^TestDelayedAppend|^TestAppend")
+	replicaUnits  = tests("replica units", "./fence/redisfence", "^TestReplicas|^TestMostWanted$|^TestWait")
 )
 
 const (
@@ -79,6 +87,7 @@ const (
 	core      = "tile/core.go"
 	title     = "tile/title.go"
 	cursor    = "bridge/cursor.go"
+	commit    = "fence/redisfence/lua/commit.lua"
 )
 
 // mutants are those that an independent review found alive, and those of the holes that were closed since.
@@ -86,13 +95,13 @@ var mutants = []mutant{
 	{"re-append skips a batch", "what a failover lost is appended again, in order", reconcile,
 		"	for i, c := range lost {\n",
 		"	for i, c := range lost {\n		if i == 0 && len(lost) > 1 {\n			continue\n		}\n",
-		[]detector{scenarios, model, simulation, campaign("master-killed", "15s")}},
+		[]detector{scenarios, model, simulation, campaign("tail-lost", "30s")}},
 	{"re-append forgets the last batch", "what a failover lost is appended again, all of it", reconcile,
 		"o.reappend(ctx, lost)\n", "o.reappend(ctx, lost[:len(lost)-1])\n",
-		[]detector{scenarios, model, simulation, campaign("replication-cut", "15s")}},
+		[]detector{scenarios, model, simulation, campaign("tail-lost", "30s")}},
 	{"stale owner rebases on its own state", "a later owner that the authority has forgotten counts", reconcile,
 		"	return o.repair(ctx, fromStore, refused)\n}", "	return o.repair(ctx, fromMemory, refused)\n}",
-		[]detector{scenarios, model, simulation, campaign("authority-restored", "15s")}},
+		[]detector{scenarios, model, simulation, campaign("successor-forgotten", "25s")}},
 	{"a stale owner takes the tile from a healthy successor", "a later owner that lives keeps its tile", reconcile,
 		"	case before.Present() && now.Present() && now != before:\n", "	case before.Present() && now.Epoch == 0:\n",
 		[]detector{scenarios, model, simulation}},
@@ -103,7 +112,7 @@ var mutants = []mutant{
 		[]detector{scenarios, model, simulation, campaign("owner-keys-deleted", "15s")}},
 	{"a twin is not noticed", "an equal epoch at another contact is a later owner", title,
 		"return twin || max(", "return twin && false || max(",
-		[]detector{scenarios, model, simulation, campaign("authority-restored", "15s")}},
+		[]detector{scenarios, model, simulation, campaign("epoch-granted-twice", "25s")}},
 	{"a twin that has died is not noticed", "an epoch that another owner has written under is a later owner's",
 		"tile/install.go", "	later := a.title.outlived(refused) || last.Epoch == a.title.grant.Epoch\n",
 		"	later := a.title.outlived(refused)\n", []detector{scenarios, simulation}},
@@ -137,7 +146,7 @@ var mutants = []mutant{
 		[]detector{scenarios, model}},
 	{"an outshone owner goes on", "no owner serves below what watchers were shown", reconcile,
 		"	case t == nil || t.Shown <= own:\n", "	case t == nil || t.Shown >= own:\n",
-		[]detector{scenarios, tests("cluster scenarios", ".", ".")}},
+		[]detector{scenarios, tests("cluster scenarios", ".", "."), campaign("outshone", "25s")}},
 	{"an answer does not wait for replicas", "a replicated tile answers when its replicas have the batch",
 		"tile/owner.go", "	if replicated {\n		return o.cfg.Replicas\n", "	if replicated {\n		return 0\n",
 		[]detector{scenarios, model, campaign("tail-and-owner-lost", "20s")}},
@@ -157,16 +166,16 @@ var mutants = []mutant{
 		[]detector{tests("client", "./relay/relayclient", "."), campaign("relay-isolated", "20s")}},
 	{"a WAIT that failed counts", "an error of WAIT confirms nothing", "fence/redisfence/node.go",
 		"		return 0, max(had, 1)\n", "		return max(had, 1), max(had, 1)\n",
-		[]detector{replicaUnits, owncluster, campaign("zombie-master", "20s"), campaign("replica-paused", "15s")}},
+		[]detector{replicaUnits, owncluster, campaign("confirmations-reset", "25s")}},
 	{"replicas that are down do not count", "every replica the shard has confirms", "fence/redisfence/replicas.go",
 		"	return max(connected, listed), err\n", "	return connected, err\n",
 		[]detector{replicaUnits, owncluster, campaign("fence-moved-back", "15s")}},
 	{"old epochs are forwarded", "readers keep an epoch floor", cursor,
 		"	case e.Epoch < current:\n		return Superseded\n	case e.Epoch < c.floor:\n		return Fenced\n", "",
-		[]detector{bridgeTests, bridgeRandom, campaign("zombie-master", "15s")}},
+		[]detector{bridgeTests, bridgeRandom, campaign("outshone", "25s")}},
 	{"no floor of epochs", "readers keep an epoch floor", cursor,
 		"	case e.Epoch < c.floor:\n		return Fenced\n", "",
-		[]detector{bridgeTests, bridgeRandom, campaign("fence-moved-back", "15s")}},
+		[]detector{bridgeTests, bridgeRandom, campaign("outshone", "25s")}},
 	{"a mark without its position", "a bridge notices what was replaced while none ran", "bridge/world.go",
 		"			marks[i].last = t.cursor.last\n", "			marks[i].last = fence.Position{}\n",
 		[]detector{bridgeTests, bridgeRandom}},
@@ -180,6 +189,27 @@ var mutants = []mutant{
 		"'MINID', floor .. '-0')", "'MINID', (tonumber(floor) + 1) .. '-0')", []detector{logSuite, readers}},
 	{"readers do not learn what is gone", "a reader that needs a removed entry is notified",
 		"fence/redisfence/lua/mark.lua", "s + 1 < trimmed and 'resync' or 'ok'", "'ok'", []detector{logSuite, readers}},
+	{"a master without a replica confirms alone", "a confirmed write is on two servers", "fence/redisfence/store.go",
+		"cmp.Or(s.cfg.MinReplicas, 1)", "cmp.Or(s.cfg.MinReplicas, 0)",
+		[]detector{owncluster, campaign("only-copy-lost", "25s")}},
+	{"a master without an append-only file is accepted", "Load checks that a restarted master has what it had",
+		"fence/redisfence/settings.go", `"1" && !s.cfg.AllowNoPersistence {`, `"1" && false {`, []detector{owncluster}},
+	{"an outcome is forgotten within the retry window", "outcomes are remembered for longer than actions are sent",
+		"tile/config.go", "	case c.RememberFor <= c.RetryWindow:\n", "	case c.RememberFor < 0:\n",
+		[]detector{scenarios}},
+	{"a follower's probe writes", "a follower leaves no trace in the journal", "tile/internal/durable/durable.go",
+		"	_, err := s.Journal.Tail(ctx, s.Tile, after)\n	return err\n",
+		"	_ = s.Journal.Seal(ctx, s.Tile, 1)\n	_, err := s.Journal.Tail(ctx, s.Tile, after)\n	return err\n",
+		[]detector{scenarios, model}},
+	{"an append does not name its predecessor", "the journal takes what follows its end",
+		"checkpoint/dynamocheckpoint/journal.go", "AND #end = :prev\"", "AND (#end = :prev OR attribute_exists(#end))\"",
+		[]detector{journalSuite, journalFaults}},
+	{"a commit under an old epoch is taken", "the store compares epochs", commit,
+		"  if e < current then\n", "  if false then\n", []detector{storeSuite, contest}},
+	{"a commit at any position is taken", "the store compares positions", commit,
+		"  elseif last == args[4] then\n", "  elseif true then\n", []detector{storeSuite, contest}},
+	{"a commit of another chain is taken", "the store compares chains", commit,
+		"  elseif last == args[4] then\n", "  elseif le == pe and ls == ps then\n", []detector{storeSuite, contest}},
 	{"a check that ran out of time is silent", "a checker that cannot decide fails the run",
 		"internal/robustness/check/linearize.go", "case porcupine.Unknown:", "case porcupine.CheckResult(\"never\"):",
 		[]detector{tests("checks", "./internal/robustness/check", "."),
