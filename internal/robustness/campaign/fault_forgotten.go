@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
@@ -26,6 +27,12 @@ func forgottenFaults() []*Fault {
 				"epoch that neither store nor authority knows",
 			hold: seconds(2, 3), failover: true, alone: true, loses: true, appendOnly: true, staged: true,
 			inject: outshine},
+		{Name: "twin-wakes",
+			About: "an owner sleeps, and its successor on a promoted master without a replica, which is lost: the owner " +
+				"wakes, is granted the successor's epoch anew and serves; then the authority is restored once more, to " +
+				"name the successor, which wakes",
+			hold: seconds(1, 2), failover: true, alone: true, loses: true, appendOnly: true, staged: true,
+			inject: wakeTwin},
 	}
 }
 
@@ -75,5 +82,38 @@ func outshine(ctx context.Context, r *run, v victim) error {
 	if err != nil {
 		return err
 	}
-	return r.forgetSuccessor(ctx, v, func() error { return v.replica.Signal(os.Kill) })
+	return r.forgetSuccessor(ctx, v, func() error { return r.loseCopy(v.replica) })
+}
+
+// loseCopy kills the only node that has what was committed lately.
+func (r *run) loseCopy(p *devstack.Process) error {
+	err := p.Signal(os.Kill)
+	r.recorder.Fault(history.FaultInfo{Name: "every copy is lost", Failover: true, Loses: true})
+	return err
+}
+
+// wakeTwin is the case of two owners of one epoch, both of which have served. The later one lives, and what it has
+// confirmed is kept, whatever the authority says.
+func wakeTwin(ctx context.Context, r *run, v victim) error {
+	r.damage.hit(v.master.Name()+" "+v.replica.Name(), nil) // a run that fails before they are back ends their cluster
+	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime),
+		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
+	older, err1 := r.Authority.Lookup(ctx, v.tile)
+	err = errors.Join(err, err1, r.pause(v.owner.proc), r.awaitShown(ctx, v.tile, older.Epoch+1))
+	if err != nil {
+		return err
+	}
+	twin := r.owner(v.tile)
+	row, err := r.Authority.Lookup(ctx, v.tile)
+	err = errors.Join(err, r.pause(twin.proc), r.loseCopy(v.replica), r.putBack(ctx, v.tile, history.GrantOf(older)))
+	r.supervisor.returned(v.tile, v.owner)
+	err = errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT), r.promoteAgain(ctx, v.shard),
+		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
+	time.Sleep(10 * tick)                                                         // they answer
+	if o, err := r.Store.Owner(ctx, v.tile); err == nil && o.Epoch == row.Epoch { // it may have gone above it already
+		if err := r.putBack(ctx, v.tile, history.GrantOf(row)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(err, twin.proc.Signal(syscall.SIGCONT))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // processFaults stop processes, for a while or for good.
@@ -61,7 +63,17 @@ func processFaults() []*Fault {
 		{Name: "tail-lost",
 			About: "the replication link is cut, and then the master killed: the owner lives, and has what was lost",
 			hold:  seconds(0.5, 1.5), failover: true, within: "fence-moved-back",
-			inject: func(ctx context.Context, r *run, v victim) error { return r.loseTail(ctx, v.shard) }},
+			inject: func(ctx context.Context, r *run, _ victim) error {
+				// Of a tile of this kind most is lost, and appended again.
+				i := slices.IndexFunc(r.tiles, func(id fence.TileID) bool {
+					return classOf(id) == tile.Checkpointed && !keepsLittle(id)
+				})
+				s, err := r.cluster.shardOf(ctx, r.tiles[max(i, 0)])
+				if err != nil {
+					return err
+				}
+				return r.loseTail(ctx, s)
+			}},
 		{Name: "tail-and-owner-lost",
 			About: "the replication link is cut, and then the master and a tile's owner killed",
 			hold:  seconds(0.5, 1.5), failover: true,

@@ -284,7 +284,7 @@ func (r *run) startTraffic(ctx context.Context) error {
 
 // breakAndMend injects the fault and removes it.
 func (r *run) breakAndMend(ctx context.Context) (err error) {
-	info := history.FaultInfo{Name: r.Fault.Name, Failover: r.Fault.failover, Loses: r.Fault.loses}
+	info := history.FaultInfo{Name: r.Fault.Name, Failover: r.Fault.failover}
 	v := victim{tile: r.tile()}
 	v.owner = r.owner(v.tile)
 	if v.shard, err = r.cluster.shardOf(ctx, v.tile); err != nil {

@@ -112,7 +112,7 @@ var mutants = []mutant{
 		[]detector{scenarios, model, simulation, campaign("owner-keys-deleted", "15s")}},
 	{"a twin is not noticed", "an equal epoch at another contact is a later owner", title,
 		"return twin || max(", "return twin && false || max(",
-		[]detector{scenarios, model, simulation, campaign("epoch-granted-twice", "25s")}},
+		[]detector{scenarios, model, simulation, campaign("twin-wakes", "30s")}},
 	{"a twin that has died is not noticed", "an epoch that another owner has written under is a later owner's",
 		"tile/install.go", "	later := a.title.outlived(refused) || last.Epoch == a.title.grant.Epoch\n",
 		"	later := a.title.outlived(refused)\n", []detector{scenarios, simulation}},
