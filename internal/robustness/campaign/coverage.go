@@ -115,8 +115,7 @@ func (c coverage) records(all []history.Record) {
 			wrote[r.Actor()] = r.Commit.Next
 		case history.Rebase:
 			c.when(journal[r.Actor()], "restored from its journal")
-			own := wrote[r.Actor()].Epoch
-			c.when(own > 0 && own < shown[r.Tile] && r.Rebase.Epoch > shown[r.Tile], "outshone")
+			c.when(outshone(wrote[r.Actor()].Epoch, shown[r.Tile], r.Rebase.Epoch), "outshone")
 		case history.Paid:
 			c.when(r.Payment.Refunded, "refunded")
 			c.when(r.Payment.Reason == "" && !r.Payment.Refunded, "paid")
@@ -125,6 +124,9 @@ func (c coverage) records(all []history.Record) {
 		}
 	}
 }
+
+// outshone reports whether an owner that had served below an epoch that watchers were shown went above it.
+func outshone(own, shown, next fence.Epoch) bool { return own > 0 && own < shown && next > shown }
 
 // operation counts what an operation and its answer show.
 func (c coverage) operation(o *history.Operation) {

@@ -17,7 +17,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// processFaults stop processes, for a while or for good.
+// processFaults stop workers, for a while or for good.
 func processFaults() []*Fault {
 	return []*Fault{
 		{Name: "owner-paused", About: "SIGSTOP of a worker with tiles, SIGCONT after others have taken them over",
@@ -46,6 +46,12 @@ func processFaults() []*Fault {
 				}
 				return err
 			}},
+	}
+}
+
+// serverFaults stop processes of Redis and PostgreSQL, some with a worker.
+func serverFaults() []*Fault {
+	return []*Fault{
 		{Name: "master-paused", About: "SIGSTOP of a Redis master, sometimes for too short a time for a failover",
 			hold: seconds(0.3, 5), failover: true, within: "zombie-master",
 			inject: func(_ context.Context, r *run, v victim) error { return r.pause(v.master) }},
@@ -63,17 +69,7 @@ func processFaults() []*Fault {
 		{Name: "tail-lost",
 			About: "the replication link is cut, and then the master killed: the owner lives, and has what was lost",
 			hold:  seconds(0.5, 1.5), failover: true, within: "fence-moved-back",
-			inject: func(ctx context.Context, r *run, _ victim) error {
-				// Of a tile of this kind most is lost, and appended again.
-				i := slices.IndexFunc(r.tiles, func(id fence.TileID) bool {
-					return classOf(id) == tile.Checkpointed && !keepsLittle(id)
-				})
-				s, err := r.cluster.shardOf(ctx, r.tiles[max(i, 0)])
-				if err != nil {
-					return err
-				}
-				return r.loseTail(ctx, s)
-			}},
+			inject: loseLongTail},
 		{Name: "tail-and-owner-lost",
 			About: "the replication link is cut, and then the master and a tile's owner killed",
 			hold:  seconds(0.5, 1.5), failover: true,
@@ -138,6 +134,17 @@ func (r *run) killMaster(s shard) error {
 		return s.master.Restart(ctx)
 	})
 	return s.master.Signal(os.Kill)
+}
+
+// loseLongTail loses the tail of a tile that runs ahead of its replicas and keeps it: most is lost, and appended again.
+func loseLongTail(ctx context.Context, r *run, _ victim) error {
+	i := slices.IndexFunc(r.tiles,
+		func(id fence.TileID) bool { return classOf(id) == tile.Checkpointed && !keepsLittle(id) })
+	s, err := r.cluster.shardOf(ctx, r.tiles[max(i, 0)])
+	if err != nil {
+		return err
+	}
+	return r.loseTail(ctx, s)
 }
 
 // restartMaster does what a supervisor does that restarts what has ended at once. The node returns well within the node
