@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -53,36 +54,15 @@ type attic struct {
 	durable   *memcheckpoint.Store
 }
 
-// mortal is what an owner stands on. Once it is dead, nothing that the owner still writes arrives.
-type mortal struct {
-	fence.Store
-	fence.Authority
-	dead atomic.Bool
-}
+// mortal is an owner's way to its back ends. Once it is dead, nothing that the owner still writes arrives.
+type mortal struct{ dead atomic.Bool }
 
-func deadOwner(op string, id fence.TileID) error {
-	return &fence.StoreError{Op: op, Tile: id, Outcome: fence.ErrNotApplied, Err: errors.New("the owner is dead")}
-}
-
-func (m *mortal) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-	if m.dead.Load() {
-		return fence.Receipt{}, deadOwner("commit", c.Tile)
+func (m *mortal) call(ctx context.Context, c intercept.Call, do func(context.Context) error) error {
+	if c.Write && m.dead.Load() {
+		return &fence.StoreError{Op: c.Op, Tile: c.Tile, Outcome: fence.ErrNotApplied,
+			Err: errors.New("the owner is dead")}
 	}
-	return m.Store.Commit(ctx, c)
-}
-
-func (m *mortal) SaveSnapshot(ctx context.Context, s fence.SnapshotWrite) error {
-	if m.dead.Load() {
-		return deadOwner("snapshot", s.Tile)
-	}
-	return m.Store.SaveSnapshot(ctx, s)
-}
-
-func (m *mortal) Release(ctx context.Context, g fence.Grant) error {
-	if m.dead.Load() {
-		return deadOwner("release", g.Tile)
-	}
-	return m.Authority.Release(ctx, g)
+	return do(ctx)
 }
 
 const atticTile fence.TileID = 0x85283083fffffff
@@ -97,8 +77,9 @@ func newAttic(t *testing.T) *attic {
 func (a *attic) play(n int, kill bool) (before uint64, at fence.Position) {
 	a.Helper()
 	rules := &counter{}
-	life := &mortal{Store: a.store, Authority: a.authority}
-	p, err := tile.New(atticTile, "a:1", tile.Seams{Authority: life, Store: life, Log: a.log}, rules,
+	life := &mortal{}
+	p, err := tile.New(atticTile, "a:1", tile.Seams{Authority: intercept.AuthorityOf(a.authority, life.call),
+		Store: intercept.StoreOf(a.store, life.call), Log: a.log}, rules,
 		&tile.Config{TakeOver: true, Checkpoint: a.durable.Get, SnapshotEvery: 1 << 20})
 	require.NoError(a, err)
 	ctx, cancel := context.WithCancel(a.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -249,7 +250,7 @@ func (s *shard) later() int {
 // shardStore is a process's way to the shard. A process that asks the zombie is refused nothing that the zombie
 // does not know of, and confirmed nothing.
 type shardStore struct {
-	lineStore
+	fence.Store
 	*shard
 	asksZombie *bool // guarded by the shard's mu
 }
@@ -266,51 +267,43 @@ func (s shardStore) old() *memfence.State {
 func (s shardStore) mu() *sync.Mutex { return &s.shard.mu }
 
 func (s shardStore) Commit(ctx context.Context, c fence.Commit) (r fence.Receipt, err error) {
-	err = s.call("commit", false, func() (err error) {
-		if z := s.old(); z != nil {
-			s.mu().Lock()
-			defer s.mu().Unlock()
-			if r, err = z.Commit(&c); err != nil {
-				return s.refused(z, c.Epoch, err)
-			}
-			if c.Replicas != 0 {
-				return &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: c.Replicas}
-			}
-			return nil
-		}
-		want := c.Replicas
-		c.Replicas = 0
-		r, err = s.shard.w.store.Commit(ctx, c)
+	if z := s.old(); z != nil {
 		s.mu().Lock()
-		slow := s.slow && want != 0 && err == nil
-		s.mu().Unlock()
-		if slow {
-			<-ctx.Done()
-			return &fence.StoreError{Op: "commit", Tile: testTile, Outcome: fence.ErrUnknownOutcome, Err: ctx.Err()}
+		defer s.mu().Unlock()
+		if r, err = z.Commit(&c); err != nil {
+			return r, s.refused(z, c.Epoch, err)
 		}
-		r, err = s.confirm(r, want, err)
-		return err
-	})
-	return r, err
+		if c.Replicas != 0 {
+			return r, &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: c.Replicas}
+		}
+		return r, nil
+	}
+	want := c.Replicas
+	c.Replicas = 0
+	r, err = s.Store.Commit(ctx, c)
+	s.mu().Lock()
+	slow := s.slow && want != 0 && err == nil
+	s.mu().Unlock()
+	if slow {
+		<-ctx.Done()
+		return r, &fence.StoreError{Op: "commit", Tile: testTile, Outcome: fence.ErrUnknownOutcome, Err: ctx.Err()}
+	}
+	return s.confirm(r, want, err)
 }
 
 func (s shardStore) Rebase(ctx context.Context, b fence.Rebase) (r fence.Receipt, err error) {
-	err = s.call("rebase", false, func() (err error) {
-		if z := s.old(); z != nil {
-			s.mu().Lock()
-			defer s.mu().Unlock()
-			if r, err = z.Rebase(&b, time.Now()); err != nil {
-				return s.refused(z, b.Epoch, err)
-			}
-			return &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: b.Replicas}
+	if z := s.old(); z != nil {
+		s.mu().Lock()
+		defer s.mu().Unlock()
+		if r, err = z.Rebase(&b, time.Now()); err != nil {
+			return r, s.refused(z, b.Epoch, err)
 		}
-		want := b.Replicas
-		b.Replicas = 0
-		r, err = s.shard.w.store.Rebase(ctx, b)
-		r, err = s.confirm(r, want, err)
-		return err
-	})
-	return r, err
+		return r, &fence.UnconfirmedError{Tile: testTile, Receipt: r, Want: b.Replicas}
+	}
+	want := b.Replicas
+	b.Replicas = 0
+	r, err = s.Store.Rebase(ctx, b)
+	return s.confirm(r, want, err)
 }
 
 func (s shardStore) refused(z *memfence.State, e fence.Epoch, reason error) error {
@@ -363,7 +356,7 @@ func (r *restorer) onSnapshot(f func()) {
 }
 
 type watchedLog struct {
-	lineLog
+	stream.Log
 	r *restorer
 }
 
@@ -389,7 +382,7 @@ func (l watchedLog) current() stream.Log {
 	if l.r.oldLog != nil {
 		return l.r.oldLog
 	}
-	return l.lineLog
+	return l.Log
 }
 
 // readsZombie makes a process read the old master, or the new one again.
@@ -444,8 +437,9 @@ func (s *shard) equip(contact string, sh *shelf, cfg tile.Config) *restorer {
 		},
 	}
 	w := s.w
-	seams := tile.Seams{Authority: lineAuthority{w.authority, r.line}, Log: watchedLog{lineLog{w.log, r.line}, r},
-		Store: shardStore{lineStore: lineStore{r.line}, shard: s, asksZombie: r.zombie}}
+	seams := r.line.seams(w.authority)
+	seams.Log = watchedLog{seams.Log, r}
+	seams.Store = intercept.StoreOf(shardStore{Store: w.store, shard: s, asksZombie: r.zombie}, r.line.call)
 	var err error
 	r.TileProcessor, err = tile.New(testTile, contact, seams, r.rules, &cfg)
 	if err != nil {

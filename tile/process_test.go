@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -35,109 +35,44 @@ func (l *line) set(f func(*line)) {
 	f(l)
 }
 
+// seams are the world's back ends at the end of the line.
+func (l *line) seams(a fence.Authority) tile.Seams {
+	return tile.Seams{Authority: intercept.AuthorityOf(a, l.call), Store: intercept.StoreOf(l.w.store, l.call),
+		Log: intercept.LogOf(l.w.log, l.call)}
+}
+
 // call makes one call over the line.
-func (l *line) call(op string, authority bool, f func() error) error {
+func (l *line) call(ctx context.Context, c intercept.Call, do func(context.Context) error) error {
+	if c.To == intercept.Log && (c.Write || c.Op == "marks") {
+		return do(ctx)
+	}
 	l.mu.Lock()
 	cut, paused, fate := l.store, l.paused, -1
-	if authority {
+	if c.To == intercept.Authority {
 		cut = l.authority
 	}
 	if l.rate > 0 {
 		fate = l.rng.IntN(l.rate)
+	}
+	if c.To == intercept.Log && c.Op == "snapshot" {
+		l.snapshots++
 	}
 	l.mu.Unlock()
 	if paused != nil {
 		<-paused
 	}
 	if cut || fate == 0 {
-		return &fence.StoreError{Op: op, Tile: testTile, Outcome: fence.ErrNotApplied, Err: errors.New("line is cut")}
+		return &fence.StoreError{Op: c.Op, Tile: testTile, Outcome: fence.ErrNotApplied, Err: errors.New("line is cut")}
 	}
-	err := f()
+	err := do(ctx)
+	if err == nil && (c.Op == "commit" || c.Op == "rebase") {
+		l.set(func(l *line) { l.writes++ })
+	}
 	if fate == 1 {
-		return &fence.StoreError{Op: op, Tile: testTile, Outcome: fence.ErrUnknownOutcome,
+		return &fence.StoreError{Op: c.Op, Tile: testTile, Outcome: fence.ErrUnknownOutcome,
 			Err: errors.New("reply lost")}
 	}
 	return err
-}
-
-type lineStore struct{ *line }
-
-func (s lineStore) Commit(ctx context.Context, c fence.Commit) (r fence.Receipt, err error) {
-	err = s.call("commit", false, func() (err error) {
-		r, err = s.w.store.Commit(ctx, c)
-		if err == nil {
-			s.set(func(l *line) { l.writes++ })
-		}
-		return err
-	})
-	return r, err
-}
-
-func (s lineStore) Rebase(ctx context.Context, c fence.Rebase) (r fence.Receipt, err error) {
-	err = s.call("rebase", false, func() (err error) {
-		r, err = s.w.store.Rebase(ctx, c)
-		if err == nil {
-			s.set(func(l *line) { l.writes++ })
-		}
-		return err
-	})
-	return r, err
-}
-
-func (s lineStore) SaveSnapshot(ctx context.Context, c fence.SnapshotWrite) error {
-	return s.call("snapshot", false, func() error { return s.w.store.SaveSnapshot(ctx, c) })
-}
-
-func (s lineStore) Owner(ctx context.Context, id fence.TileID) (o fence.Owner, err error) {
-	err = s.call("owner", false, func() (err error) { o, err = s.w.store.Owner(ctx, id); return err })
-	return o, err
-}
-
-type lineLog struct {
-	stream.Log
-	*line
-}
-
-func (g lineLog) Read(ctx context.Context, c []stream.Cursor) (chunks []stream.Chunk, err error) {
-	err = g.call("read", false, func() (err error) { chunks, err = g.Log.Read(ctx, c); return err })
-	return chunks, err
-}
-
-func (g lineLog) Snapshot(ctx context.Context, id fence.TileID) (s fence.Snapshot, found bool, err error) {
-	g.set(func(l *line) { l.snapshots++ })
-	err = g.call("read snapshot", false, func() (err error) { s, found, err = g.Log.Snapshot(ctx, id); return err })
-	return s, found, err
-}
-
-func (g lineLog) Last(ctx context.Context, id fence.TileID) (p fence.Position, err error) {
-	err = g.call("last", false, func() (err error) { p, err = g.Log.Last(ctx, id); return err })
-	return p, err
-}
-
-type lineAuthority struct {
-	fence.Authority
-	*line
-}
-
-func (a lineAuthority) ask(op string, f func(fence.Authority) (fence.Grant, error)) (g fence.Grant, err error) {
-	err = a.call(op, true, func() (err error) { g, err = f(a.Authority); return err })
-	return g, err
-}
-
-func (a lineAuthority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return a.ask("claim", func(b fence.Authority) (fence.Grant, error) { return b.Claim(ctx, c) })
-}
-
-func (a lineAuthority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return a.ask("promote", func(b fence.Authority) (fence.Grant, error) { return b.Promote(ctx, c) })
-}
-
-func (a lineAuthority) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
-	return a.ask("lookup", func(b fence.Authority) (fence.Grant, error) { return b.Lookup(ctx, id) })
-}
-
-func (a lineAuthority) Release(ctx context.Context, g fence.Grant) error {
-	return a.call("release", true, func() error { return a.Authority.Release(ctx, g) })
 }
 
 // process is a processor with a line of its own, and what it said.
@@ -178,10 +113,8 @@ func (w *world) processOn(l *line, id fence.TileID, contact string, cfg tile.Con
 		defer p.mu.Unlock()
 		p.healed = append(p.healed, i)
 	}
-	seams := tile.Seams{Authority: lineAuthority{w.authority, p.line}, Store: lineStore{p.line}, Log: lineLog{w.log,
-		p.line}}
 	var err error
-	p.TileProcessor, err = tile.New(id, contact, seams, p.rules, &cfg)
+	p.TileProcessor, err = tile.New(id, contact, p.line.seams(w.authority), p.rules, &cfg)
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel

@@ -103,8 +103,7 @@ func restoredTwice(t *testing.T, f func(t *testing.T, w *world, old, later *runn
 					tile.Config{Hooks: hooks})
 				old.say(t, "x", "one")
 				l := &line{w: w}
-				later := startOn(t, tile.Seams{Authority: lineAuthority{authority, l}, Store: lineStore{l},
-					Log: lineLog{w.log, l}}, "b:1",
+				later := startOn(t, l.seams(authority), "b:1",
 					tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
 				later.say(t, "y", "two")
 				require.Equal(t, tile.Serving, old.Status().State, "it has not ticked since")

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/stream"
@@ -134,8 +135,8 @@ func (w *world) own(contact string) *owner {
 	}
 	var err error
 	o.processor, err = tile.New(w.tile, contact,
-		tile.Seams{Authority: poweredAuthority{w.authority, o.power}, Store: poweredStore{w.store, o.power},
-			Log: poweredLog{w.log, o.power}}, &ledger{}, cfg)
+		tile.Seams{Authority: intercept.AuthorityOf(w.authority, o.power.call),
+			Store: intercept.StoreOf(w.store, o.power.call), Log: intercept.LogOf(w.log, o.power.call)}, &ledger{}, cfg)
 	require.NoError(w, err)
 	var ctx context.Context
 	ctx, o.stop = context.WithCancel(context.Background())

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
@@ -33,88 +33,29 @@ type hostLine struct {
 func (l *hostLine) seams() tile.Seams { return l.of(l.w.seams()) }
 
 func (l *hostLine) of(s tile.Seams) tile.Seams {
-	return tile.Seams{Authority: &hostLineAuthority{s.Authority, l}, Store: &hostLineStore{s.Store, l},
-		Log: &hostLineLog{s.Log, l}}
+	return tile.Seams{Authority: intercept.AuthorityOf(s.Authority, l.call), Store: intercept.StoreOf(s.Store, l.call),
+		Log: intercept.LogOf(s.Log, l.call)}
 }
 
-func (l *hostLine) check(id fence.TileID) error {
-	if l.cut.Load() {
-		return &fence.StoreError{Op: "any", Tile: id, Outcome: fence.ErrNotApplied, Err: errors.New("the line is cut")}
+func (l *hostLine) call(ctx context.Context, c intercept.Call, do func(context.Context) error) error {
+	switch {
+	case c.Op == "claim" || c.Op == "rebase" || c.To == intercept.Log && c.Op != "read":
+		return do(ctx)
+	case l.cut.Load():
+		return &fence.StoreError{Op: "any", Tile: c.Tile, Outcome: fence.ErrNotApplied,
+			Err: errors.New("the line is cut")}
+	case c.Op != "promote":
+		return do(ctx)
+	case l.rival.Epoch > 0:
+		return &fence.LostError{Tile: c.Tile, Current: l.rival}
 	}
-	return nil
-}
-
-type hostLineAuthority struct {
-	fence.Authority
-	l *hostLine
-}
-
-func (a *hostLineAuthority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if err := a.l.check(c.Tile); err != nil {
-		return fence.Grant{}, err
-	}
-	if a.l.rival.Epoch > 0 {
-		return fence.Grant{}, &fence.LostError{Tile: c.Tile, Current: a.l.rival}
-	}
-	time.Sleep(a.l.slow)
-	g, err := a.Authority.Promote(ctx, c)
-	a.l.promoted.Add(1)
+	time.Sleep(l.slow)
+	err := do(ctx)
+	l.promoted.Add(1)
 	if errors.Is(err, fence.ErrLost) {
-		a.l.lost.Add(1)
+		l.lost.Add(1)
 	}
-	return g, err
-}
-
-func (a *hostLineAuthority) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
-	if err := a.l.check(id); err != nil {
-		return fence.Grant{}, err
-	}
-	return a.Authority.Lookup(ctx, id)
-}
-
-func (a *hostLineAuthority) Release(ctx context.Context, g fence.Grant) error {
-	if err := a.l.check(g.Tile); err != nil {
-		return err
-	}
-	return a.Authority.Release(ctx, g)
-}
-
-type hostLineStore struct {
-	fence.Store
-	l *hostLine
-}
-
-func (s *hostLineStore) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-	if err := s.l.check(c.Tile); err != nil {
-		return fence.Receipt{}, err
-	}
-	return s.Store.Commit(ctx, c)
-}
-
-func (s *hostLineStore) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
-	if err := s.l.check(w.Tile); err != nil {
-		return err
-	}
-	return s.Store.SaveSnapshot(ctx, w)
-}
-
-func (s *hostLineStore) Owner(ctx context.Context, id fence.TileID) (fence.Owner, error) {
-	if err := s.l.check(id); err != nil {
-		return fence.Owner{}, err
-	}
-	return s.Store.Owner(ctx, id)
-}
-
-type hostLineLog struct {
-	stream.Log
-	l *hostLine
-}
-
-func (g *hostLineLog) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
-	if err := g.l.check(cursors[0].Tile); err != nil {
-		return nil, err
-	}
-	return g.Log.Read(ctx, cursors)
+	return err
 }
 
 // follow makes a host follow tiles and waits until it has caught up with all of them.

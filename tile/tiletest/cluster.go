@@ -14,6 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -74,8 +75,8 @@ func (c *Cluster) Start(contact string) *Host {
 	}
 	cfg := c.cfg
 	cfg.Follow, cfg.TakeOver = len(c.hosts) > 0, true
-	seams := tile.Seams{Authority: authority{c.seams.Authority, h}, Store: store{c.seams.Store, h},
-		Log: log{c.seams.Log, h}}
+	seams := tile.Seams{Authority: intercept.AuthorityOf(c.seams.Authority, h.call),
+		Store: intercept.StoreOf(c.seams.Store, h.call), Log: intercept.LogOf(c.seams.Log, h.call)}
 	if h.TileProcessor, err = tile.New(c.tile, contact, seams, h.rules, &cfg); err != nil {
 		c.t.Fatal(err)
 	}
@@ -273,77 +274,13 @@ func playCluster(t *testing.T, newRules NewRules, intent Generator, cfg Config) 
 	c.State()
 }
 
-// Between a host and its back ends. Nothing that a killed host writes arrives.
-
 var errKilled = errors.New("the host was killed")
 
-func (h *Host) alive(op string) error {
+// call is between a host and its back ends. Nothing that a killed host writes arrives.
+func (h *Host) call(ctx context.Context, c intercept.Call, do func(context.Context) error) error {
 	h.looks.Load() // what was looked at comes before what the host does now
-	if h.killed.Load() {
-		return &fence.StoreError{Op: op, Tile: h.Status().Tile, Outcome: fence.ErrNotApplied, Err: errKilled}
+	if c.Write && h.killed.Load() {
+		return &fence.StoreError{Op: c.Op, Tile: h.Status().Tile, Outcome: fence.ErrNotApplied, Err: errKilled}
 	}
-	return nil
-}
-
-func write[A, R any](h *Host, op string, f func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
-	return func(ctx context.Context, a A) (none R, err error) {
-		if err := h.alive(op); err != nil {
-			return none, err
-		}
-		return f(ctx, a)
-	}
-}
-
-type authority struct {
-	fence.Authority
-	h *Host
-}
-
-func (a authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return write(a.h, "claim", a.Authority.Claim)(ctx, c)
-}
-
-func (a authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return write(a.h, "promote", a.Authority.Promote)(ctx, c)
-}
-
-func (a authority) Release(ctx context.Context, g fence.Grant) error {
-	if err := a.h.alive("release"); err != nil {
-		return err
-	}
-	return a.Authority.Release(ctx, g)
-}
-
-type store struct {
-	fence.Store
-	h *Host
-}
-
-func (s store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-	return write(s.h, "commit", s.Store.Commit)(ctx, c)
-}
-
-func (s store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
-	return write(s.h, "rebase", s.Store.Rebase)(ctx, b)
-}
-
-func (s store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
-	if err := s.h.alive("snapshot"); err != nil {
-		return err
-	}
-	return s.Store.SaveSnapshot(ctx, w)
-}
-
-type log struct {
-	stream.Log
-	h *Host
-}
-
-func (l log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
-	l.h.looks.Load()
-	return l.Log.Read(ctx, cursors)
-}
-
-func (l log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
-	return write(l.h, "trim", l.Log.Trim)(ctx, r)
+	return do(ctx)
 }
