@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/sqliteledger"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -201,13 +200,7 @@ func TestUncountedAttemptIsNotSent(t *testing.T) {
 // TestRandomFaults plays many clients on several gateways that crash, lose answers and are sent from owner
 // to owner, and then compares what the ledger says with what the tile did.
 func TestRandomFaults(t *testing.T) {
-	seed := rand.Uint64()
-	if text := os.Getenv("TILEFENCE_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("rerun with TILEFENCE_SEED=%d go test -run '^TestRandomFaults$' ./admission", seed)
+	seed := seed.Of(t)
 	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()

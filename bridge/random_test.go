@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -25,21 +24,9 @@ import (
 // TestRandomFaults breaks everything around bridges that follow one another, at random, and then checks
 // what they forwarded against what was committed.
 func TestRandomFaults(t *testing.T) {
-	runs := 40
-	seeds := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		runs, seeds = 1, nil
-		t.Run("", func(t *testing.T) { randomFaults(t, seed) })
-	}
-	for range runs {
-		if seeds == nil {
+	for _, seed := range seed.Many(t, 40) {
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { randomFaults(t, seed) }) {
 			break
-		}
-		seed := seeds.Uint64()
-		if !t.Run("", func(t *testing.T) { randomFaults(t, seed) }) {
-			t.Fatalf("repeat with: TILEFENCE_SEED=%d go test -run %s ./bridge", seed, t.Name())
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/fencetest"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -28,19 +27,11 @@ import (
 // the same state. The seed reruns the same faults at the same times; how goroutines interleave between two
 // instants stays the scheduler's.
 func TestChaos(t *testing.T) {
-	seed, runs := uint64(time.Now().UnixNano()), uint64(8)
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		runs = 1
-	}
 	met := map[string]int{}
-	for i := range runs {
-		t.Run(fmt.Sprint(seed+i), func(t *testing.T) {
-			t.Logf("rerun: TILEFENCE_SEED=%d go test -run TestChaos ./tile", seed+i)
+	for _, seed := range seed.Many(t, 8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newChaos(t, seed+i)
+				c := newChaos(t, seed)
 				c.run()
 				for fault, n := range c.met {
 					met[fault] += n

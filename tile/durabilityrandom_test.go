@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -26,25 +25,12 @@ import (
 // acknowledged, once, but for those that the class may lose by that fault. TILEFENCE_SEED reruns one seed. Where
 // one event wakes several goroutines, their order is the scheduler's.
 func TestRecoveryPoints(t *testing.T) {
-	seed, runs := uint64(time.Now().UnixNano()), uint64(4)
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		runs = 1
-	}
-	if s := os.Getenv("TILEFENCE_SEEDS"); s != "" {
-		var err error
-		runs, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
 	met, lost := map[string]int{}, map[tile.Durability]int{}
-	for i := range runs {
+	for _, seed := range seed.Many(t, 4) {
 		for _, class := range classes {
-			t.Run(fmt.Sprint(class, "/", seed+i), func(t *testing.T) {
-				t.Logf("rerun: TILEFENCE_SEED=%d go test -run 'TestRecoveryPoints/%s' ./tile", seed+i, class)
+			t.Run(fmt.Sprint(class, "/", seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newTrial(t, class, seed+i)
+					r := newTrial(t, class, seed)
 					r.run()
 					for fault, n := range r.met {
 						met[fault] += n

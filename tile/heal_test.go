@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -256,16 +255,9 @@ func (f *flaky) commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 // TestRandomFaults drives rival owners through lost replies, lost tails and lost owner hashes, and checks
 // that every acknowledged word is in the history exactly once, and no other is there twice.
 func TestRandomFaults(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	for i := range uint64(20) {
-		t.Run(fmt.Sprint(seed+i), func(t *testing.T) {
-			t.Logf("rerun: TILEFENCE_SEED=%d go test -run TestRandomFaults ./tile", seed+i)
-			synctest.Test(t, func(t *testing.T) { randomFaults(t, seed+i) })
+	for _, seed := range seed.Many(t, 20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { randomFaults(t, seed) })
 		})
 	}
 }

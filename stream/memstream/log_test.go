@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/stream/streamtest"
 )
@@ -57,7 +58,7 @@ func TestLog(t *testing.T) {
 func TestReaders(t *testing.T) {
 	t.Parallel()
 	happened := map[string]int{}
-	for _, seed := range streamtest.Seeds(t, 25) {
+	for _, seed := range seed.Many(t, 25) {
 		h, err := streamtest.Readers(t.Context(), open(t), seed, 300)
 		require.NoError(t, err)
 		for what, n := range h {

@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/stream/streamtest"
 )
@@ -66,7 +67,7 @@ func TestReaders(t *testing.T) {
 	t.Parallel()
 	store, log, client := open(t)
 	happened := map[string]int{}
-	for _, seed := range append(streamtest.Seeds(t, 8), twoPasses) {
+	for _, seed := range append(seed.Many(t, 8), twoPasses) {
 		h, err := streamtest.Readers(t.Context(), readers(t, log, store, client), seed, 250)
 		require.NoError(t, err)
 		for what, n := range h {

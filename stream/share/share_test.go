@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/share"
@@ -559,14 +558,7 @@ func TestRunsOnce(t *testing.T) {
 // TestRandom lets members come, leave, be killed and be cut off, and the list be away or lost. While nothing is broken
 // every tile has a worker but for the tiles of those that were killed; in the end every tile has one.
 func TestRandom(t *testing.T) {
-	seed := rand.Uint64()
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("repeat with: TILEFENCE_SEED=%d go test -run '%s'", seed, t.Name())
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := seed.Rand(t)
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) { random(t, rng, rng.IntN(2) == 0) })
 	}

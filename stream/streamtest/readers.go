@@ -5,13 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -56,31 +51,6 @@ func Readers(ctx context.Context, h Harness, seed uint64, steps int) (happened m
 		return p.happened, fmt.Errorf("seed %d, at the end: %w", seed, err)
 	}
 	return p.happened, nil
-}
-
-// Seeds are n random ones, or the one in TILEFENCE_SEED, or as many as TILEFENCE_SEEDS says. The test logs how it is
-// run again.
-func Seeds(t *testing.T, n int) []uint64 {
-	t.Helper()
-	if text := os.Getenv("TILEFENCE_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
-		return []uint64{seed}
-	}
-	if text := os.Getenv("TILEFENCE_SEEDS"); text != "" {
-		var err error
-		n, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	} else if testing.Short() {
-		n = 1 + n/10
-	}
-	t.Logf("a failure names its seed; rerun: TILEFENCE_SEED=<seed> go test -run '^%s$'; "+
-		"TILEFENCE_SEEDS=<n> for more than %d", t.Name(), n)
-	seeds := make([]uint64, n)
-	for i := range seeds {
-		seeds[i] = rand.Uint64()
-	}
-	return seeds
 }
 
 // play is one tile and all that happens to it.

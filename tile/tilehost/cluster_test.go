@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -31,16 +30,6 @@ type cluster struct {
 
 	mu     sync.Mutex
 	owners map[fence.TileID]fence.Owner
-}
-
-// seeded is a source of randomness whose seed is printed, and can be given by TILEFENCE_SEED.
-func seeded(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	if s, err := strconv.ParseUint(os.Getenv("TILEFENCE_SEED"), 10, 64); err == nil {
-		seed = s
-	}
-	t.Logf("again with: TILEFENCE_SEED=%d go test -race -run '^%s$' ./tile", seed, t.Name())
-	return rand.New(rand.NewPCG(seed, seed))
 }
 
 func (w *world) cluster(n int, random *rand.Rand, cfg tilehost.Config) *cluster {
@@ -181,7 +170,7 @@ func (c *cluster) traffic(t *testing.T, ids []fence.TileID, n int, over time.Dur
 func TestHostsRouteIntentsWhileTilesMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(3, seeded(t), tilehost.Config{})
+		c := w.cluster(3, seed.Rand(t), tilehost.Config{})
 		ids := tiles(12)
 		for i, id := range ids {
 			require.NoError(t, c.hosts[i%3].Own(id))

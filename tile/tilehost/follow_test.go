@@ -16,6 +16,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/intercept"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
@@ -307,7 +308,7 @@ func TestHostHandsOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				c := w.cluster(2, seeded(t), tilehost.Config{})
+				c := w.cluster(2, seed.Rand(t), tilehost.Config{})
 				a, b := c.hosts[0], c.hosts[1]
 				require.NoError(t, a.Own(testTile))
 				a.say(t, testTile, "one")
@@ -391,7 +392,7 @@ func TestHostAcceptSaysWhenItsFollowerLost(t *testing.T) {
 func TestHostGoesOnServingWhenTheSuccessorRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(2, seeded(t), tilehost.Config{})
+		c := w.cluster(2, seed.Rand(t), tilehost.Config{})
 		a, b := c.hosts[0], c.hosts[1]
 		require.NoError(t, a.Own(testTile))
 		a.say(t, testTile, "one")
@@ -406,7 +407,7 @@ func TestHostGoesOnServingWhenTheSuccessorRefuses(t *testing.T) {
 func TestHostsRouteIntentsWhileTilesAreHandedOverFollowedAndTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(3, seeded(t), tilehost.Config{Refollow: true})
+		c := w.cluster(3, seed.Rand(t), tilehost.Config{Refollow: true})
 		ids := tiles(12)
 		for i, id := range ids {
 			require.NoError(t, c.hosts[i%3].Own(id))
@@ -444,7 +445,7 @@ func TestHostsRouteIntentsWhileTilesAreHandedOverFollowedAndTaken(t *testing.T) 
 func TestHostDrainsAllToSuccessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(3, seeded(t), tilehost.Config{})
+		c := w.cluster(3, seed.Rand(t), tilehost.Config{})
 		ids := tiles(200)
 		require.NoError(t, c.hosts[0].Own(ids...))
 		require.NoError(t, c.hosts[0].Await(t.Context(), ids...))

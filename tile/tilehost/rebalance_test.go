@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
@@ -90,7 +91,7 @@ func (c *cluster) spread(t *testing.T, counts ...int) (ids []fence.TileID) {
 // played on, each intent is applied once, and then no tile moves any more.
 func TestRestartedHostGetsItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newWorld(t).cluster(3, seeded(t), tilehost.Config{})
+		c := newWorld(t).cluster(3, seed.Rand(t), tilehost.Config{})
 		ids := c.spread(t, 6, 6, 0)
 		stop := c.rebalance(t, c.loads, c.hosts...)
 		c.traffic(t, ids, 600, time.Minute, func() {})
@@ -106,7 +107,7 @@ func TestRestartedHostGetsItsShare(t *testing.T) {
 // TestRebalanceWithLateGossip: hosts that hear of each hand-over three looks late move no more tiles than they must.
 func TestRebalanceWithLateGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newWorld(t).cluster(8, seeded(t), tilehost.Config{})
+		c := newWorld(t).cluster(8, seed.Rand(t), tilehost.Config{})
 		c.spread(t, 4, 4, 4, 4, 4, 4, 4, 0)
 		var late atomic.Pointer[map[string]int]
 		now := c.loads()
@@ -147,7 +148,7 @@ func TestRebalanceWithLateGossip(t *testing.T) {
 func TestRebalanceStopsAtARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		c := w.cluster(2, seeded(t), tilehost.Config{MaxTiles: 8})
+		c := w.cluster(2, seed.Rand(t), tilehost.Config{MaxTiles: 8})
 		ids := tiles(16)
 		require.NoError(t, c.hosts[0].Own(ids[:8]...))
 		require.NoError(t, c.hosts[0].Await(t.Context(), ids[:8]...))
@@ -192,7 +193,7 @@ func TestRebalanceNeedsToBeSure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newWorld(t).cluster(3, seeded(t), tilehost.Config{})
+				c := newWorld(t).cluster(3, seed.Rand(t), tilehost.Config{})
 				c.spread(t, 4, 0, 0)
 				look := 0
 				stop := c.rebalance(t, func() map[string]int { look++; return loads(look, c.loads()) }, c.hosts[0])
@@ -205,7 +206,7 @@ func TestRebalanceNeedsToBeSure(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := newWorld(t).cluster(2, seeded(t), tilehost.Config{})
+		c := newWorld(t).cluster(2, seed.Rand(t), tilehost.Config{})
 		c.spread(t, 4, 0)
 		stop := c.rebalance(t, c.loads, c.hosts...)
 		time.Sleep(9 * lookEvery)
@@ -220,7 +221,7 @@ func TestRebalanceNeedsToBeSure(t *testing.T) {
 // TestRebalanceTakesTheColdest: the tile in which the most happens stays.
 func TestRebalanceTakesTheColdest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newWorld(t).cluster(2, seeded(t), tilehost.Config{})
+		c := newWorld(t).cluster(2, seed.Rand(t), tilehost.Config{})
 		ids := c.spread(t, 2, 0)
 		stop := c.rebalance(t, c.loads, c.hosts...)
 		for i := 0; c.given().Rebalanced == 0; i++ {

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"log/slog"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/natstest"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
@@ -136,7 +134,7 @@ func TestStalledProcess(t *testing.T) {
 // order, whatever was lost, but while nodes make their routes anew: then messages may come again, and one a fault may
 // overtake others. In a time without faults every message arrives, once, in order.
 func TestRandomFaults(t *testing.T) {
-	rng := seeded(t)
+	rng := seed.Rand(t)
 	cluster := natstest.StartCluster(t, 3, nil)
 	urls := []string{cluster[0].URL(), cluster[1].URL(), cluster[2].URL()}
 	pub := open(t, nil, urls...)
@@ -206,18 +204,6 @@ func TestRandomFaults(t *testing.T) {
 		}
 		require.Equal(t, want, numbers[slices.Index(numbers, calm):], "a loss without a fault")
 	}
-}
-
-// seeded returns a generator and prints the command that repeats the run.
-func seeded(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("repeat with: TILEFENCE_SEED=%d go test -run '%s'", seed, t.Name())
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // buffer is a bytes.Buffer for several goroutines.

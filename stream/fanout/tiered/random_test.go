@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/internal/seed"
 )
 
 // TestRandomMoves: watchers come and go, so that the tile moves up and down at random, with random delays of both tiers
@@ -25,7 +27,7 @@ func TestRandomFaults(t *testing.T) {
 }
 
 func runRandom(t *testing.T, faults bool) {
-	rng := seeded(t)
+	rng := seed.Rand(t)
 	inBubble(t, func(t *testing.T, w *world) {
 		cfg := settings()
 		cfg.Cooldown = time.Second

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -331,16 +328,4 @@ func (in *watcher) requireWhole() {
 // inBubble runs a test under synctest.
 func inBubble(t *testing.T, run func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { run(t, newWorld(t)) })
-}
-
-// seeded returns a generator and prints the command that repeats the run.
-func seeded(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	if s := os.Getenv("TILEFENCE_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("repeat with: TILEFENCE_SEED=%d go test -run '%s'", seed, t.Name())
-	return rand.New(rand.NewPCG(seed, 0))
 }
