@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // Limits of a batch; the decoder refuses more before it allocates.
@@ -32,12 +33,7 @@ const (
 var outcomeNames = [...]string{"none", "applied", "fizzled", "rejected", "redirected"}
 
 // String returns the outcome's lower-case name.
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return fmt.Sprintf("outcome(%d)", uint8(o))
-}
+func (o Outcome) String() string { return enum.In(o, "outcome", outcomeNames[:], 0) }
 
 // LogValue implements slog.LogValuer with the form of String.
 func (o Outcome) LogValue() slog.Value { return slog.StringValue(o.String()) }

@@ -2,12 +2,12 @@ package tile
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // Durability is what a tile's owner waits for before a tick counts: before it is folded into the state, and
@@ -60,12 +60,7 @@ const (
 var durabilityNames = [...]string{"checkpointed", "replicated", "write-through", "replicated-actions"}
 
 // String returns the class in lower-case words.
-func (d Durability) String() string {
-	if d >= 0 && int(d) < len(durabilityNames) {
-		return durabilityNames[d]
-	}
-	return fmt.Sprintf("durability(%d)", int(d))
-}
+func (d Durability) String() string { return enum.In(d, "durability", durabilityNames[:], 0) }
 
 // LogValue implements slog.LogValuer with the form of String.
 func (d Durability) LogValue() slog.Value { return slog.StringValue(d.String()) }

@@ -1,11 +1,11 @@
 package tile
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // State is where a TileProcessor is in its life:
@@ -46,12 +46,7 @@ var stateNames = [...]string{"none", "idle", "following", "claiming", "replaying
 	"draining", "stood down", "stopped"}
 
 // String returns the state's lower-case name.
-func (s State) String() string {
-	if s >= 0 && int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("state(%d)", int(s))
-}
+func (s State) String() string { return enum.In(s, "state", stateNames[:], 0) }
 
 // LogValue implements slog.LogValuer with the form of String.
 func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -2,12 +2,12 @@ package tile
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // NeverSuspect as Config.SuspectAfter makes a follower wait for TakeOver however silent the owner is.
@@ -28,12 +28,7 @@ const (
 var suspicionNames = [...]string{"none", "silent owner", "owner died", "handed over", "ordered"}
 
 // String returns the suspicion in lower-case words.
-func (s Suspicion) String() string {
-	if s >= 0 && int(s) < len(suspicionNames) {
-		return suspicionNames[s]
-	}
-	return fmt.Sprintf("suspicion(%d)", int(s))
-}
+func (s Suspicion) String() string { return enum.In(s, "suspicion", suspicionNames[:], 0) }
 
 // LogValue implements slog.LogValuer with the form of String.
 func (s Suspicion) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -32,17 +32,13 @@ func (r *Router) Confirmed(ctx context.Context, id fence.TileID) (contact string
 	if ok && known.holds(heard, r.maxAge) {
 		return known.owner.Contact, nil
 	}
-	asked := time.Now()
-	s.counts.reads.Add(1)
-	owner, err := r.store.Owner(ctx, id)
-	if err != nil || !owner.Present() || owner.Contact == "" {
-		s.counts.failures.Add(1)
-		return "", &NoRouteError{Tile: id, Err: err}
+	owner, asked, err := r.read(ctx, s, id)
+	if err != nil {
+		return "", err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.confirmed.Put(id, confirmation{owner: Entry{Tile: id, Epoch: owner.Epoch, Contact: owner.Contact},
-		heard: heard.Epoch, at: asked})
+	s.confirmed.Put(id, confirmation{owner: owner, heard: heard.Epoch, at: asked})
 	return owner.Contact, nil
 }
 

@@ -153,16 +153,25 @@ func (n *note) overruledBy(heard Entry) bool {
 	return heard.Epoch > 0 && heard.Epoch >= n.owner.Epoch && (n.trusts(heard) || !heard.Held())
 }
 
-// ask reads the owner hash.
-func (r *Router) ask(ctx context.Context, s *shard, id fence.TileID) (string, error) {
-	asked := time.Now()
+// read reads the owner hash. Errors: a *NoRouteError.
+func (r *Router) read(ctx context.Context, s *shard, id fence.TileID) (owner Entry, asked time.Time, err error) {
+	asked = time.Now()
 	s.counts.reads.Add(1)
-	owner, err := r.store.Owner(ctx, id)
-	if err != nil || !owner.Present() || owner.Contact == "" {
+	o, err := r.store.Owner(ctx, id)
+	if err != nil || !o.Present() || o.Contact == "" {
 		s.counts.failures.Add(1)
-		return "", &NoRouteError{Tile: id, Err: err}
+		return Entry{}, asked, &NoRouteError{Tile: id, Err: err}
 	}
-	said := note{owner: Entry{Tile: id, Epoch: owner.Epoch, Contact: owner.Contact}, from: SourceStore, at: asked}
+	return Entry{Tile: id, Epoch: o.Epoch, Contact: o.Contact}, asked, nil
+}
+
+// ask answers with what the owner hash says.
+func (r *Router) ask(ctx context.Context, s *shard, id fence.TileID) (string, error) {
+	owner, asked, err := r.read(ctx, s, id)
+	if err != nil {
+		return "", err
+	}
+	said := note{owner: owner, from: SourceStore, at: asked}
 	believed := r.learnFromStore(s, said)
 	s.counts.answers[believed.from].Add(1)
 	return believed.owner.Contact, nil

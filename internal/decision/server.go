@@ -84,7 +84,7 @@ func (a *authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 func (a *authority) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
 	called := a.server.log.now()
 	g, err := a.Authority.Lookup(ctx, id)
-	a.server.put(Event{Kind: Lookup, Tile: id, Answer: granted(g, err)}, called)
+	a.server.put(Event{Kind: Lookup, Tile: id, Answer: Granted(g, err)}, called)
 	return g, err
 }
 
@@ -98,10 +98,11 @@ func (a *authority) Release(ctx context.Context, g fence.Grant) error {
 
 func (a *authority) claimed(kind Kind, c *fence.Claim, called int64, g fence.Grant, err error) {
 	a.server.put(Event{Kind: kind, Tile: c.Tile, Contact: a.server.other(c.Contact), ID: c.ID, Expected: c.Expected,
-		Floor: c.Floor, Answer: granted(g, err)}, called)
+		Floor: c.Floor, Answer: Granted(g, err)}, called)
 }
 
-func granted(g fence.Grant, err error) Answer {
+// Granted is the answer to a call of an authority.
+func Granted(g fence.Grant, err error) Answer {
 	answer := Judge(err)
 	if err == nil {
 		answer.Grant = g
@@ -135,7 +136,7 @@ func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 	r, err := s.Store.Commit(ctx, c)
 	e := Event{Kind: Commit, Tile: c.Tile, Contact: s.server.other(c.Contact), Epoch: c.Epoch, Prev: c.Prev,
 		Tick: c.Tick, Bytes: len(c.Payload), Replicas: c.Replicas, Install: c.Install, Refresh: c.Refresh(),
-		Answer: received(r, err)}
+		Answer: Received(r, err)}
 	if e.Next = e.At; e.At.IsZero() {
 		e.Next = c.Next() // no receipt says it
 	}
@@ -151,7 +152,7 @@ func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, erro
 	r, err := s.Store.Rebase(ctx, b)
 	s.server.put(Event{Kind: Rebase, Tile: b.Tile, Contact: s.server.other(b.Contact), Epoch: b.Epoch, Next: b.Next(),
 		Tick: b.Tick, State: sum(b.Blob, nil), Replicas: b.Replicas, ExpectEmpty: b.ExpectEmpty,
-		Answer: received(r, err)}, called)
+		Answer: Received(r, err)}, called)
 	return r, err
 }
 
@@ -163,7 +164,8 @@ func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	return err
 }
 
-func received(r fence.Receipt, err error) Answer {
+// Received is the answer to a write of a store.
+func Received(r fence.Receipt, err error) Answer {
 	answer := Judge(err)
 	if err == nil {
 		answer.receipt(r)

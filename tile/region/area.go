@@ -45,7 +45,7 @@ func (r *Region) divide(resolution int) {
 // Areas returns the number of areas of the tile. They are numbered from 1, in H3 order.
 func (r *Region) Areas() int { return len(r.areas.around) }
 
-// Area returns the area of the i-th cell of Cells, from 1 to Areas.
+// Area returns the area of the i-th cell, from 1 to Areas.
 func (r *Region) Area(i int) fence.Area { return r.areas.of[i] }
 
 // Span returns the cells of an area from 1 to Areas: the indices from first up to, and without, end.

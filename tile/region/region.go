@@ -4,8 +4,8 @@
 //
 //	t, err := region.At(37.77, -122.42, 5) // the tile around a place, resolution 5
 //	r, err := region.Of(t)
-//	r.Cells()                              // its ground, in H3 order
-//	r.Neighbours()                         // the tiles around it
+//	r.Cell(0)                              // the first cell of its ground, in H3 order
+//	region.Disk(t, 1)                      // the tile and those around it
 //	r.Area(0)                              // the area of its first cell; see fence.Area
 //
 // The package wraps the H3 library and needs cgo; nothing else in Tilefence does. A Region is immutable
@@ -34,11 +34,10 @@ type Point struct{ Lat, Lng float64 }
 
 // Region is one tile's geometry.
 type Region struct {
-	id         fence.TileID
-	cells      []Cell    // sorted
-	adjacent   [][]int32 // per cell, the indices of its neighbours inside the tile
-	neighbours []fence.TileID
-	areas      areas
+	id       fence.TileID
+	cells    []Cell    // sorted
+	adjacent [][]int32 // per cell, the indices of its neighbours inside the tile
+	areas    areas
 }
 
 // Of computes a tile's geometry, about a millisecond of work. It returns a *fence.ArgumentError if t
@@ -71,9 +70,6 @@ func Of(t fence.TileID) (*Region, error) {
 		slices.Sort(r.adjacent[i])
 	}
 	r.divide(cell.Resolution())
-	if r.neighbours, err = ring(cell); err != nil {
-		return nil, invalid(t, err.Error())
-	}
 	return r, nil
 }
 
@@ -105,12 +101,13 @@ func Disk(t fence.TileID, k int) ([]fence.TileID, error) {
 	}
 	var tiles []fence.TileID
 	for _, ring := range rings {
-		ids := make([]fence.TileID, len(ring))
-		for i, c := range ring {
-			ids[i] = fence.TileID(c)
+		from := len(tiles)
+		for _, c := range ring {
+			if c != 0 { // what is missing around a pentagon
+				tiles = append(tiles, fence.TileID(c))
+			}
 		}
-		slices.Sort(ids)
-		tiles = append(tiles, ids...)
+		slices.Sort(tiles[from:])
 	}
 	return tiles, nil
 }
@@ -121,21 +118,15 @@ func (r *Region) ID() fence.TileID { return r.id }
 // Len returns the number of cells of the ground.
 func (r *Region) Len() int { return len(r.cells) }
 
-// Cells lists the ground in ascending H3 order. The slice is a copy.
-func (r *Region) Cells() []Cell { return slices.Clone(r.cells) }
-
-// Cell returns the i-th cell of Cells.
+// Cell returns the i-th cell of the ground, in ascending H3 order.
 func (r *Region) Cell(i int) Cell { return r.cells[i] }
 
-// Index returns the index of a cell in Cells; ok is false for a cell outside the tile.
+// Index returns the index of a cell; ok is false for a cell outside the tile.
 func (r *Region) Index(c Cell) (i int, ok bool) { return slices.BinarySearch(r.cells, c) }
 
 // Adjacent lists the indices of the cells of this tile that touch the i-th. The slice is shared: do not
 // change it. At the tile's rim it is shorter than six.
 func (r *Region) Adjacent(i int) []int32 { return r.adjacent[i] }
-
-// Neighbours lists the tiles that touch this one: six, or five around a pentagon. The slice is a copy.
-func (r *Region) Neighbours() []fence.TileID { return slices.Clone(r.neighbours) }
 
 // Center returns the center of the i-th cell.
 func (r *Region) Center(i int) Point {
@@ -201,21 +192,6 @@ func tileCell(t fence.TileID) (h3.Cell, error) {
 		return 0, invalid(t, "its resolution is over 11, so it has no cells four resolutions finer")
 	}
 	return c, nil
-}
-
-func ring(c h3.Cell) ([]fence.TileID, error) {
-	disk, err := c.GridDisk(1)
-	if err != nil {
-		return nil, err
-	}
-	var ids []fence.TileID
-	for _, n := range disk {
-		if n != c && n != 0 {
-			ids = append(ids, fence.TileID(n))
-		}
-	}
-	slices.Sort(ids)
-	return ids, nil
 }
 
 func invalid(t fence.TileID, why string) error {

@@ -2,9 +2,9 @@ package game
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 // EventKind says what happened.
@@ -28,12 +28,7 @@ var eventNames = [...]string{"none", "spawned", "moved", "fired", "shielded", "w
 	"scored", "paced"}
 
 // String returns the kind's lower-case name.
-func (k EventKind) String() string {
-	if int(k) < len(eventNames) {
-		return eventNames[k]
-	}
-	return fmt.Sprintf("event(%d)", uint8(k))
-}
+func (k EventKind) String() string { return enum.In(k, "event", eventNames[:], 0) }
 
 // Event is one thing that happened to one ship in one area, or to the pace of the tile, with its result rather than its
 // cause: hull and shield are what is left, so that a watcher needs no rules to follow it. The area is that of the cell,

@@ -2,7 +2,8 @@ package game
 
 import (
 	"encoding/binary"
-	"fmt"
+
+	"github.com/tilefence/tilefence/internal/enum"
 )
 
 const orderVersion = 2
@@ -22,12 +23,7 @@ const (
 var orderNames = [...]string{"none", "spawn", "move", "volley", "shield", "warp"}
 
 // String returns the kind's lower-case name.
-func (k OrderKind) String() string {
-	if int(k) < len(orderNames) {
-		return orderNames[k]
-	}
-	return fmt.Sprintf("order(%d)", uint8(k))
-}
+func (k OrderKind) String() string { return enum.In(k, "order", orderNames[:], 0) }
 
 // Cost is the price of a card in energy, which the gateway spends before the tile sees the order; zero
 // for what is free.

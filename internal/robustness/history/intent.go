@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/decision"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -15,7 +16,7 @@ func (r *Recorder) Submit(client string, in *tile.Intent, contact string) (end f
 	done := r.call(Record{Client: client, Kind: Submit, Tile: in.Tile,
 		Intent: &IntentCall{Action: in.ActionID, Contact: contact}})
 	return func(o stream.Outcome, err error) {
-		result := resultOf(err)
+		result := resultOf(decision.Judge(err), err)
 		switch {
 		case err == nil:
 			result.Answer = o.String()

@@ -48,9 +48,8 @@ var outcomes = []Outcome{"", OK, Unconfirmed, Refused, Lost, NeverOwned, NotAppl
 // reasons are those of package decision, by their number.
 var reasons = []string{"", "stale", "replay", "behind", "forked", "noowner", "regress", "uncommitted", "checksum"}
 
-// resultOf classifies an error of a store or an authority. What it does not know is Failed: unknown.
-func resultOf(err error) Result {
-	a := decision.Judge(err)
+// resultOf is an answer with its error in words.
+func resultOf(a decision.Answer, err error) Result {
 	r := answered(&a)
 	if err != nil {
 		r.Err = err.Error()
@@ -71,10 +70,6 @@ func answered(a *decision.Answer) Result {
 		r.Grant = &row
 	}
 	return r
-}
-
-func (r *Result) receipt(got fence.Receipt) {
-	r.Position, r.Duplicate, r.Replicas = Position(got.Position), got.Duplicate, got.Replicas
 }
 
 // OwnerOf is an owner as a record keeps it.

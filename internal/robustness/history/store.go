@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/decision"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -23,7 +24,7 @@ type store struct {
 func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
 	end := s.recorder.call(Record{Client: s.client(c.Tile), Kind: Commit, Tile: c.Tile, Commit: commitCall(&c)})
 	receipt, err := s.Store.Commit(ctx, c)
-	end(receiptResult(receipt, err))
+	end(resultOf(decision.Received(receipt, err), err))
 	return receipt, err
 }
 
@@ -32,7 +33,7 @@ func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, erro
 		Epoch: b.Epoch, Contact: b.Contact, Next: Position(b.Next()), Tick: b.Tick, Replicas: b.Replicas,
 		ExpectEmpty: b.ExpectEmpty, State: fence.Checksum(b.Blob)}})
 	receipt, err := s.Store.Rebase(ctx, b)
-	end(receiptResult(receipt, err))
+	end(resultOf(decision.Received(receipt, err), err))
 	return receipt, err
 }
 
@@ -40,7 +41,7 @@ func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	end := s.recorder.call(Record{Client: s.client(w.Tile), Kind: Snapshot, Tile: w.Tile, Snapshot: &SnapshotCall{
 		Position: Position(w.Position), Tick: w.Tick, State: fence.Checksum(w.Blob)}})
 	err := s.Store.SaveSnapshot(ctx, w)
-	end(resultOf(err))
+	end(resultOf(decision.Judge(err), err))
 	return err
 }
 
@@ -52,14 +53,6 @@ func commitCall(c *fence.Commit) *CommitCall {
 		call.Payload, call.Events, call.Actions = parts(&e)
 	}
 	return call
-}
-
-func receiptResult(receipt fence.Receipt, err error) Result {
-	result := resultOf(err)
-	if err == nil {
-		result.receipt(receipt)
-	}
-	return result
 }
 
 // parts gives a digest of what an entry holds, how many events that is, and the actions it decided. What
