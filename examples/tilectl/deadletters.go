@@ -22,9 +22,8 @@ type letterRow struct {
 	Now    string            `json:"now"`    // readable, published, dropped, would be …; or why it still cannot be read
 	Fields map[string][]byte `json:"fields"`
 
-	poison stream.Poison
-	entry  fence.Entry
-	err    error // why it cannot be read
+	entry fence.Entry
+	err   error // why it cannot be read
 }
 
 // letters reads a tile's dead letters: all of them, or those named. damage is what of the list cannot be read.
@@ -49,7 +48,7 @@ func (t *tool) letters(ctx context.Context, args []string) (id fence.TileID, row
 
 func letterRowOf(p *stream.Poison) letterRow {
 	r := letterRow{Letter: p.Letter, Seq: p.Seq, Epoch: p.Epoch, Reason: p.Reason, Now: "readable",
-		Fields: map[string][]byte{}, poison: *p}
+		Fields: map[string][]byte{}}
 	for name, value := range p.Fields {
 		r.Fields[name] = []byte(value)
 	}

@@ -61,7 +61,7 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		}
 		for i := range chunks[0].Entries {
 			e := &chunks[0].Entries[i]
-			t.printEntry(id, e, previous)
+			t.printEntry(e, previous)
 			after, previous = e.Seq, e.Position
 		}
 		if p := chunks[0].Poison; p != nil {
@@ -77,7 +77,7 @@ func tail(ctx context.Context, t *tool, args []string) error {
 	}
 }
 
-func (t *tool) printEntry(id fence.TileID, e *fence.Entry, previous fence.Position) {
+func (t *tool) printEntry(e *fence.Entry, previous fence.Position) {
 	r := entryRow{Seq: e.Seq, Epoch: e.Epoch, Chain: e.Chain, Tick: e.Tick, At: fence.Millis(e.At),
 		Kind: e.Kind.String(), Bytes: len(e.Frame)}
 	var problems []error

@@ -24,7 +24,6 @@ type Biller struct {
 	sink  Sink
 	cfg   BillerConfig
 	ran   atomic.Bool
-	moved atomic.Uint64
 }
 
 // BillerConfig holds the optional settings of a Biller. A zero field means its default; none may be negative.
@@ -51,9 +50,6 @@ func NewBiller(store Store, sink Sink, cfg *BillerConfig) (*Biller, error) {
 	}
 	return &Biller{store: store, sink: sink, cfg: c}, nil
 }
-
-// Moved is how many events the sink has taken, repetitions included.
-func (b *Biller) Moved() uint64 { return b.moved.Load() }
 
 // Run moves events until ctx ends, and returns nil. No failure ends it: it tries again after Every. The other error is
 // fence.ErrAlreadyRun.
@@ -90,6 +86,5 @@ func (b *Biller) move(ctx context.Context, shard int, after string) (last string
 	if err := b.sink.Record(ctx, events); err != nil {
 		return after, fmt.Errorf("the sink: %w", err)
 	}
-	b.moved.Add(uint64(len(events)))
 	return events[len(events)-1].Position, nil
 }
