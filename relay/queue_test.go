@@ -47,8 +47,8 @@ func TestAnIdleQueueIsSmall(t *testing.T) {
 	require.LessOrEqual(t, cap(q.frames), fewFrames)
 }
 
-// TestSeveralTilesInOneWrite: what several tiles bring within Config.Coalesce is one write, and no frame waits longer. A
-// client of one tile, or of a relay with Coalesce off, is written to at once.
+// TestSeveralTilesInOneWrite: what several tiles bring within Config.Coalesce is one write, and no frame waits longer.
+// A client of one tile, or of a relay with Coalesce off, is written to at once.
 func TestSeveralTilesInOneWrite(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {

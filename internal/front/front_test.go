@@ -143,8 +143,8 @@ func described(w http.ResponseWriter, r *http.Request) {
 // handshake is answered by package http itself.
 func TestTheSameAnswers(t *testing.T) {
 	t.Parallel()
-	// However slow the machine, a head must not come too late, nor an answer be lost with a reset, which follows if much
-	// of what was sent has not been read.
+	// However slow the machine, a head must not come too late, nor an answer be lost with a reset, which follows if
+	// much of what was sent has not been read.
 	patient := func(s *http.Server) { s.ReadHeaderTimeout, s.MaxHeaderBytes = 10*time.Second, 16<<10 }
 	bare, fronted := serve(t, described, true, patient), serve(t, described, false, patient)
 	met := []string{"handshake", "with bytes behind", "bytes behind later", "in pieces", "refused",

@@ -77,8 +77,8 @@
 //	- many small views fill the server before the budget          TestMemoryOfSmallViews
 //	- damage, or bytes of somebody else                           DamageIsAMiss
 //
-// The numbered lines are the known pitfalls of versioned caches. The tests are in package viewcachetest and run on every
-// back end: in memory, on a single Redis and on a cluster. Those whose names begin with Test are in package
+// The numbered lines are the known pitfalls of versioned caches. The tests are in package viewcachetest and run on
+// every back end: in memory, on a single Redis and on a cluster. Those whose names begin with Test are in package
 // redisviewcache. TestRandom of package relay has relays share views while all that can happen to tiles and caches
 // happens.
 //

@@ -192,8 +192,8 @@ func (c *Cache) save(ctx context.Context, tile fence.TileID, token Token, v *Vie
 		c.unlock(ctx, tile, token)
 	case verdict == TooLarge:
 		c.count.tooLarge.Add(1)
-		c.cfg.Logger.Warn("a view is not shared for want of room: if this repeats, raise the budget of the views", "tile", tile,
-			"bytes", len(p.Tail)+len(p.Snapshot))
+		c.cfg.Logger.Warn("a view is not shared for want of room: if this repeats, raise the budget of the views",
+			"tile", tile, "bytes", len(p.Tail)+len(p.Snapshot))
 	default: // stored or confirmed
 	}
 }

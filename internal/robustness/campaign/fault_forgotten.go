@@ -18,8 +18,8 @@ import (
 func forgottenFaults() []*Fault {
 	return []*Fault{
 		{Name: "successor-forgotten",
-			About: "an owner sleeps while its successors serve; the last is killed and the authority's row restored, and " +
-				"the owner wakes",
+			About: "an owner sleeps while its successors serve; the last is killed and the authority's row restored, " +
+				"and the owner wakes",
 			hold: seconds(2, 3), staged: true,
 			inject: func(ctx context.Context, r *run, v victim) error { return r.forgetSuccessor(ctx, v, nil) }},
 		{Name: "outshone",
@@ -28,9 +28,9 @@ func forgottenFaults() []*Fault {
 			hold: seconds(2, 3), failover: true, alone: true, loses: true, appendOnly: true, staged: true,
 			inject: outshine},
 		{Name: "twin-wakes",
-			About: "an owner sleeps, and its successor on a promoted master without a replica, which is lost: the owner " +
-				"wakes, is granted the successor's epoch anew and serves; then the authority is restored once more, to " +
-				"name the successor, which wakes",
+			About: "an owner sleeps, and its successor on a promoted master without a replica, which is lost: the " +
+				"owner wakes, is granted the successor's epoch anew and serves; then the authority is restored once " +
+				"more, to name the successor, which wakes",
 			hold: seconds(1, 2), failover: true, alone: true, loses: true, appendOnly: true, staged: true,
 			inject: wakeTwin},
 	}
@@ -63,7 +63,8 @@ func (r *run) forgetSuccessor(ctx context.Context, v victim, lose func() error) 
 
 // awaitShown waits until every tile serves and all watchers have seen a tile at an epoch.
 func (r *run) awaitShown(ctx context.Context, id fence.TileID, epoch fence.Epoch) error {
-	return await(ctx, r.cfg.ServeWithin, fmt.Sprintf("watchers are shown epoch %d of tile %s", epoch, id), func() error {
+	what := fmt.Sprintf("watchers are shown epoch %d of tile %s", epoch, id)
+	return await(ctx, r.cfg.ServeWithin, what, func() error {
 		for _, w := range r.observers.watchers {
 			if at, _ := w.at(id); at.Epoch < epoch {
 				return fmt.Errorf("%s is at %s", w.name, at)

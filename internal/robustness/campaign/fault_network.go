@@ -71,8 +71,8 @@ func networkFaults() []*Fault {
 			moves: true, hold: seconds(1, 3), within: "resets",
 			inject: func(ctx context.Context, r *run, _ victim) error { return r.resets(ctx, storeResets) }},
 		{Name: "confirmations-reset",
-			About: "a replica's link is cut, and connections to Redis are reset while owners wait for its confirmation; " +
-				"then the master and a tile's owner are killed",
+			About: "a replica's link is cut, and connections to Redis are reset while owners wait for its " +
+				"confirmation; then the master and a tile's owner are killed",
 			failover: true, hold: seconds(0.5, 1.5), inject: resetWaits},
 		{Name: "promoted-refuses",
 			About:    "SIGKILL of a Redis master; the promoted one refuses connections for its first second",
@@ -151,5 +151,6 @@ func refuseAtFirst(ctx context.Context, r *run, v victim) error {
 func resetWaits(ctx context.Context, r *run, v victim) error {
 	err := errors.Join(r.cutLink(ctx, v.shard), r.tellAll(ctx, order{Resets: "redis", Answers: 300}))
 	time.Sleep(500*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
-	return errors.Join(err, r.tellAll(ctx, order{Resets: "redis"}), r.killMaster(v.shard), r.killWorker(r.owner(v.tile)))
+	return errors.Join(err, r.tellAll(ctx, order{Resets: "redis"}), r.killMaster(v.shard),
+		r.killWorker(r.owner(v.tile)))
 }

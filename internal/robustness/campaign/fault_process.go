@@ -59,12 +59,12 @@ func serverFaults() []*Fault {
 			hold: seconds(1, 2), failover: true, within: "fence-moved-back",
 			inject: func(_ context.Context, r *run, v victim) error { return r.killMaster(v.shard) }},
 		{Name: "master-restarted",
-			About: "SIGKILL of a Redis master with an append-only file, which is back before its replica is promoted; " +
-				"in half of the runs a tile's owner is killed with it",
+			About: "SIGKILL of a Redis master with an append-only file, which is back before its replica is " +
+				"promoted; in half of the runs a tile's owner is killed with it",
 			hold: seconds(0.5, 1.5), appendOnly: true, inject: restartMaster},
 		{Name: "only-copy-lost",
-			About: "a Redis master is killed, then its promoted replica and a tile's owner: an operator promotes the old " +
-				"master, which has what its append-only file has, and the only copy of what came later is lost",
+			About: "a Redis master is killed, then its promoted replica and a tile's owner: an operator promotes the " +
+				"old master, which has what its append-only file has, and the only copy of what came later is lost",
 			hold: seconds(0.1, 0.5), failover: true, appendOnly: true, inject: loseOnlyCopy},
 		{Name: "tail-lost",
 			About: "the replication link is cut, and then the master killed: the owner lives, and has what was lost",

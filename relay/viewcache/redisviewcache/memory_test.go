@@ -14,8 +14,9 @@ import (
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
-// TestMemoryIsWhatIsSaid: the server's memory over what the account says, and over one copy of each view, when each tile
-// has a minute's versions: one a second, each two batches of 200 bytes later, with a snapshot of about 64 KiB every 30.
+// TestMemoryIsWhatIsSaid: the server's memory over what the account says, and over one copy of each view, when each
+// tile has a minute's versions: one a second, each two batches of 200 bytes later, with a snapshot of about 64 KiB
+// every 30.
 func TestMemoryIsWhatIsSaid(t *testing.T) {
 	s := newScene(t)
 	s.Bytes, s.State = 200, 1<<20

@@ -68,7 +68,8 @@ func BenchmarkResubscribe(b *testing.B) {
 			rounds++
 		}
 		b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(rounds), "ms/restored")
-		b.ReportMetric(float64(onMasters(b, client, subscribeCommands)-before)/float64(rounds*manyTiles), "commands/tile")
+		commands := onMasters(b, client, subscribeCommands) - before
+		b.ReportMetric(float64(commands)/float64(rounds*manyTiles), "commands/tile")
 	})
 	b.Run("node", func(b *testing.B) {
 		var took []time.Duration

@@ -50,7 +50,8 @@ func (f *figures) save(page string, budgets []budget) error {
 	if f.Headline != nil {
 		values[headlineFile] = f.Headline
 		const row = "headline.Battle/10000"
-		maps.Copy(files, f.Headline.Charts(most(budgets, row, "client-p99-ms"), most(budgets, row, "bytes/client-tick")))
+		p99, size := most(budgets, row, "client-p99-ms"), most(budgets, row, "bytes/client-tick")
+		maps.Copy(files, f.Headline.Charts(p99, size))
 	}
 	if m, ok := f.Sections[matchTitle]; ok {
 		for _, c := range m.matchCharts() {

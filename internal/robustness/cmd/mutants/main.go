@@ -113,8 +113,8 @@ func run(ctx context.Context, out string, trials []trial, atOnce int) error {
 	return failed
 }
 
-// plan lists the trials: each detector without a mutant, and with each that it is to notice. Of mutants and detectors it
-// takes those that are named; all if none are.
+// plan lists the trials: each detector without a mutant, and with each that it is to notice. Of mutants and detectors
+// it takes those that are named; all if none are.
 func plan(only, by string) (trials []trial) {
 	intact := map[string]bool{}
 	for i := range mutants {
