@@ -39,10 +39,13 @@ serverless() {
 		"${gotest[@]}" -timeout 10m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
 }
 
+# The peers are a module of their own, which go test ./... does not see.
+vet() { go vet ./... && (cd internal/benchmark/peers && go vet ./...); }
+
 checks() {
 	failed=()
 	check gofmt formatted
-	check vet go vet ./...
+	check vet vet
 	check lint "$lint" run --allow-parallel-runners ./...
 	check serverless serverless
 	check valkey scripts/engines.sh -short valkey-8.0
