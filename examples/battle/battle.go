@@ -200,6 +200,7 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		stopChaos() // it puts right what it has broken
 		stopStatus()
 		stopLobby()
+		d.pilot.rest()
 		fmt.Fprintln(d.errs, "draining…")
 	})
 	if d.lobby != nil {

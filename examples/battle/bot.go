@@ -200,11 +200,14 @@ func (b *bot) interval() time.Duration { return time.Duration(b.view.Pace() * fl
 // orderTimeout is how long a bot waits for an outcome before it asks again.
 const orderTimeout = 3 * time.Second
 
+// insistFor is how long a bot presents a card: it was paid for, and gateways send an action for as long.
+const insistFor = 5 * time.Minute
+
 // send presents an order until it has an outcome, also when playing has ended meanwhile. A card is presented again
-// under the same action ID however often it takes: it was paid for. A move that fails is forgotten; the next tick
-// brings another.
+// under the same action ID. A move that fails is forgotten; the next tick brings another.
 func (b *bot) send(gatewayURL string, r gatewayws.Request) {
-	for attempt := range 10 {
+	pause := 50 * time.Millisecond
+	for end := time.Now().Add(insistFor); time.Now().Before(end); pause = min(2*pause, time.Second) {
 		outcome, err := b.present(gatewayURL, r)
 		switch {
 		case err == nil && r.Action != "":
@@ -217,7 +220,7 @@ func (b *bot) send(gatewayURL string, r gatewayws.Request) {
 			b.meters.movesFailed.Add(1)
 			return
 		}
-		time.Sleep(time.Duration(50*(attempt+1)) * time.Millisecond)
+		time.Sleep(pause)
 	}
 	b.meters.outcomes.add("unanswered")
 	b.cards = append(b.cards, playedCard{id: r.Action})

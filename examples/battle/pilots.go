@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
@@ -29,6 +30,8 @@ const (
 type pilots struct {
 	*deployment
 	ships map[fence.TileID][]string // actors that have a planner
+
+	resting atomic.Bool // no more is asked
 
 	mu      sync.Mutex
 	desks   map[*host]*slow.Desk
@@ -92,6 +95,9 @@ func (p *pilots) attend(h *host, hooks tile.Hooks) (tile.Hooks, error) {
 	ticked := hooks.Ticked
 	hooks.Ticked = func(i tile.TickInfo) {
 		ticked(i)
+		if p.resting.Load() {
+			return
+		}
 		for n, ship := range p.ships[i.Tile] {
 			r := slow.Request{Tile: i.Tile, Entity: ship, Requester: ship, Tier: slow.Background}
 			if n == 0 {
@@ -107,6 +113,13 @@ func (p *pilots) attend(h *host, hooks tile.Hooks) (tile.Hooks, error) {
 	p.stops = append(p.stops, p.start(d.Run))
 	p.mu.Unlock()
 	return d.Hooks(hooks), nil
+}
+
+// rest has the tiles ask for no more plans, so that they come to rest after the battle.
+func (p *pilots) rest() {
+	if p != nil {
+		p.resting.Store(true)
+	}
 }
 
 // status is the planners as the page shows them.
