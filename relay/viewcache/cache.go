@@ -39,7 +39,7 @@ type tuning struct {
 	patience time.Duration // of one read for another's rebuild
 	limit    time.Duration // of a rebuild
 	pause    time.Duration // without calls after one that failed
-	look     time.Duration // between looks for a version that was not announced, at first: subscribing takes a moment
+	look     time.Duration // between looks for a version that was not announced, at first
 }
 
 // withDefaults returns a copy with every field set, or a *fence.ArgumentError.
@@ -53,7 +53,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.patience = cmp.Or(out.patience, 2*time.Second)
 	out.limit = cmp.Or(out.limit, 5*time.Second)
 	out.pause = cmp.Or(out.pause, time.Second)
-	out.look = cmp.Or(out.look, 10*time.Millisecond)
+	out.look = cmp.Or(out.look, 50*time.Millisecond)
 	return out, s.Err
 }
 
@@ -159,7 +159,7 @@ func (w *want) satisfied(v *Version, fresh time.Duration) bool {
 
 // get returns a version that will do: one that is there, or one that this relay or another reads now.
 func (c *Cache) get(ctx context.Context, w want) (View, error) {
-	waiting := waiter{cache: c, tile: w.tile, until: time.Now().Add(c.cfg.patience), next: c.cfg.look}
+	waiting := c.listen(w.tile)
 	defer waiting.leave()
 	var have *View // at version
 	var version Version
@@ -287,14 +287,14 @@ func do[T any](ctx context.Context, c *Cache, call func(context.Context) (T, err
 }
 
 // waiter waits for a rebuild by another relay: for its announcement, and for the moment to look for itself, since
-// announcements may be lost. It listens only if it has to wait, so that announcements reach only relays that need them.
+// announcements may be lost.
 type waiter struct {
 	cache *Cache
-	tile  fence.TileID
 	until time.Time
 	next  time.Duration
 	heard chan announced // the last one
-	stop  func()         // ends listening; nil before it
+	leave func()
+	waits bool // it has
 }
 
 // announced is a version that was the newest at a time of this process.
@@ -303,9 +303,10 @@ type announced struct {
 	at time.Time
 }
 
-func (w *waiter) listen() {
-	w.heard = make(chan announced, 1)
-	w.stop = w.cache.store.Listen(w.tile, func(v Version) {
+// listen begins to listen. It comes before Lock says who reads: what is announced after that is heard.
+func (c *Cache) listen(tile fence.TileID) *waiter {
+	w := &waiter{cache: c, until: time.Now().Add(c.cfg.patience), next: c.cfg.look, heard: make(chan announced, 1)}
+	w.leave = c.store.Listen(tile, func(v Version) {
 		select {
 		case <-w.heard:
 		default:
@@ -315,22 +316,15 @@ func (w *waiter) listen() {
 		default:
 		}
 	})
-}
-
-func (w *waiter) leave() {
-	if w.stop != nil {
-		w.stop()
-	}
+	return w
 }
 
 // wait returns true when it is worth looking again, with the version that was announced, if one was; and false when
-// that has been done for long enough. The first call only begins to listen: looking again finds what was announced
-// before.
+// that has been done for long enough.
 func (w *waiter) wait(ctx context.Context) (v Version, again bool) {
-	if w.stop == nil {
+	if !w.waits {
+		w.waits = true
 		w.cache.count.waits.Add(1)
-		w.listen()
-		return v, true
 	}
 	left := time.Until(w.until)
 	if left <= 0 {
@@ -338,7 +332,7 @@ func (w *waiter) wait(ctx context.Context) (v Version, again bool) {
 	}
 	t := time.NewTimer(min(left, w.next))
 	defer t.Stop()
-	w.next = min(2*w.next, 20*w.cache.cfg.look) // a lost announcement costs no more than the wait so far
+	w.next = min(2*w.next, 4*w.cache.cfg.look)
 	select {
 	case a := <-w.heard:
 		v = a.Version

@@ -55,7 +55,7 @@
 //	                                                              AHungRebuilderIsNotWaitedForLong
 //	                                                              AFailedRebuildEndsItsLock
 //	                                                              ARebuilderThatLeavesEndsItsLock
-//	5 announcements to everybody fill the network                 TestAnnouncementsReachOnlyThoseWhoWait
+//	5 announcements to everybody fill the network                 ANewVersionIsAnnounced
 //	6 old versions fill the memory                                TheBudgetHolds
 //	                                                              OldVersionsGoFirst
 //	7 one lock for much holds up what it need not                 OneHasTheLock
@@ -79,8 +79,9 @@
 //
 // The numbered lines are the known pitfalls of versioned caches. The tests are in package viewcachetest and run on
 // every back end: in memory, on a single Redis and on a cluster. Those whose names begin with Test are in package
-// redisviewcache. TestRandom of package relay has relays share views while all that can happen to tiles and caches
-// happens.
+// redisviewcache. Of pitfall 5: a reader hears only what it waits for; a relay hears all sixteen groups, at most one
+// announcement for each tile and Config.Fresh, and is spared a round trip before it waits. TestRandom of package relay
+// has relays share views while all that can happen to tiles and caches happens.
 //
 // A Cache is safe for concurrent use. Test against NewMemory.
 package viewcache

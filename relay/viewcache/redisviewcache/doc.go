@@ -8,9 +8,7 @@
 //
 // The tiles are divided into viewcache.Groups groups. The keys of a group share a hash tag, so that one function can
 // compare, store, evict and announce in one step on one slot; a version is a field named for its position. The
-// functions are loaded where they are missing, which any relay does at any time. A new version is announced on the
-// channel of its group. A relay subscribes to it when a read has to wait for another relay, over a connection of the
-// group's own, and until 10 s after the last such read; a relay whose reads find versions subscribes to nothing.
+// functions are loaded where they are missing, which any relay does at any time.
 //
 // The server needs no persistence and no replicas: what it loses is read again. Set its maxmemory to one and a half
 // times Limits.Budget and leave maxmemory-policy at noeviction; the functions keep to the budget by themselves. If the

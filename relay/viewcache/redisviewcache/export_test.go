@@ -1,9 +1,6 @@
 package redisviewcache
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
 // Mutate puts an error into the library of this process, which then has another name than the real one.
 func Mutate(edits ...string) (changed bool) {
@@ -11,6 +8,3 @@ func Mutate(edits ...string) (changed bool) {
 	library = build(text)
 	return text != source
 }
-
-// Linger sets for how long a group stays subscribed that nobody waits for. It comes before any use of the store.
-func (s *Store) Linger(d time.Duration) { s.heard.linger = d }

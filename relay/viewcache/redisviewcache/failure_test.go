@@ -14,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
@@ -415,53 +414,6 @@ func TestLostSubscriptionsAreMadeAgain(t *testing.T) {
 			<-heard
 		}
 	}
-}
-
-// TestAnnouncementsReachOnlyThoseWhoWait: a relay subscribes to the group of a tile while one of its reads waits for
-// that tile, and to nothing if none does.
-func TestAnnouncementsReachOnlyThoseWhoWait(t *testing.T) {
-	s := newScene(t)
-	c, store := s.cache(nil)
-	store.Linger(3 * time.Second)
-	groups := func() []string {
-		all, err := s.client.PubSubShardChannels(t.Context(), "*").Result()
-		require.NoError(t, err)
-		return all
-	}
-	for id := range fence.TileID(2 * viewcache.Groups) {
-		s.play(s.tile + 1 + id)
-		require.True(t, s.view(c, s.tile+1+id)) // it is read
-		require.True(t, s.view(c, s.tile+1+id)) // and confirmed
-	}
-	time.Sleep(100 * time.Millisecond)
-	require.Empty(t, groups(), "no read had to wait")
-
-	g, err := store.Lock(t.Context(), s.tile, viewcache.Version{}, time.Minute)
-	require.NoError(t, err)
-	var waiting errgroup.Group
-	for range 2 {
-		waiting.Go(func() error {
-			_, err := c.View(t.Context(), s.tile, fence.Position{})
-			return err
-		})
-	}
-	own := []string{redisviewcache.Channel(s.tile)}
-	waittest.Until(t, func() bool { return len(groups()) > 0 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, own, groups())
-	subscribers, err := s.client.PubSubShardNumSub(t.Context(), own...).Result()
-	require.NoError(t, err)
-	require.Equal(t, map[string]int64{own[0]: 1}, subscribers, "once for all who wait")
-	require.NoError(t, store.Unlock(t.Context(), s.tile, g.Token))
-	require.NoError(t, waiting.Wait())
-	time.Sleep(1500 * time.Millisecond) // longer than a subscription is silent before it is looked at
-	require.Equal(t, own, groups(), "it stays subscribed for a while")
-	waittest.Until(t, func() bool { return len(groups()) == 0 }, 10*time.Second, 10*time.Millisecond)
-
-	stop := store.Listen(s.tile, func(viewcache.Version) {}) // it begins anew
-	waittest.Until(t, func() bool { return len(groups()) == 1 }, 10*time.Second, time.Millisecond)
-	time.Sleep(1500 * time.Millisecond)
-	require.Equal(t, own, groups(), "it is still waited for")
-	stop()
 }
 
 // TestAGroupOutlivesWhatTheServerEvicts: whichever of its keys the server evicts, views are stored again, and the

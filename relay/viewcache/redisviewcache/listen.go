@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,85 +24,57 @@ const (
 	retryAfter = 100 * time.Millisecond
 )
 
-// linger is for how long a group stays subscribed that nobody waits for, so that waits which follow each other do not
-// each make a subscription.
-const linger = 10 * time.Second
-
-// listeners are those who wait for announcements. Each group that is waited for has a subscription of its own, since
-// groups may be on different nodes of a cluster: a relay gets the announcements of these groups only.
+// listeners are those who wait for announcements. The first one makes the subscriptions: one for each group, as their
+// slots may be anywhere in a cluster, and one for all groups of a single server.
 type listeners struct {
 	client redis.UniversalClient
-	linger time.Duration
-	ctx    context.Context // of the subscriptions
-	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	groups  [viewcache.Groups]audience
+	base    context.Context // of the subscriptions
+	cancel  context.CancelFunc
 	waiting listen.Set[string, func(viewcache.Version)] // by tile, as the announcements have it
 	ended   sync.WaitGroup
 }
 
-// audience are those who wait for a group.
-type audience struct {
-	waiting  int
-	left     time.Time // when the last one left
-	followed bool      // by a goroutine
-}
-
-func newListeners(client redis.UniversalClient) *listeners {
-	l := &listeners{client: client, linger: linger}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	return l
-}
-
 func (l *listeners) listen(tile fence.TileID, heard func(viewcache.Version)) (stop func()) {
-	group := viewcache.GroupOf(tile)
-	remove := l.waiting.Add(tile.String(), heard)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := &l.groups[group]
-	a.waiting++
-	if !a.followed && l.ctx.Err() == nil {
-		a.followed = true
-		l.ended.Go(func() { l.follow(l.ctx, group) })
+	if l.base == nil {
+		l.base, l.cancel = context.WithCancel(context.Background())
+		var all []string
+		for group := range viewcache.Groups {
+			all = append(all, channel(group))
+		}
+		size := len(all)
+		if _, cluster := l.client.(*redis.ClusterClient); cluster {
+			size = 1
+		}
+		for channels := range slices.Chunk(all, size) {
+			l.ended.Go(func() { l.follow(l.base, channels) })
+		}
 	}
-	return sync.OnceFunc(func() {
-		remove()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		a.waiting--
-		a.left = time.Now()
-	})
+	return l.waiting.Add(tile.String(), heard)
 }
 
-// wanted reports whether a group is to be followed further. If not, the next one who waits begins anew.
-func (l *listeners) wanted(group int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := &l.groups[group]
-	a.followed = l.ctx.Err() == nil && (a.waiting > 0 || time.Since(a.left) < l.linger)
-	return a.followed
-}
-
-// follow keeps the channel of a group subscribed until it is not wanted.
-func (l *listeners) follow(ctx context.Context, group int) {
-	for l.wanted(group) {
+// follow keeps channels subscribed until ctx ends.
+func (l *listeners) follow(ctx context.Context, channels []string) {
+	for ctx.Err() == nil {
 		// A new PubSub each time: the library subscribes a sharded channel again at any node, not at that of its slot.
 		ps := l.client.SSubscribe(ctx)
 		stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
-		failed := ps.SSubscribe(ctx, channel(group)) != nil || l.receive(ctx, ps, group)
+		if ps.SSubscribe(ctx, channels...) == nil {
+			l.receive(ctx, ps)
+		}
 		stop()
 		_ = ps.Close()
-		if !failed {
-			return
-		}
 		wait.For(ctx, retryAfter)
 	}
 }
 
-// receive hands on what is announced until the subscription fails, or is not wanted.
-func (l *listeners) receive(ctx context.Context, ps *redis.PubSub, group int) (failed bool) {
-	for pinged := false; l.wanted(group); {
+// receive hands on what is announced until the subscription fails.
+func (l *listeners) receive(ctx context.Context, ps *redis.PubSub) {
+	pinged := false
+	for {
 		m, err := ps.ReceiveTimeout(ctx, silence)
 		var wire net.Error
 		switch {
@@ -110,18 +83,17 @@ func (l *listeners) receive(ctx context.Context, ps *redis.PubSub, group int) (f
 		case !pinged && errors.As(err, &wire) && wire.Timeout() && ps.Ping(ctx) == nil:
 			pinged = true
 		default:
-			return true
+			return
 		}
 		switch m := m.(type) {
 		case *redis.Message:
 			l.announce(m.Payload)
 		case *redis.Subscription:
 			if m.Kind == "sunsubscribe" {
-				return true // the slot has moved
+				return // the slot has moved
 			}
 		}
 	}
-	return false
 }
 
 // announce calls those who wait for the tile of a message. A message without a tile and a version is ignored.
@@ -141,6 +113,9 @@ func (l *listeners) announce(message string) {
 
 func (l *listeners) close() {
 	l.mu.Lock()
+	if l.base == nil {
+		l.base, l.cancel = context.WithCancel(context.Background())
+	}
 	l.cancel()
 	l.mu.Unlock()
 	l.ended.Wait()

@@ -20,7 +20,7 @@ import (
 type Store struct {
 	client redis.UniversalClient
 	limits viewcache.Limits
-	heard  *listeners
+	heard  listeners
 	lanes  [viewcache.Groups]lane.Lane[*request]
 }
 
@@ -37,7 +37,7 @@ func New(client redis.UniversalClient, limits *viewcache.Limits) (*Store, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{client: client, limits: l, heard: newListeners(client)}
+	s := &Store{client: client, limits: l, heard: listeners{client: client}}
 	for i := range s.lanes {
 		s.lanes[i].Send, s.lanes[i].Calls, s.lanes[i].Bytes = s.send, pipelineCalls, pipelineBytes
 	}

@@ -258,8 +258,8 @@ func lostAnnouncement(s *story) {
 		v, err := deaf.View(s.Context(), s.tile, fence.Position{})
 		seen <- errors.Join(err, s.Audit(s.tile, &v))
 	}()
-	// Before it waits it looks twice, and when it has waited for long enough once more.
-	waittest.Until(s, func() bool { return store.Looks.Load() > 3 }, 10*time.Second, time.Millisecond,
+	// Before it waits it looks once, and when it has waited for long enough once more.
+	waittest.Until(s, func() bool { return store.Looks.Load() > 2 }, 10*time.Second, time.Millisecond,
 		"it does not look for itself")
 	close(release)
 	require.NoError(s, <-done)
