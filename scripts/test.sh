@@ -9,10 +9,9 @@ cd "$(dirname "$0")/.." || exit 1
 lint=${XDG_CACHE_HOME:-$HOME/.cache}/tilefence/bin/golangci-lint
 
 # -count=1: a result kept from before says nothing about the servers of today. Tests wait more than they compute, so
-# more of them run at once than there are processors. vet is a check of its own, and without debugger symbols a test
-# program is linked in half the time.
-atonce=$((2 * $(nproc)))
-gotest=(go test -count=1 -vet=off -ldflags=-w -p "$atonce" -parallel "$atonce")
+# more of them run at once than there are processors; of packages one more, since some play whole deployments. vet is a
+# check of its own, and without debugger symbols a test program is linked in half the time.
+gotest=(go test -count=1 -vet=off -ldflags=-w -p $(($(nproc) + 1)) -parallel $((2 * $(nproc))))
 
 check() { # name, command...
 	local name=$1 began=$SECONDS

@@ -29,7 +29,7 @@ func TestHandOvers(t *testing.T) {
 		}
 		return n
 	}
-	waittest.Until(t, func() bool { return count(greedy, tile.Serving) == 6 }, 20*time.Second, 10*time.Millisecond)
+	waittest.Until(t, func() bool { return count(greedy, tile.Serving) == 6 }, time.Minute, 10*time.Millisecond)
 	waittest.Until(t, func() bool {
 		for _, h := range d.hosts.all() {
 			if count(h, tile.Serving) != 2 {
@@ -38,11 +38,11 @@ func TestHandOvers(t *testing.T) {
 		}
 		return true
 	}, time.Minute, 10*time.Millisecond, "the tiles still lie unevenly")
-	waittest.Until(t, func() bool { return count(greedy, tile.Following) == 4 }, 20*time.Second, 10*time.Millisecond,
+	waittest.Until(t, func() bool { return count(greedy, tile.Following) == 4 }, time.Minute, 10*time.Millisecond,
 		"it keeps no warm copy of what it gave away")
 	// A hand-over is counted after the taker serves.
 	waittest.Until(t, func() bool {
 		n, err := d.totals()
 		return err == nil && n["tile_takeover_seconds/handed_over"] >= 4
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }

@@ -57,10 +57,11 @@ type strike struct {
 	recovery     func() time.Duration // of what no tile shows, once it is healed; nil: tiles show it
 }
 
-// Bounds of one fault.
+// Bounds of one fault, generous: on a machine that is short of processors the nodes of a cluster suspect each other
+// for a long time.
 const (
-	patience   = time.Minute            // for every tile to be well after the healing
-	healing    = 45 * time.Second       // for the healing itself: a Redis Cluster has to agree
+	patience   = 2 * time.Minute        // for every tile to be well after the healing
+	healing    = 3 * time.Minute        // for the healing itself: a Redis Cluster has to agree
 	breather   = 700 * time.Millisecond // between two faults, at least
 	watchEvery = 10 * time.Millisecond
 )

@@ -85,7 +85,7 @@ func (v visitor) await(id, state string) (ticket ticketView) {
 // enter deploys a battle without players and opens its lobby's entrance.
 func enter(t *testing.T, args ...string) (*deployment, visitor) {
 	d := deploy(t, append([]string{"-tiles", "2", "-hosts", "2", "-tick", "100ms"}, args...)...)
-	waittest.Until(t, func() bool { return len(d.lobby.shows().Tiles) == 2 }, 10*time.Second, 20*time.Millisecond,
+	waittest.Until(t, func() bool { return len(d.lobby.shows().Tiles) == 2 }, time.Minute, 20*time.Millisecond,
 		"not every tile offers seats")
 	return d, visitor{T: t, entrance: "http://" + d.watchers.Addr().String()}
 }
@@ -127,7 +127,7 @@ func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 	assert.Equal(t, 2, used(), "seats that were taken do not lapse")
 	_, status = ann.ask("POST", "ann/leave", "")
 	assert.Equal(t, http.StatusOK, status)
-	waittest.Until(t, func() bool { return used() == 1 }, 5*time.Second, 20*time.Millisecond)
+	waittest.Until(t, func() bool { return used() == 1 }, time.Minute, 20*time.Millisecond)
 
 	_, status = zoe.ask("PUT", "zoe", `{"rating":1500}`)
 	require.Equal(t, http.StatusOK, status)
@@ -190,7 +190,7 @@ func TestASeatThatIsNotTakenGoesBack(t *testing.T) {
 	waittest.Until(t, func() bool {
 		s, err := d.lobby.tickets.Status(t.Context(), d.lobby.queue.Name, "ann")
 		return err == nil && s.Assignment != nil && s.Assignment.TakeBy.UnixMilli() > first.TakeBy
-	}, 20*time.Second, 20*time.Millisecond, "it never got another seat")
+	}, time.Minute, 20*time.Millisecond, "it never got another seat")
 	assert.Positive(t, d.lobby.lapsed.Load())
 }
 
@@ -352,7 +352,7 @@ func TestNobodyTakesAGuestsPlace(t *testing.T) {
 		d.lobby.book.mu.Lock()
 		defer d.lobby.book.mu.Unlock()
 		return d.lobby.book.taken["ann"] != nil
-	}, 10*time.Second, 10*time.Millisecond, "she never sat")
+	}, time.Minute, 10*time.Millisecond, "she never sat")
 	steal(eve, http.StatusNotFound, "her seat")
 	refusedAtTheGateway(t, d, eve.guest.Token)
 	refusedAtTheGateway(t, d, ann.guest.Token) // she takes it with what her ticket shows

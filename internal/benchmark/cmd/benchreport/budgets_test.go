@@ -189,3 +189,16 @@ func TestMatchmakingHasChartsAndItsBudgets(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, f.page(budgets), again.page(budgets), "the page follows from its files")
 }
+
+// TestTheCommittedPageFollows: a change of a section's words, a budget or a figure needs the page written anew, by
+// benchreport -page.
+func TestTheCommittedPageFollows(t *testing.T) {
+	const page = "../../../../docs/benchmarks.md"
+	budgets, err := readBudgets()
+	require.NoError(t, err)
+	f, err := load(page)
+	require.NoError(t, err)
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Equal(t, f.page(budgets), string(text))
+}
