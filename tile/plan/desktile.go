@@ -186,14 +186,17 @@ func (t *deskTile) listed(r *TurnReply, stats *DeskStats) {
 
 // answer takes an answer; nil if it is none that an entity waits for.
 func (t *deskTile) answer(a *Answer, stats *DeskStats) *answered {
-	t.seen = append(t.seen, Receipt{Entity: a.Entity, ID: a.ID})
+	receipt := Receipt{Entity: a.Entity, ID: a.ID}
 	e := t.entities[a.Entity]
-	if e == nil || e.asking || e.request.ID != a.ID {
+	if known := e != nil && !e.asking && e.request.ID == a.ID; known && a.Kind == Planned {
+		receipt.Requester, receipt.Usage = e.request.Requester, a.Usage
+	} else if !known {
 		stats.Unknown++
-		return nil
+		e = nil
 	}
-	if e.deciding {
-		return nil // its receipt was lost
+	t.seen = append(t.seen, receipt)
+	if e == nil || e.deciding { // deciding: its receipt was lost
+		return nil
 	}
 	e.deciding = true
 	switch a.Kind {

@@ -71,18 +71,26 @@ func ShardOf(t fence.TileID, shards int) int {
 	return int((x ^ x>>31) % uint64(shards))
 }
 
-// Turn is what an owner asks and removes. In this order: receipts are removed; with List everything outstanding is
-// listed and what waits is adopted; requests are queued; answers are read.
+// Turn is what an owner asks and removes. In this order: what the receipts name is removed; with List everything
+// outstanding is listed and what waits is adopted; requests are queued; answers are read.
 type Turn struct {
 	Tile  fence.TileID
 	Epoch fence.Epoch // the owner's; a lower one than the store has seen is refused
-	Seen  []Receipt   // answers to remove, at most MaxOutstanding
+	Seen  []Receipt   // answers that it has, at most MaxOutstanding
 	List  bool        // the owner's first turn, or it lacks something
 	Ask   []Request   // at most MaxAsks
 }
 
-// Receipt names an answer. An answer to another request of the entity is not removed.
-type Receipt struct{ Entity, ID string }
+// Receipt names an answer, which the store removes. An answer to another request of the entity is not removed.
+//
+// The receipt of a plan that was taken up says what its call has used, if that is to be billed. A store that does not
+// have the answer, since it has lost its last moments, stores the usage event again, and ends the request if it has
+// that one still. A receipt that comes twice has the same effect: Request tells the two events apart from others.
+type Receipt struct {
+	Entity, ID string
+	Requester  string
+	Usage      Usage // an empty Model: there is nothing to store again
+}
 
 // TurnReply is the answer to a Turn.
 type TurnReply struct {
@@ -127,6 +135,7 @@ type Answer struct {
 	Entity, ID string
 	Kind       AnswerKind
 	Body       []byte // of Planned
+	Usage      Usage  // of Planned: what the call has used, as its End said
 }
 
 // Claim says what a worker takes.

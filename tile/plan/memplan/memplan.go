@@ -63,6 +63,7 @@ type answer struct {
 	kind    plan.AnswerKind
 	epoch   fence.Epoch
 	body    []byte
+	usage   plan.Usage
 	expires time.Time
 }
 
@@ -149,9 +150,7 @@ func (s *shard) turn(turn *plan.Turn, r *plan.TurnReply, heard *[3]bool) {
 	}
 	t.epoch = turn.Epoch
 	for _, seen := range turn.Seen {
-		if a := t.answers[seen.Entity]; a != nil && a.id == seen.ID {
-			delete(t.answers, seen.Entity)
-		}
+		s.forget(turn.Tile, &seen, now)
 	}
 	if turn.List {
 		for _, id := range t.flight {
@@ -168,7 +167,7 @@ func (s *shard) turn(turn *plan.Turn, r *plan.TurnReply, heard *[3]bool) {
 	for name, a := range t.answers {
 		v := plan.Answer{Entity: name, ID: a.id, Kind: a.kindAt(turn.Epoch, now)}
 		if v.Kind == plan.Planned {
-			v.Body = a.body
+			v.Body, v.Usage = a.body, a.usage
 		}
 		r.Answers = append(r.Answers, v)
 	}
@@ -178,6 +177,23 @@ func (s *shard) turn(turn *plan.Turn, r *plan.TurnReply, heard *[3]bool) {
 		}
 	}
 	r.InStore = len(t.flight) + len(t.answers)
+}
+
+// forget removes an answer, or makes up for one that the store does not have.
+func (s *shard) forget(id fence.TileID, seen *plan.Receipt, now time.Time) {
+	t, billed := s.tile(id), false
+	if a := t.answers[seen.Entity]; a != nil && a.id == seen.ID {
+		delete(t.answers, seen.Entity)
+		billed = a.usage.Model != ""
+	}
+	if billed || seen.Usage.Model == "" {
+		return
+	}
+	s.bill(id, seen, now)
+	if t.flight[seen.Entity] == seen.ID {
+		delete(t.flight, seen.Entity)
+		delete(s.requests, seen.ID)
+	}
 }
 
 func (a *answer) kindAt(epoch fence.Epoch, now time.Time) plan.AnswerKind {
@@ -355,17 +371,22 @@ func (s *shard) finish(worker string, e *plan.End, now time.Time) bool {
 	default:
 		a := &answer{kind: plan.Discarded, expires: now.Add(e.Keep)}
 		if e.Kind == plan.Succeeded {
-			a.kind, a.body = plan.Planned, slices.Clone(e.Body)
+			a.kind, a.body, a.usage = plan.Planned, slices.Clone(e.Body), e.Usage
 		}
-		if e.Kind == plan.Succeeded && e.Usage.Model != "" {
-			s.events++
-			s.usage = append(s.usage, plan.UsageEvent{Position: fmt.Sprintf("%012d", s.events), Request: r.ID,
-				Tile: r.Tile, Entity: r.Entity, Requester: r.Requester, Usage: e.Usage, At: now})
+		if a.usage.Model != "" {
+			s.bill(r.Tile, &plan.Receipt{Entity: r.Entity, ID: r.ID, Requester: r.Requester, Usage: e.Usage}, now)
 		}
 		s.answer(r, a)
 		delete(s.requests, r.ID)
 	}
 	return true
+}
+
+// bill stores a usage event.
+func (s *shard) bill(t fence.TileID, of *plan.Receipt, now time.Time) {
+	s.events++
+	s.usage = append(s.usage, plan.UsageEvent{Position: fmt.Sprintf("%012d", s.events), Request: of.ID, Tile: t,
+		Entity: of.Entity, Requester: of.Requester, Usage: of.Usage, At: now})
 }
 
 // Usage implements plan.Store.

@@ -49,6 +49,7 @@ func Run(t *testing.T, open func(t *testing.T) plan.Store) {
 		{"LastLeaseOver", lastLeaseOver},
 		{"NoSubject", noSubject},
 		{"UsageOnce", usageOnce},
+		{"UsageOfWhatTheStoreLost", usageOfWhatTheStoreLost},
 		{"UsageIsMoved", usageIsMoved},
 		{"Full", full},
 		{"ManyAnswers", manyAnswers},
@@ -86,7 +87,7 @@ func lifeOfARequest(b *Bench) {
 
 	for range 2 { // until its receipt comes
 		require.Equal(b, plan.TurnReply{InStore: 1, Answers: []plan.Answer{{Entity: r.Entity, ID: r.ID,
-			Kind: plan.Planned, Body: []byte("plan\x00")}}}, b.Turn(plan.Turn{}))
+			Kind: plan.Planned, Body: []byte("plan\x00"), Usage: used}}}, b.Turn(plan.Turn{}))
 	}
 	seen := []plan.Receipt{{Entity: r.Entity, ID: r.ID}}
 	require.Zero(b, b.Turn(plan.Turn{Seen: seen}))
@@ -242,6 +243,42 @@ func usageOnce(b *Bench) {
 	b.Ask(b.Request("free"))
 	require.True(b, b.Finish(b.Claim(1)[0], plan.End{}))
 	require.Len(b, b.Events(), 1, "nothing was used")
+}
+
+// A store that has gone back to a moment before a plan was stored learns from the owner's receipt what it has used.
+func usageOfWhatTheStoreLost(b *Bench) {
+	waiting, running, died := b.Request("waiting"), b.Request("running"), b.Request("died")
+	used := plan.Usage{Model: "model-1", Input: 1000, Output: 200, Cached: 30}
+	receipt := func(entity, id string) plan.Receipt {
+		return plan.Receipt{Entity: entity, ID: id, Requester: "ann", Usage: used}
+	}
+	b.Ask(died)
+	last := b.Claim(1)[0]
+	require.True(b, b.Finish(last, plan.End{Kind: plan.Failed, Error: "the last", Attempts: 1}))
+	b.Ask(running)
+	claim := b.Claim(1)[0]
+	b.Ask(waiting)
+	left := b.Turn(plan.Turn{Seen: []plan.Receipt{receipt("waiting", waiting.ID), receipt("running", running.ID),
+		receipt("died", died.ID), receipt("gone", "the request is lost too")}})
+	require.Zero(b, left.InStore, "nothing of them is left")
+	require.False(b, b.Finish(claim, plan.End{Usage: used}))
+	require.Empty(b, b.Claim(4))
+	var charged []string
+	for _, e := range b.Events() {
+		require.Equal(b, plan.UsageEvent{Position: e.Position, Request: e.Request, Tile: b.Tile, Entity: e.Entity,
+			Requester: "ann", Usage: used, At: e.At}, e)
+		require.WithinDuration(b, time.Now(), e.At, time.Minute)
+		charged = append(charged, e.Request)
+	}
+	require.Equal(b, []string{waiting.ID, running.ID, died.ID, "the request is lost too"}, charged)
+
+	b.Ask(waiting)
+	require.True(b, b.Finish(b.Claim(1)[0], plan.End{Usage: used}))
+	require.Len(b, b.Events(), 5)
+	b.Turn(plan.Turn{Seen: []plan.Receipt{receipt("waiting", waiting.ID)}})
+	require.Len(b, b.Events(), 5, "the store has it")
+	b.Ask(b.Request("waiting"), b.Request("running"), b.Request("died"))
+	require.Len(b, b.Claim(4), 3, "they are free")
 }
 
 func usageIsMoved(b *Bench) {

@@ -154,9 +154,10 @@ func (g *game) judge(t *testing.T, stats plan.DeskStats) {
 	for _, n := range g.charged {
 		again += n - 1
 	}
-	t.Logf("%d plans applied; of those uncharged, because the master died with them: %d; events given twice: %d; %+v",
+	t.Logf("%d plans applied; of those uncharged: %d; events given twice: %d; %+v",
 		len(g.applied), uncharged, again, stats)
-	require.LessOrEqual(t, uncharged, len(g.applied)/100)
+	// A master that was paused does a little more before it knows that it was replaced, receipts included.
+	require.LessOrEqual(t, uncharged, 2)
 }
 
 // mastersOf is the processes of two masters that have shards.

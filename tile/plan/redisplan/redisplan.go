@@ -17,8 +17,9 @@
 // A step is acknowledged by the master alone. What it had not replicated when it died is lost, and nothing is stuck: a
 // lost request is noticed by its desk, which asks the store for all it has when their counts differ; the
 // request of a lost claim is claimed again; of a lost result, computed again. Its usage event may then be stored twice,
-// with the same Request, by which billing's sink tells. An owner may have taken up a result in the moment before, whose
-// event is lost with it: that call is not billed. Use servers that write an append-only file and evict nothing.
+// with the same Request, by which billing's sink tells. If an owner has taken up a result in the moment before, the
+// event that was lost with it is stored again with the owner's receipt; it is gone only if the master, in the same
+// moment, loses that receipt too, or the owner dies. Use servers that write an append-only file and evict nothing.
 // The coordination cluster will do; a game with much traffic gives plans a cluster of their own.
 //
 // # Memory
@@ -121,14 +122,15 @@ func (s *Store) Turn(ctx context.Context, shard int, turns []plan.Turn) []plan.T
 func turnCall(name string, t *plan.Turn) call {
 	tile := t.Tile.String()
 	c := call{function: "turn", keys: []string{name + ":requests", name + ":tile:" + tile, name + ":answers:" + tile},
-		args: make([]any, 0, 4+2*len(t.Seen)+5*len(t.Ask))}
+		args: make([]any, 0, 4+7*len(t.Seen)+5*len(t.Ask))}
 	list := "0"
 	if t.List {
 		list = "1"
 	}
 	c.args = append(c.args, tile, strconv.FormatUint(uint64(t.Epoch), 10), list, len(t.Seen))
 	for _, r := range t.Seen {
-		c.args = append(c.args, r.Entity, r.ID)
+		c.args = append(c.args, r.Entity, r.ID, r.Requester, r.Usage.Model, r.Usage.Input, r.Usage.Output,
+			r.Usage.Cached)
 	}
 	for i := range t.Ask {
 		r := &t.Ask[i]

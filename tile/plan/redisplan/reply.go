@@ -122,8 +122,11 @@ func (r *reply) turn(t *plan.Turn) (out plan.TurnReply) {
 	}
 	for len(answers.v) > 0 && !answers.bad {
 		a := plan.Answer{Entity: answers.text(), ID: answers.text(), Kind: plan.AnswerKind(answers.number())}
-		if body := answers.text(); a.Kind == plan.Planned {
-			a.Body = []byte(body)
+		body, model := answers.text(), answers.text()
+		used := plan.Usage{Model: model, Input: int64(answers.number()), Output: int64(answers.number()),
+			Cached: int64(answers.number())}
+		if a.Kind == plan.Planned {
+			a.Body, a.Usage = []byte(body), used
 		}
 		out.Answers = append(out.Answers, a)
 	}

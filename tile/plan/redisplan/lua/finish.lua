@@ -18,14 +18,15 @@ local function finish_one(shard, e, r, at, answered)
     return
   end
   if kind == '1' and e[6] ~= '' then
-    redis.call('XADD', shard .. ':usage', '*', 'r', id, 't', r[TILE], 'e', r[ENTITY], 'p', r[REQUESTER], 'm', e[6],
-      'i', e[7], 'o', e[8], 'c', e[9], 'at', string.format('%.0f', at))
+    bill(shard, id, r[TILE], r[ENTITY], r[REQUESTER], e[6], e[7], e[8], e[9], at)
   end
   local of = answered[r[TILE]] or {gone = {}, answers = {}, keep = 0}
   answered[r[TILE]] = of
   local n = #of.answers
   of.gone[#of.gone + 1], of.answers[n + 1] = r[ENTITY], r[ENTITY]
-  of.answers[n + 2] = cmsgpack.pack({id, kind == '1' and PLANNED or DISCARDED, r[EPOCH], at + e[4], e[5]})
+  local a = {id, kind == '1' and PLANNED or DISCARDED, r[EPOCH], at + e[4], e[5]}
+  if kind == '1' and e[6] ~= '' then a[A_MODEL], a[A_INPUT], a[A_OUTPUT], a[A_CACHED] = e[6], e[7], e[8], e[9] end
+  of.answers[n + 2] = cmsgpack.pack(a)
   of.keep = math.max(of.keep, tonumber(e[4]))
   answered.ids = answered.ids or {}
   answered.ids[#answered.ids + 1] = id

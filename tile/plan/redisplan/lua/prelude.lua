@@ -33,7 +33,7 @@ local TILE, ENTITY, REQUESTER, TIER, WORDS, QUEUED, ATTEMPT, STATE, EPOCH, WORKE
 local WAITING, RESTING, RUNNING, DEAD = 'w', 'p', 'r', 'd'
 
 -- Fields of an answer, and its kinds.
-local A_ID, A_KIND, A_EPOCH, A_EXPIRES, A_BODY = 1, 2, 3, 4, 5
+local A_ID, A_KIND, A_EPOCH, A_EXPIRES, A_BODY, A_MODEL, A_INPUT, A_OUTPUT, A_CACHED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local PLANNED, DISCARDED, DIED_KIND, EXPIRED, STALE = 1, 2, 3, 4, 5
 
 local QUEUES = {['1'] = ':player', ['2'] = ':background'}
@@ -86,6 +86,12 @@ local function answer(shard, id, r, kind, expires, keep, body)
   local key = shard .. ':answers:' .. r[TILE]
   redis.call('HSET', key, r[ENTITY], cmsgpack.pack({id, kind, r[EPOCH], expires, body}))
   redis.call('PEXPIRE', key, keep + UNCOLLECTED)
+end
+
+-- bill stores a usage event.
+local function bill(shard, id, tile, entity, requester, model, input, output, cached, at)
+  redis.call('XADD', shard .. ':usage', '*', 'r', id, 't', tile, 'e', entity, 'p', requester, 'm', model,
+    'i', input, 'o', output, 'c', cached, 'at', string.format('%.0f', at))
 end
 
 -- kill makes a dead letter of a request.

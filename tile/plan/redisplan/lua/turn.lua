@@ -1,18 +1,35 @@
 -- turn. What an owner does between two ticks: it removes answers, lists what is outstanding, asks, and reads answers.
 -- KEYS  1 requests  2 tile:T  3 answers:T
--- ARGV  1 tile  2 epoch  3 '1' to list and adopt, else '0'  4 number of receipts; an entity and an ID for each; then
---       for each request its ID, entity, requester, tier and words
+-- ARGV  1 tile  2 epoch  3 '1' to list and adopt, else '0'  4 number of receipts; for each entity, ID, requester, model
+--       or '' if nothing is to be billed, input, output and cached tokens; then for each request its ID, entity,
+--       requester, tier and words
 -- Reply {'ok', outstanding, {for each request 1 or 0 if it was taken, ID in flight or ''}, {for each answer entity, ID,
---       kind, body}, {requests in flight, see view}}; {'stale', highest epoch}; {'invalid', what}.
+--       kind, body, model, input, output and cached tokens}, {requests in flight, see view}}; {'stale', highest epoch};
+--       {'invalid', what}.
+local RECEIPT = 7
+
+-- regain stores again the usage event of a plan that the owner has and this store does not, and ends its request.
+local function regain(shard, keys, args, i, at)
+  local entity, id = args[i], args[i + 1]
+  bill(shard, id, args[1], entity, args[i + 2], args[i + 3], args[i + 4], args[i + 5], args[i + 6], at)
+  if redis.call('HGET', keys[2], entity) == id then
+    redis.call('HDEL', keys[2], entity)
+    redis.call('HDEL', keys[1], id)
+    redis.call('ZREM', shard .. ':due', id)
+  end
+end
 
 -- forget removes answers, if they are those that the owner has seen; newer ones stay.
-local function forget(keys, receipts)
+local function forget(shard, keys, args, first, at)
   local entities, gone = {}, {}
-  for i = 1, #receipts, 2 do entities[#entities + 1] = receipts[i] end
+  for i = 5, first - 1, RECEIPT do entities[#entities + 1] = args[i] end
   if #entities == 0 then return end
   local packed = redis.call('HMGET', keys[3], unpack(entities))
-  for i, entity in ipairs(entities) do
-    if packed[i] and cmsgpack.unpack(packed[i])[A_ID] == receipts[2 * i] then gone[#gone + 1] = entity end
+  for n, entity in ipairs(entities) do
+    local i, a = 5 + RECEIPT * (n - 1), packed[n] and cmsgpack.unpack(packed[n])
+    local is = a and a[A_ID] == args[i + 1]
+    if is then gone[#gone + 1] = entity end
+    if args[i + 3] ~= '' and not (is and a[A_MODEL]) then regain(shard, keys, args, i, at) end
   end
   if #gone > 0 then redis.call('HDEL', keys[3], unpack(gone)) end
 end
@@ -111,6 +128,8 @@ local function answers_of(keys, epoch, all, at)
     end
     local n = #out
     out[n + 1], out[n + 2], out[n + 3], out[n + 4] = found[i], a[A_ID], kind, kind == PLANNED and a[A_BODY] or ''
+    local model = kind == PLANNED and a[A_MODEL] or ''
+    out[n + 5], out[n + 6], out[n + 7], out[n + 8] = model, a[A_INPUT] or '0', a[A_OUTPUT] or '0', a[A_CACHED] or '0'
   end
   return out
 end
@@ -120,8 +139,11 @@ local function turn(keys, args)
   local epoch, receipts = number(args[2] or ''), number(args[4] or '')
   if not shard or #keys ~= 3 then return invalid('keys') end
   if not epoch or epoch == 0 then return invalid('epoch') end
-  if not receipts or receipts > MAX_OUTSTANDING or #args < 4 + 2 * receipts then return invalid('receipts') end
-  local first = 5 + 2 * receipts
+  if not receipts or receipts > MAX_OUTSTANDING or #args < 4 + RECEIPT * receipts then return invalid('receipts') end
+  local first = 5 + RECEIPT * receipts
+  for i = 5, first - 1, RECEIPT do
+    if not (number(args[i + 4]) and number(args[i + 5]) and number(args[i + 6])) then return invalid('usage') end
+  end
   if (#args + 1 - first) % 5 ~= 0 or #args - first > 5 * MAX_ASKS then return invalid('requests') end
   for i = first, #args, 5 do
     if not QUEUES[args[i + 3]] then return invalid('tier') end
@@ -130,8 +152,8 @@ local function turn(keys, args)
   if known > epoch then return {'stale', string.format('%.0f', known)} end
   if known < epoch then redis.call('HSET', shard .. ':epochs', args[1], args[2]) end
 
-  forget(keys, {unpack(args, 5, first - 1)})
   local at, asked = now(), {}
+  forget(shard, keys, args, first, at)
   local list = args[3] == '1' and listed(shard, keys, args[2], at)
   if first <= #args then
     asked = ask(shard, keys, args[1], args[2], {unpack(args, first)}, at)
