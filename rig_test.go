@@ -107,7 +107,7 @@ func tileServer(t *testing.T, b tilefence.Backends, cfg tilefence.TileServerConf
 // await waits until a server serves a tile.
 func await(t *testing.T, s *tilefence.TileServer, id fence.TileID) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(t, s.Host().Await(ctx, id))
 }

@@ -83,7 +83,7 @@ func TestOnASingleRedis(t *testing.T) {
 	want := int64(0)
 	ring := func() {
 		waittest.Until(t, func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			a, err := player.Do(ctx, gatewayws.Request{Tile: id, Kind: admission.Move})
 			return err == nil && a.Outcome == stream.Applied

@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 			Certificates: theirs.Mutual().Certificates, RootCAs: ours.Client().RootCAs, MinVersion: tls.VersionTLS13}} {
 		client, err := tilehttp.NewClient(&tilehttp.Config{TLS: attacker})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err = client.Forward(ctx, server.Contact(), tile.Intent{Tile: id, ActionID: "free"})
 		cancel()
 		require.ErrorIs(t, err, fence.ErrNotApplied, name)

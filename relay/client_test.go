@@ -40,7 +40,7 @@ func send(t testing.TB, c *websocket.Conn, m *relaypb.ClientMessage) {
 }
 
 func receive(t testing.TB, c *websocket.Conn) *relaypb.ServerMessage {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, data, err := c.Read(ctx)
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func subscribeTo(tiles ...string) *relaypb.ClientMessage {
 
 // closeStatus reads until the connection ends and returns the status.
 func closeStatus(t testing.TB, c *websocket.Conn) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
 		if _, _, err := c.Read(ctx); err != nil {
@@ -177,7 +177,7 @@ func TestCloseAfterSilenceIsAnswered(t *testing.T) {
 func TestPingIsAnswered(t *testing.T) {
 	s := newWorld(t).serve(still())
 	c := s.raw(t, relaypb.Subprotocol)
-	ctx, cancel := context.WithTimeout(c.CloseRead(context.Background()), 5*time.Second)
+	ctx, cancel := context.WithTimeout(c.CloseRead(context.Background()), time.Minute)
 	defer cancel()
 	require.NoError(t, c.Ping(ctx))
 }

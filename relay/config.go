@@ -145,6 +145,7 @@ type tuning struct {
 	closeTimeout time.Duration // for a client to answer a close
 	syncStall    time.Duration // after which a client that takes a Sync is closed if there is no room for others
 	repairJitter time.Duration // a repair after a gap waits a random part of it, so that relays do not all read at once
+	earlyPause   time.Duration // between questions to the store about what clients claim to hold
 	backoffMin   time.Duration // between attempts of a failing repair, doubled each time
 	backoffMax   time.Duration // limit of the doubling
 }
@@ -185,6 +186,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.closeTimeout = cmp.Or(out.closeTimeout, 2*time.Second)
 	out.syncStall = cmp.Or(out.syncStall, time.Second)
 	out.repairJitter = cmp.Or(out.repairJitter, 20*time.Millisecond)
+	out.earlyPause = cmp.Or(out.earlyPause, time.Second)
 	out.backoffMin = cmp.Or(out.backoffMin, 100*time.Millisecond)
 	out.backoffMax = cmp.Or(out.backoffMax, max(out.backoffMin, min(out.CheckInterval, DefaultCheckInterval)))
 	out.validate(&s)

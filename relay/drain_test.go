@@ -153,7 +153,9 @@ func TestDrainedClientsResumeOnAnotherRelay(t *testing.T) {
 // TestClientAheadOfItsNewRelay: what the client holds has not reached this relay yet.
 func TestClientAheadOfItsNewRelay(t *testing.T) {
 	w := newWorld(t)
-	s := w.serve(still())
+	cfg := still()
+	cfg.earlyPause = time.Hour
+	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	o.snapshot()
 	here := s.watch(t, nil, tileA)

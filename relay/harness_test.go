@@ -467,24 +467,19 @@ func (w *watcher) state(tile fence.TileID) ([]byte, fence.Position) {
 // reaches waits until the client's view is the owner's.
 func (w *watcher) reaches(o *owner) {
 	w.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+	there := func() bool {
 		w.mu.Lock()
-		there := w.at[o.tile] == o.at && bytes.Equal(w.seen(o.tile, w.states[o.tile]), w.seen(o.tile, o.state))
-		w.mu.Unlock()
-		if there {
-			return
-		}
-		if time.Now().After(deadline) {
-			state, at := w.state(o.tile)
-			require.Equal(w.t, o.at.String(), at.String(), "the client's position")
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			require.Equal(w.t, w.seen(o.tile, o.state), w.seen(o.tile, state), "the client's state")
-			return
-		}
-		time.Sleep(time.Millisecond)
+		defer w.mu.Unlock()
+		return w.at[o.tile] == o.at && bytes.Equal(w.seen(o.tile, w.states[o.tile]), w.seen(o.tile, o.state))
 	}
+	if waittest.Holds(there, time.Minute, time.Millisecond) {
+		return
+	}
+	state, at := w.state(o.tile)
+	require.Equal(w.t, o.at.String(), at.String(), "the client's position")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Equal(w.t, w.seen(o.tile, o.state), w.seen(o.tile, state), "the client's state")
 }
 
 // seen is what the client watches of a state.

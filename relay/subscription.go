@@ -133,11 +133,8 @@ func (s *subscription) sync() (queued []byte) {
 	return msg
 }
 
-// A client that comes from another relay may hold a little more than this one.
-const (
-	maxEarly   = 16          // batches by which it may be ahead
-	earlyEvery = time.Second // between questions to the store for this reason
-)
+// maxEarly is by how many batches a client that comes from another relay may be ahead of this one.
+const maxEarly = 16
 
 // ahead reports whether the client must wait because it holds more than the view: it comes from a relay
 // that received the last frames sooner, or this relay is cut off. The store is asked once before the client is
@@ -162,13 +159,13 @@ func (s *subscription) ahead() bool {
 }
 
 // askEarly asks the store for what a client claims to hold; false if it was asked a moment ago. Any client can
-// claim to hold anything, so a tile asks only once in earlyEvery.
+// claim to hold anything, so a tile asks only once in earlyPause.
 func (h *hub) askEarly() bool {
 	if h.repairing {
 		return true
 	}
 	now := time.Now()
-	if now.Sub(h.earlyAsked) < earlyEvery {
+	if now.Sub(h.earlyAsked) < h.cfg.earlyPause {
 		return false
 	}
 	h.earlyAsked = now

@@ -9,9 +9,12 @@ cd "$(dirname "$0")/.." || exit 1
 lint=${XDG_CACHE_HOME:-$HOME/.cache}/tilefence/bin/golangci-lint
 
 # -count=1: a result kept from before says nothing about the servers of today. Tests wait more than they compute, so
-# more of them run at once than there are processors; of packages one more, since some play whole deployments. vet is a
-# check of its own, and without debugger symbols a test program is linked in half the time.
-gotest=(go test -count=1 -vet=off -ldflags=-w -p $(($(nproc) + 1)) -parallel $((2 * $(nproc))))
+# more of them run at once than there are processors. vet is a check of its own, and without debugger symbols a test
+# program is linked in half the time.
+gotest=(go test -count=1 -vet=off -ldflags=-w -parallel $((2 * $(nproc))))
+
+# These play whole deployments, with clusters of their own: one package at a time, beside nothing else.
+deployments='/(examples/battle|examples/tilectl|examples/tileserver|internal/benchmark|internal/robustness/campaign)$'
 
 check() { # name, command...
 	local name=$1 began=$SECONDS
@@ -35,7 +38,7 @@ serverless() {
 	local out
 	out=$(env -u TILEFENCE_REQUIRE_SERVERS -u TILEFENCE_REDIS -u TILEFENCE_FANOUT -u TILEFENCE_POSTGRES \
 		-u TILEFENCE_DYNAMODB -u TILEFENCE_VIEWS \
-		"${gotest[@]}" -timeout 10m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
+		"${gotest[@]}" -p $(($(nproc) + 1)) -timeout 20m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
 }
 
 # The peers are a module of their own, which go test ./... does not see.
@@ -53,6 +56,22 @@ checks() {
 	TILEFENCE_FAILED_CHECKS="${failed[*]}" exec bin/tilectl dev -parts all -memory -nosync -- "$0" --with-servers "$@"
 }
 
+# on_servers tests packages that are named on standard input, so many at once, with the race detector.
+on_servers() { # at once, arguments...
+	local -a packages
+	readarray -t packages
+	"${gotest[@]}" -race -timeout 30m -p "$@" "${packages[@]}" 2>&1
+}
+
+all_on_servers() { # arguments...
+	local packages status=0
+	packages=$(go list ./...) || return
+	grep -vE "$deployments" <<<"$packages" | on_servers $(($(nproc) + 1)) "$@" || status=$?
+	[ $status -le 1 ] || return $status # over 128: a signal
+	grep -E "$deployments" <<<"$packages" | on_servers 1 -parallel $(($(nproc) + 1)) "$@" || status=$?
+	return $status
+}
+
 tests() {
 	local line name began=$SECONDS passed=0 status
 	local -a failed
@@ -60,7 +79,7 @@ tests() {
 	# go test ends on these signals by itself; its last output is still read and counted.
 	trap : INT TERM
 	shopt -s lastpipe
-	"${gotest[@]}" -race -timeout 20m "$@" ./... 2>&1 | while IFS= read -r line; do
+	all_on_servers "$@" | while IFS= read -r line; do
 		case $line in
 		*'[no test files]') continue ;;
 		'ok '*) passed=$((passed + 1)) ;;

@@ -69,7 +69,7 @@ func (l *players) play(player int, at *process) {
 		}
 		word := fmt.Sprintf("%d.%d", player, n)
 		for !l.abandoned.Load() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			o, err := at.Submit(ctx, tile.Intent{Tile: testTile, ActionID: word, Body: []byte(word)})
 			cancel()
 			if err == nil {

@@ -78,7 +78,7 @@ func serve(t testing.TB, d gatewayws.Admitter, cfg *gatewayws.Config) (*gatewayw
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		assert.NoError(t, h.Drain(ctx))
 	})

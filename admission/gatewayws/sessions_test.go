@@ -84,7 +84,7 @@ func join(t testing.TB, url, actor string) *websocket.Conn {
 
 // ended is the status with which the server closes.
 func ended(t testing.TB, c *websocket.Conn) int {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		if _, _, err := c.Read(ctx); err != nil {

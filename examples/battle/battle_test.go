@@ -135,7 +135,7 @@ func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.
 		}
 		defer response.Body.Close()
 		return json.NewDecoder(response.Body).Decode(&got) == nil && as(got.Status)
-	}, 8*time.Minute, 50*time.Millisecond)
+	}, 2*time.Minute, 50*time.Millisecond)
 	return got.Status
 }
 

@@ -71,7 +71,7 @@ func (v visitor) follow(ctx context.Context, id string) (*websocket.Conn, error)
 // await follows a ticket until it is in a state.
 func (v visitor) await(id, state string) (ticket ticketView) {
 	v.Helper()
-	ctx, cancel := context.WithTimeout(v.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(v.Context(), time.Minute)
 	defer cancel()
 	c, err := v.follow(ctx, id)
 	require.NoError(v, err)
@@ -276,7 +276,7 @@ func refusedAtTheGateway(t *testing.T, d *deployment, token string) {
 	require.NoError(t, err)
 	select {
 	case <-c.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it is connected still")
 	}
 }

@@ -56,7 +56,7 @@ func TestPrometheusAnswersEveryPanel(t *testing.T) {
 			}
 		}
 		return len(open) < all/2
-	}, 8*time.Minute, time.Second)
+	}, 2*time.Minute, time.Second)
 	t.Logf("%d of %d queries have data; the others ask for what a battle does not have", all-len(open), all)
 	p.end(t)
 }

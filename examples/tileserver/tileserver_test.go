@@ -107,7 +107,7 @@ type process struct {
 func (p *process) rings(t *testing.T, peers *tilehttp.Client) {
 	t.Helper()
 	waittest.Until(t, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		outcome, err := peers.Forward(ctx, p.contact, tile.Intent{Tile: doorTile, ActionID: "ring at " + p.contact})
 		return err == nil && outcome == stream.Applied

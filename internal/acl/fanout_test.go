@@ -39,7 +39,7 @@ func TestHintsUnderTheirUsers(t *testing.T) {
 		require.NoError(t, err)
 		select {
 		case <-up:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("may the %s subscribe to hints?", actor)
 		}
 		waittest.Until(t, func() bool {

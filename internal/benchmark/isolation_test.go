@@ -76,12 +76,21 @@ func BenchmarkIsolation(b *testing.B) {
 var smallPlan = plan{tiles: 20, tick: 100 * time.Millisecond, snapshotEvery: 5, calm: time.Second,
 	fault: 2 * time.Second}
 
+// attempts is how often a fault may be repeated: windows this short are soon spoilt by what else the machine does.
+const attempts = 4
+
 // TestIsolationIsMeasured plays BenchmarkIsolation in small: the faults have their effect, and pass.
 func TestIsolationIsMeasured(t *testing.T) {
 	is := newIsolation(t, smallPlan)
 	for _, f := range is.faults() {
 		t.Run(f.name, func(t *testing.T) {
 			o, err := is.suffer(t, &f)
+			for range attempts {
+				if !errors.Is(err, errNoEffect) {
+					break
+				}
+				o, err = is.suffer(t, &f)
+			}
 			require.NoError(t, err)
 			require.NotZero(t, o.during.Commit.N, "commits go on")
 		})
@@ -101,6 +110,12 @@ func TestAFaultWithoutEffectIsNoticed(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			f.hit = func(testing.TB) {}
 			_, err := is.suffer(t, &f)
+			for range attempts {
+				if errors.Is(err, errNoEffect) {
+					break
+				}
+				_, err = is.suffer(t, &f)
+			}
 			require.ErrorIs(t, err, errNoEffect)
 		})
 	}

@@ -309,7 +309,7 @@ func (p *process) follow(out io.Reader, started chan<- error) {
 // await returns the next event of a kind and drops what comes before.
 func (p *process) await(tb testing.TB, what string) nodeEvent {
 	tb.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case e := <-p.events:

@@ -75,7 +75,7 @@ func (p *process) next(b *testing.B) nodeEvent {
 	select {
 	case e := <-p.events:
 		return e
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		b.Fatal("the follower did not take all tiles over within 30 s")
 	}
 	return nodeEvent{}

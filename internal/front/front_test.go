@@ -343,7 +343,7 @@ func TestShutdown(t *testing.T) {
 		require.NoError(t, silent.SetReadDeadline(time.Now().Add(10*time.Second)))
 		_, err = io.ReadAll(silent)
 		require.NoError(t, err, "it is closed")
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if patient {
 			time.AfterFunc(50*time.Millisecond, func() { close(leave) })
 		} else {
@@ -454,7 +454,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-	case <-time.After(2 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("Wait goes on after its context")
 	}
 	close(free)

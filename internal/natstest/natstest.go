@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a node may take to start, on a slow machine under load.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Node is one server. Its address stays the same when it is restarted.
 type Node struct {

@@ -96,7 +96,7 @@ func (p *peer) end() {
 
 func (p *peer) receive() *relaypb.ClientMessage {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, data, err := p.conn.Read(ctx)
 	require.NoError(p.t, err)

@@ -55,7 +55,7 @@ func say(t testing.TB, conn *websocket.Conn, message string) {
 
 func hear(t testing.TB, conn *websocket.Conn) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, b, err := conn.Read(ctx)
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ import (
 )
 
 // Patience is how long the suite waits for anything before it fails.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Network makes members that can reach each other.
 type Network interface {

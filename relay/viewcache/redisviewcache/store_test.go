@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -48,12 +49,19 @@ func flush(ctx context.Context, client redis.UniversalClient) error {
 	return client.FlushAll(ctx).Err()
 }
 
+// slow is how long a server may take that is short of processors. Tests of servers that hang have their own deadlines.
+const slow = 20 * time.Second
+
 // connect connects to a server, or to a cluster if there are several addresses.
 func connect(t testing.TB, addrs ...string) redis.UniversalClient {
 	t.Helper()
-	var client redis.UniversalClient = redis.NewClient(redisviewcache.Options(addrs[0]))
+	one := redisviewcache.Options(addrs[0])
+	one.DialTimeout, one.ReadTimeout, one.WriteTimeout = slow, slow, slow
+	var client redis.UniversalClient = redis.NewClient(one)
 	if len(addrs) > 1 {
-		client = redis.NewClusterClient(redisviewcache.ClusterOptions(addrs...))
+		all := redisviewcache.ClusterOptions(addrs...)
+		all.DialTimeout, all.ReadTimeout, all.WriteTimeout = slow, slow, slow
+		client = redis.NewClusterClient(all)
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -21,7 +21,7 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	logging.Disable() // servers are broken on purpose here, of which the library prints every sign

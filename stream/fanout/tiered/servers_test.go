@@ -24,7 +24,7 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/tiered"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // onServers returns a Fanout over clients of its own, as each process has.
 func onServers(

@@ -161,7 +161,7 @@ func (t *trial) try(ctx context.Context, dir string, number int) (verdict, strin
 	ctx, cancel := context.WithTimeout(ctx, t.detector.patience())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(cmd.Environ(), t.detector.env...)
+	cmd.Env = append(append(cmd.Environ(), "TILEFENCE_PATIENCE=1"), t.detector.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	text, err := cmd.CombinedOutput()
