@@ -74,7 +74,7 @@ func (d *damage) heal(ctx context.Context) error {
 
 // Faults returns every kind of fault, in the order of the report.
 func Faults() []*Fault {
-	return slices.Concat(processFaults(), serverFaults(), storeFaults(), forgottenFaults(), networkFaults(),
+	return slices.Concat(processFaults(), serverFaults(), storeFaults(), forgottenFaults(), networkFaults(), clockFaults(),
 		partFaults())
 }
 
