@@ -66,7 +66,11 @@ func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
 func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
 	sent := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
-		sent[i] = redislib.Call(ctx, "fcall", s.function+"_"+c.function+"_v1", c.keys, c.args...)
+		version := "_v1"
+		if c.function == "turn" {
+			version = "_v2" // an owner of before does not say what its plans have used, and is not served
+		}
+		sent[i] = redislib.Call(ctx, "fcall", s.function+"_"+c.function+version, c.keys, c.args...)
 	}
 	if len(sent) == 1 {
 		_ = s.client.Process(ctx, sent[0])

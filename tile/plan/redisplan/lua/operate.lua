@@ -85,7 +85,7 @@ local function revision()
   return {REVISION, DIGEST}
 end
 
-redis.register_function('tilefence_plan_turn_v1', turn)
+redis.register_function('tilefence_plan_turn_v2', turn) -- receipts with usage
 redis.register_function('tilefence_plan_claim_v1', claim)
 redis.register_function('tilefence_plan_renew_v1', renew)
 redis.register_function('tilefence_plan_finish_v1', finish)
