@@ -119,7 +119,7 @@ var sections = []section{
 			"`relays-us/join` and `clients-us/join` are processor time during a storm over its joins: of the relays' process, which plays the tiles too, and of the clients'. Latencies and commits are medians of seven cold storms.",
 		"./internal/benchmark", "ViewStorm"},
 	{"Views, audited",
-		"Views read through four caches on one store, which is emptied every two seconds, while 20 tiles commit, trim and change owners; each view is compared with what their owners committed. 10 million, or as many as a minute allows, the comparison included.",
+		"Views read through four caches on one store, which is emptied every two seconds, while 20 tiles commit, trim and change owners; each view is compared with what their owners committed. 10 million, or as many as the time allows, the comparison included: a minute, or TILEFENCE_BENCH_VIEW_LENGTH.",
 		"./internal/benchmark", "ViewAudit"},
 	{"Intents from gateway to tile server",
 		"One tile server at 2 Hz, one gateway's connection, and the former way of one request an intent, offered the same. " +
