@@ -74,8 +74,8 @@ func (d *damage) heal(ctx context.Context) error {
 
 // Faults returns every kind of fault, in the order of the report.
 func Faults() []*Fault {
-	return slices.Concat(processFaults(), serverFaults(), storeFaults(), forgottenFaults(), networkFaults(), clockFaults(),
-		partFaults())
+	return slices.Concat(processFaults(), serverFaults(), storeFaults(), forgottenFaults(), networkFaults(),
+		clockFaults(), partFaults())
 }
 
 // FindFault returns the fault called name.

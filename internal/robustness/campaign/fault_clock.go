@@ -46,8 +46,9 @@ func stepClock(ctx context.Context, r *run, v victim) error {
 		}
 		stepped++
 		r.damage.hit(fmt.Sprintf("%s by %s", v.master.Addr(), by), func(ctx context.Context) error {
+			// On all masters: a replica has the step too, and may have been promoted.
 			return r.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-				return node.FunctionLoadReplace(ctx, l.Code).Err() // the step has gone with a failover, or was replicated
+				return node.FunctionLoadReplace(ctx, l.Code).Err()
 			})
 		})
 		if err := node.FunctionLoadReplace(ctx, code).Err(); err != nil {
