@@ -67,7 +67,7 @@ spec: ## search the model of the protocol to wider bounds (some minutes and 10 G
 	TILEFENCE_SPEC=wide go test -count=1 -timeout 1h -v ./internal/robustness/spec
 
 .PHONY: mutants
-mutants: install-tools ## remove the protocol's rules one by one; which tests notice? (25 minutes; docs/mutants.md)
+mutants: install-tools ## remove the protocol's rules one by one; which tests notice? (40 minutes; docs/mutants.md)
 	go run ./internal/robustness/cmd/mutants -o docs/mutants.md
 
 # The plugin comes in the version that go.mod has of its runtime.
