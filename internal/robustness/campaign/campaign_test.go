@@ -33,7 +33,7 @@ func TestSomeFaults(t *testing.T) {
 	}
 	var progress logWriter = t.Log
 	rng := seed.Rand(t)
-	// Once in eight runs of it, a price is kept by evidence that then is lost: docs/protocol.md has this open hole.
+	// In one run of seven, a price is kept by evidence that then is lost: docs/protocol.md has this open hole.
 	faults := slices.DeleteFunc(campaign.Faults(), func(f *campaign.Fault) bool { return f.Name == "only-copy-lost" })
 	rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	summary, err := campaign.Run(t.Context(), campaign.Config{Seed: rng.Uint64(), Faults: faults[:len(faults)/3],
