@@ -85,7 +85,7 @@ type Turn struct {
 //
 // The receipt of a plan that was taken up says what its call has used, if that is to be billed. A store that does not
 // have the answer, since it has lost its last moments, stores the usage event again, and ends the request if it has
-// that one still. A receipt that comes twice has the same effect: Request tells the two events apart from others.
+// that one still. A receipt that comes twice may store it twice, with the same Request, by which billing's sink tells.
 type Receipt struct {
 	Entity, ID string
 	Requester  string
