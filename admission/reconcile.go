@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -33,7 +35,9 @@ type ReconcilerConfig struct {
 // gateway, so that no process can lie to it. Create one with NewReconciler. Safe for concurrent use, by several
 // processes too.
 //
-// The evidence for an outcome is the tile's snapshot and stream, which hold the outcomes of the last RememberFor.
+// The evidence for an outcome is the tile's snapshot and stream, which hold the outcomes of the last RememberFor, once
+// every replica has them too. Otherwise a master that is lost with the tile's owner could take back what the ledger
+// already has.
 //
 // The evidence that an action never happened, so that its cost can be given back, is all of this:
 //
@@ -46,27 +50,28 @@ type ReconcilerConfig struct {
 // Anything else leaves the action pending.
 type Reconciler struct {
 	authority fence.Authority
-	owners    OwnerReader
+	store     StoreReader
 	log       stream.Log
 	cfg       ReconcilerConfig
 }
 
-// OwnerReader reads owner hashes, as fence.Store does.
-type OwnerReader interface {
-	Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error)
+// StoreReader is what a Reconciler asks of a fence.Store.
+type StoreReader interface {
+	route.OwnerReader
+	Confirm(ctx context.Context, tile fence.TileID, at fence.Position) error
 }
 
 // NewReconciler returns a reconciler. authority is needed if cfg.RememberFor is set, and may be nil otherwise. It does
 // no I/O. Errors: a *fence.ArgumentError.
 func NewReconciler(
-	authority fence.Authority, owners OwnerReader, log stream.Log, cfg *ReconcilerConfig,
+	authority fence.Authority, store StoreReader, log stream.Log, cfg *ReconcilerConfig,
 ) (*Reconciler, error) {
 	c := setting.Of(cfg)
 	c.RetryWindow = cmp.Or(c.RetryWindow, tile.DefaultRetryWindow)
 	c.MaxClockSkew = cmp.Or(c.MaxClockSkew, max(0, c.RememberFor-c.RetryWindow)/5)
 	least := c.RetryWindow + 2*c.MaxClockSkew
 	var s setting.Check
-	s.Refuse(owners == nil || log == nil, "owners", nil, "a store of owner hashes, and a log")
+	s.Refuse(store == nil || log == nil, "store", nil, "the coordination store, and a log")
 	s.Refuse(c.RememberFor != 0 && authority == nil, "authority", nil,
 		"the epoch authority: with RememberFor set, costs are given back")
 	s.Refuse(c.RetryWindow < 0 || c.MaxClockSkew < 0 || c.RememberFor != 0 && c.RememberFor <= least, "RememberFor",
@@ -74,7 +79,7 @@ func NewReconciler(
 	if s.Err != nil {
 		return nil, s.Err
 	}
-	return &Reconciler{authority: authority, owners: owners, log: log, cfg: c}, nil
+	return &Reconciler{authority: authority, store: store, log: log, cfg: c}, nil
 }
 
 // Finding is what a Reconciler has found out about an action.
@@ -92,12 +97,14 @@ var (
 	errNoCommits = fmt.Errorf("%w, and the owner that the authority names does not commit", errNotThere)
 	errSplit     = fmt.Errorf("%w, and authority, owner hash and stream do not name one owner: if that stays so, "+
 		"let another host take the tile over", errNotThere)
+
+	errProvisional = errors.New("the tile's stream has an outcome, which a failover could still take back")
 )
 
 // Find finds out what became of open actions of one tile, in their order. now is the ledger's clock
-// (AdmissionLedger.Now). Without evidence it takes up to 5 s. err says that the tile could not be read.
+// (AdmissionLedger.Now). Without evidence it takes up to 8 s. err says that the tile could not be read.
 //
-// Errors: those of tile.Outcomes, of fence.Authority and of OwnerReader.
+// Errors: those of tile.Outcomes, of fence.Authority and of StoreReader.
 func (r *Reconciler) Find(
 	ctx context.Context, now func(context.Context) (time.Time, error), id fence.TileID, actions []Artifact,
 ) ([]Finding, error) {
@@ -105,7 +112,7 @@ func (r *Reconciler) Find(
 	if err != nil {
 		return nil, err
 	}
-	outcomes, _, err := tile.Outcomes(ctx, r.log, id)
+	outcomes, at, err := tile.Outcomes(ctx, r.log, id)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +133,28 @@ func (r *Reconciler) Find(
 			undecided = true
 		}
 	}
-	if !undecided {
-		return found, nil
+	if err := r.confirm(ctx, id, at, found); err != nil || !undecided {
+		return found, err
 	}
 	return found, r.refute(ctx, now, id, actions, found)
+}
+
+// confirm waits until the replicas have the history up to at, which the outcomes were read from. Without that they are
+// no evidence.
+func (r *Reconciler) confirm(ctx context.Context, id fence.TileID, at fence.Position, found []Finding) error {
+	if !slices.ContainsFunc(found, func(f Finding) bool { return f.Outcome != 0 }) {
+		return nil
+	}
+	err := r.store.Confirm(ctx, id, at)
+	if err == nil || !errors.Is(err, fence.ErrUnconfirmed) {
+		return err
+	}
+	for i := range found {
+		if f := &found[i]; f.Outcome != 0 {
+			*f = Finding{Reason: fmt.Errorf("%w: %w", errProvisional, err)}
+		}
+	}
+	return nil
 }
 
 // refute looks for the evidence that actions without an outcome, and without a reason for that, never happened.
@@ -153,6 +178,7 @@ func (r *Reconciler) refute(
 		f.Outcome = outcomes[actions[i].ActionID]
 		switch {
 		case f.Outcome != 0:
+			*f = Finding{Reason: errProvisional} // the next call finds it, and confirms it
 		case reason != nil:
 			f.Reason = reason
 		case ended.Sub(actions[i].Admitted) >= r.cfg.RememberFor-r.cfg.MaxClockSkew:
@@ -174,7 +200,7 @@ func (r *Reconciler) settled(
 	if err != nil && !never {
 		return nil, nil, err
 	}
-	owner, err := r.owners.Owner(ctx, id)
+	owner, err := r.store.Owner(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -213,7 +239,7 @@ func (r *Reconciler) awaitCommit(ctx context.Context, before fence.Owner) (reaso
 			return errNoCommits, nil
 		case <-time.After(100 * time.Millisecond):
 		}
-		owner, err := r.owners.Owner(ctx, before.Tile)
+		owner, err := r.store.Owner(ctx, before.Tile)
 		switch {
 		case err != nil:
 			return nil, err

@@ -179,6 +179,7 @@ func TestEvidence(t *testing.T) {
 		age     time.Duration // of the action, if not 7 min
 		play    func(*owned)  // before
 		during  func(*owned)  // while the reconciler watches the owner
+		alone   bool          // no replica confirms anything
 		outcome stream.Outcome
 		never   bool
 		reason  string
@@ -186,7 +187,9 @@ func TestEvidence(t *testing.T) {
 		"never owned":       {never: true},
 		"the owner goes on": {play: (*owned).begin, during: func(o *owned) { o.commit() }, never: true},
 		"the owner's memory has it": {play: (*owned).begin, during: func(o *owned) { o.commit("x") },
-			outcome: stream.Applied},
+			reason: "could still take back"},
+		"no replica has it": {play: func(o *owned) { o.begin(); o.commit("x") }, alone: true,
+			reason: "could still take back"},
 		"the stream has it":            {play: func(o *owned) { o.begin(); o.commit("x") }, outcome: stream.Applied},
 		"the owner is silent":          {play: (*owned).begin, reason: "does not commit"},
 		"too early":                    {age: 6 * time.Minute, reason: "may decide it yet"},
@@ -207,7 +210,11 @@ func TestEvidence(t *testing.T) {
 				if c.play != nil {
 					c.play(o)
 				}
-				r, err := admission.NewReconciler(o.authority, o.store, memstream.New(o.store),
+				var store fence.Store = o.store
+				if c.alone {
+					store = alone{o.store}
+				}
+				r, err := admission.NewReconciler(o.authority, store, memstream.New(o.store),
 					&admission.ReconcilerConfig{RememberFor: tile.DefaultRememberFor})
 				require.NoError(t, err)
 				if c.during != nil {
@@ -229,6 +236,13 @@ func TestEvidence(t *testing.T) {
 			})
 		})
 	}
+}
+
+// alone is a master without replicas.
+type alone struct{ *memfence.Store }
+
+func (alone) Confirm(_ context.Context, id fence.TileID, at fence.Position) error {
+	return &fence.UnconfirmedError{Tile: id, Receipt: fence.Receipt{Position: at}, Want: 1}
 }
 
 func (o *owned) begin() {

@@ -211,6 +211,12 @@ type Store interface {
 	// Owner reads the owner hash. A tile without one gives an Owner that is not Present, and no error. A
 	// *CorruptError when it cannot be read, a *StoreError with ErrNotApplied when the store cannot be asked.
 	Owner(ctx context.Context, tile TileID) (Owner, error)
+
+	// Confirm returns nil once all replicas have the tile's history up to at, a position that a reader was shown, such
+	// as the end of what stream.Recover returns. It writes nothing, may take seconds, and is for readers: owners
+	// have Commit.Replicas. Errors: an *UnconfirmedError when the replicas do not report it in time, or the stream does
+	// not hold at, any more or at all; a *StoreError with ErrNotApplied when the store cannot be asked.
+	Confirm(ctx context.Context, tile TileID, at Position) error
 }
 
 // validTime reports whether the wire can hold a time: zero, or from 1970 on and below 2^53 milliseconds.

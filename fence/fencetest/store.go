@@ -60,6 +60,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Owner/never", ownerNever},
 		{"Owner/unreadable", ownerUnreadable},
 		{"Confirm/replicas", confirmReplicas},
+		{"Confirm/readers", confirmReaders},
 		{"Arguments", storeArguments},
 		{"Bounds/numbers", boundsNumbers},
 		{"Bounds/bytes", boundsBytes},

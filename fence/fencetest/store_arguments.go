@@ -130,6 +130,35 @@ func confirmReplicas(s *scene) {
 	s.refuse(next, fence.ErrReplay)
 }
 
+// confirmReaders: a position that is in the stream is confirmed, whoever asks; one that is not never is.
+func confirmReaders(s *scene) {
+	commits := s.found(1, 3)
+	last := commits[2].Next()
+	s.untouched(func() {
+		for _, c := range commits {
+			require.NoError(s, s.Store.Confirm(s.Context(), s.tile, c.Next()))
+		}
+		for what, at := range map[string]fence.Position{
+			"nothing":         {},
+			"another chain":   {Epoch: last.Epoch, Seq: last.Seq, Chain: last.Chain + 1},
+			"another epoch":   {Epoch: last.Epoch + 1, Seq: last.Seq, Chain: last.Chain},
+			"not yet written": {Epoch: last.Epoch, Seq: last.Seq + 1, Chain: last.Chain},
+		} {
+			err := s.Store.Confirm(s.Context(), s.tile, at)
+			var unconfirmed *fence.UnconfirmedError
+			require.ErrorAs(s, err, &unconfirmed, what)
+			require.Equal(s, at, unconfirmed.Receipt.Position, what)
+			require.NotEmpty(s, unconfirmed.Detail, what)
+		}
+	})
+	s.commit(s.install(2, last))
+	require.NoError(s, s.Store.Confirm(s.Context(), s.tile, last), "a later owner follows it")
+	r := s.rebase(3, 100, "state")
+	s.rebased(r)
+	require.NoError(s, s.Store.Confirm(s.Context(), s.tile, r.Next()))
+	requireArgument(s.T, s.Store.Confirm(s.Context(), 0, last), "tile")
+}
+
 func storeContextDone(s *scene) {
 	last := s.found(1, 1)[0].Next()
 	cause := errors.New("the test says so")
@@ -142,7 +171,8 @@ func storeContextDone(s *scene) {
 		"snapshot": func() error {
 			return s.Store.SaveSnapshot(ctx, fence.SnapshotWrite{Tile: s.tile, Position: last, Tick: 1})
 		},
-		"owner": func() error { _, err := s.Store.Owner(ctx, s.tile); return err },
+		"owner":   func() error { _, err := s.Store.Owner(ctx, s.tile); return err },
+		"confirm": func() error { return s.Store.Confirm(ctx, s.tile, last) },
 	} {
 		s.untouched(func() {
 			err := call()

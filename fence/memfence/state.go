@@ -139,10 +139,10 @@ func (s *State) SaveSnapshot(w *fence.SnapshotWrite, now time.Time) error {
 	return nil
 }
 
-func (s *State) holds(p fence.Position) bool {
-	if s.Owner.Position == p {
-		return true
-	}
+func (s *State) holds(p fence.Position) bool { return s.Owner.Position == p || s.Holds(p) }
+
+// Holds reports whether the stream has the entry at a position.
+func (s *State) Holds(p fence.Position) bool {
 	i, found := s.search(p.Seq)
 	return found && s.Entries[i].Position == p
 }

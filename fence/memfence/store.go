@@ -127,6 +127,20 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 	return o, nil
 }
 
+// Confirm implements fence.Store. Memory has no replicas, so what it holds is confirmed.
+func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Position) (err error) {
+	if err = guard.Call(ctx, "confirm", tile); err != nil {
+		return err
+	}
+	s.Update(tile, func(st *State) {
+		if !st.Holds(at) {
+			err = &fence.UnconfirmedError{Tile: tile, Receipt: fence.Receipt{Position: at},
+				Detail: "the stream does not have this position"}
+		}
+	})
+	return err
+}
+
 // now is the store's clock, in milliseconds as Redis has it.
 func now() time.Time { return fence.FromMillis(time.Now().UnixMilli()) }
 

@@ -44,6 +44,7 @@ func replicaPaused(b *breakable) {
 	r, err := store.Commit(b.Context(), plain)
 	require.NoError(b, err)
 	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
+	require.ErrorIs(b, store.Confirm(b.Context(), tile, c.Next()), fence.ErrUnconfirmed)
 
 	require.NoError(b, replica.Signal(syscall.SIGCONT))
 	waittest.Until(b, func() bool {
@@ -51,6 +52,7 @@ func replicaPaused(b *breakable) {
 		return err == nil
 	}, 20*time.Second, 50*time.Millisecond)
 	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true, Replicas: 1}, r)
+	require.NoError(b, store.Confirm(b.Context(), tile, c.Next()))
 	require.Len(b, b.entries(tile), 2)
 }
 
@@ -183,9 +185,11 @@ func (b *breakable) aloneConfirmsNothing(tile fence.TileID, last fence.Position)
 		require.Zero(b, unconfirmed.Receipt.Replicas)
 		require.ErrorContains(b, err, "attach one, or set redisfence.Config.AllowNoReplicas")
 	}
+	require.ErrorIs(b, b.store.Confirm(b.Context(), tile, c.Next()), fence.ErrUnconfirmed)
 	alone := b.open(&redisfence.Config{AllowNoReplicas: true})
 	r, err := alone.Commit(b.Context(), c)
 	require.NoError(b, err)
+	require.NoError(b, alone.Confirm(b.Context(), tile, c.Next()))
 	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
 	return r.Position
 }

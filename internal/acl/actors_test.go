@@ -116,7 +116,8 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "owner:1", owner.Contact)
 
-	_, viewer := logAs(t, coordination.as(t, "viewer"))
+	reader, viewer := logAs(t, coordination.as(t, "viewer"))
+	require.NoError(t, reader.Confirm(t.Context(), tile, at))
 	stats, err := viewer.Stat(t.Context(), []fence.TileID{tile})
 	require.NoError(t, err)
 	require.NoError(t, stats[0].Err)

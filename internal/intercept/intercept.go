@@ -92,6 +92,11 @@ func (s store) Owner(ctx context.Context, id fence.TileID) (fence.Owner, error) 
 	return with(ctx, s.f, Call{Store, "owner", id, false}, s.Store.Owner, id)
 }
 
+func (s store) Confirm(ctx context.Context, id fence.TileID, at fence.Position) error {
+	return s.f(ctx, Call{Store, "confirm", id, false},
+		func(ctx context.Context) error { return s.Store.Confirm(ctx, id, at) })
+}
+
 // LogOf intercepts the calls that read, mark and trim.
 func LogOf(l stream.Log, f Func) stream.Log { return log{l, f} }
 

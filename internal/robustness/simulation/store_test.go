@@ -149,3 +149,18 @@ func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 func (s *store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
 	return look(ctx, s, "owner", tile, func(t *tileCopy) fence.Owner { return t.owner(tile) })
 }
+
+// Confirm implements fence.Store.
+func (s *store) Confirm(ctx context.Context, tile fence.TileID, at fence.Position) error {
+	held := new(bool)
+	n, reign, err := s.at(ctx, "confirm", tile, false, func(t *tileCopy) { *held = t.Holds(at) })
+	if err != nil {
+		return unread(err)
+	}
+	got, want := s.cluster.confirm(n, reign)
+	if !*held || got < want {
+		s.lose("confirm")
+		return &fence.UnconfirmedError{Tile: tile, Receipt: fence.Receipt{Position: at, Replicas: got}, Want: want}
+	}
+	return nil
+}
