@@ -138,7 +138,8 @@ func (t *tool) openCoordination(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := redisfence.New(client, nil)
+	_, alone := client.(*redis.Client) // a server that is in no cluster may be meant to have no replica
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoReplicas: alone})
 	if err != nil {
 		return err
 	}
