@@ -70,6 +70,7 @@ type RepairInfo struct {
 	// (snapshot and tail again), "snapshot" (a newer one, to shorten the tail).
 	Kind     string
 	Took     time.Duration
+	Shared   bool  // Config.Views had it, or read it for all relays: this one has not read the store by itself
 	Batches  int   // batches that were new
 	Replaced bool  // clients must replace their state
 	Err      error // nil: done

@@ -28,6 +28,7 @@ func (r *repairer) sharedFull(h *hub) (RepairInfo, error) {
 	defer h.mu.Unlock()
 	h.shared = true
 	info, err := h.adopt(&v.Recovery, v.Owner)
+	info.Shared = true
 	if v.Stale {
 		h.want |= wantTail // another relay reads it
 	}
@@ -52,7 +53,7 @@ func (r *repairer) sharedTail(h *hub) (RepairInfo, error) {
 	defer h.mu.Unlock()
 	h.view.setOwner(v.Owner)
 	h.want &^= wantTail // as after a read of the store
-	return RepairInfo{Batches: h.take(&v.Recovery)}, nil
+	return RepairInfo{Shared: true, Batches: h.take(&v.Recovery)}, nil
 }
 
 // reach is the position that a shared view must reach so that the held frames follow it; zero: there are none.

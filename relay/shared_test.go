@@ -75,8 +75,14 @@ func TestRelaysShareColdReads(t *testing.T) {
 	o.snapshot()
 	o.tickOn(3)
 	var relays []*server
+	var shared atomic.Uint64
 	for range 4 {
 		cfg := still()
+		cfg.Hooks.Repaired = func(i RepairInfo) {
+			if i.Shared {
+				shared.Add(1)
+			}
+		}
 		c, err := viewcache.New(views, w.log, &viewcache.Config{Fresh: time.Minute})
 		require.NoError(t, err)
 		cfg.Views = c
@@ -120,6 +126,7 @@ func TestRelaysShareColdReads(t *testing.T) {
 		require.EqualValues(t, 2, s.Stats().Shared)
 		require.EqualValues(t, 2, s.Stats().Repairs)
 	}
+	require.EqualValues(t, 1+3*2, shared.Load())
 }
 
 // TestRelayWithoutItsViews: joins and repairs go on while the store of views is down, and when it is back.

@@ -21,8 +21,8 @@ const frameField = "f"
 // confirmWithin is for how long Confirm waits. Replicas report what they have once a second.
 const confirmWithin = 3 * time.Second
 
-// Confirm implements fence.Store. It writes nothing, so that WAIT has nothing to wait for: it compares what the replicas
-// have reported with how far the master was when it was seen to hold the position.
+// Confirm implements fence.Store. It writes nothing, so that WAIT has nothing to wait for: it compares what the
+// replicas have reported with how far the master was when it was seen to hold the position.
 func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Position) error {
 	if err := guard.Call(ctx, "confirm", tile); err != nil {
 		return err

@@ -28,9 +28,27 @@ type Config struct {
 	// subscription and its comparisons. Default 1 s.
 	Fresh time.Duration
 
+	Hooks  Hooks
 	Logger *slog.Logger // nil discards
 
 	tuning
+}
+
+// Hooks report what a Cache does, for metrics and alarms. They are called from the goroutine that asked for a view,
+// several at once, and must not block.
+type Hooks struct {
+	// Rebuilt is called after each rebuild of this Cache. Nil: it is not.
+	Rebuilt func(RebuildInfo)
+}
+
+// RebuildInfo is one read of the log under a tile's lock.
+type RebuildInfo struct {
+	Tile     fence.TileID
+	Position fence.Position // at which what was read ends
+	Whole    bool           // snapshot and tail were read; else only what follows the version before
+	Took     time.Duration  // until it was stored
+	Verdict  Verdict        // of the store of views; zero: it was not asked, or did not answer
+	Err      error          // why there is no view; nil if there is one, stored or not
 }
 
 // tuning are settings that only tests change.

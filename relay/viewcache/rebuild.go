@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -58,10 +59,17 @@ func (t *turn) end() {
 func (c *Cache) rebuild(ctx context.Context, w want, token Token, have *View, version Version) (View, error) {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.limit)
 	defer cancel()
+	info := RebuildInfo{Tile: w.tile}
+	began := time.Now()
 	stop := c.keepLock(limited, w.tile, token)
-	v, err := c.read(limited, w.tile, have)
+	v, whole, err := c.read(limited, w.tile, have)
 	stop()
 	c.count.rebuilds.Add(1)
+	info.Position, info.Whole, info.Err = v.Position, whole, err
+	defer func() {
+		info.Took = time.Since(began)
+		hook.Call(c.cfg.Hooks.Rebuilt, info)
+	}()
 	if err != nil || v.Position.IsZero() { // of a tile that does not exist nothing is stored
 		c.unlock(ctx, w.tile, token)
 		if err != nil && limited.Err() != nil {
@@ -69,7 +77,7 @@ func (c *Cache) rebuild(ctx context.Context, w want, token Token, have *View, ve
 		}
 		return v, err
 	}
-	c.save(limited, w.tile, token, &v, version)
+	info.Verdict = c.save(limited, w.tile, token, &v, version)
 	return v, nil
 }
 
@@ -106,13 +114,13 @@ func (c *Cache) unlock(ctx context.Context, tile fence.TileID, token Token) {
 }
 
 // read returns the tile's history as the log has it now: the version that is there and what follows it, or else
-// snapshot and tail.
-func (c *Cache) read(ctx context.Context, tile fence.TileID, have *View) (View, error) {
+// snapshot and tail, whole.
+func (c *Cache) read(ctx context.Context, tile fence.TileID, have *View) (v View, whole bool, err error) {
 	log := &reader{Log: c.log, count: &c.count}
 	if have != nil && len(have.Entries) < tailEntries && have.tailBytes() < tailBytes {
 		v, ok, err := extend(ctx, log, tile, have)
 		if err != nil || ok {
-			return v, err
+			return v, false, err
 		}
 	}
 	rec, err := stream.Recover(ctx, log, tile)
@@ -120,13 +128,13 @@ func (c *Cache) read(ctx context.Context, tile fence.TileID, have *View) (View, 
 		err = stream.WatchedSnapshot(tile, &rec.Snapshot)
 	}
 	if err != nil {
-		return View{}, err
+		return View{}, true, err
 	}
 	for i := range rec.Entries {
 		rec.Entries[i] = rec.Entries[i].Watched(fence.AreaSet{})
 	}
 	c.count.whole.Add(1)
-	return View{Recovery: rec, Owner: log.owner}, nil
+	return View{Recovery: rec, Owner: log.owner}, true, nil
 }
 
 // extend reads what follows a view; ok is false when the log does not continue it.
@@ -162,7 +170,9 @@ func (v *View) tailBytes() (n int) {
 }
 
 // save stores what was read. The view is right whatever becomes of that.
-func (c *Cache) save(ctx context.Context, tile fence.TileID, token Token, v *View, before Version) {
+func (c *Cache) save(
+	ctx context.Context, tile fence.TileID, token Token, v *View, before Version,
+) (verdict Verdict) {
 	p := Put{Tile: tile, Token: token, At: v.Position, Base: v.Snapshot.Position}
 	var err error
 	if v.Position != before.At || v.Snapshot.Position != before.Base {
@@ -170,7 +180,6 @@ func (c *Cache) save(ctx context.Context, tile fence.TileID, token Token, v *Vie
 			p.Snapshot, err = encodeBase(tile, &v.Snapshot)
 		}
 	}
-	var verdict Verdict
 	if err == nil {
 		verdict, err = c.put(ctx, p)
 	}
@@ -196,6 +205,7 @@ func (c *Cache) save(ctx context.Context, tile fence.TileID, token Token, v *Vie
 			"tile", tile, "bytes", len(p.Tail)+len(p.Snapshot))
 	default: // stored or confirmed
 	}
+	return verdict
 }
 
 func (c *Cache) put(ctx context.Context, p Put) (Verdict, error) {

@@ -16,6 +16,7 @@ type deskTile struct {
 	asks     []string      // entities with a request that the store has not answered to
 	seen     []Receipt     // of answers that the store may still have
 	turned   time.Time     // when the last turn was taken
+	looked   time.Time     // when a turn listed last
 	took     time.Duration // from a request to its plan, averaged over the last ones
 }
 
@@ -50,6 +51,10 @@ const (
 	turnPart    = 10 // of the time that a plan takes
 	turnMany    = 16 // requests and receipts
 )
+
+// listAfter is how long a tile may wait for plans without looking whether the store still has all the requests. Most
+// losses show at once, by their number.
+const listAfter = time.Minute
 
 // due reports whether there is anything to do at the store now.
 func (t *deskTile) due(now time.Time) bool {
@@ -99,7 +104,8 @@ func (t *deskTile) promote(e *entity) {
 // turn is the tile's next one. What it takes stays until the reply is there.
 func (t *deskTile) turn(now time.Time) Turn {
 	t.turned = now
-	n := Turn{Tile: t.id, Epoch: t.epoch, List: t.list, Seen: t.seen[:min(len(t.seen), MaxOutstanding)]}
+	n := Turn{Tile: t.id, Epoch: t.epoch, List: t.list || now.Sub(t.looked) >= listAfter,
+		Seen: t.seen[:min(len(t.seen), MaxOutstanding)]}
 	for _, name := range t.asks[:min(len(t.asks), MaxAsks)] {
 		n.Ask = append(n.Ask, t.entities[name].request)
 	}
@@ -114,6 +120,7 @@ func (t *deskTile) settle(turn *Turn, r *TurnReply, stats *DeskStats) []*answere
 		t.asked(&turn.Ask[i], reply, stats)
 	}
 	if turn.List {
+		t.looked = t.turned
 		t.listed(r, stats)
 	}
 	var news []*answered

@@ -39,3 +39,27 @@ func TestAPlanMayComeATenthLate(t *testing.T) {
 		Answers: []Answer{{Entity: "kestrel", ID: id, Kind: Planned}}}, &DeskStats{})
 	require.InDelta(t, (turnLatest * turnPart * 7 / 8).Seconds(), tile.took.Seconds(), 0.1, "this one took no time")
 }
+
+// TestATileLooksWhatTheStoreHas, at times: a request of which only the record is gone counts as in flight there.
+func TestATileLooksWhatTheStoreHas(t *testing.T) {
+	tile, stats, now := newDeskTile(1, 1), &DeskStats{}, time.Now()
+	play := func(inStore int) (list bool) {
+		n := tile.turn(now)
+		r := &TurnReply{InStore: inStore}
+		for _, ask := range n.Ask {
+			r.Asked = append(r.Asked, AskReply{Taken: true, ID: ask.ID})
+		}
+		tile.settle(&n, r, stats)
+		return n.List
+	}
+	require.True(t, play(0), "the first turn")
+	require.True(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}))
+	require.False(t, play(1))
+	now = now.Add(listAfter - time.Second)
+	require.False(t, play(1))
+	require.False(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}))
+	now = now.Add(time.Second)
+	require.True(t, play(0))
+	require.EqualValues(t, 1, stats.Missing)
+	require.True(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}))
+}

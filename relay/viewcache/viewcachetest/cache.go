@@ -137,14 +137,18 @@ func oneRebuild(s *story) {
 	}
 }
 
+// extended is also what the hook says of each rebuild.
 func extended(s *story) {
 	s.played()
-	c := s.cache(s.Backend.Store, never)
+	var rebuilt []viewcache.RebuildInfo
+	c, err := viewcache.New(s.Backend.Store, s.log, &viewcache.Config{Fresh: never, Timeout: 10 * time.Second,
+		Hooks: viewcache.Hooks{Rebuilt: func(i viewcache.RebuildInfo) { rebuilt = append(rebuilt, i) }}})
+	require.NoError(s, err)
 	s.view(c, fence.Position{})
 	calls := s.log.Calls()
 	s.ticks(2)
 	require.Equal(s, s.Head(s.tile), s.view(c, fence.Position{}).Position)
-	_, err := s.TakeOver(s.Context(), s.tile)
+	_, err = s.TakeOver(s.Context(), s.tile)
 	require.NoError(s, err)
 	v := s.view(c, fence.Position{})
 	require.Equal(s, s.Head(s.tile), v.Position)
@@ -153,6 +157,18 @@ func extended(s *story) {
 	s.view(c, fence.Position{})
 	require.Equal(s, calls+3, s.log.Calls(), "nothing followed, which took one call to know")
 	require.EqualValues(s, 1, c.Stats().Whole)
+	require.Len(s, rebuilt, 4)
+	for i, info := range rebuilt {
+		require.Positive(s, info.Took)
+		info.Took = 0
+		verdict := viewcache.Stored
+		if i == 3 {
+			verdict = viewcache.Confirmed
+		}
+		require.Equal(s, viewcache.RebuildInfo{Tile: s.tile, Position: info.Position, Whole: i == 0, Verdict: verdict},
+			info)
+	}
+	require.Equal(s, s.Head(s.tile), rebuilt[3].Position)
 	s.ticks(stream.DefaultLimit) // the tail is long: it is time for a newer snapshot
 	require.NoError(s, s.Snapshot(s.Context(), s.tile))
 	s.view(c, fence.Position{})

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
@@ -151,9 +153,29 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// BenchmarkPlayerPickup: 8 workers of 4 slots, a background queue that never empties, and 50 players' requests a
-// second; all calls take 20 to 100 ms. From the request until its call begins.
+// BenchmarkPlayerPickup: 8 workers, a background queue that never empties, and players' requests at a rate that the
+// slots kept for them can carry. From the request until its call begins.
 func BenchmarkPlayerPickup(b *testing.B) {
+	b.Run("calls=20ms-100ms", func(b *testing.B) {
+		benchmarkPickup(b, pickup{slots: 4, least: 20 * time.Millisecond, most: 100 * time.Millisecond,
+			every: 20 * time.Millisecond, steady: time.Second, window: 10 * time.Second})
+	})
+	b.Run("calls=5s-30s", func(b *testing.B) { // 70 of the 128 slots are busy, on average
+		benchmarkPickup(b, pickup{slots: 64, least: 5 * time.Second, most: 30 * time.Second,
+			every: 250 * time.Millisecond, steady: 30 * time.Second, window: 40 * time.Second})
+	})
+}
+
+// pickup is a load of workers.
+type pickup struct {
+	slots       int           // of a worker; a quarter is kept for players
+	least, most time.Duration // that a call takes
+	every       time.Duration // between two requests of players
+	steady      time.Duration // until calls end as evenly as they begin
+	window      time.Duration // that is measured
+}
+
+func benchmarkPickup(b *testing.B, p pickup) {
 	s := open(b, stacktest.Redis(b))
 	asked := sync.Map{} // when, by request
 	waits := figures.NewHistogram()
@@ -161,20 +183,20 @@ func BenchmarkPlayerPickup(b *testing.B) {
 		if began, ok := asked.LoadAndDelete(r.ID); ok {
 			waits.Record(time.Since(began.(time.Time)))
 		}
-		time.Sleep(20*time.Millisecond + time.Duration(len(r.Words))*time.Millisecond)
+		wait.For(ctx, p.least+mathrand.N(p.most-p.least))
 		return nil, plan.Usage{}, ctx.Err()
 	})
 	var parts []func(context.Context) error
 	for range 8 {
-		w, err := plan.NewWorker(s, planner, &plan.WorkerConfig{Logger: noLog})
+		w, err := plan.NewWorker(s, planner, &plan.WorkerConfig{Slots: p.slots, DrainTimeout: time.Millisecond,
+			Logger: noLog})
 		require.NoError(b, err)
 		parts = append(parts, w.Run)
 	}
 	ask := func(id fence.TileID, tier plan.Tier, n int) {
 		turn := plan.Turn{Tile: id, Epoch: 1}
 		for i := range n {
-			r := plan.Request{ID: rand.Text(), Tile: id, Entity: fmt.Sprint("ship", i), Tier: tier,
-				Words: "................................................................................"[:i*7%80]}
+			r := plan.Request{ID: rand.Text(), Tile: id, Entity: fmt.Sprint("ship", i), Tier: tier}
 			if turn.Ask = append(turn.Ask, r); tier == plan.Player {
 				asked.Store(r.ID, time.Now())
 			}
@@ -185,15 +207,18 @@ func BenchmarkPlayerPickup(b *testing.B) {
 	for range 40 {
 		ask(plantest.NewTile(), plan.Background, 250) // 10,000: for 20 s and more
 	}
+	play := func(length time.Duration) {
+		for range length / p.every {
+			ask(plantest.NewTile(), plan.Player, 1)
+			time.Sleep(p.every)
+		}
+	}
 	stop := start(parts...)
 	defer stop()
-	time.Sleep(time.Second)
+	play(p.steady)
 	for b.Loop() {
 		waits.Cut()
-		for range 500 {
-			ask(plantest.NewTile(), plan.Player, 1)
-			time.Sleep(20 * time.Millisecond)
-		}
+		play(p.window)
 		time.Sleep(time.Second)
 	}
 	l := waits.Latency()

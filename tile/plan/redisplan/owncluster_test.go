@@ -2,8 +2,8 @@ package redisplan_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,7 +27,9 @@ import (
 type game struct {
 	mu      sync.Mutex
 	applied map[string]int // by action ID
-	charged map[string]int // by request
+	charged map[string]int // by request: how often billing was given its usage
+
+	away, forgetful bool // billing fails; at once, or after it has stored, once
 }
 
 func (g *game) submit(_ context.Context, in tile.Intent) (stream.Outcome, error) {
@@ -41,8 +43,15 @@ func (g *game) submit(_ context.Context, in tile.Intent) (stream.Outcome, error)
 func (g *game) Record(_ context.Context, events []plan.UsageEvent) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.away {
+		return errors.New("billing is away")
+	}
 	for _, e := range events {
 		g.charged[e.Request]++
+	}
+	if g.forgetful {
+		g.forgetful = false
+		return errors.New("the connection was lost")
 	}
 	return nil
 }
@@ -72,6 +81,85 @@ func (g *game) play(ctx, asking context.Context, d *plan.Desk) {
 	}
 }
 
+// start plays the game with a desk, two workers and billing until stop is called.
+func (g *game) start(t *testing.T, s *redisplan.Store) (d *plan.Desk, silence, stop func()) {
+	t.Helper()
+	d, err := plan.NewDesk(s, g.submit, &plan.DeskConfig{Logger: noLog})
+	require.NoError(t, err)
+	b, err := plan.NewBiller(s, g, &plan.BillerConfig{Every: 50 * time.Millisecond, Logger: noLog})
+	require.NoError(t, err)
+	asking, silence := context.WithCancel(t.Context())
+	parts := []func(context.Context) error{d.Run, b.Run, func(ctx context.Context) error {
+		g.play(ctx, asking, d)
+		return nil
+	}}
+	planner := func(ctx context.Context, _ plan.Request) ([]byte, plan.Usage, error) {
+		time.Sleep(50 * time.Millisecond)
+		return []byte("plan"), plan.Usage{Model: "m", Input: 1}, ctx.Err()
+	}
+	for range 2 {
+		w, err := plan.NewWorker(s, plan.PlannerFunc(planner),
+			&plan.WorkerConfig{Slots: 32, Lease: 2 * time.Second, Logger: noLog})
+		require.NoError(t, err)
+		parts = append(parts, w.Run)
+	}
+	stop = start(parts...)
+	t.Cleanup(stop)
+	return d, silence, stop
+}
+
+// count is how many plans were taken up.
+func (g *game) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.applied)
+}
+
+// end waits until nobody waits for anything, billing included, and stops the game.
+func (g *game) end(t *testing.T, s *redisplan.Store, d *plan.Desk, stop func()) {
+	t.Helper()
+	waittest.Until(t, func() bool { return d.Stats().Outstanding == 0 }, time.Minute, 50*time.Millisecond,
+		"everything ends: %+v", d.Stats())
+	for shard := range s.Shards() {
+		waittest.Until(t, func() bool {
+			depth, err := s.Depth(t.Context(), shard)
+			return err == nil && depth.Busy == 0 && depth.Usage == 0 && depth.Players+depth.Background == 0
+		}, time.Minute, 50*time.Millisecond, "shard %d", shard)
+	}
+	stop()
+}
+
+// TestBillingIsAway: while billing does not answer, plans are made and taken up as before and their usage events wait.
+// When it is back, and does not get every answer through, each request is charged once.
+func TestBillingIsAway(t *testing.T) {
+	t.Parallel()
+	s := open(t, stacktest.Redis(t))
+	g := &game{applied: map[string]int{}, charged: map[string]int{}, away: true}
+	d, silence, stop := g.start(t, s)
+	waittest.Until(t, func() bool { return g.count() > 2000 }, time.Minute, 10*time.Millisecond)
+	waiting := 0
+	for shard := range s.Shards() {
+		depth, err := s.Depth(t.Context(), shard)
+		require.NoError(t, err)
+		waiting += depth.Usage
+	}
+	require.GreaterOrEqual(t, waiting, 2000)
+	g.mu.Lock()
+	require.Empty(t, g.charged)
+	g.away, g.forgetful = false, true
+	g.mu.Unlock()
+	silence()
+	g.end(t, s, d, stop)
+	again := 0
+	for action := range g.applied {
+		require.Positive(t, g.charged[strings.TrimPrefix(action, "plan-")], action)
+	}
+	for _, n := range g.charged {
+		again += n - 1
+	}
+	require.Positive(t, again, "billing has stored events, and said that it had not")
+}
+
 // TestFailover: the master of a shard is killed, another one paused until it is replaced, and the functions are
 // flushed, while owners ask and workers work. No plan is taken up twice, nothing stays in progress, and what was taken
 // up was charged once.
@@ -79,38 +167,13 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
 	s := open(t, stack.CoordAddrs)
-	quiet := slog.New(slog.DiscardHandler)
 	g := &game{applied: map[string]int{}, charged: map[string]int{}}
-	d, err := plan.NewDesk(s, g.submit, &plan.DeskConfig{Logger: quiet})
-	require.NoError(t, err)
-	b, err := plan.NewBiller(s, g, &plan.BillerConfig{Every: 50 * time.Millisecond, Logger: quiet})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	asking, silence := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	all.Go(func() { g.play(ctx, asking, d) })
-	planner := func(ctx context.Context, _ plan.Request) ([]byte, plan.Usage, error) {
-		time.Sleep(50 * time.Millisecond)
-		return []byte("plan"), plan.Usage{Model: "m", Input: 1}, ctx.Err()
-	}
-	for range 2 {
-		w, err := plan.NewWorker(s, plan.PlannerFunc(planner),
-			&plan.WorkerConfig{Slots: 32, Lease: 2 * time.Second, Logger: quiet})
-		require.NoError(t, err)
-		all.Go(func() { _ = w.Run(ctx) })
-	}
-	all.Go(func() { _ = d.Run(ctx) })
-	all.Go(func() { _ = b.Run(ctx) })
+	d, silence, stop := g.start(t, s)
 
-	count := func() int {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(g.applied)
-	}
 	progress := func(why string) { // in every shard, which is why it takes so many
 		t.Helper()
-		before := count()
-		waittest.Until(t, func() bool { return count() > before+1000 }, time.Minute, 10*time.Millisecond, why)
+		before := g.count()
+		waittest.Until(t, func() bool { return g.count() > before+1000 }, time.Minute, 10*time.Millisecond, why)
 	}
 	progress("at first")
 	masters := mastersOf(t, s, stack)
@@ -129,16 +192,7 @@ func TestFailover(t *testing.T) {
 	progress("the functions were flushed")
 
 	silence()
-	waittest.Until(t, func() bool { return d.Stats().Outstanding == 0 }, time.Minute, 50*time.Millisecond,
-		"everything ends: %+v", d.Stats())
-	for shard := range s.Shards() {
-		waittest.Until(t, func() bool {
-			depth, err := s.Depth(t.Context(), shard)
-			return err == nil && depth.Busy == 0 && depth.Usage == 0 && depth.Players+depth.Background == 0
-		}, time.Minute, 50*time.Millisecond, "shard %d", shard)
-	}
-	stop()
-	all.Wait()
+	g.end(t, s, d, stop)
 	g.judge(t, d.Stats())
 }
 

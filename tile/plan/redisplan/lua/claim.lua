@@ -34,7 +34,7 @@ local function take(shard, tier, n, worker, lease, at, out)
     if not ids then break end
     local packed = redis.call('HMGET', shard .. ':requests', unpack(ids))
     for i, id in ipairs(ids) do
-      local r = packed[i] and cmsgpack.unpack(packed[i])
+      local r = record(shard, id, packed[i])
       if r and r[STATE] == WAITING and r[TIER] == tier then
         r[STATE], r[WORKER], r[ATTEMPT] = RUNNING, worker, r[ATTEMPT] + 1
         records[#records + 1], records[#records + 2] = id, cmsgpack.pack(r)

@@ -64,7 +64,7 @@ local function finish(keys, args)
   local packed = redis.call('HMGET', shard .. ':requests', unpack(ids))
   local at = now()
   for i, e in ipairs(ends) do
-    local r = packed[i] and cmsgpack.unpack(packed[i])
+    local r = record(shard, e[1], packed[i])
     if not seen[e[1]] and claimed(r, args[1], e[2]) then
       finish_one(shard, e, r, at, answered)
       seen[e[1]], held[i] = true, 1

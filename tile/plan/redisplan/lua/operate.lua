@@ -66,8 +66,8 @@ local function letter(keys, args)
   if args[2] ~= 'replay' then return invalid('what') end
   local flight, answers = shard .. ':tile:' .. r[TILE], shard .. ':answers:' .. r[TILE]
   if redis.call('HEXISTS', flight, r[ENTITY]) == 1 then return {'flight'} end
-  local packed = redis.call('HGET', answers, r[ENTITY])
-  if packed and cmsgpack.unpack(packed)[A_ID] ~= id then return {'flight'} end
+  local answered = answer_in(answers, r[ENTITY], redis.call('HGET', answers, r[ENTITY]))
+  if answered and answered[A_ID] ~= id then return {'flight'} end
   redis.call('HDEL', answers, r[ENTITY])
   redis.call('ZREM', shard .. ':dead', id)
   redis.call('HSET', flight, r[ENTITY], id)

@@ -59,9 +59,23 @@ local function now()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+-- decoded is a record or an answer, of so many fields at least, that a hash has under a name. Bytes that are not what
+-- was written must not keep a shard from working: they are removed, the server's log says so, and what they were counts
+-- as lost, which desks notice. In a function that only reads they stay.
+local function decoded(key, name, packed, fields)
+  if not packed then return nil end
+  local ok, r = pcall(cmsgpack.unpack, packed)
+  if ok and type(r) == 'table' and #r >= fields then return r end
+  redis.log(redis.LOG_WARNING, 'tilefence: what ' .. key .. ' has under ' .. name .. ' cannot be read, and is dropped')
+  redis.pcall('HDEL', key, name)
+end
+
+local function record(shard, id, packed) return decoded(shard .. ':requests', id, packed, DIED) end
+
+local function answer_in(key, entity, packed) return decoded(key, entity, packed, A_BODY) end
+
 local function read(shard, id)
-  local packed = redis.call('HGET', shard .. ':requests', id)
-  return packed and cmsgpack.unpack(packed)
+  return record(shard, id, redis.call('HGET', shard .. ':requests', id))
 end
 
 local function write(shard, id, r)

@@ -26,7 +26,7 @@ local function forget(shard, keys, args, first, at)
   if #entities == 0 then return end
   local packed = redis.call('HMGET', keys[3], unpack(entities))
   for n, entity in ipairs(entities) do
-    local i, a = 5 + RECEIPT * (n - 1), packed[n] and cmsgpack.unpack(packed[n])
+    local i, a = 5 + RECEIPT * (n - 1), answer_in(keys[3], entity, packed[n])
     local is = a and a[A_ID] == args[i + 1]
     if is then gone[#gone + 1] = entity end
     if args[i + 3] ~= '' and not (is and a[A_MODEL]) then regain(shard, keys, args, i, at) end
@@ -40,8 +40,9 @@ local function guard(keys, shard, entities)
   local flying = redis.call('HMGET', keys[2], unpack(entities))
   local has = {}
   for i, entity in ipairs(entities) do
-    if answered[i] then
-      has[entity] = {cmsgpack.unpack(answered[i])[A_ID]}
+    local a = answer_in(keys[3], entity, answered[i])
+    if a then
+      has[entity] = {a[A_ID]}
     elseif flying[i] then
       local r = read(shard, flying[i])
       has[entity] = r and {flying[i], r}
@@ -119,17 +120,19 @@ local function answers_of(keys, epoch, all, at)
   local found = all and redis.call('HGETALL', keys[3]) or
     redis.call('HRANDFIELD', keys[3], ANSWERS, 'WITHVALUES')
   for i = 1, #found, 2 do
-    local a = cmsgpack.unpack(found[i + 1])
-    local kind = a[A_KIND]
-    if tonumber(a[A_EPOCH]) < epoch then
-      kind = STALE
-    elseif a[A_EXPIRES] <= at then
-      kind = EXPIRED
+    local a = answer_in(keys[3], found[i], found[i + 1])
+    if a then
+      local kind, n = a[A_KIND], #out
+      if tonumber(a[A_EPOCH]) < epoch then
+        kind = STALE
+      elseif a[A_EXPIRES] <= at then
+        kind = EXPIRED
+      end
+      out[n + 1], out[n + 2], out[n + 3], out[n + 4] = found[i], a[A_ID], kind, kind == PLANNED and a[A_BODY] or ''
+      local model = kind == PLANNED and a[A_MODEL] or ''
+      out[n + 5], out[n + 6], out[n + 7] = model, a[A_INPUT] or '0', a[A_OUTPUT] or '0'
+      out[n + 8] = a[A_CACHED] or '0'
     end
-    local n = #out
-    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = found[i], a[A_ID], kind, kind == PLANNED and a[A_BODY] or ''
-    local model = kind == PLANNED and a[A_MODEL] or ''
-    out[n + 5], out[n + 6], out[n + 7], out[n + 8] = model, a[A_INPUT] or '0', a[A_OUTPUT] or '0', a[A_CACHED] or '0'
   end
   return out
 end
