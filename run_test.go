@@ -93,6 +93,9 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	blind.Authority = nil
 	_, noEvidence := tilefence.NewGatewayServer("127.0.0.1:0", blind, anybody, free, &refunds)
 	require.NoError(t, gateway(refunds))
+	var forgets tilefence.TileServerConfig // an action that gateways still send
+	forgets.Host.Tile.RememberFor = tile.DefaultRetryWindow
+	require.ErrorIs(t, tiles(forgets), fence.ErrInvalidArgument)
 	for field, err := range map[string]error{
 		"Gateway.Reconciler": gateway(withReconciler),
 		"Backends":           noEvidence,

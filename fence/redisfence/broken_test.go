@@ -23,9 +23,6 @@ import (
 // TestABrokenPipeline: the server answers four of five commits of one pipeline and breaks the connection. Only of the
 // fifth is the outcome unknown.
 func TestABrokenPipeline(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
 	begun := make(chan struct{})
 	var mu sync.Mutex
 	calls := 0
@@ -47,18 +44,7 @@ func TestABrokenPipeline(t *testing.T) {
 		}
 		return "+ok\r\n"
 	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go serveRESP(c, answer)
-		}
-	}()
-	client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), MaxRetries: -1, DisableIdentity: true})
-	defer func() { _ = client.Close() }()
-	s, err := redisfence.New(client, nil)
+	s, err := redisfence.New(fakeServer(t, answer), nil)
 	require.NoError(t, err)
 	errs := make([]error, 6)
 	commit := func(i int) {
@@ -111,6 +97,48 @@ func TestACutReply(t *testing.T) {
 			Prev: fence.Position{Epoch: 1, Seq: 1, Chain: 7}})
 		require.ErrorIs(t, err, fence.ErrUnknownOutcome, "%q", cut)
 		require.True(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), "%q: %v", cut, err)
+	}
+}
+
+// fakeServer returns a client of a server that gives these answers.
+func fakeServer(t *testing.T, answer func(name string) string) *redis.Client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serveRESP(c, answer)
+		}
+	}()
+	client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), MaxRetries: -1, DisableIdentity: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// TestSettingsThatLose: a server that would lose what a fence depends on is refused before anything is loaded.
+func TestSettingsThatLose(t *testing.T) {
+	const sound = "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"
+	load := func(info string, cfg *redisfence.Config) error {
+		s, err := redisfence.New(fakeServer(t, func(name string) string {
+			if name == "INFO" {
+				return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
+			}
+			return "-ERR unknown command\r\n"
+		}), cfg)
+		require.NoError(t, err)
+		return s.Load(t.Context())
+	}
+	without := strings.Replace(sound, "aof_enabled:1", "aof_enabled:0", 1)
+	require.ErrorIs(t, load(without, nil), redisfence.ErrSetting)
+	require.ErrorIs(t, load(strings.Replace(sound, "maxmemory:0", "maxmemory:1000", 1), nil), redisfence.ErrSetting)
+	for _, err := range []error{load(sound, nil), load(without, &redisfence.Config{AllowNoPersistence: true})} {
+		require.Error(t, err, "it has no functions")
+		require.NotErrorIs(t, err, redisfence.ErrSetting)
 	}
 }
 
