@@ -1,7 +1,10 @@
 package durable
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,4 +61,32 @@ func TestJournalsTailContinuesTheCheckpoint(t *testing.T) {
 	tail[1].Tick++
 	_, err = continuing(7, fence.Position{}, tail)
 	assert.ErrorIs(t, err, fence.ErrCorrupt)
+}
+
+// onlyRead is a journal that may not be written to.
+type onlyRead struct {
+	*testing.T
+	err error
+}
+
+func (j onlyRead) Seal(context.Context, fence.TileID, fence.Epoch) error {
+	j.Error("sealed")
+	return nil
+}
+
+func (j onlyRead) Base(context.Context, fence.TileID, fence.Snapshot) error {
+	j.Error("a base was laid")
+	return nil
+}
+
+func (j onlyRead) Tail(context.Context, fence.TileID, fence.Seq) ([]fence.Entry, error) { return nil, j.err }
+
+// TestALookAtTheJournalWritesNothing, whatever the journal answers.
+func TestALookAtTheJournalWritesNothing(t *testing.T) {
+	down := errors.New("down")
+	for _, err := range []error{nil, down} {
+		s := Store{Tile: 7, Journal: onlyRead{t, err}, Reading: time.Second, Writing: time.Second}
+		require.ErrorIs(t, s.Readable(t.Context(), 3), err)
+	}
+	require.NoError(t, (&Store{Tile: 7}).Readable(t.Context(), 3), "it does not write through")
 }

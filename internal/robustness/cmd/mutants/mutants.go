@@ -204,7 +204,7 @@ var mutants = []mutant{
 	{"a follower's probe writes", "a follower leaves no trace in the journal", "tile/internal/durable/durable.go",
 		"	_, err := s.Journal.Tail(ctx, s.Tile, after)\n	return err\n",
 		"	_ = s.Journal.Seal(ctx, s.Tile, 1)\n	_, err := s.Journal.Tail(ctx, s.Tile, after)\n	return err\n",
-		[]detector{scenarios, model}},
+		[]detector{scenarios, tests("journal units", "./tile/internal/durable", "^TestALookAt")}},
 	{"an append does not name its predecessor", "the journal takes what follows its end",
 		"checkpoint/dynamocheckpoint/journal.go", "AND #end = :prev\"",
 		"AND (#end = :prev OR attribute_exists(#end))\"",
