@@ -79,7 +79,9 @@ func (j onlyRead) Base(context.Context, fence.TileID, fence.Snapshot) error {
 	return nil
 }
 
-func (j onlyRead) Tail(context.Context, fence.TileID, fence.Seq) ([]fence.Entry, error) { return nil, j.err }
+func (j onlyRead) Tail(context.Context, fence.TileID, fence.Seq) ([]fence.Entry, error) {
+	return nil, j.err
+}
 
 // TestALookAtTheJournalWritesNothing, whatever the journal answers.
 func TestALookAtTheJournalWritesNothing(t *testing.T) {
