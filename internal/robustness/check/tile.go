@@ -152,7 +152,7 @@ func (t *Tile) gatherPresented() {
 // journal if that is further.
 func (t *Tile) findBases() {
 	claimants := map[string]*claimant{}
-	states := map[string]history.Position{} // by checksum: where a tile was in that state
+	states := t.bases() // by checksum: where a tile was in that state
 	journals := t.journals()
 	for _, o := range t.Operations {
 		c := claimants[o.Actor()]
@@ -173,6 +173,17 @@ func (t *Tile) findBases() {
 			t.findBase(o, c, states)
 		}
 	}
+}
+
+// bases are the states that claimants laid as their journals' bases, by checksum.
+func (t *Tile) bases() map[string]history.Position {
+	states := map[string]history.Position{}
+	for _, r := range t.Records {
+		if r.Kind == history.Based {
+			states[r.Snapshot.State] = r.Snapshot.Position
+		}
+	}
+	return states
 }
 
 // journals are the records of claimants that read the tile's journal, by claimant and in order of time.

@@ -30,7 +30,7 @@ func TestActionsAreLearned(t *testing.T) {
 
 // TestARebaseGoesOnFromTheJournal: what a claimant restores is its journal's if that has what the stream lost, however
 // far claimants that served nothing have moved the stream since; and the stream's if another owner has served without
-// it.
+// it. A journal of which nothing follows its base is that base.
 func TestARebaseGoesOnFromTheJournal(t *testing.T) {
 	const id = 1
 	var (
@@ -55,19 +55,26 @@ func TestARebaseGoesOnFromTheJournal(t *testing.T) {
 	for name, c := range map[string]struct {
 		served  int // events of the claimant between
 		journal history.Position
+		base    string // of the journal, if it ends there
 		want    history.Position
 	}{
-		"claimants served nothing":         {0, lost, lost},
-		"another served without the entry": {1, lost, install},
-		"the stream has the entry":         {0, first, install},
+		"claimants served nothing":         {0, lost, "", lost},
+		"another served without the entry": {1, lost, "", install},
+		"the stream has the entry":         {0, first, "", install},
+		"the journal's base":               {0, lost, "state", lost},
+		"a base of other bytes":            {0, lost, "another", install},
 	} {
 		clock = 0
 		operations := []history.Operation{commit("a", history.Position{}, first, 1), commit("a", first, lost, 1),
 			commit("b", first, died, c.served), commit("c", died, install, 0)}
 		read := history.Record{Kind: history.Recovered, Client: "c", Tile: id, At: clock + 1, Position: c.journal}
+		if c.base != "" {
+			read = history.Record{Kind: history.Based, Client: "b", Tile: id, At: clock + 1,
+				Snapshot: &history.SnapshotCall{Position: c.journal, State: c.base}}
+		}
 		clock++
 		operations = append(operations, call("c", history.Operation{Record: history.Record{Kind: history.Rebase,
-			Rebase: &history.RebaseCall{Epoch: 4, Next: rebased, Replicas: -1}}}, rebased))
+			Rebase: &history.RebaseCall{Epoch: 4, Next: rebased, Replicas: -1, State: "state"}}}, rebased))
 		final := history.Record{Kind: history.Final, Tile: id, Final: &history.FinalTile{End: rebased}}
 		tile := NewTile(&history.History{Records: []history.Record{read, final}, Operations: operations}, id)
 		require.Equal(t, c.want, tile.Entries[rebased].Base, name)

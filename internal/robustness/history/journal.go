@@ -7,7 +7,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// journal passes every call on and records who took a journal over, and how far claimants read it.
+// journal passes every call on and records who took a journal over, what base was laid, and how far claimants read it.
 type journal struct {
 	checkpoint.JournalStore
 	recorder *Recorder
@@ -20,6 +20,13 @@ func (j *journal) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch
 		j.recorder.Append(Record{Client: j.client(tile), Kind: Sealed, Tile: tile, Position: Position{Epoch: epoch}})
 	}
 	return err
+}
+
+// Base records what may have been laid: an answer that was lost is no reason to know it less.
+func (j *journal) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+	j.recorder.Append(Record{Client: j.client(tile), Kind: Based, Tile: tile, Snapshot: &SnapshotCall{
+		Position: Position(s.Position), Tick: s.Tick, State: fence.Checksum(s.Blob)}})
+	return j.JournalStore.Base(ctx, tile, s)
 }
 
 func (j *journal) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {

@@ -35,6 +35,7 @@ const (
 	Life      Kind = "life"      // a processor's life: Record.Life
 	Sealed    Kind = "sealed"    // a claimant took a journal over, for the epoch of Record.Position
 	Recovered Kind = "recovered" // a claimant read a journal, which ends at Record.Position
+	Based     Kind = "based"     // a claimant laid a journal's base, the snapshot of Record.Snapshot
 	Paid      Kind = "paid"      // at quiescence the ledger has Record.Payment
 	Books     Kind = "books"     // at quiescence the ledger as a whole is as Record.Balance says
 	Fault     Kind = "fault"     // the campaign injected or removed a fault: Record.Fault
