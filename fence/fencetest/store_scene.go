@@ -172,7 +172,7 @@ func (s *scene) requireFresh() {
 	s.Helper()
 	remaining := s.Remaining(s.tile)
 	require.LessOrEqual(s, remaining, s.TTL)
-	require.Greater(s, remaining, s.TTL-10*time.Second)
+	require.Greater(s, remaining, s.TTL*3/4) // a machine may be slow
 }
 
 // CheckHistory checks what every stream must keep, in every back end and whatever went wrong: epochs

@@ -52,7 +52,8 @@ func replicaPaused(b *breakable) {
 		return err == nil
 	}, 20*time.Second, 50*time.Millisecond)
 	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true, Replicas: 1}, r)
-	require.NoError(b, store.Confirm(b.Context(), tile, c.Next()))
+	waittest.Until(b, func() bool { return store.Confirm(b.Context(), tile, c.Next()) == nil }, 20*time.Second,
+		50*time.Millisecond)
 	require.Len(b, b.entries(tile), 2)
 }
 

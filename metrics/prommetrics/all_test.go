@@ -38,6 +38,7 @@ var hooked = []func(m *Metrics) (hooks any){
 	attached((*Metrics).Tile), attached((*Metrics).TileHost), attached((*Metrics).BridgeHooks),
 	attached((*Metrics).RelayHooks), attached((*Metrics).Tiered), attached((*Metrics).CheckpointHooks),
 	attached((*Metrics).Admission), attached((*Metrics).GatewayClients), attached((*Metrics).Match),
+	attached((*Metrics).ViewHooks),
 }
 
 func attached[H any](attach func(*Metrics, *H)) func(*Metrics) any {

@@ -5,6 +5,7 @@ import (
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream/fanout/tiered"
 )
 
@@ -78,6 +79,24 @@ func relayHooks(m *Metrics) *relay.Hooks {
 		},
 		SlowClient: func(i relay.SlowClientInfo) { queued.Observe(float64(i.Queued)) },
 	}
+}
+
+// ViewHooks attaches metrics to the hooks of a cache of views.
+func (m *Metrics) ViewHooks(h *viewcache.Hooks) {
+	hook.Attach(&h.Rebuilt, once(m, "viewcache", viewHooks).Rebuilt)
+}
+
+func viewHooks(m *Metrics) *viewcache.Hooks {
+	took := histograms(m, "viewcache_rebuild_seconds",
+		"Reads of the log for all relays, until they were stored.", quick, "whole", true, false)
+	failed := counter(m, "viewcache_rebuild_failures_total", "Reads of the log for all relays that failed.")
+	return &viewcache.Hooks{Rebuilt: func(i viewcache.RebuildInfo) {
+		if i.Err != nil {
+			failed.Inc()
+			return
+		}
+		seconds(took.of(i.Whole), i.Took)
+	}}
 }
 
 // Tiered attaches metrics to the hooks of a fan-out of two tiers.
