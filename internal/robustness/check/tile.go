@@ -152,9 +152,13 @@ func (t *Tile) gatherPresented() {
 // journal if that is further.
 func (t *Tile) findBases() {
 	claimants := map[string]*claimant{}
-	states := t.bases() // by checksum: where a tile was in that state
-	journals := t.journals()
+	states := map[string]history.Position{} // by checksum: where a tile was in that state
+	bases, journals := t.bases(), t.journals()
 	for _, o := range t.Operations {
+		for len(bases) > 0 && bases[0].At < o.At {
+			states[bases[0].Snapshot.State] = bases[0].Snapshot.Position
+			bases = bases[1:]
+		}
 		c := claimants[o.Actor()]
 		if c == nil {
 			c = &claimant{}
@@ -175,15 +179,15 @@ func (t *Tile) findBases() {
 	}
 }
 
-// bases are the states that claimants laid as their journals' bases, by checksum.
-func (t *Tile) bases() map[string]history.Position {
-	states := map[string]history.Position{}
+// bases are the snapshots that claimants laid as their journals' bases, in order of time. An owner that has rebased
+// lays one with the state that it restored, so only those laid before a rebase say what that was made from.
+func (t *Tile) bases() (all []*history.Record) {
 	for _, r := range t.Records {
 		if r.Kind == history.Based {
-			states[r.Snapshot.State] = r.Snapshot.Position
+			all = append(all, r)
 		}
 	}
-	return states
+	return all
 }
 
 // journals are the records of claimants that read the tile's journal, by claimant and in order of time.

@@ -76,7 +76,9 @@ func TestARebaseGoesOnFromTheJournal(t *testing.T) {
 		operations = append(operations, call("c", history.Operation{Record: history.Record{Kind: history.Rebase,
 			Rebase: &history.RebaseCall{Epoch: 4, Next: rebased, Replicas: -1, State: "state"}}}, rebased))
 		final := history.Record{Kind: history.Final, Tile: id, Final: &history.FinalTile{End: rebased}}
-		tile := NewTile(&history.History{Records: []history.Record{read, final}, Operations: operations}, id)
+		own := history.Record{Kind: history.Based, Client: "c", Tile: id, At: clock + 1,
+			Snapshot: &history.SnapshotCall{Position: rebased, State: "state"}}
+		tile := NewTile(&history.History{Records: []history.Record{read, own, final}, Operations: operations}, id)
 		require.Equal(t, c.want, tile.Entries[rebased].Base, name)
 		require.Equal(t, c.want == lost, tile.survived(lost), name)
 	}
