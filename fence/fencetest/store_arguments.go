@@ -131,7 +131,7 @@ func confirmReplicas(s *scene) {
 	s.refuse(next, fence.ErrReplay)
 }
 
-// confirmReaders: a position that is in the stream is confirmed, whoever asks; one that is not never is.
+// confirmReaders: a position in the stream is confirmed, whoever asks. A position that is not there never is.
 func confirmReaders(s *scene) {
 	commits := s.found(1, 3)
 	last := commits[2].Next()

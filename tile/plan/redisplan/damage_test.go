@@ -18,7 +18,7 @@ import (
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
 )
 
-// TestDamage: bytes in the store that nobody has written are lost, and what is beside them is not.
+// TestDamage: a record or an answer that cannot be read is dropped. What is beside it stays.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	addrs := stacktest.Redis(t)
@@ -35,7 +35,7 @@ func TestDamage(t *testing.T) {
 			require.Len(t, got, 1)
 			require.Equal(t, whole.ID, got[0].ID)
 			require.NoError(t, client.HSet(t.Context(), requests, whole.ID, bytes).Err())
-			require.False(t, b.Finish(got[0], plan.End{Body: []byte("plan")}), "nobody knows any more what it was")
+			require.False(t, b.Finish(got[0], plan.End{Body: []byte("plan")}), "its record cannot be read")
 			listed := b.Turn(plan.Turn{List: true})
 			require.Empty(t, listed.Listed)
 			require.Zero(t, listed.InStore)
@@ -55,8 +55,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestWakesAreHeardAgain: a worker whose subscriptions are lost has others soon, and is told that it may have missed
-// something.
+// TestWakesAreHeardAgain: a worker that loses its subscriptions subscribes again, and looks for what it has missed.
 func TestWakesAreHeardAgain(t *testing.T) {
 	t.Parallel()
 	options := redisfence.Options(stacktest.Redis(t)...)

@@ -115,7 +115,7 @@ func (g *game) count() int {
 	return len(g.applied)
 }
 
-// end waits until nobody waits for anything, billing included, and stops the game.
+// end waits until all requests are answered and all usage is billed, and stops the game.
 func (g *game) end(t *testing.T, s *redisplan.Store, d *plan.Desk, stop func()) {
 	t.Helper()
 	waittest.Until(t, func() bool { return d.Stats().Outstanding == 0 }, time.Minute, 50*time.Millisecond,
