@@ -3,13 +3,10 @@ package relay
 import (
 	"bufio"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -47,58 +44,6 @@ func (s *server) bare(t testing.TB, messages ...*relaypb.ClientMessage) bareClie
 		require.NoError(t, err)
 	}
 	return bareClient{conn}
-}
-
-// BenchmarkJoin lets clients connect over one second, each subscribe to a ticking tile with a snapshot of 8 KiB and a
-// tail of 30 batches, and measures from the call to the end of the first Sync. Relay and clients share the processor.
-func BenchmarkJoin(b *testing.B) {
-	const clients, over = 9_000, time.Second // 18,000 file descriptors
-	w := newWorld(b)
-	cfg := still()
-	cfg.PingInterval = time.Hour
-	s := w.serve(cfg)
-	o := w.claim(tileA, 1)
-	o.appendPayload(make([]byte, 8<<10), false)
-	o.snapshot()
-	o.tickOn(30)
-	for b.Loop() {
-		stop, ticked := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(ticked)
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(500 * time.Millisecond):
-					o.tickOn(1)
-				}
-			}
-		}()
-		took := make([]time.Duration, clients)
-		conns := make([]bareClient, clients)
-		var wg sync.WaitGroup
-		for i := range clients {
-			wg.Go(func() {
-				time.Sleep(rand.N(over))
-				began := time.Now()
-				conns[i] = s.bare(b, subscribeTo(tileA.String()))
-				buf := make([]byte, 4<<10)
-				conns[i].skip(b, buf, 8<<10)
-				took[i] = time.Since(began)
-			})
-		}
-		wg.Wait()
-		close(stop)
-		<-ticked
-		slices.Sort(took)
-		b.ReportMetric(float64(took[clients/2].Milliseconds()), "p50-ms")
-		b.ReportMetric(float64(took[clients*99/100].Milliseconds()), "p99-ms")
-		for _, c := range conns {
-			_ = c.Close()
-		}
-		eventually(b, func() bool { return s.Stats().Clients == 0 }, "they are gone")
-	}
-	b.ReportMetric(float64(s.Stats().Repairs), "cold-reads")
 }
 
 // skip reads at least n bytes and forgets them.

@@ -15,28 +15,36 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// bare starts servers that know no relay's work, in the place of relays: they make the handshake, and send the client
-// the Sync that lies ready for its tile. It is what a storm costs that does nothing else.
+// bareServer starts a server that knows nothing of a relay's work: it makes the handshake, and sends the client the
+// frame that lies ready for its tile, by the tile's name. A storm at it costs what any storm does.
+func bareServer(tb testing.TB, ready map[string][]byte) *httptest.Server {
+	tb.Helper()
+	server, err := listening(tb.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first, err := relaypb.ParseSubscribe(r.FormValue(relaypb.SubscribeParam))
+		if err != nil {
+			return
+		}
+		conn, err := socket.Accept(w, r, socket.Offer{Subprotocol: relaypb.Subprotocol, Hold: true}, 1<<10, nil,
+			func() error { return nil })
+		if err != nil {
+			return
+		}
+		_ = conn.Send(time.Second, ready[first.GetTiles()[0]])
+		_, _, _ = conn.Next() // until the client has left
+		_ = conn.Close()
+	}))
+	require.NoError(tb, err)
+	return server
+}
+
+// bare starts bare servers in the place of relays.
 func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 	b.Helper()
 	var all []string
 	var servers []*httptest.Server
 	for range viewRelays {
-		server := listening(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			first, err := relaypb.ParseSubscribe(r.FormValue(relaypb.SubscribeParam))
-			if err != nil {
-				return
-			}
-			conn, err := socket.Accept(w, r, socket.Offer{Subprotocol: relaypb.Subprotocol, Hold: true}, 1<<10, nil,
-				func() error { return nil })
-			if err != nil {
-				return
-			}
-			_ = conn.Send(time.Second, s.ready[first.GetTiles()[0]])
-			_, _, _ = conn.Next() // until the client has left
-			_ = conn.Close()
-		}))
-		servers, all = append(servers, server), append(all, strings.TrimPrefix(server.URL, "http://"))
+		server := bareServer(b, s.ready)
+		servers, all = append(servers, server), append(all, server.Listener.Addr().String())
 	}
 	return strings.Join(all, ","), func() {
 		for _, server := range servers {
@@ -45,45 +53,61 @@ func (s *viewStorm) bare(b *testing.B) (addrs string, stop func()) {
 	}
 }
 
-// frames are the Syncs that a relay sends to clients of the tiles, by the tiles' names.
+// syncFrames are the Syncs that a relay sends to clients of tiles, by the tiles' names.
+func syncFrames(tb testing.TB, addr string, tiles []fence.TileID) map[string][]byte {
+	tb.Helper()
+	frames := map[string][]byte{}
+	for _, tile := range tiles {
+		client, err := crowd.Dial(tb.Context(), addr, subscribeTo(tile), relaypb.Subprotocol)
+		require.NoError(tb, err)
+		sync, err := client.Next()
+		require.NoError(tb, err)
+		frames[tile.String()] = socket.Frame(socket.OpBinary, sync)
+		client.Close()
+	}
+	return frames
+}
+
+// frames are the Syncs of the tiles that are joined.
 func (s *viewStorm) frames(b *testing.B) map[string][]byte {
 	b.Helper()
 	addrs, stop := s.relays(b, nil)
 	defer stop()
 	addr, _, _ := strings.Cut(addrs, ",")
-	frames := map[string][]byte{}
-	for _, tile := range s.tiles {
-		frames[tile.String()] = firstFrame(b, addr, tile)
-	}
-	return frames
+	return syncFrames(b, addr, s.tiles)
 }
 
-func firstFrame(b *testing.B, addr string, tile fence.TileID) []byte {
-	b.Helper()
-	client, err := crowd.Dial(b.Context(), addr, subscribeTo(tile), relaypb.Subprotocol)
-	require.NoError(b, err)
-	defer client.Close()
-	sync, err := client.Next()
-	require.NoError(b, err)
-	return socket.Frame(socket.OpBinary, sync)
-}
-
-// viewStorms is what some storms cost: those who joined, and the owner of other tiles.
-type viewStorms struct {
+// stormFigures are what some storms of joins cost: those who joined, and the owner of tiles.
+type stormFigures struct {
 	joins          []counts
 	before, during []spans // of commits
 }
 
-// meet adds a storm at the servers of these addresses.
-func (f *viewStorms) meet(b *testing.B, s *viewStorm, addrs string) {
-	b.Helper()
-	f.before = append(f.before, s.owner.measure(b, 2*time.Second).Commit)
-	f.joins = append(f.joins, s.meet(b, addrs))
-	f.during = append(f.during, s.owner.window(b).Commit)
+// meet adds a storm.
+func (f *stormFigures) meet(tb testing.TB, owner *process, storm func() counts) {
+	tb.Helper()
+	f.before = append(f.before, owner.measure(tb, 2*time.Second).Commit)
+	f.joins = append(f.joins, storm())
+	f.during = append(f.during, owner.window(tb).Commit)
 }
 
+// overBare is the p99 of commits in a storm over that in one at bare servers: the median of the pairs.
+func (f *stormFigures) overBare(bare *stormFigures) float64 {
+	var over []float64
+	for i := range f.during {
+		over = append(over, float64(f.during[i].P99)/float64(bare.during[i].P99))
+	}
+	slices.Sort(over)
+	return over[len(over)/2]
+}
+
+// slower is the p99 of commits in the storms over that before them.
+func (f *stormFigures) slower() float64 { return middle(f.during, p99Of) / middle(f.before, p99Of) }
+
+func p99Of(d spans) time.Duration { return d.P99 }
+
 // report reports medians over the storms, and of those at bare servers beside them.
-func (f *viewStorms) report(b *testing.B, bare *viewStorms) {
+func (f *stormFigures) report(b *testing.B, bare *stormFigures) {
 	b.Helper()
 	for _, percent := range []string{"p50", "p95", "p99"} {
 		b.ReportMetric(median(f.joins, percent+"-us")/1000, percent+"-ms")
@@ -92,15 +116,9 @@ func (f *viewStorms) report(b *testing.B, bare *viewStorms) {
 	b.ReportMetric(median(f.joins, "relays-us")/viewJoins, "relays-us/join")
 	b.ReportMetric(median(bare.joins, "relays-us")/viewJoins, "bare-us/join")
 	b.ReportMetric(median(f.joins, "cpu-us")/viewJoins, "clients-us/join")
-	p99 := func(d spans) time.Duration { return d.P99 }
-	b.ReportMetric(middle(f.before, p99), "calm-p99-ms")
-	b.ReportMetric(middle(f.during, p99)/middle(f.before, p99), "x-commit")
-	b.ReportMetric(middle(bare.during, p99)/middle(bare.before, p99), "bare-x-commit")
-	var over []float64
-	for i := range f.during {
-		over = append(over, float64(f.during[i].P99)/float64(bare.during[i].P99))
-	}
-	slices.Sort(over)
-	b.ReportMetric(over[len(over)/2], "x-over-bare")
+	b.ReportMetric(middle(f.before, p99Of), "calm-p99-ms")
+	b.ReportMetric(f.slower(), "x-commit")
+	b.ReportMetric(bare.slower(), "bare-x-commit")
+	b.ReportMetric(f.overBare(bare), "x-over-bare")
 	b.ReportMetric(0, "ns/op") // the length of the windows: it says nothing
 }

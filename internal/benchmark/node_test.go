@@ -77,7 +77,6 @@ type nodeEvent struct {
 	Took   *tile.TakeoverInfo `json:",omitempty"`
 	Counts counts             `json:",omitempty"` // since it began
 	Window *window            `json:",omitempty"`
-	Joined *spans             `json:",omitempty"` // from a client's first packet to the end of its first Sync
 }
 
 // speaker returns a function that prints events, one a line; it may be called from several goroutines.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http/httptest"
 	"os"
 	"os/signal"
 	"slices"
@@ -41,7 +40,7 @@ const envPart = "TILEFENCE_BENCH_PART"
 
 // partConfig says which part a process is, and what it works with.
 type partConfig struct {
-	Role     string // owner, bridge, checkpointer, relay, reader, joiners or viewers
+	Role     string // owner, bridge, checkpointer, relay, reader or viewers
 	Redis    []string
 	Fanout   []string
 	DynamoDB string
@@ -62,11 +61,9 @@ type partConfig struct {
 	MarkEvery time.Duration
 
 	// Of a reader.
-	AtOnce   int           // recoveries at once
+	AtOnce   int           // recoveries at once; of viewers: how many join
 	Pause    time.Duration // at most, at random, before each
 	Replicas bool          // read from them
-
-	Relay string // of joiners: its host:port; AtOnce of them join
 }
 
 // counts are what a part has done since it began, by name.
@@ -113,7 +110,7 @@ func servePart(text string) error {
 	}
 	play, ok := map[string]func(context.Context) error{"owner": p.own, "bridge": p.forward,
 		"checkpointer": p.checkpoint,
-		"relay":        p.relay, "reader": p.read, "joiners": p.join, "viewers": p.view}[p.Role]
+		"relay":        p.relay, "reader": p.read, "viewers": p.view}[p.Role]
 	if !ok {
 		return fmt.Errorf("no part is called %q", p.Role)
 	}
@@ -217,7 +214,10 @@ func (p *part) relay(ctx context.Context) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	server := httptest.NewServer(r.Handler())
+	server, err := listening(ctx, r.Handler())
+	if err != nil {
+		return err
+	}
 	defer server.Close()
 	p.say(nodeEvent{What: "listening", Who: server.Listener.Addr().String()})
 	for tiles := range slices.Chunk(p.Tiles, relay.DefaultMaxTilesPerClient) {

@@ -9,8 +9,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
@@ -66,6 +68,20 @@ func (p *part) viewers(relays []string) error {
 	}
 	p.say(nodeEvent{What: "left", Counts: counts{"torn": torn}})
 	return nil
+}
+
+// visit sends viewers to servers and returns what they measured. joined, if any, is called when all have joined, before
+// they leave.
+func (p *process) visit(tb testing.TB, addrs string, joined func()) counts {
+	tb.Helper()
+	_, err := fmt.Fprintln(p.orders, addrs)
+	require.NoError(tb, err)
+	measured := p.await(tb, "joined").Counts
+	if joined != nil {
+		joined()
+	}
+	require.Zero(tb, p.await(tb, "left").Counts["torn"], "clients were sent what is no history")
+	return measured
 }
 
 // subscribeTo is the path of a handshake with which a client subscribes to a tile.

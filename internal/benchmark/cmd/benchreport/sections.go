@@ -97,14 +97,13 @@ var sections = []section{
 	{"The relay", "One frame to many clients, against writing the same bytes to bare sockets.", "./relay",
 		"Broadcast|CommitToClient|Deliver"},
 	{"A crowd at the relay",
-		"What a connection of one tile costs the relay, with the bare client at its other end; 9,000 clients that connect and " +
-			"subscribe within a second, from the call to the end of the Sync; what compressing a message wins, and takes. " +
-			"Relay and clients share the processors.",
-		"./relay", "ConnectionMemory|Join|Deflate"},
+		"What a connection of one tile costs the relay, with the bare client at its other end; what compressing a message wins, and takes.",
+		"./relay", "ConnectionMemory|Deflate"},
 	{"Commits in a storm of joins",
 		"10,000 clients connect to a relay within a second and subscribe: all to one of 200 tiles of one coordination node, which tick at 2 Hz, or spread over all of them. " +
-			"Commits of the 200 tiles from the first connection to the last Sync (`p50-ms`, `p99-ms`), over those of the two seconds before (`calm-`): medians of nine rounds, each with a new relay. `x-p99-of-calm` compares two windows in which nothing happens: no other ratio is more exact than that. " +
-			"Owner and coordination nodes have one half of the processors; relay, bridge, fan-out and clients share the other, which is why joining (`join-p99-ms`) takes longer than in the section above.",
+			"`x-p99` is the p99 of the 200 tiles' commits from the first connection to the last Sync, over that of the two seconds before (`calm-`): medians of nine rounds, each with a new relay. " +
+			"Before each storm is one of as many clients at a server that only shakes hands and sends what lies ready (`bare-`); `x-over-bare` is the p99 of commits in the storm over that in the bare one. " +
+			"Owner and coordination nodes have one half of the processors; relay, bridge, fan-out and clients share the other, which is why joining takes longer than in the row `shared-cores`, in which all share all.",
 		"./internal/benchmark", "JoinStorm"},
 	{"The relay beside other servers",
 		"9,500 WebSockets, 600 bytes twice a second to each of them; each server is a process of its own in turn, and the clients are another process on the same processors. " +
