@@ -27,13 +27,13 @@ func (l *Log) AgeMarks(tile fence.TileID, d time.Duration) {
 func (l *Log) FreezeMarks(tile fence.TileID) (thaw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	frozen := marks{of: map[stream.Consumer]stream.Mark{}}
+	frozen := Marks{of: map[stream.Consumer]stream.Mark{}}
 	if m := l.marks[tile]; m != nil {
-		frozen = marks{of: maps.Clone(m.of), trimmed: m.trimmed}
+		frozen = Marks{of: maps.Clone(m.of), trimmed: m.trimmed}
 	}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.marks[tile] = &marks{of: maps.Clone(frozen.of), trimmed: frozen.trimmed}
+		l.marks[tile] = &Marks{of: maps.Clone(frozen.of), trimmed: frozen.trimmed}
 	}
 }

@@ -23,7 +23,7 @@ type Log struct {
 	store *memfence.Store
 
 	mu        sync.Mutex // taken before a tile's own lock, never after
-	marks     map[fence.TileID]*marks
+	marks     map[fence.TileID]*Marks
 	dead      map[fence.TileID][]stream.Poison
 	collected map[fence.TileID]int // as in memfence.State, when marks and dead letters were last looked at
 	letters   int                  // ever written, for their names
@@ -33,7 +33,7 @@ var _ stream.Log = (*Log)(nil)
 
 // New returns a Log that reads store.
 func New(store *memfence.Store) *Log {
-	return &Log{store: store, marks: map[fence.TileID]*marks{}, dead: map[fence.TileID][]stream.Poison{},
+	return &Log{store: store, marks: map[fence.TileID]*Marks{}, dead: map[fence.TileID][]stream.Poison{},
 		collected: map[fence.TileID]int{}}
 }
 

@@ -15,8 +15,9 @@ import (
 // entryOverhead is about what an entry takes beside its payload.
 const entryOverhead = 128
 
-// marks are one tile's.
-type marks struct {
+// Marks are one tile's watermarks. The zero value has none. It is for one goroutine at a time: a simulated store keeps
+// one beside each memfence.State.
+type Marks struct {
 	of      map[stream.Consumer]stream.Mark
 	trimmed fence.Seq
 	shown   fence.Epoch
@@ -48,9 +49,14 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 	l.forgetCollected(w.Tile)
 	m := l.marks[w.Tile]
 	if m == nil {
-		m = &marks{of: map[stream.Consumer]stream.Mark{}}
+		m = &Marks{}
 		l.marks[w.Tile] = m
 	}
+	return m.Mark(w)
+}
+
+// Mark is one write of stream.Log.Mark, which must be valid.
+func (m *Marks) Mark(w *stream.MarkWrite) error {
 	m.shown = max(m.shown, w.Shown)
 	had, known := m.of[w.Consumer]
 	if w.Release {
@@ -71,6 +77,9 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 		at.Last = w.Last
 	case seq == had.Last.Seq:
 		at.Last = had.Last
+	}
+	if m.of == nil {
+		m.of = map[stream.Consumer]stream.Mark{}
 	}
 	m.of[w.Consumer] = at
 	if w.Seq+1 < m.trimmed {
@@ -98,13 +107,21 @@ func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 
 // marksOf copies a tile's marks. l.mu is held.
 func (l *Log) marksOf(tile fence.TileID) stream.TileMarks {
-	all := stream.TileMarks{Tile: tile, Marks: map[stream.Consumer]stream.Mark{}}
 	if m := l.marks[tile]; m != nil {
-		maps.Copy(all.Marks, m.of)
-		all.Trimmed, all.Shown = m.trimmed, m.shown
+		return m.Of(tile)
 	}
+	return new(Marks).Of(tile)
+}
+
+// Of gives the marks as those of a tile.
+func (m *Marks) Of(tile fence.TileID) stream.TileMarks {
+	all := stream.TileMarks{Tile: tile, Marks: map[stream.Consumer]stream.Mark{}, Trimmed: m.trimmed, Shown: m.shown}
+	maps.Copy(all.Marks, m.of)
 	return all
 }
+
+// Clone is a copy that shares nothing with m.
+func (m *Marks) Clone() Marks { return Marks{of: maps.Clone(m.of), trimmed: m.trimmed, shown: m.shown} }
 
 // Trim implements stream.Log. There are no consumer groups in memory.
 func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
@@ -119,8 +136,18 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	l.forgetCollected(r.Tile)
 	m := l.marks[r.Tile]
 	if m == nil {
-		m = &marks{of: map[stream.Consumer]stream.Mark{}}
+		m = &Marks{}
 	}
+	var t stream.Trimmed
+	l.store.Update(r.Tile, func(s *memfence.State) { t = m.Trim(s, &r) })
+	if t.Removed > 0 {
+		l.marks[r.Tile] = m
+	}
+	return t, nil
+}
+
+// Trim is stream.Log.Trim of the tile that has these marks, and whose entries are in s. The request must be valid.
+func (m *Marks) Trim(s *memfence.State, r *stream.TrimRequest) stream.Trimmed {
 	t := stream.Trimmed{Shown: m.shown}
 	now := time.Now()
 	for _, c := range m.consumers() {
@@ -132,18 +159,13 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		delete(m.of, c)
 		t.Expired = append(t.Expired, c)
 	}
-	l.store.Update(r.Tile, func(s *memfence.State) {
+	m.trim(s, &t)
+	for r.MaxBytes > 0 && t.Bytes > r.MaxBytes && t.Held != "" {
+		delete(m.of, t.Held)
+		t.Evicted = append(t.Evicted, t.Held)
 		m.trim(s, &t)
-		for r.MaxBytes > 0 && t.Bytes > r.MaxBytes && t.Held != "" {
-			delete(m.of, t.Held)
-			t.Evicted = append(t.Evicted, t.Held)
-			m.trim(s, &t)
-		}
-	})
-	if t.Removed > 0 {
-		l.marks[r.Tile] = m
 	}
-	return t, nil
+	return t
 }
 
 // lookAt reports whether a mark still holds the floor, and notes in it what the next trim has to know, as
@@ -163,7 +185,7 @@ func lookAt(m *stream.Mark, now, lease int64) bool {
 }
 
 // trim removes what is below the floor and measures what is left.
-func (m *marks) trim(s *memfence.State, t *stream.Trimmed) {
+func (m *Marks) trim(s *memfence.State, t *stream.Trimmed) {
 	if s.Snapshot != nil {
 		t.Floor, t.Held = s.Snapshot.Seq, ""
 		for _, c := range m.consumers() {
@@ -188,6 +210,6 @@ func size(s *memfence.State) (bytes int64) {
 }
 
 // consumers lists those that have a mark, in the order in which ties hold the floor.
-func (m *marks) consumers() []stream.Consumer {
+func (m *Marks) consumers() []stream.Consumer {
 	return slices.SortedFunc(maps.Keys(m.of), stream.CompareConsumers)
 }
