@@ -1,6 +1,7 @@
 package tile_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -86,5 +88,45 @@ func TestAnOwnerThatWasReplacedDoesNotGoAbove(t *testing.T) {
 		}
 		assert.EqualValues(t, 10, b.Status().Epoch)
 		assert.Len(t, w.history(), 20)
+	})
+}
+
+// meddled is a log behind whose back something happens when a trim comes.
+type meddled struct {
+	stream.Log
+	once      sync.Once
+	meanwhile func()
+}
+
+func (m *meddled) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
+	m.once.Do(m.meanwhile)
+	return m.Log.Trim(ctx, r)
+}
+
+// TestAnOwnerThatIsToldOfALaterOneReadsTheStore: the authority has forgotten the later owner, whose owner hash is gone,
+// but the stream has what it committed. The owner before it slept meanwhile, and hears of it by a trim first.
+func TestAnOwnerThatIsToldOfALaterOneReadsTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		authority := &restorable{now: memfence.NewAuthority()}
+		log := &meddled{Log: w.log, meanwhile: func() {
+			later := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log}, "b:1",
+				tile.Config{TakeOver: true, TickInterval: time.Millisecond, ConfirmEvery: 1})
+			later.say(t, "y", "two")
+			w.tell(later.Status().Epoch)
+			require.NoError(t, later.drain())
+			w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+			authority.restore(t, true)
+		}}
+		var healed []tile.HealInfo
+		old := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: log}, "a:1",
+			tile.Config{SnapshotEvery: 2, Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+		old.say(t, "x", "one")
+		time.Sleep(time.Minute)
+		old.say(t, "z", "three")
+		require.NotEmpty(t, healed)
+		assert.True(t, healed[0].Rejoined, "%+v", healed)
+		require.NoError(t, old.drain())
+		assert.Equal(t, []string{"one", "two", "three"}, w.history())
 	})
 }

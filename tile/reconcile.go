@@ -169,8 +169,8 @@ func (o *tileOwner) abandon() {
 // that is wrong must not use the epochs up.
 const farAbove = 1 << 20
 
-// outshone acquires the tile anew if watchers were shown an epoch above this owner's. The store and the authority have
-// then both forgotten a later owner, and nothing of it is left to be read; but bridges and relays refuse what is of a
+// outshone acquires the tile anew if watchers were shown an epoch above this owner's, and the store and the authority
+// have both forgotten that later owner: nothing of it is left to be read, but bridges and relays refuse what is of a
 // lower epoch, for good. So this owner's state goes on above it.
 func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 	own := o.title.grant.Epoch
@@ -187,6 +187,13 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 		return err
 	case err != nil && !errors.Is(err, errForgotten):
 		return nil //nolint:nilerr // the authority cannot be asked; the next trim tells again
+	}
+	// An authority that was restored says nothing of the later owner, and this one may have slept while it served. The
+	// store has forgotten it only if every copy takes a commit under this epoch.
+	refresh := o.next()
+	refresh.Replicas = fence.AllReplicas
+	if _, err := o.commit(ctx, refresh); err != nil {
+		return nil //nolint:nilerr // the next tick's commit finds the same, and repairs it; the next trim tells again
 	}
 	back := o.desk.read().State
 	o.abandon()
