@@ -119,8 +119,9 @@ func TestAnOwnerThatIsToldOfALaterOneReadsTheStore(t *testing.T) {
 			authority.restore(t, true)
 		}}
 		var healed []tile.HealInfo
+		hooks := tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}
 		old := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: log}, "a:1",
-			tile.Config{SnapshotEvery: 2, Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
+			tile.Config{SnapshotEvery: 2, Hooks: hooks})
 		old.say(t, "x", "one")
 		time.Sleep(time.Minute)
 		old.say(t, "z", "three")

@@ -1,6 +1,9 @@
 package check
 
-import "github.com/tilefence/tilefence/internal/robustness/history"
+import (
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/tile"
+)
 
 // ConfirmedKept is the first promise of the commit protocol: what every replica has confirmed is kept,
 // whatever fails next, unless every copy is lost. A position for which a writer that asked for
@@ -17,13 +20,21 @@ func ConfirmedKept(t *Tile) {
 	reported := map[history.Position]bool{}
 	for _, o := range t.Operations {
 		if at := o.Result.Position; !confirmed(o) || t.survived(at) || at.Seq < t.Since.Seq || reported[at] ||
-			t.gaveUp(o) || t.lost(o.Returned) {
+			t.gaveUp(o) || t.lost(o.Returned) || t.waiting(o) {
 			continue
 		}
 		reported[o.Result.Position] = true
 		t.breaks(o.Returned, "%s was answered that every replica holds %s, which did not survive%s", o.Actor(),
 			o.Result.Position, t.voidedBy(o.Result.Position))
 	}
+}
+
+// waiting reports whether an operation confirmed a batch that had not come into the journal that it waits for: nothing
+// was answered, and a living owner decides its actions again.
+func (t *Tile) waiting(o *history.Operation) bool {
+	at := o.Result.Position
+	return t.class() == tile.WriteThrough && o.Kind == history.Commit && !t.Entries[at].Rebase &&
+		!t.journaled[journaled{o.Actor(), at}]
 }
 
 // gaveUp reports whether an operation is an install without events whose claimant served nothing on it: it found its

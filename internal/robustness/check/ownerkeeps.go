@@ -1,6 +1,9 @@
 package check
 
-import "github.com/tilefence/tilefence/internal/robustness/history"
+import (
+	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/tile"
+)
 
 // OwnerKeeps is invariant 6: what a master acknowledged is kept while its owner lives and owns the tile.
 // What the store acknowledged to a claimant is part of the history of everything that it acknowledges later to
@@ -20,10 +23,16 @@ func OwnerKeeps(t *Tile) {
 	}
 	held := map[string]*history.Operation{} // by claimant: its last acknowledged write
 	for _, o := range t.Operations {
-		if o.Kind != history.Commit && o.Kind != history.Rebase || !t.settles(o) || t.gaveUp(o) {
+		if o.Kind != history.Commit && o.Kind != history.Rebase || !t.settles(o) {
 			continue
 		}
 		before := held[o.Actor()]
+		if t.gaveUp(o) {
+			if before != nil && replayed(o, before) {
+				delete(held, o.Actor())
+			}
+			continue
+		}
 		if before == nil || replayed(o, before) || o.Result.Position.Seq > before.Result.Position.Seq {
 			held[o.Actor()] = o
 		}
@@ -50,7 +59,8 @@ func replayed(o, before *history.Operation) bool {
 
 // settles reports whether an answer made its batch part of the claimant's state: an install counts when it
 // is confirmed, since a claimant whose install is not starts over. A refresh does not: it may be sent beside a batch
-// that is on the master and not folded yet.
+// that is on the master and not folded yet. A batch that by the tile's class waits, for replicas or for the journal,
+// counts when they have it.
 func (t *Tile) settles(o *history.Operation) bool {
 	if !o.Applied() || o.Kind == history.Commit && o.Commit.Refresh() {
 		return false
@@ -58,7 +68,22 @@ func (t *Tile) settles(o *history.Operation) bool {
 	if o.Kind == history.Rebase || o.Commit.Install {
 		return o.Result.Outcome == history.OK && (o.Kind == history.Rebase || o.Commit.Replicas != 0)
 	}
+	switch class := t.class(); {
+	case class == tile.Replicated, class == tile.ReplicatedActions && len(o.Commit.Actions) > 0:
+		return o.Result.Outcome == history.OK
+	case class == tile.WriteThrough:
+		return t.journaled[journaled{o.Actor(), o.Result.Position}]
+	}
 	return true
+}
+
+// class is the tile's durability class.
+func (t *Tile) class() tile.Durability {
+	if t.Final == nil {
+		return tile.Checkpointed
+	}
+	class, _ := tile.ParseDurability(t.Final.Class) // none: the default
+	return class
 }
 
 func (t *Tile) ownedAtTheEnd(held map[string]*history.Operation) {

@@ -9,8 +9,9 @@ import (
 // RejectedStops is the second half of invariant 7: a writer that learned from the authority that the
 // tile belongs to another claim presents no commit and no rebase any more. Its successor in the same process is
 // another client. A record below its own epoch shows an authority that was restored: the writer may show the batch
-// that was refused once more, to see whether a later owner moves, and no other. An owner that looks although the store
-// has refused it nothing may go on: the holder of the record may be dead, and the store decides.
+// that was refused once more, to see whether a later owner moves, and no other, unless the store takes it: then a
+// failover has lost the later owner's install. An owner that looks although the store has refused it nothing may go
+// on: the holder of the record may be dead, and the store decides.
 //
 // It is broken when a processor misreads the authority's answer, or keeps presenting a batch from before it. It does
 // not see an owner that goes on after it has handed its tile over, until the store has refused it.
@@ -66,6 +67,9 @@ func (s *standing) hear(o *event, claims map[string]string) {
 	switch o.op.Kind {
 	case history.Commit, history.Rebase:
 		s.refused = r.Outcome == history.Refused || s.refused && !r.Applied()
+		if r.Applied() && s.to.Epoch < s.grant.Epoch {
+			s.over = 0
+		}
 		return
 	case history.Lookup:
 		if !s.refused {

@@ -27,9 +27,10 @@ type Tile struct {
 	Unknown history.Position
 
 	// Since is where the lineage of a partial history begins, if that is not the tile's beginning.
-	Since   history.Position
-	partial bool          // the history begins somewhere, and may lack what a killed process had to record
-	skew    time.Duration // by which the clocks of its processes may differ
+	Since     history.Position
+	journaled map[journaled]bool // what the journal has taken
+	partial   bool               // the history begins somewhere, and may lack what a killed process had to record
+	skew      time.Duration      // by which the clocks of its processes may differ
 
 	patience time.Duration // with one linearizability check; zero: linearizeTimeout
 
@@ -79,6 +80,7 @@ func (t *Tile) gather(h *history.History) {
 	}
 	t.gatherSeen()
 	t.gatherPresented()
+	t.gatherJournaled()
 	t.findBases()
 	t.trace()
 }
@@ -147,6 +149,21 @@ func (t *Tile) gatherPresented() {
 	}
 }
 
+// journaled is a batch that a claimant has brought into the journal.
+type journaled struct {
+	actor string
+	at    history.Position
+}
+
+func (t *Tile) gatherJournaled() {
+	t.journaled = map[journaled]bool{}
+	for _, r := range t.Records {
+		if r.Kind == history.Journaled {
+			t.journaled[journaled{r.Actor(), r.Position}] = true
+		}
+	}
+}
+
 // findBases says for each rebase which state it installed. A claimant that has served rebases on what it
 // holds; one that has not restores a checkpoint, which is known by its bytes, or begins empty. Either goes on from its
 // journal if that is further.
@@ -168,7 +185,7 @@ func (t *Tile) findBases() {
 		case history.Snapshot:
 			states[o.Snapshot.State] = o.Snapshot.Position
 		case history.Commit:
-			if t.settles(o) && o.Result.Position.Seq > c.holds.Seq {
+			if at := o.Result.Position; t.settles(o) && (at.Epoch > c.holds.Epoch || at.Seq > c.holds.Seq) {
 				c.holds, c.since = o.Result.Position, o.Returned
 			}
 			c.served = c.served || !o.Commit.Install && o.Applied()
@@ -224,12 +241,13 @@ type claimant struct {
 func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
 	base := c.holds
 	if !c.served {
-		// Two empty tiles look the same: what a rebase restored came before it.
-		if known, ok := states[o.Rebase.State]; ok && known.Seq < o.Rebase.Next.Seq {
+		// Two empty tiles look the same: what a rebase restored came before it. An install adds nothing to a state.
+		known, ok := states[o.Rebase.State]
+		if ok && known.Seq < o.Rebase.Next.Seq && !t.descends(c.holds, known) {
 			base = known
 		}
 	}
-	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) {
+	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) && !(c.served && t.pending(o.Actor(), c.read, base)) {
 		base = c.read
 	}
 	at := written(o)
@@ -239,9 +257,19 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 	if o.Result.Outcome == history.OK {
 		c.served, c.holds, c.since = true, o.Result.Position, o.Returned
 	}
-	if _, known := states[o.Rebase.State]; !known {
+	// What only a master had, which a failover may have taken, is no state to begin from: the next claimant that reads
+	// the same journal makes the same one.
+	if _, known := states[o.Rebase.State]; !known && o.Result.Outcome == history.OK {
 		states[o.Rebase.State] = at
 	}
+}
+
+// pending reports whether a batch is the one that a claimant at a position did not know to be in the journal. One that
+// has served goes on from memory, and decides its actions again: nobody was answered.
+func (t *Tile) pending(actor string, batch, at history.Position) bool {
+	e := t.Entries[batch]
+	return e != nil && e.Prev == at && !t.journaled[journaled{actor, batch}] &&
+		slices.ContainsFunc(e.Presented, func(o *history.Operation) bool { return o.Actor() == actor })
 }
 
 // ahead reports whether a journal has what the history that ends at a position lacks, and no owner has served without

@@ -35,6 +35,7 @@ const (
 	Life      Kind = "life"      // a processor's life: Record.Life
 	Sealed    Kind = "sealed"    // a claimant took a journal over, for the epoch of Record.Position
 	Recovered Kind = "recovered" // a claimant read a journal, which ends at Record.Position
+	Journaled Kind = "journaled" // a claimant's batch is in a journal
 	Based     Kind = "based"     // a claimant laid a journal's base, the snapshot of Record.Snapshot
 	Paid      Kind = "paid"      // at quiescence the ledger has Record.Payment
 	Books     Kind = "books"     // at quiescence the ledger as a whole is as Record.Balance says
@@ -192,6 +193,8 @@ type FinalTile struct {
 	State   string   `json:"state,omitempty"` // digest of the state it folds to
 	// Applied lists the actions whose effects are in the final state, in order, if the game can tell.
 	Applied []string `json:"applied,omitempty"`
+	// Class is the tile's durability class; empty is the default one. It says which batches wait for what.
+	Class string `json:"class,omitempty"`
 	// Kept says that by the tile's durability class an answer outlives every owner and every failover.
 	Kept bool `json:"kept,omitempty"`
 }

@@ -49,6 +49,8 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 		Hooks: tile.Hooks{Healed: w.healed,
 			Diverged:   func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
 			Transition: func(i tile.TransitionInfo) { w.recorder.Transition(name, contact, i) }}}
+	keeps := &durable{Store: w.durable, host: h}
+	cfg.Durability, cfg.Checkpoint, cfg.Journal = w.classOf(id), keeps.Get, w.recorder.Journal(name, keeps)
 	change(&cfg)
 	seams := w.seams(h)
 	seams.Authority = w.recorder.Authority(name, seams.Authority)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/stream/memstream"
 )
 
 const nodes = 3
@@ -41,6 +42,7 @@ type node struct {
 // tileCopy is a node's copy of one tile.
 type tileCopy struct {
 	memfence.State
+	marks   memstream.Marks
 	expires time.Time // of the owner hash
 	version int
 }
@@ -110,7 +112,7 @@ func (c *cluster) sync(i int) {
 			continue
 		}
 		*to = *from
-		to.Entries = slices.Clone(from.Entries)
+		to.Entries, to.marks = slices.Clone(from.Entries), from.marks.Clone()
 	}
 }
 

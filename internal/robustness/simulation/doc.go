@@ -7,9 +7,12 @@
 // Three nodes hold a memfence.State of every tile. The master answers before its replicas know; they follow
 // with a lag, or not at all. A failover promotes either replica with whatever it has. The old master may be
 // dead, asleep (and, when it wakes, first do what waits in its sockets and then answer until it learns), or
-// cut off but reachable by some clients. Requests are lost, delayed by seconds and delivered all the same,
+// cut off but reachable by some clients. Tiles have all durability classes by turns; the journal of those that write
+// through is a store that loses nothing. Requests are lost, delayed by seconds and delivered all the same,
 // and applied without an answer. Owner hashes expire and are deleted. Claimants take over, are paused, killed
 // and drained; the authority is unreachable and, with Options.Restores, restored to an older state.
+// With Options.Watched, two bridges, two relays, a checkpointer and three watchers are at work too, the real ones, over
+// a fan-out that loses messages and connections in memory; they are killed, paused, and cut off from each other.
 // A function flush is not simulated: it changes nothing, since a missing function never runs.
 //
 // # Seeds
@@ -21,7 +24,8 @@
 // seed, on the waiting party and its purpose, and no two end at the same instant: Go takes the timers of one instant in
 // random order. Claims are drawn from the seed too, Go has one processor, and collects no garbage during a run. So a
 // seed gives the same run, byte for byte, which a test checks of the first 25. Under the race detector the order of
-// all goroutines is random.
+// all goroutines is random, and with Options.Watched it is so always: bridges and relays draw their waits from Go's
+// own source.
 // TILEFENCE_HISTORY names a directory that takes the history of a failed run.
 //
 // # Mutants

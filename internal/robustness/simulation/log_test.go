@@ -8,8 +8,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// log is one client's way to read the cluster: a stream.Log. Processors use no other of its methods; watermarks and
-// dead letters are those of bridges and relays.
+// log is one client's way to read the cluster: a stream.Log. Nothing is damaged here, so there are no dead letters.
 type log struct {
 	stream.Log
 	store
@@ -67,15 +66,44 @@ func (l *log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	return look(ctx, &l.store, "read position", tile, func(t *tileCopy) fence.Position { return t.Last() })
 }
 
+// Mark implements stream.Log.
+func (l *log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
+	errs, failed := make([]error, len(writes)), false
+	for i := range writes {
+		w, refusal := writes[i], new(error)
+		_, _, err := l.at(ctx, "mark", w.Tile, true, func(t *tileCopy) {
+			*refusal = t.marks.Mark(&w)
+			t.version++
+		})
+		if err == nil {
+			err = *refusal
+		}
+		errs[i], failed = err, failed || err != nil
+	}
+	if !failed {
+		return nil
+	}
+	return errs
+}
+
+// Marks implements stream.Log.
+func (l *log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
+	all := make([]stream.TileMarks, len(tiles))
+	for i, id := range tiles {
+		var err error
+		all[i], err = look(ctx, &l.store, "read marks", id, func(t *tileCopy) stream.TileMarks { return t.marks.Of(id) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // Trim implements stream.Log.
 func (l *log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, error) {
 	trimmed := &stream.Trimmed{}
 	_, _, err := l.at(ctx, "trim", r.Tile, true, func(t *tileCopy) {
-		if t.State.Snapshot == nil {
-			return
-		}
-		trimmed.Floor = t.State.Snapshot.Seq
-		trimmed.Removed = t.TrimBelow(trimmed.Floor)
+		*trimmed = t.marks.Trim(&t.State, &r)
 		t.version++
 	})
 	if err != nil {

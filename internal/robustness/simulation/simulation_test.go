@@ -89,3 +89,12 @@ func TestRestoredAuthority(t *testing.T) {
 	assert.GreaterOrEqual(t, 4*total.LeftAlone, n, "healthy successors keep their tiles, but for what else fails")
 	assert.GreaterOrEqual(t, 5*total.Twins, total.Faults["epoch granted twice"], "the situation must come about")
 }
+
+// Bridges, relays, a checkpointer and watchers, on a store that fails over, and under an authority that is restored.
+func TestWatchersConverge(t *testing.T) {
+	for _, restores := range []bool{false, true} {
+		total := promise(t, seeds(t, 10), Options{Watched: true, Restores: restores})
+		assert.Greater(t, total.Frames, total.Actions, "three watchers see what happens")
+		assert.Greater(t, total.Resets, 10, "and begin anew when they must")
+	}
+}

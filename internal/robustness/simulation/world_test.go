@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/check"
 	"github.com/tilefence/tilefence/internal/robustness/game"
@@ -29,6 +31,9 @@ type Options struct {
 	Duration time.Duration // of the faults, in simulated time. Default 60 s.
 	Restores bool          // put the authority back to older states, too
 	Calm     bool          // no failovers: one copy of the store answers at all times
+	// Watched delivers the tiles to watchers as well, and breaks what delivers them. Bridges and relays draw their
+	// waits from Go's own source, so equal seeds give different runs.
+	Watched bool
 }
 
 // Stats count what happened in a run.
@@ -39,6 +44,8 @@ type Stats struct {
 	Reclaimed  int            // owners that went above a record that was not theirs
 	LeftAlone  int            // successors that served on when a stale owner woke behind an older standby
 	Twins      int            // epochs that two owners were granted, and one has served
+	Frames     int            // that watchers were sent
+	Resets     int            // of watchers' states, from scratch
 	Faults     map[string]int // by name
 	Claimants  int
 	Simulated  time.Duration
@@ -54,6 +61,8 @@ func (s *Stats) add(o *Stats) {
 	s.Twins += o.Twins
 	s.Simulated += o.Simulated
 	s.Claimants += o.Claimants
+	s.Frames += o.Frames
+	s.Resets += o.Resets
 	for name, n := range o.Faults {
 		s.Faults[name] += n
 	}
@@ -72,6 +81,8 @@ type world struct {
 	net      *network
 	cluster  *cluster
 	registry *registry
+	durable  *memcheckpoint.Store
+	delivery *delivery // nil: nobody watches
 	records  *history.Memory
 	recorder *history.Recorder
 	tiles    []fence.TileID
@@ -95,6 +106,9 @@ func Run(seed uint64, o Options) Result {
 	began := time.Now()
 	w := newWorld(seed, &o)
 	ctx, stopGateways := context.WithCancel(context.Background())
+	if o.Watched {
+		w.delivery = w.deliver(ctx)
+	}
 	var gateways sync.WaitGroup
 	for i, id := range w.tiles {
 		birth := time.Duration(i) * (quiet + time.Duration(seed%40)*time.Second/10)
@@ -111,6 +125,10 @@ func Run(seed uint64, o Options) Result {
 	w.settle()
 	for _, id := range w.tiles {
 		w.finish(id)
+	}
+	if o.Watched {
+		w.delivery.converge()
+		w.delivery.end()
 	}
 	var living []*claimant
 	for _, id := range w.tiles {
@@ -143,7 +161,7 @@ func (w *world) populate(ctx context.Context, id fence.TileID) {
 
 func newWorld(seed uint64, o *Options) *world {
 	w := &world{seed: seed, net: &network{wakes: map[int64]bool{}}, cluster: newCluster(ownerTTL, seed, o.Mutant),
-		records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
+		durable: memcheckpoint.New(), records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
 	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, bubbleTime())
 	auditor := w.recorder.Auditor("auditor", nil)
@@ -155,6 +173,13 @@ func newWorld(seed uint64, o *Options) *world {
 	}
 	w.registry = newRegistry(o.Mutant, w.tiles)
 	return w
+}
+
+// classes are the durability classes that tiles have by turns, other ones for each seed.
+var classes = [...]tile.Durability{tile.Checkpointed, tile.Replicated, tile.WriteThrough, tile.ReplicatedActions}
+
+func (w *world) classOf(id fence.TileID) tile.Durability {
+	return classes[(w.seed+uint64(slices.Index(w.tiles, id)))%uint64(len(classes))]
 }
 
 // bubbleTime is a clock of package time, which the bubble moves.
@@ -175,6 +200,10 @@ func (w *world) breakThings(o *Options) {
 	owners := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 2))}
 	breakers.Go(func() { stores.run(ctx, stores.storeFaults(o.Calm)) })
 	breakers.Go(func() { owners.run(later, owners.ownerFaults(o.Restores)) })
+	if d := w.delivery; d != nil {
+		b := d.breaker()
+		breakers.Go(func() { b.run(ctx, d.faults(b)) })
+	}
 	breakers.Wait()
 }
 
@@ -242,6 +271,8 @@ func (w *world) recordFinal(id fence.TileID) {
 	if err != nil {
 		w.fail(id, "its end cannot be read: %v", err)
 	}
+	class := w.classOf(id)
+	f.Class, f.Kept = class.String(), class != tile.Checkpointed
 	w.recorder.Final(id, f)
 	if f.Row.Epoch != f.Owner.Epoch {
 		w.fail(id, "the authority names epoch %d, and the owner hash %d", f.Row.Epoch, f.Owner.Epoch)
@@ -254,6 +285,14 @@ func (w *world) judge() Result {
 	r := Result{History: h, Violations: w.violations, Stats: w.stats}
 	r.Violations = append(r.Violations, check.EnoughTraffic(h, 2, 2)...)
 	r.Violations = append(r.Violations, check.Run(h, check.All())...)
+	for i := range h.Records {
+		switch h.Records[i].Kind {
+		case history.Frame:
+			r.Stats.Frames++
+		case history.Reset:
+			r.Stats.Resets++
+		}
+	}
 	for _, id := range w.tiles {
 		r.Stats.Claimants += len(w.claimants[id])
 	}

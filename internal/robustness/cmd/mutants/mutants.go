@@ -66,6 +66,7 @@ var (
 	model      = tests("tile random", "./tile", "^TestRecoveryPoints$|^TestWhatIsLost|^TestRandomFaults$").seeds(60)
 	simulation = tests("simulation", "./internal/robustness/simulation",
 		"^TestProtocolKeepsItsPromises$|^TestOneCopyAnswersAsSpecified$|^TestRestoredAuthority$")
+	watched         = tests("simulation, watched", "./internal/robustness/simulation", "^TestWatchersConverge$").seeds(150)
 	bridgeTests     = allBut("bridge scenarios", "./bridge", "^TestRandomFaults$")
 	bridgeRandom    = tests("bridge random", "./bridge", "^TestRandomFaults$")
 	admissionRandom = tests("admission random", "./admission", "^TestRandomFaults$")
@@ -147,6 +148,10 @@ var mutants = []mutant{
 	{"an outshone owner goes on", "no owner serves below what watchers were shown", reconcile,
 		"	case t == nil || t.Shown <= own:\n", "	case t == nil || t.Shown >= own:\n",
 		[]detector{scenarios, tests("cluster scenarios", ".", "."), campaign("outshone", "25s")}},
+	{"an outshone owner does not ask the store", "only what every copy has forgotten is given up", reconcile,
+		"	if _, err := o.commit(ctx, refresh); err != nil {\n",
+		"	if _, err := o.commit(ctx, refresh); err != nil && false {\n",
+		[]detector{scenarios, watched}},
 	{"an answer does not wait for replicas", "a replicated tile answers when its replicas have the batch",
 		"tile/owner.go", "	if replicated {\n		return o.cfg.Replicas\n", "	if replicated {\n		return 0\n",
 		[]detector{scenarios, model, campaign("tail-and-owner-lost", "20s")}},
@@ -175,7 +180,7 @@ var mutants = []mutant{
 		[]detector{replicaUnits, owncluster, campaign("fence-moved-back", "15s")}},
 	{"old epochs are forwarded", "readers keep an epoch floor", cursor,
 		"	case e.Epoch < current:\n		return Superseded\n	case e.Epoch < c.floor:\n		return Fenced\n", "",
-		[]detector{bridgeTests, bridgeRandom, campaign("outshone", "25s")}},
+		[]detector{bridgeTests, bridgeRandom, watched, campaign("outshone", "25s")}},
 	{"no floor of epochs", "readers keep an epoch floor", cursor,
 		"	case e.Epoch < c.floor:\n		return Fenced\n", "",
 		[]detector{bridgeTests, bridgeRandom, campaign("outshone", "25s")}},
