@@ -66,8 +66,8 @@ func (r *run) awaitShown(ctx context.Context, id fence.TileID, epoch fence.Epoch
 	what := fmt.Sprintf("watchers are shown epoch %d of tile %s", epoch, id)
 	return await(ctx, r.cfg.ServeWithin, what, func() error {
 		for _, w := range r.observers.watchers {
-			if at, _ := w.at(id); at.Epoch < epoch {
-				return fmt.Errorf("%s is at %s", w.name, at)
+			if at, _ := w.At(id); at.Epoch < epoch {
+				return fmt.Errorf("%s is at %s", w.Name, at)
 			}
 		}
 		return r.supervisor.serving()

@@ -336,8 +336,8 @@ func (r *run) ended(ctx context.Context, id fence.TileID) (heldState, error) {
 		err = fmt.Errorf("tile %s ends at %s, its owner %s is at %s", id, last, w.name, answer.Held.Position)
 	}
 	for _, w := range r.observers.watchers {
-		if at, _ := w.at(id); at != last {
-			err = errors.Join(err, fmt.Errorf("tile %s ends at %s, %s is at %s", id, last, w.name, at))
+		if at, _ := w.At(id); at != last {
+			err = errors.Join(err, fmt.Errorf("tile %s ends at %s, %s is at %s", id, last, w.Name, at))
 		}
 	}
 	return answer.Held, err
@@ -361,12 +361,13 @@ func (r *run) recordFinal(ctx context.Context) error {
 		e := endings[id]
 		r.recorder.Held("owner", id, e.held.Position, e.held.Digest)
 		for _, w := range r.observers.watchers {
-			at, digest := w.at(id)
-			r.recorder.Held(w.name, id, at, digest)
-			if err := w.failed(); err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
+			at, digest := w.At(id)
+			r.recorder.Held(w.Name, id, at, digest)
+			if err := w.Err(); err != nil {
+				return fmt.Errorf("%s: %w", w.Name, err)
 			}
 		}
+		e.final.Class = classOf(id).String()
 		e.final.Kept = classOf(id) != tile.Checkpointed && !r.Fault.loses
 		r.recorder.Final(id, e.final)
 	}

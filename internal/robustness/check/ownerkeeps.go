@@ -27,28 +27,35 @@ func OwnerKeeps(t *Tile) {
 			continue
 		}
 		before := held[o.Actor()]
+		back := before != nil && replayed(o, before)
 		if t.gaveUp(o) {
-			if before != nil && replayed(o, before) {
+			if back {
 				delete(held, o.Actor())
 			}
 			continue
 		}
-		if before == nil || replayed(o, before) || o.Result.Position.Seq > before.Result.Position.Seq {
+		if before == nil || back || o.Result.Position.Seq > before.Result.Position.Seq {
 			held[o.Actor()] = o
 		}
-		if before == nil || replayed(o, before) || o.Kind == history.Rebase &&
-			o.Result.Position == before.Result.Position {
-			continue
-		}
-		older, newer := before.Result.Position, o.Result.Position
-		if newer.Seq < older.Seq { // re-appended after a failover
-			older, newer = newer, older
-		}
-		if !t.descends(newer, older) {
-			t.breaks(o.Returned, "%s had %s acknowledged, and goes on at %s without it", o.Actor(), older, newer)
+		if before != nil && !back {
+			t.follows(o, before)
 		}
 	}
 	t.ownedAtTheEnd(held)
+}
+
+// follows requires of two acknowledged writes of a claimant that the later position descends from the earlier one.
+func (t *Tile) follows(o, before *history.Operation) {
+	older, newer := before.Result.Position, o.Result.Position
+	if o.Kind == history.Rebase && newer == older {
+		return
+	}
+	if newer.Seq < older.Seq { // re-appended after a failover
+		older, newer = newer, older
+	}
+	if !t.descends(newer, older) {
+		t.breaks(o.Returned, "%s had %s acknowledged, and goes on at %s without it", o.Actor(), older, newer)
+	}
 }
 
 // replayed reports whether a claimant came back as a newcomer, by an install under a higher epoch: another

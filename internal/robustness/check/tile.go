@@ -185,10 +185,7 @@ func (t *Tile) findBases() {
 		case history.Snapshot:
 			states[o.Snapshot.State] = o.Snapshot.Position
 		case history.Commit:
-			if at := o.Result.Position; t.settles(o) && (at.Epoch > c.holds.Epoch || at.Seq > c.holds.Seq) {
-				c.holds, c.since = o.Result.Position, o.Returned
-			}
-			c.served = c.served || !o.Commit.Install && o.Applied()
+			c.heard(t, o)
 		case history.Rebase:
 			c.read = journals.between(o, c.since)
 			t.findBase(o, c, states)
@@ -236,6 +233,17 @@ type claimant struct {
 	holds  history.Position
 	since  int64            // when it learned that
 	read   history.Position // where the journal ended that it has read since then
+}
+
+// heard takes the answer to a commit. An install under a higher epoch on another history makes a newcomer of it.
+func (c *claimant) heard(t *Tile, o *history.Operation) {
+	if at := o.Result.Position; t.settles(o) && (at.Epoch > c.holds.Epoch || at.Seq > c.holds.Seq) {
+		if o.Commit.Install && at.Epoch > c.holds.Epoch && o.Commit.Prev != c.holds {
+			c.served = false
+		}
+		c.holds, c.since = at, o.Returned
+	}
+	c.served = c.served || !o.Commit.Install && o.Applied()
 }
 
 func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {

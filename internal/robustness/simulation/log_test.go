@@ -91,7 +91,8 @@ func (l *log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 	all := make([]stream.TileMarks, len(tiles))
 	for i, id := range tiles {
 		var err error
-		all[i], err = look(ctx, &l.store, "read marks", id, func(t *tileCopy) stream.TileMarks { return t.marks.Of(id) })
+		all[i], err = look(ctx, &l.store, "read marks", id,
+			func(t *tileCopy) stream.TileMarks { return t.marks.Of(id) })
 		if err != nil {
 			return nil, err
 		}

@@ -66,7 +66,7 @@ var (
 	model      = tests("tile random", "./tile", "^TestRecoveryPoints$|^TestWhatIsLost|^TestRandomFaults$").seeds(60)
 	simulation = tests("simulation", "./internal/robustness/simulation",
 		"^TestProtocolKeepsItsPromises$|^TestOneCopyAnswersAsSpecified$|^TestRestoredAuthority$")
-	watched         = tests("simulation, watched", "./internal/robustness/simulation", "^TestWatchersConverge$").seeds(150)
+	watched         = tests("simulation, watched", "./internal/robustness/simulation", "^TestWatchers").seeds(150)
 	bridgeTests     = allBut("bridge scenarios", "./bridge", "^TestRandomFaults$")
 	bridgeRandom    = tests("bridge random", "./bridge", "^TestRandomFaults$")
 	admissionRandom = tests("admission random", "./admission", "^TestRandomFaults$")
