@@ -50,11 +50,15 @@ reproduce() { # fix, test, package, test's commit
 	git worktree add -q --detach "$tree/w" "$fix^" || return
 	for dir in $package; do
 		rm -f "$tree/w/$dir"/*_test.go
-		git ls-tree -r --name-only "$from" -- "$dir/" | grep -E "^$dir/([^/]+_test\.go|testdata/.*)$"
+		[ "$dir" = . ] && dir= || dir=$dir/
+		git ls-tree -r --name-only "$from" -- "${dir:-.}" | grep -E "^$dir([^/]+_test\.go|testdata/.*)$"
 	done >"$out"
 	git diff --name-only --diff-filter=AM "$fix^" "$from" | grep -E "$shared" >>"$out"
 	xargs -r git archive "$from" -- <"$out" | tar -x -C "$tree/w"
 	(cd "$tree/w" && run "$pattern" $package)
+	if grep -q -- '--- PASS' "$out" && ! grep -q -- '--- FAIL' "$out"; then # a race, perhaps
+		(cd "$tree/w" && run "$pattern" $package -race -count=10)
+	fi
 	if grep -qE '^\s*--- FAIL|^panic:|panic: test timed out' "$out"; then
 		result=reproduced
 	elif grep -qE '\[(build|setup) failed\]' "$out"; then
@@ -68,11 +72,15 @@ reproduce() { # fix, test, package, test's commit
 	[ "$result" = reproduced ]
 }
 
-# run PATTERN PACKAGE... writes the test's output to $out: without servers and, if it is skipped then, with them.
+# run PATTERN PACKAGE... FLAG... writes the test's output to $out: without servers and, if it is skipped then, with them.
 run() {
-	local pattern=$1 test
+	local pattern=$1 word test packages=()
 	shift
-	test=(go test -count=1 -vet=off -timeout 5m -v -run "$pattern" "${@/#/./}")
+	test=(go test -count=1 -vet=off -timeout 5m -v -run "$pattern")
+	for word; do
+		case $word in -*) test+=("$word") ;; *) packages+=("./$word") ;; esac
+	done
+	test+=("${packages[@]}")
 	"${test[@]}" >"$out" 2>&1
 	! grep -q -- '--- SKIP' "$out" || "$root/bin/tilectl" dev -parts all -memory -nosync -- "${test[@]}" >"$out" 2>&1
 }
