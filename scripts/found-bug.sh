@@ -82,7 +82,8 @@ run() {
 	done
 	test+=("${packages[@]}")
 	"${test[@]}" >"$out" 2>&1
-	! grep -q -- '--- SKIP' "$out" || "$root/bin/tilectl" dev -parts all -memory -nosync -- "${test[@]}" >"$out" 2>&1
+	! grep -q -- '--- SKIP' "$out" ||
+		"$root/bin/tilectl" dev -parts all -memory -nosync -- "${test[@]}" >"$out" 2>&1
 }
 
 root=$PWD status=0 verbose=1

@@ -71,7 +71,8 @@ func (w *world) deliver(ctx context.Context) *delivery {
 		v := &viewer{relays: d.relays, made: i}
 		var err error
 		for v.Watcher == nil { // the first handshake is not tried again
-			if v.Watcher, err = game.Watch(ctx, w.recorder, fmt.Sprintf("watcher-%d", i), v.dial, w.tiles...); err != nil {
+			v.Watcher, err = game.Watch(ctx, w.recorder, fmt.Sprintf("watcher-%d", i), v.dial, w.tiles...)
+			if err != nil {
 				time.Sleep(10 * time.Millisecond)
 			}
 		}
