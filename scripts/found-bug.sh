@@ -72,7 +72,7 @@ reproduce() { # fix, test, package, test's commit
 	[ "$result" = reproduced ]
 }
 
-# run PATTERN PACKAGE... FLAG... writes the test's output to $out: without servers and, if it is skipped then, with them.
+# run PATTERN PACKAGE... FLAG... writes the test's output to $out: without servers, and with them if it is skipped.
 run() {
 	local pattern=$1 word test packages=()
 	shift
