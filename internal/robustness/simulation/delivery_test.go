@@ -1,12 +1,14 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,12 +145,16 @@ type publisher struct {
 
 // Publish implements fanout.Publisher.
 func (p *publisher) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
+	late := slices.Clone(messages) // what arrives late is not to be changed by the caller
+	for i := range late {
+		late[i].Data = bytes.Clone(late[i].Data)
+	}
 	err := p.host.ask(ctx, "publish", messages[0].Tile, func() (bool, error) {
-		for i, m := range messages {
+		for i, m := range late {
 			if p.of.deaf.Load() || p.of.net.bad.Load() && p.host.intN("message", 30) == 0 {
 				continue
 			}
-			if _, err := p.of.fanout.Publish(context.Background(), messages[i:i+1]); err != nil {
+			if _, err := p.of.fanout.Publish(context.Background(), late[i:i+1]); err != nil {
 				return false, fmt.Errorf("tile %s: %w", m.Tile, err)
 			}
 		}

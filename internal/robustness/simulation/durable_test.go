@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
@@ -38,6 +39,7 @@ func (d *durable) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot)
 
 // Append implements checkpoint.JournalStore.
 func (d *durable) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
+	e.Payload, e.Frame = bytes.Clone(e.Payload), bytes.Clone(e.Frame) // it may arrive late
 	return d.at(ctx, "append", tile, func(ctx context.Context) error { return d.Store.Append(ctx, tile, e) })
 }
 
