@@ -253,6 +253,10 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 		known, ok := states[o.Rebase.State]
 		if ok && known.Seq < o.Rebase.Next.Seq && !t.descends(c.holds, known) {
 			base = known
+			// Two claimants that read the same journal make the same state: one is not made from the other.
+			if e := t.Entries[known]; e != nil && e.Rebase && !c.read.IsZero() && e.Base == c.read {
+				base = c.read
+			}
 		}
 	}
 	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) && !(c.served && t.pending(o.Actor(), c.read, base)) {
@@ -265,9 +269,7 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 	if o.Result.Outcome == history.OK {
 		c.served, c.holds, c.since = true, o.Result.Position, o.Returned
 	}
-	// What only a master had, which a failover may have taken, is no state to begin from: the next claimant that reads
-	// the same journal makes the same one.
-	if _, known := states[o.Rebase.State]; !known && o.Result.Outcome == history.OK {
+	if _, known := states[o.Rebase.State]; !known {
 		states[o.Rebase.State] = at
 	}
 }
