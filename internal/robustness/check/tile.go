@@ -248,16 +248,8 @@ func (c *claimant) heard(t *Tile, o *history.Operation) {
 
 func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
 	base := c.holds
-	if !c.served {
-		// Two empty tiles look the same: what a rebase restored came before it. An install adds nothing to a state.
-		known, ok := states[o.Rebase.State]
-		if ok && known.Seq < o.Rebase.Next.Seq && !t.descends(c.holds, known) {
-			base = known
-			// Two claimants that read the same journal make the same state: one is not made from the other.
-			if e := t.Entries[known]; e != nil && e.Rebase && !c.read.IsZero() && e.Base == c.read {
-				base = c.read
-			}
-		}
+	if known, ok := states[o.Rebase.State]; ok && !c.served {
+		base = t.newcomersBase(o, c, known)
 	}
 	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) && !(c.served && t.pending(o.Actor(), c.read, base)) {
 		base = c.read
@@ -272,6 +264,19 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 	if _, known := states[o.Rebase.State]; !known {
 		states[o.Rebase.State] = at
 	}
+}
+
+// newcomersBase is what a claimant that has not served restored, where the tile is known to have had that state.
+func (t *Tile) newcomersBase(o *history.Operation, c *claimant, known history.Position) history.Position {
+	// Two empty tiles look the same: what a rebase restored came before it. An install adds nothing to a state.
+	if known.Seq >= o.Rebase.Next.Seq || t.descends(c.holds, known) {
+		return c.holds
+	}
+	// Two claimants that read the same journal make the same state: one is not made from the other.
+	if e := t.Entries[known]; e != nil && e.Rebase && !c.read.IsZero() && e.Base == c.read {
+		return c.read
+	}
+	return known
 }
 
 // pending reports whether a batch is the one that a claimant at a position did not know to be in the journal. One that
