@@ -48,7 +48,7 @@ type standing struct {
 	to    history.Grant
 	shown history.Position // by the commit that it presented last
 
-	refused bool // by the store, and no write of it was applied since
+	refused int64 // when the store had refused it; zero: it did not, or a write was applied since
 }
 
 // breaks reports whether a call is a write that the client knows it has no right to.
@@ -66,13 +66,18 @@ func (s *standing) hear(o *event, claims map[string]string) {
 	r := &o.op.Result
 	switch o.op.Kind {
 	case history.Commit, history.Rebase:
-		s.refused = r.Outcome == history.Refused || s.refused && !r.Applied()
+		switch {
+		case r.Applied():
+			s.refused = 0
+		case r.Outcome == history.Refused && s.refused == 0:
+			s.refused = o.at
+		}
 		if r.Applied() && s.to.Epoch < s.grant.Epoch {
 			s.over = 0
 		}
 		return
 	case history.Lookup:
-		if !s.refused {
+		if s.refused == 0 || o.op.At < s.refused { // it may have asked for another reason, and not know the answer yet
 			return
 		}
 	}
