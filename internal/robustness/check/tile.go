@@ -27,10 +27,11 @@ type Tile struct {
 	Unknown history.Position
 
 	// Since is where the lineage of a partial history begins, if that is not the tile's beginning.
-	Since     history.Position
+	Since   history.Position
+	partial bool          // the history begins somewhere, and may lack what a killed process had to record
+	skew    time.Duration // by which the clocks of its processes may differ
+
 	journaled map[journaled]bool // what the journal has taken
-	partial   bool               // the history begins somewhere, and may lack what a killed process had to record
-	skew      time.Duration      // by which the clocks of its processes may differ
 
 	patience time.Duration // with one linearizability check; zero: linearizeTimeout
 
