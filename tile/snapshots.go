@@ -23,9 +23,10 @@ type snapshots struct {
 
 // snapshotResult is what became of a snapshot.
 type snapshotResult struct {
-	info  SnapshotInfo
-	saved bool  // the snapshot itself was; the trim may have failed
-	added int64 // by how much the stream had grown since the last trim
+	info   SnapshotInfo
+	saved  bool  // the snapshot itself was; the trim may have failed
+	looked bool  // none was due: the stream was trimmed alone
+	added  int64 // by how much the stream had grown since the last trim
 }
 
 // saveIfDue saves a snapshot in its turn, or when the stream has grown by enough. settled is the last tick that the
@@ -37,11 +38,28 @@ func (s *snapshots) saveIfDue(ctx context.Context, settled fence.Tick) {
 	case s.saving, h.Tick == s.tick: // one at a time, and one a tick
 		return
 	case h.Bound.Pressing(): // out of turn; the trim alone may have failed
-	case !inTurn, h.Position == s.at:
+	case !inTurn:
+		return
+	case h.Position == s.at:
+		s.tick = h.Tick
+		s.look(ctx)
 		return
 	}
 	s.tick = h.Tick
 	s.save(ctx, settled)
+}
+
+// look trims a stream that has not grown, for what the answer says of its consumers: one may have been shown an epoch
+// above this owner's (tileOwner.outshone), and in a quiet tile nothing else would tell.
+func (s *snapshots) look(ctx context.Context) {
+	info, added := SnapshotInfo{Tile: s.tile, At: s.at}, s.history.Bound.Added
+	s.saving = true
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+		defer cancel()
+		s.trim(ctx, &info)
+		s.results <- snapshotResult{info: info, looked: true, added: added}
+	}()
 }
 
 // save encodes a snapshot and saves it beside the loop; the result comes by way of results.
@@ -109,6 +127,8 @@ func (s *snapshots) done(r snapshotResult) {
 		s.history.Bound.Trimmed(r.info.Trimmed, r.added)
 	}
 	switch {
+	case r.looked:
+		return
 	case r.saved:
 		s.at = r.info.At
 	case errors.Is(r.info.Err, fence.ErrRegress):
