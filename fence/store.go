@@ -119,10 +119,11 @@ type Rebase struct {
 	Blob     []byte    // the tile's whole state, at most MaxSnapshot bytes
 	Replicas int       // as in Commit
 
-	// ExpectEmpty says that the owner found nothing of the tile in the store. If the store has a history of
-	// the tile after all, the rebase is refused with ErrBehind, for it would void entries that its owner has
-	// not read. The owner then asked a node that is behind, such as a paused master that woke.
-	ExpectEmpty bool
+	// Replaces is where the history ends that the rebase replaces, as the owner has seen it; the zero Position: the
+	// store has nothing of the tile. If the store's history ends elsewhere, the rebase is refused with ErrBehind, for
+	// it would void entries that its owner has not seen: another owner has committed meanwhile, or the owner
+	// had asked a node that is behind, such as a paused master that woke. nil: whatever the store has.
+	Replaces *Position
 }
 
 // RebaseJump is how far above the highest sequence it knows an owner rebases a tile that has lost
@@ -156,6 +157,8 @@ func (r *Rebase) Validate() error {
 	switch {
 	case r.Seq == 0 || r.Seq > MaxNumber:
 		return argument("seq", r.Seq, "from 1 to 2^53-1")
+	case r.Replaces != nil && (r.Replaces.Epoch > MaxNumber || r.Replaces.Seq > MaxNumber):
+		return argument("replaces", r.Replaces, "a position that a store has answered, or zero")
 	case len(r.Blob) > MaxSnapshot:
 		return argument("blob", len(r.Blob), "at most 16777216 bytes")
 	case !validTime(r.At):
@@ -198,7 +201,7 @@ type Store interface {
 
 	// Rebase installs an owner from state. Refused with ErrStale when the epoch is not above every epoch
 	// the store knows, with ErrBehind when the sequence is not above the stream's last, or
-	// ExpectEmpty is set and the store has a history of the tile. Other errors as for CommitFn.
+	// the history does not end where Replaces says. Other errors as for CommitFn.
 	Rebase(ctx context.Context, r Rebase) (Receipt, error)
 
 	// SaveSnapshot replaces the tile's snapshot. Refused with ErrStale or ErrNoOwner when the writer is

@@ -128,6 +128,7 @@ func (a *acquisition) read(ctx context.Context, wait func() durable.State) error
 			return err
 		}
 	}
+	a.title.since = a.history.Position
 	a.compared()
 	a.lap(&a.steps.Replayed)
 	return nil

@@ -31,8 +31,9 @@ type acquisition struct {
 	title   *title
 	durable *durable.Store
 
-	reached  fence.Seq // the highest sequence that a refusal or the durable store has shown
-	orphaned int       // attempts that found an owner hash without a history
+	reached  fence.Seq       // the highest sequence that a refusal or the durable store has shown
+	replaces *fence.Position // where the history ends that an owner replaces from memory; nil: it cannot be read
+	orphaned int             // attempts that found an owner hash without a history
 	steps    TakeoverInfo
 	lapped   time.Time // when the last step ended
 	paced    func()    // ends what Config.Pace has begun; nil: nothing
@@ -187,10 +188,11 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, 
 		if err = a.replay(c.Snap, c.Tail); err != nil {
 			return acquired{}, err
 		}
+		a.title.since = a.history.Position
 	}
 	a.cfg.Logger.Warn("tile's stream ends before its checkpoint: entries were lost with their owner; it is rebased",
 		"stream", ends, "checkpoint", c.At, "state", how)
-	got, err := a.rebase(ctx, max(c.At.Seq, installed.at.Seq)+fence.RebaseJump, false)
+	got, err := a.rebase(ctx, max(c.At.Seq, installed.at.Seq)+fence.RebaseJump, &installed.at)
 	got.voided = &ends
 	if err == nil && how == durable.Ahead {
 		got.restored = a.loss(&c, false)
@@ -265,8 +267,9 @@ func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acqu
 	if err = a.replay(c.Snap, c.Tail); err != nil {
 		return acquired{}, err
 	}
+	a.title.since = a.history.Position
 	a.enter(Installing)
-	got, err := a.rebase(ctx, seq, last.IsZero())
+	got, err := a.rebase(ctx, seq, &last)
 	if err == nil && c.Found {
 		got.restored = a.loss(&c, !last.IsZero())
 	}
@@ -279,7 +282,7 @@ func (a *acquisition) restoreFromMemory(ctx context.Context, c durable.State, he
 	if c.At.Epoch > held {
 		return acquired{}, errOutlived
 	}
-	return a.rebase(ctx, max(a.reached, a.history.Position.Seq, c.At.Seq)+fence.RebaseJump, false)
+	return a.rebase(ctx, max(a.reached, a.history.Position.Seq, c.At.Seq)+fence.RebaseJump, a.replaces)
 }
 
 // install presents the new epoch with a first batch that holds nothing but the claim, until every replica has
@@ -298,6 +301,7 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 	}
 	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.Position,
 		Tick: a.history.Tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
+	a.title.begins(c.Next())
 	err = a.title.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
 		switch {
@@ -316,16 +320,17 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 }
 
 // rebase installs the state at a sequence or above, where it is durable before the tile serves if it writes through.
-// empty says that the store knows nothing of the tile, as far as this processor has seen. errStartOver: there is a
-// history after all, or something later in the durable store.
-func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (got acquired, err error) {
+// replaces is where the store's history ends, as far as this processor has seen. errStartOver: it has gone on, or there
+// is something later in the durable store.
+func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence.Position) (got acquired, err error) {
 	blob, err := a.history.Blob()
 	if err != nil {
 		return got, err
 	}
 	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.Tick,
 		At: time.Now(), Blob: blob,
-		Replicas: fence.AllReplicas, ExpectEmpty: empty}
+		Replicas: fence.AllReplicas, Replaces: replaces}
+	a.title.begins(r.Next())
 	told := false
 	err = a.title.retry(ctx, func() error {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
@@ -338,6 +343,10 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 		if refused, ok := errors.AsType[*fence.RefusedError](err); ok && errors.Is(err, fence.ErrBehind) {
 			a.report(err)
 			a.saw(refused.Current)
+			if a.title.served && a.title.goneOn(refused) {
+				return a.giveWay(ctx, refused)
+			}
+			a.replaces = &refused.Current.Position
 			return errStartOver
 		}
 		if damage, ok := errors.AsType[*fence.CorruptError](err); ok && a.title.served {
@@ -353,6 +362,27 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, empty bool) (go
 		return a.ifStale(ctx, err)
 	})
 	return got, err
+}
+
+// giveWay decides about another owner that the store shows, and that has gone on since this one, which has served,
+// took the tile. Its epoch is the lower one: every copy has lost what this owner installed, or the authority was
+// restored.
+// If every copy has what the other one has committed, that is kept: this owner stands down, or takes that history up
+// (errOutlived) if the other one's owner hash is gone. Until then it neither serves nor goes on from memory: what it
+// would replace may be confirmed any moment. errStartOver: it is not decided.
+func (a *acquisition) giveWay(ctx context.Context, refused *fence.RefusedError) error {
+	now := refused.Current
+	if err := a.seams.Store.Confirm(ctx, a.tile, now.Position); err != nil {
+		a.report(err)
+		return errStartOver
+	}
+	a.cfg.Logger.Error("another owner has gone on with the tile from before this one; that is kept, and what this one "+
+		"has committed is lost", "epoch", a.title.grant.Epoch, "at", a.history.Position, "other", now.Position,
+		"owner", now.Contact)
+	if !now.Present() {
+		return errOutlived
+	}
+	return a.title.supersededBy(now)
 }
 
 // beginDurably makes the state durable at a position before the tile serves from there, if it writes through.

@@ -22,6 +22,7 @@ type line struct {
 	mu        sync.Mutex
 	store     bool // cut from the coordination store
 	authority bool // cut from the authority
+	readOnly  bool // the store takes no write
 	paused    chan struct{}
 	rng       *rand.Rand
 	rate      int // one call in rate is lost on its way, and one on its way back; zero: none
@@ -51,6 +52,7 @@ func (l *line) call(ctx context.Context, c intercept.Call, do func(context.Conte
 	if c.To == intercept.Authority {
 		cut = l.authority
 	}
+	cut = cut || l.readOnly && c.To == intercept.Store && c.Write
 	if l.rate > 0 {
 		fate = l.rng.IntN(l.rate)
 	}

@@ -131,7 +131,7 @@ func (a *acquisition) skipped(ctx context.Context, c durable.State) (acquired, e
 		return acquired{}, err
 	}
 	a.cfg.Logger.Warn("tile goes on without events that could not be folded", "left_out", a.title.skip, "stream", ends)
-	got, err := a.rebase(ctx, max(c.At.Seq, installed.at.Seq)+fence.RebaseJump, false)
+	got, err := a.rebase(ctx, max(c.At.Seq, installed.at.Seq)+fence.RebaseJump, &installed.at)
 	got.voided = &ends
 	return got, err
 }

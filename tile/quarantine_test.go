@@ -1,10 +1,8 @@
 package tile_test
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -322,22 +320,15 @@ func TestAWarmFollowerLeavesAnEventOut(t *testing.T) {
 func TestWhatWasToBeLeftOutIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		var failing atomic.Bool
 		cfg := tile.Config{Follow: true, SuspectAfter: tile.NeverSuspect}
 		cfg.BootTimeout = time.Second
-		cfg.Commit = func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-			if failing.Load() {
-				return fence.Receipt{}, &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrNotApplied}
-			}
-			return w.store.Commit(ctx, c)
-		}
 		follower := w.process("b:1", cfg)
 		w.poisoned(tile.Config{})
 		again := w.fragile("c:1", tile.Config{TakeOver: true}, &brittle{apply: choke})
 		<-again.done
 		_, q := w.quarantine()
 		w.lift(q.At)
-		failing.Store(true)
+		follower.line.set(func(l *line) { l.readOnly = true })
 		follower.TakeOver(tile.Ordered)
 		time.Sleep(10 * time.Second)
 		g, err := w.authority.Lookup(t.Context(), testTile)
@@ -350,7 +341,7 @@ func TestWhatWasToBeLeftOutIsForgotten(t *testing.T) {
 		words := w.history()
 		require.Contains(t, words, "poison", "its rules can fold it, and nobody has told it to leave it out")
 		other.kill()
-		failing.Store(false)
+		follower.line.set(func(l *line) { l.readOnly = false })
 		follower.TakeOver(tile.Ordered)
 		follower.eventually(t, tile.Serving, time.Minute)
 		assert.Equal(t, words, w.history(), "what was served stays")

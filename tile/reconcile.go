@@ -33,6 +33,14 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 		return nil //nolint:nilerr // the authority cannot be asked: neither serve nor stand down
 	case o.title.outlived(refused):
 		return o.outlive(ctx, refused)
+	case o.title.goneOn(refused):
+		switch err := o.acquisition.giveWay(ctx, refused); {
+		case errors.Is(err, ErrSuperseded):
+			return err
+		case errors.Is(err, errOutlived):
+			return o.repair(ctx, fromStore, refused)
+		}
+		return nil // frozen until the copies say
 	case forgotten:
 		return o.repair(ctx, fromMemory, refused) // no other owner has the tile, but this epoch proves nothing any more
 	}
@@ -108,12 +116,20 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 // replica has confirmed. The pending batch is abandoned with the history it may be part of; its intents are
 // resolved again.
 func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.RefusedError) error {
+	return o.acquireAnew(ctx, from, refused, &refused.Current.Position)
+}
+
+// acquireAnew is repair. replaces is where the history ends that a rebase from memory is for; nil: it cannot be read.
+func (o *tileOwner) acquireAnew(
+	ctx context.Context, from source, refused *fence.RefusedError, replaces *fence.Position,
+) error {
 	back, last, before := o.desk.read().State, refused.Current.Position, o.history.Position
 	if last.IsZero() {
 		from = fromMemory // there is no history but this owner's
 	}
 	o.abandon()
 	o.acquisition.saw(refused.Current)
+	o.acquisition.replaces = replaces
 	got, err := o.acquisition.run(ctx, from)
 	if err != nil {
 		return err
@@ -147,9 +163,9 @@ func (o *tileOwner) overwrite(ctx context.Context, damage *fence.CorruptError) e
 	}
 	o.cfg.Logger.Error("the tile's stream is damaged; its owner goes on above the damage, from memory",
 		"at", o.history.Position, "error", damage)
-	return o.repair(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrForked, Tile: o.tile,
+	return o.acquireAnew(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrForked, Tile: o.tile,
 		Epoch: o.title.grant.Epoch, Current: fence.Owner{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact,
-			Position: o.pending.commit.Next()}})
+			Position: o.pending.commit.Next()}}, nil)
 }
 
 // abandon begins a repair: the pending batch is given up, and its intents are resolved again.
@@ -195,9 +211,10 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 	if _, err := o.commit(ctx, refresh); err != nil {
 		return nil //nolint:nilerr // the next tick's commit finds the same, and repairs it; the next trim tells again
 	}
-	back := o.desk.read().State
+	back, at := o.desk.read().State, o.history.Position
 	o.abandon()
 	o.title.saw(t.Shown)
+	o.acquisition.replaces = &at
 	got, err := o.acquisition.run(ctx, fromMemory)
 	if err != nil {
 		return err

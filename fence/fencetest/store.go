@@ -56,6 +56,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Rebase/genesis", rebaseGenesis},
 		{"Rebase/duplicate", rebaseDuplicate},
 		{"Rebase/stale", rebaseStale},
+		{"Rebase/replaces", rebaseReplaces},
 		{"Snapshot/saved", snapshotSaved},
 		{"Owner/never", ownerNever},
 		{"Owner/unreadable", ownerUnreadable},

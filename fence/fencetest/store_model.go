@@ -190,7 +190,10 @@ func (p *play) drawRebase() fence.Rebase {
 	if p.one(5) {
 		r.Contact = "twin:1"
 	}
-	r.ExpectEmpty = p.one(4)
+	if p.one(2) {
+		at := p.drawPosition()
+		r.Replaces = &at
+	}
 	r.Tick = p.drawTick()
 	return r
 }

@@ -101,3 +101,31 @@ func rebaseStale(s *scene) {
 	s.refuse(s.install(4, commits[1].Next()), fence.ErrStale)
 	s.commit(s.install(5, at))
 }
+
+// rebaseReplaces: a rebase that names what it replaces is refused where the history ends elsewhere.
+func rebaseReplaces(s *scene) {
+	over := func(r fence.Rebase, at fence.Position) fence.Rebase {
+		r.Replaces = &at
+		return r
+	}
+	at := s.rebased(over(s.rebase(1, 1, "a new tile"), fence.Position{}))
+	before := at
+	at = s.commit(s.batch(1, at)).Position
+	other := at
+	other.Chain++
+	for _, dropped := range []bool{false, true} {
+		for _, end := range []fence.Position{{}, before, other, {Epoch: 1, Seq: at.Seq + 1, Chain: at.Chain}} {
+			s.refuseRebase(over(s.rebase(2, 100, "state"), end), fence.ErrBehind)
+		}
+		if !dropped {
+			s.DropOwner(s.tile)
+		}
+	}
+	r := over(s.rebase(2, 100, "state"), at)
+	s.rebased(r)
+	receipt, err := s.Store.Rebase(s.Context(), r)
+	require.NoError(s, err)
+	require.True(s, receipt.Duplicate, "the same rebase is answered again, although the history ends with it now")
+	s.tile = newTile()
+	s.refuseRebase(over(s.rebase(1, 1, "a new tile"), at), fence.ErrBehind)
+}

@@ -110,7 +110,7 @@ func (s *State) Rebase(r *fence.Rebase, now time.Time) (fence.Receipt, error) {
 	switch {
 	case r.Epoch <= highest:
 		return fence.Receipt{}, fence.ErrStale
-	case r.Seq <= last.Seq, r.ExpectEmpty && !last.IsZero():
+	case r.Seq <= last.Seq, r.Replaces != nil && *r.Replaces != last:
 		return fence.Receipt{}, fence.ErrBehind
 	}
 	s.Snapshot = &fence.Snapshot{Position: next, Tick: r.Tick, Contact: r.Contact, Sum: fence.Checksum(r.Blob),

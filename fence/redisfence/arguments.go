@@ -42,14 +42,6 @@ func (a *arguments) number(n uint64) {
 	a.list = append(a.list, at)
 }
 
-func (a *arguments) flag(b bool) {
-	if b {
-		a.text("1")
-	} else {
-		a.text("0")
-	}
-}
-
 // bytes adds the payload, of which a call has one.
 func (a *arguments) bytes(b []byte) {
 	a.payload = b

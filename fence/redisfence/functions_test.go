@@ -268,6 +268,31 @@ func TestAnEarlierReleaseMarksAndTrims(t *testing.T) {
 	require.Equal(t, "7", reply[8])
 }
 
+// TestAnEarlierReleaseRebases: it says no more of what it replaces than whether that is nothing.
+func TestAnEarlierReleaseRebases(t *testing.T) {
+	t.Parallel()
+	_, client := newStore(t, nil)
+	k := fence.KeysOf(newTile())
+	rebase := func(epoch, replaces string) any {
+		reply, err := client.FCall(t.Context(), "tilefence_rebase_v1",
+			[]string{k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead}, "a:1", epoch+"/"+epoch+"/00000000000000ff", "0",
+			"frame", "da39a3ee5e6b4b0d3255bfef95601890afd80709", "", "60000", replaces).Result()
+		require.NoError(t, err)
+		if all, ok := reply.([]any); ok {
+			return all[0]
+		}
+		return reply
+	}
+	require.Equal(t, "ok", rebase("1", "1"))
+	require.Equal(t, "behind", rebase("2", "1"))
+	require.Equal(t, "ok", rebase("2", "0"))
+	for _, replaces := range []string{"", "2", "x", "1/2", "2/2/ff"} {
+		require.Equal(t, "invalid", rebase("3", replaces))
+	}
+	require.Equal(t, "behind", rebase("3", "1/1/00000000000000ff"))
+	require.Equal(t, "ok", rebase("3", "2/2/00000000000000ff"))
+}
+
 // TestForeignKeys: keys that hold something else are left alone, and the caller is told.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()

@@ -196,7 +196,11 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 	a.text(string(e.Private)) // the checksum of the blob
 	a.bytes(r.Blob)
 	a.text(s.ttl)
-	a.flag(r.ExpectEmpty)
+	if r.Replaces != nil {
+		a.text(r.Replaces.String())
+	} else {
+		a.text("0")
+	}
 	return s.write(ctx, f)
 }
 

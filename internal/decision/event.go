@@ -40,13 +40,14 @@ type Event struct {
 	ID              fence.ClaimID
 	Expected, Floor fence.Epoch
 	Epoch           fence.Epoch
-	Prev, Next      fence.Position // what a commit follows, and where it takes the tile
+	Prev, Next      fence.Position // what a commit follows, or a rebase replaces, and where it takes the tile
 	Tick            fence.Tick
 	Bytes           int    // of a batch's payload
 	State           uint64 // a sum of a batch's content, or of a state
 	Replicas        int    // confirmations asked for, as in fence.Commit
 
-	Install, Refresh, ExpectEmpty bool
+	Install, Refresh bool
+	Replaces         bool // Prev is where the history ends that a rebase is for
 
 	Answer
 
@@ -139,7 +140,7 @@ const (
 	hasAction
 	isInstall
 	isRefresh
-	expectsEmpty
+	replaces
 	isDuplicate
 	isRefunded
 )
@@ -149,7 +150,7 @@ func (e *Event) flags() uint64 {
 		part(!e.Next.IsZero(), hasWrite) | part(!e.At.IsZero() && e.At != e.Next, hasReceipt) |
 		part(e.Current.Epoch != 0 || !e.Current.Position.IsZero(), hasCurrent) |
 		part(e.Grant.Epoch != 0, hasGrant) | part(e.Action != "" || e.Count != 0, hasAction) |
-		part(e.Install, isInstall) | part(e.Refresh, isRefresh) | part(e.ExpectEmpty, expectsEmpty) |
+		part(e.Install, isInstall) | part(e.Refresh, isRefresh) | part(e.Replaces, replaces) |
 		part(e.Duplicate, isDuplicate) | part(e.Refunded, isRefunded)
 }
 
@@ -243,7 +244,7 @@ func (e *Event) Decode(b []byte) error {
 	e.Epoch = fence.Epoch(d.number())
 	d.call(e, f)
 	d.answer(e, f)
-	e.Install, e.Refresh, e.ExpectEmpty = f&isInstall != 0, f&isRefresh != 0, f&expectsEmpty != 0
+	e.Install, e.Refresh, e.Replaces = f&isInstall != 0, f&isRefresh != 0, f&replaces != 0
 	e.Duplicate, e.Refunded = f&isDuplicate != 0, f&isRefunded != 0
 	if d.bad || len(d.b) > 0 || e.Kind < Began || e.Kind > lastKind || f != e.flags() ||
 		int(e.Reason) >= len(Reasons) || e.Outcome > Failed || e.Server < 0 || e.Called < 0 || e.Took < 0 {

@@ -44,7 +44,7 @@ func TestWhatIsDecidedIsRead(t *testing.T) {
 	_, err = authority.Promote(ctx, late)
 	require.ErrorIs(t, err, fence.ErrLost)
 	rebase := fence.Rebase{Tile: tile, Epoch: g.Epoch, Contact: "a:1", Seq: 1, Blob: []byte("state"),
-		Replicas: fence.AllReplicas, ExpectEmpty: true}
+		Replicas: fence.AllReplicas, Replaces: &fence.Position{}}
 	born, err := store.Rebase(ctx, rebase)
 	require.NoError(t, err)
 	commit := fence.Commit{Tile: tile, Epoch: g.Epoch, Contact: "a:1", Prev: born.Position, Tick: 3,
@@ -91,7 +91,7 @@ func TestWhatIsDecidedIsRead(t *testing.T) {
 		{Kind: Promote, Tile: tile, Contact: "b:1", ID: late.ID, Expected: 1,
 			Answer: Answer{Outcome: Lost, Grant: record("a:1", claim.ID)}},
 		{Kind: Rebase, Tile: tile, Epoch: 7, Next: rebase.Next(), State: sum([]byte("state"), nil),
-			Replicas: fence.AllReplicas, ExpectEmpty: true, Answer: Answer{Outcome: OK, At: born.Position}},
+			Replicas: fence.AllReplicas, Replaces: true, Answer: Answer{Outcome: OK, At: born.Position}},
 		written, refused, unknown,
 		{Kind: Snapshot, Tile: tile, Next: done.Position, Tick: 3, Answer: Answer{Outcome: OK}},
 		{Kind: Release, Tile: tile, Epoch: 7, ID: claim.ID, Answer: Answer{Outcome: OK}},

@@ -150,9 +150,12 @@ func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
 	called := s.server.log.now()
 	r, err := s.Store.Rebase(ctx, b)
-	s.server.put(Event{Kind: Rebase, Tile: b.Tile, Contact: s.server.other(b.Contact), Epoch: b.Epoch, Next: b.Next(),
-		Tick: b.Tick, State: sum(b.Blob, nil), Replicas: b.Replicas, ExpectEmpty: b.ExpectEmpty,
-		Answer: Received(r, err)}, called)
+	e := Event{Kind: Rebase, Tile: b.Tile, Contact: s.server.other(b.Contact), Epoch: b.Epoch, Next: b.Next(),
+		Tick: b.Tick, State: sum(b.Blob, nil), Replicas: b.Replicas, Answer: Received(r, err)}
+	if b.Replaces != nil {
+		e.Prev, e.Replaces = *b.Replaces, true
+	}
+	s.server.put(e, called)
 	return r, err
 }
 

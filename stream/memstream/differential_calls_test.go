@@ -378,7 +378,11 @@ func (d *drawer) rebase(s *memfence.State) fence.Rebase {
 	if !d.one(3) {
 		r.Epoch++
 	}
-	r.ExpectEmpty = d.one(4)
+	if d.one(3) {
+		at := s.Last()
+		at.Seq += pick[fence.Seq](d, 0, 0, 1)
+		r.Replaces = pick(d, &at, &at, &fence.Position{})
+	}
 	r.Seq = s.Last().Seq + pick[fence.Seq](d, 1, 2, 10, 10, 10, 100) - min(s.Last().Seq,
 		pick[fence.Seq](d, 0, 0, 0, 0, 10))
 	if d.one(100) {

@@ -52,7 +52,7 @@ func expireGoes(s *scene) {
 	s.requireGone()
 	require.False(s, s.expire(at), "there is nothing to expire")
 	r := fence.Rebase{Tile: s.tile, Epoch: 2, Contact: "b:1", Seq: at.Seq + fence.RebaseJump,
-		Blob: []byte("from the checkpoint"), ExpectEmpty: true}
+		Blob: []byte("from the checkpoint"), Replaces: &fence.Position{}}
 	_, err := s.Store.Rebase(s.Context(), r)
 	require.NoError(s, err)
 }

@@ -36,6 +36,7 @@ var rules = []struct{ name, about string }{
 	{"reclaimed", "an owner went above a claim that was not taken up, or above an authority that had forgotten it"},
 	{"outshone", "an owner went above an epoch that watchers had been shown, and that its stores had forgotten"},
 	{"superseded", "an owner learned its successor, and stood down"},
+	{"gave way", "an owner stood down for an earlier one, to which store and authority had been set back"},
 	{"following", "a follower stood by"},
 	{"handed over", "an owner gave its tile to a successor"},
 	{"remembered", "an action was answered again with its first outcome"},
@@ -146,8 +147,8 @@ func (c coverage) operation(o *history.Operation) {
 			c.commit(o)
 		}
 	case history.Rebase:
-		c.when(ok && o.Rebase.ExpectEmpty, "born")
-		c.when(ok && !o.Rebase.ExpectEmpty, "rebased")
+		c.when(ok && o.Rebase.Born(), "born")
+		c.when(ok && !o.Rebase.Born(), "rebased")
 	}
 }
 
@@ -179,6 +180,7 @@ func (c coverage) answer(o *history.Operation) {
 func (c coverage) life(l *history.LifeEvent) {
 	c.when(l.Handed, "handed over")
 	c.when(l.Ended && l.Successor != nil, "superseded")
+	c.when(l.Ended && l.Successor != nil && l.Successor.Epoch < l.Epoch, "gave way")
 	c.when(!l.Ended && l.State == tile.Healing.String(), "healing")
 	c.when(!l.Ended && l.State == tile.Following.String(), "following")
 }

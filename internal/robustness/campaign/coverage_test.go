@@ -42,13 +42,14 @@ func TestRulesThatActedAreCounted(t *testing.T) {
 			{Client: "outshone", Kind: history.Commit, Commit: &history.CommitCall{Next: history.Position{Epoch: 4}}},
 			{Kind: history.Frame, Entry: &history.Entry{Position: history.Position{Epoch: 6}}},
 			{Client: "outshone", Kind: history.Rebase, Rebase: &history.RebaseCall{Epoch: 7}},
-			{Kind: history.Life, Life: &history.LifeEvent{Ended: true, Successor: &history.Owner{Epoch: 3}}}},
+			{Kind: history.Life, Life: &history.LifeEvent{Ended: true, Successor: &history.Owner{Epoch: 3}}},
+			{Kind: history.Life, Life: &history.LifeEvent{Ended: true, Epoch: 5, Successor: &history.Owner{Epoch: 3}}}},
 	}
 	acted := coverage{}
 	acted.count(h)
 	require.Equal(t, coverage{"promoted": 1, "restored": 2, "forgotten": 1, "re-appended": 1, "installed": 1,
-		"behind": 1, "rebased": 1, "remembered": 1, "bridge went back": 1, "view reset": 1, "superseded": 1,
-		"reclaimed": 1, "outshone": 1}, acted)
+		"behind": 1, "rebased": 1, "remembered": 1, "bridge went back": 1, "view reset": 1, "superseded": 2,
+		"reclaimed": 1, "outshone": 1, "gave way": 1}, acted)
 	names := map[string]bool{}
 	for _, r := range rules {
 		names[r.name] = true

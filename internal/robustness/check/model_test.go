@@ -76,11 +76,14 @@ func commitBoth(
 
 func rebaseBoth(rng *rand.Rand, s *memfence.State, o *history.Operation) (fence.Receipt, error) {
 	r := fence.Rebase{Tile: 1, Epoch: max(1, s.Last().Epoch+fence.Epoch(rng.IntN(3))), Contact: "b",
-		Seq: max(1, s.Last().Seq+fence.Seq(rng.IntN(3))), Blob: []byte{byte(rng.IntN(2))},
-		ExpectEmpty: rng.IntN(3) == 0}
+		Seq: max(1, s.Last().Seq+fence.Seq(rng.IntN(3))), Blob: []byte{byte(rng.IntN(2))}}
+	if at := s.Last(); rng.IntN(3) == 0 {
+		at.Seq *= fence.Seq(rng.IntN(2))
+		r.Replaces = &at
+	}
 	o.Kind = history.Rebase
 	o.Rebase = &history.RebaseCall{Epoch: r.Epoch, Contact: r.Contact, Next: history.Position(r.Next()),
-		ExpectEmpty: r.ExpectEmpty}
+		Replaces: (*history.Position)(r.Replaces)}
 	return s.Rebase(&r, time.UnixMilli(1))
 }
 

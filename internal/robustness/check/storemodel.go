@@ -88,7 +88,7 @@ func (s tileState) rebase(r *history.RebaseCall) (next tileState, reason string,
 		return s, "", true
 	case r.Epoch <= max(s.owner, s.last.Epoch, s.snap):
 		return s, "stale", false
-	case r.Next.Seq <= s.last.Seq, r.ExpectEmpty && !s.last.IsZero():
+	case r.Next.Seq <= s.last.Seq, r.Replaces != nil && *r.Replaces != s.last:
 		return s, "behind", false
 	}
 	return tileState{owner: r.Epoch, contact: r.Contact, last: r.Next, snap: r.Epoch}, "", false

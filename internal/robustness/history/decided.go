@@ -121,7 +121,10 @@ func (l *reading) operation(e *decision.Event) {
 		}
 	case decision.Rebase:
 		o.Rebase = &RebaseCall{Epoch: e.Epoch, Contact: l.contact(e), Next: Position(e.Next), Tick: e.Tick,
-			Replicas: e.Replicas, ExpectEmpty: e.ExpectEmpty, State: state}
+			Replicas: e.Replicas, State: state}
+		if e.Replaces {
+			o.Rebase.Replaces = (*Position)(&e.Prev)
+		}
 	case decision.Snapshot:
 		o.Snapshot = &SnapshotCall{Position: Position(e.Next), Tick: e.Tick, State: state}
 	}

@@ -138,14 +138,17 @@ type Action struct {
 
 // RebaseCall is a fence.Rebase without its tile and state.
 type RebaseCall struct {
-	Epoch       fence.Epoch `json:"epoch"`
-	Contact     string      `json:"contact"`
-	Next        Position    `json:"next"`
-	Tick        fence.Tick  `json:"tick"`
-	Replicas    int         `json:"replicas,omitempty"`
-	ExpectEmpty bool        `json:"expect_empty,omitempty"`
-	State       string      `json:"state"` // the blob's checksum
+	Epoch    fence.Epoch `json:"epoch"`
+	Contact  string      `json:"contact"`
+	Next     Position    `json:"next"`
+	Tick     fence.Tick  `json:"tick"`
+	Replicas int         `json:"replicas,omitempty"`
+	Replaces *Position   `json:"replaces,omitempty"` // where the history ends that it is for; nil: any
+	State    string      `json:"state"`              // the blob's checksum
 }
+
+// Born reports whether the rebase is for a tile of which the store has nothing.
+func (r *RebaseCall) Born() bool { return r.Replaces != nil && r.Replaces.IsZero() }
 
 // SnapshotCall is a fence.SnapshotWrite without its tile and state.
 type SnapshotCall struct {
