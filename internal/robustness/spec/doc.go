@@ -15,7 +15,7 @@
 //
 // # Invariants
 //
-//   - an epoch has one server;
+//   - an epoch has one server, unless all of coordination was lost and the authority restored;
 //   - no two copies have different batches of one epoch at one place;
 //   - what every copy has confirmed stays in the history of the master;
 //   - what a living owner has acknowledged stays in its history;
@@ -25,8 +25,9 @@
 // # What it proves, and what not
 //
 // Within the bounds, which the test prints, no order of these steps breaks an invariant. Without any one of the rules
-// (Rule), all but the three of secondLines, some order does, and the shortest is printed. The model is not the code:
+// (Rule), all but the four of secondLines, some order does, and the shortest is printed. The model is not the code:
 // that the code follows the rules is what the simulation, the campaign and the mutants in docs/mutants.md are for. It
 // has no snapshots, trims, checkpoints, followers, hand-overs or slots, one shard of two nodes, and logs of a few
-// entries.
+// entries. An owner whose checkpoint is ahead of the stream installs itself before it replaces the stream; the model
+// rebases at once, which keeps the invariants as well.
 package spec

@@ -82,21 +82,17 @@ func (m *model) sealJournal(n *state, p *proc) {
 }
 
 // replay takes the state from the store, or from the journal where that goes further. What the store has is then
-// replaced, and no other owner may commit to it meanwhile: the process installs itself there first.
+// replaced.
 func (m *model) replay(n *state, p *proc) {
 	from, base := n.nodes[p.route].log, p.base
 	p.base = history{}
-	further := m.journal && !from.extends(base) && !m.wentOn(from, base)
 	switch {
 	case from.epoch() >= p.epoch, m.journal && base.epoch() >= p.epoch, from.full(), base.full():
 		p.phase = idle
-	case further && (from.n == 0 || m.without == InstalledFirst):
-		p.phase, p.log, p.empty = rebasing, base, m.without != InstalledFirst
+	case m.journal && !from.extends(base) && !m.wentOn(from, base):
+		p.phase, p.log, p.over = rebasing, base, from
 	default:
 		p.phase, p.log = ready, from
-		if further {
-			p.base, p.ahead = base, true
-		}
 	}
 }
 
@@ -104,24 +100,11 @@ func (m *model) replay(n *state, p *proc) {
 // of an owner that died before it restored what is durable, is no sign of that.
 func (m *model) wentOn(from, base history) bool {
 	for _, e := range from.e[:from.n] {
-		if e.epoch() > base.epoch() && (e.serial() > 0 || m.without == InstallsAreEmpty) {
+		if e.epoch() > base.epoch() && e.serial() > 0 {
 			return true
 		}
 	}
 	return false
-}
-
-// replace follows an install on a stream that the journal is ahead of: another epoch, and a rebase under that.
-func (m *model) replace(n *state, i uint8) {
-	p := &n.procs[i]
-	if n.row != (grant{p.epoch, i}) || p.epoch >= m.bound.epochs || n.journal != p.base || n.seal > p.epoch {
-		m.refusedAcquiring(p)
-		return
-	}
-	m.grant(n, grant{p.epoch + 1, i})
-	n.seal = p.epoch + 1
-	*p = proc{phase: rebasing, route: p.route, epoch: p.epoch + 1, log: p.base, asInst: true,
-		pend: entryOf(p.epoch+1, i, 0)}
 }
 
 // present shows the pending batch to the node that the process takes for the master. Its answer comes, or is lost; or
@@ -129,7 +112,7 @@ func (m *model) replace(n *state, i uint8) {
 func (m *model) present(s *state, i uint8, emit func(action, state)) {
 	p := &s.procs[i]
 	r := request{there: true, to: p.route, prev: p.log, entry: p.pend,
-		install: p.asInst || p.phase == ready || p.phase == rebasing, rebase: p.phase == rebasing, empty: p.empty}
+		install: p.asInst || p.phase == ready || p.phase == rebasing, rebase: p.phase == rebasing, over: p.over}
 	if p.log.full() {
 		return
 	}
@@ -153,6 +136,8 @@ func (m *model) present(s *state, i uint8, emit func(action, state)) {
 func (m *model) answered(n *state, i uint8, v verdict) {
 	p := &n.procs[i]
 	switch {
+	case v == behind && p.phase == rebasing && p.acked > 0:
+		m.giveWay(n, p)
 	case v != ok && p.phase != serving:
 		m.refusedAcquiring(p)
 	case v != ok:
@@ -183,7 +168,7 @@ func (m *model) confirmInstall(s *state, i uint8, does func(step, func(*state, *
 	p := &s.procs[i]
 	at := s.nodes[p.route]
 	r := request{to: p.route, prev: p.log.first(p.log.n - 1), entry: p.log.last(), install: true, rebase: p.rebased,
-		empty: p.empty}
+		over: p.over}
 	if m.commit(&at, &r) != ok {
 		does(startsOver, func(_ *state, p *proc) { m.refusedAcquiring(p) })
 		return
@@ -198,10 +183,6 @@ func (m *model) confirmInstall(s *state, i uint8, does func(step, func(*state, *
 		if all {
 			n.nodes[1-n.master] = at
 		}
-		if p.ahead {
-			m.replace(n, i)
-			return
-		}
 		if m.journal {
 			if p.epoch < n.seal && m.without != JournalFenced {
 				m.refusedAcquiring(p)
@@ -209,7 +190,7 @@ func (m *model) confirmInstall(s *state, i uint8, does func(step, func(*state, *
 			}
 			n.journal = p.log
 		}
-		p.phase, p.acked, p.rebased, p.asInst, p.empty = serving, p.log.n, false, false, false
+		p.phase, p.acked, p.rebased, p.asInst, p.over = serving, p.log.n, false, false, history{}
 		if all || alone {
 			n.confirmed = p.log
 		}
@@ -280,6 +261,9 @@ func (m *model) reconcile(n *state, i uint8, v verdict) {
 	switch {
 	case !ours && !forgotten, outlived && m.without != LaterOwnerCounts:
 		m.refusedAcquiring(p) // stands down; if the later owner is dead, some process takes the tile from the store
+	case at.log.n > 0 && at.log.epoch() < p.epoch && at.log.last().owner() != i && !p.log.extends(at.log) &&
+		m.without != WhoWentOnCounts:
+		m.giveWay(n, p)
 	case outlived, forgotten:
 		m.repair(n, i)
 	case v == noowner:
@@ -295,6 +279,17 @@ func (m *model) reconcile(n *state, i uint8, v verdict) {
 	}
 }
 
+// giveWay is for an owner that would replace what it does not know: if every copy has that, it stands down.
+func (m *model) giveWay(n *state, p *proc) {
+	at := n.nodes[p.route].log
+	switch {
+	case p.log.extends(at):
+		p.over = at
+	case p.route == n.master && !n.stray && n.nodes[0] == n.nodes[1]:
+		m.refusedAcquiring(p)
+	}
+}
+
 // repair mints above what was shown, and rebases on the state of this living owner.
 func (m *model) repair(n *state, i uint8) {
 	p := &n.procs[i]
@@ -303,8 +298,8 @@ func (m *model) repair(n *state, i uint8) {
 		return // out of bounds: it stays as it is
 	}
 	m.grant(n, grant{epoch, i})
-	*p = proc{phase: rebasing, route: p.route, epoch: epoch, log: p.log, acked: p.acked, asInst: true,
-		pend: entryOf(epoch, i, 0), serial: p.serial}
+	*p = proc{phase: rebasing, route: p.route, epoch: epoch, log: p.log, over: n.nodes[p.route].log, acked: p.acked,
+		asInst: true, pend: entryOf(epoch, i, 0), serial: p.serial}
 	if m.journal {
 		m.sealJournal(n, p)
 		if p.phase == sealed {

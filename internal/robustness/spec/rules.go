@@ -3,7 +3,7 @@ package spec
 // Rule is one rule of the commit protocol that the model can do without.
 type Rule string
 
-// The rules, in the words of docs/protocol.md where it has them. Without any one of them, all but the three of
+// The rules, in the words of docs/protocol.md where it has them. Without any one of them, all but the four of
 // secondLines, the search finds a broken invariant.
 const (
 	EpochCompared    Rule = "a lower epoch is refused"
@@ -18,6 +18,8 @@ const (
 	MintedAbove      Rule = "an epoch is minted above those the store shows"
 	AsksFirst        Rule = "an owner without an owner hash asks the authority"
 	LaterOwnerCounts Rule = "a later owner that the authority forgot counts"
+	WhoWentOnCounts  Rule = "an earlier owner that went on where all was lost counts"
+	RebaseNamesWhat  Rule = "a rebase names what it replaces"
 	Reappends        Rule = "a living owner appends again what was lost"
 	Immutable        Rule = "a batch is presented until its fate is known"
 	FloorOfEpochs    Rule = "a watcher keeps a floor of epochs"
@@ -26,6 +28,4 @@ const (
 	JournalFenced    Rule = "the journal refuses a lower epoch"
 	SealedBeforeRead Rule = "the journal is sealed before it is read"
 	AppendFollows    Rule = "an append names what it follows"
-	InstalledFirst   Rule = "what a rebase replaces was installed on first"
-	InstallsAreEmpty Rule = "an install hides nothing that the journal has"
 )

@@ -24,6 +24,7 @@ var scenes = []scene{
 	{"twins", model{bound: budget{epochs: 1, batches: 1, failovers: 1, restores: 1, expiries: 1}}},
 	{"watcher", model{watcher: true, bound: budget{epochs: 2, batches: 1, failovers: 1}}},
 	{"restored, failover", model{bound: budget{epochs: 2, batches: 1, failovers: 1, restores: 1}}},
+	{"all lost and restored", model{bound: budget{epochs: 3, batches: 1, restores: 1, losses: 1}}},
 	{"late requests", model{bound: budget{epochs: 2, batches: 2, failovers: 1, late: 1, empties: 1}}},
 	{"journal restored", model{journal: true, bound: budget{epochs: 2, batches: 1, failovers: 1, losses: 1,
 		jrestores: 1}}},
@@ -50,7 +51,6 @@ var needed = []struct {
 	rule          Rule
 	scene, breaks string
 }{
-	{EpochCompared, "restored, owner hash expires", confirmedKept},
 	{PositionCompared, "failovers", confirmedKept},
 	{ChainCompared, "twins", confirmedKept},
 	{ClaimInInstall, "restored authority", confirmedKept},
@@ -59,6 +59,8 @@ var needed = []struct {
 	{CopiesCounted, "failovers", confirmedKept},
 	{FilesWritten, "late requests", confirmedKept},
 	{LaterOwnerCounts, "restored authority", confirmedKept},
+	{WhoWentOnCounts, "all lost and restored", confirmedKept},
+	{RebaseNamesWhat, "all lost and restored", confirmedKept},
 	{Reappends, "late requests", ownerKeeps},
 	{Immutable, "late requests", oneBatch},
 	{FloorOfEpochs, "watcher", watcherClimbs},
@@ -66,14 +68,12 @@ var needed = []struct {
 	{JournalFirst, "journal", throughKept},
 	{JournalFenced, "journal", throughKept},
 	{SealedBeforeRead, "journal", throughKept},
-	{AppendFollows, "journal restored", throughKept},
-	{InstalledFirst, "journal restored", confirmedKept},
-	{InstallsAreEmpty, "claimant dies", throughKept},
+	{AppendFollows, "journal restored", confirmedKept},
 }
 
 // secondLines are rules whose absence the store's refusals make good: within the bounds no invariant needs them. They
 // spare an owner a repair, or a tile the wait for an epoch that the store takes.
-var secondLines = []Rule{AbsentIsNotZero, MintedAbove, AsksFirst}
+var secondLines = []Rule{EpochCompared, AbsentIsNotZero, MintedAbove, AsksFirst}
 
 // raced says that the race detector is on. A search is one goroutine, and takes ten times as long with it.
 var raced bool

@@ -103,16 +103,15 @@ type proc struct {
 	rebased bool    // it is installed by a rebase
 	stored  bool    // it is in the store, and not in the journal yet
 	base    history // what the journal had when it was read
-	ahead   bool    // the journal goes further: its state is to replace the stream\'s
-	empty   bool    // the rebase expects a tile without a history
+	over    history // what it replaces by a rebase
 }
 
 // request is one on its way, to be delivered at any time or never.
 type request struct {
-	there, install, rebase, empty bool
-	to                            uint8
-	prev                          history
-	entry                         entry
+	there, install, rebase bool
+	to                     uint8
+	prev, over             history // what it follows; what a rebase replaces
+	entry                  entry
 }
 
 type state struct {

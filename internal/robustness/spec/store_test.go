@@ -70,7 +70,7 @@ func (m *model) rebase(n *node, r *request) verdict {
 	case n.log == next:
 	case r.entry.epoch() <= n.log.epoch() && m.without != EpochCompared:
 		return stale
-	case r.empty && n.log.n > 0:
+	case n.log != r.over && m.without != RebaseNamesWhat:
 		return behind
 	}
 	n.log, n.hash = next, true

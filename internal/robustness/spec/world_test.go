@@ -110,7 +110,7 @@ func (m *model) faults(s *state, emit func(action, state)) {
 	if m.without == FilesWritten && s.left.empties > 0 && !s.stray {
 		does(empties, 0, func(n *state) { n.nodes = [2]node{}; n.left.empties-- })
 	}
-	if m.journal && s.left.losses > 0 && s.nodes != [2]node{} {
+	if s.left.losses > 0 && s.nodes != [2]node{} {
 		does(losesAll, 0, func(n *state) { n.nodes, n.confirmed = [2]node{}, history{}; n.left.losses-- })
 	}
 	if m.journal && s.left.jrestores > 0 && s.journal.n > 0 {
@@ -153,7 +153,7 @@ func (m *model) broken(before, s *state) string {
 			continue
 		}
 		switch {
-		case int(s.served[p.epoch]) != i+1:
+		case int(s.served[p.epoch]) != i+1 && (m.journal || s.left.losses == m.bound.losses):
 			return oneServer
 		case p.log.n < p.acked:
 			return ownerKeeps
