@@ -93,8 +93,9 @@ func (r *run) loseCopy(p *devstack.Process) error {
 	return err
 }
 
-// wakeTwin is the case of two owners of one epoch, both of which have served. The later one lives, and what it has
-// confirmed is kept, whatever the authority says.
+// wakeTwin is the case of two owners that have both served, whose later one finds that every copy of its work is lost.
+// What the one that wakes first has confirmed is kept, whatever the authority says. If that one was granted the epoch of
+// the other anew, the authority is restored to name the other.
 func wakeTwin(ctx context.Context, r *run, v victim) error {
 	r.damage.hit(v.master.Name()+" "+v.replica.Name(), nil) // a run that fails before they are back ends their cluster
 	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime),
@@ -109,12 +110,32 @@ func wakeTwin(ctx context.Context, r *run, v victim) error {
 	err = errors.Join(err, r.pause(twin.proc), r.loseCopy(v.replica), r.putBack(ctx, v.tile, history.GrantOf(older)))
 	r.supervisor.returned(v.tile, v.owner)
 	err = errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT), r.promoteAgain(ctx, v.shard),
-		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
-	time.Sleep(10 * tick)                                                         // they answer
+		r.awaitCommits(ctx, v.tile, older.Contact))
+	time.Sleep(time.Duration(r.rng.Int64N(int64(10 * tick))))                     // it answers
 	if o, err := r.Store.Owner(ctx, v.tile); err == nil && o.Epoch == row.Epoch { // it may have gone above it already
 		if err := r.putBack(ctx, v.tile, history.GrantOf(row)); err != nil {
 			return err
 		}
 	}
 	return errors.Join(err, twin.proc.Signal(syscall.SIGCONT))
+}
+
+// awaitCommits waits until a tile's owner at a contact has committed since this was called.
+func (r *run) awaitCommits(ctx context.Context, id fence.TileID, contact string) error {
+	var first fence.Position
+	return await(ctx, r.cfg.ServeWithin, fmt.Sprintf("%s commits to tile %s", contact, id), func() error {
+		o, err := r.Store.Owner(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case o.Contact != contact:
+			return fmt.Errorf("the tile is %s's under epoch %d", o.Contact, o.Epoch)
+		case first.IsZero():
+			first = o.Position
+		}
+		if o.Position == first {
+			return fmt.Errorf("it has not since %s", first)
+		}
+		return nil
+	})
 }
