@@ -366,10 +366,9 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 
 // giveWay decides about another owner that the store shows, and that has gone on since this one, which has served,
 // took the tile. Its epoch is the lower one: every copy has lost what this owner installed, or the authority was
-// restored.
-// If every copy has what the other one has committed, that is kept: this owner stands down, or takes that history up
-// (errOutlived) if the other one's owner hash is gone. Until then it neither serves nor goes on from memory: what it
-// would replace may be confirmed any moment. errStartOver: it is not decided.
+// restored. If every copy has what the other one has committed, that is kept: this owner stands down, or takes that
+// history up (errOutlived) if the other one's owner hash is gone. Until then it neither serves nor goes on from memory:
+// what it would replace may be confirmed any moment. errStartOver: it is not decided.
 func (a *acquisition) giveWay(ctx context.Context, refused *fence.RefusedError) error {
 	now := refused.Current
 	if err := a.seams.Store.Confirm(ctx, a.tile, now.Position); err != nil {
