@@ -90,7 +90,7 @@ func (a *acquisition) again(ctx context.Context) (acquired, error) {
 			return acquired{}, errOutlived
 		}
 	}
-	return a.install(ctx, true)
+	return a.install(ctx)
 }
 
 // look notes what owner hash and stream know: the epochs, for the mint to be above them, and the tick.

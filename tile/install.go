@@ -145,7 +145,7 @@ func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquire
 		return a.skipped(ctx, c)
 	}
 	a.enter(Installing)
-	return a.install(ctx, true)
+	return a.install(ctx)
 }
 
 // judge says how the durable state stands to the history that was read. errStartOver if the history, read once more, is
@@ -168,50 +168,30 @@ func (a *acquisition) judge(ctx context.Context, at fence.Position) (durable.Sta
 	return how, nil
 }
 
-// withLaterCheckpoint rebases a tile whose durable state is later than its stream.
+// withLaterCheckpoint rebases a tile whose durable state is later than its stream. The checkpoint may also be ahead
+// because an owner that is alive has gone on since the replay, or because the replay came from an old master: then the
+// stream does not end where it was read, and the store refuses.
 func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, how durable.Standing) (acquired,
 	error) {
 	ends := a.history.Position
-	// The checkpoint may also be ahead because an owner that is alive has gone on since the replay, or because
-	// the replay came from an old master. The store refuses to install there, and once it has done so no other owner
-	// commits: only then is it certain what is about to be replaced. A rebase takes an epoch of its own.
-	a.enter(Installing)
-	installed, err := a.install(ctx, false)
-	if err != nil {
-		return acquired{}, err
-	}
-	a.history.Position = installed.at
-	if c, err = a.mintAbove(ctx, c); err != nil {
-		return acquired{}, err
+	if a.title.saw(c.At.Epoch); c.At.Epoch >= a.title.grant.Epoch {
+		return acquired{}, errStartOver
 	}
 	if how == durable.Ahead {
-		if err = a.replay(c.Snap, c.Tail); err != nil {
+		if err := a.replay(c.Snap, c.Tail); err != nil {
 			return acquired{}, err
 		}
 		a.title.since = a.history.Position
 	}
 	a.cfg.Logger.Warn("tile's stream ends before its checkpoint: entries were lost with their owner; it is rebased",
 		"stream", ends, "checkpoint", c.At, "state", how)
-	got, err := a.rebase(ctx, max(c.At.Seq, installed.at.Seq)+fence.RebaseJump, &installed.at)
+	a.enter(Installing)
+	got, err := a.rebase(ctx, max(c.At.Seq, ends.Seq)+fence.RebaseJump, &ends)
 	got.voided = &ends
 	if err == nil && how == durable.Ahead {
 		got.restored = a.loss(&c, false)
 	}
 	return got, err
-}
-
-// mintAbove takes another epoch, above what is durable. With it the journal is taken over again; if anything has
-// come to it since, the acquisition starts over.
-func (a *acquisition) mintAbove(ctx context.Context, c durable.State) (durable.State, error) {
-	a.title.saw(c.At.Epoch)
-	if err := a.title.acquire(ctx); err != nil || !a.writesThrough() {
-		return c, err
-	}
-	again, err := a.takeJournal(ctx)
-	if err == nil && again.At != c.At {
-		return again, errStartOver
-	}
-	return again, err
 }
 
 // readDurable reads the durable state, because it is needed, unless c has it already.
@@ -287,10 +267,9 @@ func (a *acquisition) restoreFromMemory(ctx context.Context, c durable.State, he
 
 // install presents the new epoch with a first batch that holds nothing but the claim, until every replica has
 // confirmed it. Only then may the tile serve: an install that a failover can undo would let the old owner commit again.
-// toServe says that it is to serve from there with the state it has.
-func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, err error) {
+func (a *acquisition) install(ctx context.Context) (got acquired, err error) {
 	var blob []byte
-	if toServe && a.writesThrough() {
+	if a.writesThrough() {
 		if blob, err = a.history.Blob(); err != nil {
 			return got, err
 		}
@@ -307,10 +286,7 @@ func (a *acquisition) install(ctx context.Context, toServe bool) (got acquired, 
 		switch {
 		case err == nil:
 			got.at, got.claim = r.Position, &c
-			if toServe {
-				return a.beginDurably(ctx, r.Position, blob)
-			}
-			return nil
+			return a.beginDurably(ctx, r.Position, blob)
 		case errors.Is(err, fence.ErrReplay), errors.Is(err, fence.ErrBehind), errors.Is(err, fence.ErrForked):
 			return errors.Join(errStartOver, err)
 		}

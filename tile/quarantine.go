@@ -122,16 +122,8 @@ func (d *desk) quarantined(e *QuarantinedError) {
 func (a *acquisition) skipped(ctx context.Context, c durable.State) (acquired, error) {
 	ends := a.history.Position
 	a.enter(Installing)
-	installed, err := a.install(ctx, false) // refused if the history goes on; as in withLaterCheckpoint
-	if err != nil {
-		return acquired{}, err
-	}
-	a.history.Position = installed.at
-	if c, err = a.mintAbove(ctx, c); err != nil {
-		return acquired{}, err
-	}
 	a.cfg.Logger.Warn("tile goes on without events that could not be folded", "left_out", a.title.skip, "stream", ends)
-	got, err := a.rebase(ctx, max(c.At.Seq, installed.at.Seq)+fence.RebaseJump, &installed.at)
+	got, err := a.rebase(ctx, max(c.At.Seq, ends.Seq)+fence.RebaseJump, &ends)
 	got.voided = &ends
 	return got, err
 }

@@ -94,8 +94,8 @@ func (r *run) loseCopy(p *devstack.Process) error {
 }
 
 // wakeTwin is the case of two owners that have both served, whose later one finds that every copy of its work is lost.
-// What the one that wakes first has confirmed is kept, whatever the authority says. If that one was granted the epoch of
-// the other anew, the authority is restored to name the other.
+// What the one that wakes first has confirmed is kept, whatever the authority says. If that one was granted the epoch
+// of the other anew, the authority is restored to name the other.
 func wakeTwin(ctx context.Context, r *run, v victim) error {
 	r.damage.hit(v.master.Name()+" "+v.replica.Name(), nil) // a run that fails before they are back ends their cluster
 	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime),

@@ -13,7 +13,8 @@ import (
 // what a failover lost, or when a store takes its batch on top of something else.
 //
 // An owner that finds, by an authority restored to an older state, that it was superseded without noticing
-// takes the tile again as a newcomer does, by an install under a higher epoch; that ends the comparison.
+// takes the tile again as a newcomer does, by an install under a higher epoch, or by a rebase on what the stores have;
+// that ends the comparison.
 //
 // What was acknowledged to an owner that was superseded before every replica confirmed it may be lost: that is
 // the recovery point of the default durability. ConfirmedKept checks what was confirmed.
@@ -27,7 +28,7 @@ func OwnerKeeps(t *Tile) {
 			continue
 		}
 		before := held[o.Actor()]
-		back := before != nil && replayed(o, before)
+		back := before != nil && (replayed(o, before) || t.rejoined[o.Result.Position])
 		if t.gaveUp(o) {
 			if back {
 				delete(held, o.Actor())

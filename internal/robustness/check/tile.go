@@ -31,7 +31,8 @@ type Tile struct {
 	partial bool          // the history begins somewhere, and may lack what a killed process had to record
 	skew    time.Duration // by which the clocks of its processes may differ
 
-	journaled map[journaled]bool // what the journal has taken
+	journaled map[journaled]bool        // what the journal has taken
+	rejoined  map[history.Position]bool // where claimants that had served went on with the state of the stores
 
 	patience time.Duration // with one linearizability check; zero: linearizeTimeout
 
@@ -157,10 +158,13 @@ type journaled struct {
 }
 
 func (t *Tile) gatherJournaled() {
-	t.journaled = map[journaled]bool{}
+	t.journaled, t.rejoined = map[journaled]bool{}, map[history.Position]bool{}
 	for _, r := range t.Records {
-		if r.Kind == history.Journaled {
+		switch r.Kind {
+		case history.Journaled:
 			t.journaled[journaled{r.Actor(), r.Position}] = true
+		case history.Life:
+			t.rejoined[r.Life.Rejoined] = true
 		}
 	}
 }
@@ -248,14 +252,14 @@ func (c *claimant) heard(t *Tile, o *history.Operation) {
 }
 
 func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
-	base := c.holds
-	if known, ok := states[o.Rebase.State]; ok && !c.served {
-		base = t.newcomersBase(o, c, known)
+	at := written(o)
+	base, served := c.holds, c.served && !t.rejoined[at]
+	if !served {
+		base = t.newcomersBase(o, c, states)
 	}
-	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) && !(c.served && t.pending(o.Actor(), c.read, base)) {
+	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) && !(served && t.pending(o.Actor(), c.read, base)) {
 		base = c.read
 	}
-	at := written(o)
 	if e := t.Entries[at]; e.Base.IsZero() && base != at {
 		e.Base = base
 	}
@@ -267,11 +271,17 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 	}
 }
 
-// newcomersBase is what a claimant that has not served restored, where the tile is known to have had that state.
-func (t *Tile) newcomersBase(o *history.Operation, c *claimant, known history.Position) history.Position {
+// newcomersBase is what a claimant took up that goes on from the stores: what it replaces, or, where the tile is known
+// to have had that state, what it restored.
+func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states map[string]history.Position) history.Position {
+	read := c.holds
+	if o.Rebase.Replaces != nil {
+		read = *o.Rebase.Replaces
+	}
+	known, ok := states[o.Rebase.State]
 	// Two empty tiles look the same: what a rebase restored came before it. An install adds nothing to a state.
-	if known.Seq >= o.Rebase.Next.Seq || t.descends(c.holds, known) {
-		return c.holds
+	if !ok || known.Seq >= o.Rebase.Next.Seq || t.descends(read, known) {
+		return read
 	}
 	// Two claimants that read the same journal make the same state: one is not made from the other.
 	if e := t.Entries[known]; e != nil && e.Rebase && !c.read.IsZero() && e.Base == c.read {

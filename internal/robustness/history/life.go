@@ -29,6 +29,7 @@ func (r *Recorder) Host(
 		return fmt.Sprintf("%s#%d", id, runs[id]+1)
 	}
 	cfg.Tile.Hooks.Transition = func(i tile.TransitionInfo) { r.Transition(client(i.Tile), contact, i) }
+	cfg.Tile.Hooks.Healed = func(i tile.HealInfo) { r.Healed(client(i.Tile), contact, i) }
 	ended := cfg.Hooks.Ended
 	cfg.Hooks.Ended = func(i tilehost.EndInfo) {
 		r.Ended(client(i.Status.Tile), contact, &i.Status, i.Err)
@@ -46,6 +47,14 @@ func (r *Recorder) Host(
 func (r *Recorder) Transition(client, contact string, i tile.TransitionInfo) {
 	r.Append(Record{Client: client, Kind: Life, Tile: i.Tile,
 		Life: &LifeEvent{State: i.To.String(), Epoch: i.Epoch, Contact: contact}})
+}
+
+// Healed records that a processor which had served has taken its tile's state from the stores.
+func (r *Recorder) Healed(client, contact string, i tile.HealInfo) {
+	if i.Rejoined {
+		r.Append(Record{Client: client, Kind: Life, Tile: i.Tile,
+			Life: &LifeEvent{State: tile.Healing.String(), Contact: contact, Rejoined: Position(i.At)}})
+	}
 }
 
 // Ended records that a processor's Run has returned err, with its last status.

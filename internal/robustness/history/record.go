@@ -185,6 +185,7 @@ type LifeEvent struct {
 	Err       string      `json:"err,omitempty"`       // of an end
 	Ended     bool        `json:"ended,omitempty"`     // Run has returned
 	Handed    bool        `json:"handed,omitempty"`    // of an end: the tile went to the successor that was named
+	Rejoined  Position    `json:"rejoined,omitzero"`   // where it goes on with the stores' state in place of its own
 }
 
 // FinalTile is a tile after everything has come to rest.

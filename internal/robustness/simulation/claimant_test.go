@@ -46,8 +46,12 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	c := &claimant{name: name, contact: contact, host: h, stop: stop, done: make(chan struct{})}
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
 		Limits: tile.Limits{RetryWindow: lookEvery}, Timeouts: tile.Timeouts{BootTimeout: lookEvery},
-		Hooks: tile.Hooks{Healed: w.healed,
-			Diverged:   func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
+		Hooks: tile.Hooks{
+			Diverged: func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
+			Healed: func(i tile.HealInfo) {
+				w.healed(i)
+				w.recorder.Healed(name, contact, i)
+			},
 			Transition: func(i tile.TransitionInfo) { w.recorder.Transition(name, contact, i) }}}
 	keeps := &durable{Store: w.durable, host: h}
 	cfg.Durability, cfg.Checkpoint, cfg.Journal = w.classOf(id), keeps.Get, w.recorder.Journal(name, keeps)

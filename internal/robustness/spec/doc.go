@@ -28,6 +28,5 @@
 // (Rule), all but the four of secondLines, some order does, and the shortest is printed. The model is not the code:
 // that the code follows the rules is what the simulation, the campaign and the mutants in docs/mutants.md are for. It
 // has no snapshots, trims, checkpoints, followers, hand-overs or slots, one shard of two nodes, and logs of a few
-// entries. An owner whose checkpoint is ahead of the stream installs itself before it replaces the stream; the model
-// rebases at once, which keeps the invariants as well.
+// entries.
 package spec
