@@ -134,6 +134,7 @@ func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.
 			return false
 		}
 		defer response.Body.Close()
+		got = spectator.Report{} // a field that is left out of this answer is not that of the last one
 		return json.NewDecoder(response.Body).Decode(&got) == nil && as(got.Status)
 	}, 2*time.Minute, 50*time.Millisecond)
 	return got.Status

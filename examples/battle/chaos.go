@@ -140,6 +140,7 @@ func (c *chaos) one(ctx context.Context) error {
 	defer cancel()
 	if s.heal != nil {
 		if err := s.heal(bounded); err != nil {
+			c.over(f, s, false, 0, 0) // the report says so even of a battle that was told to end
 			return fmt.Errorf("chaos: %s: it could not be put right: %w", f.kind, err)
 		}
 	}

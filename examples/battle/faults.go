@@ -106,7 +106,8 @@ func (c *chaos) cutOff(h *host) strike {
 			return c.until(ctx, "a host that was cut off knows what it has lost", func() bool {
 				return !slices.ContainsFunc(tiles, func(id fence.TileID) bool {
 					s := h.status(id)
-					return s.State == tile.Serving && s.Epoch == held[id]
+					// A battle that ends before others have taken a tile leaves it to its owner.
+					return s.State == tile.Serving && s.Epoch == held[id] && c.meters.vitals.takenAfter(id, held[id])
 				})
 			})
 		}}

@@ -128,16 +128,30 @@ func (v *vitals) committed(id fence.TileID, host string, epoch fence.Epoch) {
 	}
 }
 
+// installed notes under which epoch a host other than the victim has installed itself: before the tile is well by it.
+func (v *vitals) installed(id fence.TileID, host string, epoch fence.Epoch) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if t := v.trial; t != nil && host != t.victim {
+		t.taken[id] = max(t.taken[id], epoch)
+	}
+}
+
+// takenAfter reports whether a host other than the victim has installed itself under a later epoch than this.
+func (v *vitals) takenAfter(id fence.TileID, epoch fence.Epoch) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.trial.taken[id] > epoch
+}
+
 // moved notes that a host's processor has gone from one state to another.
 func (v *vitals) moved(host string, i tile.TransitionInfo) {
 	if i.From == tile.Installing && i.To == tile.Serving {
+		v.installed(i.Tile, host, i.Epoch)
 		v.committed(i.Tile, host, i.Epoch) // every replica holds the new owner's first batch
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if t := v.trial; t != nil && i.From == tile.Installing && i.To == tile.Serving && host != t.victim {
-		t.taken[i.Tile] = max(t.taken[i.Tile], i.Epoch)
-	}
 	if p := v.patient(i.Tile); p != nil && i.To == tile.Claiming && host != v.trial.victim && p.claimed.IsZero() {
 		p.claimed = time.Now()
 	}
