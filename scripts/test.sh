@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole check: formatting, vet, lint and the tests that need no server, then every test with the race
-# detector against real servers. What runs inside Redis is also tested, briefly, inside Valkey.
+# The whole check: formatting, lint with vet, and the tests that do something else where there is no server, then every
+# test with the race detector against real servers. What runs inside Redis is also tested, briefly, inside Valkey.
 # A failed check does not keep the tests from running; the summary names everything that failed.
 # Arguments are passed on to go test, in front of the packages: scripts/test.sh -run Failover
 set -uo pipefail
@@ -33,16 +33,28 @@ formatted() {
 	[ -z "$files" ] || { printf 'not formatted: %s\n' $files; return 1; }
 }
 
-# What a newcomer runs first, go test ./..., must pass where there is no server.
-serverless() {
-	local out
-	out=$(env -u TILEFENCE_REQUIRE_SERVERS -u TILEFENCE_REDIS -u TILEFENCE_FANOUT -u TILEFENCE_POSTGRES \
-		-u TILEFENCE_DYNAMODB -u TILEFENCE_VIEWS \
-		"${gotest[@]}" -p $(($(nproc) + 1)) -timeout 20m ./... 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
+# without_servers lists the packages whose tests may do something else in the run on servers: those that could use
+# servers, and those with files for or against the race detector.
+without_servers() {
+	local module
+	module=$(go list -m) || return
+	go list -test -f '{{if eq .Name "main"}}{{.ImportPath}} {{join .Deps " "}} {{end}}' ./... |
+		sed -nE "s#^([^ ]+)\.test .* $module/internal/devstack .*#\1#p" # all that names the servers is there
+	grep -rlE --include='*.go' '^//go:build !?race$' . | sed "s#/[^/]*\$##; s#^\.#$module#"
 }
 
-# The peers are a module of their own, which go test ./... does not see.
-vet() { go vet ./... && (cd internal/benchmark/peers && go vet ./...); }
+# What a newcomer runs first, go test ./..., must pass where there is no server. What needs none either way is tested
+# once, below. These wait more than they compute, too.
+serverless() {
+	local out packages
+	packages=$(without_servers | sort -u) && [ -n "$packages" ] || return
+	out=$(env -u TILEFENCE_REQUIRE_SERVERS -u TILEFENCE_REDIS -u TILEFENCE_FANOUT -u TILEFENCE_POSTGRES \
+		-u TILEFENCE_DYNAMODB -u TILEFENCE_VIEWS \
+		"${gotest[@]}" -p $((3 * $(nproc))) -timeout 20m $packages 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
+}
+
+# The linter vets all of this module. The peers are a module of their own, which it does not see.
+vet() { (cd internal/benchmark/peers && go vet ./...); }
 
 checks() {
 	failed=()
