@@ -224,9 +224,10 @@ func Compare(ends, durable fence.Position) Standing {
 }
 
 // CompareThrough is Compare for a tile that writes through. What is durable is all that was ever acknowledged, and
-// only the history itself tells whether the stream has it: an owner of an earlier release that installed itself and died
-// before it had restored what is durable leaves a stream that looks later, and is not. Where events were committed without it, that
-// was an owner of another class. ok is false if the history does not have the position that was replayed.
+// only the history itself tells whether the stream has it: an owner of an earlier release that installed itself and
+// died before it had restored what is durable leaves a stream that looks later, and is not. Where events were committed
+// without it, that was an owner of another class. ok is false if the history does not have the position that was
+// replayed.
 func CompareThrough(h *stream.Recovery, replayed, durable fence.Position) (how Standing, ok bool) {
 	last := slices.IndexFunc(h.Entries, func(e fence.Entry) bool { return e.Position == replayed })
 	if last < 0 && h.Snapshot.Position != replayed {
