@@ -3,6 +3,7 @@ package tile_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -167,5 +168,39 @@ func TestALaterOwnerRestoresWhatEveryCopyLost(t *testing.T) {
 		require.True(t, errors.Is(s.early.err, tile.ErrSuperseded), "%v", s.early.err)
 		require.NoError(t, s.late.drain())
 		assert.Equal(t, []string{"one", "two", "three"}, s.w.history())
+	})
+}
+
+// TestACheckpointThatItsOwnerHasPassed: a claimant reads the stream, and then a checkpoint that is later, since the
+// owner lives and goes on. What that one has committed since the checkpoint is not replaced by it.
+func TestACheckpointThatItsOwnerHasPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.process("a:1", tile.Config{TickInterval: 10 * time.Millisecond, SnapshotEvery: 5})
+		var words []string
+		say := func(n int) {
+			for range n {
+				words = append(words, fmt.Sprint("w", len(words)))
+				a.say(t, "", words[len(words)-1])
+			}
+		}
+		say(12)
+		asked := 0
+		b := w.process("b:1", tile.Config{TakeOver: true,
+			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+				var snap fence.Snapshot
+				var err error
+				if asked++; asked == 1 {
+					time.Sleep(50 * time.Millisecond)
+					say(12)
+					snap, _, err = w.log.Snapshot(ctx, id)
+					say(3)
+				}
+				return snap, asked == 1, err
+			}})
+		b.eventually(t, tile.Serving, time.Minute)
+		assert.Equal(t, 2, asked)
+		assert.Equal(t, words, w.history())
+		a.eventually(t, tile.StoodDown, time.Minute)
 	})
 }

@@ -156,7 +156,7 @@ var mutants = []mutant{
 		reconcile, "	case o.title.goneOn(refused):\n", "	case o.title.goneOn(refused) && false:\n",
 		[]detector{scenarios, simulation, campaign("twin-wakes", "200s")}},
 	{"a rebase replaces whatever is there", "a rebase names what it replaces", "tile/install.go",
-		"Replaces: replaces}", "Replaces: nil}", []detector{scenarios, simulation}},
+		"Replaces: replaces}", "Replaces: nil}", []detector{scenarios, model, watched, owncluster}},
 	{"the store does not compare what a rebase replaces", "a rebase names what it replaces",
 		"fence/redisfence/lua/rebase.lua", "local elsewhere = not any and (", "local elsewhere = false and (",
 		[]detector{storeSuite, logSuite}},
