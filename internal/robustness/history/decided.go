@@ -123,7 +123,8 @@ func (l *reading) operation(e *decision.Event) {
 		o.Rebase = &RebaseCall{Epoch: e.Epoch, Contact: l.contact(e), Next: Position(e.Next), Tick: e.Tick,
 			Replicas: e.Replicas, State: state}
 		if e.Replaces {
-			o.Rebase.Replaces = (*Position)(&e.Prev)
+			at := Position(e.Prev) // e is read over
+			o.Rebase.Replaces = &at
 		}
 	case decision.Snapshot:
 		o.Snapshot = &SnapshotCall{Position: Position(e.Next), Tick: e.Tick, State: state}

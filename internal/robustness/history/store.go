@@ -29,9 +29,13 @@ func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 }
 
 func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
-	end := s.recorder.call(Record{Client: s.client(b.Tile), Kind: Rebase, Tile: b.Tile, Rebase: &RebaseCall{
-		Epoch: b.Epoch, Contact: b.Contact, Next: Position(b.Next()), Tick: b.Tick, Replicas: b.Replicas,
-		Replaces: (*Position)(b.Replaces), State: fence.Checksum(b.Blob)}})
+	c := &RebaseCall{Epoch: b.Epoch, Contact: b.Contact, Next: Position(b.Next()), Tick: b.Tick, Replicas: b.Replicas,
+		State: fence.Checksum(b.Blob)}
+	if b.Replaces != nil {
+		at := Position(*b.Replaces) // the caller's may change
+		c.Replaces = &at
+	}
+	end := s.recorder.call(Record{Client: s.client(b.Tile), Kind: Rebase, Tile: b.Tile, Rebase: c})
 	receipt, err := s.Store.Rebase(ctx, b)
 	end(resultOf(decision.Received(receipt, err), err))
 	return receipt, err
