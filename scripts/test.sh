@@ -13,7 +13,8 @@ lint=${XDG_CACHE_HOME:-$HOME/.cache}/tilefence/bin/golangci-lint
 # program is linked in half the time.
 gotest=(go test -count=1 -vet=off -ldflags=-w -parallel $((2 * $(nproc))))
 
-# These play whole deployments, with clusters of their own: one package at a time, beside nothing else.
+# These play whole deployments, with clusters of their own, and wait for them half of the time: as many packages at once
+# as there are processors, beside nothing else.
 deployments='/(examples/battle|examples/tilectl|examples/tileserver|internal/benchmark|internal/robustness/campaign)$'
 
 check() { # name, command...
@@ -80,7 +81,7 @@ all_on_servers() { # arguments...
 	packages=$(go list ./...) || return
 	grep -vE "$deployments" <<<"$packages" | on_servers $(($(nproc) + 1)) "$@" || status=$?
 	[ $status -le 1 ] || return $status # over 128: a signal
-	grep -E "$deployments" <<<"$packages" | on_servers 1 -parallel $(($(nproc) + 1)) "$@" || status=$?
+	grep -E "$deployments" <<<"$packages" | on_servers "$(nproc)" -parallel $(($(nproc) + 1)) "$@" || status=$?
 	return $status
 }
 
