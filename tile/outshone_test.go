@@ -131,3 +131,18 @@ func TestAnOwnerThatIsToldOfALaterOneReadsTheStore(t *testing.T) {
 		assert.Equal(t, []string{"one", "two", "three"}, w.history())
 	})
 }
+
+// TestAnOwnerOfAQuietTileHearsWhatWatchersWereShown: it saves no snapshot, since nothing is committed, but trims.
+func TestAnOwnerOfAQuietTileHearsWhatWatchersWereShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.start("a:1", tile.Config{SnapshotEvery: 5})
+		p.say(t, "", "one")
+		time.Sleep(time.Minute)
+		w.tell(41)
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 42, p.Status().Epoch)
+		require.NoError(t, p.drain())
+		assert.Equal(t, []string{"one"}, w.history())
+	})
+}
