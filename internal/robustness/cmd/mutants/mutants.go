@@ -162,7 +162,7 @@ var mutants = []mutant{
 		"Replaces: replaces}", "Replaces: nil}", []detector{scenarios, simulation.seeds(700)}},
 	{"the store does not compare what a rebase replaces", "a rebase names what it replaces",
 		"fence/redisfence/lua/rebase.lua", "local elsewhere = not any and (", "local elsewhere = false and (",
-		[]detector{storeSuite, logSuite}},
+		[]detector{storeSuite, onServers("memory and Redis", "./stream/memstream", "^TestDifferential$")}},
 	{"an answer does not wait for replicas", "a replicated tile answers when its replicas have the batch",
 		"tile/owner.go", "	if replicated {\n		return o.cfg.Replicas\n", "	if replicated {\n		return 0\n",
 		[]detector{scenarios, model, campaign("tail-and-owner-lost", "20s")}},
