@@ -1,6 +1,7 @@
 package gossip_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"net"
 	"sync"
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 // network is members on this machine's loopback that can be cut off from each other.
 type network struct {
 	timing gossip.Timing
-	limit  int // of a map, if not zero
+	label  string // a port that one test has given up may be another's next
+	limit  int    // of a map, if not zero
 	key    []byte
 	slow   time.Duration // before what a peer answers on a connection is read
 
@@ -36,7 +38,9 @@ type network struct {
 	mute  string         // address of one whose packets are lost
 }
 
-func newNetwork() *network { return &network{timing: gossip.Fast(), side: make(map[string]int)} }
+func newNetwork() *network {
+	return &network{timing: gossip.Fast(), label: rand.Text(), side: make(map[string]int)}
+}
 
 // silent is a side on which not even its members hear each other.
 const silent = -1
@@ -84,7 +88,7 @@ func (n *network) node(t testing.TB, contact string, table *route.Table, notify 
 		seeds = append(seeds, addrOf(t, other))
 	}
 	node, err := gossip.New(contact, table, &gossip.Config{Bind: "127.0.0.1:0", Seeds: seeds, Timing: n.timing,
-		SecretKey: n.key, Notify: notify})
+		Label: n.label, SecretKey: n.key, Notify: notify})
 	require.NoError(t, err)
 	if n.limit > 0 {
 		node.LimitState(n.limit)

@@ -356,7 +356,7 @@ func TestAPeerThatSendsNonsense(t *testing.T) {
 		n.run(t, nodes[i])
 	}
 	liar := gossip.Seal([]byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}) // epoch zero
-	peer(t, nodes[0].Addr(), "", nil, &foreign{meta: []byte("evil:1"), state: liar, packet: []byte("nonsense")})
+	peer(t, nodes[0].Addr(), n.label, nil, &foreign{meta: []byte("evil:1"), state: liar, packet: []byte("nonsense")})
 	e := route.Entry{Tile: 1, Epoch: 1, Contact: "a:1"}
 	require.NoError(t, nodes[0].Announce(e))
 	for i := range nodes {
