@@ -50,6 +50,16 @@ func (s *setback) wake(i int) {
 	})
 }
 
+// standsDown waits until the later owner has.
+func (s *setback) standsDown(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s.late.done:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "it does not stand down")
+	}
+}
+
 // interrupted is an authority before whose grants something happens, once.
 type interrupted struct {
 	fence.Authority
@@ -107,11 +117,7 @@ func TestAnEarlierOwnerThatWentOnKeepsTheTile(t *testing.T) {
 		assert.Equal(t, tile.Serving, s.late.Status().State, "as long as no replica has it, nothing is decided")
 		assert.Equal(t, []string{"one", "three"}, s.w.history())
 		s.store.doubts.Store(false)
-		select {
-		case <-s.late.done:
-		case <-time.After(time.Minute):
-			require.FailNow(t, "it does not stand down")
-		}
+		s.standsDown(t)
 		var sup *tile.SupersededError
 		require.ErrorAs(t, s.late.err, &sup)
 		assert.Equal(t, "a:1", sup.Successor.Contact)
@@ -130,11 +136,7 @@ func TestAnEarlierOwnerThatGoesOnMeanwhileKeepsTheTile(t *testing.T) {
 			s.early.say(t, "z", "three")
 		}
 		s.wake(1)
-		select {
-		case <-s.late.done:
-		case <-time.After(time.Minute):
-			require.FailNow(t, "it does not stand down")
-		}
+		s.standsDown(t)
 		require.ErrorIs(t, s.late.err, tile.ErrSuperseded)
 		s.early.say(t, "q", "four")
 		require.NoError(t, s.early.drain())

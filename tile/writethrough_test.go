@@ -414,8 +414,8 @@ func TestSealBetweenCommitAndAppend(t *testing.T) {
 	})
 }
 
-// A claimant installs itself on a stream that has lost what the journal has, and dies before it has restored it.
-// Its stream looks later than the journal, and is not.
+// A claimant of an earlier release installs itself on a stream that has lost what the journal has, and dies before it
+// has restored it. Its stream looks later than the journal, and is not.
 func TestClaimantThatDiedBeforeItRestoredHidesNothing(t *testing.T) {
 	for lost := range 3 {
 		onShard(t, func(t *testing.T, s *shard, sh *shelf) {
@@ -424,19 +424,15 @@ func TestClaimantThatDiedBeforeItRestoredHidesNothing(t *testing.T) {
 			a.kill()
 			<-a.done
 			s.w.loseTail(lost)
-			b := s.equip("b:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
-			seals := 0
-			b.reach.set(func(_ context.Context, op string, applied bool) error {
-				if !applied && (op == "seal" || op == "put") {
-					if seals++; seals == 2 { // it has installed itself by then
-						b.kill()
-						return errJournal
-					}
-				}
-				return nil
-			})
-			b.start()
-			<-b.done
+			g, err := s.w.authority.Promote(t.Context(), fence.Claim{Tile: testTile, Contact: "b:1",
+				ID: fence.NewClaimID(), Expected: a.Status().Epoch})
+			require.NoError(t, err)
+			_, claim, err := (&stream.Batch{Claim: g.ID}).Encode()
+			require.NoError(t, err)
+			state := s.state()
+			_, err = s.w.store.Commit(t.Context(), fence.Commit{Tile: testTile, Epoch: g.Epoch, Contact: "b:1",
+				Prev: state.Last(), Private: claim, Install: true})
+			require.NoError(t, err)
 			c := s.spawn("c:1", sh, tile.Config{Durability: tile.WriteThrough, TakeOver: true})
 			all = append(all, c.words(t, "c", 2)...)
 			require.NoError(t, c.drain())
@@ -494,7 +490,7 @@ func TestLateCheckpointOfAVoidHistoryHidesNothing(t *testing.T) {
 }
 
 // The replay reads the new master, which lacks what the journal has; when the claimant looks whether the stream has
-// it, it meets the old master, which does; and it installs itself on the new one.
+// it, it meets the old master, which does; and it writes to the new one.
 func TestStreamIsJudgedAsItWasReplayed(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 		s.acks = 0
