@@ -82,7 +82,7 @@ func (t *Tile) gather(h *history.History) {
 	}
 	t.gatherSeen()
 	t.gatherPresented()
-	t.gatherJournaled()
+	t.gatherReported()
 	t.findBases()
 	t.trace()
 }
@@ -157,14 +157,16 @@ type journaled struct {
 	at    history.Position
 }
 
-func (t *Tile) gatherJournaled() {
+func (t *Tile) gatherReported() {
 	t.journaled, t.rejoined = map[journaled]bool{}, map[history.Position]bool{}
 	for _, r := range t.Records {
 		switch r.Kind {
 		case history.Journaled:
 			t.journaled[journaled{r.Actor(), r.Position}] = true
 		case history.Life:
-			t.rejoined[r.Life.Rejoined] = true
+			if at := r.Life.Rejoined; !at.IsZero() {
+				t.rejoined[at] = true
+			}
 		}
 	}
 }
