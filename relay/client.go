@@ -10,8 +10,8 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// client is one connection: a goroutine that reads what the client asks for (requests.go), and, while there is
-// something to write, one that writes what hubs queue. The reader owns the subscriptions; the queue is in queue.go.
+// client is one connection: a goroutine that reads what the client asks for (requests.go). What hubs queue is written by
+// the relay's writers, and by a goroutine of its own while that takes its time. The reader owns the subscriptions; the queue is in queue.go.
 type client struct {
 	cfg    *Config
 	count  *counters
@@ -29,6 +29,43 @@ type client struct {
 	queue
 }
 
+// writeSome writes what is queued, all of it in one go, if the network takes it at once and no Sync is due.
+func (c *client) writeSome() (rest func()) {
+	var spare [][]byte
+	for {
+		frames, what := c.atOnce(spare)
+		switch what {
+		case nextFrames:
+			left, done := c.wire.TrySend(frames...)
+			if !done {
+				return func() {
+					if c.wrote(c.wire.Send(c.cfg.writeTimeout, left...)) {
+						c.writeLoop()
+					}
+				}
+			}
+			c.written()
+			clear(frames)
+			spare = frames
+		case nextWait:
+			c.greetSoon()
+			return nil
+		default:
+			return c.writeLoop
+		}
+	}
+}
+
+// wrote counts what was written. It reports whether there can be more.
+func (c *client) wrote(err error) bool {
+	c.written()
+	if err != nil {
+		c.gone("write failed: " + err.Error())
+		_ = c.wire.Close()
+	}
+	return err == nil
+}
+
 // writeLoop writes what is queued, all of it in one go, and takes a due Sync when the queue is empty.
 func (c *client) writeLoop() {
 	var spare [][]byte
@@ -39,12 +76,9 @@ func (c *client) writeLoop() {
 		switch what {
 		case nextFrames:
 			err := c.wire.Send(c.cfg.writeTimeout, frames...)
-			c.written()
 			c.release(sync)
 			sync = nil
-			if err != nil {
-				c.gone("write failed: " + err.Error())
-				_ = c.wire.Close()
+			if !c.wrote(err) {
 				return
 			}
 			clear(frames)

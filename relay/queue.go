@@ -13,12 +13,14 @@ type queue struct {
 	maxBytes  int
 	own, all  *syncBudget   // the client's, and the relay's
 	backlog   *backlog      // the relay's; nil: not counted
-	write     func()        // does what next says until there is nothing; nil: nothing is written
+	write     writeFunc     // nil: nothing is written
+	crew      *writers      // the relay's
+	after     *queue        // the next of those that wait for crew, which guards it
 	coalesce  time.Duration // how long a client of several tiles waits for more before it is written to
 	writers   sync.WaitGroup
 
 	mu        sync.Mutex
-	writing   bool // write runs: it has its goroutine only while something waits
+	writing   bool // somebody writes, or is about to
 	tiles     int  // that the client watches
 	frames    [][]byte
 	bytes     int
@@ -30,6 +32,10 @@ type queue struct {
 
 	ending
 }
+
+// writeFunc writes what is queued as far as the network takes it at once. rest does what is left, which may take its
+// time; nil: nothing is.
+type writeFunc func() (rest func())
 
 // ending is how a connection ends.
 type ending struct {
@@ -93,33 +99,32 @@ func (q *queue) add(frame []byte) {
 	}
 }
 
-// call starts the writer, if it does not run. The mutex is held.
+// call has the queue written, unless somebody does already. The mutex is held.
 func (q *queue) call() {
 	if q.writing || q.write == nil {
 		return
 	}
 	q.writing = true
-	pause := q.coalesce
-	if q.tiles < 2 {
-		pause = 0
-	}
 	q.writers.Add(1)
-	go q.writeAfter(pause)
-}
-
-func (q *queue) writeAfter(pause time.Duration) {
-	defer q.writers.Done()
-	time.Sleep(pause)
-	q.write()
+	if q.tiles > 1 && q.coalesce > 0 {
+		time.AfterFunc(q.coalesce, func() { q.crew.add(q) })
+		return
+	}
+	q.crew.add(q)
 }
 
 // start lets the queue be written. The caller does it the first time, by calling first.
-func (q *queue) start(write func()) (first func()) {
+func (q *queue) start(write writeFunc) (first func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.write, q.writing = write, true
 	q.writers.Add(1)
-	return func() { q.writeAfter(0) }
+	return func() {
+		defer q.writers.Done()
+		if rest := write(); rest != nil {
+			rest()
+		}
+	}
 }
 
 // watches notes how many tiles the client watches.
@@ -161,16 +166,31 @@ func (q *queue) overdue(now time.Time, cut, flushed time.Duration) bool {
 type nextThing uint8
 
 const (
-	nextWait   nextThing = 1
+	nextWait   nextThing = 1 // for call: the writer is done
 	nextFrames nextThing = 2
 	nextSync   nextThing = 3
 	nextClose  nextThing = 4
 )
 
+// atOnce is next for a writer that must not wait. It does nothing if a Sync or the end is next.
+func (q *queue) atOnce(spare [][]byte) (frames [][]byte, what nextThing) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.frames) == 0 && (q.closing || len(q.dues) > 0) {
+		return nil, nextSync // or nextClose
+	}
+	frames, _, what = q.take(spare)
+	return frames, what
+}
+
 // next is the writer's next work. spare is an emptied slice of frames to fill again.
 func (q *queue) next(spare [][]byte) ([][]byte, due, nextThing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.take(spare)
+}
+
+func (q *queue) take(spare [][]byte) ([][]byte, due, nextThing) {
 	switch {
 	case len(q.frames) > 0:
 		frames := q.frames

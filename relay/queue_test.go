@@ -61,18 +61,18 @@ func TestSeveralTilesInOneWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &queue{coalesce: c.coalesce}
+				q := &queue{coalesce: c.coalesce, crew: newWriters()}
 				q.init(256, 1<<20)
 				type write struct {
 					at     time.Time
 					frames int
 				}
 				wrote := make(chan write, 7)
-				q.start(func() {
+				q.start(func() func() {
 					for {
 						taken, _, what := q.next(nil)
 						if what == nextWait {
-							return
+							return nil
 						}
 						wrote <- write{time.Now(), len(taken)}
 						q.written()

@@ -28,6 +28,7 @@ type Relay struct {
 	syncs   *syncBudget // of all clients
 	door    *door.Door
 	backlog *backlog
+	crew    *writers
 
 	mu      sync.Mutex // before any client's
 	clients map[*client]struct{}
@@ -48,7 +49,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
-		syncs: newSyncBudget(c.RelaySyncRate)}
+		syncs: newSyncBudget(c.RelaySyncRate), crew: newWriters()}
 	if r.door, err = door.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
 		return nil, err
 	}
@@ -144,11 +145,11 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
 	write := func() {}
 	if r.cfg.AuthorizeTile != nil {
-		go c.start(c.writeLoop)() // the game may take its time: what is queued meanwhile does not wait, nor does an end
+		go c.start(c.writeSome)() // the game may take its time: what is queued meanwhile does not wait, nor does an end
 		c.subscribeAll(first)
 	} else {
 		c.subscribeAll(first)
-		write = c.start(c.writeLoop)
+		write = c.start(c.writeSome)
 	}
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go func() {
@@ -205,7 +206,7 @@ func (r *Relay) newClient(guest *door.Guest, e relaypb.Encoding) *client {
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
-	c.backlog = r.backlog
+	c.backlog, c.crew = r.backlog, r.crew
 	c.own, c.all = newSyncBudget(r.cfg.SyncRate), r.syncs
 	c.coalesce = r.cfg.Coalesce
 	return c

@@ -6,10 +6,12 @@
 package socket
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -22,15 +24,19 @@ type Conn struct {
 
 	in    inbound
 	mu    sync.Mutex    // held while frames are written
-	held  []byte        // the response to the handshake, if it waits for the first of them
+	held  []byte        // what goes before the next of them: the response to the handshake, or what TrySend left of one
 	until time.Time     // the write deadline
 	heard atomic.Int64  // when bytes last came from the peer, since begun
 	sent  atomic.Uint64 // bytes written
 	total *atomic.Uint64
+	raw   syscall.RawConn // of a TCP connection
 }
 
 func newConn(conn net.Conn, behind []byte, deflated bool, limit int, total *atomic.Uint64) *Conn {
 	c := &Conn{Conn: conn, Deflated: deflated, total: total}
+	if plain, ok := conn.(*net.TCPConn); ok {
+		c.raw, _ = plain.SyscallConn() // fails if the connection is closed: then nothing is sent
+	}
 	c.in = inbound{from: c, limit: limit, rest: behind, deflated: deflated}
 	c.hear()
 	return c
@@ -72,27 +78,48 @@ const (
 	packBytes  = 16 << 10 // frames up to this size together are copied into one write
 )
 
-var packs = sync.Pool{New: func() any { b := make([]byte, 0, packBytes); return &b }}
+// pack is room to join frames in.
+type pack struct {
+	room []byte
+	attempt
+}
 
-// Send writes frames in order. timeout is for each 64 KiB, so that a large message over a slow link is cut off only
+var packs = sync.Pool{New: func() any { p := &pack{room: make([]byte, 0, packBytes)}; p.init(); return p }}
+
+func (p *pack) join(frames [][]byte) []byte {
+	p.room = p.room[:0]
+	for _, f := range frames {
+		p.room = append(p.room, f...)
+	}
+	return p.room
+}
+
+// Send writes frames in order, after what TrySend has left of one. timeout is for each 64 KiB, so that a large message over a slow link is cut off only
 // when it stops moving; it may be shorter by a quarter. After an error the stream is broken and must be closed.
 func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held != nil && len(frames) > 0 {
-		rest, err := c.greet(timeout, frames[0])
+	if c.held != nil {
+		var first []byte
+		if len(frames) > 0 {
+			first, frames = frames[0], frames[1:]
+		}
+		rest, err := c.greet(timeout, first)
 		if err == nil && len(rest) > 0 {
 			err = c.sendChunks(rest, timeout)
 		}
-		if frames = frames[1:]; err != nil || len(frames) == 0 {
+		if err != nil {
 			return err
 		}
 	}
 	if len(frames) == 1 {
 		return c.sendChunks(frames[0], timeout)
 	}
-	pack := packs.Get().(*[]byte)
-	defer packs.Put(pack)
+	var p *pack
+	if len(frames) > 1 {
+		p = packs.Get().(*pack)
+		defer packs.Put(p)
+	}
 	for len(frames) > 0 {
 		n, size := 0, 0
 		for n < len(frames) && size+len(frames[n]) <= packBytes {
@@ -101,11 +128,7 @@ func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 		}
 		out := frames[0]
 		if n > 1 {
-			*pack = (*pack)[:0]
-			for _, f := range frames[:n] {
-				*pack = append(*pack, f...)
-			}
-			out = *pack
+			out = p.join(frames[:n])
 		}
 		if err := c.sendChunks(out, timeout); err != nil {
 			return err
@@ -115,7 +138,40 @@ func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 	return nil
 }
 
-// Held reports whether the response to the handshake still waits for something to be sent.
+// TrySend writes frames in order if the network takes them at once. If it does not, left are those that Send is to write;
+// of one that has gone out in part, the next Send writes the rest before anything else. It tries nothing if the
+// connection is not a plain TCP connection, if the response to the handshake waits, or if there are more than 16 KiB.
+func (c *Conn) TrySend(frames ...[]byte) (left [][]byte, done bool) {
+	size := 0
+	for _, f := range frames {
+		size += len(f)
+	}
+	if c.raw == nil || size > packBytes || !c.mu.TryLock() {
+		return frames, false
+	}
+	defer c.mu.Unlock()
+	if c.held != nil {
+		return frames, false
+	}
+	p := packs.Get().(*pack)
+	defer packs.Put(p)
+	out := frames[0]
+	if len(frames) > 1 {
+		out = p.join(frames)
+	}
+	n := p.write(c.raw, out)
+	c.wrote(n)
+	switch n {
+	case 0:
+		return frames, false
+	case size:
+		return nil, true
+	}
+	c.held = bytes.Clone(out[n:])
+	return nil, false
+}
+
+// Held reports whether something waits to go out before the next frame: the response to the handshake.
 func (c *Conn) Held() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -102,8 +102,10 @@ func TestTheResponseLeavesWithTheFirstFrames(t *testing.T) {
 				c, err := Accept(w, r, Offer{Hold: true}, 100, nil, func() error { return nil })
 				require.NoError(t, err)
 				require.True(t, c.Held())
-				require.NoError(t, c.Send(time.Second, frames...))
-				require.Equal(t, len(frames) == 0, c.Held())
+				if frames != nil {
+					require.NoError(t, c.Send(time.Second, frames...))
+				}
+				require.Equal(t, frames == nil, c.Held())
 				for range 2 {
 					require.NoError(t, c.Greet(time.Second))
 				}
@@ -127,4 +129,60 @@ func TestTheResponseLeavesWithTheFirstFrames(t *testing.T) {
 			require.Equal(t, string(bytes.Join(frames, nil)), string(behind))
 		})
 	}
+}
+
+// TestTrySend: what the network does not take at once is left, and the rest of a frame that has gone out in part comes
+// before anything else.
+func TestTrySend(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	reader, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = reader.Close() })
+	server, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	require.NoError(t, server.(*net.TCPConn).SetWriteBuffer(16<<10))
+	var total atomic.Uint64
+	w := newConn(server, nil, false, 0, &total)
+
+	var want []byte
+	frame := func(size int) []byte {
+		f := bytes.Repeat([]byte{byte('a' + len(want)%26)}, size)
+		want = append(want, f...)
+		return f
+	}
+	left, done := w.TrySend(frame(100), frame(200))
+	require.True(t, done)
+	require.Empty(t, left)
+	in := 0
+	for done { // nobody reads
+		left, done = w.TrySend(frame(5000), frame(5001))
+		in++
+	}
+	require.Greater(t, in, 1)
+	again, done := w.TrySend(frame(10))
+	require.False(t, done)
+	require.Len(t, again, 1, "nothing goes before what is left of a frame")
+
+	got := make(chan []byte)
+	go func() {
+		all := make([]byte, len(want))
+		_, _ = io.ReadFull(reader, all) // the comparison shows it
+		got <- all
+	}()
+	require.NoError(t, w.Send(time.Second, append(left, again...)...))
+	require.Equal(t, want, <-got)
+	require.EqualValues(t, len(want), total.Load())
+
+	tooLarge := make([]byte, packBytes+1)
+	left, done = w.TrySend(tooLarge)
+	require.False(t, done)
+	require.Len(t, left, 1)
+	require.NoError(t, server.Close())
+	left, done = w.TrySend([]byte("x"))
+	require.False(t, done)
+	require.Error(t, w.Send(time.Second, left...), "Send meets what was wrong")
 }
