@@ -24,7 +24,7 @@ type Conn struct {
 
 	in    inbound
 	mu    sync.Mutex    // held while frames are written
-	held  []byte        // what goes before the next of them: the response to the handshake, or what TrySend left of one
+	held  []byte        // goes before the next of them: the response to the handshake, or what TrySend left of one
 	until time.Time     // the write deadline
 	heard atomic.Int64  // when bytes last came from the peer, since begun
 	sent  atomic.Uint64 // bytes written
@@ -138,8 +138,8 @@ func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 	return nil
 }
 
-// TrySend writes frames in order if the network takes them at once. If it does not, left are those that Send is to write;
-// of one that has gone out in part, the next Send writes the rest before anything else. It tries nothing if the
+// TrySend writes frames in order if the network takes them at once. If it does not, left are those that Send is to
+// write; of one that has gone out in part, the next Send writes the rest before anything else. It tries nothing if the
 // connection is not a plain TCP connection, if the response to the handshake waits, or if there are more than 16 KiB.
 func (c *Conn) TrySend(frames ...[]byte) (left [][]byte, done bool) {
 	size := 0
