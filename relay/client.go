@@ -11,8 +11,8 @@ import (
 )
 
 // client is one connection: a goroutine that reads what the client asks for (requests.go). What hubs queue is written
-// by the relay's writers, and by a goroutine of its own while that takes its time. The reader owns the subscriptions; the
-// queue is in queue.go.
+// by the relay's writers, and by a goroutine of its own while that takes its time. The reader owns the subscriptions;
+// the queue is in queue.go.
 type client struct {
 	cfg    *Config
 	count  *counters

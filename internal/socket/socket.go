@@ -84,7 +84,11 @@ type pack struct {
 	attempt
 }
 
-var packs = sync.Pool{New: func() any { p := &pack{room: make([]byte, 0, packBytes)}; p.init(); return p }}
+var packs = sync.Pool{New: func() any {
+	p := &pack{room: make([]byte, 0, packBytes)}
+	p.init()
+	return p
+}}
 
 func (p *pack) join(frames [][]byte) []byte {
 	p.room = p.room[:0]
@@ -139,8 +143,9 @@ func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 }
 
 // TrySend writes frames in order if the network takes them at once. If it does not, left are those that Send is to
-// write; of one that has gone out in part, the next Send writes the rest before anything else. It tries nothing if the
-// connection is not a plain TCP connection, if the response to the handshake waits, or if there are more than 16 KiB.
+// write; of one that has gone out in part, the next Send writes the rest before anything else. It tries nothing if
+// the connection is not a plain TCP connection, if the response to the handshake waits, or if there are more than
+// 16 KiB.
 func (c *Conn) TrySend(frames ...[]byte) (left [][]byte, done bool) {
 	size := 0
 	for _, f := range frames {
