@@ -98,6 +98,8 @@ var (
 	errSplit     = fmt.Errorf("%w, and authority, owner hash and stream do not name one owner: if that stays so, "+
 		"let another host take the tile over", errNotThere)
 
+	errUnsure = fmt.Errorf("%w, and not every replica has what was read", errNotThere)
+
 	errProvisional = errors.New("the tile's stream has an outcome, which a failover could still take back")
 )
 
@@ -219,6 +221,13 @@ func (r *Reconciler) settled(
 	case never && (owner.Present() || !at.IsZero()), !never && !grant.Held() && at.Epoch != grant.Epoch,
 		grant.Held() && at.Seq < owner.Position.Seq:
 		return nil, errSplit, nil
+	case !never && !grant.Held(): // no commit shows that this is not a master that was replaced
+		if err := r.store.Confirm(ctx, id, at); err != nil {
+			if errors.Is(err, fence.ErrUnconfirmed) {
+				return nil, fmt.Errorf("%w: %w", errUnsure, err), nil
+			}
+			return nil, nil, err
+		}
 	}
 	return outcomes, nil, nil
 }
