@@ -210,3 +210,31 @@ func TestTileThatRemembersTooMuchRecovers(t *testing.T) {
 		require.True(t, saved)
 	})
 }
+
+// TestARepeatedActionIsNotDecidedLate: it waits behind its first submission at a tile whose rules fail, until it is too
+// old for any tile to decide, and its price may have been given back.
+func TestARepeatedActionIsNotDecidedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		rules := &brittle{}
+		f := w.fragile("a:1", tile.Config{}, rules)
+		f.say(t, "first", "first")
+		rules.set(func() { rules.resolve = panicsAt() })
+		in := tile.Intent{Tile: testTile, ActionID: "paid", Body: []byte("paid"), Admitted: time.Now()}
+		answers := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := f.Submit(context.Background(), in)
+				answers <- err
+			}()
+			time.Sleep(5 * time.Second)
+		}
+		time.Sleep(7 * time.Minute)
+		rules.set(func() { rules.resolve = nil })
+		for range 2 {
+			require.Error(t, <-answers)
+		}
+		require.NoError(t, f.drain())
+		assert.Equal(t, []string{"first"}, w.history())
+	})
+}

@@ -37,7 +37,8 @@ type submission struct {
 	intent    Intent
 	came      time.Time                   // of an action
 	answer    func(stream.Outcome, error) // called once, also with mu held
-	presented bool                        // it, or one with its ActionID, has been part of a batch shown to the store
+	presented bool                        // it has been part of a batch shown to the store
+	repeats   bool                        // one with its ActionID came before it, and may have been
 }
 
 // inspection is a call of Inspect.
@@ -220,7 +221,7 @@ func (d *desk) sendAway() {
 	defer d.mu.Unlock()
 	var presented []submission
 	for _, s := range d.queue {
-		if s.presented {
+		if s.presented || s.repeats {
 			presented = append(presented, s)
 		} else {
 			s.answer(0, d.redirect())
@@ -265,7 +266,7 @@ func (d *desk) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, p
 		s.answer(0, d.unresolved())
 	}
 	for _, s := range d.queue {
-		if s.presented {
+		if s.presented || s.repeats {
 			s.answer(0, d.unresolved())
 		} else {
 			s.answer(0, d.redirect())

@@ -98,11 +98,13 @@ func (o *tileOwner) admit() []submission {
 		switch size := history.RememberedSize(id); {
 		case known:
 			s.answer(outcome, nil)
-		case late != nil && !s.presented:
+		case late != nil && s.presented: // in a batch that was given up: it may be in the stream that a rebase replaced
+			s.answer(0, &UnresolvedError{Tile: o.tile})
+		case late != nil:
 			o.refuseLate(&s.intent, now)
 			s.answer(0, late)
 		case seen[id]:
-			s.presented = true
+			s.repeats = true
 			repeated = append(repeated, s)
 		case !s.presented && !h.CanRemember(len(seen)+1, bytes+size):
 			refused = true
