@@ -349,3 +349,24 @@ func TestHandOverIsRefusedWhileTheReplicasDoNotConfirm(t *testing.T) {
 		require.NoError(t, a.drain())
 	})
 }
+
+// TestADrainWhoseLastTickHangs: the processor ends without the loop that took the call, and Drain returns.
+func TestADrainWhoseLastTickHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		rules := &brittle{}
+		f := w.fragile("a:1", tile.Config{Handover: func(context.Context, tile.Handover) error { return nil },
+			Timeouts: tile.Timeouts{RulesTimeout: 10 * time.Second}}, rules)
+		f.say(t, "first", "first")
+		release := make(chan struct{})
+		drained := make(chan error, 1)
+		go func() { drained <- f.Drain(context.Background(), "b:1") }()
+		rules.set(func() { rules.resolve = func([]tile.Intent) { <-release } })
+		<-f.done
+		synctest.Wait()
+		require.Len(t, drained, 1)
+		require.ErrorIs(t, <-drained, tile.ErrRedirect)
+		require.Error(t, f.err)
+		close(release)
+	})
+}

@@ -232,5 +232,12 @@ func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-p.desk.done: // the loop was left behind, in rules that do not return
+	}
+	select {
+	case err := <-d.answer:
+		return err
+	default:
+		return p.desk.redirected()
 	}
 }

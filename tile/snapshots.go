@@ -129,10 +129,8 @@ func (s *snapshots) done(r snapshotResult) {
 	switch {
 	case r.looked:
 		return
-	case r.saved:
+	case r.saved, errors.Is(r.info.Err, fence.ErrRegress): // the store has one that is later
 		s.at = r.info.At
-	case errors.Is(r.info.Err, fence.ErrRegress):
-		s.at = s.history.Position
 	default:
 		s.cfg.Logger.Warn("snapshot was not saved; the stream keeps its tail", "error", r.info.Err)
 	}
