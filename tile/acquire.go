@@ -43,7 +43,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 		}
 	}
 	wait := func() durable.State { return durable.State{} }
-	if from != fromMemory && !a.writesThrough() {
+	if !a.writesThrough() {
 		wait = a.durable.Ask(ctx, &a.beside)
 	}
 	a.lap(&a.steps.Asked)
@@ -128,7 +128,6 @@ func (a *acquisition) read(ctx context.Context, wait func() durable.State) error
 			return err
 		}
 	}
-	a.title.since = a.history.Position
 	a.compared()
 	a.lap(&a.steps.Replayed)
 	return nil

@@ -181,7 +181,6 @@ func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, 
 		if err := a.replay(c.Snap, c.Tail); err != nil {
 			return acquired{}, err
 		}
-		a.title.since = a.history.Position
 	}
 	a.cfg.Logger.Warn("tile's stream ends before its checkpoint: entries were lost with their owner; it is rebased",
 		"stream", ends, "checkpoint", c.At, "state", how)
@@ -247,7 +246,6 @@ func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acqu
 	if err = a.replay(c.Snap, c.Tail); err != nil {
 		return acquired{}, err
 	}
-	a.title.since = a.history.Position
 	a.enter(Installing)
 	got, err := a.rebase(ctx, seq, &last)
 	if err == nil && c.Found {
@@ -256,11 +254,16 @@ func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acqu
 	return got, err
 }
 
-// restoreFromMemory rebases the tile on the state of this owner, which is alive. errOutlived if the durable state is of
-// a later epoch than held: what its owner has acknowledged is not in this one's state.
+// restoreFromMemory rebases the tile on the state of this owner, which is alive, above what the durable store has: a
+// later checkpoint would replace it at the next take-over. errOutlived if what was written through is of a later epoch
+// than held: what its owner has acknowledged is not in this one's state.
 func (a *acquisition) restoreFromMemory(ctx context.Context, c durable.State, held fence.Epoch) (acquired, error) {
-	if c.At.Epoch > held {
+	switch {
+	case a.writesThrough() && c.At.Epoch > held:
 		return acquired{}, errOutlived
+	case c.At.Epoch >= a.title.grant.Epoch:
+		a.title.saw(c.At.Epoch)
+		return acquired{}, errStartOver
 	}
 	return a.rebase(ctx, max(a.reached, a.history.Position.Seq, c.At.Seq)+fence.RebaseJump, a.replaces)
 }
@@ -280,9 +283,9 @@ func (a *acquisition) install(ctx context.Context) (got acquired, err error) {
 	}
 	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.Position,
 		Tick: a.history.Tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
-	a.title.begins(c.Next())
 	err = a.title.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
+		a.title.begins(c.Next(), err)
 		switch {
 		case err == nil:
 			got.at, got.claim = r.Position, &c
@@ -306,12 +309,12 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.Tick,
 		At: time.Now(), Blob: blob,
 		Replicas: fence.AllReplicas, Replaces: replaces}
-	a.title.begins(r.Next())
 	told := false
 	err = a.title.retry(ctx, func() error {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
 		receipt, err := a.seams.Store.Rebase(attempt, r)
 		cancel()
+		a.title.begins(r.Next(), err)
 		if err == nil {
 			got.at = receipt.Position
 			return a.beginDurably(ctx, receipt.Position, blob)
@@ -344,12 +347,11 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 // took the tile. Its epoch is the lower one: every copy has lost what this owner installed, or the authority was
 // restored. If every copy has what the other one has committed, that is kept: this owner stands down, or takes that
 // history up (errOutlived) if the other one's owner hash is gone. Until then it neither serves nor goes on from memory:
-// what it would replace may be confirmed any moment. errStartOver: it is not decided.
+// what it would replace may be confirmed any moment. Any other error: it is not decided, and is to be tried again.
 func (a *acquisition) giveWay(ctx context.Context, refused *fence.RefusedError) error {
 	now := refused.Current
 	if err := a.seams.Store.Confirm(ctx, a.tile, now.Position); err != nil {
-		a.report(err)
-		return errStartOver
+		return err
 	}
 	a.cfg.Logger.Error("another owner has gone on with the tile from before this one; that is kept, and what this one "+
 		"has committed is lost", "epoch", a.title.grant.Epoch, "at", a.history.Position, "other", now.Position,

@@ -39,6 +39,8 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 			return err
 		case errors.Is(err, errOutlived):
 			return o.repair(ctx, fromStore, refused)
+		default:
+			o.report(err)
 		}
 		return nil // frozen until the copies say
 	case forgotten:

@@ -144,6 +144,30 @@ func TestAnEarlierOwnerThatGoesOnMeanwhileKeepsTheTile(t *testing.T) {
 	})
 }
 
+// TestAnOwnerThatCannotDecideMintsNothing: as above, and while the replicas do not say whether they have what the
+// earlier one has committed, the later one waits under the epoch that it has.
+func TestAnOwnerThatCannotDecideMintsNothing(t *testing.T) {
+	setBack(t, func(t *testing.T, s *setback) {
+		s.store.doubts.Store(true)
+		s.authority.meanwhile = func() {
+			s.wake(0)
+			s.early.say(t, "z", "three")
+		}
+		s.wake(1)
+		time.Sleep(time.Second)
+		before, err := s.authority.Lookup(t.Context(), testTile)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		after, err := s.authority.Lookup(t.Context(), testTile)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, after.Epoch, before.Epoch+1, "the earlier one looks its record up, and mints above it")
+		s.store.doubts.Store(false)
+		s.standsDown(t)
+		require.NoError(t, s.early.drain())
+		assert.Equal(t, []string{"one", "three"}, s.w.history())
+	})
+}
+
 // TestALaterOwnerTakesUpWhatAnEarlierOneLeft: that one went on, and its owner hash is gone.
 func TestALaterOwnerTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 	setBack(t, func(t *testing.T, s *setback) {

@@ -45,7 +45,6 @@ type title struct {
 	*core
 	grant  fence.Grant
 	floor  fence.Epoch      // the highest epoch seen anywhere: the next one is minted above it
-	since  fence.Position   // where the earlier owners' history ended when this processor took it up
 	began  []fence.Position // where it has begun under each of its last epochs: its installs and rebases
 	served bool             // the processor has served the tile: it has a state of its own to lose
 	lapsed fence.Grant      // another process's, which did not take the tile: it may be taken from there
@@ -182,14 +181,15 @@ func (t *title) goneOn(refused *fence.RefusedError) bool {
 		return false
 	case !now.Present() && t.wrote(at):
 		return false
-	case at.Epoch != t.since.Epoch:
-		return at.Epoch > t.since.Epoch
 	}
-	return at.Seq > t.since.Seq || at.Seq == t.since.Seq && at != t.since
+	return t.history.Departed(at)
 }
 
-// begins notes where this processor begins under an epoch.
-func (t *title) begins(at fence.Position) {
+// begins notes where this processor begins under an epoch, unless what it presented was refused.
+func (t *title) begins(at fence.Position, err error) {
+	if _, refused := errors.AsType[*fence.RefusedError](err); refused {
+		return
+	}
 	if len(t.began) == 0 || t.began[len(t.began)-1] != at {
 		t.began = append(t.began[max(0, len(t.began)-31):], at)
 	}

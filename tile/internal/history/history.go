@@ -4,6 +4,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -41,11 +42,12 @@ type History struct {
 	Heat    Heat
 
 	Position  fence.Position
-	Tick      fence.Tick // the last that was played or folded
-	Seen      fence.Tick // the highest seen in the owner hash of another owner: it is not played again
-	GameBytes int        // of the game's state in the last snapshot that was read or written
-	Warm      bool       // the state is one that the stream has had: what was committed since continues it
-	stuck     int        // chunks in a row after which the owner hash was ahead of the stream
+	read      []fence.Position // the last ones that were read: from a snapshot, or of an entry
+	Tick      fence.Tick       // the last that was played or folded
+	Seen      fence.Tick       // the highest seen in the owner hash of another owner: it is not played again
+	GameBytes int              // of the game's state in the last snapshot that was read or written
+	Warm      bool             // the state is one that the stream has had: what was committed since continues it
+	stuck     int              // chunks in a row after which the owner hash was ahead of the stream
 
 	snapped  fence.Position // where the last snapshot was encoded
 	sum      uint32         // of the game's state there
@@ -84,7 +86,8 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 		return err
 	}
 	h.explain(s)
-	h.Tick, h.Position = s.Tick, s.Position
+	h.Tick, h.read = s.Tick, h.read[:0]
+	h.reads(s.Position)
 	h.Bound.begin()
 	for i := range entries {
 		if err := h.foldEntry(&entries[i], false); err != nil {
@@ -134,8 +137,29 @@ func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 	if err != nil {
 		return err
 	}
-	h.Tick, h.Position = max(h.Tick, e.Tick), e.Position
+	h.Tick = max(h.Tick, e.Tick)
+	h.reads(e.Position)
 	return nil
+}
+
+// readKept is how many positions are kept of those that were read, at least.
+const readKept = 64
+
+func (h *History) reads(at fence.Position) {
+	if len(h.read) == 2*readKept {
+		h.read = append(h.read[:0], h.read[readKept:]...)
+	}
+	h.Position, h.read = at, append(h.read, at)
+}
+
+// Departed reports whether a position is of another history than the one that was read, as far as that is kept: what is
+// before it counts as the same. An authority that was restored grants numbers again, so they do not say it alone.
+func (h *History) Departed(at fence.Position) bool {
+	first, last := fence.Position{}, fence.Position{}
+	if n := len(h.read); n > 0 {
+		first, last = h.read[0], h.read[n-1]
+	}
+	return at.Epoch > last.Epoch || at.Seq >= first.Seq && !slices.Contains(h.read, at)
 }
 
 // Fold applies a committed batch, which takes bytes in the stream, to the state.
