@@ -73,8 +73,8 @@ func (s *sleepers) end() {
 	}
 }
 
-// TestAnEpochThatWasGrantedTwice: an owner sleeps. Its tile is set back to before its predecessor, whose epoch is granted
-// again to another, which goes on. By its numbers alone that one's history would be a part of the sleeper's.
+// TestAnEpochThatWasGrantedTwice: an owner sleeps. Its tile is set back to before its predecessor, whose epoch is
+// granted again to another, which goes on. By its numbers alone that one's history would be a part of the sleeper's.
 func TestAnEpochThatWasGrantedTwice(t *testing.T) {
 	for _, words := range []int{1, 8} {
 		t.Run(fmt.Sprint(words), func(t *testing.T) {
