@@ -9,6 +9,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
+	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
 // source is where a new owner's state comes from.
@@ -323,7 +324,7 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 			a.report(err)
 			a.saw(refused.Current)
 			if a.title.served && a.title.goneOn(refused) {
-				return a.giveWay(ctx, refused)
+				return a.giveWayOrAsk(ctx, refused)
 			}
 			a.replaces = &refused.Current.Position
 			return errStartOver
@@ -360,6 +361,25 @@ func (a *acquisition) giveWay(ctx context.Context, refused *fence.RefusedError) 
 		return errOutlived
 	}
 	return a.title.supersededBy(now)
+}
+
+// giveWayOrAsk is giveWay for an owner that presents its rebase again while that is not decided: not before the
+// authority has answered, as after any refusal.
+func (a *acquisition) giveWayOrAsk(ctx context.Context, refused *fence.RefusedError) error {
+	undecided := a.giveWay(ctx, refused)
+	if !retry.Able(undecided) {
+		return undecided
+	}
+	err := a.title.retry(ctx, func() error {
+		if err := a.title.verify(ctx, refused.Current); !errors.Is(err, errForgotten) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return undecided
 }
 
 // beginDurably makes the state durable at a position before the tile serves from there, if it writes through.

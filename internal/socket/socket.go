@@ -99,7 +99,8 @@ func (p *pack) join(frames [][]byte) []byte {
 }
 
 // Send writes frames in order, after what TrySend has left of one. timeout is for each 64 KiB, so that a large message
-// over a slow link is cut off only when it stops moving; it may be shorter by a quarter. After an error the stream is broken and must be closed.
+// over a slow link is cut off only when it stops moving; it may be shorter by a quarter. After an error the stream is
+// broken and must be closed.
 func (c *Conn) Send(timeout time.Duration, frames ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
