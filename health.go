@@ -222,13 +222,25 @@ func tileHealth(t *tile.Status, suspectAfter time.Duration, all *problems) {
 			all.add("take-overs", "tiles have a silent owner, or none, and nobody takes them", t.Tile, t.Silent)
 		}
 	default:
-		if what, ok := acquiring[t.State]; ok {
+		if what, ok := acquiring[t.State]; ok && t.Ended == nil {
 			trouble("take-overs", what, in)
 		}
 	}
-	if t.Quarantine != nil {
-		all.add("rules", "tiles are quarantined: an operator must decide how they go on", t.Tile, in)
-	} else if t.Failure != nil && (t.State == tile.Stopped || time.Since(t.FailedAt) < 30*time.Second) {
+	failed(t, all)
+}
+
+// failed adds why a tile does not run.
+func failed(t *tile.Status, all *problems) {
+	switch {
+	case t.Quarantine != nil:
+		const what = "tiles are quarantined: an operator must decide how they go on"
+		all.add("rules", what, t.Tile, time.Since(t.Since))
+		all.detail(what, t.Quarantine.Error()+"; see tilectl quarantine")
+	case t.Ended != nil:
+		const what = "tiles are not served: what runs them ends, and is begun again"
+		all.add("take-overs", what, t.Tile, 0)
+		all.detail(what, t.Ended.Error())
+	case t.Failure != nil && (t.State == tile.Stopped || time.Since(t.FailedAt) < 30*time.Second):
 		all.add("rules", "the game's rules fail", t.Tile, 0)
 		all.detail("the game's rules fail", t.Failure.Error())
 	}
@@ -241,8 +253,9 @@ func (g *GatewayServer) Health() []Problem {
 	if since := g.unreached.lately(peers.Failed + peers.Broken); since > troubleAfter {
 		all.add("intents", "connections to tile servers fail", 0, since)
 	}
-	if since := g.unrouted.lately(g.router.Stats().Failures); since > troubleAfter {
-		all.add("intents", "tiles have no owner, or the coordination store does not name it", 0, since)
+	// That a tile has no owner says nothing of the gateway: any player may name a tile that nobody runs.
+	if since := g.unrouted.lately(g.router.Stats().Unread); since > troubleAfter {
+		all.add("intents", "the coordination store does not answer who owns tiles", 0, since)
 	}
 	return all
 }

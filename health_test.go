@@ -3,6 +3,7 @@ package tilefence_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -166,6 +167,46 @@ func TestRulesThatFailAreSaid(t *testing.T) {
 	}
 }
 
+// TestATileThatDoesNotBeginIsSaid: why, in the log, in the health and by whoever waits for it.
+func TestATileThatDoesNotBeginIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		make func(fence.TileID) (tile.Rules, error)
+		want string
+	}{
+		"error": {func(fence.TileID) (tile.Rules, error) { return nil, errors.New("no map file") }, "no map file"},
+		"panic": {func(fence.TileID) (tile.Rules, error) { panic("no sprites") }, "no sprites"},
+		"nil":   {func(fence.TileID) (tile.Rules, error) { return nil, nil }, "want the game's rules"},
+		"large": {func(fence.TileID) (tile.Rules, error) { return &stout{}, nil }, "at most 16777216"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t)
+			logger, said := logged()
+			s, err := tilefence.NewTileServer(l.Addr().String(), embedded(t), c.make,
+				&tilefence.TileServerConfig{Web: tilefence.Web{Listener: l}, Logger: logger})
+			require.NoError(t, err)
+			require.NoError(t, s.Own(plaza))
+			start(t, s)
+			becomes(t, s, "TileServer: take-overs: tiles are not served", c.want)
+			for range 100 { // also between two attempts
+				status, _ := health(t, s)
+				require.Equal(t, http.StatusServiceUnavailable, status)
+				time.Sleep(10 * time.Millisecond)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorContains(t, s.Host().Await(ctx, plaza), c.want)
+			assert.Positive(t, said.count("the tile's processor ended; it begins again"))
+		})
+	}
+}
+
+// stout has a state that fits no snapshot.
+type stout struct{ bell }
+
+func (*stout) Snapshot() ([]byte, error) { return make([]byte, 20<<20), nil }
+
 // noisy does something at each tick.
 type noisy struct {
 	bell
@@ -234,4 +275,22 @@ func TestTilesThatGoBackAndForthAreSaid(t *testing.T) {
 	becomes(t, first, "TileServer: take-overs: tiles go back and forth")
 	waittest.Until(t, func() bool { return text.count("level=WARN msg=\"tiles go back and forth") == 1 },
 		20*time.Second, 20*time.Millisecond)
+}
+
+// TestAPlayerCannotMakeAGatewayIll: intents for a tile that nobody runs are the player's mistake.
+func TestAPlayerCannotMakeAGatewayIll(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	g, err := tilefence.NewGatewayServer(l.Addr().String(), embedded(t), anybody, free,
+		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: l}})
+	require.NoError(t, err)
+	start(t, g)
+	for began := time.Now(); time.Since(began) < 4*time.Second; {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := g.Gateway().Move(ctx, tile.Intent{Tile: plaza, Actor: "ann"})
+		cancel()
+		require.Error(t, err)
+		status, problems := health(t, g)
+		require.Equal(t, http.StatusOK, status, "%q", problems)
+	}
 }

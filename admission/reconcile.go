@@ -221,15 +221,22 @@ func (r *Reconciler) settled(
 	case never && (owner.Present() || !at.IsZero()), !never && !grant.Held() && at.Epoch != grant.Epoch,
 		grant.Held() && at.Seq < owner.Position.Seq:
 		return nil, errSplit, nil
-	case !never && !grant.Held(): // no commit shows that this is not a master that was replaced
-		if err := r.store.Confirm(ctx, id, at); err != nil {
-			if errors.Is(err, fence.ErrUnconfirmed) {
-				return nil, fmt.Errorf("%w: %w", errUnsure, err), nil
-			}
-			return nil, nil, err
-		}
+	case never, grant.Held():
+		return outcomes, nil, nil
 	}
-	return outcomes, nil, nil
+	reason, err = r.replaced(ctx, id, at)
+	return outcomes, reason, err
+}
+
+// replaced asks whether the replicas have what was read of a tile that nobody owns. No commit shows that it is not from
+// a master that was replaced while it was paused.
+func (r *Reconciler) replaced(ctx context.Context, id fence.TileID, at fence.Position) (reason, err error) {
+	if err := r.store.Confirm(ctx, id, at); errors.Is(err, fence.ErrUnconfirmed) {
+		return fmt.Errorf("%w: %w", errUnsure, err), nil
+	} else if err != nil {
+		return nil, err
+	}
+	return nil, nil
 }
 
 // commitWithin is for how long the owner of a tile is watched until it commits.

@@ -34,6 +34,7 @@ type core struct {
 	differs bool           // this follower's state was not the owner's when they were last compared
 
 	failures *slog.Logger // of the rules, which may fail at each tick: sampled
+	reminder *slog.Logger // for what may go on for long
 	stacks   sync.Map     // the calls and places that have panicked, and whose stack the log has
 }
 

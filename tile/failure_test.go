@@ -342,3 +342,61 @@ func TestSlowRulesAreLateNotDead(t *testing.T) {
 		})
 	}
 }
+
+// TestTimeGoesNoFasterThanClocks: whatever part of a tick the rules take, a tile plays and counts together as many ticks
+// as there were. An action's outcome would be forgotten too early else.
+func TestTimeGoesNoFasterThanClocks(t *testing.T) {
+	const ms = time.Millisecond
+	for _, took := range []time.Duration{0, 490 * ms, 510 * ms, 700 * ms, 1010 * ms, 1700 * ms} {
+		t.Run(took.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				rules := &brittle{}
+				rules.resolve = func([]tile.Intent) { time.Sleep(took) }
+				p := w.fragile("a:1", tile.Config{}, rules)
+				p.say(t, "", "first")
+				before, began := p.Status().Tick, time.Now()
+				time.Sleep(time.Minute)
+				p.say(t, "", "last")
+				ticks, due := p.Status().Tick-before, fence.Tick(time.Since(began)/(500*ms))
+				assert.InDelta(t, float64(due), float64(ticks), 5)
+				require.NoError(t, p.drain())
+			})
+		})
+	}
+}
+
+// TestAnOutcomeForEachIntent: rules that give another number of outcomes have failed, and nothing happens.
+func TestAnOutcomeForEachIntent(t *testing.T) {
+	for name, outcomes := range map[string][]stream.Outcome{"none": nil, "two": {stream.Applied, stream.Applied}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				rules := &miscounting{outcomes: outcomes}
+				p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, nil)
+				require.NoError(t, err)
+				r := w.launch(p, nil)
+				outcome, err := r.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("x")})
+				require.NoError(t, err)
+				assert.Equal(t, stream.Rejected, outcome)
+				assert.Empty(t, w.history())
+				require.ErrorContains(t, r.Status().Failure, fmt.Sprintf("returned %d outcomes for 1 intents", len(outcomes)))
+				require.NoError(t, r.drain())
+			})
+		})
+	}
+}
+
+// miscounting are rules that give the outcomes that they are told to.
+type miscounting struct {
+	ledgerRules
+	outcomes []stream.Outcome
+}
+
+func (m *miscounting) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	events, _ := m.ledgerRules.Resolve(tick, intents)
+	if len(intents) == 0 {
+		return events, nil
+	}
+	return events, m.outcomes
+}

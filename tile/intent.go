@@ -98,7 +98,7 @@ type RedirectError struct {
 
 func (e *RedirectError) Error() string {
 	if e.Contact == "" {
-		return fmt.Sprintf("tile %s: %v, owner unknown", e.Tile, ErrRedirect)
+		return fmt.Sprintf("tile %s: this server does not own it, and knows of no other that does", e.Tile)
 	}
 	return fmt.Sprintf("tile %s: %v: epoch %d at %s", e.Tile, ErrRedirect, e.Epoch, e.Contact)
 }
@@ -118,6 +118,10 @@ type UnresolvedError struct {
 }
 
 func (e *UnresolvedError) Error() string {
+	if e.Contact == "" {
+		return fmt.Sprintf("tile %s: its owner ended while the intent was being committed: whether it was is not known "+
+			"yet, send it again with the same ActionID", e.Tile)
+	}
 	return fmt.Sprintf("tile %s: %v: ask epoch %d at %q", e.Tile, ErrUnresolved, e.Epoch, e.Contact)
 }
 

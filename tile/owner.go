@@ -30,7 +30,6 @@ type tileOwner struct {
 	missing  float64     // Status.Missing
 
 	successor fence.Owner // which the tile was handed to
-	late      time.Time   // when it was last logged that an action came too late
 	pulse     *pulse
 	asking    asking
 	dilation  dilation
@@ -125,13 +124,9 @@ func (o *tileOwner) admit() []submission {
 	return subs
 }
 
-// refuseLate logs an action that was admitted too long ago, or by a clock that is ahead: the first of a minute.
+// refuseLate logs an action that was admitted too long ago, or by a clock that is ahead.
 func (o *tileOwner) refuseLate(in *Intent, now time.Time) {
-	if now.Sub(o.late) < time.Minute {
-		return
-	}
-	o.late = now
-	o.cfg.Logger.Warn("an action is not decided, since its outcome may have been forgotten; is a clock wrong?",
+	o.reminder.Warn("an action is not decided, since its outcome may have been forgotten; is a clock wrong?",
 		"action", in.ActionID, "admitted", in.Admitted, "age", now.Sub(in.Admitted), "window", o.cfg.RetryWindow)
 }
 

@@ -46,7 +46,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	guard := &guarded{rules: rules, tile: id}
 	all := &core{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
 		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
-		failures: sampled.Logger(c.Logger)}
+		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}
 	all.vigil = &vigil{core: all, hung: make(chan struct{})}
 	all.history.Watch = all.vigil
 	right := &title{core: all}

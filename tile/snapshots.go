@@ -132,7 +132,7 @@ func (s *snapshots) done(r snapshotResult) {
 	case r.saved, errors.Is(r.info.Err, fence.ErrRegress): // the store has one that is later
 		s.at = r.info.At
 	default:
-		s.cfg.Logger.Warn("snapshot was not saved; the stream keeps its tail", "error", r.info.Err)
+		s.reminder.Warn("snapshot was not saved; the stream keeps its tail", "error", r.info.Err)
 	}
 	hook.Call(s.cfg.Hooks.Snapshotted, r.info)
 }

@@ -160,6 +160,9 @@ func (r *Router) read(ctx context.Context, s *shard, id fence.TileID) (owner Ent
 	o, err := r.store.Owner(ctx, id)
 	if err != nil || !o.Present() || o.Contact == "" {
 		s.counts.failures.Add(1)
+		if err != nil {
+			s.counts.unread.Add(1)
+		}
 		return Entry{}, asked, &NoRouteError{Tile: id, Err: err}
 	}
 	return Entry{Tile: id, Epoch: o.Epoch, Contact: o.Contact}, asked, nil

@@ -86,7 +86,7 @@ func TestTheStoreAsASource(t *testing.T) {
 			Store:    route.SourceStats{Answers: 8, Stale: 2},
 			Redirect: route.SourceStats{Answers: 2, Stale: 1},
 			// Two of the nine reads failed.
-			StoreReads: 9, Failures: 2,
+			StoreReads: 9, Failures: 2, Unread: 1,
 		}, r.Stats())
 	})
 }

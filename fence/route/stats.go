@@ -29,6 +29,7 @@ type Stats struct {
 
 	StoreReads uint64 // of owner hashes, answered or not
 	Failures   uint64 // Routes that ended in a *NoRouteError
+	Unread     uint64 // of those, because the store did not answer
 }
 
 // SourceStats counts the answers of one source.
@@ -40,6 +41,7 @@ type SourceStats struct {
 type counters struct {
 	answers, stale  [SourceRedirect + 1]atomic.Uint64
 	reads, failures atomic.Uint64
+	unread          atomic.Uint64
 }
 
 // Stats returns the counts. They are read one after the other, so they may differ by what is going on.
@@ -55,6 +57,7 @@ func (r *Router) Stats() Stats {
 		}
 		total.StoreReads += c.reads.Load()
 		total.Failures += c.failures.Load()
+		total.Unread += c.unread.Load()
 	}
 	return total
 }

@@ -29,7 +29,12 @@ func Logger(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(&handler{Handler: l.Handler(), counts: &counts{messages: map[string]*count{}}})
+	return slog.New(&handler{l.Handler(), &counts{burst: burst, interval: interval, messages: map[string]*count{}}})
+}
+
+// Reminder returns a logger for what may go on for long: of each message, a line in half a minute passes.
+func Reminder(l *slog.Logger) *slog.Logger {
+	return slog.New(&handler{l.Handler(), &counts{burst: 1, interval: 30 * time.Second, messages: map[string]*count{}}})
 }
 
 // HTTP returns an http.Server.ErrorLog that writes to l, sampled: strangers cause a line for each TLS handshake that
@@ -57,6 +62,9 @@ type handler struct {
 }
 
 type counts struct {
+	burst    int
+	interval time.Duration
+
 	mu       sync.Mutex
 	messages map[string]*count // the texts of a program are few
 }
@@ -83,12 +91,12 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &handler{Handler: h.Handler.WithAttrs(attrs), counts: h.counts}
+	return &handler{h.Handler.WithAttrs(attrs), h.counts}
 }
 
 // WithGroup implements slog.Handler.
 func (h *handler) WithGroup(name string) slog.Handler {
-	return &handler{Handler: h.Handler.WithGroup(name), counts: h.counts}
+	return &handler{h.Handler.WithGroup(name), h.counts}
 }
 
 func (c *counts) pass(message string, now time.Time) (leftOut uint64, pass bool) {
@@ -99,10 +107,10 @@ func (c *counts) pass(message string, now time.Time) (leftOut uint64, pass bool)
 		n = &count{since: now}
 		c.messages[message] = n
 	}
-	if now.Sub(n.since) >= interval {
+	if now.Sub(n.since) >= c.interval {
 		n.since, n.passed = now, 0
 	}
-	if n.passed >= burst {
+	if n.passed >= c.burst {
 		n.leftOut++
 		return 0, false
 	}

@@ -37,9 +37,9 @@ type Host struct {
 	tile    tile.Config // of the processors, but for their role
 	pacer   *pacer
 	spread  turn.Spread
-	// refusals are the lines that strangers can cause.
-	refusals *slog.Logger
-	slots    chan struct{} // taken by tiles that are drained because Run ends
+	// refusals are the lines that strangers can cause, ended those of tiles that end one by one.
+	refusals, ended *slog.Logger
+	slots           chan struct{} // taken by tiles that are drained because Run ends
 
 	rebalanced, rebalanceFailed atomic.Uint64 // see Stats
 
@@ -80,8 +80,8 @@ func New(contact string, seams tile.Seams, rules func(fence.TileID) (tile.Rules,
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "a function that makes a tile's rules"}
 	}
 	h := &Host{contact: contact, seams: seams, rules: rules, cfg: c, tiles: map[fence.TileID]*hosted{},
-		refusals: sampled.Logger(c.Tile.Logger),
-		pacer:    newPacer(c.Promotions, c.PromotionRate, promotionJitter), slots: make(chan struct{}, drainWidth)}
+		refusals: sampled.Logger(c.Tile.Logger), ended: sampled.Logger(c.Tile.Logger),
+		pacer: newPacer(c.Promotions, c.PromotionRate, promotionJitter), slots: make(chan struct{}, drainWidth)}
 	if cfg != nil {
 		h.tile = cfg.Tile // without defaults, which may depend on what Configure sets
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -41,6 +42,7 @@ type hosted struct {
 	failed  int           // take-overs that its followers tried in vain
 	last    *tile.Status  // of the processor before, if there was one
 	err     error         // what ended it
+	ended   error         // likewise, if it is tried again
 	gone    bool          // the host has forgotten the tile
 	changed chan struct{} // closed when any of this changes; nil while no call waits
 }
@@ -77,6 +79,10 @@ func (t *hosted) supervise() {
 			failures = 0
 		}
 		end := t.conclude(err, failures)
+		if end.Next == StepRestart && end.Status.Quarantine == nil {
+			t.host.ended.Error("the tile's processor ended; it begins again", "tile", t.id, "after", end.After,
+				"error", err)
+		}
 		t.host.tell(&end)
 		hook.Call(t.host.cfg.Hooks.Ended, end)
 		if end.After > 0 {
@@ -95,6 +101,9 @@ func (t *hosted) runOnce() error {
 	if err != nil {
 		t.host.mu.Lock()
 		t.last = &tile.Status{Tile: t.id, State: tile.Stopped, Since: time.Now(), Contact: t.host.contact}
+		if failed, ok := errors.AsType[*tile.RulesError](err); ok {
+			t.last.Failures, t.last.Failure, t.last.FailedAt = 1, failed, time.Now()
+		}
 		t.host.mu.Unlock()
 		return err
 	}
@@ -163,7 +172,7 @@ func (t *hosted) finishPromotion() {
 func (t *hosted) conclude(err error, failures int) EndInfo {
 	t.host.mu.Lock()
 	defer t.host.mu.Unlock()
-	t.err = err
+	t.err, t.ended = err, nil
 	end := EndInfo{Status: *t.last, Err: err, Next: StepForget}
 	switch {
 	case err == nil || t.life.Err() != nil:
@@ -179,6 +188,7 @@ func (t *hosted) conclude(err error, failures int) EndInfo {
 			t.role, t.follows, end.Next = asFollower, false, StepFollow
 		}
 	case t.host.cfg.Restart:
+		t.ended = err
 		end.Next, end.After = StepRestart, wait.Backoff(firstRestart, maxRestartAfter, failures+1)
 		if t.role == asRival {
 			t.role = asOwner // what it wanted to take may be in better hands by then
@@ -239,6 +249,7 @@ func (t *hosted) await(ctx context.Context, done func() bool) error {
 // that names the owner, as far as the follower knows, which stayed one.
 func (t *hosted) awaitServing(ctx context.Context, above fence.Epoch, failures int) error {
 	serves, inVain := false, false
+	var ended error
 	var quarantined *tile.QuarantinedError
 	var s tile.Status
 	err := t.await(ctx, func() bool {
@@ -246,15 +257,17 @@ func (t *hosted) awaitServing(ctx context.Context, above fence.Epoch, failures i
 			s = t.p.Status()
 			serves = (s.State == tile.Serving || s.State == tile.Healing) && s.Epoch > above
 		}
-		inVain = t.failed > failures
+		inVain, ended = t.failed > failures, t.ended
 		if t.p == nil && t.wanted == 0 && t.last != nil {
 			quarantined = t.last.Quarantine
 		}
 		return serves || t.gone || inVain || quarantined != nil
 	})
 	switch {
-	case err != nil || serves:
-		return err
+	case serves:
+		return nil
+	case err != nil:
+		return because(err, ended)
 	case quarantined != nil:
 		return quarantined
 	case inVain:
@@ -264,6 +277,14 @@ func (t *hosted) awaitServing(ctx context.Context, above fence.Epoch, failures i
 		return t.err
 	}
 	return t.host.redirect(ctx, t.id) // it was drained
+}
+
+// because says, beside that a call has waited in vain, what ended the tile's last processor; nil: nothing.
+func because(err, ended error) error {
+	if ended == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the tile's last processor ended: %w", err, ended)
 }
 
 // forget removes a tile. Host.mu is held.
@@ -278,12 +299,17 @@ func (t *hosted) status() tile.Status {
 	switch {
 	case t.p != nil:
 		s := t.p.Status()
+		if s.State < tile.Serving && s.State != tile.Following {
+			s.Ended = t.ended
+		}
 		if t.last != nil && s.State <= tile.Claiming {
 			s.Quarantine = cmp.Or(s.Quarantine, t.last.Quarantine) // until this one has asked
 		}
 		return s
 	case t.last != nil:
-		return *t.last
+		s := *t.last
+		s.Ended = t.ended
+		return s
 	}
 	return tile.Status{Tile: t.id, State: tile.Idle, Contact: t.host.contact}
 }
