@@ -164,8 +164,8 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 		return d, argument("Host.Tile.Handover", "set", "nil: the server hands over")
 	case d.HandOverTimeout < 0:
 		return d, argument("HandOverTimeout", d.HandOverTimeout, "a duration, or zero for 10s")
-	case d.RebalanceEvery < 0:
-		return d, argument("RebalanceEvery", d.RebalanceEvery, "a duration, or zero for never")
+	case d.RebalanceEvery != 0 && d.RebalanceEvery < time.Millisecond:
+		return d, argument("RebalanceEvery", d.RebalanceEvery, "at least 1ms, or zero for never")
 	}
 	return d, nil
 }

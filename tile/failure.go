@@ -133,7 +133,8 @@ func (g *guarded) resolve(tick fence.Tick, intents []Intent) (b stream.Batch, ou
 	defer g.judge("Resolve", &err)
 	b.Events, outcomes = g.rules.Resolve(tick, intents)
 	if len(outcomes) != len(intents) {
-		return b, nil, fmt.Errorf("it returned %d outcomes for %d intents, want one for each", len(outcomes), len(intents))
+		return b, nil, fmt.Errorf("it returned %d outcomes for %d intents, want one for each", len(outcomes),
+			len(intents))
 	}
 	if g.announce != nil {
 		if event := g.announce(); len(event) > 0 {

@@ -343,8 +343,8 @@ func TestSlowRulesAreLateNotDead(t *testing.T) {
 	}
 }
 
-// TestTimeGoesNoFasterThanClocks: whatever part of a tick the rules take, a tile plays and counts together as many ticks
-// as there were. An action's outcome would be forgotten too early else.
+// TestTimeGoesNoFasterThanClocks: whatever part of a tick the rules take, a tile plays and counts together as many
+// ticks as there were. An action's outcome would be forgotten too early else.
 func TestTimeGoesNoFasterThanClocks(t *testing.T) {
 	const ms = time.Millisecond
 	for _, took := range []time.Duration{0, 490 * ms, 510 * ms, 700 * ms, 1010 * ms, 1700 * ms} {
@@ -373,14 +373,16 @@ func TestAnOutcomeForEachIntent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				rules := &miscounting{outcomes: outcomes}
-				p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, nil)
+				seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+				p, err := tile.New(testTile, "a:1", seams, rules, nil)
 				require.NoError(t, err)
 				r := w.launch(p, nil)
 				outcome, err := r.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("x")})
 				require.NoError(t, err)
 				assert.Equal(t, stream.Rejected, outcome)
 				assert.Empty(t, w.history())
-				require.ErrorContains(t, r.Status().Failure, fmt.Sprintf("returned %d outcomes for 1 intents", len(outcomes)))
+				require.ErrorContains(t, r.Status().Failure,
+					fmt.Sprintf("returned %d outcomes for 1 intents", len(outcomes)))
 				require.NoError(t, r.drain())
 			})
 		})

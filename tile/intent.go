@@ -119,8 +119,8 @@ type UnresolvedError struct {
 
 func (e *UnresolvedError) Error() string {
 	if e.Contact == "" {
-		return fmt.Sprintf("tile %s: its owner ended while the intent was being committed: whether it was is not known "+
-			"yet, send it again with the same ActionID", e.Tile)
+		return fmt.Sprintf("tile %s: its owner ended while the intent was being committed, and whether it was is not "+
+			"known yet: send it again with the same ActionID", e.Tile)
 	}
 	return fmt.Sprintf("tile %s: %v: ask epoch %d at %q", e.Tile, ErrUnresolved, e.Epoch, e.Contact)
 }

@@ -18,9 +18,9 @@ type Rules interface {
 
 	// Resolve plays one tick: from the state and the intents queued since the last tick it returns the
 	// events that happen, and one outcome per intent, in order; another number of them is a failure of the rules, and
-	// nothing happens. It must not change the state. No events
-	// and no intents is a quiet tick. Intents whose outcome is not one of the four are Rejected. What costs
-	// something must be rejected without an ActionID: it has not been paid for.
+	// nothing happens. It must not change the state. No events and no intents is a quiet tick. Intents whose outcome
+	// is not one of the four are Rejected. What costs something must be rejected without an ActionID: it has not been
+	// paid for.
 	Resolve(tick fence.Tick, intents []Intent) (events [][]byte, outcomes []stream.Outcome)
 
 	// Apply folds committed events into the state. It must give the same state everywhere; an error means

@@ -95,8 +95,8 @@ type Status struct {
 	Failures  int64       // of the rules since the start
 	Failure   *RulesError // the last of them
 	FailedAt  time.Time
-	// Ended is why the tile's last processor ended, or could not begin, until one serves or follows again; nil: it did not
-	// end, or was told to. Only a tilehost.Host knows.
+	// Ended is why the tile's last processor ended, or could not begin, until one serves or follows again; nil: it did
+	// not end, or was told to. Only a tilehost.Host knows.
 	Ended error
 	// Quarantine is set if the tile is quarantined, as far as this processor knows: it has ended.
 	Quarantine *QuarantinedError

@@ -59,7 +59,7 @@ func (e *SettingError) Is(target error) bool { return target == ErrSetting }
 
 // checkSettings asks only INFO, which needs no right to read the configuration (ACL).
 func (s *Store) checkSettings(ctx context.Context, node *redis.Client) error {
-	info, err := node.Info(ctx, "memory", "persistence").Result()
+	info, err := node.Info(ctx, "memory", "persistence", "replication").Result()
 	if err != nil {
 		return &fence.StoreError{Op: "load", Outcome: fence.ErrNotApplied,
 			Err: fmt.Errorf("redis %s: %w", node.Options().Addr, err)}
@@ -76,6 +76,10 @@ func (s *Store) checkSettings(ctx context.Context, node *redis.Client) error {
 		return refused("appendonly", "no",
 			"a master that restarts before a replica was promoted erases what its replicas have confirmed; "+
 				"set appendonly yes and appendfsync everysec on every node, or redisfence.Config.AllowNoPersistence")
+	}
+	if infoField(info, "role") == "master" && infoField(info, "connected_slaves") == "0" && !s.cfg.AllowNoReplicas {
+		s.cfg.Logger.Warn("redisfence: a master has no replica: no tile of its shard begins until it has one; for a "+
+			"server that is to have none set redisfence.Config.AllowNoReplicas", "node", node.Options().Addr)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package route
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"github.com/tilefence/tilefence/fence"
+)
 
 // Joiner makes processes members of one group. *Group is one, and so is gossip.Config.
 type Joiner interface {
@@ -13,6 +17,9 @@ type Joiner interface {
 
 // Join implements Joiner. A Group has nothing to log.
 func (g *Group) Join(contact string, table *Table, _ *slog.Logger, notify func(Event)) (Membership, error) {
+	if g == nil {
+		return nil, &fence.ArgumentError{Field: "Members", Value: "a nil *route.Group", Want: "new(route.Group)"}
+	}
 	m, err := g.NewMember(contact, table, notify)
 	if err != nil {
 		return nil, err // not a nil *GroupMember in an interface

@@ -85,7 +85,7 @@ var givenIn = map[string]map[string]string{
 	},
 	"relay/session": {"key": "[]byte"},
 	"relay/relayclient": {
-		"world": "interface { Restore(fence.TileID, []byte); Apply(fence.TileID, []byte) }",
+		"world": "interface { Restore(fence.TileID, []byte); Apply(fence.TileID, [][]byte) }",
 	},
 	"relay/viewcache":                {"broker": "fanout.Subscriber", "client": "redis.UniversalClient"},
 	"relay/viewcache/redisviewcache": {"broker": "fanout.Subscriber"},

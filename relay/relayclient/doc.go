@@ -3,7 +3,11 @@
 //
 //	c, err := relayclient.Dial(ctx, "wss://relay.example.com/view", &relayclient.Config{
 //		Sync:      func(s relayclient.Sync) { world.Restore(s.Tile, s.Snapshot.Blob) },
-//		Frame:     func(e fence.Entry) { world.Apply(e.Tile, e.Payload) },
+//		Frame: func(e fence.Entry) {
+//			if batch, err := stream.DecodeBatch(&e); err == nil {
+//				world.Apply(e.Tile, batch.Events)
+//			}
+//		},
 //		Reconnect: true,
 //	})
 //	err = c.Subscribe(ctx, tiles...)

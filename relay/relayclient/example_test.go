@@ -34,7 +34,10 @@ func ExampleDial() {
 			given <- fmt.Sprintf("tile %s at %d: %s (epoch %d)", s.Tile, s.Position.Seq, s.Snapshot.Blob,
 				s.Owner.Epoch)
 		},
-		Frame: func(f fence.Entry) { given <- fmt.Sprintf("batch %d: %s", f.Seq, f.Payload) },
+		Frame: func(f fence.Entry) {
+			batch, err := stream.DecodeBatch(&f)
+			given <- fmt.Sprintf("batch %d: %q %v", f.Seq, batch.Events, err)
+		},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -56,6 +57,7 @@ type Share struct {
 	list    Lister
 	target  Target
 	cfg     Config
+	remind  *slog.Logger // what may go on for long
 	ran     atomic.Bool
 
 	beating sync.Mutex // held by a heartbeat, so that the answers come in order
@@ -85,7 +87,8 @@ func New(members Members, group string, list Lister, target Target, cfg *Config)
 	}
 	self := "member-" + rand.Text()[:13]
 	return &Share{members: members, group: group, self: self, list: list, target: target, cfg: c,
-		view: view{self: self}, tiles: newTiles()}, nil
+		remind: sampled.Reminder(c.Logger),
+		view:   view{self: self}, tiles: newTiles()}, nil
 }
 
 // Run takes part until ctx ends, then leaves the list, removes all tiles from the target, and returns nil within a
@@ -153,7 +156,7 @@ func (s *Share) beat(ctx context.Context) {
 	var changed bool
 	if err != nil {
 		s.stats.BeatErrors++
-		s.cfg.Logger.Warn("heartbeat failed: this member keeps its tiles", "group", s.group, "error", err)
+		s.remind.Warn("heartbeat failed: this member keeps its tiles", "group", s.group, "error", err)
 		changed = s.view.failed()
 	} else {
 		s.stats.LastBeat = began
@@ -179,7 +182,7 @@ func (s *Share) refresh(ctx context.Context) time.Duration {
 		return 0
 	case err != nil:
 		s.stats.ListErrors++
-		s.cfg.Logger.Warn("tiles not listed", "group", s.group, "error", err)
+		s.remind.Warn("tiles not listed", "group", s.group, "error", err)
 		return time.Second
 	}
 	s.tiles.list(list)

@@ -140,7 +140,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		err = keys.admit(limited, conn, r.Header, challenged)
 		cancel()
 		if err != nil {
-			h.cfg.refusals.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", err)
+			h.cfg.refusals.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", err,
+				"look_for", "other keys there: it hangs up if this server does not prove that it knows one of its own")
 			_ = conn.Close(websocket.StatusPolicyViolation, "prove that you know a key of this deployment")
 			return
 		}
