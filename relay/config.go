@@ -112,9 +112,9 @@ type Limits struct {
 	InboundRate       int // messages a second from one client, averaged over ten seconds. Default 50.
 	MaxRepairs        int // cold reads at once, over all tiles; Config.Views bound their own. Default 16.
 
-	// SyncRate and RelaySyncRate bound the bytes of Syncs a second, to one client and to all, averaged: 16 seconds'
-	// worth are sent at once, what is more waits. Frames are not counted. Defaults 4 MiB and 512 MiB.
-	SyncRate, RelaySyncRate int
+	// SyncRate bounds the bytes of Syncs a second to one client, averaged: 16 seconds' worth are sent at once, what is
+	// more waits. Frames are not counted. Default 4 MiB. To all clients together they are 512 MiB a second.
+	SyncRate int
 
 	// RelaySyncBytes bounds the Syncs that are being written, and those that are kept for the next clients, over all
 	// clients; one that several are sent counts once. When there are too many, others wait, and the clients that have
@@ -163,7 +163,6 @@ func (c *Config) withDefaults() (Config, error) {
 	s.Number("MaxTilesPerClient", &out.MaxTilesPerClient, DefaultMaxTilesPerClient)
 	s.Number("InboundRate", &out.InboundRate, 50)
 	s.Number("SyncRate", &out.SyncRate, 4<<20)
-	s.Number("RelaySyncRate", &out.RelaySyncRate, 512<<20)
 	s.Number("RelaySyncBytes", &out.RelaySyncBytes, 256<<20)
 	s.Number("RelayQueueBytes", &out.RelayQueueBytes, 512<<20)
 	s.Number("MaxRepairs", &out.MaxRepairs, DefaultMaxRepairs)

@@ -49,7 +49,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
-		syncs: newSyncBudget(c.RelaySyncRate), crew: newWriters()}
+		syncs: newSyncBudget(relaySyncRate), crew: newWriters()}
 	if r.door, err = door.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
 		return nil, err
 	}

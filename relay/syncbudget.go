@@ -20,6 +20,9 @@ type syncBudget struct {
 // syncBurst is for how many seconds of its rate a budget saves up: what a client that comes to all its tiles needs.
 const syncBurst = 16
 
+// relaySyncRate is that of all clients together, in bytes a second.
+const relaySyncRate = 512 << 20
+
 func newSyncBudget(rate int) *syncBudget {
 	burst := float64(rate) * syncBurst
 	return &syncBudget{rate: float64(rate), burst: burst, balance: burst, at: time.Now()}

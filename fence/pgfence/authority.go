@@ -31,10 +31,6 @@ type Config struct {
 	// SetSize is the most calls that go together. Default 500.
 	SetSize int
 
-	// CallsAlone gives every call a transaction and a connection of its own.
-	// ClaimMany still makes sets.
-	CallsAlone bool
-
 	// ShardOf returns the number of a tile's shard if the table is partitioned or distributed. Calls that go
 	// together are then of one shard. Nil means that there is one shard.
 	ShardOf func(fence.TileID) int
@@ -59,7 +55,6 @@ type Authority struct {
 	table    tableName
 	sql      statements
 	planMode string // of transactions with several tiles
-	single   bool   // Config.CallsAlone
 	mints    *lanes
 	lookups  *lanes
 	floor    atomic.Int64 // the floor in the table when last read, or lower
@@ -84,8 +79,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{pool: pool, table: table, sql: loadStatements(table), single: c.CallsAlone,
-		planMode: "force_generic_plan"}
+	a := &Authority{pool: pool, table: table, sql: loadStatements(table), planMode: "force_generic_plan"}
 	if c.ShardOf != nil {
 		// A plan for these tiles omits partitions that hold none of them.
 		a.planMode = "force_custom_plan"

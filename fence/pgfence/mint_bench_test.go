@@ -85,10 +85,6 @@ func BenchmarkMintStorm(b *testing.B) {
 		callers(b, stormCallers, promote(newGroundOf(b, stormTiles, nil)))
 		report(b)
 	})
-	b.Run("promote-alone", func(b *testing.B) {
-		callers(b, benchConns, promote(newGroundOf(b, stormTiles, &pgfence.Config{CallsAlone: true})))
-		report(b)
-	})
 	b.Run("claim-new", func(b *testing.B) {
 		g := newGroundOf(b, 1, nil)
 		callers(b, stormCallers, func(n int64) error {

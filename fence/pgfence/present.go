@@ -14,9 +14,7 @@ import (
 // *fence.StoreError.
 func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
 	l := a.lanesOf(c.Kind)
-	if a.single {
-		row, err = a.alone(ctx, &c)
-	} else if leave, ok := l.try(); ok {
+	if leave, ok := l.try(); ok {
 		defer leave()
 		row, err = a.alone(ctx, &c)
 	} else {

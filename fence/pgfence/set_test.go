@@ -184,26 +184,6 @@ func TestSetSizeAndShards(t *testing.T) {
 	require.NoError(t, rows.Err())
 }
 
-func TestCallsAlone(t *testing.T) {
-	s := newScene(t)
-	a, err := pgfence.New(newPool(t, s.proxy.URL), &pgfence.Config{Lanes: 1, CallsAlone: true})
-	require.NoError(t, err)
-	var calls sync.WaitGroup
-	for i := range fence.TileID(20) {
-		calls.Go(func() {
-			_, err := a.Claim(t.Context(), claimOf(100+i, "a:1"))
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	calls.Wait()
-	var transactions int
-	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+
-		s.table).Scan(&transactions))
-	require.Equal(t, 20, transactions)
-}
-
 // The fate of a set whose connection is lost is found out claim by claim, by the ClaimID in the row.
 func TestSetWithAccidents(t *testing.T) {
 	for name, accidents := range map[string][]accident{

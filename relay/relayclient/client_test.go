@@ -183,7 +183,7 @@ func view(s *script, url string, edit func(*relayclient.Config)) (*viewer, *peer
 			defer v.mu.Unlock()
 			v.state = append(v.state, f.Payload...)
 		},
-		BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond, ResyncTimeout: time.Minute,
+		BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond,
 	}
 	if edit != nil {
 		edit(&v.cfg)

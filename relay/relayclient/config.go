@@ -74,8 +74,7 @@ type Config struct {
 	BackoffMin time.Duration
 	BackoffMax time.Duration
 
-	ResyncTimeout time.Duration // after which an unanswered Resync is sent again. Default 5 s.
-	IdleTimeout   time.Duration // after which a connection without a message or ping counts as lost. Default 1 min.
+	IdleTimeout time.Duration // after which a connection without a message or ping counts as lost. Default 1 min.
 
 	Logger *slog.Logger // nil discards
 }
@@ -127,7 +126,6 @@ func (c *Config) withDefaults() (Config, error) {
 	var s setting.Check
 	s.Duration("BackoffMin", &out.BackoffMin, 250*time.Millisecond)
 	s.From(out.BackoffMin, "BackoffMax", &out.BackoffMax, 15*time.Second)
-	s.Duration("ResyncTimeout", &out.ResyncTimeout, 5*time.Second)
 	s.Duration("IdleTimeout", &out.IdleTimeout, time.Minute)
 	return out, s.Err
 }

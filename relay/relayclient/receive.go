@@ -296,6 +296,9 @@ func (t *tile) rest() {
 	}
 }
 
+// resyncTimeout is after what time a Resync that was not answered is sent again.
+const resyncTimeout = 5 * time.Second
+
 // gap notes that the view does not continue and asks for a Sync, once until it is answered: from what is held if that
 // is of use, else from scratch.
 func (c *Client) gap(conn *connection, t *tile, useful bool) {
@@ -311,7 +314,7 @@ func (c *Client) gap(conn *connection, t *tile, useful bool) {
 		c.stats.gaps.Add(1)
 	}
 	t.broken = true
-	ask := t.asked.IsZero() || now.Sub(t.asked) > c.cfg.ResyncTimeout
+	ask := t.asked.IsZero() || now.Sub(t.asked) > resyncTimeout
 	if ask {
 		t.asked = now
 	}
