@@ -51,13 +51,18 @@ func TestStrangersBeginNoTiles(t *testing.T) {
 			s.Contact())
 	})
 	assert.Empty(t, s.Host().Status(), "the store names no giver")
-	attack(tilehttp.Path, func(id fence.TileID) string { return fmt.Sprintf(`{"v":1,"tile":"%s"}`, id) })
+	peer, err := tilehttp.NewClient(nil)
+	require.NoError(t, err)
+	defer peer.Close()
+	for i := range asked {
+		_, _ = peer.Forward(t.Context(), s.Contact(), tile.Intent{Tile: plaza + fence.TileID(i)}) // most are refused
+	}
 	begun := s.Host().Status()
 	assert.Len(t, begun, most)
 	for _, b := range begun {
 		assert.Equal(t, fence.TileID(1), b.Tile&1)
 	}
-	_, err := s.Submit(t.Context(), tile.Intent{Tile: begun[0].Tile})
+	_, err = s.Submit(t.Context(), tile.Intent{Tile: begun[0].Tile})
 	require.NoError(t, err)
 	_, err = s.Submit(t.Context(), tile.Intent{Tile: plaza + asked})
 	require.ErrorIs(t, err, tilehost.ErrFull)

@@ -39,7 +39,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 	start(t, relay)
 
 	var ended errgroup.Group
-	for _, to := range []string{server.Contact() + tilehttp.HandoverPath, server.Contact() + tilehttp.Path,
+	for _, to := range []string{server.Contact() + tilehttp.HandoverPath,
 		doors[0].Addr().String() + "/", doors[1].Addr().String() + "/"} {
 		address, path, _ := strings.Cut(to, "/")
 		for range connections {

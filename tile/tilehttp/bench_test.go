@@ -137,6 +137,27 @@ type forwarder interface {
 	Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error)
 }
 
+// single is a tile server that takes an intent in each request.
+func single(tiles tilehttp.Submitter) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in struct {
+			Tile  fence.TileID
+			Actor string
+			Body  []byte
+		}
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		outcome, err := tiles.Submit(r.Context(), tile.Intent{Tile: in.Tile, Actor: in.Actor, Body: in.Body})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]string{"Outcome": outcome.String()}) // the bot has gone
+	}
+}
+
 // requests sends each intent in a request of its own.
 type requests struct{ transport *http.Transport }
 
@@ -145,7 +166,7 @@ func (p *requests) Forward(ctx context.Context, contact string, in tile.Intent) 
 	if err != nil {
 		return 0, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+contact+tilehttp.Path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+contact+"/single", bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
@@ -194,6 +215,7 @@ func serveQuiet(b *testing.B, committed *atomic.Int64) string {
 	require.NoError(b, err)
 	intents := handler(b, p)
 	mux.Handle(tilehttp.Path, intents)
+	mux.Handle("/single", single(p))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

@@ -51,11 +51,6 @@
 // Before it goes away, a tile server sends {"v":1,"drain":true}. The gateway sends no more intents on the connection,
 // and closes it with the last answer. Both sides ping, and close a connection whose peer gives no sign of life.
 //
-// A single intent may also be sent by a POST of {"v":1,"tile":…} to the same path, at most MaxRequest bytes. It is
-// answered with {"v":1,"outcome":"applied"} and status 200, or with {"v":1,"error":{…}} and the status above. Gateways
-// of release 0.1 know no other way, so that they can share a deployment with tile servers of this one; it also suits
-// curl. This package's Client does not use it: upgrade tile servers before gateways.
-//
 // A hand-over is a POST to HandoverPath, answered when the successor serves the tile with {"v":1,"serving":true}:
 //
 //	{"v":1,"tile":"85283473fffffff","epoch":7,"position":"7/120/9f86d081884c7d65","from":"a:7000","to":"b:7000"}

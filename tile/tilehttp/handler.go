@@ -47,8 +47,7 @@ type HandlerConfig struct {
 	// Zero means 3 s.
 	PingInterval time.Duration
 
-	// Keys prove gateways to this process, and it to them. With keys, intents come over proven connections only:
-	// single requests are refused. Empty: whoever reaches the port is believed.
+	// Keys prove gateways to this process, and it to them. Empty: whoever reaches the port is believed.
 	Keys Keys
 	// Contact is the one under which this process is known. With Keys, who called another one is refused: it was
 	// passed on by a process between. Empty: that is not checked.
@@ -63,9 +62,8 @@ type HandlerConfig struct {
 	refusals *slog.Logger
 }
 
-// Handler serves intents to a Submitter, on whatever path it is mounted: those that gateways send over a connection
-// each, and single ones that are POSTed. It leaves it to the Submitter to validate them, as tilehost.Host and
-// tile.TileProcessor do. If a gateway goes away, the contexts of its intents end; they may be resolved all the same.
+// Handler serves the intents that gateways send, over a connection each, to a Submitter, on whatever path it is
+// mounted. It leaves it to the Submitter to validate them, as tilehost.Host and tile.TileProcessor do. If a gateway goes away, the contexts of its intents end; they may be resolved all the same.
 // Create one with NewHandler. It is an http.Handler.
 type Handler struct {
 	tiles Submitter
@@ -93,22 +91,13 @@ func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
 	return &Handler{tiles: tiles, cfg: c, sessions: map[*session]struct{}{}}, nil
 }
 
-// ServeHTTP answers a POST with the intent's outcome, and upgrades a GET and serves the connection until it ends.
+// ServeHTTP serves a gateway's connection until it ends.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.Method {
-	case http.MethodGet:
-		h.serve(w, r)
-	case http.MethodPost:
-		h.single(w, r)
-	default:
-		w.Header().Set("Allow", "GET, POST")
-		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol+", or POST an intent",
-			http.StatusMethodNotAllowed)
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol, http.StatusMethodNotAllowed)
+		return
 	}
-}
-
-// serve is for a gateway.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	keys := h.cfg.Keys
 	var challenged string
 	if len(keys) > 0 {
@@ -157,34 +146,6 @@ func (h *Handler) stranger(w http.ResponseWriter, r *http.Request, why error) {
 	http.Error(w, why.Error(), http.StatusUnauthorized)
 }
 
-// single is for a gateway of an earlier release while an upgrade rolls, and for people.
-func (h *Handler) single(w http.ResponseWriter, r *http.Request) {
-	if len(h.cfg.Keys) > 0 {
-		h.stranger(w, r, errors.New("single intents are not taken here: connect, and present a key of this deployment"))
-		return
-	}
-	if !fromProgram(w, r) {
-		return
-	}
-	b, err := readBody(w, r)
-	var in tile.Intent
-	if err == nil {
-		in, err = decodeSingle(b)
-	}
-	var outcome stream.Outcome
-	if err == nil {
-		if outcome, err = h.tiles.Submit(r.Context(), in); err == nil && !outcome.Valid() {
-			err = errNoOutcome
-		}
-	}
-	if err != nil {
-		e := encodeError(err)
-		reply(w, statuses[e.Code], wireReply{Version: version, Error: &e})
-		return
-	}
-	reply(w, http.StatusOK, wireReply{Version: version, Outcome: outcome.String()})
-}
-
 func (h *Handler) enter(s *session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,8 +168,8 @@ func (h *Handler) leave(s *session) {
 
 // Drain refuses new connections, and asks gateways to send no more intents on those that are there; what they have
 // sent is still answered, and a gateway ends its connection with the last answer. It returns when all have ended. If
-// ctx ends before, the other connections are cut, and the error is ctx's. Single requests are not waited for. Drain
-// cannot be undone. It may be called again.
+// ctx ends before, the other connections are cut, and the error is ctx's. Drain cannot be undone. It may be called
+// again.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true

@@ -142,19 +142,18 @@ func TestStrangers(t *testing.T) {
 		assert.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(err))
 		_ = conn.CloseNow()
 	}
-	single := `{"v":1,"tile":"85283473fffffff"}`
-	assert.Equal(t, http.StatusUnauthorized, sent(t, contact, tilehttp.Path, single, "application/json", ""))
 	assert.Equal(t, http.StatusUnauthorized,
 		sent(t, contact, tilehttp.HandoverPath, goldenHandover, "application/json", ""))
 	assert.Zero(t, through.Load())
 
 	open, through := guarded(t, nil)
-	for _, path := range []string{tilehttp.Path, tilehttp.HandoverPath} {
-		assert.Equal(t, http.StatusUnsupportedMediaType, sent(t, open, path, single, "text/plain", ""))
-		assert.Equal(t, http.StatusForbidden, sent(t, open, path, single, "application/json", "https://evil.example"))
+	post := func(kind, origin string) int {
+		return sent(t, open, tilehttp.HandoverPath, goldenHandover, kind, origin)
 	}
+	assert.Equal(t, http.StatusUnsupportedMediaType, post("text/plain", ""))
+	assert.Equal(t, http.StatusForbidden, post("application/json", "https://evil.example"))
 	assert.Zero(t, through.Load())
-	assert.Equal(t, http.StatusOK, sent(t, open, tilehttp.Path, single, "application/json; charset=utf-8", ""))
+	assert.Equal(t, http.StatusOK, post("application/json; charset=utf-8", ""))
 }
 
 // TestABadCertificateIsNotApplied: an expired or foreign certificate leaves nothing for an operator to decide.

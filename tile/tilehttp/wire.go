@@ -29,7 +29,7 @@ const maxReply = 64 << 10
 
 const version = 1
 
-// wireIntent is an intent; a gateway's message has it with an ID, a single request with the version.
+// wireIntent is an intent; a gateway's message has it with an ID.
 type wireIntent struct {
 	Tile   fence.TileID `json:"tile"`
 	Action string       `json:"action,omitempty"`
@@ -45,11 +45,6 @@ func (w *wireIntent) intent() tile.Intent {
 		in.Admitted = time.UnixMilli(w.Admitted).UTC()
 	}
 	return in
-}
-
-type wireSingle struct {
-	Version int `json:"v"`
-	wireIntent
 }
 
 // wireSent is an intent on a connection.
@@ -75,13 +70,6 @@ type wireAnswers struct {
 
 type wireAnswer struct {
 	ID      uint64     `json:"id"`
-	Outcome string     `json:"outcome,omitempty"`
-	Error   *wireError `json:"error,omitempty"`
-}
-
-// wireReply answers a single request.
-type wireReply struct {
-	Version int        `json:"v"`
 	Outcome string     `json:"outcome,omitempty"`
 	Error   *wireError `json:"error,omitempty"`
 }
@@ -284,15 +272,6 @@ func unreadable(err error) error {
 		return &fence.ArgumentError{Field: field, Value: wrong.Value, Want: "a value of the field's type"}
 	}
 	return &fence.ArgumentError{Field: "body", Value: err.Error(), Want: "base64"}
-}
-
-// decodeSingle reads a single request without judging the intent. Its error is a *fence.ArgumentError.
-func decodeSingle(b []byte) (tile.Intent, error) {
-	var w wireSingle
-	if err := decodeRequest(b, &w, &w.Version, "an intent"); err != nil {
-		return tile.Intent{}, err
-	}
-	return w.intent(), nil
 }
 
 // decodeRequest reads one JSON object into v and checks its version. It ignores fields it does not know, which a newer
