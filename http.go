@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence/route"
-	"github.com/tilefence/tilefence/internal/front"
 	"github.com/tilefence/tilefence/internal/sampled"
 )
 
@@ -93,9 +92,8 @@ func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler, log *
 	}
 	server := &http.Server{Handler: endSlowBodies(own), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: sampled.HTTP(log)}
-	handshakes := front.New(l, server) // storms of them
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(handshakes) }()
+	go func() { ended <- server.Serve(l) }()
 	select {
 	case err := <-ended:
 		return err
@@ -103,7 +101,7 @@ func (w *Web) serve(ctx context.Context, l net.Listener, own http.Handler, log *
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	late := errors.Join(server.Shutdown(bounded), handshakes.Wait(bounded))
+	late := server.Shutdown(bounded)
 	if late != nil {
 		_ = server.Close() // the requests left have had their time
 	}

@@ -21,7 +21,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
-	"github.com/tilefence/tilefence/internal/front"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
@@ -160,7 +159,7 @@ func listening(ctx context.Context, handler http.Handler) (*httptest.Server, err
 		return nil, err
 	}
 	server := &httptest.Server{Config: &http.Server{Handler: handler}}
-	server.Listener = front.New(l, server.Config)
+	server.Listener = l
 	server.Start()
 	return server, nil
 }

@@ -67,21 +67,8 @@ func Accept(
 	return c, nil
 }
 
-// takeOver takes the connection of a response over, with what the client has sent behind its handshake. A server that
-// knows how gives both without buffers of its own (package front).
+// takeOver takes the connection of a response over, with what the client has sent behind its handshake.
 func takeOver(w http.ResponseWriter) (conn net.Conn, behind []byte, err error) {
-	for under := w; under != nil; {
-		if giver, ok := under.(interface {
-			TakeOver() (conn net.Conn, behind []byte, err error)
-		}); ok {
-			return giver.TakeOver()
-		}
-		wrapper, ok := under.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		under = wrapper.Unwrap()
-	}
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return nil, nil, err

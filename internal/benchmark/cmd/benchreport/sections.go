@@ -146,9 +146,6 @@ var sections = []section{
 			"Arrival: so many players ask about once a second each; `made` is from the return of the second player's enqueue, which makes the match possible, to the notice that it is published, `whole` from each player's own enqueue, the wait for somebody else included. " +
 			"Kill: a worker with 500 tickets claimed is killed, with a lease of 5 s and a supervisor every 5 s. Depth: what the charts show.",
 		"./admission/match/redismatch", "Drain|Arrival|Allocate|Kill|Depth"},
-	{"Handshakes",
-		"Clients connect, make the WebSocket handshake and leave, 64 a processor at once: at package http, and with handshakes taken in front of it. Time and memory are those of both ends.",
-		"./internal/front", "Handshake"},
 	{"Geometry", "The tile of a cell, against the H3 library.", "./tile/region", "."},
 	{"The game of the example", "One tick of the rules, for scale.", "./examples/battle/game", "."},
 	{shortTitle, "The headline for few players and a short time, as part of `make bench`.", "", ""},
