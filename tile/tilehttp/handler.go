@@ -63,8 +63,9 @@ type HandlerConfig struct {
 }
 
 // Handler serves the intents that gateways send, over a connection each, to a Submitter, on whatever path it is
-// mounted. It leaves it to the Submitter to validate them, as tilehost.Host and tile.TileProcessor do. If a gateway goes away, the contexts of its intents end; they may be resolved all the same.
-// Create one with NewHandler. It is an http.Handler.
+// mounted. It leaves it to the Submitter to validate them, as tilehost.Host and tile.TileProcessor do. If a gateway
+// goes away, the contexts of its intents end; they may be resolved all the same. Create one with NewHandler. It is an
+// http.Handler.
 type Handler struct {
 	tiles Submitter
 	cfg   HandlerConfig
