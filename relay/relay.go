@@ -152,14 +152,13 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 		write = c.start(c.writeSome)
 	}
 	// Its own goroutine, so that the server's buffers and the request are freed.
-	go func() {
+	go c.run(func() {
 		defer r.life.dismiss()
-		c.run()
 		c.guest.Leave()
 		r.mu.Lock()
 		delete(r.clients, c)
 		r.mu.Unlock()
-	}()
+	})
 	write() // here, where the stack is deep already
 }
 

@@ -16,11 +16,19 @@ import (
 // rateWindow is the time over which the inbound rate is averaged.
 const rateWindow = 10 * time.Second
 
-// run serves the client until the connection ends, and then undoes everything. It is two functions because the frame of
-// the second would be on the stack of every connection for as long as it lasts.
-func (c *client) run() { c.over(c.readLoop()) }
+// run serves the client until the connection ends, then undoes everything and calls left. A connection that waits for
+// its client holds a goroutine that has never needed more stack than one begins with: what serves a message leaves the
+// waiting to a new one.
+func (c *client) run(left func()) {
+	c.wire.Await()
+	if how := c.serveMessage(); how == "" {
+		go c.run(left)
+	} else {
+		c.over(how)
+		left()
+	}
+}
 
-//go:noinline
 func (c *client) over(how string) {
 	c.gone(how)
 	_ = c.wire.Close()
@@ -34,30 +42,29 @@ func (c *client) over(how string) {
 		Open: time.Since(c.opened), Bytes: c.wire.Sent()})
 }
 
-// readLoop serves messages until the connection ends. It returns how it ended, in words.
-func (c *client) readLoop() string {
-	for {
-		op, data, err := c.wire.Next()
-		if wrong, ok := errors.AsType[*socket.FrameError](err); ok {
-			c.count.badMessages.Add(1)
-			c.shut(wrong.Status, wrong.Reason, true)
-			c.wire.AwaitClose()
-		}
-		switch {
-		case err != nil:
-			return "connection lost: " + err.Error()
-		case op == socket.OpPing:
-			c.reply(socket.Frame(socket.OpPong, data)) // in turn with the frames
-		case op == socket.OpPong:
-		case op == socket.OpClose:
-			if !c.closes() { // else it is the answer to ours
-				_ = c.wire.Send(c.cfg.closeTimeout, socket.Frame(socket.OpClose, data[:min(len(data), 2)]))
-			}
-			return fmt.Sprintf("closed by the client with status %d", socket.CloseStatus(data))
-		default:
-			c.receive(op, data)
-		}
+// serveMessage serves the next message. It returns how the connection has ended, in words; empty: it has not.
+func (c *client) serveMessage() (how string) {
+	op, data, err := c.wire.Next()
+	if wrong, ok := errors.AsType[*socket.FrameError](err); ok {
+		c.count.badMessages.Add(1)
+		c.shut(wrong.Status, wrong.Reason, true)
+		c.wire.AwaitClose()
 	}
+	switch {
+	case err != nil:
+		return "connection lost: " + err.Error()
+	case op == socket.OpPing:
+		c.reply(socket.Frame(socket.OpPong, data)) // in turn with the frames
+	case op == socket.OpPong:
+	case op == socket.OpClose:
+		if !c.closes() { // else it is the answer to ours
+			_ = c.wire.Send(c.cfg.closeTimeout, socket.Frame(socket.OpClose, data[:min(len(data), 2)]))
+		}
+		return fmt.Sprintf("closed by the client with status %d", socket.CloseStatus(data))
+	default:
+		c.receive(op, data)
+	}
+	return ""
 }
 
 // receive serves one message from the client.

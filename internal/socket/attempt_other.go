@@ -10,3 +10,5 @@ type attempt struct{}
 func (*attempt) init() {}
 
 func (*attempt) write(syscall.RawConn, []byte) int { return 0 }
+
+func (*Conn) readOnce(uintptr) bool { return true }

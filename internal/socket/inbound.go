@@ -16,6 +16,7 @@ type inbound struct {
 	deflated bool
 	buf      [128]byte
 	rest     []byte // of buf, or of what came with the handshake: read and not used
+	failed   error  // that Conn.Await met
 
 	window time.Time // begin of the present ten seconds of the budget
 	spent  int       // frames beside the messages in it
@@ -151,6 +152,9 @@ func (in *inbound) length(n byte) (uint64, error) {
 // fill reads all of p. The end of the connection between two frames is io.EOF.
 func (in *inbound) fill(p []byte) error {
 	for len(p) > 0 {
+		if len(in.rest) == 0 && in.failed != nil {
+			return in.failed
+		}
 		if len(in.rest) == 0 {
 			if len(p) >= len(in.buf) {
 				_, err := io.ReadFull(in.from, p)

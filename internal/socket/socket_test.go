@@ -2,11 +2,14 @@ package socket
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,4 +188,63 @@ func TestTrySend(t *testing.T) {
 	left, done = w.TrySend([]byte("x"))
 	require.False(t, done)
 	require.Error(t, w.Send(time.Second, left...), "Send meets what was wrong")
+}
+
+// TestAwait: it returns when there is something to read, which may be the end or an error, and takes nothing from Next.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		send  func(client *net.TCPConn, server *Conn) error
+		fails error
+	}{
+		"a message": {send: func(client *net.TCPConn, _ *Conn) error {
+			_, err := client.Write(masked(finBinary, []byte("x")))
+			return err
+		}},
+		"the end": {func(client *net.TCPConn, _ *Conn) error { return client.Close() }, io.EOF},
+		"a reset": {func(client *net.TCPConn, _ *Conn) error {
+			return errors.Join(client.SetLinger(0), client.Close())
+		}, syscall.ECONNRESET},
+		"too late": {func(_ *net.TCPConn, server *Conn) error {
+			return server.SetReadDeadline(time.Now())
+		}, os.ErrDeadlineExceeded},
+		"closed": {func(_ *net.TCPConn, server *Conn) error { return server.Close() }, net.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			client, err := net.Dial("tcp", l.Addr().String())
+			require.NoError(t, err)
+			defer client.Close()
+			accepted, err := l.Accept()
+			require.NoError(t, err)
+			defer accepted.Close()
+			server := newConn(accepted, nil, false, 100, nil)
+			ready := make(chan struct{})
+			go func() {
+				server.Await()
+				close(ready)
+			}()
+			select {
+			case <-ready:
+				require.Fail(t, "there is nothing yet")
+			case <-time.After(20 * time.Millisecond):
+			}
+			require.NoError(t, c.send(client.(*net.TCPConn), server))
+			select {
+			case <-ready:
+			case <-time.After(10 * time.Second):
+				require.Fail(t, "it waits still")
+			}
+			_, payload, err := server.Next()
+			if c.fails != nil {
+				require.ErrorIs(t, err, c.fails)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "x", string(payload))
+		})
+	}
 }
