@@ -46,8 +46,8 @@ func newConn(conn net.Conn, behind []byte, deflated bool, limit int, total *atom
 // what the peer did wrong; after it, or another error, nothing can be read.
 func (c *Conn) Next() (op byte, payload []byte, err error) { return c.in.next() }
 
-// Await waits until Next has something to do. It does so with half of the stack that a read takes, which then fits what a
-// goroutine begins with. On anything but a plain TCP connection it does not wait.
+// Await waits until Next has something to do. It does so with half of the stack that a read takes, which then fits what
+// a goroutine begins with. On anything but a plain TCP connection it does not wait.
 func (c *Conn) Await() {
 	if c.raw != nil && len(c.in.rest) == 0 {
 		_ = c.raw.Read(c.readOnce) // an error is met again by Next
