@@ -75,7 +75,8 @@ func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
 func openBackends(
-	ctx context.Context, o *options, secure *secured, dir string, logger *slog.Logger, progress io.Writer,
+	ctx context.Context, o *options, secure *secured, rebuilds viewcache.Hooks, dir string, logger *slog.Logger,
+	progress io.Writer,
 ) (*backends, error) {
 	b := &backends{line: faultline.New()}
 	b.TLS = secure.inside()
@@ -105,7 +106,7 @@ func openBackends(
 		b.Backends = b.line.Coordination(b.Backends)
 	}
 	if err == nil && views != "" {
-		err = b.openViews(views, logger)
+		err = b.openViews(views, rebuilds, logger)
 	}
 	if err != nil {
 		b.close()
@@ -212,7 +213,7 @@ func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOpt
 }
 
 // openViews opens what relays share. It need not be there: relays use it when it is.
-func (b *backends) openViews(addr string, logger *slog.Logger) error {
+func (b *backends) openViews(addr string, rebuilds viewcache.Hooks, logger *slog.Logger) error {
 	o := redisviewcache.Options(addr)
 	o.TLSConfig = b.stores
 	client := redis.NewClient(o)
@@ -222,7 +223,7 @@ func (b *backends) openViews(addr string, logger *slog.Logger) error {
 		return err
 	}
 	b.onClose(store.Close)
-	b.views, err = viewcache.New(store, b.Log, &viewcache.Config{Logger: logger})
+	b.views, err = viewcache.New(store, b.Log, &viewcache.Config{Hooks: rebuilds, Logger: logger})
 	return err
 }
 

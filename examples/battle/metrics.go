@@ -12,11 +12,11 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// newMetrics are the library's metrics of this process.
-func (p *plan) newMetrics() (err error) {
-	p.registry = prometheus.NewRegistry()
-	p.metrics, err = prommetrics.New(p.registry)
-	return err
+// newMetrics are the library's metrics of a process.
+func newMetrics() (*prometheus.Registry, *prommetrics.Metrics, error) {
+	registry := prometheus.NewRegistry()
+	metrics, err := prommetrics.New(registry)
+	return registry, metrics, err
 }
 
 func (p *plan) metricsHandler() http.Handler {

@@ -16,7 +16,9 @@ import (
 
 func TestCutsAreWindows(t *testing.T) {
 	p := &plan{options: &options{}, meters: newMeters()}
-	require.NoError(t, p.newMetrics())
+	var err error
+	p.registry, p.metrics, err = newMetrics()
+	require.NoError(t, err)
 	var hooks tile.Hooks
 	p.metrics.Tile(&hooks)
 	for range 3 {

@@ -22,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/session"
+	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -74,19 +75,22 @@ func newPlan(
 			return nil, nil, err
 		}
 	}
-	b, err := openBackends(ctx, o, secure, dir, logger, errs)
+	registry, metrics, err := newMetrics()
+	if err != nil {
+		return nil, nil, err
+	}
+	var views viewcache.Hooks
+	metrics.ViewHooks(&views)
+	b, err := openBackends(ctx, o, secure, views, dir, logger, errs)
 	if err != nil {
 		return nil, nil, err
 	}
 	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, dir: dir, errs: errs,
-		secure: secure}
+		secure: secure, registry: registry, metrics: metrics}
 	if o.trace != "" {
 		if p.decisions, err = tilefence.CreateDecisionLog(o.trace); err != nil {
 			return nil, nil, err
 		}
-	}
-	if err := p.newMetrics(); err != nil {
-		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.fail = func(err error) { cancel(&failure{err}) }
