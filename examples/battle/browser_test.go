@@ -68,3 +68,27 @@ func TestSecurePage(t *testing.T) {
 	assert.True(t, r.Converged, r.Why)
 	assert.Empty(t, r.Lobby.Why)
 }
+
+// TestPilotsOnThePage: the page says how many ships wait for a plan, which ones and for how long, and counts the plans
+// that the tiles took.
+func TestPilotsOnThePage(t *testing.T) {
+	d := deploy(t, "-tiles", "2", "-hosts", "2", "-tick", "100ms", "-clients", "14", "-pilots", "5")
+	ctx, over := context.WithCancel(t.Context())
+	played := make(chan *report, 1)
+	go func() {
+		r, err := d.play(ctx)
+		assert.NoError(t, err)
+		played <- r
+	}()
+	b := chromium.Open(t, "http://"+d.page.Addr().String()+"/")
+	b.Until(`!document.getElementById("pilots").hidden`)
+	b.Until(`+document.getElementById("pilots-running").textContent > 0`)
+	b.Until(`document.querySelectorAll("#pilots-list li.running b").length > 0`)
+	b.Until(`+document.getElementById("pilots-applied").textContent > 0`)
+	_, errors := b.Noted()
+	assert.Empty(t, errors)
+	over()
+	r := <-played
+	require.NotNil(t, r)
+	assert.True(t, r.Converged, r.Why)
+}
