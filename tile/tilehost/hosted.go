@@ -299,8 +299,8 @@ func (t *hosted) status() tile.Status {
 	switch {
 	case t.p != nil:
 		s := t.p.Status()
-		if s.State < tile.Serving && s.State != tile.Following {
-			s.Ended = t.ended
+		if s.State < tile.Serving && s.State != tile.Following || s.State == tile.Stopped {
+			s.Ended = t.ended // until this one has got further
 		}
 		if t.last != nil && s.State <= tile.Claiming {
 			s.Quarantine = cmp.Or(s.Quarantine, t.last.Quarantine) // until this one has asked

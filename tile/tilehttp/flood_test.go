@@ -20,11 +20,13 @@ func TestRefusalsAreLoggedInSamples(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(&lines, nil))}
 	intents, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(nil), cfg)
 	require.NoError(t, err)
-	for _, h := range []http.Handler{intents, tilehttp.HandoverHandler(nil, cfg)} {
+	for method, h := range map[string]http.Handler{http.MethodGet: intents,
+		http.MethodPost: tilehttp.HandoverHandler(nil, cfg)} {
 		lines.Reset()
 		for range 20_000 {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, request("/", `{"v":1}`))
+			w, r := httptest.NewRecorder(), request("/", `{"v":1}`)
+			r.Method = method
+			h.ServeHTTP(w, r)
 			require.Equal(t, http.StatusUnauthorized, w.Code)
 		}
 		n := bytes.Count(lines.Bytes(), []byte("\n"))
