@@ -85,3 +85,17 @@ func TestHTTP(t *testing.T) {
 }
 
 func TestNoLoggerDiscards(t *testing.T) { sampled.Logger(nil).Error("nothing") }
+
+// TestReminder: what goes on is said at once, and then once in half a minute, with how often it was not.
+func TestReminder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := sampled.Reminder(slog.New(slog.NewTextHandler(&out, nil)))
+		for range 61 {
+			l.Warn("the store is away")
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 3, strings.Count(out.String(), "the store is away"))
+		assert.Equal(t, 2, strings.Count(out.String(), "left_out=29"))
+	})
+}
