@@ -12,15 +12,13 @@ import (
 
 // present carries out a call, alone or in a set, and returns the row it left (epoch zero for none), or a
 // *fence.StoreError.
-func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
+func (a *Authority) present(ctx context.Context, c verdict.Call) (fence.Grant, error) {
 	l := a.lanesOf(c.Kind)
 	if leave, ok := l.try(); ok {
 		defer leave()
-		row, err = a.alone(ctx, &c)
-	} else {
-		row, err = a.await(ctx, l, l.gather([]verdict.Call{c})[0])
+		return a.alone(ctx, &c)
 	}
-	return row, err
+	return a.await(ctx, l, l.gather([]verdict.Call{c})[0])
 }
 
 // presentMany carries out writing calls in sets, and gives their rows and errors to each, in the same order.
