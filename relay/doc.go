@@ -66,9 +66,8 @@
 // All methods are safe for concurrent use. Run owns every goroutine: one for each connection, another while it is
 // written more than the network takes at once, one for each repair under way, three more, and while there is something
 // to write as many as GOMAXPROCS, which write to one client after the other without waiting for any. TLS that ends in
-// this process has a goroutine for each write instead. A connection takes some 4.5 KiB of heap and stacks
-// (BenchmarkConnectionMemory), where it ends TLS some 2 KiB more; the process grows by up to twice that, as the
-// collector leaves room.
+// this process has a goroutine for each write instead. A connection without it takes some 4.5 KiB of heap and stacks
+// (BenchmarkConnectionMemory); the process grows by up to twice that, as the collector leaves room.
 // Frames and Syncs are encoded once for a tile, an encoding and a set of areas, WebSocket header included, and shared
 // by all clients; a client with several messages waiting gets them in one write, and one that watches several tiles is
 // written to once in Config.Coalesce. Messages of 1 KiB and more are compressed for clients that offer it

@@ -2,7 +2,7 @@
 // bots, tools, tests, and game clients written in Go.
 //
 //	c, err := relayclient.Dial(ctx, "wss://relay.example.com/view", &relayclient.Config{
-//		Sync:      func(s relayclient.Sync) { world.Restore(s.Tile, s.Snapshot.Blob) },
+//		Sync: func(s relayclient.Sync) { world.Restore(s.Tile, s.Snapshot.Blob) },
 //		Frame: func(e fence.Entry) {
 //			if batch, err := stream.DecodeBatch(&e); err == nil {
 //				world.Apply(e.Tile, batch.Events)
