@@ -160,7 +160,9 @@ var mutants = []mutant{
 		"at.Epoch == last.Epoch && at.Seq > last.Seq || first.Seq == 1<<62 && !slices.Contains(h.read, at)",
 		[]detector{scenarios, simulation.seeds(700)}},
 	{"a rebase from memory is below the checkpoint", "an owner goes on above every epoch that is durable",
-		"tile/install.go", "	case c.At.Epoch >= a.title.grant.Epoch:\n		a.title.saw(c.At.Epoch)\n		return acquired{}, errStartOver\n	}\n	return a.rebase",
+		"tile/install.go",
+		"	case c.At.Epoch >= a.title.grant.Epoch:\n		a.title.saw(c.At.Epoch)\n" +
+			"		return acquired{}, errStartOver\n	}\n	return a.rebase",
 		"	}\n	return a.rebase",
 		[]detector{scenarios, simulation.seeds(700)}},
 	{"an undecided owner does not ask again", "a refused owner asks before it presents a rebase", "tile/install.go",
