@@ -253,7 +253,7 @@ func (g *GatewayServer) Health() []Problem {
 	if since := g.unreached.lately(peers.Failed + peers.Broken); since > troubleAfter {
 		all.add("intents", "connections to tile servers fail", 0, since)
 	}
-	// That a tile has no owner says nothing of the gateway: any player may name a tile that nobody runs.
+	// A tile without an owner is no fault of the gateway: a player may name any tile.
 	if since := g.unrouted.lately(g.router.Stats().Unread); since > troubleAfter {
 		all.add("intents", "the coordination store does not answer who owns tiles", 0, since)
 	}

@@ -228,8 +228,8 @@ func (r *Reconciler) settled(
 	return outcomes, reason, err
 }
 
-// replaced asks whether the replicas have what was read of a tile that nobody owns. No commit shows that it is not from
-// a master that was replaced while it was paused.
+// replaced asks whether the replicas have what was read of a tile without an owner. Nobody commits there, so a master
+// that was replaced while it was paused may have answered.
 func (r *Reconciler) replaced(ctx context.Context, id fence.TileID, at fence.Position) (reason, err error) {
 	if err := r.store.Confirm(ctx, id, at); errors.Is(err, fence.ErrUnconfirmed) {
 		return fmt.Errorf("%w: %w", errUnsure, err), nil
