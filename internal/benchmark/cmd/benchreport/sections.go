@@ -134,7 +134,7 @@ var sections = []section{
 		"Five members on loopback with the fast settings: from an announcement until all know, and from a member's silence until it is called dead.",
 		"./fence/route/gossip", "Announce|Death"},
 	{"Slow work off the tick",
-		"Tick: 20 tiles at 20 Hz commit to the cluster that has the plans too, without a plan in flight and with 1,000, by turns. Calls take 5 to 30 s, as in the plan, or 1 to 5 s: 330 new plans a second. `x-p99` is the ratio of the medians of three windows of 15 s each, of ticks with their commits. " +
+		"Tick: 20 tiles at 20 Hz commit to the cluster that has the plans too, with nothing to decide, with 1,000 plans in flight, and with as many intents as plans that end, by turns. Calls take 5 to 30 s, as in the plan, or 1 to 5 s: 330 new plans a second. `x-p99` is plans over nothing, `intents-x-p99` intents over nothing, `x-intents-p99` plans over intents, and `calm-x-p99` nothing in other turns over nothing: four windows of 12 s of each together, of ticks with their commits. " +
 			"PlayerPickup: from a player's request until its call begins, beside a background queue that never empties: 8 workers of 4 slots, calls of 20 to 100 ms, 50 players' requests a second; or of 64 slots, calls of 5 to 30 s, 4 a second. " +
 			"EndToEnd: requests whose calls do nothing, on one Redis, asked, claimed, ended with a usage event, taken up and billed; desk, worker and billing in one process beside it, `redis-us/request` is the server's processor time. " +
 			"Workers: one and two worker processes, calls of 20 ms. WorkerKilled: from SIGKILL until another worker has stored the result.",
