@@ -381,6 +381,7 @@ func TestAnOutcomeForEachIntent(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, stream.Rejected, outcome)
 				assert.Empty(t, w.history())
+				require.NotNil(t, r.Status().Failure)
 				require.ErrorContains(t, r.Status().Failure,
 					fmt.Sprintf("returned %d outcomes for 1 intents", len(outcomes)))
 				require.NoError(t, r.drain())
