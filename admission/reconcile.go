@@ -43,8 +43,10 @@ type ReconcilerConfig struct {
 //
 //   - no tile may decide the action any more, because it was admitted more than RetryWindow ago;
 //   - every tile that had decided it would remember it, because that was less than RememberFor ago;
-//   - the owner that the authority names is the one that the owner hash names, and it has committed or refreshed after
-//     both were read, so that what it knows is in the store; or the tile was released, or never owned;
+//   - the owner that the authority names is the one that the owner hash names, and after both were read it has shown
+//     that the store has all that it decided while it could decide the action: it has refreshed its hash at the end of
+//     the stream, or committed what it decided later. What it appends again after a failover shows nothing. Or the tile
+//     was released, or never owned;
 //   - snapshot and stream, read after that, do not have the action.
 //
 // Anything else leaves the action pending.
@@ -95,7 +97,9 @@ var (
 	errTooEarly  = fmt.Errorf("%w, and the tile may decide it yet", errNotThere)
 	errTooLate   = fmt.Errorf("%w, and the tile may have forgotten it", errNotThere)
 	errNoCommits = fmt.Errorf("%w, and the owner that the authority names does not commit", errNotThere)
-	errSplit     = fmt.Errorf("%w, and authority, owner hash and stream do not name one owner: if that stays so, "+
+	errBehind    = fmt.Errorf("%w, and the owner has not committed what it decides now: what a failover lost may come",
+		errNotThere)
+	errSplit = fmt.Errorf("%w, and authority, owner hash and stream do not name one owner: if that stays so, "+
 		"let another host take the tile over", errNotThere)
 
 	errUnsure = fmt.Errorf("%w, and not every replica has what was read", errNotThere)
@@ -114,7 +118,7 @@ func (r *Reconciler) Find(
 	if err != nil {
 		return nil, err
 	}
-	outcomes, at, err := tile.Outcomes(ctx, r.log, id)
+	decisions, err := tile.Outcomes(ctx, r.log, id)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +126,7 @@ func (r *Reconciler) Find(
 	undecided := false
 	for i := range actions {
 		f, age := &found[i], began.Sub(actions[i].Admitted)
-		f.Outcome = outcomes[actions[i].ActionID]
+		f.Outcome = decisions.Outcomes[actions[i].ActionID]
 		switch {
 		case f.Outcome != 0:
 		case r.cfg.RememberFor == 0:
@@ -135,7 +139,7 @@ func (r *Reconciler) Find(
 			undecided = true
 		}
 	}
-	if err := r.confirm(ctx, id, at, found); err != nil || !undecided {
+	if err := r.confirm(ctx, id, decisions.End, found); err != nil || !undecided {
 		return found, err
 	}
 	return found, r.refute(ctx, now, id, actions, found)
@@ -164,7 +168,7 @@ func (r *Reconciler) refute(
 	ctx context.Context, now func(context.Context) (time.Time, error), id fence.TileID, actions []Artifact,
 	found []Finding,
 ) error {
-	outcomes, reason, err := r.settled(ctx, id)
+	known, reason, err := r.settled(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -177,7 +181,7 @@ func (r *Reconciler) refute(
 		if f.Outcome != 0 || f.Reason != nil {
 			continue
 		}
-		f.Outcome = outcomes[actions[i].ActionID]
+		f.Outcome = known.Outcomes[actions[i].ActionID]
 		switch {
 		case f.Outcome != 0:
 			*f = Finding{Reason: errProvisional} // the next call finds it, and confirms it
@@ -185,6 +189,8 @@ func (r *Reconciler) refute(
 			f.Reason = reason
 		case ended.Sub(actions[i].Admitted) >= r.cfg.RememberFor-r.cfg.MaxClockSkew:
 			f.Reason = errTooLate
+		case !known.whole && !actions[i].Admitted.Add(r.cfg.RetryWindow).Before(known.Formed):
+			f.Reason = errBehind
 		default:
 			f.Never = true
 		}
@@ -192,40 +198,51 @@ func (r *Reconciler) refute(
 	return nil
 }
 
-// settled are a tile's outcomes when all that was decided before the call is certainly in the store. reason says why
-// that is not known.
-func (r *Reconciler) settled(
-	ctx context.Context, id fence.TileID,
-) (outcomes map[string]stream.Outcome, reason, err error) {
+// knowledge is what the stores have of a tile.
+type knowledge struct {
+	tile.Decisions
+	whole bool // they have all that was decided; else what was decided until it was Formed
+}
+
+// settled reads what a tile has decided, once its owner has shown that it still is the owner. reason says why that is
+// no evidence.
+func (r *Reconciler) settled(ctx context.Context, id fence.TileID) (known knowledge, reason, err error) {
 	grant, err := r.authority.Lookup(ctx, id)
 	never := errors.Is(err, fence.ErrNeverOwned)
 	if err != nil && !never {
-		return nil, nil, err
+		return known, nil, err
 	}
-	owner, err := r.store.Owner(ctx, id)
+	before, err := r.store.Owner(ctx, id)
 	if err != nil {
-		return nil, nil, err
+		return known, nil, err
 	}
+	var after fence.Owner
 	if grant.Held() {
-		if owner.Epoch != grant.Epoch {
-			return nil, errSplit, nil
+		if before.Epoch != grant.Epoch {
+			return known, errSplit, nil
 		}
-		if reason, err = r.awaitCommit(ctx, owner); reason != nil || err != nil {
-			return nil, reason, err
+		if after, reason, err = r.awaitCommit(ctx, before); reason != nil || err != nil {
+			return known, reason, err
 		}
 	}
-	outcomes, at, err := tile.Outcomes(ctx, r.log, id)
+	known.Decisions, err = tile.Outcomes(ctx, r.log, id)
+	end := known.End
 	switch {
 	case err != nil:
-		return nil, nil, err
-	case never && (owner.Present() || !at.IsZero()), !never && !grant.Held() && at.Epoch != grant.Epoch,
-		grant.Held() && at.Seq < owner.Position.Seq:
-		return nil, errSplit, nil
-	case never, grant.Held():
-		return outcomes, nil, nil
+		return known, nil, err
+	case never && (before.Present() || !end.IsZero()), !never && !grant.Held() && end.Epoch != grant.Epoch,
+		grant.Held() && end.Seq < before.Position.Seq:
+		return known, errSplit, nil
+	case grant.Held():
+		// A store accepts a refresh only of an owner whose history ends where the stream does.
+		known.whole = after.Position == before.Position && end == after.Position
+		return known, nil, nil
 	}
-	reason, err = r.replaced(ctx, id, at)
-	return outcomes, reason, err
+	known.whole = true
+	if !never {
+		reason, err = r.replaced(ctx, id, end)
+	}
+	return known, reason, err
 }
 
 // replaced asks whether the replicas have what was read of a tile without an owner. Nobody commits there, so a master
@@ -242,27 +259,26 @@ func (r *Reconciler) replaced(ctx context.Context, id fence.TileID, at fence.Pos
 // commitWithin is for how long the owner of a tile is watched until it commits.
 const commitWithin = 5 * time.Second
 
-// awaitCommit waits until an owner has committed, or refreshed its hash, which a store accepts only of an owner whose
-// whole history it has.
-func (r *Reconciler) awaitCommit(ctx context.Context, before fence.Owner) (reason, err error) {
+// awaitCommit waits until an owner has committed, or refreshed its hash.
+func (r *Reconciler) awaitCommit(ctx context.Context, before fence.Owner) (after fence.Owner, reason, err error) {
 	within, cancel := context.WithTimeout(ctx, commitWithin)
 	defer cancel()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return after, nil, context.Cause(ctx)
 		case <-within.Done():
-			return errNoCommits, nil
+			return after, errNoCommits, nil
 		case <-time.After(100 * time.Millisecond):
 		}
-		owner, err := r.store.Owner(ctx, before.Tile)
+		after, err = r.store.Owner(ctx, before.Tile)
 		switch {
 		case err != nil:
-			return nil, err
-		case owner.Epoch != before.Epoch:
-			return errSplit, nil
-		case owner.Tick > before.Tick:
-			return nil, nil
+			return after, nil, err
+		case after.Epoch != before.Epoch:
+			return after, errSplit, nil
+		case after.Tick > before.Tick:
+			return after, nil, nil
 		}
 	}
 }

@@ -145,12 +145,13 @@ type owned struct {
 	grant     fence.Grant
 	at        fence.Position
 	tick      fence.Tick
+	formed    time.Time // of the next batch
 }
 
 // commit commits a tick that decides actions; none refreshes the owner hash.
 func (o *owned) commit(actions ...string) {
 	o.tick++
-	c := fence.Commit{Tile: here, Epoch: o.grant.Epoch, Contact: "a:1", Prev: o.at, Tick: o.tick,
+	c := fence.Commit{Tile: here, Epoch: o.grant.Epoch, Contact: "a:1", Prev: o.at, Tick: o.tick, At: o.formed,
 		Install: o.at.Epoch != o.grant.Epoch}
 	if len(actions) > 0 || c.Install {
 		b := stream.Batch{Events: [][]byte{[]byte("hit")}}
@@ -186,6 +187,10 @@ func TestEvidence(t *testing.T) {
 	}{
 		"never owned":       {never: true},
 		"the owner goes on": {play: (*owned).begin, during: func(o *owned) { o.commit() }, never: true},
+		"the owner decides something else": {play: (*owned).begin,
+			during: func(o *owned) { o.formed = time.Now(); o.commit("y") }, never: true},
+		"the owner appends again what was lost": {play: (*owned).begin,
+			during: func(o *owned) { o.formed = time.Now().Add(-age); o.commit("y") }, reason: "a failover lost"},
 		"the owner's memory has it": {play: (*owned).begin, during: func(o *owned) { o.commit("x") },
 			reason: "could still take back"},
 		"no replica has it": {play: func(o *owned) { o.begin(); o.commit("x") }, alone: true,
