@@ -44,9 +44,10 @@ type ReconcilerConfig struct {
 //   - no tile may decide the action any more, because it was admitted more than RetryWindow ago;
 //   - every tile that had decided it would remember it, because that was less than RememberFor ago;
 //   - the owner that the authority names is the one that the owner hash names, and after both were read it has shown
-//     that the store has all that it decided while it could decide the action: it has refreshed its hash at the end of
-//     the stream, or committed what it decided later. What it appends again after a failover shows nothing. Or the tile
-//     was released, or never owned;
+//     that the store has all that it decided while it could decide the action: it has committed what it decided later,
+//     or refreshed its hash at the end of the stream, on a master whose replicas confirm that. What it appends again
+//     after a failover shows nothing. Or the tile was released, and the replicas confirm the end of the stream; or it
+//     was never owned;
 //   - snapshot and stream, read after that, do not have the action.
 //
 // Anything else leaves the action pending.
@@ -212,48 +213,70 @@ func (r *Reconciler) settled(ctx context.Context, id fence.TileID) (known knowle
 	if err != nil && !never {
 		return known, nil, err
 	}
-	before, err := r.store.Owner(ctx, id)
-	if err != nil {
-		return known, nil, err
-	}
-	var after fence.Owner
-	if grant.Held() {
-		if before.Epoch != grant.Epoch {
-			return known, errSplit, nil
-		}
-		if after, reason, err = r.awaitCommit(ctx, before); reason != nil || err != nil {
-			return known, reason, err
-		}
-	}
-	known.Decisions, err = tile.Outcomes(ctx, r.log, id)
-	end := known.End
+	owner, err := r.store.Owner(ctx, id)
 	switch {
 	case err != nil:
 		return known, nil, err
-	case never && (before.Present() || !end.IsZero()), !never && !grant.Held() && end.Epoch != grant.Epoch,
-		grant.Held() && end.Seq < before.Position.Seq:
+	case grant.Held() && owner.Epoch != grant.Epoch:
 		return known, errSplit, nil
 	case grant.Held():
-		// A store accepts a refresh only of an owner whose history ends where the stream does.
-		known.whole = after.Position == before.Position && end == after.Position
-		return known, nil, nil
+		return r.shown(ctx, owner)
 	}
 	known.whole = true
-	if !never {
-		reason, err = r.replaced(ctx, id, end)
+	known.Decisions, err = tile.Outcomes(ctx, r.log, id)
+	switch {
+	case err != nil:
+		return known, nil, err
+	case never && (owner.Present() || !known.End.IsZero()), !never && known.End.Epoch != grant.Epoch:
+		return known, errSplit, nil
+	case never:
+		return known, nil, nil
+	}
+	reason, err = r.replaced(ctx, id, known.End)
+	return known, reason, err
+}
+
+// shown is settled for a tile with an owner.
+func (r *Reconciler) shown(ctx context.Context, before fence.Owner) (known knowledge, reason, err error) {
+	after, reason, err := r.awaitCommit(ctx, before)
+	if reason != nil || err != nil {
+		return known, reason, err
+	}
+	known.Decisions, err = tile.Outcomes(ctx, r.log, before.Tile)
+	switch {
+	case err != nil:
+		return known, nil, err
+	case known.End.Seq < before.Position.Seq:
+		return known, errSplit, nil
+	case after.Position != before.Position || known.End != after.Position:
+		return known, nil, nil
+	}
+	// A store accepts a refresh only of an owner whose history ends where the stream does. But this one may have come
+	// late, to a master that had been replaced.
+	known.whole = true
+	if reason, err = r.replaced(ctx, before.Tile, known.End); reason != nil || err != nil {
+		return known, reason, err
+	}
+	now, err := r.store.Owner(ctx, before.Tile)
+	if err == nil && (now.Epoch != after.Epoch || now.Tick < after.Tick) {
+		reason = errSplit
 	}
 	return known, reason, err
 }
 
-// replaced asks whether the replicas have what was read of a tile without an owner. Nobody commits there, so a master
-// that was replaced while it was paused may have answered.
-func (r *Reconciler) replaced(ctx context.Context, id fence.TileID, at fence.Position) (reason, err error) {
-	if err := r.store.Confirm(ctx, id, at); errors.Is(err, fence.ErrUnconfirmed) {
+// replaced asks whether the replicas have what was read, and whether the history still ends there. Otherwise a master
+// that had been replaced while it was paused may have answered.
+func (r *Reconciler) replaced(ctx context.Context, id fence.TileID, end fence.Position) (reason, err error) {
+	if err := r.store.Confirm(ctx, id, end); errors.Is(err, fence.ErrUnconfirmed) {
 		return fmt.Errorf("%w: %w", errUnsure, err), nil
 	} else if err != nil {
 		return nil, err
 	}
-	return nil, nil
+	last, err := r.log.Last(ctx, id)
+	if err == nil && last != end {
+		reason = errSplit
+	}
+	return reason, err
 }
 
 // commitWithin is for how long the owner of a tile is watched until it commits.

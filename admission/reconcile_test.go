@@ -187,6 +187,8 @@ func TestEvidence(t *testing.T) {
 	}{
 		"never owned":       {never: true},
 		"the owner goes on": {play: (*owned).begin, during: func(o *owned) { o.commit() }, never: true},
+		"the owner goes on, and no replica has that": {play: (*owned).begin, during: func(o *owned) { o.commit() },
+			alone: true, reason: "not every replica has what was read"},
 		"the owner decides something else": {play: (*owned).begin,
 			during: func(o *owned) { o.formed = time.Now(); o.commit("y") }, never: true},
 		"the owner appends again what was lost": {play: (*owned).begin,
