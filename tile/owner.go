@@ -193,15 +193,8 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	b, h := o.pending, o.history
 	o.later = watch.Owner{}
 	o.desk.resume()
-	if !b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
-		refresh := o.next()
-		refresh.Prev = r.Position
-		o.pulse.begin(ctx, refresh, "Apply", nil)
-		err := h.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))
-		o.pulse.end()
-		if err != nil {
-			return err
-		}
+	if err := o.fold(ctx, r.Position); err != nil {
+		return err
 	}
 	h.Heat.Decay(b.commit.Tick)
 	o.pending = nil
@@ -217,6 +210,19 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	}
 	hook.Call(o.cfg.Hooks.Committed, b.info(r.Position, o.cfg.Durability))
 	return nil
+}
+
+// fold folds the pending batch, which is in the stream at a position, into the state.
+func (o *tileOwner) fold(ctx context.Context, at fence.Position) error {
+	b := o.pending
+	if b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
+		return nil
+	}
+	refresh := o.next()
+	refresh.Prev = at
+	o.pulse.begin(ctx, refresh, "Apply", nil)
+	defer o.pulse.end()
+	return o.history.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))
 }
 
 // keep keeps a committed batch, and reports what it had to forget for it.

@@ -118,7 +118,23 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 // replica has confirmed. The pending batch is abandoned with the history it may be part of; its intents are
 // resolved again.
 func (o *tileOwner) repair(ctx context.Context, from source, refused *fence.RefusedError) error {
+	if err := o.foldLanded(ctx, refused.Current.Position); err != nil {
+		return err
+	}
 	return o.acquireAnew(ctx, from, refused, &refused.Current.Position)
+}
+
+// foldLanded folds the pending batch if the stream ends with it, though no answer has said so. Its clients are answered
+// later, but others know of it: watchers were shown it, and who asked the replicas was told that they have it.
+func (o *tileOwner) foldLanded(ctx context.Context, end fence.Position) error {
+	if o.pending == nil || o.pending.commit.Refresh() || end != o.pending.commit.Next() {
+		return nil
+	}
+	if err := o.fold(ctx, end); err != nil {
+		return err
+	}
+	o.moveTo(end)
+	return nil
 }
 
 // acquireAnew is repair. replaces is where the history ends that a rebase from memory is for; nil: it cannot be read.

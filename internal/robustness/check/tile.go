@@ -256,8 +256,11 @@ func (c *claimant) heard(t *Tile, o *history.Operation) {
 func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
 	at := written(o)
 	base, served := c.holds, c.served && !t.rejoined[at]
-	if !served {
+	switch replaces := o.Rebase.Replaces; {
+	case !served:
 		base = t.newcomersBase(o, c, states)
+	case replaces != nil && t.presents(o.Actor(), *replaces, base):
+		base, c.holds = *replaces, *replaces // its own batch, of which no answer had told
 	}
 	if c.read.Seq < o.Rebase.Next.Seq && t.ahead(c.read, base) && !(served && t.pending(o.Actor(), c.read, base)) {
 		base = c.read
@@ -295,8 +298,13 @@ func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states map[strin
 // pending reports whether a batch is the one that a claimant at a position did not know to be in the journal. One that
 // has served goes on from memory, and decides its actions again: nobody was answered.
 func (t *Tile) pending(actor string, batch, at history.Position) bool {
+	return t.presents(actor, batch, at) && !t.journaled[journaled{actor, batch}]
+}
+
+// presents reports whether a claimant at a position has presented a batch that follows it.
+func (t *Tile) presents(actor string, batch, at history.Position) bool {
 	e := t.Entries[batch]
-	return e != nil && e.Prev == at && !t.journaled[journaled{actor, batch}] &&
+	return e != nil && e.Prev == at &&
 		slices.ContainsFunc(e.Presented, func(o *history.Operation) bool { return o.Actor() == actor })
 }
 
