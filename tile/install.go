@@ -134,7 +134,7 @@ func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquire
 		a.cfg.Logger.Warn("durable store cannot be asked; the tile begins from its stream", "at", a.history.Position,
 			"error", c.Err)
 	} else if c.Found {
-		how, err := a.judge(ctx, c.At)
+		how, err := a.judge(ctx, &c)
 		if err != nil {
 			return acquired{}, err
 		}
@@ -151,9 +151,10 @@ func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquire
 
 // judge says how the durable state stands to the history that was read. errStartOver if the history, read once more, is
 // another one: the two came from different masters, or another owner has committed.
-func (a *acquisition) judge(ctx context.Context, at fence.Position) (durable.Standing, error) {
+func (a *acquisition) judge(ctx context.Context, c *durable.State) (durable.Standing, error) {
+	at := c.At
 	if !a.writesThrough() {
-		return durable.Compare(a.history.Position, at), nil
+		return durable.Compare(a.history.Position, at, int64(c.Tick())-int64(a.history.Tick)), nil
 	}
 	if at == a.history.Position || at.IsZero() {
 		return durable.StreamReaches, nil
